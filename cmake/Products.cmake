@@ -1,0 +1,36 @@
+# What users get: the command, the shared library with its CMake package, the Python module.
+
+file(GLOB_RECURSE tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/*.cpp)
+if(tool_sources)
+  add_executable(tbx ${tool_sources})
+  target_link_libraries(tbx PRIVATE tbx_driver CLI11::CLI11 nlohmann_json::nlohmann_json spdlog::spdlog PNG::PNG)
+  set_target_properties(tbx PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/tensorbox")
+  install(TARGETS tbx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+if(TBX_WITH_PYTHON)
+  set(python_out ${PROJECT_BINARY_DIR}/python)
+  file(GLOB_RECURSE python_modules CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/python
+       ${PROJECT_SOURCE_DIR}/python/tensorbox/*.py ${PROJECT_SOURCE_DIR}/python/tensorbox/*.pyi
+       ${PROJECT_SOURCE_DIR}/python/tensorbox/py.typed)
+  set(python_copies "")
+  foreach(file IN LISTS python_modules)
+    add_custom_command(OUTPUT ${python_out}/${file} DEPENDS ${PROJECT_SOURCE_DIR}/python/${file}
+      COMMAND ${CMAKE_COMMAND} -E copy ${PROJECT_SOURCE_DIR}/python/${file} ${python_out}/${file} VERBATIM)
+    list(APPEND python_copies ${python_out}/${file})
+  endforeach()
+  add_custom_target(tbx_python_modules ALL DEPENDS ${python_copies})
+
+  file(GLOB_RECURSE binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/*.cpp)
+  if(binding_sources)
+    set(Python_EXECUTABLE ${TBX_DEPS}/venv/bin/python)
+    find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+    execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_VARIABLE nanobind_ROOT
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    find_package(nanobind CONFIG REQUIRED)
+    nanobind_add_module(tbx_python NB_STATIC ${binding_sources})
+    target_link_libraries(tbx_python PRIVATE tbx_driver)
+    set_target_properties(tbx_python PROPERTIES OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY ${python_out}/tensorbox)
+    add_dependencies(tbx_python tbx_python_modules)
+  endif()
+endif()

@@ -1,0 +1,202 @@
+// tensorbox: compile an ONNX model once, run it many times, from any thread.
+//
+//   auto session = tbx::Session::compile("model.onnx").value();
+//   std::vector<float> pixels(3 * 224 * 224);
+//   auto outputs = session.run({{"input", tbx::TensorView::of(pixels, {1, 3, 224, 224})}}).value();
+//   std::span<const float> scores = outputs[0].values<float>();
+//
+// Memory: inputs are views of the caller's memory, used during `run` only. Outputs own theirs, or are written into
+// views the caller gives. Errors: every call returns Result<T>; `.value()` throws tbx::Exception, `.error()` does not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#if defined(_WIN32)
+#define TBX_API
+#else
+#define TBX_API __attribute__((visibility("default")))
+#endif
+
+namespace tbx {
+
+
+/// Element type of a C++ type: float -> float32, bool -> bool, int64_t -> int64, ...
+template <class T>
+constexpr int32_t onnx_type_of();
+
+struct TBX_API Failure {
+  enum Kind { model_error, unsupported_error, backend_error, internal_error } kind = internal_error;
+  std::string message;  ///< names node, operator, cause and way out
+};
+
+class TBX_API Exception : public std::runtime_error {
+ public:
+  explicit Exception(Failure f) : std::runtime_error(f.message), failure(std::move(f)) {}
+  Failure failure;
+};
+
+/// A value or a Failure.
+template <class T>
+class Result {
+ public:
+  Result(T value) : data_(std::move(value)) {}          // NOLINT: returns read naturally
+  Result(Failure failure) : data_(std::move(failure)) {}  // NOLINT
+  bool ok() const { return std::holds_alternative<T>(data_); }
+  explicit operator bool() const { return ok(); }
+  /// Throws Exception when this holds a failure.
+  T& value() & { check(); return std::get<T>(data_); }
+  T value() && { check(); return std::get<T>(std::move(data_)); }
+  const Failure& error() const { return std::get<Failure>(data_); }
+
+ private:
+  void check() const {
+    if (!ok()) throw Exception(std::get<Failure>(data_));
+  }
+  std::variant<T, Failure> data_;
+};
+
+/// A dense row-major tensor in the caller's memory.
+struct TBX_API TensorView {
+  void* data = nullptr;
+  int32_t type = 0;  ///< onnx.TensorProto.DataType
+  std::vector<int64_t> dims;
+
+  template <class Container>
+  static TensorView of(Container& values, std::vector<int64_t> dims) {
+    using T = std::remove_cvref_t<decltype(*std::data(values))>;
+    return {const_cast<T*>(std::data(values)), onnx_type_of<T>(), std::move(dims)};
+  }
+};
+
+/// An output: owns its memory.
+struct TBX_API OutputTensor {
+  std::string name;
+  int32_t type = 0;
+  std::vector<int64_t> dims;
+  void* data = nullptr;
+  std::shared_ptr<void> owner;
+  std::shared_ptr<std::vector<std::string>> strings;  ///< string tensors only
+
+  template <class T>
+  std::span<const T> values() const {
+    size_t n = 1;
+    for (int64_t d : dims) n *= static_cast<size_t>(d);
+    return {static_cast<const T*>(data), n};
+  }
+};
+
+/// One input or output of the model: dims are numbers or symbol names ("batch").
+struct TBX_API TensorInfo {
+  std::string name;
+  int32_t type = 0;
+  std::string type_name;
+  std::vector<std::string> dims;
+};
+
+struct TBX_API CompileOptions {
+  int threads = 0;                          ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS
+  bool compile = true;                      ///< false: the evaluator runs everything, no compiler is used
+  std::string isa;                          ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
+  std::string cache_dir;                    ///< empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels
+  bool fuse = true;                         ///< generated kernels of several operators
+  bool fuse_extern = true;                  ///< post-operations inside library kernels
+  std::vector<std::string> disabled_passes;  ///< unknown names are errors
+  std::map<std::string, int64_t> dims;      ///< fixes dimension symbols ("batch" -> 1)
+  bool all_dims_dynamic = false;            ///< forgets static input dimensions (testing)
+  int64_t max_memory = 0;                   ///< arena limit per run in bytes, 0: none
+  bool private_threads = false;             ///< own thread arena instead of the process-wide one
+  std::function<void(const std::string& stage, int done, int total)> progress;
+  std::function<void(const std::string& message)> log;  ///< fallbacks and warnings; default: none
+};
+
+struct TBX_API KernelReport {
+  std::string name, kind;                ///< kind: "generated", "extern", "evaluated"
+  std::vector<std::string> nodes;        ///< ONNX nodes computed here
+  std::vector<std::string> decisions;    ///< why fused or not, which library kernel, refusals
+  int64_t bytes = 0;                     ///< moved at the size hints (or of the profiled run)
+  double flops = 0;
+  int64_t time_ns = 0;                   ///< profiled runs only
+  int64_t start_ns = 0;
+  int threads = 1;
+};
+
+struct TBX_API CompileStats {
+  int nodes = 0, generated_kernels = 0, extern_kernels = 0, compiled_units = 0, cached_units = 0;
+  double import_ms = 0, optimize_ms = 0, lower_ms = 0, schedule_ms = 0, build_ms = 0, total_ms = 0;
+  std::vector<std::pair<std::string, double>> passes_ms;
+};
+
+/// A compiled model.
+class TBX_API Session {
+ public:
+  using Inputs = std::vector<std::pair<std::string, TensorView>>;
+
+  static Result<Session> compile(const std::string& onnx_file, const CompileOptions& options = {});
+  static Result<Session> compile(std::span<const std::byte> onnx_bytes, const CompileOptions& options = {});
+
+  const std::vector<TensorInfo>& inputs() const;
+  const std::vector<TensorInfo>& outputs() const;
+  const CompileStats& stats() const;
+  int threads() const;
+
+  /// Every input by name; outputs in model order. Thread-safe.
+  Result<std::vector<OutputTensor>> run(const Inputs& inputs) const;
+  /// Writes into the caller's memory: one view per output, or an empty data pointer to let the session allocate.
+  Result<std::vector<OutputTensor>> run(const Inputs& inputs, const std::vector<TensorView>& outputs) const;
+  /// Runs once and reports every kernel with its time.
+  Result<std::vector<KernelReport>> profile(const Inputs& inputs) const;
+  /// What was compiled and why, without running.
+  std::vector<KernelReport> explain() const;
+  /// Text of a stage: "import", "simplify", "lower", "schedule", "source", "plan".
+  Result<std::string> dump(const std::string& stage) const;
+
+  /// Called after every step of a run with the ONNX value name it computed, where it has one.
+  using Observer = std::function<void(const std::string& value, const TensorView&)>;
+  Result<std::vector<OutputTensor>> run_observed(const Inputs& inputs, const Observer& observer) const;
+
+  struct Impl;
+  explicit Session(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+/// "0.1.0"
+TBX_API std::string version();
+/// Names of all graph passes, in order.
+TBX_API std::vector<std::string> pass_names();
+/// Registered operators: domain, name, opsets.
+struct TBX_API OperatorInfo {
+  std::string domain, name;
+  std::vector<int> since;
+};
+TBX_API std::vector<OperatorInfo> operators();
+
+template <class T>
+constexpr int32_t onnx_type_of() {
+  if constexpr (std::is_same_v<T, float>) return 1;
+  else if constexpr (std::is_same_v<T, uint8_t>) return 2;
+  else if constexpr (std::is_same_v<T, int8_t>) return 3;
+  else if constexpr (std::is_same_v<T, uint16_t>) return 4;
+  else if constexpr (std::is_same_v<T, int16_t>) return 5;
+  else if constexpr (std::is_same_v<T, int32_t>) return 6;
+  else if constexpr (std::is_same_v<T, int64_t>) return 7;
+  else if constexpr (std::is_same_v<T, bool>) return 9;
+  else if constexpr (std::is_same_v<T, double>) return 11;
+  else if constexpr (std::is_same_v<T, uint32_t>) return 12;
+  else if constexpr (std::is_same_v<T, uint64_t>) return 13;
+  else static_assert(sizeof(T) == 0, "no ONNX element type for this C++ type");
+}
+
+}  // namespace tbx

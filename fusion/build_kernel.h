@@ -1,0 +1,15 @@
+// Build kernel: a draft group of loop nests -> KernelProgram with phases, linear addresses and merged loops.
+#pragma once
+
+#include "fusion/grouping.h"
+#include "ir/kernel.h"
+
+namespace tbx::fusion {
+
+/// Needs fixed layouts. `deps` tells which results are used outside the group.
+ir::KernelProgram build_kernel(const ir::Program& program, const Dependencies& deps, const Draft& draft);
+
+/// Merges neighbouring loops that every address treats as one, and drops loops of extent 1.
+void merge_loops(ir::KernelProgram& kernel);
+
+}  // namespace tbx::fusion

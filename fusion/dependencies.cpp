@@ -1,0 +1,115 @@
+#include "fusion/dependencies.h"
+
+#include <algorithm>
+
+namespace tbx::fusion {
+namespace {
+
+using namespace ir;
+
+void add_unique(std::vector<BufferId>& list, BufferId id) {
+  if (std::find(list.begin(), list.end(), id) == list.end()) list.push_back(id);
+}
+
+void collect_reads(const Program& program, Expr e, std::vector<BufferId>& reads) {
+  if (!e) return;
+  visit(e, [&](Expr n) {
+    if (n->op == Op::load) add_unique(reads, owner_of(program, n->buffer));
+  });
+}
+
+void collect_reads(const Program& program, SymInt e, std::vector<BufferId>& reads) {
+  visit(e, [&](const SymNode& n) {
+    if (n.kind == SymKind::indirect) collect_reads(program, n.value, reads);
+  });
+}
+
+}  // namespace
+
+BufferId owner_of(const Program& program, BufferId id) {
+  for (;;) {
+    const Buffer& b = program.at(id);
+    if (b.slice_of >= 0) {
+      id = b.slice_of;
+    } else if (b.overwrites >= 0) {
+      id = b.overwrites;
+    } else {
+      return id;
+    }
+  }
+}
+
+OpAccess access_of(const Program& program, const Operation& op) {
+  OpAccess a;
+  if (const auto* compute = std::get_if<Compute>(&op.what)) {
+    collect_reads(program, compute->loops.body, a.reads);
+    a.writes.push_back(owner_of(program, compute->output));
+  } else if (const auto* scatter = std::get_if<Scatter>(&op.what)) {
+    collect_reads(program, scatter->value, a.reads);
+    collect_reads(program, scatter->mask, a.reads);
+    for (SymInt index : scatter->indices) collect_reads(program, index, a.reads);
+    BufferId owner = owner_of(program, scatter->target);
+    add_unique(a.reads, owner);
+    a.writes.push_back(owner);
+  } else {
+    const auto& call = std::get<ExternCall>(op.what);
+    for (const ExternOperand& operand : call.inputs)
+      if (operand.buffer >= 0) add_unique(a.reads, owner_of(program, operand.buffer));
+    for (BufferId out : call.outputs)
+      if (out >= 0) add_unique(a.writes, owner_of(program, out));
+  }
+  return a;
+}
+
+Dependencies analyse(const Program& program) {
+  Dependencies d;
+  size_t n = program.operations.size(), nb = program.buffers.size();
+  d.access.reserve(n);
+  d.predecessors.resize(n);
+  d.readers.resize(nb);
+  d.writers.resize(nb);
+  d.is_output.resize(nb, false);
+  for (const ProgramOutput& out : program.outputs) d.is_output[owner_of(program, out.buffer)] = true;
+  std::vector<std::vector<int>> readers_since_write(nb);
+  for (size_t i = 0; i < n; ++i) {
+    d.access.push_back(access_of(program, program.operations[i]));
+    auto& pred = d.predecessors[i];
+    const auto* scatter = std::get_if<Scatter>(&program.operations[i].what);
+    for (BufferId b : d.access[i].reads) {
+      pred.insert(pred.end(), d.writers[b].begin(), d.writers[b].end());
+      d.readers[b].push_back(static_cast<int>(i));
+    }
+    for (BufferId b : d.access[i].writes) {
+      // Only a scatter changes memory that others may have read before; slices of a concat are disjoint.
+      if (scatter) pred.insert(pred.end(), readers_since_write[b].begin(), readers_since_write[b].end());
+    }
+    for (BufferId b : d.access[i].reads) readers_since_write[b].push_back(static_cast<int>(i));
+    for (BufferId b : d.access[i].writes) d.writers[b].push_back(static_cast<int>(i));
+    std::sort(pred.begin(), pred.end());
+    pred.erase(std::unique(pred.begin(), pred.end()), pred.end());
+    if (!pred.empty() && pred.back() == static_cast<int>(i)) pred.pop_back();
+  }
+  return d;
+}
+
+void remove_dead_operations(Program& program) {
+  Dependencies d = analyse(program);
+  std::vector<bool> needed(program.buffers.size(), false);
+  for (const ProgramOutput& out : program.outputs) needed[owner_of(program, out.buffer)] = true;
+  std::vector<bool> keep(program.operations.size(), false);
+  for (size_t i = program.operations.size(); i-- > 0;) {
+    const OpAccess& a = d.access[i];
+    keep[i] = std::any_of(a.writes.begin(), a.writes.end(), [&](BufferId b) { return needed[b]; });
+    if (keep[i])
+      for (BufferId b : a.reads) needed[b] = true;
+  }
+  size_t out = 0;
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    if (!keep[i]) continue;
+    if (out != i) program.operations[out] = std::move(program.operations[i]);
+    ++out;
+  }
+  program.operations.resize(out);
+}
+
+}  // namespace tbx::fusion

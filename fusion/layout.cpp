@@ -1,0 +1,249 @@
+#include "fusion/layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "extern_kernels/catalogue.h"
+#include "fusion/dependencies.h"
+
+namespace tbx::fusion {
+
+using namespace ir;
+using extern_kernels::LayoutWish;
+
+SymInts strides_in_order(const SymInts& sizes, const std::vector<int>& order) {
+  SymInts strides(sizes.size(), SymInt(0));
+  SymInt step = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = step;
+    step = step * sizes[order[i]];
+  }
+  return strides;
+}
+
+std::vector<int> channels_last_order(int rank) {
+  std::vector<int> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  if (rank >= 3) {
+    order.erase(order.begin() + 1);
+    order.push_back(1);
+  }
+  return order;
+}
+
+namespace {
+
+enum class Order : uint8_t { undecided, row_major, channels_last };
+
+bool can_be_channels_last(const Buffer& b) {
+  return b.sizes.size() >= 3 && b.sizes.size() <= 5 && b.kind == BufferKind::computed && b.slice_of < 0 &&
+         b.overwrites < 0;
+}
+
+/// True when index k of the load moves with variable k only, for every dimension: the load walks the buffer in the
+/// same dimension order as the result.
+bool same_dimension_order(const SymInts& indices, const SymInts& ranges, Context& c) {
+  if (indices.size() != ranges.size()) return false;
+  for (size_t k = 0; k < indices.size(); ++k) {
+    if (ranges[k].is(1)) continue;
+    for (size_t j = 0; j < ranges.size(); ++j) {
+      if (ranges[j].is(1)) continue;
+      bool uses = depends_on(indices[k], c.var(static_cast<int>(j)).node());
+      if (uses != (j == k) && (uses || !indices[k].is_constant())) return false;
+    }
+  }
+  return true;
+}
+
+class LayoutPass {
+ public:
+  LayoutPass(Program& program, const ScheduleOptions& options)
+      : program_(program), options_(options), order_(program.buffers.size(), Order::undecided) {}
+
+  void run() {
+    for (const ProgramOutput& out : program_.outputs) order_[out.buffer] = Order::row_major;
+    if (options_.channels_last) {
+      seed();
+      forward();
+      backward();
+      forward();
+    }
+    freeze();
+    insert_copies();
+  }
+
+ private:
+  bool settle(BufferId id, Order order) {
+    if (order_[id] != Order::undecided || !can_be_channels_last(program_.at(id))) return false;
+    order_[id] = order;
+    return true;
+  }
+
+  void seed() {
+    for (const Operation& op : program_.operations) {
+      const auto* call = std::get_if<ExternCall>(&op.what);
+      if (!call) continue;
+      for (size_t i = 0; i < call->inputs.size(); ++i) {
+        const ExternOperand& in = call->inputs[i];
+        if (in.buffer >= 0 && is_whole(in) &&
+            input_layout(call->problem, static_cast<int>(i), true) == LayoutWish::channels_last)
+          settle(in.buffer, Order::channels_last);
+      }
+      if (output_layout(call->problem, true) == LayoutWish::channels_last)
+        for (BufferId out : call->outputs) settle(out, Order::channels_last);
+    }
+  }
+
+  /// An operand that is its buffer unchanged.
+  bool is_whole(const ExternOperand& in) const {
+    const Buffer& b = program_.at(in.buffer);
+    if (in.sizes.size() != b.sizes.size()) return false;
+    size_t r = b.sizes.size();
+    for (size_t d = 0; d < r; ++d) {
+      if (!provably_equal(in.sizes[d], b.sizes[d]) || !in.start[d].is(0)) return false;
+      for (size_t k = 0; k < r; ++k)
+        if (!in.coefficients[d * r + k].is(d == k ? 1 : 0)) return false;
+    }
+    return true;
+  }
+
+  /// Results of loop nests take the order of the largest thing they read in the same dimension order.
+  void forward() {
+    for (const Operation& op : program_.operations) {
+      const auto* compute = std::get_if<Compute>(&op.what);
+      if (!compute) continue;
+      BufferId target = owner_of(program_, compute->output);  // a slice of a concatenation decides for the whole
+      if (order_[target] != Order::undecided) continue;
+      visit(compute->loops.body, [&](Expr n) {
+        if (n->op == Op::load && order_[owner_of(program_, n->buffer)] == Order::channels_last &&
+            same_dimension_order(n->indices, compute->loops.ranges, *program_.context))
+          settle(target, Order::channels_last);
+      });
+    }
+  }
+
+  /// What a channels-last pointwise result is made of becomes channels-last too, so that no kernel transposes.
+  void backward() {
+    for (size_t i = program_.operations.size(); i-- > 0;) {
+      const auto* compute = std::get_if<Compute>(&program_.operations[i].what);
+      if (!compute || order_[owner_of(program_, compute->output)] != Order::channels_last) continue;
+      visit(compute->loops.body, [&](Expr n) {
+        if (n->op == Op::load && same_dimension_order(n->indices, compute->loops.ranges, *program_.context))
+          settle(n->buffer, Order::channels_last);
+      });
+    }
+  }
+
+  void freeze() {
+    for (Buffer& b : program_.buffers) {
+      if (!b.is_flexible() || b.slice_of >= 0 || b.overwrites >= 0) continue;
+      if (order_[b.id] == Order::channels_last) {
+        b.strides = strides_in_order(b.sizes, channels_last_order(static_cast<int>(b.sizes.size())));
+      } else if (!b.preferred_order.empty() && order_[b.id] == Order::undecided) {
+        b.strides = strides_in_order(b.sizes, b.preferred_order);
+      } else {
+        b.strides = contiguous_strides(b.sizes);
+      }
+    }
+    // Bound buffers see their owner's memory.
+    for (Buffer& b : program_.buffers)
+      if (b.is_flexible()) b.strides = program_.at(owner_of(program_, b.id)).strides;
+  }
+
+  SymInts operand_strides(const ExternOperand& in) const {
+    const Buffer& b = program_.at(in.buffer);
+    size_t r = b.sizes.size();
+    SymInts strides;
+    for (size_t d = 0; d < in.sizes.size(); ++d) {
+      SymInt s = 0;
+      for (size_t k = 0; k < r; ++k) s += in.coefficients[d * r + k] * b.strides[k];
+      strides.push_back(s);
+    }
+    return strides;
+  }
+
+  bool satisfies(const ExternOperand& in, LayoutWish wish) const {
+    if (wish == LayoutWish::any) return true;
+    SymInts strides = operand_strides(in);
+    auto dense = [&](const std::vector<int>& order) {
+      SymInts want = strides_in_order(in.sizes, order);
+      for (size_t d = 0; d < want.size(); ++d)
+        if (!in.sizes[d].is(1) && !provably_equal(want[d], strides[d])) return false;
+      return true;
+    };
+    int rank = static_cast<int>(in.sizes.size());
+    std::vector<int> row(rank);
+    std::iota(row.begin(), row.end(), 0);
+    switch (wish) {
+      case LayoutWish::any: return true;
+      case LayoutWish::row_major: return dense(row);
+      case LayoutWish::channels_last: return dense(channels_last_order(rank)) || (rank < 3 && dense(row));
+      case LayoutWish::matrix: {
+        if (rank < 2) return dense(row);
+        // One of the two matrix dimensions is contiguous and the other one steps over it without overlap.
+        auto fits = [&](int fast, int slow) {
+          return (strides[fast].is(1) || in.sizes[fast].is(1)) &&
+                 (in.sizes[slow].is(1) || provably_nonnegative(strides[slow] - in.sizes[fast]) ||
+                  provably_divisible(strides[slow], in.sizes[fast]));
+        };
+        return fits(rank - 1, rank - 2) || fits(rank - 2, rank - 1);
+      }
+    }
+    return false;
+  }
+
+  void insert_copies() {
+    std::vector<Operation> result;
+    result.reserve(program_.operations.size());
+    for (Operation& op : program_.operations) {
+      if (auto* call = std::get_if<ExternCall>(&op.what)) {
+        for (size_t i = 0; i < call->inputs.size(); ++i) {
+          ExternOperand& in = call->inputs[i];
+          if (in.buffer < 0 || program_.at(in.buffer).kind == BufferKind::constant) continue;
+          LayoutWish wish = input_layout(call->problem, static_cast<int>(i), options_.channels_last);
+          if (satisfies(in, wish)) continue;
+          result.push_back(copy_operand(in, wish, op.origins));
+        }
+      }
+      result.push_back(std::move(op));
+    }
+    program_.operations = std::move(result);
+  }
+
+  Operation copy_operand(ExternOperand& in, LayoutWish wish, const std::vector<int>& origins) {
+    Context& c = *program_.context;
+    size_t r = program_.at(in.buffer).sizes.size();
+    SymInts indices;
+    for (size_t k = 0; k < r; ++k) {
+      SymInt e = in.start[k];
+      for (size_t d = 0; d < in.sizes.size(); ++d)
+        e += in.coefficients[d * r + k] * (in.sizes[d].is(1) ? SymInt(0) : c.var(static_cast<int>(d)));
+      indices.push_back(e);
+    }
+    DType dtype = program_.at(in.buffer).dtype;
+    Loops loops;
+    loops.ranges = in.sizes;
+    loops.dtype = dtype;
+    loops.body = c.load(in.buffer, compute_type(dtype), indices);
+    BufferId copy = program_.new_buffer("", dtype, in.sizes);
+    int rank = static_cast<int>(in.sizes.size());
+    Buffer& b = program_.at(copy);
+    b.strides = wish == LayoutWish::channels_last ? strides_in_order(in.sizes, channels_last_order(rank))
+                                                  : contiguous_strides(in.sizes);
+    in.buffer = copy;
+    in.start.assign(rank, SymInt(0));
+    in.coefficients.assign(static_cast<size_t>(rank) * rank, SymInt(0));
+    for (int d = 0; d < rank; ++d) in.coefficients[d * rank + d] = 1;
+    return Operation{Compute{std::move(loops), copy}, origins, "copy: the extern kernel needs another layout"};
+  }
+
+  Program& program_;
+  const ScheduleOptions& options_;
+  std::vector<Order> order_;
+};
+
+}  // namespace
+
+void assign_layouts(Program& program, const ScheduleOptions& options) { LayoutPass(program, options).run(); }
+
+}  // namespace tbx::fusion

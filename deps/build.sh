@@ -54,9 +54,13 @@ step "ONNX: configure" cmake -G Ninja -S "$root"/source/onnx-*/ -B "$root/build-
   -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_CXX_VISIBILITY_PRESET=hidden \
   -DCMAKE_VISIBILITY_INLINES_HIDDEN=ON -DBUILD_SHARED_LIBS=OFF -DONNX_ML=ON -DONNX_BUILD_PYTHON=OFF \
   -DONNX_BUILD_TESTS=OFF -DONNX_USE_LITE_PROTO=OFF -DONNX_USE_PROTOBUF_SHARED_LIBS=ON \
-  -DONNX_GEN_PB_TYPE_STUBS=OFF -DONNX_USE_UNITY_BUILD=ON -DPython3_EXECUTABLE="$venv/bin/python" "${launcher[@]}"
+  -DONNX_NAMESPACE=tbx_onnx -DONNX_GEN_PB_TYPE_STUBS=OFF -DONNX_USE_UNITY_BUILD=ON -DPython3_EXECUTABLE="$venv/bin/python" "${launcher[@]}"
 step "ONNX: build" cmake --build "$root/build-onnx" -j "$jobs"
 step "ONNX: install" cmake --install "$root/build-onnx"
+# Its own namespace, and so its own protobuf file and message names: another ONNX library in a user's process
+# that shares libprotobuf would otherwise abort at load. Our sources still say onnx::
+sed -i 's|^#endif // ONNX_ONNX_PB_H_|namespace onnx = ONNX_NAMESPACE;\n\n&|' "$prefix/include/onnx/onnx_pb.h"
+grep -q '^namespace onnx = ' "$prefix/include/onnx/onnx_pb.h" || die "onnx_pb.h has an unexpected form"
 
 collect() {  # oneDNN and oneTBB out of their Python wheels; one copy of each library, found through $ORIGIN
   mkdir -p "$prefix/lib" "$prefix/include"

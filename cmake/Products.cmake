@@ -30,7 +30,37 @@ if(TBX_WITH_PYTHON)
     find_package(nanobind CONFIG REQUIRED)
     nanobind_add_module(tbx_python NB_STATIC ${binding_sources})
     target_link_libraries(tbx_python PRIVATE tbx_driver)
-    set_target_properties(tbx_python PROPERTIES OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY ${python_out}/tensorbox)
+    target_link_options(tbx_python PRIVATE -Wl,--exclude-libs,ALL)
+    set_target_properties(tbx_python PROPERTIES OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY ${python_out}/tensorbox
+                                                INSTALL_RPATH "$ORIGIN/../..")
+    install(TARGETS tbx_python LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tensorbox/python/tensorbox)
+    install(DIRECTORY python/tensorbox DESTINATION ${CMAKE_INSTALL_LIBDIR}/tensorbox/python
+            FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
     add_dependencies(tbx_python tbx_python_modules)
   endif()
+endif()
+
+# libtensorbox and its CMake package. What it needs of the pinned libraries lies in lib/tensorbox beside it.
+get_target_property(tbx_driver_type tbx_driver TYPE)
+if(NOT tbx_driver_type STREQUAL "INTERFACE_LIBRARY")
+  add_library(tensorbox SHARED cmake/empty.cpp)
+  add_library(tensorbox::tensorbox ALIAS tensorbox)
+  target_link_libraries(tensorbox PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,tbx_driver>)
+  target_link_options(tensorbox PRIVATE -Wl,--exclude-libs,libonnx.a:libonnx_proto.a -Wl,--no-undefined)
+  target_include_directories(tensorbox INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(tensorbox INTERFACE cxx_std_20)
+  set_target_properties(tensorbox PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+                                             INSTALL_RPATH "$ORIGIN/tensorbox")
+  install(TARGETS tensorbox EXPORT tensorboxTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(DIRECTORY include/tensorbox DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(FILES ${TBX_RUNTIME_LIBRARIES} DESTINATION ${CMAKE_INSTALL_LIBDIR}/tensorbox)
+  set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tensorbox)
+  install(EXPORT tensorboxTargets NAMESPACE tensorbox:: DESTINATION ${package_dir})
+  include(CMakePackageConfigHelpers)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/tensorboxConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tensorboxConfig.cmake
+       CONTENT "include(\${CMAKE_CURRENT_LIST_DIR}/tensorboxTargets.cmake)\n" @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/tensorboxConfig.cmake ${PROJECT_BINARY_DIR}/tensorboxConfigVersion.cmake
+          DESTINATION ${package_dir})
 endif()

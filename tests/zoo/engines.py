@@ -1,0 +1,100 @@
+"""The engines that run zoo models, behind one small interface: tensorbox itself and its peers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+RunFunction = Callable[[Arrays], Arrays]
+
+PYTHON_BUILD_FOLDER = Path(__file__).resolve().parents[2] / "build" / "release" / "python"
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How to load a model. `compile` and `isa` mean something to tensorbox only, `optimize` to ONNX Runtime only."""
+
+    threads: int = 2
+    compile: bool = True
+    isa: str | None = None
+    optimize: bool = True
+
+
+def import_tensorbox(submodule: str = "") -> ModuleType:
+    """The module `tensorbox`: from PYTHONPATH or an installation, else from this checkout's build."""
+    name = "tensorbox" + submodule
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        folder = os.environ.get("TBX_PYTHON", str(PYTHON_BUILD_FOLDER))
+        if folder in sys.path:
+            raise
+        sys.path.insert(0, folder)
+        return importlib.import_module(name)
+
+
+def _load_tensorbox(path: Path, options: LoadOptions) -> RunFunction:
+    tensorbox = import_tensorbox()
+    arguments: dict[str, Any] = {"threads": options.threads, "compile": options.compile}
+    if options.isa is not None:
+        arguments["isa"] = options.isa
+    return tensorbox.Session(str(path), **arguments).run
+
+
+def _load_ort(path: Path, options: LoadOptions) -> RunFunction:
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = options.threads
+    settings.log_severity_level = 3
+    levels = ort.GraphOptimizationLevel
+    settings.graph_optimization_level = levels.ORT_ENABLE_ALL if options.optimize else levels.ORT_DISABLE_ALL
+    session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    outputs = [value.name for value in session.get_outputs()]
+    return lambda feeds: dict(zip(outputs, session.run(outputs, feeds), strict=True))
+
+
+def _load_openvino(path: Path, options: LoadOptions) -> RunFunction:
+    import openvino
+
+    settings = {
+        "INFERENCE_NUM_THREADS": options.threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    request = openvino.Core().compile_model(str(path), "CPU", settings).create_infer_request()
+
+    def run(feeds: Arrays) -> Arrays:
+        results = request.infer(feeds, share_inputs=True, share_outputs=True)
+        return {port.get_any_name(): array for port, array in results.items()}
+
+    return run
+
+
+_LOADERS: dict[str, tuple[str, Callable[[Path, LoadOptions], RunFunction]]] = {
+    "tensorbox": ("tensorbox", _load_tensorbox),
+    "ort": ("onnxruntime", _load_ort),
+    "openvino": ("openvino", _load_openvino),
+}
+ENGINES = tuple(_LOADERS)
+
+
+def import_engine(engine: str) -> str:
+    """Import the engine's module, so that loading a model does not pay for it; returns its version."""
+    module_name = _LOADERS[engine][0]
+    module = import_tensorbox() if engine == "tensorbox" else importlib.import_module(module_name)
+    return str(getattr(module, "__version__", "unknown"))
+
+
+def load(engine: str, path: Path, options: LoadOptions = LoadOptions()) -> RunFunction:
+    """Load the model file into the engine; the result maps input arrays to output arrays by name."""
+    return _LOADERS[engine][1](path, options)

@@ -1,0 +1,129 @@
+// Context: creation of leaves and interning of nodes.
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/context_impl.h"
+
+namespace tbx::ir {
+
+size_t SymHash::operator()(const SymNode* n) const {
+  size_t h = static_cast<size_t>(n->kind);
+  hash_combine(h, static_cast<size_t>(n->number));
+  hash_combine(h, static_cast<size_t>(n->constant));
+  hash_combine(h, std::hash<const void*>{}(n->value));
+  for (auto& [coefficient, term] : n->terms) {
+    hash_combine(h, static_cast<size_t>(coefficient));
+    hash_combine(h, term->id);
+  }
+  for (SymInt a : n->args)
+    hash_combine(h, a.node() ? ~size_t{a.node()->id} : static_cast<size_t>(a.constant()));
+  return h;
+}
+
+bool SymEqual::operator()(const SymNode* a, const SymNode* b) const {
+  return a->kind == b->kind && a->number == b->number && a->constant == b->constant && a->value == b->value &&
+         a->terms == b->terms && a->args == b->args;
+}
+
+size_t ExprHash::operator()(Expr e) const {
+  size_t h = static_cast<size_t>(e->op);
+  hash_combine(h, static_cast<size_t>(e->dtype));
+  hash_combine(h, static_cast<size_t>(e->format));
+  for (int i = 0; i < e->num_args; ++i) hash_combine(h, e->args[i]->id);
+  hash_combine(h, e->bits);
+  hash_combine(h, static_cast<size_t>(e->buffer));
+  hash_combine(h, static_cast<size_t>(e->number));
+  for (SymInt i : e->indices) hash_combine(h, i.hash());
+  return h;
+}
+
+bool ExprEqual::operator()(Expr a, Expr b) const {
+  return a->op == b->op && a->dtype == b->dtype && a->format == b->format && a->num_args == b->num_args &&
+         std::equal(a->args, a->args + a->num_args, b->args) && a->bits == b->bits &&
+         a->buffer == b->buffer && a->number == b->number && a->indices == b->indices;
+}
+
+SymNode* Context::Impl::make(SymNode node) {
+  node.context = context;
+  node.id = static_cast<uint32_t>(sym_arena.size());
+  return &sym_arena.emplace_back(std::move(node));
+}
+
+const SymNode* Context::Impl::intern(SymNode node) {
+  if (auto it = sym_table.find(&node); it != sym_table.end()) return *it;
+  return *sym_table.insert(make(std::move(node))).first;
+}
+
+Expr Context::Impl::intern(ExprNode node) {
+  if (auto it = expr_table.find(&node); it != expr_table.end()) return *it;
+  node.context = context;
+  node.id = static_cast<uint32_t>(expr_arena.size());
+  return *expr_table.insert(&expr_arena.emplace_back(std::move(node))).first;
+}
+
+Context::Context() : impl_(std::make_unique<Impl>(this)) {}
+Context::~Context() = default;
+
+SymInt Context::symbol(const std::string& name, int64_t lo, int64_t hi) {
+  auto [it, is_new] = impl_->symbol_by_name.try_emplace(name, nullptr);
+  if (is_new) {
+    SymNode node{};
+    node.kind = SymKind::symbol;
+    node.number = static_cast<int>(impl_->symbols.size());
+    node.name = name;
+    it->second = impl_->make(std::move(node));
+    impl_->symbols.push_back(it->second);
+  }
+  SymNode& s = *it->second;
+  TBX_MODEL(std::max(s.lo, lo) <= std::min(s.hi, hi), "size '{}' cannot be both in [{}, {}] and in [{}, {}]",
+            name, s.lo, s.hi, lo, hi);
+  s.lo = std::max(s.lo, lo);
+  s.hi = std::min(s.hi, hi);
+  return SymInt(&s);
+}
+
+SymInt Context::unbacked_symbol(const std::string& hint, int64_t lo, int64_t hi) {
+  std::string name = hint;
+  for (int k = 1; impl_->symbol_by_name.contains(name); ++k) name = hint + "." + std::to_string(k);
+  SymInt s = symbol(name, lo, hi);
+  impl_->symbol_by_name[name]->unbacked = true;
+  return s;
+}
+
+static SymInt loop_variable(Context::Impl& impl, std::vector<const SymNode*>& table, SymKind kind, int k) {
+  TBX_INTERNAL(k >= 0);
+  if (table.size() <= static_cast<size_t>(k)) table.resize(k + 1);
+  if (!table[k]) {
+    SymNode node{};
+    node.kind = kind;
+    node.number = k;
+    table[k] = impl.make(std::move(node));
+  }
+  return SymInt(table[k]);
+}
+
+SymInt Context::var(int k) { return loop_variable(*impl_, impl_->vars, SymKind::var, k); }
+SymInt Context::rvar(int k) { return loop_variable(*impl_, impl_->rvars, SymKind::rvar, k); }
+
+SymInt Context::indirect(Expr value, SymInt extent, bool wrap) {
+  if (value->op == Op::constant || value->op == Op::index) {
+    SymInt e = value->op == Op::constant ? SymInt(value->as_int()) : value->indices[0];
+    if (wrap && e.is_constant() && e.constant() < 0) e = e + extent;
+    if (provably_nonnegative(e) && provably_less(e, extent)) return e;
+  }
+  const bool nonnegative = value->op == Op::index ? provably_nonnegative(value->indices[0])
+                                                  : value->op == Op::constant && value->as_int() >= 0;
+  if (wrap && !nonnegative) {
+    Expr is_negative = binary(Op::less, value, constant_int(DType::i64, 0));
+    value = where(is_negative, binary(Op::add, value, index(extent)), value);
+  }
+  SymNode node{};
+  node.kind = SymKind::indirect;
+  node.value = value;
+  node.args = {extent};
+  return SymInt(impl_->intern(std::move(node)));
+}
+
+const std::vector<const SymNode*>& Context::symbols() const { return impl_->symbols; }
+
+} // namespace tbx::ir

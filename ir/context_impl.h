@@ -1,0 +1,57 @@
+// The storage behind Context: arenas of immutable nodes and the tables that make equal nodes the same
+// pointer.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ir/expr.h"
+
+namespace tbx::ir {
+
+inline void hash_combine(size_t& seed, size_t value) {
+  seed ^= value + 0x9e3779b97f4a7c15ULL + (seed << 12) + (seed >> 4);
+  seed *= 0xff51afd7ed558ccdULL;
+}
+
+// The hash functors are not noexcept on purpose: libstdc++ then keeps the hash in the table's entries, so
+// probing and growing the table never hash a node a second time.
+struct SymHash {
+  size_t operator()(const SymNode* n) const;
+};
+struct SymEqual {
+  bool operator()(const SymNode* a, const SymNode* b) const;
+};
+struct ExprHash {
+  size_t operator()(Expr e) const;
+};
+struct ExprEqual {
+  bool operator()(Expr a, Expr b) const;
+};
+
+struct Context::Impl {
+  explicit Impl(Context* context) : context(context) {}
+
+  Context* context;
+  std::deque<SymNode> sym_arena;
+  std::unordered_set<const SymNode*, SymHash, SymEqual> sym_table;
+  std::vector<const SymNode*> symbols; // symbols[n]->number == n
+  std::unordered_map<std::string, SymNode*> symbol_by_name;
+  std::vector<const SymNode*> vars, rvars; // vars[k]->number == k; nullptr: not made yet
+
+  std::deque<ExprNode> expr_arena;
+  std::unordered_set<Expr, ExprHash, ExprEqual> expr_table;
+
+  /// The one node equal to `node`, whose `context` and `id` need not be set. Symbols are not interned here.
+  const SymNode* intern(SymNode node);
+  Expr intern(ExprNode node);
+
+  /// Puts a node in the arena without looking for an equal one.
+  SymNode* make(SymNode node);
+};
+
+} // namespace tbx::ir

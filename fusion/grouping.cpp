@@ -1,0 +1,393 @@
+#include "fusion/grouping.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <queue>
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace tbx::fusion {
+
+using namespace ir;
+
+namespace {
+
+constexpr int kUnbound = -2, kUnit = -1;
+constexpr int kMaxMembers = 64;          ///< per group: keeps kernels compilable
+constexpr int kMaxSearch = 400;          ///< drafts visited by the cycle check before giving up
+constexpr int kMaxCandidates = 8;        ///< drafts tried per operation
+constexpr int64_t kMaxRowBytes = 1 << 20;  ///< a row and its intermediates should stay in cache
+
+const Compute* compute_of(const Program& p, int op) { return std::get_if<Compute>(&p.operations[op].what); }
+
+/// A new draft of one operation, loop variables in order.
+Draft single(const Program& p, int op) {
+  Draft d;
+  d.first_op = d.last_op = op;
+  const Compute* compute = compute_of(p, op);
+  if (!compute || compute->loops.kind == LoopKind::scan) {
+    d.fusable = false;
+    if (!compute) {
+      d.members.push_back({op, {}, {}});
+      return d;
+    }
+  }
+  Member m{op, {}, {}};
+  auto add_axes = [&](const SymInts& ranges, std::vector<int>& axis_of, bool inner) {
+    for (SymInt extent : ranges) {
+      if (extent.is(1)) {
+        axis_of.push_back(kUnit);
+        continue;
+      }
+      axis_of.push_back(static_cast<int>(d.axes.size()));
+      d.axes.push_back(extent);
+      d.inner.push_back(inner);
+    }
+  };
+  add_axes(compute->loops.ranges, m.axis_of_var, false);
+  add_axes(compute->loops.reduction_ranges, m.axis_of_rvar, true);
+  d.has_reduction = compute->loops.kind == LoopKind::reduction;
+  d.members.push_back(std::move(m));
+  return d;
+}
+
+/// Result of a successful match: the new member and the group's axis classes after it joins.
+struct Match {
+  Member member;
+  std::vector<bool> inner;
+  bool has_reduction;
+};
+
+class Grouper {
+ public:
+  Grouper(const Program& program, const Dependencies& deps, const Target& target, const ScheduleOptions& options)
+      : program_(program), deps_(deps), target_(target), options_(options) {}
+
+  std::vector<Draft> run() {
+    size_t n = program_.operations.size();
+    draft_of_.assign(n, -1);
+    for (size_t i = 0; i < n; ++i) place(static_cast<int>(i));
+    return in_order();
+  }
+
+ private:
+  void place(int op) {
+    const Compute* compute = compute_of(program_, op);
+    std::string why = "no candidate group shares data";
+    if (options_.fuse && compute && compute->loops.kind != LoopKind::scan) {
+      for (int candidate : candidates(op)) {
+        Draft& d = drafts_[candidate];
+        std::string reason;
+        auto match = try_match(d, op, *compute, reason);
+        if (match && makes_cycle(op, candidate)) {
+          match.reset();
+          reason = "joining would make the groups depend on each other in a circle";
+        }
+        if (!match) {
+          why = fmt::format("not with group of operation {}: {}", d.first_op, reason);
+          continue;
+        }
+        d.members.push_back(std::move(match->member));
+        d.inner = match->inner;
+        d.has_reduction = match->has_reduction;
+        d.first_op = std::min(d.first_op, op);
+        d.last_op = std::max(d.last_op, op);
+        d.decisions.push_back(fmt::format("operation {} fused: same points, shared data", op));
+        draft_of_[op] = candidate;
+        return;
+      }
+    } else if (!options_.fuse) {
+      why = "fusion is switched off";
+    } else if (!compute) {
+      why = "extern call or scatter";
+    }
+    draft_of_[op] = static_cast<int>(drafts_.size());
+    drafts_.push_back(single(program_, op));
+    drafts_.back().decisions.push_back(fmt::format("operation {} starts a group: {}", op, why));
+  }
+
+  /// Groups of the producers first (latest first), then groups that read the same buffers.
+  std::vector<int> candidates(int op) const {
+    std::vector<int> result;
+    auto offer = [&](int d) {
+      if (drafts_[d].fusable && static_cast<int>(result.size()) < kMaxCandidates &&
+          std::find(result.begin(), result.end(), d) == result.end())
+        result.push_back(d);
+    };
+    const auto& pred = deps_.predecessors[op];
+    for (size_t i = pred.size(); i-- > 0;) offer(draft_of_[pred[i]]);
+    for (BufferId b : deps_.access[op].reads) {
+      const auto& readers = deps_.readers[b];
+      auto here = std::lower_bound(readers.begin(), readers.end(), op);
+      int steps = 0;
+      while (here != readers.begin() && steps++ < 4) {
+        --here;
+        if (draft_of_[*here] >= 0) offer(draft_of_[*here]);
+      }
+    }
+    return result;
+  }
+
+  /// Binds the loop variables of `op` to the axes of `d`.
+  std::optional<Match> try_match(const Draft& d, int op, const Compute& compute, std::string& reason) const {
+    if (static_cast<int>(d.members.size()) >= kMaxMembers) {
+      reason = "the group is full";
+      return std::nullopt;
+    }
+    const Loops& loops = compute.loops;
+    Member m{op, std::vector<int>(loops.ranges.size(), kUnbound),
+             std::vector<int>(loops.reduction_ranges.size(), kUnbound)};
+    for (size_t k = 0; k < loops.ranges.size(); ++k)
+      if (loops.ranges[k].is(1)) m.axis_of_var[k] = kUnit;
+    for (size_t k = 0; k < loops.reduction_ranges.size(); ++k)
+      if (loops.reduction_ranges[k].is(1)) m.axis_of_rvar[k] = kUnit;
+
+    std::vector<bool> cross(d.axes.size(), false);  // read elsewhere along this axis: must be inner
+    bool shares = false;
+    if (!bind_from_loads(d, loops, m, cross, shares, reason)) return std::nullopt;
+    if (!shares && !bind_from_common_reads(d, loops, m)) {
+      reason = "no shared data at the same points";
+      return std::nullopt;
+    }
+    return finish(d, loops, std::move(m), cross, reason);
+  }
+
+  bool bind(std::vector<int>& axis_of, int k, int axis, const Draft& d, SymInt extent) const {
+    if (axis_of[k] == kUnbound) {
+      if (!provably_equal(d.axes[axis], extent)) return false;
+      axis_of[k] = axis;
+      return true;
+    }
+    return axis_of[k] == axis;
+  }
+
+  bool bind_from_loads(const Draft& d, const Loops& loops, Member& m, std::vector<bool>& cross, bool& shares,
+                       std::string& reason) const {
+    std::unordered_map<BufferId, const Member*> made;
+    for (const Member& member : d.members)
+      made[compute_of(program_, member.op)->output] = &member;
+    bool good = true;
+    visit(loops.body, [&](Expr n) {
+      if (!good || n->op != Op::load) return;
+      auto it = made.find(n->buffer);
+      if (it == made.end()) {
+        // A slice or the whole of something partly written here cannot be followed.
+        for (auto& [id, member] : made)
+          if (owner_of(program_, id) == owner_of(program_, n->buffer)) {
+            reason = "reads a buffer that the group writes in parts";
+            good = false;
+          }
+        return;
+      }
+      shares = true;
+      const Member& producer = *it->second;
+      for (size_t k = 0; k < n->indices.size() && good; ++k) {
+        int axis = producer.axis_of_var[k];
+        if (axis == kUnit) continue;
+        SymInt e = n->indices[k];
+        bool is_plain = !e.is_constant() && (e.node()->kind == SymKind::var || e.node()->kind == SymKind::rvar);
+        if (is_plain) {
+          bool reduced = e.node()->kind == SymKind::rvar;
+          auto& axis_of = reduced ? m.axis_of_rvar : m.axis_of_var;
+          const SymInts& ranges = reduced ? loops.reduction_ranges : loops.ranges;
+          int v = e.node()->number;
+          if (v < static_cast<int>(axis_of.size()) && bind(axis_of, v, axis, d, ranges[v])) continue;
+        }
+        cross[axis] = true;
+      }
+    });
+    return good;
+  }
+
+  /// Siblings: same loops over the same inputs. Binds positionally when a common buffer is read with equal indices.
+  bool bind_from_common_reads(const Draft& d, const Loops& loops, Member& m) const {
+    const Member& first = d.members.front();
+    const Compute* other = compute_of(program_, first.op);
+    if (!other || other->loops.ranges.size() != loops.ranges.size() ||
+        other->loops.reduction_ranges.size() != loops.reduction_ranges.size())
+      return false;
+    for (size_t k = 0; k < loops.ranges.size(); ++k)
+      if (!provably_equal(loops.ranges[k], other->loops.ranges[k])) return false;
+    for (size_t k = 0; k < loops.reduction_ranges.size(); ++k)
+      if (!provably_equal(loops.reduction_ranges[k], other->loops.reduction_ranges[k])) return false;
+    std::vector<Expr> theirs;
+    visit(other->loops.body, [&](Expr n) {
+      if (n->op == Op::load && !n->indices.empty()) theirs.push_back(n);
+    });
+    bool common = false;
+    visit(loops.body, [&](Expr n) {
+      if (n->op == Op::load && std::find(theirs.begin(), theirs.end(), n) != theirs.end() &&
+          program_.at(n->buffer).kind != BufferKind::constant)
+        common = true;
+    });
+    if (!common) return false;
+    m.axis_of_var = first.axis_of_var;
+    m.axis_of_rvar = first.axis_of_rvar;
+    return true;
+  }
+
+  std::optional<Match> finish(const Draft& d, const Loops& loops, Member m, const std::vector<bool>& cross,
+                              std::string& reason) const {
+    Match match{std::move(m), d.inner, d.has_reduction};
+    bool reduces = loops.kind == LoopKind::reduction;
+    std::vector<int> used(d.axes.size(), 0);
+    auto count_used = [&] {
+      std::fill(used.begin(), used.end(), 0);
+      for (int a : match.member.axis_of_var)
+        if (a >= 0) ++used[a];
+      for (int a : match.member.axis_of_rvar)
+        if (a >= 0) ++used[a];
+    };
+    count_used();
+    // Variables no load has bound run over the group's inner axes, in order.
+    auto bind_rest = [&](std::vector<int>& axis_of, const SymInts& ranges) {
+      for (size_t k = 0; k < axis_of.size(); ++k) {
+        if (axis_of[k] != kUnbound) continue;
+        for (size_t a = 0; a < d.axes.size(); ++a)
+          if (used[a] == 0 && match.inner[a] && provably_equal(d.axes[a], ranges[k])) {
+            axis_of[k] = static_cast<int>(a);
+            used[a] = 1;
+            break;
+          }
+        if (axis_of[k] == kUnbound) return false;
+      }
+      return true;
+    };
+    if (!bind_rest(match.member.axis_of_rvar, loops.reduction_ranges) ||
+        !bind_rest(match.member.axis_of_var, loops.ranges)) {
+      reason = "loops over more than the group's axes";
+      return std::nullopt;
+    }
+    count_used();
+    for (int u : used)
+      if (u > 1) {
+        reason = "two loops run over one axis";
+        return std::nullopt;
+      }
+    if (reduces) {
+      std::vector<bool> reduced(d.axes.size(), false);
+      for (int a : match.member.axis_of_rvar)
+        if (a >= 0) reduced[a] = true;
+      if (d.has_reduction && reduced != d.inner) {
+        reason = "reduces over other axes than the group";
+        return std::nullopt;
+      }
+      if (!d.has_reduction && std::none_of(reduced.begin(), reduced.end(), [](bool b) { return b; })) {
+        reason = "a reduction over axes the group does not have";
+        return std::nullopt;
+      }
+      match.inner = reduced;
+      match.has_reduction = true;
+    }
+    int covered_inner = 0, num_inner = 0;
+    for (size_t a = 0; a < d.axes.size(); ++a) {
+      if (match.inner[a]) {
+        ++num_inner;
+        covered_inner += used[a];
+      } else if (!used[a]) {
+        reason = "does not run over all of the group's rows";
+        return std::nullopt;
+      }
+      if (cross[a] && !match.inner[a]) {
+        reason = "reads another row of a result of the group";
+        return std::nullopt;
+      }
+    }
+    if (covered_inner != 0 && covered_inner != num_inner) {
+      reason = "runs over part of a row";
+      return std::nullopt;
+    }
+    if (match.has_reduction && covered_inner != 0 && !row_worth_it(d, match, reason)) return std::nullopt;
+    return match;
+  }
+
+  /// Rows in cache, and enough of them for the threads.
+  bool row_worth_it(const Draft& d, const Match& match, std::string& reason) const {
+    double rows = 1, row = 1;
+    for (size_t a = 0; a < d.axes.size(); ++a)
+      (match.inner[a] ? row : rows) *= static_cast<double>(std::max<int64_t>(1, size_hint(d.axes[a])));
+    if (row * 4 > kMaxRowBytes) {
+      reason = "a row does not fit the cache";
+      return false;
+    }
+    if (rows < target_.threads && row > 4096) {
+      reason = "too few rows for the threads";
+      return false;
+    }
+    return true;
+  }
+
+  /// Would `op` in `candidate` close a cycle: does another predecessor of `op` depend on `candidate`?
+  bool makes_cycle(int op, int candidate) const {
+    const Draft& target = drafts_[candidate];
+    std::vector<int> stack;
+    std::unordered_map<int, bool> seen;
+    for (int p : deps_.predecessors[op]) {
+      int d = draft_of_[p];
+      if (d != candidate && drafts_[d].last_op > target.first_op && seen.emplace(d, true).second) stack.push_back(d);
+    }
+    while (!stack.empty()) {
+      int d = stack.back();
+      stack.pop_back();
+      if (static_cast<int>(seen.size()) > kMaxSearch) return true;
+      for (const Member& m : drafts_[d].members)
+        for (int p : deps_.predecessors[m.op]) {
+          int q = draft_of_[p];
+          if (q == candidate) return true;
+          if (q != d && drafts_[q].last_op > target.first_op && seen.emplace(q, true).second) stack.push_back(q);
+        }
+    }
+    return false;
+  }
+
+  /// Topological order of the drafts, earliest last operation first among the ready ones.
+  std::vector<Draft> in_order() {
+    size_t n = drafts_.size();
+    std::vector<std::vector<int>> users(n);
+    std::vector<int> missing(n, 0);
+    for (size_t d = 0; d < n; ++d) {
+      std::vector<int> preds;
+      for (const Member& m : drafts_[d].members)
+        for (int p : deps_.predecessors[m.op])
+          if (draft_of_[p] != static_cast<int>(d)) preds.push_back(draft_of_[p]);
+      std::sort(preds.begin(), preds.end());
+      preds.erase(std::unique(preds.begin(), preds.end()), preds.end());
+      missing[d] = static_cast<int>(preds.size());
+      for (int p : preds) users[p].push_back(static_cast<int>(d));
+    }
+    using Entry = std::pair<int, int>;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+    for (size_t d = 0; d < n; ++d)
+      if (missing[d] == 0) ready.emplace(drafts_[d].last_op, static_cast<int>(d));
+    std::vector<Draft> result;
+    result.reserve(n);
+    while (!ready.empty()) {
+      int d = ready.top().second;
+      ready.pop();
+      for (int u : users[d])
+        if (--missing[u] == 0) ready.emplace(drafts_[u].last_op, u);
+      result.push_back(std::move(drafts_[d]));
+    }
+    TBX_INTERNAL(result.size() == n);
+    return result;
+  }
+
+  const Program& program_;
+  const Dependencies& deps_;
+  const Target& target_;
+  const ScheduleOptions& options_;
+  std::vector<Draft> drafts_;
+  std::vector<int> draft_of_;
+};
+
+}  // namespace
+
+std::vector<Draft> group_operations(const Program& program, const Dependencies& deps, const Target& target,
+                                    const ScheduleOptions& options) {
+  return Grouper(program, deps, target, options).run();
+}
+
+}  // namespace tbx::fusion

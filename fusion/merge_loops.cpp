@@ -1,0 +1,146 @@
+// Merges neighbouring loops that every address of a kernel treats as one, and drops loops of extent 1.
+#include <functional>
+#include <unordered_set>
+
+#include "fusion/build_kernel.h"
+
+namespace tbx::fusion {
+
+using namespace ir;
+
+namespace {
+
+/// Calls `fn` on every index expression of the kernel: store addresses, load addresses, index values.
+void for_each_index(const KernelProgram& kernel, const std::function<void(SymInt)>& fn) {
+  std::vector<Expr> roots;
+  std::function<void(SymInt)> from_index = [&](SymInt e) {
+    fn(e);
+    visit(e, [&](const SymNode& n) {
+      if (n.kind == SymKind::indirect) roots.push_back(n.value);
+    });
+  };
+  std::unordered_set<Expr> seen;
+  for (const Phase& phase : kernel.phases)
+    for (const Stmt& s : phase.stmts) {
+      from_index(s.address);
+      roots.push_back(s.value);
+      if (s.mask) roots.push_back(s.mask);
+    }
+  while (!roots.empty()) {
+    Expr root = roots.back();
+    roots.pop_back();
+    if (!seen.insert(root).second) continue;
+    visit(root, [&](Expr n) {
+      if (n->op == Op::load || n->op == Op::index)
+        for (SymInt i : n->indices) fn(i);
+    });
+  }
+}
+
+/// coefficient(a) == extent_b * coefficient(b) in every index: a*extent_b + b acts as one variable.
+bool act_as_one(const std::unordered_set<SymInt>& indices, SymInt a, SymInt b, SymInt extent_b) {
+  for (SymInt e : indices) {
+    if (!depends_on(e, a.node()) && !depends_on(e, b.node())) continue;
+    auto fa = affine_in(e, a.node());
+    auto fb = affine_in(e, b.node());
+    if (!fa || !fb || !provably_equal(fa->coefficient, extent_b * fb->coefficient)) return false;
+  }
+  return true;
+}
+
+class Merger {
+ public:
+  explicit Merger(KernelProgram& kernel) : kernel_(kernel), c_(*kernel.context) {}
+
+  void run() {
+    for_each_index(kernel_, [&](SymInt e) {
+      if (has_loop_variable(e)) indices_.insert(e);
+    });
+    merge_outer();
+    merge_inner();
+  }
+
+ private:
+  /// Plans new loops for `extents`: returns the substitution of old variables and the new extents.
+  bool plan(const SymInts& extents, const std::function<SymInt(int)>& variable, SymInts& merged, SymInts& replacement) {
+    // Runs of loops that merge: each old loop belongs to one new loop, the last of a run carries the variable.
+    std::vector<int> run_of(extents.size());
+    merged.clear();
+    bool changed = false;
+    for (size_t k = 0; k < extents.size(); ++k) {
+      if (extents[k].is(1)) {
+        run_of[k] = -1;
+        changed = true;
+        continue;
+      }
+      int previous = static_cast<int>(k) - 1;
+      while (previous >= 0 && run_of[previous] < 0) --previous;
+      if (previous >= 0 && act_as_one(indices_, variable(previous), variable(static_cast<int>(k)), extents[k])) {
+        run_of[k] = run_of[previous];
+        merged.back() = merged.back() * extents[k];
+        changed = true;
+      } else {
+        run_of[k] = static_cast<int>(merged.size());
+        merged.push_back(extents[k]);
+      }
+    }
+    replacement.assign(extents.size(), SymInt(0));
+    for (size_t k = 0; k < extents.size(); ++k) {
+      bool last_of_run = run_of[k] >= 0;
+      for (size_t j = k + 1; j < extents.size(); ++j) last_of_run &= run_of[j] != run_of[k];
+      if (last_of_run) replacement[k] = variable(run_of[k]);
+    }
+    return changed;
+  }
+
+  void rewrite_all(const Substitution& s) {
+    for (Phase& phase : kernel_.phases) rewrite_phase(phase, s);
+  }
+
+  static void rewrite_phase(Phase& phase, const Substitution& s) {
+    for (Stmt& st : phase.stmts) {
+      st.value = ir::substitute(st.value, s);
+      if (st.mask) st.mask = ir::substitute(st.mask, s);
+      st.address = ir::substitute(st.address, s);
+    }
+  }
+
+  void merge_outer() {
+    SymInts merged, replacement;
+    if (!plan(kernel_.outer, [&](int k) { return c_.var(k); }, merged, replacement)) return;
+    kernel_.outer = merged;
+    rewrite_all({replacement, {}});
+    std::unordered_set<SymInt> renewed;
+    for (SymInt e : indices_) renewed.insert(ir::substitute(e, {replacement, {}}));
+    indices_ = std::move(renewed);
+  }
+
+  /// All phases with inner loops share them, so they merge alike (scans keep their single loop).
+  void merge_inner() {
+    const SymInts* inner = nullptr;
+    for (const Phase& phase : kernel_.phases) {
+      if (phase.inner.empty()) continue;
+      if (inner && *inner != phase.inner) return;
+      inner = &phase.inner;
+    }
+    if (!inner) return;
+    SymInts merged, replacement, extents = *inner;
+    if (!plan(extents, [&](int k) { return c_.rvar(k); }, merged, replacement)) return;
+    if (merged.empty()) merged.push_back(1);  // a reduction over one element still needs its loop
+    for (Phase& phase : kernel_.phases) {
+      if (phase.inner.empty()) continue;
+      phase.inner = merged;
+      rewrite_phase(phase, {{}, replacement});
+    }
+  }
+
+  KernelProgram& kernel_;
+  Context& c_;
+  std::unordered_set<SymInt> indices_;
+};
+
+}  // namespace
+
+void merge_loops(KernelProgram& kernel) { Merger(kernel).run(); }
+
+}  // namespace tbx::fusion

@@ -64,3 +64,13 @@ if(NOT tbx_driver_type STREQUAL "INTERFACE_LIBRARY")
   install(FILES ${PROJECT_BINARY_DIR}/tensorboxConfig.cmake ${PROJECT_BINARY_DIR}/tensorboxConfigVersion.cmake
           DESTINATION ${package_dir})
 endif()
+
+# Every examples/<name>.cpp, built against the shared library as a user would.
+file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cpp)
+if(TARGET tensorbox AND TBX_WITH_TESTS)
+  foreach(source IN LISTS examples)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(example_${name} ${source})
+    target_link_libraries(example_${name} PRIVATE tensorbox)
+  endforeach()
+endif()

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Checks the #include lines of the sources against the tables in docs/architecture.md.
+
+usage: tools/check_includes.py [root]
+Prints "file:line: what is wrong and which rule says so" for each breach; exits 1 if there is one.
+"""
+
+import pathlib
+import re
+import sys
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
+# Literals and comments hold no directives of this file (generated kernels are text in raw strings).
+OPAQUE = re.compile(r'R"([^(\s"]*)\(.*?\)\1"|/\*.*?\*/|//[^\n]*', re.S)
+STANDARD = re.compile(r"[a-z0-9_]+|(sys|arpa|netinet|linux)/[a-z0-9_.]+|"
+                      r"(assert|ctype|cpuid|dirent|dlfcn|elf|errno|fcntl|fenv|float|getopt|immintrin|inttypes|limits|link|"
+                      r"malloc|math|poll|pthread|sched|semaphore|setjmp|signal|spawn|stdarg|stdbool|stddef|stdint|stdio|"
+                      r"stdlib|string|strings|syslog|termios|time|uchar|unistd|utime|wchar|x86intrin)\.h")
+
+
+def table(text, heading):
+    """Rows of the table whose first column is `heading`: first cell -> list of entries of the second cell."""
+    rows, inside = {}, False
+    for line in text.splitlines():
+        cells = [c.strip() for c in line.strip().strip("|").split("|")] if line.startswith("|") else None
+        if cells and cells[0] == heading:
+            inside = True
+        elif cells is None:
+            inside = False
+        elif inside and not set(cells[0]) <= set("-: "):
+            rows[cells[0].strip("`")] = [e.strip().strip("`") for e in cells[1].split(",") if e.strip()]
+    if not rows:
+        sys.exit(f"docs/architecture.md has no table with the column '{heading}'")
+    return rows
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    text = (root / "docs/architecture.md").read_text()
+    folders, libraries = table(text, "folder"), table(text, "library")
+    for folder, allowed in folders.items():
+        for entry in allowed:
+            if entry != "all" and entry not in libraries and entry.split("/")[0] not in folders:
+                sys.exit(f"docs/architecture.md: row '{folder}' names '{entry}', which neither table has")
+
+    breaches, checked = [], 0
+    for folder, allowed in folders.items():
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in (".h", ".cpp", ".inc", ".cu"):
+                continue
+            checked += 1
+            source = OPAQUE.sub(blank, path.read_text(errors="replace"))
+            for match in INCLUDE.finditer(source):
+                quote, name = match.groups()
+                where = f"{path.relative_to(root)}:{line_of(source, match.start())}"
+                if quote == "<":
+                    library = next((lib for lib, heads in libraries.items() if name.startswith(tuple(heads))), None)
+                    if library:
+                        if "all" not in allowed and library not in allowed:
+                            breaches.append(f"{where}: <{name}> is {library}; '{folder}' may include {', '.join(allowed)}")
+                    elif not STANDARD.fullmatch(name) and not (folder == "tests" or name == "Python.h"):
+                        breaches.append(f"{where}: <{name}> is neither standard nor in the table of libraries")
+                    continue
+                if name.startswith("tensorbox/"):
+                    name = "include/" + name
+                elif not (root / name).exists() and (path.parent / name).exists():
+                    name = str((path.parent / name).resolve().relative_to(root))
+                target = name.split("/")[0]
+                if target not in folders:
+                    breaches.append(f'{where}: "{name}" is not below a folder of the table; '
+                                    "paths start at the root of the repository, libraries stand in <>")
+                elif target != folder and "all" not in allowed and not {target, name} & set(allowed):
+                    breaches.append(f'{where}: "{name}": \'{folder}\' may include {", ".join(allowed) or "only itself"}')
+                elif not (root / name).exists():
+                    breaches.append(f'{where}: "{name}" does not exist')
+    print(*breaches, sep="\n", end="\n" if breaches else "")
+    print(f"include check: {checked} files, {len(breaches)} breaches")
+    return 1 if breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

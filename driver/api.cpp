@@ -1,0 +1,223 @@
+// The public API (include/tensorbox/tensorbox.h) over the pipeline: turns exceptions into Results.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "driver/compile.h"
+#include "lowering/op_registry.h"
+#include "runtime/session.h"
+#include "tensorbox/tensorbox.h"
+
+namespace tbx {
+namespace {
+
+Failure failure_of(const std::exception& e) {
+  if (const auto* error = dynamic_cast<const Error*>(&e))
+    return {static_cast<Failure::Kind>(error->kind()), error->what()};
+  if (dynamic_cast<const std::bad_alloc*>(&e)) return {Failure::model_error, "ModelError: out of memory"};
+  return {Failure::internal_error, fmt::format("InternalError: {}", e.what())};
+}
+
+template <class F>
+auto guarded(F&& f) -> Result<decltype(f())> {
+  try {
+    return f();
+  } catch (const std::exception& e) {
+    return failure_of(e);
+  }
+}
+
+TensorInfo info_of(const runtime::SignatureEntry& e) {
+  return {e.name, static_cast<int32_t>(e.dtype), std::string(name_of(e.dtype)), e.dims};
+}
+
+}  // namespace
+
+struct Session::Impl {
+  driver::Source source;
+  std::vector<std::byte> bytes;  ///< the model, when it came from memory (dump compiles again)
+  CompileOptions options;
+  driver::Compiled compiled;
+  std::unique_ptr<runtime::Session> session;
+  std::vector<TensorInfo> inputs, outputs;
+  std::map<std::string, size_t> input_index;
+
+  void finish() {
+    compiled = driver::compile(source, options);
+    session = std::make_unique<runtime::Session>(
+        compiled.plan, runtime::SessionOptions{.threads = options.threads,
+                                               .private_arena = options.private_threads,
+                                               .max_memory = options.max_memory});
+    for (const auto& e : compiled.plan->inputs) {
+      input_index[e.name] = inputs.size();
+      inputs.push_back(info_of(e));
+    }
+    for (const auto& e : compiled.plan->outputs) outputs.push_back(info_of(e));
+  }
+
+  std::vector<runtime::RunTensor> bind(const Inputs& given) const {
+    std::vector<runtime::RunTensor> bound(inputs.size());
+    std::vector<bool> seen(inputs.size(), false);
+    for (const auto& [name, view] : given) {
+      auto it = input_index.find(name);
+      TBX_MODEL(it != input_index.end(), "the model has no input '{}'; its inputs are: {}", name, input_names());
+      TBX_MODEL(!seen[it->second], "input '{}' is given twice", name);
+      seen[it->second] = true;
+      runtime::RunTensor& t = bound[it->second];
+      t.data = view.data;
+      t.dtype = static_cast<DType>(view.type);
+      t.dims = view.dims;
+    }
+    for (size_t i = 0; i < inputs.size(); ++i)
+      TBX_MODEL(seen[i], "input '{}' is missing; the model's inputs are: {}", inputs[i].name, input_names());
+    return bound;
+  }
+
+  std::string input_names() const {
+    std::vector<std::string> names;
+    for (const TensorInfo& i : inputs) names.push_back(i.name);
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+
+  std::vector<OutputTensor> run(const Inputs& given, const std::vector<TensorView>& into,
+                                const runtime::RunOptions& run_options) const {
+    std::vector<runtime::RunTensor> in = bind(given), out(outputs.size());
+    TBX_MODEL(into.empty() || into.size() == out.size(), "{} output views given, the model has {} outputs",
+              into.size(), out.size());
+    for (size_t i = 0; i < into.size(); ++i) {
+      out[i].data = into[i].data;
+      out[i].dtype = static_cast<DType>(into[i].type);
+      out[i].dims = into[i].dims;
+    }
+    session->run(in, out, run_options);
+    std::vector<OutputTensor> result;
+    for (size_t i = 0; i < out.size(); ++i)
+      result.push_back({outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims, out[i].data, out[i].owner,
+                        out[i].strings});
+    return result;
+  }
+
+  std::vector<KernelReport> reports() const {
+    std::vector<KernelReport> result;
+    const auto& names = compiled.plan->origin_names;
+    for (const driver::StepInfo& s : compiled.steps) {
+      KernelReport r;
+      r.name = s.name;
+      r.kind = s.kind;
+      for (int o : s.origins)
+        if (o >= 0 && o < static_cast<int>(names.size())) r.nodes.push_back(names[o]);
+      r.decisions = s.decisions;
+      r.bytes = s.bytes;
+      r.flops = s.flops;
+      result.push_back(std::move(r));
+    }
+    return result;
+  }
+};
+
+Result<Session> Session::compile(const std::string& onnx_file, const CompileOptions& options) {
+  return guarded([&] {
+    auto impl = std::make_shared<Impl>();
+    impl->source = std::filesystem::path(onnx_file);
+    impl->options = options;
+    impl->finish();
+    return Session(impl);
+  });
+}
+
+Result<Session> Session::compile(std::span<const std::byte> onnx_bytes, const CompileOptions& options) {
+  return guarded([&] {
+    auto impl = std::make_shared<Impl>();
+    impl->bytes.assign(onnx_bytes.begin(), onnx_bytes.end());
+    impl->source = std::span<const std::byte>(impl->bytes);
+    impl->options = options;
+    impl->finish();
+    return Session(impl);
+  });
+}
+
+const std::vector<TensorInfo>& Session::inputs() const { return impl_->inputs; }
+const std::vector<TensorInfo>& Session::outputs() const { return impl_->outputs; }
+const CompileStats& Session::stats() const { return impl_->compiled.stats; }
+int Session::threads() const { return impl_->session->threads(); }
+
+Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs) const {
+  return guarded([&] { return impl_->run(inputs, {}, {}); });
+}
+
+Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs, const std::vector<TensorView>& outputs) const {
+  return guarded([&] { return impl_->run(inputs, outputs, {}); });
+}
+
+Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs) const {
+  return guarded([&] {
+    std::vector<runtime::StepProfile> profile;
+    runtime::RunOptions options;
+    options.profile = &profile;
+    impl_->run(inputs, {}, options);
+    std::vector<KernelReport> reports = impl_->reports();
+    for (const runtime::StepProfile& p : profile) {
+      KernelReport& r = reports.at(p.step);
+      r.time_ns = p.duration_ns;
+      r.start_ns = p.start_ns;
+      r.threads = p.threads;
+      if (p.bytes > 0) r.bytes = p.bytes;
+    }
+    return reports;
+  });
+}
+
+std::vector<KernelReport> Session::explain() const { return impl_->reports(); }
+
+Result<std::string> Session::dump(const std::string& stage) const {
+  return guarded([&] { return driver::dump_stage(impl_->source, impl_->options, stage); });
+}
+
+Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs, const Observer& observer) const {
+  return guarded([&] {
+    runtime::RunOptions options;
+    options.observe = [&](int, int buffer, const extern_kernels::TensorRef& t) {
+      const std::string& name = impl_->compiled.plan->buffers[buffer].name;
+      if (name.empty()) return;
+      // Observers see dense row-major tensors: channels-last memory is copied into order.
+      std::vector<int64_t> dims(t.sizes.begin(), t.sizes.end());
+      Tensor dense = Tensor::make(t.dtype, dims);
+      int64_t width = size_of(t.dtype);
+      std::vector<int64_t> index(dims.size(), 0);
+      for (int64_t i = 0, n = dense.numel(); i < n; ++i) {
+        int64_t at = 0;
+        for (size_t d = 0; d < dims.size(); ++d) at += index[d] * t.strides[d];
+        std::copy_n(static_cast<const std::byte*>(t.data) + at * width, width, dense.mutable_data() + i * width);
+        for (size_t d = dims.size(); d-- > 0;) {
+          if (++index[d] < dims[d]) break;
+          index[d] = 0;
+        }
+      }
+      observer(name, TensorView{dense.mutable_data(), static_cast<int32_t>(t.dtype), dims});
+    };
+    return impl_->run(inputs, {}, options);
+  });
+}
+
+std::string version() { return TBX_VERSION; }
+
+std::vector<std::string> pass_names() {
+  std::vector<std::string> names;
+  for (const fusion::Pass& p : fusion::graph_passes()) names.emplace_back(p.name);
+  return names;
+}
+
+std::vector<OperatorInfo> operators() {
+  std::map<std::pair<std::string, std::string>, std::vector<int>> found;
+  for (const lowering::OpEntry* e : lowering::Registry::instance().all()) found[{e->domain, e->name}].push_back(e->since);
+  std::vector<OperatorInfo> result;
+  for (auto& [key, since] : found) {
+    std::sort(since.begin(), since.end());
+    result.push_back({key.first, key.second, since});
+  }
+  return result;
+}
+
+}  // namespace tbx

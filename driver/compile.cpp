@@ -1,0 +1,167 @@
+#include "driver/compile.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "lowering/lower.h"
+#include "runtime/session.h"
+
+namespace tbx::driver {
+namespace {
+
+class Stopwatch {
+ public:
+  double lap() {
+    auto now = std::chrono::steady_clock::now();
+    double ms = std::chrono::duration<double, std::milli>(now - last_).count();
+    last_ = now;
+    return ms;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+codegen::Isa chosen_isa(const CompileOptions& options) {
+  if (options.isa.empty()) return codegen::host_isa();
+  codegen::Isa best = codegen::host_isa();
+  for (codegen::Isa isa : {codegen::Isa::sse, codegen::Isa::avx2, codegen::Isa::avx512})
+    if (options.isa == codegen::name_of(isa)) {
+      TBX_MODEL(isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa, codegen::name_of(best));
+      return isa;
+    }
+  throw_model_error("unknown isa '{}': expected avx512, avx2 or sse", options.isa);
+}
+
+fusion::Target target_of(codegen::Isa isa, int threads) {
+  fusion::Target t;
+  t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
+  t.threads = threads;
+  if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
+  if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
+  return t;
+}
+
+Graph import_source(const Source& source, const CompileOptions& options) {
+  ImportOptions import_options;
+  import_options.dim_overrides = options.dims;
+  import_options.all_dims_dynamic = options.all_dims_dynamic;
+  if (const auto* path = std::get_if<std::filesystem::path>(&source)) return import_model(*path, import_options);
+  return import_model(std::get<std::span<const std::byte>>(source), import_options);
+}
+
+fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options, codegen::Isa isa) {
+  fusion::ScheduleOptions so;
+  so.fuse = options.fuse;
+  so.fuse_extern = options.fuse_extern;
+  int threads = options.threads > 0 ? options.threads : runtime::default_threads();
+  return fusion::schedule(std::move(program), target_of(isa, threads), so);
+}
+
+/// One entry per kernel group. A kernel the emitter cannot express keeps an empty name and is evaluated; that is
+/// reported, never silent.
+std::vector<codegen::EmittedKernel> emit_all(const fusion::Schedule& schedule, codegen::Isa isa,
+                                             const CompileOptions& options) {
+  std::vector<codegen::EmittedKernel> emitted;
+  for (const fusion::Group& group : schedule.groups) {
+    const auto* kernel = std::get_if<ir::KernelProgram>(&group.what);
+    if (!kernel) continue;
+    try {
+      emitted.push_back(codegen::emit_cpp(*kernel, isa));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::unsupported) throw;
+      if (options.log) options.log(fmt::format("kernel evaluated, not compiled: {}", e.message()));
+      emitted.emplace_back();
+    }
+  }
+  return emitted;
+}
+
+std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::EmittedKernel>& all) {
+  std::vector<codegen::EmittedKernel> named;
+  for (const codegen::EmittedKernel& k : all)
+    if (!k.function.empty()) named.push_back(k);
+  return named;
+}
+
+}  // namespace
+
+Compiled compile(const Source& source, const CompileOptions& options) {
+  Compiled result;
+  CompileStats& stats = result.stats;
+  Stopwatch total, watch;
+  auto stage = [&](const char* name, int done = 0, int of = 0) {
+    if (options.progress) options.progress(name, done, of);
+  };
+
+  stage("import");
+  codegen::Isa isa = chosen_isa(options);
+  Graph graph = import_source(source, options);
+  stats.nodes = static_cast<int>(graph.nodes.size());
+  stats.import_ms = watch.lap();
+
+  stage("simplify");
+  for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes))
+    stats.passes_ms.emplace_back(p.name, p.ms);
+  stats.optimize_ms = watch.lap();
+
+  stage("lower");
+  ir::Program program = lowering::lower(graph);
+  stats.lower_ms = watch.lap();
+
+  stage("schedule");
+  fusion::Schedule schedule = schedule_program(std::move(program), options, isa);
+  stats.schedule_ms = watch.lap();
+
+  std::vector<codegen::EmittedKernel> emitted;
+  std::shared_ptr<codegen::Module> module;
+  codegen::Toolchain toolchain{.compiler = {}, .cache_dir = options.cache_dir, .jobs = 0};
+  if (options.compile && !codegen::have_compiler(toolchain)) {
+    if (options.log) options.log("no C++ compiler found: kernels run in the evaluator (set TBX_CXX to a compiler)");
+  } else if (options.compile) {
+    stage("build");
+    emitted = emit_all(schedule, isa, options);
+    module = codegen::build_module(named_kernels(emitted), isa, toolchain,
+                                   [&](int done, int of) { stage("build", done, of); });
+    stats.compiled_units = module->compiled;
+    stats.cached_units = module->cached;
+  }
+  stage("plan");
+  PlanResult plan = make_plan(schedule, emitted, module);
+  stats.build_ms = watch.lap();
+  stats.total_ms = total.lap();
+  for (const StepInfo& s : plan.steps) ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
+  result.plan = std::move(plan.plan);
+  result.steps = std::move(plan.steps);
+  return result;
+}
+
+std::string dump_stage(const Source& source, const CompileOptions& options, const std::string& stage) {
+  Graph graph = import_source(source, options);
+  if (stage == "import") return to_string(graph);
+  fusion::run_graph_passes(graph, options.disabled_passes);
+  if (stage == "simplify") return to_string(graph);
+  ir::Program program = lowering::lower(graph);
+  if (stage == "lower") return ir::to_string(program);
+  codegen::Isa isa = chosen_isa(options);
+  fusion::Schedule schedule = schedule_program(std::move(program), options, isa);
+  if (stage == "schedule") return fusion::to_string(schedule);
+  if (stage == "source") {
+    std::string text = codegen::prelude_cpp(isa);
+    std::vector<std::string> seen;
+    for (const codegen::EmittedKernel& k : named_kernels(emit_all(schedule, isa, options)))
+      if (std::find(seen.begin(), seen.end(), k.function) == seen.end()) {
+        seen.push_back(k.function);
+        text += "\n" + k.text;
+      }
+    return text;
+  }
+  if (stage == "plan") return runtime::to_string(*compile(source, options).plan);
+  throw_model_error("unknown stage '{}': expected import, simplify, lower, schedule, source or plan", stage);
+}
+
+}  // namespace tbx::driver

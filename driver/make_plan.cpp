@@ -1,0 +1,369 @@
+#include "driver/make_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "fusion/dependencies.h"
+
+namespace tbx::driver {
+
+using namespace ir;
+using runtime::BufferPlan;
+using runtime::SizeExpr;
+using runtime::SizeExprs;
+using runtime::StorageKind;
+using Code = SizeExpr::Code;
+
+namespace {
+
+void append(SizeExpr& out, SymInt e) {
+  if (e.is_constant()) {
+    out.items.push_back({Code::push, e.constant()});
+    return;
+  }
+  const SymNode& n = *e.node();
+  auto two = [&](Code code) {
+    append(out, n.args[0]);
+    append(out, n.args[1]);
+    out.items.push_back({code, 0});
+  };
+  switch (n.kind) {
+    case SymKind::symbol: out.items.push_back({Code::symbol, n.number}); return;
+    case SymKind::add: {
+      out.items.push_back({Code::push, n.constant});
+      for (auto [coefficient, term] : n.terms) {
+        append(out, SymInt(term));
+        if (coefficient != 1) {
+          out.items.push_back({Code::push, coefficient});
+          out.items.push_back({Code::mul, 0});
+        }
+        out.items.push_back({Code::add, 0});
+      }
+      return;
+    }
+    case SymKind::mul:
+      append(out, n.args[0]);
+      for (size_t i = 1; i < n.args.size(); ++i) {
+        append(out, n.args[i]);
+        out.items.push_back({Code::mul, 0});
+      }
+      return;
+    case SymKind::floordiv: return two(Code::floordiv);
+    case SymKind::mod: return two(Code::mod);
+    case SymKind::min: return two(Code::min);
+    case SymKind::max: return two(Code::max);
+    case SymKind::var:
+    case SymKind::rvar:
+    case SymKind::indirect: break;
+  }
+  TBX_INTERNAL(false && "a size contains a loop variable");
+}
+
+SizeExprs size_exprs(const SymInts& es) {
+  SizeExprs out;
+  for (SymInt e : es) out.push_back(size_expr(e));
+  return out;
+}
+
+class PlanMaker {
+ public:
+  PlanMaker(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
+            const std::shared_ptr<codegen::Module>& module)
+      : schedule_(schedule), program_(schedule.program), emitted_(emitted), module_(module),
+        plan_(std::make_shared<runtime::Plan>()) {}
+
+  PlanResult run() {
+    plan_->module = module_;
+    plan_->origin_names = program_.origin_names;
+    for (const SymNode* s : program_.context->symbols()) plan_->symbol_names.push_back(s->name);
+    plan_->num_symbols = static_cast<int>(plan_->symbol_names.size());
+    make_buffers();
+    make_signature();
+    for (const Check& check : program_.checks)
+      plan_->checks.push_back({size_expr(check.value), check.equal, check.message});
+    size_t kernel = 0;
+    for (const fusion::Group& group : schedule_.groups) {
+      if (const auto* program = std::get_if<KernelProgram>(&group.what)) {
+        add_kernel(group, *program, kernel < emitted_.size() ? &emitted_[kernel] : nullptr);
+        ++kernel;
+      } else {
+        add_extern(group, std::get<ExternCall>(group.what));
+      }
+    }
+    set_lifetimes();
+    return {plan_, std::move(steps_)};
+  }
+
+ private:
+  void make_buffers() {
+    index_of_.assign(program_.buffers.size(), -1);
+    std::vector<bool> used(program_.buffers.size(), false);
+    for (const fusion::Group& g : schedule_.groups) {
+      for (BufferId b : g.reads) used[b] = true;
+      for (BufferId b : g.writes) used[b] = true;
+    }
+    for (const ProgramInput& in : program_.inputs) used[in.buffer] = true;
+    for (const ProgramOutput& out : program_.outputs) used[out.buffer] = true;
+    for (const Buffer& b : program_.buffers) {
+      if (!used[b.id] || fusion::owner_of(program_, b.id) != b.id) continue;
+      BufferPlan p;
+      p.name = b.name;
+      p.dtype = b.dtype;
+      p.sizes = size_exprs(b.sizes);
+      p.strides = size_exprs(b.strides);
+      if (b.kind == BufferKind::constant) {
+        p.storage = StorageKind::constant;
+        p.index = static_cast<int>(plan_->constants.size());
+        plan_->constants.push_back(b.constant);
+      } else if (std::any_of(b.sizes.begin(), b.sizes.end(), [](SymInt s) { return has_unbacked(s); })) {
+        p.storage = StorageKind::dynamic;
+      }
+      index_of_[b.id] = static_cast<int>(plan_->buffers.size());
+      plan_->buffers.push_back(std::move(p));
+    }
+  }
+
+  static std::string shown(SymInt dim) { return dim.is_constant() ? fmt::format("{}", dim.constant()) : to_string(dim); }
+
+  runtime::SignatureEntry entry(const std::string& name, BufferId id) const {
+    const Buffer& b = program_.at(id);
+    runtime::SignatureEntry e{name, b.dtype, {}, size_exprs(b.sizes), index_of_[id]};
+    for (SymInt s : b.sizes) e.dims.push_back(shown(s));
+    return e;
+  }
+
+  void make_signature() {
+    for (size_t i = 0; i < program_.inputs.size(); ++i) {
+      const ProgramInput& in = program_.inputs[i];
+      BufferPlan& p = plan_->buffers[index_of_[in.buffer]];
+      p.storage = StorageKind::input;
+      p.index = static_cast<int>(i);
+      plan_->inputs.push_back(entry(in.name, in.buffer));
+      const Buffer& b = program_.at(in.buffer);
+      for (size_t d = 0; d < b.sizes.size(); ++d)
+        if (!b.sizes[d].is_constant() && b.sizes[d].node()->kind == SymKind::symbol)
+          plan_->bindings.push_back({b.sizes[d].node()->number, static_cast<int>(i), static_cast<int>(d)});
+    }
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+      const ProgramOutput& out = program_.outputs[i];
+      BufferPlan& p = plan_->buffers[index_of_[out.buffer]];
+      TBX_INTERNAL(p.storage == StorageKind::arena || p.storage == StorageKind::dynamic);
+      p.storage = StorageKind::output;
+      p.index = static_cast<int>(i);
+      plan_->outputs.push_back(entry(out.name, out.buffer));
+    }
+  }
+
+  // --- generated kernels
+
+  void add_kernel(const fusion::Group& group, const KernelProgram& program, const codegen::EmittedKernel* emitted) {
+    runtime::KernelStep step;
+    for (const KernelBuffer& b : program.buffers) step.buffers.push_back(b.id < 0 ? -1 : index_of_[b.id]);
+    step.sequential = program.sequential;
+    StepInfo info;
+    if (emitted && !emitted->function.empty() && module_) {
+      step.function = module_->find(emitted->function);
+      step.name = emitted->function;
+      step.size_args = size_exprs(emitted->size_args);
+      step.tasks = size_expr(emitted->tasks);
+      step.scratch_bytes = size_expr(emitted->scratch_bytes);
+      step.cost_per_task = emitted->cost_per_task;
+      info.kind = "generated";
+    } else {
+      auto shared = std::make_shared<KernelProgram>(program);
+      int num_symbols = plan_->num_symbols;
+      step.interpreted = [shared, num_symbols](void* const* buffers, const int64_t*, const int64_t* symbols,
+                                               int64_t begin, int64_t end, void*) -> int64_t {
+        evaluate_kernel(*shared, {buffers, shared->buffers.size()},
+                        {symbols, static_cast<size_t>(num_symbols)}, begin, end);
+        return 0;
+      };
+      step.name = fmt::format("evaluated_{}", plan_->steps.size());
+      step.tasks = size_expr(product(program.outer));
+      step.scratch_bytes = size_expr(0);
+      step.cost_per_task = 1000;
+      info.kind = "evaluated";
+    }
+    info.name = step.name;
+    info.origins = group.origins;
+    info.decisions = group.decisions;
+    measure(program, info);
+    push({std::move(step), group.origins}, std::move(info));
+  }
+
+  static void measure(const KernelProgram& program, StepInfo& info) {
+    for (const KernelBuffer& b : program.buffers)
+      if (b.access != Access::row_local) info.bytes += size_hint(b.numel) * size_of(b.dtype);
+    double rows = static_cast<double>(size_hint(product(program.outer)));
+    for (const Phase& phase : program.phases) {
+      std::vector<Expr> values;
+      for (const Stmt& s : phase.stmts) values.push_back(s.value);
+      double points = rows * static_cast<double>(size_hint(product(phase.inner)));
+      info.flops += points * static_cast<double>(count(values).ops);
+    }
+  }
+
+  // --- extern calls
+
+  runtime::OperandView view(const ExternOperand& in, extern_kernels::OperandInfo& info) const {
+    runtime::OperandView v;
+    if (in.buffer < 0) return v;
+    const Buffer& b = program_.at(in.buffer);
+    size_t r = b.sizes.size();
+    v.buffer = index_of_[fusion::owner_of(program_, in.buffer)];
+    SymInt offset = slice_offset(b);
+    for (size_t k = 0; k < r; ++k) offset += in.start[k] * b.strides[k];
+    SymInts strides;
+    for (size_t d = 0; d < in.sizes.size(); ++d) {
+      SymInt s = 0;
+      for (size_t k = 0; k < r; ++k) s += in.coefficients[d * r + k] * b.strides[k];
+      strides.push_back(s);
+    }
+    v.sizes = size_exprs(in.sizes);
+    v.strides = size_exprs(strides);
+    v.offset = size_expr(offset);
+    fill(info, b, in.sizes, strides);
+    if (b.kind == BufferKind::constant && offset.is(0)) info.constant = b.constant;
+    return v;
+  }
+
+  static void fill(extern_kernels::OperandInfo& info, const Buffer& b, const SymInts& sizes, const SymInts& strides) {
+    info.dtype = b.dtype;
+    bool known = true;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      info.sizes.push_back(sizes[d].as_constant().value_or(-1));
+      known &= strides[d].is_constant();
+    }
+    if (known)
+      for (SymInt s : strides) info.strides.push_back(s.constant());
+  }
+
+  SymInt slice_offset(const Buffer& start) const {
+    SymInt offset = 0;
+    for (const Buffer* b = &start; b->slice_of >= 0 || b->overwrites >= 0;) {
+      const Buffer& parent = program_.at(b->slice_of >= 0 ? b->slice_of : b->overwrites);
+      for (size_t k = 0; k < b->slice_start.size(); ++k) offset += b->slice_start[k] * parent.strides[k];
+      b = &parent;
+    }
+    return offset;
+  }
+
+  void add_extern(const fusion::Group& group, const ExternCall& call) {
+    runtime::ExternStep step;
+    step.problem = call.problem;
+    step.name = extern_kernels::name_of(call.problem);
+    std::vector<extern_kernels::OperandInfo> inputs, outputs;
+    for (const ExternOperand& in : call.inputs) {
+      inputs.emplace_back();
+      step.inputs.push_back(view(in, inputs.back()));
+    }
+    StepInfo info;
+    for (BufferId id : call.outputs) {
+      outputs.emplace_back();
+      runtime::OperandView v;
+      if (id >= 0) {
+        const Buffer& b = program_.at(id);
+        v.buffer = index_of_[fusion::owner_of(program_, id)];
+        v.sizes = size_exprs(b.sizes);
+        v.strides = size_exprs(b.strides);
+        v.offset = size_expr(slice_offset(b));
+        fill(outputs.back(), b, b.sizes, b.strides);
+        if (!call.output_symbols.empty()) add_dynamic(step, b);
+      }
+      step.outputs.push_back(std::move(v));
+    }
+    extern_kernels::Selection selection = extern_kernels::select(call.problem, inputs, outputs);
+    info.name = selection.kernel->description();
+    info.kind = "extern";
+    info.origins = group.origins;
+    info.decisions = group.decisions;
+    info.decisions.push_back("kernel: " + selection.chosen);
+    for (const std::string& refusal : selection.refusals) info.decisions.push_back("refused: " + refusal);
+    for (BufferId b : group.reads) info.bytes += bytes_hint(b);
+    for (BufferId b : group.writes) info.bytes += bytes_hint(b);
+    info.flops = flops_hint(call);
+    step.kernel = std::move(selection.kernel);
+    push({std::move(step), group.origins}, std::move(info));
+  }
+
+  void add_dynamic(runtime::ExternStep& step, const Buffer& b) const {
+    step.dynamic_outputs.push_back(index_of_[b.id]);
+    std::vector<int> dims;
+    for (SymInt s : b.sizes) {
+      bool bound = !s.is_constant() && s.node()->kind == SymKind::symbol && s.node()->unbacked;
+      dims.push_back(bound ? s.node()->number : -1);
+      if (bound) step.bound_symbols.push_back(s.node()->number);
+    }
+    step.dynamic_dims.push_back(std::move(dims));
+  }
+
+  int64_t bytes_hint(BufferId id) const {
+    const Buffer& b = program_.at(id);
+    return size_hint(product(b.sizes)) * size_of(b.dtype);
+  }
+
+  double flops_hint(const ExternCall& call) const {
+    if (call.outputs.empty() || call.outputs[0] < 0) return 0;
+    double out = static_cast<double>(size_hint(product(program_.at(call.outputs[0]).sizes)));
+    if (std::holds_alternative<extern_kernels::MatMulProblem>(call.problem))
+      return 2 * out * static_cast<double>(size_hint(call.inputs[0].sizes.back()));
+    if (const auto* conv = std::get_if<extern_kernels::ConvProblem>(&call.problem)) {
+      const SymInts& w = call.inputs[1].sizes;
+      double per_output = static_cast<double>(size_hint(product(w))) / static_cast<double>(size_hint(w[0]));
+      if (conv->transposed) {
+        double in = static_cast<double>(size_hint(product(call.inputs[0].sizes)));
+        return 2 * in * static_cast<double>(size_hint(product(w))) / static_cast<double>(size_hint(w[0]));
+      }
+      return 2 * out * per_output;
+    }
+    return 0;
+  }
+
+  void push(runtime::Step step, StepInfo info) {
+    plan_->steps.push_back(std::move(step));
+    steps_.push_back(std::move(info));
+  }
+
+  void set_lifetimes() {
+    for (size_t s = 0; s < plan_->steps.size(); ++s) {
+      auto touch = [&](int buffer) {
+        if (buffer < 0) return;
+        BufferPlan& b = plan_->buffers[buffer];
+        if (b.first_step < 0) b.first_step = static_cast<int>(s);
+        b.last_step = static_cast<int>(s);
+      };
+      if (const auto* kernel = std::get_if<runtime::KernelStep>(&plan_->steps[s].what)) {
+        for (int b : kernel->buffers) touch(b);
+      } else {
+        const auto& call = std::get<runtime::ExternStep>(plan_->steps[s].what);
+        for (const auto& v : call.inputs) touch(v.buffer);
+        for (const auto& v : call.outputs) touch(v.buffer);
+      }
+    }
+  }
+
+  const fusion::Schedule& schedule_;
+  const Program& program_;
+  const std::vector<codegen::EmittedKernel>& emitted_;
+  std::shared_ptr<codegen::Module> module_;
+  std::shared_ptr<runtime::Plan> plan_;
+  std::vector<StepInfo> steps_;
+  std::vector<int> index_of_;
+};
+
+}  // namespace
+
+runtime::SizeExpr size_expr(SymInt e) {
+  SizeExpr out;
+  append(out, e);
+  return out;
+}
+
+PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
+                     const std::shared_ptr<codegen::Module>& module) {
+  return PlanMaker(schedule, emitted, module).run();
+}
+
+}  // namespace tbx::driver

@@ -1,0 +1,33 @@
+// Simplify: Graph -> Graph rewrites before lowering. Second stage. Each pass is named, timed and can be switched off.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "importer/graph.h"
+
+namespace tbx::fusion {
+
+struct Pass {
+  const char* name;
+  const char* what;  ///< one line with the shape of the rewrite
+  /// Returns the number of rewrites done.
+  int (*run)(Graph& graph);
+};
+
+/// All passes in order (fusion/graph_passes.cpp); an order constraint is explained beside its line.
+std::span<const Pass> graph_passes();
+
+struct PassResult {
+  std::string name;
+  int rewrites = 0;
+  double ms = 0;
+};
+
+/// Runs every pass not named in `disabled`; ModelError when a name is unknown. Verifies the graph after each pass in
+/// debug builds, and an InternalError names the pass that broke it.
+std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::string> disabled = {});
+
+}  // namespace tbx::fusion

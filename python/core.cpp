@@ -1,0 +1,268 @@
+// The Python module tensorbox._core: a thin binding of include/tensorbox/tensorbox.h. numpy and ml_dtypes types are
+// chosen by the Python side; here arrays are DLPack-like buffers with an ONNX element type number.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "tensorbox/tensorbox.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+/// Memory of a Python object that supports the buffer protocol, held while this lives.
+class HeldBuffer {
+ public:
+  explicit HeldBuffer(nb::handle object, bool writable) {
+    int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
+  }
+  HeldBuffer(HeldBuffer&& other) noexcept : view_(other.view_) { other.view_.obj = nullptr; }
+  HeldBuffer(const HeldBuffer&) = delete;
+  ~HeldBuffer() {
+    if (view_.obj) PyBuffer_Release(&view_);
+  }
+  void* data() const { return view_.buf; }
+
+ private:
+  Py_buffer view_{};
+};
+
+/// Owns one output; Python sees it through the buffer protocol as bytes.
+struct Output {
+  tbx::OutputTensor tensor;
+};
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* out = nb::inst_ptr<Output>(self);
+  int64_t bytes = 1;
+  for (int64_t d : out->tensor.dims) bytes *= d;
+  static const std::map<int32_t, int64_t> widths = {{1, 4},  {2, 1},  {3, 1},  {4, 2},  {5, 2},  {6, 4},  {7, 8},
+                                                    {9, 1},  {10, 2}, {11, 8}, {12, 4}, {13, 8}, {14, 8}, {15, 16},
+                                                    {16, 2}};
+  auto it = widths.find(out->tensor.type);
+  bytes *= it == widths.end() ? 1 : it->second;
+  static char nothing;
+  return PyBuffer_FillInfo(view, self, bytes ? out->tensor.data : &nothing, bytes, 0, flags);
+}
+
+PyType_Slot output_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+
+PyObject* model_error;
+PyObject* unsupported_error;
+PyObject* backend_error;
+PyObject* internal_error;
+
+[[noreturn]] void raise(const tbx::Failure& failure) {
+  PyObject* type = internal_error;
+  switch (failure.kind) {
+    case tbx::Failure::model_error: type = model_error; break;
+    case tbx::Failure::unsupported_error: type = unsupported_error; break;
+    case tbx::Failure::backend_error: type = backend_error; break;
+    case tbx::Failure::internal_error: type = internal_error; break;
+  }
+  PyErr_SetString(type, failure.message.c_str());
+  throw nb::python_error();
+}
+
+template <class T>
+T unwrap(tbx::Result<T> result) {
+  if (!result) raise(result.error());
+  return std::move(result).value();
+}
+
+/// One input from Python: name, ONNX element type, dims, and a C-contiguous buffer (or a list of str).
+using GivenInput = std::tuple<std::string, int32_t, std::vector<int64_t>, nb::object>;
+
+struct BoundInputs {
+  std::vector<HeldBuffer> held;
+  std::vector<std::unique_ptr<std::vector<std::string>>> strings;
+  tbx::Session::Inputs inputs;
+};
+
+BoundInputs bind(const nb::list& given) {
+  BoundInputs bound;
+  for (nb::handle item : given) {
+    auto t = nb::cast<nb::tuple>(item);
+    tbx::TensorView view;
+    view.type = nb::cast<int32_t>(t[1]);
+    view.dims = nb::cast<std::vector<int64_t>>(t[2]);
+    if (view.type == 8) {
+      bound.strings.push_back(std::make_unique<std::vector<std::string>>(nb::cast<std::vector<std::string>>(t[3])));
+      view.data = bound.strings.back().get();
+    } else {
+      bound.held.emplace_back(t[3], false);
+      view.data = bound.held.back().data();
+    }
+    bound.inputs.emplace_back(nb::cast<std::string>(t[0]), view);
+  }
+  return bound;
+}
+
+nb::list outputs_to_python(std::vector<tbx::OutputTensor> outputs) {
+  nb::list result;
+  for (tbx::OutputTensor& o : outputs) {
+    nb::object payload = o.strings ? nb::cast(*o.strings) : nb::cast(Output{o});
+    result.append(nb::make_tuple(o.name, o.type, nb::cast(o.dims), payload));
+  }
+  return result;
+}
+
+nb::list reports_to_python(const std::vector<tbx::KernelReport>& reports) {
+  nb::list result;
+  for (const tbx::KernelReport& r : reports) {
+    nb::dict d;
+    d["name"] = r.name;
+    d["kind"] = r.kind;
+    d["nodes"] = r.nodes;
+    d["decisions"] = r.decisions;
+    d["bytes"] = r.bytes;
+    d["flops"] = r.flops;
+    d["time_ns"] = r.time_ns;
+    d["start_ns"] = r.start_ns;
+    d["threads"] = r.threads;
+    result.append(d);
+  }
+  return result;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.attr("__version__") = tbx::version();
+  auto exception = [&](const char* name, PyObject* base) {
+    PyObject* type = PyErr_NewException((std::string("tensorbox.") + name).c_str(), base, nullptr);
+    m.attr(name) = nb::handle(type);
+    return type;
+  };
+  PyObject* error = exception("Error", PyExc_RuntimeError);
+  model_error = exception("ModelError", error);
+  unsupported_error = exception("UnsupportedError", error);
+  backend_error = exception("BackendError", error);
+  internal_error = exception("InternalError", error);
+
+  nb::class_<Output>(m, "Output", nb::type_slots(output_slots));
+
+  nb::class_<tbx::TensorInfo>(m, "TensorInfo")
+      .def_ro("name", &tbx::TensorInfo::name)
+      .def_ro("type", &tbx::TensorInfo::type)
+      .def_ro("type_name", &tbx::TensorInfo::type_name)
+      .def_prop_ro("dims", [](const tbx::TensorInfo& i) { return i.dims; });
+
+  nb::class_<tbx::CompileOptions>(m, "CompileOptions")
+      .def(nb::init<>())
+      .def_rw("threads", &tbx::CompileOptions::threads)
+      .def_rw("compile", &tbx::CompileOptions::compile)
+      .def_rw("isa", &tbx::CompileOptions::isa)
+      .def_rw("cache_dir", &tbx::CompileOptions::cache_dir)
+      .def_rw("fuse", &tbx::CompileOptions::fuse)
+      .def_rw("fuse_extern", &tbx::CompileOptions::fuse_extern)
+      .def_rw("disabled_passes", &tbx::CompileOptions::disabled_passes)
+      .def_rw("dims", &tbx::CompileOptions::dims)
+      .def_rw("all_dims_dynamic", &tbx::CompileOptions::all_dims_dynamic)
+      .def_rw("max_memory", &tbx::CompileOptions::max_memory)
+      .def_rw("private_threads", &tbx::CompileOptions::private_threads)
+      .def("set_log", [](tbx::CompileOptions& o, nb::callable log) {
+        o.log = [log](const std::string& message) {
+          nb::gil_scoped_acquire gil;
+          log(message);
+        };
+      });
+
+  nb::class_<tbx::CompileStats>(m, "CompileStats")
+      .def_ro("nodes", &tbx::CompileStats::nodes)
+      .def_ro("generated_kernels", &tbx::CompileStats::generated_kernels)
+      .def_ro("extern_kernels", &tbx::CompileStats::extern_kernels)
+      .def_ro("compiled_units", &tbx::CompileStats::compiled_units)
+      .def_ro("cached_units", &tbx::CompileStats::cached_units)
+      .def_ro("import_ms", &tbx::CompileStats::import_ms)
+      .def_ro("optimize_ms", &tbx::CompileStats::optimize_ms)
+      .def_ro("lower_ms", &tbx::CompileStats::lower_ms)
+      .def_ro("schedule_ms", &tbx::CompileStats::schedule_ms)
+      .def_ro("build_ms", &tbx::CompileStats::build_ms)
+      .def_ro("total_ms", &tbx::CompileStats::total_ms);
+
+  nb::class_<tbx::Session>(m, "Session")
+      .def_static("from_file",
+                  [](const std::string& path, const tbx::CompileOptions& options) {
+                    auto result = [&] {
+                      nb::gil_scoped_release nogil;
+                      return tbx::Session::compile(path, options);
+                    }();
+                    return unwrap(std::move(result));
+                  })
+      .def_static("from_bytes",
+                  [](nb::bytes bytes, const tbx::CompileOptions& options) {
+                    std::span<const std::byte> span{reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size()};
+                    auto result = [&] {
+                      nb::gil_scoped_release nogil;
+                      return tbx::Session::compile(span, options);
+                    }();
+                    return unwrap(std::move(result));
+                  })
+      .def_prop_ro("inputs", [](const tbx::Session& s) { return s.inputs(); })
+      .def_prop_ro("outputs", [](const tbx::Session& s) { return s.outputs(); })
+      .def_prop_ro("stats", [](const tbx::Session& s) { return s.stats(); })
+      .def_prop_ro("threads", &tbx::Session::threads)
+      .def("run",
+           [](const tbx::Session& s, const nb::list& given) {
+             BoundInputs bound = bind(given);
+             auto result = [&] {
+               nb::gil_scoped_release nogil;
+               return s.run(bound.inputs);
+             }();
+             return outputs_to_python(unwrap(std::move(result)));
+           })
+      .def("run_into",
+           [](const tbx::Session& s, const nb::list& given, const nb::list& into) {
+             BoundInputs bound = bind(given);
+             std::vector<HeldBuffer> held;
+             std::vector<tbx::TensorView> views;
+             for (nb::handle item : into) {
+               auto t = nb::cast<nb::tuple>(item);
+               held.emplace_back(t[2], true);
+               views.push_back({held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])});
+             }
+             auto result = [&] {
+               nb::gil_scoped_release nogil;
+               return s.run(bound.inputs, views);
+             }();
+             unwrap(std::move(result));
+           })
+      .def("observe",
+           [](const tbx::Session& s, const nb::list& given, nb::callable observer) {
+             BoundInputs bound = bind(given);
+             auto see = [&](const std::string& name, const tbx::TensorView& view) {
+               nb::gil_scoped_acquire gil;
+               tbx::OutputTensor copy{name, view.type, view.dims, view.data, nullptr, nullptr};
+               observer(name, view.type, nb::cast(view.dims), nb::cast(Output{copy}));
+             };
+             auto result = [&] {
+               nb::gil_scoped_release nogil;
+               return s.run_observed(bound.inputs, see);
+             }();
+             return outputs_to_python(unwrap(std::move(result)));
+           })
+      .def("profile",
+           [](const tbx::Session& s, const nb::list& given) {
+             BoundInputs bound = bind(given);
+             auto result = [&] {
+               nb::gil_scoped_release nogil;
+               return s.profile(bound.inputs);
+             }();
+             return reports_to_python(unwrap(std::move(result)));
+           })
+      .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
+      .def("dump", [](const tbx::Session& s, const std::string& stage) { return unwrap(s.dump(stage)); });
+
+  m.def("pass_names", &tbx::pass_names);
+  m.def("operators", [] {
+    nb::list result;
+    for (const tbx::OperatorInfo& o : tbx::operators()) result.append(nb::make_tuple(o.domain, o.name, o.since));
+    return result;
+  });
+}

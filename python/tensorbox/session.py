@@ -1,0 +1,138 @@
+"""Session: a compiled model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from .dtypes import numpy_dtype, onnx_type
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One input or output: `shape` holds ints and symbol names, `dtype` a numpy dtype."""
+
+    name: str
+    shape: list[int | str]
+    dtype: np.dtype
+    onnx_type: int
+
+    @staticmethod
+    def of(info: _core.TensorInfo) -> TensorInfo:
+        shape = [int(d) if d.lstrip("-").isdigit() else d for d in info.dims]
+        return TensorInfo(info.name, shape, numpy_dtype(info.type), info.type)
+
+
+class Session:
+    """Compiles `model` (a path, bytes, or an onnx.ModelProto) and runs it, from any thread.
+
+    threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
+    evaluator, without a compiler. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
+    Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
+    """
+
+    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, isa: str | None = None,
+                 cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
+                 disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
+                 all_dims_dynamic: bool = False, max_memory: int = 0, private_threads: bool = False,
+                 precision: str = "strict", log: Callable[[str], None] | None = None):
+        if precision != "strict":
+            raise _core.UnsupportedError(f"precision '{precision}': only 'strict' (f32 stays f32) is available")
+        options = _core.CompileOptions()
+        options.threads = threads
+        options.compile = compile
+        options.isa = isa or ""
+        options.cache_dir = os.fspath(cache_dir) if cache_dir else ""
+        options.fuse = fuse
+        options.fuse_extern = fuse_extern
+        options.disabled_passes = list(disable_passes)
+        options.dims = dict(dims or {})
+        options.all_dims_dynamic = all_dims_dynamic
+        options.max_memory = max_memory
+        options.private_threads = private_threads
+        if log is not None:
+            options.set_log(log)
+        if isinstance(model, (str, os.PathLike)):
+            self._core = _core.Session.from_file(os.fspath(model), options)
+        else:
+            data = model if isinstance(model, (bytes, bytearray, memoryview)) else model.SerializeToString()
+            self._core = _core.Session.from_bytes(bytes(data), options)
+        self.inputs = [TensorInfo.of(i) for i in self._core.inputs]
+        self.outputs = [TensorInfo.of(o) for o in self._core.outputs]
+        self._by_name = {i.name: i for i in self.inputs}
+
+    @property
+    def stats(self) -> Any:
+        """Counts and times of the compilation."""
+        return self._core.stats
+
+    @property
+    def threads(self) -> int:
+        return self._core.threads
+
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+        """Runs the model: {name: array} in, {name: array} out. Arrays may be anything with DLPack or the array
+        protocol. `out` gives C-contiguous arrays for all outputs, which are written directly."""
+        given = [self._given(name, value) for name, value in inputs.items()]
+        if out is not None:
+            missing = [o.name for o in self.outputs if o.name not in out]
+            if missing:
+                raise _core.ModelError(f"out lacks the outputs {', '.join(missing)}")
+            self._core.run_into(given, [(onnx_type(out[o.name].dtype), list(out[o.name].shape), _as_bytes(out[o.name]))
+                                        for o in self.outputs])
+            return {o.name: out[o.name] for o in self.outputs}
+        return {name: _to_numpy(*rest) for name, *rest in self._core.run(given)}
+
+    def observe(self, inputs: Mapping[str, Any], observer: Callable[[str, np.ndarray], None]) -> dict[str, np.ndarray]:
+        """Runs the model and calls `observer(name, array)` for every named value that is in memory."""
+        given = [self._given(name, value) for name, value in inputs.items()]
+        outputs = self._core.observe(given, lambda name, *rest: observer(name, _to_numpy(*rest).copy()))
+        return {name: _to_numpy(*rest) for name, *rest in outputs}
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Runs once; one entry per kernel with its nodes, time, bytes and flops."""
+        return self._core.profile([self._given(name, value) for name, value in inputs.items()])
+
+    def explain(self) -> list[dict[str, Any]]:
+        """One entry per kernel: its ONNX nodes and why it is what it is."""
+        return self._core.explain()
+
+    def dump(self, stage: str) -> str:
+        """Text of the model at a stage: import, simplify, lower, schedule, source or plan."""
+        return self._core.dump(stage)
+
+    def _given(self, name: str, value: Any) -> tuple[str, int, list[int], Any]:
+        info = self._by_name.get(name)
+        array = _as_array(value, info)
+        number = onnx_type(array.dtype)
+        if number == 8:
+            return name, 8, list(array.shape), [_text(s) for s in array.ravel()]
+        return name, number, list(array.shape), _as_bytes(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _as_array(value: Any, info: TensorInfo | None) -> np.ndarray:
+    if isinstance(value, np.ndarray) or np.isscalar(value):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return np.asarray(value, dtype=info.dtype if info else None)
+
+
+def _as_bytes(array: np.ndarray) -> np.ndarray:
+    """The same memory as bytes: the buffer protocol has no codes for bfloat16 and its kin."""
+    return array.reshape(-1).view(np.uint8) if array.size else np.empty(1, np.uint8)
+
+
+def _to_numpy(number: int, dims: list[int], payload: Any) -> np.ndarray:
+    if number == 8:
+        return np.array(payload, dtype=object).reshape(dims)
+    return np.frombuffer(payload, dtype=np.uint8).view(numpy_dtype(number)).reshape(dims)

@@ -14,53 +14,53 @@
 namespace tbx {
 
 struct Graph;
-using ValueId = int32_t;  ///< index in Graph::values; -1: optional input or output left out
+using ValueId = int32_t; ///< index in Graph::values; -1: optional input or output left out
 
 /// ONNX value types: tensor, sequence(element), optional(element), map (key dtype + element).
 struct ValueType {
   enum Kind { tensor, sparse_tensor, sequence, optional, map, unknown } kind = unknown;
-  DType dtype = DType::undefined;               ///< tensor element type, or map key type
-  std::optional<ir::SymInts> shape;             ///< tensor; nullopt: rank unknown. Unknown dims are fresh symbols.
-  std::shared_ptr<const ValueType> element;     ///< sequence, optional, map
+  DType dtype = DType::undefined;   ///< tensor element type, or map key type
+  std::optional<ir::SymInts> shape; ///< tensor; nullopt: rank unknown. Unknown dims are fresh symbols.
+  std::shared_ptr<const ValueType> element; ///< sequence, optional, map
 };
 
 struct Value {
   std::string name;
   ValueType type;
-  int producer = -1;                        ///< node index, -1 for inputs, initializers and captures
-  std::shared_ptr<const Tensor> constant;   ///< initializer, Constant node or folded value
+  int producer = -1;                      ///< node index, -1 for inputs, initializers and captures
+  std::shared_ptr<const Tensor> constant; ///< initializer, Constant node or folded value
 };
 
-using Attribute = std::variant<int64_t, float, std::string, std::shared_ptr<const Tensor>, std::shared_ptr<Graph>,
-                               std::vector<int64_t>, std::vector<float>, std::vector<std::string>,
-                               std::vector<std::shared_ptr<const Tensor>>, std::vector<std::shared_ptr<Graph>>,
-                               ValueType>;
+using Attribute =
+    std::variant<int64_t, float, std::string, std::shared_ptr<const Tensor>, std::shared_ptr<Graph>,
+                 std::vector<int64_t>, std::vector<float>, std::vector<std::string>,
+                 std::vector<std::shared_ptr<const Tensor>>, std::vector<std::shared_ptr<Graph>>, ValueType>;
 
 struct Node {
-  std::string name, op_type, domain;  ///< domain "" is ai.onnx
-  int opset = 0;                      ///< version of `domain` under which this node is to be read
+  std::string name, op_type, domain; ///< domain "" is ai.onnx
+  int opset = 0;                     ///< version of `domain` under which this node is to be read
   std::vector<ValueId> inputs, outputs;
-  std::map<std::string, Attribute> attributes;  ///< as in the file; defaults are the lowering's business
-  int origin = -1;  ///< index in Graph::origins of the outermost graph: the node of the file it came from
+  std::map<std::string, Attribute> attributes; ///< as in the file; defaults are the lowering's business
+  int origin = -1; ///< index in Graph::origins of the outermost graph: the node of the file it came from
 
   ValueId input(size_t i) const { return i < inputs.size() ? inputs[i] : -1; }
 };
 
-/// Topologically ordered; every value has one producer; node inputs exist. Subgraphs of control flow sit in node
-/// attributes; a value they capture from outside is listed in `captures`.
+/// Topologically ordered; every value has one producer; node inputs exist. Subgraphs of control flow sit in
+/// node attributes; a value they capture from outside is listed in `captures`.
 struct Graph {
   std::string name;
-  std::shared_ptr<ir::Context> context;  ///< shared by all subgraphs: owner of the dimension symbols
+  std::shared_ptr<ir::Context> context; ///< shared by all subgraphs: owner of the dimension symbols
   std::vector<Value> values;
   std::vector<Node> nodes;
   std::vector<ValueId> inputs, outputs;
   struct Capture {
     ValueId inner, outer;
   };
-  std::vector<Capture> captures;                ///< subgraphs only: values of the enclosing graph used here
-  std::vector<std::string> origins;             ///< outermost graph: "name (OpType)" per node of the file
-  std::map<std::string, int> opset_imports;     ///< domain -> version
-  std::map<std::string, std::string> metadata;  ///< producer_name, model_version, metadata_props, ...
+  std::vector<Capture> captures;               ///< subgraphs only: values of the enclosing graph used here
+  std::vector<std::string> origins;            ///< outermost graph: "name (OpType)" per node of the file
+  std::map<std::string, int> opset_imports;    ///< domain -> version
+  std::map<std::string, std::string> metadata; ///< producer_name, model_version, metadata_props, ...
 
   Value& at(ValueId id) { return values[id]; }
   const Value& at(ValueId id) const { return values[id]; }
@@ -71,4 +71,4 @@ std::string to_string(const Graph& graph);
 /// Throws InternalError when the graph is not SSA, not topologically ordered, or names a missing value.
 void verify(const Graph& graph);
 
-}  // namespace tbx
+} // namespace tbx

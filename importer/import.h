@@ -16,15 +16,16 @@ struct ImportOptions {
   /// Overrides a dimension symbol by a constant ("batch" -> 4), or an input's shape (name -> dims).
   std::map<std::string, int64_t> dim_overrides;
   std::map<std::string, std::vector<int64_t>> input_shapes;
-  bool inline_functions = true;   ///< model-local functions become their bodies
-  bool all_dims_dynamic = false;  ///< forget every static dimension of the inputs (conformance configuration)
+  bool inline_functions = true;  ///< model-local functions become their bodies
+  bool all_dims_dynamic = false; ///< forget every static dimension of the inputs (conformance configuration)
 
   // Budgets; exceeding one is a ModelError that names the limit and how to raise it.
   int64_t max_nodes = 2'000'000;
   int max_nesting = 64;
-  int64_t max_tensor_bytes = int64_t{1} << 40;  ///< one tensor
-  int64_t max_function_nodes = 1'000'000;       ///< after inlining
-  bool strict_links = false;                    ///< untrusted: external data must be a regular file with one link
+  int64_t max_tensor_bytes = int64_t{1} << 40; ///< one tensor
+  int64_t max_dense_bytes = int64_t{1} << 32;  ///< one sparse tensor made dense
+  int64_t max_function_nodes = 1'000'000;      ///< after inlining
+  bool strict_links = false; ///< untrusted: external data must be a regular file with one link
 };
 
 /// From a file, which is memory-mapped; external data is read from below its folder only.
@@ -33,4 +34,4 @@ Graph import_model(const std::filesystem::path& file, const ImportOptions& optio
 Graph import_model(std::span<const std::byte> bytes, const ImportOptions& options = {},
                    const std::filesystem::path& base_dir = {});
 
-}  // namespace tbx
+} // namespace tbx

@@ -1,0 +1,313 @@
+// GraphBuilder: one node of the file at a time, with its attributes, subgraphs and output types.
+#include "base/error.h"
+#include "importer/names.h"
+#include "importer/node_order.h"
+#include "importer/to_graph.h"
+
+namespace tbx::importer {
+namespace {
+
+using onnx::AttributeProto;
+
+std::string where(const Env& env, const onnx::NodeProto& node) {
+  std::string name = node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
+  auto it = env.opsets->find(std::string(canonical_domain(node.domain())));
+  std::string domain = canonical_domain(node.domain()).empty() ? "" : node.domain() + " ";
+  return fmt::format("node {} ({}, {}opset {})", shown(env.prefix + name), shown(node.op_type()), domain,
+                     it == env.opsets->end() ? "?" : std::to_string(it->second));
+}
+
+/// Operators of before 2018 that ONNX keeps a list of but no schema.
+bool is_experimental(const std::string& op) {
+  static const std::unordered_set<std::string> ops = {"ATen",
+                                                      "Affine",
+                                                      "ConstantFill",
+                                                      "Crop",
+                                                      "DynamicSlice",
+                                                      "GRUUnit",
+                                                      "GivenTensorFill",
+                                                      "ImageScaler",
+                                                      "ParametricSoftplus",
+                                                      "Scale",
+                                                      "ScaledTanh"};
+  return ops.contains(op);
+}
+
+bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
+
+} // namespace
+
+struct GraphBuilder::Subgraphs {
+  /// What ONNX's inference function of an If, Loop or Scan calls with the types it knows.
+  struct Inferencer final : onnx::GraphInferencer {
+    Subgraphs* owner = nullptr;
+    std::string name;
+    std::vector<const onnx::TypeProto*> doInferencing(const std::vector<const onnx::TypeProto*>& inputs,
+                                                      const std::vector<const onnx::TensorProto*>&) override {
+      std::vector<const onnx::TypeProto*> types;
+      for (const auto& type : owner->get(name, &inputs).outputs) types.push_back(&type);
+      return types;
+    }
+  };
+
+  Subgraphs(GraphBuilder& builder, std::unordered_map<std::string, BoundAttribute>& attributes)
+      : builder(builder), attributes(attributes) {}
+
+  Subgraph& get(const std::string& name, const std::vector<const onnx::TypeProto*>* inputs) {
+    auto it = built.find(name);
+    if (it != built.end()) return it->second;
+    BoundAttribute& bound = attributes.at(name);
+    return built.emplace(name, builder.build_subgraph(*bound.env, *bound.proto->mutable_g(), inputs))
+        .first->second;
+  }
+
+  static onnx::GraphInferencer* inferencer(void* self, const std::string& name) {
+    auto* me = static_cast<Subgraphs*>(self);
+    auto it = me->attributes.find(name);
+    TBX_MODEL(it != me->attributes.end() && it->second.proto->has_g(), "attribute {} is not a graph",
+              shown(name));
+    auto& slot = me->inferencers[name];
+    slot.owner = me;
+    slot.name = name;
+    return &slot;
+  }
+
+  GraphBuilder& builder;
+  std::unordered_map<std::string, BoundAttribute>& attributes;
+  std::unordered_map<std::string, Subgraph> built;
+  std::unordered_map<std::string, Inferencer> inferencers;
+};
+
+void GraphBuilder::add_nodes(Env& env, google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes) {
+  for (int i : topological_order(nodes)) {
+    onnx::NodeProto& node = nodes[i];
+    try {
+      add_node(env, node);
+    } catch (Error& e) {
+      e.set_where(where(env, node));
+      throw;
+    }
+  }
+}
+
+void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
+  if (++num_nodes_ > options_.max_nodes)
+    throw Error(ErrorKind::model, fmt::format("the model has over {} nodes", options_.max_nodes),
+                "raise ImportOptions::max_nodes if the model is trusted");
+  TBX_MODEL(!proto.op_type().empty(), "the node has no operator");
+  if (options_.inline_functions && functions_)
+    if (const auto* function = functions_->find(proto)) return add_call(env, proto, *function);
+
+  Node node;
+  node.name = env.prefix.empty() ? proto.name() : env.prefix + proto.name();
+  node.op_type = proto.op_type();
+  node.domain = canonical_domain(proto.domain());
+  auto import = env.opsets->find(node.domain);
+  if (import == env.opsets->end())
+    throw Error(
+        ErrorKind::model,
+        fmt::format("the model imports no version of the operator set {}", shown(shown_domain(node.domain))),
+        "add it to opset_import");
+  node.opset = import->second;
+
+  const onnx::OpSchema* schema = find_schema(proto, node.domain, node.opset);
+  if (schema && !schema->deprecated()) {
+    try {
+      schema->Verify(proto);
+    } catch (const std::exception& e) {
+      throw_model_error("{}", e.what());
+    }
+  }
+  if (node.op_type == "Constant" && node.domain.empty()) return add_constant(env, proto);
+
+  for (int i = 0; i < proto.input_size(); ++i) node.inputs.push_back(resolve_input(env, proto, i));
+  auto attributes = resolve_attributes(env, proto);
+  NodeView view{.proto = proto, .schema = schema};
+  for (auto& [name, bound] : attributes) view.attributes.emplace(name, bound.proto);
+  for (ValueId id : node.inputs) view.inputs.push_back(id < 0 ? nullptr : &env.scope->facts[id]);
+  Subgraphs subgraphs(*this, attributes);
+  view.subgraph = &Subgraphs::inferencer;
+  view.owner = &subgraphs;
+  // A branch that is never taken may well hold shapes that do not fit: exporters write such Ifs.
+  InferredOutputs inferred = infer_outputs(view, /*strict=*/!env.in_subgraph);
+
+  for (auto& [name, bound] : attributes) {
+    AttributeProto& p = *bound.proto;
+    if (p.type() == AttributeProto::GRAPH) {
+      TBX_MODEL(p.has_g(), "attribute {} has no graph", shown(name));
+      node.attributes.emplace(name, subgraphs.get(name, nullptr).graph);
+    } else if (p.type() == AttributeProto::GRAPHS) {
+      std::vector<std::shared_ptr<Graph>> graphs;
+      for (auto& g : *p.mutable_graphs()) graphs.push_back(build_subgraph(*bound.env, g, nullptr).graph);
+      node.attributes.emplace(name, std::move(graphs));
+    } else {
+      node.attributes.emplace(name, to_attribute(p, *this, symbols_, options_));
+    }
+  }
+
+  int index = static_cast<int>(env.scope->graph.nodes.size());
+  for (int i = 0; i < proto.output_size(); ++i) {
+    const std::string& name = proto.output(i);
+    if (name.empty()) {
+      node.outputs.push_back(-1);
+      continue;
+    }
+    onnx::TypeProto& type = inferred.types[i];
+    if (auto it = env.declared.find(name); it != env.declared.end())
+      complete(type, declared_type(*it->second, options_, "value " + shown(name)));
+    ValueId id = add_value(env, name, std::move(type));
+    env.scope->graph.at(id).producer = index;
+    env.scope->facts[id].data = std::move(inferred.data[i]);
+    define(env, name, id);
+    node.outputs.push_back(id);
+  }
+  std::string origin = !proto.name().empty() || proto.output().empty() ? proto.name() : proto.output(0);
+  node.origin = static_cast<int>(origins_.size());
+  origins_.push_back(fmt::format("{}{} ({})", env.prefix, origin, node.op_type));
+  env.scope->graph.nodes.push_back(std::move(node));
+}
+
+const onnx::OpSchema* GraphBuilder::find_schema(const onnx::NodeProto& node, const std::string& domain,
+                                                int opset) {
+  const std::string& op = node.op_type();
+  const auto* schema = onnx::OpSchemaRegistry::Schema(op, opset, domain);
+  if (schema || !is_onnx_domain(domain) || is_experimental(op)) return schema;
+  if (const auto* newest = onnx::OpSchemaRegistry::Schema(op, domain))
+    throw Error(ErrorKind::model,
+                fmt::format("the operator {} is not in version {} of {}; its newest form is of version {}",
+                            shown(op), opset, shown_domain(domain), newest->since_version()),
+                "correct the model's opset_import");
+  throw_model_error("there is no operator {} in {}", shown(op), shown_domain(domain));
+}
+
+ValueId GraphBuilder::resolve_input(Env& env, const onnx::NodeProto& node, int i) {
+  const std::string& name = node.input(i);
+  ValueId id = -1;
+  if (name.empty() || lookup(env, name, id)) return id;
+  throw_model_error("input {} does not exist: no node, input or initializer of this name", shown(name));
+}
+
+std::unordered_map<std::string, BoundAttribute> GraphBuilder::resolve_attributes(Env& env,
+                                                                                 onnx::NodeProto& node) {
+  std::unordered_map<std::string, BoundAttribute> result;
+  for (AttributeProto& attribute : *node.mutable_attribute()) {
+    TBX_MODEL(!attribute.name().empty(), "an attribute has no name");
+    BoundAttribute bound{&attribute, &env};
+    if (!attribute.ref_attr_name().empty()) {
+      TBX_MODEL(env.attributes, "attribute {} refers to an attribute of a function, but stands in none",
+                shown(attribute.name()));
+      auto it = env.attributes->find(attribute.ref_attr_name());
+      if (it == env.attributes->end()) continue; // the caller left it out, so it is left out here
+      TBX_MODEL(it->second.proto->type() == attribute.type(),
+                "attribute {} refers to {}, which has another type", shown(attribute.name()),
+                shown(attribute.ref_attr_name()));
+      bound = it->second;
+    }
+    TBX_MODEL(result.emplace(attribute.name(), bound).second, "attribute {} is given twice",
+              shown(attribute.name()));
+  }
+  return result;
+}
+
+void GraphBuilder::add_constant(Env& env, onnx::NodeProto& node) {
+  auto attributes = resolve_attributes(env, node);
+  TBX_MODEL(attributes.size() == 1, "a Constant needs one attribute that is its value, it has {}",
+            attributes.size());
+  AttributeProto& p = *attributes.begin()->second.proto;
+  const std::string what = "of Constant " + shown(node.output(0));
+  std::shared_ptr<const Tensor> value;
+  auto make = [&](DType dtype, std::vector<int64_t> dims, const auto* data) {
+    Tensor t = Tensor::make(dtype, std::move(dims));
+    std::copy_n(data, t.numel(), reinterpret_cast<std::remove_cvref_t<decltype(*data)>*>(t.mutable_data()));
+    value = std::make_shared<Tensor>(std::move(t));
+  };
+  switch (p.type()) {
+  case AttributeProto::TENSOR: value = read(*p.mutable_t(), what); break;
+  case AttributeProto::SPARSE_TENSOR: value = read(*p.mutable_sparse_tensor(), what); break;
+  case AttributeProto::INT: {
+    int64_t v = p.i();
+    make(DType::i64, {}, &v);
+    break;
+  }
+  case AttributeProto::FLOAT: {
+    float v = p.f();
+    make(DType::f32, {}, &v);
+    break;
+  }
+  case AttributeProto::INTS: make(DType::i64, {p.ints_size()}, p.ints().data()); break;
+  case AttributeProto::FLOATS: make(DType::f32, {p.floats_size()}, p.floats().data()); break;
+  case AttributeProto::STRING: value = std::make_shared<Tensor>(Tensor::of_strings({}, {p.s()})); break;
+  case AttributeProto::STRINGS:
+    value = std::make_shared<Tensor>(
+        Tensor::of_strings({p.strings_size()}, {p.strings().begin(), p.strings().end()}));
+    break;
+  default: throw_model_error("a Constant's value cannot be an attribute of type {}", int{p.type()});
+  }
+  define(env, node.output(0), add_value(env, node.output(0), tensor_type(*value), value));
+}
+
+void GraphBuilder::add_call(Env& env, onnx::NodeProto& node, const Functions::Function& function) {
+  if (env.depth >= options_.max_nesting)
+    throw Error(ErrorKind::model,
+                fmt::format("graphs and function calls are nested over {} levels deep", env.depth),
+                "raise ImportOptions::max_nesting if the model is trusted");
+  onnx::FunctionProto& f = *function.proto;
+  TBX_MODEL(node.input_size() <= f.input_size(), "the function {} has {} inputs, the call gives {}",
+            function.label, f.input_size(), node.input_size());
+  TBX_MODEL(node.output_size() <= f.output_size(), "the function {} has {} outputs, the call wants {}",
+            function.label, f.output_size(), node.output_size());
+
+  auto given = resolve_attributes(env, node);
+  BoundAttributes attributes;
+  for (const std::string& name : f.attribute())
+    if (auto it = given.find(name); it != given.end()) attributes.emplace(name, it->second);
+  Env body{.scope = env.scope, .opsets = &function.opsets, .attributes = &attributes};
+  for (AttributeProto& fallback : *f.mutable_attribute_proto()) {
+    auto it = given.find(fallback.name());
+    attributes.emplace(fallback.name(), it != given.end() ? it->second : BoundAttribute{&fallback, &body});
+  }
+  body.prefix =
+      env.prefix + (node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name()) + "/";
+  body.depth = env.depth + 1;
+  body.in_subgraph = env.in_subgraph;
+  for (int i = 0; i < f.input_size(); ++i)
+    define(body, f.input(i), i < node.input_size() ? resolve_input(env, node, i) : -1);
+
+  auto first_own = static_cast<ValueId>(env.scope->graph.values.size());
+  add_nodes(body, *f.mutable_node());
+
+  for (int i = 0; i < node.output_size(); ++i) {
+    const std::string& name = node.output(i);
+    if (name.empty()) continue;
+    ValueId id = -1;
+    TBX_MODEL(lookup(body, f.output(i), id), "no node of the function {} makes its output {}", function.label,
+              shown(f.output(i)));
+    // The value takes the name it has outside; one that has a name already there is passed on under a second
+    // one.
+    bool passed_on = id >= 0 && id < first_own;
+    for (int j = 0; j < i; ++j)
+      passed_on = passed_on || (!node.output(j).empty() && env.names.at(node.output(j)) == id);
+    if (passed_on) {
+      add_identity(env, id, name);
+    } else {
+      if (id >= 0) env.scope->graph.at(id).name = env.prefix + name;
+      define(env, name, id);
+    }
+  }
+}
+
+void GraphBuilder::add_identity(Env& env, ValueId from, const std::string& name) {
+  onnx::TypeProto type = env.scope->facts[from].type;
+  ValueId to = add_value(env, name, std::move(type), env.scope->facts[from].constant);
+  env.scope->facts[to].data = env.scope->facts[from].data;
+  define(env, name, to);
+  Graph& graph = env.scope->graph;
+  if (graph.at(to).constant) return;
+  graph.at(to).producer = static_cast<int>(graph.nodes.size());
+  Node node{.name = env.prefix + name, .op_type = "Identity", .opset = 16, .inputs = {from}, .outputs = {to}};
+  node.origin = static_cast<int>(origins_.size());
+  origins_.push_back(fmt::format("{}{} (Identity)", env.prefix, name));
+  graph.nodes.push_back(std::move(node));
+}
+
+} // namespace tbx::importer

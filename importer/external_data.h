@@ -1,0 +1,48 @@
+// External tensor data: files beside the model, opened under strict path rules and mapped.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "importer/mapped_file.h"
+
+namespace tbx::importer {
+
+/// The folder that external data may be read from, and the files mapped so far.
+///
+/// A location is relative, without `..`. It may pass through links as long as the file it ends at lies below
+/// the folder in which the model was named, or below the folder of the real model file (the Hugging Face
+/// cache holds snapshots/x/model.onnx -> blobs/1 and snapshots/x/model.onnx_data -> blobs/2). All checks are
+/// made on the open descriptor. With `strict_links` the file must also have one hard link only.
+class ExternalData {
+public:
+  /// No folder: every external reference is an error.
+  ExternalData() = default;
+  static ExternalData beside_model(const std::filesystem::path& model_file, bool strict_links);
+  static ExternalData below(const std::filesystem::path& folder, bool strict_links);
+
+  struct Slice {
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;
+  };
+  using Entries = std::vector<std::pair<std::string, std::string>>;
+  /// The bytes that TensorProto.external_data's key-value `entries` describe, which must be `expected_bytes`
+  /// many.
+  Slice read(const std::string& tensor, const Entries& entries, int64_t expected_bytes);
+
+private:
+  std::shared_ptr<const MappedFile> open(const std::string& tensor, const std::string& location) const;
+
+  std::filesystem::path folder_;      ///< as named; empty: no external data
+  std::filesystem::path real_folder_; ///< canonical folder of the real model file
+  bool strict_links_ = false;
+  std::map<std::string, std::shared_ptr<const MappedFile>> files_;
+};
+
+} // namespace tbx::importer

@@ -1,0 +1,40 @@
+// TensorProto and SparseTensorProto -> Tensor.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <memory>
+#include <string>
+
+#include "base/tensor.h"
+#include "importer/external_data.h"
+#include "importer/import.h"
+
+namespace tbx::importer {
+
+/// onnx.TensorProto.DataType -> DType; ModelError or UnsupportedError naming `what` when it is none of ours.
+DType to_dtype(int32_t data_type, const std::string& what);
+
+/// Reads tensors of one model. Every size is checked before anything is allocated or viewed.
+class TensorReader {
+public:
+  TensorReader(const ImportOptions& options, ExternalData external)
+      : options_(options), external_(std::move(external)) {}
+
+  /// The raw bytes are moved out of `proto`, not copied, where their form allows it. External data is a view
+  /// of the mapped file. `what` names the tensor in messages when it has no name of its own.
+  std::shared_ptr<const Tensor> read(onnx::TensorProto& proto, const std::string& what);
+  /// Densified.
+  std::shared_ptr<const Tensor> read(onnx::SparseTensorProto& proto, const std::string& what);
+
+private:
+  Tensor from_raw(DType dtype, std::vector<int64_t> dims, onnx::TensorProto& proto, const std::string& name);
+
+  const ImportOptions& options_;
+  ExternalData external_;
+};
+
+/// The reverse, for ONNX's own inference and for writing models: raw data, sub-byte types packed again.
+onnx::TensorProto to_proto(const Tensor& tensor, const std::string& name = {});
+
+} // namespace tbx::importer

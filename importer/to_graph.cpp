@@ -1,0 +1,306 @@
+#include "importer/to_graph.h"
+
+#include "base/error.h"
+#include "importer/names.h"
+
+namespace tbx::importer {
+namespace {
+
+bool is_new_to_us(const std::string& domain, int version) {
+  const auto& last = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
+  auto it = last.find(domain);
+  return it != last.end() && version > it->second.second;
+}
+
+void check_versions(const onnx::ModelProto& model, const OpsetImports& opsets) {
+  TBX_MODEL(model.has_ir_version() && model.ir_version() > 0,
+            "the model has no IR version: is it an ONNX file?");
+  if (model.ir_version() < 3)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("the model has IR version {} of 2017", model.ir_version()),
+                "convert it with onnx.version_converter");
+  if (model.ir_version() > onnx::IR_VERSION)
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("the model has IR version {}, newer than {}", model.ir_version(), int{onnx::IR_VERSION}),
+        "export it for an older version of ONNX, or use a newer tensorbox");
+  TBX_MODEL(!opsets.empty(), "the model imports no operator set");
+  for (const auto& [domain, version] : opsets)
+    if (is_new_to_us(domain, version))
+      throw Error(
+          ErrorKind::unsupported,
+          fmt::format("the model imports version {} of the operator set {}, newer than {}", version,
+                      shown_domain(domain),
+                      onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map().at(domain).second),
+          "export it for an older operator set, or use a newer tensorbox");
+}
+
+std::map<std::string, std::string> read_metadata(const onnx::ModelProto& model) {
+  std::map<std::string, std::string> result;
+  for (const auto& entry : model.metadata_props()) result[entry.key()] = entry.value();
+  auto put = [&](const char* key, const std::string& value) {
+    if (!value.empty()) result[key] = value;
+  };
+  put("producer_name", model.producer_name());
+  put("producer_version", model.producer_version());
+  put("domain", model.domain());
+  put("doc_string", model.doc_string());
+  put("graph_description", model.graph().doc_string());
+  put("model_version", model.has_model_version() ? std::to_string(model.model_version()) : "");
+  put("ir_version", std::to_string(model.ir_version()));
+  return result;
+}
+
+onnx::TypeProto::Tensor* tensor_of(onnx::TypeProto& type) {
+  return type.has_tensor_type() ? type.mutable_tensor_type() : nullptr;
+}
+
+} // namespace
+
+GraphBuilder::GraphBuilder(const ImportOptions& options, std::shared_ptr<ir::Context> context,
+                           ExternalData external)
+    : options_(options), context_(std::move(context)), symbols_(*context_),
+      tensors_(options, std::move(external)) {}
+
+Graph GraphBuilder::build_model(onnx::ModelProto& model) {
+  TBX_MODEL(model.has_graph(), "the model has no graph: is it an ONNX file?");
+  OpsetImports opsets = read_opset_imports(model.opset_import(), "the model");
+  check_versions(model, opsets);
+  Functions functions(model, options_);
+  functions_ = &functions;
+  ir_version_ = model.ir_version();
+
+  Scope scope;
+  Env env{.scope = &scope, .opsets = &opsets};
+  onnx::GraphProto& graph = *model.mutable_graph();
+  scope.graph.name = graph.name();
+  scope.graph.context = context_;
+  scope.graph.opset_imports = {opsets.begin(), opsets.end()};
+  scope.graph.metadata = read_metadata(model);
+  reserve_names(scope, graph);
+  read_initializers(env, graph);
+  read_main_inputs(env, graph);
+  if (!options_.all_dims_dynamic)
+    for (const auto& info : graph.value_info()) env.declared.emplace(info.name(), &info.type());
+  add_nodes(env, *graph.mutable_node());
+  read_outputs(env, graph, nullptr);
+  scope.graph.origins = std::move(origins_);
+  return std::move(scope.graph);
+}
+
+void GraphBuilder::reserve_names(Scope& scope, const onnx::GraphProto& graph) {
+  for (const auto& input : graph.input()) scope.names.insert(input.name());
+  for (const auto& tensor : graph.initializer()) scope.names.insert(tensor.name());
+  for (const auto& node : graph.node())
+    for (const auto& output : node.output()) scope.names.insert(output);
+}
+
+void GraphBuilder::read_initializers(Env& env, onnx::GraphProto& graph) {
+  auto add = [&](auto& proto, const std::string& name) {
+    TBX_MODEL(!name.empty(), "an initializer of the graph {} has no name", shown(graph.name()));
+    auto tensor = read(proto, shown(name));
+    define(env, name, add_value(env, name, tensor_type(*tensor), tensor));
+  };
+  for (auto& tensor : *graph.mutable_initializer()) add(tensor, tensor.name());
+  for (auto& tensor : *graph.mutable_sparse_initializer()) add(tensor, tensor.values().name());
+}
+
+// An input that is also an initializer is a constant: callers of any runtime hardly ever override it, and
+// before IR version 4 every initializer had to be listed so.
+void GraphBuilder::read_main_inputs(Env& env, onnx::GraphProto& graph) {
+  std::vector<std::pair<std::string, onnx::TypeProto>> inputs;
+  std::unordered_set<std::string> seen;
+  for (const auto& input : graph.input()) {
+    const std::string what = "input " + shown(input.name());
+    TBX_MODEL(!input.name().empty(), "an input of the model has no name");
+    TBX_MODEL(seen.insert(input.name()).second, "{} is declared twice", what);
+    onnx::TypeProto type = declared_type(input.type(), options_, what);
+    if (auto it = env.names.find(input.name()); it != env.names.end()) {
+      const Value& value = env.scope->graph.at(it->second);
+      auto* tensor = tensor_of(type);
+      TBX_MODEL(!tensor || tensor->elem_type() == 0 ||
+                    tensor->elem_type() == static_cast<int>(value.type.dtype),
+                "{} is declared with another type than its initializer", what);
+      continue;
+    }
+    TBX_MODEL(is_known(type), "{} has no type", what);
+    auto override = options_.input_shapes.find(input.name());
+    if (auto* tensor = tensor_of(type); tensor && tensor->has_shape()) {
+      for (auto& dim : *tensor->mutable_shape()->mutable_dim())
+        if (options_.all_dims_dynamic && dim.has_dim_value()) dim.clear_value();
+    }
+    if (override != options_.input_shapes.end()) {
+      auto* tensor = tensor_of(type);
+      TBX_MODEL(tensor, "{} is not a tensor, so it cannot be given a shape", what);
+      bool same_rank =
+          !tensor->has_shape() || tensor->shape().dim_size() == static_cast<int>(override->second.size());
+      TBX_MODEL(same_rank, "{} has rank {}, but was given the shape [{}]", what, tensor->shape().dim_size(),
+                fmt::join(override->second, ", "));
+      auto* shape = tensor->mutable_shape();
+      for (size_t i = 0; i < override->second.size(); ++i) {
+        auto* dim = static_cast<int>(i) < shape->dim_size() ? shape->mutable_dim(static_cast<int>(i))
+                                                            : shape->add_dim();
+        if (override->second[i] >= 0) dim->set_dim_value(override->second[i]);
+      }
+    }
+    inputs.emplace_back(input.name(), std::move(type));
+  }
+  for (const auto& [name, dims] : options_.input_shapes)
+    TBX_MODEL(seen.contains(name), "a shape was given for {}, which is not an input of the model",
+              shown(name));
+
+  // First all names the model itself uses, then names for dimensions it leaves open, which must be other
+  // ones.
+  auto for_each_dim = [&](auto fn) {
+    for (auto& [name, type] : inputs)
+      if (auto* tensor = tensor_of(type); tensor && tensor->has_shape())
+        for (int i = 0; i < tensor->shape().dim_size(); ++i)
+          fn(name, i, *tensor->mutable_shape()->mutable_dim(i));
+  };
+  for_each_dim([&](const std::string&, int, auto& dim) {
+    if (dim.has_dim_param()) symbols_.of_input(dim.dim_param());
+  });
+  for_each_dim([&](const std::string& name, int i, auto& dim) {
+    if (dim.has_dim_value() || dim.has_dim_param()) return;
+    std::string symbol = fmt::format("{}_dim{}", name, i);
+    while (symbols_.is_input(symbol)) symbol += '_';
+    symbols_.of_input(symbol);
+    dim.set_dim_param(symbol);
+  });
+  for (auto& [name, type] : inputs) {
+    ValueId id = add_value(env, name, std::move(type));
+    define(env, name, id);
+    env.scope->graph.inputs.push_back(id);
+  }
+}
+
+void GraphBuilder::read_outputs(Env& env, onnx::GraphProto& graph, std::vector<onnx::TypeProto>* types) {
+  for (const auto& output : graph.output()) {
+    ValueId id = -1;
+    TBX_MODEL(lookup(env, output.name(), id), "no node makes the output {} of the graph {}",
+              shown(output.name()), shown(graph.name()));
+    TBX_MODEL(id >= 0, "output {} of a function's subgraph is an input that the caller left out",
+              shown(output.name()));
+    ValueFacts& facts = env.scope->facts[id];
+    onnx::TypeProto declared = declared_type(output.type(), options_, "output " + shown(output.name()));
+    if (is_known(facts.type) && is_known(declared)) {
+      onnx::TypeProto shapeless_have = facts.type, shapeless_want = declared;
+      if (auto* t = tensor_of(shapeless_have)) t->clear_shape();
+      if (auto* t = tensor_of(shapeless_want)) t->clear_shape();
+      TBX_MODEL(complete(shapeless_have, shapeless_want),
+                "output {} is declared with another type than it has", shown(output.name()));
+    }
+    env.scope->graph.outputs.push_back(id);
+    if (types) types->push_back(facts.type);
+  }
+}
+
+GraphBuilder::Subgraph GraphBuilder::build_subgraph(Env& outer, onnx::GraphProto& graph,
+                                                    const std::vector<const onnx::TypeProto*>* input_types) {
+  if (outer.depth >= options_.max_nesting)
+    throw Error(ErrorKind::model,
+                fmt::format("graphs and function calls are nested over {} levels deep", outer.depth),
+                "raise ImportOptions::max_nesting if the model is trusted");
+  Scope scope;
+  scope.parent = outer.scope;
+  scope.graph.name = graph.name();
+  scope.graph.context = context_;
+  Env env{.scope = &scope, .outer = &outer, .opsets = outer.opsets, .attributes = outer.attributes};
+  env.depth = outer.depth + 1;
+  env.in_subgraph = true;
+  scope.graph.opset_imports = {env.opsets->begin(), env.opsets->end()};
+  reserve_names(scope, graph);
+  read_initializers(env, graph);
+  for (const auto& input : graph.input()) {
+    const std::string what = "subgraph input " + shown(input.name());
+    TBX_MODEL(!input.name().empty(), "an input of the subgraph {} has no name", shown(graph.name()));
+    if (env.names.contains(input.name())) {
+      TBX_MODEL(ir_version_ < 4, "{} is also an initializer or declared twice", what);
+      continue;
+    }
+    size_t i = scope.graph.inputs.size();
+    onnx::TypeProto type;
+    if (input_types && i < input_types->size() && (*input_types)[i]) type = *(*input_types)[i];
+    TBX_MODEL(complete(type, declared_type(input.type(), options_, what)) || !input_types,
+              "{} is declared with another type than the operator gives it", what);
+    ValueId id = add_value(env, input.name(), std::move(type));
+    define(env, input.name(), id);
+    scope.graph.inputs.push_back(id);
+  }
+  TBX_MODEL(!input_types || input_types->size() == scope.graph.inputs.size(),
+            "the subgraph {} has {} inputs, but its operator gives {}", shown(graph.name()),
+            scope.graph.inputs.size(), input_types->size());
+  if (!options_.all_dims_dynamic)
+    for (const auto& info : graph.value_info()) env.declared.emplace(info.name(), &info.type());
+  add_nodes(env, *graph.mutable_node());
+  Subgraph result;
+  read_outputs(env, graph, &result.outputs);
+  result.graph = std::make_shared<Graph>(std::move(scope.graph));
+  return result;
+}
+
+ValueId GraphBuilder::add_value(Env& env, const std::string& name, onnx::TypeProto type,
+                                std::shared_ptr<const Tensor> constant) {
+  Scope& scope = *env.scope;
+  name_unknown_dims(type, symbols_);
+  Value value;
+  value.name = name;
+  if (!env.prefix.empty()) {
+    value.name = env.prefix + name;
+    for (int n = 2; !scope.names.insert(value.name).second; ++n)
+      value.name = fmt::format("{}{}_{}", env.prefix, name, n);
+  }
+  value.type = to_value_type(type, symbols_);
+  value.constant = constant;
+  auto id = static_cast<ValueId>(scope.graph.values.size());
+  scope.graph.values.push_back(std::move(value));
+  scope.facts.push_back({.type = std::move(type), .constant = std::move(constant)});
+  return id;
+}
+
+void GraphBuilder::define(Env& env, const std::string& name, ValueId id) {
+  TBX_MODEL(env.names.emplace(name, id).second, "the name {} is given to two values", shown(name));
+}
+
+bool GraphBuilder::lookup(Env& env, const std::string& name, ValueId& id) {
+  if (auto it = env.names.find(name); it != env.names.end()) {
+    id = it->second;
+    return true;
+  }
+  if (!env.outer || !lookup(*env.outer, name, id)) return false;
+  if (id >= 0) id = capture(*env.scope, *env.outer->scope, id);
+  env.names.emplace(name, id);
+  return true;
+}
+
+/// Makes value `id` of `outer` visible in `inner`, through all graphs between them.
+ValueId GraphBuilder::capture(Scope& inner, Scope& outer, ValueId id) {
+  if (&inner == &outer) return id;
+  TBX_INTERNAL(inner.parent);
+  id = capture(*inner.parent, outer, id);
+  auto [it, added] = inner.captured.try_emplace(id);
+  if (!added) return it->second;
+  const Value& value = inner.parent->graph.at(id);
+  const ValueFacts& facts = inner.parent->facts[id];
+  it->second = static_cast<ValueId>(inner.graph.values.size());
+  inner.graph.captures.push_back({.inner = it->second, .outer = id});
+  inner.facts.push_back({.type = facts.type, .data = facts.data, .constant = facts.constant});
+  Value copy = value;
+  copy.producer = -1;
+  inner.graph.values.push_back(std::move(copy));
+  return it->second;
+}
+
+std::shared_ptr<const Tensor> GraphBuilder::read(onnx::TensorProto& proto, const std::string& what) {
+  auto& tensor = tensor_cache_[&proto];
+  if (!tensor) tensor = tensors_.read(proto, what);
+  return tensor;
+}
+
+std::shared_ptr<const Tensor> GraphBuilder::read(onnx::SparseTensorProto& proto, const std::string& what) {
+  auto& tensor = tensor_cache_[&proto];
+  if (!tensor) tensor = tensors_.read(proto, what);
+  return tensor;
+}
+
+} // namespace tbx::importer

@@ -1,0 +1,112 @@
+// GraphBuilder: protobuf -> Graph, with names resolved, functions inlined, subgraphs built and types inferred
+// on the way, each node once.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "importer/attributes.h"
+#include "importer/functions.h"
+#include "importer/inference.h"
+#include "importer/tensors.h"
+#include "importer/types.h"
+
+namespace tbx::importer {
+
+/// A graph under construction.
+struct Scope {
+  Graph graph;
+  Scope* parent = nullptr;                       ///< the graph in whose node attribute this one sits
+  std::deque<ValueFacts> facts;                  ///< parallel to graph.values; addresses stay
+  std::unordered_map<ValueId, ValueId> captured; ///< value of the parent -> value here
+  std::unordered_set<std::string> names;         ///< taken by the file's own values
+};
+
+struct Env;
+/// An attribute that a function's caller gave, with the surroundings that a graph in it refers to.
+struct BoundAttribute {
+  onnx::AttributeProto* proto;
+  Env* env;
+};
+using BoundAttributes = std::unordered_map<std::string, BoundAttribute>;
+
+/// Where a list of nodes is read: a graph, or a function body inlined into one.
+struct Env {
+  Scope* scope = nullptr;
+  Env* outer =
+      nullptr; ///< names not found here are looked up there; none for the main graph and function bodies
+  std::unordered_map<std::string, ValueId>
+      names; ///< -1: an optional input that the function's caller left out
+  const OpsetImports* opsets = nullptr;
+  const BoundAttributes* attributes = nullptr;                      ///< in function bodies
+  std::unordered_map<std::string, const onnx::TypeProto*> declared; ///< value_info of the graph
+  std::string prefix;                                               ///< of names in function bodies
+  int depth = 0;                                                    ///< of subgraphs and calls
+  bool in_subgraph = false;
+};
+
+class GraphBuilder final : AttributeTensors {
+public:
+  GraphBuilder(const ImportOptions& options, std::shared_ptr<ir::Context> context, ExternalData external);
+
+  /// The model's main graph. `model` is used up: its tensors are moved out of it.
+  Graph build_model(onnx::ModelProto& model);
+
+  /// A function body as a graph of its own, called by `node` (which names its inputs and outputs) in
+  /// `caller`.
+  Graph build_call(onnx::FunctionProto& function, onnx::NodeProto& node, const Graph& caller,
+                   const std::vector<ValueId>& inputs);
+
+  Symbols& symbols() { return symbols_; }
+
+private:
+  struct Subgraph {
+    std::shared_ptr<Graph> graph;
+    std::vector<onnx::TypeProto> outputs;
+  };
+  /// The subgraphs of one node: built when inference asks for them (it knows their input types), else
+  /// afterwards.
+  struct Subgraphs;
+
+  // to_graph.cpp
+  void read_initializers(Env& env, onnx::GraphProto& graph);
+  void read_main_inputs(Env& env, onnx::GraphProto& graph);
+  void read_outputs(Env& env, onnx::GraphProto& graph, std::vector<onnx::TypeProto>* types);
+  Subgraph build_subgraph(Env& outer, onnx::GraphProto& graph,
+                          const std::vector<const onnx::TypeProto*>* inputs);
+  void reserve_names(Scope& scope, const onnx::GraphProto& graph);
+  ValueId add_value(Env& env, const std::string& name, onnx::TypeProto type,
+                    std::shared_ptr<const Tensor> constant = {});
+  ValueId capture(Scope& inner, Scope& outer, ValueId id);
+  bool lookup(Env& env, const std::string& name, ValueId& id);
+  void define(Env& env, const std::string& name, ValueId id);
+
+  // add_node.cpp
+  void add_nodes(Env& env, google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes);
+  void add_node(Env& env, onnx::NodeProto& node);
+  void add_call(Env& env, onnx::NodeProto& node, const Functions::Function& function);
+  void add_constant(Env& env, onnx::NodeProto& node);
+  void add_identity(Env& env, ValueId from, const std::string& name);
+  ValueId resolve_input(Env& env, const onnx::NodeProto& node, int i);
+  std::unordered_map<std::string, BoundAttribute> resolve_attributes(Env& env, onnx::NodeProto& node);
+  const onnx::OpSchema* find_schema(const onnx::NodeProto& node, const std::string& domain, int opset);
+
+  std::shared_ptr<const Tensor> read(onnx::TensorProto& proto, const std::string& what) override;
+  std::shared_ptr<const Tensor> read(onnx::SparseTensorProto& proto, const std::string& what) override;
+
+  const ImportOptions& options_;
+  std::shared_ptr<ir::Context> context_;
+  Symbols symbols_;
+  TensorReader tensors_;
+  std::unordered_map<const void*, std::shared_ptr<const Tensor>> tensor_cache_;
+  const Functions* functions_ = nullptr;
+  std::vector<std::string> origins_;
+  int64_t num_nodes_ = 0;
+  int64_t ir_version_ = 0;
+};
+
+} // namespace tbx::importer

@@ -9,14 +9,6 @@ namespace {
 
 using onnx::AttributeProto;
 
-std::string where(const Env& env, const onnx::NodeProto& node) {
-  std::string name = node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
-  auto it = env.opsets->find(std::string(canonical_domain(node.domain())));
-  std::string domain = canonical_domain(node.domain()).empty() ? "" : node.domain() + " ";
-  return fmt::format("node {} ({}, {}opset {})", shown(env.prefix + name), shown(node.op_type()), domain,
-                     it == env.opsets->end() ? "?" : std::to_string(it->second));
-}
-
 /// Operators of before 2018 that ONNX keeps a list of but no schema.
 bool is_experimental(const std::string& op) {
   static const std::unordered_set<std::string> ops = {"ATen",
@@ -34,6 +26,33 @@ bool is_experimental(const std::string& op) {
 }
 
 bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
+
+/// For people: many files leave nodes without name, but all have outputs.
+const std::string& label_of(const onnx::NodeProto& node) {
+  return node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
+}
+
+std::string where(const Env& env, const onnx::NodeProto& node) {
+  auto it = env.opsets->find(std::string(canonical_domain(node.domain())));
+  std::string domain = canonical_domain(node.domain()).empty() ? "" : node.domain() + " ";
+  return fmt::format("node {} ({}, {}opset {})", shown(env.prefix + label_of(node)), shown(node.op_type()),
+                     domain, it == env.opsets->end() ? "?" : std::to_string(it->second));
+}
+
+/// ONNX's bodies, written as text, refer to attributes without saying their type.
+void type_references(onnx::FunctionProto& function,
+                     const std::unordered_map<std::string, AttributeProto>& attributes) {
+  for (auto& node : *function.mutable_node()) {
+    for (int i = node.attribute_size() - 1; i >= 0; --i) {
+      AttributeProto& a = *node.mutable_attribute(i);
+      if (a.ref_attr_name().empty() || a.type() != AttributeProto::UNDEFINED) continue;
+      if (auto it = attributes.find(a.ref_attr_name()); it != attributes.end())
+        a.set_type(it->second.type());
+      else
+        node.mutable_attribute()->DeleteSubrange(i, 1);
+    }
+  }
+}
 
 } // namespace
 
@@ -99,7 +118,7 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
     if (const auto* function = functions_->find(proto)) return add_call(env, proto, *function);
 
   Node node;
-  node.name = env.prefix.empty() ? proto.name() : env.prefix + proto.name();
+  node.name = env.prefix.empty() ? proto.name() : env.prefix + label_of(proto);
   node.op_type = proto.op_type();
   node.domain = canonical_domain(proto.domain());
   auto import = env.opsets->find(node.domain);
@@ -161,9 +180,8 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
     define(env, name, id);
     node.outputs.push_back(id);
   }
-  std::string origin = !proto.name().empty() || proto.output().empty() ? proto.name() : proto.output(0);
   node.origin = static_cast<int>(origins_.size());
-  origins_.push_back(fmt::format("{}{} ({})", env.prefix, origin, node.op_type));
+  origins_.push_back(fmt::format("{}{} ({})", env.prefix, label_of(proto), node.op_type));
   env.scope->graph.nodes.push_back(std::move(node));
 }
 
@@ -266,8 +284,7 @@ void GraphBuilder::add_call(Env& env, onnx::NodeProto& node, const Functions::Fu
     auto it = given.find(fallback.name());
     attributes.emplace(fallback.name(), it != given.end() ? it->second : BoundAttribute{&fallback, &body});
   }
-  body.prefix =
-      env.prefix + (node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name()) + "/";
+  body.prefix = env.prefix + label_of(node) + "/";
   body.depth = env.depth + 1;
   body.in_subgraph = env.in_subgraph;
   for (int i = 0; i < f.input_size(); ++i)
@@ -294,6 +311,45 @@ void GraphBuilder::add_call(Env& env, onnx::NodeProto& node, const Functions::Fu
       define(env, name, id);
     }
   }
+}
+
+Graph GraphBuilder::build_body(onnx::FunctionProto& function,
+                               std::unordered_map<std::string, onnx::AttributeProto>& attributes,
+                               const Node& call, const Graph& caller) {
+  Scope scope;
+  scope.graph.name = function.name();
+  scope.graph.context = context_;
+  OpsetImports opsets = read_opset_imports(function.opset_import(), "function " + shown(function.name()));
+  // Bodies of operators outside ai.onnx name only their own operator set.
+  if (auto it = caller.opset_imports.find(""); it != caller.opset_imports.end())
+    opsets.emplace("", it->second);
+  scope.graph.opset_imports = {opsets.begin(), opsets.end()};
+  ir_version_ = onnx::IR_VERSION;
+  BoundAttributes bound;
+  Env env{.scope = &scope, .opsets = &opsets, .attributes = &bound};
+  for (auto& [name, attribute] : attributes) bound.emplace(name, BoundAttribute{&attribute, &env});
+  for (int i = 0; i < function.input_size(); ++i) {
+    ValueId id = call.input(i);
+    if (id >= 0) {
+      const Value& value = caller.at(id);
+      id = add_value(env, value.name, to_type_proto(value.type, symbols_), value.constant);
+    }
+    define(env, function.input(i), id);
+    if (i < static_cast<int>(call.inputs.size())) scope.graph.inputs.push_back(id);
+  }
+  env.prefix = (call.name.empty() ? call.op_type : call.name) + "/";
+  type_references(function, attributes);
+  add_nodes(env, *function.mutable_node());
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    ValueId id = -1;
+    const std::string& name = function.output(static_cast<int>(i));
+    if (call.outputs[i] >= 0)
+      TBX_MODEL(lookup(env, name, id), "no node of the function {} makes its output {}",
+                shown(function.name()), shown(name));
+    scope.graph.outputs.push_back(id);
+  }
+  scope.graph.origins = std::move(origins_);
+  return std::move(scope.graph);
 }
 
 void GraphBuilder::add_identity(Env& env, ValueId from, const std::string& name) {

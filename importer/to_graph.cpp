@@ -80,8 +80,7 @@ Graph GraphBuilder::build_model(onnx::ModelProto& model) {
   reserve_names(scope, graph);
   read_initializers(env, graph);
   read_main_inputs(env, graph);
-  if (!options_.all_dims_dynamic)
-    for (const auto& info : graph.value_info()) env.declared.emplace(info.name(), &info.type());
+  read_declarations(env, graph);
   add_nodes(env, *graph.mutable_node());
   read_outputs(env, graph, nullptr);
   scope.graph.origins = std::move(origins_);
@@ -93,6 +92,11 @@ void GraphBuilder::reserve_names(Scope& scope, const onnx::GraphProto& graph) {
   for (const auto& tensor : graph.initializer()) scope.names.insert(tensor.name());
   for (const auto& node : graph.node())
     for (const auto& output : node.output()) scope.names.insert(output);
+}
+
+void GraphBuilder::read_declarations(Env& env, const onnx::GraphProto& graph) {
+  for (const auto& info : graph.value_info()) env.declared.emplace(info.name(), &info.type());
+  for (const auto& info : graph.output()) env.declared.emplace(info.name(), &info.type());
 }
 
 void GraphBuilder::read_initializers(Env& env, onnx::GraphProto& graph) {
@@ -125,10 +129,6 @@ void GraphBuilder::read_main_inputs(Env& env, onnx::GraphProto& graph) {
     }
     TBX_MODEL(is_known(type), "{} has no type", what);
     auto override = options_.input_shapes.find(input.name());
-    if (auto* tensor = tensor_of(type); tensor && tensor->has_shape()) {
-      for (auto& dim : *tensor->mutable_shape()->mutable_dim())
-        if (options_.all_dims_dynamic && dim.has_dim_value()) dim.clear_value();
-    }
     if (override != options_.input_shapes.end()) {
       auto* tensor = tensor_of(type);
       TBX_MODEL(tensor, "{} is not a tensor, so it cannot be given a shape", what);
@@ -230,8 +230,7 @@ GraphBuilder::Subgraph GraphBuilder::build_subgraph(Env& outer, onnx::GraphProto
   TBX_MODEL(!input_types || input_types->size() == scope.graph.inputs.size(),
             "the subgraph {} has {} inputs, but its operator gives {}", shown(graph.name()),
             scope.graph.inputs.size(), input_types->size());
-  if (!options_.all_dims_dynamic)
-    for (const auto& info : graph.value_info()) env.declared.emplace(info.name(), &info.type());
+  read_declarations(env, graph);
   add_nodes(env, *graph.mutable_node());
   Subgraph result;
   read_outputs(env, graph, &result.outputs);

@@ -43,7 +43,7 @@ struct Env {
       names; ///< -1: an optional input that the function's caller left out
   const OpsetImports* opsets = nullptr;
   const BoundAttributes* attributes = nullptr;                      ///< in function bodies
-  std::unordered_map<std::string, const onnx::TypeProto*> declared; ///< value_info of the graph
+  std::unordered_map<std::string, const onnx::TypeProto*> declared; ///< value_info and outputs
   std::string prefix;                                               ///< of names in function bodies
   int depth = 0;                                                    ///< of subgraphs and calls
   bool in_subgraph = false;
@@ -56,10 +56,11 @@ public:
   /// The model's main graph. `model` is used up: its tensors are moved out of it.
   Graph build_model(onnx::ModelProto& model);
 
-  /// A function body as a graph of its own, called by `node` (which names its inputs and outputs) in
-  /// `caller`.
-  Graph build_call(onnx::FunctionProto& function, onnx::NodeProto& node, const Graph& caller,
-                   const std::vector<ValueId>& inputs);
+  /// A function's body as a graph of its own: inputs and outputs are those of `call` (a node of `caller`),
+  /// with -1 where the call leaves one out. `attributes` is what the body may refer to.
+  Graph build_body(onnx::FunctionProto& function,
+                   std::unordered_map<std::string, onnx::AttributeProto>& attributes, const Node& call,
+                   const Graph& caller);
 
   Symbols& symbols() { return symbols_; }
 
@@ -73,6 +74,7 @@ private:
   struct Subgraphs;
 
   // to_graph.cpp
+  void read_declarations(Env& env, const onnx::GraphProto& graph);
   void read_initializers(Env& env, onnx::GraphProto& graph);
   void read_main_inputs(Env& env, onnx::GraphProto& graph);
   void read_outputs(Env& env, onnx::GraphProto& graph, std::vector<onnx::TypeProto>* types);

@@ -51,7 +51,9 @@ void check_tensor(auto& tensor, const ImportOptions& options, const std::string&
   TBX_MODEL(tensor.shape().dim_size() <= kMaxDims, "{} has rank {}; the limit is {}", what,
             tensor.shape().dim_size(), kMaxDims);
   for (auto& dim : *tensor.mutable_shape()->mutable_dim()) {
-    if (dim.has_dim_param()) {
+    if (options.all_dims_dynamic && dim.has_dim_value()) {
+      dim.clear_value();
+    } else if (dim.has_dim_param()) {
       const std::string name = dim.dim_param();
       auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
       if (auto it = options.dim_overrides.find(name); it != options.dim_overrides.end())

@@ -1,0 +1,90 @@
+#include "importer/function_body.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "importer/names.h"
+#include "importer/to_graph.h"
+
+namespace tbx {
+namespace {
+
+using namespace importer;
+
+const onnx::OpSchema* find_schema(std::string_view domain, std::string_view op_type, int opset) {
+  return onnx::OpSchemaRegistry::Schema(std::string(op_type), opset, std::string(canonical_domain(domain)));
+}
+
+bool has_graphs(const Node& node) {
+  return std::any_of(node.attributes.begin(), node.attributes.end(), [](const auto& a) {
+    return std::holds_alternative<std::shared_ptr<Graph>>(a.second) ||
+           std::holds_alternative<std::vector<std::shared_ptr<Graph>>>(a.second);
+  });
+}
+
+/// The newest body made for operator sets up to `opset`. It is read under the version it was made for:
+/// operators in it may have changed since.
+std::optional<onnx::FunctionProto> body_of(const onnx::OpSchema& schema, const onnx::NodeProto& node,
+                                           const std::vector<onnx::TypeProto>& input_types, int opset) {
+  if (const onnx::FunctionProto* body = schema.GetFunction(opset)) return *body;
+  int version = -1;
+  for (int v : schema.context_dependent_function_opset_versions())
+    if (v <= opset) version = std::max(version, v);
+  if (version < 0) return std::nullopt;
+  onnx::FunctionBodyBuildContextImpl context(node, input_types);
+  onnx::FunctionProto body;
+  if (!schema.BuildContextDependentFunction(context, body, version)) return std::nullopt;
+  return body;
+}
+
+} // namespace
+
+std::optional<int> schema_since_version(std::string_view domain, std::string_view op_type, int opset) {
+  const auto* schema = find_schema(domain, op_type, opset);
+  return schema ? std::optional<int>(schema->since_version()) : std::nullopt;
+}
+
+std::optional<Graph> expand_function(const Graph& graph, const Node& node) {
+  const auto* schema = find_schema(node.domain, node.op_type, node.opset);
+  if (!schema || (!schema->HasFunction() && !schema->HasContextDependentFunction()) || has_graphs(node))
+    return std::nullopt;
+
+  static const ImportOptions options;
+  GraphBuilder builder(options, graph.context, {});
+  onnx::NodeProto proto;
+  proto.set_op_type(node.op_type);
+  proto.set_domain(node.domain);
+  proto.set_name(node.name);
+  std::vector<onnx::TypeProto> input_types;
+  for (ValueId id : node.inputs) {
+    proto.add_input(id < 0 ? "" : "in" + std::to_string(proto.input_size()));
+    input_types.push_back(id < 0 ? onnx::TypeProto() : to_type_proto(graph.at(id).type, builder.symbols()));
+  }
+  for (ValueId id : node.outputs) proto.add_output(id < 0 ? "" : "out" + std::to_string(proto.output_size()));
+  std::unordered_map<std::string, onnx::AttributeProto> attributes;
+  for (const auto& [name, value] : node.attributes) {
+    auto attribute = to_proto(name, value, builder.symbols());
+    *proto.add_attribute() = attribute;
+    attributes.emplace(name, std::move(attribute));
+  }
+  for (const auto& [name, attribute] : schema->attributes())
+    if (attribute.default_value.type() != onnx::AttributeProto::UNDEFINED)
+      attributes.emplace(name, attribute.default_value);
+
+  try {
+    auto body = body_of(*schema, proto, input_types, node.opset);
+    if (!body) return std::nullopt;
+    if (body->input_size() < static_cast<int>(node.inputs.size()) ||
+        body->output_size() < static_cast<int>(node.outputs.size()))
+      return std::nullopt;
+    Graph result = builder.build_body(*body, attributes, node, graph);
+    verify(result);
+    return result;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) { // of ONNX's builders, when types or attributes do not suit them
+    throw_model_error("ONNX gives no body for {}: {}", shown(node.op_type), e.what());
+  }
+}
+
+} // namespace tbx

@@ -1,0 +1,24 @@
+// What ONNX's schemas say of an operator: since when it has its form, and its body in terms of other
+// operators.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "importer/graph.h"
+
+namespace tbx {
+
+/// The body that ONNX defines for the operator of `node`, or nullopt when it defines none.
+///
+/// The result shares the context of `graph`. Its inputs and outputs correspond to the node's, -1 where the
+/// node leaves one out; inputs carry type and constant of the node's. Nodes carry the operator set versions
+/// of the body, which can be older than the model's. Lowering calls this for operators it has no lowering
+/// for.
+std::optional<Graph> expand_function(const Graph& graph, const Node& node);
+
+/// The first version in which the operator has the form it has in `opset`; nullopt when there is no such
+/// operator.
+std::optional<int> schema_since_version(std::string_view domain, std::string_view op_type, int opset);
+
+} // namespace tbx

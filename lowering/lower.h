@@ -1,4 +1,5 @@
-// Lower: Graph -> Program of TensorBox operations. Third stage; shape computations dissolve into SymInts here.
+// Lower: Graph -> Program of TensorBox operations. Third stage; shape computations dissolve into SymInts
+// here.
 #pragma once
 
 #include "importer/graph.h"
@@ -7,7 +8,10 @@
 namespace tbx::lowering {
 
 struct LowerOptions {
-  bool allow_expansion = true;  ///< operators without a lowering use their ONNX function body
+  bool allow_expansion = true; ///< operators without a lowering use their ONNX function body
+  /// Graph inputs whose values are fixed while compiling: the program is right for these values only. The
+  /// inputs stay in its signature. What UnknownValueError::inputs asks for.
+  std::map<std::string, std::shared_ptr<const Tensor>> known_inputs;
 };
 
 /// Needs a verified graph. Guarantees a verified program whose outputs are realized. Errors carry the node.
@@ -16,4 +20,4 @@ ir::Program lower(const Graph& graph, const LowerOptions& options = {});
 /// Evaluates a graph whose inputs are all constant (constant folding). Gives the outputs, or throws.
 std::vector<Tensor> evaluate_constant_node(const Graph& graph, const Node& node);
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

@@ -7,27 +7,73 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "importer/graph.h"
 #include "ir/tensor_box.h"
 
 namespace tbx::lowering {
 
-/// What a graph value is during lowering: a tensor, a sequence of static length, or an empty optional.
+/// Elements of a small tensor that are known while compiling, symbolically; row-major. A float tensor here
+/// holds exact rationals: element i is values[i] / denominator. Integer and bool tensors have denominator 1.
+struct KnownTensor {
+  DType dtype = DType::i64;
+  std::vector<int64_t> dims;
+  ir::SymInts values;
+  int64_t denominator = 1;
+};
+
+/// What a graph value is during lowering: a tensor, a sequence of static length, or an empty optional. A
+/// tensor given only as `constant` or `known` becomes a box when a lowering asks for it, so shape
+/// computations leave nothing behind.
 struct LoweredValue {
   ir::TensorBox tensor;
+  std::shared_ptr<const Tensor> constant;
+  std::shared_ptr<const KnownTensor> known;
   std::shared_ptr<std::vector<LoweredValue>> sequence;
   bool is_none = false;
   LoweredValue() = default;
-  LoweredValue(ir::TensorBox t) : tensor(std::move(t)) {}  // NOLINT: operators return tensors
+  LoweredValue(ir::TensorBox t) : tensor(std::move(t)) {} // NOLINT: operators return tensors
+  LoweredValue(std::shared_ptr<const Tensor> t) : constant(std::move(t)) {}                 // NOLINT
+  LoweredValue(KnownTensor k) : known(std::make_shared<const KnownTensor>(std::move(k))) {} // NOLINT
+
+  bool is_tensor() const { return tensor.defined() || constant || known; }
+  DType dtype() const;
+  ir::SymInts sizes() const;
 };
+
+/// A node needs the elements of a value while compiling (axes, sizes, ...) and they are not known. `inputs`
+/// are the graph inputs they are computed from: giving those as LowerOptions::known_inputs resolves it.
+class UnknownValueError : public Error {
+public:
+  UnknownValueError(std::string message, std::vector<ValueId> values);
+  std::vector<ValueId> values;     ///< of the graph that is being lowered
+  std::vector<std::string> inputs; ///< set by lower()
+};
+
+/// Boxes of constants and known values, each made once per program.
+class BoxPool {
+public:
+  const ir::TensorBox& box(ir::Program& program, const LoweredValue& value);
+
+private:
+  struct Entry {
+    std::shared_ptr<const void> keep_alive;
+    ir::TensorBox box;
+  };
+  std::map<const void*, Entry> boxes_;
+};
+
+using LowerSubgraphFn =
+    std::function<std::vector<LoweredValue>(const Graph& body, std::vector<LoweredValue> inputs)>;
 
 /// One node being lowered: its inputs, attributes and the program that grows.
 class OpContext {
- public:
-  OpContext(ir::Program& program, const Graph& graph, const Node& node, std::vector<LoweredValue> inputs);
+public:
+  OpContext(ir::Program& program, const Graph& graph, const Node& node, std::vector<LoweredValue> inputs,
+            BoxPool& pool, LowerSubgraphFn lower_subgraph);
 
   ir::Program& program;
-  ir::Context& c;  ///< == *program.context
+  ir::Context& c; ///< == *program.context
   const Graph& graph;
   const Node& node;
   int opset() const { return node.opset; }
@@ -36,13 +82,27 @@ class OpContext {
   bool has(int i) const;
   /// Input `i`; ModelError when it is missing or not a tensor.
   const ir::TensorBox& in(int i) const;
+  /// The box of any tensor value.
+  const ir::TensorBox& box(const LoweredValue& value) const;
+  /// Type and shape of input `i`, without making a buffer of a constant.
+  DType dtype(int i) const;
+  ir::SymInts sizes(int i) const;
+  int rank(int i) const { return static_cast<int>(sizes(i).size()); }
   const LoweredValue& value(int i) const { return inputs_[i]; }
-  /// The integers of input `i` where they are known while compiling (constant or shape computation); else nullopt.
+  /// The integers of input `i` where they are known while compiling (constant or shape computation); else
+  /// nullopt.
   std::optional<ir::SymInts> known(int i) const;
-  /// Same, but UnsupportedError naming the input when they are not known.
+  /// Same, but UnknownValueError naming the input when they are not known.
   ir::SymInts known_or_throw(int i, std::string_view what) const;
+  /// Known and free of symbols, else UnknownValueError.
+  std::vector<int64_t> ints_or_throw(int i, std::string_view what) const;
+  /// Input `i` with its shape as a known tensor (floats included), where it is one.
+  std::shared_ptr<const KnownTensor> known_tensor(int i) const;
   /// Input `i` as a constant tensor, or nullptr.
   std::shared_ptr<const Tensor> constant(int i) const;
+  std::shared_ptr<const Tensor> constant_or_throw(int i, std::string_view what) const;
+  /// True when output `i` is asked for.
+  bool wants(int i) const;
 
   bool has_attr(std::string_view name) const;
   int64_t attr_int(std::string_view name, int64_t otherwise) const;
@@ -51,13 +111,26 @@ class OpContext {
   std::vector<int64_t> attr_ints(std::string_view name, std::vector<int64_t> otherwise = {}) const;
   std::vector<float> attr_floats(std::string_view name) const;
   std::shared_ptr<const Tensor> attr_tensor(std::string_view name) const;
+  std::shared_ptr<Graph> attr_graph(std::string_view name) const; ///< nullptr when missing
+  std::vector<std::string> attr_strings(std::string_view name) const;
   /// ModelError when a required attribute is missing.
   int64_t required_int(std::string_view name) const;
+  /// Attribute holding a TensorProto data type, as a numeric type.
+  DType attr_dtype(std::string_view name, DType otherwise) const;
 
   /// `axis` in [0, rank); ModelError naming the operator when it is outside [-rank, rank).
   int axis(int64_t axis, int rank) const;
+  /// Same for a list; ModelError on duplicates. Sorted.
+  std::vector<int> axes(std::span<const int64_t> axes, int rank) const;
 
- private:
+  /// Lowers a body graph (If branch, function) in place; captured values come from the graph of this node.
+  LowerSubgraphFn lower_subgraph;
+  BoxPool& pool;
+
+private:
+  template <class T> const T* attribute(std::string_view name) const;
+  const LoweredValue& tensor_value(int i) const;
+
   std::vector<LoweredValue> inputs_;
 };
 
@@ -68,14 +141,15 @@ enum class Rounding { exact, close, loose };
 
 struct OpEntry {
   std::string domain, name;
-  int since = 1;  ///< first opset of this form
+  int since = 1; ///< first opset of this form
   LowerFn lower;
   Rounding rounding = Rounding::close;
 };
 
 class Registry {
- public:
-  /// `since(n)` of ai.onnx unless a domain is given. The newest entry not newer than the node's opset is used.
+public:
+  /// `since(n)` of ai.onnx unless a domain is given. The newest entry not newer than the node's opset is
+  /// used.
   OpEntry& add(std::string name, int since, LowerFn lower, std::string domain = "");
   const OpEntry* find(std::string_view domain, std::string_view name, int opset) const;
   std::vector<const OpEntry*> all() const;
@@ -83,13 +157,18 @@ class Registry {
   /// Filled once with every family.
   static const Registry& instance();
 
- private:
+private:
   std::map<std::pair<std::string, std::string>, std::map<int, OpEntry>> entries_;
 };
 
 inline int since(int opset) { return opset; }
 
-// One function per family, each defined at the end of lowering/ops/<family>.cpp.
+/// Lowers as if the node were this ai.onnx operator with these inputs.
+std::vector<LoweredValue> lower_as(OpContext& ctx, const std::string& op_type, int opset,
+                                   std::vector<LoweredValue> inputs,
+                                   std::map<std::string, Attribute> attributes);
+
+/// Calls the register function of every family (lowering/ops/families.h).
 void register_all_ops(Registry& r);
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

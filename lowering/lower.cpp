@@ -1,0 +1,298 @@
+// Lowering of a graph: walks the nodes in order, calls each operator's lowering, applies the realize policy
+// and puts the outputs into buffers of their own.
+#include "lowering/lower.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "importer/function_body.h"
+#include "lowering/op_registry.h"
+#include "lowering/realize_policy.h"
+#include "lowering/symbolic_values.h"
+
+namespace tbx::lowering {
+namespace {
+
+constexpr int kMaxNesting = 64; ///< function bodies and branches inside each other
+
+std::string describe(const Node& node) {
+  std::string domain = node.domain.empty() ? "" : node.domain + ".";
+  return fmt::format("node '{}' ({}{}, opset {})", node.name, domain, node.op_type, node.opset);
+}
+
+/// Calls `fn` with every body graph in the node's attributes.
+void for_each_subgraph(const Node& node, const std::function<void(const Graph&)>& fn) {
+  for (const auto& [name, value] : node.attributes) {
+    if (const auto* g = std::get_if<std::shared_ptr<Graph>>(&value)) fn(**g);
+    if (const auto* gs = std::get_if<std::vector<std::shared_ptr<Graph>>>(&value))
+      for (const auto& g : *gs) fn(*g);
+  }
+}
+
+/// Nodes that take part in the result: nothing else is lowered.
+std::vector<char> live_nodes(const Graph& g) {
+  std::vector<char> value_live(g.values.size(), 0), live(g.nodes.size(), 0);
+  for (ValueId v : g.outputs)
+    if (v >= 0) value_live[v] = 1;
+  for (size_t i = g.nodes.size(); i-- > 0;) {
+    const Node& node = g.nodes[i];
+    for (ValueId v : node.outputs) live[i] |= v >= 0 && value_live[v];
+    if (!live[i]) continue;
+    for (ValueId v : node.inputs)
+      if (v >= 0) value_live[v] = 1;
+    for_each_subgraph(node, [&](const Graph& body) {
+      for (const Graph::Capture& capture : body.captures) value_live[capture.outer] = 1;
+    });
+  }
+  return live;
+}
+
+/// Consumers of each value that read its elements.
+std::vector<int> count_users(const Graph& g, const std::vector<char>& live) {
+  std::vector<int> users(g.values.size(), 0);
+  for (size_t i = 0; i < g.nodes.size(); ++i) {
+    const Node& node = g.nodes[i];
+    if (!live[i] || (node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size"))) continue;
+    for (ValueId v : node.inputs)
+      if (v >= 0) ++users[v];
+    for_each_subgraph(node, [&](const Graph& body) {
+      for (const Graph::Capture& capture : body.captures) ++users[capture.outer];
+    });
+  }
+  for (ValueId v : g.outputs)
+    if (v >= 0) ++users[v];
+  return users;
+}
+
+class Lowerer {
+public:
+  Lowerer(const Graph& graph, const LowerOptions& options) : options_(options) {
+    program_.context = graph.context;
+    program_.origin_names = graph.origins;
+  }
+
+  ir::Program run(const Graph& graph);
+
+private:
+  using Values = std::vector<LoweredValue>;
+
+  Values lower_graph(const Graph& g, Values inputs, const Values* outer);
+  void lower_node(const Graph& g, const Node& node, Values& env, const std::vector<int>& users);
+  Values lower_op(const Graph& g, const Node& node, const Values& env);
+  void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
+  LoweredValue make_input(const Graph& g, ValueId id);
+  void make_output(const Graph& g, ValueId id, const LoweredValue& value, std::set<ir::BufferId>& taken);
+
+  const LowerOptions& options_;
+  ir::Program program_;
+  BoxPool pool_;
+  int depth_ = 0;
+  int origin_ = -1;
+};
+
+/// Restores a counter or a current value on every way out of a scope.
+template <class T> class Saved {
+public:
+  explicit Saved(T& place) : place_(place), old_(place) {}
+  ~Saved() { place_ = old_; }
+
+private:
+  T& place_;
+  T old_;
+};
+
+/// Graph inputs and captures from which the elements of `values` are computed.
+std::vector<ValueId> sources_of(const Graph& g, std::vector<ValueId> values) {
+  std::set<ValueId> seen(values.begin(), values.end());
+  std::vector<ValueId> sources;
+  while (!values.empty()) {
+    ValueId v = values.back();
+    values.pop_back();
+    if (g.at(v).constant) continue;
+    if (g.at(v).producer < 0) {
+      sources.push_back(v);
+      continue;
+    }
+    const Node& node = g.nodes[g.at(v).producer];
+    if (node.op_type == "Shape" || node.op_type == "Size") continue;
+    for (ValueId in : node.inputs)
+      if (in >= 0 && seen.insert(in).second) values.push_back(in);
+  }
+  return sources;
+}
+
+Lowerer::Values Lowerer::lower_graph(const Graph& g, Values inputs, const Values* outer) {
+  Saved<int> depth(depth_);
+  TBX_MODEL(++depth_ <= kMaxNesting, "bodies are nested more than {} deep", kMaxNesting);
+  TBX_MODEL(inputs.size() <= g.inputs.size(), "{} arguments for a body of {} inputs", inputs.size(),
+            g.inputs.size());
+  Values env(g.values.size());
+  for (size_t i = 0; i < g.inputs.size(); ++i) {
+    if (g.inputs[i] < 0) continue; // a function's input that the call leaves out
+    if (i < inputs.size())
+      env[g.inputs[i]] = std::move(inputs[i]);
+    else
+      env[g.inputs[i]].is_none = true;
+  }
+  if (outer)
+    for (const Graph::Capture& capture : g.captures) env[capture.inner] = (*outer)[capture.outer];
+  for (size_t v = 0; v < g.values.size(); ++v)
+    if (g.values[v].constant) env[v] = LoweredValue(g.values[v].constant);
+
+  std::vector<char> live = live_nodes(g);
+  std::vector<int> users = count_users(g, live);
+  for (size_t i = 0; i < g.nodes.size(); ++i)
+    if (live[i]) lower_node(g, g.nodes[i], env, users);
+  Values outputs;
+  for (ValueId v : g.outputs) outputs.push_back(v < 0 ? LoweredValue() : env[v]);
+  return outputs;
+}
+
+void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const std::vector<int>& users) {
+  Saved<int> origin(origin_);
+  if (node.origin >= 0) origin_ = node.origin;
+  // A node whose outputs are all constant already (Constant, folded) has nothing to do.
+  bool done = true;
+  for (ValueId v : node.outputs) done &= v < 0 || g.at(v).constant != nullptr;
+  if (done) return;
+
+  size_t first_operation = program_.operations.size();
+  Values outputs;
+  try {
+    outputs = lower_op(g, node, env);
+  } catch (UnknownValueError& e) {
+    e.set_where(describe(node));
+    if (e.values.empty()) e.values = node.inputs;
+    std::erase(e.values, -1);
+    e.values = sources_of(g, e.values);
+    throw;
+  } catch (Error& e) {
+    e.set_where(describe(node));
+    throw;
+  }
+  Values inputs;
+  for (ValueId v : node.inputs)
+    if (v >= 0) inputs.push_back(env[v]);
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    ValueId v = node.outputs[i];
+    if (v < 0 || g.at(v).constant) continue;
+    TBX_INTERNAL(i < outputs.size());
+    const ir::TensorBox& box = outputs[i].tensor;
+    if (box.defined() && box.storage()->name.empty()) box.storage()->name = g.at(v).name;
+    env[v] = outputs[i];
+  }
+  record_origins(inputs, outputs, first_operation);
+  for (size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i)
+    if (node.outputs[i] >= 0 && outputs[i].tensor.defined())
+      realize_if_shared(program_, outputs[i].tensor, users[node.outputs[i]]);
+}
+
+Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values& env) {
+  Values inputs;
+  for (ValueId v : node.inputs) {
+    inputs.emplace_back();
+    if (v >= 0)
+      inputs.back() = env[v];
+    else
+      inputs.back().is_none = true;
+  }
+  OpContext ctx(program_, g, node, inputs, pool_, [&](const Graph& body, Values arguments) {
+    try {
+      return lower_graph(body, std::move(arguments), &env);
+    } catch (UnknownValueError& e) {
+      // In terms of this graph: the captures stand for themselves, the inputs for all inputs of the node.
+      std::vector<ValueId> values;
+      for (ValueId v : e.values)
+        for (const Graph::Capture& capture : body.captures)
+          if (capture.inner == v) values.push_back(capture.outer);
+      for (ValueId v : node.inputs)
+        if (v >= 0) values.push_back(v);
+      e.values = std::move(values);
+      throw;
+    }
+  });
+  if (auto known = known_results(ctx)) return {known->begin(), known->end()};
+  if (const OpEntry* entry = Registry::instance().find(node.domain, node.op_type, node.opset))
+    return entry->lower(ctx);
+  if (options_.allow_expansion) {
+    if (auto body = expand_function(g, node)) return ctx.lower_subgraph(*body, inputs);
+  }
+  throw Error(ErrorKind::unsupported,
+              fmt::format("operator {}{} has no lowering for opset {}",
+                          node.domain.empty() ? "" : node.domain + ".", node.op_type, node.opset),
+              "`tbx ops` lists the supported operators");
+}
+
+/// A value comes from its node and from the nodes whose loop nests were inlined into it.
+void Lowerer::record_origins(const Values& inputs, const Values& outputs, size_t first_operation) {
+  std::set<int> origins;
+  if (origin_ >= 0) origins.insert(origin_);
+  for (const LoweredValue& v : inputs)
+    if (v.tensor.defined() && !v.tensor.storage()->is_realized())
+      origins.insert(v.tensor.storage()->origins.begin(), v.tensor.storage()->origins.end());
+  std::vector<int> sorted(origins.begin(), origins.end());
+  for (size_t i = first_operation; i < program_.operations.size(); ++i)
+    if (program_.operations[i].origins.empty()) program_.operations[i].origins = sorted;
+  for (const LoweredValue& v : outputs)
+    if (v.tensor.defined() && v.tensor.storage()->origins.empty()) v.tensor.storage()->origins = sorted;
+}
+
+LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {
+  const Value& value = g.at(id);
+  if (value.type.kind != ValueType::tensor || value.type.dtype == DType::string ||
+      is_complex(value.type.dtype))
+    throw_unsupported("input '{}' is not a numeric tensor", value.name);
+  if (!value.type.shape)
+    throw Error(ErrorKind::unsupported, fmt::format("input '{}' has no known rank", value.name),
+                "give its shape when importing");
+  ir::BufferId buffer = program_.new_buffer(value.name, value.type.dtype, *value.type.shape);
+  program_.at(buffer).kind = ir::BufferKind::input;
+  program_.inputs.push_back({value.name, buffer});
+  auto known = options_.known_inputs.find(value.name);
+  if (known != options_.known_inputs.end()) return LoweredValue(known->second);
+  return LoweredValue(ir::make_buffer_box(program_, buffer));
+}
+
+void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
+                          std::set<ir::BufferId>& taken) {
+  const std::string& name = g.at(id).name;
+  if (!value.is_tensor()) throw_unsupported("output '{}' is not a tensor", name);
+  const ir::TensorBox& box = value.tensor.defined() ? value.tensor : pool_.box(program_, value);
+  ir::BufferId buffer = ir::realize_whole(program_, box, "graph output");
+  const ir::Buffer& b = program_.at(buffer);
+  bool own = b.kind == ir::BufferKind::computed && b.slice_of < 0 && b.overwrites < 0 && !taken.count(buffer);
+  if (!own) {
+    ir::TensorBox whole = ir::make_buffer_box(program_, buffer);
+    ir::SymInts at;
+    for (int k = 0; k < whole.rank(); ++k) at.push_back(program_.context->var(k));
+    ir::TensorBox copy = ir::make_pointwise(program_, whole.dtype(), whole.sizes(), whole.load(program_, at));
+    buffer = copy.storage()->realize(program_, "copy for a graph output");
+  }
+  taken.insert(buffer);
+  program_.at(buffer).name = name;
+  program_.outputs.push_back({name, buffer});
+}
+
+ir::Program Lowerer::run(const Graph& graph) {
+  Values inputs;
+  for (ValueId v : graph.inputs) inputs.push_back(make_input(graph, v));
+  Values outputs;
+  try {
+    outputs = lower_graph(graph, std::move(inputs), nullptr);
+  } catch (UnknownValueError& e) {
+    for (ValueId v : e.values) e.inputs.push_back(graph.at(v).name);
+    throw;
+  }
+  std::set<ir::BufferId> taken;
+  for (size_t i = 0; i < outputs.size(); ++i) make_output(graph, graph.outputs[i], outputs[i], taken);
+  ir::verify(program_);
+  return std::move(program_);
+}
+
+} // namespace
+
+ir::Program lower(const Graph& graph, const LowerOptions& options) {
+  return Lowerer(graph, options).run(graph);
+}
+
+} // namespace tbx::lowering

@@ -1,0 +1,237 @@
+// What one operator's lowering sees of its node: inputs as boxes, constants or known integers, and typed
+// attributes.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "lowering/op_registry.h"
+
+namespace tbx::lowering {
+namespace {
+
+constexpr int64_t kMaxKnown = 4096; ///< elements of a tensor that are followed symbolically
+
+bool has_known_values(DType t) { return is_integer(t) || t == DType::boolean; }
+
+std::vector<int64_t> fixed_sizes(const ir::SymInts& sizes) {
+  std::vector<int64_t> out;
+  for (ir::SymInt s : sizes) {
+    if (!s.is_constant()) return {};
+    out.push_back(s.constant());
+  }
+  return out;
+}
+
+/// A float as a rational with a small power of two below, where it is one.
+bool as_dyadic(double x, int64_t denominator, int64_t& numerator) {
+  double scaled = x * static_cast<double>(denominator);
+  if (!(std::abs(scaled) < 1e15) || (x == 0 && std::signbit(x)) ||
+      scaled != static_cast<double>(static_cast<int64_t>(scaled)))
+    return false;
+  numerator = static_cast<int64_t>(scaled);
+  return true;
+}
+
+std::shared_ptr<const KnownTensor> known_of_constant(const Tensor& t) {
+  if (t.strings || t.numel() > kMaxKnown || is_complex(t.dtype) || t.dtype == DType::string) return nullptr;
+  KnownTensor k{t.dtype, t.dims, {}, 1};
+  int64_t n = t.numel();
+  if (has_known_values(t.dtype)) {
+    for (int64_t i = 0; i < n; ++i) k.values.push_back(element_as_int(t, i));
+    return std::make_shared<const KnownTensor>(std::move(k));
+  }
+  for (int64_t denominator = 1; denominator <= 1024; denominator *= 2) {
+    k.values.clear();
+    k.denominator = denominator;
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t numerator = 0;
+      if (!as_dyadic(element_as_double(t, i), denominator, numerator)) break;
+      k.values.push_back(numerator);
+    }
+    if (static_cast<int64_t>(k.values.size()) == n) return std::make_shared<const KnownTensor>(std::move(k));
+  }
+  return nullptr;
+}
+
+} // namespace
+
+DType LoweredValue::dtype() const {
+  return tensor.defined() ? tensor.dtype()
+         : constant       ? constant->dtype
+         : known          ? known->dtype
+                          : DType::undefined;
+}
+
+ir::SymInts LoweredValue::sizes() const {
+  if (tensor.defined()) return tensor.sizes();
+  const std::vector<int64_t>& dims = constant ? constant->dims : known->dims;
+  return {dims.begin(), dims.end()};
+}
+
+UnknownValueError::UnknownValueError(std::string message, std::vector<ValueId> values)
+    : Error(ErrorKind::unsupported, std::move(message),
+            "make it an initializer, or fix the graph inputs it is computed from while compiling"),
+      values(std::move(values)) {
+  std::erase_if(this->values, [](ValueId v) { return v < 0; });
+}
+
+OpContext::OpContext(ir::Program& program, const Graph& graph, const Node& node,
+                     std::vector<LoweredValue> inputs, BoxPool& pool, LowerSubgraphFn lower_subgraph)
+    : program(program), c(*program.context), graph(graph), node(node),
+      lower_subgraph(std::move(lower_subgraph)), pool(pool), inputs_(std::move(inputs)) {}
+
+bool OpContext::has(int i) const {
+  return i < num_inputs() && (inputs_[i].is_tensor() || inputs_[i].sequence);
+}
+
+bool OpContext::wants(int i) const {
+  return i < static_cast<int>(node.outputs.size()) && node.outputs[i] >= 0;
+}
+
+const LoweredValue& OpContext::tensor_value(int i) const {
+  TBX_MODEL(i < num_inputs() && !inputs_[i].is_none, "input {} is missing", i);
+  TBX_MODEL(inputs_[i].is_tensor(), "input {} is not a tensor", i);
+  return inputs_[i];
+}
+
+const ir::TensorBox& OpContext::box(const LoweredValue& value) const {
+  return value.tensor.defined() ? value.tensor : pool.box(program, value);
+}
+
+const ir::TensorBox& OpContext::in(int i) const { return box(tensor_value(i)); }
+
+DType OpContext::dtype(int i) const { return tensor_value(i).dtype(); }
+ir::SymInts OpContext::sizes(int i) const { return tensor_value(i).sizes(); }
+
+std::shared_ptr<const KnownTensor> OpContext::known_tensor(int i) const {
+  if (!has(i) || !inputs_[i].is_tensor()) return nullptr;
+  const LoweredValue& v = inputs_[i];
+  if (v.known) return v.known;
+  if (v.constant) return known_of_constant(*v.constant);
+  if (v.tensor.constant) return known_of_constant(*v.tensor.constant);
+  if (!v.tensor.known_values || !has_known_values(v.tensor.dtype())) return nullptr;
+  std::vector<int64_t> dims = fixed_sizes(v.tensor.sizes());
+  if (dims.size() != v.tensor.sizes().size()) return nullptr;
+  return std::make_shared<const KnownTensor>(KnownTensor{v.tensor.dtype(), dims, *v.tensor.known_values, 1});
+}
+
+std::optional<ir::SymInts> OpContext::known(int i) const {
+  auto k = known_tensor(i);
+  if (!k || !has_known_values(k->dtype)) return std::nullopt;
+  return k->values;
+}
+
+ir::SymInts OpContext::known_or_throw(int i, std::string_view what) const {
+  tensor_value(i);
+  auto values = known(i);
+  if (!values)
+    throw UnknownValueError(fmt::format("{} (input {}) must be known while compiling", what, i),
+                            {node.input(i)});
+  return *values;
+}
+
+std::vector<int64_t> OpContext::ints_or_throw(int i, std::string_view what) const {
+  std::vector<int64_t> out;
+  for (ir::SymInt v : known_or_throw(i, what)) {
+    if (!v.is_constant())
+      throw UnknownValueError(fmt::format("{} (input {}) must not depend on a dynamic dimension", what, i),
+                              {});
+    out.push_back(v.constant());
+  }
+  return out;
+}
+
+std::shared_ptr<const Tensor> OpContext::constant(int i) const {
+  if (!has(i)) return nullptr;
+  return inputs_[i].constant ? inputs_[i].constant : inputs_[i].tensor.constant;
+}
+
+std::shared_ptr<const Tensor> OpContext::constant_or_throw(int i, std::string_view what) const {
+  tensor_value(i);
+  auto t = constant(i);
+  if (!t) throw UnknownValueError(fmt::format("{} (input {}) must be constant", what, i), {node.input(i)});
+  return t;
+}
+
+bool OpContext::has_attr(std::string_view name) const {
+  return node.attributes.count(std::string(name)) != 0;
+}
+
+template <class T> const T* OpContext::attribute(std::string_view name) const {
+  auto it = node.attributes.find(std::string(name));
+  if (it == node.attributes.end()) return nullptr;
+  const T* value = std::get_if<T>(&it->second);
+  TBX_MODEL(value != nullptr, "attribute '{}' has the wrong type", name);
+  return value;
+}
+
+int64_t OpContext::attr_int(std::string_view name, int64_t otherwise) const {
+  const int64_t* v = attribute<int64_t>(name);
+  return v ? *v : otherwise;
+}
+
+float OpContext::attr_float(std::string_view name, float otherwise) const {
+  const float* v = attribute<float>(name);
+  return v ? *v : otherwise;
+}
+
+std::string OpContext::attr_string(std::string_view name, std::string otherwise) const {
+  const std::string* v = attribute<std::string>(name);
+  return v ? *v : std::move(otherwise);
+}
+
+std::vector<int64_t> OpContext::attr_ints(std::string_view name, std::vector<int64_t> otherwise) const {
+  const auto* v = attribute<std::vector<int64_t>>(name);
+  return v ? *v : std::move(otherwise);
+}
+
+std::vector<float> OpContext::attr_floats(std::string_view name) const {
+  const auto* v = attribute<std::vector<float>>(name);
+  return v ? *v : std::vector<float>{};
+}
+
+std::vector<std::string> OpContext::attr_strings(std::string_view name) const {
+  const auto* v = attribute<std::vector<std::string>>(name);
+  return v ? *v : std::vector<std::string>{};
+}
+
+std::shared_ptr<const Tensor> OpContext::attr_tensor(std::string_view name) const {
+  const auto* v = attribute<std::shared_ptr<const Tensor>>(name);
+  return v ? *v : nullptr;
+}
+
+std::shared_ptr<Graph> OpContext::attr_graph(std::string_view name) const {
+  const auto* v = attribute<std::shared_ptr<Graph>>(name);
+  return v ? *v : nullptr;
+}
+
+int64_t OpContext::required_int(std::string_view name) const {
+  const int64_t* v = attribute<int64_t>(name);
+  TBX_MODEL(v != nullptr, "attribute '{}' is missing", name);
+  return *v;
+}
+
+DType OpContext::attr_dtype(std::string_view name, DType otherwise) const {
+  const int64_t* v = attribute<int64_t>(name);
+  if (!v || *v == 0) return otherwise;
+  auto type = static_cast<DType>(*v);
+  TBX_MODEL(*v > 0 && *v <= static_cast<int64_t>(DType::i2), "attribute '{}' is no data type: {}", name, *v);
+  if (type == DType::string || is_complex(type))
+    throw_unsupported("data type {} in attribute '{}'", name_of(type), name);
+  return type;
+}
+
+int OpContext::axis(int64_t axis, int rank) const {
+  TBX_MODEL(axis >= -rank && axis < rank, "axis {} is out of range for rank {}", axis, rank);
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+std::vector<int> OpContext::axes(std::span<const int64_t> axes, int rank) const {
+  std::vector<int> out;
+  for (int64_t a : axes) out.push_back(axis(a, rank));
+  std::sort(out.begin(), out.end());
+  TBX_MODEL(std::adjacent_find(out.begin(), out.end()) == out.end(), "an axis is named twice");
+  return out;
+}
+
+} // namespace tbx::lowering

@@ -1,0 +1,21 @@
+// Fills the registry: one line per family.
+#include "lowering/ops/families.h"
+
+namespace tbx::lowering {
+
+void register_all_ops(Registry& r) {
+  register_math(r);
+  register_logical(r);
+  register_activation(r);
+  register_cast(r);
+  register_quantize(r);
+  register_reduce(r);
+  register_softmax(r);
+  register_norm(r);
+  register_scan(r);
+  register_creation(r);
+  register_random(r);
+  register_control(r);
+}
+
+} // namespace tbx::lowering

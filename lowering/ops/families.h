@@ -1,0 +1,21 @@
+// The families of operators: one register function each, defined at the end of lowering/ops/<family>.cpp.
+#pragma once
+
+#include "lowering/op_registry.h"
+
+namespace tbx::lowering {
+
+void register_math(Registry& r);
+void register_logical(Registry& r);
+void register_activation(Registry& r);
+void register_cast(Registry& r);
+void register_quantize(Registry& r);
+void register_reduce(Registry& r);
+void register_softmax(Registry& r);
+void register_norm(Registry& r);
+void register_scan(Registry& r);
+void register_creation(Registry& r);
+void register_random(Registry& r);
+void register_control(Registry& r);
+
+} // namespace tbx::lowering

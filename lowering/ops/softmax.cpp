@@ -1,0 +1,76 @@
+// Softmax, LogSoftmax and Hardmax: over one axis, or before opset 13 over all dimensions from an axis on.
+#include "lowering/op_helpers.h"
+#include "lowering/ops/families.h"
+
+namespace tbx::lowering {
+namespace {
+
+std::vector<int> softmax_axes(OpContext& ctx, int rank) {
+  if (ctx.opset() >= 13) {
+    if (rank == 0) return {};
+    return {ctx.axis(ctx.attr_int("axis", -1), rank)};
+  }
+  // The input is seen as [d0*...*d(axis-1), d(axis)*...]; axis may equal the rank.
+  int64_t axis = ctx.attr_int("axis", 1);
+  if (axis < 0) axis += rank;
+  TBX_MODEL(axis >= 0 && axis <= rank, "axis {} is out of range for rank {}", ctx.attr_int("axis", 1), rank);
+  return axes_from(static_cast<int>(axis), rank);
+}
+
+struct Shifted {
+  AxisReducer reduce;
+  DType type;
+  TensorBox minus_max; ///< x - max(x): exp of it cannot overflow
+};
+
+Shifted shift_by_max(OpContext& ctx, const TensorBox& x) {
+  AxisReducer reduce(ctx, x.sizes(), softmax_axes(ctx, x.rank()));
+  DType type = compute_type(x.dtype());
+  shared(ctx, x, 2);
+  TensorBox greatest = reduce(ReduceOp::max, type, x);
+  return {reduce, type, map(ctx, type, x, greatest, ir::sub)};
+}
+
+std::vector<LoweredValue> lower_softmax(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  Shifted s = shift_by_max(ctx, x);
+  TensorBox e = map(ctx, s.type, s.minus_max, [](Expr v) { return ir::unary(Op::exp, v); });
+  shared(ctx, e, 2);
+  TensorBox sum = s.reduce(ReduceOp::sum, s.type, e);
+  return {map(ctx, x.dtype(), e, sum, ir::div)};
+}
+
+std::vector<LoweredValue> lower_log_softmax(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  Shifted s = shift_by_max(ctx, x);
+  TensorBox sum = s.reduce(ReduceOp::sum, s.type, s.minus_max, [](Expr v) { return ir::unary(Op::exp, v); });
+  TensorBox log = map(ctx, s.type, sum, [](Expr v) { return ir::unary(Op::log, v); });
+  realize(ctx, log, "logarithm used by every element of its row");
+  return {map(ctx, x.dtype(), s.minus_max, log, ir::sub)};
+}
+
+/// 1 at the first largest element (in row-major order of the axes), 0 elsewhere.
+std::vector<LoweredValue> lower_hardmax(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  std::vector<int> axes = softmax_axes(ctx, x.rank());
+  shared(ctx, x, 2);
+  AxisReducer reduce(ctx, x.sizes(), axes);
+  TensorBox first = ir::expand(ctx.program, reduce(ReduceOp::argmax, DType::i64, x), x.sizes());
+  return {generate(ctx, x.dtype(), x.sizes(), [&](std::span<const SymInt> at) {
+    SymInt position = 0;
+    for (int a : axes) position = position * x.sizes()[a] + at[a];
+    Expr hit = ir::binary(Op::equal, ctx.c.index(position), first.load(ctx.program, at));
+    DType type = compute_type(x.dtype());
+    return ir::where(hit, ctx.c.constant(type, 1), ctx.c.constant(type, 0));
+  })};
+}
+
+} // namespace
+
+void register_softmax(Registry& r) {
+  r.add("Softmax", since(1), lower_softmax);
+  r.add("LogSoftmax", since(1), lower_log_softmax);
+  r.add("Hardmax", since(1), lower_hardmax);
+}
+
+} // namespace tbx::lowering

@@ -1,0 +1,30 @@
+// Realize policy: when a loop nest goes into memory although nothing forces it to. The only place that
+// decides this.
+#pragma once
+
+#include <string>
+
+#include "ir/tensor_box.h"
+
+namespace tbx::lowering {
+
+/// Limits of inlining, counted on the body of a pointwise loop nest after sharing.
+struct RealizeLimits {
+  int shared_reads = 4;     ///< distinct loads a value with several users may repeat in each of them
+  int shared_ops = 50;      ///< arithmetic operations it may repeat
+  int shared_expensive = 0; ///< transcendental operations it may repeat
+  int reads = 12;           ///< distinct loads of one loop nest: more streams than a core prefetches well
+  int ops = 100;            ///< operations of one loop nest: bounds compile time and repeated inlining
+};
+
+/// Why a loop nest with so many users must be in memory; empty: it stays inlined.
+std::string reason_to_realize(const ir::Loops& loops, int users, const RealizeLimits& limits = {});
+
+/// Applies the policy to a value of which `users` consumers are known.
+void realize_if_shared(ir::Program& program, const ir::TensorBox& x, int users);
+
+/// Called before `x` is broadcast to `sizes` or read through a window: every element would be computed again
+/// for each of its copies.
+void realize_if_repeated(ir::Program& program, const ir::TensorBox& x, const ir::SymInts& sizes);
+
+} // namespace tbx::lowering

@@ -1,0 +1,262 @@
+// Runs each operation of a program as a kernel of its own over row-major buffers.
+#include "lowering/reference_run.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "ir/kernel.h"
+
+namespace tbx::lowering {
+namespace {
+
+using namespace ir;
+
+class Runner {
+public:
+  explicit Runner(const Program& program)
+      : program_(program), c_(*program.context), memory_(program.buffers.size()),
+        symbols_(c_.symbols().size(), -1) {}
+
+  std::vector<Tensor> run(std::vector<Tensor> inputs);
+
+private:
+  void bind_input(const Buffer& buffer, const Tensor& tensor);
+  void check_conditions();
+  int64_t value(SymInt e, const char* what) const;
+  std::vector<int64_t> dims_of(const Buffer& buffer) const;
+  BufferId owner_of(BufferId id) const;
+  void* memory(BufferId id);
+
+  SymInt address(BufferId id, const SymInts& indices) const;
+  int kernel_buffer(KernelProgram& kernel, BufferId id, Access access);
+  Expr resolve(KernelProgram& kernel, Expr e);
+  SymInt resolve(KernelProgram& kernel, SymInt e);
+  void execute(KernelProgram& kernel);
+  void run_compute(const Compute& compute);
+  void run_scatter(const Scatter& scatter);
+
+  const Program& program_;
+  Context& c_;
+  std::vector<Tensor> memory_;
+  std::vector<int64_t> symbols_;
+};
+
+int64_t Runner::value(SymInt e, const char* what) const {
+  auto v = evaluate(e, symbols_);
+  TBX_MODEL(v.has_value(), "{} {} overflows", what, to_string(e));
+  return *v;
+}
+
+std::vector<int64_t> Runner::dims_of(const Buffer& buffer) const {
+  std::vector<int64_t> dims;
+  for (SymInt s : buffer.sizes) dims.push_back(value(s, "size"));
+  return dims;
+}
+
+/// Binds the symbols that stand alone as a dimension; other sizes are compared once all inputs are seen.
+void Runner::bind_input(const Buffer& buffer, const Tensor& tensor) {
+  TBX_MODEL(tensor.dtype == buffer.dtype, "input '{}' is of type {}, expected {}", buffer.name,
+            name_of(tensor.dtype), name_of(buffer.dtype));
+  TBX_MODEL(tensor.dims.size() == buffer.sizes.size(), "input '{}' is of rank {}, expected {}", buffer.name,
+            tensor.dims.size(), buffer.sizes.size());
+  for (size_t d = 0; d < tensor.dims.size(); ++d) {
+    const SymNode* node = buffer.sizes[d].node();
+    if (node && node->kind == SymKind::symbol && symbols_[node->number] < 0)
+      symbols_[node->number] = tensor.dims[d];
+  }
+}
+
+void Runner::check_conditions() {
+  for (const Check& check : program_.checks) {
+    bool unbound = false;
+    visit(check.value,
+          [&](const SymNode& n) { unbound |= n.kind == SymKind::symbol && symbols_[n.number] < 0; });
+    if (unbound) continue;
+    int64_t v = value(check.value, "check");
+    TBX_MODEL(check.equal ? v == 0 : v >= 0, "{}", check.message);
+  }
+}
+
+BufferId Runner::owner_of(BufferId id) const {
+  for (;;) {
+    const Buffer& b = program_.at(id);
+    if (b.slice_of >= 0)
+      id = b.slice_of;
+    else if (b.overwrites >= 0)
+      id = b.overwrites;
+    else
+      return id;
+  }
+}
+
+void* Runner::memory(BufferId id) {
+  const Buffer& b = program_.at(id);
+  if (b.kind == BufferKind::constant) return const_cast<std::byte*>(b.constant->data);
+  Tensor& t = memory_[id];
+  if (!t.data) t = Tensor::make(b.dtype, dims_of(b));
+  return t.mutable_data();
+}
+
+SymInt Runner::address(BufferId id, const SymInts& indices) const {
+  const Buffer* b = &program_.at(id);
+  SymInts at = indices;
+  for (; b->slice_of >= 0 || b->overwrites >= 0;
+       b = &program_.at(b->slice_of >= 0 ? b->slice_of : b->overwrites))
+    if (b->slice_of >= 0)
+      for (size_t k = 0; k < at.size(); ++k) at[k] += b->slice_start[k];
+  SymInts strides = contiguous_strides(b->sizes);
+  SymInt out = 0;
+  for (size_t k = 0; k < at.size(); ++k) out += at[k] * strides[k];
+  return out;
+}
+
+int Runner::kernel_buffer(KernelProgram& kernel, BufferId id, Access access) {
+  id = owner_of(id);
+  for (size_t i = 0; i < kernel.buffers.size(); ++i)
+    if (kernel.buffers[i].id == id) {
+      if (kernel.buffers[i].access != access) kernel.buffers[i].access = Access::read_write;
+      return static_cast<int>(i);
+    }
+  const Buffer& b = program_.at(id);
+  kernel.buffers.push_back({id, b.dtype, access, product(b.sizes)});
+  return static_cast<int>(kernel.buffers.size()) - 1;
+}
+
+/// Loads get the kernel's buffer numbers and linear addresses.
+Expr Runner::resolve(KernelProgram& kernel, Expr e) {
+  if (!e) return nullptr;
+  return rewrite(e, [&](Expr n) {
+    if (n->op != Op::load) return n;
+    int b = kernel_buffer(kernel, n->buffer, Access::read);
+    return c_.load(b, n->dtype, {address(n->buffer, n->indices)}, n->mask());
+  });
+}
+
+/// The same inside the indirect values of an index: carried through an expression, where rewriting reaches
+/// them.
+SymInt Runner::resolve(KernelProgram& kernel, SymInt e) {
+  if (!has_indirect(e)) return e;
+  Expr resolved = resolve(kernel, c_.index(e));
+  TBX_INTERNAL(resolved->op == Op::index);
+  return resolved->indices[0];
+}
+
+void Runner::execute(KernelProgram& kernel) {
+  std::vector<void*> buffers;
+  for (const KernelBuffer& b : kernel.buffers) buffers.push_back(memory(b.id));
+  int64_t points = 1;
+  for (SymInt s : kernel.outer) points *= value(s, "loop extent");
+  if (points > 0) evaluate_kernel(kernel, buffers, symbols_, 0, points);
+}
+
+Stmt store_stmt(int buffer, SymInt address, Expr value) {
+  Stmt s;
+  s.kind = StmtKind::store;
+  s.buffer = buffer;
+  s.address = address;
+  s.value = value;
+  return s;
+}
+
+void Runner::run_compute(const Compute& compute) {
+  const Loops& loops = compute.loops;
+  KernelProgram kernel;
+  kernel.context = program_.context;
+  SymInts vars;
+  for (size_t k = 0; k < loops.ranges.size(); ++k) vars.push_back(c_.var(static_cast<int>(k)));
+  switch (loops.kind) {
+  case LoopKind::pointwise: {
+    kernel.outer = loops.ranges;
+    Expr value = resolve(kernel, loops.body);
+    int out = kernel_buffer(kernel, compute.output, Access::write);
+    kernel.phases.push_back({{}, {store_stmt(out, address(compute.output, vars), value)}});
+    break;
+  }
+  case LoopKind::reduction: {
+    kernel.outer = loops.ranges;
+    kernel.num_accumulators = 1;
+    Stmt reduce;
+    reduce.kind = StmtKind::reduce;
+    reduce.reduce = loops.reduce;
+    reduce.value = resolve(kernel, loops.body);
+    reduce.number = 0;
+    bool arg = loops.reduce >= ReduceOp::argmax;
+    Expr result = c_.accumulator(0, arg ? DType::i64 : reduce.value->dtype);
+    int out = kernel_buffer(kernel, compute.output, Access::write);
+    kernel.phases.push_back({loops.reduction_ranges, {reduce}});
+    kernel.phases.push_back({{}, {store_stmt(out, address(compute.output, vars), result)}});
+    break;
+  }
+  case LoopKind::scan: {
+    Substitution s;
+    for (size_t k = 0; k < loops.ranges.size(); ++k) {
+      bool along = static_cast<int>(k) == loops.scan_axis;
+      SymInt n = loops.ranges[k], i = c_.rvar(0);
+      s.vars.push_back(!along          ? c_.var(static_cast<int>(kernel.outer.size()))
+                       : loops.reverse ? n - 1 - i
+                                       : i);
+      if (!along) kernel.outer.push_back(n);
+    }
+    Stmt scan = store_stmt(0, address(compute.output, s.vars), resolve(kernel, substitute(loops.body, s)));
+    scan.kind = StmtKind::scan;
+    scan.reduce = loops.reduce;
+    scan.exclusive = loops.exclusive;
+    scan.number = 0;
+    kernel.num_accumulators = 1;
+    scan.buffer = kernel_buffer(kernel, compute.output, Access::write);
+    kernel.phases.push_back({{loops.ranges[loops.scan_axis]}, {scan}});
+    break;
+  }
+  }
+  execute(kernel);
+}
+
+void Runner::run_scatter(const Scatter& scatter) {
+  KernelProgram kernel;
+  kernel.context = program_.context;
+  kernel.outer = scatter.ranges;
+  kernel.sequential = true;
+  SymInts indices;
+  for (SymInt i : scatter.indices) indices.push_back(resolve(kernel, i));
+  int target = kernel_buffer(kernel, scatter.target, Access::read_write);
+  Stmt s = store_stmt(target, address(scatter.target, indices), resolve(kernel, scatter.value));
+  s.mask = resolve(kernel, scatter.mask);
+  s.mode = scatter.mode;
+  kernel.phases.push_back({{}, {s}});
+  execute(kernel);
+}
+
+std::vector<Tensor> Runner::run(std::vector<Tensor> inputs) {
+  TBX_MODEL(inputs.size() == program_.inputs.size(), "{} inputs given, {} expected", inputs.size(),
+            program_.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) bind_input(program_.at(program_.inputs[i].buffer), inputs[i]);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Buffer& b = program_.at(program_.inputs[i].buffer);
+    TBX_MODEL(dims_of(b) == inputs[i].dims, "input '{}' does not have the expected shape", b.name);
+    memory_[b.id] = std::move(inputs[i]);
+  }
+  check_conditions();
+  for (const Operation& op : program_.operations) {
+    if (const auto* compute = std::get_if<Compute>(&op.what))
+      run_compute(*compute);
+    else if (const auto* scatter = std::get_if<Scatter>(&op.what))
+      run_scatter(*scatter);
+    else
+      throw_unsupported("an extern call in a reference run");
+  }
+  std::vector<Tensor> outputs;
+  for (const ProgramOutput& output : program_.outputs) {
+    memory(output.buffer);
+    outputs.push_back(memory_[output.buffer]);
+  }
+  return outputs;
+}
+
+} // namespace
+
+std::vector<Tensor> run_program(const Program& program, std::vector<Tensor> inputs) {
+  return Runner(program).run(std::move(inputs));
+}
+
+} // namespace tbx::lowering

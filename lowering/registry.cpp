@@ -1,0 +1,52 @@
+// The registry of operators: domain and name -> forms by first opset.
+#include "base/error.h"
+#include "lowering/op_registry.h"
+
+namespace tbx::lowering {
+
+OpEntry& Registry::add(std::string name, int since, LowerFn lower, std::string domain) {
+  auto [it, fresh] =
+      entries_[{domain, name}].try_emplace(since, OpEntry{domain, name, since, std::move(lower)});
+  TBX_INTERNAL(fresh); // an operator is registered once per opset
+  return it->second;
+}
+
+const OpEntry* Registry::find(std::string_view domain, std::string_view name, int opset) const {
+  auto it = entries_.find({std::string(domain), std::string(name)});
+  if (it == entries_.end()) return nullptr;
+  auto form = it->second.upper_bound(opset);
+  return form == it->second.begin() ? nullptr : &std::prev(form)->second;
+}
+
+std::vector<const OpEntry*> Registry::all() const {
+  std::vector<const OpEntry*> out;
+  for (const auto& [key, forms] : entries_)
+    for (const auto& [since, entry] : forms) out.push_back(&entry);
+  return out;
+}
+
+const Registry& Registry::instance() {
+  static const Registry registry = [] {
+    Registry r;
+    register_all_ops(r);
+    return r;
+  }();
+  return registry;
+}
+
+std::vector<LoweredValue> lower_as(OpContext& ctx, const std::string& op_type, int opset,
+                                   std::vector<LoweredValue> inputs,
+                                   std::map<std::string, Attribute> attributes) {
+  const OpEntry* entry = Registry::instance().find("", op_type, opset);
+  if (!entry) throw_unsupported("operator {} has no lowering for opset {}", op_type, opset);
+  Node node = ctx.node; // keeps the names of the results and the origin
+  node.op_type = op_type;
+  node.domain.clear();
+  node.opset = opset;
+  node.attributes = std::move(attributes);
+  node.inputs.assign(inputs.size(), -1);
+  OpContext as(ctx.program, ctx.graph, node, std::move(inputs), ctx.pool, ctx.lower_subgraph);
+  return entry->lower(as);
+}
+
+} // namespace tbx::lowering

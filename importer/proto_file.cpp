@@ -4,6 +4,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include "base/error.h"
+#include "importer/wire.h"
 
 namespace tbx::importer {
 
@@ -13,6 +14,7 @@ onnx::ModelProto parse_model(std::span<const std::byte> bytes, const ImportOptio
                 fmt::format("the model has {} bytes, more than protobuf's limit of 2 GB", bytes.size()),
                 "save its weights as external data");
   TBX_MODEL(!bytes.empty(), "the model is empty");
+  check_wire(bytes, options);
   onnx::ModelProto model;
   google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
   google::protobuf::io::CodedInputStream input(&stream);

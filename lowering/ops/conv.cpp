@@ -1,0 +1,159 @@
+// Convolutions: Conv, ConvTranspose and their fused and integer relatives, as extern calls.
+#include <algorithm>
+
+#include "lowering/ops/families.h"
+#include "lowering/ops/products.h"
+#include "lowering/ops/window.h"
+
+namespace tbx::lowering {
+namespace {
+
+using Values = std::vector<LoweredValue>;
+
+int64_t constant_pad(SymInt pad) {
+  if (auto p = pad.as_constant()) return *p;
+  throw_unsupported("auto_pad over a dynamic spatial size: give explicit pads");
+}
+
+std::vector<int64_t> kernel_of_weight(const TensorBox& w) {
+  std::vector<int64_t> kernel;
+  for (int k = 2; k < w.rank(); ++k) {
+    auto size = w.sizes()[k].as_constant();
+    if (!size) throw_unsupported("the kernel size is not known while compiling");
+    kernel.push_back(*size);
+  }
+  return kernel;
+}
+
+/// Realizes the operands and emits the call; the result has shape `sizes`.
+TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const TensorBox& x, const TensorBox& w,
+                      const TensorBox* bias, SymInts sizes, DType type) {
+  ir::ExternCall call;
+  problem.has_bias = bias != nullptr;
+  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, x, "input of a convolution")));
+  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, w, "weights of a convolution")));
+  if (bias) call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, *bias, "bias of a convolution")));
+  call.problem = std::move(problem);
+  ir::BufferId out = ctx.program.new_buffer("", type, std::move(sizes));
+  call.outputs = {out};
+  ctx.program.operations.push_back({std::move(call), {}, "convolution"});
+  return ir::make_buffer_box(ctx.program, out);
+}
+
+void check_channels(const TensorBox& x, const TensorBox& w, int64_t group, bool transposed) {
+  TBX_MODEL(x.rank() >= 3, "the input has rank {}, expected [N, C, spatial...]", x.rank());
+  TBX_MODEL(w.rank() == x.rank(), "weights of rank {} for an input of rank {}", w.rank(), x.rank());
+  TBX_MODEL(group > 0, "group is {}", group);
+  auto channels = x.sizes()[1].as_constant(), per_group = w.sizes()[transposed ? 0 : 1].as_constant();
+  if (channels && per_group)
+    TBX_MODEL(*channels == *per_group * (transposed ? 1 : group),
+              "{} input channels do not match weights of shape {} with group {}", *channels, ir::to_string(w.sizes()),
+              group);
+  auto out = w.sizes()[transposed ? 1 : 0].as_constant();
+  if (out && !transposed) TBX_MODEL(*out % group == 0, "{} output channels are not a multiple of group {}", *out, group);
+  if (channels) TBX_MODEL(*channels % group == 0, "{} input channels are not a multiple of group {}", *channels, group);
+}
+
+TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias, DType type) {
+  int64_t group = ctx.attr_int("group", 1);
+  check_channels(x, w, group, false);
+  std::span<const SymInt> spatial = std::span(x.sizes()).subspan(2);
+  std::vector<int64_t> kernel = kernel_of_weight(w), given = ctx.attr_ints("kernel_shape", kernel);
+  TBX_MODEL(given == kernel, "kernel_shape differs from the shape of the weights {}", ir::to_string(w.sizes()));
+  Window window = read_window(ctx, spatial, kernel);
+  window.ceil_mode = false;
+  extern_kernels::ConvProblem p;
+  p.spatial_rank = window.spatial();
+  p.group = group;
+  p.strides = window.strides;
+  p.dilations = window.dilations;
+  SymInts sizes{x.sizes()[0], w.sizes()[0]};
+  for (int k = 0; k < window.spatial(); ++k) {
+    p.pads_begin.push_back(constant_pad(window.pads_begin[k]));
+    p.pads_end.push_back(constant_pad(window.pads_end[k]));
+    SymInt out = window.output_size(k, spatial[k]);
+    TBX_MODEL(!out.is_constant() || out.constant() >= 0, "the kernel is larger than the padded input along axis {}",
+              k + 2);
+    sizes.push_back(out);
+  }
+  return convolution(ctx, std::move(p), x, w, bias, std::move(sizes), type);
+}
+
+Values conv(OpContext& ctx) {
+  return {conv_boxes(ctx, ctx.in(0), ctx.in(1), ctx.has(2) ? &ctx.in(2) : nullptr, ctx.in(0).dtype())};
+}
+
+Values conv_transpose(OpContext& ctx) {
+  const TensorBox &x = ctx.in(0), &w = ctx.in(1);
+  int64_t group = ctx.attr_int("group", 1);
+  check_channels(x, w, group, true);
+  int n = x.rank() - 2;
+  Window window = read_window(ctx, std::span(x.sizes()).subspan(2), kernel_of_weight(w));
+  std::vector<int64_t> extra = ctx.attr_ints("output_padding", std::vector<int64_t>(n, 0));
+  std::vector<int64_t> shape = ctx.attr_ints("output_shape");
+  TBX_MODEL(static_cast<int>(extra.size()) == n, "output_padding has {} entries, expected {}", extra.size(), n);
+  if (static_cast<int>(shape.size()) == n + 2) shape.erase(shape.begin(), shape.begin() + 2);
+  TBX_MODEL(shape.empty() || static_cast<int>(shape.size()) == n, "output_shape has {} entries, expected {}",
+            shape.size(), n);
+  std::string auto_pad = ctx.attr_string("auto_pad", "NOTSET");
+  bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
+  extern_kernels::ConvProblem p;
+  p.spatial_rank = n;
+  p.transposed = true;
+  p.group = group;
+  p.strides = window.strides;
+  p.dilations = window.dilations;
+  SymInts sizes{x.sizes()[0], w.sizes()[1] * SymInt(group)};
+  for (int k = 0; k < n; ++k) {
+    SymInt full = (x.sizes()[2 + k] - SymInt(1)) * SymInt(window.strides[k]) +
+                  SymInt((window.kernel[k] - 1) * window.dilations[k] + 1 + extra[k]);
+    SymInt out, begin, end;
+    if (!shape.empty() || same) {
+      out = !shape.empty() ? SymInt(shape[k]) : x.sizes()[2 + k] * SymInt(window.strides[k]);
+      SymInt total = full - out;
+      // The formula of the specification: the odd element goes to the end for SAME_UPPER, to the start otherwise.
+      SymInt half = ir::floordiv(total, 2);
+      begin = auto_pad == "SAME_UPPER" ? half : total - half;
+      end = total - begin;
+    } else {
+      begin = window.pads_begin[k];
+      end = window.pads_end[k];
+      out = full - begin - end;
+    }
+    TBX_MODEL(!out.is_constant() || out.constant() > 0, "the output would have size {} along axis {}",
+              out.is_constant() ? out.constant() : 0, k + 2);
+    p.pads_begin.push_back(constant_pad(begin));
+    // The library derives the end from the sizes; what output_padding adds shows up as less padding there.
+    p.pads_end.push_back(constant_pad(end) - extra[k]);
+    sizes.push_back(out);
+  }
+  return {convolution(ctx, std::move(p), x, w, ctx.has(2) ? &ctx.in(2) : nullptr, std::move(sizes), x.dtype())};
+}
+
+/// Integer input minus its zero point; `axis` is where a per-channel zero point lies.
+TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis) {
+  TensorBox box = convert(ctx, ctx.in(x), DType::i32);
+  if (!ctx.has(zero_point)) return box;
+  TensorBox zero = convert(ctx, ctx.in(zero_point), DType::i32);
+  if (zero.rank() == 1) {
+    SymInts shape(box.rank(), SymInt(1));
+    shape[axis] = zero.sizes()[0];
+    zero = ir::reshape(ctx.program, zero, shape);
+  }
+  std::vector<TensorBox> both{box, zero};
+  return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
+}
+
+Values conv_integer(OpContext& ctx) {
+  return {conv_boxes(ctx, without_zero_point(ctx, 0, 2, 1), without_zero_point(ctx, 1, 3, 0), nullptr, DType::i32)};
+}
+
+}  // namespace
+
+void register_conv(Registry& r) {
+  r.add("Conv", since(1), conv);
+  r.add("ConvTranspose", since(1), conv_transpose);
+  r.add("ConvInteger", since(10), conv_integer);
+}
+
+}  // namespace tbx::lowering

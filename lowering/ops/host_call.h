@@ -1,0 +1,20 @@
+// Operators without a loop-nest form call a host kernel of their name (extern_kernels/host/).
+#pragma once
+
+#include <map>
+
+#include "extern_kernels/problem.h"
+#include "lowering/op_helpers.h"
+
+namespace tbx::lowering {
+
+struct HostOutput {
+  DType dtype;
+  SymInts sizes;  ///< data-dependent dimensions are unbacked symbols
+};
+
+/// Emits the call over the first `num_inputs` inputs (-1: all) and gives its outputs.
+std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
+                                    std::map<std::string, extern_kernels::Attribute> attributes, int num_inputs = -1);
+
+}  // namespace tbx::lowering

@@ -1,0 +1,316 @@
+// Matrix products: MatMul, Gemm, Einsum and their relatives, all brought to one extern matrix product.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "lowering/op_helpers.h"
+#include "lowering/ops/families.h"
+#include "lowering/ops/products.h"
+
+namespace tbx::lowering {
+
+ir::ExternOperand operand_of(const ir::StridedView& v) { return {v.buffer, v.sizes, v.coefficients, v.start}; }
+
+TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha, float beta,
+                         DType result_type) {
+  int rank = std::max(a.rank(), b.rank());
+  auto pad_rank = [&](const TensorBox& x) {
+    std::vector<int> axes;
+    for (int k = 0; k < rank - x.rank(); ++k) axes.push_back(k);
+    return axes.empty() ? x : ir::unsqueeze(ctx.program, x, axes);
+  };
+  a = pad_rank(a);
+  b = pad_rank(b);
+  auto inner_a = a.sizes()[rank - 1], inner_b = b.sizes()[rank - 2];
+  if (inner_a.is_constant() && inner_b.is_constant())
+    TBX_MODEL(inner_a == inner_b, "inner dimensions differ: {} and {}", inner_a.constant(), inner_b.constant());
+  else if (!ir::provably_equal(inner_a, inner_b))
+    ctx.program.checks.push_back({inner_a - inner_b, true, "inner dimensions of a matrix product differ"});
+  SymInts batch = ir::broadcast_sizes(ctx.program, {a.sizes().begin(), a.sizes().end() - 2},
+                                      {b.sizes().begin(), b.sizes().end() - 2});
+  SymInts sizes = batch;
+  sizes.push_back(a.sizes()[rank - 2]);
+  sizes.push_back(b.sizes()[rank - 1]);
+  // One product instead of many: a broadcast b sees the batch of a as rows.
+  bool fold = rank > 2;
+  for (int k = 0; k + 2 < rank; ++k) fold &= b.sizes()[k].is(1);
+  SymInts folded = sizes;
+  if (fold) {
+    std::span<const SymInt> as(a.sizes());
+    SymInt rows = ir::product(as.first(rank - 1));
+    a = ir::reshape(ctx.program, a, {rows, inner_a});
+    b = ir::reshape(ctx.program, b, {inner_b, b.sizes()[rank - 1]});
+    folded = {rows, sizes.back()};
+  }
+  ir::ExternCall call;
+  extern_kernels::MatMulProblem problem;
+  problem.alpha = alpha;
+  problem.beta = beta;
+  problem.has_bias = bias != nullptr;
+  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, a, "operand of a matrix product")));
+  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, b, "operand of a matrix product")));
+  if (bias) {
+    TensorBox c = *bias;
+    std::vector<int> axes;
+    for (int k = c.rank(); k < static_cast<int>(folded.size()); ++k)
+      axes.push_back(k - c.rank());
+    if (!axes.empty()) c = ir::unsqueeze(ctx.program, c, axes);
+    call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, c, "bias of a matrix product")));
+  }
+  call.problem = problem;
+  ir::BufferId out = ctx.program.new_buffer("", result_type, folded);
+  call.outputs = {out};
+  ctx.program.operations.push_back({std::move(call), {}, "matrix product"});
+  TensorBox result = ir::make_buffer_box(ctx.program, out);
+  return fold ? ir::reshape(ctx.program, result, sizes) : result;
+}
+
+namespace {
+
+using Values = std::vector<LoweredValue>;
+
+TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type) {
+  TBX_MODEL(x.rank() >= 1 && y.rank() >= 1, "operands of rank {} and {}: at least 1 is needed", x.rank(), y.rank());
+  // numpy: a vector on the left is a row, on the right a column; the extra dimension goes away.
+  TensorBox a = x.rank() == 1 ? ir::unsqueeze(ctx.program, x, std::vector<int>{0}) : x;
+  TensorBox b = y.rank() == 1 ? ir::unsqueeze(ctx.program, y, std::vector<int>{1}) : y;
+  TensorBox r = matrix_product(ctx, a, b, nullptr, 1, 1, type);
+  std::vector<int> drop;
+  if (x.rank() == 1) drop.push_back(r.rank() - 2);
+  if (y.rank() == 1) drop.push_back(r.rank() - 1);
+  return drop.empty() ? r : ir::squeeze(ctx.program, r, drop);
+}
+
+Values matmul(OpContext& ctx) { return {matmul_boxes(ctx, ctx.in(0), ctx.in(1), ctx.in(0).dtype())}; }
+
+Values gemm(OpContext& ctx) {
+  TensorBox a = ctx.in(0), b = ctx.in(1);
+  TBX_MODEL(a.rank() == 2 && b.rank() == 2, "operands of rank {} and {}, expected 2", a.rank(), b.rank());
+  std::vector<int> swap{1, 0};
+  if (ctx.attr_int("transA", 0)) a = ir::permute(ctx.program, a, swap);
+  if (ctx.attr_int("transB", 0)) b = ir::permute(ctx.program, b, swap);
+  float alpha = ctx.attr_float("alpha", 1), beta = ctx.attr_float("beta", 1);
+  if (!ctx.has(2) || beta == 0) return {matrix_product(ctx, a, b, nullptr, alpha, 0, a.dtype())};
+  const TensorBox& c = ctx.in(2);
+  if (is_integer(a.dtype())) {
+    TBX_MODEL(alpha == static_cast<int>(alpha) && beta == static_cast<int>(beta),
+              "alpha {} and beta {} must be whole for integer operands", alpha, beta);
+  }
+  return {matrix_product(ctx, a, b, &c, alpha, beta, a.dtype())};
+}
+
+// --- Einsum
+
+
+/// Splits "ij,jk->ik"; the ellipsis becomes labels '0', '1', ... aligned at the right end.
+struct Equation {
+  std::vector<std::string> inputs;
+  std::string output;
+};
+
+Equation parse_equation(OpContext& ctx) {
+  std::string text = ctx.attr_string("equation", "");
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  size_t arrow = text.find("->");
+  std::string left = text.substr(0, arrow);
+  Equation eq;
+  size_t begin = 0;
+  for (;;) {
+    size_t comma = left.find(',', begin);
+    eq.inputs.push_back(left.substr(begin, comma == std::string::npos ? comma : comma - begin));
+    if (comma == std::string::npos) break;
+    begin = comma + 1;
+  }
+  TBX_MODEL(static_cast<int>(eq.inputs.size()) == ctx.num_inputs(), "equation '{}' has {} terms for {} inputs", text,
+            eq.inputs.size(), ctx.num_inputs());
+  int ellipsis_rank = 0;
+  for (size_t i = 0; i < eq.inputs.size(); ++i)
+    if (eq.inputs[i].find("...") != std::string::npos)
+      ellipsis_rank = std::max(ellipsis_rank, ctx.rank(static_cast<int>(i)) - static_cast<int>(eq.inputs[i].size()) + 3);
+  auto ellipsis_labels = [&](int rank) {
+    std::string s;
+    for (int k = ellipsis_rank - rank; k < ellipsis_rank; ++k) s += static_cast<char>('0' + k);
+    return s;
+  };
+  std::map<char, int> count;
+  for (size_t i = 0; i < eq.inputs.size(); ++i) {
+    std::string& term = eq.inputs[i];
+    if (size_t at = term.find("..."); at != std::string::npos)
+      term.replace(at, 3, ellipsis_labels(ctx.rank(static_cast<int>(i)) - static_cast<int>(term.size()) + 3));
+    TBX_MODEL(static_cast<int>(term.size()) == ctx.rank(static_cast<int>(i)), "term {} of '{}' has {} labels, input has rank {}",
+              i, text, term.size(), ctx.rank(static_cast<int>(i)));
+    for (char l : std::set<char>(term.begin(), term.end())) ++count[l];
+    for (char l : term)
+      TBX_MODEL(std::isalnum(static_cast<unsigned char>(l)), "equation '{}' has the character '{}'", text, l);
+  }
+  if (arrow != std::string::npos) {
+    eq.output = text.substr(arrow + 2);
+    if (size_t at = eq.output.find("..."); at != std::string::npos)
+      eq.output.replace(at, 3, ellipsis_labels(ellipsis_rank));
+  } else {
+    eq.output = ellipsis_labels(ellipsis_rank);
+    for (auto [label, n] : count) {
+      bool twice_in_one = std::any_of(eq.inputs.begin(), eq.inputs.end(), [l = label](const std::string& t) {
+        return std::count(t.begin(), t.end(), l) > 1;
+      });
+      if (n == 1 && !twice_in_one && std::isalpha(static_cast<unsigned char>(label))) eq.output += label;
+    }
+  }
+  for (char l : eq.output) TBX_MODEL(count.count(l), "output label '{}' of '{}' is in no input", l, text);
+  return eq;
+}
+
+class Einsum {
+ public:
+  explicit Einsum(OpContext& ctx) : ctx_(ctx), eq_(parse_equation(ctx)) {
+    for (size_t i = 0; i < eq_.inputs.size(); ++i)
+      for (size_t k = 0; k < eq_.inputs[i].size(); ++k) {
+        SymInt size = ctx.sizes(static_cast<int>(i))[k];
+        auto [it, fresh] = extent_.try_emplace(eq_.inputs[i][k], size);
+        if (!fresh) it->second = ir::broadcast_sizes(ctx.program, {it->second}, {size})[0];
+      }
+  }
+
+  TensorBox run() {
+    TensorBox left = prepared(0);
+    std::string labels = labels_of(0);
+    for (int i = 1; i < static_cast<int>(eq_.inputs.size()); ++i) {
+      std::string needed = eq_.output;
+      for (int j = i + 1; j < static_cast<int>(eq_.inputs.size()); ++j) needed += eq_.inputs[j];
+      contract(left, labels, prepared(i), labels_of(i), needed);
+    }
+    return finish(left, labels);
+  }
+
+ private:
+  std::string labels_of(int i) const {
+    std::string unique;
+    for (char l : eq_.inputs[i])
+      if (unique.find(l) == std::string::npos) unique += l;
+    return unique;
+  }
+
+  /// Input `i` with repeated labels reduced to their diagonal.
+  TensorBox prepared(int i) {
+    const TensorBox& x = ctx_.in(i);
+    std::string labels = labels_of(i);
+    if (labels.size() == eq_.inputs[i].size()) return x;
+    SymInts sizes, at;
+    for (char l : labels) sizes.push_back(extent_.at(l));
+    for (char l : eq_.inputs[i]) at.push_back(ctx_.c.var(static_cast<int>(labels.find(l))));
+    return x.view(ctx_.c, sizes, at);
+  }
+
+  /// Dimensions of `x` in the order of `wanted`; missing labels get size 1.
+  TensorBox arrange(const TensorBox& x, const std::string& labels, const std::string& wanted) {
+    SymInts sizes, at(labels.size(), SymInt(0));
+    for (size_t k = 0; k < wanted.size(); ++k) {
+      size_t from = labels.find(wanted[k]);
+      sizes.push_back(from == std::string::npos ? SymInt(1) : x.sizes()[from]);
+      if (from != std::string::npos) at[from] = ctx_.c.var(static_cast<int>(k));
+    }
+    return x.view(ctx_.c, sizes, at);
+  }
+
+  /// left = sum over the labels nobody needs any more of left * right, as a batched matrix product.
+  void contract(TensorBox& left, std::string& labels, const TensorBox& right, const std::string& right_labels,
+                const std::string& needed) {
+    std::string batch, rows, columns, inner;
+    auto has = [](const std::string& s, char l) { return s.find(l) != std::string::npos; };
+    for (char l : labels) {
+      if (!has(right_labels, l)) {
+        rows += l;
+      } else {
+        (has(needed, l) ? batch : inner) += l;
+      }
+    }
+    for (char l : right_labels)
+      if (!has(labels, l)) columns += l;
+    auto sizes_of = [&](const std::string& s) {
+      SymInts sizes;
+      for (char l : s) sizes.push_back(extent_.at(l));
+      return sizes;
+    };
+    auto grouped = [&](const TensorBox& x, const std::string& from, const std::string& first, const std::string& second) {
+      SymInts full = sizes_of(batch + first + second);
+      TensorBox y = ir::expand(ctx_.program, arrange(x, from, batch + first + second), full);
+      SymInts shape = sizes_of(batch);
+      shape.push_back(ir::product(sizes_of(first)));
+      shape.push_back(ir::product(sizes_of(second)));
+      return ir::reshape(ctx_.program, y, shape);
+    };
+    TensorBox product = matrix_product(ctx_, grouped(left, labels, rows, inner),
+                                       grouped(right, right_labels, inner, columns), nullptr, 1, 1, left.dtype());
+    left = ir::reshape(ctx_.program, product, sizes_of(batch + rows + columns));
+    labels = batch + rows + columns;
+  }
+
+  /// Sums the labels the output does not have, and puts the others in its order.
+  TensorBox finish(TensorBox x, std::string labels) {
+    std::vector<int> summed;
+    std::string kept;
+    for (size_t k = 0; k < labels.size(); ++k) {
+      if (eq_.output.find(labels[k]) == std::string::npos) {
+        summed.push_back(static_cast<int>(k));
+      } else {
+        kept += labels[k];
+      }
+    }
+    if (!summed.empty()) {
+      AxisReducer reduce(ctx_, x.sizes(), summed);
+      x = reduce.drop(reduce(ReduceOp::sum, x.dtype(), x));
+    }
+    return arrange(x, kept, eq_.output);
+  }
+
+  OpContext& ctx_;
+  Equation eq_;
+  std::map<char, SymInt> extent_;
+};
+
+Values einsum(OpContext& ctx) { return {Einsum(ctx).run()}; }
+
+// --- integer products
+
+/// Integer operands minus their zero points, in i32.
+TensorBox shifted(OpContext& ctx, int x, int zero_point, bool rows) {
+  const TensorBox& box = ctx.in(x);
+  if (!ctx.has(zero_point)) return convert(ctx, box, DType::i32);
+  TensorBox zero = ctx.in(zero_point);
+  if (zero.rank() == 1 && !zero.sizes()[0].is(1) && rows) zero = ir::unsqueeze(ctx.program, zero, std::vector<int>{1});
+  std::vector<TensorBox> both{convert(ctx, box, DType::i32), convert(ctx, zero, DType::i32)};
+  return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
+}
+
+Values matmul_integer(OpContext& ctx) {
+  return {matmul_boxes(ctx, shifted(ctx, 0, 2, true), shifted(ctx, 1, 3, false), DType::i32)};
+}
+
+/// com.microsoft FusedMatMul: transposes and scale around a matrix product.
+Values fused_matmul(OpContext& ctx) {
+  auto prepare = [&](int i, const char* trans, const char* trans_batch) {
+    TensorBox x = ctx.in(i);
+    std::vector<int> order(x.rank());
+    for (int k = 0; k < x.rank(); ++k) order[k] = k;
+    if (ctx.attr_int(trans_batch, 0) && x.rank() > 2) std::rotate(order.begin(), order.begin() + 1, order.end() - 1);
+    if (ctx.attr_int(trans, 0) && x.rank() >= 2) std::swap(order[x.rank() - 1], order[x.rank() - 2]);
+    return ir::permute(ctx.program, x, order);
+  };
+  TensorBox r = matmul_boxes(ctx, prepare(0, "transA", "transBatchA"), prepare(1, "transB", "transBatchB"),
+                             ctx.in(0).dtype());
+  float alpha = ctx.attr_float("alpha", 1);
+  if (alpha == 1) return {r};
+  return {map(ctx, r.dtype(), r, [alpha](Expr e) { return ir::mul(e, number(e, alpha)); })};
+}
+
+}  // namespace
+
+void register_matmul(Registry& r) {
+  r.add("MatMul", since(1), matmul);
+  r.add("Gemm", since(1), gemm);
+  r.add("Einsum", since(12), einsum);
+  r.add("MatMulInteger", since(10), matmul_integer);
+  r.add("FusedMatMul", since(1), fused_matmul, "com.microsoft");
+}
+
+}  // namespace tbx::lowering

@@ -1,0 +1,329 @@
+// Resampling: Resize and Upsample in all modes, as pointwise sums over taps of each axis.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "lowering/ops/families.h"
+#include "lowering/realize_policy.h"
+#include "lowering/op_helpers.h"
+
+namespace tbx::lowering {
+namespace {
+
+using Values = std::vector<LoweredValue>;
+
+/// What one axis does: where output i reads and with which weights.
+struct AxisPlan {
+  SymInt in, out;
+  double scale = 1;        ///< out / in as given
+  bool scale_known = true;  ///< false: scale is the quotient of two sizes known at run time
+  double roi_start = 0, roi_end = 1;
+};
+
+struct ResizeOptions {
+  std::string mode = "nearest", coordinates = "half_pixel", nearest = "round_prefer_floor", policy = "stretch";
+  double cubic_a = -0.75, extrapolation = 0;
+  bool exclude_outside = false, antialias = false;
+};
+
+class AxisSampler {
+ public:
+  AxisSampler(ir::Context& c, const ResizeOptions& o, const AxisPlan& a, SymInt i) : c_(c), o_(o), a_(a), i_(i) {}
+
+  Expr f(double v) const { return c_.constant(DType::f32, v); }
+  Expr f(SymInt v) const { return c_.cast(c_.index(v), DType::f32); }
+
+  Expr scale() const { return a_.scale_known ? f(a_.scale) : ir::div(f(a_.out), f(a_.in)); }
+
+  /// The input coordinate of output i (ONNX Resize, coordinate_transformation_mode).
+  Expr coordinate() const {
+    const std::string& m = o_.coordinates;
+    Expr x = f(i_), half = f(0.5);
+    if (m == "asymmetric") return ir::div(x, scale());
+    if (m == "align_corners") {
+      if (a_.out.is(1)) return f(0.0);
+      Expr step = ir::div(f(a_.in - SymInt(1)), f(ir::max(a_.out - SymInt(1), 1)));
+      return ir::mul(x, step);
+    }
+    if (m == "pytorch_half_pixel") {
+      if (a_.out.is(1)) return f(0.0);
+      return ir::sub(ir::div(ir::add(x, half), scale()), half);
+    }
+    if (m == "tf_half_pixel_for_nn") return ir::div(ir::add(x, half), scale());
+    if (m == "tf_crop_and_resize") {
+      Expr last = f(a_.in - SymInt(1));
+      if (a_.out.is(1)) return ir::mul(last, f(0.5 * (a_.roi_start + a_.roi_end)));
+      Expr step = ir::div(ir::mul(last, f(a_.roi_end - a_.roi_start)), f(a_.out - SymInt(1)));
+      return ir::add(ir::mul(last, f(a_.roi_start)), ir::mul(x, step));
+    }
+    if (m == "half_pixel_symmetric") {
+      // The centre of the output falls on the centre of the input although out was rounded.
+      Expr full = ir::mul(f(a_.in), scale());
+      Expr adjustment = ir::div(f(a_.out), full);
+      Expr centre = ir::div(f(a_.in), f(2));
+      Expr offset = ir::mul(centre, ir::sub(f(1), adjustment));
+      return ir::sub(ir::add(offset, ir::div(ir::add(x, half), scale())), half);
+    }
+    TBX_MODEL(m == "half_pixel", "unknown coordinate_transformation_mode '{}'", m);
+    return ir::sub(ir::div(ir::add(x, half), scale()), half);
+  }
+
+  struct Tap {
+    SymInt index;
+    Expr weight;  ///< nullptr: 1
+  };
+
+  std::vector<Tap> taps() const {
+    if (ir::provably_equal(a_.in, a_.out) && a_.scale == 1 && o_.coordinates != "tf_crop_and_resize") return {{i_, nullptr}};
+    if (o_.mode == "nearest") return {{nearest(), nullptr}};
+    if (o_.antialias && a_.scale_known && a_.scale < 1) return window_taps(a_.scale);
+    return window_taps(1.0);
+  }
+
+  /// Outside [0, in - 1], where tf_crop_and_resize fills in a constant.
+  Expr outside() const {
+    Expr x = coordinate();
+    return ir::binary(Op::logical_or, ir::binary(Op::less, x, f(0.0)),
+                      ir::binary(Op::greater, x, f(a_.in - SymInt(1))));
+  }
+
+ private:
+  /// i*p + q over r, when the coordinate is that fraction for every i: then nearest is exact integer arithmetic.
+  std::optional<SymInt> exact_nearest() const {
+    double scale = a_.scale;
+    if (!a_.scale_known || scale < 1 || scale != std::floor(scale)) return std::nullopt;
+    int64_t s = static_cast<int64_t>(scale);
+    if (o_.coordinates == "asymmetric" && o_.nearest == "floor") return ir::floordiv(i_, s);
+    if (o_.coordinates == "half_pixel" && (o_.nearest == "round_prefer_floor" || o_.nearest == "round_prefer_ceil"))
+      return ir::floordiv(i_, s);
+    return std::nullopt;
+  }
+
+  SymInt nearest() const {
+    if (auto exact = exact_nearest(); exact && ir::provably_equal(a_.in * SymInt(static_cast<int64_t>(a_.scale)), a_.out))
+      return *exact;
+    Expr x = coordinate(), r;
+    const std::string& n = o_.nearest;
+    if (n == "round_prefer_floor") {
+      r = ir::unary(Op::ceil, ir::sub(x, f(0.5)));
+    } else if (n == "round_prefer_ceil") {
+      r = ir::unary(Op::floor, ir::add(x, f(0.5)));
+    } else if (n == "floor") {
+      r = ir::unary(Op::floor, x);
+    } else {
+      TBX_MODEL(n == "ceil", "unknown nearest_mode '{}'", n);
+      r = ir::unary(Op::ceil, x);
+    }
+    return index(c_.cast(r, DType::i64));
+  }
+
+  /// Clamped to the input, as an index.
+  SymInt index(Expr position) const {
+    Expr clamped = ir::binary(Op::min, ir::binary(Op::max, position, c_.constant_int(DType::i64, 0)),
+                              c_.index(a_.in - SymInt(1)));
+    return c_.indirect(clamped, a_.in, false);
+  }
+
+  Expr triangle(Expr distance) const {
+    return ir::binary(Op::max, ir::sub(f(1), ir::unary(Op::abs, distance)), f(0.0));
+  }
+
+  Expr cubic(Expr distance) const {
+    double a = o_.cubic_a;
+    Expr d = ir::unary(Op::abs, distance), d2 = ir::mul(d, d), d3 = ir::mul(d2, d);
+    Expr near = ir::add(ir::sub(ir::mul(f(a + 2), d3), ir::mul(f(a + 3), d2)), f(1));
+    Expr far = ir::sub(ir::add(ir::sub(ir::mul(f(a), d3), ir::mul(f(5 * a), d2)), ir::mul(f(8 * a), d)), f(4 * a));
+    Expr zero = f(0.0);
+    return ir::where(ir::binary(Op::less_equal, d, f(1)), near,
+                     ir::where(ir::binary(Op::less, d, f(2)), far, zero));
+  }
+
+  /// `stretch` < 1 widens the kernel (antialias).
+  std::vector<Tap> window_taps(double stretch) const {
+    bool linear = o_.mode == "linear";
+    double radius = (linear ? 1.0 : 2.0) / stretch;
+    int reach = static_cast<int>(std::ceil(radius));
+    Expr x = coordinate();
+    Expr base = ir::unary(Op::floor, x);
+    Expr base_index = c_.cast(base, DType::i64);
+    std::vector<Tap> taps;
+    std::vector<Expr> weights;
+    Expr total = nullptr;
+    for (int t = -reach + 1; t <= reach; ++t) {
+      Expr distance = ir::mul(ir::sub(ir::add(base, f(static_cast<double>(t))), x), f(stretch));
+      Expr w = linear ? triangle(distance) : cubic(distance);
+      Expr position = ir::add(base_index, c_.constant_int(DType::i64, t));
+      if (o_.exclude_outside) {
+        Expr inside = ir::binary(Op::logical_and,
+                                 ir::binary(Op::greater_equal, position, c_.constant_int(DType::i64, 0)),
+                                 ir::binary(Op::less, position, c_.index(a_.in)));
+        w = ir::where(inside, w, f(0.0));
+      }
+      total = total ? ir::add(total, w) : w;
+      weights.push_back(w);
+      taps.push_back({index(position), nullptr});
+    }
+    bool normalise = o_.exclude_outside || stretch != 1.0;
+    for (size_t k = 0; k < taps.size(); ++k) taps[k].weight = normalise ? ir::div(weights[k], total) : weights[k];
+    return taps;
+  }
+
+  ir::Context& c_;
+  const ResizeOptions& o_;
+  const AxisPlan& a_;
+  SymInt i_;
+};
+
+TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPlan>& axes, const ResizeOptions& o) {
+  // One axis at a time: intermediate results are small for upsampling and the taps stay few.
+  TensorBox y = x;
+  DType type = x.dtype();
+  Expr outside = nullptr;
+  bool nearest = o.mode == "nearest";
+  for (int k = 0; k < x.rank(); ++k) {
+    SymInts at = loop_vars(ctx.c, x.rank());
+    AxisSampler sampler(ctx.c, o, axes[k], at[k]);
+    auto taps = sampler.taps();
+    if (o.coordinates == "tf_crop_and_resize" && !(ir::provably_equal(axes[k].in, axes[k].out) && axes[k].roi_start == 0 && axes[k].roi_end == 1)) {
+      Expr beyond = sampler.outside();
+      outside = outside ? ir::binary(Op::logical_or, outside, beyond) : beyond;
+    }
+    if (taps.size() == 1 && !taps[0].weight && taps[0].index == at[k]) continue;
+    SymInts sizes = y.sizes();
+    sizes[k] = axes[k].out;
+    if (!nearest) realize_if_repeated(ctx.program, y, sizes);
+    Expr sum = nullptr;
+    for (const auto& tap : taps) {
+      SymInts place = at;
+      place[k] = tap.index;
+      Expr v = y.load(ctx.program, place);
+      if (tap.weight) v = ir::mul(to_compute(v, DType::f32), tap.weight);
+      sum = sum ? ir::add(sum, v) : v;
+    }
+    bool last = true;
+    for (int j = k + 1; j < x.rank(); ++j) last &= ir::provably_equal(axes[j].in, axes[j].out);
+    DType stored = nearest || last ? type : DType::f32;
+    y = ir::make_pointwise(ctx.program, stored, sizes, nearest ? sum : to_compute(sum, stored));
+  }
+  if (y.dtype() != type) y = convert(ctx, y, type);
+  if (!outside) return y;
+  Expr v = y.load(ctx.program, loop_vars(ctx.c, x.rank()));
+  return ir::make_pointwise(ctx.program, type, y.sizes(), ir::where(outside, number(v, o.extrapolation), v));
+}
+
+std::vector<double> floats_of(OpContext& ctx, int input, const char* what) {
+  auto t = ctx.constant_or_throw(input, what);
+  std::vector<double> v;
+  for (int64_t i = 0; i < t->numel(); ++i) v.push_back(element_as_double(*t, i));
+  return v;
+}
+
+AxisPlan scaled(SymInt in, double scale) {
+  AxisPlan a;
+  a.in = in;
+  a.scale = scale;
+  TBX_MODEL(scale > 0, "a scale is {}", scale);
+  if (in.is_constant()) {
+    a.out = static_cast<int64_t>(std::floor(static_cast<double>(in.constant()) * scale));
+  } else if (scale == std::floor(scale)) {
+    a.out = in * SymInt(static_cast<int64_t>(scale));
+  } else if (1 / scale == std::floor(1 / scale)) {
+    a.out = ir::floordiv(in, static_cast<int64_t>(1 / scale));
+  } else {
+    throw_unsupported("scale {} of a dynamic axis: only whole factors and their inverses", scale);
+  }
+  return a;
+}
+
+Values resize(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  int rank = x.rank();
+  bool old = ctx.opset() < 11;
+  ResizeOptions o;
+  o.mode = ctx.attr_string("mode", "nearest");
+  if (o.mode == "bilinear" || o.mode == "trilinear") o.mode = "linear";
+  TBX_MODEL(o.mode == "nearest" || o.mode == "linear" || o.mode == "cubic", "unknown mode '{}'", o.mode);
+  // Opset 10 has no coordinate modes: it is asymmetric and rounds down.
+  o.coordinates = ctx.attr_string("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
+  o.nearest = ctx.attr_string("nearest_mode", old ? "floor" : "round_prefer_floor");
+  o.policy = ctx.attr_string("keep_aspect_ratio_policy", "stretch");
+  o.cubic_a = ctx.attr_float("cubic_coeff_a", -0.75f);
+  o.extrapolation = ctx.attr_float("extrapolation_value", 0);
+  o.exclude_outside = ctx.attr_int("exclude_outside", 0) != 0;
+  o.antialias = ctx.attr_int("antialias", 0) != 0;
+
+  std::vector<int> axes(rank);
+  std::iota(axes.begin(), axes.end(), 0);
+  if (ctx.has_attr("axes")) {
+    axes.clear();
+    for (int64_t a : ctx.attr_ints("axes")) axes.push_back(ctx.axis(a, rank));
+  }
+  std::vector<AxisPlan> plans(rank);
+  for (int k = 0; k < rank; ++k) plans[k].in = plans[k].out = x.sizes()[k];
+  int scales = old ? 1 : 2, sizes = 3;
+  bool by_sizes = !old && ctx.has(sizes) && !(ctx.known(sizes) && ctx.known(sizes)->empty());
+  if (by_sizes) {
+    SymInts wanted = ctx.known_or_throw(sizes, "sizes");
+    TBX_MODEL(wanted.size() == axes.size(), "{} sizes for {} axes", wanted.size(), axes.size());
+    double common = 0;
+    for (size_t i = 0; i < axes.size(); ++i) {
+      AxisPlan& a = plans[axes[i]];
+      a.out = wanted[i];
+      a.scale_known = a.in.is_constant() && a.out.is_constant();
+      a.scale = a.scale_known ? static_cast<double>(a.out.constant()) / static_cast<double>(a.in.constant()) : 0;
+      bool larger = o.policy == "not_smaller";
+      if (i == 0 || (larger ? a.scale > common : a.scale < common)) common = a.scale;
+    }
+    if (o.policy != "stretch") {
+      for (int k : axes) {
+        if (!plans[k].scale_known) throw_unsupported("keep_aspect_ratio_policy '{}' with dynamic sizes", o.policy);
+        plans[k].scale = common;
+        plans[k].out = static_cast<int64_t>(std::nearbyint(common * static_cast<double>(plans[k].in.constant())));
+      }
+    }
+  } else {
+    std::vector<double> s = floats_of(ctx, scales, "scales");
+    TBX_MODEL(s.size() == axes.size(), "{} scales for {} axes", s.size(), axes.size());
+    for (size_t i = 0; i < axes.size(); ++i) plans[axes[i]] = scaled(plans[axes[i]].in, s[i]);
+  }
+  if (o.coordinates == "tf_crop_and_resize") {
+    std::vector<double> roi = floats_of(ctx, 1, "roi");
+    TBX_MODEL(roi.size() == 2 * axes.size(), "{} roi values for {} axes", roi.size(), axes.size());
+    for (size_t i = 0; i < axes.size(); ++i) {
+      plans[axes[i]].roi_start = roi[i];
+      plans[axes[i]].roi_end = roi[axes.size() + i];
+    }
+  }
+  return {resample(ctx, x, plans, o)};
+}
+
+/// Upsample: scales as attributes (opset 1 height/width, 7) or input (9); asymmetric, rounding down.
+Values upsample(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  ResizeOptions o;
+  o.mode = ctx.attr_string("mode", "nearest");
+  if (o.mode == "bilinear") o.mode = "linear";
+  o.coordinates = "asymmetric";
+  o.nearest = "floor";
+  std::vector<double> scales;
+  if (ctx.opset() >= 9) {
+    scales = floats_of(ctx, 1, "scales");
+  } else if (ctx.opset() >= 7) {
+    for (float s : ctx.attr_floats("scales")) scales.push_back(s);
+  } else {
+    scales = {1, 1, ctx.attr_float("height_scale", 1), ctx.attr_float("width_scale", 1)};
+  }
+  TBX_MODEL(static_cast<int>(scales.size()) == x.rank(), "{} scales for an input of rank {}", scales.size(), x.rank());
+  std::vector<AxisPlan> plans;
+  for (int k = 0; k < x.rank(); ++k) plans.push_back(scaled(x.sizes()[k], scales[k]));
+  return {resample(ctx, x, plans, o)};
+}
+
+}  // namespace
+
+void register_resize(Registry& r) {
+  r.add("Resize", since(10), resize);
+  r.add("Upsample", since(1), upsample);
+}
+
+}  // namespace tbx::lowering

@@ -1,0 +1,152 @@
+// Operators computed by host kernels: sorting, selection with data-dependent sizes, recurrent layers.
+#include <algorithm>
+
+#include "extern_kernels/catalogue.h"
+#include "lowering/ops/families.h"
+#include "lowering/ops/host_call.h"
+#include "lowering/ops/products.h"
+
+namespace tbx::lowering {
+
+std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
+                                    std::map<std::string, extern_kernels::Attribute> attributes, int num_inputs) {
+  ir::ExternCall call;
+  extern_kernels::HostProblem problem{ctx.node.domain, ctx.node.op_type, ctx.opset(), std::move(attributes), {}};
+  int n = num_inputs < 0 ? ctx.num_inputs() : num_inputs;
+  for (int i = 0; i < n; ++i) {
+    if (!ctx.has(i)) {
+      call.inputs.emplace_back();
+      continue;
+    }
+    call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, ctx.in(i), "input of a host kernel")));
+  }
+  std::vector<LoweredValue> values;
+  for (const HostOutput& out : outputs) {
+    problem.output_types.push_back(out.dtype);
+    ir::BufferId id = ctx.program.new_buffer("", out.dtype, out.sizes);
+    call.outputs.push_back(id);
+    for (SymInt s : out.sizes)
+      if (!s.is_constant() && s.node()->kind == ir::SymKind::symbol && s.node()->unbacked &&
+          std::find(call.output_symbols.begin(), call.output_symbols.end(), s) == call.output_symbols.end())
+        call.output_symbols.push_back(s);
+    values.emplace_back(ir::make_buffer_box(ctx.program, id));
+  }
+  call.problem = std::move(problem);
+  ctx.program.operations.push_back({std::move(call), {}, "host kernel"});
+  return values;
+}
+
+namespace {
+
+using Values = std::vector<LoweredValue>;
+
+Values top_k(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  int axis = ctx.axis(ctx.attr_int("axis", -1), x.rank());
+  SymInt k;
+  if (ctx.opset() < 10) {
+    k = ctx.required_int("k");
+  } else {
+    SymInts known = ctx.known_or_throw(1, "k");
+    TBX_MODEL(known.size() == 1, "k has {} elements, expected 1", known.size());
+    k = known[0];
+  }
+  if (k.is_constant()) TBX_MODEL(k.constant() >= 0, "k is {}", k.constant());
+  if (k.is_constant() && x.sizes()[axis].is_constant())
+    TBX_MODEL(k.constant() <= x.sizes()[axis].constant(), "k is {}, axis {} has size {}", k.constant(), axis,
+              x.sizes()[axis].constant());
+  else if (!ir::provably_nonnegative(x.sizes()[axis] - k))
+    ctx.program.checks.push_back({x.sizes()[axis] - k, false, "TopK: k is larger than the axis"});
+  SymInts sizes = x.sizes();
+  sizes[axis] = k;
+  return host_call(ctx, {{x.dtype(), sizes}, {DType::i64, sizes}},
+                   {{"axis", int64_t{axis}},
+                    {"largest", ctx.attr_int("largest", 1)},
+                    {"sorted", ctx.attr_int("sorted", 1)}},
+                   1);
+}
+
+Values non_zero(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  SymInt n = ctx.c.unbacked_symbol("nonzero");
+  return host_call(ctx, {{DType::i64, {SymInt(x.rank() == 0 ? 1 : x.rank()), n}}}, {});
+}
+
+Values compress(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  SymInt n = ctx.c.unbacked_symbol("compressed");
+  if (!ctx.has_attr("axis")) return host_call(ctx, {{x.dtype(), {n}}}, {});
+  int axis = ctx.axis(ctx.attr_int("axis", 0), x.rank());
+  SymInts sizes = x.sizes();
+  sizes[axis] = n;
+  return host_call(ctx, {{x.dtype(), sizes}}, {{"axis", int64_t{axis}}});
+}
+
+Values unique(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  SymInt n = ctx.c.unbacked_symbol("unique");
+  std::map<std::string, extern_kernels::Attribute> attributes{{"sorted", ctx.attr_int("sorted", 1)}};
+  SymInts sizes{n};
+  SymInt length = ir::product(x.sizes());
+  if (ctx.has_attr("axis")) {
+    int axis = ctx.axis(ctx.attr_int("axis", 0), x.rank());
+    attributes["axis"] = int64_t{axis};
+    sizes = x.sizes();
+    sizes[axis] = n;
+    length = x.sizes()[axis];
+  }
+  return host_call(ctx, {{x.dtype(), sizes}, {DType::i64, {n}}, {DType::i64, {length}}, {DType::i64, {n}}},
+                   std::move(attributes));
+}
+
+Values non_max_suppression(OpContext& ctx) {
+  SymInt n = ctx.c.unbacked_symbol("selected");
+  return host_call(ctx, {{DType::i64, {n, 3}}}, {{"center_point_box", ctx.attr_int("center_point_box", 0)}});
+}
+
+// --- recurrent layers: X [S, B, I] (layout 0) or [B, S, I] (layout 1)
+
+Values recurrent(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  TBX_MODEL(x.rank() == 3, "the input has rank {}, expected 3", x.rank());
+  const std::string& op = ctx.node.op_type;
+  int64_t layout = ctx.attr_int("layout", 0);
+  std::string direction = ctx.attr_string("direction", "forward");
+  TBX_MODEL(direction == "forward" || direction == "reverse" || direction == "bidirectional", "unknown direction '{}'",
+            direction);
+  SymInt directions = direction == "bidirectional" ? 2 : 1;
+  SymInt steps = x.sizes()[layout ? 1 : 0], batch = x.sizes()[layout ? 0 : 1], hidden = ctx.sizes(2).back();
+  std::map<std::string, extern_kernels::Attribute> a{
+      {"direction", direction},
+      {"layout", layout},
+      {"hidden_size", ctx.attr_int("hidden_size", hidden.as_constant().value_or(0))},
+      {"linear_before_reset", ctx.attr_int("linear_before_reset", 0)},
+      {"input_forget", ctx.attr_int("input_forget", 0)},
+      {"activations", ctx.attr_strings("activations")}};
+  auto doubles = [&](const char* name) {
+    std::vector<float> f = ctx.attr_floats(name);
+    return std::vector<double>(f.begin(), f.end());
+  };
+  a["activation_alpha"] = doubles("activation_alpha");
+  a["activation_beta"] = doubles("activation_beta");
+  a["has_clip"] = int64_t{ctx.has_attr("clip")};
+  a["clip"] = static_cast<double>(ctx.attr_float("clip", 0));
+  SymInts y = layout ? SymInts{batch, steps, directions, hidden} : SymInts{steps, directions, batch, hidden};
+  SymInts last = layout ? SymInts{batch, directions, hidden} : SymInts{directions, batch, hidden};
+  std::vector<HostOutput> outputs{{x.dtype(), y}, {x.dtype(), last}};
+  if (op == "LSTM") outputs.push_back({x.dtype(), last});
+  return host_call(ctx, outputs, std::move(a));
+}
+
+}  // namespace
+
+void register_select(Registry& r) {
+  r.add("TopK", since(1), top_k);
+  r.add("NonZero", since(9), non_zero);
+  r.add("Compress", since(9), compress);
+  r.add("Unique", since(11), unique);
+  r.add("NonMaxSuppression", since(10), non_max_suppression);
+  for (const char* op : {"LSTM", "GRU", "RNN"}) r.add(op, since(1), recurrent);
+}
+
+}  // namespace tbx::lowering

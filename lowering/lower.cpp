@@ -2,6 +2,7 @@
 // and puts the outputs into buffers of their own.
 #include "lowering/lower.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -47,8 +48,8 @@ std::vector<char> live_nodes(const Graph& g) {
   return live;
 }
 
-/// Consumers of each value that read its elements.
-std::vector<int> count_users(const Graph& g, const std::vector<char>& live) {
+/// Consumers of each value that read its elements. The outputs of a body are counted where they arrive.
+std::vector<int> count_users(const Graph& g, const std::vector<char>& live, bool with_outputs) {
   std::vector<int> users(g.values.size(), 0);
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     const Node& node = g.nodes[i];
@@ -59,8 +60,8 @@ std::vector<int> count_users(const Graph& g, const std::vector<char>& live) {
       for (const Graph::Capture& capture : body.captures) ++users[capture.outer];
     });
   }
-  for (ValueId v : g.outputs)
-    if (v >= 0) ++users[v];
+  if (with_outputs)
+    for (ValueId v : g.outputs) ++users[v];
   return users;
 }
 
@@ -80,6 +81,7 @@ private:
   void lower_node(const Graph& g, const Node& node, Values& env, const std::vector<int>& users);
   Values lower_op(const Graph& g, const Node& node, const Values& env);
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
+  void apply_policy(const Graph& g, ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
   LoweredValue make_input(const Graph& g, ValueId id);
   void make_output(const Graph& g, ValueId id, const LoweredValue& value, std::set<ir::BufferId>& taken);
 
@@ -140,7 +142,7 @@ Lowerer::Values Lowerer::lower_graph(const Graph& g, Values inputs, const Values
     if (g.values[v].constant) env[v] = LoweredValue(g.values[v].constant);
 
   std::vector<char> live = live_nodes(g);
-  std::vector<int> users = count_users(g, live);
+  std::vector<int> users = count_users(g, live, outer == nullptr);
   for (size_t i = 0; i < g.nodes.size(); ++i)
     if (live[i]) lower_node(g, g.nodes[i], env, users);
   Values outputs;
@@ -184,7 +186,7 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   record_origins(inputs, outputs, first_operation);
   for (size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i)
     if (node.outputs[i] >= 0 && outputs[i].tensor.defined())
-      realize_if_shared(program_, outputs[i].tensor, users[node.outputs[i]]);
+      apply_policy(g, node.outputs[i], inputs, outputs[i].tensor, users[node.outputs[i]]);
 }
 
 Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values& env) {
@@ -235,6 +237,20 @@ void Lowerer::record_origins(const Values& inputs, const Values& outputs, size_t
     if (program_.operations[i].origins.empty()) program_.operations[i].origins = sorted;
   for (const LoweredValue& v : outputs)
     if (v.tensor.defined() && v.tensor.storage()->origins.empty()) v.tensor.storage()->origins = sorted;
+}
+
+void Lowerer::apply_policy(const Graph& g, ValueId id, const Values& inputs, const ir::TensorBox& box,
+                           int users) {
+  // A view passes its input's elements on: it is no user of them itself.
+  for (const LoweredValue& v : inputs)
+    if (v.tensor.defined() && v.tensor.storage() == box.storage()) {
+      --box.storage()->users;
+      break;
+    }
+  bool is_output = depth_ == 1 && std::find(g.outputs.begin(), g.outputs.end(), id) != g.outputs.end();
+  if (is_output && users > 1 && box.is_identity_view())
+    box.storage()->realize(program_, "graph output with other users");
+  realize_if_shared(program_, box, users);
 }
 
 LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {

@@ -1,4 +1,4 @@
-// Control flow, sequences and optionals that can be decided while compiling.
+// Control flow that can be decided while compiling: If of a known condition, Loop and Scan of known length.
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 
@@ -30,20 +30,28 @@ bool decide(OpContext& ctx, const LoweredValue& v) {
   throw UnknownValueError("the condition of a Loop must be known while compiling", {ctx.node.input(1)});
 }
 
-/// [n, ...] from n values of one shape: a scan output.
-LoweredValue stack(OpContext& ctx, const Values& parts, const ValueType& type) {
+/// n values of one shape, stacked along a new axis: a scan output.
+LoweredValue stack(OpContext& ctx, const Values& parts, const ValueType& type, int64_t along) {
   if (parts.empty()) {
     SymInts sizes = type.shape ? *type.shape : SymInts{};
-    sizes.insert(sizes.begin(), 0);
+    int axis = ctx.axis(along, static_cast<int>(sizes.size()) + 1);
+    sizes.insert(sizes.begin() + axis, 0);
     return full(ctx, type.dtype, sizes, 0);
   }
   Values columns;
-  const int first[] = {0};
+  int64_t axis = 0;
   for (const LoweredValue& part : parts) {
     TBX_MODEL(part.is_tensor(), "a scan output is no tensor");
-    columns.emplace_back(ir::unsqueeze(ctx.program, ctx.box(part), first));
+    const int at[] = {ctx.axis(along, static_cast<int>(part.sizes().size()) + 1)};
+    axis = at[0];
+    columns.emplace_back(ir::unsqueeze(ctx.program, ctx.box(part), at));
   }
-  return lower_as(ctx, "Concat", 13, std::move(columns), {{"axis", int64_t{0}}}).at(0);
+  return lower_as(ctx, "Concat", 13, std::move(columns), {{"axis", axis}}).at(0);
+}
+
+void check_unrolling(int64_t iterations, const Graph& body) {
+  if (iterations > kMaxUnrolled || iterations * static_cast<int64_t>(body.nodes.size()) > kMaxUnrolledNodes)
+    throw_unsupported("a loop of {} iterations or more", iterations);
 }
 
 Values lower_loop(OpContext& ctx) {
@@ -60,8 +68,7 @@ Values lower_loop(OpContext& ctx) {
   std::vector<Values> scanned(body->outputs.size() - 1 - num_carried);
   bool go = !ctx.has(1) || decide(ctx, ctx.value(1));
   for (int64_t i = 0; go && i < limit; ++i) {
-    if (i >= kMaxUnrolled || (i + 1) * static_cast<int64_t>(body->nodes.size()) > kMaxUnrolledNodes)
-      throw_unsupported("a Loop of more than {} iterations", i);
+    check_unrolling(i + 1, *body);
     Values inputs = {KnownTensor{DType::i64, {}, {i}, 1}, boolean(true)};
     inputs.insert(inputs.end(), carried.begin(), carried.end());
     Values out = ctx.lower_subgraph(*body, std::move(inputs));
@@ -70,119 +77,61 @@ Values lower_loop(OpContext& ctx) {
     go = decide(ctx, out[0]);
   }
   for (size_t k = 0; k < scanned.size(); ++k)
-    carried.push_back(stack(ctx, scanned[k], body->at(body->outputs[1 + num_carried + k]).type));
+    carried.push_back(stack(ctx, scanned[k], body->at(body->outputs[1 + num_carried + k]).type, 0));
   return carried;
 }
 
-// --- sequences of static length
+// --- Scan over a number of slices known while compiling, unrolled
 
-LoweredValue sequence(Values elements) {
-  LoweredValue v;
-  v.sequence = std::make_shared<Values>(std::move(elements));
-  return v;
+/// The directions or axes of the scanned inputs (or outputs), zeros by default.
+std::vector<int64_t> per_scan(OpContext& ctx, const char* name, size_t count) {
+  std::vector<int64_t> values = ctx.attr_ints(name, std::vector<int64_t>(count, 0));
+  TBX_MODEL(values.size() == count, "attribute '{}' has {} entries for {}", name, values.size(), count);
+  return values;
 }
 
-const Values& elements(OpContext& ctx, int i) {
-  TBX_MODEL(i < ctx.num_inputs() && ctx.value(i).sequence, "input {} is no sequence", i);
-  return *ctx.value(i).sequence;
-}
+Values lower_scan(OpContext& ctx) {
+  auto body = ctx.attr_graph("body");
+  int64_t scanned_inputs = ctx.required_int("num_scan_inputs");
+  int64_t states = ctx.num_inputs() - scanned_inputs;
+  TBX_MODEL(body && scanned_inputs > 0 && states >= 0 && static_cast<int64_t>(body->outputs.size()) >= states,
+            "the body does not fit the inputs");
+  auto axes = per_scan(ctx, "scan_input_axes", scanned_inputs);
+  auto backwards = per_scan(ctx, "scan_input_directions", scanned_inputs);
+  size_t scanned_outputs = body->outputs.size() - states;
+  auto out_axes = per_scan(ctx, "scan_output_axes", scanned_outputs);
+  auto out_backwards = per_scan(ctx, "scan_output_directions", scanned_outputs);
 
-/// A position given by input `i`, negative from the end; `size` when it is left out.
-size_t position(OpContext& ctx, int i, size_t count, size_t otherwise) {
-  if (!ctx.has(i)) return otherwise;
-  int64_t p = ctx.ints_or_throw(i, "position").at(0), n = static_cast<int64_t>(count);
-  TBX_MODEL(p >= -n && p < n, "position {} is out of range for a sequence of {}", p, n);
-  return static_cast<size_t>(p < 0 ? p + n : p);
-}
-
-Values lower_sequence_construct(OpContext& ctx) {
-  Values all;
-  for (int i = 0; i < ctx.num_inputs(); ++i) all.push_back(ctx.value(i));
-  return {sequence(std::move(all))};
-}
-
-Values lower_sequence_at(OpContext& ctx) {
-  const Values& s = elements(ctx, 0);
-  TBX_MODEL(ctx.has(1) && !s.empty(), "no element to take");
-  return {s[position(ctx, 1, s.size(), 0)]};
-}
-
-Values lower_sequence_insert(OpContext& ctx) {
-  Values s = elements(ctx, 0);
-  size_t at = s.size();
-  if (ctx.has(2)) { // the end is a position, too
-    int64_t p = ctx.ints_or_throw(2, "position").at(0), n = static_cast<int64_t>(s.size());
-    TBX_MODEL(p >= -n && p <= n, "position {} is out of range for a sequence of {}", p, n);
-    at = static_cast<size_t>(p < 0 ? p + n : p);
+  Values state;
+  for (int64_t i = 0; i < states; ++i) state.push_back(ctx.value(static_cast<int>(i)));
+  std::optional<int64_t> steps;
+  for (int64_t k = 0; k < scanned_inputs; ++k) {
+    const TensorBox& x = ctx.in(static_cast<int>(states + k));
+    int axis = ctx.axis(axes[k], x.rank());
+    axes[k] = axis;
+    auto n = x.sizes()[axis].as_constant();
+    if (!n) throw_unsupported("a Scan over a dynamic dimension");
+    TBX_MODEL(!steps || *steps == *n, "scanned inputs of {} and {} slices", *steps, *n);
+    steps = n;
   }
-  s.insert(s.begin() + static_cast<std::ptrdiff_t>(at), ctx.value(1));
-  return {sequence(std::move(s))};
-}
-
-Values lower_sequence_erase(OpContext& ctx) {
-  Values s = elements(ctx, 0);
-  TBX_MODEL(!s.empty(), "no element to erase");
-  s.erase(s.begin() + static_cast<std::ptrdiff_t>(position(ctx, 1, s.size(), s.size() - 1)));
-  return {sequence(std::move(s))};
-}
-
-Values lower_sequence_length(OpContext& ctx) {
-  return {KnownTensor{DType::i64, {}, {static_cast<int64_t>(elements(ctx, 0).size())}, 1}};
-}
-
-Values lower_concat_from_sequence(OpContext& ctx) {
-  Values parts = elements(ctx, 0);
-  TBX_MODEL(!parts.empty(), "an empty sequence");
-  int64_t axis = ctx.required_int("axis");
-  if (ctx.attr_int("new_axis", 0) != 0) {
-    int rank = static_cast<int>(parts[0].sizes().size()) + 1;
-    const int at[] = {ctx.axis(axis, rank)};
-    for (LoweredValue& part : parts) part = ir::unsqueeze(ctx.program, ctx.box(part), at);
+  check_unrolling(*steps, *body);
+  std::vector<Values> scanned(scanned_outputs);
+  for (int64_t i = 0; i < *steps; ++i) {
+    Values inputs = state;
+    for (int64_t k = 0; k < scanned_inputs; ++k) {
+      const int axis[] = {static_cast<int>(axes[k])};
+      int64_t at = backwards[k] ? *steps - 1 - i : i;
+      TensorBox part = ir::slice(ctx.program, ctx.in(static_cast<int>(states + k)), axis[0], at, 1, 1);
+      inputs.emplace_back(ir::squeeze(ctx.program, part, axis));
+    }
+    Values out = ctx.lower_subgraph(*body, std::move(inputs));
+    state.assign(out.begin(), out.begin() + states);
+    for (size_t k = 0; k < scanned_outputs; ++k)
+      scanned[k].insert(out_backwards[k] ? scanned[k].begin() : scanned[k].end(), out[states + k]);
   }
-  return lower_as(ctx, "Concat", 13, std::move(parts), {{"axis", axis}});
-}
-
-/// Parts of equal length (a scalar `split`, or 1 with the axis dropped unless keepdims), or of given lengths.
-Values lower_split_to_sequence(OpContext& ctx) {
-  const TensorBox& x = ctx.in(0);
-  int axis = ctx.axis(ctx.attr_int("axis", 0), x.rank());
-  auto total = x.sizes()[axis].as_constant();
-  if (!total) throw_unsupported("a split of a dynamic dimension into a sequence");
-  std::vector<int64_t> lengths;
-  bool keep = true;
-  if (!ctx.has(1) || ctx.rank(1) == 0) {
-    int64_t step = ctx.has(1) ? ctx.ints_or_throw(1, "split").at(0) : 1;
-    keep = ctx.has(1) || ctx.attr_int("keepdims", 1) != 0;
-    TBX_MODEL(step > 0 && *total / step <= kMaxUnrolled * 16, "split is {}", step);
-    for (int64_t at = 0; at < *total; at += step) lengths.push_back(std::min(step, *total - at));
-  } else {
-    lengths = ctx.ints_or_throw(1, "split");
-  }
-  Values parts;
-  int64_t start = 0;
-  for (int64_t n : lengths) {
-    TBX_MODEL(n >= 0 && n <= *total - start, "the lengths do not add up to {}", *total);
-    TensorBox part = ir::slice(ctx.program, x, axis, start, 1, n);
-    const int axes[] = {axis};
-    parts.emplace_back(keep ? part : ir::squeeze(ctx.program, part, axes));
-    start += n;
-  }
-  TBX_MODEL(start == *total, "the lengths add up to {}, not to {}", start, *total);
-  return {sequence(std::move(parts))};
-}
-
-// --- optionals
-
-Values lower_optional(OpContext& ctx) {
-  if (ctx.num_inputs() > 0) return {ctx.value(0)};
-  LoweredValue none;
-  none.is_none = true;
-  return {none};
-}
-
-Values lower_optional_get(OpContext& ctx) {
-  TBX_MODEL(ctx.has(0), "the optional is empty");
-  return {ctx.value(0)};
+  for (size_t k = 0; k < scanned_outputs; ++k)
+    state.push_back(stack(ctx, scanned[k], body->at(body->outputs[states + k]).type, out_axes[k]));
+  return state;
 }
 
 } // namespace
@@ -190,17 +139,7 @@ Values lower_optional_get(OpContext& ctx) {
 void register_control(Registry& r) {
   r.add("If", since(1), lower_if);
   r.add("Loop", since(1), lower_loop);
-  r.add("SequenceConstruct", since(11), lower_sequence_construct);
-  r.add("SequenceEmpty", since(11), [](OpContext&) { return Values{sequence({})}; });
-  r.add("SequenceAt", since(11), lower_sequence_at);
-  r.add("SequenceInsert", since(11), lower_sequence_insert);
-  r.add("SequenceErase", since(11), lower_sequence_erase);
-  r.add("SequenceLength", since(11), lower_sequence_length);
-  r.add("ConcatFromSequence", since(11), lower_concat_from_sequence);
-  r.add("SplitToSequence", since(11), lower_split_to_sequence);
-  r.add("Optional", since(15), lower_optional);
-  r.add("OptionalGetElement", since(15), lower_optional_get);
-  r.add("OptionalHasElement", since(15), [](OpContext& ctx) { return Values{boolean(ctx.has(0))}; });
+  r.add("Scan", since(9), lower_scan);
 }
 
 } // namespace tbx::lowering

@@ -16,6 +16,7 @@ void register_all_ops(Registry& r) {
   register_creation(r);
   register_random(r);
   register_control(r);
+  register_sequence(r);
 }
 
 } // namespace tbx::lowering

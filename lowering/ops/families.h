@@ -17,5 +17,6 @@ void register_scan(Registry& r);
 void register_creation(Registry& r);
 void register_random(Registry& r);
 void register_control(Registry& r);
+void register_sequence(Registry& r);
 
 } // namespace tbx::lowering

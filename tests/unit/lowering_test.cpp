@@ -1,0 +1,178 @@
+// Lowering as a whole: known values, realize policy, outputs, origins, errors.
+#include "lowering/lower.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "graph_helper.h"
+#include "lowering/op_registry.h"
+#include "lowering/reference_run.h"
+
+namespace tbx {
+namespace {
+
+using lowering::lower;
+using lowering::run_program;
+using test::GraphHelper;
+using test::ints;
+using test::tensor;
+using test::values_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Lowering, ShapeComputationLeavesOneOperation) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {h.symbol("batch"), h.symbol("seq"), 64});
+  ValueId shape = h.node("Shape", {x});
+  ValueId seq = h.node("Gather", {shape, h.constant(ints({}, {1}))}, {{"axis", int64_t{0}}});
+  ValueId doubled = h.node("Mul", {seq, h.constant(ints({}, {2}))});
+  ValueId less = h.node("Sub", {doubled, h.constant(ints({}, {1}))});
+  h.output(h.node("Range", {h.constant(ints({}, {0})), less, h.constant(ints({}, {1}))}));
+  ir::Program p = lower(h.graph);
+  EXPECT_EQ(p.operations.size(), 1u);
+  EXPECT_EQ(to_string(p.at(p.outputs[0].buffer).sizes[0]), to_string(ir::max(h.symbol("seq") * 2 - 1, 0)));
+  Tensor out = run_program(p, {tensor({1, 2, 64}, std::vector<float>(128))}).at(0);
+  EXPECT_THAT(values_of(out), ElementsAre(0, 1, 2));
+}
+
+TEST(Lowering, FloatDetourOfASizeStaysExact) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {h.symbol("n")});
+  ValueId n = h.node("Squeeze", {h.node("Shape", {x}), h.constant(ints({1}, {0}))});
+  ValueId f = h.node("Cast", {n}, {{"to", int64_t{1}}});
+  ValueId half = h.node("Mul", {f, h.constant(tensor({}, {0.5f}))});
+  ValueId floor = h.node("Floor", {half});
+  ValueId back = h.node("Cast", {floor}, {{"to", int64_t{7}}});
+  h.output(h.node("Range", {h.constant(ints({}, {0})), back, h.constant(ints({}, {1}))}));
+  ir::Program p = lower(h.graph);
+  EXPECT_EQ(p.operations.size(), 1u);
+  EXPECT_EQ(run_program(p, {tensor({7}, std::vector<float>(7))}).at(0).dims, std::vector<int64_t>{3});
+}
+
+TEST(Lowering, CheapSharedValueIsInlinedExpensiveOneRealized) {
+  for (const char* op : {"Neg", "Exp"}) {
+    GraphHelper h;
+    ValueId x = h.input("x", DType::f32, {8});
+    ValueId shared = h.node(op, {x});
+    h.output(h.node("Add", {shared, x}));
+    h.output(h.node("Mul", {shared, x}));
+    EXPECT_EQ(lower(h.graph).operations.size(), op == std::string("Neg") ? 2u : 3u) << op;
+  }
+}
+
+TEST(Lowering, DiamondChainStaysLinear) {
+  GraphHelper h;
+  ValueId v = h.input("x", DType::f32, {4});
+  for (int i = 0; i < 400; ++i) v = h.node("Add", {v, h.node("Neg", {v})});
+  h.output(v);
+  ir::Program p = lower(h.graph);
+  EXPECT_LT(p.operations.size(), 20u);
+  EXPECT_GT(p.operations.size(), 2u);
+}
+
+TEST(Lowering, OutputsHaveBuffersOfTheirOwn) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2});
+  ValueId y = h.node("Neg", {x});
+  h.output(x);
+  h.output(y);
+  h.output(y);
+  h.output(h.constant(tensor({2}, {5, 6})));
+  ir::Program p = lower(h.graph);
+  std::set<ir::BufferId> seen;
+  for (const ir::ProgramOutput& o : p.outputs) EXPECT_TRUE(seen.insert(o.buffer).second);
+  for (const ir::ProgramInput& i : p.inputs) EXPECT_FALSE(seen.count(i.buffer));
+  auto out = run_program(p, {tensor({2}, {1, 2})});
+  EXPECT_THAT(values_of(out[0]), ElementsAre(1, 2));
+  EXPECT_THAT(values_of(out[1]), ElementsAre(-1, -2));
+  EXPECT_THAT(values_of(out[2]), ElementsAre(-1, -2));
+  EXPECT_THAT(values_of(out[3]), ElementsAre(5, 6));
+}
+
+TEST(Lowering, DeadNodesAreNotLowered) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2});
+  h.node("NoSuchOperator", {x});
+  h.output(h.node("Neg", {x}));
+  EXPECT_EQ(lower(h.graph).operations.size(), 1u);
+}
+
+TEST(Lowering, ErrorsNameTheNode) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2});
+  h.output(h.node("NoSuchOperator", {x}));
+  try {
+    lower(h.graph);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::unsupported);
+    EXPECT_THAT(e.what(), HasSubstr("node 'NoSuchOperator0' (NoSuchOperator, opset 20)"));
+  }
+}
+
+TEST(Lowering, UnknownAxesNameTheGraphInput) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2, 3});
+  ValueId axes = h.input("axes", DType::i64, {1});
+  h.output(h.node("ReduceSum", {x, h.node("Neg", {axes})}, {{"keepdims", int64_t{0}}}));
+  lowering::LowerOptions options;
+  try {
+    lower(h.graph);
+    FAIL();
+  } catch (const lowering::UnknownValueError& e) {
+    EXPECT_THAT(e.inputs, ElementsAre("axes"));
+  }
+  options.known_inputs["axes"] = std::make_shared<Tensor>(ints({1}, {-1}));
+  auto out = run_program(lower(h.graph, options), {tensor({2, 3}, {1, 2, 3, 4, 5, 6}), ints({1}, {-1})});
+  EXPECT_THAT(values_of(out[0]), ElementsAre(6, 15));
+}
+
+TEST(Lowering, OriginsFollowInlinedProducers) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2});
+  h.output(h.node("Abs", {h.node("Neg", {x})}));
+  ir::Program p = lower(h.graph);
+  ASSERT_EQ(p.operations.size(), 1u);
+  EXPECT_THAT(p.operations[0].origins, ElementsAre(0, 1));
+}
+
+TEST(Lowering, DecidedIfIsInlined) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2});
+  auto branch = [&](const char* op) {
+    GraphHelper b;
+    b.graph.context = h.graph.context;
+    Value captured;
+    captured.name = "x";
+    b.graph.values.push_back(captured);
+    b.graph.captures.push_back({0, x});
+    b.output(b.node(op, {0}));
+    return std::make_shared<Graph>(b.graph);
+  };
+  ValueId no = h.constant(test::booleans({}, {0}));
+  h.output(h.node("If", {no}, {{"then_branch", branch("Abs")}, {"else_branch", branch("Neg")}}));
+  EXPECT_THAT(values_of(run_program(lower(h.graph), {tensor({2}, {1, -2})}).at(0)), ElementsAre(-1, 2));
+}
+
+TEST(Lowering, ConstantNodeIsEvaluated) {
+  GraphHelper h;
+  ValueId a = h.constant(tensor({2}, {1, 4}));
+  h.output(h.node("Sqrt", {a}));
+  auto out = lowering::evaluate_constant_node(h.graph, h.graph.nodes[0]);
+  EXPECT_THAT(values_of(out.at(0)), ElementsAre(1, 2));
+}
+
+TEST(Registry, NewestFormNotNewerThanTheNode) {
+  lowering::Registry r;
+  auto nothing = [](lowering::OpContext&) { return std::vector<lowering::LoweredValue>{}; };
+  r.add("X", 1, nothing);
+  r.add("X", 13, nothing);
+  EXPECT_EQ(r.find("", "X", 12)->since, 1);
+  EXPECT_EQ(r.find("", "X", 13)->since, 13);
+  EXPECT_EQ(r.find("", "X", 20)->since, 13);
+  EXPECT_EQ(r.find("", "Y", 20), nullptr);
+  EXPECT_EQ(r.find("other", "X", 20), nullptr);
+}
+
+} // namespace
+} // namespace tbx

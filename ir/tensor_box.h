@@ -165,9 +165,9 @@ class TensorBox {
   const SymInts& sizes() const { return sizes_; }
   int rank() const { return static_cast<int>(sizes_.size()); }
   const std::shared_ptr<StorageBox>& storage() const { return storage_; }
-  /// Index of the storage element that element (var(0), var(1), ...) of this box shows.
+  /// Index of the storage element that element (var(0), var(1), ...) of this box shows; empty for an identity view.
   const SymInts& index_map() const { return map_; }
-  bool is_identity_view() const;
+  bool is_identity_view() const { return identity_; }
 
   /// A view: its element `v` is element `map(v)` of this box; `map` is given over var(0..sizes.size()-1).
   TensorBox view(Context& c, SymInts sizes, const SymInts& map) const;
@@ -187,8 +187,9 @@ class TensorBox {
   std::shared_ptr<StorageBox> storage_;
   DType dtype_ = DType::undefined;
   SymInts sizes_;
-  SymInts map_;  ///< one per dimension of the storage, over var(k)
-  int storage_rank_ = 0;
+  SymInts map_;            ///< one per dimension of the storage, over var(k); unused by an identity view
+  SymInts storage_sizes_;  ///< shape of the storage
+  bool identity_ = true;   ///< shows the whole storage unchanged
 };
 
 // --- builders (ir/build.cpp)

@@ -1,0 +1,139 @@
+// TensorBox and StorageBox: inlining, realization, strided views of buffers.
+#include "ir/tensor_box.h"
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tbx::ir {
+namespace {
+
+/// Constants up to this many elements are looked at to see whether all are equal.
+constexpr int64_t kUniformScan = 4096;
+
+/// The one value of a constant whose elements are all equal, as an expression; nullptr otherwise.
+Expr uniform_value(Context& c, const Tensor& t) {
+  int64_t n = t.numel();
+  if (n == 0 || n > kUniformScan || t.dtype == DType::string || is_complex(t.dtype)) return nullptr;
+  int64_t width = size_of(t.dtype);
+  for (int64_t i = 1; i < n; ++i)
+    if (std::memcmp(t.data, t.data + i * width, static_cast<size_t>(width)) != 0) return nullptr;
+  DType type = compute_type(t.dtype);
+  return is_float(type) ? c.constant(type, element_as_double(t, 0)) : c.constant_int(type, element_as_int(t, 0));
+}
+
+}  // namespace
+
+BufferId StorageBox::realize(Program& program, std::string reason) {
+  if (is_realized()) return buffer();
+  Loops loops = std::get<Loops>(std::move(data_));
+  BufferId id = program.new_buffer(name, loops.dtype, loops.ranges);
+  data_ = id;
+  program.operations.push_back({Compute{std::move(loops), id}, origins, std::move(reason)});
+  return id;
+}
+
+TensorBox::TensorBox(std::shared_ptr<StorageBox> storage, DType dtype, SymInts sizes)
+    : storage_(std::move(storage)), dtype_(dtype), sizes_(std::move(sizes)), storage_sizes_(sizes_) {}
+
+TensorBox TensorBox::view(Context& c, SymInts sizes, const SymInts& map) const {
+  TBX_INTERNAL(map.size() == sizes_.size());
+  TensorBox v;
+  v.storage_ = storage_;
+  v.dtype_ = dtype_;
+  v.storage_sizes_ = storage_sizes_;
+  Extents extents{sizes, {}};
+  SymInts composed = map;
+  if (!identity_) {
+    composed.clear();
+    for (SymInt e : map_) composed.push_back(substitute(e, {map, {}}));
+  }
+  v.identity_ = sizes.size() == storage_sizes_.size();
+  for (size_t k = 0; k < composed.size(); ++k) {
+    composed[k] = simplify(composed[k], extents);
+    v.identity_ = v.identity_ && provably_equal(sizes[k], storage_sizes_[k]) &&
+                  (composed[k] == c.var(static_cast<int>(k)) || (sizes[k].is(1) && composed[k].is(0)));
+  }
+  v.sizes_ = std::move(sizes);
+  if (!v.identity_) v.map_ = std::move(composed);
+  return v;
+}
+
+TensorBox TensorBox::with_dtype(DType dtype) const {
+  TBX_INTERNAL(size_of(dtype) == size_of(dtype_));
+  TensorBox v = *this;
+  v.dtype_ = dtype;
+  return v;
+}
+
+Expr TensorBox::load(Program& program, std::span<const SymInt> indices) const {
+  TBX_INTERNAL(indices.size() == sizes_.size());
+  Context& c = *program.context;
+  SymInts at(indices.begin(), indices.end());
+  if (!identity_) {
+    SymInts mapped;
+    for (SymInt e : map_) mapped.push_back(substitute(e, {at, {}}));
+    at = std::move(mapped);
+  }
+  if (!storage_->is_realized() && storage_->loops().kind == LoopKind::pointwise)
+    return substitute(storage_->loops().body, {at, {}});
+  BufferId id = storage_->realize(program, "read by another nest");
+  const Buffer& b = program.at(id);
+  if (b.kind == BufferKind::constant)
+    if (Expr value = uniform_value(c, *b.constant)) return value;
+  for (size_t k = 0; k < at.size(); ++k)
+    if (b.sizes[k].is(1) && !has_indirect(at[k])) at[k] = 0;
+  return c.load(id, compute_type(dtype_), std::move(at));
+}
+
+StridedView realize_strided(Program& p, const TensorBox& x, std::string reason) {
+  Context& c = *p.context;
+  TensorBox box = x;
+  auto strided = [&](const TensorBox& b) -> std::optional<StridedView> {
+    size_t rank = b.sizes().size();
+    if (b.is_identity_view()) {
+      StridedView v{-1, b.sizes(), SymInts(rank * rank, SymInt(0)), SymInts(rank, SymInt(0))};
+      for (size_t d = 0; d < rank; ++d) v.coefficients[d * rank + d] = 1;
+      return v;
+    }
+    const SymInts& map = b.index_map();
+    size_t r = map.size();
+    StridedView v{-1, b.sizes(), SymInts(rank * r, SymInt(0)), map};
+    for (size_t k = 0; k < r; ++k)
+      for (size_t d = 0; d < rank; ++d) {
+        auto affine = affine_in(v.start[k], c.var(static_cast<int>(d)).node());
+        if (!affine || has_loop_variable(affine->coefficient)) return std::nullopt;
+        v.coefficients[d * r + k] = affine->coefficient;
+        v.start[k] = affine->rest;
+      }
+    for (SymInt s : v.start)
+      if (has_loop_variable(s) || has_indirect(s)) return std::nullopt;
+    return v;
+  };
+  auto view = strided(box);
+  bool whole = box.storage()->is_realized() || box.is_identity_view();
+  if (!whole && view) {
+    // A view of a nest that is not in memory: computing just the view beats computing all of the storage.
+    const Loops& loops = box.storage()->loops();
+    whole = loops.kind != LoopKind::pointwise || provably_equal(product(loops.ranges), product(box.sizes()));
+  }
+  if (!view || !whole) {
+    BufferId id = realize_whole(p, box, reason);
+    box = make_buffer_box(p, id);
+    view = strided(box);
+  }
+  view->buffer = box.storage()->realize(p, std::move(reason));
+  return *view;
+}
+
+BufferId realize_whole(Program& p, const TensorBox& x, std::string reason) {
+  if (x.is_identity_view()) return x.storage()->realize(p, std::move(reason));
+  SymInts at;
+  for (int k = 0; k < x.rank(); ++k) at.push_back(p.context->var(k));
+  TensorBox copy = make_pointwise(p, x.dtype(), x.sizes(), x.load(p, at));
+  copy.storage()->name = x.storage()->name;
+  copy.storage()->origins = x.storage()->origins;
+  return copy.storage()->realize(p, std::move(reason));
+}
+
+}  // namespace tbx::ir

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "fusion/dependencies.h"
+#include "ir/evaluate.h"
 
 namespace tbx::driver {
 
@@ -66,6 +67,13 @@ SizeExprs size_exprs(const SymInts& es) {
   for (SymInt e : es) out.push_back(size_expr(e));
   return out;
 }
+
+/// A kernel that runs in the evaluator, prepared once.
+struct Evaluated {
+  explicit Evaluated(const KernelProgram& program) : kernel(program), evaluator(kernel) {}
+  KernelProgram kernel;
+  KernelEvaluator evaluator;
+};
 
 class PlanMaker {
  public:
@@ -172,12 +180,12 @@ class PlanMaker {
       step.cost_per_task = emitted->cost_per_task;
       info.kind = "generated";
     } else {
-      auto shared = std::make_shared<KernelProgram>(program);
+      auto shared = std::make_shared<Evaluated>(program);
       int num_symbols = plan_->num_symbols;
       step.interpreted = [shared, num_symbols](void* const* buffers, const int64_t*, const int64_t* symbols,
                                                int64_t begin, int64_t end, void*) -> int64_t {
-        evaluate_kernel(*shared, {buffers, shared->buffers.size()},
-                        {symbols, static_cast<size_t>(num_symbols)}, begin, end);
+        shared->evaluator.run({buffers, shared->kernel.buffers.size()}, {symbols, static_cast<size_t>(num_symbols)},
+                              begin, end);
         return 0;
       };
       step.name = fmt::format("evaluated_{}", plan_->steps.size());

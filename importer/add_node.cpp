@@ -332,7 +332,7 @@ Graph GraphBuilder::build_body(onnx::FunctionProto& function,
     ValueId id = call.input(i);
     if (id >= 0) {
       const Value& value = caller.at(id);
-      id = add_value(env, value.name, to_type_proto(value.type, symbols_), value.constant);
+      id = add_value(env, value.name, to_type_proto(value.type, symbols_.namer()), value.constant);
     }
     define(env, function.input(i), id);
     if (i < static_cast<int>(call.inputs.size())) scope.graph.inputs.push_back(id);
@@ -360,7 +360,12 @@ void GraphBuilder::add_identity(Env& env, ValueId from, const std::string& name)
   Graph& graph = env.scope->graph;
   if (graph.at(to).constant) return;
   graph.at(to).producer = static_cast<int>(graph.nodes.size());
-  Node node{.name = env.prefix + name, .op_type = "Identity", .opset = 16, .inputs = {from}, .outputs = {to}};
+  auto import = env.opsets->find("");
+  Node node{.name = env.prefix + name,
+            .op_type = "Identity",
+            .opset = import == env.opsets->end() ? 16 : import->second,
+            .inputs = {from},
+            .outputs = {to}};
   node.origin = static_cast<int>(origins_.size());
   origins_.push_back(fmt::format("{}{} (Identity)", env.prefix, name));
   graph.nodes.push_back(std::move(node));

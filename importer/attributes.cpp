@@ -49,12 +49,12 @@ Attribute to_attribute(AttributeProto& p, AttributeTensors& tensors, Symbols& sy
   }
 }
 
-AttributeProto to_proto(const std::string& name, const Attribute& attribute, Symbols& symbols) {
+AttributeProto to_proto(const std::string& name, const Attribute& attribute, const DimNamer& dim_name) {
   AttributeProto p;
   p.set_name(name);
   struct Visitor {
     AttributeProto& p;
-    Symbols& symbols;
+    const DimNamer& dim_name;
     void operator()(int64_t v) { p.set_type(AttributeProto::INT), p.set_i(v); }
     void operator()(float v) { p.set_type(AttributeProto::FLOAT), p.set_f(v); }
     void operator()(const std::string& v) { p.set_type(AttributeProto::STRING), p.set_s(v); }
@@ -80,12 +80,12 @@ AttributeProto to_proto(const std::string& name, const Attribute& attribute, Sym
     }
     void operator()(const ValueType& v) {
       p.set_type(AttributeProto::TYPE_PROTO);
-      *p.mutable_tp() = to_type_proto(v, symbols);
+      *p.mutable_tp() = to_type_proto(v, dim_name);
     }
     void operator()(const std::shared_ptr<Graph>&) {}
     void operator()(const std::vector<std::shared_ptr<Graph>>&) {}
   };
-  std::visit(Visitor{p, symbols}, attribute);
+  std::visit(Visitor{p, dim_name}, attribute);
   return p;
 }
 

@@ -22,6 +22,6 @@ Attribute to_attribute(onnx::AttributeProto& proto, AttributeTensors& tensors, S
 bool is_graph(const onnx::AttributeProto& proto);
 
 /// The reverse, again without graphs: the `type` of the result says UNDEFINED for them.
-onnx::AttributeProto to_proto(const std::string& name, const Attribute& attribute, Symbols& symbols);
+onnx::AttributeProto to_proto(const std::string& name, const Attribute& attribute, const DimNamer& dim_name);
 
 } // namespace tbx::importer

@@ -51,6 +51,7 @@ std::optional<Graph> expand_function(const Graph& graph, const Node& node) {
 
   static const ImportOptions options;
   GraphBuilder builder(options, graph.context, {});
+  DimNamer dim_name = builder.symbols().namer();
   onnx::NodeProto proto;
   proto.set_op_type(node.op_type);
   proto.set_domain(node.domain);
@@ -58,12 +59,12 @@ std::optional<Graph> expand_function(const Graph& graph, const Node& node) {
   std::vector<onnx::TypeProto> input_types;
   for (ValueId id : node.inputs) {
     proto.add_input(id < 0 ? "" : "in" + std::to_string(proto.input_size()));
-    input_types.push_back(id < 0 ? onnx::TypeProto() : to_type_proto(graph.at(id).type, builder.symbols()));
+    input_types.push_back(id < 0 ? onnx::TypeProto() : to_type_proto(graph.at(id).type, dim_name));
   }
   for (ValueId id : node.outputs) proto.add_output(id < 0 ? "" : "out" + std::to_string(proto.output_size()));
   std::unordered_map<std::string, onnx::AttributeProto> attributes;
   for (const auto& [name, value] : node.attributes) {
-    auto attribute = to_proto(name, value, builder.symbols());
+    auto attribute = to_proto(name, value, dim_name);
     *proto.add_attribute() = attribute;
     attributes.emplace(name, std::move(attribute));
   }

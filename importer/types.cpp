@@ -23,15 +23,16 @@ ValueType of_tensor(const auto& tensor, ValueType::Kind kind, Symbols& symbols) 
   return t;
 }
 
-void fill_tensor(auto& tensor, const ValueType& type, Symbols& symbols) {
+void fill_tensor(auto& tensor, const ValueType& type, const DimNamer& dim_name) {
   tensor.set_elem_type(static_cast<int32_t>(type.dtype));
   if (!type.shape) return;
   auto* shape = tensor.mutable_shape();
   for (ir::SymInt d : *type.shape) {
+    auto* dim = shape->add_dim();
     if (d.is_constant())
-      shape->add_dim()->set_dim_value(d.constant());
-    else
-      shape->add_dim()->set_dim_param(symbols.name_for(d));
+      dim->set_dim_value(d.constant());
+    else if (std::string name = dim_name(d); !name.empty())
+      dim->set_dim_param(name);
   }
 }
 
@@ -149,12 +150,12 @@ ValueType to_value_type(const onnx::TypeProto& type, Symbols& symbols) {
   }
 }
 
-onnx::TypeProto to_type_proto(const ValueType& type, Symbols& symbols) {
+onnx::TypeProto to_type_proto(const ValueType& type, const DimNamer& dim_name) {
   onnx::TypeProto p;
-  auto element = [&] { return type.element ? to_type_proto(*type.element, symbols) : onnx::TypeProto(); };
+  auto element = [&] { return type.element ? to_type_proto(*type.element, dim_name) : onnx::TypeProto(); };
   switch (type.kind) {
-  case ValueType::tensor: fill_tensor(*p.mutable_tensor_type(), type, symbols); break;
-  case ValueType::sparse_tensor: fill_tensor(*p.mutable_sparse_tensor_type(), type, symbols); break;
+  case ValueType::tensor: fill_tensor(*p.mutable_tensor_type(), type, dim_name); break;
+  case ValueType::sparse_tensor: fill_tensor(*p.mutable_sparse_tensor_type(), type, dim_name); break;
   case ValueType::sequence: *p.mutable_sequence_type()->mutable_elem_type() = element(); break;
   case ValueType::optional: *p.mutable_optional_type()->mutable_elem_type() = element(); break;
   case ValueType::map:

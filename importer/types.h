@@ -3,6 +3,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <functional>
 #include <string>
 #include <unordered_map>
 
@@ -10,6 +11,9 @@
 #include "importer/import.h"
 
 namespace tbx::importer {
+
+/// Names dimensions that are not numbers; an empty name leaves the dimension open.
+using DimNamer = std::function<std::string(ir::SymInt)>;
 
 /// Between ONNX's dimension names and symbols of the Context.
 ///
@@ -28,6 +32,9 @@ public:
   std::string fresh(const std::string& hint = "u");
   /// The dim_param that stands for an expression.
   std::string name_for(ir::SymInt e);
+  DimNamer namer() {
+    return [this](ir::SymInt e) { return name_for(e); };
+  }
 
 private:
   ir::Context& context_;
@@ -37,7 +44,7 @@ private:
 
 /// Needs every dimension to have a value or a name (name_unknown_dims).
 ValueType to_value_type(const onnx::TypeProto& type, Symbols& symbols);
-onnx::TypeProto to_type_proto(const ValueType& type, Symbols& symbols);
+onnx::TypeProto to_type_proto(const ValueType& type, const DimNamer& dim_name);
 
 /// Gives dimensions without value and name a fresh symbol.
 void name_unknown_dims(onnx::TypeProto& type, Symbols& symbols);

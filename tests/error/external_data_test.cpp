@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 /// A folder with a secret beside it: root/secret.bin, root/models/.
 class ExternalDataTest : public ::testing::Test {
- protected:
+protected:
   void SetUp() override {
     root = fs::path(::testing::TempDir()) / fmt::format("tbx_external_{}", ::getpid());
     fs::remove_all(root);
@@ -40,7 +40,8 @@ class ExternalDataTest : public ::testing::Test {
     }
   }
 
-  static onnx::ModelProto model(const std::vector<std::pair<std::string, std::string>>& entries, int64_t size = 2) {
+  static onnx::ModelProto model(const std::vector<std::pair<std::string, std::string>>& entries,
+                                int64_t size = 2) {
     auto m = parse_graph("g (float[N] x) => (float[N] y) { y = Add(x, w) }");
     auto* t = m.mutable_graph()->add_initializer();
     t->set_name("w");
@@ -71,7 +72,7 @@ class ExternalDataTest : public ::testing::Test {
       import_from(folder / "model.onnx", m, options);
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::model);
-      EXPECT_THAT(e.what(), HasSubstr("'w'"));  // the tensor
+      EXPECT_THAT(e.what(), HasSubstr("'w'")); // the tensor
       return e.what();
     }
     ADD_FAILURE() << "imported without error";
@@ -167,7 +168,7 @@ TEST_F(ExternalDataTest, NoFolderNoFiles) {
   Graph g = import_model(std::as_bytes(std::span(bytes)), {}, folder);
   EXPECT_TRUE(g.at(find_value(g, "w")).constant);
   m = model({{"location", "*/_ORT_MEM_ADDR_/*"}, {"offset", "140737488355328"}, {"length", "8"}});
-  EXPECT_THAT(error(m), HasSubstr("external data"));  // never an address in memory
+  EXPECT_THAT(error(m), HasSubstr("external data")); // never an address in memory
   // References inside sparse tensors and attributes follow the same rules.
   auto sparse = parse_graph("g (float[N] x) => (float[N] y) { y = Neg(x) }");
   auto* s = sparse.mutable_graph()->add_sparse_initializer();
@@ -176,5 +177,5 @@ TEST_F(ExternalDataTest, NoFolderNoFiles) {
   EXPECT_THAT(error(sparse), HasSubstr("contains '..'"));
 }
 
-}  // namespace
-}  // namespace tbx
+} // namespace
+} // namespace tbx

@@ -1,5 +1,5 @@
-// Bad and hostile models: each must end in a ModelError (or UnsupportedError) that names the culprit, never in a
-// crash, a hang or an InternalError.
+// Bad and hostile models: each must end in a ModelError (or UnsupportedError) that names the culprit, never
+// in a crash, a hang or an InternalError.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -98,10 +98,13 @@ TEST(BadTensors, DataOfAnotherSize) {
   EXPECT_THAT(error(kFloat, raw(std::string(13, 'x'))), HasSubstr("expected 12"));
   EXPECT_THAT(error(onnx::TensorProto::INT4, raw("xyz")), HasSubstr("has 3 bytes of raw data, expected 2"));
   EXPECT_THAT(error(onnx::TensorProto::UINT2, raw("xy")), HasSubstr("expected 1"));
-  EXPECT_THAT(error(kFloat, [](auto& t) { t.add_float_data(1); }), HasSubstr("has 1 entries in float_data, expected 3"));
-  EXPECT_THAT(error(kFloat, [](auto& t) { t.add_int32_data(1); }), HasSubstr("data in another field than float_data"));
+  EXPECT_THAT(error(kFloat, [](auto& t) { t.add_float_data(1); }),
+              HasSubstr("has 1 entries in float_data, expected 3"));
+  EXPECT_THAT(error(kFloat, [](auto& t) { t.add_int32_data(1); }),
+              HasSubstr("data in another field than float_data"));
   EXPECT_THAT(error(onnx::TensorProto::STRING, raw("abc")), HasSubstr("strings cannot be raw data"));
-  EXPECT_THAT(error(onnx::TensorProto::COMPLEX64, [](auto& t) { t.add_float_data(1); }), HasSubstr("expected 6"));
+  EXPECT_THAT(error(onnx::TensorProto::COMPLEX64, [](auto& t) { t.add_float_data(1); }),
+              HasSubstr("expected 6"));
   EXPECT_THAT(error(0, raw("abc")), HasSubstr("0 is not an element type"));
   EXPECT_THAT(error(99, raw("abc")), HasSubstr("99 is not an element type"));
   EXPECT_THAT(error(kFloat, [](auto& t) { t.mutable_segment()->set_begin(0); }), HasSubstr("segments"));
@@ -114,13 +117,15 @@ TEST(BadGraphs, Names) {
               HasSubstr("node 'y' ('Relu', opset 21): input 'nowhere' does not exist"));
   EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) { y = Relu(x)  y = Neg(x) }"),
               HasSubstr("the name 'y' is given to two values"));
-  EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) { x = Relu(x)  y = Neg(x) }"), HasSubstr("circle"));
+  EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) { x = Relu(x)  y = Neg(x) }"),
+              HasSubstr("circle"));
   EXPECT_THAT(error_of_graph("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }"),
               HasSubstr("input 'x' is declared twice"));
   EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] z) { y = Relu(x) }"),
               HasSubstr("no node makes the output 'z'"));
-  EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) { a = Neg(c)  b = Neg(a)  c = Neg(b)  y = Neg(c) }"),
-              HasSubstr("in a circle: 'b' -> 'c' -> 'a' -> 'b'"));
+  EXPECT_THAT(
+      error_of_graph("g (float[2] x) => (float[2] y) { a = Neg(c)  b = Neg(a)  c = Neg(b)  y = Neg(c) }"),
+      HasSubstr("in a circle: 'b' -> 'c' -> 'a' -> 'b'"));
   auto model = parse_graph(kRelu);
   add_initializer(model, kFloat, {0});
   add_initializer(model, kFloat, {0});
@@ -145,13 +150,16 @@ TEST(BadGraphs, Operators) {
               HasSubstr("there is no operator 'Frobnicate' in ai.onnx"));
   EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) { y = com.acme.F(x) }"),
               HasSubstr("imports no version of the operator set 'com.acme'"));
-  EXPECT_THAT(error_of_graph("g (float[2] x, int64[2] i) => (float[2] y) { y = Add(x, i) }"), HasSubstr("type"));
+  EXPECT_THAT(error_of_graph("g (float[2] x, int64[2] i) => (float[2] y) { y = Add(x, i) }"),
+              HasSubstr("type"));
   EXPECT_THAT(error_of_graph("g (float[2, 3] x) => (float[2, 3] y) { y = MatMul(x, x) }"),
               HasSubstr("node 'y' ('MatMul', opset 21): Incompatible dimensions"));
   EXPECT_THAT(error_of_graph("g (float[2] x) => (int64[2] y) { y = Relu(x) }"),
               HasSubstr("output 'y' is declared with another type"));
-  auto old = parse_text("<ir_version: 8, opset_import: [\"\": 11]> g (float[2] x) => (float[2] y) { y = Gelu(x) }");
-  EXPECT_THAT(error_of_model(old), HasSubstr("not in version 11 of ai.onnx; its newest form is of version 20"));
+  auto old =
+      parse_text("<ir_version: 8, opset_import: [\"\": 11]> g (float[2] x) => (float[2] y) { y = Gelu(x) }");
+  EXPECT_THAT(error_of_model(old),
+              HasSubstr("not in version 11 of ai.onnx; its newest form is of version 20"));
 }
 
 TEST(BadGraphs, Subgraphs) {
@@ -162,10 +170,11 @@ TEST(BadGraphs, Subgraphs) {
                              "then_branch = t () => (float[2] a) { a = Neg(later) },"
                              "else_branch = e () => (float[2] b) { b = Neg(x) }>(c) }"),
               HasSubstr("node 'a' ('Neg', opset 21): input 'later' does not exist"));
-  EXPECT_THAT(error_of_graph("g (bool c, float[2] x) => (float[2] y) { y = If<"
-                             "then_branch = t () => (float[2] a) { a = Neg(x) },"
-                             "else_branch = e () => (float[2] b, float[2] d) { b = Neg(x)  d = Neg(x) }>(c) }"),
-              HasSubstr("number of outputs"));
+  EXPECT_THAT(
+      error_of_graph("g (bool c, float[2] x) => (float[2] y) { y = If<"
+                     "then_branch = t () => (float[2] a) { a = Neg(x) },"
+                     "else_branch = e () => (float[2] b, float[2] d) { b = Neg(x)  d = Neg(x) }>(c) }"),
+      HasSubstr("number of outputs"));
   EXPECT_THAT(error_of_graph("g (int64 m, bool c, float[2] x) => (float[2] y) { y = Loop<"
                              "body = b (int64 i) => (bool k) { k = Identity(c) }>(m, c, x) }"),
               HasSubstr("has 1 inputs, but its operator gives 3"));
@@ -204,7 +213,8 @@ std::string function_chain(int length, int calls_each) {
   std::string text = R"(<ir_version: 10, opset_import: ["": 21, "local": 1]>
     g (float[2] x) => (float[2] y) { y = local.f0(x) })";
   for (int i = 0; i < length; ++i) {
-    text += fmt::format("<domain: \"local\", opset_import: [\"\": 21, \"local\": 1]> f{} (v0) => (v{}) {{", i, calls_each);
+    text += fmt::format("<domain: \"local\", opset_import: [\"\": 21, \"local\": 1]> f{} (v0) => (v{}) {{", i,
+                        calls_each);
     for (int c = 0; c < calls_each; ++c)
       text += i + 1 < length ? fmt::format(" v{} = local.f{}(v{})", c + 1, i + 1, c)
                              : fmt::format(" v{} = Neg(v{})", c + 1, c);
@@ -216,7 +226,8 @@ std::string function_chain(int length, int calls_each) {
 TEST(BadFunctions, Recursion) {
   auto error = [](const std::string& functions) {
     return error_of_model(parse_text(R"(<ir_version: 10, opset_import: ["": 21, "local": 1]>
-      g (float[2] x) => (float[2] y) { y = local.f(x) })" + functions));
+      g (float[2] x) => (float[2] y) { y = local.f(x) })" +
+                                     functions));
   };
   EXPECT_THAT(error(R"(<domain: "local", opset_import: ["local": 1]> f (a) => (b) { b = local.f(a) })"),
               HasSubstr("functions call themselves, which ONNX forbids: 'local:f' -> 'local:f'"));
@@ -230,8 +241,10 @@ TEST(BadFunctions, Recursion) {
 
 TEST(BadFunctions, Bombs) {
   EXPECT_THAT(error_of_model(parse_text(function_chain(30, 4))), HasSubstr("expand to"));
-  EXPECT_THAT(error_of_model(parse_text(function_chain(60, 9))), HasSubstr("more than 2^63 nodes, over the limit"));
-  EXPECT_THAT(error_of_model(parse_text(function_chain(200, 1))), HasSubstr("levels deep, over the limit of 64"));
+  EXPECT_THAT(error_of_model(parse_text(function_chain(60, 9))),
+              HasSubstr("more than 2^63 nodes, over the limit"));
+  EXPECT_THAT(error_of_model(parse_text(function_chain(200, 1))),
+              HasSubstr("levels deep, over the limit of 64"));
   ImportOptions small;
   small.max_nodes = 100;
   EXPECT_THAT(error_of_model(parse_text(function_chain(4, 4)), small), HasSubstr("over 100 nodes"));
@@ -240,16 +253,19 @@ TEST(BadFunctions, Bombs) {
 TEST(BadFunctions, Calls) {
   auto error = [](const std::string& call, const std::string& functions) {
     return error_of_model(parse_text(R"(<ir_version: 10, opset_import: ["": 21, "local": 1]>
-      g (float[2] x) => (float[2] y) { )" + call + "}" + functions));
+      g (float[2] x) => (float[2] y) { )" +
+                                     call + "}" + functions));
   };
   const std::string f = R"(<domain: "local", opset_import: ["": 21]> f (a) => (b) { b = Neg(a) })";
   EXPECT_THAT(error("y = local.f(x, x)", f), HasSubstr("has 1 inputs, the call gives 2"));
   EXPECT_THAT(error("y, z = local.f(x)", f), HasSubstr("has 1 outputs, the call wants 2"));
   EXPECT_THAT(error("y = local.f(x)", f + f), HasSubstr("is defined twice"));
-  EXPECT_THAT(error("y = local.f(x)", R"(<domain: "local", opset_import: ["": 21]> f (a) => (b) { c = Neg(a) })"),
-              HasSubstr("makes its output 'b'"));
-  EXPECT_THAT(error("y = local.f(x)", R"(<domain: "local", opset_import: ["": 21]> f (a) => (b) { b = Neg(x) })"),
-              HasSubstr("node 'y/b' ('Neg', opset 21): input 'x' does not exist"));
+  EXPECT_THAT(
+      error("y = local.f(x)", R"(<domain: "local", opset_import: ["": 21]> f (a) => (b) { c = Neg(a) })"),
+      HasSubstr("makes its output 'b'"));
+  EXPECT_THAT(
+      error("y = local.f(x)", R"(<domain: "local", opset_import: ["": 21]> f (a) => (b) { b = Neg(x) })"),
+      HasSubstr("node 'y/b' ('Neg', opset 21): input 'x' does not exist"));
 }
 
 // Bytes that are no model, or a bomb.
@@ -324,7 +340,7 @@ TEST(BadBytes, DeepNesting) {
 }
 
 TEST(BadBytes, HugeNumbersOfParts) {
-  std::string nodes;  // empty ones, of two bytes each in the file
+  std::string nodes; // empty ones, of two bytes each in the file
   for (int i = 0; i < 3'000'000; ++i) nodes += std::string("\x0a\x00", 2);
   std::string model = "\x08\x08\x3a";
   for (size_t size = nodes.size(); size > 0; size >>= 7)
@@ -332,5 +348,5 @@ TEST(BadBytes, HugeNumbersOfParts) {
   EXPECT_THAT(error_of([&] { import_bytes(model + nodes); }), HasSubstr("more than 2000000 nodes"));
 }
 
-}  // namespace
-}  // namespace tbx
+} // namespace
+} // namespace tbx

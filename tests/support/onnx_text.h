@@ -14,7 +14,8 @@
 
 namespace tbx::test {
 
-/// Parses a whole model in ONNX's text form ("<ir_version: 8, opset_import: [...]> name (...) => (...) {...}").
+/// Parses a whole model in ONNX's text form ("<ir_version: 8, opset_import: [...]> name (...) => (...)
+/// {...}").
 inline onnx::ModelProto parse_text(const std::string& text) {
   onnx::ModelProto model;
   auto status = onnx::OnnxParser::Parse(model, text);
@@ -48,4 +49,4 @@ inline ValueId find_value(const Graph& graph, const std::string& name) {
   return -1;
 }
 
-}  // namespace tbx::test
+} // namespace tbx::test

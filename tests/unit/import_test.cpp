@@ -1,10 +1,13 @@
 // Importing good models: constants of all forms, types and symbols, subgraphs, functions, options.
 #include <gmock/gmock.h>
+#include <onnx/checker.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
+#include "importer/export.h"
 #include "importer/function_body.h"
 #include "ir/symint.h"
 #include "tests/support/onnx_text.h"
@@ -29,10 +32,7 @@ const Tensor& constant(const Graph& g, const std::string& name) {
   return *g.at(id).constant;
 }
 
-template <class T>
-std::vector<T> elements(const Tensor& t) {
-  return {t.as<T>().begin(), t.as<T>().end()};
-}
+template <class T> std::vector<T> elements(const Tensor& t) { return {t.as<T>().begin(), t.as<T>().end()}; }
 
 TEST(Import, SmallGraph) {
   Graph g = import_text("g (float[N, 3] x) => (float[N, 3] y) { t = Relu(x)  y = Add(t, x) }");
@@ -47,7 +47,8 @@ TEST(Import, SmallGraph) {
 }
 
 TEST(Import, EqualDimensionNamesAreOneSymbolAndUnnamedOnesAreNot) {
-  Graph g = import_text("g (float[N] a, float[N] b, float[] s, float[M] c) => (float[N] y) { y = Add(a, b) }");
+  Graph g =
+      import_text("g (float[N] a, float[N] b, float[] s, float[M] c) => (float[N] y) { y = Add(a, b) }");
   EXPECT_EQ((*g.at(g.inputs[0]).type.shape)[0], (*g.at(g.inputs[1]).type.shape)[0]);
   EXPECT_FALSE((*g.at(g.inputs[0]).type.shape)[0] == (*g.at(g.inputs[3]).type.shape)[0]);
   EXPECT_EQ(g.at(g.inputs[2]).type.shape->size(), 0u);
@@ -65,7 +66,8 @@ TEST(Import, ShapeComputationsArePropagated) {
 }
 
 TEST(Import, ConstantNodesOfAllForms) {
-  auto model = parse_graph(R"(g () => (int64 a, int64[3] b, float c, float[2] d, string e, string[2] f, float[4] h) {
+  auto model =
+      parse_graph(R"(g () => (int64 a, int64[3] b, float c, float[2] d, string e, string[2] f, float[4] h) {
       a = Constant<value_int = 7>()
       b = Constant<value_ints = [1, 2, 3]>()
       c = Constant<value_float = 0.5>()
@@ -149,8 +151,9 @@ TEST(Import, TensorsOfAllEncodings) {
 
 TEST(Import, InitializersThatAreInputsAreConstants) {
   for (int ir_version : {3, 8}) {
-    auto model = parse_text("<ir_version: 8, opset_import: [\"\": 9]> g (float[2] x, float[2] w) => (float[2] y) "
-                            "<float[2] w = {1, 2}> { y = Add(x, w) }");
+    auto model =
+        parse_text("<ir_version: 8, opset_import: [\"\": 9]> g (float[2] x, float[2] w) => (float[2] y) "
+                   "<float[2] w = {1, 2}> { y = Add(x, w) }");
     model.set_ir_version(ir_version);
     Graph g = import_proto(model);
     ASSERT_EQ(g.inputs.size(), 1u);
@@ -178,7 +181,7 @@ TEST(Import, SubgraphsCaptureOuterValues) {
   EXPECT_EQ(then_branch.captures.size(), 2u);
   EXPECT_TRUE(then_branch.at(find_value(then_branch, "w")).constant);
   const Graph& else_branch = *std::get<std::shared_ptr<Graph>>(g.nodes[1].attributes.at("else_branch"));
-  EXPECT_EQ(else_branch.captures.size(), 3u);  // c, and d and x for the graphs inside it
+  EXPECT_EQ(else_branch.captures.size(), 3u); // c, and d and x for the graphs inside it
   const Graph& inner = *std::get<std::shared_ptr<Graph>>(else_branch.nodes[0].attributes.at("then_branch"));
   ASSERT_EQ(inner.captures.size(), 1u);
   EXPECT_EQ(else_branch.at(inner.captures[0].outer).name, "d");
@@ -256,7 +259,8 @@ TEST(Import, Options) {
 }
 
 TEST(Import, StaleDeclarationsAreOverruled) {
-  auto model = parse_graph("g (float[N, 4] x) => (float[1, 4] y) <float[1, 4] t> { t = Relu(x)  y = Neg(t) }");
+  auto model =
+      parse_graph("g (float[N, 4] x) => (float[1, 4] y) <float[1, 4] t> { t = Relu(x)  y = Neg(t) }");
   Graph g = import_proto(model);
   EXPECT_EQ(shape_of(g, "t"), "float32[N, 4]");
   EXPECT_EQ(shape_of(g, "y"), "float32[N, 4]");
@@ -297,13 +301,77 @@ TEST(FunctionBody, StaticAndContextDependent) {
 
 TEST(FunctionBody, BodiesKeepTheVersionTheyWereWrittenFor) {
   // This body was written for version 13, where ReduceSum had changed but ReduceMean had not.
-  Graph g = import_text(R"(g (float[3, 5] x, int64[3] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) })");
+  Graph g =
+      import_text(R"(g (float[3, 5] x, int64[3] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) })");
   auto body = expand_function(g, g.nodes[0]);
   ASSERT_TRUE(body);
   for (const Node& node : body->nodes) EXPECT_LE(node.opset, 21) << node.op_type;
   EXPECT_EQ(schema_since_version("", "Softmax", 12), 11);
   EXPECT_EQ(schema_since_version("ai.onnx", "Softmax", 21), 13);
   EXPECT_EQ(schema_since_version("", "NoSuchOperator", 21), std::nullopt);
+}
+
+/// What another runtime would read: ONNX's checker must be content with it.
+Graph import_again(const Graph& g) {
+  std::string bytes = export_bytes(g);
+  onnx::ModelProto model;
+  if (!model.ParseFromString(bytes)) throw std::runtime_error("export is no protobuf");
+  onnx::checker::check_model(model, /*full_check=*/true);
+  return import_bytes(bytes);
+}
+
+TEST(Export, RoundTrip) {
+  for (
+      const char* text : {
+          "g (float[N, 3] x) => (float[N, 3] y) <float[3] w = {1, 2, 3}> { t = Add(x, w)  y = Relu(t) }",
+          R"(g (bool c, float[2] x) => (float[2] y) <float[2] w = {1, 2}> {
+               d = Neg(x)
+               y = If<then_branch = t () => (float[2] a) { a = Add(d, w) },
+                      else_branch = e () => (float[2] b) { k = Constant<value_float = 3.0>()  b = Mul(x, k) }>(c) })",
+          R"(g (seq(float[2]) x) => (int64 y, float[4] z) { y = SequenceLength(x)  z = ConcatFromSequence<axis = 0>(x) })",
+          R"(g () => (string[2] s) { s = Constant<value_strings = ["a", "b"]>() })",
+      }) {
+    Graph g = import_text(text);
+    EXPECT_EQ(to_string(import_again(g)), to_string(import_again(import_again(g)))) << text;
+    EXPECT_EQ(import_again(g).nodes.size(), g.nodes.size());
+  }
+}
+
+TEST(Export, AwkwardOutputs) {
+  // One value under two output names, an output that is an input, a branch that returns an outer value.
+  Graph g =
+      import_text("g (bool c, float[2] x) => (float[2] y, float[2] x) { y = If<"
+                  "then_branch = t () => (x) { }, else_branch = e () => (float[2] b) { b = Neg(x) }>(c) }");
+  g.outputs.push_back(g.outputs[0]);
+  Graph again = import_again(g);
+  ASSERT_EQ(again.outputs.size(), 3u);
+  EXPECT_EQ(again.at(again.outputs[0]).name, "y");
+  EXPECT_EQ(again.at(again.outputs[1]).name, "x");
+}
+
+TEST(Export, OneOperatorSetForAll) {
+  Graph g = import_proto(parse_text(kFunctions));
+  EXPECT_EQ(import_again(g).opset_imports.at(""), 6);
+  g.nodes[0].opset = 16;
+  EXPECT_THROW(export_bytes(g), Error);
+}
+
+TEST(Export, LargeConstantsGoIntoASecondFile) {
+  namespace fs = std::filesystem;
+  fs::path folder = fs::path(::testing::TempDir()) / fmt::format("tbx_export_{}", ::getpid());
+  fs::create_directories(folder);
+  Graph g = import_text("g (float[3] x) => (float[3] y) <float[3] \"../w\" = {1, 2, 3}, float[1] s = {4}> "
+                        "{ t = Add(x, \"../w\")  y = Add(t, s) }");
+  export_model(g, folder / "m.onnx", {.max_inline_bytes = 0, .external_from = 8});
+  EXPECT_EQ(fs::file_size(folder / "m.onnx.data"), 12u);
+  Graph again = import_model(folder / "m.onnx");
+  EXPECT_THAT(elements<float>(constant(again, "../w")), ElementsAre(1, 2, 3));
+  export_model(again, folder / "m.onnx", {.max_inline_bytes = 0, .external_from = 8}); // over its own files
+  EXPECT_THAT(elements<float>(constant(again, "../w")), ElementsAre(1, 2, 3));
+  EXPECT_THAT(elements<float>(constant(import_model(folder / "m.onnx"), "../w")), ElementsAre(1, 2, 3));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 2);
+  EXPECT_THROW(export_model(g, folder / "no/such/folder/m.onnx"), Error);
+  fs::remove_all(folder);
 }
 
 /// Every model of the zoo imports; its weights, which the repository does not hold, stand in as zeros.
@@ -331,5 +399,5 @@ TEST(Import, Zoo) {
   EXPECT_GE(count, 20);
 }
 
-}  // namespace
-}  // namespace tbx
+} // namespace
+} // namespace tbx

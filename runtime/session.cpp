@@ -1,0 +1,404 @@
+#include "runtime/session.h"
+
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+#include "base/error.h"
+#include "runtime/memory.h"
+#include "runtime/shape_plan.h"
+
+namespace tbx::runtime {
+namespace {
+
+constexpr double kInlineNs = 15'000;        ///< a kernel cheaper than this runs on the calling thread
+constexpr double kBalanceNs = 200'000;      ///< a kernel dearer than this is cut finer than one chunk per thread
+constexpr size_t kMaxShapePlans = 64;       ///< shape signatures remembered
+
+using Clock = std::chrono::steady_clock;
+
+/// What one run needs besides the plan; reused by later runs.
+struct RunContext {
+  std::vector<int64_t> symbols;
+  std::vector<void*> pointers;             ///< per buffer
+  std::vector<void*> kernel_buffers;
+  std::vector<extern_kernels::TensorRef> inputs, outputs;
+  Block arena, scratch, workspace;
+  std::vector<std::shared_ptr<void>> dynamic;  ///< per buffer, data-dependent shapes only
+  std::vector<BufferShape> dynamic_shapes;
+};
+
+/// Memory of the outputs of one data-dependent extern step.
+class DynamicAllocator : public extern_kernels::OutputAllocator {
+ public:
+  DynamicAllocator(const Plan& plan, const ExternStep& step, RunContext& ctx) : plan_(plan), step_(step), ctx_(ctx) {}
+  void* allocate(int index, DType dtype, std::span<const int64_t> sizes) override {
+    TBX_INTERNAL(index >= 0 && index < static_cast<int>(step_.dynamic_outputs.size()));
+    int buffer = step_.dynamic_outputs[index];
+    TBX_INTERNAL(buffer >= 0 && plan_.buffers[buffer].dtype == dtype);
+    const std::vector<int>& dims = step_.dynamic_dims[index];
+    TBX_INTERNAL(dims.size() == sizes.size());
+    for (size_t d = 0; d < dims.size(); ++d)
+      if (dims[d] >= 0) ctx_.symbols[dims[d]] = sizes[d];
+    ctx_.dynamic[buffer] = allocate_aligned(checked_numel(sizes) * size_of(dtype));
+    return ctx_.pointers[buffer] = ctx_.dynamic[buffer].get();
+  }
+
+ private:
+  const Plan& plan_;
+  const ExternStep& step_;
+  RunContext& ctx_;
+};
+
+}  // namespace
+
+struct Session::Impl {
+  std::shared_ptr<const Plan> plan;
+  SessionOptions options;
+  int threads = 1;
+  bool data_dependent = false;
+  mutable std::unique_ptr<tbb::task_arena> arena;
+  mutable std::mutex mutex;
+  mutable std::vector<std::unique_ptr<RunContext>> idle;
+  mutable std::vector<std::shared_ptr<const ShapePlan>> shape_plans;
+
+  void bind_symbols(std::span<const RunTensor> inputs, std::vector<int64_t>& symbols) const;
+  void check_inputs(std::span<const RunTensor> inputs, std::span<const int64_t> symbols) const;
+  std::shared_ptr<const ShapePlan> shapes_for(const std::vector<int64_t>& symbols) const;
+  void run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+           const RunOptions& options) const;
+  void run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
+                   const RunOptions& options) const;
+  void run_dynamic(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
+  void place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape, RunContext& ctx) const;
+  void run_step(size_t s, const StepShape& shape, RunContext& ctx) const;
+  void run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx, std::span<const int> origins) const;
+  void run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const;
+  int chunks_of(const KernelStep& step, int64_t tasks) const;
+  std::string nodes_of(std::span<const int> origins) const;
+  template <class BufferShapes>
+  void observed_step(size_t s, const StepShape& shape, RunContext& ctx, const RunOptions& options,
+                     const BufferShapes& shapes, Clock::time_point start) const;
+};
+
+void Session::Impl::bind_symbols(std::span<const RunTensor> inputs, std::vector<int64_t>& symbols) const {
+  TBX_MODEL(inputs.size() == plan->inputs.size(), "{} inputs given, the model has {}", inputs.size(),
+            plan->inputs.size());
+  symbols.assign(static_cast<size_t>(plan->num_symbols), -1);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const SignatureEntry& e = plan->inputs[i];
+    TBX_MODEL(inputs[i].dtype == e.dtype, "input '{}' has type {}, expected {}", e.name, name_of(inputs[i].dtype),
+              name_of(e.dtype));
+    TBX_MODEL(inputs[i].dims.size() == e.sizes.size(), "input '{}' has rank {}, expected {} [{}]", e.name,
+              inputs[i].dims.size(), e.sizes.size(), fmt::join(e.dims, ", "));
+    for (int64_t d : inputs[i].dims) TBX_MODEL(d >= 0, "input '{}' has a dimension of {}", e.name, d);
+    TBX_MODEL(inputs[i].data != nullptr || checked_numel(inputs[i].dims) == 0, "input '{}' has no data", e.name);
+  }
+  for (const SymbolBinding& b : plan->bindings)
+    if (symbols[b.symbol] < 0) symbols[b.symbol] = inputs[b.input].dims[b.dim];
+}
+
+void Session::Impl::check_inputs(std::span<const RunTensor> inputs, std::span<const int64_t> symbols) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const SignatureEntry& e = plan->inputs[i];
+    for (size_t d = 0; d < e.sizes.size(); ++d) {
+      int64_t want = e.sizes[d].evaluate(symbols);
+      TBX_MODEL(inputs[i].dims[d] == want, "dimension {} of input '{}' is {}, expected {}{}", d, e.name,
+                inputs[i].dims[d], want, e.sizes[d].is_constant() ? "" : " (" + e.dims[d] + ", set by another input)");
+    }
+  }
+  for (const PlanCheck& check : plan->checks) {
+    bool known = std::all_of(check.value.items.begin(), check.value.items.end(), [&](const SizeExpr::Item& item) {
+      return item.code != SizeExpr::Code::symbol || symbols[static_cast<size_t>(item.value)] >= 0;
+    });
+    if (!known) continue;  // on data-dependent sizes: kernels check their indices themselves
+    int64_t v = check.value.evaluate(symbols);
+    TBX_MODEL(check.equal ? v == 0 : v >= 0, "{}", check.message);
+  }
+}
+
+std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int64_t>& symbols) const {
+  {
+    std::lock_guard lock(mutex);
+    for (const auto& p : shape_plans)
+      if (p->symbols == symbols) return p;
+  }
+  auto made = std::make_shared<const ShapePlan>(make_shape_plan(*plan, symbols));
+  std::lock_guard lock(mutex);
+  if (shape_plans.size() >= kMaxShapePlans) shape_plans.erase(shape_plans.begin());
+  shape_plans.push_back(made);
+  return made;
+}
+
+void Session::Impl::place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
+                                 RunContext& ctx) const {
+  if (out.data) {
+    TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name, name_of(out.dtype),
+              name_of(entry.dtype));
+    TBX_MODEL(out.dims == shape.sizes, "output '{}' has shape [{}], expected [{}]", entry.name,
+              fmt::join(out.dims, ", "), fmt::join(shape.sizes, ", "));
+  } else {
+    out.owner = allocate_aligned(shape.bytes);
+    out.data = out.owner.get();
+    out.dtype = entry.dtype;
+    out.dims = shape.sizes;
+  }
+  ctx.pointers[entry.buffer] = out.data;
+}
+
+void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+                        const RunOptions& run_options) const {
+  TBX_MODEL(outputs.size() == plan->outputs.size(), "{} outputs given, the model has {}", outputs.size(),
+            plan->outputs.size());
+  bind_symbols(inputs, ctx.symbols);
+  check_inputs(inputs, ctx.symbols);
+  ctx.pointers.assign(plan->buffers.size(), nullptr);
+  for (size_t b = 0; b < plan->buffers.size(); ++b) {
+    const BufferPlan& p = plan->buffers[b];
+    if (p.storage == StorageKind::input) ctx.pointers[b] = inputs[p.index].data;
+    if (p.storage == StorageKind::constant)
+      ctx.pointers[b] = const_cast<std::byte*>(plan->constants[p.index]->data);
+  }
+  if (data_dependent) return run_dynamic(ctx, outputs, run_options);
+  run_planned(ctx, *shapes_for(ctx.symbols), outputs, run_options);
+}
+
+void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
+                                const RunOptions& run_options) const {
+  TBX_MODEL(options.max_memory <= 0 || shapes.arena_bytes <= options.max_memory,
+            "the run needs {} bytes of working memory, the limit is {}", shapes.arena_bytes, options.max_memory);
+  auto* base = static_cast<std::byte*>(ctx.arena.get(shapes.arena_bytes));
+  for (size_t b = 0; b < plan->buffers.size(); ++b)
+    if (shapes.buffers[b].offset >= 0) ctx.pointers[b] = base + shapes.buffers[b].offset;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    place_output(outputs[i], plan->outputs[i], shapes.buffers[plan->outputs[i].buffer], ctx);
+  auto start = Clock::now();
+  for (size_t s = 0; s < plan->steps.size(); ++s)
+    observed_step(s, shapes.steps[s], ctx, run_options, shapes.buffers, start);
+}
+
+void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& run_options) const {
+  size_t n = plan->buffers.size();
+  ctx.dynamic.assign(n, nullptr);
+  ctx.dynamic_shapes.assign(n, {});
+  int64_t in_use = 0;
+  auto start = Clock::now();
+  for (size_t s = 0; s < plan->steps.size(); ++s) {
+    const Step& step = plan->steps[s];
+    const auto* call = std::get_if<ExternStep>(&step.what);
+    auto made_by_kernel = [&](int b) {
+      return call && std::find(call->dynamic_outputs.begin(), call->dynamic_outputs.end(), b) != call->dynamic_outputs.end();
+    };
+    for (size_t b = 0; b < n; ++b) {
+      const BufferPlan& p = plan->buffers[b];
+      if (p.first_step != static_cast<int>(s) || made_by_kernel(static_cast<int>(b))) continue;
+      ctx.dynamic_shapes[b] = evaluate_buffer(p, ctx.symbols);
+      if (p.storage == StorageKind::output) {
+        place_output(outputs[p.index], plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
+      } else if (p.storage == StorageKind::arena || p.storage == StorageKind::dynamic) {
+        in_use += ctx.dynamic_shapes[b].bytes;
+        TBX_MODEL(options.max_memory <= 0 || in_use <= options.max_memory,
+                  "the run needs more than the limit of {} bytes of working memory", options.max_memory);
+        ctx.dynamic[b] = allocate_aligned(ctx.dynamic_shapes[b].bytes);
+        ctx.pointers[b] = ctx.dynamic[b].get();
+      }
+    }
+    StepShape shape = evaluate_step(*plan, step, ctx.symbols);
+    observed_step(s, shape, ctx, run_options, ctx.dynamic_shapes, start);
+    if (call)
+      for (int b : call->dynamic_outputs) {
+        const BufferPlan& p = plan->buffers[b];
+        ctx.dynamic_shapes[b] = evaluate_buffer(p, ctx.symbols);
+        if (p.storage != StorageKind::output) continue;
+        // The kernel made the output: hand its memory over, or copy it where the caller wants it.
+        RunTensor& out = outputs[p.index];
+        if (out.data) {
+          std::shared_ptr<void> made = ctx.dynamic[b];
+          place_output(out, plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
+          std::copy_n(static_cast<std::byte*>(made.get()), ctx.dynamic_shapes[b].bytes,
+                      static_cast<std::byte*>(out.data));
+        } else {
+          out.owner = ctx.dynamic[b];
+          out.data = out.owner.get();
+          out.dtype = p.dtype;
+          out.dims = ctx.dynamic_shapes[b].sizes;
+        }
+      }
+    for (size_t b = 0; b < n; ++b)
+      if (plan->buffers[b].last_step == static_cast<int>(s) && ctx.dynamic[b] &&
+          plan->buffers[b].storage != StorageKind::output) {
+        in_use -= ctx.dynamic_shapes[b].bytes;
+        ctx.dynamic[b].reset();
+      }
+  }
+  ctx.dynamic.clear();
+}
+
+template <class BufferShapes>
+void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& ctx, const RunOptions& run_options,
+                                  const BufferShapes& shapes, Clock::time_point start) const {
+  auto since_start = [&] {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+  };
+  if (run_options.cancel && run_options.cancel->load(std::memory_order_relaxed))
+    throw_model_error("the run was cancelled");
+  if (run_options.time_limit_ms > 0 && since_start() > run_options.time_limit_ms * 1'000'000)
+    throw_model_error("the run took longer than the limit of {} ms", run_options.time_limit_ms);
+  int64_t begin = run_options.profile ? since_start() : 0;
+  run_step(s, shape, ctx);
+  const Step& step = plan->steps[s];
+  const auto* kernel = std::get_if<KernelStep>(&step.what);
+  std::vector<int> touched;
+  if (run_options.profile || run_options.observe) {
+    if (kernel) {
+      touched = kernel->buffers;
+    } else {
+      for (const OperandView& v : std::get<ExternStep>(step.what).inputs) touched.push_back(v.buffer);
+      for (const OperandView& v : std::get<ExternStep>(step.what).outputs) touched.push_back(v.buffer);
+    }
+  }
+  if (run_options.profile) {
+    StepProfile p{static_cast<int>(s), begin, since_start() - begin, shape.tasks, threads, 0};
+    if (kernel) p.threads = std::min(threads, chunks_of(*kernel, shape.tasks));
+    for (int b : touched)
+      if (b >= 0) p.bytes += shapes[b].bytes;
+    run_options.profile->push_back(p);
+  }
+  if (run_options.observe)
+    for (int b : touched)
+      if (b >= 0 && plan->buffers[b].last_step >= static_cast<int>(s) && plan->buffers[b].first_step == static_cast<int>(s) &&
+          plan->buffers[b].storage != StorageKind::input && plan->buffers[b].storage != StorageKind::constant)
+        run_options.observe(static_cast<int>(s), b,
+                            {ctx.pointers[b], plan->buffers[b].dtype, shapes[b].sizes, shapes[b].strides});
+}
+
+void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx) const {
+  const Step& step = plan->steps[s];
+  if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+    run_kernel(*kernel, shape, ctx, step.origins);
+    return;
+  }
+  try {
+    run_extern(std::get<ExternStep>(step.what), shape, ctx);
+  } catch (Error& e) {
+    e.set_where(nodes_of(step.origins));
+    throw;
+  }
+}
+
+int Session::Impl::chunks_of(const KernelStep& step, int64_t tasks) const {
+  double total = step.cost_per_task * static_cast<double>(tasks);
+  if (threads == 1 || step.sequential || tasks < 2 || total < kInlineNs) return 1;
+  int64_t chunks = total > kBalanceNs ? threads * 4 : threads;
+  return static_cast<int>(std::min(chunks, tasks));
+}
+
+void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx,
+                               std::span<const int> origins) const {
+  if (shape.tasks <= 0) return;
+  ctx.kernel_buffers.clear();
+  for (int b : step.buffers) ctx.kernel_buffers.push_back(b < 0 ? nullptr : ctx.pointers[b]);
+  int chunks = chunks_of(step, shape.tasks);
+  auto* scratch = static_cast<std::byte*>(shape.scratch_bytes ? ctx.scratch.get(shape.scratch_bytes * chunks) : nullptr);
+  std::atomic<int64_t> failed{0};
+  auto run_chunk = [&](int chunk) {
+    int64_t begin = shape.tasks * chunk / chunks, end = shape.tasks * (chunk + 1) / chunks;
+    void* mine = scratch ? scratch + shape.scratch_bytes * chunk : nullptr;
+    int64_t code = step.function ? step.function(ctx.kernel_buffers.data(), shape.size_args.data(), begin, end, mine)
+                                 : step.interpreted(ctx.kernel_buffers.data(), shape.size_args.data(),
+                                                    ctx.symbols.data(), begin, end, mine);
+    if (code != 0) failed.store(code, std::memory_order_relaxed);
+  };
+  try {
+    if (chunks == 1) {
+      run_chunk(0);
+    } else {
+      tbb::parallel_for(0, chunks, run_chunk, tbb::static_partitioner());
+    }
+  } catch (Error& e) {
+    e.set_where(nodes_of(origins));
+    throw;
+  }
+  if (failed.load() != 0) {
+    Error e(ErrorKind::model, "an index computed from data is out of range", "check the model's index inputs");
+    e.set_where(nodes_of(origins));
+    throw e;
+  }
+}
+
+void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const {
+  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes, auto& list) {
+    list.clear();
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      if (views[i].buffer < 0) {
+        list.push_back({});
+        continue;
+      }
+      list.push_back({static_cast<std::byte*>(ctx.pointers[views[i].buffer]) + shapes[i].offset_bytes,
+                      plan->buffers[views[i].buffer].dtype, shapes[i].sizes, shapes[i].strides});
+    }
+  };
+  refs(step.inputs, shape.inputs, ctx.inputs);
+  refs(step.outputs, shape.outputs, ctx.outputs);
+  void* workspace = shape.workspace_bytes ? ctx.workspace.get(shape.workspace_bytes) : nullptr;
+  if (step.dynamic_outputs.empty()) {
+    step.kernel->run({ctx.inputs, ctx.outputs, nullptr, workspace});
+    return;
+  }
+  DynamicAllocator allocator(*plan, step, ctx);
+  step.kernel->run({ctx.inputs, {}, &allocator, workspace});
+  for (int symbol : step.bound_symbols) TBX_INTERNAL(ctx.symbols[symbol] >= 0);
+}
+
+std::string Session::Impl::nodes_of(std::span<const int> origins) const {
+  std::vector<std::string> names;
+  for (int o : origins)
+    if (o >= 0 && o < static_cast<int>(plan->origin_names.size())) names.push_back(plan->origin_names[o]);
+  return fmt::format("node {}", fmt::join(names, ", "));
+}
+
+Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : impl_(std::make_unique<Impl>()) {
+  impl_->plan = std::move(plan);
+  impl_->options = options;
+  impl_->threads = options.threads > 0 ? options.threads : default_threads();
+  impl_->arena = std::make_unique<tbb::task_arena>(impl_->threads);
+  for (const Step& s : impl_->plan->steps)
+    if (const auto* e = std::get_if<ExternStep>(&s.what)) impl_->data_dependent |= !e->dynamic_outputs.empty();
+}
+
+Session::~Session() = default;
+const Plan& Session::plan() const { return *impl_->plan; }
+int Session::threads() const { return impl_->threads; }
+
+void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs, const RunOptions& options) const {
+  std::unique_ptr<RunContext> ctx;
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (!impl_->idle.empty()) {
+      ctx = std::move(impl_->idle.back());
+      impl_->idle.pop_back();
+    }
+  }
+  if (!ctx) ctx = std::make_unique<RunContext>();
+  impl_->arena->execute([&] { impl_->run(*ctx, inputs, outputs, options); });
+  std::lock_guard lock(impl_->mutex);
+  impl_->idle.push_back(std::move(ctx));
+}
+
+int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
+  std::vector<int64_t> symbols;
+  impl_->bind_symbols(inputs, symbols);
+  impl_->check_inputs(inputs, symbols);
+  if (impl_->data_dependent) throw_unsupported("the memory of this model depends on its data");
+  return impl_->shapes_for(symbols)->arena_bytes;
+}
+
+void Session::release_memory() const {
+  std::lock_guard lock(impl_->mutex);
+  impl_->idle.clear();
+}
+
+}  // namespace tbx::runtime

@@ -1,0 +1,111 @@
+#include "runtime/shape_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tbx::runtime {
+namespace {
+
+constexpr int64_t kAlign = 64;
+int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+std::vector<int64_t> evaluate_all(const SizeExprs& es, std::span<const int64_t> symbols) {
+  std::vector<int64_t> v;
+  v.reserve(es.size());
+  for (const SizeExpr& e : es) v.push_back(e.evaluate(symbols));
+  return v;
+}
+
+OperandShape evaluate_operand(const Plan& plan, const OperandView& v, std::span<const int64_t> symbols) {
+  OperandShape s;
+  if (v.buffer < 0) return s;
+  s.sizes = evaluate_all(v.sizes, symbols);
+  s.strides = evaluate_all(v.strides, symbols);
+  s.offset_bytes = v.offset.evaluate(symbols) * size_of(plan.buffers[v.buffer].dtype);
+  return s;
+}
+
+/// Greedy best fit: largest buffers first, each at the lowest gap free during its life.
+int64_t lay_out(const Plan& plan, std::vector<BufferShape>& shapes) {
+  std::vector<int> order;
+  for (size_t b = 0; b < shapes.size(); ++b)
+    if (plan.buffers[b].storage == StorageKind::arena && plan.buffers[b].first_step >= 0)
+      order.push_back(static_cast<int>(b));
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return shapes[a].bytes > shapes[b].bytes; });
+  int64_t total = 0;
+  std::vector<int> placed;
+  std::vector<std::pair<int64_t, int64_t>> busy;
+  for (int b : order) {
+    busy.clear();
+    for (int p : placed)
+      if (plan.buffers[p].first_step <= plan.buffers[b].last_step &&
+          plan.buffers[b].first_step <= plan.buffers[p].last_step)
+        busy.emplace_back(shapes[p].offset, shapes[p].offset + aligned(shapes[p].bytes));
+    std::sort(busy.begin(), busy.end());
+    int64_t need = aligned(shapes[b].bytes), at = 0, best = -1, best_gap = INT64_MAX;
+    for (auto [begin, end] : busy) {
+      if (begin - at >= need && begin - at < best_gap) {
+        best = at;
+        best_gap = begin - at;
+      }
+      at = std::max(at, end);
+    }
+    shapes[b].offset = best >= 0 ? best : at;
+    total = std::max(total, shapes[b].offset + need);
+    placed.push_back(b);
+  }
+  return total;
+}
+
+}  // namespace
+
+BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols) {
+  BufferShape s;
+  s.sizes = evaluate_all(buffer.sizes, symbols);
+  s.strides = evaluate_all(buffer.strides, symbols);
+  int64_t n = checked_numel(s.sizes);
+  TBX_MODEL(!__builtin_mul_overflow(n, std::max<int64_t>(1, size_of(buffer.dtype)), &s.bytes),
+            "the size of '{}' overflows 64 bits", buffer.name);
+  return s;
+}
+
+StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int64_t> symbols) {
+  StepShape s;
+  if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+    s.tasks = kernel->tasks.evaluate(symbols);
+    s.scratch_bytes = aligned(kernel->scratch_bytes.evaluate(symbols));
+    s.size_args = evaluate_all(kernel->size_args, symbols);
+    return s;
+  }
+  const auto& call = std::get<ExternStep>(step.what);
+  for (const OperandView& v : call.inputs) s.inputs.push_back(evaluate_operand(plan, v, symbols));
+  std::vector<extern_kernels::TensorRef> in, out;
+  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes, auto& list) {
+    for (size_t i = 0; i < views.size(); ++i)
+      list.push_back({nullptr, views[i].buffer < 0 ? DType::undefined : plan.buffers[views[i].buffer].dtype,
+                      shapes[i].sizes, shapes[i].strides});
+  };
+  refs(call.inputs, s.inputs, in);
+  if (call.dynamic_outputs.empty()) {
+    for (const OperandView& v : call.outputs) s.outputs.push_back(evaluate_operand(plan, v, symbols));
+    refs(call.outputs, s.outputs, out);
+  }
+  s.workspace_bytes = call.kernel->workspace_bytes(in, out);
+  return s;
+}
+
+ShapePlan make_shape_plan(const Plan& plan, std::vector<int64_t> symbols) {
+  ShapePlan p;
+  p.symbols = std::move(symbols);
+  for (const BufferPlan& b : plan.buffers) p.buffers.push_back(evaluate_buffer(b, p.symbols));
+  for (const Step& step : plan.steps) {
+    p.steps.push_back(evaluate_step(plan, step, p.symbols));
+    p.scratch_bytes = std::max(p.scratch_bytes, p.steps.back().scratch_bytes);
+    p.workspace_bytes = std::max(p.workspace_bytes, aligned(p.steps.back().workspace_bytes));
+  }
+  p.arena_bytes = lay_out(plan, p.buffers);
+  return p;
+}
+
+}  // namespace tbx::runtime

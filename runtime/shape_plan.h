@@ -1,0 +1,43 @@
+// ShapePlan: the plan with all sizes evaluated for one assignment of its symbols, and the arena laid out.
+#pragma once
+
+#include <vector>
+
+#include "runtime/plan.h"
+
+namespace tbx::runtime {
+
+struct BufferShape {
+  std::vector<int64_t> sizes, strides;
+  int64_t bytes = 0;
+  int64_t offset = -1;  ///< in the arena; -1: not there
+};
+
+struct OperandShape {
+  std::vector<int64_t> sizes, strides;
+  int64_t offset_bytes = 0;
+};
+
+struct StepShape {
+  int64_t tasks = 0, scratch_bytes = 0;   ///< kernel steps; scratch is per thread
+  std::vector<int64_t> size_args;
+  std::vector<OperandShape> inputs, outputs;  ///< extern steps
+  int64_t workspace_bytes = 0;
+};
+
+struct ShapePlan {
+  std::vector<int64_t> symbols;
+  std::vector<BufferShape> buffers;
+  std::vector<StepShape> steps;
+  int64_t arena_bytes = 0;    ///< buffers that live in the arena
+  int64_t scratch_bytes = 0;  ///< per thread, the most any step needs
+  int64_t workspace_bytes = 0;
+};
+
+BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols);
+StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int64_t> symbols);
+
+/// Needs a plan without data-dependent symbols (all symbols known).
+ShapePlan make_shape_plan(const Plan& plan, std::vector<int64_t> symbols);
+
+}  // namespace tbx::runtime

@@ -1,0 +1,32 @@
+#include "extern_kernels/catalogue.h"
+
+#include "extern_kernels/host/host_kernel.h"
+
+namespace tbx::extern_kernels {
+
+LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
+  if (std::holds_alternative<ConvProblem>(problem)) {
+    if (input == 0) return channels_last ? LayoutWish::channels_last : LayoutWish::row_major;
+    return LayoutWish::any;
+  }
+  if (std::holds_alternative<MatMulProblem>(problem)) return input < 2 ? LayoutWish::matrix : LayoutWish::any;
+  if (std::holds_alternative<AttentionProblem>(problem)) return LayoutWish::any;
+  return LayoutWish::row_major;
+}
+
+LayoutWish output_layout(const Problem& problem, bool channels_last) {
+  bool conv = std::holds_alternative<ConvProblem>(problem);
+  return conv && channels_last ? LayoutWish::channels_last : LayoutWish::row_major;
+}
+
+std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, bool) {
+  bool product = std::holds_alternative<ConvProblem>(problem) || std::holds_alternative<MatMulProblem>(problem);
+  if (!product) return name_of(problem) + " takes no post-operations";
+  if (result != DType::f32) return "post-operations work on float32 results only";
+  if (op.kind == PostOp::sum) return "in-place sums are decided after layouts";
+  return {};
+}
+
+bool has_host_kernel(std::string_view domain, std::string_view op) { return find_host_kernel(domain, op) != nullptr; }
+
+}  // namespace tbx::extern_kernels

@@ -1,0 +1,43 @@
+// Host kernels: operators without a loop-nest form, one function each, found by name.
+#pragma once
+
+#include <string_view>
+
+#include "extern_kernels/kernel.h"
+
+namespace tbx::extern_kernels {
+
+/// One call: attributes with defaults filled in, dense row-major inputs.
+struct HostCall {
+  const HostProblem& problem;
+  const RunArgs& args;
+
+  const TensorRef& in(int i) const { return args.inputs[i]; }
+  bool has(int i) const { return i < static_cast<int>(args.inputs.size()) && args.inputs[i].data != nullptr; }
+  const TensorRef& out(int i) const { return args.outputs[i]; }
+  /// Memory of output `i` of a data-dependent kernel.
+  void* make(int i, std::span<const int64_t> sizes) const {
+    return args.allocator->allocate(i, problem.output_types[i], sizes);
+  }
+  int64_t integer(const char* name) const { return std::get<int64_t>(problem.attributes.at(name)); }
+  double real(const char* name) const { return std::get<double>(problem.attributes.at(name)); }
+  const std::string& text(const char* name) const { return std::get<std::string>(problem.attributes.at(name)); }
+  bool has_attribute(const char* name) const { return problem.attributes.count(name) != 0; }
+};
+
+using HostFunction = void (*)(const HostCall&);
+
+/// nullptr when there is none (extern_kernels/host/host_kernels.inc lists them).
+HostFunction find_host_kernel(std::string_view domain, std::string_view op);
+
+/// A tensor seen as [outer, axis, inner].
+struct AxisView {
+  int64_t outer = 1, length = 1, inner = 1;
+  AxisView(std::span<const int64_t> sizes, int64_t axis) {
+    for (int64_t d = 0; d < axis; ++d) outer *= sizes[d];
+    length = sizes[axis];
+    for (size_t d = static_cast<size_t>(axis) + 1; d < sizes.size(); ++d) inner *= sizes[d];
+  }
+};
+
+}  // namespace tbx::extern_kernels

@@ -1,0 +1,62 @@
+#include "extern_kernels/kernel.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace tbx::extern_kernels {
+
+int64_t TensorRef::numel() const { return checked_numel(sizes); }
+
+int64_t ExternKernel::workspace_bytes(std::span<const TensorRef>, std::span<const TensorRef>) const { return 0; }
+
+#define TBX_CANDIDATE(problem, name)                                                                             \
+  std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);       \
+  std::unique_ptr<ExternKernel> make_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+#include "extern_kernels/kernels.inc"
+#undef TBX_CANDIDATE
+
+namespace {
+
+enum Kind { conv, matmul, attention, host };
+
+struct Entry {
+  Kind kind;
+  Candidate candidate;
+};
+
+const std::vector<Entry>& all_entries() {
+  static const std::vector<Entry> entries = {
+#define TBX_CANDIDATE(problem, name) {problem, {#name, supports_##name, make_##name}},
+#include "extern_kernels/kernels.inc"
+#undef TBX_CANDIDATE
+  };
+  return entries;
+}
+
+}  // namespace
+
+std::span<const Candidate> candidates(const Problem& problem) {
+  static const std::vector<std::vector<Candidate>> by_kind = [] {
+    std::vector<std::vector<Candidate>> lists(4);
+    for (const Entry& e : all_entries()) lists[e.kind].push_back(e.candidate);
+    return lists;
+  }();
+  return by_kind[problem.index()];
+}
+
+Selection select(const Problem& problem, std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
+  Selection s;
+  for (const Candidate& c : candidates(problem)) {
+    std::string refusal = c.supports(problem, inputs, outputs);
+    if (refusal.empty()) {
+      s.kernel = c.make(problem, inputs, outputs);
+      s.chosen = c.name;
+      return s;
+    }
+    s.refusals.push_back(fmt::format("{}: {}", c.name, refusal));
+  }
+  throw_unsupported("no kernel computes {} ({})", to_string(problem), fmt::join(s.refusals, "; "));
+}
+
+}  // namespace tbx::extern_kernels

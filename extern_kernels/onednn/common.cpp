@@ -1,0 +1,169 @@
+#include "extern_kernels/onednn/common.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tbx::extern_kernels::onednn {
+
+using dnnl::algorithm;
+using dnnl::memory;
+
+const dnnl::engine& cpu_engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::stream& this_thread_stream() {
+  thread_local dnnl::stream stream(cpu_engine());
+  return stream;
+}
+
+memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+  memory::dims dims(sizes.begin(), sizes.end()), steps(strides.begin(), strides.end());
+  for (size_t d = dims.size(); d-- > 0;)
+    if (dims[d] == 1) {
+      // As if dense over the dimensions that are stepped through inside this one.
+      int64_t inner = 1;
+      for (size_t k = 0; k < dims.size(); ++k)
+        if (dims[k] > 1 && (k > d)) inner = std::max(inner, steps[k] * dims[k]);
+      steps[d] = inner;
+    }
+  return memory::desc(dims, memory::data_type::f32, steps);
+}
+
+void append(dnnl::post_ops& ops, const PostOp& op, const std::function<memory::desc(int)>& operand) {
+  auto eltwise = [&](algorithm a, float alpha = 0, float beta = 0) { ops.append_eltwise(a, alpha, beta); };
+  auto binary = [&](algorithm a) { ops.append_binary(a, operand(op.operand)); };
+  switch (op.kind) {
+    case PostOp::relu: return eltwise(algorithm::eltwise_relu);
+    case PostOp::leaky_relu: return eltwise(algorithm::eltwise_relu, op.alpha);
+    case PostOp::elu: return eltwise(algorithm::eltwise_elu, op.alpha);
+    case PostOp::clip: return eltwise(algorithm::eltwise_clip_v2, op.alpha, op.beta);
+    case PostOp::gelu_erf: return eltwise(algorithm::eltwise_gelu_erf);
+    case PostOp::gelu_tanh: return eltwise(algorithm::eltwise_gelu_tanh);
+    case PostOp::silu: return eltwise(algorithm::eltwise_swish, op.alpha);
+    case PostOp::sigmoid: return eltwise(algorithm::eltwise_logistic);
+    case PostOp::tanh: return eltwise(algorithm::eltwise_tanh);
+    case PostOp::hard_sigmoid: return eltwise(algorithm::eltwise_hardsigmoid, op.alpha, op.beta);
+    case PostOp::hard_swish: return eltwise(algorithm::eltwise_hardswish, 1.0f / 6, 0.5f);
+    case PostOp::abs: return eltwise(algorithm::eltwise_abs);
+    case PostOp::sqrt: return eltwise(algorithm::eltwise_sqrt);
+    case PostOp::square: return eltwise(algorithm::eltwise_square);
+    case PostOp::exp: return eltwise(algorithm::eltwise_exp);
+    case PostOp::linear: return eltwise(algorithm::eltwise_linear, op.alpha, op.beta);
+    case PostOp::round: return eltwise(algorithm::eltwise_round);
+    case PostOp::add: return binary(algorithm::binary_add);
+    case PostOp::sub: return binary(algorithm::binary_sub);
+    case PostOp::mul: return binary(algorithm::binary_mul);
+    case PostOp::div: return binary(algorithm::binary_div);
+    case PostOp::max: return binary(algorithm::binary_max);
+    case PostOp::min: return binary(algorithm::binary_min);
+    case PostOp::sum: ops.append_sum(1.0f); return;
+  }
+}
+
+Prepared::Prepared(dnnl::primitive primitive, std::vector<Argument> arguments, size_t scratchpad_bytes,
+                   std::vector<memory> owned)
+    : primitive_(std::move(primitive)), arguments_(std::move(arguments)), scratchpad_bytes_(scratchpad_bytes),
+      owned_(std::move(owned)) {}
+
+std::unique_ptr<Prepared::Slot> Prepared::take() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      auto slot = std::move(idle_.back());
+      idle_.pop_back();
+      return slot;
+    }
+  }
+  auto slot = std::make_unique<Slot>();
+  for (const Argument& a : arguments_) {
+    slot->memories.emplace_back(a.desc, cpu_engine(), a.fixed ? a.fixed : DNNL_MEMORY_NONE);
+    slot->args.push_back({a.id, slot->memories.back().get()});
+  }
+  return slot;
+}
+
+void Prepared::execute(const RunArgs& args) {
+  auto slot = take();
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const Argument& a = arguments_[i];
+    void* data = a.input >= 0    ? args.inputs[a.input].data
+                 : a.output >= 0 ? args.outputs[a.output].data
+                 : a.fixed       ? a.fixed
+                                 : args.workspace;
+    slot->memories[i].set_data_handle(data);
+  }
+  dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), this_thread_stream().get(),
+                                                static_cast<int>(slot->args.size()), slot->args.data());
+  if (status != dnnl_success) throw_backend_error("oneDNN failed to execute (status {})", static_cast<int>(status));
+  std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(slot));
+}
+
+std::shared_ptr<Prepared> PreparedCache::get(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs,
+                                             const Make& make) {
+  auto matches = [&](const std::vector<int64_t>& key) {
+    size_t i = 0;
+    auto same = [&](const TensorRef& t) {
+      for (size_t d = 0; d < t.sizes.size(); ++d) {
+        if (i + 2 > key.size() || key[i] != t.sizes[d] || key[i + 1] != t.strides[d]) return false;
+        i += 2;
+      }
+      return true;
+    };
+    for (const TensorRef& t : inputs)
+      if (!same(t)) return false;
+    for (const TensorRef& t : outputs)
+      if (!same(t)) return false;
+    return i == key.size();
+  };
+  {
+    std::lock_guard lock(mutex_);
+    for (auto it = entries_.begin(); it != entries_.end(); ++it)
+      if (matches(it->key)) {
+        if (it != entries_.begin()) entries_.splice(entries_.begin(), entries_, it);
+        return it->prepared;
+      }
+  }
+  std::vector<int64_t> key;
+  auto add = [&](const TensorRef& t) {
+    for (size_t d = 0; d < t.sizes.size(); ++d) {
+      key.push_back(t.sizes[d]);
+      key.push_back(t.strides[d]);
+    }
+  };
+  for (const TensorRef& t : inputs) add(t);
+  for (const TensorRef& t : outputs) add(t);
+  auto prepared = make();
+  std::lock_guard lock(mutex_);
+  entries_.push_front({std::move(key), prepared});
+  if (entries_.size() > kLimit) entries_.pop_back();
+  return prepared;
+}
+
+memory PackedWeights::get(const memory::desc& wanted) {
+  std::lock_guard lock(mutex_);
+  if (wanted == plain_) return memory(plain_, cpu_engine(), const_cast<void*>(data_));
+  for (const memory& m : packed_)
+    if (m.get_desc() == wanted) return m;
+  memory from(plain_, cpu_engine(), const_cast<void*>(data_)), to(wanted, cpu_engine());
+  dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
+  this_thread_stream().wait();
+  packed_.push_back(to);
+  return to;
+}
+
+int64_t PackedWeights::bytes() const {
+  std::lock_guard lock(mutex_);
+  int64_t n = 0;
+  for (const memory& m : packed_) n += static_cast<int64_t>(m.get_desc().get_size());
+  return n;
+}
+
+void raise(const char* what, const dnnl::error& e) {
+  throw_backend_error("oneDNN: {}: {} (status {})", what, e.message, static_cast<int>(e.status));
+}
+
+}  // namespace tbx::extern_kernels::onednn

@@ -1,0 +1,135 @@
+// Convolutions by oneDNN: activations as they lie (channels last), weights packed once.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "extern_kernels/onednn/common.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+using dnnl::memory;
+using namespace onednn;
+
+class OneDnnConv : public ExternKernel {
+ public:
+  OneDnnConv(const ConvProblem& problem, const OperandInfo& weights) : p_(problem) {
+    if (weights.constant) {
+      constant_ = weights.constant;
+      packed_ = std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides), constant_->data);
+    }
+  }
+
+  std::string description() const override { return "oneDNN " + extern_kernels::to_string(Problem(p_)); }
+
+  int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
+    if (is_empty(outputs[0])) return 0;
+    return prepared(inputs, outputs)->scratchpad_bytes();
+  }
+
+  void run(const RunArgs& args) const override {
+    if (is_empty(args.outputs[0])) return;
+    guarded("convolution", [&] { prepared(args.inputs, args.outputs)->execute(args); });
+  }
+
+  int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
+
+ private:
+  static bool is_empty(const TensorRef& t) { return t.numel() == 0; }
+
+  /// Grouped weights get a leading dimension for the group; transposed ones have input channels first in ONNX.
+  memory::desc weight_desc(std::span<const int64_t> sizes, std::span<const int64_t> strides) const {
+    std::vector<int64_t> s(sizes.begin(), sizes.end()), t(strides.begin(), strides.end());
+    int64_t g = p_.group;
+    if (g > 1) {
+      s.insert(s.begin(), g);
+      s[1] /= g;
+      t.insert(t.begin(), t[0] * s[1]);
+    }
+    if (p_.transposed) {
+      size_t first = g > 1 ? 1 : 0;
+      std::swap(s[first], s[first + 1]);
+      std::swap(t[first], t[first + 1]);
+    }
+    return memory::desc(s, memory::data_type::f32, t);
+  }
+
+  std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const {
+    return cache_.get(inputs, outputs, [&] { return make(inputs, outputs); });
+  }
+
+  std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
+    return guarded("convolution", [&] {
+      memory::desc src = describe(in[0].sizes, in[0].strides), dst = describe(out[0].sizes, out[0].strides);
+      memory::desc plain = weight_desc(in[1].sizes, in[1].strides);
+      memory::desc any(plain.get_dims(), memory::data_type::f32, memory::format_tag::any);
+      memory::desc weights = packed_ ? any : plain;
+      memory::desc bias = p_.has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
+      memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin), pads_r(p_.pads_end);
+      for (int64_t d : p_.dilations) dilations.push_back(d - 1);
+      dnnl::primitive_attr attr;
+      attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      std::vector<Prepared::Argument> args;
+      dnnl::post_ops ops;
+      for (const PostOp& op : p_.post_ops) {
+        auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
+        append(ops, op, operand);
+        if (op.operand >= 0)
+          args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand), op.operand});
+      }
+      attr.set_post_ops(ops);
+      auto finish = [&](const auto& pd, dnnl::primitive primitive) {
+        std::vector<memory> owned;
+        args.push_back({DNNL_ARG_SRC, src, 0});
+        if (packed_) {
+          owned.push_back(packed_->get(pd.weights_desc()));
+          args.push_back({DNNL_ARG_WEIGHTS, pd.weights_desc(), -1, -1, owned.back().get_data_handle()});
+        } else {
+          args.push_back({DNNL_ARG_WEIGHTS, plain, 1});
+        }
+        if (p_.has_bias) args.push_back({DNNL_ARG_BIAS, bias, 2});
+        args.push_back({DNNL_ARG_DST, dst, -1, 0});
+        if (pd.scratchpad_desc().get_size()) args.push_back({DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()});
+        return std::make_shared<Prepared>(std::move(primitive), std::move(args), pd.scratchpad_desc().get_size(),
+                                          std::move(owned));
+      };
+      if (p_.transposed) {
+        dnnl::deconvolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
+                                                       dnnl::algorithm::deconvolution_direct, src, weights, bias, dst,
+                                                       strides, dilations, pads_l, pads_r, attr);
+        return finish(pd, dnnl::deconvolution_forward(pd));
+      }
+      dnnl::convolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
+                                                   dnnl::algorithm::convolution_direct, src, weights, bias, dst, strides,
+                                                   dilations, pads_l, pads_r, attr);
+      return finish(pd, dnnl::convolution_forward(pd));
+    });
+  }
+
+  ConvProblem p_;
+  std::shared_ptr<const Tensor> constant_;
+  std::unique_ptr<PackedWeights> packed_;
+  mutable PreparedCache cache_;
+};
+
+}  // namespace
+
+std::string supports_onednn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
+                                 std::span<const OperandInfo> outputs) {
+  const auto& p = std::get<ConvProblem>(problem);
+  for (const OperandInfo& i : inputs)
+    if (i.dtype != DType::f32 && i.dtype != DType::undefined) return fmt::format("{} operands", name_of(i.dtype));
+  if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
+  if (p.spatial_rank < 1 || p.spatial_rank > 3) return fmt::format("{} spatial dimensions", p.spatial_rank);
+  for (size_t k = 0; k < p.pads_begin.size(); ++k)
+    if (p.pads_begin[k] < 0 || (p.pads_end[k] < 0 && !p.transposed)) return "negative padding";
+  if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
+  if (p.transposed && !p.post_ops.empty()) return "post-operations on a transposed convolution";
+  return {};
+}
+
+std::unique_ptr<ExternKernel> make_onednn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
+                                               std::span<const OperandInfo>) {
+  return std::make_unique<OneDnnConv>(std::get<ConvProblem>(problem), inputs[1]);
+}
+
+}  // namespace tbx::extern_kernels

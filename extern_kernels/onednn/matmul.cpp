@@ -1,0 +1,129 @@
+// Matrix products by oneDNN: operands by strides, constant right-hand sides packed once.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "extern_kernels/onednn/common.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+using dnnl::memory;
+using namespace onednn;
+
+class OneDnnMatMul : public ExternKernel {
+ public:
+  OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs) : p_(problem) {
+    if (inputs[1].constant && inputs[1].sizes.size() == 2) {
+      constant_ = inputs[1].constant;
+      packed_ = std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides), constant_->data);
+    }
+  }
+
+  std::string description() const override { return "oneDNN " + extern_kernels::to_string(Problem(p_)); }
+
+  int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
+    if (outputs[0].numel() == 0 || inputs[0].sizes.back() == 0) return 0;
+    return prepared(inputs, outputs)->scratchpad_bytes();
+  }
+
+  void run(const RunArgs& args) const override {
+    if (args.outputs[0].numel() == 0) return;
+    if (args.inputs[0].sizes.back() == 0) {
+      // An empty sum: oneDNN refuses zero-sized inner dimensions.
+      TBX_MODEL(!p_.has_bias && p_.post_ops.empty(), "a matrix product over an empty dimension with bias");
+      std::fill_n(static_cast<float*>(args.outputs[0].data), args.outputs[0].numel(), 0.0f);
+      return;
+    }
+    guarded("matrix product", [&] { prepared(args.inputs, args.outputs)->execute(args); });
+  }
+
+  int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
+
+ private:
+  std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const {
+    return cache_.get(inputs, outputs, [&] { return make(inputs, outputs); });
+  }
+
+  std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
+    return guarded("matrix product", [&] {
+      memory::desc a = describe(in[0].sizes, in[0].strides), b = describe(in[1].sizes, in[1].strides),
+                   c = describe(out[0].sizes, out[0].strides);
+      memory::desc weights = packed_ ? memory::desc(b.get_dims(), memory::data_type::f32, memory::format_tag::any) : b;
+      dnnl::primitive_attr attr;
+      attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      dnnl::post_ops ops;
+      std::vector<Prepared::Argument> args;
+      auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
+      auto add = [&](const PostOp& op) {
+        append(ops, op, operand);
+        if (op.operand >= 0)
+          args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand), op.operand});
+      };
+      // alpha scales the product before the bias, so a bias beside it is added by a post-operation.
+      bool plain_bias = p_.has_bias && p_.alpha == 1 && is_row(in[2], out[0]);
+      if (p_.alpha != 1) add({PostOp::linear, p_.alpha, 0});
+      if (p_.has_bias && !plain_bias) add({PostOp::add, 0, 0, 2});
+      for (const PostOp& op : p_.post_ops) add(op);
+      attr.set_post_ops(ops);
+      memory::desc bias = plain_bias ? operand(2) : memory::desc();
+      dnnl::matmul::primitive_desc pd = plain_bias ? dnnl::matmul::primitive_desc(cpu_engine(), a, weights, bias, c, attr)
+                                                   : dnnl::matmul::primitive_desc(cpu_engine(), a, weights, c, attr);
+      std::vector<memory> owned;
+      args.push_back({DNNL_ARG_SRC, a, 0});
+      if (packed_) {
+        owned.push_back(packed_->get(pd.weights_desc()));
+        args.push_back({DNNL_ARG_WEIGHTS, pd.weights_desc(), -1, -1, owned.back().get_data_handle()});
+      } else {
+        args.push_back({DNNL_ARG_WEIGHTS, b, 1});
+      }
+      if (plain_bias) args.push_back({DNNL_ARG_BIAS, bias, 2});
+      args.push_back({DNNL_ARG_DST, c, -1, 0});
+      if (pd.scratchpad_desc().get_size()) args.push_back({DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()});
+      return std::make_shared<Prepared>(dnnl::matmul(pd), std::move(args), pd.scratchpad_desc().get_size(),
+                                        std::move(owned));
+    });
+  }
+
+  /// One value per column, the form oneDNN calls a bias.
+  static bool is_row(const TensorRef& bias, const TensorRef& out) {
+    for (size_t d = 0; d + 1 < bias.sizes.size(); ++d)
+      if (bias.sizes[d] != 1) return false;
+    return bias.sizes.back() == out.sizes.back();
+  }
+
+  MatMulProblem p_;
+  std::shared_ptr<const Tensor> constant_;
+  std::unique_ptr<PackedWeights> packed_;
+  mutable PreparedCache cache_;
+};
+
+}  // namespace
+
+std::string supports_onednn_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
+                                   std::span<const OperandInfo> outputs) {
+  const auto& p = std::get<MatMulProblem>(problem);
+  for (const OperandInfo& i : inputs)
+    if (i.dtype != DType::f32 && i.dtype != DType::undefined) return fmt::format("{} operands", name_of(i.dtype));
+  if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
+  if (outputs[0].sizes.size() > 12) return "rank above 12";
+  if (p.has_bias && p.beta != 1) return "a scaled bias";
+  if (p.has_bias || !p.post_ops.empty())
+    if (inputs[0].sizes.back() == 0) return "an empty inner dimension";
+  for (int i = 0; i < 2; ++i)
+    for (int64_t s : inputs[i].strides)
+      if (s < 0) return "a negative stride";
+  for (int i = 0; i < 2; ++i)
+    for (size_t d = 0; d < inputs[i].strides.size(); ++d)
+      if (inputs[i].strides[d] == 0 && inputs[i].sizes[d] != 1) return "a repeated operand (stride 0)";
+  if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
+  return {};
+}
+
+std::unique_ptr<ExternKernel> make_onednn_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
+                                                 std::span<const OperandInfo>) {
+  return std::make_unique<OneDnnMatMul>(std::get<MatMulProblem>(problem), inputs);
+}
+
+}  // namespace tbx::extern_kernels

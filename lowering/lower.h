@@ -2,10 +2,20 @@
 // here.
 #pragma once
 
+#include "base/error.h"
 #include "importer/graph.h"
 #include "ir/tensor_box.h"
 
 namespace tbx::lowering {
+
+/// A node needs the elements of a value while compiling (axes, sizes, ...) and they are not known. `inputs`
+/// are the graph inputs they are computed from: giving those as LowerOptions::known_inputs resolves it.
+class UnknownValueError : public Error {
+public:
+  UnknownValueError(std::string message, std::vector<ValueId> values);
+  std::vector<ValueId> values;     ///< of the graph that is being lowered
+  std::vector<std::string> inputs; ///< set by lower()
+};
 
 struct LowerOptions {
   bool allow_expansion = true; ///< operators without a lowering use their ONNX function body

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "importer/graph.h"
 #include "ir/tensor_box.h"
+#include "lowering/lower.h"
 
 namespace tbx::lowering {
 
@@ -39,15 +40,6 @@ struct LoweredValue {
   bool is_tensor() const { return tensor.defined() || constant || known; }
   DType dtype() const;
   ir::SymInts sizes() const;
-};
-
-/// A node needs the elements of a value while compiling (axes, sizes, ...) and they are not known. `inputs`
-/// are the graph inputs they are computed from: giving those as LowerOptions::known_inputs resolves it.
-class UnknownValueError : public Error {
-public:
-  UnknownValueError(std::string message, std::vector<ValueId> values);
-  std::vector<ValueId> values;     ///< of the graph that is being lowered
-  std::vector<std::string> inputs; ///< set by lower()
 };
 
 /// Boxes of constants and known values, each made once per program.

@@ -16,6 +16,13 @@ void register_all_ops(Registry& r) {
   register_creation(r);
   register_random(r);
   register_control(r);
+  register_shape(r);
+  register_indexing(r);
+  register_matmul(r);
+  register_conv(r);
+  register_pool(r);
+  register_resize(r);
+  register_select(r);
   register_sequence(r);
 }
 

@@ -17,6 +17,13 @@ void register_scan(Registry& r);
 void register_creation(Registry& r);
 void register_random(Registry& r);
 void register_control(Registry& r);
+void register_shape(Registry& r);
+void register_indexing(Registry& r);
+void register_matmul(Registry& r);
+void register_conv(Registry& r);
+void register_pool(Registry& r);
+void register_resize(Registry& r);
+void register_select(Registry& r);
 void register_sequence(Registry& r);
 
 } // namespace tbx::lowering

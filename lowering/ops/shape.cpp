@@ -332,7 +332,6 @@ Values split(OpContext& ctx) {
 TensorBox concatenate(OpContext& ctx, const std::vector<TensorBox>& xs, int axis) { return concat_boxes(ctx, xs, axis); }
 
 void register_shape(Registry& r) {
-  r.add("Identity", since(1), identity);
   r.add("Reshape", since(1), reshape_attr);
   r.add("Reshape", since(5), reshape_input);
   r.add("Flatten", since(1), flatten);

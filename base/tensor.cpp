@@ -2,7 +2,8 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <new>
+#include <limits>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/float_formats.h"
@@ -14,15 +15,18 @@ int64_t checked_numel(std::span<const int64_t> dims) {
   bool empty = false;
   for (int64_t d : dims) {
     TBX_MODEL(d >= 0, "a dimension is {}", d);
-    if (d == 0) empty = true;
-    else TBX_MODEL(!__builtin_mul_overflow(n, d, &n), "the number of elements overflows 64 bits");
+    if (d == 0)
+      empty = true;
+    else
+      TBX_MODEL(!__builtin_mul_overflow(n, d, &n), "the number of elements overflows 64 bits");
   }
   return empty ? 0 : n;
 }
 
 Tensor Tensor::make(DType dtype, std::vector<int64_t> dims) {
   int64_t bytes;
-  TBX_MODEL(!__builtin_mul_overflow(checked_numel(dims), size_of(dtype), &bytes), "a tensor's size overflows 64 bits");
+  TBX_MODEL(!__builtin_mul_overflow(checked_numel(dims), size_of(dtype), &bytes),
+            "a tensor's size overflows 64 bits");
   size_t padded = (static_cast<size_t>(bytes) + 63) / 64 * 64 + 64;
   void* p = std::aligned_alloc(64, padded);
   if (!p) throw_model_error("cannot allocate a tensor of {} bytes", bytes);
@@ -54,25 +58,24 @@ int64_t Tensor::numel() const { return checked_numel(dims); }
 
 namespace {
 
-template <class F>
-auto with_element(const Tensor& t, int64_t i, F&& f) {
+template <class F> auto with_element(const Tensor& t, int64_t i, F&& f) {
   switch (t.dtype) {
-    case DType::f32: return f(t.as<float>()[i]);
-    case DType::f64: return f(t.as<double>()[i]);
-    case DType::i8:
-    case DType::i4:
-    case DType::i2: return f(t.as<int8_t>()[i]);
-    case DType::u8:
-    case DType::u4:
-    case DType::u2: return f(t.as<uint8_t>()[i]);
-    case DType::boolean: return f(static_cast<uint8_t>(t.as<uint8_t>()[i] != 0));
-    case DType::i16: return f(t.as<int16_t>()[i]);
-    case DType::u16: return f(t.as<uint16_t>()[i]);
-    case DType::i32: return f(t.as<int32_t>()[i]);
-    case DType::u32: return f(t.as<uint32_t>()[i]);
-    case DType::i64: return f(t.as<int64_t>()[i]);
-    case DType::u64: return f(t.as<uint64_t>()[i]);
-    default: break;
+  case DType::f32: return f(t.as<float>()[i]);
+  case DType::f64: return f(t.as<double>()[i]);
+  case DType::i8:
+  case DType::i4:
+  case DType::i2: return f(t.as<int8_t>()[i]);
+  case DType::u8:
+  case DType::u4:
+  case DType::u2: return f(t.as<uint8_t>()[i]);
+  case DType::boolean: return f(static_cast<uint8_t>(t.as<uint8_t>()[i] != 0));
+  case DType::i16: return f(t.as<int16_t>()[i]);
+  case DType::u16: return f(t.as<uint16_t>()[i]);
+  case DType::i32: return f(t.as<int32_t>()[i]);
+  case DType::u32: return f(t.as<uint32_t>()[i]);
+  case DType::i64: return f(t.as<int64_t>()[i]);
+  case DType::u64: return f(t.as<uint64_t>()[i]);
+  default: break;
   }
   if (is_low_precision_float(t.dtype)) {
     uint32_t bits = size_of(t.dtype) == 2 ? t.as<uint16_t>()[i] : t.as<uint8_t>()[i];
@@ -81,14 +84,22 @@ auto with_element(const Tensor& t, int64_t i, F&& f) {
   throw_model_error("a {} tensor has no numeric elements", name_of(t.dtype));
 }
 
-}  // namespace
+} // namespace
 
 double element_as_double(const Tensor& t, int64_t i) {
   return with_element(t, i, [](auto v) { return static_cast<double>(v); });
 }
 
 int64_t element_as_int(const Tensor& t, int64_t i) {
-  return with_element(t, i, [](auto v) { return static_cast<int64_t>(v); });
+  return with_element(t, i, [](auto v) -> int64_t {
+    if constexpr (std::is_floating_point_v<decltype(v)>) {
+      // Conversion of what does not fit is undefined in C++; here it saturates, and NaN gives 0.
+      if (v != v) return 0;
+      if (v >= 0x1p63) return std::numeric_limits<int64_t>::max();
+      if (v < -0x1p63) return std::numeric_limits<int64_t>::min();
+    }
+    return static_cast<int64_t>(v);
+  });
 }
 
 std::vector<int64_t> to_ints(const Tensor& t) {
@@ -97,4 +108,4 @@ std::vector<int64_t> to_ints(const Tensor& t) {
   return values;
 }
 
-}  // namespace tbx
+} // namespace tbx

@@ -44,7 +44,8 @@ struct Tensor {
   }
 };
 
-/// Element `i` of any real numeric tensor (bool as 0/1) as double, or as int64 (floats truncate).
+/// Element `i` of any real numeric tensor (bool as 0/1) as double, or as int64 (floats truncate and saturate,
+/// NaN is 0).
 double element_as_double(const Tensor& t, int64_t i);
 int64_t element_as_int(const Tensor& t, int64_t i);
 /// All elements of an integer or bool tensor as int64.

@@ -15,12 +15,13 @@ Isa host_isa();
 
 /// A kernel in source form. Two kernels of equal text share one function.
 struct EmittedKernel {
-  std::string function;    ///< extern "C" name: "k_" + hash of the body text
-  std::string text;        ///< complete definition of the function, needs the prelude before it
-  ir::SymInts size_args;   ///< evaluated by the runtime and passed as `sizes`
-  ir::SymInt tasks;        ///< independent tasks: the kernel runs any sub-range [begin, end) of [0, tasks)
-  ir::SymInt scratch_bytes;  ///< per-thread scratch the kernel needs (0: none)
-  double cost_per_task = 0;  ///< estimated nanoseconds of one task on one thread, at size hints (grain of the runtime)
+  std::string function;     ///< extern "C" name: "k_" + hash of the body text
+  std::string text;         ///< complete definition of the function, needs the prelude before it
+  ir::SymInts size_args;    ///< evaluated by the runtime and passed as `sizes`
+  ir::SymInt tasks;         ///< independent tasks: the kernel runs any sub-range [begin, end) of [0, tasks)
+  ir::SymInt scratch_bytes; ///< per-thread scratch the kernel needs (0: none)
+  double cost_per_task =
+      0; ///< estimated nanoseconds of one task on one thread, at size hints (grain of the runtime)
 };
 
 /// The kernel as a function of runtime/abi.h's type KernelFunction.
@@ -28,8 +29,9 @@ EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa);
 /// The same kernel as a CUDA C++ __global__ function (pointwise and reduction kernels).
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel);
 
-/// The text every translation unit begins with: vector types, loads and stores with tails, conversions, inlined math.
+/// The text every translation unit begins with: vector types, loads and stores with tails, conversions,
+/// inlined math.
 std::string prelude_cpp(Isa isa);
 std::string prelude_cuda();
 
-}  // namespace tbx::codegen
+} // namespace tbx::codegen

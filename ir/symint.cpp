@@ -38,6 +38,7 @@ Sum sum_of(SymInt e) {
 }
 
 void add_scaled(Sum& s, const Sum& other, int64_t factor) {
+  if (factor == 0) return;  // a term with coefficient 0 is not canonical
   s.constant = checked_add(s.constant, checked_mul(other.constant, factor));
   std::vector<std::pair<int64_t, const SymNode*>> merged;
   merged.reserve(s.terms.size() + other.terms.size());

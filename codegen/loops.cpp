@@ -1,0 +1,282 @@
+// The nests of one kernel: outer points, phases, lane loops with their rests.
+#include "codegen/loops.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace tbx::codegen {
+
+using ir::Phase;
+using ir::Stmt;
+using ir::StmtKind;
+using ir::SymInt;
+using ir::SymInts;
+
+int lanes_of(Isa isa) { return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 4; }
+
+LoopEmitter::LoopEmitter(const ir::KernelProgram& kernel, Isa isa)
+    : kernel_(kernel), width_(lanes_of(isa)), plan_(plan_loops(kernel, width_)), w_(kernel, width_) {}
+
+void LoopEmitter::open_points(const SymInts& extents) {
+  ir::Context& c = *kernel_.context;
+  // The variables live before the loop and count on; values that depend on them belong inside.
+  int scope = w_.current() + 1;
+  std::string points = w_.index_text(ir::product(extents));
+  const int64_t per_task = plan_.points_per_task;
+  std::string first = kernel_.sequential ? "0"
+                      : per_task == 1    ? "begin"
+                                         : fmt::format("begin * {}", per_task);
+  std::string last = kernel_.sequential ? points
+                     : per_task == 1    ? "end"
+                                        : fmt::format("vmin(end * {}l, {})", per_task, points);
+  tasks_ = kernel_.sequential ? SymInt(1) : ir::ceildiv(ir::product(extents), per_task);
+  if (extents.empty()) {
+    w_.open("");
+    return;
+  }
+  w_.line(fmt::format("i64 p = {};", first));
+  w_.line(fmt::format("const i64 pe = {};", last));
+  std::string rest = "p";
+  for (size_t k = extents.size(); k-- > 0;) {
+    std::string name = fmt::format("i{}", k);
+    std::string value = k == 0 ? rest : fmt::format("umod({}, {})", rest, w_.index_text(extents[k]));
+    if (k > 0) rest = fmt::format("udiv({}, {})", rest, w_.index_text(extents[k]));
+    w_.line(fmt::format("i64 {} = {};", name, value));
+    w_.bind(c.var(static_cast<int>(k)), name, scope);
+  }
+  w_.open("for (; p < pe; ++p)");
+}
+
+void LoopEmitter::next_point(const SymInts& extents) {
+  if (extents.empty()) return;
+  std::string text = "++i0;";
+  for (size_t k = 1; k < extents.size(); ++k)
+    text = fmt::format("if (++i{0} == {1}) {{ i{0} = 0; {2} }}", k, w_.index_text(extents[k]), text);
+  w_.line(text);
+}
+
+void LoopEmitter::emit_horizontal() {
+  open_points(kernel_.outer);
+  w_.point_scope = w_.current();
+  emit_phases();
+  next_point(kernel_.outer);
+  w_.close();
+}
+
+void LoopEmitter::emit_vertical() {
+  SymInts rows(kernel_.outer.begin(), kernel_.outer.end() - 1);
+  const SymInt last = kernel_.outer.back(), variable = kernel_.context->var(static_cast<int>(rows.size()));
+  LaneAnalysis lanes(variable.node(), width_);
+  for (size_t b = 0; b < kernel_.buffers.size(); ++b)
+    if (kernel_.buffers[b].access == ir::Access::row_local) lanes.set_varying_buffer(static_cast<int>(b));
+  w_.vertical = true;
+  auto body = [&](int) {
+    w_.point_scope = w_.current();
+    emit_phases();
+  };
+  if (plan_.block == 0) {
+    open_points(rows);
+    lane_loop(variable, lanes, "0", w_.index_text(last), last.as_constant(), 1, body);
+    next_point(rows);
+    w_.close();
+    return;
+  }
+  // Tasks are blocks of the last dimension, row after row.
+  SymInt blocks = ir::ceildiv(last, plan_.block);
+  std::string n = w_.index_text(last), num_blocks = w_.index_text(blocks);
+  tasks_ = ir::product(rows) * blocks;
+  int scope = w_.current() + 1;
+  if (rows.empty()) {
+    w_.line("i64 c = begin;");
+  } else {
+    w_.line(fmt::format("i64 p = udiv(begin, {0}), c = umod(begin, {0});", num_blocks));
+    std::string rest = "p";
+    for (size_t k = rows.size(); k-- > 0;) {
+      std::string name = fmt::format("i{}", k);
+      w_.line(k == 0 ? fmt::format("i64 i0 = {};", rest)
+                     : fmt::format("i64 {} = umod({}, {});", name, rest, w_.index_text(rows[k])));
+      if (k > 0) rest = fmt::format("udiv({}, {})", rest, w_.index_text(rows[k]));
+      w_.bind(kernel_.context->var(static_cast<int>(k)), name, scope);
+    }
+  }
+  w_.open("for (i64 t = begin; t < end; ++t)");
+  w_.line(fmt::format("const i64 lo = c * {0}, hi = vmin(lo + {0}l, {1});", plan_.block, n));
+  // The last block alone can have a rest, and none has when the extent is a multiple of the lanes.
+  auto extent = last.as_constant();
+  bool even = extent ? *extent % width_ == 0 : known_divisor(last, nullptr, 1) % width_ == 0;
+  lane_loop(variable, lanes, "lo", "hi", even ? std::optional<int64_t>(plan_.block) : std::nullopt, 1, body);
+  if (rows.empty()) {
+    w_.line("++c;");
+  } else {
+    w_.line(fmt::format("if (++c < {}) continue;", num_blocks));
+    w_.line("c = 0;");
+    next_point(rows);
+  }
+  w_.close();
+}
+
+void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::string& lo,
+                            const std::string& hi, std::optional<int64_t> extent, int unroll,
+                            const std::function<void(int)>& body) {
+  const std::string v = w_.fresh("v");
+  const int64_t step = int64_t{width_} * unroll;
+  auto run = [&](const std::string& live, int copy, const std::string& name) {
+    w_.bind(variable, name, w_.current());
+    w_.set_lanes(&lanes, live);
+    body(copy);
+    w_.set_lanes(nullptr, "");
+    w_.unbind(variable);
+  };
+  w_.line(fmt::format("i64 {} = {};", v, lo));
+  if (!extent || *extent >= step) {
+    w_.open(unroll == 1 ? fmt::format("for (; {0} + W <= {1}; {0} += W)", v, hi)
+                        : fmt::format("for (; {0} + {2} * W <= {1}; {0} += {2} * W)", v, hi, unroll));
+    if (unroll == 1) {
+      run("", 0, v);
+    } else {
+      for (int copy = 0; copy < unroll; ++copy) {
+        w_.open("");
+        std::string here = w_.fresh("v");
+        w_.line(fmt::format("const i64 {} = {} + {} * W;", here, v, copy));
+        run("", copy, here);
+        w_.close();
+      }
+    }
+    w_.close();
+  }
+  if (unroll > 1 && (!extent || *extent % step >= width_)) {
+    w_.open(fmt::format("for (; {0} + W <= {1}; {0} += W)", v, hi));
+    run("", 0, v);
+    w_.close();
+  }
+  if (!extent || *extent % width_ != 0) {
+    w_.open(extent ? "" : fmt::format("if ({} < {})", v, hi));
+    std::string live = extent ? std::to_string(*extent % width_) : w_.fresh("n");
+    if (!extent) w_.line(fmt::format("const i64 {} = {} - {};", live, hi, v));
+    run(live, 0, v);
+    w_.close();
+  }
+}
+
+void LoopEmitter::emit_phases() {
+  for (size_t k = 0; k < kernel_.phases.size(); ++k) {
+    const Phase& phase = kernel_.phases[k];
+    w_.enter_phase(&phase);
+    bool vector = plan_.shape == LoopShape::horizontal && plan_.vector_phase[k];
+    if (!phase.inner.empty()) {
+      emit_phase(phase, vector);
+    } else {
+      Reductions none(w_, kernel_, phase, false, 1);
+      none.declare();
+      emit_stmts(phase, none, 0);
+      none.finish();
+    }
+  }
+}
+
+/// Bodies light enough to be bound by the latency of one accumulator are worth copies.
+static int accumulator_copies(const Phase& phase) {
+  std::vector<ir::Expr> values;
+  bool reduces = false;
+  for (const Stmt& s : phase.stmts) {
+    values.push_back(s.value);
+    if (s.kind == StmtKind::reduce && is_arg(s.reduce)) return 1;
+    reduces |= s.kind == StmtKind::reduce;
+  }
+  ir::ExprCounts counts = ir::count(values);
+  return reduces && counts.expensive == 0 && counts.ops <= 8 ? 4 : 1;
+}
+
+void LoopEmitter::emit_phase(const Phase& phase, bool vector) {
+  int copies = 1;
+  if (vector) {
+    auto extent = phase.inner.back().as_constant();
+    if (!extent || *extent >= 8 * width_) copies = accumulator_copies(phase);
+  }
+  Reductions reductions(w_, kernel_, phase, vector, copies);
+  reductions.declare();
+  std::string nonempty;
+  for (SymInt e : phase.inner)
+    if (!ir::provably_positive(e))
+      nonempty += (nonempty.empty() ? "" : " && ") + fmt::format("{} > 0", w_.index_text(e));
+  if (!nonempty.empty()) w_.open(fmt::format("if ({})", nonempty), true);
+  emit_loops(phase, 0, vector, reductions);
+  if (!nonempty.empty()) w_.close();
+  reductions.finish();
+}
+
+void LoopEmitter::emit_loops(const Phase& phase, size_t level, bool vector, Reductions& reductions) {
+  const SymInt extent = phase.inner[level], variable = kernel_.context->rvar(static_cast<int>(level));
+  const std::string n = w_.index_text(extent);
+  const bool innermost = level + 1 == phase.inner.size();
+  auto loop = [&](const std::string& lo, const std::string& hi, std::optional<int64_t> constant) {
+    if (innermost && vector) {
+      LaneAnalysis lanes(variable.node(), width_);
+      auto e = phase.inner.back().as_constant();
+      int copies = accumulator_copies(phase);
+      if (e && *e < 8 * width_) copies = 1;
+      lane_loop(variable, lanes, lo, hi, constant, copies,
+                [&](int copy) { emit_stmts(phase, reductions, copy); });
+      return;
+    }
+    std::string r = w_.fresh("r");
+    int scope = w_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", r, lo, hi));
+    w_.bind(variable, r, scope);
+    if (innermost)
+      emit_stmts(phase, reductions, 0);
+    else
+      emit_loops(phase, level + 1, vector, reductions);
+    w_.close();
+    w_.unbind(variable);
+  };
+  if (reductions.cascade_level() != static_cast<int>(level)) {
+    loop("0", n, extent.as_constant());
+    return;
+  }
+  std::string c = w_.fresh("c"), ce = w_.fresh("c");
+  w_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; {0} += {2})", c, n, reductions.cascade_chunk()));
+  w_.line(fmt::format("const i64 {} = vmin({} + {}l, {});", ce, c, reductions.cascade_chunk(), n));
+  auto constant = extent.as_constant();
+  bool even = constant && *constant % reductions.cascade_chunk() == 0;
+  loop(c, ce, even ? std::optional<int64_t>(reductions.cascade_chunk()) : std::nullopt);
+  reductions.flush();
+  w_.close();
+}
+
+void LoopEmitter::emit_stmts(const Phase& phase, Reductions& reductions, int copy) {
+  for (const Stmt& s : phase.stmts) {
+    switch (s.kind) {
+    case StmtKind::store: w_.store(s, w_.emit(s.value)); break;
+    case StmtKind::reduce: reductions.update(s, copy); break;
+    case StmtKind::scan: reductions.scan(s); break;
+    case StmtKind::let: {
+      Value v = w_.emit(s.value);
+      if (v.vector) w_.analysis()->set_varying_local(s.number);
+      w_.set_local(s.number, v);
+      break;
+    }
+    }
+  }
+}
+
+EmittedKernel LoopEmitter::emit() {
+  w_.line("if (begin >= end) return 0;");
+  if (kernel_.sequential && !ir::provably_positive(ir::product(kernel_.outer)))
+    w_.line(fmt::format("if ({} <= 0) return 0;", w_.index_text(ir::product(kernel_.outer))));
+  if (plan_.shape == LoopShape::vertical)
+    emit_vertical();
+  else
+    emit_horizontal();
+  w_.line("return 0;");
+
+  EmittedKernel out;
+  out.text = w_.finish();
+  out.size_args = w_.size_args;
+  out.tasks = tasks_;
+  out.scratch_bytes = w_.scratch_bytes;
+  out.cost_per_task = plan_.cost_per_task;
+  return out;
+}
+
+} // namespace tbx::codegen

@@ -1,0 +1,46 @@
+// Loops: the nests of one kernel around the Writer's values.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "codegen/plan_loops.h"
+#include "codegen/reductions.h"
+#include "codegen/writer.h"
+
+namespace tbx::codegen {
+
+class LoopEmitter {
+public:
+  LoopEmitter(const ir::KernelProgram& kernel, Isa isa);
+
+  EmittedKernel emit();
+
+private:
+  void emit_horizontal();
+  void emit_vertical();
+  /// Opens the loop over the outer points of this call, variables of `extents` bound; `tasks` of them per
+  /// task.
+  void open_points(const ir::SymInts& extents);
+  void next_point(const ir::SymInts& extents);
+  void emit_phases();
+  void emit_phase(const ir::Phase& phase, bool vector);
+  void emit_loops(const ir::Phase& phase, size_t level, bool vector, Reductions& reductions);
+  void emit_stmts(const ir::Phase& phase, Reductions& reductions, int copy);
+
+  /// `body(live)` over [lo, hi) in steps of W; the rest, if there can be one, with `live` lanes. A constant
+  /// `extent` is hi - lo. With unroll > 1, body runs that many times per step, told which.
+  void lane_loop(ir::SymInt variable, LaneAnalysis& lanes, const std::string& lo, const std::string& hi,
+                 std::optional<int64_t> extent, int unroll, const std::function<void(int)>& body);
+
+  const ir::KernelProgram& kernel_;
+  const int width_;
+  const LoopPlan plan_;
+  Writer w_;
+  ir::SymInt tasks_ = 1;
+};
+
+int lanes_of(Isa isa);
+
+} // namespace tbx::codegen

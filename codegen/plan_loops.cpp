@@ -1,0 +1,211 @@
+// A small cost model, in cycles per outer point, decides between lanes along rows and lanes across rows.
+#include "codegen/plan_loops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "codegen/lanes.h"
+
+namespace tbx::codegen {
+
+using ir::Access;
+using ir::Expr;
+using ir::KernelProgram;
+using ir::Op;
+using ir::Phase;
+using ir::Stmt;
+using ir::StmtKind;
+using ir::StoreMode;
+using ir::SymInt;
+using ir::SymKind;
+using ir::SymNode;
+
+namespace {
+
+constexpr int64_t kAssumedSize = 256;  ///< extent of a symbol without a known value
+constexpr int64_t kTaskElements = 512; ///< a task should not be smaller
+constexpr int64_t kBlock = 1024;       ///< pointwise: elements of the last dimension per task
+constexpr double kCyclesPerNanosecond = 3;
+
+double hint(SymInt e) { return static_cast<double>(std::max<int64_t>(1, ir::size_hint(e, kAssumedSize))); }
+double hint(const ir::SymInts& extents) {
+  double n = 1;
+  for (SymInt e : extents) n *= hint(e);
+  return n;
+}
+
+/// Every expression of a statement, the values of indirect indices included.
+void visit_stmt(const Stmt& s, const std::function<void(Expr)>& fn) {
+  std::vector<Expr> roots{s.value};
+  if (s.mask) roots.push_back(s.mask);
+  if (s.buffer >= 0)
+    ir::visit(s.address, [&](const SymNode& n) {
+      if (n.kind == SymKind::indirect) roots.push_back(n.value);
+    });
+  ir::visit(std::span<const Expr>(roots), fn);
+}
+
+/// Cycles of the statements at one point, or at `lanes` points together when the analysis has a variable.
+double cycles(const Phase& phase, const KernelProgram& kernel, LaneAnalysis& lanes, int width) {
+  const bool vector = lanes.variable() != nullptr;
+  auto access = [&](int buffer, SymInt address, bool row_vector) {
+    // Wider elements than f32 move as several registers; f16 and the like convert.
+    double wide = std::max(1.0, static_cast<double>(size_of(kernel.buffers[buffer].dtype)) / 4);
+    if (!vector) return 1.0;
+    LaneForm f = row_vector ? LaneForm{} : lanes.form(address);
+    if (row_vector || (f.kind == LaneForm::affine && f.stride.is(1))) return wide;
+    if (f.kind == LaneForm::uniform) return 0.5;
+    return (f.kind == LaneForm::affine ? 1.0 : 2.0) * width;
+  };
+  double total = 0;
+  std::set<Expr> seen;
+  for (const Stmt& s : phase.stmts) {
+    bool vertical_row = s.buffer >= 0 && kernel.buffers[s.buffer].access == Access::row_local;
+    if (s.buffer >= 0)
+      total += access(s.buffer, s.address, vertical_row && vector && lanes.variable()->kind == SymKind::var);
+    if (s.mode != StoreMode::set) total += 2.0 * width;
+    if (s.kind == StmtKind::reduce || s.kind == StmtKind::scan) total += 1;
+    visit_stmt(s, [&](Expr e) {
+      if (!seen.insert(e).second) return;
+      if (e->op == Op::load) {
+        bool row = kernel.buffers[e->buffer].access == Access::row_local;
+        total += access(e->buffer, e->indices[0], row && vector && lanes.variable()->kind == SymKind::var);
+      } else if (ir::is_expensive(e->op)) {
+        total += e->dtype == DType::f64 ? 20.0 * (vector ? width : 1) : 12;
+      } else if (e->op != Op::constant && e->op != Op::accumulator && e->op != Op::local) {
+        total += is_integer(e->dtype) && (e->op == Op::div || e->op == Op::floor_mod)
+                     ? 10.0 * (vector ? width : 1)
+                     : 0.6;
+      }
+    });
+  }
+  return total;
+}
+
+bool has_scan(const Phase& phase) {
+  return std::any_of(phase.stmts.begin(), phase.stmts.end(),
+                     [](const Stmt& s) { return s.kind == StmtKind::scan; });
+}
+
+/// Points of the phase may run lane by lane: no point reads what another point of the phase writes.
+bool points_are_independent(const Phase& phase, const KernelProgram& kernel) {
+  std::map<int, SymInt> written;
+  for (const Stmt& s : phase.stmts) {
+    if (s.buffer < 0) continue;
+    auto [it, fresh] = written.emplace(s.buffer, s.address);
+    if (!fresh && (it->second != s.address || s.mode != StoreMode::set)) return false;
+  }
+  bool ok = true;
+  for (const Stmt& s : phase.stmts)
+    visit_stmt(s, [&](Expr e) {
+      if (e->op != Op::load) return;
+      auto it = written.find(e->buffer);
+      if (it != written.end()) ok &= it->second == e->indices[0];
+      if (!kernel.buffers[e->buffer].may_alias) return;
+      for (auto& [b, address] : written)
+        if (kernel.buffers[b].may_alias) ok &= address == e->indices[0];
+    });
+  return ok;
+}
+
+bool vertical_is_possible(const KernelProgram& kernel, LaneAnalysis& lanes) {
+  if (kernel.outer.empty()) return false;
+  for (const Phase& phase : kernel.phases) {
+    if (kernel.sequential && !points_are_independent(phase, kernel)) return false;
+    for (const Stmt& s : phase.stmts) {
+      bool row = s.buffer >= 0 && kernel.buffers[s.buffer].access == Access::row_local;
+      if (row && (lanes.varies(s.address) || s.mode != StoreMode::set)) return false;
+      bool ok = true;
+      visit_stmt(s, [&](Expr e) {
+        if (e->op == Op::load && kernel.buffers[e->buffer].access == Access::row_local)
+          ok &= !lanes.varies(e->indices[0]);
+      });
+      if (!ok) return false;
+    }
+  }
+  if (kernel.sequential) {
+    // The order of points shows when phases or several stores touch the same memory.
+    std::set<int> written;
+    for (const Phase& phase : kernel.phases)
+      for (const Stmt& s : phase.stmts)
+        if (s.buffer >= 0 && (!phase.inner.empty() || !written.insert(s.buffer).second)) return false;
+  }
+  return true;
+}
+
+/// Row-local values of one lane group beyond the second-level cache cost more than lanes gain.
+double row_local_bytes(const KernelProgram& kernel) {
+  double bytes = 0;
+  for (const ir::KernelBuffer& b : kernel.buffers)
+    if (b.access == Access::row_local) bytes += hint(b.numel) * static_cast<double>(size_of(b.dtype));
+  return bytes;
+}
+
+int64_t power_of_two_at_least(double n) {
+  int64_t p = 1;
+  while (static_cast<double>(p) < n) p *= 2;
+  return p;
+}
+
+} // namespace
+
+LoopPlan plan_loops(const KernelProgram& kernel, int width) {
+  LoopPlan plan;
+  ir::Context& c = *kernel.context;
+  LaneAnalysis none(nullptr, width);
+
+  double horizontal = 0;
+  for (const Phase& phase : kernel.phases) {
+    double points = hint(phase.inner), scalar = points * cycles(phase, kernel, none, width);
+    bool vector = false;
+    if (!phase.inner.empty() && !has_scan(phase) && points_are_independent(phase, kernel)) {
+      LaneAnalysis lanes(c.rvar(static_cast<int>(phase.inner.size()) - 1).node(), width);
+      double n = hint(phase.inner.back());
+      double cost = points / n * (std::ceil(n / width) * cycles(phase, kernel, lanes, width) + 10);
+      if (cost < scalar * 1.2) vector = true, scalar = cost;
+    }
+    plan.vector_phase.push_back(vector);
+    horizontal += scalar;
+  }
+
+  double vertical = INFINITY, n = 1;
+  if (!kernel.outer.empty()) {
+    LaneAnalysis lanes(c.var(static_cast<int>(kernel.outer.size()) - 1).node(), width);
+    n = hint(kernel.outer.back());
+    if (vertical_is_possible(kernel, lanes)) {
+      vertical = 0;
+      for (const Phase& phase : kernel.phases)
+        vertical += hint(phase.inner) * cycles(phase, kernel, lanes, width);
+      vertical *= std::ceil(n / width) / n;
+      if (row_local_bytes(kernel) * width > (256 << 10)) vertical *= 4;
+    }
+  }
+
+  double per_point = std::min(horizontal, vertical);
+  double work = 1; // elements per outer point
+  for (const Phase& phase : kernel.phases) work = std::max(work, hint(phase.inner));
+  if (vertical <= horizontal) {
+    plan.shape = LoopShape::vertical;
+    auto extent = kernel.outer.back().as_constant();
+    int64_t block = std::clamp(power_of_two_at_least(kBlock / work), int64_t{64}, kBlock);
+    if (kernel.sequential || (extent && *extent <= block)) {
+      plan.points_per_task = std::clamp<int64_t>(
+          static_cast<int64_t>(static_cast<double>(kTaskElements) / (n * work)), 1, kTaskElements);
+      plan.cost_per_task = per_point * n * static_cast<double>(plan.points_per_task);
+    } else {
+      plan.block = block;
+      plan.cost_per_task = per_point * std::min(n, static_cast<double>(block));
+    }
+  } else {
+    plan.points_per_task = std::clamp<int64_t>(
+        static_cast<int64_t>(static_cast<double>(kTaskElements) / work), 1, kTaskElements);
+    plan.cost_per_task = per_point * static_cast<double>(plan.points_per_task);
+  }
+  if (kernel.sequential) plan.cost_per_task = per_point * hint(kernel.outer);
+  plan.cost_per_task /= kCyclesPerNanosecond;
+  return plan;
+}
+
+} // namespace tbx::codegen

@@ -1,0 +1,25 @@
+// Plan loops: which variable of a kernel becomes the vector lanes, and how the outer points split into tasks.
+#pragma once
+
+#include "codegen/emit.h"
+#include "ir/kernel.h"
+
+namespace tbx::codegen {
+
+enum class LoopShape : uint8_t {
+  vertical,   ///< lanes along the last outer variable; inner loops are scalar, accumulators vectors
+  horizontal, ///< lanes along the innermost inner variable of each phase that allows it; row-level work is
+              ///< scalar
+};
+
+struct LoopPlan {
+  LoopShape shape = LoopShape::horizontal;
+  std::vector<bool> vector_phase; ///< horizontal: lanes along the phase's innermost variable
+  int64_t points_per_task = 1;    ///< outer points (vertical: of all but the last dimension) one task runs
+  int64_t block = 0;              ///< vertical: elements of the last dimension per task; 0: all of it
+  double cost_per_task = 0;
+};
+
+LoopPlan plan_loops(const ir::KernelProgram& kernel, int lanes);
+
+} // namespace tbx::codegen

@@ -1,0 +1,53 @@
+// Reductions and scans of one phase: accumulator variables, their updates and their final combination.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "codegen/writer.h"
+#include "ir/kernel.h"
+
+namespace tbx::codegen {
+
+class Reductions {
+public:
+  /// `along`: lanes run along the reduced variable (they are combined in the end), else accumulators are as
+  /// wide as their values. `copies`: independent accumulators to hide latency.
+  Reductions(Writer& w, const ir::KernelProgram& kernel, const ir::Phase& phase, bool along, int copies);
+
+  /// Level of the loop whose chunks end with a flush of f32 sums into f64 totals, -1 if sums are short.
+  int cascade_level() const { return cascade_level_; }
+  int64_t cascade_chunk() const { return cascade_chunk_; }
+
+  void declare();
+  void update(const ir::Stmt& s, int copy);
+  void scan(const ir::Stmt& s);
+  void flush();
+  /// Defines the phase's accumulators in the current scope.
+  void finish();
+
+private:
+  struct Accumulator {
+    const ir::Stmt* stmt;
+    bool vector, cascade;
+    std::vector<std::string> names;     ///< one per copy
+    std::vector<std::string> positions; ///< arg reductions
+    std::string total;                  ///< f64, with cascade
+  };
+  std::string joined(const Accumulator& a);
+  void plan_cascade();
+  ir::SymInt position() const;
+
+  Writer& w_;
+  const ir::KernelProgram& kernel_;
+  const ir::Phase& phase_;
+  bool along_;
+  int copies_, cascade_level_ = -1;
+  int64_t cascade_chunk_ = 0;
+  std::map<const ir::Stmt*, Accumulator> accumulators_;
+};
+
+bool is_arg(ir::ReduceOp op);
+
+} // namespace tbx::codegen

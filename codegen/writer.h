@@ -1,0 +1,138 @@
+// Writer: the text of one generated function while it grows, as nested scopes, and the values known in each
+// scope.
+//
+// Every value is defined in the outermost scope where all it depends on is known, so loop invariants and
+// scalar work leave the loops by construction. Definitions go to the end of a scope's text; the text of an
+// inner scope joins its parent when it closes, hence after everything it uses.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "codegen/emit.h"
+#include "codegen/lanes.h"
+#include "ir/kernel.h"
+
+namespace tbx::codegen {
+
+/// "f32", "bf16", ... : the name a dtype has in preludes. Storage is the C type in memory, compute the one in
+/// bodies.
+const char* tag_of(DType t);
+const char* storage_of(DType t);
+const char* compute_of(DType t);
+
+struct Value {
+  std::string text; ///< a variable or a literal
+  int scope = 0;    ///< where it is known
+  bool vector = false;
+};
+
+class Writer {
+public:
+  Writer(const ir::KernelProgram& kernel, int lanes);
+
+  // --- scopes (writer.cpp)
+  /// Opens a block with `header` before its brace. A guard runs its body conditionally: nothing that touches
+  /// memory may leave it.
+  int open(std::string header, bool guard = false);
+  void close();
+  int current() const { return static_cast<int>(scopes_.size()) - 1; }
+  void line(std::string text) { line_in(current(), std::move(text)); }
+  void line_in(int scope, std::string text);
+  std::string fresh(const char* prefix) { return prefix + std::to_string(counter_++); }
+  /// const <type> x<n> = <text>; in `scope`.
+  Value define(int scope, const std::string& type, const std::string& text, bool vector);
+  void bind(ir::SymInt variable, std::string name, int scope);
+  void unbind(ir::SymInt variable);
+
+  // --- vector context
+  /// Makes `variable` the vector variable for what follows; `live` is the text of the number of live lanes,
+  /// empty when all are.
+  void set_lanes(LaneAnalysis* analysis, std::string live);
+  bool is_tail() const { return !live_.empty(); }
+  std::string live() const { return live_.empty() ? "W" : live_; }
+  LaneAnalysis* analysis() const { return analysis_; }
+
+  // --- values (writer_values.cpp)
+  Value emit(ir::Expr e);
+  /// As a vector of the type's lanes, splat where uniform.
+  Value as_vector(const Value& v, DType compute);
+  Value emit_vector(ir::Expr e) { return as_vector(emit(e), e->dtype); }
+  void set_local(int number, Value v) { locals_[number] = std::move(v); }
+  void set_accumulator(int number, Value v) { accumulators_[number] = std::move(v); }
+  std::string type_of(DType t, bool vector) const;
+  static std::string literal(DType t, uint64_t bits);
+
+  // --- indices (writer_index.cpp)
+  /// Scalar value of an index at lane 0.
+  Value index(ir::SymInt e);
+  std::string index_text(ir::SymInt e) { return index(e).text; }
+  /// All lanes as i64.
+  Value index_vector(ir::SymInt e);
+
+  // --- memory (writer_memory.cpp)
+  Value load(ir::Expr e);
+  void store(const ir::Stmt& s, const Value& value);
+  /// Called when a phase begins: which buffers its statements write.
+  void enter_phase(const ir::Phase* phase);
+  std::string buffer(int b);
+
+  // --- results
+  ir::SymInts size_args;
+  ir::SymInt scratch_bytes = 0;
+  std::string finish(); ///< text of the function scope
+  int point_scope = 0;  ///< values that depend on memory written by the kernel stay inside it
+  bool vertical = false;
+
+private:
+  struct Scope {
+    std::string header, text;
+    bool guard = false;
+    std::unordered_map<ir::Expr, Value> values;
+    std::unordered_map<const ir::SymNode*, Value> indices, index_vectors;
+    std::unordered_map<std::string, Value> vectors;
+  };
+  struct Variable {
+    std::string name;
+    int scope;
+  };
+
+  Value operation(ir::Expr e);
+  Value constant(ir::Expr e) const;
+  Value conversion(ir::Expr e, const Value& a);
+  std::string apply(ir::Expr e, const std::vector<std::string>& args, bool vector) const;
+  std::string converted(DType from, DType to, const std::string& x, bool vector) const;
+  Value indirect(const ir::SymNode& n, bool vector);
+  Value index_node(const ir::SymNode& n);
+  Value index_vector_node(const ir::SymNode& n);
+  std::string symbol(const ir::SymNode& n);
+  ir::Extents extents() const;
+  bool is_conditional(ir::SymInt e) const;
+  /// No further out than the innermost guard.
+  int hazard_scope(int scope) const;
+  int load_scope(int buffer, int scope) const;
+  static std::string decode(DType t, const std::string& raw);
+  static std::string encode(DType t, const std::string& value);
+  std::string combined(const ir::Stmt& s, const std::string& old, const std::string& value) const;
+  void combine_lanes(const ir::Stmt& s, const Value& value, const std::string& mask);
+  void forget_loads(int buffer);
+  bool is_row_vector(int buffer) const;
+
+  const ir::KernelProgram& kernel_;
+  int lanes_;
+  std::vector<Scope> scopes_;
+  int counter_ = 0, checks_ = 0;
+  std::unordered_map<const ir::SymNode*, Variable> variables_;
+  std::unordered_map<const ir::SymNode*, std::string> symbols_;
+  std::unordered_map<int, Value> locals_, accumulators_;
+  std::vector<std::string> buffers_;
+  std::vector<bool> written_, written_in_phase_, read_;
+  const ir::Phase* phase_ = nullptr;
+  LaneAnalysis* analysis_ = nullptr;
+  std::string live_;
+  ir::Expr mask_ =
+      nullptr; ///< of the access whose indices are being written: checks hold only where it is true
+};
+
+} // namespace tbx::codegen

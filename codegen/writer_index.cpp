@@ -1,0 +1,178 @@
+// Index expressions as text: scalars at lane 0, and vectors of i64 where lanes are no simple ramp.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "codegen/writer.h"
+
+namespace tbx::codegen {
+
+using ir::SymInt;
+using ir::SymKind;
+using ir::SymNode;
+
+std::string Writer::symbol(const SymNode& n) {
+  auto [it, fresh] = symbols_.try_emplace(&n);
+  if (fresh) {
+    it->second = fmt::format("s{}", size_args.size());
+    line_in(0, fmt::format("const i64 {} = sizes[{}];", it->second, size_args.size()));
+    size_args.push_back(SymInt(&n));
+  }
+  return it->second;
+}
+
+/// Checked only where a mask holds, so nobody else may reuse it.
+bool Writer::is_conditional(SymInt e) const { return mask_ && ir::has_indirect(e); }
+
+Value Writer::index(SymInt e) {
+  if (e.is_constant()) return {literal(DType::i64, static_cast<uint64_t>(e.constant())), 0, false};
+  if (is_conditional(e)) return index_node(*e.node());
+  for (int s = current(); s >= 0; --s)
+    if (auto it = scopes_[s].indices.find(e.node()); it != scopes_[s].indices.end()) return it->second;
+  Value v = index_node(*e.node());
+  scopes_[v.scope].indices[e.node()] = v;
+  return v;
+}
+
+Value Writer::index_node(const SymNode& n) {
+  int scope = 0;
+  auto arg = [&](SymInt x) {
+    Value v = index(x);
+    scope = std::max(scope, v.scope);
+    return v.text;
+  };
+  auto call = [&](const char* f) {
+    std::string a = arg(n.args[0]), b = arg(n.args[1]);
+    return define(scope, "i64", fmt::format("{}({}, {})", f, a, b), false);
+  };
+  switch (n.kind) {
+  case SymKind::symbol: return {symbol(n), 0, false};
+  case SymKind::var:
+  case SymKind::rvar: {
+    auto it = variables_.find(&n);
+    TBX_INTERNAL(it != variables_.end());
+    return {it->second.name, it->second.scope, false};
+  }
+  case SymKind::indirect: return indirect(n, false);
+  case SymKind::add: {
+    std::string text;
+    for (auto& [c, t] : n.terms) {
+      std::string term = arg(SymInt(t));
+      if (!text.empty())
+        text += c < 0 ? " - " : " + ";
+      else if (c < 0)
+        text += "-";
+      uint64_t magnitude = c < 0 ? 0 - static_cast<uint64_t>(c) : static_cast<uint64_t>(c);
+      text += magnitude == 1 ? term : fmt::format("{}l * {}", magnitude, term);
+    }
+    if (n.constant) text += fmt::format(" + {}", literal(DType::i64, static_cast<uint64_t>(n.constant)));
+    return define(scope, "i64", text, false);
+  }
+  case SymKind::mul: {
+    std::string text;
+    for (SymInt x : n.args) text += (text.empty() ? "" : " * ") + arg(x);
+    return define(scope, "i64", text, false);
+  }
+  case SymKind::floordiv:
+  case SymKind::mod: {
+    bool nonnegative = ir::bounds_of(n.args[0], extents()).lo >= 0;
+    if (n.kind == SymKind::floordiv) return call(nonnegative ? "udiv" : "fdiv");
+    return call(nonnegative ? "umod" : "fmodi");
+  }
+  case SymKind::min: return call("vmin");
+  case SymKind::max: return call("vmax");
+  }
+  throw_internal_error("unknown index kind", __FILE__, __LINE__);
+}
+
+Value Writer::index_vector(SymInt e) {
+  if (!analysis_ || !analysis_->varies(e)) return as_vector(index(e), DType::i64);
+  if (is_conditional(e)) return index_vector_node(*e.node());
+  for (int s = current(); s >= 0; --s)
+    if (auto it = scopes_[s].index_vectors.find(e.node()); it != scopes_[s].index_vectors.end())
+      return it->second;
+  Value v = index_vector_node(*e.node());
+  scopes_[v.scope].index_vectors[e.node()] = v;
+  return v;
+}
+
+Value Writer::index_vector_node(const SymNode& n) {
+  LaneForm form = analysis_->form(SymInt(&n));
+  if (form.kind == LaneForm::affine) {
+    Value base = index(SymInt(&n)), stride = index(form.stride);
+    std::string ramp = form.stride.is(1) ? "iota<i64v>()" : fmt::format("iota<i64v>() * {}", stride.text);
+    return define(std::max(base.scope, stride.scope), "i64v", fmt::format("vi64({}) + {}", base.text, ramp),
+                  true);
+  }
+  int scope = 0;
+  auto arg = [&](SymInt x) {
+    Value v = index_vector(x);
+    scope = std::max(scope, v.scope);
+    return v.text;
+  };
+  auto call = [&](const char* f) {
+    std::string a = arg(n.args[0]), b = arg(n.args[1]);
+    return define(scope, "i64v", fmt::format("{}({}, {})", f, a, b), true);
+  };
+  switch (n.kind) {
+  case SymKind::indirect: return indirect(n, true);
+  case SymKind::add: {
+    // Uniform terms are summed as scalars, outside if they can be.
+    SymInt uniform = n.constant;
+    std::string text;
+    for (auto& [c, t] : n.terms) {
+      if (!analysis_->varies(SymInt(t))) {
+        uniform += SymInt(c) * SymInt(t);
+        continue;
+      }
+      std::string term = arg(SymInt(t));
+      if (!text.empty()) text += " + ";
+      text += c == 1 ? term : fmt::format("{} * {}", literal(DType::i64, static_cast<uint64_t>(c)), term);
+    }
+    if (!uniform.is(0)) {
+      Value u = index(uniform);
+      scope = std::max(scope, u.scope);
+      text += " + " + u.text;
+    }
+    return define(scope, "i64v", text, true);
+  }
+  case SymKind::mul: {
+    std::string text;
+    for (SymInt x : n.args) text += (text.empty() ? "" : " * ") + arg(x);
+    return define(scope, "i64v", text, true);
+  }
+  case SymKind::floordiv: return call("fdiv");
+  case SymKind::mod: return call("fmodi");
+  case SymKind::min: return call("vmin");
+  case SymKind::max: return call("vmax");
+  default: throw_internal_error("a varying index of uniform kind", __FILE__, __LINE__);
+  }
+}
+
+Value Writer::indirect(const SymNode& n, bool vector) {
+  Value value = emit(n.value);
+  Value extent = index(n.args[0]);
+  Value mask = mask_ ? emit(mask_) : Value{};
+  int scope = std::max(value.scope, std::max(extent.scope, mask.scope));
+  scope = hazard_scope(scope);
+  int number = ++checks_;
+  if (!vector) {
+    TBX_INTERNAL(!value.vector);
+    // A mask of lanes cannot guard a scalar: some lane must be live.
+    std::string live = !mask_ ? "" : mask.vector ? fmt::format(" && any({})", mask.text) : " && " + mask.text;
+    line_in(scope, fmt::format("if (unlikely((u64){} >= (u64){}{})) return {};", value.text, extent.text,
+                               live, number));
+    return {value.text, scope, false};
+  }
+  value = as_vector(value, DType::i64);
+  std::string live;
+  if (mask_) live = " & " + as_vector(mask, DType::boolean).text;
+  if (is_tail()) {
+    live += fmt::format(" & first({})", live_);
+    scope = current();
+  }
+  line_in(scope, fmt::format("if (unlikely(any(m32((u64v){} >= (u64){}){}))) return {};", value.text,
+                             extent.text, live, number));
+  return {value.text, scope, true};
+}
+
+} // namespace tbx::codegen

@@ -1,0 +1,171 @@
+// Loads and stores as text: scalar, contiguous, strided or per lane, by the lane form of the address.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "codegen/writer.h"
+
+namespace tbx::codegen {
+
+using ir::Expr;
+using ir::Stmt;
+using ir::StmtKind;
+using ir::StoreMode;
+using ir::SymInt;
+
+namespace {
+
+/// Sets the mask under which index checks hold, for the life of the object.
+class MaskFor {
+public:
+  MaskFor(Expr& slot, Expr mask) : slot_(slot), before_(slot) { slot = mask; }
+  ~MaskFor() { slot_ = before_; }
+  MaskFor(const MaskFor&) = delete;
+  MaskFor& operator=(const MaskFor&) = delete;
+
+private:
+  Expr& slot_;
+  Expr before_;
+};
+
+bool is_coded(DType t) { return t == DType::boolean || is_low_precision_float(t); }
+
+} // namespace
+
+std::string Writer::decode(DType t, const std::string& raw) {
+  return is_coded(t) ? fmt::format("dec_{}({})", tag_of(t), raw) : raw;
+}
+
+std::string Writer::encode(DType t, const std::string& value) {
+  return is_coded(t) ? fmt::format("enc_{}({})", tag_of(t), value) : value;
+}
+
+Value Writer::load(Expr e) {
+  const DType t = kernel_.buffers[e->buffer].dtype;
+  const SymInt address = e->indices[0];
+  const std::string p = buffer(e->buffer), vector_type = type_of(t, true);
+  const std::string zero = literal(t, 0);
+  Value mask = e->mask() ? emit(e->mask()) : Value{};
+  MaskFor guard(mask_, e->mask());
+  auto define_vector = [&](int scope, const std::string& raw) {
+    return define(load_scope(e->buffer, std::max(scope, mask.scope)), vector_type, decode(t, raw), true);
+  };
+
+  LaneForm form = analysis_ ? analysis_->form(address) : LaneForm{};
+  if (is_row_vector(e->buffer)) {
+    TBX_INTERNAL(form.kind == LaneForm::uniform);
+    Value a = index(address);
+    Value x = define_vector(a.scope, fmt::format("ldv({} + {} * W)", p, a.text));
+    if (!e->mask()) return x;
+    std::string m = as_vector(mask, DType::boolean).text;
+    return define(x.scope, vector_type, fmt::format("sel({}, {}, {}{{}})", m, x.text, vector_type), true);
+  }
+  if (form.kind == LaneForm::uniform) {
+    Value a = index(address);
+    std::string text = decode(t, fmt::format("{}[{}]", p, a.text));
+    int scope = load_scope(e->buffer, std::max(a.scope, mask.scope));
+    if (!e->mask()) return define(scope, type_of(t, false), text, false);
+    std::string live = !mask.vector ? mask.text
+                       : is_tail()  ? fmt::format("any({} & first({}))", mask.text, live_)
+                                    : fmt::format("any({})", mask.text);
+    if (mask.vector && is_tail()) scope = current();
+    Value x = define(scope, type_of(t, false), fmt::format("{} ? {} : {}", live, text, zero), false);
+    if (!mask.vector) return x;
+    std::string all = as_vector(x, t).text;
+    return define(scope, vector_type, fmt::format("sel({}, {}, {}{{}})", mask.text, all, vector_type), true);
+  }
+  if (form.kind == LaneForm::affine && form.stride.is(1)) {
+    Value a = index(address);
+    if (!e->mask())
+      return define_vector(a.scope, is_tail() ? fmt::format("ldn({} + {}, {})", p, a.text, live_)
+                                              : fmt::format("ldv({} + {})", p, a.text));
+    if (!mask.vector) {
+      std::string raw = is_tail() ? fmt::format("ldn({} + {}, {})", p, a.text, live_)
+                                  : fmt::format("ldv({} + {})", p, a.text);
+      return define_vector(a.scope, fmt::format("{} ? {} : {}v{{}}", mask.text, raw, storage_of(t)));
+    }
+    return define_vector(a.scope, fmt::format("ldm({} + {}, {}, {})", p, a.text, mask.text, live()));
+  }
+  if (form.kind == LaneForm::affine && !e->mask()) {
+    Value a = index(address), stride = index(form.stride);
+    return define_vector(std::max(a.scope, stride.scope),
+                         fmt::format("lds({} + {}, {}, {})", p, a.text, stride.text, live()));
+  }
+  Value x = index_vector(address);
+  std::string m = e->mask() ? as_vector(mask, DType::boolean).text + ", " : "";
+  return define_vector(x.scope, fmt::format("ldx({}, {}, {}{})", p, x.text, m, live()));
+}
+
+void Writer::store(const Stmt& s, const Value& value) {
+  const DType t = kernel_.buffers[s.buffer].dtype;
+  const std::string p = buffer(s.buffer);
+  Value mask = s.mask ? emit(s.mask) : Value{};
+  {
+    MaskFor guard(mask_, s.mask);
+    LaneForm form = analysis_ ? analysis_->form(s.address) : LaneForm{};
+    const bool set = s.mode == StoreMode::set;
+    if (is_row_vector(s.buffer)) {
+      TBX_INTERNAL(form.kind == LaneForm::uniform && set);
+      std::string at = fmt::format("{} + {} * W", p, index_text(s.address));
+      std::string x = encode(t, as_vector(value, t).text);
+      if (s.mask) x = fmt::format("sel({}, {}, ldv({}))", as_vector(mask, DType::boolean).text, x, at);
+      line(fmt::format("stv({}, {});", at, x));
+    } else if (form.kind == LaneForm::uniform && !mask.vector && (!analysis_ || (set && !value.vector))) {
+      std::string a = index_text(s.address), element = fmt::format("{}[{}]", p, a);
+      std::string x = value.text;
+      if (!set) x = combined(s, decode(t, element), x);
+      line(
+          fmt::format("{}{} = {};", s.mask ? fmt::format("if ({}) ", mask.text) : "", element, encode(t, x)));
+    } else if (!set) {
+      combine_lanes(s, value, s.mask ? as_vector(mask, DType::boolean).text : "");
+    } else if (form.kind == LaneForm::affine && form.stride.is(1) && (!s.mask || mask.vector)) {
+      std::string at = fmt::format("{} + {}", p, index_text(s.address));
+      std::string x = encode(t, as_vector(value, t).text);
+      line(s.mask      ? fmt::format("stm({}, {}, {}, {});", at, x, mask.text, live())
+           : is_tail() ? fmt::format("stn({}, {}, {});", at, x, live_)
+                       : fmt::format("stv({}, {});", at, x));
+    } else if (form.kind == LaneForm::affine && !s.mask) {
+      std::string at = fmt::format("{} + {}", p, index_text(s.address));
+      line(fmt::format("sts({}, {}, {}, {});", at, index_text(form.stride),
+                       encode(t, as_vector(value, t).text), live()));
+    } else {
+      std::string at = index_vector(s.address).text;
+      std::string m = s.mask ? as_vector(mask, DType::boolean).text + ", " : "";
+      line(fmt::format("stx({}, {}, {}, {}{});", p, at, encode(t, as_vector(value, t).text), m, live()));
+    }
+  }
+  forget_loads(s.buffer);
+}
+
+std::string Writer::combined(const Stmt& s, const std::string& old, const std::string& value) const {
+  const bool boolean = kernel_.buffers[s.buffer].dtype == DType::boolean;
+  switch (s.mode) {
+  case StoreMode::add:
+    return boolean ? fmt::format("{} | {}", old, value) : fmt::format("{} + {}", old, value);
+  case StoreMode::mul:
+    return boolean ? fmt::format("{} & {}", old, value) : fmt::format("{} * {}", old, value);
+  case StoreMode::max:
+    return boolean ? fmt::format("{} | {}", old, value) : fmt::format("vmax({}, {})", old, value);
+  case StoreMode::min:
+    return boolean ? fmt::format("{} & {}", old, value) : fmt::format("vmin({}, {})", old, value);
+  case StoreMode::set: break;
+  }
+  return value;
+}
+
+/// Lanes may hit the same element: one after the other, in order.
+void Writer::combine_lanes(const Stmt& s, const Value& value, const std::string& mask) {
+  const DType t = kernel_.buffers[s.buffer].dtype;
+  std::string at = index_vector(s.address).text, x = as_vector(value, t).text, p = buffer(s.buffer);
+  std::string lanes = fresh("x");
+  line(fmt::format("const {} {} = {};", type_of(t, true), lanes, x));
+  open(fmt::format("for (i64 l = 0; l < {}; ++l)", live()));
+  if (!mask.empty()) line(fmt::format("if (!{}[l]) continue;", mask));
+  line(fmt::format("{}& e = {}[{}[l]];", storage_of(t), p, at));
+  std::string lane = t == DType::boolean ? fmt::format("({}[l] != 0)", lanes)
+                                         : fmt::format("({}){}[l]", compute_of(t), lanes);
+  line(fmt::format("e = {};", encode(t, "(" + std::string(type_of(t, false)) + ")(" +
+                                            combined(s, decode(t, "e"), lane) + ")")));
+  close();
+}
+
+} // namespace tbx::codegen

@@ -1,0 +1,243 @@
+// Value expressions as text: one definition per node, in the outermost scope that knows its operands.
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+#include "base/error.h"
+#include "codegen/writer.h"
+
+namespace tbx::codegen {
+
+using ir::Expr;
+using ir::Op;
+
+std::string Writer::type_of(DType t, bool vector) const {
+  if (t == DType::boolean) return vector ? "i32v" : "bool";
+  return std::string(compute_of(t)) + (vector ? "v" : "");
+}
+
+static std::string float_literal(double v, bool single) {
+  if (std::isnan(v)) return single ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
+  if (std::isinf(v)) return fmt::format("({}__builtin_inf{}())", v < 0 ? "-" : "", single ? "f" : "");
+  std::string s = single ? fmt::format("{}", static_cast<float>(v)) : fmt::format("{}", v);
+  if (s.find_first_of(".e") == std::string::npos) s += ".0";
+  if (single) s += "f";
+  return std::signbit(v) ? "(" + s + ")" : s;
+}
+
+std::string Writer::literal(DType t, uint64_t bits) {
+  t = compute_type(t);
+  auto v = static_cast<int64_t>(bits);
+  switch (t) {
+  case DType::boolean: return v ? "true" : "false";
+  case DType::f32:
+  case DType::f64: return float_literal(std::bit_cast<double>(bits), t == DType::f32);
+  case DType::u64: return fmt::format("{}ul", bits);
+  case DType::u32: return fmt::format("{}u", static_cast<uint32_t>(bits));
+  case DType::i64:
+    if (v == INT64_MIN) return "(-9223372036854775807l - 1)";
+    return v < 0 ? fmt::format("({}l)", v) : fmt::format("{}l", v);
+  default:
+    return fmt::format("{}({})", compute_of(t), v == INT32_MIN ? "-2147483647 - 1" : std::to_string(v));
+  }
+}
+
+Value Writer::as_vector(const Value& v, DType compute) {
+  if (v.vector) return v;
+  const char* type = compute == DType::boolean ? "bool" : compute_of(compute);
+  std::string text = fmt::format("v{}({})", type, v.text);
+  bool is_literal = !v.text.starts_with('x') && !v.text.starts_with('a');
+  if (is_literal) return {text, v.scope, true};
+  auto& known = scopes_[v.scope].vectors;
+  auto it = known.find(text);
+  if (it == known.end()) it = known.emplace(text, define(v.scope, type_of(compute, true), text, true)).first;
+  return it->second;
+}
+
+Value Writer::emit(Expr root) {
+  auto find = [&](Expr e) -> const Value* {
+    for (int s = current(); s >= 0; --s)
+      if (auto it = scopes_[s].values.find(e); it != scopes_[s].values.end()) return &it->second;
+    return nullptr;
+  };
+  if (const Value* v = find(root)) return *v;
+  Value last;
+  // Operands first: by the time a node is written its operands are known, whatever the depth of the
+  // expression.
+  ir::visit(root, [&](Expr e) {
+    if (const Value* v = find(e)) {
+      last = *v;
+      return;
+    }
+    last = operation(e);
+    scopes_[last.scope].values[e] = last;
+  });
+  return last;
+}
+
+Value Writer::operation(Expr e) {
+  switch (e->op) {
+  case Op::constant: return {literal(e->dtype, e->bits), 0, false};
+  case Op::index:
+    return analysis_ && analysis_->varies(e->indices[0]) ? index_vector(e->indices[0]) : index(e->indices[0]);
+  case Op::load: return load(e);
+  case Op::accumulator: return accumulators_.at(e->number);
+  case Op::local: return locals_.at(e->number);
+  default: break;
+  }
+  std::vector<Value> values;
+  bool vector = false;
+  int scope = 0;
+  for (int i = 0; i < e->num_args; ++i) {
+    values.push_back(emit(e->args[i]));
+    vector |= values.back().vector;
+    scope = std::max(scope, values.back().scope);
+  }
+  std::vector<std::string> args;
+  for (int i = 0; i < e->num_args; ++i)
+    args.push_back(vector ? as_vector(values[i], e->args[i]->dtype).text : values[i].text);
+  return define(scope, type_of(e->dtype, vector), apply(e, args, vector), vector);
+}
+
+std::string Writer::converted(DType from, DType to, const std::string& x, bool vector) const {
+  from = compute_type(from), to = compute_type(to);
+  if (from == to) return x;
+  if (to == DType::boolean)
+    return vector ? fmt::format("ne({}, {}{{}})", x, type_of(from, true)) : fmt::format("{} != 0", x);
+  if (from == DType::boolean)
+    return vector ? fmt::format("CONVERT({}, -{})", type_of(to, true), x)
+                  : fmt::format("({}){}", compute_of(to), x);
+  if (is_float(from) && is_integer(to)) return fmt::format("sat_{}({})", compute_of(to), x);
+  return vector ? fmt::format("CONVERT({}, {})", type_of(to, true), x)
+                : fmt::format("({}){}", compute_of(to), x);
+}
+
+/// Name of the prelude function of an operation that is plain function call; nullptr for the others.
+static const char* function_of(Op op, bool floating) {
+  switch (op) {
+  case Op::abs: return "vabs";
+  case Op::sign: return "sgn";
+  case Op::ceil: return "vceil";
+  case Op::floor: return "vfloor";
+  case Op::round_even: return "vround";
+  case Op::trunc: return "vtrunc";
+  case Op::sqrt: return "vsqrt";
+  case Op::rsqrt: return "rsqrt";
+  case Op::reciprocal: return "recip";
+  case Op::exp: return "m_exp";
+  case Op::expm1: return "m_expm1";
+  case Op::log: return "m_log";
+  case Op::log1p: return "m_log1p";
+  case Op::sin: return "m_sin";
+  case Op::cos: return "m_cos";
+  case Op::tan: return "m_tan";
+  case Op::asin: return "m_asin";
+  case Op::acos: return "m_acos";
+  case Op::atan: return "m_atan";
+  case Op::sinh: return "m_sinh";
+  case Op::cosh: return "m_cosh";
+  case Op::tanh: return "m_tanh";
+  case Op::asinh: return "m_asinh";
+  case Op::acosh: return "m_acosh";
+  case Op::atanh: return "m_atanh";
+  case Op::erf: return "m_erf";
+  case Op::sigmoid: return "m_sigmoid";
+  case Op::softplus: return "m_softplus";
+  case Op::is_nan: return "isnan";
+  case Op::is_inf: return "isinf";
+  case Op::logical_not: return "vnot";
+  case Op::popcount: return "popcnt";
+  case Op::floor_mod: return floating ? "m_floormod" : "floormod";
+  case Op::fmod: return floating ? "m_fmod" : "irem";
+  case Op::pow: return "m_pow";
+  case Op::min: return "vmin";
+  case Op::max: return "vmax";
+  case Op::atan2: return "m_atan2";
+  case Op::shift_left: return "shl";
+  case Op::shift_right: return "shr";
+  case Op::random: return "philox";
+  case Op::where: return "sel";
+  default: return nullptr;
+  }
+}
+
+static std::string boolean_text(Op op, const std::vector<std::string>& a, bool vector) {
+  const char* no = vector ? "~" : "!";
+  switch (op) {
+  case Op::logical_and:
+  case Op::bitwise_and:
+  case Op::mul:
+  case Op::min: return fmt::format("{} & {}", a[0], a[1]);
+  case Op::logical_or:
+  case Op::bitwise_or:
+  case Op::add:
+  case Op::max: return fmt::format("{} | {}", a[0], a[1]);
+  case Op::logical_xor:
+  case Op::bitwise_xor:
+  case Op::not_equal: return fmt::format("{} ^ {}", a[0], a[1]);
+  case Op::equal: return fmt::format("{}({} ^ {})", no, a[0], a[1]);
+  case Op::less: return fmt::format("{}{} & {}", no, a[0], a[1]);
+  case Op::less_equal: return fmt::format("{}{} | {}", no, a[0], a[1]);
+  case Op::greater: return fmt::format("{} & {}{}", a[0], no, a[1]);
+  case Op::greater_equal: return fmt::format("{} | {}{}", a[0], no, a[1]);
+  case Op::logical_not:
+  case Op::bitwise_not: return no + a[0];
+  default: throw_unsupported("operation {} on booleans in generated code", ir::name_of(op));
+  }
+}
+
+std::string Writer::apply(Expr e, const std::vector<std::string>& a, bool vector) const {
+  DType t = e->args[0]->dtype;
+  if (e->op == Op::cast) return converted(t, e->dtype, a[0], vector);
+  if (e->op == Op::bitcast) {
+    bool boolean = t == DType::boolean || e->dtype == DType::boolean;
+    return boolean ? converted(t, e->dtype, a[0], vector)
+                   : fmt::format("BITS({}, {})", type_of(e->dtype, vector), a[0]);
+  }
+  if (e->op == Op::round_to) {
+    bool f8 = e->format == DType::f8e4m3fn || e->format == DType::f8e5m2 || e->format == DType::f8e4m3fnuz ||
+              e->format == DType::f8e5m2fnuz || e->format == DType::f8e8m0;
+    const char* format = tag_of(e->format);
+    return fmt::format("dec_{0}(enc_{0}({1}{2}))", format, a[0], f8 ? (e->bits ? ", true" : ", false") : "");
+  }
+  if (t == DType::boolean && e->op != Op::where) return boolean_text(e->op, a, vector);
+  bool floating = is_float(t);
+  if (!floating) {
+    switch (e->op) { // what integers make trivial
+    case Op::ceil:
+    case Op::floor:
+    case Op::round_even:
+    case Op::trunc: return a[0];
+    case Op::is_nan:
+    case Op::is_inf: return vector ? "i32v{}" : "false";
+    default: break;
+    }
+  }
+  if (const char* f = function_of(e->op, floating)) {
+    std::string list = a[0];
+    for (size_t i = 1; i < a.size(); ++i) list += ", " + a[i];
+    return fmt::format("{}({})", f, list);
+  }
+  switch (e->op) {
+  case Op::neg: return "-" + a[0];
+  case Op::bitwise_not: return "~" + a[0];
+  case Op::add: return fmt::format("{} + {}", a[0], a[1]);
+  case Op::sub: return fmt::format("{} - {}", a[0], a[1]);
+  case Op::mul: return fmt::format("{} * {}", a[0], a[1]);
+  case Op::div:
+    return floating ? fmt::format("{} / {}", a[0], a[1]) : fmt::format("idiv({}, {})", a[0], a[1]);
+  case Op::equal: return fmt::format("eq({}, {})", a[0], a[1]);
+  case Op::not_equal: return fmt::format("ne({}, {})", a[0], a[1]);
+  case Op::less: return fmt::format("lt({}, {})", a[0], a[1]);
+  case Op::less_equal: return fmt::format("le({}, {})", a[0], a[1]);
+  case Op::greater: return fmt::format("lt({}, {})", a[1], a[0]);
+  case Op::greater_equal: return fmt::format("le({}, {})", a[1], a[0]);
+  case Op::bitwise_and: return fmt::format("{} & {}", a[0], a[1]);
+  case Op::bitwise_or: return fmt::format("{} | {}", a[0], a[1]);
+  case Op::bitwise_xor: return fmt::format("{} ^ {}", a[0], a[1]);
+  default: throw_unsupported("operation {} in generated code", ir::name_of(e->op));
+  }
+}
+
+} // namespace tbx::codegen

@@ -14,14 +14,15 @@ using namespace ir;
 
 class Runner {
 public:
-  explicit Runner(const Program& program)
-      : program_(program), c_(*program.context), memory_(program.buffers.size()),
+  Runner(const Program& program, const ExternFn& run_extern)
+      : program_(program), run_extern_(run_extern), c_(*program.context), memory_(program.buffers.size()),
         symbols_(c_.symbols().size(), -1) {}
 
   std::vector<Tensor> run(std::vector<Tensor> inputs);
 
 private:
   void bind_input(const Buffer& buffer, const Tensor& tensor);
+  void bind_sizes(const SymInts& sizes, const std::vector<int64_t>& dims);
   void check_conditions();
   int64_t value(SymInt e, const char* what) const;
   std::vector<int64_t> dims_of(const Buffer& buffer) const;
@@ -35,8 +36,11 @@ private:
   void execute(KernelProgram& kernel);
   void run_compute(const Compute& compute);
   void run_scatter(const Scatter& scatter);
+  ExternArgument argument(const ExternOperand& operand);
+  void run_extern(const ExternCall& call);
 
   const Program& program_;
+  const ExternFn& run_extern_;
   Context& c_;
   std::vector<Tensor> memory_;
   std::vector<int64_t> symbols_;
@@ -60,10 +64,13 @@ void Runner::bind_input(const Buffer& buffer, const Tensor& tensor) {
             name_of(tensor.dtype), name_of(buffer.dtype));
   TBX_MODEL(tensor.dims.size() == buffer.sizes.size(), "input '{}' is of rank {}, expected {}", buffer.name,
             tensor.dims.size(), buffer.sizes.size());
-  for (size_t d = 0; d < tensor.dims.size(); ++d) {
-    const SymNode* node = buffer.sizes[d].node();
-    if (node && node->kind == SymKind::symbol && symbols_[node->number] < 0)
-      symbols_[node->number] = tensor.dims[d];
+  bind_sizes(buffer.sizes, tensor.dims);
+}
+
+void Runner::bind_sizes(const SymInts& sizes, const std::vector<int64_t>& dims) {
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const SymNode* node = sizes[d].node();
+    if (node && node->kind == SymKind::symbol && symbols_[node->number] < 0) symbols_[node->number] = dims[d];
   }
 }
 
@@ -227,6 +234,48 @@ void Runner::run_scatter(const Scatter& scatter) {
   execute(kernel);
 }
 
+ExternArgument Runner::argument(const ExternOperand& operand) {
+  ExternArgument out;
+  if (operand.buffer < 0) return out;
+  size_t rank = program_.at(operand.buffer).sizes.size();
+  SymInts start = operand.start;
+  auto* bytes = static_cast<std::byte*>(memory(owner_of(operand.buffer)));
+  out.dtype = program_.at(operand.buffer).dtype;
+  int64_t first = value(address(operand.buffer, start), "address");
+  out.data = bytes + first * size_of(out.dtype);
+  for (size_t d = 0; d < operand.sizes.size(); ++d) {
+    out.sizes.push_back(value(operand.sizes[d], "size"));
+    SymInts next = start;
+    for (size_t k = 0; k < rank; ++k) next[k] += operand.coefficients[d * rank + k];
+    out.strides.push_back(value(address(operand.buffer, next), "address") - first);
+  }
+  return out;
+}
+
+void Runner::run_extern(const ExternCall& call) {
+  if (!run_extern_) throw_unsupported("an extern call in a reference run");
+  std::vector<ExternArgument> inputs, outputs;
+  for (const ExternOperand& operand : call.inputs) inputs.push_back(argument(operand));
+  if (call.output_symbols.empty()) {
+    for (BufferId id : call.outputs) {
+      const Buffer& b = program_.at(id);
+      ExternOperand whole{id, b.sizes, SymInts(b.sizes.size() * b.sizes.size(), 0),
+                          SymInts(b.sizes.size(), 0)};
+      for (size_t d = 0; d < b.sizes.size(); ++d) whole.coefficients[d * b.sizes.size() + d] = 1;
+      outputs.push_back(argument(whole));
+    }
+    run_extern_(call, inputs, outputs);
+    return;
+  }
+  std::vector<Tensor> made = run_extern_(call, inputs, {});
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const Buffer& b = program_.at(call.outputs[i]);
+    bind_sizes(b.sizes, made.at(i).dims);
+    TBX_MODEL(dims_of(b) == made[i].dims, "a kernel made an output of another shape than promised");
+    memory_[b.id] = std::move(made[i]);
+  }
+}
+
 std::vector<Tensor> Runner::run(std::vector<Tensor> inputs) {
   TBX_MODEL(inputs.size() == program_.inputs.size(), "{} inputs given, {} expected", inputs.size(),
             program_.inputs.size());
@@ -243,7 +292,7 @@ std::vector<Tensor> Runner::run(std::vector<Tensor> inputs) {
     else if (const auto* scatter = std::get_if<Scatter>(&op.what))
       run_scatter(*scatter);
     else
-      throw_unsupported("an extern call in a reference run");
+      run_extern(std::get<ExternCall>(op.what));
   }
   std::vector<Tensor> outputs;
   for (const ProgramOutput& output : program_.outputs) {
@@ -255,8 +304,9 @@ std::vector<Tensor> Runner::run(std::vector<Tensor> inputs) {
 
 } // namespace
 
-std::vector<Tensor> run_program(const Program& program, std::vector<Tensor> inputs) {
-  return Runner(program).run(std::move(inputs));
+std::vector<Tensor> run_program(const Program& program, std::vector<Tensor> inputs,
+                                const ExternFn& run_extern) {
+  return Runner(program, run_extern).run(std::move(inputs));
 }
 
 } // namespace tbx::lowering

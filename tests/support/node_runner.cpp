@@ -18,6 +18,7 @@
 #include "importer/tensors.h"
 #include "lowering/lower.h"
 #include "lowering/reference_run.h"
+#include "tests/support/extern_runner.h"
 
 namespace {
 
@@ -83,7 +84,7 @@ std::string run_test(const std::string& folder) {
     Graph graph = import_model(std::filesystem::path(folder + "/model.onnx"));
     std::vector<Tensor> inputs = read_tensors(folder, "input"), want = read_tensors(folder, "output");
     ir::Program program = lower_with(graph, inputs);
-    std::vector<Tensor> got = lowering::run_program(program, inputs);
+    std::vector<Tensor> got = lowering::run_program(program, inputs, test::run_extern);
     for (size_t i = 0; i < want.size(); ++i) {
       std::string difference = compare(got.at(i), want[i], rtol, atol);
       if (!difference.empty()) return fmt::format("FAIL output {}: {}", i, difference);

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <mutex>
 
 #include "base/error.h"
 #include "driver/compile.h"
@@ -35,26 +37,108 @@ TensorInfo info_of(const runtime::SignatureEntry& e) {
 
 }  // namespace
 
-struct Session::Impl {
-  driver::Source source;
-  std::vector<std::byte> bytes;  ///< the model, when it came from memory (dump compiles again)
-  CompileOptions options;
+/// A plan and the session that runs it; one per set of values of the inputs that must be known while compiling.
+struct Variant {
+  std::vector<std::byte> key;  ///< bytes and shapes of those inputs
   driver::Compiled compiled;
   std::unique_ptr<runtime::Session> session;
+};
+
+constexpr size_t kMaxVariants = 32;
+
+struct Session::Impl {
+  driver::Source source;
+  std::vector<std::byte> bytes;  ///< the model, when it came from memory
+  CompileOptions options;
   std::vector<TensorInfo> inputs, outputs;
   std::map<std::string, size_t> input_index;
+  int threads = 0;
+
+  /// Inputs whose elements the compiled code depends on (axes, target shapes); empty for most models.
+  mutable std::vector<std::string> value_inputs;
+  mutable std::mutex mutex;
+  mutable std::vector<std::shared_ptr<const Variant>> variants;  ///< most recently used first
 
   void finish() {
-    compiled = driver::compile(source, options);
-    session = std::make_unique<runtime::Session>(
-        compiled.plan, runtime::SessionOptions{.threads = options.threads,
-                                               .private_arena = options.private_threads,
-                                               .max_memory = options.max_memory});
-    for (const auto& e : compiled.plan->inputs) {
+    threads = options.threads > 0 ? options.threads : runtime::default_threads();
+    try {
+      variants.push_back(make_variant({}, {}));
+      set_signature(variants[0]->compiled.plan->inputs, variants[0]->compiled.plan->outputs);
+    } catch (const lowering::UnknownValueError& e) {
+      if (e.inputs.empty()) throw;
+      value_inputs = e.inputs;
+      driver::Signature s = driver::import_signature(source, options);
+      set_signature(s.inputs, s.outputs);
+      if (options.log)
+        options.log(fmt::format("compiled at the first run, for the values of {}: {}", fmt::join(value_inputs, ", "),
+                                e.message()));
+    }
+  }
+
+  void set_signature(const std::vector<runtime::SignatureEntry>& in, const std::vector<runtime::SignatureEntry>& out) {
+    for (const auto& e : in) {
       input_index[e.name] = inputs.size();
       inputs.push_back(info_of(e));
     }
-    for (const auto& e : compiled.plan->outputs) outputs.push_back(info_of(e));
+    for (const auto& e : out) outputs.push_back(info_of(e));
+  }
+
+  std::shared_ptr<const Variant> make_variant(const driver::KnownInputs& known, std::vector<std::byte> key) const {
+    auto v = std::make_shared<Variant>();
+    v->key = std::move(key);
+    v->compiled = driver::compile(source, options, known);
+    v->session = std::make_unique<runtime::Session>(
+        v->compiled.plan, runtime::SessionOptions{.threads = options.threads,
+                                                  .private_arena = options.private_threads,
+                                                  .max_memory = options.max_memory});
+    return v;
+  }
+
+  /// The variant for these inputs, compiled when their values are new.
+  std::shared_ptr<const Variant> variant_for(const std::vector<runtime::RunTensor>& given) const {
+    if (value_inputs.empty()) return variants[0];
+    std::lock_guard lock(mutex);
+    // Compiling may find out that further inputs must be known.
+    for (size_t round = 0; round <= inputs.size(); ++round) {
+      driver::KnownInputs known;
+      std::vector<std::byte> key;
+      for (const std::string& name : value_inputs) {
+        const runtime::RunTensor& t = given.at(input_index.at(name));
+        Tensor copy = Tensor::make(t.dtype, t.dims);
+        if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), t.data, static_cast<size_t>(copy.bytes()));
+        for (int64_t d : t.dims) append_bytes(key, &d, sizeof d);
+        append_bytes(key, copy.data, static_cast<size_t>(copy.bytes()));
+        known[name] = std::make_shared<const Tensor>(std::move(copy));
+      }
+      for (auto it = variants.begin(); it != variants.end(); ++it)
+        if ((*it)->key == key) {
+          std::rotate(variants.begin(), it, it + 1);
+          return variants[0];
+        }
+      try {
+        variants.insert(variants.begin(), make_variant(known, std::move(key)));
+        if (variants.size() > kMaxVariants) variants.pop_back();
+        return variants[0];
+      } catch (const lowering::UnknownValueError& e) {
+        size_t before = value_inputs.size();
+        for (const std::string& name : e.inputs)
+          if (std::find(value_inputs.begin(), value_inputs.end(), name) == value_inputs.end())
+            value_inputs.push_back(name);
+        if (value_inputs.size() == before) throw;
+      }
+    }
+    throw_internal_error("the inputs that must be known do not settle", __FILE__, __LINE__);
+  }
+
+  static void append_bytes(std::vector<std::byte>& to, const void* from, size_t n) {
+    const auto* p = static_cast<const std::byte*>(from);
+    to.insert(to.end(), p, p + n);
+  }
+
+  /// The variant that explain and stats speak of: the latest one.
+  std::shared_ptr<const Variant> latest() const {
+    std::lock_guard lock(mutex);
+    return variants.empty() ? nullptr : variants[0];
   }
 
   std::vector<runtime::RunTensor> bind(const Inputs& given) const {
@@ -91,7 +175,7 @@ struct Session::Impl {
       out[i].dtype = static_cast<DType>(into[i].type);
       out[i].dims = into[i].dims;
     }
-    session->run(in, out, run_options);
+    variant_for(in)->session->run(in, out, run_options);
     std::vector<OutputTensor> result;
     for (size_t i = 0; i < out.size(); ++i)
       result.push_back({outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims, out[i].data, out[i].owner,
@@ -101,8 +185,10 @@ struct Session::Impl {
 
   std::vector<KernelReport> reports() const {
     std::vector<KernelReport> result;
-    const auto& names = compiled.plan->origin_names;
-    for (const driver::StepInfo& s : compiled.steps) {
+    auto variant = latest();
+    if (!variant) return result;
+    const auto& names = variant->compiled.plan->origin_names;
+    for (const driver::StepInfo& s : variant->compiled.steps) {
       KernelReport r;
       r.name = s.name;
       r.kind = s.kind;
@@ -140,8 +226,11 @@ Result<Session> Session::compile(std::span<const std::byte> onnx_bytes, const Co
 
 const std::vector<TensorInfo>& Session::inputs() const { return impl_->inputs; }
 const std::vector<TensorInfo>& Session::outputs() const { return impl_->outputs; }
-const CompileStats& Session::stats() const { return impl_->compiled.stats; }
-int Session::threads() const { return impl_->session->threads(); }
+CompileStats Session::stats() const {
+  auto variant = impl_->latest();
+  return variant ? variant->compiled.stats : CompileStats{};
+}
+int Session::threads() const { return impl_->threads; }
 
 Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs) const {
   return guarded([&] { return impl_->run(inputs, {}, {}); });
@@ -178,8 +267,9 @@ Result<std::string> Session::dump(const std::string& stage) const {
 Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs, const Observer& observer) const {
   return guarded([&] {
     runtime::RunOptions options;
+    auto plan = impl_->variant_for(impl_->bind(inputs))->compiled.plan;
     options.observe = [&](int, int buffer, const extern_kernels::TensorRef& t) {
-      const std::string& name = impl_->compiled.plan->buffers[buffer].name;
+      const std::string& name = plan->buffers[buffer].name;
       if (name.empty()) return;
       // Observers see dense row-major tensors: channels-last memory is copied into order.
       std::vector<int64_t> dims(t.sizes.begin(), t.sizes.end());

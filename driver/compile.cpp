@@ -90,7 +90,7 @@ std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::Emi
 
 }  // namespace
 
-Compiled compile(const Source& source, const CompileOptions& options) {
+Compiled compile(const Source& source, const CompileOptions& options, const KnownInputs& known) {
   Compiled result;
   CompileStats& stats = result.stats;
   Stopwatch total, watch;
@@ -110,7 +110,9 @@ Compiled compile(const Source& source, const CompileOptions& options) {
   stats.optimize_ms = watch.lap();
 
   stage("lower");
-  ir::Program program = lowering::lower(graph);
+  lowering::LowerOptions lower_options;
+  lower_options.known_inputs = known;
+  ir::Program program = lowering::lower(graph, lower_options);
   stats.lower_ms = watch.lap();
 
   stage("schedule");
@@ -138,6 +140,21 @@ Compiled compile(const Source& source, const CompileOptions& options) {
   result.plan = std::move(plan.plan);
   result.steps = std::move(plan.steps);
   return result;
+}
+
+Signature import_signature(const Source& source, const CompileOptions& options) {
+  Graph graph = import_source(source, options);
+  auto entry = [&](ValueId id) {
+    const Value& v = graph.at(id);
+    runtime::SignatureEntry e{v.name, v.type.dtype, {}, {}, -1};
+    if (v.type.shape)
+      for (ir::SymInt d : *v.type.shape) e.dims.push_back(ir::to_string(d));
+    return e;
+  };
+  Signature s;
+  for (ValueId id : graph.inputs) s.inputs.push_back(entry(id));
+  for (ValueId id : graph.outputs) s.outputs.push_back(entry(id));
+  return s;
 }
 
 std::string dump_stage(const Source& source, const CompileOptions& options, const std::string& stage) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -21,8 +23,17 @@ struct Compiled {
   CompileStats stats;
 };
 
-/// Throws Error.
-Compiled compile(const Source& source, const CompileOptions& options);
+/// Graph inputs whose elements are fixed while compiling, by name (axes, target shapes given as run-time inputs).
+using KnownInputs = std::map<std::string, std::shared_ptr<const Tensor>>;
+
+/// Throws Error; lowering::UnknownValueError when the elements of some inputs must be known: compile again with them.
+Compiled compile(const Source& source, const CompileOptions& options, const KnownInputs& known = {});
+
+/// Inputs and outputs of a model that cannot be compiled before its inputs' values are seen.
+struct Signature {
+  std::vector<runtime::SignatureEntry> inputs, outputs;  ///< sizes and buffers are not set
+};
+Signature import_signature(const Source& source, const CompileOptions& options);
 
 /// Text of the model at a stage: "import", "simplify", "lower", "schedule", "source", "plan". Throws Error (model)
 /// for an unknown stage.

@@ -147,7 +147,7 @@ class TBX_API Session {
 
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
-  const CompileStats& stats() const;
+  CompileStats stats() const;  ///< of the latest compilation
   int threads() const;
 
   /// Every input by name; outputs in model order. Thread-safe.

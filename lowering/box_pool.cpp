@@ -54,6 +54,14 @@ ir::TensorBox box_of_known(ir::Program& p, const KnownTensor& k) {
 
 } // namespace
 
+std::shared_ptr<const Tensor> constant_of(const LoweredValue& value) {
+  if (value.constant) return value.constant;
+  if (value.tensor.constant) return value.tensor.constant;
+  Tensor t;
+  if (value.known && to_tensor(*value.known, t)) return std::make_shared<const Tensor>(std::move(t));
+  return nullptr;
+}
+
 const ir::TensorBox& BoxPool::box(ir::Program& program, const LoweredValue& value) {
   const void* key = value.constant ? static_cast<const void*>(value.constant.get()) : value.known.get();
   auto [it, fresh] = boxes_.try_emplace(key);

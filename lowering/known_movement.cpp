@@ -257,6 +257,34 @@ Known nonzero_rule(const Args& args) {
 
 } // namespace
 
+std::optional<std::vector<LoweredValue>> split(const OpContext& node) {
+  auto x = node.known_tensor(0);
+  auto parts = static_cast<int64_t>(node.node.outputs.size());
+  if (!x || is_float(x->dtype) || x->dims.size() != 1 || parts == 0) return std::nullopt;
+  int64_t n = x->dims[0];
+  Dims lengths = node.opset() < 13 ? node.attr_ints("split") : Dims{};
+  if (node.opset() >= 13 && node.has(1)) {
+    auto given = node.known_tensor(1);
+    auto ints = given ? as_constants(*given) : std::nullopt;
+    if (!ints) return std::nullopt;
+    lengths = *ints;
+  }
+  if (lengths.empty()) {
+    int64_t each = (n + parts - 1) / parts;
+    for (int64_t i = 0; i < parts; ++i) lengths.push_back(std::clamp<int64_t>(n - i * each, 0, each));
+  }
+  if (static_cast<int64_t>(lengths.size()) != parts) return std::nullopt;
+  std::vector<LoweredValue> out;
+  int64_t start = 0;
+  for (int64_t length : lengths) {
+    if (length < 0 || length > n - start) return std::nullopt;
+    auto first = x->values.begin() + start;
+    out.emplace_back(KnownTensor{x->dtype, {length}, {first, first + length}, 1});
+    start += length;
+  }
+  return start == n ? std::optional(std::move(out)) : std::nullopt;
+}
+
 void add_movement_rules(Rules& rules) {
   rules["Identity"] = [](const Args& a) -> Known { return a[0]; };
   rules["Concat"] = concat_rule;

@@ -69,6 +69,9 @@ bool is_tame(SymInt v);
 /// Both tensors over one denominator.
 bool align(KnownTensor& a, KnownTensor& b);
 
+/// Split, the one operator with several results.
+std::optional<std::vector<LoweredValue>> split(const OpContext& node);
+
 void add_arithmetic_rules(Rules& rules);
 void add_movement_rules(Rules& rules);
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "importer/function_body.h"
+#include "lowering/constant_node.h"
 #include "lowering/op_registry.h"
 #include "lowering/realize_policy.h"
 #include "lowering/symbolic_values.h"
@@ -14,7 +15,8 @@
 namespace tbx::lowering {
 namespace {
 
-constexpr int kMaxNesting = 64; ///< function bodies and branches inside each other
+constexpr int64_t kMaxFolded = 4096; ///< elements of a constant that is evaluated on the way
+constexpr int kMaxNesting = 64;      ///< function bodies and branches inside each other
 
 std::string describe(const Node& node) {
   std::string domain = node.domain.empty() ? "" : node.domain + ".";
@@ -80,6 +82,7 @@ private:
   Values lower_graph(const Graph& g, Values inputs, const Values* outer);
   void lower_node(const Graph& g, const Node& node, Values& env, const std::vector<int>& users);
   Values lower_op(const Graph& g, const Node& node, const Values& env);
+  std::optional<Values> fold(const Node& node, const Values& inputs);
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
   void apply_policy(const Graph& g, ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
   LoweredValue make_input(const Graph& g, ValueId id);
@@ -214,6 +217,7 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
     }
   });
   if (auto known = known_results(ctx)) return {known->begin(), known->end()};
+  if (auto folded = fold(node, inputs)) return std::move(*folded);
   if (const OpEntry* entry = Registry::instance().find(node.domain, node.op_type, node.opset))
     return entry->lower(ctx);
   if (options_.allow_expansion) {
@@ -223,6 +227,26 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
               fmt::format("operator {}{} has no lowering for opset {}",
                           node.domain.empty() ? "" : node.domain + ".", node.op_type, node.opset),
               "`tbx ops` lists the supported operators");
+}
+
+/// The results of a node of small constants; nullopt where it has to be lowered (which also reports its
+/// errors).
+std::optional<Lowerer::Values> Lowerer::fold(const Node& node, const Values& inputs) {
+  if (!options_.fold_constants || inputs.empty()) return std::nullopt;
+  std::vector<std::shared_ptr<const Tensor>> constants;
+  for (const LoweredValue& v : inputs) {
+    constants.push_back(v.is_none ? nullptr : constant_of(v));
+    if (!v.is_none && (!constants.back() || constants.back()->numel() > kMaxFolded)) return std::nullopt;
+  }
+  try {
+    auto results = evaluate_node(node, constants, kMaxFolded);
+    if (!results) return std::nullopt;
+    Values out;
+    for (Tensor& t : *results) out.emplace_back(std::make_shared<const Tensor>(std::move(t)));
+    return out;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 /// A value comes from its node and from the nodes whose loop nests were inlined into it.

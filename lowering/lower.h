@@ -19,6 +19,7 @@ public:
 
 struct LowerOptions {
   bool allow_expansion = true; ///< operators without a lowering use their ONNX function body
+  bool fold_constants = true;  ///< nodes of small constants are evaluated (function bodies compute with them)
   /// Graph inputs whose values are fixed while compiling: the program is right for these values only. The
   /// inputs stay in its signature. What UnknownValueError::inputs asks for.
   std::map<std::string, std::shared_ptr<const Tensor>> known_inputs;

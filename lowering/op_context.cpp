@@ -142,8 +142,7 @@ std::vector<int64_t> OpContext::ints_or_throw(int i, std::string_view what) cons
 }
 
 std::shared_ptr<const Tensor> OpContext::constant(int i) const {
-  if (!has(i)) return nullptr;
-  return inputs_[i].constant ? inputs_[i].constant : inputs_[i].tensor.constant;
+  return has(i) ? constant_of(inputs_[i]) : nullptr;
 }
 
 std::shared_ptr<const Tensor> OpContext::constant_or_throw(int i, std::string_view what) const {

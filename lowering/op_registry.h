@@ -42,6 +42,9 @@ struct LoweredValue {
   ir::SymInts sizes() const;
 };
 
+/// The value as a constant tensor; nullptr when it is none or depends on a symbol.
+std::shared_ptr<const Tensor> constant_of(const LoweredValue& value);
+
 /// Boxes of constants and known values, each made once per program.
 class BoxPool {
 public:

@@ -72,6 +72,7 @@ static const Rules& rules() {
 
 std::optional<std::vector<LoweredValue>> known_results(const OpContext& node) {
   if (!node.node.domain.empty() || node.num_inputs() == 0) return std::nullopt;
+  if (node.node.op_type == "Split") return known::split(node);
   using namespace known;
   auto rule = rules().find(node.node.op_type);
   if (rule == rules().end()) return std::nullopt;

@@ -147,8 +147,8 @@ Expr cast_element(Expr x, DType to, bool saturate, const std::string& round_mode
   ir::Context& c = *x->context;
   if (to == DType::f8e8m0) return to_e8m0(to_compute(x, DType::f32), saturate, round_mode);
   if (is_low_precision_float(to)) return c.round_to(to_compute(x, DType::f32), to, saturate);
-  Expr out = to_compute(x, to);
-  return is_integer(to) && bits_of(to) < 8 ? wrap_sub_byte(out, to) : out;
+  if (!is_integer(to) || bits_of(to) >= 8) return to_compute(x, to);
+  return wrap_sub_byte(to_compute(to_compute(x, DType::i32), to), to);
 }
 
 void register_cast(Registry& r) {

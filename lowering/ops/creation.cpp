@@ -1,6 +1,7 @@
 // Tensors made from attributes, shapes and indices: Constant, Shape, Size, Range, EyeLike, OneHot, Trilu, ...
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
@@ -74,28 +75,36 @@ std::vector<LoweredValue> lower_size(OpContext& ctx) {
 
 // --- Range
 
-/// Number of elements where all three bounds are known.
+/// Number of elements where all three bounds are known: max(0, ceil((limit - start) / delta)).
 std::optional<SymInt> known_range_count(OpContext& ctx) {
-  auto one = [&](int i) -> std::optional<SymInt> {
-    auto k = ctx.known(i);
-    return k && k->size() == 1 ? std::optional(k->front()) : std::nullopt;
-  };
-  if (is_integer(ctx.dtype(0))) {
-    auto start = one(0), limit = one(1), delta = one(2);
-    if (!start || !limit || !delta || !delta->is_constant()) return std::nullopt;
-    int64_t step = delta->constant();
-    TBX_MODEL(step != 0, "delta is 0");
-    SymInt span = step > 0 ? *limit - *start : *start - *limit;
-    return ir::max(ir::ceildiv(span, std::abs(step)), 0);
-  }
-  double value[3];
+  double number[3];
+  SymInt exact[3];
+  int64_t denominator = 1;
+  bool all_exact = true, all_numbers = true;
   for (int i = 0; i < 3; ++i) {
     auto t = ctx.constant(i);
-    if (!t || t->numel() != 1) return std::nullopt;
-    value[i] = element_as_double(*t, 0);
+    auto k = ctx.known_tensor(i);
+    TBX_MODEL(ir::product(ctx.sizes(i)).is(1) || !ir::product(ctx.sizes(i)).is_constant(),
+              "input {} is no scalar", i);
+    if (t) number[i] = element_as_double(*t, 0);
+    all_numbers &= t != nullptr;
+    all_exact &= k != nullptr;
+    if (k) denominator = std::lcm(denominator, k->denominator);
   }
-  TBX_MODEL(value[2] != 0, "delta is 0");
-  double count = std::ceil((value[1] - value[0]) / value[2]);
+  if (all_exact) {
+    for (int i = 0; i < 3; ++i) {
+      auto k = ctx.known_tensor(i);
+      exact[i] = k->values.at(0) * SymInt(denominator / k->denominator);
+    }
+    if (!exact[2].is_constant()) return std::nullopt;
+    int64_t step = exact[2].constant();
+    TBX_MODEL(step != 0, "delta is 0");
+    SymInt span = step > 0 ? exact[1] - exact[0] : exact[0] - exact[1];
+    return ir::max(ir::ceildiv(span, std::abs(step)), 0);
+  }
+  if (!all_numbers) return std::nullopt;
+  TBX_MODEL(number[2] != 0, "delta is 0");
+  double count = std::ceil((number[1] - number[0]) / number[2]);
   TBX_MODEL(!(count > 1e15), "a range of {} elements", count);
   return SymInt(count > 0 ? static_cast<int64_t>(count) : int64_t{0});
 }

@@ -12,6 +12,9 @@ namespace {
 /// The seed attribute's bits, or a number made of the name of the result, so that nodes differ and runs
 /// repeat.
 int64_t seed_of(const OpContext& ctx) {
+  auto seed = ctx.node.attributes.find("seed");
+  if (seed != ctx.node.attributes.end() && std::holds_alternative<int64_t>(seed->second))
+    return std::get<int64_t>(seed->second); // Dropout spells it as an integer
   if (ctx.has_attr("seed")) return static_cast<int64_t>(std::bit_cast<uint32_t>(ctx.attr_float("seed", 0)));
   uint64_t hash = 14695981039346656037ull;
   for (char ch : ctx.graph.at(ctx.node.outputs.at(0)).name)

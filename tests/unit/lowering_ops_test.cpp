@@ -13,8 +13,8 @@ using test::ints;
 using test::run_node;
 using test::tensor;
 using test::values_of;
+using testing::DoubleNear;
 using testing::ElementsAre;
-using testing::FloatNear;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -59,7 +59,7 @@ TEST(Ops, MaxPropagatesNan) {
 
 TEST(Ops, SoftplusDoesNotOverflow) {
   EXPECT_THAT(values_of(run_node("Softplus", {tensor({2}, {200, -200})})),
-              ElementsAre(200, FloatNear(0, 1e-30)));
+              ElementsAre(200, DoubleNear(0, 1e-30)));
 }
 
 TEST(Ops, ClipWithCrossedBoundsGivesTheUpper) {
@@ -88,7 +88,7 @@ TEST(Ops, LogSumExpOfExtremes) {
   Tensor x = tensor({3, 2}, {1000, 1000, -kInf, -kInf, kInf, 1});
   Tensor out =
       run_node("ReduceLogSumExp", {x}, {{"axes", std::vector<int64_t>{1}}, {"keepdims", int64_t{0}}}, 13);
-  EXPECT_THAT(values_of(out), ElementsAre(FloatNear(1000.6931f, 1e-3f), -kInf, kInf));
+  EXPECT_THAT(values_of(out), ElementsAre(DoubleNear(1000.6931, 1e-3), -kInf, kInf));
 }
 
 TEST(Ops, ReductionsOfEmptySets) {
@@ -115,8 +115,8 @@ TEST(Ops, OldBroadcastPlacesTheOperand) {
 TEST(Ops, VarianceOfLargeMeans) {
   Tensor x = tensor({1, 4}, {1e6f, 1e6f + 1, 1e6f + 2, 1e6f + 3}), one = tensor({4}, {1, 1, 1, 1});
   Tensor y = run_node("LayerNormalization", {x, one}, {{"epsilon", 0.0f}});
-  EXPECT_THAT(values_of(y), ElementsAre(FloatNear(-1.3416408f, 1e-5f), FloatNear(-0.4472136f, 1e-5f),
-                                        FloatNear(0.4472136f, 1e-5f), FloatNear(1.3416408f, 1e-5f)));
+  EXPECT_THAT(values_of(y), ElementsAre(DoubleNear(-1.3416408f, 1e-5f), DoubleNear(-0.4472136f, 1e-5f),
+                                        DoubleNear(0.4472136f, 1e-5f), DoubleNear(1.3416408f, 1e-5f)));
 }
 
 TEST(Ops, ArgMaxTiesAndNan) {

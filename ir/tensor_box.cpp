@@ -75,8 +75,13 @@ Expr TensorBox::load(Program& program, std::span<const SymInt> indices) const {
     for (SymInt e : map_) mapped.push_back(substitute(e, {at, {}}));
     at = std::move(mapped);
   }
-  if (!storage_->is_realized() && storage_->loops().kind == LoopKind::pointwise)
-    return substitute(storage_->loops().body, {at, {}});
+  if (!storage_->is_realized() && storage_->loops().kind == LoopKind::pointwise) {
+    // As precise as the value would be in memory: inlining never changes a result.
+    const Loops& loops = storage_->loops();
+    bool as_stored = !is_low_precision_float(loops.dtype) ||
+                     (loops.body->op == Op::load && program.at(loops.body->buffer).dtype == loops.dtype);
+    return substitute(as_stored ? loops.body : c.round_to(loops.body, loops.dtype), {at, {}});
+  }
   BufferId id = storage_->realize(program, "read by another nest");
   const Buffer& b = program.at(id);
   if (b.kind == BufferKind::constant)

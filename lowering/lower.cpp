@@ -120,8 +120,13 @@ std::vector<ValueId> sources_of(const Graph& g, std::vector<ValueId> values) {
     }
     const Node& node = g.nodes[g.at(v).producer];
     if (node.op_type == "Shape" || node.op_type == "Size") continue;
-    for (ValueId in : node.inputs)
+    auto follow = [&](ValueId in) {
       if (in >= 0 && seen.insert(in).second) values.push_back(in);
+    };
+    for (ValueId in : node.inputs) follow(in);
+    for_each_subgraph(node, [&](const Graph& body) {
+      for (const Graph::Capture& capture : body.captures) follow(capture.outer);
+    });
   }
   return sources;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -53,5 +54,10 @@ struct Context::Impl {
   /// Puts a node in the arena without looking for an equal one.
   SymNode* make(SymNode node);
 };
+
+/// As simplify and to_string of a SymInt, with `indirect` giving the result for indirect values: walks over Expr
+/// DAGs keep their own memory of these, so that nested ones are handled once and not once per level.
+SymInt simplify_index(SymInt e, const Extents& extents, const std::function<SymInt(const SymNode&)>& indirect);
+std::string index_to_string(SymInt e, const std::function<std::string(const SymNode&)>& indirect);
 
 } // namespace tbx::ir

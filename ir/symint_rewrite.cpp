@@ -218,11 +218,12 @@ std::optional<int64_t> evaluate(SymInt e, std::span<const int64_t> symbols, std:
   }
 }
 
-std::string to_string(SymInt e) {
+std::string index_to_string(SymInt e, const std::function<std::string(const SymNode&)>& indirect) {
+  auto text = [&](SymInt x) { return index_to_string(x, indirect); };
   if (e.is_constant()) return fmt::format("{}", e.constant());
   const SymNode& n = *e.node();
-  auto wrapped = [](SymInt x) {
-    std::string s = to_string(x);
+  auto wrapped = [&](SymInt x) {
+    std::string s = text(x);
     bool plain = x.is_constant() ? x.constant() >= 0 : x.node()->kind != SymKind::add;
     return plain ? s : "(" + s + ")";
   };
@@ -230,7 +231,7 @@ std::string to_string(SymInt e) {
     case SymKind::symbol: return n.name;
     case SymKind::var: return fmt::format("i{}", n.number);
     case SymKind::rvar: return fmt::format("r{}", n.number);
-    case SymKind::indirect: return fmt::format("[{} < {}]", to_string(n.value), to_string(n.args[0]));
+    case SymKind::indirect: return indirect(n);
     case SymKind::add: {
       std::string s;
       for (auto [coefficient, term] : n.terms) {
@@ -244,7 +245,7 @@ std::string to_string(SymInt e) {
         } else if (c != 1) {
           s += fmt::format("{}*", c);
         }
-        s += to_string(SymInt(term));
+        s += text(SymInt(term));
       }
       if (n.constant > 0) s += fmt::format(" + {}", n.constant);
       if (n.constant < 0) s += fmt::format(" - {}", -n.constant);
@@ -257,10 +258,15 @@ std::string to_string(SymInt e) {
     }
     case SymKind::floordiv: return fmt::format("{}//{}", wrapped(n.args[0]), wrapped(n.args[1]));
     case SymKind::mod: return fmt::format("{}%{}", wrapped(n.args[0]), wrapped(n.args[1]));
-    case SymKind::min: return fmt::format("min({}, {})", to_string(n.args[0]), to_string(n.args[1]));
-    case SymKind::max: return fmt::format("max({}, {})", to_string(n.args[0]), to_string(n.args[1]));
+    case SymKind::min: return fmt::format("min({}, {})", text(n.args[0]), text(n.args[1]));
+    case SymKind::max: return fmt::format("max({}, {})", text(n.args[0]), text(n.args[1]));
   }
   return "?";
+}
+
+std::string to_string(SymInt e) {
+  return index_to_string(
+      e, [](const SymNode& n) { return fmt::format("[{} < {}]", to_string(n.value), to_string(n.args[0])); });
 }
 
 std::string to_string(std::span<const SymInt> xs) {

@@ -10,7 +10,8 @@ namespace {
 
 class Simplifier {
  public:
-  explicit Simplifier(const Extents& extents) : extents_(extents) {}
+  Simplifier(const Extents& extents, const std::function<SymInt(const SymNode&)>& indirect)
+      : extents_(extents), indirect_(indirect) {}
 
   SymInt of(SymInt e) {
     if (e.is_constant()) return e;
@@ -26,12 +27,7 @@ class Simplifier {
       case SymKind::symbol: return SymInt(&n);
       case SymKind::var: return is_single(extents_.vars, n.number) ? SymInt(0) : SymInt(&n);
       case SymKind::rvar: return is_single(extents_.rvars, n.number) ? SymInt(0) : SymInt(&n);
-      case SymKind::indirect: {
-        Expr value = simplify(n.value, extents_);
-        SymInt extent = of(n.args[0]);
-        if (value == n.value && extent == n.args[0]) return SymInt(&n);
-        return n.context->indirect(value, extent, false);
-      }
+      case SymKind::indirect: return indirect_(n);
       case SymKind::add: {
         SymInt r = n.constant;
         for (auto [coefficient, term] : n.terms) r = r + SymInt(coefficient) * of(SymInt(term));
@@ -183,20 +179,36 @@ class Simplifier {
   }
 
   const Extents& extents_;
+  const std::function<SymInt(const SymNode&)>& indirect_;
   std::unordered_map<const SymNode*, SymInt> memo_;
 };
 
 }  // namespace
 
-SymInt simplify(SymInt e, const Extents& extents) {
+SymInt simplify_index(SymInt e, const Extents& extents, const std::function<SymInt(const SymNode&)>& indirect) {
   if (e.is_constant()) return e;
   // A rewrite may expose another one; the number of rounds is small in practice and bounded here.
   for (int round = 0; round < 4; ++round) {
-    SymInt next = Simplifier(extents).of(e);
+    SymInt next = Simplifier(extents, indirect).of(e);
     if (next == e) break;
     e = next;
   }
   return e;
+}
+
+SymInt simplify(SymInt e, const Extents& extents) {
+  std::unordered_map<const SymNode*, SymInt> done;
+  auto indirect = [&](const SymNode& n) {
+    if (auto it = done.find(&n); it != done.end()) return it->second;
+    Expr value = simplify(n.value, extents);
+    SymInt extent = simplify(n.args[0], extents);
+    bool same = value == n.value && extent == n.args[0];
+    SymInt r = same ? SymInt(&n) : n.context->indirect(value, extent, false);
+    done.emplace(&n, r);
+    if (!r.is_constant()) done.emplace(r.node(), r);
+    return r;
+  };
+  return simplify_index(e, extents, indirect);
 }
 
 }  // namespace tbx::ir

@@ -18,6 +18,8 @@ constexpr const char* kParts[] = {
 #include "codegen/prelude/reduce.inc"
     ,
 #include "codegen/prelude/math.inc"
+    ,
+#include "codegen/prelude/math_f64.inc"
 };
 
 } // namespace

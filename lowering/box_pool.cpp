@@ -1,6 +1,6 @@
 // Makes boxes of constants and of known values, each once per program.
 #include "base/error.h"
-#include "lowering/op_registry.h"
+#include "lowering/op_helpers.h"
 
 namespace tbx::lowering {
 namespace {
@@ -41,7 +41,7 @@ ir::TensorBox box_of_known(ir::Program& p, const KnownTensor& k) {
     ir::Context& c = *p.context;
     ir::SymInts at;
     if (!scalar) at.push_back(c.var(0));
-    ir::Expr e = c.cast(box.load(p, at), compute_type(k.dtype));
+    ir::Expr e = to_compute(box.load(p, at), k.dtype);
     if (k.denominator != 1) e = ir::div(e, c.constant(e->dtype, static_cast<double>(k.denominator)));
     box = ir::make_pointwise(p, k.dtype, box.sizes(), e);
   }

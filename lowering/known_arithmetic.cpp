@@ -24,10 +24,20 @@ bool fits(const Element& e, DType type) {
 
 bool is_tame(SymInt v) { return !v.is_constant() || std::abs(v.constant()) < (int64_t{1} << 31); }
 
-static Element truth(bool yes, bool no) { return yes ? Element{1} : no ? Element{0} : std::nullopt; }
-Element equal(SymInt a, SymInt b) {
-  return truth(ir::provably_equal(a, b), ir::provably_positive(a - b) || ir::provably_positive(b - a));
+/// Truth values are 0 and 1; where nothing can be proven they are expressions that are one or the other at
+/// run time.
+static Element positive(SymInt v) {
+  if (ir::provably_positive(v)) return SymInt(1);
+  if (ir::provably_nonnegative(-v)) return SymInt(0);
+  return ir::min(ir::max(v, 0), 1);
 }
+
+Element equal(SymInt a, SymInt b) {
+  if (ir::provably_equal(a, b)) return SymInt(1);
+  if (ir::provably_positive(a - b) || ir::provably_positive(b - a)) return SymInt(0);
+  return SymInt(1) - *positive(ir::max(a - b, b - a));
+}
+
 bool align(KnownTensor& a, KnownTensor& b) {
   int64_t common = std::lcm(a.denominator, b.denominator);
   if (common > kMaxDenominator) return false;
@@ -47,23 +57,20 @@ Element truncated_div(SymInt a, SymInt b) {
     return a.constant() / b.constant();
   }
   if (ir::provably_positive(-b)) return truncated_div(-a, -b);
-  if (!ir::provably_positive(b)) return std::nullopt;
+  if (!ir::provably_nonnegative(b)) return std::nullopt;
+  if (!ir::provably_positive(b)) b = ir::max(b, 1); // a division by zero has no result to preserve
   if (ir::provably_nonnegative(a)) return ir::floordiv(a, b);
   if (ir::provably_nonnegative(-a)) return -ir::floordiv(-a, b);
   return std::nullopt;
 }
 
 Element floor_mod(SymInt a, SymInt b) {
-  if (!ir::provably_positive(b)) return std::nullopt;
-  return ir::mod(a, b);
+  if (!ir::provably_nonnegative(b)) return std::nullopt;
+  return ir::mod(a, ir::provably_positive(b) ? b : ir::max(b, 1));
 }
 
-Element less(SymInt a, SymInt b) {
-  return truth(ir::provably_positive(b - a), ir::provably_nonnegative(a - b));
-}
-Element less_equal(SymInt a, SymInt b) {
-  return truth(ir::provably_nonnegative(b - a), ir::provably_positive(a - b));
-}
+Element less(SymInt a, SymInt b) { return positive(b - a); }
+Element less_equal(SymInt a, SymInt b) { return positive(b - a + SymInt(1)); }
 Element power(SymInt a, SymInt b) {
   if (!b.is_constant() || b.constant() < 0 || b.constant() > 8) return std::nullopt;
   SymInt out = 1;
@@ -210,17 +217,18 @@ Known where_rule(const Args& args) {
   if (dims) dims = broadcast_dims(*dims, args[0].dims);
   if (!dims) return std::nullopt;
   KnownTensor out{x.dtype, *dims, {}, x.denominator};
-  for_each_index(*dims, [&](std::span<const int64_t> at) {
-    bool yes = !args[0].values[broadcast_position(at, args[0].dims)].is(0);
-    const KnownTensor& from = yes ? x : y;
-    out.values.push_back(from.values[broadcast_position(at, from.dims)]);
+  bool ok = for_each_index(*dims, [&](std::span<const int64_t> at) {
+    SymInt yes = args[0].values[broadcast_position(at, args[0].dims)];
+    SymInt a = x.values[broadcast_position(at, x.dims)], b = y.values[broadcast_position(at, y.dims)];
+    if (!yes.is_constant() && (!is_tame(a) || !is_tame(b))) return false;
+    out.values.push_back(yes.is(1) || a == b ? a : yes.is(0) ? b : b + yes * (a - b));
     return true;
   });
-  return out;
+  return ok ? Known(std::move(out)) : std::nullopt;
 }
 
 Known not_rule(const Args& a) {
-  return map_elements(a[0], DType::boolean, [](SymInt v) -> Element { return SymInt(v.is(0) ? 1 : 0); });
+  return map_elements(a[0], DType::boolean, [](SymInt v) -> Element { return SymInt(1) - v; });
 }
 
 Rule reduce_rule(const std::function<Element(SymInt, SymInt)>& fn, int opset_of_input,
@@ -290,9 +298,8 @@ void add_arithmetic_rules(Rules& rules) {
   rules["Greater"] = comparison_rule([](SymInt a, SymInt b) { return less(b, a); });
   rules["GreaterOrEqual"] = comparison_rule([](SymInt a, SymInt b) { return less_equal(b, a); });
   rules["And"] = comparison_rule(times);
-  rules["Or"] =
-      comparison_rule([](SymInt a, SymInt b) -> Element { return SymInt(a.is(0) && b.is(0) ? 0 : 1); });
-  rules["Xor"] = comparison_rule([](SymInt a, SymInt b) -> Element { return SymInt(a == b ? 0 : 1); });
+  rules["Or"] = comparison_rule(larger);
+  rules["Xor"] = comparison_rule([](SymInt a, SymInt b) -> Element { return a + b - SymInt(2) * a * b; });
   rules["Not"] = not_rule;
   rules["Where"] = where_rule;
   rules["ReduceSum"] = reduce_rule(plus, 13, 0);

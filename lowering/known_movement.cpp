@@ -244,11 +244,12 @@ Known nonzero_rule(const Args& args) {
   std::vector<SymInts> rows(x.dims.size());
   bool ok = for_each_index(x.dims, [&](std::span<const int64_t> at) {
     Element zero = equal(x.values[broadcast_position(at, x.dims)], 0);
-    if (zero && zero->is(0)) {
+    if (!zero->is_constant()) return false;
+    if (zero->is(0)) {
       ++out.dims[1];
       for (size_t d = 0; d < at.size(); ++d) rows[d].push_back(at[d]);
     }
-    return zero.has_value();
+    return true;
   });
   if (!ok || x.dims.empty()) return std::nullopt;
   for (const SymInts& row : rows) out.values.insert(out.values.end(), row.begin(), row.end());

@@ -13,7 +13,8 @@ TensorBox spread(OpContext& ctx, const TensorBox& scale, const TensorBox& x) {
   SymInt n = ir::product(scale.sizes());
   if (scale.rank() == 0) return scale;
   if (n.is(1)) return ir::reshape(ctx.program, scale, {});
-  int axis = ctx.axis(ctx.attr_int("axis", 1), x.rank());
+  // The axis of a vector is not named.
+  int axis = x.rank() == 1 ? 0 : ctx.axis(ctx.attr_int("axis", 1), x.rank());
   int64_t block = ctx.attr_int("block_size", 0);
   TBX_MODEL(block >= 0, "block_size is {}", block);
   if (block == 0) {

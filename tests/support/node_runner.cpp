@@ -1,7 +1,7 @@
 // Runs ONNX node tests through import, lowering and the evaluator, without scheduling or code generation.
 //
-//   tbx_node_runner <folder>...    each with model.onnx, input_<i>.pb, output_<i>.pb and meta ("rtol atol
-//   usable")
+//   tbx_node_runner [--dynamic] <folder>...    each with model.onnx, input_<i>.pb, output_<i>.pb and meta
+//   ("rtol atol usable")
 //
 // Prints one line per test: PASS, FAIL (wrong result) or ERROR with the reason. Values that a lowering must
 // know while compiling are taken from the test's inputs.
@@ -74,14 +74,16 @@ ir::Program lower_with(const Graph& graph, const std::vector<Tensor>& inputs) {
   }
 }
 
-std::string run_test(const std::string& folder) {
+std::string run_test(const std::string& folder, bool dynamic) {
   std::stringstream meta(read_file(folder + "/meta"));
   double rtol = 1e-3, atol = 1e-7;
   int usable = 1;
   meta >> rtol >> atol >> usable;
   if (!usable) return "ERROR inputs or outputs are not tensors";
   try {
-    Graph graph = import_model(std::filesystem::path(folder + "/model.onnx"));
+    ImportOptions import_options;
+    import_options.all_dims_dynamic = dynamic;
+    Graph graph = import_model(std::filesystem::path(folder + "/model.onnx"), import_options);
     std::vector<Tensor> inputs = read_tensors(folder, "input"), want = read_tensors(folder, "output");
     ir::Program program = lower_with(graph, inputs);
     std::vector<Tensor> got = lowering::run_program(program, inputs, test::run_extern);
@@ -98,11 +100,11 @@ std::string run_test(const std::string& folder) {
 } // namespace
 
 int main(int argc, char** argv) {
-  int passed = 0;
-  for (int i = 1; i < argc; ++i) {
-    std::string result = run_test(argv[i]);
+  int passed = 0, first = argc > 1 && std::string_view(argv[1]) == "--dynamic" ? 2 : 1;
+  for (int i = first; i < argc; ++i) {
+    std::string result = run_test(argv[i], first == 2);
     passed += result == "PASS";
     std::cout << std::filesystem::path(argv[i]).filename().string() << ": " << result << std::endl;
   }
-  std::cout << passed << " of " << argc - 1 << " passed\n";
+  std::cout << passed << " of " << argc - first << " passed\n";
 }

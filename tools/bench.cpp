@@ -1,0 +1,103 @@
+// tbx bench: latency and throughput of a model.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tools/common.h"
+
+namespace tbx::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  ModelOptions model;
+  int warmup = 3, repeat = 0, clients = 1;
+  double duration = 3;
+};
+
+double ms_since(Clock::time_point t) { return std::chrono::duration<double, std::milli>(Clock::now() - t).count(); }
+
+/// Latencies in ms of one client, until the time or the count is used up.
+std::vector<double> measure(const Session& session, const Options& o, std::atomic<bool>& failed, std::string& error) {
+  std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
+  Session::Inputs in = views(inputs);
+  std::vector<double> times;
+  auto start = Clock::now();
+  for (int i = 0; !failed && (o.repeat > 0 ? i < o.repeat : ms_since(start) < o.duration * 1000 || i < 5); ++i) {
+    auto t = Clock::now();
+    auto result = session.run(in);
+    times.push_back(ms_since(t));
+    if (!result) {
+      error = result.error().message;
+      failed = true;
+    }
+  }
+  return times;
+}
+
+double percentile(const std::vector<double>& sorted, double p) {
+  return sorted[static_cast<size_t>(p * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+void bench(Options& o) {
+  Session session = o.model.open();
+  std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
+  Session::Inputs in = views(inputs);
+  auto start = Clock::now();
+  session.run(in).value();
+  double first = ms_since(start);
+  for (int i = 1; i < o.warmup; ++i) session.run(in).value();
+  std::vector<std::vector<double>> per_client(o.clients);
+  std::vector<std::string> errors(o.clients);
+  std::atomic<bool> failed{false};
+  start = Clock::now();
+  std::vector<std::thread> clients;
+  for (int c = 0; c < o.clients; ++c)
+    clients.emplace_back([&, c] { per_client[c] = measure(session, o, failed, errors[c]); });
+  for (std::thread& t : clients) t.join();
+  double wall = ms_since(start);
+  if (failed)
+    for (const std::string& e : errors)
+      if (!e.empty()) throw Exception({Failure::model_error, e});
+  std::vector<double> all;
+  for (const auto& times : per_client) all.insert(all.end(), times.begin(), times.end());
+  std::sort(all.begin(), all.end());
+  Json report{{"model", o.model.model},
+              {"threads", session.threads()},
+              {"clients", o.clients},
+              {"compile_ms", session.stats().total_ms},
+              {"first_run_ms", first},
+              {"runs", all.size()},
+              {"min_ms", all.front()},
+              {"median_ms", percentile(all, 0.5)},
+              {"p90_ms", percentile(all, 0.9)},
+              {"p99_ms", percentile(all, 0.99)},
+              {"runs_per_second", static_cast<double>(all.size()) / wall * 1000}};
+  if (o.model.json) {
+    fmt::print("{}\n", report.dump(2));
+    return;
+  }
+  fmt::print("{} runs, {} thread(s), {} client(s)\n", all.size(), session.threads(), o.clients);
+  fmt::print("compile {:.0f} ms, first run {:.2f} ms\n", session.stats().total_ms, first);
+  fmt::print("min {:.3f}  median {:.3f}  p90 {:.3f}  p99 {:.3f} ms, {:.1f} runs/s\n", all.front(), percentile(all, 0.5),
+             percentile(all, 0.9), percentile(all, 0.99), report["runs_per_second"].get<double>());
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int&) {
+  auto o = std::make_shared<Options>();
+  CLI::App* cmd = app.add_subcommand("bench", "measure latency and throughput");
+  o->model.add_to(*cmd);
+  cmd->add_option("--warmup", o->warmup, "runs before measuring");
+  cmd->add_option("--repeat", o->repeat, "number of runs; 0: by time");
+  cmd->add_option("--duration", o->duration, "seconds to measure");
+  cmd->add_option("--clients", o->clients, "threads that call the session at once")->check(CLI::Range(1, 256));
+  cmd->callback([o] { bench(*o); });
+}
+
+}  // namespace tbx::tools

@@ -1,0 +1,41 @@
+// tbx: the command line of tensorbox.
+#include <fmt/format.h>
+
+#include "tools/common.h"
+
+int main(int argc, char** argv) {
+  using namespace tbx::tools;
+  CLI::App app{"tbx: compile, run, measure and explain ONNX models"};
+  app.footer(R"(Examples:
+  tbx run model.onnx --input image=cat.png --save out
+  tbx bench model.onnx --dim batch=8 --threads 2
+  tbx explain model.onnx --profile            which kernels, made from which nodes, why, how long
+  tbx dump model.onnx --stage schedule        the model after a stage of the compiler
+  tbx compare model.onnx --no-compile         generated code against the evaluator, value by value
+
+Exit codes: 0 done, 1 outputs differ (compare), 2 wrong usage, 3 ModelError (the model or an input is wrong),
+4 UnsupportedError (valid ONNX, not handled yet), 5 BackendError (compiler or library), 6 InternalError (our defect).
+Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CXX (the C++ compiler), OMP_NUM_THREADS.)");
+  app.set_version_flag("--version", tbx::version());
+  app.require_subcommand(1);
+  int code = kOk;
+  add_run(app, code);
+  add_bench(app, code);
+  add_explain(app, code);
+  add_dump(app, code);
+  add_compare(app, code);
+  add_ops(app, code);
+  add_demo(app, code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kOk : kUsage;
+  } catch (const tbx::Exception& e) {
+    fmt::print(stderr, "{}\n", e.failure.message);
+    return exit_code(e.failure);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "tbx: {}\n", e.what());
+    return kUsage;
+  }
+  return code;
+}

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ir/lane_ops.h"
 #include "ir/tensor_box.h"
 
 namespace tbx::ir {
@@ -13,7 +14,7 @@ TensorBox box_of(Loops loops) {
   return TensorBox(std::make_shared<StorageBox>(std::move(loops)), dtype, std::move(sizes));
 }
 
-}  // namespace
+} // namespace
 
 TensorBox make_pointwise(Program&, DType dtype, SymInts ranges, Expr body) {
   TBX_INTERNAL(body->dtype == compute_type(dtype));
@@ -24,10 +25,12 @@ TensorBox make_pointwise(Program&, DType dtype, SymInts ranges, Expr body) {
   return box_of(std::move(loops));
 }
 
-TensorBox make_reduction(Program& p, ReduceOp op, DType dtype, SymInts ranges, SymInts reduction_ranges, Expr body) {
+TensorBox make_reduction(Program& p, ReduceOp op, DType dtype, SymInts ranges, SymInts reduction_ranges,
+                         Expr body) {
   bool is_arg = op >= ReduceOp::argmax;
   Context& c = *p.context;
-  bool single = std::all_of(reduction_ranges.begin(), reduction_ranges.end(), [](SymInt s) { return s.is(1); });
+  bool single =
+      std::all_of(reduction_ranges.begin(), reduction_ranges.end(), [](SymInt s) { return s.is(1); });
   if (single) {
     if (is_arg) return make_pointwise(p, dtype, std::move(ranges), c.constant_int(compute_type(dtype), 0));
     Expr value = substitute(body, {{}, SymInts(reduction_ranges.size(), SymInt(0))});
@@ -43,8 +46,8 @@ TensorBox make_reduction(Program& p, ReduceOp op, DType dtype, SymInts ranges, S
   return box_of(std::move(loops));
 }
 
-TensorBox make_scan(Program&, ReduceOp op, DType dtype, SymInts ranges, int axis, bool exclusive, bool reverse,
-                    Expr body) {
+TensorBox make_scan(Program&, ReduceOp op, DType dtype, SymInts ranges, int axis, bool exclusive,
+                    bool reverse, Expr body) {
   Loops loops;
   loops.kind = LoopKind::scan;
   loops.ranges = std::move(ranges);
@@ -71,10 +74,14 @@ TensorBox make_constant(Program& p, Tensor tensor, std::string name) {
 TensorBox make_symbolic(Program& p, SymInts values, bool scalar, DType dtype) {
   Context& c = *p.context;
   auto n = static_cast<int64_t>(values.size());
+  TBX_INTERNAL(!scalar || n == 1);
   if (std::all_of(values.begin(), values.end(), [](SymInt v) { return v.is_constant(); })) {
-    Tensor t = Tensor::make(DType::i64, scalar ? std::vector<int64_t>{} : std::vector<int64_t>{n});
-    for (int64_t i = 0; i < n; ++i) t.as_mutable<int64_t>()[i] = values[i].constant();
-    if (dtype == DType::i64) return make_constant(p, std::move(t));
+    Tensor t = Tensor::make(dtype, scalar ? std::vector<int64_t>{} : std::vector<int64_t>{n});
+    for (int64_t i = 0; i < n; ++i) {
+      Scalar s = apply_cast(DType::i64, compute_type(dtype), {values[i].constant(), 0});
+      store_element(dtype, t.mutable_data(), i, s);
+    }
+    return make_constant(p, std::move(t));
   }
   DType type = compute_type(dtype);
   Expr body = n ? c.cast(c.index(values.back()), type) : c.constant_int(type, 0);
@@ -94,4 +101,4 @@ TensorBox make_buffer_box(Program& p, BufferId buffer) {
   return box;
 }
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

@@ -19,10 +19,11 @@ Expr uniform_value(Context& c, const Tensor& t) {
   for (int64_t i = 1; i < n; ++i)
     if (std::memcmp(t.data, t.data + i * width, static_cast<size_t>(width)) != 0) return nullptr;
   DType type = compute_type(t.dtype);
-  return is_float(type) ? c.constant(type, element_as_double(t, 0)) : c.constant_int(type, element_as_int(t, 0));
+  return is_float(type) ? c.constant(type, element_as_double(t, 0))
+                        : c.constant_int(type, element_as_int(t, 0));
 }
 
-}  // namespace
+} // namespace
 
 BufferId StorageBox::realize(Program& program, std::string reason) {
   if (is_realized()) return buffer();
@@ -56,13 +57,6 @@ TensorBox TensorBox::view(Context& c, SymInts sizes, const SymInts& map) const {
   }
   v.sizes_ = std::move(sizes);
   if (!v.identity_) v.map_ = std::move(composed);
-  return v;
-}
-
-TensorBox TensorBox::with_dtype(DType dtype) const {
-  TBX_INTERNAL(size_of(dtype) == size_of(dtype_));
-  TensorBox v = *this;
-  v.dtype_ = dtype;
   return v;
 }
 
@@ -141,4 +135,4 @@ BufferId realize_whole(Program& p, const TensorBox& x, std::string reason) {
   return copy.storage()->realize(p, std::move(reason));
 }
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

@@ -122,6 +122,8 @@ struct Program {
   std::vector<std::string> origin_names;  ///< node number -> "name (OpType)"
 
   BufferId new_buffer(std::string name, DType dtype, SymInts sizes);
+  /// Adds a check once; what is known to hold is left out, what is known to fail is a ModelError.
+  void add_check(SymInt value, bool equal, std::string message);
   BufferId add_constant(std::shared_ptr<const Tensor> tensor, std::string name);
   Buffer& at(BufferId id) { return buffers[id]; }
   const Buffer& at(BufferId id) const { return buffers[id]; }
@@ -171,8 +173,6 @@ class TensorBox {
 
   /// A view: its element `v` is element `map(v)` of this box; `map` is given over var(0..sizes.size()-1).
   TensorBox view(Context& c, SymInts sizes, const SymInts& map) const;
-  /// Same storage bits as another dtype of the same width (bool/uint8 only in ONNX casts), or same box.
-  TensorBox with_dtype(DType dtype) const;
 
   /// The value at `indices` (one per dimension): inlines an unrealized pointwise producer, else a Load. Realizes
   /// unrealized reductions and scans.

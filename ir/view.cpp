@@ -14,56 +14,73 @@ SymInts variables(Context& c, int rank) {
   return v;
 }
 
+std::string text(const SymInts& sizes) { return to_string(std::span<const SymInt>(sizes)); }
+
+SymInt distance(SymInt a, SymInt b) { return max(a - b, b - a); }
+
 /// 0 when s == 1, else 1: makes an index stand still along a broadcast dimension known at run time only.
-SymInt moves(SymInt s) { return min(max(s - SymInt(1), SymInt(1) - s), 1); }
+SymInt moves(SymInt s) { return min(distance(s, 1), 1); }
 
 /// The common size of a dimension pair, with a run-time check where it cannot be proven.
 SymInt broadcast_dim(Program& p, SymInt s, SymInt t) {
   if (provably_equal(s, t) || t.is(1)) return s;
   if (s.is(1)) return t;
-  if (s.is_constant() && t.is_constant())
-    throw_model_error("dimensions {} and {} cannot be broadcast together", s.constant(), t.constant());
-  std::string message = "dimensions " + to_string(s) + " and " + to_string(t) + " cannot be broadcast together";
-  if (s.is_constant() || t.is_constant()) {
-    SymInt fixed = s.is_constant() ? s : t, free = s.is_constant() ? t : s;
-    p.checks.push_back({(free - fixed) * (free - SymInt(1)), true, message});
-    return fixed;
-  }
-  p.checks.push_back({(s - t) * (s - SymInt(1)) * (t - SymInt(1)), true, message});
+  std::string message =
+      "dimensions " + to_string(s) + " and " + to_string(t) + " cannot be broadcast together";
+  if (s.is_constant() && t.is_constant()) throw_model_error("{}", message);
+  SymInt unlike = distance(s, t);
+  for (SymInt d : {s, t})
+    if (!d.is_constant()) unlike = min(unlike, distance(d, 1));
+  p.add_check(unlike, true, message);
+  // A constant that is not 1 is the size whatever the other one is.
+  if (s.is_constant()) return s;
+  if (t.is_constant()) return t;
   return max(s, t) * min(min(s, t), 1);
 }
 
-/// Dimensions of two shapes that cover the same elements: old[first_old, last_old) and new[first_new, last_new).
+/// Dimensions of two shapes that cover the same elements: old[first_old, last_old) and new[first_new,
+/// last_new).
 struct ReshapeGroup {
   size_t first_old, last_old, first_new, last_new;
 };
 
-/// Splits both shapes (without 1s) into runs of equal product from the innermost dimension outwards.
-std::optional<std::vector<ReshapeGroup>> match_groups(const SymInts& olds, const SymInts& news) {
+/// The least runs of dimensions ending at olds[i - 1] and news[j - 1] that provably have equal products.
+std::optional<ReshapeGroup> match_group(const SymInts& olds, size_t i, const SymInts& news, size_t j) {
+  size_t last_i = i, last_j = j;
+  SymInt a = olds[--i], b = news[--j];
+  while (!provably_equal(a, b)) {
+    // Grow the smaller side; symbols are compared by what divides what, then by their likely size.
+    bool grow_old = provably_divisible(b, a) || (!provably_divisible(a, b) && size_hint(a) < size_hint(b));
+    if (i == 0 && j == 0) return std::nullopt;
+    if (j == 0 || (grow_old && i > 0)) {
+      a = a * olds[--i];
+    } else {
+      b = b * news[--j];
+    }
+  }
+  return ReshapeGroup{i, last_i, j, last_j};
+}
+
+/// Splits both shapes (without 1s) into runs of equal product: from the innermost dimension outwards, then
+/// equal dimensions from the outermost inwards. What is left is one group.
+std::vector<ReshapeGroup> match_groups(const SymInts& olds, const SymInts& news) {
   std::vector<ReshapeGroup> groups;
   size_t i = olds.size(), j = news.size();
   while (i > 0 && j > 0) {
-    size_t last_i = i, last_j = j;
-    SymInt a = olds[--i], b = news[--j];
-    while (!provably_equal(a, b)) {
-      // Grow the smaller side; symbols are compared by what divides what, then by their likely size.
-      bool grow_old = provably_divisible(b, a) || (!provably_divisible(a, b) && size_hint(a) < size_hint(b));
-      if (grow_old && i == 0) grow_old = false;
-      if (!grow_old && j == 0) grow_old = true;
-      if (grow_old) {
-        if (i == 0) return std::nullopt;
-        a = a * olds[--i];
-      } else {
-        b = b * news[--j];
-      }
-    }
-    groups.push_back({i, last_i, j, last_j});
+    auto group = match_group(olds, i, news, j);
+    if (!group) break;
+    groups.push_back(*group);
+    i = group->first_old;
+    j = group->first_new;
   }
-  if (i != 0 || j != 0) return std::nullopt;
+  size_t first = 0;
+  for (; first < i && first < j && provably_equal(olds[first], news[first]); ++first)
+    groups.push_back({first, first + 1, first, first + 1});
+  if (first < i || first < j) groups.push_back({first, i, first, j});
   return groups;
 }
 
-}  // namespace
+} // namespace
 
 TensorBox permute(Program& p, const TensorBox& x, std::span<const int> order) {
   SymInts sizes, map(x.sizes().size());
@@ -101,9 +118,8 @@ TensorBox expand(Program& p, const TensorBox& x, const SymInts& sizes) {
       map.push_back(0);
       continue;
     }
-    TBX_MODEL(!s.is_constant() || !t.is_constant(), "cannot expand dimension {} to {}", s.constant(), t.constant());
-    p.checks.push_back({(s - t) * (s - SymInt(1)), true,
-                        "dimension " + to_string(s) + " cannot be expanded to " + to_string(t)});
+    std::string message = "dimension " + to_string(s) + " cannot be expanded to " + to_string(t);
+    p.add_check(s.is_constant() ? distance(s, t) : min(distance(s, t), distance(s, 1)), true, message);
     map.push_back(s.is_constant() ? v : v * moves(s));
   }
   return same ? x : x.view(*p.context, sizes, map);
@@ -112,12 +128,8 @@ TensorBox expand(Program& p, const TensorBox& x, const SymInts& sizes) {
 TensorBox reshape(Program& p, const TensorBox& x, SymInts sizes) {
   Context& c = *p.context;
   SymInt before = product(x.sizes()), after = product(sizes);
-  if (!provably_equal(before, after)) {
-    TBX_MODEL(!before.is_constant() || !after.is_constant(), "cannot reshape {} to {}", to_string(x.sizes()),
-              to_string(std::span<const SymInt>(sizes)));
-    p.checks.push_back({before - after, true,
-                        "cannot reshape " + to_string(x.sizes()) + " to " + to_string(std::span<const SymInt>(sizes))});
-  }
+  if (!provably_equal(before, after))
+    p.add_check(before - after, true, "cannot reshape " + text(x.sizes()) + " to " + text(sizes));
   if (sizes == x.sizes()) return x;
   if (before.is(0) || after.is(0)) return x.view(c, std::move(sizes), SymInts(x.sizes().size(), SymInt(0)));
   // Dimensions of size 1 take no part.
@@ -133,10 +145,8 @@ TensorBox reshape(Program& p, const TensorBox& x, SymInts sizes) {
       new_axes.push_back(static_cast<int>(k));
       news.push_back(sizes[k]);
     }
-  auto groups = match_groups(olds, news);
-  if (!groups) groups = std::vector<ReshapeGroup>{{0, olds.size(), 0, news.size()}};
   SymInts map(x.sizes().size(), SymInt(0));
-  for (const ReshapeGroup& g : *groups) {
+  for (const ReshapeGroup& g : match_groups(olds, news)) {
     SymInt flat = 0, step = 1;
     for (size_t j = g.last_new; j-- > g.first_new;) {
       flat += c.var(new_axes[j]) * step;
@@ -157,8 +167,9 @@ TensorBox squeeze(Program& p, const TensorBox& x, std::span<const int> axes) {
   SymInts sizes, map;
   for (int k = 0; k < x.rank(); ++k) {
     if (std::find(axes.begin(), axes.end(), k) != axes.end()) {
-      if (!x.sizes()[k].is(1))
-        p.checks.push_back({x.sizes()[k] - SymInt(1), true, "only a dimension of size 1 can be squeezed"});
+      p.add_check(x.sizes()[k] - SymInt(1), true,
+                  "dimension " + std::to_string(k) + " of " + text(x.sizes()) +
+                      " is squeezed but is not of size 1");
       map.push_back(0);
     } else {
       map.push_back(p.context->var(static_cast<int>(sizes.size())));
@@ -190,4 +201,4 @@ TensorBox slice(Program& p, const TensorBox& x, int axis, SymInt start, SymInt s
   return x.view(*p.context, std::move(sizes), map);
 }
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

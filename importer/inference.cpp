@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "importer/inference_guards.h"
 #include "importer/tensors.h"
 #include "importer/types.h"
 
@@ -29,7 +30,7 @@ public:
     const ValueFacts* facts = input(i);
     return facts && is_known(facts->type) ? &facts->type : nullptr;
   }
-  bool hasInput(size_t i) const override { return input(i) != nullptr; }
+  bool hasInput(size_t i) const override { return i < node_.inputs.size() && node_.inputs[i]; }
   const onnx::TensorProto* getInputData(size_t i) const override {
     ValueFacts* facts = input(i);
     if (!facts || !facts->constant || facts->constant->numel() > kMaxConstantElements) return nullptr;
@@ -43,7 +44,10 @@ public:
     return facts && facts->data ? &*facts->data : nullptr;
   }
   size_t getNumOutputs() const override { return outputs_.size(); }
-  onnx::TypeProto* getOutputType(size_t i) override { return i < outputs_.size() ? &outputs_[i] : nullptr; }
+  onnx::TypeProto* getOutputType(size_t i) override {
+    if (i >= outputs_.size()) out_of_range("output", i);
+    return &outputs_[i];
+  }
   bool hasOutput(size_t i) override {
     return i < outputs_.size() && !node_.proto.output(static_cast<int>(i)).empty();
   }
@@ -55,7 +59,14 @@ public:
   std::vector<onnx::TypeProto>& outputs() { return outputs_; }
 
 private:
-  ValueFacts* input(size_t i) const { return i < node_.inputs.size() ? node_.inputs[i] : nullptr; }
+  /// ONNX's functions expect an exception here: they look at the answer without a check.
+  [[noreturn]] static void out_of_range(const char* what, size_t i) {
+    throw onnx::InferenceError(fmt::format("[ShapeInferenceError] {} {} does not exist", what, i));
+  }
+  ValueFacts* input(size_t i) const {
+    if (i >= node_.inputs.size()) out_of_range("input", i);
+    return node_.inputs[i];
+  }
 
   NodeView& node_;
   std::vector<onnx::TypeProto> outputs_;
@@ -74,7 +85,7 @@ public:
   size_t getNumOutputs() const override { return result_.types.size(); }
   const onnx::TypeProto* getOutputType(size_t i) const override { return &result_.types.at(i); }
   const onnx::TensorShapeProto* getInputData(size_t i) override {
-    ValueFacts* facts = i < node_.inputs.size() ? node_.inputs[i] : nullptr;
+    ValueFacts* facts = node_.inputs.at(i);
     if (!facts) return nullptr;
     if (!facts->data) facts->data = integers_of(*facts);
     return facts->data ? &*facts->data : nullptr;
@@ -134,6 +145,7 @@ std::string message_of(const std::exception& e) {
 }
 
 void run_inference(NodeView& node, InferenceView& view, bool strict) {
+  check_before_inference(node);
   try {
     if (node.schema->has_type_and_shape_inference_function()) {
       node.schema->GetTypeAndShapeInferenceFunction()(view);

@@ -162,6 +162,25 @@ TEST(BadGraphs, Operators) {
               HasSubstr("not in version 11 of ai.onnx; its newest form is of version 20"));
 }
 
+// Numbers and strings on which ONNX's own inference hangs, writes out of bounds or allocates without end.
+
+TEST(BadGraphs, HostileAttributes) {
+  EXPECT_THAT(error_of_graph("g (float[2, 2] x) => (y) { y = Einsum<equation = \"i;i->i\">(x) }"),
+              HasSubstr("'i;i->i' is not an Einsum equation"));
+  EXPECT_THAT(error_of_graph("g (float[2, 2] x) => (y) { y = Einsum<equation = \"......i\">(x) }"),
+              HasSubstr("not an Einsum equation"));
+  EXPECT_THAT(error_of_graph("g (float[2, 2] x, float[2] s) => (y, m) "
+                             "{ y, b, m = LayerNormalization<axis = 4294967291>(x, s) }"),
+              HasSubstr("attribute 'axis' holds a number that no axis has"));
+  EXPECT_THAT(
+      error_of_graph("g (float[2, 2] x, int64[2, 1] i) => (y) { y = GatherND<batch_dims = -5>(x, i) }"),
+      HasSubstr("batch_dims is -5"));
+  EXPECT_THAT(error_of_graph("g (float[8] x) => (y) { y = Split<num_outputs = 4294967296>(x) }"),
+              HasSubstr("num_outputs is 4294967296, but the node has 1 outputs"));
+  EXPECT_THAT(error_of_graph("g (float[2] x, int64[1000000000000] s) => (y) { y = Expand(x, s) }"),
+              HasSubstr("rank 1000000000000"));
+}
+
 TEST(BadGraphs, Subgraphs) {
   EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) "
                              "{ y = Relu<body = b () => (float[2] z) { z = Neg(x) }>(x) }"),

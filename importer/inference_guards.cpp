@@ -1,0 +1,77 @@
+#include "importer/inference_guards.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "importer/names.h"
+
+namespace tbx::importer {
+namespace {
+
+constexpr int64_t kMaxAxis = 1 << 30; // ONNX casts axes to int
+constexpr int64_t kMaxRank = 1024;    // what a list of dimensions may have
+
+/// An input whose length is the rank of the output: ONNX makes one dimension for each element.
+struct RankInput {
+  const char* op;
+  size_t input;
+};
+constexpr RankInput kRankInputs[] = {{"Expand", 1}, {"Reshape", 1}, {"ConstantOfShape", 0}};
+
+const onnx::AttributeProto* attribute(const NodeView& node, const char* name) {
+  auto it = node.attributes.find(name);
+  return it == node.attributes.end() ? nullptr : it->second;
+}
+
+/// Anything but letters, commas, "..." once per term and "->" makes ONNX's parser run in a circle.
+void check_equation(const std::string& text) {
+  std::string equation;
+  for (char c : text)
+    if (c != ' ') equation += c;
+  auto is_term = [](std::string term) {
+    if (size_t at = term.find("..."); at != std::string::npos) term.erase(at, 3);
+    return std::all_of(term.begin(), term.end(), [](char c) { return (c | 32) >= 'a' && (c | 32) <= 'z'; });
+  };
+  size_t arrow = equation.find("->");
+  bool good = arrow == std::string::npos || is_term(equation.substr(arrow + 2));
+  std::string left = equation.substr(0, arrow);
+  for (size_t start = 0, comma = 0; good && comma != std::string::npos; start = comma + 1) {
+    comma = left.find(',', start);
+    good = is_term(left.substr(start, comma == std::string::npos ? comma : comma - start));
+  }
+  TBX_MODEL(good, "{} is not an Einsum equation", shown(text));
+}
+
+bool names_axes(const std::string& attribute) {
+  return attribute.find("axis") != std::string::npos || attribute.find("axes") != std::string::npos ||
+         attribute == "perm";
+}
+
+} // namespace
+
+void check_before_inference(const NodeView& node) {
+  const std::string& op = node.schema->Name();
+  for (const auto& [name, p] : node.attributes) {
+    if (!names_axes(name)) continue;
+    auto fits = [](int64_t v) { return v >= -kMaxAxis && v <= kMaxAxis; };
+    TBX_MODEL(fits(p->i()) && std::all_of(p->ints().begin(), p->ints().end(), fits),
+              "attribute {} holds a number that no axis has", shown(name));
+  }
+  for (const RankInput& r : kRankInputs) {
+    if (op != r.op || r.input >= node.inputs.size() || !node.inputs[r.input]) continue;
+    const auto& type = node.inputs[r.input]->type;
+    if (!type.has_tensor_type() || type.tensor_type().shape().dim_size() != 1) continue;
+    int64_t rank = type.tensor_type().shape().dim(0).dim_value();
+    TBX_MODEL(rank <= kMaxRank, "the output would have rank {}; the limit is {}", rank, kMaxRank);
+  }
+  if (const auto* dims = attribute(node, "batch_dims"))
+    TBX_MODEL(dims->i() >= 0 && dims->i() <= kMaxRank, "batch_dims is {}", dims->i());
+  if (op == "Einsum")
+    if (const auto* equation = attribute(node, "equation")) check_equation(equation->s());
+  if (op == "Split")
+    if (const auto* count = attribute(node, "num_outputs"))
+      TBX_MODEL(count->i() == node.proto.output_size(), "num_outputs is {}, but the node has {} outputs",
+                count->i(), node.proto.output_size());
+}
+
+} // namespace tbx::importer

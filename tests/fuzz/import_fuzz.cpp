@@ -1,0 +1,24 @@
+// Any bytes as a model: a Graph that verifies, or an error that is not ours; within small budgets.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "base/error.h"
+#include "importer/function_body.h"
+#include "importer/import.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tbx;
+  ImportOptions options;
+  options.max_nodes = options.max_function_nodes = 10'000;
+  options.max_tensor_bytes = options.max_dense_bytes = 1 << 24;
+  try {
+    Graph graph = import_model(std::as_bytes(std::span(data, size)), options);
+    to_string(graph);
+    for (const Node& node : graph.nodes) expand_function(graph, node);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) std::abort();
+  }
+  return 0;
+}

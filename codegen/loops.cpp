@@ -252,6 +252,7 @@ void LoopEmitter::emit_stmts(const Phase& phase, Reductions& reductions, int cop
     case StmtKind::scan: reductions.scan(s); break;
     case StmtKind::let: {
       Value v = w_.emit(s.value);
+      if (v.narrow) v = w_.as_vector(v, s.value->dtype);
       if (v.vector) w_.analysis()->set_varying_local(s.number);
       w_.set_local(s.number, v);
       break;

@@ -108,6 +108,7 @@ void Reductions::plan_cascade() {
 }
 
 void Reductions::declare() {
+  narrow_ = w_.fits(position());
   for (const Stmt& s : phase_.stmts) {
     if (s.kind != StmtKind::reduce && s.kind != StmtKind::scan) continue;
     Accumulator a{&s, along_, false, {}, {}, {}};
@@ -118,15 +119,22 @@ void Reductions::declare() {
                 s.value->dtype == DType::f32;
     DType t = s.value->dtype;
     std::string type = w_.type_of(t, a.vector);
-    std::string start = is_arg(s.reduce) ? neutral(ReduceOp::sum, t) : neutral(s.reduce, t);
+    // An arg reduction starts at position 0 with the worst value: right too when nothing is better.
+    ReduceOp op = s.reduce;
+    if (is_arg(op))
+      op = op == ReduceOp::argmax || op == ReduceOp::argmax_last ? ReduceOp::max : ReduceOp::min;
+    std::string start = neutral(op, t);
     if (a.vector) start = fmt::format("v{}({})", t == DType::boolean ? "bool" : compute_of(t), start);
     for (int copy = 0; copy < copies_; ++copy) {
       a.names.push_back(w_.fresh("a"));
       w_.line(fmt::format("{} {} = {};", type, a.names.back(), start));
       if (!is_arg(s.reduce)) continue;
       a.positions.push_back(w_.fresh("a"));
-      w_.line(fmt::format("{} {} = {};", w_.type_of(DType::i64, a.vector), a.positions.back(),
-                          a.vector ? "vi64(-1)" : "-1"));
+      w_.line(fmt::format("{} {} = {{}};",
+                          !a.vector ? "i64"
+                          : narrow_ ? "i32v"
+                                    : "i64v",
+                          a.positions.back()));
     }
     if (a.cascade) {
       a.total = w_.fresh("a");
@@ -152,13 +160,14 @@ void Reductions::update(const Stmt& s, int copy) {
   const bool tail = along_ && w_.is_tail();
   if (is_arg(s.reduce)) {
     const std::string& at = a.positions[copy];
-    std::string here =
-        a.vector ? w_.as_vector(along_ ? w_.index_vector(position()) : w_.index(position()), DType::i64).text
-                 : w_.index_text(position());
+    std::string here = w_.index_text(position());
+    if (a.vector) {
+      Value v = along_ ? w_.index_vector(position()) : w_.index(position());
+      here = narrow_ ? w_.as_narrow(v).text : w_.as_vector(v, DType::i64).text;
+    }
     std::string m = w_.fresh("m");
-    w_.line(fmt::format("const {} {} = (better_{}({}, {}) | lt({}, {})){};",
-                        w_.type_of(DType::boolean, a.vector), m, better(s.reduce), x, name, at,
-                        a.vector ? "i64v{}" : "0l", tail ? fmt::format(" & first({})", w_.live()) : ""));
+    w_.line(fmt::format("const {} {} = better_{}({}, {}){};", w_.type_of(DType::boolean, a.vector), m,
+                        better(s.reduce), x, name, tail ? fmt::format(" & first({})", w_.live()) : ""));
     w_.line(fmt::format("{0} = sel({1}, {2}, {0});", name, m, x));
     w_.line(fmt::format("{0} = sel({1}, {2}, {0});", at, m, here));
     return;
@@ -216,7 +225,7 @@ void Reductions::finish() {
         bool most = s.reduce == ReduceOp::argmax || s.reduce == ReduceOp::argmax_last;
         text = fmt::format("arg_{}({}, {}, {})", most ? "max" : "min", a.names[0], text, last);
       }
-      text = fmt::format("vmax({}, {})", text, vector ? "i64v{}" : "0l");
+      if (vector && narrow_) text = fmt::format("CONVERT(i64v, {})", text);
     } else if (a.cascade) {
       text = along_   ? fmt::format("(f32)hsum({})", a.total)
              : vector ? fmt::format("CONVERT(f32v, {})", a.total)

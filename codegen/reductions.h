@@ -42,7 +42,7 @@ private:
   Writer& w_;
   const ir::KernelProgram& kernel_;
   const ir::Phase& phase_;
-  bool along_;
+  bool along_, narrow_ = false; ///< narrow: positions fit i32
   int copies_, cascade_level_ = -1;
   int64_t cascade_chunk_ = 0;
   std::map<const ir::Stmt*, Accumulator> accumulators_;

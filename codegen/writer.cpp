@@ -119,6 +119,8 @@ void Writer::set_lanes(LaneAnalysis* analysis, std::string live) {
 
 void Writer::enter_phase(const Phase* phase) {
   phase_ = phase;
+  bounds_.clear();
+  fits_.clear();
   std::fill(written_in_phase_.begin(), written_in_phase_.end(), false);
   bool aliased = false;
   for (const ir::Stmt& s : phase->stmts)

@@ -6,6 +6,7 @@
 // inner scope joins its parent when it closes, hence after everything it uses.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,6 +27,7 @@ struct Value {
   std::string text; ///< a variable or a literal
   int scope = 0;    ///< where it is known
   bool vector = false;
+  bool narrow = false; ///< a vector of i64 values that all fit, held in i32 lanes
 };
 
 class Writer {
@@ -56,8 +58,13 @@ public:
 
   // --- values (writer_values.cpp)
   Value emit(ir::Expr e);
-  /// As a vector of the type's lanes, splat where uniform.
+  /// As a vector of the type's own lanes, splat where uniform.
   Value as_vector(const Value& v, DType compute);
+  /// As a vector of i32 lanes; needs fits().
+  Value as_narrow(const Value& v);
+  /// The i64 value is known to lie within i32 for all points of the phase.
+  bool fits(ir::Expr e);
+  bool fits(ir::SymInt e);
   Value emit_vector(ir::Expr e) { return as_vector(emit(e), e->dtype); }
   void set_local(int number, Value v) { locals_[number] = std::move(v); }
   void set_accumulator(int number, Value v) { accumulators_[number] = std::move(v); }
@@ -68,7 +75,7 @@ public:
   /// Scalar value of an index at lane 0.
   Value index(ir::SymInt e);
   std::string index_text(ir::SymInt e) { return index(e).text; }
-  /// All lanes as i64.
+  /// All lanes, narrow where it fits.
   Value index_vector(ir::SymInt e);
 
   // --- memory (writer_memory.cpp)
@@ -100,12 +107,14 @@ private:
 
   Value operation(ir::Expr e);
   Value constant(ir::Expr e) const;
-  Value conversion(ir::Expr e, const Value& a);
-  std::string apply(ir::Expr e, const std::vector<std::string>& args, bool vector) const;
+  std::optional<ir::Bounds> bounds(ir::Expr e);
+  std::optional<ir::Bounds> compute_bounds(ir::Expr e);
+  /// `type` is that of the operands as held.
+  std::string apply(ir::Expr e, DType type, const std::vector<std::string>& args, bool vector) const;
   std::string converted(DType from, DType to, const std::string& x, bool vector) const;
   Value indirect(const ir::SymNode& n, bool vector);
   Value index_node(const ir::SymNode& n);
-  Value index_vector_node(const ir::SymNode& n);
+  Value index_vector_node(const ir::SymNode& n, bool narrow);
   std::string symbol(const ir::SymNode& n);
   ir::Extents extents() const;
   bool is_conditional(ir::SymInt e) const;
@@ -129,6 +138,8 @@ private:
   std::vector<std::string> buffers_;
   std::vector<bool> written_, written_in_phase_, read_;
   const ir::Phase* phase_ = nullptr;
+  std::unordered_map<ir::Expr, std::optional<ir::Bounds>> bounds_; ///< in this phase
+  std::unordered_map<const ir::SymNode*, bool> fits_;
   LaneAnalysis* analysis_ = nullptr;
   std::string live_;
   ir::Expr mask_ =

@@ -84,34 +84,74 @@ Value Writer::index_node(const SymNode& n) {
   throw_internal_error("unknown index kind", __FILE__, __LINE__);
 }
 
+bool Writer::fits(SymInt e) {
+  auto within = [&](SymInt x) {
+    ir::Bounds b = ir::bounds_of(x, extents());
+    return b.lo >= INT32_MIN && b.hi <= INT32_MAX;
+  };
+  if (!within(e)) return false;
+  if (e.is_constant()) return true;
+  if (auto it = fits_.find(e.node()); it != fits_.end()) return it->second;
+  // Sums and products may wrap on the way; what is divided or compared may not.
+  bool ok = true;
+  const SymNode& n = *e.node();
+  switch (n.kind) {
+  case SymKind::add:
+    for (auto& [c, t] : n.terms) ok &= c >= INT32_MIN && c <= INT32_MAX && fits(SymInt(t));
+    break;
+  case SymKind::mul:
+  case SymKind::floordiv:
+  case SymKind::mod:
+  case SymKind::min:
+  case SymKind::max:
+    for (SymInt x : n.args) ok &= fits(x);
+    break;
+  default: break;
+  }
+  return fits_[e.node()] = ok;
+}
+
 Value Writer::index_vector(SymInt e) {
-  if (!analysis_ || !analysis_->varies(e)) return as_vector(index(e), DType::i64);
-  if (is_conditional(e)) return index_vector_node(*e.node());
+  const bool narrow = fits(e);
+  if (!analysis_ || !analysis_->varies(e)) {
+    Value v = index(e);
+    return narrow ? as_narrow(v) : as_vector(v, DType::i64);
+  }
+  if (is_conditional(e)) return index_vector_node(*e.node(), narrow);
   for (int s = current(); s >= 0; --s)
     if (auto it = scopes_[s].index_vectors.find(e.node()); it != scopes_[s].index_vectors.end())
       return it->second;
-  Value v = index_vector_node(*e.node());
+  Value v = index_vector_node(*e.node(), narrow);
   scopes_[v.scope].index_vectors[e.node()] = v;
   return v;
 }
 
-Value Writer::index_vector_node(const SymNode& n) {
+Value Writer::index_vector_node(const SymNode& n, bool narrow) {
+  const char* lane = narrow ? "i32" : "i64";
+  auto done = [&](int scope, const std::string& text) {
+    Value v = define(scope, fmt::format("{}v", lane), text, true);
+    v.narrow = narrow;
+    return v;
+  };
   LaneForm form = analysis_->form(SymInt(&n));
   if (form.kind == LaneForm::affine) {
     Value base = index(SymInt(&n)), stride = index(form.stride);
-    std::string ramp = form.stride.is(1) ? "iota<i64v>()" : fmt::format("iota<i64v>() * {}", stride.text);
-    return define(std::max(base.scope, stride.scope), "i64v", fmt::format("vi64({}) + {}", base.text, ramp),
-                  true);
+    std::string ramp = fmt::format("iota<{}v>()", lane);
+    if (!form.stride.is(1)) ramp += fmt::format(" * ({}){}", lane, stride.text);
+    return done(std::max(base.scope, stride.scope),
+                fmt::format("v{0}(({0}){1}) + {2}", lane, base.text, ramp));
   }
   int scope = 0;
   auto arg = [&](SymInt x) {
     Value v = index_vector(x);
+    // Parts of a narrow index are narrow; a wide one may have narrow parts.
+    if (!narrow) v = as_vector(v, DType::i64);
     scope = std::max(scope, v.scope);
     return v.text;
   };
   auto call = [&](const char* f) {
     std::string a = arg(n.args[0]), b = arg(n.args[1]);
-    return define(scope, "i64v", fmt::format("{}({}, {})", f, a, b), true);
+    return done(scope, fmt::format("{}({}, {})", f, a, b));
   };
   switch (n.kind) {
   case SymKind::indirect: return indirect(n, true);
@@ -126,19 +166,21 @@ Value Writer::index_vector_node(const SymNode& n) {
       }
       std::string term = arg(SymInt(t));
       if (!text.empty()) text += " + ";
-      text += c == 1 ? term : fmt::format("{} * {}", literal(DType::i64, static_cast<uint64_t>(c)), term);
+      text += c == 1 ? term
+                     : fmt::format("{} * {}",
+                                   literal(narrow ? DType::i32 : DType::i64, static_cast<uint64_t>(c)), term);
     }
     if (!uniform.is(0)) {
       Value u = index(uniform);
       scope = std::max(scope, u.scope);
-      text += " + " + u.text;
+      text += fmt::format(" + ({}){}", lane, u.text);
     }
-    return define(scope, "i64v", text, true);
+    return done(scope, text);
   }
   case SymKind::mul: {
     std::string text;
     for (SymInt x : n.args) text += (text.empty() ? "" : " * ") + arg(x);
-    return define(scope, "i64v", text, true);
+    return done(scope, text);
   }
   case SymKind::floordiv: return call("fdiv");
   case SymKind::mod: return call("fmodi");
@@ -163,16 +205,22 @@ Value Writer::indirect(const SymNode& n, bool vector) {
                                live, number));
     return {value.text, scope, false};
   }
-  value = as_vector(value, DType::i64);
   std::string live;
   if (mask_) live = " & " + as_vector(mask, DType::boolean).text;
   if (is_tail()) {
     live += fmt::format(" & first({})", live_);
     scope = current();
   }
-  line_in(scope, fmt::format("if (unlikely(any(m32((u64v){} >= (u64){}){}))) return {};", value.text,
-                             extent.text, live, number));
-  return {value.text, scope, true};
+  // Values below an extent that fits do so themselves, once checked.
+  const bool fit = fits(n.args[0]);
+  if (!value.narrow || !fit) value = as_vector(value, DType::i64);
+  const char* lane = value.narrow ? "u32" : "u64";
+  line_in(scope, fmt::format("if (unlikely(any(m32(({0}v){1} >= ({0}){2}){3}))) return {4};", lane,
+                             value.text, extent.text, live, number));
+  if (!fit || value.narrow) return {value.text, scope, true, value.narrow};
+  value = define(scope, "i32v", fmt::format("CONVERT(i32v, {})", value.text), true);
+  value.narrow = true;
+  return value;
 }
 
 } // namespace tbx::codegen

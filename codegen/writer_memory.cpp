@@ -87,6 +87,11 @@ Value Writer::load(Expr e) {
   }
   if (form.kind == LaneForm::affine && !e->mask()) {
     Value a = index(address), stride = index(form.stride);
+    auto constant = form.stride.as_constant();
+    if (constant && !is_tail() && (*constant == -1 || (*constant >= 2 && *constant <= 4)))
+      return define_vector(
+          a.scope,
+          fmt::format("ld{}({} + {})", *constant < 0 ? "r" : fmt::format("s{}", *constant), p, a.text));
     return define_vector(std::max(a.scope, stride.scope),
                          fmt::format("lds({} + {}, {}, {})", p, a.text, stride.text, live()));
   }

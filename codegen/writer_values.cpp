@@ -44,14 +44,31 @@ std::string Writer::literal(DType t, uint64_t bits) {
 }
 
 Value Writer::as_vector(const Value& v, DType compute) {
-  if (v.vector) return v;
+  if (v.vector && !v.narrow) return v;
   const char* type = compute == DType::boolean ? "bool" : compute_of(compute);
-  std::string text = fmt::format("v{}({})", type, v.text);
+  std::string text =
+      v.narrow ? fmt::format("CONVERT(i64v, {})", v.text) : fmt::format("v{}({})", type, v.text);
   bool is_literal = !v.text.starts_with('x') && !v.text.starts_with('a');
   if (is_literal) return {text, v.scope, true};
   auto& known = scopes_[v.scope].vectors;
   auto it = known.find(text);
   if (it == known.end()) it = known.emplace(text, define(v.scope, type_of(compute, true), text, true)).first;
+  return it->second;
+}
+
+Value Writer::as_narrow(const Value& v) {
+  if (v.narrow) return v;
+  std::string text =
+      v.vector ? fmt::format("CONVERT(i32v, {})", v.text) : fmt::format("vi32((i32){})", v.text);
+  bool is_literal = !v.text.starts_with('x');
+  if (is_literal) return {text, v.scope, true, true};
+  auto& known = scopes_[v.scope].vectors;
+  auto it = known.find(text);
+  if (it == known.end()) {
+    Value n = define(v.scope, "i32v", text, true);
+    n.narrow = true;
+    it = known.emplace(text, n).first;
+  }
   return it->second;
 }
 
@@ -94,10 +111,30 @@ Value Writer::operation(Expr e) {
     vector |= values.back().vector;
     scope = std::max(scope, values.back().scope);
   }
+  // i64 operands that are known to fit take i32 lanes; then so does an i64 result that fits.
+  bool narrow = vector;
+  bool any_i64 = false;
+  for (int i = 0; i < e->num_args; ++i) {
+    if (e->args[i]->dtype != DType::i64) continue;
+    any_i64 = true;
+    narrow &= values[i].vector ? values[i].narrow : fits(e->args[i]);
+  }
+  narrow &= any_i64 && e->op != Op::random && e->op != Op::bitcast && (e->dtype != DType::i64 || fits(e));
   std::vector<std::string> args;
-  for (int i = 0; i < e->num_args; ++i)
-    args.push_back(vector ? as_vector(values[i], e->args[i]->dtype).text : values[i].text);
-  return define(scope, type_of(e->dtype, vector), apply(e, args, vector), vector);
+  for (int i = 0; i < e->num_args; ++i) {
+    DType t = e->args[i]->dtype;
+    args.push_back(!vector                     ? values[i].text
+                   : narrow && t == DType::i64 ? as_narrow(values[i]).text
+                                               : as_vector(values[i], t).text);
+  }
+  DType type = e->args[0]->dtype;
+  if (narrow && type == DType::i64) type = DType::i32;
+  bool narrow_result = narrow && e->dtype == DType::i64;
+  if (narrow_result && e->op == Op::cast && type == DType::i32) return {args[0], scope, true, true};
+  Value v =
+      define(scope, narrow_result ? "i32v" : type_of(e->dtype, vector), apply(e, type, args, vector), vector);
+  v.narrow = narrow_result;
+  return v;
 }
 
 std::string Writer::converted(DType from, DType to, const std::string& x, bool vector) const {
@@ -187,8 +224,7 @@ static std::string boolean_text(Op op, const std::vector<std::string>& a, bool v
   }
 }
 
-std::string Writer::apply(Expr e, const std::vector<std::string>& a, bool vector) const {
-  DType t = e->args[0]->dtype;
+std::string Writer::apply(Expr e, DType t, const std::vector<std::string>& a, bool vector) const {
   if (e->op == Op::cast) return converted(t, e->dtype, a[0], vector);
   if (e->op == Op::bitcast) {
     bool boolean = t == DType::boolean || e->dtype == DType::boolean;

@@ -49,6 +49,11 @@ struct Env {
   bool in_subgraph = false;
 };
 
+/// For people: many files leave nodes without name, but all have outputs.
+inline const std::string& label_of(const onnx::NodeProto& node) {
+  return node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
+}
+
 class GraphBuilder final : AttributeTensors {
 public:
   GraphBuilder(const ImportOptions& options, std::shared_ptr<ir::Context> context, ExternalData external);
@@ -90,12 +95,14 @@ private:
   // add_node.cpp
   void add_nodes(Env& env, google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes);
   void add_node(Env& env, onnx::NodeProto& node);
-  void add_call(Env& env, onnx::NodeProto& node, const Functions::Function& function);
   void add_constant(Env& env, onnx::NodeProto& node);
-  void add_identity(Env& env, ValueId from, const std::string& name);
   ValueId resolve_input(Env& env, const onnx::NodeProto& node, int i);
   std::unordered_map<std::string, BoundAttribute> resolve_attributes(Env& env, onnx::NodeProto& node);
   const onnx::OpSchema* find_schema(const onnx::NodeProto& node, const std::string& domain, int opset);
+
+  // add_call.cpp
+  void add_call(Env& env, onnx::NodeProto& node, const Functions::Function& function);
+  void add_identity(Env& env, ValueId from, const std::string& name);
 
   std::shared_ptr<const Tensor> read(onnx::TensorProto& proto, const std::string& what) override;
   std::shared_ptr<const Tensor> read(onnx::SparseTensorProto& proto, const std::string& what) override;

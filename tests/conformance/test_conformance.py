@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import manifest
 
 RUN_SUITE = Path(__file__).with_name("run_suite.py")
 SUITE_SIZE = 2033  # CPU tests of onnx 1.23.2
 
 
+@pytest.mark.timeout(3100)
 def test_no_test_of_the_manifest_fails(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     command = [sys.executable, str(RUN_SUITE), "--json", str(results)]

@@ -15,7 +15,7 @@ import cases
 import engines
 import reference
 import zoo
-from compare import Verdict, compare
+from tolerance import Verdict, compare
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ def import_tensorbox(submodule: str = "") -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        folder = os.environ.get("TBX_PYTHON", str(PYTHON_BUILD_FOLDER))
+        folder = str(PYTHON_BUILD_FOLDER)
         if folder in sys.path:
             raise
         sys.path.insert(0, folder)

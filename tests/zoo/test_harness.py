@@ -12,7 +12,7 @@ import cases
 import reference
 import zoo
 from check_model import Task
-from compare import compare
+from tolerance import compare
 from run_zoo import run_model, summary
 
 

@@ -27,6 +27,7 @@ EXPECTED_FAILURES: dict[str, dict[str, str]] = json.loads(
 )
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("model", zoo.names("fp32"))
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_model_agrees(model: str, configuration: str) -> None:

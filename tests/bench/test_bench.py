@@ -1,0 +1,132 @@
+"""The benchmark's bookkeeping: ratios, verdicts, failing engines, and the page made from them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+sys.path[:0] = [str(BENCH), str(BENCH.parent / "tests" / "zoo")]
+
+import compare  # noqa: E402
+import engine_process  # noqa: E402
+import machine  # noqa: E402
+import status  # noqa: E402
+
+TARGETS = json.loads((BENCH / "targets.json").read_text())
+FAKE_MODULE = """
+import os, time, numpy
+__version__ = "fake"
+class Session:
+    def __init__(self, path, threads, compile):
+        if "fails" in os.environ.get("FAKE", ""): raise RuntimeError("no such kernel")
+        cache = os.environ.get("TBX_CACHE_DIR")
+        if cache and not os.path.isdir(cache):
+            os.makedirs(cache); time.sleep(0.3)
+    def run(self, feeds):
+        time.sleep(0.002)
+        return {"y": numpy.zeros(4)}
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A module `tensorbox` that sleeps instead of working."""
+    (tmp_path / "tensorbox.py").write_text(FAKE_MODULE)
+    monkeypatch.setattr(engine_process, "BUILT_MODULE", tmp_path)
+    return monkeypatch
+
+
+def options(**changes: object) -> argparse.Namespace:
+    return argparse.Namespace(
+        **{"engines": ["tensorbox"], "threads": 2, "rounds": 3, "round_seconds": 0.02, "repeat": 1} | changes
+    )
+
+
+def test_latency_is_that_of_the_engine(fake: pytest.MonkeyPatch) -> None:
+    figures = compare.measure_latency("bilstm", options())["tensorbox"]
+    assert figures["rounds"] == 3
+    assert 2.0 <= figures["min_ms"] <= figures["median_ms"] <= figures["max_ms"]
+    assert figures["min_ms"] < 50
+
+
+def test_a_cold_start_has_an_empty_cache_and_a_warm_one_has_not(fake: pytest.MonkeyPatch) -> None:
+    figures = compare.measure_start("bilstm", options())
+    assert figures["tensorbox cold"]["start_s"] > 0.3
+    assert figures["tensorbox warm"]["start_s"] < figures["tensorbox cold"]["start_s"]
+    assert figures["tensorbox warm"]["peak_mib"] >= figures["tensorbox warm"]["before_mib"] > 5
+
+
+def test_an_engine_that_fails_is_reported_as_failing(fake: pytest.MonkeyPatch) -> None:
+    fake.setenv("FAKE", "fails")
+    assert "RuntimeError: no such kernel" in compare.measure_latency("bilstm", options())["tensorbox"]["error"]
+    start = compare.measure_start("bilstm", options())
+    assert set(start) == {"tensorbox cold", "tensorbox warm"}
+    assert all("no such kernel" in figures["error"] for figures in start.values())
+
+
+def test_ratios_are_ours_to_the_yardstick() -> None:
+    found = {"tensorbox": {"median_ms": 3.0}, "ort": {"median_ms": 4.0}, "openvino": {"error": "no"}}
+    compare._add_ratio(found, "median_ms", "latency_ratio")
+    assert found["tensorbox"]["latency_ratio"] == 0.75
+    alone = {"tensorbox": {"median_ms": 3.0}, "ort": {"error": "no"}}
+    compare._add_ratio(alone, "median_ms", "latency_ratio")
+    assert "latency_ratio" not in alone["tensorbox"]
+
+
+def test_the_machine_is_described() -> None:
+    found = machine.describe()
+    assert found["cores"] >= 1 and found["memory_gib"] > 0 and 0 <= found["busy_before"] <= 1
+    assert found["cpu"] in machine.one_line(found)
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "at_least", "text"),
+    [
+        (0.84, 0.85, False, "≤ 0.85: met"),
+        (0.86, 0.85, False, "≤ 0.85: **missed**"),
+        (1200, 1200, True, "≥ 1200: met"),
+        (1199, 1200, True, "≥ 1200: **missed**"),
+        (None, 1.0, False, "1: **not measured**"),
+        (5.0, None, False, ""),
+    ],
+)
+def test_verdicts(value: float | None, target: float | None, at_least: bool, text: str) -> None:
+    assert status.verdict(value, target, at_least) == text
+
+
+def test_the_page_says_what_is_met_and_what_is_missed() -> None:
+    latency = {
+        "tensorbox": {"min_ms": 1.0, "median_ms": 2.0, "latency_ratio": 0.5},
+        "ort": {"min_ms": 3.0, "median_ms": 4.0},
+        "openvino": {"error": "no"},
+    }
+    start = {
+        "tensorbox cold": {"start_s": 4.5, "peak_mib": 100.0, "version": "0.1"},
+        "tensorbox warm": {"start_s": 0.5, "peak_mib": 90.0, "start_ratio": 2.0, "memory_ratio": 1.1},
+        "ort": {"start_s": 0.25, "peak_mib": 81.8, "version": "1.31.1"},
+    }
+    compared = {
+        "machine": machine.describe() | {"busy_after": 0.1},
+        "threads": 2,
+        "models": {"resnet50": {"latency": latency, "start": start}},
+    }
+    outcomes = [{"test": "node/a", "status": "pass"}, {"test": "real/b", "status": "crash"}]
+    zoo_results = [
+        {"model": "resnet50", "status": "pass", "cases": [{"outputs": [{"used": 0.25}]}]},
+        {"model": "dlrm", "status": "crash", "message": "SIGSEGV"},
+    ]
+    text = status.page({"compare": compared, "conformance": outcomes, "zoo": zoo_results}, TARGETS)
+    for line in (
+        "| resnet50 | 1 / 2 | 3 / 4 | fails | 0.50 | ≤ 1: met |",
+        "| resnet50 | 4.50 | ≤ 4: **missed** | 0.50 | 0.25 | 2.00 | ≤ 1.5: **missed** | 90 | 82 | 1.10 | ≤ 1.2: met |",
+        "| resnet50 | pass | 1 | 25.0% |",
+        "| dlrm | crash | 0 |  |",
+        "**1 of 2** pass (target ≥ 1200: **missed**)",
+        "tensorbox 0.1, ort 1.31.1",
+    ):
+        assert line in text, text

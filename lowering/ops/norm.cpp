@@ -263,29 +263,44 @@ std::vector<LoweredValue> lower_mean_variance_norm(OpContext& ctx) {
   return {normalized(ctx, x, {mean, factor}, {}, {}, x.dtype())};
 }
 
+/// The square of the element `offset` channels away, 0 outside.
+Expr neighbour_square(OpContext& ctx, const TensorBox& x, std::span<const SymInt> at, SymInt offset) {
+  ir::Context& c = ctx.c;
+  SymInts there(at.begin(), at.end());
+  there[1] = there[1] + offset;
+  Expr position = c.index(there[1]);
+  Expr inside = ir::binary(Op::logical_and, ir::binary(Op::greater_equal, position, number(position, 0)),
+                           ir::binary(Op::less, position, c.index(x.sizes()[1])));
+  Expr e = x.load(ctx.program, there);
+  e = ir::where(inside, ir::mask_loads(e, inside), number(e, 0));
+  return ir::mul(e, e);
+}
+
+constexpr int64_t kMaxUnrolledWindow = 25; ///< a wider window is a reduction of its own
+
 /// x / (bias + alpha/size * sum of squares of the neighbouring channels)^beta
 std::vector<LoweredValue> lower_lrn(OpContext& ctx) {
   TensorBox x = ctx.in(0);
   TBX_MODEL(x.rank() >= 2, "data of rank {}", x.rank());
   int64_t size = ctx.required_int("size");
-  TBX_MODEL(size > 0 && size <= 4096, "size is {}", size);
+  TBX_MODEL(size > 0, "size is {}", size);
   double alpha = ctx.attr_float("alpha", 1e-4f), beta = ctx.attr_float("beta", 0.75f),
          bias = ctx.attr_float("bias", 1);
+  SymInt first = -((size - 1) / 2);
   realize(ctx, x, "read through a window");
+  TensorBox wide;
+  if (size > kMaxUnrolledWindow) {
+    SymInts space = x.sizes();
+    space.push_back(size);
+    AxisReducer reduce(ctx, space, {x.rank()});
+    wide = reduce.drop(reduce(ReduceOp::sum, compute_type(x.dtype()), [&](std::span<const SymInt> at) {
+      return neighbour_square(ctx, x, at.first(at.size() - 1), first + at.back());
+    }));
+  }
   return {generate(ctx, x.dtype(), x.sizes(), [&](std::span<const SymInt> at) {
-    ir::Context& c = ctx.c;
-    Expr sum = nullptr;
-    for (int64_t k = -((size - 1) / 2); k <= size / 2; ++k) {
-      SymInts neighbour(at.begin(), at.end());
-      neighbour[1] = neighbour[1] + SymInt(k);
-      Expr position = c.index(neighbour[1]);
-      Expr inside = k < 0 ? ir::binary(Op::greater_equal, position, c.constant_int(DType::i64, 0))
-                          : ir::binary(Op::less, position, c.index(x.sizes()[1]));
-      Expr e = x.load(ctx.program, neighbour);
-      if (k != 0) e = ir::mask_loads(e, inside);
-      Expr square = ir::mul(e, e);
-      sum = sum ? ir::add(sum, square) : square;
-    }
+    Expr sum = wide.defined() ? wide.load(ctx.program, at) : neighbour_square(ctx, x, at, first);
+    for (int64_t k = 1; k < size && !wide.defined(); ++k)
+      sum = ir::add(sum, neighbour_square(ctx, x, at, first + SymInt(k)));
     Expr base = ir::add(number(sum, bias), ir::mul(number(sum, alpha / static_cast<double>(size)), sum));
     return ir::div(x.load(ctx.program, at), ir::binary(Op::pow, base, number(base, beta)));
   })};

@@ -119,6 +119,16 @@ TEST(Ops, VarianceOfLargeMeans) {
                                         DoubleNear(0.4472136f, 1e-5f), DoubleNear(1.3416408f, 1e-5f)));
 }
 
+TEST(Ops, LrnWindowsMayExceedTheChannels) {
+  Tensor x = tensor({1, 3, 1}, {1, 2, 3});
+  for (int64_t size : {11, 101}) {
+    std::map<std::string, Attribute> attributes = {{"size", size}, {"alpha", 1.0f}, {"beta", 1.0f}};
+    double all = 1 + 14.0 / static_cast<double>(size);
+    EXPECT_THAT(values_of(run_node("LRN", {x}, attributes)),
+                ElementsAre(DoubleNear(1 / all, 1e-6), DoubleNear(2 / all, 1e-6), DoubleNear(3 / all, 1e-6)));
+  }
+}
+
 TEST(Ops, ArgMaxTiesAndNan) {
   Tensor x = tensor({1, 4}, {1, 3, 3, 0});
   std::map<std::string, Attribute> last = {{"axis", int64_t{1}}, {"select_last_index", int64_t{1}}};

@@ -37,9 +37,9 @@ TensorInfo info_of(const runtime::SignatureEntry& e) {
 
 }  // namespace
 
-/// A plan and the session that runs it; one per set of values of the inputs that must be known while compiling.
+/// A plan and the session that runs it; one per specialisation.
 struct Variant {
-  std::vector<std::byte> key;  ///< bytes and shapes of those inputs
+  std::vector<std::byte> key;  ///< what it is made for
   driver::Compiled compiled;
   std::unique_ptr<runtime::Session> session;
 };
@@ -54,25 +54,40 @@ struct Session::Impl {
   std::map<std::string, size_t> input_index;
   int threads = 0;
 
-  /// Inputs whose elements the compiled code depends on (axes, target shapes); empty for most models.
+  /// The program for any inputs, when there is one: most models have no other.
+  std::shared_ptr<const Variant> plain;
+  /// Inputs whose elements the compiled code depends on (axes, target shapes).
   mutable std::vector<std::string> value_inputs;
+  mutable bool by_shapes = false;  ///< the code depends on the sizes of the inputs
   mutable std::mutex mutex;
   mutable std::vector<std::shared_ptr<const Variant>> variants;  ///< most recently used first
 
   void finish() {
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
     try {
-      variants.push_back(make_variant({}, {}));
-      set_signature(variants[0]->compiled.plan->inputs, variants[0]->compiled.plan->outputs);
+      plain = make_variant({}, {});
+      variants.push_back(plain);
+      set_signature(plain->compiled.plan->inputs, plain->compiled.plan->outputs);
     } catch (const lowering::UnknownValueError& e) {
-      if (e.inputs.empty()) throw;
-      value_inputs = e.inputs;
+      if (!learn(e)) throw;
       driver::Signature s = driver::import_signature(source, options);
       set_signature(s.inputs, s.outputs);
       if (options.log)
-        options.log(fmt::format("compiled at the first run, for the values of {}: {}", fmt::join(value_inputs, ", "),
-                                e.message()));
+        options.log(fmt::format("compiled at the first run, for the {} of its inputs: {}",
+                                by_shapes ? "shapes" : "values", e.message()));
     }
+  }
+
+  /// Takes note of what must be known while compiling; false when that is known already.
+  bool learn(const lowering::UnknownValueError& e) const {
+    bool news = e.of_shapes && !by_shapes;
+    by_shapes |= e.of_shapes;
+    for (const std::string& name : e.inputs)
+      if (std::find(value_inputs.begin(), value_inputs.end(), name) == value_inputs.end()) {
+        value_inputs.push_back(name);
+        news = true;
+      }
+    return news;
   }
 
   void set_signature(const std::vector<runtime::SignatureEntry>& in, const std::vector<runtime::SignatureEntry>& out) {
@@ -83,10 +98,11 @@ struct Session::Impl {
     for (const auto& e : out) outputs.push_back(info_of(e));
   }
 
-  std::shared_ptr<const Variant> make_variant(const driver::KnownInputs& known, std::vector<std::byte> key) const {
+  std::shared_ptr<const Variant> make_variant(const driver::Specialisation& made_for,
+                                              std::vector<std::byte> key) const {
     auto v = std::make_shared<Variant>();
     v->key = std::move(key);
-    v->compiled = driver::compile(source, options, known);
+    v->compiled = driver::compile(source, options, made_for);
     v->session = std::make_unique<runtime::Session>(
         v->compiled.plan, runtime::SessionOptions{.threads = options.threads,
                                                   .private_arena = options.private_threads,
@@ -94,21 +110,26 @@ struct Session::Impl {
     return v;
   }
 
-  /// The variant for these inputs, compiled when their values are new.
-  std::shared_ptr<const Variant> variant_for(const std::vector<runtime::RunTensor>& given) const {
-    if (value_inputs.empty()) return variants[0];
+  /// The variant for these inputs, compiled when they are of a new kind.
+  std::shared_ptr<const Variant> variant_for(const std::vector<runtime::RunTensor>& given, bool assume = true) const {
+    if (plain && assume) return plain;
     std::lock_guard lock(mutex);
     // Compiling may find out that further inputs must be known.
-    for (size_t round = 0; round <= inputs.size(); ++round) {
-      driver::KnownInputs known;
-      std::vector<std::byte> key;
+    for (;;) {
+      driver::Specialisation made_for;
+      std::vector<std::byte> key(1, std::byte{assume});
+      made_for.assume_broadcast = assume;
+      for (size_t i = 0; by_shapes && i < given.size(); ++i) {
+        made_for.shapes[inputs[i].name] = given[i].dims;
+        append_dims(key, given[i].dims);
+      }
       for (const std::string& name : value_inputs) {
         const runtime::RunTensor& t = given.at(input_index.at(name));
         Tensor copy = Tensor::make(t.dtype, t.dims);
         if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), t.data, static_cast<size_t>(copy.bytes()));
-        for (int64_t d : t.dims) append_bytes(key, &d, sizeof d);
+        append_dims(key, t.dims);
         append_bytes(key, copy.data, static_cast<size_t>(copy.bytes()));
-        known[name] = std::make_shared<const Tensor>(std::move(copy));
+        made_for.known[name] = std::make_shared<const Tensor>(std::move(copy));
       }
       for (auto it = variants.begin(); it != variants.end(); ++it)
         if ((*it)->key == key) {
@@ -116,18 +137,19 @@ struct Session::Impl {
           return variants[0];
         }
       try {
-        variants.insert(variants.begin(), make_variant(known, std::move(key)));
+        variants.insert(variants.begin(), make_variant(made_for, std::move(key)));
         if (variants.size() > kMaxVariants) variants.pop_back();
         return variants[0];
       } catch (const lowering::UnknownValueError& e) {
-        size_t before = value_inputs.size();
-        for (const std::string& name : e.inputs)
-          if (std::find(value_inputs.begin(), value_inputs.end(), name) == value_inputs.end())
-            value_inputs.push_back(name);
-        if (value_inputs.size() == before) throw;
+        if (!learn(e)) throw;
       }
     }
-    throw_internal_error("the inputs that must be known do not settle", __FILE__, __LINE__);
+  }
+
+  static void append_dims(std::vector<std::byte>& to, const std::vector<int64_t>& dims) {
+    auto rank = static_cast<int64_t>(dims.size());
+    append_bytes(to, &rank, sizeof rank);
+    append_bytes(to, dims.data(), dims.size() * sizeof(int64_t));
   }
 
   static void append_bytes(std::vector<std::byte>& to, const void* from, size_t n) {
@@ -175,7 +197,11 @@ struct Session::Impl {
       out[i].dtype = static_cast<DType>(into[i].type);
       out[i].dims = into[i].dims;
     }
-    variant_for(in)->session->run(in, out, run_options);
+    try {
+      variant_for(in)->session->run(in, out, run_options);
+    } catch (const runtime::AssumptionError&) {
+      variant_for(in, false)->session->run(in, out, run_options);
+    }
     std::vector<OutputTensor> result;
     for (size_t i = 0; i < out.size(); ++i)
       result.push_back({outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims, out[i].data, out[i].owner,

@@ -46,8 +46,10 @@ fusion::Target target_of(codegen::Isa isa, int threads) {
   return t;
 }
 
-Graph import_source(const Source& source, const CompileOptions& options) {
+Graph import_source(const Source& source, const CompileOptions& options,
+                    const std::map<std::string, std::vector<int64_t>>& shapes = {}) {
   ImportOptions import_options;
+  import_options.input_shapes = shapes;
   import_options.dim_overrides = options.dims;
   import_options.all_dims_dynamic = options.all_dims_dynamic;
   if (const auto* path = std::get_if<std::filesystem::path>(&source)) return import_model(*path, import_options);
@@ -90,7 +92,7 @@ std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::Emi
 
 }  // namespace
 
-Compiled compile(const Source& source, const CompileOptions& options, const KnownInputs& known) {
+Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for) {
   Compiled result;
   CompileStats& stats = result.stats;
   Stopwatch total, watch;
@@ -100,7 +102,7 @@ Compiled compile(const Source& source, const CompileOptions& options, const Know
 
   stage("import");
   codegen::Isa isa = chosen_isa(options);
-  Graph graph = import_source(source, options);
+  Graph graph = import_source(source, options, made_for.shapes);
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
 
@@ -111,7 +113,8 @@ Compiled compile(const Source& source, const CompileOptions& options, const Know
 
   stage("lower");
   lowering::LowerOptions lower_options;
-  lower_options.known_inputs = known;
+  lower_options.known_inputs = made_for.known;
+  lower_options.assume_broadcast = made_for.assume_broadcast;
   ir::Program program = lowering::lower(graph, lower_options);
   stats.lower_ms = watch.lap();
 
@@ -162,7 +165,9 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
   if (stage == "import") return to_string(graph);
   fusion::run_graph_passes(graph, options.disabled_passes);
   if (stage == "simplify") return to_string(graph);
-  ir::Program program = lowering::lower(graph);
+  lowering::LowerOptions lower_options;
+  lower_options.assume_broadcast = Specialisation{}.assume_broadcast;
+  ir::Program program = lowering::lower(graph, lower_options);
   if (stage == "lower") return ir::to_string(program);
   codegen::Isa isa = chosen_isa(options);
   fusion::Schedule schedule = schedule_program(std::move(program), options, isa);

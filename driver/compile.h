@@ -26,8 +26,16 @@ struct Compiled {
 /// Graph inputs whose elements are fixed while compiling, by name (axes, target shapes given as run-time inputs).
 using KnownInputs = std::map<std::string, std::shared_ptr<const Tensor>>;
 
-/// Throws Error; lowering::UnknownValueError when the elements of some inputs must be known: compile again with them.
-Compiled compile(const Source& source, const CompileOptions& options, const KnownInputs& known = {});
+/// What a program is made for, beyond the model itself.
+struct Specialisation {
+  KnownInputs known;
+  std::map<std::string, std::vector<int64_t>> shapes;  ///< of graph inputs
+  bool assume_broadcast = true;  ///< see ir::Program; runs for which it fails raise runtime::AssumptionError
+};
+
+/// Throws Error; lowering::UnknownValueError when the elements or sizes of some inputs must be known: compile again
+/// with them.
+Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for = {});
 
 /// Inputs and outputs of a model that cannot be compiled before its inputs' values are seen.
 struct Signature {

@@ -90,7 +90,7 @@ class PlanMaker {
     make_buffers();
     make_signature();
     for (const Check& check : program_.checks)
-      plan_->checks.push_back({size_expr(check.value), check.equal, check.message});
+      plan_->checks.push_back({size_expr(check.value), check.equal, check.message, check.assumption});
     size_t kernel = 0;
     for (const fusion::Group& group : schedule_.groups) {
       if (const auto* program = std::get_if<KernelProgram>(&group.what)) {

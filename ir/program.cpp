@@ -27,15 +27,15 @@ BufferId Program::add_constant(std::shared_ptr<const Tensor> tensor, std::string
   return id;
 }
 
-void Program::add_check(SymInt value, bool equal, std::string message) {
+void Program::add_check(SymInt value, bool equal, std::string message, bool assumption) {
   if (value.is_constant()) {
     TBX_MODEL(equal ? value.is(0) : value.constant() >= 0, "{}", message);
     return;
   }
   if (!equal && provably_nonnegative(value)) return;
   for (const Check& c : checks)
-    if (c.value == value && c.equal == equal) return;
-  checks.push_back({value, equal, std::move(message)});
+    if (c.value == value && c.equal == equal && c.assumption == assumption) return;
+  checks.push_back({value, equal, std::move(message), assumption});
 }
 
 const char* name_of(ReduceOp op) {
@@ -112,7 +112,7 @@ std::string to_string(const Program& program) {
     out += std::visit([](const auto& what) { return text_of(what); }, op.what) + "\n";
   for (const ProgramOutput& o : program.outputs) out += fmt::format("output {} = b{}\n", o.name, o.buffer);
   for (const Check& c : program.checks)
-    out += fmt::format("check {} {} 0: {}\n", to_string(c.value), c.equal ? "==" : ">=", c.message);
+    out += fmt::format("{} {} {} 0: {}\n", c.assumption ? "assume" : "check", to_string(c.value), c.equal ? "==" : ">=", c.message);
   return out;
 }
 

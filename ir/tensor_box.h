@@ -96,6 +96,7 @@ struct Check {
   SymInt value;
   bool equal = false;
   std::string message;
+  bool assumption = false;  ///< inputs for which it fails are legal, but need a program made without assumptions
 };
 
 class StorageBox;
@@ -119,11 +120,14 @@ struct Program {
   std::vector<ProgramInput> inputs;
   std::vector<ProgramOutput> outputs;
   std::vector<Check> checks;
+  /// Dimensions that meet in a broadcast and are not known to be 1 are taken as equal (a Check says so). Otherwise
+  /// every such dimension gets indices that are right for both outcomes.
+  bool assume_broadcast = false;
   std::vector<std::string> origin_names;  ///< node number -> "name (OpType)"
 
   BufferId new_buffer(std::string name, DType dtype, SymInts sizes);
   /// Adds a check once; what is known to hold is left out, what is known to fail is a ModelError.
-  void add_check(SymInt value, bool equal, std::string message);
+  void add_check(SymInt value, bool equal, std::string message, bool assumption = false);
   BufferId add_constant(std::shared_ptr<const Tensor> tensor, std::string name);
   Buffer& at(BufferId id) { return buffers[id]; }
   const Buffer& at(BufferId id) const { return buffers[id]; }

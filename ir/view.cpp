@@ -21,6 +21,19 @@ SymInt distance(SymInt a, SymInt b) { return max(a - b, b - a); }
 /// 0 when s == 1, else 1: makes an index stand still along a broadcast dimension known at run time only.
 SymInt moves(SymInt s) { return min(distance(s, 1), 1); }
 
+/// Sizes that data decides cannot be checked before the run.
+bool may_assume_equal(const Program& p, SymInt s, SymInt t) {
+  return p.assume_broadcast && !has_unbacked(s) && !has_unbacked(t);
+}
+
+/// The one to go on with of two sizes assumed equal.
+SymInt plainer(SymInt s, SymInt t) {
+  if (s.is_constant() || t.is_constant()) return s.is_constant() ? s : t;
+  bool s_plain = s.node()->kind == SymKind::symbol, t_plain = t.node()->kind == SymKind::symbol;
+  if (s_plain != t_plain) return s_plain ? s : t;
+  return s.node()->id < t.node()->id ? s : t;
+}
+
 /// The common size of a dimension pair, with a run-time check where it cannot be proven.
 SymInt broadcast_dim(Program& p, SymInt s, SymInt t) {
   if (provably_equal(s, t) || t.is(1)) return s;
@@ -28,6 +41,10 @@ SymInt broadcast_dim(Program& p, SymInt s, SymInt t) {
   std::string message =
       "dimensions " + to_string(s) + " and " + to_string(t) + " cannot be broadcast together";
   if (s.is_constant() && t.is_constant()) throw_model_error("{}", message);
+  if (may_assume_equal(p, s, t)) {
+    p.add_check(distance(s, t), true, message, true);
+    return plainer(s, t);
+  }
   SymInt unlike = distance(s, t);
   for (SymInt d : {s, t})
     if (!d.is_constant()) unlike = min(unlike, distance(d, 1));
@@ -119,8 +136,10 @@ TensorBox expand(Program& p, const TensorBox& x, const SymInts& sizes) {
       continue;
     }
     std::string message = "dimension " + to_string(s) + " cannot be expanded to " + to_string(t);
-    p.add_check(s.is_constant() ? distance(s, t) : min(distance(s, t), distance(s, 1)), true, message);
-    map.push_back(s.is_constant() ? v : v * moves(s));
+    bool assume = !s.is_constant() && may_assume_equal(p, s, t);
+    bool must_equal = s.is_constant() || assume;
+    p.add_check(must_equal ? distance(s, t) : min(distance(s, t), distance(s, 1)), true, message, assume);
+    map.push_back(must_equal ? v : v * moves(s));
   }
   return same ? x : x.view(*p.context, sizes, map);
 }

@@ -72,6 +72,7 @@ public:
   Lowerer(const Graph& graph, const LowerOptions& options) : options_(options) {
     program_.context = graph.context;
     program_.origin_names = graph.origins;
+    program_.assume_broadcast = options.assume_broadcast;
   }
 
   ir::Program run(const Graph& graph);
@@ -172,6 +173,7 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
     outputs = lower_op(g, node, env);
   } catch (UnknownValueError& e) {
     e.set_where(describe(node));
+    if (e.of_shapes) throw;
     if (e.values.empty()) e.values = node.inputs;
     std::erase(e.values, -1);
     e.values = sources_of(g, e.values);
@@ -210,6 +212,7 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
     try {
       return lower_graph(body, std::move(arguments), &env);
     } catch (UnknownValueError& e) {
+      if (e.of_shapes) throw;
       // In terms of this graph: the captures stand for themselves, the inputs for all inputs of the node.
       std::vector<ValueId> values;
       for (ValueId v : e.values)

@@ -15,10 +15,12 @@ public:
   UnknownValueError(std::string message, std::vector<ValueId> values);
   std::vector<ValueId> values;     ///< of the graph that is being lowered
   std::vector<std::string> inputs; ///< set by lower()
+  bool of_shapes = false;          ///< what must be known are the sizes of the graph inputs
 };
 
 struct LowerOptions {
   bool allow_expansion = true; ///< operators without a lowering use their ONNX function body
+  bool assume_broadcast = false; ///< see ir::Program::assume_broadcast
   bool fold_constants = true;  ///< nodes of small constants are evaluated (function bodies compute with them)
   /// Graph inputs whose values are fixed while compiling: the program is right for these values only. The
   /// inputs stay in its signature. What UnknownValueError::inputs asks for.

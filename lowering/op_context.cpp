@@ -75,6 +75,12 @@ UnknownValueError::UnknownValueError(std::string message, std::vector<ValueId> v
   std::erase_if(this->values, [](ValueId v) { return v < 0; });
 }
 
+void throw_unknown_shape(std::string message) {
+  UnknownValueError e(std::move(message), {});
+  e.of_shapes = true;
+  throw e;
+}
+
 OpContext::OpContext(ir::Program& program, const Graph& graph, const Node& node,
                      std::vector<LoweredValue> inputs, BoxPool& pool, LowerSubgraphFn lower_subgraph)
     : program(program), c(*program.context), graph(graph), node(node),
@@ -134,8 +140,7 @@ std::vector<int64_t> OpContext::ints_or_throw(int i, std::string_view what) cons
   std::vector<int64_t> out;
   for (ir::SymInt v : known_or_throw(i, what)) {
     if (!v.is_constant())
-      throw UnknownValueError(fmt::format("{} (input {}) must not depend on a dynamic dimension", what, i),
-                              {});
+      throw_unknown_shape(fmt::format("{} (input {}) depends on a dynamic dimension", what, i));
     out.push_back(v.constant());
   }
   return out;

@@ -42,6 +42,9 @@ struct LoweredValue {
   ir::SymInts sizes() const;
 };
 
+/// UnknownValueError of a size that must be known while compiling.
+[[noreturn]] void throw_unknown_shape(std::string message);
+
 /// The value as a constant tensor; nullptr when it is none or depends on a symbol.
 std::shared_ptr<const Tensor> constant_of(const LoweredValue& value);
 

@@ -93,6 +93,7 @@ struct PlanCheck {
   SizeExpr value;
   bool equal = false;  ///< must be == 0, else >= 0
   std::string message;
+  bool assumption = false;  ///< AssumptionError when it fails
 };
 
 struct Plan {

@@ -116,7 +116,9 @@ void Session::Impl::check_inputs(std::span<const RunTensor> inputs, std::span<co
     });
     if (!known) continue;  // on data-dependent sizes: kernels check their indices themselves
     int64_t v = check.value.evaluate(symbols);
-    TBX_MODEL(check.equal ? v == 0 : v >= 0, "{}", check.message);
+    bool holds = check.equal ? v == 0 : v >= 0;
+    if (!holds && check.assumption) throw AssumptionError(ErrorKind::model, check.message);
+    TBX_MODEL(holds, "{}", check.message);
   }
 }
 

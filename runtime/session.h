@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "runtime/plan.h"
 
 namespace tbx::runtime {
@@ -41,6 +42,12 @@ struct RunOptions {
   std::vector<StepProfile>* profile = nullptr;
   /// Called after each step with the buffer number and its contents (compare, first-NaN); slows the run.
   std::function<void(int step, int buffer, const extern_kernels::TensorRef&)> observe;
+};
+
+/// The shapes of the inputs are legal but not what the plan was made for: it needs a plan without assumptions.
+class AssumptionError : public Error {
+ public:
+  using Error::Error;
 };
 
 class Session {

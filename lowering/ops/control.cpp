@@ -110,7 +110,7 @@ Values lower_scan(OpContext& ctx) {
     int axis = ctx.axis(axes[k], x.rank());
     axes[k] = axis;
     auto n = x.sizes()[axis].as_constant();
-    if (!n) throw_unsupported("a Scan over a dynamic dimension");
+    if (!n) throw_unknown_shape("the length of a Scan must be known while compiling");
     TBX_MODEL(!steps || *steps == *n, "scanned inputs of {} and {} slices", *steps, *n);
     steps = n;
   }

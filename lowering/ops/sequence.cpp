@@ -82,7 +82,7 @@ Values lower_split_to_sequence(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   int axis = ctx.axis(ctx.attr_int("axis", 0), x.rank());
   auto total = x.sizes()[axis].as_constant();
-  if (!total) throw_unsupported("a split of a dynamic dimension into a sequence");
+  if (!total) throw_unknown_shape("a dimension split into a sequence must be known while compiling");
   std::vector<int64_t> lengths;
   bool keep = true;
   if (!ctx.has(1) || ctx.rank(1) == 0) {

@@ -127,6 +127,22 @@ TEST(Lowering, UnknownAxesNameTheGraphInput) {
   EXPECT_THAT(values_of(out[0]), ElementsAre(6, 15));
 }
 
+TEST(Lowering, AssumedBroadcastKeepsPlainSizes) {
+  GraphHelper h;
+  ValueId a = h.input("a", DType::f32, {h.symbol("n")}), b = h.input("b", DType::f32, {h.symbol("m")});
+  h.output(h.node("Add", {a, b}));
+  lowering::LowerOptions options;
+  options.assume_broadcast = true;
+  ir::Program assumed = lower(h.graph, options), general = lower(h.graph);
+  EXPECT_EQ(assumed.at(assumed.outputs[0].buffer).sizes[0], h.symbol("n"));
+  ASSERT_EQ(assumed.checks.size(), 1u);
+  EXPECT_TRUE(assumed.checks[0].assumption);
+  Tensor one = tensor({1}, {1}), two = tensor({2}, {10, 20});
+  EXPECT_THAT(values_of(run_program(assumed, {two, two}).at(0)), ElementsAre(20, 40));
+  EXPECT_THROW(run_program(assumed, {one, two}), Error);
+  EXPECT_THAT(values_of(run_program(general, {one, two}).at(0)), ElementsAre(11, 21));
+}
+
 TEST(Lowering, OriginsFollowInlinedProducers) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {2});

@@ -1,0 +1,74 @@
+// fold_constants: nodes over constants are computed now, by the evaluator.
+#include <set>
+
+#include "base/error.h"
+#include "fusion/passes/match.h"
+#include "fusion/passes/passes.h"
+#include "lowering/lower.h"
+
+namespace tbx::fusion {
+namespace {
+
+constexpr int64_t kMaxElements = int64_t{1} << 24;   ///< of one folded result
+constexpr int64_t kMaxGrowth = int64_t{64} << 20;    ///< bytes by which folding may enlarge the model
+
+bool is_random(const Node& node) {
+  static const std::set<std::string> kRandom = {"RandomNormal", "RandomNormalLike", "RandomUniform",
+                                                "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"};
+  return kRandom.count(node.op_type) != 0;
+}
+
+bool foldable(const Graph& g, const Node& node) {
+  if (node.inputs.empty() || is_random(node)) return false;
+  for (const auto& [name, attribute] : node.attributes)
+    if (std::holds_alternative<std::shared_ptr<Graph>>(attribute) ||
+        std::holds_alternative<std::vector<std::shared_ptr<Graph>>>(attribute))
+      return false;
+  for (ValueId id : node.inputs) {
+    if (id < 0) continue;
+    const auto& t = g.at(id).constant;
+    if (!t || t->dtype == DType::string || is_complex(t->dtype) || t->numel() > kMaxElements) return false;
+  }
+  for (ValueId id : node.outputs) {
+    if (id < 0) continue;
+    const ValueType& type = g.at(id).type;
+    if (type.kind != ValueType::tensor || type.dtype == DType::string || is_complex(type.dtype) || !type.shape) return false;
+    auto n = ir::product(*type.shape).as_constant();
+    if (!n || *n > kMaxElements) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int fold_constants(Graph& graph) {
+  std::set<ValueId> outputs(graph.outputs.begin(), graph.outputs.end());
+  int64_t growth = 0;
+  int count = 0;
+  for (Node& node : graph.nodes) {
+    if (!foldable(graph, node)) continue;
+    bool is_output = false;
+    for (ValueId id : node.outputs) is_output |= outputs.count(id) != 0;
+    if (is_output) continue;
+    std::vector<Tensor> values;
+    try {
+      values = lowering::evaluate_constant_node(graph, node);
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::unsupported) continue;  // runs at run time instead
+      throw;
+    }
+    int64_t before = 0, after = 0;
+    for (ValueId id : node.inputs)
+      if (id >= 0) before += graph.at(id).constant->bytes();
+    for (const Tensor& t : values) after += t.bytes();
+    if (after > before && growth + after - before > kMaxGrowth) continue;
+    growth += std::max<int64_t>(0, after - before);
+    for (size_t i = 0; i < node.outputs.size() && i < values.size(); ++i)
+      if (node.outputs[i] >= 0)
+        graph.at(node.outputs[i]).constant = std::make_shared<const Tensor>(std::move(values[i]));
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace tbx::fusion

@@ -1,0 +1,49 @@
+// Walking and editing a Graph: what the passes are written with.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "importer/graph.h"
+
+namespace tbx::fusion {
+
+/// Uses of every value, kept while a pass edits the graph.
+class Editor {
+ public:
+  explicit Editor(Graph& graph);
+
+  Graph& graph;
+
+  /// The node that makes `id`, when it is an ai.onnx operator of that name; nullptr otherwise.
+  Node* producer(ValueId id, const char* op_type);
+  /// Uses of a value as node input, by subgraphs and as graph output.
+  int uses(ValueId id) const { return uses_[id]; }
+  /// The number of a constant of one element, as double; nullopt when it is none.
+  std::optional<double> number(ValueId id) const;
+  /// Turns `node` into `op_type` over `inputs`; its output stays. For the last node of a pattern: everything the
+  /// pattern reads is made before it.
+  void become(Node& node, const char* op_type, int opset, std::vector<ValueId> inputs,
+              std::map<std::string, Attribute> attributes = {});
+  ValueId add_constant(Tensor tensor, std::string name);
+
+ private:
+  std::vector<int> uses_;
+};
+
+/// True when `v` is within one part in 10^4 of `wanted`: exporters write constants in f32 or f16.
+bool about(std::optional<double> v, double wanted);
+
+/// Integer attribute of a node, or `otherwise`.
+int64_t attribute_int(const Node& node, const char* name, int64_t otherwise);
+
+/// The two inputs of a commutative node when one of them satisfies `is`: (that one, the other).
+template <class F>
+std::optional<std::pair<ValueId, ValueId>> either(const Node& node, F&& is) {
+  if (node.inputs.size() != 2) return std::nullopt;
+  if (is(node.inputs[0])) return std::pair(node.inputs[0], node.inputs[1]);
+  if (is(node.inputs[1])) return std::pair(node.inputs[1], node.inputs[0]);
+  return std::nullopt;
+}
+
+}  // namespace tbx::fusion

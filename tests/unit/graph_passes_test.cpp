@@ -1,0 +1,214 @@
+// Every graph pass: it fires on the spellings it is for, leaves near misses alone, and keeps the values.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+
+#include "fusion/graph_passes.h"
+#include "fusion/passes/passes.h"
+#include "lowering/reference_run.h"
+#include "graph_helper.h"
+
+namespace tbx::test {
+namespace {
+
+int count_ops(const Graph& g, const std::string& op) {
+  int n = 0;
+  for (const Node& node : g.nodes) n += node.op_type == op;
+  return n;
+}
+
+Tensor ramp(std::vector<int64_t> dims, float from, float step) {
+  Tensor t = Tensor::make(DType::f32, dims);
+  for (int64_t i = 0; i < t.numel(); ++i) t.as_mutable<float>()[i] = from + step * static_cast<float>(i % 17);
+  return t;
+}
+
+Tensor scalar(float v) { return tensor({}, {v}); }
+
+/// Values of all outputs before and after a pass; the pass must do `rewrites` of them.
+void expect_same_values(Graph& g, int (*pass)(Graph&), int rewrites, const std::vector<Tensor>& inputs,
+                        double tolerance = 1e-5) {
+  std::vector<Tensor> before = lowering::run_program(lowering::lower(g), inputs);
+  EXPECT_EQ(pass(g), rewrites);
+  fusion::eliminate_dead_code(g);
+  verify(g);
+  std::vector<Tensor> after = lowering::run_program(lowering::lower(g), inputs);
+  ASSERT_EQ(before.size(), after.size());
+  for (size_t o = 0; o < before.size(); ++o) {
+    ASSERT_EQ(before[o].dims, after[o].dims);
+    std::vector<double> a = values_of(before[o]), b = values_of(after[o]);
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance * (1 + std::fabs(a[i]))) << i;
+  }
+}
+
+TEST(GraphPasses, NoOpsAreRemoved) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {3, 5});
+  ValueId a = h.node("Identity", {x});
+  ValueId b = h.node("Transpose", {a}, {{"perm", std::vector<int64_t>{0, 1}}});
+  h.output(h.node("Relu", {h.node("Dropout", {b})}));
+  expect_same_values(h.graph, fusion::eliminate_no_ops, 3, {ramp({3, 5}, -1, 0.2f)});
+  EXPECT_EQ(h.graph.nodes.size(), 1u);
+}
+
+TEST(GraphPasses, ARealTransposeStays) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {3, 5});
+  h.output(h.node("Relu", {h.node("Transpose", {x}, {{"perm", std::vector<int64_t>{1, 0}}})}));
+  EXPECT_EQ(fusion::eliminate_no_ops(h.graph), 0);
+}
+
+TEST(GraphPasses, ConstantsAreFolded) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2, 3});
+  ValueId w = h.node("Transpose", {h.constant(ramp({3, 2}, 0, 1))});
+  h.output(h.node("Add", {x, h.node("Neg", {w})}));
+  expect_same_values(h.graph, fusion::fold_constants, 2, {ramp({2, 3}, 0, 1)});
+  EXPECT_EQ(h.graph.nodes.size(), 1u);
+}
+
+TEST(GraphPasses, EqualNodesAreComputedOnce) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {4});
+  ValueId a = h.node("Exp", {x}), b = h.node("Exp", {x}), c = h.node("Sin", {x});
+  h.output(h.node("Add", {h.node("Mul", {a, b}), c}));
+  expect_same_values(h.graph, fusion::eliminate_common_subexpressions, 1, {ramp({4}, 0, 0.3f)});
+  EXPECT_EQ(count_ops(h.graph, "Exp"), 1);
+}
+
+TEST(GraphPasses, DifferentAttributesAreNotEqual) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {4});
+  h.output(h.node("Add", {h.node("LeakyRelu", {x}, {{"alpha", 0.1f}}), h.node("LeakyRelu", {x}, {{"alpha", 0.2f}})}));
+  EXPECT_EQ(fusion::eliminate_common_subexpressions(h.graph), 0);
+}
+
+TEST(GraphPasses, TransposesMerge) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2, 3, 4});
+  ValueId a = h.node("Transpose", {x}, {{"perm", std::vector<int64_t>{1, 2, 0}}});
+  h.output(h.node("Relu", {h.node("Transpose", {a}, {{"perm", std::vector<int64_t>{1, 2, 0}}})}));
+  expect_same_values(h.graph, fusion::merge_transposes, 1, {ramp({2, 3, 4}, -2, 0.5f)});
+  EXPECT_EQ(count_ops(h.graph, "Transpose"), 1);
+}
+
+enum class GeluNesting { half_first, half_last, inside };
+
+ValueId add_gelu(GraphHelper& h, ValueId x, GeluNesting nesting, bool divide, bool swap) {
+  ValueId scaled = divide ? h.node("Div", {x, h.constant(scalar(1.41421356f))})
+                          : h.node("Mul", {x, h.constant(scalar(0.70710678f))});
+  ValueId one = h.constant(scalar(1)), half = h.constant(scalar(0.5f)), erf = h.node("Erf", {scaled});
+  ValueId sum = swap ? h.node("Add", {one, erf}) : h.node("Add", {erf, one});
+  switch (nesting) {
+    case GeluNesting::half_first: return h.node("Mul", {h.node("Mul", {x, half}), sum});
+    case GeluNesting::half_last: return h.node("Mul", {h.node("Mul", {x, sum}), half});
+    case GeluNesting::inside: return h.node("Mul", {x, h.node("Mul", {half, sum})});
+  }
+  return -1;
+}
+
+TEST(GraphPasses, GeluInEverySpelling) {
+  for (GeluNesting nesting : {GeluNesting::half_first, GeluNesting::half_last, GeluNesting::inside})
+    for (bool divide : {false, true})
+      for (bool swap : {false, true}) {
+        GraphHelper h;
+        ValueId x = h.input("x", DType::f32, {17});
+        h.output(add_gelu(h, x, nesting, divide, swap));
+        expect_same_values(h.graph, fusion::fuse_gelu, 1, {ramp({17}, -3, 0.4f)});
+        EXPECT_EQ(h.graph.nodes.size(), 1u);
+      }
+}
+
+TEST(GraphPasses, TanhGelu) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {17});
+  ValueId cube = h.node("Pow", {x, h.constant(scalar(3))});
+  ValueId inner = h.node("Add", {x, h.node("Mul", {h.constant(scalar(0.044715f)), cube})});
+  ValueId tanh = h.node("Tanh", {h.node("Mul", {h.constant(scalar(0.7978846f)), inner})});
+  ValueId sum = h.node("Add", {tanh, h.constant(scalar(1))});
+  h.output(h.node("Mul", {h.node("Mul", {h.constant(scalar(0.5f)), x}), sum}));
+  expect_same_values(h.graph, fusion::fuse_gelu, 1, {ramp({17}, -3, 0.4f)});
+  EXPECT_EQ(count_ops(h.graph, "Gelu"), 1);
+}
+
+TEST(GraphPasses, AlmostGeluIsLeftAlone) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {17}), y = h.input("y", DType::f32, {17});
+  // Another value in the error function, then another constant.
+  ValueId erf = h.node("Erf", {h.node("Mul", {y, h.constant(scalar(0.70710678f))})});
+  ValueId sum = h.node("Add", {erf, h.constant(scalar(1))});
+  h.output(h.node("Mul", {h.node("Mul", {x, h.constant(scalar(0.5f))}), sum}));
+  ValueId other = h.node("Erf", {h.node("Mul", {x, h.constant(scalar(0.8f))})});
+  h.output(h.node("Mul", {h.node("Mul", {x, h.constant(scalar(0.5f))}), h.node("Add", {other, h.constant(scalar(1))})}));
+  EXPECT_EQ(fusion::fuse_gelu(h.graph), 0);
+}
+
+TEST(GraphPasses, Swish) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {17});
+  h.output(h.node("Mul", {h.node("Sigmoid", {x}), x}));
+  h.output(h.node("Mul", {x, h.node("HardSigmoid", {x}, {{"alpha", 1.0f / 6}, {"beta", 0.5f}})}));
+  h.output(h.node("Mul", {x, h.node("HardSigmoid", {x}, {{"alpha", 0.3f}, {"beta", 0.5f}})}));
+  expect_same_values(h.graph, fusion::fuse_swish, 2, {ramp({17}, -4, 0.5f)});
+}
+
+ValueId add_layer_norm(GraphHelper& h, ValueId x, bool pow, ValueId scale, ValueId bias) {
+  std::map<std::string, Attribute> last{{"axes", std::vector<int64_t>{-1}}};
+  ValueId centred = h.node("Sub", {x, h.node("ReduceMean", {x}, last, 17)});
+  ValueId square = pow ? h.node("Pow", {centred, h.constant(scalar(2))}) : h.node("Mul", {centred, centred});
+  ValueId variance = h.node("ReduceMean", {square}, last, 17);
+  ValueId root = h.node("Sqrt", {h.node("Add", {variance, h.constant(scalar(1e-5f))})});
+  return h.node("Add", {bias, h.node("Mul", {h.node("Div", {centred, root}), scale})});
+}
+
+TEST(GraphPasses, LayerNormalization) {
+  for (bool pow : {false, true}) {
+    GraphHelper h;
+    ValueId x = h.input("x", DType::f32, {3, 17});
+    h.output(add_layer_norm(h, x, pow, h.constant(ramp({17}, 0.5f, 0.1f)), h.constant(ramp({17}, -1, 0.1f))));
+    for (Node& n : h.graph.nodes)  // the helper does not infer shapes; the importer does
+      for (ValueId v : n.outputs) h.graph.at(v).type.dtype = DType::f32;
+    expect_same_values(h.graph, fusion::fuse_layer_norm, 1, {ramp({3, 17}, -2, 0.3f)}, 1e-4);
+    EXPECT_EQ(h.graph.nodes.size(), 1u);
+  }
+}
+
+TEST(GraphPasses, BatchNormalizationFoldsIntoTheConvolution) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {1, 2, 4, 4});
+  ValueId w = h.constant(ramp({3, 2, 3, 3}, -0.5f, 0.07f)), b = h.constant(ramp({3}, 0.1f, 0.2f));
+  ValueId conv = h.node("Conv", {x, w, b});
+  ValueId norm = h.node("BatchNormalization", {conv, h.constant(ramp({3}, 0.5f, 0.3f)), h.constant(ramp({3}, -1, 0.5f)),
+                                               h.constant(ramp({3}, 0.2f, 0.1f)), h.constant(ramp({3}, 1, 0.4f))});
+  h.output(norm);
+  EXPECT_EQ(fusion::fold_batch_norm(h.graph), 1);
+  fusion::eliminate_dead_code(h.graph);
+  verify(h.graph);
+  ASSERT_EQ(h.graph.nodes.size(), 1u);
+  EXPECT_EQ(h.graph.nodes[0].op_type, "Conv");
+  // w' = w * scale/sqrt(var + eps), b' = (b - mean)*scale/sqrt(var + eps) + shift, for channel 1.
+  double factor = 0.8 / std::sqrt(1.4 + 1e-5);
+  EXPECT_NEAR(values_of(*h.graph.at(h.graph.nodes[0].inputs[1]).constant)[18], (-0.5 + 0.07 * 1) * factor, 1e-6);
+  EXPECT_NEAR(values_of(*h.graph.at(h.graph.nodes[0].inputs[2]).constant)[1], (0.3 - 0.3) * factor - 0.5, 1e-6);
+}
+
+TEST(GraphPasses, AConvolutionWithTwoReadersKeepsItsWeights) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {1, 1, 4, 4});
+  ValueId conv = h.node("Conv", {x, h.constant(ramp({1, 1, 1, 1}, 2, 0))});
+  ValueId one = h.constant(tensor({1}, {1}));
+  h.output(h.node("BatchNormalization", {conv, one, one, one, one}));
+  h.output(h.node("Relu", {conv}));
+  EXPECT_EQ(fusion::fold_batch_norm(h.graph), 0);
+}
+
+TEST(GraphPasses, UnknownNamesAreErrors) {
+  GraphHelper h;
+  h.output(h.node("Relu", {h.input("x", DType::f32, {1})}));
+  std::vector<std::string> disabled{"fuse_everything"};
+  EXPECT_THROW(fusion::run_graph_passes(h.graph, disabled), Error);
+}
+
+}  // namespace
+}  // namespace tbx::test

@@ -22,8 +22,7 @@ Failure failure_of(const std::exception& e) {
   return {Failure::internal_error, fmt::format("InternalError: {}", e.what())};
 }
 
-template <class F>
-auto guarded(F&& f) -> Result<decltype(f())> {
+template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   try {
     return f();
   } catch (const std::exception& e) {
@@ -35,11 +34,11 @@ TensorInfo info_of(const runtime::SignatureEntry& e) {
   return {e.name, static_cast<int32_t>(e.dtype), std::string(name_of(e.dtype)), e.dims};
 }
 
-}  // namespace
+} // namespace
 
 /// A plan and the session that runs it; one per specialisation.
 struct Variant {
-  std::vector<std::byte> key;  ///< what it is made for
+  std::vector<std::byte> key; ///< what it is made for
   driver::Compiled compiled;
   std::unique_ptr<runtime::Session> session;
 };
@@ -48,7 +47,7 @@ constexpr size_t kMaxVariants = 32;
 
 struct Session::Impl {
   driver::Source source;
-  std::vector<std::byte> bytes;  ///< the model, when it came from memory
+  std::vector<std::byte> bytes; ///< the model, when it came from memory
   CompileOptions options;
   std::vector<TensorInfo> inputs, outputs;
   std::map<std::string, size_t> input_index;
@@ -58,9 +57,9 @@ struct Session::Impl {
   std::shared_ptr<const Variant> plain;
   /// Inputs whose elements the compiled code depends on (axes, target shapes).
   mutable std::vector<std::string> value_inputs;
-  mutable bool by_shapes = false;  ///< the code depends on the sizes of the inputs
+  mutable bool by_shapes = false; ///< the code depends on the sizes of the inputs
   mutable std::mutex mutex;
-  mutable std::vector<std::shared_ptr<const Variant>> variants;  ///< most recently used first
+  mutable std::vector<std::shared_ptr<const Variant>> variants; ///< most recently used first
 
   void finish() {
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
@@ -90,7 +89,8 @@ struct Session::Impl {
     return news;
   }
 
-  void set_signature(const std::vector<runtime::SignatureEntry>& in, const std::vector<runtime::SignatureEntry>& out) {
+  void set_signature(const std::vector<runtime::SignatureEntry>& in,
+                     const std::vector<runtime::SignatureEntry>& out) {
     for (const auto& e : in) {
       input_index[e.name] = inputs.size();
       inputs.push_back(info_of(e));
@@ -111,7 +111,8 @@ struct Session::Impl {
   }
 
   /// The variant for these inputs, compiled when they are of a new kind.
-  std::shared_ptr<const Variant> variant_for(const std::vector<runtime::RunTensor>& given, bool assume = true) const {
+  std::shared_ptr<const Variant> variant_for(const std::vector<runtime::RunTensor>& given,
+                                             bool assume = true) const {
     if (plain && assume) return plain;
     std::lock_guard lock(mutex);
     // Compiling may find out that further inputs must be known.
@@ -168,7 +169,8 @@ struct Session::Impl {
     std::vector<bool> seen(inputs.size(), false);
     for (const auto& [name, view] : given) {
       auto it = input_index.find(name);
-      TBX_MODEL(it != input_index.end(), "the model has no input '{}'; its inputs are: {}", name, input_names());
+      TBX_MODEL(it != input_index.end(), "the model has no input '{}'; its inputs are: {}", name,
+                input_names());
       TBX_MODEL(!seen[it->second], "input '{}' is given twice", name);
       seen[it->second] = true;
       runtime::RunTensor& t = bound[it->second];
@@ -204,8 +206,8 @@ struct Session::Impl {
     }
     std::vector<OutputTensor> result;
     for (size_t i = 0; i < out.size(); ++i)
-      result.push_back({outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims, out[i].data, out[i].owner,
-                        out[i].strings});
+      result.push_back({outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims, out[i].data,
+                        out[i].owner, out[i].strings});
     return result;
   }
 
@@ -262,7 +264,8 @@ Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs) const {
   return guarded([&] { return impl_->run(inputs, {}, {}); });
 }
 
-Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs, const std::vector<TensorView>& outputs) const {
+Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs,
+                                               const std::vector<TensorView>& outputs) const {
   return guarded([&] { return impl_->run(inputs, outputs, {}); });
 }
 
@@ -290,7 +293,8 @@ Result<std::string> Session::dump(const std::string& stage) const {
   return guarded([&] { return driver::dump_stage(impl_->source, impl_->options, stage); });
 }
 
-Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs, const Observer& observer) const {
+Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
+                                                        const Observer& observer) const {
   return guarded([&] {
     runtime::RunOptions options;
     auto plan = impl_->variant_for(impl_->bind(inputs))->compiled.plan;
@@ -305,7 +309,8 @@ Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs, co
       for (int64_t i = 0, n = dense.numel(); i < n; ++i) {
         int64_t at = 0;
         for (size_t d = 0; d < dims.size(); ++d) at += index[d] * t.strides[d];
-        std::copy_n(static_cast<const std::byte*>(t.data) + at * width, width, dense.mutable_data() + i * width);
+        std::copy_n(static_cast<const std::byte*>(t.data) + at * width, width,
+                    dense.mutable_data() + i * width);
         for (size_t d = dims.size(); d-- > 0;) {
           if (++index[d] < dims[d]) break;
           index[d] = 0;
@@ -327,7 +332,8 @@ std::vector<std::string> pass_names() {
 
 std::vector<OperatorInfo> operators() {
   std::map<std::pair<std::string, std::string>, std::vector<int>> found;
-  for (const lowering::OpEntry* e : lowering::Registry::instance().all()) found[{e->domain, e->name}].push_back(e->since);
+  for (const lowering::OpEntry* e : lowering::Registry::instance().all())
+    found[{e->domain, e->name}].push_back(e->since);
   std::vector<OperatorInfo> result;
   for (auto& [key, since] : found) {
     std::sort(since.begin(), since.end());
@@ -336,4 +342,4 @@ std::vector<OperatorInfo> operators() {
   return result;
 }
 
-}  // namespace tbx
+} // namespace tbx

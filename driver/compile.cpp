@@ -14,7 +14,7 @@ namespace tbx::driver {
 namespace {
 
 class Stopwatch {
- public:
+public:
   double lap() {
     auto now = std::chrono::steady_clock::now();
     double ms = std::chrono::duration<double, std::milli>(now - last_).count();
@@ -22,7 +22,7 @@ class Stopwatch {
     return ms;
   }
 
- private:
+private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
@@ -31,7 +31,8 @@ codegen::Isa chosen_isa(const CompileOptions& options) {
   codegen::Isa best = codegen::host_isa();
   for (codegen::Isa isa : {codegen::Isa::sse, codegen::Isa::avx2, codegen::Isa::avx512})
     if (options.isa == codegen::name_of(isa)) {
-      TBX_MODEL(isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa, codegen::name_of(best));
+      TBX_MODEL(isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa,
+                codegen::name_of(best));
       return isa;
     }
   throw_model_error("unknown isa '{}': expected avx512, avx2 or sse", options.isa);
@@ -52,7 +53,8 @@ Graph import_source(const Source& source, const CompileOptions& options,
   import_options.input_shapes = shapes;
   import_options.dim_overrides = options.dims;
   import_options.all_dims_dynamic = options.all_dims_dynamic;
-  if (const auto* path = std::get_if<std::filesystem::path>(&source)) return import_model(*path, import_options);
+  if (const auto* path = std::get_if<std::filesystem::path>(&source))
+    return import_model(*path, import_options);
   return import_model(std::get<std::span<const std::byte>>(source), import_options);
 }
 
@@ -64,8 +66,8 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   return fusion::schedule(std::move(program), target_of(isa, threads), so);
 }
 
-/// One entry per kernel group. A kernel the emitter cannot express keeps an empty name and is evaluated; that is
-/// reported, never silent.
+/// One entry per kernel group. A kernel the emitter cannot express keeps an empty name and is evaluated; that
+/// is reported, never silent.
 std::vector<codegen::EmittedKernel> emit_all(const fusion::Schedule& schedule, codegen::Isa isa,
                                              const CompileOptions& options) {
   std::vector<codegen::EmittedKernel> emitted;
@@ -90,7 +92,7 @@ std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::Emi
   return named;
 }
 
-}  // namespace
+} // namespace
 
 Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for) {
   Compiled result;
@@ -126,7 +128,8 @@ Compiled compile(const Source& source, const CompileOptions& options, const Spec
   std::shared_ptr<codegen::Module> module;
   codegen::Toolchain toolchain{.compiler = {}, .cache_dir = options.cache_dir, .jobs = 0};
   if (options.compile && !codegen::have_compiler(toolchain)) {
-    if (options.log) options.log("no C++ compiler found: kernels run in the evaluator (set TBX_CXX to a compiler)");
+    if (options.log)
+      options.log("no C++ compiler found: kernels run in the evaluator (set TBX_CXX to a compiler)");
   } else if (options.compile) {
     stage("build");
     emitted = emit_all(schedule, isa, options);
@@ -139,7 +142,8 @@ Compiled compile(const Source& source, const CompileOptions& options, const Spec
   PlanResult plan = make_plan(schedule, emitted, module);
   stats.build_ms = watch.lap();
   stats.total_ms = total.lap();
-  for (const StepInfo& s : plan.steps) ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
+  for (const StepInfo& s : plan.steps)
+    ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
   result.plan = std::move(plan.plan);
   result.steps = std::move(plan.steps);
   return result;
@@ -186,4 +190,4 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
   throw_model_error("unknown stage '{}': expected import, simplify, lower, schedule, source or plan", stage);
 }
 
-}  // namespace tbx::driver
+} // namespace tbx::driver

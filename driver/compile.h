@@ -23,28 +23,29 @@ struct Compiled {
   CompileStats stats;
 };
 
-/// Graph inputs whose elements are fixed while compiling, by name (axes, target shapes given as run-time inputs).
+/// Graph inputs whose elements are fixed while compiling, by name (axes, target shapes given as run-time
+/// inputs).
 using KnownInputs = std::map<std::string, std::shared_ptr<const Tensor>>;
 
 /// What a program is made for, beyond the model itself.
 struct Specialisation {
   KnownInputs known;
-  std::map<std::string, std::vector<int64_t>> shapes;  ///< of graph inputs
-  bool assume_broadcast = true;  ///< see ir::Program; runs for which it fails raise runtime::AssumptionError
+  std::map<std::string, std::vector<int64_t>> shapes; ///< of graph inputs
+  bool assume_broadcast = true; ///< see ir::Program; runs for which it fails raise runtime::AssumptionError
 };
 
-/// Throws Error; lowering::UnknownValueError when the elements or sizes of some inputs must be known: compile again
-/// with them.
+/// Throws Error; lowering::UnknownValueError when the elements or sizes of some inputs must be known: compile
+/// again with them.
 Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for = {});
 
 /// Inputs and outputs of a model that cannot be compiled before its inputs' values are seen.
 struct Signature {
-  std::vector<runtime::SignatureEntry> inputs, outputs;  ///< sizes and buffers are not set
+  std::vector<runtime::SignatureEntry> inputs, outputs; ///< sizes and buffers are not set
 };
 Signature import_signature(const Source& source, const CompileOptions& options);
 
-/// Text of the model at a stage: "import", "simplify", "lower", "schedule", "source", "plan". Throws Error (model)
-/// for an unknown stage.
+/// Text of the model at a stage: "import", "simplify", "lower", "schedule", "source", "plan". Throws Error
+/// (model) for an unknown stage.
 std::string dump_stage(const Source& source, const CompileOptions& options, const std::string& stage);
 
-}  // namespace tbx::driver
+} // namespace tbx::driver

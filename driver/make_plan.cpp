@@ -31,33 +31,33 @@ void append(SizeExpr& out, SymInt e) {
     out.items.push_back({code, 0});
   };
   switch (n.kind) {
-    case SymKind::symbol: out.items.push_back({Code::symbol, n.number}); return;
-    case SymKind::add: {
-      out.items.push_back({Code::push, n.constant});
-      for (auto [coefficient, term] : n.terms) {
-        append(out, SymInt(term));
-        if (coefficient != 1) {
-          out.items.push_back({Code::push, coefficient});
-          out.items.push_back({Code::mul, 0});
-        }
-        out.items.push_back({Code::add, 0});
-      }
-      return;
-    }
-    case SymKind::mul:
-      append(out, n.args[0]);
-      for (size_t i = 1; i < n.args.size(); ++i) {
-        append(out, n.args[i]);
+  case SymKind::symbol: out.items.push_back({Code::symbol, n.number}); return;
+  case SymKind::add: {
+    out.items.push_back({Code::push, n.constant});
+    for (auto [coefficient, term] : n.terms) {
+      append(out, SymInt(term));
+      if (coefficient != 1) {
+        out.items.push_back({Code::push, coefficient});
         out.items.push_back({Code::mul, 0});
       }
-      return;
-    case SymKind::floordiv: return two(Code::floordiv);
-    case SymKind::mod: return two(Code::mod);
-    case SymKind::min: return two(Code::min);
-    case SymKind::max: return two(Code::max);
-    case SymKind::var:
-    case SymKind::rvar:
-    case SymKind::indirect: break;
+      out.items.push_back({Code::add, 0});
+    }
+    return;
+  }
+  case SymKind::mul:
+    append(out, n.args[0]);
+    for (size_t i = 1; i < n.args.size(); ++i) {
+      append(out, n.args[i]);
+      out.items.push_back({Code::mul, 0});
+    }
+    return;
+  case SymKind::floordiv: return two(Code::floordiv);
+  case SymKind::mod: return two(Code::mod);
+  case SymKind::min: return two(Code::min);
+  case SymKind::max: return two(Code::max);
+  case SymKind::var:
+  case SymKind::rvar:
+  case SymKind::indirect: break;
   }
   TBX_INTERNAL(false && "a size contains a loop variable");
 }
@@ -76,7 +76,7 @@ struct Evaluated {
 };
 
 class PlanMaker {
- public:
+public:
   PlanMaker(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
             const std::shared_ptr<codegen::Module>& module)
       : schedule_(schedule), program_(schedule.program), emitted_(emitted), module_(module),
@@ -104,7 +104,7 @@ class PlanMaker {
     return {plan_, std::move(steps_)};
   }
 
- private:
+private:
   void make_buffers() {
     index_of_.assign(program_.buffers.size(), -1);
     std::vector<bool> used(program_.buffers.size(), false);
@@ -133,7 +133,9 @@ class PlanMaker {
     }
   }
 
-  static std::string shown(SymInt dim) { return dim.is_constant() ? fmt::format("{}", dim.constant()) : to_string(dim); }
+  static std::string shown(SymInt dim) {
+    return dim.is_constant() ? fmt::format("{}", dim.constant()) : to_string(dim);
+  }
 
   runtime::SignatureEntry entry(const std::string& name, BufferId id) const {
     const Buffer& b = program_.at(id);
@@ -166,7 +168,8 @@ class PlanMaker {
 
   // --- generated kernels
 
-  void add_kernel(const fusion::Group& group, const KernelProgram& program, const codegen::EmittedKernel* emitted) {
+  void add_kernel(const fusion::Group& group, const KernelProgram& program,
+                  const codegen::EmittedKernel* emitted) {
     runtime::KernelStep step;
     for (const KernelBuffer& b : program.buffers) step.buffers.push_back(b.id < 0 ? -1 : index_of_[b.id]);
     step.sequential = program.sequential;
@@ -184,8 +187,8 @@ class PlanMaker {
       int num_symbols = plan_->num_symbols;
       step.interpreted = [shared, num_symbols](void* const* buffers, const int64_t*, const int64_t* symbols,
                                                int64_t begin, int64_t end, void*) -> int64_t {
-        shared->evaluator.run({buffers, shared->kernel.buffers.size()}, {symbols, static_cast<size_t>(num_symbols)},
-                              begin, end);
+        shared->evaluator.run({buffers, shared->kernel.buffers.size()},
+                              {symbols, static_cast<size_t>(num_symbols)}, begin, end);
         return 0;
       };
       step.name = fmt::format("evaluated_{}", plan_->steps.size());
@@ -237,7 +240,8 @@ class PlanMaker {
     return v;
   }
 
-  static void fill(extern_kernels::OperandInfo& info, const Buffer& b, const SymInts& sizes, const SymInts& strides) {
+  static void fill(extern_kernels::OperandInfo& info, const Buffer& b, const SymInts& sizes,
+                   const SymInts& strides) {
     info.dtype = b.dtype;
     bool known = true;
     for (size_t d = 0; d < sizes.size(); ++d) {
@@ -361,7 +365,7 @@ class PlanMaker {
   std::vector<int> index_of_;
 };
 
-}  // namespace
+} // namespace
 
 runtime::SizeExpr size_expr(SymInt e) {
   SizeExpr out;
@@ -374,4 +378,4 @@ PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen
   return PlanMaker(schedule, emitted, module).run();
 }
 
-}  // namespace tbx::driver
+} // namespace tbx::driver

@@ -14,10 +14,10 @@ namespace tbx::driver {
 
 /// Facts about one step for `tbx explain`.
 struct StepInfo {
-  std::string name, kind;  ///< kind: "generated", "extern" or "evaluated"
+  std::string name, kind; ///< kind: "generated", "extern" or "evaluated"
   std::vector<int> origins;
   std::vector<std::string> decisions;
-  int64_t bytes = 0;  ///< moved, at size hints
+  int64_t bytes = 0; ///< moved, at size hints
   double flops = 0;
 };
 
@@ -26,12 +26,12 @@ struct PlanResult {
   std::vector<StepInfo> steps;
 };
 
-/// `emitted[g]` and `module` belong to the kernel groups of the schedule (both empty: everything is evaluated; an
-/// empty function name: that kernel is evaluated).
+/// `emitted[g]` and `module` belong to the kernel groups of the schedule (both empty: everything is
+/// evaluated; an empty function name: that kernel is evaluated).
 PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
                      const std::shared_ptr<codegen::Module>& module);
 
 /// Postfix program of a size; needs an expression free of loop variables and indirect values.
 runtime::SizeExpr size_expr(ir::SymInt e);
 
-}  // namespace tbx::driver
+} // namespace tbx::driver

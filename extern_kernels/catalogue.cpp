@@ -20,13 +20,16 @@ LayoutWish output_layout(const Problem& problem, bool channels_last) {
 }
 
 std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, bool) {
-  bool product = std::holds_alternative<ConvProblem>(problem) || std::holds_alternative<MatMulProblem>(problem);
+  bool product =
+      std::holds_alternative<ConvProblem>(problem) || std::holds_alternative<MatMulProblem>(problem);
   if (!product) return name_of(problem) + " takes no post-operations";
   if (result != DType::f32) return "post-operations work on float32 results only";
   if (op.kind == PostOp::sum) return "in-place sums are decided after layouts";
   return {};
 }
 
-bool has_host_kernel(std::string_view domain, std::string_view op) { return find_host_kernel(domain, op) != nullptr; }
+bool has_host_kernel(std::string_view domain, std::string_view op) {
+  return find_host_kernel(domain, op) != nullptr;
+}
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -11,18 +11,18 @@ namespace tbx::extern_kernels {
 
 /// Memory order wished for an operand or the output of `problem`.
 enum class LayoutWish {
-  any,            ///< any strides
-  row_major,      ///< dense, contiguous
-  channels_last,  ///< dense, dimension 1 innermost (N, spatial..., C)
-  matrix,         ///< one of the last two dimensions has stride 1, no overlap
+  any,           ///< any strides
+  row_major,     ///< dense, contiguous
+  channels_last, ///< dense, dimension 1 innermost (N, spatial..., C)
+  matrix,        ///< one of the last two dimensions has stride 1, no overlap
 };
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last);
 LayoutWish output_layout(const Problem& problem, bool channels_last);
 
-/// Empty when `op` can be appended to the problem's post-operations, else the reason why not. `operand_is_full`:
-/// the operand has the result's shape (else it broadcasts).
+/// Empty when `op` can be appended to the problem's post-operations, else the reason why not.
+/// `operand_is_full`: the operand has the result's shape (else it broadcasts).
 std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, bool operand_is_full);
 
 bool has_host_kernel(std::string_view domain, std::string_view op);
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -8,11 +8,14 @@ namespace tbx::extern_kernels {
 
 int64_t TensorRef::numel() const { return checked_numel(sizes); }
 
-int64_t ExternKernel::workspace_bytes(std::span<const TensorRef>, std::span<const TensorRef>) const { return 0; }
+int64_t ExternKernel::workspace_bytes(std::span<const TensorRef>, std::span<const TensorRef>) const {
+  return 0;
+}
 
-#define TBX_CANDIDATE(problem, name)                                                                             \
-  std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);       \
-  std::unique_ptr<ExternKernel> make_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+#define TBX_CANDIDATE(problem, name)                                                                         \
+  std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);   \
+  std::unique_ptr<ExternKernel> make_##name(const Problem&, std::span<const OperandInfo>,                    \
+                                            std::span<const OperandInfo>);
 #include "extern_kernels/kernels.inc"
 #undef TBX_CANDIDATE
 
@@ -34,7 +37,7 @@ const std::vector<Entry>& all_entries() {
   return entries;
 }
 
-}  // namespace
+} // namespace
 
 std::span<const Candidate> candidates(const Problem& problem) {
   static const std::vector<std::vector<Candidate>> by_kind = [] {
@@ -45,7 +48,8 @@ std::span<const Candidate> candidates(const Problem& problem) {
   return by_kind[problem.index()];
 }
 
-Selection select(const Problem& problem, std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
+Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
+                 std::span<const OperandInfo> outputs) {
   Selection s;
   for (const Candidate& c : candidates(problem)) {
     std::string refusal = c.supports(problem, inputs, outputs);
@@ -59,4 +63,4 @@ Selection select(const Problem& problem, std::span<const OperandInfo> inputs, st
   throw_unsupported("no kernel computes {} ({})", to_string(problem), fmt::join(s.refusals, "; "));
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

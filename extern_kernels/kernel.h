@@ -10,7 +10,8 @@
 
 namespace tbx::extern_kernels {
 
-/// A tensor argument at run time: concrete sizes and strides in elements, no ownership. `data` null: absent operand.
+/// A tensor argument at run time: concrete sizes and strides in elements, no ownership. `data` null: absent
+/// operand.
 struct TensorRef {
   void* data = nullptr;
   DType dtype = DType::undefined;
@@ -22,33 +23,35 @@ struct TensorRef {
 struct OperandInfo {
   DType dtype = DType::undefined;
   std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;            ///< empty: unknown or flexible
-  std::shared_ptr<const Tensor> constant;  ///< weights: may be packed once
+  std::vector<int64_t> strides;           ///< empty: unknown or flexible
+  std::shared_ptr<const Tensor> constant; ///< weights: may be packed once
 };
 
 /// Outputs of kernels whose result shapes depend on data: the kernel calls `allocate` per output.
 class OutputAllocator {
- public:
+public:
   virtual ~OutputAllocator() = default;
   /// Memory for output `index` of this shape, valid for the rest of the run.
   virtual void* allocate(int index, DType dtype, std::span<const int64_t> sizes) = 0;
 };
 
 struct RunArgs {
-  std::span<const TensorRef> inputs, outputs;  ///< outputs empty for data-dependent kernels
+  std::span<const TensorRef> inputs, outputs; ///< outputs empty for data-dependent kernels
   OutputAllocator* allocator = nullptr;
-  void* workspace = nullptr;  ///< workspace_bytes() for these sizes, 64-byte aligned
+  void* workspace = nullptr; ///< workspace_bytes() for these sizes, 64-byte aligned
 };
 
-/// Immutable after creation and callable from many threads at once (primitive caches inside are synchronised).
-/// Runs inside the runtime's TBB arena and may use all of its threads.
+/// Immutable after creation and callable from many threads at once (primitive caches inside are
+/// synchronised). Runs inside the runtime's TBB arena and may use all of its threads.
 class ExternKernel {
- public:
+public:
   virtual ~ExternKernel() = default;
-  virtual std::string description() const = 0;  ///< "oneDNN convolution jit:avx512_core nhwc +relu", for explain
+  virtual std::string
+  description() const = 0; ///< "oneDNN convolution jit:avx512_core nhwc +relu", for explain
   /// Does the work; throws Error (model: bad data such as an index out of range).
   virtual void run(const RunArgs& args) const = 0;
-  virtual int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const;
+  virtual int64_t workspace_bytes(std::span<const TensorRef> inputs,
+                                  std::span<const TensorRef> outputs) const;
   /// Bytes of packed weights held (the plain constant may be dropped when `owns_weights`).
   virtual int64_t packed_bytes() const { return 0; }
 };
@@ -57,7 +60,8 @@ class ExternKernel {
 struct Candidate {
   const char* name;
   /// Empty string: supported. Otherwise the reason of the refusal.
-  std::string (*supports)(const Problem&, std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs);
+  std::string (*supports)(const Problem&, std::span<const OperandInfo> inputs,
+                          std::span<const OperandInfo> outputs);
   std::unique_ptr<ExternKernel> (*make)(const Problem&, std::span<const OperandInfo> inputs,
                                         std::span<const OperandInfo> outputs);
 };
@@ -68,10 +72,10 @@ std::span<const Candidate> candidates(const Problem& problem);
 struct Selection {
   std::unique_ptr<ExternKernel> kernel;
   std::string chosen;
-  std::vector<std::string> refusals;  ///< "onednn_conv: dilation of a 3-D transposed convolution"
+  std::vector<std::string> refusals; ///< "onednn_conv: dilation of a 3-D transposed convolution"
 };
 /// The first candidate that accepts. UnsupportedError with all refusals when none does.
-Selection select(const Problem& problem, std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs);
+Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
+                 std::span<const OperandInfo> outputs);
 
-
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

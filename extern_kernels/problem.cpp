@@ -6,18 +6,19 @@ namespace tbx::extern_kernels {
 namespace {
 
 std::string text(const PostOp& op) {
-  static constexpr const char* kNames[] = {"relu", "leaky_relu", "elu", "clip", "gelu_erf", "gelu_tanh", "silu",
-                                           "sigmoid", "tanh", "hard_sigmoid", "hard_swish", "abs", "sqrt", "square",
-                                           "exp", "linear", "round", "add", "sub", "mul", "div", "max", "min", "sum"};
+  static constexpr const char* kNames[] = {
+      "relu",  "leaky_relu",   "elu",        "clip", "gelu_erf", "gelu_tanh", "silu", "sigmoid",
+      "tanh",  "hard_sigmoid", "hard_swish", "abs",  "sqrt",     "square",    "exp",  "linear",
+      "round", "add",          "sub",        "mul",  "div",      "max",       "min",  "sum"};
   std::string s = fmt::format("+{}", kNames[op.kind]);
   switch (op.kind) {
-    case PostOp::leaky_relu:
-    case PostOp::elu:
-    case PostOp::silu: return s + fmt::format("({})", op.alpha);
-    case PostOp::clip:
-    case PostOp::hard_sigmoid:
-    case PostOp::linear: return s + fmt::format("({}, {})", op.alpha, op.beta);
-    default: return op.operand >= 0 ? s + fmt::format("(#{})", op.operand) : s;
+  case PostOp::leaky_relu:
+  case PostOp::elu:
+  case PostOp::silu: return s + fmt::format("({})", op.alpha);
+  case PostOp::clip:
+  case PostOp::hard_sigmoid:
+  case PostOp::linear: return s + fmt::format("({}, {})", op.alpha, op.beta);
+  default: return op.operand >= 0 ? s + fmt::format("(#{})", op.operand) : s;
   }
 }
 
@@ -33,7 +34,8 @@ std::string text(const Attribute& a) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, std::shared_ptr<const Tensor>>) {
           return "tensor";
-        } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> || std::is_same_v<T, std::string>) {
+        } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
+                             std::is_same_v<T, std::string>) {
           return fmt::format("{}", v);
         } else {
           return fmt::format("[{}]", fmt::join(v, ", "));
@@ -42,10 +44,11 @@ std::string text(const Attribute& a) {
       a);
 }
 
-}  // namespace
+} // namespace
 
 std::string name_of(const Problem& problem) {
-  if (const auto* conv = std::get_if<ConvProblem>(&problem)) return conv->transposed ? "ConvTranspose" : "Conv";
+  if (const auto* conv = std::get_if<ConvProblem>(&problem))
+    return conv->transposed ? "ConvTranspose" : "Conv";
   if (std::holds_alternative<MatMulProblem>(problem)) return "MatMul";
   if (std::holds_alternative<AttentionProblem>(problem)) return "Attention";
   return std::get<HostProblem>(problem).op;
@@ -53,19 +56,22 @@ std::string name_of(const Problem& problem) {
 
 std::string to_string(const Problem& problem) {
   if (const auto* p = std::get_if<ConvProblem>(&problem))
-    return fmt::format("{} group {} strides [{}] dilations [{}] pads [{}][{}]{}{}", name_of(problem), p->group,
-                       fmt::join(p->strides, ", "), fmt::join(p->dilations, ", "), fmt::join(p->pads_begin, ", "),
-                       fmt::join(p->pads_end, ", "), p->has_bias ? " +bias" : "", text(p->post_ops));
+    return fmt::format("{} group {} strides [{}] dilations [{}] pads [{}][{}]{}{}", name_of(problem),
+                       p->group, fmt::join(p->strides, ", "), fmt::join(p->dilations, ", "),
+                       fmt::join(p->pads_begin, ", "), fmt::join(p->pads_end, ", "),
+                       p->has_bias ? " +bias" : "", text(p->post_ops));
   if (const auto* p = std::get_if<MatMulProblem>(&problem))
     return fmt::format("MatMul{}{}{}", p->alpha == 1 ? "" : fmt::format(" alpha {}", p->alpha),
-                       p->has_bias ? fmt::format(" +bias{}", p->beta == 1 ? "" : fmt::format("*{}", p->beta)) : "",
+                       p->has_bias ? fmt::format(" +bias{}", p->beta == 1 ? "" : fmt::format("*{}", p->beta))
+                                   : "",
                        text(p->post_ops));
   if (const auto* p = std::get_if<AttentionProblem>(&problem))
-    return fmt::format("Attention scale {}{}{}", p->scale, p->causal ? " causal" : "", p->has_mask ? " +mask" : "");
+    return fmt::format("Attention scale {}{}{}", p->scale, p->causal ? " causal" : "",
+                       p->has_mask ? " +mask" : "");
   const auto& host = std::get<HostProblem>(problem);
   std::string s = host.op;
   for (const auto& [name, value] : host.attributes) s += fmt::format(" {}={}", name, text(value));
   return s;
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -1,5 +1,5 @@
-// Plain descriptions of what extern kernels compute. Lowering fills them, the plan carries them, kernels accept or
-// refuse them. No vendor header, no IR.
+// Plain descriptions of what extern kernels compute. Lowering fills them, the plan carries them, kernels
+// accept or refuse them. No vendor header, no IR.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,29 @@ namespace tbx::extern_kernels {
 /// (same shape as the result, or broadcastable to it).
 struct PostOp {
   enum Kind {
-    relu, leaky_relu /*alpha*/, elu /*alpha*/, clip /*alpha=lo, beta=hi*/, gelu_erf, gelu_tanh, silu /*x*sigmoid(alpha*x)*/,
-    sigmoid, tanh, hard_sigmoid /*alpha*x+beta clipped to 0..1*/, hard_swish, abs, sqrt, square, exp,
-    linear /*alpha*x+beta*/, round,
-    add /*+ operand*/, sub, mul, div, max, min,
+    relu,
+    leaky_relu /*alpha*/,
+    elu /*alpha*/,
+    clip /*alpha=lo, beta=hi*/,
+    gelu_erf,
+    gelu_tanh,
+    silu /*x*sigmoid(alpha*x)*/,
+    sigmoid,
+    tanh,
+    hard_sigmoid /*alpha*x+beta clipped to 0..1*/,
+    hard_swish,
+    abs,
+    sqrt,
+    square,
+    exp,
+    linear /*alpha*x+beta*/,
+    round,
+    add /*+ operand*/,
+    sub,
+    mul,
+    div,
+    max,
+    min,
     sum /*+ the old contents of the destination, which is operand's memory*/,
   } kind;
   float alpha = 0, beta = 0;
@@ -28,8 +47,9 @@ struct PostOp {
 };
 
 /// N-d convolution, cross-correlation as in ONNX Conv / ConvTranspose. Inputs: 0 = x [N, C, spatial...],
-/// 1 = w ([M, C/group, k...]; transposed: [C, M/group, k...]), 2 = bias [M] (optional), 3.. = post-op operands.
-/// Output 0: [N, M, spatial...]. Sizes come with the tensors; all vectors have one entry per spatial dimension.
+/// 1 = w ([M, C/group, k...]; transposed: [C, M/group, k...]), 2 = bias [M] (optional), 3.. = post-op
+/// operands. Output 0: [N, M, spatial...]. Sizes come with the tensors; all vectors have one entry per
+/// spatial dimension.
 struct ConvProblem {
   int spatial_rank = 2;
   bool transposed = false;
@@ -39,17 +59,18 @@ struct ConvProblem {
   std::vector<PostOp> post_ops;
 };
 
-/// Batched matrix product: inputs 0 = a [..., m, k], 1 = b [..., k, n] (views may be transposed by strides; batch
-/// dimensions broadcast as in numpy and have the same rank here), 2 = bias (optional, broadcastable to the result),
-/// 3.. = post-op operands. result = alpha * a*b (+ beta * bias) then post-ops.
+/// Batched matrix product: inputs 0 = a [..., m, k], 1 = b [..., k, n] (views may be transposed by strides;
+/// batch dimensions broadcast as in numpy and have the same rank here), 2 = bias (optional, broadcastable to
+/// the result), 3.. = post-op operands. result = alpha * a*b (+ beta * bias) then post-ops.
 struct MatMulProblem {
   bool has_bias = false;
   float alpha = 1, beta = 1;
   std::vector<PostOp> post_ops;
 };
 
-/// Scaled dot-product attention: q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], 3 = additive mask (optional,
-/// broadcastable to [B, H, S, T]). Output [B, H, S, Dv] (any strides). H is a multiple of Hkv. f32.
+/// Scaled dot-product attention: q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], 3 = additive mask
+/// (optional, broadcastable to [B, H, S, T]). Output [B, H, S, Dv] (any strides). H is a multiple of Hkv.
+/// f32.
 struct AttentionProblem {
   float scale = 1;
   bool causal = false;
@@ -59,7 +80,8 @@ struct AttentionProblem {
 using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
                                std::vector<std::string>, std::shared_ptr<const Tensor>>;
 
-/// A host kernel named after its ONNX operator ("TopK", "NonZero", ...); attributes as in ONNX, defaults filled in.
+/// A host kernel named after its ONNX operator ("TopK", "NonZero", ...); attributes as in ONNX, defaults
+/// filled in.
 struct HostProblem {
   std::string domain, op;
   int opset = 0;
@@ -74,4 +96,4 @@ std::string name_of(const Problem& problem);
 /// One line with all parameters; deterministic.
 std::string to_string(const Problem& problem);
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -18,16 +18,16 @@ constexpr bool is_row_level(int level) { return level % 2 == 0; }
 /// What the group knows of a buffer it computes.
 struct Made {
   const Member* member = nullptr;
-  bool full = false;         ///< one value per inner point (else one per row)
+  bool full = false; ///< one value per inner point (else one per row)
   bool reduction = false;
-  int level = 0;             ///< where the value is computed
-  Expr value = nullptr;      ///< usable at the same point of the same level (full) or at later levels (row values)
-  bool stored = false;       ///< in global memory
-  int row_local = -1;        ///< kernel buffer, when kept per row
+  int level = 0;        ///< where the value is computed
+  Expr value = nullptr; ///< usable at the same point of the same level (full) or at later levels (row values)
+  bool stored = false;  ///< in global memory
+  int row_local = -1;   ///< kernel buffer, when kept per row
 };
 
 class KernelBuilder {
- public:
+public:
   KernelBuilder(const Program& program, const Dependencies& deps, const Draft& draft)
       : program_(program), deps_(deps), draft_(draft), c_(*program.context) {}
 
@@ -53,8 +53,10 @@ class KernelBuilder {
     return finish();
   }
 
- private:
-  const Compute& compute_of(const Member& m) const { return std::get<Compute>(program_.operations[m.op].what); }
+private:
+  const Compute& compute_of(const Member& m) const {
+    return std::get<Compute>(program_.operations[m.op].what);
+  }
 
   KernelProgram finish() {
     for (Phase& phase : kernel_.phases)
@@ -70,7 +72,8 @@ class KernelBuilder {
 
   // --- axes
 
-  /// Outer axes in the order of the results' strides (smallest last), inner axes in the order of the reads' strides.
+  /// Outer axes in the order of the results' strides (smallest last), inner axes in the order of the reads'
+  /// strides.
   void order_axes() {
     size_t n = draft_.axes.size();
     std::vector<double> weight(n, 0);
@@ -220,8 +223,10 @@ class KernelBuilder {
       if (made.reduction) {
         ready += inner ? 2 : 1;
       } else if (made.full) {
-        if (!inner) ready += 1;                       // one value per row out of a full row: after the phase
-        else if (!at_same_point(n, made)) ready += 2;
+        if (!inner)
+          ready += 1; // one value per row out of a full row: after the phase
+        else if (!at_same_point(n, made))
+          ready += 2;
       } else if (inner) {
         ready += 1;
       }
@@ -389,10 +394,10 @@ class KernelBuilder {
   std::unordered_map<BufferId, int> buffer_index_;
 };
 
-}  // namespace
+} // namespace
 
 KernelProgram build_kernel(const Program& program, const Dependencies& deps, const Draft& draft) {
   return KernelBuilder(program, deps, draft).build();
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -12,4 +12,4 @@ ir::KernelProgram build_kernel(const ir::Program& program, const Dependencies& d
 /// Merges neighbouring loops that every address treats as one, and drops loops of extent 1.
 void merge_loops(ir::KernelProgram& kernel);
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -24,7 +24,7 @@ void collect_reads(const Program& program, SymInt e, std::vector<BufferId>& read
   });
 }
 
-}  // namespace
+} // namespace
 
 BufferId owner_of(const Program& program, BufferId id) {
   for (;;) {
@@ -112,4 +112,4 @@ void remove_dead_operations(Program& program) {
   program.operations.resize(out);
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -8,7 +8,8 @@
 namespace tbx::fusion {
 
 struct OpAccess {
-  std::vector<ir::BufferId> reads, writes;  ///< owners of the memory (slices and overwritten buffers resolved), unique
+  std::vector<ir::BufferId> reads,
+      writes; ///< owners of the memory (slices and overwritten buffers resolved), unique
 };
 
 /// The buffer that owns the memory of `id`: follows slice_of and overwrites.
@@ -18,10 +19,10 @@ OpAccess access_of(const ir::Program& program, const ir::Operation& op);
 
 struct Dependencies {
   std::vector<OpAccess> access;               ///< per operation
-  std::vector<std::vector<int>> predecessors;  ///< per operation: operations that must run before it (unique)
-  std::vector<std::vector<int>> readers;       ///< per buffer (owner): operations that read it, in order
-  std::vector<std::vector<int>> writers;       ///< per buffer (owner)
-  std::vector<bool> is_output;                 ///< per buffer (owner): a program output
+  std::vector<std::vector<int>> predecessors; ///< per operation: operations that must run before it (unique)
+  std::vector<std::vector<int>> readers;      ///< per buffer (owner): operations that read it, in order
+  std::vector<std::vector<int>> writers;      ///< per buffer (owner)
+  std::vector<bool> is_output;                ///< per buffer (owner): a program output
 };
 /// Linear in the size of the program.
 Dependencies analyse(const ir::Program& program);
@@ -29,4 +30,4 @@ Dependencies analyse(const ir::Program& program);
 /// Removes operations whose results nobody needs; keeps the order.
 void remove_dead_operations(ir::Program& program);
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -11,14 +11,17 @@ namespace tbx::fusion {
 
 std::span<const Pass> graph_passes() {
   static constexpr std::array kPasses = {
-      Pass{"eliminate_no_ops", "Identity, Dropout in inference, Cast to the same type, Transpose in order -> input",
+      Pass{"eliminate_no_ops",
+           "Identity, Dropout in inference, Cast to the same type, Transpose in order -> input",
            eliminate_no_ops},
       // Before the recognisers: they read constants and count users.
       Pass{"fold_constants", "a node over constants -> its value", fold_constants},
-      Pass{"eliminate_common_subexpressions", "equal nodes over equal inputs -> one", eliminate_common_subexpressions},
+      Pass{"eliminate_common_subexpressions", "equal nodes over equal inputs -> one",
+           eliminate_common_subexpressions},
       Pass{"merge_transposes", "Transpose(Transpose(x)) -> Transpose(x)", merge_transposes},
       Pass{"fold_batch_norm", "Conv, BatchNormalization -> Conv", fold_batch_norm},
-      Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization", fuse_layer_norm},
+      Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization",
+           fuse_layer_norm},
       Pass{"fuse_gelu", "0.5*x*(1 + erf(x/sqrt(2))), and with tanh -> Gelu", fuse_gelu},
       Pass{"fuse_swish", "x*Sigmoid(x) -> Swish, x*HardSigmoid(x) -> HardSwish", fuse_swish},
       // Last: the passes above only rewire and leave what nobody reads any more.
@@ -52,4 +55,4 @@ std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::stri
   return results;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

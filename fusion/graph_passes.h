@@ -1,4 +1,5 @@
-// Simplify: Graph -> Graph rewrites before lowering. Second stage. Each pass is named, timed and can be switched off.
+// Simplify: Graph -> Graph rewrites before lowering. Second stage. Each pass is named, timed and can be
+// switched off.
 #pragma once
 
 #include <span>
@@ -12,7 +13,7 @@ namespace tbx::fusion {
 
 struct Pass {
   const char* name;
-  const char* what;  ///< one line with the shape of the rewrite
+  const char* what; ///< one line with the shape of the rewrite
   /// Returns the number of rewrites done.
   int (*run)(Graph& graph);
 };
@@ -26,8 +27,8 @@ struct PassResult {
   double ms = 0;
 };
 
-/// Runs every pass not named in `disabled`; ModelError when a name is unknown. Verifies the graph after each pass in
-/// debug builds, and an InternalError names the pass that broke it.
+/// Runs every pass not named in `disabled`; ModelError when a name is unknown. Verifies the graph after each
+/// pass in debug builds, and an InternalError names the pass that broke it.
 std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::string> disabled = {});
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

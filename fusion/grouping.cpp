@@ -16,10 +16,10 @@ using namespace ir;
 namespace {
 
 constexpr int kUnbound = -2, kUnit = -1;
-constexpr int kMaxMembers = 64;          ///< per group: keeps kernels compilable
-constexpr int kMaxSearch = 400;          ///< drafts visited by the cycle check before giving up
-constexpr int kMaxCandidates = 8;        ///< drafts tried per operation
-constexpr int64_t kMaxRowBytes = 1 << 20;  ///< a row and its intermediates should stay in cache
+constexpr int kMaxMembers = 64;           ///< per group: keeps kernels compilable
+constexpr int kMaxSearch = 400;           ///< drafts visited by the cycle check before giving up
+constexpr int kMaxCandidates = 8;         ///< drafts tried per operation
+constexpr int64_t kMaxRowBytes = 1 << 20; ///< a row and its intermediates should stay in cache
 
 const Compute* compute_of(const Program& p, int op) { return std::get_if<Compute>(&p.operations[op].what); }
 
@@ -62,8 +62,9 @@ struct Match {
 };
 
 class Grouper {
- public:
-  Grouper(const Program& program, const Dependencies& deps, const Target& target, const ScheduleOptions& options)
+public:
+  Grouper(const Program& program, const Dependencies& deps, const Target& target,
+          const ScheduleOptions& options)
       : program_(program), deps_(deps), target_(target), options_(options) {}
 
   std::vector<Draft> run() {
@@ -73,7 +74,7 @@ class Grouper {
     return in_order();
   }
 
- private:
+private:
   void place(int op) {
     const Compute* compute = compute_of(program_, op);
     std::string why = "no candidate group shares data";
@@ -145,7 +146,7 @@ class Grouper {
     for (size_t k = 0; k < loops.reduction_ranges.size(); ++k)
       if (loops.reduction_ranges[k].is(1)) m.axis_of_rvar[k] = kUnit;
 
-    std::vector<bool> cross(d.axes.size(), false);  // read elsewhere along this axis: must be inner
+    std::vector<bool> cross(d.axes.size(), false); // read elsewhere along this axis: must be inner
     bool shares = false;
     if (!bind_from_loads(d, loops, m, cross, shares, reason)) return std::nullopt;
     if (!shares && !bind_from_common_reads(d, loops, m)) {
@@ -167,8 +168,7 @@ class Grouper {
   bool bind_from_loads(const Draft& d, const Loops& loops, Member& m, std::vector<bool>& cross, bool& shares,
                        std::string& reason) const {
     std::unordered_map<BufferId, const Member*> made;
-    for (const Member& member : d.members)
-      made[compute_of(program_, member.op)->output] = &member;
+    for (const Member& member : d.members) made[compute_of(program_, member.op)->output] = &member;
     bool good = true;
     visit(loops.body, [&](Expr n) {
       if (!good || n->op != Op::load) return;
@@ -188,7 +188,8 @@ class Grouper {
         int axis = producer.axis_of_var[k];
         if (axis == kUnit) continue;
         SymInt e = n->indices[k];
-        bool is_plain = !e.is_constant() && (e.node()->kind == SymKind::var || e.node()->kind == SymKind::rvar);
+        bool is_plain =
+            !e.is_constant() && (e.node()->kind == SymKind::var || e.node()->kind == SymKind::rvar);
         if (is_plain) {
           bool reduced = e.node()->kind == SymKind::rvar;
           auto& axis_of = reduced ? m.axis_of_rvar : m.axis_of_var;
@@ -202,7 +203,8 @@ class Grouper {
     return good;
   }
 
-  /// Siblings: same loops over the same inputs. Binds positionally when a common buffer is read with equal indices.
+  /// Siblings: same loops over the same inputs. Binds positionally when a common buffer is read with equal
+  /// indices.
   bool bind_from_common_reads(const Draft& d, const Loops& loops, Member& m) const {
     const Member& first = d.members.front();
     const Compute* other = compute_of(program_, first.op);
@@ -327,7 +329,8 @@ class Grouper {
     std::unordered_map<int, bool> seen;
     for (int p : deps_.predecessors[op]) {
       int d = draft_of_[p];
-      if (d != candidate && drafts_[d].last_op > target.first_op && seen.emplace(d, true).second) stack.push_back(d);
+      if (d != candidate && drafts_[d].last_op > target.first_op && seen.emplace(d, true).second)
+        stack.push_back(d);
     }
     while (!stack.empty()) {
       int d = stack.back();
@@ -337,7 +340,8 @@ class Grouper {
         for (int p : deps_.predecessors[m.op]) {
           int q = draft_of_[p];
           if (q == candidate) return true;
-          if (q != d && drafts_[q].last_op > target.first_op && seen.emplace(q, true).second) stack.push_back(q);
+          if (q != d && drafts_[q].last_op > target.first_op && seen.emplace(q, true).second)
+            stack.push_back(q);
         }
     }
     return false;
@@ -383,11 +387,11 @@ class Grouper {
   std::vector<int> draft_of_;
 };
 
-}  // namespace
+} // namespace
 
 std::vector<Draft> group_operations(const Program& program, const Dependencies& deps, const Target& target,
                                     const ScheduleOptions& options) {
   return Grouper(program, deps, target, options).run();
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

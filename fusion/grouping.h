@@ -1,9 +1,9 @@
 // Grouping: which loop nests become one kernel.
 //
-// A group has axes; each member maps its loop variables to them one to one. Once a member reduces, its reduced axes
-// are the group's inner axes: members either cover all inner axes (row work) or none (one value per row), and all
-// cover the outer axes. A member may read what another member wrote at the same point, or, when the other belongs
-// to an earlier phase, anywhere in the same row.
+// A group has axes; each member maps its loop variables to them one to one. Once a member reduces, its
+// reduced axes are the group's inner axes: members either cover all inner axes (row work) or none (one value
+// per row), and all cover the outer axes. A member may read what another member wrote at the same point, or,
+// when the other belongs to an earlier phase, anywhere in the same row.
 #pragma once
 
 #include <string>
@@ -15,22 +15,22 @@
 namespace tbx::fusion {
 
 struct Member {
-  int op = -1;                            ///< operation of the program
-  std::vector<int> axis_of_var, axis_of_rvar;  ///< group axis per loop variable; -1: extent 1
+  int op = -1;                                ///< operation of the program
+  std::vector<int> axis_of_var, axis_of_rvar; ///< group axis per loop variable; -1: extent 1
 };
 
 struct Draft {
-  ir::SymInts axes;          ///< extents
-  std::vector<bool> inner;   ///< per axis; all false while no member reduces
+  ir::SymInts axes;        ///< extents
+  std::vector<bool> inner; ///< per axis; all false while no member reduces
   std::vector<Member> members;
   std::vector<std::string> decisions;
-  bool fusable = true;       ///< false: extern calls, scatters, scans
+  bool fusable = true; ///< false: extern calls, scatters, scans
   bool has_reduction = false;
   int first_op = 0, last_op = 0;
 };
 
 /// Drafts in a valid execution order.
-std::vector<Draft> group_operations(const ir::Program& program, const Dependencies& deps, const Target& target,
-                                    const ScheduleOptions& options);
+std::vector<Draft> group_operations(const ir::Program& program, const Dependencies& deps,
+                                    const Target& target, const ScheduleOptions& options);
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

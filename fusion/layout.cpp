@@ -40,8 +40,8 @@ bool can_be_channels_last(const Buffer& b) {
          b.overwrites < 0;
 }
 
-/// True when index k of the load moves with variable k only, for every dimension: the load walks the buffer in the
-/// same dimension order as the result.
+/// True when index k of the load moves with variable k only, for every dimension: the load walks the buffer
+/// in the same dimension order as the result.
 bool same_dimension_order(const SymInts& indices, const SymInts& ranges, Context& c) {
   if (indices.size() != ranges.size()) return false;
   for (size_t k = 0; k < indices.size(); ++k) {
@@ -56,7 +56,7 @@ bool same_dimension_order(const SymInts& indices, const SymInts& ranges, Context
 }
 
 class LayoutPass {
- public:
+public:
   LayoutPass(Program& program, const ScheduleOptions& options)
       : program_(program), options_(options), order_(program.buffers.size(), Order::undecided) {}
 
@@ -72,7 +72,7 @@ class LayoutPass {
     insert_copies();
   }
 
- private:
+private:
   bool settle(BufferId id, Order order) {
     if (order_[id] != Order::undecided || !can_be_channels_last(program_.at(id))) return false;
     order_[id] = order;
@@ -112,7 +112,8 @@ class LayoutPass {
     for (const Operation& op : program_.operations) {
       const auto* compute = std::get_if<Compute>(&op.what);
       if (!compute) continue;
-      BufferId target = owner_of(program_, compute->output);  // a slice of a concatenation decides for the whole
+      BufferId target =
+          owner_of(program_, compute->output); // a slice of a concatenation decides for the whole
       if (order_[target] != Order::undecided) continue;
       visit(compute->loops.body, [&](Expr n) {
         if (n->op == Op::load && order_[owner_of(program_, n->buffer)] == Order::channels_last &&
@@ -122,7 +123,8 @@ class LayoutPass {
     }
   }
 
-  /// What a channels-last pointwise result is made of becomes channels-last too, so that no kernel transposes.
+  /// What a channels-last pointwise result is made of becomes channels-last too, so that no kernel
+  /// transposes.
   void backward() {
     for (size_t i = program_.operations.size(); i-- > 0;) {
       const auto* compute = std::get_if<Compute>(&program_.operations[i].what);
@@ -175,19 +177,19 @@ class LayoutPass {
     std::vector<int> row(rank);
     std::iota(row.begin(), row.end(), 0);
     switch (wish) {
-      case LayoutWish::any: return true;
-      case LayoutWish::row_major: return dense(row);
-      case LayoutWish::channels_last: return dense(channels_last_order(rank)) || (rank < 3 && dense(row));
-      case LayoutWish::matrix: {
-        if (rank < 2) return dense(row);
-        // One of the two matrix dimensions is contiguous and the other one steps over it without overlap.
-        auto fits = [&](int fast, int slow) {
-          return (strides[fast].is(1) || in.sizes[fast].is(1)) &&
-                 (in.sizes[slow].is(1) || provably_nonnegative(strides[slow] - in.sizes[fast]) ||
-                  provably_divisible(strides[slow], in.sizes[fast]));
-        };
-        return fits(rank - 1, rank - 2) || fits(rank - 2, rank - 1);
-      }
+    case LayoutWish::any: return true;
+    case LayoutWish::row_major: return dense(row);
+    case LayoutWish::channels_last: return dense(channels_last_order(rank)) || (rank < 3 && dense(row));
+    case LayoutWish::matrix: {
+      if (rank < 2) return dense(row);
+      // One of the two matrix dimensions is contiguous and the other one steps over it without overlap.
+      auto fits = [&](int fast, int slow) {
+        return (strides[fast].is(1) || in.sizes[fast].is(1)) &&
+               (in.sizes[slow].is(1) || provably_nonnegative(strides[slow] - in.sizes[fast]) ||
+                provably_divisible(strides[slow], in.sizes[fast]));
+      };
+      return fits(rank - 1, rank - 2) || fits(rank - 2, rank - 1);
+    }
     }
     return false;
   }
@@ -234,7 +236,8 @@ class LayoutPass {
     in.start.assign(rank, SymInt(0));
     in.coefficients.assign(static_cast<size_t>(rank) * rank, SymInt(0));
     for (int d = 0; d < rank; ++d) in.coefficients[d * rank + d] = 1;
-    return Operation{Compute{std::move(loops), copy}, origins, "copy: the extern kernel needs another layout"};
+    return Operation{Compute{std::move(loops), copy}, origins,
+                     "copy: the extern kernel needs another layout"};
   }
 
   Program& program_;
@@ -242,8 +245,8 @@ class LayoutPass {
   std::vector<Order> order_;
 };
 
-}  // namespace
+} // namespace
 
 void assign_layouts(Program& program, const ScheduleOptions& options) { LayoutPass(program, options).run(); }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

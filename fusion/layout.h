@@ -11,8 +11,8 @@ ir::SymInts strides_in_order(const ir::SymInts& sizes, const std::vector<int>& o
 /// Order with dimension 1 innermost: N, spatial..., C.
 std::vector<int> channels_last_order(int rank);
 
-/// Needs a program before grouping. Guarantees fixed strides on every buffer; where an extern kernel cannot take an
-/// operand's layout a copy is inserted into the program just before the call.
+/// Needs a program before grouping. Guarantees fixed strides on every buffer; where an extern kernel cannot
+/// take an operand's layout a copy is inserted into the program just before the call.
 void assign_layouts(ir::Program& program, const ScheduleOptions& options);
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

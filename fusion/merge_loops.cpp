@@ -49,7 +49,7 @@ bool act_as_one(const std::unordered_set<SymInt>& indices, SymInt a, SymInt b, S
 }
 
 class Merger {
- public:
+public:
   explicit Merger(KernelProgram& kernel) : kernel_(kernel), c_(*kernel.context) {}
 
   void run() {
@@ -60,10 +60,12 @@ class Merger {
     merge_inner();
   }
 
- private:
+private:
   /// Plans new loops for `extents`: returns the substitution of old variables and the new extents.
-  bool plan(const SymInts& extents, const std::function<SymInt(int)>& variable, SymInts& merged, SymInts& replacement) {
-    // Runs of loops that merge: each old loop belongs to one new loop, the last of a run carries the variable.
+  bool plan(const SymInts& extents, const std::function<SymInt(int)>& variable, SymInts& merged,
+            SymInts& replacement) {
+    // Runs of loops that merge: each old loop belongs to one new loop, the last of a run carries the
+    // variable.
     std::vector<int> run_of(extents.size());
     merged.clear();
     bool changed = false;
@@ -75,7 +77,8 @@ class Merger {
       }
       int previous = static_cast<int>(k) - 1;
       while (previous >= 0 && run_of[previous] < 0) --previous;
-      if (previous >= 0 && act_as_one(indices_, variable(previous), variable(static_cast<int>(k)), extents[k])) {
+      if (previous >= 0 &&
+          act_as_one(indices_, variable(previous), variable(static_cast<int>(k)), extents[k])) {
         run_of[k] = run_of[previous];
         merged.back() = merged.back() * extents[k];
         changed = true;
@@ -107,7 +110,9 @@ class Merger {
 
   void merge_outer() {
     SymInts merged, replacement;
-    if (!plan(kernel_.outer, [&](int k) { return c_.var(k); }, merged, replacement)) return;
+    if (!plan(
+            kernel_.outer, [&](int k) { return c_.var(k); }, merged, replacement))
+      return;
     kernel_.outer = merged;
     rewrite_all({replacement, {}});
     std::unordered_set<SymInt> renewed;
@@ -125,8 +130,10 @@ class Merger {
     }
     if (!inner) return;
     SymInts merged, replacement, extents = *inner;
-    if (!plan(extents, [&](int k) { return c_.rvar(k); }, merged, replacement)) return;
-    if (merged.empty()) merged.push_back(1);  // a reduction over one element still needs its loop
+    if (!plan(
+            extents, [&](int k) { return c_.rvar(k); }, merged, replacement))
+      return;
+    if (merged.empty()) merged.push_back(1); // a reduction over one element still needs its loop
     for (Phase& phase : kernel_.phases) {
       if (phase.inner.empty()) continue;
       phase.inner = merged;
@@ -139,8 +146,8 @@ class Merger {
   std::unordered_set<SymInt> indices_;
 };
 
-}  // namespace
+} // namespace
 
 void merge_loops(KernelProgram& kernel) { Merger(kernel).run(); }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -52,12 +52,12 @@ std::optional<double> constant_of(Expr e) {
 struct Link {
   Expr next;
   PostOp op;
-  Expr operand = nullptr;  ///< load of the extra operand
+  Expr operand = nullptr; ///< load of the extra operand
 };
 
 /// Recognises what the consumer does with `cur` (an f32 value) inside `root`.
 class ChainMatcher {
- public:
+public:
   ChainMatcher(Expr root, const SymInts& ranges) : root_(root), ranges_(ranges) {
     visit(root, [&](Expr n) { nodes_.push_back(n); });
     present_.insert(nodes_.begin(), nodes_.end());
@@ -75,7 +75,7 @@ class ChainMatcher {
     return std::nullopt;
   }
 
- private:
+private:
   bool usable(Expr cur, const Link& link) const {
     return present_.count(link.next) && !reaches_around(root_, cur, link.next);
   }
@@ -94,7 +94,8 @@ class ChainMatcher {
 
   /// leaky_relu and clip carry a number: read it from the node and compare with the spelled form.
   std::optional<Link> parametric_link(Expr cur, Expr user) const {
-    if (user->op == Op::where && user->num_args == 3 && user->args[2] == cur && user->args[1]->op == Op::mul) {
+    if (user->op == Op::where && user->num_args == 3 && user->args[2] == cur &&
+        user->args[1]->op == Op::mul) {
       for (int i = 0; i < 2; ++i)
         if (auto a = constant_of(user->args[1]->args[i]); a && leaky_relu(cur, *a) == user)
           return Link{user, {PostOp::leaky_relu, static_cast<float>(*a)}};
@@ -123,33 +124,34 @@ class ChainMatcher {
     if (auto c = constant_of(other)) {
       auto value = static_cast<float>(*c);
       switch (user->op) {
-        case Op::add: return Link{user, {PostOp::linear, 1, value}};
-        case Op::mul: return Link{user, {PostOp::linear, value, 0}};
-        case Op::sub:
-          return side == 0 ? Link{user, {PostOp::linear, 1, -value}} : Link{user, {PostOp::linear, -1, value}};
-        case Op::div:
-          if (side == 0) return Link{user, {PostOp::linear, 1 / value, 0}};
-          return std::nullopt;
-        default: return std::nullopt;
+      case Op::add: return Link{user, {PostOp::linear, 1, value}};
+      case Op::mul: return Link{user, {PostOp::linear, value, 0}};
+      case Op::sub:
+        return side == 0 ? Link{user, {PostOp::linear, 1, -value}} : Link{user, {PostOp::linear, -1, value}};
+      case Op::div:
+        if (side == 0) return Link{user, {PostOp::linear, 1 / value, 0}};
+        return std::nullopt;
+      default: return std::nullopt;
       }
     }
     if (other->op != Op::load || other->mask() || !is_broadcast_read(other)) return std::nullopt;
     switch (user->op) {
-      case Op::add: return Link{user, {PostOp::add}, other};
-      case Op::mul: return Link{user, {PostOp::mul}, other};
-      case Op::sub: return side == 0 ? std::optional(Link{user, {PostOp::sub}, other}) : std::nullopt;
-      case Op::div: return side == 0 ? std::optional(Link{user, {PostOp::div}, other}) : std::nullopt;
-      default: return std::nullopt;
+    case Op::add: return Link{user, {PostOp::add}, other};
+    case Op::mul: return Link{user, {PostOp::mul}, other};
+    case Op::sub: return side == 0 ? std::optional(Link{user, {PostOp::sub}, other}) : std::nullopt;
+    case Op::div: return side == 0 ? std::optional(Link{user, {PostOp::div}, other}) : std::nullopt;
+    default: return std::nullopt;
     }
   }
 
-  /// Every index is one loop variable or a constant, no variable twice, in increasing order, and the dimension is as
-  /// long as the loop.
+  /// Every index is one loop variable or a constant, no variable twice, in increasing order, and the
+  /// dimension is as long as the loop.
   bool is_broadcast_read(Expr load) const {
     int last = -1;
     for (SymInt index : load->indices) {
       if (index.is(0)) continue;
-      if (index.is_constant() || index.node()->kind != SymKind::var || index.node()->number <= last) return false;
+      if (index.is_constant() || index.node()->kind != SymKind::var || index.node()->number <= last)
+        return false;
       last = index.node()->number;
     }
     return true;
@@ -165,7 +167,8 @@ class ChainMatcher {
 ExternOperand operand_of(const Program& program, Expr load, const SymInts& ranges) {
   const Buffer& b = program.at(load->buffer);
   size_t rank = ranges.size(), r = b.sizes.size();
-  ExternOperand operand{load->buffer, SymInts(rank, SymInt(1)), SymInts(rank * r, SymInt(0)), SymInts(r, SymInt(0))};
+  ExternOperand operand{load->buffer, SymInts(rank, SymInt(1)), SymInts(rank * r, SymInt(0)),
+                        SymInts(r, SymInt(0))};
   for (size_t k = 0; k < r; ++k) {
     if (load->indices[k].is(0)) continue;
     int v = load->indices[k].node()->number;
@@ -183,7 +186,7 @@ bool is_identity(const SymInts& indices, const SymInts& ranges, const Program& p
 }
 
 class PostOpPass {
- public:
+public:
   explicit PostOpPass(Program& program) : program_(program), deps_(analyse(program)) {}
 
   void run() {
@@ -201,7 +204,7 @@ class PostOpPass {
     program_.operations.resize(out);
   }
 
- private:
+private:
   std::optional<int> try_fuse(int producer) {
     Operation& op = program_.operations[producer];
     auto* call = std::get_if<ExternCall>(&op.what);
@@ -235,7 +238,8 @@ class PostOpPass {
     visit(compute.loops.body, [&](Expr n) {
       if (n->op == Op::load && n->buffer == buffer.id) loads.push_back(n);
     });
-    if (loads.size() != 1 || loads[0]->mask() || !is_identity(loads[0]->indices, ranges, program_)) return false;
+    if (loads.size() != 1 || loads[0]->mask() || !is_identity(loads[0]->indices, ranges, program_))
+      return false;
 
     ChainMatcher matcher(compute.loops.body, ranges);
     ExternCall fused = call;
@@ -246,7 +250,7 @@ class PostOpPass {
       auto link = matcher.next(cur);
       if (!link) {
         op.reason += "; post-operations stop: no library form of what follows";
-        return false;  // a partial chain would only move the boundary: the nest stays as one kernel
+        return false; // a partial chain would only move the boundary: the nest stays as one kernel
       }
       bool full = false;
       ExternOperand operand;
@@ -270,7 +274,8 @@ class PostOpPass {
       cur = link->next;
     }
     fused.outputs = {compute.output};
-    Operation merged{std::move(fused), op.origins, op.reason + "; pointwise consumer fused as post-operations"};
+    Operation merged{std::move(fused), op.origins,
+                     op.reason + "; pointwise consumer fused as post-operations"};
     merged.origins.insert(merged.origins.end(), consumer.origins.begin(), consumer.origins.end());
     // The call's result now is the consumer's buffer; readers of that buffer are unchanged.
     consumer = std::move(merged);
@@ -281,8 +286,8 @@ class PostOpPass {
   Dependencies deps_;
 };
 
-}  // namespace
+} // namespace
 
 void fuse_post_ops(Program& program) { PostOpPass(program).run(); }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

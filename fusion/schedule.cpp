@@ -46,7 +46,7 @@ Group make_group(const Program& program, const Dependencies& deps, Draft& draft)
   return group;
 }
 
-}  // namespace
+} // namespace
 
 Schedule schedule(Program program, const Target& target, const ScheduleOptions& options) {
   remove_dead_operations(program);
@@ -87,11 +87,12 @@ void verify(const Schedule& schedule) {
   }
   for (const Group& group : schedule.groups) {
     for (BufferId b : group.reads)
-      TBX_INTERNAL(written[b] || std::find(group.writes.begin(), group.writes.end(), b) != group.writes.end());
+      TBX_INTERNAL(written[b] ||
+                   std::find(group.writes.begin(), group.writes.end(), b) != group.writes.end());
     for (BufferId b : group.writes) written[b] = true;
     if (const auto* kernel = std::get_if<KernelProgram>(&group.what)) verify(*kernel);
   }
   for (const ProgramOutput& out : p.outputs) TBX_INTERNAL(written[owner_of(p, out.buffer)]);
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -12,37 +12,38 @@ namespace tbx::fusion {
 
 /// Machine facts that decisions depend on; tests pin a fake one.
 struct Target {
-  int vector_bytes = 32;       ///< 64 AVX-512, 32 AVX2, 16 SSE
+  int vector_bytes = 32; ///< 64 AVX-512, 32 AVX2, 16 SSE
   int threads = 2;
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
   bool cuda = false;
 };
 
 struct ScheduleOptions {
-  bool fuse = true;          ///< false: one kernel per operation
-  bool fuse_extern = true;   ///< post-operations into convolutions and matrix products
+  bool fuse = true;        ///< false: one kernel per operation
+  bool fuse_extern = true; ///< post-operations into convolutions and matrix products
   bool channels_last = true;
 };
 
 /// One step of the schedule.
 struct Group {
   std::variant<ir::KernelProgram, ir::ExternCall> what;
-  std::vector<int> origins;            ///< ONNX nodes computed here
-  std::vector<std::string> decisions;  ///< why these operations are (not) together, for `tbx explain`
+  std::vector<int> origins;           ///< ONNX nodes computed here
+  std::vector<std::string> decisions; ///< why these operations are (not) together, for `tbx explain`
   std::vector<ir::BufferId> reads, writes;
 };
 
 struct Schedule {
-  ir::Program program;  ///< operations moved out; all buffers have fixed strides
+  ir::Program program; ///< operations moved out; all buffers have fixed strides
   std::vector<Group> groups;
   /// In-place reuse decided by fusion: key's memory is that of value (e.g. a residual sum into its operand).
   std::vector<std::pair<ir::BufferId, ir::BufferId>> aliases;
 };
 
-/// Needs a verified program. Guarantees: groups in a valid order, every buffer read is written before, strides fixed.
+/// Needs a verified program. Guarantees: groups in a valid order, every buffer read is written before,
+/// strides fixed.
 Schedule schedule(ir::Program program, const Target& target, const ScheduleOptions& options = {});
 
 std::string to_string(const Schedule& schedule);
 void verify(const Schedule& schedule);
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -5,7 +5,7 @@
 namespace tbx::ir {
 namespace {
 Expr number(Expr like, double v) { return like->context->constant(like->dtype, v); }
-}  // namespace
+} // namespace
 
 Expr relu(Expr x) { return binary(Op::max, x, number(x, 0)); }
 
@@ -40,4 +40,4 @@ Expr hard_sigmoid(Expr x, double alpha, double beta) {
 
 Expr hard_swish(Expr x) { return mul(x, hard_sigmoid(x, 1.0 / 6, 0.5)); }
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

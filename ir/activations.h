@@ -1,4 +1,5 @@
-// Activations as expressions, spelled once: lowering builds them, fusion recognises them (equal nodes are identical).
+// Activations as expressions, spelled once: lowering builds them, fusion recognises them (equal nodes are
+// identical).
 #pragma once
 
 #include "ir/expr.h"
@@ -22,4 +23,4 @@ Expr hard_sigmoid(Expr x, double alpha, double beta);
 /// x * hard_sigmoid(x, 1/6, 0.5)
 Expr hard_swish(Expr x);
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

@@ -15,7 +15,7 @@ namespace {
 /// An index expression over symbols, loop variables and indirect values; the block variable may be split off.
 struct IndexCode {
   SymInt whole;
-  bool affine = false;  ///< whole = base + step * (block variable), both free of it
+  bool affine = false; ///< whole = base + step * (block variable), both free of it
   SymInt base, step;
 };
 
@@ -34,18 +34,18 @@ struct PreparedStmt {
 
 struct PreparedPhase {
   const Phase* phase;
-  std::vector<Slot> slots;  ///< operands before users
+  std::vector<Slot> slots; ///< operands before users
   std::unordered_map<Expr, int> slot_of;
   std::vector<PreparedStmt> stmts;
-  const SymNode* block = nullptr;  ///< the variable lanes run over
+  const SymNode* block = nullptr; ///< the variable lanes run over
 };
 
-}  // namespace
+} // namespace
 
 struct KernelEvaluator::Prepared {
   const KernelProgram* kernel;
   std::vector<PreparedPhase> phases;
-  bool vertical = false;  ///< no phase has inner loops: lanes run over the last outer variable
+  bool vertical = false; ///< no phase has inner loops: lanes run over the last outer variable
   std::vector<DType> accumulator_type;
 };
 
@@ -69,16 +69,18 @@ IndexCode index_code(SymInt e, const SymNode* block) {
 
 /// One run over a range of outer points.
 class Runner {
- public:
-  Runner(const KernelEvaluator::Prepared* p, std::span<void* const> buffers, std::span<const int64_t> symbols);
+public:
+  Runner(const KernelEvaluator::Prepared* p, std::span<void* const> buffers,
+         std::span<const int64_t> symbols);
   void run(int64_t begin, int64_t end);
 
- private:
+private:
   void run_phase(const PreparedPhase& p, size_t number);
   void run_block(const PreparedPhase& p, size_t number, int n);
   void compute_slot(const PreparedPhase& p, size_t number, size_t s, int n);
   /// Lanes that are masked off get 0: their index may be out of range and is never used.
-  void addresses(const PreparedPhase& p, size_t number, const IndexCode& code, int n, const Lanes* mask = nullptr);
+  void addresses(const PreparedPhase& p, size_t number, const IndexCode& code, int n,
+                 const Lanes* mask = nullptr);
   int64_t value_of(SymInt e, const PreparedPhase& p, size_t number, int lane);
   int64_t indirect(const PreparedPhase& p, size_t number, const SymNode& node, int lane);
   void execute(const PreparedPhase& p, size_t number, const PreparedStmt& s, int n);
@@ -94,7 +96,7 @@ class Runner {
   std::span<const int64_t> symbols_;
   std::vector<std::vector<std::byte>> row_local_;
   std::vector<int64_t> outer_extent_, outer_, inner_extent_, inner_;
-  std::vector<std::vector<Lanes>> lanes_;  ///< per phase and slot
+  std::vector<std::vector<Lanes>> lanes_; ///< per phase and slot
   struct Local {
     Lanes lanes;
     int count = 0;
@@ -102,8 +104,8 @@ class Runner {
   std::vector<Local> locals_;
   struct Accumulator {
     Scalar value;
-    double sum = 0;      ///< f32 sums are kept in double: at least as exact as several vector accumulators
-    int64_t index = 0;   ///< of the best, arg reductions
+    double sum = 0;    ///< f32 sums are kept in double: at least as exact as several vector accumulators
+    int64_t index = 0; ///< of the best, arg reductions
     bool any = false, is_arg = false;
     int64_t position = 0;
   };
@@ -114,13 +116,14 @@ class Runner {
 
 bool is_arg(ReduceOp op) { return op >= ReduceOp::argmax; }
 
-}  // namespace
+} // namespace
 
 KernelEvaluator::KernelEvaluator(const KernelProgram& kernel) {
   auto p = std::make_unique<Prepared>();
   p->kernel = &kernel;
   p->accumulator_type.resize(kernel.num_accumulators, DType::undefined);
-  p->vertical = std::all_of(kernel.phases.begin(), kernel.phases.end(), [](const Phase& x) { return x.inner.empty(); });
+  p->vertical =
+      std::all_of(kernel.phases.begin(), kernel.phases.end(), [](const Phase& x) { return x.inner.empty(); });
   for (const Phase& phase : kernel.phases) {
     PreparedPhase pp;
     pp.phase = &phase;
@@ -148,8 +151,8 @@ KernelEvaluator::KernelEvaluator(const KernelProgram& kernel) {
       pp.slots.push_back(std::move(slot));
     });
     for (const Stmt& s : phase.stmts) {
-      PreparedStmt ps{&s, pp.slot_of.at(s.value), s.mask ? pp.slot_of.at(s.mask) : -1, index_code(s.address, pp.block),
-                      s.value->dtype};
+      PreparedStmt ps{&s, pp.slot_of.at(s.value), s.mask ? pp.slot_of.at(s.mask) : -1,
+                      index_code(s.address, pp.block), s.value->dtype};
       if (s.kind == StmtKind::reduce || s.kind == StmtKind::scan)
         p->accumulator_type[s.number] = is_arg(s.reduce) ? DType::i64 : s.value->dtype;
       pp.stmts.push_back(ps);
@@ -166,14 +169,15 @@ void KernelEvaluator::run(std::span<void* const> buffers, std::span<const int64_
   if (begin < end) Runner(prepared_.get(), buffers, symbols).run(begin, end);
 }
 
-void evaluate_kernel(const KernelProgram& kernel, std::span<void* const> buffers, std::span<const int64_t> symbols,
-                     int64_t begin, int64_t end) {
+void evaluate_kernel(const KernelProgram& kernel, std::span<void* const> buffers,
+                     std::span<const int64_t> symbols, int64_t begin, int64_t end) {
   KernelEvaluator(kernel).run(buffers, symbols, begin, end);
 }
 
 namespace {
 
-Runner::Runner(const KernelEvaluator::Prepared* p, std::span<void* const> buffers, std::span<const int64_t> symbols)
+Runner::Runner(const KernelEvaluator::Prepared* p, std::span<void* const> buffers,
+               std::span<const int64_t> symbols)
     : prepared_(*p), kernel_(*p->kernel), buffers_(buffers.begin(), buffers.end()), symbols_(symbols) {
   auto size = [&](SymInt e) {
     auto v = evaluate(e, symbols_);
@@ -182,7 +186,8 @@ Runner::Runner(const KernelEvaluator::Prepared* p, std::span<void* const> buffer
   };
   for (size_t b = 0; b < kernel_.buffers.size(); ++b)
     if (kernel_.buffers[b].access == Access::row_local) {
-      row_local_.emplace_back(static_cast<size_t>(size(kernel_.buffers[b].numel) * size_of(kernel_.buffers[b].dtype)));
+      row_local_.emplace_back(
+          static_cast<size_t>(size(kernel_.buffers[b].numel) * size_of(kernel_.buffers[b].dtype)));
       buffers_[b] = row_local_.back().data();
     }
   for (SymInt e : kernel_.outer) outer_extent_.push_back(size(e));
@@ -243,25 +248,25 @@ Scalar identity_of(ReduceOp op, DType type) {
   double inf = std::numeric_limits<double>::infinity();
   bool real = type == DType::f32 || type == DType::f64;
   switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::any: return {0, 0};
-    case ReduceOp::prod:
-    case ReduceOp::all: return {1, 1};
-    case ReduceOp::max:
-      return real ? Scalar{0, -inf}
-                  : Scalar{is_signed(type) && type != DType::i64 ? -(int64_t{1} << (bits_of(type) - 1))
-                           : type == DType::i64                  ? std::numeric_limits<int64_t>::min()
-                                                                 : 0,
-                           0};
-    case ReduceOp::min:
-      return real ? Scalar{0, inf}
-                  : Scalar{type == DType::i64   ? std::numeric_limits<int64_t>::max()
-                           : type == DType::u64 ? -1
-                           : type == DType::boolean
-                               ? 1
-                               : (int64_t{1} << (bits_of(type) - (is_signed(type) ? 1 : 0))) - 1,
-                           0};
-    default: return {0, 0};
+  case ReduceOp::sum:
+  case ReduceOp::any: return {0, 0};
+  case ReduceOp::prod:
+  case ReduceOp::all: return {1, 1};
+  case ReduceOp::max:
+    return real ? Scalar{0, -inf}
+                : Scalar{is_signed(type) && type != DType::i64 ? -(int64_t{1} << (bits_of(type) - 1))
+                         : type == DType::i64                  ? std::numeric_limits<int64_t>::min()
+                                                               : 0,
+                         0};
+  case ReduceOp::min:
+    return real ? Scalar{0, inf}
+                : Scalar{type == DType::i64   ? std::numeric_limits<int64_t>::max()
+                         : type == DType::u64 ? -1
+                         : type == DType::boolean
+                             ? 1
+                             : (int64_t{1} << (bits_of(type) - (is_signed(type) ? 1 : 0))) - 1,
+                         0};
+  default: return {0, 0};
   }
 }
 
@@ -276,13 +281,14 @@ void Runner::begin_accumulators(const PreparedPhase& p) {
 
 void Runner::run_block(const PreparedPhase& p, size_t number, int n) {
   if (prepared_.vertical) begin_accumulators(p);
-  // Statements run in order, and a statement may read what an earlier one of the phase wrote at the same point only
-  // through values, so slots can be computed lazily in front of each statement.
+  // Statements run in order, and a statement may read what an earlier one of the phase wrote at the same
+  // point only through values, so slots can be computed lazily in front of each statement.
   size_t done = 0;
   for (const PreparedStmt& s : p.stmts) {
     size_t need = static_cast<size_t>(std::max(s.value, s.mask)) + 1;
     visit(s.stmt->address, [&](const SymNode& node) {
-      if (node.kind == SymKind::indirect) need = std::max(need, static_cast<size_t>(p.slot_of.at(node.value)) + 1);
+      if (node.kind == SymKind::indirect)
+        need = std::max(need, static_cast<size_t>(p.slot_of.at(node.value)) + 1);
     });
     for (; done < need; ++done) compute_slot(p, number, done, n);
     execute(p, number, s, n);
@@ -295,45 +301,45 @@ void Runner::compute_slot(const PreparedPhase& p, size_t number, size_t s, int n
   Lanes& out = lanes_[number][s];
   LaneType type = lane_type(e.dtype);
   switch (e.op) {
-    case Op::constant:
-      fill_lanes(out, type, n, type == LaneType::integer ? Scalar{e.as_int(), 0} : Scalar{0, e.as_double()});
-      return;
-    case Op::index:
-      addresses(p, number, slot.index, n);
-      std::copy_n(address_, n, out.i);
-      return;
-    case Op::load: {
-      const Lanes* mask = e.mask() ? &lanes_[number][slot.args[0]] : nullptr;
-      addresses(p, number, slot.index, n, mask);
-      const void* base = memory(e.buffer);
-      DType storage = kernel_.buffers[e.buffer].dtype;
-      if (storage == DType::f32 && !mask) {
-        for (int l = 0; l < n; ++l) out.f[l] = static_cast<const float*>(base)[address_[l]];
-        return;
-      }
-      for (int l = 0; l < n; ++l)
-        set_lane(out, type, l, mask && !mask->i[l] ? Scalar{} : load_element(storage, base, address_[l]));
+  case Op::constant:
+    fill_lanes(out, type, n, type == LaneType::integer ? Scalar{e.as_int(), 0} : Scalar{0, e.as_double()});
+    return;
+  case Op::index:
+    addresses(p, number, slot.index, n);
+    std::copy_n(address_, n, out.i);
+    return;
+  case Op::load: {
+    const Lanes* mask = e.mask() ? &lanes_[number][slot.args[0]] : nullptr;
+    addresses(p, number, slot.index, n, mask);
+    const void* base = memory(e.buffer);
+    DType storage = kernel_.buffers[e.buffer].dtype;
+    if (storage == DType::f32 && !mask) {
+      for (int l = 0; l < n; ++l) out.f[l] = static_cast<const float*>(base)[address_[l]];
       return;
     }
-    case Op::accumulator: {
-      const Accumulator& acc = accumulators_[e.number];
-      fill_lanes(out, type, n, acc.is_arg ? Scalar{acc.index, 0} : acc.value);
-      return;
+    for (int l = 0; l < n; ++l)
+      set_lane(out, type, l, mask && !mask->i[l] ? Scalar{} : load_element(storage, base, address_[l]));
+    return;
+  }
+  case Op::accumulator: {
+    const Accumulator& acc = accumulators_[e.number];
+    fill_lanes(out, type, n, acc.is_arg ? Scalar{acc.index, 0} : acc.value);
+    return;
+  }
+  case Op::local: {
+    const Local& local = locals_[e.number];
+    if (local.count == n && n > 1) {
+      out = local.lanes;
+    } else {
+      fill_lanes(out, type, n, get_lane(local.lanes, type, 0));
     }
-    case Op::local: {
-      const Local& local = locals_[e.number];
-      if (local.count == n && n > 1) {
-        out = local.lanes;
-      } else {
-        fill_lanes(out, type, n, get_lane(local.lanes, type, 0));
-      }
-      return;
-    }
-    default: {
-      const Lanes* args[3] = {};
-      for (int i = 0; i < e.num_args; ++i) args[i] = &lanes_[number][slot.args[i]];
-      apply_lanes(e, args, out, n);
-    }
+    return;
+  }
+  default: {
+    const Lanes* args[3] = {};
+    for (int i = 0; i < e.num_args; ++i) args[i] = &lanes_[number][slot.args[i]];
+    apply_lanes(e, args, out, n);
+  }
   }
 }
 
@@ -350,15 +356,18 @@ int64_t Runner::value_of(SymInt e, const PreparedPhase& p, size_t number, int la
   std::vector<int64_t>& moving = inner ? inner_ : outer_;
   int64_t saved = moving.empty() ? 0 : moving.back();
   if (!moving.empty() && p.block) moving.back() = block_start_ + lane;
-  auto v = evaluate(e, symbols_, outer_, inner_, [&](const SymNode& n) { return indirect(p, number, n, lane); });
+  auto v =
+      evaluate(e, symbols_, outer_, inner_, [&](const SymNode& n) { return indirect(p, number, n, lane); });
   if (!moving.empty()) moving.back() = saved;
   TBX_MODEL(v.has_value(), "the index {} cannot be evaluated", to_string(e));
   return *v;
 }
 
-void Runner::addresses(const PreparedPhase& p, size_t number, const IndexCode& code, int n, const Lanes* mask) {
+void Runner::addresses(const PreparedPhase& p, size_t number, const IndexCode& code, int n,
+                       const Lanes* mask) {
   if (code.affine) {
-    int64_t base = value_of(code.base, p, number, 0), step = code.step.is(0) ? 0 : value_of(code.step, p, number, 0);
+    int64_t base = value_of(code.base, p, number, 0),
+            step = code.step.is(0) ? 0 : value_of(code.step, p, number, 0);
     int64_t first = p.block ? base + step * block_start_ : base;
     for (int l = 0; l < n; ++l) address_[l] = first + step * l;
     return;
@@ -370,25 +379,25 @@ void Runner::addresses(const PreparedPhase& p, size_t number, const IndexCode& c
 
 void Runner::execute(const PreparedPhase& p, size_t number, const PreparedStmt& s, int n) {
   switch (s.stmt->kind) {
-    case StmtKind::store: return store(s, p, number, n);
-    case StmtKind::reduce: return reduce(s, lanes_[number][s.value], n);
-    case StmtKind::scan: return scan(s, p, number, n);
-    case StmtKind::let:
-      locals_[s.stmt->number].lanes = lanes_[number][s.value];
-      locals_[s.stmt->number].count = n;
-      return;
+  case StmtKind::store: return store(s, p, number, n);
+  case StmtKind::reduce: return reduce(s, lanes_[number][s.value], n);
+  case StmtKind::scan: return scan(s, p, number, n);
+  case StmtKind::let:
+    locals_[s.stmt->number].lanes = lanes_[number][s.value];
+    locals_[s.stmt->number].count = n;
+    return;
   }
 }
 
 Scalar combine(ReduceOp op, DType type, Scalar a, Scalar b) {
   switch (op) {
-    case ReduceOp::sum: return apply_binary(Op::add, type, a, b);
-    case ReduceOp::prod: return apply_binary(Op::mul, type, a, b);
-    case ReduceOp::max: return apply_binary(Op::max, type, a, b);
-    case ReduceOp::min: return apply_binary(Op::min, type, a, b);
-    case ReduceOp::any: return {a.i || b.i, 0};
-    case ReduceOp::all: return {a.i && b.i, 0};
-    default: return a;
+  case ReduceOp::sum: return apply_binary(Op::add, type, a, b);
+  case ReduceOp::prod: return apply_binary(Op::mul, type, a, b);
+  case ReduceOp::max: return apply_binary(Op::max, type, a, b);
+  case ReduceOp::min: return apply_binary(Op::min, type, a, b);
+  case ReduceOp::any: return {a.i || b.i, 0};
+  case ReduceOp::all: return {a.i && b.i, 0};
+  default: return a;
   }
 }
 
@@ -409,7 +418,8 @@ void Runner::reduce(const PreparedStmt& s, const Lanes& v, int n) {
   bool last = op == ReduceOp::argmax_last || op == ReduceOp::argmin_last;
   for (int l = 0; l < n; ++l, ++acc.position) {
     Scalar x = get_lane(v, type, l), best = acc.value;
-    bool x_nan = type != LaneType::integer && std::isnan(x.f), best_nan = acc.any && type != LaneType::integer && std::isnan(best.f);
+    bool x_nan = type != LaneType::integer && std::isnan(x.f),
+         best_nan = acc.any && type != LaneType::integer && std::isnan(best.f);
     bool better;
     if (!acc.any) {
       better = true;
@@ -447,7 +457,8 @@ void Runner::store(const PreparedStmt& s, const PreparedPhase& p, size_t number,
               : s.stmt->mode == StoreMode::mul ? Op::mul
               : s.stmt->mode == StoreMode::max ? Op::max
                                                : Op::min;
-      if (s.value_type == DType::boolean) op = op == Op::add || op == Op::max ? Op::logical_or : Op::logical_and;
+      if (s.value_type == DType::boolean)
+        op = op == Op::add || op == Op::max ? Op::logical_or : Op::logical_and;
       x = apply_binary(op, s.value_type, old, x);
     }
     store_element(storage, base, address_[l], x);
@@ -468,6 +479,6 @@ void Runner::scan(const PreparedStmt& s, const PreparedPhase& p, size_t number, 
   }
 }
 
-}  // namespace
+} // namespace
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

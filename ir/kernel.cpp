@@ -9,21 +9,21 @@ namespace {
 
 const char* name_of(Access access) {
   switch (access) {
-    case Access::read: return "read";
-    case Access::write: return "write";
-    case Access::read_write: return "read_write";
-    case Access::row_local: return "row_local";
+  case Access::read: return "read";
+  case Access::write: return "write";
+  case Access::read_write: return "read_write";
+  case Access::row_local: return "row_local";
   }
   return "?";
 }
 
 const char* name_of(StoreMode mode) {
   switch (mode) {
-    case StoreMode::set: return "=";
-    case StoreMode::add: return "+=";
-    case StoreMode::mul: return "*=";
-    case StoreMode::max: return "max=";
-    case StoreMode::min: return "min=";
+  case StoreMode::set: return "=";
+  case StoreMode::add: return "+=";
+  case StoreMode::mul: return "*=";
+  case StoreMode::max: return "max=";
+  case StoreMode::min: return "min=";
   }
   return "?";
 }
@@ -31,21 +31,23 @@ const char* name_of(StoreMode mode) {
 std::string to_string(const Stmt& s) {
   std::string mask = s.mask ? " if " + to_string(s.mask) : "";
   switch (s.kind) {
-    case StmtKind::store:
-      return fmt::format("b{}[{}] {} {}{}", s.buffer, to_string(s.address), name_of(s.mode), to_string(s.value), mask);
-    case StmtKind::reduce: return fmt::format("acc{} {}= {}", s.number, name_of(s.reduce), to_string(s.value));
-    case StmtKind::scan:
-      return fmt::format("b{}[{}] = {}scan {} {}", s.buffer, to_string(s.address), s.exclusive ? "exclusive " : "",
-                         name_of(s.reduce), to_string(s.value));
-    case StmtKind::let: return fmt::format("local{} = {}", s.number, to_string(s.value));
+  case StmtKind::store:
+    return fmt::format("b{}[{}] {} {}{}", s.buffer, to_string(s.address), name_of(s.mode), to_string(s.value),
+                       mask);
+  case StmtKind::reduce: return fmt::format("acc{} {}= {}", s.number, name_of(s.reduce), to_string(s.value));
+  case StmtKind::scan:
+    return fmt::format("b{}[{}] = {}scan {} {}", s.buffer, to_string(s.address),
+                       s.exclusive ? "exclusive " : "", name_of(s.reduce), to_string(s.value));
+  case StmtKind::let: return fmt::format("local{} = {}", s.number, to_string(s.value));
   }
   return "?";
 }
 
-}  // namespace
+} // namespace
 
 std::string to_string(const KernelProgram& kernel) {
-  std::string out = fmt::format("kernel outer {}{}\n", to_string(kernel.outer), kernel.sequential ? " sequential" : "");
+  std::string out =
+      fmt::format("kernel outer {}{}\n", to_string(kernel.outer), kernel.sequential ? " sequential" : "");
   for (size_t b = 0; b < kernel.buffers.size(); ++b) {
     const KernelBuffer& buffer = kernel.buffers[b];
     out += fmt::format("  b{}: {} {}[{}]\n", b, name_of(buffer.access), tbx::name_of(buffer.dtype),
@@ -63,15 +65,17 @@ void verify(const KernelProgram& kernel) {
   auto check_expr = [&](Expr e) {
     visit(e, [&](Expr n) {
       switch (n->op) {
-        case Op::load: {
-          TBX_INTERNAL(n->buffer >= 0 && n->buffer < static_cast<int>(kernel.buffers.size()));
-          TBX_INTERNAL(n->indices.size() == 1);
-          TBX_INTERNAL(n->dtype == compute_type(kernel.buffers[n->buffer].dtype));
-          break;
-        }
-        case Op::accumulator: TBX_INTERNAL(n->number < kernel.num_accumulators && accumulators[n->number]); break;
-        case Op::local: TBX_INTERNAL(n->number < kernel.num_locals && locals[n->number]); break;
-        default: break;
+      case Op::load: {
+        TBX_INTERNAL(n->buffer >= 0 && n->buffer < static_cast<int>(kernel.buffers.size()));
+        TBX_INTERNAL(n->indices.size() == 1);
+        TBX_INTERNAL(n->dtype == compute_type(kernel.buffers[n->buffer].dtype));
+        break;
+      }
+      case Op::accumulator:
+        TBX_INTERNAL(n->number < kernel.num_accumulators && accumulators[n->number]);
+        break;
+      case Op::local: TBX_INTERNAL(n->number < kernel.num_locals && locals[n->number]); break;
+      default: break;
       }
     });
   };
@@ -84,18 +88,18 @@ void verify(const KernelProgram& kernel) {
         TBX_INTERNAL(s.mask->dtype == DType::boolean);
       }
       switch (s.kind) {
-        case StmtKind::store:
-        case StmtKind::scan:
-          TBX_INTERNAL(s.buffer >= 0 && s.buffer < static_cast<int>(kernel.buffers.size()));
-          TBX_INTERNAL(s.value->dtype == compute_type(kernel.buffers[s.buffer].dtype));
-          TBX_INTERNAL(kernel.buffers[s.buffer].access != Access::read);
-          break;
-        case StmtKind::reduce: reduced.push_back(s.number); break;
-        case StmtKind::let: locals.at(s.number) = true; break;
+      case StmtKind::store:
+      case StmtKind::scan:
+        TBX_INTERNAL(s.buffer >= 0 && s.buffer < static_cast<int>(kernel.buffers.size()));
+        TBX_INTERNAL(s.value->dtype == compute_type(kernel.buffers[s.buffer].dtype));
+        TBX_INTERNAL(kernel.buffers[s.buffer].access != Access::read);
+        break;
+      case StmtKind::reduce: reduced.push_back(s.number); break;
+      case StmtKind::let: locals.at(s.number) = true; break;
       }
     }
     for (int number : reduced) accumulators.at(number) = true;
   }
 }
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

@@ -1,19 +1,21 @@
 // KernelProgram: one generated kernel, as fusion makes it and as codegen emits and the evaluator runs it.
 //
-// Meaning. For every point of the `outer` space (var(0), var(1), ...; points are independent and may run in any order
-// and in parallel, unless `sequential`) the phases run in order. A phase is a loop nest over its `inner` ranges
-// (rvar(0), rvar(1), ..., row-major order); its statements run in order at every inner point. Accumulators and locals
-// live for one outer point: a `reduce` statement's result, Expr accumulator(number), is final after its phase; a `let`
-// value, Expr local(number), is usable in later statements of its own phase if the phase has inner ranges (it is
-// private to the inner point then) and in all later phases if `inner` is empty.
+// Meaning. For every point of the `outer` space (var(0), var(1), ...; points are independent and may run in
+// any order and in parallel, unless `sequential`) the phases run in order. A phase is a loop nest over its
+// `inner` ranges (rvar(0), rvar(1), ..., row-major order); its statements run in order at every inner point.
+// Accumulators and locals live for one outer point: a `reduce` statement's result, Expr accumulator(number),
+// is final after its phase; a `let` value, Expr local(number), is usable in later statements of its own phase
+// if the phase has inner ranges (it is private to the inner point then) and in all later phases if `inner` is
+// empty.
 //
-// Every load and store has exactly one index: a linear address in elements of KernelProgram::buffers[b], with all
-// layouts resolved. Row-local buffers are private to one outer point; their address space is [0, numel).
+// Every load and store has exactly one index: a linear address in elements of KernelProgram::buffers[b], with
+// all layouts resolved. Row-local buffers are private to one outer point; their address space is [0, numel).
 //
-// Typical shapes: pointwise = outer over all dimensions, one phase without inner ranges. Reduction over rows = outer
-// over rows, a phase with inner ranges and `reduce`, then a phase without inner ranges that stores. Softmax, LayerNorm
-// and chains of them = several phases over the same inner ranges. Sum over axis 0 = outer over the kept (contiguous)
-// dimension, inner over the reduced one: codegen then vectorises over the last outer variable.
+// Typical shapes: pointwise = outer over all dimensions, one phase without inner ranges. Reduction over rows
+// = outer over rows, a phase with inner ranges and `reduce`, then a phase without inner ranges that stores.
+// Softmax, LayerNorm and chains of them = several phases over the same inner ranges. Sum over axis 0 = outer
+// over the kept (contiguous) dimension, inner over the reduced one: codegen then vectorises over the last
+// outer variable.
 #pragma once
 
 #include <memory>
@@ -28,18 +30,19 @@ namespace tbx::ir {
 enum class Access : uint8_t { read, write, read_write, row_local };
 
 struct KernelBuffer {
-  BufferId id = -1;  ///< in Program::buffers; -1 for row_local
+  BufferId id = -1; ///< in Program::buffers; -1 for row_local
   DType dtype = DType::undefined;
   Access access = Access::read;
-  SymInt numel;            ///< elements addressed
-  bool may_alias = false;  ///< shares memory with another buffer of this kernel (in-place)
+  SymInt numel;           ///< elements addressed
+  bool may_alias = false; ///< shares memory with another buffer of this kernel (in-place)
 };
 
 enum class StmtKind : uint8_t {
-  store,   ///< buffers[buffer][address] = value (combined by `mode`); skipped where `mask` is false
-  reduce,  ///< accumulator(number) = reduce over the phase of value (positions count row-major for arg reductions)
-  scan,    ///< buffers[buffer][address] = running `reduce` of value in inner order (`exclusive`: before adding)
-  let,     ///< local(number) = value
+  store,  ///< buffers[buffer][address] = value (combined by `mode`); skipped where `mask` is false
+  reduce, ///< accumulator(number) = reduce over the phase of value (positions count row-major for arg
+          ///< reductions)
+  scan, ///< buffers[buffer][address] = running `reduce` of value in inner order (`exclusive`: before adding)
+  let,  ///< local(number) = value
 };
 
 struct Stmt {
@@ -51,7 +54,7 @@ struct Stmt {
   StoreMode mode = StoreMode::set;
   ReduceOp reduce = ReduceOp::sum;
   bool exclusive = false;
-  int number = -1;  ///< accumulator or local
+  int number = -1; ///< accumulator or local
 };
 
 struct Phase {
@@ -65,20 +68,21 @@ struct KernelProgram {
   std::vector<Phase> phases;
   std::vector<KernelBuffer> buffers;
   int num_accumulators = 0, num_locals = 0;
-  bool sequential = false;  ///< outer points must run in row-major order on one thread (colliding scatters)
+  bool sequential = false; ///< outer points must run in row-major order on one thread (colliding scatters)
 
   Extents extents(const Phase& phase) const { return {outer, phase.inner}; }
 };
 
 /// Deterministic text (golden tests, `tbx dump --stage=schedule`).
 std::string to_string(const KernelProgram& kernel);
-/// Throws InternalError on a broken invariant (types, undefined accumulators, address out of [0, numel) when constant).
+/// Throws InternalError on a broken invariant (types, undefined accumulators, address out of [0, numel) when
+/// constant).
 void verify(const KernelProgram& kernel);
 
-/// Runs outer points [begin, end) (row-major linear order) without a compiler. `buffers[b]` points at element 0 of
-/// kernel.buffers[b] (row_local entries are ignored); `symbols` are indexed by SymNode::number. Throws ModelError when
-/// an indirect index is out of range. Safe to call from several threads on disjoint ranges.
-void evaluate_kernel(const KernelProgram& kernel, std::span<void* const> buffers, std::span<const int64_t> symbols,
-                     int64_t begin, int64_t end);
+/// Runs outer points [begin, end) (row-major linear order) without a compiler. `buffers[b]` points at element
+/// 0 of kernel.buffers[b] (row_local entries are ignored); `symbols` are indexed by SymNode::number. Throws
+/// ModelError when an indirect index is out of range. Safe to call from several threads on disjoint ranges.
+void evaluate_kernel(const KernelProgram& kernel, std::span<void* const> buffers,
+                     std::span<const int64_t> symbols, int64_t begin, int64_t end);
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

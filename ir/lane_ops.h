@@ -31,4 +31,4 @@ void apply_lanes(const ExprNode& node, const Lanes* const* args, Lanes& out, int
 Scalar load_element(DType storage, const void* base, int64_t index);
 void store_element(DType storage, void* base, int64_t index, Scalar s);
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

@@ -112,7 +112,8 @@ std::string to_string(const Program& program) {
     out += std::visit([](const auto& what) { return text_of(what); }, op.what) + "\n";
   for (const ProgramOutput& o : program.outputs) out += fmt::format("output {} = b{}\n", o.name, o.buffer);
   for (const Check& c : program.checks)
-    out += fmt::format("{} {} {} 0: {}\n", c.assumption ? "assume" : "check", to_string(c.value), c.equal ? "==" : ">=", c.message);
+    out += fmt::format("{} {} {} 0: {}\n", c.assumption ? "assume" : "check", to_string(c.value),
+                       c.equal ? "==" : ">=", c.message);
   return out;
 }
 

@@ -1,4 +1,5 @@
-// The meaning of every Op on single values: used by constant folding and by the evaluator, so it is written once.
+// The meaning of every Op on single values: used by constant folding and by the evaluator, so it is written
+// once.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace tbx::ir {
 
-/// A value of a compute type. Integers and bool are kept in `i` (wrapped to their width, sign- or zero-extended),
-/// f32 and f64 in `f` (an f32 value is exactly representable as float).
+/// A value of a compute type. Integers and bool are kept in `i` (wrapped to their width, sign- or
+/// zero-extended), f32 and f64 in `f` (an f32 value is exactly representable as float).
 struct Scalar {
   int64_t i = 0;
   double f = 0;
@@ -27,4 +28,4 @@ int64_t wrap_integer(DType type, int64_t v);
 /// Uniform in [0, 1): Philox-4x32-10 of (seed, counter), 24 bits.
 float philox_uniform(int64_t seed, int64_t counter);
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

@@ -1,5 +1,5 @@
-// The Python module tensorbox._core: a thin binding of include/tensorbox/tensorbox.h. numpy and ml_dtypes types are
-// chosen by the Python side; here arrays are DLPack-like buffers with an ONNX element type number.
+// The Python module tensorbox._core: a thin binding of include/tensorbox/tensorbox.h. numpy and ml_dtypes
+// types are chosen by the Python side; here arrays are DLPack-like buffers with an ONNX element type number.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -16,7 +16,7 @@ namespace {
 
 /// Memory of a Python object that supports the buffer protocol, held while this lives.
 class HeldBuffer {
- public:
+public:
   explicit HeldBuffer(nb::handle object, bool writable) {
     int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
@@ -28,7 +28,7 @@ class HeldBuffer {
   }
   void* data() const { return view_.buf; }
 
- private:
+private:
   Py_buffer view_{};
 };
 
@@ -41,9 +41,9 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   auto* out = nb::inst_ptr<Output>(self);
   int64_t bytes = 1;
   for (int64_t d : out->tensor.dims) bytes *= d;
-  static const std::map<int32_t, int64_t> widths = {{1, 4},  {2, 1},  {3, 1},  {4, 2},  {5, 2},  {6, 4},  {7, 8},
-                                                    {9, 1},  {10, 2}, {11, 8}, {12, 4}, {13, 8}, {14, 8}, {15, 16},
-                                                    {16, 2}};
+  static const std::map<int32_t, int64_t> widths = {{1, 4},  {2, 1},  {3, 1},  {4, 2},   {5, 2},
+                                                    {6, 4},  {7, 8},  {9, 1},  {10, 2},  {11, 8},
+                                                    {12, 4}, {13, 8}, {14, 8}, {15, 16}, {16, 2}};
   auto it = widths.find(out->tensor.type);
   bytes *= it == widths.end() ? 1 : it->second;
   static char nothing;
@@ -60,17 +60,16 @@ PyObject* internal_error;
 [[noreturn]] void raise(const tbx::Failure& failure) {
   PyObject* type = internal_error;
   switch (failure.kind) {
-    case tbx::Failure::model_error: type = model_error; break;
-    case tbx::Failure::unsupported_error: type = unsupported_error; break;
-    case tbx::Failure::backend_error: type = backend_error; break;
-    case tbx::Failure::internal_error: type = internal_error; break;
+  case tbx::Failure::model_error: type = model_error; break;
+  case tbx::Failure::unsupported_error: type = unsupported_error; break;
+  case tbx::Failure::backend_error: type = backend_error; break;
+  case tbx::Failure::internal_error: type = internal_error; break;
   }
   PyErr_SetString(type, failure.message.c_str());
   throw nb::python_error();
 }
 
-template <class T>
-T unwrap(tbx::Result<T> result) {
+template <class T> T unwrap(tbx::Result<T> result) {
   if (!result) raise(result.error());
   return std::move(result).value();
 }
@@ -92,7 +91,8 @@ BoundInputs bind(const nb::list& given) {
     view.type = nb::cast<int32_t>(t[1]);
     view.dims = nb::cast<std::vector<int64_t>>(t[2]);
     if (view.type == 8) {
-      bound.strings.push_back(std::make_unique<std::vector<std::string>>(nb::cast<std::vector<std::string>>(t[3])));
+      bound.strings.push_back(
+          std::make_unique<std::vector<std::string>>(nb::cast<std::vector<std::string>>(t[3])));
       view.data = bound.strings.back().get();
     } else {
       bound.held.emplace_back(t[3], false);
@@ -130,7 +130,7 @@ nb::list reports_to_python(const std::vector<tbx::KernelReport>& reports) {
   return result;
 }
 
-}  // namespace
+} // namespace
 
 NB_MODULE(_core, m) {
   m.attr("__version__") = tbx::version();
@@ -195,15 +195,16 @@ NB_MODULE(_core, m) {
                     }();
                     return unwrap(std::move(result));
                   })
-      .def_static("from_bytes",
-                  [](nb::bytes bytes, const tbx::CompileOptions& options) {
-                    std::span<const std::byte> span{reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size()};
-                    auto result = [&] {
-                      nb::gil_scoped_release nogil;
-                      return tbx::Session::compile(span, options);
-                    }();
-                    return unwrap(std::move(result));
-                  })
+      .def_static(
+          "from_bytes",
+          [](nb::bytes bytes, const tbx::CompileOptions& options) {
+            std::span<const std::byte> span{reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size()};
+            auto result = [&] {
+              nb::gil_scoped_release nogil;
+              return tbx::Session::compile(span, options);
+            }();
+            return unwrap(std::move(result));
+          })
       .def_prop_ro("inputs", [](const tbx::Session& s) { return s.inputs(); })
       .def_prop_ro("outputs", [](const tbx::Session& s) { return s.outputs(); })
       .def_prop_ro("stats", [](const tbx::Session& s) { return s.stats(); })
@@ -225,7 +226,8 @@ NB_MODULE(_core, m) {
              for (nb::handle item : into) {
                auto t = nb::cast<nb::tuple>(item);
                held.emplace_back(t[2], true);
-               views.push_back({held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])});
+               views.push_back(
+                   {held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])});
              }
              auto result = [&] {
                nb::gil_scoped_release nogil;
@@ -262,7 +264,8 @@ NB_MODULE(_core, m) {
   m.def("pass_names", &tbx::pass_names);
   m.def("operators", [] {
     nb::list result;
-    for (const tbx::OperatorInfo& o : tbx::operators()) result.append(nb::make_tuple(o.domain, o.name, o.since));
+    for (const tbx::OperatorInfo& o : tbx::operators())
+      result.append(nb::make_tuple(o.domain, o.name, o.since));
     return result;
   });
 }

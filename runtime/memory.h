@@ -17,7 +17,7 @@ inline std::shared_ptr<void> allocate_aligned(int64_t bytes) {
 }
 
 class Block {
- public:
+public:
   /// At least `bytes`; contents are lost when it grows.
   void* get(int64_t bytes) {
     if (bytes > size_) {
@@ -28,9 +28,9 @@ class Block {
   }
   int64_t size() const { return size_; }
 
- private:
+private:
   std::shared_ptr<void> memory_;
   int64_t size_ = 0;
 };
 
-}  // namespace tbx::runtime
+} // namespace tbx::runtime

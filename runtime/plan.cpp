@@ -23,19 +23,19 @@ int64_t SizeExpr::evaluate(std::span<const int64_t> symbols) const {
     TBX_INTERNAL(top >= 2);
     int64_t b = stack[--top], a = stack[--top], r = 0;
     switch (item.code) {
-      case Code::add:
-        if (__builtin_add_overflow(a, b, &r)) overflow();
-        break;
-      case Code::mul:
-        if (__builtin_mul_overflow(a, b, &r)) overflow();
-        break;
-      case Code::min: r = std::min(a, b); break;
-      case Code::max: r = std::max(a, b); break;
-      default: {
-        TBX_MODEL(b > 0, "a size is divided by {}", b);
-        int64_t q = a / b - (a % b != 0 && a < 0);
-        r = item.code == Code::floordiv ? q : a - q * b;
-      }
+    case Code::add:
+      if (__builtin_add_overflow(a, b, &r)) overflow();
+      break;
+    case Code::mul:
+      if (__builtin_mul_overflow(a, b, &r)) overflow();
+      break;
+    case Code::min: r = std::min(a, b); break;
+    case Code::max: r = std::max(a, b); break;
+    default: {
+      TBX_MODEL(b > 0, "a size is divided by {}", b);
+      int64_t q = a / b - (a % b != 0 && a < 0);
+      r = item.code == Code::floordiv ? q : a - q * b;
+    }
     }
     stack[top++] = r;
   }
@@ -69,24 +69,25 @@ std::string text(const SizeExprs& es, const std::vector<std::string>& names) {
 
 const char* name_of(StorageKind kind) {
   switch (kind) {
-    case StorageKind::arena: return "arena";
-    case StorageKind::input: return "input";
-    case StorageKind::output: return "output";
-    case StorageKind::constant: return "constant";
-    case StorageKind::dynamic: return "dynamic";
+  case StorageKind::arena: return "arena";
+  case StorageKind::input: return "input";
+  case StorageKind::output: return "output";
+  case StorageKind::constant: return "constant";
+  case StorageKind::dynamic: return "dynamic";
   }
   return "?";
 }
 
-}  // namespace
+} // namespace
 
 std::string to_string(const Plan& plan) {
   std::string out = fmt::format("symbols: {}\n", fmt::join(plan.symbol_names, ", "));
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
     const BufferPlan& p = plan.buffers[b];
-    out += fmt::format("b{}: {} {} {} strides {} steps {}..{}{}\n", b, name_of(p.storage), tbx::name_of(p.dtype),
-                       text(p.sizes, plan.symbol_names), text(p.strides, plan.symbol_names), p.first_step, p.last_step,
-                       p.name.empty() ? "" : "  # " + p.name);
+    out +=
+        fmt::format("b{}: {} {} {} strides {} steps {}..{}{}\n", b, name_of(p.storage), tbx::name_of(p.dtype),
+                    text(p.sizes, plan.symbol_names), text(p.strides, plan.symbol_names), p.first_step,
+                    p.last_step, p.name.empty() ? "" : "  # " + p.name);
   }
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     if (const auto* k = std::get_if<KernelStep>(&plan.steps[s].what)) {
@@ -97,11 +98,11 @@ std::string to_string(const Plan& plan) {
       std::vector<int> in, outs;
       for (const OperandView& v : e.inputs) in.push_back(v.buffer);
       for (const OperandView& v : e.outputs) outs.push_back(v.buffer);
-      out += fmt::format("{}: extern {} [{}] -> [{}]\n", s, extern_kernels::to_string(e.problem), fmt::join(in, ", "),
-                         fmt::join(outs, ", "));
+      out += fmt::format("{}: extern {} [{}] -> [{}]\n", s, extern_kernels::to_string(e.problem),
+                         fmt::join(in, ", "), fmt::join(outs, ", "));
     }
   }
   return out;
 }
 
-}  // namespace tbx::runtime
+} // namespace tbx::runtime

@@ -19,7 +19,7 @@ struct SizeExpr {
   enum class Code : uint8_t { push, symbol, add, mul, floordiv, mod, min, max };
   struct Item {
     Code code;
-    int64_t value;  ///< push: the number; symbol: its index
+    int64_t value; ///< push: the number; symbol: its index
   };
   std::vector<Item> items;
   bool is_constant() const { return items.size() == 1 && items[0].code == Code::push; }
@@ -28,37 +28,44 @@ struct SizeExpr {
 };
 using SizeExprs = std::vector<SizeExpr>;
 
-enum class StorageKind : uint8_t { arena, input, output, constant, dynamic /*allocated by a data-dependent step*/ };
+enum class StorageKind : uint8_t {
+  arena,
+  input,
+  output,
+  constant,
+  dynamic /*allocated by a data-dependent step*/
+};
 
 struct BufferPlan {
   std::string name;
   DType dtype = DType::undefined;
-  SizeExprs sizes, strides;  ///< elements
+  SizeExprs sizes, strides; ///< elements
   StorageKind storage = StorageKind::arena;
-  int index = -1;     ///< input/output: position in the signature; constant: position in Plan::constants
-  int alias_of = -1;  ///< this buffer's memory is that of another buffer, `alias_offset` elements in
+  int index = -1;    ///< input/output: position in the signature; constant: position in Plan::constants
+  int alias_of = -1; ///< this buffer's memory is that of another buffer, `alias_offset` elements in
   SizeExpr alias_offset;
-  int first_step = -1, last_step = -1;  ///< life in steps, aliases included
+  int first_step = -1, last_step = -1; ///< life in steps, aliases included
 };
 
 /// Runs tasks of a generated kernel.
 struct KernelStep {
   /// Native code, or an interpreter closure with the same contract.
   KernelFunction function = nullptr;
-  std::function<int64_t(void* const*, const int64_t*, const int64_t* symbols, int64_t, int64_t, void*)> interpreted;
+  std::function<int64_t(void* const*, const int64_t*, const int64_t* symbols, int64_t, int64_t, void*)>
+      interpreted;
   std::string name;
   std::vector<int> buffers;
   SizeExprs size_args;
   SizeExpr tasks, scratch_bytes;
-  double cost_per_task = 0;  ///< estimated ns
+  double cost_per_task = 0; ///< estimated ns
   bool sequential = false;
 };
 
 /// An operand of an extern step: an affine view of a buffer.
 struct OperandView {
-  int buffer = -1;  ///< -1: absent
+  int buffer = -1; ///< -1: absent
   SizeExprs sizes, strides;
-  SizeExpr offset;  ///< elements
+  SizeExpr offset; ///< elements
 };
 
 struct ExternStep {
@@ -66,20 +73,21 @@ struct ExternStep {
   extern_kernels::Problem problem;
   std::string name;
   std::vector<OperandView> inputs, outputs;
-  std::vector<int> dynamic_outputs;  ///< buffers the kernel allocates (data-dependent shapes)
-  std::vector<int> bound_symbols;    ///< symbols bound from their sizes, in order of output and dimension where symbolic
-  std::vector<std::vector<int>> dynamic_dims;  ///< per dynamic output and dimension: bound symbol or -1
+  std::vector<int> dynamic_outputs; ///< buffers the kernel allocates (data-dependent shapes)
+  std::vector<int>
+      bound_symbols; ///< symbols bound from their sizes, in order of output and dimension where symbolic
+  std::vector<std::vector<int>> dynamic_dims; ///< per dynamic output and dimension: bound symbol or -1
 };
 
 struct Step {
   std::variant<KernelStep, ExternStep> what;
-  std::vector<int> origins;  ///< ONNX nodes, for profile and explain
+  std::vector<int> origins; ///< ONNX nodes, for profile and explain
 };
 
 struct SignatureEntry {
   std::string name;
   DType dtype = DType::undefined;
-  std::vector<std::string> dims;  ///< "batch", "768": as shown to the user
+  std::vector<std::string> dims; ///< "batch", "768": as shown to the user
   SizeExprs sizes;
   int buffer = -1;
 };
@@ -91,25 +99,25 @@ struct SymbolBinding {
 
 struct PlanCheck {
   SizeExpr value;
-  bool equal = false;  ///< must be == 0, else >= 0
+  bool equal = false; ///< must be == 0, else >= 0
   std::string message;
-  bool assumption = false;  ///< AssumptionError when it fails
+  bool assumption = false; ///< AssumptionError when it fails
 };
 
 struct Plan {
   int num_symbols = 0;
   std::vector<std::string> symbol_names;
-  std::vector<SymbolBinding> bindings;  ///< the first binding of a symbol defines it, later ones are checked
+  std::vector<SymbolBinding> bindings; ///< the first binding of a symbol defines it, later ones are checked
   std::vector<PlanCheck> checks;
   std::vector<SignatureEntry> inputs, outputs;
   std::vector<BufferPlan> buffers;
   std::vector<std::shared_ptr<const Tensor>> constants;
   std::vector<Step> steps;
   std::vector<std::string> origin_names;
-  std::shared_ptr<void> module;  ///< keeps native code loaded
+  std::shared_ptr<void> module; ///< keeps native code loaded
 };
 
 /// Deterministic text (`tbx dump --stage=plan`).
 std::string to_string(const Plan& plan);
 
-}  // namespace tbx::runtime
+} // namespace tbx::runtime

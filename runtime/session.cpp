@@ -14,27 +14,28 @@
 namespace tbx::runtime {
 namespace {
 
-constexpr double kInlineNs = 15'000;        ///< a kernel cheaper than this runs on the calling thread
-constexpr double kBalanceNs = 200'000;      ///< a kernel dearer than this is cut finer than one chunk per thread
-constexpr size_t kMaxShapePlans = 64;       ///< shape signatures remembered
+constexpr double kInlineNs = 15'000;   ///< a kernel cheaper than this runs on the calling thread
+constexpr double kBalanceNs = 200'000; ///< a kernel dearer than this is cut finer than one chunk per thread
+constexpr size_t kMaxShapePlans = 64;  ///< shape signatures remembered
 
 using Clock = std::chrono::steady_clock;
 
 /// What one run needs besides the plan; reused by later runs.
 struct RunContext {
   std::vector<int64_t> symbols;
-  std::vector<void*> pointers;             ///< per buffer
+  std::vector<void*> pointers; ///< per buffer
   std::vector<void*> kernel_buffers;
   std::vector<extern_kernels::TensorRef> inputs, outputs;
   Block arena, scratch, workspace;
-  std::vector<std::shared_ptr<void>> dynamic;  ///< per buffer, data-dependent shapes only
+  std::vector<std::shared_ptr<void>> dynamic; ///< per buffer, data-dependent shapes only
   std::vector<BufferShape> dynamic_shapes;
 };
 
 /// Memory of the outputs of one data-dependent extern step.
 class DynamicAllocator : public extern_kernels::OutputAllocator {
- public:
-  DynamicAllocator(const Plan& plan, const ExternStep& step, RunContext& ctx) : plan_(plan), step_(step), ctx_(ctx) {}
+public:
+  DynamicAllocator(const Plan& plan, const ExternStep& step, RunContext& ctx)
+      : plan_(plan), step_(step), ctx_(ctx) {}
   void* allocate(int index, DType dtype, std::span<const int64_t> sizes) override {
     TBX_INTERNAL(index >= 0 && index < static_cast<int>(step_.dynamic_outputs.size()));
     int buffer = step_.dynamic_outputs[index];
@@ -47,13 +48,13 @@ class DynamicAllocator : public extern_kernels::OutputAllocator {
     return ctx_.pointers[buffer] = ctx_.dynamic[buffer].get();
   }
 
- private:
+private:
   const Plan& plan_;
   const ExternStep& step_;
   RunContext& ctx_;
 };
 
-}  // namespace
+} // namespace
 
 struct Session::Impl {
   std::shared_ptr<const Plan> plan;
@@ -73,9 +74,11 @@ struct Session::Impl {
   void run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                    const RunOptions& options) const;
   void run_dynamic(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
-  void place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape, RunContext& ctx) const;
+  void place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
+                    RunContext& ctx) const;
   void run_step(size_t s, const StepShape& shape, RunContext& ctx) const;
-  void run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx, std::span<const int> origins) const;
+  void run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx,
+                  std::span<const int> origins) const;
   void run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const;
   int chunks_of(const KernelStep& step, int64_t tasks) const;
   std::string nodes_of(std::span<const int> origins) const;
@@ -90,12 +93,13 @@ void Session::Impl::bind_symbols(std::span<const RunTensor> inputs, std::vector<
   symbols.assign(static_cast<size_t>(plan->num_symbols), -1);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const SignatureEntry& e = plan->inputs[i];
-    TBX_MODEL(inputs[i].dtype == e.dtype, "input '{}' has type {}, expected {}", e.name, name_of(inputs[i].dtype),
-              name_of(e.dtype));
+    TBX_MODEL(inputs[i].dtype == e.dtype, "input '{}' has type {}, expected {}", e.name,
+              name_of(inputs[i].dtype), name_of(e.dtype));
     TBX_MODEL(inputs[i].dims.size() == e.sizes.size(), "input '{}' has rank {}, expected {} [{}]", e.name,
               inputs[i].dims.size(), e.sizes.size(), fmt::join(e.dims, ", "));
     for (int64_t d : inputs[i].dims) TBX_MODEL(d >= 0, "input '{}' has a dimension of {}", e.name, d);
-    TBX_MODEL(inputs[i].data != nullptr || checked_numel(inputs[i].dims) == 0, "input '{}' has no data", e.name);
+    TBX_MODEL(inputs[i].data != nullptr || checked_numel(inputs[i].dims) == 0, "input '{}' has no data",
+              e.name);
   }
   for (const SymbolBinding& b : plan->bindings)
     if (symbols[b.symbol] < 0) symbols[b.symbol] = inputs[b.input].dims[b.dim];
@@ -107,14 +111,16 @@ void Session::Impl::check_inputs(std::span<const RunTensor> inputs, std::span<co
     for (size_t d = 0; d < e.sizes.size(); ++d) {
       int64_t want = e.sizes[d].evaluate(symbols);
       TBX_MODEL(inputs[i].dims[d] == want, "dimension {} of input '{}' is {}, expected {}{}", d, e.name,
-                inputs[i].dims[d], want, e.sizes[d].is_constant() ? "" : " (" + e.dims[d] + ", set by another input)");
+                inputs[i].dims[d], want,
+                e.sizes[d].is_constant() ? "" : " (" + e.dims[d] + ", set by another input)");
     }
   }
   for (const PlanCheck& check : plan->checks) {
-    bool known = std::all_of(check.value.items.begin(), check.value.items.end(), [&](const SizeExpr::Item& item) {
-      return item.code != SizeExpr::Code::symbol || symbols[static_cast<size_t>(item.value)] >= 0;
-    });
-    if (!known) continue;  // on data-dependent sizes: kernels check their indices themselves
+    bool known =
+        std::all_of(check.value.items.begin(), check.value.items.end(), [&](const SizeExpr::Item& item) {
+          return item.code != SizeExpr::Code::symbol || symbols[static_cast<size_t>(item.value)] >= 0;
+        });
+    if (!known) continue; // on data-dependent sizes: kernels check their indices themselves
     int64_t v = check.value.evaluate(symbols);
     bool holds = check.equal ? v == 0 : v >= 0;
     if (!holds && check.assumption) throw AssumptionError(ErrorKind::model, check.message);
@@ -138,8 +144,8 @@ std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int
 void Session::Impl::place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                                  RunContext& ctx) const {
   if (out.data) {
-    TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name, name_of(out.dtype),
-              name_of(entry.dtype));
+    TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name,
+              name_of(out.dtype), name_of(entry.dtype));
     TBX_MODEL(out.dims == shape.sizes, "output '{}' has shape [{}], expected [{}]", entry.name,
               fmt::join(out.dims, ", "), fmt::join(shape.sizes, ", "));
   } else {
@@ -171,7 +177,8 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
 void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                                 const RunOptions& run_options) const {
   TBX_MODEL(options.max_memory <= 0 || shapes.arena_bytes <= options.max_memory,
-            "the run needs {} bytes of working memory, the limit is {}", shapes.arena_bytes, options.max_memory);
+            "the run needs {} bytes of working memory, the limit is {}", shapes.arena_bytes,
+            options.max_memory);
   auto* base = static_cast<std::byte*>(ctx.arena.get(shapes.arena_bytes));
   for (size_t b = 0; b < plan->buffers.size(); ++b)
     if (shapes.buffers[b].offset >= 0) ctx.pointers[b] = base + shapes.buffers[b].offset;
@@ -182,7 +189,8 @@ void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::s
     observed_step(s, shapes.steps[s], ctx, run_options, shapes.buffers, start);
 }
 
-void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& run_options) const {
+void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
+                                const RunOptions& run_options) const {
   size_t n = plan->buffers.size();
   ctx.dynamic.assign(n, nullptr);
   ctx.dynamic_shapes.assign(n, {});
@@ -192,7 +200,8 @@ void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs, c
     const Step& step = plan->steps[s];
     const auto* call = std::get_if<ExternStep>(&step.what);
     auto made_by_kernel = [&](int b) {
-      return call && std::find(call->dynamic_outputs.begin(), call->dynamic_outputs.end(), b) != call->dynamic_outputs.end();
+      return call && std::find(call->dynamic_outputs.begin(), call->dynamic_outputs.end(), b) !=
+                         call->dynamic_outputs.end();
     };
     for (size_t b = 0; b < n; ++b) {
       const BufferPlan& p = plan->buffers[b];
@@ -240,8 +249,9 @@ void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs, c
 }
 
 template <class BufferShapes>
-void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& ctx, const RunOptions& run_options,
-                                  const BufferShapes& shapes, Clock::time_point start) const {
+void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& ctx,
+                                  const RunOptions& run_options, const BufferShapes& shapes,
+                                  Clock::time_point start) const {
   auto since_start = [&] {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
   };
@@ -271,7 +281,8 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
   }
   if (run_options.observe)
     for (int b : touched)
-      if (b >= 0 && plan->buffers[b].last_step >= static_cast<int>(s) && plan->buffers[b].first_step == static_cast<int>(s) &&
+      if (b >= 0 && plan->buffers[b].last_step >= static_cast<int>(s) &&
+          plan->buffers[b].first_step == static_cast<int>(s) &&
           plan->buffers[b].storage != StorageKind::input && plan->buffers[b].storage != StorageKind::constant)
         run_options.observe(static_cast<int>(s), b,
                             {ctx.pointers[b], plan->buffers[b].dtype, shapes[b].sizes, shapes[b].strides});
@@ -304,14 +315,16 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
   ctx.kernel_buffers.clear();
   for (int b : step.buffers) ctx.kernel_buffers.push_back(b < 0 ? nullptr : ctx.pointers[b]);
   int chunks = chunks_of(step, shape.tasks);
-  auto* scratch = static_cast<std::byte*>(shape.scratch_bytes ? ctx.scratch.get(shape.scratch_bytes * chunks) : nullptr);
+  auto* scratch =
+      static_cast<std::byte*>(shape.scratch_bytes ? ctx.scratch.get(shape.scratch_bytes * chunks) : nullptr);
   std::atomic<int64_t> failed{0};
   auto run_chunk = [&](int chunk) {
     int64_t begin = shape.tasks * chunk / chunks, end = shape.tasks * (chunk + 1) / chunks;
     void* mine = scratch ? scratch + shape.scratch_bytes * chunk : nullptr;
-    int64_t code = step.function ? step.function(ctx.kernel_buffers.data(), shape.size_args.data(), begin, end, mine)
-                                 : step.interpreted(ctx.kernel_buffers.data(), shape.size_args.data(),
-                                                    ctx.symbols.data(), begin, end, mine);
+    int64_t code = step.function
+                       ? step.function(ctx.kernel_buffers.data(), shape.size_args.data(), begin, end, mine)
+                       : step.interpreted(ctx.kernel_buffers.data(), shape.size_args.data(),
+                                          ctx.symbols.data(), begin, end, mine);
     if (code != 0) failed.store(code, std::memory_order_relaxed);
   };
   try {
@@ -325,14 +338,16 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
     throw;
   }
   if (failed.load() != 0) {
-    Error e(ErrorKind::model, "an index computed from data is out of range", "check the model's index inputs");
+    Error e(ErrorKind::model, "an index computed from data is out of range",
+            "check the model's index inputs");
     e.set_where(nodes_of(origins));
     throw e;
   }
 }
 
 void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const {
-  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes, auto& list) {
+  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
+                  auto& list) {
     list.clear();
     for (size_t i = 0; i < shapes.size(); ++i) {
       if (views[i].buffer < 0) {
@@ -368,14 +383,16 @@ Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : imp
   impl_->threads = options.threads > 0 ? options.threads : default_threads();
   impl_->arena = std::make_unique<tbb::task_arena>(impl_->threads);
   for (const Step& s : impl_->plan->steps)
-    if (const auto* e = std::get_if<ExternStep>(&s.what)) impl_->data_dependent |= !e->dynamic_outputs.empty();
+    if (const auto* e = std::get_if<ExternStep>(&s.what))
+      impl_->data_dependent |= !e->dynamic_outputs.empty();
 }
 
 Session::~Session() = default;
 const Plan& Session::plan() const { return *impl_->plan; }
 int Session::threads() const { return impl_->threads; }
 
-void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs, const RunOptions& options) const {
+void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+                  const RunOptions& options) const {
   std::unique_ptr<RunContext> ctx;
   {
     std::lock_guard lock(impl_->mutex);
@@ -403,4 +420,4 @@ void Session::release_memory() const {
   impl_->idle.clear();
 }
 
-}  // namespace tbx::runtime
+} // namespace tbx::runtime

@@ -13,9 +13,9 @@
 namespace tbx::runtime {
 
 struct SessionOptions {
-  int threads = 0;             ///< 0: least of CPU quota (cgroup), affinity mask and OMP_NUM_THREADS
-  bool private_arena = false;  ///< own TBB arena instead of the process-wide one
-  int64_t max_memory = 0;      ///< arena limit in bytes per run, 0: none; checked before the run starts
+  int threads = 0;            ///< 0: least of CPU quota (cgroup), affinity mask and OMP_NUM_THREADS
+  bool private_arena = false; ///< own TBB arena instead of the process-wide one
+  int64_t max_memory = 0;     ///< arena limit in bytes per run, 0: none; checked before the run starts
 };
 
 /// An input or output of one run: memory of the caller.
@@ -23,17 +23,17 @@ struct RunTensor {
   void* data = nullptr;
   DType dtype = DType::undefined;
   std::vector<int64_t> dims;
-  std::shared_ptr<void> owner;                            ///< outputs made by the session
-  std::shared_ptr<std::vector<std::string>> strings;      ///< string tensors
+  std::shared_ptr<void> owner;                       ///< outputs made by the session
+  std::shared_ptr<std::vector<std::string>> strings; ///< string tensors
 };
 
 /// Time and work of one step in one run.
 struct StepProfile {
   int step = 0;
-  int64_t start_ns = 0, duration_ns = 0;  ///< since the start of the run
+  int64_t start_ns = 0, duration_ns = 0; ///< since the start of the run
   int64_t tasks = 0;
   int threads = 1;
-  int64_t bytes = 0;  ///< of the buffers it touches
+  int64_t bytes = 0; ///< of the buffers it touches
 };
 
 struct RunOptions {
@@ -44,30 +44,32 @@ struct RunOptions {
   std::function<void(int step, int buffer, const extern_kernels::TensorRef&)> observe;
 };
 
-/// The shapes of the inputs are legal but not what the plan was made for: it needs a plan without assumptions.
+/// The shapes of the inputs are legal but not what the plan was made for: it needs a plan without
+/// assumptions.
 class AssumptionError : public Error {
- public:
+public:
   using Error::Error;
 };
 
 class Session {
- public:
+public:
   Session(std::shared_ptr<const Plan> plan, SessionOptions options = {});
   ~Session();
   const Plan& plan() const;
   int threads() const;
 
-  /// `inputs` in signature order. `outputs[i].data`, when set, is written directly (its dims must match); otherwise
-  /// the session allocates and sets owner, dims, dtype. No heap allocation in the steady state when outputs are given
-  /// and the input shapes were seen before. Throws Error.
-  void run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs, const RunOptions& options = {}) const;
+  /// `inputs` in signature order. `outputs[i].data`, when set, is written directly (its dims must match);
+  /// otherwise the session allocates and sets owner, dims, dtype. No heap allocation in the steady state when
+  /// outputs are given and the input shapes were seen before. Throws Error.
+  void run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+           const RunOptions& options = {}) const;
 
   /// Arena bytes of a run with these input shapes.
   int64_t peak_bytes(std::span<const RunTensor> inputs) const;
   /// Gives idle arenas back to the system.
   void release_memory() const;
 
- private:
+private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
@@ -75,4 +77,4 @@ class Session {
 /// Threads the machine grants this process: least of cgroup CPU quota, affinity mask and OMP_NUM_THREADS.
 int default_threads();
 
-}  // namespace tbx::runtime
+} // namespace tbx::runtime

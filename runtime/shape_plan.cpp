@@ -32,7 +32,8 @@ int64_t lay_out(const Plan& plan, std::vector<BufferShape>& shapes) {
   for (size_t b = 0; b < shapes.size(); ++b)
     if (plan.buffers[b].storage == StorageKind::arena && plan.buffers[b].first_step >= 0)
       order.push_back(static_cast<int>(b));
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return shapes[a].bytes > shapes[b].bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return shapes[a].bytes > shapes[b].bytes; });
   int64_t total = 0;
   std::vector<int> placed;
   std::vector<std::pair<int64_t, int64_t>> busy;
@@ -58,7 +59,7 @@ int64_t lay_out(const Plan& plan, std::vector<BufferShape>& shapes) {
   return total;
 }
 
-}  // namespace
+} // namespace
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols) {
   BufferShape s;
@@ -81,7 +82,8 @@ StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int6
   const auto& call = std::get<ExternStep>(step.what);
   for (const OperandView& v : call.inputs) s.inputs.push_back(evaluate_operand(plan, v, symbols));
   std::vector<extern_kernels::TensorRef> in, out;
-  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes, auto& list) {
+  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
+                  auto& list) {
     for (size_t i = 0; i < views.size(); ++i)
       list.push_back({nullptr, views[i].buffer < 0 ? DType::undefined : plan.buffers[views[i].buffer].dtype,
                       shapes[i].sizes, shapes[i].strides});
@@ -108,4 +110,4 @@ ShapePlan make_shape_plan(const Plan& plan, std::vector<int64_t> symbols) {
   return p;
 }
 
-}  // namespace tbx::runtime
+} // namespace tbx::runtime

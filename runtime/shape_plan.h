@@ -10,7 +10,7 @@ namespace tbx::runtime {
 struct BufferShape {
   std::vector<int64_t> sizes, strides;
   int64_t bytes = 0;
-  int64_t offset = -1;  ///< in the arena; -1: not there
+  int64_t offset = -1; ///< in the arena; -1: not there
 };
 
 struct OperandShape {
@@ -19,9 +19,9 @@ struct OperandShape {
 };
 
 struct StepShape {
-  int64_t tasks = 0, scratch_bytes = 0;   ///< kernel steps; scratch is per thread
+  int64_t tasks = 0, scratch_bytes = 0; ///< kernel steps; scratch is per thread
   std::vector<int64_t> size_args;
-  std::vector<OperandShape> inputs, outputs;  ///< extern steps
+  std::vector<OperandShape> inputs, outputs; ///< extern steps
   int64_t workspace_bytes = 0;
 };
 
@@ -29,8 +29,8 @@ struct ShapePlan {
   std::vector<int64_t> symbols;
   std::vector<BufferShape> buffers;
   std::vector<StepShape> steps;
-  int64_t arena_bytes = 0;    ///< buffers that live in the arena
-  int64_t scratch_bytes = 0;  ///< per thread, the most any step needs
+  int64_t arena_bytes = 0;   ///< buffers that live in the arena
+  int64_t scratch_bytes = 0; ///< per thread, the most any step needs
   int64_t workspace_bytes = 0;
 };
 
@@ -40,4 +40,4 @@ StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int6
 /// Needs a plan without data-dependent symbols (all symbols known).
 ShapePlan make_shape_plan(const Plan& plan, std::vector<int64_t> symbols);
 
-}  // namespace tbx::runtime
+} // namespace tbx::runtime

@@ -26,12 +26,14 @@ int cgroup_threads() {
   if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> quota >> period && quota != "max" && period > 0)
     return static_cast<int>(std::ceil(std::strtod(quota.c_str(), nullptr) / period));
   double q = 0;
-  std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  if (v1_quota >> q && v1_period >> period && q > 0 && period > 0) return static_cast<int>(std::ceil(q / period));
+  std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+      v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  if (v1_quota >> q && v1_period >> period && q > 0 && period > 0)
+    return static_cast<int>(std::ceil(q / period));
   return 0;
 }
 
-}  // namespace
+} // namespace
 
 int default_threads() {
   int n = affinity_threads();
@@ -41,4 +43,4 @@ int default_threads() {
   return std::max(1, n);
 }
 
-}  // namespace tbx::runtime
+} // namespace tbx::runtime

@@ -19,15 +19,19 @@ struct Options {
   double duration = 3;
 };
 
-double ms_since(Clock::time_point t) { return std::chrono::duration<double, std::milli>(Clock::now() - t).count(); }
+double ms_since(Clock::time_point t) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - t).count();
+}
 
 /// Latencies in ms of one client, until the time or the count is used up.
-std::vector<double> measure(const Session& session, const Options& o, std::atomic<bool>& failed, std::string& error) {
+std::vector<double> measure(const Session& session, const Options& o, std::atomic<bool>& failed,
+                            std::string& error) {
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
   Session::Inputs in = views(inputs);
   std::vector<double> times;
   auto start = Clock::now();
-  for (int i = 0; !failed && (o.repeat > 0 ? i < o.repeat : ms_since(start) < o.duration * 1000 || i < 5); ++i) {
+  for (int i = 0; !failed && (o.repeat > 0 ? i < o.repeat : ms_since(start) < o.duration * 1000 || i < 5);
+       ++i) {
     auto t = Clock::now();
     auto result = session.run(in);
     times.push_back(ms_since(t));
@@ -83,11 +87,12 @@ void bench(Options& o) {
   }
   fmt::print("{} runs, {} thread(s), {} client(s)\n", all.size(), session.threads(), o.clients);
   fmt::print("compile {:.0f} ms, first run {:.2f} ms\n", session.stats().total_ms, first);
-  fmt::print("min {:.3f}  median {:.3f}  p90 {:.3f}  p99 {:.3f} ms, {:.1f} runs/s\n", all.front(), percentile(all, 0.5),
-             percentile(all, 0.9), percentile(all, 0.99), report["runs_per_second"].get<double>());
+  fmt::print("min {:.3f}  median {:.3f}  p90 {:.3f}  p99 {:.3f} ms, {:.1f} runs/s\n", all.front(),
+             percentile(all, 0.5), percentile(all, 0.9), percentile(all, 0.99),
+             report["runs_per_second"].get<double>());
 }
 
-}  // namespace
+} // namespace
 
 void add_bench(CLI::App& app, int&) {
   auto o = std::make_shared<Options>();
@@ -96,8 +101,9 @@ void add_bench(CLI::App& app, int&) {
   cmd->add_option("--warmup", o->warmup, "runs before measuring");
   cmd->add_option("--repeat", o->repeat, "number of runs; 0: by time");
   cmd->add_option("--duration", o->duration, "seconds to measure");
-  cmd->add_option("--clients", o->clients, "threads that call the session at once")->check(CLI::Range(1, 256));
+  cmd->add_option("--clients", o->clients, "threads that call the session at once")
+      ->check(CLI::Range(1, 256));
   cmd->callback([o] { bench(*o); });
 }
 
-}  // namespace tbx::tools
+} // namespace tbx::tools

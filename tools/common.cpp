@@ -17,11 +17,15 @@ namespace tbx::tools {
 
 void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   app.add_option("model", model, "ONNX file")->required()->check(CLI::ExistingFile);
-  app.add_option("--threads", compile.threads, "threads; 0: what the machine grants (quota, affinity, OMP_NUM_THREADS)");
+  app.add_option("--threads", compile.threads,
+                 "threads; 0: what the machine grants (quota, affinity, OMP_NUM_THREADS)");
   app.add_option("--isa", compile.isa, "avx512, avx2 or sse; default: the best this CPU has");
-  app.add_flag_callback("--no-compile", [this] { compile.compile = false; }, "run everything in the evaluator");
-  app.add_flag_callback("--no-fusion", [this] { compile.fuse = compile.fuse_extern = false; }, "one kernel per operation");
-  app.add_option("--disable-pass", compile.disabled_passes, "graph pass to leave out (tbx explain --passes lists them)");
+  app.add_flag_callback(
+      "--no-compile", [this] { compile.compile = false; }, "run everything in the evaluator");
+  app.add_flag_callback(
+      "--no-fusion", [this] { compile.fuse = compile.fuse_extern = false; }, "one kernel per operation");
+  app.add_option("--disable-pass", compile.disabled_passes,
+                 "graph pass to leave out (tbx explain --passes lists them)");
   app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept");
   app.add_option("--max-memory", compile.max_memory, "limit of a run's working memory in bytes");
   app.add_option("--dim", dims, "value of a symbolic dimension: batch=4");
@@ -68,22 +72,23 @@ void fill_random(OwnedTensor& t, uint64_t seed) {
   };
   auto small = [&] { return rng() % 8; };
   switch (static_cast<DType>(t.type)) {
-    case DType::f32: return put(float{}, [&] { return normal(rng); });
-    case DType::f64: return put(double{}, [&] { return normal(rng); });
-    case DType::boolean: return put(uint8_t{}, [&] { return rng() & 1; });
-    case DType::i64:
-    case DType::u64: return put(int64_t{}, small);
-    case DType::i32:
-    case DType::u32: return put(int32_t{}, small);
-    case DType::i16:
-    case DType::u16: return put(int16_t{}, small);
-    case DType::f16:
-    case DType::bf16: return put(uint16_t{}, [&] { return encode_float(static_cast<DType>(t.type), normal(rng)); });
-    default: return put(uint8_t{}, small);
+  case DType::f32: return put(float{}, [&] { return normal(rng); });
+  case DType::f64: return put(double{}, [&] { return normal(rng); });
+  case DType::boolean: return put(uint8_t{}, [&] { return rng() & 1; });
+  case DType::i64:
+  case DType::u64: return put(int64_t{}, small);
+  case DType::i32:
+  case DType::u32: return put(int32_t{}, small);
+  case DType::i16:
+  case DType::u16: return put(int16_t{}, small);
+  case DType::f16:
+  case DType::bf16:
+    return put(uint16_t{}, [&] { return encode_float(static_cast<DType>(t.type), normal(rng)); });
+  default: return put(uint8_t{}, small);
   }
 }
 
-}  // namespace
+} // namespace
 
 std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions& options) {
   std::map<std::string, std::string> files;
@@ -127,20 +132,21 @@ double element(const void* data, int32_t type, int64_t i) {
   auto at = [&]<class T>(T) { return static_cast<double>(static_cast<const T*>(data)[i]); };
   auto t = static_cast<DType>(type);
   switch (t) {
-    case DType::f32: return at(float{});
-    case DType::f64: return at(double{});
-    case DType::i8:
-    case DType::i4: return at(int8_t{});
-    case DType::i16: return at(int16_t{});
-    case DType::u16: return at(uint16_t{});
-    case DType::i32: return at(int32_t{});
-    case DType::u32: return at(uint32_t{});
-    case DType::i64: return at(int64_t{});
-    case DType::u64: return at(uint64_t{});
-    default: break;
+  case DType::f32: return at(float{});
+  case DType::f64: return at(double{});
+  case DType::i8:
+  case DType::i4: return at(int8_t{});
+  case DType::i16: return at(int16_t{});
+  case DType::u16: return at(uint16_t{});
+  case DType::i32: return at(int32_t{});
+  case DType::u32: return at(uint32_t{});
+  case DType::i64: return at(int64_t{});
+  case DType::u64: return at(uint64_t{});
+  default: break;
   }
   if (!is_low_precision_float(t)) return at(uint8_t{});
-  uint32_t bits = size_of(t) == 2 ? static_cast<const uint16_t*>(data)[i] : static_cast<const uint8_t*>(data)[i];
+  uint32_t bits =
+      size_of(t) == 2 ? static_cast<const uint16_t*>(data)[i] : static_cast<const uint8_t*>(data)[i];
   return decode_float(t, bits);
 }
 
@@ -150,12 +156,12 @@ std::string shape_text(const std::vector<int64_t>& dims) {
 
 int exit_code(const Failure& failure) {
   switch (failure.kind) {
-    case Failure::model_error: return kModelError;
-    case Failure::unsupported_error: return kUnsupported;
-    case Failure::backend_error: return kBackendError;
-    case Failure::internal_error: return kInternal;
+  case Failure::model_error: return kModelError;
+  case Failure::unsupported_error: return kUnsupported;
+  case Failure::backend_error: return kBackendError;
+  case Failure::internal_error: return kInternal;
   }
   return kInternal;
 }
 
-}  // namespace tbx::tools
+} // namespace tbx::tools

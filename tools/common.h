@@ -14,20 +14,20 @@ using Json = nlohmann::ordered_json;
 
 enum ExitCode : int {
   kOk = 0,
-  kDiffers = 1,       ///< compare: the outputs differ
-  kUsage = 2,         ///< the command line is wrong
-  kModelError = 3,    ///< the model or an input is wrong
-  kUnsupported = 4,   ///< valid ONNX that tensorbox does not handle yet
-  kBackendError = 5,  ///< compiler or library failed
-  kInternal = 6,      ///< a defect of tensorbox
+  kDiffers = 1,      ///< compare: the outputs differ
+  kUsage = 2,        ///< the command line is wrong
+  kModelError = 3,   ///< the model or an input is wrong
+  kUnsupported = 4,  ///< valid ONNX that tensorbox does not handle yet
+  kBackendError = 5, ///< compiler or library failed
+  kInternal = 6,     ///< a defect of tensorbox
 };
 
 /// Options every command that compiles a model takes.
 struct ModelOptions {
   std::string model;
   CompileOptions compile;
-  std::vector<std::string> dims;    ///< name=value
-  std::vector<std::string> inputs;  ///< name=file
+  std::vector<std::string> dims;   ///< name=value
+  std::vector<std::string> inputs; ///< name=file
   uint64_t seed = 0;
   bool json = false, quiet = false;
 
@@ -49,7 +49,8 @@ struct OwnedTensor {
 /// Bytes of one element of an ONNX type in tensorbox memory; 0 for strings.
 int64_t element_size(int32_t type);
 
-/// Inputs from the files given, random values (by name and seed) for the others. Symbolic dimensions are 1 unless
+/// Inputs from the files given, random values (by name and seed) for the others. Symbolic dimensions are 1
+/// unless
 /// --dim says otherwise.
 std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions& options);
 Session::Inputs views(std::vector<OwnedTensor>& inputs);
@@ -71,4 +72,4 @@ void add_explain(CLI::App& app, int& code);
 void add_ops(CLI::App& app, int& code);
 void add_compare(CLI::App& app, int& code);
 
-}  // namespace tbx::tools
+} // namespace tbx::tools

@@ -25,7 +25,8 @@ struct Difference {
   bool bad = false;
 };
 
-Difference compare(const std::string& name, const OwnedTensor& got, const OwnedTensor& want, const Options& o) {
+Difference compare(const std::string& name, const OwnedTensor& got, const OwnedTensor& want,
+                   const Options& o) {
   Difference d;
   d.value = name;
   d.shape = got.dims;
@@ -47,7 +48,8 @@ Difference compare(const std::string& name, const OwnedTensor& got, const OwnedT
   return d;
 }
 
-OwnedTensor copy_of(const std::string& name, int32_t type, const std::vector<int64_t>& dims, const void* data) {
+OwnedTensor copy_of(const std::string& name, int32_t type, const std::vector<int64_t>& dims,
+                    const void* data) {
   OwnedTensor t{name, type, dims, {}};
   const auto* bytes = static_cast<const std::byte*>(data);
   t.bytes.assign(bytes, bytes + t.numel() * element_size(type));
@@ -92,7 +94,11 @@ void compare(Options& o, int& code) {
       if (g.name != w.name) continue;
       Difference d = compare(g.name, g, w, o);
       ++compared;
-      rows.push_back({{"value", d.value}, {"shape", d.shape}, {"max_abs", d.max_abs}, {"max_rel", d.max_rel}, {"ok", !d.bad}});
+      rows.push_back({{"value", d.value},
+                      {"shape", d.shape},
+                      {"max_abs", d.max_abs},
+                      {"max_rel", d.max_rel},
+                      {"ok", !d.bad}});
       if (d.bad && !first_bad) {
         first_bad = &g;
         first = d;
@@ -102,8 +108,11 @@ void compare(Options& o, int& code) {
   if (compared == 0) throw std::runtime_error("no value is common to both sides");
   code = first_bad ? kDiffers : kOk;
   if (o.model.json) {
-    fmt::print("{}\n", Json{{"model", o.model.model}, {"reference", reference}, {"compared", compared},
-                            {"first_difference", first_bad ? Json(first.value) : Json()}, {"values", rows}}
+    fmt::print("{}\n", Json{{"model", o.model.model},
+                            {"reference", reference},
+                            {"compared", compared},
+                            {"first_difference", first_bad ? Json(first.value) : Json()},
+                            {"values", rows}}
                            .dump(2));
     return;
   }
@@ -113,15 +122,16 @@ void compare(Options& o, int& code) {
       fmt::print("{} {:40} max abs {:.3g}  max rel {:.3g}\n", row["ok"].get<bool>() ? "same  " : "DIFFER",
                  row["value"].get<std::string>(), row["max_abs"].get<double>(), row["max_rel"].get<double>());
   if (first_bad)
-    fmt::print("first difference: {} [{}] at element {}: {} instead of {}\n", first.value, shape_text(first.shape),
-               first.worst, first.got, first.want);
+    fmt::print("first difference: {} [{}] at element {}: {} instead of {}\n", first.value,
+               shape_text(first.shape), first.worst, first.got, first.want);
 }
 
-}  // namespace
+} // namespace
 
 void add_compare(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
-  CLI::App* cmd = app.add_subcommand("compare", "compare a model with the evaluator or with recorded outputs");
+  CLI::App* cmd =
+      app.add_subcommand("compare", "compare a model with the evaluator or with recorded outputs");
   o->model.add_to(*cmd);
   cmd->add_option("--expected", o->expected, "recorded outputs (.npz, by name) instead of the evaluator");
   cmd->add_flag("--reference-compiled", o->reference_compiled, "reference: generated code without fusion");
@@ -131,4 +141,4 @@ void add_compare(CLI::App& app, int& code) {
   cmd->callback([o, &code] { compare(*o, code); });
 }
 
-}  // namespace tbx::tools
+} // namespace tbx::tools

@@ -20,7 +20,8 @@ struct Options {
 int label_of(const std::filesystem::path& file) {
   std::string stem = file.stem();
   size_t bar = stem.rfind('_');
-  if (bar == std::string::npos) throw std::runtime_error(file.string() + ": the name does not end in _<label>");
+  if (bar == std::string::npos)
+    throw std::runtime_error(file.string() + ": the name does not end in _<label>");
   return std::stoi(stem.substr(bar + 1));
 }
 
@@ -42,17 +43,22 @@ void demo(const Options& o, int& code) {
     std::vector<float> pixels(image.pixels.begin(), image.pixels.end());
     for (float& p : pixels) p /= 255.0f;
     auto start = std::chrono::steady_clock::now();
-    auto outputs = session.run({{input.name, TensorView::of(pixels, {1, 1, image.height, image.width})}}).value();
+    auto outputs =
+        session.run({{input.name, TensorView::of(pixels, {1, 1, image.height, image.width})}}).value();
     run_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     auto p = outputs.at(0).values<float>();
     auto best = static_cast<int>(std::max_element(p.begin(), p.end()) - p.begin());
     correct += best == label_of(file);
-    rows.push_back({{"file", file.filename()}, {"label", label_of(file)}, {"digit", best}, {"confidence", p[best]}});
+    rows.push_back(
+        {{"file", file.filename()}, {"label", label_of(file)}, {"digit", best}, {"confidence", p[best]}});
   }
   double accuracy = static_cast<double>(correct) / static_cast<double>(files.size());
   if (o.json) {
-    fmt::print("{}\n", Json{{"images", rows}, {"accuracy", accuracy}, {"compile_ms", stats.total_ms},
-                            {"run_ms", run_ms}, {"generated_kernels", stats.generated_kernels},
+    fmt::print("{}\n", Json{{"images", rows},
+                            {"accuracy", accuracy},
+                            {"compile_ms", stats.total_ms},
+                            {"run_ms", run_ms},
+                            {"generated_kernels", stats.generated_kernels},
                             {"library_kernels", stats.extern_kernels}}
                            .dump(2));
   } else {
@@ -60,20 +66,24 @@ void demo(const Options& o, int& code) {
       fmt::print("{:14} -> {}  {:5.1f} %{}\n", row["file"].get<std::string>(), row["digit"].get<int>(),
                  row["confidence"].get<double>() * 100, row["digit"] == row["label"] ? "" : "   WRONG");
     fmt::print("\n{} of {} images right: accuracy {:.1f} %\n", correct, files.size(), accuracy * 100);
-    fmt::print("{} nodes -> {} generated and {} library kernels; compiled in {:.0f} ms, {:.3f} ms per image\n", stats.nodes,
-               stats.generated_kernels, stats.extern_kernels, stats.total_ms, run_ms / static_cast<double>(files.size()));
+    fmt::print(
+        "{} nodes -> {} generated and {} library kernels; compiled in {:.0f} ms, {:.3f} ms per image\n",
+        stats.nodes, stats.generated_kernels, stats.extern_kernels, stats.total_ms,
+        run_ms / static_cast<double>(files.size()));
   }
   if (accuracy < 0.9) code = kDiffers;
 }
 
-}  // namespace
+} // namespace
 
 void add_demo(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("demo", "classify the scanned digits of examples/digits");
-  cmd->add_option("folder", o->folder, "folder with digits.onnx and images/")->required()->check(CLI::ExistingDirectory);
+  cmd->add_option("folder", o->folder, "folder with digits.onnx and images/")
+      ->required()
+      ->check(CLI::ExistingDirectory);
   cmd->add_flag("--json", o->json, "machine-readable output");
   cmd->callback([o, &code] { demo(*o, code); });
 }
 
-}  // namespace tbx::tools
+} // namespace tbx::tools

@@ -29,10 +29,10 @@ struct NumpyType {
   const char* descr;
   DType type;
 };
-constexpr NumpyType kNumpyTypes[] = {
-    {"<f4", DType::f32}, {"<f8", DType::f64}, {"<f2", DType::f16}, {"|b1", DType::boolean}, {"|i1", DType::i8},
-    {"|u1", DType::u8},  {"<i2", DType::i16}, {"<u2", DType::u16}, {"<i4", DType::i32},     {"<u4", DType::u32},
-    {"<i8", DType::i64}, {"<u8", DType::u64}};
+constexpr NumpyType kNumpyTypes[] = {{"<f4", DType::f32},     {"<f8", DType::f64}, {"<f2", DType::f16},
+                                     {"|b1", DType::boolean}, {"|i1", DType::i8},  {"|u1", DType::u8},
+                                     {"<i2", DType::i16},     {"<u2", DType::u16}, {"<i4", DType::i32},
+                                     {"<u4", DType::u32},     {"<i8", DType::i64}, {"<u8", DType::u64}};
 
 /// numpy's format, version 1 to 3: magic, header length, a Python dict literal, data.
 OwnedTensor parse_npy(const std::string& path, const std::string& s) {
@@ -43,7 +43,8 @@ OwnedTensor parse_npy(const std::string& path, const std::string& s) {
   size_t start = (wide ? 12 : 10) + length;
   if (start > s.size()) fail(path, "the header is cut short");
   std::string header = s.substr(wide ? 12 : 10, length);
-  if (header.find("'fortran_order': True") != std::string::npos) fail(path, "column-major arrays are not supported");
+  if (header.find("'fortran_order': True") != std::string::npos)
+    fail(path, "column-major arrays are not supported");
   OwnedTensor t;
   t.type = 0;
   for (const NumpyType& n : kNumpyTypes)
@@ -65,10 +66,12 @@ std::string to_npy(const OwnedTensor& t) {
   std::string descr;
   for (const NumpyType& n : kNumpyTypes)
     if (t.type == static_cast<int32_t>(n.type)) descr = n.descr;
-  if (descr.empty()) descr = element_size(t.type) == 2 ? "<u2" : "|u1";  // narrow types numpy lacks: their bits
+  if (descr.empty())
+    descr = element_size(t.type) == 2 ? "<u2" : "|u1"; // narrow types numpy lacks: their bits
   std::string shape;
   for (int64_t d : t.dims) shape += fmt::format("{}, ", d);
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, shape);
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, shape);
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';
   std::string s("\x93NUMPY\x01\x00", 8);
@@ -93,15 +96,15 @@ std::string inflate_raw(const std::string& path, std::string_view in, size_t siz
   return out;
 }
 
-template <class T>
-T at(const std::string& path, const std::string& s, size_t offset) {
+template <class T> T at(const std::string& path, const std::string& s, size_t offset) {
   T v;
   if (offset + sizeof v > s.size()) fail(path, "the archive is cut short");
   std::memcpy(&v, s.data() + offset, sizeof v);
   return v;
 }
 
-/// A TensorProto through the wire format: dims (1), data_type (2), raw_data (9), float_data (4), int64_data (7).
+/// A TensorProto through the wire format: dims (1), data_type (2), raw_data (9), float_data (4), int64_data
+/// (7).
 OwnedTensor parse_tensor_proto(const std::string& path, const std::string& s) {
   OwnedTensor t;
   t.type = 0;
@@ -138,7 +141,8 @@ OwnedTensor parse_tensor_proto(const std::string& path, const std::string& s) {
           }
         }
       } else if (field == 9 || field == 4) {
-        t.bytes.assign(reinterpret_cast<const std::byte*>(data), reinterpret_cast<const std::byte*>(data) + n);
+        t.bytes.assign(reinterpret_cast<const std::byte*>(data),
+                       reinterpret_cast<const std::byte*>(data) + n);
       } else if (field != 8) {
         fail(path, fmt::format("TensorProto field {} is not supported; store raw_data", field));
       }
@@ -156,7 +160,7 @@ bool ends_with(const std::string& s, std::string_view end) {
   return s.size() >= end.size() && s.compare(s.size() - end.size(), end.size(), end) == 0;
 }
 
-}  // namespace
+} // namespace
 
 std::vector<OwnedTensor> read_npz(const std::string& path) {
   std::string s = slurp(path);
@@ -192,7 +196,8 @@ void write_npz(const std::string& path, const std::vector<OwnedTensor>& tensors)
   auto put32 = [](std::string& s, uint32_t v) { s.append(reinterpret_cast<const char*>(&v), 4); };
   for (const OwnedTensor& t : tensors) {
     std::string data = to_npy(t), name = t.name + ".npy";
-    auto crc = static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(data.size())));
+    auto crc = static_cast<uint32_t>(
+        crc32(0, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(data.size())));
     auto size = static_cast<uint32_t>(data.size()), offset = static_cast<uint32_t>(body.size());
     auto common = [&](std::string& s) {
       put16(s, 20);
@@ -272,4 +277,4 @@ OwnedTensor read_tensor(const std::string& spec, const OwnedTensor& wanted) {
   fail(spec, "unknown kind of file: expected .npy, .npz, .pb or .png");
 }
 
-}  // namespace tbx::tools
+} // namespace tbx::tools

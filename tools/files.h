@@ -8,8 +8,8 @@
 
 namespace tbx::tools {
 
-/// "x.npy", "x.npz" (its only array) or "x.npz:key", "x.pb", "x.png" (grey or RGB scaled to 0..1, in the shape that
-/// `wanted` asks for: [..., C, H, W]). Throws std::runtime_error with the reason.
+/// "x.npy", "x.npz" (its only array) or "x.npz:key", "x.pb", "x.png" (grey or RGB scaled to 0..1, in the
+/// shape that `wanted` asks for: [..., C, H, W]). Throws std::runtime_error with the reason.
 OwnedTensor read_tensor(const std::string& spec, const OwnedTensor& wanted);
 
 /// One member per tensor, stored uncompressed.
@@ -23,4 +23,4 @@ struct Image {
 };
 Image read_png(const std::string& path, int channels);
 
-}  // namespace tbx::tools
+} // namespace tbx::tools

@@ -20,9 +20,9 @@ struct ExplainOptions {
 };
 
 Json to_json(const KernelReport& k) {
-  return {{"name", k.name},   {"kind", k.kind},         {"nodes", k.nodes},       {"decisions", k.decisions},
-          {"bytes", k.bytes}, {"flops", k.flops},       {"time_ns", k.time_ns},   {"start_ns", k.start_ns},
-          {"threads", k.threads}};
+  return {{"name", k.name},           {"kind", k.kind},         {"nodes", k.nodes},
+          {"decisions", k.decisions}, {"bytes", k.bytes},       {"flops", k.flops},
+          {"time_ns", k.time_ns},     {"start_ns", k.start_ns}, {"threads", k.threads}};
 }
 
 /// Chrome / Perfetto trace events, times in microseconds.
@@ -59,12 +59,16 @@ void explain(ExplainOptions& o) {
   }
   CompileStats stats = session.stats();
   if (o.model.json) {
-    Json report{{"model", o.model.model}, {"nodes", stats.nodes}, {"compile_ms", stats.total_ms}, {"kernels", Json::array()}};
+    Json report{{"model", o.model.model},
+                {"nodes", stats.nodes},
+                {"compile_ms", stats.total_ms},
+                {"kernels", Json::array()}};
     for (const KernelReport& k : kernels) report["kernels"].push_back(to_json(k));
     fmt::print("{}\n", report.dump(2));
     return;
   }
-  fmt::print("{} nodes -> {} generated and {} library kernels\n", stats.nodes, stats.generated_kernels, stats.extern_kernels);
+  fmt::print("{} nodes -> {} generated and {} library kernels\n", stats.nodes, stats.generated_kernels,
+             stats.extern_kernels);
   for (size_t i = 0; i < kernels.size(); ++i) {
     const KernelReport& k = kernels[i];
     fmt::print("\n{:3} {} {}\n", i, k.kind, k.name);
@@ -72,14 +76,15 @@ void explain(ExplainOptions& o) {
     for (const std::string& d : k.decisions) fmt::print("    {}\n", d);
     fmt::print("    {:.3f} MB, {:.3f} MFLOP", static_cast<double>(k.bytes) / 1e6, k.flops / 1e6);
     if (k.time_ns > 0)
-      fmt::print(", {:.1f} us, {:.1f} GB/s, {:.1f} GFLOP/s, {} thread(s)", static_cast<double>(k.time_ns) / 1e3,
+      fmt::print(", {:.1f} us, {:.1f} GB/s, {:.1f} GFLOP/s, {} thread(s)",
+                 static_cast<double>(k.time_ns) / 1e3,
                  static_cast<double>(k.bytes) / static_cast<double>(k.time_ns),
                  k.flops / static_cast<double>(k.time_ns), k.threads);
     fmt::print("\n");
   }
 }
 
-}  // namespace
+} // namespace
 
 void add_dump(CLI::App& app, int&) {
   auto o = std::make_shared<DumpOptions>();
@@ -98,7 +103,8 @@ void add_dump(CLI::App& app, int&) {
 
 void add_explain(CLI::App& app, int&) {
   auto o = std::make_shared<ExplainOptions>();
-  CLI::App* cmd = app.add_subcommand("explain", "per kernel: its nodes, why it was (not) fused, bytes, flops, time");
+  CLI::App* cmd =
+      app.add_subcommand("explain", "per kernel: its nodes, why it was (not) fused, bytes, flops, time");
   o->model.add_to(*cmd);
   cmd->get_option("model")->required(false);
   cmd->add_flag("--profile", o->profile, "run the model and show times");
@@ -117,7 +123,8 @@ void add_ops(CLI::App& app, int&) {
   cmd->callback([json] {
     Json all = Json::array();
     for (const OperatorInfo& op : operators())
-      all.push_back({{"domain", op.domain.empty() ? "ai.onnx" : op.domain}, {"name", op.name}, {"since", op.since}});
+      all.push_back(
+          {{"domain", op.domain.empty() ? "ai.onnx" : op.domain}, {"name", op.name}, {"since", op.since}});
     if (*json) {
       fmt::print("{}\n", all.dump(2));
       return;
@@ -129,4 +136,4 @@ void add_ops(CLI::App& app, int&) {
   });
 }
 
-}  // namespace tbx::tools
+} // namespace tbx::tools

@@ -31,14 +31,10 @@ Json describe(const OutputTensor& o) {
     sum += v;
     if (i < 8) first.push_back(v);
   }
-  return {{"name", o.name},
-          {"type", std::string(name_of(static_cast<DType>(o.type)))},
-          {"shape", o.dims},
-          {"min", n ? lo : 0},
-          {"max", n ? hi : 0},
-          {"mean", n ? sum / static_cast<double>(n) : 0},
-          {"nan", nans},
-          {"first", first}};
+  return {{"name", o.name},    {"type", std::string(name_of(static_cast<DType>(o.type)))},
+          {"shape", o.dims},   {"min", n ? lo : 0},
+          {"max", n ? hi : 0}, {"mean", n ? sum / static_cast<double>(n) : 0},
+          {"nan", nans},       {"first", first}};
 }
 
 void run(Options& o) {
@@ -71,7 +67,7 @@ void run(Options& o) {
   fmt::print("compiled in {:.0f} ms, ran in {:.2f} ms\n", session.stats().total_ms, ms);
 }
 
-}  // namespace
+} // namespace
 
 void add_run(CLI::App& app, int&) {
   auto o = std::make_shared<Options>();
@@ -81,4 +77,4 @@ void add_run(CLI::App& app, int&) {
   cmd->callback([o] { run(*o); });
 }
 
-}  // namespace tbx::tools
+} // namespace tbx::tools

@@ -24,17 +24,17 @@ constexpr std::array kEntries = {
 };
 
 class HostKernel : public ExternKernel {
- public:
+public:
   explicit HostKernel(const HostProblem& p) : p_(p), function_(find_host_kernel(p.domain, p.op)) {}
   std::string description() const override { return "host " + to_string(Problem(p_)); }
   void run(const RunArgs& args) const override { function_({p_, args}); }
 
- private:
+private:
   HostProblem p_;
   HostFunction function_;
 };
 
-}  // namespace
+} // namespace
 
 HostFunction find_host_kernel(std::string_view domain, std::string_view op) {
   for (const Entry& e : kEntries)
@@ -42,7 +42,8 @@ HostFunction find_host_kernel(std::string_view domain, std::string_view op) {
   return nullptr;
 }
 
-std::string supports_host_kernel(const Problem& problem, std::span<const OperandInfo>, std::span<const OperandInfo>) {
+std::string supports_host_kernel(const Problem& problem, std::span<const OperandInfo>,
+                                 std::span<const OperandInfo>) {
   const auto& p = std::get<HostProblem>(problem);
   return find_host_kernel(p.domain, p.op) ? "" : fmt::format("no host kernel for {}", p.op);
 }
@@ -52,4 +53,4 @@ std::unique_ptr<ExternKernel> make_host_kernel(const Problem& problem, std::span
   return std::make_unique<HostKernel>(std::get<HostProblem>(problem));
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -21,7 +21,9 @@ struct HostCall {
   }
   int64_t integer(const char* name) const { return std::get<int64_t>(problem.attributes.at(name)); }
   double real(const char* name) const { return std::get<double>(problem.attributes.at(name)); }
-  const std::string& text(const char* name) const { return std::get<std::string>(problem.attributes.at(name)); }
+  const std::string& text(const char* name) const {
+    return std::get<std::string>(problem.attributes.at(name));
+  }
   bool has_attribute(const char* name) const { return problem.attributes.count(name) != 0; }
 };
 
@@ -40,4 +42,4 @@ struct AxisView {
   }
 };
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

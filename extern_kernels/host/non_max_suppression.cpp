@@ -27,7 +27,7 @@ bool overlaps(const Box& a, const Box& b, float limit) {
   return either > 0 && both / either > limit;
 }
 
-}  // namespace
+} // namespace
 
 /// boxes [batches, n, 4], scores [batches, classes, n] -> selected [k, 3] of (batch, class, box).
 void run_non_max_suppression(const HostCall& call) {
@@ -38,7 +38,8 @@ void run_non_max_suppression(const HostCall& call) {
   bool has_threshold = call.has(4);
   float threshold = has_threshold ? *static_cast<const float*>(call.in(4).data) : 0;
   bool center = call.integer("center_point_box") != 0;
-  const auto *box_data = static_cast<const float*>(boxes.data), *score_data = static_cast<const float*>(scores.data);
+  const auto *box_data = static_cast<const float*>(boxes.data),
+             *score_data = static_cast<const float*>(scores.data);
   std::vector<int64_t> selected;
   std::vector<Box> all(static_cast<size_t>(n));
   for (int64_t b = 0; b < batches && limit > 0; ++b) {
@@ -52,7 +53,8 @@ void run_non_max_suppression(const HostCall& call) {
       std::vector<int64_t> kept;
       for (int64_t i : order) {
         if (static_cast<int64_t>(kept.size()) >= limit) break;
-        bool suppressed = std::any_of(kept.begin(), kept.end(), [&](int64_t k) { return overlaps(all[i], all[k], iou); });
+        bool suppressed =
+            std::any_of(kept.begin(), kept.end(), [&](int64_t k) { return overlaps(all[i], all[k], iou); });
         if (!suppressed) kept.push_back(i);
       }
       for (int64_t i : kept) selected.insert(selected.end(), {b, c, i});
@@ -62,4 +64,4 @@ void run_non_max_suppression(const HostCall& call) {
   std::copy(selected.begin(), selected.end(), static_cast<int64_t*>(call.make(0, sizes)));
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -11,8 +11,7 @@ namespace tbx::extern_kernels {
 namespace {
 
 /// Elements as numbers that order like the originals, 64-bit integers exactly.
-template <class F>
-void with_values(const TensorRef& t, F&& f) {
+template <class F> void with_values(const TensorRef& t, F&& f) {
   if (is_float(t.dtype)) {
     f(to_dense<double>(t));
   } else if (t.dtype == DType::u64) {
@@ -22,8 +21,7 @@ void with_values(const TensorRef& t, F&& f) {
   }
 }
 
-template <class T>
-bool is_nan(T v) {
+template <class T> bool is_nan(T v) {
   if constexpr (std::is_floating_point_v<T>) return std::isnan(v);
   return false;
 }
@@ -35,7 +33,7 @@ void copy_element(const TensorRef& src, int64_t from, void* dst, int64_t to, int
               static_cast<size_t>(w * count));
 }
 
-}  // namespace
+} // namespace
 
 /// Ties go to the lower index; NaN counts as the largest value, as in numpy's sort.
 void run_top_k(const HostCall& call) {
@@ -173,4 +171,4 @@ void run_unique(const HostCall& call) {
   });
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -36,30 +36,30 @@ void append(dnnl::post_ops& ops, const PostOp& op, const std::function<memory::d
   auto eltwise = [&](algorithm a, float alpha = 0, float beta = 0) { ops.append_eltwise(a, alpha, beta); };
   auto binary = [&](algorithm a) { ops.append_binary(a, operand(op.operand)); };
   switch (op.kind) {
-    case PostOp::relu: return eltwise(algorithm::eltwise_relu);
-    case PostOp::leaky_relu: return eltwise(algorithm::eltwise_relu, op.alpha);
-    case PostOp::elu: return eltwise(algorithm::eltwise_elu, op.alpha);
-    case PostOp::clip: return eltwise(algorithm::eltwise_clip_v2, op.alpha, op.beta);
-    case PostOp::gelu_erf: return eltwise(algorithm::eltwise_gelu_erf);
-    case PostOp::gelu_tanh: return eltwise(algorithm::eltwise_gelu_tanh);
-    case PostOp::silu: return eltwise(algorithm::eltwise_swish, op.alpha);
-    case PostOp::sigmoid: return eltwise(algorithm::eltwise_logistic);
-    case PostOp::tanh: return eltwise(algorithm::eltwise_tanh);
-    case PostOp::hard_sigmoid: return eltwise(algorithm::eltwise_hardsigmoid, op.alpha, op.beta);
-    case PostOp::hard_swish: return eltwise(algorithm::eltwise_hardswish, 1.0f / 6, 0.5f);
-    case PostOp::abs: return eltwise(algorithm::eltwise_abs);
-    case PostOp::sqrt: return eltwise(algorithm::eltwise_sqrt);
-    case PostOp::square: return eltwise(algorithm::eltwise_square);
-    case PostOp::exp: return eltwise(algorithm::eltwise_exp);
-    case PostOp::linear: return eltwise(algorithm::eltwise_linear, op.alpha, op.beta);
-    case PostOp::round: return eltwise(algorithm::eltwise_round);
-    case PostOp::add: return binary(algorithm::binary_add);
-    case PostOp::sub: return binary(algorithm::binary_sub);
-    case PostOp::mul: return binary(algorithm::binary_mul);
-    case PostOp::div: return binary(algorithm::binary_div);
-    case PostOp::max: return binary(algorithm::binary_max);
-    case PostOp::min: return binary(algorithm::binary_min);
-    case PostOp::sum: ops.append_sum(1.0f); return;
+  case PostOp::relu: return eltwise(algorithm::eltwise_relu);
+  case PostOp::leaky_relu: return eltwise(algorithm::eltwise_relu, op.alpha);
+  case PostOp::elu: return eltwise(algorithm::eltwise_elu, op.alpha);
+  case PostOp::clip: return eltwise(algorithm::eltwise_clip_v2, op.alpha, op.beta);
+  case PostOp::gelu_erf: return eltwise(algorithm::eltwise_gelu_erf);
+  case PostOp::gelu_tanh: return eltwise(algorithm::eltwise_gelu_tanh);
+  case PostOp::silu: return eltwise(algorithm::eltwise_swish, op.alpha);
+  case PostOp::sigmoid: return eltwise(algorithm::eltwise_logistic);
+  case PostOp::tanh: return eltwise(algorithm::eltwise_tanh);
+  case PostOp::hard_sigmoid: return eltwise(algorithm::eltwise_hardsigmoid, op.alpha, op.beta);
+  case PostOp::hard_swish: return eltwise(algorithm::eltwise_hardswish, 1.0f / 6, 0.5f);
+  case PostOp::abs: return eltwise(algorithm::eltwise_abs);
+  case PostOp::sqrt: return eltwise(algorithm::eltwise_sqrt);
+  case PostOp::square: return eltwise(algorithm::eltwise_square);
+  case PostOp::exp: return eltwise(algorithm::eltwise_exp);
+  case PostOp::linear: return eltwise(algorithm::eltwise_linear, op.alpha, op.beta);
+  case PostOp::round: return eltwise(algorithm::eltwise_round);
+  case PostOp::add: return binary(algorithm::binary_add);
+  case PostOp::sub: return binary(algorithm::binary_sub);
+  case PostOp::mul: return binary(algorithm::binary_mul);
+  case PostOp::div: return binary(algorithm::binary_div);
+  case PostOp::max: return binary(algorithm::binary_max);
+  case PostOp::min: return binary(algorithm::binary_min);
+  case PostOp::sum: ops.append_sum(1.0f); return;
   }
 }
 
@@ -97,13 +97,14 @@ void Prepared::execute(const RunArgs& args) {
   }
   dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), this_thread_stream().get(),
                                                 static_cast<int>(slot->args.size()), slot->args.data());
-  if (status != dnnl_success) throw_backend_error("oneDNN failed to execute (status {})", static_cast<int>(status));
+  if (status != dnnl_success)
+    throw_backend_error("oneDNN failed to execute (status {})", static_cast<int>(status));
   std::lock_guard lock(mutex_);
   idle_.push_back(std::move(slot));
 }
 
-std::shared_ptr<Prepared> PreparedCache::get(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs,
-                                             const Make& make) {
+std::shared_ptr<Prepared> PreparedCache::get(std::span<const TensorRef> inputs,
+                                             std::span<const TensorRef> outputs, const Make& make) {
   auto matches = [&](const std::vector<int64_t>& key) {
     size_t i = 0;
     auto same = [&](const TensorRef& t) {
@@ -166,4 +167,4 @@ void raise(const char* what, const dnnl::error& e) {
   throw_backend_error("oneDNN: {}: {} (status {})", what, e.message, static_cast<int>(e.status));
 }
 
-}  // namespace tbx::extern_kernels::onednn
+} // namespace tbx::extern_kernels::onednn

@@ -18,15 +18,16 @@ dnnl::stream& this_thread_stream();
 dnnl::memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides);
 
 /// Appends the operation; binary ones read a tensor described by `operand`.
-void append(dnnl::post_ops& ops, const PostOp& op, const std::function<dnnl::memory::desc(int operand)>& operand);
+void append(dnnl::post_ops& ops, const PostOp& op,
+            const std::function<dnnl::memory::desc(int operand)>& operand);
 
 /// A primitive for one set of sizes, and idle argument lists for it.
 class Prepared {
- public:
+public:
   struct Argument {
-    int id;                 ///< DNNL_ARG_*
+    int id; ///< DNNL_ARG_*
     dnnl::memory::desc desc;
-    int input = -1, output = -1;  ///< where its data comes from; both -1: `fixed`
+    int input = -1, output = -1; ///< where its data comes from; both -1: `fixed`
     void* fixed = nullptr;
   };
 
@@ -35,7 +36,7 @@ class Prepared {
   void execute(const RunArgs& args);
   int64_t scratchpad_bytes() const { return static_cast<int64_t>(scratchpad_bytes_); }
 
- private:
+private:
   struct Slot {
     std::vector<dnnl::memory> memories;
     std::vector<dnnl_exec_arg_t> args;
@@ -45,18 +46,19 @@ class Prepared {
   dnnl::primitive primitive_;
   std::vector<Argument> arguments_;
   size_t scratchpad_bytes_;
-  std::vector<dnnl::memory> owned_;  ///< packed weights kept alive
+  std::vector<dnnl::memory> owned_; ///< packed weights kept alive
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> idle_;
 };
 
 /// Primitives by operand sizes, least recently used ones dropped.
 class PreparedCache {
- public:
+public:
   using Make = std::function<std::shared_ptr<Prepared>()>;
-  std::shared_ptr<Prepared> get(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs, const Make& make);
+  std::shared_ptr<Prepared> get(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs,
+                                const Make& make);
 
- private:
+private:
   static constexpr size_t kLimit = 32;
   struct Entry {
     std::vector<int64_t> key;
@@ -68,12 +70,12 @@ class PreparedCache {
 
 /// Constant weights reordered into the layouts primitives ask for, each layout once.
 class PackedWeights {
- public:
+public:
   PackedWeights(dnnl::memory::desc plain, const void* data) : plain_(std::move(plain)), data_(data) {}
   dnnl::memory get(const dnnl::memory::desc& wanted);
   int64_t bytes() const;
 
- private:
+private:
   dnnl::memory::desc plain_;
   const void* data_;
   mutable std::mutex mutex_;
@@ -81,11 +83,9 @@ class PackedWeights {
 };
 
 /// Runs `f`, turning dnnl::error into BackendError.
-template <class F>
-auto guarded(const char* what, F&& f) -> decltype(f());
+template <class F> auto guarded(const char* what, F&& f) -> decltype(f());
 [[noreturn]] void raise(const char* what, const dnnl::error& e);
-template <class F>
-auto guarded(const char* what, F&& f) -> decltype(f()) {
+template <class F> auto guarded(const char* what, F&& f) -> decltype(f()) {
   try {
     return f();
   } catch (const dnnl::error& e) {
@@ -93,4 +93,4 @@ auto guarded(const char* what, F&& f) -> decltype(f()) {
   }
 }
 
-}  // namespace tbx::extern_kernels::onednn
+} // namespace tbx::extern_kernels::onednn

@@ -11,7 +11,7 @@ using dnnl::memory;
 using namespace onednn;
 
 class OneDnnConv : public ExternKernel {
- public:
+public:
   OneDnnConv(const ConvProblem& problem, const OperandInfo& weights) : p_(problem) {
     if (weights.constant) {
       constant_ = weights.constant;
@@ -21,7 +21,8 @@ class OneDnnConv : public ExternKernel {
 
   std::string description() const override { return "oneDNN " + extern_kernels::to_string(Problem(p_)); }
 
-  int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
+  int64_t workspace_bytes(std::span<const TensorRef> inputs,
+                          std::span<const TensorRef> outputs) const override {
     if (is_empty(outputs[0])) return 0;
     return prepared(inputs, outputs)->scratchpad_bytes();
   }
@@ -33,10 +34,11 @@ class OneDnnConv : public ExternKernel {
 
   int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
 
- private:
+private:
   static bool is_empty(const TensorRef& t) { return t.numel() == 0; }
 
-  /// Grouped weights get a leading dimension for the group; transposed ones have input channels first in ONNX.
+  /// Grouped weights get a leading dimension for the group; transposed ones have input channels first in
+  /// ONNX.
   memory::desc weight_desc(std::span<const int64_t> sizes, std::span<const int64_t> strides) const {
     std::vector<int64_t> s(sizes.begin(), sizes.end()), t(strides.begin(), strides.end());
     int64_t g = p_.group;
@@ -53,7 +55,8 @@ class OneDnnConv : public ExternKernel {
     return memory::desc(s, memory::data_type::f32, t);
   }
 
-  std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const {
+  std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs,
+                                     std::span<const TensorRef> outputs) const {
     return cache_.get(inputs, outputs, [&] { return make(inputs, outputs); });
   }
 
@@ -64,7 +67,8 @@ class OneDnnConv : public ExternKernel {
       memory::desc any(plain.get_dims(), memory::data_type::f32, memory::format_tag::any);
       memory::desc weights = packed_ ? any : plain;
       memory::desc bias = p_.has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
-      memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin), pads_r(p_.pads_end);
+      memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
+          pads_r(p_.pads_end);
       for (int64_t d : p_.dilations) dilations.push_back(d - 1);
       dnnl::primitive_attr attr;
       attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -74,7 +78,8 @@ class OneDnnConv : public ExternKernel {
         auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
         append(ops, op, operand);
         if (op.operand >= 0)
-          args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand), op.operand});
+          args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand),
+                          op.operand});
       }
       attr.set_post_ops(ops);
       auto finish = [&](const auto& pd, dnnl::primitive primitive) {
@@ -89,18 +94,18 @@ class OneDnnConv : public ExternKernel {
         if (p_.has_bias) args.push_back({DNNL_ARG_BIAS, bias, 2});
         args.push_back({DNNL_ARG_DST, dst, -1, 0});
         if (pd.scratchpad_desc().get_size()) args.push_back({DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()});
-        return std::make_shared<Prepared>(std::move(primitive), std::move(args), pd.scratchpad_desc().get_size(),
-                                          std::move(owned));
+        return std::make_shared<Prepared>(std::move(primitive), std::move(args),
+                                          pd.scratchpad_desc().get_size(), std::move(owned));
       };
       if (p_.transposed) {
         dnnl::deconvolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
-                                                       dnnl::algorithm::deconvolution_direct, src, weights, bias, dst,
-                                                       strides, dilations, pads_l, pads_r, attr);
+                                                       dnnl::algorithm::deconvolution_direct, src, weights,
+                                                       bias, dst, strides, dilations, pads_l, pads_r, attr);
         return finish(pd, dnnl::deconvolution_forward(pd));
       }
       dnnl::convolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
-                                                   dnnl::algorithm::convolution_direct, src, weights, bias, dst, strides,
-                                                   dilations, pads_l, pads_r, attr);
+                                                   dnnl::algorithm::convolution_direct, src, weights, bias,
+                                                   dst, strides, dilations, pads_l, pads_r, attr);
       return finish(pd, dnnl::convolution_forward(pd));
     });
   }
@@ -111,13 +116,14 @@ class OneDnnConv : public ExternKernel {
   mutable PreparedCache cache_;
 };
 
-}  // namespace
+} // namespace
 
 std::string supports_onednn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
                                  std::span<const OperandInfo> outputs) {
   const auto& p = std::get<ConvProblem>(problem);
   for (const OperandInfo& i : inputs)
-    if (i.dtype != DType::f32 && i.dtype != DType::undefined) return fmt::format("{} operands", name_of(i.dtype));
+    if (i.dtype != DType::f32 && i.dtype != DType::undefined)
+      return fmt::format("{} operands", name_of(i.dtype));
   if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
   if (p.spatial_rank < 1 || p.spatial_rank > 3) return fmt::format("{} spatial dimensions", p.spatial_rank);
   for (size_t k = 0; k < p.pads_begin.size(); ++k)
@@ -132,4 +138,4 @@ std::unique_ptr<ExternKernel> make_onednn_conv(const Problem& problem, std::span
   return std::make_unique<OneDnnConv>(std::get<ConvProblem>(problem), inputs[1]);
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -13,17 +13,19 @@ using dnnl::memory;
 using namespace onednn;
 
 class OneDnnMatMul : public ExternKernel {
- public:
+public:
   OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs) : p_(problem) {
     if (inputs[1].constant && inputs[1].sizes.size() == 2) {
       constant_ = inputs[1].constant;
-      packed_ = std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides), constant_->data);
+      packed_ =
+          std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides), constant_->data);
     }
   }
 
   std::string description() const override { return "oneDNN " + extern_kernels::to_string(Problem(p_)); }
 
-  int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
+  int64_t workspace_bytes(std::span<const TensorRef> inputs,
+                          std::span<const TensorRef> outputs) const override {
     if (outputs[0].numel() == 0 || inputs[0].sizes.back() == 0) return 0;
     return prepared(inputs, outputs)->scratchpad_bytes();
   }
@@ -41,8 +43,9 @@ class OneDnnMatMul : public ExternKernel {
 
   int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
 
- private:
-  std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const {
+private:
+  std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs,
+                                     std::span<const TensorRef> outputs) const {
     return cache_.get(inputs, outputs, [&] { return make(inputs, outputs); });
   }
 
@@ -50,7 +53,8 @@ class OneDnnMatMul : public ExternKernel {
     return guarded("matrix product", [&] {
       memory::desc a = describe(in[0].sizes, in[0].strides), b = describe(in[1].sizes, in[1].strides),
                    c = describe(out[0].sizes, out[0].strides);
-      memory::desc weights = packed_ ? memory::desc(b.get_dims(), memory::data_type::f32, memory::format_tag::any) : b;
+      memory::desc weights =
+          packed_ ? memory::desc(b.get_dims(), memory::data_type::f32, memory::format_tag::any) : b;
       dnnl::primitive_attr attr;
       attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
       dnnl::post_ops ops;
@@ -59,7 +63,8 @@ class OneDnnMatMul : public ExternKernel {
       auto add = [&](const PostOp& op) {
         append(ops, op, operand);
         if (op.operand >= 0)
-          args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand), op.operand});
+          args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand),
+                          op.operand});
       };
       // alpha scales the product before the bias, so a bias beside it is added by a post-operation.
       bool plain_bias = p_.has_bias && p_.alpha == 1 && is_row(in[2], out[0]);
@@ -68,8 +73,9 @@ class OneDnnMatMul : public ExternKernel {
       for (const PostOp& op : p_.post_ops) add(op);
       attr.set_post_ops(ops);
       memory::desc bias = plain_bias ? operand(2) : memory::desc();
-      dnnl::matmul::primitive_desc pd = plain_bias ? dnnl::matmul::primitive_desc(cpu_engine(), a, weights, bias, c, attr)
-                                                   : dnnl::matmul::primitive_desc(cpu_engine(), a, weights, c, attr);
+      dnnl::matmul::primitive_desc pd =
+          plain_bias ? dnnl::matmul::primitive_desc(cpu_engine(), a, weights, bias, c, attr)
+                     : dnnl::matmul::primitive_desc(cpu_engine(), a, weights, c, attr);
       std::vector<memory> owned;
       args.push_back({DNNL_ARG_SRC, a, 0});
       if (packed_) {
@@ -99,13 +105,14 @@ class OneDnnMatMul : public ExternKernel {
   mutable PreparedCache cache_;
 };
 
-}  // namespace
+} // namespace
 
 std::string supports_onednn_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
                                    std::span<const OperandInfo> outputs) {
   const auto& p = std::get<MatMulProblem>(problem);
   for (const OperandInfo& i : inputs)
-    if (i.dtype != DType::f32 && i.dtype != DType::undefined) return fmt::format("{} operands", name_of(i.dtype));
+    if (i.dtype != DType::f32 && i.dtype != DType::undefined)
+      return fmt::format("{} operands", name_of(i.dtype));
   if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
   if (outputs[0].sizes.size() > 12) return "rank above 12";
   if (p.has_bias && p.beta != 1) return "a scaled bias";
@@ -126,4 +133,4 @@ std::unique_ptr<ExternKernel> make_onednn_matmul(const Problem& problem, std::sp
   return std::make_unique<OneDnnMatMul>(std::get<MatMulProblem>(problem), inputs);
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -1,4 +1,5 @@
-// Convolutions of every type and rank by plain loops: what the libraries refuse, and the oracle of their tests.
+// Convolutions of every type and rank by plain loops: what the libraries refuse, and the oracle of their
+// tests.
 #include <tbb/parallel_for.h>
 
 #include <numeric>
@@ -9,7 +10,7 @@ namespace tbx::extern_kernels {
 namespace {
 
 class ReferenceConv : public ExternKernel {
- public:
+public:
   explicit ReferenceConv(const ConvProblem& p) : p_(p) {}
   std::string description() const override { return "reference " + to_string(Problem(p_)); }
 
@@ -18,7 +19,7 @@ class ReferenceConv : public ExternKernel {
     with_accumulator(args.outputs[0].dtype, [&]<class T>(T) { compute<T>(args); });
   }
 
- private:
+private:
   static int64_t volume(std::span<const int64_t> s) {
     return std::accumulate(s.begin(), s.end(), int64_t{1}, std::multiplies<>());
   }
@@ -26,8 +27,7 @@ class ReferenceConv : public ExternKernel {
     for (size_t d = sizes.size(); d-- > 0; i /= sizes[d]) index[d] = i % sizes[d];
   }
 
-  template <class T>
-  void compute(const RunArgs& args) const {
+  template <class T> void compute(const RunArgs& args) const {
     const TensorRef &xt = args.inputs[0], &wt = args.inputs[1], &yt = args.outputs[0];
     std::vector<T> x = to_dense<T>(xt), w = to_dense<T>(wt), y(static_cast<size_t>(yt.numel()), T(0)), bias;
     if (p_.has_bias) bias = to_dense<T>(args.inputs[2]);
@@ -74,7 +74,7 @@ class ReferenceConv : public ExternKernel {
   ConvProblem p_;
 };
 
-}  // namespace
+} // namespace
 
 std::string supports_reference_conv(const Problem& problem, std::span<const OperandInfo>,
                                     std::span<const OperandInfo> outputs) {
@@ -88,4 +88,4 @@ std::unique_ptr<ExternKernel> make_reference_conv(const Problem& problem, std::s
   return std::make_unique<ReferenceConv>(std::get<ConvProblem>(problem));
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -7,30 +7,30 @@ namespace tbx::extern_kernels {
 double apply_post_op(const PostOp& op, double x, double y) {
   double a = op.alpha, b = op.beta;
   switch (op.kind) {
-    case PostOp::relu: return x < 0 ? 0 : x;
-    case PostOp::leaky_relu: return x < 0 ? a * x : x;
-    case PostOp::elu: return x < 0 ? a * std::expm1(x) : x;
-    case PostOp::clip: return std::min(std::max(x, a), b);
-    case PostOp::gelu_erf: return 0.5 * x * (1 + std::erf(x * M_SQRT1_2));
-    case PostOp::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case PostOp::silu: return x / (1 + std::exp(-a * x));
-    case PostOp::sigmoid: return 1 / (1 + std::exp(-x));
-    case PostOp::tanh: return std::tanh(x);
-    case PostOp::hard_sigmoid: return std::max(0.0, std::min(1.0, a * x + b));
-    case PostOp::hard_swish: return x * std::max(0.0, std::min(1.0, x / 6 + 0.5));
-    case PostOp::abs: return std::fabs(x);
-    case PostOp::sqrt: return std::sqrt(x);
-    case PostOp::square: return x * x;
-    case PostOp::exp: return std::exp(x);
-    case PostOp::linear: return a * x + b;
-    case PostOp::round: return std::nearbyint(x);
-    case PostOp::add:
-    case PostOp::sum: return x + y;
-    case PostOp::sub: return x - y;
-    case PostOp::mul: return x * y;
-    case PostOp::div: return x / y;
-    case PostOp::max: return std::max(x, y);
-    case PostOp::min: return std::min(x, y);
+  case PostOp::relu: return x < 0 ? 0 : x;
+  case PostOp::leaky_relu: return x < 0 ? a * x : x;
+  case PostOp::elu: return x < 0 ? a * std::expm1(x) : x;
+  case PostOp::clip: return std::min(std::max(x, a), b);
+  case PostOp::gelu_erf: return 0.5 * x * (1 + std::erf(x * M_SQRT1_2));
+  case PostOp::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  case PostOp::silu: return x / (1 + std::exp(-a * x));
+  case PostOp::sigmoid: return 1 / (1 + std::exp(-x));
+  case PostOp::tanh: return std::tanh(x);
+  case PostOp::hard_sigmoid: return std::max(0.0, std::min(1.0, a * x + b));
+  case PostOp::hard_swish: return x * std::max(0.0, std::min(1.0, x / 6 + 0.5));
+  case PostOp::abs: return std::fabs(x);
+  case PostOp::sqrt: return std::sqrt(x);
+  case PostOp::square: return x * x;
+  case PostOp::exp: return std::exp(x);
+  case PostOp::linear: return a * x + b;
+  case PostOp::round: return std::nearbyint(x);
+  case PostOp::add:
+  case PostOp::sum: return x + y;
+  case PostOp::sub: return x - y;
+  case PostOp::mul: return x * y;
+  case PostOp::div: return x / y;
+  case PostOp::max: return std::max(x, y);
+  case PostOp::min: return std::min(x, y);
   }
   return x;
 }
@@ -52,10 +52,12 @@ void apply_post_ops(const std::vector<PostOp>& ops, std::vector<double>& v, cons
     std::vector<double> operand;
     if (op.operand >= 0) operand = to_dense<double>(inputs[op.operand]);
     for (size_t i = 0; i < v.size(); ++i) {
-      double y = operand.empty() ? 0 : operand[broadcast_index(static_cast<int64_t>(i), out.sizes, inputs[op.operand].sizes)];
+      double y = operand.empty()
+                     ? 0
+                     : operand[broadcast_index(static_cast<int64_t>(i), out.sizes, inputs[op.operand].sizes)];
       v[i] = apply_post_op(op, v[i], y);
     }
   }
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

@@ -11,8 +11,7 @@
 namespace tbx::extern_kernels {
 
 /// Calls `f` with the address of every element, in row-major order of the view.
-template <class F>
-void for_each_element(const TensorRef& t, F&& f) {
+template <class F> void for_each_element(const TensorRef& t, F&& f) {
   int64_t n = t.numel();
   std::vector<int64_t> index(t.sizes.size(), 0);
   int64_t at = 0;
@@ -28,55 +27,56 @@ void for_each_element(const TensorRef& t, F&& f) {
 }
 
 /// Calls `f(T{})` with the C++ type that stores `type`: the narrow floats as their bits.
-template <class F>
-auto with_storage(DType type, F&& f) {
+template <class F> auto with_storage(DType type, F&& f) {
   switch (type) {
-    case DType::f32: return f(float{});
-    case DType::f64: return f(double{});
-    case DType::i8:
-    case DType::i4:
-    case DType::i2: return f(int8_t{});
-    case DType::u8:
-    case DType::u4:
-    case DType::u2:
-    case DType::boolean: return f(uint8_t{});
-    case DType::i16: return f(int16_t{});
-    case DType::u16:
-    case DType::f16:
-    case DType::bf16: return f(uint16_t{});
-    case DType::i32: return f(int32_t{});
-    case DType::u32: return f(uint32_t{});
-    case DType::i64: return f(int64_t{});
-    case DType::u64: return f(uint64_t{});
-    default: break;
+  case DType::f32: return f(float{});
+  case DType::f64: return f(double{});
+  case DType::i8:
+  case DType::i4:
+  case DType::i2: return f(int8_t{});
+  case DType::u8:
+  case DType::u4:
+  case DType::u2:
+  case DType::boolean: return f(uint8_t{});
+  case DType::i16: return f(int16_t{});
+  case DType::u16:
+  case DType::f16:
+  case DType::bf16: return f(uint16_t{});
+  case DType::i32: return f(int32_t{});
+  case DType::u32: return f(uint32_t{});
+  case DType::i64: return f(int64_t{});
+  case DType::u64: return f(uint64_t{});
+  default: break;
   }
   throw_unsupported("{} elements in a reference kernel", name_of(type));
 }
 
-template <class T>
-std::vector<T> to_dense(const TensorRef& t) {
+template <class T> std::vector<T> to_dense(const TensorRef& t) {
   std::vector<T> v(static_cast<size_t>(t.numel()));
   if (is_low_precision_float(t.dtype)) {
     bool two = size_of(t.dtype) == 2;
     for_each_element(t, [&](int64_t i, int64_t at) {
-      uint32_t bits = two ? static_cast<const uint16_t*>(t.data)[at] : static_cast<const uint8_t*>(t.data)[at];
+      uint32_t bits =
+          two ? static_cast<const uint16_t*>(t.data)[at] : static_cast<const uint8_t*>(t.data)[at];
       v[i] = static_cast<T>(decode_float(t.dtype, bits));
     });
     return v;
   }
   with_storage(t.dtype, [&]<class S>(S) {
-    for_each_element(t, [&](int64_t i, int64_t at) { v[i] = static_cast<T>(static_cast<const S*>(t.data)[at]); });
+    for_each_element(
+        t, [&](int64_t i, int64_t at) { v[i] = static_cast<T>(static_cast<const S*>(t.data)[at]); });
   });
   return v;
 }
 
-template <class T>
-void from_dense(const std::vector<T>& v, const TensorRef& t) {
+template <class T> void from_dense(const std::vector<T>& v, const TensorRef& t) {
   if (is_low_precision_float(t.dtype)) {
     for_each_element(t, [&](int64_t i, int64_t at) {
       uint32_t bits = encode_float(t.dtype, static_cast<float>(v[i]));
-      if (size_of(t.dtype) == 2) static_cast<uint16_t*>(t.data)[at] = static_cast<uint16_t>(bits);
-      else static_cast<uint8_t*>(t.data)[at] = static_cast<uint8_t>(bits);
+      if (size_of(t.dtype) == 2)
+        static_cast<uint16_t*>(t.data)[at] = static_cast<uint16_t>(bits);
+      else
+        static_cast<uint8_t*>(t.data)[at] = static_cast<uint8_t>(bits);
     });
     return;
   }
@@ -85,12 +85,13 @@ void from_dense(const std::vector<T>& v, const TensorRef& t) {
   });
 }
 
-/// Calls `f(T{})` with the accumulation type: double for floats (so f32 results are as exact as any), int64 for
-/// integers (wraps like the narrower types do).
-template <class F>
-void with_accumulator(DType type, F&& f) {
-  if (is_float(type)) f(double{});
-  else f(int64_t{});
+/// Calls `f(T{})` with the accumulation type: double for floats (so f32 results are as exact as any), int64
+/// for integers (wraps like the narrower types do).
+template <class F> void with_accumulator(DType type, F&& f) {
+  if (is_float(type))
+    f(double{});
+  else
+    f(int64_t{});
 }
 
 /// The scalar meaning of post-operations; `operand` is the extra value of binary ones.
@@ -103,4 +104,4 @@ void apply_post_ops(const std::vector<PostOp>& ops, std::vector<double>& v, cons
 /// Element of a dense array of shape `from` that broadcasts to index `i` of shape `to` (same rank).
 int64_t broadcast_index(int64_t i, std::span<const int64_t> to, std::span<const int64_t> from);
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

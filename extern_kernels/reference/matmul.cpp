@@ -9,7 +9,7 @@ namespace tbx::extern_kernels {
 namespace {
 
 class ReferenceMatMul : public ExternKernel {
- public:
+public:
   explicit ReferenceMatMul(const MatMulProblem& p) : p_(p) {}
   std::string description() const override { return "reference " + to_string(Problem(p_)); }
 
@@ -18,13 +18,13 @@ class ReferenceMatMul : public ExternKernel {
     with_accumulator(args.outputs[0].dtype, [&]<class T>(T) { compute<T>(args); });
   }
 
- private:
-  template <class T>
-  void compute(const RunArgs& args) const {
+private:
+  template <class T> void compute(const RunArgs& args) const {
     const TensorRef &a = args.inputs[0], &b = args.inputs[1], &c = args.outputs[0];
     std::vector<T> x = to_dense<T>(a), y = to_dense<T>(b), z(static_cast<size_t>(c.numel()), T(0));
     size_t rank = c.sizes.size();
-    int64_t m = c.sizes[rank - 2], n = c.sizes[rank - 1], k = a.sizes[rank - 1], batches = c.numel() / (m * n);
+    int64_t m = c.sizes[rank - 2], n = c.sizes[rank - 1], k = a.sizes[rank - 1],
+            batches = c.numel() / (m * n);
     auto batch = c.sizes.first(rank - 2);
     tbb::parallel_for(int64_t{0}, batches * m, [&](int64_t row) {
       int64_t g = row / m, i = row % m;
@@ -48,7 +48,7 @@ class ReferenceMatMul : public ExternKernel {
   MatMulProblem p_;
 };
 
-}  // namespace
+} // namespace
 
 std::string supports_reference_matmul(const Problem& problem, std::span<const OperandInfo>,
                                       std::span<const OperandInfo> outputs) {
@@ -62,4 +62,4 @@ std::unique_ptr<ExternKernel> make_reference_matmul(const Problem& problem, std:
   return std::make_unique<ReferenceMatMul>(std::get<MatMulProblem>(problem));
 }
 
-}  // namespace tbx::extern_kernels
+} // namespace tbx::extern_kernels

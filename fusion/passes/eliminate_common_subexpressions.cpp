@@ -12,25 +12,32 @@ namespace {
 
 /// Text that is equal exactly for nodes that compute the same; empty when the node must stay its own.
 std::string key_of(const Node& node, const std::vector<ValueId>& stands_for) {
-  static const std::set<std::string> kOwn = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-                                             "Bernoulli", "Multinomial", "Dropout"};
+  static const std::set<std::string> kOwn = {
+      "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+      "Bernoulli",    "Multinomial",      "Dropout"};
   if (kOwn.count(node.op_type)) return {};
   std::string key = fmt::format("{}|{}|{}|{}", node.domain, node.op_type, node.opset, node.outputs.size());
   for (ValueId id : node.inputs) key += fmt::format(",{}", id < 0 ? -1 : stands_for[id]);
   for (ValueId id : node.outputs) key += id < 0 ? "-" : "+";
   for (const auto& [name, attribute] : node.attributes) {
     key += "|" + name + "=";
-    if (const auto* i = std::get_if<int64_t>(&attribute)) key += fmt::format("{}", *i);
-    else if (const auto* f = std::get_if<float>(&attribute)) key += fmt::format("{:a}f", *f);
-    else if (const auto* s = std::get_if<std::string>(&attribute)) key += fmt::format("{}:{}", s->size(), *s);
-    else if (const auto* is = std::get_if<std::vector<int64_t>>(&attribute)) key += fmt::format("{}", fmt::join(*is, ","));
-    else if (const auto* fs = std::get_if<std::vector<float>>(&attribute)) key += fmt::format("{:a}", fmt::join(*fs, ","));
-    else return {};  // tensors and bodies: not worth comparing
+    if (const auto* i = std::get_if<int64_t>(&attribute))
+      key += fmt::format("{}", *i);
+    else if (const auto* f = std::get_if<float>(&attribute))
+      key += fmt::format("{:a}f", *f);
+    else if (const auto* s = std::get_if<std::string>(&attribute))
+      key += fmt::format("{}:{}", s->size(), *s);
+    else if (const auto* is = std::get_if<std::vector<int64_t>>(&attribute))
+      key += fmt::format("{}", fmt::join(*is, ","));
+    else if (const auto* fs = std::get_if<std::vector<float>>(&attribute))
+      key += fmt::format("{:a}", fmt::join(*fs, ","));
+    else
+      return {}; // tensors and bodies: not worth comparing
   }
   return key;
 }
 
-}  // namespace
+} // namespace
 
 int eliminate_common_subexpressions(Graph& graph) {
   std::vector<ValueId> stands_for(graph.values.size());
@@ -61,4 +68,4 @@ int eliminate_common_subexpressions(Graph& graph) {
   return count;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

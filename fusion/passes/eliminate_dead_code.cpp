@@ -36,4 +36,4 @@ int eliminate_dead_code(Graph& graph) {
   return removed;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

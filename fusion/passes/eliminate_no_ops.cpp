@@ -31,7 +31,7 @@ bool hands_through(const Editor& e, const Node& node) {
   return false;
 }
 
-}  // namespace
+} // namespace
 
 int eliminate_no_ops(Graph& graph) {
   Editor e(graph);
@@ -47,7 +47,8 @@ int eliminate_no_ops(Graph& graph) {
     ++count;
   }
   if (count == 0) return 0;
-  // Subgraphs see the new values too; graph outputs keep their nodes, so that names and buffers stay their own.
+  // Subgraphs see the new values too; graph outputs keep their nodes, so that names and buffers stay their
+  // own.
   for (Node& node : graph.nodes)
     for (auto& [name, attribute] : node.attributes) {
       auto rename = [&](const std::shared_ptr<Graph>& g) {
@@ -61,4 +62,4 @@ int eliminate_no_ops(Graph& graph) {
   return count;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -13,7 +13,7 @@ const Tensor* f32_constant(const Graph& g, ValueId id) {
   return t && t->dtype == DType::f32 ? t.get() : nullptr;
 }
 
-}  // namespace
+} // namespace
 
 int fold_batch_norm(Graph& graph) {
   Editor e(graph);
@@ -30,20 +30,25 @@ int fold_batch_norm(Graph& graph) {
     const Tensor* b = f32_constant(graph, conv->input(2));
     const Tensor *scale = f32_constant(graph, norm.inputs[1]), *shift = f32_constant(graph, norm.inputs[2]),
                  *mean = f32_constant(graph, norm.inputs[3]), *variance = f32_constant(graph, norm.inputs[4]);
-    if (!w || (conv->input(2) >= 0 && !b) || !scale || !shift || !mean || !variance || w->dims.empty()) continue;
+    if (!w || (conv->input(2) >= 0 && !b) || !scale || !shift || !mean || !variance || w->dims.empty())
+      continue;
     int64_t m = w->dims[0];
-    if (scale->numel() != m || shift->numel() != m || mean->numel() != m || variance->numel() != m || m == 0) continue;
+    if (scale->numel() != m || shift->numel() != m || mean->numel() != m || variance->numel() != m || m == 0)
+      continue;
     float epsilon = 1e-5f;
-    if (auto it = norm.attributes.find("epsilon"); it != norm.attributes.end()) epsilon = std::get<float>(it->second);
+    if (auto it = norm.attributes.find("epsilon"); it != norm.attributes.end())
+      epsilon = std::get<float>(it->second);
     Tensor weights = Tensor::make(DType::f32, w->dims), bias = Tensor::make(DType::f32, {m});
     int64_t per_channel = w->numel() / m;
     for (int64_t c = 0; c < m; ++c) {
-      double factor = scale->as<float>()[c] / std::sqrt(static_cast<double>(variance->as<float>()[c]) + epsilon);
+      double factor =
+          scale->as<float>()[c] / std::sqrt(static_cast<double>(variance->as<float>()[c]) + epsilon);
       for (int64_t k = 0; k < per_channel; ++k)
         weights.as_mutable<float>()[c * per_channel + k] =
             static_cast<float>(w->as<float>()[c * per_channel + k] * factor);
       double old = b ? b->as<float>()[c] : 0;
-      bias.as_mutable<float>()[c] = static_cast<float>((old - mean->as<float>()[c]) * factor + shift->as<float>()[c]);
+      bias.as_mutable<float>()[c] =
+          static_cast<float>((old - mean->as<float>()[c]) * factor + shift->as<float>()[c]);
     }
     ValueId x = conv->inputs[0];
     int opset = conv->opset;
@@ -58,4 +63,4 @@ int fold_batch_norm(Graph& graph) {
   return count;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

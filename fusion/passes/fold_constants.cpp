@@ -9,12 +9,13 @@
 namespace tbx::fusion {
 namespace {
 
-constexpr int64_t kMaxElements = int64_t{1} << 24;   ///< of one folded result
-constexpr int64_t kMaxGrowth = int64_t{64} << 20;    ///< bytes by which folding may enlarge the model
+constexpr int64_t kMaxElements = int64_t{1} << 24; ///< of one folded result
+constexpr int64_t kMaxGrowth = int64_t{64} << 20;  ///< bytes by which folding may enlarge the model
 
 bool is_random(const Node& node) {
-  static const std::set<std::string> kRandom = {"RandomNormal", "RandomNormalLike", "RandomUniform",
-                                                "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"};
+  static const std::set<std::string> kRandom = {
+      "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+      "Bernoulli",    "Multinomial",      "Dropout"};
   return kRandom.count(node.op_type) != 0;
 }
 
@@ -32,14 +33,16 @@ bool foldable(const Graph& g, const Node& node) {
   for (ValueId id : node.outputs) {
     if (id < 0) continue;
     const ValueType& type = g.at(id).type;
-    if (type.kind != ValueType::tensor || type.dtype == DType::string || is_complex(type.dtype) || !type.shape) return false;
+    if (type.kind != ValueType::tensor || type.dtype == DType::string || is_complex(type.dtype) ||
+        !type.shape)
+      return false;
     auto n = ir::product(*type.shape).as_constant();
     if (!n || *n > kMaxElements) return false;
   }
   return true;
 }
 
-}  // namespace
+} // namespace
 
 int fold_constants(Graph& graph) {
   std::set<ValueId> outputs(graph.outputs.begin(), graph.outputs.end());
@@ -54,7 +57,7 @@ int fold_constants(Graph& graph) {
     try {
       values = lowering::evaluate_constant_node(graph, node);
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::unsupported) continue;  // runs at run time instead
+      if (e.kind() == ErrorKind::unsupported) continue; // runs at run time instead
       throw;
     }
     int64_t before = 0, after = 0;
@@ -71,4 +74,4 @@ int fold_constants(Graph& graph) {
   return count;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -29,7 +29,8 @@ std::optional<ValueId> erf_argument(Editor& e, ValueId id) {
 
 /// x when `id` is x^3.
 std::optional<ValueId> cube_argument(Editor& e, ValueId id) {
-  if (Node* pow = e.producer(id, "Pow")) return about(e.number(pow->inputs[1]), 3) ? std::optional(pow->inputs[0]) : std::nullopt;
+  if (Node* pow = e.producer(id, "Pow"))
+    return about(e.number(pow->inputs[1]), 3) ? std::optional(pow->inputs[0]) : std::nullopt;
   Node* mul = e.producer(id, "Mul");
   if (!mul) return std::nullopt;
   auto is_square = [&](ValueId v) {
@@ -83,7 +84,7 @@ std::optional<std::pair<ValueId, const char*>> gelu_of(Editor& e, const std::vec
   return std::nullopt;
 }
 
-}  // namespace
+} // namespace
 
 int fuse_gelu(Graph& graph) {
   Editor e(graph);
@@ -110,4 +111,4 @@ int fuse_gelu(Graph& graph) {
   return count;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -41,7 +41,7 @@ std::optional<Match> normalised(Editor& e, ValueId id) {
   if (squared < 0) return std::nullopt;
   auto is_centred = [&](ValueId v) {
     if (v == div->inputs[0]) return true;
-    Node* again = e.producer(v, "Sub");  // exporters repeat the subtraction
+    Node* again = e.producer(v, "Sub"); // exporters repeat the subtraction
     return again && again->inputs == centred->inputs;
   };
   Node* pow = e.producer(squared, "Pow");
@@ -61,7 +61,7 @@ bool is_vector(const Editor& e, ValueId id, ValueId x) {
          e.graph.at(id).constant->dtype == e.graph.at(x).type.dtype;
 }
 
-}  // namespace
+} // namespace
 
 int fuse_layer_norm(Graph& graph) {
   Editor e(graph);
@@ -89,4 +89,4 @@ int fuse_layer_norm(Graph& graph) {
   return count;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -31,4 +31,4 @@ int fuse_swish(Graph& graph) {
   return count;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

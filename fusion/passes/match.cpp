@@ -7,8 +7,7 @@ namespace tbx::fusion {
 namespace {
 
 /// Captures of the subgraphs of a node.
-template <class F>
-void for_each_capture(const Node& node, F&& fn) {
+template <class F> void for_each_capture(const Node& node, F&& fn) {
   auto visit = [&](const std::shared_ptr<Graph>& g) {
     if (g)
       for (Graph::Capture& c : g->captures) fn(c);
@@ -20,7 +19,7 @@ void for_each_capture(const Node& node, F&& fn) {
   }
 }
 
-}  // namespace
+} // namespace
 
 Editor::Editor(Graph& g) : graph(g), uses_(g.values.size(), 0) {
   for (const Node& node : g.nodes) {
@@ -69,7 +68,9 @@ ValueId Editor::add_constant(Tensor tensor, std::string name) {
   return static_cast<ValueId>(graph.values.size()) - 1;
 }
 
-bool about(std::optional<double> v, double wanted) { return v && std::fabs(*v - wanted) <= 1e-4 * std::fabs(wanted); }
+bool about(std::optional<double> v, double wanted) {
+  return v && std::fabs(*v - wanted) <= 1e-4 * std::fabs(wanted);
+}
 
 int64_t attribute_int(const Node& node, const char* name, int64_t otherwise) {
   auto it = node.attributes.find(name);
@@ -78,4 +79,4 @@ int64_t attribute_int(const Node& node, const char* name, int64_t otherwise) {
   return v ? *v : otherwise;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

@@ -10,7 +10,7 @@ namespace tbx::fusion {
 
 /// Uses of every value, kept while a pass edits the graph.
 class Editor {
- public:
+public:
   explicit Editor(Graph& graph);
 
   Graph& graph;
@@ -21,13 +21,13 @@ class Editor {
   int uses(ValueId id) const { return uses_[id]; }
   /// The number of a constant of one element, as double; nullopt when it is none.
   std::optional<double> number(ValueId id) const;
-  /// Turns `node` into `op_type` over `inputs`; its output stays. For the last node of a pattern: everything the
-  /// pattern reads is made before it.
+  /// Turns `node` into `op_type` over `inputs`; its output stays. For the last node of a pattern: everything
+  /// the pattern reads is made before it.
   void become(Node& node, const char* op_type, int opset, std::vector<ValueId> inputs,
               std::map<std::string, Attribute> attributes = {});
   ValueId add_constant(Tensor tensor, std::string name);
 
- private:
+private:
   std::vector<int> uses_;
 };
 
@@ -38,12 +38,11 @@ bool about(std::optional<double> v, double wanted);
 int64_t attribute_int(const Node& node, const char* name, int64_t otherwise);
 
 /// The two inputs of a commutative node when one of them satisfies `is`: (that one, the other).
-template <class F>
-std::optional<std::pair<ValueId, ValueId>> either(const Node& node, F&& is) {
+template <class F> std::optional<std::pair<ValueId, ValueId>> either(const Node& node, F&& is) {
   if (node.inputs.size() != 2) return std::nullopt;
   if (is(node.inputs[0])) return std::pair(node.inputs[0], node.inputs[1]);
   if (is(node.inputs[1])) return std::pair(node.inputs[1], node.inputs[0]);
   return std::nullopt;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

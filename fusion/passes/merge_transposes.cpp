@@ -15,7 +15,7 @@ std::vector<int64_t> order_of(const Graph& g, const Node& node) {
   return reversed;
 }
 
-}  // namespace
+} // namespace
 
 int merge_transposes(Graph& graph) {
   Editor e(graph);
@@ -27,7 +27,7 @@ int merge_transposes(Graph& graph) {
     std::vector<int64_t> outer = order_of(graph, node), first = order_of(graph, *inner), both;
     if (outer.empty() || outer.size() != first.size()) continue;
     for (int64_t k : outer) {
-      if (k < 0 || k >= static_cast<int64_t>(first.size())) return count;  // the lowering reports it
+      if (k < 0 || k >= static_cast<int64_t>(first.size())) return count; // the lowering reports it
       both.push_back(first[k]);
     }
     e.become(node, "Transpose", node.opset, {inner->inputs[0]}, {{"perm", both}});
@@ -36,4 +36,4 @@ int merge_transposes(Graph& graph) {
   return count;
 }
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

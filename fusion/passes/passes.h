@@ -24,4 +24,4 @@ int fuse_layer_norm(Graph& graph);
 /// Nodes nobody needs -> nothing.
 int eliminate_dead_code(Graph& graph);
 
-}  // namespace tbx::fusion
+} // namespace tbx::fusion

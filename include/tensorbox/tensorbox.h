@@ -5,8 +5,9 @@
 //   auto outputs = session.run({{"input", tbx::TensorView::of(pixels, {1, 3, 224, 224})}}).value();
 //   std::span<const float> scores = outputs[0].values<float>();
 //
-// Memory: inputs are views of the caller's memory, used during `run` only. Outputs own theirs, or are written into
-// views the caller gives. Errors: every call returns Result<T>; `.value()` throws tbx::Exception, `.error()` does not.
+// Memory: inputs are views of the caller's memory, used during `run` only. Outputs own theirs, or are written
+// into views the caller gives. Errors: every call returns Result<T>; `.value()` throws tbx::Exception,
+// `.error()` does not.
 #pragma once
 
 #include <cstddef>
@@ -30,36 +31,39 @@
 
 namespace tbx {
 
-
 /// Element type of a C++ type: float -> float32, bool -> bool, int64_t -> int64, ...
-template <class T>
-constexpr int32_t onnx_type_of();
+template <class T> constexpr int32_t onnx_type_of();
 
 struct TBX_API Failure {
   enum Kind { model_error, unsupported_error, backend_error, internal_error } kind = internal_error;
-  std::string message;  ///< names node, operator, cause and way out
+  std::string message; ///< names node, operator, cause and way out
 };
 
 class TBX_API Exception : public std::runtime_error {
- public:
+public:
   explicit Exception(Failure f) : std::runtime_error(f.message), failure(std::move(f)) {}
   Failure failure;
 };
 
 /// A value or a Failure.
-template <class T>
-class Result {
- public:
-  Result(T value) : data_(std::move(value)) {}          // NOLINT: returns read naturally
-  Result(Failure failure) : data_(std::move(failure)) {}  // NOLINT
+template <class T> class Result {
+public:
+  Result(T value) : data_(std::move(value)) {}           // NOLINT: returns read naturally
+  Result(Failure failure) : data_(std::move(failure)) {} // NOLINT
   bool ok() const { return std::holds_alternative<T>(data_); }
   explicit operator bool() const { return ok(); }
   /// Throws Exception when this holds a failure.
-  T& value() & { check(); return std::get<T>(data_); }
-  T value() && { check(); return std::get<T>(std::move(data_)); }
+  T& value() & {
+    check();
+    return std::get<T>(data_);
+  }
+  T value() && {
+    check();
+    return std::get<T>(std::move(data_));
+  }
   const Failure& error() const { return std::get<Failure>(data_); }
 
- private:
+private:
   void check() const {
     if (!ok()) throw Exception(std::get<Failure>(data_));
   }
@@ -69,11 +73,10 @@ class Result {
 /// A dense row-major tensor in the caller's memory.
 struct TBX_API TensorView {
   void* data = nullptr;
-  int32_t type = 0;  ///< onnx.TensorProto.DataType
+  int32_t type = 0; ///< onnx.TensorProto.DataType
   std::vector<int64_t> dims;
 
-  template <class Container>
-  static TensorView of(Container& values, std::vector<int64_t> dims) {
+  template <class Container> static TensorView of(Container& values, std::vector<int64_t> dims) {
     using T = std::remove_cvref_t<decltype(*std::data(values))>;
     return {const_cast<T*>(std::data(values)), onnx_type_of<T>(), std::move(dims)};
   }
@@ -86,10 +89,9 @@ struct TBX_API OutputTensor {
   std::vector<int64_t> dims;
   void* data = nullptr;
   std::shared_ptr<void> owner;
-  std::shared_ptr<std::vector<std::string>> strings;  ///< string tensors only
+  std::shared_ptr<std::vector<std::string>> strings; ///< string tensors only
 
-  template <class T>
-  std::span<const T> values() const {
+  template <class T> std::span<const T> values() const {
     size_t n = 1;
     for (int64_t d : dims) n *= static_cast<size_t>(d);
     return {static_cast<const T*>(data), n};
@@ -111,22 +113,22 @@ struct TBX_API CompileOptions {
   std::string cache_dir;                    ///< empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels
   bool fuse = true;                         ///< generated kernels of several operators
   bool fuse_extern = true;                  ///< post-operations inside library kernels
-  std::vector<std::string> disabled_passes;  ///< unknown names are errors
+  std::vector<std::string> disabled_passes; ///< unknown names are errors
   std::map<std::string, int64_t> dims;      ///< fixes dimension symbols ("batch" -> 1)
   bool all_dims_dynamic = false;            ///< forgets static input dimensions (testing)
   int64_t max_memory = 0;                   ///< arena limit per run in bytes, 0: none
   bool private_threads = false;             ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
-  std::function<void(const std::string& message)> log;  ///< fallbacks and warnings; default: none
+  std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
 };
 
 struct TBX_API KernelReport {
-  std::string name, kind;                ///< kind: "generated", "extern", "evaluated"
-  std::vector<std::string> nodes;        ///< ONNX nodes computed here
-  std::vector<std::string> decisions;    ///< why fused or not, which library kernel, refusals
-  int64_t bytes = 0;                     ///< moved at the size hints (or of the profiled run)
+  std::string name, kind;             ///< kind: "generated", "extern", "evaluated"
+  std::vector<std::string> nodes;     ///< ONNX nodes computed here
+  std::vector<std::string> decisions; ///< why fused or not, which library kernel, refusals
+  int64_t bytes = 0;                  ///< moved at the size hints (or of the profiled run)
   double flops = 0;
-  int64_t time_ns = 0;                   ///< profiled runs only
+  int64_t time_ns = 0; ///< profiled runs only
   int64_t start_ns = 0;
   int threads = 1;
 };
@@ -139,7 +141,7 @@ struct TBX_API CompileStats {
 
 /// A compiled model.
 class TBX_API Session {
- public:
+public:
   using Inputs = std::vector<std::pair<std::string, TensorView>>;
 
   static Result<Session> compile(const std::string& onnx_file, const CompileOptions& options = {});
@@ -147,12 +149,13 @@ class TBX_API Session {
 
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
-  CompileStats stats() const;  ///< of the latest compilation
+  CompileStats stats() const; ///< of the latest compilation
   int threads() const;
 
   /// Every input by name; outputs in model order. Thread-safe.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs) const;
-  /// Writes into the caller's memory: one view per output, or an empty data pointer to let the session allocate.
+  /// Writes into the caller's memory: one view per output, or an empty data pointer to let the session
+  /// allocate.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs, const std::vector<TensorView>& outputs) const;
   /// Runs once and reports every kernel with its time.
   Result<std::vector<KernelReport>> profile(const Inputs& inputs) const;
@@ -168,7 +171,7 @@ class TBX_API Session {
   struct Impl;
   explicit Session(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
- private:
+private:
   std::shared_ptr<Impl> impl_;
 };
 
@@ -183,20 +186,31 @@ struct TBX_API OperatorInfo {
 };
 TBX_API std::vector<OperatorInfo> operators();
 
-template <class T>
-constexpr int32_t onnx_type_of() {
-  if constexpr (std::is_same_v<T, float>) return 1;
-  else if constexpr (std::is_same_v<T, uint8_t>) return 2;
-  else if constexpr (std::is_same_v<T, int8_t>) return 3;
-  else if constexpr (std::is_same_v<T, uint16_t>) return 4;
-  else if constexpr (std::is_same_v<T, int16_t>) return 5;
-  else if constexpr (std::is_same_v<T, int32_t>) return 6;
-  else if constexpr (std::is_same_v<T, int64_t>) return 7;
-  else if constexpr (std::is_same_v<T, bool>) return 9;
-  else if constexpr (std::is_same_v<T, double>) return 11;
-  else if constexpr (std::is_same_v<T, uint32_t>) return 12;
-  else if constexpr (std::is_same_v<T, uint64_t>) return 13;
-  else static_assert(sizeof(T) == 0, "no ONNX element type for this C++ type");
+template <class T> constexpr int32_t onnx_type_of() {
+  if constexpr (std::is_same_v<T, float>)
+    return 1;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return 2;
+  else if constexpr (std::is_same_v<T, int8_t>)
+    return 3;
+  else if constexpr (std::is_same_v<T, uint16_t>)
+    return 4;
+  else if constexpr (std::is_same_v<T, int16_t>)
+    return 5;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return 6;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return 7;
+  else if constexpr (std::is_same_v<T, bool>)
+    return 9;
+  else if constexpr (std::is_same_v<T, double>)
+    return 11;
+  else if constexpr (std::is_same_v<T, uint32_t>)
+    return 12;
+  else if constexpr (std::is_same_v<T, uint64_t>)
+    return 13;
+  else
+    static_assert(sizeof(T) == 0, "no ONNX element type for this C++ type");
 }
 
-}  // namespace tbx
+} // namespace tbx

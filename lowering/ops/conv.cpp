@@ -26,13 +26,14 @@ std::vector<int64_t> kernel_of_weight(const TensorBox& w) {
 }
 
 /// Realizes the operands and emits the call; the result has shape `sizes`.
-TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const TensorBox& x, const TensorBox& w,
-                      const TensorBox* bias, SymInts sizes, DType type) {
+TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const TensorBox& x,
+                      const TensorBox& w, const TensorBox* bias, SymInts sizes, DType type) {
   ir::ExternCall call;
   problem.has_bias = bias != nullptr;
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, x, "input of a convolution")));
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, w, "weights of a convolution")));
-  if (bias) call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, *bias, "bias of a convolution")));
+  if (bias)
+    call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, *bias, "bias of a convolution")));
   call.problem = std::move(problem);
   ir::BufferId out = ctx.program.new_buffer("", type, std::move(sizes));
   call.outputs = {out};
@@ -47,19 +48,23 @@ void check_channels(const TensorBox& x, const TensorBox& w, int64_t group, bool 
   auto channels = x.sizes()[1].as_constant(), per_group = w.sizes()[transposed ? 0 : 1].as_constant();
   if (channels && per_group)
     TBX_MODEL(*channels == *per_group * (transposed ? 1 : group),
-              "{} input channels do not match weights of shape {} with group {}", *channels, ir::to_string(w.sizes()),
-              group);
+              "{} input channels do not match weights of shape {} with group {}", *channels,
+              ir::to_string(w.sizes()), group);
   auto out = w.sizes()[transposed ? 1 : 0].as_constant();
-  if (out && !transposed) TBX_MODEL(*out % group == 0, "{} output channels are not a multiple of group {}", *out, group);
-  if (channels) TBX_MODEL(*channels % group == 0, "{} input channels are not a multiple of group {}", *channels, group);
+  if (out && !transposed)
+    TBX_MODEL(*out % group == 0, "{} output channels are not a multiple of group {}", *out, group);
+  if (channels)
+    TBX_MODEL(*channels % group == 0, "{} input channels are not a multiple of group {}", *channels, group);
 }
 
-TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias, DType type) {
+TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
+                     DType type) {
   int64_t group = ctx.attr_int("group", 1);
   check_channels(x, w, group, false);
   std::span<const SymInt> spatial = std::span(x.sizes()).subspan(2);
   std::vector<int64_t> kernel = kernel_of_weight(w), given = ctx.attr_ints("kernel_shape", kernel);
-  TBX_MODEL(given == kernel, "kernel_shape differs from the shape of the weights {}", ir::to_string(w.sizes()));
+  TBX_MODEL(given == kernel, "kernel_shape differs from the shape of the weights {}",
+            ir::to_string(w.sizes()));
   Window window = read_window(ctx, spatial, kernel);
   window.ceil_mode = false;
   extern_kernels::ConvProblem p;
@@ -72,8 +77,8 @@ TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, con
     p.pads_begin.push_back(constant_pad(window.pads_begin[k]));
     p.pads_end.push_back(constant_pad(window.pads_end[k]));
     SymInt out = window.output_size(k, spatial[k]);
-    TBX_MODEL(!out.is_constant() || out.constant() >= 0, "the kernel is larger than the padded input along axis {}",
-              k + 2);
+    TBX_MODEL(!out.is_constant() || out.constant() >= 0,
+              "the kernel is larger than the padded input along axis {}", k + 2);
     sizes.push_back(out);
   }
   return convolution(ctx, std::move(p), x, w, bias, std::move(sizes), type);
@@ -91,7 +96,8 @@ Values conv_transpose(OpContext& ctx) {
   Window window = read_window(ctx, std::span(x.sizes()).subspan(2), kernel_of_weight(w));
   std::vector<int64_t> extra = ctx.attr_ints("output_padding", std::vector<int64_t>(n, 0));
   std::vector<int64_t> shape = ctx.attr_ints("output_shape");
-  TBX_MODEL(static_cast<int>(extra.size()) == n, "output_padding has {} entries, expected {}", extra.size(), n);
+  TBX_MODEL(static_cast<int>(extra.size()) == n, "output_padding has {} entries, expected {}", extra.size(),
+            n);
   if (static_cast<int>(shape.size()) == n + 2) shape.erase(shape.begin(), shape.begin() + 2);
   TBX_MODEL(shape.empty() || static_cast<int>(shape.size()) == n, "output_shape has {} entries, expected {}",
             shape.size(), n);
@@ -111,7 +117,8 @@ Values conv_transpose(OpContext& ctx) {
     if (!shape.empty() || same) {
       out = !shape.empty() ? SymInt(shape[k]) : x.sizes()[2 + k] * SymInt(window.strides[k]);
       SymInt total = full - out;
-      // The formula of the specification: the odd element goes to the end for SAME_UPPER, to the start otherwise.
+      // The formula of the specification: the odd element goes to the end for SAME_UPPER, to the start
+      // otherwise.
       SymInt half = ir::floordiv(total, 2);
       begin = auto_pad == "SAME_UPPER" ? half : total - half;
       end = total - begin;
@@ -127,7 +134,8 @@ Values conv_transpose(OpContext& ctx) {
     p.pads_end.push_back(constant_pad(end) - extra[k]);
     sizes.push_back(out);
   }
-  return {convolution(ctx, std::move(p), x, w, ctx.has(2) ? &ctx.in(2) : nullptr, std::move(sizes), x.dtype())};
+  return {
+      convolution(ctx, std::move(p), x, w, ctx.has(2) ? &ctx.in(2) : nullptr, std::move(sizes), x.dtype())};
 }
 
 /// Integer input minus its zero point; `axis` is where a per-channel zero point lies.
@@ -145,10 +153,11 @@ TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis) {
 }
 
 Values conv_integer(OpContext& ctx) {
-  return {conv_boxes(ctx, without_zero_point(ctx, 0, 2, 1), without_zero_point(ctx, 1, 3, 0), nullptr, DType::i32)};
+  return {conv_boxes(ctx, without_zero_point(ctx, 0, 2, 1), without_zero_point(ctx, 1, 3, 0), nullptr,
+                     DType::i32)};
 }
 
-}  // namespace
+} // namespace
 
 void register_conv(Registry& r) {
   r.add("Conv", since(1), conv);
@@ -156,4 +165,4 @@ void register_conv(Registry& r) {
   r.add("ConvInteger", since(10), conv_integer);
 }
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

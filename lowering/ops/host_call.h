@@ -10,11 +10,12 @@ namespace tbx::lowering {
 
 struct HostOutput {
   DType dtype;
-  SymInts sizes;  ///< data-dependent dimensions are unbacked symbols
+  SymInts sizes; ///< data-dependent dimensions are unbacked symbols
 };
 
 /// Emits the call over the first `num_inputs` inputs (-1: all) and gives its outputs.
 std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
-                                    std::map<std::string, extern_kernels::Attribute> attributes, int num_inputs = -1);
+                                    std::map<std::string, extern_kernels::Attribute> attributes,
+                                    int num_inputs = -1);
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

@@ -65,8 +65,8 @@ Values slice_with(OpContext& ctx, const SymInts& starts, const SymInts& ends, st
 SymInts as_symints(const std::vector<int64_t>& values) { return {values.begin(), values.end()}; }
 
 Values slice_attr(OpContext& ctx) {
-  return slice_with(ctx, as_symints(ctx.attr_ints("starts")), as_symints(ctx.attr_ints("ends")), ctx.attr_ints("axes"),
-                    {});
+  return slice_with(ctx, as_symints(ctx.attr_ints("starts")), as_symints(ctx.attr_ints("ends")),
+                    ctx.attr_ints("axes"), {});
 }
 
 Values slice_input(OpContext& ctx) {
@@ -143,8 +143,8 @@ int tuple_length(const TensorBox& indices, int limit) {
 Values gather_nd(OpContext& ctx) {
   const TensorBox &x = ctx.in(0), &indices = ctx.in(1);
   int batch = static_cast<int>(ctx.attr_int("batch_dims", 0));
-  TBX_MODEL(batch >= 0 && batch < x.rank() && batch < indices.rank(), "batch_dims {} for ranks {} and {}", batch,
-            x.rank(), indices.rank());
+  TBX_MODEL(batch >= 0 && batch < x.rank() && batch < indices.rank(), "batch_dims {} for ranks {} and {}",
+            batch, x.rank(), indices.rank());
   int k = tuple_length(indices, x.rank() - batch), q = indices.rank();
   SymInts sizes(indices.sizes().begin(), indices.sizes().end() - 1);
   sizes.insert(sizes.end(), x.sizes().begin() + batch + k, x.sizes().end());
@@ -173,8 +173,8 @@ ir::StoreMode store_mode(OpContext& ctx) {
 }
 
 /// A copy of `x` into which `value` is stored at `indices` for every point of `ranges`.
-TensorBox scatter_into(OpContext& ctx, const TensorBox& x, const SymInts& ranges, const SymInts& indices, Expr value,
-                       ir::StoreMode mode) {
+TensorBox scatter_into(OpContext& ctx, const TensorBox& x, const SymInts& ranges, const SymInts& indices,
+                       Expr value, ir::StoreMode mode) {
   ir::Program& p = ctx.program;
   ir::TensorBox copy = ir::make_pointwise(p, x.dtype(), x.sizes(), x.load(p, loop_vars(ctx.c, x.rank())));
   ir::BufferId base = copy.storage()->realize(p, "base of a scatter");
@@ -186,8 +186,8 @@ TensorBox scatter_into(OpContext& ctx, const TensorBox& x, const SymInts& ranges
 
 Values scatter_elements(OpContext& ctx) {
   const TensorBox &x = ctx.in(0), &indices = ctx.in(1), &updates = ctx.in(2);
-  TBX_MODEL(indices.rank() == x.rank() && updates.rank() == x.rank(), "ranks of data, indices, updates: {}, {}, {}",
-            x.rank(), indices.rank(), updates.rank());
+  TBX_MODEL(indices.rank() == x.rank() && updates.rank() == x.rank(),
+            "ranks of data, indices, updates: {}, {}, {}", x.rank(), indices.rank(), updates.rank());
   int axis = ctx.axis(ctx.attr_int("axis", 0), x.rank());
   SymInts at = loop_vars(ctx.c, x.rank()), place = at;
   place[axis] = index_below(ctx, indices, at, x.sizes()[axis]);
@@ -199,8 +199,8 @@ Values scatter_nd(OpContext& ctx) {
   int k = tuple_length(indices, x.rank()), q = indices.rank();
   SymInts ranges(indices.sizes().begin(), indices.sizes().end() - 1);
   ranges.insert(ranges.end(), x.sizes().begin() + k, x.sizes().end());
-  TBX_MODEL(updates.rank() == static_cast<int>(ranges.size()), "updates have rank {}, expected {}", updates.rank(),
-            ranges.size());
+  TBX_MODEL(updates.rank() == static_cast<int>(ranges.size()), "updates have rank {}, expected {}",
+            updates.rank(), ranges.size());
   SymInts vars = loop_vars(ctx.c, static_cast<int>(ranges.size())), at;
   for (int j = 0; j < k; ++j) {
     SymInts tuple(vars.begin(), vars.begin() + q - 1);
@@ -214,7 +214,8 @@ Values scatter_nd(OpContext& ctx) {
 /// Writes `update` into a cache along `axis` from per-batch positions (opset 24).
 Values tensor_scatter(OpContext& ctx) {
   const TensorBox &cache = ctx.in(0), &update = ctx.in(1);
-  TBX_MODEL(cache.rank() == update.rank(), "cache of rank {}, update of rank {}", cache.rank(), update.rank());
+  TBX_MODEL(cache.rank() == update.rank(), "cache of rank {}, update of rank {}", cache.rank(),
+            update.rank());
   int axis = ctx.axis(ctx.attr_int("axis", -2), cache.rank());
   std::string mode = ctx.attr_string("mode", "linear");
   TBX_MODEL(mode == "linear" || mode == "circular", "unknown mode '{}'", mode);
@@ -235,7 +236,8 @@ Values tensor_scatter(OpContext& ctx) {
 
 Expr in_range(ir::Context& c, SymInt i, SymInt size) {
   Expr e = c.index(i), zero = c.constant_int(DType::i64, 0);
-  return ir::binary(Op::logical_and, ir::binary(Op::greater_equal, e, zero), ir::binary(Op::less, e, c.index(size)));
+  return ir::binary(Op::logical_and, ir::binary(Op::greater_equal, e, zero),
+                    ir::binary(Op::less, e, c.index(size)));
 }
 
 Values pad_by(OpContext& ctx, const SymInts& before, const SymInts& after, Expr fill) {
@@ -246,7 +248,8 @@ Values pad_by(OpContext& ctx, const SymInts& before, const SymInts& after, Expr 
   for (int k = 0; k < x.rank(); ++k) {
     SymInt n = x.sizes()[k], i = ctx.c.var(k);
     sizes.push_back(n + before[k] + after[k]);
-    TBX_MODEL(!sizes[k].is_constant() || sizes[k].constant() >= 0, "axis {} would get size {}", k, sizes[k].constant());
+    TBX_MODEL(!sizes[k].is_constant() || sizes[k].constant() >= 0, "axis {} would get size {}", k,
+              sizes[k].constant());
     if (before[k].is(0) && after[k].is(0)) {
       at.push_back(i);
       continue;
@@ -305,17 +308,19 @@ Values pad_input(OpContext& ctx) {
 
 Values reverse_sequence(OpContext& ctx) {
   const TensorBox &x = ctx.in(0), &lengths = ctx.in(1);
-  int time = ctx.axis(ctx.attr_int("time_axis", 0), x.rank()), batch = ctx.axis(ctx.attr_int("batch_axis", 1), x.rank());
+  int time = ctx.axis(ctx.attr_int("time_axis", 0), x.rank()),
+      batch = ctx.axis(ctx.attr_int("batch_axis", 1), x.rank());
   TBX_MODEL(time != batch, "time_axis and batch_axis are both {}", time);
   SymInts at = loop_vars(ctx.c, x.rank()), place = at;
   SymInt b = at[batch];
   Expr length = ctx.c.cast(lengths.load(ctx.program, {&b, 1}), DType::i64), t = ctx.c.index(at[time]);
   Expr mirrored = ir::sub(ir::sub(length, ctx.c.constant_int(DType::i64, 1)), t);
-  place[time] = ctx.c.indirect(ir::where(ir::binary(Op::less, t, length), mirrored, t), x.sizes()[time], false);
+  place[time] =
+      ctx.c.indirect(ir::where(ir::binary(Op::less, t, length), mirrored, t), x.sizes()[time], false);
   return {ir::make_pointwise(ctx.program, x.dtype(), x.sizes(), x.load(ctx.program, place))};
 }
 
-}  // namespace
+} // namespace
 
 void register_indexing(Registry& r) {
   r.add("Slice", since(1), slice_attr);
@@ -332,4 +337,4 @@ void register_indexing(Registry& r) {
   r.add("ReverseSequence", since(10), reverse_sequence);
 }
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

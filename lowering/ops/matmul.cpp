@@ -9,10 +9,12 @@
 
 namespace tbx::lowering {
 
-ir::ExternOperand operand_of(const ir::StridedView& v) { return {v.buffer, v.sizes, v.coefficients, v.start}; }
+ir::ExternOperand operand_of(const ir::StridedView& v) {
+  return {v.buffer, v.sizes, v.coefficients, v.start};
+}
 
-TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha, float beta,
-                         DType result_type) {
+TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha,
+                         float beta, DType result_type) {
   int rank = std::max(a.rank(), b.rank());
   auto pad_rank = [&](const TensorBox& x) {
     std::vector<int> axes;
@@ -23,7 +25,8 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   b = pad_rank(b);
   auto inner_a = a.sizes()[rank - 1], inner_b = b.sizes()[rank - 2];
   if (inner_a.is_constant() && inner_b.is_constant())
-    TBX_MODEL(inner_a == inner_b, "inner dimensions differ: {} and {}", inner_a.constant(), inner_b.constant());
+    TBX_MODEL(inner_a == inner_b, "inner dimensions differ: {} and {}", inner_a.constant(),
+              inner_b.constant());
   else if (!ir::provably_equal(inner_a, inner_b))
     ctx.program.checks.push_back({inner_a - inner_b, true, "inner dimensions of a matrix product differ"});
   SymInts batch = ir::broadcast_sizes(ctx.program, {a.sizes().begin(), a.sizes().end() - 2},
@@ -52,8 +55,7 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   if (bias) {
     TensorBox c = *bias;
     std::vector<int> axes;
-    for (int k = c.rank(); k < static_cast<int>(folded.size()); ++k)
-      axes.push_back(k - c.rank());
+    for (int k = c.rank(); k < static_cast<int>(folded.size()); ++k) axes.push_back(k - c.rank());
     if (!axes.empty()) c = ir::unsqueeze(ctx.program, c, axes);
     call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, c, "bias of a matrix product")));
   }
@@ -70,7 +72,8 @@ namespace {
 using Values = std::vector<LoweredValue>;
 
 TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type) {
-  TBX_MODEL(x.rank() >= 1 && y.rank() >= 1, "operands of rank {} and {}: at least 1 is needed", x.rank(), y.rank());
+  TBX_MODEL(x.rank() >= 1 && y.rank() >= 1, "operands of rank {} and {}: at least 1 is needed", x.rank(),
+            y.rank());
   // numpy: a vector on the left is a row, on the right a column; the extra dimension goes away.
   TensorBox a = x.rank() == 1 ? ir::unsqueeze(ctx.program, x, std::vector<int>{0}) : x;
   TensorBox b = y.rank() == 1 ? ir::unsqueeze(ctx.program, y, std::vector<int>{1}) : y;
@@ -101,7 +104,6 @@ Values gemm(OpContext& ctx) {
 
 // --- Einsum
 
-
 /// Splits "ij,jk->ik"; the ellipsis becomes labels '0', '1', ... aligned at the right end.
 struct Equation {
   std::vector<std::string> inputs;
@@ -121,12 +123,13 @@ Equation parse_equation(OpContext& ctx) {
     if (comma == std::string::npos) break;
     begin = comma + 1;
   }
-  TBX_MODEL(static_cast<int>(eq.inputs.size()) == ctx.num_inputs(), "equation '{}' has {} terms for {} inputs", text,
-            eq.inputs.size(), ctx.num_inputs());
+  TBX_MODEL(static_cast<int>(eq.inputs.size()) == ctx.num_inputs(),
+            "equation '{}' has {} terms for {} inputs", text, eq.inputs.size(), ctx.num_inputs());
   int ellipsis_rank = 0;
   for (size_t i = 0; i < eq.inputs.size(); ++i)
     if (eq.inputs[i].find("...") != std::string::npos)
-      ellipsis_rank = std::max(ellipsis_rank, ctx.rank(static_cast<int>(i)) - static_cast<int>(eq.inputs[i].size()) + 3);
+      ellipsis_rank =
+          std::max(ellipsis_rank, ctx.rank(static_cast<int>(i)) - static_cast<int>(eq.inputs[i].size()) + 3);
   auto ellipsis_labels = [&](int rank) {
     std::string s;
     for (int k = ellipsis_rank - rank; k < ellipsis_rank; ++k) s += static_cast<char>('0' + k);
@@ -137,8 +140,9 @@ Equation parse_equation(OpContext& ctx) {
     std::string& term = eq.inputs[i];
     if (size_t at = term.find("..."); at != std::string::npos)
       term.replace(at, 3, ellipsis_labels(ctx.rank(static_cast<int>(i)) - static_cast<int>(term.size()) + 3));
-    TBX_MODEL(static_cast<int>(term.size()) == ctx.rank(static_cast<int>(i)), "term {} of '{}' has {} labels, input has rank {}",
-              i, text, term.size(), ctx.rank(static_cast<int>(i)));
+    TBX_MODEL(static_cast<int>(term.size()) == ctx.rank(static_cast<int>(i)),
+              "term {} of '{}' has {} labels, input has rank {}", i, text, term.size(),
+              ctx.rank(static_cast<int>(i)));
     for (char l : std::set<char>(term.begin(), term.end())) ++count[l];
     for (char l : term)
       TBX_MODEL(std::isalnum(static_cast<unsigned char>(l)), "equation '{}' has the character '{}'", text, l);
@@ -161,7 +165,7 @@ Equation parse_equation(OpContext& ctx) {
 }
 
 class Einsum {
- public:
+public:
   explicit Einsum(OpContext& ctx) : ctx_(ctx), eq_(parse_equation(ctx)) {
     for (size_t i = 0; i < eq_.inputs.size(); ++i)
       for (size_t k = 0; k < eq_.inputs[i].size(); ++k) {
@@ -182,7 +186,7 @@ class Einsum {
     return finish(left, labels);
   }
 
- private:
+private:
   std::string labels_of(int i) const {
     std::string unique;
     for (char l : eq_.inputs[i])
@@ -231,7 +235,8 @@ class Einsum {
       for (char l : s) sizes.push_back(extent_.at(l));
       return sizes;
     };
-    auto grouped = [&](const TensorBox& x, const std::string& from, const std::string& first, const std::string& second) {
+    auto grouped = [&](const TensorBox& x, const std::string& from, const std::string& first,
+                       const std::string& second) {
       SymInts full = sizes_of(batch + first + second);
       TensorBox y = ir::expand(ctx_.program, arrange(x, from, batch + first + second), full);
       SymInts shape = sizes_of(batch);
@@ -239,8 +244,9 @@ class Einsum {
       shape.push_back(ir::product(sizes_of(second)));
       return ir::reshape(ctx_.program, y, shape);
     };
-    TensorBox product = matrix_product(ctx_, grouped(left, labels, rows, inner),
-                                       grouped(right, right_labels, inner, columns), nullptr, 1, 1, left.dtype());
+    TensorBox product =
+        matrix_product(ctx_, grouped(left, labels, rows, inner), grouped(right, right_labels, inner, columns),
+                       nullptr, 1, 1, left.dtype());
     left = ir::reshape(ctx_.program, product, sizes_of(batch + rows + columns));
     labels = batch + rows + columns;
   }
@@ -277,7 +283,8 @@ TensorBox shifted(OpContext& ctx, int x, int zero_point, bool rows) {
   const TensorBox& box = ctx.in(x);
   if (!ctx.has(zero_point)) return convert(ctx, box, DType::i32);
   TensorBox zero = ctx.in(zero_point);
-  if (zero.rank() == 1 && !zero.sizes()[0].is(1) && rows) zero = ir::unsqueeze(ctx.program, zero, std::vector<int>{1});
+  if (zero.rank() == 1 && !zero.sizes()[0].is(1) && rows)
+    zero = ir::unsqueeze(ctx.program, zero, std::vector<int>{1});
   std::vector<TensorBox> both{convert(ctx, box, DType::i32), convert(ctx, zero, DType::i32)};
   return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
 }
@@ -292,7 +299,8 @@ Values fused_matmul(OpContext& ctx) {
     TensorBox x = ctx.in(i);
     std::vector<int> order(x.rank());
     for (int k = 0; k < x.rank(); ++k) order[k] = k;
-    if (ctx.attr_int(trans_batch, 0) && x.rank() > 2) std::rotate(order.begin(), order.begin() + 1, order.end() - 1);
+    if (ctx.attr_int(trans_batch, 0) && x.rank() > 2)
+      std::rotate(order.begin(), order.begin() + 1, order.end() - 1);
     if (ctx.attr_int(trans, 0) && x.rank() >= 2) std::swap(order[x.rank() - 1], order[x.rank() - 2]);
     return ir::permute(ctx.program, x, order);
   };
@@ -303,7 +311,7 @@ Values fused_matmul(OpContext& ctx) {
   return {map(ctx, r.dtype(), r, [alpha](Expr e) { return ir::mul(e, number(e, alpha)); })};
 }
 
-}  // namespace
+} // namespace
 
 void register_matmul(Registry& r) {
   r.add("MatMul", since(1), matmul);
@@ -313,4 +321,4 @@ void register_matmul(Registry& r) {
   r.add("FusedMatMul", since(1), fused_matmul, "com.microsoft");
 }
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

@@ -11,11 +11,11 @@ namespace {
 
 using Values = std::vector<LoweredValue>;
 
-/// The positions a window covers: full input indices over var (output) and rvar (inside the window), and whether the
-/// position lies inside the input.
+/// The positions a window covers: full input indices over var (output) and rvar (inside the window), and
+/// whether the position lies inside the input.
 struct WindowAccess {
   SymInts sizes, reduced, at;
-  Expr inside = nullptr;  ///< nullptr: always
+  Expr inside = nullptr; ///< nullptr: always
 };
 
 WindowAccess access(OpContext& ctx, const TensorBox& x, const Window& w) {
@@ -25,15 +25,18 @@ WindowAccess access(OpContext& ctx, const TensorBox& x, const Window& w) {
   for (int k = 0; k < w.spatial(); ++k) {
     SymInt size = x.sizes()[2 + k];
     SymInt out = w.output_size(k, size);
-    TBX_MODEL(!out.is_constant() || out.constant() >= 0, "the window is larger than the padded input along axis {}",
-              k + 2);
+    TBX_MODEL(!out.is_constant() || out.constant() >= 0,
+              "the window is larger than the padded input along axis {}", k + 2);
     a.sizes.push_back(out);
     a.reduced.push_back(w.kernel[k]);
-    SymInt i = ctx.c.var(2 + k) * SymInt(w.strides[k]) + ctx.c.rvar(k) * SymInt(w.dilations[k]) - w.pads_begin[k];
+    SymInt i =
+        ctx.c.var(2 + k) * SymInt(w.strides[k]) + ctx.c.rvar(k) * SymInt(w.dilations[k]) - w.pads_begin[k];
     a.at.push_back(i);
-    SymInt reach = (out - SymInt(1)) * SymInt(w.strides[k]) + SymInt((w.kernel[k] - 1) * w.dilations[k]) - w.pads_begin[k];
+    SymInt reach = (out - SymInt(1)) * SymInt(w.strides[k]) + SymInt((w.kernel[k] - 1) * w.dilations[k]) -
+                   w.pads_begin[k];
     Expr e = ctx.c.index(i), condition = nullptr;
-    if (!w.pads_begin[k].is(0)) condition = ir::binary(Op::greater_equal, e, ctx.c.constant_int(DType::i64, 0));
+    if (!w.pads_begin[k].is(0))
+      condition = ir::binary(Op::greater_equal, e, ctx.c.constant_int(DType::i64, 0));
     if (!ir::provably_less(reach, size)) {
       Expr below = ir::binary(Op::less, e, ctx.c.index(size));
       condition = condition ? ir::binary(Op::logical_and, condition, below) : below;
@@ -57,7 +60,10 @@ Expr lowest(ir::Context& c, DType type) {
   DType t = compute_type(type);
   if (is_float(t)) return c.constant(t, -std::numeric_limits<double>::infinity());
   if (!is_signed(t)) return c.constant_int(t, 0);
-  return c.constant_int(t, t == DType::i8 ? INT8_MIN : t == DType::i16 ? INT16_MIN : t == DType::i32 ? INT32_MIN : INT64_MIN);
+  return c.constant_int(t, t == DType::i8    ? INT8_MIN
+                           : t == DType::i16 ? INT16_MIN
+                           : t == DType::i32 ? INT32_MIN
+                                             : INT64_MIN);
 }
 
 Values max_pool(OpContext& ctx) {
@@ -192,7 +198,7 @@ Values global_lp_pool(OpContext& ctx) {
   return {map(ctx, x.dtype(), sum, [p](Expr e) { return root_of(e, p); })};
 }
 
-}  // namespace
+} // namespace
 
 void register_pool(Registry& r) {
   r.add("MaxPool", since(1), max_pool);
@@ -203,4 +209,4 @@ void register_pool(Registry& r) {
   r.add("GlobalLpPool", since(1), global_lp_pool);
 }
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

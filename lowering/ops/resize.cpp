@@ -3,9 +3,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 #include "lowering/realize_policy.h"
-#include "lowering/op_helpers.h"
 
 namespace tbx::lowering {
 namespace {
@@ -16,19 +16,21 @@ using Values = std::vector<LoweredValue>;
 struct AxisPlan {
   SymInt in, out;
   double scale = 1;        ///< out / in as given
-  bool scale_known = true;  ///< false: scale is the quotient of two sizes known at run time
+  bool scale_known = true; ///< false: scale is the quotient of two sizes known at run time
   double roi_start = 0, roi_end = 1;
 };
 
 struct ResizeOptions {
-  std::string mode = "nearest", coordinates = "half_pixel", nearest = "round_prefer_floor", policy = "stretch";
+  std::string mode = "nearest", coordinates = "half_pixel", nearest = "round_prefer_floor",
+              policy = "stretch";
   double cubic_a = -0.75, extrapolation = 0;
   bool exclude_outside = false, antialias = false;
 };
 
 class AxisSampler {
- public:
-  AxisSampler(ir::Context& c, const ResizeOptions& o, const AxisPlan& a, SymInt i) : c_(c), o_(o), a_(a), i_(i) {}
+public:
+  AxisSampler(ir::Context& c, const ResizeOptions& o, const AxisPlan& a, SymInt i)
+      : c_(c), o_(o), a_(a), i_(i) {}
 
   Expr f(double v) const { return c_.constant(DType::f32, v); }
   Expr f(SymInt v) const { return c_.cast(c_.index(v), DType::f32); }
@@ -70,11 +72,12 @@ class AxisSampler {
 
   struct Tap {
     SymInt index;
-    Expr weight;  ///< nullptr: 1
+    Expr weight; ///< nullptr: 1
   };
 
   std::vector<Tap> taps() const {
-    if (ir::provably_equal(a_.in, a_.out) && a_.scale == 1 && o_.coordinates != "tf_crop_and_resize") return {{i_, nullptr}};
+    if (ir::provably_equal(a_.in, a_.out) && a_.scale == 1 && o_.coordinates != "tf_crop_and_resize")
+      return {{i_, nullptr}};
     if (o_.mode == "nearest") return {{nearest(), nullptr}};
     if (o_.antialias && a_.scale_known && a_.scale < 1) return window_taps(a_.scale);
     return window_taps(1.0);
@@ -87,20 +90,23 @@ class AxisSampler {
                       ir::binary(Op::greater, x, f(a_.in - SymInt(1))));
   }
 
- private:
-  /// i*p + q over r, when the coordinate is that fraction for every i: then nearest is exact integer arithmetic.
+private:
+  /// i*p + q over r, when the coordinate is that fraction for every i: then nearest is exact integer
+  /// arithmetic.
   std::optional<SymInt> exact_nearest() const {
     double scale = a_.scale;
     if (!a_.scale_known || scale < 1 || scale != std::floor(scale)) return std::nullopt;
     int64_t s = static_cast<int64_t>(scale);
     if (o_.coordinates == "asymmetric" && o_.nearest == "floor") return ir::floordiv(i_, s);
-    if (o_.coordinates == "half_pixel" && (o_.nearest == "round_prefer_floor" || o_.nearest == "round_prefer_ceil"))
+    if (o_.coordinates == "half_pixel" &&
+        (o_.nearest == "round_prefer_floor" || o_.nearest == "round_prefer_ceil"))
       return ir::floordiv(i_, s);
     return std::nullopt;
   }
 
   SymInt nearest() const {
-    if (auto exact = exact_nearest(); exact && ir::provably_equal(a_.in * SymInt(static_cast<int64_t>(a_.scale)), a_.out))
+    if (auto exact = exact_nearest();
+        exact && ir::provably_equal(a_.in * SymInt(static_cast<int64_t>(a_.scale)), a_.out))
       return *exact;
     Expr x = coordinate(), r;
     const std::string& n = o_.nearest;
@@ -132,7 +138,8 @@ class AxisSampler {
     double a = o_.cubic_a;
     Expr d = ir::unary(Op::abs, distance), d2 = ir::mul(d, d), d3 = ir::mul(d2, d);
     Expr near = ir::add(ir::sub(ir::mul(f(a + 2), d3), ir::mul(f(a + 3), d2)), f(1));
-    Expr far = ir::sub(ir::add(ir::sub(ir::mul(f(a), d3), ir::mul(f(5 * a), d2)), ir::mul(f(8 * a), d)), f(4 * a));
+    Expr far =
+        ir::sub(ir::add(ir::sub(ir::mul(f(a), d3), ir::mul(f(5 * a), d2)), ir::mul(f(8 * a), d)), f(4 * a));
     Expr zero = f(0.0);
     return ir::where(ir::binary(Op::less_equal, d, f(1)), near,
                      ir::where(ir::binary(Op::less, d, f(2)), far, zero));
@@ -164,7 +171,8 @@ class AxisSampler {
       taps.push_back({index(position), nullptr});
     }
     bool normalise = o_.exclude_outside || stretch != 1.0;
-    for (size_t k = 0; k < taps.size(); ++k) taps[k].weight = normalise ? ir::div(weights[k], total) : weights[k];
+    for (size_t k = 0; k < taps.size(); ++k)
+      taps[k].weight = normalise ? ir::div(weights[k], total) : weights[k];
     return taps;
   }
 
@@ -174,7 +182,8 @@ class AxisSampler {
   SymInt i_;
 };
 
-TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPlan>& axes, const ResizeOptions& o) {
+TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPlan>& axes,
+                   const ResizeOptions& o) {
   // One axis at a time: intermediate results are small for upsampling and the taps stay few.
   TensorBox y = x;
   DType type = x.dtype();
@@ -184,7 +193,8 @@ TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPla
     SymInts at = loop_vars(ctx.c, x.rank());
     AxisSampler sampler(ctx.c, o, axes[k], at[k]);
     auto taps = sampler.taps();
-    if (o.coordinates == "tf_crop_and_resize" && !(ir::provably_equal(axes[k].in, axes[k].out) && axes[k].roi_start == 0 && axes[k].roi_end == 1)) {
+    if (o.coordinates == "tf_crop_and_resize" &&
+        !(ir::provably_equal(axes[k].in, axes[k].out) && axes[k].roi_start == 0 && axes[k].roi_end == 1)) {
       Expr beyond = sampler.outside();
       outside = outside ? ir::binary(Op::logical_or, outside, beyond) : beyond;
     }
@@ -270,15 +280,18 @@ Values resize(OpContext& ctx) {
       AxisPlan& a = plans[axes[i]];
       a.out = wanted[i];
       a.scale_known = a.in.is_constant() && a.out.is_constant();
-      a.scale = a.scale_known ? static_cast<double>(a.out.constant()) / static_cast<double>(a.in.constant()) : 0;
+      a.scale =
+          a.scale_known ? static_cast<double>(a.out.constant()) / static_cast<double>(a.in.constant()) : 0;
       bool larger = o.policy == "not_smaller";
       if (i == 0 || (larger ? a.scale > common : a.scale < common)) common = a.scale;
     }
     if (o.policy != "stretch") {
       for (int k : axes) {
-        if (!plans[k].scale_known) throw_unsupported("keep_aspect_ratio_policy '{}' with dynamic sizes", o.policy);
+        if (!plans[k].scale_known)
+          throw_unsupported("keep_aspect_ratio_policy '{}' with dynamic sizes", o.policy);
         plans[k].scale = common;
-        plans[k].out = static_cast<int64_t>(std::nearbyint(common * static_cast<double>(plans[k].in.constant())));
+        plans[k].out =
+            static_cast<int64_t>(std::nearbyint(common * static_cast<double>(plans[k].in.constant())));
       }
     }
   } else {
@@ -313,17 +326,18 @@ Values upsample(OpContext& ctx) {
   } else {
     scales = {1, 1, ctx.attr_float("height_scale", 1), ctx.attr_float("width_scale", 1)};
   }
-  TBX_MODEL(static_cast<int>(scales.size()) == x.rank(), "{} scales for an input of rank {}", scales.size(), x.rank());
+  TBX_MODEL(static_cast<int>(scales.size()) == x.rank(), "{} scales for an input of rank {}", scales.size(),
+            x.rank());
   std::vector<AxisPlan> plans;
   for (int k = 0; k < x.rank(); ++k) plans.push_back(scaled(x.sizes()[k], scales[k]));
   return {resample(ctx, x, plans, o)};
 }
 
-}  // namespace
+} // namespace
 
 void register_resize(Registry& r) {
   r.add("Resize", since(10), resize);
   r.add("Upsample", since(1), upsample);
 }
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

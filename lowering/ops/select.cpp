@@ -9,9 +9,11 @@
 namespace tbx::lowering {
 
 std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
-                                    std::map<std::string, extern_kernels::Attribute> attributes, int num_inputs) {
+                                    std::map<std::string, extern_kernels::Attribute> attributes,
+                                    int num_inputs) {
   ir::ExternCall call;
-  extern_kernels::HostProblem problem{ctx.node.domain, ctx.node.op_type, ctx.opset(), std::move(attributes), {}};
+  extern_kernels::HostProblem problem{
+      ctx.node.domain, ctx.node.op_type, ctx.opset(), std::move(attributes), {}};
   int n = num_inputs < 0 ? ctx.num_inputs() : num_inputs;
   for (int i = 0; i < n; ++i) {
     if (!ctx.has(i)) {
@@ -112,8 +114,8 @@ Values recurrent(OpContext& ctx) {
   const std::string& op = ctx.node.op_type;
   int64_t layout = ctx.attr_int("layout", 0);
   std::string direction = ctx.attr_string("direction", "forward");
-  TBX_MODEL(direction == "forward" || direction == "reverse" || direction == "bidirectional", "unknown direction '{}'",
-            direction);
+  TBX_MODEL(direction == "forward" || direction == "reverse" || direction == "bidirectional",
+            "unknown direction '{}'", direction);
   SymInt directions = direction == "bidirectional" ? 2 : 1;
   SymInt steps = x.sizes()[layout ? 1 : 0], batch = x.sizes()[layout ? 0 : 1], hidden = ctx.sizes(2).back();
   std::map<std::string, extern_kernels::Attribute> a{
@@ -138,7 +140,7 @@ Values recurrent(OpContext& ctx) {
   return host_call(ctx, outputs, std::move(a));
 }
 
-}  // namespace
+} // namespace
 
 void register_select(Registry& r) {
   r.add("TopK", since(1), top_k);
@@ -149,4 +151,4 @@ void register_select(Registry& r) {
   for (const char* op : {"LSTM", "GRU", "RNN"}) r.add(op, since(1), recurrent);
 }
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

@@ -26,7 +26,8 @@ Values reshape_to(OpContext& ctx, SymInts target, bool allow_zero) {
       continue;
     }
     if (target[k].is(0) && !allow_zero) {
-      TBX_MODEL(k < x.sizes().size(), "dimension {} of the shape is 0 (copy), but the input has rank {}", k, x.rank());
+      TBX_MODEL(k < x.sizes().size(), "dimension {} of the shape is 0 (copy), but the input has rank {}", k,
+                x.rank());
       target[k] = x.sizes()[k];
     }
     TBX_MODEL(!target[k].is_constant() || target[k].constant() >= 0, "dimension {} of the shape is {}", k,
@@ -36,13 +37,15 @@ Values reshape_to(OpContext& ctx, SymInts target, bool allow_zero) {
   SymInt total = ir::product(x.sizes());
   if (inferred >= 0) {
     TBX_MODEL(!rest.is(0), "cannot infer -1 in the shape {} beside a 0", ir::to_string(target));
-    // Equal dimensions cancel before dividing, so that [b, s, 768] -> [0, 0, -1] gives 768, not (b*s*768)//(b*s).
+    // Equal dimensions cancel before dividing, so that [b, s, 768] -> [0, 0, -1] gives 768, not
+    // (b*s*768)//(b*s).
     SymInt numerator = 1, denominator = 1;
     std::vector<bool> used(target.size(), false);
     for (SymInt s : x.sizes()) {
       bool cancelled = false;
       for (size_t k = 0; k < target.size() && !cancelled; ++k)
-        if (static_cast<int>(k) != inferred && !used[k] && ir::provably_equal(target[k], s) && !s.is_constant())
+        if (static_cast<int>(k) != inferred && !used[k] && ir::provably_equal(target[k], s) &&
+            !s.is_constant())
           used[k] = cancelled = true;
       if (!cancelled) numerator = numerator * s;
     }
@@ -97,8 +100,8 @@ Values squeeze(OpContext& ctx) {
   if (given) {
     axes = ctx.axes(list, x.rank());
     for (int a : axes)
-      TBX_MODEL(!x.sizes()[a].is_constant() || x.sizes()[a].is(1), "axis {} has size {}, only 1 can be squeezed", a,
-                x.sizes()[a].constant());
+      TBX_MODEL(!x.sizes()[a].is_constant() || x.sizes()[a].is(1),
+                "axis {} has size {}, only 1 can be squeezed", a, x.sizes()[a].constant());
   } else {
     for (int a = 0; a < x.rank(); ++a)
       if (x.sizes()[a].is(1)) axes.push_back(a);
@@ -118,8 +121,8 @@ Values transpose(OpContext& ctx) {
   std::vector<int64_t> perm = ctx.attr_ints("perm");
   if (perm.empty())
     for (int k = x.rank(); k-- > 0;) perm.push_back(k);
-  TBX_MODEL(static_cast<int>(perm.size()) == x.rank(), "perm has {} entries, the input has rank {}", perm.size(),
-            x.rank());
+  TBX_MODEL(static_cast<int>(perm.size()) == x.rank(), "perm has {} entries, the input has rank {}",
+            perm.size(), x.rank());
   std::vector<int> order;
   std::vector<bool> seen(perm.size(), false);
   for (int64_t p : perm) {
@@ -139,8 +142,8 @@ Values expand(OpContext& ctx) {
 
 Values tile_by(OpContext& ctx, const SymInts& repeats) {
   const TensorBox& x = ctx.in(0);
-  TBX_MODEL(static_cast<int>(repeats.size()) == x.rank(), "{} repeats for an input of rank {}", repeats.size(),
-            x.rank());
+  TBX_MODEL(static_cast<int>(repeats.size()) == x.rank(), "{} repeats for an input of rank {}",
+            repeats.size(), x.rank());
   SymInts sizes, map;
   for (int k = 0; k < x.rank(); ++k) {
     TBX_MODEL(!repeats[k].is_constant() || repeats[k].constant() >= 0, "repeat {} of axis {} is negative",
@@ -206,7 +209,8 @@ Values space_to_depth(OpContext& ctx) {
   SymInt depth = x.sizes()[1];
   for (int k = 0; k < spatial; ++k) {
     auto size = x.sizes()[2 + k].as_constant();
-    TBX_MODEL(!size || *size % b == 0, "spatial size {} is not a multiple of blocksize {}", size.value_or(0), b);
+    TBX_MODEL(!size || *size % b == 0, "spatial size {} is not a multiple of blocksize {}", size.value_or(0),
+              b);
     split.push_back(ir::floordiv(x.sizes()[2 + k], b));
     split.push_back(b);
     depth = depth * SymInt(b);
@@ -249,9 +253,10 @@ TensorBox concat_boxes(OpContext& ctx, const std::vector<TensorBox>& all, int ax
       SymInt local = ir::min(ir::max(along - start, 0), xs[i].sizes()[axis] - SymInt(1));
       at[axis] = local;
       Expr value = xs[i].load(ctx.program, at);
-      body = body ? ir::where(ir::binary(Op::less, ctx.c.index(along), ctx.c.index(start + xs[i].sizes()[axis])), value,
-                              body)
-                  : value;
+      body =
+          body ? ir::where(ir::binary(Op::less, ctx.c.index(along), ctx.c.index(start + xs[i].sizes()[axis])),
+                           value, body)
+               : value;
     }
     return ir::make_pointwise(ctx.program, xs[0].dtype(), sizes, body);
   }
@@ -283,8 +288,8 @@ Values concat(OpContext& ctx) {
     TBX_MODEL(x.rank() == xs[0].rank(), "inputs of rank {} and {}", xs[0].rank(), x.rank());
     for (int k = 0; k < x.rank(); ++k) {
       auto a = xs[0].sizes()[k].as_constant(), b = x.sizes()[k].as_constant();
-      TBX_MODEL(k == axis || !a || !b || *a == *b, "dimension {} is {} in one input and {} in another", k, a.value_or(0),
-                b.value_or(0));
+      TBX_MODEL(k == axis || !a || !b || *a == *b, "dimension {} is {} in one input and {} in another", k,
+                a.value_or(0), b.value_or(0));
     }
   }
   return {concat_boxes(ctx, xs, axis)};
@@ -299,8 +304,8 @@ Values split_at(OpContext& ctx, int axis, const SymInts& lengths) {
     start += length;
   }
   auto end = start.as_constant(), size = x.sizes()[axis].as_constant();
-  TBX_MODEL(!end || !size || *end == *size, "the split lengths add up to {}, axis {} has size {}", end.value_or(0), axis,
-            size.value_or(0));
+  TBX_MODEL(!end || !size || *end == *size, "the split lengths add up to {}, axis {} has size {}",
+            end.value_or(0), axis, size.value_or(0));
   return out;
 }
 
@@ -323,13 +328,16 @@ Values split(OpContext& ctx) {
     for (int64_t i = 0; i + 1 < parts; ++i) lengths.push_back(chunk);
     lengths.push_back(size - chunk * SymInt(parts - 1));
   }
-  TBX_MODEL(static_cast<int64_t>(lengths.size()) == outputs, "{} split lengths for {} outputs", lengths.size(), outputs);
+  TBX_MODEL(static_cast<int64_t>(lengths.size()) == outputs, "{} split lengths for {} outputs",
+            lengths.size(), outputs);
   return split_at(ctx, axis, lengths);
 }
 
-}  // namespace
+} // namespace
 
-TensorBox concatenate(OpContext& ctx, const std::vector<TensorBox>& xs, int axis) { return concat_boxes(ctx, xs, axis); }
+TensorBox concatenate(OpContext& ctx, const std::vector<TensorBox>& xs, int axis) {
+  return concat_boxes(ctx, xs, axis);
+}
 
 void register_shape(Registry& r) {
   r.add("Reshape", since(1), reshape_attr);
@@ -347,4 +355,4 @@ void register_shape(Registry& r) {
   r.add("Split", since(1), split);
 }
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

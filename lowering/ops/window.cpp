@@ -22,7 +22,7 @@ std::vector<int64_t> positive_ints(OpContext& ctx, const char* name, int n) {
   return v;
 }
 
-}  // namespace
+} // namespace
 
 Window read_window(OpContext& ctx, std::span<const SymInt> spatial_sizes, std::vector<int64_t> kernel) {
   Window w;
@@ -60,4 +60,4 @@ Window read_window(OpContext& ctx, std::span<const SymInt> spatial_sizes, std::v
   return w;
 }
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

@@ -8,7 +8,7 @@ namespace tbx::lowering {
 /// Kernel, strides, dilations and padding of a window operator, one entry per spatial dimension.
 struct Window {
   std::vector<int64_t> kernel, strides, dilations;
-  SymInts pads_begin, pads_end;  ///< symbolic only with auto_pad SAME_* over dynamic sizes
+  SymInts pads_begin, pads_end; ///< symbolic only with auto_pad SAME_* over dynamic sizes
   bool ceil_mode = false;
   int spatial() const { return static_cast<int>(kernel.size()); }
 
@@ -16,8 +16,8 @@ struct Window {
   SymInt output_size(int k, SymInt size) const;
 };
 
-/// Reads kernel_shape (or takes `kernel`), strides, dilations, pads, auto_pad, ceil_mode. `spatial_sizes` are the
-/// input's. ModelError for wrong counts, zero strides, negative values.
+/// Reads kernel_shape (or takes `kernel`), strides, dilations, pads, auto_pad, ceil_mode. `spatial_sizes` are
+/// the input's. ModelError for wrong counts, zero strides, negative values.
 Window read_window(OpContext& ctx, std::span<const SymInt> spatial_sizes, std::vector<int64_t> kernel = {});
 
-}  // namespace tbx::lowering
+} // namespace tbx::lowering

@@ -3,11 +3,10 @@
 
 #include <cmath>
 
-
 #include "fusion/graph_passes.h"
 #include "fusion/passes/passes.h"
-#include "lowering/reference_run.h"
 #include "graph_helper.h"
+#include "lowering/reference_run.h"
 
 namespace tbx::test {
 namespace {
@@ -80,7 +79,8 @@ TEST(GraphPasses, EqualNodesAreComputedOnce) {
 TEST(GraphPasses, DifferentAttributesAreNotEqual) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {4});
-  h.output(h.node("Add", {h.node("LeakyRelu", {x}, {{"alpha", 0.1f}}), h.node("LeakyRelu", {x}, {{"alpha", 0.2f}})}));
+  h.output(h.node(
+      "Add", {h.node("LeakyRelu", {x}, {{"alpha", 0.1f}}), h.node("LeakyRelu", {x}, {{"alpha", 0.2f}})}));
   EXPECT_EQ(fusion::eliminate_common_subexpressions(h.graph), 0);
 }
 
@@ -101,9 +101,9 @@ ValueId add_gelu(GraphHelper& h, ValueId x, GeluNesting nesting, bool divide, bo
   ValueId one = h.constant(scalar(1)), half = h.constant(scalar(0.5f)), erf = h.node("Erf", {scaled});
   ValueId sum = swap ? h.node("Add", {one, erf}) : h.node("Add", {erf, one});
   switch (nesting) {
-    case GeluNesting::half_first: return h.node("Mul", {h.node("Mul", {x, half}), sum});
-    case GeluNesting::half_last: return h.node("Mul", {h.node("Mul", {x, sum}), half});
-    case GeluNesting::inside: return h.node("Mul", {x, h.node("Mul", {half, sum})});
+  case GeluNesting::half_first: return h.node("Mul", {h.node("Mul", {x, half}), sum});
+  case GeluNesting::half_last: return h.node("Mul", {h.node("Mul", {x, sum}), half});
+  case GeluNesting::inside: return h.node("Mul", {x, h.node("Mul", {half, sum})});
   }
   return -1;
 }
@@ -140,7 +140,8 @@ TEST(GraphPasses, AlmostGeluIsLeftAlone) {
   ValueId sum = h.node("Add", {erf, h.constant(scalar(1))});
   h.output(h.node("Mul", {h.node("Mul", {x, h.constant(scalar(0.5f))}), sum}));
   ValueId other = h.node("Erf", {h.node("Mul", {x, h.constant(scalar(0.8f))})});
-  h.output(h.node("Mul", {h.node("Mul", {x, h.constant(scalar(0.5f))}), h.node("Add", {other, h.constant(scalar(1))})}));
+  h.output(h.node(
+      "Mul", {h.node("Mul", {x, h.constant(scalar(0.5f))}), h.node("Add", {other, h.constant(scalar(1))})}));
   EXPECT_EQ(fusion::fuse_gelu(h.graph), 0);
 }
 
@@ -167,7 +168,7 @@ TEST(GraphPasses, LayerNormalization) {
     GraphHelper h;
     ValueId x = h.input("x", DType::f32, {3, 17});
     h.output(add_layer_norm(h, x, pow, h.constant(ramp({17}, 0.5f, 0.1f)), h.constant(ramp({17}, -1, 0.1f))));
-    for (Node& n : h.graph.nodes)  // the helper does not infer shapes; the importer does
+    for (Node& n : h.graph.nodes) // the helper does not infer shapes; the importer does
       for (ValueId v : n.outputs) h.graph.at(v).type.dtype = DType::f32;
     expect_same_values(h.graph, fusion::fuse_layer_norm, 1, {ramp({3, 17}, -2, 0.3f)}, 1e-4);
     EXPECT_EQ(h.graph.nodes.size(), 1u);
@@ -179,8 +180,9 @@ TEST(GraphPasses, BatchNormalizationFoldsIntoTheConvolution) {
   ValueId x = h.input("x", DType::f32, {1, 2, 4, 4});
   ValueId w = h.constant(ramp({3, 2, 3, 3}, -0.5f, 0.07f)), b = h.constant(ramp({3}, 0.1f, 0.2f));
   ValueId conv = h.node("Conv", {x, w, b});
-  ValueId norm = h.node("BatchNormalization", {conv, h.constant(ramp({3}, 0.5f, 0.3f)), h.constant(ramp({3}, -1, 0.5f)),
-                                               h.constant(ramp({3}, 0.2f, 0.1f)), h.constant(ramp({3}, 1, 0.4f))});
+  ValueId norm =
+      h.node("BatchNormalization", {conv, h.constant(ramp({3}, 0.5f, 0.3f)), h.constant(ramp({3}, -1, 0.5f)),
+                                    h.constant(ramp({3}, 0.2f, 0.1f)), h.constant(ramp({3}, 1, 0.4f))});
   h.output(norm);
   EXPECT_EQ(fusion::fold_batch_norm(h.graph), 1);
   fusion::eliminate_dead_code(h.graph);
@@ -189,8 +191,10 @@ TEST(GraphPasses, BatchNormalizationFoldsIntoTheConvolution) {
   EXPECT_EQ(h.graph.nodes[0].op_type, "Conv");
   // w' = w * scale/sqrt(var + eps), b' = (b - mean)*scale/sqrt(var + eps) + shift, for channel 1.
   double factor = 0.8 / std::sqrt(1.4 + 1e-5);
-  EXPECT_NEAR(values_of(*h.graph.at(h.graph.nodes[0].inputs[1]).constant)[18], (-0.5 + 0.07 * 1) * factor, 1e-6);
-  EXPECT_NEAR(values_of(*h.graph.at(h.graph.nodes[0].inputs[2]).constant)[1], (0.3 - 0.3) * factor - 0.5, 1e-6);
+  EXPECT_NEAR(values_of(*h.graph.at(h.graph.nodes[0].inputs[1]).constant)[18], (-0.5 + 0.07 * 1) * factor,
+              1e-6);
+  EXPECT_NEAR(values_of(*h.graph.at(h.graph.nodes[0].inputs[2]).constant)[1], (0.3 - 0.3) * factor - 0.5,
+              1e-6);
 }
 
 TEST(GraphPasses, AConvolutionWithTwoReadersKeepsItsWeights) {
@@ -210,5 +214,5 @@ TEST(GraphPasses, UnknownNamesAreErrors) {
   EXPECT_THROW(fusion::run_graph_passes(h.graph, disabled), Error);
 }
 
-}  // namespace
-}  // namespace tbx::test
+} // namespace
+} // namespace tbx::test

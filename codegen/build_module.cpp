@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "codegen/compiler.h"
 #include "codegen/kernel_cache.h"
+#include "codegen/prelude.h"
 
 namespace tbx::codegen {
 
@@ -25,9 +26,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kCompileSeconds = 300;
-constexpr size_t kUnitText =
-    24 << 10; ///< kernels of one translation unit: enough to pay for the prelude, small enough to balance
-constexpr size_t kUnitKernels = 8;
+/// One translation unit: enough kernels to pay for the start of a compiler, few enough to balance.
+constexpr size_t kUnitText = 16 << 10, kUnitKernels = 4;
 
 struct Unit {
   std::string text, key;
@@ -42,22 +42,22 @@ struct Temporary {
 };
 
 /// Kernels sorted by name fall into the same units whatever the order of the model's operations.
-std::vector<Unit> make_units(const std::vector<EmittedKernel>& kernels, const std::string& prelude,
+std::vector<Unit> make_units(const std::vector<EmittedKernel>& kernels, Isa isa,
                              const std::string& identity) {
   std::map<std::string, const EmittedKernel*> distinct;
   for (const EmittedKernel& k : kernels) distinct.emplace(k.function, &k);
   std::vector<Unit> units;
   size_t in_unit = 0;
   for (auto& [name, k] : distinct) {
-    if (units.empty() || in_unit == kUnitKernels ||
-        units.back().text.size() + k->text.size() > kUnitText + prelude.size()) {
-      units.push_back({prelude, {}, {}, false});
+    if (units.empty() || in_unit == kUnitKernels || units.back().text.size() + k->text.size() > kUnitText) {
+      units.emplace_back();
       in_unit = 0;
     }
     units.back().text += k->text;
     ++in_unit;
   }
   for (Unit& u : units) {
+    u.text = prelude_for(isa, u.text) + u.text;
     XXH128_hash_t h =
         XXH3_128bits_withSeed(u.text.data(), u.text.size(), XXH3_64bits(identity.data(), identity.size()));
     u.key = fmt::format("{:016x}{:016x}", h.high64, h.low64);
@@ -157,7 +157,7 @@ std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, 
   std::string compiler = find_compiler(toolchain);
   std::string identity = compiler_identity(compiler);
   for (const std::string& flag : compiler_flags(isa)) identity += " " + flag;
-  std::vector<Unit> units = make_units(kernels, prelude_cpp(isa), identity);
+  std::vector<Unit> units = make_units(kernels, isa, identity);
 
   std::vector<size_t> missing;
   for (size_t i = 0; i < units.size(); ++i) {

@@ -49,8 +49,50 @@ SymNode* Context::Impl::make(SymNode node) {
   return &sym_arena.emplace_back(std::move(node));
 }
 
+namespace {
+
+/// Nesting of floordiv, mod, min and max; walks over SymInts recurse this deep. No sensible model comes near.
+constexpr int kMaxDepth = 800;
+
+/// True when `value` depends on loop variables.
+bool expr_varies(Expr value) {
+  std::unordered_set<Expr> seen{value};
+  std::vector<Expr> stack{value};
+  while (!stack.empty()) {
+    Expr e = stack.back();
+    stack.pop_back();
+    for (SymInt i : e->indices)
+      if (!i.is_constant() && i.node()->varies) return true;
+    for (int k = 0; k < e->num_args; ++k)
+      if (seen.insert(e->args[k]).second) stack.push_back(e->args[k]);
+  }
+  return false;
+}
+
+void set_derived(SymNode& n) {
+  int depth = 0;
+  auto add = [&](const SymNode* operand) {
+    depth = std::max<int>(depth, operand->depth);
+    n.varies |= operand->varies;
+    n.has_indirect |= operand->has_indirect;
+  };
+  for (auto& [coefficient, term] : n.terms) add(term);
+  for (SymInt a : n.args)
+    if (!a.is_constant()) add(a.node());
+  if (n.kind == SymKind::indirect) {
+    n.has_indirect = true;
+    n.varies |= expr_varies(n.value);
+  }
+  if (depth >= kMaxDepth)
+    throw_unsupported("size or index expressions nest more than {} levels deep", kMaxDepth);
+  n.depth = static_cast<uint16_t>(depth + 1);
+}
+
+} // namespace
+
 const SymNode* Context::Impl::intern(SymNode node) {
   if (auto it = sym_table.find(&node); it != sym_table.end()) return *it;
+  set_derived(node);
   return *sym_table.insert(make(std::move(node))).first;
 }
 
@@ -97,6 +139,7 @@ static SymInt loop_variable(Context::Impl& impl, std::vector<const SymNode*>& ta
     SymNode node{};
     node.kind = kind;
     node.number = k;
+    node.varies = true;
     table[k] = impl.make(std::move(node));
   }
   return SymInt(table[k]);

@@ -44,6 +44,23 @@ struct Context::Impl {
   std::unordered_map<std::string, SymNode*> symbol_by_name;
   std::vector<const SymNode*> vars, rvars; // vars[k]->number == k; nullptr: not made yet
 
+  /// Results of floordiv and mod. They are asked for again and again while sums are brought into canonical
+  /// form, and nested ones would otherwise cost time exponential in their depth.
+  struct DivisionKey {
+    SymKind kind;
+    SymInt a, b;
+    bool operator==(const DivisionKey&) const = default;
+  };
+  struct DivisionHash {
+    size_t operator()(const DivisionKey& k) const {
+      size_t h = static_cast<size_t>(k.kind);
+      hash_combine(h, k.a.hash());
+      hash_combine(h, k.b.hash());
+      return h;
+    }
+  };
+  std::unordered_map<DivisionKey, SymInt, DivisionHash> divisions;
+
   std::deque<ExprNode> expr_arena;
   std::unordered_set<Expr, ExprHash, ExprEqual> expr_table;
 
@@ -55,9 +72,8 @@ struct Context::Impl {
   SymNode* make(SymNode node);
 };
 
-/// As simplify and to_string of a SymInt, with `indirect` giving the result for indirect values: walks over Expr
-/// DAGs keep their own memory of these, so that nested ones are handled once and not once per level.
-SymInt simplify_index(SymInt e, const Extents& extents, const std::function<SymInt(const SymNode&)>& indirect);
+/// As to_string of a SymInt, with `indirect` giving the text of indirect values: the printer of Expr DAGs keeps its own
+/// memory of these, so that nested ones are handled once and not once per level.
 std::string index_to_string(SymInt e, const std::function<std::string(const SymNode&)>& indirect);
 
 } // namespace tbx::ir

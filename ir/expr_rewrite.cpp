@@ -1,47 +1,28 @@
-// Walks over Expr DAGs: each handles every node once, those inside indirect indices included, without native
-// recursion along operand chains.
+// Walks over Expr DAGs: each visits every node once, without native recursion along operand chains.
 #include <algorithm>
 #include <unordered_set>
 
 #include "base/error.h"
-#include "ir/context_impl.h"
 #include "ir/expr.h"
+#include "ir/rewriter.h"
+#include "ir/symint_impl.h"
 
 namespace tbx::ir {
 namespace {
 
-/// Calls `fn` on the indirect nodes of an index, but not on those inside their values.
-template <class F> void for_each_indirect(SymInt index, F&& fn) {
-  if (index.is_constant() || index.node()->kind < SymKind::indirect) return;
-  if (index.node()->kind == SymKind::indirect && index.node()->args[0].is_constant())
-    return fn(*index.node());
-  std::unordered_set<const SymNode*> seen;
-  std::vector<const SymNode*> stack{index.node()};
-  while (!stack.empty()) {
-    const SymNode* n = stack.back();
-    stack.pop_back();
-    if (n->kind < SymKind::indirect || !seen.insert(n).second) continue;
-    if (n->kind == SymKind::indirect) fn(*n);
-    for (auto& [coefficient, term] : n->terms) stack.push_back(term);
-    for (SymInt a : n->args)
-      if (!a.is_constant()) stack.push_back(a.node());
-  }
-}
-
 /// Direct operands in the widest sense: arguments and the values inside indirect indices.
-template <class F> void for_each_operand(Expr e, F&& fn) {
+template <class F>
+void for_each_operand(Expr e, F&& fn) {
   for (int i = 0; i < e->num_args; ++i) fn(e->args[i]);
-  for (SymInt index : e->indices) for_each_indirect(index, [&](const SymNode& n) { fn(n.value); });
+  for (SymInt index : e->indices) symint::for_each_indirect(index, [&](const SymNode& n) { fn(n.value); });
 }
 
-/// All nodes reachable, operands first. Explicit stack: chains may be tens of thousands long.
-std::vector<Expr> ordered(std::span<const Expr> roots) {
-  std::unordered_set<Expr> seen;
-  std::vector<Expr> order;
+/// Operands first. Explicit stack: chains may be tens of thousands long. `enter` says whether a node is wanted and new.
+template <class Enter>
+void post_order(std::span<const Expr> roots, Enter&& enter, std::vector<Expr>& order) {
   std::vector<std::pair<Expr, bool>> stack;
   for (size_t r = roots.size(); r-- > 0;)
     if (roots[r]) stack.emplace_back(roots[r], false);
-  std::vector<Expr> operands;
   while (!stack.empty()) {
     auto [e, done] = stack.back();
     stack.pop_back();
@@ -49,118 +30,62 @@ std::vector<Expr> ordered(std::span<const Expr> roots) {
       order.push_back(e);
       continue;
     }
-    if (!seen.insert(e).second) continue;
+    if (!enter(e)) continue;
     stack.emplace_back(e, true);
-    operands.clear();
-    for_each_operand(e, [&](Expr o) { operands.push_back(o); });
-    for (size_t i = operands.size(); i-- > 0;)
-      if (!seen.contains(operands[i])) stack.emplace_back(operands[i], false);
+    size_t first = stack.size();
+    for_each_operand(e, [&](Expr o) { stack.emplace_back(o, false); });
+    std::reverse(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
   }
+}
+
+std::vector<Expr> ordered(std::span<const Expr> roots) {
+  std::unordered_set<Expr> seen;
+  std::vector<Expr> order;
+  post_order(roots, [&](Expr e) { return seen.insert(e).second; }, order);
   return order;
 }
 
-/// Rebuilds a DAG bottom-up. Remembers what every node, and every index, became.
-class Rebuilder {
-public:
-  /// What becomes of an index whose indirect values have not been renewed yet.
-  using MapIndex = std::function<SymInt(SymInt, Rebuilder&)>;
+}  // namespace
 
-  explicit Rebuilder(MapIndex map_index) : map_index_(std::move(map_index)) {}
-
-  Expr run(Expr root, const std::function<Expr(Expr)>& fn = {}) {
-    for (Expr e : ordered(std::span(&root, 1))) {
-      Expr renewed = rebuild(e);
-      nodes_[e] = fn ? fn(renewed) : renewed;
-    }
-    return nodes_.at(root);
+/// The node with new operands and indices, through the constructors (so it folds again).
+Expr Rewriter::rebuild(Expr e) {
+  Context& c = *e->context;
+  bool same = true;
+  Expr args[3] = {nullptr, nullptr, nullptr};
+  for (int i = 0; i < e->num_args; ++i) {
+    args[i] = values_.at(e->args[i]);
+    same &= args[i] == e->args[i];
   }
-
-  /// An indirect node with its value renewed; `map_extent` renews the extent.
-  template <class F> SymInt renew(const SymNode& n, F&& map_extent) {
-    auto it = nodes_.find(n.value);
-    // A value that is not known was made by this very walk.
-    if (it == nodes_.end()) return SymInt(&n);
-    SymInt extent = map_extent(n.args[0]);
-    if (it->second == n.value && extent == n.args[0]) return SymInt(&n);
-    return n.context->indirect(it->second, extent, false);
+  SymInts indices;
+  for (SymInt index : e->indices) {
+    indices.push_back((*this)(index));
+    same &= indices.back() == index;
   }
-
-private:
-  SymInt index(SymInt e) {
-    if (e.is_constant()) return e;
-    auto [it, is_new] = indices_.try_emplace(e.node(), 0);
-    if (is_new) it->second = map_index_(e, *this);
-    return it->second;
-  }
-
-  /// The node with new operands and indices, through the constructors (so it folds again).
-  Expr rebuild(Expr e) {
-    bool same = true;
-    Expr args[3] = {nullptr, nullptr, nullptr};
-    for (int i = 0; i < e->num_args; ++i) {
-      args[i] = nodes_.at(e->args[i]);
-      same &= args[i] == e->args[i];
-    }
-    SymInts indices;
-    for (SymInt i : e->indices) {
-      indices.push_back(index(i));
-      same &= indices.back() == i;
-    }
-    if (same) return e;
-    Context& c = *e->context;
-    switch (e->op) {
+  if (same) return e;
+  switch (e->op) {
     case Op::load: return c.load(e->buffer, e->dtype, std::move(indices), args[0]);
     case Op::index: return c.index(indices[0]);
     case Op::cast: return c.cast(args[0], e->dtype);
     case Op::round_to: return c.round_to(args[0], e->format, e->bits != 0);
     case Op::bitcast: return c.bitcast(args[0], e->dtype);
     case Op::where: return c.where(args[0], args[1], args[2]);
-    default: return is_unary(e->op) ? c.unary(e->op, args[0]) : c.binary(e->op, args[0], args[1]);
-    }
+    default: break;
   }
-
-  MapIndex map_index_;
-  std::unordered_map<Expr, Expr> nodes_;
-  std::unordered_map<const SymNode*, SymInt> indices_;
-};
-
-/// The map of an index that replaces `leaves` and renews indirect values.
-Rebuilder::MapIndex replacing(std::unordered_map<const SymNode*, SymInt> leaves) {
-  return [map = std::move(leaves)](SymInt e, Rebuilder& rebuilder) mutable {
-    for_each_indirect(e, [&](const SymNode& n) {
-      if (map.contains(&n)) return;
-      SymInt renewed = rebuilder.renew(n, [&](SymInt extent) { return replace(extent, map); });
-      map.emplace(&n, renewed);
-    });
-    return map.empty() ? e : replace(e, map);
-  };
+  return is_unary(e->op) ? c.unary(e->op, args[0]) : c.binary(e->op, args[0], args[1]);
 }
 
-/// A comparison of two index values that the extents decide.
-Expr decide(Expr e, const Extents& extents) {
-  if (!is_comparison(e->op) || e->args[0]->dtype != DType::i64) return e;
-  auto symbolic = [](Expr x) -> std::optional<SymInt> {
-    if (x->op == Op::index) return x->indices[0];
-    if (x->op == Op::constant) return SymInt(x->as_int());
-    return std::nullopt;
-  };
-  auto a = symbolic(e->args[0]), b = symbolic(e->args[1]);
-  if (!a || !b) return e;
-  Context& c = *e->context;
-  bool lt = provably_less(*a, *b, extents), gt = provably_less(*b, *a, extents);
-  bool le = lt || provably_nonnegative(*b - *a, extents), ge = gt || provably_nonnegative(*a - *b, extents);
-  auto decided = [&](bool yes, bool no) { return yes ? c.boolean(true) : no ? c.boolean(false) : e; };
-  switch (e->op) {
-  case Op::less: return decided(lt, ge);
-  case Op::less_equal: return decided(le, gt);
-  case Op::greater: return decided(gt, le);
-  case Op::greater_equal: return decided(ge, lt);
-  case Op::equal: return decided(le && ge, lt || gt);
-  default: return decided(lt || gt, le && ge);
+Expr Rewriter::operator()(Expr e) {
+  if (auto it = values_.find(e); it != values_.end()) return it->second;
+  std::vector<Expr> order;
+  std::unordered_set<Expr> seen;
+  post_order(std::span(&e, 1), [&](Expr n) { return !values_.contains(n) && seen.insert(n).second; }, order);
+  for (Expr n : order) {
+    Expr r = finish(rebuild(n));
+    values_[n] = r;
+    if (to_fixed_point_) values_.try_emplace(r, r);
   }
+  return values_.at(e);
 }
-
-} // namespace
 
 void visit(std::span<const Expr> es, const std::function<void(Expr)>& fn) {
   for (Expr e : ordered(es)) fn(e);
@@ -168,24 +93,68 @@ void visit(std::span<const Expr> es, const std::function<void(Expr)>& fn) {
 
 void visit(Expr e, const std::function<void(Expr)>& fn) { visit(std::span(&e, 1), fn); }
 
-Expr rewrite(Expr e, const std::function<Expr(Expr)>& fn) { return Rebuilder(replacing({})).run(e, fn); }
+namespace {
 
-Expr substitute(Expr e, const Substitution& s) {
-  std::unordered_map<const SymNode*, SymInt> leaves;
-  Context& c = *e->context;
-  for (size_t k = 0; k < s.vars.size(); ++k) leaves.emplace(c.var(static_cast<int>(k)).node(), s.vars[k]);
-  for (size_t k = 0; k < s.rvars.size(); ++k) leaves.emplace(c.rvar(static_cast<int>(k)).node(), s.rvars[k]);
-  return Rebuilder(replacing(std::move(leaves))).run(e);
-}
+class FunctionRewriter : public Rewriter {
+ public:
+  explicit FunctionRewriter(const std::function<Expr(Expr)>& fn) : fn_(fn) {}
 
-Expr simplify(Expr e, const Extents& extents) {
-  auto map_index = [&](SymInt index, Rebuilder& rebuilder) {
-    return simplify_index(index, extents, [&](const SymNode& n) {
-      return rebuilder.renew(n, [&](SymInt extent) { return simplify(extent, extents); });
-    });
-  };
-  return Rebuilder(map_index).run(e, [&](Expr n) { return decide(n, extents); });
-}
+ protected:
+  Expr finish(Expr e) override { return fn_(e); }
+
+ private:
+  const std::function<Expr(Expr)>& fn_;
+};
+
+/// Also decides comparisons of index values by the extents.
+class ExprSimplifier : public IndexSimplifier {
+ public:
+  using IndexSimplifier::IndexSimplifier;
+
+ protected:
+  Expr finish(Expr e) override {
+    if (!is_comparison(e->op) || e->args[0]->dtype != DType::i64) return e;
+    auto a = as_index(e->args[0]), b = as_index(e->args[1]);
+    if (!a || !b) return e;
+    auto decide = [&](std::optional<bool> known) { return known ? e->context->boolean(*known) : e; };
+    switch (e->op) {
+      case Op::less: return decide(is_less(*a, *b));
+      case Op::greater: return decide(is_less(*b, *a));
+      case Op::greater_equal: return decide(negated(is_less(*a, *b)));
+      case Op::less_equal: return decide(negated(is_less(*b, *a)));
+      case Op::equal: return decide(are_equal(*a, *b));
+      case Op::not_equal: return decide(negated(are_equal(*a, *b)));
+      default: return e;
+    }
+  }
+
+ private:
+  static std::optional<SymInt> as_index(Expr x) {
+    if (x->op == Op::index) return x->indices[0];
+    if (x->op == Op::constant) return SymInt(x->as_int());
+    return std::nullopt;
+  }
+  static std::optional<bool> negated(std::optional<bool> b) { return b ? std::optional(!*b) : b; }
+  std::optional<bool> is_less(SymInt a, SymInt b) {
+    if (proves_below(a, b)) return true;
+    if (proves_at_least(a, b)) return false;
+    return std::nullopt;
+  }
+  std::optional<bool> are_equal(SymInt a, SymInt b) {
+    if (a == b) return true;
+    if (proves_below(a, b) || proves_below(b, a)) return false;
+    if (proves_at_least(a, b) && proves_at_least(b, a)) return true;
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+Expr rewrite(Expr e, const std::function<Expr(Expr)>& fn) { return FunctionRewriter(fn)(e); }
+
+Expr substitute(Expr e, const Substitution& s) { return Substituter(s)(e); }
+
+Expr simplify(Expr e, const Extents& extents) { return ExprSimplifier(extents)(e); }
 
 Expr mask_loads(Expr e, Expr mask) {
   return rewrite(e, [&](Expr n) {
@@ -208,4 +177,4 @@ ExprCounts count(std::span<const Expr> es) {
   return counts;
 }
 
-} // namespace tbx::ir
+}  // namespace tbx::ir

@@ -55,7 +55,7 @@ enum class SymKind : uint8_t {
   rvar,      ///< reduction / inner loop variable r<k>
   indirect,  ///< the run-time value of an Expr used as an index, already wrapped and known to lie in [0, extent)
   add,       ///< constant + sum of coefficient * term (terms are not `add`)
-  mul,       ///< product of two or more factors (not constants, not `add`)
+  mul,       ///< product of two or more factors (not constants; an `add` only where multiplying out would explode)
   floordiv,
   mod,
   min,
@@ -68,6 +68,9 @@ struct SymNode {
   uint32_t id;  ///< creation order in the context: the canonical order of operands
   SymKind kind;
   bool unbacked = false;            ///< symbol: bound while running
+  bool varies = false;              ///< contains a loop variable, also inside indirect values
+  bool has_indirect = false;        ///< contains an indirect value
+  uint16_t depth = 1;               ///< longest chain of operands, indirect values' insides not counted
   int number = 0;                   ///< symbol: index in Context::symbols(); var/rvar: k
   int64_t lo = 0, hi = kMaxSize;    ///< symbol: inclusive range
   std::string name;                 ///< symbol: as the model spells it
@@ -90,7 +93,8 @@ SymInt min(SymInt a, SymInt b);
 SymInt max(SymInt a, SymInt b);
 SymInt product(std::span<const SymInt> xs);
 
-/// Extents of loop variables for simplification and proofs: var(k) < vars[k], rvar(k) < rvars[k].
+/// Extents of loop variables for simplification and proofs: var(k) < vars[k], rvar(k) < rvars[k]. They describe a point
+/// inside the loops, where every extent is at least 1: what is shown with them need not hold where a loop is empty.
 struct Extents {
   SymInts vars, rvars;
 };
@@ -99,7 +103,7 @@ struct Extents {
 /// for every assignment inside the ranges, and idempotent.
 SymInt simplify(SymInt e, const Extents& extents);
 
-/// Inclusive numeric bounds under the symbols' ranges and the extents.
+/// Inclusive numeric bounds under the symbols' ranges and the extents; INT64_MAX and -INT64_MAX mean unbounded.
 struct Bounds {
   int64_t lo, hi;
 };
@@ -120,7 +124,7 @@ struct Substitution {
   SymInts vars, rvars;
 };
 SymInt substitute(SymInt e, const Substitution& s);
-/// Replaces any node (symbol, variable, indirect) by an expression.
+/// Replaces any node (symbol, variable, indirect) by an expression, inside indirect values too.
 SymInt replace(SymInt e, const std::unordered_map<const SymNode*, SymInt>& map);
 
 /// e = coefficient * v + rest with `rest` free of v and coefficient free of all loop variables; nullopt if not affine.
@@ -142,7 +146,7 @@ std::optional<int64_t> evaluate(SymInt e, std::span<const int64_t> symbols, std:
                                 std::span<const int64_t> rvars = {},
                                 const std::function<int64_t(const SymNode&)>& indirect = {});
 
-/// "64*i0 + i1", "(batch*seq + 7)//8"; deterministic.
+/// "64*i0 + i1", "(batch*seq + 7)//8"; deterministic. Texts beyond 64 KiB end in "...".
 std::string to_string(SymInt e);
 std::string to_string(std::span<const SymInt> xs);
 

@@ -1,179 +1,163 @@
-// Numeric bounds and proofs about SymInt expressions.
+// Numeric bounds of SymInt expressions by interval arithmetic.
 #include <algorithm>
-#include <limits>
-#include <unordered_map>
 
-#include "ir/symint.h"
+#include "ir/symint_impl.h"
 
 namespace tbx::ir {
+namespace symint {
 namespace {
 
-constexpr int64_t kInf = std::numeric_limits<int64_t>::max();
-
-/// Saturating arithmetic: beyond the int64 range means "unbounded".
+/// Saturating: beyond the int64 range means unbounded, and unbounded stays so.
 int64_t saturate(__int128 v) {
-  if (v > kInf) return kInf;
-  if (v < -kInf) return -kInf;
-  return static_cast<int64_t>(v);
+  return v > kInfinity ? kInfinity : v < -kInfinity ? -kInfinity : static_cast<int64_t>(v);
 }
-int64_t add(int64_t a, int64_t b) {
-  if (a == kInf || b == kInf) return kInf;
-  if (a == -kInf || b == -kInf) return -kInf;
+
+bool is_infinite(int64_t v) { return v == kInfinity || v <= -kInfinity; }
+
+/// For lower (upper) bounds a sum with an unbounded part is unbounded below (above).
+int64_t add(int64_t a, int64_t b, int64_t unbounded) {
+  if (a == unbounded || b == unbounded) return unbounded;
   return saturate(static_cast<__int128>(a) + b);
 }
+
 int64_t mul(int64_t a, int64_t b) {
   if (a == 0 || b == 0) return 0;
+  if (is_infinite(a) || is_infinite(b)) return (a < 0) == (b < 0) ? kInfinity : -kInfinity;
   return saturate(static_cast<__int128>(a) * b);
 }
-int64_t floor_div(int64_t a, int64_t b) {
-  if (a == kInf || a == -kInf) return a;
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+
+int64_t quotient(int64_t a, int64_t b) {
+  if (is_infinite(a)) return a;
+  if (b == kInfinity) return a < 0 ? -1 : 0;
+  return floor_div(a, b);
 }
 
-Bounds scale(Bounds x, Bounds y) {
-  int64_t p[] = {mul(x.lo, y.lo), mul(x.lo, y.hi), mul(x.hi, y.lo), mul(x.hi, y.hi)};
+Bounds of_corners(int64_t (*op)(int64_t, int64_t), Bounds x, Bounds y) {
+  int64_t p[] = {op(x.lo, y.lo), op(x.lo, y.hi), op(x.hi, y.lo), op(x.hi, y.hi)};
   return {*std::min_element(p, p + 4), *std::max_element(p, p + 4)};
 }
 
-class Bounder {
- public:
-  explicit Bounder(const Extents& extents) : extents_(extents) {}
+/// A lower bound of +infinity (or an upper one of -infinity) would no longer be one after a division.
+Bounds finite_side(Bounds b) { return {std::min(b.lo, kInfinity - 1), std::max(b.hi, 1 - kInfinity)}; }
 
-  Bounds of(SymInt e) {
-    if (e.is_constant()) return {e.constant(), e.constant()};
-    const SymNode* n = e.node();
-    if (auto it = memo_.find(n); it != memo_.end()) return it->second;
-    Bounds b = compute(*n);
-    memo_[n] = b;
-    return b;
-  }
-
- private:
-  Bounds below(SymInt extent) { return {0, std::max<int64_t>(0, add(of(extent).hi, -1))}; }
-
-  Bounds compute(const SymNode& n) {
-    switch (n.kind) {
-      case SymKind::symbol: return {n.lo, n.hi};
-      case SymKind::var:
-        return n.number < static_cast<int>(extents_.vars.size()) ? below(extents_.vars[n.number]) : Bounds{0, kMaxSize};
-      case SymKind::rvar:
-        return n.number < static_cast<int>(extents_.rvars.size()) ? below(extents_.rvars[n.number]) : Bounds{0, kMaxSize};
-      case SymKind::indirect: return below(n.args[0]);
-      case SymKind::add: {
-        Bounds b{n.constant, n.constant};
-        for (auto [coefficient, term] : n.terms) {
-          Bounds t = scale(of(SymInt(term)), {coefficient, coefficient});
-          b = {add(b.lo, t.lo), add(b.hi, t.hi)};
-        }
-        return b;
-      }
-      case SymKind::mul: {
-        Bounds b{1, 1};
-        for (SymInt f : n.args) b = scale(b, of(f));
-        return b;
-      }
-      case SymKind::floordiv: {
-        Bounds a = of(n.args[0]), d = of(n.args[1]);
-        int64_t lo_d = std::max<int64_t>(1, d.lo), hi_d = std::max<int64_t>(1, d.hi);
-        int64_t q[] = {floor_div(a.lo, lo_d), floor_div(a.lo, hi_d), floor_div(a.hi, lo_d), floor_div(a.hi, hi_d)};
-        return {*std::min_element(q, q + 4), *std::max_element(q, q + 4)};
-      }
-      case SymKind::mod: {
-        Bounds a = of(n.args[0]), d = of(n.args[1]);
-        int64_t hi = std::max<int64_t>(0, add(d.hi, -1));
-        if (a.lo >= 0) hi = std::min(hi, a.hi);
-        return {0, hi};
-      }
-      case SymKind::min: {
-        Bounds a = of(n.args[0]), b = of(n.args[1]);
-        return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
-      }
-      case SymKind::max: {
-        Bounds a = of(n.args[0]), b = of(n.args[1]);
-        return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-      }
-    }
-    return {-kInf, kInf};
-  }
-
-  const Extents& extents_;
-  std::unordered_map<const SymNode*, Bounds> memo_;
-};
-
-/// A lower bound of `e` that is free of loop variables: each is replaced by 0 or extent - 1, whichever is smaller for
-/// the sign of its coefficient. False when a variable is not linear or its coefficient has no known sign.
-bool eliminate_variables(SymInt& e, const Extents& extents) {
-  // Inner loops may have extents that mention outer variables never; one pass per variable is enough.
-  auto eliminate = [&](SymKind kind, const SymInts& sizes) {
-    bool good = true;
-    std::vector<const SymNode*> variables;
-    visit(e, [&](const SymNode& n) {
-      if ((n.kind == kind && n.number < static_cast<int>(sizes.size())) ||
-          (kind == SymKind::var && n.kind == SymKind::indirect))
-        variables.push_back(&n);
-    });
-    for (const SymNode* v : variables) {
-      if (!depends_on(e, v)) continue;
-      auto affine = affine_in(e, v);
-      if (!affine) {
-        good = false;
-        continue;
-      }
-      SymInt extent = v->kind == SymKind::indirect ? v->args[0] : sizes[v->number];
-      Bounds c = bounds_of(affine->coefficient, extents);
-      if (c.lo >= 0) {
-        e = affine->rest;
-      } else if (c.hi <= 0) {
-        e = affine->rest + affine->coefficient * (extent - SymInt(1));
-      } else {
-        good = false;
-      }
-    }
-    return good;
-  };
-  bool a = eliminate(SymKind::rvar, extents.rvars);
-  bool b = eliminate(SymKind::var, extents.vars);
-  return a && b;
+Bounds remainder(Bounds a, Bounds divisor) {
+  int64_t d = std::max<int64_t>(divisor.lo, 1); // at least
+  if (a.lo >= 0 && a.hi < d) return a;
+  int64_t hi = std::max<int64_t>(0, add(divisor.hi, -1, kInfinity));
+  if (a.lo >= 0) return {0, std::min(hi, a.hi)};
+  // A constant divisor and a range within one period: the remainders have no gap.
+  if (divisor.lo == divisor.hi && !is_infinite(a.lo) && !is_infinite(a.hi) && d == divisor.lo &&
+      floor_div(a.lo, d) == floor_div(a.hi, d))
+    return {floor_mod(a.lo, d), floor_mod(a.hi, d)};
+  return {0, hi};
 }
 
-}  // namespace
+} // namespace
 
-Bounds bounds_of(SymInt e, const Extents& extents) { return Bounder(extents).of(e); }
-
-namespace {
-
-/// `budget` bounds the case splits over nested min and max.
-bool prove_nonnegative(SymInt e, const Extents& extents, int budget) {
-  if (e.is_constant()) return e.constant() >= 0;
-  if (bounds_of(e, extents).lo >= 0) return true;
-  if (budget == 0) return false;
-  if (has_loop_variable(e) || has_indirect(e)) {
-    SymInt bound = e;
-    eliminate_variables(bound, extents);
-    return !(bound == e) && prove_nonnegative(bound, extents, budget - 1);
-  }
-  const SymNode* n = e.node();
-  if (n->kind != SymKind::add) return false;
-  for (auto [coefficient, term] : n->terms) {
-    bool is_min = term->kind == SymKind::min, is_max = term->kind == SymKind::max;
-    if (!is_min && !is_max) continue;
-    SymInt rest = e - SymInt(coefficient) * SymInt(term);
-    SymInt x = rest + SymInt(coefficient) * term->args[0], y = rest + SymInt(coefficient) * term->args[1];
-    // coefficient*min(x, y) is the larger of both for a negative coefficient, the smaller for a positive one.
-    bool either = (is_min && coefficient < 0) || (is_max && coefficient > 0);
-    bool px = prove_nonnegative(x, extents, budget - 1);
-    if (px && either) return true;
-    if ((px || either) && prove_nonnegative(y, extents, budget - 1)) return true;
-    budget -= 1;
-    if (budget <= 0) return false;
-  }
-  return false;
+const Extents& no_extents() {
+  static const Extents none;
+  return none;
 }
 
-}  // namespace
+Prover::Prover(const Extents& extents) : extents_(extents) {
+  for (SymInt e : extents.vars) assume_at_least(e, 1);
+  for (SymInt e : extents.rvars) assume_at_least(e, 1);
+}
 
-bool provably_nonnegative(SymInt e, const Extents& extents) { return prove_nonnegative(e, extents, 4); }
+/// Notes what follows for the parts of e from lo <= e.
+void Prover::assume_at_least(SymInt e, int64_t lo) {
+  if (e.is_constant() || is_infinite(lo)) return;
+  const SymNode& n = *e.node();
+  auto [it, is_new] = least_.try_emplace(&n, lo);
+  it->second = std::max(it->second, lo);
+  switch (n.kind) {
+  case SymKind::mul:
+    // A positive product of nonnegative factors has no factor 0.
+    if (lo >= 1 && std::all_of(n.args.begin(), n.args.end(), [&](SymInt f) { return bounds(f).lo >= 0; }))
+      for (SymInt f : n.args) assume_at_least(f, 1);
+    break;
+  case SymKind::add: {
+    auto [coefficient, term] = n.terms[0];
+    int64_t left;
+    if (n.terms.size() == 1 && coefficient > 0 && !__builtin_sub_overflow(lo, n.constant, &left) &&
+        !is_infinite(left))
+      assume_at_least(SymInt(term), -quotient(-left, coefficient));
+    break;
+  }
+  case SymKind::floordiv:
+    if (n.args[1].is_constant()) assume_at_least(n.args[0], mul(lo, n.args[1].constant()));
+    break;
+  case SymKind::min:
+    for (SymInt x : n.args) assume_at_least(x, lo);
+    break;
+  default: break;
+  }
+  bounds_.clear();
+}
 
-bool provably_positive(SymInt e, const Extents& extents) { return provably_nonnegative(e - SymInt(1), extents); }
+std::optional<SymInt> Prover::extent_of(const SymNode& n) const {
+  if (n.kind == SymKind::indirect) return n.args[0];
+  if (n.kind != SymKind::var && n.kind != SymKind::rvar) return std::nullopt;
+  const SymInts& sizes = n.kind == SymKind::var ? extents_.vars : extents_.rvars;
+  if (static_cast<size_t>(n.number) >= sizes.size()) return std::nullopt;
+  return sizes[n.number];
+}
 
-}  // namespace tbx::ir
+Bounds Prover::bounds(SymInt e) {
+  if (e.is_constant()) return finite_side({e.constant(), e.constant()});
+  if (auto it = bounds_.find(e.node()); it != bounds_.end()) return it->second;
+  Bounds b = finite_side(compute(*e.node()));
+  if (auto it = least_.find(e.node()); it != least_.end())
+    b = {std::max(b.lo, it->second), std::max(b.hi, it->second)};
+  bounds_.emplace(e.node(), b);
+  return b;
+}
+
+Bounds Prover::compute(const SymNode& n) {
+  switch (n.kind) {
+  case SymKind::symbol: return {n.lo, n.hi};
+  case SymKind::var:
+  case SymKind::rvar:
+  case SymKind::indirect: {
+    auto extent = extent_of(n);
+    if (!extent) return {0, kInfinity};
+    // An extent over loop variables could in turn be bounded by this one.
+    if (!extent->is_constant() && extent->node()->varies) return {0, kInfinity};
+    return {0, std::max<int64_t>(0, add(bounds(*extent).hi, -1, kInfinity))};
+  }
+  case SymKind::add: {
+    Bounds sum{n.constant, n.constant};
+    for (auto [coefficient, term] : n.terms) {
+      Bounds t = of_corners(mul, bounds(SymInt(term)), {coefficient, coefficient});
+      sum = {add(sum.lo, t.lo, -kInfinity), add(sum.hi, t.hi, kInfinity)};
+    }
+    return sum;
+  }
+  case SymKind::mul: {
+    Bounds product{1, 1};
+    for (SymInt f : n.args) product = of_corners(mul, product, bounds(f));
+    return product;
+  }
+  case SymKind::floordiv: {
+    Bounds d = bounds(n.args[1]);
+    return of_corners(quotient, bounds(n.args[0]), {std::max<int64_t>(1, d.lo), std::max<int64_t>(1, d.hi)});
+  }
+  case SymKind::mod: return remainder(bounds(n.args[0]), bounds(n.args[1]));
+  case SymKind::min:
+  case SymKind::max: {
+    Bounds a = bounds(n.args[0]), b = bounds(n.args[1]);
+    if (n.kind == SymKind::min) return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
+    return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
+  }
+  }
+  return {-kInfinity, kInfinity};
+}
+
+} // namespace symint
+
+Bounds bounds_of(SymInt e, const Extents& extents) {
+  if (e.is_constant()) return {e.constant(), e.constant()};
+  return symint::Prover(extents).bounds(e);
+}
+
+} // namespace tbx::ir

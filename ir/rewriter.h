@@ -1,0 +1,76 @@
+// Rewriter: one rewriting of SymInt and Expr DAGs together, every node of either once.
+//
+// SymInt nodes contain Exprs (indirect values) and Exprs contain SymInts (indices). A walk over one kind that
+// started a fresh walk over the other at every crossing would take time exponential in the number of
+// crossings; both kinds share their memos here. Expr chains are walked with an explicit stack; SymInt nesting
+// is bounded when nodes are made.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "ir/expr.h"
+
+namespace tbx::ir {
+
+class Rewriter {
+public:
+  virtual ~Rewriter() = default;
+  SymInt operator()(SymInt e);
+  Expr operator()(Expr e);
+
+protected:
+  /// What takes the node's place, before its operands are looked at; nullopt: rebuild it from rewritten
+  /// operands.
+  virtual std::optional<SymInt> replacement(const SymNode&) { return std::nullopt; }
+  virtual SymInt combine(SymKind kind, SymInt a, SymInt b); ///< floordiv, mod, min, max of rewritten operands
+  virtual Expr finish(Expr e) { return e; }                 ///< sees every rebuilt Expr
+  /// Nodes that are known to stay as they are.
+  virtual bool is_unaffected(const SymNode&) { return false; }
+  /// SymInts are rewritten until they do not change any more, and every operation is combined anew.
+  bool to_fixed_point_ = false;
+
+private:
+  SymInt rebuild(const SymNode& n);
+  Expr rebuild(Expr e);
+
+  std::unordered_map<const SymNode*, SymInt> indices_;
+  std::unordered_map<Expr, Expr> values_;
+};
+
+/// substitute() as a Rewriter. `s` must outlive it.
+class Substituter : public Rewriter {
+public:
+  explicit Substituter(const Substitution& s) : s_(s) {}
+
+protected:
+  std::optional<SymInt> replacement(const SymNode& n) override;
+  bool is_unaffected(const SymNode& n) override;
+
+private:
+  const Substitution& s_;
+};
+
+namespace symint {
+class Prover;
+}
+
+/// simplify() as a Rewriter. `extents` must outlive it.
+class IndexSimplifier : public Rewriter {
+public:
+  explicit IndexSimplifier(const Extents& extents);
+  ~IndexSimplifier() override;
+
+  bool proves_at_least(SymInt a, SymInt b); ///< a >= b
+  bool proves_below(SymInt a, SymInt b);    ///< a < b
+
+protected:
+  std::optional<SymInt> replacement(const SymNode& n) override;
+  SymInt combine(SymKind kind, SymInt a, SymInt b) override;
+
+private:
+  std::unique_ptr<symint::Prover> prover_;
+};
+
+} // namespace tbx::ir

@@ -120,9 +120,9 @@ Bounds Prover::compute(const SymNode& n) {
   case SymKind::rvar:
   case SymKind::indirect: {
     auto extent = extent_of(n);
-    if (!extent) return {0, kInfinity};
+    if (!extent) return {0, kMaxSize}; // no loop is longer than the largest size
     // An extent over loop variables could in turn be bounded by this one.
-    if (!extent->is_constant() && extent->node()->varies) return {0, kInfinity};
+    if (!extent->is_constant() && extent->node()->varies) return {0, kMaxSize};
     return {0, std::max<int64_t>(0, add(bounds(*extent).hi, -1, kInfinity))};
   }
   case SymKind::add: {

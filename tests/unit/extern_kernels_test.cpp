@@ -1,0 +1,202 @@
+// oneDNN convolutions and matrix products against the plain loops in double precision, on random problems.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "extern_kernels/kernel.h"
+
+namespace tbx::extern_kernels {
+
+std::unique_ptr<ExternKernel> make_reference_conv(const Problem&, std::span<const OperandInfo>,
+                                                  std::span<const OperandInfo>);
+std::unique_ptr<ExternKernel> make_reference_matmul(const Problem&, std::span<const OperandInfo>,
+                                                    std::span<const OperandInfo>);
+
+namespace {
+
+using Dims = std::vector<int64_t>;
+
+/// A tensor with its own memory and any strides.
+struct Operand {
+  Dims sizes, strides;
+  std::vector<float> data;
+  TensorRef ref() { return {data.data(), DType::f32, sizes, strides}; }
+  OperandInfo info() const { return {DType::f32, sizes, strides, nullptr}; }
+};
+
+std::mt19937 rng(20261120);
+int pick(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); }
+
+/// Dense over the dimensions in `order`, outermost first.
+Operand make(Dims sizes, std::vector<int> order = {}) {
+  Operand t{sizes, Dims(sizes.size()), {}};
+  if (order.empty())
+    for (size_t k = 0; k < sizes.size(); ++k) order.push_back(static_cast<int>(k));
+  int64_t step = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    t.strides[order[i]] = step;
+    step *= sizes[order[i]];
+  }
+  t.data.resize(static_cast<size_t>(step));
+  std::normal_distribution<float> normal;
+  for (float& v : t.data) v = normal(rng);
+  return t;
+}
+
+std::vector<int> channels_last(size_t rank) {
+  std::vector<int> order{0};
+  for (size_t k = 2; k < rank; ++k) order.push_back(static_cast<int>(k));
+  order.push_back(1);
+  return order;
+}
+
+void run(const ExternKernel& kernel, std::vector<Operand>& in, Operand& out) {
+  std::vector<TensorRef> inputs, outputs{out.ref()};
+  for (Operand& t : in) inputs.push_back(t.sizes.empty() ? TensorRef{} : t.ref());
+  std::vector<char> memory(static_cast<size_t>(kernel.workspace_bytes(inputs, outputs)) + 64);
+  void* workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
+  kernel.run({inputs, outputs, nullptr, workspace});
+}
+
+void expect_close(const Operand& a, const Operand& b, const std::string& what) {
+  double scale = 1;
+  for (float v : b.data) scale = std::max(scale, std::fabs(static_cast<double>(v)));
+  for (size_t i = 0; i < a.data.size(); ++i)
+    ASSERT_NEAR(a.data[i], b.data[i], 2e-5 * scale) << what << " at " << i;
+}
+
+std::vector<PostOp> random_post_ops(std::vector<Operand>& inputs, const Operand& out, int channel_axis) {
+  std::vector<PostOp> ops;
+  for (int n = pick(0, 3); n > 0; --n) {
+    switch (pick(0, 8)) {
+    case 0: ops.push_back({PostOp::relu}); break;
+    case 1: ops.push_back({PostOp::gelu_erf}); break;
+    case 2: ops.push_back({PostOp::silu, 1}); break;
+    case 3: ops.push_back({PostOp::clip, -0.5f, 1.5f}); break;
+    case 4: ops.push_back({PostOp::hard_swish}); break;
+    case 5: ops.push_back({PostOp::linear, 0.7f, -0.2f}); break;
+    case 6: ops.push_back({PostOp::leaky_relu, 0.1f}); break;
+    default: {
+      bool full = pick(0, 1);
+      Operand other = full ? out : make({1});
+      if (full) {
+        for (float& v : other.data) v = static_cast<float>(pick(-8, 8)) / 4;
+      } else {
+        Dims sizes(out.sizes.size(), 1);
+        sizes[channel_axis] = out.sizes[channel_axis];
+        other = make(sizes);
+      }
+      ops.push_back({pick(0, 1) ? PostOp::add : PostOp::mul, 0, 0, static_cast<int>(inputs.size())});
+      inputs.push_back(std::move(other));
+    }
+    }
+  }
+  return ops;
+}
+
+TEST(ExternKernels, ConvolutionsAgreeWithPlainLoops) {
+  int by_library = 0;
+  for (int trial = 0; trial < 150; ++trial) {
+    ConvProblem p;
+    int rank = pick(1, 3);
+    p.spatial_rank = rank;
+    p.transposed = pick(0, 4) == 0;
+    p.group = std::vector<int64_t>{1, 1, 2, 4}[pick(0, 3)];
+    int64_t cg = pick(1, 5), mg = pick(1, 5), n = pick(1, 2);
+    if (pick(0, 4) == 0) p.group = cg = 1;
+    Dims x{n, cg * p.group}, w, y{n, mg * p.group};
+    w = p.transposed ? Dims{cg * p.group, mg} : Dims{mg * p.group, cg};
+    for (int k = 0; k < rank; ++k) {
+      int64_t kernel = pick(1, 3), stride = pick(1, 2), dilation = pick(1, 2), size = pick(5, 9);
+      int64_t extent = (kernel - 1) * dilation + 1;
+      p.strides.push_back(stride);
+      p.dilations.push_back(dilation);
+      p.pads_begin.push_back(pick(0, static_cast<int>(kernel) - 1));
+      p.pads_end.push_back(pick(0, static_cast<int>(kernel) - 1));
+      x.push_back(size);
+      w.push_back(kernel);
+      y.push_back(p.transposed ? (size - 1) * stride + extent - p.pads_begin[k] - p.pads_end[k]
+                               : (size + p.pads_begin[k] + p.pads_end[k] - extent) / stride + 1);
+    }
+    std::vector<Operand> in{make(x, channels_last(x.size())), make(w), {}};
+    p.has_bias = pick(0, 1);
+    if (p.has_bias) in[2] = make({y[1]});
+    Operand got = make(y, channels_last(y.size())), want = got;
+    if (!p.transposed) p.post_ops = random_post_ops(in, got, 1);
+    std::vector<OperandInfo> infos;
+    for (const Operand& t : in) infos.push_back(t.sizes.empty() ? OperandInfo{} : t.info());
+    std::vector<OperandInfo> outs{got.info()};
+    if (pick(0, 1)) {
+      Tensor constant = Tensor::make(DType::f32, w);
+      std::copy(in[1].data.begin(), in[1].data.end(), constant.as_mutable<float>().begin());
+      infos[1].constant = std::make_shared<const Tensor>(std::move(constant));
+    }
+    Problem problem = p;
+    Selection s = select(problem, infos, outs);
+    by_library += s.chosen == "onednn_conv";
+    run(*s.kernel, in, got);
+    run(*make_reference_conv(problem, infos, outs), in, want);
+    expect_close(got, want, to_string(problem));
+  }
+#if defined(TBX_WITH_ONEDNN)
+  EXPECT_GT(by_library, 100);
+#endif
+}
+
+TEST(ExternKernels, MatrixProductsAgreeWithPlainLoops) {
+  for (int trial = 0; trial < 200; ++trial) {
+    MatMulProblem p;
+    int rank = pick(2, 4);
+    int64_t m = pick(1, 40), k = pick(1, 40), n = pick(1, 40);
+    Dims a, b, c;
+    for (int d = 0; d < rank - 2; ++d) {
+      int64_t size = pick(1, 3);
+      c.push_back(size);
+      a.push_back(pick(0, 3) ? size : 1);
+      b.push_back(a.back() == 1 || pick(0, 3) ? size : 1);
+    }
+    a.insert(a.end(), {m, k});
+    b.insert(b.end(), {k, n});
+    c.insert(c.end(), {m, n});
+    auto order = [&](bool transposed) {
+      std::vector<int> o;
+      for (int d = 0; d < rank; ++d) o.push_back(d);
+      if (transposed) std::swap(o[rank - 1], o[rank - 2]);
+      return o;
+    };
+    std::vector<Operand> in{make(a, order(pick(0, 1))), make(b, order(pick(0, 1))), {}};
+    Operand got = make(c), want = got;
+    p.alpha = pick(0, 2) ? 1 : 0.5f;
+    p.has_bias = pick(0, 1);
+    if (p.has_bias) {
+      Dims bias(rank, 1);
+      bias[rank - 1] = n;
+      if (pick(0, 2) == 0) bias[rank - 2] = m;
+      in[2] = make(bias);
+    }
+    p.post_ops = random_post_ops(in, got, rank - 1);
+    std::vector<OperandInfo> infos, outs{got.info()};
+    for (const Operand& t : in) infos.push_back(t.sizes.empty() ? OperandInfo{} : t.info());
+    Problem problem = p;
+    Selection s = select(problem, infos, outs);
+    run(*s.kernel, in, got);
+    run(*make_reference_matmul(problem, infos, outs), in, want);
+    expect_close(got, want, to_string(problem));
+  }
+}
+
+TEST(ExternKernels, IntegersGoToTheReference) {
+  std::vector<int64_t> sizes{2, 2};
+  OperandInfo i{DType::i32, sizes, {2, 1}, nullptr};
+  std::vector<OperandInfo> in{i, i}, out{i};
+  Selection s = select(MatMulProblem{}, in, out);
+  EXPECT_EQ(s.chosen, "reference_matmul");
+#if defined(TBX_WITH_ONEDNN)
+  ASSERT_EQ(s.refusals.size(), 1u);
+  EXPECT_EQ(s.refusals[0], "onednn_matmul: int32 operands");
+#endif
+}
+
+} // namespace
+} // namespace tbx::extern_kernels

@@ -1,0 +1,115 @@
+// The scheduler: what becomes one kernel, what does not, and that it stays linear in the size of the model.
+#include <gtest/gtest.h>
+
+#include "fusion/schedule.h"
+#include "graph_helper.h"
+
+namespace tbx::test {
+namespace {
+
+using fusion::Group;
+using fusion::Schedule;
+
+Schedule schedule_of(const GraphHelper& h, fusion::ScheduleOptions options = {}) {
+  fusion::Target target;
+  return fusion::schedule(lowering::lower(h.graph), target, options);
+}
+
+int kernels(const Schedule& s) {
+  int n = 0;
+  for (const Group& g : s.groups) n += std::holds_alternative<ir::KernelProgram>(g.what);
+  return n;
+}
+
+int externs(const Schedule& s) { return static_cast<int>(s.groups.size()) - kernels(s); }
+
+Tensor weights(std::vector<int64_t> dims) { return Tensor::make(DType::f32, std::move(dims)); }
+
+TEST(Schedule, SoftmaxIsOneKernelWithoutFullIntermediates) {
+  GraphHelper h;
+  h.output(h.node("Softmax", {h.input("x", DType::f32, {h.symbol("n"), 64})}, {{"axis", int64_t{-1}}}));
+  Schedule s = schedule_of(h);
+  ASSERT_EQ(s.groups.size(), 1u);
+  const auto& kernel = std::get<ir::KernelProgram>(s.groups[0].what);
+  EXPECT_EQ(kernel.outer.size(), 1u);
+  int global = 0;
+  for (const ir::KernelBuffer& b : kernel.buffers) global += b.access != ir::Access::row_local;
+  EXPECT_EQ(global, 2); // the input and the output
+}
+
+TEST(Schedule, LayerNormBetweenPointwiseIsOneKernel) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {8, 32}), y = h.input("y", DType::f32, {8, 32});
+  ValueId sum = h.node("Add", {x, y});
+  ValueId norm = h.node("LayerNormalization", {sum, h.constant(weights({32})), h.constant(weights({32}))});
+  h.output(h.node("Mul", {h.node("Sigmoid", {norm}), sum}));
+  Schedule s = schedule_of(h);
+  EXPECT_EQ(s.groups.size(), 1u);
+}
+
+TEST(Schedule, WithoutFusionEveryOperationIsAKernel) {
+  GraphHelper h;
+  h.output(h.node("Softmax", {h.input("x", DType::f32, {4, 64})}));
+  fusion::ScheduleOptions off;
+  off.fuse = off.fuse_extern = false;
+  EXPECT_GT(kernels(schedule_of(h, off)), 1);
+}
+
+TEST(Schedule, ConvolutionTakesBiasResidualAndActivation) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {1, 8, 10, 10});
+  ValueId a = h.node("Conv", {x, h.constant(weights({8, 8, 1, 1})), h.constant(weights({8}))});
+  ValueId b = h.node("Conv", {h.node("Relu", {a}), h.constant(weights({8, 8, 1, 1}))});
+  ValueId sum = h.node("Relu", {h.node("Add", {b, h.node("Relu", {a})})});
+  h.output(h.node("GlobalAveragePool", {sum}));
+  Schedule s = schedule_of(h);
+  EXPECT_EQ(externs(s), 2);
+  for (const Group& g : s.groups)
+    if (const auto* call = std::get_if<ir::ExternCall>(&g.what)) {
+      EXPECT_FALSE(std::get<extern_kernels::ConvProblem>(call->problem).post_ops.empty());
+    }
+}
+
+TEST(Schedule, AResultWithAnotherReaderIsNotSwallowed) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {4, 8});
+  ValueId product = h.node("MatMul", {x, h.constant(weights({8, 8}))});
+  h.output(product);
+  h.output(h.node("Relu", {product}));
+  Schedule s = schedule_of(h);
+  EXPECT_EQ(externs(s), 1);
+  EXPECT_EQ(kernels(s), 1);
+}
+
+TEST(Schedule, DynamicShapesLeaveNoShapeTensorBehind) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {h.symbol("batch"), h.symbol("seq"), 12});
+  ValueId shape = h.node("Shape", {x});
+  ValueId batch = h.node("Gather", {shape, h.constant(ints({1}, {0}))});
+  ValueId seq = h.node("Gather", {shape, h.constant(ints({1}, {1}))});
+  ValueId target = h.node("Concat", {batch, seq, h.constant(ints({2}, {3, 4}))}, {{"axis", int64_t{0}}});
+  h.output(h.node("Relu", {h.node("Reshape", {x, target})}));
+  Schedule s = schedule_of(h);
+  ASSERT_EQ(s.groups.size(), 1u);
+  EXPECT_EQ(std::get<ir::KernelProgram>(s.groups[0].what).outer.size(), 1u)
+      << to_string(s); // merged into one loop
+}
+
+TEST(Schedule, EveryDecisionIsRecorded) {
+  GraphHelper h;
+  h.output(h.node("Softmax", {h.input("x", DType::f32, {4, 64})}));
+  for (const Group& g : schedule_of(h).groups) EXPECT_FALSE(g.decisions.empty());
+}
+
+TEST(Schedule, TwentyThousandNodes) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {16}), v = x;
+  for (int i = 0; i < 20000; ++i)
+    v = h.node(i % 7 == 0 ? "Exp" : "Add", i % 7 == 0 ? std::vector{v} : std::vector{v, x});
+  h.output(v);
+  Schedule s = schedule_of(h);
+  EXPECT_GE(s.groups.size(), 1u);
+}
+
+} // namespace
+} // namespace tbx::test

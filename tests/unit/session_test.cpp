@@ -1,0 +1,178 @@
+// The runtime on whole models: shapes, errors, threads, limits, and no allocation in the steady state.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "driver/compile.h"
+#include "graph_helper.h"
+#include "importer/export.h"
+#include "runtime/session.h"
+#include "tensorbox/tensorbox.h"
+
+// Counts heap allocations of this thread while armed.
+static thread_local bool counting = false;
+static thread_local int allocations = 0;
+void* operator new(size_t n) {
+  if (counting) ++allocations;
+  if (void* p = std::malloc(n ? n : 1)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace tbx::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string model_path() { return std::string(TBX_SOURCE_DIR) + "/examples/digits/digits.onnx"; }
+
+std::vector<float> picture() {
+  std::vector<float> p(64);
+  for (int i = 0; i < 64; ++i) p[i] = i % 8 == 3 || i % 8 == 4;
+  return p;
+}
+
+TEST(Session, RunsBatchesOfAnySizeWithOneCompilation) {
+  auto session = Session::compile(model_path()).value();
+  std::string input = session.inputs()[0].name;
+  std::vector<float> one = picture();
+  auto single = session.run({{input, TensorView::of(one, {1, 1, 8, 8})}}).value();
+  for (int64_t batch : {2, 5, 1, 3}) {
+    std::vector<float> many;
+    for (int64_t i = 0; i < batch; ++i) many.insert(many.end(), one.begin(), one.end());
+    auto out = session.run({{input, TensorView::of(many, {batch, 1, 8, 8})}}).value();
+    EXPECT_EQ(out[0].dims, (std::vector<int64_t>{batch, 10}));
+    for (int64_t i = 0; i < batch * 10; ++i)
+      EXPECT_NEAR(out[0].values<float>()[i], single[0].values<float>()[i % 10], 1e-5);
+  }
+}
+
+TEST(Session, AnEmptyBatchGivesAnEmptyResult) {
+  auto session = Session::compile(model_path()).value();
+  std::vector<float> none(1);
+  auto out = session.run({{session.inputs()[0].name, TensorView::of(none, {0, 1, 8, 8})}}).value();
+  EXPECT_EQ(out[0].dims, (std::vector<int64_t>{0, 10}));
+}
+
+TEST(Session, WrongInputsAreNamed) {
+  auto session = Session::compile(model_path()).value();
+  std::string input = session.inputs()[0].name;
+  std::vector<float> p = picture();
+  std::vector<double> d(64);
+  auto message = [&](const Session::Inputs& in) {
+    auto r = session.run(in);
+    EXPECT_FALSE(r.ok());
+    if (r.ok()) return std::string();
+    EXPECT_EQ(r.error().kind, Failure::model_error);
+    return r.error().message;
+  };
+  EXPECT_THAT(message({}), HasSubstr("input '" + input + "' is missing"));
+  EXPECT_THAT(message({{"nope", TensorView::of(p, {1, 1, 8, 8})}}), HasSubstr("no input 'nope'"));
+  EXPECT_THAT(message({{input, TensorView::of(d, {1, 1, 8, 8})}}),
+              HasSubstr("has type float64, expected float32"));
+  EXPECT_THAT(message({{input, TensorView::of(p, {64})}}), HasSubstr("has rank 1, expected 4"));
+  EXPECT_THAT(message({{input, TensorView::of(p, {1, 1, 4, 16})}}), HasSubstr("is 4, expected 8"));
+}
+
+TEST(Session, ManyThreadsAtOnce) {
+  auto session = Session::compile(model_path()).value();
+  std::string input = session.inputs()[0].name;
+  std::vector<float> p = picture();
+  auto want = session.run({{input, TensorView::of(p, {1, 1, 8, 8})}}).value();
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) {
+        std::vector<float> mine = picture();
+        auto out = session.run({{input, TensorView::of(mine, {1, 1, 8, 8})}});
+        if (!out) {
+          ++wrong;
+          continue;
+        }
+        for (int k = 0; k < 10; ++k) wrong += out.value()[0].values<float>()[k] != want[0].values<float>()[k];
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Session, TheEvaluatorAgreesWithGeneratedCode) {
+  CompileOptions interpreted;
+  interpreted.compile = false;
+  auto a = Session::compile(model_path()).value(), b = Session::compile(model_path(), interpreted).value();
+  std::vector<float> p = picture();
+  auto x = a.run({{a.inputs()[0].name, TensorView::of(p, {1, 1, 8, 8})}}).value();
+  auto y = b.run({{b.inputs()[0].name, TensorView::of(p, {1, 1, 8, 8})}}).value();
+  for (int k = 0; k < 10; ++k) EXPECT_NEAR(x[0].values<float>()[k], y[0].values<float>()[k], 1e-5);
+  for (const KernelReport& k : b.explain()) EXPECT_NE(k.kind, "generated");
+}
+
+TEST(Session, UnknownOptionsAreErrors) {
+  CompileOptions options;
+  options.disabled_passes = {"no_such_pass"};
+  auto r = Session::compile(model_path(), options);
+  ASSERT_FALSE(r.ok());
+  EXPECT_THAT(r.error().message, HasSubstr("unknown pass 'no_such_pass'"));
+  CompileOptions isa;
+  isa.isa = "mmx";
+  EXPECT_THAT(Session::compile(model_path(), isa).error().message, HasSubstr("unknown isa 'mmx'"));
+}
+
+TEST(Session, TheMemoryLimitHolds) {
+  CompileOptions options;
+  options.max_memory = 64;
+  auto session = Session::compile(model_path(), options).value();
+  std::vector<float> p = picture();
+  auto r = session.run({{session.inputs()[0].name, TensorView::of(p, {1, 1, 8, 8})}});
+  ASSERT_FALSE(r.ok());
+  EXPECT_THAT(r.error().message, HasSubstr("the limit is 64"));
+}
+
+TEST(Session, NoAllocationInTheSteadyState) {
+  CompileOptions options;
+  options.threads = 1;
+  driver::Compiled compiled = driver::compile(std::filesystem::path(model_path()), options);
+  runtime::Session session(compiled.plan, {.threads = 1});
+  std::vector<float> p = picture(), result(10);
+  std::vector<runtime::RunTensor> in(1), out(1);
+  in[0].data = p.data();
+  in[0].dtype = DType::f32;
+  in[0].dims = {1, 1, 8, 8};
+  out[0].data = result.data();
+  out[0].dtype = DType::f32;
+  out[0].dims = {1, 10};
+  for (int i = 0; i < 3; ++i) session.run(in, out);
+  counting = true;
+  allocations = 0;
+  session.run(in, out);
+  counting = false;
+  EXPECT_EQ(allocations, 0);
+}
+
+TEST(Session, CancelStopsTheRun) {
+  driver::Compiled compiled = driver::compile(std::filesystem::path(model_path()), {});
+  runtime::Session session(compiled.plan);
+  std::vector<float> p = picture();
+  std::vector<runtime::RunTensor> in(1), out(1);
+  in[0] = {p.data(), DType::f32, {1, 1, 8, 8}, nullptr, nullptr};
+  std::atomic<bool> cancel{true};
+  runtime::RunOptions options;
+  options.cancel = &cancel;
+  EXPECT_THROW(session.run(in, out, options), Error);
+}
+
+TEST(Threads, AtLeastOneAndNoMoreThanOmpSays) {
+  EXPECT_GE(runtime::default_threads(), 1);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  EXPECT_EQ(runtime::default_threads(), 1);
+  unsetenv("OMP_NUM_THREADS");
+}
+
+} // namespace
+} // namespace tbx::test

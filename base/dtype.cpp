@@ -46,7 +46,7 @@ const Fact& fact(DType t) {
   return i < kFacts.size() ? kFacts[i] : kFacts[0];
 }
 
-}  // namespace
+} // namespace
 
 int bits_of(DType t) { return fact(t).bits; }
 int64_t size_of(DType t) { return (bits_of(t) + 7) / 8; }
@@ -60,15 +60,15 @@ std::optional<DType> dtype_from_name(std::string_view name) {
 
 bool is_low_precision_float(DType t) {
   switch (t) {
-    case DType::f16:
-    case DType::bf16:
-    case DType::f8e4m3fn:
-    case DType::f8e4m3fnuz:
-    case DType::f8e5m2:
-    case DType::f8e5m2fnuz:
-    case DType::f4e2m1:
-    case DType::f8e8m0: return true;
-    default: return false;
+  case DType::f16:
+  case DType::bf16:
+  case DType::f8e4m3fn:
+  case DType::f8e4m3fnuz:
+  case DType::f8e5m2:
+  case DType::f8e5m2fnuz:
+  case DType::f4e2m1:
+  case DType::f8e8m0: return true;
+  default: return false;
   }
 }
 
@@ -77,31 +77,31 @@ bool is_complex(DType t) { return t == DType::c64 || t == DType::c128; }
 
 bool is_integer(DType t) {
   switch (t) {
-    case DType::i8:
-    case DType::i16:
-    case DType::i32:
-    case DType::i64:
-    case DType::u8:
-    case DType::u16:
-    case DType::u32:
-    case DType::u64:
-    case DType::i4:
-    case DType::u4:
-    case DType::i2:
-    case DType::u2: return true;
-    default: return false;
+  case DType::i8:
+  case DType::i16:
+  case DType::i32:
+  case DType::i64:
+  case DType::u8:
+  case DType::u16:
+  case DType::u32:
+  case DType::u64:
+  case DType::i4:
+  case DType::u4:
+  case DType::i2:
+  case DType::u2: return true;
+  default: return false;
   }
 }
 
 bool is_signed(DType t) {
   switch (t) {
-    case DType::i8:
-    case DType::i16:
-    case DType::i32:
-    case DType::i64:
-    case DType::i4:
-    case DType::i2: return true;
-    default: return is_float(t);
+  case DType::i8:
+  case DType::i16:
+  case DType::i32:
+  case DType::i64:
+  case DType::i4:
+  case DType::i2: return true;
+  default: return is_float(t);
   }
 }
 
@@ -112,4 +112,4 @@ DType compute_type(DType t) {
   return t;
 }
 
-}  // namespace tbx
+} // namespace tbx

@@ -49,15 +49,16 @@ int64_t size_of(DType t);
 std::string_view name_of(DType t);
 std::optional<DType> dtype_from_name(std::string_view name);
 
-bool is_float(DType t);    ///< IEEE-like floating types, f8/f4 included
-bool is_integer(DType t);  ///< signed and unsigned integers, sub-byte included; not bool
-bool is_signed(DType t);   ///< signed integers and floats
+bool is_float(DType t);   ///< IEEE-like floating types, f8/f4 included
+bool is_integer(DType t); ///< signed and unsigned integers, sub-byte included; not bool
+bool is_signed(DType t);  ///< signed integers and floats
 bool is_complex(DType t);
 /// f16, bf16, all f8, f4, f8e8m0: stored narrow, computed in f32.
 bool is_low_precision_float(DType t);
 
-/// The type in which bodies compute values stored as `t`: f32 for low-precision floats, the 8-bit type for sub-byte
-/// integers, otherwise `t` itself. One of: boolean, i8..i64, u8..u64, f32, f64 (complex and string have none).
+/// The type in which bodies compute values stored as `t`: f32 for low-precision floats, the 8-bit type for
+/// sub-byte integers, otherwise `t` itself. One of: boolean, i8..i64, u8..u64, f32, f64 (complex and string
+/// have none).
 DType compute_type(DType t);
 
-}  // namespace tbx
+} // namespace tbx

@@ -4,10 +4,10 @@ namespace tbx {
 
 const char* name_of(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::model: return "ModelError";
-    case ErrorKind::unsupported: return "UnsupportedError";
-    case ErrorKind::backend: return "BackendError";
-    case ErrorKind::internal: return "InternalError";
+  case ErrorKind::model: return "ModelError";
+  case ErrorKind::unsupported: return "UnsupportedError";
+  case ErrorKind::backend: return "BackendError";
+  case ErrorKind::internal: return "InternalError";
   }
   return "InternalError";
 }
@@ -35,4 +35,4 @@ void throw_internal_error(const char* condition, const char* file, int line) {
               "this is a defect of tensorbox, please report it with the model");
 }
 
-}  // namespace tbx
+} // namespace tbx

@@ -10,8 +10,9 @@ namespace tbx {
 /// `bits` of one element of a low-precision float type -> f32, exactly.
 float decode_float(DType type, uint32_t bits);
 
-/// f32 -> nearest `type` value, as bits. `saturate` follows ONNX Cast for the f8 types (out-of-range becomes the
-/// largest finite value when true, NaN/inf as the format has it when false); f16 and bf16 overflow to infinity.
+/// f32 -> nearest `type` value, as bits. `saturate` follows ONNX Cast for the f8 types (out-of-range becomes
+/// the largest finite value when true, NaN/inf as the format has it when false); f16 and bf16 overflow to
+/// infinity.
 uint32_t encode_float(DType type, float value, bool saturate = true);
 
-}  // namespace tbx
+} // namespace tbx

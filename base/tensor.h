@@ -12,12 +12,13 @@
 
 namespace tbx {
 
-/// The product of dimensions, checked: ModelError when a dimension is negative or the product overflows int64.
+/// The product of dimensions, checked: ModelError when a dimension is negative or the product overflows
+/// int64.
 int64_t checked_numel(std::span<const int64_t> dims);
 
-/// Row-major dense tensor. The bytes are shared and immutable once published (`mutable_data` is for the maker):
-/// owned memory, or a view of a mapped file kept alive by `owner`. Sub-byte types hold one element per byte.
-/// String tensors keep their elements in `strings` and have no bytes.
+/// Row-major dense tensor. The bytes are shared and immutable once published (`mutable_data` is for the
+/// maker): owned memory, or a view of a mapped file kept alive by `owner`. Sub-byte types hold one element
+/// per byte. String tensors keep their elements in `strings` and have no bytes.
 struct Tensor {
   DType dtype = DType::undefined;
   std::vector<int64_t> dims;
@@ -34,12 +35,10 @@ struct Tensor {
   int64_t numel() const;
   int64_t bytes() const { return numel() * size_of(dtype); }
   std::byte* mutable_data() { return const_cast<std::byte*>(data); }
-  template <class T>
-  std::span<const T> as() const {
+  template <class T> std::span<const T> as() const {
     return {reinterpret_cast<const T*>(data), static_cast<size_t>(numel())};
   }
-  template <class T>
-  std::span<T> as_mutable() {
+  template <class T> std::span<T> as_mutable() {
     return {reinterpret_cast<T*>(mutable_data()), static_cast<size_t>(numel())};
   }
 };
@@ -51,4 +50,4 @@ int64_t element_as_int(const Tensor& t, int64_t i);
 /// All elements of an integer or bool tensor as int64.
 std::vector<int64_t> to_ints(const Tensor& t);
 
-}  // namespace tbx
+} // namespace tbx

@@ -72,8 +72,8 @@ struct Context::Impl {
   SymNode* make(SymNode node);
 };
 
-/// As to_string of a SymInt, with `indirect` giving the text of indirect values: the printer of Expr DAGs keeps its own
-/// memory of these, so that nested ones are handled once and not once per level.
+/// As to_string of a SymInt, with `indirect` giving the text of indirect values: the printer of Expr DAGs
+/// keeps its own memory of these, so that nested ones are handled once and not once per level.
 std::string index_to_string(SymInt e, const std::function<std::string(const SymNode&)>& indirect);
 
 } // namespace tbx::ir

@@ -11,15 +11,14 @@ namespace tbx::ir {
 namespace {
 
 /// Direct operands in the widest sense: arguments and the values inside indirect indices.
-template <class F>
-void for_each_operand(Expr e, F&& fn) {
+template <class F> void for_each_operand(Expr e, F&& fn) {
   for (int i = 0; i < e->num_args; ++i) fn(e->args[i]);
   for (SymInt index : e->indices) symint::for_each_indirect(index, [&](const SymNode& n) { fn(n.value); });
 }
 
-/// Operands first. Explicit stack: chains may be tens of thousands long. `enter` says whether a node is wanted and new.
-template <class Enter>
-void post_order(std::span<const Expr> roots, Enter&& enter, std::vector<Expr>& order) {
+/// Operands first. Explicit stack: chains may be tens of thousands long. `enter` says whether a node is
+/// wanted and new.
+template <class Enter> void post_order(std::span<const Expr> roots, Enter&& enter, std::vector<Expr>& order) {
   std::vector<std::pair<Expr, bool>> stack;
   for (size_t r = roots.size(); r-- > 0;)
     if (roots[r]) stack.emplace_back(roots[r], false);
@@ -41,11 +40,12 @@ void post_order(std::span<const Expr> roots, Enter&& enter, std::vector<Expr>& o
 std::vector<Expr> ordered(std::span<const Expr> roots) {
   std::unordered_set<Expr> seen;
   std::vector<Expr> order;
-  post_order(roots, [&](Expr e) { return seen.insert(e).second; }, order);
+  post_order(
+      roots, [&](Expr e) { return seen.insert(e).second; }, order);
   return order;
 }
 
-}  // namespace
+} // namespace
 
 /// The node with new operands and indices, through the constructors (so it folds again).
 Expr Rewriter::rebuild(Expr e) {
@@ -63,13 +63,13 @@ Expr Rewriter::rebuild(Expr e) {
   }
   if (same) return e;
   switch (e->op) {
-    case Op::load: return c.load(e->buffer, e->dtype, std::move(indices), args[0]);
-    case Op::index: return c.index(indices[0]);
-    case Op::cast: return c.cast(args[0], e->dtype);
-    case Op::round_to: return c.round_to(args[0], e->format, e->bits != 0);
-    case Op::bitcast: return c.bitcast(args[0], e->dtype);
-    case Op::where: return c.where(args[0], args[1], args[2]);
-    default: break;
+  case Op::load: return c.load(e->buffer, e->dtype, std::move(indices), args[0]);
+  case Op::index: return c.index(indices[0]);
+  case Op::cast: return c.cast(args[0], e->dtype);
+  case Op::round_to: return c.round_to(args[0], e->format, e->bits != 0);
+  case Op::bitcast: return c.bitcast(args[0], e->dtype);
+  case Op::where: return c.where(args[0], args[1], args[2]);
+  default: break;
   }
   return is_unary(e->op) ? c.unary(e->op, args[0]) : c.binary(e->op, args[0], args[1]);
 }
@@ -78,7 +78,8 @@ Expr Rewriter::operator()(Expr e) {
   if (auto it = values_.find(e); it != values_.end()) return it->second;
   std::vector<Expr> order;
   std::unordered_set<Expr> seen;
-  post_order(std::span(&e, 1), [&](Expr n) { return !values_.contains(n) && seen.insert(n).second; }, order);
+  post_order(
+      std::span(&e, 1), [&](Expr n) { return !values_.contains(n) && seen.insert(n).second; }, order);
   for (Expr n : order) {
     Expr r = finish(rebuild(n));
     values_[n] = r;
@@ -96,39 +97,39 @@ void visit(Expr e, const std::function<void(Expr)>& fn) { visit(std::span(&e, 1)
 namespace {
 
 class FunctionRewriter : public Rewriter {
- public:
+public:
   explicit FunctionRewriter(const std::function<Expr(Expr)>& fn) : fn_(fn) {}
 
- protected:
+protected:
   Expr finish(Expr e) override { return fn_(e); }
 
- private:
+private:
   const std::function<Expr(Expr)>& fn_;
 };
 
 /// Also decides comparisons of index values by the extents.
 class ExprSimplifier : public IndexSimplifier {
- public:
+public:
   using IndexSimplifier::IndexSimplifier;
 
- protected:
+protected:
   Expr finish(Expr e) override {
     if (!is_comparison(e->op) || e->args[0]->dtype != DType::i64) return e;
     auto a = as_index(e->args[0]), b = as_index(e->args[1]);
     if (!a || !b) return e;
     auto decide = [&](std::optional<bool> known) { return known ? e->context->boolean(*known) : e; };
     switch (e->op) {
-      case Op::less: return decide(is_less(*a, *b));
-      case Op::greater: return decide(is_less(*b, *a));
-      case Op::greater_equal: return decide(negated(is_less(*a, *b)));
-      case Op::less_equal: return decide(negated(is_less(*b, *a)));
-      case Op::equal: return decide(are_equal(*a, *b));
-      case Op::not_equal: return decide(negated(are_equal(*a, *b)));
-      default: return e;
+    case Op::less: return decide(is_less(*a, *b));
+    case Op::greater: return decide(is_less(*b, *a));
+    case Op::greater_equal: return decide(negated(is_less(*a, *b)));
+    case Op::less_equal: return decide(negated(is_less(*b, *a)));
+    case Op::equal: return decide(are_equal(*a, *b));
+    case Op::not_equal: return decide(negated(are_equal(*a, *b)));
+    default: return e;
     }
   }
 
- private:
+private:
   static std::optional<SymInt> as_index(Expr x) {
     if (x->op == Op::index) return x->indices[0];
     if (x->op == Op::constant) return SymInt(x->as_int());
@@ -148,7 +149,7 @@ class ExprSimplifier : public IndexSimplifier {
   }
 };
 
-}  // namespace
+} // namespace
 
 Expr rewrite(Expr e, const std::function<Expr(Expr)>& fn) { return FunctionRewriter(fn)(e); }
 
@@ -177,4 +178,4 @@ ExprCounts count(std::span<const Expr> es) {
   return counts;
 }
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

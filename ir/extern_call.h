@@ -11,16 +11,17 @@ namespace tbx::ir {
 
 using BufferId = int32_t;
 
-/// An operand: an affine view of a buffer (see StridedView in tensor_box.h). An absent optional operand has buffer -1.
+/// An operand: an affine view of a buffer (see StridedView in tensor_box.h). An absent optional operand has
+/// buffer -1.
 struct ExternOperand {
   BufferId buffer = -1;
   SymInts sizes;
   SymInts coefficients, start;
 };
 
-/// Destination-passing call: reads `inputs`, writes all of `outputs` (buffers with known symbolic shapes), unless
-/// `output_symbols` is not empty: then the kernel makes its outputs itself and binds these unbacked symbols, one per
-/// data-dependent dimension, in order of output and dimension.
+/// Destination-passing call: reads `inputs`, writes all of `outputs` (buffers with known symbolic shapes),
+/// unless `output_symbols` is not empty: then the kernel makes its outputs itself and binds these unbacked
+/// symbols, one per data-dependent dimension, in order of output and dimension.
 struct ExternCall {
   extern_kernels::Problem problem;
   std::vector<ExternOperand> inputs;
@@ -28,4 +29,4 @@ struct ExternCall {
   SymInts output_symbols;
 };
 
-}  // namespace tbx::ir
+} // namespace tbx::ir

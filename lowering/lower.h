@@ -19,9 +19,9 @@ public:
 };
 
 struct LowerOptions {
-  bool allow_expansion = true; ///< operators without a lowering use their ONNX function body
+  bool allow_expansion = true;   ///< operators without a lowering use their ONNX function body
   bool assume_broadcast = false; ///< see ir::Program::assume_broadcast
-  bool fold_constants = true;  ///< nodes of small constants are evaluated (function bodies compute with them)
+  bool fold_constants = true; ///< nodes of small constants are evaluated (function bodies compute with them)
   /// Graph inputs whose values are fixed while compiling: the program is right for these values only. The
   /// inputs stay in its signature. What UnknownValueError::inputs asks for.
   std::map<std::string, std::shared_ptr<const Tensor>> known_inputs;

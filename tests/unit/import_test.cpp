@@ -47,8 +47,7 @@ TEST(Import, SmallGraph) {
 }
 
 TEST(Import, EqualDimensionNamesAreOneSymbolAndUnnamedOnesAreNot) {
-  Graph g =
-      import_text("g (float[N] a, float[N] b, float s, float[M] c) => (float[N] y) { y = Add(a, b) }");
+  Graph g = import_text("g (float[N] a, float[N] b, float s, float[M] c) => (float[N] y) { y = Add(a, b) }");
   EXPECT_EQ((*g.at(g.inputs[0]).type.shape)[0], (*g.at(g.inputs[1]).type.shape)[0]);
   EXPECT_FALSE((*g.at(g.inputs[0]).type.shape)[0] == (*g.at(g.inputs[3]).type.shape)[0]);
   EXPECT_EQ(g.at(g.inputs[2]).type.shape->size(), 0u);

@@ -20,15 +20,17 @@ using codegen::EmittedKernel;
 using codegen::Isa;
 
 /// y[i] = call(x[i]) over `n` elements, buffers x0, x1, y.
-EmittedKernel unary_kernel(const std::string& name, const std::string& from, const std::string& to, const std::string& call) {
+EmittedKernel unary_kernel(const std::string& name, const std::string& from, const std::string& to,
+                           const std::string& call) {
   EmittedKernel k;
   k.function = "test_" + name;
-  k.text = fmt::format(
-      "extern \"C\" i64 {0}(void* const* b, const i64* sizes, i64, i64, void*) {{\n"
-      "  const {1}* x = (const {1}*)b[0]; const {1}* z = (const {1}*)b[1]; {2}* y = ({2}*)b[2];\n"
-      "  for (i64 v = 0; v < sizes[0]; v += W) {{ {1}v a = ldv(x + v), c = ldv(z + v); (void)c; stv(y + v, {3}); }}\n"
-      "  return 0;\n}}\n",
-      k.function, from, to, call);
+  k.text =
+      fmt::format("extern \"C\" i64 {0}(void* const* b, const i64* sizes, i64, i64, void*) {{\n"
+                  "  const {1}* x = (const {1}*)b[0]; const {1}* z = (const {1}*)b[1]; {2}* y = ({2}*)b[2];\n"
+                  "  for (i64 v = 0; v < sizes[0]; v += W) {{ {1}v a = ldv(x + v), c = ldv(z + v); (void)c; "
+                  "stv(y + v, {3}); }}\n"
+                  "  return 0;\n}}\n",
+                  k.function, from, to, call);
   return k;
 }
 
@@ -43,15 +45,15 @@ long double softplus(long double x) { return std::max(x, 0.0L) + std::log1p(std:
 #define F(f) [](long double x) -> long double { return std::f(x); }
 
 const Function kFunctions[] = {
-    {"exp", F(exp), 1.1},     {"expm1", F(expm1), 2}, {"log", F(log), 1},     {"log1p", F(log1p), 2}, {"sin", F(sin), 1.5},
-    {"cos", F(cos), 1.5},     {"tan", F(tan), 3.5},     {"asin", F(asin), 2},   {"acos", F(acos), 2},   {"atan", F(atan), 2},
-    {"sinh", F(sinh), 2},   {"cosh", F(cosh), 2},   {"tanh", F(tanh), 2},   {"asinh", F(asinh), 4}, {"acosh", F(acosh), 4},
-    {"atanh", F(atanh), 4}, {"erf", F(erf), 2},     {"sigmoid", sigmoid, 2}, {"softplus", softplus, 2},
+    {"exp", F(exp), 1.1}, {"expm1", F(expm1), 2},  {"log", F(log), 1},        {"log1p", F(log1p), 2},
+    {"sin", F(sin), 1.5}, {"cos", F(cos), 1.5},    {"tan", F(tan), 3.5},      {"asin", F(asin), 2},
+    {"acos", F(acos), 2}, {"atan", F(atan), 2},    {"sinh", F(sinh), 2},      {"cosh", F(cosh), 2},
+    {"tanh", F(tanh), 2}, {"asinh", F(asinh), 4},  {"acosh", F(acosh), 4},    {"atanh", F(atanh), 4},
+    {"erf", F(erf), 2},   {"sigmoid", sigmoid, 2}, {"softplus", softplus, 2},
 };
 
 /// Error of an f32 or f64 result in units of its last place; 0 for agreeing NaN and infinity.
-template <class T>
-double ulps(T got, long double want) {
+template <class T> double ulps(T got, long double want) {
   if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got) ? 0 : INFINITY;
   constexpr int digits = std::numeric_limits<T>::digits;
   // A value that rounds to infinity is half a unit beyond the largest finite one.
@@ -86,7 +88,8 @@ TEST(Math, FloatFunctionsKeepTheirBounds) {
   if (!codegen::have_compiler()) GTEST_SKIP();
   std::vector<float> xs = sweep(300), ys(xs.size());
   std::vector<EmittedKernel> kernels;
-  for (const Function& f : kFunctions) kernels.push_back(unary_kernel(f.name, "f32", "f32", fmt::format("m_{}(a)", f.name)));
+  for (const Function& f : kFunctions)
+    kernels.push_back(unary_kernel(f.name, "f32", "f32", fmt::format("m_{}(a)", f.name)));
   std::vector<std::shared_ptr<codegen::Module>> modules;
   for (Isa isa : runnable_isas()) modules.push_back(codegen::build_module(kernels, isa));
   for (const Function& f : kFunctions) {
@@ -98,9 +101,10 @@ TEST(Math, FloatFunctionsKeepTheirBounds) {
       size_t at = 0;
       for (size_t i = 0; i < xs.size(); ++i)
         if (double u = ulps(ys[i], want[i]); u > worst) worst = u, at = i;
-      EXPECT_LE(worst, f.bound) << f.name << "(" << xs[at] << ") = " << ys[at] << ", want " << want[at] << " on "
-                                << codegen::name_of(runnable_isas()[m]);
-      RecordProperty(fmt::format("{}_{}", f.name, codegen::name_of(runnable_isas()[m])), fmt::format("{:.2f}", worst));
+      EXPECT_LE(worst, f.bound) << f.name << "(" << xs[at] << ") = " << ys[at] << ", want " << want[at]
+                                << " on " << codegen::name_of(runnable_isas()[m]);
+      RecordProperty(fmt::format("{}_{}", f.name, codegen::name_of(runnable_isas()[m])),
+                     fmt::format("{:.2f}", worst));
     }
   }
 }
@@ -114,7 +118,8 @@ TEST(Math, DoubleFunctionsKeepTheirBounds) {
   while (xs.size() % 16) xs.push_back(1);
   ys.resize(xs.size());
   std::vector<EmittedKernel> kernels;
-  for (const Function& f : kFunctions) kernels.push_back(unary_kernel(f.name, "f64", "f64", fmt::format("m_{}(a)", f.name)));
+  for (const Function& f : kFunctions)
+    kernels.push_back(unary_kernel(f.name, "f64", "f64", fmt::format("m_{}(a)", f.name)));
   auto module = codegen::build_module(kernels, codegen::host_isa());
   for (const Function& f : kFunctions) {
     run(*module, f.name, xs.data(), xs.data(), ys.data(), xs.size());
@@ -126,13 +131,16 @@ TEST(Math, DoubleFunctionsKeepTheirBounds) {
 TEST(Math, TwoArguments) {
   if (!codegen::have_compiler()) GTEST_SKIP();
   std::vector<float> xs, zs;
-  const float special[] = {0.0f, -0.0f, 1, -1, 2, -2, 3, -3, 0.5f, -0.5f, 1e-40f, 1e30f, -1e30f, INFINITY, -INFINITY, NAN, 2.5f, 16777216.0f};
+  const float special[] = {0.0f,  -0.0f,  1,     -1,     2,        -2,        3,   -3,   0.5f,
+                           -0.5f, 1e-40f, 1e30f, -1e30f, INFINITY, -INFINITY, NAN, 2.5f, 16777216.0f};
   for (float x : special)
     for (float z : special) xs.push_back(x), zs.push_back(z);
   std::mt19937 rng(5);
   for (int i = 0; i < 100000; ++i) {
-    float x = std::bit_cast<float>(static_cast<uint32_t>(rng())), z = static_cast<float>(static_cast<int>(rng() % 4000) - 2000) / 64;
-    if (i % 2) x = std::ldexp(static_cast<float>(rng() % 65536) / 65536 - 0.25f, static_cast<int>(rng() % 20) - 10);
+    float x = std::bit_cast<float>(static_cast<uint32_t>(rng())),
+          z = static_cast<float>(static_cast<int>(rng() % 4000) - 2000) / 64;
+    if (i % 2)
+      x = std::ldexp(static_cast<float>(rng() % 65536) / 65536 - 0.25f, static_cast<int>(rng() % 20) - 10);
     if (i % 3 == 0) z = std::round(z);
     xs.push_back(x), zs.push_back(z);
   }
@@ -150,14 +158,15 @@ TEST(Math, TwoArguments) {
   };
   for (Isa isa : runnable_isas()) {
     std::vector<EmittedKernel> kernels;
-    for (const Binary& f : functions) kernels.push_back(unary_kernel(f.name, "f32", "f32", fmt::format("m_{}(a, c)", f.name)));
+    for (const Binary& f : functions)
+      kernels.push_back(unary_kernel(f.name, "f32", "f32", fmt::format("m_{}(a, c)", f.name)));
     auto module = codegen::build_module(kernels, isa);
     for (const Binary& f : functions) {
       run(*module, f.name, xs.data(), zs.data(), ys.data(), xs.size());
       for (size_t i = 0; i < xs.size(); ++i)
         ASSERT_LE(ulps(ys[i], f.reference(xs[i], zs[i])), f.bound)
-            << f.name << "(" << xs[i] << ", " << zs[i] << ") = " << ys[i] << ", want " << f.reference(xs[i], zs[i])
-            << " on " << codegen::name_of(isa);
+            << f.name << "(" << xs[i] << ", " << zs[i] << ") = " << ys[i] << ", want "
+            << f.reference(xs[i], zs[i]) << " on " << codegen::name_of(isa);
     }
   }
 }
@@ -190,7 +199,8 @@ TEST(Math, Rounding) {
         run(*module, std::string(f.name) + suffix, xs.data(), xs.data(), ys.data(), xs.size());
         for (size_t i = 0; i < xs.size(); ++i) {
           float want = f.reference(xs[i]);
-          ASSERT_TRUE((std::isnan(want) && std::isnan(ys[i])) || std::bit_cast<uint32_t>(want) == std::bit_cast<uint32_t>(ys[i]))
+          ASSERT_TRUE((std::isnan(want) && std::isnan(ys[i])) ||
+                      std::bit_cast<uint32_t>(want) == std::bit_cast<uint32_t>(ys[i]))
               << f.name << suffix << "(" << xs[i] << ") = " << ys[i] << " on " << codegen::name_of(isa);
         }
       }
@@ -199,8 +209,8 @@ TEST(Math, Rounding) {
 
 TEST(Math, NarrowFloatFormats) {
   if (!codegen::have_compiler()) GTEST_SKIP();
-  const DType formats[] = {DType::f16,        DType::bf16,       DType::f8e4m3fn, DType::f8e4m3fnuz, DType::f8e5m2,
-                           DType::f8e5m2fnuz, DType::f4e2m1,     DType::f8e8m0};
+  const DType formats[] = {DType::f16,    DType::bf16,       DType::f8e4m3fn, DType::f8e4m3fnuz,
+                           DType::f8e5m2, DType::f8e5m2fnuz, DType::f4e2m1,   DType::f8e8m0};
   for (Isa isa : runnable_isas()) {
     std::vector<EmittedKernel> kernels;
     for (DType t : formats) {
@@ -219,7 +229,8 @@ TEST(Math, NarrowFloatFormats) {
       const uint32_t codes = two ? 65536 : 256;
       std::vector<uint16_t> codes16;
       std::vector<uint8_t> codes8;
-      for (uint32_t c = 0; c < codes; ++c) codes16.push_back(static_cast<uint16_t>(c)), codes8.push_back(static_cast<uint8_t>(c));
+      for (uint32_t c = 0; c < codes; ++c)
+        codes16.push_back(static_cast<uint16_t>(c)), codes8.push_back(static_cast<uint8_t>(c));
       std::vector<float> values(codes);
       const void* in = two ? static_cast<const void*>(codes16.data()) : codes8.data();
       run(*module, fmt::format("dec{}", static_cast<int>(t)), in, in, values.data(), codes);
@@ -227,10 +238,13 @@ TEST(Math, NarrowFloatFormats) {
       std::vector<float> xs;
       for (uint32_t c = 0; c < valid; ++c) {
         float want = decode_float(t, c);
-        ASSERT_TRUE((std::isnan(want) && std::isnan(values[c])) || std::bit_cast<uint32_t>(want) == std::bit_cast<uint32_t>(values[c]))
-            << name_of(t) << " code " << c << ": " << values[c] << ", want " << want << " on " << codegen::name_of(isa);
+        ASSERT_TRUE((std::isnan(want) && std::isnan(values[c])) ||
+                    std::bit_cast<uint32_t>(want) == std::bit_cast<uint32_t>(values[c]))
+            << name_of(t) << " code " << c << ": " << values[c] << ", want " << want << " on "
+            << codegen::name_of(isa);
         // Each value, its neighbours, and the middle to the next value with its neighbours.
-        float next = decode_float(t, c + 1 < valid ? c + 1 : c), middle = static_cast<float>((double(want) + next) / 2);
+        float next = decode_float(t, c + 1 < valid ? c + 1 : c),
+              middle = static_cast<float>((double(want) + next) / 2);
         for (float x : {want, middle})
           for (float y : {x, std::nextafter(x, INFINITY), std::nextafter(x, -INFINITY)}) xs.push_back(y);
       }
@@ -241,17 +255,19 @@ TEST(Math, NarrowFloatFormats) {
         std::vector<uint16_t> got16(xs.size());
         std::vector<uint8_t> got8(xs.size());
         void* out = two ? static_cast<void*>(got16.data()) : got8.data();
-        run(*module, fmt::format("{}{}", saturate ? "enc" : "inf", static_cast<int>(t)), xs.data(), xs.data(), out, xs.size());
+        run(*module, fmt::format("{}{}", saturate ? "enc" : "inf", static_cast<int>(t)), xs.data(), xs.data(),
+            out, xs.size());
         for (size_t i = 0; i < xs.size(); ++i) {
           uint32_t want = encode_float(t, xs[i], saturate), got = two ? got16[i] : got8[i];
-          if (std::isnan(xs[i]) && std::isnan(decode_float(t, want)) && std::isnan(decode_float(t, got))) continue;
-          ASSERT_EQ(want, got) << name_of(t) << " of " << xs[i] << " (" << std::bit_cast<uint32_t>(xs[i]) << ") on "
-                               << codegen::name_of(isa) << (saturate ? "" : " without saturation");
+          if (std::isnan(xs[i]) && std::isnan(decode_float(t, want)) && std::isnan(decode_float(t, got)))
+            continue;
+          ASSERT_EQ(want, got) << name_of(t) << " of " << xs[i] << " (" << std::bit_cast<uint32_t>(xs[i])
+                               << ") on " << codegen::name_of(isa) << (saturate ? "" : " without saturation");
         }
       }
     }
   }
 }
 
-}  // namespace
-}  // namespace tbx::test
+} // namespace
+} // namespace tbx::test

@@ -1,4 +1,4 @@
-// eliminate_dead_code: nodes whose outputs nobody reads.
+// eliminate_dead_code: nodes whose outputs nobody reads, or whose values are constants by now.
 #include "fusion/passes/match.h"
 #include "fusion/passes/passes.h"
 
@@ -10,7 +10,7 @@ int eliminate_dead_code(Graph& graph) {
   std::vector<bool> keep(graph.nodes.size(), false);
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    for (ValueId id : node.outputs) keep[i] = keep[i] || (id >= 0 && needed[id]);
+    for (ValueId id : node.outputs) keep[i] = keep[i] || (id >= 0 && needed[id] && !graph.at(id).constant);
     if (!keep[i]) continue;
     for (ValueId id : node.inputs)
       if (id >= 0) needed[id] = true;

@@ -62,7 +62,13 @@ TEST(GraphPasses, ConstantsAreFolded) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {2, 3});
   ValueId w = h.node("Transpose", {h.constant(ramp({3, 2}, 0, 1))});
-  h.output(h.node("Add", {x, h.node("Neg", {w})}));
+  ValueId negated = h.node("Neg", {w});
+  for (ValueId v : {w, negated}) { // what the importer's inference finds
+    h.graph.at(v).type.kind = ValueType::tensor;
+    h.graph.at(v).type.dtype = DType::f32;
+    h.graph.at(v).type.shape = ir::SymInts{2, 3};
+  }
+  h.output(h.node("Add", {x, negated}));
   expect_same_values(h.graph, fusion::fold_constants, 2, {ramp({2, 3}, 0, 1)});
   EXPECT_EQ(h.graph.nodes.size(), 1u);
 }

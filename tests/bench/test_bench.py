@@ -113,6 +113,7 @@ def test_the_page_says_what_is_met_and_what_is_missed() -> None:
     compared = {
         "machine": machine.describe() | {"busy_after": 0.1},
         "threads": 2,
+        "command": "bench/compare.py --engines tensorbox ort",
         "models": {"resnet50": {"latency": latency, "start": start}},
     }
     outcomes = [{"test": "node/a", "status": "pass"}, {"test": "real/b", "status": "crash"}]
@@ -128,5 +129,6 @@ def test_the_page_says_what_is_met_and_what_is_missed() -> None:
         "| dlrm | crash | 0 |  |",
         "**1 of 2** pass (target ≥ 1200: **missed**)",
         "tensorbox 0.1, ort 1.31.1",
+        "`./dev python bench/compare.py --engines tensorbox ort`",
     ):
         assert line in text, text

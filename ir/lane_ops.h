@@ -26,6 +26,22 @@ void fill_lanes(Lanes& v, LaneType t, int n, Scalar s);
 
 /// out[l] = node applied to args[.][l] for l < n. Not for leaves.
 void apply_lanes(const ExprNode& node, const Lanes* const* args, Lanes& out, int n);
+/// out[l] = op(a[l], b[l]) for l < n; `type` is that of the operands. `out` may be one of them.
+void apply_binary_lanes(Op op, DType type, const Lanes& a, const Lanes& b, Lanes& out, int n);
+
+/// Where the lanes of a block lie in memory: at `first` + l * `step`, or at `at[l]`; in elements.
+struct LaneAddress {
+  int64_t first = 0, step = 0;
+  const int64_t* at = nullptr;
+  int64_t of(int lane) const { return at ? at[lane] : first + step * lane; }
+};
+
+/// Memory of a storage type widened to lanes, lanes narrowed to memory. Lanes whose `mask` is false are not
+/// touched in memory and read as 0.
+void load_lanes(DType storage, const void* base, const LaneAddress& address, const Lanes* mask, Lanes& out,
+                int n);
+void store_lanes(DType storage, void* base, const LaneAddress& address, const Lanes* mask, const Lanes& v,
+                 int n);
 
 /// Elements of memory of a storage type, widened to the compute type / narrowed from it.
 Scalar load_element(DType storage, const void* base, int64_t index);

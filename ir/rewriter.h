@@ -25,6 +25,7 @@ protected:
   /// operands.
   virtual std::optional<SymInt> replacement(const SymNode&) { return std::nullopt; }
   virtual SymInt combine(SymKind kind, SymInt a, SymInt b); ///< floordiv, mod, min, max of rewritten operands
+  virtual SymInt multiply(SymInts factors);                 ///< product of rewritten factors
   virtual Expr finish(Expr e) { return e; }                 ///< sees every rebuilt Expr
   /// Nodes that are known to stay as they are.
   virtual bool is_unaffected(const SymNode&) { return false; }
@@ -68,6 +69,7 @@ public:
 protected:
   std::optional<SymInt> replacement(const SymNode& n) override;
   SymInt combine(SymKind kind, SymInt a, SymInt b) override;
+  SymInt multiply(SymInts factors) override;
 
 private:
   std::unique_ptr<symint::Prover> prover_;

@@ -42,7 +42,7 @@ SymInt Rewriter::rebuild(const SymNode& n) {
   case SymKind::mul: {
     SymInts factors;
     for (SymInt f : n.args) factors.push_back((*this)(f));
-    return factors == n.args ? same() : product(factors);
+    return factors == n.args && !to_fixed_point_ ? same() : multiply(std::move(factors));
   }
   case SymKind::floordiv:
   case SymKind::mod:
@@ -61,6 +61,8 @@ SymInt Rewriter::combine(SymKind kind, SymInt a, SymInt b) {
   default: return max(a, b);
   }
 }
+
+SymInt Rewriter::multiply(SymInts factors) { return product(factors); }
 
 namespace {
 

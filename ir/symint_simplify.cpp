@@ -35,6 +35,23 @@ SymInt IndexSimplifier::combine(SymKind kind, SymInt a, SymInt b) {
   }
 }
 
+/// x*min(n, 1) is x where 0 <= x <= n: a broadcast along a dimension that may turn out to be 1 keeps its
+/// index at 0 by such a factor, and the variable of that dimension does it anyway.
+SymInt IndexSimplifier::multiply(SymInts factors) {
+  for (size_t i = 0; i < factors.size();) {
+    const SymNode* m = factors[i].node();
+    bool is_switch = m && m->kind == SymKind::min && m->args[1].is(1) && prover_->nonnegative(m->args[0]);
+    bool is_needless = false;
+    for (size_t j = 0; is_switch && !is_needless && j < factors.size(); ++j)
+      is_needless = j != i && prover_->nonnegative(factors[j]) && prover_->at_least(m->args[0], factors[j]);
+    if (is_needless)
+      factors.erase(factors.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
+  }
+  return product(factors);
+}
+
 bool IndexSimplifier::proves_at_least(SymInt a, SymInt b) { return prover_->at_least(a, b); }
 bool IndexSimplifier::proves_below(SymInt a, SymInt b) { return prover_->below(a, b); }
 

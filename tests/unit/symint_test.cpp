@@ -229,6 +229,10 @@ TEST(SymIntGolden, Simplify) {
       {"min(i0 + i1, 10)", "i0 + i1", "5,6"},
       {"max(n, 1)", "n", "n"},
       {"max(b, 1)*i0", "b*i0", "b*s"},
+      {"i0*min(n - 1, 1)", "i0", "n"},
+      {"s*i0*min(n - 1, 1) + i1", "i1 + s*i0", "n,s"},
+      {"n*i0*min(n, 1)", "n*i0", "b"},
+      {"i0*min(n - 1, 1)", "i0*min(n - 1, 1)", "b"},
       {"(i0 + n - i1 - 1)//(2*n)", "0", "n,n"},
       {"r0//4 + i0", "i0", "3", "4"},
       {"i1//i0", "0", "1,5"}, // no value at all

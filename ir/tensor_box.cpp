@@ -85,6 +85,31 @@ Expr TensorBox::load(Program& program, std::span<const SymInt> indices) const {
   return c.load(id, compute_type(dtype_), std::move(at));
 }
 
+/// A view of a buffer in memory that regroups dimensions ([b, s, c] seen as [b*s, c]) is strided when the buffer is
+/// row-major: the whole address goes into its last index. Fixes the buffer's layout.
+static std::optional<StridedView> regrouped(Program& p, const TensorBox& x) {
+  if (!x.storage()->is_realized() || x.index_map().empty()) return std::nullopt;
+  Buffer& b = p.at(x.storage()->buffer());
+  SymInts strides = contiguous_strides(b.sizes);
+  bool row_major = b.strides.empty() ? b.preferred_order.empty() : b.strides == strides;
+  if (!row_major || b.slice_of >= 0 || b.overwrites >= 0) return std::nullopt;
+  size_t rank = x.sizes().size(), r = strides.size();
+  SymInt address = 0;
+  for (size_t k = 0; k < r; ++k) address += x.index_map()[k] * strides[k];
+  address = simplify(address, {x.sizes(), {}});
+  StridedView v{b.id, x.sizes(), SymInts(rank * r, SymInt(0)), SymInts(r, SymInt(0))};
+  for (size_t d = 0; d < rank; ++d) {
+    auto affine = affine_in(address, p.context->var(static_cast<int>(d)).node());
+    if (!affine || has_loop_variable(affine->coefficient)) return std::nullopt;
+    v.coefficients[d * r + r - 1] = affine->coefficient;
+    address = affine->rest;
+  }
+  if (has_loop_variable(address) || has_indirect(address)) return std::nullopt;
+  v.start[r - 1] = address;
+  b.strides = std::move(strides);
+  return v;
+}
+
 StridedView realize_strided(Program& p, const TensorBox& x, std::string reason) {
   Context& c = *p.context;
   TensorBox box = x;
@@ -116,6 +141,8 @@ StridedView realize_strided(Program& p, const TensorBox& x, std::string reason) 
     const Loops& loops = box.storage()->loops();
     whole = loops.kind != LoopKind::pointwise || provably_equal(product(loops.ranges), product(box.sizes()));
   }
+  if (!view)
+    if (auto same_memory = regrouped(p, box)) return *same_memory;
   if (!view || !whole) {
     BufferId id = realize_whole(p, box, reason);
     box = make_buffer_box(p, id);

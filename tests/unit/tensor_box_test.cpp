@@ -105,6 +105,15 @@ TEST_F(TensorBoxTest, AffineViewsOfBuffersAreNotCopied) {
   EXPECT_TRUE(p.operations.empty());
 }
 
+TEST_F(TensorBoxTest, RegroupedDimensionsOfABufferAreNotCopied) {
+  SymInt b = c().symbol("b"), s = c().symbol("s");
+  TensorBox x = input({b, s, 8});
+  StridedView rows = realize_strided(p, reshape(p, x, {b * s, 8}), "needed");
+  EXPECT_EQ((SymInts{0, 0, 8, 0, 0, 1}), rows.coefficients);
+  EXPECT_TRUE(p.operations.empty());
+  EXPECT_EQ(contiguous_strides(p.at(0).sizes), p.at(0).strides);
+}
+
 TEST_F(TensorBoxTest, OtherViewsAreCopied) {
   TensorBox x = input({3, 4}), y = reshape(p, permute(p, x, std::vector<int>{1, 0}), {12});
   StridedView v = realize_strided(p, y, "needed");

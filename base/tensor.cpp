@@ -1,5 +1,8 @@
 #include "base/tensor.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -55,6 +58,17 @@ Tensor Tensor::of_ints(std::span<const int64_t> values) {
 }
 
 int64_t Tensor::numel() const { return checked_numel(dims); }
+
+void drop_pages(const Tensor& t) {
+  if (!t.file_mapped) return;
+  // Whole pages only: the first and last one may hold a neighbour's data.
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  auto begin = reinterpret_cast<uintptr_t>(t.data), end = begin + static_cast<uintptr_t>(t.bytes());
+  begin = (begin + page - 1) / page * page;
+  end = end / page * page;
+  // A failure leaves the pages in memory, which is no error.
+  if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
 
 namespace {
 

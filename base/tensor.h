@@ -24,6 +24,7 @@ struct Tensor {
   std::vector<int64_t> dims;
   const std::byte* data = nullptr;
   std::shared_ptr<const void> owner;
+  bool file_mapped = false; ///< `data` lies in a read-only mapping of a file
   std::shared_ptr<std::vector<std::string>> strings;
 
   /// Allocates zeroed storage, 64-byte aligned. Needs dims >= 0.
@@ -42,6 +43,11 @@ struct Tensor {
     return {reinterpret_cast<T*>(mutable_data()), static_cast<size_t>(numel())};
   }
 };
+
+/// Gives back the memory of a file-mapped tensor that is not needed soon (weights packed into another
+/// layout): its pages stay in the page cache and come back when they are read. Nothing happens to other
+/// tensors.
+void drop_pages(const Tensor& t);
 
 /// Element `i` of any real numeric tensor (bool as 0/1) as double, or as int64 (floats truncate and saturate,
 /// NaN is 0).

@@ -191,8 +191,10 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std
     ExternalData::Entries pairs;
     for (const auto& e : p.external_data()) pairs.emplace_back(e.key(), e.value());
     auto slice = external_.read(p.name().empty() ? what : p.name(), pairs, file_bytes(dtype, count, name));
-    return std::make_shared<Tensor>(
+    auto tensor = std::make_shared<Tensor>(
         view_or_copy(dtype, std::move(dims), slice.bytes.data(), std::move(slice.owner)));
+    tensor->file_mapped = tensor->data == slice.bytes.data();
+    return tensor;
   }
   if (!p.raw_data().empty()) {
     TBX_MODEL(entries == 0, "tensor {} has both raw data and a typed field", name);

@@ -85,8 +85,8 @@ Expr TensorBox::load(Program& program, std::span<const SymInt> indices) const {
   return c.load(id, compute_type(dtype_), std::move(at));
 }
 
-/// A view of a buffer in memory that regroups dimensions ([b, s, c] seen as [b*s, c]) is strided when the buffer is
-/// row-major: the whole address goes into its last index. Fixes the buffer's layout.
+/// A view of a buffer in memory that regroups dimensions ([b, s, c] seen as [b*s, c]) is strided when the
+/// buffer is row-major: the whole address goes into its last index. Fixes the buffer's layout.
 static std::optional<StridedView> regrouped(Program& p, const TensorBox& x) {
   if (!x.storage()->is_realized() || x.index_map().empty()) return std::nullopt;
   Buffer& b = p.at(x.storage()->buffer());

@@ -146,12 +146,14 @@ std::shared_ptr<Prepared> PreparedCache::get(std::span<const TensorRef> inputs,
 
 memory PackedWeights::get(const memory::desc& wanted) {
   std::lock_guard lock(mutex_);
-  if (wanted == plain_) return memory(plain_, cpu_engine(), const_cast<void*>(data_));
+  auto* data = const_cast<std::byte*>(weights_->data); // oneDNN knows no constant memory
+  if (wanted == plain_) return memory(plain_, cpu_engine(), data);
   for (const memory& m : packed_)
     if (m.get_desc() == wanted) return m;
-  memory from(plain_, cpu_engine(), const_cast<void*>(data_)), to(wanted, cpu_engine());
+  memory from(plain_, cpu_engine(), data), to(wanted, cpu_engine());
   dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
   this_thread_stream().wait();
+  drop_pages(*weights_);
   packed_.push_back(to);
   return to;
 }

@@ -71,13 +71,14 @@ private:
 /// Constant weights reordered into the layouts primitives ask for, each layout once.
 class PackedWeights {
 public:
-  PackedWeights(dnnl::memory::desc plain, const void* data) : plain_(std::move(plain)), data_(data) {}
+  PackedWeights(dnnl::memory::desc plain, std::shared_ptr<const Tensor> weights)
+      : plain_(std::move(plain)), weights_(std::move(weights)) {}
   dnnl::memory get(const dnnl::memory::desc& wanted);
   int64_t bytes() const;
 
 private:
   dnnl::memory::desc plain_;
-  const void* data_;
+  std::shared_ptr<const Tensor> weights_;
   mutable std::mutex mutex_;
   std::vector<dnnl::memory> packed_;
 };

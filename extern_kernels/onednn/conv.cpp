@@ -13,10 +13,9 @@ using namespace onednn;
 class OneDnnConv : public ExternKernel {
 public:
   OneDnnConv(const ConvProblem& problem, const OperandInfo& weights) : p_(problem) {
-    if (weights.constant) {
-      constant_ = weights.constant;
-      packed_ = std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides), constant_->data);
-    }
+    if (weights.constant)
+      packed_ =
+          std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides), weights.constant);
   }
 
   std::string description() const override { return "oneDNN " + extern_kernels::to_string(Problem(p_)); }
@@ -111,7 +110,6 @@ private:
   }
 
   ConvProblem p_;
-  std::shared_ptr<const Tensor> constant_;
   std::unique_ptr<PackedWeights> packed_;
   mutable PreparedCache cache_;
 };

@@ -15,11 +15,9 @@ using namespace onednn;
 class OneDnnMatMul : public ExternKernel {
 public:
   OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs) : p_(problem) {
-    if (inputs[1].constant && inputs[1].sizes.size() == 2) {
-      constant_ = inputs[1].constant;
+    if (inputs[1].constant && inputs[1].sizes.size() == 2)
       packed_ =
-          std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides), constant_->data);
-    }
+          std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides), inputs[1].constant);
   }
 
   std::string description() const override { return "oneDNN " + extern_kernels::to_string(Problem(p_)); }
@@ -100,7 +98,6 @@ private:
   }
 
   MatMulProblem p_;
-  std::shared_ptr<const Tensor> constant_;
   std::unique_ptr<PackedWeights> packed_;
   mutable PreparedCache cache_;
 };

@@ -186,6 +186,47 @@ TEST(ExternKernels, MatrixProductsAgreeWithPlainLoops) {
   }
 }
 
+TEST(ExternKernels, SingleRowsTimesConstantsAgreeWithPlainLoops) {
+  for (int trial = 0; trial < 100; ++trial) {
+    MatMulProblem p;
+    int64_t k = pick(1, 300), n = pick(1, 400);
+    int rank = pick(2, 3);
+    auto shape = [&](int64_t rows, int64_t columns) {
+      Dims d(rank - 2, 1);
+      d.insert(d.end(), {rows, columns});
+      return d;
+    };
+    std::vector<int> order{0, 1, 2};
+    order.resize(rank);
+    if (pick(0, 1)) std::swap(order[rank - 1], order[rank - 2]);
+    std::vector<Operand> in{make(shape(1, k)), make(shape(k, n), order), {}};
+    if (pick(0, 3) == 0) { // every third value of a longer row
+      in[0] = make(shape(k, 3), {});
+      in[0].sizes = shape(1, k);
+      in[0].strides.back() = 3;
+    }
+    Operand got = make(shape(1, n)), want = got;
+    p.alpha = pick(0, 2) ? 1 : 0.5f;
+    p.has_bias = pick(0, 1);
+    if (p.has_bias) {
+      in[2] = make(shape(1, pick(0, 3) ? n : 1));
+      p.beta = pick(0, 2) ? 1 : -2;
+    }
+    p.post_ops = random_post_ops(in, got, rank - 1);
+    std::vector<OperandInfo> infos, outs{got.info()};
+    for (const Operand& t : in) infos.push_back(t.sizes.empty() ? OperandInfo{} : t.info());
+    Tensor constant = Tensor::make(DType::f32, in[1].sizes);
+    std::copy(in[1].data.begin(), in[1].data.end(), constant.as_mutable<float>().begin());
+    infos[1].constant = std::make_shared<const Tensor>(std::move(constant));
+    Problem problem = p;
+    Selection s = select(problem, infos, outs);
+    EXPECT_EQ(s.chosen, "gemv");
+    run(*s.kernel, in, got);
+    run(*make_reference_matmul(problem, infos, outs), in, want);
+    expect_close(got, want, to_string(problem));
+  }
+}
+
 TEST(ExternKernels, IntegersGoToTheReference) {
   std::vector<int64_t> sizes{2, 2};
   OperandInfo i{DType::i32, sizes, {2, 1}, nullptr};
@@ -193,8 +234,9 @@ TEST(ExternKernels, IntegersGoToTheReference) {
   Selection s = select(MatMulProblem{}, in, out);
   EXPECT_EQ(s.chosen, "reference_matmul");
 #if defined(TBX_WITH_ONEDNN)
-  ASSERT_EQ(s.refusals.size(), 1u);
-  EXPECT_EQ(s.refusals[0], "onednn_matmul: int32 operands");
+  ASSERT_EQ(s.refusals.size(), 2u);
+  EXPECT_EQ(s.refusals[0], "gemv: more than one row");
+  EXPECT_EQ(s.refusals[1], "onednn_matmul: int32 operands");
 #endif
 }
 

@@ -1,0 +1,121 @@
+// Products of one row with a constant matrix. They are bound by reading the matrix: panels are streamed at
+// the speed of the memory, which oneDNN's blocked products do not reach with a single row.
+#include <fmt/format.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+
+#include "extern_kernels/gemv/panels.h"
+#include "extern_kernels/reference/dense.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth waking a thread for
+
+class Gemv : public ExternKernel {
+public:
+  Gemv(const MatMulProblem& problem, const OperandInfo& b)
+      : p_(problem), panels_(b.constant->as<float>().data(), b.sizes.end()[-2], b.sizes.end()[-1],
+                             b.strides.end()[-2], b.strides.end()[-1]) {
+    drop_pages(*b.constant);
+  }
+
+  std::string description() const override { return "matrix-vector " + to_string(Problem(p_)); }
+  int64_t packed_bytes() const override { return panels_.bytes(); }
+
+  int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef>) const override {
+    return inputs[0].strides.back() == 1 ? 0 : panels_.k() * static_cast<int64_t>(sizeof(float));
+  }
+
+  void run(const RunArgs& args) const override {
+    const float* x = dense_row(args);
+    auto* y = static_cast<float*>(args.outputs[0].data);
+    auto panels = [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        alignas(64) float sums[kPanel];
+        panels_.multiply(p, x, sums);
+        finish(p * kPanel, std::min<int64_t>(kPanel, panels_.n() - p * kPanel), sums, args);
+        std::copy_n(sums, std::min<int64_t>(kPanel, panels_.n() - p * kPanel), y + p * kPanel);
+      }
+    };
+    const int64_t count = panels_.count();
+    const int64_t chunks = std::min<int64_t>(count, tbb::this_task_arena::max_concurrency());
+    if (chunks == 1 || panels_.bytes() < kInlineBytes) return panels(0, count);
+    // One long run of memory per thread.
+    tbb::parallel_for(
+        int64_t{0}, chunks, [&](int64_t c) { panels(count * c / chunks, count * (c + 1) / chunks); },
+        tbb::static_partitioner());
+  }
+
+private:
+  static constexpr int kPanel = gemv::kPanel;
+
+  const float* dense_row(const RunArgs& args) const {
+    const TensorRef& a = args.inputs[0];
+    const auto* from = static_cast<const float*>(a.data);
+    const int64_t stride = a.strides.back();
+    if (stride == 1) return from;
+    auto* x = static_cast<float*>(args.workspace);
+    for (int64_t i = 0; i < panels_.k(); ++i) x[i] = from[i * stride];
+    return x;
+  }
+
+  /// The columns' values of an operand that is a row or a single value.
+  static float element(const TensorRef& t, int64_t column) {
+    return static_cast<const float*>(
+        t.data)[t.sizes.empty() || t.sizes.back() == 1 ? 0 : column * t.strides.back()];
+  }
+
+  void finish(int64_t first, int64_t width, float* sums, const RunArgs& args) const {
+    if (p_.alpha != 1)
+      for (int64_t j = 0; j < width; ++j) sums[j] *= p_.alpha;
+    if (p_.has_bias)
+      for (int64_t j = 0; j < width; ++j) sums[j] += p_.beta * element(args.inputs[2], first + j);
+    for (const PostOp& op : p_.post_ops)
+      for (int64_t j = 0; j < width; ++j) {
+        float other = op.operand >= 0 ? element(args.inputs[op.operand], first + j) : 0;
+        sums[j] = static_cast<float>(apply_post_op(op, sums[j], other));
+      }
+  }
+
+  MatMulProblem p_;
+  gemv::Panels panels_;
+};
+
+/// All dimensions but the last `inner` are known to be 1.
+bool are_ones(const std::vector<int64_t>& sizes, int inner) {
+  return std::all_of(sizes.begin(), sizes.end() - inner, [](int64_t s) { return s == 1; });
+}
+
+bool is_row(const OperandInfo& t) { return !t.sizes.empty() && t.sizes.back() >= 0 && are_ones(t.sizes, 1); }
+
+} // namespace
+
+std::string supports_gemv(const Problem& problem, std::span<const OperandInfo> inputs,
+                          std::span<const OperandInfo> outputs) {
+  const auto& p = std::get<MatMulProblem>(problem);
+  if (!is_row(inputs[0]) || !is_row(outputs[0])) return "more than one row";
+  const OperandInfo& b = inputs[1];
+  if (!b.constant || b.strides.size() < 2 || !are_ones(b.sizes, 2)) return "no constant matrix";
+  if (b.constant->numel() == 0) return "an empty matrix";
+  for (const OperandInfo& t : inputs)
+    if (t.dtype != DType::f32 && t.dtype != DType::undefined)
+      return fmt::format("{} operands", name_of(t.dtype));
+  if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
+  if (outputs[0].strides.empty() || (outputs[0].strides.back() != 1 && outputs[0].sizes.back() != 1))
+    return "a result that is not dense";
+  for (size_t i = 2; i < inputs.size(); ++i)
+    if (!inputs[i].sizes.empty() && !is_row(inputs[i])) return "an operand that is not a row";
+  for (const PostOp& op : p.post_ops)
+    if (op.kind == PostOp::sum) return "an in-place sum";
+  return {};
+}
+
+std::unique_ptr<ExternKernel> make_gemv(const Problem& problem, std::span<const OperandInfo> inputs,
+                                        std::span<const OperandInfo>) {
+  return std::make_unique<Gemv>(std::get<MatMulProblem>(problem), inputs[1]);
+}
+
+} // namespace tbx::extern_kernels

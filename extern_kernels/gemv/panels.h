@@ -1,0 +1,35 @@
+// A constant matrix cut into panels of columns, and its product with a vector: reads the matrix once, in
+// order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace tbx::extern_kernels::gemv {
+
+/// Columns of a panel: four 64-byte vectors, enough sums in flight to hide the latency of additions.
+constexpr int kPanel = 64;
+
+/// f32 [k, n] as ceil(n / kPanel) panels, each [k, kPanel] in row-major order; columns beyond n are 0.
+class Panels {
+public:
+  /// Copies the matrix whose element (i, j) is `data[i * row_stride + j * column_stride]`. Runs on all
+  /// threads of the current arena.
+  Panels(const float* data, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride);
+
+  int64_t k() const { return k_; }
+  int64_t n() const { return n_; }
+  int64_t count() const { return (n_ + kPanel - 1) / kPanel; }
+  int64_t bytes() const { return count() * k_ * kPanel * static_cast<int64_t>(sizeof(float)); }
+
+  /// sums[j] = sum over i of x[i] * matrix[i, panel * kPanel + j]; x has k elements.
+  void multiply(int64_t panel, const float* x, std::span<float, kPanel> sums) const;
+
+private:
+  int64_t k_, n_;
+  std::unique_ptr<float, void (*)(void*)> data_;
+  void (*multiply_)(const float* panel, const float* x, int64_t k, float* sums);
+};
+
+} // namespace tbx::extern_kernels::gemv

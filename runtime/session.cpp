@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "runtime/block_pool.h"
 #include "runtime/memory.h"
 #include "runtime/shape_plan.h"
 
@@ -34,8 +35,8 @@ struct RunContext {
 /// Memory of the outputs of one data-dependent extern step.
 class DynamicAllocator : public extern_kernels::OutputAllocator {
 public:
-  DynamicAllocator(const Plan& plan, const ExternStep& step, RunContext& ctx)
-      : plan_(plan), step_(step), ctx_(ctx) {}
+  DynamicAllocator(const Plan& plan, const ExternStep& step, RunContext& ctx, BlockPool& pool)
+      : plan_(plan), step_(step), ctx_(ctx), pool_(pool) {}
   void* allocate(int index, DType dtype, std::span<const int64_t> sizes) override {
     TBX_INTERNAL(index >= 0 && index < static_cast<int>(step_.dynamic_outputs.size()));
     int buffer = step_.dynamic_outputs[index];
@@ -44,7 +45,7 @@ public:
     TBX_INTERNAL(dims.size() == sizes.size());
     for (size_t d = 0; d < dims.size(); ++d)
       if (dims[d] >= 0) ctx_.symbols[dims[d]] = sizes[d];
-    ctx_.dynamic[buffer] = allocate_aligned(checked_numel(sizes) * size_of(dtype));
+    ctx_.dynamic[buffer] = pool_.get(checked_numel(sizes) * size_of(dtype));
     return ctx_.pointers[buffer] = ctx_.dynamic[buffer].get();
   }
 
@@ -52,6 +53,7 @@ private:
   const Plan& plan_;
   const ExternStep& step_;
   RunContext& ctx_;
+  BlockPool& pool_;
 };
 
 } // namespace
@@ -65,6 +67,7 @@ struct Session::Impl {
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<RunContext>> idle;
   mutable std::vector<std::shared_ptr<const ShapePlan>> shape_plans;
+  mutable BlockPool pool;
 
   void bind_symbols(std::span<const RunTensor> inputs, std::vector<int64_t>& symbols) const;
   void check_inputs(std::span<const RunTensor> inputs, std::span<const int64_t> symbols) const;
@@ -149,7 +152,7 @@ void Session::Impl::place_output(RunTensor& out, const SignatureEntry& entry, co
     TBX_MODEL(out.dims == shape.sizes, "output '{}' has shape [{}], expected [{}]", entry.name,
               fmt::join(out.dims, ", "), fmt::join(shape.sizes, ", "));
   } else {
-    out.owner = allocate_aligned(shape.bytes);
+    out.owner = pool.get(shape.bytes);
     out.data = out.owner.get();
     out.dtype = entry.dtype;
     out.dims = shape.sizes;
@@ -213,7 +216,7 @@ void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
         in_use += ctx.dynamic_shapes[b].bytes;
         TBX_MODEL(options.max_memory <= 0 || in_use <= options.max_memory,
                   "the run needs more than the limit of {} bytes of working memory", options.max_memory);
-        ctx.dynamic[b] = allocate_aligned(ctx.dynamic_shapes[b].bytes);
+        ctx.dynamic[b] = pool.get(ctx.dynamic_shapes[b].bytes);
         ctx.pointers[b] = ctx.dynamic[b].get();
       }
     }
@@ -365,7 +368,7 @@ void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, R
     step.kernel->run({ctx.inputs, ctx.outputs, nullptr, workspace});
     return;
   }
-  DynamicAllocator allocator(*plan, step, ctx);
+  DynamicAllocator allocator(*plan, step, ctx, pool);
   step.kernel->run({ctx.inputs, {}, &allocator, workspace});
   for (int symbol : step.bound_symbols) TBX_INTERNAL(ctx.symbols[symbol] >= 0);
 }
@@ -416,6 +419,7 @@ int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
 }
 
 void Session::release_memory() const {
+  impl_->pool.clear();
   std::lock_guard lock(impl_->mutex);
   impl_->idle.clear();
 }

@@ -10,6 +10,7 @@
 #include "driver/compile.h"
 #include "graph_helper.h"
 #include "importer/export.h"
+#include "runtime/block_pool.h"
 #include "runtime/session.h"
 #include "tensorbox/tensorbox.h"
 
@@ -193,6 +194,28 @@ TEST(Session, CancelStopsTheRun) {
   runtime::RunOptions options;
   options.cancel = &cancel;
   EXPECT_THROW(session.run(in, out, options), Error);
+}
+
+TEST(BlockPool, BlocksComeBackWhenTheirLastOwnerLetsGo) {
+  runtime::BlockPool pool;
+  std::shared_ptr<void> a = pool.get(1 << 20), b = pool.get(1 << 20);
+  EXPECT_NE(a, b);
+  void* first = a.get();
+  std::shared_ptr<void> second_owner = a;
+  a.reset();
+  EXPECT_NE(pool.get(1 << 20).get(), first) << "still owned";
+  second_owner.reset();
+  std::shared_ptr<void> again = pool.get((1 << 20) - 100);
+  EXPECT_EQ(again.get(), first);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(again.get()) % 64, 0u);
+  again.reset();
+  EXPECT_NE(pool.get(1 << 16).get(), first) << "far too large for this";
+  std::shared_ptr<void> outlives;
+  {
+    runtime::BlockPool brief;
+    outlives = brief.get(1 << 20);
+  }
+  static_cast<char*>(outlives.get())[0] = 1;
 }
 
 TEST(Threads, AtLeastOneAndNoMoreThanOmpSays) {

@@ -208,7 +208,7 @@ private:
 
   /// The value a reader of memory would see: narrow floats are rounded by the store.
   Expr as_stored(Expr value, DType dtype) {
-    return is_low_precision_float(dtype) ? c_.round_to(value, dtype) : value;
+    return is_low_precision_float(dtype) ? c_.round_to(value, dtype, dtype != DType::f8e5m2) : value;
   }
 
   int level_of(Expr body, const Made& self) {

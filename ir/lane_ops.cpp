@@ -145,7 +145,8 @@ float read_narrow(DType storage, const void* base, int64_t at) {
 }
 
 void write_narrow(DType storage, void* base, int64_t at, float v) {
-  uint32_t bits = encode_float(storage, v);
+  // Infinity is a value of f8e5m2 that a cast without saturation makes: storing must keep it.
+  uint32_t bits = encode_float(storage, v, storage != DType::f8e5m2);
   if (size_of(storage) == 2)
     static_cast<uint16_t*>(base)[at] = static_cast<uint16_t>(bits);
   else

@@ -177,6 +177,7 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
     if (e.values.empty()) e.values = node.inputs;
     std::erase(e.values, -1);
     e.values = sources_of(g, e.values);
+    e.of_shapes = e.values.empty(); // no element decides: the sizes of the inputs do
     throw;
   } catch (Error& e) {
     e.set_where(describe(node));

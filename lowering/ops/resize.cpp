@@ -15,8 +15,9 @@ using Values = std::vector<LoweredValue>;
 /// What one axis does: where output i reads and with which weights.
 struct AxisPlan {
   SymInt in, out;
-  double scale = 1;        ///< out / in as given
-  bool scale_known = true; ///< false: scale is the quotient of two sizes known at run time
+  double scale = 1;         ///< out / in as given
+  bool scale_known = true;  ///< false: scale is the quotient of two sizes known at run time
+  bool scale_given = false; ///< by `scales`: out is rounded down, in * scale may be fractional
   double roi_start = 0, roi_end = 1;
 };
 
@@ -37,26 +38,37 @@ public:
 
   Expr scale() const { return a_.scale_known ? f(a_.scale) : ir::div(f(a_.out), f(a_.in)); }
 
+  /// The size of the result before it is rounded down.
+  Expr length() const {
+    bool whole = !a_.scale_given || a_.scale == std::floor(a_.scale);
+    return whole ? f(a_.out) : ir::mul(f(a_.in), scale());
+  }
+
+  /// `several`, or `one` where the result has a single element: a quotient over length() - 1 is NaN there.
+  Expr unless_single(Expr one, Expr several) const {
+    if (a_.out.is(1) && length() == f(a_.out)) return one;
+    if (ir::bounds_of(a_.out).lo > 1) return several;
+    return ir::where(ir::binary(Op::equal, length(), f(1)), one, several);
+  }
+
   /// The input coordinate of output i (ONNX Resize, coordinate_transformation_mode).
   Expr coordinate() const {
     const std::string& m = o_.coordinates;
     Expr x = f(i_), half = f(0.5);
     if (m == "asymmetric") return ir::div(x, scale());
     if (m == "align_corners") {
-      if (a_.out.is(1)) return f(0.0);
-      Expr step = ir::div(f(a_.in - SymInt(1)), f(ir::max(a_.out - SymInt(1), 1)));
-      return ir::mul(x, step);
+      Expr step = ir::div(f(a_.in - SymInt(1)), ir::sub(length(), f(1)));
+      return unless_single(f(0.0), ir::mul(x, step));
     }
     if (m == "pytorch_half_pixel") {
-      if (a_.out.is(1)) return f(0.0);
-      return ir::sub(ir::div(ir::add(x, half), scale()), half);
+      return unless_single(f(0.0), ir::sub(ir::div(ir::add(x, half), scale()), half));
     }
     if (m == "tf_half_pixel_for_nn") return ir::div(ir::add(x, half), scale());
     if (m == "tf_crop_and_resize") {
       Expr last = f(a_.in - SymInt(1));
-      if (a_.out.is(1)) return ir::mul(last, f(0.5 * (a_.roi_start + a_.roi_end)));
-      Expr step = ir::div(ir::mul(last, f(a_.roi_end - a_.roi_start)), f(a_.out - SymInt(1)));
-      return ir::add(ir::mul(last, f(a_.roi_start)), ir::mul(x, step));
+      Expr step = ir::div(ir::mul(last, f(a_.roi_end - a_.roi_start)), ir::sub(length(), f(1)));
+      return unless_single(ir::mul(last, f(0.5 * (a_.roi_start + a_.roi_end))),
+                           ir::add(ir::mul(last, f(a_.roi_start)), ir::mul(x, step)));
     }
     if (m == "half_pixel_symmetric") {
       // The centre of the output falls on the centre of the input although out was rounded.
@@ -70,16 +82,23 @@ public:
     return ir::sub(ir::div(ir::add(x, half), scale()), half);
   }
 
+  /// Output i is input i.
+  bool is_identity() const {
+    if (!ir::provably_equal(a_.in, a_.out) || (a_.scale_known && a_.scale != 1)) return false;
+    return o_.coordinates != "tf_crop_and_resize" || (a_.roi_start == 0 && a_.roi_end == 1);
+  }
+
   struct Tap {
     SymInt index;
     Expr weight; ///< nullptr: 1
   };
 
   std::vector<Tap> taps() const {
-    if (ir::provably_equal(a_.in, a_.out) && a_.scale == 1 && o_.coordinates != "tf_crop_and_resize")
-      return {{i_, nullptr}};
+    if (is_identity()) return {{i_, nullptr}};
     if (o_.mode == "nearest") return {{nearest(), nullptr}};
-    if (o_.antialias && a_.scale_known && a_.scale < 1) return window_taps(a_.scale);
+    if (o_.antialias && !a_.scale_known)
+      throw_unknown_shape("the number of elements that an antialiased resize reads depends on dynamic sizes");
+    if (o_.antialias && a_.scale < 1) return window_taps(a_.scale);
     return window_taps(1.0);
   }
 
@@ -193,8 +212,7 @@ TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPla
     SymInts at = loop_vars(ctx.c, x.rank());
     AxisSampler sampler(ctx.c, o, axes[k], at[k]);
     auto taps = sampler.taps();
-    if (o.coordinates == "tf_crop_and_resize" &&
-        !(ir::provably_equal(axes[k].in, axes[k].out) && axes[k].roi_start == 0 && axes[k].roi_end == 1)) {
+    if (o.coordinates == "tf_crop_and_resize" && !sampler.is_identity()) {
       Expr beyond = sampler.outside();
       outside = outside ? ir::binary(Op::logical_or, outside, beyond) : beyond;
     }
@@ -222,6 +240,8 @@ TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPla
 }
 
 std::vector<double> floats_of(OpContext& ctx, int input, const char* what) {
+  if (!ctx.constant(input) && ctx.known_tensor(input))
+    throw_unknown_shape(fmt::format("{} (input {}) depends on a dynamic dimension", what, input));
   auto t = ctx.constant_or_throw(input, what);
   std::vector<double> v;
   for (int64_t i = 0; i < t->numel(); ++i) v.push_back(element_as_double(*t, i));
@@ -232,15 +252,20 @@ AxisPlan scaled(SymInt in, double scale) {
   AxisPlan a;
   a.in = in;
   a.scale = scale;
-  TBX_MODEL(scale > 0, "a scale is {}", scale);
+  a.scale_given = true;
+  TBX_MODEL(scale > 0 && scale < 1e9, "a scale is {}", scale);
   if (in.is_constant()) {
-    a.out = static_cast<int64_t>(std::floor(static_cast<double>(in.constant()) * scale));
+    // In f32, as ONNX shape inference has it: 10 * 0.7 is 7.
+    float out = std::floor(static_cast<float>(in.constant()) * static_cast<float>(scale));
+    TBX_MODEL(out < static_cast<float>(ir::kMaxSize), "scale {} of an axis of size {}", scale, in.constant());
+    a.out = static_cast<int64_t>(out);
   } else if (scale == std::floor(scale)) {
     a.out = in * SymInt(static_cast<int64_t>(scale));
   } else if (1 / scale == std::floor(1 / scale)) {
     a.out = ir::floordiv(in, static_cast<int64_t>(1 / scale));
   } else {
-    throw_unsupported("scale {} of a dynamic axis: only whole factors and their inverses", scale);
+    throw_unknown_shape(
+        fmt::format("scale {} of a dynamic axis: only whole factors and their inverses", scale));
   }
   return a;
 }
@@ -288,7 +313,7 @@ Values resize(OpContext& ctx) {
     if (o.policy != "stretch") {
       for (int k : axes) {
         if (!plans[k].scale_known)
-          throw_unsupported("keep_aspect_ratio_policy '{}' with dynamic sizes", o.policy);
+          throw_unknown_shape(fmt::format("keep_aspect_ratio_policy '{}' with dynamic sizes", o.policy));
         plans[k].scale = common;
         plans[k].out =
             static_cast<int64_t>(std::nearbyint(common * static_cast<double>(plans[k].in.constant())));

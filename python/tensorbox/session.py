@@ -112,7 +112,7 @@ class Session:
         number = onnx_type(array.dtype)
         if number == 8:
             return name, 8, list(array.shape), [_text(s) for s in array.ravel()]
-        return name, number, list(array.shape), _as_bytes(np.ascontiguousarray(array).reshape(array.shape))
+        return name, number, list(array.shape), _as_bytes(np.ascontiguousarray(_to_memory(array, number)).reshape(array.shape))
 
 
 def _text(value: Any) -> str:
@@ -125,6 +125,12 @@ def _as_array(value: Any, info: TensorInfo | None) -> np.ndarray:
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return np.asarray(value, dtype=info.dtype if info else None)
+
+
+def _to_memory(array: np.ndarray, number: int) -> np.ndarray:
+    """4- and 2-bit integers as the bytes tensorbox holds them in, sign-extended; numpy's keep the low bits only."""
+    wide = {21: np.uint8, 22: np.int8, 25: np.uint8, 26: np.int8}.get(number)
+    return array if wide is None else array.astype(wide)
 
 
 def _as_bytes(array: np.ndarray) -> np.ndarray:

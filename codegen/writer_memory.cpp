@@ -36,6 +36,8 @@ std::string Writer::decode(DType t, const std::string& raw) {
 }
 
 std::string Writer::encode(DType t, const std::string& value) {
+  // Infinity is a value of f8e5m2 that a cast without saturation makes: storing must keep it.
+  if (t == DType::f8e5m2) return fmt::format("enc_{}({}, false)", tag_of(t), value);
   return is_coded(t) ? fmt::format("enc_{}({})", tag_of(t), value) : value;
 }
 

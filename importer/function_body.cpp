@@ -44,10 +44,14 @@ std::optional<int> schema_since_version(std::string_view domain, std::string_vie
   return schema ? std::optional<int>(schema->since_version()) : std::nullopt;
 }
 
-std::optional<Graph> expand_function(const Graph& graph, const Node& node) {
+bool has_function_body(const Node& node) {
   const auto* schema = find_schema(node.domain, node.op_type, node.opset);
-  if (!schema || (!schema->HasFunction() && !schema->HasContextDependentFunction()) || has_graphs(node))
-    return std::nullopt;
+  return schema && (schema->HasFunction() || schema->HasContextDependentFunction());
+}
+
+std::optional<Graph> expand_function(const Graph& graph, const Node& node) {
+  if (!has_function_body(node) || has_graphs(node)) return std::nullopt;
+  const auto* schema = find_schema(node.domain, node.op_type, node.opset);
 
   static const ImportOptions options;
   GraphBuilder builder(options, graph.context, {});

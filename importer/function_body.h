@@ -16,6 +16,8 @@ namespace tbx {
 /// of the body, which can be older than the model's. Lowering calls this for operators it has no lowering
 /// for.
 std::optional<Graph> expand_function(const Graph& graph, const Node& node);
+/// ONNX defines a body for some inputs of the operator; it can depend on their shapes.
+bool has_function_body(const Node& node);
 
 /// The first version in which the operator has the form it has in `opset`; nullopt when there is no such
 /// operator.

@@ -84,6 +84,7 @@ private:
   void lower_node(const Graph& g, const Node& node, Values& env, const std::vector<int>& users);
   Values lower_op(const Graph& g, const Node& node, const Values& env);
   std::optional<Values> fold(const Node& node, const Values& inputs);
+  static bool has_dynamic_sizes(const Node& node, const Values& env);
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
   void apply_policy(const Graph& g, ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
   LoweredValue make_input(const Graph& g, ValueId id);
@@ -130,6 +131,18 @@ std::vector<ValueId> sources_of(const Graph& g, std::vector<ValueId> values) {
     });
   }
   return sources;
+}
+
+/// An input of the node has a size, or is made of sizes, that a run's input shapes decide.
+bool Lowerer::has_dynamic_sizes(const Node& node, const Values& env) {
+  auto dynamic = [](const ir::SymInts& values) {
+    return std::any_of(values.begin(), values.end(),
+                       [](ir::SymInt v) { return !v.is_constant() && !ir::has_unbacked(v); });
+  };
+  return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) {
+    if (v < 0 || !env[v].is_tensor()) return false;
+    return dynamic(env[v].sizes()) || (env[v].known && dynamic(env[v].known->values));
+  });
 }
 
 Lowerer::Values Lowerer::lower_graph(const Graph& g, Values inputs, const Values* outer) {
@@ -181,7 +194,14 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
     throw;
   } catch (Error& e) {
     e.set_where(describe(node));
-    throw;
+    // What is refused for dynamic sizes may well work for the sizes of a run.
+    bool unknown_operator =
+        !Registry::instance().find(node.domain, node.op_type, node.opset) && !has_function_body(node);
+    if (e.kind() != ErrorKind::unsupported || unknown_operator || !has_dynamic_sizes(node, env)) throw;
+    UnknownValueError of_shapes(e.message(), {});
+    of_shapes.of_shapes = true;
+    of_shapes.set_where(describe(node));
+    throw of_shapes;
   }
   Values inputs;
   for (ValueId v : node.inputs)

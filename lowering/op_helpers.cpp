@@ -137,8 +137,37 @@ TensorBox AxisReducer::operator()(ReduceOp op, DType dtype, const Body& body) co
     at.push_back(reduce ? ctx_.c.rvar(k) : ctx_.c.var(k));
     next += reduce;
   }
-  TensorBox out = ir::make_reduction(ctx_.program, op, dtype, kept_, reduced_, body(at));
-  return ir::unsqueeze(ctx_.program, out, axes_);
+  ir::Program& p = ctx_.program;
+  if (auto split = choose_split(op)) {
+    // Parts first, each a row of its own for the threads; then the parts together.
+    auto [axis, parts] = *split;
+    const int part = static_cast<int>(kept_.size());
+    SymInts rows = kept_, rest = reduced_;
+    rows.push_back(parts);
+    rest[axis] = reduced_[axis].constant() / parts;
+    at[axes_[axis]] = ctx_.c.var(part) * rest[axis] + ctx_.c.rvar(static_cast<int>(axis));
+    DType wide = is_float(dtype) ? compute_type(dtype) : dtype;
+    TensorBox partial = ir::make_reduction(p, op, wide, rows, rest, body(at));
+    realize(ctx_, partial, "parts of a long reduction with few rows");
+    SymInts from;
+    for (int k = 0; k < part; ++k) from.push_back(ctx_.c.var(k));
+    from.push_back(ctx_.c.rvar(0));
+    return ir::unsqueeze(p, ir::make_reduction(p, op, dtype, kept_, {parts}, partial.load(p, from)), axes_);
+  }
+  return ir::unsqueeze(p, ir::make_reduction(p, op, dtype, kept_, reduced_, body(at)), axes_);
+}
+
+std::optional<std::pair<size_t, int64_t>> AxisReducer::choose_split(ReduceOp op) const {
+  constexpr int64_t kRows = 8;         // enough rows for the threads as they are
+  constexpr int64_t kLength = 1 << 18; // shorter ones are not worth a second kernel
+  constexpr int64_t kMinParts = 8, kMaxParts = 256;
+  if (op >= ReduceOp::argmax) return std::nullopt; // positions count along the whole axis
+  auto rows = ir::product(kept_).as_constant(), length = count_.as_constant();
+  if (!rows || !length || *rows == 0 || *rows >= kRows || *length < kLength) return std::nullopt;
+  for (size_t k = 0; k < reduced_.size(); ++k)
+    for (int64_t parts = kMaxParts; parts >= kMinParts; --parts)
+      if (reduced_[k].constant() % parts == 0) return std::pair(k, parts);
+  return std::nullopt;
 }
 
 TensorBox AxisReducer::operator()(ReduceOp op, DType dtype, const TensorBox& x,

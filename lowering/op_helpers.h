@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -76,6 +77,10 @@ public:
   SymInt count() const { return count_; }
 
 private:
+  /// The reduced axis (its number among them) to cut and into how many equal parts, where few long rows would
+  /// leave threads without work.
+  std::optional<std::pair<size_t, int64_t>> choose_split(ReduceOp op) const;
+
   OpContext& ctx_;
   SymInts sizes_, kept_, reduced_;
   std::vector<int> axes_;

@@ -91,6 +91,28 @@ TEST(Ops, LogSumExpOfExtremes) {
   EXPECT_THAT(values_of(out), ElementsAre(DoubleNear(1000.6931, 1e-3), -kInf, kInf));
 }
 
+TEST(Ops, LongReductionsOfFewRowsAreCutIntoParts) {
+  const int64_t rows = 3, length = 1 << 19;
+  Tensor x = Tensor::make(DType::f32, {rows, length});
+  double sums[rows] = {};
+  for (int64_t i = 0; i < rows * length; ++i) {
+    x.as_mutable<float>()[i] = static_cast<float>((i * 7919) % 1013) / 512 - 0.5f;
+    sums[i / length] += x.as<float>()[i];
+  }
+  x.as_mutable<float>()[length + 12345] = 77;
+  x.as_mutable<float>()[2 * length + 400000] = kNan;
+  auto greatest = values_of(run_node("ReduceMax", {x, ints({1}, {1})}));
+  EXPECT_FLOAT_EQ(greatest[0], 1012.0f / 512 - 0.5f);
+  EXPECT_EQ(greatest[1], 77);
+  EXPECT_TRUE(std::isnan(greatest[2]));
+  auto total = values_of(run_node("ReduceSum", {x, ints({1}, {1})}));
+  EXPECT_NEAR(total[0], sums[0], 1e-6 * sums[0]);
+  // 2 * 3 * prime elements have no equal parts.
+  Tensor odd = Tensor::make(DType::f32, {1, 1000003});
+  for (float& v : odd.as_mutable<float>()) v = 1;
+  EXPECT_EQ(values_of(run_node("ReduceSum", {odd}))[0], 1000003);
+}
+
 TEST(Ops, ReductionsOfEmptySets) {
   std::map<std::string, Attribute> over_0 = {{"axes", std::vector<int64_t>{0}}, {"keepdims", int64_t{0}}};
   Tensor x = tensor({0, 1}, {});

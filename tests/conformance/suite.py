@@ -58,7 +58,9 @@ class _ConstantInputs:
         model.CopyFrom(original)
         model.ir_version = max(model.ir_version, 4)  # since when initializers need not be inputs
         kept, values = [], []
-        for info, value in zip(original.graph.input, inputs, strict=True):
+        constant = {tensor.name for tensor in original.graph.initializer}
+        wanted = [info for info in original.graph.input if info.name not in constant]
+        for info, value in zip(wanted, inputs, strict=True):
             if info.type.HasField("tensor_type") and isinstance(value, np.ndarray):
                 model.graph.initializer.append(onnx.numpy_helper.from_array(value, info.name))
             else:

@@ -101,11 +101,11 @@ TEST(Ops, LongReductionsOfFewRowsAreCutIntoParts) {
   }
   x.as_mutable<float>()[length + 12345] = 77;
   x.as_mutable<float>()[2 * length + 400000] = kNan;
-  auto greatest = values_of(run_node("ReduceMax", {x, ints({1}, {1})}));
+  auto greatest = values_of(run_node("ReduceMax", {x}, {{"axes", std::vector<int64_t>{1}}}, 11));
   EXPECT_FLOAT_EQ(greatest[0], 1012.0f / 512 - 0.5f);
   EXPECT_EQ(greatest[1], 77);
   EXPECT_TRUE(std::isnan(greatest[2]));
-  auto total = values_of(run_node("ReduceSum", {x, ints({1}, {1})}));
+  auto total = values_of(run_node("ReduceSum", {x}, {{"axes", std::vector<int64_t>{1}}}, 11));
   EXPECT_NEAR(total[0], sums[0], 1e-6 * sums[0]);
   // 2 * 3 * prime elements have no equal parts.
   Tensor odd = Tensor::make(DType::f32, {1, 1000003});

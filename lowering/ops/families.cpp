@@ -21,6 +21,7 @@ void register_all_ops(Registry& r) {
   register_matmul(r);
   register_conv(r);
   register_pool(r);
+  register_recurrent(r);
   register_resize(r);
   register_select(r);
   register_sequence(r);

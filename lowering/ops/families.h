@@ -22,6 +22,7 @@ void register_indexing(Registry& r);
 void register_matmul(Registry& r);
 void register_conv(Registry& r);
 void register_pool(Registry& r);
+void register_recurrent(Registry& r);
 void register_resize(Registry& r);
 void register_select(Registry& r);
 void register_sequence(Registry& r);

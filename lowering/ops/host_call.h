@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "extern_kernels/problem.h"
 #include "lowering/op_helpers.h"
@@ -17,5 +18,9 @@ struct HostOutput {
 std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
                                     std::map<std::string, extern_kernels::Attribute> attributes,
                                     int num_inputs = -1);
+/// Same over these operands; nullopt: absent.
+std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,
+                                    const std::vector<HostOutput>& outputs,
+                                    std::map<std::string, extern_kernels::Attribute> attributes);
 
 } // namespace tbx::lowering

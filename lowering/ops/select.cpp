@@ -1,4 +1,4 @@
-// Operators computed by host kernels: sorting, selection with data-dependent sizes, recurrent layers.
+// Operators computed by host kernels: sorting, selection with data-dependent sizes.
 #include <algorithm>
 
 #include "extern_kernels/catalogue.h"
@@ -11,16 +11,21 @@ namespace tbx::lowering {
 std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
                                     std::map<std::string, extern_kernels::Attribute> attributes,
                                     int num_inputs) {
+  std::vector<std::optional<TensorBox>> inputs;
+  int n = num_inputs < 0 ? ctx.num_inputs() : num_inputs;
+  for (int i = 0; i < n; ++i) inputs.push_back(ctx.has(i) ? std::optional(ctx.in(i)) : std::nullopt);
+  return host_call(ctx, inputs, outputs, std::move(attributes));
+}
+
+std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,
+                                    const std::vector<HostOutput>& outputs,
+                                    std::map<std::string, extern_kernels::Attribute> attributes) {
   ir::ExternCall call;
   extern_kernels::HostProblem problem{
       ctx.node.domain, ctx.node.op_type, ctx.opset(), std::move(attributes), {}};
-  int n = num_inputs < 0 ? ctx.num_inputs() : num_inputs;
-  for (int i = 0; i < n; ++i) {
-    if (!ctx.has(i)) {
-      call.inputs.emplace_back();
-      continue;
-    }
-    call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, ctx.in(i), "input of a host kernel")));
+  for (const auto& in : inputs) {
+    call.inputs.emplace_back();
+    if (in) call.inputs.back() = operand_of(ir::realize_strided(ctx.program, *in, "input of a host kernel"));
   }
   std::vector<LoweredValue> values;
   for (const HostOutput& out : outputs) {
@@ -106,40 +111,6 @@ Values non_max_suppression(OpContext& ctx) {
   return host_call(ctx, {{DType::i64, {n, 3}}}, {{"center_point_box", ctx.attr_int("center_point_box", 0)}});
 }
 
-// --- recurrent layers: X [S, B, I] (layout 0) or [B, S, I] (layout 1)
-
-Values recurrent(OpContext& ctx) {
-  const TensorBox& x = ctx.in(0);
-  TBX_MODEL(x.rank() == 3, "the input has rank {}, expected 3", x.rank());
-  const std::string& op = ctx.node.op_type;
-  int64_t layout = ctx.attr_int("layout", 0);
-  std::string direction = ctx.attr_string("direction", "forward");
-  TBX_MODEL(direction == "forward" || direction == "reverse" || direction == "bidirectional",
-            "unknown direction '{}'", direction);
-  SymInt directions = direction == "bidirectional" ? 2 : 1;
-  SymInt steps = x.sizes()[layout ? 1 : 0], batch = x.sizes()[layout ? 0 : 1], hidden = ctx.sizes(2).back();
-  std::map<std::string, extern_kernels::Attribute> a{
-      {"direction", direction},
-      {"layout", layout},
-      {"hidden_size", ctx.attr_int("hidden_size", hidden.as_constant().value_or(0))},
-      {"linear_before_reset", ctx.attr_int("linear_before_reset", 0)},
-      {"input_forget", ctx.attr_int("input_forget", 0)},
-      {"activations", ctx.attr_strings("activations")}};
-  auto doubles = [&](const char* name) {
-    std::vector<float> f = ctx.attr_floats(name);
-    return std::vector<double>(f.begin(), f.end());
-  };
-  a["activation_alpha"] = doubles("activation_alpha");
-  a["activation_beta"] = doubles("activation_beta");
-  a["has_clip"] = int64_t{ctx.has_attr("clip")};
-  a["clip"] = static_cast<double>(ctx.attr_float("clip", 0));
-  SymInts y = layout ? SymInts{batch, steps, directions, hidden} : SymInts{steps, directions, batch, hidden};
-  SymInts last = layout ? SymInts{batch, directions, hidden} : SymInts{directions, batch, hidden};
-  std::vector<HostOutput> outputs{{x.dtype(), y}, {x.dtype(), last}};
-  if (op == "LSTM") outputs.push_back({x.dtype(), last});
-  return host_call(ctx, outputs, std::move(a));
-}
-
 } // namespace
 
 void register_select(Registry& r) {
@@ -148,7 +119,6 @@ void register_select(Registry& r) {
   r.add("Compress", since(9), compress);
   r.add("Unique", since(11), unique);
   r.add("NonMaxSuppression", since(10), non_max_suppression);
-  for (const char* op : {"LSTM", "GRU", "RNN"}) r.add(op, since(1), recurrent);
 }
 
 } // namespace tbx::lowering

@@ -1,0 +1,144 @@
+#include "extern_kernels/recurrent/activations.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+namespace tbx::extern_kernels::recurrent {
+namespace {
+
+typedef float Lanes __attribute__((vector_size(64), may_alias));
+typedef int32_t Ints __attribute__((vector_size(64), may_alias));
+constexpr int kLanes = 16;
+
+// One body for all instruction sets, inlined into a function per target (as in gemv/panels.cpp).
+
+/// e^x for x in [-87, 0].
+[[gnu::always_inline]] inline void exp_of(const Lanes& x, Lanes& y) {
+  Lanes n = (x * 0x1.715476p0f + 0x1.8p23f) - 0x1.8p23f;
+  Lanes r = x - n * 0x1.62e4p-1f;
+  r = r + n * 0x1.7f7d1cp-20f;
+  Lanes q = 0.008368882350623608f + r * 0.0013950479915365577f;
+  q = 0.04166620597243309f + r * q;
+  q = 0.1666651964187622f + r * q;
+  q = 0.5f + r * q;
+  Lanes p = 1 + (r + r * r * q);
+  Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
+  Lanes scale;
+  __builtin_memcpy(&scale, &power, sizeof scale);
+  y = p * scale;
+}
+
+[[gnu::always_inline]] inline void sigmoid_of(Lanes& x) {
+  Lanes a = x < 0 ? x : -x, e; // NaN stays
+  a = a < -87.0f ? a * 0 - 87.0f : a;
+  exp_of(a, e);
+  x = (x >= 0 ? e * 0 + 1 : e) / (1 + e);
+}
+
+[[gnu::always_inline]] inline void tanh_of(Lanes& x) {
+  Lanes a = x < 0 ? -x : x, u = x * x, e;
+  Lanes t = 0.02060200832784176f + u * -0.005660790018737316f;
+  t = -0.05372922867536545f + u * t;
+  t = 0.13331328332424164f + u * t;
+  t = -0.33333277702331543f + u * t;
+  Lanes small = x + x * (u * t);
+  Lanes b = a > 10.0f ? a * 0 + 10.0f : a;
+  b = -2 * b;
+  exp_of(b, e);
+  Lanes big = (1 - e) / (1 + e);
+  big = x < 0 ? -big : big;
+  x = a < 0.625f ? small : big;
+}
+
+template <bool is_tanh> [[gnu::always_inline]] inline void apply_body(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Lanes v = {};
+    if (i + kLanes <= n)
+      __builtin_memcpy(&v, x + i, sizeof v);
+    else
+      __builtin_memcpy(&v, x + i, static_cast<size_t>(n - i) * sizeof(float));
+    if (is_tanh)
+      tanh_of(v);
+    else
+      sigmoid_of(v);
+    __builtin_memcpy(x + i, &v, static_cast<size_t>(std::min<int64_t>(kLanes, n - i)) * sizeof(float));
+  }
+}
+
+void sigmoid_plain(float* x, int64_t n) { apply_body<false>(x, n); }
+void tanh_plain(float* x, int64_t n) { apply_body<true>(x, n); }
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void sigmoid_avx2(float* x, int64_t n) { apply_body<false>(x, n); }
+__attribute__((target("avx2,fma"))) void tanh_avx2(float* x, int64_t n) { apply_body<true>(x, n); }
+#define TBX_AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
+TBX_AVX512 void sigmoid_avx512(float* x, int64_t n) { apply_body<false>(x, n); }
+TBX_AVX512 void tanh_avx512(float* x, int64_t n) { apply_body<true>(x, n); }
+#undef TBX_AVX512
+#endif
+
+struct Functions {
+  void (*sigmoid)(float*, int64_t);
+  void (*tanh)(float*, int64_t);
+};
+
+Functions best_functions() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    return {sigmoid_avx512, tanh_avx512};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {sigmoid_avx2, tanh_avx2};
+#endif
+  return {sigmoid_plain, tanh_plain};
+}
+
+template <class T> T value_of(const Activation& f, T x) {
+  T a = static_cast<T>(f.alpha), b = static_cast<T>(f.beta);
+  switch (f.kind) {
+  case ActivationKind::affine: return a * x + b;
+  case ActivationKind::relu: return x < 0 ? T(0) : x;
+  case ActivationKind::leaky_relu: return x < 0 ? a * x : x;
+  case ActivationKind::thresholded_relu: return x > a || std::isnan(x) ? x : T(0);
+  case ActivationKind::tanh: return std::tanh(x);
+  case ActivationKind::scaled_tanh: return a * std::tanh(b * x);
+  case ActivationKind::sigmoid: return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
+  case ActivationKind::hard_sigmoid: {
+    T y = a * x + b;
+    return y < 0 ? T(0) : y > 1 ? T(1) : y;
+  }
+  case ActivationKind::elu: return x < 0 ? a * std::expm1(x) : x;
+  case ActivationKind::softsign: return x / (1 + std::abs(x));
+  case ActivationKind::softplus: return std::max(x, T(0)) + std::log1p(std::exp(-std::abs(x)));
+  }
+  return x;
+}
+
+} // namespace
+
+bool find_activation(std::string_view name, ActivationKind& kind) {
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "affine",  "relu",        "leakyrelu", "thresholdedrelu", "tanh",    "scaledtanh",
+      "sigmoid", "hardsigmoid", "elu",       "softsign",        "softplus"};
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    bool same = kNames[i].size() == name.size();
+    for (size_t j = 0; same && j < name.size(); ++j)
+      same = (name[j] >= 'A' && name[j] <= 'Z' ? name[j] - 'A' + 'a' : name[j]) == kNames[i][j];
+    if (!same) continue;
+    kind = static_cast<ActivationKind>(i);
+    return true;
+  }
+  return false;
+}
+
+void apply(const Activation& activation, float* x, int64_t n) {
+  static const Functions best = best_functions();
+  if (activation.kind == ActivationKind::sigmoid) return best.sigmoid(x, n);
+  if (activation.kind == ActivationKind::tanh) return best.tanh(x, n);
+  for (int64_t i = 0; i < n; ++i) x[i] = value_of(activation, x[i]);
+}
+
+void apply(const Activation& activation, double* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = value_of(activation, x[i]);
+}
+
+} // namespace tbx::extern_kernels::recurrent

@@ -1,0 +1,393 @@
+// LSTM, GRU and RNN: the products with the input are made before, for all steps at once; here the steps run.
+// Directions and blocks of rows are independent; a single long sequence splits its hidden units over threads.
+//
+// Inputs: 0 = gates of the input [steps, batch, directions * gates * hidden] (layout 1: batch first) with all
+// biases that are plain sums, 1 = R [directions, gates * hidden, hidden], 2 = lengths [batch] i32, 3 =
+// initial h, 4 = initial c, 5 = peepholes [directions, 3 * hidden], 6 = the hidden gate's recurrent bias
+// [directions, hidden] (GRU, linear_before_reset). 2 to 6 may be absent. Outputs: those that `outputs` names
+// of Y, Y_h, Y_c.
+#include <fmt/format.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <optional>
+
+#include "base/error.h"
+#include "base/float_formats.h"
+#include "extern_kernels/kernel.h"
+#include "extern_kernels/recurrent/cells.h"
+#include "extern_kernels/recurrent/weights.h"
+#include "extern_kernels/reference/dense.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+using namespace recurrent;
+
+constexpr int64_t kRows = 16;              ///< rows of a block share each read of the weights
+constexpr int64_t kSplitBytes = 512 << 10; ///< weights from which a step is worth splitting over threads
+constexpr int64_t kPadding = 64;           ///< states are padded to whole panels of any kind
+
+enum class Kind { lstm, gru, gru_linear, rnn };
+
+template <class T> T value_at(const TensorRef& t, int64_t at) {
+  switch (t.dtype) {
+  case DType::f32: return static_cast<T>(static_cast<const float*>(t.data)[at]);
+  case DType::f64: return static_cast<T>(static_cast<const double*>(t.data)[at]);
+  default: return static_cast<T>(decode_float(t.dtype, static_cast<const uint16_t*>(t.data)[at]));
+  }
+}
+
+template <class T> void store(const T* from, int64_t n, const TensorRef& t, int64_t at, int64_t stride) {
+  if (t.dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && stride == 1) {
+    std::copy_n(from, n, static_cast<T*>(t.data) + at);
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i, at += stride) switch (t.dtype) {
+    case DType::f32: static_cast<float*>(t.data)[at] = static_cast<float>(from[i]); break;
+    case DType::f64: static_cast<double*>(t.data)[at] = static_cast<double>(from[i]); break;
+    default:
+      static_cast<uint16_t*>(t.data)[at] =
+          static_cast<uint16_t>(encode_float(t.dtype, static_cast<float>(from[i])));
+    }
+}
+
+/// One call's memory and shapes.
+template <class T> struct Run {
+  const RunArgs& args;
+  int64_t steps, batch, hidden, padded, directions;
+  const T* gates;                  ///< of the input, dense along its last dimension
+  int64_t step_stride, row_stride; ///< of `gates`
+  const GateWeights<T>*first, *second;
+  int64_t rows() const { return directions * batch; }
+  /// Buffers of `padded` values per direction and row: h, h of the next step, c, update gate, reset state;
+  /// then per direction three peepholes and a bias.
+  T* buffer(int which, int64_t direction, int64_t row) const {
+    return static_cast<T*>(args.workspace) + ((which * directions + direction) * batch + row) * padded;
+  }
+  T* parameter(int which, int64_t direction) const {
+    return static_cast<T*>(args.workspace) + (5 * rows() + which * directions + direction) * padded;
+  }
+  bool has(size_t input) const { return args.inputs.size() > input && args.inputs[input].data; }
+};
+
+template <class T> class Recurrent : public ExternKernel {
+public:
+  Recurrent(const HostProblem& p, const OperandInfo& r) : p_(p) {
+    auto integer = [&](const char* name) { return std::get<int64_t>(p_.attributes.at(name)); };
+    kind_ = p.op == "LSTM"                        ? Kind::lstm
+            : p.op == "RNN"                       ? Kind::rnn
+            : integer("linear_before_reset") != 0 ? Kind::gru_linear
+                                                  : Kind::gru;
+    layout_ = integer("layout");
+    outputs_ = integer("outputs");
+    const auto& direction = std::get<std::string>(p_.attributes.at("direction"));
+    const auto& names = std::get<std::vector<std::string>>(p_.attributes.at("activations"));
+    const auto& alpha = std::get<std::vector<double>>(p_.attributes.at("activation_alpha"));
+    const auto& beta = std::get<std::vector<double>>(p_.attributes.at("activation_beta"));
+    const size_t directions = direction == "bidirectional" ? 2 : 1, per = names.size() / directions;
+    for (size_t d = 0; d < directions; ++d) {
+      CellOptions o;
+      Activation* slots[] = {&o.f, &o.g, &o.h};
+      for (size_t k = 0; k < per; ++k) {
+        TBX_INTERNAL(find_activation(names[d * per + k], slots[k]->kind));
+        slots[k]->alpha = alpha[d * per + k];
+        slots[k]->beta = beta[d * per + k];
+      }
+      o.clip = std::get<double>(p_.attributes.at("clip"));
+      o.input_forget = integer("input_forget") != 0;
+      options_.push_back(o);
+      reverse_.push_back(direction == "reverse" || d == 1);
+    }
+    if (r.constant && r.strides.size() == 3) {
+      constant_ = r.constant;
+      pack(reinterpret_cast<const T*>(constant_->data), r.sizes, r.strides, packed_);
+      drop_pages(*constant_);
+    }
+  }
+
+  std::string description() const override { return "recurrent " + to_string(Problem(p_)); }
+
+  int64_t packed_bytes() const override {
+    int64_t n = 0;
+    for (const auto& w : packed_) n += w.bytes();
+    return n;
+  }
+
+  int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
+    const int64_t hidden = in[1].sizes[2], padded = (hidden + kPadding - 1) / kPadding * kPadding;
+    const int64_t batch = in[0].sizes[layout_ ? 0 : 1], directions = in[1].sizes[0];
+    const int64_t sizes[] = {5 * batch + 4, directions, padded, static_cast<int64_t>(sizeof(T))};
+    return checked_numel(sizes);
+  }
+
+  void run(const RunArgs& args) const override;
+
+private:
+  int gates() const { return kind_ == Kind::lstm ? 4 : kind_ == Kind::rnn ? 1 : 3; }
+
+  /// Weights per direction; without linear_before_reset a GRU has a second set for the hidden gate.
+  void pack(const T* r, std::span<const int64_t> sizes, std::span<const int64_t> strides,
+            std::vector<GateWeights<T>>& to) const {
+    for (int64_t d = 0; d < sizes[0]; ++d) {
+      const T* at = r + d * strides[0];
+      to.emplace_back(at, strides[1], strides[2], sizes[2], 0, kind_ == Kind::gru ? 2 : gates());
+      if (kind_ == Kind::gru) to.emplace_back(at, strides[1], strides[2], sizes[2], 2, 1);
+    }
+  }
+
+  /// `n` values of an input into a padded buffer; zeros where it is absent.
+  static void load(const Run<T>& r, size_t input, int64_t at, int64_t stride, T* to, int64_t n) {
+    std::fill_n(to, r.padded, T(0));
+    if (!r.has(input)) return;
+    for (int64_t i = 0; i < n; ++i) to[i] = value_at<T>(r.args.inputs[input], at + i * stride);
+  }
+  void sequence(const Run<T>& r, int64_t d, int64_t begin, int64_t end, bool split) const;
+  void step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, int64_t s, bool flip, bool split) const;
+  int64_t length_of(const Run<T>& r, int64_t row) const {
+    return r.has(2) ? value_of_length(r.args.inputs[2], row) : r.steps;
+  }
+  static int64_t value_of_length(const TensorRef& t, int64_t row) {
+    int64_t at = row * t.strides[0];
+    return t.dtype == DType::i64 ? static_cast<const int64_t*>(t.data)[at]
+                                 : static_cast<const int32_t*>(t.data)[at];
+  }
+  /// Output `which` of Y, Y_h, Y_c, if it is asked for.
+  std::optional<TensorRef> output(const RunArgs& args, int which) const {
+    if (!(outputs_ >> which & 1)) return std::nullopt;
+    int at = 0;
+    for (int k = 0; k < which; ++k) at += outputs_ >> k & 1;
+    return args.outputs[at];
+  }
+  /// Element 0 of a row of an initial or last state: [directions, batch, hidden], layout 1: batch first.
+  int64_t state_at(const TensorRef& t, int64_t d, int64_t row) const {
+    return d * t.strides[layout_ ? 1 : 0] + row * t.strides[layout_ ? 0 : 1];
+  }
+  int64_t y_at(const TensorRef& y, int64_t t, int64_t d, int64_t row) const {
+    return layout_ ? row * y.strides[0] + t * y.strides[1] + d * y.strides[2]
+                   : t * y.strides[0] + d * y.strides[1] + row * y.strides[2];
+  }
+
+  HostProblem p_;
+  Kind kind_;
+  int64_t layout_, outputs_;
+  std::vector<CellOptions> options_;
+  std::vector<char> reverse_;
+  std::shared_ptr<const Tensor> constant_;
+  std::vector<GateWeights<T>> packed_;
+};
+
+template <class T> void Recurrent<T>::run(const RunArgs& args) const {
+  const TensorRef &x = args.inputs[0], &weights = args.inputs[1];
+  Run<T> r{args,
+           x.sizes[layout_ ? 1 : 0],
+           x.sizes[layout_ ? 0 : 1],
+           weights.sizes[2],
+           0,
+           weights.sizes[0],
+           static_cast<const T*>(x.data),
+           x.strides[layout_ ? 1 : 0],
+           x.strides[layout_ ? 0 : 1],
+           nullptr,
+           nullptr};
+  std::vector<T> dense;
+  if (x.strides[2] != 1 && x.numel() > 0) {
+    dense = to_dense<T>(x);
+    r.gates = dense.data();
+    r.step_stride = layout_ ? x.sizes[2] : x.sizes[1] * x.sizes[2];
+    r.row_stride = layout_ ? x.sizes[1] * x.sizes[2] : x.sizes[2];
+  }
+  r.padded = (r.hidden + kPadding - 1) / kPadding * kPadding;
+  TBX_MODEL(r.directions == static_cast<int64_t>(options_.size()) && weights.sizes[1] == gates() * r.hidden &&
+                x.sizes[2] == r.directions * gates() * r.hidden,
+            "R is [{}], the gates of the input are [{}]", fmt::join(weights.sizes, ", "),
+            fmt::join(x.sizes, ", "));
+  auto check = [&](int input, std::vector<int64_t> want, const char* what) {
+    if (!r.has(input)) return;
+    std::span<const int64_t> got = args.inputs[input].sizes;
+    TBX_MODEL(std::equal(got.begin(), got.end(), want.begin(), want.end()), "{} is [{}], expected [{}]", what,
+              fmt::join(got, ", "), fmt::join(want, ", "));
+  };
+  auto state =
+      layout_ ? std::vector{r.batch, r.directions, r.hidden} : std::vector{r.directions, r.batch, r.hidden};
+  check(2, {r.batch}, "sequence_lens");
+  check(3, state, "initial_h");
+  check(4, state, "initial_c");
+  check(5, {r.directions, 3 * r.hidden}, "P");
+  check(6, {r.directions, r.hidden}, "the recurrent bias");
+  if (r.has(2))
+    for (int64_t b = 0; b < r.batch; ++b)
+      TBX_MODEL(length_of(r, b) >= 0 && length_of(r, b) <= r.steps,
+                "sequence_lens[{}] is {}, the input has {} steps", b, length_of(r, b), r.steps);
+  for (int64_t d = 0; d < r.directions; ++d) {
+    for (int k = 0; k < 3 && r.has(5); ++k) {
+      const TensorRef& t = args.inputs[5];
+      load(r, 5, d * t.strides[0] + k * r.hidden * t.strides[1], t.strides[1], r.parameter(k, d), r.hidden);
+    }
+    const std::span<const int64_t> stride = r.has(6) ? args.inputs[6].strides : std::span<const int64_t>();
+    load(r, 6, r.has(6) ? d * stride[0] : 0, r.has(6) ? stride[1] : 0, r.parameter(3, d), r.hidden);
+  }
+  std::vector<GateWeights<T>> made;
+  if (packed_.empty()) pack(static_cast<const T*>(weights.data), weights.sizes, weights.strides, made);
+  const std::vector<GateWeights<T>>& packed = packed_.empty() ? made : packed_;
+
+  const int64_t blocks = (r.batch + kRows - 1) / kRows, tasks = r.directions * blocks;
+  const bool split = 2 * tasks <= tbb::this_task_arena::max_concurrency() && packed[0].bytes() >= kSplitBytes;
+  const size_t sets = kind_ == Kind::gru ? 2 : 1;
+  tbb::parallel_for(int64_t{0}, tasks, [&](int64_t task) {
+    int64_t d = task / blocks, begin = task % blocks * kRows;
+    Run<T> mine = r;
+    mine.first = &packed[static_cast<size_t>(d) * sets];
+    mine.second = &packed[static_cast<size_t>(d) * sets + sets - 1];
+    sequence(mine, d, begin, std::min(begin + kRows, r.batch), split);
+  });
+}
+
+/// All steps of rows [begin, end) in one direction.
+template <class T>
+void Recurrent<T>::sequence(const Run<T>& r, int64_t d, int64_t begin, int64_t end, bool split) const {
+  int64_t longest = 0;
+  for (int64_t b = begin; b < end; ++b) {
+    longest = std::max(longest, length_of(r, b));
+    for (size_t k : {3, 4}) {
+      const TensorRef* t = r.has(k) ? &r.args.inputs[k] : nullptr;
+      load(r, k, t ? state_at(*t, d, b) : 0, t ? t->strides[2] : 0, r.buffer(k == 3 ? 0 : 2, d, b), r.hidden);
+    }
+  }
+  bool flip = false;
+  for (int64_t s = 0; s < longest; ++s, flip = !flip) step(r, d, begin, end, s, flip, split);
+
+  auto y = output(r.args, 0), y_h = output(r.args, 1), y_c = output(r.args, 2);
+  for (int64_t b = begin; b < end; ++b) {
+    if (y_h) store(r.buffer(flip, d, b), r.hidden, *y_h, state_at(*y_h, d, b), y_h->strides[2]);
+    if (y_c) store(r.buffer(2, d, b), r.hidden, *y_c, state_at(*y_c, d, b), y_c->strides[2]);
+    T* zero = r.buffer(3, d, b);
+    std::fill_n(zero, r.hidden, T(0));
+    if (y)
+      for (int64_t t = length_of(r, b); t < r.steps; ++t)
+        store(zero, r.hidden, *y, y_at(*y, t, d, b), y->strides[3]);
+  }
+}
+
+/// Runs `work(panel, sums)` with the products of `rows` states for every panel.
+template <class T, class F>
+void for_panels(const GateWeights<T>& w, const T* states, int64_t stride, int64_t rows, bool split,
+                const F& work) {
+  auto one = [&](int64_t p) {
+    alignas(64) T sums[kRows * 4 * kVectorBytes / sizeof(T)];
+    w.multiply(p, states, stride, rows, sums);
+    work(p, sums);
+  };
+  if (split)
+    tbb::parallel_for(int64_t{0}, w.panels(), one);
+  else
+    for (int64_t p = 0; p < w.panels(); ++p) one(p);
+}
+
+/// Step number `s` of each row that has one; `flip` says which of the two h buffers is the old state.
+template <class T>
+void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, int64_t s, bool flip,
+                        bool split) const {
+  constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+  const CellOptions& o = options_[static_cast<size_t>(d)];
+  const int old = flip ? 1 : 0, next = flip ? 0 : 1;
+  const auto y = output(r.args, 0);
+  const T* x = r.gates + d * gates() * r.hidden;
+  auto is_active = [&](int64_t row) { return s < length_of(r, row); };
+  auto time_of = [&](int64_t row) {
+    return reverse_[static_cast<size_t>(d)] ? length_of(r, row) - 1 - s : s;
+  };
+  /// The input's share of `count` gates for `U` units from `first`, gate by gate; adds it to `to`.
+  auto add_input = [&]<int U>(std::integral_constant<int, U>, int64_t row, int gate, int count, int64_t first,
+                              T* to) {
+    const T* at = x + time_of(row) * r.step_stride + row * r.row_stride + gate * r.hidden + first;
+    const int64_t n = std::min<int64_t>(U, r.hidden - first);
+    for (int g = 0; g < count; ++g, at += r.hidden, to += U)
+      for (int64_t u = 0; u < n; ++u) to[u] += at[u];
+  };
+  auto state = [&](int64_t row, int64_t unit) {
+    CellState<T> c{r.buffer(old, d, row) + unit, r.buffer(next, d, row) + unit, r.buffer(2, d, row) + unit};
+    if (kind_ == Kind::lstm && r.has(5)) {
+      c.peephole_i = r.parameter(0, d) + unit;
+      c.peephole_o = r.parameter(1, d) + unit;
+      c.peephole_f = r.parameter(2, d) + unit;
+    }
+    return c;
+  };
+  /// Calls `cell(row, unit, sums)` for active rows; the others keep their state.
+  auto cells = [&]<int U>(std::integral_constant<int, U>, const GateWeights<T>& w, int from,
+                          const auto& cell) {
+    for_panels(w, r.buffer(from, d, begin), r.padded, end - begin, split, [&](int64_t p, T* sums) {
+      for (int64_t row = begin; row < end; ++row) {
+        T* mine = sums + (row - begin) * w.width();
+        if (is_active(row))
+          cell(row, p * U, mine);
+        else
+          std::copy_n(r.buffer(old, d, row) + p * U, U, r.buffer(next, d, row) + p * U);
+      }
+    });
+  };
+  constexpr std::integral_constant<int, kLanes> kOne{};
+  constexpr std::integral_constant<int, 2 * kLanes> kTwo{};
+  constexpr std::integral_constant<int, 4 * kLanes> kFour{};
+  switch (kind_) {
+  case Kind::lstm:
+    cells(kOne, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
+      add_input(kOne, row, 0, 4, unit, sums);
+      lstm_cell<kLanes>(o, sums, state(row, unit));
+    });
+    break;
+  case Kind::gru_linear:
+    cells(kOne, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
+      T input[3 * kLanes] = {};
+      add_input(kOne, row, 0, 3, unit, input);
+      gru_cell<kLanes>(o, sums, input, r.parameter(3, d) + unit, state(row, unit));
+    });
+    break;
+  case Kind::gru:
+    cells(kTwo, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
+      add_input(kTwo, row, 0, 2, unit, sums);
+      activate(o.f, o.clip, sums, 4 * kLanes);
+      std::copy_n(sums, 2 * kLanes, r.buffer(3, d, row) + unit);
+      T* reset = r.buffer(4, d, row) + unit;
+      for (int u = 0; u < 2 * kLanes; ++u) reset[u] = sums[2 * kLanes + u] * r.buffer(old, d, row)[unit + u];
+    });
+    cells(kFour, *r.second, 4, [&](int64_t row, int64_t unit, T* sums) {
+      add_input(kFour, row, 2, 1, unit, sums);
+      activate(o.g, o.clip, sums, 4 * kLanes);
+      gru_mix<4 * kLanes>(r.buffer(3, d, row) + unit, sums, state(row, unit));
+    });
+    break;
+  case Kind::rnn:
+    cells(kFour, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
+      add_input(kFour, row, 0, 1, unit, sums);
+      activate(o.f, o.clip, sums, 4 * kLanes);
+      std::copy_n(sums, 4 * kLanes, r.buffer(next, d, row) + unit);
+    });
+    break;
+  }
+  if (!y) return;
+  for (int64_t row = begin; row < end; ++row)
+    if (is_active(row))
+      store(r.buffer(next, d, row), r.hidden, *y, y_at(*y, time_of(row), d, row), y->strides[3]);
+}
+
+} // namespace
+
+std::string supports_recurrent(const Problem& problem, std::span<const OperandInfo> inputs,
+                               std::span<const OperandInfo>) {
+  const auto& p = std::get<HostProblem>(problem);
+  if (!p.domain.empty() || (p.op != "LSTM" && p.op != "GRU" && p.op != "RNN")) return "no recurrent layer";
+  if (inputs[0].dtype != inputs[1].dtype || (inputs[0].dtype != DType::f32 && inputs[0].dtype != DType::f64))
+    return fmt::format("{} gates and {} weights", name_of(inputs[0].dtype), name_of(inputs[1].dtype));
+  return {};
+}
+
+std::unique_ptr<ExternKernel> make_recurrent(const Problem& problem, std::span<const OperandInfo> inputs,
+                                             std::span<const OperandInfo>) {
+  const auto& p = std::get<HostProblem>(problem);
+  if (inputs[0].dtype == DType::f64) return std::make_unique<Recurrent<double>>(p, inputs[1]);
+  return std::make_unique<Recurrent<float>>(p, inputs[1]);
+}
+
+} // namespace tbx::extern_kernels

@@ -1,0 +1,186 @@
+// LSTM, GRU, RNN: one matrix product with the input for all steps and directions, then a host kernel that
+// runs the steps (extern_kernels/recurrent).
+#include <algorithm>
+#include <cctype>
+#include <limits>
+
+#include "lowering/ops/families.h"
+#include "lowering/ops/host_call.h"
+#include "lowering/ops/products.h"
+
+namespace tbx::lowering {
+namespace {
+
+/// What an activation function is when the node does not say more.
+struct ActivationDefault {
+  const char* name;
+  bool has_alpha, has_beta;
+  double alpha, beta;
+};
+
+constexpr ActivationDefault kActivations[] = {
+    {"affine", true, true, 1, 0},        {"relu", false, false, 0, 0},
+    {"leakyrelu", true, false, 0.01, 0}, {"thresholdedrelu", true, false, 1, 0},
+    {"tanh", false, false, 0, 0},        {"scaledtanh", true, true, 1, 1},
+    {"sigmoid", false, false, 0, 0},     {"hardsigmoid", true, true, 0.2, 0.5},
+    {"elu", true, false, 1, 0},          {"softsign", false, false, 0, 0},
+    {"softplus", false, false, 0, 0},
+};
+
+/// The activations of all directions with their parameters; alpha and beta are handed out in order to the
+/// functions that have them.
+void add_activations(OpContext& ctx, size_t directions,
+                     std::map<std::string, extern_kernels::Attribute>& to) {
+  std::vector<std::string> names = ctx.attr_strings("activations");
+  std::vector<std::string> one = ctx.node.op_type == "LSTM"
+                                     ? std::vector<std::string>{"sigmoid", "tanh", "tanh"}
+                                 : ctx.node.op_type == "GRU" ? std::vector<std::string>{"sigmoid", "tanh"}
+                                                             : std::vector<std::string>{"tanh"};
+  if (names.empty())
+    for (size_t d = 0; d < directions; ++d) names.insert(names.end(), one.begin(), one.end());
+  TBX_MODEL(names.size() == directions * one.size(), "{} activations, expected {}", names.size(),
+            directions * one.size());
+  std::vector<float> alphas = ctx.attr_floats("activation_alpha"), betas = ctx.attr_floats("activation_beta");
+  size_t next_alpha = 0, next_beta = 0;
+  std::vector<double> alpha, beta;
+  for (std::string& name : names) {
+    for (char& ch : name) ch = static_cast<char>(std::tolower(static_cast<unsigned char>(ch)));
+    const auto* known = std::find_if(std::begin(kActivations), std::end(kActivations),
+                                     [&](const ActivationDefault& a) { return name == a.name; });
+    TBX_MODEL(known != std::end(kActivations), "unknown activation '{}'", name);
+    bool given = known->has_alpha && next_alpha < alphas.size();
+    alpha.push_back(given ? alphas[next_alpha++] : known->alpha);
+    given = known->has_beta && next_beta < betas.size();
+    beta.push_back(given ? betas[next_beta++] : known->beta);
+  }
+  to["activations"] = names;
+  to["activation_alpha"] = alpha;
+  to["activation_beta"] = beta;
+}
+
+/// Input `i` in the type the steps compute in; constants are converted here.
+TensorBox in_type(OpContext& ctx, int i, DType type) {
+  auto constant = ctx.constant(i);
+  if (!constant || constant->dtype == type) return convert(ctx, ctx.in(i), type);
+  Tensor t = Tensor::make(type, constant->dims);
+  for (int64_t k = 0; k < t.numel(); ++k) {
+    if (type == DType::f64)
+      t.as_mutable<double>()[k] = element_as_double(*constant, k);
+    else
+      t.as_mutable<float>()[k] = static_cast<float>(element_as_double(*constant, k));
+  }
+  return ctx.box(LoweredValue(std::make_shared<const Tensor>(std::move(t))));
+}
+
+/// ModelError when an input is there, of fixed sizes, and of another shape.
+void check_sizes(OpContext& ctx, int i, const char* name, const SymInts& want) {
+  if (!ctx.has(i)) return;
+  SymInts have = ctx.sizes(i);
+  TBX_MODEL(have.size() == want.size(), "{} has rank {}, expected {}", name, have.size(), want.size());
+  for (size_t k = 0; k < want.size(); ++k) {
+    TBX_MODEL(!have[k].is_constant() || !want[k].is_constant() || have[k] == want[k],
+              "{} has size {} along dimension {}, expected {}", name, have[k].constant(), k,
+              want[k].constant());
+    ctx.program.add_check(have[k] - want[k], true,
+                          fmt::format("{}: {} has a wrong size", ctx.node.op_type, name));
+  }
+}
+
+/// Biases that are plain sums, per direction and gate row: those of the input, and of the recurrence for the
+/// first `both` gates' rows.
+TensorBox summed_bias(OpContext& ctx, DType type, SymInt rows, SymInt both) {
+  const TensorBox b = in_type(ctx, 3, type);
+  SymInts sizes{b.sizes()[0], rows};
+  return generate(ctx, type, sizes, [&](std::span<const SymInt> at) {
+    const SymInt own[] = {at[0], at[1]}, recurrent[] = {at[0], at[1] + rows};
+    Expr sum = ir::add(b.load(ctx.program, own), b.load(ctx.program, recurrent));
+    if (ir::provably_equal(rows, both)) return sum;
+    Expr summed = ir::binary(Op::less, ctx.c.index(at[1]), ctx.c.index(both));
+    return ir::where(summed, sum, b.load(ctx.program, own));
+  });
+}
+
+std::vector<LoweredValue> recurrent(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  TBX_MODEL(x.rank() == 3 && ctx.rank(1) == 3 && ctx.rank(2) == 3,
+            "X, W and R have ranks {}, {} and {}, expected 3", x.rank(), ctx.rank(1), ctx.rank(2));
+  const std::string& op = ctx.node.op_type;
+  const int gates = op == "LSTM" ? 4 : op == "GRU" ? 3 : 1;
+  int64_t layout = ctx.attr_int("layout", 0);
+  TBX_MODEL(layout == 0 || layout == 1, "layout is {}", layout);
+  std::string direction = ctx.attr_string("direction", "forward");
+  TBX_MODEL(direction == "forward" || direction == "reverse" || direction == "bidirectional",
+            "unknown direction '{}'", direction);
+  const int64_t directions = direction == "bidirectional" ? 2 : 1;
+  const bool linear = op == "GRU" && ctx.attr_int("linear_before_reset", 0) != 0;
+  SymInt batch = x.sizes()[layout ? 0 : 1], steps = x.sizes()[layout ? 1 : 0], hidden = ctx.sizes(2)[2];
+  if (ctx.has_attr("hidden_size") && hidden.is_constant())
+    TBX_MODEL(ctx.attr_int("hidden_size", 0) == hidden.constant(), "hidden_size is {}, R is for {}",
+              ctx.attr_int("hidden_size", 0), hidden.constant());
+  SymInt rows = hidden * SymInt(gates), all_rows = rows * SymInt(directions);
+  SymInts state =
+      layout ? SymInts{batch, SymInt(directions), hidden} : SymInts{SymInt(directions), batch, hidden};
+  check_sizes(ctx, 1, "W", {directions, rows, x.sizes()[2]});
+  check_sizes(ctx, 2, "R", {directions, rows, hidden});
+  check_sizes(ctx, 3, "B", {directions, rows * SymInt(2)});
+  check_sizes(ctx, 4, "sequence_lens", {batch});
+  check_sizes(ctx, 5, "initial_h", state);
+  check_sizes(ctx, 6, "initial_c", state);
+  check_sizes(ctx, 7, "P", {directions, hidden * SymInt(3)});
+
+  const DType type = compute_type(x.dtype());
+  TBX_MODEL(type == DType::f32 || type == DType::f64, "X is of type {}", name_of(x.dtype()));
+  TensorBox in = ir::reshape(ctx.program, convert(ctx, x, type), {steps * batch, x.sizes()[2]});
+  TensorBox w = ir::reshape(ctx.program, in_type(ctx, 1, type), {all_rows, x.sizes()[2]});
+  w = ir::permute(ctx.program, w, std::vector<int>{1, 0});
+  std::optional<TensorBox> bias, reset_bias;
+  if (ctx.has(3)) {
+    bias = ir::reshape(ctx.program, summed_bias(ctx, type, rows, linear ? hidden * SymInt(2) : rows),
+                       {all_rows});
+    if (linear)
+      reset_bias = ir::slice(ctx.program, in_type(ctx, 3, type), 1, rows + hidden * SymInt(2), 1, hidden);
+  }
+  TensorBox product = matrix_product(ctx, in, w, bias ? &*bias : nullptr, 1, 1, type);
+  SymInts gate_sizes{x.sizes()[0], x.sizes()[1], all_rows};
+  auto operand = [&](int i) { return ctx.has(i) ? std::optional(ctx.in(i)) : std::nullopt; };
+  std::vector<std::optional<TensorBox>> inputs{ir::reshape(ctx.program, product, gate_sizes),
+                                               in_type(ctx, 2, type),
+                                               operand(4),
+                                               operand(5),
+                                               op == "LSTM" ? operand(6) : std::nullopt,
+                                               op == "LSTM" ? operand(7) : std::nullopt,
+                                               reset_bias};
+
+  std::map<std::string, extern_kernels::Attribute> attributes{
+      {"direction", direction},
+      {"layout", layout},
+      {"linear_before_reset", int64_t{linear}},
+      {"input_forget", int64_t{op == "LSTM" && ctx.attr_int("input_forget", 0) != 0}}};
+  add_activations(ctx, static_cast<size_t>(directions), attributes);
+  double clip = ctx.has_attr("clip") ? ctx.attr_float("clip", 0) : std::numeric_limits<double>::infinity();
+  TBX_MODEL(clip >= 0, "clip is {}", clip);
+  attributes["clip"] = clip;
+
+  SymInts y = layout ? SymInts{batch, steps, SymInt(directions), hidden}
+                     : SymInts{steps, SymInt(directions), batch, hidden};
+  std::vector<HostOutput> outputs;
+  int64_t wanted = 0;
+  for (int k = 0; k < (op == "LSTM" ? 3 : 2); ++k) {
+    if (!ctx.wants(k)) continue;
+    wanted |= int64_t{1} << k;
+    outputs.push_back({x.dtype(), k == 0 ? y : state});
+  }
+  attributes["outputs"] = wanted;
+  std::vector<LoweredValue> made = host_call(ctx, inputs, outputs, std::move(attributes)), values(3);
+  for (size_t k = 0, next = 0; k < 3; ++k)
+    if (wanted >> k & 1) values[k] = made[next++];
+  return values;
+}
+
+} // namespace
+
+void register_recurrent(Registry& r) {
+  for (const char* op : {"LSTM", "GRU", "RNN"}) r.add(op, since(1), recurrent);
+}
+
+} // namespace tbx::lowering

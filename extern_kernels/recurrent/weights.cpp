@@ -10,28 +10,32 @@ template <class T> struct VectorOf { typedef T type __attribute__((vector_size(k
 template <class T> constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
 /// `M` rows of states times a panel of `V` vectors per k. A single row keeps two sums per vector, so that
-/// additions do not wait for each other.
+/// additions do not wait for each other. Unrolled whole: the sums must stay in registers at -O2. Unrolled
+/// whole: the sums must stay in registers at -O2.
 template <class T, int V, int M>
 [[gnu::always_inline]] inline void multiply_rows(const T* panel, const T* x, int64_t stride, int64_t k,
                                                  T* sums) {
   using Lanes = typename VectorOf<T>::type;
   constexpr int kSets = M == 1 ? 2 : 1;
-  constexpr int64_t kAhead = 4096 / sizeof(T); // hardware prefetchers stop at page borders
   Lanes total[kSets][M][V] = {};
   int64_t i = 0;
   for (; i + kSets <= k; i += kSets) {
     const auto* at = reinterpret_cast<const Lanes*>(panel + i * V * kLanes<T>);
-    for (int v = 0; v < kSets * V; ++v)
-      __builtin_prefetch(panel + i * V * kLanes<T> + kAhead + v * kLanes<T>);
+#pragma GCC unroll 16
     for (int s = 0; s < kSets; ++s)
+#pragma GCC unroll 16
       for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
         for (int v = 0; v < V; ++v) total[s][m][v] += at[s * V + v] * x[m * stride + i + s];
   }
   if (kSets == 2 && i < k) {
     const auto* at = reinterpret_cast<const Lanes*>(panel + i * V * kLanes<T>);
+#pragma GCC unroll 16
     for (int v = 0; v < V; ++v) total[0][0][v] += at[v] * x[i];
   }
+#pragma GCC unroll 16
   for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
     for (int v = 0; v < V; ++v) {
       Lanes sum = total[0][m][v];
       if (kSets == 2) sum += total[kSets - 1][m][v];

@@ -131,7 +131,7 @@ std::vector<LoweredValue> recurrent(OpContext& ctx) {
   const DType type = compute_type(x.dtype());
   TBX_MODEL(type == DType::f32 || type == DType::f64, "X is of type {}", name_of(x.dtype()));
   TensorBox in = ir::reshape(ctx.program, convert(ctx, x, type), {steps * batch, x.sizes()[2]});
-  TensorBox w = ir::reshape(ctx.program, in_type(ctx, 1, type), {all_rows, x.sizes()[2]});
+  TensorBox w = ir::reshape(ctx.program, in_type(ctx, 1, type), {all_rows, ctx.sizes(1)[2]});
   w = ir::permute(ctx.program, w, std::vector<int>{1, 0});
   std::optional<TensorBox> bias, reset_bias;
   if (ctx.has(3)) {

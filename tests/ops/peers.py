@@ -1,0 +1,69 @@
+"""Compares one operator in tensorbox with ONNX Runtime, or with onnx.reference where that is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+tensorbox = pytest.importorskip("tensorbox")
+
+
+def model_of(op: str, inputs: Mapping[str, np.ndarray | None], outputs: Sequence[str], opset: int,
+             constants: Sequence[str] = (), **attributes: Any) -> onnx.ModelProto:
+    """A model of one node. `None` among `inputs` is an input left out, "" among `outputs` an output;
+    those named in `constants` become initializers."""
+    names = [name if value is not None else "" for name, value in inputs.items()]
+    while names and not names[-1]:
+        names.pop()
+    node = helper.make_node(op, names, list(outputs), **attributes)
+    infos = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+             for name, value in inputs.items() if value is not None and name not in constants]
+    initializers = [onnx.numpy_helper.from_array(inputs[name], name) for name in constants if inputs[name] is not None]
+    results = [helper.make_empty_tensor_value_info(name) for name in outputs if name]
+    graph = helper.make_graph([node], op, infos, results, initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    inferred = onnx.shape_inference.infer_shapes(model)
+    for info in inferred.graph.output:  # shape inference gives what it can; the type is needed
+        if not info.type.tensor_type.elem_type:
+            first = next(value for value in inputs.values() if value is not None)
+            info.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(first.dtype)
+    return inferred
+
+
+def expected(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], engine: str = "any") -> list[np.ndarray]:
+    """The outputs by ONNX Runtime ("ort"), onnx.reference ("reference"), or whichever is there ("any")."""
+    if engine != "reference":
+        try:
+            import onnxruntime
+        except ImportError:
+            if engine == "ort":
+                pytest.skip("onnxruntime is not installed")
+        else:
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 4
+            session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            return session.run(None, dict(feeds))
+    return ReferenceEvaluator(model).run(None, dict(feeds))
+
+
+def compare(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray | None], rtol: float = 1e-4, atol: float = 1e-5,
+            engine: str = "any", **options: Any) -> None:
+    """Runs the model with fixed and with dynamic dimensions in the evaluator; ValueError-like assertion on the
+    first difference."""
+    wanted = {info.name for info in model.graph.input}
+    feeds = {name: value for name, value in inputs.items() if name in wanted}
+    want = expected(model, feeds, engine)
+    for dynamic in (False, True):
+        session = tensorbox.Session(model, compile=False, all_dims_dynamic=dynamic, **options)
+        got = session.run(feeds)
+        for info, reference in zip(model.graph.output, want, strict=True):
+            message = f"{model.graph.name} {info.name}{' with dynamic dimensions' if dynamic else ''}"
+            assert got[info.name].shape == reference.shape, message
+            np.testing.assert_allclose(got[info.name].astype(np.float64), reference.astype(np.float64), rtol, atol,
+                                       equal_nan=True, err_msg=message)

@@ -8,8 +8,12 @@
 
 #include "base/error.h"
 #include "driver/compile.h"
+#include "driver/value_api.h"
+#include "driver/value_compile.h"
+#include "driver/value_graph.h"
 #include "lowering/op_registry.h"
 #include "runtime/session.h"
+#include "runtime/value_session.h"
 #include "tensorbox/tensorbox.h"
 
 namespace tbx {
@@ -34,6 +38,18 @@ TensorInfo info_of(const runtime::SignatureEntry& e) {
   return {e.name, static_cast<int32_t>(e.dtype), std::string(name_of(e.dtype)), e.dims};
 }
 
+TensorInfo info_of(const runtime::ValueEntry& e) {
+  bool tensor = e.kind == RuntimeValue::Kind::tensor && !e.may_be_none;
+  return {e.name, tensor ? static_cast<int32_t>(e.dtype) : 0, tensor ? std::string(name_of(e.dtype)) : e.type,
+          e.dims};
+}
+
+/// Where explain and profile find a kernel.
+struct PlanSteps {
+  const runtime::Plan* plan;
+  const std::vector<driver::StepInfo>* steps;
+};
+
 } // namespace
 
 /// A plan and the session that runs it; one per specialisation.
@@ -53,6 +69,10 @@ struct Session::Impl {
   std::map<std::string, size_t> input_index;
   int threads = 0;
 
+  /// Models with other values than numeric tensors, or bodies that run: nothing else is used for them.
+  driver::ValueProgram values;
+  std::unique_ptr<runtime::ValueSession> value_session;
+
   /// The program for any inputs, when there is one: most models have no other.
   std::shared_ptr<const Variant> plain;
   /// Inputs whose elements the compiled code depends on (axes, target shapes).
@@ -63,18 +83,31 @@ struct Session::Impl {
 
   void finish() {
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
-    try {
-      plain = make_variant({}, {});
-      variants.push_back(plain);
-      set_signature(plain->compiled.plan->inputs, plain->compiled.plan->outputs);
-    } catch (const lowering::UnknownValueError& e) {
-      if (!learn(e)) throw;
-      driver::Signature s = driver::import_signature(source, options);
-      set_signature(s.inputs, s.outputs);
-      if (options.log)
-        options.log(fmt::format("compiled at the first run, for the {} of its inputs: {}",
-                                by_shapes ? "shapes" : "values", e.message()));
+    CompileStats stats;
+    Graph graph = driver::prepare_graph(source, options, {}, stats);
+    if (!driver::needs_values(graph)) {
+      try {
+        plain = variant_of(driver::compile_graph(graph, options, {}, stats), {});
+        variants.push_back(plain);
+        set_signature(plain->compiled.plan->inputs, plain->compiled.plan->outputs);
+        return;
+      } catch (const lowering::UnknownValueError& e) {
+        if (!driver::may_need_values(graph)) {
+          if (!learn(e)) throw;
+          driver::Signature s = driver::import_signature(source, options);
+          set_signature(s.inputs, s.outputs);
+          if (options.log)
+            options.log(fmt::format("compiled at the first run, for the {} of its inputs: {}",
+                                    by_shapes ? "shapes" : "values", e.message()));
+          return;
+        }
+      } catch (const lowering::RuntimeValueError& e) {
+        if (options.log) options.log(fmt::format("runs in parts: {}", e.what()));
+      }
     }
+    values = driver::compile_values(std::move(graph), options, std::move(stats));
+    value_session = std::make_unique<runtime::ValueSession>(values.plan);
+    set_signature(values.plan->inputs, values.plan->outputs);
   }
 
   /// Takes note of what must be known while compiling; false when that is known already.
@@ -89,8 +122,7 @@ struct Session::Impl {
     return news;
   }
 
-  void set_signature(const std::vector<runtime::SignatureEntry>& in,
-                     const std::vector<runtime::SignatureEntry>& out) {
+  template <class Entries> void set_signature(const Entries& in, const Entries& out) {
     for (const auto& e : in) {
       input_index[e.name] = inputs.size();
       inputs.push_back(info_of(e));
@@ -100,9 +132,13 @@ struct Session::Impl {
 
   std::shared_ptr<const Variant> make_variant(const driver::Specialisation& made_for,
                                               std::vector<std::byte> key) const {
+    return variant_of(driver::compile(source, options, made_for), std::move(key));
+  }
+
+  std::shared_ptr<const Variant> variant_of(driver::Compiled compiled, std::vector<std::byte> key) const {
     auto v = std::make_shared<Variant>();
     v->key = std::move(key);
-    v->compiled = driver::compile(source, options, made_for);
+    v->compiled = std::move(compiled);
     v->session = std::make_unique<runtime::Session>(
         v->compiled.plan, runtime::SessionOptions{.threads = options.threads,
                                                   .private_arena = options.private_threads,
@@ -164,23 +200,92 @@ struct Session::Impl {
     return variants.empty() ? nullptr : variants[0];
   }
 
-  std::vector<runtime::RunTensor> bind(const Inputs& given) const {
-    std::vector<runtime::RunTensor> bound(inputs.size());
+  /// Calls `put` with every given input and its place; ModelError when one is unknown, doubled or missing.
+  template <class Given, class Put> void bind_by_name(const Given& given, Put put) const {
     std::vector<bool> seen(inputs.size(), false);
-    for (const auto& [name, view] : given) {
+    for (const auto& [name, value] : given) {
       auto it = input_index.find(name);
       TBX_MODEL(it != input_index.end(), "the model has no input '{}'; its inputs are: {}", name,
                 input_names());
       TBX_MODEL(!seen[it->second], "input '{}' is given twice", name);
       seen[it->second] = true;
-      runtime::RunTensor& t = bound[it->second];
-      t.data = view.data;
-      t.dtype = static_cast<DType>(view.type);
-      t.dims = view.dims;
+      put(it->second, value);
     }
     for (size_t i = 0; i < inputs.size(); ++i)
-      TBX_MODEL(seen[i], "input '{}' is missing; the model's inputs are: {}", inputs[i].name, input_names());
+      TBX_MODEL(seen[i] || (value_session && values.plan->inputs[i].may_be_none),
+                "input '{}' is missing; the model's inputs are: {}", inputs[i].name, input_names());
+  }
+
+  std::vector<runtime::RunTensor> bind(const Inputs& given) const {
+    std::vector<runtime::RunTensor> bound(inputs.size());
+    bind_by_name(given, [&](size_t i, const TensorView& view) {
+      bound[i].data = view.data;
+      bound[i].dtype = static_cast<DType>(view.type);
+      bound[i].dims = view.dims;
+    });
     return bound;
+  }
+
+  /// A run of a model with values of any kind.
+  template <class Given>
+  std::vector<OnnxValue> run_value_session(const Given& given, const runtime::RunOptions& run_options) const {
+    std::vector<RuntimeValue> in(inputs.size()), out;
+    bind_by_name(given,
+                 [&](size_t i, const auto& value) { in[i] = driver::to_runtime(value, inputs[i].name); });
+    value_session->run(std::move(in), out, run_options);
+    std::vector<OnnxValue> result;
+    for (RuntimeValue& v : out) result.push_back(driver::to_public(std::move(v)));
+    return result;
+  }
+
+  std::vector<OutputTensor> tensors_of_values(const Inputs& given, const std::vector<TensorView>& into,
+                                              const runtime::RunOptions& run_options) const {
+    std::vector<OutputTensor> result;
+    std::vector<OnnxValue> made = run_value_session(given, run_options);
+    for (size_t i = 0; i < made.size(); ++i) {
+      OnnxValue& v = made[i];
+      if (v.kind != OnnxValue::tensor)
+        throw Error(
+            ErrorKind::unsupported,
+            fmt::format("output '{}' is no tensor but {}", outputs[i].name, values.plan->outputs[i].type),
+            "use Session::run_values");
+      result.push_back(
+          {outputs[i].name, v.type, std::move(v.dims), v.data, std::move(v.owner), std::move(v.strings)});
+      if (i >= into.size() || !into[i].data) continue;
+      OutputTensor& o = result.back();
+      auto type = static_cast<DType>(o.type);
+      TBX_MODEL(into[i].type == o.type && into[i].dims == o.dims, "output '{}' is {}[{}], its view is {}[{}]",
+                o.name, name_of(type), fmt::join(o.dims, ", "), name_of(static_cast<DType>(into[i].type)),
+                fmt::join(into[i].dims, ", "));
+      if (o.strings)
+        *static_cast<std::vector<std::string>*>(into[i].data) = *o.strings;
+      else if (int64_t bytes = checked_numel(o.dims) * size_of(type); bytes > 0)
+        std::memcpy(into[i].data, o.data, static_cast<size_t>(bytes));
+    }
+    return result;
+  }
+
+  Values run_values(const Values& given) const {
+    Values result;
+    if (value_session) {
+      std::vector<OnnxValue> made = run_value_session(given, {});
+      for (size_t i = 0; i < made.size(); ++i) result.emplace_back(outputs[i].name, std::move(made[i]));
+      return result;
+    }
+    Inputs views;
+    for (const auto& [name, v] : given) {
+      TBX_MODEL(v.kind == OnnxValue::tensor && !v.strings, "input '{}' is no numeric tensor", name);
+      views.emplace_back(name, TensorView{v.data, v.type, v.dims});
+    }
+    for (OutputTensor& o : run(views, {}, {}))
+      result.emplace_back(o.name, OnnxValue{OnnxValue::tensor,
+                                            o.type,
+                                            std::move(o.dims),
+                                            o.data,
+                                            std::move(o.owner),
+                                            std::move(o.strings),
+                                            {}});
+    return result;
   }
 
   std::string input_names() const {
@@ -191,9 +296,10 @@ struct Session::Impl {
 
   std::vector<OutputTensor> run(const Inputs& given, const std::vector<TensorView>& into,
                                 const runtime::RunOptions& run_options) const {
+    TBX_MODEL(into.empty() || into.size() == outputs.size(),
+              "{} output views given, the model has {} outputs", into.size(), outputs.size());
+    if (value_session) return tensors_of_values(given, into, run_options);
     std::vector<runtime::RunTensor> in = bind(given), out(outputs.size());
-    TBX_MODEL(into.empty() || into.size() == out.size(), "{} output views given, the model has {} outputs",
-              into.size(), out.size());
     for (size_t i = 0; i < into.size(); ++i) {
       out[i].data = into[i].data;
       out[i].dtype = static_cast<DType>(into[i].type);
@@ -211,21 +317,38 @@ struct Session::Impl {
     return result;
   }
 
-  std::vector<KernelReport> reports() const {
+  /// All that was compiled, for explain and profile. `keep` holds it.
+  std::vector<PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const {
+    std::vector<PlanSteps> all;
+    if (auto variant = latest()) {
+      all.push_back({variant->compiled.plan.get(), &variant->compiled.steps});
+      keep.push_back(variant);
+    }
+    for (const auto& segment : values.segments)
+      for (const auto& c : segment->compiled()) {
+        all.push_back({c->plan.get(), &c->steps});
+        keep.push_back(c);
+      }
+    return all;
+  }
+
+  std::vector<KernelReport> reports(std::map<const runtime::Plan*, size_t>* first = nullptr) const {
     std::vector<KernelReport> result;
-    auto variant = latest();
-    if (!variant) return result;
-    const auto& names = variant->compiled.plan->origin_names;
-    for (const driver::StepInfo& s : variant->compiled.steps) {
-      KernelReport r;
-      r.name = s.name;
-      r.kind = s.kind;
-      for (int o : s.origins)
-        if (o >= 0 && o < static_cast<int>(names.size())) r.nodes.push_back(names[o]);
-      r.decisions = s.decisions;
-      r.bytes = s.bytes;
-      r.flops = s.flops;
-      result.push_back(std::move(r));
+    std::vector<std::shared_ptr<const void>> keep;
+    for (const PlanSteps& p : compiled(keep)) {
+      if (first) (*first)[p.plan] = result.size();
+      for (const driver::StepInfo& s : *p.steps) {
+        KernelReport r;
+        r.name = s.name;
+        r.kind = s.kind;
+        for (int o : s.origins)
+          if (o >= 0 && o < static_cast<int>(p.plan->origin_names.size()))
+            r.nodes.push_back(p.plan->origin_names[o]);
+        r.decisions = s.decisions;
+        r.bytes = s.bytes;
+        r.flops = s.flops;
+        result.push_back(std::move(r));
+      }
     }
     return result;
   }
@@ -255,6 +378,7 @@ Result<Session> Session::compile(std::span<const std::byte> onnx_bytes, const Co
 const std::vector<TensorInfo>& Session::inputs() const { return impl_->inputs; }
 const std::vector<TensorInfo>& Session::outputs() const { return impl_->outputs; }
 CompileStats Session::stats() const {
+  if (impl_->value_session) return impl_->values.stats;
   auto variant = impl_->latest();
   return variant ? variant->compiled.stats : CompileStats{};
 }
@@ -269,17 +393,24 @@ Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs,
   return guarded([&] { return impl_->run(inputs, outputs, {}); });
 }
 
+Result<Session::Values> Session::run_values(const Values& inputs) const {
+  return guarded([&] { return impl_->run_values(inputs); });
+}
+
 Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs) const {
   return guarded([&] {
     std::vector<runtime::StepProfile> profile;
     runtime::RunOptions options;
     options.profile = &profile;
     impl_->run(inputs, {}, options);
-    std::vector<KernelReport> reports = impl_->reports();
+    std::map<const runtime::Plan*, size_t> first;
+    std::vector<KernelReport> reports = impl_->reports(&first);
     for (const runtime::StepProfile& p : profile) {
-      KernelReport& r = reports.at(p.step);
-      r.time_ns = p.duration_ns;
-      r.start_ns = p.start_ns;
+      auto plan = first.find(p.plan);
+      if (plan == first.end()) continue; // of a variant that was thrown away meanwhile
+      KernelReport& r = reports.at(plan->second + static_cast<size_t>(p.step));
+      if (r.time_ns == 0) r.start_ns = p.start_ns;
+      r.time_ns += p.duration_ns; // bodies run many times
       r.threads = p.threads;
       if (p.bytes > 0) r.bytes = p.bytes;
     }
@@ -297,9 +428,8 @@ Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
                                                         const Observer& observer) const {
   return guarded([&] {
     runtime::RunOptions options;
-    auto plan = impl_->variant_for(impl_->bind(inputs))->compiled.plan;
-    options.observe = [&](int, int buffer, const extern_kernels::TensorRef& t) {
-      const std::string& name = plan->buffers[buffer].name;
+    options.observe = [&](const runtime::Plan& plan, int, int buffer, const extern_kernels::TensorRef& t) {
+      const std::string& name = plan.buffers[buffer].name;
       if (name.empty()) return;
       // Observers see dense row-major tensors: channels-last memory is copied into order.
       std::vector<int64_t> dims(t.sizes.begin(), t.sizes.end());

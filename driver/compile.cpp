@@ -94,24 +94,29 @@ std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::Emi
 
 } // namespace
 
-Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for) {
+Graph prepare_graph(const Source& source, const CompileOptions& options,
+                    const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats) {
+  Stopwatch watch;
+  if (options.progress) options.progress("import", 0, 0);
+  Graph graph = import_source(source, options, shapes);
+  stats.nodes = static_cast<int>(graph.nodes.size());
+  stats.import_ms = watch.lap();
+  if (options.progress) options.progress("simplify", 0, 0);
+  for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes))
+    stats.passes_ms.emplace_back(p.name, p.ms);
+  stats.optimize_ms = watch.lap();
+  stats.total_ms = stats.import_ms + stats.optimize_ms;
+  return graph;
+}
+
+Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
+                       CompileStats stats) {
   Compiled result;
-  CompileStats& stats = result.stats;
   Stopwatch total, watch;
   auto stage = [&](const char* name, int done = 0, int of = 0) {
     if (options.progress) options.progress(name, done, of);
   };
-
-  stage("import");
   codegen::Isa isa = chosen_isa(options);
-  Graph graph = import_source(source, options, made_for.shapes);
-  stats.nodes = static_cast<int>(graph.nodes.size());
-  stats.import_ms = watch.lap();
-
-  stage("simplify");
-  for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes))
-    stats.passes_ms.emplace_back(p.name, p.ms);
-  stats.optimize_ms = watch.lap();
 
   stage("lower");
   lowering::LowerOptions lower_options;
@@ -141,12 +146,20 @@ Compiled compile(const Source& source, const CompileOptions& options, const Spec
   stage("plan");
   PlanResult plan = make_plan(schedule, emitted, module);
   stats.build_ms = watch.lap();
-  stats.total_ms = total.lap();
+  stats.total_ms += total.lap();
   for (const StepInfo& s : plan.steps)
     ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
   result.plan = std::move(plan.plan);
   result.steps = std::move(plan.steps);
+  result.stats = std::move(stats);
   return result;
+}
+
+Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for) {
+  chosen_isa(options); // refused before the model is read
+  CompileStats stats;
+  Graph graph = prepare_graph(source, options, made_for.shapes, stats);
+  return compile_graph(graph, options, made_for, std::move(stats));
 }
 
 Signature import_signature(const Source& source, const CompileOptions& options) {

@@ -34,8 +34,16 @@ struct Specialisation {
   bool assume_broadcast = true; ///< see ir::Program; runs for which it fails raise runtime::AssumptionError
 };
 
-/// Throws Error; lowering::UnknownValueError when the elements or sizes of some inputs must be known: compile
-/// again with them.
+/// The graph that `compile` lowers: imported and simplified, with what that took in `stats`.
+Graph prepare_graph(const Source& source, const CompileOptions& options,
+                    const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats);
+/// The stages behind: lower, schedule, emit, build, plan. `stats` is what was spent before.
+Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
+                       CompileStats stats = {});
+
+/// Both in one. Throws Error; lowering::UnknownValueError when the elements or sizes of some inputs must be
+/// known: compile again with them; lowering::RuntimeValueError when the model needs more than a plan
+/// (driver/value_compile.h).
 Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for = {});
 
 /// Inputs and outputs of a model that cannot be compiled before its inputs' values are seen.

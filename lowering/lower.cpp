@@ -192,6 +192,10 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
     e.values = sources_of(g, e.values);
     e.of_shapes = e.values.empty(); // no element decides: the sizes of the inputs do
     throw;
+  } catch (RuntimeValueError& e) {
+    e.set_where(describe(node));
+    if (depth_ == 1) e.node = static_cast<int>(&node - g.nodes.data());
+    throw;
   } catch (Error& e) {
     e.set_where(describe(node));
     // What is refused for dynamic sizes may well work for the sizes of a run.
@@ -252,10 +256,9 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
   if (options_.allow_expansion) {
     if (auto body = expand_function(g, node)) return ctx.lower_subgraph(*body, inputs);
   }
-  throw Error(ErrorKind::unsupported,
-              fmt::format("operator {}{} has no lowering for opset {}",
-                          node.domain.empty() ? "" : node.domain + ".", node.op_type, node.opset),
-              "`tbx ops` lists the supported operators");
+  throw RuntimeValueError(fmt::format("operator {}{} has no lowering for opset {}",
+                                      node.domain.empty() ? "" : node.domain + ".", node.op_type, node.opset),
+                          "`tbx ops` lists the supported operators");
 }
 
 /// The results of a node of small constants; nullopt where it has to be lowered (which also reports its
@@ -310,10 +313,10 @@ LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {
   const Value& value = g.at(id);
   if (value.type.kind != ValueType::tensor || value.type.dtype == DType::string ||
       is_complex(value.type.dtype))
-    throw_unsupported("input '{}' is not a numeric tensor", value.name);
+    throw RuntimeValueError(fmt::format("input '{}' is not a numeric tensor", value.name));
   if (!value.type.shape)
-    throw Error(ErrorKind::unsupported, fmt::format("input '{}' has no known rank", value.name),
-                "give its shape when importing");
+    throw RuntimeValueError(fmt::format("input '{}' has no known rank", value.name),
+                            "give its shape when importing");
   ir::BufferId buffer = program_.new_buffer(value.name, value.type.dtype, *value.type.shape);
   program_.at(buffer).kind = ir::BufferKind::input;
   program_.inputs.push_back({value.name, buffer});
@@ -325,7 +328,7 @@ LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {
 void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
                           std::set<ir::BufferId>& taken) {
   const std::string& name = g.at(id).name;
-  if (!value.is_tensor()) throw_unsupported("output '{}' is not a tensor", name);
+  if (!value.is_tensor()) throw RuntimeValueError(fmt::format("output '{}' is not a tensor", name));
   const ir::TensorBox& box = value.tensor.defined() ? value.tensor : pool_.box(program_, value);
   ir::BufferId buffer = ir::realize_whole(program_, box, "graph output");
   const ir::Buffer& b = program_.at(buffer);

@@ -18,6 +18,16 @@ public:
   bool of_shapes = false;          ///< what must be known are the sizes of the graph inputs
 };
 
+/// A node works on values that no program holds: strings, sequences of unknown length, bodies that run an
+/// unknown number of times. `node` is its index in the graph that is being lowered (-1: an input or output is
+/// such a value). The driver then splits the graph there (driver/value_compile.h).
+class RuntimeValueError : public Error {
+public:
+  explicit RuntimeValueError(std::string message, std::string hint = {})
+      : Error(ErrorKind::unsupported, std::move(message), std::move(hint)) {}
+  int node = -1;
+};
+
 struct LowerOptions {
   bool allow_expansion = true;   ///< operators without a lowering use their ONNX function body
   bool assume_broadcast = false; ///< see ir::Program::assume_broadcast

@@ -146,6 +146,14 @@ std::vector<int64_t> OpContext::ints_or_throw(int i, std::string_view what) cons
   return out;
 }
 
+std::vector<int64_t> OpContext::ints_or_run(int i, std::string_view what) const {
+  try {
+    return ints_or_throw(i, what);
+  } catch (const UnknownValueError& e) {
+    throw RuntimeValueError(e.message());
+  }
+}
+
 std::shared_ptr<const Tensor> OpContext::constant(int i) const {
   return has(i) ? constant_of(inputs_[i]) : nullptr;
 }

@@ -99,6 +99,9 @@ public:
   /// Input `i` as a constant tensor, or nullptr.
   std::shared_ptr<const Tensor> constant(int i) const;
   std::shared_ptr<const Tensor> constant_or_throw(int i, std::string_view what) const;
+  /// As ints_or_throw, but a value that is not known makes the node one that runs on run-time values
+  /// (RuntimeValueError).
+  std::vector<int64_t> ints_or_run(int i, std::string_view what) const;
   /// True when output `i` is asked for.
   bool wants(int i) const;
 

@@ -112,6 +112,52 @@ nb::list outputs_to_python(std::vector<tbx::OutputTensor> outputs) {
   return result;
 }
 
+// --- values of any type: ("tensor", type, dims, payload), ("sequence", [...]), ("map", keys, values), None
+
+tbx::OnnxValue value_of(nb::handle item, std::vector<HeldBuffer>& held) {
+  tbx::OnnxValue v;
+  if (item.is_none()) return v;
+  auto t = nb::cast<nb::tuple>(item);
+  auto kind = nb::cast<std::string>(t[0]);
+  if (kind == "sequence") {
+    v.kind = tbx::OnnxValue::sequence;
+    for (nb::handle e : nb::cast<nb::list>(t[1])) v.elements.push_back(value_of(e, held));
+    return v;
+  }
+  if (kind == "map") {
+    v.kind = tbx::OnnxValue::map;
+    v.elements = {value_of(t[1], held), value_of(t[2], held)};
+    return v;
+  }
+  v.kind = tbx::OnnxValue::tensor;
+  v.type = nb::cast<int32_t>(t[1]);
+  v.dims = nb::cast<std::vector<int64_t>>(t[2]);
+  if (v.type == 8) {
+    v.strings = std::make_shared<std::vector<std::string>>(nb::cast<std::vector<std::string>>(t[3]));
+  } else {
+    held.emplace_back(t[3], false);
+    v.data = held.back().data();
+  }
+  return v;
+}
+
+nb::object value_to_python(const tbx::OnnxValue& v) {
+  switch (v.kind) {
+  case tbx::OnnxValue::none: return nb::none();
+  case tbx::OnnxValue::sequence: {
+    nb::list elements;
+    for (const tbx::OnnxValue& e : v.elements) elements.append(value_to_python(e));
+    return nb::make_tuple("sequence", elements);
+  }
+  case tbx::OnnxValue::map:
+    return nb::make_tuple("map", value_to_python(v.elements[0]), value_to_python(v.elements[1]));
+  case tbx::OnnxValue::tensor: break;
+  }
+  nb::object payload =
+      v.strings ? nb::cast(*v.strings) : nb::cast(Output{{"", v.type, v.dims, v.data, v.owner, nullptr}});
+  return nb::make_tuple("tensor", v.type, nb::cast(v.dims), payload);
+}
+
 nb::list reports_to_python(const std::vector<tbx::KernelReport>& reports) {
   nb::list result;
   for (const tbx::KernelReport& r : reports) {
@@ -217,6 +263,23 @@ NB_MODULE(_core, m) {
                return s.run(bound.inputs);
              }();
              return outputs_to_python(unwrap(std::move(result)));
+           })
+      .def("run_values",
+           [](const tbx::Session& s, const nb::list& given) {
+             std::vector<HeldBuffer> held;
+             tbx::Session::Values inputs;
+             for (nb::handle item : given) {
+               auto t = nb::cast<nb::tuple>(item);
+               inputs.emplace_back(nb::cast<std::string>(t[0]), value_of(t[1], held));
+             }
+             auto result = [&] {
+               nb::gil_scoped_release nogil;
+               return s.run_values(inputs);
+             }();
+             nb::list outputs;
+             for (const auto& [name, value] : unwrap(std::move(result)))
+               outputs.append(nb::make_tuple(name, value_to_python(value)));
+             return outputs;
            })
       .def("run_into",
            [](const tbx::Session& s, const nb::list& given, const nb::list& into) {

@@ -276,7 +276,7 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
     }
   }
   if (run_options.profile) {
-    StepProfile p{static_cast<int>(s), begin, since_start() - begin, shape.tasks, threads, 0};
+    StepProfile p{plan.get(), static_cast<int>(s), begin, since_start() - begin, shape.tasks, threads, 0};
     if (kernel) p.threads = std::min(threads, chunks_of(*kernel, shape.tasks));
     for (int b : touched)
       if (b >= 0) p.bytes += shapes[b].bytes;
@@ -287,7 +287,7 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
       if (b >= 0 && plan->buffers[b].last_step >= static_cast<int>(s) &&
           plan->buffers[b].first_step == static_cast<int>(s) &&
           plan->buffers[b].storage != StorageKind::input && plan->buffers[b].storage != StorageKind::constant)
-        run_options.observe(static_cast<int>(s), b,
+        run_options.observe(*plan, static_cast<int>(s), b,
                             {ctx.pointers[b], plan->buffers[b].dtype, shapes[b].sizes, shapes[b].strides});
 }
 

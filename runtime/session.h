@@ -29,6 +29,7 @@ struct RunTensor {
 
 /// Time and work of one step in one run.
 struct StepProfile {
+  const Plan* plan = nullptr; ///< of this step
   int step = 0;
   int64_t start_ns = 0, duration_ns = 0; ///< since the start of the run
   int64_t tasks = 0;
@@ -41,7 +42,7 @@ struct RunOptions {
   int64_t time_limit_ms = 0;
   std::vector<StepProfile>* profile = nullptr;
   /// Called after each step with the buffer number and its contents (compare, first-NaN); slows the run.
-  std::function<void(int step, int buffer, const extern_kernels::TensorRef&)> observe;
+  std::function<void(const Plan&, int step, int buffer, const extern_kernels::TensorRef&)> observe;
 };
 
 /// The shapes of the inputs are legal but not what the plan was made for: it needs a plan without

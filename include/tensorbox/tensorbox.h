@@ -101,9 +101,41 @@ struct TBX_API OutputTensor {
 /// One input or output of the model: dims are numbers or symbol names ("batch").
 struct TBX_API TensorInfo {
   std::string name;
-  int32_t type = 0;
-  std::string type_name;
+  int32_t type = 0; ///< 0: no tensor, but a value of the type `type_name`
+  std::string
+      type_name; ///< "float32"; "sequence(tensor(int64))", "optional(tensor(float32))", "map(string, ...)"
   std::vector<std::string> dims;
+};
+
+/// A value of any ONNX type. An optional is either its element or `none`.
+struct TBX_API OnnxValue {
+  enum Kind { none, tensor, sequence, map };
+  Kind kind = none;
+  int32_t type = 0; ///< tensor: onnx.TensorProto.DataType
+  std::vector<int64_t> dims;
+  void* data = nullptr;                              ///< dense, row-major; unused for strings
+  std::shared_ptr<void> owner;                       ///< empty: `data` is the caller's
+  std::shared_ptr<std::vector<std::string>> strings; ///< string tensors: the elements, row-major
+  std::vector<OnnxValue> elements; ///< sequence; map: its keys and its values, two 1-D tensors
+
+  /// A view of the container's memory.
+  template <class Container> static OnnxValue of(Container& values, std::vector<int64_t> dims) {
+    TensorView view = TensorView::of(values, std::move(dims));
+    return {tensor, view.type, std::move(view.dims), view.data, nullptr, nullptr, {}};
+  }
+  static OnnxValue of_strings(std::vector<std::string> values, std::vector<int64_t> dims) {
+    auto strings = std::make_shared<std::vector<std::string>>(std::move(values));
+    return {tensor, 8, std::move(dims), nullptr, nullptr, std::move(strings), {}};
+  }
+  static OnnxValue of_sequence(std::vector<OnnxValue> elements) {
+    return {sequence, 0, {}, nullptr, nullptr, nullptr, std::move(elements)};
+  }
+
+  template <class T> std::span<const T> values() const {
+    size_t n = 1;
+    for (int64_t d : dims) n *= static_cast<size_t>(d);
+    return {static_cast<const T*>(data), n};
+  }
 };
 
 struct TBX_API CompileOptions {
@@ -152,11 +184,15 @@ public:
   CompileStats stats() const; ///< of the latest compilation
   int threads() const;
 
-  /// Every input by name; outputs in model order. Thread-safe.
+  /// Every input by name; outputs in model order. Thread-safe. For models whose inputs and outputs are
+  /// tensors; the data of a string tensor is a std::vector<std::string>.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs) const;
   /// Writes into the caller's memory: one view per output, or an empty data pointer to let the session
   /// allocate.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs, const std::vector<TensorView>& outputs) const;
+  /// The same for values of any type: strings, sequences, optionals, maps. An optional input may be left out.
+  using Values = std::vector<std::pair<std::string, OnnxValue>>;
+  Result<Values> run_values(const Values& inputs) const;
   /// Runs once and reports every kernel with its time.
   Result<std::vector<KernelReport>> profile(const Inputs& inputs) const;
   /// What was compiled and why, without running.

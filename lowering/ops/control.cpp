@@ -8,7 +8,7 @@ namespace {
 using Values = std::vector<LoweredValue>;
 
 Values lower_if(OpContext& ctx) {
-  auto condition = ctx.ints_or_throw(0, "the condition of an If");
+  auto condition = ctx.ints_or_run(0, "the condition of an If");
   TBX_MODEL(condition.size() == 1, "the condition has {} elements", condition.size());
   const char* name = condition[0] ? "then_branch" : "else_branch";
   auto branch = ctx.attr_graph(name);
@@ -18,16 +18,18 @@ Values lower_if(OpContext& ctx) {
 
 // --- Loop with a number of iterations known while compiling, unrolled
 
-constexpr int64_t kMaxUnrolled = 1024;       ///< iterations
-constexpr int64_t kMaxUnrolledNodes = 20000; ///< iterations times nodes of the body
+// A body that is run takes a few microseconds per iteration more than an unrolled one; compiling a copy per
+// iteration takes milliseconds.
+constexpr int64_t kMaxUnrolled = 64;        ///< iterations
+constexpr int64_t kMaxUnrolledNodes = 1000; ///< iterations times nodes of the body
 
 LoweredValue boolean(bool value) { return KnownTensor{DType::boolean, {}, {value ? 1 : 0}, 1}; }
 
-bool decide(OpContext& ctx, const LoweredValue& v) {
+bool decide(const LoweredValue& v) {
   if (v.constant && v.constant->numel() == 1) return element_as_int(*v.constant, 0) != 0;
   if (v.known && v.known->values.size() == 1 && v.known->values[0].is_constant())
     return !v.known->values[0].is(0);
-  throw UnknownValueError("the condition of a Loop must be known while compiling", {ctx.node.input(1)});
+  throw RuntimeValueError("the condition of a Loop is not known while compiling");
 }
 
 /// n values of one shape, stacked along a new axis: a scan output.
@@ -41,7 +43,7 @@ LoweredValue stack(OpContext& ctx, const Values& parts, const ValueType& type, i
   Values columns;
   int64_t axis = 0;
   for (const LoweredValue& part : parts) {
-    TBX_MODEL(part.is_tensor(), "a scan output is no tensor");
+    if (!part.is_tensor()) throw RuntimeValueError("a scan output is no numeric tensor");
     const int at[] = {ctx.axis(along, static_cast<int>(part.sizes().size()) + 1)};
     axis = at[0];
     columns.emplace_back(ir::unsqueeze(ctx.program, ctx.box(part), at));
@@ -51,14 +53,14 @@ LoweredValue stack(OpContext& ctx, const Values& parts, const ValueType& type, i
 
 void check_unrolling(int64_t iterations, const Graph& body) {
   if (iterations > kMaxUnrolled || iterations * static_cast<int64_t>(body.nodes.size()) > kMaxUnrolledNodes)
-    throw_unsupported("a loop of {} iterations or more", iterations);
+    throw RuntimeValueError(fmt::format("a loop of {} iterations or more", iterations));
 }
 
 Values lower_loop(OpContext& ctx) {
   auto body = ctx.attr_graph("body");
   TBX_MODEL(body && body->inputs.size() >= 2 && !body->outputs.empty(), "attribute 'body' is no loop body");
   int64_t limit = INT64_MAX;
-  if (ctx.has(0)) limit = ctx.ints_or_throw(0, "the trip count of a Loop").at(0);
+  if (ctx.has(0)) limit = ctx.ints_or_run(0, "the trip count of a Loop").at(0);
   Values carried;
   size_t num_carried = body->inputs.size() - 2;
   TBX_MODEL(ctx.num_inputs() <= static_cast<int>(2 + num_carried),
@@ -66,7 +68,7 @@ Values lower_loop(OpContext& ctx) {
   for (int i = 2; i < ctx.num_inputs(); ++i) carried.push_back(ctx.value(i));
   TBX_MODEL(body->outputs.size() >= 1 + num_carried, "the body has too few outputs");
   std::vector<Values> scanned(body->outputs.size() - 1 - num_carried);
-  bool go = !ctx.has(1) || decide(ctx, ctx.value(1));
+  bool go = !ctx.has(1) || decide(ctx.value(1));
   for (int64_t i = 0; go && i < limit; ++i) {
     check_unrolling(i + 1, *body);
     Values inputs = {KnownTensor{DType::i64, {}, {i}, 1}, boolean(true)};
@@ -74,7 +76,7 @@ Values lower_loop(OpContext& ctx) {
     Values out = ctx.lower_subgraph(*body, std::move(inputs));
     for (size_t k = 0; k < scanned.size(); ++k) scanned[k].push_back(out[1 + num_carried + k]);
     carried.assign(out.begin() + 1, out.begin() + 1 + num_carried);
-    go = decide(ctx, out[0]);
+    go = decide(out[0]);
   }
   for (size_t k = 0; k < scanned.size(); ++k)
     carried.push_back(stack(ctx, scanned[k], body->at(body->outputs[1 + num_carried + k]).type, 0));
@@ -110,7 +112,7 @@ Values lower_scan(OpContext& ctx) {
     int axis = ctx.axis(axes[k], x.rank());
     axes[k] = axis;
     auto n = x.sizes()[axis].as_constant();
-    if (!n) throw_unknown_shape("the length of a Scan must be known while compiling");
+    if (!n) throw RuntimeValueError("the length of a Scan is not known while compiling");
     TBX_MODEL(!steps || *steps == *n, "scanned inputs of {} and {} slices", *steps, *n);
     steps = n;
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ class NodeArg:
         self.shape = info.shape
         name = info.dtype.name
         self.type = f"tensor({_TYPE_NAMES.get(name, name)})"
+        if not info.onnx_type:  # as ONNX Runtime spells it: seq(tensor(float))
+            words = re.sub(r"\w+", lambda word: _TYPE_NAMES.get(word[0], word[0]), info.type_name)
+            self.type = words.replace("sequence(", "seq(").replace(", ", ",")
 
     def __repr__(self) -> str:
         return f"NodeArg(name='{self.name}', type='{self.type}', shape={self.shape})"

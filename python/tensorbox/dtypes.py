@@ -36,3 +36,12 @@ def onnx_type(dtype: np.dtype) -> int:
         if dtype.name == name:
             return number
     raise TypeError(f"no ONNX element type for numpy dtype {dtype}")
+
+
+@functools.cache
+def dtype_named(name: str) -> np.dtype:
+    """The numpy dtype of a type as tensorbox spells it: "float32", "bfloat16", "float8e4m3fn", "int4", ..."""
+    for number, other in _ML_DTYPES.items():
+        if other.replace("_", "").removesuffix("fnu").removesuffix("fn") == name.removesuffix("fn"):
+            return numpy_dtype(number)
+    return np.dtype(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,22 +11,30 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .dtypes import numpy_dtype, onnx_type
+from .dtypes import dtype_named, numpy_dtype, onnx_type
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One input or output: `shape` holds ints and symbol names, `dtype` a numpy dtype."""
+    """One input or output: `shape` holds ints and symbol names, `dtype` a numpy dtype. What is no tensor has the
+    onnx_type 0, the dtype object, and a `type_name` such as "sequence(tensor(float32))"."""
 
     name: str
     shape: list[int | str]
     dtype: np.dtype
     onnx_type: int
+    type_name: str = ""
 
     @staticmethod
     def of(info: _core.TensorInfo) -> TensorInfo:
         shape = [int(d) if d.lstrip("-").isdigit() else d for d in info.dims]
-        return TensorInfo(info.name, shape, numpy_dtype(info.type), info.type)
+        dtype = numpy_dtype(info.type) if info.type else np.dtype(object)
+        return TensorInfo(info.name, shape, dtype, info.type, info.type_name)
+
+    @property
+    def is_value(self) -> bool:
+        """Strings, or no tensor at all."""
+        return self.onnx_type in (0, 8)
 
 
 class Session:
@@ -65,6 +74,7 @@ class Session:
         self.inputs = [TensorInfo.of(i) for i in self._core.inputs]
         self.outputs = [TensorInfo.of(o) for o in self._core.outputs]
         self._by_name = {i.name: i for i in self.inputs}
+        self._values = any(i.is_value for i in self.inputs + self.outputs)
 
     @property
     def stats(self) -> Any:
@@ -77,7 +87,12 @@ class Session:
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Runs the model: {name: array} in, {name: array} out. Arrays may be anything with DLPack or the array
-        protocol. `out` gives C-contiguous arrays for all outputs, which are written directly."""
+        protocol. `out` gives C-contiguous arrays for all outputs, which are written directly.
+
+        Strings are arrays of objects or of str; sequences are lists, maps dicts, and an empty optional is None."""
+        if self._values and out is None:
+            values = [(name, _to_value(value, self._by_name.get(name))) for name, value in inputs.items()]
+            return {name: _from_value(value) for name, value in self._core.run_values(values)}
         given = [self._given(name, value) for name, value in inputs.items()]
         if out is not None:
             missing = [o.name for o in self.outputs if o.name not in out]
@@ -113,6 +128,51 @@ class Session:
         if number == 8:
             return name, 8, list(array.shape), [_text(s) for s in array.ravel()]
         return name, number, list(array.shape), _as_bytes(np.ascontiguousarray(_to_memory(array, number)).reshape(array.shape))
+
+
+def _to_value(value: Any, info: TensorInfo | None) -> tuple[Any, ...] | None:
+    """A Python value as the module takes it; `info` says what numbers without a dtype become."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        keys = list(value)
+        key_type = object if keys and isinstance(keys[0], (str, bytes)) else np.int64
+        return "map", _to_value(np.array(keys, key_type), None), _to_value(_plain_array(list(value.values()), info), None)
+    if isinstance(value, (list, tuple)) and info is not None and "sequence(" in info.type_name:
+        return "sequence", [_to_value(v, _element(info)) for v in value]
+    array = _as_array(value, info) if hasattr(value, "__dlpack__") else _plain_array(value, info)
+    number = onnx_type(array.dtype)
+    if number == 8:
+        return "tensor", 8, list(array.shape), [_text(s) for s in array.ravel()]
+    return "tensor", number, list(array.shape), _as_bytes(
+        np.ascontiguousarray(_to_memory(array, number)).reshape(array.shape))
+
+
+def _plain_array(value: Any, info: TensorInfo | None) -> np.ndarray:
+    if isinstance(value, (np.ndarray, np.generic)) or info is None:
+        return np.asarray(value)
+    if info.onnx_type:
+        return np.asarray(value, dtype=info.dtype)
+    element = re.search(r"tensor\((\w+)\)", info.type_name)
+    return np.asarray(value, dtype=object if element is None or element[1] == "string" else dtype_named(element[1]))
+
+
+def _element(info: TensorInfo) -> TensorInfo:
+    """What the elements of a sequence are."""
+    inner = info.type_name[info.type_name.index("sequence(") + len("sequence("):-1]
+    return TensorInfo(info.name, [], np.dtype(object), 0, inner)
+
+
+def _from_value(value: tuple[Any, ...] | None) -> Any:
+    if value is None:
+        return None
+    kind, *rest = value
+    if kind == "sequence":
+        return [_from_value(v) for v in rest[0]]
+    if kind == "map":
+        keys, values = (_from_value(v).tolist() for v in rest)
+        return dict(zip(keys, values))
+    return _to_numpy(*rest)
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,47 @@
+// Parts of a graph as graphs of their own, and copies of a graph in a Context of their own.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "importer/graph.h"
+
+namespace tbx::driver {
+
+/// Calls `fn` with every body graph in the attributes of `node`.
+template <class Fn> void for_each_body(const Node& node, Fn fn) {
+  for (const auto& [name, value] : node.attributes) {
+    if (const auto* g = std::get_if<std::shared_ptr<Graph>>(&value)) fn(*g);
+    if (const auto* gs = std::get_if<std::vector<std::shared_ptr<Graph>>>(&value))
+      for (const auto& g : *gs) fn(g);
+  }
+}
+
+/// Values that a node reads: its inputs and what its bodies capture.
+std::vector<ValueId> values_read(const Node& node);
+/// Nodes whose results are needed for the outputs.
+std::vector<char> live_nodes(const Graph& g);
+
+/// The nodes `nodes` (ascending) of `g` as a graph with these inputs and outputs, all values of `g`. Inputs
+/// get different names.
+Graph extract(const Graph& g, const std::vector<int>& nodes, const std::vector<ValueId>& inputs,
+              const std::vector<ValueId>& outputs);
+
+/// What is to be assumed of an input of a copy.
+struct InputKind {
+  DType dtype = DType::undefined;
+  /// A number, or -1 - k: the k-th size that is not known; equal k, equal size. nullopt: not even the rank is
+  /// known.
+  std::optional<std::vector<int64_t>> dims;
+};
+
+/// What the types of the graph's inputs say. False where an input is no tensor of known type and rank.
+bool declared_kinds(const Graph& g, std::vector<InputKind>& kinds);
+
+/// A copy in a new Context whose inputs have these types. With `trust_shapes`, what the graph knows of the
+/// shapes of its other values is kept.
+Graph copy_with(const Graph& g, const std::vector<InputKind>& kinds, bool trust_shapes);
+
+} // namespace tbx::driver

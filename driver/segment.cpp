@@ -1,0 +1,171 @@
+#include "driver/segment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "lowering/lower.h"
+#include "runtime/session.h"
+
+namespace tbx::driver {
+
+using runtime::RunTensor;
+
+/// A plan and what the inputs must be for it.
+struct Segment::Variant {
+  std::vector<InputKind> kinds;
+  std::vector<std::shared_ptr<const Tensor>> values; ///< per input: elements it is made for, or nullptr
+  std::shared_ptr<const Compiled> compiled;
+  std::unique_ptr<runtime::Session> session;
+
+  bool fits(std::span<const RunTensor> inputs) const {
+    constexpr size_t kMaxSizes = 64;
+    int64_t bound[kMaxSizes];
+    std::fill_n(bound, kMaxSizes, -1);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const RunTensor& t = inputs[i];
+      const std::vector<int64_t>& dims = *kinds[i].dims;
+      if (t.dtype != kinds[i].dtype || t.dims.size() != dims.size()) return false;
+      for (size_t d = 0; d < dims.size(); ++d) {
+        if (dims[d] >= 0) {
+          if (dims[d] != t.dims[d]) return false;
+          continue;
+        }
+        auto k = static_cast<size_t>(-1 - dims[d]);
+        if (k >= kMaxSizes) continue; // the session compares those
+        if (bound[k] >= 0 && bound[k] != t.dims[d]) return false;
+        bound[k] = t.dims[d];
+      }
+      if (values[i] && (values[i]->dims != t.dims ||
+                        (values[i]->bytes() > 0 &&
+                         std::memcmp(values[i]->data, t.data, static_cast<size_t>(values[i]->bytes())) != 0)))
+        return false;
+    }
+    return true;
+  }
+};
+
+namespace {
+constexpr size_t kMaxVariants = 32;
+}
+
+Segment::Segment(Graph graph, std::shared_ptr<const CompileOptions> options)
+    : graph_(std::move(graph)), options_(std::move(options)), variants_(std::make_shared<const Variants>()) {}
+
+Segment::~Segment() = default;
+
+std::shared_ptr<Segment::Variant> Segment::compile(std::vector<InputKind> kinds, bool trust_shapes,
+                                                   KnownInputs known, bool assume) const {
+  Specialisation made_for;
+  made_for.known = std::move(known);
+  made_for.assume_broadcast = assume;
+  auto v = std::make_shared<Variant>();
+  for (ValueId id : graph_.inputs) {
+    auto it = made_for.known.find(graph_.at(id).name);
+    v->values.push_back(it == made_for.known.end() ? nullptr : it->second);
+  }
+  v->compiled = std::make_shared<const Compiled>(
+      compile_graph(copy_with(graph_, kinds, trust_shapes), *options_, made_for));
+  v->kinds = std::move(kinds);
+  v->session = std::make_unique<runtime::Session>(
+      v->compiled->plan, runtime::SessionOptions{.threads = options_->threads,
+                                                 .private_arena = options_->private_threads,
+                                                 .max_memory = options_->max_memory});
+  return v;
+}
+
+bool Segment::prepare() {
+  std::vector<InputKind> kinds;
+  if (!declared_kinds(graph_, kinds)) return false;
+  try {
+    variants_ = std::make_shared<const Variants>(Variants{compile(std::move(kinds), true, {}, true)});
+    return true;
+  } catch (const lowering::UnknownValueError& e) {
+    by_shapes_ |= e.of_shapes;
+    for (size_t i = 0; i < graph_.inputs.size(); ++i)
+      if (std::find(e.inputs.begin(), e.inputs.end(), graph_.at(graph_.inputs[i]).name) != e.inputs.end())
+        value_inputs_.push_back(i);
+    if (!by_shapes_ && value_inputs_.empty()) throw;
+    return false;
+  }
+}
+
+std::shared_ptr<const Segment::Variant> Segment::find(std::span<const RunTensor> inputs) const {
+  std::shared_ptr<const Variants> variants;
+  {
+    std::lock_guard lock(mutex_);
+    variants = variants_;
+  }
+  for (const auto& v : *variants)
+    if (v->fits(inputs)) return v;
+  return nullptr;
+}
+
+std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor> inputs, bool assume) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& v : *variants_) // another thread may have made it meanwhile
+    if (assume && v->fits(inputs)) return v;
+  for (;;) {
+    std::vector<InputKind> kinds;
+    int64_t unknown = 0;
+    for (const RunTensor& t : inputs) {
+      kinds.push_back({t.dtype, t.dims});
+      if (!by_shapes_)
+        for (int64_t& d : *kinds.back().dims) d = -1 - unknown++;
+    }
+    KnownInputs known;
+    for (size_t i : value_inputs_) {
+      Tensor copy = Tensor::make(inputs[i].dtype, inputs[i].dims);
+      if (copy.bytes() > 0)
+        std::memcpy(copy.mutable_data(), inputs[i].data, static_cast<size_t>(copy.bytes()));
+      kinds[i].dims = copy.dims;
+      known[graph_.at(graph_.inputs[i]).name] = std::make_shared<const Tensor>(std::move(copy));
+    }
+    try {
+      std::shared_ptr<const Variant> made = compile(std::move(kinds), false, std::move(known), assume);
+      auto variants = std::make_shared<Variants>(*variants_);
+      variants->insert(variants->begin(), made);
+      if (variants->size() > kMaxVariants) variants->pop_back();
+      variants_ = std::move(variants);
+      return made;
+    } catch (const lowering::UnknownValueError& e) {
+      bool news = e.of_shapes && !by_shapes_;
+      by_shapes_ |= e.of_shapes;
+      for (size_t i = 0; i < inputs.size(); ++i)
+        if (std::find(e.inputs.begin(), e.inputs.end(), graph_.at(graph_.inputs[i]).name) != e.inputs.end() &&
+            std::find(value_inputs_.begin(), value_inputs_.end(), i) == value_inputs_.end()) {
+          value_inputs_.push_back(i);
+          news = true;
+        }
+      if (!news) throw;
+    }
+  }
+}
+
+void Segment::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+                  const runtime::RunOptions& options) const {
+  auto variant = find(inputs);
+  if (!variant) variant = make(inputs, true);
+  try {
+    variant->session->run(inputs, outputs, options);
+  } catch (const runtime::AssumptionError&) {
+    // Legal inputs, but not what was assumed of their broadcasts: from now on the general form is taken
+    // first.
+    make(inputs, false)->session->run(inputs, outputs, options);
+  }
+}
+
+std::vector<std::shared_ptr<const Compiled>> Segment::compiled() const {
+  std::shared_ptr<const Variants> variants;
+  {
+    std::lock_guard lock(mutex_);
+    variants = variants_;
+  }
+  std::vector<std::shared_ptr<const Compiled>> all;
+  for (const auto& v : *variants) all.push_back(v->compiled);
+  return all;
+}
+
+} // namespace tbx::driver

@@ -1,0 +1,48 @@
+// Segment: a part of a graph that holds numeric tensors only, compiled for the kinds of inputs it meets.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "driver/compile.h"
+#include "driver/graph_part.h"
+#include "runtime/value_plan.h"
+
+namespace tbx::driver {
+
+class Segment : public runtime::TensorStage {
+public:
+  /// `graph` has only inputs that will be numeric tensors. `options` must live as long.
+  Segment(Graph graph, std::shared_ptr<const CompileOptions> options);
+  ~Segment() override;
+
+  /// Compiles for the declared types of the inputs. False when that must wait for a run, since their ranks or
+  /// values are not known. Throws Error; lowering::RuntimeValueError with a node of the graph given.
+  bool prepare();
+  void run(std::span<const runtime::RunTensor> inputs, std::span<runtime::RunTensor> outputs,
+           const runtime::RunOptions& options) const override;
+
+  /// What was compiled so far, in order.
+  std::vector<std::shared_ptr<const Compiled>> compiled() const;
+  const Graph& graph() const { return graph_; }
+
+private:
+  struct Variant;
+  using Variants = std::vector<std::shared_ptr<const Variant>>;
+  std::shared_ptr<const Variant> find(std::span<const runtime::RunTensor> inputs) const;
+  std::shared_ptr<const Variant> make(std::span<const runtime::RunTensor> inputs, bool assume) const;
+  std::shared_ptr<Variant> compile(std::vector<InputKind> kinds, bool trust_shapes, KnownInputs known,
+                                   bool assume) const;
+
+  Graph graph_;
+  std::shared_ptr<const CompileOptions> options_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const Variants> variants_; ///< replaced, never changed; under mutex_
+  mutable std::vector<size_t> value_inputs_;         ///< inputs whose elements the compiled code depends on
+  mutable bool by_shapes_ = false;                   ///< the code depends on the sizes of the inputs
+};
+
+} // namespace tbx::driver

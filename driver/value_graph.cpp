@@ -1,0 +1,156 @@
+#include "driver/value_graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "driver/graph_part.h"
+#include "importer/function_body.h"
+
+namespace tbx::driver {
+
+bool is_numeric(const ValueType& type) {
+  return type.kind == ValueType::unknown ||
+         (type.kind == ValueType::tensor && type.dtype != DType::string && !is_complex(type.dtype));
+}
+
+bool needs_values(const Graph& g) {
+  auto special = [&](ValueId v) { return v >= 0 && !is_numeric(g.at(v).type); };
+  for (ValueId v : g.inputs)
+    if (v >= 0 && (special(v) || !g.at(v).type.shape)) return true;
+  return std::any_of(g.outputs.begin(), g.outputs.end(), special);
+}
+
+bool may_need_values(const Graph& g) {
+  for (const Node& n : g.nodes) {
+    bool has_body = false;
+    for_each_body(n, [&](const std::shared_ptr<Graph>&) { has_body = true; });
+    if (has_body) return true;
+    for (ValueId v : n.outputs)
+      if (v >= 0 && !is_numeric(g.at(v).type)) return true;
+  }
+  return needs_values(g);
+}
+
+namespace {
+
+bool is_string(const Graph& g, ValueId v) {
+  return v >= 0 && g.at(v).type.kind == ValueType::tensor && g.at(v).type.dtype == DType::string;
+}
+
+void set_producers(Graph& g) {
+  for (Value& v : g.values) v.producer = -1;
+  for (size_t i = 0; i < g.nodes.size(); ++i)
+    for (ValueId v : g.nodes[i].outputs)
+      if (v >= 0) g.at(v).producer = static_cast<int>(i);
+}
+
+} // namespace
+
+void number_strings(Graph& g) {
+  static const std::set<std::string> movers = {
+      "CenterCropPad",   "Compress",      "Concat",  "DepthToSpace",    "Equal",
+      "Expand",          "Flatten",       "Gather",  "GatherElements",  "GatherND",
+      "OneHot",          "Pad",           "Reshape", "ReverseSequence", "Scatter",
+      "ScatterElements", "ScatterND",     "Slice",   "SpaceToDepth",    "Split",
+      "Squeeze",         "TensorScatter", "Tile",    "Transpose",       "Trilu",
+      "Unique",          "Unsqueeze",     "Where"};
+  std::vector<Node> nodes;
+  bool changed = false;
+  auto number = [&](ValueId like, const char* what) {
+    Value v;
+    v.name = g.at(like).name + what;
+    v.type = g.at(like).type;
+    v.type.dtype = DType::i64;
+    g.values.push_back(std::move(v));
+    return static_cast<ValueId>(g.values.size()) - 1;
+  };
+  for (Node& node : g.nodes) {
+    bool strings =
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return is_string(g, v); });
+    if (!strings || !node.domain.empty() || !movers.count(node.op_type)) {
+      nodes.push_back(std::move(node));
+      continue;
+    }
+    changed = true;
+    Node ids, moved = node;
+    ids.name = node.name;
+    ids.domain = "tensorbox";
+    ids.op_type = "StringIds";
+    ids.opset = 1;
+    ids.origin = node.origin;
+    ids.attributes["distinct"] = int64_t{node.op_type == "Equal" || node.op_type == "Unique"};
+    Value table;
+    table.name = node.name + " strings";
+    table.type.kind = ValueType::tensor;
+    table.type.dtype = DType::string;
+    g.values.push_back(std::move(table));
+    auto table_id = static_cast<ValueId>(g.values.size()) - 1;
+    ids.outputs.push_back(table_id);
+    for (ValueId& v : moved.inputs) {
+      if (!is_string(g, v)) continue;
+      ids.inputs.push_back(v);
+      v = number(v, " as numbers");
+      ids.outputs.push_back(v);
+    }
+    std::vector<Node> takes;
+    for (ValueId& v : moved.outputs) {
+      if (!is_string(g, v)) continue;
+      Node take = ids;
+      take.op_type = "StringTake";
+      take.attributes.clear();
+      take.outputs = {v};
+      v = number(v, " as numbers");
+      take.inputs = {table_id, v};
+      takes.push_back(std::move(take));
+    }
+    nodes.push_back(std::move(ids));
+    nodes.push_back(std::move(moved));
+    std::move(takes.begin(), takes.end(), std::back_inserter(nodes));
+  }
+  g.nodes = std::move(nodes);
+  if (changed) set_producers(g);
+}
+
+bool inline_function(Graph& g, int i) {
+  auto body = expand_function(g, g.nodes[i]);
+  if (!body) return false;
+  const Node call = g.nodes[i];
+  std::unordered_map<ValueId, ValueId> to;
+  for (size_t k = 0; k < body->inputs.size(); ++k)
+    if (body->inputs[k] >= 0) to[body->inputs[k]] = call.input(k);
+  for (size_t k = 0; k < body->outputs.size() && k < call.outputs.size(); ++k) {
+    // An output that is an input of the body, or twice an output, would need an Identity.
+    if (call.outputs[k] < 0 || body->outputs[k] < 0) continue;
+    if (!to.emplace(body->outputs[k], call.outputs[k]).second) return false;
+    if (body->at(body->outputs[k]).constant)
+      g.at(call.outputs[k]).constant = body->at(body->outputs[k]).constant;
+  }
+  auto place = [&](ValueId v) {
+    if (v < 0) return v;
+    auto [it, fresh] = to.try_emplace(v, static_cast<ValueId>(g.values.size()));
+    if (fresh) g.values.push_back(body->at(v));
+    return it->second;
+  };
+  std::vector<Node> nodes;
+  for (Node node : body->nodes) {
+    for (ValueId& v : node.inputs) v = place(v);
+    for (ValueId& v : node.outputs) v = place(v);
+    for_each_body(node, [&](const std::shared_ptr<Graph>& inner) {
+      for (Graph::Capture& c : inner->captures) c.outer = place(c.outer);
+    });
+    node.origin = call.origin;
+    node.name = call.name + "/" + node.name;
+    nodes.push_back(std::move(node));
+  }
+  g.nodes.erase(g.nodes.begin() + i);
+  g.nodes.insert(g.nodes.begin() + i, std::make_move_iterator(nodes.begin()),
+                 std::make_move_iterator(nodes.end()));
+  set_producers(g);
+  return true;
+}
+
+} // namespace tbx::driver

@@ -1,0 +1,169 @@
+#include "driver/value_steps.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace tbx::driver {
+
+using What = decltype(runtime::ValueStep::what);
+
+std::string describe(const Node& node) {
+  return fmt::format("node '{}' ({}{}, opset {})", node.name, node.domain.empty() ? "" : node.domain + ".",
+                     node.op_type, node.opset);
+}
+
+std::string type_text(const ValueType& type) {
+  std::string element = type.element ? type_text(*type.element) : "?";
+  switch (type.kind) {
+  case ValueType::tensor: return fmt::format("tensor({})", name_of(type.dtype));
+  case ValueType::sparse_tensor: return fmt::format("sparse_tensor({})", name_of(type.dtype));
+  case ValueType::sequence: return "sequence(" + element + ")";
+  case ValueType::optional: return "optional(" + element + ")";
+  case ValueType::map: return fmt::format("map({}, {})", name_of(type.dtype), element);
+  case ValueType::unknown: return "?";
+  }
+  return "?";
+}
+
+runtime::ValueEntry make_entry(const Graph& g, ValueId v, int slot) {
+  runtime::ValueEntry e;
+  e.slot = slot;
+  if (v < 0) return e;
+  const Value& value = g.at(v);
+  e.name = value.name;
+  e.type = type_text(value.type);
+  const ValueType* type = &value.type;
+  if (type->kind == ValueType::optional) {
+    e.may_be_none = true;
+    if (type->element) type = type->element.get();
+  }
+  e.kind = type->kind == ValueType::sequence ? RuntimeValue::Kind::sequence
+           : type->kind == ValueType::map    ? RuntimeValue::Kind::map
+                                             : RuntimeValue::Kind::tensor;
+  if (e.kind != RuntimeValue::Kind::tensor) return e;
+  e.dtype = e.element.dtype = type->dtype;
+  if (type->shape)
+    for (ir::SymInt d : *type->shape) {
+      e.dims.push_back(ir::to_string(d));
+      e.element.dims.push_back(d.as_constant().value_or(0));
+    }
+  return e;
+}
+
+namespace {
+
+template <class T> const T* attribute(const Node& node, const char* name) {
+  auto it = node.attributes.find(name);
+  if (it == node.attributes.end()) return nullptr;
+  const T* value = std::get_if<T>(&it->second);
+  TBX_MODEL(value != nullptr, "attribute '{}' has the wrong type", name);
+  return value;
+}
+
+std::shared_ptr<Graph> required_graph(const Node& node, const char* name) {
+  const auto* g = attribute<std::shared_ptr<Graph>>(node, name);
+  TBX_MODEL(g && *g, "attribute '{}' is missing", name);
+  return *g;
+}
+
+runtime::ValueFunction make_op(const Graph& g, const Node& node) {
+  runtime::ValueNode n;
+  n.domain = node.domain;
+  n.op = node.op_type;
+  n.opset = node.opset;
+  for (const auto& [name, value] : node.attributes) {
+    if (const auto* v = std::get_if<int64_t>(&value)) n.attributes[name] = *v;
+    if (const auto* v = std::get_if<float>(&value)) n.attributes[name] = static_cast<double>(*v);
+    if (const auto* v = std::get_if<std::string>(&value)) n.attributes[name] = *v;
+    if (const auto* v = std::get_if<std::shared_ptr<const Tensor>>(&value)) n.attributes[name] = *v;
+    if (const auto* v = std::get_if<std::vector<int64_t>>(&value)) n.attributes[name] = *v;
+    if (const auto* v = std::get_if<std::vector<std::string>>(&value)) n.attributes[name] = *v;
+    if (const auto* v = std::get_if<std::vector<float>>(&value))
+      n.attributes[name] = std::vector<double>(v->begin(), v->end());
+  }
+  for (ValueId v : node.outputs) {
+    n.wanted.push_back(v >= 0);
+    n.output_types.push_back(v >= 0 && g.at(v).type.kind == ValueType::tensor ? g.at(v).type.dtype
+                                                                              : DType::undefined);
+  }
+  auto make = runtime::find_value_op(node.domain, node.op_type, node.opset);
+  TBX_INTERNAL(make != nullptr);
+  return make(n);
+}
+
+std::vector<int64_t> per_scan(const Node& node, const char* name, size_t count) {
+  const auto* given = attribute<std::vector<int64_t>>(node, name);
+  std::vector<int64_t> values = given ? *given : std::vector<int64_t>(count, 0);
+  TBX_MODEL(values.size() == count, "attribute '{}' has {} entries for {}", name, values.size(), count);
+  return values;
+}
+
+What make_loop(const Graph& g, const Node& node, ValueCompiler& compiler,
+               const std::function<int(ValueId)>& slot) {
+  auto body = required_graph(node, "body");
+  TBX_MODEL(body->inputs.size() >= 2 && body->outputs.size() + 1 >= body->inputs.size(),
+            "attribute 'body' is no loop body: it has {} inputs and {} outputs", body->inputs.size(),
+            body->outputs.size());
+  TBX_MODEL(node.inputs.size() <= body->inputs.size(), "more initial values than inputs of the body");
+  TBX_MODEL(node.outputs.size() + 1 <= body->outputs.size(), "more outputs than the body has");
+  runtime::LoopStep s;
+  s.carried = static_cast<int>(body->inputs.size()) - 2;
+  s.body = compiler.body(g, body, slot);
+  return s;
+}
+
+What make_scan(const Graph& g, const Node& node, ValueCompiler& compiler,
+               const std::function<int(ValueId)>& slot) {
+  auto body = required_graph(node, "body");
+  const auto* count = attribute<int64_t>(node, "num_scan_inputs");
+  TBX_MODEL(count != nullptr, "attribute 'num_scan_inputs' is missing");
+  runtime::ScanStep s;
+  s.batched = node.opset < 9;
+  auto values = static_cast<int64_t>(node.inputs.size()) - s.batched, states = values - *count;
+  TBX_MODEL(*count > 0 && states >= 0 && static_cast<int64_t>(body->inputs.size()) == values &&
+                static_cast<int64_t>(body->outputs.size()) >= states &&
+                node.outputs.size() == body->outputs.size(),
+            "the body does not fit the inputs and outputs");
+  s.states = static_cast<int>(states);
+  auto scanned = static_cast<size_t>(*count), made = body->outputs.size() - static_cast<size_t>(states);
+  s.input_axes = per_scan(node, "scan_input_axes", scanned);
+  s.output_axes = per_scan(node, "scan_output_axes", made);
+  for (int64_t d : per_scan(node, s.batched ? "directions" : "scan_input_directions", scanned))
+    s.input_backwards.push_back(d != 0);
+  for (int64_t d : per_scan(node, "scan_output_directions", made)) s.output_backwards.push_back(d != 0);
+  s.body = compiler.body(g, body, slot);
+  return s;
+}
+
+} // namespace
+
+What make_value_step(const Graph& g, const Node& node, ValueCompiler& compiler,
+                     const std::function<int(ValueId)>& slot) {
+  if (!node.domain.empty()) return runtime::OpStep{make_op(g, node)};
+  if (node.op_type == "If") {
+    runtime::IfStep s;
+    auto then_branch = required_graph(node, "then_branch"), else_branch = required_graph(node, "else_branch");
+    TBX_MODEL(node.inputs.size() == 1 && node.inputs[0] >= 0, "the condition is missing");
+    TBX_MODEL(then_branch->outputs.size() >= node.outputs.size() &&
+                  else_branch->outputs.size() >= node.outputs.size(),
+              "the branches have {} and {} outputs, the node {}", then_branch->outputs.size(),
+              else_branch->outputs.size(), node.outputs.size());
+    s.then_branch = compiler.body(g, then_branch, slot);
+    s.else_branch = compiler.body(g, else_branch, slot);
+    return s;
+  }
+  if (node.op_type == "Loop") return make_loop(g, node, compiler, slot);
+  if (node.op_type == "Scan") return make_scan(g, node, compiler, slot);
+  if (node.op_type == "SequenceMap") {
+    auto body = required_graph(node, "body");
+    TBX_MODEL(body->inputs.size() == node.inputs.size() && body->outputs.size() == node.outputs.size() &&
+                  !node.inputs.empty(),
+              "the body does not fit the inputs and outputs");
+    for (ValueId v : node.inputs) TBX_MODEL(v >= 0, "an input is missing");
+    return runtime::SequenceMapStep{compiler.body(g, body, slot)};
+  }
+  return runtime::OpStep{make_op(g, node)};
+}
+
+} // namespace tbx::driver

@@ -1,0 +1,285 @@
+// Steps with bodies: If, Loop, Scan, SequenceMap. A body is prepared once; an iteration costs moving its
+// values.
+#include <algorithm>
+
+#include "base/error.h"
+#include "runtime/value_frame.h"
+
+namespace tbx::runtime {
+namespace {
+
+bool condition(const RuntimeValue& v, const char* what) {
+  TBX_MODEL(v.is_tensor() && v.tensor.dtype == DType::boolean && v.tensor.numel() == 1,
+            "the condition of {} is not one boolean", what);
+  return v.tensor.as<uint8_t>()[0] != 0;
+}
+
+Tensor scalar(DType dtype) { return Tensor::make(dtype, {}); }
+
+/// The values that one scan output had, stacked at the end.
+class Stack {
+public:
+  void push(RuntimeValue v) {
+    TBX_MODEL(v.is_tensor(), "a scan output is {}, not a tensor", name_of(v.kind));
+    parts_.push_back(std::move(v.tensor));
+  }
+  Tensor finish(int64_t axis, bool backwards, const ElementType& type) {
+    if (parts_.empty()) {
+      std::vector<int64_t> dims = type.dims;
+      auto rank = static_cast<int64_t>(dims.size()) + 1;
+      TBX_MODEL(axis >= -rank && axis < rank, "axis {} is out of range for rank {}", axis, rank);
+      dims.insert(dims.begin() + (axis < 0 ? axis + rank : axis), 0);
+      if (type.dtype == DType::string) return Tensor::of_strings(std::move(dims), {});
+      return Tensor::make(type.dtype == DType::undefined ? DType::f32 : type.dtype, std::move(dims));
+    }
+    std::vector<const Tensor*> list;
+    for (const Tensor& t : parts_) list.push_back(&t);
+    if (backwards) std::reverse(list.begin(), list.end());
+    return concatenate(list, axis, /*new_axis=*/true);
+  }
+
+private:
+  std::vector<Tensor> parts_;
+};
+
+/// A value that outlives the frame's slots: outputs that are inputs or constants of a body are shared.
+void set_output(ValueFrame& frame, const ValueStep& step, size_t i, RuntimeValue v) {
+  if (step.outputs[i] >= 0) frame.slots[step.outputs[i]] = std::move(v);
+}
+
+int64_t wrapped_axis(int64_t axis, size_t rank) {
+  auto r = static_cast<int64_t>(rank);
+  TBX_MODEL(axis >= -r && axis < r, "axis {} is out of range for rank {}", axis, r);
+  return axis < 0 ? axis + r : axis;
+}
+
+/// Element `i` along `axis`, without that dimension; along axis 0 a view.
+Tensor slice_at(const Tensor& t, int64_t axis, int64_t i) {
+  Tensor part;
+  if (axis == 0 && t.dtype != DType::string) {
+    part.dtype = t.dtype;
+    part.dims.assign(t.dims.begin() + 1, t.dims.end());
+    part.owner = t.owner;
+    part.data = t.data + i * part.numel() * size_of(t.dtype);
+    return part;
+  }
+  part = slice_of(t, axis, i, i + 1);
+  part.dims.erase(part.dims.begin() + axis);
+  return part;
+}
+
+} // namespace
+
+void run_if(const IfStep& s, const ValueStep& step, size_t number, ValueFrame& frame, const RunGuard& guard) {
+  bool taken = condition(frame.slots[step.inputs[0]], "an If");
+  const BodyCall& call = taken ? s.then_branch : s.else_branch;
+  ValueFrame& body = frame.body(number, call, !taken);
+  set_captures(frame, call, body);
+  run_frame(body, guard);
+  for (size_t i = 0; i < step.outputs.size(); ++i) set_output(frame, step, i, take_output(body, i));
+}
+
+void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
+              const RunGuard& guard) {
+  auto given = [&](size_t i) -> RuntimeValue* {
+    if (i >= step.inputs.size() || step.inputs[i] < 0) return nullptr;
+    RuntimeValue* v = &frame.slots[step.inputs[i]];
+    return v->is_none() ? nullptr : v;
+  };
+  int64_t limit = INT64_MAX;
+  if (const RuntimeValue* trips = given(0)) {
+    TBX_MODEL(trips->is_tensor() && is_integer(trips->tensor.dtype) && trips->tensor.numel() == 1,
+              "the trip count is not one integer");
+    limit = element_as_int(trips->tensor, 0);
+  }
+  bool go = !given(1) || condition(*given(1), "a Loop");
+  const ValuePlan& plan = *s.body.plan;
+  auto carried = static_cast<size_t>(s.carried);
+  std::vector<RuntimeValue> state(carried);
+  for (size_t i = 0; i < carried; ++i) {
+    if (i + 2 >= step.inputs.size() || step.inputs[i + 2] < 0) continue;
+    RuntimeValue& v = frame.slots[step.inputs[i + 2]];
+    state[i] = step.last_use[i + 2] ? std::move(v) : v;
+  }
+  ValueFrame& body = frame.body(number, s.body);
+  set_captures(frame, s.body, body);
+  std::vector<Stack> stacks(plan.outputs.size() - 1 - carried);
+  for (int64_t i = 0; go && i < limit; ++i) {
+    auto put = [&](size_t k, RuntimeValue v) {
+      if (plan.inputs[k].slot >= 0) body.slots[plan.inputs[k].slot] = std::move(v);
+    };
+    if (plan.inputs[0].slot >= 0) {
+      Tensor iteration = scalar(DType::i64);
+      iteration.as_mutable<int64_t>()[0] = i;
+      put(0, std::move(iteration));
+    }
+    if (plan.inputs[1].slot >= 0) {
+      Tensor yes = scalar(DType::boolean);
+      yes.as_mutable<uint8_t>()[0] = 1;
+      put(1, std::move(yes));
+    }
+    for (size_t k = 0; k < carried; ++k) put(2 + k, std::move(state[k]));
+    run_frame(body, guard);
+    // The condition may be one of the values that the body passes on: read before those are moved.
+    go = plan.outputs[0].slot < 0 || condition(body.slots[plan.outputs[0].slot], "a Loop");
+    for (size_t k = 0; k < stacks.size(); ++k) stacks[k].push(take_output(body, 1 + carried + k));
+    for (size_t k = 0; k < carried; ++k) state[k] = take_output(body, 1 + k);
+    if (plan.steps.empty()) guard.check();
+  }
+  for (size_t k = 0; k < carried; ++k) {
+    if (k < step.outputs.size()) set_output(frame, step, k, std::move(state[k]));
+    if (int slot = plan.inputs[2 + k].slot; slot >= 0) body.slots[slot] = RuntimeValue();
+  }
+  for (size_t k = 0; k < stacks.size() && carried + k < step.outputs.size(); ++k)
+    if (step.outputs[carried + k] >= 0)
+      set_output(frame, step, carried + k, stacks[k].finish(0, false, plan.outputs[1 + carried + k].element));
+}
+
+namespace {
+
+/// One run of a Scan over tensors without a batch dimension. `steps`: how many slices.
+std::vector<RuntimeValue> scan_once(const ScanStep& s, std::vector<RuntimeValue> state,
+                                    const std::vector<Tensor>& scanned, int64_t steps, ValueFrame& body,
+                                    const RunGuard& guard) {
+  const ValuePlan& plan = *s.body.plan;
+  size_t states = state.size();
+  std::vector<Stack> stacks(plan.outputs.size() - states);
+  for (int64_t i = 0; i < steps; ++i) {
+    auto put = [&](size_t k, RuntimeValue v) {
+      if (plan.inputs[k].slot >= 0) body.slots[plan.inputs[k].slot] = std::move(v);
+    };
+    for (size_t k = 0; k < states; ++k) put(k, std::move(state[k]));
+    for (size_t k = 0; k < scanned.size(); ++k) {
+      int64_t axis = wrapped_axis(s.input_axes[k], scanned[k].dims.size());
+      int64_t n = scanned[k].dims[axis];
+      put(states + k, slice_at(scanned[k], axis, s.input_backwards[k] ? n - 1 - i : i));
+    }
+    run_frame(body, guard);
+    for (size_t k = 0; k < stacks.size(); ++k) stacks[k].push(take_output(body, states + k));
+    for (size_t k = 0; k < states; ++k) state[k] = take_output(body, k);
+    if (plan.steps.empty()) guard.check();
+  }
+  for (size_t k = 0; k < stacks.size(); ++k)
+    state.emplace_back(
+        stacks[k].finish(s.output_axes[k], s.output_backwards[k], plan.outputs[states + k].element));
+  return state;
+}
+
+/// The number of slices, the same for all scanned inputs.
+int64_t slices_of(const ScanStep& s, const std::vector<Tensor>& scanned) {
+  int64_t steps = -1;
+  for (size_t k = 0; k < scanned.size(); ++k) {
+    int64_t n = scanned[k].dims[wrapped_axis(s.input_axes[k], scanned[k].dims.size())];
+    TBX_MODEL(steps < 0 || steps == n, "scanned inputs of {} and {} slices", steps, n);
+    steps = n;
+  }
+  return steps;
+}
+
+/// `t` with zeros behind it along dimension 0, up to `length`.
+Tensor padded(const Tensor& t, int64_t length) {
+  if (t.dims.empty() || t.dims[0] >= length) return t;
+  std::vector<int64_t> dims = t.dims;
+  dims[0] = length - t.dims[0];
+  Tensor zeros =
+      t.dtype == DType::string
+          ? Tensor::of_strings(dims, std::vector<std::string>(static_cast<size_t>(checked_numel(dims))))
+          : Tensor::make(t.dtype, dims);
+  return concatenate({&t, &zeros}, 0, false);
+}
+
+} // namespace
+
+void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
+              const RunGuard& guard) {
+  size_t first = s.batched ? 1 : 0, states = static_cast<size_t>(s.states);
+  std::vector<RuntimeValue> state;
+  std::vector<Tensor> scanned;
+  for (size_t i = first; i < step.inputs.size(); ++i) {
+    TBX_MODEL(step.inputs[i] >= 0, "input {} is missing", i);
+    RuntimeValue& v = frame.slots[step.inputs[i]];
+    if (i < first + states) {
+      state.push_back(v);
+    } else {
+      TBX_MODEL(v.is_tensor(), "input {} is {}, not a tensor", i, name_of(v.kind));
+      scanned.push_back(v.tensor);
+    }
+  }
+  ValueFrame& body = frame.body(number, s.body);
+  set_captures(frame, s.body, body);
+  if (!s.batched) {
+    std::vector<RuntimeValue> out =
+        scan_once(s, std::move(state), scanned, slices_of(s, scanned), body, guard);
+    for (size_t i = 0; i < step.outputs.size(); ++i) set_output(frame, step, i, std::move(out[i]));
+    return;
+  }
+  // Every batch element is a scan of its own; outputs are padded to the longest.
+  auto batch_of = [](const Tensor& t) {
+    TBX_MODEL(!t.dims.empty(), "an input of a Scan of opset 8 has no batch dimension");
+    return t.dims[0];
+  };
+  int64_t batch = batch_of(scanned.at(0));
+  for (const RuntimeValue& v : state)
+    TBX_MODEL(v.is_tensor() && batch_of(v.tensor) == batch, "batches differ");
+  for (const Tensor& t : scanned)
+    TBX_MODEL(batch_of(t) == batch && t.dims.size() > 1,
+              "scanned inputs need a batch and a sequence dimension");
+  std::vector<int64_t> lengths;
+  if (step.inputs[0] >= 0 && !frame.slots[step.inputs[0]].is_none()) {
+    lengths = to_ints(frame.slots[step.inputs[0]].tensor);
+    TBX_MODEL(static_cast<int64_t>(lengths.size()) == batch, "{} lengths for a batch of {}", lengths.size(),
+              batch);
+  }
+  int64_t longest = scanned[0].dims[1];
+  std::vector<std::vector<Tensor>> results(step.outputs.size());
+  for (int64_t b = 0; b < batch; ++b) {
+    std::vector<RuntimeValue> one;
+    std::vector<Tensor> parts;
+    for (const RuntimeValue& v : state) one.emplace_back(slice_at(v.tensor, 0, b));
+    for (const Tensor& t : scanned) parts.push_back(slice_at(t, 0, b));
+    int64_t steps = slices_of(s, parts);
+    if (!lengths.empty()) {
+      TBX_MODEL(lengths[b] >= 0 && lengths[b] <= steps, "a length of {} for {} slices", lengths[b], steps);
+      for (Tensor& t : parts) t = slice_of(t, 0, 0, lengths[b]);
+      steps = lengths[b];
+    }
+    std::vector<RuntimeValue> out = scan_once(s, std::move(one), parts, steps, body, guard);
+    for (size_t i = 0; i < results.size(); ++i)
+      results[i].push_back(i < states ? out[i].tensor : padded(out[i].tensor, longest));
+  }
+  TBX_MODEL(batch > 0, "a Scan over an empty batch");
+  for (size_t i = 0; i < results.size(); ++i) {
+    std::vector<const Tensor*> list;
+    for (const Tensor& t : results[i]) list.push_back(&t);
+    set_output(frame, step, i, concatenate(list, 0, true));
+  }
+}
+
+void run_sequence_map(const SequenceMapStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
+                      const RunGuard& guard) {
+  const ValuePlan& plan = *s.body.plan;
+  const RuntimeValue& first = frame.slots[step.inputs.at(0)];
+  TBX_MODEL(first.is_sequence(), "input 0 is {}, not a sequence", name_of(first.kind));
+  size_t n = first.elements->size();
+  for (int slot : step.inputs) {
+    const RuntimeValue& v = frame.slots[slot];
+    TBX_MODEL(!v.is_sequence() || v.elements->size() == n, "sequences of {} and {} elements", n,
+              v.elements->size());
+  }
+  ValueFrame& body = frame.body(number, s.body);
+  set_captures(frame, s.body, body);
+  std::vector<std::vector<RuntimeValue>> results(plan.outputs.size());
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t k = 0; k < step.inputs.size(); ++k) {
+      const RuntimeValue& v = frame.slots[step.inputs[k]];
+      if (plan.inputs[k].slot >= 0) body.slots[plan.inputs[k].slot] = v.is_sequence() ? (*v.elements)[i] : v;
+    }
+    run_frame(body, guard);
+    for (size_t k = 0; k < results.size(); ++k) results[k].push_back(take_output(body, k));
+    if (plan.steps.empty()) guard.check();
+  }
+  for (size_t k = 0; k < step.outputs.size(); ++k)
+    set_output(frame, step, k, RuntimeValue::sequence(std::move(results[k])));
+}
+
+} // namespace tbx::runtime

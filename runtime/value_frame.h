@@ -1,0 +1,54 @@
+// Execution of value plans: the slots of one run, and the steps with bodies. Used by value_session.cpp and
+// control_steps.cpp only.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "runtime/value_plan.h"
+
+namespace tbx::runtime {
+
+/// What one execution of a plan needs; reused by later ones.
+struct ValueFrame {
+  explicit ValueFrame(const ValuePlan& plan);
+
+  const ValuePlan& plan;
+  std::vector<RuntimeValue> slots;
+  /// Frames of the bodies of each step: kept from iteration to iteration.
+  std::vector<std::unique_ptr<ValueFrame>> bodies, else_bodies;
+  // Scratch of single steps.
+  std::vector<RunTensor> stage_inputs, stage_outputs;
+  std::vector<ValueArgument> arguments;
+  std::vector<RuntimeValue> results;
+
+  ValueFrame& body(size_t step, const BodyCall& call, bool otherwise = false);
+};
+
+/// Limits of a run, checked between steps.
+struct RunGuard {
+  const RunOptions& options;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  /// Options of the stages: the time limit is what is left of it.
+  RunOptions stage_options() const;
+  void check() const;
+};
+
+/// Runs all steps; inputs are in their slots.
+void run_frame(ValueFrame& frame, const RunGuard& guard);
+
+/// Puts the captured values of the frame around it into the body's slots.
+void set_captures(const ValueFrame& outer, const BodyCall& call, ValueFrame& body);
+/// Moves (or copies, where a slot is given out twice) the outputs of a frame out of it.
+RuntimeValue take_output(ValueFrame& frame, size_t i);
+
+void run_if(const IfStep& s, const ValueStep& step, size_t number, ValueFrame& frame, const RunGuard& guard);
+void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
+              const RunGuard& guard);
+void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
+              const RunGuard& guard);
+void run_sequence_map(const SequenceMapStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
+                      const RunGuard& guard);
+
+} // namespace tbx::runtime

@@ -1,0 +1,120 @@
+#include "runtime/value_op.h"
+
+#include <array>
+
+namespace tbx::runtime {
+
+#define TBX_VALUE_OP(domain, op, since, make) ValueFunction make(const ValueNode&);
+#include "runtime/value_ops.inc"
+#undef TBX_VALUE_OP
+
+namespace {
+
+struct Entry {
+  ValueOpInfo info;
+  MakeValueFunction make;
+};
+
+constexpr std::array kEntries = {
+#define TBX_VALUE_OP(domain, op, since, make) Entry{{domain, op, since}, make},
+#include "runtime/value_ops.inc"
+#undef TBX_VALUE_OP
+};
+
+template <class T> const T* find(const ValueNode& node, const char* name) {
+  auto it = node.attributes.find(name);
+  if (it == node.attributes.end()) return nullptr;
+  const T* value = std::get_if<T>(&it->second);
+  TBX_MODEL(value != nullptr, "attribute '{}' has the wrong type", name);
+  return value;
+}
+
+template <class T> T get(const ValueNode& node, const char* name, T otherwise) {
+  const T* value = find<T>(node, name);
+  return value ? *value : std::move(otherwise);
+}
+
+} // namespace
+
+MakeValueFunction find_value_op(std::string_view domain, std::string_view op, int opset) {
+  const Entry* best = nullptr;
+  for (const Entry& e : kEntries)
+    if (e.info.domain == domain && e.info.op == op && e.info.since <= opset &&
+        (!best || best->info.since < e.info.since))
+      best = &e;
+  return best ? best->make : nullptr;
+}
+
+std::vector<ValueOpInfo> value_ops() {
+  std::vector<ValueOpInfo> all;
+  for (const Entry& e : kEntries) all.push_back(e.info);
+  return all;
+}
+
+int64_t ValueNode::integer(const char* name, int64_t otherwise) const { return get(*this, name, otherwise); }
+double ValueNode::real(const char* name, double otherwise) const { return get(*this, name, otherwise); }
+std::string ValueNode::text(const char* name, std::string otherwise) const {
+  return get(*this, name, std::move(otherwise));
+}
+std::vector<int64_t> ValueNode::integers(const char* name) const {
+  return get(*this, name, std::vector<int64_t>{});
+}
+std::vector<double> ValueNode::reals(const char* name) const {
+  return get(*this, name, std::vector<double>{});
+}
+std::vector<std::string> ValueNode::texts(const char* name) const {
+  return get(*this, name, std::vector<std::string>{});
+}
+std::shared_ptr<const Tensor> ValueNode::tensor(const char* name) const {
+  return get(*this, name, std::shared_ptr<const Tensor>());
+}
+
+const RuntimeValue& ValueCall::value(int i) const {
+  TBX_MODEL(i < num_inputs() && inputs[i].value, "input {} is missing", i);
+  return *inputs[i].value;
+}
+
+const Tensor& ValueCall::tensor(int i) const {
+  const RuntimeValue& v = value(i);
+  TBX_MODEL(v.is_tensor(), "input {} is {}, not a tensor", i, name_of(v.kind));
+  return v.tensor;
+}
+
+const Tensor& ValueCall::tensor(int i, DType dtype) const {
+  const Tensor& t = tensor(i);
+  TBX_MODEL(t.dtype == dtype, "input {} is of type {}, expected {}", i, name_of(t.dtype), name_of(dtype));
+  return t;
+}
+
+const std::vector<std::string>& ValueCall::strings(int i) const { return *tensor(i, DType::string).strings; }
+
+const std::vector<RuntimeValue>& ValueCall::sequence(int i) const {
+  const RuntimeValue& v = value(i);
+  TBX_MODEL(v.is_sequence(), "input {} is {}, not a sequence", i, name_of(v.kind));
+  return *v.elements;
+}
+
+int64_t ValueCall::integer(int i) const {
+  const Tensor& t = tensor(i);
+  TBX_MODEL((is_integer(t.dtype) || t.dtype == DType::boolean) && t.numel() == 1,
+            "input {} is {}[{}], expected one integer", i, name_of(t.dtype), fmt::join(t.dims, ", "));
+  return element_as_int(t, 0);
+}
+
+RuntimeValue ValueCall::take(int i) const {
+  value(i);
+  return inputs[i].last_use ? std::move(*inputs[i].value) : *inputs[i].value;
+}
+
+Tensor& ValueCall::make(int i, DType dtype, std::vector<int64_t> dims) const {
+  outputs[i] = RuntimeValue(Tensor::make(dtype, std::move(dims)));
+  return outputs[i].tensor;
+}
+
+std::vector<std::string>& ValueCall::make_strings(int i, std::vector<int64_t> dims) const {
+  auto n = static_cast<size_t>(checked_numel(dims));
+  outputs[i] = RuntimeValue(Tensor::of_strings(std::move(dims), std::vector<std::string>(n)));
+  return *outputs[i].tensor.strings;
+}
+
+} // namespace tbx::runtime

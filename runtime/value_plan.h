@@ -1,0 +1,102 @@
+// ValuePlan: a model (or the body of an If, Loop, Scan, SequenceMap) whose values are not all numeric
+// tensors, as steps over numbered slots. Its compiled parts are stages: plans of numeric tensors that a
+// Session runs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/value.h"
+#include "runtime/session.h"
+#include "runtime/value_op.h"
+
+namespace tbx::runtime {
+
+/// A part of numeric tensors only. The first run for inputs of a new kind may compile it.
+class TensorStage {
+public:
+  virtual ~TensorStage() = default;
+  /// As Session::run; the outputs have no memory yet. Thread-safe.
+  virtual void run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+                   const RunOptions& options) const = 0;
+};
+
+struct ValuePlan;
+
+/// A body and the slots around it that it captures: its inputs after the explicit ones.
+struct BodyCall {
+  std::shared_ptr<const ValuePlan> plan;
+  std::vector<int> captures;
+};
+
+struct StageStep {
+  std::shared_ptr<const TensorStage> stage;
+};
+
+struct OpStep {
+  ValueFunction function;
+};
+
+/// Input 0: the condition.
+struct IfStep {
+  BodyCall then_branch, else_branch;
+};
+
+/// Inputs: trip count, condition (either may be left out), initial values. Body: (iteration, condition,
+/// carried...)
+/// -> (condition, carried..., scanned...).
+struct LoopStep {
+  BodyCall body;
+  int carried = 0;
+};
+
+/// Inputs: initial states, scanned inputs. Body: (states..., slices...) -> (states..., slices...).
+struct ScanStep {
+  BodyCall body;
+  int states = 0;
+  std::vector<int64_t> input_axes, output_axes;
+  std::vector<bool> input_backwards, output_backwards;
+  bool batched = false; ///< opset 8: input 0 is the lengths (or left out), axis 0 of all else a batch
+};
+
+/// Inputs: sequences (the first is one) and tensors. Body: one element each -> one element per output
+/// sequence.
+struct SequenceMapStep {
+  BodyCall body;
+};
+
+struct ValueStep {
+  std::variant<StageStep, OpStep, IfStep, LoopStep, ScanStep, SequenceMapStep> what;
+  std::vector<int> inputs, outputs; ///< slots; -1: left out
+  std::vector<bool> last_use;       ///< per input: nobody reads the slot afterwards
+  std::vector<int> release;         ///< slots that are done with after this step
+  std::string where;                ///< the node, for errors
+};
+
+/// What a scan output is when there was no iteration.
+struct ElementType {
+  DType dtype = DType::undefined;
+  std::vector<int64_t> dims; ///< unknown ones are 0
+};
+
+struct ValueEntry {
+  std::string name, type;         ///< type: "tensor(float32)", "sequence(tensor(string))"
+  DType dtype = DType::undefined; ///< tensors, also inside optionals
+  std::vector<std::string> dims;
+  int slot = -1;
+  bool may_be_none = false;                             ///< an optional
+  RuntimeValue::Kind kind = RuntimeValue::Kind::tensor; ///< of the value, or of the optional's element
+  ElementType element;                                  ///< outputs of bodies
+  bool only_here = false; ///< outputs: the slot is no input, constant or other output
+};
+
+struct ValuePlan {
+  int num_slots = 0;
+  std::vector<ValueEntry> inputs, outputs;
+  std::vector<std::pair<int, RuntimeValue>> constants;
+  std::vector<ValueStep> steps;
+};
+
+} // namespace tbx::runtime

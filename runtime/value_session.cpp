@@ -1,0 +1,185 @@
+#include "runtime/value_session.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/error.h"
+#include "runtime/value_frame.h"
+
+namespace tbx::runtime {
+
+ValueFrame::ValueFrame(const ValuePlan& plan)
+    : plan(plan), slots(static_cast<size_t>(plan.num_slots)), bodies(plan.steps.size()),
+      else_bodies(plan.steps.size()) {
+  for (const auto& [slot, value] : plan.constants) slots[slot] = value;
+}
+
+ValueFrame& ValueFrame::body(size_t step, const BodyCall& call, bool otherwise) {
+  auto& frame = otherwise ? else_bodies[step] : bodies[step];
+  if (!frame) frame = std::make_unique<ValueFrame>(*call.plan);
+  return *frame;
+}
+
+RunOptions RunGuard::stage_options() const {
+  RunOptions o = options;
+  if (options.time_limit_ms > 0) {
+    auto spent = std::chrono::steady_clock::now() - start;
+    o.time_limit_ms = std::max<int64_t>(
+        1, options.time_limit_ms - std::chrono::duration_cast<std::chrono::milliseconds>(spent).count());
+  }
+  return o;
+}
+
+void RunGuard::check() const {
+  if (options.cancel && options.cancel->load(std::memory_order_relaxed))
+    throw_model_error("the run was cancelled");
+  if (options.time_limit_ms > 0 &&
+      std::chrono::steady_clock::now() - start > std::chrono::milliseconds(options.time_limit_ms))
+    throw_model_error("the run took longer than the limit of {} ms", options.time_limit_ms);
+}
+
+namespace {
+
+void run_stage(const StageStep& s, const ValueStep& step, ValueFrame& frame, const RunGuard& guard) {
+  frame.stage_inputs.resize(step.inputs.size());
+  frame.stage_outputs.resize(step.outputs.size());
+  for (size_t i = 0; i < step.inputs.size(); ++i) {
+    const RuntimeValue& v = frame.slots[step.inputs[i]];
+    TBX_MODEL(v.is_tensor(), "an operand is {}, not a tensor", name_of(v.kind));
+    RunTensor& t = frame.stage_inputs[i];
+    t.data = const_cast<std::byte*>(v.tensor.data);
+    t.dtype = v.tensor.dtype;
+    t.dims = v.tensor.dims;
+  }
+  for (RunTensor& t : frame.stage_outputs) {
+    t.data = nullptr;
+    t.owner = nullptr;
+  }
+  if (guard.options.time_limit_ms > 0)
+    s.stage->run(frame.stage_inputs, frame.stage_outputs, guard.stage_options());
+  else
+    s.stage->run(frame.stage_inputs, frame.stage_outputs, guard.options);
+  for (size_t i = 0; i < step.outputs.size(); ++i) {
+    RuntimeValue& v = frame.slots[step.outputs[i]];
+    RunTensor& t = frame.stage_outputs[i];
+    v.kind = RuntimeValue::Kind::tensor;
+    v.elements = nullptr;
+    v.map = nullptr;
+    v.tensor.dtype = t.dtype;
+    std::swap(v.tensor.dims, t.dims);
+    v.tensor.data = static_cast<const std::byte*>(t.data);
+    v.tensor.owner = std::move(t.owner);
+    v.tensor.strings = nullptr;
+  }
+}
+
+void run_op(const OpStep& s, const ValueStep& step, ValueFrame& frame) {
+  frame.arguments.clear();
+  for (size_t i = 0; i < step.inputs.size(); ++i)
+    frame.arguments.push_back(
+        {step.inputs[i] < 0 ? nullptr : &frame.slots[step.inputs[i]], step.last_use[i]});
+  frame.results.assign(step.outputs.size(), RuntimeValue());
+  s.function({frame.arguments, frame.results});
+  for (size_t i = 0; i < step.outputs.size(); ++i)
+    if (step.outputs[i] >= 0) frame.slots[step.outputs[i]] = std::move(frame.results[i]);
+}
+
+} // namespace
+
+void set_captures(const ValueFrame& outer, const BodyCall& call, ValueFrame& body) {
+  size_t first = call.plan->inputs.size() - call.captures.size();
+  for (size_t i = 0; i < call.captures.size(); ++i)
+    if (int to = call.plan->inputs[first + i].slot; to >= 0) body.slots[to] = outer.slots[call.captures[i]];
+}
+
+RuntimeValue take_output(ValueFrame& frame, size_t i) {
+  const ValueEntry& e = frame.plan.outputs[i];
+  if (e.slot < 0) return {};
+
+  return e.only_here ? std::move(frame.slots[e.slot]) : frame.slots[e.slot];
+}
+
+void run_frame(ValueFrame& frame, const RunGuard& guard) {
+  for (size_t s = 0; s < frame.plan.steps.size(); ++s) {
+    const ValueStep& step = frame.plan.steps[s];
+    guard.check();
+    try {
+      if (const auto* stage = std::get_if<StageStep>(&step.what))
+        run_stage(*stage, step, frame, guard);
+      else if (const auto* op = std::get_if<OpStep>(&step.what))
+        run_op(*op, step, frame);
+      else if (const auto* branch = std::get_if<IfStep>(&step.what))
+        run_if(*branch, step, s, frame, guard);
+      else if (const auto* loop = std::get_if<LoopStep>(&step.what))
+        run_loop(*loop, step, s, frame, guard);
+      else if (const auto* scan = std::get_if<ScanStep>(&step.what))
+        run_scan(*scan, step, s, frame, guard);
+      else
+        run_sequence_map(std::get<SequenceMapStep>(step.what), step, s, frame, guard);
+    } catch (Error& e) {
+      if (!step.where.empty()) e.set_where(step.where);
+      throw;
+    }
+    for (int slot : step.release) frame.slots[slot] = RuntimeValue();
+  }
+}
+
+struct ValueSession::Impl {
+  std::shared_ptr<const ValuePlan> plan;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<ValueFrame>> idle;
+};
+
+ValueSession::ValueSession(std::shared_ptr<const ValuePlan> plan) : impl_(std::make_unique<Impl>()) {
+  impl_->plan = std::move(plan);
+}
+
+ValueSession::~ValueSession() = default;
+const ValuePlan& ValueSession::plan() const { return *impl_->plan; }
+
+namespace {
+
+void check_input(const ValueEntry& e, const RuntimeValue& v) {
+  if (v.is_none() && e.may_be_none) return;
+  TBX_MODEL(v.kind == e.kind, "input '{}' is {}, expected {}", e.name, name_of(v.kind), e.type);
+  if (!v.is_tensor()) return;
+  TBX_MODEL(e.dtype == DType::undefined || v.tensor.dtype == e.dtype, "input '{}' has type {}, expected {}",
+            e.name, name_of(v.tensor.dtype), name_of(e.dtype));
+  int64_t n = checked_numel(v.tensor.dims);
+  if (v.tensor.dtype == DType::string)
+    TBX_MODEL(v.tensor.strings && static_cast<int64_t>(v.tensor.strings->size()) == n,
+              "input '{}' has {} strings for {} elements", e.name,
+              v.tensor.strings ? v.tensor.strings->size() : 0, n);
+  else
+    TBX_MODEL(n == 0 || v.tensor.data, "input '{}' has no data", e.name);
+}
+
+} // namespace
+
+void ValueSession::run(std::vector<RuntimeValue> inputs, std::vector<RuntimeValue>& outputs,
+                       const RunOptions& options) const {
+  const ValuePlan& plan = *impl_->plan;
+  TBX_MODEL(inputs.size() == plan.inputs.size(), "{} inputs given, the model has {}", inputs.size(),
+            plan.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) check_input(plan.inputs[i], inputs[i]);
+  std::unique_ptr<ValueFrame> frame;
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (!impl_->idle.empty()) {
+      frame = std::move(impl_->idle.back());
+      impl_->idle.pop_back();
+    }
+  }
+  if (!frame) frame = std::make_unique<ValueFrame>(plan);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (plan.inputs[i].slot >= 0) frame->slots[plan.inputs[i].slot] = std::move(inputs[i]);
+  run_frame(*frame, RunGuard{options});
+  outputs.resize(plan.outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) outputs[i] = take_output(*frame, i);
+  for (const ValueEntry& e : plan.inputs)
+    if (e.slot >= 0) frame->slots[e.slot] = RuntimeValue();
+  std::lock_guard lock(impl_->mutex);
+  impl_->idle.push_back(std::move(frame));
+}
+
+} // namespace tbx::runtime

@@ -68,11 +68,14 @@ LaneForm LaneAnalysis::form_of(const SymNode& n) {
   }
   case SymKind::add: {
     SymInt stride = 0;
+    int64_t repeat = 0;
     for (auto& [c, t] : n.terms) {
       LaneForm f = form(SymInt(t));
-      if (f.kind == LaneForm::varying) return varying;
+      if (f.kind == LaneForm::varying && (f.repeat == 0 || c != 1 || repeat != 0)) return varying;
+      repeat += f.repeat;
       stride += SymInt(c) * f.stride;
     }
+    if (repeat != 0) return stride.is(0) ? LaneForm{LaneForm::varying, 0, repeat} : varying;
     return affine(stride);
   }
   case SymKind::mul: {
@@ -102,6 +105,9 @@ LaneForm LaneAnalysis::form_of(const SymNode& n) {
     if (*s > 0 && !__builtin_mul_overflow(*s, int64_t(lanes_), &span) && *c % span == 0 &&
         known_divisor(n.args[0], variable_, lanes_) % span == 0)
       return divide ? LaneForm{} : affine(*s);
+    if (divide && *s == 1 && *c < lanes_ && lanes_ % *c == 0 &&
+        known_divisor(n.args[0], variable_, lanes_) % lanes_ == 0)
+      return {LaneForm::varying, 0, *c};
     return varying;
   }
   case SymKind::min:

@@ -14,6 +14,7 @@ namespace tbx::codegen {
 struct LaneForm {
   enum Kind : uint8_t { uniform, affine, varying } kind = uniform;
   ir::SymInt stride = 0; ///< affine: value(l) = value(0) + stride * l
+  int64_t repeat = 0; ///< varying, if not 0: value(l) = value(0) + l / repeat, a power of two below the lanes
 };
 
 /// Answers for one choice of vector variable. Without a variable everything is uniform.

@@ -75,6 +75,10 @@ void LoopEmitter::emit_vertical() {
     w_.point_scope = w_.current();
     emit_phases();
   };
+  std::vector<const Phase*> all;
+  for (const Phase& phase : kernel_.phases) all.push_back(&phase);
+  if (can_overlap(kernel_, all, variable, width_)) overlap_ = last.as_constant();
+  if (plan_.tiles.axis >= 0) return emit_tiled(rows, lanes);
   if (plan_.block == 0) {
     open_points(rows);
     lane_loop(variable, lanes, "0", w_.index_text(last), last.as_constant(), 1, body);
@@ -116,6 +120,51 @@ void LoopEmitter::emit_vertical() {
   w_.close();
 }
 
+void LoopEmitter::emit_tiled(const SymInts& rows, LaneAnalysis& lanes) {
+  ir::Context& c = *kernel_.context;
+  const auto axis = static_cast<size_t>(plan_.tiles.axis);
+  const SymInt last = kernel_.outer.back(), u = c.var(plan_.tiles.axis);
+  SymInts points = rows;
+  points[axis] = ir::ceildiv(rows[axis], width_);
+  open_points(points);
+  const std::string u0 = w_.fresh("u"), n = w_.fresh("n");
+  w_.line(fmt::format("const i64 {} = i{} * W, {} = vmin(i64(W), {} - {});", u0, axis, n,
+                      w_.index_text(rows[axis]), u0));
+  lane_loop(c.var(static_cast<int>(rows.size())), lanes, "0", w_.index_text(last), last.as_constant(), 1,
+            [&](int) {
+              std::vector<std::string> names;
+              for (ir::Expr e : plan_.tiles.loads) {
+                names.push_back(w_.fresh("t"));
+                const char* type = storage_of(kernel_.buffers[e->buffer].dtype);
+                w_.line(fmt::format("alignas(64) {} {}[W * W];", type, names.back()));
+              }
+              // In a scope of its own: indices at the tile's first row must not be taken for those of other
+              // rows.
+              int scope = w_.open("");
+              w_.bind(u, u0, scope);
+              for (size_t k = 0; k < names.size(); ++k) {
+                ir::Expr e = plan_.tiles.loads[k];
+                SymInt stride = lanes.form(e->indices[0]).stride;
+                std::string at = w_.buffer(e->buffer) + " + " + w_.index_text(e->indices[0]);
+                w_.line(fmt::format("load_tile({}, {}, {}, {}, {});", names[k], at, w_.index_text(stride),
+                                    w_.live(), n));
+              }
+              w_.close();
+              const std::string j = w_.fresh("j"), here = w_.fresh("u");
+              scope = w_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; ++{0})", j, n));
+              w_.line(fmt::format("const i64 {} = {} + {};", here, u0, j));
+              w_.bind(u, here, scope);
+              for (size_t k = 0; k < names.size(); ++k)
+                w_.set_tile(plan_.tiles.loads[k], fmt::format("ldv({} + {} * W)", names[k], j), scope);
+              w_.point_scope = scope;
+              emit_phases();
+              w_.close();
+              w_.unbind(u);
+            });
+  next_point(points);
+  w_.close();
+}
+
 void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::string& lo,
                             const std::string& hi, std::optional<int64_t> extent, int unroll,
                             const std::function<void(int)>& body) {
@@ -128,6 +177,17 @@ void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::str
     w_.set_lanes(nullptr, "");
     w_.unbind(variable);
   };
+  if (overlap_ && unroll == 1) {
+    // The last vector reaches back over lanes that were done before, instead of a rest of its own.
+    w_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; {0} += W)", v, lo, hi));
+    std::string here = w_.fresh("v");
+    w_.line(fmt::format("const i64 {} = vmin({}, {}l);", here, v, *overlap_ - width_));
+    overlap_mask_ = fmt::format("(iota<i32v>() >= (i32)({} - {}))", v, here);
+    run("", 0, here);
+    overlap_mask_.clear();
+    w_.close();
+    return;
+  }
   w_.line(fmt::format("i64 {} = {};", v, lo));
   if (!extent || *extent >= step) {
     w_.open(unroll == 1 ? fmt::format("for (; {0} + W <= {1}; {0} += W)", v, hi)
@@ -213,11 +273,15 @@ void LoopEmitter::emit_loops(const Phase& phase, size_t level, bool vector, Redu
   auto loop = [&](const std::string& lo, const std::string& hi, std::optional<int64_t> constant) {
     if (innermost && vector) {
       LaneAnalysis lanes(variable.node(), width_);
+      overlap_ = can_overlap(kernel_, {&phase}, variable, width_) ? extent.as_constant() : std::nullopt;
       auto e = phase.inner.back().as_constant();
       int copies = accumulator_copies(phase);
       if (e && *e < 8 * width_) copies = 1;
-      lane_loop(variable, lanes, lo, hi, constant, copies,
-                [&](int copy) { emit_stmts(phase, reductions, copy); });
+      lane_loop(variable, lanes, lo, hi, constant, copies, [&](int copy) {
+        reductions.set_overlap(overlap_mask_);
+        emit_stmts(phase, reductions, copy);
+      });
+      overlap_.reset();
       return;
     }
     std::string r = w_.fresh("r");

@@ -20,6 +20,8 @@ public:
 private:
   void emit_horizontal();
   void emit_vertical();
+  /// Vertical, with loads contiguous in another variable read through transposed blocks.
+  void emit_tiled(const ir::SymInts& rows, LaneAnalysis& lanes);
   /// Opens the loop over the outer points of this call, variables of `extents` bound; `tasks` of them per
   /// task.
   void open_points(const ir::SymInts& extents);
@@ -39,6 +41,9 @@ private:
   const LoopPlan plan_;
   Writer w_;
   ir::SymInt tasks_ = 1;
+  /// The constant extent of the lane loop whose last vector may overlap the one before.
+  std::optional<int64_t> overlap_;
+  std::string overlap_mask_; ///< lanes not done before
 };
 
 int lanes_of(Isa isa);

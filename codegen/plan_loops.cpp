@@ -57,6 +57,7 @@ double cycles(const Phase& phase, const KernelProgram& kernel, LaneAnalysis& lan
     LaneForm f = row_vector ? LaneForm{} : lanes.form(address);
     if (row_vector || (f.kind == LaneForm::affine && f.stride.is(1))) return wide;
     if (f.kind == LaneForm::uniform) return 0.5;
+    if (f.repeat != 0) return 3.0;
     return (f.kind == LaneForm::affine ? 1.0 : 2.0) * width;
   };
   double total = 0;
@@ -87,27 +88,6 @@ double cycles(const Phase& phase, const KernelProgram& kernel, LaneAnalysis& lan
 bool has_scan(const Phase& phase) {
   return std::any_of(phase.stmts.begin(), phase.stmts.end(),
                      [](const Stmt& s) { return s.kind == StmtKind::scan; });
-}
-
-/// Points of the phase may run lane by lane: no point reads what another point of the phase writes.
-bool points_are_independent(const Phase& phase, const KernelProgram& kernel) {
-  std::map<int, SymInt> written;
-  for (const Stmt& s : phase.stmts) {
-    if (s.buffer < 0) continue;
-    auto [it, fresh] = written.emplace(s.buffer, s.address);
-    if (!fresh && (it->second != s.address || s.mode != StoreMode::set)) return false;
-  }
-  bool ok = true;
-  for (const Stmt& s : phase.stmts)
-    visit_stmt(s, [&](Expr e) {
-      if (e->op != Op::load) return;
-      auto it = written.find(e->buffer);
-      if (it != written.end()) ok &= it->second == e->indices[0];
-      if (!kernel.buffers[e->buffer].may_alias) return;
-      for (auto& [b, address] : written)
-        if (kernel.buffers[b].may_alias) ok &= address == e->indices[0];
-    });
-  return ok;
 }
 
 bool vertical_is_possible(const KernelProgram& kernel, LaneAnalysis& lanes) {
@@ -151,6 +131,63 @@ int64_t power_of_two_at_least(double n) {
 
 } // namespace
 
+bool can_overlap(const KernelProgram& kernel, const std::vector<const Phase*>& phases, SymInt variable,
+                 int width) {
+  const bool across = variable.node()->kind == SymKind::var;
+  const SymInt extent =
+      across ? kernel.outer[variable.node()->number] : phases[0]->inner[variable.node()->number];
+  auto n = extent.as_constant();
+  if (!n || *n < width || *n % width == 0 || kernel.sequential) return false;
+  std::set<int> written, read;
+  bool ok = true;
+  auto check_index = [&](SymInt e) {
+    // Divided indices count on vectors that begin at multiples of their width.
+    ir::visit(e, [&](const SymNode& node) {
+      if (node.kind == SymKind::floordiv || node.kind == SymKind::mod)
+        ok &= !ir::depends_on(SymInt(&node), variable.node());
+    });
+  };
+  for (const Phase* phase : phases)
+    for (const Stmt& s : phase->stmts) {
+      ok &= s.mode == StoreMode::set;
+      if (s.buffer >= 0) {
+        check_index(s.address);
+        written.insert(s.buffer);
+      }
+      visit_stmt(s, [&](Expr e) {
+        for (SymInt i : e->indices) check_index(i);
+        if (e->op == Op::load) read.insert(e->buffer);
+      });
+    }
+  for (int b : written) {
+    // Row-local values of a vertical kernel belong to one vector of points and are written before they are
+    // read.
+    if (across && kernel.buffers[b].access == Access::row_local) continue;
+    ok &= !read.contains(b) && !kernel.buffers[b].may_alias;
+  }
+  return ok;
+}
+
+bool points_are_independent(const Phase& phase, const KernelProgram& kernel) {
+  std::map<int, SymInt> written;
+  for (const Stmt& s : phase.stmts) {
+    if (s.buffer < 0) continue;
+    auto [it, fresh] = written.emplace(s.buffer, s.address);
+    if (!fresh && (it->second != s.address || s.mode != StoreMode::set)) return false;
+  }
+  bool ok = true;
+  for (const Stmt& s : phase.stmts)
+    visit_stmt(s, [&](Expr e) {
+      if (e->op != Op::load) return;
+      auto it = written.find(e->buffer);
+      if (it != written.end()) ok &= it->second == e->indices[0];
+      if (!kernel.buffers[e->buffer].may_alias) return;
+      for (auto& [b, address] : written)
+        if (kernel.buffers[b].may_alias) ok &= address == e->indices[0];
+    });
+  return ok;
+}
+
 LoopPlan plan_loops(const KernelProgram& kernel, int width) {
   LoopPlan plan;
   ir::Context& c = *kernel.context;
@@ -190,7 +227,15 @@ LoopPlan plan_loops(const KernelProgram& kernel, int width) {
     plan.shape = LoopShape::vertical;
     auto extent = kernel.outer.back().as_constant();
     int64_t block = std::clamp(power_of_two_at_least(kBlock / work), int64_t{64}, kBlock);
-    if (kernel.sequential || (extent && *extent <= block)) {
+    LaneAnalysis lanes(c.var(static_cast<int>(kernel.outer.size()) - 1).node(), width);
+    plan.tiles = plan_tiles(kernel, lanes, width);
+    if (plan.tiles.axis >= 0) {
+      // A point of a task is a block of `width` along the tiles' axis.
+      plan.points_per_task = std::clamp<int64_t>(
+          static_cast<int64_t>(static_cast<double>(kTaskElements) / (n * width)), 1, kTaskElements);
+      per_point = std::min(per_point, static_cast<double>(4 * plan.tiles.loads.size() + 4) / width);
+      plan.cost_per_task = per_point * n * width * static_cast<double>(plan.points_per_task);
+    } else if (kernel.sequential || (extent && *extent <= block)) {
       plan.points_per_task = std::clamp<int64_t>(
           static_cast<int64_t>(static_cast<double>(kTaskElements) / (n * work)), 1, kTaskElements);
       plan.cost_per_task = per_point * n * static_cast<double>(plan.points_per_task);

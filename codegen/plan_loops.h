@@ -2,6 +2,7 @@
 #pragma once
 
 #include "codegen/emit.h"
+#include "codegen/tiles.h"
 #include "ir/kernel.h"
 
 namespace tbx::codegen {
@@ -13,12 +14,21 @@ enum class LoopShape : uint8_t {
 };
 
 struct LoopPlan {
+  TilePlan tiles; ///< vertical pointwise kernels
   LoopShape shape = LoopShape::horizontal;
   std::vector<bool> vector_phase; ///< horizontal: lanes along the phase's innermost variable
   int64_t points_per_task = 1;    ///< outer points (vertical: of all but the last dimension) one task runs
   int64_t block = 0;              ///< vertical: elements of the last dimension per task; 0: all of it
   double cost_per_task = 0;
 };
+
+/// Points of the phase may run in any order: none reads what another one writes.
+bool points_are_independent(const ir::Phase& phase, const ir::KernelProgram& kernel);
+
+/// The last vector along `variable`, of constant extent, may be computed over lanes that were done before:
+/// results do not change when points of these phases run twice.
+bool can_overlap(const ir::KernelProgram& kernel, const std::vector<const ir::Phase*>& phases,
+                 ir::SymInt variable, int width);
 
 LoopPlan plan_loops(const ir::KernelProgram& kernel, int lanes);
 

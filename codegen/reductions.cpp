@@ -110,6 +110,9 @@ void Reductions::plan_cascade() {
 void Reductions::declare() {
   narrow_ = w_.fits(position());
   for (const Stmt& s : phase_.stmts) {
+    // Known before anybody asks whether a value that uses it varies.
+    if (s.kind == StmtKind::let && w_.analysis() && w_.analysis()->varies(s.value))
+      w_.analysis()->set_varying_local(s.number);
     if (s.kind != StmtKind::reduce && s.kind != StmtKind::scan) continue;
     Accumulator a{&s, along_, false, {}, {}, {}};
     // Across rows a sum of values that do not vary is one scalar for all lanes. A scan stores its running
@@ -173,6 +176,8 @@ void Reductions::update(const Stmt& s, int copy) {
     return;
   }
   std::string next = combine(s.reduce, t, name, x);
+  const bool repeatable = s.reduce != ReduceOp::sum && s.reduce != ReduceOp::prod;
+  if (along_ && !overlap_.empty() && !repeatable) next = fmt::format("sel({}, {}, {})", overlap_, next, name);
   if (tail) next = fmt::format("sel(first({}), {}, {})", w_.live(), next, name);
   w_.line(fmt::format("{} = {};", name, next));
 }

@@ -21,6 +21,8 @@ public:
   int64_t cascade_chunk() const { return cascade_chunk_; }
 
   void declare();
+  /// Until further notice only the lanes of this mask are new (empty: all are).
+  void set_overlap(std::string mask) { overlap_ = std::move(mask); }
   void update(const ir::Stmt& s, int copy);
   void scan(const ir::Stmt& s);
   void flush();
@@ -42,6 +44,7 @@ private:
   Writer& w_;
   const ir::KernelProgram& kernel_;
   const ir::Phase& phase_;
+  std::string overlap_;
   bool along_, narrow_ = false; ///< narrow: positions fit i32
   int copies_, cascade_level_ = -1;
   int64_t cascade_chunk_ = 0;

@@ -169,10 +169,12 @@ std::string Writer::buffer(int b) {
   std::string name = fmt::format("b{}", b);
   const char* type = storage_of(k.dtype);
   if (k.access == ir::Access::row_local) {
-    std::string offset = index_text(scratch_bytes);
-    line_in(0, fmt::format("{0}* const {1} = ({0}*)((char*)scratch + {2});", type, name, offset));
     int64_t copies = vertical ? lanes_ : 1;
-    scratch_bytes += ir::ceildiv(k.numel * SymInt(size_of(k.dtype) * copies), 64) * SymInt(64);
+    SymInt bytes = ir::ceildiv(k.numel * SymInt(size_of(k.dtype) * copies), 64) * SymInt(64);
+    std::string offset = index_text(scratch_bytes);
+    if (rows_per_block) offset += fmt::format(" * gridDim.x + {} * blockIdx.x", index_text(bytes));
+    line_in(0, fmt::format("{0}* const {1} = ({0}*)((char*)scratch + {2});", type, name, offset));
+    scratch_bytes += bytes;
   } else {
     const char* restricted = k.may_alias ? "" : " __restrict";
     const char* qualifier = written_[b] && k.access != ir::Access::read ? "" : "const ";

@@ -84,12 +84,16 @@ public:
   /// Called when a phase begins: which buffers its statements write.
   void enter_phase(const ir::Phase* phase);
   std::string buffer(int b);
+  /// From now on the load is `text`, storage elements known in `scope`.
+  void set_tile(ir::Expr load, std::string text, int scope) { tiles_[load] = {std::move(text), scope, true}; }
 
   // --- results
   ir::SymInts size_args;
   ir::SymInt scratch_bytes = 0;
-  std::string finish(); ///< text of the function scope
-  int point_scope = 0;  ///< values that depend on memory written by the kernel stay inside it
+  std::string finish();                  ///< text of the function scope
+  std::string on_failure = "return {};"; ///< with the number of the failed check
+  bool rows_per_block = false;           ///< row-local memory is that of a CUDA block
+  int point_scope = 0; ///< values that depend on memory written by the kernel stay inside it
   bool vertical = false;
 
 private:
@@ -136,6 +140,7 @@ private:
   std::unordered_map<const ir::SymNode*, std::string> symbols_;
   std::unordered_map<int, Value> locals_, accumulators_;
   std::vector<std::string> buffers_;
+  std::unordered_map<ir::Expr, Value> tiles_;
   std::vector<bool> written_, written_in_phase_, read_;
   const ir::Phase* phase_ = nullptr;
   std::unordered_map<ir::Expr, std::optional<ir::Bounds>> bounds_; ///< in this phase

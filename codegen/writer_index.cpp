@@ -201,8 +201,8 @@ Value Writer::indirect(const SymNode& n, bool vector) {
     TBX_INTERNAL(!value.vector);
     // A mask of lanes cannot guard a scalar: some lane must be live.
     std::string live = !mask_ ? "" : mask.vector ? fmt::format(" && any({})", mask.text) : " && " + mask.text;
-    line_in(scope, fmt::format("if (unlikely((u64){} >= (u64){}{})) return {};", value.text, extent.text,
-                               live, number));
+    line_in(scope, fmt::format("if (unlikely((u64){} >= (u64){}{})) {}", value.text, extent.text, live,
+                               fmt::format(fmt::runtime(on_failure), number)));
     return {value.text, scope, false};
   }
   std::string live;

@@ -45,6 +45,8 @@ Value Writer::load(Expr e) {
   const DType t = kernel_.buffers[e->buffer].dtype;
   const SymInt address = e->indices[0];
   const std::string p = buffer(e->buffer), vector_type = type_of(t, true);
+  if (auto it = tiles_.find(e); it != tiles_.end())
+    return define(it->second.scope, vector_type, decode(t, it->second.text), true);
   const std::string zero = literal(t, 0);
   Value mask = e->mask() ? emit(e->mask()) : Value{};
   MaskFor guard(mask_, e->mask());
@@ -87,19 +89,29 @@ Value Writer::load(Expr e) {
     }
     return define_vector(a.scope, fmt::format("ldm({} + {}, {}, {})", p, a.text, mask.text, live()));
   }
+  if (form.repeat != 0 && !e->mask() && !is_tail()) {
+    Value a = index(address);
+    return define_vector(a.scope, fmt::format("ld_repeated<{}>({} + {})", form.repeat, p, a.text));
+  }
+  // Small constant strides.
+  std::string by_shuffles;
+  if (auto s = form.stride.as_constant(); form.kind == LaneForm::affine && s && !is_tail()) {
+    const std::string at = fmt::format("({} + {})", p, index_text(address));
+    if (*s == -1) by_shuffles = "ldr" + at;
+    if (*s >= 2 && *s <= 4) by_shuffles = fmt::format("lds{}{}", *s, at);
+  }
   if (form.kind == LaneForm::affine && !e->mask()) {
     Value a = index(address), stride = index(form.stride);
-    auto constant = form.stride.as_constant();
-    if (constant && !is_tail() && (*constant == -1 || (*constant >= 2 && *constant <= 4)))
-      return define_vector(
-          a.scope,
-          fmt::format("ld{}({} + {})", *constant < 0 ? "r" : fmt::format("s{}", *constant), p, a.text));
+    if (!by_shuffles.empty()) return define_vector(a.scope, by_shuffles);
     return define_vector(std::max(a.scope, stride.scope),
                          fmt::format("lds({} + {}, {}, {})", p, a.text, stride.text, live()));
   }
   Value x = index_vector(address);
-  std::string m = e->mask() ? as_vector(mask, DType::boolean).text + ", " : "";
-  return define_vector(x.scope, fmt::format("ldx({}, {}, {}{})", p, x.text, m, live()));
+  if (!e->mask()) return define_vector(x.scope, fmt::format("ldx({}, {}, {})", p, x.text, live()));
+  std::string m = as_vector(mask, DType::boolean).text;
+  std::string lanes = fmt::format("ldx({}, {}, {}, {})", p, x.text, m, live());
+  if (!by_shuffles.empty()) lanes = fmt::format("every({}) ? {} : {}", m, by_shuffles, lanes);
+  return define_vector(x.scope, lanes);
 }
 
 void Writer::store(const Stmt& s, const Value& value) {

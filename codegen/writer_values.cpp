@@ -146,6 +146,8 @@ std::string Writer::converted(DType from, DType to, const std::string& x, bool v
     return vector ? fmt::format("CONVERT({}, -{})", type_of(to, true), x)
                   : fmt::format("({}){}", compute_of(to), x);
   if (is_float(from) && is_integer(to)) return fmt::format("sat_{}({})", compute_of(to), x);
+  if (vector && from == DType::i32 && size_of(to) < 4)
+    return fmt::format("NARROW({}, {})", compute_of(to), x);
   return vector ? fmt::format("CONVERT({}, {})", type_of(to, true), x)
                 : fmt::format("({}){}", compute_of(to), x);
 }

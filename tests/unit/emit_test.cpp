@@ -64,7 +64,7 @@ TEST(Emit, ConvertsBetweenTypes) {
 TEST(Emit, PointwiseLayouts) {
   Cases cases;
   for (int64_t n : kSizes)
-    for (int64_t m : {int64_t{1}, int64_t{3}, int64_t{17}}) {
+    for (int64_t m : {1, 3, 17, 40}) {
       auto k = make(fmt::format("layouts {}x{}", m, n));
       SymInt i = k->c().var(0), j = k->c().var(1);
       k->kernel.outer = {m, n};

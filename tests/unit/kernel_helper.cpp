@@ -91,7 +91,6 @@ SymInt KernelCase::symbol(const std::string& symbol_name, int64_t value) {
 
 namespace {
 
-constexpr size_t kGuard = 256;
 constexpr unsigned char kGuardByte = 0xA5;
 
 /// Bytes with guard zones on both sides.
@@ -208,7 +207,25 @@ Memory make_memory(const KernelCase& k, uint32_t seed) {
   return m;
 }
 
-void compare(const KernelCase& k, const codegen::EmittedKernel& e, runtime::KernelFunction f, uint32_t seed) {
+int64_t run_on_cpu(runtime::KernelFunction f, const KernelRun& run) {
+  Guarded scratch(static_cast<size_t>(run.scratch_bytes) + 64);
+  auto aligned = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
+  int64_t result = 0;
+  // Any split into ranges must do.
+  for (int64_t begin = 0; begin < run.tasks && result == 0;) {
+    int64_t end = run.rng() % 3 == 0 ? run.tasks : std::min<int64_t>(run.tasks, begin + 1 + run.rng() % 3);
+    result = f(run.buffers.data(), run.sizes.data(), begin, end, reinterpret_cast<void*>(aligned));
+    begin = end;
+  }
+  EXPECT_TRUE(scratch.intact()) << "wrote beyond its scratch";
+  return result;
+}
+
+} // namespace
+
+void compare_with_evaluator(const KernelCase& k, const codegen::EmittedKernel& e,
+                            const std::function<int64_t(const KernelRun&)>& run, uint32_t seed) {
+  SCOPED_TRACE(k.name + "\n" + e.text);
   Memory want = make_memory(k, seed), got = make_memory(k, seed);
   int64_t points = value_of(k, product(k.kernel.outer));
   bool threw = false;
@@ -218,38 +235,28 @@ void compare(const KernelCase& k, const codegen::EmittedKernel& e, runtime::Kern
     threw = error.kind() == ErrorKind::model;
     if (!threw) throw;
   }
-  EXPECT_EQ(threw, k.fails) << k.name;
+  EXPECT_EQ(threw, k.fails);
 
-  std::vector<int64_t> sizes;
-  for (SymInt s : e.size_args) sizes.push_back(value_of(k, s));
-  Guarded scratch(static_cast<size_t>(value_of(k, e.scratch_bytes)) + 64);
-  auto aligned = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
   std::mt19937 rng(seed);
-  int64_t tasks = value_of(k, e.tasks), result = 0;
-  // Any split into ranges must do.
-  for (int64_t begin = 0; begin < tasks && result == 0;) {
-    int64_t end = rng() % 3 == 0 ? tasks : std::min<int64_t>(tasks, begin + 1 + rng() % 3);
-    result = f(got.pointers.data(), sizes.data(), begin, end, reinterpret_cast<void*>(aligned));
-    begin = end;
-  }
-  EXPECT_EQ(result != 0, k.fails) << k.name;
-  EXPECT_TRUE(scratch.intact()) << k.name << ": wrote beyond its scratch\n" << e.text;
+  std::vector<size_t> bytes;
+  for (const Guarded& g : got.buffers) bytes.push_back(g.size());
+  KernelRun r{got.pointers, bytes, {}, value_of(k, e.tasks), value_of(k, e.scratch_bytes), rng};
+  for (SymInt s : e.size_args) r.sizes.push_back(value_of(k, s));
+  EXPECT_EQ(run(r) != 0, k.fails);
   if (k.fails) return;
   for (size_t b = 0; b < k.kernel.buffers.size(); ++b) {
     DType t = k.kernel.buffers[b].dtype;
-    EXPECT_TRUE(got.buffers[b].intact()) << k.name << ": wrote beyond buffer " << b << "\n" << e.text;
+    EXPECT_TRUE(got.buffers[b].intact()) << "wrote beyond buffer " << b;
     auto n = static_cast<int64_t>(got.buffers[b].size()) / size_of(t);
     for (int64_t i = 0; i < n; ++i) {
       std::string d = difference(k, t, want.buffers[b].data(), got.buffers[b].data(), i);
       if (d.empty()) continue;
-      ADD_FAILURE() << k.name << ": buffer " << b << " element " << i << " of " << n << ": " << d << "\n"
-                    << to_string(k.kernel) << e.text;
+      ADD_FAILURE() << "buffer " << b << " element " << i << " of " << n << ": " << d << "\n"
+                    << to_string(k.kernel);
       return;
     }
   }
 }
-
-} // namespace
 
 std::vector<codegen::Isa> runnable_isas() {
   std::vector<codegen::Isa> isas;
@@ -273,7 +280,9 @@ void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases, codegen::I
     FAIL() << e.what();
   }
   for (size_t i = 0; i < cases.size(); ++i)
-    compare(*cases[i], emitted[i], module->find(emitted[i].function), seed);
+    compare_with_evaluator(
+        *cases[i], emitted[i],
+        [&](const KernelRun& run) { return run_on_cpu(module->find(emitted[i].function), run); }, seed);
 }
 
 void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases) {

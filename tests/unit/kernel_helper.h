@@ -42,6 +42,19 @@ struct KernelCase {
   bool fails = false;  ///< an index is out of range: evaluator and kernel must say so
 };
 
+/// How to run an emitted kernel on prepared memory.
+struct KernelRun {
+  const std::vector<void*>& buffers;
+  const std::vector<size_t>& bytes; ///< of each buffer; guard zones of kGuard bytes lie before and behind
+  std::vector<int64_t> sizes;
+  int64_t tasks, scratch_bytes;
+  std::mt19937& rng;
+};
+constexpr size_t kGuard = 256;
+/// Runs the evaluator and `run` on equal memory and compares. `run` gives 0, or the number of a failed check.
+void compare_with_evaluator(const KernelCase& k, const codegen::EmittedKernel& e,
+                            const std::function<int64_t(const KernelRun&)>& run, uint32_t seed = 1);
+
 /// ISAs this machine runs.
 std::vector<codegen::Isa> runnable_isas();
 

@@ -1,0 +1,221 @@
+// The kernel cache and the compiler process: hits, many builders at once, damage, bad permissions, no
+// compiler.
+#include "codegen/build_module.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "codegen/compiler.h"
+#include "codegen/kernel_cache.h"
+
+namespace tbx::test {
+namespace {
+
+namespace fs = std::filesystem;
+using codegen::EmittedKernel;
+using codegen::Isa;
+
+EmittedKernel kernel(const std::string& name, int result) {
+  EmittedKernel k;
+  k.function = name;
+  k.text = fmt::format("extern \"C\" i64 {}(void* const*, const i64*, i64, i64, void*) {{ return {}; }}\n",
+                       name, result);
+  return k;
+}
+
+class BuildModule : public testing::Test {
+protected:
+  void SetUp() override {
+    if (!codegen::have_compiler()) GTEST_SKIP() << "no compiler";
+    std::string pattern = (fs::temp_directory_path() / "tbx-cache-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    toolchain_.cache_dir = folder_ / "kernels";
+    toolchain_.jobs = 2;
+  }
+  void TearDown() override {
+    if (!folder_.empty()) fs::remove_all(folder_);
+  }
+  int64_t run(const codegen::Module& m, const std::string& name) {
+    return m.find(name)(nullptr, nullptr, 0, 0, nullptr);
+  }
+  std::string message(const std::vector<EmittedKernel>& kernels) {
+    try {
+      codegen::build_module(kernels, Isa::sse, toolchain_);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::backend);
+      return e.message();
+    }
+    return "";
+  }
+  int files(const std::string& part) {
+    int n = 0;
+    for (auto& f : fs::directory_iterator(toolchain_.cache_dir))
+      n += f.path().filename().string().find(part) != std::string::npos;
+    return n;
+  }
+
+  fs::path folder_;
+  codegen::Toolchain toolchain_;
+};
+
+TEST_F(BuildModule, CompilesOnceThenHitsTheCache) {
+  auto first = codegen::build_module({kernel("k_one", 1), kernel("k_two", 2), kernel("k_one", 1)}, Isa::sse,
+                                     toolchain_);
+  EXPECT_EQ(first->compiled, 1);
+  EXPECT_EQ(run(*first, "k_one"), 1);
+  EXPECT_EQ(run(*first, "k_two"), 2);
+  // In another order, in another session.
+  auto second = codegen::build_module({kernel("k_two", 2), kernel("k_one", 1)}, Isa::sse, toolchain_);
+  EXPECT_EQ(second->compiled, 0);
+  EXPECT_EQ(second->cached, 1);
+  EXPECT_EQ(run(*second, "k_two"), 2);
+  EXPECT_THROW(second->find("k_three"), Error);
+  auto changed = codegen::build_module({kernel("k_one", 7), kernel("k_two", 2)}, Isa::sse, toolchain_);
+  EXPECT_EQ(changed->compiled, 1);
+  EXPECT_EQ(run(*changed, "k_one"), 7);
+  EXPECT_EQ(files(".tmp"), 0);
+  struct stat st {};
+  ASSERT_EQ(stat(toolchain_.cache_dir.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0700u);
+}
+
+TEST_F(BuildModule, ReportsProgressOverUnits) {
+  std::vector<EmittedKernel> kernels;
+  for (int i = 0; i < 20; ++i) kernels.push_back(kernel(fmt::format("k_{}", i), i));
+  std::vector<int> seen;
+  int of = 0;
+  auto m = codegen::build_module(kernels, Isa::sse, toolchain_,
+                                 [&](int done, int total) { seen.push_back(done), of = total; });
+  EXPECT_GT(of, 1);
+  ASSERT_EQ(static_cast<int>(seen.size()), of + 1);
+  for (int i = 0; i <= of; ++i) EXPECT_EQ(seen[i], i);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(run(*m, fmt::format("k_{}", i)), i);
+}
+
+TEST_F(BuildModule, ManyBuildersAtOnce) {
+  std::vector<EmittedKernel> kernels;
+  for (int i = 0; i < 6; ++i) kernels.push_back(kernel(fmt::format("k_{}", i), i));
+  std::vector<pid_t> children;
+  for (int p = 0; p < 4; ++p) {
+    pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      bool ok = false;
+      try {
+        auto m = codegen::build_module(kernels, Isa::sse, toolchain_);
+        ok = run(*m, "k_5") == 5;
+      } catch (const Error&) {
+      }
+      _exit(ok ? 0 : 1);
+    }
+    children.push_back(pid);
+  }
+  for (pid_t pid : children) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back(
+        [&] { EXPECT_EQ(run(*codegen::build_module(kernels, Isa::sse, toolchain_), "k_3"), 3); });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(files(".tmp"), 0);
+}
+
+TEST_F(BuildModule, DamagedEntriesAreBuiltAgain) {
+  fs::path object = codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_)->objects.at(0);
+  for (int kind = 0; kind < 3; ++kind) {
+    if (kind == 0) { // a changed byte in the middle; in a new file, the old one is loaded
+      std::ifstream in(object, std::ios::binary);
+      std::string bytes((std::istreambuf_iterator<char>(in)), {});
+      bytes[bytes.size() / 2] ^= 1;
+      fs::remove(object);
+      std::ofstream(object, std::ios::binary) << bytes;
+    } else if (kind == 1) {
+      fs::remove(object);
+      std::ofstream(object, std::ios::binary) << "";
+    } else {
+      fs::path sum = object;
+      fs::remove(sum.replace_extension(".sum"));
+    }
+    auto m = codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_);
+    EXPECT_EQ(m->compiled, 1) << kind;
+    EXPECT_EQ(run(*m, "k_one"), 1);
+    EXPECT_EQ(codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_)->cached, 1) << kind;
+  }
+}
+
+TEST_F(BuildModule, FilesOthersCouldChangeAreNotTrusted) {
+  fs::path object = codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_)->objects.at(0);
+  fs::permissions(object, fs::perms::group_write, fs::perm_options::add);
+  EXPECT_EQ(codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_)->compiled, 1);
+  // A link in place of the object.
+  fs::path elsewhere = folder_ / "elsewhere.so";
+  fs::rename(object, elsewhere);
+  fs::create_symlink(elsewhere, object);
+  EXPECT_EQ(codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_)->compiled, 1);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(object.c_str(), 12345, 0), 0);
+    EXPECT_EQ(codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_)->compiled, 1);
+  }
+}
+
+TEST_F(BuildModule, RefusesAFolderOfOthers) {
+  fs::create_directory(toolchain_.cache_dir);
+  fs::permissions(toolchain_.cache_dir, fs::perms(0777));
+  EXPECT_NE(message({kernel("k_one", 1)}).find("open to other users"), std::string::npos);
+  fs::remove(toolchain_.cache_dir);
+  fs::create_directory_symlink(folder_, toolchain_.cache_dir);
+  EXPECT_NE(message({kernel("k_one", 1)}).find("is not a folder"), std::string::npos);
+  fs::remove(toolchain_.cache_dir);
+  if (geteuid() == 0) {
+    fs::create_directory(toolchain_.cache_dir);
+    ASSERT_EQ(chown(toolchain_.cache_dir.c_str(), 12345, 0), 0);
+    EXPECT_NE(message({kernel("k_one", 1)}).find("belongs to user 12345"), std::string::npos);
+  }
+}
+
+TEST_F(BuildModule, CompilerErrorsNameTheSource) {
+  EmittedKernel bad = kernel("k_bad", 0);
+  bad.text = "extern \"C\" i64 k_bad() { return undeclared_name; }\n";
+  std::string why = message({bad});
+  EXPECT_NE(why.find("undeclared_name"), std::string::npos) << why;
+  size_t at = why.find(toolchain_.cache_dir.string());
+  ASSERT_NE(at, std::string::npos) << why;
+  std::string path = why.substr(at, why.find(":\n", at) - at);
+  EXPECT_TRUE(fs::exists(path)) << path;
+}
+
+TEST_F(BuildModule, SaysWhenThereIsNoCompiler) {
+  toolchain_.compiler = "/nonexistent/c++";
+  EXPECT_FALSE(codegen::have_compiler(toolchain_));
+  EXPECT_NE(message({kernel("k_two", 2)}).find("no C++ compiler"), std::string::npos);
+}
+
+TEST_F(BuildModule, NamesOfCompilersAreNotShellText) {
+  toolchain_.compiler = "c++; touch " + (folder_ / "owned").string();
+  EXPECT_FALSE(codegen::have_compiler(toolchain_));
+  EXPECT_FALSE(fs::exists(folder_ / "owned"));
+}
+
+TEST(RunProcess, IsBoundedInTime) {
+  auto r = codegen::run_process({"/bin/sh", "-c", "echo begun; sleep 30"}, 1);
+  EXPECT_TRUE(r.timed_out);
+  EXPECT_EQ(r.output, "begun\n");
+  EXPECT_EQ(codegen::run_process({"/bin/sh", "-c", "exit 3"}, 10).status, 3);
+  EXPECT_EQ(codegen::run_process({"/nonexistent"}, 10).status, -1);
+  EXPECT_LE(codegen::run_process({"/bin/sh", "-c", "yes | head -c 1000000"}, 10).output.size(),
+            size_t{128} << 10);
+}
+
+} // namespace
+} // namespace tbx::test

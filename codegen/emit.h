@@ -22,11 +22,17 @@ struct EmittedKernel {
   ir::SymInt scratch_bytes; ///< per-thread scratch the kernel needs (0: none)
   double cost_per_task =
       0; ///< estimated nanoseconds of one task on one thread, at size hints (grain of the runtime)
+  bool block_per_task = false; ///< CUDA: blocks take tasks; otherwise threads do
 };
 
 /// The kernel as a function of runtime/abi.h's type KernelFunction.
 EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa);
-/// The same kernel as a CUDA C++ __global__ function (pointwise and reduction kernels).
+/// The same kernel as a CUDA C++17 function for sm_70 and newer, for nvcc or NVRTC with --fmad=false:
+///   extern "C" __global__ void name(void* const* buffers, const i64* sizes, i64 begin, i64 end, void*
+///   scratch,
+///                                   i64* error)
+/// Any one-dimensional grid runs all tasks of [begin, end); blocks have a multiple of 32 threads.
+/// scratch_bytes are needed per block. *error, 0 at first, becomes the number of a failed index check.
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel);
 
 /// The text every translation unit begins with: vector types, loads and stores with tails, conversions,

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <set>
 
 #include "base/error.h"
 #include "lowering/lower.h"
@@ -66,16 +68,18 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   return fusion::schedule(std::move(program), target_of(isa, threads), so);
 }
 
+using Emit = std::function<codegen::EmittedKernel(const ir::KernelProgram&)>;
+
 /// One entry per kernel group. A kernel the emitter cannot express keeps an empty name and is evaluated; that
 /// is reported, never silent.
-std::vector<codegen::EmittedKernel> emit_all(const fusion::Schedule& schedule, codegen::Isa isa,
+std::vector<codegen::EmittedKernel> emit_all(const fusion::Schedule& schedule, const Emit& emit,
                                              const CompileOptions& options) {
   std::vector<codegen::EmittedKernel> emitted;
   for (const fusion::Group& group : schedule.groups) {
     const auto* kernel = std::get_if<ir::KernelProgram>(&group.what);
     if (!kernel) continue;
     try {
-      emitted.push_back(codegen::emit_cpp(*kernel, isa));
+      emitted.push_back(emit(*kernel));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::unsupported) throw;
       if (options.log) options.log(fmt::format("kernel evaluated, not compiled: {}", e.message()));
@@ -83,6 +87,18 @@ std::vector<codegen::EmittedKernel> emit_all(const fusion::Schedule& schedule, c
     }
   }
   return emitted;
+}
+
+Emit emit_cpp_for(codegen::Isa isa) {
+  return [isa](const ir::KernelProgram& kernel) { return codegen::emit_cpp(kernel, isa); };
+}
+
+/// The prelude and every distinct kernel.
+std::string source_text(std::string text, const std::vector<codegen::EmittedKernel>& kernels) {
+  std::set<std::string> seen;
+  for (const codegen::EmittedKernel& k : kernels)
+    if (!k.function.empty() && seen.insert(k.function).second) text += "\n" + k.text;
+  return text;
 }
 
 std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::EmittedKernel>& all) {
@@ -137,7 +153,7 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
       options.log("no C++ compiler found: kernels run in the evaluator (set TBX_CXX to a compiler)");
   } else if (options.compile) {
     stage("build");
-    emitted = emit_all(schedule, isa, options);
+    emitted = emit_all(schedule, emit_cpp_for(isa), options);
     module = codegen::build_module(named_kernels(emitted), isa, toolchain,
                                    [&](int done, int of) { stage("build", done, of); });
     stats.compiled_units = module->compiled;
@@ -189,18 +205,13 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
   codegen::Isa isa = chosen_isa(options);
   fusion::Schedule schedule = schedule_program(std::move(program), options, isa);
   if (stage == "schedule") return fusion::to_string(schedule);
-  if (stage == "source") {
-    std::string text = codegen::prelude_cpp(isa);
-    std::vector<std::string> seen;
-    for (const codegen::EmittedKernel& k : named_kernels(emit_all(schedule, isa, options)))
-      if (std::find(seen.begin(), seen.end(), k.function) == seen.end()) {
-        seen.push_back(k.function);
-        text += "\n" + k.text;
-      }
-    return text;
-  }
+  if (stage == "source")
+    return source_text(codegen::prelude_cpp(isa), emit_all(schedule, emit_cpp_for(isa), options));
+  if (stage == "cuda")
+    return source_text(codegen::prelude_cuda(), emit_all(schedule, codegen::emit_cuda, options));
   if (stage == "plan") return runtime::to_string(*compile(source, options).plan);
-  throw_model_error("unknown stage '{}': expected import, simplify, lower, schedule, source or plan", stage);
+  throw_model_error("unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan",
+                    stage);
 }
 
 } // namespace tbx::driver

@@ -52,8 +52,8 @@ struct Signature {
 };
 Signature import_signature(const Source& source, const CompileOptions& options);
 
-/// Text of the model at a stage: "import", "simplify", "lower", "schedule", "source", "plan". Throws Error
-/// (model) for an unknown stage.
+/// Text of the model at a stage: "import", "simplify", "lower", "schedule", "source", "cuda", "plan". Throws
+/// Error (model) for an unknown stage.
 std::string dump_stage(const Source& source, const CompileOptions& options, const std::string& stage);
 
 } // namespace tbx::driver

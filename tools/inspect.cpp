@@ -90,8 +90,8 @@ void add_dump(CLI::App& app, int&) {
   auto o = std::make_shared<DumpOptions>();
   CLI::App* cmd = app.add_subcommand("dump", "print the model at a stage of the compiler");
   o->model.add_to(*cmd, false);
-  cmd->add_option("--stage", o->stage, "import, simplify, lower, schedule, source or plan")
-      ->check(CLI::IsMember({"import", "simplify", "lower", "schedule", "source", "plan"}));
+  cmd->add_option("--stage", o->stage, "import, simplify, lower, schedule, source, cuda or plan")
+      ->check(CLI::IsMember({"import", "simplify", "lower", "schedule", "source", "cuda", "plan"}));
   cmd->callback([o] {
     std::string text = o->model.open().dump(o->stage).value();
     if (o->model.json)

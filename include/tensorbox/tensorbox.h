@@ -197,7 +197,7 @@ public:
   Result<std::vector<KernelReport>> profile(const Inputs& inputs) const;
   /// What was compiled and why, without running.
   std::vector<KernelReport> explain() const;
-  /// Text of a stage: "import", "simplify", "lower", "schedule", "source", "plan".
+  /// Text of a stage: "import", "simplify", "lower", "schedule", "source", "cuda", "plan".
   Result<std::string> dump(const std::string& stage) const;
 
   /// Called after every step of a run with the ONNX value name it computed, where it has one.

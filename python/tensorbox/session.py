@@ -118,7 +118,7 @@ class Session:
         return self._core.explain()
 
     def dump(self, stage: str) -> str:
-        """Text of the model at a stage: import, simplify, lower, schedule, source or plan."""
+        """Text of the model at a stage: import, simplify, lower, schedule, source, cuda or plan."""
         return self._core.dump(stage)
 
     def _given(self, name: str, value: Any) -> tuple[str, int, list[int], Any]:

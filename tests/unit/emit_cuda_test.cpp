@@ -1,0 +1,181 @@
+// CUDA source of all kinds of kernels: compiled by nvcc where there is one, run where there is a GPU.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "cuda_helper.h"
+#include "random_kernel_helper.h"
+
+namespace tbx::test {
+namespace {
+
+using namespace ir;
+
+/// Every operation on elements of type t, each with an output of its own.
+std::shared_ptr<KernelCase> all_operations(DType t) {
+  auto k = std::make_shared<KernelCase>(fmt::format("operations on {}", name_of(t)));
+  Context& c = k->c();
+  SymInt n = k->symbol("n", 60), i = c.var(0), j = c.var(1);
+  k->kernel.outer = {n, 7};
+  int x = k->buffer(t, n * 7, Access::read), y = k->buffer(t, n, Access::read);
+  Expr a = k->load(x, i * 7 + j), b = k->load(y, i);
+  const DType compute = a->dtype;
+  k->phase();
+  auto store = [&](Expr e, Expr mask = nullptr) {
+    k->store(k->buffer(e->dtype == compute ? t : e->dtype, n * 7, Access::write), i * 7 + j, e, mask);
+  };
+  if (is_float(compute)) {
+    for (int op = static_cast<int>(Op::neg); op <= static_cast<int>(Op::is_inf); ++op)
+      store(unary(static_cast<Op>(op), a));
+    for (Op op : {Op::div, Op::floor_mod, Op::fmod, Op::pow, Op::atan2}) store(binary(op, a, b));
+    for (DType f : {DType::f16, DType::bf16, DType::f8e4m3fn, DType::f8e5m2, DType::f8e4m3fnuz,
+                    DType::f8e5m2fnuz, DType::f4e2m1})
+      if (compute == DType::f32) store(c.round_to(a, f));
+    // Math functions differ in the last bits, narrow floats may round them to neighbours.
+    k->relative = t == DType::f64 ? 1e-13 : t == DType::f32 ? 2e-6 : t == DType::bf16 ? 1e-2 : 1e-3;
+    k->absolute = t == DType::f64 ? 1e-13 : 1e-6;
+  } else {
+    for (Op op : {Op::neg, Op::abs, Op::sign, Op::bitwise_not, Op::popcount}) store(unary(op, a));
+    for (Op op : {Op::div, Op::floor_mod, Op::fmod, Op::pow, Op::bitwise_and, Op::bitwise_or, Op::bitwise_xor,
+                  Op::shift_left, Op::shift_right})
+      store(binary(op, a, b));
+  }
+  for (Op op : {Op::add, Op::sub, Op::mul, Op::min, Op::max}) store(binary(op, a, b));
+  for (DType to : {DType::i8, DType::u8, DType::i16, DType::u16, DType::i32, DType::u32, DType::i64,
+                   DType::u64, DType::f32, DType::f64, DType::boolean})
+    store(c.cast(a, to));
+  Expr less = binary(Op::logical_and, binary(Op::less, a, b), binary(Op::not_equal, a, b));
+  store(where(less, a, b), binary(Op::less, c.index(j), c.constant_int(DType::i64, 5)));
+  store(less);
+  return k;
+}
+
+/// Reductions of all kinds and a chain over the same rows, which are gathered through a table.
+std::shared_ptr<KernelCase> row_kernel(DType t, bool fails = false) {
+  auto k = std::make_shared<KernelCase>(fmt::format("rows of {}", name_of(t)));
+  Context& c = k->c();
+  SymInt i = c.var(0), r = c.rvar(0), s = c.rvar(1), n = k->symbol("n", 9);
+  k->kernel.outer = {n};
+  int x = k->buffer(t, n * 60, Access::read), row = k->buffer(DType::f32, 60, Access::row_local);
+  int index = k->buffer(DType::i64, n, Access::read), out = k->buffer(t, n * 60, Access::write);
+  k->fill = [=](int b, int64_t at) {
+    return b == index ? (fails && at == 5 ? 9.0 : at % 7) : at * 7 % 41 / 8.0 - 2;
+  };
+  k->fails = fails;
+  SymInt at = c.indirect(k->load(index, i), n) * 60 + r * 6 + s;
+  k->phase({10, 6});
+  Expr v = k->load(x, at);
+  std::vector<Expr> results;
+  for (ReduceOp op : {ReduceOp::max, ReduceOp::min, ReduceOp::sum, ReduceOp::argmax, ReduceOp::argmin_last})
+    results.push_back(k->reduce(op, v));
+  Expr any = k->reduce(ReduceOp::any, binary(Op::less, v, c.constant(DType::f32, -2)));
+  Expr all = k->reduce(ReduceOp::all, binary(Op::less, v, c.constant(DType::f32, 9)));
+  k->store(row, r * 6 + s, v);
+  k->phase();
+  for (Expr e : results) k->store(k->buffer(e->dtype == DType::i64 ? DType::i64 : t, n, Access::write), i, e);
+  k->store(k->buffer(DType::boolean, n, Access::write), i, any);
+  k->store(k->buffer(DType::boolean, n, Access::write), i, all);
+  Expr scale = k->let(div(c.constant(DType::f32, 1), results[2]));
+  k->phase({10, 6});
+  k->store(out, i * 60 + r * 6 + s, mul(k->load(row, SymInt(59) - (r * 6 + s)), scale));
+  k->relative = t == DType::bf16 ? 1e-2 : 1e-3;
+  return k;
+}
+
+/// Softmax over rows of length m.
+std::shared_ptr<KernelCase> softmax(int64_t m) {
+  auto k = std::make_shared<KernelCase>(fmt::format("softmax of {}", m));
+  Context& c = k->c();
+  SymInt i = c.var(0), r = c.rvar(0), n = k->symbol("m", m);
+  k->kernel.outer = {11};
+  int x = k->buffer(DType::f32, n * 11, Access::read), out = k->buffer(DType::f32, n * 11, Access::write);
+  k->fill = [](int, int64_t at) { return static_cast<double>(at * 7919 % 1009) / 100; };
+  Expr v = k->load(x, i * n + r);
+  k->phase({n});
+  Expr most = k->reduce(ReduceOp::max, v);
+  k->phase({n});
+  Expr e = unary(Op::exp, sub(v, most)), sum = k->reduce(ReduceOp::sum, e);
+  k->phase({n});
+  k->store(out, i * n + r, div(e, sum));
+  k->relative = 1e-5;
+  return k;
+}
+
+/// Sums across, running sums and stores that meet: what threads of a block cannot share out.
+std::vector<std::shared_ptr<KernelCase>> serial_kernels() {
+  auto across = std::make_shared<KernelCase>("sum across");
+  {
+    SymInt i = across->c().var(0), r = across->c().rvar(0);
+    across->kernel.outer = {70};
+    int x = across->buffer(DType::f32, 70 * 900, Access::read),
+        out = across->buffer(DType::f32, 70, Access::write);
+    across->fill = [](int, int64_t at) { return static_cast<double>(at % 17); };
+    across->phase({900});
+    Expr sum = across->reduce(ReduceOp::sum, across->load(x, r * 70 + i));
+    across->phase();
+    across->store(out, i, sum);
+  }
+  auto scan = std::make_shared<KernelCase>("running sums");
+  {
+    SymInt i = scan->c().var(0), r = scan->c().rvar(0);
+    scan->kernel.outer = {13};
+    int x = scan->buffer(DType::i32, 13 * 40, Access::read),
+        out = scan->buffer(DType::i32, 13 * 40, Access::write);
+    scan->phase({40});
+    scan->scan(ReduceOp::sum, out, i * 40 + r, scan->load(x, i * 40 + r), true);
+  }
+  auto scatter = std::make_shared<KernelCase>("scatter");
+  {
+    Context& c = scatter->c();
+    SymInt i = c.var(0);
+    scatter->kernel.outer = {50};
+    scatter->kernel.sequential = true;
+    int at = scatter->buffer(DType::i64, 50, Access::read), x = scatter->buffer(DType::i32, 50, Access::read);
+    int out = scatter->buffer(DType::i32, 8, Access::read_write);
+    scatter->fill = [](int, int64_t k) { return static_cast<double>(k * 5 % 8); };
+    scatter->phase();
+    scatter->store(out, c.indirect(scatter->load(at, i), 8), scatter->load(x, i), nullptr, StoreMode::add);
+  }
+  return {across, scan, scatter};
+}
+
+TEST(EmitCuda, IsDeterministic) {
+  std::string text = codegen::emit_cuda(row_kernel(DType::f16)->kernel).text;
+  EXPECT_EQ(codegen::emit_cuda(row_kernel(DType::f16)->kernel).text, text);
+}
+
+TEST(EmitCuda, RowsGetBlocksAndPointsThreads) {
+  EXPECT_FALSE(codegen::emit_cuda(all_operations(DType::f32)->kernel).block_per_task);
+  EXPECT_TRUE(codegen::emit_cuda(row_kernel(DType::f32)->kernel).block_per_task);
+  EXPECT_TRUE(codegen::emit_cuda(softmax(300)->kernel).block_per_task);
+  EXPECT_FALSE(codegen::emit_cuda(serial_kernels()[0]->kernel).block_per_task);
+}
+
+TEST(EmitCuda, Operations) {
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (DType t : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u16, DType::i32,
+                  DType::u64, DType::i64})
+    cases.push_back(all_operations(t));
+  run_cuda_cases(cases);
+}
+
+TEST(EmitCuda, Rows) {
+  std::vector<std::shared_ptr<KernelCase>> cases = serial_kernels();
+  for (DType t : {DType::f32, DType::f16, DType::bf16}) cases.push_back(row_kernel(t));
+  cases.push_back(row_kernel(DType::f32, true));
+  for (int64_t m : {1, 31, 300, 70000}) cases.push_back(softmax(m));
+  run_cuda_cases(cases);
+}
+
+TEST(EmitCuda, RandomKernels) {
+  // TBX_ROUNDS=n runs n times as many kernels.
+  const char* rounds = std::getenv("TBX_ROUNDS");
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (uint32_t seed = 1; seed <= 40u * (rounds ? std::atoi(rounds) : 1); ++seed)
+    cases.push_back(random_kernel(seed));
+  run_cuda_cases(cases);
+}
+
+} // namespace
+} // namespace tbx::test

@@ -278,10 +278,12 @@ private:
       if (id >= 0) {
         const Buffer& b = program_.at(id);
         v.buffer = index_of_[fusion::owner_of(program_, id)];
-        v.sizes = size_exprs(b.sizes);
-        v.strides = size_exprs(b.strides);
+        const SymInts& sizes = call.output_sizes.empty() ? b.sizes : call.output_sizes;
+        const SymInts strides = call.output_sizes.empty() ? b.strides : contiguous_strides(sizes);
+        v.sizes = size_exprs(sizes);
+        v.strides = size_exprs(strides);
         v.offset = size_expr(slice_offset(b));
-        fill(outputs.back(), b, b.sizes, b.strides);
+        fill(outputs.back(), b, sizes, strides);
         if (!call.output_symbols.empty()) add_dynamic(step, b);
       }
       step.outputs.push_back(std::move(v));

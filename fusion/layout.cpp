@@ -62,6 +62,9 @@ public:
 
   void run() {
     for (const ProgramOutput& out : program_.outputs) order_[out.buffer] = Order::row_major;
+    for (const Operation& op : program_.operations)
+      if (const auto* call = std::get_if<ExternCall>(&op.what); call && !call->output_sizes.empty())
+        order_[call->outputs[0]] = Order::row_major;
     if (options_.channels_last) {
       seed();
       forward();

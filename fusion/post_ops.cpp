@@ -163,26 +163,62 @@ private:
   std::unordered_set<Expr> present_;
 };
 
-/// The operand as a view of result rank: size 1 where the read does not move.
-ExternOperand operand_of(const Program& program, Expr load, const SymInts& ranges) {
+/// Which loop variables of a consumer make up each dimension of the result it reads, row-major; variables of
+/// size 1 are left out.
+using DimGroups = std::vector<std::vector<int>>;
+
+/// nullopt where the ranges cannot be grouped into these sizes.
+std::optional<DimGroups> group_ranges(const SymInts& ranges, const SymInts& sizes) {
+  DimGroups groups(sizes.size());
+  size_t v = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    SymInt extent = 1;
+    for (; v < ranges.size() && !provably_equal(extent, sizes[d]); ++v) {
+      if (ranges[v].is(1)) continue;
+      groups[d].push_back(static_cast<int>(v));
+      extent = extent * ranges[v];
+    }
+    if (!provably_equal(extent, sizes[d])) return std::nullopt;
+  }
+  for (; v < ranges.size(); ++v)
+    if (!ranges[v].is(1)) return std::nullopt;
+  return groups;
+}
+
+/// The indices read each element of a buffer of these sizes once, in the row-major order of the consumer's
+/// points.
+bool reads_in_order(const SymInts& indices, const SymInts& ranges, const SymInts& sizes, Context& c) {
+  auto groups = group_ranges(ranges, sizes);
+  if (!groups) return false;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    SymInt index = 0;
+    for (int v : (*groups)[d]) index = index * ranges[v] + c.var(v);
+    if (!provably_equal(indices[d], index) && !(sizes[d].is(1) && indices[d].is(0))) return false;
+  }
+  return true;
+}
+
+/// The operand as a view of the result's rank: size 1 where the read does not move. nullopt where it moves
+/// with a part of a dimension only.
+std::optional<ExternOperand> operand_of(const Program& program, Expr load, const DimGroups& groups,
+                                        const SymInts& sizes) {
   const Buffer& b = program.at(load->buffer);
-  size_t rank = ranges.size(), r = b.sizes.size();
+  size_t rank = sizes.size(), r = b.sizes.size();
   ExternOperand operand{load->buffer, SymInts(rank, SymInt(1)), SymInts(rank * r, SymInt(0)),
                         SymInts(r, SymInt(0))};
   for (size_t k = 0; k < r; ++k) {
     if (load->indices[k].is(0)) continue;
     int v = load->indices[k].node()->number;
-    operand.sizes[v] = ranges[v];
-    operand.coefficients[v * r + k] = 1;
+    auto has_variable = [&](const std::vector<int>& g) {
+      return std::find(g.begin(), g.end(), v) != g.end();
+    };
+    auto d = std::find_if(groups.begin(), groups.end(), has_variable) - groups.begin();
+    if (d == static_cast<std::ptrdiff_t>(rank)) continue; // a variable of size 1
+    if (groups[d].size() != 1) return std::nullopt;
+    operand.sizes[d] = sizes[d];
+    operand.coefficients[d * r + k] = 1;
   }
   return operand;
-}
-
-bool is_identity(const SymInts& indices, const SymInts& ranges, const Program& program) {
-  for (size_t k = 0; k < indices.size(); ++k)
-    if (!(indices[k] == program.context->var(static_cast<int>(k))) && !(ranges[k].is(1) && indices[k].is(0)))
-      return false;
-  return true;
 }
 
 class PostOpPass {
@@ -228,52 +264,73 @@ private:
     return readers[0];
   }
 
+  static bool refused(Operation& op, std::string_view why) {
+    op.reason += fmt::format("; post-operations: {}", why);
+    return false;
+  }
+
+  static bool is_same(const SymInts& a, const SymInts& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), provably_equal);
+  }
+
+  /// One value per column, added first: products have a place for it.
+  static bool is_bias(const ExternCall& call, const PostOp& op, const SymInts& sizes) {
+    const auto* product = std::get_if<extern_kernels::MatMulProblem>(&call.problem);
+    return product && op.kind == PostOp::add && !product->has_bias && product->post_ops.empty() &&
+           call.inputs.size() == 2 &&
+           std::all_of(sizes.begin(), sizes.end() - 1, [](SymInt s) { return s.is(1); });
+  }
+
   bool fuse_chain(Operation& op, ExternCall& call, Operation& consumer, Compute& compute) {
     const Buffer& buffer = program_.at(call.outputs[0]);
     const SymInts& ranges = compute.loops.ranges;
-    if (ranges.size() != buffer.sizes.size()) return false;
-    for (size_t k = 0; k < ranges.size(); ++k)
-      if (!provably_equal(ranges[k], buffer.sizes[k])) return false;
+    const SymInts sizes = call.output_sizes.empty() ? buffer.sizes : call.output_sizes;
     std::vector<Expr> loads;
     visit(compute.loops.body, [&](Expr n) {
       if (n->op == Op::load && n->buffer == buffer.id) loads.push_back(n);
     });
-    if (loads.size() != 1 || loads[0]->mask() || !is_identity(loads[0]->indices, ranges, program_))
-      return false;
+    if (loads.size() != 1 || loads[0]->mask()) return refused(op, "the result is read more than once");
+    auto groups = group_ranges(ranges, sizes);
+    if (!groups || !reads_in_order(loads[0]->indices, ranges, buffer.sizes, *program_.context))
+      return refused(op, "the consumer reads the result in another order");
+    const bool same_sizes = is_same(program_.at(compute.output).sizes, sizes);
+    if (!same_sizes && !std::holds_alternative<extern_kernels::MatMulProblem>(call.problem))
+      return refused(op, "the consumer sees the result in another shape");
 
     ChainMatcher matcher(compute.loops.body, ranges);
     ExternCall fused = call;
     auto& post_ops = *post_ops_of(fused.problem);
-    std::string names;
     Expr cur = loads[0];
     while (cur != compute.loops.body) {
       auto link = matcher.next(cur);
-      if (!link) {
-        op.reason += "; post-operations stop: no library form of what follows";
-        return false; // a partial chain would only move the boundary: the nest stays as one kernel
-      }
+      // A partial chain would only move the boundary: the nest stays as one kernel.
+      if (!link) return refused(op, "no library form of what follows");
+      std::optional<ExternOperand> operand;
       bool full = false;
-      ExternOperand operand;
       if (link->operand) {
-        operand = operand_of(program_, link->operand, ranges);
-        full = true;
-        for (size_t d = 0; d < ranges.size(); ++d) full &= provably_equal(operand.sizes[d], ranges[d]);
-        if (program_.at(operand.buffer).dtype != DType::f32) return false;
+        operand = operand_of(program_, link->operand, *groups, sizes);
+        if (!operand) return refused(op, "an operand moves with part of a dimension");
+        full = is_same(operand->sizes, sizes);
+        if (program_.at(operand->buffer).dtype != DType::f32) return refused(op, "an operand is not float32");
       }
       std::string refusal = accepts_post_op(fused.problem, link->op, DType::f32, full);
-      if (!refusal.empty()) {
-        op.reason += "; post-operations: " + refusal;
-        return false;
+      if (!refusal.empty()) return refused(op, refusal);
+      if (operand && is_bias(fused, link->op, operand->sizes)) {
+        std::get<extern_kernels::MatMulProblem>(fused.problem).has_bias = true;
+        fused.inputs.push_back(std::move(*operand));
+        cur = link->next;
+        continue;
       }
-      if (link->operand) {
+      if (operand) {
         while (fused.inputs.size() < 3) fused.inputs.push_back({});
         link->op.operand = static_cast<int>(fused.inputs.size());
-        fused.inputs.push_back(operand);
+        fused.inputs.push_back(std::move(*operand));
       }
       post_ops.push_back(link->op);
       cur = link->next;
     }
     fused.outputs = {compute.output};
+    fused.output_sizes = same_sizes ? SymInts{} : sizes;
     Operation merged{std::move(fused), op.origins,
                      op.reason + "; pointwise consumer fused as post-operations"};
     merged.origins.insert(merged.origins.end(), consumer.origins.begin(), consumer.origins.end());

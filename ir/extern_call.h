@@ -27,6 +27,9 @@ struct ExternCall {
   std::vector<ExternOperand> inputs;
   std::vector<BufferId> outputs;
   SymInts output_symbols;
+  /// Sizes in which the problem sees its single output where they are not the buffer's own: the same elements
+  /// in row-major order ([b, s, c] as [b*s, c]).
+  SymInts output_sizes;
 };
 
 } // namespace tbx::ir

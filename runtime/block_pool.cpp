@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/memory.h"
+#include "base/memory.h"
 
 namespace tbx::runtime {
 namespace {

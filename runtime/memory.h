@@ -2,19 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 
-#include "base/error.h"
+#include "base/memory.h"
 
 namespace tbx::runtime {
-
-inline std::shared_ptr<void> allocate_aligned(int64_t bytes) {
-  size_t padded = (static_cast<size_t>(bytes) + 63) / 64 * 64 + 64;
-  void* p = std::aligned_alloc(64, padded);
-  if (!p) throw_model_error("cannot allocate {} bytes", bytes);
-  return {p, [](void* q) { std::free(q); }};
-}
 
 class Block {
 public:

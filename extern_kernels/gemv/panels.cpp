@@ -3,8 +3,8 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
+
+#include "base/memory.h"
 
 namespace tbx::extern_kernels::gemv {
 namespace {
@@ -59,11 +59,10 @@ auto best_multiply() {
 } // namespace
 
 Panels::Panels(const float* data, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride)
-    : k_(k), n_(n), data_(nullptr, std::free), multiply_(best_multiply()) {
-  data_.reset(static_cast<float*>(std::aligned_alloc(64, static_cast<size_t>(bytes()))));
-  if (!data_) throw std::bad_alloc();
+    : k_(k), n_(n), memory_(allocate_aligned(bytes())), data_(static_cast<float*>(memory_.get())),
+      multiply_(best_multiply()) {
   tbb::parallel_for(int64_t{0}, count(), [&](int64_t p) {
-    float* to = data_.get() + p * k_ * kPanel;
+    float* to = data_ + p * k_ * kPanel;
     const int64_t begin = p * kPanel, width = std::min<int64_t>(kPanel, n_ - begin);
     const float* from = data + begin * column_stride;
     if (width < kPanel) std::fill_n(to, k_ * kPanel, 0.0f);
@@ -81,7 +80,7 @@ Panels::Panels(const float* data, int64_t k, int64_t n, int64_t row_stride, int6
 }
 
 void Panels::multiply(int64_t panel, const float* x, std::span<float, kPanel> sums) const {
-  multiply_(data_.get() + panel * k_ * kPanel, x, k_, sums.data());
+  multiply_(data_ + panel * k_ * kPanel, x, k_, sums.data());
 }
 
 } // namespace tbx::extern_kernels::gemv

@@ -28,7 +28,8 @@ public:
 
 private:
   int64_t k_, n_;
-  std::unique_ptr<float, void (*)(void*)> data_;
+  std::shared_ptr<void> memory_;
+  float* data_;
   void (*multiply_)(const float* panel, const float* x, int64_t k, float* sums);
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace tbx::extern_kernels::onednn {
 
@@ -148,20 +149,21 @@ memory PackedWeights::get(const memory::desc& wanted) {
   std::lock_guard lock(mutex_);
   auto* data = const_cast<std::byte*>(weights_->data); // oneDNN knows no constant memory
   if (wanted == plain_) return memory(plain_, cpu_engine(), data);
-  for (const memory& m : packed_)
-    if (m.get_desc() == wanted) return m;
-  memory from(plain_, cpu_engine(), data), to(wanted, cpu_engine());
+  for (const Packed& p : packed_)
+    if (p.memory.get_desc() == wanted) return p.memory;
+  std::shared_ptr<void> owner = allocate_aligned(static_cast<int64_t>(wanted.get_size()));
+  memory from(plain_, cpu_engine(), data), to(wanted, cpu_engine(), owner.get());
   dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
   this_thread_stream().wait();
   drop_pages(*weights_);
-  packed_.push_back(to);
+  packed_.push_back({to, std::move(owner)});
   return to;
 }
 
 int64_t PackedWeights::bytes() const {
   std::lock_guard lock(mutex_);
   int64_t n = 0;
-  for (const memory& m : packed_) n += static_cast<int64_t>(m.get_desc().get_size());
+  for (const Packed& p : packed_) n += static_cast<int64_t>(p.memory.get_desc().get_size());
   return n;
 }
 

@@ -80,7 +80,11 @@ private:
   dnnl::memory::desc plain_;
   std::shared_ptr<const Tensor> weights_;
   mutable std::mutex mutex_;
-  std::vector<dnnl::memory> packed_;
+  struct Packed {
+    dnnl::memory memory;
+    std::shared_ptr<void> owner;
+  };
+  std::vector<Packed> packed_;
 };
 
 /// Runs `f`, turning dnnl::error into BackendError.

@@ -1,0 +1,13 @@
+// Large aligned blocks of memory, on huge pages where the system offers them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace tbx {
+
+/// At least `bytes` (>= 0), 64-byte aligned, contents undefined; 64 bytes behind the end may be read. Throws
+/// Error (model) when there is no memory.
+std::shared_ptr<void> allocate_aligned(int64_t bytes);
+
+} // namespace tbx

@@ -19,11 +19,14 @@ LayoutWish output_layout(const Problem& problem, bool channels_last) {
   return conv && channels_last ? LayoutWish::channels_last : LayoutWish::row_major;
 }
 
-std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, bool) {
+std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, Spread operand) {
   bool product =
       std::holds_alternative<ConvProblem>(problem) || std::holds_alternative<MatMulProblem>(problem);
   if (!product) return name_of(problem) + " takes no post-operations";
   if (result != DType::f32) return "post-operations work on float32 results only";
+  // The libraries' fast kernels know no other repetition, and their slow ones are slower than a kernel of its
+  // own.
+  if (op.operand >= 0 && operand == Spread::other) return "an operand repeated over some dimensions only";
   if (op.kind == PostOp::sum) return "in-place sums are decided after layouts";
   return {};
 }

@@ -19,9 +19,16 @@ enum class LayoutWish {
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last);
 LayoutWish output_layout(const Problem& problem, bool channels_last);
 
-/// Empty when `op` can be appended to the problem's post-operations, else the reason why not.
-/// `operand_is_full`: the operand has the result's shape (else it broadcasts).
-std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, bool operand_is_full);
+/// How the operand of a post-operation is repeated over the result.
+enum class Spread {
+  none,    ///< it has the result's shape
+  channel, ///< one value per channel (convolution) or column (matrix product)
+  single,  ///< one value
+  other,
+};
+/// Empty when `op` can be appended to the problem's post-operations, else the reason why not. `operand`
+/// matters for operations that have one.
+std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, Spread operand);
 
 bool has_host_kernel(std::string_view domain, std::string_view op);
 

@@ -273,6 +273,21 @@ private:
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), provably_equal);
   }
 
+  static extern_kernels::Spread spread_of(const extern_kernels::Problem& problem, const SymInts& operand,
+                                          const SymInts& result) {
+    using extern_kernels::Spread;
+    if (is_same(operand, result)) return Spread::none;
+    size_t channel = std::holds_alternative<extern_kernels::ConvProblem>(problem) ? 1 : result.size() - 1;
+    bool single = true;
+    for (size_t d = 0; d < operand.size(); ++d) {
+      if (d != channel && !operand[d].is(1)) return Spread::other;
+      single &= operand[d].is(1);
+    }
+    return single                                              ? Spread::single
+           : provably_equal(operand[channel], result[channel]) ? Spread::channel
+                                                               : Spread::other;
+  }
+
   /// One value per column, added first: products have a place for it.
   static bool is_bias(const ExternCall& call, const PostOp& op, const SymInts& sizes) {
     const auto* product = std::get_if<extern_kernels::MatMulProblem>(&call.problem);
@@ -306,14 +321,15 @@ private:
       // A partial chain would only move the boundary: the nest stays as one kernel.
       if (!link) return refused(op, "no library form of what follows");
       std::optional<ExternOperand> operand;
-      bool full = false;
+      auto spread = extern_kernels::Spread::other;
       if (link->operand) {
         operand = operand_of(program_, link->operand, *groups, sizes);
         if (!operand) return refused(op, "an operand moves with part of a dimension");
-        full = is_same(operand->sizes, sizes);
+        spread = spread_of(call.problem, operand->sizes, sizes);
+        link->op.operand = static_cast<int>(std::max<size_t>(fused.inputs.size(), 3));
         if (program_.at(operand->buffer).dtype != DType::f32) return refused(op, "an operand is not float32");
       }
-      std::string refusal = accepts_post_op(fused.problem, link->op, DType::f32, full);
+      std::string refusal = accepts_post_op(fused.problem, link->op, DType::f32, spread);
       if (!refusal.empty()) return refused(op, refusal);
       if (operand && is_bias(fused, link->op, operand->sizes)) {
         std::get<extern_kernels::MatMulProblem>(fused.problem).has_bias = true;
@@ -323,7 +339,6 @@ private:
       }
       if (operand) {
         while (fused.inputs.size() < 3) fused.inputs.push_back({});
-        link->op.operand = static_cast<int>(fused.inputs.size());
         fused.inputs.push_back(std::move(*operand));
       }
       post_ops.push_back(link->op);

@@ -9,6 +9,7 @@
 #include "fusion/dependencies.h"
 #include "fusion/grouping.h"
 #include "fusion/layout.h"
+#include "fusion/natural_order.h"
 #include "fusion/post_ops.h"
 
 namespace tbx::fusion {
@@ -50,7 +51,10 @@ Group make_group(const Program& program, const Dependencies& deps, Draft& draft)
 
 Schedule schedule(Program program, const Target& target, const ScheduleOptions& options) {
   remove_dead_operations(program);
-  if (options.fuse_extern) fuse_post_ops(program);
+  if (options.fuse_extern) {
+    keep_natural_order(program);
+    fuse_post_ops(program);
+  }
   assign_layouts(program, options);
   Dependencies deps = analyse(program);
   std::vector<Draft> drafts = group_operations(program, deps, target, options);

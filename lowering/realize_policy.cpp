@@ -20,11 +20,52 @@ std::string reason_to_realize(const ir::Loops& loops, int users, const RealizeLi
   return {};
 }
 
+namespace {
+
+/// The buffer holds the result of a convolution or a matrix product.
+bool is_product(const ir::Program& program, ir::BufferId id) {
+  constexpr size_t kBack = 64; // products are followed at once by what becomes part of them
+  const auto& operations = program.operations;
+  for (size_t i = operations.size(); i-- > 0 && operations.size() - i <= kBack;)
+    if (const auto* call = std::get_if<ir::ExternCall>(&operations[i].what))
+      for (ir::BufferId out : call->outputs)
+        if (out == id)
+          return std::holds_alternative<extern_kernels::MatMulProblem>(call->problem) ||
+                 std::holds_alternative<extern_kernels::ConvProblem>(call->problem);
+  return false;
+}
+
+/// Little work on every element of a product, which the product's kernel can do before it stores the element.
+bool finishes_product(const ir::Program& program, const ir::Loops& loops) {
+  if (loops.kind != ir::LoopKind::pointwise || loops.dtype != DType::f32) return false;
+  int products = 0, operands = 0;
+  bool simple = true;
+  ir::visit(loops.body, [&](ir::Expr n) {
+    if (n->op == ir::Op::add || n->op == ir::Op::mul || n->op == ir::Op::max || n->op == ir::Op::constant)
+      return;
+    simple &= n->op == ir::Op::load && !n->mask();
+    if (!simple) return;
+    const ir::SymInts& sizes = program.at(n->buffer).sizes;
+    bool whole = ir::provably_equal(ir::product(sizes), ir::product(loops.ranges));
+    if (whole && is_product(program, n->buffer)) {
+      ++products;
+    } else {
+      ++operands;
+      simple &= whole || sizes.size() <= 1; // a residual, a bias or a scale
+    }
+  });
+  return simple && products == 1 && operands <= 1 && ir::count({&loops.body, 1}).ops <= 3;
+}
+
+} // namespace
+
 void realize_if_shared(ir::Program& program, const ir::TensorBox& x, int users) {
   ir::StorageBox& storage = *x.storage();
   storage.users += users;
   if (storage.is_realized()) return;
   std::string reason = reason_to_realize(storage.loops(), storage.users);
+  if (reason.empty() && storage.users > 1 && finishes_product(program, storage.loops()))
+    reason = fmt::format("end of a product with {} users", storage.users);
   if (!reason.empty()) storage.realize(program, std::move(reason));
 }
 

@@ -1,6 +1,7 @@
 #include "fusion/dependencies.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace tbx::fusion {
 namespace {
@@ -23,6 +24,79 @@ void collect_reads(const Program& program, SymInt e, std::vector<BufferId>& read
     if (n.kind == SymKind::indirect) collect_reads(program, n.value, reads);
   });
 }
+
+/// Operations that bind the unbacked symbols in what an operation computes with.
+class Binders {
+public:
+  explicit Binders(const Program& program) : program_(program) {
+    for (size_t i = 0; i < program.operations.size(); ++i)
+      if (const auto* call = std::get_if<ExternCall>(&program.operations[i].what))
+        for (SymInt s : call->output_symbols) binder_.emplace(s.node(), static_cast<int>(i));
+  }
+
+  bool none() const { return binder_.empty(); }
+
+  void collect(SymInt e, std::vector<int>& to) const {
+    visit(e, [&](const SymNode& n) {
+      if (n.unbacked)
+        if (auto it = binder_.find(&n); it != binder_.end()) to.push_back(it->second);
+      if (n.kind == SymKind::indirect) collect(n.value, to);
+    });
+  }
+
+  void collect(Expr e, std::vector<int>& to) const {
+    if (!e) return;
+    visit(e, [&](Expr n) {
+      for (SymInt i : n->indices) collect(i, to);
+      if (n->op == Op::load) collect(n->buffer, to);
+    });
+  }
+
+  void collect(BufferId id, std::vector<int>& to) const {
+    for (; id >= 0;) {
+      const Buffer& b = program_.at(id);
+      for (const SymInts* list : {&b.sizes, &b.strides, &b.slice_start})
+        for (SymInt s : *list) collect(s, to);
+      id = b.slice_of >= 0 ? b.slice_of : b.overwrites;
+    }
+  }
+
+  /// Of operation `i`, without itself.
+  std::vector<int> of(size_t i) const {
+    std::vector<int> to;
+    if (none()) return to;
+    const Operation& op = program_.operations[i];
+    if (const auto* compute = std::get_if<Compute>(&op.what)) {
+      for (const SymInts* list : {&compute->loops.ranges, &compute->loops.reduction_ranges})
+        for (SymInt s : *list) collect(s, to);
+      collect(compute->loops.body, to);
+      collect(compute->output, to);
+    } else if (const auto* scatter = std::get_if<Scatter>(&op.what)) {
+      for (const SymInts* list : {&scatter->ranges, &scatter->indices})
+        for (SymInt s : *list) collect(s, to);
+      collect(scatter->value, to);
+      collect(scatter->mask, to);
+      collect(scatter->target, to);
+    } else {
+      const auto& call = std::get<ExternCall>(op.what);
+      for (const ExternOperand& in : call.inputs) {
+        for (const SymInts* list : {&in.sizes, &in.coefficients, &in.start})
+          for (SymInt s : *list) collect(s, to);
+        if (in.buffer >= 0) collect(in.buffer, to);
+      }
+      for (BufferId out : call.outputs)
+        if (out >= 0) collect(out, to);
+    }
+    std::sort(to.begin(), to.end());
+    to.erase(std::unique(to.begin(), to.end()), to.end());
+    std::erase(to, static_cast<int>(i));
+    return to;
+  }
+
+private:
+  const Program& program_;
+  std::unordered_map<const SymNode*, int> binder_;
+};
 
 } // namespace
 
@@ -71,9 +145,11 @@ Dependencies analyse(const Program& program) {
   d.is_output.resize(nb, false);
   for (const ProgramOutput& out : program.outputs) d.is_output[owner_of(program, out.buffer)] = true;
   std::vector<std::vector<int>> readers_since_write(nb);
+  const Binders binders(program);
   for (size_t i = 0; i < n; ++i) {
     d.access.push_back(access_of(program, program.operations[i]));
     auto& pred = d.predecessors[i];
+    pred = binders.of(i);
     const auto* scatter = std::get_if<Scatter>(&program.operations[i].what);
     for (BufferId b : d.access[i].reads) {
       pred.insert(pred.end(), d.writers[b].begin(), d.writers[b].end());
@@ -96,12 +172,20 @@ void remove_dead_operations(Program& program) {
   Dependencies d = analyse(program);
   std::vector<bool> needed(program.buffers.size(), false);
   for (const ProgramOutput& out : program.outputs) needed[owner_of(program, out.buffer)] = true;
+  // Whoever binds a symbol is needed by those that compute with it, even if nobody reads its results.
+  const Binders binders(program);
   std::vector<bool> keep(program.operations.size(), false);
+  for (const ProgramOutput& out : program.outputs) {
+    std::vector<int> binding;
+    binders.collect(out.buffer, binding);
+    for (int b : binding) keep[b] = true;
+  }
   for (size_t i = program.operations.size(); i-- > 0;) {
     const OpAccess& a = d.access[i];
-    keep[i] = std::any_of(a.writes.begin(), a.writes.end(), [&](BufferId b) { return needed[b]; });
-    if (keep[i])
-      for (BufferId b : a.reads) needed[b] = true;
+    keep[i] = keep[i] || std::any_of(a.writes.begin(), a.writes.end(), [&](BufferId b) { return needed[b]; });
+    if (!keep[i]) continue;
+    for (BufferId b : a.reads) needed[b] = true;
+    for (int binder : binders.of(i)) keep[binder] = true;
   }
   size_t out = 0;
   for (size_t i = 0; i < program.operations.size(); ++i) {

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
+
+#include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
 
@@ -23,11 +27,72 @@ constexpr std::array kEntries = {
 #undef TBX_HOST
 };
 
+bool is_row_major(const TensorRef& t) {
+  int64_t step = 1;
+  for (size_t d = t.sizes.size(); d-- > 0;) {
+    if (t.sizes[d] == 0) return true;
+    if (t.sizes[d] != 1 && t.strides[d] != step) return false;
+    step *= t.sizes[d];
+  }
+  return true;
+}
+
+/// A row-major stand-in for a view.
+struct DenseCopy {
+  std::vector<std::byte> data;
+  std::vector<int64_t> strides;
+
+  TensorRef make(const TensorRef& t) {
+    strides.resize(t.sizes.size());
+    int64_t step = 1;
+    for (size_t d = t.sizes.size(); d-- > 0; step *= t.sizes[d]) strides[d] = step;
+    data.resize(static_cast<size_t>(step * size_of(t.dtype)));
+    return {data.data(), t.dtype, t.sizes, strides};
+  }
+  void gather(const TensorRef& from) {
+    const int64_t w = size_of(from.dtype);
+    for_each_element(from, [&](int64_t i, int64_t at) {
+      std::memcpy(data.data() + i * w, static_cast<const std::byte*>(from.data) + at * w,
+                  static_cast<size_t>(w));
+    });
+  }
+  void scatter(const TensorRef& to) const {
+    const int64_t w = size_of(to.dtype);
+    for_each_element(to, [&](int64_t i, int64_t at) {
+      std::memcpy(static_cast<std::byte*>(to.data) + at * w, data.data() + i * w, static_cast<size_t>(w));
+    });
+  }
+};
+
 class HostKernel : public ExternKernel {
 public:
   explicit HostKernel(const HostProblem& p) : p_(p), function_(find_host_kernel(p.domain, p.op)) {}
   std::string description() const override { return "host " + to_string(Problem(p_)); }
-  void run(const RunArgs& args) const override { function_({p_, args}); }
+
+  /// Host functions see row-major tensors: views and parts of larger tensors go through copies.
+  void run(const RunArgs& args) const override {
+    auto dense = [](const TensorRef& t) { return !t.data || is_row_major(t); };
+    if (std::all_of(args.inputs.begin(), args.inputs.end(), dense) &&
+        std::all_of(args.outputs.begin(), args.outputs.end(), dense))
+      return function_({p_, args});
+    std::vector<TensorRef> inputs(args.inputs.begin(), args.inputs.end()),
+        outputs(args.outputs.begin(), args.outputs.end());
+    std::vector<DenseCopy> in(inputs.size()), out(outputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (!dense(inputs[i])) {
+        TensorRef view = inputs[i];
+        inputs[i] = in[i].make(view);
+        in[i].gather(view);
+      }
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (!dense(outputs[i])) outputs[i] = out[i].make(outputs[i]);
+    RunArgs local = args;
+    local.inputs = inputs;
+    local.outputs = outputs;
+    function_({p_, local});
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (!dense(args.outputs[i])) out[i].scatter(args.outputs[i]);
+  }
 
 private:
   HostProblem p_;

@@ -21,6 +21,10 @@ void register_all_ops(Registry& r) {
   register_matmul(r);
   register_conv(r);
   register_pool(r);
+  register_grid_sample(r);
+  register_fold_image(r);
+  register_regions(r);
+  register_signal(r);
   register_recurrent(r);
   register_resize(r);
   register_select(r);

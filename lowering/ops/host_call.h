@@ -23,4 +23,8 @@ std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optio
                                     const std::vector<HostOutput>& outputs,
                                     std::map<std::string, extern_kernels::Attribute> attributes);
 
+/// Sizes that are computed while running: one fresh symbol per element of `values` (i64, 1-D, of known
+/// length). A negative element is a model error that speaks of `what`.
+SymInts sizes_at_run_time(OpContext& ctx, const TensorBox& values, const std::string& what);
+
 } // namespace tbx::lowering

@@ -43,6 +43,25 @@ std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optio
   return values;
 }
 
+SymInts sizes_at_run_time(OpContext& ctx, const TensorBox& values, const std::string& what) {
+  auto n = values.sizes().at(0).as_constant();
+  TBX_INTERNAL(n && values.rank() == 1 && values.dtype() == DType::i64);
+  ir::ExternCall call;
+  extern_kernels::HostProblem problem{"tensorbox", "Sizes", 1, {{"what", what}}, {}};
+  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, values, "sizes of other values")));
+  // Each size is bound by the shape of an output without elements.
+  for (int64_t i = 0; i < *n; ++i) {
+    SymInt size = ctx.c.unbacked_symbol("size");
+    problem.output_types.push_back(DType::u8);
+    call.outputs.push_back(ctx.program.new_buffer("", DType::u8, {size, 0}));
+    call.output_symbols.push_back(size);
+  }
+  SymInts sizes = call.output_symbols;
+  call.problem = std::move(problem);
+  ctx.program.operations.push_back({std::move(call), {}, "sizes of other values"});
+  return sizes;
+}
+
 namespace {
 
 using Values = std::vector<LoweredValue>;

@@ -139,7 +139,8 @@ std::vector<LoweredValue> grid_sample(OpContext& ctx) {
       index[k] = {ctx.c.cast(p, DType::i64)};
       continue;
     }
-    p = sampler.bring_inside(p, k);
+    // Cubic weights see the position as it is: beyond a border each neighbour is brought inside by itself.
+    if (mode == "linear" || padding == "reflection") p = sampler.bring_inside(p, k);
     Expr base = ir::unary(Op::floor, p), t = ir::sub(p, base), first = ctx.c.cast(base, DType::i64);
     bool linear = mode == "linear";
     for (int j = linear ? 0 : -1; j <= (linear ? 1 : 2); ++j)

@@ -1,4 +1,6 @@
 // eliminate_no_ops: operators that hand their input through.
+#include <algorithm>
+
 #include "fusion/passes/match.h"
 #include "fusion/passes/passes.h"
 
@@ -44,7 +46,9 @@ int eliminate_no_ops(Graph& graph) {
       if (id >= 0) id = stands_for[id];
     if (!hands_through(e, node)) continue;
     stands_for[node.outputs[0]] = node.inputs[0];
-    ++count;
+    // One that only names a graph output stays, and is no rewrite.
+    auto named = std::count(graph.outputs.begin(), graph.outputs.end(), node.outputs[0]);
+    count += e.uses(node.outputs[0]) > named;
   }
   if (count == 0) return 0;
   // Subgraphs see the new values too; graph outputs keep their nodes, so that names and buffers stay their

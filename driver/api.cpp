@@ -92,7 +92,7 @@ struct Session::Impl {
         set_signature(plain->compiled.plan->inputs, plain->compiled.plan->outputs);
         return;
       } catch (const lowering::UnknownValueError& e) {
-        if (!driver::may_need_values(graph)) {
+        if (!driver::may_need_values(graph) && driver::Segment::is_configuration(graph, e.inputs)) {
           if (!learn(e)) throw;
           driver::Signature s = driver::import_signature(source, options);
           set_signature(s.inputs, s.outputs);

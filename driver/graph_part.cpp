@@ -50,8 +50,9 @@ void renumber_captures(Node& node, const std::unordered_map<ValueId, ValueId>& t
 } // namespace
 
 Graph extract(const Graph& g, const std::vector<int>& nodes, const std::vector<ValueId>& inputs,
-              const std::vector<ValueId>& outputs) {
+              const std::vector<ValueId>& outputs, std::vector<ValueId>& from) {
   Graph part;
+  from.clear();
   part.name = g.name;
   part.context = g.context;
   part.origins = g.origins;
@@ -62,6 +63,7 @@ Graph extract(const Graph& g, const std::vector<int>& nodes, const std::vector<V
     auto [it, fresh] = to.try_emplace(v, static_cast<ValueId>(part.values.size()));
     if (fresh) {
       part.values.push_back(g.at(v));
+      from.push_back(v);
       part.values.back().producer = -1;
     }
     return it->second;

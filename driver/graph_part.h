@@ -26,8 +26,9 @@ std::vector<char> live_nodes(const Graph& g);
 
 /// The nodes `nodes` (ascending) of `g` as a graph with these inputs and outputs, all values of `g`. Inputs
 /// get different names.
+/// `from[i]`: the value of `g` that value i of the part is.
 Graph extract(const Graph& g, const std::vector<int>& nodes, const std::vector<ValueId>& inputs,
-              const std::vector<ValueId>& outputs);
+              const std::vector<ValueId>& outputs, std::vector<ValueId>& from);
 
 /// What is to be assumed of an input of a copy.
 struct InputKind {

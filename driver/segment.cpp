@@ -87,9 +87,22 @@ bool Segment::prepare() {
     for (size_t i = 0; i < graph_.inputs.size(); ++i)
       if (std::find(e.inputs.begin(), e.inputs.end(), graph_.at(graph_.inputs[i]).name) != e.inputs.end())
         value_inputs_.push_back(i);
-    if (!by_shapes_ && value_inputs_.empty()) throw;
+    bool inside =
+        std::any_of(e.needed.begin(), e.needed.end(), [&](ValueId v) { return graph_.at(v).producer >= 0; });
+    if ((!by_shapes_ && value_inputs_.empty()) || (inside && !is_configuration(graph_, e.inputs))) throw;
     return false;
   }
+}
+
+bool Segment::is_configuration(const Graph& graph, const std::vector<std::string>& inputs) {
+  constexpr int64_t kFew = 64;
+  return std::all_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId v) {
+    if (v < 0 || std::find(inputs.begin(), inputs.end(), graph.at(v).name) == inputs.end()) return true;
+    const ValueType& type = graph.at(v).type;
+    if (!is_integer(type.dtype) && type.dtype != DType::boolean) return false;
+    if (!type.shape || type.shape->size() > 1) return false;
+    return type.shape->empty() || type.shape->front().as_constant().value_or(0) <= kFew;
+  });
 }
 
 std::shared_ptr<const Segment::Variant> Segment::find(std::span<const RunTensor> inputs) const {

@@ -29,6 +29,9 @@ public:
   std::vector<std::shared_ptr<const Compiled>> compiled() const;
   const Graph& graph() const { return graph_; }
 
+  /// Values that must be known are few integers, or computed from few: worth a variant for each.
+  static bool is_configuration(const Graph& graph, const std::vector<std::string>& inputs);
+
 private:
   struct Variant;
   using Variants = std::vector<std::shared_ptr<const Variant>>;

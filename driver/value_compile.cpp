@@ -37,6 +37,7 @@ public:
     std::vector<int> nodes;
     std::vector<ValueId> inputs, outputs;
     std::shared_ptr<Segment> segment;
+    std::vector<ValueId> from; ///< value of the segment's graph -> value of this graph
   };
   /// By level: first the part, then the nodes on values.
   std::vector<Part> parts;
@@ -112,6 +113,9 @@ private:
       if (!live[i]) continue;
       int at = 0;
       for (ValueId v : values_read(g_.nodes[i])) at = std::max(at, level_of[v]);
+      if (auto late = needed_.find(first_output(g_.nodes[i])); late != needed_.end())
+        for (ValueId v : late->second) // in a segment behind the one that makes them
+          at = std::max(at, g_.at(v).producer < 0 ? 0 : (level_of[v] | 1) + 1);
       if (on_values_[i])
         at |= 1;
       else
@@ -126,7 +130,7 @@ private:
       (on_values_[i] ? value_nodes : tensor_nodes)[level].push_back(static_cast<int>(i));
     }
     parts.clear();
-    for (std::vector<int>& nodes : tensor_nodes) parts.push_back({std::move(nodes), {}, {}, nullptr});
+    for (std::vector<int>& nodes : tensor_nodes) parts.push_back({std::move(nodes), {}, {}, nullptr, {}});
     set_borders();
   }
 
@@ -160,15 +164,16 @@ private:
     split();
     for (Part& part : parts) {
       if (part.outputs.empty()) continue;
-      part.segment = compiler_.segment(g_, part.nodes, part.inputs, part.outputs, is_body_);
+      part.segment = compiler_.segment(g_, part.nodes, part.inputs, part.outputs, is_body_, part.from);
       try {
         if (part.segment->prepare()) continue;
       } catch (const lowering::RuntimeValueError& e) {
-        // Passes may have changed the segment: the node is found by what it makes.
-        const Graph& made = part.segment->graph();
-        int node = e.node < 0 ? -1 : original(part, made, made.nodes[e.node]);
+        int node = original(part, e.node);
         if (node < 0 || !mark(node)) throw;
         remember(node);
+        return false;
+      } catch (const lowering::UnknownValueError& e) {
+        if (!cut(part, e)) throw;
         return false;
       }
       // Compiled at the first run: what is control flow now must not depend on what is found out then.
@@ -188,11 +193,28 @@ private:
     if (i < static_cast<int>(g_.nodes.size()) && on_values_[i]) forced_.insert(first_output(g_.nodes[i]));
   }
 
-  int original(const Part& part, const Graph& made, const Node& node) const {
-    for (int i : part.nodes)
-      for (ValueId v : g_.nodes[i].outputs)
-        for (ValueId w : node.outputs)
-          if (v >= 0 && w >= 0 && g_.at(v).name == made.at(w).name) return i;
+  /// What a node must know while it is compiled is made from data: it goes into a later segment, which is
+  /// compiled for the values of a run. False when it is there already.
+  bool cut(const Part& part, const lowering::UnknownValueError& e) {
+    int node = original(part, e.node);
+    if (node < 0) return false;
+    std::set<ValueId>& needed = needed_[first_output(g_.nodes[node])];
+    size_t before = needed.size();
+    for (ValueId w : e.needed)
+      if (ValueId v = place(part, w); v >= 0 && g_.at(v).producer >= 0) needed.insert(v);
+    return needed.size() > before;
+  }
+
+  static ValueId place(const Part& part, ValueId v) {
+    return v >= 0 && v < static_cast<ValueId>(part.from.size()) ? part.from[v] : -1;
+  }
+
+  /// The node of this graph that makes what node `i` of the segment makes: passes may have changed the
+  /// segment.
+  int original(const Part& part, int i) const {
+    if (i < 0) return -1;
+    for (ValueId v : part.segment->graph().nodes[i].outputs)
+      if (ValueId w = place(part, v); w >= 0) return g_.at(w).producer;
     return -1;
   }
 
@@ -200,7 +222,8 @@ private:
   ValueCompiler& compiler_;
   bool is_body_;
   std::vector<char> on_values_;
-  std::set<ValueId> forced_; ///< first outputs of nodes that were marked after a failure
+  std::map<ValueId, std::set<ValueId>> needed_; ///< first output of a node: what it must know
+  std::set<ValueId> forced_;                    ///< first outputs of nodes that were marked after a failure
 };
 
 /// Steps of one graph over numbered slots.
@@ -323,8 +346,9 @@ std::shared_ptr<const ValuePlan> ValueCompiler::compile(Graph& g, size_t num_cap
 
 std::shared_ptr<Segment> ValueCompiler::segment(const Graph& g, const std::vector<int>& nodes,
                                                 const std::vector<ValueId>& inputs,
-                                                const std::vector<ValueId>& outputs, bool simplify) {
-  Graph part = extract(g, nodes, inputs, outputs);
+                                                const std::vector<ValueId>& outputs, bool simplify,
+                                                std::vector<ValueId>& from) {
+  Graph part = extract(g, nodes, inputs, outputs, from);
   if (simplify) fusion::run_graph_passes(part, options_->disabled_passes);
   return std::make_shared<Segment>(std::move(part), options_);
 }

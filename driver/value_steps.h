@@ -16,7 +16,7 @@ public:
   std::shared_ptr<const runtime::ValuePlan> compile(Graph& g, size_t num_captures, bool is_body);
   std::shared_ptr<Segment> segment(const Graph& g, const std::vector<int>& nodes,
                                    const std::vector<ValueId>& inputs, const std::vector<ValueId>& outputs,
-                                   bool simplify);
+                                   bool simplify, std::vector<ValueId>& from);
   /// A body of a node of `outer`; `slot` numbers the values it captures.
   runtime::BodyCall body(const Graph& outer, const std::shared_ptr<Graph>& graph,
                          const std::function<int(ValueId)>& slot);

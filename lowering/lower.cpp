@@ -189,6 +189,8 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
     if (e.of_shapes) throw;
     if (e.values.empty()) e.values = node.inputs;
     std::erase(e.values, -1);
+    e.node = static_cast<int>(&node - g.nodes.data()); // the outermost graph's stays
+    e.needed = e.values;
     e.values = sources_of(g, e.values);
     e.of_shapes = e.values.empty(); // no element decides: the sizes of the inputs do
     throw;

@@ -15,6 +15,8 @@ public:
   UnknownValueError(std::string message, std::vector<ValueId> values);
   std::vector<ValueId> values;     ///< of the graph that is being lowered
   std::vector<std::string> inputs; ///< set by lower()
+  std::vector<ValueId> needed;     ///< what the node needs, as it reads it: set by lower(), with `node`
+  int node = -1;                   ///< of the graph that is being lowered
   bool of_shapes = false;          ///< what must be known are the sizes of the graph inputs
 };
 

@@ -110,6 +110,24 @@ std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::Emi
 
 } // namespace
 
+namespace {
+
+/// Symbols that stand for elements of inputs get their values from there.
+void bind_elements(runtime::Plan& plan, const Specialisation& made_for) {
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    auto it = made_for.elements.find(plan.inputs[i].name);
+    for (size_t k = 0; it != made_for.elements.end() && k < it->second.size(); ++k) {
+      auto symbol = std::find(plan.symbol_names.begin(), plan.symbol_names.end(),
+                              lowering::element_symbol(it->first, k));
+      if (!it->second[k] && symbol != plan.symbol_names.end())
+        plan.bindings.push_back({static_cast<int>(symbol - plan.symbol_names.begin()), static_cast<int>(i),
+                                 static_cast<int>(k), true});
+    }
+  }
+}
+
+} // namespace
+
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats) {
   Stopwatch watch;
@@ -137,6 +155,7 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
   stage("lower");
   lowering::LowerOptions lower_options;
   lower_options.known_inputs = made_for.known;
+  lower_options.element_inputs = made_for.elements;
   lower_options.assume_broadcast = made_for.assume_broadcast;
   ir::Program program = lowering::lower(graph, lower_options);
   stats.lower_ms = watch.lap();
@@ -165,6 +184,7 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
   stats.total_ms += total.lap();
   for (const StepInfo& s : plan.steps)
     ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
+  bind_elements(*plan.plan, made_for);
   result.plan = std::move(plan.plan);
   result.steps = std::move(plan.steps);
   result.stats = std::move(stats);

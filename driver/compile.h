@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -31,6 +32,8 @@ using KnownInputs = std::map<std::string, std::shared_ptr<const Tensor>>;
 struct Specialisation {
   KnownInputs known;
   std::map<std::string, std::vector<int64_t>> shapes; ///< of graph inputs
+  /// Integers of graph inputs, where they are fixed; see lowering::LowerOptions::element_inputs.
+  std::map<std::string, std::vector<std::optional<int64_t>>> elements;
   bool assume_broadcast = true; ///< see ir::Program; runs for which it fails raise runtime::AssumptionError
 };
 

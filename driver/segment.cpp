@@ -13,10 +13,32 @@ namespace tbx::driver {
 
 using runtime::RunTensor;
 
+namespace {
+
+constexpr size_t kMaxVariants = 32;
+constexpr int64_t kFewElements = 64;
+
+/// Few integers: a run's can be symbols.
+bool has_few_integers(const RunTensor& t) {
+  return (t.dtype == DType::i64 || t.dtype == DType::i32) && t.dims.size() <= 1 &&
+         (t.dims.empty() || t.dims[0] <= kFewElements);
+}
+
+int64_t element_of(const RunTensor& t, size_t i) {
+  return t.dtype == DType::i64 ? static_cast<const int64_t*>(t.data)[i]
+                               : static_cast<const int32_t*>(t.data)[i];
+}
+
+bool is_size(int64_t v) { return v >= lowering::kMinElement && v <= ir::kMaxSize; }
+
+} // namespace
+
 /// A plan and what the inputs must be for it.
 struct Segment::Variant {
   std::vector<InputKind> kinds;
   std::vector<std::shared_ptr<const Tensor>> values; ///< per input: elements it is made for, or nullptr
+  /// Per input: its integers where they are fixed; the others may be any number from kMinElement on.
+  std::vector<std::vector<std::optional<int64_t>>> elements;
   std::shared_ptr<const Compiled> compiled;
   std::unique_ptr<runtime::Session> session;
 
@@ -42,14 +64,14 @@ struct Segment::Variant {
                         (values[i]->bytes() > 0 &&
                          std::memcmp(values[i]->data, t.data, static_cast<size_t>(values[i]->bytes())) != 0)))
         return false;
+      for (size_t k = 0; k < elements[i].size(); ++k) {
+        int64_t v = element_of(t, k);
+        if (elements[i][k] ? v != *elements[i][k] : !is_size(v)) return false;
+      }
     }
     return true;
   }
 };
-
-namespace {
-constexpr size_t kMaxVariants = 32;
-}
 
 Segment::Segment(Graph graph, std::shared_ptr<const CompileOptions> options)
     : graph_(std::move(graph)), options_(std::move(options)), variants_(std::make_shared<const Variants>()) {}
@@ -57,14 +79,14 @@ Segment::Segment(Graph graph, std::shared_ptr<const CompileOptions> options)
 Segment::~Segment() = default;
 
 std::shared_ptr<Segment::Variant> Segment::compile(std::vector<InputKind> kinds, bool trust_shapes,
-                                                   KnownInputs known, bool assume) const {
-  Specialisation made_for;
-  made_for.known = std::move(known);
-  made_for.assume_broadcast = assume;
+                                                   Specialisation made_for) const {
   auto v = std::make_shared<Variant>();
   for (ValueId id : graph_.inputs) {
-    auto it = made_for.known.find(graph_.at(id).name);
-    v->values.push_back(it == made_for.known.end() ? nullptr : it->second);
+    const std::string& name = graph_.at(id).name;
+    auto known = made_for.known.find(name);
+    v->values.push_back(known == made_for.known.end() ? nullptr : known->second);
+    v->elements.push_back(made_for.elements.count(name) ? made_for.elements.at(name)
+                                                        : std::vector<std::optional<int64_t>>());
   }
   v->compiled = std::make_shared<const Compiled>(
       compile_graph(copy_with(graph_, kinds, trust_shapes), *options_, made_for));
@@ -76,32 +98,43 @@ std::shared_ptr<Segment::Variant> Segment::compile(std::vector<InputKind> kinds,
   return v;
 }
 
+bool Segment::learn(const lowering::UnknownValueError& e) const {
+  bool news = false;
+  for (size_t i = 0; i < graph_.inputs.size(); ++i)
+    if (std::find(e.inputs.begin(), e.inputs.end(), graph_.at(graph_.inputs[i]).name) != e.inputs.end() &&
+        std::find(value_inputs_.begin(), value_inputs_.end(), i) == value_inputs_.end()) {
+      value_inputs_.push_back(i);
+      news = true;
+    }
+  if (news) return true;
+  // What is still unknown are sizes, of inputs or given by their elements.
+  if (!value_inputs_.empty() && !exact_values_) return exact_values_ = true;
+  news = e.of_shapes && !by_shapes_;
+  by_shapes_ |= e.of_shapes;
+  return news;
+}
+
 bool Segment::prepare() {
   std::vector<InputKind> kinds;
   if (!declared_kinds(graph_, kinds)) return false;
   try {
-    variants_ = std::make_shared<const Variants>(Variants{compile(std::move(kinds), true, {}, true)});
+    variants_ = std::make_shared<const Variants>(Variants{compile(std::move(kinds), true, {})});
     return true;
   } catch (const lowering::UnknownValueError& e) {
-    by_shapes_ |= e.of_shapes;
-    for (size_t i = 0; i < graph_.inputs.size(); ++i)
-      if (std::find(e.inputs.begin(), e.inputs.end(), graph_.at(graph_.inputs[i]).name) != e.inputs.end())
-        value_inputs_.push_back(i);
     bool inside =
         std::any_of(e.needed.begin(), e.needed.end(), [&](ValueId v) { return graph_.at(v).producer >= 0; });
-    if ((!by_shapes_ && value_inputs_.empty()) || (inside && !is_configuration(graph_, e.inputs))) throw;
+    if (!learn(e) || (inside && !is_configuration(graph_, e.inputs))) throw;
     return false;
   }
 }
 
 bool Segment::is_configuration(const Graph& graph, const std::vector<std::string>& inputs) {
-  constexpr int64_t kFew = 64;
   return std::all_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId v) {
     if (v < 0 || std::find(inputs.begin(), inputs.end(), graph.at(v).name) == inputs.end()) return true;
     const ValueType& type = graph.at(v).type;
     if (!is_integer(type.dtype) && type.dtype != DType::boolean) return false;
     if (!type.shape || type.shape->size() > 1) return false;
-    return type.shape->empty() || type.shape->front().as_constant().value_or(0) <= kFew;
+    return type.shape->empty() || type.shape->front().as_constant().value_or(0) <= kFewElements;
   });
 }
 
@@ -128,31 +161,33 @@ std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor>
       if (!by_shapes_)
         for (int64_t& d : *kinds.back().dims) d = -1 - unknown++;
     }
-    KnownInputs known;
+    Specialisation made_for;
+    made_for.assume_broadcast = assume;
     for (size_t i : value_inputs_) {
+      const std::string& name = graph_.at(graph_.inputs[i]).name;
+      kinds[i].dims = inputs[i].dims;
+      if (!exact_values_ && has_few_integers(inputs[i])) {
+        auto& elements = made_for.elements[name];
+        for (int64_t k = 0, n = checked_numel(inputs[i].dims); k < n; ++k) {
+          int64_t v = element_of(inputs[i], static_cast<size_t>(k));
+          elements.push_back(is_size(v) ? std::nullopt : std::optional<int64_t>(v));
+        }
+        continue;
+      }
       Tensor copy = Tensor::make(inputs[i].dtype, inputs[i].dims);
       if (copy.bytes() > 0)
         std::memcpy(copy.mutable_data(), inputs[i].data, static_cast<size_t>(copy.bytes()));
-      kinds[i].dims = copy.dims;
-      known[graph_.at(graph_.inputs[i]).name] = std::make_shared<const Tensor>(std::move(copy));
+      made_for.known[name] = std::make_shared<const Tensor>(std::move(copy));
     }
     try {
-      std::shared_ptr<const Variant> made = compile(std::move(kinds), false, std::move(known), assume);
+      std::shared_ptr<const Variant> made = compile(std::move(kinds), false, std::move(made_for));
       auto variants = std::make_shared<Variants>(*variants_);
       variants->insert(variants->begin(), made);
       if (variants->size() > kMaxVariants) variants->pop_back();
       variants_ = std::move(variants);
       return made;
     } catch (const lowering::UnknownValueError& e) {
-      bool news = e.of_shapes && !by_shapes_;
-      by_shapes_ |= e.of_shapes;
-      for (size_t i = 0; i < inputs.size(); ++i)
-        if (std::find(e.inputs.begin(), e.inputs.end(), graph_.at(graph_.inputs[i]).name) != e.inputs.end() &&
-            std::find(value_inputs_.begin(), value_inputs_.end(), i) == value_inputs_.end()) {
-          value_inputs_.push_back(i);
-          news = true;
-        }
-      if (!news) throw;
+      if (!learn(e)) throw;
     }
   }
 }

@@ -11,6 +11,10 @@
 #include "driver/graph_part.h"
 #include "runtime/value_plan.h"
 
+namespace tbx::lowering {
+class UnknownValueError;
+}
+
 namespace tbx::driver {
 
 class Segment : public runtime::TensorStage {
@@ -37,15 +41,18 @@ private:
   using Variants = std::vector<std::shared_ptr<const Variant>>;
   std::shared_ptr<const Variant> find(std::span<const runtime::RunTensor> inputs) const;
   std::shared_ptr<const Variant> make(std::span<const runtime::RunTensor> inputs, bool assume) const;
-  std::shared_ptr<Variant> compile(std::vector<InputKind> kinds, bool trust_shapes, KnownInputs known,
-                                   bool assume) const;
+  std::shared_ptr<Variant> compile(std::vector<InputKind> kinds, bool trust_shapes,
+                                   Specialisation made_for) const;
+  /// Takes note of what must be known; false when that is nothing new.
+  bool learn(const lowering::UnknownValueError& e) const;
 
   Graph graph_;
   std::shared_ptr<const CompileOptions> options_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const Variants> variants_; ///< replaced, never changed; under mutex_
   mutable std::vector<size_t> value_inputs_;         ///< inputs whose elements the compiled code depends on
-  mutable bool by_shapes_ = false;                   ///< the code depends on the sizes of the inputs
+  mutable bool exact_values_ = false; ///< on their very numbers, where those are sizes or positions, too
+  mutable bool by_shapes_ = false;    ///< the code depends on the sizes of the inputs
 };
 
 } // namespace tbx::driver

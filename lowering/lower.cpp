@@ -67,6 +67,14 @@ std::vector<int> count_users(const Graph& g, const std::vector<char>& live, bool
   return users;
 }
 
+} // namespace
+
+std::string element_symbol(const std::string& input, size_t element) {
+  return fmt::format("{}[{}]", input, element);
+}
+
+namespace {
+
 class Lowerer {
 public:
   Lowerer(const Graph& graph, const LowerOptions& options) : options_(options) {
@@ -324,6 +332,16 @@ LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {
   program_.inputs.push_back({value.name, buffer});
   auto known = options_.known_inputs.find(value.name);
   if (known != options_.known_inputs.end()) return LoweredValue(known->second);
+  auto few = options_.element_inputs.find(value.name);
+  if (few != options_.element_inputs.end()) {
+    KnownTensor k{value.type.dtype, {}, {}, 1};
+    for (ir::SymInt d : *value.type.shape) k.dims.push_back(d.constant());
+    for (size_t i = 0; i < few->second.size(); ++i)
+      k.values.push_back(few->second[i]
+                             ? ir::SymInt(*few->second[i])
+                             : program_.context->symbol(element_symbol(value.name, i), kMinElement));
+    return LoweredValue(std::move(k));
+  }
   return LoweredValue(ir::make_buffer_box(program_, buffer));
 }
 

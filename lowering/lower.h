@@ -2,6 +2,9 @@
 // here.
 #pragma once
 
+#include <map>
+#include <optional>
+
 #include "base/error.h"
 #include "importer/graph.h"
 #include "ir/tensor_box.h"
@@ -37,7 +40,13 @@ struct LowerOptions {
   /// Graph inputs whose values are fixed while compiling: the program is right for these values only. The
   /// inputs stay in its signature. What UnknownValueError::inputs asks for.
   std::map<std::string, std::shared_ptr<const Tensor>> known_inputs;
+  /// Graph inputs of a few integers (rank 0 or 1) of which some are fixed; the others are symbols called
+  /// element_symbol(), of at least kMinElement, which a run binds to the elements.
+  std::map<std::string, std::vector<std::optional<int64_t>>> element_inputs;
 };
+
+inline constexpr int64_t kMinElement = 2; ///< 0 and 1 mean something of their own in shapes
+std::string element_symbol(const std::string& input, size_t element);
 
 /// Needs a verified graph. Guarantees a verified program whose outputs are realized. Errors carry the node.
 ir::Program lower(const Graph& graph, const LowerOptions& options = {});

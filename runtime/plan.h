@@ -92,9 +92,10 @@ struct SignatureEntry {
   int buffer = -1;
 };
 
-/// A symbol that is one dimension of an input.
+/// A symbol that is one dimension of an input, or one element of an input of integers.
 struct SymbolBinding {
   int symbol, input, dim;
+  bool element = false; ///< `dim` numbers an element
 };
 
 struct PlanCheck {

@@ -90,6 +90,17 @@ struct Session::Impl {
                      const BufferShapes& shapes, Clock::time_point start) const;
 };
 
+namespace {
+
+int64_t element_of(const RunTensor& t, int i) {
+  int64_t v =
+      t.dtype == DType::i64 ? static_cast<const int64_t*>(t.data)[i] : static_cast<const int32_t*>(t.data)[i];
+  TBX_INTERNAL(v >= 0); // who made the plan looked at it
+  return v;
+}
+
+} // namespace
+
 void Session::Impl::bind_symbols(std::span<const RunTensor> inputs, std::vector<int64_t>& symbols) const {
   TBX_MODEL(inputs.size() == plan->inputs.size(), "{} inputs given, the model has {}", inputs.size(),
             plan->inputs.size());
@@ -105,7 +116,8 @@ void Session::Impl::bind_symbols(std::span<const RunTensor> inputs, std::vector<
               e.name);
   }
   for (const SymbolBinding& b : plan->bindings)
-    if (symbols[b.symbol] < 0) symbols[b.symbol] = inputs[b.input].dims[b.dim];
+    if (symbols[b.symbol] < 0)
+      symbols[b.symbol] = b.element ? element_of(inputs[b.input], b.dim) : inputs[b.input].dims[b.dim];
 }
 
 void Session::Impl::check_inputs(std::span<const RunTensor> inputs, std::span<const int64_t> symbols) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "extern_kernels/catalogue.h"
 #include "fusion/dependencies.h"
@@ -209,6 +210,11 @@ private:
           if (satisfies(in, wish)) continue;
           result.push_back(copy_operand(in, wish, op.origins));
         }
+        if (auto copy = copy_result(*call, op.origins)) {
+          result.push_back(std::move(op));
+          result.push_back(std::move(*copy));
+          continue;
+        }
       }
       result.push_back(std::move(op));
     }
@@ -241,6 +247,33 @@ private:
     for (int d = 0; d < rank; ++d) in.coefficients[d * rank + d] = 1;
     return Operation{Compute{std::move(loops), copy}, origins,
                      "copy: the extern kernel needs another layout"};
+  }
+
+  /// A channels-last convolution whose result must be row-major (an output of the model) writes a buffer of
+  /// its own: libraries have no fast kernel from one order to the other.
+  std::optional<Operation> copy_result(ExternCall& call, const std::vector<int>& origins) {
+    if (!options_.channels_last || call.outputs.size() != 1 ||
+        output_layout(call.problem, true) != LayoutWish::channels_last)
+      return std::nullopt;
+    BufferId target = call.outputs[0];
+    const SymInts sizes = program_.at(target).sizes;
+    const int rank = static_cast<int>(sizes.size());
+    if (rank < 3 || program_.at(target).slice_of >= 0 || sizes[1].is(1)) return std::nullopt;
+    SymInts wanted = strides_in_order(sizes, channels_last_order(rank));
+    if (std::equal(wanted.begin(), wanted.end(), program_.at(target).strides.begin(), provably_equal))
+      return std::nullopt;
+    const DType dtype = program_.at(target).dtype;
+    BufferId made = program_.new_buffer("", dtype, sizes);
+    program_.at(made).strides = std::move(wanted);
+    call.outputs[0] = made;
+    Loops loops;
+    loops.ranges = sizes;
+    loops.dtype = dtype;
+    SymInts at;
+    for (int k = 0; k < rank; ++k) at.push_back(sizes[k].is(1) ? SymInt(0) : program_.context->var(k));
+    loops.body = program_.context->load(made, compute_type(dtype), at);
+    return Operation{Compute{std::move(loops), target}, origins,
+                     "copy: the result of a channels-last convolution"};
   }
 
   Program& program_;

@@ -77,7 +77,8 @@ public:
 
 private:
   bool usable(Expr cur, const Link& link) const {
-    return present_.count(link.next) && !reaches_around(root_, cur, link.next);
+    // relu of what is not negative folds to the value itself: no step forward.
+    return link.next != cur && present_.count(link.next) && !reaches_around(root_, cur, link.next);
   }
 
   static std::vector<Link> whole_activations(Expr x) {

@@ -265,6 +265,11 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
     return entry->lower(ctx);
   if (options_.allow_expansion) {
     if (auto body = expand_function(g, node)) return ctx.lower_subgraph(*body, inputs);
+    bool dynamic = false;
+    for (const LoweredValue& v : inputs)
+      if (v.is_tensor())
+        for (ir::SymInt s : v.sizes()) dynamic |= !s.is_constant();
+    if (dynamic && has_function_body(node)) throw_unknown_shape("the operator's body depends on its shapes");
   }
   throw RuntimeValueError(fmt::format("operator {}{} has no lowering for opset {}",
                                       node.domain.empty() ? "" : node.domain + ".", node.op_type, node.opset),

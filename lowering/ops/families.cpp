@@ -25,6 +25,7 @@ void register_all_ops(Registry& r) {
   register_fold_image(r);
   register_regions(r);
   register_signal(r);
+  register_causal_conv(r);
   register_recurrent(r);
   register_resize(r);
   register_select(r);

@@ -26,6 +26,7 @@ void register_grid_sample(Registry& r);
 void register_fold_image(Registry& r);
 void register_regions(Registry& r);
 void register_signal(Registry& r);
+void register_causal_conv(Registry& r);
 void register_recurrent(Registry& r);
 void register_resize(Registry& r);
 void register_select(Registry& r);

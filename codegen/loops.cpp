@@ -79,9 +79,12 @@ void LoopEmitter::emit_vertical() {
   for (const Phase& phase : kernel_.phases) all.push_back(&phase);
   if (can_overlap(kernel_, all, variable, width_)) overlap_ = last.as_constant();
   if (plan_.tiles.axis >= 0) return emit_tiled(rows, lanes);
+  int vectors = 1;
+  if (kernel_.phases.size() == 1 && kernel_.phases[0].inner.empty() && !kernel_.sequential)
+    vectors = vectors_per_step(kernel_.phases[0], last);
   if (plan_.block == 0) {
     open_points(rows);
-    lane_loop(variable, lanes, "0", w_.index_text(last), last.as_constant(), 1, body);
+    lane_loop(variable, lanes, "0", w_.index_text(last), last.as_constant(), vectors, body);
     next_point(rows);
     w_.close();
     return;
@@ -106,10 +109,12 @@ void LoopEmitter::emit_vertical() {
   }
   w_.open("for (i64 t = begin; t < end; ++t)");
   w_.line(fmt::format("const i64 lo = c * {0}, hi = vmin(lo + {0}l, {1});", plan_.block, n));
-  // The last block alone can have a rest, and none has when the extent is a multiple of the lanes.
+  // The last block alone can have a rest, and none has when the extent is a multiple of the lanes of a step.
   auto extent = last.as_constant();
-  bool even = extent ? *extent % width_ == 0 : known_divisor(last, nullptr, 1) % width_ == 0;
-  lane_loop(variable, lanes, "lo", "hi", even ? std::optional<int64_t>(plan_.block) : std::nullopt, 1, body);
+  const int64_t step = int64_t{width_} * vectors;
+  bool even = extent ? *extent % step == 0 : known_divisor(last, nullptr, 1) % step == 0;
+  lane_loop(variable, lanes, "lo", "hi", even ? std::optional<int64_t>(plan_.block) : std::nullopt, vectors,
+            body);
   if (rows.empty()) {
     w_.line("++c;");
   } else {
@@ -165,6 +170,29 @@ void LoopEmitter::emit_tiled(const SymInts& rows, LaneAnalysis& lanes) {
   w_.close();
 }
 
+/// Equal statements of all texts beside each other, when these are straight lines; else one after the other.
+static std::string interleaved(const std::vector<std::string>& texts) {
+  std::vector<std::vector<std::string_view>> lines;
+  bool straight = true;
+  for (std::string_view rest : texts) {
+    auto& own = lines.emplace_back();
+    for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+      own.push_back(rest.substr(0, end + 1));
+      straight &= end == 0 || (rest[end - 1] != '{' && rest[end - 1] != '}');
+      rest.remove_prefix(end + 1);
+    }
+    straight &= own.size() == lines[0].size();
+  }
+  std::string text;
+  if (!straight) {
+    for (const std::string& t : texts) text += "{\n" + t + "}\n";
+    return text;
+  }
+  for (size_t i = 0; i < lines[0].size(); ++i)
+    for (auto& own : lines) text += own[i];
+  return text;
+}
+
 void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::string& lo,
                             const std::string& hi, std::optional<int64_t> extent, int unroll,
                             const std::function<void(int)>& body) {
@@ -195,13 +223,15 @@ void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::str
     if (unroll == 1) {
       run("", 0, v);
     } else {
+      std::vector<std::string> texts;
       for (int copy = 0; copy < unroll; ++copy) {
         w_.open("");
         std::string here = w_.fresh("v");
         w_.line(fmt::format("const i64 {} = {} + {} * W;", here, v, copy));
         run("", copy, here);
-        w_.close();
+        texts.push_back(w_.take());
       }
+      w_.insert(interleaved(texts));
     }
     w_.close();
   }
@@ -235,8 +265,7 @@ void LoopEmitter::emit_phases() {
   }
 }
 
-/// Bodies light enough to be bound by the latency of one accumulator are worth copies.
-static int accumulator_copies(const Phase& phase) {
+int LoopEmitter::vectors_per_step(const Phase& phase, SymInt extent) const {
   std::vector<ir::Expr> values;
   bool reduces = false;
   for (const Stmt& s : phase.stmts) {
@@ -245,16 +274,18 @@ static int accumulator_copies(const Phase& phase) {
     reduces |= s.kind == StmtKind::reduce;
   }
   ir::ExprCounts counts = ir::count(values);
-  return reduces && counts.expensive == 0 && counts.ops <= 8 ? 4 : 1;
+  constexpr int kInstructions = 30, kLong = 60; // of an expensive operation; of a chain worth company
+  const bool heavy = kInstructions * counts.expensive + counts.ops > kLong;
+  if (!heavy && (!reduces || counts.expensive > 0 || counts.ops > 8)) return 1;
+  int vectors = 4;
+  auto e = extent.as_constant();
+  if (!heavy) return !e || *e >= 8 * width_ ? vectors : 1;
+  while (e && vectors > 1 && *e < vectors * width_) vectors /= 2;
+  return vectors;
 }
 
 void LoopEmitter::emit_phase(const Phase& phase, bool vector) {
-  int copies = 1;
-  if (vector) {
-    auto extent = phase.inner.back().as_constant();
-    if (!extent || *extent >= 8 * width_) copies = accumulator_copies(phase);
-  }
-  Reductions reductions(w_, kernel_, phase, vector, copies);
+  Reductions reductions(w_, kernel_, phase, vector, vector ? vectors_per_step(phase, phase.inner.back()) : 1);
   reductions.declare();
   std::string nonempty;
   for (SymInt e : phase.inner)
@@ -274,10 +305,7 @@ void LoopEmitter::emit_loops(const Phase& phase, size_t level, bool vector, Redu
     if (innermost && vector) {
       LaneAnalysis lanes(variable.node(), width_);
       overlap_ = can_overlap(kernel_, {&phase}, variable, width_) ? extent.as_constant() : std::nullopt;
-      auto e = phase.inner.back().as_constant();
-      int copies = accumulator_copies(phase);
-      if (e && *e < 8 * width_) copies = 1;
-      lane_loop(variable, lanes, lo, hi, constant, copies, [&](int copy) {
+      lane_loop(variable, lanes, lo, hi, constant, vectors_per_step(phase, extent), [&](int copy) {
         reductions.set_overlap(overlap_mask_);
         emit_stmts(phase, reductions, copy);
       });

@@ -31,6 +31,11 @@ private:
   void emit_loops(const ir::Phase& phase, size_t level, bool vector, Reductions& reductions);
   void emit_stmts(const ir::Phase& phase, Reductions& reductions, int copy);
 
+  /// How many vectors a step of the lane loop handles side by side. Bodies light enough to be bound by the
+  /// latency of one accumulator are worth several; so are those of long chains of operations, of which the
+  /// processor's window holds less than two.
+  int vectors_per_step(const ir::Phase& phase, ir::SymInt extent) const;
+
   /// `body(live)` over [lo, hi) in steps of W; the rest, if there can be one, with `live` lanes. A constant
   /// `extent` is hi - lo. With unroll > 1, body runs that many times per step, told which.
   void lane_loop(ir::SymInt variable, LaneAnalysis& lanes, const std::string& lo, const std::string& hi,

@@ -96,6 +96,12 @@ void Writer::close() {
   scopes_.back().text += indent + s.header + (s.header.empty() ? "{\n" : " {\n") + s.text + indent + "}\n";
 }
 
+std::string Writer::take() {
+  std::string text = std::move(scopes_.back().text);
+  scopes_.pop_back();
+  return text;
+}
+
 void Writer::line_in(int scope, std::string text) {
   scopes_[scope].text += std::string(2 * (scope + 1), ' ') + text + "\n";
 }

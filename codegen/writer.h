@@ -39,6 +39,9 @@ public:
   /// memory may leave it.
   int open(std::string header, bool guard = false);
   void close();
+  /// Leaves the block without writing it: its text, for insert().
+  std::string take();
+  void insert(const std::string& text) { scopes_.back().text += text; }
   int current() const { return static_cast<int>(scopes_.size()) - 1; }
   void line(std::string text) { line_in(current(), std::move(text)); }
   void line_in(int scope, std::string text);

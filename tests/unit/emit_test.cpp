@@ -217,6 +217,35 @@ TEST(Emit, RowReductions) {
   run_cases(cases);
 }
 
+// Bodies of which several vectors run side by side, with every kind of rest.
+TEST(Emit, LongChains) {
+  Cases cases;
+  for (int64_t n : {1, 15, 16, 33, 64, 80, 131, 1040, 1099, 2064, 4112})
+    for (bool symbolic : {false, true})
+      for (bool rows : {false, true}) {
+        auto k = make(fmt::format("long chain {} {} {}", n, symbolic ? "symbolic" : "", rows ? "rows" : ""));
+        Context& c = k->c();
+        SymInt size = symbolic ? k->symbol("n", n) : SymInt(n), i = c.var(0), j = rows ? c.rvar(0) : c.var(1);
+        k->kernel.outer = {3};
+        if (!rows) k->kernel.outer.push_back(size);
+        int x = k->buffer(DType::f32, size * 3, Access::read), y = k->buffer(DType::f32, size, Access::read);
+        int out = k->buffer(DType::f32, size * 3, Access::write);
+        k->phase(rows ? SymInts{size} : SymInts{});
+        Expr a = k->load(x, i * size + j), b = k->load(y, j);
+        Expr e = mul(unary(Op::sigmoid, a), unary(Op::tanh, sub(a, b)));
+        e = div(unary(Op::exp, e), add(unary(Op::abs, b), c.constant(DType::f32, 1)));
+        k->store(out, i * size + j, e);
+        if (rows) {
+          Expr sum = k->reduce(ReduceOp::sum, e), most = k->reduce(ReduceOp::max, e);
+          k->phase();
+          k->store(k->buffer(DType::f32, 3, Access::write), i, add(sum, most));
+        }
+        k->relative = 1e-5, k->absolute = 1e-6;
+        cases.push_back(k);
+      }
+  run_cases(cases);
+}
+
 TEST(Emit, SeveralInnerLoops) {
   Cases cases;
   for (int64_t a : {0, 1, 3, 70})

@@ -149,8 +149,18 @@ What make_value_step(const Graph& g, const Node& node, ValueCompiler& compiler,
                   else_branch->outputs.size() >= node.outputs.size(),
               "the branches have {} and {} outputs, the node {}", then_branch->outputs.size(),
               else_branch->outputs.size(), node.outputs.size());
-    s.then_branch = compiler.body(g, then_branch, slot);
-    s.else_branch = compiler.body(g, else_branch, slot);
+    // Exporters leave branches that make no sense for the shapes at hand: an error only when one is taken.
+    auto branch = [&](const std::shared_ptr<Graph>& body) -> runtime::BodyCall {
+      try {
+        return compiler.body(g, body, slot);
+      } catch (const Error& e) {
+        if (e.kind() == ErrorKind::internal) throw;
+        return {nullptr, {}, std::make_shared<const Error>(e)};
+      }
+    };
+    s.then_branch = branch(then_branch);
+    s.else_branch = branch(else_branch);
+    if (!s.then_branch.plan && !s.else_branch.plan) throw Error(*s.then_branch.failure);
     return s;
   }
   if (node.op_type == "Loop") return make_loop(g, node, compiler, slot);

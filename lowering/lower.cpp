@@ -271,6 +271,8 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
         for (ir::SymInt s : v.sizes()) dynamic |= !s.is_constant();
     if (dynamic && has_function_body(node)) throw_unknown_shape("the operator's body depends on its shapes");
   }
+  if (has_function_body(node) && has_dynamic_sizes(node, env))
+    throw_unknown_shape(fmt::format("the body that ONNX defines for {} depends on sizes", node.op_type));
   throw RuntimeValueError(fmt::format("operator {}{} has no lowering for opset {}",
                                       node.domain.empty() ? "" : node.domain + ".", node.op_type, node.opset),
                           "`tbx ops` lists the supported operators");

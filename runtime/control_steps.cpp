@@ -73,6 +73,7 @@ Tensor slice_at(const Tensor& t, int64_t axis, int64_t i) {
 void run_if(const IfStep& s, const ValueStep& step, size_t number, ValueFrame& frame, const RunGuard& guard) {
   bool taken = condition(frame.slots[step.inputs[0]], "an If");
   const BodyCall& call = taken ? s.then_branch : s.else_branch;
+  if (call.failure) throw Error(*call.failure);
   ValueFrame& body = frame.body(number, call, !taken);
   set_captures(frame, call, body);
   run_frame(body, guard);

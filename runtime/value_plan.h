@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "base/value.h"
 #include "runtime/session.h"
 #include "runtime/value_op.h"
@@ -29,6 +30,8 @@ struct ValuePlan;
 struct BodyCall {
   std::shared_ptr<const ValuePlan> plan;
   std::vector<int> captures;
+  std::shared_ptr<const Error>
+      failure; ///< why there is no plan: a branch that cannot run, found while compiling
 };
 
 struct StageStep {

@@ -300,6 +300,8 @@ Values split_at(OpContext& ctx, int axis, const SymInts& lengths) {
   Values out;
   SymInt start = 0;
   for (SymInt length : lengths) {
+    TBX_MODEL(length.as_constant().value_or(0) >= 0, "a part of the split has the length {}",
+              *length.as_constant());
     out.emplace_back(ir::slice(ctx.program, x, axis, start, 1, length));
     start += length;
   }

@@ -110,6 +110,7 @@ std::string difference(const OnnxValue& got, const OnnxValue& want, double rtol,
   if (a.dims != b.dims)
     return fmt::format("shape [{}] instead of [{}]", fmt::join(a.dims, ", "), fmt::join(b.dims, ", "));
   if (b.dtype == DType::string) return *a.strings == *b.strings ? "" : "other strings";
+  if (b.dtype == DType::bf16) rtol = std::max(rtol, 0x1p-6); // as the suite does: two units in the last place
   for (int64_t i = 0, n = b.numel(); i < n; ++i) {
     double x = element_as_double(a, i), y = element_as_double(b, i);
     bool same = x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= atol + rtol * std::abs(y);

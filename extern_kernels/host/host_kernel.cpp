@@ -11,21 +11,32 @@
 namespace tbx::extern_kernels {
 
 #define TBX_HOST(domain, op, function) void function(const HostCall&);
+#define TBX_HOST_MADE(domain, op, maker) std::unique_ptr<ExternKernel> maker(const HostProblem&);
 #include "extern_kernels/host/host_kernels.inc"
 #undef TBX_HOST
+#undef TBX_HOST_MADE
 
 namespace {
 
 struct Entry {
   std::string_view domain, op;
-  HostFunction function;
+  HostFunction function; ///< one of the two
+  HostMaker maker;
 };
 
 constexpr std::array kEntries = {
-#define TBX_HOST(domain, op, function) Entry{domain, op, function},
+#define TBX_HOST(domain, op, function) Entry{domain, op, function, nullptr},
+#define TBX_HOST_MADE(domain, op, maker) Entry{domain, op, nullptr, maker},
 #include "extern_kernels/host/host_kernels.inc"
 #undef TBX_HOST
+#undef TBX_HOST_MADE
 };
+
+const Entry* find(std::string_view domain, std::string_view op) {
+  for (const Entry& e : kEntries)
+    if (e.domain == domain && e.op == op) return &e;
+  return nullptr;
+}
 
 bool is_row_major(const TensorRef& t) {
   int64_t step = 1;
@@ -66,15 +77,19 @@ struct DenseCopy {
 
 class HostKernel : public ExternKernel {
 public:
-  explicit HostKernel(const HostProblem& p) : p_(p), function_(find_host_kernel(p.domain, p.op)) {}
-  std::string description() const override { return "host " + to_string(Problem(p_)); }
+  HostKernel(const HostProblem& p, HostFunction function) : p_(p), function_(function) {}
+  explicit HostKernel(std::unique_ptr<ExternKernel> made) : made_(std::move(made)) {}
+  std::string description() const override {
+    return made_ ? made_->description() : "host " + to_string(Problem(p_));
+  }
+  int64_t packed_bytes() const override { return made_ ? made_->packed_bytes() : 0; }
 
   /// Host functions see row-major tensors: views and parts of larger tensors go through copies.
   void run(const RunArgs& args) const override {
     auto dense = [](const TensorRef& t) { return !t.data || is_row_major(t); };
     if (std::all_of(args.inputs.begin(), args.inputs.end(), dense) &&
         std::all_of(args.outputs.begin(), args.outputs.end(), dense))
-      return function_({p_, args});
+      return compute(args);
     std::vector<TensorRef> inputs(args.inputs.begin(), args.inputs.end()),
         outputs(args.outputs.begin(), args.outputs.end());
     std::vector<DenseCopy> in(inputs.size()), out(outputs.size());
@@ -89,23 +104,22 @@ public:
     RunArgs local = args;
     local.inputs = inputs;
     local.outputs = outputs;
-    function_({p_, local});
+    compute(local);
     for (size_t i = 0; i < outputs.size(); ++i)
       if (!dense(args.outputs[i])) out[i].scatter(args.outputs[i]);
   }
 
 private:
+  void compute(const RunArgs& args) const { made_ ? made_->run(args) : function_({p_, args}); }
+
   HostProblem p_;
-  HostFunction function_;
+  HostFunction function_ = nullptr;
+  std::unique_ptr<ExternKernel> made_;
 };
 
 } // namespace
 
-HostFunction find_host_kernel(std::string_view domain, std::string_view op) {
-  for (const Entry& e : kEntries)
-    if (e.domain == domain && e.op == op) return e.function;
-  return nullptr;
-}
+bool find_host_kernel(std::string_view domain, std::string_view op) { return find(domain, op) != nullptr; }
 
 std::string supports_host_kernel(const Problem& problem, std::span<const OperandInfo>,
                                  std::span<const OperandInfo>) {
@@ -115,7 +129,10 @@ std::string supports_host_kernel(const Problem& problem, std::span<const Operand
 
 std::unique_ptr<ExternKernel> make_host_kernel(const Problem& problem, std::span<const OperandInfo>,
                                                std::span<const OperandInfo>) {
-  return std::make_unique<HostKernel>(std::get<HostProblem>(problem));
+  const auto& p = std::get<HostProblem>(problem);
+  const Entry* entry = find(p.domain, p.op);
+  if (entry->maker) return std::make_unique<HostKernel>(entry->maker(p));
+  return std::make_unique<HostKernel>(p, entry->function);
 }
 
 } // namespace tbx::extern_kernels

@@ -29,8 +29,11 @@ struct HostCall {
 
 using HostFunction = void (*)(const HostCall&);
 
-/// nullptr when there is none (extern_kernels/host/host_kernels.inc lists them).
-HostFunction find_host_kernel(std::string_view domain, std::string_view op);
+/// Makes a kernel that prepares something from its attributes once (trees, tables), not in every run.
+using HostMaker = std::unique_ptr<ExternKernel> (*)(const HostProblem&);
+
+/// Whether there is one (extern_kernels/host/host_kernels.inc lists them).
+bool find_host_kernel(std::string_view domain, std::string_view op);
 
 /// A tensor seen as [outer, axis, inner].
 struct AxisView {

@@ -30,6 +30,10 @@ void register_all_ops(Registry& r) {
   register_resize(r);
   register_select(r);
   register_sequence(r);
+  register_ml_trees(r);
+  register_ml_linear(r);
+  register_ml_features(r);
+  register_ml_svm(r);
 }
 
 } // namespace tbx::lowering

@@ -31,5 +31,9 @@ void register_recurrent(Registry& r);
 void register_resize(Registry& r);
 void register_select(Registry& r);
 void register_sequence(Registry& r);
+void register_ml_trees(Registry& r);
+void register_ml_linear(Registry& r);
+void register_ml_features(Registry& r);
+void register_ml_svm(Registry& r);
 
 } // namespace tbx::lowering

@@ -1,0 +1,284 @@
+// Tree ensembles. Nodes lie in one array in depth-first order per tree; a walk is a loop without
+// data-dependent branches in which eight rows go down one tree together, so that the loads of one hide those
+// of the others. Rows are blocked, so that a tree is read from cache by all rows of a block.
+#include <oneapi/tbb/blocked_range.h>
+#include <oneapi/tbb/parallel_for.h>
+
+#include <array>
+#include <limits>
+
+#include "base/error.h"
+#include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/host/ml_scores.h"
+#include "extern_kernels/reference/dense.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+constexpr int64_t kBlock = 64;         ///< rows that go through a tree one after another
+constexpr int kTogether = 8;           ///< rows that go down a tree side by side
+constexpr int64_t kSerialWork = 20000; ///< rows x trees below which one thread is faster
+
+enum class Aggregate { average = 0, sum = 1, min = 2, max = 3 };
+
+/// Bits of a node's condition: it holds when the value compares like this with the split.
+constexpr uint32_t kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8;
+constexpr uint32_t kFeatureBits = 28;
+
+template <class T> struct TreeNode {
+  T split;               ///< of a leaf: its value, when there is one target
+  uint32_t feature_mask; ///< feature, condition in the upper four bits
+  int32_t child[2];      ///< condition false, true; a leaf is its own child
+};
+
+template <class T> class Forest {
+public:
+  explicit Forest(const HostProblem& p);
+
+  /// Leaves that `count` rows (at most kTogether) of `width` features reach in the tree of `root`.
+  void walk(int32_t root, const T* x, int64_t width, int count, int32_t* leaves) const {
+    const T* rows[kTogether];
+    for (int r = 0; r < kTogether; ++r) rows[r] = x + std::min(r, count - 1) * width;
+    plain_ ? walk_as<true>(root, rows, leaves) : walk_as<false>(root, rows, leaves);
+  }
+
+  std::vector<TreeNode<T>> nodes;
+  std::vector<int32_t> roots;
+  std::vector<int32_t> leaf_begin; ///< node -> first of its weights
+  std::vector<int32_t> leaf_target;
+  std::vector<T> leaf_weight, base;
+  int64_t targets = 1, features = 0; ///< features: one more than the greatest index used
+  bool one_value = false;            ///< one target, and every leaf has a value in `split`
+
+private:
+  template <bool plain> void walk_as(int32_t root, const T* const* rows, int32_t* at) const {
+    const TreeNode<T>* all = nodes.data();
+    for (int r = 0; r < kTogether; ++r) at[r] = root;
+    int32_t moved;
+    do {
+      moved = 0;
+      for (int r = 0; r < kTogether; ++r) {
+        const TreeNode<T>& n = all[at[r]];
+        T v = rows[r][n.feature_mask & ((1u << kFeatureBits) - 1)];
+        bool yes;
+        if constexpr (plain) {
+          yes = v <= n.split;
+        } else {
+          uint32_t less = v<n.split, equal = v == n.split, greater = v> n.split;
+          uint32_t how = less * kLess | equal * kEqual | greater * kGreater;
+          how |= (how == 0) * kUnordered;
+          yes = ((n.feature_mask >> kFeatureBits) & how) != 0;
+        }
+        int32_t next = n.child[yes];
+        moved |= next ^ at[r];
+        at[r] = next;
+      }
+    } while (moved);
+  }
+
+  bool plain_ = true; ///< every condition is "less or equal", NaN goes to the false branch
+};
+
+template <class T> std::vector<T> read(const HostProblem& p, const char* name) {
+  const auto& t = std::get<std::shared_ptr<const Tensor>>(p.attributes.at(name));
+  auto values = t->as<T>();
+  return {values.begin(), values.end()};
+}
+
+template <class T> Forest<T>::Forest(const HostProblem& p) {
+  auto feature = read<int32_t>(p, "feature"), mask = read<int32_t>(p, "mask"), yes = read<int32_t>(p, "yes"),
+       no = read<int32_t>(p, "no");
+  auto split = read<T>(p, "split");
+  roots = read<int32_t>(p, "roots");
+  leaf_begin = read<int32_t>(p, "leaf_begin");
+  leaf_target = read<int32_t>(p, "leaf_target");
+  leaf_weight = read<T>(p, "leaf_weight");
+  base = read<T>(p, "base");
+  targets = std::get<int64_t>(p.attributes.at("targets"));
+  auto aggregate = static_cast<Aggregate>(std::get<int64_t>(p.attributes.at("aggregate")));
+  one_value = targets == 1 && std::get<int64_t>(p.attributes.at("classes")) == 0;
+  nodes.reserve(split.size());
+  for (size_t i = 0; i < split.size(); ++i) {
+    bool leaf = yes[i] == static_cast<int32_t>(i);
+    if (!leaf) {
+      features = std::max<int64_t>(features, feature[i] + int64_t{1});
+      plain_ &= static_cast<uint32_t>(mask[i]) == (kLess | kEqual);
+    }
+    nodes.push_back({split[i],
+                     static_cast<uint32_t>(feature[i]) | static_cast<uint32_t>(mask[i]) << kFeatureBits,
+                     {no[i], yes[i]}});
+    if (!leaf) continue;
+    bool sums = aggregate == Aggregate::sum || aggregate == Aggregate::average;
+    int32_t from = leaf_begin[i], to = leaf_begin[i + 1];
+    one_value &= sums || to - from == 1;
+    nodes[i].split = 0;
+    for (int32_t k = from; k < to; ++k) nodes[i].split += leaf_weight[k];
+  }
+  features = std::max<int64_t>(features, 1); // a leaf reads feature 0 without using it
+}
+
+template <class T> class ForestKernel : public ExternKernel {
+public:
+  explicit ForestKernel(const HostProblem& p)
+      : name_(p.op), forest_(p),
+        aggregate_(static_cast<Aggregate>(std::get<int64_t>(p.attributes.at("aggregate")))),
+        transform_(static_cast<PostTransform>(std::get<int64_t>(p.attributes.at("transform")))),
+        classes_(std::get<int64_t>(p.attributes.at("classes"))),
+        one_sided_(std::get<int64_t>(p.attributes.at("one_sided")) != 0),
+        positive_(std::get<int64_t>(p.attributes.at("positive")) != 0) {}
+
+  std::string description() const override {
+    return fmt::format("host {} of {} trees, {} nodes", name_, forest_.roots.size(), forest_.nodes.size());
+  }
+
+  int64_t packed_bytes() const override {
+    return static_cast<int64_t>(forest_.nodes.size() * sizeof(TreeNode<T>));
+  }
+
+  void run(const RunArgs& args) const override {
+    const TensorRef& x = args.inputs[0];
+    bool vector = x.sizes.size() == 1;
+    int64_t rows = vector ? 1 : x.sizes[0], width = vector ? x.sizes[0] : x.sizes[1];
+    if (rows == 0) return;
+    TBX_MODEL(width >= forest_.features, "{}: the trees read {} features, the input has {}", name_,
+              forest_.features, width);
+    auto block = [&](int64_t begin, int64_t end) { run_block(args, begin, end, width); };
+    int64_t blocks = (rows + kBlock - 1) / kBlock;
+    if (rows * static_cast<int64_t>(forest_.roots.size()) < kSerialWork) {
+      for (int64_t b = 0; b < blocks; ++b) block(b * kBlock, std::min(rows, (b + 1) * kBlock));
+      return;
+    }
+    tbb::parallel_for(tbb::blocked_range<int64_t>(0, blocks), [&](const tbb::blocked_range<int64_t>& r) {
+      for (int64_t b = r.begin(); b < r.end(); ++b) block(b * kBlock, std::min(rows, (b + 1) * kBlock));
+    });
+  }
+
+private:
+  struct Scratch {
+    std::vector<T> rows, scores;
+    std::vector<uint8_t> scored;
+  };
+
+  /// Rows of the input in the type that is compared.
+  const T* rows_of(const TensorRef& x, int64_t begin, int64_t end, int64_t width, Scratch& s) const {
+    if (x.dtype == (sizeof(T) == 4 ? DType::f32 : DType::f64))
+      return static_cast<const T*>(x.data) + begin * width;
+    s.rows.resize(static_cast<size_t>((end - begin) * width));
+    with_storage(x.dtype, [&]<class S>(S) {
+      const S* from = static_cast<const S*>(x.data) + begin * width;
+      bool bits = is_low_precision_float(x.dtype);
+      for (size_t i = 0; i < s.rows.size(); ++i)
+        s.rows[i] = bits ? static_cast<T>(decode_float(x.dtype, static_cast<uint32_t>(from[i])))
+                         : static_cast<T>(from[i]);
+    });
+    return s.rows.data();
+  }
+
+  void run_block(const RunArgs& args, int64_t begin, int64_t end, int64_t width) const {
+    static thread_local Scratch s;
+    const T* x = rows_of(args.inputs[0], begin, end, width, s);
+    int64_t count = end - begin, targets = forest_.targets;
+    s.scores.assign(static_cast<size_t>(count * targets), 0);
+    s.scored.assign(static_cast<size_t>(count * targets), 0);
+    int32_t leaves[kTogether];
+    for (int32_t root : forest_.roots)
+      for (int64_t r = 0; r < count; r += kTogether) {
+        int n = static_cast<int>(std::min<int64_t>(kTogether, count - r));
+        forest_.walk(root, x + r * width, width, n, leaves);
+        if (forest_.one_value && (aggregate_ == Aggregate::sum || aggregate_ == Aggregate::average)) {
+          for (int k = 0; k < n; ++k) s.scores[r + k] += forest_.nodes[leaves[k]].split;
+        } else {
+          for (int k = 0; k < n; ++k)
+            collect(leaves[k], s.scores.data() + (r + k) * targets, s.scored.data() + (r + k) * targets);
+        }
+      }
+    for (int64_t r = 0; r < count; ++r) {
+      std::span<T> scores(s.scores.data() + r * targets, static_cast<size_t>(targets));
+      const uint8_t* scored = s.scored.data() + r * targets;
+      classes_ ? classify(args, begin + r, scores, scored) : regress(args, begin + r, scores);
+    }
+  }
+
+  void collect(int32_t leaf, T* scores, uint8_t* scored) const {
+    for (int32_t k = forest_.leaf_begin[leaf]; k < forest_.leaf_begin[leaf + 1]; ++k) {
+      int32_t t = forest_.leaf_target[k];
+      T w = forest_.leaf_weight[k];
+      if (aggregate_ == Aggregate::min)
+        scores[t] = scored[t] ? std::min(scores[t], w) : w;
+      else if (aggregate_ == Aggregate::max)
+        scores[t] = scored[t] ? std::max(scores[t], w) : w;
+      else
+        scores[t] += w;
+      scored[t] = 1;
+    }
+  }
+
+  void regress(const RunArgs& args, int64_t row, std::span<T> scores) const {
+    for (size_t t = 0; t < scores.size(); ++t) {
+      if (aggregate_ == Aggregate::average) scores[t] /= static_cast<T>(forest_.roots.size());
+      if (!forest_.base.empty()) scores[t] += forest_.base[forest_.base.size() == 1 ? 0 : t];
+    }
+    transform_scores<T>(transform_, scores);
+    store(args.outputs[0], row * forest_.targets, scores);
+  }
+
+  /// Outputs: index of the class, scores. `one_sided`: two classes of which the leaves score one only; the
+  /// score of the other follows from it.
+  void classify(const RunArgs& args, int64_t row, std::span<T> scores, const uint8_t* scored) const {
+    const auto& base = forest_.base;
+    int64_t best = 0;
+    if (one_sided_) {
+      T s = scored[1] ? scores[1] : scores[0];
+      if (!base.empty()) s += base.back();
+      // Weights that are all positive are probabilities, others are distances from the boundary.
+      best = s > (positive_ ? T(0.5) : T(0));
+      if (transform_ == PostTransform::logistic && !positive_) {
+        scores[0] = logistic(-s);
+        scores[1] = logistic(s);
+      } else {
+        scores[0] = positive_ ? 1 - s : -s;
+        scores[1] = s;
+        if (transform_ == PostTransform::probit) transform_scores<T>(transform_, scores);
+      }
+    } else {
+      for (size_t t = 0; t < scores.size() && t < base.size(); ++t) scores[t] += base[t];
+      best = -1;
+      for (size_t t = 0; t < scores.size(); ++t)
+        if ((scored[t] || !base.empty()) && (best < 0 || scores[t] > scores[best]))
+          best = static_cast<int64_t>(t);
+      best = std::max<int64_t>(best, 0);
+      transform_scores<T>(transform_, scores);
+    }
+    static_cast<int64_t*>(args.outputs[0].data)[row] = best;
+    store(args.outputs[1], row * forest_.targets, scores);
+  }
+
+  static void store(const TensorRef& out, int64_t at, std::span<const T> scores) {
+    for (size_t i = 0; i < scores.size(); ++i) switch (out.dtype) {
+      case DType::f64: static_cast<double*>(out.data)[at + i] = static_cast<double>(scores[i]); break;
+      case DType::f16:
+        static_cast<uint16_t*>(out.data)[at + i] =
+            static_cast<uint16_t>(encode_float(DType::f16, static_cast<float>(scores[i])));
+        break;
+      default: static_cast<float*>(out.data)[at + i] = static_cast<float>(scores[i]);
+      }
+  }
+
+  std::string name_;
+  Forest<T> forest_;
+  Aggregate aggregate_;
+  PostTransform transform_;
+  int64_t classes_;
+  bool one_sided_, positive_;
+};
+
+} // namespace
+
+/// Attributes as lowering/ops/forest.cpp makes them: indices are within bounds, trees have no cycles.
+std::unique_ptr<ExternKernel> make_forest(const HostProblem& p) {
+  const auto& split = std::get<std::shared_ptr<const Tensor>>(p.attributes.at("split"));
+  if (split->dtype == DType::f64) return std::make_unique<ForestKernel<double>>(p);
+  return std::make_unique<ForestKernel<float>>(p);
+}
+
+} // namespace tbx::extern_kernels

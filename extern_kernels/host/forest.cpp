@@ -222,17 +222,21 @@ private:
     store(args.outputs[0], row * forest_.targets, scores);
   }
 
-  /// Outputs: index of the class, scores. `one_sided`: two classes of which the leaves score one only; the
-  /// score of the other follows from it.
+  /// Outputs: index of the class, scores. `one_sided`: two classes of which the leaves score one only. Its
+  /// score decides; where that is the first, it is taken for the score of the second, as ONNX Runtime does.
   void classify(const RunArgs& args, int64_t row, std::span<T> scores, const uint8_t* scored) const {
     const auto& base = forest_.base;
     int64_t best = 0;
     if (one_sided_) {
-      T s = scored[1] ? scores[1] : scores[0];
-      if (!base.empty()) s += base.back();
+      size_t side = scored[1] ? 1 : 0;
+      for (size_t t = 0; t < 2 && base.size() == 2; ++t) scores[t] += base[t];
+      if (base.size() == 1) scores[side] += base[0];
+      T s = scores[side];
       // Weights that are all positive are probabilities, others are distances from the boundary.
       best = s > (positive_ ? T(0.5) : T(0));
-      if (transform_ == PostTransform::logistic && !positive_) {
+      if (side == 1 || base.size() == 2) {
+        transform_scores<T>(transform_, scores);
+      } else if (transform_ == PostTransform::logistic) {
         scores[0] = logistic(-s);
         scores[1] = logistic(s);
       } else {

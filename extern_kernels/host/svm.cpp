@@ -181,9 +181,9 @@ private:
       transform_scores<float>(transform_, out);
     } else if (classes_ <= 2) {
       float s = scores.empty() ? 0 : scores[0];
-      bool complement = transform_ != PostTransform::none; // ONNX Runtime's columns of a single decision
-      out[0] = complement ? 1 - s : -s;
-      out[1] = s;
+      bool squash = transform_ == PostTransform::logistic, plain = transform_ == PostTransform::none;
+      out[0] = squash ? logistic(-s) : plain ? -s : 1 - s; // the columns of ONNX Runtime
+      out[1] = squash ? logistic(s) : s;
     } else {
       std::copy(scores.begin(), scores.end(), out.begin());
       transform_scores<float>(transform_, out);

@@ -41,10 +41,8 @@ Values linear_regressor(OpContext& ctx) {
 /// One score and two labels: the other class gets the complement of the score.
 TensorBox two_classes(OpContext& ctx, const TensorBox& score, PostTransform transform) {
   SymInts sizes{score.sizes()[0], 2};
-  if (transform == PostTransform::probit)
-    throw_unsupported("post_transform PROBIT of two classes with one score");
   shared(ctx, score, 2);
-  return generate(ctx, DType::f32, sizes, [&](std::span<const SymInt> at) {
+  TensorBox both = generate(ctx, DType::f32, sizes, [&](std::span<const SymInt> at) {
     const SymInt from[] = {at[0], 0};
     Expr s = score.load(ctx.program, from), column = ctx.c.index(at[1]);
     Expr first = ir::binary(Op::equal, column, ctx.c.constant_int(DType::i64, 0));
@@ -52,6 +50,7 @@ TensorBox two_classes(OpContext& ctx, const TensorBox& score, PostTransform tran
       return ir::unary(Op::sigmoid, ir::where(first, ir::unary(Op::neg, s), s));
     return ir::where(first, ir::sub(number(s, 1), s), s);
   });
+  return transform == PostTransform::probit ? transform_scores(ctx, both, transform) : both;
 }
 
 /// Label of the greatest score before the transform; one score chooses by its sign.

@@ -1,6 +1,6 @@
-// Tree ensembles. Nodes lie in one array in depth-first order per tree; a walk is a loop without
-// data-dependent branches in which eight rows go down one tree together, so that the loads of one hide those
-// of the others. Rows are blocked, so that a tree is read from cache by all rows of a block.
+// Tree ensembles. A walk is a loop without data-dependent branches in which eight rows go down one tree (or
+// one row down eight trees) together, so that the loads of one hide those of the others. Rows are blocked, so
+// that a tree is read from cache by all rows of a block.
 #include <oneapi/tbb/blocked_range.h>
 #include <oneapi/tbb/parallel_for.h>
 
@@ -15,9 +15,9 @@
 namespace tbx::extern_kernels {
 namespace {
 
-constexpr int64_t kBlock = 64;         ///< rows that go through a tree one after another
-constexpr int kTogether = 8;           ///< rows that go down a tree side by side
-constexpr int64_t kSerialWork = 20000; ///< rows x trees below which one thread is faster
+constexpr int64_t kBlock = 64;        ///< rows that go through a tree one after another
+constexpr int kTogether = 8;          ///< rows that go down a tree side by side
+constexpr int64_t kSerialWork = 5000; ///< rows x trees below which one thread is faster
 
 enum class Aggregate { average = 0, sum = 1, min = 2, max = 3 };
 
@@ -35,11 +35,9 @@ template <class T> class Forest {
 public:
   explicit Forest(const HostProblem& p);
 
-  /// Leaves that `count` rows (at most kTogether) of `width` features reach in the tree of `root`.
-  void walk(int32_t root, const T* x, int64_t width, int count, int32_t* leaves) const {
-    const T* rows[kTogether];
-    for (int r = 0; r < kTogether; ++r) rows[r] = x + std::min(r, count - 1) * width;
-    plain_ ? walk_as<true>(root, rows, leaves) : walk_as<false>(root, rows, leaves);
+  /// Goes down from the nodes `at` to leaves, lane k with the features `rows[k]`.
+  void walk(const T* const (&rows)[kTogether], int32_t (&at)[kTogether]) const {
+    plain_ ? walk_as<true>(rows, at) : walk_as<false>(rows, at);
   }
 
   std::vector<TreeNode<T>> nodes;
@@ -51,12 +49,12 @@ public:
   bool one_value = false;            ///< one target, and every leaf has a value in `split`
 
 private:
-  template <bool plain> void walk_as(int32_t root, const T* const* rows, int32_t* at) const {
+  template <bool plain> void walk_as(const T* const (&rows)[kTogether], int32_t (&at)[kTogether]) const {
     const TreeNode<T>* all = nodes.data();
-    for (int r = 0; r < kTogether; ++r) at[r] = root;
     int32_t moved;
     do {
       moved = 0;
+#pragma GCC unroll 8
       for (int r = 0; r < kTogether; ++r) {
         const TreeNode<T>& n = all[at[r]];
         T v = rows[r][n.feature_mask & ((1u << kFeatureBits) - 1)];
@@ -180,22 +178,43 @@ private:
     int64_t count = end - begin, targets = forest_.targets;
     s.scores.assign(static_cast<size_t>(count * targets), 0);
     s.scored.assign(static_cast<size_t>(count * targets), 0);
-    int32_t leaves[kTogether];
-    for (int32_t root : forest_.roots)
-      for (int64_t r = 0; r < count; r += kTogether) {
-        int n = static_cast<int>(std::min<int64_t>(kTogether, count - r));
-        forest_.walk(root, x + r * width, width, n, leaves);
-        if (forest_.one_value && (aggregate_ == Aggregate::sum || aggregate_ == Aggregate::average)) {
-          for (int k = 0; k < n; ++k) s.scores[r + k] += forest_.nodes[leaves[k]].split;
-        } else {
-          for (int k = 0; k < n; ++k)
-            collect(leaves[k], s.scores.data() + (r + k) * targets, s.scored.data() + (r + k) * targets);
-        }
-      }
+    // Lanes are rows of one tree; with few rows they are trees of one row.
+    auto trees = static_cast<int64_t>(forest_.roots.size());
+    if (count >= kTogether) {
+      for (int64_t t = 0; t < trees; ++t)
+        for (int64_t r = 0; r < count; r += kTogether)
+          lanes(x, width, s, std::min<int64_t>(kTogether, count - r),
+                [&](int64_t k) { return std::pair(r + k, t); });
+    } else {
+      for (int64_t r = 0; r < count; ++r)
+        for (int64_t t = 0; t < trees; t += kTogether)
+          lanes(x, width, s, std::min<int64_t>(kTogether, trees - t),
+                [&](int64_t k) { return std::pair(r, t + k); });
+    }
     for (int64_t r = 0; r < count; ++r) {
       std::span<T> scores(s.scores.data() + r * targets, static_cast<size_t>(targets));
       const uint8_t* scored = s.scored.data() + r * targets;
       classes_ ? classify(args, begin + r, scores, scored) : regress(args, begin + r, scores);
+    }
+  }
+
+  /// Walks `n` lanes, of which `place` says row and tree, and collects what their leaves give.
+  template <class F> void lanes(const T* x, int64_t width, Scratch& s, int64_t n, F&& place) const {
+    const T* rows[kTogether];
+    int32_t at[kTogether];
+    for (int64_t k = 0; k < kTogether; ++k) {
+      auto [row, tree] = place(std::min(k, n - 1));
+      rows[k] = x + row * width;
+      at[k] = forest_.roots[tree];
+    }
+    forest_.walk(rows, at);
+    bool sums = forest_.one_value && (aggregate_ == Aggregate::sum || aggregate_ == Aggregate::average);
+    for (int64_t k = 0; k < n; ++k) {
+      int64_t first = place(k).first * forest_.targets;
+      if (sums)
+        s.scores[first] += forest_.nodes[at[k]].split;
+      else
+        collect(at[k], s.scores.data() + first, s.scored.data() + first);
     }
   }
 

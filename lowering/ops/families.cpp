@@ -34,6 +34,9 @@ void register_all_ops(Registry& r) {
   register_ml_linear(r);
   register_ml_features(r);
   register_ml_svm(r);
+  register_flex_attention(r);
+  register_training(r);
+  register_text(r);
 }
 
 } // namespace tbx::lowering

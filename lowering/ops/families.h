@@ -35,5 +35,8 @@ void register_ml_trees(Registry& r);
 void register_ml_linear(Registry& r);
 void register_ml_features(Registry& r);
 void register_ml_svm(Registry& r);
+void register_flex_attention(Registry& r);
+void register_training(Registry& r);
+void register_text(Registry& r);
 
 } // namespace tbx::lowering

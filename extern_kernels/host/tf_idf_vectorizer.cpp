@@ -1,0 +1,71 @@
+// TfIdfVectorizer over integers: counts of n-grams per row, weighted.
+#include <algorithm>
+
+#include "base/error.h"
+#include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/host/ngrams.h"
+#include "extern_kernels/reference/dense.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+class TfIdf : public ExternKernel {
+public:
+  explicit TfIdf(const HostProblem& p)
+      : mode_(std::get<std::string>(p.attributes.at("mode"))),
+        weights_(std::get<std::vector<double>>(p.attributes.at("weights"))) {
+    auto integer = [&](const char* name) { return std::get<int64_t>(p.attributes.at(name)); };
+    shortest_ = integer("min_gram_length");
+    longest_ = integer("max_gram_length");
+    max_skip_ = integer("max_skip_count");
+    const auto& pool = std::get<std::vector<int64_t>>(p.attributes.at("pool"));
+    const auto& starts = std::get<std::vector<int64_t>>(p.attributes.at("ngram_counts"));
+    const auto& columns = std::get<std::vector<int64_t>>(p.attributes.at("ngram_indexes"));
+    size_t gram = 0;
+    for (size_t n = 1; n <= starts.size(); ++n) {
+      auto begin = static_cast<size_t>(starts[n - 1]);
+      size_t end = n < starts.size() ? static_cast<size_t>(starts[n]) : pool.size();
+      for (; begin + n <= end; begin += n, ++gram)
+        if (static_cast<int64_t>(n) >= shortest_ && static_cast<int64_t>(n) <= longest_)
+          trie_.add(std::span(pool).subspan(begin, n), columns[gram]);
+    }
+  }
+
+  std::string description() const override { return "host TfIdfVectorizer " + mode_; }
+
+  void run(const RunArgs& args) const override {
+    const TensorRef &x = args.inputs[0], &y = args.outputs[0];
+    auto tokens = to_dense<int64_t>(x);
+    int64_t rows = x.sizes.size() == 2 ? x.sizes[0] : 1, columns = y.sizes.back();
+    auto length = static_cast<size_t>(rows == 0 ? 0 : x.numel() / rows);
+    auto* out = static_cast<float*>(y.data);
+    std::fill(out, out + y.numel(), 0.f);
+    for (int64_t r = 0; r < rows; ++r) {
+      std::span<float> counts(out + r * columns, static_cast<size_t>(columns));
+      trie_.count(std::span(tokens).subspan(static_cast<size_t>(r) * length, length), shortest_, longest_,
+                  max_skip_, counts);
+      weigh(counts);
+    }
+  }
+
+private:
+  void weigh(std::span<float> counts) const {
+    if (mode_ == "TF") return;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (mode_ == "IDF") counts[i] = std::min(counts[i], 1.f);
+      if (!weights_.empty()) counts[i] *= static_cast<float>(weights_[i]);
+    }
+  }
+
+  std::string mode_;
+  std::vector<double> weights_;
+  int64_t shortest_, longest_, max_skip_;
+  NgramTrie<int64_t> trie_;
+};
+
+} // namespace
+
+/// x [C] or [N, C] -> f32 [columns] or [N, columns]; attributes checked by the lowering.
+std::unique_ptr<ExternKernel> make_tf_idf(const HostProblem& p) { return std::make_unique<TfIdf>(p); }
+
+} // namespace tbx::extern_kernels

@@ -103,6 +103,9 @@ void add_bench(CLI::App& app, int&) {
   cmd->add_option("--duration", o->duration, "seconds to measure");
   cmd->add_option("--clients", o->clients, "threads that call the session at once")
       ->check(CLI::Range(1, 256));
+  set_examples(*cmd, "  tbx bench model.onnx --dim batch=8 --threads 2\n"
+                     "  tbx bench model.onnx --clients 4 --duration 10    throughput of four callers\n"
+                     "  tbx bench model.onnx --repeat 100 --json");
   cmd->callback([o] { bench(*o); });
 }
 

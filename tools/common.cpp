@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "base/dtype.h"
 #include "base/float_formats.h"
@@ -88,18 +90,47 @@ void fill_random(OwnedTensor& t, uint64_t seed) {
   }
 }
 
+void check_dim_names(const Session& session, const std::map<std::string, int64_t>& dims) {
+  std::set<std::string> known;
+  for (const TensorInfo& info : session.inputs())
+    for (const std::string& d : info.dims)
+      if (d.find_first_not_of("0123456789") != std::string::npos) known.insert(d);
+  for (const auto& [name, value] : dims)
+    if (!known.count(name))
+      throw std::runtime_error(known.empty()
+                                   ? fmt::format("--dim {}: the model has no dynamic dimension", name)
+                                   : fmt::format("--dim {}: no such dimension; the model's are: {}", name,
+                                                 fmt::join(known, ", ")));
+}
+
 } // namespace
+
+std::map<std::string, int64_t> ModelOptions::dim_values() const {
+  std::map<std::string, int64_t> values;
+  for (const std::string& s : dims) {
+    auto [name, text] = split_assignment(s);
+    int64_t value = -1;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 0)
+      throw std::runtime_error(fmt::format("--dim {}: '{}' is not a size", s, text));
+    values[name] = value;
+  }
+  return values;
+}
 
 std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions& options) {
   std::map<std::string, std::string> files;
-  std::map<std::string, int64_t> dims;
+  std::map<std::string, int64_t> dims = options.dim_values();
   for (const std::string& s : options.inputs) files.insert(split_assignment(s));
-  for (const std::string& s : options.dims) {
-    auto [name, value] = split_assignment(s);
-    dims[name] = std::stoll(value);
-  }
+  check_dim_names(session, dims);
   std::vector<OwnedTensor> tensors;
   for (const TensorInfo& info : session.inputs()) {
+    if (info.type == 0 || static_cast<DType>(info.type) == DType::string)
+      throw Exception(
+          {Failure::unsupported_error,
+           fmt::format("input '{}' is a {}: the command line makes numeric tensors only (use the C++ or the "
+                       "Python interface)",
+                       info.name, info.type_name)});
     OwnedTensor t;
     t.name = info.name;
     t.type = info.type;
@@ -118,7 +149,12 @@ std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions&
     fill_random(t, options.seed);
     tensors.push_back(std::move(t));
   }
-  if (!files.empty()) throw std::runtime_error("the model has no input '" + files.begin()->first + "'");
+  if (!files.empty()) {
+    std::vector<std::string> names;
+    for (const TensorInfo& info : session.inputs()) names.push_back(info.name);
+    throw std::runtime_error(fmt::format("the model has no input '{}'; its inputs are: {}",
+                                         files.begin()->first, fmt::join(names, ", ")));
+  }
   return tensors;
 }
 
@@ -148,6 +184,10 @@ double element(const void* data, int32_t type, int64_t i) {
   uint32_t bits =
       size_of(t) == 2 ? static_cast<const uint16_t*>(data)[i] : static_cast<const uint8_t*>(data)[i];
   return decode_float(t, bits);
+}
+
+void set_examples(CLI::App& cmd, const std::string& lines) {
+  cmd.footer("Examples:\n" + lines + "\nExit codes and environment variables: tbx --help");
 }
 
 std::string shape_text(const std::vector<int64_t>& dims) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ struct ModelOptions {
   bool json = false, quiet = false;
 
   void add_to(CLI::App& app, bool with_inputs = true);
+  /// Of --dim. Throws std::runtime_error for what is no size.
+  std::map<std::string, int64_t> dim_values() const;
   /// Compiles; reports progress on a terminal. Throws Exception.
   Session open();
 };
@@ -57,6 +60,9 @@ Session::Inputs views(std::vector<OwnedTensor>& inputs);
 
 /// Element as double, for statistics and comparison.
 double element(const void* data, int32_t type, int64_t index);
+
+/// "Examples:" under a command's help.
+void set_examples(CLI::App& cmd, const std::string& lines);
 
 /// Shape as text: "1x3x224x224".
 std::string shape_text(const std::vector<int64_t>& dims);

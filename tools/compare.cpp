@@ -11,7 +11,7 @@ namespace {
 
 struct Options {
   ModelOptions model;
-  std::string expected, reference_isa;
+  std::string expected, reference_isa, reference_model;
   bool reference_compiled = false;
   double rtol = 1e-3, atol = 1e-5;
 };
@@ -79,11 +79,13 @@ void compare(Options& o, int& code) {
     reference = o.expected;
   } else {
     ModelOptions other = o.model;
+    if (!o.reference_model.empty()) other.model = o.reference_model;
     other.compile.compile = o.reference_compiled;
     other.compile.isa = o.reference_isa;
     other.compile.fuse = other.compile.fuse_extern = false;
     want = observe(other.open(), inputs);
     reference = o.reference_compiled ? "generated code without fusion" : "the evaluator without fusion";
+    if (!o.reference_model.empty()) reference = o.reference_model + " in " + reference;
   }
   Json rows = Json::array();
   const OwnedTensor* first_bad = nullptr;
@@ -121,7 +123,9 @@ void compare(Options& o, int& code) {
     if (!row["ok"].get<bool>() || row == rows.back())
       fmt::print("{} {:40} max abs {:.3g}  max rel {:.3g}\n", row["ok"].get<bool>() ? "same  " : "DIFFER",
                  row["value"].get<std::string>(), row["max_abs"].get<double>(), row["max_rel"].get<double>());
-  if (first_bad)
+  if (first_bad && first.worst < 0)
+    fmt::print("first difference: {} has another shape: [{}]\n", first.value, shape_text(first.shape));
+  else if (first_bad)
     fmt::print("first difference: {} [{}] at element {}: {} instead of {}\n", first.value,
                shape_text(first.shape), first.worst, first.got, first.want);
 }
@@ -131,13 +135,20 @@ void compare(Options& o, int& code) {
 void add_compare(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd =
-      app.add_subcommand("compare", "compare a model with the evaluator or with recorded outputs");
+      app.add_subcommand("compare", "compare a model with the evaluator, another model or recorded outputs");
   o->model.add_to(*cmd);
+  cmd->add_option("reference", o->reference_model, "another model with the same inputs, as the reference")
+      ->check(CLI::ExistingFile);
   cmd->add_option("--expected", o->expected, "recorded outputs (.npz, by name) instead of the evaluator");
   cmd->add_flag("--reference-compiled", o->reference_compiled, "reference: generated code without fusion");
   cmd->add_option("--reference-isa", o->reference_isa, "isa of the reference");
   cmd->add_option("--rtol", o->rtol, "relative tolerance");
   cmd->add_option("--atol", o->atol, "absolute tolerance");
+  set_examples(*cmd,
+               "  tbx compare model.onnx                           against the evaluator, value by value\n"
+               "  tbx compare model.onnx changed.onnx              two models, values matched by name\n"
+               "  tbx compare model.onnx --isa avx2 --reference-compiled --reference-isa sse\n"
+               "  tbx compare model.onnx --input x=x.npy --expected outputs.npz");
   cmd->callback([o, &code] { compare(*o, code); });
 }
 

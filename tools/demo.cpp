@@ -26,6 +26,10 @@ int label_of(const std::filesystem::path& file) {
 }
 
 void demo(const Options& o, int& code) {
+  for (const char* part : {"digits.onnx", "images"})
+    if (!fs::exists(fs::path(o.folder) / part))
+      throw std::runtime_error(
+          fmt::format("{}: no {} in it; the folder is examples/digits of the source tree", o.folder, part));
   namespace fs = std::filesystem;
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(fs::path(o.folder) / "images"))
@@ -83,6 +87,7 @@ void add_demo(CLI::App& app, int& code) {
       ->required()
       ->check(CLI::ExistingDirectory);
   cmd->add_flag("--json", o->json, "machine-readable output");
+  set_examples(*cmd, "  tbx demo examples/digits");
   cmd->callback([o, &code] { demo(*o, code); });
 }
 

@@ -92,6 +92,9 @@ void add_dump(CLI::App& app, int&) {
   o->model.add_to(*cmd, false);
   cmd->add_option("--stage", o->stage, "import, simplify, lower, schedule, source, cuda or plan")
       ->check(CLI::IsMember({"import", "simplify", "lower", "schedule", "source", "cuda", "plan"}));
+  set_examples(*cmd, "  tbx dump model.onnx --stage import      the graph as imported\n"
+                     "  tbx dump model.onnx --stage source      the C++ of the generated kernels\n"
+                     "  tbx dump model.onnx --stage cuda        the same kernels as CUDA C++");
   cmd->callback([o] {
     std::string text = o->model.open().dump(o->stage).value();
     if (o->model.json)
@@ -110,6 +113,10 @@ void add_explain(CLI::App& app, int&) {
   cmd->add_flag("--profile", o->profile, "run the model and show times");
   cmd->add_option("--trace", o->trace, "write a Chrome / Perfetto trace of one run");
   cmd->add_flag("--passes", o->passes, "list the graph passes and stop");
+  set_examples(*cmd, "  tbx explain model.onnx                       what was fused, what not, and why\n"
+                     "  tbx explain model.onnx --profile             with the time of each kernel\n"
+                     "  tbx explain model.onnx --trace trace.json    for chrome://tracing or Perfetto\n"
+                     "  tbx explain --passes                         names for --disable-pass");
   cmd->callback([o] {
     if (o->model.model.empty() && !o->passes) throw CLI::RequiredError("model");
     explain(*o);
@@ -120,6 +127,7 @@ void add_ops(CLI::App& app, int&) {
   auto json = std::make_shared<bool>(false);
   CLI::App* cmd = app.add_subcommand("ops", "list the supported operators and their opsets");
   cmd->add_flag("--json", *json, "machine-readable output");
+  set_examples(*cmd, "  tbx ops\n  tbx ops --json");
   cmd->callback([json] {
     Json all = Json::array();
     for (const OperatorInfo& op : operators())

@@ -74,6 +74,9 @@ void add_run(CLI::App& app, int&) {
   CLI::App* cmd = app.add_subcommand("run", "run a model once");
   o->model.add_to(*cmd);
   cmd->add_option("--save", o->save, "write the outputs to this .npz file");
+  set_examples(*cmd, "  tbx run model.onnx                                    random inputs\n"
+                     "  tbx run model.onnx --input image=cat.png --save out.npz\n"
+                     "  tbx run model.onnx --input ids=ids.npy --dim batch=4 --json");
   cmd->callback([o] { run(*o); });
 }
 

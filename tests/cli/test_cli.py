@@ -1,0 +1,249 @@
+"""The command line: what each command prints, its exit codes, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = Path(__file__).resolve().parents[2]
+TBX = ROOT / "build" / "release" / "bin" / "tbx"
+DIGITS = ROOT / "examples" / "digits"
+OK, DIFFERS, USAGE, MODEL, UNSUPPORTED = 0, 1, 2, 3, 4
+
+
+def tbx(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command; output as text."""
+    return subprocess.run([str(TBX), *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **environment})
+
+
+def tbx_json(*arguments: object) -> dict:
+    """Runs the command with --json: all of standard output must be one document."""
+    result = tbx(*arguments, "--json")
+    assert result.returncode == OK, result.stderr
+    return json.loads(result.stdout)
+
+
+def make_model(path: Path, weight: float = 2.0) -> Path:
+    """y = relu(x * weight + b), x of [batch, 4], with a middle value called scaled."""
+    nodes = [helper.make_node("Mul", ["x", "w"], ["scaled"], "scale"),
+             helper.make_node("MatMul", ["scaled", "m"], ["product"], "product"),
+             helper.make_node("Relu", ["product"], ["y"], "relu")]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
+        [numpy_helper.from_array(np.full(4, weight, np.float32), "w"),
+         numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(4, 3), "m")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("cli") / "model.onnx")
+
+
+def test_help_teaches() -> None:
+    result = tbx("--help")
+    assert result.returncode == OK
+    for command in ("run", "bench", "explain", "dump", "compare", "ops", "demo"):
+        assert f"\n  {command} " in result.stdout
+        own = tbx(command, "--help")
+        assert own.returncode == OK
+        assert f"tbx {command}" in own.stdout.split("Examples:")[1], command
+    assert "Exit codes: 0 done, 1 outputs differ" in result.stdout
+    assert tbx("--version").stdout.strip().count(".") == 2
+
+
+def test_run_reads_npy_and_saves_npz(model: Path, tmp_path: Path) -> None:
+    x = np.array([[1, 2, 3, 4], [-1, 0, 1, 2]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    out = tmp_path / "out.npz"
+    result = tbx("run", model, "--input", f"x={tmp_path / 'x.npy'}", "--save", out)
+    assert result.returncode == OK, result.stderr
+    assert "y  float32 2x3" in result.stdout
+    want = np.maximum(2 * x @ np.arange(12, dtype=np.float32).reshape(4, 3), 0)
+    np.testing.assert_allclose(np.load(out)["y"], want, rtol=1e-6)
+    # The same from .npz and .pb.
+    np.savez(tmp_path / "x.npz", other=x)
+    (tmp_path / "x.pb").write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
+    for source in (f"x={tmp_path / 'x.npz'}:other", f"x={tmp_path / 'x.pb'}"):
+        report = tbx_json("run", model, "--input", source)
+        np.testing.assert_allclose(report["outputs"][0]["first"], want.ravel()[:8], rtol=1e-6)
+
+
+def test_run_reads_png() -> None:
+    image = sorted((DIGITS / "images").glob("*.png"))[0]
+    report = tbx_json("run", DIGITS / "digits.onnx", "--input", f"image={image}")
+    assert report["outputs"][0]["shape"] == [1, 10]
+    assert abs(report["outputs"][0]["mean"] - 0.1) < 1e-6
+
+
+def test_random_inputs_follow_the_seed(model: Path) -> None:
+    first, again, other = (tbx_json("run", model, "--dim", "batch=64", "--seed", s)["outputs"][0]["mean"] for s in (1, 1, 2))
+    assert first == again != other
+
+
+def test_dim_sets_symbols(model: Path) -> None:
+    assert tbx_json("run", model, "--dim", "batch=5")["outputs"][0]["shape"] == [5, 3]
+
+
+def test_bench(model: Path) -> None:
+    report = tbx_json("bench", model, "--repeat", 20, "--clients", 2)
+    assert report["clients"] == 2 and report["runs"] == 40
+    assert 0 < report["min_ms"] <= report["median_ms"] <= report["p90_ms"] <= report["p99_ms"]
+    assert "median" in tbx("bench", model, "--repeat", 5).stdout
+
+
+def test_dump_all_stages(model: Path) -> None:
+    texts = {}
+    for stage in ("import", "simplify", "lower", "schedule", "source", "cuda", "plan"):
+        texts[stage] = tbx("dump", model, "--stage", stage).stdout
+        assert texts[stage], stage
+        assert tbx_json("dump", model, "--stage", stage)["text"] == texts[stage]
+    assert "MatMul" in texts["import"] and "extern MatMul" in texts["lower"]
+    assert "__global__" in texts["cuda"] and "batch" in texts["plan"]
+
+
+def test_explain_gives_reasons_and_times(model: Path, tmp_path: Path) -> None:
+    report = tbx_json("explain", model, "--profile", "--trace", tmp_path / "trace.json")
+    assert {node for kernel in report["kernels"] for node in kernel["nodes"]} == {
+        "scale (Mul)", "product (MatMul)", "relu (Relu)"}
+    for kernel in report["kernels"]:
+        assert kernel["decisions"] and kernel["time_ns"] > 0 and kernel["bytes"] > 0
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert len(events) == len(report["kernels"]) and all(e["ph"] == "X" for e in events)
+    assert "fold_constants" in tbx("explain", "--passes").stdout.split()
+
+
+def test_disable_pass_and_options_change_the_result_of_no_model(model: Path) -> None:
+    want = tbx_json("run", model)["outputs"]
+    for options in (["--no-compile"], ["--no-fusion"], ["--isa", "sse"], ["--disable-pass", "fold_constants"]):
+        got = tbx_json("run", model, *options)["outputs"]
+        np.testing.assert_allclose(got[0]["first"], want[0]["first"], rtol=1e-5)
+
+
+def test_ops_lists_operators() -> None:
+    operators = json.loads(tbx("ops", "--json").stdout)
+    assert {"domain": "ai.onnx", "name": "Softmax"}.items() <= next(
+        o for o in operators if o["name"] == "Softmax").items()
+    assert f"{len(operators)} operators" in tbx("ops").stdout
+
+
+def test_compare_finds_the_first_value_that_differs(model: Path, tmp_path: Path) -> None:
+    assert tbx("compare", model).returncode == OK
+    assert tbx("compare", model, "--isa", "sse", "--reference-compiled").returncode == OK
+    changed = make_model(tmp_path / "changed.onnx", weight=2.5)
+    result = tbx("compare", model, changed, "--no-fusion")
+    assert result.returncode == DIFFERS
+    assert "first difference: scaled [1x4]" in result.stdout
+    report = json.loads(tbx("compare", model, changed, "--no-fusion", "--json").stdout)
+    assert report["first_difference"] == "scaled"
+
+
+def test_compare_with_recorded_outputs(model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((1, 4), np.float32))
+    given = ("--input", f"x={tmp_path / 'x.npy'}", "--expected", tmp_path / "want.npz")
+    np.savez(tmp_path / "want.npz", y=np.array([[36, 44, 52]], np.float32))
+    assert tbx("compare", model, *given).returncode == OK
+    np.savez(tmp_path / "want.npz", y=np.array([[36, 44, 53]], np.float32))
+    result = tbx("compare", model, *given)
+    assert result.returncode == DIFFERS
+    assert "first difference: y [1x3] at element 2: 52 instead of 53" in result.stdout
+
+
+def test_demo() -> None:
+    report = tbx_json("demo", DIGITS)
+    assert report["accuracy"] >= 0.97 and len(report["images"]) == len(list((DIGITS / "images").glob("*.png")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], USAGE, "A subcommand is required"),
+        (["nonsense"], USAGE, "A subcommand is required"),
+        (["run"], USAGE, "model is required"),
+        (["run", "nowhere.onnx"], USAGE, "File does not exist: nowhere.onnx"),
+        (["run", "/"], USAGE, "File is actually a directory"),
+        (["run", "MODEL", "--badflag"], USAGE, "not expected: --badflag"),
+        (["run", "MODEL", "--threads", "two"], USAGE, "two"),
+        (["run", "MODEL", "--input", "x"], USAGE, "expected name=value, got 'x'"),
+        (["run", "MODEL", "--input", "z=a.npy"], USAGE, "the model has no input 'z'; its inputs are: x"),
+        (["run", "MODEL", "--input", "x=nowhere.npy"], USAGE, "nowhere.npy"),
+        (["run", "MODEL", "--dim", "seq=4"], USAGE, "--dim seq: no such dimension; the model's are: batch"),
+        (["run", "MODEL", "--dim", "batch=many"], USAGE, "'many' is not a size"),
+        (["run", "MODEL", "--save", "/nowhere/out.npz"], USAGE, "/nowhere/out.npz"),
+        (["run", "MODEL", "--isa", "neon"], MODEL, "unknown isa 'neon'"),
+        (["run", "MODEL", "--disable-pass", "nonsense"], MODEL, "nonsense"),
+        (["run", "TEXT"], MODEL, "not a valid ONNX model"),
+        (["dump", "MODEL", "--stage", "nonsense"], USAGE, "nonsense not in {import,simplify"),
+        (["explain"], USAGE, "model is required"),
+        (["explain", "MODEL", "--trace", "/nowhere/t.json"], USAGE, "/nowhere/t.json: cannot be written"),
+        (["bench", "MODEL", "--clients", "0"], USAGE, "not in range"),
+        (["compare", "MODEL", "--expected", "nowhere.npz"], USAGE, "nowhere.npz"),
+        (["demo", "/"], USAGE, "digits.onnx"),
+    ],
+)
+def test_errors_are_clear(arguments: list[str], code: int, message: str, model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.onnx"
+    text.write_text("this is no model, only some text that goes on for a while\n")
+    result = tbx(*[{"MODEL": model, "TEXT": text}.get(a, a) for a in arguments])
+    assert message in result.stderr + result.stdout
+    assert result.returncode == code, result.stderr
+    assert result.stdout == "" or not arguments
+
+
+def test_wrong_input_shapes_and_types_name_the_input(model: Path, tmp_path: Path) -> None:
+    for array, message in ((np.ones((2, 5), np.float32), "dimension 1 of input 'x' is 5, expected 4"),
+                           (np.ones(4, np.float32), "input 'x' has rank 1, expected 2"),
+                           (np.ones((2, 4), np.int64), "input 'x' has type int64, expected float32")):
+        np.save(tmp_path / "x.npy", array)
+        result = tbx("run", model, "--input", f"x={tmp_path / 'x.npy'}")
+        assert message in result.stderr
+        assert result.returncode in (USAGE, MODEL)
+
+
+def test_unsupported_operator_is_named(tmp_path: Path) -> None:
+    graph = helper.make_graph([helper.make_node("Frobnicate", ["x"], ["y"], "frob", domain="example.com")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])
+    path = tmp_path / "custom.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("example.com", 1)],
+                                ir_version=10), path)
+    result = tbx("run", path)
+    assert result.returncode == UNSUPPORTED
+    for part in ("frob", "example.com.Frobnicate", "tbx ops"):
+        assert part in result.stderr
+
+
+def test_string_inputs_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.STRING, [1])],
+                              [helper.make_tensor_value_info("y", TensorProto.STRING, [1])])
+    path = tmp_path / "strings.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    result = tbx("run", path)
+    assert result.returncode == UNSUPPORTED
+    assert "input 'x' is a string" in result.stderr and "Python" in result.stderr
+
+
+def test_no_compiler_is_reported_once(model: Path, tmp_path: Path) -> None:
+    result = tbx("run", model, "--cache-dir", tmp_path, TBX_CXX="/nowhere/c++")
+    assert result.returncode == OK
+    assert result.stderr.count("no C++ compiler found") == 1
+
+
+def test_a_truncated_model_is_an_error_not_a_crash(model: Path, tmp_path: Path) -> None:
+    whole = model.read_bytes()
+    for size in range(0, len(whole), max(1, len(whole) // 12)):
+        (tmp_path / "cut.onnx").write_bytes(whole[:size])
+        result = tbx("run", tmp_path / "cut.onnx", "--no-compile")
+        assert result.returncode in (OK, MODEL, UNSUPPORTED), (size, result.returncode, result.stderr)
+        assert result.returncode == OK or result.stderr.startswith(("ModelError", "UnsupportedError"))

@@ -26,11 +26,11 @@ int label_of(const std::filesystem::path& file) {
 }
 
 void demo(const Options& o, int& code) {
+  namespace fs = std::filesystem;
   for (const char* part : {"digits.onnx", "images"})
     if (!fs::exists(fs::path(o.folder) / part))
       throw std::runtime_error(
           fmt::format("{}: no {} in it; the folder is examples/digits of the source tree", o.folder, part));
-  namespace fs = std::filesystem;
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(fs::path(o.folder) / "images"))
     if (entry.path().extension() == ".png") files.push_back(entry.path());

@@ -18,10 +18,17 @@ std::span<const Pass> graph_passes() {
       Pass{"fold_constants", "a node over constants -> its value", fold_constants},
       Pass{"eliminate_common_subexpressions", "equal nodes over equal inputs -> one",
            eliminate_common_subexpressions},
+      // Before merge_transposes: what it moves meets there.
+      Pass{"sink_transposes", "f(Transpose(x)) -> Transpose(f(x)) where fewer Transposes are left",
+           sink_transposes},
       Pass{"merge_transposes", "Transpose(Transpose(x)) -> Transpose(x)", merge_transposes},
       Pass{"fold_batch_norm", "Conv, BatchNormalization -> Conv", fold_batch_norm},
+      // After fold_batch_norm: a scale behind the normalisation then follows the convolution.
+      Pass{"fold_scale", "Conv/Gemm/MatMul(x, W)*a + b with constants -> Conv/Gemm/MatMul(x, W') + b'",
+           fold_scale},
       Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization",
            fuse_layer_norm},
+      Pass{"fuse_rms_norm", "x/sqrt(mean(x^2) + eps)*scale -> RMSNormalization", fuse_rms_norm},
       Pass{"fuse_gelu", "0.5*x*(1 + erf(x/sqrt(2))), and with tanh -> Gelu", fuse_gelu},
       Pass{"fuse_swish", "x*Sigmoid(x) -> Swish, x*HardSigmoid(x) -> HardSwish", fuse_swish},
       // Last: the passes above only rewire and leave what nobody reads any more.

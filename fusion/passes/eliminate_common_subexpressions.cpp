@@ -55,16 +55,7 @@ int eliminate_common_subexpressions(Graph& graph) {
       if (node.outputs[i] >= 0) stands_for[node.outputs[i]] = it->second->outputs[i];
     ++count;
   }
-  for (Node& node : graph.nodes)
-    for (auto& [name, attribute] : node.attributes) {
-      auto rename = [&](const std::shared_ptr<Graph>& g) {
-        if (g)
-          for (Graph::Capture& c : g->captures) c.outer = stands_for[c.outer];
-      };
-      if (auto* g = std::get_if<std::shared_ptr<Graph>>(&attribute)) rename(*g);
-      if (auto* list = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute))
-        for (auto& g : *list) rename(g);
-    }
+  if (count > 0) replace_values(graph, std::move(stands_for));
   return count;
 }
 

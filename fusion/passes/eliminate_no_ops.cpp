@@ -7,12 +7,6 @@
 namespace tbx::fusion {
 namespace {
 
-bool is_identity_order(const std::vector<int64_t>& perm) {
-  for (size_t k = 0; k < perm.size(); ++k)
-    if (perm[k] != static_cast<int64_t>(k)) return false;
-  return true;
-}
-
 bool hands_through(const Editor& e, const Node& node) {
   if (!node.domain.empty() || node.inputs.empty() || node.inputs[0] < 0) return false;
   const ValueType& in = e.graph.at(node.inputs[0]).type;
@@ -24,8 +18,8 @@ bool hands_through(const Editor& e, const Node& node) {
     return node.opset >= 7 && node.input(2) < 0 && !mask_used;
   }
   if (node.op_type == "Transpose") {
-    auto it = node.attributes.find("perm");
-    return it != node.attributes.end() && is_identity_order(std::get<std::vector<int64_t>>(it->second));
+    std::vector<int64_t> order = transpose_order(e.graph, node);
+    return !order.empty() && is_identity_order(order);
   }
   if (node.op_type == "Cast") {
     return static_cast<DType>(attribute_int(node, "to", 0)) == in.dtype;
@@ -50,19 +44,9 @@ int eliminate_no_ops(Graph& graph) {
     auto named = std::count(graph.outputs.begin(), graph.outputs.end(), node.outputs[0]);
     count += e.uses(node.outputs[0]) > named;
   }
-  if (count == 0) return 0;
   // Subgraphs see the new values too; graph outputs keep their nodes, so that names and buffers stay their
   // own.
-  for (Node& node : graph.nodes)
-    for (auto& [name, attribute] : node.attributes) {
-      auto rename = [&](const std::shared_ptr<Graph>& g) {
-        if (g)
-          for (Graph::Capture& c : g->captures) c.outer = stands_for[c.outer];
-      };
-      if (auto* g = std::get_if<std::shared_ptr<Graph>>(&attribute)) rename(*g);
-      if (auto* list = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute))
-        for (auto& g : *list) rename(g);
-    }
+  if (count > 0) replace_values(graph, std::move(stands_for));
   return count;
 }
 

@@ -5,15 +5,6 @@
 #include "fusion/passes/passes.h"
 
 namespace tbx::fusion {
-namespace {
-
-const Tensor* f32_constant(const Graph& g, ValueId id) {
-  if (id < 0) return nullptr;
-  const auto& t = g.at(id).constant;
-  return t && t->dtype == DType::f32 ? t.get() : nullptr;
-}
-
-} // namespace
 
 int fold_batch_norm(Graph& graph) {
   Editor e(graph);

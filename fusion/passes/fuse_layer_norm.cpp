@@ -5,22 +5,6 @@
 namespace tbx::fusion {
 namespace {
 
-/// The input of a ReduceMean over the last dimension that keeps it; -1: another one.
-ValueId mean_of_last(Editor& e, ValueId id) {
-  Node* mean = e.producer(id, "ReduceMean");
-  if (!mean || attribute_int(*mean, "keepdims", 1) != 1) return -1;
-  std::vector<int64_t> axes;
-  if (auto it = mean->attributes.find("axes"); it != mean->attributes.end()) {
-    axes = std::get<std::vector<int64_t>>(it->second);
-  } else if (mean->input(1) >= 0 && e.graph.at(mean->inputs[1]).constant) {
-    axes = to_ints(*e.graph.at(mean->inputs[1]).constant);
-  }
-  if (axes.size() != 1) return -1;
-  const auto& shape = e.graph.at(mean->inputs[0]).type.shape;
-  bool last = axes[0] == -1 || (shape && axes[0] + 1 == static_cast<int64_t>(shape->size()));
-  return last ? mean->inputs[0] : -1;
-}
-
 struct Match {
   ValueId x;
   double epsilon;
@@ -52,15 +36,6 @@ std::optional<Match> normalised(Editor& e, ValueId id) {
   return Match{x, *e.number(split->first)};
 }
 
-/// A constant vector over the last dimension of x.
-bool is_vector(const Editor& e, ValueId id, ValueId x) {
-  if (id < 0 || !e.graph.at(id).constant) return false;
-  const auto& dims = e.graph.at(id).constant->dims;
-  const auto& shape = e.graph.at(x).type.shape;
-  return dims.size() == 1 && shape && !shape->empty() && shape->back().is(dims[0]) &&
-         e.graph.at(id).constant->dtype == e.graph.at(x).type.dtype;
-}
-
 } // namespace
 
 int fuse_layer_norm(Graph& graph) {
@@ -79,7 +54,8 @@ int fuse_layer_norm(Graph& graph) {
       }
       ValueId bias = add.inputs[1 - k];
       if (!match || graph.at(match->x).type.dtype != DType::f32) continue;
-      if (!is_vector(e, scale, match->x) || !is_vector(e, bias, match->x)) continue;
+      if (!is_vector_over_last(graph, scale, match->x) || !is_vector_over_last(graph, bias, match->x))
+        continue;
       e.become(add, "LayerNormalization", 17, {match->x, scale, bias},
                {{"axis", int64_t{-1}}, {"epsilon", static_cast<float>(match->epsilon)}});
       ++count;

@@ -9,18 +9,25 @@ namespace tbx::fusion {
 int eliminate_no_ops(Graph& graph);
 /// Transpose(Transpose(x)) -> one Transpose, or x.
 int merge_transposes(Graph& graph);
+/// Transposes move behind elementwise nodes where fewer of them are left by that.
+int sink_transposes(Graph& graph);
 /// A node whose inputs are all constant -> its value.
 int fold_constants(Graph& graph);
 /// Two equal nodes over the same inputs -> one.
 int eliminate_common_subexpressions(Graph& graph);
 /// Conv -> BatchNormalization with constant parameters -> Conv with other weights.
 int fold_batch_norm(Graph& graph);
+/// Products and sums with constants after Conv, ConvTranspose, Gemm or MatMul with constant weights -> other
+/// weights and bias.
+int fold_scale(Graph& graph);
 /// 0.5*x*(1 + erf(x/sqrt(2))) and its tanh form, in any spelling -> Gelu.
 int fuse_gelu(Graph& graph);
 /// x*Sigmoid(x) -> Swish; x*HardSigmoid(x, 1/6, 1/2) -> HardSwish.
 int fuse_swish(Graph& graph);
 /// (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * scale + bias -> LayerNormalization.
 int fuse_layer_norm(Graph& graph);
+/// x / sqrt(mean(x^2) + eps) * scale, in any spelling -> RMSNormalization.
+int fuse_rms_norm(Graph& graph);
 /// Nodes nobody needs -> nothing.
 int eliminate_dead_code(Graph& graph);
 

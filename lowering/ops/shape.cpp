@@ -325,10 +325,14 @@ Values split(OpContext& ctx) {
   if (lengths.empty()) {
     int64_t parts = ctx.attr_int("num_outputs", outputs);
     TBX_MODEL(parts > 0, "num_outputs is {}", parts);
-    // Equal parts; from opset 18 on the last one may be shorter.
+    // Equal parts; from opset 18 on the last ones may be shorter or empty.
     SymInt chunk = opset >= 18 ? ir::ceildiv(size, parts) : ir::floordiv(size, parts);
-    for (int64_t i = 0; i + 1 < parts; ++i) lengths.push_back(chunk);
-    lengths.push_back(size - chunk * SymInt(parts - 1));
+    for (int64_t i = 0; i + 1 < parts; ++i)
+      lengths.push_back(size.is_constant() ? ir::min(chunk, ir::max(size - chunk * SymInt(i), 0)) : chunk);
+    SymInt last = size - chunk * SymInt(parts - 1);
+    if (!size.is_constant())
+      ctx.program.add_check(last, false, "Split: too few elements for num_outputs parts");
+    lengths.push_back(size.is_constant() ? ir::max(last, 0) : last);
   }
   TBX_MODEL(static_cast<int64_t>(lengths.size()) == outputs, "{} split lengths for {} outputs",
             lengths.size(), outputs);

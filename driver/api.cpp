@@ -11,8 +11,10 @@
 #include "driver/value_api.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
+#include "importer/function_body.h"
 #include "lowering/op_registry.h"
 #include "runtime/session.h"
+#include "runtime/value_op.h"
 #include "runtime/value_session.h"
 #include "tensorbox/tensorbox.h"
 
@@ -461,13 +463,21 @@ std::vector<std::string> pass_names() {
 }
 
 std::vector<OperatorInfo> operators() {
-  std::map<std::pair<std::string, std::string>, std::vector<int>> found;
+  std::map<std::pair<std::string, std::string>, OperatorInfo> found;
+  auto add = [&](std::string_view domain, std::string_view name, int since, const char* how) {
+    if (domain == "tensorbox") return; // what the compiler itself puts into graphs
+    OperatorInfo& o = found[{std::string(domain), std::string(name)}];
+    if (o.name.empty()) o = {std::string(domain), std::string(name), {}, how};
+    if (o.how == how) o.since.push_back(since);
+  };
   for (const lowering::OpEntry* e : lowering::Registry::instance().all())
-    found[{e->domain, e->name}].push_back(e->since);
+    add(e->domain, e->name, e->since, "compiled");
+  for (const runtime::ValueOpInfo& o : runtime::value_ops()) add(o.domain, o.op, o.since, "values");
+  for (const auto& [domain, name, since] : operators_with_body()) add(domain, name, since, "body");
   std::vector<OperatorInfo> result;
-  for (auto& [key, since] : found) {
-    std::sort(since.begin(), since.end());
-    result.push_back({key.first, key.second, since});
+  for (auto& [key, info] : found) {
+    std::sort(info.since.begin(), info.since.end());
+    result.push_back(std::move(info));
   }
   return result;
 }

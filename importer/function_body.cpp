@@ -44,6 +44,14 @@ std::optional<int> schema_since_version(std::string_view domain, std::string_vie
   return schema ? std::optional<int>(schema->since_version()) : std::nullopt;
 }
 
+std::vector<std::tuple<std::string, std::string, int>> operators_with_body() {
+  std::vector<std::tuple<std::string, std::string, int>> found;
+  for (const onnx::OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas_with_history())
+    if (schema.HasFunction() || schema.HasContextDependentFunction())
+      found.emplace_back(schema.domain(), schema.Name(), schema.since_version());
+  return found;
+}
+
 bool has_function_body(const Node& node) {
   const auto* schema = find_schema(node.domain, node.op_type, node.opset);
   return schema && (schema->HasFunction() || schema->HasContextDependentFunction());

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "importer/graph.h"
 
@@ -16,6 +19,8 @@ namespace tbx {
 /// of the body, which can be older than the model's. Lowering calls this for operators it has no lowering
 /// for.
 std::optional<Graph> expand_function(const Graph& graph, const Node& node);
+/// Operators (domain, name, version) that ONNX defines a body for.
+std::vector<std::tuple<std::string, std::string, int>> operators_with_body();
 /// ONNX defines a body for some inputs of the operator; it can depend on their shapes.
 bool has_function_body(const Node& node);
 

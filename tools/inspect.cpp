@@ -131,14 +131,17 @@ void add_ops(CLI::App& app, int&) {
   cmd->callback([json] {
     Json all = Json::array();
     for (const OperatorInfo& op : operators())
-      all.push_back(
-          {{"domain", op.domain.empty() ? "ai.onnx" : op.domain}, {"name", op.name}, {"since", op.since}});
+      all.push_back({{"domain", op.domain.empty() ? "ai.onnx" : op.domain},
+                     {"name", op.name},
+                     {"since", op.since},
+                     {"how", op.how}});
     if (*json) {
       fmt::print("{}\n", all.dump(2));
       return;
     }
     for (const Json& op : all)
-      fmt::print("{:24} {:32} since {}\n", op["domain"].get<std::string>(), op["name"].get<std::string>(),
+      fmt::print("{:28} {:32} {:8} since {}\n", op["domain"].get<std::string>(),
+                 op["name"].get<std::string>(), op["how"].get<std::string>(),
                  fmt::join(op["since"].get<std::vector<int>>(), ", "));
     fmt::print("{} operators\n", all.size());
   });

@@ -215,10 +215,13 @@ private:
 TBX_API std::string version();
 /// Names of all graph passes, in order.
 TBX_API std::vector<std::string> pass_names();
-/// Registered operators: domain, name, opsets.
+/// An operator that is supported, in these versions: `how` is "compiled" (into kernels), "values" (on the
+/// host, between kernels: strings, sequences, control flow) or "body" (through the function body that ONNX
+/// defines).
 struct TBX_API OperatorInfo {
   std::string domain, name;
   std::vector<int> since;
+  std::string how;
 };
 TBX_API std::vector<OperatorInfo> operators();
 

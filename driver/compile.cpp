@@ -9,6 +9,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "driver/value_compile.h"
+#include "driver/value_graph.h"
 #include "lowering/lower.h"
 #include "runtime/session.h"
 
@@ -213,11 +215,11 @@ Signature import_signature(const Source& source, const CompileOptions& options) 
   return s;
 }
 
-std::string dump_stage(const Source& source, const CompileOptions& options, const std::string& stage) {
-  Graph graph = import_source(source, options);
-  if (stage == "import") return to_string(graph);
-  fusion::run_graph_passes(graph, options.disabled_passes);
-  if (stage == "simplify") return to_string(graph);
+namespace {
+
+/// A stage behind simplification, of a graph that is one program.
+std::string dump_graph(const Graph& graph, const CompileOptions& options, const std::string& stage) {
+  if (stage == "plan") return runtime::to_string(*compile_graph(graph, options, {}).plan);
   lowering::LowerOptions lower_options;
   lower_options.assume_broadcast = Specialisation{}.assume_broadcast;
   ir::Program program = lowering::lower(graph, lower_options);
@@ -227,11 +229,47 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
   if (stage == "schedule") return fusion::to_string(schedule);
   if (stage == "source")
     return source_text(codegen::prelude_cpp(isa), emit_all(schedule, emit_cpp_for(isa), options));
-  if (stage == "cuda")
-    return source_text(codegen::prelude_cuda(), emit_all(schedule, codegen::emit_cuda, options));
-  if (stage == "plan") return runtime::to_string(*compile(source, options).plan);
-  throw_model_error("unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan",
-                    stage);
+  return source_text(codegen::prelude_cuda(), emit_all(schedule, codegen::emit_cuda, options));
+}
+
+/// The same of a graph that runs in segments, one after the other.
+std::string dump_segments(Graph graph, const CompileOptions& options, const std::string& stage) {
+  CompileOptions evaluated = options;
+  evaluated.compile = options.compile && stage == "plan";
+  ValueProgram program = compile_values(std::move(graph), evaluated);
+  std::vector<const runtime::TensorStage*> stages;
+  for (const auto& segment : program.segments) stages.push_back(segment.get());
+  std::string text = stage == "plan" ? runtime::to_string(*program.plan, stages) : "";
+  for (size_t i = 0; i < program.segments.size(); ++i) {
+    const Graph& part = program.segments[i]->graph();
+    std::vector<InputKind> kinds;
+    text += fmt::format("\n--- segment {}\n", i);
+    if (program.segments[i]->compiled().empty() || !declared_kinds(part, kinds))
+      text += "compiled at the first run\n";
+    else
+      text += dump_graph(copy_with(part, kinds, true), options, stage);
+  }
+  return text;
+}
+
+} // namespace
+
+std::string dump_stage(const Source& source, const CompileOptions& options, const std::string& stage) {
+  static constexpr const char* kStages[] = {"import", "simplify", "lower", "schedule",
+                                            "source", "cuda",     "plan"};
+  TBX_MODEL(std::find(std::begin(kStages), std::end(kStages), stage) != std::end(kStages),
+            "unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan", stage);
+  Graph graph = import_source(source, options);
+  if (stage == "import") return to_string(graph);
+  fusion::run_graph_passes(graph, options.disabled_passes);
+  if (stage == "simplify") return to_string(graph);
+  if (!needs_values(graph)) {
+    try {
+      return dump_graph(graph, options, stage);
+    } catch (const lowering::RuntimeValueError&) { // runs in segments
+    }
+  }
+  return dump_segments(std::move(graph), options, stage);
 }
 
 } // namespace tbx::driver

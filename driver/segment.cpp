@@ -150,9 +150,9 @@ std::shared_ptr<const Segment::Variant> Segment::find(std::span<const RunTensor>
 }
 
 std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor> inputs, bool assume) const {
-  std::lock_guard lock(mutex_);
-  for (const auto& v : *variants_) // another thread may have made it meanwhile
-    if (assume && v->fits(inputs)) return v;
+  std::lock_guard compiling(compiling_);
+  if (assume) // another thread may have made it meanwhile
+    if (auto v = find(inputs)) return v;
   for (;;) {
     std::vector<InputKind> kinds;
     int64_t unknown = 0;
@@ -184,6 +184,7 @@ std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor>
       auto variants = std::make_shared<Variants>(*variants_);
       variants->insert(variants->begin(), made);
       if (variants->size() > kMaxVariants) variants->pop_back();
+      std::lock_guard lock(mutex_);
       variants_ = std::move(variants);
       return made;
     } catch (const lowering::UnknownValueError& e) {

@@ -48,9 +48,11 @@ private:
 
   Graph graph_;
   std::shared_ptr<const CompileOptions> options_;
+  mutable std::mutex compiling_; ///< one compilation at a time, while others run; taken before mutex_
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const Variants> variants_; ///< replaced, never changed; under mutex_
-  mutable std::vector<size_t> value_inputs_;         ///< inputs whose elements the compiled code depends on
+  // What was learnt from compilations, under compiling_.
+  mutable std::vector<size_t> value_inputs_; ///< inputs whose elements the compiled code depends on
   mutable bool exact_values_ = false; ///< on their very numbers, where those are sizes or positions, too
   mutable bool by_shapes_ = false;    ///< the code depends on the sizes of the inputs
 };

@@ -66,6 +66,11 @@ private:
   }
 
   void mark_by_type() {
+    while (!try_mark_by_type()) number_strings(g_);
+  }
+
+  /// False when the body of an operator was put in its place: then all is to be looked at again.
+  bool try_mark_by_type() {
     on_values_.assign(g_.nodes.size(), 0);
     std::vector<char> live = live_nodes(g_);
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
@@ -79,8 +84,7 @@ private:
       if (runs_on_values(n)) {
         on_values_[i] = 1;
       } else if (inline_function(g_, static_cast<int>(i))) {
-        number_strings(g_);
-        return mark_by_type();
+        return false;
       } else {
         Error e(ErrorKind::unsupported,
                 fmt::format("operator {}{} does not take values of these types: {}",
@@ -90,6 +94,7 @@ private:
         throw e;
       }
     }
+    return true;
   }
 
   std::string types_of(const Node& n) const {
@@ -233,7 +238,7 @@ public:
       : g_(g), compiler_(compiler), plan_(std::make_shared<ValuePlan>()) {}
 
   std::shared_ptr<const ValuePlan> run(const Splitter& split, size_t num_captures) {
-    for (ValueId v : g_.inputs) plan_->inputs.push_back(entry(v, v < 0 ? -1 : slot(v)));
+    for (ValueId v : g_.inputs) plan_->inputs.push_back(entry(v, v < 0 || g_.at(v).constant ? -1 : slot(v)));
     for (size_t level = 0; level < split.parts.size(); ++level) {
       if (const auto& part = split.parts[level]; part.segment) add_segment(part);
       for (int i : split.value_nodes[level]) add_node(g_.nodes[i]);

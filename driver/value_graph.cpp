@@ -82,19 +82,24 @@ void number_strings(Graph& g) {
     ids.op_type = "StringIds";
     ids.opset = 1;
     ids.origin = node.origin;
-    ids.attributes["distinct"] = int64_t{node.op_type == "Equal" || node.op_type == "Unique"};
-    Value table;
-    table.name = node.name + " strings";
-    table.type.kind = ValueType::tensor;
-    table.type.dtype = DType::string;
-    g.values.push_back(std::move(table));
-    auto table_id = static_cast<ValueId>(g.values.size()) - 1;
-    ids.outputs.push_back(table_id);
+    bool distinct = node.op_type == "Equal" || node.op_type == "Unique";
+    ids.attributes["distinct"] = int64_t{distinct};
+    std::vector<ValueId> tables;
     for (ValueId& v : moved.inputs) {
       if (!is_string(g, v)) continue;
       ids.inputs.push_back(v);
+      tables.push_back(v);
       v = number(v, " as numbers");
       ids.outputs.push_back(v);
+    }
+    if (distinct) {
+      Value table;
+      table.name = node.name + " strings";
+      table.type.kind = ValueType::tensor;
+      table.type.dtype = DType::string;
+      g.values.push_back(std::move(table));
+      tables = {static_cast<ValueId>(g.values.size()) - 1};
+      ids.outputs.push_back(tables[0]);
     }
     std::vector<Node> takes;
     for (ValueId& v : moved.outputs) {
@@ -104,7 +109,8 @@ void number_strings(Graph& g) {
       take.attributes.clear();
       take.outputs = {v};
       v = number(v, " as numbers");
-      take.inputs = {table_id, v};
+      take.inputs = {v};
+      take.inputs.insert(take.inputs.end(), tables.begin(), tables.end());
       takes.push_back(std::move(take));
     }
     nodes.push_back(std::move(ids));

@@ -78,6 +78,7 @@ void run_if(const IfStep& s, const ValueStep& step, size_t number, ValueFrame& f
   set_captures(frame, call, body);
   run_frame(body, guard);
   for (size_t i = 0; i < step.outputs.size(); ++i) set_output(frame, step, i, take_output(body, i));
+  clear_inputs(body);
 }
 
 void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
@@ -129,11 +130,11 @@ void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFram
   }
   for (size_t k = 0; k < carried; ++k) {
     if (k < step.outputs.size()) set_output(frame, step, k, std::move(state[k]));
-    if (int slot = plan.inputs[2 + k].slot; slot >= 0) body.slots[slot] = RuntimeValue();
   }
   for (size_t k = 0; k < stacks.size() && carried + k < step.outputs.size(); ++k)
     if (step.outputs[carried + k] >= 0)
       set_output(frame, step, carried + k, stacks[k].finish(0, false, plan.outputs[1 + carried + k].element));
+  clear_inputs(body);
 }
 
 namespace {
@@ -212,6 +213,7 @@ void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFram
     std::vector<RuntimeValue> out =
         scan_once(s, std::move(state), scanned, slices_of(s, scanned), body, guard);
     for (size_t i = 0; i < step.outputs.size(); ++i) set_output(frame, step, i, std::move(out[i]));
+    clear_inputs(body);
     return;
   }
   // Every batch element is a scan of its own; outputs are padded to the longest.
@@ -254,6 +256,7 @@ void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFram
     for (const Tensor& t : results[i]) list.push_back(&t);
     set_output(frame, step, i, concatenate(list, 0, true));
   }
+  clear_inputs(body);
 }
 
 void run_sequence_map(const SequenceMapStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
@@ -281,6 +284,7 @@ void run_sequence_map(const SequenceMapStep& s, const ValueStep& step, size_t nu
   }
   for (size_t k = 0; k < step.outputs.size(); ++k)
     set_output(frame, step, k, RuntimeValue::sequence(std::move(results[k])));
+  clear_inputs(body);
 }
 
 } // namespace tbx::runtime

@@ -40,6 +40,8 @@ void run_frame(ValueFrame& frame, const RunGuard& guard);
 
 /// Puts the captured values of the frame around it into the body's slots.
 void set_captures(const ValueFrame& outer, const BodyCall& call, ValueFrame& body);
+/// Lets go of the inputs of a body, the captured ones included.
+void clear_inputs(ValueFrame& body);
 /// Moves (or copies, where a slot is given out twice) the outputs of a frame out of it.
 RuntimeValue take_output(ValueFrame& frame, size_t i);
 

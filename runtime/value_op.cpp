@@ -112,8 +112,11 @@ Tensor& ValueCall::make(int i, DType dtype, std::vector<int64_t> dims) const {
 }
 
 std::vector<std::string>& ValueCall::make_strings(int i, std::vector<int64_t> dims) const {
-  auto n = static_cast<size_t>(checked_numel(dims));
-  outputs[i] = RuntimeValue(Tensor::of_strings(std::move(dims), std::vector<std::string>(n)));
+  constexpr int64_t kMaxStrings = int64_t{1} << 40;
+  int64_t n = checked_numel(dims);
+  TBX_MODEL(n <= kMaxStrings, "a tensor of {} strings", n);
+  outputs[i] =
+      RuntimeValue(Tensor::of_strings(std::move(dims), std::vector<std::string>(static_cast<size_t>(n))));
   return *outputs[i].tensor.strings;
 }
 

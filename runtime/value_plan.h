@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -101,5 +102,8 @@ struct ValuePlan {
   std::vector<std::pair<int, RuntimeValue>> constants;
   std::vector<ValueStep> steps;
 };
+
+/// Deterministic text (`tbx dump --stage=plan`); stages are called by their place in `stages`.
+std::string to_string(const ValuePlan& plan, std::span<const TensorStage* const> stages);
 
 } // namespace tbx::runtime

@@ -92,6 +92,11 @@ void set_captures(const ValueFrame& outer, const BodyCall& call, ValueFrame& bod
     if (int to = call.plan->inputs[first + i].slot; to >= 0) body.slots[to] = outer.slots[call.captures[i]];
 }
 
+void clear_inputs(ValueFrame& body) {
+  for (const ValueEntry& e : body.plan.inputs)
+    if (e.slot >= 0) body.slots[e.slot] = RuntimeValue();
+}
+
 RuntimeValue take_output(ValueFrame& frame, size_t i) {
   const ValueEntry& e = frame.plan.outputs[i];
   if (e.slot < 0) return {};
@@ -176,8 +181,9 @@ void ValueSession::run(std::vector<RuntimeValue> inputs, std::vector<RuntimeValu
   run_frame(*frame, RunGuard{options});
   outputs.resize(plan.outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) outputs[i] = take_output(*frame, i);
-  for (const ValueEntry& e : plan.inputs)
-    if (e.slot >= 0) frame->slots[e.slot] = RuntimeValue();
+  clear_inputs(*frame);
+  for (const ValueEntry& e : plan.outputs)
+    if (e.slot >= 0 && e.only_here) frame->slots[e.slot] = RuntimeValue();
   std::lock_guard lock(impl_->mutex);
   impl_->idle.push_back(std::move(frame));
 }

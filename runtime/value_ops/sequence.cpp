@@ -6,6 +6,8 @@
 namespace tbx::runtime {
 namespace {
 
+constexpr int64_t kMaxParts = int64_t{1} << 24;
+
 /// `position` with negative numbers from the end; ModelError when it is not in [-count, limit).
 size_t wrapped(int64_t position, size_t count, size_t limit) {
   auto n = static_cast<int64_t>(count);
@@ -114,6 +116,8 @@ ValueFunction make_split_to_sequence(const ValueNode& node) {
     } else {
       int64_t step = call.has(1) ? call.integer(1) : 1;
       TBX_MODEL(step > 0, "split is {}", step);
+      TBX_MODEL(total / step < kMaxParts,
+                "a dimension of {} is split into parts of {}: that is over {} parts", total, step, kMaxParts);
       for (int64_t at = 0; at < total; at += std::min(step, total - at))
         lengths.push_back(std::min(step, total - at));
     }

@@ -1,0 +1,68 @@
+#include "runtime/value_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace tbx::runtime {
+namespace {
+
+class Printer {
+public:
+  explicit Printer(std::span<const TensorStage* const> stages) : stages_(stages) {}
+  std::string text;
+
+  void print(const ValuePlan& plan, const std::string& indent) {
+    for (const ValueEntry& e : plan.inputs) line(indent, "s{} = input {} '{}'", e.slot, e.type, e.name);
+    for (const auto& [slot, value] : plan.constants) line(indent, "s{} = constant", slot);
+    for (const ValueStep& step : plan.steps) print(step, indent);
+    for (const ValueEntry& e : plan.outputs) line(indent, "output s{} {} '{}'", e.slot, e.type, e.name);
+  }
+
+private:
+  template <class... A> void line(const std::string& indent, fmt::format_string<A...> f, A&&... a) {
+    text += indent + fmt::format(f, std::forward<A>(a)...) + "\n";
+  }
+
+  static std::string slots(const std::vector<int>& list) {
+    std::vector<std::string> names;
+    for (int s : list) names.push_back(s < 0 ? "-" : fmt::format("s{}", s));
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+
+  void print(const ValueStep& step, const std::string& indent) {
+    std::string what = step.where;
+    if (const auto* s = std::get_if<StageStep>(&step.what))
+      what = fmt::format("segment {}",
+                         std::find(stages_.begin(), stages_.end(), s->stage.get()) - stages_.begin());
+    line(indent, "[{}] = {} [{}]", slots(step.outputs), what, slots(step.inputs));
+    if (const auto* s = std::get_if<IfStep>(&step.what)) {
+      body("then", s->then_branch, indent);
+      body("else", s->else_branch, indent);
+    } else if (const auto* s = std::get_if<LoopStep>(&step.what)) {
+      body("body", s->body, indent);
+    } else if (const auto* s = std::get_if<ScanStep>(&step.what)) {
+      body("body", s->body, indent);
+    } else if (const auto* s = std::get_if<SequenceMapStep>(&step.what)) {
+      body("body", s->body, indent);
+    }
+  }
+
+  void body(const char* what, const BodyCall& call, const std::string& indent) {
+    line(indent, "  {} with [{}]", what, slots(call.captures));
+    print(*call.plan, indent + "    ");
+  }
+
+  std::span<const TensorStage* const> stages_;
+};
+
+} // namespace
+
+std::string to_string(const ValuePlan& plan, std::span<const TensorStage* const> stages) {
+  Printer printer(stages);
+  printer.print(plan, "");
+  return std::move(printer.text);
+}
+
+} // namespace tbx::runtime

@@ -267,6 +267,7 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
     try {
       return dump_graph(graph, options, stage);
     } catch (const lowering::RuntimeValueError&) { // runs in segments
+    } catch (const lowering::UnknownValueError&) { // compiled for what a run brings
     }
   }
   return dump_segments(std::move(graph), options, stage);

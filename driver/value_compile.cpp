@@ -372,6 +372,13 @@ runtime::BodyCall ValueCompiler::body(const Graph& outer, const std::shared_ptr<
     ++captures;
   }
   g.captures.clear();
+  g.origins = outer.origins;
+  fusion::run_graph_passes(g, options_->disabled_passes);
+  // Nobody sees the names of a body's outputs: what only names one costs nothing.
+  for (ValueId& v : g.outputs)
+    while (g.at(v).producer >= 0 && !g.at(v).constant && g.nodes[g.at(v).producer].op_type == "Identity" &&
+           g.nodes[g.at(v).producer].domain.empty())
+      v = g.nodes[g.at(v).producer].inputs[0];
   call.plan = compile(g, captures, true);
   return call;
 }

@@ -339,14 +339,16 @@ private:
 } // namespace
 
 std::shared_ptr<const ValuePlan> ValueCompiler::compile(Graph& g, size_t num_captures, bool is_body) {
-  TBX_MODEL(++depth_ <= 64, "bodies are nested more than 64 deep");
+  struct Depth {
+    int& depth;
+    ~Depth() { --depth; }
+  } depth{++depth_};
+  TBX_MODEL(depth_ <= 64, "bodies are nested more than 64 deep");
   Splitter splitter(g, *this, is_body);
   splitter.run();
   for (const auto& part : splitter.parts)
     if (part.segment) segments.push_back(part.segment);
-  auto plan = StepMaker(g, *this).run(splitter, num_captures);
-  --depth_;
-  return plan;
+  return StepMaker(g, *this).run(splitter, num_captures);
 }
 
 std::shared_ptr<Segment> ValueCompiler::segment(const Graph& g, const std::vector<int>& nodes,

@@ -50,6 +50,7 @@ private:
   }
 
   void body(const char* what, const BodyCall& call, const std::string& indent) {
+    if (call.failure) return line(indent, "  {} cannot run: {}", what, call.failure->message());
     line(indent, "  {} with [{}]", what, slots(call.captures));
     print(*call.plan, indent + "    ");
   }

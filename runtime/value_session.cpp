@@ -55,10 +55,16 @@ void run_stage(const StageStep& s, const ValueStep& step, ValueFrame& frame, con
     t.data = nullptr;
     t.owner = nullptr;
   }
-  if (guard.options.time_limit_ms > 0)
-    s.stage->run(frame.stage_inputs, frame.stage_outputs, guard.stage_options());
-  else
+  if (guard.options.time_limit_ms > 0) {
+    try {
+      s.stage->run(frame.stage_inputs, frame.stage_outputs, guard.stage_options());
+    } catch (const Error&) {
+      guard.check(); // the limit of the whole run is what is to be named
+      throw;
+    }
+  } else {
     s.stage->run(frame.stage_inputs, frame.stage_outputs, guard.options);
+  }
   for (size_t i = 0; i < step.outputs.size(); ++i) {
     RuntimeValue& v = frame.slots[step.outputs[i]];
     RunTensor& t = frame.stage_outputs[i];

@@ -63,7 +63,8 @@ public:
       place.push_back(c_.indirect(i, length, false));
     }
     Expr v = x_.load(ctx_.program, place);
-    return inside ? ir::where(inside, ir::mask_loads(v, inside), number(v, 0)) : v;
+    // The indices lie inside whatever the position: a mask on the loads would be one on the grid's, too.
+    return inside ? ir::where(inside, v, number(v, 0)) : v;
   }
 
 private:

@@ -17,7 +17,8 @@ Expr both(Expr a, Expr b) { return a ? ir::binary(Op::logical_and, a, b) : b; }
 Expr integer(OpContext& ctx, int64_t v) { return ctx.c.constant_int(DType::i64, v); }
 Expr floor_index(Expr x) { return x->context->cast(ir::unary(Op::floor, x), DType::i64); }
 
-/// An i64 expression as an index of dimension `size`; what is outside is moved to the border.
+/// An i64 expression as an index of dimension `size`; what is outside is moved to the border, so that reads
+/// need no mask (which would also be one on the loads inside the index).
 SymInt clamped(OpContext& ctx, Expr i, SymInt size) {
   Expr last = ctx.c.index(size - SymInt(1));
   return ctx.c.indirect(ir::binary(Op::min, ir::binary(Op::max, i, integer(ctx, 0)), last), size, false);
@@ -143,7 +144,6 @@ Values roi_align(OpContext& ctx) {
       // The maximum is over the four weighted neighbours of all samples, as ONNX defines it.
       value = !value ? term : max ? ir::binary(Op::max, value, term) : ir::add(value, term);
     }
-  value = ir::mask_loads(value, inside);
   SymInts sizes{rois.sizes()[0], x.sizes()[1], bins[0], bins[1]};
   if (!max) {
     value = ir::where(inside, value, number(value, 0));
@@ -225,7 +225,7 @@ Values max_roi_pool(OpContext& ctx) {
   place[0] = ctx.c.indirect(ctx.c.cast(n, DType::i64), x.sizes()[0], false);
   place[1] = ctx.c.var(1);
   realize_if_repeated(ctx.program, x, {rois.sizes()[0], x.sizes()[1], x.sizes()[2], x.sizes()[3]});
-  Expr v = ir::mask_loads(x.load(ctx.program, place), inside);
+  Expr v = x.load(ctx.program, place);
   v = ir::where(inside, v, number(v, -std::numeric_limits<double>::infinity()));
   SymInts sizes{rois.sizes()[0], x.sizes()[1], pooled[0], pooled[1]};
   TensorBox best = ir::make_reduction(ctx.program, ReduceOp::max, x.dtype(), sizes, window, v);
@@ -312,7 +312,7 @@ Values deform_conv(OpContext& ctx) {
       Expr in = ir::binary(Op::logical_and, valid[0][i], valid[1][j]);
       const SymInt place[] = {at[0], at[1], clamped(ctx, index[0][i], x.sizes()[2]),
                               clamped(ctx, index[1][j], x.sizes()[3])};
-      Expr v = ir::mask_loads(to_compute(x.load(p, place), type), in);
+      Expr v = to_compute(x.load(p, place), type);
       Expr term = ir::mul(ir::mul(weight[0][i], weight[1][j]), ir::where(in, v, number(v, 0)));
       value = value ? ir::add(value, term) : term;
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <numeric>
 #include <thread>
 
 #include "tools/common.h"
@@ -15,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   ModelOptions model;
-  int warmup = 3, repeat = 0, clients = 1;
+  int warmup = 3, repeat = 0, clients = 1; ///< repeat 0: by time
   double duration = 3;
 };
 
@@ -24,10 +25,8 @@ double ms_since(Clock::time_point t) {
 }
 
 /// Latencies in ms of one client, until the time or the count is used up.
-std::vector<double> measure(const Session& session, const Options& o, std::atomic<bool>& failed,
-                            std::string& error) {
-  std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
-  Session::Inputs in = views(inputs);
+std::vector<double> measure(const Session& session, const Session::Inputs& in, const Options& o,
+                            std::atomic<bool>& failed, std::string& error) {
   std::vector<double> times;
   auto start = Clock::now();
   for (int i = 0; !failed && (o.repeat > 0 ? i < o.repeat : ms_since(start) < o.duration * 1000 || i < 5);
@@ -54,14 +53,14 @@ void bench(Options& o) {
   auto start = Clock::now();
   session.run(in).value();
   double first = ms_since(start);
-  for (int i = 1; i < o.warmup; ++i) session.run(in).value();
+  for (int i = 0; i < o.warmup; ++i) session.run(in).value();
   std::vector<std::vector<double>> per_client(o.clients);
   std::vector<std::string> errors(o.clients);
   std::atomic<bool> failed{false};
   start = Clock::now();
   std::vector<std::thread> clients;
   for (int c = 0; c < o.clients; ++c)
-    clients.emplace_back([&, c] { per_client[c] = measure(session, o, failed, errors[c]); });
+    clients.emplace_back([&, c] { per_client[c] = measure(session, in, o, failed, errors[c]); });
   for (std::thread& t : clients) t.join();
   double wall = ms_since(start);
   if (failed)
@@ -70,6 +69,7 @@ void bench(Options& o) {
   std::vector<double> all;
   for (const auto& times : per_client) all.insert(all.end(), times.begin(), times.end());
   std::sort(all.begin(), all.end());
+  double mean = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
   Json report{{"model", o.model.model},
               {"threads", session.threads()},
               {"clients", o.clients},
@@ -78,18 +78,19 @@ void bench(Options& o) {
               {"runs", all.size()},
               {"min_ms", all.front()},
               {"median_ms", percentile(all, 0.5)},
+              {"mean_ms", mean},
               {"p90_ms", percentile(all, 0.9)},
+              {"p95_ms", percentile(all, 0.95)},
               {"p99_ms", percentile(all, 0.99)},
+              {"max_ms", all.back()},
               {"runs_per_second", static_cast<double>(all.size()) / wall * 1000}};
-  if (o.model.json) {
-    fmt::print("{}\n", report.dump(2));
-    return;
-  }
+  if (o.model.json) return print_json(report);
   fmt::print("{} runs, {} thread(s), {} client(s)\n", all.size(), session.threads(), o.clients);
   fmt::print("compile {:.0f} ms, first run {:.2f} ms\n", session.stats().total_ms, first);
-  fmt::print("min {:.3f}  median {:.3f}  p90 {:.3f}  p99 {:.3f} ms, {:.1f} runs/s\n", all.front(),
-             percentile(all, 0.5), percentile(all, 0.9), percentile(all, 0.99),
-             report["runs_per_second"].get<double>());
+  fmt::print("min {:.3f}  median {:.3f}  mean {:.3f}  p90 {:.3f}  p95 {:.3f}  p99 {:.3f}  max {:.3f} ms\n",
+             all.front(), percentile(all, 0.5), mean, percentile(all, 0.9), percentile(all, 0.95),
+             percentile(all, 0.99), all.back());
+  fmt::print("{:.1f} runs/s\n", report["runs_per_second"].get<double>());
 }
 
 } // namespace
@@ -98,14 +99,18 @@ void add_bench(CLI::App& app, int&) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("bench", "measure latency and throughput");
   o->model.add_to(*cmd);
-  cmd->add_option("--warmup", o->warmup, "runs before measuring");
-  cmd->add_option("--repeat", o->repeat, "number of runs; 0: by time");
-  cmd->add_option("--duration", o->duration, "seconds to measure");
-  cmd->add_option("--clients", o->clients, "threads that call the session at once")
+  cmd->add_option("--warmup", o->warmup, "runs before measuring, besides the first (default 3)")
+      ->check(CLI::Range(0, 1 << 30));
+  cmd->add_option("--repeat", o->repeat, "runs to measure, per client, instead of --duration")
+      ->check(CLI::Range(1, 1 << 30));
+  cmd->add_option("--duration", o->duration, "seconds to measure (default 3), at least five runs")
+      ->check(CLI::Range(0.0, 86400.0));
+  cmd->add_option("--clients", o->clients, "threads that call the session at once (default 1)")
       ->check(CLI::Range(1, 256));
-  set_examples(*cmd, "  tbx bench model.onnx --dim batch=8 --threads 2\n"
-                     "  tbx bench model.onnx --clients 4 --duration 10    throughput of four callers\n"
-                     "  tbx bench model.onnx --repeat 100 --json");
+  cmd->footer(R"(Examples:
+  tbx bench model.onnx --dim batch=8 --threads 2
+  tbx bench model.onnx --clients 4 --threads 1     throughput of four requests at a time
+  tbx bench model.onnx --repeat 100 --json)");
   cmd->callback([o] { bench(*o); });
 }
 

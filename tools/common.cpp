@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <bit>
+#include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -20,27 +19,54 @@ namespace tbx::tools {
 void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   app.add_option("model", model, "ONNX file")->required()->check(CLI::ExistingFile);
   app.add_option("--threads", compile.threads,
-                 "threads; 0: what the machine grants (quota, affinity, OMP_NUM_THREADS)");
-  app.add_option("--isa", compile.isa, "avx512, avx2 or sse; default: the best this CPU has");
+                 "threads; 0: what the machine grants (quota, affinity, OMP_NUM_THREADS)")
+      ->check(CLI::Range(0, 4096))
+      ->group("Compiler");
+  app.add_option("--isa", compile.isa, "avx512, avx2 or sse; default: the best this CPU has")
+      ->check(CLI::IsMember({"avx512", "avx2", "sse"}))
+      ->group("Compiler");
   app.add_flag_callback(
-      "--no-compile", [this] { compile.compile = false; }, "run everything in the evaluator");
+         "--no-compile", [this] { compile.compile = false; }, "run everything in the evaluator")
+      ->group("Compiler");
   app.add_flag_callback(
-      "--no-fusion", [this] { compile.fuse = compile.fuse_extern = false; }, "one kernel per operation");
+         "--no-fusion", [this] { compile.fuse = compile.fuse_extern = false; },
+         "schedule every operation alone; elementwise nodes that lowering joined stay joined")
+      ->group("Compiler");
+  // One value per mention: a list would swallow the model's name when that comes after it.
   app.add_option("--disable-pass", compile.disabled_passes,
-                 "graph pass to leave out (tbx explain --passes lists them)");
-  app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept");
-  app.add_option("--max-memory", compile.max_memory, "limit of a run's working memory in bytes");
-  app.add_option("--dim", dims, "value of a symbolic dimension: batch=4");
+                 "graph pass to leave out (tbx explain --passes lists them)")
+      ->allow_extra_args(false)
+      ->check([](const std::string& name) {
+        std::vector<std::string> all = pass_names();
+        return std::find(all.begin(), all.end(), name) != all.end()
+                   ? std::string()
+                   : fmt::format("there is no pass '{}'; `tbx explain --passes` lists them", name);
+      })
+      ->group("Compiler");
+  app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept")->group("Compiler");
+  app.add_option("--max-memory", compile.max_memory,
+                 "limit of a run's working memory: bytes, or 64kb, 512mb, 2gb")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::NonNegativeNumber)
+      ->group("Compiler");
   if (with_inputs) {
-    app.add_option("--input", inputs, "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png");
-    app.add_option("--seed", seed, "seed of random inputs");
+    app.add_option("--input", inputs,
+                   "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "
+                   "Inputs without a file are random")
+        ->allow_extra_args(false)
+        ->group("Inputs");
+    app.add_option("--dim", dims, "size of a symbolic dimension of the inputs: batch=4; repeatable")
+        ->allow_extra_args(false)
+        ->group("Inputs");
+    app.add_option("--seed", seed, "seed of random inputs; equal seeds give equal inputs")->group("Inputs");
   }
-  app.add_flag("--json", json, "machine-readable output on stdout");
-  app.add_flag("--quiet", quiet, "no progress");
+  app.add_flag("--json", json, "one JSON value on stdout; notes and errors stay on stderr");
+  app.add_flag("--quiet", quiet, "no progress (shown on a terminal only)");
 }
 
 Session ModelOptions::open() {
   bool terminal = isatty(STDERR_FILENO) && !quiet;
+  compile.progress = nullptr;
   if (terminal)
     compile.progress = [](const std::string& stage, int done, int total) {
       fmt::print(stderr, "\r\033[K{}{}", stage, total ? fmt::format(" {}/{}", done, total) : "");
@@ -58,12 +84,6 @@ int64_t OwnedTensor::numel() const {
 int64_t element_size(int32_t type) { return size_of(static_cast<DType>(type)); }
 
 namespace {
-
-std::pair<std::string, std::string> split_assignment(const std::string& text) {
-  size_t eq = text.find('=');
-  if (eq == std::string::npos || eq == 0) throw std::runtime_error("expected name=value, got '" + text + "'");
-  return {text.substr(0, eq), text.substr(eq + 1)};
-}
 
 void fill_random(OwnedTensor& t, uint64_t seed) {
   std::mt19937_64 rng(seed + std::hash<std::string>{}(t.name));
@@ -86,74 +106,106 @@ void fill_random(OwnedTensor& t, uint64_t seed) {
   case DType::f16:
   case DType::bf16:
     return put(uint16_t{}, [&] { return encode_float(static_cast<DType>(t.type), normal(rng)); });
-  default: return put(uint8_t{}, small);
+  case DType::c64: // pairs of parts
+    n *= 2;
+    return put(float{}, [&] { return normal(rng); });
+  case DType::c128: n *= 2; return put(double{}, [&] { return normal(rng); });
+  default: break;
   }
+  auto type = static_cast<DType>(t.type);
+  if (is_low_precision_float(type)) return put(uint8_t{}, [&] { return encode_float(type, normal(rng)); });
+  bool tiny = type == DType::i2 || type == DType::u2; // i4 and u4 hold 0 to 7
+  put(uint8_t{}, [&] { return tiny ? rng() % 2 : small(); });
 }
 
-void check_dim_names(const Session& session, const std::map<std::string, int64_t>& dims) {
-  std::set<std::string> known;
-  for (const TensorInfo& info : session.inputs())
-    for (const std::string& d : info.dims)
-      if (d.find_first_not_of("0123456789") != std::string::npos) known.insert(d);
-  for (const auto& [name, value] : dims)
-    if (!known.count(name))
-      throw std::runtime_error(known.empty()
-                                   ? fmt::format("--dim {}: the model has no dynamic dimension", name)
-                                   : fmt::format("--dim {}: no such dimension; the model's are: {}", name,
-                                                 fmt::join(known, ", ")));
+bool is_number(const std::string& s) {
+  return !s.empty() && s.find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// Sizes of the symbols: from --dim, and from the shapes of inputs that come from files.
+void bind_symbols(std::map<std::string, int64_t>& sizes, const TensorInfo& info, const OwnedTensor& read) {
+  if (read.dims.size() != info.dims.size()) return; // the session says what is wrong
+  for (size_t d = 0; d < info.dims.size(); ++d)
+    if (!is_number(info.dims[d])) sizes.emplace(info.dims[d], read.dims[d]);
+}
+
+OwnedTensor random_input(const TensorInfo& info, const std::map<std::string, int64_t>& sizes, uint64_t seed) {
+  if (info.type == 0 || info.type == OwnedTensor::kString)
+    throw UsageError(fmt::format("input '{}' is a {}: {}", info.name, info.type_name,
+                                 info.type
+                                     ? "random values are for numbers; give --input " + info.name + "=x.npy"
+                                     : "the command line only feeds tensors; use the C++ or Python API"));
+  OwnedTensor t;
+  t.name = info.name;
+  t.type = info.type;
+  int64_t bytes = std::max<int64_t>(1, element_size(info.type));
+  for (const std::string& d : info.dims) {
+    auto it = sizes.find(d);
+    t.dims.push_back(is_number(d) ? std::stoll(d) : it != sizes.end() ? it->second : 1);
+    if (__builtin_mul_overflow(bytes, t.dims.back(), &bytes) || bytes > int64_t{1} << 40)
+      throw UsageError(fmt::format(
+          "input '{}' would need more than a terabyte; choose smaller sizes with --dim", info.name));
+  }
+  t.bytes.resize(static_cast<size_t>(bytes));
+  fill_random(t, seed);
+  return t;
 }
 
 } // namespace
 
-std::map<std::string, int64_t> ModelOptions::dim_values() const {
-  std::map<std::string, int64_t> values;
-  for (const std::string& s : dims) {
-    auto [name, text] = split_assignment(s);
-    int64_t value = -1;
-    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 0)
-      throw std::runtime_error(fmt::format("--dim {}: '{}' is not a size", s, text));
-    values[name] = value;
-  }
-  return values;
+std::pair<std::string, std::string> split_assignment(const std::string& option, const std::string& text) {
+  size_t eq = text.find('=');
+  if (eq == std::string::npos || eq == 0 || eq + 1 == text.size())
+    throw UsageError(fmt::format("{}: expected name=value, got '{}'", option, text));
+  return {text.substr(0, eq), text.substr(eq + 1)};
+}
+
+std::pair<std::string, int64_t> parse_dim(const std::string& option, const std::string& text) {
+  auto [name, value] = split_assignment(option, text);
+  int64_t size = 0;
+  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
+  if (error != std::errc() || end != value.data() + value.size() || size < 0)
+    throw UsageError(fmt::format("{}: '{}' is not a size, for '{}'", option, value, name));
+  return {name, size};
 }
 
 std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions& options) {
-  std::map<std::string, std::string> files;
-  std::map<std::string, int64_t> dims = options.dim_values();
-  for (const std::string& s : options.inputs) files.insert(split_assignment(s));
-  check_dim_names(session, dims);
+  std::map<std::string, const TensorInfo*> known;
+  std::set<std::string> symbols;
+  for (const TensorInfo& info : session.inputs()) {
+    known[info.name] = &info;
+    for (const std::string& d : info.dims)
+      if (!is_number(d)) symbols.insert(d);
+  }
+  std::map<std::string, int64_t> sizes;
+  for (const std::string& s : options.dims) {
+    auto [name, size] = parse_dim("--dim", s);
+    if (!symbols.count(name))
+      throw UsageError(symbols.empty() ? fmt::format("--dim {}: the model has no dynamic dimension", name)
+                                       : fmt::format("--dim {}: no such dimension; the model's are: {}", name,
+                                                     fmt::join(symbols, ", ")));
+    sizes[name] = size;
+  }
+  std::map<std::string, OwnedTensor> read;
+  for (const std::string& s : options.inputs) {
+    auto [name, file] = split_assignment("--input", s);
+    auto it = known.find(name);
+    if (it == known.end()) {
+      std::vector<std::string> names;
+      for (const TensorInfo& info : session.inputs()) names.push_back(info.name);
+      throw UsageError(fmt::format("--input {}: the model has no input '{}'; its inputs are: {}", s, name,
+                                   fmt::join(names, ", ")));
+    }
+    if (read.count(name)) throw UsageError(fmt::format("--input {}: '{}' is given twice", s, name));
+    OwnedTensor t = read_tensor(file, *it->second);
+    t.name = name;
+    bind_symbols(sizes, *it->second, t);
+    read.emplace(name, std::move(t));
+  }
   std::vector<OwnedTensor> tensors;
   for (const TensorInfo& info : session.inputs()) {
-    if (info.type == 0 || static_cast<DType>(info.type) == DType::string)
-      throw Exception(
-          {Failure::unsupported_error,
-           fmt::format("input '{}' is a {}: the command line makes numeric tensors only (use the C++ or the "
-                       "Python interface)",
-                       info.name, info.type_name)});
-    OwnedTensor t;
-    t.name = info.name;
-    t.type = info.type;
-    for (const std::string& d : info.dims) {
-      bool number = !d.empty() && d.find_first_not_of("0123456789") == std::string::npos;
-      t.dims.push_back(number ? std::stoll(d) : dims.count(d) ? dims[d] : 1);
-    }
-    if (auto it = files.find(info.name); it != files.end()) {
-      OwnedTensor read = read_tensor(it->second, t);
-      read.name = info.name;
-      files.erase(it);
-      tensors.push_back(std::move(read));
-      continue;
-    }
-    t.bytes.resize(static_cast<size_t>(t.numel() * std::max<int64_t>(1, element_size(t.type))));
-    fill_random(t, options.seed);
-    tensors.push_back(std::move(t));
-  }
-  if (!files.empty()) {
-    std::vector<std::string> names;
-    for (const TensorInfo& info : session.inputs()) names.push_back(info.name);
-    throw std::runtime_error(fmt::format("the model has no input '{}'; its inputs are: {}",
-                                         files.begin()->first, fmt::join(names, ", ")));
+    auto it = read.find(info.name);
+    tensors.push_back(it != read.end() ? std::move(it->second) : random_input(info, sizes, options.seed));
   }
   return tensors;
 }
@@ -186,12 +238,21 @@ double element(const void* data, int32_t type, int64_t i) {
   return decode_float(t, bits);
 }
 
-void set_examples(CLI::App& cmd, const std::string& lines) {
-  cmd.footer("Examples:\n" + lines + "\nExit codes and environment variables: tbx --help");
-}
-
 std::string shape_text(const std::vector<int64_t>& dims) {
   return dims.empty() ? "scalar" : fmt::format("{}", fmt::join(dims, "x"));
+}
+
+OwnedTensor copy_of(const std::string& name, int32_t type, const std::vector<int64_t>& dims, const void* data,
+                    const std::vector<std::string>* strings) {
+  OwnedTensor t{name, type, dims, {}, {}};
+  if (strings) t.strings = *strings;
+  const auto* bytes = static_cast<const std::byte*>(data);
+  if (!strings && t.numel() > 0) t.bytes.assign(bytes, bytes + t.numel() * element_size(type));
+  return t;
+}
+
+void print_json(const Json& value) {
+  fmt::print("{}\n", value.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 int exit_code(const Failure& failure) {

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensorbox/tensorbox.h"
@@ -15,12 +17,18 @@ using Json = nlohmann::ordered_json;
 
 enum ExitCode : int {
   kOk = 0,
-  kDiffers = 1,      ///< compare: the outputs differ
-  kUsage = 2,        ///< the command line is wrong
+  kDiffers = 1,      ///< compare: the values differ; demo: too many images are misread
+  kUsage = 2,        ///< the command line is wrong, or a file it names cannot be read or written
   kModelError = 3,   ///< the model or an input is wrong
   kUnsupported = 4,  ///< valid ONNX that tensorbox does not handle yet
   kBackendError = 5, ///< compiler or library failed
   kInternal = 6,     ///< a defect of tensorbox
+};
+
+/// What the user asked for cannot be done as asked: exit code 2, message on stderr.
+class UsageError : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
 };
 
 /// Options every command that compiles a model takes.
@@ -45,17 +53,22 @@ struct OwnedTensor {
   int32_t type = 1;
   std::vector<int64_t> dims;
   std::vector<std::byte> bytes;
-  TensorView view() { return {bytes.data(), type, dims}; }
+  std::vector<std::string> strings; ///< the elements of a string tensor
+  TensorView view() { return {type == kString ? static_cast<void*>(&strings) : bytes.data(), type, dims}; }
+  static constexpr int32_t kString = 8; ///< onnx.TensorProto.STRING
   int64_t numel() const;
 };
 
 /// Bytes of one element of an ONNX type in tensorbox memory; 0 for strings.
 int64_t element_size(int32_t type);
 
-/// Inputs from the files given, random values (by name and seed) for the others. Symbolic dimensions are 1
-/// unless
-/// --dim says otherwise.
+/// Inputs from the files given, random values (by name and seed) for the others. A symbolic dimension has the
+/// size that --dim gives it, else the one it has in a file, else 1. Throws UsageError.
 std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions& options);
+/// The number in "name=5", with the name. Throws UsageError, which names `option`.
+std::pair<std::string, int64_t> parse_dim(const std::string& option, const std::string& text);
+/// {name, rest} of "name=rest". Throws UsageError, which names `option`.
+std::pair<std::string, std::string> split_assignment(const std::string& option, const std::string& text);
 Session::Inputs views(std::vector<OwnedTensor>& inputs);
 
 /// Element as double, for statistics and comparison.
@@ -66,6 +79,13 @@ void set_examples(CLI::App& cmd, const std::string& lines);
 
 /// Shape as text: "1x3x224x224".
 std::string shape_text(const std::vector<int64_t>& dims);
+
+/// An output or a value in between as a tensor of its own.
+OwnedTensor copy_of(const std::string& name, int32_t type, const std::vector<int64_t>& dims, const void* data,
+                    const std::vector<std::string>* strings = nullptr);
+
+/// JSON as it goes to stdout: two spaces, bytes that are no UTF-8 replaced, numbers that JSON lacks as null.
+void print_json(const Json& value);
 
 int exit_code(const Failure& failure);
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <filesystem>
 
@@ -20,22 +21,22 @@ struct Options {
 int label_of(const std::filesystem::path& file) {
   std::string stem = file.stem();
   size_t bar = stem.rfind('_');
-  if (bar == std::string::npos)
-    throw std::runtime_error(file.string() + ": the name does not end in _<label>");
-  return std::stoi(stem.substr(bar + 1));
+  if (bar == std::string::npos || stem.size() != bar + 2 ||
+      !std::isdigit(static_cast<unsigned char>(stem.back())))
+    throw UsageError(file.string() + ": the name does not end in _<digit>.png");
+  return stem.back() - '0';
 }
 
 void demo(const Options& o, int& code) {
   namespace fs = std::filesystem;
-  for (const char* part : {"digits.onnx", "images"})
-    if (!fs::exists(fs::path(o.folder) / part))
-      throw std::runtime_error(
-          fmt::format("{}: no {} in it; the folder is examples/digits of the source tree", o.folder, part));
+  if (!fs::is_directory(fs::path(o.folder) / "images") ||
+      !fs::is_regular_file(fs::path(o.folder) / "digits.onnx"))
+    throw UsageError(o.folder + ": expected a folder with digits.onnx and images/, such as examples/digits");
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(fs::path(o.folder) / "images"))
     if (entry.path().extension() == ".png") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
-  if (files.empty()) throw std::runtime_error(o.folder + "/images has no PNG files");
+  if (files.empty()) throw UsageError(o.folder + "/images has no PNG files");
   Session session = Session::compile((fs::path(o.folder) / "digits.onnx").string()).value();
   CompileStats stats = session.stats();
   const TensorInfo& input = session.inputs().at(0);
@@ -53,18 +54,19 @@ void demo(const Options& o, int& code) {
     auto p = outputs.at(0).values<float>();
     auto best = static_cast<int>(std::max_element(p.begin(), p.end()) - p.begin());
     correct += best == label_of(file);
-    rows.push_back(
-        {{"file", file.filename()}, {"label", label_of(file)}, {"digit", best}, {"confidence", p[best]}});
+    rows.push_back({{"file", file.filename().string()},
+                    {"label", label_of(file)},
+                    {"digit", best},
+                    {"confidence", p[best]}});
   }
   double accuracy = static_cast<double>(correct) / static_cast<double>(files.size());
   if (o.json) {
-    fmt::print("{}\n", Json{{"images", rows},
-                            {"accuracy", accuracy},
-                            {"compile_ms", stats.total_ms},
-                            {"run_ms", run_ms},
-                            {"generated_kernels", stats.generated_kernels},
-                            {"library_kernels", stats.extern_kernels}}
-                           .dump(2));
+    print_json({{"images", rows},
+                {"accuracy", accuracy},
+                {"compile_ms", stats.total_ms},
+                {"run_ms", run_ms},
+                {"generated_kernels", stats.generated_kernels},
+                {"library_kernels", stats.extern_kernels}});
   } else {
     for (const Json& row : rows)
       fmt::print("{:14} -> {}  {:5.1f} %{}\n", row["file"].get<std::string>(), row["digit"].get<int>(),
@@ -87,7 +89,7 @@ void add_demo(CLI::App& app, int& code) {
       ->required()
       ->check(CLI::ExistingDirectory);
   cmd->add_flag("--json", o->json, "machine-readable output");
-  set_examples(*cmd, "  tbx demo examples/digits");
+  cmd->footer("Examples:\n  tbx demo examples/digits\n  tbx demo examples/digits --json");
   cmd->callback([o, &code] { demo(*o, code); });
 }
 

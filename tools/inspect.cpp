@@ -1,16 +1,19 @@
 // tbx dump, explain, ops: what the compiler made of a model and what it can do.
 #include <fmt/format.h>
 
-#include <fstream>
+#include <cstdio>
+#include <filesystem>
 
+#include "driver/compile.h"
 #include "tools/common.h"
+#include "tools/files.h"
 
 namespace tbx::tools {
 namespace {
 
 struct DumpOptions {
   ModelOptions model;
-  std::string stage = "schedule";
+  std::string stage = "schedule", output;
 };
 
 struct ExplainOptions {
@@ -37,18 +40,35 @@ void write_trace(const std::string& path, const std::vector<KernelReport>& kerne
                       {"ts", static_cast<double>(k.start_ns) / 1000},
                       {"dur", static_cast<double>(k.time_ns) / 1000},
                       {"args", {{"kernel", k.name}, {"nodes", k.nodes}, {"bytes", k.bytes}}}});
-  std::ofstream out(path);
-  out << Json{{"traceEvents", events}}.dump(1);
-  if (!out.flush()) throw std::runtime_error(path + ": cannot be written");
+  write_file(path, Json{{"traceEvents", events}}.dump(1, ' ', false, Json::error_handler_t::replace));
 }
 
+std::filesystem::path folder_of(const std::string& file) {
+  std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+/// Operations are counted at compile time, where a symbolic dimension has a guessed size.
+bool has_symbols(const Session& session) {
+  for (const TensorInfo& info : session.inputs())
+    for (const std::string& d : info.dims)
+      if (d.empty() || d.find_first_not_of("0123456789") != std::string::npos) return true;
+  return false;
+}
+
+/// Kernels in the order of execution; totals first.
 void explain(ExplainOptions& o) {
+  if (!o.trace.empty() && !std::filesystem::is_directory(folder_of(o.trace)))
+    throw UsageError(fmt::format("--trace {}: cannot be written: there is no folder {}", o.trace,
+                                 folder_of(o.trace).string()));
   if (o.passes) {
+    if (o.model.json) return print_json(pass_names());
     for (const std::string& name : pass_names()) fmt::print("{}\n", name);
     return;
   }
   Session session = o.model.open();
   std::vector<KernelReport> kernels;
+  bool symbolic = has_symbols(session);
   if (o.profile || !o.trace.empty()) {
     std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
     session.run(views(inputs)).value();
@@ -62,10 +82,10 @@ void explain(ExplainOptions& o) {
     Json report{{"model", o.model.model},
                 {"nodes", stats.nodes},
                 {"compile_ms", stats.total_ms},
+                {"flops_are_estimates", symbolic},
                 {"kernels", Json::array()}};
     for (const KernelReport& k : kernels) report["kernels"].push_back(to_json(k));
-    fmt::print("{}\n", report.dump(2));
-    return;
+    return print_json(report);
   }
   fmt::print("{} nodes -> {} generated and {} library kernels\n", stats.nodes, stats.generated_kernels,
              stats.extern_kernels);
@@ -74,12 +94,14 @@ void explain(ExplainOptions& o) {
     fmt::print("\n{:3} {} {}\n", i, k.kind, k.name);
     fmt::print("    nodes: {}\n", fmt::join(k.nodes, ", "));
     for (const std::string& d : k.decisions) fmt::print("    {}\n", d);
-    fmt::print("    {:.3f} MB, {:.3f} MFLOP", static_cast<double>(k.bytes) / 1e6, k.flops / 1e6);
-    if (k.time_ns > 0)
-      fmt::print(", {:.1f} us, {:.1f} GB/s, {:.1f} GFLOP/s, {} thread(s)",
-                 static_cast<double>(k.time_ns) / 1e3,
-                 static_cast<double>(k.bytes) / static_cast<double>(k.time_ns),
-                 k.flops / static_cast<double>(k.time_ns), k.threads);
+    fmt::print("    {:.3f} MB, {:.3f} MFLOP{}", static_cast<double>(k.bytes) / 1e6, k.flops / 1e6,
+               symbolic ? " (at guessed sizes)" : "");
+    if (k.time_ns > 0) {
+      fmt::print(", {:.1f} us, {:.1f} GB/s", static_cast<double>(k.time_ns) / 1e3,
+                 static_cast<double>(k.bytes) / static_cast<double>(k.time_ns));
+      if (!symbolic) fmt::print(", {:.1f} GFLOP/s", k.flops / static_cast<double>(k.time_ns));
+      fmt::print(", {} thread(s)", k.threads);
+    }
     fmt::print("\n");
   }
 }
@@ -90,17 +112,28 @@ void add_dump(CLI::App& app, int&) {
   auto o = std::make_shared<DumpOptions>();
   CLI::App* cmd = app.add_subcommand("dump", "print the model at a stage of the compiler");
   o->model.add_to(*cmd, false);
-  cmd->add_option("--stage", o->stage, "import, simplify, lower, schedule, source, cuda or plan")
+  cmd->add_option("--stage", o->stage, "import, simplify, lower, schedule (default), source, cuda or plan")
       ->check(CLI::IsMember({"import", "simplify", "lower", "schedule", "source", "cuda", "plan"}));
-  set_examples(*cmd, "  tbx dump model.onnx --stage import      the graph as imported\n"
-                     "  tbx dump model.onnx --stage source      the C++ of the generated kernels\n"
-                     "  tbx dump model.onnx --stage cuda        the same kernels as CUDA C++");
+  cmd->add_option("--dim", o->model.dims, "fixes a symbolic dimension: batch=4; repeatable")
+      ->allow_extra_args(false);
+  cmd->add_option("--output", o->output, "write to this file instead of stdout");
+  cmd->footer(
+      R"(Stages: import (the graph as read), simplify (after the graph passes), lower (loop nests), schedule (fused
+kernels), source (generated C++), cuda (generated CUDA), plan (what is run). No kernel is compiled for a dump.
+Examples:
+  tbx dump model.onnx --stage import
+  tbx dump model.onnx --stage simplify --disable-pass fuse_gelu
+  tbx dump model.onnx --stage source --isa avx2 --output kernels.cpp)");
   cmd->callback([o] {
-    std::string text = o->model.open().dump(o->stage).value();
+    for (const std::string& d : o->model.dims) o->model.compile.dims.insert(parse_dim("--dim", d));
+    std::string text = driver::dump_stage(std::filesystem::path(o->model.model), o->model.compile, o->stage);
     if (o->model.json)
-      fmt::print("{}\n", Json{{"stage", o->stage}, {"text", text}}.dump(2));
+      text = Json{{"stage", o->stage}, {"text", text}}.dump(2, ' ', false, Json::error_handler_t::replace) +
+             "\n";
+    if (o->output.empty())
+      std::fwrite(text.data(), 1, text.size(), stdout);
     else
-      fmt::print("{}", text);
+      write_file(o->output, text);
   });
 }
 
@@ -113,36 +146,49 @@ void add_explain(CLI::App& app, int&) {
   cmd->add_flag("--profile", o->profile, "run the model and show times");
   cmd->add_option("--trace", o->trace, "write a Chrome / Perfetto trace of one run");
   cmd->add_flag("--passes", o->passes, "list the graph passes and stop");
-  set_examples(*cmd, "  tbx explain model.onnx                       what was fused, what not, and why\n"
-                     "  tbx explain model.onnx --profile             with the time of each kernel\n"
-                     "  tbx explain model.onnx --trace trace.json    for chrome://tracing or Perfetto\n"
-                     "  tbx explain --passes                         names for --disable-pass");
+  cmd->footer(R"(Examples:
+  tbx explain model.onnx                          kernels with their nodes and the reasons
+  tbx explain model.onnx --profile --dim seq=128  with the time of each in one run
+  tbx explain model.onnx --trace trace.json       for chrome://tracing or ui.perfetto.dev)");
   cmd->callback([o] {
-    if (o->model.model.empty() && !o->passes) throw CLI::RequiredError("model");
+    if (o->model.model.empty() && !o->passes)
+      throw UsageError("explain: model is required (only --passes needs none)");
     explain(*o);
   });
 }
 
+namespace {
+
+Json operator_rows() {
+  Json all = Json::array();
+  for (const OperatorInfo& op : operators())
+    all.push_back({{"domain", op.domain.empty() ? "ai.onnx" : op.domain},
+                   {"name", op.name},
+                   {"since", op.since},
+                   {"how", op.how}});
+  return all;
+}
+
+std::string since_text(const Json& op) {
+  return fmt::format("{}", fmt::join(op["since"].get<std::vector<int>>(), ", "));
+}
+
+} // namespace
+
 void add_ops(CLI::App& app, int&) {
   auto json = std::make_shared<bool>(false);
   CLI::App* cmd = app.add_subcommand("ops", "list the supported operators and their opsets");
-  cmd->add_flag("--json", *json, "machine-readable output");
-  set_examples(*cmd, "  tbx ops\n  tbx ops --json");
+  cmd->add_flag("--json", *json, "one JSON array on stdout");
+  cmd->footer(R"(Examples:
+  tbx ops
+  tbx ops --json
+How: compiled (into kernels), values (on the host, between kernels), body (through the function ONNX defines).)");
   cmd->callback([json] {
-    Json all = Json::array();
-    for (const OperatorInfo& op : operators())
-      all.push_back({{"domain", op.domain.empty() ? "ai.onnx" : op.domain},
-                     {"name", op.name},
-                     {"since", op.since},
-                     {"how", op.how}});
-    if (*json) {
-      fmt::print("{}\n", all.dump(2));
-      return;
-    }
+    Json all = operator_rows();
+    if (*json) return print_json(all);
     for (const Json& op : all)
       fmt::print("{:28} {:32} {:8} since {}\n", op["domain"].get<std::string>(),
-                 op["name"].get<std::string>(), op["how"].get<std::string>(),
-                 fmt::join(op["since"].get<std::vector<int>>(), ", "));
+                 op["name"].get<std::string>(), op["how"].get<std::string>(), since_text(op));
     fmt::print("{} operators\n", all.size());
   });
 }

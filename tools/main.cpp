@@ -1,20 +1,29 @@
 // tbx: the command line of tensorbox.
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <new>
+
+#include "base/error.h"
 #include "tools/common.h"
 
 int main(int argc, char** argv) {
   using namespace tbx::tools;
   CLI::App app{"tbx: compile, run, measure and explain ONNX models"};
   app.footer(R"(Examples:
-  tbx run model.onnx --input image=cat.png --save out
+  tbx run model.onnx --input image=cat.png --save out.npz
   tbx bench model.onnx --dim batch=8 --threads 2
   tbx explain model.onnx --profile            which kernels, made from which nodes, why, how long
   tbx dump model.onnx --stage schedule        the model after a stage of the compiler
-  tbx compare model.onnx --no-compile         generated code against the evaluator, value by value
+  tbx compare model.onnx                      generated code against the evaluator, value by value
+  tbx compare model.onnx other.onnx           where two models first differ
+  tbx ops                                     the operators that can be run
+`tbx COMMAND --help` has the options and more examples of each command.
 
-Exit codes: 0 done, 1 outputs differ (compare), 2 wrong usage, 3 ModelError (the model or an input is wrong),
-4 UnsupportedError (valid ONNX, not handled yet), 5 BackendError (compiler or library), 6 InternalError (our defect).
+Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage or a file that cannot be read or written,
+3 ModelError (the model or an input is wrong), 4 UnsupportedError (valid ONNX, not handled yet), 5 BackendError
+(compiler or library), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
+JSON value, or nothing after an error.
 Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CXX (the C++ compiler), OMP_NUM_THREADS.)");
   app.set_version_flag("--version", tbx::version());
   app.require_subcommand(1);
@@ -33,8 +42,22 @@ Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CXX (the C++ compil
   } catch (const tbx::Exception& e) {
     fmt::print(stderr, "{}\n", e.failure.message);
     return exit_code(e.failure);
-  } catch (const std::exception& e) {
+  } catch (const tbx::Error& e) { // of a stage called without a session
+    fmt::print(stderr, "{}\n", e.what());
+    return exit_code(tbx::Failure{static_cast<tbx::Failure::Kind>(e.kind()), {}});
+  } catch (const UsageError& e) {
     fmt::print(stderr, "tbx: {}\n", e.what());
+    return kUsage;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "tbx: out of memory; choose smaller sizes with --dim\n");
+    return kModelError;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "InternalError: {}\n", e.what());
+    return kInternal;
+  }
+  // A full disk or a closed pipe must not look like success.
+  if (std::fflush(stdout) != 0) {
+    fmt::print(stderr, "tbx: stdout cannot be written\n");
     return kUsage;
   }
   return code;

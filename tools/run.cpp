@@ -15,68 +15,136 @@ namespace {
 struct Options {
   ModelOptions model;
   std::string save;
+  bool all_values = false;
 };
 
-Json describe(const OutputTensor& o) {
+Json numbers(const OnnxValue& o) {
   int64_t n = 1;
   for (int64_t d : o.dims) n *= d;
   double lo = std::numeric_limits<double>::infinity(), hi = -lo, sum = 0;
   Json first = Json::array();
   int64_t nans = 0;
-  for (int64_t i = 0; i < n && !o.strings; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     double v = element(o.data, o.type, i);
-    if (std::isnan(v)) ++nans;
+    if (i < 8) first.push_back(v);
+    if (std::isnan(v)) {
+      ++nans;
+      continue;
+    }
     lo = std::min(lo, v);
     hi = std::max(hi, v);
     sum += v;
-    if (i < 8) first.push_back(v);
   }
-  return {{"name", o.name},    {"type", std::string(name_of(static_cast<DType>(o.type)))},
-          {"shape", o.dims},   {"min", n ? lo : 0},
-          {"max", n ? hi : 0}, {"mean", n ? sum / static_cast<double>(n) : 0},
-          {"nan", nans},       {"first", first}};
+  int64_t good = n - nans;
+  return {{"min", good ? Json(lo) : Json()},
+          {"max", good ? Json(hi) : Json()},
+          {"mean", good ? Json(sum / static_cast<double>(good)) : Json()},
+          {"nan", nans},
+          {"first", first}};
+}
+
+Json describe(const std::string& name, const OnnxValue& o) {
+  Json row{{"name", name}};
+  if (o.kind == OnnxValue::none) row["type"] = "none";
+  if (o.kind == OnnxValue::map) row["type"] = "map";
+  if (o.kind == OnnxValue::sequence) row["type"] = "sequence";
+  if (o.kind == OnnxValue::sequence || o.kind == OnnxValue::map) {
+    row["elements"] = Json::array();
+    for (const OnnxValue& e : o.elements) row["elements"].push_back(describe("", e));
+  }
+  if (o.kind != OnnxValue::tensor) return row;
+  row["type"] = std::string(name_of(static_cast<DType>(o.type)));
+  row["shape"] = o.dims;
+  if (o.strings)
+    row["first"] = std::vector<std::string>(o.strings->begin(),
+                                            o.strings->begin() + std::min<size_t>(8, o.strings->size()));
+  else if (!is_complex(static_cast<DType>(o.type)))
+    row.update(numbers(o));
+  return row;
+}
+
+std::string line(const Json& row) {
+  if (row.contains("elements"))
+    return fmt::format("{} of {}", row["type"].get<std::string>(), row["elements"].size());
+  if (!row.contains("shape")) return row["type"].get<std::string>();
+  std::string text = fmt::format("{} {}", row["type"].get<std::string>(),
+                                 shape_text(row["shape"].get<std::vector<int64_t>>()));
+  if (row.contains("min") && !row["min"].is_null())
+    text += fmt::format("  min {:.6g}  max {:.6g}  mean {:.6g}", row["min"].get<double>(),
+                        row["max"].get<double>(), row["mean"].get<double>());
+  else if (row.contains("first") && !row.contains("min"))
+    text += "  " + row["first"].dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (row.contains("nan") && row["nan"] != 0) text += fmt::format("  NaN {}", row["nan"].get<int64_t>());
+  return text;
+}
+
+/// Feeds for run_values: views of the tensors.
+Session::Values values_of(std::vector<OwnedTensor>& inputs) {
+  Session::Values values;
+  for (OwnedTensor& t : inputs)
+    values.emplace_back(
+        t.name, t.type == OwnedTensor::kString
+                    ? OnnxValue::of_strings(t.strings, t.dims)
+                    : OnnxValue{OnnxValue::tensor, t.type, t.dims, t.bytes.data(), nullptr, nullptr, {}});
+  return values;
+}
+
+void save(const Options& o, const Session& session, std::vector<OwnedTensor>& inputs,
+          const Session::Values& outputs) {
+  std::vector<OwnedTensor> saved;
+  if (o.all_values)
+    session
+        .run_observed(views(inputs),
+                      [&](const std::string& name, const TensorView& v) {
+                        saved.push_back(copy_of(name, v.type, v.dims, v.data));
+                      })
+        .value();
+  for (const auto& [name, out] : outputs) {
+    if (out.kind != OnnxValue::tensor)
+      throw UsageError(
+          fmt::format("{}: output '{}' is no tensor and cannot be saved as an array", o.save, name));
+    std::erase_if(saved, [&, n = name](const OwnedTensor& t) { return t.name == n; });
+    saved.push_back(copy_of(name, out.type, out.dims, out.data, out.strings.get()));
+  }
+  write_tensors(o.save, saved);
 }
 
 void run(Options& o) {
+  if (o.all_values && o.save.empty()) throw UsageError("--all-values needs --save FILE.npz");
+  if (!o.save.empty())
+    if (std::string why = refuses_output(o.save); !why.empty()) throw UsageError("--save " + why);
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
   auto start = std::chrono::steady_clock::now();
-  std::vector<OutputTensor> outputs = session.run(views(inputs)).value();
+  Session::Values outputs = session.run_values(values_of(inputs)).value();
   double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  if (!o.save.empty()) {
-    std::vector<OwnedTensor> saved;
-    for (const OutputTensor& out : outputs) {
-      OwnedTensor t{out.name, out.type, out.dims, {}};
-      const auto* bytes = static_cast<const std::byte*>(out.data);
-      t.bytes.assign(bytes, bytes + t.numel() * element_size(t.type));
-      saved.push_back(std::move(t));
-    }
-    write_npz(o.save, saved);
-  }
-  Json report{{"model", o.model.model}, {"run_ms", ms}, {"compile_ms", session.stats().total_ms}};
-  for (const OutputTensor& out : outputs) report["outputs"].push_back(describe(out));
-  if (o.model.json) {
-    fmt::print("{}\n", report.dump(2));
-    return;
-  }
-  for (const Json& out : report["outputs"])
-    fmt::print("{}  {} {}  min {:.6g}  max {:.6g}  mean {:.6g}{}\n", out["name"].get<std::string>(),
-               out["type"].get<std::string>(), shape_text(out["shape"].get<std::vector<int64_t>>()),
-               out["min"].get<double>(), out["max"].get<double>(), out["mean"].get<double>(),
-               out["nan"].get<int64_t>() ? fmt::format("  NaN {}", out["nan"].get<int64_t>()) : "");
+  if (!o.save.empty()) save(o, session, inputs, outputs);
+  Json report{{"model", o.model.model},
+              {"compile_ms", session.stats().total_ms},
+              {"run_ms", ms},
+              {"outputs", Json::array()}};
+  for (const auto& [name, out] : outputs) report["outputs"].push_back(describe(name, out));
+  if (!o.save.empty()) report["saved"] = o.save;
+  if (o.model.json) return print_json(report);
+  for (const Json& out : report["outputs"]) fmt::print("{}  {}\n", out["name"].get<std::string>(), line(out));
   fmt::print("compiled in {:.0f} ms, ran in {:.2f} ms\n", session.stats().total_ms, ms);
+  if (!o.save.empty()) fmt::print("saved to {}\n", o.save);
 }
 
 } // namespace
 
 void add_run(CLI::App& app, int&) {
   auto o = std::make_shared<Options>();
-  CLI::App* cmd = app.add_subcommand("run", "run a model once");
+  CLI::App* cmd = app.add_subcommand("run", "run a model once, show or save its outputs");
   o->model.add_to(*cmd);
-  cmd->add_option("--save", o->save, "write the outputs to this .npz file");
-  set_examples(*cmd, "  tbx run model.onnx                                    random inputs\n"
-                     "  tbx run model.onnx --input image=cat.png --save out.npz\n"
-                     "  tbx run model.onnx --input ids=ids.npy --dim batch=4 --json");
+  cmd->add_option("--save", o->save, "write the outputs: FILE.npz (all, by name) or FILE.npy (a single one)");
+  cmd->add_flag("--all-values", o->all_values, "save the values between as well, for `tbx compare`");
+  cmd->footer(R"(Examples:
+  tbx run model.onnx                                    random inputs, symbolic dimensions of size 1
+  tbx run model.onnx --dim batch=8 --seed 7 --json
+  tbx run model.onnx --input image=cat.png --save out.npz
+  tbx run model.onnx --input ids=data.npz:input_ids --input mask=mask.npy
+  tbx run model.onnx --input x=test_data_set_0/input_0.pb --save y.npy)");
   cmd->callback([o] { run(*o); });
 }
 

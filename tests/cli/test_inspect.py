@@ -1,0 +1,119 @@
+"""tbx dump, explain, ops, compare, demo and the help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Result, products
+
+Tbx = Callable[..., Result]
+
+
+@pytest.mark.parametrize(("stage", "text"), [("import", "graph"), ("simplify", "graph"), ("lower", "input float32"),
+                                             ("schedule", "group 0"), ("source", "#define"), ("plan", "symbols: batch")])
+def test_dump(tbx: Tbx, model: Path, tmp_path: Path, stage: str, text: str) -> None:
+    done = tbx("dump", model, "--stage", stage)
+    assert (done.code, done.err) == (0, "") and text in done.out
+    assert tbx("dump", model, "--stage", stage, "--json").json == {"stage": stage, "text": done.out}
+    assert tbx("dump", model, "--stage", stage, "--output", tmp_path / "text").out == ""
+    assert (tmp_path / "text").read_text() == done.out
+
+
+def test_dump_fixes_dimensions(tbx: Tbx, model: Path) -> None:
+    assert "[7, 3]" in tbx("dump", model, "--stage", "import", "--dim", "batch=7").out
+    assert tbx("dump", model, "--dim", "batch=x").code == 2
+    assert "nix" in tbx("dump", model, "--stage", "nix").err
+    assert "cannot be written" in tbx("dump", model, "--output", "/none/x").err
+
+
+def test_explain(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    done = tbx("explain", model, "--no-compile")
+    assert done.code == 0 and "add (Add)" in done.out
+    trace = tmp_path / "trace.json"
+    report = tbx("explain", model, "--no-compile", "--trace", trace, "--json").json
+    assert report["nodes"] == 3 and report["flops_are_estimates"]
+    for kernel in report["kernels"]:
+        assert kernel["time_ns"] > 0 and kernel["bytes"] > 0 and kernel["nodes"] and kernel["decisions"]
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert len(events) == len(report["kernels"]) and all(e["ph"] == "X" for e in events)
+    assert "there is no folder" in tbx("explain", model, "--trace", tmp_path / "none" / "t").err
+
+
+def test_passes(tbx: Tbx) -> None:
+    names = tbx("explain", "--passes", "--json").json
+    assert names == tbx("explain", "--passes").out.split() and "fold_constants" in names
+    done = tbx("explain")
+    assert done.code == 2 and "model is required" in done.err
+
+
+def test_ops(tbx: Tbx) -> None:
+    rows = tbx("ops", "--json").json
+    relu = next(r for r in rows if r["domain"] == "ai.onnx" and r["name"] == "Relu")
+    assert relu["since"] and all(isinstance(opset, int) for opset in relu["since"])
+    assert f"{len(rows)} operators" in tbx("ops").out
+
+
+def test_compare_agrees(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    done = tbx("compare", model)
+    assert done.code == 0 and "no difference" in done.out
+    chain = products(tmp_path / "products.onnx")
+    assert tbx("run", chain, "--no-compile", "--save", tmp_path / "v.npz", "--all-values").code == 0
+    report = tbx("compare", chain, tmp_path / "v.npz", "--no-compile", "--json")
+    assert report.code == 0 and report.json["compared"] == 3 and report.json["first_difference"] is None
+
+
+def test_compare_two_instruction_sets(tbx: Tbx, digits: Path) -> None:
+    done = tbx("compare", digits / "digits.onnx", "--isa", "sse", "--reference-isa", "sse", "--json")
+    assert done.code == 0 and done.json["compared"] > 3, done.out
+
+
+def test_compare_finds_a_changed_weight(tbx: Tbx, tmp_path: Path) -> None:
+    chain, other = products(tmp_path / "a.onnx"), products(tmp_path / "b.onnx", scale=1.1)
+    done = tbx("compare", chain, other, "--no-compile", "--json")
+    assert done.code == 1
+    assert done.json["first_difference"]["value"] == "b"
+    assert [r["ok"] for r in done.json["values"]] == [True, False, False]
+    assert "first difference: b [1x3]" in tbx("compare", chain, other, "--no-compile").out
+    assert tbx("compare", chain, other, "--no-compile", "--atol", 100).code == 0
+
+
+def test_compare_shape_and_type(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "shape.npz", y=np.zeros((2, 3), np.float32))
+    np.savez(tmp_path / "type.npz", y=np.zeros((1, 3), np.float64))
+    np.savez(tmp_path / "other.npz", z=np.zeros(3))
+    shape = tbx("compare", model, "--no-compile", "--expected", tmp_path / "shape.npz")
+    assert shape.code == 1 and "shape 1x3 instead of 2x3" in shape.out
+    assert "other element type" in tbx("compare", model, "--no-compile", tmp_path / "type.npz").out
+    nothing = tbx("compare", model, "--no-compile", tmp_path / "other.npz")
+    assert nothing.code == 2 and "no value is common" in nothing.err
+    assert tbx("compare", model, tmp_path / "none.npz").code == 2
+
+
+def test_demo(tbx: Tbx, digits: Path, tmp_path: Path) -> None:
+    report = tbx("demo", digits, "--json").json
+    assert report["accuracy"] > 0.9 and {"file", "label", "digit", "confidence"} <= set(report["images"][0])
+    done = tbx("demo", tmp_path)
+    assert done.code == 2 and "digits.onnx" in done.err
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "explain", "dump", "compare", "ops"])
+def test_help_has_examples(tbx: Tbx, command: str) -> None:
+    done = tbx(command, "--help")
+    assert done.code == 0 and f"  tbx {command}" in done.out.split("Examples:")[1]
+
+
+def test_general_help(tbx: Tbx) -> None:
+    done = tbx("--help")
+    assert done.code == 0 and "Exit codes: 0 done" in done.out
+    assert tbx().code == 2 and tbx("nix").code == 2
+    assert tbx("--version").out.strip()
+
+
+def test_full_disk_is_an_error(tbx: Tbx, model: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    assert tbx("dump", model, "--output", "/dev/full/x").code == 2

@@ -1,0 +1,162 @@
+"""tbx run and tbx bench: inputs from files or random, outputs shown and saved, and every way to get it wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from conftest import Result, products, save
+from onnx import TensorProto, helper, numpy_helper
+
+Tbx = Callable[..., Result]
+FEED = np.array([[-5, 1, 2], [0, -1, 7]], np.float32)
+WANT = np.maximum(FEED + 2, 0) * 3
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "npz:key", "pb", "pb as floats"])
+def test_inputs_from_files(tbx: Tbx, model: Path, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"in.{kind[:3].rstrip(' ')}"
+    spec = str(file)
+    if kind == "npy":
+        np.save(file, FEED)
+    elif kind == "npz":
+        np.savez_compressed(file, x=FEED, other=FEED * 2)
+    elif kind == "npz:key":
+        np.savez(file, values=FEED, other=FEED * 2)
+        spec += ":values"
+    elif kind == "pb":
+        file.write_bytes(numpy_helper.from_array(FEED).SerializeToString())
+    else:
+        file.write_bytes(helper.make_tensor("t", 1, FEED.shape, FEED.ravel()).SerializeToString())
+    done = tbx("run", model, "--no-compile", "--input", f"x={spec}", "--save", tmp_path / "out.npy")
+    assert (done.code, done.err) == (0, "")
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), WANT)
+    assert "y  float32 2x3" in done.out
+
+
+def test_random_inputs_have_a_seed(tbx: Tbx, model: Path) -> None:
+    def first(*options: object) -> list[float]:
+        return tbx("run", model, "--no-compile", "--json", "--dim", "batch=4", *options).json["outputs"][0]["first"]
+
+    assert first("--seed", 1) == first("--seed", 1) != first("--seed", 2)
+
+
+def test_json_and_archive(tbx: Tbx, tmp_path: Path) -> None:
+    chain = products(tmp_path / "products.onnx")
+    report = tbx("run", chain, "--no-compile", "--json", "--dim", "batch=5", "--all-values", "--save",
+                 tmp_path / "all.npz").json
+    assert report["outputs"][0]["shape"] == [5, 3]
+    saved, weights = np.load(tmp_path / "all.npz"), onnx.load(chain).graph.initializer
+    assert set(saved) == {"a", "b", "y"}
+    np.testing.assert_allclose(saved["y"], saved["b"] @ numpy_helper.to_array(weights[1]), rtol=1e-4, atol=1e-5)
+    assert {p.name for p in tmp_path.iterdir()} == {"all.npz", "products.onnx"}  # no temporary file is left
+
+
+def test_nan_is_valid_json(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.full((1, 3), np.inf, np.float32))
+    row = tbx("run", model, "--no-compile", "--json", "--input", f"x={tmp_path / 'x.npy'}").json["outputs"][0]
+    assert row["max"] is None and row["first"] == [None] * 3
+
+
+def test_picture(tbx: Tbx, digits: Path) -> None:
+    done = tbx("run", digits / "digits.onnx", "--json", "--input", f"image={digits / 'images' / '0021_1.png'}")
+    assert int(np.argmax(done.json["outputs"][0]["first"])) == 1
+
+
+def test_saved_strings(tbx: Tbx, tmp_path: Path) -> None:
+    names = save(tmp_path / "s.onnx", [helper.make_node("Identity", ["a"], ["b"])],
+                 [helper.make_tensor_value_info("a", TensorProto.STRING, [2])],
+                 [helper.make_tensor_value_info("b", TensorProto.STRING, [2])])
+    np.save(tmp_path / "a.npy", np.array(["héllo", "日本 \U0001f600"]))
+    done = tbx("run", names, "--no-compile", "--input", f"a={tmp_path / 'a.npy'}", "--save", tmp_path / "b.npy")
+    assert done.code == 0, done.err
+    assert np.load(tmp_path / "b.npy").tolist() == ["héllo", "日本 \U0001f600"]
+    done = tbx("run", names, "--no-compile")
+    assert done.code == 2 and "--input a=x.npy" in done.err
+
+
+def wrong_calls() -> list[tuple[list[str], int, str]]:
+    """Arguments after `run MODEL`, exit code, part of the message. {tmp} is a folder with x.npy and friends."""
+    return [
+        (["--bogus"], 2, "--bogus"),
+        (["--input", "nix={tmp}/x.npy"], 2, "the model has no input 'nix'; its inputs are: x"),
+        (["--input", "x"], 2, "expected name=value"),
+        (["--input", "x={tmp}/none.npy"], 2, "no such file"),
+        (["--input", "x={tmp}"], 2, "unknown kind of file"),
+        (["--input", "x={tmp}/none.png"], 2, "no such file"),
+        (["--input", "x={tmp}/text.npy"], 2, "not a .npy file"),
+        (["--input", "x={tmp}/short.npy"], 2, "cut short"),
+        (["--input", "x={tmp}/text.npz"], 2, "not a .npz archive"),
+        (["--input", "x={tmp}/text.pb"], 2, "TensorProto"),
+        (["--input", "x={tmp}/two.npz:c"], 2, "has no array 'c', but a, b"),
+        (["--input", "x={tmp}/two.npz"], 2, "has no array 'x', but a, b"),
+        (["--input", "x={tmp}/x.npy", "--input", "x={tmp}/x.npy"], 2, "given twice"),
+        (["--input", "x={tmp}/double.npy"], 3, "float64"),
+        (["--input", "x={tmp}/wide.npy"], 3, "'x'"),
+        (["--input", "x={tmp}/rank.npy"], 3, "'x'"),
+        (["--dim", "batch=abc"], 2, "'abc' is not a size"),
+        (["--dim", "batch=-1"], 2, "'-1' is not a size"),
+        (["--dim", "nix=1"], 2, "--dim nix: no such dimension; the model's are: batch"),
+        (["--dim", "batch=99999999999999"], 2, "more than a terabyte"),
+        (["--save", "{tmp}/none/out.npz"], 2, "there is no folder"),
+        (["--save", "{tmp}/out.txt"], 2, ".npz"),
+        (["--all-values"], 2, "--save"),
+        (["--isa", "mmx"], 2, "--isa"),
+        (["--threads", "-3"], 2, "--threads"),
+        (["--disable-pass", "nix"], 2, "there is no pass 'nix'"),
+        (["--max-memory", "many"], 2, "--max-memory"),
+    ]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), wrong_calls())
+def test_wrong_call(tbx: Tbx, model: Path, tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
+    np.save(tmp_path / "x.npy", FEED)
+    np.save(tmp_path / "double.npy", FEED.astype(np.float64))
+    np.save(tmp_path / "wide.npy", np.zeros((2, 4), np.float32))
+    np.save(tmp_path / "rank.npy", np.zeros(3, np.float32))
+    np.savez(tmp_path / "two.npz", a=FEED, b=FEED)
+    for name in ("text.npy", "text.npz", "text.pb"):
+        (tmp_path / name).write_text("This is no tensor.")
+    (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-4])
+    done = tbx("run", model, "--no-compile", "--json", *[a.format(tmp=tmp_path) for a in arguments])
+    assert done.code == code, done.err
+    assert message in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(("name", "content", "code", "message"), [
+    ("none.onnx", None, 2, "does not exist"),
+    ("text.onnx", b"root:x:0:0:root:/root:/bin/bash\n", 3, "not a valid ONNX model"),
+    ("empty.onnx", b"", 3, "ModelError"),
+])
+def test_no_model(tbx: Tbx, tmp_path: Path, name: str, content: bytes | None, code: int, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    for command in ("run", "bench", "explain", "dump", "compare"):
+        done = tbx(command, tmp_path / name)
+        assert (done.code, done.out) == (code, ""), (command, done.err)
+        assert message in done.err
+    assert tbx("run", tmp_path).code == 2
+
+
+def test_options_may_precede_the_model(tbx: Tbx, model: Path) -> None:
+    done = tbx("run", "--dim", "batch=2", "--disable-pass", "fuse_gelu", "--no-compile", model)
+    assert done.code == 0, done.err
+
+
+def test_bench(tbx: Tbx, model: Path) -> None:
+    report = tbx("bench", model, "--no-compile", "--repeat", 20, "--clients", 2, "--warmup", 0, "--json").json
+    assert report["runs"] == 40 and report["clients"] == 2
+    order = [report[k] for k in ("min_ms", "median_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")]
+    assert order == sorted(order) and report["runs_per_second"] > 0
+    done = tbx("bench", model, "--no-compile", "--duration", 0.05)
+    assert done.code == 0 and "runs/s" in done.out
+
+
+@pytest.mark.parametrize("arguments", [["--repeat", "-1"], ["--warmup", "-1"], ["--clients", "0"], ["--duration", "-1"]])
+def test_bench_wrong_call(tbx: Tbx, model: Path, arguments: list[str]) -> None:
+    done = tbx("bench", model, *arguments)
+    assert done.code == 2 and arguments[0] in done.err

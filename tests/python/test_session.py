@@ -1,0 +1,161 @@
+"""The Python module: DLPack and memory, ONNX Runtime's signatures, threads, options."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+tensorbox = pytest.importorskip("tensorbox")
+
+
+def doubled() -> onnx.ModelProto:
+    """y = x + x, x [batch, 4]."""
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "doubled",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def session() -> tensorbox.Session:
+    return tensorbox.Session(doubled(), compile=False, threads=1)
+
+
+class OnlyDLPack:
+    """An array that has nothing but the DLPack protocol."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array
+        self.taken = 0
+
+    def __dlpack__(self, **options: object) -> object:
+        self.taken += 1
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
+def test_dlpack_in(session: tensorbox.Session) -> None:
+    x = OnlyDLPack(np.arange(8, dtype=np.float32).reshape(2, 4))
+    np.testing.assert_array_equal(session.run({"x": x})["y"], x._array * 2)
+    assert x.taken == 1
+
+
+def test_dlpack_out_shares_memory(session: tensorbox.Session) -> None:
+    y = session.run({"x": np.ones((1, 4), np.float32)})["y"]
+    other = np.from_dlpack(y)
+    assert np.shares_memory(y, other)
+    del y  # the memory lives as long as anybody looks at it
+    np.testing.assert_array_equal(other, np.full((1, 4), 2, np.float32))
+
+
+def test_torch(session: tensorbox.Session) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.arange(8, dtype=torch.float32).reshape(2, 4)
+    y = torch.from_dlpack(session.run({"x": x})["y"])
+    assert torch.equal(y, x * 2)
+
+
+def test_outputs_into_given_memory(session: tensorbox.Session) -> None:
+    y = np.zeros((2, 4), np.float32)
+    assert session.run({"x": np.ones((2, 4), np.float32)}, out={"y": y})["y"] is y
+    np.testing.assert_array_equal(y, 2)
+    with pytest.raises(tensorbox.ModelError, match="out lacks the outputs y"):
+        session.run({"x": np.ones((2, 4), np.float32)}, out={})
+    with pytest.raises(tensorbox.ModelError, match="'y'"):
+        session.run({"x": np.ones((2, 4), np.float32)}, out={"y": np.zeros((3, 4), np.float32)})
+
+
+def test_strided_input(session: tensorbox.Session) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)[::2, 1:5]
+    np.testing.assert_array_equal(session.run({"x": x})["y"], x * 2)
+
+
+def test_many_threads(session: tensorbox.Session) -> None:
+    def one(i: int) -> bool:
+        x = np.full((i % 5 + 1, 4), i, np.float32)
+        return bool((session.run({"x": x})["y"] == 2 * i).all())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(one, range(200)))
+
+
+def test_run_releases_the_interpreter() -> None:
+    # With this interval no thread is asked to let go of the interpreter; another one advances only if a run does.
+    session = tensorbox.Session(doubled(), compile=False, threads=1)
+    x = np.ones((1 << 18, 4), np.float32)
+    given = [("x", 1, list(x.shape), x.reshape(-1).view(np.uint8))]
+    ticks, stop, interval = 0, False, sys.getswitchinterval()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not stop:
+            ticks += 1
+            time.sleep(0.0001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        sys.setswitchinterval(60)
+        before, runs = ticks, 0
+        while ticks == before and runs < 500:
+            session._core.run(given)
+            runs += 1
+        advanced = ticks > before
+    finally:
+        stop = True
+        sys.setswitchinterval(interval)
+        thread.join()
+    assert advanced
+
+
+def test_inference_session() -> None:
+    options = tensorbox.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = tensorbox.InferenceSession(doubled().SerializeToString(), options, providers=["CPUExecutionProvider"],
+                                         compile=False)
+    (x,), (y,) = session.get_inputs(), session.get_outputs()
+    assert (x.name, x.type, x.shape) == ("x", "tensor(float)", ["batch", 4])
+    assert (y.name, y.type) == ("y", "tensor(float)")
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    feed = {"x": np.ones((1, 4), np.float32)}
+    for names in (None, [], ["y"]):
+        (out,) = session.run(names, feed)
+        np.testing.assert_array_equal(out, 2)
+    with pytest.raises(ValueError, match="unknown output names"):
+        session.run(["z"], feed)
+
+
+@pytest.mark.parametrize(("feed", "message"), [
+    ({}, "x"),
+    ({"x": np.ones((1, 4), np.float32), "z": np.ones(1, np.float32)}, "z"),
+    ({"x": np.ones((1, 4), np.float64)}, "float64"),
+    ({"x": np.ones((1, 5), np.float32)}, "5"),
+    ({"x": np.ones(4, np.float32)}, "x"),
+])
+def test_wrong_feed(session: tensorbox.Session, feed: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(tensorbox.ModelError, match=message):
+        session.run(feed)
+
+
+def test_unknown_options_are_errors() -> None:
+    with pytest.raises(TypeError, match="tiles"):
+        tensorbox.Session(doubled(), tiles=4)
+    with pytest.raises(AttributeError):
+        tensorbox.SessionOptions().enable_magic = True
+    with pytest.raises(ValueError, match="CUDAExecutionProvider"):
+        tensorbox.InferenceSession(doubled().SerializeToString(), providers=["CUDAExecutionProvider"])
+    with pytest.raises(tensorbox.UnsupportedError, match="precision 'fast'"):
+        tensorbox.Session(doubled(), precision="fast")
+    with pytest.raises(tensorbox.ModelError, match="unknown pass"):
+        tensorbox.Session(doubled(), disable_passes=["nix"])
+    with pytest.raises(tensorbox.ModelError, match="isa"):
+        tensorbox.Session(doubled(), isa="mmx")

@@ -48,6 +48,47 @@ void set_producers(Graph& g) {
       if (v >= 0) g.at(v).producer = static_cast<int>(i);
 }
 
+/// A classifier with string labels becomes one that gives positions, and a look-up of the labels.
+bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
+  static const std::set<std::string> classifiers = {"LinearClassifier", "SVMClassifier",
+                                                    "TreeEnsembleClassifier"};
+  auto labels = node.attributes.find("classlabels_strings");
+  if (node.domain != "ai.onnx.ml" || !classifiers.count(node.op_type) || labels == node.attributes.end())
+    return false;
+  const auto* texts = std::get_if<std::vector<std::string>>(&labels->second);
+  if (!texts || texts->empty() || node.outputs.empty() || node.outputs[0] < 0) return false;
+  auto count = static_cast<int64_t>(texts->size());
+  std::vector<int64_t> positions(texts->size());
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i);
+  Value table;
+  table.name = node.name + " labels";
+  table.type.kind = ValueType::tensor;
+  table.type.dtype = DType::string;
+  table.type.shape = ir::SymInts{count};
+  table.constant = std::make_shared<const Tensor>(Tensor::of_strings({count}, *texts));
+  Value index = g.at(node.outputs[0]);
+  index.name += " as numbers";
+  index.type.dtype = DType::i64;
+  auto id = static_cast<ValueId>(g.values.size());
+  g.values.push_back(std::move(table));
+  g.values.push_back(std::move(index));
+  Node numbers = node, take;
+  numbers.attributes.erase("classlabels_strings");
+  numbers.attributes[node.op_type[0] == 'T' ? "classlabels_int64s" : "classlabels_ints"] =
+      std::move(positions);
+  numbers.outputs[0] = id + 1;
+  take.name = node.name;
+  take.domain = "tensorbox";
+  take.op_type = "StringTake";
+  take.opset = 1;
+  take.origin = node.origin;
+  take.inputs = {id, id + 1};
+  take.outputs = {node.outputs[0]};
+  nodes.push_back(std::move(numbers));
+  nodes.push_back(std::move(take));
+  return true;
+}
+
 } // namespace
 
 void number_strings(Graph& g) {
@@ -71,7 +112,13 @@ void number_strings(Graph& g) {
   for (Node& node : g.nodes) {
     bool strings =
         std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return is_string(g, v); });
-    if (!strings || !node.domain.empty() || !movers.count(node.op_type)) {
+    if (name_classes(g, node, nodes)) {
+      changed = true;
+      continue;
+    }
+    bool moves = node.domain.empty() ? movers.count(node.op_type) != 0
+                                     : node.domain == "ai.onnx.ml" && node.op_type == "ArrayFeatureExtractor";
+    if (!strings || !moves) {
       nodes.push_back(std::move(node));
       continue;
     }

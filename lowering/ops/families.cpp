@@ -37,6 +37,8 @@ void register_all_ops(Registry& r) {
   register_flex_attention(r);
   register_training(r);
   register_text(r);
+  register_image(r);
+  register_ml_labels(r);
 }
 
 } // namespace tbx::lowering

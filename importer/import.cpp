@@ -1,6 +1,7 @@
 #include "importer/import.h"
 
 #include "base/error.h"
+#include "importer/gradient.h"
 #include "importer/names.h"
 #include "importer/proto_file.h"
 #include "importer/to_graph.h"
@@ -14,6 +15,7 @@ Graph import_bytes(std::span<const std::byte> bytes, const ImportOptions& option
   onnx::ModelProto model = parse_model(bytes, options);
   GraphBuilder builder(options, std::make_shared<ir::Context>(), std::move(external));
   Graph graph = builder.build_model(model);
+  expand_gradients(graph);
   verify(graph);
   return graph;
 }

@@ -43,13 +43,15 @@ std::vector<LoweredValue> tf_idf_vectorizer(OpContext& ctx) {
   auto [least, most] = std::minmax_element(columns.begin(), columns.end());
   TBX_MODEL(*least >= 0 && *most < kMaxColumns, "ngram_indexes holds {}", *least < 0 ? *least : *most);
   int64_t width = *most + 1;
-  std::vector<float> weights = ctx.attr_floats("weights");
-  TBX_MODEL(weights.empty() || static_cast<int64_t>(weights.size()) >= width, "{} weights for {} columns",
-            weights.size(), width);
+  std::vector<float> given = ctx.attr_floats("weights");
+  TBX_MODEL(given.empty() || given.size() >= columns.size(), "{} weights for {} n-grams", given.size(),
+            columns.size());
+  std::vector<double> weights(given.empty() ? 0 : static_cast<size_t>(width), 0.0); // by column
+  for (size_t i = columns.size(); i-- > 0 && !given.empty();) weights[columns[i]] = given[i];
   SymInts out = sizes.size() == 2 ? SymInts{sizes[0], width} : SymInts{width};
   return host_call(ctx, {{DType::f32, out}},
                    {{"mode", mode},
-                    {"weights", std::vector<double>(weights.begin(), weights.end())},
+                    {"weights", std::move(weights)},
                     {"pool", std::move(pool)},
                     {"ngram_counts", std::move(starts)},
                     {"ngram_indexes", std::move(columns)},

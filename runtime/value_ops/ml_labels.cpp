@@ -133,15 +133,18 @@ ValueFunction make_value_tf_idf(const ValueNode& node) {
   std::string mode = node.text("mode", "");
   TBX_MODEL(mode == "TF" || mode == "IDF" || mode == "TFIDF", "mode is '{}', expected TF, IDF or TFIDF",
             mode);
-  std::vector<double> weights = node.reals("weights");
+  std::vector<double> given = node.reals("weights");
   extern_kernels::NgramTrie<std::string> trie;
   int64_t width = 0;
   for (int64_t c : columns) {
     TBX_MODEL(c >= 0 && c < int64_t{1} << 31, "ngram_indexes holds {}", c);
     width = std::max(width, c + 1);
   }
-  TBX_MODEL(weights.empty() || static_cast<int64_t>(weights.size()) >= width, "{} weights for {} columns",
-            weights.size(), width);
+  TBX_MODEL(given.empty() || given.size() >= columns.size(), "{} weights for {} n-grams", given.size(),
+            columns.size());
+  std::vector<double> weights(given.empty() ? 0 : static_cast<size_t>(width), 0.0); // by column
+  for (size_t i = columns.size(); i-- > 0 && !given.empty();)
+    weights[static_cast<size_t>(columns[i])] = given[i];
   auto total = static_cast<int64_t>(pool.size());
   size_t gram = 0;
   for (size_t n = 1; n <= starts.size(); ++n) {

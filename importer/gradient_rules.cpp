@@ -1,0 +1,476 @@
+#include "importer/gradient_rules.h"
+
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "importer/names.h"
+
+namespace tbx::importer {
+
+namespace {
+
+/// The type of the result of a node; a shape only where the rules rely on it.
+ValueType result_type(const std::string& op, const ValueType& input, const ValueType& like) {
+  static const std::set<std::string> compares = {"Equal", "Greater", "Less"},
+                                     reshapes = {"Gather", "ReduceSum", "Transpose", "Unsqueeze"};
+  ValueType t = like;
+  if (op == "Shape" || op == "Size") {
+    t.dtype = DType::i64;
+    t.shape.reset();
+    if (op == "Size") t.shape = ir::SymInts{};
+    if (op == "Shape" && input.shape) t.shape = ir::SymInts{static_cast<int64_t>(input.shape->size())};
+  }
+  if (compares.count(op)) t.dtype = DType::boolean;
+  if (op == "CastLike") t.shape = input.shape;
+  if (reshapes.count(op)) t.shape.reset();
+  return t;
+}
+
+} // namespace
+
+ValueId GradientBuilder::emit(const std::string& op, std::vector<ValueId> inputs, ValueId like,
+                              std::map<std::string, Attribute> attributes) {
+  Value v;
+  v.type = result_type(op, type(inputs.at(0)), type(like));
+  v.name = fmt::format("{}'{}", graph.at(like).name, graph.values.size());
+  auto id = static_cast<ValueId>(graph.values.size());
+  graph.values.push_back(std::move(v));
+  Node n;
+  n.op_type = op;
+  n.opset = 18;
+  n.origin = origin_;
+  n.inputs = std::move(inputs);
+  n.outputs = {id};
+  n.attributes = std::move(attributes);
+  nodes_.push_back(std::move(n));
+  return id;
+}
+
+ValueId GradientBuilder::ints(const std::vector<int64_t>& values) {
+  Value v;
+  v.name = fmt::format("ints'{}", graph.values.size());
+  v.type = {ValueType::tensor, DType::i64, ir::SymInts{static_cast<int64_t>(values.size())}, nullptr};
+  v.constant = std::make_shared<const Tensor>(Tensor::of_ints(values));
+  graph.values.push_back(std::move(v));
+  return static_cast<ValueId>(graph.values.size()) - 1;
+}
+
+namespace {
+
+std::shared_ptr<const Tensor> one_number(DType type, std::vector<int64_t> dims, double value) {
+  Tensor t = Tensor::make(type, std::move(dims));
+  switch (type) {
+  case DType::f32: t.as_mutable<float>()[0] = static_cast<float>(value); break;
+  case DType::f64: t.as_mutable<double>()[0] = value; break;
+  default: throw_unsupported("gradients of type {}", name_of(type));
+  }
+  return std::make_shared<const Tensor>(std::move(t));
+}
+
+} // namespace
+
+ValueId GradientBuilder::number(ValueId like, double value) {
+  Value v;
+  v.name = fmt::format("number'{}", graph.values.size());
+  v.type = {ValueType::tensor, type(like).dtype, ir::SymInts{}, nullptr};
+  v.constant = one_number(type(like).dtype, {}, value);
+  graph.values.push_back(std::move(v));
+  return static_cast<ValueId>(graph.values.size()) - 1;
+}
+
+ValueId GradientBuilder::filled(ValueId like, double value) {
+  return emit("ConstantOfShape", {emit("Shape", {like}, like)}, like,
+              {{"value", one_number(type(like).dtype, {1}, value)}});
+}
+
+const ir::SymInts& GradientBuilder::sizes(ValueId v) const {
+  if (!type(v).shape)
+    throw_unsupported("the gradient of '{}', whose rank is unknown", shown(graph.at(v).name));
+  return *type(v).shape;
+}
+
+ValueId GradientBuilder::reshape_like(ValueId g, ValueId x) {
+  return emit("Reshape", {g, emit("Shape", {x}, x)}, x);
+}
+
+ValueId GradientBuilder::sum_to(ValueId g, ValueId result, ValueId x) {
+  const ir::SymInts from = sizes(result), to = sizes(x);
+  size_t extra = from.size() - to.size();
+  std::vector<int64_t> axes;
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (d >= extra && to[d - extra] == from[d]) continue;
+    if (d >= extra && !to[d - extra].is(1))
+      throw_unsupported(
+          "the gradient of '{}': whether dimension {} is broadcast is not known while compiling",
+          shown(graph.at(x).name), d - extra);
+    axes.push_back(static_cast<int64_t>(d));
+  }
+  if (axes.empty()) return g;
+  ValueId sum = emit("ReduceSum", {g, ints(axes)}, g, {{"keepdims", int64_t{1}}});
+  return reshape_like(sum, x);
+}
+
+int64_t RuleCall::integer(const char* name, int64_t otherwise) const {
+  auto it = node.attributes.find(name);
+  const auto* v = it == node.attributes.end() ? nullptr : std::get_if<int64_t>(&it->second);
+  return v ? *v : otherwise;
+}
+
+double RuleCall::real(const char* name, double otherwise) const {
+  auto it = node.attributes.find(name);
+  const auto* v = it == node.attributes.end() ? nullptr : std::get_if<float>(&it->second);
+  return v ? *v : otherwise;
+}
+
+namespace {
+
+// Shorthand: x is the first input, y the result, g its gradient; every helper emits one node.
+struct Terms {
+  explicit Terms(const RuleCall& c) : c(c), x(c.in(0)), y(c.out()), g(c.gradient) {}
+  ValueId one(const char* op, ValueId a) const { return c.b.emit(op, {a}, a); }
+  ValueId two(const char* op, ValueId a, ValueId b) const { return c.b.emit(op, {a, b}, y); }
+  ValueId mul(ValueId a, ValueId b) const { return two("Mul", a, b); }
+  ValueId div(ValueId a, ValueId b) const { return two("Div", a, b); }
+  ValueId add(ValueId a, ValueId b) const { return two("Add", a, b); }
+  ValueId sub(ValueId a, ValueId b) const { return two("Sub", a, b); }
+  ValueId neg(ValueId a) const { return one("Neg", a); }
+  ValueId n(double v) const { return c.b.number(y, v); }
+  ValueId where(const char* comparison, ValueId a, ValueId b, ValueId yes, ValueId no) const {
+    return c.b.emit("Where", {c.b.emit(comparison, {a, b}, y), yes, no}, y);
+  }
+  /// Gives a gradient of the shape of the result to input `i`.
+  void give(int i, ValueId gradient) const {
+    if (c.needs(i)) c.give(i, c.b.sum_to(gradient, y, c.in(i)));
+  }
+  const RuleCall& c;
+  ValueId x, y, g;
+};
+
+// --- pointwise, two or more operands
+
+void add_rule(const RuleCall& c) {
+  Terms t(c);
+  for (size_t i = 0; i < c.node.inputs.size(); ++i) t.give(static_cast<int>(i), t.g);
+}
+void sub_rule(const RuleCall& c) {
+  Terms t(c);
+  t.give(0, t.g);
+  if (c.needs(1)) t.give(1, t.neg(t.g));
+}
+void mul_rule(const RuleCall& c) {
+  Terms t(c);
+  if (c.needs(0)) t.give(0, t.mul(t.g, c.in(1)));
+  if (c.needs(1)) t.give(1, t.mul(t.g, c.in(0)));
+}
+void div_rule(const RuleCall& c) {
+  Terms t(c);
+  if (c.needs(0)) t.give(0, t.div(t.g, c.in(1)));
+  if (c.needs(1)) t.give(1, t.neg(t.div(t.mul(t.g, t.y), c.in(1))));
+}
+void pow_rule(const RuleCall& c) {
+  Terms t(c);
+  ValueId e = c.in(1);
+  if (c.needs(0)) t.give(0, t.mul(t.g, t.mul(e, t.two("Pow", t.x, t.sub(e, t.n(1))))));
+  if (c.needs(1)) {
+    ValueId log = t.where("Greater", t.x, t.n(0), t.one("Log", t.x), t.n(0));
+    t.give(1, t.mul(t.g, t.mul(t.y, log)));
+  }
+}
+/// Max and Min: to the operand that gave the result, in equal parts where several did.
+void extreme_rule(const RuleCall& c) {
+  Terms t(c);
+  auto hit = [&](int i) { return t.where("Equal", c.in(i), t.y, t.n(1), t.n(0)); };
+  ValueId hits = hit(0);
+  for (size_t i = 1; i < c.node.inputs.size(); ++i) hits = t.add(hits, hit(static_cast<int>(i)));
+  for (size_t i = 0; i < c.node.inputs.size(); ++i)
+    if (c.needs(static_cast<int>(i)))
+      t.give(static_cast<int>(i), t.div(t.mul(t.g, hit(static_cast<int>(i))), hits));
+}
+void where_rule(const RuleCall& c) {
+  Terms t(c);
+  ValueId zero = t.n(0);
+  if (c.needs(1)) t.give(1, c.b.emit("Where", {c.in(0), t.g, zero}, t.y));
+  if (c.needs(2)) t.give(2, c.b.emit("Where", {c.in(0), zero, t.g}, t.y));
+}
+void clip_rule(const RuleCall& c) {
+  Terms t(c);
+  t.give(0, t.where("Equal", t.x, t.y, t.g, t.n(0)));
+}
+
+// --- pointwise, one operand: gradient times derivative
+
+template <auto derivative> void unary_rule(const RuleCall& c) {
+  Terms t(c);
+  t.give(0, t.mul(t.g, derivative(t)));
+}
+ValueId d_neg(const Terms& t) { return t.n(-1); }
+ValueId d_exp(const Terms& t) { return t.y; }
+ValueId d_log(const Terms& t) { return t.one("Reciprocal", t.x); }
+ValueId d_sqrt(const Terms& t) { return t.div(t.n(0.5), t.y); }
+ValueId d_reciprocal(const Terms& t) { return t.neg(t.mul(t.y, t.y)); }
+ValueId d_sin(const Terms& t) { return t.one("Cos", t.x); }
+ValueId d_cos(const Terms& t) { return t.neg(t.one("Sin", t.x)); }
+ValueId d_tan(const Terms& t) { return t.add(t.n(1), t.mul(t.y, t.y)); }
+ValueId d_atan(const Terms& t) { return t.one("Reciprocal", t.add(t.n(1), t.mul(t.x, t.x))); }
+ValueId d_sinh(const Terms& t) { return t.one("Cosh", t.x); }
+ValueId d_cosh(const Terms& t) { return t.one("Sinh", t.x); }
+ValueId d_tanh(const Terms& t) { return t.sub(t.n(1), t.mul(t.y, t.y)); }
+ValueId d_sigmoid(const Terms& t) { return t.mul(t.y, t.sub(t.n(1), t.y)); }
+ValueId d_softplus(const Terms& t) { return t.one("Sigmoid", t.x); }
+ValueId d_softsign(const Terms& t) {
+  ValueId d = t.add(t.n(1), t.one("Abs", t.x));
+  return t.one("Reciprocal", t.mul(d, d));
+}
+ValueId d_abs(const Terms& t) { return t.one("Sign", t.x); }
+ValueId d_erf(const Terms& t) {
+  return t.mul(t.n(2 / std::sqrt(std::numbers::pi)), t.one("Exp", t.neg(t.mul(t.x, t.x))));
+}
+ValueId d_relu(const Terms& t) { return t.where("Greater", t.x, t.n(0), t.n(1), t.n(0)); }
+ValueId d_leaky(const Terms& t) {
+  return t.where("Greater", t.x, t.n(0), t.n(1), t.n(t.c.real("alpha", 0.01f)));
+}
+ValueId d_elu(const Terms& t) {
+  return t.where("Greater", t.x, t.n(0), t.n(1), t.add(t.y, t.n(t.c.real("alpha", 1))));
+}
+
+// --- shapes: the gradient goes back into the shape of the input
+
+void reshape_rule(const RuleCall& c) { c.give(0, c.b.reshape_like(c.gradient, c.in(0))); }
+
+void identity_rule(const RuleCall& c) { c.give(0, c.gradient); }
+
+void cast_rule(const RuleCall& c) { c.give(0, c.b.emit("CastLike", {c.gradient, c.in(0)}, c.in(0))); }
+
+void transpose_rule(const RuleCall& c) {
+  auto rank = static_cast<int64_t>(c.b.sizes(c.in(0)).size());
+  std::vector<int64_t> order(static_cast<size_t>(rank)), back(order.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  auto it = c.node.attributes.find("perm");
+  if (it != c.node.attributes.end())
+    if (const auto* perm = std::get_if<std::vector<int64_t>>(&it->second)) order = *perm;
+  for (size_t i = 0; i < order.size(); ++i) {
+    int64_t axis = order[i] < 0 ? order[i] + rank : order[i];
+    TBX_MODEL(order.size() == back.size() && axis >= 0 && axis < rank, "perm does not fit rank {}", rank);
+    back[static_cast<size_t>(axis)] = static_cast<int64_t>(i);
+  }
+  ValueId g = c.b.emit("Transpose", {c.gradient}, c.in(0), {{"perm", back}});
+  c.b.graph.at(g).type.shape = c.b.type(c.in(0)).shape;
+  c.give(0, g);
+}
+
+void expand_rule(const RuleCall& c) { Terms(c).give(0, c.gradient); }
+
+/// Slices of the gradient, one per input.
+void concat_rule(const RuleCall& c) {
+  ValueId start = c.b.ints({0}), axis = c.b.ints({c.integer("axis", 1)});
+  for (size_t i = 0; i < c.node.inputs.size(); ++i) {
+    ValueId x = c.in(static_cast<int>(i));
+    ValueId length = c.b.emit("Gather", {c.b.emit("Shape", {x}, axis), axis}, axis);
+    ValueId end = c.b.emit("Add", {start, length}, axis);
+    if (c.needs(static_cast<int>(i)))
+      c.give(static_cast<int>(i), c.b.emit("Slice", {c.gradient, start, end, axis}, x));
+    start = end;
+  }
+}
+
+void gather_rule(const RuleCall& c) {
+  if (c.integer("axis", 0) != 0)
+    throw_unsupported("the gradient of a Gather along axis {}", c.integer("axis", 0));
+  ValueId indices = c.in(1);
+  ValueId column = c.b.emit("Unsqueeze", {indices, c.b.ints({-1})}, indices);
+  c.give(0, c.b.emit("ScatterND", {c.b.filled(c.in(0), 0), column, c.gradient}, c.in(0),
+                     {{"reduction", std::string("add")}}));
+}
+
+// --- reductions: the gradient is spread over what was reduced
+
+/// Axes of a reduction, from the attribute or the input; empty: all.
+std::vector<int64_t> reduced_axes(const RuleCall& c) {
+  auto it = c.node.attributes.find("axes");
+  if (it != c.node.attributes.end())
+    if (const auto* axes = std::get_if<std::vector<int64_t>>(&it->second)) return *axes;
+  if (c.node.input(1) < 0) return {};
+  const auto& constant = c.b.graph.at(c.in(1)).constant;
+  if (!constant) throw_unsupported("the gradient of a reduction over axes that are computed");
+  return to_ints(*constant);
+}
+
+/// `v`, a result of the reduction, in the rank of the input.
+ValueId with_axes(const RuleCall& c, ValueId v) {
+  if (c.integer("keepdims", 1) != 0) return v;
+  std::vector<int64_t> axes = reduced_axes(c);
+  if (axes.empty()) return v; // a scalar broadcasts
+  return c.b.emit("Unsqueeze", {v, c.b.ints(axes)}, v);
+}
+
+bool reduces_nothing(const RuleCall& c) {
+  return c.integer("noop_with_empty_axes", 0) != 0 && reduced_axes(c).empty();
+}
+
+void reduce_sum_rule(const RuleCall& c) {
+  if (reduces_nothing(c)) return c.give(0, c.gradient);
+  c.give(0, c.b.emit("Expand", {with_axes(c, c.gradient), c.b.emit("Shape", {c.in(0)}, c.in(0))}, c.in(0)));
+}
+
+void reduce_mean_rule(const RuleCall& c) {
+  if (reduces_nothing(c)) return c.give(0, c.gradient);
+  ValueId x = c.in(0);
+  auto count = [&](ValueId v) { return c.b.emit("CastLike", {c.b.emit("Size", {v}, v), x}, x); };
+  ValueId part = c.b.emit("Div", {c.b.emit("Mul", {c.gradient, count(c.out())}, c.out()), count(x)}, c.out());
+  c.give(0, c.b.emit("Expand", {with_axes(c, part), c.b.emit("Shape", {x}, x)}, x));
+}
+
+/// ReduceMax and ReduceMin: to the elements that gave the result, in equal parts.
+void reduce_extreme_rule(const RuleCall& c) {
+  if (reduces_nothing(c)) return c.give(0, c.gradient);
+  ValueId x = c.in(0);
+  ValueId hit = c.b.emit("CastLike", {c.b.emit("Equal", {x, with_axes(c, c.out())}, x), x}, x);
+  std::vector<ValueId> inputs{hit};
+  std::vector<int64_t> axes = reduced_axes(c);
+  if (!axes.empty()) inputs.push_back(c.b.ints(axes));
+  ValueId hits = c.b.emit("ReduceSum", inputs, x, {{"keepdims", int64_t{1}}});
+  c.give(0, c.b.emit("Div", {c.b.emit("Mul", {hit, with_axes(c, c.gradient)}, x), hits}, x));
+}
+
+/// Opset 13 form: along one axis. y * (g - sum(g * y))
+void softmax_rule(const RuleCall& c) {
+  if (c.node.opset < 13) throw_unsupported("the gradient of Softmax before opset 13");
+  Terms t(c);
+  ValueId axis = c.b.ints({c.integer("axis", -1)});
+  ValueId sum = c.b.emit("ReduceSum", {t.mul(t.g, t.y), axis}, t.y, {{"keepdims", int64_t{1}}});
+  c.give(0, t.mul(t.y, t.sub(t.g, sum)));
+}
+
+void log_softmax_rule(const RuleCall& c) {
+  if (c.node.opset < 13) throw_unsupported("the gradient of LogSoftmax before opset 13");
+  Terms t(c);
+  ValueId axis = c.b.ints({c.integer("axis", -1)});
+  ValueId sum = c.b.emit("ReduceSum", {t.g, axis}, t.y, {{"keepdims", int64_t{1}}});
+  c.give(0, t.sub(t.g, t.mul(t.one("Exp", t.y), sum)));
+}
+
+// --- products
+
+ValueId transposed(const RuleCall& c, ValueId v) {
+  size_t rank = c.b.sizes(v).size();
+  std::vector<int64_t> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[rank - 1], order[rank - 2]);
+  ValueId out = c.b.emit("Transpose", {v}, v, {{"perm", order}});
+  ir::SymInts shape = c.b.sizes(v);
+  std::swap(shape[rank - 1], shape[rank - 2]);
+  c.b.graph.at(out).type.shape = std::move(shape);
+  return out;
+}
+
+/// A product whose type is that of `like` in all but its batch dimensions, summed to `like`.
+ValueId product_to(const RuleCall& c, ValueId a, ValueId b, ValueId like) {
+  ValueId p = c.b.emit("MatMul", {a, b}, like);
+  ir::SymInts batch = c.b.sizes(c.out()), shape(batch.begin(), batch.end() - 2);
+  const ir::SymInts& wanted = c.b.sizes(like);
+  shape.insert(shape.end(), wanted.end() - 2, wanted.end());
+  c.b.graph.at(p).type.shape = shape;
+  return c.b.sum_to(p, p, like);
+}
+
+void matmul_rule(const RuleCall& c) {
+  ValueId a = c.in(0), b = c.in(1);
+  if (c.b.sizes(a).size() < 2 || c.b.sizes(b).size() < 2)
+    throw_unsupported("the gradient of a MatMul of vectors");
+  if (c.needs(0)) c.give(0, product_to(c, c.gradient, transposed(c, b), a));
+  if (c.needs(1)) c.give(1, product_to(c, transposed(c, a), c.gradient, b));
+}
+
+void gemm_rule(const RuleCall& c) {
+  ValueId a = c.in(0), b = c.in(1), g = c.gradient;
+  int64_t ta = c.integer("transA", 0), tb = c.integer("transB", 0);
+  auto alpha = static_cast<float>(c.real("alpha", 1));
+  auto product = [&](ValueId x, ValueId y, int64_t tx, int64_t ty, ValueId like) {
+    return c.b.emit("Gemm", {x, y}, like, {{"transA", tx}, {"transB", ty}, {"alpha", alpha}});
+  };
+  if (c.needs(0)) c.give(0, ta ? product(b, g, tb, 1, a) : product(g, b, 0, 1 - tb, a));
+  if (c.needs(1)) c.give(1, tb ? product(g, a, 1, ta, b) : product(a, g, 1 - ta, 0, b));
+  if (c.needs(2)) {
+    ValueId part = c.b.emit("Mul", {g, c.b.number(g, c.real("beta", 1))}, c.out());
+    c.give(2, c.b.sum_to(part, c.out(), c.in(2)));
+  }
+}
+
+struct Entry {
+  std::string_view op;
+  Rule rule;
+};
+
+constexpr std::array kRules = {
+    Entry{"Abs", unary_rule<d_abs>},
+    Entry{"Add", add_rule},
+    Entry{"Atan", unary_rule<d_atan>},
+    Entry{"Cast", cast_rule},
+    Entry{"CastLike", cast_rule},
+    Entry{"Clip", clip_rule},
+    Entry{"Concat", concat_rule},
+    Entry{"Cos", unary_rule<d_cos>},
+    Entry{"Cosh", unary_rule<d_cosh>},
+    Entry{"Div", div_rule},
+    Entry{"Elu", unary_rule<d_elu>},
+    Entry{"Erf", unary_rule<d_erf>},
+    Entry{"Exp", unary_rule<d_exp>},
+    Entry{"Expand", expand_rule},
+    Entry{"Flatten", reshape_rule},
+    Entry{"Gather", gather_rule},
+    Entry{"Gemm", gemm_rule},
+    Entry{"Identity", identity_rule},
+    Entry{"LeakyRelu", unary_rule<d_leaky>},
+    Entry{"Log", unary_rule<d_log>},
+    Entry{"LogSoftmax", log_softmax_rule},
+    Entry{"MatMul", matmul_rule},
+    Entry{"Max", extreme_rule},
+    Entry{"Min", extreme_rule},
+    Entry{"Mul", mul_rule},
+    Entry{"Neg", unary_rule<d_neg>},
+    Entry{"Pow", pow_rule},
+    Entry{"Reciprocal", unary_rule<d_reciprocal>},
+    Entry{"ReduceMax", reduce_extreme_rule},
+    Entry{"ReduceMean", reduce_mean_rule},
+    Entry{"ReduceMin", reduce_extreme_rule},
+    Entry{"ReduceSum", reduce_sum_rule},
+    Entry{"Relu", unary_rule<d_relu>},
+    Entry{"Reshape", reshape_rule},
+    Entry{"Sigmoid", unary_rule<d_sigmoid>},
+    Entry{"Sin", unary_rule<d_sin>},
+    Entry{"Sinh", unary_rule<d_sinh>},
+    Entry{"Softmax", softmax_rule},
+    Entry{"Softplus", unary_rule<d_softplus>},
+    Entry{"Softsign", unary_rule<d_softsign>},
+    Entry{"Sqrt", unary_rule<d_sqrt>},
+    Entry{"Squeeze", reshape_rule},
+    Entry{"Sub", sub_rule},
+    Entry{"Sum", add_rule},
+    Entry{"Tan", unary_rule<d_tan>},
+    Entry{"Tanh", unary_rule<d_tanh>},
+    Entry{"Transpose", transpose_rule},
+    Entry{"Unsqueeze", reshape_rule},
+    Entry{"Where", where_rule},
+};
+
+} // namespace
+
+Rule find_rule(std::string_view op) {
+  for (const Entry& e : kRules)
+    if (e.op == op) return e.rule;
+  return nullptr;
+}
+
+bool stops_gradient(std::string_view op) {
+  static const std::set<std::string_view> stops = {
+      "ArgMax", "ArgMin", "Ceil", "ConstantOfShape", "Equal",   "Floor", "Greater", "GreaterOrEqual",
+      "IsInf",  "IsNaN",  "Less", "LessOrEqual",     "NonZero", "Not",   "Round",   "Shape",
+      "Sign",   "Size"};
+  return stops.count(op) != 0;
+}
+
+} // namespace tbx::importer

@@ -12,7 +12,7 @@ namespace {
 
 std::string describe(const Node& node) {
   std::string domain = node.domain.empty() ? "" : node.domain + ".";
-  return fmt::format("node '{}' ({}{}, opset {})", shown(node.name), domain, node.op_type, node.opset);
+  return fmt::format("node {} ({}{}, opset {})", shown(node.name), domain, node.op_type, node.opset);
 }
 
 bool is_gradient(const Node& n) { return n.domain == "ai.onnx.preview.training" && n.op_type == "Gradient"; }
@@ -20,7 +20,7 @@ bool is_gradient(const Node& n) { return n.domain == "ai.onnx.preview.training" 
 ValueId named(const Graph& g, const std::string& name) {
   for (size_t v = 0; v < g.values.size(); ++v)
     if (g.values[v].name == name) return static_cast<ValueId>(v);
-  throw_model_error("there is no tensor '{}' to differentiate", shown(name));
+  throw_model_error("there is no tensor {} to differentiate", shown(name));
 }
 
 template <class T> T attribute(const Node& node, const char* name) {

@@ -88,8 +88,7 @@ ValueId GradientBuilder::filled(ValueId like, double value) {
 }
 
 const ir::SymInts& GradientBuilder::sizes(ValueId v) const {
-  if (!type(v).shape)
-    throw_unsupported("the gradient of '{}', whose rank is unknown", shown(graph.at(v).name));
+  if (!type(v).shape) throw_unsupported("the gradient of {}, whose rank is unknown", shown(graph.at(v).name));
   return *type(v).shape;
 }
 
@@ -104,9 +103,8 @@ ValueId GradientBuilder::sum_to(ValueId g, ValueId result, ValueId x) {
   for (size_t d = 0; d < from.size(); ++d) {
     if (d >= extra && to[d - extra] == from[d]) continue;
     if (d >= extra && !to[d - extra].is(1))
-      throw_unsupported(
-          "the gradient of '{}': whether dimension {} is broadcast is not known while compiling",
-          shown(graph.at(x).name), d - extra);
+      throw_unsupported("the gradient of {}: whether dimension {} is broadcast is not known while compiling",
+                        shown(graph.at(x).name), d - extra);
     axes.push_back(static_cast<int64_t>(d));
   }
   if (axes.empty()) return g;

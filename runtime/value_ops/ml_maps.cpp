@@ -79,10 +79,16 @@ ValueFunction make_cast_map(const ValueNode& node) {
     auto keys = map.keys.as<int64_t>();
     RuntimeValue values = map.values, converted;
     ValueArgument argument{&values, false};
-    if (map.values.dtype == type)
+    if (map.values.dtype == type) {
       converted = values;
-    else
+    } else if (is_float(map.values.dtype) && type == DType::i64) { // decimals are cut
+      std::vector<int64_t> whole(keys.size());
+      for (size_t i = 0; i < whole.size(); ++i)
+        whole[i] = element_as_int(map.values, static_cast<int64_t>(i));
+      converted = Tensor::of_ints(whole);
+    } else {
       cast({{&argument, 1}, {&converted, 1}});
+    }
     std::vector<int64_t> order(keys.size());
     std::iota(order.begin(), order.end(), 0);
     std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return keys[a] < keys[b]; });

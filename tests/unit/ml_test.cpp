@@ -218,7 +218,8 @@ TEST(Gradient, AgreesWithFiniteDifferences) {
       "t = Transpose<perm=[1, 0]>(x) d = Div(t, w) e = Exp(d) q = Sqrt(e) y = ReduceSum<keepdims=0>(q)",
       "h = Gemm<alpha=0.5, transA=1, transB=1>(x, w) s = Sigmoid(h) l = LogSoftmax<axis=0>(s) y = "
       "ReduceMax<keepdims=0>(l)",
-      "r = ReduceMean<axes=[1], keepdims=1>(x) c = Sub(x, r) p = Mul(c, c) t = Transpose(p) m = Max(t, w) "
+      "one = Constant<value_ints=[1]>() r = ReduceMean<keepdims=1>(x, one) c = Sub(x, r) p = Mul(c, c) t = "
+      "Transpose(p) m = Max(t, w) "
       "e = Erf(m) y = ReduceSum<keepdims=0>(e)",
       "t = Transpose(x) c = Concat<axis=0>(t, w) s = Sin(c) a = Abs(s) q = Softplus(a) k = LeakyRelu(s) "
       "b = Add(q, k) y = ReduceSum<keepdims=0>(b)",

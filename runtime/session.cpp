@@ -71,6 +71,7 @@ struct Session::Impl {
 
   void bind_symbols(std::span<const RunTensor> inputs, std::vector<int64_t>& symbols) const;
   void check_inputs(std::span<const RunTensor> inputs, std::span<const int64_t> symbols) const;
+  void run_checks(std::span<const int64_t> symbols, std::span<const int> fresh) const;
   std::shared_ptr<const ShapePlan> shapes_for(const std::vector<int64_t>& symbols) const;
   void run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
            const RunOptions& options) const;
@@ -130,12 +131,24 @@ void Session::Impl::check_inputs(std::span<const RunTensor> inputs, std::span<co
                 e.sizes[d].is_constant() ? "" : " (" + e.dims[d] + ", set by another input)");
     }
   }
+  run_checks(symbols, {});
+}
+
+/// The checks whose symbols are all known; of those only the ones on a `fresh` symbol, where there are any.
+void Session::Impl::run_checks(std::span<const int64_t> symbols, std::span<const int> fresh) const {
   for (const PlanCheck& check : plan->checks) {
+    bool concerned =
+        fresh.empty() ||
+        std::any_of(check.value.items.begin(), check.value.items.end(), [&](const SizeExpr::Item& item) {
+          return item.code == SizeExpr::Code::symbol &&
+                 std::find(fresh.begin(), fresh.end(), item.value) != fresh.end();
+        });
+    if (!concerned) continue;
     bool known =
         std::all_of(check.value.items.begin(), check.value.items.end(), [&](const SizeExpr::Item& item) {
           return item.code != SizeExpr::Code::symbol || symbols[static_cast<size_t>(item.value)] >= 0;
         });
-    if (!known) continue; // on data-dependent sizes: kernels check their indices themselves
+    if (!known) continue; // on data-dependent sizes: once the step that binds them has run
     int64_t v = check.value.evaluate(symbols);
     bool holds = check.equal ? v == 0 : v >= 0;
     if (!holds && check.assumption) throw AssumptionError(ErrorKind::model, check.message);
@@ -234,6 +247,7 @@ void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
     }
     StepShape shape = evaluate_step(*plan, step, ctx.symbols);
     observed_step(s, shape, ctx, run_options, ctx.dynamic_shapes, start);
+    if (call && !call->bound_symbols.empty()) run_checks(ctx.symbols, call->bound_symbols);
     if (call)
       for (int b : call->dynamic_outputs) {
         const BufferPlan& p = plan->buffers[b];

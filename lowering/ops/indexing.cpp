@@ -120,12 +120,26 @@ Values gather(OpContext& ctx) {
   return {ir::make_pointwise(ctx.program, x.dtype(), sizes, x.load(ctx.program, at))};
 }
 
+enum class Fit { equal, within };
+
+/// Dimension `d` of `part` is as large as that of `whole`, or no larger: at once where both are known, else
+/// before a run. Loop nests read by the sizes of one tensor what belongs to another, so this is a question of
+/// memory safety.
+void require_fit(OpContext& ctx, SymInt part, SymInt whole, int d, Fit fit, std::string_view what) {
+  ctx.program.add_check(whole - part, fit == Fit::equal,
+                        fmt::format("{}: dimension {} is {}, {} {}", what, d, ir::to_string(part),
+                                    fit == Fit::equal ? "expected" : "at most", ir::to_string(whole)));
+}
+
 Values gather_elements(OpContext& ctx) {
   const TensorBox &x = ctx.in(0), &indices = ctx.in(1);
   TBX_MODEL(indices.rank() == x.rank(), "indices of rank {} for data of rank {}", indices.rank(), x.rank());
   int axis = ctx.axis(ctx.attr_int("axis", 0), x.rank());
   SymInts at = loop_vars(ctx.c, x.rank());
   SymInts place = at;
+  for (int d = 0; d < x.rank(); ++d)
+    if (d != axis)
+      require_fit(ctx, indices.sizes()[d], x.sizes()[d], d, Fit::within, "indices of GatherElements");
   realize_if_repeated(ctx.program, x, indices.sizes());
   place[axis] = index_below(ctx, indices, at, x.sizes()[axis]);
   return {ir::make_pointwise(ctx.program, x.dtype(), indices.sizes(), x.load(ctx.program, place))};
@@ -145,6 +159,8 @@ Values gather_nd(OpContext& ctx) {
   int batch = static_cast<int>(ctx.attr_int("batch_dims", 0));
   TBX_MODEL(batch >= 0 && batch < x.rank() && batch < indices.rank(), "batch_dims {} for ranks {} and {}",
             batch, x.rank(), indices.rank());
+  for (int d = 0; d < batch; ++d)
+    require_fit(ctx, indices.sizes()[d], x.sizes()[d], d, Fit::equal, "indices of GatherND");
   int k = tuple_length(indices, x.rank() - batch), q = indices.rank();
   SymInts sizes(indices.sizes().begin(), indices.sizes().end() - 1);
   sizes.insert(sizes.end(), x.sizes().begin() + batch + k, x.sizes().end());
@@ -189,6 +205,11 @@ Values scatter_elements(OpContext& ctx) {
   TBX_MODEL(indices.rank() == x.rank() && updates.rank() == x.rank(),
             "ranks of data, indices, updates: {}, {}, {}", x.rank(), indices.rank(), updates.rank());
   int axis = ctx.axis(ctx.attr_int("axis", 0), x.rank());
+  for (int d = 0; d < x.rank(); ++d) {
+    require_fit(ctx, updates.sizes()[d], indices.sizes()[d], d, Fit::equal, "updates of ScatterElements");
+    if (d != axis)
+      require_fit(ctx, indices.sizes()[d], x.sizes()[d], d, Fit::within, "indices of ScatterElements");
+  }
   SymInts at = loop_vars(ctx.c, x.rank()), place = at;
   place[axis] = index_below(ctx, indices, at, x.sizes()[axis]);
   return {scatter_into(ctx, x, indices.sizes(), place, updates.load(ctx.program, at), store_mode(ctx))};
@@ -201,6 +222,8 @@ Values scatter_nd(OpContext& ctx) {
   ranges.insert(ranges.end(), x.sizes().begin() + k, x.sizes().end());
   TBX_MODEL(updates.rank() == static_cast<int>(ranges.size()), "updates have rank {}, expected {}",
             updates.rank(), ranges.size());
+  for (int d = 0; d < updates.rank(); ++d)
+    require_fit(ctx, updates.sizes()[d], ranges[d], d, Fit::equal, "updates of ScatterND");
   SymInts vars = loop_vars(ctx.c, static_cast<int>(ranges.size())), at;
   for (int j = 0; j < k; ++j) {
     SymInts tuple(vars.begin(), vars.begin() + q - 1);
@@ -219,6 +242,13 @@ Values tensor_scatter(OpContext& ctx) {
   int axis = ctx.axis(ctx.attr_int("axis", -2), cache.rank());
   std::string mode = ctx.attr_string("mode", "linear");
   TBX_MODEL(mode == "linear" || mode == "circular", "unknown mode '{}'", mode);
+  for (int d = 0; d < cache.rank(); ++d)
+    require_fit(ctx, update.sizes()[d], cache.sizes()[d], d, d == axis ? Fit::within : Fit::equal,
+                "update of TensorScatter");
+  if (ctx.has(2)) {
+    TBX_MODEL(ctx.rank(2) == 1, "write_indices of rank {}, expected 1", ctx.rank(2));
+    require_fit(ctx, ctx.sizes(2)[0], cache.sizes()[0], 0, Fit::equal, "write_indices of TensorScatter");
+  }
   SymInts at = loop_vars(ctx.c, cache.rank()), place = at;
   if (ctx.has(2)) {
     SymInt batch = at[0];
@@ -311,6 +341,8 @@ Values reverse_sequence(OpContext& ctx) {
   int time = ctx.axis(ctx.attr_int("time_axis", 0), x.rank()),
       batch = ctx.axis(ctx.attr_int("batch_axis", 1), x.rank());
   TBX_MODEL(time != batch, "time_axis and batch_axis are both {}", time);
+  TBX_MODEL(lengths.rank() == 1, "sequence_lens of rank {}, expected 1", lengths.rank());
+  require_fit(ctx, lengths.sizes()[0], x.sizes()[batch], 0, Fit::equal, "sequence_lens");
   SymInts at = loop_vars(ctx.c, x.rank()), place = at;
   SymInt b = at[batch];
   Expr length = ctx.c.cast(lengths.load(ctx.program, {&b, 1}), DType::i64), t = ctx.c.index(at[time]);

@@ -76,7 +76,8 @@ def test_roi_align(mode: str, seed: int) -> None:
     model = model_of("RoiAlign", inputs, ["Y"], opset, mode=mode, output_height=int(rng.integers(1, 4)),
                      output_width=int(rng.integers(1, 5)), sampling_ratio=int(rng.integers(0, 3)),
                      spatial_scale=float(rng.choice([0.5, 1.0])), **attributes)
-    compare(model, inputs)
+    # onnx.reference moves the boxes of opset 10 by half a pixel, as only opset 16 has it.
+    compare(model, inputs, engine="ort" if opset == 10 else "any")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -113,6 +113,28 @@ TEST(Ops, LongReductionsOfFewRowsAreCutIntoParts) {
   EXPECT_EQ(values_of(run_node("ReduceSum", {odd}))[0], 1000003);
 }
 
+TEST(Ops, ShapesThatContradictEachOtherAreRefused) {
+  auto message_of = [](const std::string& op, const std::vector<Tensor>& inputs) -> std::string {
+    try {
+      run_node(op, inputs);
+    } catch (const Error& e) {
+      return e.kind() == ErrorKind::model ? e.message() : "of another kind: " + e.message();
+    }
+    return "none";
+  };
+  Tensor data = tensor({2, 2}, {1, 2, 3, 4}), wide = tensor({2, 4}, std::vector<float>(8, 1));
+  EXPECT_EQ(message_of("GatherElements", {data, ints({2, 9}, std::vector<int64_t>(18, 0))}),
+            "indices of GatherElements: dimension 1 is 9, at most 2");
+  EXPECT_EQ(message_of("ScatterElements", {data, ints({2, 4}, std::vector<int64_t>(8, 0)), wide}),
+            "indices of ScatterElements: dimension 1 is 4, at most 2");
+  EXPECT_EQ(message_of("ScatterElements", {wide, ints({2, 4}, std::vector<int64_t>(8, 0)), data}),
+            "updates of ScatterElements: dimension 1 is 2, expected 4");
+  EXPECT_EQ(message_of("ScatterND", {data, ints({2, 1}, {0, 1}), wide}),
+            "updates of ScatterND: dimension 1 is 4, expected 2");
+  EXPECT_EQ(message_of("ReverseSequence", {data, ints({3}, {1, 1, 1})}),
+            "sequence_lens: dimension 0 is 3, expected 2");
+}
+
 TEST(Ops, ReductionsOfEmptySets) {
   std::map<std::string, Attribute> over_0 = {{"axes", std::vector<int64_t>{0}}, {"keepdims", int64_t{0}}};
   Tensor x = tensor({0, 1}, {});

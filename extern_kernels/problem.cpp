@@ -66,8 +66,8 @@ std::string to_string(const Problem& problem) {
                                    : "",
                        text(p->post_ops));
   if (const auto* p = std::get_if<AttentionProblem>(&problem))
-    return fmt::format("Attention scale {}{}{}", p->scale, p->causal ? " causal" : "",
-                       p->has_mask ? " +mask" : "");
+    return fmt::format("Attention scale {}{}{}{}", p->scale, p->causal ? " causal" : "",
+                       p->has_mask ? " +mask" : "", p->zero_undefined_rows ? " 0 for undefined rows" : "");
   const auto& host = std::get<HostProblem>(problem);
   std::string s = host.op;
   for (const auto& [name, value] : host.attributes) s += fmt::format(" {}={}", name, text(value));

@@ -73,8 +73,11 @@ struct MatMulProblem {
 /// f32.
 struct AttentionProblem {
   float scale = 1;
-  bool causal = false;
+  bool causal = false; ///< query i sees the keys 0 to i
   bool has_mask = false;
+  bool tokens_first = false; ///< the output is [B, S, H, Dv]
+  /// Rows whose softmax is not defined (everything masked by -inf, or NaN) give 0 instead of NaN.
+  bool zero_undefined_rows = false;
 };
 
 using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,

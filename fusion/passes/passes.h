@@ -28,6 +28,8 @@ int fuse_swish(Graph& graph);
 int fuse_layer_norm(Graph& graph);
 /// x / sqrt(mean(x^2) + eps) * scale, in any spelling -> RMSNormalization.
 int fuse_rms_norm(Graph& graph);
+/// Softmax(q * k * scale + mask) * v over many tokens -> one node, tensorbox::FusedAttention.
+int fuse_attention(Graph& graph);
 /// Nodes nobody needs -> nothing.
 int eliminate_dead_code(Graph& graph);
 

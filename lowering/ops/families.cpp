@@ -19,6 +19,7 @@ void register_all_ops(Registry& r) {
   register_shape(r);
   register_indexing(r);
   register_matmul(r);
+  register_attention(r);
   register_conv(r);
   register_pool(r);
   register_grid_sample(r);

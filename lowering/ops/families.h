@@ -20,6 +20,7 @@ void register_control(Registry& r);
 void register_shape(Registry& r);
 void register_indexing(Registry& r);
 void register_matmul(Registry& r);
+void register_attention(Registry& r);
 void register_conv(Registry& r);
 void register_pool(Registry& r);
 void register_grid_sample(Registry& r);

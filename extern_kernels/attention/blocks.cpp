@@ -1,0 +1,315 @@
+#include "extern_kernels/attention/blocks.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tbx::extern_kernels::attention {
+namespace {
+
+template <int kBytes> struct VectorOf {
+  typedef float Lanes __attribute__((vector_size(kBytes), may_alias));
+  typedef int32_t Ints __attribute__((vector_size(kBytes), may_alias));
+};
+
+// One body for all instruction sets, inlined into a function per target (as in gemv/panels.cpp); by
+// reference, since vectors wider than the base target's have no calling convention there.
+
+template <int B> struct Body {
+  using Lanes = typename VectorOf<B>::Lanes;
+  using Ints = typename VectorOf<B>::Ints;
+  static constexpr int kLanes = B / 4;
+  static constexpr int kVectors = B == 64 ? 4 : 2; ///< of a whole panel
+  static constexpr int kPanel = kVectors * kLanes;
+
+  [[gnu::always_inline]] static inline void load(Lanes& v, const float* p) { __builtin_memcpy(&v, p, B); }
+  [[gnu::always_inline]] static inline void store(float* p, const Lanes& v) { __builtin_memcpy(p, &v, B); }
+  /// The first `n` lanes, `rest` in the others.
+  [[gnu::always_inline]] static inline void load_some(Lanes& v, const float* p, int64_t n, float rest) {
+    float all[kLanes];
+    for (int i = 0; i < kLanes; ++i) all[i] = i < n ? p[i] : rest;
+    load(v, all);
+  }
+
+  /// Columns to rows for contiguous columns: [kLanes][kLanes] in registers.
+  [[gnu::always_inline]] static inline void transpose(Lanes* v) {
+#pragma GCC unroll 4
+    for (int s = 1; s < kLanes; s *= 2) {
+      Ints low, high;
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        low[i] = (i & s) == 0 ? i : kLanes + i - s;
+        high[i] = (i & s) == 0 ? i + s : kLanes + i;
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        if (i & s) continue;
+        Lanes a = v[i], b = v[i + s];
+        v[i] = __builtin_shuffle(a, b, low);
+        v[i + s] = __builtin_shuffle(a, b, high);
+      }
+    }
+  }
+
+  [[gnu::always_inline]] static inline void pack(const float* x, int64_t rs, int64_t cs, int64_t rows,
+                                                 int64_t columns, float* to) {
+    for (int64_t first = 0; first < columns; first += kPanel) {
+      int64_t here = std::min<int64_t>(kPanel, columns - first),
+              width = (here + kLanes - 1) / kLanes * kLanes;
+      int64_t r = 0;
+      // Columns of contiguous elements (keys): tiles of kLanes rows.
+      for (; rs == 1 && cs != 1 && r + kLanes <= rows; r += kLanes)
+        for (int64_t c = 0; c < width; c += kLanes) {
+          Lanes v[kLanes];
+#pragma GCC unroll 16
+          for (int i = 0; i < kLanes; ++i) {
+            v[i] = Lanes{};
+            if (c + i < here) load(v[i], x + r + (first + c + i) * cs);
+          }
+          transpose(v);
+#pragma GCC unroll 16
+          for (int i = 0; i < kLanes; ++i) store(to + (r + i) * width + c, v[i]);
+        }
+      for (; r < rows; ++r) {
+        const float* from = x + r * rs + first * cs;
+        float* row = to + r * width;
+        if (cs == 1)
+          __builtin_memcpy(row, from, static_cast<size_t>(here) * 4);
+        else
+          for (int64_t c = 0; c < here; ++c) row[c] = from[c * cs];
+        for (int64_t c = here; c < width; ++c) row[c] = 0;
+      }
+      to += rows * width;
+    }
+  }
+
+  template <int V, int M>
+  [[gnu::always_inline]] static inline void tile(const float* a, int64_t lda, int64_t k, const float* b,
+                                                 float* c, int64_t ldc, bool add) {
+    Lanes sum[M][V];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) sum[m][v] = Lanes{};
+    for (int64_t l = 0; l < k; ++l) {
+      Lanes row[V];
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) load(row[v], b + (l * V + v) * kLanes);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+        for (int v = 0; v < V; ++v) sum[m][v] += row[v] * a[m * lda + l];
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+      for (int v = 0; v < V; ++v) {
+        float* at = c + m * ldc + v * kLanes;
+        Lanes old = Lanes{};
+        if (add) load(old, at);
+        store(at, old + sum[m][v]);
+      }
+  }
+
+  template <int V, int M>
+  [[gnu::always_inline]] static inline void rows_of(const float* a, int64_t lda, int64_t m, int64_t k,
+                                                    const float* b, float* c, int64_t ldc, bool add) {
+    for (; m >= M; m -= M, a += M * lda, c += M * ldc) tile<V, M>(a, lda, k, b, c, ldc, add);
+    for (; m >= 2; m -= 2, a += 2 * lda, c += 2 * ldc) tile<V, 2>(a, lda, k, b, c, ldc, add);
+    for (; m >= 1; --m, a += lda, c += ldc) tile<V, 1>(a, lda, k, b, c, ldc, add);
+  }
+
+  [[gnu::always_inline]] static inline void multiply(const float* a, int64_t lda, int64_t m, int64_t k,
+                                                     const float* b, int64_t b_rows, int64_t first, int64_t n,
+                                                     float* c, int64_t ldc, bool add) {
+    for (int64_t j = 0; j < n; j += kPanel) {
+      int64_t vectors = (std::min<int64_t>(kPanel, n - j) + kLanes - 1) / kLanes, width = vectors * kLanes;
+      const float* panel = b + first * width;
+      // As many sums as there are registers for.
+      if constexpr (B == 64) {
+        if (vectors == 4)
+          rows_of<4, 6>(a, lda, m, k, panel, c + j, ldc, add);
+        else if (vectors == 3)
+          rows_of<3, 8>(a, lda, m, k, panel, c + j, ldc, add);
+        else if (vectors == 2)
+          rows_of<2, 12>(a, lda, m, k, panel, c + j, ldc, add);
+        else
+          rows_of<1, 12>(a, lda, m, k, panel, c + j, ldc, add);
+      } else {
+        if (vectors == 2)
+          rows_of<2, 4>(a, lda, m, k, panel, c + j, ldc, add);
+        else
+          rows_of<1, 6>(a, lda, m, k, panel, c + j, ldc, add);
+      }
+      b += b_rows * width;
+    }
+  }
+
+  [[gnu::always_inline]] static inline float total(const Lanes& v) {
+    float all[kLanes];
+    store(all, v);
+    for (int s = kLanes / 2; s > 0; s /= 2)
+      for (int i = 0; i < s; ++i) all[i] += all[i + s];
+    return all[0];
+  }
+
+  template <int M>
+  [[gnu::always_inline]] static inline void dot_rows(const float* a, int64_t lda, int64_t k, const float* row,
+                                                     float* c, int64_t ldc) {
+    Lanes sum[M];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) sum[m] = Lanes{};
+    int64_t l = 0;
+    for (; l + kLanes <= k; l += kLanes) {
+      Lanes x, y;
+      load(x, row + l);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        load(y, a + m * lda + l);
+        sum[m] += x * y;
+      }
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+      float s = total(sum[m]);
+      for (int64_t r = l; r < k; ++r) s += row[r] * a[m * lda + r];
+      c[m * ldc] = s;
+    }
+  }
+
+  [[gnu::always_inline]] static inline void dots(const float* a, int64_t lda, int64_t m, int64_t k,
+                                                 const float* b, int64_t rs, int64_t n, float* c,
+                                                 int64_t ldc) {
+    for (int64_t j = 0; j < n; ++j) {
+      int64_t i = 0;
+      for (; i + 4 <= m; i += 4) dot_rows<4>(a + i * lda, lda, k, b + j * rs, c + i * ldc + j, ldc);
+      for (; i < m; ++i) dot_rows<1>(a + i * lda, lda, k, b + j * rs, c + i * ldc + j, ldc);
+    }
+  }
+
+  /// e^x for x <= 0: 1 ULP off at most, 0 below -87, NaN for NaN.
+  [[gnu::always_inline]] static inline void exp_of(Lanes& x) {
+    Lanes in = x < -87.0f ? x * 0 : x; // -inf * 0 is NaN, but is replaced below
+    in = x < -87.0f ? Lanes{} : in;
+    Lanes n = (in * 0x1.715476p0f + 0x1.8p23f) - 0x1.8p23f;
+    Lanes r = in - n * 0x1.62e4p-1f;
+    r = r + n * 0x1.7f7d1cp-20f;
+    Lanes q = 0.008368882350623608f + r * 0.0013950479915365577f;
+    q = 0.04166620597243309f + r * q;
+    q = 0.1666651964187622f + r * q;
+    q = 0.5f + r * q;
+    Lanes p = 1 + (r + r * r * q);
+    Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
+    Lanes scale;
+    __builtin_memcpy(&scale, &power, sizeof scale);
+    p = p * scale;
+    p = in == in ? p : in;
+    x = x < -87.0f ? Lanes{} : p;
+  }
+
+  [[gnu::always_inline]] static inline void softmax(float* s, int64_t n, const float* mask,
+                                                    int64_t mask_stride, RowState& state, float* out,
+                                                    int64_t width) {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    if (mask && mask_stride == 1)
+      for (int64_t j = 0; j < n; ++j) s[j] += mask[j];
+    else if (mask)
+      for (int64_t j = 0; j < n; ++j) s[j] += mask[j * mask_stride];
+    for (int64_t j = n; j % kLanes != 0; ++j) s[j] = -kInf; // the row has room for whole vectors
+    Lanes top = Lanes{} - kInf, v;
+    for (int64_t j = 0; j < n; j += kLanes) {
+      load(v, s + j);
+      top = v > top ? v : top;
+    }
+    float all[kLanes], greatest = state.greatest;
+    store(all, top);
+    for (float x : all) greatest = x > greatest ? x : greatest;
+    // Nothing but -inf so far: any finite value to subtract gives 0; NaN stays.
+    float shift = greatest == -kInf ? 0 : greatest;
+    Lanes sum = Lanes{};
+    for (int64_t j = 0; j < n; j += kLanes) {
+      load(v, s + j);
+      v = v - shift;
+      exp_of(v);
+      store(s + j, v);
+      sum += v;
+    }
+    if (greatest != state.greatest) {
+      Lanes factor = Lanes{} + (state.greatest - greatest);
+      exp_of(factor);
+      float f = factor[0];
+      state.sum *= f;
+      for (int64_t j = 0; j < width; ++j) out[j] *= f;
+      state.greatest = greatest;
+    }
+    state.sum += total(sum);
+  }
+
+  [[gnu::always_inline]] static inline void add_rows(const float* p, int64_t k, const float* v, int64_t rs,
+                                                     int64_t n, float* out) {
+    int64_t j = 0;
+    for (; j + 4 * kLanes <= n; j += 4 * kLanes) {
+      Lanes sum[4], x;
+#pragma GCC unroll 16
+      for (int i = 0; i < 4; ++i) load(sum[i], out + j + i * kLanes);
+      for (int64_t l = 0; l < k; ++l)
+#pragma GCC unroll 16
+        for (int i = 0; i < 4; ++i) {
+          load(x, v + l * rs + j + i * kLanes);
+          sum[i] += x * p[l];
+        }
+#pragma GCC unroll 16
+      for (int i = 0; i < 4; ++i) store(out + j + i * kLanes, sum[i]);
+    }
+    for (int64_t l = 0; l < k; ++l)
+      for (int64_t c = j; c < n; ++c) out[c] += p[l] * v[l * rs + c];
+  }
+};
+
+// The functions of one instruction set.
+#define TBX_BLOCKS(name, bytes, target)                                                                      \
+  namespace name {                                                                                           \
+  target void pack(const float* x, int64_t rs, int64_t cs, int64_t rows, int64_t columns, float* to) {       \
+    Body<bytes>::pack(x, rs, cs, rows, columns, to);                                                         \
+  }                                                                                                          \
+  target void multiply(const float* a, int64_t lda, int64_t m, int64_t k, const float* b, int64_t b_rows,    \
+                       int64_t first, int64_t n, float* c, int64_t ldc, bool add) {                          \
+    Body<bytes>::multiply(a, lda, m, k, b, b_rows, first, n, c, ldc, add);                                   \
+  }                                                                                                          \
+  target void dots(const float* a, int64_t lda, int64_t m, int64_t k, const float* b, int64_t rs, int64_t n, \
+                   float* c, int64_t ldc) {                                                                  \
+    Body<bytes>::dots(a, lda, m, k, b, rs, n, c, ldc);                                                       \
+  }                                                                                                          \
+  target void softmax(float* s, int64_t n, const float* mask, int64_t stride, RowState& state, float* out,   \
+                      int64_t width) {                                                                       \
+    Body<bytes>::softmax(s, n, mask, stride, state, out, width);                                             \
+  }                                                                                                          \
+  target void add_rows(const float* p, int64_t k, const float* v, int64_t rs, int64_t n, float* out) {       \
+    Body<bytes>::add_rows(p, k, v, rs, n, out);                                                              \
+  }                                                                                                          \
+  constexpr Blocks kAll = {                                                                                  \
+      Body<bytes>::kLanes, Body<bytes>::kPanel, pack, multiply, dots, softmax, add_rows};                    \
+  }
+
+TBX_BLOCKS(base, 16, )
+#if defined(__x86_64__)
+TBX_BLOCKS(avx2, 32, __attribute__((target("avx2,fma"))))
+TBX_BLOCKS(avx512, 64, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))))
+#endif
+#undef TBX_BLOCKS
+
+const Blocks& best() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return avx512::kAll;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::kAll;
+#endif
+  return base::kAll;
+}
+
+} // namespace
+
+const Blocks& blocks() {
+  static const Blocks& chosen = best();
+  return chosen;
+}
+
+} // namespace tbx::extern_kernels::attention

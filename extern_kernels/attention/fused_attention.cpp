@@ -1,0 +1,212 @@
+// Attention in one kernel: blocks of queries against blocks of keys, with a running softmax, so that the
+// scores of a block stay in cache and are never stored whole. Keys and values are packed once per head; for
+// single queries (decoding) they are read where they are.
+#include <fmt/format.h>
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "extern_kernels/attention/blocks.h"
+#include "extern_kernels/kernel.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+using attention::Blocks;
+using attention::RowState;
+
+constexpr int64_t kQueries = 96;   ///< rows of a block: a multiple of every tile's height
+constexpr int64_t kKeys = 256;     ///< columns of a block: scores of a block stay in the second level cache
+constexpr int64_t kFewQueries = 4; ///< up to here packing the keys costs more than it saves
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/// Sizes of one call.
+struct Sizes {
+  int64_t batch, heads, kv_heads, queries, keys, depth, width; ///< depth: of a key, width: of a value
+
+  Sizes(std::span<const TensorRef> in)
+      : batch(in[0].sizes[0]), heads(in[0].sizes[1]), kv_heads(in[1].sizes[1]), queries(in[0].sizes[2]),
+        keys(in[1].sizes[2]), depth(in[0].sizes[3]), width(in[2].sizes[3]) {}
+  int64_t group() const { return heads / kv_heads; }
+  /// Keys and values as they lie: rows without gaps inside, few queries.
+  bool direct(std::span<const TensorRef> in) const {
+    return queries <= kFewQueries && (in[1].strides[3] == 1 || depth == 1) &&
+           (in[2].strides[3] == 1 || width == 1);
+  }
+  int64_t packed_keys(const Blocks& b) const { return round_up(keys, b.lanes) * depth; }
+  int64_t packed_values(const Blocks& b) const { return keys * round_up(width, b.lanes); }
+};
+
+const float* data_of(const TensorRef& t) { return static_cast<const float*>(t.data); }
+
+/// Memory of this thread, kept for the next block.
+float* scratch(size_t floats) {
+  static thread_local std::vector<float> memory;
+  if (memory.size() < floats + 16) memory.resize(floats + 16);
+  auto at = reinterpret_cast<uintptr_t>(memory.data());
+  return reinterpret_cast<float*>((at + 63) / 64 * 64);
+}
+
+class FusedAttention : public ExternKernel {
+public:
+  explicit FusedAttention(const AttentionProblem& p) : p_(p) {}
+
+  std::string description() const override { return "fused " + to_string(Problem(p_)); }
+
+  int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef> out) const override {
+    Sizes s(in);
+    if (out[0].numel() == 0 || s.direct(in)) return 0;
+    return s.batch * s.kv_heads * (s.packed_keys(b_) + s.packed_values(b_)) * 4;
+  }
+
+  void run(const RunArgs& args) const override {
+    Sizes s(args.inputs);
+    if (args.outputs[0].numel() == 0) return;
+    TBX_MODEL(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "{} heads of queries over {} of keys", s.heads,
+              s.kv_heads);
+    if (s.direct(args.inputs)) return run_direct(args, s);
+    pack(args, s);
+    int64_t per_head = (s.queries + kQueries - 1) / kQueries;
+    tbb::parallel_for(int64_t{0}, s.batch * s.heads * per_head, [&](int64_t i) {
+      run_block(args, s, i / per_head / s.heads, i / per_head % s.heads, i % per_head * kQueries);
+    });
+  }
+
+private:
+  float* packed(const RunArgs& args, const Sizes& s, int64_t batch, int64_t kv_head) const {
+    return static_cast<float*>(args.workspace) +
+           (batch * s.kv_heads + kv_head) * (s.packed_keys(b_) + s.packed_values(b_));
+  }
+
+  void pack(const RunArgs& args, const Sizes& s) const {
+    const TensorRef &k = args.inputs[1], &v = args.inputs[2];
+    tbb::parallel_for(int64_t{0}, s.batch * s.kv_heads, [&](int64_t i) {
+      int64_t b = i / s.kv_heads, h = i % s.kv_heads;
+      float* to = packed(args, s, b, h);
+      b_.pack(data_of(k) + b * k.strides[0] + h * k.strides[1], k.strides[3], k.strides[2], s.depth, s.keys,
+              to);
+      b_.pack(data_of(v) + b * v.strides[0] + h * v.strides[1], v.strides[2], v.strides[3], s.keys, s.width,
+              to + s.packed_keys(b_));
+    });
+  }
+
+  /// The mask of one query from `key` on; nullptr: none. Its stride along keys goes to `stride`.
+  const float* mask_at(const RunArgs& args, int64_t b, int64_t h, int64_t query, int64_t key,
+                       int64_t& stride) const {
+    if (!p_.has_mask) return nullptr;
+    const TensorRef& m = args.inputs[3];
+    auto step = [&](int d) { return m.sizes[d] == 1 ? 0 : m.strides[d]; };
+    stride = step(3);
+    return data_of(m) + b * step(0) + h * step(1) + query * step(2) + key * stride;
+  }
+
+  void load_query(const TensorRef& q, const Sizes& s, int64_t b, int64_t h, int64_t i, float* to) const {
+    const float* from = data_of(q) + b * q.strides[0] + h * q.strides[1] + i * q.strides[2];
+    for (int64_t d = 0; d < s.depth; ++d) to[d] = from[d * q.strides[3]] * p_.scale;
+  }
+
+  void finish(const TensorRef& y, const Sizes& s, int64_t b, int64_t h, int64_t i, const RowState& row,
+              const float* sums) const {
+    int head = p_.tokens_first ? 2 : 1;
+    float* to =
+        static_cast<float*>(y.data) + b * y.strides[0] + h * y.strides[head] + i * y.strides[3 - head];
+    bool nothing = p_.zero_undefined_rows && !(row.sum > 0); // also NaN
+    for (int64_t d = 0; d < s.width; ++d) to[d * y.strides[3]] = nothing ? 0 : sums[d] / row.sum;
+  }
+
+  /// Keys that query `i` sees of those in [first, first + n).
+  int64_t visible(int64_t i, int64_t first, int64_t n) const {
+    return p_.causal ? std::clamp<int64_t>(i + 1 - first, 0, n) : n;
+  }
+
+  void run_block(const RunArgs& args, const Sizes& s, int64_t b, int64_t h, int64_t first) const {
+    int64_t rows = std::min(kQueries, s.queries - first), width = round_up(s.width, b_.lanes);
+    int64_t room = std::min(kKeys, round_up(s.keys, b_.lanes));
+    float* q = scratch(static_cast<size_t>(rows * (s.depth + room + width)));
+    // Vectors are whole only from aligned starts: scores and sums come first.
+    float *scores = q, *sums = scores + rows * room;
+    q = sums + rows * width;
+    RowState state[kQueries];
+    for (int64_t r = 0; r < rows; ++r) {
+      load_query(args.inputs[0], s, b, h, first + r, q + r * s.depth);
+      state[r] = {-std::numeric_limits<float>::infinity(), 0};
+    }
+    std::fill_n(sums, rows * width, 0.0f);
+    const float* keys = packed(args, s, b, h / s.group());
+    const float* values = keys + s.packed_keys(b_);
+    for (int64_t k = 0; k < s.keys; k += kKeys) {
+      int64_t n = std::min(kKeys, s.keys - k);
+      if (p_.causal && k > first + rows - 1) break;
+      // Whole panels of keys lie one after the other, depth rows each.
+      b_.multiply(q, s.depth, rows, s.depth, keys + k * s.depth, s.depth, 0, n, scores, room, false);
+      for (int64_t r = 0; r < rows; ++r) {
+        int64_t seen = visible(first + r, k, n), stride = 0;
+        const float* mask = mask_at(args, b, h, first + r, k, stride);
+        b_.softmax(scores + r * room, seen, mask, stride, state[r], sums + r * width, width);
+        std::fill(scores + r * room + seen, scores + r * room + n, 0.0f);
+      }
+      b_.multiply(scores, room, rows, n, values, s.keys, k, s.width, sums, width, true);
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      finish(args.outputs[0], s, b, h, first + r, state[r], sums + r * width);
+  }
+
+  /// All queries of the heads that share keys, at once.
+  void run_direct(const RunArgs& args, const Sizes& s) const {
+    const TensorRef &k = args.inputs[1], &v = args.inputs[2];
+    tbb::parallel_for(int64_t{0}, s.batch * s.kv_heads, [&](int64_t item) {
+      int64_t b = item / s.kv_heads, kv = item % s.kv_heads, rows = s.group() * s.queries;
+      float* scores = scratch(static_cast<size_t>(rows * (s.depth + kKeys + s.width + 2)));
+      float *q = scores + rows * kKeys, *sums = q + rows * s.depth;
+      auto* state = reinterpret_cast<RowState*>(sums + rows * s.width);
+      for (int64_t r = 0; r < rows; ++r) {
+        load_query(args.inputs[0], s, b, kv * s.group() + r / s.queries, r % s.queries, q + r * s.depth);
+        state[r] = {-std::numeric_limits<float>::infinity(), 0};
+      }
+      std::fill_n(sums, rows * s.width, 0.0f);
+      const float* keys = data_of(k) + b * k.strides[0] + kv * k.strides[1];
+      const float* values = data_of(v) + b * v.strides[0] + kv * v.strides[1];
+      for (int64_t first = 0; first < s.keys; first += kKeys) {
+        int64_t n = std::min(kKeys, s.keys - first);
+        b_.dots(q, s.depth, rows, s.depth, keys + first * k.strides[2], k.strides[2], n, scores, kKeys);
+        for (int64_t r = 0; r < rows; ++r) {
+          int64_t h = kv * s.group() + r / s.queries, i = r % s.queries, stride = 0;
+          int64_t seen = visible(i, first, n);
+          const float* mask = mask_at(args, b, h, i, first, stride);
+          b_.softmax(scores + r * kKeys, seen, mask, stride, state[r], sums + r * s.width, s.width);
+          b_.add_rows(scores + r * kKeys, seen, values + first * v.strides[2], v.strides[2], s.width,
+                      sums + r * s.width);
+        }
+      }
+      for (int64_t r = 0; r < rows; ++r)
+        finish(args.outputs[0], s, b, kv * s.group() + r / s.queries, r % s.queries, state[r],
+               sums + r * s.width);
+    });
+  }
+
+  AttentionProblem p_;
+  const Blocks& b_ = attention::blocks();
+};
+
+} // namespace
+
+std::string supports_fused_attention(const Problem&, std::span<const OperandInfo> inputs,
+                                     std::span<const OperandInfo> outputs) {
+  for (const OperandInfo& i : inputs)
+    if (i.dtype != DType::f32 && i.dtype != DType::undefined)
+      return fmt::format("{} operands", name_of(i.dtype));
+  for (const OperandInfo& i : inputs)
+    if (i.dtype != DType::undefined && i.sizes.size() != 4)
+      return fmt::format("an operand of rank {}", i.sizes.size());
+  return outputs[0].dtype == DType::f32 ? "" : fmt::format("a {} result", name_of(outputs[0].dtype));
+}
+
+std::unique_ptr<ExternKernel> make_fused_attention(const Problem& problem, std::span<const OperandInfo>,
+                                                   std::span<const OperandInfo>) {
+  return std::make_unique<FusedAttention>(std::get<AttentionProblem>(problem));
+}
+
+} // namespace tbx::extern_kernels

@@ -57,6 +57,8 @@ void check_channels(const TensorBox& x, const TensorBox& w, int64_t group, bool 
     TBX_MODEL(*channels % group == 0, "{} input channels are not a multiple of group {}", *channels, group);
 }
 
+} // namespace
+
 TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
                      DType type) {
   int64_t group = ctx.attr_int("group", 1);
@@ -83,6 +85,8 @@ TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, con
   }
   return convolution(ctx, std::move(p), x, w, bias, std::move(sizes), type);
 }
+
+namespace {
 
 Values conv(OpContext& ctx) {
   return {conv_boxes(ctx, ctx.in(0), ctx.in(1), ctx.has(2) ? &ctx.in(2) : nullptr, ctx.in(0).dtype())};
@@ -138,7 +142,8 @@ Values conv_transpose(OpContext& ctx) {
       convolution(ctx, std::move(p), x, w, ctx.has(2) ? &ctx.in(2) : nullptr, std::move(sizes), x.dtype())};
 }
 
-/// Integer input minus its zero point; `axis` is where a per-channel zero point lies.
+} // namespace
+
 TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis) {
   TensorBox box = convert(ctx, ctx.in(x), DType::i32);
   if (!ctx.has(zero_point)) return box;
@@ -151,6 +156,8 @@ TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis) {
   std::vector<TensorBox> both{box, zero};
   return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
 }
+
+namespace {
 
 Values conv_integer(OpContext& ctx) {
   return {conv_boxes(ctx, without_zero_point(ctx, 0, 2, 1), without_zero_point(ctx, 1, 3, 0), nullptr,

@@ -10,6 +10,7 @@ void register_logical(Registry& r);
 void register_activation(Registry& r);
 void register_cast(Registry& r);
 void register_quantize(Registry& r);
+void register_quantized_products(Registry& r);
 void register_reduce(Registry& r);
 void register_softmax(Registry& r);
 void register_norm(Registry& r);

@@ -67,10 +67,6 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   return fold ? ir::reshape(ctx.program, result, sizes) : result;
 }
 
-namespace {
-
-using Values = std::vector<LoweredValue>;
-
 TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type) {
   TBX_MODEL(x.rank() >= 1 && y.rank() >= 1, "operands of rank {} and {}: at least 1 is needed", x.rank(),
             y.rank());
@@ -83,6 +79,10 @@ TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, D
   if (y.rank() == 1) drop.push_back(r.rank() - 1);
   return drop.empty() ? r : ir::squeeze(ctx.program, r, drop);
 }
+
+namespace {
+
+using Values = std::vector<LoweredValue>;
 
 Values matmul(OpContext& ctx) { return {matmul_boxes(ctx, ctx.in(0), ctx.in(1), ctx.in(0).dtype())}; }
 
@@ -278,7 +278,8 @@ Values einsum(OpContext& ctx) { return {Einsum(ctx).run()}; }
 
 // --- integer products
 
-/// Integer operands minus their zero points, in i32.
+} // namespace
+
 TensorBox shifted(OpContext& ctx, int x, int zero_point, bool rows) {
   const TensorBox& box = ctx.in(x);
   if (!ctx.has(zero_point)) return convert(ctx, box, DType::i32);
@@ -288,6 +289,8 @@ TensorBox shifted(OpContext& ctx, int x, int zero_point, bool rows) {
   std::vector<TensorBox> both{convert(ctx, box, DType::i32), convert(ctx, zero, DType::i32)};
   return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
 }
+
+namespace {
 
 Values matmul_integer(OpContext& ctx) {
   return {matmul_boxes(ctx, shifted(ctx, 0, 2, true), shifted(ctx, 1, 3, false), DType::i32)};

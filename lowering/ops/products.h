@@ -12,6 +12,23 @@ ir::ExternOperand operand_of(const ir::StridedView& v);
 TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha,
                          float beta, DType result_type);
 
+/// numpy's matmul of two tensors of rank 1 or more, stored as `type`; ModelError for scalars.
+TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type);
+
+/// Integer input `x` minus the input `zero_point` (absent: zero), in i32. A vector of zero points runs along
+/// the rows of a matrix where `rows` is set, else along its columns.
+TensorBox shifted(OpContext& ctx, int x, int zero_point, bool rows);
+
+/// Convolution as the attributes of the node say, stored as `type`; `bias` may be null.
+TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
+                     DType type);
+
+/// Integer input `x` minus its zero point, in i32; `axis` is where a per-channel zero point lies.
+TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis);
+
+/// Quotient, rounded to even, plus zero point (may be null), clamped to the integers of type `to`.
+Expr quantized(Expr quotient, Expr zero, DType to);
+
 /// Joins boxes of equal rank along `axis` (lowering/ops/shape.cpp).
 TensorBox concatenate(OpContext& ctx, const std::vector<TensorBox>& xs, int axis);
 

@@ -4,6 +4,7 @@
 
 #include "lowering/ops/cast.h"
 #include "lowering/ops/families.h"
+#include "lowering/ops/products.h"
 
 namespace tbx::lowering {
 namespace {
@@ -39,6 +40,7 @@ TensorBox spread(OpContext& ctx, const TensorBox& scale, const TensorBox& x) {
   return scale.view(ctx.c, sizes, at);
 }
 
+/// Smallest and largest integer of a type.
 struct Range {
   double low, high;
 };
@@ -48,7 +50,8 @@ Range range_of(DType type) {
   return is_signed(type) ? Range{-span / 2, span / 2 - 1} : Range{0, span - 1};
 }
 
-/// Quotient, rounded to even, plus zero point, clamped: an integer of type `to` in f32 or f64.
+} // namespace
+
 Expr quantized(Expr quotient, Expr zero, DType to) {
   Expr q = ir::unary(Op::round_even, quotient);
   if (zero) q = ir::add(q, to_compute(zero, q->dtype));
@@ -56,6 +59,8 @@ Expr quantized(Expr quotient, Expr zero, DType to) {
   q = ir::binary(Op::min, ir::binary(Op::max, q, number(q, range.low)), number(q, range.high));
   return to_compute(q, to);
 }
+
+namespace {
 
 std::vector<LoweredValue> lower_quantize(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);

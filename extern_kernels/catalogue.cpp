@@ -31,8 +31,6 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
   return {};
 }
 
-bool has_host_kernel(std::string_view domain, std::string_view op) {
-  return find_host_kernel(domain, op);
-}
+bool has_host_kernel(std::string_view domain, std::string_view op) { return find_host_kernel(domain, op); }
 
 } // namespace tbx::extern_kernels

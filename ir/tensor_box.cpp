@@ -74,7 +74,8 @@ Expr TensorBox::load(Program& program, std::span<const SymInt> indices) const {
     const Loops& loops = storage_->loops();
     bool as_stored = !is_low_precision_float(loops.dtype) ||
                      (loops.body->op == Op::load && program.at(loops.body->buffer).dtype == loops.dtype);
-    return substitute(as_stored ? loops.body : c.round_to(loops.body, loops.dtype, loops.dtype != DType::f8e5m2), {at, {}});
+    return substitute(
+        as_stored ? loops.body : c.round_to(loops.body, loops.dtype, loops.dtype != DType::f8e5m2), {at, {}});
   }
   BufferId id = storage_->realize(program, "read by another nest");
   const Buffer& b = program.at(id);

@@ -114,6 +114,10 @@ std::optional<Linear> linear_of(Editor& e, ValueId id) {
   if (!l.node || l.node->inputs.size() < 2 || e.uses(l.node->inputs[1]) != 1) return std::nullopt;
   const Tensor* w = f32_constant(e.graph, l.node->inputs[1]);
   if (!w || w->numel() == 0) return std::nullopt;
+  // Scaled weights are a copy in memory beside the file; products scale their results for nothing
+  // (post-operations).
+  constexpr int64_t kLargeProduct = 1 << 16;
+  if (l.node->op_type == "MatMul" && w->numel() > kLargeProduct) return std::nullopt;
   bool fits = l.node->op_type == "Gemm"     ? describe_gemm(e.graph, l, *w)
               : l.node->op_type == "MatMul" ? describe_matmul(e, l, *w, id)
                                             : describe_conv(e.graph, l, *w, l.node->op_type != "Conv");

@@ -17,11 +17,12 @@ template <class T> TensorPointer list_of(DType type, const std::vector<T>& value
   return std::make_shared<const Tensor>(std::move(t));
 }
 
-/// `prefix`_tensor, `prefix`_int64s or `prefix`_floats.
+/// `prefix`_tensor, `prefix`_int64s or `prefix`_floats. Strings make the node run on values.
 TensorPointer column(const OpContext& ctx, const std::string& prefix) {
-  if (ctx.has_attr(prefix + "_strings")) throw_unsupported("'{}_strings' for an input of numbers", prefix);
+  if (ctx.has_attr(prefix + "_strings"))
+    throw RuntimeValueError(fmt::format("'{}_strings' in a compiled part", prefix));
   if (auto t = ctx.attr_tensor(prefix + "_tensor")) {
-    TBX_MODEL(!t->strings, "'{}_tensor' holds strings for values that are numbers", prefix);
+    if (t->strings) throw RuntimeValueError(fmt::format("'{}_tensor' holds strings", prefix));
     return t;
   }
   auto ints = ctx.attr_ints(prefix + "_int64s");

@@ -228,6 +228,24 @@ Values space_to_depth(OpContext& ctx) {
   return {ir::reshape(ctx.program, y, result)};
 }
 
+/// com.microsoft UnfoldTensor: windows of `size` elements along one axis, every `step` elements; the places
+/// in a window become a new last axis.
+Values unfold(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  TBX_MODEL(x.rank() > 0, "the input is a scalar, expected at least one dimension");
+  int axis = ctx.axis(ctx.attr_int("dim", -1), x.rank());
+  int64_t size = ctx.required_int("size"), step = ctx.attr_int("step", 1);
+  TBX_MODEL(size > 0 && step > 0, "size is {} and step is {}, both must be positive", size, step);
+  SymInt room = x.sizes()[axis] - SymInt(size);
+  ctx.program.add_check(room, false,
+                        fmt::format("axis {} has fewer elements than a window of {}", axis, size));
+  SymInts sizes = x.sizes(), map = loop_vars(ctx.c, x.rank());
+  sizes[axis] = ir::floordiv(room, step) + SymInt(1);
+  sizes.push_back(size);
+  map[axis] = map[axis] * SymInt(step) + ctx.c.var(x.rank());
+  return {x.view(ctx.c, sizes, map)};
+}
+
 // --- joining and splitting
 
 /// Few small inputs are selected in one pointwise nest; otherwise every input is written into its slice.
@@ -357,6 +375,7 @@ void register_shape(Registry& r) {
   r.add("Tile", since(6), tile);
   r.add("DepthToSpace", since(1), depth_to_space);
   r.add("SpaceToDepth", since(1), space_to_depth);
+  r.add("UnfoldTensor", since(1), unfold, "com.microsoft");
   r.add("Concat", since(1), concat);
   r.add("Split", since(1), split);
 }

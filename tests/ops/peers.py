@@ -17,7 +17,7 @@ tensorbox = pytest.importorskip("tensorbox")
 def model_of(op: str, inputs: Mapping[str, np.ndarray | None], outputs: Sequence[str], opset: int,
              constants: Sequence[str] = (), **attributes: Any) -> onnx.ModelProto:
     """A model of one node. `None` among `inputs` is an input left out, "" among `outputs` an output;
-    those named in `constants` become initializers."""
+    those named in `constants` become initializers; `domain` among the attributes is the operator's own."""
     names = [name if value is not None else "" for name, value in inputs.items()]
     while names and not names[-1]:
         names.pop()
@@ -27,7 +27,10 @@ def model_of(op: str, inputs: Mapping[str, np.ndarray | None], outputs: Sequence
     initializers = [onnx.numpy_helper.from_array(inputs[name], name) for name in constants if inputs[name] is not None]
     results = [helper.make_empty_tensor_value_info(name) for name in outputs if name]
     graph = helper.make_graph([node], op, infos, results, initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    imports = [helper.make_opsetid("", opset)]
+    if domain := attributes.get("domain"):
+        imports.append(helper.make_opsetid(domain, 1))
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     inferred = onnx.shape_inference.infer_shapes(model)
     for info in inferred.graph.output:  # shape inference gives what it can; the type is needed
         if not info.type.tensor_type.elem_type:
@@ -53,12 +56,12 @@ def expected(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], engine: st
 
 
 def compare(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray | None], rtol: float = 1e-4, atol: float = 1e-5,
-            engine: str = "any", **options: Any) -> None:
-    """Runs the model with fixed and with dynamic dimensions in the evaluator; ValueError-like assertion on the
-    first difference."""
+            engine: str = "any", want: Sequence[np.ndarray] | None = None, **options: Any) -> None:
+    """Runs the model with fixed and with dynamic dimensions in the evaluator; AssertionError on the first
+    difference from `want`, or where that is not given from what `engine` computes."""
     wanted = {info.name for info in model.graph.input}
     feeds = {name: value for name, value in inputs.items() if name in wanted}
-    want = expected(model, feeds, engine)
+    want = expected(model, feeds, engine) if want is None else want
     for dynamic in (False, True):
         session = tensorbox.Session(model, compile=False, all_dims_dynamic=dynamic, **options)
         got = session.run(feeds)

@@ -1,0 +1,47 @@
+"""Operators that only rearrange and that the backend suite has no cases of, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from peers import compare, model_of, tensorbox
+
+SHAPES = [(7,), (3, 8), (2, 5, 6), (2, 1, 9, 3), (0, 4), (4, 0, 5)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int8, np.int64, np.uint16, np.bool_])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_unfold_tensor(shape: tuple[int, ...], dtype: type) -> None:
+    rng = np.random.default_rng(len(shape))
+    x = rng.integers(0, 100, shape).astype(dtype)
+    for axis in range(-len(shape), len(shape)):
+        if not shape[axis]:
+            continue
+        size, step = int(rng.integers(1, shape[axis] + 1)), int(rng.integers(1, 4))
+        windows = np.lib.stride_tricks.sliding_window_view(x, size, axis)  # every one, places last
+        want = windows[(slice(None),) * (axis % len(shape)) + (slice(None, None, step),)]
+        model = model_of("UnfoldTensor", {"x": x}, ["y"], 17, domain="com.microsoft", dim=axis, size=size, step=step)
+        compare(model, {"x": x}, rtol=0, atol=0, want=[want])
+
+
+def test_unfold_tensor_defaults() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    model = model_of("UnfoldTensor", {"x": x}, ["y"], 17, domain="com.microsoft", size=2)
+    compare(model, {"x": x}, rtol=0, atol=0, want=[np.lib.stride_tricks.sliding_window_view(x, 2, -1)])
+
+
+@pytest.mark.parametrize("attributes,message", [
+    ({}, "size"), ({"size": 0}, "size is 0"), ({"size": 2, "step": 0}, "step is 0"), ({"size": 2, "dim": 2}, "dim|axis"),
+    ({"size": 5}, "axis 1 has fewer elements than a window of 5")])
+def test_unfold_tensor_refuses(attributes: dict[str, int], message: str) -> None:
+    x = np.zeros((2, 4), np.float32)
+    model = model_of("UnfoldTensor", {"x": x}, ["y"], 17, domain="com.microsoft", **attributes)
+    with pytest.raises(tensorbox.ModelError, match=f"(?s)UnfoldTensor.*({message})|({message}).*UnfoldTensor"):
+        tensorbox.Session(model, compile=False)
+
+
+def test_unfold_tensor_checks_dynamic_sizes() -> None:
+    model = model_of("UnfoldTensor", {"x": np.zeros((2, 4), np.float32)}, ["y"], 17, domain="com.microsoft", size=3)
+    session = tensorbox.Session(model, compile=False, all_dims_dynamic=True)
+    with pytest.raises(tensorbox.ModelError, match="fewer elements than a window of 3"):
+        session.run({"x": np.zeros((2, 2), np.float32)})

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "driver/compile.h"
+#include "driver/every_value.h"
 #include "driver/value_api.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
@@ -68,6 +69,7 @@ struct Session::Impl {
   std::vector<std::byte> bytes; ///< the model, when it came from memory
   CompileOptions options;
   std::vector<TensorInfo> inputs, outputs;
+  std::map<std::string, std::string> producers; ///< of the outputs: "name (OpType)"
   std::map<std::string, size_t> input_index;
   int threads = 0;
 
@@ -87,6 +89,7 @@ struct Session::Impl {
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
     CompileStats stats;
     Graph graph = driver::prepare_graph(source, options, {}, stats);
+    producers = driver::producers_of_outputs(graph);
     if (!driver::needs_values(graph)) {
       try {
         plain = variant_of(driver::compile_graph(graph, options, {}, stats), {});
@@ -98,8 +101,7 @@ struct Session::Impl {
         // business.
         if (!driver::may_need_values(graph) && e.inputs.empty()) {
           if (!learn(e)) throw;
-          driver::Signature s = driver::import_signature(source, options);
-          set_signature(s.inputs, s.outputs);
+          set_signature(driver::signature_of(graph));
           if (options.log)
             options.log(fmt::format("compiled at the first run, for the {} of its inputs: {}",
                                     by_shapes ? "shapes" : "values", e.message()));
@@ -131,8 +133,12 @@ struct Session::Impl {
       input_index[e.name] = inputs.size();
       inputs.push_back(info_of(e));
     }
-    for (const auto& e : out) outputs.push_back(info_of(e));
+    for (const auto& e : out) {
+      outputs.push_back(info_of(e));
+      if (auto it = producers.find(e.name); it != producers.end()) outputs.back().node = it->second;
+    }
   }
+  void set_signature(const driver::Signature& s) { set_signature(s.inputs, s.outputs); }
 
   std::shared_ptr<const Variant> make_variant(const driver::Specialisation& made_for,
                                               std::vector<std::byte> key) const {
@@ -303,21 +309,30 @@ struct Session::Impl {
     TBX_MODEL(into.empty() || into.size() == outputs.size(),
               "{} output views given, the model has {} outputs", into.size(), outputs.size());
     if (value_session) return tensors_of_values(given, into, run_options);
-    std::vector<runtime::RunTensor> in = bind(given), out(outputs.size());
-    for (size_t i = 0; i < into.size(); ++i) {
-      out[i].data = into[i].data;
-      out[i].dtype = static_cast<DType>(into[i].type);
-      out[i].dims = into[i].dims;
-    }
+    std::vector<runtime::RunTensor> in = bind(given), out;
+    auto run_variant = [&](std::shared_ptr<const Variant> v) {
+      // With every value shown, a variant made for known shapes may have more constants and fewer outputs.
+      out.assign(v->compiled.plan->outputs.size(), {});
+      TBX_MODEL(into.empty() || into.size() == out.size(), "{} output views given, the run has {} outputs",
+                into.size(), out.size());
+      for (size_t i = 0; i < into.size(); ++i) {
+        out[i].data = into[i].data;
+        out[i].dtype = static_cast<DType>(into[i].type);
+        out[i].dims = into[i].dims;
+      }
+      v->session->run(in, out, run_options);
+      return v;
+    };
+    std::shared_ptr<const Variant> ran;
     try {
-      variant_for(in)->session->run(in, out, run_options);
+      ran = run_variant(variant_for(in));
     } catch (const runtime::AssumptionError&) {
-      variant_for(in, false)->session->run(in, out, run_options);
+      ran = run_variant(variant_for(in, false));
     }
     std::vector<OutputTensor> result;
     for (size_t i = 0; i < out.size(); ++i)
-      result.push_back({outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims, out[i].data,
-                        out[i].owner, out[i].strings});
+      result.push_back({ran->compiled.plan->outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims,
+                        out[i].data, out[i].owner, out[i].strings});
     return result;
   }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "driver/every_value.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
 #include "lowering/lower.h"
@@ -140,6 +141,7 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
   if (options.progress) options.progress("simplify", 0, 0);
   for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes))
     stats.passes_ms.emplace_back(p.name, p.ms);
+  if (options.every_value) show_every_value(graph);
   stats.optimize_ms = watch.lap();
   stats.total_ms = stats.import_ms + stats.optimize_ms;
   return graph;
@@ -200,8 +202,7 @@ Compiled compile(const Source& source, const CompileOptions& options, const Spec
   return compile_graph(graph, options, made_for, std::move(stats));
 }
 
-Signature import_signature(const Source& source, const CompileOptions& options) {
-  Graph graph = import_source(source, options);
+Signature signature_of(const Graph& graph) {
   auto entry = [&](ValueId id) {
     const Value& v = graph.at(id);
     runtime::SignatureEntry e{v.name, v.type.dtype, {}, {}, -1};

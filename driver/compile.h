@@ -53,7 +53,7 @@ Compiled compile(const Source& source, const CompileOptions& options, const Spec
 struct Signature {
   std::vector<runtime::SignatureEntry> inputs, outputs; ///< sizes and buffers are not set
 };
-Signature import_signature(const Source& source, const CompileOptions& options);
+Signature signature_of(const Graph& graph);
 
 /// Text of the model at a stage: "import", "simplify", "lower", "schedule", "source", "cuda", "plan". Throws
 /// Error (model) for an unknown stage.

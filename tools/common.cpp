@@ -216,6 +216,16 @@ Session::Inputs views(std::vector<OwnedTensor>& inputs) {
   return list;
 }
 
+Session::Values values_of(std::vector<OwnedTensor>& inputs) {
+  Session::Values values;
+  for (OwnedTensor& t : inputs)
+    values.emplace_back(
+        t.name, t.type == OwnedTensor::kString
+                    ? OnnxValue::of_strings(t.strings, t.dims)
+                    : OnnxValue{OnnxValue::tensor, t.type, t.dims, t.bytes.data(), nullptr, nullptr, {}});
+  return values;
+}
+
 double element(const void* data, int32_t type, int64_t i) {
   auto at = [&]<class T>(T) { return static_cast<double>(static_cast<const T*>(data)[i]); };
   auto t = static_cast<DType>(type);

@@ -70,6 +70,8 @@ std::pair<std::string, int64_t> parse_dim(const std::string& option, const std::
 /// {name, rest} of "name=rest". Throws UsageError, which names `option`.
 std::pair<std::string, std::string> split_assignment(const std::string& option, const std::string& text);
 Session::Inputs views(std::vector<OwnedTensor>& inputs);
+/// Feeds for run_values: views of the tensors' memory, copies of strings.
+Session::Values values_of(std::vector<OwnedTensor>& inputs);
 
 /// Element as double, for statistics and comparison.
 double element(const void* data, int32_t type, int64_t index);

@@ -1,10 +1,10 @@
 // tbx compare: a model against itself under other options, another model or recorded values, value by value.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <unordered_map>
 
 #include "tools/common.h"
+#include "tools/difference.h"
 #include "tools/files.h"
 
 namespace tbx::tools {
@@ -13,74 +13,31 @@ namespace {
 struct Options {
   ModelOptions model;
   std::string reference, expected, reference_isa;
-  bool reference_compiled = false, all = false;
-  double rtol = 1e-3, atol = -1; ///< atol below 0: relative to the spread of the value
+  bool reference_compiled = false, all = false, every_node = false;
+  Tolerance tolerance;
 };
 
-/// The values of one run in execution order, the model's outputs last.
+/// The values of one run in execution order.
 struct Values {
   std::vector<OwnedTensor> list;
-  size_t outputs = 0; ///< how many at the end are outputs
+  size_t outputs = 0; ///< how many at the end are outputs of the model or of nodes
+  std::unordered_map<std::string, std::string> nodes; ///< "name (OpType)" by value, where known
 };
 
-struct Difference {
-  std::string value;
-  std::vector<int64_t> shape, wanted_shape;
-  std::string what = "values"; ///< what differs if `bad`: "type", "shape" or "values"
-  double max_abs = 0, max_rel = 0;
-  int64_t worst = -1, differing = 0;
-  double got = 0, want = 0;
-  bool bad = false;
-};
-
-double spread(const OwnedTensor& t) {
-  double sum = 0, squares = 0;
-  int64_t n = 0;
-  for (int64_t i = 0; i < t.numel(); ++i) {
-    double v = element(t.bytes.data(), t.type, i);
-    if (!std::isfinite(v)) continue;
-    sum += v;
-    squares += v * v;
-    ++n;
-  }
-  double mean = n ? sum / static_cast<double>(n) : 0;
-  return n ? std::sqrt(std::max(0.0, squares / static_cast<double>(n) - mean * mean)) : 0;
+/// Tensors in a value: itself, or the elements of a sequence or map.
+void append(std::vector<OwnedTensor>& list, const std::string& name, const OnnxValue& v) {
+  if (v.kind == OnnxValue::tensor) list.push_back(copy_of(name, v.type, v.dims, v.data, v.strings.get()));
+  for (size_t i = 0; i < v.elements.size(); ++i) append(list, fmt::format("{}[{}]", name, i), v.elements[i]);
 }
 
-Difference compare(const OwnedTensor& got, const OwnedTensor& want, const Options& o) {
-  Difference d;
-  d.value = got.name;
-  d.shape = got.dims;
-  d.wanted_shape = want.dims;
-  d.bad = true;
-  if (got.dims != want.dims) return d.what = "shape", d;
-  if (got.type != want.type) return d.what = "type", d;
-  d.bad = false;
-  if (got.type == OwnedTensor::kString) {
-    for (size_t i = 0; i < got.strings.size(); ++i)
-      if (got.strings[i] != want.strings[i] && d.differing++ == 0) d.worst = static_cast<int64_t>(i);
-    d.bad = d.differing > 0;
-    d.what = "strings";
-    return d;
-  }
-  double atol = o.atol >= 0 ? o.atol : 1e-4 * spread(want);
-  for (int64_t i = 0; i < got.numel(); ++i) {
-    double a = element(got.bytes.data(), got.type, i), b = element(want.bytes.data(), want.type, i);
-    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
-    double abs = std::fabs(a - b), rel = abs / std::max(std::fabs(b), 1e-30);
-    if (!(abs <= atol + o.rtol * std::fabs(b))) {
-      d.bad = true;
-      ++d.differing;
-    }
-    if (d.worst < 0 || !(abs <= d.max_abs)) {
-      d.max_abs = abs;
-      d.worst = i;
-      d.got = a;
-      d.want = b;
-    }
-    if (!(rel <= d.max_rel)) d.max_rel = rel;
-  }
-  return d;
+/// What every node computes: a session made with every_value has it all among its outputs.
+Values every_value(const Session& session, std::vector<OwnedTensor>& inputs) {
+  Values values;
+  for (const auto& [name, value] : session.run_values(values_of(inputs)).value())
+    append(values.list, name, value);
+  for (const TensorInfo& info : session.outputs()) values.nodes[info.name] = info.node;
+  values.outputs = values.list.size();
+  return values;
 }
 
 Values observe(const Session& session, std::vector<OwnedTensor>& inputs) {
@@ -104,9 +61,10 @@ bool is_archive(const std::string& path) { return path.size() > 4 && path.ends_w
 /// What the model is compared with, and its description.
 Values reference_values(const Options& o, std::vector<OwnedTensor>& inputs, std::string& description) {
   description = o.reference;
-  if (is_archive(o.reference)) return {read_npz(o.reference), 0};
+  if (is_archive(o.reference)) return {read_npz(o.reference), 0, {}};
   ModelOptions other = o.model;
   other.compile.fuse = other.compile.fuse_extern = false; // more values are in memory
+  if (o.every_node) other.compile.disabled_passes = pass_names();
   bool compiled = o.reference_compiled || !o.reference_isa.empty() || !o.reference.empty();
   if (!compiled) other.compile.compile = false;
   if (!o.reference_isa.empty()) other.compile.isa = o.reference_isa;
@@ -114,7 +72,7 @@ Values reference_values(const Options& o, std::vector<OwnedTensor>& inputs, std:
   if (!o.reference_isa.empty()) how += " for " + o.reference_isa;
   description = o.reference.empty() ? how : o.reference + ", " + how;
   if (!o.reference.empty()) other.model = o.reference;
-  return observe(other.open(), inputs);
+  return o.every_node ? every_value(other.open(), inputs) : observe(other.open(), inputs);
 }
 
 /// The value to compare with: equal name and shape; for outputs equal name. A name may belong to several
@@ -131,47 +89,25 @@ const OwnedTensor* partner(const OwnedTensor& got, bool output, const Values& wa
   return output ? other_shape : nullptr;
 }
 
-Json to_json(const Difference& d) {
-  Json row{
-      {"value", d.value}, {"shape", d.shape}, {"ok", !d.bad}, {"max_abs", d.max_abs}, {"max_rel", d.max_rel}};
-  if (d.bad) row["differs_in"] = d.what;
-  if (d.bad && d.what == "shape") row["expected_shape"] = d.wanted_shape;
-  if (d.worst >= 0) {
-    row["worst_index"] = d.worst;
-    row["got"] = d.got;
-    row["expected"] = d.want;
-    row["differing"] = d.differing;
-  }
-  return row;
-}
-
-std::string explain(const Difference& d) {
-  if (d.what == "type") return fmt::format("{}: other element type", d.value);
-  if (d.what == "shape")
-    return fmt::format("{}: shape {} instead of {}", d.value, shape_text(d.shape),
-                       shape_text(d.wanted_shape));
-  if (d.what == "strings")
-    return fmt::format("{} [{}] at element {}: other text", d.value, shape_text(d.shape), d.worst);
-  return fmt::format("{} [{}] at element {}: {:.9g} instead of {:.9g} (the worst of {} that differ)", d.value,
-                     shape_text(d.shape), d.worst, d.got, d.want, d.differing);
-}
-
 void run(Options& o, int& code) {
   if (!o.expected.empty() && !o.reference.empty())
     throw UsageError("give either REFERENCE or --expected, not both");
   if (!o.expected.empty()) o.reference = o.expected;
   if (is_archive(o.reference)) read_file(o.reference); // before the long work
+  o.model.compile.every_value = o.every_node;
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
-  Values got = observe(session, inputs);
+  Values got = o.every_node ? every_value(session, inputs) : observe(session, inputs);
   std::string description;
   Values want = reference_values(o, inputs, description);
   std::unordered_multimap<std::string, size_t> by_name;
   for (size_t i = 0; i < want.list.size(); ++i) by_name.emplace(want.list[i].name, i);
   std::vector<Difference> rows;
   for (size_t i = 0; i < got.list.size(); ++i)
-    if (const OwnedTensor* w = partner(got.list[i], i + got.outputs >= got.list.size(), want, by_name))
-      rows.push_back(compare(got.list[i], *w, o));
+    if (const OwnedTensor* w = partner(got.list[i], i + got.outputs >= got.list.size(), want, by_name)) {
+      rows.push_back(difference(got.list[i], *w, o.tolerance));
+      rows.back().node = got.nodes[got.list[i].name];
+    }
   if (rows.empty())
     throw UsageError(fmt::format("no value is common to {} and {}", o.model.model, description));
   auto first = std::find_if(rows.begin(), rows.end(), [](const Difference& d) { return d.bad; });
@@ -187,11 +123,12 @@ void run(Options& o, int& code) {
   }
   for (const Difference& d : rows)
     if (o.all || d.bad)
-      fmt::print("{} {:40} max abs {:.3g}  max rel {:.3g}\n", d.bad ? "DIFFER" : "same  ", d.value, d.max_abs,
-                 d.max_rel);
+      fmt::print("{} {:40} max abs {:.3g}  max rel {:.3g}  max ulp {}\n", d.bad ? "DIFFER" : "same  ",
+                 d.value, d.max_abs, d.max_rel, d.max_ulp);
   fmt::print("{} values compared with {}\n", rows.size(), description);
   if (first != rows.end())
-    fmt::print("first difference: {}\n", explain(*first));
+    fmt::print("first difference: {}{}\n", explain(*first),
+               o.every_node ? "" : "\n--every-node looks at what each node computes");
   else
     fmt::print("no difference\n");
 }
@@ -211,18 +148,26 @@ void add_compare(CLI::App& app, int& code) {
   cmd->add_flag("--reference-compiled", o->reference_compiled, "reference: generated code without fusion");
   cmd->add_option("--reference-isa", o->reference_isa, "reference: generated code for avx512, avx2 or sse")
       ->check(CLI::IsMember({"avx512", "avx2", "sse"}));
-  cmd->add_option("--rtol", o->rtol, "relative tolerance (default 1e-3)")->check(CLI::NonNegativeNumber);
-  cmd->add_option("--atol", o->atol, "absolute tolerance; default: 1e-4 of the value's standard deviation")
+  cmd->add_option("--rtol", o->tolerance.rtol, "relative tolerance (default 1e-3)")
       ->check(CLI::NonNegativeNumber);
+  cmd->add_option("--atol", o->tolerance.atol,
+                  "absolute tolerance; default: 1e-4 of the value's standard deviation")
+      ->check(CLI::NonNegativeNumber);
+  cmd->add_flag(
+      "--every-node", o->every_node,
+      "keep the result of every node in memory and compare node by node, in the order of the graph");
   cmd->add_flag("--all", o->all, "list the values that agree as well");
   cmd->footer(
-      R"(Values are compared by name in the order they are computed. Only values that are in
-memory can be compared: with fusion few, with --no-fusion more. Exit code: 0 all agree, 1 a value differs.
+      R"(Values are compared by name in the order they are computed. As the model really runs, only
+values that are in memory can be compared: with fusion few, with --no-fusion more. With --every-node
+what each node computes is kept: kernels end at every node, and the reference runs without graph
+passes, so that the first value that differs names its node. Exit code: 0 all agree, 1 a value differs.
 Examples:
   tbx compare model.onnx                                        fused kernels against the evaluator
+  tbx compare model.onnx --every-node                           which node differs first
   tbx compare model.onnx --no-fusion --isa avx2 --reference-isa sse
   tbx compare model.onnx changed.onnx --no-fusion               where a changed weight shows first
-  tbx run model.onnx --save good.npz --all-values; tbx compare model.onnx good.npz)");
+  tbx run model.onnx --save good.npz --all-values; tbx compare model.onnx good.npz --every-node)");
   cmd->callback([o, &code] { run(*o, code); });
 }
 

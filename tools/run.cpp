@@ -78,32 +78,12 @@ std::string line(const Json& row) {
   return text;
 }
 
-/// Feeds for run_values: views of the tensors.
-Session::Values values_of(std::vector<OwnedTensor>& inputs) {
-  Session::Values values;
-  for (OwnedTensor& t : inputs)
-    values.emplace_back(
-        t.name, t.type == OwnedTensor::kString
-                    ? OnnxValue::of_strings(t.strings, t.dims)
-                    : OnnxValue{OnnxValue::tensor, t.type, t.dims, t.bytes.data(), nullptr, nullptr, {}});
-  return values;
-}
-
-void save(const Options& o, const Session& session, std::vector<OwnedTensor>& inputs,
-          const Session::Values& outputs) {
+void save(const Options& o, const Session::Values& outputs) {
   std::vector<OwnedTensor> saved;
-  if (o.all_values)
-    session
-        .run_observed(views(inputs),
-                      [&](const std::string& name, const TensorView& v) {
-                        saved.push_back(copy_of(name, v.type, v.dims, v.data));
-                      })
-        .value();
   for (const auto& [name, out] : outputs) {
     if (out.kind != OnnxValue::tensor)
       throw UsageError(
           fmt::format("{}: output '{}' is no tensor and cannot be saved as an array", o.save, name));
-    std::erase_if(saved, [&, n = name](const OwnedTensor& t) { return t.name == n; });
     saved.push_back(copy_of(name, out.type, out.dims, out.data, out.strings.get()));
   }
   write_tensors(o.save, saved);
@@ -113,12 +93,13 @@ void run(Options& o) {
   if (o.all_values && o.save.empty()) throw UsageError("--all-values needs --save FILE.npz");
   if (!o.save.empty())
     if (std::string why = refuses_output(o.save); !why.empty()) throw UsageError("--save " + why);
+  o.model.compile.every_value = o.all_values;
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
   auto start = std::chrono::steady_clock::now();
   Session::Values outputs = session.run_values(values_of(inputs)).value();
   double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  if (!o.save.empty()) save(o, session, inputs, outputs);
+  if (!o.save.empty()) save(o, outputs);
   Json report{{"model", o.model.model},
               {"compile_ms", session.stats().total_ms},
               {"run_ms", ms},
@@ -138,7 +119,8 @@ void add_run(CLI::App& app, int&) {
   CLI::App* cmd = app.add_subcommand("run", "run a model once, show or save its outputs");
   o->model.add_to(*cmd);
   cmd->add_option("--save", o->save, "write the outputs: FILE.npz (all, by name) or FILE.npy (a single one)");
-  cmd->add_flag("--all-values", o->all_values, "save the values between as well, for `tbx compare`");
+  cmd->add_flag("--all-values", o->all_values,
+                "save what every node computes as well, for `tbx compare --every-node`");
   cmd->footer(R"(Examples:
   tbx run model.onnx                                    random inputs, symbolic dimensions of size 1
   tbx run model.onnx --dim batch=8 --seed 7 --json

@@ -105,6 +105,7 @@ struct TBX_API TensorInfo {
   std::string
       type_name; ///< "float32"; "sequence(tensor(int64))", "optional(tensor(float32))", "map(string, ...)"
   std::vector<std::string> dims;
+  std::string node; ///< outputs: "name (OpType)" of the ONNX node that computes it, where one does
 };
 
 /// A value of any ONNX type. An optional is either its element or `none`.
@@ -148,6 +149,7 @@ struct TBX_API CompileOptions {
   std::vector<std::string> disabled_passes; ///< unknown names are errors
   std::map<std::string, int64_t> dims;      ///< fixes dimension symbols ("batch" -> 1)
   bool all_dims_dynamic = false;            ///< forgets static input dimensions (testing)
+  bool every_value = false;                 ///< what nodes compute for each other is an output too, in order
   int64_t max_memory = 0;                   ///< arena limit per run in bytes, 0: none
   bool private_threads = false;             ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;

@@ -35,13 +35,13 @@ class Result:
 
 @pytest.fixture(scope="session")
 def tbx(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
-    """tbx("run", model, ...) -> Result; kernels go to a cache shared by the tests of a session."""
+    """tbx("run", model, ...) -> Result, with `environment` on top of the usual; kernels go to a cache shared by the tests of a session."""
     if not TBX.exists():
         pytest.skip(f"{TBX} is not built")
-    environment = dict(os.environ, TBX_CACHE_DIR=str(tmp_path_factory.mktemp("kernels")))
+    common = dict(os.environ, TBX_CACHE_DIR=str(tmp_path_factory.mktemp("kernels")))
 
-    def call(*arguments: object) -> Result:
-        done = subprocess.run([TBX, *map(str, arguments)], capture_output=True, env=environment, timeout=60)
+    def call(*arguments: object, environment: dict[str, str] | None = None) -> Result:
+        done = subprocess.run([TBX, *map(str, arguments)], capture_output=True, env=common | (environment or {}), timeout=60)
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call

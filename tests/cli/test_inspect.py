@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +80,41 @@ def test_compare_finds_a_changed_weight(tbx: Tbx, tmp_path: Path) -> None:
     assert [r["ok"] for r in done.json["values"]] == [True, False, False]
     assert "first difference: b [1x3]" in tbx("compare", chain, other, "--no-compile").out
     assert tbx("compare", chain, other, "--no-compile", "--atol", 100).code == 0
+
+
+def test_compare_every_node(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    """With kernels ending at every node the values between are there, in order and with their nodes."""
+    report = tbx("compare", model, "--every-node", "--json")
+    assert report.code == 0 and report.json["first_difference"] is None
+    assert [(v["value"], v["node"]) for v in report.json["values"]] == [
+        ("sum", "add (Add)"), ("positive", "relu (Relu)"), ("y", "mul (Mul)")]
+    assert all({"max_abs", "max_rel", "max_ulp"} <= set(v) for v in report.json["values"])
+    chain, other = products(tmp_path / "a.onnx"), products(tmp_path / "b.onnx", scale=1.1)
+    done = tbx("compare", chain, other, "--every-node", "--no-compile", "--json")
+    assert done.code == 1 and [r["ok"] for r in done.json["values"]] == [True, False, False, False]
+    first = done.json["first_difference"]
+    assert (first["value"], first["node"]) == ("p", "one (MatMul)") and first["max_ulp"] > 100
+    assert tbx("run", other, "--no-compile", "--save", tmp_path / "v.npz", "--all-values").code == 0
+    recorded = tbx("compare", chain, tmp_path / "v.npz", "--every-node", "--no-compile")
+    assert recorded.code == 1 and "first difference: p, computed by one (MatMul), [1x3]" in recorded.out
+
+
+def test_compare_finds_a_broken_kernel(tbx: Tbx, tmp_path: Path) -> None:
+    """A compiler that miscompiles tanh: the first value that differs is the first Tanh's."""
+    compiler = shutil.which("c++")
+    if not compiler:
+        pytest.skip("no compiler")
+    broken = tmp_path / "c++"
+    broken.write_text(f"""#!/bin/bash
+for a in "$@"; do case $a in *.cpp) sed -i 's/= m_tanh(/= 0.5f * m_tanh(/' "$a"; esac; done
+exec {compiler} "$@"
+""")
+    broken.chmod(0o755)
+    chain = products(tmp_path / "chain.onnx")
+    options = ("compare", chain, "--every-node", "--cache-dir", tmp_path / "kernels", "--json")
+    done = tbx(*options, environment={"TBX_CXX": str(broken)})
+    assert done.code == 1, done.err
+    assert done.json["first_difference"]["node"] == "first (Tanh)"
 
 
 def test_compare_shape_and_type(tbx: Tbx, model: Path, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_json_and_archive(tbx: Tbx, tmp_path: Path) -> None:
                  tmp_path / "all.npz").json
     assert report["outputs"][0]["shape"] == [5, 3]
     saved, weights = np.load(tmp_path / "all.npz"), onnx.load(chain).graph.initializer
-    assert set(saved) == {"a", "b", "y"}
+    assert set(saved) == {"a", "p", "b", "y"}
     np.testing.assert_allclose(saved["y"], saved["b"] @ numpy_helper.to_array(weights[1]), rtol=1e-4, atol=1e-5)
     assert {p.name for p in tmp_path.iterdir()} == {"all.npz", "products.onnx"}  # no temporary file is left
 

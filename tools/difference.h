@@ -1,0 +1,32 @@
+// How two tensors of the same name differ, in numbers and in words.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/common.h"
+
+namespace tbx::tools {
+
+struct Tolerance {
+  double rtol = 1e-3, atol = -1; ///< atol below 0: 1e-4 of the wanted value's standard deviation
+};
+
+struct Difference {
+  std::string value, node; ///< node: "name (OpType)" that computes it, where known
+  std::vector<int64_t> shape, wanted_shape;
+  std::string what = "values"; ///< what differs if `bad`: "type", "shape", "strings" or "values"
+  double max_abs = 0, max_rel = 0;
+  uint64_t max_ulp =
+      0; ///< floats: representable numbers between the two, at most; NaN against a number: 2^64-1
+  int64_t worst = -1, differing = 0;
+  double got = 0, want = 0;
+  bool bad = false;
+};
+
+Difference difference(const OwnedTensor& got, const OwnedTensor& want, const Tolerance& tolerance);
+Json to_json(const Difference& d);
+/// One line for people: where the worst element is and what it is.
+std::string explain(const Difference& d);
+
+} // namespace tbx::tools

@@ -16,12 +16,20 @@ using namespace ir;
 namespace {
 
 constexpr int kUnbound = -2, kUnit = -1;
-constexpr int kMaxMembers = 64;           ///< per group: keeps kernels compilable
+constexpr int kMaxMembers = 64; ///< per group: bounds the search
+/// Per group, in operations: the time of the C++ compiler grows with the square of a loop's body.
+constexpr int kMaxWork = 1000;
+constexpr int kExpensive = 16;            ///< operations that a transcendental one amounts to
 constexpr int kMaxSearch = 400;           ///< drafts visited by the cycle check before giving up
 constexpr int kMaxCandidates = 8;         ///< drafts tried per operation
 constexpr int64_t kMaxRowBytes = 1 << 20; ///< a row and its intermediates should stay in cache
 
 const Compute* compute_of(const Program& p, int op) { return std::get_if<Compute>(&p.operations[op].what); }
+
+int work_of(const Loops& loops) {
+  ExprCounts n = count({&loops.body, 1});
+  return n.ops + kExpensive * n.expensive;
+}
 
 /// A new draft of one operation, loop variables in order.
 Draft single(const Program& p, int op) {
@@ -35,6 +43,7 @@ Draft single(const Program& p, int op) {
       return d;
     }
   }
+  d.work = work_of(compute->loops);
   Member m{op, {}, {}};
   auto add_axes = [&](const SymInts& ranges, std::vector<int>& axis_of, bool inner) {
     for (SymInt extent : ranges) {
@@ -92,6 +101,7 @@ private:
           continue;
         }
         d.members.push_back(std::move(match->member));
+        d.work += work_of(compute->loops);
         d.inner = match->inner;
         d.has_reduction = match->has_reduction;
         d.first_op = std::min(d.first_op, op);
@@ -136,6 +146,10 @@ private:
   std::optional<Match> try_match(const Draft& d, int op, const Compute& compute, std::string& reason) const {
     if (static_cast<int>(d.members.size()) >= kMaxMembers) {
       reason = "the group is full";
+      return std::nullopt;
+    }
+    if (d.work + work_of(compute.loops) > kMaxWork) {
+      reason = fmt::format("together more than {} operations, slow to compile", kMaxWork);
       return std::nullopt;
     }
     const Loops& loops = compute.loops;

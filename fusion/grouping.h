@@ -26,6 +26,7 @@ struct Draft {
   std::vector<std::string> decisions;
   bool fusable = true; ///< false: extern calls, scatters, scans
   bool has_reduction = false;
+  int work = 0; ///< arithmetic operations per element, transcendental ones counted by their length
   int first_op = 0, last_op = 0;
 };
 

@@ -298,18 +298,40 @@ std::optional<Lowerer::Values> Lowerer::fold(const Node& node, const Values& inp
   }
 }
 
-/// A value comes from its node and from the nodes whose loop nests were inlined into it.
+/// The buffers that a loop nest reads.
+std::set<ir::BufferId> reads_of(const ir::Loops& loops) {
+  std::set<ir::BufferId> reads;
+  ir::visit(loops.body, [&](ir::Expr n) {
+    if (n->op == ir::Op::load) reads.insert(n->buffer);
+  });
+  return reads;
+}
+
+/// A value comes from its node and from the nodes whose loop nests were inlined into it: those of which it
+/// reads all that they read.
 void Lowerer::record_origins(const Values& inputs, const Values& outputs, size_t first_operation) {
-  std::set<int> origins;
-  if (origin_ >= 0) origins.insert(origin_);
+  std::vector<ir::StorageBox*> inlined;
   for (const LoweredValue& v : inputs)
-    if (v.tensor.defined() && !v.tensor.storage()->is_realized())
-      origins.insert(v.tensor.storage()->origins.begin(), v.tensor.storage()->origins.end());
-  std::vector<int> sorted(origins.begin(), origins.end());
+    if (v.tensor.defined() && !v.tensor.storage()->is_realized()) inlined.push_back(v.tensor.storage().get());
+  std::set<int> own;
+  if (origin_ >= 0) own.insert(origin_);
+  std::set<int> all = own;
+  for (const ir::StorageBox* x : inlined) all.insert(x->origins.begin(), x->origins.end());
   for (size_t i = first_operation; i < program_.operations.size(); ++i)
-    if (program_.operations[i].origins.empty()) program_.operations[i].origins = sorted;
-  for (const LoweredValue& v : outputs)
-    if (v.tensor.defined() && v.tensor.storage()->origins.empty()) v.tensor.storage()->origins = sorted;
+    if (program_.operations[i].origins.empty()) program_.operations[i].origins.assign(all.begin(), all.end());
+  for (const LoweredValue& v : outputs) {
+    if (!v.tensor.defined() || !v.tensor.storage()->origins.empty()) continue;
+    ir::StorageBox& storage = *v.tensor.storage();
+    std::set<int> origins = own;
+    std::set<ir::BufferId> reads;
+    if (!storage.is_realized()) reads = reads_of(storage.loops());
+    for (const ir::StorageBox* x : inlined) {
+      std::set<ir::BufferId> theirs = reads_of(x->loops());
+      if (storage.is_realized() || std::includes(reads.begin(), reads.end(), theirs.begin(), theirs.end()))
+        origins.insert(x->origins.begin(), x->origins.end());
+    }
+    storage.origins.assign(origins.begin(), origins.end());
+  }
 }
 
 void Lowerer::apply_policy(const Graph& g, ValueId id, const Values& inputs, const ir::TensorBox& box,

@@ -29,6 +29,8 @@ void register_fold_image(Registry& r);
 void register_regions(Registry& r);
 void register_signal(Registry& r);
 void register_causal_conv(Registry& r);
+void register_matmul_nbits(Registry& r);
+void register_gather_quantized(Registry& r);
 void register_recurrent(Registry& r);
 void register_resize(Registry& r);
 void register_select(Registry& r);

@@ -1,0 +1,274 @@
+// com.microsoft MatMulNBits: a product with a matrix of 2-, 4- or 8-bit integers that stays packed. Few rows
+// are multiplied where the integers lie, at the speed of reading them; for many rows slabs of columns become
+// floats, and oneDNN multiplies with those.
+//
+// Inputs: 0 = a [rows, k] f32, 1 = integers [n, blocks, bytes] u8, 2 = scales [n * blocks] of any float type,
+// 3 = zero points: integers packed like those of the matrix, column by column, or floats [n * blocks], 4 =
+// bias [n] f32. 3 and 4 may be absent. Output: [rows, n] f32.
+#include <fmt/format.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "extern_kernels/gemv/quantized_panels.h"
+#include "extern_kernels/reference/dense.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+using gemv::kMaxPanel;
+using gemv::kTileRows;
+using gemv::QuantizedPanels;
+
+constexpr int64_t kFewRows = 8;             ///< up to here oneDNN on floats is no faster
+constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth waking a thread for
+constexpr int64_t kSlabElements = 1 << 20;  ///< floats made at a time: they stay in the cache
+constexpr int64_t kAlignment = 16;          ///< floats
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/// Zero points of [n, blocks] as floats; empty when there are none.
+std::vector<float> zero_points(const TensorRef& t, int64_t n, int64_t blocks, int bits) {
+  if (!t.data) return {};
+  if (t.dtype != DType::u8) return to_dense<float>(t);
+  const std::vector<uint8_t> packed = to_dense<uint8_t>(t);
+  const int64_t column = (blocks * bits + 7) / 8;
+  TBX_MODEL(static_cast<int64_t>(packed.size()) == n * column,
+            "{} bytes of zero points for {} columns of {} blocks", packed.size(), n, blocks);
+  std::vector<float> zeros(static_cast<size_t>(n * blocks));
+  for (int64_t j = 0; j < n; ++j)
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t bit = b * bits;
+      const int element = packed[j * column + bit / 8] >> (bit % 8) & ((1 << bits) - 1);
+      zeros[j * blocks + b] = static_cast<float>(element);
+    }
+  return zeros;
+}
+
+TensorRef reference_of(const OperandInfo& info) {
+  if (!info.constant) return {};
+  return {const_cast<std::byte*>(info.constant->data), info.dtype, info.sizes, info.strides};
+}
+
+class MatMulNBits : public ExternKernel {
+public:
+  MatMulNBits(const HostProblem& p, std::span<const OperandInfo> inputs) : p_(p) {
+    auto integer = [&](const char* name) { return std::get<int64_t>(p_.attributes.at(name)); };
+    k_ = integer("K");
+    n_ = integer("N");
+    block_ = integer("block_size");
+    bits_ = static_cast<int>(integer("bits"));
+    has_bias_ = inputs.size() > 4 && inputs[4].dtype != DType::undefined;
+    auto known = [&](size_t i) {
+      return i >= inputs.size() || inputs[i].dtype == DType::undefined ||
+             (inputs[i].constant && !inputs[i].strides.empty());
+    };
+    if (known(1) && known(2) && known(3)) {
+      panels_ = pack(reference_of(inputs[1]), reference_of(inputs[2]),
+                     inputs.size() > 3 ? reference_of(inputs[3]) : TensorRef());
+      for (size_t i : {1, 2}) drop_pages(*inputs[i].constant);
+    }
+    MatMulProblem product;
+    product.has_bias = has_bias_;
+    std::vector<OperandInfo> in = {{DType::f32, {-1, k_}, {}, nullptr}, {DType::f32, {k_, -1}, {}, nullptr}};
+    if (has_bias_) in.push_back({DType::f32, {1, -1}, {}, nullptr});
+    const OperandInfo out{DType::f32, {-1, -1}, {}, nullptr};
+    product_ = select(product, in, {&out, 1}).kernel;
+  }
+
+  std::string description() const override {
+    return fmt::format("{}-bit matrix product {}", bits_, to_string(Problem(p_)));
+  }
+  int64_t packed_bytes() const override { return panels_ ? panels_->bytes() : 0; }
+
+  int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
+    const int64_t rows = in[0].sizes[0];
+    Layout l = layout(in);
+    int64_t floats = l.slab;
+    if (rows > kFewRows) {
+      int64_t most = 0;
+      for (int64_t width : {l.width, n_ % l.width}) {
+        if (width == 0) continue;
+        Slab s(*this, nullptr, 0, nullptr, nullptr, 0, width, rows);
+        most = std::max(most, product_->workspace_bytes(s.inputs(), {&s.out, 1}));
+      }
+      floats += round_up(l.width, kMaxPanel) * k_ + (most + 3) / 4;
+    }
+    return floats * 4;
+  }
+
+  void run(const RunArgs& args) const override {
+    const TensorRef& a = args.inputs[0];
+    const int64_t rows = a.sizes[0];
+    if (rows == 0 || n_ == 0) return;
+    std::optional<QuantizedPanels> made;
+    if (!panels_)
+      made = pack(args.inputs[1], args.inputs[2], args.inputs.size() > 3 ? args.inputs[3] : TensorRef());
+    const QuantizedPanels& panels = panels_ ? *panels_ : *made;
+    Layout l = layout(args.inputs);
+    const auto* x = static_cast<const float*>(a.data);
+    int64_t stride = k_;
+    if (l.copies) {
+      auto* copy = static_cast<float*>(args.workspace);
+      stride = panels.padded_k();
+      for (int64_t i = 0; i < rows; ++i) {
+        const float* from = x + i * a.strides[0];
+        for (int64_t j = 0; j < k_; ++j) copy[i * stride + j] = from[j * a.strides[1]];
+        std::fill(copy + i * stride + k_, copy + (i + 1) * stride, 0.0f);
+      }
+      x = copy;
+    }
+    if (rows <= kFewRows)
+      few_rows(args, panels, x, stride, static_cast<float*>(args.workspace) + l.totals);
+    else
+      many_rows(args, panels, x, stride, l);
+  }
+
+private:
+  /// Where things lie in the workspace, in floats: a copy of `a`, sums over its blocks, a slab of the matrix.
+  struct Layout {
+    bool copies;
+    int64_t totals, slab, width; ///< width: columns of a slab
+  };
+
+  Layout layout(std::span<const TensorRef> in) const {
+    const TensorRef& a = in[0];
+    const int64_t rows = a.sizes[0], padded = round_up(k_, block_);
+    Layout l;
+    l.copies = padded != k_ || a.strides[1] != 1 || (rows > 1 && a.strides[0] != k_);
+    l.totals = l.copies ? round_up(rows * padded, kAlignment) : 0;
+    l.slab = l.totals + (rows <= kFewRows ? round_up(rows * (padded / block_), kAlignment) : 0);
+    l.width = std::min(n_, std::max<int64_t>(1, kSlabElements / k_ / kMaxPanel) * kMaxPanel);
+    return l;
+  }
+
+  /// One product of many rows with the columns [first, first + width).
+  struct Slab {
+    std::vector<int64_t> a_sizes, a_strides, b_sizes, b_strides, bias_sizes, bias_strides, y_sizes, y_strides;
+    std::vector<TensorRef> in;
+    TensorRef out;
+    Slab(const MatMulNBits& k, const float* a, int64_t stride, const float* b, const TensorRef* bias,
+         int64_t first, int64_t width, int64_t rows, float* y = nullptr)
+        : a_sizes{rows, k.k_}, a_strides{stride ? stride : k.k_, 1}, b_sizes{k.k_, width},
+          b_strides{round_up(width, kMaxPanel), 1}, bias_sizes{1, width},
+          bias_strides{width, 1}, y_sizes{rows, width}, y_strides{k.n_, 1} {
+      in.push_back({const_cast<float*>(a), DType::f32, a_sizes, a_strides});
+      in.push_back({const_cast<float*>(b), DType::f32, b_sizes, b_strides});
+      if (k.has_bias_)
+        in.push_back(
+            {bias ? static_cast<float*>(bias->data) + first : nullptr, DType::f32, bias_sizes, bias_strides});
+      out = {y ? y + first : nullptr, DType::f32, y_sizes, y_strides};
+    }
+    Slab(const Slab&) = delete;
+    std::span<const TensorRef> inputs() const { return in; }
+  };
+
+  std::optional<QuantizedPanels> pack(const TensorRef& data, const TensorRef& scales,
+                                      const TensorRef& zeros) const {
+    gemv::QuantizedMatrix m{k_, n_, block_, bits_};
+    const int64_t blocks = m.blocks();
+    const std::vector<uint8_t> bytes = is_dense(data) ? std::vector<uint8_t>() : to_dense<uint8_t>(data);
+    const std::vector<float> scale = to_dense<float>(scales);
+    const std::vector<float> zero = zero_points(zeros, n_, blocks, bits_);
+    TBX_MODEL(data.numel() == n_ * blocks * (block_ / 8 * bits_),
+              "{} bytes of integers for {} x {} in blocks of {}", data.numel(), n_, k_, block_);
+    TBX_MODEL(static_cast<int64_t>(scale.size()) == n_ * blocks, "{} scales for {} columns of {} blocks",
+              scale.size(), n_, blocks);
+    TBX_MODEL(zero.empty() || zero.size() == scale.size(), "{} zero points for {} scales", zero.size(),
+              scale.size());
+    m.data = bytes.empty() ? static_cast<const uint8_t*>(data.data) : bytes.data();
+    m.scales = scale.data();
+    m.zeros = zero.empty() ? nullptr : zero.data();
+    return QuantizedPanels(m);
+  }
+
+  static bool is_dense(const TensorRef& t) {
+    int64_t step = 1;
+    for (size_t d = t.sizes.size(); d-- > 0; step *= t.sizes[d])
+      if (t.sizes[d] != 1 && t.strides[d] != step) return false;
+    return true;
+  }
+
+  void few_rows(const RunArgs& args, const QuantizedPanels& panels, const float* x, int64_t stride,
+                float* totals) const {
+    const int64_t rows = args.inputs[0].sizes[0], blocks = panels.blocks();
+    if (panels.has_zeros())
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t b = 0; b < blocks; ++b) {
+          const float* from = x + i * stride + b * block_;
+          float sum = 0;
+          for (int64_t j = 0; j < block_; ++j) sum += from[j];
+          totals[i * blocks + b] = sum;
+        }
+    const TensorRef& y = args.outputs[0];
+    auto* to = static_cast<float*>(y.data);
+    const TensorRef* bias = has_bias_ ? &args.inputs[4] : nullptr;
+    auto some = [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        const int64_t first = p * panels.width(), here = std::min<int64_t>(panels.width(), n_ - first);
+        for (int64_t i = 0; i < rows; i += kTileRows) {
+          alignas(64) float sums[kTileRows * kMaxPanel];
+          const int count = static_cast<int>(std::min<int64_t>(kTileRows, rows - i));
+          panels.multiply(p, x + i * stride, stride, totals + i * blocks, count, sums);
+          for (int r = 0; r < count; ++r)
+            for (int64_t j = 0; j < here; ++j) {
+              float sum = sums[r * panels.width() + j];
+              if (bias) sum += static_cast<const float*>(bias->data)[(first + j) * bias->strides.back()];
+              to[(i + r) * y.strides[0] + (first + j) * y.strides[1]] = sum;
+            }
+        }
+      }
+    };
+    const int64_t count = panels.count();
+    const int64_t chunks = std::min<int64_t>(count, tbb::this_task_arena::max_concurrency());
+    if (chunks == 1 || panels.bytes() * rows < kInlineBytes) return some(0, count);
+    // One long run of memory per thread.
+    tbb::parallel_for(
+        int64_t{0}, chunks, [&](int64_t c) { some(count * c / chunks, count * (c + 1) / chunks); },
+        tbb::static_partitioner());
+  }
+
+  void many_rows(const RunArgs& args, const QuantizedPanels& panels, const float* x, int64_t stride,
+                 const Layout& l) const {
+    auto* slab = static_cast<float*>(args.workspace) + l.slab;
+    const int64_t columns = round_up(l.width, kMaxPanel);
+    float* rest = slab + columns * k_;
+    for (int64_t first = 0; first < n_; first += l.width) {
+      const int64_t width = std::min(l.width, n_ - first), row = round_up(width, kMaxPanel);
+      const int64_t panel = first / panels.width(), count = (width + panels.width() - 1) / panels.width();
+      tbb::parallel_for(int64_t{0}, count,
+                        [&](int64_t i) { panels.expand(panel + i, slab + i * panels.width(), row); });
+      Slab s(*this, x, stride, slab, has_bias_ ? &args.inputs[4] : nullptr, first, width,
+             args.inputs[0].sizes[0], static_cast<float*>(args.outputs[0].data));
+      product_->run({s.inputs(), {&s.out, 1}, nullptr, rest});
+    }
+  }
+
+  HostProblem p_;
+  int64_t k_, n_, block_;
+  int bits_;
+  bool has_bias_;
+  std::optional<QuantizedPanels> panels_;
+  std::unique_ptr<ExternKernel> product_;
+};
+
+} // namespace
+
+std::string supports_matmul_nbits(const Problem& problem, std::span<const OperandInfo> inputs,
+                                  std::span<const OperandInfo> outputs) {
+  const auto& p = std::get<HostProblem>(problem);
+  if (p.domain != "com.microsoft" || p.op != "MatMulNBits") return "no product with packed integers";
+  if (inputs[0].dtype != DType::f32 || outputs[0].dtype != DType::f32)
+    return fmt::format("a product of {} that gives {}", name_of(inputs[0].dtype), name_of(outputs[0].dtype));
+  return {};
+}
+
+std::unique_ptr<ExternKernel> make_matmul_nbits(const Problem& problem, std::span<const OperandInfo> inputs,
+                                                std::span<const OperandInfo>) {
+  return std::make_unique<MatMulNBits>(std::get<HostProblem>(problem), inputs);
+}
+
+} // namespace tbx::extern_kernels

@@ -1,0 +1,203 @@
+"""MatMulNBits and GatherBlockQuantized against ONNX Runtime, or against numpy where it computes otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from peers import compare, expected, model_of, tensorbox
+
+TYPES = {"float32": (np.float32, 1e-4), "float16": (np.float16, 4e-3)}
+
+
+def pack(values: np.ndarray, bits: int) -> np.ndarray:
+    """Integers [..., n] as bytes [..., ceil(n * bits / 8)], the first of a byte in its lowest bits."""
+    per = 8 // bits
+    values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % per)])
+    parts = values.reshape(*values.shape[:-1], -1, per).astype(np.uint8)
+    return np.bitwise_or.reduce(parts << (np.arange(per, dtype=np.uint8) * bits), axis=-1)
+
+
+def matrix(rng: np.random.Generator, k: int, n: int, bits: int, block: int, zeros: str,
+           dtype: type) -> tuple[dict[str, np.ndarray | None], np.ndarray]:
+    """Inputs 1 to 3 of a random matrix, and its values [k, n] as f32."""
+    blocks = -(-k // block)
+    q = rng.integers(0, 1 << bits, (n, blocks * block))
+    scales = rng.uniform(0.01, 0.1, (n, blocks)).astype(dtype)
+    points = np.full((n, blocks), 1 << (bits - 1), np.float32)
+    given = None
+    if zeros == "packed":
+        points = rng.integers(0, 1 << bits, (n, blocks)).astype(np.float32)
+        given = pack(points.astype(np.uint8), bits)
+    elif zeros == "float":
+        given = rng.uniform(0, (1 << bits) - 1, (n, blocks)).astype(dtype)
+        points = given.astype(np.float32)
+    w = (q.reshape(n, blocks, block) - points[..., None]) * scales[..., None].astype(np.float32)
+    packed = pack(q, bits).reshape(n, blocks, block * bits // 8)
+    return {"B": packed, "scales": scales, "zeros": given}, w.reshape(n, -1)[:, :k].T
+
+
+CASES = [(bits, block, zeros) for bits in (2, 4, 8) for block in (16, 32, 128) for zeros in ("none", "packed", "float")]
+
+
+@pytest.mark.parametrize("bits,block,zeros", CASES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_matmul_nbits(bits: int, block: int, zeros: str, dtype: str) -> None:
+    rng = np.random.default_rng(bits * block)
+    element, tolerance = TYPES[dtype]
+    for rows, k, n in [((1,), 64, 48), ((3,), 70, 33), ((2, 5), 256, 96), ((40,), 130, 130), ((1, 1), 16, 1)]:
+        weights, w = matrix(rng, k, n, bits, block, zeros, element)
+        a = rng.standard_normal((*rows, k)).astype(element)
+        bias = rng.standard_normal(n).astype(element) if n % 2 else None
+        inputs = {"A": a, **weights, "g_idx": None, "bias": bias}
+        want = a.astype(np.float32) @ w + (0 if bias is None else bias.astype(np.float32))
+        for constants in (["B", "scales", "zeros", "bias"], []):
+            model = model_of("MatMulNBits", inputs, ["Y"], 17, constants, domain="com.microsoft", K=k, N=n, bits=bits,
+                             block_size=block)
+            compare(model, inputs, rtol=tolerance, atol=tolerance * 10, want=[want.astype(element)])
+
+
+@pytest.mark.parametrize("bits,zeros", [(4, "none"), (4, "packed"), (4, "float"), (8, "none"), (8, "packed"),
+                                        (2, "none")])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 9, 33])
+def test_matmul_nbits_against_onnxruntime(bits: int, zeros: str, rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    weights, _ = matrix(rng, 160, 72, bits, 32, zeros, np.float32)
+    inputs = {"A": rng.standard_normal((rows, 160)).astype(np.float32), **weights}
+    for level in (0, 4):  # how exact the product has to be at least: ours is exact
+        model = model_of("MatMulNBits", inputs, ["Y"], 17, ["B", "scales", "zeros"], domain="com.microsoft", K=160,
+                         N=72, bits=bits, block_size=32, accuracy_level=level)
+        exact = model_of("MatMulNBits", inputs, ["Y"], 17, ["B", "scales", "zeros"], domain="com.microsoft", K=160,
+                         N=72, bits=bits, block_size=32, accuracy_level=1)
+        compare(model, inputs, rtol=1e-4, atol=1e-3, want=expected(exact, {"A": inputs["A"]}, "ort"))
+
+
+@pytest.mark.parametrize("zeros", ["none", "packed"])
+@pytest.mark.parametrize("constant", [True, False])
+def test_matmul_nbits_groups(zeros: str, constant: bool) -> None:
+    rng = np.random.default_rng(0)
+    k, n, block = 64, 40, 16
+    weights, _ = matrix(rng, k, n, 4, block, zeros, np.float32)
+    inputs = {"A": rng.standard_normal((5, k)).astype(np.float32), **weights}
+    for groups in (np.arange(k) // block, rng.integers(0, k // block, k)):
+        inputs["g_idx"] = groups.astype(np.int32)
+        names = [name for name in inputs if name != "A"] if constant else []
+        model = model_of("MatMulNBits", inputs, ["Y"], 17, names, domain="com.microsoft", K=k, N=n, bits=4,
+                         block_size=block)
+        q = weights["B"].reshape(n, -1)
+        q = np.stack([q & 15, q >> 4], -1).reshape(n, k).astype(np.float32)
+        z = np.full((n, k // block), 8, np.float32)
+        if zeros == "packed":
+            z = np.stack([weights["zeros"] & 15, weights["zeros"] >> 4], -1).reshape(n, -1)[:, :k // block]
+        w = (q - z[:, groups]) * weights["scales"][:, groups]
+        compare(model, inputs, rtol=1e-4, atol=1e-4, want=[inputs["A"] @ w.T])
+
+
+def test_matmul_nbits_bfloat16() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng(1)
+    weights, w = matrix(rng, 96, 64, 4, 32, "packed", ml_dtypes.bfloat16)
+    a = rng.standard_normal((4, 96)).astype(ml_dtypes.bfloat16)
+    inputs = {"A": a, **weights}
+    model = model_of("MatMulNBits", inputs, ["Y"], 17, ["B", "scales", "zeros"], domain="com.microsoft", K=96, N=64,
+                     bits=4, block_size=32)
+    compare(model, inputs, rtol=1e-2, atol=2e-2, want=[(a.astype(np.float32) @ w).astype(ml_dtypes.bfloat16)])
+
+
+@pytest.mark.parametrize("isa", ["sse", "avx2"])
+def test_matmul_nbits_compiled(isa: str) -> None:
+    rng = np.random.default_rng(2)
+    weights, w = matrix(rng, 256, 300, 4, 32, "none", np.float32)
+    a = rng.standard_normal((1, 256)).astype(np.float32)
+    inputs = {"A": a, **weights}
+    model = model_of("MatMulNBits", inputs, ["Y"], 17, ["B", "scales"], domain="com.microsoft", K=256, N=300, bits=4,
+                     block_size=32)
+    got = tensorbox.Session(model, isa=isa).run({"A": a})["Y"]
+    np.testing.assert_allclose(got, a @ w, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("attributes,message", [
+    ({"K": 64, "N": 0}, "N is 0"), ({"K": 64, "N": 16, "bits": 3}, "bits is 3"),
+    ({"K": 64, "N": 16, "block_size": 24}, "block_size is 24"), ({"K": 32, "N": 16}, "A has 64 columns"),
+    ({"K": 64, "N": 17}, "B has 512 elements"), ({"K": 64, "N": 16, "weight_prepacked": 1}, "weight_prepacked")])
+def test_matmul_nbits_refuses(attributes: dict[str, int], message: str) -> None:
+    inputs = {"A": np.zeros((2, 64), np.float32), "B": np.zeros((16, 2, 16), np.uint8),
+              "scales": np.zeros((16, 2), np.float32)}
+    model = model_of("MatMulNBits", inputs, ["Y"], 17, ["B", "scales"], domain="com.microsoft",
+                     **{"block_size": 32, "bits": 4, **attributes})
+    with pytest.raises(tensorbox.ModelError, match=message):
+        tensorbox.Session(model, compile=False)
+
+
+def test_matmul_nbits_empty() -> None:
+    inputs = {"A": np.zeros((0, 64), np.float32), "B": np.zeros((16, 2, 16), np.uint8),
+              "scales": np.zeros((16, 2), np.float32)}
+    model = model_of("MatMulNBits", inputs, ["Y"], 17, ["B", "scales"], domain="com.microsoft", K=64, N=16,
+                     block_size=32, bits=4)
+    compare(model, inputs, want=[np.zeros((0, 16), np.float32)])
+
+
+# --- GatherBlockQuantized
+
+
+def tensor(name: str, values: np.ndarray, dtype: int) -> onnx.TensorProto:
+    return helper.make_tensor(name, dtype, values.shape, values.ravel().tolist())
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4"])
+@pytest.mark.parametrize("gather_axis,quantize_axis", [(0, 1), (0, 2), (1, 2), (2, 0), (1, 1), (-1, -2)])
+@pytest.mark.parametrize("zeros", [True, False])
+def test_gather_block_quantized(kind: str, gather_axis: int, quantize_axis: int, zeros: bool) -> None:
+    rng = np.random.default_rng(3)
+    onnx_type = onnx.TensorProto.INT4 if kind == "int4" else onnx.TensorProto.UINT4
+    low, high = (-8, 8) if kind == "int4" else (0, 16)
+    shape = [3, 40, 36]
+    blocks = list(shape)
+    blocks[quantize_axis] = -(-shape[quantize_axis] // 16)
+    indices = np.array([[2, 0], [-1, 1], [-3, 0]], np.int64)
+    scales = rng.uniform(0.1, 1, blocks).astype(np.float32)
+    names = ["data", "indices", "scales"] + (["zeros"] if zeros else [])
+    node = helper.make_node("GatherBlockQuantized", names, ["Y"], domain="com.microsoft", gather_axis=gather_axis,
+                            quantize_axis=quantize_axis, block_size=16)
+    initializers = [tensor("data", rng.integers(low, high, shape), onnx_type)]
+    if zeros:
+        initializers.append(tensor("zeros", rng.integers(low, high, blocks), onnx_type))
+    graph = helper.make_graph([node], "gather", [
+        helper.make_tensor_value_info("indices", onnx.TensorProto.INT64, indices.shape),
+        helper.make_tensor_value_info("scales", onnx.TensorProto.FLOAT, scales.shape)],
+        [helper.make_tensor_value_info("Y", onnx.TensorProto.FLOAT, None)], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21),
+                                                    helper.make_opsetid("com.microsoft", 1)], ir_version=10)
+    compare(model, {"indices": indices, "scales": scales}, engine="ort")
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_gather_block_quantized_bytes(bits: int, zeros: bool, dtype: type) -> None:
+    rng = np.random.default_rng(bits)
+    shape, block = (20, 2, 48), 16
+    q = rng.integers(0, 1 << bits, shape)
+    scales = rng.uniform(0.1, 1, (20, 2, 3)).astype(dtype)
+    points = rng.integers(0, 1 << bits, scales.shape) if zeros else np.full(scales.shape, 1 << (bits - 1))
+    inputs = {"data": pack(q, bits), "indices": np.array([3, 19, 0, -1, -20], np.int32), "scales": scales,
+              "zeros": pack(points, bits) if zeros else None}
+    model = model_of("GatherBlockQuantized", inputs, ["Y"], 21, ["data"], domain="com.microsoft", bits=bits,
+                     block_size=block, gather_axis=0, quantize_axis=2)
+    model.graph.output[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    want = (q - np.repeat(points, block, -1)) * np.repeat(scales, block, -1).astype(np.float32)
+    compare(model, inputs, rtol=1e-3 if dtype == np.float16 else 1e-6, want=[want[inputs["indices"]].astype(dtype)])
+    if bits > 2:
+        compare(model, inputs, rtol=1e-3 if dtype == np.float16 else 1e-6, engine="ort")
+
+
+def test_gather_block_quantized_outside() -> None:
+    inputs = {"data": np.full((4, 16), 3, np.uint8), "indices": np.array([1, 4, -5, 100, -4], np.int64),
+              "scales": np.ones((4, 1), np.float32)}
+    model = model_of("GatherBlockQuantized", inputs, ["Y"], 21, ["data"], domain="com.microsoft", bits=8,
+                     block_size=16)
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    want = np.full((5, 16), -125, np.float32)
+    want[1:4] = 0
+    compare(model, inputs, want=[want])

@@ -12,6 +12,7 @@
 #include "driver/every_value.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
+#include "extern_kernels/custom_operator.h"
 #include "lowering/lower.h"
 #include "runtime/session.h"
 
@@ -58,6 +59,7 @@ Graph import_source(const Source& source, const CompileOptions& options,
   import_options.input_shapes = shapes;
   import_options.dim_overrides = options.dims;
   import_options.all_dims_dynamic = options.all_dims_dynamic;
+  import_options.custom_operators = extern_kernels::load_custom_operators(options.operator_libraries);
   if (const auto* path = std::get_if<std::filesystem::path>(&source))
     return import_model(*path, import_options);
   return import_model(std::get<std::span<const std::byte>>(source), import_options);

@@ -80,6 +80,8 @@ struct AttentionProblem {
   bool zero_undefined_rows = false;
 };
 
+struct CustomCall; // extern_kernels/custom_operator.h
+
 using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
                                std::vector<std::string>, std::shared_ptr<const Tensor>>;
 
@@ -90,6 +92,7 @@ struct HostProblem {
   int opset = 0;
   std::map<std::string, Attribute> attributes;
   std::vector<DType> output_types;
+  std::shared_ptr<const CustomCall> custom; ///< an operator of a user's library
 };
 
 using Problem = std::variant<ConvProblem, MatMulProblem, AttentionProblem, HostProblem>;

@@ -94,7 +94,8 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
     throw Error(ErrorKind::model, fmt::format("the model has over {} nodes", options_.max_nodes),
                 "raise ImportOptions::max_nodes if the model is trusted");
   TBX_MODEL(!proto.op_type().empty(), "the node has no operator");
-  if (options_.inline_functions && functions_)
+  auto custom = find_custom(env, proto);
+  if (!custom && options_.inline_functions && functions_)
     if (const auto* function = functions_->find(proto)) return add_call(env, proto, *function);
 
   Node node;
@@ -109,7 +110,7 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
         "add it to opset_import");
   node.opset = import->second;
 
-  const onnx::OpSchema* schema = find_schema(proto, node.domain, node.opset);
+  const onnx::OpSchema* schema = custom ? nullptr : find_schema(proto, node.domain, node.opset);
   if (schema && !schema->deprecated()) {
     try {
       schema->Verify(proto);
@@ -142,6 +143,11 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
     } else {
       node.attributes.emplace(name, to_attribute(p, *this, symbols_, options_));
     }
+  }
+
+  if (custom) {
+    node.custom = custom_node(std::move(custom), node, proto);
+    infer_custom(*node.custom, view, inferred.types);
   }
 
   int index = static_cast<int>(env.scope->graph.nodes.size());

@@ -11,6 +11,10 @@
 #include "base/tensor.h"
 #include "ir/expr.h"
 
+namespace tbx::extern_kernels {
+class CustomNode;
+}
+
 namespace tbx {
 
 struct Graph;
@@ -42,6 +46,7 @@ struct Node {
   std::vector<ValueId> inputs, outputs;
   std::map<std::string, Attribute> attributes; ///< as in the file; defaults are the lowering's business
   int origin = -1; ///< index in Graph::origins of the outermost graph: the node of the file it came from
+  std::shared_ptr<const extern_kernels::CustomNode> custom; ///< set: an operator of a user's library
 
   ValueId input(size_t i) const { return i < inputs.size() ? inputs[i] : -1; }
 };

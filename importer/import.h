@@ -4,11 +4,16 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "importer/graph.h"
+
+namespace tbx::extern_kernels {
+class CustomOperators;
+}
 
 namespace tbx {
 
@@ -18,6 +23,8 @@ struct ImportOptions {
   std::map<std::string, std::vector<int64_t>> input_shapes;
   bool inline_functions = true;  ///< model-local functions become their bodies
   bool all_dims_dynamic = false; ///< forget every static dimension of the inputs (conformance configuration)
+  /// Operators of the user's libraries; they come before functions of the model and before our own.
+  std::shared_ptr<const extern_kernels::CustomOperators> custom_operators;
 
   // Budgets; exceeding one is a ModelError that names the limit and how to raise it.
   int64_t max_nodes = 2'000'000;

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "extern_kernels/custom_operator.h"
 #include "importer/attributes.h"
 #include "importer/functions.h"
 #include "importer/inference.h"
@@ -99,6 +100,15 @@ private:
   ValueId resolve_input(Env& env, const onnx::NodeProto& node, int i);
   std::unordered_map<std::string, BoundAttribute> resolve_attributes(Env& env, onnx::NodeProto& node);
   const onnx::OpSchema* find_schema(const onnx::NodeProto& node, const std::string& domain, int opset);
+
+  // add_custom.cpp
+  std::shared_ptr<const extern_kernels::CustomOperator> find_custom(const Env& env,
+                                                                    const onnx::NodeProto& node) const;
+  static std::shared_ptr<const extern_kernels::CustomNode>
+  custom_node(std::shared_ptr<const extern_kernels::CustomOperator> op, const Node& node,
+              const onnx::NodeProto& proto);
+  static void infer_custom(const extern_kernels::CustomNode& node, const NodeView& view,
+                           std::vector<onnx::TypeProto>& outputs);
 
   // add_call.cpp
   void add_call(Env& env, onnx::NodeProto& node, const Functions::Function& function);

@@ -9,6 +9,7 @@
 #include "importer/function_body.h"
 #include "lowering/constant_node.h"
 #include "lowering/op_registry.h"
+#include "lowering/ops/custom.h"
 #include "lowering/realize_policy.h"
 #include "lowering/symbolic_values.h"
 
@@ -22,6 +23,8 @@ std::string describe(const Node& node) {
   std::string domain = node.domain.empty() ? "" : node.domain + ".";
   return fmt::format("node '{}' ({}{}, opset {})", node.name, domain, node.op_type, node.opset);
 }
+
+bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
 
 /// Calls `fn` with every body graph in the node's attributes.
 void for_each_subgraph(const Node& node, const std::function<void(const Graph&)>& fn) {
@@ -209,8 +212,9 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   } catch (Error& e) {
     e.set_where(describe(node));
     // What is refused for dynamic sizes may well work for the sizes of a run.
-    bool unknown_operator =
-        !Registry::instance().find(node.domain, node.op_type, node.opset) && !has_function_body(node);
+    bool unknown_operator = !node.custom &&
+                            !Registry::instance().find(node.domain, node.op_type, node.opset) &&
+                            !has_function_body(node);
     if (e.kind() != ErrorKind::unsupported || unknown_operator || !has_dynamic_sizes(node, env)) throw;
     UnknownValueError of_shapes(e.message(), {});
     of_shapes.of_shapes = true;
@@ -259,6 +263,7 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
       throw;
     }
   });
+  if (node.custom) return lower_custom(ctx);
   if (auto known = known_results(ctx)) return {known->begin(), known->end()};
   if (auto folded = fold(node, inputs)) return std::move(*folded);
   if (const OpEntry* entry = Registry::instance().find(node.domain, node.op_type, node.opset))
@@ -273,9 +278,13 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
   }
   if (has_function_body(node) && has_dynamic_sizes(node, env))
     throw_unknown_shape(fmt::format("the body that ONNX defines for {} depends on sizes", node.op_type));
-  throw RuntimeValueError(fmt::format("operator {}{} has no lowering for opset {}",
-                                      node.domain.empty() ? "" : node.domain + ".", node.op_type, node.opset),
-                          "`tbx ops` lists the supported operators");
+  throw RuntimeValueError(
+      fmt::format("operator {}{} has no lowering for opset {}", node.domain.empty() ? "" : node.domain + ".",
+                  node.op_type, node.opset),
+      is_onnx_domain(node.domain)
+          ? "`tbx ops` lists the supported operators"
+          : "`tbx ops` lists the supported operators; a library that has this one is named "
+            "with operator_libraries (docs/custom_operators.md)");
 }
 
 /// The results of a node of small constants; nullopt where it has to be lowered (which also reports its

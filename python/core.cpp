@@ -208,6 +208,7 @@ NB_MODULE(_core, m) {
       .def_rw("fuse", &tbx::CompileOptions::fuse)
       .def_rw("fuse_extern", &tbx::CompileOptions::fuse_extern)
       .def_rw("disabled_passes", &tbx::CompileOptions::disabled_passes)
+      .def_rw("operator_libraries", &tbx::CompileOptions::operator_libraries)
       .def_rw("dims", &tbx::CompileOptions::dims)
       .def_rw("all_dims_dynamic", &tbx::CompileOptions::all_dims_dynamic)
       .def_rw("max_memory", &tbx::CompileOptions::max_memory)

@@ -43,6 +43,11 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
                    : fmt::format("there is no pass '{}'; `tbx explain --passes` lists them", name);
       })
       ->group("Compiler");
+  app.add_option("--operators", compile.operator_libraries,
+                 "shared library with custom operators (docs/custom_operators.md); its code runs in this "
+                 "process; repeatable")
+      ->allow_extra_args(false)
+      ->group("Compiler");
   app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept")->group("Compiler");
   app.add_option("--max-memory", compile.max_memory,
                  "limit of a run's working memory: bytes, or 64kb, 512mb, 2gb")

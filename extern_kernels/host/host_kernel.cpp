@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "extern_kernels/custom_operator.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
@@ -124,12 +125,13 @@ bool find_host_kernel(std::string_view domain, std::string_view op) { return fin
 std::string supports_host_kernel(const Problem& problem, std::span<const OperandInfo>,
                                  std::span<const OperandInfo>) {
   const auto& p = std::get<HostProblem>(problem);
-  return find_host_kernel(p.domain, p.op) ? "" : fmt::format("no host kernel for {}", p.op);
+  return p.custom || find_host_kernel(p.domain, p.op) ? "" : fmt::format("no host kernel for {}", p.op);
 }
 
-std::unique_ptr<ExternKernel> make_host_kernel(const Problem& problem, std::span<const OperandInfo>,
+std::unique_ptr<ExternKernel> make_host_kernel(const Problem& problem, std::span<const OperandInfo> inputs,
                                                std::span<const OperandInfo>) {
   const auto& p = std::get<HostProblem>(problem);
+  if (p.custom) return std::make_unique<HostKernel>(make_custom_kernel(p.custom, inputs));
   const Entry* entry = find(p.domain, p.op);
   if (entry->maker) return std::make_unique<HostKernel>(entry->maker(p));
   return std::make_unique<HostKernel>(p, entry->function);

@@ -20,7 +20,7 @@ bool is_random(const Node& node) {
 }
 
 bool foldable(const Graph& g, const Node& node) {
-  if (node.inputs.empty() || is_random(node)) return false;
+  if (node.inputs.empty() || node.custom || is_random(node)) return false; // libraries run in a plan only
   for (const auto& [name, attribute] : node.attributes)
     if (std::holds_alternative<std::shared_ptr<Graph>>(attribute) ||
         std::holds_alternative<std::vector<std::shared_ptr<Graph>>>(attribute))

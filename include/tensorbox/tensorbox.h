@@ -147,11 +147,14 @@ struct TBX_API CompileOptions {
   bool fuse = true;                         ///< generated kernels of several operators
   bool fuse_extern = true;                  ///< post-operations inside library kernels
   std::vector<std::string> disabled_passes; ///< unknown names are errors
-  std::map<std::string, int64_t> dims;      ///< fixes dimension symbols ("batch" -> 1)
-  bool all_dims_dynamic = false;            ///< forgets static input dimensions (testing)
-  bool every_value = false;                 ///< what nodes compute for each other is an output too, in order
-  int64_t max_memory = 0;                   ///< arena limit per run in bytes, 0: none
-  bool private_threads = false;             ///< own thread arena instead of the process-wide one
+  /// Shared libraries with operators of the user's own (tensorbox/custom_op.h). Their code runs in this
+  /// process.
+  std::vector<std::string> operator_libraries;
+  std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1)
+  bool all_dims_dynamic = false;       ///< forgets static input dimensions (testing)
+  bool every_value = false;            ///< what nodes compute for each other is an output too, in order
+  int64_t max_memory = 0;              ///< arena limit per run in bytes, 0: none
+  bool private_threads = false;        ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
 };

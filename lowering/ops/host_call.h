@@ -21,7 +21,8 @@ std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outp
 /// Same over these operands; nullopt: absent.
 std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,
                                     const std::vector<HostOutput>& outputs,
-                                    std::map<std::string, extern_kernels::Attribute> attributes);
+                                    std::map<std::string, extern_kernels::Attribute> attributes,
+                                    std::shared_ptr<const extern_kernels::CustomCall> custom = nullptr);
 
 /// Sizes that are computed while running: one fresh symbol per element of `values` (i64, 1-D, of known
 /// length). A negative element is a model error that speaks of `what`.

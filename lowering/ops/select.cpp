@@ -17,12 +17,27 @@ std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outp
   return host_call(ctx, inputs, outputs, std::move(attributes));
 }
 
+namespace {
+
+/// A size that only the call about to be emitted knows: no earlier call binds it.
+bool is_made_here(const ir::Program& program, SymInt size) {
+  if (size.is_constant() || size.node()->kind != ir::SymKind::symbol || !size.node()->unbacked) return false;
+  return std::none_of(program.operations.begin(), program.operations.end(), [&](const ir::Operation& op) {
+    const auto* call = std::get_if<ir::ExternCall>(&op.what);
+    return call && std::find(call->output_symbols.begin(), call->output_symbols.end(), size) !=
+                       call->output_symbols.end();
+  });
+}
+
+} // namespace
+
 std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,
                                     const std::vector<HostOutput>& outputs,
-                                    std::map<std::string, extern_kernels::Attribute> attributes) {
+                                    std::map<std::string, extern_kernels::Attribute> attributes,
+                                    std::shared_ptr<const extern_kernels::CustomCall> custom) {
   ir::ExternCall call;
   extern_kernels::HostProblem problem{
-      ctx.node.domain, ctx.node.op_type, ctx.opset(), std::move(attributes), {}};
+      ctx.node.domain, ctx.node.op_type, ctx.opset(), std::move(attributes), {}, std::move(custom)};
   for (const auto& in : inputs) {
     call.inputs.emplace_back();
     if (in) call.inputs.back() = operand_of(ir::realize_strided(ctx.program, *in, "input of a host kernel"));
@@ -33,7 +48,7 @@ std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optio
     ir::BufferId id = ctx.program.new_buffer("", out.dtype, out.sizes);
     call.outputs.push_back(id);
     for (SymInt s : out.sizes)
-      if (!s.is_constant() && s.node()->kind == ir::SymKind::symbol && s.node()->unbacked &&
+      if (is_made_here(ctx.program, s) &&
           std::find(call.output_symbols.begin(), call.output_symbols.end(), s) == call.output_symbols.end())
         call.output_symbols.push_back(s);
     values.emplace_back(ir::make_buffer_box(ctx.program, id));
@@ -47,7 +62,7 @@ SymInts sizes_at_run_time(OpContext& ctx, const TensorBox& values, const std::st
   auto n = values.sizes().at(0).as_constant();
   TBX_INTERNAL(n && values.rank() == 1 && values.dtype() == DType::i64);
   ir::ExternCall call;
-  extern_kernels::HostProblem problem{"tensorbox", "Sizes", 1, {{"what", what}}, {}};
+  extern_kernels::HostProblem problem{"tensorbox", "Sizes", 1, {{"what", what}}, {}, nullptr};
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, values, "sizes of other values")));
   // Each size is bound by the shape of an output without elements.
   for (int64_t i = 0; i < *n; ++i) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,12 +33,17 @@ class NodeArg:
 class SessionOptions:
     """The options that have a meaning here. Unknown ones are errors (AttributeError), not silence."""
 
-    __slots__ = ("intra_op_num_threads", "inter_op_num_threads", "log_severity_level")
+    __slots__ = ("intra_op_num_threads", "inter_op_num_threads", "log_severity_level", "_operator_libraries")
 
     def __init__(self) -> None:
         self.intra_op_num_threads = 0
         self.inter_op_num_threads = 0
         self.log_severity_level = 2
+        self._operator_libraries: list[str] = []
+
+    def register_custom_ops_library(self, path: str | os.PathLike[str]) -> None:
+        """A shared library with operators, built for tensorbox/custom_op.h; it is loaded with the session."""
+        self._operator_libraries.append(os.fspath(path))
 
 
 class InferenceSession:
@@ -50,7 +56,9 @@ class InferenceSession:
             if name not in ("CPUExecutionProvider", "TensorboxExecutionProvider"):
                 raise ValueError(f"provider '{name}' is not available; available: {self.get_providers()}")
         threads = sess_options.intra_op_num_threads if sess_options else 0
-        self._session = Session(path_or_bytes, threads=threads, **kwargs)
+        libraries = sess_options._operator_libraries if sess_options else []
+        self._session = Session(path_or_bytes, threads=threads,
+                                operator_libraries=[*libraries, *kwargs.pop("operator_libraries", ())], **kwargs)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
             run_options: Any = None) -> list[np.ndarray]:

@@ -42,14 +42,17 @@ class Session:
 
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
     evaluator, without a compiler. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
+    operator_libraries: shared libraries with operators of your own (docs/custom_operators.md), whose code runs in this
+    process.
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
     """
 
     def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, isa: str | None = None,
                  cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
-                 all_dims_dynamic: bool = False, max_memory: int = 0, private_threads: bool = False,
-                 precision: str = "strict", log: Callable[[str], None] | None = None):
+                 operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
+                 max_memory: int = 0, private_threads: bool = False, precision: str = "strict",
+                 log: Callable[[str], None] | None = None):
         if precision != "strict":
             raise _core.UnsupportedError(f"precision '{precision}': only 'strict' (f32 stays f32) is available")
         options = _core.CompileOptions()
@@ -61,6 +64,7 @@ class Session:
         options.fuse_extern = fuse_extern
         options.disabled_passes = list(disable_passes)
         options.dims = dict(dims or {})
+        options.operator_libraries = [os.fspath(library) for library in operator_libraries]
         options.all_dims_dynamic = all_dims_dynamic
         options.max_memory = max_memory
         options.private_threads = private_threads

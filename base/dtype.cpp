@@ -39,6 +39,8 @@ constexpr std::array kFacts = {
     Fact{DType::f8e8m0, 8, "float8e8m0"},
     Fact{DType::u2, 2, "uint2"},
     Fact{DType::i2, 2, "int2"},
+    Fact{DType::f6e2m3, 6, "float6e2m3"},
+    Fact{DType::f6e3m2, 6, "float6e3m2"},
 };
 
 const Fact& fact(DType t) {
@@ -67,6 +69,8 @@ bool is_low_precision_float(DType t) {
   case DType::f8e5m2:
   case DType::f8e5m2fnuz:
   case DType::f4e2m1:
+  case DType::f6e2m3:
+  case DType::f6e3m2:
   case DType::f8e8m0: return true;
   default: return false;
   }

@@ -36,6 +36,8 @@ enum class DType : int32_t {
   f8e8m0 = 24,
   u2 = 25,
   i2 = 26,
+  f6e2m3 = 27,
+  f6e3m2 = 28,
 };
 
 /// Bits one element takes in a packed tensor; 0 for `string` and `undefined`.
@@ -49,11 +51,11 @@ int64_t size_of(DType t);
 std::string_view name_of(DType t);
 std::optional<DType> dtype_from_name(std::string_view name);
 
-bool is_float(DType t);   ///< IEEE-like floating types, f8/f4 included
+bool is_float(DType t);   ///< IEEE-like floating types, f8/f6/f4 included
 bool is_integer(DType t); ///< signed and unsigned integers, sub-byte included; not bool
 bool is_signed(DType t);  ///< signed integers and floats
 bool is_complex(DType t);
-/// f16, bf16, all f8, f4, f8e8m0: stored narrow, computed in f32.
+/// f16, bf16, all f8, f6, f4, f8e8m0: stored narrow, computed in f32.
 bool is_low_precision_float(DType t);
 
 /// The type in which bodies compute values stored as `t`: f32 for low-precision floats, the 8-bit type for

@@ -28,6 +28,8 @@ Format format_of(DType t) {
   case DType::f8e5m2: return {5, 2, 15, true, false, false};
   case DType::f8e5m2fnuz: return {5, 2, 16, false, false, true};
   case DType::f4e2m1: return {2, 1, 1, false, false, false};
+  case DType::f6e2m3: return {2, 3, 1, false, false, false};
+  case DType::f6e3m2: return {3, 2, 3, false, false, false};
   default: break;
   }
   throw_internal_error("not a narrow float format", __FILE__, __LINE__);

@@ -41,6 +41,8 @@ const char* tag_of(DType t) {
   case DType::f8e5m2fnuz: return "f8e5m2fnuz";
   case DType::f8e8m0: return "f8e8m0";
   case DType::f4e2m1: return "f4e2m1";
+  case DType::f6e2m3: return "f6e2m3";
+  case DType::f6e3m2: return "f6e3m2";
   default: throw_unsupported("no generated code for elements of type {}", name_of(t));
   }
 }

@@ -133,6 +133,22 @@ void bind_elements(runtime::Plan& plan, const Specialisation& made_for) {
 
 } // namespace
 
+namespace {
+
+/// Complex inputs and outputs are, in the plan's memory, pairs of parts along a last dimension of 2.
+void show_complex(const Graph& graph, const std::vector<ValueId>& ids,
+                  std::vector<runtime::SignatureEntry>& entries) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    DType type = ids[i] < 0 ? DType::undefined : graph.at(ids[i]).type.dtype;
+    if (!is_complex(type)) continue;
+    entries[i].dtype = type;
+    entries[i].dims.pop_back();
+    entries[i].sizes.pop_back();
+  }
+}
+
+} // namespace
+
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats) {
   Stopwatch watch;
@@ -191,6 +207,8 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
   for (const StepInfo& s : plan.steps)
     ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
   bind_elements(*plan.plan, made_for);
+  show_complex(graph, graph.inputs, plan.plan->inputs);
+  show_complex(graph, graph.outputs, plan.plan->outputs);
   result.plan = std::move(plan.plan);
   result.steps = std::move(plan.steps);
   result.stats = std::move(stats);

@@ -81,6 +81,8 @@ int ir_version_of(DType dtype) {
   case DType::f8e8m0: return 12;
   case DType::i2:
   case DType::u2: return 13;
+  case DType::f6e2m3:
+  case DType::f6e3m2: return 14;
   default: return 8;
   }
 }

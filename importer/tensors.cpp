@@ -11,11 +11,10 @@ namespace {
 
 constexpr int kMaxRank = 64; // numpy's limit too
 
-/// Elements per byte of a packed tensor; 1 for types of whole bytes.
-int packing(DType dtype) {
-  int bits = bits_of(dtype);
-  return bits > 0 && bits < 8 ? 8 / bits : 1;
-}
+/// Types of less than a byte lie packed in files, the first element in the lowest bits.
+bool is_packed(DType dtype) { return bits_of(dtype) > 0 && bits_of(dtype) < 8; }
+/// In int32_data, packed bytes hold elements of 2 and 4 bits; those of 6 bits have an entry each.
+bool is_packed_in_fields(DType dtype) { return is_packed(dtype) && 8 % bits_of(dtype) == 0; }
 
 int64_t checked_bytes(int64_t count, int64_t size, const std::string& name) {
   int64_t bytes;
@@ -25,24 +24,32 @@ int64_t checked_bytes(int64_t count, int64_t size, const std::string& name) {
 
 /// Bytes in a file: packed sub-byte types are rounded up to whole bytes, here and nowhere else.
 int64_t file_bytes(DType dtype, int64_t count, const std::string& name) {
-  int pack = packing(dtype);
-  return pack > 1 ? count / pack + (count % pack != 0) : checked_bytes(count, size_of(dtype), name);
+  if (!is_packed(dtype)) return checked_bytes(count, size_of(dtype), name);
+  return count / 8 * bits_of(dtype) + (count % 8 * bits_of(dtype) + 7) / 8;
 }
 
 void unpack(DType dtype, const std::byte* src, int64_t count, std::byte* dst) {
-  int bits = bits_of(dtype), pack = 8 / bits, mask = (1 << bits) - 1;
+  const int bits = bits_of(dtype), mask = (1 << bits) - 1;
   bool sign = dtype == DType::i4 || dtype == DType::i2;
   for (int64_t i = 0; i < count; ++i) {
-    int value = (static_cast<int>(src[i / pack]) >> (i % pack * bits)) & mask;
+    const int64_t byte = i / 8 * bits + i % 8 * bits / 8;
+    const int bit = static_cast<int>(i % 8 * bits % 8);
+    int value = static_cast<int>(src[byte]);
+    if (bit + bits > 8) value |= static_cast<int>(src[byte + 1]) << 8;
+    value = value >> bit & mask;
     if (sign && value >> (bits - 1)) value -= 1 << bits;
     dst[i] = static_cast<std::byte>(value);
   }
 }
 
 void pack(DType dtype, const std::byte* src, int64_t count, std::byte* dst) {
-  int bits = bits_of(dtype), per_byte = 8 / bits, mask = (1 << bits) - 1;
-  for (int64_t i = 0; i < count; ++i)
-    dst[i / per_byte] |= static_cast<std::byte>((static_cast<int>(src[i]) & mask) << (i % per_byte * bits));
+  const int bits = bits_of(dtype), mask = (1 << bits) - 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t byte = i / 8 * bits + i % 8 * bits / 8;
+    const int bit = static_cast<int>(i % 8 * bits % 8), value = (static_cast<int>(src[i]) & mask) << bit;
+    dst[byte] |= static_cast<std::byte>(value);
+    if (bit + bits > 8) dst[byte + 1] |= static_cast<std::byte>(value >> 8);
+  }
 }
 
 bool has_only_0_and_1(const std::byte* data, int64_t count) {
@@ -64,7 +71,7 @@ template <class To, class From> Tensor convert(DType dtype, std::vector<int64_t>
 
 Tensor convert_int32s(DType dtype, std::vector<int64_t> dims,
                       const google::protobuf::RepeatedField<int32_t>& field) {
-  if (packing(dtype) > 1) { // one packed byte per int32
+  if (is_packed_in_fields(dtype)) { // one packed byte per int32
     std::vector<std::byte> bytes(field.size());
     std::transform(field.begin(), field.end(), bytes.begin(),
                    [](int32_t v) { return static_cast<std::byte>(v & 0xff); });
@@ -75,6 +82,11 @@ Tensor convert_int32s(DType dtype, std::vector<int64_t> dims,
   if (dtype == DType::boolean) {
     Tensor t = convert<uint8_t>(dtype, std::move(dims), field);
     for (uint8_t& v : t.as_mutable<uint8_t>()) v = v != 0;
+    return t;
+  }
+  if (is_packed(dtype)) {
+    Tensor t = convert<uint8_t>(dtype, std::move(dims), field);
+    for (uint8_t& v : t.as_mutable<uint8_t>()) v &= static_cast<uint8_t>((1 << bits_of(dtype)) - 1);
     return t;
   }
   switch (size_of(dtype)) {
@@ -131,7 +143,7 @@ Tensor from_field(DType dtype, std::vector<int64_t> dims, const onnx::TensorProt
 Tensor view_or_copy(DType dtype, std::vector<int64_t> dims, const std::byte* bytes,
                     std::shared_ptr<const void> owner) {
   int64_t count = checked_numel(dims);
-  if (packing(dtype) > 1) {
+  if (is_packed(dtype)) {
     Tensor t = Tensor::make(dtype, std::move(dims));
     unpack(dtype, bytes, count, t.mutable_data());
     return t;
@@ -155,9 +167,7 @@ Tensor view_or_copy(DType dtype, std::vector<int64_t> dims, const std::byte* byt
 } // namespace
 
 DType to_dtype(int32_t data_type, const std::string& what) {
-  if (data_type == onnx::TensorProto::FLOAT6E2M3 || data_type == onnx::TensorProto::FLOAT6E3M2)
-    throw_unsupported("{}: 6-bit floating point types are not supported", what);
-  TBX_MODEL(data_type > 0 && data_type <= static_cast<int32_t>(DType::i2),
+  TBX_MODEL(data_type > 0 && data_type <= static_cast<int32_t>(DType::f6e3m2),
             "{}: {} is not an element type of ONNX", what, data_type);
   return static_cast<DType>(data_type);
 }
@@ -204,9 +214,9 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std
   FieldUse use = field_of(dtype, p);
   TBX_MODEL(entries == use.size, "tensor {} of type {} has data in another field than {}", name,
             name_of(dtype), use.name);
-  int64_t expected = is_complex(dtype)    ? checked_bytes(count, 2, name)
-                     : packing(dtype) > 1 ? file_bytes(dtype, count, name)
-                                          : count;
+  int64_t expected = is_complex(dtype)            ? checked_bytes(count, 2, name)
+                     : is_packed_in_fields(dtype) ? file_bytes(dtype, count, name)
+                                                  : count;
   TBX_MODEL(use.size == expected, "tensor {} of type {} and shape [{}] has {} entries in {}, expected {}",
             name, name_of(dtype), fmt::join(dims, ", "), use.size, use.name, expected);
   return std::make_shared<Tensor>(from_field(dtype, std::move(dims), p, use.field));
@@ -276,7 +286,7 @@ onnx::TensorProto to_proto(const Tensor& t, const std::string& name) {
   int64_t count = t.numel();
   if (t.dtype == DType::string) {
     for (const std::string& s : *t.strings) p.add_string_data(s);
-  } else if (packing(t.dtype) > 1) {
+  } else if (is_packed(t.dtype)) {
     std::string bytes(file_bytes(t.dtype, count, name), '\0');
     pack(t.dtype, t.data, count, reinterpret_cast<std::byte*>(bytes.data()));
     p.set_raw_data(std::move(bytes));

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "importer/function_body.h"
+#include "lowering/complex.h"
 #include "lowering/constant_node.h"
 #include "lowering/op_registry.h"
 #include "lowering/ops/custom.h"
@@ -94,6 +95,7 @@ private:
   Values lower_graph(const Graph& g, Values inputs, const Values* outer);
   void lower_node(const Graph& g, const Node& node, Values& env, const std::vector<int>& users);
   Values lower_op(const Graph& g, const Node& node, const Values& env);
+  Values lower_op(const Graph& g, const Node& node, const Values& env, const Values& inputs);
   std::optional<Values> fold(const Node& node, const Values& inputs);
   static bool has_dynamic_sizes(const Node& node, const Values& env);
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
@@ -172,7 +174,8 @@ Lowerer::Values Lowerer::lower_graph(const Graph& g, Values inputs, const Values
   if (outer)
     for (const Graph::Capture& capture : g.captures) env[capture.inner] = (*outer)[capture.outer];
   for (size_t v = 0; v < g.values.size(); ++v)
-    if (g.values[v].constant) env[v] = LoweredValue(g.values[v].constant);
+    if (const auto& t = g.values[v].constant)
+      env[v] = is_complex(t->dtype) ? complex_constant(*t) : LoweredValue(t);
 
   std::vector<char> live = live_nodes(g);
   std::vector<int> users = count_users(g, live, outer == nullptr);
@@ -247,6 +250,10 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
     else
       inputs.back().is_none = true;
   }
+  return lower_op(g, node, env, inputs);
+}
+
+Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values& env, const Values& inputs) {
   OpContext ctx(program_, g, node, inputs, pool_, [&](const Graph& body, Values arguments) {
     try {
       return lower_graph(body, std::move(arguments), &env);
@@ -264,6 +271,9 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
     }
   });
   if (node.custom) return lower_custom(ctx);
+  if (is_complex_node(node, inputs))
+    return lower_complex(
+        ctx, [&](const Node& real, Values parts) { return lower_op(g, real, env, std::move(parts)); });
   if (auto known = known_results(ctx)) return {known->begin(), known->end()};
   if (auto folded = fold(node, inputs)) return std::move(*folded);
   if (const OpEntry* entry = Registry::instance().find(node.domain, node.op_type, node.opset))
@@ -359,17 +369,21 @@ void Lowerer::apply_policy(const Graph& g, ValueId id, const Values& inputs, con
 
 LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {
   const Value& value = g.at(id);
-  if (value.type.kind != ValueType::tensor || value.type.dtype == DType::string ||
-      is_complex(value.type.dtype))
+  if (value.type.kind != ValueType::tensor || value.type.dtype == DType::string)
     throw RuntimeValueError(fmt::format("input '{}' is not a numeric tensor", value.name));
   if (!value.type.shape)
     throw RuntimeValueError(fmt::format("input '{}' has no known rank", value.name),
                             "give its shape when importing");
-  ir::BufferId buffer = program_.new_buffer(value.name, value.type.dtype, *value.type.shape);
+  ir::SymInts sizes = *value.type.shape;
+  const bool complex = is_complex(value.type.dtype);
+  if (complex) sizes.emplace_back(2); // real and imaginary part
+  ir::BufferId buffer =
+      program_.new_buffer(value.name, complex ? part_type(value.type.dtype) : value.type.dtype, sizes);
   program_.at(buffer).kind = ir::BufferKind::input;
   program_.inputs.push_back({value.name, buffer});
   auto known = options_.known_inputs.find(value.name);
-  if (known != options_.known_inputs.end()) return LoweredValue(known->second);
+  if (known != options_.known_inputs.end())
+    return complex ? complex_constant(*known->second) : LoweredValue(known->second);
   auto few = options_.element_inputs.find(value.name);
   if (few != options_.element_inputs.end()) {
     KnownTensor k{value.type.dtype, {}, {}, 1};
@@ -380,14 +394,19 @@ LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {
                              : program_.context->symbol(element_symbol(value.name, i), kMinElement));
     return LoweredValue(std::move(k));
   }
-  return LoweredValue(ir::make_buffer_box(program_, buffer));
+  ir::TensorBox box = ir::make_buffer_box(program_, buffer);
+  return complex ? from_pairs(program_, box) : LoweredValue(box);
 }
 
 void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
                           std::set<ir::BufferId>& taken) {
   const std::string& name = g.at(id).name;
   if (!value.is_tensor()) throw RuntimeValueError(fmt::format("output '{}' is not a tensor", name));
-  const ir::TensorBox& box = value.tensor.defined() ? value.tensor : pool_.box(program_, value);
+  if (value.parts && !is_complex(g.at(id).type.dtype))
+    throw RuntimeValueError(fmt::format("output '{}' is complex, which its type does not say", name));
+  const ir::TensorBox box = value.parts              ? to_pairs(program_, pool_, value)
+                            : value.tensor.defined() ? value.tensor
+                                                     : pool_.box(program_, value);
   ir::BufferId buffer = ir::realize_whole(program_, box, "graph output");
   const ir::Buffer& b = program_.at(buffer);
   bool own = b.kind == ir::BufferKind::computed && b.slice_of < 0 && b.overwrites < 0 && !taken.count(buffer);

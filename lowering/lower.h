@@ -49,6 +49,7 @@ inline constexpr int64_t kMinElement = 2; ///< 0 and 1 mean something of their o
 std::string element_symbol(const std::string& input, size_t element);
 
 /// Needs a verified graph. Guarantees a verified program whose outputs are realized. Errors carry the node.
+/// Buffers of complex inputs and outputs hold real and imaginary parts along a last dimension of 2.
 ir::Program lower(const Graph& graph, const LowerOptions& options = {});
 
 /// Evaluates a graph whose inputs are all constant (constant folding). Gives the outputs, or throws.

@@ -56,6 +56,7 @@ std::shared_ptr<const KnownTensor> known_of_constant(const Tensor& t) {
 } // namespace
 
 DType LoweredValue::dtype() const {
+  if (parts) return parts->front().dtype() == DType::f64 ? DType::c128 : DType::c64;
   return tensor.defined() ? tensor.dtype()
          : constant       ? constant->dtype
          : known          ? known->dtype
@@ -63,6 +64,7 @@ DType LoweredValue::dtype() const {
 }
 
 ir::SymInts LoweredValue::sizes() const {
+  if (parts) return parts->front().sizes();
   if (tensor.defined()) return tensor.sizes();
   const std::vector<int64_t>& dims = constant ? constant->dims : known->dims;
   return {dims.begin(), dims.end()};
@@ -101,6 +103,7 @@ const LoweredValue& OpContext::tensor_value(int i) const {
 }
 
 const ir::TensorBox& OpContext::box(const LoweredValue& value) const {
+  if (value.parts) throw RuntimeValueError("a complex tensor in an operator of real ones");
   return value.tensor.defined() ? value.tensor : pool.box(program, value);
 }
 
@@ -227,7 +230,8 @@ DType OpContext::attr_dtype(std::string_view name, DType otherwise) const {
   const int64_t* v = attribute<int64_t>(name);
   if (!v || *v == 0) return otherwise;
   auto type = static_cast<DType>(*v);
-  TBX_MODEL(*v > 0 && *v <= static_cast<int64_t>(DType::i2), "attribute '{}' is no data type: {}", name, *v);
+  TBX_MODEL(*v > 0 && *v <= static_cast<int64_t>(DType::f6e3m2), "attribute '{}' is no data type: {}", name,
+            *v);
   if (type == DType::string || is_complex(type))
     throw_unsupported("data type {} in attribute '{}'", name_of(type), name);
   return type;

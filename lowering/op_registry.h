@@ -23,21 +23,23 @@ struct KnownTensor {
   int64_t denominator = 1;
 };
 
-/// What a graph value is during lowering: a tensor, a sequence of static length, or an empty optional. A
-/// tensor given only as `constant` or `known` becomes a box when a lowering asks for it, so shape
-/// computations leave nothing behind.
+/// What a graph value is during lowering: a tensor (a complex one as two), a sequence of static length, or an
+/// empty optional. A tensor given only as `constant` or `known` becomes a box when a lowering asks for it, so
+/// shape computations leave nothing behind.
 struct LoweredValue {
   ir::TensorBox tensor;
   std::shared_ptr<const Tensor> constant;
   std::shared_ptr<const KnownTensor> known;
   std::shared_ptr<std::vector<LoweredValue>> sequence;
+  std::shared_ptr<const std::vector<LoweredValue>>
+      parts; ///< complex: real and imaginary (lowering/complex.h)
   bool is_none = false;
   LoweredValue() = default;
   LoweredValue(ir::TensorBox t) : tensor(std::move(t)) {} // NOLINT: operators return tensors
   LoweredValue(std::shared_ptr<const Tensor> t) : constant(std::move(t)) {}                 // NOLINT
   LoweredValue(KnownTensor k) : known(std::make_shared<const KnownTensor>(std::move(k))) {} // NOLINT
 
-  bool is_tensor() const { return tensor.defined() || constant || known; }
+  bool is_tensor() const { return tensor.defined() || constant || known || parts; }
   DType dtype() const;
   ir::SymInts sizes() const;
 };

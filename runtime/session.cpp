@@ -171,16 +171,20 @@ std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int
 
 void Session::Impl::place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                                  RunContext& ctx) const {
+  // The buffer of a complex output has the parts as a dimension of their own.
+  const std::span<const int64_t> sizes{shape.sizes.data(),
+                                       shape.sizes.size() - (is_complex(entry.dtype) ? 1 : 0)};
   if (out.data) {
     TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name,
               name_of(out.dtype), name_of(entry.dtype));
-    TBX_MODEL(out.dims == shape.sizes, "output '{}' has shape [{}], expected [{}]", entry.name,
-              fmt::join(out.dims, ", "), fmt::join(shape.sizes, ", "));
+    TBX_MODEL(std::equal(out.dims.begin(), out.dims.end(), sizes.begin(), sizes.end()),
+              "output '{}' has shape [{}], expected [{}]", entry.name, fmt::join(out.dims, ", "),
+              fmt::join(sizes, ", "));
   } else {
     out.owner = pool.get(shape.bytes);
     out.data = out.owner.get();
     out.dtype = entry.dtype;
-    out.dims = shape.sizes;
+    out.dims.assign(sizes.begin(), sizes.end());
   }
   ctx.pointers[entry.buffer] = out.data;
 }
@@ -263,8 +267,9 @@ void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
         } else {
           out.owner = ctx.dynamic[b];
           out.data = out.owner.get();
-          out.dtype = p.dtype;
+          out.dtype = plan->outputs[p.index].dtype;
           out.dims = ctx.dynamic_shapes[b].sizes;
+          if (is_complex(out.dtype)) out.dims.pop_back();
         }
       }
     for (size_t b = 0; b < n; ++b)

@@ -112,7 +112,7 @@ std::vector<CustomOutput> CustomNode::infer(std::span<const CustomInput> inputs)
   std::vector<CustomOutput> outputs;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const TbxShape& s = shapes[i];
-    bool numeric = s.dtype > 0 && s.dtype <= TBX_INT2 && size_of(static_cast<DType>(s.dtype)) > 0 &&
+    bool numeric = s.dtype > 0 && s.dtype <= TBX_FLOAT6E3M2 && size_of(static_cast<DType>(s.dtype)) > 0 &&
                    !is_complex(static_cast<DType>(s.dtype));
     if (!numeric)
       throw_backend_error("{}: infer gives output {} the element type {}", op.description(), i, s.dtype);

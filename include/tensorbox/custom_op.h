@@ -55,7 +55,7 @@ enum {
   TBX_BACKEND_ERROR = 3 /* the operator failed: memory, a device, a library */
 };
 
-/* Element types; the numbers of onnx.TensorProto.DataType. There are no string tensors in this interface. */
+/* Element types; the numbers of onnx.TensorProto.DataType. Strings and complex numbers are not passed. */
 enum {
   TBX_UNDEFINED = 0, /* an input that is left out */
   TBX_FLOAT = 1,
@@ -80,7 +80,9 @@ enum {
   TBX_FLOAT4E2M1 = 23,
   TBX_FLOAT8E8M0 = 24,
   TBX_UINT2 = 25,
-  TBX_INT2 = 26
+  TBX_INT2 = 26,
+  TBX_FLOAT6E2M3 = 27,
+  TBX_FLOAT6E3M2 = 28
 };
 
 /* A size that is not known yet. Any negative size of an input is unknown; equal negative numbers are equal

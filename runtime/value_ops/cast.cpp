@@ -94,7 +94,7 @@ void cast(const ValueCall& call, DType to) {
 
 ValueFunction make_value_cast(const ValueNode& node) {
   int64_t number = node.integer("to", 0);
-  TBX_MODEL(number > 0 && number <= static_cast<int64_t>(DType::i2), "attribute 'to' is no data type: {}",
+  TBX_MODEL(number > 0 && number <= static_cast<int64_t>(DType::f6e3m2), "attribute 'to' is no data type: {}",
             number);
   auto to = static_cast<DType>(number);
   return [to](const ValueCall& call) { cast(call, to); };

@@ -242,7 +242,7 @@ TEST(CustomOperatorErrors, Models) {
 
 TEST(CustomOperatorErrors, Callbacks) {
   EXPECT_THAT(wrong("infer"),
-              AllOf(HasSubstr("ModelError"), HasSubstr("node bad (Wrong, test.custom opset 4)"),
+              AllOf(HasSubstr("ModelError"), HasSubstr("node 'bad' ('Wrong', test.custom opset 4)"),
                     HasSubstr("custom operator test.custom.Wrong"), HasSubstr("how is 'infer'")));
   EXPECT_THAT(wrong("unsupported"), AllOf(HasSubstr("UnsupportedError"), HasSubstr("not this way")));
   EXPECT_THAT(wrong("silent"), AllOf(HasSubstr("BackendError"), HasSubstr("infer failed")));

@@ -30,7 +30,7 @@ std::shared_ptr<KernelCase> all_operations(DType t) {
       store(unary(static_cast<Op>(op), a));
     for (Op op : {Op::div, Op::floor_mod, Op::fmod, Op::pow, Op::atan2}) store(binary(op, a, b));
     for (DType f : {DType::f16, DType::bf16, DType::f8e4m3fn, DType::f8e5m2, DType::f8e4m3fnuz,
-                    DType::f8e5m2fnuz, DType::f4e2m1})
+                    DType::f8e5m2fnuz, DType::f4e2m1, DType::f6e2m3, DType::f6e3m2})
       if (compute == DType::f32) store(c.round_to(a, f));
     // Math functions differ in the last bits, narrow floats may round them to neighbours.
     k->relative = t == DType::f64 ? 1e-13 : t == DType::f32 ? 2e-6 : t == DType::bf16 ? 1e-2 : 1e-3;

@@ -17,6 +17,9 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr DType kByteFormats[] = {DType::f8e4m3fn, DType::f8e4m3fnuz, DType::f8e5m2, DType::f8e5m2fnuz};
 constexpr DType kFormats[] = {DType::f16,    DType::bf16,       DType::f8e4m3fn, DType::f8e4m3fnuz,
                               DType::f8e5m2, DType::f8e5m2fnuz, DType::f4e2m1};
+constexpr DType kAllFormats[] = {DType::f16,        DType::bf16,   DType::f8e4m3fn,
+                                 DType::f8e4m3fnuz, DType::f8e5m2, DType::f8e5m2fnuz,
+                                 DType::f4e2m1,     DType::f6e2m3, DType::f6e3m2};
 
 float from_bits(uint32_t bits) { return std::bit_cast<float>(bits); }
 
@@ -41,7 +44,7 @@ TEST(FloatFormats, EncodesTheTable) {
 }
 
 TEST(FloatFormats, EncodingADecodedPatternGivesItBack) {
-  for (DType t : kFormats) {
+  for (DType t : kAllFormats) {
     for (uint32_t b = 0; b < (1u << bits_of(t)); ++b) {
       float value = decode_float(t, b);
       if (!std::isnan(value)) {
@@ -54,7 +57,7 @@ TEST(FloatFormats, EncodingADecodedPatternGivesItBack) {
 }
 
 TEST(FloatFormats, HalvesGoToTheEvenNeighbour) {
-  for (DType t : kFormats) {
+  for (DType t : kAllFormats) {
     uint32_t sign = 1u << (bits_of(t) - 1);
     for (uint32_t b = 0; b + 1 < sign; ++b) {
       float low = decode_float(t, b), high = decode_float(t, b + 1);
@@ -98,6 +101,10 @@ TEST(FloatFormats, WideFormatsOverflowToInfinity) {
       EXPECT_EQ(-kInf, decode_float(t, encode_float(t, -3.4e38f, saturate)));
     }
   EXPECT_EQ(6.0f, decode_float(DType::f4e2m1, encode_float(DType::f4e2m1, kInf, false)));
+  EXPECT_EQ(7.5f, decode_float(DType::f6e2m3, encode_float(DType::f6e2m3, kInf, false)));
+  EXPECT_EQ(28.0f, decode_float(DType::f6e3m2, encode_float(DType::f6e3m2, kInf, false)));
+  EXPECT_EQ(0.125f, decode_float(DType::f6e2m3, 1));
+  EXPECT_EQ(0.0625f, decode_float(DType::f6e3m2, 1));
 }
 
 TEST(FloatFormats, PowersOfTwo) {

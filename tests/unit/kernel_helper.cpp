@@ -153,8 +153,8 @@ double random_value(DType t, std::mt19937& rng) {
   switch (rng() % 64) {
   case 0: return 0.0;
   case 1: return -0.0;
-  case 2: return t == DType::f4e2m1 || t == DType::f8e8m0 ? 1 : INFINITY;
-  case 3: return t == DType::f4e2m1 ? 1 : NAN;
+  case 2: return bits_of(t) < 8 || t == DType::f8e8m0 ? 1 : INFINITY;
+  case 3: return bits_of(t) < 8 ? 1 : NAN;
   default: return std::uniform_real_distribution<double>(-4, 4)(rng);
   }
 }

@@ -210,7 +210,8 @@ TEST(Math, Rounding) {
 TEST(Math, NarrowFloatFormats) {
   if (!codegen::have_compiler()) GTEST_SKIP();
   const DType formats[] = {DType::f16,    DType::bf16,       DType::f8e4m3fn, DType::f8e4m3fnuz,
-                           DType::f8e5m2, DType::f8e5m2fnuz, DType::f4e2m1,   DType::f8e8m0};
+                           DType::f8e5m2, DType::f8e5m2fnuz, DType::f4e2m1,   DType::f8e8m0,
+                           DType::f6e2m3, DType::f6e3m2};
   for (Isa isa : runnable_isas()) {
     std::vector<EmittedKernel> kernels;
     for (DType t : formats) {
@@ -219,7 +220,7 @@ TEST(Math, NarrowFloatFormats) {
                                      fmt::format("dec_{}(a)", codegen::tag_of(t))));
       kernels.push_back(unary_kernel(fmt::format("enc{}", static_cast<int>(t)), "f32", bits,
                                      fmt::format("enc_{}(a)", codegen::tag_of(t))));
-      if (t != DType::f16 && t != DType::bf16 && t != DType::f4e2m1)
+      if (size_of(t) == 1 && bits_of(t) == 8)
         kernels.push_back(unary_kernel(fmt::format("inf{}", static_cast<int>(t)), "f32", bits,
                                        fmt::format("enc_{}(a, false)", codegen::tag_of(t))));
     }
@@ -234,7 +235,7 @@ TEST(Math, NarrowFloatFormats) {
       std::vector<float> values(codes);
       const void* in = two ? static_cast<const void*>(codes16.data()) : codes8.data();
       run(*module, fmt::format("dec{}", static_cast<int>(t)), in, in, values.data(), codes);
-      uint32_t valid = t == DType::f4e2m1 ? 16 : codes;
+      uint32_t valid = 1u << bits_of(t);
       std::vector<float> xs;
       for (uint32_t c = 0; c < valid; ++c) {
         float want = decode_float(t, c);
@@ -251,7 +252,7 @@ TEST(Math, NarrowFloatFormats) {
       for (float x : sweep(20)) xs.push_back(x);
       while (xs.size() % 16) xs.push_back(1);
       for (bool saturate : {true, false}) {
-        if (!saturate && (two || t == DType::f4e2m1)) continue;
+        if (!saturate && bits_of(t) != 8) continue;
         std::vector<uint16_t> got16(xs.size());
         std::vector<uint8_t> got8(xs.size());
         void* out = two ? static_cast<void*>(got16.data()) : got8.data();

@@ -10,6 +10,14 @@ void register_all_ops(Registry& r) {
   register_cast(r);
   register_quantize(r);
   register_quantized_products(r);
+  register_qlinear(r);
+  register_qlinear_pool(r);
+  register_quantized_gemm(r);
+  register_fused(r);
+  register_nchwc(r);
+  register_microsoft(r);
+  register_crop_and_resize(r);
+  register_token_search(r);
   register_reduce(r);
   register_softmax(r);
   register_norm(r);

@@ -322,6 +322,7 @@ void register_matmul(Registry& r) {
   r.add("Einsum", since(12), einsum);
   r.add("MatMulInteger", since(10), matmul_integer);
   r.add("FusedMatMul", since(1), fused_matmul, "com.microsoft");
+  r.add("TransposeMatMul", since(1), fused_matmul, "com.microsoft");
 }
 
 } // namespace tbx::lowering

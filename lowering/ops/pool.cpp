@@ -11,49 +11,8 @@ namespace {
 
 using Values = std::vector<LoweredValue>;
 
-/// The positions a window covers: full input indices over var (output) and rvar (inside the window), and
-/// whether the position lies inside the input.
-struct WindowAccess {
-  SymInts sizes, reduced, at;
-  Expr inside = nullptr; ///< nullptr: always
-};
-
-WindowAccess access(OpContext& ctx, const TensorBox& x, const Window& w) {
-  WindowAccess a;
-  a.sizes = {x.sizes()[0], x.sizes()[1]};
-  a.at = {ctx.c.var(0), ctx.c.var(1)};
-  for (int k = 0; k < w.spatial(); ++k) {
-    SymInt size = x.sizes()[2 + k];
-    SymInt out = w.output_size(k, size);
-    TBX_MODEL(!out.is_constant() || out.constant() >= 0,
-              "the window is larger than the padded input along axis {}", k + 2);
-    a.sizes.push_back(out);
-    a.reduced.push_back(w.kernel[k]);
-    SymInt i =
-        ctx.c.var(2 + k) * SymInt(w.strides[k]) + ctx.c.rvar(k) * SymInt(w.dilations[k]) - w.pads_begin[k];
-    a.at.push_back(i);
-    SymInt reach = (out - SymInt(1)) * SymInt(w.strides[k]) + SymInt((w.kernel[k] - 1) * w.dilations[k]) -
-                   w.pads_begin[k];
-    Expr e = ctx.c.index(i), condition = nullptr;
-    if (!w.pads_begin[k].is(0))
-      condition = ir::binary(Op::greater_equal, e, ctx.c.constant_int(DType::i64, 0));
-    if (!ir::provably_less(reach, size)) {
-      Expr below = ir::binary(Op::less, e, ctx.c.index(size));
-      condition = condition ? ir::binary(Op::logical_and, condition, below) : below;
-    }
-    if (condition) a.inside = a.inside ? ir::binary(Op::logical_and, a.inside, condition) : condition;
-  }
-  return a;
-}
-
 void check_rank(const TensorBox& x) {
   TBX_MODEL(x.rank() >= 3, "the input has rank {}, expected [N, C, spatial...]", x.rank());
-}
-
-/// x at the window position, `outside` beyond the border.
-Expr read(OpContext& ctx, const TensorBox& x, const WindowAccess& a, Expr outside) {
-  Expr value = x.load(ctx.program, a.at);
-  return a.inside ? ir::where(a.inside, ir::mask_loads(value, a.inside), outside) : value;
 }
 
 Expr lowest(ir::Context& c, DType type) {
@@ -70,9 +29,9 @@ Values max_pool(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   check_rank(x);
   Window w = read_window(ctx, std::span(x.sizes()).subspan(2));
-  WindowAccess a = access(ctx, x, w);
+  WindowAccess a = window_access(ctx, x, w);
 
-  Expr value = read(ctx, x, a, lowest(ctx.c, x.dtype()));
+  Expr value = window_read(ctx, x, a, lowest(ctx.c, x.dtype()));
   TensorBox y = ir::make_reduction(ctx.program, ReduceOp::max, x.dtype(), a.sizes, a.reduced, value);
   if (!ctx.wants(1)) return {y};
   // Position inside the window of the first maximum, then its flat index in the whole input.
@@ -101,26 +60,14 @@ Values max_pool(OpContext& ctx) {
   return {y, ir::make_pointwise(ctx.program, DType::i64, a.sizes, flat)};
 }
 
-/// How many window positions along dimension k count for the average at an output position.
-Expr covered(OpContext& ctx, const Window& w, int k, SymInt size, bool include_pad) {
-  SymInt start = ctx.c.var(2 + k) * SymInt(w.strides[k]) - w.pads_begin[k];
-  SymInt lo = include_pad ? SymInt(0) - w.pads_begin[k] : SymInt(0);
-  SymInt hi = include_pad ? size + w.pads_end[k] : size;
-  SymInt d = w.dilations[k];
-  // Window positions j in [0, kernel) with lo <= start + j*d < hi.
-  SymInt first = ir::max(ir::ceildiv(lo - start, d), 0);
-  SymInt last = ir::min(ir::ceildiv(hi - start, d), w.kernel[k]);
-  return ctx.c.index(ir::max(last - first, 0));
-}
-
 Values average_pool(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   check_rank(x);
   Window w = read_window(ctx, std::span(x.sizes()).subspan(2));
-  WindowAccess a = access(ctx, x, w);
+  WindowAccess a = window_access(ctx, x, w);
   bool include_pad = ctx.attr_int("count_include_pad", 0) != 0;
   DType type = compute_type(x.dtype());
-  Expr value = read(ctx, x, a, ctx.c.constant(type, 0));
+  Expr value = window_read(ctx, x, a, ctx.c.constant(type, 0));
   TensorBox sum = ir::make_reduction(ctx.program, ReduceOp::sum, type, a.sizes, a.reduced, value);
   Expr total = sum.load(ctx.program, loop_vars(ctx.c, x.rank()));
   Expr count = nullptr;
@@ -131,7 +78,7 @@ Values average_pool(OpContext& ctx) {
     if (whole || (include_pad && !w.ceil_mode)) {
       n = ctx.c.constant_int(DType::i64, w.kernel[k]);
     } else {
-      n = covered(ctx, w, k, size, include_pad);
+      n = window_coverage(ctx, w, k, size, include_pad);
     }
     count = count ? ir::mul(count, n) : n;
   }
@@ -165,9 +112,9 @@ Values lp_pool(OpContext& ctx) {
   check_rank(x);
   float p = norm_of(ctx);
   Window w = read_window(ctx, std::span(x.sizes()).subspan(2));
-  WindowAccess a = access(ctx, x, w);
+  WindowAccess a = window_access(ctx, x, w);
   DType type = compute_type(x.dtype());
-  Expr value = power_of(read(ctx, x, a, ctx.c.constant(type, 0)), p);
+  Expr value = power_of(window_read(ctx, x, a, ctx.c.constant(type, 0)), p);
   TensorBox sum = ir::make_reduction(ctx.program, ReduceOp::sum, type, a.sizes, a.reduced, value);
   return {map(ctx, x.dtype(), sum, [p](Expr e) { return root_of(e, p); })};
 }

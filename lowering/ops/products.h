@@ -32,4 +32,8 @@ Expr quantized(Expr quotient, Expr zero, DType to);
 /// Joins boxes of equal rank along `axis` (lowering/ops/shape.cpp).
 TensorBox concatenate(OpContext& ctx, const std::vector<TensorBox>& xs, int axis);
 
+/// A convolution with input 2 as bias (may be absent) plus `z` (may be undefined) through attribute
+/// `activation`.
+TensorBox activated_conv(OpContext& ctx, LoweredValue x, LoweredValue w, const TensorBox& z);
+
 } // namespace tbx::lowering

@@ -1,4 +1,7 @@
+// Reading of window attributes and of the elements that a window covers.
 #include "lowering/ops/window.h"
+
+#include <numeric>
 
 namespace tbx::lowering {
 
@@ -58,6 +61,67 @@ Window read_window(OpContext& ctx, std::span<const SymInt> spatial_sizes, std::v
   }
   if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") w.ceil_mode = false;
   return w;
+}
+
+WindowAccess window_access(OpContext& ctx, const TensorBox& x, const Window& w) {
+  WindowAccess a;
+  a.sizes = {x.sizes()[0], x.sizes()[1]};
+  a.at = {ctx.c.var(0), ctx.c.var(1)};
+  for (int k = 0; k < w.spatial(); ++k) {
+    SymInt size = x.sizes()[2 + k];
+    SymInt out = w.output_size(k, size);
+    TBX_MODEL(!out.is_constant() || out.constant() >= 0,
+              "the window is larger than the padded input along axis {}", k + 2);
+    a.sizes.push_back(out);
+    a.reduced.push_back(w.kernel[k]);
+    SymInt i =
+        ctx.c.var(2 + k) * SymInt(w.strides[k]) + ctx.c.rvar(k) * SymInt(w.dilations[k]) - w.pads_begin[k];
+    a.at.push_back(i);
+    SymInt reach = (out - SymInt(1)) * SymInt(w.strides[k]) + SymInt((w.kernel[k] - 1) * w.dilations[k]) -
+                   w.pads_begin[k];
+    Expr e = ctx.c.index(i), condition = nullptr;
+    if (!w.pads_begin[k].is(0))
+      condition = ir::binary(Op::greater_equal, e, ctx.c.constant_int(DType::i64, 0));
+    if (!ir::provably_less(reach, size)) {
+      Expr below = ir::binary(Op::less, e, ctx.c.index(size));
+      condition = condition ? ir::binary(Op::logical_and, condition, below) : below;
+    }
+    if (condition) a.inside = a.inside ? ir::binary(Op::logical_and, a.inside, condition) : condition;
+  }
+  return a;
+}
+
+Expr window_read(OpContext& ctx, const TensorBox& x, const WindowAccess& a, Expr outside) {
+  Expr value = x.load(ctx.program, a.at);
+  return a.inside ? ir::where(a.inside, ir::mask_loads(value, a.inside), outside) : value;
+}
+
+Expr window_coverage(OpContext& ctx, const Window& w, int k, SymInt size, bool include_pad) {
+  SymInt start = ctx.c.var(2 + k) * SymInt(w.strides[k]) - w.pads_begin[k];
+  SymInt lo = include_pad ? SymInt(0) - w.pads_begin[k] : SymInt(0);
+  SymInt hi = include_pad ? size + w.pads_end[k] : size;
+  SymInt d = w.dilations[k];
+  // Window positions j in [0, kernel) with lo <= start + j*d < hi.
+  SymInt first = ir::max(ir::ceildiv(lo - start, d), 0);
+  SymInt last = ir::min(ir::ceildiv(hi - start, d), w.kernel[k]);
+  return ctx.c.index(ir::max(last - first, 0));
+}
+
+TensorBox channels_first(OpContext& ctx, const TensorBox& x) {
+  std::vector<int> order(x.rank());
+  std::iota(order.begin(), order.end(), 0);
+  TBX_MODEL(x.rank() >= 3, "the input has rank {}, expected [N, spatial..., C]", x.rank());
+  order.insert(order.begin() + 1, x.rank() - 1);
+  order.pop_back();
+  return ir::permute(ctx.program, x, order);
+}
+
+TensorBox channels_last(OpContext& ctx, const TensorBox& x) {
+  std::vector<int> order(x.rank());
+  std::iota(order.begin(), order.end(), 0);
+  order.erase(order.begin() + 1);
+  order.push_back(1);
+  return ir::permute(ctx.program, x, order);
 }
 
 } // namespace tbx::lowering

@@ -171,7 +171,10 @@ private:
   void add_kernel(const fusion::Group& group, const KernelProgram& program,
                   const codegen::EmittedKernel* emitted) {
     runtime::KernelStep step;
-    for (const KernelBuffer& b : program.buffers) step.buffers.push_back(b.id < 0 ? -1 : index_of_[b.id]);
+    for (const KernelBuffer& b : program.buffers) {
+      step.buffers.push_back(b.id < 0 ? -1 : index_of_[b.id]);
+      step.offset_bytes.push_back(b.offset * size_of(b.dtype));
+    }
     step.sequential = program.sequential;
     StepInfo info;
     if (emitted && !emitted->function.empty() && module_) {

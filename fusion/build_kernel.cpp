@@ -67,6 +67,7 @@ private:
         s.address = simplify(s.address, extents);
       }
     merge_loops(kernel_);
+    move_offsets(kernel_);
     return std::move(kernel_);
   }
 

@@ -12,4 +12,7 @@ ir::KernelProgram build_kernel(const ir::Program& program, const Dependencies& d
 /// Merges neighbouring loops that every address treats as one, and drops loops of extent 1.
 void merge_loops(ir::KernelProgram& kernel);
 
+/// Sets KernelBuffer::offset to the constant that all addresses of a buffer share, and takes it out of them.
+void move_offsets(ir::KernelProgram& kernel);
+
 } // namespace tbx::fusion

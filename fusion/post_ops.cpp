@@ -23,12 +23,6 @@ std::vector<PostOp>* post_ops_of(extern_kernels::Problem& problem) {
   return nullptr;
 }
 
-bool contains(Expr root, Expr needle) {
-  bool found = false;
-  visit(root, [&](Expr n) { found |= n == needle; });
-  return found;
-}
-
 /// True when `root` still reaches `needle` on a path that avoids `gate`.
 bool reaches_around(Expr root, Expr needle, Expr gate) {
   std::unordered_set<Expr> seen;

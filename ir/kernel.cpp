@@ -50,8 +50,8 @@ std::string to_string(const KernelProgram& kernel) {
       fmt::format("kernel outer {}{}\n", to_string(kernel.outer), kernel.sequential ? " sequential" : "");
   for (size_t b = 0; b < kernel.buffers.size(); ++b) {
     const KernelBuffer& buffer = kernel.buffers[b];
-    out += fmt::format("  b{}: {} {}[{}]\n", b, name_of(buffer.access), tbx::name_of(buffer.dtype),
-                       to_string(buffer.numel));
+    out += fmt::format("  b{}: {} {}[{}]{}\n", b, name_of(buffer.access), tbx::name_of(buffer.dtype),
+                       to_string(buffer.numel), buffer.offset ? fmt::format(" from {}", buffer.offset) : "");
   }
   for (const Phase& phase : kernel.phases) {
     out += fmt::format("  phase {}\n", to_string(phase.inner));

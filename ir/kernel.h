@@ -33,8 +33,9 @@ struct KernelBuffer {
   BufferId id = -1; ///< in Program::buffers; -1 for row_local
   DType dtype = DType::undefined;
   Access access = Access::read;
-  SymInt numel;           ///< elements addressed
+  SymInt numel;           ///< elements addressed, from `offset` on
   bool may_alias = false; ///< shares memory with another buffer of this kernel (in-place)
+  int64_t offset = 0;     ///< address 0 is this element of the buffer
 };
 
 enum class StmtKind : uint8_t {
@@ -79,8 +80,8 @@ std::string to_string(const KernelProgram& kernel);
 /// constant).
 void verify(const KernelProgram& kernel);
 
-/// Runs outer points [begin, end) (row-major linear order) without a compiler. `buffers[b]` points at element
-/// 0 of kernel.buffers[b] (row_local entries are ignored); `symbols` are indexed by SymNode::number. Throws
+/// Runs outer points [begin, end) (row-major linear order) without a compiler. `buffers[b]` points at
+/// address 0 of kernel.buffers[b] (row_local entries are ignored); `symbols` are indexed by SymNode::number. Throws
 /// ModelError when an indirect index is out of range. Safe to call from several threads on disjoint ranges.
 void evaluate_kernel(const KernelProgram& kernel, std::span<void* const> buffers,
                      std::span<const int64_t> symbols, int64_t begin, int64_t end);

@@ -6,7 +6,7 @@
 namespace tbx::runtime {
 
 extern "C" {
-/// Runs tasks [begin, end) of a kernel. `buffers[b]` points at element 0 of the kernel's buffer b, `sizes`
+/// Runs tasks [begin, end) of a kernel. `buffers[b]` points at address 0 of the kernel's buffer b, `sizes`
 /// holds the evaluated size arguments, `scratch` points at this thread's scratch (64-byte aligned). Returns
 /// 0, or 1 + the number of the check that failed (an index out of range); the kernel never touches memory
 /// outside its buffers.

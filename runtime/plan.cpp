@@ -91,7 +91,11 @@ std::string to_string(const Plan& plan) {
   }
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     if (const auto* k = std::get_if<KernelStep>(&plan.steps[s].what)) {
-      out += fmt::format("{}: kernel {} buffers [{}] tasks {}\n", s, k->name, fmt::join(k->buffers, ", "),
+      std::string buffers;
+      for (size_t b = 0; b < k->buffers.size(); ++b)
+        buffers += fmt::format("{}{}{}", b ? ", " : "", k->buffers[b],
+                               k->offset_bytes[b] ? fmt::format("+{}", k->offset_bytes[b]) : "");
+      out += fmt::format("{}: kernel {} buffers [{}] tasks {}\n", s, k->name, buffers,
                          text(k->tasks, plan.symbol_names));
     } else {
       const auto& e = std::get<ExternStep>(plan.steps[s].what);

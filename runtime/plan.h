@@ -55,6 +55,7 @@ struct KernelStep {
       interpreted;
   std::string name;
   std::vector<int> buffers;
+  std::vector<int64_t> offset_bytes; ///< of address 0, by buffer
   SizeExprs size_args;
   SizeExpr tasks, scratch_bytes;
   double cost_per_task = 0; ///< estimated ns

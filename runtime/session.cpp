@@ -347,7 +347,10 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
                                std::span<const int> origins) const {
   if (shape.tasks <= 0) return;
   ctx.kernel_buffers.clear();
-  for (int b : step.buffers) ctx.kernel_buffers.push_back(b < 0 ? nullptr : ctx.pointers[b]);
+  for (size_t i = 0; i < step.buffers.size(); ++i) {
+    auto* memory = static_cast<std::byte*>(step.buffers[i] < 0 ? nullptr : ctx.pointers[step.buffers[i]]);
+    ctx.kernel_buffers.push_back(memory ? memory + step.offset_bytes[i] : nullptr);
+  }
   int chunks = chunks_of(step, shape.tasks);
   auto* scratch =
       static_cast<std::byte*>(shape.scratch_bytes ? ctx.scratch.get(shape.scratch_bytes * chunks) : nullptr);

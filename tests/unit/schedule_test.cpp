@@ -1,6 +1,9 @@
 // The scheduler: what becomes one kernel, what does not, and that it stays linear in the size of the model.
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "codegen/emit.h"
 #include "fusion/schedule.h"
 #include "graph_helper.h"
 
@@ -132,6 +135,34 @@ TEST(Schedule, OriginsDoNotPileUp) {
   size_t origins = 0;
   for (const Group& g : schedule_of(h).groups) origins += g.origins.size();
   EXPECT_LT(origins, 3 * 400u);
+}
+
+// Slices of one tensor differ in where they begin: one function serves all.
+TEST(Schedule, SlicesThatDifferInTheirBeginningShareOneFunction) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {100, 64});
+  for (int64_t i = 0; i < 100; ++i)
+    h.output(
+        h.node("Exp", {h.node("Slice", {x, h.constant(ints({1}, {i})), h.constant(ints({1}, {i + 1}))})}));
+  std::set<std::string> functions;
+  std::set<int64_t> offsets;
+  for (const Group& g : schedule_of(h).groups) {
+    const auto& kernel = std::get<ir::KernelProgram>(g.what);
+    functions.insert(codegen::emit_cpp(kernel, codegen::Isa::sse).function);
+    for (const ir::KernelBuffer& b : kernel.buffers) offsets.insert(b.offset);
+  }
+  EXPECT_EQ(functions.size(), 1u);
+  EXPECT_EQ(offsets.size(), 100u);
+}
+
+// The beginning stays where addresses count downwards from it, or where a mask lets them begin before it.
+TEST(Schedule, AddressesThatCountDownKeepTheirBeginning) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {64});
+  h.output(h.node("Exp", {h.node("Slice", {x, h.constant(ints({1}, {-1})), h.constant(ints({1}, {-65})),
+                                           h.constant(ints({1}, {0})), h.constant(ints({1}, {-1}))})}));
+  for (const Group& g : schedule_of(h).groups)
+    for (const ir::KernelBuffer& b : std::get<ir::KernelProgram>(g.what).buffers) EXPECT_EQ(b.offset, 0);
 }
 
 } // namespace

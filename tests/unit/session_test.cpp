@@ -21,13 +21,14 @@
 // Counts heap allocations of this thread while armed.
 static thread_local bool counting = false;
 static thread_local int allocations = 0;
-void* operator new(size_t n) {
+// Never inlined: the compiler would see free() take what `new` returned, and warn.
+[[gnu::noinline]] void* operator new(size_t n) {
   if (counting) ++allocations;
   if (void* p = std::malloc(n ? n : 1)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 #endif
 
 namespace tbx::test {

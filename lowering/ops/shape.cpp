@@ -12,8 +12,6 @@ using Values = std::vector<LoweredValue>;
 
 // --- views
 
-Values identity(OpContext& ctx) { return {ctx.value(0)}; }
-
 /// ONNX Reshape: 0 copies the input's dimension (unless allowzero), one -1 is inferred.
 Values reshape_to(OpContext& ctx, SymInts target, bool allow_zero) {
   const TensorBox& x = ctx.in(0);

@@ -13,8 +13,7 @@
 namespace tbx::driver {
 
 bool is_numeric(const ValueType& type) {
-  return type.kind == ValueType::unknown ||
-         (type.kind == ValueType::tensor && type.dtype != DType::string);
+  return type.kind == ValueType::unknown || (type.kind == ValueType::tensor && type.dtype != DType::string);
 }
 
 bool needs_values(const Graph& g) {

@@ -1,4 +1,6 @@
-// TopK, NonZero, Compress, Unique: selection and sorting along an axis.
+// NonZero, Compress, Unique: selection and sorting along an axis.
+#include <tbb/parallel_for.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,6 +11,8 @@
 
 namespace tbx::extern_kernels {
 namespace {
+
+constexpr int64_t kElementsPerPart = 1 << 15; ///< of one thread at least
 
 /// Elements as numbers that order like the originals, 64-bit integers exactly.
 template <class F> void with_values(const TensorRef& t, F&& f) {
@@ -35,55 +39,49 @@ void copy_element(const TensorRef& src, int64_t from, void* dst, int64_t to, int
 
 } // namespace
 
-/// Ties go to the lower index; NaN counts as the largest value, as in numpy's sort.
-void run_top_k(const HostCall& call) {
-  const TensorRef &x = call.in(0), &values = call.out(0), &indices = call.out(1);
-  int64_t axis = call.integer("axis"), k = values.sizes[axis];
-  bool largest = call.integer("largest") != 0;
-  AxisView view(x.sizes, axis);
-  auto* index_out = static_cast<int64_t*>(indices.data);
-  with_values(x, [&](const auto& v) {
-    std::vector<int64_t> order(static_cast<size_t>(view.length));
-    for (int64_t o = 0; o < view.outer; ++o)
-      for (int64_t i = 0; i < view.inner; ++i) {
-        auto at = [&](int64_t j) { return v[(o * view.length + j) * view.inner + i]; };
-        std::iota(order.begin(), order.end(), 0);
-        auto before = [&](int64_t a, int64_t b) {
-          auto x = at(a), y = at(b);
-          bool nx = is_nan(x), ny = is_nan(y);
-          if (nx || ny) return nx == ny ? a < b : largest ? nx : ny;
-          if (x != y) return largest ? x > y : x < y;
-          return a < b;
-        };
-        std::partial_sort(order.begin(), order.begin() + k, order.end(), before);
-        for (int64_t j = 0; j < k; ++j) {
-          int64_t to = (o * k + j) * view.inner + i;
-          copy_element(x, (o * view.length + order[j]) * view.inner + i, values.data, to);
-          index_out[to] = order[j];
-        }
-      }
-  });
-}
-
 void run_non_zero(const HostCall& call) {
   const TensorRef& x = call.in(0);
-  int64_t rank = std::max<int64_t>(1, static_cast<int64_t>(x.sizes.size()));
-  std::vector<int64_t> found;
-  with_values(x, [&](const auto& v) {
-    for (size_t i = 0; i < v.size(); ++i)
-      if (v[i] != 0) found.push_back(static_cast<int64_t>(i));
+  const auto rank = static_cast<int64_t>(x.sizes.size());
+  const int64_t count = x.numel(), parts = std::clamp<int64_t>(count / kElementsPerPart, 1, 64);
+  std::vector<int64_t> first(static_cast<size_t>(parts) + 1, 0); // where a part writes
+  auto begin_of = [&](int64_t part) { return count * part / parts; };
+  auto each_part = [&](auto&& f) {
+    with_storage(x.dtype, [&]<class S>(S) {
+      const auto* v = static_cast<const S*>(x.data);
+      if (is_low_precision_float(x.dtype))
+        f([v, type = x.dtype](int64_t i) { return decode_float(type, static_cast<uint32_t>(v[i])) != 0; });
+      else
+        f([v](int64_t i) { return v[i] != 0; });
+    });
+  };
+  each_part([&](auto&& is_set) {
+    tbb::parallel_for(int64_t{0}, parts, [&](int64_t part) {
+      int64_t n = 0;
+      for (int64_t i = begin_of(part), end = begin_of(part + 1); i < end; ++i) n += is_set(i);
+      first[part + 1] = n;
+    });
   });
-  auto n = static_cast<int64_t>(found.size());
-  int64_t sizes[] = {rank, n};
+  for (int64_t part = 0; part < parts; ++part) first[part + 1] += first[part];
+  const int64_t n = first[parts];
+  int64_t sizes[] = {std::max<int64_t>(1, rank), n};
   auto* out = static_cast<int64_t*>(call.make(0, sizes));
-  for (int64_t j = 0; j < n; ++j) {
-    int64_t rest = found[j];
-    for (int64_t d = rank; d-- > 0;) {
-      int64_t size = x.sizes.empty() ? 1 : x.sizes[d];
-      out[d * n + j] = rest % size;
-      rest /= size;
-    }
-  }
+  if (n == 0) return;
+  each_part([&](auto&& is_set) {
+    tbb::parallel_for(int64_t{0}, parts, [&](int64_t part) {
+      int64_t to = first[part];
+      std::vector<int64_t> index(static_cast<size_t>(sizes[0]), 0);
+      int64_t rest = begin_of(part);
+      for (int64_t d = rank; d-- > 0; rest /= x.sizes[d]) index[d] = rest % x.sizes[d];
+      for (int64_t i = begin_of(part), end = begin_of(part + 1); i < end; ++i) {
+        if (is_set(i)) {
+          for (int64_t d = 0; d < sizes[0]; ++d) out[d * n + to] = index[d];
+          ++to;
+        }
+        for (int64_t d = rank; d-- > 0; index[d] = 0)
+          if (++index[d] < x.sizes[d]) break;
+      }
+    });
+  });
 }
 
 void run_compress(const HostCall& call) {

@@ -1,5 +1,6 @@
 // GridSample over any number of spatial dimensions: pointwise sums over the neighbours of each position.
 #include "lowering/op_helpers.h"
+#include "lowering/ops/channels.h"
 #include "lowering/ops/families.h"
 #include "lowering/realize_policy.h"
 
@@ -46,23 +47,33 @@ public:
     return ir::where(outside, reflected, x);
   }
 
-  /// Whole positions as indices; elements outside are 0 or come from inside.
-  Expr load(const SymInts& outer, const std::vector<Expr>& at) const {
-    SymInts place = outer;
+  /// The index along dimension `k` that a whole position reads: inside, or -1 where 0 is read.
+  Expr index(Expr i, int k) const {
+    SymInt length = size(k);
+    Expr last = c_.index(length - SymInt(1));
+    if (padding_ == Padding::reflection) i = reflect(i, length);
+    if (padding_ != Padding::zeros) return ir::binary(Op::min, ir::binary(Op::max, i, integer(0)), last);
+    Expr in = ir::binary(Op::logical_and, ir::binary(Op::greater_equal, i, integer(0)),
+                         ir::binary(Op::less_equal, i, last));
+    return ir::where(in, i, integer(-1));
+  }
+
+  /// The element of `image`, which is x in any order of dimensions, at indices as `index` gives them; `place`
+  /// puts them where they belong.
+  Expr load(const TensorBox& image, const std::vector<Expr>& at,
+            const std::function<SymInts(const SymInts&)>& place) const {
+    SymInts indices;
     Expr inside = nullptr;
     for (size_t k = 0; k < at.size(); ++k) {
-      SymInt length = size(static_cast<int>(k));
-      Expr last = c_.index(length - SymInt(1)), i = at[k];
-      if (padding_ == Padding::reflection) i = reflect(i, length);
+      Expr i = at[k];
       if (padding_ == Padding::zeros) {
-        Expr in = ir::binary(Op::logical_and, ir::binary(Op::greater_equal, i, integer(0)),
-                             ir::binary(Op::less_equal, i, last));
+        Expr in = ir::binary(Op::greater_equal, i, integer(0));
         inside = inside ? ir::binary(Op::logical_and, inside, in) : in;
+        i = ir::binary(Op::max, i, integer(0));
       }
-      i = ir::binary(Op::min, ir::binary(Op::max, i, integer(0)), last);
-      place.push_back(c_.indirect(i, length, false));
+      indices.push_back(c_.indirect(i, size(static_cast<int>(k)), false));
     }
-    Expr v = x_.load(ctx_.program, place);
+    Expr v = image.load(ctx_.program, place(indices));
     // The indices lie inside whatever the position: a mask on the loads would be one on the grid's, too.
     return inside ? ir::where(inside, v, number(v, 0)) : v;
   }
@@ -118,54 +129,102 @@ std::vector<LoweredValue> grid_sample(OpContext& ctx) {
     for (int k = 0; k < spatial; ++k)
       ctx.program.add_check(x.sizes()[2 + k] - SymInt(1), false, "GridSample: X has no elements to sample");
 
-  // Every channel reads the grid and every position many elements of x.
-  realize_if_repeated(ctx.program, grid, sizes);
-  realize_if_repeated(ctx.program, x, sizes);
-  SymInts at = loop_vars(ctx.c, x.rank()), outer{at[0], at[1]}, from{at[0]};
-  from.insert(from.end(), at.begin() + 2, at.end());
-  from.emplace_back(0);
   DType type = x.dtype() == DType::f64 || grid.dtype() == DType::f64 ? DType::f64 : DType::f32;
   Sampler sampler(ctx, x,
                   padding == "zeros"    ? Padding::zeros
                   : padding == "border" ? Padding::border
                                         : Padding::reflection,
                   ctx.attr_int("align_corners", 0) != 0);
-  // Neighbours along each dimension with their weights; the last coordinate is the first dimension's.
-  std::vector<std::vector<Expr>> index(spatial), weight(spatial);
-  for (int k = 0; k < spatial; ++k) {
-    from.back() = spatial - 1 - k;
+  // What a position reads along each dimension, and how much each neighbour counts: over [N, positions...].
+  SymInts positions{sizes[0]};
+  positions.insert(positions.end(), sizes.begin() + 2, sizes.end());
+  const int neighbours = mode == "nearest" ? 1 : mode == "linear" ? 2 : 4;
+  struct Neighbours {
+    std::vector<Expr> index, weight; ///< nearest has no weights
+  };
+  auto neighbours_at = [&](std::span<const SymInt> at, int k) {
+    SymInts from(at.begin(), at.end());
+    from.emplace_back(spatial - 1 - k); // the last coordinate is the first dimension's
     Expr p = sampler.position(to_compute(grid.load(ctx.program, from), type), k);
-    if (mode == "nearest") {
+    Neighbours n;
+    if (neighbours == 1) {
       p = sampler.bring_inside(ir::unary(Op::round_even, p), k);
-      index[k] = {ctx.c.cast(p, DType::i64)};
-      continue;
+      n.index = {sampler.index(ctx.c.cast(p, DType::i64), k)};
+      return n;
     }
     // Cubic weights see the position as it is: beyond a border each neighbour is brought inside by itself.
     if (mode == "linear" || padding == "reflection") p = sampler.bring_inside(p, k);
     Expr base = ir::unary(Op::floor, p), t = ir::sub(p, base), first = ctx.c.cast(base, DType::i64);
-    bool linear = mode == "linear";
-    for (int j = linear ? 0 : -1; j <= (linear ? 1 : 2); ++j)
-      index[k].push_back(ir::add(first, sampler.integer(j)));
-    weight[k] = linear ? std::vector<Expr>{ir::sub(number(t, 1), t), t} : cubic_weights(t);
-  }
-  if (mode == "nearest") {
-    std::vector<Expr> place;
-    for (const auto& i : index) place.push_back(i[0]);
-    return {ir::make_pointwise(ctx.program, x.dtype(), sizes, sampler.load(outer, place))};
+    for (int j = 0; j < neighbours; ++j)
+      n.index.push_back(sampler.index(ir::add(first, sampler.integer(neighbours == 2 ? j : j - 1)), k));
+    n.weight = neighbours == 2 ? std::vector<Expr>{ir::sub(number(t, 1), t), t} : cubic_weights(t);
+    return n;
+  };
+  // Computed once for all channels, and put into memory.
+  const bool tables = !x.sizes()[1].is(1);
+  std::vector<std::vector<TensorBox>> index(spatial), weight(spatial);
+  for (int k = 0; tables && k < spatial; ++k)
+    for (int j = 0; j < neighbours; ++j) {
+      auto table = [&](DType dtype, std::vector<Expr> Neighbours::*part) {
+        TensorBox t = generate(ctx, dtype, positions, [&](std::span<const SymInt> at) {
+          return to_compute((neighbours_at(at, k).*part)[j], dtype);
+        });
+        realize(ctx, t, "read by every channel");
+        return t;
+      };
+      index[k].push_back(table(DType::i32, &Neighbours::index));
+      if (neighbours > 1) weight[k].push_back(table(type, &Neighbours::weight));
+    }
+
+  SymInt reads = ir::product(positions);
+  for (int k = 0; k < spatial; ++k) reads = reads * SymInt(neighbours);
+  const bool last = tables && channels_last_pays(x, reads);
+  realize_if_repeated(ctx.program, x, sizes);
+  TensorBox image = last ? with_channels_last(ctx, x) : x;
+  // Loops over the batch, positions and channels; the channels innermost where x is read that way.
+  SymInts at = loop_vars(ctx.c, x.rank()), position{at[0]};
+  const SymInt channel = last ? at.back() : at[1];
+  position.insert(position.end(), at.begin() + (last ? 1 : 2), at.end() - (last ? 1 : 0));
+  auto place = [&](const SymInts& indices) {
+    SymInts all{at[0]};
+    if (!last) all.push_back(channel);
+    all.insert(all.end(), indices.begin(), indices.end());
+    if (last) all.push_back(channel);
+    return all;
+  };
+  std::vector<Neighbours> near;
+  for (int k = 0; k < spatial; ++k) {
+    if (!tables) {
+      near.push_back(neighbours_at(position, k));
+      continue;
+    }
+    near.emplace_back();
+    for (const TensorBox& t : index[k])
+      near[k].index.push_back(ctx.c.cast(t.load(ctx.program, position), DType::i64));
+    for (const TensorBox& t : weight[k]) near[k].weight.push_back(t.load(ctx.program, position));
   }
   // sum over neighbours along k of weight * (sum over the dimensions behind k)
-  std::vector<Expr> place(spatial);
+  std::vector<Expr> chosen(spatial);
   std::function<Expr(int)> sum = [&](int k) -> Expr {
-    if (k == spatial) return to_compute(sampler.load(outer, place), type);
+    if (k == spatial) {
+      Expr v = sampler.load(image, chosen, place);
+      return neighbours == 1 ? v : to_compute(v, type);
+    }
     Expr total = nullptr;
-    for (size_t j = 0; j < index[k].size(); ++j) {
-      place[k] = index[k][j];
-      Expr term = ir::mul(weight[k][j], sum(k + 1));
+    for (size_t j = 0; j < near[k].index.size(); ++j) {
+      chosen[k] = near[k].index[j];
+      Expr term = sum(k + 1);
+      if (neighbours > 1) term = ir::mul(near[k].weight[j], term);
       total = total ? ir::add(total, term) : term;
     }
     return total;
   };
-  return {ir::make_pointwise(ctx.program, x.dtype(), sizes, to_compute(sum(0), x.dtype()))};
+  SymInts order{sizes[0]};
+  order.insert(order.end(), positions.begin() + 1, positions.end());
+  order.push_back(sizes[1]);
+  TensorBox y =
+      ir::make_pointwise(ctx.program, x.dtype(), last ? order : sizes, to_compute(sum(0), x.dtype()));
+  return {last ? with_channels_second(ctx, y) : y};
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lowering/ops/channels.h"
 #include "lowering/ops/families.h"
 #include "lowering/ops/host_call.h"
 #include "lowering/ops/products.h"
@@ -12,6 +13,8 @@ namespace tbx::lowering {
 namespace {
 
 using Values = std::vector<LoweredValue>;
+
+constexpr int64_t kUnrolledSamples = 4; ///< of a bin: more are a loop
 
 Expr both(Expr a, Expr b) { return a ? ir::binary(Op::logical_and, a, b) : b; }
 Expr integer(OpContext& ctx, int64_t v) { return ctx.c.constant_int(DType::i64, v); }
@@ -76,6 +79,52 @@ RoiAxis roi_axis(OpContext& ctx, const TensorBox& rois, int column, int64_t bins
   return a;
 }
 
+/// Where the samples along one side read and how much their two neighbours count: [regions, bins, samples].
+/// What lies outside of the image has the weights 0.
+struct RoiSamples {
+  TensorBox index[2];  ///< i32, inside of the image
+  TensorBox weight[2]; ///< the first one is above 0 inside
+};
+
+RoiSamples roi_samples(OpContext& ctx, const RoiAxis& axis, SymInt size, int64_t bins, SymInt grid,
+                       DType type) {
+  SymInts sizes{axis.start.sizes()[0], SymInt(bins), grid};
+  struct Position {
+    Expr inside, low, fraction, last;
+  };
+  auto position = [&](std::span<const SymInt> at) -> Position {
+    auto of_roi = [&](const TensorBox& t) { return t.load(ctx.program, at.first(1)); };
+    Expr start = of_roi(axis.start), bin = of_roi(axis.bin), sample = ctx.c.index(at[2]), inside = nullptr;
+    Expr samples = axis.samples.defined() ? of_roi(axis.samples) : ctx.c.index(grid);
+    if (axis.samples.defined()) inside = ir::binary(Op::less, sample, samples);
+    Expr step = ir::div(ir::add(to_compute(sample, type), number(start, 0.5)), to_compute(samples, type));
+    Expr p = ir::add(ir::add(start, ir::mul(to_compute(ctx.c.index(at[1]), type), bin)), ir::mul(step, bin));
+    Expr length = size_as(ctx.c, size, type), zero = number(p, 0);
+    inside = both(inside, ir::binary(Op::greater_equal, p, number(p, -1)));
+    inside = both(inside, ir::binary(Op::less_equal, p, length));
+    p = ir::binary(Op::max, p, zero);
+    Expr last = ir::sub(length, number(p, 1)), low = ir::binary(Op::min, ir::unary(Op::floor, p), last);
+    Expr fraction = ir::where(ir::binary(Op::greater_equal, low, last), zero, ir::sub(p, low));
+    return {inside, low, fraction, last};
+  };
+  RoiSamples s;
+  for (int j = 0; j < 2; ++j) {
+    s.index[j] = generate(ctx, DType::i32, sizes, [&](std::span<const SymInt> at) {
+      Position p = position(at);
+      Expr i = j == 0 ? p.low : ir::binary(Op::min, ir::add(p.low, number(p.low, 1)), p.last);
+      return ctx.c.cast(ir::where(p.inside, i, number(i, 0)), DType::i32);
+    });
+    s.weight[j] = generate(ctx, type, sizes, [&](std::span<const SymInt> at) {
+      Position p = position(at);
+      Expr w = j == 0 ? ir::sub(number(p.fraction, 1), p.fraction) : p.fraction;
+      return ir::where(p.inside, w, number(w, 0));
+    });
+    realize(ctx, s.index[j], "read by every channel of a region");
+    realize(ctx, s.weight[j], "read by every channel of a region");
+  }
+  return s;
+}
+
 /// X [N, C, H, W], rois [R, 4] (x1, y1, x2, y2), batch_indices [R] -> [R, C, height, width].
 Values roi_align(OpContext& ctx) {
   const TensorBox &x = ctx.in(0), &rois = ctx.in(1), &batches = ctx.in(2);
@@ -105,67 +154,73 @@ Values roi_align(OpContext& ctx) {
   SymInts grid{ratio, ratio};
   if (adaptive)
     grid = largest_at_run_time(ctx, {axes[0].samples, axes[1].samples}, "the number of samples of a region");
+  RoiSamples samples[2];
+  for (int k = 0; k < 2; ++k)
+    samples[k] = roi_samples(ctx, axes[k], x.sizes()[2 + k], bins[k], grid[k], type);
 
-  SymInt roi = ctx.c.var(0);
-  Expr inside = nullptr, count = nullptr;
-  SymInt index[2][2];
-  Expr weight[2][2];
-  for (int k = 0; k < 2; ++k) {
-    auto of_roi = [&](const TensorBox& t) { return t.load(ctx.program, {&roi, 1}); };
-    SymInt size = x.sizes()[2 + k];
-    Expr start = of_roi(axes[k].start), bin = of_roi(axes[k].bin), sample = ctx.c.index(ctx.c.rvar(k));
-    Expr samples = adaptive ? of_roi(axes[k].samples) : integer(ctx, ratio);
-    if (adaptive) inside = both(inside, ir::binary(Op::less, sample, samples));
-    count = count ? ir::mul(count, samples) : samples;
-    Expr step = ir::div(ir::add(to_compute(sample, type), number(start, 0.5)), to_compute(samples, type));
-    Expr p = ir::add(ir::add(start, ir::mul(to_compute(ctx.c.index(ctx.c.var(2 + k)), type), bin)),
-                     ir::mul(step, bin));
-    Expr length = size_as(ctx.c, size, type), zero = number(p, 0), one = number(p, 1);
-    inside = both(inside, ir::binary(Op::greater_equal, p, number(p, -1)));
-    inside = both(inside, ir::binary(Op::less_equal, p, length));
-    p = ir::binary(Op::max, p, zero);
-    Expr last = ir::sub(length, one), low = ir::binary(Op::min, ir::unary(Op::floor, p), last);
-    Expr fraction = ir::where(ir::binary(Op::greater_equal, low, last), zero, ir::sub(p, low));
-    Expr first = ctx.c.cast(low, DType::i64);
-    index[k][0] = clamped(ctx, first, size);
-    index[k][1] = clamped(ctx, ir::add(first, integer(ctx, 1)), size);
-    weight[k][0] = ir::sub(one, fraction);
-    weight[k][1] = fraction;
-  }
+  SymInt regions = rois.sizes()[0], channels = x.sizes()[1];
+  const int64_t reads = 4 * bins[0] * bins[1] * (adaptive ? 4 : ratio * ratio);
+  const bool last = channels_last_pays(x, SymInt(reads) * regions);
+  // Loops over regions, bins and channels; the channels innermost where X is read that way.
+  const SymInt roi = ctx.c.var(0), channel = ctx.c.var(last ? 3 : 1);
+  const SymInt bin[] = {ctx.c.var(last ? 1 : 2), ctx.c.var(last ? 2 : 3)};
+  SymInts sizes =
+      last ? SymInts{regions, bins[0], bins[1], channels} : SymInts{regions, channels, bins[0], bins[1]};
+  if (!last) realize_if_repeated(ctx.program, x, {regions, channels, x.sizes()[2], x.sizes()[3]});
+  TensorBox image = last ? with_channels_last(ctx, x) : x;
   Expr batch = ctx.c.cast(batches.load(ctx.program, {&roi, 1}), DType::i64);
   SymInt n = ctx.c.indirect(batch, x.sizes()[0], false);
-  realize_if_repeated(ctx.program, x, {rois.sizes()[0], x.sizes()[1], x.sizes()[2], x.sizes()[3]});
-  Expr value = nullptr;
-  for (int i = 0; i < 2; ++i)
-    for (int j = 0; j < 2; ++j) {
-      const SymInt place[] = {n, ctx.c.var(1), index[0][i], index[1][j]};
-      Expr v = to_compute(x.load(ctx.program, place), type);
-      Expr term = ir::mul(ir::mul(weight[0][i], weight[1][j]), v);
-      // The maximum is over the four weighted neighbours of all samples, as ONNX defines it.
-      value = !value ? term : max ? ir::binary(Op::max, value, term) : ir::add(value, term);
-    }
-  SymInts sizes{rois.sizes()[0], x.sizes()[1], bins[0], bins[1]};
-  if (!max) {
-    value = ir::where(inside, value, number(value, 0));
-    TensorBox sum = ir::make_reduction(ctx.program, ReduceOp::sum, type, sizes, grid, value);
-    Expr total = sum.load(ctx.program, loop_vars(ctx.c, 4));
-    Expr divisor = ir::binary(Op::max, count, integer(ctx, 1));
-    return {ir::make_pointwise(ctx.program, x.dtype(), sizes,
-                               to_compute(ir::div(total, to_compute(divisor, type)), x.dtype()))};
-  }
-  // Samples outside the image count as 0, those that a smaller region does not have not at all.
-  Expr taken = nullptr;
-  if (adaptive)
+  /// One sample: its weighted sum, or the maximum over its four weighted neighbours, as ONNX defines it.
+  auto sample = [&](SymInt gy, SymInt gx) {
+    SymInt index[2][2];
+    Expr weight[2][2];
     for (int k = 0; k < 2; ++k)
-      taken = both(taken, ir::binary(Op::less, ctx.c.index(ctx.c.rvar(k)),
-                                     axes[k].samples.load(ctx.program, {&roi, 1})));
-  value = ir::where(inside, value, number(value, 0));
-  if (taken) value = ir::where(taken, value, number(value, -std::numeric_limits<double>::infinity()));
-  TensorBox best = ir::make_reduction(ctx.program, ReduceOp::max, type, sizes, grid, value);
-  Expr result = best.load(ctx.program, loop_vars(ctx.c, 4));
-  if (adaptive)
-    result = ir::where(ir::binary(Op::greater, count, integer(ctx, 0)), result, number(result, 0));
-  return {ir::make_pointwise(ctx.program, x.dtype(), sizes, to_compute(result, x.dtype()))};
+      for (int j = 0; j < 2; ++j) {
+        const SymInt at[] = {roi, bin[k], k == 0 ? gy : gx};
+        Expr i = ctx.c.cast(samples[k].index[j].load(ctx.program, at), DType::i64);
+        index[k][j] = ctx.c.indirect(i, x.sizes()[2 + k], false);
+        weight[k][j] = samples[k].weight[j].load(ctx.program, at);
+      }
+    Expr value = nullptr;
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 2; ++j) {
+        const SymInts place = last ? SymInts{n, index[0][i], index[1][j], channel}
+                                   : SymInts{n, channel, index[0][i], index[1][j]};
+        Expr term =
+            ir::mul(ir::mul(weight[0][i], weight[1][j]), to_compute(image.load(ctx.program, place), type));
+        value = !value ? term : max ? ir::binary(Op::max, value, term) : ir::add(value, term);
+      }
+    Expr zero = number(value, 0);
+    Expr inside =
+        both(ir::binary(Op::greater, weight[0][0], zero), ir::binary(Op::greater, weight[1][0], zero));
+    return ir::where(inside, value, zero);
+  };
+  auto count_of = [&](int k) {
+    return adaptive ? axes[k].samples.load(ctx.program, {&roi, 1}) : integer(ctx, ratio);
+  };
+  Expr count = ir::mul(count_of(0), count_of(1)), total = nullptr;
+  if (!adaptive && ratio * ratio <= kUnrolledSamples) {
+    for (int64_t gy = 0; gy < ratio; ++gy)
+      for (int64_t gx = 0; gx < ratio; ++gx) {
+        Expr v = sample(gy, gx);
+        total = !total ? v : max ? ir::binary(Op::max, total, v) : ir::add(total, v);
+      }
+  } else {
+    Expr v = sample(ctx.c.rvar(0), ctx.c.rvar(1));
+    // Samples that a smaller region does not have count for nothing.
+    Expr taken = nullptr;
+    if (max && adaptive)
+      for (int k = 0; k < 2; ++k)
+        taken = both(taken, ir::binary(Op::less, ctx.c.index(ctx.c.rvar(k)), count_of(k)));
+    if (taken) v = ir::where(taken, v, number(v, -std::numeric_limits<double>::infinity()));
+    total = ir::make_reduction(ctx.program, max ? ReduceOp::max : ReduceOp::sum, type, sizes, grid, v)
+                .load(ctx.program, loop_vars(ctx.c, 4));
+  }
+  if (max && adaptive)
+    total = ir::where(ir::binary(Op::greater, count, integer(ctx, 0)), total, number(total, 0));
+  if (!max) total = ir::div(total, to_compute(ir::binary(Op::max, count, integer(ctx, 1)), type));
+  TensorBox y = ir::make_pointwise(ctx.program, x.dtype(), sizes, to_compute(total, x.dtype()));
+  return {last ? with_channels_second(ctx, y) : y};
 }
 
 // --- MaxRoiPool

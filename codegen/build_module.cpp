@@ -26,8 +26,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kCompileSeconds = 300;
-/// One translation unit: enough kernels to pay for the start of a compiler, few enough to balance.
-constexpr size_t kUnitText = 16 << 10, kUnitKernels = 4;
+/// One translation unit: enough kernels to pay for the start of a compiler, few enough to balance over
+/// threads and to be found again in other models. Where there are hundreds of kernels the starts weigh more.
+size_t kernels_of_unit(size_t kernels) { return std::clamp<size_t>(kernels / 16, 4, 16); }
+constexpr size_t kTextOfKernel = 4 << 10;
 
 struct Unit {
   std::string text, key;
@@ -47,9 +49,11 @@ std::vector<Unit> make_units(const std::vector<EmittedKernel>& kernels, Isa isa,
   std::map<std::string, const EmittedKernel*> distinct;
   for (const EmittedKernel& k : kernels) distinct.emplace(k.function, &k);
   std::vector<Unit> units;
+  const size_t most = kernels_of_unit(distinct.size());
   size_t in_unit = 0;
   for (auto& [name, k] : distinct) {
-    if (units.empty() || in_unit == kUnitKernels || units.back().text.size() + k->text.size() > kUnitText) {
+    if (units.empty() || in_unit == most ||
+        units.back().text.size() + k->text.size() > most * kTextOfKernel) {
       units.emplace_back();
       in_unit = 0;
     }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "extern_kernels/vector_exp.h"
+
 namespace tbx::extern_kernels::attention {
 namespace {
 
@@ -190,18 +192,8 @@ template <int B> struct Body {
   [[gnu::always_inline]] static inline void exp_of(Lanes& x) {
     Lanes in = x < -87.0f ? x * 0 : x; // -inf * 0 is NaN, but is replaced below
     in = x < -87.0f ? Lanes{} : in;
-    Lanes n = (in * 0x1.715476p0f + 0x1.8p23f) - 0x1.8p23f;
-    Lanes r = in - n * 0x1.62e4p-1f;
-    r = r + n * 0x1.7f7d1cp-20f;
-    Lanes q = 0.008368882350623608f + r * 0.0013950479915365577f;
-    q = 0.04166620597243309f + r * q;
-    q = 0.1666651964187622f + r * q;
-    q = 0.5f + r * q;
-    Lanes p = 1 + (r + r * r * q);
-    Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
-    Lanes scale;
-    __builtin_memcpy(&scale, &power, sizeof scale);
-    p = p * scale;
+    Lanes p;
+    exp_of_negative<Ints>(in, p);
     p = in == in ? p : in;
     x = x < -87.0f ? Lanes{} : p;
   }

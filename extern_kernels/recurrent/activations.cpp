@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "extern_kernels/vector_exp.h"
+
 namespace tbx::extern_kernels::recurrent {
 namespace {
 
@@ -14,26 +16,10 @@ constexpr int kLanes = 16;
 
 // One body for all instruction sets, inlined into a function per target (as in gemv/panels.cpp).
 
-/// e^x for x in [-87, 0].
-[[gnu::always_inline]] inline void exp_of(const Lanes& x, Lanes& y) {
-  Lanes n = (x * 0x1.715476p0f + 0x1.8p23f) - 0x1.8p23f;
-  Lanes r = x - n * 0x1.62e4p-1f;
-  r = r + n * 0x1.7f7d1cp-20f;
-  Lanes q = 0.008368882350623608f + r * 0.0013950479915365577f;
-  q = 0.04166620597243309f + r * q;
-  q = 0.1666651964187622f + r * q;
-  q = 0.5f + r * q;
-  Lanes p = 1 + (r + r * r * q);
-  Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
-  Lanes scale;
-  __builtin_memcpy(&scale, &power, sizeof scale);
-  y = p * scale;
-}
-
 [[gnu::always_inline]] inline void sigmoid_of(Lanes& x) {
   Lanes a = x < 0 ? x : -x, e; // NaN stays
   a = a < -87.0f ? a * 0 - 87.0f : a;
-  exp_of(a, e);
+  exp_of_negative<Ints>(a, e);
   x = (x >= 0 ? e * 0 + 1 : e) / (1 + e);
 }
 
@@ -46,7 +32,7 @@ constexpr int kLanes = 16;
   Lanes small = x + x * (u * t);
   Lanes b = a > 10.0f ? a * 0 + 10.0f : a;
   b = -2 * b;
-  exp_of(b, e);
+  exp_of_negative<Ints>(b, e);
   Lanes big = (1 - e) / (1 + e);
   big = x < 0 ? -big : big;
   x = a < 0.625f ? small : big;

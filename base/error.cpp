@@ -23,6 +23,13 @@ void Error::set_where(std::string where) {
   compose();
 }
 
+void Error::add_where(const std::string& where) {
+  constexpr size_t kMaxText = 1000; // of deeply nested bodies the inner ones are named
+  if (where.empty() || where == where_ || where_.size() > kMaxText) return;
+  where_ += (where_.empty() ? "" : ", in ") + where;
+  compose();
+}
+
 void Error::compose() {
   full_ = fmt::format("{}: ", name_of(kind_));
   if (!where_.empty()) full_ += where_ + ": ";

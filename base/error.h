@@ -30,6 +30,9 @@ public:
 
   /// Says which node failed ("node 'conv1' (Conv, opset 13)"); the first, innermost call wins.
   void set_where(std::string where);
+  /// The same; where the node is known already, this is what it is part of: "node 'a' (Add, opset 9), in node
+  /// 'y' (Scan, opset 9)".
+  void add_where(const std::string& where);
   const char* what() const noexcept override { return full_.c_str(); }
 
 private:

@@ -1,14 +1,33 @@
 #include "base/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 #include "base/error.h"
 
 namespace tbx {
 
+int64_t memory_limit() {
+  static const int64_t limit = [] {
+    const int64_t pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
+    int64_t bytes = pages > 0 && page > 0 ? pages * page : INT64_MAX;
+    for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+      int64_t of_group = 0;
+      if (std::ifstream(path) >> of_group && of_group > 0) bytes = std::min(bytes, of_group);
+    }
+    return bytes;
+  }();
+  return limit;
+}
+
 std::shared_ptr<void> allocate_aligned(int64_t bytes) {
+  // The system grants more than there is, and ends the process when that is used.
+  if (bytes > memory_limit())
+    throw_model_error("{} bytes are asked for, the machine has {}", bytes, memory_limit());
   // Streams of weights and activations miss the TLB on every 4 KiB: blocks of several huge pages ask for
   // them. Only whole ones, so that the end of a block takes no more memory than it needs.
   constexpr size_t kHugePage = 2 << 20, kAlignment = 64;

@@ -6,8 +6,11 @@
 
 namespace tbx {
 
+/// Memory of the machine, or of the control group that limits this process.
+int64_t memory_limit();
+
 /// At least `bytes` (>= 0), 64-byte aligned, contents undefined; 64 bytes behind the end may be read. Throws
-/// Error (model) when there is no memory.
+/// Error (model) when it is more than memory_limit() or there is no memory.
 std::shared_ptr<void> allocate_aligned(int64_t bytes);
 
 } // namespace tbx

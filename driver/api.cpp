@@ -156,6 +156,13 @@ struct Session::Impl {
     return v;
   }
 
+  /// The limits that the session was made with hold for every run.
+  runtime::RunOptions limited(runtime::RunOptions run_options) const {
+    run_options.time_limit_ms = options.time_limit_ms;
+    run_options.max_memory = options.max_memory;
+    return run_options;
+  }
+
   /// The variant for these inputs, compiled when they are of a new kind.
   std::shared_ptr<const Variant> variant_for(const std::vector<runtime::RunTensor>& given,
                                              bool assume = true) const {
@@ -242,7 +249,7 @@ struct Session::Impl {
     std::vector<RuntimeValue> in(inputs.size()), out;
     bind_by_name(given,
                  [&](size_t i, const auto& value) { in[i] = driver::to_runtime(value, inputs[i].name); });
-    value_session->run(std::move(in), out, run_options);
+    value_session->run(std::move(in), out, limited(run_options));
     std::vector<OnnxValue> result;
     for (RuntimeValue& v : out) result.push_back(driver::to_public(std::move(v)));
     return result;
@@ -320,7 +327,7 @@ struct Session::Impl {
         out[i].dtype = static_cast<DType>(into[i].type);
         out[i].dims = into[i].dims;
       }
-      v->session->run(in, out, run_options);
+      v->session->run(in, out, limited(run_options));
       return v;
     };
     std::shared_ptr<const Variant> ran;

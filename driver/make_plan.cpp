@@ -90,7 +90,8 @@ public:
     make_buffers();
     make_signature();
     for (const Check& check : program_.checks)
-      plan_->checks.push_back({size_expr(check.value), check.equal, check.message, check.assumption});
+      plan_->checks.push_back(
+          {size_expr(check.value), check.equal, check.message, check.assumption, check.where});
     size_t kernel = 0;
     for (const fusion::Group& group : schedule_.groups) {
       if (const auto* program = std::get_if<KernelProgram>(&group.what)) {

@@ -90,7 +90,7 @@ private:
                 fmt::format("operator {}{} does not take values of these types: {}",
                             n.domain.empty() ? "" : n.domain + ".", n.op_type, types_of(n)),
                 "`tbx ops` lists the supported operators");
-        e.set_where(describe(n));
+        e.set_where(describe(g_, n));
         throw e;
       }
     }
@@ -271,13 +271,13 @@ private:
 
   void add_node(const Node& node) {
     ValueStep step;
-    step.where = describe(node);
+    step.where = describe(g_, node);
     for (ValueId v : node.inputs) step.inputs.push_back(v < 0 ? -1 : slot(v));
     for (ValueId v : node.outputs) step.outputs.push_back(v < 0 ? -1 : slot(v));
     try {
       step.what = make_value_step(g_, node, compiler_, [this](ValueId v) { return slot(v); });
     } catch (Error& e) {
-      e.set_where(step.where);
+      e.add_where(step.where);
       throw;
     }
     plan_->steps.push_back(std::move(step));

@@ -8,11 +8,6 @@ namespace tbx::driver {
 
 using What = decltype(runtime::ValueStep::what);
 
-std::string describe(const Node& node) {
-  return fmt::format("node '{}' ({}{}, opset {})", node.name, node.domain.empty() ? "" : node.domain + ".",
-                     node.op_type, node.opset);
-}
-
 std::string type_text(const ValueType& type) {
   std::string element = type.element ? type_text(*type.element) : "?";
   switch (type.kind) {
@@ -99,6 +94,29 @@ std::vector<int64_t> per_scan(const Node& node, const char* name, size_t count) 
   return values;
 }
 
+/// What a body's value is once Identities are looked through.
+ValueId plain_value(const Graph& g, ValueId v) {
+  while (v >= 0 && !g.at(v).constant && g.at(v).producer >= 0) {
+    const Node& n = g.nodes[g.at(v).producer];
+    if (n.op_type != "Identity" || !n.domain.empty()) break;
+    v = n.input(0);
+  }
+  return v;
+}
+
+bool is_true(const Graph& g, ValueId v) {
+  const auto& t = v < 0 ? nullptr : g.at(v).constant;
+  return t && t->dtype == DType::boolean && t->numel() == 1 && element_as_int(*t, 0) != 0;
+}
+
+/// Neither a trip count nor a condition ends the loop.
+bool never_ends(const Graph& g, const Node& node, const Graph& body) {
+  if (node.input(0) >= 0) return false;
+  const bool starts = node.input(1) < 0 || is_true(g, node.input(1));
+  const ValueId again = plain_value(body, body.outputs[0]);
+  return starts && (is_true(body, again) || (again >= 0 && again == body.inputs[1]));
+}
+
 What make_loop(const Graph& g, const Node& node, ValueCompiler& compiler,
                const std::function<int(ValueId)>& slot) {
   auto body = required_graph(node, "body");
@@ -107,6 +125,9 @@ What make_loop(const Graph& g, const Node& node, ValueCompiler& compiler,
             body->outputs.size());
   TBX_MODEL(node.inputs.size() <= body->inputs.size(), "more initial values than inputs of the body");
   TBX_MODEL(node.outputs.size() + 1 <= body->outputs.size(), "more outputs than the body has");
+  if (never_ends(g, node, *body))
+    throw Error(ErrorKind::model, "the loop never ends: it has no trip count, and its condition stays true",
+                "give the trip count, input 0, or a condition that the body computes");
   runtime::LoopStep s;
   s.carried = static_cast<int>(body->inputs.size()) - 2;
   s.body = compiler.body(g, body, slot);

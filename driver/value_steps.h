@@ -28,8 +28,6 @@ private:
   int depth_ = 0;
 };
 
-/// "node 'name' (Op, opset 13)"
-std::string describe(const Node& node);
 runtime::ValueEntry make_entry(const Graph& g, ValueId v, int slot);
 /// Throws Error when attributes or bodies do not fit the operator.
 decltype(runtime::ValueStep::what) make_value_step(const Graph& g, const Node& node, ValueCompiler& compiler,

@@ -29,9 +29,8 @@ bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain
 
 std::string where(const Env& env, const onnx::NodeProto& node) {
   auto it = env.opsets->find(std::string(canonical_domain(node.domain())));
-  std::string domain = canonical_domain(node.domain()).empty() ? "" : node.domain() + " ";
-  return fmt::format("node {} ({}, {}opset {})", shown(env.prefix + label_of(node)), shown(node.op_type()),
-                     domain, it == env.opsets->end() ? "?" : std::to_string(it->second));
+  return node_text(env.prefix + label_of(node), canonical_domain(node.domain()), node.op_type(),
+                   it == env.opsets->end() ? "?" : std::to_string(it->second));
 }
 
 } // namespace
@@ -83,7 +82,7 @@ void GraphBuilder::add_nodes(Env& env, google::protobuf::RepeatedPtrField<onnx::
     try {
       add_node(env, node);
     } catch (Error& e) {
-      e.set_where(where(env, node));
+      e.add_where(where(env, node));
       throw;
     }
   }

@@ -37,6 +37,19 @@ std::optional<onnx::FunctionProto> body_of(const onnx::OpSchema& schema, const o
   return body;
 }
 
+/// The nodes come from the node whose body they are, which is for the caller to say.
+void forget_origins(Graph& g) {
+  g.origins.clear();
+  for (Node& node : g.nodes) {
+    node.origin = -1;
+    for (auto& [name, value] : node.attributes) {
+      if (auto* body = std::get_if<std::shared_ptr<Graph>>(&value)) forget_origins(**body);
+      if (auto* bodies = std::get_if<std::vector<std::shared_ptr<Graph>>>(&value))
+        for (auto& body : *bodies) forget_origins(*body);
+    }
+  }
+}
+
 } // namespace
 
 std::optional<int> schema_since_version(std::string_view domain, std::string_view op_type, int opset) {
@@ -91,6 +104,7 @@ std::optional<Graph> expand_function(const Graph& graph, const Node& node) {
         body->output_size() < static_cast<int>(node.outputs.size()))
       return std::nullopt;
     Graph result = builder.build_body(*body, attributes, node, graph);
+    forget_origins(result);
     verify(result);
     return result;
   } catch (const Error&) {

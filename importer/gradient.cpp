@@ -10,11 +10,6 @@
 namespace tbx::importer {
 namespace {
 
-std::string describe(const Node& node) {
-  std::string domain = node.domain.empty() ? "" : node.domain + ".";
-  return fmt::format("node {} ({}{}, opset {})", shown(node.name), domain, node.op_type, node.opset);
-}
-
 bool is_gradient(const Node& n) { return n.domain == "ai.onnx.preview.training" && n.op_type == "Gradient"; }
 
 ValueId named(const Graph& g, const std::string& name) {
@@ -132,11 +127,11 @@ private:
       const Node& n = forward_[i];
       for (size_t k = 1; k < n.outputs.size(); ++k)
         if (n.outputs[k] >= 0 && gradient_.count(n.outputs[k]))
-          throw_unsupported("the gradient through output {} of {}", k, describe(n));
+          throw_unsupported("the gradient through output {} of {}", k, describe(g_, n));
       auto g = n.outputs.empty() ? gradient_.end() : gradient_.find(n.outputs[0]);
       if (g == gradient_.end() || !dependent_.count(n.outputs[0])) continue;
       Rule rule = n.domain.empty() ? find_rule(n.op_type) : nullptr;
-      if (!rule) throw_unsupported("there is no rule to differentiate {}", describe(n));
+      if (!rule) throw_unsupported("there is no rule to differentiate {}", describe(g_, n));
       auto needs = [&](int k) {
         return k < static_cast<int>(n.inputs.size()) && n.inputs[k] >= 0 &&
                dependent_.count(n.inputs[k]) != 0;
@@ -175,7 +170,7 @@ void expand_gradients(Graph& graph) {
     try {
       Differentiator(graph, done, node, made).run();
     } catch (Error& e) {
-      e.set_where(describe(node));
+      e.set_where(describe(graph, node));
       throw;
     }
     std::move(made.begin(), made.end(), std::back_inserter(done));

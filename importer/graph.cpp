@@ -168,6 +168,13 @@ private:
 
 } // namespace
 
+std::string describe(const Graph& graph, const Node& node) {
+  std::string_view label = node.name;
+  for (size_t i = 0; label.empty() && i < node.outputs.size(); ++i)
+    if (node.outputs[i] >= 0) label = graph.at(node.outputs[i]).name;
+  return importer::node_text(label, node.domain, node.op_type, std::to_string(node.opset));
+}
+
 std::string to_string(const Graph& graph) {
   Printer printer;
   printer.print(graph, "");

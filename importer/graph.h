@@ -71,6 +71,9 @@ struct Graph {
   const Value& at(ValueId id) const { return values[id]; }
 };
 
+/// How errors name a node: "node 'conv1' (Conv, opset 13)"; one without a name goes by its first output.
+std::string describe(const Graph& graph, const Node& node);
+
 /// Deterministic text (`tbx dump --stage=import`).
 std::string to_string(const Graph& graph);
 /// Throws InternalError when the graph is not SSA, not topologically ordered, or names a missing value.

@@ -1,6 +1,8 @@
 // How strings of a model appear in messages and dumps: quoted, escaped, of limited length.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 #include <string_view>
 
@@ -26,6 +28,14 @@ inline std::string shown(std::string_view name) {
   }
   if (name.size() > 120) out += "...";
   return out + "'";
+}
+
+/// How errors name a node: "node 'conv1' (Conv, opset 13)".
+inline std::string node_text(std::string_view label, std::string_view domain, std::string_view op_type,
+                             std::string_view opset) {
+  const std::string op = shown(domain.empty() ? std::string(op_type) : fmt::format("{}.{}", domain, op_type));
+  return fmt::format("node {} ({}, opset {})", shown(label), std::string_view(op).substr(1, op.size() - 2),
+                     opset);
 }
 
 /// The default domain has two spellings.

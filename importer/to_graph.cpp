@@ -1,5 +1,11 @@
 #include "importer/to_graph.h"
 
+#include <fmt/ranges.h>
+
+#include <onnx/defs/data_type_utils.h>
+
+#include <algorithm>
+
 #include "base/error.h"
 #include "importer/names.h"
 
@@ -53,6 +59,29 @@ std::map<std::string, std::string> read_metadata(const onnx::ModelProto& model) 
 
 onnx::TypeProto::Tensor* tensor_of(onnx::TypeProto& type) {
   return type.has_tensor_type() ? type.mutable_tensor_type() : nullptr;
+}
+
+[[noreturn]] void throw_declared_otherwise(const Graph& g, ValueId id, const onnx::TypeProto& declared,
+                                           const onnx::TypeProto& made) {
+  auto text = [](const onnx::TypeProto& type) { return *onnx::Utils::DataTypeUtils::ToType(type); };
+  Error e(ErrorKind::model, fmt::format("output {} is declared as {}, but it is {}", shown(g.at(id).name),
+                                        text(declared), text(made)));
+  if (g.at(id).producer >= 0) e.set_where(describe(g, g.nodes[g.at(id).producer]));
+  throw e;
+}
+
+/// What no process can address is refused before anything computes with it.
+void check_size(const onnx::TypeProto& type, const std::string& name) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 47;
+  if (!type.has_tensor_type()) return;
+  int64_t bytes = 1;
+  std::vector<std::string> shape;
+  for (const auto& d : type.tensor_type().shape().dim()) {
+    shape.push_back(d.has_dim_value() ? std::to_string(d.dim_value()) : "?");
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(d.dim_value(), 1), &bytes)) bytes = kMaxBytes;
+  }
+  TBX_MODEL(bytes < kMaxBytes, "{} would have the shape [{}]: no machine holds that", shown(name),
+            fmt::join(shape, ", "));
 }
 
 } // namespace
@@ -187,8 +216,8 @@ void GraphBuilder::read_outputs(Env& env, onnx::GraphProto& graph, std::vector<o
       onnx::TypeProto shapeless_have = facts.type, shapeless_want = declared;
       if (auto* t = tensor_of(shapeless_have)) t->clear_shape();
       if (auto* t = tensor_of(shapeless_want)) t->clear_shape();
-      TBX_MODEL(complete(shapeless_have, shapeless_want),
-                "output {} is declared with another type than it has", shown(output.name()));
+      if (!complete(shapeless_have, shapeless_want))
+        throw_declared_otherwise(env.scope->graph, id, shapeless_want, shapeless_have);
     }
     env.scope->graph.outputs.push_back(id);
     if (types) types->push_back(facts.type);
@@ -241,6 +270,7 @@ GraphBuilder::Subgraph GraphBuilder::build_subgraph(Env& outer, onnx::GraphProto
 ValueId GraphBuilder::add_value(Env& env, const std::string& name, onnx::TypeProto type,
                                 std::shared_ptr<const Tensor> constant) {
   Scope& scope = *env.scope;
+  if (!constant) check_size(type, name);
   name_unknown_dims(type, symbols_);
   Value value;
   value.name = name;

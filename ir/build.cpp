@@ -14,10 +14,15 @@ TensorBox box_of(Loops loops) {
   return TensorBox(std::make_shared<StorageBox>(std::move(loops)), dtype, std::move(sizes));
 }
 
+void check_stored_type(Expr body, DType dtype) {
+  if (body->dtype != compute_type(dtype))
+    throw TypeError(fmt::format("a value of type {} is stored as {}", name_of(body->dtype), name_of(dtype)));
+}
+
 } // namespace
 
 TensorBox make_pointwise(Program&, DType dtype, SymInts ranges, Expr body) {
-  TBX_INTERNAL(body->dtype == compute_type(dtype));
+  check_stored_type(body, dtype);
   Loops loops;
   loops.ranges = std::move(ranges);
   loops.dtype = dtype;

@@ -133,9 +133,16 @@ static Expr numbered(Context& c, Op op, int number, DType dtype) {
 Expr Context::accumulator(int number, DType dtype) { return numbered(*this, Op::accumulator, number, dtype); }
 Expr Context::local(int number, DType dtype) { return numbered(*this, Op::local, number, dtype); }
 
+static void check_same_type(Expr a, Expr b) {
+  if (a->dtype != b->dtype)
+    throw TypeError(fmt::format("operands of types {} and {} meet", name_of(a->dtype), name_of(b->dtype)));
+}
+
 Expr Context::unary(Op op, Expr a) {
   TBX_INTERNAL(is_unary(op) && op != Op::cast && op != Op::round_to && op != Op::bitcast);
   if (op == Op::logical_not && a->dtype != DType::boolean) a = cast(a, DType::boolean);
+  if (op > Op::trunc && op < Op::is_nan && !is_float(a->dtype))
+    throw TypeError(fmt::format("a function of real numbers is applied to {}", name_of(a->dtype)));
   if (Expr e = fold_unary(*this, op, a)) return e;
   bool predicate = op == Op::is_nan || op == Op::is_inf || op == Op::logical_not;
   return make(*this, op, predicate ? DType::boolean : a->dtype, {a});
@@ -143,7 +150,7 @@ Expr Context::unary(Op op, Expr a) {
 
 Expr Context::binary(Op op, Expr a, Expr b) {
   TBX_INTERNAL(is_binary(op));
-  TBX_INTERNAL(a->dtype == b->dtype);
+  check_same_type(a, b);
   if (Expr e = fold_binary(*this, op, a, b)) return e;
   if (is_commutative(op) && b->id < a->id) std::swap(a, b);
   return make(*this, op,
@@ -154,7 +161,9 @@ Expr Context::binary(Op op, Expr a, Expr b) {
 }
 
 Expr Context::where(Expr condition, Expr if_true, Expr if_false) {
-  TBX_INTERNAL(condition->dtype == DType::boolean && if_true->dtype == if_false->dtype);
+  if (condition->dtype != DType::boolean)
+    throw TypeError(fmt::format("a condition is {}", name_of(condition->dtype)));
+  check_same_type(if_true, if_false);
   if (Expr e = fold_where(*this, condition, if_true, if_false)) return e;
   return make(*this, Op::where, if_true->dtype, {condition, if_true, if_false});
 }

@@ -17,11 +17,19 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "ir/symint.h"
 
 namespace tbx::ir {
 
 using BufferId = int32_t;
+
+/// Operands of types that no expression joins. A defect, unless the operator is one whose types nobody
+/// checked.
+class TypeError : public Error {
+public:
+  explicit TypeError(std::string message) : Error(ErrorKind::internal, std::move(message)) {}
+};
 
 enum class Op : uint8_t {
   // leaves

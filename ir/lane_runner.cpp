@@ -210,7 +210,8 @@ void LaneRunner::check_guards(const LaneIndex& index, const Lanes* mask, int n) 
     const int64_t *v = lanes(g).i, *extent = lanes(guard.args[1]).i;
     for (int l = 0; l < n; ++l)
       if ((v[l] < 0 || v[l] >= extent[l]) && (!mask || mask->i[l]))
-        throw_model_error("index {} is outside an axis of size {}", v[l], extent[l]);
+        throw_model_error("index {}{} is outside an axis of size {}", v[l],
+                          v[l] < 0 ? ", counted from the front," : "", extent[l]);
   }
 }
 

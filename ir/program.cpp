@@ -33,9 +33,13 @@ void Program::add_check(SymInt value, bool equal, std::string message, bool assu
     return;
   }
   if (!equal && provably_nonnegative(value)) return;
+  if (!assumption) {
+    const Bounds b = bounds_of(value);
+    TBX_MODEL(equal ? b.lo <= 0 && b.hi >= 0 : b.hi >= 0, "{}", message);
+  }
   for (const Check& c : checks)
     if (c.value == value && c.equal == equal && c.assumption == assumption) return;
-  checks.push_back({value, equal, std::move(message), assumption});
+  checks.push_back({value, equal, std::move(message), assumption, where});
 }
 
 const char* name_of(ReduceOp op) {
@@ -182,6 +186,8 @@ private:
       TBX_INTERNAL(n->indices.size() == b.sizes.size());
       TBX_INTERNAL(n->dtype == compute_type(b.dtype));
       TBX_INTERNAL(defined_[owner(n->buffer)]);
+      // A load from an empty buffer stands in a loop that a check makes empty, too.
+      empty |= std::any_of(b.sizes.begin(), b.sizes.end(), is_zero);
       for (size_t k = 0; k < b.sizes.size() && !empty && !n->mask(); ++k)
         if (n->indices[k].is_constant() && b.sizes[k].is_constant())
           TBX_INTERNAL(n->indices[k].constant() >= 0 && n->indices[k].constant() < b.sizes[k].constant());

@@ -106,7 +106,8 @@ struct Check {
   bool equal = false;
   std::string message;
   bool assumption =
-      false; ///< inputs for which it fails are legal, but need a program made without assumptions
+      false;         ///< inputs for which it fails are legal, but need a program made without assumptions
+  std::string where; ///< the node that needs it
 };
 
 class StorageBox;
@@ -134,6 +135,7 @@ struct Program {
   /// Otherwise every such dimension gets indices that are right for both outcomes.
   bool assume_broadcast = false;
   std::vector<std::string> origin_names; ///< node number -> "name (OpType)"
+  std::string where;                     ///< the node that is being lowered: checks name it
 
   BufferId new_buffer(std::string name, DType dtype, SymInts sizes);
   /// Adds a check once; what is known to hold is left out, what is known to fail is a ModelError.

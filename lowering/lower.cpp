@@ -2,6 +2,8 @@
 // and puts the outputs into buffers of their own.
 #include "lowering/lower.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 
@@ -19,11 +21,6 @@ namespace {
 
 constexpr int64_t kMaxFolded = 4096; ///< elements of a constant that is evaluated on the way
 constexpr int kMaxNesting = 64;      ///< function bodies and branches inside each other
-
-std::string describe(const Node& node) {
-  std::string domain = node.domain.empty() ? "" : node.domain + ".";
-  return fmt::format("node '{}' ({}{}, opset {})", node.name, domain, node.op_type, node.opset);
-}
 
 bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
 
@@ -114,12 +111,46 @@ private:
 template <class T> class Saved {
 public:
   explicit Saved(T& place) : place_(place), old_(place) {}
-  ~Saved() { place_ = old_; }
+  ~Saved() { place_ = std::move(old_); }
+  Saved(const Saved&) = delete;
+  Saved& operator=(const Saved&) = delete;
 
 private:
   T& place_;
   T old_;
 };
+
+/// A tensor that no machine can hold is refused where it is asked for: what follows computes with its
+/// strides.
+void check_size(const LoweredValue& value, size_t output) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 47; // the address space of a process
+  int64_t bytes = std::max<int64_t>(1, size_of(value.dtype()));
+  const ir::SymInts sizes = value.sizes();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (!sizes[d].is_constant()) continue;
+    const int64_t n = sizes[d].constant();
+    TBX_MODEL(n >= 0, "output {} would have the shape {}: dimension {} is negative", output,
+              ir::to_string(sizes), d);
+    TBX_MODEL(!__builtin_mul_overflow(bytes, std::max<int64_t>(n, 1), &bytes) && bytes <= kMaxBytes,
+              "output {} would have the shape {}: no machine holds that", output, ir::to_string(sizes));
+  }
+}
+
+/// Types are checked against ONNX's schemas while importing. Operators outside of ONNX have none: types that
+/// do not fit show up in their lowering.
+std::vector<LoweredValue> lower_checked(const OpEntry& entry, OpContext& ctx) {
+  try {
+    return entry.lower(ctx);
+  } catch (const ir::TypeError& e) {
+    const Node& node = ctx.node;
+    if (schema_since_version(node.domain, node.op_type, node.opset)) throw;
+    std::vector<std::string> types;
+    for (int i = 0; i < ctx.num_inputs(); ++i)
+      types.emplace_back(ctx.has(i) && ctx.value(i).is_tensor() ? name_of(ctx.dtype(i)) : "-");
+    throw_model_error("the operator does not take inputs of types {}: {}", fmt::join(types, ", "),
+                      e.message());
+  }
+}
 
 /// Graph inputs and captures from which the elements of `values` are computed.
 std::vector<ValueId> sources_of(const Graph& g, std::vector<ValueId> values) {
@@ -195,11 +226,15 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   if (done) return;
 
   size_t first_operation = program_.operations.size();
+  Saved<std::string> where(program_.where);
+  program_.where = describe(g, node) + (program_.where.empty() ? "" : ", in " + program_.where);
   Values outputs;
   try {
     outputs = lower_op(g, node, env);
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (outputs[i].is_tensor()) check_size(outputs[i], i);
   } catch (UnknownValueError& e) {
-    e.set_where(describe(node));
+    e.add_where(describe(g, node));
     if (e.of_shapes) throw;
     if (e.values.empty()) e.values = node.inputs;
     std::erase(e.values, -1);
@@ -209,11 +244,11 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
     e.of_shapes = e.values.empty(); // no element decides: the sizes of the inputs do
     throw;
   } catch (RuntimeValueError& e) {
-    e.set_where(describe(node));
+    e.add_where(describe(g, node));
     if (depth_ == 1) e.node = static_cast<int>(&node - g.nodes.data());
     throw;
   } catch (Error& e) {
-    e.set_where(describe(node));
+    e.add_where(describe(g, node));
     // What is refused for dynamic sizes may well work for the sizes of a run.
     bool unknown_operator = !node.custom &&
                             !Registry::instance().find(node.domain, node.op_type, node.opset) &&
@@ -221,7 +256,7 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
     if (e.kind() != ErrorKind::unsupported || unknown_operator || !has_dynamic_sizes(node, env)) throw;
     UnknownValueError of_shapes(e.message(), {});
     of_shapes.of_shapes = true;
-    of_shapes.set_where(describe(node));
+    of_shapes.add_where(e.where());
     throw of_shapes;
   }
   Values inputs;
@@ -277,7 +312,7 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
   if (auto known = known_results(ctx)) return {known->begin(), known->end()};
   if (auto folded = fold(node, inputs)) return std::move(*folded);
   if (const OpEntry* entry = Registry::instance().find(node.domain, node.op_type, node.opset))
-    return entry->lower(ctx);
+    return lower_checked(*entry, ctx);
   if (options_.allow_expansion) {
     if (auto body = expand_function(g, node)) return ctx.lower_subgraph(*body, inputs);
     bool dynamic = false;

@@ -182,6 +182,16 @@ TensorBox AxisReducer::drop(const TensorBox& result) const {
   return ir::squeeze(ctx_.program, result, axes_);
 }
 
+void require_broadcast(OpContext& ctx, SymInt from, SymInt to, std::string_view what) {
+  if (from.is(1) || ir::provably_equal(from, to)) return;
+  auto distance = [](SymInt a, SymInt b) { return ir::max(a - b, b - a); };
+  SymInt unlike = distance(from, to);
+  if (!from.is_constant()) unlike = ir::min(unlike, distance(from, 1));
+  ctx.program.add_check(unlike, true,
+                        fmt::format("dimension {} of {} cannot be broadcast to {}", ir::to_string(from), what,
+                                    ir::to_string(to)));
+}
+
 std::vector<int> axes_from(int first, int rank) {
   std::vector<int> out(rank - first);
   std::iota(out.begin(), out.end(), first);

@@ -87,6 +87,10 @@ private:
   SymInt count_;
 };
 
+/// A dimension that a library call or loop nest reads as if it were `to` is 1 or as large: at once where both
+/// are known, else before a run.
+void require_broadcast(OpContext& ctx, SymInt from, SymInt to, std::string_view what);
+
 /// Axes from `first` to the last of rank `rank`.
 std::vector<int> axes_from(int first, int rank);
 

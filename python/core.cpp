@@ -212,6 +212,7 @@ NB_MODULE(_core, m) {
       .def_rw("dims", &tbx::CompileOptions::dims)
       .def_rw("all_dims_dynamic", &tbx::CompileOptions::all_dims_dynamic)
       .def_rw("max_memory", &tbx::CompileOptions::max_memory)
+      .def_rw("time_limit_ms", &tbx::CompileOptions::time_limit_ms)
       .def_rw("private_threads", &tbx::CompileOptions::private_threads)
       .def("set_log", [](tbx::CompileOptions& o, nb::callable log) {
         o.log = [log](const std::string& message) {

@@ -14,6 +14,16 @@ bool condition(const RuntimeValue& v, const char* what) {
   return v.tensor.as<uint8_t>()[0] != 0;
 }
 
+constexpr int64_t kTensorBytes = 128; ///< what a tensor takes besides its elements
+
+int64_t bytes_of(const RuntimeValue& v) {
+  if (v.is_tensor()) return kTensorBytes + (v.tensor.strings ? v.tensor.numel() * 32 : v.tensor.bytes());
+  int64_t bytes = kTensorBytes;
+  if (v.is_sequence())
+    for (const RuntimeValue& e : *v.elements) bytes += bytes_of(e);
+  return bytes;
+}
+
 Tensor scalar(DType dtype) { return Tensor::make(dtype, {}); }
 
 /// The values that one scan output had, stacked at the end.
@@ -21,8 +31,10 @@ class Stack {
 public:
   void push(RuntimeValue v) {
     TBX_MODEL(v.is_tensor(), "a scan output is {}, not a tensor", name_of(v.kind));
+    bytes_ += bytes_of(v);
     parts_.push_back(std::move(v.tensor));
   }
+  int64_t bytes() const { return bytes_; }
   Tensor finish(int64_t axis, bool backwards, const ElementType& type) {
     if (parts_.empty()) {
       std::vector<int64_t> dims = type.dims;
@@ -40,6 +52,7 @@ public:
 
 private:
   std::vector<Tensor> parts_;
+  int64_t bytes_ = 0;
 };
 
 /// A value that outlives the frame's slots: outputs that are inputs or constants of a body are shared.
@@ -127,6 +140,12 @@ void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFram
     for (size_t k = 0; k < stacks.size(); ++k) stacks[k].push(take_output(body, 1 + carried + k));
     for (size_t k = 0; k < carried; ++k) state[k] = take_output(body, 1 + k);
     if (plan.steps.empty()) guard.check();
+    if ((i & (i - 1)) == 0) { // what is gathered at most doubles until the next look
+      int64_t bytes = 0;
+      for (const Stack& stack : stacks) bytes += stack.bytes();
+      for (const RuntimeValue& v : state) bytes += bytes_of(v);
+      guard.check_gathered(bytes);
+    }
   }
   for (size_t k = 0; k < carried; ++k) {
     if (k < step.outputs.size()) set_output(frame, step, k, std::move(state[k]));

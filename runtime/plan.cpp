@@ -80,6 +80,18 @@ const char* name_of(StorageKind kind) {
 
 } // namespace
 
+std::string nodes_of(const Plan& plan, std::span<const int> origins) {
+  std::vector<std::string> names;
+  for (int o : origins) {
+    if (o < 0 || o >= static_cast<int>(plan.origin_names.size())) continue;
+    const std::string& text = plan.origin_names[o]; // "name (Op)"
+    const size_t end = std::min(text.rfind(" ("), text.size());
+    names.push_back("'" + text.substr(0, end) + "'" + text.substr(end));
+  }
+  if (names.empty()) return "";
+  return fmt::format("{} {}", names.size() == 1 ? "node" : "one of the nodes", fmt::join(names, ", "));
+}
+
 std::string to_string(const Plan& plan) {
   std::string out = fmt::format("symbols: {}\n", fmt::join(plan.symbol_names, ", "));
   for (size_t b = 0; b < plan.buffers.size(); ++b) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -104,6 +105,7 @@ struct PlanCheck {
   bool equal = false; ///< must be == 0, else >= 0
   std::string message;
   bool assumption = false; ///< AssumptionError when it fails
+  std::string where;       ///< the node that needs it
 };
 
 struct Plan {
@@ -118,6 +120,10 @@ struct Plan {
   std::vector<std::string> origin_names;
   std::shared_ptr<void> module; ///< keeps native code loaded
 };
+
+/// "node 'conv1' (Conv)", "one of the nodes 'conv1' (Conv), 'relu1' (Relu)": how errors name the nodes of a
+/// step.
+std::string nodes_of(const Plan& plan, std::span<const int> origins);
 
 /// Deterministic text (`tbx dump --stage=plan`).
 std::string to_string(const Plan& plan);

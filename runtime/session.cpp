@@ -71,13 +71,17 @@ struct Session::Impl {
 
   void bind_symbols(std::span<const RunTensor> inputs, std::vector<int64_t>& symbols) const;
   void check_inputs(std::span<const RunTensor> inputs, std::span<const int64_t> symbols) const;
+  std::string values_in(const SizeExpr& e, std::span<const int64_t> symbols) const;
   void run_checks(std::span<const int64_t> symbols, std::span<const int> fresh) const;
   std::shared_ptr<const ShapePlan> shapes_for(const std::vector<int64_t>& symbols) const;
   void run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
            const RunOptions& options) const;
+  void check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const;
   void run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                    const RunOptions& options) const;
   void run_dynamic(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
+  void run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTensor> outputs,
+                        const RunOptions& run_options, int64_t& in_use, Clock::time_point start) const;
   void place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                     RunContext& ctx) const;
   void run_step(size_t s, const StepShape& shape, RunContext& ctx) const;
@@ -85,7 +89,6 @@ struct Session::Impl {
                   std::span<const int> origins) const;
   void run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const;
   int chunks_of(const KernelStep& step, int64_t tasks) const;
-  std::string nodes_of(std::span<const int> origins) const;
   template <class BufferShapes>
   void observed_step(size_t s, const StepShape& shape, RunContext& ctx, const RunOptions& options,
                      const BufferShapes& shapes, Clock::time_point start) const;
@@ -134,6 +137,18 @@ void Session::Impl::check_inputs(std::span<const RunTensor> inputs, std::span<co
   run_checks(symbols, {});
 }
 
+/// " (batch = 2, seq = 7)": what a message that speaks of symbols is about in this run.
+std::string Session::Impl::values_in(const SizeExpr& e, std::span<const int64_t> symbols) const {
+  std::vector<std::string> texts;
+  for (const SizeExpr::Item& item : e.items) {
+    if (item.code != SizeExpr::Code::symbol) continue;
+    std::string text = fmt::format("{} = {}", plan->symbol_names[static_cast<size_t>(item.value)],
+                                   symbols[static_cast<size_t>(item.value)]);
+    if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(std::move(text));
+  }
+  return texts.empty() ? "" : fmt::format(" ({})", fmt::join(texts, ", "));
+}
+
 /// The checks whose symbols are all known; of those only the ones on a `fresh` symbol, where there are any.
 void Session::Impl::run_checks(std::span<const int64_t> symbols, std::span<const int> fresh) const {
   for (const PlanCheck& check : plan->checks) {
@@ -149,10 +164,19 @@ void Session::Impl::run_checks(std::span<const int64_t> symbols, std::span<const
           return item.code != SizeExpr::Code::symbol || symbols[static_cast<size_t>(item.value)] >= 0;
         });
     if (!known) continue; // on data-dependent sizes: once the step that binds them has run
-    int64_t v = check.value.evaluate(symbols);
+    int64_t v = 0;
+    try {
+      v = check.value.evaluate(symbols);
+    } catch (Error& e) {
+      e.set_where(check.where);
+      throw;
+    }
     bool holds = check.equal ? v == 0 : v >= 0;
     if (!holds && check.assumption) throw AssumptionError(ErrorKind::model, check.message);
-    TBX_MODEL(holds, "{}", check.message);
+    if (holds) continue;
+    Error e(ErrorKind::model, check.message + values_in(check.value, symbols));
+    e.set_where(check.where);
+    throw e;
   }
 }
 
@@ -206,11 +230,42 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
   run_planned(ctx, *shapes_for(ctx.symbols), outputs, run_options);
 }
 
+/// Refuses what does not fit before anything is allocated, and names the largest tensor.
+void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const {
+  int64_t needed = shapes.arena_bytes;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (!outputs[i].data &&
+        __builtin_add_overflow(needed, shapes.buffers[plan->outputs[i].buffer].bytes, &needed))
+      needed = INT64_MAX;
+  const bool over_limit = options.max_memory > 0 && shapes.arena_bytes > options.max_memory;
+  if (!over_limit && needed <= memory_limit()) return;
+  size_t largest = plan->buffers.size();
+  for (size_t b = 0; b < plan->buffers.size(); ++b) {
+    const BufferPlan& p = plan->buffers[b];
+    if (p.storage == StorageKind::input || p.storage == StorageKind::constant || p.first_step < 0) continue;
+    if (largest == plan->buffers.size() || shapes.buffers[b].bytes > shapes.buffers[largest].bytes)
+      largest = b;
+  }
+  std::string text = over_limit ? fmt::format("the run needs {} bytes of working memory, the limit is {}",
+                                              shapes.arena_bytes, options.max_memory)
+                                : fmt::format("the run needs {} bytes of memory, the machine has {}", needed,
+                                              memory_limit());
+  std::string where;
+  if (largest < plan->buffers.size()) {
+    const BufferPlan& p = plan->buffers[largest];
+    text += fmt::format("; {} of them are for {} of shape [{}]", shapes.buffers[largest].bytes,
+                        p.name.empty() ? "an intermediate tensor" : "'" + p.name + "'",
+                        fmt::join(shapes.buffers[largest].sizes, ", "));
+    where = nodes_of(*plan, plan->steps[p.first_step].origins);
+  }
+  Error e(ErrorKind::model, text, "smaller inputs or sizes need less");
+  e.set_where(where);
+  throw e;
+}
+
 void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                                 const RunOptions& run_options) const {
-  TBX_MODEL(options.max_memory <= 0 || shapes.arena_bytes <= options.max_memory,
-            "the run needs {} bytes of working memory, the limit is {}", shapes.arena_bytes,
-            options.max_memory);
+  check_memory(shapes, outputs);
   auto* base = static_cast<std::byte*>(ctx.arena.get(shapes.arena_bytes));
   for (size_t b = 0; b < plan->buffers.size(); ++b)
     if (shapes.buffers[b].offset >= 0) ctx.pointers[b] = base + shapes.buffers[b].offset;
@@ -223,63 +278,77 @@ void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::s
 
 void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
                                 const RunOptions& run_options) const {
-  size_t n = plan->buffers.size();
-  ctx.dynamic.assign(n, nullptr);
-  ctx.dynamic_shapes.assign(n, {});
+  ctx.dynamic.assign(plan->buffers.size(), nullptr);
+  ctx.dynamic_shapes.assign(plan->buffers.size(), {});
   int64_t in_use = 0;
   auto start = Clock::now();
   for (size_t s = 0; s < plan->steps.size(); ++s) {
-    const Step& step = plan->steps[s];
-    const auto* call = std::get_if<ExternStep>(&step.what);
-    auto made_by_kernel = [&](int b) {
-      return call && std::find(call->dynamic_outputs.begin(), call->dynamic_outputs.end(), b) !=
-                         call->dynamic_outputs.end();
-    };
-    for (size_t b = 0; b < n; ++b) {
-      const BufferPlan& p = plan->buffers[b];
-      if (p.first_step != static_cast<int>(s) || made_by_kernel(static_cast<int>(b))) continue;
-      ctx.dynamic_shapes[b] = evaluate_buffer(p, ctx.symbols);
-      if (p.storage == StorageKind::output) {
-        place_output(outputs[p.index], plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
-      } else if (p.storage == StorageKind::arena || p.storage == StorageKind::dynamic) {
-        in_use += ctx.dynamic_shapes[b].bytes;
-        TBX_MODEL(options.max_memory <= 0 || in_use <= options.max_memory,
-                  "the run needs more than the limit of {} bytes of working memory", options.max_memory);
-        ctx.dynamic[b] = pool.get(ctx.dynamic_shapes[b].bytes);
-        ctx.pointers[b] = ctx.dynamic[b].get();
-      }
+    try {
+      run_dynamic_step(s, ctx, outputs, run_options, in_use, start);
+    } catch (Error& e) {
+      e.set_where(nodes_of(*plan, plan->steps[s].origins));
+      throw;
     }
-    StepShape shape = evaluate_step(*plan, step, ctx.symbols);
-    observed_step(s, shape, ctx, run_options, ctx.dynamic_shapes, start);
-    if (call && !call->bound_symbols.empty()) run_checks(ctx.symbols, call->bound_symbols);
-    if (call)
-      for (int b : call->dynamic_outputs) {
-        const BufferPlan& p = plan->buffers[b];
-        ctx.dynamic_shapes[b] = evaluate_buffer(p, ctx.symbols);
-        if (p.storage != StorageKind::output) continue;
-        // The kernel made the output: hand its memory over, or copy it where the caller wants it.
-        RunTensor& out = outputs[p.index];
-        if (out.data) {
-          std::shared_ptr<void> made = ctx.dynamic[b];
-          place_output(out, plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
-          std::copy_n(static_cast<std::byte*>(made.get()), ctx.dynamic_shapes[b].bytes,
-                      static_cast<std::byte*>(out.data));
-        } else {
-          out.owner = ctx.dynamic[b];
-          out.data = out.owner.get();
-          out.dtype = plan->outputs[p.index].dtype;
-          out.dims = ctx.dynamic_shapes[b].sizes;
-          if (is_complex(out.dtype)) out.dims.pop_back();
-        }
-      }
-    for (size_t b = 0; b < n; ++b)
-      if (plan->buffers[b].last_step == static_cast<int>(s) && ctx.dynamic[b] &&
-          plan->buffers[b].storage != StorageKind::output) {
-        in_use -= ctx.dynamic_shapes[b].bytes;
-        ctx.dynamic[b].reset();
-      }
   }
   ctx.dynamic.clear();
+}
+
+/// Memory for what step `s` makes, the step, and the end of what it was the last to read.
+void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTensor> outputs,
+                                     const RunOptions& run_options, int64_t& in_use,
+                                     Clock::time_point start) const {
+  const size_t n = plan->buffers.size();
+  const Step& step = plan->steps[s];
+  const auto* call = std::get_if<ExternStep>(&step.what);
+  auto made_by_kernel = [&](int b) {
+    return call && std::find(call->dynamic_outputs.begin(), call->dynamic_outputs.end(), b) !=
+                       call->dynamic_outputs.end();
+  };
+  for (size_t b = 0; b < n; ++b) {
+    const BufferPlan& p = plan->buffers[b];
+    if (p.first_step != static_cast<int>(s) || made_by_kernel(static_cast<int>(b))) continue;
+    ctx.dynamic_shapes[b] = evaluate_buffer(p, ctx.symbols);
+    if (p.storage == StorageKind::output) {
+      place_output(outputs[p.index], plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
+    } else if (p.storage == StorageKind::arena || p.storage == StorageKind::dynamic) {
+      in_use += ctx.dynamic_shapes[b].bytes;
+      TBX_MODEL(options.max_memory <= 0 || in_use <= options.max_memory,
+                "the run needs more than the limit of {} bytes of working memory", options.max_memory);
+      TBX_MODEL(in_use <= memory_limit(), "the run needs more than the {} bytes of memory of the machine",
+                memory_limit());
+      ctx.dynamic[b] = pool.get(ctx.dynamic_shapes[b].bytes);
+      ctx.pointers[b] = ctx.dynamic[b].get();
+    }
+  }
+  StepShape shape = evaluate_step(*plan, step, ctx.symbols);
+  observed_step(s, shape, ctx, run_options, ctx.dynamic_shapes, start);
+  if (call && !call->bound_symbols.empty()) run_checks(ctx.symbols, call->bound_symbols);
+  if (call)
+    for (int b : call->dynamic_outputs) {
+      const BufferPlan& p = plan->buffers[b];
+      ctx.dynamic_shapes[b] = evaluate_buffer(p, ctx.symbols);
+      if (p.storage != StorageKind::output) continue;
+      // The kernel made the output: hand its memory over, or copy it where the caller wants it.
+      RunTensor& out = outputs[p.index];
+      if (out.data) {
+        std::shared_ptr<void> made = ctx.dynamic[b];
+        place_output(out, plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
+        std::copy_n(static_cast<std::byte*>(made.get()), ctx.dynamic_shapes[b].bytes,
+                    static_cast<std::byte*>(out.data));
+      } else {
+        out.owner = ctx.dynamic[b];
+        out.data = out.owner.get();
+        out.dtype = plan->outputs[p.index].dtype;
+        out.dims = ctx.dynamic_shapes[b].sizes;
+        if (is_complex(out.dtype)) out.dims.pop_back();
+      }
+    }
+  for (size_t b = 0; b < n; ++b)
+    if (plan->buffers[b].last_step == static_cast<int>(s) && ctx.dynamic[b] &&
+        plan->buffers[b].storage != StorageKind::output) {
+      in_use -= ctx.dynamic_shapes[b].bytes;
+      ctx.dynamic[b].reset();
+    }
 }
 
 template <class BufferShapes>
@@ -291,8 +360,13 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
   };
   if (run_options.cancel && run_options.cancel->load(std::memory_order_relaxed))
     throw_model_error("the run was cancelled");
-  if (run_options.time_limit_ms > 0 && since_start() > run_options.time_limit_ms * 1'000'000)
-    throw_model_error("the run took longer than the limit of {} ms", run_options.time_limit_ms);
+  if (run_options.time_limit_ms > 0 && since_start() > run_options.time_limit_ms * 1'000'000) {
+    Error e(ErrorKind::model,
+            fmt::format("the run took longer than the limit of {} ms", run_options.time_limit_ms),
+            "raise time_limit_ms if the model is right");
+    e.set_where(nodes_of(*plan, plan->steps[s].origins));
+    throw e;
+  }
   int64_t begin = run_options.profile ? since_start() : 0;
   run_step(s, shape, ctx);
   const Step& step = plan->steps[s];
@@ -331,7 +405,7 @@ void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx) 
   try {
     run_extern(std::get<ExternStep>(step.what), shape, ctx);
   } catch (Error& e) {
-    e.set_where(nodes_of(step.origins));
+    e.set_where(nodes_of(*plan, step.origins));
     throw;
   }
 }
@@ -371,13 +445,13 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
       tbb::parallel_for(0, chunks, run_chunk, tbb::static_partitioner());
     }
   } catch (Error& e) {
-    e.set_where(nodes_of(origins));
+    e.set_where(nodes_of(*plan, origins));
     throw;
   }
   if (failed.load() != 0) {
     Error e(ErrorKind::model, "an index computed from data is out of range",
             "check the model's index inputs");
-    e.set_where(nodes_of(origins));
+    e.set_where(nodes_of(*plan, origins));
     throw e;
   }
 }
@@ -405,13 +479,6 @@ void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, R
   DynamicAllocator allocator(*plan, step, ctx, pool);
   step.kernel->run({ctx.inputs, {}, &allocator, workspace});
   for (int symbol : step.bound_symbols) TBX_INTERNAL(ctx.symbols[symbol] >= 0);
-}
-
-std::string Session::Impl::nodes_of(std::span<const int> origins) const {
-  std::vector<std::string> names;
-  for (int o : origins)
-    if (o >= 0 && o < static_cast<int>(plan->origin_names.size())) names.push_back(plan->origin_names[o]);
-  return fmt::format("node {}", fmt::join(names, ", "));
 }
 
 Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : impl_(std::make_unique<Impl>()) {

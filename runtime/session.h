@@ -40,6 +40,7 @@ struct StepProfile {
 struct RunOptions {
   std::atomic<bool>* cancel = nullptr;
   int64_t time_limit_ms = 0;
+  int64_t max_memory = 0; ///< what a loop may gather in scan outputs and sequences; 0: the machine's memory
   std::vector<StepProfile>* profile = nullptr;
   /// Called after each step with the buffer number and its contents (compare, first-NaN); slows the run.
   std::function<void(const Plan&, int step, int buffer, const extern_kernels::TensorRef&)> observe;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace tbx::runtime {
 namespace {
@@ -24,6 +25,16 @@ OperandShape evaluate_operand(const Plan& plan, const OperandView& v, std::span<
   s.strides = evaluate_all(v.strides, symbols);
   s.offset_bytes = v.offset.evaluate(symbols) * size_of(plan.buffers[v.buffer].dtype);
   return s;
+}
+
+/// `work`; its errors name the nodes of the step that they are about.
+template <class Work> void naming(const Plan& plan, int step, Work work) {
+  try {
+    work();
+  } catch (Error& e) {
+    if (step >= 0) e.set_where(nodes_of(plan, plan.steps[step].origins));
+    throw;
+  }
 }
 
 /// Greedy best fit: largest buffers first, each at the lowest gap free during its life.
@@ -63,11 +74,21 @@ int64_t lay_out(const Plan& plan, std::vector<BufferShape>& shapes) {
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols) {
   BufferShape s;
-  s.sizes = evaluate_all(buffer.sizes, symbols);
-  s.strides = evaluate_all(buffer.strides, symbols);
-  int64_t n = checked_numel(s.sizes);
-  TBX_MODEL(!__builtin_mul_overflow(n, std::max<int64_t>(1, size_of(buffer.dtype)), &s.bytes),
-            "the size of '{}' overflows 64 bits", buffer.name);
+  const std::string name = buffer.name.empty() ? "an intermediate tensor" : "'" + buffer.name + "'";
+  try {
+    s.sizes = evaluate_all(buffer.sizes, symbols);
+    s.strides = evaluate_all(buffer.strides, symbols);
+    s.bytes = checked_numel(s.sizes);
+  } catch (const Error& e) {
+    throw_model_error("the shape of {} with the sizes of this run: {}", name, e.message());
+  }
+  const bool ours = buffer.storage != StorageKind::input && buffer.storage != StorageKind::constant;
+  if (__builtin_mul_overflow(s.bytes, std::max<int64_t>(1, size_of(buffer.dtype)), &s.bytes) ||
+      (ours && s.bytes > memory_limit()))
+    throw Error(ErrorKind::model,
+                fmt::format("{} would have the shape [{}], the machine has {} bytes of memory", name,
+                            fmt::join(s.sizes, ", "), memory_limit()),
+                "smaller inputs or sizes need less");
   return s;
 }
 
@@ -100,9 +121,11 @@ StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int6
 ShapePlan make_shape_plan(const Plan& plan, std::vector<int64_t> symbols) {
   ShapePlan p;
   p.symbols = std::move(symbols);
-  for (const BufferPlan& b : plan.buffers) p.buffers.push_back(evaluate_buffer(b, p.symbols));
-  for (const Step& step : plan.steps) {
-    p.steps.push_back(evaluate_step(plan, step, p.symbols));
+  for (const BufferPlan& b : plan.buffers)
+    naming(plan, b.first_step, [&] { p.buffers.push_back(evaluate_buffer(b, p.symbols)); });
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    naming(plan, static_cast<int>(s),
+           [&] { p.steps.push_back(evaluate_step(plan, plan.steps[s], p.symbols)); });
     p.scratch_bytes = std::max(p.scratch_bytes, p.steps.back().scratch_bytes);
     p.workspace_bytes = std::max(p.workspace_bytes, aligned(p.steps.back().workspace_bytes));
   }

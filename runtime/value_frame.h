@@ -33,6 +33,8 @@ struct RunGuard {
   /// Options of the stages: the time limit is what is left of it.
   RunOptions stage_options() const;
   void check() const;
+  /// Memory for what a loop keeps from its iterations.
+  void check_gathered(int64_t bytes) const;
 };
 
 /// Runs all steps; inputs are in their slots.

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "runtime/value_frame.h"
 
 namespace tbx::runtime {
@@ -35,7 +36,14 @@ void RunGuard::check() const {
     throw_model_error("the run was cancelled");
   if (options.time_limit_ms > 0 &&
       std::chrono::steady_clock::now() - start > std::chrono::milliseconds(options.time_limit_ms))
-    throw_model_error("the run took longer than the limit of {} ms", options.time_limit_ms);
+    throw Error(ErrorKind::model,
+                fmt::format("the run took longer than the limit of {} ms", options.time_limit_ms),
+                "raise time_limit_ms if the model is right");
+}
+
+void RunGuard::check_gathered(int64_t bytes) const {
+  const int64_t limit = options.max_memory > 0 ? options.max_memory : memory_limit();
+  TBX_MODEL(bytes <= limit, "the iterations gathered {} bytes, the limit is {}", bytes, limit);
 }
 
 namespace {
@@ -128,7 +136,7 @@ void run_frame(ValueFrame& frame, const RunGuard& guard) {
       else
         run_sequence_map(std::get<SequenceMapStep>(step.what), step, s, frame, guard);
     } catch (Error& e) {
-      if (!step.where.empty()) e.set_where(step.where);
+      e.add_where(step.where);
       throw;
     }
     for (int slot : step.release) frame.slots[slot] = RuntimeValue();

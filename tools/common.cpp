@@ -54,6 +54,9 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::NonNegativeNumber)
       ->group("Compiler");
+  app.add_option("--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Compiler");
   if (with_inputs) {
     app.add_option("--input", inputs,
                    "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "

@@ -154,6 +154,7 @@ struct TBX_API CompileOptions {
   bool all_dims_dynamic = false;       ///< forgets static input dimensions (testing)
   bool every_value = false;            ///< what nodes compute for each other is an output too, in order
   int64_t max_memory = 0;              ///< arena limit per run in bytes, 0: none
+  int64_t time_limit_ms = 0;           ///< a longer run ends with an error between two kernels, 0: none
   bool private_threads = false;        ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none

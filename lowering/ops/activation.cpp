@@ -54,9 +54,9 @@ std::vector<LoweredValue> lower_gelu(OpContext& ctx) {
 }
 
 /// x + bias through an activation.
-LowerFn biased(Expr (*body)(Expr)) {
+LowerFn biased(Expr (*body)(Expr), bool needs_bias) {
   return [=](OpContext& ctx) -> std::vector<LoweredValue> {
-    if (!ctx.has(1)) return {map(ctx, ctx.dtype(0), ctx.in(0), body)};
+    if (!needs_bias && !ctx.has(1)) return {map(ctx, ctx.dtype(0), ctx.in(0), body)};
     return {
         map(ctx, ctx.dtype(0), ctx.in(0), ctx.in(1), [&](Expr x, Expr b) { return body(ir::add(x, b)); })};
   };
@@ -154,8 +154,8 @@ void register_activation(Registry& r) {
   r.add("Clip", since(1), lower_clip);
 
   r.add("Gelu", since(1), pointwise(ir::gelu_erf), kMicrosoft);
-  r.add("BiasGelu", since(1), biased(ir::gelu_erf), kMicrosoft);
-  r.add("FastGelu", since(1), biased(ir::gelu_tanh), kMicrosoft);
+  r.add("BiasGelu", since(1), biased(ir::gelu_erf, true), kMicrosoft);
+  r.add("FastGelu", since(1), biased(ir::gelu_tanh, false), kMicrosoft);
   r.add("QuickGelu", since(1), with_alpha(1.702f, silu_of), kMicrosoft);
   r.add("BiasAdd", since(1), lower_bias_add, kMicrosoft);
   r.add("BiasSplitGelu", since(1), lower_bias_split_gelu, kMicrosoft);

@@ -97,6 +97,10 @@ void ForestBuilder::weight(int32_t leaf, int64_t target, double value) {
   weights_[leaf].push_back({static_cast<int32_t>(target), value});
 }
 
+int64_t ForestBuilder::features() const {
+  return feature_.empty() ? 0 : int64_t{*std::max_element(feature_.begin(), feature_.end())} + 1;
+}
+
 /// Nodes may be shared between branches; a walk must end.
 void ForestBuilder::check_acyclic() const {
   enum State : uint8_t { fresh, open, done };

@@ -29,6 +29,8 @@ public:
   void root(int32_t at) { roots_.push_back(at); }
 
   int64_t size() const { return static_cast<int64_t>(feature_.size()); }
+  /// One more than the greatest feature that a node looks at.
+  int64_t features() const;
   int64_t targets = 1;
   std::vector<double> base;
 

@@ -80,8 +80,21 @@ Values slice_input(OpContext& ctx) {
 
 // --- Gather
 
+/// Constant indices are looked at while compiling: every `step`-th from `first`.
+void check_constant_indices(const TensorBox& indices, SymInt extent, int64_t first, int64_t step) {
+  if (!indices.constant || !extent.is_constant() || !is_integer(indices.dtype())) return;
+  const int64_t size = extent.constant();
+  for (int64_t k = first, n = indices.constant->numel(); k < n; k += step) {
+    const int64_t i = element_as_int(*indices.constant, k);
+    TBX_MODEL(i >= -size && i < size, "index {} is outside an axis of size {}", i, size);
+  }
+}
+
 /// The element of an index tensor as an index below `extent`; negative ones count from the end.
 SymInt index_below(OpContext& ctx, const TensorBox& indices, std::span<const SymInt> at, SymInt extent) {
+  const bool tuple = !at.empty() && at.back().is_constant();
+  check_constant_indices(indices, extent, tuple ? at.back().constant() : 0,
+                         tuple ? indices.sizes().back().as_constant().value_or(1) : 1);
   if (extent.is(1) && indices.known_values) return 0;
   Expr value = indices.load(ctx.program, at);
   return ctx.c.indirect(ctx.c.cast(value, DType::i64), extent, true);

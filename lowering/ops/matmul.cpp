@@ -28,7 +28,9 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
     TBX_MODEL(inner_a == inner_b, "inner dimensions differ: {} and {}", inner_a.constant(),
               inner_b.constant());
   else if (!ir::provably_equal(inner_a, inner_b))
-    ctx.program.checks.push_back({inner_a - inner_b, true, "inner dimensions of a matrix product differ"});
+    ctx.program.add_check(
+        inner_a - inner_b, true,
+        fmt::format("inner dimensions differ: {} and {}", ir::to_string(inner_a), ir::to_string(inner_b)));
   SymInts batch = ir::broadcast_sizes(ctx.program, {a.sizes().begin(), a.sizes().end() - 2},
                                       {b.sizes().begin(), b.sizes().end() - 2});
   SymInts sizes = batch;
@@ -54,6 +56,10 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, b, "operand of a matrix product")));
   if (bias) {
     TensorBox c = *bias;
+    TBX_MODEL(c.rank() <= static_cast<int>(folded.size()), "a bias of rank {} for a product of rank {}",
+              c.rank(), folded.size());
+    for (int k = 1; k <= c.rank(); ++k)
+      require_broadcast(ctx, c.sizes()[c.rank() - k], folded[folded.size() - k], "the bias");
     std::vector<int> axes;
     for (int k = c.rank(); k < static_cast<int>(folded.size()); ++k) axes.push_back(k - c.rank());
     if (!axes.empty()) c = ir::unsqueeze(ctx.program, c, axes);

@@ -42,6 +42,10 @@ Attributes kernel_attributes(const OpContext& ctx, const ForestBuilder& forest, 
                              PostTransform transform) {
   TBX_MODEL(forest.base.size() <= 1 || static_cast<int64_t>(forest.base.size()) == forest.targets,
             "{} base values for {} targets", forest.base.size(), forest.targets);
+  const ir::SymInts sizes = ctx.sizes(0);
+  if (!sizes.empty() && sizes.back().is_constant())
+    TBX_MODEL(sizes.back().constant() >= forest.features(), "the trees read {} features, the input has {}",
+              forest.features(), sizes.back().constant());
   Attributes a = forest.attributes(compared_type(ctx));
   a["aggregate"] = aggregate;
   a["transform"] = static_cast<int64_t>(transform);

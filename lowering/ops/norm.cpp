@@ -276,6 +276,7 @@ Expr neighbour_square(OpContext& ctx, const TensorBox& x, std::span<const SymInt
   return ir::mul(e, e);
 }
 
+constexpr int64_t kMaxWindow = 1 << 20;    ///< of an unknown number of channels
 constexpr int64_t kMaxUnrolledWindow = 25; ///< a wider window is a reduction of its own
 
 /// x / (bias + alpha/size * sum of squares of the neighbouring channels)^beta
@@ -284,6 +285,10 @@ std::vector<LoweredValue> lower_lrn(OpContext& ctx) {
   TBX_MODEL(x.rank() >= 2, "data of rank {}", x.rank());
   int64_t size = ctx.required_int("size");
   TBX_MODEL(size > 0, "size is {}", size);
+  const double divisor = static_cast<double>(size);
+  // Wider than all channels on both sides makes no difference.
+  if (auto channels = x.sizes()[1].as_constant()) size = std::min(size, 2 * *channels + 1);
+  TBX_MODEL(size <= kMaxWindow, "size is {}, at most {} is possible here", size, kMaxWindow);
   double alpha = ctx.attr_float("alpha", 1e-4f), beta = ctx.attr_float("beta", 0.75f),
          bias = ctx.attr_float("bias", 1);
   SymInt first = -((size - 1) / 2);
@@ -301,7 +306,7 @@ std::vector<LoweredValue> lower_lrn(OpContext& ctx) {
     Expr sum = wide.defined() ? wide.load(ctx.program, at) : neighbour_square(ctx, x, at, first);
     for (int64_t k = 1; k < size && !wide.defined(); ++k)
       sum = ir::add(sum, neighbour_square(ctx, x, at, first + SymInt(k)));
-    Expr base = ir::add(number(sum, bias), ir::mul(number(sum, alpha / static_cast<double>(size)), sum));
+    Expr base = ir::add(number(sum, bias), ir::mul(number(sum, alpha / divisor), sum));
     return ir::div(x.load(ctx.program, at), ir::binary(Op::pow, base, number(base, beta)));
   })};
 }

@@ -31,7 +31,9 @@ TensorBox spread(OpContext& ctx, const TensorBox& scale, const TensorBox& x) {
     TBX_MODEL(!(blocks.is_constant() && scale.sizes()[axis].is_constant()),
               "{} scales for {} blocks of {} elements", scale.sizes()[axis].constant(), blocks.constant(),
               block);
-    ctx.program.checks.push_back({blocks - scale.sizes()[axis], true, "number of quantisation blocks"});
+    ctx.program.add_check(blocks - scale.sizes()[axis], true,
+                          fmt::format("{} scales for {} blocks of {} elements",
+                                      ir::to_string(scale.sizes()[axis]), ir::to_string(blocks), block));
   }
   SymInts at = loop_vars(ctx.c, x.rank());
   at[axis] = ir::floordiv(at[axis], block);

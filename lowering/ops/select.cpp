@@ -97,7 +97,9 @@ Values top_k(OpContext& ctx) {
     TBX_MODEL(k.constant() <= x.sizes()[axis].constant(), "k is {}, axis {} has size {}", k.constant(), axis,
               x.sizes()[axis].constant());
   else if (!ir::provably_nonnegative(x.sizes()[axis] - k))
-    ctx.program.checks.push_back({x.sizes()[axis] - k, false, "TopK: k is larger than the axis"});
+    ctx.program.add_check(
+        x.sizes()[axis] - k, false,
+        fmt::format("k is {}, axis {} has size {}", ir::to_string(k), axis, ir::to_string(x.sizes()[axis])));
   SymInts sizes = x.sizes();
   sizes[axis] = k;
   return host_call(ctx, {{x.dtype(), sizes}, {DType::i64, sizes}},

@@ -303,9 +303,11 @@ Values concat(OpContext& ctx) {
   for (const TensorBox& x : xs) {
     TBX_MODEL(x.rank() == xs[0].rank(), "inputs of rank {} and {}", xs[0].rank(), x.rank());
     for (int k = 0; k < x.rank(); ++k) {
-      auto a = xs[0].sizes()[k].as_constant(), b = x.sizes()[k].as_constant();
-      TBX_MODEL(k == axis || !a || !b || *a == *b, "dimension {} is {} in one input and {} in another", k,
-                a.value_or(0), b.value_or(0));
+      SymInt a = xs[0].sizes()[k], b = x.sizes()[k];
+      if (k != axis && !ir::provably_equal(a, b))
+        ctx.program.add_check(a - b, true,
+                              fmt::format("dimension {} is {} in one input and {} in another", k,
+                                          ir::to_string(a), ir::to_string(b)));
     }
   }
   return {concat_boxes(ctx, xs, axis)};
@@ -316,14 +318,15 @@ Values split_at(OpContext& ctx, int axis, const SymInts& lengths) {
   Values out;
   SymInt start = 0;
   for (SymInt length : lengths) {
-    TBX_MODEL(length.as_constant().value_or(0) >= 0, "a part of the split has the length {}",
-              *length.as_constant());
+    ctx.program.add_check(length, false,
+                          fmt::format("a part of the split has the length {}", ir::to_string(length)));
     out.emplace_back(ir::slice(ctx.program, x, axis, start, 1, length));
     start += length;
   }
-  auto end = start.as_constant(), size = x.sizes()[axis].as_constant();
-  TBX_MODEL(!end || !size || *end == *size, "the split lengths add up to {}, axis {} has size {}",
-            end.value_or(0), axis, size.value_or(0));
+  if (SymInt size = x.sizes()[axis]; !ir::provably_equal(start, size))
+    ctx.program.add_check(start - size, true,
+                          fmt::format("the split lengths add up to {}, axis {} has size {}",
+                                      ir::to_string(start), axis, ir::to_string(size)));
   return out;
 }
 

@@ -65,8 +65,8 @@ Values stft(OpContext& ctx) {
   TBX_MODEL(x.rank() == 3, "signal has rank {}, expected 3: [batch, length, 1 or 2]", x.rank());
   std::vector<int64_t> step = ctx.ints_or_throw(1, "frame_step");
   TBX_MODEL(step.size() == 1 && step[0] > 0, "frame_step has {} elements, expected 1 above 0", step.size());
-  SymInt window = ctx.has(2) ? ctx.sizes(2).at(0) : SymInt(0), length;
   if (ctx.has(2)) TBX_MODEL(ctx.rank(2) == 1, "window has rank {}, expected 1", ctx.rank(2));
+  SymInt window = ctx.has(2) ? ctx.sizes(2)[0] : SymInt(0), length;
   if (ctx.has(3))
     length = known_scalar(ctx, 3, "frame_length");
   else

@@ -38,6 +38,8 @@ std::vector<TensorBox> inputs_of(OpContext& ctx, int i, int count, int groups) {
   for (int g = 0; g < groups; ++g) {
     xs.push_back(ctx.in(2 + g * count + i));
     TBX_MODEL(xs[g].rank() == xs[0].rank(), "tensor {} and its gradient or state differ in rank", i);
+    TBX_MODEL(xs[g].dtype() == xs[0].dtype(), "tensor {} is {}, its gradient or state (input {}) is {}", i,
+              name_of(xs[0].dtype()), 2 + g * count + i, name_of(xs[g].dtype()));
   }
   return xs;
 }

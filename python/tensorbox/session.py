@@ -44,6 +44,7 @@ class Session:
     evaluator, without a compiler. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
     operator_libraries: shared libraries with operators of your own (docs/custom_operators.md), whose code runs in this
     process.
+    max_memory (bytes) and time_limit_ms bound every run; the time is looked at between kernels and iterations. 0: none.
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
     """
 
@@ -51,7 +52,7 @@ class Session:
                  cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
-                 max_memory: int = 0, private_threads: bool = False, precision: str = "strict",
+                 max_memory: int = 0, time_limit_ms: int = 0, private_threads: bool = False, precision: str = "strict",
                  log: Callable[[str], None] | None = None):
         if precision != "strict":
             raise _core.UnsupportedError(f"precision '{precision}': only 'strict' (f32 stays f32) is available")
@@ -67,6 +68,7 @@ class Session:
         options.operator_libraries = [os.fspath(library) for library in operator_libraries]
         options.all_dims_dynamic = all_dims_dynamic
         options.max_memory = max_memory
+        options.time_limit_ms = time_limit_ms
         options.private_threads = private_threads
         if log is not None:
             options.set_log(log)

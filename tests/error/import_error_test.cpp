@@ -114,7 +114,7 @@ TEST(BadTensors, DataOfAnotherSize) {
 
 TEST(BadGraphs, Names) {
   EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) { y = Relu(nowhere) }"),
-              HasSubstr("node 'y' ('Relu', opset 21): input 'nowhere' does not exist"));
+              HasSubstr("node 'y' (Relu, opset 21): input 'nowhere' does not exist"));
   EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) { y = Relu(x)  y = Neg(x) }"),
               HasSubstr("the name 'y' is given to two values"));
   EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) { x = Relu(x)  y = Neg(x) }"),
@@ -153,9 +153,11 @@ TEST(BadGraphs, Operators) {
   EXPECT_THAT(error_of_graph("g (float[2] x, int64[2] i) => (float[2] y) { y = Add(x, i) }"),
               HasSubstr("type"));
   EXPECT_THAT(error_of_graph("g (float[2, 3] x) => (float[2, 3] y) { y = MatMul(x, x) }"),
-              HasSubstr("node 'y' ('MatMul', opset 21): Incompatible dimensions"));
-  EXPECT_THAT(error_of_graph("g (float[2] x) => (int64[2] y) { y = Relu(x) }"),
-              HasSubstr("output 'y' is declared with another type"));
+              HasSubstr("node 'y' (MatMul, opset 21): Incompatible dimensions"));
+  EXPECT_THAT(
+      error_of_graph("g (float[2] x) => (int64[2] y) { y = Relu(x) }"),
+      HasSubstr(
+          "node 'y' (Relu, opset 21): output 'y' is declared as tensor(int64), but it is tensor(float)"));
   auto old =
       parse_text("<ir_version: 8, opset_import: [\"\": 11]> g (float[2] x) => (float[2] y) { y = Gelu(x) }");
   EXPECT_THAT(error_of_model(old),
@@ -185,10 +187,11 @@ TEST(BadGraphs, Subgraphs) {
   EXPECT_THAT(error_of_graph("g (float[2] x) => (float[2] y) "
                              "{ y = Relu<body = b () => (float[2] z) { z = Neg(x) }>(x) }"),
               HasSubstr("Unrecognized attribute"));
-  EXPECT_THAT(error_of_graph("g (bool c, float[2] x) => (float[2] y) { y = If<"
-                             "then_branch = t () => (float[2] a) { a = Neg(later) },"
-                             "else_branch = e () => (float[2] b) { b = Neg(x) }>(c) }"),
-              HasSubstr("node 'a' ('Neg', opset 21): input 'later' does not exist"));
+  EXPECT_THAT(
+      error_of_graph("g (bool c, float[2] x) => (float[2] y) { y = If<"
+                     "then_branch = t () => (float[2] a) { a = Neg(later) },"
+                     "else_branch = e () => (float[2] b) { b = Neg(x) }>(c) }"),
+      HasSubstr("node 'a' (Neg, opset 21), in node 'y' (If, opset 21): input 'later' does not exist"));
   EXPECT_THAT(
       error_of_graph("g (bool c, float[2] x) => (float[2] y) { y = If<"
                      "then_branch = t () => (float[2] a) { a = Neg(x) },"
@@ -284,7 +287,7 @@ TEST(BadFunctions, Calls) {
       HasSubstr("makes its output 'b'"));
   EXPECT_THAT(
       error("y = local.f(x)", R"(<domain: "local", opset_import: ["": 21]> f (a) => (b) { b = Neg(x) })"),
-      HasSubstr("node 'y/b' ('Neg', opset 21): input 'x' does not exist"));
+      HasSubstr("node 'y/b' (Neg, opset 21), in node 'y' (local.f, opset 1): input 'x' does not exist"));
 }
 
 // Bytes that are no model, or a bomb.

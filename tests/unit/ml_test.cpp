@@ -271,7 +271,7 @@ TEST(Gradient, AnOperatorWithoutARuleIsNamed) {
   EXPECT_THAT(error_of([&] {
                 run_text(with_axis, {tensor({2}, {1, 2})});
               }),
-              HasSubstr("there is no rule to differentiate node '' (CumSum"));
+              HasSubstr("there is no rule to differentiate node 'y' (CumSum"));
 }
 
 // --- images

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/stop.h"
 
 namespace tbx::ir {
 
@@ -93,6 +94,8 @@ void LaneRunner::run_phase(size_t number, int n) {
 }
 
 void LaneRunner::run_block(size_t number, int n) {
+  constexpr int kBlocksUnchecked = 4096;
+  if (++blocks_ % kBlocksUnchecked == 0) check_stop();
   current_ = &slots_[number];
   const LanePhase& phase = program_.phases[number];
   // A statement may read memory that an earlier one of the same point wrote, so values are computed as late

@@ -62,6 +62,7 @@ private:
   std::vector<Local> locals_;
   std::vector<Accumulator> accumulators_;
   int64_t block_start_ = 0;
+  uint32_t blocks_ = 0;    ///< computed so far
   int64_t scaled_[kLanes]; ///< addresses in row-local buffers, which are interleaved by lane when vertical
 };
 

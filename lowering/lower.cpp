@@ -265,7 +265,12 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     ValueId v = node.outputs[i];
     if (v < 0 || g.at(v).constant) continue;
-    TBX_INTERNAL(i < outputs.size());
+    if (i >= outputs.size()) {
+      Error e(ErrorKind::model,
+              fmt::format("the node has an output {}, the operator gives {}", i, outputs.size()));
+      e.set_where(program_.where);
+      throw e;
+    }
     const ir::TensorBox& box = outputs[i].tensor;
     if (box.defined() && box.storage()->name.empty()) box.storage()->name = g.at(v).name;
     env[v] = outputs[i];

@@ -53,6 +53,11 @@ std::shared_ptr<const KnownTensor> known_of_constant(const Tensor& t) {
   return nullptr;
 }
 
+int64_t the_one(const std::vector<int64_t>& values, int i, std::string_view what) {
+  TBX_MODEL(values.size() == 1, "{} (input {}) has {} elements, expected one", what, i, values.size());
+  return values[0];
+}
+
 } // namespace
 
 DType LoweredValue::dtype() const {
@@ -155,6 +160,14 @@ std::vector<int64_t> OpContext::ints_or_run(int i, std::string_view what) const 
   } catch (const UnknownValueError& e) {
     throw RuntimeValueError(e.message());
   }
+}
+
+int64_t OpContext::int_or_throw(int i, std::string_view what) const {
+  return the_one(ints_or_throw(i, what), i, what);
+}
+
+int64_t OpContext::int_or_run(int i, std::string_view what) const {
+  return the_one(ints_or_run(i, what), i, what);
 }
 
 std::shared_ptr<const Tensor> OpContext::constant(int i) const {

@@ -104,6 +104,9 @@ public:
   /// As ints_or_throw, but a value that is not known makes the node one that runs on run-time values
   /// (RuntimeValueError).
   std::vector<int64_t> ints_or_run(int i, std::string_view what) const;
+  /// The same of an input that holds one number; ModelError when it holds more or none.
+  int64_t int_or_throw(int i, std::string_view what) const;
+  int64_t int_or_run(int i, std::string_view what) const;
   /// True when output `i` is asked for.
   bool wants(int i) const;
 

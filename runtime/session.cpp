@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "runtime/block_pool.h"
 #include "runtime/memory.h"
 #include "runtime/shape_plan.h"
@@ -15,14 +16,16 @@
 namespace tbx::runtime {
 namespace {
 
-constexpr double kInlineNs = 15'000;   ///< a kernel cheaper than this runs on the calling thread
-constexpr double kBalanceNs = 200'000; ///< a kernel dearer than this is cut finer than one chunk per thread
-constexpr size_t kMaxShapePlans = 64;  ///< shape signatures remembered
+constexpr double kInlineNs = 15'000;    ///< a kernel cheaper than this runs on the calling thread
+constexpr double kBalanceNs = 200'000;  ///< a kernel dearer than this is cut finer than one chunk per thread
+constexpr double kPieceNs = 20'000'000; ///< work between two looks at the time, where it is limited
+constexpr size_t kMaxShapePlans = 64;   ///< shape signatures remembered
 
 using Clock = std::chrono::steady_clock;
 
 /// What one run needs besides the plan; reused by later runs.
 struct RunContext {
+  Stop stop;
   std::vector<int64_t> symbols;
   std::vector<void*> pointers; ///< per buffer
   std::vector<void*> kernel_buffers;
@@ -35,8 +38,9 @@ struct RunContext {
 /// Memory of the outputs of one data-dependent extern step.
 class DynamicAllocator : public extern_kernels::OutputAllocator {
 public:
-  DynamicAllocator(const Plan& plan, const ExternStep& step, RunContext& ctx, BlockPool& pool)
-      : plan_(plan), step_(step), ctx_(ctx), pool_(pool) {}
+  DynamicAllocator(const Plan& plan, const ExternStep& step, RunContext& ctx, BlockPool& pool,
+                   int64_t max_memory)
+      : plan_(plan), step_(step), ctx_(ctx), pool_(pool), max_memory_(max_memory) {}
   void* allocate(int index, DType dtype, std::span<const int64_t> sizes) override {
     TBX_INTERNAL(index >= 0 && index < static_cast<int>(step_.dynamic_outputs.size()));
     int buffer = step_.dynamic_outputs[index];
@@ -45,7 +49,11 @@ public:
     TBX_INTERNAL(dims.size() == sizes.size());
     for (size_t d = 0; d < dims.size(); ++d)
       if (dims[d] >= 0) ctx_.symbols[dims[d]] = sizes[d];
-    ctx_.dynamic[buffer] = pool_.get(checked_numel(sizes) * size_of(dtype));
+    const int64_t n = checked_numel(sizes), limit = max_memory_ > 0 ? max_memory_ : memory_limit();
+    TBX_MODEL(n <= limit / std::max<int64_t>(1, size_of(dtype)),
+              "output {} would have the shape [{}], the limit of memory is {} bytes", index,
+              fmt::join(sizes, ", "), limit);
+    ctx_.dynamic[buffer] = pool_.get(n * size_of(dtype));
     return ctx_.pointers[buffer] = ctx_.dynamic[buffer].get();
   }
 
@@ -54,6 +62,7 @@ private:
   const ExternStep& step_;
   RunContext& ctx_;
   BlockPool& pool_;
+  int64_t max_memory_;
 };
 
 } // namespace
@@ -217,6 +226,7 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
                         const RunOptions& run_options) const {
   TBX_MODEL(outputs.size() == plan->outputs.size(), "{} outputs given, the model has {}", outputs.size(),
             plan->outputs.size());
+  ctx.stop = {run_options.cancel, run_options.time_limit_ms, Clock::now()};
   bind_symbols(inputs, ctx.symbols);
   check_inputs(inputs, ctx.symbols);
   ctx.pointers.assign(plan->buffers.size(), nullptr);
@@ -237,7 +247,7 @@ void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTen
     if (!outputs[i].data &&
         __builtin_add_overflow(needed, shapes.buffers[plan->outputs[i].buffer].bytes, &needed))
       needed = INT64_MAX;
-  const bool over_limit = options.max_memory > 0 && shapes.arena_bytes > options.max_memory;
+  const bool over_limit = options.max_memory > 0 && needed > options.max_memory;
   if (!over_limit && needed <= memory_limit()) return;
   size_t largest = plan->buffers.size();
   for (size_t b = 0; b < plan->buffers.size(); ++b) {
@@ -246,10 +256,10 @@ void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTen
     if (largest == plan->buffers.size() || shapes.buffers[b].bytes > shapes.buffers[largest].bytes)
       largest = b;
   }
-  std::string text = over_limit ? fmt::format("the run needs {} bytes of working memory, the limit is {}",
-                                              shapes.arena_bytes, options.max_memory)
-                                : fmt::format("the run needs {} bytes of memory, the machine has {}", needed,
-                                              memory_limit());
+  std::string text =
+      over_limit
+          ? fmt::format("the run needs {} bytes of memory, the limit is {}", needed, options.max_memory)
+          : fmt::format("the run needs {} bytes of memory, the machine has {}", needed, memory_limit());
   std::string where;
   if (largest < plan->buffers.size()) {
     const BufferPlan& p = plan->buffers[largest];
@@ -308,14 +318,18 @@ void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTen
     const BufferPlan& p = plan->buffers[b];
     if (p.first_step != static_cast<int>(s) || made_by_kernel(static_cast<int>(b))) continue;
     ctx.dynamic_shapes[b] = evaluate_buffer(p, ctx.symbols);
-    if (p.storage == StorageKind::output) {
-      place_output(outputs[p.index], plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
-    } else if (p.storage == StorageKind::arena || p.storage == StorageKind::dynamic) {
+    const bool is_output = p.storage == StorageKind::output;
+    if (!is_output && p.storage != StorageKind::arena && p.storage != StorageKind::dynamic) continue;
+    if (!is_output || !outputs[p.index].data) {
       in_use += ctx.dynamic_shapes[b].bytes;
       TBX_MODEL(options.max_memory <= 0 || in_use <= options.max_memory,
-                "the run needs more than the limit of {} bytes of working memory", options.max_memory);
+                "the run needs more than the limit of {} bytes of memory", options.max_memory);
       TBX_MODEL(in_use <= memory_limit(), "the run needs more than the {} bytes of memory of the machine",
                 memory_limit());
+    }
+    if (is_output) {
+      place_output(outputs[p.index], plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
+    } else {
       ctx.dynamic[b] = pool.get(ctx.dynamic_shapes[b].bytes);
       ctx.pointers[b] = ctx.dynamic[b].get();
     }
@@ -358,18 +372,15 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
   auto since_start = [&] {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
   };
-  if (run_options.cancel && run_options.cancel->load(std::memory_order_relaxed))
-    throw_model_error("the run was cancelled");
-  if (run_options.time_limit_ms > 0 && since_start() > run_options.time_limit_ms * 1'000'000) {
-    Error e(ErrorKind::model,
-            fmt::format("the run took longer than the limit of {} ms", run_options.time_limit_ms),
-            "raise time_limit_ms if the model is right");
-    e.set_where(nodes_of(*plan, plan->steps[s].origins));
-    throw e;
+  const Step& step = plan->steps[s];
+  try {
+    ctx.stop.check();
+  } catch (Error& e) {
+    e.set_where(nodes_of(*plan, step.origins));
+    throw;
   }
   int64_t begin = run_options.profile ? since_start() : 0;
   run_step(s, shape, ctx);
-  const Step& step = plan->steps[s];
   const auto* kernel = std::get_if<KernelStep>(&step.what);
   std::vector<int> touched;
   if (run_options.profile || run_options.observe) {
@@ -417,6 +428,10 @@ int Session::Impl::chunks_of(const KernelStep& step, int64_t tasks) const {
   return static_cast<int>(std::min(chunks, tasks));
 }
 
+int64_t tasks_of_piece(const KernelStep& step) {
+  return static_cast<int64_t>(kPieceNs / std::clamp(step.cost_per_task, 1.0, kPieceNs));
+}
+
 void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx,
                                std::span<const int> origins) const {
   if (shape.tasks <= 0) return;
@@ -432,10 +447,19 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
   auto run_chunk = [&](int chunk) {
     int64_t begin = shape.tasks * chunk / chunks, end = shape.tasks * (chunk + 1) / chunks;
     void* mine = scratch ? scratch + shape.scratch_bytes * chunk : nullptr;
-    int64_t code = step.function
-                       ? step.function(ctx.kernel_buffers.data(), shape.size_args.data(), begin, end, mine)
-                       : step.interpreted(ctx.kernel_buffers.data(), shape.size_args.data(),
-                                          ctx.symbols.data(), begin, end, mine);
+    int64_t code = 0;
+    if (step.interpreted) {
+      StopScope scope(ctx.stop);
+      code = step.interpreted(ctx.kernel_buffers.data(), shape.size_args.data(), ctx.symbols.data(), begin,
+                              end, mine);
+    }
+    // Native code knows no limits: where there are any it gets its work in pieces.
+    const int64_t piece = ctx.stop.active() ? tasks_of_piece(step) : end - begin;
+    for (int64_t at = begin; step.function && at < end && code == 0; at += piece) {
+      if (at > begin) ctx.stop.check();
+      code = step.function(ctx.kernel_buffers.data(), shape.size_args.data(), at, std::min(end, at + piece),
+                           mine);
+    }
     if (code != 0) failed.store(code, std::memory_order_relaxed);
   };
   try {
@@ -476,7 +500,7 @@ void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, R
     step.kernel->run({ctx.inputs, ctx.outputs, nullptr, workspace});
     return;
   }
-  DynamicAllocator allocator(*plan, step, ctx, pool);
+  DynamicAllocator allocator(*plan, step, ctx, pool, options.max_memory);
   step.kernel->run({ctx.inputs, {}, &allocator, workspace});
   for (int symbol : step.bound_symbols) TBX_INTERNAL(ctx.symbols[symbol] >= 0);
 }

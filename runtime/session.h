@@ -15,7 +15,8 @@ namespace tbx::runtime {
 struct SessionOptions {
   int threads = 0;            ///< 0: least of CPU quota (cgroup), affinity mask and OMP_NUM_THREADS
   bool private_arena = false; ///< own TBB arena instead of the process-wide one
-  int64_t max_memory = 0;     ///< arena limit in bytes per run, 0: none; checked before the run starts
+  int64_t max_memory = 0;     ///< bytes per run for intermediate results and outputs that the session
+                              ///< allocates, 0: none; checked before they are
 };
 
 /// An input or output of one run: memory of the caller.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/stop.h"
 #include "runtime/value_frame.h"
 
 namespace tbx::runtime {
@@ -31,15 +32,7 @@ RunOptions RunGuard::stage_options() const {
   return o;
 }
 
-void RunGuard::check() const {
-  if (options.cancel && options.cancel->load(std::memory_order_relaxed))
-    throw_model_error("the run was cancelled");
-  if (options.time_limit_ms > 0 &&
-      std::chrono::steady_clock::now() - start > std::chrono::milliseconds(options.time_limit_ms))
-    throw Error(ErrorKind::model,
-                fmt::format("the run took longer than the limit of {} ms", options.time_limit_ms),
-                "raise time_limit_ms if the model is right");
-}
+void RunGuard::check() const { Stop{options.cancel, options.time_limit_ms, start}.check(); }
 
 void RunGuard::check_gathered(int64_t bytes) const {
   const int64_t limit = options.max_memory > 0 ? options.max_memory : memory_limit();

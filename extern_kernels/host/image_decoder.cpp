@@ -7,13 +7,8 @@ namespace tbx::extern_kernels {
 void run_image_decoder(const HostCall& call) {
   const TensorRef& x = call.in(0);
   const std::string& format = call.text("pixel_format");
-  image::Image image;
-  try {
-    image = image::decode({static_cast<const uint8_t*>(x.data), static_cast<size_t>(x.numel())});
-  } catch (Error& e) {
-    e.set_where("ImageDecoder");
-    throw;
-  }
+  const image::Image image =
+      image::decode({static_cast<const uint8_t*>(x.data), static_cast<size_t>(x.numel())});
   bool is_grey = format == "Grayscale", reversed = format == "BGR";
   const int64_t sizes[] = {image.height, image.width, is_grey ? 1 : 3};
   auto* out = static_cast<uint8_t*>(call.make(0, sizes));

@@ -38,8 +38,8 @@ std::vector<LoweredValue> causal_conv(OpContext& ctx) {
   TensorBox sum = ir::make_reduction(p, ReduceOp::sum, type, x.sizes(), {kernel}, product);
   Expr y = sum.load(p, loop_vars(ctx.c, 3));
   if (ctx.has(2)) {
-    p.add_check(ctx.sizes(2).at(0) - channels, true,
-                "CausalConvWithState: bias has another number of channels");
+    TBX_MODEL(ctx.rank(2) == 1, "bias has rank {}, expected 1", ctx.rank(2));
+    p.add_check(ctx.sizes(2)[0] - channels, true, "CausalConvWithState: bias has another number of channels");
     y = ir::add(y, to_compute(ctx.in(2).load(p, {&c, 1}), type));
   }
   y = rounded(y, x.dtype());

@@ -60,7 +60,7 @@ Values lower_loop(OpContext& ctx) {
   auto body = ctx.attr_graph("body");
   TBX_MODEL(body && body->inputs.size() >= 2 && !body->outputs.empty(), "attribute 'body' is no loop body");
   int64_t limit = INT64_MAX;
-  if (ctx.has(0)) limit = ctx.ints_or_run(0, "the trip count of a Loop").at(0);
+  if (ctx.has(0)) limit = ctx.int_or_run(0, "the trip count of a Loop");
   Values carried;
   size_t num_carried = body->inputs.size() - 2;
   TBX_MODEL(ctx.num_inputs() <= static_cast<int>(2 + num_carried),

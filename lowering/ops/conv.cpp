@@ -149,6 +149,7 @@ TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis) {
   if (!ctx.has(zero_point)) return box;
   TensorBox zero = convert(ctx, ctx.in(zero_point), DType::i32);
   if (zero.rank() == 1) {
+    TBX_MODEL(axis < box.rank(), "a zero point per channel for an input of rank {}", box.rank());
     SymInts shape(box.rank(), SymInt(1));
     shape[axis] = zero.sizes()[0];
     zero = ir::reshape(ctx.program, zero, shape);

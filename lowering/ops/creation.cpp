@@ -94,7 +94,8 @@ std::optional<SymInt> known_range_count(OpContext& ctx) {
   if (all_exact) {
     for (int i = 0; i < 3; ++i) {
       auto k = ctx.known_tensor(i);
-      exact[i] = k->values.at(0) * SymInt(denominator / k->denominator);
+      TBX_MODEL(k->values.size() == 1, "input {} is no scalar", i);
+      exact[i] = k->values[0] * SymInt(denominator / k->denominator);
     }
     if (!exact[2].is_constant()) return std::nullopt;
     int64_t step = exact[2].constant();

@@ -115,7 +115,7 @@ std::vector<LoweredValue> lower_dropout(OpContext& ctx) {
   DType mask_type = ctx.opset() < 10 ? x.dtype() : DType::boolean;
   bool training = false;
   if (ctx.opset() >= 12) {
-    training = ctx.has(2) && ctx.ints_or_throw(2, "training_mode").at(0) != 0;
+    training = ctx.has(2) && ctx.int_or_throw(2, "training_mode") != 0;
   } else if (ctx.opset() < 7) {
     training = ctx.attr_int("is_test", 0) == 0 && ctx.wants(1);
   }

@@ -384,7 +384,8 @@ Values deform_conv(OpContext& ctx) {
   TensorBox y = matrix_product(ctx, weights, columns, nullptr, 1, 1, x.dtype());
   y = ir::reshape(p, y, {batch, filters, out[0], out[1]});
   if (!ctx.has(3)) return {y};
-  p.add_check(ctx.sizes(3).at(0) - filters, true, "DeformConv: B has another number of filters");
+  TBX_MODEL(ctx.rank(3) == 1, "B has rank {}, expected 1", ctx.rank(3));
+  p.add_check(ctx.sizes(3)[0] - filters, true, "DeformConv: B has another number of filters");
   return {
       map(ctx, x.dtype(), y, per_channel(ctx, ctx.in(3), 4), [](Expr a, Expr b) { return ir::add(a, b); })};
 }

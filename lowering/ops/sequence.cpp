@@ -25,7 +25,7 @@ const Values& elements(OpContext& ctx, int i) {
 /// A position given by input `i`, negative from the end; `size` when it is left out.
 size_t position(OpContext& ctx, int i, size_t count, size_t otherwise) {
   if (!ctx.has(i)) return otherwise;
-  int64_t p = ctx.ints_or_run(i, "position").at(0), n = static_cast<int64_t>(count);
+  int64_t p = ctx.int_or_run(i, "position"), n = static_cast<int64_t>(count);
   TBX_MODEL(p >= -n && p < n, "position {} is out of range for a sequence of {}", p, n);
   return static_cast<size_t>(p < 0 ? p + n : p);
 }
@@ -46,7 +46,7 @@ Values lower_sequence_insert(OpContext& ctx) {
   Values s = elements(ctx, 0);
   size_t at = s.size();
   if (ctx.has(2)) { // the end is a position, too
-    int64_t p = ctx.ints_or_run(2, "position").at(0), n = static_cast<int64_t>(s.size());
+    int64_t p = ctx.int_or_run(2, "position"), n = static_cast<int64_t>(s.size());
     TBX_MODEL(p >= -n && p <= n, "position {} is out of range for a sequence of {}", p, n);
     at = static_cast<size_t>(p < 0 ? p + n : p);
   }
@@ -86,7 +86,7 @@ Values lower_split_to_sequence(OpContext& ctx) {
   std::vector<int64_t> lengths;
   bool keep = true;
   if (!ctx.has(1) || ctx.rank(1) == 0) {
-    int64_t step = ctx.has(1) ? ctx.ints_or_run(1, "split").at(0) : 1;
+    int64_t step = ctx.has(1) ? ctx.int_or_run(1, "split") : 1;
     keep = ctx.has(1) || ctx.attr_int("keepdims", 1) != 0;
     TBX_MODEL(step > 0 && *total / step <= kMaxParts, "split is {}", step);
     for (int64_t at = 0; at < *total; at += step) lengths.push_back(std::min(step, *total - at));

@@ -158,8 +158,10 @@ Values tile(OpContext& ctx) { return tile_by(ctx, ctx.known_or_throw(1, "repeats
 /// Opset 1: `tiles` and `axis` are scalar inputs.
 Values tile_1(OpContext& ctx) {
   SymInts repeats(ctx.rank(0), SymInt(1));
-  int axis = ctx.axis(ctx.ints_or_throw(2, "axis").at(0), ctx.rank(0));
-  repeats[axis] = ctx.known_or_throw(1, "tiles").at(0);
+  int axis = ctx.axis(ctx.int_or_throw(2, "axis"), ctx.rank(0));
+  const SymInts tiles = ctx.known_or_throw(1, "tiles");
+  TBX_MODEL(tiles.size() == 1, "tiles (input 1) has {} elements, expected one", tiles.size());
+  repeats[axis] = tiles[0];
   return tile_by(ctx, repeats);
 }
 

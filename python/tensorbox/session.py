@@ -44,7 +44,8 @@ class Session:
     evaluator, without a compiler. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
     operator_libraries: shared libraries with operators of your own (docs/custom_operators.md), whose code runs in this
     process.
-    max_memory (bytes) and time_limit_ms bound every run; the time is looked at between kernels and iterations. 0: none.
+    max_memory (bytes) and time_limit_ms bound every run; the time is looked at between kernels and iterations,
+    and inside of long kernels. 0: none.
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
     """
 

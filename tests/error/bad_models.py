@@ -20,8 +20,9 @@ from base_models import BaseModel
 from mutations import Mutant
 
 TIME_LIMIT_MS = 2_000  # the session's own; a run that exceeds it ends with an error
+MEMORY_LIMIT = 1 << 30  # the session's own, too
 HANG_SECONDS = 20
-MEMORY = 8 << 30
+MEMORY = 8 << 30  # of the process
 
 
 class Job(NamedTuple):
@@ -57,7 +58,7 @@ def judge(job: Job) -> tuple[str, str]:
     model, feeds = job.mutant.build()
     try:
         session = tensorbox.Session(model, compile=False, threads=1, all_dims_dynamic=job.mutant.dynamic,
-                                    time_limit_ms=TIME_LIMIT_MS)
+                                    time_limit_ms=TIME_LIMIT_MS, max_memory=MEMORY_LIMIT)
         session.run({name: value for name, value in feeds.items() if any(i.name == name for i in session.inputs)})
     except tensorbox.InternalError as e:
         return "internal", str(e)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class BaseModel:
         return self.node.domain, self.node.op_type
 
 
+def _value(value: Any) -> Any:
+    """Types that numpy does not have are given as protos."""
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
 def suite_models() -> Iterator[BaseModel]:
     """Of each operator in the suite the first case and the one with the most inputs and attributes."""
     from onnx.backend.test.case.node import collect_testcases
@@ -38,7 +43,7 @@ def suite_models() -> Iterator[BaseModel]:
         warnings.simplefilter("ignore")
         for case in collect_testcases(None):
             if len(case.model.graph.node) == 1 and case.data_sets:
-                base = BaseModel(case.name, case.model, tuple(case.data_sets[0][0]))
+                base = BaseModel(case.name, case.model, tuple(map(_value, case.data_sets[0][0])))
                 cases.setdefault(base.operator, []).append(base)
     for _, models in sorted(cases.items()):
         richest = max(models, key=lambda m: len(m.node.input) + len(m.node.attribute))

@@ -1,0 +1,24 @@
+#include "base/stop.h"
+
+#include "base/error.h"
+
+namespace tbx {
+namespace {
+thread_local const Stop* current = nullptr;
+}
+
+void Stop::check() const {
+  if (cancel && cancel->load(std::memory_order_relaxed)) throw_model_error("the run was cancelled");
+  if (limit_ms > 0 && std::chrono::steady_clock::now() - start > std::chrono::milliseconds(limit_ms))
+    throw Error(ErrorKind::model, fmt::format("the run took longer than the limit of {} ms", limit_ms),
+                "raise time_limit_ms if the model is right");
+}
+
+StopScope::StopScope(const Stop& stop) : outer_(current) { current = &stop; }
+StopScope::~StopScope() { current = outer_; }
+
+void check_stop() {
+  if (current) current->check();
+}
+
+} // namespace tbx

@@ -1,0 +1,43 @@
+// Structural mutations of ONNX models, so that fuzzers get past the parser.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tbx::fuzz {
+
+/// Changes a protobuf message in one to four places: numbers to awkward ones, names to other names of the
+/// message or operators to other operators, parts removed, doubled, exchanged or replaced by parts of the
+/// same type.
+class ModelMutator {
+public:
+  explicit ModelMutator(uint64_t seed) : random_(seed) {}
+  void mutate(google::protobuf::Message& message);
+
+private:
+  using Message = google::protobuf::Message;
+  using Field = google::protobuf::FieldDescriptor;
+
+  void collect(Message& message, int depth);
+  void mutate_once(Message& message);
+  void mutate_repeated(Message& message, const Field& field);
+  void mutate_singular(Message& message, const Field& field);
+  const Message* another_like(const Message& message);
+  std::string text(const Field& field, std::string old);
+  std::string bytes(std::string old);
+  int64_t integer(const Field& field, int64_t old);
+  double real(double old);
+  size_t below(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random_); }
+  template <class T> T one_of(std::span<const T> list) { return list[below(list.size())]; }
+
+  std::mt19937_64 random_;
+  std::vector<Message*> messages_; ///< of the tree
+  std::vector<std::string> texts_; ///< all short strings of the tree
+};
+
+} // namespace tbx::fuzz

@@ -1,0 +1,176 @@
+"""Good models of com.microsoft's operators, of which ONNX has no schemas: one node each, as small as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+_rng = np.random.default_rng(3)
+Array = np.ndarray | None  # None: an optional input that is left out
+
+
+def f(*shape: int) -> np.ndarray:
+    return _rng.standard_normal(shape).astype(np.float32)
+
+
+def q(*shape: int, dtype: type = np.uint8) -> np.ndarray:
+    return _rng.integers(0, 100, shape).astype(dtype)
+
+
+def i32(*values: int) -> np.ndarray:
+    return np.array(values if len(values) > 1 else values[0], np.int32)
+
+
+def i64(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def scale() -> np.ndarray:
+    return np.array(0.05, np.float32)
+
+
+def zero() -> np.ndarray:
+    return np.array(7, np.uint8)
+
+
+def quantized(*shape: int) -> list[Array]:
+    """Values, scale, zero point."""
+    return [q(*shape), scale(), zero()]
+
+
+def _model(op: str, inputs: Sequence[Array], outputs: int = 1, domain: str = "com.microsoft",
+           **attributes: Any) -> tuple[str, onnx.ModelProto, tuple[np.ndarray, ...]]:
+    names = ["" if a is None else f"in{i}" for i, a in enumerate(inputs)]
+    node = helper.make_node(op, names, [f"out{i}" for i in range(outputs)], domain=domain, **attributes)
+    given = [(name, a) for name, a in zip(names, inputs, strict=True) if a is not None]
+    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in given]
+    graph = helper.make_graph([node], op, infos, [onnx.ValueInfoProto(name=name) for name in node.output])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(domain, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    return f"{domain}_{op}", model, tuple(a for _, a in given)
+
+
+def models() -> Iterator[tuple[str, onnx.ModelProto, tuple[np.ndarray, ...]]]:
+    """Name, model and inputs."""
+    yield from _normalisations()
+    yield from _products()
+    yield from _quantized()
+    yield from _attention()
+    yield from _others()
+    yield from _blocked()
+
+
+def _normalisations() -> Iterator[Any]:
+    x, row = f(2, 3, 8), f(8)
+    yield _model("Gelu", [x])
+    yield _model("BiasGelu", [x, row])
+    yield _model("FastGelu", [x, row])
+    yield _model("QuickGelu", [x], alpha=1.5)
+    yield _model("BiasAdd", [x, row, x])
+    yield _model("BiasSplitGelu", [f(2, 3, 16), f(16)])
+    yield _model("BiasDropout", [x, row, x, np.array(0.5, np.float32), np.array(False)], 2)
+    yield _model("BiasSoftmax", [x, f(1, 3, 8)], axis=2, is_inner_broadcast=0)
+    yield _model("SkipLayerNormalization", [x, x, row, row], epsilon=1e-5)
+    yield _model("SkipSimplifiedLayerNormalization", [x, x, row], epsilon=1e-5)
+    yield _model("SimplifiedLayerNormalization", [x, row], epsilon=1e-5, axis=-1)
+    yield _model("GroupNorm", [f(1, 4, 4, 8), row, row], groups=2, activation=0, channels_last=1)
+    yield _model("EmbedLayerNormalization", [i32(1, 2, 3).reshape(1, 3), i32(0, 1, 1).reshape(1, 3), f(10, 8), f(5, 8),
+                                             f(2, 8), row, row, i32(1, 1, 1).reshape(1, 3)], 2, epsilon=1e-5)
+
+
+def _products() -> Iterator[Any]:
+    image, weights = f(1, 2, 5, 5), f(3, 2, 3, 3)
+    yield _model("FusedMatMul", [f(2, 3, 4), f(4, 5)], alpha=0.5, transA=0, transB=0)
+    yield _model("TransposeMatMul", [f(2, 3, 4), f(4, 5)], alpha=0.5, transA=0, transB=0)
+    yield _model("FusedMatMulActivation", [f(3, 4), f(4, 5)], activation="Relu")
+    yield _model("FusedGemm", [f(3, 4), f(4, 5), f(5)], activation="Relu", alpha=0.5, transB=0)
+    yield _model("GemmFastGelu", [f(3, 4), f(4, 5), f(5)])
+    yield _model("FusedConv", [image, weights, f(3), f(1, 3, 3, 3)], activation="Relu", kernel_shape=[3, 3])
+    yield _model("NhwcConv", [f(1, 5, 5, 2), weights, f(3)], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    yield _model("NhwcFusedConv", [f(1, 5, 5, 2), weights, f(3)], activation="Relu", kernel_shape=[3, 3])
+    yield _model("ConvTransposeWithDynamicPads", [image, f(2, 3, 3, 3), i64(1, 1, 1, 1)], strides=[2, 2])
+    yield _model("MatMulNBits", [f(2, 32), q(5, 2, 8), f(5, 2)], K=32, N=5, bits=4, block_size=16)
+    yield _model("MatMulInteger16", [q(3, 4, dtype=np.int16), q(4, 5, dtype=np.int16)])
+    yield _model("Inverse", [f(3, 3)])
+
+
+def _quantized() -> Iterator[Any]:
+    to = [scale(), zero()]
+    for op in ("QLinearAdd", "QLinearMul"):
+        yield _model(op, [*quantized(2, 3), *quantized(2, 3), *to])
+    for op in ("QLinearLeakyRelu", "QLinearSigmoid"):
+        yield _model(op, [*quantized(2, 3), *to])
+    yield _model("QLinearSoftmax", [*quantized(2, 3), *to], axis=-1, opset=13)
+    yield _model("QLinearReduceMean", [*quantized(2, 3), *to], axes=[1], keepdims=1)
+    yield _model("QLinearAveragePool", [*quantized(1, 2, 4, 4), *to], kernel_shape=[2, 2], pads=[0, 0, 1, 1])
+    yield _model("QLinearGlobalAveragePool", [*quantized(1, 2, 4, 4), *to], channels_last=0)
+    yield _model("QLinearConcat", [*to, *quantized(2, 3), *quantized(2, 4)], axis=1)
+    yield _model("QLinearWhere", [np.ones((2, 3), bool), *quantized(2, 3), *quantized(2, 3), *to])
+    yield _model("QLinearConv", [*quantized(1, 2, 4, 4), *quantized(3, 2, 3, 3), *to, q(3, dtype=np.int32)],
+                 kernel_shape=[3, 3], channels_last=0)
+    yield _model("QGemm", [*quantized(2, 3), *quantized(3, 4), q(4, dtype=np.int32), *to], transA=0, transB=0)
+    yield _model("MatMulIntegerToFloat", [q(3, 4), q(4, 5), scale(), scale(), zero(), zero(), f(5)])
+    yield _model("DynamicQuantizeMatMul", [f(3, 4), q(4, 5), scale(), zero(), f(5)])
+    yield _model("DynamicQuantizeLSTM", [f(3, 2, 4), q(1, 4, 12), q(1, 3, 12), f(1, 24), None, None, None, None,
+                                         f(1), q(1), f(1), q(1)], 3, hidden_size=3)
+    yield _model("MulInteger", [q(2, 3), zero(), q(2, 3), zero()])
+    yield _model("ReduceSumInteger", [q(2, 3)], axes=[1], keepdims=1)
+    yield _model("NhwcMaxPool", [q(1, 4, 4, 2)], kernel_shape=[2, 2])
+    yield _model("QuantizeLinear", [f(2, 3), scale(), zero()])
+    yield _model("DequantizeLinear", quantized(2, 3))
+    yield _model("GatherBlockQuantized", [q(4, 16), i64(1, 3), f(4, 1)], bits=8, block_size=16, gather_axis=0,
+                 quantize_axis=1)
+
+
+def _attention() -> Iterator[Any]:
+    x = f(2, 3, 8)
+    yield _model("Attention", [x, f(8, 24), f(24)], num_heads=2)
+    yield _model("MultiHeadAttention", [x, x, x], num_heads=2)
+    yield _model("GroupQueryAttention", [f(1, 3, 16), f(1, 3, 8), f(1, 3, 8), None, None, i32(2).reshape(1), i32(3)], 3,
+                 num_heads=2, kv_num_heads=1)
+    yield _model("RotaryEmbedding", [f(1, 3, 8), i64(0), f(4, 2), f(4, 2)], num_heads=2)
+    yield _model("QAttention", [q(2, 3, 8), q(8, 24), f(24), scale(), scale(), None, zero(), zero()], num_heads=2)
+
+
+def _others() -> Iterator[Any]:
+    yield _model("Trilu", [f(3, 4), np.array(1, np.int64)], upper=1)
+    yield _model("CropAndResize", [f(1, 1, 4, 4), f(2, 4), i32(0, 0), i32(2, 2)])
+    yield _model("CDist", [f(3, 4), f(5, 4)], metric="euclidean")
+    yield _model("ComplexMul", [f(2, 3, 2), f(2, 3, 2)])
+    yield _model("ComplexMulConj", [f(2, 3, 2), f(2, 3, 2)])
+    yield _model("Rfft", [f(2, 8)], normalized=0, onesided=1, signal_ndim=1)
+    yield _model("Irfft", [f(2, 5, 2)], normalized=0, onesided=1, signal_ndim=1)
+    yield _model("BifurcationDetector", [i64(1, 2, 3, 4), i64(1, 2), np.array(0, np.int64), i64(1, 2, 3, 4, 5)], 2,
+                 min_ngram_size=1, max_ngram_size=3)
+    yield _model("DynamicTimeWarping", [f(1, 4, 5)])
+    yield _model("ExpandDims", [f(2, 3), i32(1)])
+    yield _model("GatherND", [f(3, 4), i64(0, 2).reshape(2, 1)])
+    yield _model("GridSample", [f(1, 1, 4, 4), f(1, 3, 3, 2)], mode="bilinear", padding_mode="zeros", align_corners=0)
+    yield _model("IsAllFinite", [f(2, 3), f(4)], isinf_only=0)
+    yield _model("MaxpoolWithMask", [f(1, 1, 4, 4), np.ones((1, 1, 4, 4), np.int32)], kernel_shape=[2, 2])
+    yield _model("MurmurHash3", [i32(1, 2, 3)], positive=1, seed=0)
+    yield _model("NGramRepeatBlock", [i64(1, 2, 1, 2).reshape(1, 4), f(1, 8)], ngram_size=2)
+    yield _model("Pad", [f(2, 3), i64(0, 1, 0, 1), np.array(1, np.float32)], mode="constant")
+    yield _model("Range", [np.array(v, np.float32) for v in (0, 5, 1)])
+    yield _model("SampleOp", [f(2, 3)])
+    yield _model("TorchEmbedding", [f(5, 3), i64(1, 2), np.array(1, np.int64)])
+    yield _model("UnfoldTensor", [f(2, 8)], dim=-1, size=3, step=1)
+    yield _model("Unique", [f(6)], 3)
+    yield _model("WordConvEmbedding", [q(4, 5, dtype=np.int32) % 10, f(3, 1, 2, 6), f(3), f(10, 6)], embedding_size=3,
+                 conv_window_size=2, char_embedding_size=6)
+
+
+def _blocked() -> Iterator[Any]:
+    domain, x = "com.microsoft.nchwc", f(1, 16, 4, 4)
+    yield _model("ReorderInput", [x], domain=domain, channels_last=0)
+    yield _model("ReorderOutput", [x], domain=domain, channels=16)
+    yield _model("Conv", [x, f(16, 16, 3, 3), f(16)], domain=domain, kernel_shape=[3, 3], activation="Relu")
+    for op in ("MaxPool", "AveragePool"):
+        yield _model(op, [x], domain=domain, kernel_shape=[2, 2], strides=[1, 1])
+    for op in ("GlobalMaxPool", "GlobalAveragePool"):
+        yield _model(op, [x], domain=domain)
+    yield _model("Upsample", [x], domain=domain, scales=[1, 1, 2, 2], mode="nearest")

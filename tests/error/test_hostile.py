@@ -1,0 +1,119 @@
+"""Models and inputs that ask for more than anybody has: refused or stopped in time, with little memory."""
+
+from __future__ import annotations
+
+import resource
+import struct
+import time
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+tensorbox = pytest.importorskip("tensorbox")
+
+HEADER = '<ir_version: 10, opset_import: ["": 24]> '
+
+
+def model(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(HEADER + text)
+
+
+def peak_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png() -> bytes:
+    header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+
+
+def bmp() -> bytes:
+    return (b"BM" + struct.pack("<IHHI", 1000, 0, 0, 54)
+            + struct.pack("<IiiHHIIiiII", 40, 2**31 - 1, 2**31 - 1, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(946))
+
+
+def jpeg() -> bytes:
+    tables = b"\xff\xdb\x00\x43\x00" + bytes([1] * 64)
+    size = struct.pack(">HBHHB", 17, 8, 65_500, 65_500, 3) + bytes([1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0])
+    scan = b"\xff\xda\x00\x0c\x03" + bytes([1, 0, 2, 0, 3, 0, 0, 63, 0])
+    return b"\xff\xd8" + tables + b"\xff\xc2" + size + scan + bytes(100) + b"\xff\xd9"
+
+
+def webp() -> bytes:
+    bits = (16_383) | (16_383 << 14)  # sizes less one
+    data = b"\x2f" + struct.pack("<I", bits) + bytes(100)
+    return b"RIFF" + struct.pack("<I", 12 + len(data)) + b"WEBPVP8L" + struct.pack("<I", len(data)) + data
+
+
+def tiff() -> bytes:
+    entries = [(256, 4, 1, 2**31), (257, 4, 1, 2**31), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 8),
+               (277, 3, 1, 1), (278, 4, 1, 2**31), (279, 4, 1, 100)]
+    return (b"II*\0" + struct.pack("<I", 8) + struct.pack("<H", len(entries))
+            + b"".join(struct.pack("<HHII", *e) for e in entries) + bytes(104))
+
+
+def jpeg_2000() -> bytes:
+    size = struct.pack(">HHIIIIIIIIH", 41, 0, 2**31 - 1, 2**31 - 1, 0, 0, 2**31 - 1, 2**31 - 1, 0, 0, 1) + bytes([7, 1, 1])
+    coding = b"\xff\x52\x00\x0c\x00\x00\x00\x01\x00\x05\x04\x04\x00\x00"
+    return b"\xff\x4f\xff\x51" + size + coding + b"\xff\x5c\x00\x04\x40\x40" + b"\xff\xd9"
+
+
+def pnm() -> bytes:
+    return b"P6\n1000000 1000000\n255\n" + bytes(100)
+
+
+@pytest.mark.parametrize("image", [png, bmp, jpeg, webp, tiff, jpeg_2000, pnm])
+def test_images_of_giant_sizes(image: Callable[[], bytes]) -> None:
+    session = tensorbox.Session(model("g (uint8[N] x) => (uint8[H, W, 3] y) { y = ImageDecoder(x) }"), compile=False)
+    before = peak_memory()
+    with pytest.raises(tensorbox.ModelError, match=r"node 'y' \(ImageDecoder"):
+        session.run({"x": np.frombuffer(image(), np.uint8)})
+    assert peak_memory() - before < 1 << 29
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_long_kernel_ends_in_time(compiled: bool) -> None:
+    # 2^36 additions that need no memory.
+    text = """g (float[N] x, float[M, 1, 1] z) => (float[M] y) {
+      s = Constant<value = int64[3] {1, 131072, 524288}>()
+      e = Expand(z, s)  n = Exp(e)  a = Constant<value = int64[2] {1, 2}>()  y = ReduceSum<keepdims = 0>(n, a) }"""
+    session = tensorbox.Session(model(text), compile=compiled, threads=1, time_limit_ms=300)
+    start = time.monotonic()
+    with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
+        session.run({"x": np.zeros(3, np.float32), "z": np.zeros((4096, 1, 1), np.float32)})
+    assert time.monotonic() - start < 60
+
+
+def test_loops_in_loops_end_in_time() -> None:
+    body = "o = Identity(q)"
+    for depth in range(8):
+        body = f"""t{depth} = Constant<value = int64 {{1000000000}}>()  o = Loop<body = b{depth} (int64 i, bool k, float p)
+          => (bool k2, float o) {{ k2 = Identity(k)  q = Neg(p)  {body} }}>(t{depth}, , q)"""
+    session = tensorbox.Session(model(f"g (float q) => (float o) {{ {body} }}"), compile=False, time_limit_ms=300)
+    start = time.monotonic()
+    with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
+        session.run({"q": np.float32(1)})
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize("size", [[2**20, 2**20, 2**20], [2**60], [2**31, 2**31]])
+def test_sizes_of_a_run(size: list[int]) -> None:
+    session = tensorbox.Session(model("g (int64[K] s) => (float[?] y) { y = ConstantOfShape(s) }".replace("[?]", "")),
+                                compile=False, max_memory=1 << 28)
+    with pytest.raises(tensorbox.ModelError, match=r"node 'y' \(ConstantOfShape"):
+        session.run({"s": np.array(size, np.int64)})
+
+
+def test_the_memory_limit_counts_outputs() -> None:
+    session = tensorbox.Session(model("g (float[N] x) => (float[N] y) { y = Neg(x) }"), compile=False, max_memory=1000)
+    session.run({"x": np.zeros(100, np.float32)})
+    with pytest.raises(tensorbox.ModelError, match=r"node 'y' \(Neg\).*the limit is 1000"):
+        session.run({"x": np.zeros(1000, np.float32)})

@@ -94,8 +94,7 @@ struct Session::Impl {
   void place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                     RunContext& ctx) const;
   void run_step(size_t s, const StepShape& shape, RunContext& ctx) const;
-  void run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx,
-                  std::span<const int> origins) const;
+  void run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx) const;
   void run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const;
   int chunks_of(const KernelStep& step, int64_t tasks) const;
   template <class BufferShapes>
@@ -226,7 +225,8 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
                         const RunOptions& run_options) const {
   TBX_MODEL(outputs.size() == plan->outputs.size(), "{} outputs given, the model has {}", outputs.size(),
             plan->outputs.size());
-  ctx.stop = {run_options.cancel, run_options.time_limit_ms, Clock::now()};
+  ctx.stop = {run_options.cancel, run_options.time_limit_ms,
+              run_options.started ? *run_options.started : Clock::now()};
   bind_symbols(inputs, ctx.symbols);
   check_inputs(inputs, ctx.symbols);
   ctx.pointers.assign(plan->buffers.size(), nullptr);
@@ -409,15 +409,18 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
 
 void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx) const {
   const Step& step = plan->steps[s];
-  if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
-    run_kernel(*kernel, shape, ctx, step.origins);
-    return;
-  }
   try {
-    run_extern(std::get<ExternStep>(step.what), shape, ctx);
+    if (const auto* kernel = std::get_if<KernelStep>(&step.what))
+      run_kernel(*kernel, shape, ctx);
+    else
+      run_extern(std::get<ExternStep>(step.what), shape, ctx);
   } catch (Error& e) {
     e.set_where(nodes_of(*plan, step.origins));
     throw;
+  } catch (const std::bad_alloc&) {
+    Error e(ErrorKind::model, "there is not enough memory", "smaller inputs or sizes need less");
+    e.set_where(nodes_of(*plan, step.origins));
+    throw e;
   }
 }
 
@@ -432,8 +435,7 @@ int64_t tasks_of_piece(const KernelStep& step) {
   return static_cast<int64_t>(kPieceNs / std::clamp(step.cost_per_task, 1.0, kPieceNs));
 }
 
-void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx,
-                               std::span<const int> origins) const {
+void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx) const {
   if (shape.tasks <= 0) return;
   ctx.kernel_buffers.clear();
   for (size_t i = 0; i < step.buffers.size(); ++i) {
@@ -462,22 +464,14 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
     }
     if (code != 0) failed.store(code, std::memory_order_relaxed);
   };
-  try {
-    if (chunks == 1) {
-      run_chunk(0);
-    } else {
-      tbb::parallel_for(0, chunks, run_chunk, tbb::static_partitioner());
-    }
-  } catch (Error& e) {
-    e.set_where(nodes_of(*plan, origins));
-    throw;
+  if (chunks == 1) {
+    run_chunk(0);
+  } else {
+    tbb::parallel_for(0, chunks, run_chunk, tbb::static_partitioner());
   }
-  if (failed.load() != 0) {
-    Error e(ErrorKind::model, "an index computed from data is out of range",
-            "check the model's index inputs");
-    e.set_where(nodes_of(*plan, origins));
-    throw e;
-  }
+  if (failed.load() != 0)
+    throw Error(ErrorKind::model, "an index computed from data is out of range",
+                "check the model's index inputs");
 }
 
 void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const {

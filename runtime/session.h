@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +43,8 @@ struct StepProfile {
 struct RunOptions {
   std::atomic<bool>* cancel = nullptr;
   int64_t time_limit_ms = 0;
+  /// When the run began of which this is a part; default: now.
+  std::optional<std::chrono::steady_clock::time_point> started;
   int64_t max_memory = 0; ///< what a loop may gather in scan outputs and sequences; 0: the machine's memory
   std::vector<StepProfile>* profile = nullptr;
   /// Called after each step with the buffer number and its contents (compare, first-NaN); slows the run.

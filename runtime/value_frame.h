@@ -2,7 +2,6 @@
 // control_steps.cpp only.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -28,10 +27,7 @@ struct ValueFrame {
 
 /// Limits of a run, checked between steps.
 struct RunGuard {
-  const RunOptions& options;
-  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  /// Options of the stages: the time limit is what is left of it.
-  RunOptions stage_options() const;
+  const RunOptions& options; ///< with `started`
   void check() const;
   /// Memory for what a loop keeps from its iterations.
   void check_gathered(int64_t bytes) const;

@@ -68,6 +68,7 @@ Values expand_dims(OpContext& ctx) {
 }
 
 Values torch_embedding(OpContext& ctx) {
+  TBX_MODEL(ctx.has(0) && ctx.has(1), "weight or indices are missing");
   return lower_as(ctx, "Gather", 13, {ctx.value(0), ctx.value(1)}, {{"axis", int64_t{0}}});
 }
 

@@ -242,12 +242,12 @@ TEST(CustomOperatorErrors, Models) {
 
 TEST(CustomOperatorErrors, Callbacks) {
   EXPECT_THAT(wrong("infer"),
-              AllOf(HasSubstr("ModelError"), HasSubstr("node 'bad' ('Wrong', test.custom opset 4)"),
+              AllOf(HasSubstr("ModelError"), HasSubstr("node 'bad' (test.custom.Wrong, opset 4)"),
                     HasSubstr("custom operator test.custom.Wrong"), HasSubstr("how is 'infer'")));
   EXPECT_THAT(wrong("unsupported"), AllOf(HasSubstr("UnsupportedError"), HasSubstr("not this way")));
   EXPECT_THAT(wrong("silent"), AllOf(HasSubstr("BackendError"), HasSubstr("infer failed")));
   EXPECT_THAT(wrong("compute"),
-              AllOf(HasSubstr("ModelError"), HasSubstr("bad (Wrong)"), HasSubstr("the computation fails")));
+              AllOf(HasSubstr("ModelError"), HasSubstr("node 'bad' (Wrong)"), HasSubstr("the computation fails")));
   EXPECT_THAT(wrong("dtype"), HasSubstr("infer gives output 0 the element type 99"));
   EXPECT_THAT(wrong("string"), HasSubstr("infer gives output 0 the element type 8"));
   EXPECT_THAT(wrong("rank"), HasSubstr("infer gives output 0 the rank 65"));

@@ -86,7 +86,35 @@ def sequential() -> tuple[onnx.ModelProto, Feeds]:
     return model_of(nodes, w, (2, 6, 64), (12, 8)), {"x": w.rng.standard_normal((2, 6, 64)).astype(np.float32)}
 
 
-NETWORKS = {"convolutional": convolutional, "sequential": sequential}
+def mixed() -> tuple[onnx.ModelProto, Feeds]:
+    """Operators that quantisers treat one by one: movement, selection, resampling, plain activations."""
+    w, n = Weights(), helper.make_node
+    constants = {"halves": [8, 8], "pads": [0, 0, 1, 1, 0, 0, 1, 1], "picked": [0, 2, 5, 1], "rows": [2, -1], "first": [1], "last": [9],
+                 "height": [2]}
+    w.tensors += [numpy_helper.from_array(np.array(v), name) for name, v in constants.items()]
+    w.tensors += [numpy_helper.from_array(np.array(v, np.float32), name)
+                  for name, v in [("padding", 0.3), ("scales", [1, 1, 2, 2]), ("tenth", 0.1)]]
+    nodes = [
+        n("Conv", ["x", w("w0", 16, 3, 3, 3)], ["c0"], pads=[1] * 4),
+        n("BatchNormalization", ["c0", w("bs", 16), w("bb", 16), w("bm", 16), w("bv", 16)], ["n0"]),
+        n("PRelu", ["n0", w("slope", 16, 1, 1)], ["r0"]), n("Split", ["r0", "halves"], ["a", "b"], axis=1),
+        n("Softmax", ["a"], ["sa"], axis=-1), n("Tanh", ["b"], ["tb"]), n("Max", ["sa", "tb"], ["most"]), n("Min", ["sa", "tb"], ["least"]),
+        n("Concat", ["most", "least"], ["k"], axis=1), n("Pad", ["k", "pads", "padding"], ["p"]),
+        n("Resize", ["p", "", "scales"], ["u"], mode="linear", coordinate_transformation_mode="half_pixel"),
+        n("ConvTranspose", ["u", w("wt", 16, 8, 2, 2), w("bt", 8)], ["ct"], strides=[2, 2]),
+        n("InstanceNormalization", ["ct", w("is", 8), w("ib", 8)], ["in"]), n("Slice", ["in", "first", "last", "height"], ["cut"]),
+        n("Greater", ["cut", "tenth"], ["above"]), n("Where", ["above", "cut", "tenth"], ["wh"]),
+        n("Gather", ["wh", "picked"], ["ga"], axis=1), n("Transpose", ["ga"], ["tr"], perm=[0, 2, 3, 1]), n("Elu", ["tr"], ["el"]),
+        n("HardSwish", ["el"], ["hs"]), n("Abs", ["hs"], ["ab"]), n("Sqrt", ["ab"], ["sq"]), n("Sub", ["sq", "tenth"], ["sb"]),
+        n("Div", ["sb", w("divisor", 4)], ["dv"]), n("ReduceMean", ["dv"], ["rm"], axes=[1], keepdims=0),
+        n("Reshape", ["rm", "rows"], ["f"]), n("Gemm", ["f", w("wg", 6, 160), w("bg", 6)], ["gm"], transB=1, alpha=0.5),
+        n("DepthToSpace", ["u"], ["ds"], blocksize=2), n("GlobalMaxPool", ["ds"], ["mp"]), n("Reshape", ["mp", "rows"], ["mf"]),
+        n("ArgMax", ["mf"], ["am"], axis=1, keepdims=1), n("Cast", ["am"], ["af"], to=TensorProto.FLOAT),
+        n("Concat", ["gm", "mf", "af"], ["y"], axis=1)]
+    return model_of(nodes, w, (2, 3, 8, 8), (2, 11)), {"x": w.rng.standard_normal((2, 3, 8, 8)).astype(np.float32)}
+
+
+NETWORKS = {"convolutional": convolutional, "sequential": sequential, "mixed": mixed}
 
 
 def check(path: Path, feeds: Feeds, limit: float) -> None:

@@ -44,6 +44,14 @@ codegen::Isa chosen_isa(const CompileOptions& options) {
   throw_model_error("unknown isa '{}': expected avx512, avx2 or sse", options.isa);
 }
 
+extern_kernels::Precision chosen_precision(const CompileOptions& options) {
+  using extern_kernels::Precision;
+  if (options.precision == "strict") return Precision::strict;
+  if (options.precision == "bf16") return Precision::bf16;
+  if (options.precision == "any") return Precision::any;
+  throw_model_error("unknown precision '{}': expected strict, bf16 or any", options.precision);
+}
+
 fusion::Target target_of(codegen::Isa isa, int threads) {
   fusion::Target t;
   t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
@@ -70,7 +78,15 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   so.fuse = options.fuse;
   so.fuse_extern = options.fuse_extern;
   int threads = options.threads > 0 ? options.threads : runtime::default_threads();
-  return fusion::schedule(std::move(program), target_of(isa, threads), so);
+  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(isa, threads), so);
+  for (fusion::Group& group : schedule.groups)
+    if (auto* call = std::get_if<ir::ExternCall>(&group.what)) {
+      if (auto* conv = std::get_if<extern_kernels::ConvProblem>(&call->problem))
+        conv->precision = chosen_precision(options);
+      if (auto* product = std::get_if<extern_kernels::MatMulProblem>(&call->problem))
+        product->precision = chosen_precision(options);
+    }
+  return schedule;
 }
 
 using Emit = std::function<codegen::EmittedKernel(const ir::KernelProgram&)>;
@@ -151,6 +167,8 @@ void show_complex(const Graph& graph, const std::vector<ValueId>& ids,
 
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats) {
+  chosen_isa(options); // refused before the model is read
+  chosen_precision(options);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
   Graph graph = import_source(source, options, shapes);
@@ -216,7 +234,6 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
 }
 
 Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for) {
-  chosen_isa(options); // refused before the model is read
   CompileStats stats;
   Graph graph = prepare_graph(source, options, made_for.shapes, stats);
   return compile_graph(graph, options, made_for, std::move(stats));

@@ -22,6 +22,15 @@ std::string text(const PostOp& op) {
   }
 }
 
+const char* text(Precision precision) {
+  switch (precision) {
+  case Precision::strict: return "";
+  case Precision::bf16: return " in bfloat16";
+  case Precision::any: return " in any precision";
+  }
+  return "";
+}
+
 std::string text(const std::vector<PostOp>& ops) {
   std::string s;
   for (const PostOp& op : ops) s += " " + text(op);
@@ -56,15 +65,13 @@ std::string name_of(const Problem& problem) {
 
 std::string to_string(const Problem& problem) {
   if (const auto* p = std::get_if<ConvProblem>(&problem))
-    return fmt::format("{} group {} strides [{}] dilations [{}] pads [{}][{}]{}{}", name_of(problem),
+    return fmt::format("{} group {} strides [{}] dilations [{}] pads [{}][{}]{}{}{}", name_of(problem),
                        p->group, fmt::join(p->strides, ", "), fmt::join(p->dilations, ", "),
                        fmt::join(p->pads_begin, ", "), fmt::join(p->pads_end, ", "),
-                       p->has_bias ? " +bias" : "", text(p->post_ops));
+                       p->has_bias ? " +bias" : "", text(p->post_ops), text(p->precision));
   if (const auto* p = std::get_if<MatMulProblem>(&problem))
-    return fmt::format("MatMul{}{}{}", p->alpha == 1 ? "" : fmt::format(" alpha {}", p->alpha),
-                       p->has_bias ? fmt::format(" +bias{}", p->beta == 1 ? "" : fmt::format("*{}", p->beta))
-                                   : "",
-                       text(p->post_ops));
+    return fmt::format("MatMul{}{}{}{}", p->alpha == 1 ? "" : fmt::format(" alpha {}", p->alpha),
+                       p->has_bias ? " +bias" : "", text(p->post_ops), text(p->precision));
   if (const auto* p = std::get_if<AttentionProblem>(&problem))
     return fmt::format("Attention scale {}{}{}{}", p->scale, p->causal ? " causal" : "",
                        p->has_mask ? " +mask" : "", p->zero_undefined_rows ? " 0 for undefined rows" : "");

@@ -46,6 +46,13 @@ struct PostOp {
   int operand = -1;
 };
 
+/// What a convolution or matrix product of float32 may make of its operands.
+enum class Precision : uint8_t {
+  strict, ///< float32 as it is
+  bf16,   ///< rounded to bfloat16 where the CPU multiplies those faster; products are added in float32
+  any,    ///< rounded to whatever the library finds fastest, nothing coarser than bfloat16
+};
+
 /// N-d convolution, cross-correlation as in ONNX Conv / ConvTranspose. Inputs: 0 = x [N, C, spatial...],
 /// 1 = w ([M, C/group, k...]; transposed: [C, M/group, k...]), 2 = bias [M] (optional), 3.. = post-op
 /// operands. Output 0: [N, M, spatial...]. Sizes come with the tensors; all vectors have one entry per
@@ -54,6 +61,7 @@ struct ConvProblem {
   int spatial_rank = 2;
   bool transposed = false;
   bool has_bias = false;
+  Precision precision = Precision::strict;
   int64_t group = 1;
   std::vector<int64_t> strides, dilations, pads_begin, pads_end;
   std::vector<PostOp> post_ops;
@@ -61,10 +69,11 @@ struct ConvProblem {
 
 /// Batched matrix product: inputs 0 = a [..., m, k], 1 = b [..., k, n] (views may be transposed by strides;
 /// batch dimensions broadcast as in numpy and have the same rank here), 2 = bias (optional, broadcastable to
-/// the result), 3.. = post-op operands. result = alpha * a*b (+ beta * bias) then post-ops.
+/// the result), 3.. = post-op operands. result = alpha * a*b (+ bias) then post-ops.
 struct MatMulProblem {
   bool has_bias = false;
-  float alpha = 1, beta = 1;
+  float alpha = 1;
+  Precision precision = Precision::strict;
   std::vector<PostOp> post_ops;
 };
 

@@ -8,6 +8,7 @@
 #include "fusion/build_kernel.h"
 #include "fusion/dependencies.h"
 #include "fusion/grouping.h"
+#include "fusion/in_place.h"
 #include "fusion/layout.h"
 #include "fusion/natural_order.h"
 #include "fusion/post_ops.h"
@@ -58,6 +59,7 @@ Schedule schedule(Program program, const Target& target, const ScheduleOptions& 
   assign_layouts(program, options);
   Dependencies deps = analyse(program);
   std::vector<Draft> drafts = group_operations(program, deps, target, options);
+  if (options.fuse_extern) add_in_place(program, deps, drafts);
   Schedule result;
   result.groups.reserve(drafts.size());
   for (Draft& draft : drafts) result.groups.push_back(make_group(program, deps, draft));

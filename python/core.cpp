@@ -197,6 +197,7 @@ NB_MODULE(_core, m) {
       .def_ro("name", &tbx::TensorInfo::name)
       .def_ro("type", &tbx::TensorInfo::type)
       .def_ro("type_name", &tbx::TensorInfo::type_name)
+      .def_ro("node", &tbx::TensorInfo::node)
       .def_prop_ro("dims", [](const tbx::TensorInfo& i) { return i.dims; });
 
   nb::class_<tbx::CompileOptions>(m, "CompileOptions")
@@ -205,12 +206,14 @@ NB_MODULE(_core, m) {
       .def_rw("compile", &tbx::CompileOptions::compile)
       .def_rw("isa", &tbx::CompileOptions::isa)
       .def_rw("cache_dir", &tbx::CompileOptions::cache_dir)
+      .def_rw("precision", &tbx::CompileOptions::precision)
       .def_rw("fuse", &tbx::CompileOptions::fuse)
       .def_rw("fuse_extern", &tbx::CompileOptions::fuse_extern)
       .def_rw("disabled_passes", &tbx::CompileOptions::disabled_passes)
       .def_rw("operator_libraries", &tbx::CompileOptions::operator_libraries)
       .def_rw("dims", &tbx::CompileOptions::dims)
       .def_rw("all_dims_dynamic", &tbx::CompileOptions::all_dims_dynamic)
+      .def_rw("every_value", &tbx::CompileOptions::every_value)
       .def_rw("max_memory", &tbx::CompileOptions::max_memory)
       .def_rw("time_limit_ms", &tbx::CompileOptions::time_limit_ms)
       .def_rw("private_threads", &tbx::CompileOptions::private_threads)

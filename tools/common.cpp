@@ -25,6 +25,12 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   app.add_option("--isa", compile.isa, "avx512, avx2 or sse; default: the best this CPU has")
       ->check(CLI::IsMember({"avx512", "avx2", "sse"}))
       ->group("Compiler");
+  app.add_option(
+         "--precision", compile.precision,
+         "float32 products: strict (default), bf16 (operands rounded to bfloat16 where that is faster) "
+         "or any (what the library finds fastest)")
+      ->check(CLI::IsMember({"strict", "bf16", "any"}))
+      ->group("Compiler");
   app.add_flag_callback(
          "--no-compile", [this] { compile.compile = false; }, "run everything in the evaluator")
       ->group("Compiler");

@@ -72,7 +72,7 @@ private:
     if (p_.alpha != 1)
       for (int64_t j = 0; j < width; ++j) sums[j] *= p_.alpha;
     if (p_.has_bias)
-      for (int64_t j = 0; j < width; ++j) sums[j] += p_.beta * element(args.inputs[2], first + j);
+      for (int64_t j = 0; j < width; ++j) sums[j] += element(args.inputs[2], first + j);
     for (const PostOp& op : p_.post_ops)
       for (int64_t j = 0; j < width; ++j) {
         float other = op.operand >= 0 ? element(args.inputs[op.operand], first + j) : 0;

@@ -33,6 +33,15 @@ memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> s
   return memory::desc(dims, memory::data_type::f32, steps);
 }
 
+dnnl::primitive_attr attributes(Precision precision) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attr.set_fpmath_mode(precision == Precision::strict ? dnnl::fpmath_mode::strict
+                       : precision == Precision::bf16 ? dnnl::fpmath_mode::bf16
+                                                      : dnnl::fpmath_mode::any);
+  return attr;
+}
+
 void append(dnnl::post_ops& ops, const PostOp& op, const std::function<memory::desc(int)>& operand) {
   auto eltwise = [&](algorithm a, float alpha = 0, float beta = 0) { ops.append_eltwise(a, alpha, beta); };
   auto binary = [&](algorithm a) { ops.append_binary(a, operand(op.operand)); };

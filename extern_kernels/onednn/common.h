@@ -17,6 +17,9 @@ dnnl::stream& this_thread_stream();
 /// A tensor's place in memory. Dimensions of size 1 get a stride that keeps the descriptor plain.
 dnnl::memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides);
 
+/// Scratchpad of the caller, operands as exact as asked for.
+dnnl::primitive_attr attributes(Precision precision);
+
 /// Appends the operation; binary ones read a tensor described by `operand`.
 void append(dnnl::post_ops& ops, const PostOp& op,
             const std::function<dnnl::memory::desc(int operand)>& operand);

@@ -69,14 +69,13 @@ private:
       memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
           pads_r(p_.pads_end);
       for (int64_t d : p_.dilations) dilations.push_back(d - 1);
-      dnnl::primitive_attr attr;
-      attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      dnnl::primitive_attr attr = attributes(p_.precision);
       std::vector<Prepared::Argument> args;
       dnnl::post_ops ops;
       for (const PostOp& op : p_.post_ops) {
         auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
         append(ops, op, operand);
-        if (op.operand >= 0)
+        if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
           args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand),
                           op.operand});
       }
@@ -127,7 +126,6 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
   for (size_t k = 0; k < p.pads_begin.size(); ++k)
     if (p.pads_begin[k] < 0 || (p.pads_end[k] < 0 && !p.transposed)) return "negative padding";
   if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
-  if (p.transposed && !p.post_ops.empty()) return "post-operations on a transposed convolution";
   return {};
 }
 

@@ -53,14 +53,13 @@ private:
                    c = describe(out[0].sizes, out[0].strides);
       memory::desc weights =
           packed_ ? memory::desc(b.get_dims(), memory::data_type::f32, memory::format_tag::any) : b;
-      dnnl::primitive_attr attr;
-      attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      dnnl::primitive_attr attr = attributes(p_.precision);
       dnnl::post_ops ops;
       std::vector<Prepared::Argument> args;
       auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
       auto add = [&](const PostOp& op) {
         append(ops, op, operand);
-        if (op.operand >= 0)
+        if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
           args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand),
                           op.operand});
       };
@@ -112,7 +111,6 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
       return fmt::format("{} operands", name_of(i.dtype));
   if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
   if (outputs[0].sizes.size() > 12) return "rank above 12";
-  if (p.has_bias && p.beta != 1) return "a scaled bias";
   if (p.has_bias || !p.post_ops.empty())
     if (inputs[0].sizes.back() == 0) return "an empty inner dimension";
   for (int i = 0; i < 2; ++i)

@@ -39,7 +39,7 @@ private:
       const TensorRef& bias = args.inputs[2];
       std::vector<T> d = to_dense<T>(bias);
       for (size_t i = 0; i < z.size(); ++i)
-        z[i] += static_cast<T>(p_.beta) * d[broadcast_index(static_cast<int64_t>(i), c.sizes, bias.sizes)];
+        z[i] += d[broadcast_index(static_cast<int64_t>(i), c.sizes, bias.sizes)];
     }
     if constexpr (std::is_same_v<T, double>) apply_post_ops(p_.post_ops, z, c, args.inputs);
     from_dense(z, c);

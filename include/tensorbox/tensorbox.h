@@ -151,11 +151,15 @@ struct TBX_API CompileOptions {
   /// process.
   std::vector<std::string> operator_libraries;
   std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1)
-  bool all_dims_dynamic = false;       ///< forgets static input dimensions (testing)
-  bool every_value = false;            ///< what nodes compute for each other is an output too, in order
-  int64_t max_memory = 0;              ///< bytes that a run may take for its results, 0: none
-  int64_t time_limit_ms = 0;           ///< a longer run ends with an error, 0: none
-  bool private_threads = false;        ///< own thread arena instead of the process-wide one
+  /// Products and convolutions of float32: "strict" as they are, "bf16" with operands rounded to bfloat16
+  /// where the CPU multiplies those faster, "any" with operands in what the library finds fastest
+  /// (docs/precision.md).
+  std::string precision = "strict";
+  bool all_dims_dynamic = false; ///< forgets static input dimensions (testing)
+  bool every_value = false;      ///< what nodes compute for each other is an output too, in order
+  int64_t max_memory = 0;        ///< bytes that a run may take for its results, 0: none
+  int64_t time_limit_ms = 0;     ///< a longer run ends with an error, 0: none
+  bool private_threads = false;  ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
 };

@@ -50,7 +50,6 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   ir::ExternCall call;
   extern_kernels::MatMulProblem problem;
   problem.alpha = alpha;
-  problem.beta = beta;
   problem.has_bias = bias != nullptr;
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, a, "operand of a matrix product")));
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, b, "operand of a matrix product")));
@@ -60,6 +59,9 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
               c.rank(), folded.size());
     for (int k = 1; k <= c.rank(); ++k)
       require_broadcast(ctx, c.sizes()[c.rank() - k], folded[folded.size() - k], "the bias");
+    if (beta != 1) // libraries add a bias as it is: it is scaled before, in the type that sums have
+      c = map(ctx, is_float(c.dtype()) ? compute_type(c.dtype()) : c.dtype(), c,
+              [&](Expr e) { return ir::mul(e, number(e, beta)); });
     std::vector<int> axes;
     for (int k = c.rank(); k < static_cast<int>(folded.size()); ++k) axes.push_back(k - c.rank());
     if (!axes.empty()) c = ir::unsqueeze(ctx.program, c, axes);

@@ -24,12 +24,13 @@ class TensorInfo:
     dtype: np.dtype
     onnx_type: int
     type_name: str = ""
+    node: str = ""  # outputs: "name (OpType)" of the node that computes it
 
     @staticmethod
     def of(info: _core.TensorInfo) -> TensorInfo:
         shape = [int(d) if d.lstrip("-").isdigit() else d for d in info.dims]
         dtype = numpy_dtype(info.type) if info.type else np.dtype(object)
-        return TensorInfo(info.name, shape, dtype, info.type, info.type_name)
+        return TensorInfo(info.name, shape, dtype, info.type, info.type_name, info.node)
 
     @property
     def is_value(self) -> bool:
@@ -46,6 +47,10 @@ class Session:
     process.
     max_memory (bytes) and time_limit_ms bound every run; the time is looked at between kernels and iterations,
     and inside of long kernels. 0: none.
+    precision: "strict" multiplies float32 as it is; "bf16" rounds the operands of products and convolutions to bfloat16
+    where the CPU multiplies those faster, "any" to what the library finds fastest (docs/precision.md).
+    every_value=True makes what nodes compute for each other outputs too, in the order they are computed (slower, and
+    all of it stays in memory; see `tensorbox.compare`).
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
     """
 
@@ -53,21 +58,21 @@ class Session:
                  cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
-                 max_memory: int = 0, time_limit_ms: int = 0, private_threads: bool = False, precision: str = "strict",
-                 log: Callable[[str], None] | None = None):
-        if precision != "strict":
-            raise _core.UnsupportedError(f"precision '{precision}': only 'strict' (f32 stays f32) is available")
+                 every_value: bool = False, max_memory: int = 0, time_limit_ms: int = 0, private_threads: bool = False,
+                 precision: str = "strict", log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
         options.threads = threads
         options.compile = compile
         options.isa = isa or ""
         options.cache_dir = os.fspath(cache_dir) if cache_dir else ""
+        options.precision = precision
         options.fuse = fuse
         options.fuse_extern = fuse_extern
         options.disabled_passes = list(disable_passes)
         options.dims = dict(dims or {})
         options.operator_libraries = [os.fspath(library) for library in operator_libraries]
         options.all_dims_dynamic = all_dims_dynamic
+        options.every_value = every_value
         options.max_memory = max_memory
         options.time_limit_ms = time_limit_ms
         options.private_threads = private_threads

@@ -44,6 +44,16 @@ def test_explain(tbx: Tbx, model: Path, tmp_path: Path) -> None:
     assert "there is no folder" in tbx("explain", model, "--trace", tmp_path / "none" / "t").err
 
 
+def test_precision(tbx: Tbx, tmp_path: Path) -> None:
+    model = products(tmp_path / "products.onnx")
+    for precision, shown in (("strict", False), ("bf16", True)):
+        done = tbx("explain", model, "--no-compile", "--precision", precision)
+        assert done.code == 0 and ("in bfloat16" in done.out) == shown
+    done = tbx("explain", model, "--precision", "half")
+    assert done.code == 2 and "half not in {strict,bf16,any}" in done.err
+    assert "--precision" in tbx("run", "--help").out
+
+
 def test_passes(tbx: Tbx) -> None:
     names = tbx("explain", "--passes", "--json").json
     assert names == tbx("explain", "--passes").out.split() and "fold_constants" in names

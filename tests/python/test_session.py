@@ -153,9 +153,27 @@ def test_unknown_options_are_errors() -> None:
         tensorbox.SessionOptions().enable_magic = True
     with pytest.raises(ValueError, match="CUDAExecutionProvider"):
         tensorbox.InferenceSession(doubled().SerializeToString(), providers=["CUDAExecutionProvider"])
-    with pytest.raises(tensorbox.UnsupportedError, match="precision 'fast'"):
+    with pytest.raises(tensorbox.ModelError, match="unknown precision 'fast': expected strict, bf16 or any"):
         tensorbox.Session(doubled(), precision="fast")
     with pytest.raises(tensorbox.ModelError, match="unknown pass"):
         tensorbox.Session(doubled(), disable_passes=["nix"])
     with pytest.raises(tensorbox.ModelError, match="isa"):
         tensorbox.Session(doubled(), isa="mmx")
+
+
+@pytest.mark.parametrize("precision", ["strict", "bf16", "any"])
+def test_precision_of_products(precision: str) -> None:
+    """Within the bound of docs/precision.md for each of them; "strict" within that of float32."""
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((40, 96)).astype(np.float32), rng.standard_normal((96, 64)).astype(np.float32)
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "product",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 96])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 64])],
+                              [onnx.numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = tensorbox.Session(model, precision=precision, compile=False)
+    error = np.abs(session.run({"x": x})["y"] - x.astype(np.float64) @ w.astype(np.float64))
+    unit = 0 if precision == "strict" else 2.0**-8
+    assert np.all(error <= (2 * unit + unit**2 + 98 * 2.0**-24) * (np.abs(x) @ np.abs(w)))
+    asked = {"strict": "MatMul", "bf16": "MatMul in bfloat16", "any": "MatMul in any precision"}[precision]
+    assert any(kernel["name"].endswith(asked) or asked in " ".join(kernel["decisions"]) for kernel in session.explain())

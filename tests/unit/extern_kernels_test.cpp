@@ -51,9 +51,15 @@ std::vector<int> channels_last(size_t rank) {
   return order;
 }
 
-void run(const ExternKernel& kernel, std::vector<Operand>& in, Operand& out) {
+void run(const ExternKernel& kernel, std::vector<Operand>& in, Operand& out,
+         const std::vector<PostOp>& post_ops = {}) {
   std::vector<TensorRef> inputs, outputs{out.ref()};
   for (Operand& t : in) inputs.push_back(t.sizes.empty() ? TensorRef{} : t.ref());
+  for (const PostOp& op : post_ops)
+    if (op.kind == PostOp::sum) { // its operand lies where the result will
+      out.data = in[op.operand].data;
+      inputs[op.operand] = out.ref();
+    }
   std::vector<char> memory(static_cast<size_t>(kernel.workspace_bytes(inputs, outputs)) + 64);
   void* workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
   kernel.run({inputs, outputs, nullptr, workspace});
@@ -95,6 +101,12 @@ std::vector<PostOp> random_post_ops(std::vector<Operand>& inputs, const Operand&
   return ops;
 }
 
+/// A first addition of a whole tensor as one to the old contents of the result.
+void sometimes_in_place(std::vector<PostOp>& ops, const std::vector<Operand>& inputs, const Operand& out) {
+  if (ops.empty() || ops[0].kind != PostOp::add || !pick(0, 1)) return;
+  if (inputs[ops[0].operand].sizes == out.sizes) ops[0].kind = PostOp::sum;
+}
+
 TEST(ExternKernels, ConvolutionsAgreeWithPlainLoops) {
   int by_library = 0;
   for (int trial = 0; trial < 150; ++trial) {
@@ -123,7 +135,8 @@ TEST(ExternKernels, ConvolutionsAgreeWithPlainLoops) {
     p.has_bias = pick(0, 1);
     if (p.has_bias) in[2] = make({y[1]});
     Operand got = make(y, channels_last(y.size())), want = got;
-    if (!p.transposed) p.post_ops = random_post_ops(in, got, 1);
+    p.post_ops = random_post_ops(in, got, 1);
+    if (!p.transposed) sometimes_in_place(p.post_ops, in, got);
     std::vector<OperandInfo> infos;
     for (const Operand& t : in) infos.push_back(t.sizes.empty() ? OperandInfo{} : t.info());
     std::vector<OperandInfo> outs{got.info()};
@@ -135,8 +148,8 @@ TEST(ExternKernels, ConvolutionsAgreeWithPlainLoops) {
     Problem problem = p;
     Selection s = select(problem, infos, outs);
     by_library += s.chosen == "onednn_conv";
-    run(*s.kernel, in, got);
-    run(*make_reference_conv(problem, infos, outs), in, want);
+    run(*s.kernel, in, got, p.post_ops);
+    run(*make_reference_conv(problem, infos, outs), in, want, p.post_ops);
     expect_close(got, want, to_string(problem));
   }
 #if defined(TBX_WITH_ONEDNN)
@@ -176,12 +189,13 @@ TEST(ExternKernels, MatrixProductsAgreeWithPlainLoops) {
       in[2] = make(bias);
     }
     p.post_ops = random_post_ops(in, got, rank - 1);
+    sometimes_in_place(p.post_ops, in, got);
     std::vector<OperandInfo> infos, outs{got.info()};
     for (const Operand& t : in) infos.push_back(t.sizes.empty() ? OperandInfo{} : t.info());
     Problem problem = p;
     Selection s = select(problem, infos, outs);
-    run(*s.kernel, in, got);
-    run(*make_reference_matmul(problem, infos, outs), in, want);
+    run(*s.kernel, in, got, p.post_ops);
+    run(*make_reference_matmul(problem, infos, outs), in, want, p.post_ops);
     expect_close(got, want, to_string(problem));
   }
 }
@@ -210,7 +224,6 @@ TEST(ExternKernels, SingleRowsTimesConstantsAgreeWithPlainLoops) {
     p.has_bias = pick(0, 1);
     if (p.has_bias) {
       in[2] = make(shape(1, pick(0, 3) ? n : 1));
-      p.beta = pick(0, 2) ? 1 : -2;
     }
     p.post_ops = random_post_ops(in, got, rank - 1);
     std::vector<OperandInfo> infos, outs{got.info()};
@@ -225,6 +238,58 @@ TEST(ExternKernels, SingleRowsTimesConstantsAgreeWithPlainLoops) {
     run(*make_reference_matmul(problem, infos, outs), in, want);
     expect_close(got, want, to_string(problem));
   }
+}
+
+/// The bound that docs/precision.md states: each operand is rounded to 8 bits, sums are float32.
+TEST(ExternKernels, Bfloat16ProductsKeepTheirErrorBound) {
+  auto bound = [](double magnitude, int64_t terms) {
+    const double u = 0x1p-8;
+    return (2 * u + u * u + static_cast<double>(terms + 2) * 0x1p-24) * magnitude;
+  };
+  double worst = 0; // of the bound
+  for (Precision precision : {Precision::bf16, Precision::any})
+    for (int trial = 0; trial < 12; ++trial) {
+      MatMulProblem p;
+      p.precision = precision;
+      int64_t m = pick(2, 70), k = pick(1, 400), n = pick(1, 90);
+      std::vector<Operand> in{make({m, k}), make({k, n}), {}};
+      Operand got = make({m, n});
+      std::vector<OperandInfo> infos{in[0].info(), in[1].info(), {}}, outs{got.info()};
+      Selection s = select(Problem(p), infos, outs);
+      run(*s.kernel, in, got);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          double exact = 0, magnitude = 0;
+          for (int64_t l = 0; l < k; ++l) {
+            double term = static_cast<double>(in[0].data[i * k + l]) * in[1].data[l * n + j];
+            exact += term;
+            magnitude += std::fabs(term);
+          }
+          double error = std::fabs(got.data[i * n + j] - exact), allowed = bound(magnitude, k);
+          ASSERT_LE(error, allowed) << to_string(Problem(p)) << " " << m << "x" << k << "x" << n;
+          worst = std::max(worst, error / allowed);
+        }
+      ConvProblem c; // 1x1: the same product, as a convolution
+      c.precision = precision;
+      c.strides = c.dilations = {1, 1};
+      c.pads_begin = c.pads_end = {0, 0};
+      std::vector<Operand> image{make({1, k, 1, m}, channels_last(4)), make({n, k, 1, 1}), {}};
+      Operand pixels = make({1, n, 1, m}, channels_last(4));
+      std::vector<OperandInfo> image_infos{image[0].info(), image[1].info(), {}}, pixel_infos{pixels.info()};
+      Selection conv = select(Problem(c), image_infos, pixel_infos);
+      run(*conv.kernel, image, pixels);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          double exact = 0, magnitude = 0;
+          for (int64_t l = 0; l < k; ++l) {
+            double term = static_cast<double>(image[0].data[i * k + l]) * image[1].data[j * k + l];
+            exact += term;
+            magnitude += std::fabs(term);
+          }
+          ASSERT_LE(std::fabs(pixels.data[i * n + j] - exact), bound(magnitude, k)) << to_string(Problem(c));
+        }
+    }
+  EXPECT_LT(worst, 1);
 }
 
 TEST(ExternKernels, IntegersGoToTheReference) {

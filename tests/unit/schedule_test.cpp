@@ -74,6 +74,30 @@ TEST(Schedule, ConvolutionTakesBiasResidualAndActivation) {
   EXPECT_EQ(fused, (std::vector<size_t>{1, 2})); // relu; add and relu
 }
 
+/// Two residual blocks relu(conv(conv(x)) + x), where x is nobody else's, and where the model gives it out.
+TEST(Schedule, AResidualThatDiesIsAddedInPlace) {
+  for (bool given_out : {false, true}) {
+    GraphHelper h;
+    auto conv = [&](ValueId x) { return h.node("Conv", {x, h.constant(weights({8, 8, 1, 1}))}); };
+    ValueId x = h.node("Relu", {conv(h.input("x", DType::f32, {h.symbol("n"), 8, 10, 10}))});
+    ValueId first = x;
+    for (int block = 0; block < 2; ++block) x = h.node("Relu", {h.node("Add", {conv(conv(x)), x})});
+    h.output(conv(x));
+    if (given_out) h.output(first);
+    Schedule s = schedule_of(h);
+    std::vector<std::string> post_ops;
+    std::vector<bool> in_place;
+    for (const Group& g : s.groups)
+      if (const auto* call = std::get_if<ir::ExternCall>(&g.what)) {
+        post_ops.push_back(extern_kernels::to_string(call->problem));
+        in_place.push_back(s.program.at(call->outputs[0]).overwrites >= 0);
+      }
+    ASSERT_EQ(in_place, (std::vector<bool>{false, false, !given_out, false, true, false})) << to_string(s);
+    EXPECT_NE(post_ops[4].find("+sum(#3) +relu"), std::string::npos) << post_ops[4];
+    EXPECT_EQ(post_ops[2].find("+sum") == std::string::npos, given_out) << post_ops[2];
+  }
+}
+
 TEST(Schedule, AResultWithAnotherReaderIsNotSwallowed) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {4, 8});

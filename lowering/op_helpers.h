@@ -62,6 +62,11 @@ TensorBox legacy_operand(OpContext& ctx);
 /// `x` of shape [C] seen as [C, 1, ..., 1], to be broadcast against rank `rank` with channels in dimension 1.
 TensorBox per_channel(OpContext& ctx, const TensorBox& x, int rank);
 
+/// Mean and sum of squared deviations from it, of each row; the reduced dimensions are kept as 1.
+struct Moments {
+  TensorBox mean, squares;
+};
+
 /// Reductions over some axes of an iteration space; each result keeps the reduced dimensions as 1.
 class AxisReducer {
 public:
@@ -71,15 +76,24 @@ public:
   TensorBox operator()(ReduceOp op, DType dtype, const Body& body) const;
   /// Of a box of the shape of the space, through `before`.
   TensorBox operator()(ReduceOp op, DType dtype, const TensorBox& x, const UnaryBody& before = {}) const;
+  /// In two looks at each row, or at each part of rows that no cache holds. Both stored as `type` (f32 or
+  /// f64).
+  Moments moments(const TensorBox& x, DType type) const;
   /// A result of the above without the reduced dimensions.
   TensorBox drop(const TensorBox& result) const;
   /// Number of elements reduced into one.
   SymInt count() const { return count_; }
 
 private:
-  /// The reduced axis (its number among them) to cut and into how many equal parts, where few long rows would
-  /// leave threads without work.
-  std::optional<std::pair<size_t, int64_t>> choose_split(ReduceOp op) const;
+  struct Parts;
+  /// Where few long rows would leave threads without work.
+  std::optional<Parts> parts_of_few_rows(ReduceOp op) const;
+  /// Where a row is too long to stay in cache between two looks.
+  std::optional<Parts> parts_of_long_rows() const;
+  /// Reduces each part: the kept dimensions, then one for the parts.
+  TensorBox of_parts(ReduceOp op, DType dtype, const Parts& parts, const Body& body) const;
+  SymInts indices() const;
+  SymInts along_parts() const;
 
   OpContext& ctx_;
   SymInts sizes_, kept_, reduced_;

@@ -35,21 +35,10 @@ struct Statistics {
   TensorBox mean, inverse_deviation; ///< reduced dimensions kept as 1
 };
 
-TensorBox squared_deviations(OpContext& ctx, const AxisReducer& reduce, const TensorBox& x,
-                             const TensorBox& mean) {
-  TensorBox means = ir::expand(ctx.program, mean, x.sizes());
-  return reduce(ReduceOp::sum, mean.dtype(), [&](std::span<const SymInt> at) {
-    Expr d = ir::sub(to_compute(x.load(ctx.program, at), mean.dtype()), means.load(ctx.program, at));
-    return ir::mul(d, d);
-  });
-}
-
 Statistics statistics(OpContext& ctx, const AxisReducer& reduce, const TensorBox& x, double epsilon) {
   shared(ctx, x, 3);
-  DType type = statistics_type(x.dtype());
-  TensorBox mean =
-      mean_of(ctx, reduce, reduce(ReduceOp::sum, type, x, [&](Expr e) { return to_compute(e, type); }));
-  return {mean, inverse_root(ctx, reduce, squared_deviations(ctx, reduce, x, mean), epsilon)};
+  Moments m = reduce.moments(x, statistics_type(x.dtype()));
+  return {m.mean, inverse_root(ctx, reduce, m.squares, epsilon)};
 }
 
 /// (x - mean) * inverse deviation, rounded to the type of x, then * scale + bias (either may be undefined).
@@ -196,9 +185,8 @@ std::vector<LoweredValue> train_batch_norm(OpContext& ctx, double epsilon) {
   AxisReducer reduce(ctx, x.sizes(), axes);
   DType type = statistics_type(x.dtype());
   shared(ctx, x, 3);
-  TensorBox mean =
-      mean_of(ctx, reduce, reduce(ReduceOp::sum, type, x, [&](Expr e) { return to_compute(e, type); }));
-  TensorBox variance = mean_of(ctx, reduce, squared_deviations(ctx, reduce, x, mean));
+  auto [mean, squares] = reduce.moments(x, type);
+  TensorBox variance = mean_of(ctx, reduce, squares);
   TensorBox factor = channel_factor(ctx, per_channel(ctx, ctx.in(1), x.rank()), variance, epsilon);
   double momentum = ctx.attr_float("momentum", 0.9f);
   auto running = [&](int input, const TensorBox& current) {
@@ -252,9 +240,7 @@ std::vector<LoweredValue> lower_mean_variance_norm(OpContext& ctx) {
   AxisReducer reduce(ctx, x.sizes(), ctx.axes(ctx.attr_ints("axes", {0, 2, 3}), x.rank()));
   shared(ctx, x, 3);
   DType type = statistics_type(x.dtype());
-  TensorBox mean =
-      mean_of(ctx, reduce, reduce(ReduceOp::sum, type, x, [&](Expr e) { return to_compute(e, type); }));
-  TensorBox squares = squared_deviations(ctx, reduce, x, mean);
+  auto [mean, squares] = reduce.moments(x, type);
   TensorBox factor = map(ctx, type, squares, [&](Expr s) {
     Expr deviation = ir::unary(Op::sqrt, ir::div(s, size_as(ctx.c, reduce.count(), type)));
     return ir::unary(Op::reciprocal, ir::add(deviation, number(deviation, 1e-9)));

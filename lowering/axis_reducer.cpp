@@ -1,0 +1,188 @@
+// AxisReducer: reductions over some axes of an iteration space. Long ones are done in parts: a part is a row
+// of its own for the threads, and small enough that a second look at it finds it in cache.
+#include <algorithm>
+
+#include "ir/lane_runner.h"
+#include "lowering/op_helpers.h"
+
+namespace tbx::lowering {
+
+/// The reduced axis `axis` (its number among them) in `count` parts of `length`; the last ones may be shorter
+/// or empty unless `even`.
+struct AxisReducer::Parts {
+  size_t axis = 0;
+  int64_t count = 1;
+  SymInt length;
+  bool even = false;
+};
+
+namespace {
+
+constexpr int64_t kRows = 8;                // enough rows for the threads as they are
+constexpr int64_t kLength = 1 << 18;        // shorter ones are not worth a second kernel
+constexpr int64_t kDynamicLength = 1 << 14; // the same where sizes are guesses
+constexpr int64_t kMinParts = 8, kMaxParts = 256, kDynamicParts = 64;
+/// Elements of a part that is looked at twice: it stays in the second level cache with room to spare.
+constexpr int64_t kPartLength = 1 << 15;
+
+Expr identity(ir::Context& c, ReduceOp op, DType type) {
+  ir::Scalar s = ir::reduction_identity(op, type);
+  return is_float(type) ? c.constant(type, s.f) : c.constant_int(type, s.i);
+}
+
+} // namespace
+
+AxisReducer::AxisReducer(OpContext& ctx, SymInts sizes, std::vector<int> axes)
+    : ctx_(ctx), sizes_(std::move(sizes)), axes_(std::move(axes)), count_(1) {
+  size_t next = 0;
+  for (size_t d = 0; d < sizes_.size(); ++d) {
+    bool reduce = next < axes_.size() && axes_[next] == static_cast<int>(d);
+    next += reduce;
+    (reduce ? reduced_ : kept_).push_back(sizes_[d]);
+  }
+  count_ = ir::product(reduced_);
+}
+
+SymInts AxisReducer::indices() const {
+  SymInts at;
+  size_t next = 0;
+  for (size_t d = 0; d < sizes_.size(); ++d) {
+    bool reduce = next < axes_.size() && axes_[next] == static_cast<int>(d);
+    int k = static_cast<int>(reduce ? next : d - next);
+    at.push_back(reduce ? ctx_.c.rvar(k) : ctx_.c.var(k));
+    next += reduce;
+  }
+  return at;
+}
+
+TensorBox AxisReducer::of_parts(ReduceOp op, DType dtype, const Parts& parts, const Body& body) const {
+  SymInts at = indices(), rows = kept_, rest = reduced_;
+  rows.push_back(parts.count);
+  rest[parts.axis] = parts.length;
+  SymInt place =
+      ctx_.c.var(static_cast<int>(kept_.size())) * parts.length + ctx_.c.rvar(static_cast<int>(parts.axis));
+  at[axes_[parts.axis]] = place;
+  Expr value = body(at);
+  if (!parts.even) {
+    Expr inside = ir::binary(Op::less, ctx_.c.index(place), ctx_.c.index(reduced_[parts.axis]));
+    value = ctx_.c.where(inside, ir::mask_loads(value, inside), identity(ctx_.c, op, value->dtype));
+  }
+  return ir::make_reduction(ctx_.program, op, dtype, rows, rest, value);
+}
+
+/// The parts of one row, as the reduced variable goes through them.
+SymInts AxisReducer::along_parts() const {
+  SymInts from = loop_vars(ctx_.c, static_cast<int>(kept_.size()));
+  from.push_back(ctx_.c.rvar(0));
+  return from;
+}
+
+TensorBox AxisReducer::operator()(ReduceOp op, DType dtype, const Body& body) const {
+  ir::Program& p = ctx_.program;
+  if (auto parts = parts_of_few_rows(op)) {
+    DType wide = is_float(dtype) ? compute_type(dtype) : dtype;
+    TensorBox partial = of_parts(op, wide, *parts, body);
+    realize(ctx_, partial, "parts of a long reduction with few rows");
+    return ir::unsqueeze(
+        p, ir::make_reduction(p, op, dtype, kept_, {parts->count}, partial.load(p, along_parts())), axes_);
+  }
+  return ir::unsqueeze(p, ir::make_reduction(p, op, dtype, kept_, reduced_, body(indices())), axes_);
+}
+
+std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) const {
+  if (op >= ReduceOp::argmax || reduced_.empty()) return std::nullopt; // positions count along the whole axis
+  auto rows = ir::product(kept_).as_constant(), length = count_.as_constant();
+  if (!rows || *rows == 0 || *rows >= kRows) return std::nullopt;
+  if (length) {
+    if (*length < kLength) return std::nullopt;
+    for (size_t k = 0; k < reduced_.size(); ++k)
+      for (int64_t n = kMaxParts; n >= kMinParts; --n)
+        if (reduced_[k].constant() % n == 0) return Parts{k, n, reduced_[k].constant() / n, true};
+  } else if (ir::has_unbacked(count_) || ir::size_hint(count_) < kDynamicLength) {
+    return std::nullopt;
+  }
+  size_t longest = 0;
+  for (size_t k = 1; k < reduced_.size(); ++k)
+    if (ir::size_hint(reduced_[k]) > ir::size_hint(reduced_[longest])) longest = k;
+  if (ir::size_hint(reduced_[longest]) < kDynamicParts) return std::nullopt;
+  return Parts{longest, kDynamicParts, ir::ceildiv(reduced_[longest], kDynamicParts), false};
+}
+
+std::optional<AxisReducer::Parts> AxisReducer::parts_of_long_rows() const {
+  auto length = count_.as_constant();
+  if (!length || *length < kLength) return std::nullopt;
+  const int64_t least = std::max(kMinParts, *length / kPartLength);
+  for (size_t k = 0; k < reduced_.size(); ++k) {
+    int64_t size = reduced_[k].constant();
+    if (size < least) continue;
+    for (int64_t n = least; n <= std::min(size, 4 * least); ++n)
+      if (size % n == 0) return Parts{k, n, size / n, true};
+    return Parts{k, least, ir::ceildiv(SymInt(size), least), false};
+  }
+  return std::nullopt;
+}
+
+Moments AxisReducer::moments(const TensorBox& x, DType type) const {
+  ir::Program& p = ctx_.program;
+  auto value = [&](std::span<const SymInt> at) { return to_compute(x.load(p, at), type); };
+  auto divided = [&](const TensorBox& sum) {
+    TensorBox mean =
+        map(ctx_, type, sum, [&](Expr s) { return ir::div(s, size_as(ctx_.c, count_, s->dtype)); });
+    realize(ctx_, mean, "statistic of a row");
+    return mean;
+  };
+  auto squared = [](Expr d) { return ir::mul(d, d); };
+  auto parts = parts_of_long_rows();
+  if (!parts) {
+    TensorBox mean = divided((*this)(ReduceOp::sum, type, value));
+    TensorBox means = ir::expand(p, mean, sizes_);
+    return {mean, (*this)(ReduceOp::sum, type, [&](std::span<const SymInt> at) {
+              return squared(ir::sub(value(at), means.load(p, at)));
+            })};
+  }
+  // Mean and squares of each part, then of all of them together (Chan, Golub, LeVeque): with n_i elements,
+  // mean = sum n_i mean_i / n, squares = sum (squares_i + n_i (mean_i - mean)^2).
+  const int part = static_cast<int>(kept_.size());
+  auto elements = [&](SymInt i) {
+    SymInt n = ir::floordiv(count_, reduced_[parts->axis]);
+    if (parts->even) return size_as(ctx_.c, n * parts->length, type);
+    SymInt left = reduced_[parts->axis] - i * parts->length;
+    return size_as(ctx_.c, n * ir::max(ir::min(parts->length, left), 0), type);
+  };
+  SymInts rows = kept_, here = loop_vars(ctx_.c, part + 1);
+  rows.push_back(parts->count);
+  TensorBox sums = of_parts(ReduceOp::sum, type, *parts, value);
+  Expr n = elements(ctx_.c.var(part));
+  n = parts->even ? n : ir::binary(Op::max, n, number(n, 1));
+  TensorBox means = ir::make_pointwise(p, type, rows, ir::div(sums.load(p, here), n));
+  realize(ctx_, means, "means of the parts of long rows");
+  TensorBox squares = of_parts(ReduceOp::sum, type, *parts, [&](std::span<const SymInt> at) {
+    return squared(ir::sub(value(at), means.load(p, here)));
+  });
+  realize(ctx_, squares, "squares of the parts of long rows");
+
+  SymInts from = along_parts();
+  Expr weight = elements(ctx_.c.rvar(0));
+  auto together = [&](Expr e) {
+    return ir::unsqueeze(p, ir::make_reduction(p, ReduceOp::sum, type, kept_, {parts->count}, e), axes_);
+  };
+  TensorBox mean = divided(together(ir::mul(weight, means.load(p, from))));
+  SymInts row = indices(); // the mean's own dimensions: 1 where reduced
+  for (int a : axes_) row[a] = 0;
+  Expr apart = squared(ir::sub(means.load(p, from), mean.load(p, row)));
+  return {mean, together(ir::add(squares.load(p, from), ir::mul(weight, apart)))};
+}
+
+TensorBox AxisReducer::operator()(ReduceOp op, DType dtype, const TensorBox& x,
+                                  const UnaryBody& before) const {
+  return (*this)(op, dtype, [&](std::span<const SymInt> at) {
+    Expr e = x.load(ctx_.program, at);
+    return before ? before(e) : e;
+  });
+}
+
+TensorBox AxisReducer::drop(const TensorBox& result) const {
+  return ir::squeeze(ctx_.program, result, axes_);
+}
+
+} // namespace tbx::lowering

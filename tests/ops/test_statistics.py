@@ -1,0 +1,120 @@
+"""Means and variances of rows whose mean is far larger than their deviation, against float64: all normalisations and the
+chains of reductions that exporters write for a variance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+tensorbox = pytest.importorskip("tensorbox")
+
+EPSILON = 1e-5
+SHAPES = [(3, 6, 40), (2, 4, 3, 70), (1, 2, 700, 400), (5, 4, 1), (1, 2, 1)]
+OFFSETS = [0.0, 1e3, -1e4, 1e6]
+
+
+def rows(shape: tuple[int, ...], offset: float) -> np.ndarray:
+    return (np.random.default_rng(len(shape)).standard_normal(shape) + offset).astype(np.float32)
+
+
+def exact(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, variance and normalised values in float64, of the float32 values as they are."""
+    wide = x.astype(np.float64)
+    mean, variance = wide.mean(axes, keepdims=True), wide.var(axes, keepdims=True)
+    return mean, variance, (wide - mean) / np.sqrt(variance + EPSILON)
+
+
+def model(nodes: list[onnx.NodeProto], shape: tuple[int, ...], outputs: list[str], opset: int,
+          weights: dict[str, np.ndarray]) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "statistics", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+                              [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs],
+                              [numpy_helper.from_array(w, name) for name, w in weights.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def ones(n: int) -> dict[str, np.ndarray]:
+    return {"s": np.ones(n, np.float32), "b": np.zeros(n, np.float32)}
+
+
+def layer(shape: tuple[int, ...]) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    node = helper.make_node("LayerNormalization", ["x", "s"], ["y", "mean", "inverse"], axis=2, epsilon=EPSILON)
+    return model([node], shape, ["y", "mean", "inverse"], 17, {"s": np.ones(shape[2:], np.float32)}), tuple(range(2, len(shape)))
+
+
+def instance(shape: tuple[int, ...]) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    node = helper.make_node("InstanceNormalization", ["x", "s", "b"], ["y"], epsilon=EPSILON)
+    return model([node], shape, ["y"], 17, ones(shape[1])), tuple(range(2, len(shape)))
+
+
+def group(shape: tuple[int, ...]) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    node = helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], epsilon=EPSILON, num_groups=1)
+    return model([node], shape, ["y"], 21, ones(shape[1])), tuple(range(1, len(shape)))
+
+
+def batch(shape: tuple[int, ...]) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """With momentum 0 the running statistics are those of the batch."""
+    node = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y", "mean", "variance"], epsilon=EPSILON,
+                            training_mode=1, momentum=0.0)
+    weights = ones(shape[1]) | {"m": np.zeros(shape[1], np.float32), "v": np.zeros(shape[1], np.float32)}
+    return model([node], shape, ["y", "mean", "variance"], 15, weights), (0, *range(2, len(shape)))
+
+
+def mean_variance(shape: tuple[int, ...]) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    node = helper.make_node("MeanVarianceNormalization", ["x"], ["y"], axes=list(range(1, len(shape))))
+    return model([node], shape, ["y"], 13, {}), tuple(range(1, len(shape)))
+
+
+def chain(shape: tuple[int, ...]) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """As PyTorch exports var and a layer normalisation written by hand."""
+    axes = tuple(range(2, len(shape)))
+    nodes = [helper.make_node("ReduceMean", ["x"], ["mean"], axes=axes), helper.make_node("Sub", ["x", "mean"], ["d"]),
+             helper.make_node("Mul", ["d", "d"], ["square"]), helper.make_node("ReduceMean", ["square"], ["variance"], axes=axes),
+             helper.make_node("Add", ["variance", "epsilon"], ["shifted"]), helper.make_node("Sqrt", ["shifted"], ["root"]),
+             helper.make_node("Div", ["d", "root"], ["y"])]
+    return model(nodes, shape, ["y", "mean", "variance"], 17, {"epsilon": np.float32(EPSILON)}), axes
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["evaluated", "compiled"])
+@pytest.mark.parametrize("build", [layer, instance, group, batch, mean_variance, chain])
+def test_far_from_zero(build: Callable[..., tuple[onnx.ModelProto, tuple[int, ...]]], compiled: bool, dynamic: bool) -> None:
+    """The mean is right to an ulp or so, the variance to 1e-5 (and the square of the mean's error), and what is
+    normalised to what a mean in float32 allows."""
+    for shape in SHAPES:
+        proto, axes = build(shape)
+        session = tensorbox.Session(proto, compile=compiled, all_dims_dynamic=dynamic)
+        for offset in OFFSETS:
+            x = rows(shape, offset)
+            mean, variance, normalised = exact(x, axes)
+            got = {name: np.asarray(value, np.float64) for name, value in session.run({"x": x}).items()}
+            error = 1.5 * np.spacing(np.abs(mean).astype(np.float32)).astype(np.float64) + 1e-7  # of the mean
+            deviation = np.sqrt(variance + (0 if build is mean_variance else EPSILON))
+            where = f"{build.__name__} {shape} {offset}"
+            if build is mean_variance:
+                normalised = (x.astype(np.float64) - mean) / (deviation + 1e-9)
+            if np.any(variance == 0):  # one value in a row: its distance from its own mean
+                np.testing.assert_array_less(np.abs(got["y"]), 1e-3 if build is not mean_variance else np.inf, where)
+                continue
+            bound = 2 * error / deviation + 1e-5 * (1 + np.abs(normalised))
+            assert np.all(np.abs(got["y"] - normalised) <= bound), where
+            for name, want, allowed in (("mean", mean, error), ("variance", variance, 1e-5 * variance + error**2),
+                                        ("inverse", 1 / deviation, (1e-5 + error**2 / variance) / deviation)):
+                if name in got:
+                    assert np.all(np.abs(got[name].reshape(want.shape) - want) <= allowed), f"{where}: {name}"
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["evaluated", "compiled"])
+def test_half_precision(compiled: bool) -> None:
+    """Statistics of float16 are float32: nothing overflows or vanishes on the way."""
+    x = rows((4, 3, 5000), 1e4).astype(np.float16)
+    node = helper.make_node("LayerNormalization", ["x", "s"], ["y"], axis=2, epsilon=EPSILON)
+    graph = helper.make_graph([node], "half", [helper.make_tensor_value_info("x", TensorProto.FLOAT16, x.shape)],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT16, x.shape)],
+                              [numpy_helper.from_array(np.ones(5000, np.float16), "s")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    got = tensorbox.Session(proto, compile=compiled).run({"x": x})["y"].astype(np.float64)
+    np.testing.assert_allclose(got, exact(x, (2,))[2], rtol=2e-3, atol=2e-3)

@@ -8,11 +8,13 @@
 """
 
 from ._core import BackendError, Error, InternalError, ModelError, UnsupportedError, __version__, operators, pass_names
+from .differences import Difference, compare
 from .compatible import InferenceSession, NodeArg, SessionOptions
 from .session import Session
 
 __all__ = [
     "BackendError",
+    "Difference",
     "Error",
     "InferenceSession",
     "InternalError",
@@ -22,6 +24,7 @@ __all__ = [
     "SessionOptions",
     "UnsupportedError",
     "__version__",
+    "compare",
     "operators",
     "pass_names",
 ]

@@ -42,9 +42,24 @@ if(TBX_WITH_ONEDNN)
     set(tbx_dnnl_from "system ${dnnl_VERSION}")
   endif()
 endif()
+set(TBX_TBB_SOURCE "" CACHE PATH "Source folder of oneTBB 2021.13, built with the thread sanitizer (preset tsan)")
 if(NOT tbx_dnnl_from)
+  set(tbx_tbb_library ${tbx_prefix}/lib/libtbb.so.12)
   add_library(TBB::tbb SHARED IMPORTED GLOBAL)
-  set_target_properties(TBB::tbb PROPERTIES IMPORTED_LOCATION ${tbx_prefix}/lib/libtbb.so.12 IMPORTED_SONAME libtbb.so.12
+  if(TBX_TBB_SOURCE)
+    # The sanitizer knows nothing of the atomics inside a library that it did not compile. oneDNN uses this one as well:
+    # it is found first, and a process loads one libtbb.so.12.
+    include(ExternalProject)
+    set(tbx_tbb_library ${PROJECT_BINARY_DIR}/tbb-install/lib/libtbb.so.12)
+    set(CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR}/tbb-install/lib)
+    ExternalProject_Add(tbx_tbb SOURCE_DIR ${TBX_TBB_SOURCE} BINARY_DIR ${PROJECT_BINARY_DIR}/tbb
+      INSTALL_DIR ${PROJECT_BINARY_DIR}/tbb-install BUILD_BYPRODUCTS ${tbx_tbb_library}
+      CMAKE_ARGS -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTBB_SANITIZE=thread -DTBB_TEST=OFF -DTBB_STRICT=OFF
+                 -DTBBMALLOC_BUILD=OFF -DTBB_DISABLE_HWLOC_AUTOMATIC_SEARCH=ON -DCMAKE_INSTALL_LIBDIR=lib
+                 -DCMAKE_INSTALL_PREFIX=<INSTALL_DIR>)
+    add_dependencies(TBB::tbb tbx_tbb)
+  endif()
+  set_target_properties(TBB::tbb PROPERTIES IMPORTED_LOCATION ${tbx_tbb_library} IMPORTED_SONAME libtbb.so.12
                                             INTERFACE_INCLUDE_DIRECTORIES ${tbx_prefix}/include)
   if(TBX_WITH_ONEDNN)
     add_library(tbx::dnnl SHARED IMPORTED GLOBAL)

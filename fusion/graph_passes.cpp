@@ -24,7 +24,8 @@ std::span<const Pass> graph_passes() {
       Pass{"merge_transposes", "Transpose(Transpose(x)) -> Transpose(x)", merge_transposes},
       Pass{"fold_batch_norm", "Conv, BatchNormalization -> Conv", fold_batch_norm},
       // Before fold_scale: the scale of an attention costs nothing inside of it.
-      Pass{"fuse_attention", "Softmax(q*k*scale + mask)*v over many tokens -> FusedAttention",
+      Pass{"fuse_attention",
+           "Softmax(q*k*scale + mask)*v over many tokens or for few queries -> FusedAttention",
            fuse_attention},
       // After fold_batch_norm: a scale behind the normalisation then follows the convolution.
       Pass{"fold_scale", "Conv/Gemm/MatMul(x, W)*a + b with constants -> Conv/Gemm/MatMul(x, W') + b'",

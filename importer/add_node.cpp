@@ -25,6 +25,12 @@ bool is_experimental(const std::string& op) {
   return ops.contains(op);
 }
 
+/// Operators that ONNX Runtime defines in the domain of ONNX: its optimisers write them, LayerNormalization
+/// also into models older than ONNX's own.
+bool is_of_onnxruntime(const std::string& op) {
+  return op == "SimplifiedLayerNormalization" || op == "LayerNormalization";
+}
+
 bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
 
 std::string where(const Env& env, const onnx::NodeProto& node) {
@@ -174,7 +180,7 @@ const onnx::OpSchema* GraphBuilder::find_schema(const onnx::NodeProto& node, con
                                                 int opset) {
   const std::string& op = node.op_type();
   const auto* schema = onnx::OpSchemaRegistry::Schema(op, opset, domain);
-  if (schema || !is_onnx_domain(domain) || is_experimental(op)) return schema;
+  if (schema || !is_onnx_domain(domain) || is_experimental(op) || is_of_onnxruntime(op)) return schema;
   if (const auto* newest = onnx::OpSchemaRegistry::Schema(op, domain))
     throw Error(ErrorKind::model,
                 fmt::format("the operator {} is not in version {} of {}; its newest form is of version {}",

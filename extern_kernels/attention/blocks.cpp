@@ -236,6 +236,27 @@ template <int B> struct Body {
     state.sum += total(sum);
   }
 
+  [[gnu::always_inline]] static inline void softcap(float* s, int64_t n, float cap) {
+    auto capped = [&](Lanes & v) __attribute__((always_inline)) {
+      Lanes size = v < 0.0f ? -v : v;
+      Lanes e = size * (-2 / cap);
+      exp_of(e);
+      Lanes t = (1 - e) / (1 + e) * cap;
+      v = v < 0.0f ? -t : t;
+    };
+    int64_t j = 0;
+    Lanes v;
+    for (; j + kLanes <= n; j += kLanes) {
+      load(v, s + j);
+      capped(v);
+      store(s + j, v);
+    }
+    if (j == n) return;
+    load_some(v, s + j, n - j, 0);
+    capped(v);
+    for (int64_t i = j; i < n; ++i) s[i] = v[i - j];
+  }
+
   [[gnu::always_inline]] static inline void add_rows(const float* p, int64_t k, const float* v, int64_t rs,
                                                      int64_t n, float* out) {
     int64_t j = 0;
@@ -275,11 +296,12 @@ template <int B> struct Body {
                       int64_t width) {                                                                       \
     Body<bytes>::softmax(s, n, mask, stride, state, out, width);                                             \
   }                                                                                                          \
+  target void softcap(float* s, int64_t n, float cap) { Body<bytes>::softcap(s, n, cap); }                   \
   target void add_rows(const float* p, int64_t k, const float* v, int64_t rs, int64_t n, float* out) {       \
     Body<bytes>::add_rows(p, k, v, rs, n, out);                                                              \
   }                                                                                                          \
   constexpr Blocks kAll = {                                                                                  \
-      Body<bytes>::kLanes, Body<bytes>::kPanel, pack, multiply, dots, softmax, add_rows};                    \
+      Body<bytes>::kLanes, Body<bytes>::kPanel, pack, multiply, dots, softmax, softcap, add_rows};           \
   }
 
 TBX_BLOCKS(base, 16, )

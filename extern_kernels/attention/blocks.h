@@ -30,6 +30,8 @@ struct Blocks {
   /// `mask` (may be null) is added with its stride first.
   void (*softmax)(float* scores, int64_t n, const float* mask, int64_t mask_stride, RowState& state,
                   float* out, int64_t width);
+  /// Scores become cap * tanh(score / cap).
+  void (*softcap)(float* scores, int64_t n, float cap);
   /// out[j] += sum over l of p[l] * v[l * row_stride + j], for one row.
   void (*add_rows)(const float* p, int64_t k, const float* v, int64_t row_stride, int64_t n, float* out);
 };

@@ -117,14 +117,48 @@ private:
     for (int64_t d = 0; d < s.width; ++d) to[d * y.strides[3]] = nothing ? 0 : sums[d] / row.sum;
   }
 
-  /// Keys that query `i` sees of those in [first, first + n).
-  int64_t visible(int64_t i, int64_t first, int64_t n) const {
-    return p_.causal ? std::clamp<int64_t>(i + 1 - first, 0, n) : n;
+  /// The keys that query `i` of batch entry `b` sees: those in [first, end).
+  struct Keys {
+    int64_t first, end;
+  };
+  Keys visible(const RunArgs& args, const Sizes& s, int64_t b, int64_t i) const {
+    if (!p_.causal) return {0, s.keys};
+    int64_t end = i + 1;
+    if (p_.has_starts) {
+      const TensorRef& starts = args.inputs[4];
+      end += static_cast<const int32_t*>(starts.data)[b * starts.strides[0]];
+    } else if (p_.from_end) {
+      end += s.keys - s.queries;
+    }
+    int64_t first = p_.window > 0 ? std::clamp<int64_t>(end - p_.window, 0, s.keys) : 0;
+    return {first, std::clamp<int64_t>(end, first, s.keys)};
+  }
+
+  /// Before the first key. A sink is a score whose value is 0.
+  RowState initial(const RunArgs& args, int64_t h) const {
+    if (!p_.has_sinks) return {-std::numeric_limits<float>::infinity(), 0};
+    return {data_of(args.inputs[5])[h * args.inputs[5].strides[0]], 1};
+  }
+
+  /// The keys as places in the block of the `n` keys from `block` on.
+  static Keys within(Keys keys, int64_t block, int64_t n) {
+    int64_t first = std::clamp<int64_t>(keys.first - block, 0, n);
+    return {first, std::clamp<int64_t>(keys.end - block, first, n)};
+  }
+
+  /// The `n` scores of one query from key `key` on.
+  void softmax(const RunArgs& args, int64_t b, int64_t h, int64_t query, int64_t key, float* scores,
+               int64_t n, RowState& state, float* sums, int64_t width) const {
+    int64_t stride = 0;
+    const float* mask = mask_at(args, b, h, query, key, stride);
+    if (p_.softcap > 0) b_.softcap(scores, n, p_.softcap);
+    b_.softmax(scores, n, mask, stride, state, sums, width);
   }
 
   void run_block(const RunArgs& args, const Sizes& s, int64_t b, int64_t h, int64_t first) const {
     int64_t rows = std::min(kQueries, s.queries - first), width = round_up(s.width, b_.lanes);
     int64_t room = std::min(kKeys, round_up(s.keys, b_.lanes));
+    if (p_.window > 0) room += b_.lanes; // rows of a softmax may then begin anywhere
     float* q = scratch(static_cast<size_t>(rows * (s.depth + room + width)));
     // Vectors are whole only from aligned starts: scores and sums come first.
     float *scores = q, *sums = scores + rows * room;
@@ -132,21 +166,22 @@ private:
     RowState state[kQueries];
     for (int64_t r = 0; r < rows; ++r) {
       load_query(args.inputs[0], s, b, h, first + r, q + r * s.depth);
-      state[r] = {-std::numeric_limits<float>::infinity(), 0};
+      state[r] = initial(args, h);
     }
     std::fill_n(sums, rows * width, 0.0f);
     const float* keys = packed(args, s, b, h / s.group());
     const float* values = keys + s.packed_keys(b_);
-    for (int64_t k = 0; k < s.keys; k += kKeys) {
+    const int64_t end = visible(args, s, b, first + rows - 1).end;
+    for (int64_t k = visible(args, s, b, first).first / kKeys * kKeys; k < end; k += kKeys) {
       int64_t n = std::min(kKeys, s.keys - k);
-      if (p_.causal && k > first + rows - 1) break;
       // Whole panels of keys lie one after the other, depth rows each.
       b_.multiply(q, s.depth, rows, s.depth, keys + k * s.depth, s.depth, 0, n, scores, room, false);
       for (int64_t r = 0; r < rows; ++r) {
-        int64_t seen = visible(first + r, k, n), stride = 0;
-        const float* mask = mask_at(args, b, h, first + r, k, stride);
-        b_.softmax(scores + r * room, seen, mask, stride, state[r], sums + r * width, width);
-        std::fill(scores + r * room + seen, scores + r * room + n, 0.0f);
+        float* row = scores + r * room;
+        auto [from, to] = within(visible(args, s, b, first + r), k, n);
+        softmax(args, b, h, first + r, k + from, row + from, to - from, state[r], sums + r * width, width);
+        std::fill(row, row + from, 0.0f);
+        std::fill(row + to, row + n, 0.0f);
       }
       b_.multiply(scores, room, rows, n, values, s.keys, k, s.width, sums, width, true);
     }
@@ -164,20 +199,23 @@ private:
       auto* state = reinterpret_cast<RowState*>(sums + rows * s.width);
       for (int64_t r = 0; r < rows; ++r) {
         load_query(args.inputs[0], s, b, kv * s.group() + r / s.queries, r % s.queries, q + r * s.depth);
-        state[r] = {-std::numeric_limits<float>::infinity(), 0};
+        state[r] = initial(args, kv * s.group() + r / s.queries);
       }
       std::fill_n(sums, rows * s.width, 0.0f);
       const float* keys = data_of(k) + b * k.strides[0] + kv * k.strides[1];
       const float* values = data_of(v) + b * v.strides[0] + kv * v.strides[1];
-      for (int64_t first = 0; first < s.keys; first += kKeys) {
-        int64_t n = std::min(kKeys, s.keys - first);
+      const int64_t end = visible(args, s, b, s.queries - 1).end;
+      for (int64_t first = visible(args, s, b, 0).first; first < end; first += kKeys) {
+        int64_t n = std::min(kKeys, end - first);
         b_.dots(q, s.depth, rows, s.depth, keys + first * k.strides[2], k.strides[2], n, scores, kKeys);
         for (int64_t r = 0; r < rows; ++r) {
-          int64_t h = kv * s.group() + r / s.queries, i = r % s.queries, stride = 0;
-          int64_t seen = visible(i, first, n);
-          const float* mask = mask_at(args, b, h, i, first, stride);
-          b_.softmax(scores + r * kKeys, seen, mask, stride, state[r], sums + r * s.width, s.width);
-          b_.add_rows(scores + r * kKeys, seen, values + first * v.strides[2], v.strides[2], s.width,
+          int64_t h = kv * s.group() + r / s.queries, i = r % s.queries;
+          auto [from, to] = within(visible(args, s, b, i), first, n);
+          // To the front of the row: only there is room for whole vectors.
+          float* row = scores + r * kKeys;
+          if (from > 0) std::copy(row + from, row + to, row);
+          softmax(args, b, h, i, first + from, row, to - from, state[r], sums + r * s.width, s.width);
+          b_.add_rows(row, to - from, values + (first + from) * v.strides[2], v.strides[2], s.width,
                       sums + r * s.width);
         }
       }
@@ -195,12 +233,12 @@ private:
 
 std::string supports_fused_attention(const Problem&, std::span<const OperandInfo> inputs,
                                      std::span<const OperandInfo> outputs) {
-  for (const OperandInfo& i : inputs)
-    if (i.dtype != DType::f32 && i.dtype != DType::undefined)
-      return fmt::format("{} operands", name_of(i.dtype));
-  for (const OperandInfo& i : inputs)
-    if (i.dtype != DType::undefined && i.sizes.size() != 4)
-      return fmt::format("an operand of rank {}", i.sizes.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const OperandInfo& in = inputs[i];
+    if (in.dtype == DType::undefined) continue;
+    if (in.dtype != (i == 4 ? DType::i32 : DType::f32)) return fmt::format("{} operands", name_of(in.dtype));
+    if (in.sizes.size() != (i < 4 ? 4 : 1)) return fmt::format("an operand of rank {}", in.sizes.size());
+  }
   return outputs[0].dtype == DType::f32 ? "" : fmt::format("a {} result", name_of(outputs[0].dtype));
 }
 

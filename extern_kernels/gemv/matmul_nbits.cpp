@@ -1,6 +1,7 @@
 // com.microsoft MatMulNBits: a product with a matrix of 2-, 4- or 8-bit integers that stays packed. Few rows
 // are multiplied where the integers lie, at the speed of reading them; for many rows slabs of columns become
-// floats, and oneDNN multiplies with those.
+// floats, and oneDNN multiplies with those. Where the model is content with activations of 8 bits
+// (accuracy_level 4) they are rounded as ONNX Runtime rounds them: by blocks, to 255 values.
 //
 // Inputs: 0 = a [rows, k] f32, 1 = integers [n, blocks, bytes] u8, 2 = scales [n * blocks] of any float type,
 // 3 = zero points: integers packed like those of the matrix, column by column, or floats [n * blocks], 4 =
@@ -13,6 +14,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "extern_kernels/gemv/byte_rows.h"
 #include "extern_kernels/gemv/quantized_panels.h"
 #include "extern_kernels/reference/dense.h"
 
@@ -61,6 +63,7 @@ public:
     n_ = integer("N");
     block_ = integer("block_size");
     bits_ = static_cast<int>(integer("bits"));
+    narrow_ = integer("accuracy_level") == 4;
     has_bias_ = inputs.size() > 4 && inputs[4].dtype != DType::undefined;
     auto known = [&](size_t i) {
       return i >= inputs.size() || inputs[i].dtype == DType::undefined ||
@@ -121,7 +124,13 @@ public:
       }
       x = copy;
     }
-    if (rows <= kFewRows)
+    const bool integers = narrow_ && rows <= kFewRows && gemv::ByteRows::usable(block_, bits_);
+    if (narrow_ && !integers)
+      for (int64_t i = 0; i < rows; ++i)
+        gemv::round_to_bytes(static_cast<float*>(args.workspace) + i * stride, stride, block_);
+    if (integers)
+      few_rows_of_bytes(args, panels, gemv::ByteRows(x, rows, stride, stride, block_, bits_));
+    else if (rows <= kFewRows)
       few_rows(args, panels, x, stride, static_cast<float*>(args.workspace) + l.totals);
     else
       many_rows(args, panels, x, stride, l);
@@ -138,7 +147,7 @@ private:
     const TensorRef& a = in[0];
     const int64_t rows = a.sizes[0], padded = round_up(k_, block_);
     Layout l;
-    l.copies = padded != k_ || a.strides[1] != 1 || (rows > 1 && a.strides[0] != k_);
+    l.copies = narrow_ || padded != k_ || a.strides[1] != 1 || (rows > 1 && a.strides[0] != k_);
     l.totals = l.copies ? round_up(rows * padded, kAlignment) : 0;
     l.slab = l.totals + (rows <= kFewRows ? round_up(rows * (padded / block_), kAlignment) : 0);
     l.width = std::min(n_, std::max<int64_t>(1, kSlabElements / k_ / kMaxPanel) * kMaxPanel);
@@ -203,6 +212,21 @@ private:
           for (int64_t j = 0; j < block_; ++j) sum += from[j];
           totals[i * blocks + b] = sum;
         }
+    each_panel(args, panels, [&](int64_t p, int64_t first, int count, float* sums) {
+      panels.multiply(p, x + first * stride, stride, totals + first * blocks, count, sums);
+    });
+  }
+
+  void few_rows_of_bytes(const RunArgs& args, const QuantizedPanels& panels, const gemv::ByteRows& x) const {
+    each_panel(args, panels, [&](int64_t p, int64_t first, int count, float* sums) {
+      x.multiply(panels, p, first, count, sums);
+    });
+  }
+
+  /// Stores what `multiply(panel, first row, rows, sums)` gives for tiles of rows.
+  template <class Multiply>
+  void each_panel(const RunArgs& args, const QuantizedPanels& panels, const Multiply& multiply) const {
+    const int64_t rows = args.inputs[0].sizes[0];
     const TensorRef& y = args.outputs[0];
     auto* to = static_cast<float*>(y.data);
     const TensorRef* bias = has_bias_ ? &args.inputs[4] : nullptr;
@@ -212,7 +236,7 @@ private:
         for (int64_t i = 0; i < rows; i += kTileRows) {
           alignas(64) float sums[kTileRows * kMaxPanel];
           const int count = static_cast<int>(std::min<int64_t>(kTileRows, rows - i));
-          panels.multiply(p, x + i * stride, stride, totals + i * blocks, count, sums);
+          multiply(p, i, count, sums);
           for (int r = 0; r < count; ++r)
             for (int64_t j = 0; j < here; ++j) {
               float sum = sums[r * panels.width() + j];
@@ -250,7 +274,7 @@ private:
   HostProblem p_;
   int64_t k_, n_, block_;
   int bits_;
-  bool has_bias_;
+  bool has_bias_, narrow_;
   std::optional<QuantizedPanels> panels_;
   std::unique_ptr<ExternKernel> product_;
 };

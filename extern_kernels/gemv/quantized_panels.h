@@ -50,10 +50,9 @@ public:
     int64_t k, blocks, block;
     bool has_zeros;
   };
-
-private:
   View view(int64_t panel) const;
 
+private:
   int64_t k_, n_, block_, blocks_, panel_bytes_;
   int bits_, width_;
   bool has_zeros_;

@@ -1,5 +1,7 @@
-// fuse_attention: scaled dot-product attention over many tokens becomes one node, whose kernel never stores
-// the scores. With few tokens two products and a softmax are faster, and stay.
+// fuse_attention: scaled dot-product attention over many tokens, or of a few queries over any number of keys,
+// becomes one node, whose kernel never stores the scores. Between these two products and a softmax are
+// faster, and stay. Keys and values that are repeated for the query heads that share them are taken as they
+// were before.
 #include "fusion/passes/match.h"
 #include "fusion/passes/passes.h"
 
@@ -9,6 +11,8 @@ namespace {
 // The scores of a head (queries x keys) have to be many before not storing them outweighs the faster products
 // of the library: measured with 2 threads at 4096 x 77 and 197 x 197 (slower) and 1024 x 1024 (faster).
 constexpr int64_t kMinKeys = 256, kMinScores = int64_t{1} << 18;
+// So few queries (decoding) read keys and values where they lie.
+constexpr int64_t kFewQueries = 4;
 
 /// Strips products with numbers off `id` and gives their product.
 double take_scale(Editor& e, ValueId& id) {
@@ -30,9 +34,10 @@ double take_scale(Editor& e, ValueId& id) {
 }
 
 struct Match {
-  ValueId q = -1, k = -1, v = -1, mask = -1; ///< k as the product takes it: transposed
+  ValueId q = -1, k = -1, v = -1, mask = -1;
   double scale = 1;
-  bool guarded = false; ///< NaN probabilities become 0
+  bool plain_keys = false; ///< k is [.., keys, size]; otherwise as the product takes it, transposed
+  bool guarded = false;    ///< NaN probabilities become 0
 };
 
 /// `id` is Where(IsNaN(p), 0, p), by which exporters keep rows that are masked whole -> p.
@@ -85,13 +90,73 @@ std::optional<Match> match(Editor& e, const Node& last) {
   return m;
 }
 
-/// The shapes that the node is for, all known, and f32.
-bool fits(const Graph& g, const Match& m) {
-  auto shape_of = [&](ValueId id) -> const ir::SymInts* {
-    const ValueType& type = g.at(id).type;
-    return type.kind == ValueType::tensor && type.dtype == DType::f32 && type.shape ? &*type.shape : nullptr;
-  };
-  const ir::SymInts *q = shape_of(m.q), *k = shape_of(m.k), *v = shape_of(m.v);
+const ir::SymInts* f32_shape(const Graph& g, ValueId id) {
+  const ValueType& type = g.at(id).type;
+  return type.kind == ValueType::tensor && type.dtype == DType::f32 && type.shape ? &*type.shape : nullptr;
+}
+
+/// The keys [B, H, T, D] of which `id` is [B, H, D, T], by a transpose alone or between reshapes that join
+/// and split batch and heads; -1: `id` is something else.
+ValueId transposed_keys(Editor& e, ValueId id) {
+  const Graph& g = e.graph;
+  const ir::SymInts* result = f32_shape(g, id);
+  if (!result || result->size() != 4) return -1;
+  ValueId from = -1;
+  if (Node* swap = e.producer(id, "Transpose")) {
+    if (transpose_order(g, *swap) == std::vector<int64_t>{0, 1, 3, 2}) from = swap->inputs[0];
+  } else if (Node* split = e.producer(id, "Reshape")) {
+    swap = e.producer(split->inputs[0], "Transpose");
+    if (!swap || transpose_order(g, *swap) != std::vector<int64_t>{0, 2, 1}) return -1;
+    Node* join = e.producer(swap->inputs[0], "Reshape");
+    const ir::SymInts* joined = f32_shape(g, swap->inputs[0]);
+    if (!join || !joined || joined->size() != 3) return -1;
+    if (!((*joined)[1] == (*result)[3]) || !((*joined)[2] == (*result)[2])) return -1;
+    from = join->inputs[0];
+  }
+  const ir::SymInts* keys = from < 0 ? nullptr : f32_shape(g, from);
+  if (!keys || keys->size() != 4) return -1;
+  for (auto [a, b] : {std::pair(0, 0), std::pair(1, 1), std::pair(2, 3), std::pair(3, 2)})
+    if (!((*keys)[a] == (*result)[b])) return -1;
+  return from;
+}
+
+/// `id` [B, H, T, D] repeats each head of a tensor [B, Hkv, T, D] -> that tensor; else `id`.
+ValueId before_repeat(Editor& e, ValueId id) {
+  const Graph& g = e.graph;
+  Node* join = e.producer(id, "Reshape");
+  Node* repeat = join ? e.producer(join->inputs[0], "Expand") : nullptr;
+  Node* spread = repeat ? e.producer(repeat->inputs[0], "Unsqueeze") : nullptr;
+  if (!spread) return id;
+  const ir::SymInts *result = f32_shape(g, id), *wide = f32_shape(g, join->inputs[0]),
+                    *narrow = f32_shape(g, repeat->inputs[0]), *source = f32_shape(g, spread->inputs[0]);
+  if (!result || !wide || !narrow || !source) return id;
+  if (result->size() != 4 || source->size() != 4 || wide->size() != 5 || narrow->size() != 5) return id;
+  if (!(*narrow)[2].is(1) || !(*wide)[1].is_constant() || !(*wide)[2].is_constant()) return id;
+  if (!(*result)[1].is((*wide)[1].constant() * (*wide)[2].constant())) return id;
+  for (int d : {0, 1, 2, 3}) {
+    int at = d < 2 ? d : d + 1;
+    if (!((*source)[d] == (*narrow)[at]) || !((*source)[d] == (*wide)[at])) return id;
+    if (d != 1 && !((*source)[d] == (*result)[d])) return id;
+  }
+  return spread->inputs[0];
+}
+
+/// Whether the mask may be added to scores of shape [.., queries, keys]: sizes that are not known to be equal
+/// are compared by each run.
+bool fits_mask(const ir::SymInts& mask, const ir::SymInts& scores) {
+  if (mask.size() > scores.size()) return false;
+  for (size_t d = 0; d < mask.size(); ++d) {
+    ir::SymInt want = scores[d + scores.size() - mask.size()];
+    if (mask[d].is(1) || mask[d] == want) continue;
+    if (mask[d].is_constant() && want.is_constant()) return false;
+  }
+  return true;
+}
+
+/// The shapes that the node is for, and f32.
+bool fits(Editor& e, Match& m) {
+  const Graph& g = e.graph;
+  const ir::SymInts *q = f32_shape(g, m.q), *k = f32_shape(g, m.k), *v = f32_shape(g, m.v);
   if (!q || !k || !v || (q->size() != 3 && q->size() != 4)) return false;
   size_t rank = q->size();
   if (k->size() != rank || v->size() != rank) return false;
@@ -99,15 +164,23 @@ bool fits(const Graph& g, const Match& m) {
     if (!((*q)[d] == (*k)[d]) || !((*q)[d] == (*v)[d])) return false;
   ir::SymInt queries = (*q)[rank - 2], keys = (*k)[rank - 1];
   if (!((*q)[rank - 1] == (*k)[rank - 2]) || !(keys == (*v)[rank - 2])) return false;
-  if (!queries.is_constant() || !keys.is_constant() || keys.constant() < kMinKeys) return false;
-  if (queries.constant() < kMinScores / keys.constant()) return false;
-  if (m.mask < 0) return true;
-  const ir::SymInts* mask = shape_of(m.mask);
-  if (!mask || mask->size() > rank) return false;
-  for (size_t d = 0; d < mask->size(); ++d) {
-    size_t at = d + rank - mask->size();
-    ir::SymInt want = at + 1 == rank ? keys : (*q)[at];
-    if (!(*mask)[d].is(1) && !((*mask)[d] == want)) return false;
+  if (!queries.is_constant()) return false;
+  const bool few = queries.constant() <= kFewQueries && rank == 4;
+  if (!few && (!keys.is_constant() || keys.constant() < kMinKeys)) return false;
+  if (!few && queries.constant() < kMinScores / keys.constant()) return false;
+  if (m.mask >= 0) {
+    const ir::SymInts* mask = f32_shape(g, m.mask);
+    ir::SymInts scores(q->begin(), q->end());
+    scores.back() = keys;
+    if (!mask || !fits_mask(*mask, scores)) return false;
+  }
+  if (ValueId plain = transposed_keys(e, m.k); plain >= 0) {
+    ValueId narrow_k = before_repeat(e, plain), narrow_v = before_repeat(e, m.v);
+    const ir::SymInts *a = f32_shape(g, narrow_k), *b = f32_shape(g, narrow_v);
+    const bool both = (*a)[1] == (*b)[1];
+    m.k = both ? narrow_k : plain;
+    m.v = both ? narrow_v : m.v;
+    m.plain_keys = true;
   }
   return true;
 }
@@ -120,11 +193,13 @@ int fuse_attention(Graph& graph) {
   for (Node& node : graph.nodes) {
     if (!node.domain.empty() || node.op_type != "MatMul") continue;
     auto m = match(e, node);
-    if (!m || !fits(graph, *m)) continue;
+    if (!m || !fits(e, *m)) continue;
     std::vector<ValueId> inputs = {m->q, m->k, m->v};
     if (m->mask >= 0) inputs.push_back(m->mask);
     e.become(node, "FusedAttention", 1, inputs,
-             {{"scale", static_cast<float>(m->scale)}, {"zero_undefined_rows", int64_t{m->guarded}}});
+             {{"scale", static_cast<float>(m->scale)},
+              {"zero_undefined_rows", int64_t{m->guarded}},
+              {"plain_keys", int64_t{m->plain_keys}}});
     node.domain = "tensorbox";
     ++count;
   }

@@ -29,6 +29,11 @@ void register_all_ops(Registry& r) {
   register_indexing(r);
   register_matmul(r);
   register_attention(r);
+  register_packed_attention(r);
+  register_microsoft_attention(r);
+  register_group_query_attention(r);
+  register_rotary(r);
+  register_embedding(r);
   register_conv(r);
   register_pool(r);
   register_grid_sample(r);

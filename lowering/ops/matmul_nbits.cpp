@@ -86,6 +86,8 @@ std::vector<LoweredValue> matmul_nbits(OpContext& ctx) {
   }
   if (ctx.has(4)) check_count(ctx, 4, "g_idx", f.k);
   if (ctx.has(5)) check_count(ctx, 5, "bias", f.n);
+  const int64_t level = ctx.attr_int("accuracy_level", 0);
+  TBX_MODEL(level >= 0 && level <= 4, "accuracy_level is {}, expected 0 to 4", level);
 
   SymInts sizes = a.sizes();
   sizes.back() = f.n;
@@ -105,8 +107,9 @@ std::vector<LoweredValue> matmul_nbits(OpContext& ctx) {
   } else {
     std::vector<std::optional<TensorBox>> inputs{x, ctx.in(1), ctx.in(2), std::nullopt, bias};
     if (ctx.has(3)) inputs[3] = ctx.in(3);
-    y = host_call(ctx, inputs, {{DType::f32, {rows, f.n}}},
-                  {{"K", f.k}, {"N", f.n}, {"bits", f.bits}, {"block_size", f.block}})
+    y = host_call(
+            ctx, inputs, {{DType::f32, {rows, f.n}}},
+            {{"K", f.k}, {"N", f.n}, {"bits", f.bits}, {"block_size", f.block}, {"accuracy_level", level}})
             .at(0)
             .tensor;
   }

@@ -126,6 +126,7 @@ void check_size(const LoweredValue& value, size_t output) {
   constexpr int64_t kMaxBytes = int64_t{1} << 47; // the address space of a process
   int64_t bytes = std::max<int64_t>(1, size_of(value.dtype()));
   const ir::SymInts sizes = value.sizes();
+  ir::product(sizes); // throws when sizes that a run decides come with factors beyond 64 bits
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (!sizes[d].is_constant()) continue;
     const int64_t n = sizes[d].constant();

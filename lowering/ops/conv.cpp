@@ -32,8 +32,13 @@ TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const
   problem.has_bias = bias != nullptr;
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, x, "input of a convolution")));
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, w, "weights of a convolution")));
-  if (bias)
+  if (bias) {
+    TBX_MODEL(bias->rank() == 1, "the bias has rank {}, expected 1", bias->rank());
+    ctx.program.add_check(bias->sizes()[0] - sizes[1], true,
+                          fmt::format("the bias has {} elements, the result {} channels",
+                                      ir::to_string(bias->sizes()[0]), ir::to_string(sizes[1])));
     call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, *bias, "bias of a convolution")));
+  }
   call.problem = std::move(problem);
   ir::BufferId out = ctx.program.new_buffer("", type, std::move(sizes));
   call.outputs = {out};
@@ -41,7 +46,7 @@ TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const
   return ir::make_buffer_box(ctx.program, out);
 }
 
-void check_channels(const TensorBox& x, const TensorBox& w, int64_t group, bool transposed) {
+void check_channels(OpContext& ctx, const TensorBox& x, const TensorBox& w, int64_t group, bool transposed) {
   TBX_MODEL(x.rank() >= 3, "the input has rank {}, expected [N, C, spatial...]", x.rank());
   TBX_MODEL(w.rank() == x.rank(), "weights of rank {} for an input of rank {}", w.rank(), x.rank());
   TBX_MODEL(group > 0, "group is {}", group);
@@ -53,6 +58,10 @@ void check_channels(const TensorBox& x, const TensorBox& w, int64_t group, bool 
   auto out = w.sizes()[transposed ? 1 : 0].as_constant();
   if (out && !transposed)
     TBX_MODEL(*out % group == 0, "{} output channels are not a multiple of group {}", *out, group);
+  const SymInt in = w.sizes()[transposed ? 0 : 1] * SymInt(transposed ? 1 : group);
+  ctx.program.add_check(x.sizes()[1] - in, true,
+                        fmt::format("{} input channels, the weights are for {}", ir::to_string(x.sizes()[1]),
+                                    ir::to_string(in)));
   if (channels)
     TBX_MODEL(*channels % group == 0, "{} input channels are not a multiple of group {}", *channels, group);
 }
@@ -62,7 +71,7 @@ void check_channels(const TensorBox& x, const TensorBox& w, int64_t group, bool 
 TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
                      DType type) {
   int64_t group = ctx.attr_int("group", 1);
-  check_channels(x, w, group, false);
+  check_channels(ctx, x, w, group, false);
   std::span<const SymInt> spatial = std::span(x.sizes()).subspan(2);
   std::vector<int64_t> kernel = kernel_of_weight(w), given = ctx.attr_ints("kernel_shape", kernel);
   TBX_MODEL(given == kernel, "kernel_shape differs from the shape of the weights {}",
@@ -95,7 +104,7 @@ Values conv(OpContext& ctx) {
 Values conv_transpose(OpContext& ctx) {
   const TensorBox &x = ctx.in(0), &w = ctx.in(1);
   int64_t group = ctx.attr_int("group", 1);
-  check_channels(x, w, group, true);
+  check_channels(ctx, x, w, group, true);
   int n = x.rank() - 2;
   Window window = read_window(ctx, std::span(x.sizes()).subspan(2), kernel_of_weight(w));
   std::vector<int64_t> extra = ctx.attr_ints("output_padding", std::vector<int64_t>(n, 0));

@@ -165,6 +165,7 @@ std::vector<LoweredValue> lower_one_hot(OpContext& ctx) {
   SymInt depth = depth_values->values[0];
   TBX_MODEL(!depth.is_constant() || depth.constant() >= 0, "depth is {}", depth.constant());
   TBX_MODEL(ctx.rank(2) == 1, "values of rank {}", ctx.rank(2));
+  ctx.program.add_check(ctx.sizes(2)[0] - SymInt(2), true, "values does not have two elements");
   int axis = ctx.axis(ctx.attr_int("axis", -1), indices.rank() + 1);
   SymInts sizes = indices.sizes();
   sizes.insert(sizes.begin() + axis, depth);

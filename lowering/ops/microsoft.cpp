@@ -26,7 +26,10 @@ Values as_onnx(OpContext& ctx, const char* op, int opset, Attributes attributes)
 }
 
 LowerFn same_as(const char* op, int opset) {
-  return [=](OpContext& ctx) { return as_onnx(ctx, op, opset, ctx.node.attributes); };
+  return [=](OpContext& ctx) {
+    TBX_MODEL(ctx.has(0), "input 0 is missing");
+    return as_onnx(ctx, op, opset, ctx.node.attributes);
+  };
 }
 
 /// delta is 1 where it is not given.

@@ -167,7 +167,9 @@ private:
   /// `stretch` < 1 widens the kernel (antialias).
   std::vector<Tap> window_taps(double stretch) const {
     bool linear = o_.mode == "linear";
+    constexpr double kMaxRadius = 1024; // every element of the window is a part of the expression
     double radius = (linear ? 1.0 : 2.0) / stretch;
+    if (!(radius <= kMaxRadius)) throw_unsupported("an antialiased resize by the factor {}", stretch);
     int reach = static_cast<int>(std::ceil(radius));
     Expr x = coordinate();
     Expr base = ir::unary(Op::floor, x);
@@ -203,6 +205,10 @@ private:
 
 TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPlan>& axes,
                    const ResizeOptions& o) {
+  SymInts result;
+  for (const AxisPlan& a : axes) result.push_back(a.out);
+  if (std::any_of(result.begin(), result.end(), [](SymInt n) { return n.is(0); }))
+    return full(ctx, x.dtype(), result, 0);
   // One axis at a time: intermediate results are small for upsampling and the taps stay few.
   TensorBox y = x;
   DType type = x.dtype();
@@ -219,6 +225,8 @@ TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPla
     if (taps.size() == 1 && !taps[0].weight && taps[0].index == at[k]) continue;
     SymInts sizes = y.sizes();
     sizes[k] = axes[k].out;
+    ctx.program.add_check(axes[k].in - ir::min(axes[k].out, 1), false,
+                          fmt::format("Resize: axis {} is empty and cannot be enlarged", k));
     if (!nearest) realize_if_repeated(ctx.program, y, sizes);
     Expr sum = nullptr;
     for (const auto& tap : taps) {
@@ -305,8 +313,11 @@ Values resize(OpContext& ctx) {
       AxisPlan& a = plans[axes[i]];
       a.out = wanted[i];
       a.scale_known = a.in.is_constant() && a.out.is_constant();
-      a.scale =
-          a.scale_known ? static_cast<double>(a.out.constant()) / static_cast<double>(a.in.constant()) : 0;
+      TBX_MODEL(!a.out.is_constant() || a.out.constant() >= 0, "axis {} would get the size {}", axes[i],
+                a.out.constant());
+      a.scale = !a.scale_known ? 0
+                : a.in.is(0)   ? 1
+                               : static_cast<double>(a.out.constant()) / static_cast<double>(a.in.constant());
       bool larger = o.policy == "not_smaller";
       if (i == 0 || (larger ? a.scale > common : a.scale < common)) common = a.scale;
     }
@@ -314,9 +325,10 @@ Values resize(OpContext& ctx) {
       for (int k : axes) {
         if (!plans[k].scale_known)
           throw_unknown_shape(fmt::format("keep_aspect_ratio_policy '{}' with dynamic sizes", o.policy));
+        const double size = common * static_cast<double>(plans[k].in.constant());
+        TBX_MODEL(size < static_cast<double>(ir::kMaxSize), "axis {} would get the size {}", k, size);
         plans[k].scale = common;
-        plans[k].out =
-            static_cast<int64_t>(std::nearbyint(common * static_cast<double>(plans[k].in.constant())));
+        plans[k].out = static_cast<int64_t>(std::nearbyint(size));
       }
     }
   } else {

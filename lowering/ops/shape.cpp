@@ -252,6 +252,16 @@ Values unfold(OpContext& ctx) {
 constexpr int64_t kInlineConcatElements = 256;
 
 TensorBox concat_boxes(OpContext& ctx, const std::vector<TensorBox>& all, int axis) {
+  for (const TensorBox& x : all) {
+    TBX_MODEL(x.rank() == all[0].rank(), "inputs of rank {} and {}", all[0].rank(), x.rank());
+    for (int k = 0; k < x.rank(); ++k) {
+      SymInt a = all[0].sizes()[k], b = x.sizes()[k];
+      if (k != axis && !ir::provably_equal(a, b))
+        ctx.program.add_check(a - b, true,
+                              fmt::format("dimension {} is {} in one input and {} in another", k,
+                                          ir::to_string(a), ir::to_string(b)));
+    }
+  }
   std::vector<TensorBox> xs;
   for (const TensorBox& x : all)
     if (!x.sizes()[axis].is(0)) xs.push_back(x);
@@ -302,16 +312,6 @@ Values concat(OpContext& ctx) {
   TBX_MODEL(!xs.empty(), "no inputs");
   int64_t raw = ctx.opset() < 4 ? ctx.attr_int("axis", 1) : ctx.required_int("axis");
   int axis = ctx.axis(raw, xs[0].rank());
-  for (const TensorBox& x : xs) {
-    TBX_MODEL(x.rank() == xs[0].rank(), "inputs of rank {} and {}", xs[0].rank(), x.rank());
-    for (int k = 0; k < x.rank(); ++k) {
-      SymInt a = xs[0].sizes()[k], b = x.sizes()[k];
-      if (k != axis && !ir::provably_equal(a, b))
-        ctx.program.add_check(a - b, true,
-                              fmt::format("dimension {} is {} in one input and {} in another", k,
-                                          ir::to_string(a), ir::to_string(b)));
-    }
-  }
   return {concat_boxes(ctx, xs, axis)};
 }
 

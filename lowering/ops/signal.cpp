@@ -49,9 +49,10 @@ Values dft(OpContext& ctx) {
     length = known_scalar(ctx, 1, "dft_length");
   else if (inverse && onesided)
     length = ir::max((have - SymInt(1)) * SymInt(2), 0);
-  TBX_MODEL(!length.is_constant() || length.constant() > 0 || have.is(0), "dft_length is {}",
+  // Of no elements there are no frequencies, but half of them are one.
+  TBX_MODEL(!length.is_constant() || length.constant() > 0 || (have.is(0) && !onesided), "dft_length is {}",
             length.constant());
-  ctx.program.add_check(length, false, "DFT: dft_length is negative");
+  ctx.program.add_check(length - SymInt(onesided ? 1 : 0), false, "DFT: dft_length is not positive");
   std::vector<int> order;
   for (int k = 0; k < x.rank(); ++k) order.push_back(k);
   std::swap(order[along], order[x.rank() - 2]);

@@ -40,7 +40,7 @@ Values ngram_repeat_block(OpContext& ctx) {
 /// source.
 Values bifurcation_detector(OpContext& ctx) {
   for (int i : {0, 1, 2, 3})
-    if (ctx.has(i))
+    if (i < 3 || ctx.has(i))
       TBX_MODEL(ctx.dtype(i) == DType::i64 && ctx.rank(i) == (i == 2 ? ctx.rank(2) : 1),
                 "input {} is {} of rank {}, expected a vector of int64", i, name_of(ctx.dtype(i)),
                 ctx.rank(i));
@@ -88,6 +88,8 @@ Values word_conv_embedding(OpContext& ctx) {
   must_be("embedding_size", filters.sizes()[0]);
   must_be("conv_window_size", filters.sizes()[2]);
   must_be("char_embedding_size", table.sizes()[1]);
+  ctx.program.add_check(bias.sizes()[0] - filters.sizes()[0], true,
+                        "WordConvEmbedding: B has another number of filters than W");
   ctx.program.add_check(filters.sizes()[1] - SymInt(1), true,
                         "WordConvEmbedding: W has more than one channel");
   ctx.program.add_check(filters.sizes()[3] - table.sizes()[1], true,

@@ -68,18 +68,18 @@ void add_corpus(Options& options, const fs::path& path) {
 /// Inputs `first`, `first` + 1, ... of the series that the seed gives: the corpus, then changes of it.
 [[noreturn]] void child(const Options& options, Shared& shared, uint64_t first, uint64_t last) {
   for (uint64_t i = first; i < last; ++i) {
+    shared.done = i;
     std::mt19937_64 random(static_cast<uint64_t>(options.number("seed", 1)) * 1'000'003 + i);
     bytes_random.seed(random());
     const size_t n = options.corpus.size();
     const Bytes& from = options.corpus[i < n ? i : random() % n];
-    size_t size = from.size();
+    size_t size = shared.size = from.size();
     std::copy(from.begin(), from.end(), shared.data);
     for (uint64_t changes = i < n ? 0 : 1 + random() % 3; changes > 0; --changes)
       size = LLVMFuzzerCustomMutator
                  ? LLVMFuzzerCustomMutator(shared.data, size, kMaxSize, static_cast<unsigned>(random()))
                  : LLVMFuzzerMutate(shared.data, size, kMaxSize);
     shared.size = size;
-    shared.done = i;
     const Bytes input(shared.data, shared.data + size); // exactly as large as it is, for the sanitizers
     LLVMFuzzerTestOneInput(input.data(), input.size());
   }

@@ -1,6 +1,7 @@
 // Any bytes as a model: a Graph that verifies, or an error that is not ours; within small budgets.
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <span>
 
@@ -18,7 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     to_string(graph);
     for (const Node& node : graph.nodes) expand_function(graph, node);
   } catch (const Error& e) {
-    if (e.kind() == ErrorKind::internal) std::abort();
+    if (e.kind() != ErrorKind::internal) return 0;
+    std::fprintf(stderr, "%s\n", e.what());
+    std::abort();
   }
   return 0;
 }

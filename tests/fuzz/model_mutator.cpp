@@ -26,14 +26,6 @@ const std::vector<std::string>& operators() {
   return names;
 }
 
-/// Of a copy: the one may be a part of the other.
-void copy_into(Message& to, const Message* from) {
-  if (!from || from->ByteSizeLong() > kMaxBytes) return;
-  std::unique_ptr<Message> copy(from->New());
-  copy->CopyFrom(*from);
-  to.CopyFrom(*copy);
-}
-
 } // namespace
 
 void ModelMutator::mutate(Message& message) {
@@ -91,9 +83,13 @@ void ModelMutator::mutate_repeated(Message& message, const Field& field) {
   if (!append && n == 0) return;
   switch (field.cpp_type()) {
   case Field::CPPTYPE_MESSAGE: {
+    if (append && n > 0 && below(2) == 0) {
+      Message* part = r.AddMessage(&message, &field);
+      return part->CopyFrom(r.GetRepeatedMessage(message, &field, at));
+    }
+    const std::unique_ptr<Message> other = copy_of_one(*field.message_type());
     Message* part = append ? r.AddMessage(&message, &field) : r.MutableRepeatedMessage(&message, &field, at);
-    if (append && n > 0 && below(2) == 0) return part->CopyFrom(r.GetRepeatedMessage(message, &field, at));
-    copy_into(*part, another_like(*part));
+    if (other) part->CopyFrom(*other);
     return;
   }
   case Field::CPPTYPE_STRING: {
@@ -124,8 +120,10 @@ void ModelMutator::mutate_singular(Message& message, const Field& field) {
   if (below(6) == 0) return r.ClearField(&message, &field);
   switch (field.cpp_type()) {
   case Field::CPPTYPE_MESSAGE: {
+    // The copy comes first: the field may push another one of its oneof out.
+    const std::unique_ptr<Message> other = copy_of_one(*field.message_type());
     Message* part = r.MutableMessage(&message, &field);
-    copy_into(*part, another_like(*part));
+    if (other) part->CopyFrom(*other);
     return;
   }
   case Field::CPPTYPE_STRING: {
@@ -144,11 +142,15 @@ void ModelMutator::mutate_singular(Message& message, const Field& field) {
   }
 }
 
-const Message* ModelMutator::another_like(const Message& message) {
+std::unique_ptr<Message> ModelMutator::copy_of_one(const google::protobuf::Descriptor& type) {
   std::vector<const Message*> like;
   for (const Message* m : messages_)
-    if (m != &message && m->GetDescriptor() == message.GetDescriptor()) like.push_back(m);
-  return like.empty() ? nullptr : like[below(like.size())];
+    if (m->GetDescriptor() == &type && m->ByteSizeLong() <= kMaxBytes) like.push_back(m);
+  if (like.empty()) return nullptr;
+  const Message* one = like[below(like.size())];
+  std::unique_ptr<Message> copy(one->New());
+  copy->CopyFrom(*one);
+  return copy;
 }
 
 std::string ModelMutator::text(const Field& field, std::string old) {

@@ -4,6 +4,7 @@
 #include <google/protobuf/message.h>
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <span>
 #include <string>
@@ -27,13 +28,13 @@ private:
   void mutate_once(Message& message);
   void mutate_repeated(Message& message, const Field& field);
   void mutate_singular(Message& message, const Field& field);
-  const Message* another_like(const Message& message);
+  /// A copy of one of the tree's messages of this type; null when there is none.
+  std::unique_ptr<Message> copy_of_one(const google::protobuf::Descriptor& type);
   std::string text(const Field& field, std::string old);
   std::string bytes(std::string old);
   int64_t integer(const Field& field, int64_t old);
   double real(double old);
   size_t below(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random_); }
-  template <class T> T one_of(std::span<const T> list) { return list[below(list.size())]; }
 
   std::mt19937_64 random_;
   std::vector<Message*> messages_; ///< of the tree

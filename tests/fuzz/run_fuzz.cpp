@@ -1,5 +1,6 @@
 // Any bytes as a model that is compiled for the evaluator and run, on inputs made of the same bytes: outputs,
 // or an error that is not ours; within small budgets of memory and time.
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -13,7 +14,9 @@ using namespace tbx;
 constexpr int64_t kMaxElements = 1 << 14, kUnknownSize = 3;
 
 void stop_at_defect(const Failure& failure) {
-  if (failure.kind == Failure::internal_error) std::abort();
+  if (failure.kind != Failure::internal_error) return;
+  std::fprintf(stderr, "%s\n", failure.message.c_str());
+  std::abort();
 }
 
 /// The dimensions of an input, with small numbers for what a run decides; nullopt when it is no small tensor.

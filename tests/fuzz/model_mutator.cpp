@@ -62,6 +62,7 @@ void ModelMutator::mutate_once(Message& message) {
   std::vector<const Field*> set;
   reflection.ListFields(message, &set);
   const auto& type = *message.GetDescriptor();
+  if (type.field_count() == 0) return;
   // Mostly what is there; now and then something that is not.
   const Field& field = set.empty() || below(8) == 0
                            ? *type.field(static_cast<int>(below(static_cast<size_t>(type.field_count()))))

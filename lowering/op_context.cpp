@@ -101,11 +101,6 @@ bool OpContext::wants(int i) const {
   return i < static_cast<int>(node.outputs.size()) && node.outputs[i] >= 0;
 }
 
-const LoweredValue& OpContext::value(int i) const {
-  TBX_MODEL(i >= 0 && i < num_inputs(), "input {} is missing", i);
-  return inputs_[i];
-}
-
 const LoweredValue& OpContext::tensor_value(int i) const {
   TBX_MODEL(i < num_inputs() && !inputs_[i].is_none, "input {} is missing", i);
   TBX_MODEL(inputs_[i].is_tensor(), "input {} is not a tensor", i);

@@ -88,8 +88,7 @@ public:
   DType dtype(int i) const;
   ir::SymInts sizes(int i) const;
   int rank(int i) const { return static_cast<int>(sizes(i).size()); }
-  /// Input `i` whatever it is, left out included; ModelError when the node has fewer.
-  const LoweredValue& value(int i) const;
+  const LoweredValue& value(int i) const { return inputs_[i]; }
   /// The integers of input `i` where they are known while compiling (constant or shape computation); else
   /// nullopt.
   std::optional<ir::SymInts> known(int i) const;

@@ -83,6 +83,7 @@ namespace {
 /// activation(Conv(X, W, B) + Z); `last`: X, Z and Y are [N, spatial..., C].
 LowerFn fused_conv(bool last) {
   return [last](OpContext& ctx) -> Values {
+    for (int i : {0, 1}) TBX_MODEL(ctx.has(i), "input {} is missing", i);
     if (!last) return {activated_conv(ctx, ctx.value(0), ctx.value(1), ctx.has(3) ? ctx.in(3) : TensorBox())};
     TensorBox z = ctx.has(3) ? channels_first(ctx, ctx.in(3)) : TensorBox();
     return {channels_last(ctx, activated_conv(ctx, channels_first(ctx, ctx.in(0)), ctx.value(1), z))};
@@ -91,6 +92,7 @@ LowerFn fused_conv(bool last) {
 
 Values fused_gemm(OpContext& ctx) {
   Values inputs;
+  for (int i : {0, 1}) TBX_MODEL(ctx.has(i), "input {} is missing", i);
   for (int i = 0; i < ctx.num_inputs(); ++i) inputs.push_back(ctx.value(i));
   TensorBox y = ctx.box(lower_as(ctx, "Gemm", 11, std::move(inputs), ctx.node.attributes)[0]);
   return {with_activation(ctx, y, named_parameters(ctx))};
@@ -107,6 +109,7 @@ Values fused_matmul_activation(OpContext& ctx) {
 }
 
 Values gemm_fast_gelu(OpContext& ctx) {
+  for (int i : {0, 1}) TBX_MODEL(ctx.has(i), "input {} is missing", i);
   TensorBox y = ctx.box(lower_as(ctx, "MatMul", 13, {ctx.value(0), ctx.value(1)}, {})[0]);
   if (ctx.has(2)) y = map(ctx, y.dtype(), y, ctx.in(2), ir::add);
   return {map(ctx, y.dtype(), y, ir::gelu_tanh)};
@@ -114,6 +117,7 @@ Values gemm_fast_gelu(OpContext& ctx) {
 
 /// The padding is an input: begins of all spatial dimensions, then ends.
 Values conv_transpose_with_dynamic_pads(OpContext& ctx) {
+  for (int i : {0, 1}) TBX_MODEL(ctx.has(i), "input {} is missing", i);
   auto attributes = ctx.node.attributes;
   if (ctx.has(2)) attributes["pads"] = ctx.ints_or_throw(2, "Pads");
   Values inputs = {ctx.value(0), ctx.value(1)};

@@ -34,6 +34,7 @@ LowerFn same_as(const char* op, int opset) {
 
 /// delta is 1 where it is not given.
 Values range(OpContext& ctx) {
+  for (int i : {0, 1}) TBX_MODEL(ctx.has(i), "input {} is missing", i);
   if (ctx.has(2)) return as_onnx(ctx, "Range", 11, {});
   DType type = ctx.dtype(0);
   Tensor one = Tensor::make(type, {});
@@ -71,6 +72,7 @@ Values expand_dims(OpContext& ctx) {
 }
 
 Values torch_embedding(OpContext& ctx) {
+  for (int i : {0, 1}) TBX_MODEL(ctx.has(i), "input {} is missing", i);
   TBX_MODEL(ctx.has(0) && ctx.has(1), "weight or indices are missing");
   return lower_as(ctx, "Gather", 13, {ctx.value(0), ctx.value(1)}, {{"axis", int64_t{0}}});
 }

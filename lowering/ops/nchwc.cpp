@@ -45,6 +45,7 @@ Tensor plain_weights(const Tensor& w, int64_t block, bool blocked_input) {
 
 /// Grouped depthwise, and with fewer input channels than a block, the input side is not blocked.
 Values conv(OpContext& ctx) {
+  TBX_MODEL(ctx.has(0), "input 0 is missing");
   auto w = ctx.constant_or_throw(1, "W");
   TBX_MODEL(w->dtype == DType::f32 && w->dims.size() >= 3,
             "W is {} of rank {}, expected float of rank 3 or more", name_of(w->dtype), w->dims.size());
@@ -56,7 +57,10 @@ Values conv(OpContext& ctx) {
 }
 
 LowerFn pool(const char* op) {
-  return [op](OpContext& ctx) { return lower_as(ctx, op, 12, {ctx.value(0)}, ctx.node.attributes); };
+  return [op](OpContext& ctx) {
+    TBX_MODEL(ctx.has(0), "input 0 is missing");
+    return lower_as(ctx, op, 12, {ctx.value(0)}, ctx.node.attributes);
+  };
 }
 
 /// Zeros for the channels that the last block lacks.

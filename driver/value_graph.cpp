@@ -47,7 +47,7 @@ void set_producers(Graph& g) {
       if (v >= 0) g.at(v).producer = static_cast<int>(i);
 }
 
-/// A classifier with string labels becomes one that gives positions, and a look-up of the labels.
+/// A classifier with string labels becomes one that gives positions (from 1), and a look-up of the labels.
 bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
   static const std::set<std::string> classifiers = {"LinearClassifier", "SVMClassifier",
                                                     "TreeEnsembleClassifier"};
@@ -58,7 +58,7 @@ bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
   if (!texts || texts->empty() || node.outputs.empty() || node.outputs[0] < 0) return false;
   auto count = static_cast<int64_t>(texts->size());
   std::vector<int64_t> positions(texts->size());
-  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i) + 1;
   Value table;
   table.name = node.name + " labels";
   table.type.kind = ValueType::tensor;
@@ -81,7 +81,7 @@ bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
   take.op_type = "StringTake";
   take.opset = 1;
   take.origin = node.origin;
-  take.inputs = {id, id + 1};
+  take.inputs = {id + 1, id};
   take.outputs = {node.outputs[0]};
   nodes.push_back(std::move(numbers));
   nodes.push_back(std::move(take));

@@ -1,5 +1,6 @@
 // GraphBuilder: one node of the file at a time, with its attributes, subgraphs and output types.
 #include "base/error.h"
+#include "importer/microsoft.h"
 #include "importer/names.h"
 #include "importer/node_order.h"
 #include "importer/to_graph.h"
@@ -180,6 +181,7 @@ const onnx::OpSchema* GraphBuilder::find_schema(const onnx::NodeProto& node, con
                                                 int opset) {
   const std::string& op = node.op_type();
   const auto* schema = onnx::OpSchemaRegistry::Schema(op, opset, domain);
+  if (!schema) schema = find_microsoft_schema(domain, op);
   if (schema || !is_onnx_domain(domain) || is_experimental(op) || is_of_onnxruntime(op)) return schema;
   if (const auto* newest = onnx::OpSchemaRegistry::Schema(op, domain))
     throw Error(ErrorKind::model,

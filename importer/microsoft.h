@@ -1,0 +1,14 @@
+// Operators of com.microsoft whose types the importer must know: what a value is decides where it runs. The
+// types of all others come out of their lowering.
+#pragma once
+
+#include <onnx/defs/schema.h>
+
+#include <string>
+
+namespace tbx::importer {
+
+/// The schema of an operator outside of ONNX, nullptr where none is needed. Lives as long as the program.
+const onnx::OpSchema* find_microsoft_schema(const std::string& domain, const std::string& op);
+
+} // namespace tbx::importer

@@ -86,6 +86,26 @@ Expr TensorBox::load(Program& program, std::span<const SymInt> indices) const {
   return c.load(id, compute_type(dtype_), std::move(at));
 }
 
+/// Libraries take strides that nest: no dimension steps inside of what another one spans. Diagonals (a
+/// dimension that moves two indices) and overlapping windows do not.
+static bool nested(const StridedView& v) {
+  size_t rank = v.sizes.size(), r = v.start.size();
+  for (size_t d = 0; d < rank; ++d) {
+    size_t moved = 0;
+    for (size_t k = 0; k < r; ++k) moved += !v.coefficients[d * r + k].is(0);
+    if (moved > 1 && !v.sizes[d].is(1)) return false;
+  }
+  for (size_t k = 0; k < r; ++k)
+    for (size_t d = 0; d < rank; ++d)
+      for (size_t e = 0; e < d; ++e) {
+        SymInt a = v.coefficients[d * r + k], b = v.coefficients[e * r + k];
+        if (a.is(0) || b.is(0) || v.sizes[d].is(1) || v.sizes[e].is(1)) continue;
+        if (!provably_nonnegative(a - b * v.sizes[e]) && !provably_nonnegative(b - a * v.sizes[d]))
+          return false;
+      }
+  return true;
+}
+
 /// A view of a buffer in memory that regroups dimensions ([b, s, c] seen as [b*s, c]) is strided when the
 /// buffer is row-major: the whole address goes into its last index. Fixes the buffer's layout.
 static std::optional<StridedView> regrouped(Program& p, const TensorBox& x) {
@@ -107,6 +127,7 @@ static std::optional<StridedView> regrouped(Program& p, const TensorBox& x) {
   }
   if (has_loop_variable(address) || has_indirect(address)) return std::nullopt;
   v.start[r - 1] = address;
+  if (!nested(v)) return std::nullopt;
   b.strides = std::move(strides);
   return v;
 }
@@ -133,6 +154,7 @@ StridedView realize_strided(Program& p, const TensorBox& x, std::string reason) 
       }
     for (SymInt s : v.start)
       if (has_loop_variable(s) || has_indirect(s)) return std::nullopt;
+    if (!nested(v)) return std::nullopt;
     return v;
   };
   auto view = strided(box);

@@ -11,7 +11,7 @@ template <class Ints, class Lanes>
 [[gnu::always_inline]] inline void exp_of_negative(const Lanes& x, Lanes& y) {
   Lanes n = (x * 0x1.715476p0f + 0x1.8p23f) - 0x1.8p23f; // rounded x / ln 2
   Lanes r = x - n * 0x1.62e4p-1f;                        // ln 2 in two parts
-  r = r + n * 0x1.7f7d1cp-20f;
+  r = r - n * 0x1.7f7d1cp-20f;
   Lanes q = 0.008368882350623608f + r * 0.0013950479915365577f;
   q = 0.04166620597243309f + r * q;
   q = 0.1666651964187622f + r * q;

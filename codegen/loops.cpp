@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+#include <unordered_map>
+
 #include "base/error.h"
 
 namespace tbx::codegen {
@@ -82,6 +85,8 @@ void LoopEmitter::emit_vertical() {
   int vectors = 1;
   if (kernel_.phases.size() == 1 && kernel_.phases[0].inner.empty() && !kernel_.sequential)
     vectors = vectors_per_step(kernel_.phases[0], last);
+  else if (!kernel_.sequential)
+    vectors = vectors_per_reduction(last);
   if (plan_.block == 0) {
     open_points(rows);
     lane_loop(variable, lanes, "0", w_.index_text(last), last.as_constant(), vectors, body);
@@ -170,28 +175,78 @@ void LoopEmitter::emit_tiled(const SymInts& rows, LaneAnalysis& lanes) {
   w_.close();
 }
 
-/// Equal statements of all texts beside each other, when these are straight lines; else one after the other.
-static std::string interleaved(const std::vector<std::string>& texts) {
+namespace {
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+    lines.push_back(text.substr(0, end + 1));
+    text.remove_prefix(end + 1);
+  }
+  return lines;
+}
+
+/// Words and the characters between them.
+std::vector<std::string_view> tokens_of(std::string_view line) {
+  auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  std::vector<std::string_view> tokens;
+  for (size_t i = 0; i < line.size();) {
+    size_t end = i + 1;
+    while (is_word(line[i]) && end < line.size() && is_word(line[end])) ++end;
+    tokens.push_back(line.substr(i, end - i));
+    i = end;
+  }
+  return tokens;
+}
+
+/// Makes the loop that `header` opens the one that `first` opens: its variables get the first one's names.
+bool same_loop(std::string_view first, std::string_view header,
+               std::unordered_map<std::string_view, std::string_view>& names) {
+  auto a = tokens_of(first), b = tokens_of(header);
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i]) continue;
+    if (!std::isalpha(static_cast<unsigned char>(a[i][0])) ||
+        !std::isalpha(static_cast<unsigned char>(b[i][0])))
+      return false;
+    if (names.try_emplace(b[i], a[i]).first->second != a[i]) return false;
+  }
+  return true;
+}
+
+/// Equal statements of all texts beside each other, in the same loops; one text after the other where they
+/// are built differently. Loops have bounds that no lane changes, so those of all texts are the same.
+std::string interleaved(const std::vector<std::string>& texts) {
+  std::string apart, text;
   std::vector<std::vector<std::string_view>> lines;
-  bool straight = true;
-  for (std::string_view rest : texts) {
-    auto& own = lines.emplace_back();
-    for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
-      own.push_back(rest.substr(0, end + 1));
-      straight &= end == 0 || (rest[end - 1] != '{' && rest[end - 1] != '}');
-      rest.remove_prefix(end + 1);
+  for (const std::string& t : texts) {
+    apart += "{\n" + t + "}\n";
+    lines.push_back(lines_of(t));
+    if (lines.back().size() != lines[0].size()) lines[0].clear();
+  }
+  if (lines[0].empty()) return apart;
+  std::vector<std::unordered_map<std::string_view, std::string_view>> names(texts.size());
+  auto last_char = [](std::string_view line) { return line.size() < 2 ? ' ' : line[line.size() - 2]; };
+  for (size_t i = 0; i < lines[0].size(); ++i) {
+    const std::string_view first = lines[0][i];
+    const char end = last_char(first);
+    const bool block = end == '{' || end == '}';
+    for (size_t k = 0; k < lines.size(); ++k) {
+      const std::string_view line = lines[k][i];
+      const char own = last_char(line);
+      if (own != end && (block || own == '{' || own == '}')) return apart;
+      if (block && !same_loop(first, line, names[k])) return apart;
+      if (block && k > 0) continue;
+      for (std::string_view token : tokens_of(line)) {
+        auto it = names[k].find(token);
+        text += it == names[k].end() ? token : it->second;
+      }
     }
-    straight &= own.size() == lines[0].size();
   }
-  std::string text;
-  if (!straight) {
-    for (const std::string& t : texts) text += "{\n" + t + "}\n";
-    return text;
-  }
-  for (size_t i = 0; i < lines[0].size(); ++i)
-    for (auto& own : lines) text += own[i];
   return text;
 }
+
+} // namespace
 
 void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::string& lo,
                             const std::string& hi, std::optional<int64_t> extent, int unroll,
@@ -205,17 +260,17 @@ void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::str
     w_.set_lanes(nullptr, "");
     w_.unbind(variable);
   };
-  if (overlap_ && unroll == 1) {
+  auto overlapping = [&](const std::string& begin) {
     // The last vector reaches back over lanes that were done before, instead of a rest of its own.
-    w_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; {0} += W)", v, lo, hi));
+    w_.open(fmt::format("for ({1}; {0} < {2}; {0} += W)", v, begin, hi));
     std::string here = w_.fresh("v");
     w_.line(fmt::format("const i64 {} = vmin({}, {}l);", here, v, *overlap_ - width_));
     overlap_mask_ = fmt::format("(iota<i32v>() >= (i32)({} - {}))", v, here);
     run("", 0, here);
     overlap_mask_.clear();
     w_.close();
-    return;
-  }
+  };
+  if (overlap_ && unroll == 1) return overlapping(fmt::format("i64 {} = {}", v, lo));
   w_.line(fmt::format("i64 {} = {};", v, lo));
   if (!extent || *extent >= step) {
     w_.open(unroll == 1 ? fmt::format("for (; {0} + W <= {1}; {0} += W)", v, hi)
@@ -234,6 +289,10 @@ void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::str
       w_.insert(interleaved(texts));
     }
     w_.close();
+  }
+  if (overlap_ && plan_.shape == LoopShape::vertical) {
+    if (!extent || *extent % step != 0) overlapping("");
+    return;
   }
   if (unroll > 1 && (!extent || *extent % step >= width_)) {
     w_.open(fmt::format("for (; {0} + W <= {1}; {0} += W)", v, hi));
@@ -280,6 +339,25 @@ int LoopEmitter::vectors_per_step(const Phase& phase, SymInt extent) const {
   int vectors = 4;
   auto e = extent.as_constant();
   if (!heavy) return !e || *e >= 8 * width_ ? vectors : 1;
+  while (e && vectors > 1 && *e < vectors * width_) vectors /= 2;
+  return vectors;
+}
+
+/// Vertical kernels that reduce: several vectors in one pass over the reduced elements, which then come in
+/// longer pieces of memory and share the loops.
+int LoopEmitter::vectors_per_reduction(SymInt extent) const {
+  std::vector<ir::Expr> values;
+  for (const ir::KernelBuffer& b : kernel_.buffers)
+    if (b.access == ir::Access::row_local) return 1; // one place for all vectors
+  for (const Phase& phase : kernel_.phases)
+    for (const Stmt& s : phase.stmts) {
+      if (s.kind == StmtKind::scan) return 1;
+      values.push_back(s.value);
+    }
+  constexpr int kLightOps = 12, kOps = 40;
+  ir::ExprCounts counts = ir::count(values);
+  int vectors = counts.expensive > 0 || counts.ops > kOps ? 1 : counts.ops > kLightOps ? 2 : 4;
+  auto e = extent.as_constant();
   while (e && vectors > 1 && *e < vectors * width_) vectors /= 2;
   return vectors;
 }

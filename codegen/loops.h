@@ -35,6 +35,7 @@ private:
   /// latency of one accumulator are worth several; so are those of long chains of operations, of which the
   /// processor's window holds less than two.
   int vectors_per_step(const ir::Phase& phase, ir::SymInt extent) const;
+  int vectors_per_reduction(ir::SymInt extent) const;
 
   /// `body(live)` over [lo, hi) in steps of W; the rest, if there can be one, with `live` lanes. A constant
   /// `extent` is hi - lo. With unroll > 1, body runs that many times per step, told which.

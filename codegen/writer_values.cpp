@@ -131,6 +131,14 @@ Value Writer::operation(Expr e) {
   if (narrow && type == DType::i64) type = DType::i32;
   bool narrow_result = narrow && e->dtype == DType::i64;
   if (narrow_result && e->op == Op::cast && type == DType::i32) return {args[0], scope, true, true};
+  const DType source = compute_type(e->args[0]->dtype);
+  if (vector && e->op == Op::cast && e->dtype == DType::i64 && values[0].vector && is_integer(source) &&
+      (source == DType::i32 || size_of(source) < 4)) {
+    Value wide{args[0], scope, true};
+    if (source != DType::i32) wide = define(scope, "i32v", fmt::format("widen({})", args[0]), true);
+    wide.narrow = true;
+    return wide;
+  }
   Value v =
       define(scope, narrow_result ? "i32v" : type_of(e->dtype, vector), apply(e, type, args, vector), vector);
   v.narrow = narrow_result;
@@ -146,9 +154,18 @@ std::string Writer::converted(DType from, DType to, const std::string& x, bool v
     return vector ? fmt::format("CONVERT({}, -{})", type_of(to, true), x)
                   : fmt::format("({}){}", compute_of(to), x);
   if (is_float(from) && is_integer(to)) return fmt::format("sat_{}({})", compute_of(to), x);
-  if (vector && from == DType::i32 && size_of(to) < 4)
-    return fmt::format("NARROW({}, {})", compute_of(to), x);
-  return vector ? fmt::format("CONVERT({}, {})", type_of(to, true), x)
+  // Small integers go through i32, for which there are instructions.
+  const bool small = vector && is_integer(from) && size_of(from) < 4;
+  if (small && is_integer(to) && size_of(to) == size_of(from))
+    return fmt::format("BITS({}, {})", type_of(to, true), x);
+  const std::string source = small ? fmt::format("widen({})", x) : x;
+  if (small && to == DType::i32) return source;
+  if (vector && is_integer(from) && is_integer(to) && size_of(to) < 4)
+    return fmt::format("NARROW({}, {})", compute_of(to),
+                       size_of(from) == 8   ? fmt::format("CONVERT(i32v, {})", source)
+                       : from == DType::u32 ? fmt::format("BITS(i32v, {})", source)
+                                            : source);
+  return vector ? fmt::format("CONVERT({}, {})", type_of(to, true), source)
                 : fmt::format("({}){}", compute_of(to), x);
 }
 

@@ -92,12 +92,33 @@ void run_compress(const HostCall& call) {
   int64_t axis = flat ? 0 : call.integer("axis");
   int64_t flat_size[] = {x.numel()};
   AxisView view(flat ? std::span<const int64_t>(flat_size) : x.sizes, axis);
-  for (int64_t i = 0; i < std::min(view.length, condition.numel()); ++i)
-    if (keep[i]) kept.push_back(i);
+  const int64_t candidates = std::min(view.length, condition.numel());
+  kept.resize(static_cast<size_t>(candidates) + 1);
+  int64_t count = 0;
+  for (int64_t i = 0; i < candidates; ++i) {
+    kept[count] = i; // without a branch that nothing can foresee
+    count += keep[i] != 0;
+  }
+  kept.resize(static_cast<size_t>(count));
   if (flat) sizes = {0};
   sizes[axis] = static_cast<int64_t>(kept.size());
   void* out = call.make(0, sizes);
   int64_t to = 0;
+  auto one_by_one = [&]<class S>(S) {
+    const auto* from = static_cast<const S*>(x.data);
+    auto* y = static_cast<S*>(out);
+    for (int64_t o = 0; o < view.outer; ++o, from += view.length)
+      for (int64_t i : kept) y[to++] = from[i];
+  };
+  if (view.inner == 1) {
+    switch (size_of(x.dtype)) {
+    case 1: return one_by_one(uint8_t{});
+    case 2: return one_by_one(uint16_t{});
+    case 4: return one_by_one(uint32_t{});
+    case 8: return one_by_one(uint64_t{});
+    default: break;
+    }
+  }
   for (int64_t o = 0; o < view.outer; ++o)
     for (int64_t i : kept) {
       copy_element(x, (o * view.length + i) * view.inner, out, to, view.inner);

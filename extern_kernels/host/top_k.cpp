@@ -35,47 +35,146 @@ template <class K> struct Entry {
   static int64_t index(Type e) { return static_cast<int64_t>(static_cast<K>(~static_cast<K>(e))); }
 };
 
-constexpr int64_t kBlock = 256;
+constexpr int64_t kGroups = 64; ///< of keys, of each of which the largest is found first
 
-/// The k largest entries of `n` keys, in order. `keys(i, count, out)` gives keys i, ..., i + count - 1.
-template <class K, class Keys>
-void choose(int64_t n, int64_t k, std::vector<typename Entry<K>::Type>& entries, const Keys& keys) {
+/// The largest key of each group: those at distances of kGroups.
+template <class K> [[gnu::always_inline]] inline void largest_body(const K* keys, int64_t n, K* best) {
+  constexpr int64_t kWidth = 64 / sizeof(K), kVectors = kGroups / kWidth;
+  typedef K V __attribute__((vector_size(64)));
+  V most[kVectors] = {};
+  int64_t i = 0;
+  for (; i + kGroups <= n; i += kGroups)
+    for (int64_t v = 0; v < kVectors; ++v) {
+      V x;
+      __builtin_memcpy(&x, keys + i + v * kWidth, sizeof x);
+      most[v] = x > most[v] ? x : most[v];
+    }
+  __builtin_memcpy(best, most, sizeof most);
+  for (int64_t j = 0; i + j < n; ++j) best[j] = std::max(best[j], keys[i + j]);
+}
+
+/// The positions of keys that are not below `floor`; their number.
+template <class K>
+[[gnu::always_inline]] inline int64_t not_below_body(const K* keys, int64_t n, K floor, int64_t* found) {
+  constexpr int64_t kWidth = 64 / sizeof(K);
+  typedef K V __attribute__((vector_size(64)));
+  const V limit = V{} + floor;
+  int64_t count = 0, i = 0;
+  for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
+    V x[2];
+    __builtin_memcpy(x, keys + i, sizeof x);
+    auto hit = (x[0] >= limit) | (x[1] >= limit);
+    uint64_t words[8];
+    __builtin_memcpy(words, &hit, sizeof words);
+    if ((words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7]) == 0)
+      continue;
+    for (int64_t j = i; j < i + 2 * kWidth; ++j) {
+      found[count] = j;
+      count += keys[j] >= floor;
+    }
+  }
+  for (; i < n; ++i) {
+    found[count] = i;
+    count += keys[i] >= floor;
+  }
+  return count;
+}
+
+/// `ordered` of many; `flip` is ~0 where the smallest are wanted.
+[[gnu::always_inline]] inline void float_keys_body(const float* x, int64_t n, uint32_t flip, uint32_t* keys) {
+  typedef float F __attribute__((vector_size(64)));
+  typedef uint32_t U __attribute__((vector_size(64)));
+  typedef int32_t I __attribute__((vector_size(64)));
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    F v;
+    __builtin_memcpy(&v, x + i, sizeof v);
+    v = v + 0.0f; // -0 is 0
+    const I bits = std::bit_cast<I>(v);
+    U key = std::bit_cast<U>(bits ^ ((bits >> 31) | INT32_MIN));
+    key = (key | std::bit_cast<U>(v != v)) ^ flip;
+    __builtin_memcpy(keys + i, &key, sizeof key);
+  }
+  for (; i < n; ++i) keys[i] = ordered<uint32_t>(x[i]) ^ flip;
+}
+
+#define TBX_TOP_K(name, attributes)                                                                          \
+  attributes void largest_##name(const uint32_t* k, int64_t n, uint32_t* b) { largest_body(k, n, b); }       \
+  attributes void largest_##name(const uint64_t* k, int64_t n, uint64_t* b) { largest_body(k, n, b); }       \
+  attributes int64_t not_below_##name(const uint32_t* k, int64_t n, uint32_t floor, int64_t* found) {        \
+    return not_below_body(k, n, floor, found);                                                               \
+  }                                                                                                          \
+  attributes int64_t not_below_##name(const uint64_t* k, int64_t n, uint64_t floor, int64_t* found) {        \
+    return not_below_body(k, n, floor, found);                                                               \
+  }                                                                                                          \
+  attributes void float_keys_##name(const float* x, int64_t n, uint32_t flip, uint32_t* keys) {              \
+    float_keys_body(x, n, flip, keys);                                                                       \
+  }
+TBX_TOP_K(plain, )
+#if defined(__x86_64__)
+TBX_TOP_K(avx2, __attribute__((target("avx2"))))
+TBX_TOP_K(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))))
+#endif
+#undef TBX_TOP_K
+
+int simd_level() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq"))
+    return 2;
+  if (__builtin_cpu_supports("avx2")) return 1;
+#endif
+  return 0;
+}
+const int kLevel = simd_level();
+
+#if defined(__x86_64__)
+#define TBX_BEST(f, ...)                                                                                     \
+  (kLevel == 2 ? f##_avx512(__VA_ARGS__) : kLevel == 1 ? f##_avx2(__VA_ARGS__) : f##_plain(__VA_ARGS__))
+#else
+#define TBX_BEST(f, ...) f##_plain(__VA_ARGS__)
+#endif
+
+/// The k largest entries of `n` keys, in order.
+template <class K>
+void choose(const K* keys, int64_t n, int64_t k, std::vector<typename Entry<K>::Type>& entries,
+            std::vector<int64_t>& found) {
   using E = Entry<K>;
   std::greater<> before;
   entries.clear();
-  K block[kBlock];
-  if (k * 8 > n) { // many: all are looked at
-    for (int64_t i = 0; i < n; i += kBlock) {
-      const int64_t count = std::min(kBlock, n - i);
-      keys(i, count, block);
-      for (int64_t j = 0; j < count; ++j) entries.push_back(E::make(block[j], i + j));
-    }
-    if (k < n) std::nth_element(entries.begin(), entries.begin() + k, entries.end(), before);
-    entries.resize(static_cast<size_t>(k));
+  if (2 * k <= kGroups && n >= 2 * kGroups) {
+    // k elements are at least as large as the k-th largest of the groups' best: what is below is out.
+    K best[kGroups];
+    TBX_BEST(largest, keys, n, best);
+    std::nth_element(best, best + (k - 1), best + kGroups, before);
+    found.resize(static_cast<size_t>(n) + 1);
+    const int64_t count = TBX_BEST(not_below, keys, n, best[k - 1], found.data());
+    for (int64_t j = 0; j < count; ++j) entries.push_back(E::make(keys[found[j]], found[j]));
+  } else if (k * 8 > n) { // many: all are looked at
+    for (int64_t i = 0; i < n; ++i) entries.push_back(E::make(keys[i], i));
   } else {
     // A buffer of 2k: what is below the k-th best of its first halves is never looked at again.
-    K floor = 0;
+    constexpr int64_t kBlock = 256;
     const auto room = static_cast<size_t>(std::max<int64_t>(2 * k, kBlock));
-    auto shrink = [&] {
+    K floor = 0;
+    bool full = false;
+    found.resize(kBlock + 1);
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t count = TBX_BEST(not_below, keys + i, std::min(kBlock, n - i), floor, found.data());
+      for (int64_t j = 0; j < count; ++j) {
+        const K key = keys[i + found[j]];
+        if (!full || key > floor) entries.push_back(E::make(key, i + found[j])); // equal ones come behind
+      }
+      if (entries.size() < room) continue;
       std::nth_element(entries.begin(), entries.begin() + (k - 1), entries.end(), before);
       entries.resize(static_cast<size_t>(k));
       floor = static_cast<K>(entries.back() >> (sizeof(K) * 8));
-    };
-    bool full = false;
-    for (int64_t i = 0; i < n; i += kBlock) {
-      const int64_t count = std::min(kBlock, n - i);
-      keys(i, count, block);
-      K best = 0;
-      for (int64_t j = 0; j < count; ++j) best = std::max(best, block[j]);
-      if (full && best <= floor) continue; // equal keys of higher indices come behind
-      for (int64_t j = 0; j < count; ++j)
-        if (!full || block[j] > floor) entries.push_back(E::make(block[j], i + j));
-      if (entries.size() >= room) {
-        shrink();
-        full = true;
-      }
+      full = true;
     }
-    if (static_cast<int64_t>(entries.size()) > k) shrink();
+  }
+  if (k < static_cast<int64_t>(entries.size())) {
+    std::nth_element(entries.begin(), entries.begin() + k, entries.end(), before);
+    entries.resize(static_cast<size_t>(k));
   }
   std::sort(entries.begin(), entries.end(), before);
 }
@@ -91,19 +190,21 @@ void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, 
   tbb::parallel_for(tbb::blocked_range<int64_t>(0, rows, static_cast<size_t>(grain)),
                     [&](const tbb::blocked_range<int64_t>& r) {
                       std::vector<typename Entry<K>::Type> entries;
+                      std::vector<K> keys(static_cast<size_t>(view.length));
+                      std::vector<int64_t> found;
+                      const K flip = largest ? K{0} : static_cast<K>(~K{0});
                       for (int64_t row = r.begin(); row < r.end(); ++row) {
                         const int64_t o = row / view.inner, i = row % view.inner;
                         const S* x = in + o * view.length * view.inner + i;
-                        choose<K>(view.length, k, entries, [&](int64_t first, int64_t count, K* keys) {
-                          const S* from = x + first * view.inner;
-                          if (view.inner == 1)
-                            for (int64_t j = 0; j < count; ++j) keys[j] = ordered<K>(value(from[j]));
-                          else
-                            for (int64_t j = 0; j < count; ++j)
-                              keys[j] = ordered<K>(value(from[j * view.inner]));
-                          if (!largest)
-                            for (int64_t j = 0; j < count; ++j) keys[j] = ~keys[j];
-                        });
+                        bool done = false;
+                        if constexpr (std::is_same_v<S, float> && std::is_same_v<K, uint32_t>)
+                          if (view.inner == 1) {
+                            TBX_BEST(float_keys, x, view.length, flip, keys.data());
+                            done = true;
+                          }
+                        for (int64_t j = 0; !done && j < view.length; ++j)
+                          keys[j] = ordered<K>(value(x[j * view.inner])) ^ flip;
+                        choose<K>(keys.data(), view.length, k, entries, found);
                         for (int64_t j = 0; j < k; ++j) {
                           const int64_t from = Entry<K>::index(entries[j]), to = (o * k + j) * view.inner + i;
                           out[to] = x[from * view.inner];

@@ -283,6 +283,16 @@ Expr in_range(ir::Context& c, SymInt i, SymInt size) {
                     ir::binary(Op::less, e, c.index(size)));
 }
 
+/// The element of an axis of size `n` that position `i` shows, which may lie outside.
+SymInt padded_from(const std::string& mode, SymInt i, SymInt n) {
+  if (mode == "edge") return ir::min(ir::max(i, 0), n - SymInt(1));
+  if (mode == "wrap") return ir::mod(i, n);
+  TBX_MODEL(mode == "reflect", "unknown mode '{}'", mode);
+  if (n.is(1)) return 0;
+  SymInt period = ir::max(SymInt(2) * n - SymInt(2), 1), m = ir::mod(i, period);
+  return ir::min(m, ir::max(period - m, 0));
+}
+
 Values pad_by(OpContext& ctx, const SymInts& before, const SymInts& after, Expr fill) {
   const TensorBox& x = ctx.in(0);
   std::string mode = ctx.attr_string("mode", "constant");
@@ -297,22 +307,20 @@ Values pad_by(OpContext& ctx, const SymInts& before, const SymInts& after, Expr 
       at.push_back(i);
       continue;
     }
-    SymInt src = i - before[k];
     if (mode == "constant") {
+      SymInt src = i - before[k];
       at.push_back(src);
       Expr inside = in_range(ctx.c, src, n);
       mask = mask ? ir::binary(Op::logical_and, mask, inside) : inside;
-    } else if (mode == "edge") {
-      at.push_back(ir::min(ir::max(src, 0), n - SymInt(1)));
-    } else if (mode == "wrap") {
-      at.push_back(ir::mod(src, n));
-    } else if (mode == "reflect") {
-      SymInt period = ir::max(SymInt(2) * n - SymInt(2), 1), m = ir::mod(src, period);
-      at.push_back(ir::min(m, ir::max(period - m, 0)));
-      if (n.is(1)) at.back() = 0;
-    } else {
-      throw_model_error("unknown mode '{}'", mode);
+      continue;
     }
+    // A table of the elements along this axis: cheaper than finding them for each element.
+    TensorBox table = generate(ctx, DType::i32, {sizes[k]}, [&](std::span<const SymInt> place) {
+      return ctx.c.cast(ctx.c.index(padded_from(mode, place[0] - before[k], n)), DType::i32);
+    });
+    realize(ctx, table, "read for every row");
+    Expr from = ctx.c.cast(table.load(ctx.program, {&i, 1}), DType::i64);
+    at.push_back(ctx.c.indirect(from, n, false));
   }
   realize_if_repeated(ctx.program, x, sizes);
   Expr value = x.load(ctx.program, at);

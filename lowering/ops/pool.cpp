@@ -25,10 +25,41 @@ Expr lowest(ir::Context& c, DType type) {
                                              : INT64_MIN);
 }
 
+/// Windows of which one axis after the other takes less than half of the work.
+bool pays_by_axis(const TensorBox& x, const Window& w) {
+  SymInt out = 1, rest = 1;
+  double whole = 1, by_axis = 0;
+  for (int k = 0; k < w.spatial(); ++k) rest = rest * x.sizes()[2 + k];
+  for (int k = 0; k < w.spatial(); ++k) {
+    whole *= static_cast<double>(w.kernel[k]);
+    rest = ir::floordiv(rest, x.sizes()[2 + k]);
+    out = out * w.output_size(k, x.sizes()[2 + k]);
+    by_axis += static_cast<double>(w.kernel[k]) * static_cast<double>(ir::size_hint(out * rest));
+  }
+  return w.spatial() > 1 && whole * static_cast<double>(ir::size_hint(out)) > 2 * by_axis;
+}
+
+/// The maximum over windows, along one axis after the other.
+TensorBox max_by_axis(OpContext& ctx, TensorBox x, const Window& w) {
+  for (int k = 0; k < w.spatial(); ++k) {
+    Window one = w;
+    for (int j = 0; j < w.spatial(); ++j) {
+      if (j == k) continue;
+      one.kernel[j] = one.strides[j] = one.dilations[j] = 1;
+      one.pads_begin[j] = one.pads_end[j] = 0;
+    }
+    WindowAccess a = window_access(ctx, x, one);
+    x = ir::make_reduction(ctx.program, ReduceOp::max, x.dtype(), a.sizes, a.reduced,
+                           window_read(ctx, x, a, lowest(ctx.c, x.dtype())));
+  }
+  return x;
+}
+
 Values max_pool(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   check_rank(x);
   Window w = read_window(ctx, std::span(x.sizes()).subspan(2));
+  if (!ctx.wants(1) && pays_by_axis(x, w)) return {max_by_axis(ctx, x, w)};
   WindowAccess a = window_access(ctx, x, w);
 
   Expr value = window_read(ctx, x, a, lowest(ctx.c, x.dtype()));

@@ -37,7 +37,9 @@ std::vector<LoweredValue> lower_softmax(OpContext& ctx) {
   TensorBox e = map(ctx, s.type, s.minus_max, [](Expr v) { return ir::unary(Op::exp, v); });
   shared(ctx, e, 2);
   TensorBox sum = s.reduce(ReduceOp::sum, s.type, e);
-  return {map(ctx, x.dtype(), e, sum, ir::div)};
+  // One division per row.
+  return {map(ctx, x.dtype(), e, sum,
+              [](Expr a, Expr total) { return ir::mul(a, ir::div(number(total, 1), total)); })};
 }
 
 std::vector<LoweredValue> lower_log_softmax(OpContext& ctx) {

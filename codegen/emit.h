@@ -20,6 +20,7 @@ struct EmittedKernel {
   ir::SymInts size_args;    ///< evaluated by the runtime and passed as `sizes`
   ir::SymInt tasks;         ///< independent tasks: the kernel runs any sub-range [begin, end) of [0, tasks)
   ir::SymInt scratch_bytes; ///< per-thread scratch the kernel needs (0: none)
+  std::vector<int> check_origins; ///< SymNode::origin of check number 1 + i
   double cost_per_task =
       0; ///< estimated nanoseconds of one task on one thread, at size hints (grain of the runtime)
   bool block_per_task = false; ///< CUDA: blocks take tasks; otherwise threads do

@@ -444,6 +444,7 @@ EmittedKernel LoopEmitter::emit() {
   EmittedKernel out;
   out.text = w_.finish();
   out.size_args = w_.size_args;
+  out.check_origins = w_.check_origins;
   out.tasks = tasks_;
   out.scratch_bytes = w_.scratch_bytes;
   out.cost_per_task = plan_.cost_per_task;

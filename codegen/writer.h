@@ -93,6 +93,7 @@ public:
   // --- results
   ir::SymInts size_args;
   ir::SymInt scratch_bytes = 0;
+  std::vector<int> check_origins;        ///< of check number 1 + i
   std::string finish();                  ///< text of the function scope
   std::string on_failure = "return {};"; ///< with the number of the failed check
   bool rows_per_block = false;           ///< row-local memory is that of a CUDA block
@@ -138,7 +139,7 @@ private:
   const ir::KernelProgram& kernel_;
   int lanes_;
   std::vector<Scope> scopes_;
-  int counter_ = 0, checks_ = 0;
+  int counter_ = 0;
   std::unordered_map<const ir::SymNode*, Variable> variables_;
   std::unordered_map<const ir::SymNode*, std::string> symbols_;
   std::unordered_map<int, Value> locals_, accumulators_;

@@ -196,7 +196,8 @@ Value Writer::indirect(const SymNode& n, bool vector) {
   Value mask = mask_ ? emit(mask_) : Value{};
   int scope = std::max(value.scope, std::max(extent.scope, mask.scope));
   scope = hazard_scope(scope);
-  int number = ++checks_;
+  check_origins.push_back(n.origin);
+  const auto number = check_origins.size();
   if (!vector) {
     TBX_INTERNAL(!value.vector);
     // A mask of lanes cannot guard a scalar: some lane must be live.

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "driver/compile.h"
 #include "driver/every_value.h"
+#include "driver/optimize.h"
 #include "driver/value_api.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
@@ -479,6 +480,11 @@ Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
 }
 
 std::string version() { return TBX_VERSION; }
+
+Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string& to,
+                                const OptimizeOptions& options) {
+  return guarded([&] { return driver::optimize(onnx_file, to, options); });
+}
 
 std::vector<std::string> pass_names() {
   std::vector<std::string> names;

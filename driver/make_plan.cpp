@@ -182,6 +182,7 @@ private:
       step.function = module_->find(emitted->function);
       step.name = emitted->function;
       step.size_args = size_exprs(emitted->size_args);
+      step.check_origins = emitted->check_origins;
       step.tasks = size_expr(emitted->tasks);
       step.scratch_bytes = size_expr(emitted->scratch_bytes);
       step.cost_per_task = emitted->cost_per_task;
@@ -189,10 +190,17 @@ private:
     } else {
       auto shared = std::make_shared<Evaluated>(program);
       int num_symbols = plan_->num_symbols;
-      step.interpreted = [shared, num_symbols](void* const* buffers, const int64_t*, const int64_t* symbols,
-                                               int64_t begin, int64_t end, void*) -> int64_t {
-        shared->evaluator.run({buffers, shared->kernel.buffers.size()},
-                              {symbols, static_cast<size_t>(num_symbols)}, begin, end);
+      const auto* plan = plan_.get(); // outlives its steps
+      step.interpreted = [shared, num_symbols, plan](void* const* buffers, const int64_t*,
+                                                     const int64_t* symbols, int64_t begin, int64_t end,
+                                                     void*) -> int64_t {
+        try {
+          shared->evaluator.run({buffers, shared->kernel.buffers.size()},
+                                {symbols, static_cast<size_t>(num_symbols)}, begin, end);
+        } catch (IndexError& e) {
+          if (e.origin >= 0) e.set_where("node " + plan->origin_names[static_cast<size_t>(e.origin)]);
+          throw;
+        }
         return 0;
       };
       step.name = fmt::format("evaluated_{}", plan_->steps.size());

@@ -360,7 +360,7 @@ private:
     std::unordered_map<const SymNode*, SymInt> map;
     visit(e, [&](const SymNode& node) {
       if (node.kind != SymKind::indirect) return;
-      map[&node] = c_.indirect(global_loads(node.value), node.args[0], node.unbacked);
+      map[&node] = c_.indirect(global_loads(node.value), node.args[0], false, node.origin);
     });
     return map.empty() ? e : replace(e, map);
   }

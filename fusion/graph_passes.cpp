@@ -16,6 +16,8 @@ std::span<const Pass> graph_passes() {
            eliminate_no_ops},
       // Before the recognisers: they read constants and count users.
       Pass{"fold_constants", "a node over constants -> its value", fold_constants},
+      Pass{"dequantize_weights", "DequantizeLinear over constants -> floats", dequantize_weights,
+           kCompileOnly},
       Pass{"eliminate_common_subexpressions", "equal nodes over equal inputs -> one",
            eliminate_common_subexpressions},
       // Before merge_transposes: what it moves meets there.
@@ -26,16 +28,16 @@ std::span<const Pass> graph_passes() {
       // Before fold_scale: the scale of an attention costs nothing inside of it.
       Pass{"fuse_attention",
            "Softmax(q*k*scale + mask)*v over many tokens or for few queries -> FusedAttention",
-           fuse_attention},
+           fuse_attention, kCompileOnly},
       // After fold_batch_norm: a scale behind the normalisation then follows the convolution.
       Pass{"fold_scale", "Conv/Gemm/MatMul(x, W)*a + b with constants -> Conv/Gemm/MatMul(x, W') + b'",
            fold_scale},
       Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization",
-           fuse_layer_norm},
-      Pass{"fuse_rms_norm", "x/sqrt(mean(x^2) + eps)*scale -> RMSNormalization", fuse_rms_norm},
-      Pass{"fuse_gelu", "0.5*x*(1 + erf(x/sqrt(2))), and with tanh -> Gelu", fuse_gelu},
-      Pass{"fuse_swish", "x*Sigmoid(x) -> Swish, x*HardSigmoid(x) -> HardSwish", fuse_swish},
-      // Last: the passes above only rewire and leave what nobody reads any more.
+           fuse_layer_norm, 17},
+      Pass{"fuse_rms_norm", "x/sqrt(mean(x^2) + eps)*scale -> RMSNormalization", fuse_rms_norm, 23},
+      Pass{"fuse_gelu", "0.5*x*(1 + erf(x/sqrt(2))), and with tanh -> Gelu", fuse_gelu, 20},
+      Pass{"fuse_swish", "x*Sigmoid(x) -> Swish, x*HardSigmoid(x) -> HardSwish", fuse_swish, 24},
+      // Also runs behind every pass above that did something: they only rewire.
       Pass{"eliminate_dead_code", "nodes whose results nobody reads -> nothing", eliminate_dead_code},
   };
   return kPasses;
@@ -47,11 +49,16 @@ std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::stri
     bool known = std::any_of(passes.begin(), passes.end(), [&](const Pass& p) { return name == p.name; });
     TBX_MODEL(known, "unknown pass '{}'; `tbx explain --passes` lists them", name);
   }
+  const bool eliminates_dead_code =
+      std::find(disabled.begin(), disabled.end(), "eliminate_dead_code") == disabled.end();
   std::vector<PassResult> results;
   for (const Pass& pass : passes) {
     if (std::find(disabled.begin(), disabled.end(), pass.name) != disabled.end()) continue;
     auto start = std::chrono::steady_clock::now();
     int rewrites = pass.run(graph);
+    // The next pass counts users: those that a rewrite left without readers of their own must not stand in
+    // its way.
+    if (rewrites > 0 && eliminates_dead_code) eliminate_dead_code(graph);
     std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     results.push_back({pass.name, rewrites, took.count()});
 #ifndef NDEBUG

@@ -16,7 +16,11 @@ struct Pass {
   const char* what; ///< one line with the shape of the rewrite
   /// Returns the number of rewrites done.
   int (*run)(Graph& graph);
+  int makes_opset = 0; ///< the first version of ai.onnx that has the operators it makes; 0: any
 };
+
+/// Pass::makes_opset of a pass that prepares our own lowering: not for a model that is written to a file.
+inline constexpr int kCompileOnly = 1 << 30;
 
 /// All passes in order (fusion/graph_passes.cpp); an order constraint is explained beside its line.
 std::span<const Pass> graph_passes();

@@ -148,7 +148,7 @@ static SymInt loop_variable(Context::Impl& impl, std::vector<const SymNode*>& ta
 SymInt Context::var(int k) { return loop_variable(*impl_, impl_->vars, SymKind::var, k); }
 SymInt Context::rvar(int k) { return loop_variable(*impl_, impl_->rvars, SymKind::rvar, k); }
 
-SymInt Context::indirect(Expr value, SymInt extent, bool wrap) {
+SymInt Context::indirect(Expr value, SymInt extent, bool wrap, int origin) {
   if (value->op == Op::constant || value->op == Op::index) {
     SymInt e = value->op == Op::constant ? SymInt(value->as_int()) : value->indices[0];
     if (wrap && e.is_constant() && e.constant() < 0) e = e + extent;
@@ -164,6 +164,7 @@ SymInt Context::indirect(Expr value, SymInt extent, bool wrap) {
   node.kind = SymKind::indirect;
   node.value = value;
   node.args = {extent};
+  node.origin = origin;
   return SymInt(impl_->intern(std::move(node)));
 }
 

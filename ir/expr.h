@@ -153,7 +153,12 @@ public:
   SymInt rvar(int k);
   /// `value` (i64) as an index below `extent`. Negative values count from the end when `wrap`; out-of-range
   /// values are reported at run time when `check`, and never address memory outside.
-  SymInt indirect(Expr value, SymInt extent, bool wrap = true);
+  SymInt indirect(Expr value, SymInt extent, bool wrap = true) {
+    return indirect(value, extent, wrap, origin);
+  }
+  /// As above; `origin` is the node of the model to name when a value is out of range.
+  SymInt indirect(Expr value, SymInt extent, bool wrap, int origin);
+  int origin = -1; ///< the node being lowered
   const std::vector<const SymNode*>& symbols() const;
 
   // --- Expr

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "ir/expr.h"
 #include "ir/tensor_box.h"
 
@@ -80,9 +81,18 @@ std::string to_string(const KernelProgram& kernel);
 /// constant).
 void verify(const KernelProgram& kernel);
 
+/// An index computed from data is out of range.
+class IndexError : public Error {
+public:
+  IndexError(std::string message, int origin)
+      : Error(ErrorKind::model, std::move(message), "check the model's index inputs"), origin(origin) {}
+  int origin; ///< SymNode::origin
+};
+
 /// Runs outer points [begin, end) (row-major linear order) without a compiler. `buffers[b]` points at
-/// address 0 of kernel.buffers[b] (row_local entries are ignored); `symbols` are indexed by SymNode::number. Throws
-/// ModelError when an indirect index is out of range. Safe to call from several threads on disjoint ranges.
+/// address 0 of kernel.buffers[b] (row_local entries are ignored); `symbols` are indexed by SymNode::number.
+/// Throws IndexError when an indirect index is out of range. Safe to call from several threads on disjoint
+/// ranges.
 void evaluate_kernel(const KernelProgram& kernel, std::span<void* const> buffers,
                      std::span<const int64_t> symbols, int64_t begin, int64_t end);
 

@@ -159,6 +159,7 @@ private:
       slot.kind = SlotKind::indirect;
       slot.args[0] = slot_of_.at(n.value);
       slot.args[1] = symbolic(n.args[0]);
+      slot.origin = n.origin;
       break;
     case SymKind::add: {
       // What is affine goes into one slot.

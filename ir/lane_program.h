@@ -41,6 +41,7 @@ struct Slot {
   LaneIndex address;    ///< load; affine: base and step; `guards` of an index node used as a value
   int64_t constant = 0;
   std::vector<std::pair<int64_t, int>> terms;
+  int origin = -1; ///< indirect: SymNode::origin
 };
 
 struct LaneStmt {

@@ -211,10 +211,15 @@ void LaneRunner::check_guards(const LaneIndex& index, const Lanes* mask, int n) 
   for (int g : index.guards) {
     const Slot& guard = phase_->slots[static_cast<size_t>(g)];
     const int64_t *v = lanes(g).i, *extent = lanes(guard.args[1]).i;
-    for (int l = 0; l < n; ++l)
-      if ((v[l] < 0 || v[l] >= extent[l]) && (!mask || mask->i[l]))
-        throw_model_error("index {}{} is outside an axis of size {}", v[l],
-                          v[l] < 0 ? ", counted from the front," : "", extent[l]);
+    for (int l = 0; l < n; ++l) {
+      if ((v[l] >= 0 && v[l] < extent[l]) || (mask && !mask->i[l])) continue;
+      // What may count from the end is where(i < 0, i + extent, i): the message has the model's number.
+      const Expr index = phase_->slots[static_cast<size_t>(guard.args[0])].node;
+      const bool counted = v[l] < 0 && index && index->op == Op::where;
+      throw IndexError(
+          fmt::format("index {} is outside an axis of size {}", counted ? v[l] - extent[l] : v[l], extent[l]),
+          guard.origin);
+    }
   }
 }
 

@@ -74,6 +74,7 @@ struct SymNode {
   int64_t lo = 0, hi = kMaxSize;   ///< symbol: inclusive range
   std::string name;                ///< symbol: as the model spells it
   const ExprNode* value = nullptr; ///< indirect: int64 expression
+  int origin = -1;                 ///< indirect: the node of the model that made it (Program::origin_names)
   std::vector<std::pair<int64_t, const SymNode*>> terms; ///< add
   int64_t constant = 0;                                  ///< add
   std::vector<SymInt> args; ///< mul: factors; floordiv/mod/min/max: two operands; indirect: {extent}

@@ -26,7 +26,8 @@ SymInt Rewriter::rebuild(const SymNode& n) {
   case SymKind::indirect: {
     Expr value = (*this)(n.value);
     SymInt extent = (*this)(n.args[0]);
-    return value == n.value && extent == n.args[0] ? same() : n.context->indirect(value, extent, false);
+    return value == n.value && extent == n.args[0] ? same()
+                                                   : n.context->indirect(value, extent, false, n.origin);
   }
   case SymKind::add: {
     symint::Sum sum;

@@ -221,6 +221,8 @@ Lowerer::Values Lowerer::lower_graph(const Graph& g, Values inputs, const Values
 void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const std::vector<int>& users) {
   Saved<int> origin(origin_);
   if (node.origin >= 0) origin_ = node.origin;
+  Saved<int> index_origin(program_.context->origin);
+  program_.context->origin = origin_;
   // A node whose outputs are all constant already (Constant, folded) has nothing to do.
   bool done = true;
   for (ValueId v : node.outputs) done &= v < 0 || g.at(v).constant != nullptr;
@@ -275,6 +277,8 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
     const ir::TensorBox& box = outputs[i].tensor;
     if (box.defined() && box.storage()->name.empty()) box.storage()->name = g.at(v).name;
     env[v] = outputs[i];
+    if (options_.constant_found && depth_ == 1)
+      if (auto constant = constant_of(env[v])) options_.constant_found(v, constant);
   }
   record_origins(inputs, outputs, first_operation);
   for (size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i)

@@ -2,6 +2,7 @@
 // here.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -43,6 +44,8 @@ struct LowerOptions {
   /// Graph inputs of a few integers (rank 0 or 1) of which some are fixed; the others are symbols called
   /// element_symbol(), of at least kMinElement, which a run binds to the elements.
   std::map<std::string, std::vector<std::optional<int64_t>>> element_inputs;
+  /// Told of each value of the graph whose elements turn out to be constant.
+  std::function<void(ValueId, const std::shared_ptr<const Tensor>&)> constant_found;
 };
 
 inline constexpr int64_t kMinElement = 2; ///< 0 and 1 mean something of their own in shapes

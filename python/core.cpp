@@ -329,6 +329,24 @@ NB_MODULE(_core, m) {
       .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
       .def("dump", [](const tbx::Session& s, const std::string& stage) { return unwrap(s.dump(stage)); });
 
+  m.def("optimize",
+        [](const std::string& model, const std::string& to, const std::map<std::string, int64_t>& dims,
+           int opset, const std::vector<std::string>& disabled_passes) {
+          auto result = [&] {
+            nb::gil_scoped_release nogil;
+            return tbx::optimize(model, to, {dims, opset, disabled_passes});
+          }();
+          tbx::OptimizeReport r = unwrap(std::move(result));
+          nb::dict report;
+          report["opset"] = r.opset;
+          report["nodes_before"] = r.nodes_before;
+          report["nodes_after"] = r.nodes_after;
+          report["operators_before"] = r.operators_before;
+          report["operators_after"] = r.operators_after;
+          report["rewrites"] = r.rewrites;
+          report["left_out"] = r.left_out;
+          return report;
+        });
   m.def("pass_names", &tbx::pass_names);
   m.def("operators", [] {
     nb::list result;

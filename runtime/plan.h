@@ -59,7 +59,8 @@ struct KernelStep {
   std::vector<int64_t> offset_bytes; ///< of address 0, by buffer
   SizeExprs size_args;
   SizeExpr tasks, scratch_bytes;
-  double cost_per_task = 0; ///< estimated ns
+  std::vector<int> check_origins; ///< in Plan::origin_names: what check number 1 + i of the kernel is about
+  double cost_per_task = 0;       ///< estimated ns
   bool sequential = false;
 };
 

@@ -469,9 +469,14 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
   } else {
     tbb::parallel_for(0, chunks, run_chunk, tbb::static_partitioner());
   }
-  if (failed.load() != 0)
-    throw Error(ErrorKind::model, "an index computed from data is out of range",
-                "check the model's index inputs");
+  if (failed.load() != 0) {
+    Error e(ErrorKind::model, "an index computed from data is out of range",
+            "check the model's index inputs");
+    const auto check = static_cast<size_t>(failed.load() - 1);
+    if (check < step.check_origins.size() && step.check_origins[check] >= 0)
+      e.set_where(nodes_of({&step.check_origins[check], 1}));
+    throw e;
+  }
 }
 
 void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const {

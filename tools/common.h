@@ -97,6 +97,7 @@ void add_run(CLI::App& app, int& code);
 void add_bench(CLI::App& app, int& code);
 void add_dump(CLI::App& app, int& code);
 void add_explain(CLI::App& app, int& code);
+void add_optimize(CLI::App& app, int& code);
 void add_ops(CLI::App& app, int& code);
 void add_compare(CLI::App& app, int& code);
 

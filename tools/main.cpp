@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   app.footer(R"(Examples:
   tbx run model.onnx --input image=cat.png --save out.npz
   tbx bench model.onnx --dim batch=8 --threads 2
+  tbx optimize model.onnx small.onnx          a simplified file for any runtime
   tbx explain model.onnx --profile            which kernels, made from which nodes, why, how long
   tbx dump model.onnx --stage schedule        the model after a stage of the compiler
   tbx compare model.onnx                      generated code against the evaluator, value by value
@@ -29,6 +30,7 @@ Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CXX (the C++ compil
   app.require_subcommand(1);
   int code = kOk;
   add_run(app, code);
+  add_optimize(app, code);
   add_bench(app, code);
   add_explain(app, code);
   add_dump(app, code);

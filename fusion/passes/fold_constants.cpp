@@ -1,4 +1,4 @@
-// fold_constants: nodes over constants are computed now, by the evaluator.
+// fold_constants, dequantize_weights: nodes over constants are computed now, by the evaluator.
 #include <set>
 
 #include "base/error.h"
@@ -42,14 +42,12 @@ bool foldable(const Graph& g, const Node& node) {
   return true;
 }
 
-} // namespace
-
-int fold_constants(Graph& graph) {
+int fold(Graph& graph, bool dequantize) {
   std::set<ValueId> outputs(graph.outputs.begin(), graph.outputs.end());
   int64_t growth = 0;
   int count = 0;
   for (Node& node : graph.nodes) {
-    if (!foldable(graph, node)) continue;
+    if (!foldable(graph, node) || (!dequantize && node.op_type == "DequantizeLinear")) continue;
     bool is_output = false;
     for (ValueId id : node.outputs) is_output |= outputs.count(id) != 0;
     if (is_output) continue;
@@ -73,5 +71,11 @@ int fold_constants(Graph& graph) {
   }
   return count;
 }
+
+} // namespace
+
+int fold_constants(Graph& graph) { return fold(graph, false); }
+
+int dequantize_weights(Graph& graph) { return fold(graph, true); }
 
 } // namespace tbx::fusion

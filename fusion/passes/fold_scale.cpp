@@ -238,7 +238,7 @@ bool fold_through_views(Editor& e, Node& node, int k) {
   Affine a{Channels(l->channels, scale), Channels(l->channels, 0)};
   Node& last = l->add ? *l->add : *l->node;
   if (!fold(e, last, *l, a)) return false;
-  e.become(node, "Identity", 1, {node.inputs[k]});
+  e.become(node, "Identity", node.opset, {node.inputs[k]});
   return true;
 }
 

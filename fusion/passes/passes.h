@@ -11,8 +11,10 @@ int eliminate_no_ops(Graph& graph);
 int merge_transposes(Graph& graph);
 /// Transposes move behind elementwise nodes where fewer of them are left by that.
 int sink_transposes(Graph& graph);
-/// A node whose inputs are all constant -> its value.
+/// A node whose inputs are all constant -> its value. Integer weights keep their DequantizeLinear.
 int fold_constants(Graph& graph);
+/// The same for DequantizeLinear and what follows from it: floats where products in float read them.
+int dequantize_weights(Graph& graph);
 /// Two equal nodes over the same inputs -> one.
 int eliminate_common_subexpressions(Graph& graph);
 /// Conv -> BatchNormalization with constant parameters -> Conv with other weights.

@@ -221,6 +221,27 @@ private:
   std::shared_ptr<Impl> impl_;
 };
 
+struct TBX_API OptimizeOptions {
+  std::map<std::string, int64_t> dims;      ///< fixes dimension symbols ("batch" -> 1)
+  int opset = 0;                            ///< the ai.onnx version to convert to first; 0: the model's own
+  std::vector<std::string> disabled_passes; ///< unknown names are errors
+};
+
+/// What optimize() did.
+struct TBX_API OptimizeReport {
+  int opset = 0; ///< of ai.onnx
+  int nodes_before = 0, nodes_after = 0;
+  std::map<std::string, int> operators_before, operators_after; ///< nodes by operator, of the outermost graph
+  std::vector<std::pair<std::string, int>> rewrites;            ///< by pass, in order
+  std::vector<std::string> left_out; ///< passes that would make operators which the model's opset has not
+};
+
+/// Writes the model, simplified by the graph passes, as an ONNX file that other runtimes read too: same
+/// inputs and outputs, standard operators of one operator set, functions of the model as their nodes. Large
+/// constants go into <to>.data. `to` appears whole or not at all, and may be `onnx_file`.
+TBX_API Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string& to,
+                                        const OptimizeOptions& options = {});
+
 /// "0.1.0"
 TBX_API std::string version();
 /// Names of all graph passes, in order.

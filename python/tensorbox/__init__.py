@@ -10,6 +10,7 @@
 from ._core import BackendError, Error, InternalError, ModelError, UnsupportedError, __version__, operators, pass_names
 from .differences import Difference, compare
 from .compatible import InferenceSession, NodeArg, SessionOptions
+from .optimize import optimize
 from .session import Session
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "__version__",
     "compare",
     "operators",
+    "optimize",
     "pass_names",
 ]

@@ -26,5 +26,5 @@ graph 'g'
   %6 'c' float32[B, S, 4] = Add-17(%5, %11)
   %7 'd' float32[B, S, 2, 2] = Reshape-17(%6, %3)
   %8 'e' float32[B, 2, S, 2] = Transpose-17(%7) 'perm'=[0, 2, 1, 3]
-  %9 'y' float32[B, 2, S, 2] = Identity-1(%8)
+  %9 'y' float32[B, 2, S, 2] = Identity-17(%8)
   output %9 'y'

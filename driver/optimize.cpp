@@ -1,0 +1,103 @@
+#include "driver/optimize.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "fusion/graph_passes.h"
+#include "importer/convert_opset.h"
+#include "importer/export.h"
+#include "importer/import.h"
+#include "lowering/lower.h"
+
+namespace tbx::driver {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxShapeElements = 1024;
+constexpr int kMaxRounds = 8;
+
+int opset_of(const Graph& graph) {
+  auto it = graph.opset_imports.find("");
+  return it == graph.opset_imports.end() ? 0 : it->second;
+}
+
+std::map<std::string, int> operators_of(const Graph& graph) {
+  std::map<std::string, int> counts;
+  for (const Node& n : graph.nodes) ++counts[n.domain.empty() ? n.op_type : n.domain + "." + n.op_type];
+  return counts;
+}
+
+/// Integers that follow from shapes become constants: all of what Shape, Gather, Concat, ... compute for
+/// Reshape and its like where no dynamic dimension is in it. Lowering knows them.
+int fold_shapes(Graph& graph) {
+  std::map<ValueId, std::shared_ptr<const Tensor>> found;
+  lowering::LowerOptions options;
+  options.constant_found = [&](ValueId id, const std::shared_ptr<const Tensor>& value) { found[id] = value; };
+  try {
+    lowering::lower(graph, options);
+  } catch (const Error&) {
+    // A model that needs its inputs' values, or operators we lack, is optimised as far as it was read.
+  }
+  int folded = 0;
+  for (auto& [id, value] : found) {
+    Value& v = graph.at(id);
+    const bool output = std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
+    const bool integer =
+        value->dtype == DType::i64 || value->dtype == DType::i32 || value->dtype == DType::boolean;
+    if (v.constant || v.producer < 0 || output || !integer || value->numel() > kMaxShapeElements) continue;
+    v.constant = value;
+    ++folded;
+  }
+  return folded;
+}
+
+/// Passes that make operators which the model's operator set has not, or that serve our own compiler only.
+std::vector<std::string> passes_beyond(int opset, std::vector<std::string>& reasons) {
+  std::vector<std::string> names;
+  for (const fusion::Pass& p : fusion::graph_passes()) {
+    if (p.makes_opset <= opset) continue;
+    names.emplace_back(p.name);
+    if (p.makes_opset != fusion::kCompileOnly)
+      reasons.push_back(
+          fmt::format("{} makes operators of opset {}, the model has {}", p.name, p.makes_opset, opset));
+  }
+  return names;
+}
+
+} // namespace
+
+OptimizeReport optimize(const fs::path& model, const fs::path& to, const OptimizeOptions& options) {
+  ImportOptions import_options;
+  import_options.dim_overrides = options.dims;
+  Graph graph = import_model(model, import_options);
+  OptimizeReport report;
+  report.operators_before = operators_of(graph);
+  report.nodes_before = static_cast<int>(graph.nodes.size());
+  if (options.opset != 0 && options.opset != opset_of(graph)) {
+    std::string converted = convert_opset(export_bytes(graph), options.opset);
+    graph = import_model(std::as_bytes(std::span(converted)), import_options);
+  }
+  report.opset = opset_of(graph);
+  report.rewrites.emplace_back("fold_shapes", fold_shapes(graph));
+  std::vector<std::string> disabled = passes_beyond(report.opset, report.left_out);
+  disabled.insert(disabled.end(), options.disabled_passes.begin(), options.disabled_passes.end());
+  // One pass makes room for another: again, until nothing is left to do.
+  bool changed = true;
+  for (int round = 0; changed && round < kMaxRounds; ++round) {
+    changed = false;
+    size_t entry = 1;
+    for (const fusion::PassResult& p : fusion::run_graph_passes(graph, disabled)) {
+      if (round == 0) report.rewrites.emplace_back(p.name, 0);
+      report.rewrites[entry++].second += p.rewrites;
+      changed |= p.rewrites > 0;
+    }
+  }
+  report.operators_after = operators_of(graph);
+  report.nodes_after = static_cast<int>(graph.nodes.size());
+  export_model(graph, to);
+  return report;
+}
+
+} // namespace tbx::driver

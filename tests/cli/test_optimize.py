@@ -1,0 +1,157 @@
+"""tbx optimize and tensorbox.optimize: valid ONNX of one opset that computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tensorbox
+from conftest import save
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+
+def float_info(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def operators(path: Path) -> list[str]:
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def check_equal(before: Path, after: Path, inputs: dict[str, np.ndarray]) -> None:
+    """By onnx's reference; `after` has to pass onnx's checker and to keep the signature."""
+    onnx.checker.check_model(str(after), full_check=True)
+    one, two = onnx.load(before).graph, onnx.load(after).graph
+    assert [v.name for v in one.input] == [v.name for v in two.input]
+    assert [v.name for v in one.output] == [v.name for v in two.output]
+    for expected, actual in zip(ReferenceEvaluator(str(before)).run(None, inputs), ReferenceEvaluator(str(after)).run(None, inputs)):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def conv_batch_norm(path: Path) -> Path:
+    """Conv, BatchNormalization, Identity, x*1 over [n, 3, 8, 8]."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((4, 3, 3, 3)).astype("f"), "one": np.ones(1, "f")}
+    weights |= {name: rng.uniform(0.5, 2, 4).astype("f") for name in ("scale", "bias", "mean", "variance")}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+             helper.make_node("BatchNormalization", ["c", "scale", "bias", "mean", "variance"], ["b"]),
+             helper.make_node("Identity", ["b"], ["i"]),
+             helper.make_node("Mul", ["i", "one"], ["m"]),
+             helper.make_node("Relu", ["m"], ["y"])]
+    return save(path, nodes, [float_info("x", ["n", 3, 8, 8])], [float_info("y", ["n", 4, 8, 8])], weights)
+
+
+def test_batch_norm_goes_into_the_convolution(tbx, tmp_path):
+    model, small = conv_batch_norm(tmp_path / "m.onnx"), tmp_path / "small.onnx"
+    result = tbx("optimize", model, small, "--json")
+    assert result.code == 0, result.err
+    assert operators(small) == ["Conv", "Relu"]
+    assert result.json["nodes_before"] == 5 and result.json["nodes_after"] == 2
+    assert result.json["operators_before"]["BatchNormalization"] == 1
+    assert ["fold_batch_norm", 1] in result.json["rewrites"]
+    check_equal(model, small, {"x": np.random.default_rng(1).standard_normal((2, 3, 8, 8)).astype("f")})
+
+
+def test_pass_can_be_left_out(tbx, tmp_path):
+    model, small = conv_batch_norm(tmp_path / "m.onnx"), tmp_path / "small.onnx"
+    assert tbx("optimize", model, small, "--disable-pass", "fold_batch_norm").code == 0
+    assert "BatchNormalization" in operators(small)
+    wrong = tbx("optimize", model, small, "--disable-pass", "nonsense")
+    assert wrong.code == 3 and "unknown pass 'nonsense'" in wrong.err
+
+
+def flatten_by_shape(path: Path) -> Path:
+    """Reshape(x, [Shape(x)[0], Shape(x)[1] * Shape(x)[2]]), as exporters spell a flattening."""
+    weights = {"i0": np.array([0]), "i1": np.array([1]), "i2": np.array([2])}
+    nodes = [helper.make_node("Shape", ["x"], ["s"])]
+    nodes += [helper.make_node("Gather", ["s", f"i{k}"], [f"d{k}"]) for k in range(3)]
+    nodes += [helper.make_node("Mul", ["d1", "d2"], ["inner"]), helper.make_node("Concat", ["d0", "inner"], ["t"], axis=0),
+              helper.make_node("Reshape", ["x", "t"], ["y"])]
+    return save(path, nodes, [float_info("x", ["batch", 4, 5])], [float_info("y", ["batch", 20])], weights)
+
+
+def test_shape_computations_become_constants(tbx, tmp_path):
+    model, small = flatten_by_shape(tmp_path / "m.onnx"), tmp_path / "small.onnx"
+    x = np.random.default_rng(0).standard_normal((3, 4, 5)).astype("f")
+    assert tbx("optimize", model, small).code == 0
+    assert "Mul" not in operators(small)  # 4 * 5 is known, the batch is not
+    check_equal(model, small, {"x": x})
+    assert tbx("optimize", model, small, "--dim", "batch=3").code == 0
+    assert operators(small) == ["Reshape"]
+    check_equal(model, small, {"x": x})
+
+
+def layer_norm(path: Path) -> Path:
+    weights = {"two": np.array(2, "f"), "epsilon": np.array(1e-5, "f"), "scale": np.linspace(1, 2, 16, dtype="f"),
+               "bias": np.linspace(-1, 1, 16, dtype="f")}
+    nodes = [helper.make_node("ReduceMean", ["x"], ["mean"], axes=[-1]),
+             helper.make_node("Sub", ["x", "mean"], ["d"]),
+             helper.make_node("Pow", ["d", "two"], ["dd"]),
+             helper.make_node("ReduceMean", ["dd"], ["variance"], axes=[-1]),
+             helper.make_node("Add", ["variance", "epsilon"], ["v"]),
+             helper.make_node("Sqrt", ["v"], ["s"]),
+             helper.make_node("Div", ["d", "s"], ["n"]),
+             helper.make_node("Mul", ["n", "scale"], ["m"]),
+             helper.make_node("Add", ["m", "bias"], ["y"])]
+    return save(path, nodes, [float_info("x", ["n", 16])], [float_info("y", ["n", 16])], weights)
+
+
+def with_opset(path: Path, version: int) -> Path:
+    model = onnx.load(path)
+    model.opset_import[0].version = version
+    onnx.save(model, path)
+    return path
+
+
+def test_operators_of_newer_opsets_wait_for_opset(tbx, tmp_path):
+    model, small = with_opset(layer_norm(tmp_path / "m.onnx"), 13), tmp_path / "small.onnx"
+    x = np.random.default_rng(0).standard_normal((3, 16)).astype("f")
+    result = tbx("optimize", model, small)
+    assert result.code == 0 and "fuse_layer_norm makes operators of opset 17, the model has 13" in result.out
+    assert onnx.load(small).opset_import[0].version == 13 and "LayerNormalization" not in operators(small)
+    check_equal(model, small, {"x": x})
+    assert tbx("optimize", model, small, "--opset", 17).code == 0
+    assert onnx.load(small).opset_import[0].version == 17 and operators(small) == ["LayerNormalization"]
+    check_equal(model, small, {"x": x})
+
+
+def test_opset_that_does_not_exist(tbx, tmp_path):
+    result = tbx("optimize", layer_norm(tmp_path / "m.onnx"), tmp_path / "small.onnx", "--opset", 999)
+    assert result.code == 3 and "there is no opset 999 of ai.onnx" in result.err
+    assert not (tmp_path / "small.onnx").exists()
+
+
+def test_in_place_and_unwritable(tbx, tmp_path):
+    model = conv_batch_norm(tmp_path / "m.onnx")
+    assert tbx("optimize", model, tmp_path / "no" / "folder.onnx").code == 5
+    assert tbx("optimize", model, model).code == 0
+    assert operators(model) == ["Conv", "Relu"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx"]
+
+
+def test_bodies_keep_what_they_capture(tbx, tmp_path):
+    """If with bodies that read values of the graph around them."""
+    def body(op: str) -> onnx.GraphProto:
+        return helper.make_graph([helper.make_node(op, ["h", "one"], ["r"])], op, [], [float_info("r", ["n"])])
+
+    nodes = [helper.make_node("Identity", ["x"], ["h"]),
+             helper.make_node("If", ["c"], ["y"], then_branch=body("Add"), else_branch=body("Sub"))]
+    inputs = [float_info("x", ["n"]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+    model = save(tmp_path / "m.onnx", nodes, inputs, [float_info("y", ["n"])], {"one": np.ones(1, "f")})
+    assert tbx("optimize", model, tmp_path / "small.onnx").code == 0
+    for condition in (True, False):
+        check_equal(model, tmp_path / "small.onnx", {"x": np.arange(3, dtype="f"), "c": np.array(condition)})
+
+
+def test_python(tmp_path):
+    model, small = conv_batch_norm(tmp_path / "m.onnx"), tmp_path / "small.onnx"
+    report = tensorbox.optimize(model, small, dims={"n": 2})
+    assert report["nodes_after"] == 2 and report["operators_after"] == {"Conv": 1, "Relu": 1}
+    assert onnx.load(small).graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+    with pytest.raises(tensorbox.ModelError, match="unknown pass"):
+        tensorbox.optimize(model, small, disable_passes=["nonsense"])
+    with pytest.raises(tensorbox.BackendError, match="cannot write"):
+        tensorbox.optimize(model, tmp_path / "no" / "folder.onnx")

@@ -119,14 +119,15 @@ struct Session::Impl {
 
   /// Takes note of what must be known while compiling; false when that is known already.
   bool learn(const lowering::UnknownValueError& e) const {
-    bool news = e.of_shapes && !by_shapes;
-    by_shapes |= e.of_shapes;
+    bool news = false;
     for (const std::string& name : e.inputs)
       if (std::find(value_inputs.begin(), value_inputs.end(), name) == value_inputs.end()) {
         value_inputs.push_back(name);
         news = true;
       }
-    return news;
+    // Where the values are known already, what is not are sizes.
+    if (by_shapes || (!e.of_shapes && news)) return news;
+    return by_shapes = e.of_shapes || !e.inputs.empty();
   }
 
   template <class Entries> void set_signature(const Entries& in, const Entries& out) {

@@ -109,8 +109,9 @@ bool Segment::learn(const lowering::UnknownValueError& e) const {
   if (news) return true;
   // What is still unknown are sizes, of inputs or given by their elements.
   if (!value_inputs_.empty() && !exact_values_) return exact_values_ = true;
-  news = e.of_shapes && !by_shapes_;
-  by_shapes_ |= e.of_shapes;
+  const bool sizes = e.of_shapes || !e.inputs.empty();
+  news = sizes && !by_shapes_;
+  by_shapes_ |= sizes;
   return news;
 }
 

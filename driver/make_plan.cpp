@@ -198,7 +198,7 @@ private:
           shared->evaluator.run({buffers, shared->kernel.buffers.size()},
                                 {symbols, static_cast<size_t>(num_symbols)}, begin, end);
         } catch (IndexError& e) {
-          if (e.origin >= 0) e.set_where("node " + plan->origin_names[static_cast<size_t>(e.origin)]);
+          if (e.origin >= 0) e.set_where(runtime::nodes_of(*plan, {&e.origin, 1}));
           throw;
         }
         return 0;

@@ -84,8 +84,7 @@ void verify(const KernelProgram& kernel);
 /// An index computed from data is out of range.
 class IndexError : public Error {
 public:
-  IndexError(std::string message, int origin)
-      : Error(ErrorKind::model, std::move(message), "check the model's index inputs"), origin(origin) {}
+  IndexError(std::string message, int origin) : Error(ErrorKind::model, std::move(message)), origin(origin) {}
   int origin; ///< SymNode::origin
 };
 

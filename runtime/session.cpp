@@ -474,7 +474,7 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
             "check the model's index inputs");
     const auto check = static_cast<size_t>(failed.load() - 1);
     if (check < step.check_origins.size() && step.check_origins[check] >= 0)
-      e.set_where(nodes_of({&step.check_origins[check], 1}));
+      e.set_where(nodes_of(*plan, {&step.check_origins[check], 1}));
     throw e;
   }
 }

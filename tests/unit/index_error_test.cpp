@@ -40,22 +40,19 @@ TEST_P(IndexError, NamesTheNodeWhoseIndexIsOutOfRange) {
   };
   EXPECT_TRUE(run({0, 7, -8, -1}, {4, 0, -5}).ok());
   for (const Case& c :
-       {Case{{0, 1, 8, 3}, {0, 1, 2}, "node rows (Gather", "columns", "index 8 is outside an axis of size 8"},
-        Case{{0, 1, 2, -9},
-             {0, 1, 2},
-             "node rows (Gather",
-             "columns",
-             "index -9 is outside an axis of size 8"},
+       {Case{{0, 1, 8, 3}, {0, 1, 2}, "'rows' (Gather", "'columns'", "index 8 is outside an axis of size 8"},
+        Case{
+            {0, 1, 2, -9}, {0, 1, 2}, "'rows' (Gather", "'columns'", "index -9 is outside an axis of size 8"},
         Case{{0, 1, 2, 3},
              {0, 5, 2},
-             "node columns (Gather",
-             "rows",
+             "'columns' (Gather",
+             "'rows'",
              "index 5 is outside an axis of size 5"}}) {
     auto result = run(c.rows, c.columns);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().kind, Failure::model_error);
     EXPECT_THAT(result.error().message, AllOf(HasSubstr(c.named), Not(HasSubstr(c.other)),
-                                              Not(HasSubstr("before")), Not(HasSubstr("after"))));
+                                              Not(HasSubstr("'before'")), Not(HasSubstr("'after'"))));
     EXPECT_THAT(result.error().message,
                 HasSubstr(GetParam() ? "an index computed from data is out of range" : c.cause));
   }

@@ -449,6 +449,12 @@ void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
   if (!value.is_tensor()) throw RuntimeValueError(fmt::format("output '{}' is not a tensor", name));
   if (value.parts && !is_complex(g.at(id).type.dtype))
     throw RuntimeValueError(fmt::format("output '{}' is complex, which its type does not say", name));
+  if (!value.parts && is_complex(g.at(id).type.dtype)) {
+    Error e(ErrorKind::model, fmt::format("output '{}' is declared as {}, but it is {}", name,
+                                          name_of(g.at(id).type.dtype), name_of(value.dtype())));
+    if (g.at(id).producer >= 0) e.set_where(describe(g, g.nodes[g.at(id).producer]));
+    throw e;
+  }
   const ir::TensorBox box = value.parts              ? to_pairs(program_, pool_, value)
                             : value.tensor.defined() ? value.tensor
                                                      : pool_.box(program_, value);

@@ -72,7 +72,11 @@ Values lower_concat_from_sequence(OpContext& ctx) {
   if (ctx.attr_int("new_axis", 0) != 0) {
     int rank = static_cast<int>(parts[0].sizes().size()) + 1;
     const int at[] = {ctx.axis(axis, rank)};
-    for (LoweredValue& part : parts) part = ir::unsqueeze(ctx.program, ctx.box(part), at);
+    for (LoweredValue& part : parts) {
+      const TensorBox& box = ctx.box(part);
+      TBX_MODEL(box.rank() + 1 == rank, "elements of rank {} and {}", rank - 1, box.rank());
+      part = ir::unsqueeze(ctx.program, box, at);
+    }
   }
   return lower_as(ctx, "Concat", 13, std::move(parts), {{"axis", axis}});
 }

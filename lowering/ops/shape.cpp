@@ -254,6 +254,8 @@ constexpr int64_t kInlineConcatElements = 256;
 TensorBox concat_boxes(OpContext& ctx, const std::vector<TensorBox>& all, int axis) {
   for (const TensorBox& x : all) {
     TBX_MODEL(x.rank() == all[0].rank(), "inputs of rank {} and {}", all[0].rank(), x.rank());
+    TBX_MODEL(x.dtype() == all[0].dtype(), "inputs of types {} and {}", name_of(all[0].dtype()),
+              name_of(x.dtype()));
     for (int k = 0; k < x.rank(); ++k) {
       SymInt a = all[0].sizes()[k], b = x.sizes()[k];
       if (k != axis && !ir::provably_equal(a, b))

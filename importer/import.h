@@ -30,7 +30,7 @@ struct ImportOptions {
   int64_t max_nodes = 2'000'000;
   int max_nesting = 64;
   int64_t max_tensor_bytes = int64_t{1} << 40; ///< one tensor
-  int64_t max_dense_bytes = int64_t{1} << 32;  ///< one sparse tensor made dense
+  int64_t max_dense_bytes = int64_t{1} << 32;  ///< all sparse tensors together, made dense
   int64_t max_function_nodes = 1'000'000;      ///< after inlining
   bool strict_links = false; ///< untrusted: external data must be a regular file with one link
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "importer/names.h"
 
 namespace tbx::importer {
@@ -247,14 +248,18 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::SparseTensorProto& p, con
   for (int64_t d : dims)
     TBX_MODEL(d > 0 && !__builtin_mul_overflow(numel, d, &numel),
               "sparse tensor {} has the impossible shape [{}]", name, fmt::join(dims, ", "));
-  if (checked_bytes(numel, size_of(values->dtype), name) >
-      std::min(options_.max_tensor_bytes, options_.max_dense_bytes))
+  const int64_t bytes = checked_bytes(numel, size_of(values->dtype), name);
+  // A few bytes of a file stand for each of them: together they have one limit, which the machine's memory
+  // bounds, too.
+  const int64_t left = std::min(options_.max_dense_bytes, memory_limit() / 2) - dense_bytes_;
+  if (bytes > std::min(options_.max_tensor_bytes, left))
     throw Error(ErrorKind::model,
                 fmt::format("sparse tensor {} of shape [{}] is too large to be made dense", name,
                             fmt::join(dims, ", ")),
                 "raise ImportOptions::max_dense_bytes if the model is trusted");
 
   int64_t nonzeros = values->dims[0];
+  dense_bytes_ += bytes;
   Tensor dense = Tensor::make(values->dtype, dims);
   if (nonzeros == 0) return std::make_shared<Tensor>(std::move(dense));
   auto indices = read(*p.mutable_indices(), what + " (indices)");

@@ -32,6 +32,7 @@ private:
 
   const ImportOptions& options_;
   ExternalData external_;
+  int64_t dense_bytes_ = 0; ///< of sparse tensors so far
 };
 
 /// The reverse, for ONNX's own inference and for writing models: raw data, sub-byte types packed again.

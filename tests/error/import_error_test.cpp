@@ -85,6 +85,21 @@ TEST(BadTensors, Sparse) {
   EXPECT_THAT(error_of_model(model), HasSubstr("indices"));
 }
 
+TEST(BadTensors, ManySparseTensors) {
+  auto model = parse_graph(kRelu);
+  for (int i = 0; i < 9; ++i) {
+    auto* s = model.mutable_graph()->add_sparse_initializer();
+    s->add_dims(int64_t{1} << 17); // half a MiB
+    s->mutable_values()->set_name(fmt::format("w{}", i));
+    s->mutable_values()->set_data_type(kFloat);
+    s->mutable_values()->add_dims(0);
+  }
+  ImportOptions options;
+  options.max_dense_bytes = 4 << 20;
+  EXPECT_THAT(error_of_model(model, options),
+              HasSubstr("sparse tensor 'w8' of shape [131072] is too large to be made dense"));
+}
+
 // Data that does not fit type and shape.
 
 TEST(BadTensors, DataOfAnotherSize) {

@@ -28,8 +28,9 @@ bool may_need_values(const Graph& g) {
     bool has_body = false;
     for_each_body(n, [&](const std::shared_ptr<Graph>&) { has_body = true; });
     if (has_body) return true;
-    for (ValueId v : n.outputs)
-      if (v >= 0 && !is_numeric(g.at(v).type)) return true;
+    for (const auto& values : {n.inputs, n.outputs}) // of inputs, constants are news
+      for (ValueId v : values)
+        if (v >= 0 && !is_numeric(g.at(v).type)) return true;
   }
   return needs_values(g);
 }
@@ -45,6 +46,42 @@ void set_producers(Graph& g) {
   for (size_t i = 0; i < g.nodes.size(); ++i)
     for (ValueId v : g.nodes[i].outputs)
       if (v >= 0) g.at(v).producer = static_cast<int>(i);
+}
+
+std::string text_attribute(const Node& n, const char* name, const char* otherwise) {
+  auto it = n.attributes.find(name);
+  const auto* text = it == n.attributes.end() ? nullptr : std::get_if<std::string>(&it->second);
+  return text ? *text : otherwise;
+}
+
+/// What the numbers that stand for strings must say.
+enum class Numbers : int64_t {
+  position, ///< which element it is
+  order,    ///< equal and less
+  truth,    ///< whether it is empty
+  none,     ///< the operator computes with elements
+};
+
+Numbers numbers_for(const Graph& g, const Node& n) {
+  static const std::set<std::string> movers = {
+      "CenterCropPad",   "Compress",        "Concat",     "DepthToSpace", "Expand",
+      "Flatten",         "Gather",          "GatherND",   "Pad",          "GatherElements",
+      "OneHot",          "Reshape",         "Resize",     "Scatter",      "Slice",
+      "ReverseSequence", "ScatterElements", "ScatterND",  "SpaceToDepth", "Split",
+      "Squeeze",         "TensorScatter",   "Tile",       "Transpose",    "Trilu",
+      "Unsqueeze",       "Upsample",        "GridSample", "Where"};
+  const std::string& op = n.op_type;
+  if (n.domain == "ai.onnx.ml") return op == "ArrayFeatureExtractor" ? Numbers::position : Numbers::none;
+  if (!n.domain.empty()) return Numbers::none;
+  if (op == "Equal" || op == "Unique") return Numbers::order;
+  if (op == "NonZero") return Numbers::truth;
+  if (op == "RandomNormalLike" || op == "RandomUniformLike") // the shape is all they read
+    return is_string(g, n.outputs[0]) ? Numbers::none : Numbers::position;
+  bool interpolates =
+      (op == "Resize" || op == "Upsample") && text_attribute(n, "mode", "nearest") != "nearest";
+  interpolates |= op == "GridSample" && text_attribute(n, "mode", "linear") != "nearest";
+  bool computes = interpolates || text_attribute(n, "reduction", "none") != "none";
+  return movers.count(op) && !computes ? Numbers::position : Numbers::none;
 }
 
 /// A classifier with string labels becomes one that gives positions (from 1), and a look-up of the labels.
@@ -91,13 +128,6 @@ bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
 } // namespace
 
 void number_strings(Graph& g) {
-  static const std::set<std::string> movers = {
-      "CenterCropPad",   "Compress",      "Concat",  "DepthToSpace",    "Equal",
-      "Expand",          "Flatten",       "Gather",  "GatherElements",  "GatherND",
-      "OneHot",          "Pad",           "Reshape", "ReverseSequence", "Scatter",
-      "ScatterElements", "ScatterND",     "Slice",   "SpaceToDepth",    "Split",
-      "Squeeze",         "TensorScatter", "Tile",    "Transpose",       "Trilu",
-      "Unique",          "Unsqueeze",     "Where"};
   std::vector<Node> nodes;
   bool changed = false;
   auto number = [&](ValueId like, const char* what) {
@@ -115,9 +145,8 @@ void number_strings(Graph& g) {
       changed = true;
       continue;
     }
-    bool moves = node.domain.empty() ? movers.count(node.op_type) != 0
-                                     : node.domain == "ai.onnx.ml" && node.op_type == "ArrayFeatureExtractor";
-    if (!strings || !moves) {
+    Numbers numbers = strings ? numbers_for(g, node) : Numbers::none;
+    if (numbers == Numbers::none) {
       nodes.push_back(std::move(node));
       continue;
     }
@@ -128,8 +157,7 @@ void number_strings(Graph& g) {
     ids.op_type = "StringIds";
     ids.opset = 1;
     ids.origin = node.origin;
-    bool distinct = node.op_type == "Equal" || node.op_type == "Unique";
-    ids.attributes["distinct"] = int64_t{distinct};
+    ids.attributes["numbers"] = static_cast<int64_t>(numbers);
     std::vector<ValueId> tables;
     for (ValueId& v : moved.inputs) {
       if (!is_string(g, v)) continue;
@@ -138,7 +166,7 @@ void number_strings(Graph& g) {
       v = number(v, " as numbers");
       ids.outputs.push_back(v);
     }
-    if (distinct) {
+    if (numbers == Numbers::order) {
       Value table;
       table.name = node.name + " strings";
       table.type.kind = ValueType::tensor;

@@ -87,7 +87,7 @@ Graph GraphBuilder::build_body(onnx::FunctionProto& function,
   scope.graph.opset_imports = {opsets.begin(), opsets.end()};
   ir_version_ = onnx::IR_VERSION;
   BoundAttributes bound;
-  Env env{.scope = &scope, .opsets = &opsets, .attributes = &bound};
+  Env env{.scope = &scope, .opsets = &opsets, .attributes = &bound, .in_operator_body = true};
   for (auto& [name, attribute] : attributes) bound.emplace(name, BoundAttribute{&attribute, &env});
   for (int i = 0; i < function.input_size(); ++i) {
     ValueId id = call.input(i);

@@ -135,7 +135,8 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
   view.subgraph = &Subgraphs::inferencer;
   view.owner = &subgraphs;
   // A branch that is never taken may well hold shapes that do not fit: exporters write such Ifs.
-  InferredOutputs inferred = infer_outputs(view, /*strict=*/!env.in_subgraph);
+  InferredOutputs inferred =
+      infer_outputs(view, /*strict=*/!env.in_subgraph, /*check_types=*/!env.in_operator_body);
 
   for (auto& [name, bound] : attributes) {
     AttributeProto& p = *bound.proto;

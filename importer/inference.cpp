@@ -35,7 +35,7 @@ public:
     ValueFacts* facts = input(i);
     if (!facts || !facts->constant || facts->constant->numel() > kMaxConstantElements) return nullptr;
     if (!facts->constant_proto)
-      facts->constant_proto = std::make_unique<onnx::TensorProto>(to_proto(*facts->constant));
+      facts->constant_proto = std::make_unique<onnx::TensorProto>(to_proto(data_for_inference(node_, i)));
     return facts->constant_proto.get();
   }
   const onnx::SparseTensorProto* getInputSparseData(size_t) const override { return nullptr; }
@@ -166,7 +166,7 @@ void run_inference(NodeView& node, InferenceView& view, bool strict) {
 
 } // namespace
 
-InferredOutputs infer_outputs(NodeView& node, bool strict) {
+InferredOutputs infer_outputs(NodeView& node, bool strict, bool check_types) {
   InferredOutputs result;
   result.types.resize(node.proto.output_size());
   result.data.resize(node.proto.output_size());
@@ -175,7 +175,8 @@ InferredOutputs infer_outputs(NodeView& node, bool strict) {
   bool known = inputs_known(node);
   try {
     if (known) run_inference(node, view, strict);
-    if (!node.schema->deprecated()) node.schema->CheckInputOutputType(view);
+    correct_after_inference(node, view.outputs());
+    if (check_types && !node.schema->deprecated()) node.schema->CheckInputOutputType(view);
     result.types = std::move(view.outputs());
     if (known && node.schema->has_data_propagation_function()) {
       PropagationView propagation(view, node, result);

@@ -38,9 +38,10 @@ struct InferredOutputs {
   std::vector<std::optional<onnx::TensorShapeProto>> data;
 };
 
+/// With `check_types` types are those the schema lists.
 /// ModelError when types contradict the operator, or when `strict` and fully known input shapes do. Other
 /// failures of inference leave the outputs' shapes unknown: the lowering computes and checks all shapes
 /// again.
-InferredOutputs infer_outputs(NodeView& node, bool strict);
+InferredOutputs infer_outputs(NodeView& node, bool strict, bool check_types = true);
 
 } // namespace tbx::importer

@@ -74,4 +74,20 @@ void check_before_inference(const NodeView& node) {
                 count->i(), node.proto.output_size());
 }
 
+Tensor data_for_inference(const NodeView& node, size_t i) {
+  const Tensor& t = *node.inputs[i]->constant;
+  if (node.schema->Name() != "Pad" || t.dtype != DType::i32) return t; // axes may be int32, too
+  std::vector<int64_t> values = to_ints(t);
+  Tensor wide = Tensor::make(DType::i64, t.dims);
+  std::copy(values.begin(), values.end(), wide.as_mutable<int64_t>().begin());
+  return wide;
+}
+
+void correct_after_inference(const NodeView& node, std::vector<onnx::TypeProto>& outputs) {
+  if (node.schema->Name() != "RMSNormalization" || node.schema->domain() != "" || outputs.empty()) return;
+  if (node.inputs.size() < 2 || !node.inputs[1] || !node.inputs[1]->type.has_tensor_type()) return;
+  // The result is of the type of the scale; ONNX gives it that of the data.
+  outputs[0].mutable_tensor_type()->set_elem_type(node.inputs[1]->type.tensor_type().elem_type());
+}
+
 } // namespace tbx::importer

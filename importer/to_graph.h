@@ -48,6 +48,7 @@ struct Env {
   std::string prefix;                                               ///< of names in function bodies
   int depth = 0;                                                    ///< of subgraphs and calls
   bool in_subgraph = false;
+  bool in_operator_body = false; ///< ONNX's own body of an operator: not all of them take all of its types
 };
 
 /// For people: many files leave nodes without name, but all have outputs.

@@ -1,4 +1,4 @@
-// tbx dump, explain, ops: what the compiler made of a model and what it can do.
+// tbx dump, explain: what the compiler made of a model and what it can do.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -154,42 +154,6 @@ void add_explain(CLI::App& app, int&) {
     if (o->model.model.empty() && !o->passes)
       throw UsageError("explain: model is required (only --passes needs none)");
     explain(*o);
-  });
-}
-
-namespace {
-
-Json operator_rows() {
-  Json all = Json::array();
-  for (const OperatorInfo& op : operators())
-    all.push_back({{"domain", op.domain.empty() ? "ai.onnx" : op.domain},
-                   {"name", op.name},
-                   {"since", op.since},
-                   {"how", op.how}});
-  return all;
-}
-
-std::string since_text(const Json& op) {
-  return fmt::format("{}", fmt::join(op["since"].get<std::vector<int>>(), ", "));
-}
-
-} // namespace
-
-void add_ops(CLI::App& app, int&) {
-  auto json = std::make_shared<bool>(false);
-  CLI::App* cmd = app.add_subcommand("ops", "list the supported operators and their opsets");
-  cmd->add_flag("--json", *json, "one JSON array on stdout");
-  cmd->footer(R"(Examples:
-  tbx ops
-  tbx ops --json
-How: compiled (into kernels), values (on the host, between kernels), body (through the function ONNX defines).)");
-  cmd->callback([json] {
-    Json all = operator_rows();
-    if (*json) return print_json(all);
-    for (const Json& op : all)
-      fmt::print("{:28} {:32} {:8} since {}\n", op["domain"].get<std::string>(),
-                 op["name"].get<std::string>(), op["how"].get<std::string>(), since_text(op));
-    fmt::print("{} operators\n", all.size());
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lowering/lower.h"
 #include "lowering/ops/families.h"
 
 namespace tbx::lowering {
@@ -136,7 +137,7 @@ std::vector<LoweredValue> lower_bit_cast(OpContext& ctx) {
   return {map(ctx, to, x, [&](Expr e) {
     Expr bits = bits_of_value(e, from);
     Expr out = bits ? value_of_bits(bits, to) : nullptr;
-    if (!out) throw_unsupported("a bit cast from {} to {}", name_of(from), name_of(to));
+    if (!out) throw RuntimeValueError(fmt::format("a bit cast from {} to {}", name_of(from), name_of(to)));
     return out;
   })};
 }

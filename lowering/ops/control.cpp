@@ -1,4 +1,5 @@
 // Control flow that can be decided while compiling: If of a known condition, Loop and Scan of known length.
+#include "lowering/complex.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 
@@ -38,7 +39,9 @@ LoweredValue stack(OpContext& ctx, const Values& parts, const ValueType& type, i
     SymInts sizes = type.shape ? *type.shape : SymInts{};
     int axis = ctx.axis(along, static_cast<int>(sizes.size()) + 1);
     sizes.insert(sizes.begin() + axis, 0);
-    return full(ctx, type.dtype, sizes, 0);
+    if (!is_complex(type.dtype)) return full(ctx, type.dtype, sizes, 0);
+    LoweredValue none = full(ctx, part_type(type.dtype), sizes, 0);
+    return make_complex(none, none);
   }
   Values columns;
   int64_t axis = 0;

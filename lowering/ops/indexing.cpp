@@ -357,6 +357,26 @@ Values pad_input(OpContext& ctx) {
   return pad_by(ctx, before, after, fill);
 }
 
+/// The middle of what is too long, zeros around what is too short.
+Values center_crop_pad(OpContext& ctx) {
+  const TensorBox& x = ctx.in(0);
+  SymInts wanted = ctx.known_or_throw(1, "shape");
+  std::vector<int> axes(x.rank());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (ctx.has_attr("axes")) {
+    axes.clear();
+    for (int64_t a : ctx.attr_ints("axes")) axes.push_back(ctx.axis(a, x.rank()));
+  }
+  TBX_MODEL(wanted.size() == axes.size(), "{} sizes for {} axes", wanted.size(), axes.size());
+  SymInts before(x.rank(), SymInt(0)), after = before;
+  for (size_t k = 0; k < axes.size(); ++k) {
+    SymInt n = x.sizes()[axes[k]], more = wanted[k] - n;
+    before[axes[k]] = ir::floordiv(ir::max(more, 0), 2) - ir::floordiv(ir::max(SymInt(0) - more, 0), 2);
+    after[axes[k]] = more - before[axes[k]];
+  }
+  return pad_by(ctx, before, after, ctx.c.constant_int(compute_type(x.dtype()), 0));
+}
+
 Values reverse_sequence(OpContext& ctx) {
   const TensorBox &x = ctx.in(0), &lengths = ctx.in(1);
   int time = ctx.axis(ctx.attr_int("time_axis", 0), x.rank()),
@@ -387,6 +407,7 @@ void register_indexing(Registry& r) {
   r.add("TensorScatter", since(24), tensor_scatter);
   r.add("Pad", since(1), pad_attr);
   r.add("Pad", since(11), pad_input);
+  r.add("CenterCropPad", since(18), center_crop_pad);
   r.add("ReverseSequence", since(10), reverse_sequence);
 }
 

@@ -94,6 +94,15 @@ std::vector<LoweredValue> lower_mean(OpContext& ctx) {
 
 Expr reciprocal(Expr x) { return ir::unary(Op::reciprocal, x); }
 
+/// Also of integers: in float and cut, as onnx.reference does.
+std::vector<LoweredValue> lower_erf(OpContext& ctx) {
+  DType type = ctx.dtype(0);
+  return {map(ctx, type, ctx.in(0), [type](Expr x) {
+    if (is_float(type)) return ir::unary(Op::erf, x);
+    return to_compute(ir::unary(Op::erf, to_compute(x, DType::f32)), type);
+  })};
+}
+
 } // namespace
 
 void register_math(Registry& r) {
@@ -103,17 +112,17 @@ void register_math(Registry& r) {
     Op op;
   };
   constexpr Unary unary[] = {
-      {"Abs", 1, Op::abs},     {"Neg", 1, Op::neg},           {"Sign", 9, Op::sign},
-      {"Sqrt", 1, Op::sqrt},   {"Exp", 1, Op::exp},           {"Log", 1, Op::log},
-      {"Erf", 9, Op::erf},     {"Ceil", 1, Op::ceil},         {"Floor", 1, Op::floor},
-      {"Sin", 7, Op::sin},     {"Round", 11, Op::round_even}, {"Cos", 7, Op::cos},
-      {"Tan", 7, Op::tan},     {"Asin", 7, Op::asin},         {"Acos", 7, Op::acos},
-      {"Atan", 7, Op::atan},   {"Sinh", 9, Op::sinh},         {"Cosh", 9, Op::cosh},
-      {"Tanh", 1, Op::tanh},   {"Asinh", 9, Op::asinh},       {"Acosh", 9, Op::acosh},
-      {"Atanh", 9, Op::atanh},
+      {"Abs", 1, Op::abs},           {"Neg", 1, Op::neg},     {"Sign", 9, Op::sign},
+      {"Sqrt", 1, Op::sqrt},         {"Exp", 1, Op::exp},     {"Log", 1, Op::log},
+      {"Ceil", 1, Op::ceil},         {"Floor", 1, Op::floor}, {"Sin", 7, Op::sin},
+      {"Round", 11, Op::round_even}, {"Cos", 7, Op::cos},     {"Tan", 7, Op::tan},
+      {"Asin", 7, Op::asin},         {"Acos", 7, Op::acos},   {"Atan", 7, Op::atan},
+      {"Sinh", 9, Op::sinh},         {"Cosh", 9, Op::cosh},   {"Tanh", 1, Op::tanh},
+      {"Asinh", 9, Op::asinh},       {"Acosh", 9, Op::acosh}, {"Atanh", 9, Op::atanh},
   };
   for (const Unary& u : unary) r.add(u.name, since(u.first), pointwise(u.op));
   r.add("Reciprocal", since(1), pointwise(reciprocal));
+  r.add("Erf", since(9), lower_erf);
 
   r.add("Add", since(1), pointwise2(ir::add));
   r.add("Sub", since(1), pointwise2(ir::sub));

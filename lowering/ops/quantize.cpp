@@ -70,6 +70,7 @@ std::vector<LoweredValue> lower_quantize(OpContext& ctx) {
   bool has_zero = ctx.has(2);
   DType to = ctx.attr_dtype("output_dtype", has_zero ? ctx.dtype(2) : DType::u8);
   DType precision = ctx.attr_dtype("precision", scale.dtype());
+  if (!is_float(precision) || bits_of(precision) < 16) precision = DType::f32; // no type to divide in
   bool saturate = ctx.attr_int("saturate", 1) != 0;
   std::vector<TensorBox> xs = {x, scale};
   if (has_zero) xs.push_back(spread(ctx, ctx.in(2), x));

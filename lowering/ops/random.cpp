@@ -83,7 +83,7 @@ std::vector<LoweredValue> lower_multinomial(OpContext& ctx) {
   TBX_MODEL(samples >= 0, "sample_size is {}", samples);
   DType type = ctx.attr_dtype("dtype", DType::i32);
   AxisReducer over_classes(ctx, x.sizes(), {1});
-  TensorBox greatest = over_classes(ReduceOp::max, DType::f32, x);
+  TensorBox greatest = over_classes(ReduceOp::max, compute_type(x.dtype()), x);
   TensorBox weight = map(ctx, DType::f32, x, greatest, [](Expr v, Expr m) {
     return ir::unary(Op::exp, to_compute(ir::sub(v, to_compute(m, v->dtype)), DType::f32));
   });

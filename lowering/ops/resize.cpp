@@ -30,11 +30,11 @@ struct ResizeOptions {
 
 class AxisSampler {
 public:
-  AxisSampler(ir::Context& c, const ResizeOptions& o, const AxisPlan& a, SymInt i)
-      : c_(c), o_(o), a_(a), i_(i) {}
+  AxisSampler(ir::Context& c, const ResizeOptions& o, const AxisPlan& a, SymInt i, DType type)
+      : c_(c), o_(o), a_(a), i_(i), type_(type) {}
 
-  Expr f(double v) const { return c_.constant(DType::f32, v); }
-  Expr f(SymInt v) const { return c_.cast(c_.index(v), DType::f32); }
+  Expr f(double v) const { return c_.constant(type_, v); }
+  Expr f(SymInt v) const { return c_.cast(c_.index(v), type_); }
 
   Expr scale() const { return a_.scale_known ? f(a_.scale) : ir::div(f(a_.out), f(a_.in)); }
 
@@ -201,6 +201,7 @@ private:
   const ResizeOptions& o_;
   const AxisPlan& a_;
   SymInt i_;
+  DType type_; ///< of coordinates and weights
 };
 
 TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPlan>& axes,
@@ -214,9 +215,10 @@ TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPla
   DType type = x.dtype();
   Expr outside = nullptr;
   bool nearest = o.mode == "nearest";
+  DType computed = type == DType::f64 && !nearest ? DType::f64 : DType::f32;
   for (int k = 0; k < x.rank(); ++k) {
     SymInts at = loop_vars(ctx.c, x.rank());
-    AxisSampler sampler(ctx.c, o, axes[k], at[k]);
+    AxisSampler sampler(ctx.c, o, axes[k], at[k], computed);
     auto taps = sampler.taps();
     if (o.coordinates == "tf_crop_and_resize" && !sampler.is_identity()) {
       Expr beyond = sampler.outside();
@@ -233,12 +235,12 @@ TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPla
       SymInts place = at;
       place[k] = tap.index;
       Expr v = y.load(ctx.program, place);
-      if (tap.weight) v = ir::mul(to_compute(v, DType::f32), tap.weight);
+      if (tap.weight) v = ir::mul(to_compute(v, computed), tap.weight);
       sum = sum ? ir::add(sum, v) : v;
     }
     bool last = true;
     for (int j = k + 1; j < x.rank(); ++j) last &= ir::provably_equal(axes[j].in, axes[j].out);
-    DType stored = nearest || last ? type : DType::f32;
+    DType stored = nearest || last ? type : computed;
     y = ir::make_pointwise(ctx.program, stored, sizes, nearest ? sum : to_compute(sum, stored));
   }
   if (y.dtype() != type) y = convert(ctx, y, type);

@@ -148,7 +148,8 @@ Values tile_by(OpContext& ctx, const SymInts& repeats) {
               repeats[k].constant(), k);
     sizes.push_back(x.sizes()[k] * repeats[k]);
     SymInt v = ctx.c.var(k);
-    map.push_back(repeats[k].is(1) ? v : x.sizes()[k].is(1) ? SymInt(0) : ir::mod(v, x.sizes()[k]));
+    bool single = x.sizes()[k].is(1) || x.sizes()[k].is(0);
+    map.push_back(repeats[k].is(1) ? v : single ? SymInt(0) : ir::mod(v, x.sizes()[k]));
   }
   return {x.view(ctx.c, sizes, map)};
 }
@@ -158,10 +159,10 @@ Values tile(OpContext& ctx) { return tile_by(ctx, ctx.known_or_throw(1, "repeats
 /// Opset 1: `tiles` and `axis` are scalar inputs.
 Values tile_1(OpContext& ctx) {
   SymInts repeats(ctx.rank(0), SymInt(1));
-  int axis = ctx.axis(ctx.int_or_throw(2, "axis"), ctx.rank(0));
-  const SymInts tiles = ctx.known_or_throw(1, "tiles");
+  const std::vector<int64_t> axis = ctx.ints_or_run(2, "axis"), tiles = ctx.ints_or_run(1, "tiles");
+  TBX_MODEL(axis.size() == 1, "axis (input 2) has {} elements, expected one", axis.size());
   TBX_MODEL(tiles.size() == 1, "tiles (input 1) has {} elements, expected one", tiles.size());
-  repeats[axis] = tiles[0];
+  repeats[ctx.axis(axis[0], ctx.rank(0))] = tiles[0];
   return tile_by(ctx, repeats);
 }
 

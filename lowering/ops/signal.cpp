@@ -1,5 +1,6 @@
-// Signals: DFT, STFT, the mel weight matrix; also Det, which is a host kernel like the transforms.
+// Signals: DFT, STFT, windows, the mel weight matrix; also Det, which is a host kernel like the transforms.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "lowering/ops/cast.h"
@@ -143,9 +144,33 @@ Values det(OpContext& ctx) {
   return host_call(ctx, {{x.dtype(), {x.sizes().begin(), x.sizes().end() - 2}}}, {});
 }
 
+/// a[0] - a[1] cos(2 pi i / n) + a[2] cos(4 pi i / n), n the size of a periodic window, or one less. In
+/// double: results of integral types are cut, and 1 is to stay 1.
+LowerFn window(std::array<double, 3> a) {
+  return [a](OpContext& ctx) -> Values {
+    SymInt size = known_scalar(ctx, 0, "size");
+    ctx.program.add_check(size, false, "the size of a window is negative");
+    DType type = ctx.attr_dtype("output_datatype", DType::f32);
+    SymInt period = ctx.attr_int("periodic", 1) != 0 ? size : size - SymInt(1);
+    return {generate(ctx, type, {size}, [&](std::span<const SymInt> at) {
+      Expr i = ctx.c.cast(ctx.c.index(at[0]), DType::f64), n = ctx.c.cast(ctx.c.index(period), DType::f64);
+      auto wave = [&](double times) {
+        return ir::unary(Op::cos, ir::div(ir::mul(i, number(i, 2 * M_PI * times)), n));
+      };
+      Expr sum = number(i, a[0]); // in this order the ends are 0 and the middle is 1 exactly
+      if (a[2] != 0) sum = ir::add(sum, ir::mul(number(i, a[2]), wave(2)));
+      sum = ir::sub(sum, ir::mul(number(i, a[1]), wave(1)));
+      return cast_element(sum, type, true);
+    })};
+  };
+}
+
 } // namespace
 
 void register_signal(Registry& r) {
+  r.add("HannWindow", since(17), window({0.5, 0.5, 0}));
+  r.add("HammingWindow", since(17), window({25.0 / 46, 21.0 / 46, 0}));
+  r.add("BlackmanWindow", since(17), window({0.42, 0.5, 0.08}));
   r.add("DFT", since(17), dft);
   r.add("STFT", since(17), stft);
   r.add("MelWeightMatrix", since(17), mel_weight_matrix);

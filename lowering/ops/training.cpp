@@ -54,7 +54,7 @@ Expr root(Expr h, double epsilon) { return ir::add(ir::unary(Op::sqrt, h), numbe
 
 Values adagrad(OpContext& ctx) {
   int n = tensors(ctx, 3);
-  double decay = ctx.attr_float("decay_factor", 0), epsilon = ctx.attr_float("epsilon", 0),
+  double decay = ctx.attr_float("decay_factor", 0), epsilon = ctx.attr_float("epsilon", 1e-6f),
          norm = ctx.attr_float("norm_coefficient", 0);
   Values out(static_cast<size_t>(2 * n));
   for (int i = 0; i < n; ++i) {
@@ -80,7 +80,7 @@ Values adagrad(OpContext& ctx) {
 Values adam(OpContext& ctx) {
   int n = tensors(ctx, 4);
   double alpha = ctx.attr_float("alpha", 0.9f), beta = ctx.attr_float("beta", 0.999f),
-         epsilon = ctx.attr_float("epsilon", 0), norm = ctx.attr_float("norm_coefficient", 0),
+         epsilon = ctx.attr_float("epsilon", 1e-6f), norm = ctx.attr_float("norm_coefficient", 0),
          norm_post = ctx.attr_float("norm_coefficient_post", 0);
   Values out(static_cast<size_t>(3 * n));
   for (int i = 0; i < n; ++i) {

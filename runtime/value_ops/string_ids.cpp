@@ -37,10 +37,21 @@ void number_by_order(const ValueCall& call) {
   call.make_strings(call.num_inputs(), {n}) = std::move(table);
 }
 
+/// 0 for empty strings, 1 for the others.
+void number_by_truth(const ValueCall& call) {
+  for (int k = 0; k < call.num_inputs(); ++k) {
+    const auto& strings = call.strings(k);
+    auto ids = call.make(k, DType::i64, call.tensor(k).dims).as_mutable<int64_t>();
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = !strings[i].empty();
+  }
+}
+
 } // namespace
 
+/// "numbers": 0 position, 1 order, 2 truth.
 ValueFunction make_string_ids(const ValueNode& node) {
-  return node.integer("distinct", 0) != 0 ? number_by_order : number_by_position;
+  int64_t numbers = node.integer("numbers", 0);
+  return numbers == 0 ? number_by_position : numbers == 1 ? number_by_order : number_by_truth;
 }
 
 /// (numbers, strings...) -> strings of the shape of the numbers, which count through all inputs.

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Write docs/operators.md: every operator of ONNX, whether and how it is supported, and the suite's cases that pass.
+"""Write docs/operators.md and what `tbx ops` prints of it (tools/op_cases.inc): every operator of ONNX, whether and how
+it is supported, the suite's cases that pass, and the generated ones by version and type.
 
     ./dev python tests/conformance/run_suite.py --no-manifest --json results.json
-    ./dev python tests/conformance/operators.py results.json
+    ./dev python tests/generated/run_generated.py --json generated.json
+    ./dev python tests/conformance/operators.py results.json generated.json
 
-Needs build/suite-cases (tests/suite/dump_cases.py) and build/release/bin/tbx.
+Generated cases are to be run where ONNX Runtime is installed: some only it can judge. Needs build/suite-cases (tests/suite/dump_cases.py) and build/release/bin/tbx.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from pathlib import Path
 import onnx
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "generated"))
+
+from table import Count, counts  # noqa: E402
+
 CASES = ROOT / "build" / "suite-cases"
 TBX = ROOT / "build" / "release" / "bin" / "tbx"
 HOW = {"compiled": "compiled", "values": "host", "body": "ONNX body", "": "**no**"}
@@ -33,6 +39,12 @@ class Row:
     passing: int = 0
     cases: int = 0
     types: set[str] = field(default_factory=set)  # element types of inputs in passing cases
+    generated: dict[int, Count] = field(default_factory=dict)  # by version
+
+    def generated_text(self) -> str:
+        """Generated cases that pass, of all versions."""
+        total = sum(count.cases for count in self.generated.values())
+        return f"{sum(count.passing for count in self.generated.values())} of {total}" if total else ""
 
 
 def operators_of(graph: onnx.GraphProto) -> set[tuple[str, str]]:
@@ -52,7 +64,7 @@ def input_types(model: onnx.ModelProto) -> set[str]:
     return {onnx.TensorProto.DataType.Name(kind).lower() for kind in kinds}
 
 
-def collect(results: list[dict[str, str]]) -> dict[tuple[str, str], Row]:
+def collect(results: list[dict[str, str]], generated: list[dict[str, str]]) -> dict[tuple[str, str], Row]:
     """A row per operator of ONNX and of the registry."""
     rows: dict[tuple[str, str], Row] = defaultdict(Row)
     for schema in onnx.defs.get_all_schemas_with_history():
@@ -71,6 +83,8 @@ def collect(results: list[dict[str, str]]) -> dict[tuple[str, str], Row]:
             if result["status"] == "pass":
                 row.passing += 1
                 row.types |= input_types(model)
+    for key, versions in counts(generated).items():
+        rows[key].generated = dict(sorted(versions.items()))
     return rows
 
 
@@ -83,25 +97,48 @@ def markdown(rows: dict[tuple[str, str], Row]) -> str:
         "",
         f"Every operator of onnx {onnx.__version__} and those of other domains that tensorbox knows. *compiled*: becomes",
         "generated or library kernels; *host*: runs between kernels (strings, sequences, control flow); *ONNX body*: through",
-        "the function that ONNX defines for it. Cases are those of the backend suite in which the operator occurs; types are",
-        "the element types of inputs in passing ones.",
+        "the function that ONNX defines for it. Suite: cases of the backend suite in which the operator occurs that pass;",
+        "types are the element types of inputs in them. Generated: cases with random shapes, attributes and values, one",
+        "for each type of each version, that agree with ONNX Runtime or onnx.reference (tests/generated); the last part",
+        "of this page has them by version and type, tests/generated/known.txt what does not agree and why.",
         "",
     ]
     for domain in sorted({d for d, _ in rows}):
         mine = {name: row for (d, name), row in sorted(rows.items()) if d == domain}
         known = sum(1 for row in mine.values() if row.how)
         lines += [f"## {domain or 'ai.onnx'}: {known} of {len(mine)}", "",
-                  "| operator | versions | how | cases | types |", "|---|---|---|---|---|"]
+                  "| operator | versions | how | suite | generated | types |", "|---|---|---|---|---|---|"]
         for name, row in mine.items():
             cases = f"{row.passing} of {row.cases}" if row.cases else ""
             lines.append(f"| {name} | {', '.join(map(str, sorted(row.since)))} | {HOW[row.how]} | {cases} "
-                         f"| {', '.join(sorted(row.types))} |")
+                         f"| {row.generated_text()} | {', '.join(sorted(row.types))} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines + by_version(rows))
+
+
+def by_version(rows: dict[tuple[str, str], Row]) -> list[str]:
+    """The part of the page that has a line per version."""
+    lines = ["## Generated cases by version and type", "", "| operator | version | cases | types |", "|---|---|---|---|"]
+    for (domain, name), row in sorted(rows.items()):
+        operator = ".".join(filter(None, (domain, name)))
+        lines += [f"| {operator} | {version} | {count.passing} of {count.cases} | {count.text()} |"
+                  for version, count in row.generated.items()]
+    return [*lines, ""]
+
+
+def table_for_tool(rows: dict[tuple[str, str], Row]) -> str:
+    """The same for `tbx ops`: a line per operator."""
+    lines = ["// Generated by tests/conformance/operators.py: domain, operator, passing and all cases of the suite,",
+             "// generated cases and their types by version."]
+    for (domain, name), row in sorted(rows.items()):
+        versions = " | ".join(f"{version}: {count.passing} of {count.cases}, {count.text()}" for version, count in row.generated.items())
+        lines.append(f'{{"{domain or "ai.onnx"}", "{name}", {row.passing}, {row.cases}, "{row.generated_text()}", "{versions}"}},')
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
-    table = collect(json.loads(Path(sys.argv[1]).read_text()))
+    table = collect(*(json.loads(Path(file).read_text()) for file in sys.argv[1:]))
     (ROOT / "docs" / "operators.md").write_text(markdown(table))
+    (ROOT / "tools" / "op_cases.inc").write_text(table_for_tool(table))

@@ -1,0 +1,85 @@
+// tbx ops: the operators, how each runs, and the test cases that pass.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "driver/compile.h"
+#include "tools/common.h"
+
+namespace tbx::tools {
+namespace {
+
+/// What the tests say of an operator when the table was last written.
+struct OpCases {
+  std::string_view domain, name;
+  int passing, all;                     ///< of the backend suite
+  std::string_view generated, versions; ///< "27 of 27"; "7: 4 of 4, T: double, ... | 13: ..."
+};
+constexpr OpCases kCases[] = {
+#include "tools/op_cases.inc"
+};
+
+void add_cases(Json& row) {
+  auto matches = [&](const OpCases& c) { return c.domain == row["domain"] && c.name == row["name"]; };
+  const OpCases* c = std::find_if(std::begin(kCases), std::end(kCases), matches);
+  if (c == std::end(kCases)) return;
+  row["suite"] = fmt::format("{} of {}", c->passing, c->all);
+  row["generated"] = c->generated.empty() ? "0 of 0" : c->generated;
+  row["versions"] = Json::array();
+  for (std::string_view rest = c->versions; !rest.empty();) {
+    size_t end = std::min(rest.find(" | "), rest.size());
+    row["versions"].push_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 3, rest.size()));
+  }
+}
+
+Json operator_rows() {
+  Json all = Json::array();
+  for (const OperatorInfo& op : operators())
+    all.push_back({{"domain", op.domain.empty() ? "ai.onnx" : op.domain},
+                   {"name", op.name},
+                   {"since", op.since},
+                   {"how", op.how}});
+  for (Json& row : all) add_cases(row);
+  return all;
+}
+
+std::string since_text(const Json& op) {
+  return fmt::format("{}", fmt::join(op["since"].get<std::vector<int>>(), ", "));
+}
+
+} // namespace
+
+void add_ops(CLI::App& app, int&) {
+  auto cases = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false);
+  CLI::App* cmd = app.add_subcommand("ops", "list the supported operators and their opsets");
+  cmd->add_flag("--json", *json, "one JSON array on stdout");
+  cmd->add_flag("--cases", *cases, "test cases by version and type as well");
+  cmd->footer(R"(Examples:
+  tbx ops
+  tbx ops --json
+  tbx ops --cases
+How: compiled (into kernels), values (on the host, between kernels), body (through the function ONNX defines).
+Cases: of the ONNX backend suite, and generated ones, that pass.)");
+  cmd->callback([json, cases] {
+    Json all = operator_rows();
+    if (*json) return print_json(all);
+    for (const Json& op : all) {
+      fmt::print("{:28} {:32} {:8} since {}", op["domain"].get<std::string>(), op["name"].get<std::string>(),
+                 op["how"].get<std::string>(), since_text(op));
+      if (op.contains("suite"))
+        fmt::print("; suite {}, generated {}", op["suite"].get<std::string>(),
+                   op["generated"].get<std::string>());
+      fmt::print("\n");
+      for (const std::string& version : op.value("versions", std::vector<std::string>()))
+        if (*cases) fmt::print("    opset {}\n", version);
+    }
+    fmt::print("{} operators\n", all.size());
+  });
+}
+
+} // namespace tbx::tools

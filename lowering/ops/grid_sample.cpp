@@ -1,4 +1,5 @@
-// GridSample over any number of spatial dimensions: pointwise sums over the neighbours of each position.
+// AffineGrid, and GridSample over any number of spatial dimensions: pointwise sums over the neighbours of
+// each position.
 #include "lowering/op_helpers.h"
 #include "lowering/ops/channels.h"
 #include "lowering/ops/families.h"
@@ -227,8 +228,46 @@ std::vector<LoweredValue> grid_sample(OpContext& ctx) {
   return {last ? with_channels_second(ctx, y) : y};
 }
 
+/// theta [N, r, r + 1] applied to the positions, in [-1, 1], of the elements of an image of `size`
+/// [N, C, spatial...]: [N, spatial..., r], the coordinate of the last dimension first.
+std::vector<LoweredValue> affine_grid(OpContext& ctx) {
+  const TensorBox& theta = ctx.in(0);
+  SymInts size = ctx.known_or_throw(1, "size");
+  int r = static_cast<int>(size.size()) - 2;
+  TBX_MODEL(r == 2 || r == 3, "size has {} elements, expected 4 or 5", size.size());
+  TBX_MODEL(theta.rank() == 3, "theta of rank {}, expected 3", theta.rank());
+  ctx.program.add_check(theta.sizes()[1] - SymInt(r), true, "AffineGrid: theta has another number of rows");
+  ctx.program.add_check(theta.sizes()[2] - SymInt(r + 1), true,
+                        "AffineGrid: theta has another number of columns");
+  ctx.program.add_check(theta.sizes()[0] - size[0], true, "AffineGrid: batches of theta and size differ");
+  bool corners = ctx.attr_int("align_corners", 0) != 0;
+  DType type = compute_type(theta.dtype());
+  SymInts sizes = {size[0]};
+  sizes.insert(sizes.end(), size.begin() + 2, size.end());
+  sizes.push_back(r);
+  return {generate(ctx, theta.dtype(), sizes, [&](std::span<const SymInt> at) {
+    auto real = [&](SymInt i) { return ctx.c.cast(ctx.c.index(i), type); };
+    auto factor = [&](SymInt column) {
+      const SymInt place[] = {at[0], at.back(), column};
+      return theta.load(ctx.program, place);
+    };
+    Expr sum = factor(r);
+    for (int k = 0; k < r; ++k) {
+      SymInt i = at[r - k], n = size[r + 1 - k];
+      // (2 i + 1) / n - 1, or 2 i / (n - 1) - 1 where the corners are elements; a single one is at -1 then
+      Expr position = corners ? ir::div(real(SymInt(2) * i), real(ir::max(n - SymInt(1), 1)))
+                              : ir::div(real(SymInt(2) * i + SymInt(1)), real(n));
+      sum = ir::add(sum, ir::mul(factor(k), ir::sub(position, number(position, 1))));
+    }
+    return sum;
+  })};
+}
+
 } // namespace
 
-void register_grid_sample(Registry& r) { r.add("GridSample", since(16), grid_sample); }
+void register_grid_sample(Registry& r) {
+  r.add("GridSample", since(16), grid_sample);
+  r.add("AffineGrid", since(20), affine_grid);
+}
 
 } // namespace tbx::lowering

@@ -18,6 +18,9 @@ std::span<const Pass> graph_passes() {
       Pass{"fold_constants", "a node over constants -> its value", fold_constants},
       Pass{"dequantize_weights", "DequantizeLinear over constants -> floats", dequantize_weights,
            kCompileOnly},
+      // Behind the folding of what the model has as constants, before the recognisers: they know float32.
+      Pass{"widen_halves", "float16 and bfloat16 around products -> float32, rounded where the model stores",
+           widen_halves, kCompileOnly},
       Pass{"eliminate_common_subexpressions", "equal nodes over equal inputs -> one",
            eliminate_common_subexpressions},
       // Before merge_transposes: what it moves meets there.

@@ -8,6 +8,7 @@
 
 #include "extern_kernels/gemv/panels.h"
 #include "extern_kernels/reference/dense.h"
+#include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -17,7 +18,7 @@ constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth 
 class Gemv : public ExternKernel {
 public:
   Gemv(const MatMulProblem& problem, const OperandInfo& b)
-      : p_(problem), panels_(b.constant->as<float>().data(), b.sizes.end()[-2], b.sizes.end()[-1],
+      : p_(problem), panels_(widened(b.constant)->as<float>().data(), b.sizes.end()[-2], b.sizes.end()[-1],
                              b.strides.end()[-2], b.strides.end()[-1]) {
     drop_pages(*b.constant);
   }
@@ -101,7 +102,7 @@ std::string supports_gemv(const Problem& problem, std::span<const OperandInfo> i
   if (!b.constant || b.strides.size() < 2 || !are_ones(b.sizes, 2)) return "no constant matrix";
   if (b.constant->numel() == 0) return "an empty matrix";
   for (const OperandInfo& t : inputs)
-    if (t.dtype != DType::f32 && t.dtype != DType::undefined)
+    if (t.dtype != DType::f32 && t.dtype != DType::undefined && !(&t == &b && is_half(t.dtype)))
       return fmt::format("{} operands", name_of(t.dtype));
   if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
   if (outputs[0].strides.empty() || (outputs[0].strides.back() != 1 && outputs[0].sizes.back() != 1))

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels::onednn {
 
@@ -156,12 +157,15 @@ std::shared_ptr<Prepared> PreparedCache::get(std::span<const TensorRef> inputs,
 
 memory PackedWeights::get(const memory::desc& wanted) {
   std::lock_guard lock(mutex_);
-  auto* data = const_cast<std::byte*>(weights_->data); // oneDNN knows no constant memory
-  if (wanted == plain_) return memory(plain_, cpu_engine(), data);
+  const bool half = is_half(weights_->dtype);
+  // oneDNN knows no constant memory.
+  if (wanted == plain_ && !half) return memory(plain_, cpu_engine(), const_cast<std::byte*>(weights_->data));
   for (const Packed& p : packed_)
     if (p.memory.get_desc() == wanted) return p.memory;
+  std::shared_ptr<const Tensor> wide = widened(weights_);
   std::shared_ptr<void> owner = allocate_aligned(static_cast<int64_t>(wanted.get_size()));
-  memory from(plain_, cpu_engine(), data), to(wanted, cpu_engine(), owner.get());
+  memory from(plain_, cpu_engine(), const_cast<std::byte*>(wide->data)),
+      to(wanted, cpu_engine(), owner.get());
   dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
   this_thread_stream().wait();
   drop_pages(*weights_);

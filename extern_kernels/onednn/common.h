@@ -71,7 +71,8 @@ private:
   std::list<Entry> entries_;
 };
 
-/// Constant weights reordered into the layouts primitives ask for, each layout once.
+/// Constant weights (f32; f16 and bf16 become that) reordered into the layouts primitives ask for, each
+/// layout once.
 class PackedWeights {
 public:
   PackedWeights(dnnl::memory::desc plain, std::shared_ptr<const Tensor> weights)

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/onednn/common.h"
+#include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -119,7 +120,8 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
                                  std::span<const OperandInfo> outputs) {
   const auto& p = std::get<ConvProblem>(problem);
   for (const OperandInfo& i : inputs)
-    if (i.dtype != DType::f32 && i.dtype != DType::undefined)
+    if (i.dtype != DType::f32 && i.dtype != DType::undefined &&
+        !(&i == &inputs[1] && i.constant && is_half(i.dtype)))
       return fmt::format("{} operands", name_of(i.dtype));
   if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
   if (p.spatial_rank < 1 || p.spatial_rank > 3) return fmt::format("{} spatial dimensions", p.spatial_rank);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/onednn/common.h"
+#include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -12,10 +13,13 @@ namespace {
 using dnnl::memory;
 using namespace onednn;
 
+/// A constant matrix, kept in the order that the library likes best.
+bool is_packed(const OperandInfo& b) { return b.constant && b.sizes.size() == 2; }
+
 class OneDnnMatMul : public ExternKernel {
 public:
   OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs) : p_(problem) {
-    if (inputs[1].constant && inputs[1].sizes.size() == 2)
+    if (is_packed(inputs[1]))
       packed_ =
           std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides), inputs[1].constant);
   }
@@ -107,7 +111,8 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
                                    std::span<const OperandInfo> outputs) {
   const auto& p = std::get<MatMulProblem>(problem);
   for (const OperandInfo& i : inputs)
-    if (i.dtype != DType::f32 && i.dtype != DType::undefined)
+    if (i.dtype != DType::f32 && i.dtype != DType::undefined &&
+        !(&i == &inputs[1] && is_packed(i) && is_half(i.dtype)))
       return fmt::format("{} operands", name_of(i.dtype));
   if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
   if (outputs[0].sizes.size() > 12) return "rank above 12";

@@ -15,6 +15,9 @@ int sink_transposes(Graph& graph);
 int fold_constants(Graph& graph);
 /// The same for DequantizeLinear and what follows from it: floats where products in float read them.
 int dequantize_weights(Graph& graph);
+/// Values of float16 and bfloat16 around matrix products and convolutions -> float32, with casts where the
+/// types of the model are seen.
+int widen_halves(Graph& graph);
 /// Two equal nodes over the same inputs -> one.
 int eliminate_common_subexpressions(Graph& graph);
 /// Conv -> BatchNormalization with constant parameters -> Conv with other weights.

@@ -28,16 +28,21 @@ std::vector<int64_t> kernel_of_weight(const TensorBox& w) {
 /// Realizes the operands and emits the call; the result has shape `sizes`.
 TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const TensorBox& x,
                       const TensorBox& w, const TensorBox* bias, SymInts sizes, DType type) {
+  if (is_low_precision_float(type)) // sums are float32, rounded once
+    return convert(ctx, convolution(ctx, std::move(problem), x, w, bias, std::move(sizes), DType::f32), type);
   ir::ExternCall call;
   problem.has_bias = bias != nullptr;
-  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, x, "input of a convolution")));
-  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, w, "weights of a convolution")));
+  auto realized = [&](const TensorBox& box, const char* why) {
+    return operand_of(ir::realize_strided(ctx.program, box, why));
+  };
+  call.inputs.push_back(realized(wide(ctx, x), "input of a convolution"));
+  call.inputs.push_back(realized(narrow_constant(ctx, wide(ctx, w)), "weights of a convolution"));
   if (bias) {
     TBX_MODEL(bias->rank() == 1, "the bias has rank {}, expected 1", bias->rank());
     ctx.program.add_check(bias->sizes()[0] - sizes[1], true,
                           fmt::format("the bias has {} elements, the result {} channels",
                                       ir::to_string(bias->sizes()[0]), ir::to_string(sizes[1])));
-    call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, *bias, "bias of a convolution")));
+    call.inputs.push_back(realized(wide(ctx, *bias), "bias of a convolution"));
   }
   call.problem = std::move(problem);
   ir::BufferId out = ctx.program.new_buffer("", type, std::move(sizes));

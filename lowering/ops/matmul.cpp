@@ -13,8 +13,29 @@ ir::ExternOperand operand_of(const ir::StridedView& v) {
   return {v.buffer, v.sizes, v.coefficients, v.start};
 }
 
+TensorBox wide(OpContext& ctx, const TensorBox& x) {
+  return is_low_precision_float(x.dtype()) ? convert(ctx, x, DType::f32) : x;
+}
+
+TensorBox narrow_constant(OpContext& ctx, const TensorBox& x) {
+  const ir::StorageBox& storage = *x.storage();
+  if (x.dtype() != DType::f32 || storage.is_realized() || storage.loops().kind != ir::LoopKind::pointwise)
+    return x;
+  const ir::Loops& loops = storage.loops();
+  if (loops.body->op != Op::load || loops.body->mask()) return x;
+  const ir::Buffer& b = ctx.program.at(loops.body->buffer);
+  if (b.kind != ir::BufferKind::constant || (b.dtype != DType::f16 && b.dtype != DType::bf16)) return x;
+  TensorBox constant = ir::make_buffer_box(ctx.program, b.id).view(ctx.c, loops.ranges, loops.body->indices);
+  return x.is_identity_view() ? constant : constant.view(ctx.c, x.sizes(), x.index_map());
+}
+
 TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha,
                          float beta, DType result_type) {
+  if (is_low_precision_float(result_type)) // sums are float32, rounded once
+    return convert(ctx, matrix_product(ctx, std::move(a), std::move(b), bias, alpha, beta, DType::f32),
+                   result_type);
+  a = wide(ctx, a);
+  b = wide(ctx, b);
   int rank = std::max(a.rank(), b.rank());
   auto pad_rank = [&](const TensorBox& x) {
     std::vector<int> axes;
@@ -52,9 +73,10 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   problem.alpha = alpha;
   problem.has_bias = bias != nullptr;
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, a, "operand of a matrix product")));
+  if (b.rank() == 2) b = narrow_constant(ctx, b);
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, b, "operand of a matrix product")));
   if (bias) {
-    TensorBox c = *bias;
+    TensorBox c = wide(ctx, *bias);
     TBX_MODEL(c.rank() <= static_cast<int>(folded.size()), "a bias of rank {} for a product of rank {}",
               c.rank(), folded.size());
     for (int k = 1; k <= c.rank(); ++k)

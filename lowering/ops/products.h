@@ -7,6 +7,11 @@ namespace tbx::lowering {
 
 ir::ExternOperand operand_of(const ir::StridedView& v);
 
+/// Narrow floats as f32; other boxes as they are.
+TensorBox wide(OpContext& ctx, const TensorBox& x);
+/// Where `x` shows a constant of f16 or bf16 as f32: that constant, which library kernels widen once.
+TensorBox narrow_constant(OpContext& ctx, const TensorBox& x);
+
 /// a [..., m, k] times b [..., k, n], batches broadcast, plus beta*bias when given (broadcastable to [m, n]
 /// rows of the result), scaled by alpha. A single b for all batches becomes one product over all rows.
 TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha,

@@ -31,6 +31,15 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
   return {};
 }
 
+#if defined(TBX_WITH_ONEDNN)
+namespace onednn {
+std::string inexact_bytes(); // extern_kernels/onednn/common.h
+}
+bool has_byte_products() { return onednn::inexact_bytes().empty(); }
+#else
+bool has_byte_products() { return false; }
+#endif
+
 bool has_host_kernel(std::string_view domain, std::string_view op) { return find_host_kernel(domain, op); }
 
 } // namespace tbx::extern_kernels

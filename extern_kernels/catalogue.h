@@ -30,6 +30,9 @@ enum class Spread {
 /// matters for operations that have one.
 std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, Spread operand);
 
+/// Products of 8-bit integers have a fast exact kernel on this CPU.
+bool has_byte_products();
+
 bool has_host_kernel(std::string_view domain, std::string_view op);
 
 } // namespace tbx::extern_kernels

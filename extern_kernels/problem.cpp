@@ -65,13 +65,15 @@ std::string name_of(const Problem& problem) {
 
 std::string to_string(const Problem& problem) {
   if (const auto* p = std::get_if<ConvProblem>(&problem))
-    return fmt::format("{} group {} strides [{}] dilations [{}] pads [{}][{}]{}{}{}", name_of(problem),
+    return fmt::format("{} group {} strides [{}] dilations [{}] pads [{}][{}]{}{}{}{}", name_of(problem),
                        p->group, fmt::join(p->strides, ", "), fmt::join(p->dilations, ", "),
                        fmt::join(p->pads_begin, ", "), fmt::join(p->pads_end, ", "),
-                       p->has_bias ? " +bias" : "", text(p->post_ops), text(p->precision));
+                       p->has_bias ? " +bias" : "", p->x_zero >= 0 ? " zero point" : "", text(p->post_ops),
+                       text(p->precision));
   if (const auto* p = std::get_if<MatMulProblem>(&problem))
-    return fmt::format("MatMul{}{}{}{}", p->alpha == 1 ? "" : fmt::format(" alpha {}", p->alpha),
-                       p->has_bias ? " +bias" : "", text(p->post_ops), text(p->precision));
+    return fmt::format("MatMul{}{}{}{}{}", p->alpha == 1 ? "" : fmt::format(" alpha {}", p->alpha),
+                       p->has_bias ? " +bias" : "", p->a_zero >= 0 || p->b_zero >= 0 ? " zero points" : "",
+                       text(p->post_ops), text(p->precision));
   if (const auto* p = std::get_if<AttentionProblem>(&problem))
     return fmt::format("Attention scale {}{}{}{}{}{}{}{}{}", p->scale, p->causal ? " causal" : "",
                        p->causal && p->from_end ? " from the end" : "",

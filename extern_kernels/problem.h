@@ -56,12 +56,13 @@ enum class Precision : uint8_t {
 /// N-d convolution, cross-correlation as in ONNX Conv / ConvTranspose. Inputs: 0 = x [N, C, spatial...],
 /// 1 = w ([M, C/group, k...]; transposed: [C, M/group, k...]), 2 = bias [M] (optional), 3.. = post-op
 /// operands. Output 0: [N, M, spatial...]. Sizes come with the tensors; all vectors have one entry per
-/// spatial dimension.
+/// spatial dimension. Integers: see MatMulProblem; padding stands for the zero point.
 struct ConvProblem {
   int spatial_rank = 2;
   bool transposed = false;
   bool has_bias = false;
   Precision precision = Precision::strict;
+  int x_zero = -1; ///< input with the zero point of x
   int64_t group = 1;
   std::vector<int64_t> strides, dilations, pads_begin, pads_end;
   std::vector<PostOp> post_ops;
@@ -69,9 +70,14 @@ struct ConvProblem {
 
 /// Batched matrix product: inputs 0 = a [..., m, k], 1 = b [..., k, n] (views may be transposed by strides;
 /// batch dimensions broadcast as in numpy and have the same rank here), 2 = bias (optional, broadcastable to
-/// the result), 3.. = post-op operands. result = alpha * a*b (+ bias) then post-ops.
+/// the result), 3.. = zero points and post-op operands. result = alpha * a*b (+ bias) then post-ops.
+///
+/// Of 8-bit integers a and b, less their zero points (inputs of one i32 element, -1: 0), the product is exact
+/// in i32 and has no bias. It is stored as i32, or post-operations go on with it in f32; their result is
+/// stored as f32, or as 8-bit integers of what it is, saturated.
 struct MatMulProblem {
   bool has_bias = false;
+  int a_zero = -1, b_zero = -1;
   float alpha = 1;
   Precision precision = Precision::strict;
   std::vector<PostOp> post_ops;

@@ -14,6 +14,11 @@ std::span<const Pass> graph_passes() {
       Pass{"eliminate_no_ops",
            "Identity, Dropout in inference, Cast to the same type, Transpose in order -> input",
            eliminate_no_ops},
+      // Before fold_constants: it would make floats of integer weights.
+      Pass{"multiply_integers",
+           "Conv/MatMul/Gemm(DequantizeLinear(x), DequantizeLinear(w)) -> ConvInteger/MatMulInteger(x, "
+           "w)*scale",
+           multiply_integers, kCompileOnly},
       // Before the recognisers: they read constants and count users.
       Pass{"fold_constants", "a node over constants -> its value", fold_constants},
       Pass{"dequantize_weights", "DequantizeLinear over constants -> floats", dequantize_weights,

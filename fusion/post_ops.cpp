@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <optional>
+#include <set>
 #include <unordered_set>
 
 #include "extern_kernels/catalogue.h"
@@ -46,13 +49,15 @@ std::optional<double> constant_of(Expr e) {
 struct Link {
   Expr next;
   PostOp op;
-  Expr operand = nullptr; ///< load of the extra operand
+  Expr operand = nullptr; ///< the extra operand: a load, a constant, or what a kernel computes
 };
 
 /// Recognises what the consumer does with `cur` (an f32 value) inside `root`.
 class ChainMatcher {
 public:
-  ChainMatcher(Expr root, const SymInts& ranges) : root_(root), ranges_(ranges) {
+  /// `product` is the load that the chain begins with. Of `integers`: divisions stay what they are, since
+  /// their results are rounded, and scales may be computed.
+  ChainMatcher(Expr root, Expr product, bool integers) : root_(root), product_(product), integers_(integers) {
     visit(root, [&](Expr n) { nodes_.push_back(n); });
     present_.insert(nodes_.begin(), nodes_.end());
   }
@@ -69,6 +74,12 @@ public:
     return std::nullopt;
   }
 
+  /// The one conversion of the exact sum; nullptr where there is none or another use.
+  Expr as_f32(Expr sum) const {
+    Expr cast = sum->context->cast(sum, DType::f32);
+    return present_.count(cast) && !reaches_around(root_, sum, cast) ? cast : nullptr;
+  }
+
 private:
   bool usable(Expr cur, const Link& link) const {
     // relu of what is not negative folds to the value itself: no step forward.
@@ -83,6 +94,7 @@ private:
             {hard_sigmoid(x, 1.0 / 6, 0.5), {PostOp::hard_sigmoid, 1.0f / 6, 0.5f}},
             {hard_sigmoid(x, 0.2, 0.5), {PostOp::hard_sigmoid, 0.2f, 0.5f}},
             {relu(x), {PostOp::relu}},
+            {unary(Op::round_even, x), {PostOp::round}},
             {unary(Op::sigmoid, x), {PostOp::sigmoid}},
             {unary(Op::tanh, x), {PostOp::tanh}}};
   }
@@ -124,12 +136,13 @@ private:
       case Op::sub:
         return side == 0 ? Link{user, {PostOp::linear, 1, -value}} : Link{user, {PostOp::linear, -1, value}};
       case Op::div:
-        if (side == 0) return Link{user, {PostOp::linear, 1 / value, 0}};
-        return std::nullopt;
+        if (side != 0) return std::nullopt;
+        if (integers_) return Link{user, {PostOp::div}, other};
+        return Link{user, {PostOp::linear, 1 / value, 0}};
       default: return std::nullopt;
       }
     }
-    if (other->op != Op::load || other->mask() || !is_broadcast_read(other)) return std::nullopt;
+    if (!is_broadcast_read(other) && !(integers_ && moves_with_one(other))) return std::nullopt;
     switch (user->op) {
     case Op::add: return Link{user, {PostOp::add}, other};
     case Op::mul: return Link{user, {PostOp::mul}, other};
@@ -142,6 +155,7 @@ private:
   /// Every index is one loop variable or a constant, no variable twice, in increasing order, and the
   /// dimension is as long as the loop.
   bool is_broadcast_read(Expr load) const {
+    if (load->op != Op::load || load->mask()) return false;
     int last = -1;
     for (SymInt index : load->indices) {
       if (index.is(0)) continue;
@@ -152,8 +166,22 @@ private:
     return true;
   }
 
-  Expr root_;
-  const SymInts& ranges_;
+  /// Work of its own, the same for all points but for one loop variable: a kernel makes a vector of it.
+  bool moves_with_one(Expr e) const {
+    std::set<int> variables;
+    bool simple = e->op != Op::load && e->op != Op::constant;
+    visit(e, [&](Expr n) {
+      simple &= n->op != Op::index && n->op != Op::accumulator && n->op != Op::local;
+      if (n->op != Op::load) return;
+      simple &= n->buffer != product_->buffer && is_broadcast_read(n);
+      for (SymInt index : n->indices)
+        if (!index.is_constant()) variables.insert(index.node()->number);
+    });
+    return simple && variables.size() <= 1;
+  }
+
+  Expr root_, product_;
+  bool integers_;
   std::vector<Expr> nodes_;
   std::unordered_set<Expr> present_;
 };
@@ -226,13 +254,13 @@ public:
       // A fused call takes its consumer's place and may fuse again there.
       if (auto consumer = try_fuse(static_cast<int>(i))) moved[i] = true;
     }
-    size_t out = 0;
-    for (size_t i = 0; i < program_.operations.size(); ++i)
-      if (!moved[i]) {
-        if (out != i) program_.operations[out] = std::move(program_.operations[i]);
-        ++out;
-      }
-    program_.operations.resize(out);
+    std::vector<Operation> kept;
+    for (size_t i = 0; i < program_.operations.size(); ++i) {
+      if (auto it = before_.find(static_cast<int>(i)); it != before_.end())
+        std::move(it->second.begin(), it->second.end(), std::back_inserter(kept));
+      if (!moved[i]) kept.push_back(std::move(program_.operations[i]));
+    }
+    program_.operations = std::move(kept);
   }
 
 private:
@@ -243,7 +271,9 @@ private:
       return std::nullopt;
     BufferId result = call->outputs[0];
     const Buffer& buffer = program_.at(result);
-    if (owner_of(program_, result) != result || buffer.dtype != DType::f32 || deps_.is_output[result])
+    const bool integers = buffer.dtype == DType::i32 && multiplies_bytes(*call);
+    if (owner_of(program_, result) != result || (buffer.dtype != DType::f32 && !integers) ||
+        deps_.is_output[result])
       return std::nullopt;
     const auto& readers = deps_.readers[result];
     if (readers.size() != 1) {
@@ -252,11 +282,50 @@ private:
     }
     Operation& consumer = program_.operations[readers[0]];
     auto* compute = std::get_if<Compute>(&consumer.what);
-    if (!compute || compute->loops.kind != LoopKind::pointwise || compute->loops.dtype != DType::f32 ||
+    if (!compute || compute->loops.kind != LoopKind::pointwise ||
+        !(compute->loops.dtype == DType::f32 || (integers && is_byte(compute->loops.dtype))) ||
         program_.at(compute->output).slice_of >= 0)
       return std::nullopt;
-    if (!fuse_chain(op, *call, consumer, *compute)) return std::nullopt;
+    std::vector<Operation> made;
+    if (!fuse_chain(op, *call, consumer, *compute, made)) return std::nullopt;
+    auto& before = before_[readers[0]];
+    std::move(made.begin(), made.end(), std::back_inserter(before));
     return readers[0];
+  }
+
+  static bool is_byte(DType t) { return t == DType::u8 || t == DType::i8; }
+
+  bool multiplies_bytes(const ExternCall& call) const {
+    return is_byte(program_.at(call.inputs[0].buffer).dtype) &&
+           is_byte(program_.at(call.inputs[1].buffer).dtype);
+  }
+
+  /// The load of what a kernel of its own computes, or of a constant.
+  Expr in_memory(Expr e, const SymInts& ranges, std::vector<Operation>& made,
+                 const std::vector<int>& origins) {
+    Context& c = *program_.context;
+    if (e->op == Op::constant) {
+      Tensor t = Tensor::make(DType::f32, {1});
+      t.as_mutable<float>()[0] = static_cast<float>(e->as_double());
+      return c.load(program_.add_constant(std::make_shared<const Tensor>(std::move(t)), ""), DType::f32,
+                    {SymInt(0)});
+    }
+    int variable = -1;
+    visit(e, [&](Expr n) {
+      if (n->op == Op::load)
+        for (SymInt index : n->indices)
+          if (!index.is_constant()) variable = index.node()->number;
+    });
+    Loops loops;
+    loops.ranges = {variable < 0 ? SymInt(1) : ranges[variable]};
+    loops.dtype = DType::f32;
+    Substitution s;
+    s.vars.assign(ranges.size(), SymInt(0));
+    if (variable >= 0) s.vars[variable] = c.var(0);
+    loops.body = substitute(e, s);
+    BufferId id = program_.new_buffer("", DType::f32, loops.ranges);
+    made.push_back({Compute{std::move(loops), id}, origins, "operand of a post-operation"});
+    return c.load(id, DType::f32, {variable < 0 ? SymInt(0) : c.var(variable)});
   }
 
   static bool refused(Operation& op, std::string_view why) {
@@ -284,15 +353,16 @@ private:
   }
 
   /// One value per column, added first: products have a place for it.
-  static bool is_bias(const ExternCall& call, const PostOp& op, const SymInts& sizes) {
+  static bool is_bias(const ExternCall& call, const PostOp& op, const SymInts& sizes, bool is_integer) {
     const auto* product = std::get_if<extern_kernels::MatMulProblem>(&call.problem);
-    return product && op.kind == PostOp::add && !product->has_bias && product->post_ops.empty() &&
-           call.inputs.size() == 2 &&
+    return product && op.kind == PostOp::add && !product->has_bias && !is_integer &&
+           product->post_ops.empty() && call.inputs.size() == 2 &&
            std::all_of(sizes.begin(), sizes.end() - 1, [](SymInt s) { return s.is(1); });
   }
 
-  bool fuse_chain(Operation& op, ExternCall& call, Operation& consumer, Compute& compute) {
-    const Buffer& buffer = program_.at(call.outputs[0]);
+  bool fuse_chain(Operation& op, ExternCall& call, Operation& consumer, Compute& compute,
+                  std::vector<Operation>& made) {
+    const Buffer buffer = program_.at(call.outputs[0]); // a copy: operands add buffers
     const SymInts& ranges = compute.loops.ranges;
     const SymInts sizes = call.output_sizes.empty() ? buffer.sizes : call.output_sizes;
     std::vector<Expr> loads;
@@ -307,17 +377,28 @@ private:
     if (!same_sizes && !std::holds_alternative<extern_kernels::MatMulProblem>(call.problem))
       return refused(op, "the consumer sees the result in another shape");
 
-    ChainMatcher matcher(compute.loops.body, ranges);
+    const bool integers = buffer.dtype != DType::f32;
+    ChainMatcher matcher(compute.loops.body, loads[0], integers);
     ExternCall fused = call;
     auto& post_ops = *post_ops_of(fused.problem);
-    Expr cur = loads[0];
-    while (cur != compute.loops.body) {
+    Expr cur = loads[0], end = compute.loops.body;
+    if (integers) {
+      // Exact sums become f32 before anything else; in the end they may be integers again.
+      cur = matcher.as_f32(cur);
+      if (!cur) return refused(op, "the exact sum is used as an integer");
+      if (end->op == Op::cast && is_byte(end->dtype)) end = end->args[0];
+      if (end->dtype != DType::f32) return refused(op, "no library form of what follows");
+      if (is_byte(compute.loops.dtype) && (end->op != Op::min && end->op != Op::max))
+        return refused(op, "integers that are not clamped");
+    }
+    while (cur != end) {
       auto link = matcher.next(cur);
       // A partial chain would only move the boundary: the nest stays as one kernel.
       if (!link) return refused(op, "no library form of what follows");
       std::optional<ExternOperand> operand;
       auto spread = extern_kernels::Spread::other;
       if (link->operand) {
+        if (link->operand->op != Op::load) link->operand = in_memory(link->operand, ranges, made, op.origins);
         operand = operand_of(program_, link->operand, *groups, sizes);
         if (!operand) return refused(op, "an operand moves with part of a dimension");
         spread = spread_of(call.problem, operand->sizes, sizes);
@@ -326,7 +407,7 @@ private:
       }
       std::string refusal = accepts_post_op(fused.problem, link->op, DType::f32, spread);
       if (!refusal.empty()) return refused(op, refusal);
-      if (operand && is_bias(fused, link->op, operand->sizes)) {
+      if (operand && is_bias(fused, link->op, operand->sizes, integers)) {
         std::get<extern_kernels::MatMulProblem>(fused.problem).has_bias = true;
         fused.inputs.push_back(std::move(*operand));
         cur = link->next;
@@ -351,6 +432,7 @@ private:
 
   Program& program_;
   Dependencies deps_;
+  std::map<int, std::vector<Operation>> before_; ///< operations made, by the one they come before
 };
 
 } // namespace

@@ -69,6 +69,16 @@ void realize_if_shared(ir::Program& program, const ir::TensorBox& x, int users) 
   if (!reason.empty()) storage.realize(program, std::move(reason));
 }
 
+void realize_bytes_of_product(ir::Program& program, const ir::TensorBox& x) {
+  ir::StorageBox& storage = *x.storage();
+  if (storage.is_realized() || storage.loops().kind != ir::LoopKind::pointwise || size_of(x.dtype()) != 1)
+    return;
+  bool reads_product = false;
+  ir::visit(storage.loops().body,
+            [&](ir::Expr n) { reads_product |= n->op == ir::Op::load && is_product(program, n->buffer); });
+  if (reads_product) storage.realize(program, "bytes of a product");
+}
+
 void realize_if_repeated(ir::Program& program, const ir::TensorBox& x, const ir::SymInts& sizes) {
   ir::StorageBox& storage = *x.storage();
   if (storage.is_realized() || storage.loops().kind != ir::LoopKind::pointwise) return;

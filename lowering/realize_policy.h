@@ -23,6 +23,10 @@ std::string reason_to_realize(const ir::Loops& loops, int users, const RealizeLi
 /// Applies the policy to a value of which `users` consumers are known.
 void realize_if_shared(ir::Program& program, const ir::TensorBox& x, int users);
 
+/// Bytes made of the result of a product go into memory: they are a quarter of it, and the product's kernel
+/// can store them itself.
+void realize_bytes_of_product(ir::Program& program, const ir::TensorBox& x);
+
 /// Called before `x` is broadcast to `sizes` or read through a window: every element would be computed again
 /// for each of its copies.
 void realize_if_repeated(ir::Program& program, const ir::TensorBox& x, const ir::SymInts& sizes);

@@ -21,7 +21,27 @@ dnnl::stream& this_thread_stream() {
   return stream;
 }
 
-memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+memory::data_type data_type(DType type) {
+  switch (type) {
+  case DType::u8: return memory::data_type::u8;
+  case DType::i8: return memory::data_type::s8;
+  case DType::i32: return memory::data_type::s32;
+  default: return memory::data_type::f32;
+  }
+}
+
+memory::desc one_integer() { return memory::desc({1}, memory::data_type::s32, memory::format_tag::x); }
+
+std::string inexact_bytes() {
+  // Older instructions add pairs of products in 16 bits, which saturate, and some kernels halve the weights
+  // instead. The flag is what ISAs with AVX512-VNNI have in common.
+  static const bool exact = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
+                             static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni)) ==
+                            static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni);
+  return exact ? "" : "products of bytes saturate in 16 bits without AVX512-VNNI";
+}
+
+memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides, DType type) {
   memory::dims dims(sizes.begin(), sizes.end()), steps(strides.begin(), strides.end());
   for (size_t d = dims.size(); d-- > 0;)
     if (dims[d] == 1) {
@@ -31,7 +51,7 @@ memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> s
         if (dims[k] > 1 && (k > d)) inner = std::max(inner, steps[k] * dims[k]);
       steps[d] = inner;
     }
-  return memory::desc(dims, memory::data_type::f32, steps);
+  return memory::desc(dims, data_type(type), steps);
 }
 
 dnnl::primitive_attr attributes(Precision precision) {
@@ -71,6 +91,17 @@ void append(dnnl::post_ops& ops, const PostOp& op, const std::function<memory::d
   case PostOp::max: return binary(algorithm::binary_max);
   case PostOp::min: return binary(algorithm::binary_min);
   case PostOp::sum: ops.append_sum(1.0f); return;
+  }
+}
+
+void append_all(const std::vector<PostOp>& list, DType result,
+                const std::function<void(const PostOp&)>& append_one) {
+  for (const PostOp& op : list) {
+    const float low = result == DType::u8 ? 0 : -128;
+    if (is_byte(result) && &op == &list.back() && op.kind == PostOp::clip && op.alpha == low &&
+        op.beta == low + 255)
+      return;
+    append_one(op);
   }
 }
 

@@ -15,7 +15,19 @@ const dnnl::engine& cpu_engine();
 dnnl::stream& this_thread_stream();
 
 /// A tensor's place in memory. Dimensions of size 1 get a stride that keeps the descriptor plain.
-dnnl::memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides);
+dnnl::memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides,
+                            DType type = DType::f32);
+/// A zero point: one i32.
+dnnl::memory::desc one_integer();
+/// Halves are f32 here: constants become that.
+dnnl::memory::data_type data_type(DType type);
+
+inline bool is_byte(DType type) { return type == DType::u8 || type == DType::i8; }
+/// Empty where products of bytes are exact, else the reason why not.
+std::string inexact_bytes();
+/// Appends the operations; an 8-bit `result` saturates, so a last clip to its range is left out.
+void append_all(const std::vector<PostOp>& list, DType result,
+                const std::function<void(const PostOp&)>& append_one);
 
 /// Scratchpad of the caller, operands as exact as asked for.
 dnnl::primitive_attr attributes(Precision precision);

@@ -15,8 +15,8 @@ class OneDnnConv : public ExternKernel {
 public:
   OneDnnConv(const ConvProblem& problem, const OperandInfo& weights) : p_(problem) {
     if (weights.constant)
-      packed_ =
-          std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides), weights.constant);
+      packed_ = std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides, weights.dtype),
+                                                weights.constant);
   }
 
   std::string description() const override { return "oneDNN " + extern_kernels::to_string(Problem(p_)); }
@@ -39,7 +39,8 @@ private:
 
   /// Grouped weights get a leading dimension for the group; transposed ones have input channels first in
   /// ONNX.
-  memory::desc weight_desc(std::span<const int64_t> sizes, std::span<const int64_t> strides) const {
+  memory::desc weight_desc(std::span<const int64_t> sizes, std::span<const int64_t> strides,
+                           DType type) const {
     std::vector<int64_t> s(sizes.begin(), sizes.end()), t(strides.begin(), strides.end());
     int64_t g = p_.group;
     if (g > 1) {
@@ -52,7 +53,7 @@ private:
       std::swap(s[first], s[first + 1]);
       std::swap(t[first], t[first + 1]);
     }
-    return memory::desc(s, memory::data_type::f32, t);
+    return memory::desc(s, data_type(type), t);
   }
 
   std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs,
@@ -62,9 +63,10 @@ private:
 
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
     return guarded("convolution", [&] {
-      memory::desc src = describe(in[0].sizes, in[0].strides), dst = describe(out[0].sizes, out[0].strides);
-      memory::desc plain = weight_desc(in[1].sizes, in[1].strides);
-      memory::desc any(plain.get_dims(), memory::data_type::f32, memory::format_tag::any);
+      memory::desc src = describe(in[0].sizes, in[0].strides, in[0].dtype),
+                   dst = describe(out[0].sizes, out[0].strides, out[0].dtype);
+      memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
+      memory::desc any(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
       memory::desc weights = packed_ ? any : plain;
       memory::desc bias = p_.has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
       memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
@@ -73,14 +75,18 @@ private:
       dnnl::primitive_attr attr = attributes(p_.precision);
       std::vector<Prepared::Argument> args;
       dnnl::post_ops ops;
-      for (const PostOp& op : p_.post_ops) {
+      append_all(p_.post_ops, out[0].dtype, [&](const PostOp& op) {
         auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
         append(ops, op, operand);
         if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
           args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand),
                           op.operand});
-      }
+      });
       attr.set_post_ops(ops);
+      if (p_.x_zero >= 0) {
+        attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
+        args.push_back({DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, one_integer(), p_.x_zero});
+      }
       auto finish = [&](const auto& pd, dnnl::primitive primitive) {
         std::vector<memory> owned;
         args.push_back({DNNL_ARG_SRC, src, 0});
@@ -119,11 +125,24 @@ private:
 std::string supports_onednn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
                                  std::span<const OperandInfo> outputs) {
   const auto& p = std::get<ConvProblem>(problem);
-  for (const OperandInfo& i : inputs)
-    if (i.dtype != DType::f32 && i.dtype != DType::undefined &&
-        !(&i == &inputs[1] && i.constant && is_half(i.dtype)))
-      return fmt::format("{} operands", name_of(i.dtype));
-  if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
+  const bool bytes = is_byte(inputs[0].dtype) && inputs[1].dtype == DType::i8;
+  if (bytes) {
+    if (std::string reason = inexact_bytes(); !reason.empty()) return reason;
+    if (p.has_bias || p.transposed) return "a bias or a transposed convolution of integers";
+    if (!inputs[1].constant) return "integer weights that change";
+  }
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const DType type = inputs[k].dtype;
+    const bool fits = (bytes && k < 2) || (static_cast<int>(k) == p.x_zero && type == DType::i32) ||
+                      (k == 1 && inputs[1].constant && is_half(type));
+    if (!fits && type != DType::f32 && type != DType::undefined)
+      return fmt::format("{} operands", name_of(type));
+  }
+  const DType result = outputs[0].dtype;
+  if (bytes ? result == DType::i32 && !p.post_ops.empty() : result != DType::f32)
+    return fmt::format("a {} result", name_of(result));
+  if (bytes && result != DType::i32 && result != DType::f32 && !is_byte(result))
+    return fmt::format("a {} result of bytes", name_of(result));
   if (p.spatial_rank < 1 || p.spatial_rank > 3) return fmt::format("{} spatial dimensions", p.spatial_rank);
   for (size_t k = 0; k < p.pads_begin.size(); ++k)
     if (p.pads_begin[k] < 0 || (p.pads_end[k] < 0 && !p.transposed)) return "negative padding";

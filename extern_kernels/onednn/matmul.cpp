@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "extern_kernels/onednn/common.h"
@@ -20,8 +21,8 @@ class OneDnnMatMul : public ExternKernel {
 public:
   OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs) : p_(problem) {
     if (is_packed(inputs[1]))
-      packed_ =
-          std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides), inputs[1].constant);
+      packed_ = std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides, inputs[1].dtype),
+                                                inputs[1].constant);
   }
 
   std::string description() const override { return "oneDNN " + extern_kernels::to_string(Problem(p_)); }
@@ -37,7 +38,7 @@ public:
     if (args.inputs[0].sizes.back() == 0) {
       // An empty sum: oneDNN refuses zero-sized inner dimensions.
       TBX_MODEL(!p_.has_bias && p_.post_ops.empty(), "a matrix product over an empty dimension with bias");
-      std::fill_n(static_cast<float*>(args.outputs[0].data), args.outputs[0].numel(), 0.0f);
+      std::memset(args.outputs[0].data, 0, args.outputs[0].numel() * size_of(args.outputs[0].dtype));
       return;
     }
     guarded("matrix product", [&] { prepared(args.inputs, args.outputs)->execute(args); });
@@ -53,10 +54,11 @@ private:
 
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
     return guarded("matrix product", [&] {
-      memory::desc a = describe(in[0].sizes, in[0].strides), b = describe(in[1].sizes, in[1].strides),
-                   c = describe(out[0].sizes, out[0].strides);
+      memory::desc a = describe(in[0].sizes, in[0].strides, in[0].dtype),
+                   b = describe(in[1].sizes, in[1].strides, in[1].dtype),
+                   c = describe(out[0].sizes, out[0].strides, out[0].dtype);
       memory::desc weights =
-          packed_ ? memory::desc(b.get_dims(), memory::data_type::f32, memory::format_tag::any) : b;
+          packed_ ? memory::desc(b.get_dims(), b.get_data_type(), memory::format_tag::any) : b;
       dnnl::primitive_attr attr = attributes(p_.precision);
       dnnl::post_ops ops;
       std::vector<Prepared::Argument> args;
@@ -71,7 +73,14 @@ private:
       bool plain_bias = p_.has_bias && p_.alpha == 1 && is_row(in[2], out[0]);
       if (p_.alpha != 1) add({PostOp::linear, p_.alpha, 0});
       if (p_.has_bias && !plain_bias) add({PostOp::add, 0, 0, 2});
-      for (const PostOp& op : p_.post_ops) add(op);
+      append_all(p_.post_ops, out[0].dtype, add);
+      auto zero_point = [&](int input, int argument) {
+        if (input < 0) return;
+        attr.set_zero_points_mask(argument, 0);
+        args.push_back({DNNL_ARG_ATTR_ZERO_POINTS | argument, one_integer(), input});
+      };
+      zero_point(p_.a_zero, DNNL_ARG_SRC);
+      zero_point(p_.b_zero, DNNL_ARG_WEIGHTS);
       attr.set_post_ops(ops);
       memory::desc bias = plain_bias ? operand(2) : memory::desc();
       dnnl::matmul::primitive_desc pd =
@@ -110,11 +119,24 @@ private:
 std::string supports_onednn_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
                                    std::span<const OperandInfo> outputs) {
   const auto& p = std::get<MatMulProblem>(problem);
-  for (const OperandInfo& i : inputs)
-    if (i.dtype != DType::f32 && i.dtype != DType::undefined &&
-        !(&i == &inputs[1] && is_packed(i) && is_half(i.dtype)))
-      return fmt::format("{} operands", name_of(i.dtype));
-  if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
+  const bool bytes = is_byte(inputs[0].dtype) && inputs[1].dtype == DType::i8;
+  if (bytes) {
+    if (std::string reason = inexact_bytes(); !reason.empty()) return reason;
+    if (p.has_bias || p.alpha != 1) return "a bias or a factor of an integer product";
+  }
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const DType type = inputs[k].dtype;
+    const bool zero = static_cast<int>(k) == p.a_zero || static_cast<int>(k) == p.b_zero;
+    const bool fits =
+        (bytes && k < 2) || (zero && type == DType::i32) || (k == 1 && is_packed(inputs[1]) && is_half(type));
+    if (!fits && type != DType::f32 && type != DType::undefined)
+      return fmt::format("{} operands", name_of(type));
+  }
+  const DType result = outputs[0].dtype;
+  if (bytes ? result == DType::i32 && !p.post_ops.empty() : result != DType::f32)
+    return fmt::format("a {} result", name_of(result));
+  if (bytes && result != DType::i32 && result != DType::f32 && !is_byte(result))
+    return fmt::format("a {} result of bytes", name_of(result));
   if (outputs[0].sizes.size() > 12) return "rank above 12";
   if (p.has_bias || !p.post_ops.empty())
     if (inputs[0].sizes.back() == 0) return "an empty inner dimension";

@@ -16,7 +16,9 @@ public:
 
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
-    with_accumulator(args.outputs[0].dtype, [&]<class T>(T) { compute<T>(args); });
+    // Behind exact sums, post-operations of integers are floating point.
+    with_accumulator(p_.post_ops.empty() ? args.outputs[0].dtype : DType::f32,
+                     [&]<class T>(T) { compute<T>(args); });
   }
 
 private:
@@ -31,6 +33,7 @@ private:
     const TensorRef &xt = args.inputs[0], &wt = args.inputs[1], &yt = args.outputs[0];
     std::vector<T> x = to_dense<T>(xt), w = to_dense<T>(wt), y(static_cast<size_t>(yt.numel()), T(0)), bias;
     if (p_.has_bias) bias = to_dense<T>(args.inputs[2]);
+    subtract_zero(x, args.inputs, p_.x_zero);
     auto in = xt.sizes.subspan(2), kernel = wt.sizes.subspan(2), out = yt.sizes.subspan(2);
     int64_t n = yt.sizes[0], m = yt.sizes[1], c = xt.sizes[1], g = p_.group, cg = c / g, mg = m / g;
     int64_t vi = volume(in), vk = volume(kernel), vo = volume(out);
@@ -67,7 +70,9 @@ private:
         y[nm * vo + io] = sum;
       }
     });
-    if constexpr (std::is_same_v<T, double>) apply_post_ops(p_.post_ops, y, yt, args.inputs);
+    if constexpr (std::is_same_v<T, double>)
+      apply_post_ops(p_.post_ops, y, yt, args.inputs,
+                     is_of_bytes(args.inputs[0].dtype, args.inputs[1].dtype));
     from_dense(y, yt);
   }
 
@@ -76,10 +81,11 @@ private:
 
 } // namespace
 
-std::string supports_reference_conv(const Problem& problem, std::span<const OperandInfo>,
+std::string supports_reference_conv(const Problem& problem, std::span<const OperandInfo> inputs,
                                     std::span<const OperandInfo> outputs) {
   const auto& p = std::get<ConvProblem>(problem);
-  if (!p.post_ops.empty() && !is_float(outputs[0].dtype)) return "post-operations on integers";
+  if (!p.post_ops.empty() && !is_float(outputs[0].dtype) && !is_of_bytes(inputs[0].dtype, inputs[1].dtype))
+    return "post-operations on integers";
   return is_complex(outputs[0].dtype) || outputs[0].dtype == DType::string ? "no numeric result type" : "";
 }
 

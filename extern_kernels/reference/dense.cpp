@@ -47,7 +47,10 @@ int64_t broadcast_index(int64_t i, std::span<const int64_t> to, std::span<const 
 }
 
 void apply_post_ops(const std::vector<PostOp>& ops, std::vector<double>& v, const TensorRef& out,
-                    std::span<const TensorRef> inputs) {
+                    std::span<const TensorRef> inputs, bool in_f32) {
+  auto rounded = [&](double x) { return in_f32 ? static_cast<double>(static_cast<float>(x)) : x; };
+  if (!ops.empty())
+    for (double& x : v) x = rounded(x);
   for (const PostOp& op : ops) {
     std::vector<double> operand;
     if (op.operand >= 0) operand = to_dense<double>(inputs[op.operand]);
@@ -55,7 +58,7 @@ void apply_post_ops(const std::vector<PostOp>& ops, std::vector<double>& v, cons
       double y = operand.empty()
                      ? 0
                      : operand[broadcast_index(static_cast<int64_t>(i), out.sizes, inputs[op.operand].sizes)];
-      v[i] = apply_post_op(op, v[i], y);
+      v[i] = rounded(apply_post_op(op, v[i], y));
     }
   }
 }

@@ -1,7 +1,10 @@
 // Operands of the reference kernels as dense arrays of one accumulation type.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "base/error.h"
@@ -81,7 +84,12 @@ template <class T> void from_dense(const std::vector<T>& v, const TensorRef& t) 
     return;
   }
   with_storage(t.dtype, [&]<class S>(S) {
-    for_each_element(t, [&](int64_t i, int64_t at) { static_cast<S*>(t.data)[at] = static_cast<S>(v[i]); });
+    for_each_element(t, [&](int64_t i, int64_t at) {
+      T x = v[i];
+      if constexpr (std::is_same_v<T, double> && std::is_integral_v<S> && sizeof(S) == 1)
+        x = std::clamp(x, double{std::numeric_limits<S>::min()}, double{std::numeric_limits<S>::max()});
+      static_cast<S*>(t.data)[at] = static_cast<S>(x);
+    });
   });
 }
 
@@ -94,12 +102,25 @@ template <class F> void with_accumulator(DType type, F&& f) {
     f(int64_t{});
 }
 
+/// A product of 8-bit integers, whose post-operations work in f32.
+inline bool is_of_bytes(DType a, DType b) {
+  return (a == DType::u8 || a == DType::i8) && (b == DType::u8 || b == DType::i8);
+}
+
+/// Subtracts the zero point of the operand `v`; none where `number` is negative.
+template <class T> void subtract_zero(std::vector<T>& v, std::span<const TensorRef> inputs, int number) {
+  if (number < 0) return;
+  const T zero = to_dense<T>(inputs[number])[0];
+  for (T& x : v) x -= zero;
+}
+
 /// The scalar meaning of post-operations; `operand` is the extra value of binary ones.
 double apply_post_op(const PostOp& op, double x, double operand);
 
-/// Applies all of them to a dense result; operands broadcast to the shape of `out`.
+/// Applies all of them to a dense result; operands broadcast to the shape of `out`. `in_f32`: each step is
+/// rounded to that.
 void apply_post_ops(const std::vector<PostOp>& ops, std::vector<double>& v, const TensorRef& out,
-                    std::span<const TensorRef> inputs);
+                    std::span<const TensorRef> inputs, bool in_f32);
 
 /// Element of a dense array of shape `from` that broadcasts to index `i` of shape `to` (same rank).
 int64_t broadcast_index(int64_t i, std::span<const int64_t> to, std::span<const int64_t> from);

@@ -15,13 +15,17 @@ public:
 
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
-    with_accumulator(args.outputs[0].dtype, [&]<class T>(T) { compute<T>(args); });
+    // Behind exact sums, post-operations of integers are floating point.
+    with_accumulator(p_.post_ops.empty() ? args.outputs[0].dtype : DType::f32,
+                     [&]<class T>(T) { compute<T>(args); });
   }
 
 private:
   template <class T> void compute(const RunArgs& args) const {
     const TensorRef &a = args.inputs[0], &b = args.inputs[1], &c = args.outputs[0];
     std::vector<T> x = to_dense<T>(a), y = to_dense<T>(b), z(static_cast<size_t>(c.numel()), T(0));
+    subtract_zero(x, args.inputs, p_.a_zero);
+    subtract_zero(y, args.inputs, p_.b_zero);
     size_t rank = c.sizes.size();
     int64_t m = c.sizes[rank - 2], n = c.sizes[rank - 1], k = a.sizes[rank - 1],
             batches = c.numel() / (m * n);
@@ -41,7 +45,8 @@ private:
       for (size_t i = 0; i < z.size(); ++i)
         z[i] += d[broadcast_index(static_cast<int64_t>(i), c.sizes, bias.sizes)];
     }
-    if constexpr (std::is_same_v<T, double>) apply_post_ops(p_.post_ops, z, c, args.inputs);
+    if constexpr (std::is_same_v<T, double>)
+      apply_post_ops(p_.post_ops, z, c, args.inputs, is_of_bytes(args.inputs[0].dtype, args.inputs[1].dtype));
     from_dense(z, c);
   }
 
@@ -50,10 +55,11 @@ private:
 
 } // namespace
 
-std::string supports_reference_matmul(const Problem& problem, std::span<const OperandInfo>,
+std::string supports_reference_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
                                       std::span<const OperandInfo> outputs) {
   const auto& p = std::get<MatMulProblem>(problem);
-  if (!p.post_ops.empty() && !is_float(outputs[0].dtype)) return "post-operations on integers";
+  if (!p.post_ops.empty() && !is_float(outputs[0].dtype) && !is_of_bytes(inputs[0].dtype, inputs[1].dtype))
+    return "post-operations on integers";
   return is_complex(outputs[0].dtype) || outputs[0].dtype == DType::string ? "no numeric result type" : "";
 }
 

@@ -11,6 +11,8 @@ int eliminate_no_ops(Graph& graph);
 int merge_transposes(Graph& graph);
 /// Transposes move behind elementwise nodes where fewer of them are left by that.
 int sink_transposes(Graph& graph);
+/// MatMul, Gemm and Conv over DequantizeLinear -> products of the integers themselves, scaled.
+int multiply_integers(Graph& graph);
 /// A node whose inputs are all constant -> its value. Integer weights keep their DequantizeLinear.
 int fold_constants(Graph& graph);
 /// The same for DequantizeLinear and what follows from it: floats where products in float read them.

@@ -27,7 +27,8 @@ std::vector<int64_t> kernel_of_weight(const TensorBox& w) {
 
 /// Realizes the operands and emits the call; the result has shape `sizes`.
 TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const TensorBox& x,
-                      const TensorBox& w, const TensorBox* bias, SymInts sizes, DType type) {
+                      const TensorBox& w, const TensorBox* bias, SymInts sizes, DType type,
+                      const ZeroPoints* zeros = nullptr) {
   if (is_low_precision_float(type)) // sums are float32, rounded once
     return convert(ctx, convolution(ctx, std::move(problem), x, w, bias, std::move(sizes), DType::f32), type);
   ir::ExternCall call;
@@ -44,6 +45,7 @@ TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const
                                       ir::to_string(bias->sizes()[0]), ir::to_string(sizes[1])));
     call.inputs.push_back(realized(wide(ctx, *bias), "bias of a convolution"));
   }
+  if (zeros) append_zero_point(ctx, call, zeros->left, problem.x_zero);
   call.problem = std::move(problem);
   ir::BufferId out = ctx.program.new_buffer("", type, std::move(sizes));
   call.outputs = {out};
@@ -74,7 +76,7 @@ void check_channels(OpContext& ctx, const TensorBox& x, const TensorBox& w, int6
 } // namespace
 
 TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
-                     DType type) {
+                     DType type, const ZeroPoints* zeros) {
   int64_t group = ctx.attr_int("group", 1);
   check_channels(ctx, x, w, group, false);
   std::span<const SymInt> spatial = std::span(x.sizes()).subspan(2);
@@ -97,7 +99,7 @@ TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, con
               "the kernel is larger than the padded input along axis {}", k + 2);
     sizes.push_back(out);
   }
-  return convolution(ctx, std::move(p), x, w, bias, std::move(sizes), type);
+  return convolution(ctx, std::move(p), x, w, bias, std::move(sizes), type, zeros);
 }
 
 namespace {
@@ -158,33 +160,9 @@ Values conv_transpose(OpContext& ctx) {
 
 } // namespace
 
-TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis) {
-  TensorBox box = convert(ctx, ctx.in(x), DType::i32);
-  if (!ctx.has(zero_point)) return box;
-  TensorBox zero = convert(ctx, ctx.in(zero_point), DType::i32);
-  if (zero.rank() == 1) {
-    TBX_MODEL(axis < box.rank(), "a zero point per channel for an input of rank {}", box.rank());
-    SymInts shape(box.rank(), SymInt(1));
-    shape[axis] = zero.sizes()[0];
-    zero = ir::reshape(ctx.program, zero, shape);
-  }
-  std::vector<TensorBox> both{box, zero};
-  return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
-}
-
-namespace {
-
-Values conv_integer(OpContext& ctx) {
-  return {conv_boxes(ctx, without_zero_point(ctx, 0, 2, 1), without_zero_point(ctx, 1, 3, 0), nullptr,
-                     DType::i32)};
-}
-
-} // namespace
-
 void register_conv(Registry& r) {
   r.add("Conv", since(1), conv);
   r.add("ConvTranspose", since(1), conv_transpose);
-  r.add("ConvInteger", since(10), conv_integer);
 }
 
 } // namespace tbx::lowering

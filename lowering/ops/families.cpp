@@ -9,6 +9,7 @@ void register_all_ops(Registry& r) {
   register_activation(r);
   register_cast(r);
   register_quantize(r);
+  register_integer_products(r);
   register_quantized_products(r);
   register_qlinear(r);
   register_qlinear_pool(r);

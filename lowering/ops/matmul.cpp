@@ -30,7 +30,7 @@ TensorBox narrow_constant(OpContext& ctx, const TensorBox& x) {
 }
 
 TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha,
-                         float beta, DType result_type) {
+                         float beta, DType result_type, const ZeroPoints* zeros) {
   if (is_low_precision_float(result_type)) // sums are float32, rounded once
     return convert(ctx, matrix_product(ctx, std::move(a), std::move(b), bias, alpha, beta, DType::f32),
                    result_type);
@@ -89,6 +89,10 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
     if (!axes.empty()) c = ir::unsqueeze(ctx.program, c, axes);
     call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, c, "bias of a matrix product")));
   }
+  if (zeros) {
+    append_zero_point(ctx, call, zeros->left, problem.a_zero);
+    append_zero_point(ctx, call, zeros->right, problem.b_zero);
+  }
   call.problem = problem;
   ir::BufferId out = ctx.program.new_buffer("", result_type, folded);
   call.outputs = {out};
@@ -97,13 +101,21 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   return fold ? ir::reshape(ctx.program, result, sizes) : result;
 }
 
-TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type) {
+void append_zero_point(OpContext& ctx, ir::ExternCall& call, const TensorBox& zero, int& number) {
+  if (!zero.defined()) return;
+  while (call.inputs.size() < 3) call.inputs.emplace_back();
+  number = static_cast<int>(call.inputs.size());
+  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, zero, "zero point of a product")));
+}
+
+TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type,
+                       const ZeroPoints* zeros) {
   TBX_MODEL(x.rank() >= 1 && y.rank() >= 1, "operands of rank {} and {}: at least 1 is needed", x.rank(),
             y.rank());
   // numpy: a vector on the left is a row, on the right a column; the extra dimension goes away.
   TensorBox a = x.rank() == 1 ? ir::unsqueeze(ctx.program, x, std::vector<int>{0}) : x;
   TensorBox b = y.rank() == 1 ? ir::unsqueeze(ctx.program, y, std::vector<int>{1}) : y;
-  TensorBox r = matrix_product(ctx, a, b, nullptr, 1, 1, type);
+  TensorBox r = matrix_product(ctx, a, b, nullptr, 1, 1, type, zeros);
   std::vector<int> drop;
   if (x.rank() == 1) drop.push_back(r.rank() - 2);
   if (y.rank() == 1) drop.push_back(r.rank() - 1);
@@ -306,26 +318,6 @@ private:
 
 Values einsum(OpContext& ctx) { return {Einsum(ctx).run()}; }
 
-// --- integer products
-
-} // namespace
-
-TensorBox shifted(OpContext& ctx, int x, int zero_point, bool rows) {
-  const TensorBox& box = ctx.in(x);
-  if (!ctx.has(zero_point)) return convert(ctx, box, DType::i32);
-  TensorBox zero = ctx.in(zero_point);
-  if (zero.rank() == 1 && !zero.sizes()[0].is(1) && rows)
-    zero = ir::unsqueeze(ctx.program, zero, std::vector<int>{1});
-  std::vector<TensorBox> both{convert(ctx, box, DType::i32), convert(ctx, zero, DType::i32)};
-  return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
-}
-
-namespace {
-
-Values matmul_integer(OpContext& ctx) {
-  return {matmul_boxes(ctx, shifted(ctx, 0, 2, true), shifted(ctx, 1, 3, false), DType::i32)};
-}
-
 /// com.microsoft FusedMatMul: transposes and scale around a matrix product.
 Values fused_matmul(OpContext& ctx) {
   auto prepare = [&](int i, const char* trans, const char* trans_batch) {
@@ -350,7 +342,6 @@ void register_matmul(Registry& r) {
   r.add("MatMul", since(1), matmul);
   r.add("Gemm", since(1), gemm);
   r.add("Einsum", since(12), einsum);
-  r.add("MatMulInteger", since(10), matmul_integer);
   r.add("FusedMatMul", since(1), fused_matmul, "com.microsoft");
   r.add("TransposeMatMul", since(1), fused_matmul, "com.microsoft");
 }

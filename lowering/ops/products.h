@@ -12,24 +12,25 @@ TensorBox wide(OpContext& ctx, const TensorBox& x);
 /// Where `x` shows a constant of f16 or bf16 as f32: that constant, which library kernels widen once.
 TensorBox narrow_constant(OpContext& ctx, const TensorBox& x);
 
+/// Zero points of 8-bit operands: i32 of shape [1], or undefined for 0.
+struct ZeroPoints {
+  TensorBox left, right;
+};
+/// Makes `zero` an input of the call, whose number is `number` then; nothing where it is undefined.
+void append_zero_point(OpContext& ctx, ir::ExternCall& call, const TensorBox& zero, int& number);
+
 /// a [..., m, k] times b [..., k, n], batches broadcast, plus beta*bias when given (broadcastable to [m, n]
 /// rows of the result), scaled by alpha. A single b for all batches becomes one product over all rows.
 TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha,
-                         float beta, DType result_type);
+                         float beta, DType result_type, const ZeroPoints* zeros = nullptr);
 
 /// numpy's matmul of two tensors of rank 1 or more, stored as `type`; ModelError for scalars.
-TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type);
-
-/// Integer input `x` minus the input `zero_point` (absent: zero), in i32. A vector of zero points runs along
-/// the rows of a matrix where `rows` is set, else along its columns.
-TensorBox shifted(OpContext& ctx, int x, int zero_point, bool rows);
+TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type,
+                       const ZeroPoints* zeros = nullptr);
 
 /// Convolution as the attributes of the node say, stored as `type`; `bias` may be null.
 TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
-                     DType type);
-
-/// Integer input `x` minus its zero point, in i32; `axis` is where a per-channel zero point lies.
-TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis);
+                     DType type, const ZeroPoints* zeros = nullptr);
 
 /// Quotient, rounded to even, plus zero point (may be null), clamped to the integers of type `to`.
 Expr quantized(Expr quotient, Expr zero, DType to);

@@ -5,6 +5,7 @@
 #include "lowering/ops/cast.h"
 #include "lowering/ops/families.h"
 #include "lowering/ops/products.h"
+#include "lowering/realize_policy.h"
 
 namespace tbx::lowering {
 namespace {
@@ -74,7 +75,7 @@ std::vector<LoweredValue> lower_quantize(OpContext& ctx) {
   bool saturate = ctx.attr_int("saturate", 1) != 0;
   std::vector<TensorBox> xs = {x, scale};
   if (has_zero) xs.push_back(spread(ctx, ctx.in(2), x));
-  return {map(ctx, to, xs, [&](std::span<const Expr> v) {
+  TensorBox y = map(ctx, to, xs, [&](std::span<const Expr> v) {
     DType type = compute_type(precision);
     Expr quotient =
         ir::div(rounded(to_compute(v[0], type), precision), rounded(to_compute(v[1], type), precision));
@@ -83,7 +84,9 @@ std::vector<LoweredValue> lower_quantize(OpContext& ctx) {
     if (is_integer(to)) return quantized(quotient, zero, to);
     if (zero) quotient = ir::add(quotient, to_compute(zero, type));
     return cast_element(quotient, to, saturate);
-  })};
+  });
+  if (to == DType::u8 || to == DType::i8) realize_bytes_of_product(ctx.program, y);
+  return {y};
 }
 
 std::vector<LoweredValue> lower_dequantize(OpContext& ctx) {

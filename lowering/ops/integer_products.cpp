@@ -1,0 +1,123 @@
+// MatMulInteger and ConvInteger, and what other lowerings need of them: exact products of 8-bit integers.
+// With one zero point for each operand the bytes go to the library as they are; else operands become i32
+// first.
+#include <algorithm>
+
+#include "lowering/ops/families.h"
+#include "lowering/ops/integer_products.h"
+
+namespace tbx::lowering {
+namespace {
+
+using Values = std::vector<LoweredValue>;
+
+/// Values less one zero point (i32, shape [1]; undefined: 0).
+struct Bytes {
+  TensorBox values, zero;
+};
+
+TensorBox integer(OpContext& ctx, int64_t v) {
+  Tensor t = Tensor::make(DType::i32, {1});
+  t.as_mutable<int32_t>()[0] = static_cast<int32_t>(v);
+  return ir::make_constant(ctx.program, std::move(t));
+}
+
+bool is_byte(DType t) { return t == DType::u8 || t == DType::i8; }
+
+/// The value that all elements have; nullopt where they differ.
+std::optional<int64_t> one_value(const Tensor& t) {
+  if (t.numel() == 0) return std::nullopt;
+  std::vector<int64_t> v = to_ints(t);
+  if (std::any_of(v.begin(), v.end(), [&](int64_t x) { return x != v[0]; })) return std::nullopt;
+  return v[0];
+}
+
+/// Inputs `x` and `zero` of the node; nullopt where several zero points differ. `to_signed`: u8 becomes i8,
+/// 128 less, with its zero point.
+std::optional<Bytes> bytes(OpContext& ctx, int x, int zero, bool to_signed) {
+  if (!is_byte(ctx.dtype(x))) return std::nullopt;
+  const bool shift = to_signed && ctx.dtype(x) == DType::u8;
+  std::optional<int64_t> known = 0;
+  TensorBox given;
+  if (ctx.has(zero)) {
+    auto constant = ctx.constant(zero);
+    known = constant ? one_value(*constant) : std::nullopt;
+    if (!known) {
+      if (constant || !ir::product(ctx.sizes(zero)).is(1)) return std::nullopt;
+      given = ir::reshape(ctx.program, convert(ctx, ctx.in(zero), DType::i32), {SymInt(1)});
+    }
+  }
+  Bytes b;
+  if (!shift) {
+    b.values = ctx.in(x);
+  } else if (auto t = ctx.constant(x)) {
+    Tensor s = Tensor::make(DType::i8, t->dims);
+    std::transform(t->as<uint8_t>().begin(), t->as<uint8_t>().end(), s.as_mutable<int8_t>().begin(),
+                   [](uint8_t v) { return static_cast<int8_t>(v - 128); });
+    b.values = ir::make_constant(ctx.program, std::move(s));
+  } else {
+    b.values = map(ctx, DType::i8, ctx.in(x), [](Expr e) {
+      Expr wide = to_compute(e, DType::i32);
+      return to_compute(ir::sub(wide, number(wide, 128)), DType::i8);
+    });
+  }
+  if (known) {
+    int64_t v = *known - (shift ? 128 : 0);
+    if (v != 0) b.zero = integer(ctx, v);
+  } else {
+    b.zero = !shift ? given : map(ctx, DType::i32, given, [](Expr e) { return ir::sub(e, number(e, 128)); });
+  }
+  return b;
+}
+
+TensorBox shifted(OpContext& ctx, int x, int zero_point, bool rows) {
+  const TensorBox& box = ctx.in(x);
+  if (!ctx.has(zero_point)) return convert(ctx, box, DType::i32);
+  TensorBox zero = ctx.in(zero_point);
+  if (zero.rank() == 1 && !zero.sizes()[0].is(1) && rows)
+    zero = ir::unsqueeze(ctx.program, zero, std::vector<int>{1});
+  std::vector<TensorBox> both{convert(ctx, box, DType::i32), convert(ctx, zero, DType::i32)};
+  return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
+}
+
+/// Integer input `x` minus its zero point, in i32; `axis` is where a per-channel zero point lies.
+TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis) {
+  TensorBox box = convert(ctx, ctx.in(x), DType::i32);
+  if (!ctx.has(zero_point)) return box;
+  TensorBox zero = convert(ctx, ctx.in(zero_point), DType::i32);
+  if (zero.rank() == 1) {
+    TBX_MODEL(axis < box.rank(), "a zero point per channel for an input of rank {}", box.rank());
+    SymInts shape(box.rank(), SymInt(1));
+    shape[axis] = zero.sizes()[0];
+    zero = ir::reshape(ctx.program, zero, shape);
+  }
+  std::vector<TensorBox> both{box, zero};
+  return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
+}
+
+} // namespace
+
+TensorBox integer_matmul(OpContext& ctx, int a, int a_zero, int b, int b_zero) {
+  auto left = bytes(ctx, a, a_zero, false), right = bytes(ctx, b, b_zero, true);
+  if (!left || !right)
+    return matmul_boxes(ctx, shifted(ctx, a, a_zero, true), shifted(ctx, b, b_zero, false), DType::i32);
+  ZeroPoints zeros{left->zero, right->zero};
+  return matmul_boxes(ctx, left->values, right->values, DType::i32, &zeros);
+}
+
+TensorBox integer_conv(OpContext& ctx, int x, int x_zero, int w, int w_zero) {
+  auto image = bytes(ctx, x, x_zero, false), weights = bytes(ctx, w, w_zero, true);
+  if (!image || !weights || weights->zero.defined() || !ctx.constant(w))
+    return conv_boxes(ctx, without_zero_point(ctx, x, x_zero, 1), without_zero_point(ctx, w, w_zero, 0),
+                      nullptr, DType::i32);
+  ZeroPoints zeros{image->zero, {}};
+  return conv_boxes(ctx, image->values, weights->values, nullptr, DType::i32, &zeros);
+}
+
+void register_integer_products(Registry& r) {
+  r.add("MatMulInteger", since(10),
+        [](OpContext& ctx) -> Values { return {integer_matmul(ctx, 0, 2, 1, 3)}; });
+  r.add("ConvInteger", since(10), [](OpContext& ctx) -> Values { return {integer_conv(ctx, 0, 2, 1, 3)}; });
+}
+
+} // namespace tbx::lowering

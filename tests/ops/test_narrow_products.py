@@ -1,0 +1,224 @@
+"""Products and convolutions of halves and of quantised integers, alone and in the chains that models have of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from peers import tensorbox
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+HALVES = [np.float16, ml_dtypes.bfloat16]
+BYTES = [np.uint8, np.int8]
+
+
+def model(nodes: Sequence[onnx.NodeProto], inputs: dict[str, np.ndarray], constants: dict[str, np.ndarray],
+          outputs: dict[str, type]) -> onnx.ModelProto:
+    def kind(t: type) -> int:
+        return helper.np_dtype_to_tensor_dtype(np.dtype(t))
+
+    infos = [helper.make_tensor_value_info(n, kind(v.dtype), v.shape) for n, v in inputs.items()]
+    results = [helper.make_tensor_value_info(n, kind(t), None) for n, t in outputs.items()]
+    values = [helper.make_tensor(n, kind(v.dtype), v.shape, v.tobytes(), raw=True) for n, v in constants.items()]
+    graph = helper.make_graph(list(nodes), "products", infos, results, values)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def run(m: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    return [tensorbox.Session(m, compile=False, all_dims_dynamic=dynamic).run(feeds) for dynamic in (False, True)]
+
+
+def steps_apart(got: np.ndarray, want: np.ndarray) -> float:
+    """The largest distance in units of the last place of the half-precision type of `got`, relative to the largest value."""
+    bits = 10 if got.dtype == np.float16 else 7
+    largest = max(np.abs(want).max(initial=0), 1e-30)
+    return float(np.abs(got.astype(np.float64) - want).max(initial=0) / largest * 2**bits)
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((2, 3, 17), (17, 65)), ((2, 1, 3, 4), (5, 4, 2)), ((7,), (7,)), ((1, 300), (300, 70)),
+                                    ((0, 4), (4, 3)), ((2, 3, 0), (0, 5))])
+@pytest.mark.parametrize("constant", [False, True])
+def test_matmul_of_halves(half: type, shapes: tuple[tuple[int, ...], tuple[int, ...]], constant: bool) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(s).astype(half) for s in shapes)
+    node = helper.make_node("MatMul", ["a", "b"], ["y"])
+    m = model([node], {"a": a} | ({} if constant else {"b": b}), {"b": b} if constant else {}, {"y": half})
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    for got in run(m, {"a": a} | ({} if constant else {"b": b})):
+        assert got["y"].dtype == half and got["y"].shape == want.shape
+        assert steps_apart(got["y"], want) <= 1
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_large_constants_of_halves_are_widened_by_the_kernel(half: type) -> None:
+    rng = np.random.default_rng(2)
+    special = np.array([0, -0.0, 1e-7, -3e-5, 6e-8, 65504], np.float32).astype(half)
+    a, b = rng.standard_normal((9, 300)).astype(half), rng.standard_normal((300, 400)).astype(half)
+    b[0, :6] = special
+    nodes = [helper.make_node("Gemm", ["a", "b", "c"], ["t"], transB=1, alpha=0.5), helper.make_node("Relu", ["t"], ["u"]),
+             helper.make_node("MatMul", ["u", "d"], ["y"]), helper.make_node("Add", ["u", "u"], ["z"])]
+    c, d = rng.standard_normal(400).astype(half), rng.standard_normal((400, 256)).astype(half)
+    m = model(nodes, {"a": a}, {"b": np.ascontiguousarray(b.T), "c": c, "d": d}, {"y": half, "z": half})
+    u = np.maximum(0.5 * (a.astype(np.float64) @ b.astype(np.float64)) + c.astype(np.float64), 0)
+    for got in run(m, {"a": a}):
+        assert steps_apart(got["z"], 2 * u) <= 1.5
+        assert steps_apart(got["y"], u @ d.astype(np.float64)) <= 2
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("group", [1, 4])
+def test_convolution_of_halves(half: type, group: int) -> None:
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((2, 8, 9, 7)).astype(half), rng.standard_normal((12, 8 // group, 3, 3)).astype(half)
+    b = rng.standard_normal(12).astype(half)
+    attributes = {"group": group, "pads": [1, 0, 1, 2], "strides": [2, 1]}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["t"], **attributes), helper.make_node("Relu", ["t"], ["y"])]
+    m = model(nodes, {"x": x}, {"w": w, "b": b}, {"y": half})
+    wide = model(nodes, {"x": x.astype(np.float32)}, {"w": w.astype(np.float32), "b": b.astype(np.float32)}, {"y": np.float32})
+    want = onnx.reference.ReferenceEvaluator(wide).run(None, {"x": x.astype(np.float32)})[0]
+    for got in run(m, {"x": x}):
+        assert got["y"].dtype == half and steps_apart(got["y"], want) <= 1
+
+
+def whole(rng: np.random.Generator, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    """A third of the numbers at the ends of the range, where 16-bit sums of products saturate."""
+    info = np.iinfo(dtype)
+    some = rng.integers(info.min, info.max + 1, shape)
+    return np.where(rng.random(shape) < 0.33, np.where(rng.random(shape) < 0.5, info.min, info.max), some).astype(dtype)
+
+
+@pytest.mark.parametrize("a_type", BYTES)
+@pytest.mark.parametrize("b_type", BYTES)
+@pytest.mark.parametrize("zeros", ["none", "single", "vectors"])
+@pytest.mark.parametrize("constant", [False, True])
+def test_matmul_integer(a_type: type, b_type: type, zeros: str, constant: bool) -> None:
+    rng = np.random.default_rng(4)
+    for a_shape, b_shape in [((5, 33), (33, 17)), ((2, 3, 64), (64, 65)), ((2, 4, 8), (2, 8, 3)), ((1, 128), (128, 9)), ((3, 0), (0, 2))]:
+        if zeros == "vectors" and len(b_shape) > 2:
+            continue
+        a, b = whole(rng, a_shape, a_type), whole(rng, b_shape, b_type)
+        az = whole(rng, (a_shape[-2],) if zeros == "vectors" else (), a_type)
+        bz = whole(rng, (b_shape[-1],) if zeros == "vectors" else (), b_type)
+        names = ["a", "b"] + ([] if zeros == "none" else ["az", "bz"])
+        given = {"a": a, "b": b, "az": az, "bz": bz}
+        fixed = [n for n in names if constant and n in ("b", "bz")]
+        m = model([helper.make_node("MatMulInteger", names, ["y"])], {n: given[n] for n in names if n not in fixed},
+                  {n: given[n] for n in fixed}, {"y": np.int32})
+        left, right = a.astype(np.int64), b.astype(np.int64)
+        if zeros != "none":
+            left = left - (az.astype(np.int64)[:, None] if zeros == "vectors" else az.astype(np.int64))
+            right = right - bz.astype(np.int64)
+        for got in run(m, {n: given[n] for n in names if n not in fixed}):
+            np.testing.assert_array_equal(got["y"], left @ right)
+
+
+@pytest.mark.parametrize("x_type", BYTES)
+@pytest.mark.parametrize("w_type", BYTES)
+@pytest.mark.parametrize("w_zero", [None, "middle", 3])
+@pytest.mark.parametrize("constant", [False, True])
+def test_conv_integer(x_type: type, w_type: type, w_zero: object, constant: bool) -> None:
+    rng = np.random.default_rng(5)
+    for group, channels in [(1, 6), (2, 8), (8, 8)]:
+        x, w = whole(rng, (2, channels, 7, 8), x_type), whole(rng, (16, channels // group, 3, 2), w_type)
+        xz = whole(rng, (), x_type)
+        wz = np.asarray(128 if w_type == np.uint8 else 0 if w_zero == "middle" else w_zero or 0, w_type)
+        names = ["x", "w", "xz"] + ([] if w_zero is None else ["wz"])
+        given = {"x": x, "w": w, "xz": xz, "wz": wz}
+        fixed = [n for n in names if constant and n != "x"]
+        attributes = {"group": group, "pads": [1, 1, 0, 1], "strides": [1, 2]}
+        m = model([helper.make_node("ConvInteger", names, ["y"], **attributes)], {n: given[n] for n in names if n not in fixed},
+                  {n: given[n] for n in fixed}, {"y": np.int32})
+        real = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
+        left = x.astype(np.float64) - float(xz)
+        right = w.astype(np.float64) - (0 if w_zero is None else float(wz))
+        want = onnx.reference.ReferenceEvaluator(model([real], {"x": left, "w": right}, {}, {"y": np.float64})).run(None, {"x": left, "w": right})[0]
+        for got in run(m, {n: given[n] for n in names if n not in fixed}):
+            np.testing.assert_array_equal(got["y"], want)
+
+
+def quantised(name: str, out: str) -> onnx.NodeProto:
+    return helper.make_node("QuantizeLinear", [name, f"{out}_scale", f"{out}_zero"], [out])
+
+
+def real(name: str, axis: int | None = None) -> onnx.NodeProto:
+    return helper.make_node("DequantizeLinear", [name, f"{name}_scale", f"{name}_zero"], [f"{name}_real"],
+                            **({} if axis is None else {"axis": axis}))
+
+
+@pytest.mark.parametrize("kind", ["Conv", "Gemm", "MatMul"])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("types", [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)])
+def test_quantised_chain(kind: str, per_channel: bool, types: tuple[type, type]) -> None:
+    """Q -> DQ -> product -> Relu -> Q -> DQ -> product: within one step of float64 arithmetic on the same integers."""
+    rng = np.random.default_rng(6)
+    x_type, w_type = types
+    n, spatial = 24, (9, 9) if kind == "Conv" else ()
+    x = rng.standard_normal((2, 16, *spatial)).astype(np.float32)
+    axis = {"Conv": 0, "Gemm": 0, "MatMul": 1}[kind]
+    shape = {"Conv": (n, 16, 3, 3), "Gemm": (n, 16), "MatMul": (16, n)}[kind]
+    middle = 128 if w_type == np.uint8 else 0
+    constants: dict[str, np.ndarray] = {
+        "x8_scale": np.float32(0.02), "x8_zero": np.asarray(121 if x_type == np.uint8 else -7, x_type),
+        "w": whole(rng, shape, w_type),
+        "w_scale": rng.uniform(0.001, 0.004, n if per_channel else ()).astype(np.float32),
+        "w_zero": np.full(n if per_channel else (), middle, w_type),
+        "b": rng.integers(-4000, 4000, n).astype(np.int32), "b_scale": np.float32(0.00005), "b_zero": np.int32(0),
+        "y_scale": np.float32(0.017), "y_zero": np.asarray(3, x_type),
+    }
+    constants = {k: np.asarray(v) for k, v in constants.items()}
+    attributes = {"Conv": {"pads": [1, 1, 1, 1]}, "Gemm": {"transB": 1}, "MatMul": {}}[kind]
+    product = helper.make_node(kind, ["x8_real", "w_real"] + (["b_real"] if kind != "MatMul" else []), ["p"], **attributes)
+    nodes = [quantised("x", "x8"), real("x8"), real("w", axis if per_channel else None), real("b"), product,
+             helper.make_node("Relu", ["p"], ["r"]), quantised("r", "y"), real("y")]
+    m = model(nodes, {"x": x}, constants, {"y": x_type, "y_real": np.float32})
+    c = {k: v.astype(np.float64) for k, v in constants.items()}
+    info = np.iinfo(x_type)
+    x8 = np.clip(np.rint(x / constants["x8_scale"]) + c["x8_zero"], info.min, info.max)
+    across = tuple(n if per_channel and k == axis else 1 for k in range(len(shape)))
+    left, right = (x8 - c["x8_zero"]) * c["x8_scale"], (c["w"] - middle) * c["w_scale"].reshape(across if per_channel else ())
+    bias = c["b"] * c["b_scale"] if kind != "MatMul" else np.zeros(n)
+    if kind == "Conv":
+        inputs = {"x": left, "w": right, "b": bias}
+        conv = model([helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes)], inputs, {}, {"y": np.float64})
+        p = onnx.reference.ReferenceEvaluator(conv).run(None, inputs)[0]
+    else:
+        p = left @ (right.T if kind == "Gemm" else right) + bias
+    quotient = np.maximum(p, 0) / c["y_scale"]
+    want = np.clip(np.rint(quotient) + c["y_zero"], info.min, info.max)
+    for got in run(m, {"x": x}):
+        different = got["y"].astype(np.float64) != want
+        # Only where float64 is next to a tie may float32 go to its other side.
+        assert np.all(np.abs(np.abs(quotient[different] - np.floor(quotient[different])) - 0.5) < 1e-3)
+        assert different.mean() < 0.01
+        np.testing.assert_allclose(got["y_real"], (got["y"].astype(np.float64) - c["y_zero"]) * c["y_scale"], 1e-6)
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+def test_dynamically_quantised_product(per_column: bool) -> None:
+    """What ONNX Runtime's quantize_dynamic makes of a MatMul with bias and activation."""
+    rng = np.random.default_rng(7)
+    x, n = rng.standard_normal((2, 5, 48)).astype(np.float32), 40
+    constants = {"w": whole(rng, (48, n), np.int8), "w_zero": np.zeros(n if per_column else (), np.int8),
+                 "w_scale": rng.uniform(0.001, 0.01, n if per_column else ()).astype(np.float32),
+                 "bias": rng.standard_normal(n).astype(np.float32)}
+    constants = {k: np.asarray(v) for k, v in constants.items()}
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["x8", "x_scale", "x_zero"]),
+             helper.make_node("MatMulInteger", ["x8", "w", "x_zero", "w_zero"], ["sum"]),
+             helper.make_node("Cast", ["sum"], ["real"], to=TensorProto.FLOAT),
+             helper.make_node("Mul", ["x_scale", "w_scale"], ["scale"]),
+             helper.make_node("Mul", ["real", "scale"], ["scaled"]),
+             helper.make_node("Add", ["scaled", "bias"], ["y"]), helper.make_node("Gelu", ["y"], ["z"])]
+    m = model(nodes, {"x": x}, constants, {"z": np.float32})
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    scale = np.float32((high - low) / np.float32(255))
+    zero = np.clip(np.rint(-low / scale), 0, 255)
+    x8 = np.clip(np.rint(x / scale) + zero, 0, 255)
+    y = ((x8 - zero) @ constants["w"].astype(np.float64)) * (float(scale) * constants["w_scale"].astype(np.float64)) + constants["bias"]
+    from math import erf
+    want = y * 0.5 * (1 + np.vectorize(erf)(y / np.sqrt(2)))
+    for got in run(m, {"x": x}):
+        np.testing.assert_allclose(got["z"], want, 1e-4, 1e-4)

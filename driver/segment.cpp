@@ -135,7 +135,8 @@ bool Segment::is_configuration(const Graph& graph, const std::vector<std::string
     const ValueType& type = graph.at(v).type;
     if (!is_integer(type.dtype) && type.dtype != DType::boolean) return false;
     if (!type.shape || type.shape->size() > 1) return false;
-    return type.shape->empty() || type.shape->front().as_constant().value_or(0) <= kFewElements;
+    return type.shape->empty() ||
+           type.shape->front().as_constant().value_or(kFewElements + 1) <= kFewElements;
   });
 }
 

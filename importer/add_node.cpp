@@ -109,12 +109,15 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
   node.op_type = proto.op_type();
   node.domain = canonical_domain(proto.domain());
   auto import = env.opsets->find(node.domain);
-  if (import == env.opsets->end())
+  if (import != env.opsets->end())
+    node.opset = import->second;
+  else if (node.domain == "com.microsoft")
+    node.opset = 1; // ONNX Runtime's own tools leave it out
+  else
     throw Error(
         ErrorKind::model,
         fmt::format("the model imports no version of the operator set {}", shown(shown_domain(node.domain))),
         "add it to opset_import");
-  node.opset = import->second;
 
   const onnx::OpSchema* schema = custom ? nullptr : find_schema(proto, node.domain, node.opset);
   if (schema && !schema->deprecated()) {

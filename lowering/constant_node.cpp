@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "lowering/extern_run.h"
 #include "lowering/lower.h"
 #include "lowering/reference_run.h"
 
@@ -17,6 +18,12 @@ bool has_body(const Node& node) {
         std::holds_alternative<std::vector<std::shared_ptr<Graph>>>(value))
       return true;
   return false;
+}
+
+/// An operator whose elements decide how large its result is, which is about as large as the inputs at most.
+bool selects(const Node& node) {
+  static const std::set<std::string> selecting = {"Compress", "NonMaxSuppression", "NonZero", "Unique"};
+  return selecting.count(node.op_type) != 0;
 }
 
 /// A graph of the node alone, in a context of its own: nothing of a folded node stays in the model's.
@@ -58,21 +65,21 @@ evaluate_node(const Node& node, std::span<const std::shared_ptr<const Tensor>> i
   ir::Program program = lower(graph_of(node, inputs), options);
   for (const ir::ProgramOutput& output : program.outputs) {
     auto n = ir::product(program.at(output.buffer).sizes).as_constant();
-    if (!n || *n > max_elements) return std::nullopt;
+    if (n ? *n > max_elements : !selects(node)) return std::nullopt;
   }
-  std::vector<Tensor> results = run_program(program, {}), out;
+  std::vector<Tensor> results = run_program(program, {}, run_host), out;
   size_t next = 0;
   for (ValueId id : node.outputs) out.push_back(id < 0 ? Tensor{} : std::move(results[next++]));
   return out;
 }
 
-std::vector<Tensor> evaluate_constant_node(const Graph& graph, const Node& node) {
+std::vector<Tensor> evaluate_constant_node(const Graph& graph, const Node& node, int64_t max_elements) {
   std::vector<std::shared_ptr<const Tensor>> inputs;
   for (ValueId id : node.inputs) {
     TBX_INTERNAL(id < 0 || graph.at(id).constant);
     inputs.push_back(id < 0 ? nullptr : graph.at(id).constant);
   }
-  auto out = evaluate_node(node, inputs, INT64_MAX);
+  auto out = evaluate_node(node, inputs, max_elements);
   if (!out) throw_unsupported("folding of {}", node.op_type);
   return std::move(*out);
 }

@@ -56,6 +56,7 @@ std::string element_symbol(const std::string& input, size_t element);
 ir::Program lower(const Graph& graph, const LowerOptions& options = {});
 
 /// Evaluates a graph whose inputs are all constant (constant folding). Gives the outputs, or throws.
-std::vector<Tensor> evaluate_constant_node(const Graph& graph, const Node& node);
+std::vector<Tensor> evaluate_constant_node(const Graph& graph, const Node& node,
+                                           int64_t max_elements = INT64_MAX);
 
 } // namespace tbx::lowering

@@ -36,8 +36,9 @@ bool foldable(const Graph& g, const Node& node) {
     if (type.kind != ValueType::tensor || type.dtype == DType::string || is_complex(type.dtype) ||
         !type.shape)
       return false;
+    // What is not known yet may depend on elements (Unique), or on sizes of what has just been folded.
     auto n = ir::product(*type.shape).as_constant();
-    if (!n || *n > kMaxElements) return false;
+    if (n && *n > kMaxElements) return false;
   }
   return true;
 }
@@ -53,7 +54,7 @@ int fold(Graph& graph, bool dequantize) {
     if (is_output) continue;
     std::vector<Tensor> values;
     try {
-      values = lowering::evaluate_constant_node(graph, node);
+      values = lowering::evaluate_constant_node(graph, node, kMaxElements);
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::unsupported) continue; // runs at run time instead
       throw;
@@ -65,8 +66,10 @@ int fold(Graph& graph, bool dequantize) {
     if (after > before && growth + after - before > kMaxGrowth) continue;
     growth += std::max<int64_t>(0, after - before);
     for (size_t i = 0; i < node.outputs.size() && i < values.size(); ++i)
-      if (node.outputs[i] >= 0)
+      if (node.outputs[i] >= 0) {
+        graph.at(node.outputs[i]).type.shape = ir::SymInts(values[i].dims.begin(), values[i].dims.end());
         graph.at(node.outputs[i]).constant = std::make_shared<const Tensor>(std::move(values[i]));
+      }
     ++count;
   }
   return count;

@@ -1,0 +1,15 @@
+// Extern calls of a reference run, by the kernels that would be chosen for them.
+#pragma once
+
+#include "lowering/reference_run.h"
+
+namespace tbx::lowering {
+
+/// An ExternFn. Throws what the kernel throws; UnsupportedError when there is none.
+std::vector<Tensor> run_extern(const ir::ExternCall& call, std::span<const ExternArgument> inputs,
+                               std::span<const ExternArgument> outputs);
+/// The same for host kernels; UnsupportedError for products and all else that is a library's.
+std::vector<Tensor> run_host(const ir::ExternCall& call, std::span<const ExternArgument> inputs,
+                             std::span<const ExternArgument> outputs);
+
+} // namespace tbx::lowering

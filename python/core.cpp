@@ -83,6 +83,25 @@ struct BoundInputs {
   tbx::Session::Inputs inputs;
 };
 
+/// The elements of a list as UTF-8: str, bytes, or what str() makes of them.
+std::vector<std::string> strings_of(nb::handle list) {
+  std::vector<std::string> out;
+  out.reserve(nb::len(list));
+  for (nb::handle item : nb::cast<nb::list>(list)) {
+    nb::object text = nb::borrow(item);
+    if (PyBytes_Check(item.ptr())) // checked: what comes out of a model is text again
+      text = nb::steal(
+          PyUnicode_DecodeUTF8(PyBytes_AS_STRING(item.ptr()), PyBytes_GET_SIZE(item.ptr()), nullptr));
+    else if (!PyUnicode_Check(item.ptr()))
+      text = nb::steal(PyObject_Str(item.ptr()));
+    Py_ssize_t size = 0;
+    const char* data = text.is_valid() ? PyUnicode_AsUTF8AndSize(text.ptr(), &size) : nullptr;
+    if (!data) throw nb::python_error();
+    out.emplace_back(data, static_cast<size_t>(size));
+  }
+  return out;
+}
+
 BoundInputs bind(const nb::list& given) {
   BoundInputs bound;
   for (nb::handle item : given) {
@@ -91,8 +110,7 @@ BoundInputs bind(const nb::list& given) {
     view.type = nb::cast<int32_t>(t[1]);
     view.dims = nb::cast<std::vector<int64_t>>(t[2]);
     if (view.type == 8) {
-      bound.strings.push_back(
-          std::make_unique<std::vector<std::string>>(nb::cast<std::vector<std::string>>(t[3])));
+      bound.strings.push_back(std::make_unique<std::vector<std::string>>(strings_of(t[3])));
       view.data = bound.strings.back().get();
     } else {
       bound.held.emplace_back(t[3], false);
@@ -112,7 +130,8 @@ nb::list outputs_to_python(std::vector<tbx::OutputTensor> outputs) {
   return result;
 }
 
-// --- values of any type: ("tensor", type, dims, payload), ("sequence", [...]), ("map", keys, values), None
+// --- values of any type: ("tensor", type, dims, payload), ("sequence", [...]), ("map", keys, values) or, to
+// Python, a dict, None
 
 tbx::OnnxValue value_of(nb::handle item, std::vector<HeldBuffer>& held) {
   tbx::OnnxValue v;
@@ -133,7 +152,7 @@ tbx::OnnxValue value_of(nb::handle item, std::vector<HeldBuffer>& held) {
   v.type = nb::cast<int32_t>(t[1]);
   v.dims = nb::cast<std::vector<int64_t>>(t[2]);
   if (v.type == 8) {
-    v.strings = std::make_shared<std::vector<std::string>>(nb::cast<std::vector<std::string>>(t[3]));
+    v.strings = std::make_shared<std::vector<std::string>>(strings_of(t[3]));
   } else {
     held.emplace_back(t[3], false);
     v.data = held.back().data();
@@ -141,16 +160,54 @@ tbx::OnnxValue value_of(nb::handle item, std::vector<HeldBuffer>& held) {
   return v;
 }
 
-nb::object value_to_python(const tbx::OnnxValue& v) {
+using Objects = std::vector<nb::object>;
+
+/// The elements of a tensor as what Python has for them; nothing for types that Python has nothing for.
+std::optional<Objects> objects_of(const tbx::OnnxValue& v) {
+  Objects out;
+  auto all = [&](const auto& values) {
+    for (const auto& value : values) out.push_back(nb::cast(value));
+    return std::move(out);
+  };
+  switch (v.type) {
+  case 1: return all(v.values<float>());
+  case 6: return all(v.values<int32_t>());
+  case 7: return all(v.values<int64_t>());
+  case 8: return all(*v.strings);
+  case 11: return all(v.values<double>());
+  default: return std::nullopt;
+  }
+}
+
+/// Keys that many maps share, as objects.
+struct SharedKeys {
+  const void* of = nullptr;
+  std::optional<Objects> objects;
+};
+
+nb::object value_to_python(const tbx::OnnxValue& v, SharedKeys& shared);
+
+/// A dict; where Python has nothing for an element type, ("map", keys, values).
+nb::object map_to_python(const tbx::OnnxValue& keys, const tbx::OnnxValue& values, SharedKeys& shared) {
+  const void* of = keys.strings ? static_cast<const void*>(keys.strings.get()) : keys.data;
+  if (of != shared.of || !shared.objects) shared = {of, objects_of(keys)};
+  std::optional<Objects> elements = objects_of(values);
+  if (!shared.objects || !elements || elements->size() != shared.objects->size())
+    return nb::make_tuple("map", value_to_python(keys, shared), value_to_python(values, shared));
+  nb::dict result;
+  for (size_t i = 0; i < elements->size(); ++i) result[(*shared.objects)[i]] = (*elements)[i];
+  return result;
+}
+
+nb::object value_to_python(const tbx::OnnxValue& v, SharedKeys& shared) {
   switch (v.kind) {
   case tbx::OnnxValue::none: return nb::none();
   case tbx::OnnxValue::sequence: {
     nb::list elements;
-    for (const tbx::OnnxValue& e : v.elements) elements.append(value_to_python(e));
+    for (const tbx::OnnxValue& e : v.elements) elements.append(value_to_python(e, shared));
     return nb::make_tuple("sequence", elements);
   }
-  case tbx::OnnxValue::map:
-    return nb::make_tuple("map", value_to_python(v.elements[0]), value_to_python(v.elements[1]));
+  case tbx::OnnxValue::map: return map_to_python(v.elements[0], v.elements[1], shared);
   case tbx::OnnxValue::tensor: break;
   }
   nb::object payload =
@@ -282,8 +339,10 @@ NB_MODULE(_core, m) {
                return s.run_values(inputs);
              }();
              nb::list outputs;
-             for (const auto& [name, value] : unwrap(std::move(result)))
-               outputs.append(nb::make_tuple(name, value_to_python(value)));
+             SharedKeys shared;
+             for (const tbx::Session::Values values = unwrap(std::move(result));
+                  const auto& [name, value] : values)
+               outputs.append(nb::make_tuple(name, value_to_python(value, shared)));
              return outputs;
            })
       .def("run_into",

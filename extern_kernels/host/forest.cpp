@@ -5,7 +5,9 @@
 #include <oneapi/tbb/parallel_for.h>
 
 #include <array>
+#include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
@@ -35,10 +37,17 @@ template <class T> class Forest {
 public:
   explicit Forest(const HostProblem& p);
 
-  /// Goes down from the nodes `at` to leaves, lane k with the features `rows[k]`.
-  void walk(const T* const (&rows)[kTogether], int32_t (&at)[kTogether]) const {
-    plain_ ? walk_as<true>(rows, at) : walk_as<false>(rows, at);
+  /// Goes down from the nodes `at` to leaves, lane k with the features `rows[k]`. `nan`: features may be NaN.
+  void walk(const T* const (&rows)[kTogether], int32_t (&at)[kTogether], bool nan) const {
+    if (conditions_ == Conditions::any)
+      walk_as<Conditions::any>(rows, at);
+    else if (conditions_ == Conditions::at_most || !nan)
+      walk_as<Conditions::at_most>(rows, at);
+    else
+      walk_as<Conditions::at_most_or_nan>(rows, at);
   }
+  /// NaN among the features needs a walk of its own.
+  bool knows_nan() const { return conditions_ == Conditions::at_most_or_nan; }
 
   std::vector<TreeNode<T>> nodes;
   std::vector<int32_t> roots;
@@ -49,7 +58,28 @@ public:
   bool one_value = false;            ///< one target, and every leaf has a value in `split`
 
 private:
-  template <bool plain> void walk_as(const T* const (&rows)[kTogether], int32_t (&at)[kTogether]) const {
+  /// What all conditions are. The first has one comparison, the last has three.
+  enum class Conditions { at_most, at_most_or_nan, any };
+
+  /// Makes the condition "at most `split`", NaN apart: "less" is at most the number before, "greater" is
+  /// the other child of "at most". False where that is not possible.
+  static bool make_at_most(uint32_t& mask, TreeNode<T>& n) {
+    if (n.split != n.split) return false;
+    constexpr uint32_t kOrder = kLess | kEqual | kGreater;
+    if ((mask & kGreater) && !(mask & kLess)) {
+      mask = ~mask & (kOrder | kUnordered);
+      std::swap(n.child[0], n.child[1]);
+    }
+    constexpr T kLowest = -std::numeric_limits<T>::infinity();
+    if ((mask & kOrder) == kLess && n.split != kLowest) {
+      n.split = std::nextafter(n.split, kLowest);
+      mask |= kEqual;
+    }
+    return (mask & kOrder) == (kLess | kEqual);
+  }
+
+  template <Conditions conditions>
+  void walk_as(const T* const (&rows)[kTogether], int32_t (&at)[kTogether]) const {
     const TreeNode<T>* all = nodes.data();
     int32_t moved;
     do {
@@ -59,8 +89,10 @@ private:
         const TreeNode<T>& n = all[at[r]];
         T v = rows[r][n.feature_mask & ((1u << kFeatureBits) - 1)];
         bool yes;
-        if constexpr (plain) {
+        if constexpr (conditions == Conditions::at_most) {
           yes = v <= n.split;
+        } else if constexpr (conditions == Conditions::at_most_or_nan) {
+          yes = (v <= n.split) | ((v != v) & (n.feature_mask >> (kFeatureBits + 3)));
         } else {
           uint32_t less = v<n.split, equal = v == n.split, greater = v> n.split;
           uint32_t how = less * kLess | equal * kEqual | greater * kGreater;
@@ -74,7 +106,7 @@ private:
     } while (moved);
   }
 
-  bool plain_ = true; ///< every condition is "less or equal", NaN goes to the false branch
+  Conditions conditions_ = Conditions::at_most;
 };
 
 template <class T> std::vector<T> read(const HostProblem& p, const char* name) {
@@ -98,13 +130,17 @@ template <class T> Forest<T>::Forest(const HostProblem& p) {
   nodes.reserve(split.size());
   for (size_t i = 0; i < split.size(); ++i) {
     bool leaf = yes[i] == static_cast<int32_t>(i);
+    TreeNode<T> node{split[i], 0, {no[i], yes[i]}};
+    auto condition = static_cast<uint32_t>(mask[i]);
     if (!leaf) {
       features = std::max<int64_t>(features, feature[i] + int64_t{1});
-      plain_ &= static_cast<uint32_t>(mask[i]) == (kLess | kEqual);
+      if (!make_at_most(condition, node))
+        conditions_ = Conditions::any;
+      else if ((condition & kUnordered) && conditions_ == Conditions::at_most)
+        conditions_ = Conditions::at_most_or_nan;
     }
-    nodes.push_back({split[i],
-                     static_cast<uint32_t>(feature[i]) | static_cast<uint32_t>(mask[i]) << kFeatureBits,
-                     {no[i], yes[i]}});
+    node.feature_mask = static_cast<uint32_t>(feature[i]) | condition << kFeatureBits;
+    nodes.push_back(node);
     if (!leaf) continue;
     bool sums = aggregate == Aggregate::sum || aggregate == Aggregate::average;
     int32_t from = leaf_begin[i], to = leaf_begin[i + 1];
@@ -176,6 +212,8 @@ private:
     static thread_local Scratch s;
     const T* x = rows_of(args.inputs[0], begin, end, width, s);
     int64_t count = end - begin, targets = forest_.targets;
+    bool nan = false;
+    for (int64_t i = 0; forest_.knows_nan() && i < count * width; ++i) nan |= x[i] != x[i];
     s.scores.assign(static_cast<size_t>(count * targets), 0);
     s.scored.assign(static_cast<size_t>(count * targets), 0);
     // Lanes are rows of one tree; with few rows they are trees of one row.
@@ -183,12 +221,12 @@ private:
     if (count >= kTogether) {
       for (int64_t t = 0; t < trees; ++t)
         for (int64_t r = 0; r < count; r += kTogether)
-          lanes(x, width, s, std::min<int64_t>(kTogether, count - r),
+          lanes(x, width, nan, s, std::min<int64_t>(kTogether, count - r),
                 [&](int64_t k) { return std::pair(r + k, t); });
     } else {
       for (int64_t r = 0; r < count; ++r)
         for (int64_t t = 0; t < trees; t += kTogether)
-          lanes(x, width, s, std::min<int64_t>(kTogether, trees - t),
+          lanes(x, width, nan, s, std::min<int64_t>(kTogether, trees - t),
                 [&](int64_t k) { return std::pair(r, t + k); });
     }
     for (int64_t r = 0; r < count; ++r) {
@@ -199,7 +237,7 @@ private:
   }
 
   /// Walks `n` lanes, of which `place` says row and tree, and collects what their leaves give.
-  template <class F> void lanes(const T* x, int64_t width, Scratch& s, int64_t n, F&& place) const {
+  template <class F> void lanes(const T* x, int64_t width, bool nan, Scratch& s, int64_t n, F&& place) const {
     const T* rows[kTogether];
     int32_t at[kTogether];
     for (int64_t k = 0; k < kTogether; ++k) {
@@ -207,7 +245,7 @@ private:
       rows[k] = x + row * width;
       at[k] = forest_.roots[tree];
     }
-    forest_.walk(rows, at);
+    forest_.walk(rows, at, nan);
     bool sums = forest_.one_value && (aggregate_ == Aggregate::sum || aggregate_ == Aggregate::average);
     for (int64_t k = 0; k < n; ++k) {
       int64_t first = place(k).first * forest_.targets;

@@ -8,12 +8,11 @@
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/ml_scores.h"
+#include "extern_kernels/host/svm_kernels.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
 namespace {
-
-enum class KernelType { linear, poly, rbf, sigmoid };
 
 std::vector<float> floats(const HostProblem& p, const char* name) {
   auto it = p.attributes.find(name);
@@ -57,8 +56,8 @@ void couple(int64_t k, const std::vector<double>& r, std::span<float> result) {
 class Svm : public ExternKernel {
 public:
   explicit Svm(const HostProblem& p)
-      : name_(p.op), coefficients_(floats(p, "coefficients")), support_(floats(p, "support_vectors")),
-        rho_(floats(p, "rho")), prob_a_(floats(p, "prob_a")), prob_b_(floats(p, "prob_b")) {
+      : name_(p.op), coefficients_(floats(p, "coefficients")), rho_(floats(p, "rho")),
+        prob_a_(floats(p, "prob_a")), prob_b_(floats(p, "prob_b")) {
     auto integer = [&](const char* name) {
       auto it = p.attributes.find(name);
       return it == p.attributes.end() ? int64_t{0} : std::get<int64_t>(it->second);
@@ -75,6 +74,10 @@ public:
       coef0_ = params[1];
       degree_ = params[2];
     }
+    kernels_ = vectors_ > 0 ? SvmKernels(kernel_, gamma_, coef0_, degree_, floats(p, "support_vectors"),
+                                         vectors_, features_)
+                            : SvmKernels(kernel_, gamma_, coef0_, degree_, coefficients_,
+                                         std::max<int64_t>(classes_, 1), features_);
     if (auto it = p.attributes.find("vectors_per_class"); it != p.attributes.end())
       per_class_ = std::get<std::vector<int64_t>>(it->second);
     int64_t before = 0;
@@ -102,31 +105,20 @@ public:
   }
 
 private:
-  double kernel(const float* x, const float* v) const {
-    double sum = 0;
-    if (kernel_ == KernelType::rbf) {
-      for (int64_t i = 0; i < features_; ++i) sum += (double{x[i]} - v[i]) * (double{x[i]} - v[i]);
-      return std::exp(-gamma_ * sum);
-    }
-    for (int64_t i = 0; i < features_; ++i) sum += double{x[i]} * v[i];
-    if (kernel_ == KernelType::linear) return sum;
-    sum = gamma_ * sum + coef0_;
-    return kernel_ == KernelType::poly ? std::pow(sum, degree_) : std::tanh(sum);
-  }
-
-  std::vector<double> kernels(const float* x) const {
-    std::vector<double> out(static_cast<size_t>(vectors_));
-    for (int64_t j = 0; j < vectors_; ++j) out[j] = kernel(x, support_.data() + j * features_);
-    return out;
+  /// Of the support vectors; of a machine without, its coefficients stand for them.
+  const std::vector<float>& kernels(const float* x) const {
+    static thread_local std::vector<float> values;
+    kernels_(x, values);
+    return values;
   }
 
   void regress(const RunArgs& args, int64_t row, const float* x) const {
     double sum = rho_[0];
     if (vectors_ == 0) {
-      sum += kernel(x, coefficients_.data());
+      sum += kernels(x)[0];
     } else {
-      std::vector<double> k = kernels(x);
-      for (int64_t j = 0; j < vectors_; ++j) sum += coefficients_[j] * k[j];
+      const std::vector<float>& k = kernels(x);
+      for (int64_t j = 0; j < vectors_; ++j) sum += double{coefficients_[j]} * k[j];
     }
     float y = one_class_ ? (sum > 0 ? 1.f : -1.f) : static_cast<float>(sum);
     transform_scores<float>(transform_, {&y, 1});
@@ -135,15 +127,15 @@ private:
 
   /// Decision values of all pairs (i, j), i < j, positive for i.
   std::vector<float> decide(const float* x, std::vector<int64_t>& votes) const {
-    std::vector<double> k = kernels(x);
+    const std::vector<float>& k = kernels(x);
     std::vector<float> scores;
     for (int64_t i = 0; i < classes_; ++i)
       for (int64_t j = i + 1; j < classes_; ++j) {
         double sum = rho_[scores.size()];
         for (int64_t m = first_[i]; m < first_[i] + per_class_[i]; ++m)
-          sum += coefficients_[(j - 1) * vectors_ + m] * k[m];
+          sum += double{coefficients_[(j - 1) * vectors_ + m]} * k[m];
         for (int64_t m = first_[j]; m < first_[j] + per_class_[j]; ++m)
-          sum += coefficients_[i * vectors_ + m] * k[m];
+          sum += double{coefficients_[i * vectors_ + m]} * k[m];
         scores.push_back(static_cast<float>(sum));
         ++votes[sum > 0 ? i : j];
       }
@@ -157,8 +149,8 @@ private:
                          static_cast<size_t>(columns));
     bool probabilities = vectors_ > 0 && !prob_a_.empty();
     if (vectors_ == 0) {
-      for (int64_t c = 0; c < classes_; ++c)
-        out[c] = static_cast<float>(kernel(x, coefficients_.data() + c * features_) + rho_[0]);
+      const std::vector<float>& k = kernels(x);
+      for (int64_t c = 0; c < classes_; ++c) out[c] = k[c] + rho_[0];
       auto best = std::max_element(out.begin(), out.end());
       *label = best - out.begin();
       if (classes_ == 2 && (all_positive_ ? *best >= 0.5f : *best > 0)) *label = 1;
@@ -197,7 +189,8 @@ private:
   int64_t vectors_, features_, classes_;
   bool one_class_, all_positive_;
   std::vector<int64_t> per_class_, first_;
-  std::vector<float> coefficients_, support_, rho_, prob_a_, prob_b_;
+  std::vector<float> coefficients_, rho_, prob_a_, prob_b_;
+  SvmKernels kernels_;
 };
 
 } // namespace

@@ -138,7 +138,7 @@ class Session:
         array = _as_array(value, info)
         number = onnx_type(array.dtype)
         if number == 8:
-            return name, 8, list(array.shape), [_text(s) for s in array.ravel()]
+            return name, 8, list(array.shape), array.ravel().tolist()
         return name, number, list(array.shape), _as_bytes(np.ascontiguousarray(_to_memory(array, number)).reshape(array.shape))
 
 
@@ -155,7 +155,7 @@ def _to_value(value: Any, info: TensorInfo | None) -> tuple[Any, ...] | None:
     array = _as_array(value, info) if hasattr(value, "__dlpack__") else _plain_array(value, info)
     number = onnx_type(array.dtype)
     if number == 8:
-        return "tensor", 8, list(array.shape), [_text(s) for s in array.ravel()]
+        return "tensor", 8, list(array.shape), array.ravel().tolist()
     return "tensor", number, list(array.shape), _as_bytes(
         np.ascontiguousarray(_to_memory(array, number)).reshape(array.shape))
 
@@ -175,20 +175,16 @@ def _element(info: TensorInfo) -> TensorInfo:
     return TensorInfo(info.name, [], np.dtype(object), 0, inner)
 
 
-def _from_value(value: tuple[Any, ...] | None) -> Any:
-    if value is None:
-        return None
+def _from_value(value: tuple[Any, ...] | dict[Any, Any] | None) -> Any:
+    if value is None or isinstance(value, dict):
+        return value
     kind, *rest = value
     if kind == "sequence":
-        return [_from_value(v) for v in rest[0]]
+        return [v if isinstance(v, dict) else _from_value(v) for v in rest[0]]
     if kind == "map":
         keys, values = (_from_value(v).tolist() for v in rest)
         return dict(zip(keys, values))
     return _to_numpy(*rest)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _as_array(value: Any, info: TensorInfo | None) -> np.ndarray:

@@ -49,10 +49,15 @@ ValueFunction make_zip_map(const ValueNode& node) {
               x.dims.size());
     TBX_MODEL(x.dims.back() == count, "{} labels for {} columns", count, x.dims.back());
     int64_t rows = x.dims.size() == 1 ? 1 : x.dims[0];
+    TBX_MODEL(!x.strings, "the input is of type {}", name_of(x.dtype));
+    Tensor all = Tensor::make(x.dtype, {rows, count}); // of which each map has a row
+    if (all.bytes() > 0) std::memcpy(all.mutable_data(), x.data, static_cast<size_t>(all.bytes()));
     std::vector<RuntimeValue> maps;
+    maps.reserve(static_cast<size_t>(rows));
     for (int64_t r = 0; r < rows; ++r) {
-      Tensor values = Tensor::make(x.dtype, {count});
-      for (int64_t c = 0; c < count; ++c) copy_element(x, r * count + c, values, c);
+      Tensor values = all;
+      values.dims = {count};
+      values.data += r * count * size_of(x.dtype);
       maps.push_back(RuntimeValue::of_map(keys, std::move(values)));
     }
     call.outputs[0] = RuntimeValue::sequence(std::move(maps));

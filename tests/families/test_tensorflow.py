@@ -212,6 +212,13 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[Any], list[tuple[np.ndarray,
     ),
     "boolean_mask": (lambda x: tf.boolean_mask(x, x[:, 0] > 0), spec((None, 5)), [(floats(7, 5),), (floats(3, 5),)]),
     "where": (lambda x: tf.where(x > 0), spec((None, 5)), [(floats(7, 5),), (floats(3, 5),)]),
+    "segment_sum": (lambda x: tf.math.segment_sum(x, [0, 0, 1, 2]), spec((4, 5)), [(floats(4, 5),)]),
+    "segments_of_input": (
+        lambda x, ids: tf.math.segment_sum(x, ids),
+        [tf.TensorSpec((None, 5), tf.float32, "x0"), tf.TensorSpec((None,), tf.int32, "x1")],
+        [(floats(4, 5), np.array([0, 0, 1, 2], np.int32)), (floats(6, 5), np.array([0, 1, 1, 1, 3, 3], np.int32))],
+    ),
+    "unsorted_segments": (lambda x: tf.math.unsorted_segment_max(x, [2, 0, 0, 2], 3), spec((4, 5)), [(floats(4, 5),)]),
     "cumsum": (
         lambda x: tf.cumsum(x, 1, exclusive=True, reverse=True),
         spec((None, 5)),
@@ -309,6 +316,20 @@ def test_keras(name: str, opset: int) -> None:
         [tuple(inputs(n)) for n in (2, 1, 3)],
         opset,
     )
+
+
+APPLICATIONS = {"MobileNetV3Small": 64, "EfficientNetV2B0": 64, "NASNetMobile": 64, "Xception": 71, "ConvNeXtTiny": 32}
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_application(name: str) -> None:
+    """Whole networks with random weights."""
+    tf.keras.utils.set_random_seed(3)
+    size = APPLICATIONS[name]
+    model = getattr(tf.keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10)
+    x = tf.TensorSpec((None, size, size, 3), tf.float32, "x0")
+    feeds = [(np.random.default_rng(n).uniform(0, 255, (n, size, size, 3)).astype(np.float32),) for n in (2, 1)]
+    run(lambda image: model(image, training=False), [x], feeds, 15, compile=(True,))
 
 
 def test_channels_first_inputs() -> None:

@@ -5,6 +5,7 @@
 
 #include "lowering/ops/attention_core.h"
 #include "lowering/ops/families.h"
+#include "lowering/ops/integer_products.h"
 #include "lowering/ops/products.h"
 
 namespace tbx::lowering {
@@ -246,7 +247,7 @@ std::vector<LoweredValue> quantized_attention(OpContext& ctx) {
     TBX_MODEL(ctx.dtype(i) == DType::i8 || ctx.dtype(i) == DType::u8, "input {} is of type {}", i,
               name_of(ctx.dtype(i)));
   TBX_MODEL(ir::product(ctx.sizes(3)).is(1), "input_scale is no scalar");
-  TensorBox sum = matmul_boxes(ctx, shifted(ctx, 0, 6, false), shifted(ctx, 1, 7, false), DType::i32);
+  TensorBox sum = integer_matmul(ctx, 0, 6, 1, 7);
   const TensorBox xs[] = {sum, ir::reshape(ctx.program, ctx.in(3), {}), ctx.in(4), ctx.in(2)};
   const DType type = ctx.dtype(2);
   TensorBox qkv = map(ctx, type, xs, [](std::span<const Expr> v) {

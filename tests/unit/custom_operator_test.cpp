@@ -246,8 +246,8 @@ TEST(CustomOperatorErrors, Callbacks) {
                     HasSubstr("custom operator test.custom.Wrong"), HasSubstr("how is 'infer'")));
   EXPECT_THAT(wrong("unsupported"), AllOf(HasSubstr("UnsupportedError"), HasSubstr("not this way")));
   EXPECT_THAT(wrong("silent"), AllOf(HasSubstr("BackendError"), HasSubstr("infer failed")));
-  EXPECT_THAT(wrong("compute"),
-              AllOf(HasSubstr("ModelError"), HasSubstr("node 'bad' (Wrong)"), HasSubstr("the computation fails")));
+  EXPECT_THAT(wrong("compute"), AllOf(HasSubstr("ModelError"), HasSubstr("node 'bad' (Wrong)"),
+                                      HasSubstr("the computation fails")));
   EXPECT_THAT(wrong("dtype"), HasSubstr("infer gives output 0 the element type 99"));
   EXPECT_THAT(wrong("string"), HasSubstr("infer gives output 0 the element type 8"));
   EXPECT_THAT(wrong("rank"), HasSubstr("infer gives output 0 the rank 65"));

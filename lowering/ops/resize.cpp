@@ -88,18 +88,40 @@ public:
     return o_.coordinates != "tf_crop_and_resize" || (a_.roi_start == 0 && a_.roi_end == 1);
   }
 
-  struct Tap {
-    SymInt index;
-    Expr weight; ///< nullptr: 1
-  };
-
-  std::vector<Tap> taps() const {
-    if (is_identity()) return {{i_, nullptr}};
-    if (o_.mode == "nearest") return {{nearest(), nullptr}};
+  /// Elements of the input that output i is a sum of.
+  int64_t taps() const {
+    if (is_identity() || o_.mode == "nearest") return 1;
     if (o_.antialias && !a_.scale_known)
       throw_unknown_shape("the number of elements that an antialiased resize reads depends on dynamic sizes");
-    if (o_.antialias && a_.scale < 1) return window_taps(a_.scale);
-    return window_taps(1.0);
+    return 2 * reach();
+  }
+  bool weighted() const { return o_.mode != "nearest"; }
+  /// Weights are divided by their sum.
+  bool normalised() const { return weighted() && (o_.exclude_outside || stretch() != 1.0); }
+
+  /// The index that is read without a weight, where arithmetic on indices says it.
+  std::optional<SymInt> exact() const {
+    if (is_identity()) return i_;
+    return o_.mode == "nearest" ? exact_nearest() : std::nullopt;
+  }
+
+  /// The index of tap `t`, inside of the input.
+  Expr index(SymInt t) const {
+    if (!weighted()) return clamped(nearest());
+    return clamped(position(t));
+  }
+
+  Expr weight(SymInt t) const {
+    bool linear = o_.mode == "linear";
+    Expr x = coordinate(), base = ir::unary(Op::floor, x);
+    Expr distance = ir::mul(ir::sub(ir::add(base, f(t - SymInt(reach() - 1))), x), f(stretch()));
+    Expr w = linear ? triangle(distance) : cubic(distance);
+    if (!o_.exclude_outside) return w;
+    Expr at = position(t);
+    Expr inside =
+        ir::binary(Op::logical_and, ir::binary(Op::greater_equal, at, c_.constant_int(DType::i64, 0)),
+                   ir::binary(Op::less, at, c_.index(a_.in)));
+    return ir::where(inside, w, f(0.0));
   }
 
   /// Outside [0, in - 1], where tf_crop_and_resize fills in a constant.
@@ -110,23 +132,37 @@ public:
   }
 
 private:
-  /// i*p + q over r, when the coordinate is that fraction for every i: then nearest is exact integer
-  /// arithmetic.
-  std::optional<SymInt> exact_nearest() const {
-    double scale = a_.scale;
-    if (!a_.scale_known || scale < 1 || scale != std::floor(scale)) return std::nullopt;
-    int64_t s = static_cast<int64_t>(scale);
-    if (o_.coordinates == "asymmetric" && o_.nearest == "floor") return ir::floordiv(i_, s);
-    if (o_.coordinates == "half_pixel" &&
-        (o_.nearest == "round_prefer_floor" || o_.nearest == "round_prefer_ceil"))
-      return ir::floordiv(i_, s);
-    return std::nullopt;
+  /// Below 1 it widens the kernel (antialias).
+  double stretch() const { return o_.antialias && a_.scale < 1 ? a_.scale : 1.0; }
+  int64_t reach() const {
+    double r = std::ceil((o_.mode == "linear" ? 1.0 : 2.0) / stretch());
+    TBX_MODEL(r < 1 << 20, "scale {} of an antialiased resize", a_.scale);
+    return static_cast<int64_t>(r);
   }
 
-  SymInt nearest() const {
-    if (auto exact = exact_nearest();
-        exact && ir::provably_equal(a_.in * SymInt(static_cast<int64_t>(a_.scale)), a_.out))
-      return *exact;
+  /// The coordinate is a fraction with a small whole denominator for every i: nearest is arithmetic on
+  /// indices.
+  std::optional<SymInt> exact_nearest() const {
+    double scale = a_.scale;
+    if (!a_.scale_known || scale <= 0) return std::nullopt;
+    const bool half = o_.coordinates == "half_pixel", up = scale >= 1;
+    if (!half && o_.coordinates != "asymmetric") return std::nullopt;
+    const double factor = up ? scale : 1 / scale;
+    if (factor != std::floor(factor) || factor > 1 << 20) return std::nullopt;
+    const auto s = static_cast<int64_t>(factor);
+    if (up) {
+      if (!ir::provably_equal(a_.in * SymInt(s), a_.out)) return std::nullopt;
+      const bool round = o_.nearest == "round_prefer_floor" || o_.nearest == "round_prefer_ceil";
+      if (half ? !round : o_.nearest != "floor") return std::nullopt;
+      return ir::floordiv(i_, s);
+    }
+    // Every s-th element; a power of two, whose inverse f32 holds.
+    if ((s & (s - 1)) != 0 || !ir::provably_equal(ir::floordiv(a_.in, s), a_.out)) return std::nullopt;
+    const bool above = o_.nearest == "ceil" || o_.nearest == "round_prefer_ceil";
+    return i_ * SymInt(s) + SymInt(!half ? 0 : above ? s / 2 : s / 2 - 1);
+  }
+
+  Expr nearest() const {
     Expr x = coordinate(), r;
     const std::string& n = o_.nearest;
     if (n == "round_prefer_floor") {
@@ -139,14 +175,18 @@ private:
       TBX_MODEL(n == "ceil", "unknown nearest_mode '{}'", n);
       r = ir::unary(Op::ceil, x);
     }
-    return index(c_.cast(r, DType::i64));
+    return c_.cast(r, DType::i64);
   }
 
-  /// Clamped to the input, as an index.
-  SymInt index(Expr position) const {
-    Expr clamped = ir::binary(Op::min, ir::binary(Op::max, position, c_.constant_int(DType::i64, 0)),
-                              c_.index(a_.in - SymInt(1)));
-    return c_.indirect(clamped, a_.in, false);
+  /// Of tap `t`, which may lie outside.
+  Expr position(SymInt t) const {
+    Expr base = c_.cast(ir::unary(Op::floor, coordinate()), DType::i64);
+    return ir::add(base, c_.index(t - SymInt(reach() - 1)));
+  }
+
+  Expr clamped(Expr position) const {
+    return ir::binary(Op::min, ir::binary(Op::max, position, c_.constant_int(DType::i64, 0)),
+                      c_.index(a_.in - SymInt(1)));
   }
 
   Expr triangle(Expr distance) const {
@@ -164,45 +204,43 @@ private:
                      ir::where(ir::binary(Op::less, d, f(2)), far, zero));
   }
 
-  /// `stretch` < 1 widens the kernel (antialias).
-  std::vector<Tap> window_taps(double stretch) const {
-    bool linear = o_.mode == "linear";
-    constexpr double kMaxRadius = 1024; // every element of the window is a part of the expression
-    double radius = (linear ? 1.0 : 2.0) / stretch;
-    if (!(radius <= kMaxRadius)) throw_unsupported("an antialiased resize by the factor {}", stretch);
-    int reach = static_cast<int>(std::ceil(radius));
-    Expr x = coordinate();
-    Expr base = ir::unary(Op::floor, x);
-    Expr base_index = c_.cast(base, DType::i64);
-    std::vector<Tap> taps;
-    std::vector<Expr> weights;
-    Expr total = nullptr;
-    for (int t = -reach + 1; t <= reach; ++t) {
-      Expr distance = ir::mul(ir::sub(ir::add(base, f(static_cast<double>(t))), x), f(stretch));
-      Expr w = linear ? triangle(distance) : cubic(distance);
-      Expr position = ir::add(base_index, c_.constant_int(DType::i64, t));
-      if (o_.exclude_outside) {
-        Expr inside = ir::binary(Op::logical_and,
-                                 ir::binary(Op::greater_equal, position, c_.constant_int(DType::i64, 0)),
-                                 ir::binary(Op::less, position, c_.index(a_.in)));
-        w = ir::where(inside, w, f(0.0));
-      }
-      total = total ? ir::add(total, w) : w;
-      weights.push_back(w);
-      taps.push_back({index(position), nullptr});
-    }
-    bool normalise = o_.exclude_outside || stretch != 1.0;
-    for (size_t k = 0; k < taps.size(); ++k)
-      taps[k].weight = normalise ? ir::div(weights[k], total) : weights[k];
-    return taps;
-  }
-
   ir::Context& c_;
   const ResizeOptions& o_;
   const AxisPlan& a_;
   SymInt i_;
   DType type_; ///< of coordinates and weights
 };
+
+/// Where one axis reads and with which weights: [taps, out], computed once for all rows.
+struct AxisTables {
+  TensorBox index, weight; ///< i32, and the type of the coordinates; weight is not defined for nearest
+};
+
+AxisTables tables_of(OpContext& ctx, const ResizeOptions& o, const AxisPlan& axis, DType type) {
+  auto sampler = [&](SymInt i) { return AxisSampler(ctx.c, o, axis, i, type); };
+  const int64_t taps = sampler(ctx.c.var(1)).taps();
+  const SymInts sizes{SymInt(taps), axis.out};
+  AxisTables t;
+  t.index = generate(ctx, DType::i32, sizes, [&](std::span<const SymInt> at) {
+    return ctx.c.cast(sampler(at[1]).index(at[0]), DType::i32);
+  });
+  realize(ctx, t.index, "read for every row");
+  if (!sampler(ctx.c.var(1)).weighted()) return t;
+  t.weight =
+      generate(ctx, type, sizes, [&](std::span<const SymInt> at) { return sampler(at[1]).weight(at[0]); });
+  if (sampler(ctx.c.var(1)).normalised()) {
+    realize(ctx, t.weight, "summed up");
+    const SymInt place[] = {ctx.c.rvar(0), ctx.c.var(0)}, column = ctx.c.var(1);
+    TensorBox sum = ir::make_reduction(ctx.program, ReduceOp::sum, type, {axis.out}, {SymInt(taps)},
+                                       t.weight.load(ctx.program, place));
+    Expr w = t.weight.load(ctx.program, loop_vars(ctx.c, 2));
+    t.weight = ir::make_pointwise(ctx.program, type, sizes, ir::div(w, sum.load(ctx.program, {&column, 1})));
+  }
+  realize(ctx, t.weight, "read for every row");
+  return t;
+}
+
+constexpr int64_t kUnrolledTaps = 4; ///< more are a loop
 
 TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPlan>& axes,
                    const ResizeOptions& o) {
@@ -219,28 +257,44 @@ TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPla
   for (int k = 0; k < x.rank(); ++k) {
     SymInts at = loop_vars(ctx.c, x.rank());
     AxisSampler sampler(ctx.c, o, axes[k], at[k], computed);
-    auto taps = sampler.taps();
-    if (o.coordinates == "tf_crop_and_resize" && !sampler.is_identity()) {
+    if (sampler.is_identity()) continue;
+    if (o.coordinates == "tf_crop_and_resize") {
       Expr beyond = sampler.outside();
       outside = outside ? ir::binary(Op::logical_or, outside, beyond) : beyond;
     }
-    if (taps.size() == 1 && !taps[0].weight && taps[0].index == at[k]) continue;
     SymInts sizes = y.sizes();
     sizes[k] = axes[k].out;
     ctx.program.add_check(axes[k].in - ir::min(axes[k].out, 1), false,
                           fmt::format("Resize: axis {} is empty and cannot be enlarged", k));
-    if (!nearest) realize_if_repeated(ctx.program, y, sizes);
-    Expr sum = nullptr;
-    for (const auto& tap : taps) {
-      SymInts place = at;
-      place[k] = tap.index;
-      Expr v = y.load(ctx.program, place);
-      if (tap.weight) v = ir::mul(to_compute(v, computed), tap.weight);
-      sum = sum ? ir::add(sum, v) : v;
-    }
     bool last = true;
     for (int j = k + 1; j < x.rank(); ++j) last &= ir::provably_equal(axes[j].in, axes[j].out);
     DType stored = nearest || last ? type : computed;
+    if (auto exact = sampler.exact()) {
+      SymInts place = at;
+      place[k] = *exact;
+      y = ir::make_pointwise(ctx.program, type, sizes, y.load(ctx.program, place));
+      continue;
+    }
+    const int64_t taps = sampler.taps();
+    AxisTables tables = tables_of(ctx, o, axes[k], computed);
+    if (!nearest) realize_if_repeated(ctx.program, y, sizes);
+    if (taps > 2) realize(ctx, y, "read by several elements of a resized axis");
+    auto tap = [&](SymInt t) {
+      const SymInt entry[] = {t, at[k]};
+      SymInts place = at;
+      place[k] =
+          ctx.c.indirect(ctx.c.cast(tables.index.load(ctx.program, entry), DType::i64), axes[k].in, false);
+      Expr v = y.load(ctx.program, place);
+      if (!tables.weight.defined()) return v;
+      return ir::mul(to_compute(v, computed), tables.weight.load(ctx.program, entry));
+    };
+    Expr sum = nullptr;
+    if (taps <= kUnrolledTaps)
+      for (int64_t t = 0; t < taps; ++t) sum = sum ? ir::add(sum, tap(t)) : tap(t);
+    else
+      sum =
+          ir::make_reduction(ctx.program, ReduceOp::sum, computed, sizes, {SymInt(taps)}, tap(ctx.c.rvar(0)))
+              .load(ctx.program, at);
     y = ir::make_pointwise(ctx.program, stored, sizes, nearest ? sum : to_compute(sum, stored));
   }
   if (y.dtype() != type) y = convert(ctx, y, type);

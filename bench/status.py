@@ -175,7 +175,7 @@ def _models(results: list[dict[str, Any]]) -> list[str]:
         text = f"{used:.1%}" if result["status"] == "pass" else ""
         rows.append([result["model"], result["status"], str(len(found)), text])
     return [
-        f"Outputs agree with ONNX Runtime's for **{passed} of {len(results)}** fp32 models (`tests/zoo`), dynamic "
+        f"Outputs agree with ONNX Runtime's for **{passed} of {len(results)}** models (`tests/zoo`), dynamic "
         "ones at six shapes in one session.",
         "",
         *_table(["model", "result", "shapes", "part of the tolerance used"], rows),

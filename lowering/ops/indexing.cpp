@@ -28,6 +28,7 @@ SymInt clamp_position(SymInt v, SymInt size, SymInt lo, SymInt hi) {
 }
 
 TensorBox slice_axis(OpContext& ctx, const TensorBox& x, int axis, SymInt start, SymInt end, int64_t step) {
+  step = std::clamp(step, -ir::kMaxSize, ir::kMaxSize); // a longer one takes one element as well
   SymInt size = x.sizes()[axis], last = size - SymInt(1);
   if (step > 0) {
     start = clamp_position(start, size, 0, size);

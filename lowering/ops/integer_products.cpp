@@ -106,6 +106,12 @@ TensorBox integer_matmul(OpContext& ctx, int a, int a_zero, int b, int b_zero) {
 }
 
 TensorBox integer_conv(OpContext& ctx, int x, int x_zero, int w, int w_zero) {
+  if (ctx.has(w_zero) && ctx.rank(w) > 0) {
+    SymInt zeros = ir::product(ctx.sizes(w_zero)), channels = ctx.sizes(w)[0];
+    TBX_MODEL(!zeros.is_constant() || !channels.is_constant() || zeros.is(1) ||
+                  ir::provably_equal(zeros, channels),
+              "{} zero points for weights of {} output channels", zeros.constant(), channels.constant());
+  }
   auto image = bytes(ctx, x, x_zero, false), weights = bytes(ctx, w, w_zero, true);
   if (!image || !weights || weights->zero.defined() || !ctx.constant(w))
     return conv_boxes(ctx, without_zero_point(ctx, x, x_zero, 1), without_zero_point(ctx, w, w_zero, 0),

@@ -56,6 +56,8 @@ Range range_of(DType type) {
 } // namespace
 
 Expr quantized(Expr quotient, Expr zero, DType to) {
+  TBX_MODEL(is_integer(to) && bits_of(to) <= 16, "cannot quantise to {}, only to integers of at most 16 bits",
+            name_of(to));
   Expr q = ir::unary(Op::round_even, quotient);
   if (zero) q = ir::add(q, to_compute(zero, q->dtype));
   Range range = range_of(to);

@@ -76,9 +76,12 @@ TensorBox along_channels(OpContext& ctx, int i, int rank) {
 bool is_small(OpContext& ctx) {
   auto w = ctx.constant(3), w_zero = ctx.has(5) ? ctx.constant(5) : nullptr, bias = ctx.constant(8);
   if (!w || !bias || (ctx.has(5) && !w_zero) || w->dims.empty() || w->dims[0] == 0 ||
-      bias->numel() != w->dims[0] || (w_zero && w_zero->numel() == 0))
+      bias->numel() != w->dims[0] || bits_of(w->dtype) > 8 || bits_of(bias->dtype) > 32)
     return false;
-  const int64_t channels = w->dims[0], each = w->numel() / channels;
+  const int64_t channels = w->dims[0];
+  if (w_zero && (bits_of(w_zero->dtype) > 8 || (w_zero->numel() != 1 && w_zero->numel() != channels)))
+    return false;
+  const int64_t each = w->numel() / channels;
   const std::vector<int64_t> values = to_ints(*w), biases = to_ints(*bias),
                              zeros = w_zero ? to_ints(*w_zero) : std::vector<int64_t>{0};
   for (int64_t c = 0; c < channels; ++c) {

@@ -45,3 +45,19 @@ def test_unfold_tensor_checks_dynamic_sizes() -> None:
     session = tensorbox.Session(model, compile=False, all_dims_dynamic=True)
     with pytest.raises(tensorbox.ModelError, match="fewer elements than a window of 3"):
         session.run({"x": np.zeros((2, 2), np.float32)})
+
+
+LONGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize("start,end,step,want", [
+    (0, LONGEST, LONGEST, slice(0, 1)), (LONGEST, -LONGEST - 1, -LONGEST - 1, slice(5, 6)), (1, 6, 2**49, slice(1, 2)),
+    (3, -LONGEST - 1, -LONGEST, slice(3, 4)), (6, LONGEST, LONGEST, slice(6, 6)), (4, 5, -2**50, slice(4, 4)),
+])
+@pytest.mark.parametrize("constant", [False, True])
+def test_slice_with_a_step_longer_than_any_axis(start: int, end: int, step: int, want: slice, constant: bool) -> None:
+    inputs = {"x": np.arange(18, dtype=np.float32).reshape(3, 6)}
+    for name, value in {"starts": start, "ends": end, "axes": 1, "steps": step}.items():
+        inputs[name] = np.array([value], np.int64)
+    model = model_of("Slice", inputs, ["y"], 13, [name for name in inputs if constant and name != "x"])
+    compare(model, inputs, rtol=0, atol=0, want=[inputs["x"][:, want]])

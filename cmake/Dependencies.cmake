@@ -9,7 +9,7 @@ if(NOT TBX_DEPS)
   set(TBX_DEPS ${tbx_deps})
 endif()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-  ${PROJECT_SOURCE_DIR}/deps/python.txt ${PROJECT_SOURCE_DIR}/deps/onnx-source.txt ${PROJECT_SOURCE_DIR}/deps/build.sh)
+  ${PROJECT_SOURCE_DIR}/deps/python.txt ${PROJECT_SOURCE_DIR}/deps/sources.txt ${PROJECT_SOURCE_DIR}/deps/build.sh)
 set(tbx_prefix ${TBX_DEPS}/prefix)
 message(STATUS "dependencies: ${TBX_DEPS}")
 
@@ -31,6 +31,13 @@ function(tbx_imported_library name library header)  # a library without a CMake 
 endfunction()
 tbx_imported_library(xxhash xxhash xxhash.h)
 tbx_imported_library(re2 re2 re2/re2.h)
+
+# The FFT of ducc0: templates, and one source file of its way to run on threads, which the definition leaves out.
+add_library(ducc0_fft STATIC ${tbx_prefix}/include/ducc0/infra/threading.cc)
+target_include_directories(ducc0_fft SYSTEM PUBLIC ${tbx_prefix}/include)
+target_compile_definitions(ducc0_fft PUBLIC DUCC0_NO_LOWLEVEL_THREADING=1)
+target_compile_options(ducc0_fft PRIVATE -w)
+install(FILES ${tbx_prefix}/share/licenses/ducc0-fft.txt DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/tensorbox)
 
 # oneDNN 3 and oneTBB. A system oneDNN counts only when it runs on TBB threads: one thread pool per process.
 set(tbx_dnnl_from "")

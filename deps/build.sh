@@ -2,7 +2,7 @@
 # Builds the pinned dependencies once per machine and prints the folder that holds them on stdout.
 # usage: deps/build.sh [--print-only]
 #   <cache>/tensorbox/deps/<key>/venv     Python with cmake, ninja and the Python packages of python.txt
-#   <cache>/tensorbox/deps/<key>/prefix   headers and libraries: onnx, oneDNN, oneTBB
+#   <cache>/tensorbox/deps/<key>/prefix   headers and libraries: onnx, oneDNN, oneTBB; the FFT of ducc0 as source
 # The key is a hash of the files of this folder, the system and its compiler and Python.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -14,7 +14,7 @@ command -v "$python" >/dev/null || die "no $python: install the system packages 
 [ "$(uname -m)" = x86_64 ] || die "the pinned libraries are built for x86_64; this machine is $(uname -m)"
 
 key=$({
-  cat "$here"/python.txt "$here"/onnx-source.txt "$here"/build.sh
+  cat "$here"/python.txt "$here"/sources.txt "$here"/build.sh
   (. /etc/os-release && echo "$ID $VERSION_ID") 2>/dev/null || true
   "$python" -c 'import sys; print(sys.version)'
   "${CXX:-g++}" -dumpfullversion
@@ -42,9 +42,22 @@ say "building into $root (a few minutes, once)"
 step "Python environment" "$python" -m venv "$venv"
 step "pinned packages" "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps \
   --only-binary=:all: --require-hashes -r "$here/python.txt"
-step "ONNX source" "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --no-binary onnx \
-  --no-build-isolation --require-hashes -r "$here/onnx-source.txt" -d "$root/source"
-tar -xzf "$root"/source/onnx-*.tar.gz -C "$root/source"
+step "source packages" "$venv/bin/python" -m pip download --disable-pip-version-check --no-deps --no-binary onnx,ducc0 \
+  --no-build-isolation --require-hashes -r "$here/sources.txt" -d "$root/source"
+for package in onnx ducc0; do tar -xzf "$root/source/$package"-*.tar.gz -C "$root/source"; done
+
+ducc0_fft() {  # templates and one source file, compiled with ours; only what carries the BSD licence
+  local file from
+  from=$(echo "$root"/source/ducc0-*/src/ducc0)
+  for file in fft/{fft,fft1d_impl}.h math/{cmplx,unity_roots}.h \
+    infra/{aligned_array,error_handling,mav,misc_utils,simd,string_utils,threading,useful_macros}.h infra/threading.cc; do
+    grep -q 'SPDX-License-Identifier: BSD-3-Clause' "$from/$file" || return 1
+    install -D -m 644 "$from/$file" "$prefix/include/ducc0/$file" || return 1
+  done
+  mkdir -p "$prefix/share/licenses"
+  sed -E '/This code is free software/,$d; /SPDX/d; /^(\/\*|\*\/)$/d' "$from/fft/fft.h" >"$prefix/share/licenses/ducc0-fft.txt"
+}
+step "FFT of ducc0" ducc0_fft
 
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi

@@ -1,33 +1,42 @@
-// Discrete Fourier transforms of one length, in double precision.
+// The FFT of ducc0 behind an interface that is quick to compile.
 #pragma once
 
-#include <complex>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 namespace tbx::extern_kernels {
 
-/// out[k] = sum over j of in[j] * e^(-2 pi i j k / n). O(n log n) for every n: mixed radices, and by a
-/// convolution (Bluestein) where n has a large prime factor. Immutable: one plan serves many threads.
-class Fft {
+/// Transforms of one length, computed in T, float or double. Immutable: one serves many threads.
+template <class T> class Fft {
 public:
-  using Complex = std::complex<double>;
-  explicit Fft(int64_t n);
+  /// As many lines are transformed at once by run() with `all_lanes`.
+  static const int64_t kLanes;
 
-  int64_t size() const { return n_; }
-  /// Both of n elements, not overlapping. `scratch` grows as needed and may be used again.
-  void run(const Complex* in, Complex* out, std::vector<Complex>& scratch) const;
+  /// `alone`: for lines that are transformed one by one, with vectors inside of each; there is no
+  /// `all_lanes`.
+  Fft(int64_t length, bool real, bool alone);
+  ~Fft();
+
+  int64_t length() const { return length_; }
+  /// Numbers of an element: 1 of real transforms, 2 of complex ones.
+  int64_t parts() const { return real_ ? 1 : 2; }
+  bool alone() const { return alone_; }
+  int64_t scratch_size(bool all_lanes) const;
+
+  /// e^(-2 pi i j k / n) summed where `forward`, else e^(+2 pi i j k / n), times `scale`. `line` is [length,
+  /// parts, lanes], the result has the same form and lies in `line` or `scratch`; both begin at 64 bytes.
+  /// Real: forward from a signal to half of its spectrum, r0 r1 i1 r2 i2 ..., at the end r(n/2) where n is
+  /// even; back from there.
+  const T* run(T* line, T* scratch, bool forward, T scale, bool all_lanes) const;
 
 private:
-  void mixed_radix(const Complex* in, int64_t stride, Complex* out, int64_t n, size_t level) const;
-  void bluestein(const Complex* in, Complex* out, std::vector<Complex>& scratch) const;
-
-  int64_t n_;
-  std::vector<int64_t> factors_; ///< of n, empty when it goes by Bluestein
-  std::vector<Complex> roots_;   ///< e^(-2 pi i k / n)
-  std::unique_ptr<Fft> convolution_;
-  std::vector<Complex> chirp_, kernel_; ///< Bluestein: e^(-pi i k^2 / n), transform of its conjugate
+  struct Plan;
+  int64_t length_;
+  bool real_, alone_;
+  std::unique_ptr<Plan> plan_;
 };
+
+extern template class Fft<float>;
+extern template class Fft<double>;
 
 } // namespace tbx::extern_kernels

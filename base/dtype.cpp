@@ -77,6 +77,8 @@ bool is_low_precision_float(DType t) {
 }
 
 bool is_float(DType t) { return t == DType::f32 || t == DType::f64 || is_low_precision_float(t); }
+bool is_byte(DType t) { return t == DType::i8 || t == DType::u8; }
+bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
 bool is_complex(DType t) { return t == DType::c64 || t == DType::c128; }
 
 bool is_integer(DType t) {

@@ -53,6 +53,8 @@ std::optional<DType> dtype_from_name(std::string_view name);
 
 bool is_float(DType t);   ///< IEEE-like floating types, f8/f6/f4 included
 bool is_integer(DType t); ///< signed and unsigned integers, sub-byte included; not bool
+bool is_byte(DType t);    ///< i8 or u8, a whole byte
+bool is_half(DType t);    ///< f16 or bf16
 bool is_signed(DType t);  ///< signed integers and floats
 bool is_complex(DType t);
 /// f16, bf16, all f8, f6, f4, f8e8m0: stored narrow, computed in f32.

@@ -79,12 +79,12 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   so.fuse_extern = options.fuse_extern;
   int threads = options.threads > 0 ? options.threads : runtime::default_threads();
   fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(isa, threads), so);
+  const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
     if (auto* call = std::get_if<ir::ExternCall>(&group.what)) {
-      if (auto* conv = std::get_if<extern_kernels::ConvProblem>(&call->problem))
-        conv->precision = chosen_precision(options);
+      if (auto* conv = std::get_if<extern_kernels::ConvProblem>(&call->problem)) conv->precision = precision;
       if (auto* product = std::get_if<extern_kernels::MatMulProblem>(&call->problem))
-        product->precision = chosen_precision(options);
+        product->precision = precision;
     }
   return schedule;
 }
@@ -129,10 +129,6 @@ std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::Emi
   return named;
 }
 
-} // namespace
-
-namespace {
-
 /// Symbols that stand for elements of inputs get their values from there.
 void bind_elements(runtime::Plan& plan, const Specialisation& made_for) {
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
@@ -146,10 +142,6 @@ void bind_elements(runtime::Plan& plan, const Specialisation& made_for) {
     }
   }
 }
-
-} // namespace
-
-namespace {
 
 /// Complex inputs and outputs are, in the plan's memory, pairs of parts along a last dimension of 2.
 void show_complex(const Graph& graph, const std::vector<ValueId>& ids,

@@ -13,9 +13,8 @@ std::vector<ValueId> values_read(const Node& node) {
   std::vector<ValueId> read;
   for (ValueId v : node.inputs)
     if (v >= 0) read.push_back(v);
-  for_each_body(node, [&](const std::shared_ptr<Graph>& body) {
-    for (const Graph::Capture& c : body->captures)
-      if (c.outer >= 0) read.push_back(c.outer);
+  for_each_capture(node, [&](const Graph::Capture& c) {
+    if (c.outer >= 0) read.push_back(c.outer);
   });
   return read;
 }

@@ -10,15 +10,6 @@
 
 namespace tbx::driver {
 
-/// Calls `fn` with every body graph in the attributes of `node`.
-template <class Fn> void for_each_body(const Node& node, Fn fn) {
-  for (const auto& [name, value] : node.attributes) {
-    if (const auto* g = std::get_if<std::shared_ptr<Graph>>(&value)) fn(*g);
-    if (const auto* gs = std::get_if<std::vector<std::shared_ptr<Graph>>>(&value))
-      for (const auto& g : *gs) fn(g);
-  }
-}
-
 /// Values that a node reads: its inputs and what its bodies capture.
 std::vector<ValueId> values_read(const Node& node);
 /// Nodes whose results are needed for the outputs.

@@ -26,7 +26,7 @@ bool needs_values(const Graph& g) {
 bool may_need_values(const Graph& g) {
   for (const Node& n : g.nodes) {
     bool has_body = false;
-    for_each_body(n, [&](const std::shared_ptr<Graph>&) { has_body = true; });
+    for_each_body(n, [&](const Graph&) { has_body = true; });
     if (has_body) return true;
     for (const auto& values : {n.inputs, n.outputs}) // of inputs, constants are news
       for (ValueId v : values)
@@ -39,13 +39,6 @@ namespace {
 
 bool is_string(const Graph& g, ValueId v) {
   return v >= 0 && g.at(v).type.kind == ValueType::tensor && g.at(v).type.dtype == DType::string;
-}
-
-void set_producers(Graph& g) {
-  for (Value& v : g.values) v.producer = -1;
-  for (size_t i = 0; i < g.nodes.size(); ++i)
-    for (ValueId v : g.nodes[i].outputs)
-      if (v >= 0) g.at(v).producer = static_cast<int>(i);
 }
 
 std::string text_attribute(const Node& n, const char* name, const char* otherwise) {
@@ -219,9 +212,7 @@ bool inline_function(Graph& g, int i) {
   for (Node node : body->nodes) {
     for (ValueId& v : node.inputs) v = place(v);
     for (ValueId& v : node.outputs) v = place(v);
-    for_each_body(node, [&](const std::shared_ptr<Graph>& inner) {
-      for (Graph::Capture& c : inner->captures) c.outer = place(c.outer);
-    });
+    for_each_capture(node, [&](Graph::Capture& c) { c.outer = place(c.outer); });
     node.origin = call.origin;
     node.name = call.name + "/" + node.name;
     nodes.push_back(std::move(node));

@@ -10,9 +10,6 @@ namespace tbx::extern_kernels {
 /// f16 or bf16 elements as f32, exactly. Runs on all threads of the current arena.
 void widen(DType from, const void* elements, int64_t count, float* to);
 
-/// True for the types that `widened` takes.
-inline bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
-
 /// The elements of an f32, f16 or bf16 constant as f32, in the order they have in memory: `t` itself where it
 /// is f32, else a copy of it.
 std::shared_ptr<const Tensor> widened(const std::shared_ptr<const Tensor>& t);

@@ -293,8 +293,6 @@ private:
     return readers[0];
   }
 
-  static bool is_byte(DType t) { return t == DType::u8 || t == DType::i8; }
-
   bool multiplies_bytes(const ExternCall& call) const {
     return is_byte(program_.at(call.inputs[0].buffer).dtype) &&
            is_byte(program_.at(call.inputs[1].buffer).dtype);

@@ -29,11 +29,7 @@ namespace fs = std::filesystem;
 void for_each_graph(const Graph& graph, const std::function<void(const Graph&)>& fn) {
   fn(graph);
   for (const Node& node : graph.nodes)
-    for (const auto& [name, attribute] : node.attributes) {
-      if (auto* g = std::get_if<std::shared_ptr<Graph>>(&attribute)) for_each_graph(**g, fn);
-      if (auto* list = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute))
-        for (const auto& g : *list) for_each_graph(*g, fn);
-    }
+    for_each_body(node, [&](const Graph& body) { for_each_graph(body, fn); });
 }
 
 /// A version of each domain under which every node means what it means under its own.
@@ -196,14 +192,7 @@ private:
   }
 
   static void mark_captured(const Node& n, std::vector<bool>& used) {
-    auto mark = [&](const Graph& g) {
-      for (const auto& c : g.captures) used[c.outer] = true;
-    };
-    for (const auto& [name, attribute] : n.attributes) {
-      if (auto* g = std::get_if<std::shared_ptr<Graph>>(&attribute)) mark(**g);
-      if (auto* list = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute))
-        for (const auto& g : *list) mark(*g);
-    }
+    for_each_capture(n, [&](const Graph::Capture& c) { used[c.outer] = true; });
   }
 
   void write(const Node& n, onnx::NodeProto& p, const Names& names) {

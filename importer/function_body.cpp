@@ -42,11 +42,7 @@ void forget_origins(Graph& g) {
   g.origins.clear();
   for (Node& node : g.nodes) {
     node.origin = -1;
-    for (auto& [name, value] : node.attributes) {
-      if (auto* body = std::get_if<std::shared_ptr<Graph>>(&value)) forget_origins(**body);
-      if (auto* bodies = std::get_if<std::vector<std::shared_ptr<Graph>>>(&value))
-        for (auto& body : *bodies) forget_origins(*body);
-    }
+    for_each_body(node, forget_origins);
   }
 }
 

@@ -176,10 +176,7 @@ void expand_gradients(Graph& graph) {
     std::move(made.begin(), made.end(), std::back_inserter(done));
   }
   graph.nodes = std::move(done);
-  for (Value& v : graph.values) v.producer = -1;
-  for (size_t i = 0; i < graph.nodes.size(); ++i)
-    for (ValueId v : graph.nodes[i].outputs)
-      if (v >= 0) graph.at(v).producer = static_cast<int>(i);
+  set_producers(graph);
 }
 
 } // namespace tbx::importer

@@ -78,11 +78,7 @@ private:
     line(indent, "{} = {}{}-{}({}){}{}", fmt::join(outputs, ", "), n.domain.empty() ? "" : n.domain + ".",
          n.op_type, n.opset, fmt::join(inputs, ", "), fmt::join(attributes, ""),
          n.name.empty() ? "" : " # " + shown(n.name));
-    for (const auto& [name, value] : n.attributes) {
-      if (auto* graph = std::get_if<std::shared_ptr<Graph>>(&value)) print(**graph, indent + "    ");
-      if (auto* graphs = std::get_if<std::vector<std::shared_ptr<Graph>>>(&value))
-        for (const auto& graph : *graphs) print(*graph, indent + "    ");
-    }
+    for_each_body(n, [&](const Graph& body) { print(body, indent + "    "); });
   }
 
   static std::string attribute_text(const Attribute& attribute) {
@@ -142,12 +138,7 @@ public:
     for (int i = 0; i < num_nodes; ++i) {
       const Node& n = g.nodes[i];
       for (ValueId id : n.inputs) TBX_INTERNAL(id == -1 || (exists(id) && defined[id])); // topological order
-      for (const auto& [name, attribute] : n.attributes) {
-        if (auto* graph = std::get_if<std::shared_ptr<Graph>>(&attribute))
-          verify_subgraph(**graph, g, defined);
-        if (auto* graphs = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute))
-          for (const auto& graph : *graphs) verify_subgraph(*graph, g, defined);
-      }
+      for_each_body(n, [&](const Graph& body) { verify_subgraph(body, g, defined); });
       for (ValueId id : n.outputs) {
         if (id == -1) continue;
         define(id);
@@ -167,6 +158,13 @@ private:
 };
 
 } // namespace
+
+void set_producers(Graph& graph) {
+  for (Value& v : graph.values) v.producer = -1;
+  for (size_t i = 0; i < graph.nodes.size(); ++i)
+    for (ValueId id : graph.nodes[i].outputs)
+      if (id >= 0) graph.at(id).producer = static_cast<int>(i);
+}
 
 std::string describe(const Graph& graph, const Node& node) {
   std::string_view label = node.name;

@@ -71,6 +71,25 @@ struct Graph {
   const Value& at(ValueId id) const { return values[id]; }
 };
 
+/// Calls `fn(Graph&)` with every body graph in the attributes of `node`.
+template <class Fn> void for_each_body(const Node& node, Fn fn) {
+  for (const auto& [name, attribute] : node.attributes) {
+    if (const auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute)) fn(**body);
+    if (const auto* bodies = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute))
+      for (const auto& each : *bodies) fn(*each);
+  }
+}
+
+/// Calls `fn(Graph::Capture&)` with every value that the bodies of `node` take from the graph around it.
+template <class Fn> void for_each_capture(const Node& node, Fn fn) {
+  for_each_body(node, [&](Graph& body) {
+    for (Graph::Capture& capture : body.captures) fn(capture);
+  });
+}
+
+/// Sets Value::producer from the nodes' outputs, after nodes were moved, added or removed.
+void set_producers(Graph& graph);
+
 /// How errors name a node: "node 'conv1' (Conv, opset 13)"; one without a name goes by its first output.
 std::string describe(const Graph& graph, const Node& node);
 

@@ -24,15 +24,6 @@ constexpr int kMaxNesting = 64;      ///< function bodies and branches inside ea
 
 bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
 
-/// Calls `fn` with every body graph in the node's attributes.
-void for_each_subgraph(const Node& node, const std::function<void(const Graph&)>& fn) {
-  for (const auto& [name, value] : node.attributes) {
-    if (const auto* g = std::get_if<std::shared_ptr<Graph>>(&value)) fn(**g);
-    if (const auto* gs = std::get_if<std::vector<std::shared_ptr<Graph>>>(&value))
-      for (const auto& g : *gs) fn(*g);
-  }
-}
-
 /// Nodes that take part in the result: nothing else is lowered.
 std::vector<char> live_nodes(const Graph& g) {
   std::vector<char> value_live(g.values.size(), 0), live(g.nodes.size(), 0);
@@ -44,9 +35,7 @@ std::vector<char> live_nodes(const Graph& g) {
     if (!live[i]) continue;
     for (ValueId v : node.inputs)
       if (v >= 0) value_live[v] = 1;
-    for_each_subgraph(node, [&](const Graph& body) {
-      for (const Graph::Capture& capture : body.captures) value_live[capture.outer] = 1;
-    });
+    for_each_capture(node, [&](const Graph::Capture& capture) { value_live[capture.outer] = 1; });
   }
   return live;
 }
@@ -59,9 +48,7 @@ std::vector<int> count_users(const Graph& g, const std::vector<char>& live, bool
     if (!live[i] || (node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size"))) continue;
     for (ValueId v : node.inputs)
       if (v >= 0) ++users[v];
-    for_each_subgraph(node, [&](const Graph& body) {
-      for (const Graph::Capture& capture : body.captures) ++users[capture.outer];
-    });
+    for_each_capture(node, [&](const Graph::Capture& capture) { ++users[capture.outer]; });
   }
   if (with_outputs)
     for (ValueId v : g.outputs) ++users[v];
@@ -171,9 +158,7 @@ std::vector<ValueId> sources_of(const Graph& g, std::vector<ValueId> values) {
       if (in >= 0 && seen.insert(in).second) values.push_back(in);
     };
     for (ValueId in : node.inputs) follow(in);
-    for_each_subgraph(node, [&](const Graph& body) {
-      for (const Graph::Capture& capture : body.captures) follow(capture.outer);
-    });
+    for_each_capture(node, [&](const Graph::Capture& capture) { follow(capture.outer); });
   }
   return sources;
 }

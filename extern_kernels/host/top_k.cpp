@@ -90,9 +90,9 @@ template <class K>
     F v;
     __builtin_memcpy(&v, x + i, sizeof v);
     v = v + 0.0f; // -0 is 0
-    const I bits = std::bit_cast<I>(v);
-    U key = std::bit_cast<U>(bits ^ ((bits >> 31) | INT32_MIN));
-    key = (key | std::bit_cast<U>(v != v)) ^ flip;
+    I bits;       // std::bit_cast would pass vectors between functions, whose ABI depends on the ISA
+    __builtin_memcpy(&bits, &v, sizeof v);
+    const U key = (U(bits ^ ((bits >> 31) | INT32_MIN)) | U(v != v)) ^ flip;
     __builtin_memcpy(keys + i, &key, sizeof key);
   }
   for (; i < n; ++i) keys[i] = ordered<uint32_t>(x[i]) ^ flip;

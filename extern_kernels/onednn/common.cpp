@@ -1,5 +1,7 @@
 #include "extern_kernels/onednn/common.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -39,6 +41,12 @@ std::string inexact_bytes() {
                              static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni)) ==
                             static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni);
   return exact ? "" : "products of bytes saturate in 16 bits without AVX512-VNNI";
+}
+
+std::string unfit_result(bool bytes, DType result, bool has_post_ops) {
+  const bool fits = bytes ? result == DType::f32 || is_byte(result) || (result == DType::i32 && !has_post_ops)
+                          : result == DType::f32;
+  return fits ? "" : fmt::format("a {} result{}", name_of(result), bytes ? " of bytes" : "");
 }
 
 memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides, DType type) {

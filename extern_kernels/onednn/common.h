@@ -22,7 +22,8 @@ dnnl::memory::desc one_integer();
 /// Halves are f32 here: constants become that.
 dnnl::memory::data_type data_type(DType type);
 
-inline bool is_byte(DType type) { return type == DType::u8 || type == DType::i8; }
+/// Why oneDNN does not give a product of f32, or of `bytes`, as `result`; empty where it does.
+std::string unfit_result(bool bytes, DType result, bool has_post_ops);
 /// Empty where products of bytes are exact, else the reason why not.
 std::string inexact_bytes();
 /// Appends the operations; an 8-bit `result` saturates, so a last clip to its range is left out.

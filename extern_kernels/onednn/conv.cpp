@@ -138,11 +138,8 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
     if (!fits && type != DType::f32 && type != DType::undefined)
       return fmt::format("{} operands", name_of(type));
   }
-  const DType result = outputs[0].dtype;
-  if (bytes ? result == DType::i32 && !p.post_ops.empty() : result != DType::f32)
-    return fmt::format("a {} result", name_of(result));
-  if (bytes && result != DType::i32 && result != DType::f32 && !is_byte(result))
-    return fmt::format("a {} result of bytes", name_of(result));
+  if (std::string reason = unfit_result(bytes, outputs[0].dtype, !p.post_ops.empty()); !reason.empty())
+    return reason;
   if (p.spatial_rank < 1 || p.spatial_rank > 3) return fmt::format("{} spatial dimensions", p.spatial_rank);
   for (size_t k = 0; k < p.pads_begin.size(); ++k)
     if (p.pads_begin[k] < 0 || (p.pads_end[k] < 0 && !p.transposed)) return "negative padding";

@@ -132,11 +132,8 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
     if (!fits && type != DType::f32 && type != DType::undefined)
       return fmt::format("{} operands", name_of(type));
   }
-  const DType result = outputs[0].dtype;
-  if (bytes ? result == DType::i32 && !p.post_ops.empty() : result != DType::f32)
-    return fmt::format("a {} result", name_of(result));
-  if (bytes && result != DType::i32 && result != DType::f32 && !is_byte(result))
-    return fmt::format("a {} result of bytes", name_of(result));
+  if (std::string reason = unfit_result(bytes, outputs[0].dtype, !p.post_ops.empty()); !reason.empty())
+    return reason;
   if (outputs[0].sizes.size() > 12) return "rank above 12";
   if (p.has_bias || !p.post_ops.empty())
     if (inputs[0].sizes.back() == 0) return "an empty inner dimension";

@@ -103,9 +103,7 @@ template <class F> void with_accumulator(DType type, F&& f) {
 }
 
 /// A product of 8-bit integers, whose post-operations work in f32.
-inline bool is_of_bytes(DType a, DType b) {
-  return (a == DType::u8 || a == DType::i8) && (b == DType::u8 || b == DType::i8);
-}
+inline bool is_of_bytes(DType a, DType b) { return is_byte(a) && is_byte(b); }
 
 /// Subtracts the zero point of the operand `v`; none where `number` is negative.
 template <class T> void subtract_zero(std::vector<T>& v, std::span<const TensorRef> inputs, int number) {

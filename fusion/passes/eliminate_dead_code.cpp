@@ -14,25 +14,14 @@ int eliminate_dead_code(Graph& graph) {
     if (!keep[i]) continue;
     for (ValueId id : node.inputs)
       if (id >= 0) needed[id] = true;
-    for (const auto& [name, attribute] : node.attributes) {
-      auto mark = [&](const std::shared_ptr<Graph>& g) {
-        if (g)
-          for (const Graph::Capture& c : g->captures) needed[c.outer] = true;
-      };
-      if (const auto* g = std::get_if<std::shared_ptr<Graph>>(&attribute)) mark(*g);
-      if (const auto* list = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute))
-        for (const auto& g : *list) mark(g);
-    }
+    for_each_capture(node, [&](const Graph::Capture& c) { needed[c.outer] = true; });
   }
   std::vector<Node> kept;
   for (size_t i = 0; i < graph.nodes.size(); ++i)
     if (keep[i]) kept.push_back(std::move(graph.nodes[i]));
   int removed = static_cast<int>(graph.nodes.size() - kept.size());
   graph.nodes = std::move(kept);
-  for (Value& v : graph.values) v.producer = -1;
-  for (size_t i = 0; i < graph.nodes.size(); ++i)
-    for (ValueId id : graph.nodes[i].outputs)
-      if (id >= 0) graph.at(id).producer = static_cast<int>(i);
+  set_producers(graph);
   return removed;
 }
 

@@ -4,23 +4,6 @@
 #include <cmath>
 
 namespace tbx::fusion {
-namespace {
-
-/// Captures of the subgraphs of a node.
-template <class F> void for_each_capture(const Node& node, F&& fn) {
-  auto visit = [&](const std::shared_ptr<Graph>& g) {
-    if (g)
-      for (Graph::Capture& c : g->captures) fn(c);
-  };
-  for (const auto& [name, attribute] : node.attributes) {
-    if (const auto* g = std::get_if<std::shared_ptr<Graph>>(&attribute)) visit(*g);
-    if (const auto* list = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute))
-      for (const auto& g : *list) visit(g);
-  }
-}
-
-} // namespace
-
 Editor::Editor(Graph& g) : graph(g), uses_(g.values.size(), 0) {
   for (const Node& node : g.nodes) {
     for (ValueId id : node.inputs)

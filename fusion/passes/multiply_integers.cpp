@@ -9,8 +9,6 @@
 namespace tbx::fusion {
 namespace {
 
-bool is_byte(DType t) { return t == DType::u8 || t == DType::i8; }
-
 /// What a DequantizeLinear makes floats of.
 struct Quantised {
   ValueId values = -1, zero = -1;
@@ -33,10 +31,7 @@ public:
     }
     if (count == 0) return 0;
     g_.nodes = std::move(nodes);
-    for (Value& v : g_.values) v.producer = -1;
-    for (size_t i = 0; i < g_.nodes.size(); ++i)
-      for (ValueId id : g_.nodes[i].outputs)
-        if (id >= 0) g_.at(id).producer = static_cast<int>(i);
+    set_producers(g_);
     return count;
   }
 

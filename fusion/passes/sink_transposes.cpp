@@ -309,10 +309,7 @@ private:
       if (auto it = restored_.find(i); it != restored_.end()) nodes.push_back(std::move(it->second));
     }
     g_.nodes = std::move(nodes);
-    for (Value& v : g_.values) v.producer = -1;
-    for (size_t i = 0; i < g_.nodes.size(); ++i)
-      for (ValueId id : g_.nodes[i].outputs)
-        if (id >= 0) g_.at(id).producer = static_cast<int>(i);
+    set_producers(g_);
     replace_values(g_, stands_for_);
   }
 

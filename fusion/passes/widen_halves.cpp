@@ -13,8 +13,6 @@ namespace {
 
 constexpr int64_t kSmall = 1 << 16; ///< constants up to this many elements are converted here
 
-bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
-
 bool is_one_of(const std::set<std::string_view>& names, const Node& node) {
   return node.domain.empty() && names.count(node.op_type) != 0;
 }
@@ -229,15 +227,7 @@ private:
   }
 
   void mark_captures(const Node& node) {
-    auto mark = [&](const std::shared_ptr<Graph>& body) {
-      if (body)
-        for (const Graph::Capture& c : body->captures) read_[c.outer] = true;
-    };
-    for (const auto& [name, attribute] : node.attributes) {
-      if (const auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute)) mark(*body);
-      if (const auto* list = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute))
-        for (const auto& body : *list) mark(body);
-    }
+    for_each_capture(node, [&](const Graph::Capture& c) { read_[c.outer] = true; });
   }
 
   /// Values of half precision are kept where somebody still reads them.
@@ -249,10 +239,7 @@ private:
       if (!stores || read_[node.outputs[0]]) kept.push_back(std::move(node));
     }
     g_.nodes = std::move(kept);
-    for (Value& v : g_.values) v.producer = -1;
-    for (size_t i = 0; i < g_.nodes.size(); ++i)
-      for (ValueId id : g_.nodes[i].outputs)
-        if (id >= 0) g_.at(id).producer = static_cast<int>(i);
+    set_producers(g_);
   }
 
   Graph& g_;

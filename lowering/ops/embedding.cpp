@@ -98,8 +98,7 @@ std::vector<LoweredValue> quantized_embed_layer_norm(OpContext& ctx) {
   auto table = [&](int i, int scale, int zero) {
     for (int k : {scale, zero})
       TBX_MODEL(ctx.has(k) && ir::product(ctx.sizes(k)).is(1), "input {} is no scalar", k);
-    TBX_MODEL(ctx.dtype(i) == DType::i8 || ctx.dtype(i) == DType::u8, "input {} is of type {}", i,
-              name_of(ctx.dtype(i)));
+    TBX_MODEL(is_byte(ctx.dtype(i)), "input {} is of type {}", i, name_of(ctx.dtype(i)));
     const TensorBox xs[] = {ctx.in(i), ir::reshape(ctx.program, ctx.in(scale), {}),
                             ir::reshape(ctx.program, ctx.in(zero), {})};
     return map(ctx, DType::f32, xs, [](std::span<const Expr> v) {

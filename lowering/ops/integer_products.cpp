@@ -22,8 +22,6 @@ TensorBox integer(OpContext& ctx, int64_t v) {
   return ir::make_constant(ctx.program, std::move(t));
 }
 
-bool is_byte(DType t) { return t == DType::u8 || t == DType::i8; }
-
 /// The value that all elements have; nullopt where they differ.
 std::optional<int64_t> one_value(const Tensor& t) {
   if (t.numel() == 0) return std::nullopt;

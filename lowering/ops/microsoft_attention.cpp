@@ -243,9 +243,7 @@ std::vector<LoweredValue> attention(OpContext& ctx) {
 
 std::vector<LoweredValue> quantized_attention(OpContext& ctx) {
   check_projection(ctx);
-  for (int i : {0, 1})
-    TBX_MODEL(ctx.dtype(i) == DType::i8 || ctx.dtype(i) == DType::u8, "input {} is of type {}", i,
-              name_of(ctx.dtype(i)));
+  for (int i : {0, 1}) TBX_MODEL(is_byte(ctx.dtype(i)), "input {} is of type {}", i, name_of(ctx.dtype(i)));
   TBX_MODEL(ir::product(ctx.sizes(3)).is(1), "input_scale is no scalar");
   TensorBox sum = integer_matmul(ctx, 0, 6, 1, 7);
   const TensorBox xs[] = {sum, ir::reshape(ctx.program, ctx.in(3), {}), ctx.in(4), ctx.in(2)};

@@ -40,8 +40,7 @@ Expr dequantized(Expr x, const Scaled& s) {
 
 DType byte_type(OpContext& ctx, int i) {
   DType type = ctx.dtype(i);
-  TBX_MODEL(type == DType::u8 || type == DType::i8, "input {} is of type {}, expected int8 or uint8", i,
-            name_of(type));
+  TBX_MODEL(is_byte(type), "input {} is of type {}, expected int8 or uint8", i, name_of(type));
   return type;
 }
 

@@ -87,7 +87,7 @@ std::vector<LoweredValue> lower_quantize(OpContext& ctx) {
     if (zero) quotient = ir::add(quotient, to_compute(zero, type));
     return cast_element(quotient, to, saturate);
   });
-  if (to == DType::u8 || to == DType::i8) realize_bytes_of_product(ctx.program, y);
+  if (is_byte(to)) realize_bytes_of_product(ctx.program, y);
   return {y};
 }
 

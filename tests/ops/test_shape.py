@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper
 from peers import compare, model_of, tensorbox
 
 SHAPES = [(7,), (3, 8), (2, 5, 6), (2, 1, 9, 3), (0, 4), (4, 0, 5)]
@@ -61,3 +62,21 @@ def test_slice_with_a_step_longer_than_any_axis(start: int, end: int, step: int,
         inputs[name] = np.array([value], np.int64)
     model = model_of("Slice", inputs, ["y"], 13, [name for name in inputs if constant and name != "x"])
     compare(model, inputs, rtol=0, atol=0, want=[inputs["x"][:, want]])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_more_than_2_to_31_elements(compiled: bool) -> None:
+    """Indices beyond 32 bits. The array is of zeros that the system has not laid out, so it takes no memory."""
+    n = (1 << 31) + 24
+    x = np.zeros(n, np.uint8)
+    x[[-1, n // 2, 3]] = 7, 9, 5
+    inputs = {"x": x, "at": np.array([-1, n // 2, 3, 1 << 31]), "start": np.array([n - 3]), "end": np.array([n])}
+    nodes = [helper.make_node("Gather", ["x", "at"], ["some"]), helper.make_node("Slice", ["x", "start", "end"], ["last"])]
+    infos = [helper.make_tensor_value_info("x", 2, ["n"]),
+             *(helper.make_tensor_value_info(name, 7, inputs[name].shape) for name in ("at", "start", "end"))]
+    results = [helper.make_tensor_value_info("some", 2, [4]), helper.make_tensor_value_info("last", 2, ["m"])]
+    model = helper.make_model(helper.make_graph(nodes, "large", infos, results), opset_imports=[helper.make_opsetid("", 21)],
+                              ir_version=10)
+    got = tensorbox.Session(model, compile=compiled).run(inputs)
+    assert got["some"].tolist() == [7, 9, 5, 0]
+    assert got["last"].tolist() == [0, 0, 7]

@@ -4,18 +4,11 @@
 #include <cmath>
 #include <random>
 
-#include "extern_kernels/kernel.h"
+#include "extern_kernels_helper.h"
 
 namespace tbx::extern_kernels {
 
-std::unique_ptr<ExternKernel> make_reference_conv(const Problem&, std::span<const OperandInfo>,
-                                                  std::span<const OperandInfo>);
-std::unique_ptr<ExternKernel> make_reference_matmul(const Problem&, std::span<const OperandInfo>,
-                                                    std::span<const OperandInfo>);
-
 namespace {
-
-using Dims = std::vector<int64_t>;
 
 /// A tensor with its own memory and any strides.
 struct Operand {
@@ -30,25 +23,12 @@ int pick(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng
 
 /// Dense over the dimensions in `order`, outermost first.
 Operand make(Dims sizes, std::vector<int> order = {}) {
-  Operand t{sizes, Dims(sizes.size()), {}};
-  if (order.empty())
-    for (size_t k = 0; k < sizes.size(); ++k) order.push_back(static_cast<int>(k));
-  int64_t step = 1;
-  for (size_t i = order.size(); i-- > 0;) {
-    t.strides[order[i]] = step;
-    step *= sizes[order[i]];
-  }
-  t.data.resize(static_cast<size_t>(step));
+  Operand t{sizes, dense_strides(sizes, std::move(order)), {}};
+  t.data.resize(
+      static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>())));
   std::normal_distribution<float> normal;
   for (float& v : t.data) v = normal(rng);
   return t;
-}
-
-std::vector<int> channels_last(size_t rank) {
-  std::vector<int> order{0};
-  for (size_t k = 2; k < rank; ++k) order.push_back(static_cast<int>(k));
-  order.push_back(1);
-  return order;
 }
 
 void run(const ExternKernel& kernel, std::vector<Operand>& in, Operand& out,
@@ -60,9 +40,7 @@ void run(const ExternKernel& kernel, std::vector<Operand>& in, Operand& out,
       out.data = in[op.operand].data;
       inputs[op.operand] = out.ref();
     }
-  std::vector<char> memory(static_cast<size_t>(kernel.workspace_bytes(inputs, outputs)) + 64);
-  void* workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
-  kernel.run({inputs, outputs, nullptr, workspace});
+  run(kernel, inputs, outputs);
 }
 
 void expect_close(const Operand& a, const Operand& b, const std::string& what) {

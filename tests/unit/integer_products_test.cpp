@@ -6,18 +6,11 @@
 #include <random>
 
 #include "extern_kernels/catalogue.h"
-#include "extern_kernels/kernel.h"
+#include "extern_kernels_helper.h"
 
 namespace tbx::extern_kernels {
 
-std::unique_ptr<ExternKernel> make_reference_conv(const Problem&, std::span<const OperandInfo>,
-                                                  std::span<const OperandInfo>);
-std::unique_ptr<ExternKernel> make_reference_matmul(const Problem&, std::span<const OperandInfo>,
-                                                    std::span<const OperandInfo>);
-
 namespace {
-
-using Dims = std::vector<int64_t>;
 
 std::mt19937 rng(20261121);
 int pick(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); }
@@ -33,15 +26,8 @@ struct Operand {
 
 /// Dense over the dimensions in `order`, outermost first; a third of the bytes at the ends of their range.
 Operand make(DType type, const Dims& sizes, std::vector<int> order = {}) {
-  Operand t{Dims(sizes.size()), std::make_shared<Tensor>(Tensor::make(type, sizes))};
-  if (order.empty())
-    for (size_t k = 0; k < sizes.size(); ++k) order.push_back(static_cast<int>(k));
-  int64_t step = 1;
-  for (size_t i = order.size(); i-- > 0;) {
-    t.strides[order[i]] = step;
-    step *= sizes[order[i]];
-  }
-  for (int64_t i = 0; i < step; ++i) {
+  Operand t{dense_strides(sizes, std::move(order)), std::make_shared<Tensor>(Tensor::make(type, sizes))};
+  for (int64_t i = 0; i < t.tensor->numel(); ++i) {
     int byte = pick(0, 2) ? pick(0, 255) : pick(0, 1) * 255;
     if (type == DType::u8) t.tensor->as_mutable<uint8_t>()[i] = static_cast<uint8_t>(byte);
     if (type == DType::i8) t.tensor->as_mutable<int8_t>()[i] = static_cast<int8_t>(byte - 128);
@@ -51,19 +37,10 @@ Operand make(DType type, const Dims& sizes, std::vector<int> order = {}) {
   return t;
 }
 
-std::vector<int> channels_last(size_t rank) {
-  std::vector<int> order{0};
-  for (size_t k = 2; k < rank; ++k) order.push_back(static_cast<int>(k));
-  order.push_back(1);
-  return order;
-}
-
 void run(const ExternKernel& kernel, std::vector<Operand>& in, Operand& out) {
   std::vector<TensorRef> inputs, outputs{out.ref()};
   for (Operand& t : in) inputs.push_back(t.tensor ? t.ref() : TensorRef{});
-  std::vector<char> memory(static_cast<size_t>(kernel.workspace_bytes(inputs, outputs)) + 64);
-  void* workspace = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
-  kernel.run({inputs, outputs, nullptr, workspace});
+  run(kernel, inputs, outputs);
 }
 
 /// Scale, bias per channel (dimension `channel`), then maybe quantisation; the type of the result.

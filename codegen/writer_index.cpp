@@ -212,8 +212,8 @@ Value Writer::indirect(const SymNode& n, bool vector) {
     live += fmt::format(" & first({})", live_);
     scope = current();
   }
-  // Values below an extent that fits do so themselves, once checked.
-  const bool fit = fits(n.args[0]);
+  // Once checked, values lie below the extent: its bounds count, whatever its parts are, as in min(N, 20).
+  const bool fit = fits(SymInt(&n));
   if (!value.narrow || !fit) value = as_vector(value, DType::i64);
   const char* lane = value.narrow ? "u32" : "u64";
   line_in(scope, fmt::format("if (unlikely(any(m32(({0}v){1} >= ({0}){2}){3}))) return {4};", lane,

@@ -152,6 +152,34 @@ TEST(Emit, Gathers) {
   run_cases(cases);
 }
 
+// Positions that fit 32 bits although the size that bounds them is computed from one that does not.
+TEST(Emit, GathersBelowBoundedSizes) {
+  Cases cases;
+  for (int64_t rows : {7, 100})
+    for (bool bad : {false, true})
+      for (int64_t n : {5, 16, 61}) {
+        auto k = make(fmt::format("gather {} of {}{}", n, rows, bad ? " out of range" : ""));
+        Context& c = k->c();
+        SymInt i = c.var(0), size = k->symbol("rows", rows), below = ir::min(size, 20);
+        k->kernel.outer = {n};
+        int index = k->buffer(DType::i64, n, Access::read),
+            table = k->buffer(DType::f32, 20 * 5, Access::read);
+        int out = k->buffer(DType::f32, n, Access::write), parts = k->buffer(DType::f32, n, Access::write);
+        SymInt at = c.indirect(k->load(index, i), below);
+        SymInt part = c.indirect(k->load(index, i), below * 4);
+        k->phase();
+        k->store(out, i, k->load(table, at * 5 + 1));
+        k->store(parts, i, k->load(table, floordiv(part, 4) * 5 + mod(part, 4)));
+        k->fill = [=](int b, int64_t e) -> double {
+          if (b == index) return static_cast<double>(bad && e == n - 1 ? std::min<int64_t>(rows, 20) : e % 7);
+          return static_cast<double>(e) / 4;
+        };
+        k->fails = bad;
+        cases.push_back(k);
+      }
+  run_cases(cases);
+}
+
 TEST(Emit, MaskedGathersDoNotLook) {
   Cases cases;
   for (int64_t n : {1, 5, 16, 40}) {

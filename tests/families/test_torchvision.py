@@ -91,7 +91,7 @@ NETWORKS = {
     "efficientnet_v2": image(classification.efficientnet_v2_s),
     "squeezenet": image(classification.squeezenet1_1),
     "maxvit": Network(
-        lambda: classification.MaxVit((64, 64), 16, 16, [1, 1], 8, 0.0, partition_size=4), (2, 3, 64, 64)
+        lambda: classification.MaxVit((64, 64), 16, 4, [16, 32], [1, 1], 8, 0.0), (2, 3, 64, 64)
     ),
     "swin_v2": Network(
         lambda: classification.SwinTransformer(

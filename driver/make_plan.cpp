@@ -216,9 +216,17 @@ private:
     push({std::move(step), group.origins}, std::move(info));
   }
 
+  /// Saturates: what a model asks for is compared with the machine's memory in a run.
+  static void add_bytes(StepInfo& info, SymInt numel, DType type) {
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(size_hint(numel), size_of(type), &bytes) ||
+        __builtin_add_overflow(info.bytes, bytes, &info.bytes))
+      info.bytes = INT64_MAX;
+  }
+
   static void measure(const KernelProgram& program, StepInfo& info) {
     for (const KernelBuffer& b : program.buffers)
-      if (b.access != Access::row_local) info.bytes += size_hint(b.numel) * size_of(b.dtype);
+      if (b.access != Access::row_local) add_bytes(info, b.numel, b.dtype);
     double rows = static_cast<double>(size_hint(product(program.outer)));
     for (const Phase& phase : program.phases) {
       std::vector<Expr> values;
@@ -307,8 +315,8 @@ private:
     info.decisions = group.decisions;
     info.decisions.push_back("kernel: " + selection.chosen);
     for (const std::string& refusal : selection.refusals) info.decisions.push_back("refused: " + refusal);
-    for (BufferId b : group.reads) info.bytes += bytes_hint(b);
-    for (BufferId b : group.writes) info.bytes += bytes_hint(b);
+    for (const auto* buffers : {&group.reads, &group.writes})
+      for (BufferId b : *buffers) add_bytes(info, product(program_.at(b).sizes), program_.at(b).dtype);
     info.flops = flops_hint(call);
     step.kernel = std::move(selection.kernel);
     push({std::move(step), group.origins}, std::move(info));
@@ -323,11 +331,6 @@ private:
       if (bound) step.bound_symbols.push_back(s.node()->number);
     }
     step.dynamic_dims.push_back(std::move(dims));
-  }
-
-  int64_t bytes_hint(BufferId id) const {
-    const Buffer& b = program_.at(id);
-    return size_hint(product(b.sizes)) * size_of(b.dtype);
   }
 
   double flops_hint(const ExternCall& call) const {

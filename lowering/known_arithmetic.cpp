@@ -22,7 +22,10 @@ bool fits(const Element& e, DType type) {
                          : v >= 0 && v < (int64_t{1} << bits);
 }
 
-bool is_tame(SymInt v) { return !v.is_constant() || std::abs(v.constant()) < (int64_t{1} << 31); }
+bool is_tame(SymInt v) {
+  constexpr int64_t kLimit = int64_t{1} << 31;
+  return !v.is_constant() || (-kLimit < v.constant() && v.constant() < kLimit);
+}
 
 /// Truth values are 0 and 1; where nothing can be proven they are expressions that are one or the other at
 /// run time.
@@ -42,8 +45,11 @@ bool align(KnownTensor& a, KnownTensor& b) {
   int64_t common = std::lcm(a.denominator, b.denominator);
   if (common > kMaxDenominator) return false;
   for (KnownTensor* k : {&a, &b}) {
-    if (k->denominator != common)
-      for (SymInt& v : k->values) v *= common / k->denominator;
+    if (k->denominator == common) continue;
+    for (SymInt& v : k->values) {
+      if (!is_tame(v)) return false;
+      v *= common / k->denominator;
+    }
     k->denominator = common;
   }
   return true;
@@ -100,6 +106,7 @@ Known elementwise(const KnownTensor& a, const KnownTensor& b, DType dtype, int64
 Known map_elements(const KnownTensor& x, DType dtype, const std::function<Element(SymInt)>& fn) {
   KnownTensor out{dtype, x.dims, {}, 1};
   for (SymInt v : x.values) {
+    if (!is_tame(v)) return std::nullopt;
     Element e = fn(v);
     if (!fits(e, dtype)) return std::nullopt;
     out.values.push_back(*e);
@@ -199,6 +206,11 @@ Known cast_to(const KnownTensor& x, DType to) {
   }
   if (!is_integer(to) || bits_of(to) < 8) return std::nullopt;
   int64_t d = x.denominator;
+  if (d == 1 && std::all_of(x.values.begin(), x.values.end(), [&](SymInt v) { return fits(v, to); })) {
+    KnownTensor out = x; // large values, too: ends of slices
+    out.dtype = to;
+    return out;
+  }
   return map_elements(x, to, [&](SymInt v) -> Element { return truncated_div(v, d); });
 }
 

@@ -217,7 +217,7 @@ Known tile_rule(const Args& args) {
 Known range_rule(const Args& args) {
   if (is_float(args[0].dtype)) return std::nullopt;
   for (int i = 0; i < 3; ++i)
-    if (args[i].values.size() != 1) return std::nullopt;
+    if (args[i].values.size() != 1 || !is_tame(args[i].values[0])) return std::nullopt;
   SymInt start = args[0].values[0], step = args[2].values[0], span = args[1].values[0] - start;
   if (!span.is_constant() || !step.is_constant() || step.is(0) || !is_tame(span) || !is_tame(step))
     return std::nullopt;

@@ -98,10 +98,11 @@ std::optional<SymInt> known_range_count(OpContext& ctx) {
       exact[i] = k->values[0] * SymInt(denominator / k->denominator);
     }
     if (!exact[2].is_constant()) return std::nullopt;
-    int64_t step = exact[2].constant();
+    int64_t step = std::max(exact[2].constant(), -INT64_MAX); // whose magnitude is a number, too
     TBX_MODEL(step != 0, "delta is 0");
     SymInt span = step > 0 ? exact[1] - exact[0] : exact[0] - exact[1];
-    return ir::max(ir::ceildiv(span, std::abs(step)), 0);
+    // Rounded up so that a step near the end of its type is not added to anything.
+    return ir::max(ir::floordiv(span - SymInt(1), std::abs(step)) + SymInt(1), 0);
   }
   if (!all_numbers) return std::nullopt;
   TBX_MODEL(number[2] != 0, "delta is 0");

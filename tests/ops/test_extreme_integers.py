@@ -1,0 +1,83 @@
+"""Integers at the ends of their type, as constants that could be sizes: the same as data, against numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from peers import model_of, tensorbox
+
+LOW, HIGH = -(2**63), 2**63 - 1
+A = np.array([0, LOW, HIGH, LOW, HIGH, -1, 2**31, -(2**31), LOW], np.int64)
+B = np.array([LOW, LOW, LOW, HIGH, HIGH, LOW, 2**31, -(2**31), 2], np.int64)
+UNARY: dict[str, Callable] = {
+    "Neg": np.negative,
+    "Abs": np.abs,
+    "Sign": np.sign,
+    "Identity": np.array,
+}
+BINARY: dict[str, Callable] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Min": np.minimum,
+    "Max": np.maximum,
+    "Equal": np.equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Greater": np.greater,
+}
+
+
+def check(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], want: np.ndarray) -> None:
+    """Every bit, with fixed and with dynamic sizes; float64, in which others compare, has too few."""
+    wanted = {info.name for info in model.graph.input}
+    for dynamic in (False, True):
+        session = tensorbox.Session(model, compile=False, all_dims_dynamic=dynamic)
+        got = session.run({name: value for name, value in inputs.items() if name in wanted})["y"]
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("op", UNARY)
+def test_unary(op: str, constant: bool) -> None:
+    model = model_of(op, {"x": A}, ["y"], 13, ["x"] * constant)
+    with np.errstate(over="ignore"):
+        check(model, {"x": A}, UNARY[op](A))
+
+
+@pytest.mark.parametrize("constants", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("op", BINARY)
+def test_binary(op: str, constants: str) -> None:
+    model = model_of(op, {"a": A, "b": B}, ["y"], 13, list(constants))
+    with np.errstate(over="ignore"):
+        check(model, {"a": A, "b": B}, BINARY[op](A, B))
+
+
+@pytest.mark.parametrize("constants", ["", "a", "b", "ab"])
+def test_division(constants: str) -> None:
+    a, b = np.array([LOW, HIGH, LOW, 7, -7], np.int64), np.array([3, -1, HIGH, LOW, 2], np.int64)
+    want = np.array([-(2**63 // 3), -HIGH, -1, 0, -3], np.int64)
+    check(model_of("Div", {"a": a, "b": b}, ["y"], 14, list(constants)), {"a": a, "b": b}, want)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("to", [np.bool_, np.int32, np.uint8, np.float64])
+def test_cast(to: type, constant: bool) -> None:
+    model = model_of("Cast", {"x": A}, ["y"], 13, ["x"] * constant, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
+    check(model, {"x": A}, A.astype(to))
+
+
+@pytest.mark.parametrize("start,limit,delta,want", [
+    (5, -7, LOW, [5]), (5, 7, 5 - HIGH, []), (0, HIGH, HIGH, [0]), (HIGH - 3, HIGH, 2, [HIGH - 3, HIGH - 1]),
+    (LOW + 3, LOW, -2, [LOW + 3, LOW + 1]),
+])
+@pytest.mark.parametrize("constant", [False, True])
+def test_range(start: int, limit: int, delta: int, want: list[int], constant: bool) -> None:
+    inputs = {name: np.array(v, np.int64) for name, v in (("start", start), ("limit", limit), ("delta", delta))}
+    model = model_of("Range", inputs, ["y"], 11, list(inputs) if constant else [])
+    check(model, inputs, np.array(want, np.int64))

@@ -266,27 +266,36 @@ Values max_roi_pool(OpContext& ctx) {
     realize(ctx, extent[k], "read by every channel");
   }
   SymInts window = largest_at_run_time(ctx, {extent[0], extent[1]}, "the size of a bin");
-  SymInts place(4);
-  Expr inside = nullptr, some = nullptr;
+  SymInt regions = rois.sizes()[0], channels = x.sizes()[1];
+  const bool last = channels_last_pays(x, SymInt(pooled[0] * pooled[1]) * regions);
+  // Loops over regions, bins and channels; the channels innermost where X is read that way.
+  const SymInt roi = ctx.c.var(0), channel = ctx.c.var(last ? 3 : 1);
+  SymInt inside[2];
+  Expr some = nullptr;
   for (int k = 0; k < 2; ++k) {
-    const SymInt bin[] = {ctx.c.var(0), ctx.c.var(2 + k)};
-    Expr r = ctx.c.index(ctx.c.rvar(k)), n = extent[k].load(ctx.program, bin);
-    inside = both(inside, ir::binary(Op::less, r, n));
+    const SymInt bin[] = {roi, ctx.c.var(last ? 1 + k : 2 + k)};
+    Expr one = integer(ctx, 1), n = extent[k].load(ctx.program, bin);
     some = both(some, ir::binary(Op::greater, n, integer(ctx, 0)));
-    place[2 + k] = clamped(ctx, ir::add(begin[k].load(ctx.program, bin), r), x.sizes()[2 + k]);
+    // A smaller bin than the largest one reads its last row or column again, which changes no maximum.
+    Expr step = ir::binary(Op::min, ctx.c.index(ctx.c.rvar(k)), ir::sub(n, one));
+    inside[k] = clamped(ctx, ir::add(begin[k].load(ctx.program, bin), step), x.sizes()[2 + k]);
   }
-  const SymInt batch[] = {ctx.c.var(0), SymInt(0)};
-  Expr n = to_compute(rois.load(ctx.program, batch), type);
-  place[0] = ctx.c.indirect(ctx.c.cast(n, DType::i64), x.sizes()[0], false);
-  place[1] = ctx.c.var(1);
-  realize_if_repeated(ctx.program, x, {rois.sizes()[0], x.sizes()[1], x.sizes()[2], x.sizes()[3]});
-  Expr v = x.load(ctx.program, place);
-  v = ir::where(inside, v, number(v, -std::numeric_limits<double>::infinity()));
-  SymInts sizes{rois.sizes()[0], x.sizes()[1], pooled[0], pooled[1]};
+  const SymInt batch[] = {roi, SymInt(0)};
+  Expr n = ctx.c.cast(to_compute(rois.load(ctx.program, batch), type), DType::i64);
+  SymInt image = ctx.c.indirect(n, x.sizes()[0], false);
+  if (!last) realize_if_repeated(ctx.program, x, {regions, channels, x.sizes()[2], x.sizes()[3]});
+  Expr v = last ? with_channels_last(ctx, x).load(ctx.program, SymInts{image, inside[0], inside[1], channel})
+                : x.load(ctx.program, SymInts{image, channel, inside[0], inside[1]});
+  SymInts sizes = last ? SymInts{regions, pooled[0], pooled[1], channels}
+                       : SymInts{regions, channels, pooled[0], pooled[1]};
   TensorBox best = ir::make_reduction(ctx.program, ReduceOp::max, x.dtype(), sizes, window, v);
   Expr result = best.load(ctx.program, loop_vars(ctx.c, 4));
   // Empty bins are 0.
-  return {ir::make_pointwise(ctx.program, x.dtype(), sizes, ir::where(some, result, number(result, 0)))};
+  result = ir::where(some, result, number(result, 0));
+  TensorBox y = ir::make_pointwise(ctx.program, x.dtype(), sizes, result);
+  if (!last) return {y};
+  realize(ctx, y, "a vector of channels has one bin");
+  return {with_channels_second(ctx, y)};
 }
 
 // --- DeformConv

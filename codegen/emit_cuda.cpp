@@ -37,6 +37,7 @@ bool is_serial(const ir::KernelProgram& kernel, const Phase& phase) {
     if (s.kind == StmtKind::scan || s.mode != ir::StoreMode::set) return true;
     if (s.kind != StmtKind::store) continue;
     // Where several points store to one address, the last one counts.
+    if (ir::has_indirect(s.address)) return true;
     for (size_t k = 0; k < phase.inner.size(); ++k) {
       const ir::SymNode* variable = kernel.context->rvar(static_cast<int>(k)).node();
       if (!phase.inner[k].is(1) && !ir::depends_on(s.address, variable)) return true;

@@ -350,10 +350,7 @@ int LoopEmitter::vectors_per_reduction(SymInt extent) const {
   for (const ir::KernelBuffer& b : kernel_.buffers)
     if (b.access == ir::Access::row_local) return 1; // one place for all vectors
   for (const Phase& phase : kernel_.phases)
-    for (const Stmt& s : phase.stmts) {
-      if (s.kind == StmtKind::scan) return 1;
-      values.push_back(s.value);
-    }
+    for (const Stmt& s : phase.stmts) values.push_back(s.value);
   constexpr int kLightOps = 12, kOps = 40;
   ir::ExprCounts counts = ir::count(values);
   int vectors = counts.expensive > 0 || counts.ops > kOps ? 1 : counts.ops > kLightOps ? 2 : 4;

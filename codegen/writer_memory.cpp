@@ -134,6 +134,12 @@ void Writer::store(const Stmt& s, const Value& value) {
       if (!set) x = combined(s, decode(t, element), x);
       line(
           fmt::format("{}{} = {};", s.mask ? fmt::format("if ({}) ", mask.text) : "", element, encode(t, x)));
+    } else if (!set && !s.mask && form.kind == LaneForm::affine && form.stride.is(1)) {
+      // Every lane has an element of its own.
+      std::string at = fmt::format("{} + {}", p, index_text(s.address));
+      std::string old = is_tail() ? fmt::format("ldn({}, {})", at, live_) : fmt::format("ldv({})", at);
+      std::string x = encode(t, combined(s, decode(t, old), as_vector(value, t).text));
+      line(is_tail() ? fmt::format("stn({}, {}, {});", at, x, live_) : fmt::format("stv({}, {});", at, x));
     } else if (!set) {
       combine_lanes(s, value, s.mask ? as_vector(mask, DType::boolean).text : "");
     } else if (form.kind == LaneForm::affine && form.stride.is(1) && (!s.mask || mask.vector)) {
@@ -177,13 +183,15 @@ void Writer::combine_lanes(const Stmt& s, const Value& value, const std::string&
   std::string at = index_vector(s.address).text, x = as_vector(value, t).text, p = buffer(s.buffer);
   std::string lanes = fresh("x");
   line(fmt::format("const {} {} = {};", type_of(t, true), lanes, x));
+  // Several such loops may become one: names of their own, and no lane ends the others.
+  std::string e = fresh("e");
   open(fmt::format("for (i64 l = 0; l < {}; ++l)", live()));
-  if (!mask.empty()) line(fmt::format("if (!{}[l]) continue;", mask));
-  line(fmt::format("{}& e = {}[{}[l]];", storage_of(t), p, at));
+  line(fmt::format("{}& {} = {}[{}[l]];", storage_of(t), e, p, at));
   std::string lane = t == DType::boolean ? fmt::format("({}[l] != 0)", lanes)
                                          : fmt::format("({}){}[l]", compute_of(t), lanes);
-  line(fmt::format("e = {};", encode(t, "(" + std::string(type_of(t, false)) + ")(" +
-                                            combined(s, decode(t, "e"), lane) + ")")));
+  line(fmt::format(
+      "{}{} = {};", mask.empty() ? "" : fmt::format("if ({}[l]) ", mask), e,
+      encode(t, "(" + std::string(type_of(t, false)) + ")(" + combined(s, decode(t, e), lane) + ")")));
   close();
 }
 

@@ -365,19 +365,38 @@ private:
     return map.empty() ? e : replace(e, map);
   }
 
+  /// Variables that are an index by themselves: points that differ in one of them never meet, so that these
+  /// run side by side. The order of the others is the model's.
+  std::vector<bool> disjoint_variables(const Scatter& scatter) const {
+    std::vector<bool> disjoint(scatter.ranges.size(), false);
+    for (size_t k = 0; k < scatter.ranges.size(); ++k)
+      for (SymInt index : scatter.indices) disjoint[k] = disjoint[k] || index == c_.var(static_cast<int>(k));
+    return disjoint;
+  }
+
   void build_scatter(const Scatter& scatter) {
-    kernel_.outer = scatter.ranges;
-    kernel_.sequential = true;
+    std::vector<bool> disjoint = disjoint_variables(scatter);
+    const bool any = std::find(disjoint.begin(), disjoint.end(), true) != disjoint.end();
+    if (!any) disjoint.assign(disjoint.size(), true);
+    kernel_.sequential = !any;
+    Phase phase;
+    Substitution to;
+    for (size_t k = 0; k < disjoint.size(); ++k) {
+      SymInts& loops = disjoint[k] ? kernel_.outer : phase.inner;
+      const int number = static_cast<int>(loops.size());
+      to.vars.push_back(disjoint[k] ? c_.var(number) : c_.rvar(number));
+      loops.push_back(scatter.ranges[k]);
+    }
+    auto moved = [&](Expr e) { return e ? global_loads(ir::substitute(e, to)) : nullptr; };
     Stmt s;
     s.kind = StmtKind::store;
-    s.value = global_loads(scatter.value);
-    s.mask = global_loads(scatter.mask);
+    s.value = moved(scatter.value);
+    s.mask = moved(scatter.mask);
     s.mode = scatter.mode;
     s.buffer = kernel_buffer(scatter.target, Access::read_write);
     SymInts indices;
-    for (SymInt index : scatter.indices) indices.push_back(resolve_indirect(index));
+    for (SymInt index : scatter.indices) indices.push_back(resolve_indirect(ir::substitute(index, to)));
     s.address = address_of(scatter.target, indices);
-    Phase phase;
     phase.stmts.push_back(s);
     kernel_.phases.push_back(std::move(phase));
   }

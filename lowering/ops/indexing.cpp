@@ -294,11 +294,23 @@ SymInt padded_from(const std::string& mode, SymInt i, SymInt n) {
   return ir::min(m, ir::max(period - m, 0));
 }
 
+/// mask_loads, but for the loads of `tables`, which are sound for every position: a mask of lanes would make
+/// their values differ from lane to lane.
+Expr masked_except(Expr value, Expr mask, const std::vector<Expr>& tables) {
+  return ir::rewrite(value, [&](Expr n) {
+    if (n->op != Op::load || std::find(tables.begin(), tables.end(), n) != tables.end()) return n;
+    Expr both = n->mask() ? ir::binary(Op::logical_and, n->mask(), mask) : mask;
+    return n->context->load(n->buffer, n->dtype, n->indices, both);
+  });
+}
+
 Values pad_by(OpContext& ctx, const SymInts& before, const SymInts& after, Expr fill) {
   const TensorBox& x = ctx.in(0);
   std::string mode = ctx.attr_string("mode", "constant");
   SymInts sizes, at;
-  Expr mask = nullptr;
+  Expr mask = nullptr, middle = nullptr;
+  SymInt in_middle;
+  std::vector<Expr> tables;
   for (int k = 0; k < x.rank(); ++k) {
     SymInt n = x.sizes()[k], i = ctx.c.var(k);
     sizes.push_back(n + before[k] + after[k]);
@@ -320,8 +332,22 @@ Values pad_by(OpContext& ctx, const SymInts& before, const SymInts& after, Expr 
       return ctx.c.cast(ctx.c.index(padded_from(mode, place[0] - before[k], n)), DType::i32);
     });
     realize(ctx, table, "read for every row");
-    Expr from = ctx.c.cast(table.load(ctx.program, {&i, 1}), DType::i64);
-    at.push_back(ctx.c.indirect(from, n, false));
+    tables.push_back(table.load(ctx.program, {&i, 1}));
+    at.push_back(ctx.c.indirect(ctx.c.cast(tables.back(), DType::i64), n, false));
+    if (k + 1 < x.rank()) continue;
+    in_middle = i - before[k];
+    middle = in_range(ctx.c, in_middle, n);
+  }
+  if (middle) {
+    // Most of a row lies as it does in x: only its ends are looked up.
+    SymInts twice = sizes, direct = at;
+    twice.push_back(2);
+    realize_if_repeated(ctx.program, x, twice);
+    direct.back() = in_middle;
+    Expr ends = ir::unary(Op::logical_not, middle);
+    Expr value = ir::where(middle, masked_except(x.load(ctx.program, direct), middle, tables),
+                           masked_except(x.load(ctx.program, at), ends, tables));
+    return {ir::make_pointwise(ctx.program, x.dtype(), sizes, value)};
   }
   realize_if_repeated(ctx.program, x, sizes);
   Expr value = x.load(ctx.program, at);

@@ -61,9 +61,10 @@ template <class K>
   const V limit = V{} + floor;
   int64_t count = 0, i = 0;
   for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
-    V x[2];
-    __builtin_memcpy(x, keys + i, sizeof x);
-    auto hit = (x[0] >= limit) | (x[1] >= limit);
+    V x, y; // one by one: a copy of both would go through smaller registers and stall
+    __builtin_memcpy(&x, keys + i, sizeof x);
+    __builtin_memcpy(&y, keys + i + kWidth, sizeof y);
+    const V most = x > y ? x : y, hit = most >= limit ? V{} + 1 : V{};
     uint64_t words[8];
     __builtin_memcpy(words, &hit, sizeof words);
     if ((words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7]) == 0)

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "driver/value_graph.h"
 #include "driver/value_steps.h"
+#include "importer/function_body.h"
 #include "lowering/lower.h"
 
 namespace tbx::driver {
@@ -58,7 +59,7 @@ private:
       on_values_[i] = 1;
       return true;
     }
-    if (!inline_function(g_, i)) return false;
+    if (!inline_function(g_, static_cast<size_t>(i))) return false;
     number_strings(g_);
     on_values_.clear();
     mark_by_type();
@@ -83,7 +84,7 @@ private:
       if (!special) continue;
       if (runs_on_values(n)) {
         on_values_[i] = 1;
-      } else if (inline_function(g_, static_cast<int>(i))) {
+      } else if (inline_function(g_, i)) {
         return false;
       } else {
         Error e(ErrorKind::unsupported,

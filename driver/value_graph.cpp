@@ -188,40 +188,4 @@ void number_strings(Graph& g) {
   if (changed) set_producers(g);
 }
 
-bool inline_function(Graph& g, int i) {
-  auto body = expand_function(g, g.nodes[i]);
-  if (!body) return false;
-  const Node call = g.nodes[i];
-  std::unordered_map<ValueId, ValueId> to;
-  for (size_t k = 0; k < body->inputs.size(); ++k)
-    if (body->inputs[k] >= 0) to[body->inputs[k]] = call.input(k);
-  for (size_t k = 0; k < body->outputs.size() && k < call.outputs.size(); ++k) {
-    // An output that is an input of the body, or twice an output, would need an Identity.
-    if (call.outputs[k] < 0 || body->outputs[k] < 0) continue;
-    if (!to.emplace(body->outputs[k], call.outputs[k]).second) return false;
-    if (body->at(body->outputs[k]).constant)
-      g.at(call.outputs[k]).constant = body->at(body->outputs[k]).constant;
-  }
-  auto place = [&](ValueId v) {
-    if (v < 0) return v;
-    auto [it, fresh] = to.try_emplace(v, static_cast<ValueId>(g.values.size()));
-    if (fresh) g.values.push_back(body->at(v));
-    return it->second;
-  };
-  std::vector<Node> nodes;
-  for (Node node : body->nodes) {
-    for (ValueId& v : node.inputs) v = place(v);
-    for (ValueId& v : node.outputs) v = place(v);
-    for_each_capture(node, [&](Graph::Capture& c) { c.outer = place(c.outer); });
-    node.origin = call.origin;
-    node.name = call.name + "/" + node.name;
-    nodes.push_back(std::move(node));
-  }
-  g.nodes.erase(g.nodes.begin() + i);
-  g.nodes.insert(g.nodes.begin() + i, std::make_move_iterator(nodes.begin()),
-                 std::make_move_iterator(nodes.end()));
-  set_producers(g);
-  return true;
-}
-
 } // namespace tbx::driver

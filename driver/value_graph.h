@@ -18,7 +18,4 @@ bool may_need_values(const Graph& g);
 /// Operators that only move, compare or count elements run on numbers that stand for strings:
 /// Y = Gather(S, i) -> n = StringIds(S), m = Gather(n, i), Y = StringTake(m, S).
 void number_strings(Graph& g);
-/// Puts the body that ONNX defines for the operator of node `i` in its place. False when there is none.
-bool inline_function(Graph& g, int i);
-
 } // namespace tbx::driver

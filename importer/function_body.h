@@ -19,6 +19,8 @@ namespace tbx {
 /// of the body, which can be older than the model's. Lowering calls this for operators it has no lowering
 /// for.
 std::optional<Graph> expand_function(const Graph& graph, const Node& node);
+/// Puts that body in the place of node `i`. False when there is none.
+bool inline_function(Graph& graph, size_t i);
 /// Operators (domain, name, version) that ONNX defines a body for.
 std::vector<std::tuple<std::string, std::string, int>> operators_with_body();
 /// ONNX defines a body for some inputs of the operator; it can depend on their shapes.

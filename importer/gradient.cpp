@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "base/error.h"
+#include "importer/function_body.h"
 #include "importer/gradient_rules.h"
 #include "importer/names.h"
 
@@ -29,7 +31,7 @@ template <class T> T attribute(const Node& node, const char* name) {
 /// Differentiates for one Gradient node; `done` are the nodes before it.
 class Differentiator {
 public:
-  Differentiator(Graph& g, const std::vector<Node>& done, const Node& node, std::vector<Node>& out)
+  Differentiator(Graph& g, std::span<const Node> done, const Node& node, std::vector<Node>& out)
       : g_(g), done_(done), node_(node), out_(out), b_(g, out, node.origin) {}
 
   void run() {
@@ -125,18 +127,24 @@ private:
   void backward() {
     for (size_t i = forward_.size(); i-- > 0;) {
       const Node& n = forward_[i];
-      for (size_t k = 1; k < n.outputs.size(); ++k)
-        if (n.outputs[k] >= 0 && gradient_.count(n.outputs[k]))
+      std::vector<ValueId> gradients;
+      bool any = false;
+      for (size_t k = 0; k < n.outputs.size(); ++k) {
+        auto g = n.outputs[k] < 0 ? gradient_.end() : gradient_.find(n.outputs[k]);
+        const bool given = g != gradient_.end() && dependent_.count(n.outputs[k]);
+        gradients.push_back(given ? g->second : -1);
+        any = any || given;
+        if (k > 0 && given && !(n.domain.empty() && takes_all_gradients(n.op_type)))
           throw_unsupported("the gradient through output {} of {}", k, describe(g_, n));
-      auto g = n.outputs.empty() ? gradient_.end() : gradient_.find(n.outputs[0]);
-      if (g == gradient_.end() || !dependent_.count(n.outputs[0])) continue;
+      }
+      if (!any) continue;
       Rule rule = n.domain.empty() ? find_rule(n.op_type) : nullptr;
       if (!rule) throw_unsupported("there is no rule to differentiate {}", describe(g_, n));
       auto needs = [&](int k) {
         return k < static_cast<int>(n.inputs.size()) && n.inputs[k] >= 0 &&
                dependent_.count(n.inputs[k]) != 0;
       };
-      rule({b_, n, g->second,
+      rule({b_, n, std::move(gradients),
             [&](int k, ValueId part) {
               if (!needs(k)) return;
               auto [it, fresh] = gradient_.emplace(n.inputs[k], part);
@@ -147,7 +155,7 @@ private:
   }
 
   Graph& g_;
-  const std::vector<Node>& done_;
+  std::span<const Node> done_;
   const Node& node_;
   std::vector<Node>& out_;
   GradientBuilder b_;
@@ -156,27 +164,55 @@ private:
   std::set<ValueId> dependent_;
 };
 
+/// Operators before node `end`, a Gradient, that have no rule and that its y depends on give way to the
+/// bodies that ONNX defines for them. Returns where the node is then.
+size_t open_bodies(Graph& g, size_t end) {
+  std::set<ValueId> wanted{named(g, attribute<std::string>(g.nodes[end], "y"))};
+  for (size_t i = end; i-- > 0;) {
+    const Node& n = g.nodes[i];
+    if (std::none_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return wanted.count(v) != 0; }))
+      continue;
+    const bool known = n.domain.empty() && (find_rule(n.op_type) || stops_gradient(n.op_type));
+    const size_t before = g.nodes.size();
+    if (!known && inline_function(g, i)) {
+      const size_t more = g.nodes.size() - before; // one node became several, or none: wraps around
+      end += more;
+      i += more + 1;
+      continue;
+    }
+    for (ValueId v : n.inputs)
+      if (v >= 0) wanted.insert(v);
+  }
+  return end;
+}
+
+/// The nodes that compute what node `i` asks for.
+std::vector<Node> derivatives(Graph& graph, size_t i) {
+  std::vector<Node> made;
+  const Node node = graph.nodes[i];
+  Differentiator(graph, std::span(graph.nodes).first(i), node, made).run();
+  return made;
+}
+
 } // namespace
 
 void expand_gradients(Graph& graph) {
-  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_gradient)) return;
-  std::vector<Node> done;
-  for (Node& node : graph.nodes) {
-    if (!is_gradient(node)) {
-      done.push_back(std::move(node));
-      continue;
-    }
-    std::vector<Node> made;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!is_gradient(graph.nodes[i])) continue;
+    const std::string where = describe(graph, graph.nodes[i]);
     try {
-      Differentiator(graph, done, node, made).run();
+      i = open_bodies(graph, i);
+      std::vector<Node> made = derivatives(graph, i);
+      auto at = graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(i));
+      graph.nodes.insert(at, std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
+      i += made.size();
+      --i;
     } catch (Error& e) {
-      e.set_where(describe(graph, node));
+      e.set_where(where);
       throw;
     }
-    std::move(made.begin(), made.end(), std::back_inserter(done));
+    set_producers(graph);
   }
-  graph.nodes = std::move(done);
-  set_producers(graph);
 }
 
 } // namespace tbx::importer

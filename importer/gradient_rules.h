@@ -26,7 +26,15 @@ public:
   ValueId filled(ValueId like, double value);
   /// The gradient of a broadcast operand: `g`, of the shape of `result`, summed to the shape of `x`.
   ValueId sum_to(ValueId g, ValueId result, ValueId x);
-  ValueId reshape_like(ValueId g, ValueId x);
+  /// `g` in the shape of `x`; of type `type` where it is not that of `x`.
+  ValueId reshape_like(ValueId g, ValueId x, DType type = DType::undefined);
+  /// `value` of the element type of `like` in the shape that the list `sizes` says.
+  ValueId full(ValueId sizes, ValueId like, double value);
+  /// Like emit, of a shape that no rule relies on.
+  ValueId emit_any(const std::string& op, std::vector<ValueId> inputs, ValueId like,
+                   std::map<std::string, Attribute> attributes = {});
+  /// Adds a copy of a node; its outputs become new values of type `type`.
+  void append(Node& node, DType type);
   const ValueType& type(ValueId v) const { return graph.at(v).type; }
   /// Sizes of a value, UnsupportedError naming it where the rank is unknown.
   const ir::SymInts& sizes(ValueId v) const;
@@ -38,26 +46,46 @@ private:
   int origin_;
 };
 
-/// What a rule sees: the node, the gradient of its first output, and where gradients of the inputs go.
+/// What a rule sees: the node, the gradients of its outputs, and where gradients of the inputs go.
 struct RuleCall {
   GradientBuilder& b;
   const Node& node;
-  ValueId gradient;
+  std::vector<ValueId> gradients; ///< per output, -1: none. Only rules of movement see more than the first
   /// Adds to the gradient of input `i`; ignored when nobody needs it.
   std::function<void(int i, ValueId g)> give;
   std::function<bool(int i)> needs;
 
   ValueId in(int i) const { return node.inputs.at(i); }
   ValueId out() const { return node.outputs.at(0); }
+  ValueId gradient(int k = 0) const { return k < static_cast<int>(gradients.size()) ? gradients[k] : -1; }
   int64_t integer(const char* name, int64_t otherwise) const;
   double real(const char* name, double otherwise) const;
+  std::string text(const char* name, const char* otherwise) const;
+  std::vector<int64_t> integers(const char* name) const; ///< empty where it is left out
 };
 
 using Rule = void (*)(const RuleCall&);
 
 /// nullptr when the operator (of ai.onnx) has no rule.
 Rule find_rule(std::string_view op);
+/// The rule takes gradients of all outputs.
+bool takes_all_gradients(std::string_view op);
 /// Operators that pass no gradient on: comparisons, Shape, rounding.
 bool stops_gradient(std::string_view op);
+
+// importer/gradient_movement.cpp
+void movement_rule(const RuleCall& c);
+void pad_rule(const RuleCall& c);
+void scatter_rule(const RuleCall& c);
+void resize_rule(const RuleCall& c);
+void top_k_rule(const RuleCall& c);
+// importer/gradient_windows.cpp
+void conv_rule(const RuleCall& c);
+void conv_transpose_rule(const RuleCall& c);
+void max_pool_rule(const RuleCall& c);
+void average_pool_rule(const RuleCall& c);
+// importer/gradient_norms.cpp
+void batch_norm_rule(const RuleCall& c);
+void instance_norm_rule(const RuleCall& c);
 
 } // namespace tbx::importer

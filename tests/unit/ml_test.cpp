@@ -1,11 +1,10 @@
-// ai.onnx.ml, training operators and gradients, images: against plain computations, and their errors.
+// ai.onnx.ml, training operators, images: against plain computations, and their errors.
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <random>
 
 #include "../support/extern_runner.h"
-#include "../support/onnx_text.h"
 #include "extern_kernels/image/image.h"
 #include "graph_helper.h"
 
@@ -201,77 +200,6 @@ TEST(Training, NesterovMomentumOfTwoTensors) {
   EXPECT_NEAR(values_of(out[1])[0], x(3, 2, -1), 1e-6);
   EXPECT_NEAR(values_of(out[2])[0], v(1, 0.5f), 1e-6);
   EXPECT_NEAR(values_of(out[3])[0], v(2, -1), 1e-6);
-}
-
-/// Runs text with inputs in order.
-std::vector<Tensor> run_text(const std::string& text, std::vector<Tensor> inputs) {
-  Graph g = test::import_proto(test::parse_text(
-      "<ir_version: 10, opset_import: [\"\": 18, \"ai.onnx.preview.training\": 1]>\n" + text));
-  return lowering::run_program(lowering::lower(g), std::move(inputs), test::run_extern);
-}
-
-TEST(Gradient, AgreesWithFiniteDifferences) {
-  // y is a number made of x [2, 3] and w [3, 2] (double, so that differences are exact enough).
-  const char* const bodies[] = {
-      "h = MatMul(x, w) t = Tanh(h) y = ReduceSum<keepdims=0>(t)",
-      "h = MatMul(x, w) s = Softmax<axis=-1>(h) l = Log(s) p = Mul(s, l) y = ReduceMean<keepdims=0>(p)",
-      "t = Transpose<perm=[1, 0]>(x) d = Div(t, w) e = Exp(d) q = Sqrt(e) y = ReduceSum<keepdims=0>(q)",
-      "h = Gemm<alpha=0.5, transA=1, transB=1>(x, w) s = Sigmoid(h) l = LogSoftmax<axis=0>(s) y = "
-      "ReduceMax<keepdims=0>(l)",
-      "one = Constant<value_ints=[1]>() r = ReduceMean<keepdims=1>(x, one) c = Sub(x, r) p = Mul(c, c) t = "
-      "Transpose(p) m = Max(t, w) "
-      "e = Erf(m) y = ReduceSum<keepdims=0>(e)",
-      "t = Transpose(x) c = Concat<axis=0>(t, w) s = Sin(c) a = Abs(s) q = Softplus(a) k = LeakyRelu(s) "
-      "b = Add(q, k) y = ReduceSum<keepdims=0>(b)",
-      "f = Flatten(x) u = Reciprocal(f) n = Neg(u) m = MatMul(n, w) e = Elu(m) y = ReduceMin<keepdims=0>(e)"};
-  auto doubles = [](std::vector<int64_t> dims, std::vector<double> v) {
-    Tensor t = Tensor::make(DType::f64, std::move(dims));
-    std::copy(v.begin(), v.end(), t.as_mutable<double>().begin());
-    return t;
-  };
-  Tensor x = doubles({2, 3}, {0.3, -0.7, 1.1, 0.9, 0.4, -0.2}),
-         w = doubles({3, 2}, {0.5, -0.3, 0.8, 1.2, -0.6, 0.1});
-  for (const char* body : bodies) {
-    std::string text = fmt::format(
-        "g (double[2, 3] x, double[3, 2] w) => (double[] y, double[2, 3] dx, double[3, 2] dw) {{\n"
-        "{}\n dx, dw = ai.onnx.preview.training.Gradient<xs=[\"x\", \"w\"], y=\"y\">(x, w) }}",
-        body);
-    auto out = run_text(text, {x, w});
-    for (int which = 0; which < 2; ++which)
-      for (int64_t i = 0; i < 6; ++i) {
-        auto at = [&](double step) {
-          std::vector<Tensor> in = {doubles(x.dims, values_of(x)), doubles(w.dims, values_of(w))};
-          in[which].as_mutable<double>()[i] += step;
-          return values_of(run_text(text, in)[0])[0];
-        };
-        double h = 1e-5, difference = (at(h) - at(-h)) / (2 * h);
-        EXPECT_NEAR(values_of(out[1 + which])[i], difference, 1e-6)
-            << body << " input " << which << " element " << i;
-      }
-  }
-}
-
-TEST(Gradient, OfAGradientAndAtAnotherPoint) {
-  const char* text = R"(g (float[n] x, float[n] p) => (float[] y, float[n] d, float[n] dd, float[n] at_p) {
-    c = Mul(x, x) e = Mul(c, x) y = ReduceSum<keepdims=0>(e)
-    d = ai.onnx.preview.training.Gradient<xs=["x"], y="y">(x)
-    dd = ai.onnx.preview.training.Gradient<xs=["x"], y="d">(x)
-    at_p = ai.onnx.preview.training.Gradient<xs=["x"], y="y">(p) })";
-  auto out = run_text(text, {tensor({3}, {1, 2, -3}), tensor({3}, {1, 4, 5})});
-  EXPECT_THAT(values_of(out[1]), ElementsAre(3, 12, 27));
-  EXPECT_THAT(values_of(out[2]), ElementsAre(6, 12, -18));
-  EXPECT_THAT(values_of(out[3]), ElementsAre(3, 48, 75));
-}
-
-TEST(Gradient, AnOperatorWithoutARuleIsNamed) {
-  const char* text = R"(g (float[n] x) => (float[n] d) {
-    y = CumSum(x, a) d = ai.onnx.preview.training.Gradient<xs=["x"], y="y">(x) })";
-  std::string with_axis = text;
-  with_axis.replace(with_axis.find("y = Cum"), 0, "a = Constant<value_int=0>() ");
-  EXPECT_THAT(error_of([&] {
-                run_text(with_axis, {tensor({2}, {1, 2})});
-              }),
-              HasSubstr("there is no rule to differentiate node 'y' (CumSum"));
 }
 
 // --- images

@@ -84,7 +84,15 @@ Tensor data_for_inference(const NodeView& node, size_t i) {
 }
 
 void correct_after_inference(const NodeView& node, std::vector<onnx::TypeProto>& outputs) {
-  if (node.schema->Name() != "RMSNormalization" || node.schema->domain() != "" || outputs.empty()) return;
+  if (node.schema->domain() != "" || outputs.empty() || node.inputs.empty() || !node.inputs[0]) return;
+  const std::string& op = node.schema->Name();
+  if (op == "MeanVarianceNormalization" || op == "GroupNormalization") {
+    // ONNX gives no shape: it infers through a body in which defaults of attributes are missing, or not at
+    // all.
+    const onnx::TypeProto& x = node.inputs[0]->type;
+    if (x.has_tensor_type() && !outputs[0].tensor_type().has_shape()) outputs[0] = x;
+  }
+  if (op != "RMSNormalization") return;
   if (node.inputs.size() < 2 || !node.inputs[1] || !node.inputs[1]->type.has_tensor_type()) return;
   // The result is of the type of the scale; ONNX gives it that of the data.
   outputs[0].mutable_tensor_type()->set_elem_type(node.inputs[1]->type.tensor_type().elem_type());

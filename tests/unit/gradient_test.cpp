@@ -39,6 +39,8 @@ std::string error_of(const std::function<void()>& f) {
 struct Case {
   std::vector<int64_t> x, w; ///< sizes of the inputs
   std::string body;          ///< makes y, a number, or c, whose sines are summed
+  /// Of the differences; larger where the body computes in single precision.
+  double step = 1e-6, tolerance = 2e-7;
 };
 
 Tensor random_doubles(const std::vector<int64_t>& dims, std::mt19937& random) {
@@ -77,10 +79,11 @@ void expect_gradients(const Case& k) {
       double slope = 0;
       for (int64_t e = 0; e < direction.numel(); ++e)
         slope += direction.as<double>()[e] * out[1 + which].as<double>()[e];
-      const double h = 1e-6;
+      const double h = k.step;
       const double above = values_of(run_text(text, moved(which, direction, h))[0])[0];
       const double below = values_of(run_text(text, moved(which, direction, -h))[0])[0];
-      EXPECT_NEAR(slope, (above - below) / (2 * h), 2e-7 * (1 + std::fabs(slope))) << (which ? "w" : "x");
+      EXPECT_NEAR(slope, (above - below) / (2 * h), k.tolerance * (1 + std::fabs(slope)))
+          << (which ? "w" : "x");
     }
   }
 }
@@ -210,11 +213,12 @@ TEST(Gradient, OfConvolutionsPoolingsAndNormalisations) {
       {{2, 3, 2, 2}, {3, 1, 1}, "a = GlobalAveragePool(x) m = GlobalMaxPool(x) p = Mul(a, m) c = Mul(p, w)"},
       {{2, 3, 2}, {3}, "v = Abs(w) c = BatchNormalization(x, w, w, w, v)"},
       {{2, 3, 4}, {3}, "c = InstanceNormalization(x, w, w)"},
-      {{2, 3, 4}, {4}, "c = LayerNormalization<stash_type=11>(x, w)"},
-      {{2, 4, 3, 2}, {3, 2}, "m = MeanVarianceNormalization(x) c = Mul(m, w)"},
+      {{2, 3, 4}, {4}, "c = LayerNormalization(x, w)", 3e-3, 1e-3},
+      {{2, 4, 3}, {2}, "c = GroupNormalization<num_groups=2>(x, w, w)", 3e-3, 1e-3},
       {{3, 4},
        {4},
-       "a = Mish(x) b = PRelu(a, w) d = Celu(b) e = HardSwish(d) f = Selu(e) c = HardSigmoid(f)"},
+       "a = Mish(x) t = ThresholdedRelu<alpha=0.3>(x) z = Add(a, t) b = PRelu(z, w) e = HardSwish(b) f = "
+       "Selu(e) c = HardSigmoid(f)"},
       {{3, 4},
        {4},
        "l = Constant<value = int64[3] {1, 0, 3}>() s = Mul(x, w) y = SoftmaxCrossEntropyLoss(s, l)"},

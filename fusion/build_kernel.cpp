@@ -86,11 +86,17 @@ private:
       visit(loops.body, [&](Expr e) {
         if (e->op != Op::load) return;
         const Buffer& b = program_.at(e->buffer);
+        // At places that data decides: contiguous along its axis, single elements along those of the places.
+        const bool gathers = std::any_of(e->indices.begin(), e->indices.end(), has_indirect);
+        const double votes = gathers ? 4.0 : 1.0;
         for (size_t d = 0; d < e->indices.size(); ++d) {
+          auto add = [&](int axis, SymInt variable) {
+            vote_load(weight, axis, e->indices[d], b.strides[d], variable, votes);
+          };
           for (size_t k = 0; k < m.axis_of_var.size(); ++k)
-            vote_load(weight, m.axis_of_var[k], e->indices[d], b.strides[d], c_.var(static_cast<int>(k)));
+            add(m.axis_of_var[k], c_.var(static_cast<int>(k)));
           for (size_t k = 0; k < m.axis_of_rvar.size(); ++k)
-            vote_load(weight, m.axis_of_rvar[k], e->indices[d], b.strides[d], c_.rvar(static_cast<int>(k)));
+            add(m.axis_of_rvar[k], c_.rvar(static_cast<int>(k)));
         }
       });
     }
@@ -124,10 +130,11 @@ private:
     if (!stride.is(0)) weight[axis] += votes / s;
   }
 
-  void vote_load(std::vector<double>& weight, int axis, SymInt index, SymInt stride, SymInt variable) const {
+  void vote_load(std::vector<double>& weight, int axis, SymInt index, SymInt stride, SymInt variable,
+                 double votes) const {
     if (axis < 0) return;
     auto affine = affine_in(index, variable.node());
-    if (affine && !affine->coefficient.is(0)) vote(weight, axis, affine->coefficient * stride, 1.0);
+    if (affine && !affine->coefficient.is(0)) vote(weight, axis, affine->coefficient * stride, votes);
   }
 
   Substitution substitution_of(const Member& m) const {

@@ -167,7 +167,46 @@ private:
       reason = "no shared data at the same points";
       return std::nullopt;
     }
-    return finish(d, loops, std::move(m), cross, reason);
+    auto match = finish(d, loops, std::move(m), cross, reason);
+    if (match && turns_gathered_rows(d, match->member, compute)) {
+      reason = "its rows lie across those that the group gathers";
+      return std::nullopt;
+    }
+    return match;
+  }
+
+  /// The axis of the variable behind the dimension of `id` that is contiguous; -1 where there is none.
+  int contiguous_axis(BufferId id, const SymInts& indices, const std::vector<int>& axis_of_var) const {
+    const SymInts& strides = program_.at(id).strides;
+    for (size_t k = 0; k < indices.size() && k < strides.size(); ++k) {
+      if (!strides[k].is(1) || indices[k].is_constant() || indices[k].node()->kind != SymKind::var) continue;
+      auto v = static_cast<size_t>(indices[k].node()->number);
+      if (v < axis_of_var.size() && axis_of_var[v] >= 0) return axis_of_var[v];
+    }
+    return -1;
+  }
+
+  /// The group reads rows at places that data decides, and `m` would write along another axis: in one kernel
+  /// either would go element by element, while rows in memory are turned by blocks.
+  bool turns_gathered_rows(const Draft& d, const Member& m, const Compute& compute) const {
+    constexpr int64_t kRow = 8; // a row of fewer elements fills no vector
+    const SymInts own = loop_vars(*program_.context, compute.loops.ranges.size());
+    const int written = contiguous_axis(compute.output, own, m.axis_of_var);
+    if (written < 0 || size_hint(d.axes[written]) < kRow) return false;
+    bool turns = false;
+    for (const Member& member : d.members)
+      visit(compute_of(program_, member.op)->loops.body, [&](Expr n) {
+        if (n->op != Op::load || std::none_of(n->indices.begin(), n->indices.end(), has_indirect)) return;
+        const int read = contiguous_axis(n->buffer, n->indices, member.axis_of_var);
+        turns |= read >= 0 && read != written && size_hint(d.axes[read]) >= kRow;
+      });
+    return turns;
+  }
+
+  static SymInts loop_vars(Context& c, size_t n) {
+    SymInts vars;
+    for (size_t k = 0; k < n; ++k) vars.push_back(c.var(static_cast<int>(k)));
+    return vars;
   }
 
   bool bind(std::vector<int>& axis_of, int k, int axis, const Draft& d, SymInt extent) const {

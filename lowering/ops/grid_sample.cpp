@@ -225,6 +225,7 @@ std::vector<LoweredValue> grid_sample(OpContext& ctx) {
   order.push_back(sizes[1]);
   TensorBox y =
       ir::make_pointwise(ctx.program, x.dtype(), last ? order : sizes, to_compute(sum(0), x.dtype()));
+  if (last) realize(ctx, y, "channels innermost: loops in another order would read single elements");
   return {last ? with_channels_second(ctx, y) : y};
 }
 

@@ -208,5 +208,5 @@ def _as_bytes(array: np.ndarray) -> np.ndarray:
 
 def _to_numpy(number: int, dims: list[int], payload: Any) -> np.ndarray:
     if number == 8:
-        return np.array(payload, dtype=object).reshape(dims)
+        return np.fromiter(payload, dtype=object, count=len(payload)).reshape(dims)
     return np.frombuffer(payload, dtype=np.uint8).view(numpy_dtype(number)).reshape(dims)

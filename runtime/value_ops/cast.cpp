@@ -11,8 +11,8 @@ namespace tbx::runtime {
 namespace {
 
 std::string text_of(const Tensor& t, int64_t i) {
-  if (t.dtype == DType::u64) return fmt::format("{}", t.as<uint64_t>()[i]);
-  if (!is_float(t.dtype)) return fmt::format("{}", element_as_int(t, i));
+  if (t.dtype == DType::u64) return fmt::format_int(t.as<uint64_t>()[i]).str();
+  if (!is_float(t.dtype)) return fmt::format_int(element_as_int(t, i)).str();
   double v = element_as_double(t, i);
   if (std::isnan(v)) return "NaN";
   if (std::isinf(v)) return v > 0 ? "INF" : "-INF";

@@ -4,6 +4,7 @@
 #include <wctype.h>
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_set>
 
 #include "runtime/value_op.h"
@@ -38,25 +39,26 @@ std::vector<int64_t> read_strides(const std::vector<int64_t>& dims, size_t rank)
 
 constexpr const char* kBlank = " \t\n\v\f\r";
 
-/// As Python's str.split: without a delimiter, runs of white space separate.
-std::vector<std::string> split_blank(const std::string& s, int64_t limit) {
-  std::vector<std::string> parts;
-  for (size_t at = s.find_first_not_of(kBlank); at != std::string::npos;) {
-    bool rest = limit >= 0 && static_cast<int64_t>(parts.size()) >= limit;
-    size_t end = rest ? std::string::npos : s.find_first_of(kBlank, at);
-    parts.push_back(s.substr(at, end == std::string::npos ? end : end - at));
-    at = end == std::string::npos ? end : s.find_first_not_of(kBlank, end);
+using Parts = std::vector<std::string_view>;
+
+/// As Python's str.split: without a delimiter, runs of white space separate. Appends to `parts`.
+void split_blank(std::string_view s, int64_t limit, Parts& parts) {
+  const size_t before = parts.size();
+  for (size_t at = s.find_first_not_of(kBlank); at != s.npos;) {
+    bool rest = limit >= 0 && static_cast<int64_t>(parts.size() - before) >= limit;
+    size_t end = rest ? s.npos : s.find_first_of(kBlank, at);
+    parts.push_back(s.substr(at, end == s.npos ? end : end - at));
+    at = end == s.npos ? end : s.find_first_not_of(kBlank, end);
   }
-  return parts;
 }
 
-std::vector<std::string> split_at(const std::string& s, const std::string& delimiter, int64_t limit) {
-  std::vector<std::string> parts;
+void split_at(std::string_view s, std::string_view delimiter, int64_t limit, Parts& parts) {
+  const size_t before = parts.size();
   for (size_t from = 0;;) {
-    bool rest = limit >= 0 && static_cast<int64_t>(parts.size()) >= limit;
-    size_t at = rest ? std::string::npos : s.find(delimiter, from);
-    parts.push_back(s.substr(from, at == std::string::npos ? at : at - from));
-    if (at == std::string::npos) return parts;
+    bool rest = limit >= 0 && static_cast<int64_t>(parts.size() - before) >= limit;
+    size_t at = rest ? s.npos : s.find(delimiter, from);
+    parts.push_back(s.substr(from, at == s.npos ? at : at - from));
+    if (at == s.npos) return;
     from = at + delimiter.size();
   }
 }
@@ -168,11 +170,14 @@ ValueFunction make_string_split(const ValueNode& node) {
   int64_t limit = node.integer("maxsplit", -1);
   return [delimiter, limit](const ValueCall& call) {
     const Tensor& x = call.tensor(0, DType::string);
-    std::vector<std::vector<std::string>> parts;
+    Parts parts;
+    std::vector<size_t> ends;
     size_t most = 0;
     for (const std::string& s : *x.strings) {
-      parts.push_back(delimiter.empty() ? split_blank(s, limit) : split_at(s, delimiter, limit));
-      most = std::max(most, parts.back().size());
+      const size_t before = parts.size();
+      delimiter.empty() ? split_blank(s, limit, parts) : split_at(s, delimiter, limit, parts);
+      ends.push_back(parts.size());
+      most = std::max(most, parts.size() - before);
     }
     std::vector<int64_t> dims = x.dims, counts_dims = x.dims;
     dims.push_back(static_cast<int64_t>(most));
@@ -180,9 +185,9 @@ ValueFunction make_string_split(const ValueNode& node) {
     int64_t* counts = call.outputs.size() > 1
                           ? call.make(1, DType::i64, std::move(counts_dims)).as_mutable<int64_t>().data()
                           : nullptr;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      if (counts) counts[i] = static_cast<int64_t>(parts[i].size());
-      std::move(parts[i].begin(), parts[i].end(), out.begin() + static_cast<std::ptrdiff_t>(i * most));
+    for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++]) {
+      if (counts) counts[i] = static_cast<int64_t>(ends[i] - begin);
+      for (size_t k = begin; k < ends[i]; ++k) out[i * most + k - begin] = parts[k];
     }
   };
 }

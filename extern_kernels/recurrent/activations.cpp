@@ -53,29 +53,68 @@ template <bool is_tanh> [[gnu::always_inline]] inline void apply_body(float* x, 
   }
 }
 
+[[gnu::always_inline]] inline void lstm_body(const float* sums, const float* input, int64_t stride, float* c,
+                                             float* h) {
+  static_assert(kPlainUnits == kLanes);
+  Lanes gate[4], state;
+  for (int g = 0; g < 4; ++g) {
+    Lanes a, b;
+    __builtin_memcpy(&a, sums + g * kLanes, sizeof a);
+    __builtin_memcpy(&b, input + g * stride, sizeof b);
+    gate[g] = a + b;
+  }
+  sigmoid_of(gate[0]);
+  sigmoid_of(gate[1]);
+  sigmoid_of(gate[2]);
+  tanh_of(gate[3]);
+  __builtin_memcpy(&state, c, sizeof state);
+  state = gate[2] * state + gate[0] * gate[3];
+  __builtin_memcpy(c, &state, sizeof state);
+  tanh_of(state);
+  state *= gate[1];
+  __builtin_memcpy(h, &state, sizeof state);
+}
+
 void sigmoid_plain(float* x, int64_t n) { apply_body<false>(x, n); }
 void tanh_plain(float* x, int64_t n) { apply_body<true>(x, n); }
+void lstm_plain(const float* s, const float* x, int64_t stride, float* c, float* h) {
+  lstm_body(s, x, stride, c, h);
+}
 #if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void lstm_avx2(const float* s, const float* x, int64_t stride, float* c,
+                                                   float* h) {
+  lstm_body(s, x, stride, c, h);
+}
 __attribute__((target("avx2,fma"))) void sigmoid_avx2(float* x, int64_t n) { apply_body<false>(x, n); }
 __attribute__((target("avx2,fma"))) void tanh_avx2(float* x, int64_t n) { apply_body<true>(x, n); }
 #define TBX_AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
 TBX_AVX512 void sigmoid_avx512(float* x, int64_t n) { apply_body<false>(x, n); }
 TBX_AVX512 void tanh_avx512(float* x, int64_t n) { apply_body<true>(x, n); }
+TBX_AVX512 void lstm_avx512(const float* s, const float* x, int64_t stride, float* c, float* h) {
+  lstm_body(s, x, stride, c, h);
+}
 #undef TBX_AVX512
 #endif
 
 struct Functions {
   void (*sigmoid)(float*, int64_t);
   void (*tanh)(float*, int64_t);
+  void (*lstm)(const float*, const float*, int64_t, float*, float*);
 };
 
 Functions best_functions() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-    return {sigmoid_avx512, tanh_avx512};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {sigmoid_avx2, tanh_avx2};
+    return {sigmoid_avx512, tanh_avx512, lstm_avx512};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return {sigmoid_avx2, tanh_avx2, lstm_avx2};
 #endif
-  return {sigmoid_plain, tanh_plain};
+  return {sigmoid_plain, tanh_plain, lstm_plain};
+}
+
+const Functions& functions() {
+  static const Functions best = best_functions();
+  return best;
 }
 
 template <class T> T value_of(const Activation& f, T x) {
@@ -117,10 +156,13 @@ bool find_activation(std::string_view name, ActivationKind& kind) {
 }
 
 void apply(const Activation& activation, float* x, int64_t n) {
-  static const Functions best = best_functions();
-  if (activation.kind == ActivationKind::sigmoid) return best.sigmoid(x, n);
-  if (activation.kind == ActivationKind::tanh) return best.tanh(x, n);
+  if (activation.kind == ActivationKind::sigmoid) return functions().sigmoid(x, n);
+  if (activation.kind == ActivationKind::tanh) return functions().tanh(x, n);
   for (int64_t i = 0; i < n; ++i) x[i] = value_of(activation, x[i]);
+}
+
+void plain_lstm_cell(const float* sums, const float* input, int64_t stride, float* c, float* h) {
+  functions().lstm(sums, input, stride, c, h);
 }
 
 void apply(const Activation& activation, double* x, int64_t n) {

@@ -32,4 +32,11 @@ bool find_activation(std::string_view name, ActivationKind& kind);
 void apply(const Activation& activation, float* x, int64_t n);
 void apply(const Activation& activation, double* x, int64_t n);
 
+/// Units of one call of plain_lstm_cell.
+constexpr int kPlainUnits = 16;
+
+/// One step of kPlainUnits units of an LSTM with the usual activations and nothing else: gates are `sums`,
+/// one after the other in the order of ONNX, plus `input` at distances of `stride`. Updates c and writes h.
+void plain_lstm_cell(const float* sums, const float* input, int64_t stride, float* c, float* h);
+
 } // namespace tbx::extern_kernels::recurrent

@@ -13,6 +13,12 @@ struct CellOptions {
   Activation f, g, h;
   double clip = std::numeric_limits<double>::infinity(); ///< bound of what goes into an activation
   bool input_forget = false;
+
+  /// The usual activations of an LSTM and nothing else.
+  bool is_plain() const {
+    return f.kind == ActivationKind::sigmoid && g.kind == ActivationKind::tanh &&
+           h.kind == ActivationKind::tanh && clip == std::numeric_limits<double>::infinity() && !input_forget;
+  }
 };
 
 /// Values of `U` units; peepholes null where there are none.
@@ -30,8 +36,25 @@ template <class T> void activate(const Activation& a, double clip, T* x, int64_t
   apply(a, x, n);
 }
 
+/// `U` values as one: what the compiler makes vectors of however it aliases.
+template <int U, class T> struct Units {
+  typedef T V __attribute__((vector_size(U * sizeof(T))));
+  V v;
+  explicit Units(const T* from) { __builtin_memcpy(&v, from, sizeof v); }
+  void store(T* to) const { __builtin_memcpy(to, &v, sizeof v); }
+};
+
+/// to += from
+template <int U, class T> void add(T* to, const T* from) {
+  Units<U, T> sum(to);
+  sum.v += Units<U, T>(from).v;
+  sum.store(to);
+}
+
 template <int U, class T> void add_product(T* to, const T* a, const T* b) {
-  for (int u = 0; u < U; ++u) to[u] += a[u] * b[u];
+  Units<U, T> sum(to);
+  sum.v += Units<U, T>(a).v * Units<U, T>(b).v;
+  sum.store(to);
 }
 
 /// `gates` in the order of ONNX: input, output, forget, cell.
@@ -48,19 +71,25 @@ template <int U, class T> void lstm_cell(const CellOptions& o, T* gates, const C
   activate(o.g, o.clip, cell, U);
   if (o.input_forget)
     for (int u = 0; u < U; ++u) forget[u] = 1 - in[u];
-  for (int u = 0; u < U; ++u) s.c[u] = forget[u] * s.c[u] + in[u] * cell[u];
+  Units<U, T> c(s.c);
+  c.v = Units<U, T>(forget).v * c.v + Units<U, T>(in).v * Units<U, T>(cell).v;
+  c.store(s.c);
   if (s.peephole_i) {
     add_product<U>(out, s.peephole_o, s.c);
     activate(o.f, o.clip, out, U);
   }
-  std::copy_n(s.c, U, s.h_after);
+  c.store(s.h_after);
   apply(o.h, s.h_after, U);
-  for (int u = 0; u < U; ++u) s.h_after[u] *= out[u];
+  Units<U, T> h(s.h_after);
+  h.v *= Units<U, T>(out).v;
+  h.store(s.h_after);
 }
 
 /// h' = (1 - z) * candidate + z * h
 template <int U, class T> void gru_mix(const T* update, const T* candidate, const CellState<T>& s) {
-  for (int u = 0; u < U; ++u) s.h_after[u] = (1 - update[u]) * candidate[u] + update[u] * s.h_before[u];
+  Units<U, T> z(update), h(s.h_before);
+  h.v = (1 - z.v) * Units<U, T>(candidate).v + z.v * h.v;
+  h.store(s.h_after);
 }
 
 /// linear_before_reset = 1: `recurrent` are the gates' products with the state, `input` those with the input,

@@ -291,6 +291,7 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
   const CellOptions& o = options_[static_cast<size_t>(d)];
   const int old = flip ? 1 : 0, next = flip ? 0 : 1;
+  const bool plain = o.is_plain() && !r.has(5);
   const auto y = output(r.args, 0);
   const T* x = r.gates + d * gates() * r.hidden;
   auto is_active = [&](int64_t row) { return s < length_of(r, row); };
@@ -303,7 +304,10 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
     const T* at = x + time_of(row) * r.step_stride + row * r.row_stride + gate * r.hidden + first;
     const int64_t n = std::min<int64_t>(U, r.hidden - first);
     for (int g = 0; g < count; ++g, at += r.hidden, to += U)
-      for (int64_t u = 0; u < n; ++u) to[u] += at[u];
+      if (n == U)
+        add<U>(to, at);
+      else
+        for (int64_t u = 0; u < n; ++u) to[u] += at[u];
   };
   auto state = [&](int64_t row, int64_t unit) {
     CellState<T> c{r.buffer(old, d, row) + unit, r.buffer(next, d, row) + unit, r.buffer(2, d, row) + unit};
@@ -333,6 +337,13 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
   switch (kind_) {
   case Kind::lstm:
     cells(kOne, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
+      if constexpr (std::is_same_v<T, float> && kLanes == kPlainUnits) {
+        if (plain && unit + kLanes <= r.hidden) {
+          const float* input = x + time_of(row) * r.step_stride + row * r.row_stride + unit;
+          float* c = r.buffer(2, d, row) + unit;
+          return plain_lstm_cell(sums, input, r.hidden, c, r.buffer(next, d, row) + unit);
+        }
+      }
       add_input(kOne, row, 0, 4, unit, sums);
       lstm_cell<kLanes>(o, sums, state(row, unit));
     });

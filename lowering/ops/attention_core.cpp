@@ -132,6 +132,12 @@ TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Tens
   return convert(ctx, y, a.q.dtype());
 }
 
+int64_t head_count(OpContext& ctx, const char* attribute) {
+  const int64_t heads = ctx.required_int(attribute);
+  TBX_MODEL(heads > 0 && heads <= std::numeric_limits<int32_t>::max(), "{} is {}", attribute, heads);
+  return heads;
+}
+
 TensorBox split_heads(OpContext& ctx, const TensorBox& x, int64_t heads) {
   TBX_MODEL(x.rank() == 3, "a tensor of heads has rank {}, expected 3", x.rank());
   SymInt width = x.sizes()[2];

@@ -32,6 +32,8 @@ TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores = nul
 /// Same in f32 by the kernel that never stores scores, whatever the sizes.
 TensorBox attend_fused(OpContext& ctx, const AttentionCore& a);
 
+/// A required attribute that counts heads: at least 1, and small enough to reckon with.
+int64_t head_count(OpContext& ctx, const char* attribute);
 /// [B, S, H * D] -> [B, H, S, D].
 TensorBox split_heads(OpContext& ctx, const TensorBox& x, int64_t heads);
 /// [B, H, S, D] -> [B, S, H * D].

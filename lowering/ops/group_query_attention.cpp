@@ -121,7 +121,7 @@ public:
 
   std::vector<LoweredValue> run() {
     refuse_unsupported();
-    const int64_t heads = ctx_.required_int("num_heads"), kv_heads = ctx_.required_int("kv_num_heads");
+    const int64_t heads = head_count(ctx_, "num_heads"), kv_heads = head_count(ctx_, "kv_num_heads");
     Heads h = split_inputs(ctx_, heads, kv_heads);
     batch_ = h.q.sizes()[0];
     queries_ = h.q.sizes()[2];

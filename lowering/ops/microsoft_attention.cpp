@@ -43,7 +43,9 @@ std::optional<SymInt> past_length(OpContext& ctx, int input) {
   if (!ctx.has(input)) return std::nullopt;
   SymInts n = ctx.known_or_throw(input, "past_sequence_length");
   TBX_MODEL(n.size() == 1, "past_sequence_length has {} elements", n.size());
-  TBX_MODEL(!n[0].is_constant() || n[0].constant() >= 0, "past_sequence_length is {}", n[0].constant());
+  TBX_MODEL(!n[0].is_constant() ||
+                (n[0].constant() >= 0 && n[0].constant() <= std::numeric_limits<int32_t>::max()),
+            "past_sequence_length is {}", n[0].constant());
   return n[0];
 }
 
@@ -70,8 +72,7 @@ constexpr int kDecoderBias = 10; ///< the bias of DecoderMaskedMultiHeadAttentio
 /// Query, key and value [B, H, S, D] of all packings, with their bias (input `bias`, may be absent).
 class Projections {
 public:
-  Projections(OpContext& ctx, int bias) : ctx_(ctx), p_(ctx.program), heads_(ctx.required_int("num_heads")) {
-    TBX_MODEL(heads_ > 0, "num_heads is {}", heads_);
+  Projections(OpContext& ctx, int bias) : ctx_(ctx), p_(ctx.program), heads_(head_count(ctx, "num_heads")) {
     const TensorBox& query = ctx.in(0);
     TBX_MODEL(is_float(query.dtype()), "query is of type {}", name_of(query.dtype()));
     if (query.rank() == 5) {
@@ -178,7 +179,7 @@ std::vector<LoweredValue> self_attention(OpContext& ctx, const TensorBox& qkv, i
   if (ctx.attr_int("do_rotary", 0) != 0)
     throw_unsupported("do_rotary: the operator does not say by which angles");
   ir::Program& p = ctx.program;
-  const int64_t heads = ctx.required_int("num_heads"), all = known_size(qkv.sizes()[2], "the hidden size");
+  const int64_t heads = head_count(ctx, "num_heads"), all = known_size(qkv.sizes()[2], "the hidden size");
   std::vector<int64_t> widths = ctx.attr_ints("qkv_hidden_sizes");
   TBX_MODEL(widths.empty() || widths.size() == 3, "qkv_hidden_sizes has {} elements, expected 3",
             widths.size());

@@ -106,7 +106,7 @@ std::vector<LoweredValue> packed_attention(OpContext& ctx) {
             ctx.rank(2));
   require_equal(ctx, ctx.sizes(2)[0], ctx.sizes(1)[1], "length of bias and columns of weights");
   TensorBox x = matrix_product(ctx, ctx.in(0), ctx.in(1), &ctx.in(2), 1, 1, ctx.dtype(0));
-  const int64_t heads = ctx.required_int("num_heads"), all = known_size(x.sizes()[1], "the hidden size");
+  const int64_t heads = head_count(ctx, "num_heads"), all = known_size(x.sizes()[1], "the hidden size");
   std::vector<int64_t> widths = ctx.attr_ints("qkv_hidden_sizes");
   if (widths.empty()) widths.assign(3, all / 3);
   TBX_MODEL(widths.size() == 3 && widths[0] >= 0 && widths[0] == widths[1] && widths[2] >= 0 &&
@@ -120,8 +120,7 @@ std::vector<LoweredValue> packed_attention(OpContext& ctx) {
 
 std::vector<LoweredValue> packed_multi_head_attention(OpContext& ctx) {
   ir::Program& p = ctx.program;
-  const int64_t heads = ctx.required_int("num_heads");
-  TBX_MODEL(heads > 0, "num_heads is {}", heads);
+  const int64_t heads = head_count(ctx, "num_heads");
   const TensorBox& query = ctx.in(0);
   TensorBox parts[3];
   if (query.rank() == 4) {

@@ -178,10 +178,37 @@ template <int B> struct Body {
     }
   }
 
+  /// kLanes dots at a time: their sums over lanes are one sum of vectors after a transpose.
+  [[gnu::always_inline]] static inline void dots_of_one(const float* a, int64_t k, const float* b, int64_t rs,
+                                                        float* c) {
+    Lanes sum[kLanes], x, y;
+#pragma GCC unroll 16
+    for (int t = 0; t < kLanes; ++t) sum[t] = Lanes{};
+    int64_t l = 0;
+    for (; l + kLanes <= k; l += kLanes) {
+      load(x, a + l);
+#pragma GCC unroll 16
+      for (int t = 0; t < kLanes; ++t) {
+        load(y, b + t * rs + l);
+        sum[t] += x * y;
+      }
+    }
+    transpose(sum);
+    Lanes all = sum[0];
+#pragma GCC unroll 16
+    for (int t = 1; t < kLanes; ++t) all += sum[t];
+    store(c, all);
+    for (; l < k; ++l)
+      for (int t = 0; t < kLanes; ++t) c[t] += a[l] * b[t * rs + l];
+  }
+
   [[gnu::always_inline]] static inline void dots(const float* a, int64_t lda, int64_t m, int64_t k,
                                                  const float* b, int64_t rs, int64_t n, float* c,
                                                  int64_t ldc) {
-    for (int64_t j = 0; j < n; ++j) {
+    int64_t j = 0;
+    for (; j + kLanes <= n; j += kLanes)
+      for (int64_t i = 0; i < m; ++i) dots_of_one(a + i * lda, k, b + j * rs, rs, c + i * ldc + j);
+    for (; j < n; ++j) {
       int64_t i = 0;
       for (; i + 4 <= m; i += 4) dot_rows<4>(a + i * lda, lda, k, b + j * rs, c + i * ldc + j, ldc);
       for (; i < m; ++i) dot_rows<1>(a + i * lda, lda, k, b + j * rs, c + i * ldc + j, ldc);

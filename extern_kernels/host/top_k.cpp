@@ -99,6 +99,20 @@ template <class K>
   for (; i < n; ++i) keys[i] = ordered<uint32_t>(x[i]) ^ flip;
 }
 
+/// `ordered` of many integers as wide as their keys, whose bits `flip` turns.
+template <class K> [[gnu::always_inline]] inline void bit_keys_body(const K* x, int64_t n, K flip, K* keys) {
+  constexpr int64_t kWidth = 64 / sizeof(K);
+  typedef K V __attribute__((vector_size(64)));
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    V v;
+    __builtin_memcpy(&v, x + i, sizeof v);
+    v ^= flip;
+    __builtin_memcpy(keys + i, &v, sizeof v);
+  }
+  for (; i < n; ++i) keys[i] = x[i] ^ flip;
+}
+
 #define TBX_TOP_K(name, attributes)                                                                          \
   attributes void largest_##name(const uint32_t* k, int64_t n, uint32_t* b) { largest_body(k, n, b); }       \
   attributes void largest_##name(const uint64_t* k, int64_t n, uint64_t* b) { largest_body(k, n, b); }       \
@@ -107,6 +121,12 @@ template <class K>
   }                                                                                                          \
   attributes int64_t not_below_##name(const uint64_t* k, int64_t n, uint64_t floor, int64_t* found) {        \
     return not_below_body(k, n, floor, found);                                                               \
+  }                                                                                                          \
+  attributes void bit_keys_##name(const uint32_t* x, int64_t n, uint32_t flip, uint32_t* keys) {             \
+    bit_keys_body(x, n, flip, keys);                                                                         \
+  }                                                                                                          \
+  attributes void bit_keys_##name(const uint64_t* x, int64_t n, uint64_t flip, uint64_t* keys) {             \
+    bit_keys_body(x, n, flip, keys);                                                                         \
   }                                                                                                          \
   attributes void float_keys_##name(const float* x, int64_t n, uint32_t flip, uint32_t* keys) {              \
     float_keys_body(x, n, flip, keys);                                                                       \
@@ -188,31 +208,38 @@ void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, 
   auto* positions = static_cast<int64_t*>(call.out(1).data);
   const int64_t rows = view.outer * view.inner,
                 grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, view.length));
-  tbb::parallel_for(tbb::blocked_range<int64_t>(0, rows, static_cast<size_t>(grain)),
-                    [&](const tbb::blocked_range<int64_t>& r) {
-                      std::vector<typename Entry<K>::Type> entries;
-                      std::vector<K> keys(static_cast<size_t>(view.length));
-                      std::vector<int64_t> found;
-                      const K flip = largest ? K{0} : static_cast<K>(~K{0});
-                      for (int64_t row = r.begin(); row < r.end(); ++row) {
-                        const int64_t o = row / view.inner, i = row % view.inner;
-                        const S* x = in + o * view.length * view.inner + i;
-                        bool done = false;
-                        if constexpr (std::is_same_v<S, float> && std::is_same_v<K, uint32_t>)
-                          if (view.inner == 1) {
-                            TBX_BEST(float_keys, x, view.length, flip, keys.data());
-                            done = true;
-                          }
-                        for (int64_t j = 0; !done && j < view.length; ++j)
-                          keys[j] = ordered<K>(value(x[j * view.inner])) ^ flip;
-                        choose<K>(keys.data(), view.length, k, entries, found);
-                        for (int64_t j = 0; j < k; ++j) {
-                          const int64_t from = Entry<K>::index(entries[j]), to = (o * k + j) * view.inner + i;
-                          out[to] = x[from * view.inner];
-                          positions[to] = from;
-                        }
-                      }
-                    });
+  tbb::parallel_for(
+      tbb::blocked_range<int64_t>(0, rows, static_cast<size_t>(grain)),
+      [&](const tbb::blocked_range<int64_t>& r) {
+        std::vector<typename Entry<K>::Type> entries;
+        std::vector<K> keys(static_cast<size_t>(view.length));
+        std::vector<int64_t> found;
+        const K flip = largest ? K{0} : static_cast<K>(~K{0});
+        for (int64_t row = r.begin(); row < r.end(); ++row) {
+          const int64_t o = row / view.inner, i = row % view.inner;
+          const S* x = in + o * view.length * view.inner + i;
+          bool done = false;
+          if constexpr (std::is_same_v<S, float> && std::is_same_v<K, uint32_t>)
+            if (view.inner == 1) {
+              TBX_BEST(float_keys, x, view.length, flip, keys.data());
+              done = true;
+            }
+          if constexpr (std::is_integral_v<S> && sizeof(S) == sizeof(K))
+            if (view.inner == 1) {
+              const K turned = flip ^ (std::is_signed_v<S> ? K{1} << (sizeof(K) * 8 - 1) : K{0});
+              TBX_BEST(bit_keys, reinterpret_cast<const K*>(x), view.length, turned, keys.data());
+              done = true;
+            }
+          for (int64_t j = 0; !done && j < view.length; ++j)
+            keys[j] = ordered<K>(value(x[j * view.inner])) ^ flip;
+          choose<K>(keys.data(), view.length, k, entries, found);
+          for (int64_t j = 0; j < k; ++j) {
+            const int64_t from = Entry<K>::index(entries[j]), to = (o * k + j) * view.inner + i;
+            out[to] = x[from * view.inner];
+            positions[to] = from;
+          }
+        }
+      });
 }
 
 } // namespace

@@ -85,6 +85,7 @@ private:
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
   void apply_policy(const Graph& g, ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
   LoweredValue make_input(const Graph& g, ValueId id);
+  ir::BufferId memory_of_last(ir::BufferId id) const;
   void make_output(const Graph& g, ValueId id, const LoweredValue& value, std::set<ir::BufferId>& taken);
 
   const LowerOptions& options_;
@@ -428,6 +429,16 @@ LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {
   return complex ? from_pairs(program_, box) : LoweredValue(box);
 }
 
+/// The buffer in whose memory the scatters that end in `id` stored, which holds the value of `id` at the end.
+ir::BufferId Lowerer::memory_of_last(ir::BufferId id) const {
+  for (ir::BufferId under = program_.at(id).overwrites; under >= 0; under = program_.at(id).overwrites) {
+    auto same = [&](const ir::Buffer& b) { return b.overwrites == under; };
+    if (std::count_if(program_.buffers.begin(), program_.buffers.end(), same) != 1) break;
+    id = under;
+  }
+  return id;
+}
+
 void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
                           std::set<ir::BufferId>& taken) {
   const std::string& name = g.at(id).name;
@@ -444,9 +455,13 @@ void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
                             : value.tensor.defined() ? value.tensor
                                                      : pool_.box(program_, value);
   ir::BufferId buffer = ir::realize_whole(program_, box, "graph output");
-  const ir::Buffer& b = program_.at(buffer);
-  bool own = b.kind == ir::BufferKind::computed && b.slice_of < 0 && b.overwrites < 0 && !taken.count(buffer);
-  if (!own) {
+  auto can_be_output = [&](ir::BufferId id) {
+    const ir::Buffer& b = program_.at(id);
+    return b.kind == ir::BufferKind::computed && b.slice_of < 0 && b.overwrites < 0 && !taken.count(id);
+  };
+  if (ir::BufferId memory = memory_of_last(buffer); can_be_output(memory)) {
+    buffer = memory;
+  } else {
     ir::TensorBox whole = ir::make_buffer_box(program_, buffer);
     ir::SymInts at;
     for (int k = 0; k < whole.rank(); ++k) at.push_back(program_.context->var(k));

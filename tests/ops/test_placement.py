@@ -99,3 +99,27 @@ def test_pad_by_elements_of_a_computed_row(mode: str) -> None:
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
     model.graph.output[0].type.tensor_type.elem_type = 1
     check(model, {"x": x, "i": i}, np.pad(-x[:, i], [(0, 0), (7, 20)], mode=mode))
+
+
+def test_scatter_whose_result_is_output_read_and_scattered_into() -> None:
+    """The memory of a result that is an output is the output's: what reads it, or stores into a copy of it, comes after."""
+    n = onnx.helper.make_node
+    x, u = np.arange(40, dtype=np.float32).reshape(8, 5), -np.ones((2, 5), np.float32)
+    i, j = np.array([[1], [6]]), np.array([[6], [0]])
+    values = {"x": x, "u": u, "i": i, "j": j}
+    nodes = [n("ScatterND", ["x", "i", "u"], ["a"]), n("ScatterND", ["a", "j", "u"], ["b"], reduction="add"),
+             n("Identity", ["a"], ["c"]), n("Add", ["a", "x"], ["d"]), n("Transpose", ["b"], ["e"], perm=[1, 0])]
+    infos = [onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+             for name, value in values.items()]
+    names = ["a", "b", "c", "d", "e"]
+    outputs = [onnx.helper.make_tensor_value_info(name, 1, None) for name in names]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", infos, outputs),
+                                   opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+    a = x.copy()
+    a[i[:, 0]] = u
+    b = a.copy()
+    b[j[:, 0]] += u
+    for options in {"compile": True}, {"compile": False}, {"compile": False, "all_dims_dynamic": True}:
+        got = tensorbox.Session(model, **options).run(values)
+        for name, want in zip(names, (a, b, a, a + x, b.T), strict=True):
+            np.testing.assert_array_equal(got[name], want, err_msg=f"{name} {options}")

@@ -15,6 +15,7 @@
 namespace tbx {
 namespace {
 
+using test::error_of;
 using test::tensor;
 using test::values_of;
 using testing::ElementsAre;
@@ -25,15 +26,6 @@ std::vector<Tensor> run_text(const std::string& text, std::vector<Tensor> inputs
   Graph g = test::import_proto(test::parse_text(
       "<ir_version: 10, opset_import: [\"\": 18, \"ai.onnx.preview.training\": 1]>\n" + text));
   return lowering::run_program(lowering::lower(g), std::move(inputs), test::run_extern);
-}
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 struct Case {

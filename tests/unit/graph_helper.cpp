@@ -1,6 +1,7 @@
 // Graphs written by hand for tests.
 #include "graph_helper.h"
 
+#include "base/error.h"
 #include "lowering/reference_run.h"
 
 namespace tbx::test {
@@ -79,6 +80,15 @@ Tensor run_node(const std::string& op, const std::vector<Tensor>& inputs,
         h.input("x" + std::to_string(i), inputs[i].dtype, {inputs[i].dims.begin(), inputs[i].dims.end()}));
   h.output(h.node(op, ids, std::move(attributes), opset));
   return lowering::run_program(lowering::lower(h.graph), inputs).at(0);
+}
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
 }
 
 } // namespace tbx::test

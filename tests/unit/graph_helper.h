@@ -1,6 +1,7 @@
 // Graphs written by hand, lowered and run on the evaluator.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ Tensor tensor(std::vector<int64_t> dims, std::vector<float> values);
 Tensor ints(std::vector<int64_t> dims, std::vector<int64_t> values);
 Tensor booleans(std::vector<int64_t> dims, std::vector<int> values);
 std::vector<double> values_of(const Tensor& t);
+
+/// The text of the Error that `f` throws, "no error" where it throws none.
+std::string error_of(const std::function<void()>& f);
 
 /// Result 0 of one node on constant-free inputs.
 Tensor run_node(const std::string& op, const std::vector<Tensor>& inputs,

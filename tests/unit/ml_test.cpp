@@ -11,6 +11,7 @@
 namespace tbx {
 namespace {
 
+using test::error_of;
 using test::ints;
 using test::tensor;
 using test::values_of;
@@ -28,15 +29,6 @@ std::vector<Tensor> run_domain(const std::string& domain, const std::string& op,
   h.graph.nodes.back().domain = domain;
   for (ValueId v : h.graph.nodes.back().outputs) h.output(v);
   return lowering::run_program(lowering::lower(h.graph), std::move(inputs), test::run_extern);
-}
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 // --- trees

@@ -42,6 +42,7 @@ void register_all_ops(Registry& r) {
   register_regions(r);
   register_signal(r);
   register_causal_conv(r);
+  register_matmul_bnb4(r);
   register_matmul_nbits(r);
   register_gather_quantized(r);
   register_recurrent(r);

@@ -43,6 +43,7 @@ void register_fold_image(Registry& r);
 void register_regions(Registry& r);
 void register_signal(Registry& r);
 void register_causal_conv(Registry& r);
+void register_matmul_bnb4(Registry& r);
 void register_matmul_nbits(Registry& r);
 void register_gather_quantized(Registry& r);
 void register_recurrent(Registry& r);

@@ -93,6 +93,7 @@ def _products() -> Iterator[Any]:
     yield _model("NhwcConv", [f(1, 5, 5, 2), weights, f(3)], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     yield _model("NhwcFusedConv", [f(1, 5, 5, 2), weights, f(3)], activation="Relu", kernel_shape=[3, 3])
     yield _model("ConvTransposeWithDynamicPads", [image, f(2, 3, 3, 3), i64(1, 1, 1, 1)], strides=[2, 2])
+    yield _model("MatMulBnb4", [f(2, 16), q(40), f(5)], K=16, N=5, block_size=16, quant_type=1)
     yield _model("MatMulNBits", [f(2, 32), q(5, 2, 8), f(5, 2)], K=32, N=5, bits=4, block_size=16)
     yield _model("MatMulInteger16", [q(3, 4, dtype=np.int16), q(4, 5, dtype=np.int16)])
     yield _model("Inverse", [f(3, 3)])

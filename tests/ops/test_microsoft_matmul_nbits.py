@@ -1,4 +1,4 @@
-"""MatMulNBits and GatherBlockQuantized against ONNX Runtime, or against numpy where it computes otherwise."""
+"""MatMulNBits, MatMulBnb4 and GatherBlockQuantized against ONNX Runtime, or against numpy where it computes otherwise."""
 
 from __future__ import annotations
 
@@ -227,3 +227,42 @@ def test_gather_block_quantized_outside() -> None:
     want = np.full((5, 16), -125, np.float32)
     want[1:4] = 0
     compare(model, inputs, want=[want])
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("block", [16, 64])
+def test_matmul_bnb4(kind: int, block: int) -> None:
+    rng = np.random.default_rng(block + kind)
+    for rows, k, n in [((1,), 64, 48), ((3,), 70, 33), ((2, 5), 128, 9), ((0, 2), 5, 3), ((7,), 3, 3)]:
+        inputs = {"A": rng.standard_normal((*rows, k)).astype(np.float32),
+                  "B": rng.integers(0, 256, (n * k + 1) // 2).astype(np.uint8),
+                  "absmax": rng.uniform(0.1, 1, -(-n * k // block)).astype(np.float32)}
+        for constants in (["B", "absmax"], []):
+            model = model_of("MatMulBnb4", inputs, ["Y"], 17, constants, domain="com.microsoft", K=k, N=n, block_size=block,
+                             quant_type=kind)
+            compare(model, inputs, engine="ort")
+
+
+@pytest.mark.parametrize("shape,attributes,message", [
+    ((16,), {"quant_type": 2}, "quant_type is 2"), ((16,), {"block_size": 24}, "block_size is 24"),
+    ((15,), {}, "B has 15 elements, expected 16"), ((16,), {"K": 1 << 62}, "K is")])
+def test_matmul_bnb4_refuses(shape: tuple[int, ...], attributes: dict[str, int], message: str) -> None:
+    inputs = {"A": np.zeros((2, 8), np.float32), "B": np.zeros(shape, np.uint8), "absmax": np.ones(2, np.float32)}
+    attributes = {"K": 8, "N": 4, "block_size": 16, "quant_type": 1} | attributes
+    model = model_of("MatMulBnb4", inputs, ["Y"], 17, domain="com.microsoft", **attributes)
+    with pytest.raises(tensorbox.ModelError, match=message):
+        tensorbox.Session(model, compile=False)
+
+
+def test_unknown_operator_beside_attention() -> None:
+    """The error names the operator that is not there, not what a pass made of its neighbours."""
+    shape = (1, 2, 8, 4)
+    nodes = [helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]), helper.make_node("MatMul", ["q", "kt"], ["s"]),
+             helper.make_node("Mul", ["s", "scale"], ["t"]), helper.make_node("Softmax", ["t"], ["p"], axis=-1),
+             helper.make_node("MatMul", ["p", "v"], ["o"]), helper.make_node("Unheard", ["o"], ["y"], domain="com.microsoft")]
+    infos = [helper.make_tensor_value_info(name, 1, shape) for name in "qkv"]
+    graph = helper.make_graph(nodes, "g", infos, [helper.make_tensor_value_info("y", 1, shape)],
+                              [onnx.numpy_helper.from_array(np.array(0.5, np.float32), "scale")])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    with pytest.raises(tensorbox.UnsupportedError, match="Unheard"):
+        tensorbox.Session(helper.make_model(graph, opset_imports=imports, ir_version=10), compile=False)

@@ -63,14 +63,15 @@ public:
   }
 
   std::optional<Link> next(Expr cur) const {
+    // Before relu, with which a clip at 0 begins.
+    for (Expr user : nodes_)
+      if (auto link = parametric_link(cur, user); link && usable(cur, *link)) return link;
     for (const Link& link : whole_activations(cur))
       if (usable(cur, link)) return link;
     for (Expr user : nodes_) {
       if (user->num_args != 2 || (user->args[0] != cur && user->args[1] != cur)) continue;
       if (auto link = binary_link(cur, user); link && usable(cur, *link)) return link;
     }
-    for (Expr user : nodes_)
-      if (auto link = parametric_link(cur, user); link && usable(cur, *link)) return link;
     return std::nullopt;
   }
 

@@ -17,6 +17,8 @@ std::string reason_to_realize(const ir::Loops& loops, int users, const RealizeLi
     return fmt::format("{} users of an expensive computation", users);
   if (n.loads > limits.shared_reads) return fmt::format("{} users of {} reads", users, n.loads);
   if (n.ops > limits.shared_ops) return fmt::format("{} users of {} operations", users, n.ops);
+  if ((loops.dtype == DType::u8 || loops.dtype == DType::i8) && n.loads > 0 && n.ops > limits.shared_byte_ops)
+    return fmt::format("{} users of bytes of {} operations", users, n.ops);
   return {};
 }
 

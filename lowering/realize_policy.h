@@ -13,8 +13,9 @@ struct RealizeLimits {
   int shared_reads = 4;     ///< distinct loads a value with several users may repeat in each of them
   int shared_ops = 50;      ///< arithmetic operations it may repeat
   int shared_expensive = 0; ///< transcendental operations it may repeat
-  int reads = 12;           ///< distinct loads of one loop nest: more streams than a core prefetches well
-  int ops = 100;            ///< operations of one loop nest: bounds compile time and repeated inlining
+  int shared_byte_ops = 3; ///< operations it may repeat when its elements are bytes, which are cheap to store
+  int reads = 12;          ///< distinct loads of one loop nest: more streams than a core prefetches well
+  int ops = 100;           ///< operations of one loop nest: bounds compile time and repeated inlining
 };
 
 /// Why a loop nest with so many users must be in memory; empty: it stays inlined.

@@ -104,13 +104,15 @@ void append(dnnl::post_ops& ops, const PostOp& op, const std::function<memory::d
 
 void append_all(const std::vector<PostOp>& list, DType result,
                 const std::function<void(const PostOp&)>& append_one) {
-  for (const PostOp& op : list) {
-    const float low = result == DType::u8 ? 0 : -128;
-    if (is_byte(result) && &op == &list.back() && op.kind == PostOp::clip && op.alpha == low &&
-        op.beta == low + 255)
-      return;
-    append_one(op);
+  size_t count = list.size();
+  const float low = result == DType::u8 ? 0 : -128;
+  if (is_byte(result) && count > 0 && list[count - 1].kind == PostOp::clip && list[count - 1].alpha == low &&
+      list[count - 1].beta == low + 255) {
+    --count;
+    // Integers that are stored are rounded to even.
+    if (count > 0 && list[count - 1].kind == PostOp::round) --count;
   }
+  for (size_t i = 0; i < count; ++i) append_one(list[i]);
 }
 
 Prepared::Prepared(dnnl::primitive primitive, std::vector<Argument> arguments, size_t scratchpad_bytes,

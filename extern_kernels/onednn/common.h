@@ -26,7 +26,8 @@ dnnl::memory::data_type data_type(DType type);
 std::string unfit_result(bool bytes, DType result, bool has_post_ops);
 /// Empty where products of bytes are exact, else the reason why not.
 std::string inexact_bytes();
-/// Appends the operations; an 8-bit `result` saturates, so a last clip to its range is left out.
+/// Appends the operations; an 8-bit `result` is rounded and saturates, so a last clip to its range and a
+/// rounding before it are left out.
 void append_all(const std::vector<PostOp>& list, DType result,
                 const std::function<void(const PostOp&)>& append_one);
 

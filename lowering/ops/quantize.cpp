@@ -59,7 +59,9 @@ Expr quantized(Expr quotient, Expr zero, DType to) {
   TBX_MODEL(is_integer(to) && bits_of(to) <= 16, "cannot quantise to {}, only to integers of at most 16 bits",
             name_of(to));
   Expr q = ir::unary(Op::round_even, quotient);
-  if (zero) q = ir::add(q, to_compute(zero, q->dtype));
+  // Of a sum with 0 only the sign of a zero would be another, which integers do not have.
+  if (zero && !(zero->op == Op::constant && zero->as_double() == 0))
+    q = ir::add(q, to_compute(zero, q->dtype));
   Range range = range_of(to);
   q = ir::binary(Op::min, ir::binary(Op::max, q, number(q, range.low)), number(q, range.high));
   return to_compute(q, to);

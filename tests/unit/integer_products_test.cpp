@@ -63,7 +63,7 @@ DType add_post_ops(std::vector<PostOp>& ops, std::vector<Operand>& in, const Dim
   ops.push_back({PostOp::round});
   DType type = kind == 2 ? DType::u8 : DType::i8;
   float low = kind == 2 ? 0 : -128;
-  ops.push_back({PostOp::linear, 1, low + 3});
+  if (pick(0, 1)) ops.push_back({PostOp::linear, 1, low + 3});
   ops.push_back({PostOp::clip, low, low + 255});
   return type;
 }

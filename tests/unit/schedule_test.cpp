@@ -98,6 +98,49 @@ TEST(Schedule, AResidualThatDiesIsAddedInPlace) {
   }
 }
 
+/// Integers times a scale plus a bias, as bytes.
+ValueId quantised_conv(GraphHelper& h, ValueId bytes, int64_t channels, int64_t zero) {
+  ValueId sum =
+      h.node("ConvInteger", {bytes, h.constant(Tensor::make(DType::i8, {channels, channels, 1, 1}))});
+  ValueId real = h.node("Cast", {sum}, {{"to", static_cast<int64_t>(DType::f32)}});
+  ValueId scaled = h.node("Mul", {real, h.constant(weights({channels, 1, 1}))});
+  ValueId y = h.node("Add", {scaled, h.constant(weights({channels, 1, 1}))});
+  Tensor z = Tensor::make(DType::u8, {});
+  z.as_mutable<uint8_t>()[0] = static_cast<uint8_t>(zero);
+  return h.node("QuantizeLinear", {y, h.constant(tensor({}, {0.3f})), h.constant(std::move(z))});
+}
+
+TEST(Schedule, BytesOfAProductAreStoredByTheLibrary) {
+  for (int64_t zero : {0, 119}) { // bytes from 0 on are clamped as relu begins
+    GraphHelper h;
+    h.output(quantised_conv(h, h.input("x", DType::u8, {1, 8, 6, 6}), 8, zero));
+    std::string problem;
+    for (const Schedule s = schedule_of(h); const Group& g : s.groups)
+      if (const auto* call = std::get_if<ir::ExternCall>(&g.what))
+        problem += extern_kernels::to_string(call->problem);
+    EXPECT_TRUE(problem.ends_with("clip(0, 255)")) << problem;
+  }
+}
+
+TEST(Schedule, BytesWithSeveralUsersAreComputedOnce) {
+  GraphHelper h;
+  const ir::SymInts sizes{1, 8, 6, 6};
+  auto number = [&](float v) { return h.constant(tensor({}, {v})); };
+  ValueId zero = h.constant(Tensor::make(DType::u8, {}));
+  ValueId a = h.input("a", DType::f32, sizes);
+  ValueId q =
+      h.node("QuantizeLinear", {h.node("Add", {a, h.input("b", DType::f32, sizes)}), number(0.1f), zero});
+  ValueId residual = h.node("DequantizeLinear", {q, number(0.1f), zero});
+  ValueId branch = h.node("DequantizeLinear", {quantised_conv(h, q, 8, 3), number(0.3f), zero});
+  h.output(h.node("QuantizeLinear", {h.node("Add", {residual, branch}), number(0.2f), zero}));
+  Schedule s = schedule_of(h);
+  int readers = 0;
+  for (const Group& g : s.groups)
+    readers += std::count(g.reads.begin(), g.reads.end(), s.program.inputs[0].buffer);
+  EXPECT_EQ(readers, 1);
+  EXPECT_EQ(kernels(s), 2);
+}
+
 TEST(Schedule, AResultWithAnotherReaderIsNotSwallowed) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {4, 8});

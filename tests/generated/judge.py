@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-import differences
+import agreement
 import kinds
 import record
 import references
@@ -60,7 +60,7 @@ def elements_of(model: onnx.ModelProto) -> list[int]:
 def differences(case: Case, got: list[Any], want: list[Any], roundoff: float = 0.0) -> str:
     """The first output that differs, and how."""
     for info, element, g, w in zip(case.model.graph.output, elements_of(case.model), got, want, strict=True):
-        if info.name not in case.drop and (text := differences.difference(g, w, element, case.terms, max(roundoff, case.roundoff))):
+        if info.name not in case.drop and (text := agreement.difference(g, w, element, case.terms, max(roundoff, case.roundoff))):
             return f"{info.name}: {text}"
     return ""
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-import differences
+import agreement
 import references
 from builder import Case
 from references import NoReference
@@ -94,7 +94,7 @@ def _onnx_agrees(case: Case, results: list[Any]) -> bool:
             continue
         outputs = list(zip(case.model.graph.output, results, wanted, strict=True))
         try:
-            if not any(differences.difference(_as_declared(got, info), want, _element(info), case.terms, case.roundoff)
+            if not any(agreement.difference(_as_declared(got, info), want, _element(info), case.terms, case.roundoff)
                        for info, got, want in outputs):
                 return True
         except (TypeError, ValueError):

@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 pytest.importorskip("tensorbox")
 sys.path[:0] = [str(HERE), str(HERE.parent / "conformance")]
 
-import differences  # noqa: E402
+import agreement  # noqa: E402
 import recipes  # noqa: E402
 from builder import Skip  # noqa: E402
 from targets import DOMAINS, all_targets  # noqa: E402
@@ -67,15 +67,15 @@ def test_comparison() -> None:
     single, integer = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
     one = np.ones(3, np.float32)
     near = one + np.float32(2.0**-22)
-    assert not differences.difference(near, one, single, 8)
-    assert "3 of 3 differ" in differences.difference(near, one, single, 1)
-    assert not differences.difference(near, one.astype(np.float64), single, 8)
-    assert "type float64" in differences.difference(one.astype(np.float64), one, single, 8)
-    assert "shape (3,) instead of (1, 3)" in differences.difference(one, one[None], single, 8)
-    assert "1 of 3 differ" in differences.difference(np.array([1, 2, 3], np.int32), np.array([1, 2, 4]), integer, 8)
-    assert not differences.difference([one], [one], single, 8)
-    assert differences.difference([one], [one, one], single, 8)
-    assert differences.difference(None, one, single, 8)
+    assert not agreement.difference(near, one, single, 8)
+    assert "3 of 3 differ" in agreement.difference(near, one, single, 1)
+    assert not agreement.difference(near, one.astype(np.float64), single, 8)
+    assert "type float64" in agreement.difference(one.astype(np.float64), one, single, 8)
+    assert "shape (3,) instead of (1, 3)" in agreement.difference(one, one[None], single, 8)
+    assert "1 of 3 differ" in agreement.difference(np.array([1, 2, 3], np.int32), np.array([1, 2, 4]), integer, 8)
+    assert not agreement.difference([one], [one], single, 8)
+    assert agreement.difference([one], [one, one], single, 8)
+    assert agreement.difference(None, one, single, 8)
     nan = np.array([np.nan, np.inf], np.float32)
-    assert not differences.difference(nan, nan, single, 8)
-    assert differences.difference(nan, -nan, single, 8)
+    assert not agreement.difference(nan, nan, single, 8)
+    assert agreement.difference(nan, -nan, single, 8)

@@ -32,8 +32,8 @@ TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, D
 TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
                      DType type, const ZeroPoints* zeros = nullptr);
 
-/// Quotient, rounded to even, plus zero point (may be null), clamped to the integers of type `to`. ModelError
-/// unless these have at most 16 bits.
+/// Quotient, rounded to even, plus zero point (may be null), clamped to the integers of type `to`, which have
+/// at most 16 bits; for floats of at most 8 bits their sum, saturated. ModelError for other types.
 Expr quantized(Expr quotient, Expr zero, DType to);
 
 /// Joins boxes of equal rank along `axis` (lowering/ops/shape.cpp).

@@ -56,7 +56,10 @@ Range range_of(DType type) {
 } // namespace
 
 Expr quantized(Expr quotient, Expr zero, DType to) {
-  TBX_MODEL(is_integer(to) && bits_of(to) <= 16, "cannot quantise to {}, only to integers of at most 16 bits",
+  if (is_low_precision_float(to) && bits_of(to) <= 8)
+    return cast_element(zero ? ir::add(quotient, to_compute(zero, quotient->dtype)) : quotient, to);
+  TBX_MODEL(is_integer(to) && bits_of(to) <= 16,
+            "cannot quantise to {}, only to integers of at most 16 bits and floats of at most 8",
             name_of(to));
   Expr q = ir::unary(Op::round_even, quotient);
   // Of a sum with 0 only the sign of a zero would be another, which integers do not have.

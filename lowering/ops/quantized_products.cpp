@@ -12,7 +12,7 @@ namespace {
 
 using Values = std::vector<LoweredValue>;
 
-/// The exact product `sum` (i32, or as f32) as quantised integers: `factor` times it, plus the zero point of
+/// The product `sum` (i32, exact, or f32) quantised: `factor` times it, plus the zero point of
 /// the result.
 TensorBox requantized(OpContext& ctx, const TensorBox& sum, const TensorBox& factor, const TensorBox& zero) {
   DType to = zero.dtype();
@@ -56,9 +56,18 @@ TensorBox along_columns(OpContext& ctx, int i) {
   return x.rank() == 1 && x.sizes()[0].is(1) ? ir::reshape(ctx.program, x, {}) : x;
 }
 
+TensorBox less_zero_point(OpContext& ctx, const TensorBox& x, const TensorBox& zero) {
+  const TensorBox xs[] = {convert(ctx, x, DType::f32), convert(ctx, zero, DType::f32)};
+  return map(ctx, DType::f32, xs, [](std::span<const Expr> v) { return ir::sub(v[0], v[1]); });
+}
+
 Values qlinear_matmul(OpContext& ctx) {
-  TensorBox sum = integer_matmul(ctx, 0, 2, 3, 5), factor = constant_factor(ctx, 1, 4, 6);
   const int rank = ctx.rank(0);
+  const bool floats = is_float(ctx.dtype(0)) || is_float(ctx.dtype(3)); // of 8 bits
+  TensorBox sum = floats ? matmul_boxes(ctx, less_zero_point(ctx, ctx.in(0), along_rows(ctx, 2, rank)),
+                                        less_zero_point(ctx, ctx.in(3), along_columns(ctx, 5)), DType::f32)
+                         : integer_matmul(ctx, 0, 2, 3, 5);
+  TensorBox factor = constant_factor(ctx, 1, 4, 6);
   if (!factor.defined())
     factor = factor_of(ctx, along_rows(ctx, 1, rank), along_columns(ctx, 4), along_rows(ctx, 6, rank));
   return {requantized(ctx, sum, factor, along_rows(ctx, 7, rank))};

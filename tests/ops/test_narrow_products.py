@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from peers import tensorbox
+from peers import compare, model_of, tensorbox
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 HALVES = [np.float16, ml_dtypes.bfloat16]
@@ -222,3 +222,23 @@ def test_dynamically_quantised_product(per_column: bool) -> None:
     want = y * 0.5 * (1 + np.vectorize(erf)(y / np.sqrt(2)))
     for got in run(m, {"x": x}):
         np.testing.assert_allclose(got["z"], want, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("left", ["float8_e4m3fn", "float8_e5m2", "int8"])
+@pytest.mark.parametrize("right", ["float8_e4m3fnuz", "float8_e5m2", "uint8"])
+@pytest.mark.parametrize("result", ["float8_e4m3fn", "float8_e5m2fnuz", "uint8"])
+def test_qlinear_matmul_of_8_bit_floats(left: str, right: str, result: str) -> None:
+    rng = np.random.default_rng(5)
+    a, b, y = (np.dtype(getattr(ml_dtypes, name, None) or name) for name in (left, right, result))
+    inputs = {"A": (rng.random((3, 5)) * 12).astype(a), "a_scale": np.float32([0.5]), "a_zero": np.ones((), a),
+              "B": (rng.random((5, 4)) * 12).astype(b), "b_scale": np.float32([0.25]), "b_zero": np.ones((), b),
+              "y_scale": np.float32([2.0]), "y_zero": np.ones((), y)}
+    model = model_of("QLinearMatMul", inputs, ["Y"], 21)
+    model.graph.output[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(y)
+    exact = (inputs["A"].astype(np.float64) - 1) @ (inputs["B"].astype(np.float64) - 1) * 0.5 * 0.25 / 2
+    if y.kind == "u":
+        want = np.clip(np.rint(exact) + 1, 0, 255).astype(y)
+    else:
+        largest = float(ml_dtypes.finfo(y).max)
+        want = np.clip(exact + 1, -largest, largest).astype(y)
+    compare(model, inputs, rtol=0, atol=0, want=[want])

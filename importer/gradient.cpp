@@ -194,13 +194,52 @@ std::vector<Node> derivatives(Graph& graph, size_t i) {
   return made;
 }
 
+bool reads(const Node& n, const std::set<ValueId>& values) {
+  bool any = std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) { return values.count(v) != 0; });
+  for_each_body(n, [&](const Graph& body) {
+    for (const auto& c : body.captures) any = any || values.count(c.outer) != 0;
+  });
+  return any;
+}
+
+/// Node `i`, a Gradient, may stand before the node that computes its y, which is no input of it: it goes
+/// behind that one, with what reads its results. False where it can stay.
+bool move_behind_y(Graph& g, size_t i) {
+  const ValueId y = named(g, attribute<std::string>(g.nodes[i], "y"));
+  size_t end = i + 1;
+  while (end < g.nodes.size() && std::count(g.nodes[end].outputs.begin(), g.nodes[end].outputs.end(), y) == 0)
+    ++end;
+  if (end == g.nodes.size()) return false;
+  ++end;
+  std::set<ValueId> results;
+  std::vector<Node> before, behind;
+  for (size_t k = i; k < end; ++k) {
+    Node& n = g.nodes[k];
+    const bool later = k == i || reads(n, results);
+    if (later) results.insert(n.outputs.begin(), n.outputs.end());
+    results.erase(-1); // outputs left out
+    (later ? behind : before).push_back(std::move(n));
+  }
+  auto to = std::move(before.begin(), before.end(), g.nodes.begin() + static_cast<std::ptrdiff_t>(i));
+  std::move(behind.begin(), behind.end(), to);
+  set_producers(g);
+  TBX_MODEL(results.count(y) == 0, "{} depends on its own gradient", shown(g.at(y).name));
+  return true;
+}
+
 } // namespace
 
 void expand_gradients(Graph& graph) {
+  size_t moves = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (!is_gradient(graph.nodes[i])) continue;
     const std::string where = describe(graph, graph.nodes[i]);
     try {
+      if (move_behind_y(graph, i)) {
+        TBX_MODEL(++moves <= graph.nodes.size(), "gradients that need each other");
+        --i; // another node is here now
+        continue;
+      }
       i = open_bodies(graph, i);
       std::vector<Node> made = derivatives(graph, i);
       auto at = graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(i));

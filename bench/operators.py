@@ -6,7 +6,8 @@
     ./dev python bench/operators.py --json figures.json --rounds 15
 
 Both engines run in one process with the same number of threads, in turn, round by round, so that a machine that
-drifts drifts for both. Results are compared, too. The ratio is the median over the rounds of our time to theirs.
+drifts drifts for both; between rounds the threads of the one go to sleep. Results are compared, too. The ratio is the
+median over the rounds of our time to theirs.
 """
 
 from __future__ import annotations
@@ -73,8 +74,21 @@ def difference(ours: list[Any], theirs: list[Any]) -> str:
     return ""
 
 
+def settle() -> None:
+    """Waits until no thread of the process works: after a run ONNX Runtime's look for more for some 40 ms, each on a core
+    that the other engine would use."""
+    asleep = 0
+    for _ in range(50):
+        before = time.process_time()
+        time.sleep(0.01)
+        asleep = asleep + 1 if time.process_time() - before < 1e-3 else 0
+        if asleep == 3:
+            return
+
+
 def one_round(run: Run, seconds: float) -> float:
     """The median time of a run, of at least three after one that warms the caches."""
+    settle()
     run()
     times: list[float] = []
     begin = now = time.perf_counter()

@@ -77,7 +77,7 @@ private:
   /// strides.
   void order_axes() {
     size_t n = draft_.axes.size();
-    std::vector<double> weight(n, 0);
+    std::vector<double> weight(n, 0), read(n, 0);
     for (const Member& m : draft_.members) {
       const Loops& loops = compute_of(m).loops;
       const Buffer& out = program_.at(compute_of(m).output);
@@ -88,10 +88,12 @@ private:
         const Buffer& b = program_.at(e->buffer);
         // At places that data decides: contiguous along its axis, single elements along those of the places.
         const bool gathers = std::any_of(e->indices.begin(), e->indices.end(), has_indirect);
+        const bool whole = !gathers && !is_short(product(b.sizes));
         const double votes = gathers ? 4.0 : 1.0;
         for (size_t d = 0; d < e->indices.size(); ++d) {
           auto add = [&](int axis, SymInt variable) {
             vote_load(weight, axis, e->indices[d], b.strides[d], variable, votes);
+            if (whole) vote_load(read, axis, e->indices[d], b.strides[d], variable, 1);
           };
           for (size_t k = 0; k < m.axis_of_var.size(); ++k)
             add(m.axis_of_var[k], c_.var(static_cast<int>(k)));
@@ -106,6 +108,12 @@ private:
     auto by_weight = [&](int a, int b) { return weight[a] < weight[b]; };
     std::stable_sort(outer.begin(), outer.end(), by_weight);
     std::stable_sort(inner.begin(), inner.end(), by_weight);
+    // Few channels fill no vector: what writes them side by side loops in the order in which it reads.
+    if (inner.empty() && outer.size() > 1 && is_short(draft_.axes[outer.back()]) && read[outer.back()] < 1) {
+      std::vector<int> as_read = outer;
+      std::stable_sort(as_read.begin(), as_read.end(), [&](int a, int b) { return read[a] < read[b]; });
+      if (read[as_read.back()] >= 1 && !is_short(draft_.axes[as_read.back()])) outer = std::move(as_read);
+    }
     axis_var_.resize(n);
     for (size_t i = 0; i < outer.size(); ++i) {
       axis_var_[outer[i]] = c_.var(static_cast<int>(i));
@@ -123,6 +131,12 @@ private:
       step = step * draft_.axes[inner[i]];
     }
     row_numel_ = step;
+  }
+
+  /// Fills no vector.
+  static bool is_short(SymInt extent) {
+    auto n = extent.as_constant();
+    return n && *n < 8;
   }
 
   static void vote(std::vector<double>& weight, int axis, SymInt stride, double votes) {

@@ -141,6 +141,18 @@ TEST(Schedule, BytesWithSeveralUsersAreComputedOnce) {
   EXPECT_EQ(kernels(s), 2);
 }
 
+TEST(Schedule, FewChannelsAreWrittenInTheOrderOfReads) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2, 3, 30, 40});
+  ValueId mean = h.constant(weights({3, 1, 1}));
+  h.output(h.node("Transpose", {h.node("Exp", {h.node("Sub", {x, mean})})},
+                  {{"perm", std::vector<int64_t>{0, 2, 3, 1}}}));
+  Schedule s = schedule_of(h);
+  ASSERT_EQ(s.groups.size(), 1u);
+  const auto& outer = std::get<ir::KernelProgram>(s.groups[0].what).outer;
+  EXPECT_EQ(outer, (ir::SymInts{2, 3, 1200}));
+}
+
 TEST(Schedule, AResultWithAnotherReaderIsNotSwallowed) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {4, 8});

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,10 @@ class Session:
         options.time_limit_ms = time_limit_ms
         options.private_threads = private_threads
         if log is not None:
-            options.set_log(log)
+            # The compiled model keeps what it is given. A function of the caller's may hold this session: through a weak
+            # reference that is no cycle, which Python's collector could not see inside the model.
+            self._log, here = log, weakref.ref(self)
+            options.set_log(lambda message: None if (session := here()) is None else session._log(message))
         if isinstance(model, (str, os.PathLike)):
             self._core = _core.Session.from_file(os.fspath(model), options)
         else:

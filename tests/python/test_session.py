@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -177,3 +178,19 @@ def test_precision_of_products(precision: str) -> None:
     assert np.all(error <= (2 * unit + unit**2 + 98 * 2.0**-24) * (np.abs(x) @ np.abs(w)))
     asked = {"strict": "MatMul", "bf16": "MatMul in bfloat16", "any": "MatMul in any precision"}[precision]
     assert any(kernel["name"].endswith(asked) or asked in " ".join(kernel["decisions"]) for kernel in session.explain())
+
+
+def test_a_log_that_holds_the_session_is_no_leak() -> None:
+    """The function sees the session through its globals, so that each holds the other."""
+    program = """
+import onnx, tensorbox
+text = '<ir_version: 9, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Relu(x) }'
+said = []
+def log(message): said.append((message, session))
+session = None
+session = tensorbox.Session(onnx.parser.parse_model(text), compile=False, log=log)
+held = tensorbox.Session(onnx.parser.parse_model(text), log=lambda message: held)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "leak" not in done.stderr

@@ -164,13 +164,17 @@ private:
   std::set<ValueId> dependent_;
 };
 
-/// Operators before node `end`, a Gradient, that have no rule and that its y depends on give way to the
-/// bodies that ONNX defines for them. Returns where the node is then.
+/// Operators before node `end`, a Gradient, that have no rule and lie between its sources and its y give way
+/// to the bodies that ONNX defines for them. Returns where the node is then.
 size_t open_bodies(Graph& g, size_t end) {
-  std::set<ValueId> wanted{named(g, attribute<std::string>(g.nodes[end], "y"))};
+  std::set<ValueId> wanted{named(g, attribute<std::string>(g.nodes[end], "y"))}, sources;
+  for (const char* list : {"xs", "zs"})
+    for (const std::string& name : attribute<std::vector<std::string>>(g.nodes[end], list))
+      sources.insert(named(g, name));
   for (size_t i = end; i-- > 0;) {
     const Node& n = g.nodes[i];
-    if (std::none_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return wanted.count(v) != 0; }))
+    if (std::none_of(n.outputs.begin(), n.outputs.end(),
+                     [&](ValueId v) { return wanted.count(v) != 0 && sources.count(v) == 0; }))
       continue;
     const bool known = n.domain.empty() && (find_rule(n.op_type) || stops_gradient(n.op_type));
     const size_t before = g.nodes.size();
@@ -196,9 +200,7 @@ std::vector<Node> derivatives(Graph& graph, size_t i) {
 
 bool reads(const Node& n, const std::set<ValueId>& values) {
   bool any = std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) { return values.count(v) != 0; });
-  for_each_body(n, [&](const Graph& body) {
-    for (const auto& c : body.captures) any = any || values.count(c.outer) != 0;
-  });
+  for_each_capture(n, [&](const Graph::Capture& c) { any = any || values.count(c.outer) != 0; });
   return any;
 }
 

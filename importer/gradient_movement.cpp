@@ -10,7 +10,6 @@ namespace {
 /// number.
 void give_by_number(const RuleCall& c, Node node, const std::vector<int>& data) {
   GradientBuilder& b = c.b;
-  auto flat = [&](ValueId v) { return b.emit_any("Reshape", {v, b.ints({-1})}, v); };
   auto scalar = [&](ValueId v) {
     ValueId out = b.emit("Squeeze", {v}, v);
     b.graph.at(out).type.shape = ir::SymInts{};
@@ -29,7 +28,7 @@ void give_by_number(const RuleCall& c, Node node, const std::vector<int>& data) 
   b.append(node, DType::i64);
   for (size_t k = 0; k < node.outputs.size(); ++k)
     if (ValueId g = c.gradient(static_cast<int>(k)); g >= 0)
-      sums = b.emit("ScatterElements", {sums, flat(node.outputs[k]), flat(g)}, sums,
+      sums = b.emit("ScatterElements", {sums, b.flat(node.outputs[k]), b.flat(g)}, sums,
                     {{"reduction", std::string("add")}});
   for (size_t k = 0; k < data.size(); ++k) {
     if (!c.needs(data[k])) continue;

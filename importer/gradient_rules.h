@@ -28,6 +28,8 @@ public:
   ValueId sum_to(ValueId g, ValueId result, ValueId x);
   /// `g` in the shape of `x`; of type `type` where it is not that of `x`.
   ValueId reshape_like(ValueId g, ValueId x, DType type = DType::undefined);
+  /// The elements of `v` as a list.
+  ValueId flat(ValueId v) { return emit_any("Reshape", {v, ints({-1})}, v); }
   /// `value` of the element type of `like` in the shape that the list `sizes` says.
   ValueId full(ValueId sizes, ValueId like, double value);
   /// Like emit, of a shape that no rule relies on.

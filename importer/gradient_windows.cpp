@@ -10,6 +10,11 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
+Ints joined(Ints first, const Ints& rest) {
+  first.insert(first.end(), rest.begin(), rest.end());
+  return first;
+}
+
 /// Per spatial dimension: `large` is the input of a convolution and the result of a transposed one.
 struct Windows {
   Ints large, small, kernel, strides, dilations, begins, ends;
@@ -17,11 +22,7 @@ struct Windows {
   int64_t extent(size_t d) const { return (kernel[d] - 1) * dilations[d] + 1; }
   /// From the first element of the first window to the last of the last.
   int64_t reach(size_t d) const { return (small[d] - 1) * strides[d] + extent(d); }
-  Ints pads() const {
-    Ints both = begins;
-    both.insert(both.end(), ends.begin(), ends.end());
-    return both;
-  }
+  Ints pads() const { return joined(begins, ends); }
 };
 
 Ints spatial_sizes(const RuleCall& c, ValueId v) {
@@ -102,10 +103,6 @@ ValueId spread_windows(const RuleCall& c, ValueId small, ValueId weights, Window
 ValueId weight_gradient(const RuleCall& c, ValueId large, ValueId small, const Windows& w, ValueId weights) {
   GradientBuilder& b = c.b;
   const int64_t group = c.integer("group", 1), per_group = channels(c, large) / std::max<int64_t>(group, 1);
-  auto with = [](Ints first, const Ints& rest) {
-    first.insert(first.end(), rest.begin(), rest.end());
-    return first;
-  };
   auto exchange = [&](ValueId v, int64_t a, int64_t z, size_t rank) {
     Ints perm(rank);
     for (size_t d = 0; d < rank; ++d) perm[d] = static_cast<int64_t>(d);
@@ -113,9 +110,9 @@ ValueId weight_gradient(const RuleCall& c, ValueId large, ValueId small, const W
     return b.emit_any("Transpose", {v}, v, {{"perm", perm}});
   };
   // [N, G * L, ...] -> [L, G * N, ...]: groups stay, the batch becomes their channels.
-  ValueId split = b.emit_any("Reshape", {large, b.ints(with({-1, group, per_group}, w.large))}, large);
+  ValueId split = b.emit_any("Reshape", {large, b.ints(joined({-1, group, per_group}, w.large))}, large);
   ValueId turned = exchange(split, 0, 2, w.rank() + 3);
-  ValueId image = b.emit_any("Reshape", {turned, b.ints(with({per_group, -1}, w.large))}, large);
+  ValueId image = b.emit_any("Reshape", {turned, b.ints(joined({per_group, -1}, w.large))}, large);
   ValueId filter = exchange(small, 0, 1, w.rank() + 2);
   ValueId product = b.emit_any("Conv", {image, filter}, weights,
                                {{"strides", w.dilations},
@@ -171,9 +168,8 @@ void max_pool_rule(const RuleCall& c) {
   pool.outputs = {c.out(), c.out()};
   b.append(pool, DType::i64);
   b.graph.at(pool.outputs[0]).type.dtype = b.type(x).dtype;
-  auto flat = [&](ValueId v) { return b.emit_any("Reshape", {v, b.ints({-1})}, v); };
   ValueId zeros = b.full(b.emit_any("Reshape", {b.emit("Size", {x}, x), b.ints({1})}, b.ints({1})), x, 0);
-  ValueId sums = b.emit_any("ScatterElements", {zeros, flat(pool.outputs[1]), flat(c.gradient())}, x,
+  ValueId sums = b.emit_any("ScatterElements", {zeros, b.flat(pool.outputs[1]), b.flat(c.gradient())}, x,
                             {{"reduction", std::string("add")}});
   c.give(0, b.reshape_like(sums, x));
 }
@@ -183,11 +179,7 @@ void average_pool_rule(const RuleCall& c) {
   ValueId x = c.in(0);
   const Windows w = windows(c, x, c.out(), c.integers("kernel_shape"));
   const Ints ones(w.rank(), 1);
-  auto image = [](Ints first, const Ints& sizes) {
-    first.insert(first.end(), sizes.begin(), sizes.end());
-    return first;
-  };
-  ValueId filter = b.full(b.ints(image({1, 1}, w.kernel)), x, 1);
+  ValueId filter = b.full(b.ints(joined({1, 1}, w.kernel)), x, 1);
   // What a window counts: elements of the input, or of the input with its padding.
   Windows counted = w;
   for (size_t d = 0; d < w.rank(); ++d) {
@@ -197,11 +189,11 @@ void average_pool_rule(const RuleCall& c) {
     }
     counted.ends[d] = std::max<int64_t>(0, w.reach(d) - counted.large[d] - counted.begins[d]);
   }
-  ValueId counts = b.emit_any("Conv", {b.full(b.ints(image({1, 1}, counted.large)), x, 1), filter}, x,
+  ValueId counts = b.emit_any("Conv", {b.full(b.ints(joined({1, 1}, counted.large)), x, 1), filter}, x,
                               {{"strides", w.strides}, {"dilations", w.dilations}, {"pads", counted.pads()}});
   ValueId parts = b.emit("Div", {c.gradient(), counts}, c.out());
   // Every channel by itself.
-  ValueId single = b.emit_any("Reshape", {parts, b.ints(image({-1, 1}, w.small))}, x);
+  ValueId single = b.emit_any("Reshape", {parts, b.ints(joined({-1, 1}, w.small))}, x);
   c.give(0, b.reshape_like(spread_windows(c, single, filter, w, 1, x), x));
 }
 

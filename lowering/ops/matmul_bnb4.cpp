@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lowering/ops/families.h"
+#include "lowering/ops/packed_integers.h"
 #include "lowering/ops/products.h"
 
 namespace tbx::lowering {
@@ -51,14 +52,6 @@ Form form_of(OpContext& ctx) {
   TBX_MODEL(f.block >= 16 && f.block <= kMost && (f.block & (f.block - 1)) == 0,
             "block_size is {}, expected a power of two of at least 16", f.block);
   return f;
-}
-
-void check_count(OpContext& ctx, int i, const char* name, int64_t count) {
-  SymInt have = ir::product(ctx.sizes(i));
-  TBX_MODEL(!have.is_constant() || have.is(count), "{} has {} elements, expected {}", name, have.constant(),
-            count);
-  ctx.program.add_check(have - SymInt(count), true,
-                        fmt::format("MatMulBnb4: {} needs {} elements", name, count));
 }
 
 /// The matrix [N, K] in f32. Constants are converted here, once; the first of two elements is in the high

@@ -29,15 +29,6 @@ Form form_of(OpContext& ctx) {
   return f;
 }
 
-/// ModelError unless input `i` has `count` elements.
-void check_count(OpContext& ctx, int i, const char* name, int64_t count) {
-  SymInt have = ir::product(ctx.sizes(i));
-  TBX_MODEL(!have.is_constant() || have.is(count), "{} has {} elements, expected {}", name, have.constant(),
-            count);
-  ctx.program.add_check(have - SymInt(count), true,
-                        fmt::format("MatMulNBits: {} needs {} elements", name, count));
-}
-
 /// Whether the group of every row is the block it lies in, so that g_idx says nothing.
 bool is_plain(const Tensor* groups, const Form& f) {
   if (!groups || groups->numel() != f.k) return false;

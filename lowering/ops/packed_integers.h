@@ -1,6 +1,8 @@
 // Integers of 2, 4 or 8 bits packed into bytes, the first of a byte in its lowest bits.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "lowering/op_helpers.h"
 
 namespace tbx::lowering {
@@ -19,6 +21,15 @@ inline Expr packed_element(ir::Program& p, const TensorBox& bytes, SymInts at, i
                       c.constant_int(DType::i32, (int64_t{1} << bits) - 1));
   }
   return shifted ? ir::sub(byte, c.constant_int(DType::i32, int64_t{1} << (bits - 1))) : byte;
+}
+
+/// ModelError unless input `i`, called `name`, has `count` elements.
+inline void check_count(OpContext& ctx, int i, const char* name, int64_t count) {
+  SymInt have = ir::product(ctx.sizes(i));
+  TBX_MODEL(!have.is_constant() || have.is(count), "{} has {} elements, expected {}", name, have.constant(),
+            count);
+  ctx.program.add_check(have - SymInt(count), true,
+                        fmt::format("{}: {} needs {} elements", ctx.node.op_type, name, count));
 }
 
 } // namespace tbx::lowering

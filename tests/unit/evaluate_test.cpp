@@ -1,3 +1,4 @@
+// The evaluator on bodies and nests of every kind. One file: all cases are built and checked by one fixture.
 #include "ir/evaluate.h"
 
 #include <gtest/gtest.h>

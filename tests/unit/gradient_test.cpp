@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -228,6 +229,18 @@ TEST(Gradient, OfAGradientAndAtAnotherPoint) {
   EXPECT_THAT(values_of(out[1]), ElementsAre(3, 12, 27));
   EXPECT_THAT(values_of(out[2]), ElementsAre(6, 12, -18));
   EXPECT_THAT(values_of(out[3]), ElementsAre(3, 48, 75));
+}
+
+TEST(Gradient, OpensOnlyBodiesBehindItsSources) {
+  Graph g = test::import_proto(test::parse_text(
+      "<ir_version: 10, opset_import: [\"\": 18, \"ai.onnx.preview.training\": 1]>\n"
+      "g (float[2, 4] x, float[4] w) => (float[2, 4] d) { h = LayerNormalization(x, w) m = Mish(h) "
+      "y = ReduceSum<keepdims=0>(m) d = ai.onnx.preview.training.Gradient<xs=[\"h\"], y=\"y\">(h) }"));
+  auto count = [&](const char* op) {
+    return std::count_if(g.nodes.begin(), g.nodes.end(), [&](const Node& n) { return n.op_type == op; });
+  };
+  EXPECT_EQ(count("LayerNormalization"), 1);
+  EXPECT_EQ(count("Mish"), 0);
 }
 
 TEST(Gradient, AnOperatorWithoutARuleIsNamed) {

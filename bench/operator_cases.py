@@ -55,7 +55,8 @@ def node(op: str, feeds: Sequence[np.ndarray | None], constants: Sequence[np.nda
     results = [helper.make_tensor_value_info(f"o{k}", types[k] if k < len(types) else first, None) for k in range(outputs)]
     graph = helper.make_graph([helper.make_node(op, names, [info.name for info in results], **attributes)],
                               op, infos, results, fixed)
-    return Case(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), given)
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(attributes[key], 1) for key in ["domain"] if key in attributes)]
+    return Case(helper.make_model(graph, opset_imports=imports, ir_version=10), given)
 
 
 def text(body: str, random: bool = False, **feeds: np.ndarray) -> Case:
@@ -339,5 +340,17 @@ def _values() -> None:
     CASES["If"] = lambda: text(branch, c=np.array(True), x=f(4096))
 
 
-for family in (_regions, _resize, _indexing, _selection, _windows, _normal, _movement, _elements, _signal, _recurrent, _values):
+def _attention() -> None:
+    def one_token(past: int) -> list[np.ndarray]:
+        """32 heads that share 8 of keys and values: those of the token, those before it, and how many there are."""
+        cache = f(1, 8, past, 64)
+        return [f(1, 1, 2048), f(1, 1, 512), f(1, 1, 512), cache, cache, np.array([past], np.int32), np.array(past + 1, np.int32)]
+
+    for past in (127, 1023, 4095):
+        add(f"GroupQueryAttention of a token after {past}", "GroupQueryAttention", lambda past=past: one_token(past), outputs=3,
+            domain="com.microsoft", num_heads=32, kv_num_heads=8)
+
+
+for family in (_attention, _regions, _resize, _indexing, _selection, _windows, _normal, _movement, _elements, _signal, _recurrent,
+               _values):
     family()

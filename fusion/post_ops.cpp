@@ -351,6 +351,19 @@ private:
                                                                : Spread::other;
   }
 
+  /// Convolutions of oneDNN spend two to three times as long on these as a pass of generated code does, the
+  /// memory it moves included (AVX-512 and AVX2; matrix products gain nothing either way). Small results are
+  /// not worth a kernel of their own.
+  static bool is_dear_inside(const extern_kernels::Problem& problem, PostOp::Kind kind,
+                             const SymInts& result) {
+    constexpr int64_t kSmall = 8192;
+    if (!std::holds_alternative<extern_kernels::ConvProblem>(problem)) return false;
+    if (kind != PostOp::silu && kind != PostOp::sigmoid && kind != PostOp::tanh && kind != PostOp::gelu_tanh)
+      return false;
+    auto elements = ir::product(result).as_constant();
+    return !elements || *elements >= kSmall;
+  }
+
   /// One value per column, added first: products have a place for it.
   static bool is_bias(const ExternCall& call, const PostOp& op, const SymInts& sizes, bool is_integer) {
     const auto* product = std::get_if<extern_kernels::MatMulProblem>(&call.problem);
@@ -394,6 +407,8 @@ private:
       auto link = matcher.next(cur);
       // A partial chain would only move the boundary: the nest stays as one kernel.
       if (!link) return refused(op, "no library form of what follows");
+      if (!integers && is_dear_inside(call.problem, link->op.kind, sizes))
+        return refused(op, "what follows is faster in a kernel of its own");
       std::optional<ExternOperand> operand;
       auto spread = extern_kernels::Spread::other;
       if (link->operand) {

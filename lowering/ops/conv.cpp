@@ -1,5 +1,6 @@
 // Convolutions: Conv, ConvTranspose and their fused and integer relatives, as extern calls.
 #include <algorithm>
+#include <array>
 
 #include "lowering/ops/families.h"
 #include "lowering/ops/products.h"
@@ -25,6 +26,13 @@ std::vector<int64_t> kernel_of_weight(const TensorBox& w) {
   return kernel;
 }
 
+void check_bias(OpContext& ctx, const TensorBox& bias, SymInt channels) {
+  TBX_MODEL(bias.rank() == 1, "the bias has rank {}, expected 1", bias.rank());
+  ctx.program.add_check(bias.sizes()[0] - channels, true,
+                        fmt::format("the bias has {} elements, the result {} channels",
+                                    ir::to_string(bias.sizes()[0]), ir::to_string(channels)));
+}
+
 /// Realizes the operands and emits the call; the result has shape `sizes`.
 TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const TensorBox& x,
                       const TensorBox& w, const TensorBox* bias, SymInts sizes, DType type,
@@ -39,10 +47,7 @@ TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const
   call.inputs.push_back(realized(wide(ctx, x), "input of a convolution"));
   call.inputs.push_back(realized(narrow_constant(ctx, wide(ctx, w)), "weights of a convolution"));
   if (bias) {
-    TBX_MODEL(bias->rank() == 1, "the bias has rank {}, expected 1", bias->rank());
-    ctx.program.add_check(bias->sizes()[0] - sizes[1], true,
-                          fmt::format("the bias has {} elements, the result {} channels",
-                                      ir::to_string(bias->sizes()[0]), ir::to_string(sizes[1])));
+    check_bias(ctx, *bias, sizes[1]);
     call.inputs.push_back(realized(wide(ctx, *bias), "bias of a convolution"));
   }
   if (zeros) append_zero_point(ctx, call, zeros->left, problem.x_zero);
@@ -73,6 +78,27 @@ void check_channels(OpContext& ctx, const TensorBox& x, const TensorBox& w, int6
     TBX_MODEL(*channels % group == 0, "{} input channels are not a multiple of group {}", *channels, group);
 }
 
+/// One pixel in, one pixel out: a product of [N, C] and [C, M], as in the gates of squeeze-and-excitation.
+bool is_single_pixel(const Window& window, int64_t group, std::span<const SymInt> spatial) {
+  bool single = group == 1;
+  for (int k = 0; k < window.spatial(); ++k)
+    single &=
+        window.kernel[k] == 1 && spatial[k].is(1) && window.pads_begin[k].is(0) && window.pads_end[k].is(0);
+  return single;
+}
+
+TensorBox pixel_product(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
+                        DType type) {
+  if (bias) check_bias(ctx, *bias, w.sizes()[0]);
+  TensorBox rows = ir::reshape(ctx.program, x, {x.sizes()[0], x.sizes()[1]});
+  TensorBox matrix = ir::reshape(ctx.program, w, {w.sizes()[0], w.sizes()[1]});
+  TensorBox y =
+      matrix_product(ctx, rows, ir::permute(ctx.program, matrix, std::array{1, 0}), bias, 1, 1, type);
+  SymInts sizes(x.rank(), SymInt(1));
+  std::copy_n(y.sizes().begin(), 2, sizes.begin());
+  return ir::reshape(ctx.program, y, sizes);
+}
+
 } // namespace
 
 TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
@@ -91,6 +117,7 @@ TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, con
   p.strides = window.strides;
   p.dilations = window.dilations;
   SymInts sizes{x.sizes()[0], w.sizes()[0]};
+  if (!zeros && is_single_pixel(window, group, spatial)) return pixel_product(ctx, x, w, bias, type);
   for (int k = 0; k < window.spatial(); ++k) {
     p.pads_begin.push_back(constant_pad(window.pads_begin[k]));
     p.pads_end.push_back(constant_pad(window.pads_end[k]));

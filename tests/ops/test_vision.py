@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from peers import compare, model_of
+from onnx import TensorProto, helper, numpy_helper
+from peers import compare, model_of, tensorbox
 
 SEEDS = range(12)
 
@@ -119,3 +120,28 @@ def test_non_max_suppression(seed: int) -> None:
               "score": np.array([0.3], np.float32) if seed % 3 else None}
     model = model_of("NonMaxSuppression", inputs, ["Y"], 11, center_point_box=int(seed % 4 == 0))
     compare(model, inputs, engine="ort")
+
+
+@pytest.mark.parametrize("activation", ["", "Sigmoid", "Relu"])
+@pytest.mark.parametrize("batch", [0, 1, 3])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_conv_of_a_single_pixel(spatial: int, batch: int, activation: str) -> None:
+    """It is computed as a matrix product, one row for each image."""
+    rng = np.random.default_rng(batch)
+    x, w, bias = floats(rng, batch, 70, *[1] * spatial), floats(rng, 33, 70, *[1] * spatial), floats(rng, 33)
+    y = np.einsum("nc...,mc...->nm...", x.astype(np.float64), w) + bias.reshape(-1, *[1] * spatial)
+    expected = {"": y, "Sigmoid": 1 / (1 + np.exp(-y)), "Relu": np.maximum(y, 0)}[activation]
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], strides=[2] * spatial)]
+    nodes.append(helper.make_node(activation or "Identity", ["c"], ["y"]))
+    for dynamic in (False, True):
+        shape = ["n" if dynamic else batch, *x.shape[1:]]
+        graph = helper.make_graph(
+            nodes,
+            "pixel",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(w, "w"), numpy_helper.from_array(bias, "b")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        result = tensorbox.Session(model).run({"x": x})["y"]
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)

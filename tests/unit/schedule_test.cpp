@@ -98,6 +98,28 @@ TEST(Schedule, AResidualThatDiesIsAddedInPlace) {
   }
 }
 
+/// The library's exponentials cost more than a kernel, unless there are few.
+TEST(Schedule, ExponentialsOfLargeConvolutionsAreKernels) {
+  auto problem_of = [](int64_t side, const char* activation, bool gated = false) {
+    GraphHelper h;
+    ValueId x = h.input("x", DType::f32, {2, 8, side, side});
+    ValueId y = h.node("Conv", {x, h.constant(weights({8, 8, 1, 1}))}), active = h.node(activation, {y});
+    h.output(gated ? h.node("Mul", {y, active}) : active);
+    std::string problem;
+    for (const Schedule s = schedule_of(h); const Group& g : s.groups)
+      if (const auto* call = std::get_if<ir::ExternCall>(&g.what))
+        problem += extern_kernels::to_string(call->problem);
+    return problem;
+  };
+  for (const char* activation : {"Sigmoid", "Tanh"}) {
+    EXPECT_NE(problem_of(20, activation).find("+"), std::string::npos) << activation;
+    EXPECT_EQ(problem_of(30, activation).find("+"), std::string::npos) << activation;
+  }
+  EXPECT_NE(problem_of(20, "Sigmoid", true).find("+silu"), std::string::npos);
+  EXPECT_EQ(problem_of(30, "Sigmoid", true).find("+"), std::string::npos);
+  EXPECT_NE(problem_of(30, "Relu").find("+relu"), std::string::npos);
+}
+
 /// Integers times a scale plus a bias, as bytes.
 ValueId quantised_conv(GraphHelper& h, ValueId bytes, int64_t channels, int64_t zero) {
   ValueId sum =

@@ -1,8 +1,8 @@
 // Tree ensembles. A walk is a loop without data-dependent branches in which eight rows go down one tree (or
 // one row down eight trees) together, so that the loads of one hide those of the others. Rows are blocked, so
 // that a tree is read from cache by all rows of a block.
-#include <oneapi/tbb/blocked_range.h>
 #include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
 
 #include <array>
 #include <cmath>
@@ -17,7 +17,7 @@
 namespace tbx::extern_kernels {
 namespace {
 
-constexpr int64_t kBlock = 64;        ///< rows that go through a tree one after another
+constexpr int64_t kBlock = 64;        ///< rows that go through a tree one after another, at most
 constexpr int kTogether = 8;          ///< rows that go down a tree side by side
 constexpr int64_t kSerialWork = 5000; ///< rows x trees below which one thread is faster
 
@@ -176,18 +176,23 @@ public:
     if (rows == 0) return;
     TBX_MODEL(width >= forest_.features, "{}: the trees read {} features, the input has {}", name_,
               forest_.features, width);
-    auto block = [&](int64_t begin, int64_t end) { run_block(args, begin, end, width); };
-    int64_t blocks = (rows + kBlock - 1) / kBlock;
-    if (rows * static_cast<int64_t>(forest_.roots.size()) < kSerialWork) {
-      for (int64_t b = 0; b < blocks; ++b) block(b * kBlock, std::min(rows, (b + 1) * kBlock));
-      return;
-    }
-    tbb::parallel_for(tbb::blocked_range<int64_t>(0, blocks), [&](const tbb::blocked_range<int64_t>& r) {
-      for (int64_t b = r.begin(); b < r.end(); ++b) block(b * kBlock, std::min(rows, (b + 1) * kBlock));
-    });
+    const bool serial = rows * static_cast<int64_t>(forest_.roots.size()) < kSerialWork;
+    const int64_t size = serial ? kBlock : block_size(rows, tbb::this_task_arena::max_concurrency());
+    const int64_t blocks = (rows + size - 1) / size;
+    auto run = [&](int64_t b) { run_block(args, b * size, std::min(rows, (b + 1) * size), width); };
+    if (serial)
+      for (int64_t b = 0; b < blocks; ++b) run(b);
+    else
+      tbb::parallel_for(int64_t{0}, blocks, run);
   }
 
 private:
+  /// Few rows are shared by all threads, in whole groups of those that go down together.
+  static int64_t block_size(int64_t rows, int threads) {
+    const int64_t groups = (rows + kTogether - 1) / kTogether;
+    return std::min(kBlock, (groups + threads - 1) / threads * kTogether);
+  }
+
   struct Scratch {
     std::vector<T> rows, scores;
     std::vector<uint8_t> scored;

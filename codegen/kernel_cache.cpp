@@ -21,17 +21,34 @@ namespace fs = std::filesystem;
 
 namespace {
 
+std::string variable(const char* name) {
+  const char* v = std::getenv(name);
+  return v ? v : "";
+}
+
+/// False with errno when it is not there and cannot be made.
+bool make_folder(const fs::path& folder) {
+  std::error_code ignored; // mkdir says what is wrong
+  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), ignored);
+  return mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
+}
+
+/// Where nobody named a folder: in the user's cache, or, where that cannot be written to (a service without a
+/// home, a container whose files are read-only), in the folder for temporary files.
 fs::path default_folder() {
-  auto variable = [](const char* name) -> std::string {
-    const char* v = std::getenv(name);
-    return v ? v : "";
-  };
-  if (std::string dir = variable("TBX_CACHE_DIR"); !dir.empty()) return dir;
+  fs::path folder;
   if (std::string dir = variable("XDG_CACHE_HOME"); !dir.empty())
-    return fs::path(dir) / "tensorbox" / "kernels";
-  if (std::string home = variable("HOME"); !home.empty())
-    return fs::path(home) / ".cache" / "tensorbox" / "kernels";
+    folder = fs::path(dir) / "tensorbox" / "kernels";
+  else if (std::string home = variable("HOME"); !home.empty())
+    folder = fs::path(home) / ".cache" / "tensorbox" / "kernels";
+  if (!folder.empty() && make_folder(folder) && access(folder.c_str(), W_OK | X_OK) == 0) return folder;
   return fs::temp_directory_path() / fmt::format("tensorbox-{}", getuid());
+}
+
+fs::path chosen_folder(const Toolchain& toolchain) {
+  if (!toolchain.cache_dir.empty()) return toolchain.cache_dir;
+  std::string dir = variable("TBX_CACHE_DIR");
+  return dir.empty() ? default_folder() : fs::path(dir);
 }
 
 /// The whole of a regular file that we own and nobody else can change; nullopt otherwise.
@@ -62,13 +79,13 @@ std::string checksum(const std::string& bytes) {
 
 } // namespace
 
-KernelCache::KernelCache(const Toolchain& toolchain)
-    : folder_(toolchain.cache_dir.empty() ? default_folder() : toolchain.cache_dir) {
+KernelCache::KernelCache(const Toolchain& toolchain) : folder_(chosen_folder(toolchain)) {
   std::error_code ec;
   folder_ = fs::absolute(folder_, ec);
-  if (folder_.has_parent_path()) fs::create_directories(folder_.parent_path(), ec);
-  if (mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST)
-    throw_backend_error("cannot make the kernel cache {}: {}", folder_.string(), std::strerror(errno));
+  if (!make_folder(folder_))
+    throw_backend_error(
+        "cannot make the kernel cache {}: {}; set TBX_CACHE_DIR to a folder that can be written to",
+        folder_.string(), std::strerror(errno));
   struct stat st {};
   if (lstat(folder_.c_str(), &st) != 0 || !S_ISDIR(st.st_mode))
     throw_backend_error("the kernel cache {} is not a folder", folder_.string());
@@ -106,7 +123,9 @@ fs::path KernelCache::temporary(const std::string& suffix) const {
       return path;
     }
     if (errno != EEXIST)
-      throw_backend_error("cannot write to the kernel cache {}: {}", folder_.string(), std::strerror(errno));
+      throw_backend_error(
+          "cannot write to the kernel cache {}: {}; set TBX_CACHE_DIR to a folder that can be written to",
+          folder_.string(), std::strerror(errno));
   }
   throw_backend_error("cannot find a free name in the kernel cache {}", folder_.string());
 }

@@ -14,6 +14,7 @@
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
 #include "importer/function_body.h"
+#include "importer/metadata.h"
 #include "lowering/op_registry.h"
 #include "runtime/session.h"
 #include "runtime/value_op.h"
@@ -48,6 +49,30 @@ TensorInfo info_of(const runtime::ValueEntry& e) {
           e.dims};
 }
 
+constexpr int kMaxThreads = 4096; ///< what oneTBB's arenas bear with room to spare
+
+void check(const CompileOptions& o) {
+  TBX_MODEL(o.threads >= 0 && o.threads <= kMaxThreads, "option threads is {}: expected 0 to {}", o.threads,
+            kMaxThreads);
+  TBX_MODEL(o.max_memory >= 0, "option max_memory is {}: expected bytes, or 0 for no limit", o.max_memory);
+  TBX_MODEL(o.time_limit_ms >= 0, "option time_limit_ms is {}: expected milliseconds, or 0 for no limit",
+            o.time_limit_ms);
+}
+
+ModelMetadata metadata_of(const Graph& graph) {
+  auto get = [&](const char* key) {
+    auto it = graph.metadata.find(key);
+    return it == graph.metadata.end() ? std::string() : it->second;
+  };
+  ModelMetadata m{get("producer_name"), get("producer_version"),  graph.name, get("domain"),
+                  get("doc_string"),    get("graph_description"), {},         {}};
+  if (std::string version = get("model_version"); !version.empty()) m.version = std::stoll(version);
+  for (const auto& [key, value] : graph.metadata)
+    if (key.starts_with(importer::kCustomMetadata))
+      m.custom[key.substr(importer::kCustomMetadata.size())] = value;
+  return m;
+}
+
 /// Where explain and profile find a kernel.
 struct PlanSteps {
   const runtime::Plan* plan;
@@ -70,6 +95,7 @@ struct Session::Impl {
   std::vector<std::byte> bytes; ///< the model, when it came from memory
   CompileOptions options;
   std::vector<TensorInfo> inputs, outputs;
+  ModelMetadata metadata;
   std::map<std::string, std::string> producers; ///< of the outputs: "name (OpType)"
   std::map<std::string, size_t> input_index;
   int threads = 0;
@@ -87,10 +113,13 @@ struct Session::Impl {
   mutable std::vector<std::shared_ptr<const Variant>> variants; ///< most recently used first
 
   void finish() {
+    check(options);
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
     CompileStats stats;
     Graph graph = driver::prepare_graph(source, options, {}, stats);
+    metadata = metadata_of(graph);
     producers = driver::producers_of_outputs(graph);
+    std::string parts; // why it runs in parts
     if (!driver::needs_values(graph)) {
       try {
         plain = variant_of(driver::compile_graph(graph, options, {}, stats), {});
@@ -109,10 +138,11 @@ struct Session::Impl {
           return;
         }
       } catch (const lowering::RuntimeValueError& e) {
-        if (options.log) options.log(fmt::format("runs in parts: {}", e.what()));
+        parts = e.what();
       }
     }
     values = driver::compile_values(std::move(graph), options, std::move(stats));
+    if (options.log && !parts.empty()) options.log("runs in parts: " + parts);
     value_session = std::make_unique<runtime::ValueSession>(values.plan);
     set_signature(values.plan->inputs, values.plan->outputs);
   }
@@ -405,6 +435,7 @@ Result<Session> Session::compile(std::span<const std::byte> onnx_bytes, const Co
 
 const std::vector<TensorInfo>& Session::inputs() const { return impl_->inputs; }
 const std::vector<TensorInfo>& Session::outputs() const { return impl_->outputs; }
+const ModelMetadata& Session::metadata() const { return impl_->metadata; }
 CompileStats Session::stats() const {
   if (impl_->value_session) return impl_->values.stats;
   auto variant = impl_->latest();
@@ -425,12 +456,14 @@ Result<Session::Values> Session::run_values(const Values& inputs) const {
   return guarded([&] { return impl_->run_values(inputs); });
 }
 
-Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs) const {
+Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs,
+                                                   std::vector<OutputTensor>* outputs) const {
   return guarded([&] {
     std::vector<runtime::StepProfile> profile;
     runtime::RunOptions options;
     options.profile = &profile;
-    impl_->run(inputs, {}, options);
+    std::vector<OutputTensor> made = impl_->run(inputs, {}, options);
+    if (outputs) *outputs = std::move(made);
     std::map<const runtime::Plan*, size_t> first;
     std::vector<KernelReport> reports = impl_->reports(&first);
     for (const runtime::StepProfile& p : profile) {
@@ -478,6 +511,27 @@ Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
     };
     return impl_->run(inputs, {}, options);
   });
+}
+
+size_t detail::numel_within(const std::vector<int64_t>& dims, size_t have) {
+  size_t n = 1;
+  bool fits = true, empty = false;
+  for (int64_t d : dims) {
+    fits &= d >= 0 && !__builtin_mul_overflow(n, static_cast<size_t>(d), &n);
+    empty |= d == 0;
+  }
+  if (empty) n = 0;
+  if ((!fits && !empty) || n > have)
+    throw Exception(
+        {Failure::model_error, fmt::format("ModelError: the tensor has {} elements, fewer than its dims [{}]",
+                                           have, fmt::join(dims, ", "))});
+  return n;
+}
+
+void detail::throw_other_type(int32_t type, int32_t as) {
+  throw Exception({Failure::model_error,
+                   fmt::format("ModelError: the tensor is {}, not {}", name_of(static_cast<DType>(type)),
+                               name_of(static_cast<DType>(as)))});
 }
 
 std::string version() { return TBX_VERSION; }

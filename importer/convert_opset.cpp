@@ -18,8 +18,11 @@ std::string convert_opset(const std::string& bytes, int opset) {
   try {
     return onnx::version_conversion::ConvertVersion(model, opset).SerializeAsString();
   } catch (const std::exception& e) {
+    // "<file>:66: adapter_lookup: Assertion `false` failed: No Adapter From Version $14 for Add"
+    std::string why = e.what();
+    if (size_t at = why.rfind(" failed: "); at != std::string::npos) why.erase(0, at + 9);
     throw Error(ErrorKind::unsupported,
-                fmt::format("the model cannot be converted to opset {}: {}", opset, e.what()),
+                fmt::format("the model cannot be converted to opset {}: {}", opset, why),
                 "optimize it under its own opset");
   }
 }

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "importer/attributes.h"
 #include "importer/mapped_file.h"
+#include "importer/metadata.h"
 #include "importer/names.h"
 #include "importer/tensors.h"
 #include "ir/symint.h"
@@ -252,9 +253,9 @@ private:
         model.mutable_graph()->set_doc_string(value);
       } else if (key == "ir_version") {
         ir_version_ = std::max(ir_version_, std::clamp(std::atoi(value.c_str()), 8, int{onnx::IR_VERSION}));
-      } else if (key != "producer_name" && key != "producer_version") {
+      } else if (key.starts_with(kCustomMetadata)) {
         auto* entry = model.add_metadata_props();
-        entry->set_key(key);
+        entry->set_key(key.substr(kCustomMetadata.size()));
         entry->set_value(value);
       }
     }

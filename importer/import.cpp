@@ -11,8 +11,7 @@ namespace {
 
 using namespace importer;
 
-Graph import_bytes(std::span<const std::byte> bytes, const ImportOptions& options, ExternalData external) {
-  onnx::ModelProto model = parse_model(bytes, options);
+Graph import_proto(onnx::ModelProto model, const ImportOptions& options, ExternalData external) {
   GraphBuilder builder(options, std::make_shared<ir::Context>(), std::move(external));
   Graph graph = builder.build_model(model);
   expand_gradients(graph);
@@ -24,12 +23,19 @@ Graph import_bytes(std::span<const std::byte> bytes, const ImportOptions& option
 
 Graph import_model(const std::filesystem::path& file, const ImportOptions& options) {
   auto mapped = MappedFile::open(file);
-  return import_bytes(mapped->bytes(), options, ExternalData::beside_model(file, options.strict_links));
+  onnx::ModelProto model;
+  try {
+    model = parse_model(mapped->bytes(), options);
+  } catch (Error& e) {
+    e.set_where(fmt::format("file {}", shown(file.native())));
+    throw;
+  }
+  return import_proto(std::move(model), options, ExternalData::beside_model(file, options.strict_links));
 }
 
 Graph import_model(std::span<const std::byte> bytes, const ImportOptions& options,
                    const std::filesystem::path& base_dir) {
-  return import_bytes(bytes, options,
+  return import_proto(parse_model(bytes, options), options,
                       base_dir.empty() ? ExternalData()
                                        : ExternalData::below(base_dir, options.strict_links));
 }

@@ -7,6 +7,35 @@
 #include "importer/wire.h"
 
 namespace tbx::importer {
+namespace {
+
+/// What a file is that is no model, for those that say so at their beginning, and what to do then.
+struct OtherFormat {
+  size_t at;
+  std::string_view magic;
+  const char *what, *hint;
+};
+constexpr OtherFormat kOtherFormats[] = {
+    {0, "version https://git-lfs", "a Git LFS pointer, not the model", "`git lfs pull` fetches the model"},
+    {4, "ORTM", "a model in ONNX Runtime's own format", "use the ONNX file it was made from"},
+    {4, "TFL3", "a TensorFlow Lite model", "tf2onnx converts it to ONNX"},
+    {0, "PK\x03\x04", "a zip archive, as PyTorch and Keras save models",
+     "export it to ONNX (torch.onnx.export)"},
+    {0, "\x89HDF", "an HDF5 file, as Keras saves models", "tf2onnx converts it to ONNX"},
+    {0, "GGUF", "a GGUF model", "export it to ONNX"},
+    {0, "<?xml", "an XML file, as OpenVINO saves models", "use the ONNX file it was made from"},
+    {0, "\x93NUMPY", "a numpy array", "a model is needed here"},
+};
+
+/// Throws a better error where the bytes are plainly of another format.
+void name_other_format(std::span<const std::byte> bytes) {
+  std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  for (const OtherFormat& f : kOtherFormats)
+    if (text.size() > f.at && text.substr(f.at).starts_with(f.magic))
+      throw Error(ErrorKind::model, fmt::format("this is {}", f.what), f.hint);
+}
+
+} // namespace
 
 onnx::ModelProto parse_model(std::span<const std::byte> bytes, const ImportOptions& options) {
   if (bytes.size() > INT32_MAX)
@@ -14,6 +43,7 @@ onnx::ModelProto parse_model(std::span<const std::byte> bytes, const ImportOptio
                 fmt::format("the model has {} bytes, more than protobuf's limit of 2 GB", bytes.size()),
                 "save its weights as external data");
   TBX_MODEL(!bytes.empty(), "the model is empty");
+  name_other_format(bytes);
   check_wire(bytes, options);
   onnx::ModelProto model;
   google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
@@ -23,7 +53,8 @@ onnx::ModelProto parse_model(std::span<const std::byte> bytes, const ImportOptio
   bool whole = model.ParseFromCodedStream(&input) && input.ConsumedEntireMessage();
   if (!whole)
     throw Error(ErrorKind::model, "the bytes are not a valid ONNX model",
-                "the file may be cut off, or be a Git LFS pointer or another format");
+                "the file may be cut off, or be of another format");
+  TBX_MODEL(model.has_graph(), "the model has no graph: is it an ONNX file?");
   return model;
 }
 

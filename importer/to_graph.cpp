@@ -5,8 +5,10 @@
 #include <onnx/defs/data_type_utils.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
+#include "importer/metadata.h"
 #include "importer/names.h"
 
 namespace tbx::importer {
@@ -43,7 +45,8 @@ void check_versions(const onnx::ModelProto& model, const OpsetImports& opsets) {
 
 std::map<std::string, std::string> read_metadata(const onnx::ModelProto& model) {
   std::map<std::string, std::string> result;
-  for (const auto& entry : model.metadata_props()) result[entry.key()] = entry.value();
+  for (const auto& entry : model.metadata_props())
+    result[std::string(kCustomMetadata) + entry.key()] = entry.value();
   auto put = [&](const char* key, const std::string& value) {
     if (!value.empty()) result[key] = value;
   };
@@ -70,6 +73,34 @@ onnx::TypeProto::Tensor* tensor_of(onnx::TypeProto& type) {
   throw e;
 }
 
+void add_dim_names(const onnx::TypeProto& type, std::set<std::string>& names) {
+  auto add = [&](const auto& tensor) {
+    for (const auto& dim : tensor.shape().dim())
+      if (!dim.dim_param().empty()) names.insert(dim.dim_param());
+  };
+  if (type.has_tensor_type()) add(type.tensor_type());
+  if (type.has_sparse_tensor_type()) add(type.sparse_tensor_type());
+  if (type.has_sequence_type()) add_dim_names(type.sequence_type().elem_type(), names);
+  if (type.has_optional_type()) add_dim_names(type.optional_type().elem_type(), names);
+  if (type.has_map_type()) add_dim_names(type.map_type().value_type(), names);
+}
+
+/// Sizes are given to dimensions that the model has: a misspelt name would change nothing, silently.
+void check_dim_overrides(const onnx::GraphProto& graph, const ImportOptions& options) {
+  if (options.dim_overrides.empty()) return;
+  std::set<std::string> of_inputs, others;
+  for (const auto& input : graph.input()) add_dim_names(input.type(), of_inputs);
+  for (const auto& output : graph.output()) add_dim_names(output.type(), others);
+  for (const auto& value : graph.value_info()) add_dim_names(value.type(), others);
+  for (const auto& [name, size] : options.dim_overrides) {
+    TBX_MODEL(of_inputs.contains(name) || others.contains(name),
+              "a size is given for the dimension {}, which the model does not have; {}", shown(name),
+              of_inputs.empty() ? "its inputs have fixed sizes"
+                                : fmt::format("its inputs have: {}", fmt::join(of_inputs, ", ")));
+    TBX_MODEL(size >= 0, "dimension {} is given the size {}", shown(name), size);
+  }
+}
+
 /// What no process can address is refused before anything computes with it.
 void check_size(const onnx::TypeProto& type, const std::string& name) {
   constexpr int64_t kMaxBytes = int64_t{1} << 47;
@@ -92,9 +123,9 @@ GraphBuilder::GraphBuilder(const ImportOptions& options, std::shared_ptr<ir::Con
       tensors_(options, std::move(external)) {}
 
 Graph GraphBuilder::build_model(onnx::ModelProto& model) {
-  TBX_MODEL(model.has_graph(), "the model has no graph: is it an ONNX file?");
   OpsetImports opsets = read_opset_imports(model.opset_import(), "the model");
   check_versions(model, opsets);
+  check_dim_overrides(model.graph(), options_);
   Functions functions(model, options_);
   functions_ = &functions;
   ir_version_ = model.ir_version();

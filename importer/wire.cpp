@@ -99,7 +99,7 @@ public:
   [[noreturn]] void fail(const char* why) const {
     throw Error(ErrorKind::model,
                 fmt::format("the bytes are not a valid ONNX model: {} (at byte {})", why, at_),
-                "the file may be cut off, or be a Git LFS pointer or another format");
+                "the file may be cut off, or be of another format");
   }
 
 private:

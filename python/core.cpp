@@ -294,6 +294,16 @@ NB_MODULE(_core, m) {
       .def_ro("build_ms", &tbx::CompileStats::build_ms)
       .def_ro("total_ms", &tbx::CompileStats::total_ms);
 
+  nb::class_<tbx::ModelMetadata>(m, "ModelMetadata")
+      .def_ro("producer_name", &tbx::ModelMetadata::producer_name)
+      .def_ro("producer_version", &tbx::ModelMetadata::producer_version)
+      .def_ro("graph_name", &tbx::ModelMetadata::graph_name)
+      .def_ro("domain", &tbx::ModelMetadata::domain)
+      .def_ro("description", &tbx::ModelMetadata::description)
+      .def_ro("graph_description", &tbx::ModelMetadata::graph_description)
+      .def_ro("version", &tbx::ModelMetadata::version)
+      .def_ro("custom", &tbx::ModelMetadata::custom);
+
   nb::class_<tbx::Session>(m, "Session")
       .def_static("from_file",
                   [](const std::string& path, const tbx::CompileOptions& options) {
@@ -315,6 +325,7 @@ NB_MODULE(_core, m) {
           })
       .def_prop_ro("inputs", [](const tbx::Session& s) { return s.inputs(); })
       .def_prop_ro("outputs", [](const tbx::Session& s) { return s.outputs(); })
+      .def_prop_ro("metadata", [](const tbx::Session& s) { return s.metadata(); })
       .def_prop_ro("stats", [](const tbx::Session& s) { return s.stats(); })
       .def_prop_ro("threads", &tbx::Session::threads)
       .def("run",
@@ -350,7 +361,11 @@ NB_MODULE(_core, m) {
              BoundInputs bound = bind(given);
              std::vector<HeldBuffer> held;
              std::vector<tbx::TensorView> views;
-             for (nb::handle item : into) {
+             for (nb::handle item : into) { // None: the session allocates
+               if (item.is_none()) {
+                 views.emplace_back();
+                 continue;
+               }
                auto t = nb::cast<nb::tuple>(item);
                held.emplace_back(t[2], true);
                views.push_back(
@@ -360,7 +375,7 @@ NB_MODULE(_core, m) {
                nb::gil_scoped_release nogil;
                return s.run(bound.inputs, views);
              }();
-             unwrap(std::move(result));
+             return outputs_to_python(unwrap(std::move(result)));
            })
       .def("observe",
            [](const tbx::Session& s, const nb::list& given, nb::callable observer) {
@@ -376,14 +391,16 @@ NB_MODULE(_core, m) {
              }();
              return outputs_to_python(unwrap(std::move(result)));
            })
-      .def("profile",
+      .def("profile", // (reports, outputs)
            [](const tbx::Session& s, const nb::list& given) {
              BoundInputs bound = bind(given);
+             std::vector<tbx::OutputTensor> outputs;
              auto result = [&] {
                nb::gil_scoped_release nogil;
-               return s.profile(bound.inputs);
+               return s.profile(bound.inputs, &outputs);
              }();
-             return reports_to_python(unwrap(std::move(result)));
+             nb::list reports = reports_to_python(unwrap(std::move(result)));
+             return nb::make_tuple(reports, outputs_to_python(std::move(outputs)));
            })
       .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
       .def("dump", [](const tbx::Session& s, const std::string& stage) { return unwrap(s.dump(stage)); });

@@ -58,10 +58,10 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   app.add_option("--max-memory", compile.max_memory,
                  "limit of a run's working memory: bytes, or 64kb, 512mb, 2gb")
       ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->group("Compiler");
   app.add_option("--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->group("Compiler");
   if (with_inputs) {
     app.add_option("--input", inputs,
@@ -136,11 +136,18 @@ bool is_number(const std::string& s) {
   return !s.empty() && s.find_first_not_of("0123456789") == std::string::npos;
 }
 
-/// Sizes of the symbols: from --dim, and from the shapes of inputs that come from files.
-void bind_symbols(std::map<std::string, int64_t>& sizes, const TensorInfo& info, const OwnedTensor& read) {
+/// Sizes of the symbols: from --dim (`given`), and from the shapes of inputs that come from files.
+void bind_symbols(std::map<std::string, int64_t>& sizes, const std::map<std::string, int64_t>& given,
+                  const TensorInfo& info, const OwnedTensor& read, const std::string& file) {
   if (read.dims.size() != info.dims.size()) return; // the session says what is wrong
-  for (size_t d = 0; d < info.dims.size(); ++d)
-    if (!is_number(info.dims[d])) sizes.emplace(info.dims[d], read.dims[d]);
+  for (size_t d = 0; d < info.dims.size(); ++d) {
+    const std::string& name = info.dims[d];
+    if (is_number(name)) continue;
+    sizes.emplace(name, read.dims[d]);
+    if (auto it = given.find(name); it != given.end() && it->second != read.dims[d])
+      throw UsageError(fmt::format("--dim {}={}: {} has {} there (dimension {} of '{}')", name, it->second,
+                                   file, read.dims[d], d, info.name));
+  }
 }
 
 OwnedTensor random_input(const TensorInfo& info, const std::map<std::string, int64_t>& sizes, uint64_t seed) {
@@ -174,13 +181,26 @@ std::pair<std::string, std::string> split_assignment(const std::string& option, 
   return {text.substr(0, eq), text.substr(eq + 1)};
 }
 
-std::pair<std::string, int64_t> parse_dim(const std::string& option, const std::string& text) {
-  auto [name, value] = split_assignment(option, text);
-  int64_t size = 0;
-  auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
-  if (error != std::errc() || end != value.data() + value.size() || size < 0)
-    throw UsageError(fmt::format("{}: '{}' is not a size, for '{}'", option, value, name));
-  return {name, size};
+std::map<std::string, int64_t> parse_dims(const std::vector<std::string>& texts) {
+  std::map<std::string, int64_t> sizes;
+  for (const std::string& text : texts) {
+    auto [name, value] = split_assignment("--dim", text);
+    int64_t size = 0;
+    auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
+    if (error != std::errc() || end != value.data() + value.size() || size < 0)
+      throw UsageError(fmt::format("--dim: '{}' is not a size, for '{}'", value, name));
+    if (!sizes.emplace(name, size).second) throw UsageError(fmt::format("--dim: '{}' is given twice", name));
+  }
+  return sizes;
+}
+
+CLI::Validator at_least_zero() {
+  return {[](const std::string& text) {
+            double value = 0;
+            bool good = CLI::detail::lexical_cast(text, value) && value >= 0;
+            return good ? std::string() : fmt::format("'{}' is not a number of at least 0", text);
+          },
+          ">=0", "at least zero"};
 }
 
 std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions& options) {
@@ -191,15 +211,14 @@ std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions&
     for (const std::string& d : info.dims)
       if (!is_number(d)) symbols.insert(d);
   }
-  std::map<std::string, int64_t> sizes;
-  for (const std::string& s : options.dims) {
-    auto [name, size] = parse_dim("--dim", s);
+  const std::map<std::string, int64_t> given = parse_dims(options.dims);
+  for (const auto& [name, size] : given) {
     if (!symbols.count(name))
       throw UsageError(symbols.empty() ? fmt::format("--dim {}: the model has no dynamic dimension", name)
                                        : fmt::format("--dim {}: no such dimension; the model's are: {}", name,
                                                      fmt::join(symbols, ", ")));
-    sizes[name] = size;
   }
+  std::map<std::string, int64_t> sizes = given;
   std::map<std::string, OwnedTensor> read;
   for (const std::string& s : options.inputs) {
     auto [name, file] = split_assignment("--input", s);
@@ -213,7 +232,7 @@ std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions&
     if (read.count(name)) throw UsageError(fmt::format("--input {}: '{}' is given twice", s, name));
     OwnedTensor t = read_tensor(file, *it->second);
     t.name = name;
-    bind_symbols(sizes, *it->second, t);
+    bind_symbols(sizes, given, *it->second, t, file);
     read.emplace(name, std::move(t));
   }
   std::vector<OwnedTensor> tensors;

@@ -41,8 +41,6 @@ struct ModelOptions {
   bool json = false, quiet = false;
 
   void add_to(CLI::App& app, bool with_inputs = true);
-  /// Of --dim. Throws std::runtime_error for what is no size.
-  std::map<std::string, int64_t> dim_values() const;
   /// Compiles; reports progress on a terminal. Throws Exception.
   Session open();
 };
@@ -65,8 +63,10 @@ int64_t element_size(int32_t type);
 /// Inputs from the files given, random values (by name and seed) for the others. A symbolic dimension has the
 /// size that --dim gives it, else the one it has in a file, else 1. Throws UsageError.
 std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions& options);
-/// The number in "name=5", with the name. Throws UsageError, which names `option`.
-std::pair<std::string, int64_t> parse_dim(const std::string& option, const std::string& text);
+/// The sizes in {"name=5", ...} of --dim. Throws UsageError for what is no size, or a name given twice.
+std::map<std::string, int64_t> parse_dims(const std::vector<std::string>& texts);
+/// Of an option whose value is a number.
+CLI::Validator at_least_zero();
 /// {name, rest} of "name=rest". Throws UsageError, which names `option`.
 std::pair<std::string, std::string> split_assignment(const std::string& option, const std::string& text);
 Session::Inputs views(std::vector<OwnedTensor>& inputs);

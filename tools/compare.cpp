@@ -92,6 +92,10 @@ const OwnedTensor* partner(const OwnedTensor& got, bool output, const Values& wa
 void run(Options& o, int& code) {
   if (!o.expected.empty() && !o.reference.empty())
     throw UsageError("give either REFERENCE or --expected, not both");
+  if (!o.expected.empty() && !is_archive(o.expected))
+    throw UsageError(fmt::format("--expected {}: expected values are a FILE.npz, by name", o.expected));
+  if (o.reference.ends_with(".npy"))
+    throw UsageError(fmt::format("{}: a reference is an ONNX file or a FILE.npz, by name", o.reference));
   if (!o.expected.empty()) o.reference = o.expected;
   if (is_archive(o.reference)) read_file(o.reference); // before the long work
   o.model.compile.every_value = o.every_node;
@@ -148,11 +152,10 @@ void add_compare(CLI::App& app, int& code) {
   cmd->add_flag("--reference-compiled", o->reference_compiled, "reference: generated code without fusion");
   cmd->add_option("--reference-isa", o->reference_isa, "reference: generated code for avx512, avx2 or sse")
       ->check(CLI::IsMember({"avx512", "avx2", "sse"}));
-  cmd->add_option("--rtol", o->tolerance.rtol, "relative tolerance (default 1e-3)")
-      ->check(CLI::NonNegativeNumber);
+  cmd->add_option("--rtol", o->tolerance.rtol, "relative tolerance (default 1e-3)")->check(at_least_zero());
   cmd->add_option("--atol", o->tolerance.atol,
                   "absolute tolerance; default: 1e-4 of the value's standard deviation")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   cmd->add_flag(
       "--every-node", o->every_node,
       "keep the result of every node in memory and compare node by node, in the order of the graph");

@@ -6,7 +6,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -14,153 +13,13 @@
 #include <sstream>
 
 #include "base/dtype.h"
+#include "tools/npy.h"
 
 namespace tbx::tools {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, const std::string& why) {
   throw UsageError(fmt::format("{}: {}", path, why));
-}
-
-struct NumpyType {
-  const char* descr;
-  DType type;
-};
-constexpr NumpyType kNumpyTypes[] = {{"<f4", DType::f32},     {"<f8", DType::f64},  {"<f2", DType::f16},
-                                     {"|b1", DType::boolean}, {"|i1", DType::i8},   {"|u1", DType::u8},
-                                     {"<i2", DType::i16},     {"<u2", DType::u16},  {"<i4", DType::i32},
-                                     {"<u4", DType::u32},     {"<i8", DType::i64},  {"<u8", DType::u64},
-                                     {"<c8", DType::c64},     {"<c16", DType::c128}};
-
-/// numpy's '<U5' strings are UTF-32, padded with zeros. ONNX's are UTF-8.
-std::string to_utf8(const char* data, size_t characters) {
-  std::string out;
-  for (size_t i = 0; i < characters; ++i) {
-    uint32_t c = 0;
-    std::memcpy(&c, data + 4 * i, 4);
-    if (c == 0) break;
-    if (c < 0x80) {
-      out += static_cast<char>(c);
-    } else if (c < 0x800) {
-      out += static_cast<char>(0xC0 | c >> 6);
-      out += static_cast<char>(0x80 | (c & 0x3F));
-    } else if (c < 0x10000) {
-      out += static_cast<char>(0xE0 | c >> 12);
-      out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-      out += static_cast<char>(0x80 | (c & 0x3F));
-    } else {
-      out += static_cast<char>(0xF0 | (c >> 18 & 7));
-      out += static_cast<char>(0x80 | (c >> 12 & 0x3F));
-      out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-      out += static_cast<char>(0x80 | (c & 0x3F));
-    }
-  }
-  return out;
-}
-
-/// Bytes that are no UTF-8 become U+FFFD.
-std::u32string to_utf32(const std::string& s) {
-  std::u32string out;
-  for (size_t i = 0; i < s.size();) {
-    auto lead = static_cast<unsigned char>(s[i]);
-    int more = lead < 0x80 ? 0 : lead >> 5 == 6 ? 1 : lead >> 4 == 14 ? 2 : lead >> 3 == 30 ? 3 : -1;
-    char32_t c = more == 0 ? lead : more < 0 ? 0 : lead & (0x3F >> more);
-    bool good = more >= 0 && i + static_cast<size_t>(more) < s.size();
-    for (int k = 1; good && k <= more; ++k) {
-      auto next = static_cast<unsigned char>(s[i + static_cast<size_t>(k)]);
-      good = next >> 6 == 2;
-      c = c << 6 | (next & 0x3F);
-    }
-    out += good ? c : U'\uFFFD';
-    i += good ? static_cast<size_t>(more) + 1 : 1;
-  }
-  return out;
-}
-
-/// Product of sizes; fails on negative ones and on more than a terabyte of elements.
-int64_t checked_numel(const std::string& path, const std::vector<int64_t>& dims) {
-  int64_t n = 1;
-  for (int64_t d : dims)
-    if (d < 0 || __builtin_mul_overflow(n, d, &n) || n > int64_t{1} << 40)
-      fail(path, fmt::format("unbelievable shape {}", shape_text(dims)));
-  return n;
-}
-
-/// numpy's format, version 1 to 3: magic, header length, a Python dict literal, data.
-OwnedTensor parse_npy(const std::string& path, const std::string& s) {
-  if (s.size() < 12 || s.compare(0, 6, "\x93NUMPY") != 0) fail(path, "not a .npy file");
-  bool wide = s[6] >= 2;
-  uint32_t length = 0;
-  std::memcpy(&length, s.data() + 8, wide ? 4 : 2);
-  size_t start = (wide ? 12 : 10) + length;
-  if (start > s.size()) fail(path, "the header is cut short");
-  std::string header = s.substr(wide ? 12 : 10, length);
-  if (header.find("'fortran_order': True") != std::string::npos)
-    fail(path, "column-major arrays are not supported");
-  OwnedTensor t;
-  t.type = 0;
-  for (const NumpyType& n : kNumpyTypes)
-    if (header.find(fmt::format("'{}'", n.descr)) != std::string::npos) t.type = static_cast<int32_t>(n.type);
-  size_t characters = 0, text = header.find("'<U");
-  if (text != std::string::npos) {
-    t.type = OwnedTensor::kString;
-    auto parsed = std::from_chars(header.data() + text + 3, header.data() + header.size(), characters);
-    if (parsed.ec != std::errc() || characters > size_t{1} << 30)
-      fail(path, "unbelievable length of strings");
-  }
-  if (t.type == 0) fail(path, "unsupported element type in " + header);
-  size_t open = header.find('(', header.find("'shape'")), close = header.find(')', open);
-  if (open == std::string::npos || close == std::string::npos) fail(path, "no shape in the header");
-  std::stringstream shape(header.substr(open + 1, close - open - 1));
-  for (std::string d; std::getline(shape, d, ',');) {
-    size_t digit = d.find_first_of("0123456789");
-    if (digit == std::string::npos) continue;
-    int64_t size = -1;
-    std::from_chars(d.data() + digit, d.data() + d.size(), size);
-    t.dims.push_back(size);
-  }
-  auto n = static_cast<size_t>(checked_numel(path, t.dims));
-  size_t width = text != std::string::npos ? 4 * characters : static_cast<size_t>(element_size(t.type));
-  if (width != 0 && (s.size() - start) / width < n) fail(path, "the data is cut short");
-  const char* data = s.data() + start;
-  if (text != std::string::npos) {
-    if (width == 0 && n > s.size()) fail(path, "unbelievable number of empty strings");
-    for (size_t i = 0; i < n; ++i) t.strings.push_back(to_utf8(data + i * width, characters));
-  } else {
-    t.bytes.resize(n * width);
-    std::memcpy(t.bytes.data(), data, n * width);
-  }
-  return t;
-}
-
-std::string to_npy(const OwnedTensor& t) {
-  std::string descr, data;
-  for (const NumpyType& n : kNumpyTypes)
-    if (t.type == static_cast<int32_t>(n.type)) descr = n.descr;
-  if (t.type == OwnedTensor::kString) {
-    std::vector<std::u32string> wide;
-    size_t longest = 1;
-    for (const std::string& s : t.strings) longest = std::max(longest, wide.emplace_back(to_utf32(s)).size());
-    descr = fmt::format("<U{}", longest);
-    for (std::u32string& s : wide) {
-      s.resize(longest, U'\0');
-      data.append(reinterpret_cast<const char*>(s.data()), s.size() * 4);
-    }
-  } else {
-    if (descr.empty())
-      descr = element_size(t.type) == 2 ? "<u2" : "|u1"; // narrow types numpy lacks: their bits
-    data.assign(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size());
-  }
-  std::string shape;
-  for (int64_t d : t.dims) shape += fmt::format("{}, ", d);
-  std::string header =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, shape);
-  header.append(63 - (10 + header.size()) % 64, ' ');
-  header += '\n';
-  std::string s("\x93NUMPY\x01\x00", 8);
-  auto length = static_cast<uint16_t>(header.size());
-  s.append(reinterpret_cast<const char*>(&length), 2);
-  return s + header + data;
 }
 
 std::string inflate_raw(const std::string& path, std::string_view in, size_t size) {
@@ -269,9 +128,13 @@ std::string to_npz(const std::string& path, const std::vector<OwnedTensor>& tens
 } // namespace
 
 std::string refuses_output(const std::string& path) {
-  namespace fs = std::filesystem;
   if (!ends_with(path, ".npz") && !ends_with(path, ".npy"))
     return path + ": expected a name ending in .npz (all outputs) or .npy (a single one)";
+  return refuses_file(path);
+}
+
+std::string refuses_file(const std::string& path) {
+  namespace fs = std::filesystem;
   std::error_code ignored;
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";
@@ -393,17 +256,30 @@ OwnedTensor read_any(const std::string& spec, const TensorInfo& wanted) {
 
 } // namespace
 
+namespace {
+
+/// Integers of 4 and 2 bits, of which a file may hold the low bits only, as tensorbox has them in a byte.
+void extend_sign(OwnedTensor& t) {
+  auto type = static_cast<DType>(t.type);
+  int unused = type == DType::i4 || type == DType::u4 ? 4 : type == DType::i2 || type == DType::u2 ? 6 : 0;
+  bool with_sign = type == DType::i4 || type == DType::i2;
+  for (std::byte& b : t.bytes) {
+    b <<= unused;
+    b = with_sign ? static_cast<std::byte>(static_cast<int8_t>(b) >> unused) : b >> unused;
+  }
+}
+
+} // namespace
+
 OwnedTensor read_tensor(const std::string& spec, const TensorInfo& wanted) {
   OwnedTensor t = read_any(spec, wanted);
   // What numpy has no type for is kept as the bits of the element.
-  bool in_numpy = wanted.type == OwnedTensor::kString ||
-                  std::any_of(std::begin(kNumpyTypes), std::end(kNumpyTypes), [&](const NumpyType& n) {
-                    return static_cast<int32_t>(n.type) == wanted.type;
-                  });
   auto stored = static_cast<DType>(t.type);
-  if (wanted.type != 0 && !in_numpy && (stored == DType::u8 || stored == DType::u16) &&
-      element_size(t.type) == element_size(wanted.type))
+  if (wanted.type != 0 && !numpy_has(wanted.type) && (stored == DType::u8 || stored == DType::u16) &&
+      element_size(t.type) == element_size(wanted.type)) {
     t.type = wanted.type;
+    extend_sign(t); // numpy keeps the low bits only
+  }
   return t;
 }
 

@@ -125,7 +125,7 @@ Examples:
   tbx dump model.onnx --stage simplify --disable-pass fuse_gelu
   tbx dump model.onnx --stage source --isa avx2 --output kernels.cpp)");
   cmd->callback([o] {
-    for (const std::string& d : o->model.dims) o->model.compile.dims.insert(parse_dim("--dim", d));
+    o->model.compile.dims = parse_dims(o->model.dims);
     std::string text = driver::dump_stage(std::filesystem::path(o->model.model), o->model.compile, o->stage);
     if (o->model.json)
       text = Json{{"stage", o->stage}, {"text", text}}.dump(2, ' ', false, Json::error_handler_t::replace) +

@@ -1,15 +1,61 @@
 // tbx: the command line of tensorbox.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
+#include <iostream>
 #include <new>
 
 #include "base/error.h"
 #include "tools/common.h"
 
+namespace {
+
+/// A word where a command was expected, or empty.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  bool none = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
+  return none ? argv[1] : "";
+}
+
+/// Errors end here: a message on stderr, and the exit code.
+int parse(CLI::App& app, int argc, char** argv, const int& code) {
+  using namespace tbx::tools;
+  try {
+    app.parse(argc, argv);
+    return code;
+  } catch (const CLI::ParseError& e) {
+    if (std::string word = unknown_command(app, argc, argv); !word.empty()) {
+      std::vector<std::string> names;
+      for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+      fmt::print(stderr, "tbx: there is no command '{}'; the commands are: {}\n", word,
+                 fmt::join(names, ", "));
+      return kUsage;
+    }
+    return app.exit(e) == 0 ? kOk : kUsage;
+  } catch (const tbx::Exception& e) {
+    fmt::print(stderr, "{}\n", e.failure.message);
+    return exit_code(e.failure);
+  } catch (const tbx::Error& e) { // of a stage called without a session
+    fmt::print(stderr, "{}\n", e.what());
+    return exit_code(tbx::Failure{static_cast<tbx::Failure::Kind>(e.kind()), {}});
+  } catch (const UsageError& e) {
+    fmt::print(stderr, "tbx: {}\n", e.what());
+    return kUsage;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "tbx: out of memory; choose smaller sizes with --dim\n");
+    return kModelError;
+  } catch (const std::exception& e) {
+    if (std::ferror(stdout)) return kOk; // what it is about; main says so
+    fmt::print(stderr, "InternalError: {}\n", e.what());
+    return kInternal;
+  }
+}
+
+} // namespace
+
 int main(int argc, char** argv) {
   using namespace tbx::tools;
-  CLI::App app{"tbx: compile, run, measure and explain ONNX models"};
+  CLI::App app{"tbx: compile, run, measure and explain ONNX models", "tbx"};
   app.footer(R"(Examples:
   tbx run model.onnx --input image=cat.png --save out.npz
   tbx bench model.onnx --dim batch=8 --threads 2
@@ -37,28 +83,10 @@ Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CXX (the C++ compil
   add_compare(app, code);
   add_ops(app, code);
   add_demo(app, code);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kOk : kUsage;
-  } catch (const tbx::Exception& e) {
-    fmt::print(stderr, "{}\n", e.failure.message);
-    return exit_code(e.failure);
-  } catch (const tbx::Error& e) { // of a stage called without a session
-    fmt::print(stderr, "{}\n", e.what());
-    return exit_code(tbx::Failure{static_cast<tbx::Failure::Kind>(e.kind()), {}});
-  } catch (const UsageError& e) {
-    fmt::print(stderr, "tbx: {}\n", e.what());
-    return kUsage;
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "tbx: out of memory; choose smaller sizes with --dim\n");
-    return kModelError;
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "InternalError: {}\n", e.what());
-    return kInternal;
-  }
+  code = parse(app, argc, argv, code);
   // A full disk or a closed pipe must not look like success.
-  if (std::fflush(stdout) != 0) {
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) {
     fmt::print(stderr, "tbx: stdout cannot be written\n");
     return kUsage;
   }

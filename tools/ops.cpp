@@ -47,6 +47,24 @@ Json operator_rows() {
   return all;
 }
 
+/// The operators of these names, with or without their domain; all of them for no name.
+Json rows_of(const std::vector<std::string>& names) {
+  Json all = operator_rows();
+  if (names.empty()) return all;
+  Json found = Json::array();
+  for (const std::string& name : names) {
+    size_t before = found.size();
+    for (const Json& row : all)
+      if (row["name"] == name ||
+          row["domain"].get<std::string>() + "." + row["name"].get<std::string>() == name)
+        found.push_back(row);
+    if (found.size() == before)
+      throw UsageError(
+          fmt::format("there is no operator '{}'; `tbx ops` lists all (names are case-sensitive)", name));
+  }
+  return found;
+}
+
 std::string since_text(const Json& op) {
   return fmt::format("{}", fmt::join(op["since"].get<std::vector<int>>(), ", "));
 }
@@ -56,17 +74,19 @@ std::string since_text(const Json& op) {
 void add_ops(CLI::App& app, int&) {
   auto cases = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
+  auto names = std::make_shared<std::vector<std::string>>();
   CLI::App* cmd = app.add_subcommand("ops", "list the supported operators and their opsets");
+  cmd->add_option("operators", *names, "only these operators, such as Add or com.microsoft.Gelu");
   cmd->add_flag("--json", *json, "one JSON array on stdout");
   cmd->add_flag("--cases", *cases, "test cases by version and type as well");
   cmd->footer(R"(Examples:
   tbx ops
+  tbx ops Conv Resize --cases
   tbx ops --json
-  tbx ops --cases
 How: compiled (into kernels), values (on the host, between kernels), body (through the function ONNX defines).
 Cases: of the ONNX backend suite, and generated ones, that pass.)");
-  cmd->callback([json, cases] {
-    Json all = operator_rows();
+  cmd->callback([json, cases, names] {
+    Json all = rows_of(*names);
     if (*json) return print_json(all);
     for (const Json& op : all) {
       fmt::print("{:28} {:32} {:8} since {}", op["domain"].get<std::string>(), op["name"].get<std::string>(),

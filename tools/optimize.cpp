@@ -1,10 +1,12 @@
 // tbx optimize: a simplified ONNX file for any runtime.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
 #include "tools/common.h"
+#include "tools/files.h"
 
 namespace tbx::tools {
 namespace {
@@ -44,7 +46,8 @@ void print_operators(const OptimizeReport& report) {
 
 void optimize_model(const Options& o) {
   OptimizeOptions options = o.optimize;
-  for (const std::string& d : o.dims) options.dims.insert(parse_dim("--dim", d));
+  options.dims = parse_dims(o.dims);
+  if (std::string why = refuses_file(o.to); !why.empty()) throw UsageError(why);
   const OptimizeReport report = optimize(o.model, o.to, options).value();
   if (o.json)
     return print_json({{"model", o.model},
@@ -60,7 +63,9 @@ void optimize_model(const Options& o) {
   fmt::print("{}: {} nodes -> {} nodes, opset {}, {:.3f} MB\n", o.to, report.nodes_before, report.nodes_after,
              report.opset, static_cast<double>(bytes_of(o.to)) / 1e6);
   print_operators(report);
-  fmt::print("rewrites:\n");
+  bool any = std::any_of(report.rewrites.begin(), report.rewrites.end(),
+                         [](const auto& r) { return r.second != 0; });
+  fmt::print("rewrites:{}\n", any ? "" : " none");
   for (const auto& [pass, count] : report.rewrites)
     if (count != 0) fmt::print("  {:32} {}\n", pass, count);
   for (const std::string& reason : report.left_out) fmt::print("left out: {} (--opset)\n", reason);

@@ -10,6 +10,7 @@
 // `.error()` does not.
 #pragma once
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -46,7 +48,7 @@ public:
 };
 
 /// A value or a Failure.
-template <class T> class Result {
+template <class T> class [[nodiscard]] Result {
 public:
   Result(T value) : data_(std::move(value)) {}           // NOLINT: returns read naturally
   Result(Failure failure) : data_(std::move(failure)) {} // NOLINT
@@ -70,14 +72,24 @@ private:
   std::variant<T, Failure> data_;
 };
 
+namespace detail {
+/// Number of elements. Throws Exception where there are fewer than the dims need; `have` is their number.
+TBX_API size_t numel_within(const std::vector<int64_t>& dims, size_t have);
+/// Number of elements of a tensor of this type, read as T. Throws Exception where T is another type.
+template <class T> size_t numel_as(int32_t type, const std::vector<int64_t>& dims);
+} // namespace detail
+
 /// A dense row-major tensor in the caller's memory.
 struct TBX_API TensorView {
   void* data = nullptr;
   int32_t type = 0; ///< onnx.TensorProto.DataType
   std::vector<int64_t> dims;
 
+  /// A view of the memory of a vector, array or span, which is read only, and written only as an output.
+  /// Throws Exception when it has fewer elements than the dims.
   template <class Container> static TensorView of(Container& values, std::vector<int64_t> dims) {
     using T = std::remove_cvref_t<decltype(*std::data(values))>;
+    detail::numel_within(dims, std::size(values));
     return {const_cast<T*>(std::data(values)), onnx_type_of<T>(), std::move(dims)};
   }
 };
@@ -91,10 +103,10 @@ struct TBX_API OutputTensor {
   std::shared_ptr<void> owner;
   std::shared_ptr<std::vector<std::string>> strings; ///< string tensors only
 
+  /// The elements, row-major, valid while `owner` lives. Types that C++ lacks are read as their bits: float16
+  /// and bfloat16 as uint16_t, narrower ones as uint8_t or int8_t. Throws Exception when T is another type.
   template <class T> std::span<const T> values() const {
-    size_t n = 1;
-    for (int64_t d : dims) n *= static_cast<size_t>(d);
-    return {static_cast<const T*>(data), n};
+    return {static_cast<const T*>(data), detail::numel_as<T>(type, dims)};
   }
 };
 
@@ -132,25 +144,26 @@ struct TBX_API OnnxValue {
     return {sequence, 0, {}, nullptr, nullptr, nullptr, std::move(elements)};
   }
 
+  /// The elements, row-major, valid while `owner` lives. Types that C++ lacks are read as their bits: float16
+  /// and bfloat16 as uint16_t, narrower ones as uint8_t or int8_t. Throws Exception when T is another type.
   template <class T> std::span<const T> values() const {
-    size_t n = 1;
-    for (int64_t d : dims) n *= static_cast<size_t>(d);
-    return {static_cast<const T*>(data), n};
+    return {static_cast<const T*>(data), detail::numel_as<T>(type, dims)};
   }
 };
 
+/// Options of a session. Values that cannot be are a model_error of `compile`.
 struct TBX_API CompileOptions {
-  int threads = 0;                          ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS
-  bool compile = true;                      ///< false: the evaluator runs everything, no compiler is used
-  std::string isa;                          ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
-  std::string cache_dir;                    ///< empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels
-  bool fuse = true;                         ///< generated kernels of several operators
-  bool fuse_extern = true;                  ///< post-operations inside library kernels
+  int threads = 0;         ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS; to 4096
+  bool compile = true;     ///< false: the evaluator runs everything, no compiler is used
+  std::string isa;         ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
+  std::string cache_dir;   ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels
+  bool fuse = true;        ///< generated kernels of several operators
+  bool fuse_extern = true; ///< post-operations inside library kernels
   std::vector<std::string> disabled_passes; ///< unknown names are errors
   /// Shared libraries with operators of the user's own (tensorbox/custom_op.h). Their code runs in this
   /// process.
   std::vector<std::string> operator_libraries;
-  std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1)
+  std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1); unknown ones are errors
   /// Products and convolutions of float32: "strict" as they are, "bf16" with operands rounded to bfloat16
   /// where the CPU multiplies those faster, "any" with operands in what the library finds fastest
   /// (docs/precision.md).
@@ -181,6 +194,13 @@ struct TBX_API CompileStats {
   std::vector<std::pair<std::string, double>> passes_ms;
 };
 
+/// What the model file says of itself; empty where it says nothing.
+struct TBX_API ModelMetadata {
+  std::string producer_name, producer_version, graph_name, domain, description, graph_description;
+  std::optional<int64_t> version;            ///< model_version
+  std::map<std::string, std::string> custom; ///< metadata_props
+};
+
 /// A compiled model.
 class TBX_API Session {
 public:
@@ -191,6 +211,7 @@ public:
 
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
+  const ModelMetadata& metadata() const;
   CompileStats stats() const; ///< of the latest compilation
   int threads() const;
 
@@ -203,8 +224,9 @@ public:
   /// The same for values of any type: strings, sequences, optionals, maps. An optional input may be left out.
   using Values = std::vector<std::pair<std::string, OnnxValue>>;
   Result<Values> run_values(const Values& inputs) const;
-  /// Runs once and reports every kernel with its time.
-  Result<std::vector<KernelReport>> profile(const Inputs& inputs) const;
+  /// Runs once and reports every kernel with its time; `outputs` receives what the run gave.
+  Result<std::vector<KernelReport>> profile(const Inputs& inputs,
+                                            std::vector<OutputTensor>* outputs = nullptr) const;
   /// What was compiled and why, without running.
   std::vector<KernelReport> explain() const;
   /// Text of a stage: "import", "simplify", "lower", "schedule", "source", "cuda", "plan".
@@ -222,8 +244,8 @@ private:
 };
 
 struct TBX_API OptimizeOptions {
-  std::map<std::string, int64_t> dims;      ///< fixes dimension symbols ("batch" -> 1)
-  int opset = 0;                            ///< the ai.onnx version to convert to first; 0: the model's own
+  std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1); unknown ones are errors
+  int opset = 0;                       ///< the ai.onnx version to convert to first; 0: the model's own
   std::vector<std::string> disabled_passes; ///< unknown names are errors
 };
 
@@ -279,8 +301,25 @@ template <class T> constexpr int32_t onnx_type_of() {
     return 12;
   else if constexpr (std::is_same_v<T, uint64_t>)
     return 13;
+  else if constexpr (std::is_same_v<T, std::complex<float>>)
+    return 14;
+  else if constexpr (std::is_same_v<T, std::complex<double>>)
+    return 15;
   else
     static_assert(sizeof(T) == 0, "no ONNX element type for this C++ type");
 }
+
+namespace detail {
+/// Throws Exception: a tensor of `type` read as one of `as`.
+[[noreturn]] TBX_API void throw_other_type(int32_t type, int32_t as);
+
+template <class T> size_t numel_as(int32_t type, const std::vector<int64_t>& dims) {
+  constexpr int32_t as = onnx_type_of<T>();
+  const bool half = type == 10 || type == 16, narrow = type == 9 || type > 16;
+  const bool bits = (half && as == 4) || (narrow && (as == 2 || as == 3));
+  if (type != as && !bits) throw_other_type(type, as);
+  return numel_within(dims, SIZE_MAX);
+}
+} // namespace detail
 
 } // namespace tbx

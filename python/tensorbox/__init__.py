@@ -4,29 +4,49 @@
     session = tensorbox.Session("model.onnx")
     outputs = session.run({"input": array})      # {name: numpy array}
 
-`InferenceSession` has ONNX Runtime's signatures; `tensorbox.backend` implements onnx.backend.base.Backend.
+`InferenceSession` and what belongs to it (SessionOptions, RunOptions, OrtValue, ...) have ONNX Runtime's signatures, so
+that `import tensorbox as onnxruntime` does for most programs; `tensorbox.backend` implements onnx.backend.base.Backend.
 """
 
-from ._core import BackendError, Error, InternalError, ModelError, UnsupportedError, __version__, operators, pass_names
+from ._core import (BackendError, Error, InternalError, ModelError, UnsupportedError, __version__, operators,
+                    pass_names)
+from .arrays import TensorInfo
+from .compatible import (InferenceSession, ModelMetadata, NodeArg, get_all_providers, get_available_providers,
+                         get_device, get_version_string, set_default_logger_severity, set_default_logger_verbosity)
+from .compatible_options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, RunOptions, SessionOptions
 from .differences import Difference, compare
-from .compatible import InferenceSession, NodeArg, SessionOptions
 from .optimize import optimize
+from .ort_value import IOBinding, OrtValue
 from .session import Session
 
 __all__ = [
     "BackendError",
     "Difference",
     "Error",
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "IOBinding",
     "InferenceSession",
     "InternalError",
     "ModelError",
+    "ModelMetadata",
     "NodeArg",
+    "OrtValue",
+    "RunOptions",
     "Session",
     "SessionOptions",
+    "TensorInfo",
     "UnsupportedError",
     "__version__",
     "compare",
+    "get_all_providers",
+    "get_available_providers",
+    "get_device",
+    "get_version_string",
     "operators",
     "optimize",
     "pass_names",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
 ]

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from ._core import __version__
+from .arrays import TensorInfo
+from .compatible_options import OUR_PROVIDERS, SessionOptions, check_run_options, session_arguments
+from .optimize import optimize
+from .ort_value import IOBinding, OrtValue, type_text, unwrapped
+from .profile_trace import ProfileTrace
+from .session import Session
 
-from .session import Session, TensorInfo
-
-_TYPE_NAMES = {"float32": "float", "float64": "double", "bool": "bool", "object": "string"}
+_NO_VERSION = 2**63 - 1  # what ONNX Runtime gives for a model without one
 
 
 class NodeArg:
@@ -20,54 +29,134 @@ class NodeArg:
     def __init__(self, info: TensorInfo):
         self.name = info.name
         self.shape = info.shape
-        name = info.dtype.name
-        self.type = f"tensor({_TYPE_NAMES.get(name, name)})"
-        if not info.onnx_type:  # as ONNX Runtime spells it: seq(tensor(float))
-            words = re.sub(r"\w+", lambda word: _TYPE_NAMES.get(word[0], word[0]), info.type_name)
+        if info.onnx_type:
+            self.type = type_text(info.onnx_type)
+        else:  # as ONNX Runtime spells it: seq(tensor(float))
+            names = {"float32": "float", "float64": "double"}
+            words = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), info.type_name)
             self.type = words.replace("sequence(", "seq(").replace(", ", ",")
 
     def __repr__(self) -> str:
         return f"NodeArg(name='{self.name}', type='{self.type}', shape={self.shape})"
 
 
-class SessionOptions:
-    """The options that have a meaning here. Unknown ones are errors (AttributeError), not silence."""
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the model file says of itself."""
 
-    __slots__ = ("intra_op_num_threads", "inter_op_num_threads", "log_severity_level", "_operator_libraries")
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
 
-    def __init__(self) -> None:
-        self.intra_op_num_threads = 0
-        self.inter_op_num_threads = 0
-        self.log_severity_level = 2
-        self._operator_libraries: list[str] = []
 
-    def register_custom_ops_library(self, path: str | os.PathLike[str]) -> None:
-        """A shared library with operators, built for tensorbox/custom_op.h; it is loaded with the session."""
-        self._operator_libraries.append(os.fspath(path))
+def get_available_providers() -> list[str]:
+    return ["CPUExecutionProvider"]
+
+
+def get_all_providers() -> list[str]:
+    return get_available_providers()
+
+
+def get_version_string() -> str:
+    """tensorbox's own, not that of an ONNX Runtime it stands for."""
+    return __version__
+
+
+def get_device() -> str:
+    return "CPU"
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Without effect: a session says something where its SessionOptions ask for it."""
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Without effect."""
 
 
 class InferenceSession:
-    """Drop-in for onnxruntime.InferenceSession on the CPU."""
+    """Drop-in for onnxruntime.InferenceSession on the CPU.
+
+    path_or_bytes may be an onnx.ModelProto, too, and sess_options one of either module. Of the providers, those that
+    tensorbox lacks are left out with a warning where CPUExecutionProvider is in the list, and a ValueError where it is
+    not. Other keywords are those of `tensorbox.Session`.
+    """
 
     def __init__(self, path_or_bytes: Any, sess_options: SessionOptions | None = None,
-                 providers: Sequence[Any] | None = None, provider_options: Sequence[Any] | None = None, **kwargs: Any):
-        for provider in providers or []:
-            name = provider[0] if isinstance(provider, tuple) else provider
-            if name not in ("CPUExecutionProvider", "TensorboxExecutionProvider"):
-                raise ValueError(f"provider '{name}' is not available; available: {self.get_providers()}")
-        threads = sess_options.intra_op_num_threads if sess_options else 0
-        libraries = sess_options._operator_libraries if sess_options else []
-        self._session = Session(path_or_bytes, threads=threads,
-                                operator_libraries=[*libraries, *kwargs.pop("operator_libraries", ())], **kwargs)
+                 providers: Sequence[Any] | None = None, provider_options: Sequence[Any] | None = None,
+                 disabled_optimizers: Any = None, enable_fallback: int = 1, read_config_from_model: int = 0,
+                 **kwargs: Any):
+        self._check_providers(providers)
+        self._options = SessionOptions() if sess_options is None else sess_options
+        arguments = session_arguments(sess_options)
+        libraries = [*arguments.get("operator_libraries", ()), *kwargs.pop("operator_libraries", ())]
+        arguments["operator_libraries"] = libraries
+        severity = self._options.log_severity_level
+        if 0 <= severity <= 1:
+            arguments["log"] = lambda message: print(f"tensorbox: {message}", file=sys.stderr)
+        arguments.update(kwargs)
+        self._session = Session(path_or_bytes, **arguments)
+        if self._options.optimized_model_filepath:
+            _write_optimized(path_or_bytes, os.fspath(self._options.optimized_model_filepath), arguments)
+        self._trace = ProfileTrace(self._options.profile_file_prefix) if self._options.enable_profiling else None
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
-            run_options: Any = None) -> list[np.ndarray]:
-        outputs = self._session.run(input_feed)
-        names = list(output_names) if output_names else [o.name for o in self._session.outputs]
-        unknown = [n for n in names if n not in outputs]
-        if unknown:
-            raise ValueError(f"unknown output names {unknown}; the model's outputs are {list(outputs)}")
+            run_options: Any = None) -> list[Any]:
+        """The outputs of these names in this order; all of them for None or an empty list."""
+        names = self._output_names(output_names)
+        check_run_options(run_options)
+        feed = input_feed
+        if isinstance(feed, Mapping):
+            feed = {name: unwrapped(value) for name, value in feed.items()}
+        outputs = self._session.run(feed) if self._trace is None else self._trace.run(self._session, feed)
         return [outputs[n] for n in names]
+
+    def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
+                  callback: Callable[[list[Any], Any, str], None], user_data: Any, run_options: Any = None) -> None:
+        """Runs on a thread of its own, which calls callback(outputs, user_data, error): the outputs are empty, or the
+        error is."""
+        names = self._output_names(output_names)
+
+        def work() -> None:
+            results, error = [], ""
+            try:
+                results = self.run(names, input_feed, run_options)
+            except Exception as e:  # the caller's thread is elsewhere: the callback gets it
+                error = str(e) or type(e).__name__
+            callback(results, user_data, error)
+
+        threading.Thread(target=work).start()
+
+    def run_with_ort_values(self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
+                            run_options: Any = None) -> list[OrtValue]:
+        return [OrtValue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def io_binding(self) -> IOBinding:
+        return IOBinding(self._session.inputs, self._session.outputs)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        check_run_options(run_options)
+        if not iobinding.outputs:
+            raise ValueError(f"no output is bound; the model's outputs are {self._output_names(None)}")
+        memory = {name: value.numpy() for name, value in iobinding.outputs.items() if value is not None}
+        if memory:
+            outputs = self._session._run_partly_into(iobinding.inputs, memory)
+        else:
+            outputs = dict(zip(self._output_names(None), self.run(None, iobinding.inputs)))
+        iobinding._results = [bound or OrtValue(outputs[name]) for name, bound in iobinding.outputs.items()]
+
+    def end_profiling(self) -> str:
+        """Writes the trace of the runs so far (Chrome's trace events) and returns the name of the file: prefix, date
+        and time. Without SessionOptions.enable_profiling nothing is written and the name is empty."""
+        trace, self._trace = self._trace, None
+        return "" if trace is None else trace.write()
+
+    def get_profiling_start_time_ns(self) -> int:
+        return 0 if self._trace is None else self._trace.start_ns
 
     def get_inputs(self) -> list[NodeArg]:
         return [NodeArg(i) for i in self._session.inputs]
@@ -75,5 +164,64 @@ class InferenceSession:
     def get_outputs(self) -> list[NodeArg]:
         return [NodeArg(o) for o in self._session.outputs]
 
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """None: an initializer is a constant, even one that is an input as well."""
+        return []
+
+    def get_modelmeta(self) -> ModelMetadata:
+        m = self._session.metadata
+        return ModelMetadata(m.producer_name, m.graph_name, m.domain, m.description, m.graph_description,
+                             _NO_VERSION if m.version is None else m.version, dict(m.custom))
+
+    def get_session_options(self) -> SessionOptions:
+        return self._options
+
     def get_providers(self) -> list[str]:
-        return ["CPUExecutionProvider"]
+        return get_available_providers()
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {"CPUExecutionProvider": {}}
+
+    def set_providers(self, providers: Sequence[Any] | None = None,
+                      provider_options: Sequence[Any] | None = None) -> None:
+        self._check_providers(providers)
+
+    def disable_fallback(self) -> None:
+        """Without effect: there is one provider."""
+
+    def enable_fallback(self) -> None:
+        """Without effect: there is one provider."""
+
+    def _output_names(self, asked: Sequence[str] | None) -> list[str]:
+        all_names = [o.name for o in self._session.outputs]
+        if isinstance(asked, (str, bytes)):
+            raise TypeError(f"output_names is a list of names, not one name: [{asked!r}]")
+        names = list(asked) if asked else all_names
+        unknown = [n for n in names if n not in all_names]
+        if unknown:
+            raise ValueError(f"unknown output names {unknown}; the model's outputs are {all_names}")
+        return names
+
+    @staticmethod
+    def _check_providers(providers: Sequence[Any] | None) -> None:
+        names = [provider[0] if isinstance(provider, tuple) else provider for provider in providers or []]
+        missing = [name for name in names if name not in OUR_PROVIDERS]
+        if not missing:
+            return
+        said = (f"provider '{missing[0]}' is not available" if len(missing) == 1 else
+                f"the providers {missing} are not available") + f"; available: {get_available_providers()}"
+        if len(missing) == len(names):
+            raise ValueError(said)
+        warnings.warn(said, UserWarning, stacklevel=3)
+
+
+def _write_optimized(model: Any, to: str, arguments: Mapping[str, Any]) -> None:
+    dims, passes = arguments.get("dims"), arguments.get("disable_passes", ())
+    if isinstance(model, (str, os.PathLike)):
+        optimize(model, to, dims=dims, disable_passes=passes)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.onnx")
+        with open(path, "wb") as file:
+            file.write(model.SerializeToString() if hasattr(model, "SerializeToString") else bytes(model))
+        optimize(path, to, dims=dims, disable_passes=passes)

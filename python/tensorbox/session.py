@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import os
-import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from . import _core
-from .dtypes import dtype_named, numpy_dtype, onnx_type
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """One input or output: `shape` holds ints and symbol names, `dtype` a numpy dtype. What is no tensor has the
-    onnx_type 0, the dtype object, and a `type_name` such as "sequence(tensor(float32))"."""
-
-    name: str
-    shape: list[int | str]
-    dtype: np.dtype
-    onnx_type: int
-    type_name: str = ""
-    node: str = ""  # outputs: "name (OpType)" of the node that computes it
-
-    @staticmethod
-    def of(info: _core.TensorInfo) -> TensorInfo:
-        shape = [int(d) if d.lstrip("-").isdigit() else d for d in info.dims]
-        dtype = numpy_dtype(info.type) if info.type else np.dtype(object)
-        return TensorInfo(info.name, shape, dtype, info.type, info.type_name, info.node)
-
-    @property
-    def is_value(self) -> bool:
-        """Strings, or no tensor at all."""
-        return self.onnx_type in (0, 8)
+from .arrays import TensorInfo, given_tensor, given_value, output_memory, to_numpy, to_value
 
 
 class Session:
@@ -62,21 +37,23 @@ class Session:
                  every_value: bool = False, max_memory: int = 0, time_limit_ms: int = 0, private_threads: bool = False,
                  precision: str = "strict", log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
-        options.threads = threads
+        options.threads = _integer("threads", threads)
         options.compile = compile
         options.isa = isa or ""
         options.cache_dir = os.fspath(cache_dir) if cache_dir else ""
         options.precision = precision
         options.fuse = fuse
         options.fuse_extern = fuse_extern
-        options.disabled_passes = list(disable_passes)
-        options.dims = dict(dims or {})
-        options.operator_libraries = [os.fspath(library) for library in operator_libraries]
+        options.disabled_passes = _names("disable_passes", disable_passes)
+        options.dims = {name: _integer(f"dims[{name!r}]", size) for name, size in (dims or {}).items()}
+        options.operator_libraries = _names("operator_libraries", operator_libraries)
         options.all_dims_dynamic = all_dims_dynamic
         options.every_value = every_value
-        options.max_memory = max_memory
-        options.time_limit_ms = time_limit_ms
+        options.max_memory = _integer("max_memory", max_memory)
+        options.time_limit_ms = _integer("time_limit_ms", time_limit_ms)
         options.private_threads = private_threads
+        if log is not None and not callable(log):
+            raise TypeError(f"log is called with every message: {log!r} is no function")
         if log is not None:
             # The compiled model keeps what it is given. A function of the caller's may hold this session: through a weak
             # reference that is no cycle, which Python's collector could not see inside the model.
@@ -84,16 +61,32 @@ class Session:
             options.set_log(lambda message: None if (session := here()) is None else session._log(message))
         if isinstance(model, (str, os.PathLike)):
             self._core = _core.Session.from_file(os.fspath(model), options)
+        elif isinstance(model, (bytes, bytearray, memoryview)):
+            self._core = _core.Session.from_bytes(bytes(model), options)
+        elif hasattr(model, "SerializeToString"):
+            self._core = _core.Session.from_bytes(model.SerializeToString(), options)
         else:
-            data = model if isinstance(model, (bytes, bytearray, memoryview)) else model.SerializeToString()
-            self._core = _core.Session.from_bytes(bytes(data), options)
+            raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not a {type(model).__name__}")
         self.inputs = [TensorInfo.of(i) for i in self._core.inputs]
         self.outputs = [TensorInfo.of(o) for o in self._core.outputs]
         self._by_name = {i.name: i for i in self.inputs}
         self._values = any(i.is_value for i in self.inputs + self.outputs)
 
+    def __repr__(self) -> str:
+        return f"<tensorbox.Session {', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a tensorbox session holds compiled code and cannot be pickled or copied; give the other "
+                        "process the model and let it make a session of its own (the kernels come out of the cache)")
+
     @property
-    def stats(self) -> Any:
+    def metadata(self) -> _core.ModelMetadata:
+        """What the file says of itself: producer_name, producer_version, graph_name, domain, description,
+        graph_description, version (None: not given) and custom ({key: value} of its metadata_props)."""
+        return self._core.metadata
+
+    @property
+    def stats(self) -> _core.CompileStats:
         """Counts and times of the compilation."""
         return self._core.stats
 
@@ -106,28 +99,41 @@ class Session:
         protocol. `out` gives C-contiguous arrays for all outputs, which are written directly.
 
         Strings are arrays of objects or of str; sequences are lists, maps dicts, and an empty optional is None."""
-        if self._values and out is None:
-            values = [(name, _to_value(value, self._by_name.get(name))) for name, value in inputs.items()]
-            return {name: _from_value(value) for name, value in self._core.run_values(values)}
-        given = [self._given(name, value) for name, value in inputs.items()]
         if out is not None:
-            missing = [o.name for o in self.outputs if o.name not in out]
-            if missing:
-                raise _core.ModelError(f"out lacks the outputs {', '.join(missing)}")
-            self._core.run_into(given, [(onnx_type(out[o.name].dtype), list(out[o.name].shape), _as_bytes(out[o.name]))
-                                        for o in self.outputs])
-            return {o.name: out[o.name] for o in self.outputs}
-        return {name: _to_numpy(*rest) for name, *rest in self._core.run(given)}
+            return self._run_into(inputs, out)
+        if self._values:
+            values = [given_value(name, value, self._by_name.get(name)) for name, value in _items(inputs)]
+            return {name: to_value(value) for name, value in self._core.run_values(values)}
+        return {name: to_numpy(*rest) for name, *rest in self._core.run(self._given(inputs))}
+
+    def _run_into(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        missing = [o.name for o in self.outputs if o.name not in out]
+        if missing:
+            raise _core.ModelError(f"ModelError: out lacks the outputs {', '.join(missing)}")
+        names = [o.name for o in self.outputs]
+        unknown = [name for name in out if name not in names]
+        if unknown:
+            raise _core.ModelError(f"ModelError: out has {unknown}; the model's outputs are {names}")
+        return self._run_partly_into(inputs, out)
+
+    def _run_partly_into(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs that `out` has are written there, the others get memory of their own."""
+        memory = [output_memory(o.name, out[o.name]) if o.name in out else None for o in self.outputs]
+        made = self._core.run_into(self._given(inputs), memory)
+        return {name: out[name] if name in out else to_numpy(*rest) for name, *rest in made}
+
+    def _run_profiled(self, inputs: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+        reports, outputs = self._core.profile(self._given(inputs))
+        return reports, {name: to_numpy(*rest) for name, *rest in outputs}
 
     def observe(self, inputs: Mapping[str, Any], observer: Callable[[str, np.ndarray], None]) -> dict[str, np.ndarray]:
         """Runs the model and calls `observer(name, array)` for every named value that is in memory."""
-        given = [self._given(name, value) for name, value in inputs.items()]
-        outputs = self._core.observe(given, lambda name, *rest: observer(name, _to_numpy(*rest).copy()))
-        return {name: _to_numpy(*rest) for name, *rest in outputs}
+        outputs = self._core.observe(self._given(inputs), lambda name, *rest: observer(name, to_numpy(*rest).copy()))
+        return {name: to_numpy(*rest) for name, *rest in outputs}
 
     def profile(self, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Runs once; one entry per kernel with its nodes, time, bytes and flops."""
-        return self._core.profile([self._given(name, value) for name, value in inputs.items()])
+        return self._run_profiled(inputs)[0]
 
     def explain(self) -> list[dict[str, Any]]:
         """One entry per kernel: its ONNX nodes and why it is what it is."""
@@ -137,80 +143,24 @@ class Session:
         """Text of the model at a stage: import, simplify, lower, schedule, source, cuda or plan."""
         return self._core.dump(stage)
 
-    def _given(self, name: str, value: Any) -> tuple[str, int, list[int], Any]:
-        info = self._by_name.get(name)
-        array = _as_array(value, info)
-        number = onnx_type(array.dtype)
-        if number == 8:
-            return name, 8, list(array.shape), array.ravel().tolist()
-        return name, number, list(array.shape), _as_bytes(np.ascontiguousarray(_to_memory(array, number)).reshape(array.shape))
+    def _given(self, inputs: Mapping[str, Any]) -> list[tuple[str, int, list[int], Any]]:
+        return [given_tensor(name, value, self._by_name.get(name)) for name, value in _items(inputs)]
 
 
-def _to_value(value: Any, info: TensorInfo | None) -> tuple[Any, ...] | None:
-    """A Python value as the module takes it; `info` says what numbers without a dtype become."""
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
-        keys = list(value)
-        key_type = object if keys and isinstance(keys[0], (str, bytes)) else np.int64
-        return "map", _to_value(np.array(keys, key_type), None), _to_value(_plain_array(list(value.values()), info), None)
-    if isinstance(value, (list, tuple)) and info is not None and "sequence(" in info.type_name:
-        return "sequence", [_to_value(v, _element(info)) for v in value]
-    array = _as_array(value, info) if hasattr(value, "__dlpack__") else _plain_array(value, info)
-    number = onnx_type(array.dtype)
-    if number == 8:
-        return "tensor", 8, list(array.shape), array.ravel().tolist()
-    return "tensor", number, list(array.shape), _as_bytes(
-        np.ascontiguousarray(_to_memory(array, number)).reshape(array.shape))
+def _items(inputs: Mapping[str, Any]) -> Any:
+    if not isinstance(inputs, Mapping):
+        raise TypeError(f"inputs are a mapping {{name: array}}, not a {type(inputs).__name__}")
+    return inputs.items()
 
 
-def _plain_array(value: Any, info: TensorInfo | None) -> np.ndarray:
-    if isinstance(value, (np.ndarray, np.generic)) or info is None:
-        return np.asarray(value)
-    if info.onnx_type:
-        return np.asarray(value, dtype=info.dtype)
-    element = re.search(r"tensor\((\w+)\)", info.type_name)
-    return np.asarray(value, dtype=object if element is None or element[1] == "string" else dtype_named(element[1]))
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is an integer, not {value!r}") from None
 
 
-def _element(info: TensorInfo) -> TensorInfo:
-    """What the elements of a sequence are."""
-    inner = info.type_name[info.type_name.index("sequence(") + len("sequence("):-1]
-    return TensorInfo(info.name, [], np.dtype(object), 0, inner)
-
-
-def _from_value(value: tuple[Any, ...] | dict[Any, Any] | None) -> Any:
-    if value is None or isinstance(value, dict):
-        return value
-    kind, *rest = value
-    if kind == "sequence":
-        return [v if isinstance(v, dict) else _from_value(v) for v in rest[0]]
-    if kind == "map":
-        keys, values = (_from_value(v).tolist() for v in rest)
-        return dict(zip(keys, values))
-    return _to_numpy(*rest)
-
-
-def _as_array(value: Any, info: TensorInfo | None) -> np.ndarray:
-    if isinstance(value, np.ndarray) or np.isscalar(value):
-        return np.asarray(value)
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
-    return np.asarray(value, dtype=info.dtype if info else None)
-
-
-def _to_memory(array: np.ndarray, number: int) -> np.ndarray:
-    """4- and 2-bit integers as the bytes tensorbox holds them in, sign-extended; numpy's keep the low bits only."""
-    wide = {21: np.uint8, 22: np.int8, 25: np.uint8, 26: np.int8}.get(number)
-    return array if wide is None else array.astype(wide)
-
-
-def _as_bytes(array: np.ndarray) -> np.ndarray:
-    """The same memory as bytes: the buffer protocol has no codes for bfloat16 and its kin."""
-    return array.reshape(-1).view(np.uint8) if array.size else np.empty(1, np.uint8)
-
-
-def _to_numpy(number: int, dims: list[int], payload: Any) -> np.ndarray:
-    if number == 8:
-        return np.fromiter(payload, dtype=object, count=len(payload)).reshape(dims)
-    return np.frombuffer(payload, dtype=np.uint8).view(numpy_dtype(number)).reshape(dims)
+def _names(option: str, names: Sequence[str | os.PathLike[str]]) -> list[str]:
+    if isinstance(names, (str, bytes, os.PathLike)):
+        raise TypeError(f"{option} is a list, not one name: [{names!r}]")
+    return [os.fspath(name) for name in names]

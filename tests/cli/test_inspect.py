@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Result, products
+from conftest import TBX, Result, products
 
 Tbx = Callable[..., Result]
 
@@ -163,3 +164,20 @@ def test_full_disk_is_an_error(tbx: Tbx, model: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")
     assert tbx("dump", model, "--output", "/dev/full/x").code == 2
+
+
+@pytest.mark.parametrize("arguments", [("ops",), ("ops", "--json"), ("dump", "MODEL", "--stage", "source"), ("explain", "MODEL"), ("--help",),
+                                       ("run", "--help")])
+def test_stdout_that_takes_nothing_is_an_error(model: Path, arguments: tuple[str, ...]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([TBX, *(str(model) if a == "MODEL" else a for a in arguments)], stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=60)
+    assert (done.returncode, done.stderr) == (2, "tbx: stdout cannot be written\n")
+
+
+def test_operators_by_name(tbx: Callable[..., Result]) -> None:
+    rows = tbx("ops", "Relu", "com.microsoft.Gelu", "--json").json
+    assert [(row["domain"], row["name"]) for row in rows] == [("ai.onnx", "Relu"), ("com.microsoft", "Gelu")]
+    assert tbx("ops", "conv").code == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,3 +162,77 @@ def test_bench(tbx: Tbx, model: Path) -> None:
 def test_bench_wrong_call(tbx: Tbx, model: Path, arguments: list[str]) -> None:
     done = tbx("bench", model, *arguments)
     assert done.code == 2 and arguments[0] in done.err
+
+
+@pytest.mark.parametrize("x", [
+    np.asfortranarray(FEED), FEED.astype(">f4"), np.asfortranarray(FEED.astype(">f4")), FEED[:, ::-1][:, ::-1], FEED[:0],
+], ids=["fortran", "big-endian", "both", "strided", "empty"])
+def test_npy_of_any_order(tbx: Tbx, model: Path, tmp_path: Path, x: np.ndarray) -> None:
+    np.save(tmp_path / "x.npy", x)
+    done = tbx("run", model, "--no-compile", "--input", f"x={tmp_path / 'x.npy'}", "--save", tmp_path / "y.npy")
+    assert (done.code, done.err) == (0, "")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.maximum(x.astype(np.float32) + 2, 0) * 3)
+
+
+def test_npy_of_three_dimensions_in_fortran_order(tbx: Tbx, tmp_path: Path) -> None:
+    info = helper.make_tensor_value_info
+    path = save(tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], [info("x", TensorProto.COMPLEX64, list("abc"))],
+                [info("y", TensorProto.COMPLEX64, list("abc"))])
+    x = (np.arange(24) + 1j).astype(">c8").reshape(2, 3, 4)
+    np.save(tmp_path / "x.npy", np.asfortranarray(x))
+    assert tbx("run", path, "--no-compile", "--input", f"x={tmp_path / 'x.npy'}", "--save", tmp_path / "y.npy").code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x)
+
+
+@pytest.mark.parametrize("type_name", ["bfloat16", "float8_e4m3fn", "int4", "uint4"])
+def test_npy_of_types_that_numpy_saves_as_bytes(tbx: Tbx, tmp_path: Path, type_name: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(getattr(ml_dtypes, type_name)))
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph([helper.make_node("Cast", ["x"], ["y"], to=1)], "g", [info("x", element, ["n"])],
+                              [info("y", TensorProto.FLOAT, ["n"])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "m.onnx")
+    x = np.array([0, 1, 5, 7] if type_name == "uint4" else [0, 1, -2, -7], getattr(ml_dtypes, type_name))
+    np.save(tmp_path / "x.npy", x)
+    done = tbx("run", tmp_path / "m.onnx", "--no-compile", "--input", f"x={tmp_path / 'x.npy'}", "--save", tmp_path / "y.npy")
+    assert (done.code, done.err) == (0, "")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x.astype(np.float32))
+
+
+@pytest.mark.parametrize("words", [np.array(["a", "word", "日本"]), np.array(["a", "word"], ">U6"), np.array([b"a", b"word"])])
+def test_npy_of_strings(tbx: Tbx, tmp_path: Path, words: np.ndarray) -> None:
+    info = helper.make_tensor_value_info
+    path = save(tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], [info("x", TensorProto.STRING, ["n"])],
+                [info("y", TensorProto.STRING, ["n"])])
+    np.save(tmp_path / "x.npy", words)
+    got = tbx("run", path, "--json", "--input", f"x={tmp_path / 'x.npy'}").json["outputs"][0]["first"]
+    assert got == words.astype(str).tolist()
+
+
+@pytest.mark.parametrize(("x", "message"), [
+    (np.zeros(2, [("a", "<f4")]), "the elements are of a structured type"),
+    (np.array(["a", None], object), "an array of Python objects; strings are saved with a dtype such as '<U8'"),
+    (np.array(["2020-01-01"], "M8[D]"), "element type '<M8[D]' is none of ONNX's"),
+])
+def test_npy_that_is_no_tensor(tbx: Tbx, model: Path, tmp_path: Path, x: np.ndarray, message: str) -> None:
+    np.save(tmp_path / "x.npy", x)
+    done = tbx("run", model, "--no-compile", "--input", f"x={tmp_path / 'x.npy'}")
+    assert (done.code, done.out) == (2, "") and message in done.err and done.err.count("\n") == 1
+
+
+def test_a_size_that_contradicts_a_file(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", FEED)
+    given = ("--no-compile", "--input", f"x={tmp_path / 'x.npy'}", "--dim")
+    assert tbx("run", model, *given, "batch=2").code == 0
+    done = tbx("run", model, *given, "batch=3")
+    assert done.code == 2 and "x.npy has 2 there (dimension 0 of 'x')" in done.err
+
+
+def test_kernels_of_a_user_without_a_home_go_to_the_temporary_folder(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    if shutil.which("c++") is None:
+        pytest.skip("no compiler")
+    nowhere = {"TBX_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": "/proc/nowhere", "TMPDIR": str(tmp_path)}
+    assert tbx("run", model, environment=nowhere).code == 0
+    assert list((tmp_path / f"tensorbox-{os.getuid()}").glob("*.so"))
+    done = tbx("run", model, environment=nowhere | {"TBX_CACHE_DIR": "/proc/nowhere"})
+    assert done.code == 5 and "set TBX_CACHE_DIR to a folder that can be written to" in done.err

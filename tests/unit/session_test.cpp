@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <new>
 #include <thread>
 
@@ -42,6 +43,57 @@ std::vector<float> picture() {
   std::vector<float> p(64);
   for (int i = 0; i < 64; ++i) p[i] = i % 8 == 3 || i % 8 == 4;
   return p;
+}
+
+// What would read or write past the memory of the caller, or make no sense, is refused with a message.
+
+std::string refused(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Exception& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(PublicApi, ViewsAreAsLargeAsTheirDims) {
+  std::vector<float> values(6);
+  EXPECT_EQ(TensorView::of(values, {2, 3}).type, 1);
+  EXPECT_EQ(TensorView::of(values, {0, 1000}).dims.size(), 2u);
+  EXPECT_EQ(TensorView::of(values, {2}).dims, (std::vector<int64_t>{2})); // a part of a larger buffer
+  EXPECT_THAT(refused([&] { TensorView::of(values, {2, 4}); }), HasSubstr("6 elements, fewer than its dims [2, 4]"));
+  EXPECT_THAT(refused([&] { TensorView::of(values, {-2, -3}); }), HasSubstr("fewer than its dims"));
+  EXPECT_THAT(refused([&] { TensorView::of(values, {int64_t{1} << 62, 8}); }), HasSubstr("fewer than"));
+  EXPECT_THAT(refused([&] { OnnxValue::of(values, {7}); }), HasSubstr("6 elements"));
+}
+
+TEST(PublicApi, ValuesAreReadAsWhatTheyAre) {
+  auto session = Session::compile(model_path()).value();
+  std::vector<float> one = picture();
+  auto out = session.run({{session.inputs()[0].name, TensorView::of(one, {1, 1, 8, 8})}}).value();
+  EXPECT_EQ(out[0].values<float>().size(), 10u);
+  EXPECT_THAT(refused([&] { out[0].values<double>(); }), HasSubstr("the tensor is float32, not float64"));
+  EXPECT_THAT(refused([&] { out[0].values<int32_t>(); }), HasSubstr("float32, not int32"));
+  OutputTensor half{"h", 10, {2}, one.data(), nullptr, nullptr};
+  EXPECT_EQ(half.values<uint16_t>().size(), 2u);
+  EXPECT_THAT(refused([&] { half.values<float>(); }), HasSubstr("float16, not float32"));
+}
+
+TEST(PublicApi, OptionsThatCannotBe) {
+  auto refusal = [](const std::function<void(CompileOptions&)>& set) {
+    CompileOptions options;
+    options.compile = false;
+    set(options);
+    auto session = Session::compile(model_path(), options);
+    return session.ok() ? std::string("compiled") : session.error().message;
+  };
+  EXPECT_EQ(refusal([](CompileOptions&) {}), "compiled");
+  EXPECT_THAT(refusal([](CompileOptions& o) { o.threads = -1; }), HasSubstr("threads is -1: expected 0 to 4096"));
+  EXPECT_THAT(refusal([](CompileOptions& o) { o.threads = 100000; }), HasSubstr("threads is 100000"));
+  EXPECT_THAT(refusal([](CompileOptions& o) { o.max_memory = -1; }), HasSubstr("max_memory is -1"));
+  EXPECT_THAT(refusal([](CompileOptions& o) { o.time_limit_ms = -1; }), HasSubstr("time_limit_ms is -1"));
+  EXPECT_THAT(refusal([](CompileOptions& o) { o.dims["nothing"] = 1; }),
+              HasSubstr("dimension 'nothing', which the model does not have; its inputs have: "));
 }
 
 TEST(Session, RunsBatchesOfAnySizeWithOneCompilation) {

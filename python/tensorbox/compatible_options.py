@@ -1,0 +1,168 @@
+"""SessionOptions and RunOptions with the fields of ONNX Runtime's."""
+
+from __future__ import annotations
+
+import enum
+import os
+from typing import Any
+
+from ._core import UnsupportedError, pass_names
+
+
+class GraphOptimizationLevel(enum.IntEnum):
+    """ORT_DISABLE_ALL runs every operator as a kernel of its own; all other levels are the same here."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(enum.IntEnum):
+    """Without effect: kernels run one after another, each on all threads."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(enum.IntEnum):
+    """Without effect: kernels run in the order that the memory plan was made for."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+def check_provider(name: str) -> None:
+    """ValueError where tensorbox does not have it."""
+    if name not in OUR_PROVIDERS:
+        raise ValueError(f"provider '{name}' is not available; available: {list(OUR_PROVIDERS[:1])}")
+
+
+OUR_PROVIDERS = ("CPUExecutionProvider", "TensorboxExecutionProvider")
+
+
+class SessionOptions:
+    """The fields of onnxruntime.SessionOptions; unknown ones are errors (AttributeError), not silence.
+
+    intra_op_num_threads (0: what the machine grants), graph_optimization_level (ORT_DISABLE_ALL: no passes, no fusion),
+    optimized_model_filepath (the simplified model is written there, as by `tensorbox.optimize`), enable_profiling with
+    profile_file_prefix (a trace, see InferenceSession.end_profiling) and log_severity_level (0 or 1: notes of the
+    compiler go to stderr) do what they do there. The others are hints about threads and memory: they can be set and
+    change nothing.
+    """
+
+    __slots__ = ("intra_op_num_threads", "graph_optimization_level", "optimized_model_filepath", "enable_profiling",
+                 "profile_file_prefix", "log_severity_level", "inter_op_num_threads", "execution_mode", "execution_order",
+                 "log_verbosity_level", "logid", "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse",
+                 "use_deterministic_compute", "use_per_session_threads", "_operator_libraries", "_dims", "_config")
+
+    def __init__(self) -> None:
+        self.intra_op_num_threads = 0
+        self.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
+        self.optimized_model_filepath: str | os.PathLike[str] = ""
+        self.enable_profiling = False
+        self.profile_file_prefix = "onnxruntime_profile_"
+        self.log_severity_level = 2
+        # Hints, which change no result.
+        self.inter_op_num_threads = 0
+        self.execution_mode = ExecutionMode.ORT_SEQUENTIAL
+        self.execution_order = ExecutionOrder.DEFAULT
+        self.log_verbosity_level = 0
+        self.logid = ""
+        self.enable_cpu_mem_arena = True
+        self.enable_mem_pattern = True
+        self.enable_mem_reuse = True
+        self.use_deterministic_compute = False
+        self.use_per_session_threads = True
+        self._operator_libraries: list[str] = []
+        self._dims: dict[str, int] = {}
+        self._config: dict[str, str] = {}
+
+    def register_custom_ops_library(self, path: str | os.PathLike[str]) -> None:
+        """A shared library with operators, built for tensorbox/custom_op.h; it is loaded with the session. Libraries
+        built for ONNX Runtime have another interface and are refused there."""
+        self._operator_libraries.append(os.fspath(path))
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Fixes a dimension symbol; an error of the session where the model has none of this name."""
+        self._dims[name] = size
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        raise UnsupportedError(f"UnsupportedError: dimensions cannot be fixed by denotation ('{denotation}'); use "
+                               "add_free_dimension_override_by_name")
+
+    def add_initializer(self, name: str, value: Any) -> None:
+        raise UnsupportedError(f"UnsupportedError: initializer '{name}' cannot be replaced when a session is made; "
+                               "write it into the model")
+
+    def add_external_initializers(self, names: Any, values: Any) -> None:
+        raise UnsupportedError("UnsupportedError: initializers cannot be given when a session is made; write them into "
+                               "the model, or into a file beside it (external data)")
+
+    def add_provider(self, name: str, options: Any = None) -> None:
+        check_provider(name)
+
+    def has_providers(self) -> bool:
+        return False
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Kept, and without effect: the entries are hints about ONNX Runtime's insides. One that asks for another file
+        format is an error."""
+        if key == "session.load_model_format" and value.upper() != "ONNX":
+            raise UnsupportedError(f"UnsupportedError: a model in the format {value} cannot be read; "
+                                   "use the ONNX file")
+        self._config[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        if key not in self._config:
+            raise RuntimeError(f"SessionOptions does not have configuration with key: {key}")
+        return self._config[key]
+
+
+class RunOptions:
+    """The fields of onnxruntime.RunOptions. All are without effect, but for terminate and training_mode, which are
+    errors of the run."""
+
+    __slots__ = ("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches", "terminate",
+                 "training_mode", "_config")
+
+    def __init__(self) -> None:
+        self.log_severity_level = 2
+        self.log_verbosity_level = 0
+        self.logid = ""
+        self.only_execute_path_to_fetches = False
+        self.terminate = False
+        self.training_mode = False
+        self._config: dict[str, str] = {}
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        self._config[key] = value
+
+    def get_run_config_entry(self, key: str) -> str:
+        if key not in self._config:
+            raise RuntimeError(f"RunOptions does not have configuration with key: {key}")
+        return self._config[key]
+
+
+def check_run_options(options: Any) -> None:
+    """Of either module. Raises RuntimeError for a run that is to end, UnsupportedError for training."""
+    if getattr(options, "terminate", False):
+        raise RuntimeError("the run is not started: RunOptions.terminate is set")
+    if getattr(options, "training_mode", False):
+        raise UnsupportedError("UnsupportedError: RunOptions.training_mode: tensorbox runs models for inference only")
+
+
+def session_arguments(options: Any) -> dict[str, Any]:
+    """Arguments of `tensorbox.Session`, of options of either module: onnxruntime's own object may be given, too."""
+    if options is None:
+        return {}
+    arguments: dict[str, Any] = {
+        "threads": options.intra_op_num_threads,
+        "operator_libraries": list(getattr(options, "_operator_libraries", ())),
+        "dims": dict(getattr(options, "_dims", {})),
+    }
+    if int(options.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
+        arguments.update(fuse=False, fuse_extern=False, disable_passes=pass_names())
+    return arguments

@@ -3,13 +3,18 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include <string_view>
+
 #include "base/error.h"
 #include "importer/wire.h"
 
 namespace tbx::importer {
 namespace {
 
-/// What a file is that is no model, for those that say so at their beginning, and what to do then.
+using namespace std::string_view_literals;
+
+/// What a file is that is no model, for those that say so at their beginning, and what to do then. No
+/// protobuf message begins so; the zero is of the offset at the beginning of a flat buffer.
 struct OtherFormat {
   size_t at;
   std::string_view magic;
@@ -17,8 +22,8 @@ struct OtherFormat {
 };
 constexpr OtherFormat kOtherFormats[] = {
     {0, "version https://git-lfs", "a Git LFS pointer, not the model", "`git lfs pull` fetches the model"},
-    {4, "ORTM", "a model in ONNX Runtime's own format", "use the ONNX file it was made from"},
-    {4, "TFL3", "a TensorFlow Lite model", "tf2onnx converts it to ONNX"},
+    {3, "\0ORTM"sv, "a model in ONNX Runtime's own format", "use the ONNX file it was made from"},
+    {3, "\0TFL3"sv, "a TensorFlow Lite model", "tf2onnx converts it to ONNX"},
     {0, "PK\x03\x04", "a zip archive, as PyTorch and Keras save models",
      "export it to ONNX (torch.onnx.export)"},
     {0, "\x89HDF", "an HDF5 file, as Keras saves models", "tf2onnx converts it to ONNX"},

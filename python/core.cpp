@@ -7,6 +7,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <exception>
+#include <stdexcept>
+
 #include "tensorbox/tensorbox.h"
 
 namespace nb = nanobind;
@@ -277,7 +280,12 @@ NB_MODULE(_core, m) {
       .def("set_log", [](tbx::CompileOptions& o, nb::callable log) {
         o.log = [log](const std::string& message) {
           nb::gil_scoped_acquire gil;
-          log(message);
+          try {
+            log(message);
+          } catch (nb::python_error& e) { // nobody here can take it: to sys.unraisablehook, and on
+            e.restore();
+            PyErr_WriteUnraisable(log.ptr());
+          }
         };
       });
 
@@ -380,15 +388,22 @@ NB_MODULE(_core, m) {
       .def("observe",
            [](const tbx::Session& s, const nb::list& given, nb::callable observer) {
              BoundInputs bound = bind(given);
+             std::exception_ptr raised; // of the observer: it ends the run, and goes on to the caller
              auto see = [&](const std::string& name, const tbx::TensorView& view) {
                nb::gil_scoped_acquire gil;
-               tbx::OutputTensor copy{name, view.type, view.dims, view.data, nullptr, nullptr};
-               observer(name, view.type, nb::cast(view.dims), nb::cast(Output{copy}));
+               try {
+                 tbx::OutputTensor copy{name, view.type, view.dims, view.data, nullptr, nullptr};
+                 observer(name, view.type, nb::cast(view.dims), nb::cast(Output{copy}));
+               } catch (...) {
+                 raised = std::current_exception();
+                 throw std::runtime_error("the observer raised an exception");
+               }
              };
              auto result = [&] {
                nb::gil_scoped_release nogil;
                return s.run_observed(bound.inputs, see);
              }();
+             if (raised) std::rethrow_exception(raised);
              return outputs_to_python(unwrap(std::move(result)));
            })
       .def("profile", // (reports, outputs)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -133,19 +134,51 @@ const ValuePlan& ValueSession::plan() const { return *impl_->plan; }
 
 namespace {
 
+void check_tensor(const std::string& name, const Tensor& t) {
+  int64_t n = checked_numel(t.dims);
+  if (t.dtype == DType::string)
+    TBX_MODEL(t.strings && static_cast<int64_t>(t.strings->size()) == n,
+              "input '{}' has {} strings for {} elements", name, t.strings ? t.strings->size() : 0, n);
+  else
+    TBX_MODEL(n == 0 || t.data, "input '{}' has no data", name);
+}
+
+/// "float32" of "tensor(float32)"; empty when the text says something else.
+std::string_view inside(std::string_view type, std::string_view what) {
+  if (!type.starts_with(what) || type.size() < what.size() + 2) return {};
+  return type.substr(what.size() + 1, type.size() - what.size() - 2);
+}
+
+/// An element of a sequence, whose type is `type` as ValueEntry::type spells it.
+void check_element(const std::string& name, const RuntimeValue& v, std::string_view type) {
+  if (std::string_view element = inside(type, "optional"); !element.empty()) {
+    if (!v.is_none()) check_element(name, v, element);
+    return;
+  }
+  if (std::string_view element = inside(type, "sequence"); !element.empty()) {
+    TBX_MODEL(v.is_sequence(), "input '{}': an element of the sequence is {}, expected {}", name,
+              name_of(v.kind), type);
+    for (const RuntimeValue& e : *v.elements) check_element(name, e, element);
+    return;
+  }
+  std::string_view dtype = inside(type, "tensor");
+  if (dtype.empty()) return;
+  TBX_MODEL(v.is_tensor(), "input '{}': an element of the sequence is {}, expected {}", name, name_of(v.kind),
+            type);
+  TBX_MODEL(dtype == name_of(v.tensor.dtype) || dtype == name_of(DType::undefined),
+            "input '{}': an element of the sequence has type {}, expected {}", name, name_of(v.tensor.dtype),
+            dtype);
+  check_tensor(name, v.tensor);
+}
+
 void check_input(const ValueEntry& e, const RuntimeValue& v) {
   if (v.is_none() && e.may_be_none) return;
   TBX_MODEL(v.kind == e.kind, "input '{}' is {}, expected {}", e.name, name_of(v.kind), e.type);
+  if (v.is_sequence()) return check_element(e.name, v, e.type);
   if (!v.is_tensor()) return;
   TBX_MODEL(e.dtype == DType::undefined || v.tensor.dtype == e.dtype, "input '{}' has type {}, expected {}",
             e.name, name_of(v.tensor.dtype), name_of(e.dtype));
-  int64_t n = checked_numel(v.tensor.dims);
-  if (v.tensor.dtype == DType::string)
-    TBX_MODEL(v.tensor.strings && static_cast<int64_t>(v.tensor.strings->size()) == n,
-              "input '{}' has {} strings for {} elements", e.name,
-              v.tensor.strings ? v.tensor.strings->size() : 0, n);
-  else
-    TBX_MODEL(n == 0 || v.tensor.data, "input '{}' has no data", e.name);
+  check_tensor(e.name, v.tensor);
 }
 
 } // namespace

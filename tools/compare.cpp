@@ -103,7 +103,13 @@ void run(Options& o, int& code) {
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
   Values got = o.every_node ? every_value(session, inputs) : observe(session, inputs);
   std::string description;
-  Values want = reference_values(o, inputs, description);
+  Values want;
+  try {
+    want = reference_values(o, inputs, description);
+  } catch (const Exception& e) { // which of the two it was
+    throw Exception(
+        {e.failure.kind, fmt::format("{} (in the reference: {})", e.failure.message, description)});
+  }
   std::unordered_multimap<std::string, size_t> by_name;
   for (size_t i = 0; i < want.list.size(); ++i) by_name.emplace(want.list[i].name, i);
   std::vector<Difference> rows;

@@ -25,6 +25,10 @@ int parse(CLI::App& app, int argc, char** argv, const int& code) {
     return code;
   } catch (const CLI::ParseError& e) {
     if (std::string word = unknown_command(app, argc, argv); !word.empty()) {
+      if (word == "help") {
+        fmt::print("{}", app.help());
+        return kOk;
+      }
       std::vector<std::string> names;
       for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
       fmt::print(stderr, "tbx: there is no command '{}'; the commands are: {}\n", word,

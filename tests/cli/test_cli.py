@@ -190,6 +190,8 @@ def test_demo() -> None:
         (["optimize", "MODEL", "out.onnx", "--dim", "nonsense=2"], MODEL, "its inputs have: batch"),
         (["optimize", "MODEL", "/nowhere/out.onnx"], USAGE, "there is no folder /nowhere"),
         (["compare", "MODEL", "TEXT", "--rtol", "-1"], USAGE, "'-1' is not a number of at least 0"),
+        (["compare", "MODEL", "TEXT"], MODEL, "not a valid ONNX model"),
+        (["compare", "MODEL", "TEXT"], MODEL, "(in the reference: "),
         (["compare", "MODEL", "--expected", "TEXT"], USAGE, "expected values are a FILE.npz"),
         (["ops", "Nonsense"], USAGE, "there is no operator 'Nonsense'"),
         (["dump", "MODEL", "--stage", "nonsense"], USAGE, "nonsense not in {import,simplify"),

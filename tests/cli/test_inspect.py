@@ -181,3 +181,7 @@ def test_operators_by_name(tbx: Callable[..., Result]) -> None:
     rows = tbx("ops", "Relu", "com.microsoft.Gelu", "--json").json
     assert [(row["domain"], row["name"]) for row in rows] == [("ai.onnx", "Relu"), ("com.microsoft", "Gelu")]
     assert tbx("ops", "conv").code == 2
+
+
+def test_help_is_a_command_as_well(tbx: Callable[..., Result]) -> None:
+    assert tbx("help") == tbx("--help") and tbx("help").code == 0

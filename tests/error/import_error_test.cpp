@@ -310,8 +310,11 @@ TEST(BadFunctions, Calls) {
 TEST(BadBytes, NotAModel) {
   auto error = [](const std::string& bytes) { return error_of([&] { import_bytes(bytes); }); };
   EXPECT_THAT(error(""), HasSubstr("empty"));
-  EXPECT_THAT(error("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("a Git LFS pointer, not the model (`git lfs pull`"));
+  EXPECT_THAT(error("version https://git-lfs.github.com/spec/v1\n"),
+              HasSubstr("a Git LFS pointer, not the model (`git lfs pull`"));
   EXPECT_THAT(error("PK\x03\x04 and so on"), HasSubstr("a zip archive"));
+  EXPECT_THAT(error(std::string("\x18\0\0\0ORTM\0\0", 10)), HasSubstr("ONNX Runtime's own format"));
+  EXPECT_THAT(error(std::string("\x08\x07\x12\x0aORTM-maker", 14)), HasSubstr("the model has no graph"));
   EXPECT_THAT(error(std::string(64, '\xff')), HasSubstr("more than ten bytes"));
   EXPECT_THAT(error(std::string("\x3a\xff\xff\xff\xff\x0f", 6)), HasSubstr("past the end"));
 }

@@ -194,3 +194,33 @@ held = tensorbox.Session(onnx.parser.parse_model(text), log=lambda message: held
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "leak" not in done.stderr
+
+
+def test_what_callbacks_raise(session: tensorbox.Session, capsys: pytest.CaptureFixture[str]) -> None:
+    def observer(name: str, array: np.ndarray) -> None:
+        raise KeyError(name)
+
+    with pytest.raises(KeyError, match="y"):
+        session.observe({"x": np.ones((1, 4), np.float32)}, observer)
+    with pytest.raises(TypeError):
+        session.observe({"x": np.ones((1, 4), np.float32)}, lambda name: None)
+    text = """<ir_version: 9, opset_import: ["": 17]> g (float[n] x, bool c) => (float[n] y) {
+        y = If(c) <then_branch = a () => (float[n] t) { t = Neg(x) }, else_branch = b () => (float[n] e) { e = Relu(x) }> }"""
+    program = "import onnx, sys, tensorbox\nsys.unraisablehook = lambda what: print(what.exc_type.__name__)\n" \
+        f"tensorbox.Session(onnx.parser.parse_model({text!r}), compile=False, log=lambda message: 1 / 0)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and set(done.stdout.split()) == {"ZeroDivisionError"}, done.stderr
+
+
+def test_elements_of_sequences_have_their_type() -> None:
+    model = onnx.parser.parse_model('''<ir_version: 9, opset_import: ["": 17]>
+        g (seq(float[n]) x) => (float[m] y) { y = ConcatFromSequence<axis = 0>(x) }''')
+    session = tensorbox.Session(model, compile=False)
+    one = np.ones(1, np.float32)
+    np.testing.assert_array_equal(session.run({"x": [one, [2, 3.5]]})["y"], [1, 2, 3.5])
+    with pytest.raises(tensorbox.ModelError, match="'x': an element of the sequence has type float64, expected float32"):
+        session.run({"x": [one, np.ones(1)]})
+    with pytest.raises(tensorbox.ModelError, match="'x' is tensor, expected sequence|'x' is a tensor"):
+        session.run({"x": one})
+    with pytest.raises(tensorbox.ModelError, match=r"'x': an element of the sequence is .*expected tensor\(float32\)"):
+        session.run({"x": [None]})

@@ -8,6 +8,7 @@
 #include "lowering/ops/host_call.h"
 #include "lowering/ops/packed_integers.h"
 #include "lowering/ops/products.h"
+#include "lowering/ops/window_cache.h"
 
 namespace tbx::lowering {
 namespace {
@@ -120,7 +121,6 @@ public:
   explicit Lowering(OpContext& ctx) : ctx_(ctx), p_(ctx.program), c_(ctx.c) {}
 
   std::vector<LoweredValue> run() {
-    refuse_unsupported();
     const int64_t heads = head_count(ctx_, "num_heads"), kv_heads = head_count(ctx_, "kv_num_heads");
     Heads h = split_inputs(ctx_, heads, kv_heads);
     batch_ = h.q.sizes()[0];
@@ -142,12 +142,8 @@ public:
     const Storage keys(ctx_, "k_quant_type", 3, 12), values(ctx_, "v_quant_type", 4, 13);
     TBX_MODEL(ctx_.attr_int("kv_cache_bit_width", 8) != 4 || width % 2 == 0, "4-bit caches of heads of {}",
               width);
-    TensorBox present_k = present(keys.stored(h.k), 3), present_v = present(values.stored(h.v), 4);
-
     AttentionCore a;
     a.q = h.q;
-    a.k = keys.loaded(known_keys(present_k), width);
-    a.v = values.loaded(known_keys(present_v), width);
     a.scale = attention_scale(ctx_, width);
     a.softcap = ctx_.attr_float("softcap", 0);
     a.causal = ctx_.attr_int("causal", 1) != 0;
@@ -155,8 +151,13 @@ public:
     TBX_MODEL(window == -1 || window > 0, "local_window_size is {}", window);
     TBX_MODEL(a.causal || window == -1, "local_window_size is {} without causal", window);
     a.window = std::max<int64_t>(window, 0);
-    if (ctx_.has(10)) a.mask = bias();
-    if (a.causal)
+    if (ctx_.attr_int("sliding_window_cache", 0) != 0)
+      slide(a, h, keys, values, width);
+    else
+      keep(a, h, keys, values, width);
+    if (slides())
+      a.starts = window_->places();
+    else if (a.causal)
       a.starts = starts_;
     else
       a.mask = a.mask ? map(ctx_, DType::f32, convert(ctx_, *a.mask, DType::f32), beyond_end(), ir::add)
@@ -172,16 +173,51 @@ public:
     TBX_MODEL(which >= 0 && which <= 2, "qk_output is {}, expected 0 to 2", which);
     TensorBox scores;
     const bool wanted = which != 0 && ctx_.wants(3);
+    if (wanted && slides()) throw_unsupported("qk_output with sliding_window_cache");
     TensorBox y =
         attend(ctx_, a, wanted && which == 1 ? &scores : nullptr, wanted && which == 2 ? &scores : nullptr);
-    std::vector<LoweredValue> out = {join_heads(ctx_, y), present_k, present_v};
+    std::vector<LoweredValue> out = {join_heads(ctx_, y), present_k_, present_v_};
     if (wanted) out.push_back(convert(ctx_, scores, h.q.dtype()));
     return out;
   }
 
 private:
-  void refuse_unsupported() {
-    if (ctx_.attr_int("sliding_window_cache", 0) != 0) throw_unsupported("sliding_window_cache");
+  bool slides() const { return window_.has_value(); }
+
+  /// Caches with room for the whole sequence.
+  void keep(AttentionCore& a, const Heads& h, const Storage& keys, const Storage& values, int64_t width) {
+    present_k_ = present(keys.stored(h.k), 3);
+    present_v_ = present(values.stored(h.v), 4);
+    a.k = keys.loaded(known_keys(present_k_), width);
+    a.v = values.loaded(known_keys(present_v_), width);
+    if (ctx_.has(10)) a.mask = bias();
+  }
+
+  /// Caches of the last tokens.
+  void slide(AttentionCore& a, const Heads& h, const Storage& keys, const Storage& values, int64_t width) {
+    TBX_MODEL(ctx_.has(3), "sliding_window_cache is set without past_key and past_value");
+    const TensorBox k = keys.stored(h.k), v = values.stored(h.v);
+    check_cache(k, 3);
+    check_cache(v, 4);
+    require_equal(ctx_, ctx_.sizes(3)[2], ctx_.sizes(4)[2], "lengths of past_key and past_value");
+    TensorBox totals = map(ctx_, DType::i32, ir::reshape(p_, ctx_.in(5), {batch_}), [&](Expr last) {
+      Expr end = ir::add(to_compute(last, DType::i64), c_.constant_int(DType::i64, 1));
+      return to_compute(end, DType::i32);
+    });
+    window_.emplace(ctx_, ctx_.in(3), a.window, starts_, totals, queries_);
+    present_k_ = window_->present(ctx_.in(3), k);
+    present_v_ = window_->present(ctx_.in(4), v);
+    a.k = keys.loaded(window_->seen(ctx_.in(3), k), width);
+    a.v = values.loaded(window_->seen(ctx_.in(4), v), width);
+    if (ctx_.has(10)) a.mask = window_->bias(bias());
+  }
+
+  void check_cache(const TensorBox& x, int past) {
+    const TensorBox& old = ctx_.in(past);
+    TBX_MODEL(old.rank() == 4, "a cache has rank {}, expected 4", old.rank());
+    TBX_MODEL(old.dtype() == x.dtype(), "a cache is of type {}, new keys of {}", name_of(old.dtype()),
+              name_of(x.dtype()));
+    for (int d : {0, 1, 3}) require_equal(ctx_, old.sizes()[d], x.sizes()[d], "sizes of cache and key");
   }
 
   /// The longest sequence with what is new in it.
@@ -232,10 +268,7 @@ private:
     SymInts sizes = x.sizes();
     SymInt room = 0;
     if (has) {
-      TBX_MODEL(old.rank() == 4, "a cache has rank {}, expected 4", old.rank());
-      TBX_MODEL(old.dtype() == x.dtype(), "a cache is of type {}, new keys of {}", name_of(old.dtype()),
-                name_of(x.dtype()));
-      for (int d : {0, 1, 3}) require_equal(ctx_, old.sizes()[d], sizes[d], "sizes of cache and key");
+      check_cache(x, past);
       room = old.sizes()[2];
     }
     sizes[2] = ir::max(room, total_);
@@ -285,7 +318,8 @@ private:
   ir::Program& p_;
   ir::Context& c_;
   SymInt batch_, queries_, total_;
-  TensorBox starts_;
+  TensorBox starts_, present_k_, present_v_;
+  std::optional<WindowCache> window_; ///< with sliding_window_cache
 };
 
 std::vector<LoweredValue> group_query_attention(OpContext& ctx) { return Lowering(ctx).run(); }

@@ -100,6 +100,40 @@ bool follows(const Node& node) {
   return is_one_of(kNames, node);
 }
 
+/// The input whose type the result has, of an operator that the importer leaves without a type; -1 of others.
+int type_giver(const Node& node) {
+  static const std::set<std::string_view> kNames = {"BiasGelu",
+                                                    "FastGelu",
+                                                    "Gelu",
+                                                    "QuickGelu",
+                                                    "GemmFastGelu",
+                                                    "BiasAdd",
+                                                    "BiasSplitGelu",
+                                                    "BiasSoftmax",
+                                                    "SkipLayerNormalization",
+                                                    "SkipSimplifiedLayerNormalization",
+                                                    "GroupNorm",
+                                                    "SkipGroupNorm",
+                                                    "Attention",
+                                                    "MultiHeadAttention",
+                                                    "DecoderMaskedMultiHeadAttention",
+                                                    "GroupQueryAttention",
+                                                    "PackedAttention",
+                                                    "PackedMultiHeadAttention",
+                                                    "RotaryEmbedding",
+                                                    "FusedMatMul",
+                                                    "FusedGemm",
+                                                    "FusedConv",
+                                                    "NhwcConv",
+                                                    "NhwcFusedConv",
+                                                    "MatMulNBits",
+                                                    "MatMulBnb4"};
+  if (node.domain.empty()) return node.op_type == "SimplifiedLayerNormalization" ? 1 : -1;
+  if (node.domain != "com.microsoft") return -1;
+  if (node.op_type == "EmbedLayerNormalization") return 2;
+  return kNames.count(node.op_type) != 0 ? 0 : -1;
+}
+
 /// Reads places of its first input; the type of that is the type of the result.
 bool is_lookup(const Node& node) {
   static const std::set<std::string_view> kNames = {"Gather", "GatherND", "GatherElements"};
@@ -119,6 +153,7 @@ public:
   explicit Widener(Graph& graph) : g_(graph), wide_(graph.values.size(), -1), read_(graph.values.size()) {}
 
   int run() {
+    learn_types();
     if (std::none_of(g_.nodes.begin(), g_.nodes.end(), [&](const Node& n) { return is_wanted(n); })) return 0;
     for (ValueId id : g_.outputs) read_[id] = true;
     std::vector<Node> nodes = std::move(g_.nodes);
@@ -129,6 +164,22 @@ public:
   }
 
 private:
+  void learn_types() {
+    for (const Node& node : g_.nodes) {
+      const int giver = type_giver(node);
+      if (giver < 0 || !is_half_value(node.input(giver)) || !is_unknown(node.outputs[0])) continue;
+      g_.at(node.outputs[0]).type.kind = ValueType::tensor;
+      g_.at(node.outputs[0]).type.dtype = g_.at(node.input(giver)).type.dtype;
+    }
+  }
+
+  bool is_unknown(ValueId id) const {
+    if (id < 0) return false;
+    const ValueType& type = g_.at(id).type;
+    return type.kind == ValueType::unknown ||
+           (type.kind == ValueType::tensor && type.dtype == DType::undefined);
+  }
+
   bool is_half_value(ValueId id) const {
     return id >= 0 && g_.at(id).type.kind == ValueType::tensor && is_half(g_.at(id).type.dtype);
   }
@@ -139,6 +190,9 @@ private:
   }
 
   bool should_widen(const Node& node) const {
+    // An operand that may be of half precision beside wide ones would be of another type.
+    if (std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return is_unknown(id); }))
+      return false;
     if (is_wanted(node)) return true;
     auto is_wide = [&](ValueId id) { return id >= 0 && wide_[id] >= 0; };
     if (is_lookup(node)) return is_wide(node.input(0));

@@ -80,13 +80,21 @@ TensorBox activated_conv(OpContext& ctx, LoweredValue x, LoweredValue w, const T
 
 namespace {
 
-/// activation(Conv(X, W, B) + Z); `last`: X, Z and Y are [N, spatial..., C].
-LowerFn fused_conv(bool last) {
-  return [last](OpContext& ctx) -> Values {
+/// Where channels lie: in all tensors behind the batch, at the end except in weights, or at the end in those
+/// too.
+enum class Channels { first, last, last_in_weights };
+
+/// activation(Conv(X, W, B) + Z); X, Z and Y are [N, spatial..., C] where channels are last.
+LowerFn fused_conv(Channels channels) {
+  return [channels](OpContext& ctx) -> Values {
     for (int i : {0, 1}) TBX_MODEL(ctx.has(i), "input {} is missing", i);
-    if (!last) return {activated_conv(ctx, ctx.value(0), ctx.value(1), ctx.has(3) ? ctx.in(3) : TensorBox())};
+    if (channels == Channels::first)
+      return {activated_conv(ctx, ctx.value(0), ctx.value(1), ctx.has(3) ? ctx.in(3) : TensorBox())};
     TensorBox z = ctx.has(3) ? channels_first(ctx, ctx.in(3)) : TensorBox();
-    return {channels_last(ctx, activated_conv(ctx, channels_first(ctx, ctx.in(0)), ctx.value(1), z))};
+    // [M, spatial..., C / group], as ONNX Runtime's optimizer turns them.
+    LoweredValue w =
+        channels == Channels::last_in_weights ? LoweredValue(channels_first(ctx, ctx.in(1))) : ctx.value(1);
+    return {channels_last(ctx, activated_conv(ctx, channels_first(ctx, ctx.in(0)), std::move(w), z))};
   };
 }
 
@@ -144,9 +152,9 @@ Values bias_dropout(OpContext& ctx) {
 } // namespace
 
 void register_fused(Registry& r) {
-  r.add("FusedConv", since(1), fused_conv(false), kMicrosoft);
-  r.add("NhwcConv", since(1), fused_conv(true), kMicrosoft);
-  r.add("NhwcFusedConv", since(1), fused_conv(true), kMicrosoft);
+  r.add("FusedConv", since(1), fused_conv(Channels::first), kMicrosoft);
+  r.add("NhwcConv", since(1), fused_conv(Channels::last_in_weights), kMicrosoft);
+  r.add("NhwcFusedConv", since(1), fused_conv(Channels::last), kMicrosoft);
   r.add("FusedGemm", since(1), fused_gemm, kMicrosoft);
   r.add("FusedMatMulActivation", since(1), fused_matmul_activation, kMicrosoft);
   r.add("GemmFastGelu", since(1), gemm_fast_gelu, kMicrosoft);

@@ -90,7 +90,7 @@ def _products() -> Iterator[Any]:
     yield _model("FusedGemm", [f(3, 4), f(4, 5), f(5)], activation="Relu", alpha=0.5, transB=0)
     yield _model("GemmFastGelu", [f(3, 4), f(4, 5), f(5)])
     yield _model("FusedConv", [image, weights, f(3), f(1, 3, 3, 3)], activation="Relu", kernel_shape=[3, 3])
-    yield _model("NhwcConv", [f(1, 5, 5, 2), weights, f(3)], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    yield _model("NhwcConv", [f(1, 5, 5, 2), f(3, 3, 3, 2), f(3)], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     yield _model("NhwcFusedConv", [f(1, 5, 5, 2), weights, f(3)], activation="Relu", kernel_shape=[3, 3])
     yield _model("ConvTransposeWithDynamicPads", [image, f(2, 3, 3, 3), i64(1, 1, 1, 1)], strides=[2, 2])
     yield _model("MatMulBnb4", [f(2, 16), q(40), f(5)], K=16, N=5, block_size=16, quant_type=1)

@@ -1,4 +1,4 @@
-"""Models through ONNX Runtime's quantisers, its float16 converter, and its optimizer for transformers."""
+"""Models through ONNX Runtime's quantisers, the converters to float16, and ONNX Runtime's own optimizer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ pytest.importorskip("onnxscript", reason="./dev families installs the tools of t
 quantization = pytest.importorskip("onnxruntime.quantization")
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType  # noqa: E402
 from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: E402
-from test_torch import export  # noqa: E402
-from torch_models import cnn, recurrent, transformer  # noqa: E402
+from test_torch import export, feeds_of  # noqa: E402
+from torch_models import cnn, diffusion, language, recurrent, speech, transformer, vision  # noqa: E402
 
 logging.disable(logging.WARNING)
-CASES = {case.name: case for family in (cnn, transformer, recurrent) for case in family.CASES}
+CASES = {
+    case.name: case
+    for family in (cnn, transformer, recurrent, language, speech, diffusion, vision)
+    for case in family.CASES
+}
 INT8 = Tolerance(l2=3e-2)
 
 
@@ -45,7 +49,12 @@ def exported(name: str, folder: Path, exporter: str = "script") -> tuple[Path, l
     return folder / "prepared.onnx", feeds
 
 
-STATIC = {
+PLAIN = {
+    "quant_format": QuantFormat.QDQ,
+    "activation_type": QuantType.QUInt8,
+    "weight_type": QuantType.QInt8,
+}
+STATIC: dict[str, dict[str, Any]] = {
     "qdq": {},
     "qdq_per_channel": {"per_channel": True},
     "qdq_unsigned_weights": {"weight_type": QuantType.QUInt8, "activation_type": QuantType.QUInt8},
@@ -60,6 +69,28 @@ STATIC = {
     "qdq_reduced_range": {"reduce_range": True, "per_channel": True},
     "qoperator": {"quant_format": QuantFormat.QOperator},
     "qoperator_per_channel": {"quant_format": QuantFormat.QOperator, "per_channel": True},
+    "qoperator_unsigned": {
+        "quant_format": QuantFormat.QOperator,
+        "activation_type": QuantType.QUInt8,
+        "weight_type": QuantType.QUInt8,
+        "extra_options": {"WeightSymmetric": False},
+    },
+    "qoperator_signed": {
+        "quant_format": QuantFormat.QOperator,
+        "activation_type": QuantType.QInt8,
+        "extra_options": {"ActivationSymmetric": True},
+    },
+    "qdq_asymmetric": {"activation_type": QuantType.QInt8, "extra_options": {"WeightSymmetric": False}},
+    "qdq_16_bits_everywhere": {"activation_type": QuantType.QInt16, "weight_type": QuantType.QInt16},
+    "qdq_4_bit_channels": {"weight_type": QuantType.QUInt4, "per_channel": True},
+    "qdq_weights_as_float": {"extra_options": {"AddQDQPairToWeight": True, "QuantizeBias": False}},
+    "qdq_own_pairs": {"extra_options": {"DedicatedQDQPair": True, "QDQKeepRemovableActivations": True}},
+    "qdq_contrib": {"extra_options": {"UseQDQContribOps": True}, "activation_type": QuantType.QUInt16},
+    "qdq_percentile": {
+        "calibrate_method": CalibrationMethod.Percentile,
+        "extra_options": {"ForceQuantizeNoInputCheck": True},
+    },
+    "qdq_some_operators": {"op_types_to_quantize": ["Conv", "MatMul", "Gemm"], "per_channel": True},
 }
 
 
@@ -69,13 +100,61 @@ STATIC = {
 )
 def test_static(name: str, form: str, tmp_path: Path) -> None:
     path, feeds = exported(name, tmp_path)
-    options: dict[str, Any] = {
-        "quant_format": QuantFormat.QDQ,
-        "activation_type": QuantType.QUInt8,
-        "weight_type": QuantType.QInt8,
-        **STATIC[form],
-    }
+    options: dict[str, Any] = {**PLAIN, **STATIC[form]}
     quantization.quantize_static(path, tmp_path / "quantized.onnx", Calibration(feeds), **options)
+    check(onnx.load(tmp_path / "quantized.onnx"), *feeds[:2], tolerance=INT8, optimize=False)
+
+
+@pytest.mark.parametrize(
+    "form", ["qdq", "qdq_per_channel", "qoperator", "qdq_16_bits_everywhere", "qdq_4_bit_channels"]
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "encoder_matmul",
+        "decoder_gpt2",
+        "decoder_llama",
+        "step_beside_encoder",
+        "conformer",
+        "deep_speech_gru",
+        "denoiser",
+        "yolo",
+    ],
+)
+def test_static_dynamic_axes(name: str, form: str, tmp_path: Path) -> None:
+    """Calibrated at some sizes, run at others; shapes of the prepared model by symbolic inference."""
+    torch.manual_seed(11)
+    case = CASES[name]
+    model = export(case, "script")
+    feeds = feeds_of(case, "script", model)
+    onnx.save(model, tmp_path / "exported.onnx")
+    path = tmp_path / "prepared.onnx"
+    try:
+        quant_pre_process(tmp_path / "exported.onnx", path, auto_merge=True)
+    except Exception as error:  # it knows not every operator, and raises what it likes
+        if "symbolic" not in str(error).lower():
+            raise
+        quant_pre_process(tmp_path / "exported.onnx", path, skip_symbolic_shape=True)
+    quantization.quantize_static(path, tmp_path / "quantized.onnx", Calibration(feeds), **{**PLAIN, **STATIC[form]})
+    check(onnx.load(tmp_path / "quantized.onnx"), *feeds, tolerance=INT8, optimize=False)
+
+
+def test_mixed_types(tmp_path: Path) -> None:
+    """One tensor in 16 bits among tensors of 8, converted between; nodes left in float32."""
+    from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
+
+    path, feeds = exported("residual", tmp_path)
+    model = onnx.load(path)
+    middle = next(node.output[0] for node in model.graph.node if node.op_type == "Relu")
+    config = get_qnn_qdq_config(
+        path,
+        Calibration(feeds),
+        activation_type=QuantType.QUInt8,
+        init_overrides={middle: [{"quant_type": QuantType.QUInt16}]},
+        add_qtype_converts=True,
+    )
+    config.nodes_to_exclude = [model.graph.node[-1].name]
+    quantization.quantize(path, tmp_path / "quantized.onnx", config)
     check(onnx.load(tmp_path / "quantized.onnx"), *feeds[:2], tolerance=INT8, optimize=False)
 
 
@@ -210,28 +289,3 @@ def test_optimized_offline(name: str, level: int, tmp_path: Path) -> None:
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     check(onnx.load(tmp_path / "optimized.onnx"), *feeds[:2])
-
-
-@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
-@pytest.mark.parametrize(
-    "name,kind",
-    [
-        ("encoder_matmul", "bert"),
-        ("causal_lm", "gpt2"),
-        ("vision_transformer", "vit"),
-        ("encoder_sdpa", "bert"),
-        ("unet_transposed", "unet"),
-    ],
-)
-def test_transformer_optimizer(name: str, kind: str, half: bool, tmp_path: Path) -> None:
-    optimizer = pytest.importorskip("onnxruntime.transformers.optimizer")
-    if half and kind == "vit":
-        pytest.skip("ONNX Runtime crashes when it loads this model")
-    torch.manual_seed(11)
-    path, feeds = exported(name, tmp_path)
-    model = optimizer.optimize_model(
-        str(tmp_path / "exported.onnx"), kind, num_heads=transformer.HEADS, hidden_size=transformer.WIDTH, opt_level=0
-    )
-    if half:
-        model.convert_float_to_float16(keep_io_types=True)
-    check(model.model, *feeds[:2], tolerance=Tolerance(l2=5e-3) if half else Tolerance())

@@ -108,7 +108,66 @@ KERAS = {
     "rnn": text_model(lambda x: layers.SimpleRNN(6)(x)),
     "attention": text_model(lambda x: layers.GlobalAveragePooling1D()(attention(x))),
     "dot_attention": text_model(lambda x: layers.Attention(use_scale=True)([x, x])),
+    "additive_attention": text_model(
+        lambda x: layers.AdditiveAttention()([layers.GRU(8, return_sequences=True)(x), x])
+    ),
+    "bidirectional_gru": text_model(
+        lambda x: layers.Dense(3)(layers.Bidirectional(layers.GRU(5), merge_mode="mul")(x))
+    ),
+    "stacked": text_model(
+        lambda x: layers.Bidirectional(layers.GRU(4))(
+            layers.GRU(6, return_sequences=True)(layers.LSTM(6, return_sequences=True)(x))
+        )
+    ),
+    "time_distributed": text_model(
+        lambda x: layers.TimeDistributed(layers.Dense(3, activation="softmax"))(
+            layers.LSTM(6, return_sequences=True)(x)
+        )
+    ),
+    "states": text_model(lambda x: layers.Concatenate()(layers.LSTM(6, return_state=True)(x))),
+    "causal_attention": text_model(
+        lambda x: layers.LayerNormalization(rms_scaling=True)(
+            layers.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True)
+        )
+    ),
+    "grouped_attention": text_model(lambda x: layers.GroupQueryAttention(4, 4, 2)(x, x)),
+    "masked": lambda: masked(),
+    "conv_lstm": lambda: (
+        lambda x: (
+            tf.keras.Model(x, layers.ConvLSTM2D(3, 3, padding="same")(x)),
+            lambda n: [np.random.default_rng(n).normal(size=(n, 4, 6, 7, 2)).astype(np.float32)],
+        )
+    )(tf.keras.Input((4, 6, 7, 2))),
+    "translator": lambda: translator(),
 }
+
+
+def masked() -> Any:
+    """Words beyond the end are zero and skipped."""
+    x = tf.keras.Input((None,), dtype="int32")
+    y = layers.Embedding(20, 8, mask_zero=True)(x)
+    y = layers.GlobalAveragePooling1D()(layers.Bidirectional(layers.LSTM(5, return_sequences=True))(y))
+
+    def inputs(n: int) -> list[np.ndarray]:
+        ids = np.random.default_rng(n).integers(1, 20, (n, 3 * n + 1)).astype(np.int32)
+        ids[0, 2:] = 0
+        return [ids]
+
+    return tf.keras.Model(x, layers.Dense(3)(y)), inputs
+
+
+def translator() -> Any:
+    """Encoder, decoder that starts with its state, attention between them."""
+    source, target = tf.keras.Input((None,), dtype="int32"), tf.keras.Input((None,), dtype="int32")
+    memory, state = layers.GRU(8, return_sequences=True, return_state=True)(layers.Embedding(20, 8)(source))
+    y = layers.GRU(8, return_sequences=True)(layers.Embedding(20, 8)(target), initial_state=state)
+    y = layers.Concatenate()([y, layers.Attention()([y, memory])])
+
+    def inputs(n: int) -> list[np.ndarray]:
+        generator = np.random.default_rng(n)
+        return [generator.integers(0, 20, (n, size)).astype(np.int32) for size in (3 * n + 1, 2 * n)]
+
+    return tf.keras.Model([source, target], layers.Dense(20, activation="softmax")(y)), inputs
 
 
 def spec(*shapes: tuple[Any, ...], dtype: Any = tf.float32) -> list[Any]:
@@ -318,15 +377,22 @@ def test_keras(name: str, opset: int) -> None:
     )
 
 
-APPLICATIONS = {"MobileNetV3Small": 64, "EfficientNetV2B0": 64, "NASNetMobile": 64, "Xception": 71, "ConvNeXtTiny": 32}
+#: Size of the image and further options. Not ConvNeXt: tf2onnx leaves Erfc and calls of functions in it.
+APPLICATIONS: dict[str, tuple[int, dict[str, Any]]] = {
+    "MobileNetV3Small": (64, {}),
+    "EfficientNetV2B0": (64, {"include_preprocessing": False}),  # tf2onnx makes inputs of the constants in that
+    "NASNetMobile": (64, {}),
+    "Xception": (71, {}),
+    "DenseNet121": (32, {}),
+}
 
 
 @pytest.mark.parametrize("name", APPLICATIONS)
 def test_application(name: str) -> None:
     """Whole networks with random weights."""
     tf.keras.utils.set_random_seed(3)
-    size = APPLICATIONS[name]
-    model = getattr(tf.keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10)
+    size, options = APPLICATIONS[name]
+    model = getattr(tf.keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10, **options)
     x = tf.TensorSpec((None, size, size, 3), tf.float32, "x0")
     feeds = [(np.random.default_rng(n).uniform(0, 255, (n, size, size, 3)).astype(np.float32),) for n in (2, 1)]
     run(lambda image: model(image, training=False), [x], feeds, 15, compile=(True,))

@@ -14,19 +14,34 @@ torch = pytest.importorskip("torch", reason="./dev families installs the tools o
 pytest.importorskip("onnxscript", reason="./dev families installs the tools of these tests")
 
 torch.backends.mha.set_fastpath_enabled(False)  # a fused operator of torch that no exporter knows
-from torch_models import cnn, functions, recurrent, signals, transformer, vision  # noqa: E402
+from torch_models import (  # noqa: E402
+    cnn,
+    diffusion,
+    functions,
+    language,
+    recurrent,
+    signals,
+    speech,
+    transformer,
+    vision,
+)
 from torch_models.case import Case  # noqa: E402
 
 CASES = [
     (family.__name__.rpartition(".")[2], case)
-    for family in (cnn, transformer, recurrent, vision, signals, functions)
+    for family in (cnn, transformer, language, diffusion, recurrent, speech, vision, signals, functions)
     for case in family.CASES
 ]
 
 
-def export(case: Case, exporter: str) -> onnx.ModelProto:
-    """The model in memory; `exporter` is "script" or "dynamo"."""
+def export(
+    case: Case, exporter: str, opset: int | None = None, dtype: torch.dtype | None = None, **options: Any
+) -> onnx.ModelProto:
+    """The model in memory; `exporter` is "script" or "dynamo", `options` are that one's; with `dtype`, weights and
+    inputs that are float32 are of that type."""
     module, inputs = case.make().eval(), case.inputs(2)
+    if dtype is not None:
+        module, inputs = module.to(dtype), cast(inputs, dtype)
     dynamic = case.dynamic if exporter in case.dynamic_exporters else {}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -41,7 +56,8 @@ def export(case: Case, exporter: str) -> onnx.ModelProto:
                 dynamo=True,
                 verbose=False,
                 dynamic_shapes=tuple(shapes.values()) if dynamic else None,
-                opset_version=case.opset,
+                opset_version=opset or case.opset,
+                **options,
             )
             return program.model_proto
         file = io.BytesIO()
@@ -52,9 +68,14 @@ def export(case: Case, exporter: str) -> onnx.ModelProto:
             input_names=list(inputs),
             dynamo=False,
             dynamic_axes={name: dict(axes) for name, axes in dynamic.items()},
-            opset_version=case.opset,
+            opset_version=opset or case.opset,
+            **options,
         )
         return onnx.load_from_string(file.getvalue())
+
+
+def cast(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    return {name: value.to(dtype) if value.dtype == torch.float32 else value for name, value in inputs.items()}
 
 
 def inputs_of(case: Case, exporter: str) -> list[dict[str, Any]]:

@@ -36,6 +36,82 @@ class YoloHead(nn.Module):
         return boxes[0][keep], best[keep], kind[keep]
 
 
+class YoloDistribution(nn.Module):
+    """As YOLOv8 to v11: distances to the sides as distributions over bins; two scales; the export that selects boxes
+    in the model, always `limit` rows per image."""
+
+    def __init__(self, select: bool, limit: int = 6):
+        super().__init__()
+        self.select, self.limit, self.bins = select, limit, 8
+        self.box = nn.ModuleList(nn.Conv2d(8, 4 * self.bins, 3, s, 1) for s in (1, 2))
+        self.kind = nn.ModuleList(nn.Conv2d(8, 3, 3, s, 1) for s in (1, 2))
+        self.project = nn.Conv2d(self.bins, 1, 1, bias=False)
+        self.project.weight.data[:] = torch.arange(self.bins, dtype=torch.float32).view(1, self.bins, 1, 1)
+
+    def forward(self, x: torch.Tensor):
+        n = x.shape[0]
+        maps = [torch.cat([box(x), kind(x)], 1) for box, kind in zip(self.box, self.kind)]
+        points, strides = [], []
+        for stride, y in zip((8.0, 16.0), maps):
+            h, w = y.shape[2:]
+            rows, columns = torch.meshgrid(torch.arange(h) + 0.5, torch.arange(w) + 0.5, indexing="ij")
+            points.append(torch.stack([columns, rows], -1).view(-1, 2))
+            strides.append(torch.full((h * w, 1), stride))
+        points, strides = torch.cat(points).T[None], torch.cat(strides).T
+        box, kind = torch.cat([y.flatten(2) for y in maps], 2).split((4 * self.bins, 3), 1)
+        sides = self.project(box.view(n, 4, self.bins, -1).transpose(2, 1).softmax(1)).view(n, 4, -1)
+        first, second = sides.chunk(2, 1)
+        corner, other = points - first, points + second
+        centre, size = (corner + other) / 2, other - corner
+        y = torch.cat([torch.cat([centre, size], 1) * strides, kind.sigmoid()], 1)
+        if not self.select:
+            return y
+        boxes, scores = y.transpose(-1, -2).split((4, 3), -1)
+        boxes = torch.cat([boxes[..., :2] - boxes[..., 2:] / 2, boxes[..., :2] + boxes[..., 2:] / 2], -1)
+        rows = []
+        for i in range(2):
+            best, which = scores[i].max(-1)
+            likely = best > 0.3
+            box, score, number = boxes[i][likely], best[likely], which[likely]
+            keep = torchvision.ops.nms(box + number[:, None].to(box.dtype) * 7680, score, 0.45)[: self.limit]
+            found = torch.cat([box[keep], score[keep][:, None], number[keep][:, None].to(box.dtype)], 1)
+            rows.append(F.pad(found, (0, 0, 0, self.limit - found.shape[0])))
+        return torch.stack(rows)
+
+
+class DeformableAttention(nn.Module):
+    """As Deformable DETR and RT-DETR: every query looks at sampled places of maps of several sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.value, self.offset, self.weight = nn.Linear(8, 8), nn.Linear(8, 2 * 2 * 3 * 2), nn.Linear(8, 2 * 2 * 3)
+
+    def forward(self, queries: torch.Tensor, places: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        n, q, _ = queries.shape
+        offsets = self.offset(queries).view(n, q, 2, 2, 3, 2)
+        weights = self.weight(queries).view(n, q, 2, 6).softmax(-1).transpose(1, 2).reshape(2 * n, 1, q, 6)
+        samples = []
+        for level, x in enumerate((a, b)):
+            h, w = x.shape[2:]
+            value = self.value(x.flatten(2).transpose(1, 2)).view(n, h * w, 2, 4).permute(0, 2, 3, 1)
+            where = places[:, :, None, None] + offsets[:, :, :, level] / torch.tensor([w, h])
+            grid = (2 * where - 1).transpose(1, 2).flatten(0, 1)
+            samples.append(F.grid_sample(value.reshape(2 * n, 4, h, w), grid, "bilinear", "zeros", False))
+        y = (torch.cat(samples, -1) * weights).sum(-1)
+        return y.view(n, 8, q).transpose(1, 2)
+
+
+class BestQueries(nn.Module):
+    """What follows the decoder of a detection transformer: the best pairs of query and class, boxes gathered and scaled."""
+
+    def forward(self, logits: torch.Tensor, boxes: torch.Tensor, size: torch.Tensor):
+        scores, index = torch.topk(logits.sigmoid().flatten(1), 4)
+        labels, index = index % logits.shape[2], torch.div(index, logits.shape[2], rounding_mode="floor")
+        cx, cy, w, h = boxes.unbind(-1)
+        boxes = torch.stack([cx - 0.5 * w, cy - 0.5 * h, cx + 0.5 * w, cy + 0.5 * h], -1) * size.repeat(1, 2)[:, None]
+        return labels, boxes.gather(1, index[..., None].repeat(1, 1, 4)), scores
+
+
 class Nms(nn.Module):
     def forward(self, boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         return torchvision.ops.nms(boxes, scores, 0.4)
@@ -123,6 +199,45 @@ CASES = [
         {"x": {2: "height", 3: "width"}},
     ),
     Case("yolo_suppressed", lambda: YoloHead(True), lambda n: {"x": torch.randn(1, 8, 6, 6)}, exporters=("script",)),
+    Case(
+        "yolo_distribution",
+        lambda: YoloDistribution(False),
+        lambda n: {"x": torch.randn(n, 8, 2 + 2 * n, 8)},
+        {"x": {0: "batch", 2: "height", 3: "width"}},
+    ),
+    Case(
+        "yolo_selected",
+        lambda: YoloDistribution(True),
+        lambda n: {"x": torch.randn(2, 8, 2 + 2 * n, 8)},
+        {"x": {2: "height"}},
+        exporters=("script",),
+    ),
+    Case(
+        "deformable_attention",
+        DeformableAttention,
+        lambda n: {
+            "queries": torch.randn(n, 2 * n, 8),
+            "places": torch.rand(n, 2 * n, 2),
+            "a": torch.randn(n, 8, 6, 7),
+            "b": torch.randn(n, 8, 3, 4),
+        },
+        {
+            "queries": {0: "batch", 1: "queries"},
+            "places": {0: "batch", 1: "queries"},
+            "a": {0: "batch"},
+            "b": {0: "batch"},
+        },
+    ),
+    Case(
+        "best_queries",
+        BestQueries,
+        lambda n: {
+            "logits": torch.randn(n, 3 * n, 5),
+            "boxes": torch.rand(n, 3 * n, 4),
+            "size": torch.randint(10, 90, (n, 2)).float(),
+        },
+        {"logits": {0: "batch", 1: "queries"}, "boxes": {0: "batch", 1: "queries"}, "size": {0: "batch"}},
+    ),
     Case(
         "nms",
         Nms,

@@ -24,12 +24,17 @@ void widen_bf16(const uint16_t* from, int64_t count, float* to) {
 
 } // namespace
 
+void widen_here(DType from, const void* elements, int64_t count, float* to) {
+  const auto* bits = static_cast<const uint16_t*>(elements);
+  from == DType::f16 ? widen_f16(bits, count, to) : widen_bf16(bits, count, to);
+}
+
 void widen(DType from, const void* elements, int64_t count, float* to) {
   constexpr int64_t kChunk = 1 << 16;
   const auto* bits = static_cast<const uint16_t*>(elements);
   tbb::parallel_for(int64_t{0}, (count + kChunk - 1) / kChunk, [&](int64_t c) {
     const int64_t begin = c * kChunk, n = std::min(kChunk, count - begin);
-    from == DType::f16 ? widen_f16(bits + begin, n, to + begin) : widen_bf16(bits + begin, n, to + begin);
+    widen_here(from, bits + begin, n, to + begin);
   });
 }
 

@@ -14,7 +14,7 @@ constexpr int kTileRows = 4;     ///< rows that share each element read
 /// What the panels are made from: [n, blocks, block * bits / 8] bytes, the first of the elements of a byte in
 /// its lowest bits; per block and column one scale and, if given, one zero point, both [n, blocks].
 struct QuantizedMatrix {
-  int64_t k = 0, n = 0, block = 0; ///< block: a power of two of at least 16
+  int64_t k = 0, n = 0, block = 0; ///< block: a multiple of 16
   int bits = 0;
   const uint8_t* data = nullptr;
   const float* scales = nullptr;

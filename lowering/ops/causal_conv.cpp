@@ -1,28 +1,91 @@
 // CausalConvWithState: a depthwise convolution along time that carries the last positions from call to call.
+#include <limits>
+#include <numeric>
+
 #include "lowering/ops/families.h"
 #include "lowering/ops/products.h"
 
 namespace tbx::lowering {
 namespace {
 
-/// input [B, C, L], weight [C, 1, k], past [B, C, k - 1] -> output [B, C, L], present [B, C, k - 1]
+/// What the com.microsoft form has beyond that of ai.onnx.
+struct Form {
+  int64_t dilation = 1, window = 0;
+  bool channels_last = false;
+};
+
+Form form_of(OpContext& ctx) {
+  Form f;
+  if (ctx.node.domain.empty()) return f;
+  const int64_t ndim = ctx.attr_int("ndim", 1);
+  TBX_MODEL(ndim >= 1 && ndim <= 3, "ndim is {}, expected 1 to 3", ndim);
+  if (ndim != 1) throw_unsupported("ndim {}: only sequences (ndim 1) are convolved", ndim);
+  f.dilation = ctx.attr_int("dilation", 1);
+  TBX_MODEL(f.dilation >= 1 && f.dilation <= std::numeric_limits<int32_t>::max(), "dilation is {}",
+            f.dilation);
+  f.window = ctx.attr_int("state_window", 0);
+  TBX_MODEL(f.window >= 0 && f.window <= 8, "state_window is {}, expected 0 to 8", f.window);
+  f.channels_last = ctx.attr_int("channels_last", 0) != 0;
+  return f;
+}
+
+/// input [B, C, L], weight [C, 1, k], past [B, C, (k - 1) * dilation] -> output [B, C, L], present as past.
+/// Channels last: input and output [B, L, ...], states [B, (k - 1) * dilation, ...]. With a window the states
+/// have a leading dimension: those after each of the last positions.
 std::vector<LoweredValue> causal_conv(OpContext& ctx) {
-  const TensorBox &x = ctx.in(0), &w = ctx.in(1);
-  TBX_MODEL(x.rank() == 3 && w.rank() == 3, "input and weight have ranks {} and {}, expected 3", x.rank(),
-            w.rank());
+  const Form f = form_of(ctx);
+  ir::Program& p = ctx.program;
+  const TensorBox& w = ctx.in(1);
+  const int rank = ctx.rank(0);
+  TBX_MODEL(f.channels_last ? rank >= 3 && w.rank() == 3 : rank == 3 && w.rank() == 3,
+            "input and weight have ranks {} and {}, expected {}3", rank, w.rank(),
+            f.channels_last ? "at least " : "");
   const std::string activation = ctx.attr_string("activation", "none");
   TBX_MODEL(activation == "none" || activation == "silu" || activation == "swish", "unknown activation '{}'",
             activation);
-  ir::Program& p = ctx.program;
+  const SymInts given = ctx.sizes(0);
+  /// [..., B, L, channels...] as [..., B, C, L], from dimension `first` on.
+  auto channels_first = [&](const TensorBox& t, int first) {
+    if (!f.channels_last) return t;
+    SymInts sizes(t.sizes().begin(), t.sizes().begin() + first + 2);
+    sizes.push_back(ir::product(std::span<const SymInt>(t.sizes()).subspan(first + 2)));
+    std::vector<int> order(sizes.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::swap(order[first + 1], order[first + 2]);
+    return ir::permute(p, ir::reshape(p, t, sizes), order);
+  };
+  auto as_given = [&](const TensorBox& t) {
+    if (!f.channels_last) return t;
+    const int r = t.rank();
+    std::vector<int> order(static_cast<size_t>(r));
+    std::iota(order.begin(), order.end(), 0);
+    std::swap(order[r - 2], order[r - 1]);
+    TensorBox turned = ir::permute(p, t, order);
+    SymInts sizes(turned.sizes().begin(), turned.sizes().end() - 1);
+    sizes.insert(sizes.end(), given.begin() + 2, given.end());
+    return ir::reshape(p, turned, sizes);
+  };
+  const TensorBox x = channels_first(ctx.in(0), 0);
   SymInt batch = x.sizes()[0], channels = x.sizes()[1], length = x.sizes()[2], kernel = w.sizes()[2];
   p.add_check(w.sizes()[0] - channels, true, "CausalConvWithState: weight has another number of channels");
   p.add_check(w.sizes()[1] - SymInt(1), true, "CausalConvWithState: dimension 1 of weight is not 1");
   p.add_check(kernel - SymInt(1), false, "CausalConvWithState: weight has no positions");
-  SymInt carried = ir::max(kernel - SymInt(1), 0);
+  SymInt carried = ir::max(kernel - SymInt(1), 0) * SymInt(f.dilation);
   TensorBox past;
   if (ctx.has(3)) {
     past = ctx.in(3);
-    TBX_MODEL(past.rank() == 3, "past_state has rank {}, expected 3", past.rank());
+    const int lead = f.window ? 1 : 0;
+    TBX_MODEL(past.rank() == rank + lead, "past_state has rank {}, expected {}", past.rank(), rank + lead);
+    if (f.channels_last) // before they are joined
+      for (int d = 2; d < rank; ++d)
+        p.add_check(past.sizes()[lead + d] - given[d], true,
+                    "CausalConvWithState: past_state has another shape");
+    past = channels_first(past, lead);
+    if (f.window) {
+      p.add_check(past.sizes()[0] - SymInt(f.window), true,
+                  "CausalConvWithState: past_state has another shape");
+      past = ir::squeeze(p, ir::slice(p, past, 0, f.window - 1, 1, 1), std::vector<int>{0});
+    }
     const SymInt want[] = {batch, channels, carried};
     for (int k = 0; k < 3; ++k)
       p.add_check(past.sizes()[k] - want[k], true, "CausalConvWithState: past_state has another shape");
@@ -31,7 +94,8 @@ std::vector<LoweredValue> causal_conv(OpContext& ctx) {
   }
   TensorBox padded = carried.is(0) ? x : concatenate(ctx, {past, x}, 2);
   realize(ctx, padded, "read at every position of the kernel");
-  const SymInt c = ctx.c.var(1), from[] = {ctx.c.var(0), c, ctx.c.var(2) + ctx.c.rvar(0)},
+  const SymInt c = ctx.c.var(1),
+               from[] = {ctx.c.var(0), c, ctx.c.var(2) + ctx.c.rvar(0) * SymInt(f.dilation)},
                tap[] = {c, 0, ctx.c.rvar(0)};
   const DType type = compute_type(x.dtype());
   Expr product = ir::mul(to_compute(padded.load(p, from), type), to_compute(w.load(p, tap), type));
@@ -44,12 +108,27 @@ std::vector<LoweredValue> causal_conv(OpContext& ctx) {
   }
   y = rounded(y, x.dtype());
   if (activation != "none") y = ir::mul(y, ir::unary(Op::sigmoid, y));
-  return {ir::make_pointwise(p, x.dtype(), x.sizes(), to_compute(y, x.dtype())),
-          ir::slice(p, padded, 2, length, 1, carried)};
+  TensorBox present = ir::slice(p, padded, 2, length, 1, carried);
+  if (f.window)
+    present = generate(ctx, x.dtype(), {f.window, batch, channels, carried}, [&](std::span<const SymInt> at) {
+      // After position length - window + slot; the last slot holds the state whatever came.
+      const SymInt next = length - SymInt(f.window) + at[0] + SymInt(1);
+      const SymInt source[] = {at[1], at[2], ir::max(next, 0) + at[3]};
+      Expr there = ir::binary(
+          Op::logical_or, ir::binary(Op::greater, ctx.c.index(next), ctx.c.constant_int(DType::i64, 0)),
+          ir::binary(Op::equal, ctx.c.index(at[0]), ctx.c.constant_int(DType::i64, f.window - 1)));
+      Expr e = padded.load(p, source);
+      return ir::where(there, e, number(e, 0));
+    });
+  TensorBox out = ir::make_pointwise(p, x.dtype(), x.sizes(), to_compute(y, x.dtype()));
+  return {as_given(out), as_given(present)};
 }
 
 } // namespace
 
-void register_causal_conv(Registry& r) { r.add("CausalConvWithState", since(27), causal_conv); }
+void register_causal_conv(Registry& r) {
+  r.add("CausalConvWithState", since(27), causal_conv);
+  r.add("CausalConvWithState", since(1), causal_conv, "com.microsoft");
+}
 
 } // namespace tbx::lowering

@@ -42,8 +42,13 @@ void register_all_ops(Registry& r) {
   register_regions(r);
   register_signal(r);
   register_causal_conv(r);
+  register_hyper_connection(r);
+  register_linear_attention(r);
+  register_ngram_hash(r);
   register_matmul_bnb4(r);
+  register_matmul_fpq4(r);
   register_matmul_nbits(r);
+  register_moe(r);
   register_gather_quantized(r);
   register_recurrent(r);
   register_resize(r);

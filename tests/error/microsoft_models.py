@@ -80,6 +80,15 @@ def _normalisations() -> Iterator[Any]:
     yield _model("GroupNorm", [f(1, 4, 4, 8), row, row], groups=2, activation=0, channels_last=1)
     yield _model("EmbedLayerNormalization", [i32(1, 2, 3).reshape(1, 3), i32(0, 1, 1).reshape(1, 3), f(10, 8), f(5, 8),
                                              f(2, 8), row, row, i32(1, 1, 1).reshape(1, 3)], 2, epsilon=1e-5)
+    streams = f(2, 3, 4, 8)
+    yield _model("GatedRMSNorm", [x, f(4), x], epsilon=1e-5, activation="silu")
+    yield _model("BranchwiseRMSNorm", [f(2, 3, 32), f(32)], num_branches=4, epsilon=1e-5)
+    yield _model("GatedAdd", [x, x, f(2, 3, 1)])
+    yield _model("LinearAttentionGate", [x, row, row, x], 2)
+    yield _model("ScaledSiLU", [x, scale()], alpha=1.5)
+    yield _model("HyperConnectionPreMix", [f(2, 3, 32), f(2, 3, 4)], num_branches=4, reduction_scale=0.5)
+    yield _model("HyperConnectionPostMix", [streams, x, f(2, 3, 4), f(2, 3, 4, 4)])
+    yield _model("EngramGate", [streams, streams, x, f(4, 8), f(4, 8), f(4, 8)], 2, epsilon=1e-5)
 
 
 def _products() -> Iterator[Any]:
@@ -94,9 +103,14 @@ def _products() -> Iterator[Any]:
     yield _model("NhwcFusedConv", [f(1, 5, 5, 2), weights, f(3)], activation="Relu", kernel_shape=[3, 3])
     yield _model("ConvTransposeWithDynamicPads", [image, f(2, 3, 3, 3), i64(1, 1, 1, 1)], strides=[2, 2])
     yield _model("MatMulBnb4", [f(2, 16), q(40), f(5)], K=16, N=5, block_size=16, quant_type=1)
+    yield _model("MatMulFpQ4", [f(2, 32), q(105), i64(32, 5)], blk_quant_type=1)
     yield _model("MatMulNBits", [f(2, 32), q(5, 2, 8), f(5, 2)], K=32, N=5, bits=4, block_size=16)
     yield _model("MatMulInteger16", [q(3, 4, dtype=np.int16), q(4, 5, dtype=np.int16)])
     yield _model("Inverse", [f(3, 3)])
+    mixture = [f(3, 8), f(3, 4), f(4, 24, 8), f(4, 24), f(4, 8, 12), f(4, 8)]
+    yield _model("MoE", mixture, k=2, activation_type="swiglu", swiglu_fusion=1, normalize_routing_weights=1)
+    yield _model("QMoE", [f(3, 16), f(3, 4), q(4, 32, 8), f(4, 32, 1), f(4, 32), q(4, 16, 16), f(4, 16, 2), f(4, 16), None, None,
+                          None, q(4, 32, 1), q(4, 16, 1)], k=2, activation_type="silu", expert_weight_bits=4, block_size=16)
 
 
 def _quantized() -> Iterator[Any]:
@@ -134,6 +148,8 @@ def _attention() -> Iterator[Any]:
     yield _model("GroupQueryAttention", [f(1, 3, 16), f(1, 3, 8), f(1, 3, 8), None, None, i32(2).reshape(1), i32(3)], 3,
                  num_heads=2, kv_num_heads=1)
     yield _model("RotaryEmbedding", [f(1, 3, 8), i64(0), f(4, 2), f(4, 2)], num_heads=2)
+    yield _model("LinearAttention", [x, x, x, f(2, 2, 4, 4), f(2, 3, 2), f(2, 3, 2)], 2, q_num_heads=2, kv_num_heads=2)
+    yield _model("CausalConvWithState", [f(1, 3, 4), f(3, 1, 2), f(3), f(1, 3, 2)], 2, dilation=2, activation="silu")
     yield _model("QAttention", [q(2, 3, 8), q(8, 24), f(24), scale(), scale(), None, zero(), zero()], num_heads=2)
 
 
@@ -154,6 +170,11 @@ def _others() -> Iterator[Any]:
     yield _model("IsAllFinite", [f(2, 3), f(4)], isinf_only=0)
     yield _model("MaxpoolWithMask", [f(1, 1, 4, 4), np.ones((1, 1, 4, 4), np.int32)], kernel_shape=[2, 2])
     yield _model("MurmurHash3", [i32(1, 2, 3)], positive=1, seed=0)
+    yield _model("NGramHashMapping", [i32(1, 2, 3, 4).reshape(1, 4), i32(3, 5, 7), i32(11, 13, 17, 19), i32(1, 2).reshape(1, 2),
+                                      i32(0, 11, 24, 41), i32(2), i32(0, 0, 1, 1).reshape(1, 4)], 2, max_ngram_size=3,
+                 n_head_per_ngram=2, pad_id=0, reset_on_eos=1)
+    yield _model("VarlenNGramHashMapping", [i32(1, 2, 3, 4), i32(3, 5, 7), i32(11, 13, 17, 19), i32(0, 1, 4),
+                                            i32(1, 2, 3, 4).reshape(2, 2)], 2, max_ngram_size=3, n_head_per_ngram=2, pad_id=0)
     yield _model("NGramRepeatBlock", [i64(1, 2, 1, 2).reshape(1, 4), f(1, 8)], ngram_size=2)
     yield _model("Pad", [f(2, 3), i64(0, 1, 0, 1), np.array(1, np.float32)], mode="constant")
     yield _model("Range", [np.array(v, np.float32) for v in (0, 5, 1)])

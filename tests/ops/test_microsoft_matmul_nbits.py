@@ -1,4 +1,4 @@
-"""MatMulNBits, MatMulBnb4 and GatherBlockQuantized against ONNX Runtime, or against numpy where it computes otherwise."""
+"""MatMulNBits, MatMulBnb4, MatMulFpQ4 and GatherBlockQuantized against ONNX Runtime, or against numpy where it computes otherwise."""
 
 from __future__ import annotations
 
@@ -162,6 +162,46 @@ def test_matmul_nbits_empty() -> None:
     model = model_of("MatMulNBits", inputs, ["Y"], 17, ["B", "scales"], domain="com.microsoft", K=64, N=16,
                      block_size=32, bits=4)
     compare(model, inputs, want=[np.zeros((0, 16), np.float32)])
+
+
+# --- MatMulFpQ4
+
+
+@pytest.mark.parametrize("zeros", [0, 1])
+def test_matmul_fpq4(zeros: int) -> None:
+    rng = np.random.default_rng(8)
+    for rows, k, n in (((2, 3), 64, 5), ((4,), 70, 8), ((), 32, 1), ((0,), 200, 3)):
+        blocks = -(-k // 32)
+        scales = rng.uniform(0.1, 1, (n, blocks, 1)).astype(np.float32)
+        points = rng.integers(0, 16, (n, blocks, 1)).astype(np.uint8) if zeros else np.full((n, blocks, 1), 8, np.uint8)
+        q = rng.integers(0, 16, (n, blocks, 32)).astype(np.uint8)
+        parts = [scales.view(np.uint8), *([points] if zeros else []), q[..., :16] | q[..., 16:] << 4]
+        w = ((q.astype(np.float32) - points) * scales).reshape(n, -1)[:, :k].T
+        inputs = {"A": rng.standard_normal((*rows, k)).astype(np.float32), "B": np.concatenate(parts, -1).ravel(),
+                  "B_shape": np.array([k, n], np.int64)}
+        for constants in (["B", "B_shape"], []):
+            model = model_of("MatMulFpQ4", inputs, ["Y"], 17, constants, domain="com.microsoft", blk_quant_type=zeros)
+            compare(model, inputs, rtol=1e-4, atol=1e-4, want=[inputs["A"] @ w])
+            if rows and rows[0] and constants:
+                compare(model, inputs, rtol=1e-4, atol=1e-4, want=expected(model, {"A": inputs["A"]}, "ort")
+                        if _has_onnxruntime() else [inputs["A"] @ w])
+
+
+def _has_onnxruntime() -> bool:
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind,shape,message", [(2, (32, 5), "blk_quant_type 2"), (3, (32, 5), "blk_quant_type is 3"),
+                                                (0, (64, 5), "B has 100 bytes"), (0, (0, 5), "B_shape"), (0, (20, 5), "A has 32 columns")])
+def test_matmul_fpq4_refuses(kind: int, shape: tuple[int, int], message: str) -> None:
+    inputs = {"A": np.zeros((2, 32), np.float32), "B": np.zeros(100, np.uint8), "B_shape": np.array(shape, np.int64)}
+    model = model_of("MatMulFpQ4", inputs, ["Y"], 17, ["B", "B_shape"], domain="com.microsoft", blk_quant_type=kind)
+    with pytest.raises(tensorbox.Error, match=message):
+        tensorbox.Session(model, compile=False)
 
 
 # --- GatherBlockQuantized

@@ -61,7 +61,10 @@ TEST(PublicApi, ViewsAreAsLargeAsTheirDims) {
   EXPECT_EQ(TensorView::of(values, {2, 3}).type, 1);
   EXPECT_EQ(TensorView::of(values, {0, 1000}).dims.size(), 2u);
   EXPECT_EQ(TensorView::of(values, {2}).dims, (std::vector<int64_t>{2})); // a part of a larger buffer
-  EXPECT_THAT(refused([&] { TensorView::of(values, {2, 4}); }), HasSubstr("6 elements, fewer than its dims [2, 4]"));
+  EXPECT_THAT(refused([&] {
+                TensorView::of(values, {2, 4});
+              }),
+              HasSubstr("6 elements, fewer than its dims [2, 4]"));
   EXPECT_THAT(refused([&] { TensorView::of(values, {-2, -3}); }), HasSubstr("fewer than its dims"));
   EXPECT_THAT(refused([&] { TensorView::of(values, {int64_t{1} << 62, 8}); }), HasSubstr("fewer than"));
   EXPECT_THAT(refused([&] { OnnxValue::of(values, {7}); }), HasSubstr("6 elements"));
@@ -88,7 +91,8 @@ TEST(PublicApi, OptionsThatCannotBe) {
     return session.ok() ? std::string("compiled") : session.error().message;
   };
   EXPECT_EQ(refusal([](CompileOptions&) {}), "compiled");
-  EXPECT_THAT(refusal([](CompileOptions& o) { o.threads = -1; }), HasSubstr("threads is -1: expected 0 to 4096"));
+  EXPECT_THAT(refusal([](CompileOptions& o) { o.threads = -1; }),
+              HasSubstr("threads is -1: expected 0 to 4096"));
   EXPECT_THAT(refusal([](CompileOptions& o) { o.threads = 100000; }), HasSubstr("threads is 100000"));
   EXPECT_THAT(refusal([](CompileOptions& o) { o.max_memory = -1; }), HasSubstr("max_memory is -1"));
   EXPECT_THAT(refusal([](CompileOptions& o) { o.time_limit_ms = -1; }), HasSubstr("time_limit_ms is -1"));

@@ -37,7 +37,8 @@ add_library(ducc0_fft STATIC ${tbx_prefix}/include/ducc0/infra/threading.cc)
 target_include_directories(ducc0_fft SYSTEM PUBLIC ${tbx_prefix}/include)
 target_compile_definitions(ducc0_fft PUBLIC DUCC0_NO_LOWLEVEL_THREADING=1)
 target_compile_options(ducc0_fft PRIVATE -w)
-install(FILES ${tbx_prefix}/share/licenses/ducc0-fft.txt DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/tensorbox)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${tbx_prefix}/share/licenses/ducc0-fft.txt
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/tensorbox)
 
 # oneDNN 3 and oneTBB. A system oneDNN counts only when it runs on TBB threads: one thread pool per process.
 set(tbx_dnnl_from "")

@@ -70,7 +70,8 @@ Graph import_source(const Source& source, const CompileOptions& options,
   import_options.custom_operators = extern_kernels::load_custom_operators(options.operator_libraries);
   if (const auto* path = std::get_if<std::filesystem::path>(&source))
     return import_model(*path, import_options);
-  return import_model(std::get<std::span<const std::byte>>(source), import_options);
+  return import_model(std::get<std::span<const std::byte>>(source), import_options,
+                      options.external_data_dir);
 }
 
 fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options, codegen::Isa isa) {

@@ -96,7 +96,7 @@ ExternalData::Slice ExternalData::read(const std::string& tensor, const Entries&
     throw Error(ErrorKind::model,
                 fmt::format("tensor {} is external data in {}, but the model was given as bytes",
                             shown(tensor), shown(*location)),
-                "load the model from its file, or name the folder of its external data");
+                "load the model from its file, or give its folder as external_data_dir");
   int64_t start = offset ? parse_size(tensor, "offset", *offset) : 0;
   if (length) {
     int64_t bytes = parse_size(tensor, "length", *length);

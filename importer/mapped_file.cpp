@@ -18,6 +18,8 @@ FileDescriptor::~FileDescriptor() {
 }
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  TBX_MODEL(path.native().find('\0') == std::string::npos,
+            "the name of the model file {} has a zero byte in it", shown(path.native()));
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) throw_model_error("cannot open the model file {}: {}", shown(path.native()), std::strerror(errno));
   return map(fd.get(), path.native());

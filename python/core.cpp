@@ -271,6 +271,7 @@ NB_MODULE(_core, m) {
       .def_rw("fuse_extern", &tbx::CompileOptions::fuse_extern)
       .def_rw("disabled_passes", &tbx::CompileOptions::disabled_passes)
       .def_rw("operator_libraries", &tbx::CompileOptions::operator_libraries)
+      .def_rw("external_data_dir", &tbx::CompileOptions::external_data_dir)
       .def_rw("dims", &tbx::CompileOptions::dims)
       .def_rw("all_dims_dynamic", &tbx::CompileOptions::all_dims_dynamic)
       .def_rw("every_value", &tbx::CompileOptions::every_value)
@@ -314,7 +315,8 @@ NB_MODULE(_core, m) {
 
   nb::class_<tbx::Session>(m, "Session")
       .def_static("from_file",
-                  [](const std::string& path, const tbx::CompileOptions& options) {
+                  [](const nb::bytes& name, const tbx::CompileOptions& options) {
+                    std::string path(name.c_str(), name.size()); // as the file system spells it
                     auto result = [&] {
                       nb::gil_scoped_release nogil;
                       return tbx::Session::compile(path, options);

@@ -163,6 +163,9 @@ struct TBX_API CompileOptions {
   /// Shared libraries with operators of the user's own (tensorbox/custom_op.h). Their code runs in this
   /// process.
   std::vector<std::string> operator_libraries;
+  /// Of a model given as bytes: the folder that its external data lies in or below. A model from a file has
+  /// its own folder.
+  std::string external_data_dir;
   std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1); unknown ones are errors
   /// Products and convolutions of float32: "strict" as they are, "bf16" with operands rounded to bfloat16
   /// where the CPU multiplies those faster, "any" with operands in what the library finds fastest

@@ -53,6 +53,7 @@ class CompileOptions:
     fuse_extern: bool
     disabled_passes: list[str]
     operator_libraries: list[str]
+    external_data_dir: str
     dims: dict[str, int]
     all_dims_dynamic: bool
     every_value: bool
@@ -91,7 +92,7 @@ _Tensor = tuple[str, int, list[int], Any]
 
 class Session:
     @staticmethod
-    def from_file(path: str, options: CompileOptions, /) -> Session: ...
+    def from_file(path: bytes, options: CompileOptions, /) -> Session: ...
     @staticmethod
     def from_bytes(data: bytes, options: CompileOptions, /) -> Session: ...
     @property

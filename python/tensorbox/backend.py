@@ -36,6 +36,8 @@ class TensorboxRep(BackendRep):
 class TensorboxBackend(Backend):
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> TensorboxRep:
+        if not cls.supports_device(device):
+            raise ValueError(f"device '{device}' is not available; available: 'CPU'")
         return TensorboxRep(Session(model, **kwargs))
 
     @classmethod

@@ -108,8 +108,8 @@ class SessionOptions:
         return False
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Kept, and without effect: the entries are hints about ONNX Runtime's insides. One that asks for another file
-        format is an error."""
+        """Kept, and without effect but for the folder of external data: the entries are hints about ONNX Runtime's
+        insides. One that asks for another file format is an error."""
         if key == "session.load_model_format" and value.upper() != "ONNX":
             raise UnsupportedError(f"UnsupportedError: a model in the format {value} cannot be read; "
                                    "use the ONNX file")
@@ -163,6 +163,9 @@ def session_arguments(options: Any) -> dict[str, Any]:
         "operator_libraries": list(getattr(options, "_operator_libraries", ())),
         "dims": dict(getattr(options, "_dims", {})),
     }
+    config = getattr(options, "_config", {})
+    if "session.model_external_initializers_file_folder_path" in config:
+        arguments["external_data_dir"] = config["session.model_external_initializers_file_folder_path"]
     if int(options.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
         arguments.update(fuse=False, fuse_extern=False, disable_passes=pass_names())
     return arguments

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _core
+from .arguments import integer, names, sizes
 
 
 def optimize(model: str | os.PathLike[str], to: str | os.PathLike[str], *, dims: Mapping[str, int] | None = None,
@@ -20,4 +21,5 @@ def optimize(model: str | os.PathLike[str], to: str | os.PathLike[str], *, dims:
     rewrites ([(pass, number)]) and left_out (passes that the opset has no operators for).
     Raises ModelError, UnsupportedError, BackendError (the file cannot be written).
     """
-    return _core.optimize(os.fspath(model), os.fspath(to), dict(dims or {}), opset, list(disable_passes))
+    return _core.optimize(os.fspath(model), os.fspath(to), sizes("dims", dims), integer("opset", opset),
+                          names("disable_passes", disable_passes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import _core
+from .arguments import integer, names, sizes
 from .arrays import TensorInfo, given_tensor, given_value, output_memory, to_numpy, to_value
 
 
@@ -19,6 +19,7 @@ class Session:
 
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
     evaluator, without a compiler. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
+    external_data_dir: the folder of the external data of a model that is given as bytes or ModelProto.
     operator_libraries: shared libraries with operators of your own (docs/custom_operators.md), whose code runs in this
     process.
     max_memory (bytes) and time_limit_ms bound every run; the time is looked at between kernels and iterations,
@@ -34,23 +35,25 @@ class Session:
                  cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
+                 external_data_dir: str | os.PathLike[str] | None = None,
                  every_value: bool = False, max_memory: int = 0, time_limit_ms: int = 0, private_threads: bool = False,
                  precision: str = "strict", log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
-        options.threads = _integer("threads", threads)
+        options.threads = integer("threads", threads)
         options.compile = compile
         options.isa = isa or ""
         options.cache_dir = os.fspath(cache_dir) if cache_dir else ""
         options.precision = precision
         options.fuse = fuse
         options.fuse_extern = fuse_extern
-        options.disabled_passes = _names("disable_passes", disable_passes)
-        options.dims = {name: _integer(f"dims[{name!r}]", size) for name, size in (dims or {}).items()}
-        options.operator_libraries = _names("operator_libraries", operator_libraries)
+        options.disabled_passes = names("disable_passes", disable_passes)
+        options.dims = sizes("dims", dims)
+        options.operator_libraries = names("operator_libraries", operator_libraries)
+        options.external_data_dir = os.fspath(external_data_dir) if external_data_dir else ""
         options.all_dims_dynamic = all_dims_dynamic
         options.every_value = every_value
-        options.max_memory = _integer("max_memory", max_memory)
-        options.time_limit_ms = _integer("time_limit_ms", time_limit_ms)
+        options.max_memory = integer("max_memory", max_memory)
+        options.time_limit_ms = integer("time_limit_ms", time_limit_ms)
         options.private_threads = private_threads
         if log is not None and not callable(log):
             raise TypeError(f"log is called with every message: {log!r} is no function")
@@ -60,7 +63,7 @@ class Session:
             self._log, here = log, weakref.ref(self)
             options.set_log(lambda message: None if (session := here()) is None else session._log(message))
         if isinstance(model, (str, os.PathLike)):
-            self._core = _core.Session.from_file(os.fspath(model), options)
+            self._core = _core.Session.from_file(os.fsencode(model), options)
         elif isinstance(model, (bytes, bytearray, memoryview)):
             self._core = _core.Session.from_bytes(bytes(model), options)
         elif hasattr(model, "SerializeToString"):
@@ -152,15 +155,3 @@ def _items(inputs: Mapping[str, Any]) -> Any:
         raise TypeError(f"inputs are a mapping {{name: array}}, not a {type(inputs).__name__}")
     return inputs.items()
 
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is an integer, not {value!r}") from None
-
-
-def _names(option: str, names: Sequence[str | os.PathLike[str]]) -> list[str]:
-    if isinstance(names, (str, bytes, os.PathLike)):
-        raise TypeError(f"{option} is a list, not one name: [{names!r}]")
-    return [os.fspath(name) for name in names]

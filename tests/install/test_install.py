@@ -30,6 +30,10 @@ def test_another_project_uses_the_package(prefix, tmp_path):
     assert run(tmp_path / "consumer", cwd=ROOT).startswith("0: ")
 
 
+def test_licences_are_installed(prefix):
+    assert {p.name for p in (prefix / "share/licenses/tensorbox").iterdir()} >= {"LICENSE", "ducc0-fft.txt"}
+
+
 def test_installed_command_starts(prefix):
     assert "bench" in run(prefix / "bin/tbx", "--help")
 

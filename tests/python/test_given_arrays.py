@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,3 +188,42 @@ def test_a_forked_process_runs_the_session() -> None:
     finally:
         child.kill()
         child.join()
+
+
+def test_external_data_of_a_model_in_memory(tmp_path: Path) -> None:
+    model = parser.parse_model('<ir_version: 9, opset_import: ["" : 17]> g (float[n, 4] x) => (float[n, 4] y) { y = Add(x, w) }')
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(4, 3, np.float32), "w"))
+    (tmp_path / "weights").mkdir()
+    onnx.save(model, tmp_path / "weights" / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    data = (tmp_path / "weights" / "m.onnx").read_bytes()
+    with pytest.raises(tensorbox.ModelError, match=r"external data in 'w.bin', but .*give its folder as external_data_dir"):
+        tensorbox.Session(data, compile=False)
+    options = tensorbox.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(tmp_path / "weights"))
+    for session in (tensorbox.Session(data, compile=False, external_data_dir=tmp_path / "weights"),
+                    tensorbox.InferenceSession(data, options, compile=False)._session):
+        np.testing.assert_array_equal(session.run({"x": X})["y"], X + 3)
+    with pytest.raises(tensorbox.ModelError, match="'w.bin' cannot be opened"):
+        tensorbox.Session(data, compile=False, external_data_dir=tmp_path)
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    model = parser.parse_model('<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Relu(x) }')
+    for name in ("m o d.onnx", "\u6a21.onnx", os.fsdecode(b"\xff.onnx")):
+        (tmp_path / name).write_bytes(model.SerializeToString())
+        assert tensorbox.Session(tmp_path / name, compile=False).inputs[0].name == "x"
+    with pytest.raises(tensorbox.ModelError, match="has a zero byte in it"):
+        tensorbox.Session(str(tmp_path / "m o d.onnx") + "\0", compile=False)
+
+
+def test_arguments_of_optimize(tmp_path: Path) -> None:
+    for arguments, message in (({"opset": "17"}, "opset is an integer"), ({"dims": {"n": 1.5}}, r"dims\['n'\] is an integer"),
+                               ({"disable_passes": "fuse_gelu"}, "disable_passes is a list")):
+        with pytest.raises(TypeError, match=message):
+            tensorbox.optimize(tmp_path / "m.onnx", tmp_path / "small.onnx", **arguments)
+
+
+def test_devices_of_the_backend() -> None:
+    backend = pytest.importorskip("tensorbox.backend")
+    with pytest.raises(ValueError, match="device 'CUDA' is not available"):
+        backend.prepare(parser.parse_model('<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Relu(x) }'), "CUDA")

@@ -350,7 +350,36 @@ def _attention() -> None:
         add(f"GroupQueryAttention of a token after {past}", "GroupQueryAttention", lambda past=past: one_token(past), outputs=3,
             domain="com.microsoft", num_heads=32, kv_num_heads=8)
 
+    def linear(tokens: int) -> list[np.ndarray]:
+        """8 heads of 64: queries, keys of length 1, values, state, decay, beta."""
+        key = f(1, tokens, 8, 64, seed=1)
+        key /= np.linalg.norm(key, axis=-1, keepdims=True)
+        return [f(1, tokens, 512), key.reshape(1, tokens, 512), f(1, tokens, 512, seed=2), f(1, 8, 64, 64), -np.abs(f(1, tokens, 8)),
+                np.abs(f(1, tokens, 8)) % 1]
 
-for family in (_attention, _regions, _resize, _indexing, _selection, _windows, _normal, _movement, _elements, _signal, _recurrent,
+    for tokens in (1, 256):
+        add(f"LinearAttention of {tokens} tokens", "LinearAttention", lambda tokens=tokens: linear(tokens), outputs=2,
+            domain="com.microsoft", q_num_heads=8, kv_num_heads=8)
+
+
+def _experts() -> None:
+    """2 of 8 experts for each token, as sparse language models have them."""
+    experts, hidden, inter = 8, 512, 1408
+    form = {"domain": "com.microsoft", "k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "normalize_routing_weights": 1}
+
+    def floats() -> list[np.ndarray]:
+        return [f(experts, 2 * inter, hidden) / 20, f(experts, 2 * inter), f(experts, hidden, inter) / 30, f(experts, hidden)]
+
+    def integers() -> list[np.ndarray]:
+        return [u(experts, 2 * inter, hidden // 2), np.abs(f(experts, 2 * inter, hidden // 32)) / 100, f(experts, 2 * inter),
+                u(experts, hidden, inter // 2), np.abs(f(experts, hidden, inter // 32)) / 100, f(experts, hidden)]
+
+    for tokens in (1, 64):
+        router = [f(tokens, hidden), f(tokens, experts, seed=1)]
+        add(f"MoE of {tokens} tokens", "MoE", router, floats, **form)
+        add(f"QMoE of {tokens} tokens", "QMoE", router, integers, block_size=32, **form)
+
+
+for family in (_attention, _experts, _regions, _resize, _indexing, _selection, _windows, _normal, _movement, _elements, _signal, _recurrent,
                _values):
     family()

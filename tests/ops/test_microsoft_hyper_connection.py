@@ -152,6 +152,25 @@ def test_engram_gate(kind: str) -> None:
         check("EngramGate", inputs | {"cs": None}, [y])
 
 
+@pytest.mark.parametrize("op,shapes,outputs,attributes", [
+    ("GatedRMSNorm", ((3, 5, 64), (32,), (3, 5, 64)), 1, {}), ("BranchwiseRMSNorm", ((3, 5, 128), (128,)), 1, {"num_branches": 4}),
+    ("GatedAdd", ((3, 33), (3, 33), (3, 1)), 1, {}), ("LinearAttentionGate", ((2, 5, 8), (8,), (8,), (2, 5, 8)), 2, {}),
+    ("ScaledSiLU", ((3, 33), ()), 1, {}), ("HyperConnectionPreMix", ((5, 128), (5, 4)), 1, {"num_branches": 4}),
+    ("HyperConnectionPostMix", ((5, 4, 32), (5, 32), (5, 4), (5, 4, 4)), 1, {}),
+    ("EngramGate", ((1, 5, 4, 32), (1, 5, 4, 32), (1, 5, 32), (4, 32), (4, 32), (4, 32)), 2, {})])
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_compiled(op: str, shapes: tuple[tuple[int, ...], ...], outputs: int, attributes: dict[str, Any], dynamic: bool) -> None:
+    rng = np.random.default_rng(9)
+    inputs = {f"in{i}": np.asarray(rng.standard_normal(shape), np.float32) for i, shape in enumerate(shapes)}
+    model = model_of(op, inputs, ["Y", "Z"][:outputs], 17, domain="com.microsoft", **attributes)
+    for info in model.graph.output:
+        info.type.tensor_type.elem_type = 1
+    want = tensorbox.Session(model, compile=False).run(inputs)
+    got = tensorbox.Session(model, all_dims_dynamic=dynamic).run(inputs)
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, 1e-5, 1e-6)
+
+
 @pytest.mark.parametrize("op,shapes,attributes,message", [
     ("GatedRMSNorm", ((2, 9), (4,), (2, 9)), {}, "multiple of scale"), ("GatedRMSNorm", ((2, 8), (4,), (2, 8)), {"activation": "tanh"}, "'tanh'"),
     ("GatedRMSNorm", ((2, 8), (4,), (3, 8)), {}, "X and gate"), ("GatedRMSNorm", ((2, 8), (0,), (2, 8)), {}, "scale is empty"),

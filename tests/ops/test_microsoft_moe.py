@@ -231,6 +231,22 @@ def test_qmoe_rounded_activations() -> None:
     check("QMoE", inputs, form, want, 3e-2)
 
 
+@pytest.mark.parametrize("tokens", [1, 20])
+@pytest.mark.parametrize("isa", ["sse", "avx2", ""])
+def test_compiled(tokens: int, isa: str) -> None:
+    rng = np.random.default_rng(11)
+    form = {**SWIGLU, "swiglu_fusion": 1, "k": 2, "normalize_routing_weights": 1}
+    inputs = mixture(rng, (tokens,), 64, 96, 4, form)
+    want = reference(inputs["x"], inputs["router"], [inputs["w1"], inputs["w2"], None], [inputs["b1"], inputs["b2"], None], form)
+    packed, of_packed = quantized_mixture(rng, tokens, 64, 96, 4, (4, 4, 4), 32, True, {**form, "block_size": 32})
+    for op, given, wanted, more in (("MoE", inputs, want, {}), ("QMoE", packed, of_packed, {"block_size": 32})):
+        fed = {n: given[n] for n in ("x", "router")}
+        model = model_of(op, given, ["Y"], 17, [n for n, v in given.items() if v is not None and n not in fed], domain="com.microsoft",
+                         **form, **more)
+        got = tensorbox.Session(model, **({"isa": isa} if isa else {})).run(fed)["Y"]
+        np.testing.assert_allclose(got, wanted, 1e-4, 1e-4)
+
+
 # --- what is refused
 
 

@@ -336,6 +336,16 @@ Values fused_matmul(OpContext& ctx) {
   return {map(ctx, r.dtype(), r, [alpha](Expr e) { return ir::mul(e, number(e, alpha)); })};
 }
 
+/// com.microsoft SparseToDenseMatMul: its sparse matrix is a constant, which the importer has made dense.
+Values sparse_to_dense_matmul(OpContext& ctx) {
+  for (int i : {0, 1}) TBX_MODEL(ctx.has(i), "input {} is missing", i);
+  TBX_MODEL(ctx.rank(0) == 2 && ctx.rank(1) >= 2, "A and B have ranks {} and {}, expected 2 and at least 2",
+            ctx.rank(0), ctx.rank(1));
+  TBX_MODEL(ctx.dtype(0) == ctx.dtype(1), "A and B are of types {} and {}", name_of(ctx.dtype(0)),
+            name_of(ctx.dtype(1)));
+  return fused_matmul(ctx);
+}
+
 } // namespace
 
 void register_matmul(Registry& r) {
@@ -344,6 +354,7 @@ void register_matmul(Registry& r) {
   r.add("Einsum", since(12), einsum);
   r.add("FusedMatMul", since(1), fused_matmul, "com.microsoft");
   r.add("TransposeMatMul", since(1), fused_matmul, "com.microsoft");
+  r.add("SparseToDenseMatMul", since(1), sparse_to_dense_matmul, "com.microsoft");
 }
 
 } // namespace tbx::lowering

@@ -1,4 +1,4 @@
-"""MatMulNBits, MatMulBnb4, MatMulFpQ4 and GatherBlockQuantized against ONNX Runtime, or against numpy where it computes otherwise."""
+"""MatMulNBits, MatMulBnb4, MatMulFpQ4, SparseToDenseMatMul and GatherBlockQuantized against ONNX Runtime, or against numpy where it computes otherwise."""
 
 from __future__ import annotations
 
@@ -201,6 +201,38 @@ def test_matmul_fpq4_refuses(kind: int, shape: tuple[int, int], message: str) ->
     inputs = {"A": np.zeros((2, 32), np.float32), "B": np.zeros(100, np.uint8), "B_shape": np.array(shape, np.int64)}
     model = model_of("MatMulFpQ4", inputs, ["Y"], 17, ["B", "B_shape"], domain="com.microsoft", blk_quant_type=kind)
     with pytest.raises(tensorbox.Error, match=message):
+        tensorbox.Session(model, compile=False)
+
+
+# --- SparseToDenseMatMul
+
+
+def sparse_model(a: np.ndarray, b: np.ndarray, **attributes: float) -> onnx.ModelProto:
+    kind = helper.np_dtype_to_tensor_dtype(a.dtype)
+    places = np.flatnonzero(a)
+    values = helper.make_tensor("A", kind, [len(places)], a.ravel()[places].tolist())
+    sparse = helper.make_sparse_tensor(values, helper.make_tensor("places", onnx.TensorProto.INT64, [len(places)], places.tolist()), a.shape)
+    graph = helper.make_graph([helper.make_node("SparseToDenseMatMul", ["A", "B"], ["Y"], domain="com.microsoft", **attributes)], "sparse",
+                              [helper.make_tensor_value_info("B", kind, b.shape)], [helper.make_tensor_value_info("Y", kind, None)],
+                              sparse_initializer=[sparse])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize("trans_a,trans_b", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_sparse_to_dense_matmul(kind: str, trans_a: int, trans_b: int) -> None:
+    rng = np.random.default_rng(9)
+    for batch in ((), (3,)):
+        a = (rng.integers(0, 9, (4, 5)) * (rng.random((4, 5)) < 0.4)).astype(kind)
+        b = rng.integers(0, 9, (*batch, 5, 6)).astype(kind)
+        shown_a, shown_b = a.T if trans_a else a, np.ascontiguousarray(np.swapaxes(b, -1, -2)) if trans_b else b
+        model = sparse_model(shown_a, shown_b, transA=trans_a, transB=trans_b, alpha=2.0)
+        compare(model, {"B": shown_b}, want=[2 * (a @ b)])
+
+
+def test_sparse_to_dense_matmul_refuses() -> None:
+    model = sparse_model(np.eye(3, dtype=np.float32), np.zeros(3, np.float32))
+    with pytest.raises(tensorbox.ModelError, match="A and B have ranks 2 and 1"):
         tensorbox.Session(model, compile=False)
 
 

@@ -137,7 +137,16 @@ std::unique_ptr<Prepared::Slot> Prepared::take() {
   return slot;
 }
 
+void Prepared::copy_first(int input, const memory::desc& from, const memory::desc& to) {
+  copy_ = Copy{input, from, to, dnnl::reorder({cpu_engine(), from, cpu_engine(), to})};
+}
+
 void Prepared::execute(const RunArgs& args) {
+  if (copy_) {
+    memory from(copy_->from, cpu_engine(), args.inputs[copy_->input].data),
+        to(copy_->to, cpu_engine(), args.outputs[0].data);
+    copy_->reorder.execute(this_thread_stream(), from, to);
+  }
   auto slot = take();
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const Argument& a = arguments_[i];

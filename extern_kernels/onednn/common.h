@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "extern_kernels/kernel.h"
 
@@ -53,7 +54,18 @@ public:
   void execute(const RunArgs& args);
   int64_t scratchpad_bytes() const { return static_cast<int64_t>(scratchpad_bytes_); }
 
+  /// Input `input` is copied into output 0 before the primitive runs.
+  void copy_first(int input, const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+  /// oneDNN has only a plain loop for this.
+  bool is_reference() const { return is_reference_; }
+  void set_reference(bool is) { is_reference_ = is; }
+
 private:
+  struct Copy {
+    int input;
+    dnnl::memory::desc from, to;
+    dnnl::reorder reorder;
+  };
   struct Slot {
     std::vector<dnnl::memory> memories;
     std::vector<dnnl_exec_arg_t> args;
@@ -64,6 +76,8 @@ private:
   std::vector<Argument> arguments_;
   size_t scratchpad_bytes_;
   std::vector<dnnl::memory> owned_; ///< packed weights kept alive
+  std::optional<Copy> copy_;
+  bool is_reference_ = false;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> idle_;
 };

@@ -63,56 +63,89 @@ private:
 
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
     return guarded("convolution", [&] {
-      memory::desc src = describe(in[0].sizes, in[0].strides, in[0].dtype),
-                   dst = describe(out[0].sizes, out[0].strides, out[0].dtype);
-      memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
-      memory::desc any(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
-      memory::desc weights = packed_ ? any : plain;
-      memory::desc bias = p_.has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
-      memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
-          pads_r(p_.pads_end);
-      for (int64_t d : p_.dilations) dilations.push_back(d - 1);
-      dnnl::primitive_attr attr = attributes(p_.precision);
-      std::vector<Prepared::Argument> args;
-      dnnl::post_ops ops;
-      append_all(p_.post_ops, out[0].dtype, [&](const PostOp& op) {
-        auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
-        append(ops, op, operand);
-        if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
-          args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand),
-                          op.operand});
-      });
-      attr.set_post_ops(ops);
-      if (p_.x_zero >= 0) {
-        attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
-        args.push_back({DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, one_integer(), p_.x_zero});
-      }
-      auto finish = [&](const auto& pd, dnnl::primitive primitive) {
-        std::vector<memory> owned;
-        args.push_back({DNNL_ARG_SRC, src, 0});
-        if (packed_) {
-          owned.push_back(packed_->get(pd.weights_desc()));
-          args.push_back({DNNL_ARG_WEIGHTS, pd.weights_desc(), -1, -1, owned.back().get_data_handle()});
-        } else {
-          args.push_back({DNNL_ARG_WEIGHTS, plain, 1});
-        }
-        if (p_.has_bias) args.push_back({DNNL_ARG_BIAS, bias, 2});
-        args.push_back({DNNL_ARG_DST, dst, -1, 0});
-        if (pd.scratchpad_desc().get_size()) args.push_back({DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()});
-        return std::make_shared<Prepared>(std::move(primitive), std::move(args),
-                                          pd.scratchpad_desc().get_size(), std::move(owned));
-      };
-      if (p_.transposed) {
-        dnnl::deconvolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
-                                                       dnnl::algorithm::deconvolution_direct, src, weights,
-                                                       bias, dst, strides, dilations, pads_l, pads_r, attr);
-        return finish(pd, dnnl::deconvolution_forward(pd));
-      }
-      dnnl::convolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
-                                                   dnnl::algorithm::convolution_direct, src, weights, bias,
-                                                   dst, strides, dilations, pads_l, pads_r, attr);
-      return finish(pd, dnnl::convolution_forward(pd));
+      std::shared_ptr<Prepared> first = make(in, out, -1);
+      if (!first->is_reference()) return first;
+      // oneDNN has fast kernels of few channels for a sum with what lies in the destination, not for an
+      // operand.
+      const int sum = operand_to_sum(in, out);
+      if (sum < 0) return first;
+      std::shared_ptr<Prepared> second = make(in, out, sum);
+      return second->is_reference() ? first : second;
     });
+  }
+
+  /// The only addition among the post-operations, of an operand like the result; -1: there is none such.
+  int operand_to_sum(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
+    int found = -1;
+    for (const PostOp& op : p_.post_ops) {
+      if (op.kind == PostOp::sum) return -1;
+      if (op.kind != PostOp::add) continue;
+      if (found >= 0) return -1;
+      found = op.operand;
+    }
+    if (found < 0 || p_.transposed) return -1;
+    const TensorRef &x = in[found], &y = out[0];
+    const bool alike = x.dtype == DType::f32 && y.dtype == DType::f32 &&
+                       std::equal(x.sizes.begin(), x.sizes.end(), y.sizes.begin(), y.sizes.end());
+    return alike ? found : -1;
+  }
+
+  /// `summed`: the input that is copied into the destination first, -1: none.
+  std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out,
+                                 int summed) const {
+    memory::desc src = describe(in[0].sizes, in[0].strides, in[0].dtype),
+                 dst = describe(out[0].sizes, out[0].strides, out[0].dtype);
+    memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
+    memory::desc any(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
+    memory::desc weights = packed_ ? any : plain;
+    memory::desc bias = p_.has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
+    memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
+        pads_r(p_.pads_end);
+    for (int64_t d : p_.dilations) dilations.push_back(d - 1);
+    dnnl::primitive_attr attr = attributes(p_.precision);
+    std::vector<Prepared::Argument> args;
+    dnnl::post_ops ops;
+    append_all(p_.post_ops, out[0].dtype, [&](const PostOp& op) {
+      if (summed >= 0 && op.kind == PostOp::add) return ops.append_sum(1.0f);
+      auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
+      append(ops, op, operand);
+      if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
+        args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand),
+                        op.operand});
+    });
+    attr.set_post_ops(ops);
+    if (p_.x_zero >= 0) {
+      attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
+      args.push_back({DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, one_integer(), p_.x_zero});
+    }
+    auto finish = [&](const auto& pd, dnnl::primitive primitive) {
+      std::vector<memory> owned;
+      args.push_back({DNNL_ARG_SRC, src, 0});
+      if (packed_) {
+        owned.push_back(packed_->get(pd.weights_desc()));
+        args.push_back({DNNL_ARG_WEIGHTS, pd.weights_desc(), -1, -1, owned.back().get_data_handle()});
+      } else {
+        args.push_back({DNNL_ARG_WEIGHTS, plain, 1});
+      }
+      if (p_.has_bias) args.push_back({DNNL_ARG_BIAS, bias, 2});
+      args.push_back({DNNL_ARG_DST, dst, -1, 0});
+      if (pd.scratchpad_desc().get_size()) args.push_back({DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()});
+      auto result = std::make_shared<Prepared>(std::move(primitive), std::move(args),
+                                               pd.scratchpad_desc().get_size(), std::move(owned));
+      result->set_reference(std::string_view(pd.impl_info_str()).substr(0, 3) == "ref");
+      if (summed >= 0) result->copy_first(summed, describe(in[summed].sizes, in[summed].strides), dst);
+      return result;
+    };
+    if (p_.transposed) {
+      dnnl::deconvolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
+                                                     dnnl::algorithm::deconvolution_direct, src, weights,
+                                                     bias, dst, strides, dilations, pads_l, pads_r, attr);
+      return finish(pd, dnnl::deconvolution_forward(pd));
+    }
+    dnnl::convolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
+                                                 dnnl::algorithm::convolution_direct, src, weights, bias, dst,
+                                                 strides, dilations, pads_l, pads_r, attr);
+    return finish(pd, dnnl::convolution_forward(pd));
   }
 
   ConvProblem p_;

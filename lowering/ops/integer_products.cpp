@@ -1,6 +1,6 @@
 // MatMulInteger and ConvInteger, and what other lowerings need of them: exact products of 8-bit integers.
 // With one zero point for each operand the bytes go to the library as they are; else operands become i32
-// first.
+// first, except constant weights, whose zero points are applied to the result.
 #include <algorithm>
 
 #include "lowering/ops/families.h"
@@ -93,6 +93,77 @@ TensorBox without_zero_point(OpContext& ctx, int x, int zero_point, int axis) {
   return map(ctx, DType::i32, both, [](std::span<const Expr> e) { return ir::sub(e[0], e[1]); });
 }
 
+/// Constant weights as i8, and what is still to be subtracted from those of each output channel.
+struct SignedWeights {
+  Tensor values;
+  std::vector<int32_t> zeros; ///< empty: nothing
+};
+
+/// nullopt where weights or zero points are not constant bytes, one zero point or one per output channel.
+std::optional<SignedWeights> signed_weights(OpContext& ctx, int w, int w_zero) {
+  auto t = ctx.constant(w), z = ctx.has(w_zero) ? ctx.constant(w_zero) : nullptr;
+  if (!t || !is_byte(t->dtype) || t->dims.empty() || t->numel() == 0 || (ctx.has(w_zero) && !z))
+    return std::nullopt;
+  const int64_t channels = t->dims[0], each = t->numel() / channels;
+  const std::vector<int64_t> zeros = z ? to_ints(*z) : std::vector<int64_t>{0};
+  if (z && (!is_byte(z->dtype) || (z->numel() != 1 && z->numel() != channels))) return std::nullopt;
+  std::vector<int64_t> values = to_ints(*t);
+  auto zero = [&](int64_t channel) { return zeros[zeros.size() > 1 ? channel : 0]; };
+  bool fits = true;
+  for (int64_t i = 0; i < t->numel(); ++i) {
+    const int64_t v = values[i] - zero(i / each);
+    fits = fits && v >= -128 && v <= 127;
+  }
+  const int64_t shift = t->dtype == DType::u8 ? 128 : 0;
+  SignedWeights result{Tensor::make(DType::i8, t->dims), {}};
+  for (int64_t i = 0; i < t->numel(); ++i)
+    result.values.as_mutable<int8_t>()[i] = static_cast<int8_t>(values[i] - (fits ? zero(i / each) : shift));
+  if (!fits)
+    for (int64_t c = 0; c < channels; ++c) result.zeros.push_back(static_cast<int32_t>(zero(c) - shift));
+  return result;
+}
+
+/// The weights with `rows` output channels of ones behind them, or those alone.
+TensorBox with_ones(OpContext& ctx, const Tensor& weights, int64_t rows, bool alone) {
+  std::vector<int64_t> dims = weights.dims;
+  dims[0] = rows + (alone ? 0 : dims[0]);
+  Tensor t = Tensor::make(DType::i8, dims);
+  auto to = t.as_mutable<int8_t>();
+  auto rest =
+      alone ? to.begin() : std::copy(weights.as<int8_t>().begin(), weights.as<int8_t>().end(), to.begin());
+  std::fill(rest, to.end(), int8_t{1});
+  return ir::make_constant(ctx.program, std::move(t));
+}
+
+/// x * (w - z) as x * w less z times the sums of x under the window, which ones as weights give: as one more
+/// output channel, or with groups as a convolution with one output channel for each.
+TensorBox conv_of_signed(OpContext& ctx, const Bytes& x, const SignedWeights& w) {
+  ZeroPoints zeros{x.zero, {}};
+  auto conv = [&](const TensorBox& weights) {
+    return conv_boxes(ctx, x.values, weights, nullptr, DType::i32, &zeros);
+  };
+  if (w.zeros.empty()) return conv(ir::make_constant(ctx.program, w.values));
+  ir::Program& p = ctx.program;
+  const int64_t channels = w.values.dims[0], groups = ctx.attr_int("group", 1);
+  TensorBox y, sums;
+  if (groups == 1) {
+    TensorBox both = conv(with_ones(ctx, w.values, 1, false));
+    y = ir::slice(p, both, 1, 0, 1, channels);
+    sums = ir::slice(p, both, 1, channels, 1, 1);
+  } else {
+    y = conv(ir::make_constant(p, w.values));
+    sums = conv(with_ones(ctx, w.values, groups, true));
+    SymInts sizes = sums.sizes();
+    sizes.insert(sizes.begin() + 2, channels / groups);
+    sums = ir::expand(p, ir::unsqueeze(p, sums, std::vector<int>{2}), sizes);
+    sums = ir::reshape(p, sums, y.sizes());
+  }
+  Tensor t = Tensor::make(DType::i32, {channels});
+  std::copy(w.zeros.begin(), w.zeros.end(), t.as_mutable<int32_t>().begin());
+  const TensorBox xs[] = {y, sums, per_channel(ctx, ir::make_constant(p, std::move(t)), y.rank())};
+  return map(ctx, DType::i32, xs, [](std::span<const Expr> v) { return ir::sub(v[0], ir::mul(v[1], v[2])); });
+}
+
 } // namespace
 
 TensorBox integer_matmul(OpContext& ctx, int a, int a_zero, int b, int b_zero) {
@@ -111,6 +182,8 @@ TensorBox integer_conv(OpContext& ctx, int x, int x_zero, int w, int w_zero) {
               "{} zero points for weights of {} output channels", zeros.constant(), channels.constant());
   }
   auto image = bytes(ctx, x, x_zero, false), weights = bytes(ctx, w, w_zero, true);
+  if (image && (!weights || weights->zero.defined()))
+    if (auto constant = signed_weights(ctx, w, w_zero)) return conv_of_signed(ctx, *image, *constant);
   if (!image || !weights || weights->zero.defined() || !ctx.constant(w))
     return conv_boxes(ctx, without_zero_point(ctx, x, x_zero, 1), without_zero_point(ctx, w, w_zero, 0),
                       nullptr, DType::i32);

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from peers import compare, model_of, tensorbox
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -266,3 +267,35 @@ def test_products_behind_values_of_unknown_type(op: str, half: type) -> None:
     for got in run(m, {"x": x}):
         assert got["y"].dtype == half
         assert steps_apart(got["y"], a @ w.astype(np.float64) + b.astype(np.float64)) <= 6
+
+
+@pytest.mark.parametrize("group,shape", [(1, (4, 3, 3, 3)), (3, (6, 1, 3, 2)), (2, (4, 3, 1, 1)), (1, (5, 4, 3))])
+@pytest.mark.parametrize("zeros", ["one", "each", "low"])
+@pytest.mark.parametrize("byte", BYTES)
+@pytest.mark.parametrize("op", ["ConvInteger", "QLinearConv"])
+def test_convolutions_whose_weights_have_zero_points(op: str, byte: type, zeros: str, group: int,
+                                                     shape: tuple[int, ...]) -> None:
+    """Weights less their zero points fill 9 bits; where those are `low`, 8 are enough."""
+    rng = np.random.default_rng(6)
+    low, high = (0, 256) if byte is np.uint8 else (-128, 128)
+    x = rng.integers(0, 256, (2, shape[1] * group, *(9, 8)[: len(shape) - 2])).astype(np.uint8)
+    w = rng.integers(low, high if zeros != "low" else low + 100, shape).astype(byte)
+    w.flat[:2] = low, high - 1 if zeros != "low" else low
+    z = rng.integers(low, high if zeros != "low" else low + 20, shape[0] if zeros != "one" else 1).astype(byte)
+    attributes = {"group": group, "pads": [1] * (2 * (len(shape) - 2)), "strides": [2] * (len(shape) - 2)}
+    wide = w.astype(np.float64) - z.astype(np.float64).reshape(-1, *[1] * (len(shape) - 1))
+    exact = ReferenceEvaluator(model([helper.make_node("Conv", ["x", "w"], ["y"], **attributes)],
+                                     {"x": x.astype(np.float64)}, {"w": wide}, {"y": np.float64}))
+    (want,) = exact.run(None, {"x": x.astype(np.float64) - 100})
+    constants = {"w": w, "wz": z, "xz": np.array(100, np.uint8)}
+    if op == "ConvInteger":
+        node, kind = helper.make_node(op, ["x", "w", "xz", "wz"], ["y"], **attributes), np.int32
+    else:
+        scales = {"xs": 0.5, "ws": 0.25, "ys": float(np.abs(want).max() / 1000 + 1e-3)}
+        constants |= {name: np.array(value, np.float32) for name, value in scales.items()} | {"yz": np.array(9, np.int8)}
+        node = helper.make_node(op, ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"], ["y"], **attributes)
+        kind = np.int8
+        want = np.clip(np.rint(want * np.float32(0.125) / constants["ys"]) + 9, -128, 127)
+    for got in run(model([node], {"x": x}, constants, {"y": kind}), {"x": x}):
+        assert got["y"].dtype == kind
+        assert np.abs(got["y"].astype(np.float64) - want).max() <= (0 if op == "ConvInteger" else 1)

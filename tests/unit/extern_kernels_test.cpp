@@ -135,6 +135,28 @@ TEST(ExternKernels, ConvolutionsAgreeWithPlainLoops) {
 #endif
 }
 
+TEST(ExternKernels, AdditionsToConvolutionsOfFewChannelsAgreeWithPlainLoops) {
+  // Channels that no vector divides; the operand in the order of the result, and in another.
+  for (int64_t channels : {8, 24})
+    for (int64_t batch : {1, 3})
+      for (bool last : {true, false}) {
+        ConvProblem p;
+        p.strides = p.dilations = p.pads_begin = p.pads_end = {1, 1};
+        p.has_bias = true;
+        const Dims x{batch, channels, 9, 7}, w{channels, channels, 3, 3};
+        std::vector<Operand> in{make(x, channels_last(4)), make(w), make({channels}),
+                                last ? make(x, channels_last(4)) : make(x)};
+        Operand got = make(x, channels_last(4)), want = got;
+        p.post_ops = {{PostOp::linear, 0.5f, 0.25f}, {PostOp::add, 0, 0, 3}, {PostOp::relu}};
+        std::vector<OperandInfo> infos, outs{got.info()};
+        for (const Operand& t : in) infos.push_back(t.info());
+        Problem problem = p;
+        run(*select(problem, infos, outs).kernel, in, got, p.post_ops);
+        run(*make_reference_conv(problem, infos, outs), in, want, p.post_ops);
+        expect_close(got, want, to_string(problem));
+      }
+}
+
 TEST(ExternKernels, MatrixProductsAgreeWithPlainLoops) {
   for (int trial = 0; trial < 200; ++trial) {
     MatMulProblem p;

@@ -21,6 +21,9 @@ namespace {
 constexpr int64_t kRows = 8;                // enough rows for the threads as they are
 constexpr int64_t kLength = 1 << 18;        // shorter ones are not worth a second kernel
 constexpr int64_t kDynamicLength = 1 << 14; // the same where sizes are guesses
+/// The same for the pixels of images: where channels come last, the rows are lanes of vectors and make few
+/// tasks.
+constexpr int64_t kImageRows = 128, kImageLength = 1 << 10;
 constexpr int64_t kMinParts = 8, kMaxParts = 256, kDynamicParts = 64;
 /// Elements of a part that is looked at twice: it stays in the second level cache with room to spare.
 constexpr int64_t kPartLength = 1 << 15;
@@ -92,9 +95,10 @@ TensorBox AxisReducer::operator()(ReduceOp op, DType dtype, const Body& body) co
 std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) const {
   if (op >= ReduceOp::argmax || reduced_.empty()) return std::nullopt; // positions count along the whole axis
   auto rows = ir::product(kept_).as_constant(), length = count_.as_constant();
-  if (!rows || *rows == 0 || *rows >= kRows) return std::nullopt;
+  const bool image = axes_.size() >= 2 && axes_.front() == 2 && axes_.size() + 2 == sizes_.size();
+  if (!rows || *rows == 0 || *rows >= (image ? kImageRows : kRows)) return std::nullopt;
   if (length) {
-    if (*length < kLength) return std::nullopt;
+    if (*length < (image ? kImageLength : kLength)) return std::nullopt;
     for (size_t k = 0; k < reduced_.size(); ++k)
       for (int64_t n = kMaxParts; n >= kMinParts; --n)
         if (reduced_[k].constant() % n == 0) return Parts{k, n, reduced_[k].constant() / n, true};

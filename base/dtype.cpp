@@ -60,6 +60,28 @@ std::optional<DType> dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::optional<DType> dtype_from_number(int64_t number) {
+  if (number <= 0 || number > static_cast<int64_t>(DType::f6e3m2)) return std::nullopt;
+  return static_cast<DType>(number);
+}
+
+int significand_bits(DType t) {
+  switch (t) {
+  case DType::f64: return 53;
+  case DType::f32: return 24;
+  case DType::f16: return 11;
+  case DType::bf16: return 8;
+  case DType::f8e4m3fn:
+  case DType::f8e4m3fnuz:
+  case DType::f6e2m3: return 4;
+  case DType::f8e5m2:
+  case DType::f8e5m2fnuz:
+  case DType::f6e3m2: return 3;
+  case DType::f4e2m1: return 2;
+  default: return t == DType::f8e8m0 ? 1 : 0;
+  }
+}
+
 bool is_low_precision_float(DType t) {
   switch (t) {
   case DType::f16:

@@ -50,6 +50,13 @@ int64_t size_of(DType t);
 /// ONNX's spelling in lower case: "float32", "bfloat16", "float8e4m3fn", "int4", ...
 std::string_view name_of(DType t);
 std::optional<DType> dtype_from_name(std::string_view name);
+/// The type of a TensorProto.DataType read from a file, complex and string included; nullopt for a number
+/// that is none.
+std::optional<DType> dtype_from_number(int64_t number);
+
+/// Bits of the significand of a float, with the one that is not stored: two to this power bounds the
+/// integers that are all exact.
+int significand_bits(DType t);
 
 bool is_float(DType t);   ///< IEEE-like floating types, f8/f6/f4 included
 bool is_integer(DType t); ///< signed and unsigned integers, sub-byte included; not bool

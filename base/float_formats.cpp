@@ -116,6 +116,20 @@ float decode_float(DType type, uint32_t bits) {
   return decode(format_of(type), bits);
 }
 
+void decode_halves(DType type, const uint16_t* bits, int64_t count, float* to) {
+  if (type == DType::bf16) {
+    for (int64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(bits[i]) << 16);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t magnitude = bits[i] & 0x7fffu, sign = (bits[i] & 0x8000u) << 16;
+    // Exponents differ by 112; the product also makes denormals normal.
+    const auto finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
+    const uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+    to[i] = std::bit_cast<float>(finite | special | sign);
+  }
+}
+
 uint32_t encode_float(DType type, float value, bool saturate) {
   if (type == DType::f8e8m0) return encode_e8m0(value, saturate);
   return encode(format_of(type), value, saturate);

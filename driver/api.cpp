@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "driver/compile.h"
 #include "driver/every_value.h"
+#include "driver/input_ranges.h"
 #include "driver/optimize.h"
 #include "driver/value_api.h"
 #include "driver/value_compile.h"
@@ -97,6 +98,7 @@ struct Session::Impl {
   std::vector<TensorInfo> inputs, outputs;
   ModelMetadata metadata;
   std::map<std::string, std::string> producers; ///< of the outputs: "name (OpType)"
+  std::map<std::string, IntegerRange> ranges;   ///< of the inputs
   std::map<std::string, size_t> input_index;
   int threads = 0;
 
@@ -119,6 +121,7 @@ struct Session::Impl {
     Graph graph = driver::prepare_graph(source, options, {}, stats);
     metadata = metadata_of(graph);
     producers = driver::producers_of_outputs(graph);
+    ranges = driver::ranges_of_inputs(graph);
     std::string parts; // why it runs in parts
     if (!driver::needs_values(graph)) {
       try {
@@ -164,6 +167,7 @@ struct Session::Impl {
     for (const auto& e : in) {
       input_index[e.name] = inputs.size();
       inputs.push_back(info_of(e));
+      if (auto it = ranges.find(e.name); it != ranges.end()) inputs.back().range = it->second;
     }
     for (const auto& e : out) {
       outputs.push_back(info_of(e));
@@ -197,14 +201,14 @@ struct Session::Impl {
 
   /// The variant for these inputs, compiled when they are of a new kind.
   std::shared_ptr<const Variant> variant_for(const std::vector<runtime::RunTensor>& given,
-                                             bool assume = true) const {
-    if (plain && assume) return plain;
+                                             driver::Assume assume) const {
+    if (plain && assume == driver::Assume::broadcast_too) return plain;
     std::lock_guard lock(mutex);
     // Compiling may find out that further inputs must be known.
     for (;;) {
       driver::Specialisation made_for;
-      std::vector<std::byte> key(1, std::byte{assume});
-      made_for.assume_broadcast = assume;
+      std::vector<std::byte> key(1, static_cast<std::byte>(assume));
+      made_for.assume = assume;
       for (size_t i = 0; by_shapes && i < given.size(); ++i) {
         made_for.shapes[inputs[i].name] = given[i].dims;
         append_dims(key, given[i].dims);
@@ -363,11 +367,11 @@ struct Session::Impl {
       return v;
     };
     std::shared_ptr<const Variant> ran;
-    try {
-      ran = run_variant(variant_for(in));
-    } catch (const runtime::AssumptionError&) {
-      ran = run_variant(variant_for(in, false));
-    }
+    for (auto assume = driver::Assume::broadcast_too; !ran; assume = less_than(assume)) try {
+        ran = run_variant(variant_for(in, assume));
+      } catch (const runtime::AssumptionError&) {
+        if (assume == driver::Assume::nothing) throw;
+      }
     std::vector<OutputTensor> result;
     for (size_t i = 0; i < out.size(); ++i)
       result.push_back({ran->compiled.plan->outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims,

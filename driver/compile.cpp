@@ -189,7 +189,8 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
   lowering::LowerOptions lower_options;
   lower_options.known_inputs = made_for.known;
   lower_options.element_inputs = made_for.elements;
-  lower_options.assume_broadcast = made_for.assume_broadcast;
+  lower_options.assume_broadcast = made_for.assume == Assume::broadcast_too;
+  lower_options.assume_exact_floats = made_for.assume != Assume::nothing;
   ir::Program program = lowering::lower(graph, lower_options);
   stats.lower_ms = watch.lap();
 
@@ -252,7 +253,7 @@ namespace {
 std::string dump_graph(const Graph& graph, const CompileOptions& options, const std::string& stage) {
   if (stage == "plan") return runtime::to_string(*compile_graph(graph, options, {}).plan);
   lowering::LowerOptions lower_options;
-  lower_options.assume_broadcast = Specialisation{}.assume_broadcast;
+  lower_options.assume_broadcast = lower_options.assume_exact_floats = true;
   ir::Program program = lowering::lower(graph, lower_options);
   if (stage == "lower") return ir::to_string(program);
   codegen::Isa isa = chosen_isa(options);

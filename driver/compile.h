@@ -28,13 +28,24 @@ struct Compiled {
 /// inputs).
 using KnownInputs = std::map<std::string, std::shared_ptr<const Tensor>>;
 
+/// What a program takes for granted of the sizes of its inputs (ir::Program::assume_...). A run for which
+/// that is wrong raises runtime::AssumptionError and wants a program that takes less for granted.
+enum class Assume {
+  nothing,
+  exact_floats, ///< sizes that pass through floats are exact there
+  broadcast_too ///< and dimensions that meet in a broadcast are equal
+};
+inline Assume less_than(Assume a) {
+  return a == Assume::broadcast_too ? Assume::exact_floats : Assume::nothing;
+}
+
 /// What a program is made for, beyond the model itself.
 struct Specialisation {
   KnownInputs known;
   std::map<std::string, std::vector<int64_t>> shapes; ///< of graph inputs
   /// Integers of graph inputs, where they are fixed; see lowering::LowerOptions::element_inputs.
   std::map<std::string, std::vector<std::optional<int64_t>>> elements;
-  bool assume_broadcast = true; ///< see ir::Program; runs for which it fails raise runtime::AssumptionError
+  Assume assume = Assume::broadcast_too;
 };
 
 /// The graph that `compile` lowers: imported and simplified, with what that took in `stats`.

@@ -19,18 +19,6 @@ std::vector<ValueId> values_read(const Node& node) {
   return read;
 }
 
-std::vector<char> live_nodes(const Graph& g) {
-  std::vector<char> value_live(g.values.size(), 0), live(g.nodes.size(), 0);
-  for (ValueId v : g.outputs)
-    if (v >= 0) value_live[v] = 1;
-  for (size_t i = g.nodes.size(); i-- > 0;) {
-    for (ValueId v : g.nodes[i].outputs) live[i] |= v >= 0 && value_live[v] && !g.at(v).constant;
-    if (!live[i]) continue;
-    for (ValueId v : values_read(g.nodes[i])) value_live[v] = 1;
-  }
-  return live;
-}
-
 namespace {
 
 /// Replaces the bodies of a node by copies whose captures are numbered anew.

@@ -12,8 +12,6 @@ namespace tbx::driver {
 
 /// Values that a node reads: its inputs and what its bodies capture.
 std::vector<ValueId> values_read(const Node& node);
-/// Nodes whose results are needed for the outputs.
-std::vector<char> live_nodes(const Graph& g);
 
 /// The nodes `nodes` (ascending) of `g` as a graph with these inputs and outputs, all values of `g`. Inputs
 /// get different names.

@@ -39,6 +39,7 @@ struct Segment::Variant {
   std::vector<std::shared_ptr<const Tensor>> values; ///< per input: elements it is made for, or nullptr
   /// Per input: its integers where they are fixed; the others may be any number from kMinElement on.
   std::vector<std::vector<std::optional<int64_t>>> elements;
+  Assume assume = Assume::broadcast_too;
   std::shared_ptr<const Compiled> compiled;
   std::unique_ptr<runtime::Session> session;
 
@@ -91,6 +92,7 @@ std::shared_ptr<Segment::Variant> Segment::compile(std::vector<InputKind> kinds,
   v->compiled = std::make_shared<const Compiled>(
       compile_graph(copy_with(graph_, kinds, trust_shapes), *options_, made_for));
   v->kinds = std::move(kinds);
+  v->assume = made_for.assume;
   v->session = std::make_unique<runtime::Session>(
       v->compiled->plan, runtime::SessionOptions{.threads = options_->threads,
                                                  .private_arena = options_->private_threads,
@@ -151,9 +153,10 @@ std::shared_ptr<const Segment::Variant> Segment::find(std::span<const RunTensor>
   return nullptr;
 }
 
-std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor> inputs, bool assume) const {
+std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor> inputs,
+                                                      Assume assume) const {
   std::lock_guard compiling(compiling_);
-  if (assume) // another thread may have made it meanwhile
+  if (assume == Assume::broadcast_too) // another thread may have made it meanwhile
     if (auto v = find(inputs)) return v;
   for (;;) {
     std::vector<InputKind> kinds;
@@ -164,7 +167,7 @@ std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor>
         for (int64_t& d : *kinds.back().dims) d = -1 - unknown++;
     }
     Specialisation made_for;
-    made_for.assume_broadcast = assume;
+    made_for.assume = assume;
     for (size_t i : value_inputs_) {
       const std::string& name = graph_.at(graph_.inputs[i]).name;
       kinds[i].dims = inputs[i].dims;
@@ -198,14 +201,14 @@ std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor>
 void Segment::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
                   const runtime::RunOptions& options) const {
   auto variant = find(inputs);
-  if (!variant) variant = make(inputs, true);
-  try {
-    variant->session->run(inputs, outputs, options);
-  } catch (const runtime::AssumptionError&) {
-    // Legal inputs, but not what was assumed of their broadcasts: from now on the general form is taken
-    // first.
-    make(inputs, false)->session->run(inputs, outputs, options);
-  }
+  if (!variant) variant = make(inputs, Assume::broadcast_too);
+  for (;;) try {
+      return variant->session->run(inputs, outputs, options);
+    } catch (const runtime::AssumptionError&) {
+      // Legal inputs, but not what was assumed of them: from now on the more general form is taken first.
+      if (variant->assume == Assume::nothing) throw;
+      variant = make(inputs, less_than(variant->assume));
+    }
 }
 
 std::vector<std::shared_ptr<const Compiled>> Segment::compiled() const {

@@ -40,7 +40,7 @@ private:
   struct Variant;
   using Variants = std::vector<std::shared_ptr<const Variant>>;
   std::shared_ptr<const Variant> find(std::span<const runtime::RunTensor> inputs) const;
-  std::shared_ptr<const Variant> make(std::span<const runtime::RunTensor> inputs, bool assume) const;
+  std::shared_ptr<const Variant> make(std::span<const runtime::RunTensor> inputs, Assume assume) const;
   std::shared_ptr<Variant> compile(std::vector<InputKind> kinds, bool trust_shapes,
                                    Specialisation made_for) const;
   /// Takes note of what must be known; false when that is nothing new.

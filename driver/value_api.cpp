@@ -17,8 +17,7 @@ void check_count(const Tensor& t, const std::string& name) {
 }
 
 Tensor checked_tensor(const OnnxValue& v, const std::string& name) {
-  TBX_MODEL(v.type > 0 && v.type <= static_cast<int32_t>(DType::f6e3m2), "input '{}' has no element type {}",
-            name, v.type);
+  TBX_MODEL(dtype_from_number(v.type), "input '{}' has no element type {}", name, v.type);
   Tensor t;
   t.dtype = static_cast<DType>(v.type);
   t.dims = v.dims;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace tbx::driver {
@@ -20,6 +22,21 @@ std::string type_text(const ValueType& type) {
   }
   return "?";
 }
+
+namespace {
+
+/// An input of the graph and its dimension whose size is the symbol `d`; -1: none.
+std::pair<int, int> input_of_size(const Graph& g, ir::SymInt d) {
+  for (size_t i = 0; i < g.inputs.size() && !d.is_constant(); ++i) {
+    if (g.inputs[i] < 0 || !g.at(g.inputs[i]).type.shape) continue;
+    const std::vector<ir::SymInt>& shape = *g.at(g.inputs[i]).type.shape;
+    auto found = std::find(shape.begin(), shape.end(), d);
+    if (found != shape.end()) return {static_cast<int>(i), static_cast<int>(found - shape.begin())};
+  }
+  return {-1, -1};
+}
+
+} // namespace
 
 runtime::ValueEntry make_entry(const Graph& g, ValueId v, int slot) {
   runtime::ValueEntry e;
@@ -42,6 +59,7 @@ runtime::ValueEntry make_entry(const Graph& g, ValueId v, int slot) {
     for (ir::SymInt d : *type->shape) {
       e.dims.push_back(ir::to_string(d));
       e.element.dims.push_back(d.as_constant().value_or(0));
+      e.element.same.push_back(input_of_size(g, d));
     }
   return e;
 }

@@ -9,8 +9,6 @@ namespace tbx::extern_kernels {
 
 /// f16 or bf16 elements as f32, exactly. Runs on all threads of the current arena.
 void widen(DType from, const void* elements, int64_t count, float* to);
-/// The same on the calling thread.
-void widen_here(DType from, const void* elements, int64_t count, float* to);
 
 /// The elements of an f32, f16 or bf16 constant as f32, in the order they have in memory: `t` itself where it
 /// is f32, else a copy of it.

@@ -159,6 +159,22 @@ private:
 
 } // namespace
 
+std::vector<char> live_nodes(const Graph& graph) {
+  std::vector<char> needed(graph.values.size(), 0), live(graph.nodes.size(), 0);
+  auto need = [&](ValueId id) {
+    if (id >= 0) needed[id] = 1;
+  };
+  for (ValueId id : graph.outputs) need(id);
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    for (ValueId id : node.outputs) live[i] |= id >= 0 && needed[id] && !graph.at(id).constant;
+    if (!live[i]) continue;
+    for (ValueId id : node.inputs) need(id);
+    for_each_capture(node, [&](const Graph::Capture& capture) { need(capture.outer); });
+  }
+  return live;
+}
+
 void set_producers(Graph& graph) {
   for (Value& v : graph.values) v.producer = -1;
   for (size_t i = 0; i < graph.nodes.size(); ++i)

@@ -87,6 +87,9 @@ template <class Fn> void for_each_capture(const Node& node, Fn fn) {
   });
 }
 
+/// Nodes with an output that the graph's outputs need and that is no constant; 0 or 1 per node.
+std::vector<char> live_nodes(const Graph& graph);
+
 /// Sets Value::producer from the nodes' outputs, after nodes were moved, added or removed.
 void set_producers(Graph& graph);
 

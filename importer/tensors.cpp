@@ -168,9 +168,9 @@ Tensor view_or_copy(DType dtype, std::vector<int64_t> dims, const std::byte* byt
 } // namespace
 
 DType to_dtype(int32_t data_type, const std::string& what) {
-  TBX_MODEL(data_type > 0 && data_type <= static_cast<int32_t>(DType::f6e3m2),
-            "{}: {} is not an element type of ONNX", what, data_type);
-  return static_cast<DType>(data_type);
+  auto type = dtype_from_number(data_type);
+  TBX_MODEL(type, "{}: {} is not an element type of ONNX", what, data_type);
+  return *type;
 }
 
 std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std::string& what) {

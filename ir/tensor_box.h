@@ -134,6 +134,9 @@ struct Program {
   /// Dimensions that meet in a broadcast and are not known to be 1 are taken as equal (a Check says so).
   /// Otherwise every such dimension gets indices that are right for both outcomes.
   bool assume_broadcast = false;
+  /// Sizes that pass through floats are taken as small enough to stay exact there (a Check says so).
+  /// Otherwise floats are followed symbolically only where that is proven.
+  bool assume_exact_floats = false;
   std::vector<std::string> origin_names; ///< node number -> "name (OpType)"
   std::string where;                     ///< the node that is being lowered: checks name it
 

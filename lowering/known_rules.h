@@ -69,6 +69,12 @@ bool is_tame(SymInt v);
 /// Both tensors over one denominator.
 bool align(KnownTensor& a, KnownTensor& b);
 
+/// A quotient whose denominator is no power of two: the only value that a float here does not hold exactly.
+inline bool is_quotient(const KnownTensor& k) { return (k.denominator & (k.denominator - 1)) != 0; }
+/// The float operator gives for `out` what exact arithmetic gave, where its sizes are as the program takes
+/// for granted; false where that is not known.
+bool is_exact(const Args& args, const KnownTensor& out);
+
 /// Split, the one operator with several results.
 std::optional<std::vector<LoweredValue>> split(const OpContext& node);
 

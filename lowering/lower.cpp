@@ -24,22 +24,6 @@ constexpr int kMaxNesting = 64;      ///< function bodies and branches inside ea
 
 bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
 
-/// Nodes that take part in the result: nothing else is lowered.
-std::vector<char> live_nodes(const Graph& g) {
-  std::vector<char> value_live(g.values.size(), 0), live(g.nodes.size(), 0);
-  for (ValueId v : g.outputs)
-    if (v >= 0) value_live[v] = 1;
-  for (size_t i = g.nodes.size(); i-- > 0;) {
-    const Node& node = g.nodes[i];
-    for (ValueId v : node.outputs) live[i] |= v >= 0 && value_live[v];
-    if (!live[i]) continue;
-    for (ValueId v : node.inputs)
-      if (v >= 0) value_live[v] = 1;
-    for_each_capture(node, [&](const Graph::Capture& capture) { value_live[capture.outer] = 1; });
-  }
-  return live;
-}
-
 /// Consumers of each value that read its elements. The outputs of a body are counted where they arrive.
 std::vector<int> count_users(const Graph& g, const std::vector<char>& live, bool with_outputs) {
   std::vector<int> users(g.values.size(), 0);
@@ -69,6 +53,7 @@ public:
     program_.context = graph.context;
     program_.origin_names = graph.origins;
     program_.assume_broadcast = options.assume_broadcast;
+    program_.assume_exact_floats = options.assume_exact_floats;
   }
 
   ir::Program run(const Graph& graph);
@@ -209,11 +194,6 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   if (node.origin >= 0) origin_ = node.origin;
   Saved<int> index_origin(program_.context->origin);
   program_.context->origin = origin_;
-  // A node whose outputs are all constant already (Constant, folded) has nothing to do.
-  bool done = true;
-  for (ValueId v : node.outputs) done &= v < 0 || g.at(v).constant != nullptr;
-  if (done) return;
-
   size_t first_operation = program_.operations.size();
   Saved<std::string> where(program_.where);
   program_.where = describe(g, node) + (program_.where.empty() ? "" : ", in " + program_.where);

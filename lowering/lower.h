@@ -35,8 +35,9 @@ public:
 };
 
 struct LowerOptions {
-  bool allow_expansion = true;   ///< operators without a lowering use their ONNX function body
-  bool assume_broadcast = false; ///< see ir::Program::assume_broadcast
+  bool allow_expansion = true;      ///< operators without a lowering use their ONNX function body
+  bool assume_broadcast = false;    ///< see ir::Program::assume_broadcast
+  bool assume_exact_floats = false; ///< see ir::Program::assume_exact_floats
   bool fold_constants = true; ///< nodes of small constants are evaluated (function bodies compute with them)
   /// Graph inputs whose values are fixed while compiling: the program is right for these values only. The
   /// inputs stay in its signature. What UnknownValueError::inputs asks for.

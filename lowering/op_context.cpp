@@ -71,6 +71,7 @@ DType LoweredValue::dtype() const {
 ir::SymInts LoweredValue::sizes() const {
   if (parts) return parts->front().sizes();
   if (tensor.defined()) return tensor.sizes();
+  TBX_MODEL(constant || known, "{} where a tensor is needed", sequence ? "a sequence" : "nothing");
   const std::vector<int64_t>& dims = constant ? constant->dims : known->dims;
   return {dims.begin(), dims.end()};
 }
@@ -95,6 +96,11 @@ OpContext::OpContext(ir::Program& program, const Graph& graph, const Node& node,
 
 bool OpContext::has(int i) const {
   return i < num_inputs() && (inputs_[i].is_tensor() || inputs_[i].sequence);
+}
+
+const LoweredValue& OpContext::value(int i) const {
+  TBX_MODEL(i < num_inputs(), "input {} is missing", i);
+  return inputs_[i];
 }
 
 bool OpContext::wants(int i) const {
@@ -242,12 +248,11 @@ int64_t OpContext::required_int(std::string_view name) const {
 DType OpContext::attr_dtype(std::string_view name, DType otherwise) const {
   const int64_t* v = attribute<int64_t>(name);
   if (!v || *v == 0) return otherwise;
-  auto type = static_cast<DType>(*v);
-  TBX_MODEL(*v > 0 && *v <= static_cast<int64_t>(DType::f6e3m2), "attribute '{}' is no data type: {}", name,
-            *v);
-  if (type == DType::string || is_complex(type))
-    throw_unsupported("data type {} in attribute '{}'", name_of(type), name);
-  return type;
+  auto type = dtype_from_number(*v);
+  TBX_MODEL(type, "attribute '{}' is no data type: {}", name, *v);
+  if (*type == DType::string || is_complex(*type))
+    throw_unsupported("data type {} in attribute '{}'", name_of(*type), name);
+  return *type;
 }
 
 int OpContext::axis(int64_t axis, int rank) const {

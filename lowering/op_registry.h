@@ -41,7 +41,7 @@ struct LoweredValue {
 
   bool is_tensor() const { return tensor.defined() || constant || known || parts; }
   DType dtype() const;
-  ir::SymInts sizes() const;
+  ir::SymInts sizes() const; ///< ModelError when it is no tensor
 };
 
 /// UnknownValueError of a size that must be known while compiling.
@@ -88,7 +88,9 @@ public:
   DType dtype(int i) const;
   ir::SymInts sizes(int i) const;
   int rank(int i) const { return static_cast<int>(sizes(i).size()); }
-  const LoweredValue& value(int i) const { return inputs_[i]; }
+  /// Input `i` whatever it is, an optional one that is left out included; ModelError where the node has fewer
+  /// inputs.
+  const LoweredValue& value(int i) const;
   /// The integers of input `i` where they are known while compiling (constant or shape computation); else
   /// nullopt.
   std::optional<ir::SymInts> known(int i) const;

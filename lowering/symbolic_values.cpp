@@ -1,7 +1,11 @@
 // Known values: chooses the rule of an operator and guards what may enter it.
 #include "lowering/symbolic_values.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
+#include <set>
 
 #include "lowering/known_rules.h"
 
@@ -58,6 +62,53 @@ std::optional<Dims> Args::axes(int opset_of_input) const {
   return has(1) ? ints(1) : Dims{};
 }
 
+/// Operators that a rounded quotient may enter: they move elements, or round to integers. The latter give
+/// what they give for the exact quotient p / q as long as p and q are at most 2^n, n the bits of the
+/// significand: a p / q that is no integer is farther from one than it is rounded.
+static bool takes_quotients(const std::string& op) {
+  static const std::set<std::string> kOps = {"Cast",    "CastLike", "Ceil",      "Expand",   "Floor",
+                                             "Gather",  "Identity", "Neg",       "Reshape",  "Slice",
+                                             "Squeeze", "Tile",     "Transpose", "Unsqueeze"};
+  return kOps.count(op) != 0;
+}
+
+/// A constant that is held exactly with so many bits of significand.
+static bool is_held(int64_t v, int64_t limit) {
+  if (v == 0 || v == INT64_MIN) return true;
+  return (std::abs(v) >> std::countr_zero(static_cast<uint64_t>(v))) <= limit;
+}
+
+bool is_exact(const Args& args, const KnownTensor& out) {
+  const std::string& op = args.node.node.op_type;
+  const bool of_quotients =
+      std::any_of(args.in.begin(), args.in.end(), [](const auto& k) { return k && is_quotient(*k); });
+  if (of_quotients && (!takes_quotients(op) || (is_float(out.dtype) && out.dtype != args[0].dtype)))
+    return false;
+  if (!is_float(out.dtype)) return true;
+  const int64_t limit = int64_t{1} << significand_bits(out.dtype);
+  if (is_quotient(out) && out.denominator > limit) return false;
+  // A sum of many is exact on the way when no term is negative.
+  if (op == "ReduceSum" || (op == "Sum" && args.in.size() > 2))
+    for (const auto& k : args.in)
+      for (SymInt v : k ? k->values : SymInts())
+        if (!ir::provably_nonnegative(v)) return false;
+  SymInts room;
+  for (SymInt v : out.values) {
+    if (v.is_constant()) {
+      if (is_quotient(out) ? std::abs(v.constant()) > limit : !is_held(v.constant(), limit)) return false;
+      continue;
+    }
+    room.push_back(SymInt(limit) - (ir::provably_nonnegative(v) ? v : ir::max(v, -v)));
+  }
+  std::erase_if(room, [](SymInt r) { return ir::provably_nonnegative(r); });
+  if (room.empty()) return true;
+  ir::Program& program = args.node.program;
+  if (!program.assume_exact_floats) return false;
+  for (SymInt r : room)
+    program.add_check(r, false, fmt::format("a size is not exact as {}", name_of(out.dtype)), true);
+  return true;
+}
+
 static const Rules& rules() {
   static const Rules table = [] {
     Rules r;
@@ -93,7 +144,7 @@ std::optional<std::vector<LoweredValue>> known_results(const OpContext& node) {
     return std::nullopt;
   if (node.opset() < 7 && node.has_attr("broadcast")) return std::nullopt;
   Known out = rule->second(args);
-  if (!out) return std::nullopt;
+  if (!out || !is_exact(args, *out)) return std::nullopt;
   return std::vector<LoweredValue>{LoweredValue(std::move(*out))};
 }
 

@@ -35,14 +35,14 @@ public:
     parts_.push_back(std::move(v.tensor));
   }
   int64_t bytes() const { return bytes_; }
-  Tensor finish(int64_t axis, bool backwards, const ElementType& type) {
+  /// `dims`: of an element, where there was no iteration.
+  Tensor finish(int64_t axis, bool backwards, DType dtype, std::vector<int64_t> dims) {
     if (parts_.empty()) {
-      std::vector<int64_t> dims = type.dims;
       auto rank = static_cast<int64_t>(dims.size()) + 1;
       TBX_MODEL(axis >= -rank && axis < rank, "axis {} is out of range for rank {}", axis, rank);
       dims.insert(dims.begin() + (axis < 0 ? axis + rank : axis), 0);
-      if (type.dtype == DType::string) return Tensor::of_strings(std::move(dims), {});
-      return Tensor::make(type.dtype == DType::undefined ? DType::f32 : type.dtype, std::move(dims));
+      if (dtype == DType::string) return Tensor::of_strings(std::move(dims), {});
+      return Tensor::make(dtype == DType::undefined ? DType::f32 : dtype, std::move(dims));
     }
     std::vector<const Tensor*> list;
     for (const Tensor& t : parts_) list.push_back(&t);
@@ -54,6 +54,24 @@ private:
   std::vector<Tensor> parts_;
   int64_t bytes_ = 0;
 };
+
+/// The sizes of an element that no iteration made, as far as they are those of an input of the body. `given`:
+/// what is bound to the inputs; the captured ones are in the body's slots.
+std::vector<int64_t> element_dims(const ElementType& type, const ValueFrame& body,
+                                  std::span<const RuntimeValue* const> given) {
+  std::vector<int64_t> dims = type.dims;
+  for (size_t d = 0; d < type.same.size(); ++d) {
+    auto [input, dim] = type.same[d];
+    if (input < 0) continue;
+    const int slot = body.plan.inputs[input].slot;
+    const RuntimeValue* v = static_cast<size_t>(input) < given.size() ? given[input]
+                            : slot >= 0                               ? &body.slots[slot]
+                                                                      : nullptr;
+    if (v && v->is_tensor() && static_cast<size_t>(dim) < v->tensor.dims.size())
+      dims[d] = v->tensor.dims[dim];
+  }
+  return dims;
+}
 
 /// A value that outlives the frame's slots: outputs that are inputs or constants of a body are shared.
 void set_output(ValueFrame& frame, const ValueStep& step, size_t i, RuntimeValue v) {
@@ -147,12 +165,16 @@ void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFram
       guard.check_gathered(bytes);
     }
   }
-  for (size_t k = 0; k < carried; ++k) {
-    if (k < step.outputs.size()) set_output(frame, step, k, std::move(state[k]));
+  std::vector<const RuntimeValue*> bound(2, nullptr);
+  for (const RuntimeValue& v : state) bound.push_back(&v);
+  for (size_t k = 0; k < stacks.size() && carried + k < step.outputs.size(); ++k) {
+    if (step.outputs[carried + k] < 0) continue;
+    const ElementType& type = plan.outputs[1 + carried + k].element;
+    set_output(frame, step, carried + k,
+               stacks[k].finish(0, false, type.dtype, element_dims(type, body, bound)));
   }
-  for (size_t k = 0; k < stacks.size() && carried + k < step.outputs.size(); ++k)
-    if (step.outputs[carried + k] >= 0)
-      set_output(frame, step, carried + k, stacks[k].finish(0, false, plan.outputs[1 + carried + k].element));
+  for (size_t k = 0; k < carried && k < step.outputs.size(); ++k)
+    set_output(frame, step, k, std::move(state[k]));
   clear_inputs(body);
 }
 
@@ -180,9 +202,23 @@ std::vector<RuntimeValue> scan_once(const ScanStep& s, std::vector<RuntimeValue>
     for (size_t k = 0; k < states; ++k) state[k] = take_output(body, k);
     if (plan.steps.empty()) guard.check();
   }
-  for (size_t k = 0; k < stacks.size(); ++k)
-    state.emplace_back(
-        stacks[k].finish(s.output_axes[k], s.output_backwards[k], plan.outputs[states + k].element));
+  std::vector<RuntimeValue> slices; // of which only the sizes are looked at
+  for (size_t k = 0; k < scanned.size(); ++k) {
+    Tensor slice;
+    slice.dims = scanned[k].dims;
+    slice.dims.erase(slice.dims.begin() + wrapped_axis(s.input_axes[k], slice.dims.size()));
+    slices.emplace_back(std::move(slice));
+  }
+  std::vector<const RuntimeValue*> bound;
+  for (const auto* values : {&state, &slices})
+    for (const RuntimeValue& v : *values) bound.push_back(&v);
+  std::vector<Tensor> stacked;
+  for (size_t k = 0; k < stacks.size(); ++k) {
+    const ElementType& type = plan.outputs[states + k].element;
+    stacked.push_back(stacks[k].finish(s.output_axes[k], s.output_backwards[k], type.dtype,
+                                       element_dims(type, body, bound)));
+  }
+  for (Tensor& t : stacked) state.emplace_back(std::move(t));
   return state;
 }
 

@@ -52,6 +52,12 @@ std::vector<ValueOpInfo> value_ops() {
 }
 
 int64_t ValueNode::integer(const char* name, int64_t otherwise) const { return get(*this, name, otherwise); }
+DType ValueNode::data_type(const char* name) const {
+  const int64_t number = integer(name, 0);
+  auto type = dtype_from_number(number);
+  TBX_MODEL(type, "attribute '{}' is no data type: {}", name, number);
+  return *type;
+}
 double ValueNode::real(const char* name, double otherwise) const { return get(*this, name, otherwise); }
 std::string ValueNode::text(const char* name, std::string otherwise) const {
   return get(*this, name, std::move(otherwise));

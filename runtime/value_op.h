@@ -27,6 +27,7 @@ struct ValueNode {
   bool has(const char* name) const { return attributes.count(name) != 0; }
   /// The attribute, or the default where it is left out; ModelError when it has another type.
   int64_t integer(const char* name, int64_t otherwise) const;
+  DType data_type(const char* name) const; ///< ModelError when it is left out or names no type
   double real(const char* name, double otherwise) const;
   std::string text(const char* name, std::string otherwise) const;
   std::vector<int64_t> integers(const char* name) const;

@@ -83,6 +83,8 @@ struct ValueStep {
 struct ElementType {
   DType dtype = DType::undefined;
   std::vector<int64_t> dims; ///< unknown ones are 0
+  /// Per dimension, the input of the body and its dimension that are as large; -1: none is known to be.
+  std::vector<std::pair<int, int>> same;
 };
 
 struct ValueEntry {

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "base/dtype.h"
 #include "base/float_formats.h"
@@ -66,10 +67,14 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   if (with_inputs) {
     app.add_option("--input", inputs,
                    "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "
-                   "Inputs without a file are random")
+                   "Inputs without a file are random: integers from 0 to 7, or what the graph needs of them "
+                   "(ids below the length of their table, axes below a rank, counts from 1, summed masks 1)")
         ->allow_extra_args(false)
         ->group("Inputs");
-    app.add_option("--dim", dims, "size of a symbolic dimension of the inputs: batch=4; repeatable")
+    app.add_option(
+           "--dim", dims,
+           "size of a symbolic dimension of the inputs: batch=4; repeatable. Default 1, and for one that "
+           "is named as a sum (past + length) that sum")
         ->allow_extra_args(false)
         ->group("Inputs");
     app.add_option("--seed", seed, "seed of random inputs; equal seeds give equal inputs")->group("Inputs");
@@ -99,24 +104,42 @@ int64_t element_size(int32_t type) { return size_of(static_cast<DType>(type)); }
 
 namespace {
 
-void fill_random(OwnedTensor& t, uint64_t seed) {
+bool is_number(const std::string& s) {
+  return !s.empty() && s.find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// The integers [first, second) that a random input holds: what the model is known to take, or small ones.
+std::pair<int64_t, int64_t> values_in(const IntegerRange& range,
+                                      const std::map<std::string, int64_t>& sizes) {
+  if (range.below.empty()) return {range.least, range.least + 8};
+  int64_t below = INT64_MAX;
+  for (const std::string& b : range.below) {
+    auto it = sizes.find(b);
+    below = std::min<int64_t>(below, is_number(b) ? std::stoll(b) : it != sizes.end() ? it->second : 1);
+  }
+  return {range.least, std::max(below, range.least + 1)};
+}
+
+void fill_random(OwnedTensor& t, uint64_t seed, std::pair<int64_t, int64_t> values, bool distinct) {
   std::mt19937_64 rng(seed + std::hash<std::string>{}(t.name));
   int64_t n = t.numel();
   std::normal_distribution<float> normal;
   auto put = [&]<class T>(T, auto&& make) {
     for (int64_t i = 0; i < n; ++i) reinterpret_cast<T*>(t.bytes.data())[i] = static_cast<T>(make());
   };
-  auto small = [&] { return rng() % 8; };
+  const uint64_t many = static_cast<uint64_t>(values.second) - static_cast<uint64_t>(values.first);
+  uint64_t next = 0;
+  auto whole = [&] { return values.first + static_cast<int64_t>((distinct ? next++ : rng()) % many); };
   switch (static_cast<DType>(t.type)) {
   case DType::f32: return put(float{}, [&] { return normal(rng); });
   case DType::f64: return put(double{}, [&] { return normal(rng); });
   case DType::boolean: return put(uint8_t{}, [&] { return rng() & 1; });
   case DType::i64:
-  case DType::u64: return put(int64_t{}, small);
+  case DType::u64: return put(int64_t{}, whole);
   case DType::i32:
-  case DType::u32: return put(int32_t{}, small);
+  case DType::u32: return put(int32_t{}, whole);
   case DType::i16:
-  case DType::u16: return put(int16_t{}, small);
+  case DType::u16: return put(int16_t{}, whole);
   case DType::f16:
   case DType::bf16:
     return put(uint16_t{}, [&] { return encode_float(static_cast<DType>(t.type), normal(rng)); });
@@ -128,12 +151,8 @@ void fill_random(OwnedTensor& t, uint64_t seed) {
   }
   auto type = static_cast<DType>(t.type);
   if (is_low_precision_float(type)) return put(uint8_t{}, [&] { return encode_float(type, normal(rng)); });
-  bool tiny = type == DType::i2 || type == DType::u2; // i4 and u4 hold 0 to 7
-  put(uint8_t{}, [&] { return tiny ? rng() % 2 : small(); });
-}
-
-bool is_number(const std::string& s) {
-  return !s.empty() && s.find_first_not_of("0123456789") == std::string::npos;
+  const int64_t all = int64_t{1} << (bits_of(type) - is_signed(type)); // i2 holds 0 and 1 of those above 0
+  put(uint8_t{}, [&] { return whole() % all; });
 }
 
 /// Sizes of the symbols: from --dim (`given`), and from the shapes of inputs that come from files.
@@ -147,6 +166,24 @@ void bind_symbols(std::map<std::string, int64_t>& sizes, const std::map<std::str
     if (auto it = given.find(name); it != given.end() && it->second != read.dims[d])
       throw UsageError(fmt::format("--dim {}={}: {} has {} there (dimension {} of '{}')", name, it->second,
                                    file, read.dims[d], d, info.name));
+  }
+}
+
+/// Exporters name a dimension after what it is made of: "past_length + length". It is that sum unless it is
+/// given.
+void bind_sums(std::map<std::string, int64_t>& sizes, const std::set<std::string>& symbols) {
+  for (const std::string& symbol : symbols) {
+    if (sizes.count(symbol) || symbol.find('+') == std::string::npos) continue;
+    int64_t sum = 0;
+    bool known = true;
+    std::istringstream terms(symbol);
+    for (std::string term; std::getline(terms, term, '+');) {
+      std::erase(term, ' ');
+      auto it = sizes.find(term);
+      known &= is_number(term) ? term.size() < 10 : symbols.count(term) != 0;
+      if (known) sum += is_number(term) ? std::stoll(term) : it != sizes.end() ? it->second : 1;
+    }
+    if (known) sizes[symbol] = sum;
   }
 }
 
@@ -168,7 +205,7 @@ OwnedTensor random_input(const TensorInfo& info, const std::map<std::string, int
           "input '{}' would need more than a terabyte; choose smaller sizes with --dim", info.name));
   }
   t.bytes.resize(static_cast<size_t>(bytes));
-  fill_random(t, seed);
+  fill_random(t, seed, values_in(info.range, sizes), info.range.distinct);
   return t;
 }
 
@@ -235,6 +272,7 @@ std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions&
     bind_symbols(sizes, given, *it->second, t, file);
     read.emplace(name, std::move(t));
   }
+  bind_sums(sizes, symbols);
   std::vector<OwnedTensor> tensors;
   for (const TensorInfo& info : session.inputs()) {
     auto it = read.find(info.name);

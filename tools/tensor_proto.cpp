@@ -96,7 +96,7 @@ OwnedTensor parse_tensor_proto(const std::string& path, const std::string& bytes
       in.fail("not a TensorProto");
     }
   }
-  int64_t width = t.type > 0 && t.type <= static_cast<int32_t>(DType::f6e3m2) ? element_size(t.type) : 0;
+  int64_t width = dtype_from_number(t.type) ? element_size(t.type) : 0;
   if (width == 0 && t.type != OwnedTensor::kString)
     in.fail(fmt::format("not a TensorProto: element type {}", t.type));
   int64_t n = 1;

@@ -1,11 +1,10 @@
 #include "extern_kernels/moe/row_products.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <vector>
 
-#include "extern_kernels/widen.h"
+#include "base/float_formats.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -94,7 +93,7 @@ void multiply_rows(DType type, const void* matrix, int64_t k, int64_t begin, int
     const int count = static_cast<int>(std::min<int64_t>(kColumns, end - j));
     const float* w;
     if (is_half(type)) {
-      widen_here(type, static_cast<const std::byte*>(matrix) + j * k * 2, count * k, wide.data());
+      decode_halves(type, static_cast<const uint16_t*>(matrix) + j * k, count * k, wide.data());
       w = wide.data();
     } else {
       w = static_cast<const float*>(matrix) + j * k;

@@ -140,14 +140,6 @@ bool is_lookup(const Node& node) {
   return is_one_of(kNames, node);
 }
 
-Tensor as_f32(const Tensor& t) {
-  Tensor wide = Tensor::make(DType::f32, t.dims);
-  auto from = t.as<uint16_t>();
-  auto to = wide.as_mutable<float>();
-  for (size_t i = 0; i < from.size(); ++i) to[i] = decode_float(t.dtype, from[i]);
-  return wide;
-}
-
 class Widener {
 public:
   explicit Widener(Graph& graph) : g_(graph), wide_(graph.values.size(), -1), read_(graph.values.size()) {}
@@ -249,7 +241,9 @@ private:
     if (wide_[id] >= 0) return wide_[id];
     ValueId wide = wide_[id] = new_value(id);
     if (const auto& t = g_.at(id).constant; t && t->numel() <= kSmall) {
-      g_.at(wide).constant = std::make_shared<const Tensor>(as_f32(*t));
+      Tensor decoded = Tensor::make(DType::f32, t->dims);
+      decode_halves(t->dtype, t->as<uint16_t>().data(), t->numel(), decoded.as_mutable<float>().data());
+      g_.at(wide).constant = std::make_shared<const Tensor>(std::move(decoded));
     } else {
       g_.nodes.push_back(cast(id, wide, reader.name, reader.origin));
       read_[id] = true;

@@ -110,6 +110,15 @@ struct TBX_API OutputTensor {
   }
 };
 
+/// What the elements of an integer input may be as far as the graph tells, for inputs that are made up: token
+/// ids are below the length of the table they are looked up in, an axis is below a rank, a mask that is
+/// summed is 1.
+struct TBX_API IntegerRange {
+  int64_t least = 0;
+  std::vector<std::string> below; ///< numbers and names of dimensions, each a bound; none: nothing is known
+  bool distinct = false;          ///< no two elements are equal
+};
+
 /// One input or output of the model: dims are numbers or symbol names ("batch").
 struct TBX_API TensorInfo {
   std::string name;
@@ -117,7 +126,8 @@ struct TBX_API TensorInfo {
   std::string
       type_name; ///< "float32"; "sequence(tensor(int64))", "optional(tensor(float32))", "map(string, ...)"
   std::vector<std::string> dims;
-  std::string node; ///< outputs: "name (OpType)" of the ONNX node that computes it, where one does
+  std::string node;   ///< outputs: "name (OpType)" of the ONNX node that computes it, where one does
+  IntegerRange range; ///< inputs of integers
 };
 
 /// A value of any ONNX type. An optional is either its element or `none`.

@@ -1,4 +1,7 @@
 // Control flow that can be decided while compiling: If of a known condition, Loop and Scan of known length.
+#include <algorithm>
+#include <optional>
+
 #include "lowering/complex.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
@@ -33,15 +36,44 @@ bool decide(const LoweredValue& v) {
   throw RuntimeValueError("the condition of a Loop is not known while compiling");
 }
 
-/// n values of one shape, stacked along a new axis: a scan output.
-LoweredValue stack(OpContext& ctx, const Values& parts, const ValueType& type, int64_t along) {
+/// The sizes of output `output` of a body that does not run: those of its inputs and of the model's inputs
+/// where it is declared to have them, 0 where nobody knows. `inputs`: the sizes of what the body would get.
+SymInts sizes_of_none(OpContext& ctx, const Graph& body, size_t output,
+                      const std::vector<std::optional<SymInts>>& inputs) {
+  const ValueType& type = body.at(body.outputs[output]).type;
+  SymInts sizes = type.shape ? *type.shape : SymInts{};
+  auto resolved = [&](SymInt d) -> SymInt {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const auto& declared = body.inputs[i] < 0 ? std::nullopt : body.at(body.inputs[i]).type.shape;
+      if (!declared || !inputs[i] || inputs[i]->size() != declared->size()) continue;
+      auto found = std::find(declared->begin(), declared->end(), d);
+      if (found != declared->end()) return inputs[i]->at(static_cast<size_t>(found - declared->begin()));
+    }
+    for (const ir::ProgramInput& in : ctx.program.inputs) {
+      const SymInts& given = ctx.program.at(in.buffer).sizes;
+      if (std::find(given.begin(), given.end(), d) != given.end()) return d;
+    }
+    return 0;
+  };
+  for (SymInt& d : sizes)
+    if (!d.is_constant()) d = resolved(d);
+  return sizes;
+}
+
+std::optional<SymInts> sizes_if_tensor(const LoweredValue& v) {
+  return v.is_tensor() ? std::optional(v.sizes()) : std::nullopt;
+}
+
+/// n values of one shape, stacked along a new axis: a scan output. `none`: the sizes of a value where there
+/// is none.
+LoweredValue stack(OpContext& ctx, const Values& parts, const ValueType& type, SymInts none, int64_t along) {
   if (parts.empty()) {
-    SymInts sizes = type.shape ? *type.shape : SymInts{};
+    SymInts sizes = std::move(none);
     int axis = ctx.axis(along, static_cast<int>(sizes.size()) + 1);
     sizes.insert(sizes.begin() + axis, 0);
     if (!is_complex(type.dtype)) return full(ctx, type.dtype, sizes, 0);
-    LoweredValue none = full(ctx, part_type(type.dtype), sizes, 0);
-    return make_complex(none, none);
+    LoweredValue part = full(ctx, part_type(type.dtype), sizes, 0);
+    return make_complex(part, part);
   }
   Values columns;
   int64_t axis = 0;
@@ -81,8 +113,15 @@ Values lower_loop(OpContext& ctx) {
     carried.assign(out.begin() + 1, out.begin() + 1 + num_carried);
     go = decide(out[0]);
   }
-  for (size_t k = 0; k < scanned.size(); ++k)
-    carried.push_back(stack(ctx, scanned[k], body->at(body->outputs[1 + num_carried + k]).type, 0));
+  std::vector<std::optional<SymInts>> inputs(2);
+  for (const LoweredValue& v : carried) inputs.push_back(sizes_if_tensor(v));
+  Values stacked;
+  for (size_t k = 0; k < scanned.size(); ++k) {
+    const size_t output = 1 + num_carried + k;
+    stacked.push_back(stack(ctx, scanned[k], body->at(body->outputs[output]).type,
+                            sizes_of_none(ctx, *body, output, inputs), 0));
+  }
+  carried.insert(carried.end(), stacked.begin(), stacked.end());
   return carried;
 }
 
@@ -134,8 +173,17 @@ Values lower_scan(OpContext& ctx) {
     for (size_t k = 0; k < scanned_outputs; ++k)
       scanned[k].insert(out_backwards[k] ? scanned[k].begin() : scanned[k].end(), out[states + k]);
   }
+  std::vector<std::optional<SymInts>> inputs;
+  for (const LoweredValue& v : state) inputs.push_back(sizes_if_tensor(v));
+  for (int64_t k = 0; k < scanned_inputs; ++k) {
+    inputs.emplace_back(ctx.sizes(static_cast<int>(states + k)));
+    inputs.back()->erase(inputs.back()->begin() + axes[k]);
+  }
+  Values stacked;
   for (size_t k = 0; k < scanned_outputs; ++k)
-    state.push_back(stack(ctx, scanned[k], body->at(body->outputs[states + k]).type, out_axes[k]));
+    stacked.push_back(stack(ctx, scanned[k], body->at(body->outputs[states + k]).type,
+                            sizes_of_none(ctx, *body, states + k, inputs), out_axes[k]));
+  state.insert(state.end(), stacked.begin(), stacked.end());
   return state;
 }
 

@@ -18,10 +18,7 @@ uint8_t byte_of(unsigned bits, DType type) {
 } // namespace
 
 ValueFunction make_value_bit_cast(const ValueNode& node) {
-  int64_t number = node.integer("to", 0);
-  TBX_MODEL(number > 0 && number <= static_cast<int64_t>(DType::i2), "attribute 'to' is no data type: {}",
-            number);
-  auto to = static_cast<DType>(number);
+  const DType to = node.data_type("to");
   return [to](const ValueCall& call) {
     const Tensor& x = call.tensor(0);
     TBX_MODEL(bits_of(x.dtype) == bits_of(to) && x.dtype != DType::string && to != DType::string,

@@ -93,10 +93,7 @@ void cast(const ValueCall& call, DType to) {
 } // namespace
 
 ValueFunction make_value_cast(const ValueNode& node) {
-  int64_t number = node.integer("to", 0);
-  TBX_MODEL(number > 0 && number <= static_cast<int64_t>(DType::f6e3m2), "attribute 'to' is no data type: {}",
-            number);
-  auto to = static_cast<DType>(number);
+  const DType to = node.data_type("to");
   return [to](const ValueCall& call) { cast(call, to); };
 }
 

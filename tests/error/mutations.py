@@ -40,6 +40,10 @@ def mutants(base: BaseModel) -> Iterator[Mutant]:
                     yield Mutant(f"input {i} {what}, constant", partial(build, True))
     for i in range(len(base.node.input)):
         yield Mutant(f"input {i} left out", partial(_edited, base, lambda n, i=i: n.input.__setitem__(i, "")))
+    for i in range(1, len(base.node.input)):
+        yield Mutant(f"the first {i} inputs only", partial(_edited, base, lambda n, i=i: n.input.__delitem__(slice(i, None))))
+    yield Mutant("all inputs left out", partial(
+        _edited, base, lambda n: [n.input.__setitem__(i, "") for i in range(len(n.input))]))
     yield Mutant("no inputs", partial(_edited, base, lambda n: n.ClearField("input")))
     yield Mutant("an input too many", partial(_edited, base, lambda n: n.input.append(n.input[0] if n.input else "x")))
     yield Mutant("an unknown input", partial(_edited, base, lambda n: n.input.append("nowhere")))

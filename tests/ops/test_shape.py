@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from peers import compare, model_of, tensorbox
 
 SHAPES = [(7,), (3, 8), (2, 5, 6), (2, 1, 9, 3), (0, 4), (4, 0, 5)]
@@ -80,3 +81,57 @@ def test_more_than_2_to_31_elements(compiled: bool) -> None:
     got = tensorbox.Session(model, compile=compiled).run(inputs)
     assert got["some"].tolist() == [7, 9, 5, 0]
     assert got["last"].tolist() == [0, 0, 7]
+
+
+def _size_through(float_type: int, *between: onnx.NodeProto, fixed: int | None = None) -> onnx.ModelProto:
+    """The size of x by way of a float: as a number, and as a length."""
+    nodes = [helper.make_node("Shape", ["x"], ["n"]), helper.make_node("Cast", ["n"], ["a"], to=float_type), *between,
+             helper.make_node("Cast", [between[-1].output[0] if between else "a"], ["size"], to=TensorProto.INT64),
+             helper.make_node("ConstantOfShape", ["size"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "sizes", [helper.make_tensor_value_info("x", TensorProto.UINT8, ["n" if fixed is None else fixed])],
+        [helper.make_tensor_value_info("size", TensorProto.INT64, [1]),
+         helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m"])],
+        [helper.make_tensor("half", float_type, [], [0.5]), helper.make_tensor("three", float_type, [], [3.0])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+FLOATS = {TensorProto.FLOAT16: np.float16, TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64}
+
+
+@pytest.mark.parametrize("float_type", FLOATS)
+def test_sizes_round_as_floats_do(float_type: int) -> None:
+    dynamic = tensorbox.Session(_size_through(float_type), compile=False)
+    for n in (5, 2049, 2051, 2**24 - 1, 2**24 + 1, 2**24 + 3, 7):
+        if float_type == TensorProto.FLOAT16 and n > 65504:
+            continue
+        want = int(FLOATS[float_type](n))
+        for session in (dynamic, tensorbox.Session(_size_through(float_type, fixed=n), compile=False)):
+            got = session.run({"x": np.zeros(n, np.uint8)})
+            assert got["size"].tolist() == [want]
+            assert got["y"].shape == (want,)
+
+
+@pytest.mark.parametrize("float_type", [TensorProto.FLOAT, TensorProto.DOUBLE])
+@pytest.mark.parametrize("op", ["Floor", "Ceil"])
+def test_parts_of_sizes_round_as_floats_do(op: str, float_type: int) -> None:
+    scalar = FLOATS[float_type]
+    whole = {"Floor": np.floor, "Ceil": np.ceil}[op]
+    for by, combine in (("half", np.multiply), ("three", np.divide)):
+        between = [helper.make_node("Mul" if by == "half" else "Div", ["a", by], ["b"]),
+                   helper.make_node(op, ["b"], ["c"])]
+        session = tensorbox.Session(_size_through(float_type, *between), compile=False)
+        for n in (0, 1, 10, 11, 2**24 + 1, 2**24 + 3, 12):
+            want = int(whole(combine(scalar(n), scalar(0.5 if by == "half" else 3))))
+            got = session.run({"x": np.zeros(n, np.uint8)})
+            assert (got["size"].tolist(), got["y"].shape) == ([want], (want,)), (by, n)
+
+
+def test_quotients_of_sizes_round_before_they_are_added() -> None:
+    between = [helper.make_node("Div", ["a", "three"], ["b"]), helper.make_node("Add", ["b", "b"], ["c"]),
+               helper.make_node("Add", ["c", "b"], ["d"]), helper.make_node("Floor", ["d"], ["e"])]
+    session = tensorbox.Session(_size_through(TensorProto.FLOAT, *between), compile=False)
+    for n in (1, 5, 7, 11, 1000):
+        third = np.float32(n) / np.float32(3)
+        want = int(np.floor((third + third) + third))
+        assert session.run({"x": np.zeros(n, np.uint8)})["size"].tolist() == [want]

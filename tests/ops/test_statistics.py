@@ -118,3 +118,25 @@ def test_half_precision(compiled: bool) -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     got = tensorbox.Session(proto, compile=compiled).run({"x": x})["y"].astype(np.float64)
     np.testing.assert_allclose(got, exact(x, (2,))[2], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["evaluated", "compiled"])
+@pytest.mark.parametrize("deviation", [1.0, 1e-9, 0.0])
+@pytest.mark.parametrize("axes", [[0, 2, 3], [1, 2], [3]])
+def test_mean_variance_normalization_of_doubles(axes: list[int], deviation: float, compiled: bool) -> None:
+    """In double precision throughout. The body that ONNX defines adds a float32 constant to doubles, which no Add takes;
+    the 1e-9 that it means matters where deviations are as small."""
+    x = np.random.default_rng(7).standard_normal((3, 4, 5, 6)) * deviation + 0.25
+    graph = helper.make_graph([helper.make_node("MeanVarianceNormalization", ["x"], ["y"], axes=axes)], "double",
+                              [helper.make_tensor_value_info("x", TensorProto.DOUBLE, x.shape)],
+                              [helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)])
+    session = tensorbox.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=10),
+                                compile=compiled)
+    y = session.run({"x": x})["y"]
+    assert y.dtype == np.float64
+    along = tuple(axes)
+    want = (x - x.mean(along, keepdims=True)) / (x.std(along, keepdims=True) + 1e-9)
+    if deviation >= 1:
+        np.testing.assert_allclose(y, want, rtol=1e-11, atol=1e-13)
+    else:  # a mean of numbers of 0.25 is off by some 1e-17, 1e-8 of these deviations
+        np.testing.assert_allclose(y, want, rtol=0, atol=1e-7)

@@ -35,9 +35,9 @@ TEST(Lowering, ShapeComputationLeavesOneOperation) {
   EXPECT_THAT(values_of(out), ElementsAre(0, 1, 2));
 }
 
-TEST(Lowering, FloatDetourOfASizeStaysExact) {
+TEST(Lowering, FloatDetourOfASizeLeavesNothingWhereItStaysExact) {
   GraphHelper h;
-  ValueId x = h.input("x", DType::f32, {h.symbol("n")});
+  ValueId x = h.input("x", DType::f32, {h.graph.context->symbol("n", 0, 1 << 24)});
   ValueId n = h.node("Squeeze", {h.node("Shape", {x}), h.constant(ints({1}, {0}))});
   ValueId f = h.node("Cast", {n}, {{"to", int64_t{1}}});
   ValueId half = h.node("Mul", {f, h.constant(tensor({}, {0.5f}))});
@@ -47,6 +47,32 @@ TEST(Lowering, FloatDetourOfASizeStaysExact) {
   ir::Program p = lower(h.graph);
   EXPECT_EQ(p.operations.size(), 1u);
   EXPECT_EQ(run_program(p, {tensor({7}, std::vector<float>(7))}).at(0).dims, std::vector<int64_t>{3});
+}
+
+TEST(Lowering, FloatDetourOfAnUnboundedSizeIsAnAssumption) {
+  GraphHelper h;
+  ValueId f =
+      h.node("Cast", {h.node("Shape", {h.input("x", DType::f32, {h.symbol("n")})})}, {{"to", int64_t{1}}});
+  ValueId third = h.node("Floor", {h.node("Div", {f, h.constant(tensor({}, {3}))})});
+  h.output(h.node("Expand", {h.constant(tensor({}, {1})), h.node("Cast", {third}, {{"to", int64_t{7}}})}));
+  lowering::LowerOptions options;
+  options.assume_exact_floats = true;
+  ir::Program p = lower(h.graph, options);
+  ASSERT_EQ(p.checks.size(), 1u);
+  EXPECT_TRUE(p.checks[0].assumption);
+  EXPECT_EQ(p.checks[0].value, ir::SymInt(1 << 24) - h.symbol("n"));
+  EXPECT_EQ(run_program(p, {tensor({8}, std::vector<float>(8))}).at(0).dims, std::vector<int64_t>{2});
+  EXPECT_THROW(lower(h.graph), lowering::UnknownValueError);
+}
+
+TEST(Lowering, RoundedQuotientsAreNotReckonedWith) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {h.graph.context->symbol("n", 0, 100)});
+  ValueId f = h.node("Cast", {h.node("Shape", {x})}, {{"to", int64_t{1}}});
+  ValueId part = h.node("Div", {f, h.constant(tensor({}, {3}))});
+  ValueId again = h.node("Floor", {h.node("Mul", {part, h.constant(tensor({}, {3}))})});
+  h.output(h.node("Expand", {h.constant(tensor({}, {1})), h.node("Cast", {again}, {{"to", int64_t{7}}})}));
+  EXPECT_THROW(lower(h.graph), lowering::UnknownValueError);
 }
 
 TEST(Lowering, CheapSharedValueIsInlinedExpensiveOneRealized) {

@@ -222,6 +222,22 @@ RuntimeValue text(Strings values) {
   return RuntimeValue(Tensor::of_strings({n}, std::move(values)));
 }
 
+TEST(ValueOps, BitCastTakesEveryTypeOfAWidth) {
+  Tensor x = Tensor::make(DType::f6e3m2, {3});
+  const uint8_t bits[] = {0x00, 0x2a, 0x3f};
+  std::copy_n(bits, 3, x.as_mutable<uint8_t>().begin());
+  runtime::ValueNode node{"", "BitCast", 26, {{"to", static_cast<int64_t>(DType::f6e2m3)}}, {}, {}};
+  RuntimeValue given(x), made;
+  const std::vector<runtime::ValueArgument> arguments = {{&given, false}};
+  runtime::find_value_op("", "BitCast", 26)(node)({arguments, std::span(&made, 1)});
+  EXPECT_EQ(made.tensor.dtype, DType::f6e2m3);
+  EXPECT_THAT(made.tensor.as<uint8_t>(), ElementsAre(0x00, 0x2a, 0x3f));
+  for (int64_t number : {int64_t{0}, int64_t{-1}, int64_t{29}, int64_t{1} << 32}) {
+    node.attributes["to"] = number;
+    EXPECT_THROW(runtime::find_value_op("", "BitCast", 26)(node), Error) << number;
+  }
+}
+
 TEST(ValueOps, StringSplitAsPythonDoes) {
   auto parts = [&](const char* delimiter, int64_t limit, const std::string& s) {
     return *call_op("StringSplit", {{"delimiter", std::string(delimiter)}, {"maxsplit", limit}}, {text({s})},

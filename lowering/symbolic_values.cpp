@@ -84,7 +84,8 @@ bool is_exact(const Args& args, const KnownTensor& out) {
       std::any_of(args.in.begin(), args.in.end(), [](const auto& k) { return k && is_quotient(*k); });
   if (of_quotients && (!takes_quotients(op) || (is_float(out.dtype) && out.dtype != args[0].dtype)))
     return false;
-  if (!is_float(out.dtype)) return true;
+  // What comes in is exact, and these make nothing larger.
+  if (!is_float(out.dtype) || (takes_quotients(op) && out.dtype == args[0].dtype)) return true;
   const int64_t limit = int64_t{1} << significand_bits(out.dtype);
   if (is_quotient(out) && out.denominator > limit) return false;
   // A sum of many is exact on the way when no term is negative.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <map>
 #include <numeric>
 #include <random>
@@ -74,7 +75,8 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
     app.add_option(
            "--dim", dims,
            "size of a symbolic dimension of the inputs: batch=4; repeatable. Default 1, and for one that "
-           "is named as a sum (past + length) that sum")
+           "is named as a sum (past + length) that sum; where the model "
+           "refuses that, sums of other sizes are tried")
         ->allow_extra_args(false)
         ->group("Inputs");
     app.add_option("--seed", seed, "seed of random inputs; equal seeds give equal inputs")->group("Inputs");
@@ -279,6 +281,43 @@ std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions&
     tensors.push_back(it != read.end() ? std::move(it->second) : random_input(info, sizes, options.seed));
   }
   return tensors;
+}
+
+void find_sizes(const Session& session, const ModelOptions& options, std::vector<OwnedTensor>& inputs,
+                const Failure& failure) {
+  if (failure.kind != Failure::model_error) throw Exception(failure);
+  std::set<std::string> given, open; // names of dimensions
+  for (const auto& [name, size] : parse_dims(options.dims)) given.insert(name);
+  std::set<std::string> files;
+  for (const std::string& s : options.inputs) files.insert(split_assignment("--input", s).first);
+  std::set<int64_t> sizes = {1}, sums;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorInfo& info = session.inputs()[i];
+    for (size_t d = 0; d < info.dims.size() && d < inputs[i].dims.size(); ++d) {
+      if (is_number(info.dims[d])) continue;
+      (files.count(info.name) ? given : open).insert(info.dims[d]);
+      sizes.insert(inputs[i].dims[d]);
+    }
+  }
+  for (int64_t a : sizes)
+    for (int64_t b : sizes) sums.insert(a + b);
+  constexpr double kSeconds = 10; // a model may compile for every size
+  const auto start = std::chrono::steady_clock::now();
+  auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  for (const std::string& name : open)
+    for (int64_t size : sums) {
+      if (given.count(name) || seconds() > kSeconds) continue;
+      ModelOptions other = options;
+      other.dims.push_back(fmt::format("{}={}", name, size));
+      std::vector<OwnedTensor> tried = make_inputs(session, other);
+      if (!session.run_values(values_of(tried))) continue;
+      fmt::print(stderr, "note: taken as --dim {}, with which the model runs\n", other.dims.back());
+      inputs = std::move(tried);
+      return;
+    }
+  throw Exception(failure);
 }
 
 Session::Inputs views(std::vector<OwnedTensor>& inputs) {

@@ -63,6 +63,11 @@ int64_t element_size(int32_t type);
 /// Inputs from the files given, random values (by name and seed) for the others. A symbolic dimension has the
 /// size that --dim gives it, else the one it has in a file, else 1. Throws UsageError.
 std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions& options);
+/// After a run of these inputs has failed: others, with which the model runs, where one dimension without
+/// --dim is the sum of two (the length of a cache and of what is new). Throws Exception(failure) where that
+/// does not help, or is no matter of the inputs.
+void find_sizes(const Session& session, const ModelOptions& options, std::vector<OwnedTensor>& inputs,
+                const Failure& failure);
 /// The sizes in {"name=5", ...} of --dim. Throws UsageError for what is no size, or a name given twice.
 std::map<std::string, int64_t> parse_dims(const std::vector<std::string>& texts);
 /// Of an option whose value is a number.

@@ -71,7 +71,8 @@ void explain(ExplainOptions& o) {
   bool symbolic = has_symbols(session);
   if (o.profile || !o.trace.empty()) {
     std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
-    session.run(views(inputs)).value();
+    if (auto result = session.run(views(inputs)); !result)
+      find_sizes(session, o.model, inputs, result.error());
     kernels = session.profile(views(inputs)).value();
     if (!o.trace.empty()) write_trace(o.trace, kernels);
   } else {

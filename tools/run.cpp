@@ -97,7 +97,13 @@ void run(Options& o) {
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
   auto start = std::chrono::steady_clock::now();
-  Session::Values outputs = session.run_values(values_of(inputs)).value();
+  auto result = session.run_values(values_of(inputs));
+  if (!result) {
+    find_sizes(session, o.model, inputs, result.error());
+    start = std::chrono::steady_clock::now();
+    result = session.run_values(values_of(inputs));
+  }
+  Session::Values outputs = std::move(result).value();
   double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   if (!o.save.empty()) save(o, outputs);
   Json report{{"model", o.model.model},

@@ -100,3 +100,18 @@ def test_dimensions_named_as_sums(tbx: Tbx, tmp_path: Path) -> None:
     assert drawn(tbx, path) == (2, 2)
     assert drawn(tbx, path, "--dim", "past=7", "--dim", "new=3") == (10, 10)
     assert tbx("bench", path, "--no-compile", "--repeat", "2", "--dim", "past=4").code == 0
+
+
+def test_a_dimension_that_only_fits_as_a_sum(tbx: Tbx, tmp_path: Path) -> None:
+    """The length of a mask is that of a cache and one more, which its name does not say."""
+    nodes = [node("Concat", "past x", "all", axis=0), node("Shape", "all", "n"), node("Squeeze", "n", "count"),
+             node("Range", "zero count one", "at"), node("Gather", "mask at", "m"), node("Add", "all m", "y"),
+             node("Shape", "mask", "ids")]
+    path = save(tmp_path / "m.onnx", nodes, [info("past", "past_len"), info("x", 1), info("mask", "total_len")],
+                [info("y", "n"), info("ids", 1)], {"zero": np.array(0), "one": np.array(1)})
+    assert drawn(tbx, path) == (2, 2)
+    assert drawn(tbx, path, "--dim", "past_len=9") == (10, 10)
+    noted = tbx("bench", path, "--no-compile", "--repeat", "2", "--dim", "past_len=4")
+    assert (noted.code, noted.err) == (0, "note: taken as --dim total_len=5, with which the model runs\n")
+    refused = tbx("run", path, "--no-compile", "--dim", "total_len=1")
+    assert refused.code == 3 and "Gather" in refused.err

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "codegen/compiler.h"
@@ -94,15 +95,25 @@ void compile_unit(Unit& unit, const std::string& compiler, Isa isa, const Kernel
   unit.object = cache.insert(unit.key, object.path);
 }
 
-std::shared_ptr<void> open_object(const fs::path& path) {
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!handle) {
+/// Another process may have removed the object from the cache since it was found there: `make_again` is
+/// called then, and leaves it at the same place.
+std::shared_ptr<void> open_object(const fs::path& path, const std::function<void()>& make_again) {
+  constexpr int kAttempts = 3;
+  for (int attempt = 1;; ++attempt) {
+    if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
+      return {handle, [](void* h) { dlclose(h); }};
     const char* why = dlerror();
-    throw_backend_error(
-        "cannot load the kernels in {}: {} (a cache folder mounted noexec? set TBX_CACHE_DIR)", path.string(),
-        why ? why : "unknown reason");
+    std::error_code ec;
+    if (attempt == kAttempts || fs::exists(path, ec))
+      throw_backend_error(
+          "cannot load the kernels in {}: {} (a cache folder mounted noexec? set TBX_CACHE_DIR)",
+          path.string(), why ? why : "unknown reason");
+    make_again();
   }
-  return {handle, [](void* h) { dlclose(h); }};
+}
+
+[[noreturn]] void throw_no_compiler() {
+  throw_backend_error("no C++ compiler: set TBX_CXX or install g++ or clang++");
 }
 
 int compile_jobs(const Toolchain& toolchain, size_t units) {
@@ -171,8 +182,7 @@ std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, 
   }
   module->cached = static_cast<int>(units.size() - missing.size());
   module->compiled = static_cast<int>(missing.size());
-  if (!missing.empty() && compiler.empty())
-    throw_backend_error("no C++ compiler: set TBX_CXX or install g++ or clang++");
+  if (!missing.empty() && compiler.empty()) throw_no_compiler();
   std::atomic<int> done{module->cached};
   std::mutex mutex;
   const int total = static_cast<int>(units.size());
@@ -182,10 +192,20 @@ std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, 
     std::scoped_lock lock(mutex);
     if (progress) progress(++done, total);
   });
+  std::set<std::string> keys;
   for (Unit& u : units) {
-    module->handles_.push_back(open_object(u.object));
+    module->handles_.push_back(open_object(u.object, [&] {
+      if (compiler.empty()) throw_no_compiler();
+      compile_unit(u, compiler, isa, cache);
+      if (std::exchange(u.cached, false)) {
+        --module->cached;
+        ++module->compiled;
+      }
+    }));
     module->objects.push_back(u.object);
+    keys.insert(u.key);
   }
+  if (module->compiled > 0) cache.prune(keys); // it has grown
   return module;
 }
 

@@ -79,7 +79,8 @@ std::string checksum(const std::string& bytes) {
 
 } // namespace
 
-KernelCache::KernelCache(const Toolchain& toolchain) : folder_(chosen_folder(toolchain)) {
+KernelCache::KernelCache(const Toolchain& toolchain)
+    : folder_(chosen_folder(toolchain)), limit_(cache_limit()) {
   std::error_code ec;
   folder_ = fs::absolute(folder_, ec);
   if (!make_folder(folder_))
@@ -103,7 +104,10 @@ fs::path KernelCache::find(const std::string& key) const {
   auto bytes = read_private(object);
   if (!bytes) return {};
   auto expected = read_private(sum);
-  if (expected && *expected == checksum(*bytes)) return object;
+  if (expected && *expected == checksum(*bytes)) {
+    utimensat(AT_FDCWD, object.c_str(), nullptr, AT_SYMLINK_NOFOLLOW); // used now, for prune
+    return object;
+  }
   // Another process may be between its two renames: a missing check file is no reason to remove the object.
   if (expected) {
     unlink(sum.c_str());

@@ -75,7 +75,8 @@ Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage or a file th
 3 ModelError (the model or an input is wrong), 4 UnsupportedError (valid ONNX, not handled yet), 5 BackendError
 (compiler or library), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
 JSON value, or nothing after an error.
-Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CXX (the C++ compiler), OMP_NUM_THREADS.)");
+Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CACHE_LIMIT (bytes, or 512mb, 2gb;
+default: 1gb; 0: none), TBX_CXX (the C++ compiler), OMP_NUM_THREADS.)");
   app.set_version_flag("--version", tbx::version());
   app.require_subcommand(1);
   int code = kOk;

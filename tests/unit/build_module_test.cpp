@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -166,6 +168,91 @@ TEST_F(BuildModule, FilesOthersCouldChangeAreNotTrusted) {
   if (geteuid() == 0) {
     ASSERT_EQ(chown(object.c_str(), 12345, 0), 0);
     EXPECT_EQ(codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_)->compiled, 1);
+  }
+}
+
+/// As if it had been used `seconds` ago.
+void set_age(const fs::path& file, int seconds) {
+  fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
+}
+
+class CacheLimit : public BuildModule {
+protected:
+  void TearDown() override {
+    unsetenv("TBX_CACHE_LIMIT");
+    BuildModule::TearDown();
+  }
+  fs::path build(int i) {
+    return codegen::build_module({kernel(fmt::format("k_{}", i), i)}, Isa::sse, toolchain_)->objects.at(0);
+  }
+  void limit(int64_t bytes) { setenv("TBX_CACHE_LIMIT", fmt::format("{}", bytes).c_str(), 1); }
+};
+
+TEST_F(CacheLimit, WhatWasUsedLeastRecentlyGoes) {
+  std::vector<fs::path> objects;
+  for (int i = 0; i < 4; ++i) objects.push_back(build(i));
+  const auto one = static_cast<int64_t>(fs::file_size(objects[0]));
+  const fs::path mine = toolchain_.cache_dir / "notes.so",
+                 tmp = toolchain_.cache_dir / ".tmp-1-1-00000000.so";
+  for (const fs::path& file : {mine, tmp}) {
+    std::ofstream(file) << "x";
+    set_age(file, 90000);
+  }
+  for (int i = 0; i < 4; ++i) set_age(objects[i], 4000 - i);
+  limit(3 * one + one / 2);
+  EXPECT_EQ(build(0), objects[0]); // a hit: nothing is removed, and it is the most recent one now
+  EXPECT_EQ(files(".sum"), 4);
+  EXPECT_TRUE(fs::exists(tmp));
+  objects.push_back(build(4));
+  for (int i : {1, 2}) {
+    EXPECT_FALSE(fs::exists(objects[i])) << i;
+    EXPECT_FALSE(fs::exists(fs::path(objects[i]).replace_extension(".sum"))) << i;
+  }
+  for (int i : {0, 3, 4}) EXPECT_TRUE(fs::exists(objects[i])) << i;
+  EXPECT_TRUE(fs::exists(mine)); // not ours
+  EXPECT_FALSE(fs::exists(tmp));
+  EXPECT_EQ(codegen::build_module({kernel("k_1", 1)}, Isa::sse, toolchain_)->compiled, 1);
+}
+
+TEST_F(CacheLimit, WhatIsInUseStays) {
+  limit(1);
+  for (int i = 0; i < 3; ++i) build(i); // all within the last minute
+  EXPECT_EQ(files(".sum"), 3);
+  unsetenv("TBX_CACHE_LIMIT");
+  for (int i = 0; i < 3; ++i) set_age(build(i), 4000);
+  limit(0); // none
+  set_age(build(3), 4000);
+  EXPECT_EQ(files(".sum"), 4);
+  limit(1);
+  EXPECT_TRUE(fs::exists(build(4)));
+  EXPECT_EQ(files(".sum"), 1);
+}
+
+TEST_F(CacheLimit, ObjectsRemovedMeanwhileAreBuiltAgain) {
+  const fs::path object = build(0);
+  int calls = 0;
+  auto m = codegen::build_module({kernel("k_0", 0)}, Isa::sse, toolchain_, [&](int done, int total) {
+    EXPECT_EQ(done, total); // found; another process makes room before it is opened
+    if (calls++ == 0) fs::remove(object);
+  });
+  EXPECT_EQ(m->compiled, 1);
+  EXPECT_EQ(m->cached, 0);
+  EXPECT_EQ(run(*m, "k_0"), 0);
+  EXPECT_TRUE(fs::exists(object));
+}
+
+TEST_F(CacheLimit, IsASize) {
+  for (const char* good : {"0", "100", "5kb", "512MB", "2gb", ""}) {
+    setenv("TBX_CACHE_LIMIT", good, 1);
+    EXPECT_NO_THROW(build(0)) << good;
+  }
+  setenv("TBX_CACHE_LIMIT", "3kB", 1);
+  EXPECT_EQ(codegen::cache_limit(), 3072);
+  for (const char* bad : {"-1", "much", "1 gb", "1.5gb", "99999999999gb", "9999999999999999999"}) {
+    setenv("TBX_CACHE_LIMIT", bad, 1);
+    EXPECT_NE(message({kernel("k_0", 0)}).find("TBX_CACHE_LIMIT is '" + std::string(bad) + "'"),
+              std::string::npos)
+        << bad;
   }
 }
 

@@ -11,6 +11,23 @@ namespace {
 using dnnl::memory;
 using namespace onednn;
 
+/// Images: where sizes of 1 leave it open how they lie, channels are last. oneDNN has plain loops only for
+/// orders that differ between source and destination.
+memory::desc describe_image(const TensorRef& t) {
+  std::vector<int64_t> last(t.sizes.size());
+  int64_t step = 1;
+  auto place = [&](size_t d) {
+    last[d] = step;
+    step *= t.sizes[d];
+  };
+  place(1);
+  for (size_t d = t.sizes.size() - 1; d > 1; --d) place(d);
+  place(0);
+  for (size_t d = 0; d < last.size(); ++d)
+    if (t.sizes[d] != 1 && t.strides[d] != last[d]) return describe(t.sizes, t.strides, t.dtype);
+  return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), last);
+}
+
 class OneDnnConv : public ExternKernel {
 public:
   OneDnnConv(const ConvProblem& problem, const OperandInfo& weights) : p_(problem) {
@@ -93,8 +110,7 @@ private:
   /// `summed`: the input that is copied into the destination first, -1: none.
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out,
                                  int summed) const {
-    memory::desc src = describe(in[0].sizes, in[0].strides, in[0].dtype),
-                 dst = describe(out[0].sizes, out[0].strides, out[0].dtype);
+    memory::desc src = describe_image(in[0]), dst = describe_image(out[0]);
     memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
     memory::desc any(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
     memory::desc weights = packed_ ? any : plain;

@@ -131,7 +131,10 @@ std::unique_ptr<Prepared::Slot> Prepared::take() {
   }
   auto slot = std::make_unique<Slot>();
   for (const Argument& a : arguments_) {
-    slot->memories.emplace_back(a.desc, cpu_engine(), a.fixed ? a.fixed : DNNL_MEMORY_NONE);
+    if (!a.given.is_zero())
+      slot->memories.emplace_back(a.desc, cpu_engine()); // with memory of its own
+    else
+      slot->memories.emplace_back(a.desc, cpu_engine(), a.fixed ? a.fixed : DNNL_MEMORY_NONE);
     slot->args.push_back({a.id, slot->memories.back().get()});
   }
   return slot;
@@ -150,6 +153,11 @@ void Prepared::execute(const RunArgs& args) {
   auto slot = take();
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const Argument& a = arguments_[i];
+    if (!a.given.is_zero()) {
+      memory from(a.given, cpu_engine(), args.inputs[a.input].data);
+      dnnl::reorder(from, slot->memories[i]).execute(this_thread_stream(), from, slot->memories[i]);
+      continue;
+    }
     void* data = a.input >= 0    ? args.inputs[a.input].data
                  : a.output >= 0 ? args.outputs[a.output].data
                  : a.fixed       ? a.fixed

@@ -47,6 +47,7 @@ public:
     dnnl::memory::desc desc;
     int input = -1, output = -1; ///< where its data comes from; both -1: `fixed`
     void* fixed = nullptr;
+    dnnl::memory::desc given = {}; ///< of an input: how it lies where it is not as `desc` says
   };
 
   Prepared(dnnl::primitive primitive, std::vector<Argument> arguments, size_t scratchpad_bytes,

@@ -113,7 +113,7 @@ private:
     memory::desc src = describe_image(in[0]), dst = describe_image(out[0]);
     memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
     memory::desc any(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
-    memory::desc weights = packed_ ? any : plain;
+    memory::desc weights = any;
     memory::desc bias = p_.has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
     memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
         pads_r(p_.pads_end);
@@ -140,8 +140,10 @@ private:
       if (packed_) {
         owned.push_back(packed_->get(pd.weights_desc()));
         args.push_back({DNNL_ARG_WEIGHTS, pd.weights_desc(), -1, -1, owned.back().get_data_handle()});
-      } else {
+      } else if (pd.weights_desc() == plain) {
         args.push_back({DNNL_ARG_WEIGHTS, plain, 1});
+      } else {
+        args.push_back({DNNL_ARG_WEIGHTS, pd.weights_desc(), 1, -1, nullptr, plain});
       }
       if (p_.has_bias) args.push_back({DNNL_ARG_BIAS, bias, 2});
       args.push_back({DNNL_ARG_DST, dst, -1, 0});

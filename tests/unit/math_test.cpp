@@ -38,6 +38,7 @@ struct Function {
   const char* name;
   long double (*reference)(long double);
   double bound;
+  bool normal = false; ///< in f32, 0 for what is no normal number
 };
 
 long double sigmoid(long double x) { return 1 / (1 + std::exp(-x)); }
@@ -45,11 +46,11 @@ long double softplus(long double x) { return std::max(x, 0.0L) + std::log1p(std:
 #define F(f) [](long double x) -> long double { return std::f(x); }
 
 const Function kFunctions[] = {
-    {"exp", F(exp), 1.1}, {"expm1", F(expm1), 2},  {"log", F(log), 1},        {"log1p", F(log1p), 2},
-    {"sin", F(sin), 1.5}, {"cos", F(cos), 1.5},    {"tan", F(tan), 3.5},      {"asin", F(asin), 2},
-    {"acos", F(acos), 2}, {"atan", F(atan), 2},    {"sinh", F(sinh), 2},      {"cosh", F(cosh), 2},
-    {"tanh", F(tanh), 2}, {"asinh", F(asinh), 4},  {"acosh", F(acosh), 4},    {"atanh", F(atanh), 4},
-    {"erf", F(erf), 2},   {"sigmoid", sigmoid, 2}, {"softplus", softplus, 2},
+    {"exp", F(exp), 1.1}, {"expm1", F(expm1), 2},        {"log", F(log), 1},        {"log1p", F(log1p), 2},
+    {"sin", F(sin), 1.5}, {"cos", F(cos), 1.5},          {"tan", F(tan), 3.5},      {"asin", F(asin), 2},
+    {"acos", F(acos), 2}, {"atan", F(atan), 2},          {"sinh", F(sinh), 2},      {"cosh", F(cosh), 2},
+    {"tanh", F(tanh), 2}, {"asinh", F(asinh), 4},        {"acosh", F(acosh), 4},    {"atanh", F(atanh), 4},
+    {"erf", F(erf), 2},   {"sigmoid", sigmoid, 2, true}, {"softplus", softplus, 2},
 };
 
 /// Error of an f32 or f64 result in units of its last place; 0 for agreeing NaN and infinity.
@@ -99,8 +100,10 @@ TEST(Math, FloatFunctionsKeepTheirBounds) {
       run(*modules[m], f.name, xs.data(), xs.data(), ys.data(), xs.size());
       double worst = 0;
       size_t at = 0;
-      for (size_t i = 0; i < xs.size(); ++i)
-        if (double u = ulps(ys[i], want[i]); u > worst) worst = u, at = i;
+      for (size_t i = 0; i < xs.size(); ++i) {
+        const bool subnormal = std::fabs(want[i]) < std::numeric_limits<float>::min();
+        if (double u = ulps(ys[i], f.normal && subnormal ? 0 : want[i]); u > worst) worst = u, at = i;
+      }
       EXPECT_LE(worst, f.bound) << f.name << "(" << xs[at] << ") = " << ys[at] << ", want " << want[at]
                                 << " on " << codegen::name_of(runnable_isas()[m]);
       RecordProperty(fmt::format("{}_{}", f.name, codegen::name_of(runnable_isas()[m])),

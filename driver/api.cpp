@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "driver/compile.h"
+#include "driver/describe.h"
 #include "driver/every_value.h"
 #include "driver/input_ranges.h"
 #include "driver/optimize.h"
@@ -15,7 +16,6 @@
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
 #include "importer/function_body.h"
-#include "importer/metadata.h"
 #include "lowering/op_registry.h"
 #include "runtime/session.h"
 #include "runtime/value_op.h"
@@ -40,16 +40,6 @@ template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   }
 }
 
-TensorInfo info_of(const runtime::SignatureEntry& e) {
-  return {e.name, static_cast<int32_t>(e.dtype), std::string(name_of(e.dtype)), e.dims};
-}
-
-TensorInfo info_of(const runtime::ValueEntry& e) {
-  bool tensor = e.kind == RuntimeValue::Kind::tensor && !e.may_be_none;
-  return {e.name, tensor ? static_cast<int32_t>(e.dtype) : 0, tensor ? std::string(name_of(e.dtype)) : e.type,
-          e.dims};
-}
-
 constexpr int kMaxThreads = 4096; ///< what oneTBB's arenas bear with room to spare
 
 void check(const CompileOptions& o) {
@@ -58,20 +48,6 @@ void check(const CompileOptions& o) {
   TBX_MODEL(o.max_memory >= 0, "option max_memory is {}: expected bytes, or 0 for no limit", o.max_memory);
   TBX_MODEL(o.time_limit_ms >= 0, "option time_limit_ms is {}: expected milliseconds, or 0 for no limit",
             o.time_limit_ms);
-}
-
-ModelMetadata metadata_of(const Graph& graph) {
-  auto get = [&](const char* key) {
-    auto it = graph.metadata.find(key);
-    return it == graph.metadata.end() ? std::string() : it->second;
-  };
-  ModelMetadata m{get("producer_name"), get("producer_version"),  graph.name, get("domain"),
-                  get("doc_string"),    get("graph_description"), {},         {}};
-  if (std::string version = get("model_version"); !version.empty()) m.version = std::stoll(version);
-  for (const auto& [key, value] : graph.metadata)
-    if (key.starts_with(importer::kCustomMetadata))
-      m.custom[key.substr(importer::kCustomMetadata.size())] = value;
-  return m;
 }
 
 /// Where explain and profile find a kernel.
@@ -100,6 +76,8 @@ struct Session::Impl {
   std::map<std::string, std::string> producers; ///< of the outputs: "name (OpType)"
   std::map<std::string, IntegerRange> ranges;   ///< of the inputs
   std::map<std::string, size_t> input_index;
+  std::map<std::string, InputDefault> defaults; ///< initializers that the model declares as inputs
+  std::vector<TensorInfo> overridable_initializers;
   int threads = 0;
 
   /// Models with other values than numeric tensors, or bodies that run: nothing else is used for them.
@@ -118,8 +96,15 @@ struct Session::Impl {
     check(options);
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
     CompileStats stats;
-    Graph graph = driver::prepare_graph(source, options, {}, stats);
-    metadata = metadata_of(graph);
+    std::vector<InputDefault> declared;
+    Graph graph = driver::prepare_graph(source, options, {}, stats, &declared);
+    for (InputDefault& d : declared) {
+      const bool named = std::count(options.overridable.begin(), options.overridable.end(), d.name) > 0;
+      if (d.by_choice || named) overridable_initializers.push_back(driver::info_of(d));
+      if (!named) d.value = nullptr; // a constant's memory is the plan's business
+      defaults.emplace(d.name, std::move(d));
+    }
+    metadata = driver::metadata_of(graph);
     producers = driver::producers_of_outputs(graph);
     ranges = driver::ranges_of_inputs(graph);
     std::string parts; // why it runs in parts
@@ -166,11 +151,12 @@ struct Session::Impl {
   template <class Entries> void set_signature(const Entries& in, const Entries& out) {
     for (const auto& e : in) {
       input_index[e.name] = inputs.size();
-      inputs.push_back(info_of(e));
+      inputs.push_back(driver::info_of(e));
+      inputs.back().has_default = defaults.contains(e.name);
       if (auto it = ranges.find(e.name); it != ranges.end()) inputs.back().range = it->second;
     }
     for (const auto& e : out) {
-      outputs.push_back(info_of(e));
+      outputs.push_back(driver::info_of(e));
       if (auto it = producers.find(e.name); it != producers.end()) outputs.back().node = it->second;
     }
   }
@@ -258,15 +244,28 @@ struct Session::Impl {
     std::vector<bool> seen(inputs.size(), false);
     for (const auto& [name, value] : given) {
       auto it = input_index.find(name);
-      TBX_MODEL(it != input_index.end(), "the model has no input '{}'; its inputs are: {}", name,
-                input_names());
+      if (it == input_index.end()) throw_no_input(name);
       TBX_MODEL(!seen[it->second], "input '{}' is given twice", name);
       seen[it->second] = true;
       put(it->second, value);
     }
-    for (size_t i = 0; i < inputs.size(); ++i)
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!seen[i] && inputs[i].has_default) {
+        seen[i] = true;
+        put(i, driver::view_of(*defaults.at(inputs[i].name).value));
+      }
       TBX_MODEL(seen[i] || (value_session && values.plan->inputs[i].may_be_none),
                 "input '{}' is missing; the model's inputs are: {}", inputs[i].name, input_names());
+    }
+  }
+
+  [[noreturn]] void throw_no_input(const std::string& name) const {
+    if (defaults.contains(name))
+      throw Error(
+          ErrorKind::model,
+          fmt::format("'{}' is an input of the model that has an initializer, which is a constant", name),
+          fmt::format("compile with the option overridable = [\"{}\"] to make it an input", name));
+    throw_model_error("the model has no input '{}'; its inputs are: {}", name, input_names());
   }
 
   std::vector<runtime::RunTensor> bind(const Inputs& given) const {
@@ -439,6 +438,9 @@ Result<Session> Session::compile(std::span<const std::byte> onnx_bytes, const Co
 
 const std::vector<TensorInfo>& Session::inputs() const { return impl_->inputs; }
 const std::vector<TensorInfo>& Session::outputs() const { return impl_->outputs; }
+const std::vector<TensorInfo>& Session::overridable_initializers() const {
+  return impl_->overridable_initializers;
+}
 const ModelMetadata& Session::metadata() const { return impl_->metadata; }
 CompileStats Session::stats() const {
   if (impl_->value_session) return impl_->values.stats;

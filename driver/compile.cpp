@@ -62,8 +62,11 @@ fusion::Target target_of(codegen::Isa isa, int threads) {
 }
 
 Graph import_source(const Source& source, const CompileOptions& options,
-                    const std::map<std::string, std::vector<int64_t>>& shapes = {}) {
+                    const std::map<std::string, std::vector<int64_t>>& shapes = {},
+                    std::vector<InputDefault>* defaults = nullptr) {
   ImportOptions import_options;
+  import_options.overridable = options.overridable;
+  import_options.defaults = defaults;
   import_options.input_shapes = shapes;
   import_options.dim_overrides = options.dims;
   import_options.all_dims_dynamic = options.all_dims_dynamic;
@@ -159,12 +162,13 @@ void show_complex(const Graph& graph, const std::vector<ValueId>& ids,
 } // namespace
 
 Graph prepare_graph(const Source& source, const CompileOptions& options,
-                    const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats) {
+                    const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats,
+                    std::vector<InputDefault>* defaults) {
   chosen_isa(options); // refused before the model is read
   chosen_precision(options);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
-  Graph graph = import_source(source, options, shapes);
+  Graph graph = import_source(source, options, shapes, defaults);
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
@@ -237,6 +241,7 @@ Signature signature_of(const Graph& graph) {
   auto entry = [&](ValueId id) {
     const Value& v = graph.at(id);
     runtime::SignatureEntry e{v.name, v.type.dtype, {}, {}, -1};
+    e.ranked = v.type.shape.has_value();
     if (v.type.shape)
       for (ir::SymInt d : *v.type.shape) e.dims.push_back(ir::to_string(d));
     return e;

@@ -48,9 +48,11 @@ struct Specialisation {
   Assume assume = Assume::broadcast_too;
 };
 
-/// The graph that `compile` lowers: imported and simplified, with what that took in `stats`.
+/// The graph that `compile` lowers: imported and simplified, with what that took in `stats`, and the
+/// initializers that the model declares as inputs in `defaults`.
 Graph prepare_graph(const Source& source, const CompileOptions& options,
-                    const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats);
+                    const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats,
+                    std::vector<InputDefault>* defaults = nullptr);
 /// The stages behind: lower, schedule, emit, build, plan. `stats` is what was spent before.
 Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
                        CompileStats stats = {});

@@ -55,6 +55,7 @@ runtime::ValueEntry make_entry(const Graph& g, ValueId v, int slot) {
                                              : RuntimeValue::Kind::tensor;
   if (e.kind != RuntimeValue::Kind::tensor) return e;
   e.dtype = e.element.dtype = type->dtype;
+  e.ranked = type->shape.has_value();
   if (type->shape)
     for (ir::SymInt d : *type->shape) {
       e.dims.push_back(ir::to_string(d));

@@ -17,11 +17,23 @@ class CustomOperators;
 
 namespace tbx {
 
+/// An initializer that the model declares as an input, too: the input's default value.
+struct InputDefault {
+  std::string name;
+  std::shared_ptr<const Tensor> value;
+  std::vector<std::string> dims; ///< as declared for the input: numbers or symbols
+  bool ranked = true;            ///< false: the declaration leaves the number of dims open
+  bool by_choice = false;        ///< before IR version 4 every initializer had to be declared so
+};
+
 struct ImportOptions {
   /// Overrides a dimension symbol by a constant ("batch" -> 4), or an input's shape (name -> dims).
   std::map<std::string, int64_t> dim_overrides;
   std::map<std::string, std::vector<int64_t>> input_shapes;
-  bool inline_functions = true;  ///< model-local functions become their bodies
+  /// Initializers that become inputs of the graph; others that are declared as inputs are constants.
+  std::vector<std::string> overridable;
+  std::vector<InputDefault>* defaults = nullptr; ///< gets all initializers that are declared as inputs
+  bool inline_functions = true;                  ///< model-local functions become their bodies
   bool all_dims_dynamic = false; ///< forget every static dimension of the inputs (conformance configuration)
   /// Operators of the user's libraries; they come before functions of the model and before our own.
   std::shared_ptr<const extern_kernels::CustomOperators> custom_operators;

@@ -138,6 +138,7 @@ Graph GraphBuilder::build_model(onnx::ModelProto& model) {
   scope.graph.opset_imports = {opsets.begin(), opsets.end()};
   scope.graph.metadata = read_metadata(model);
   reserve_names(scope, graph);
+  choose_defaults(graph);
   read_initializers(env, graph);
   read_main_inputs(env, graph);
   read_declarations(env, graph);
@@ -163,14 +164,36 @@ void GraphBuilder::read_initializers(Env& env, onnx::GraphProto& graph) {
   auto add = [&](auto& proto, const std::string& name) {
     TBX_MODEL(!name.empty(), "an initializer of the graph {} has no name", shown(graph.name()));
     auto tensor = read(proto, shown(name));
+    if (auto it = defaults_.find(name); it != defaults_.end() && !env.in_subgraph) {
+      TBX_MODEL(!it->second, "the graph {} has two initializers {}", shown(graph.name()), shown(name));
+      it->second = tensor;
+      return;
+    }
     define(env, name, add_value(env, name, tensor_type(*tensor), tensor));
   };
   for (auto& tensor : *graph.mutable_initializer()) add(tensor, tensor.name());
   for (auto& tensor : *graph.mutable_sparse_initializer()) add(tensor, tensor.values().name());
 }
 
-// An input that is also an initializer is a constant: callers of any runtime hardly ever override it, and
-// before IR version 4 every initializer had to be listed so.
+// An input that is also an initializer is a constant unless the caller wants to override it: hardly anybody
+// does, before IR version 4 every initializer had to be listed so, and weights that are no constants are
+// slow.
+void GraphBuilder::choose_defaults(const onnx::GraphProto& graph) {
+  if (options_.overridable.empty()) return;
+  std::unordered_set<std::string> inputs, both;
+  for (const auto& input : graph.input()) inputs.insert(input.name());
+  auto add = [&](const std::string& name) {
+    if (inputs.contains(name)) both.insert(name);
+  };
+  for (const auto& tensor : graph.initializer()) add(tensor.name());
+  for (const auto& tensor : graph.sparse_initializer()) add(tensor.values().name());
+  for (const std::string& name : options_.overridable) {
+    TBX_MODEL(both.contains(name),
+              "option overridable: {} is no initializer that the model declares as an input", shown(name));
+    defaults_[name] = nullptr;
+  }
+}
+
 void GraphBuilder::read_main_inputs(Env& env, onnx::GraphProto& graph) {
   std::vector<std::pair<std::string, onnx::TypeProto>> inputs;
   std::unordered_set<std::string> seen;
@@ -179,13 +202,17 @@ void GraphBuilder::read_main_inputs(Env& env, onnx::GraphProto& graph) {
     TBX_MODEL(!input.name().empty(), "an input of the model has no name");
     TBX_MODEL(seen.insert(input.name()).second, "{} is declared twice", what);
     onnx::TypeProto type = declared_type(input.type(), options_, what);
-    if (auto it = env.names.find(input.name()); it != env.names.end()) {
-      const Value& value = env.scope->graph.at(it->second);
+    auto constant = env.names.find(input.name());
+    auto chosen = defaults_.find(input.name());
+    if (constant != env.names.end() || chosen != defaults_.end()) {
+      const bool is_constant = constant != env.names.end();
+      auto value = is_constant ? env.scope->graph.at(constant->second).constant : chosen->second;
       auto* tensor = tensor_of(type);
-      TBX_MODEL(!tensor || tensor->elem_type() == 0 ||
-                    tensor->elem_type() == static_cast<int>(value.type.dtype),
+      TBX_MODEL(!tensor || tensor->elem_type() == 0 || tensor->elem_type() == static_cast<int>(value->dtype),
                 "{} is declared with another type than its initializer", what);
-      continue;
+      if (!is_known(type)) type = tensor_type(*value);
+      add_default(input.name(), type, std::move(value));
+      if (is_constant) continue;
     }
     TBX_MODEL(is_known(type), "{} has no type", what);
     auto override = options_.input_shapes.find(input.name());
@@ -232,6 +259,30 @@ void GraphBuilder::read_main_inputs(Env& env, onnx::GraphProto& graph) {
     define(env, name, id);
     env.scope->graph.inputs.push_back(id);
   }
+}
+
+void GraphBuilder::add_default(const std::string& name, onnx::TypeProto& type,
+                               std::shared_ptr<const Tensor> value) {
+  const auto* tensor = tensor_of(type);
+  const bool ranked = tensor && tensor->has_shape();
+  std::vector<std::string> dims;
+  for (int i = 0; ranked && i < tensor->shape().dim_size(); ++i) {
+    const auto& dim = tensor->shape().dim(i);
+    dims.push_back(dim.has_dim_value()   ? std::to_string(dim.dim_value())
+                   : dim.has_dim_param() ? dim.dim_param()
+                                         : fmt::format("{}_dim{}", name, i));
+  }
+  if (defaults_.contains(name)) { // declared shapes of constants are often stale; this one will be used
+    bool fits = tensor && (!ranked || dims.size() == value->dims.size());
+    for (size_t i = 0; fits && i < dims.size(); ++i) {
+      const auto& dim = tensor->shape().dim(static_cast<int>(i));
+      fits = !dim.has_dim_value() || dim.dim_value() == value->dims[i];
+    }
+    TBX_MODEL(fits, "input {} is declared with the shape [{}], but its initializer has the shape [{}]",
+              shown(name), fmt::join(dims, ", "), fmt::join(value->dims, ", "));
+  }
+  if (options_.defaults)
+    options_.defaults->push_back({name, std::move(value), std::move(dims), ranked, ir_version_ >= 4});
 }
 
 void GraphBuilder::read_outputs(Env& env, onnx::GraphProto& graph, std::vector<onnx::TypeProto>* types) {

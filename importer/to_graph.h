@@ -82,6 +82,8 @@ private:
 
   // to_graph.cpp
   void read_declarations(Env& env, const onnx::GraphProto& graph);
+  void choose_defaults(const onnx::GraphProto& graph);
+  void add_default(const std::string& name, onnx::TypeProto& type, std::shared_ptr<const Tensor> value);
   void read_initializers(Env& env, onnx::GraphProto& graph);
   void read_main_inputs(Env& env, onnx::GraphProto& graph);
   void read_outputs(Env& env, onnx::GraphProto& graph, std::vector<onnx::TypeProto>* types);
@@ -125,6 +127,7 @@ private:
   std::unordered_map<const void*, std::shared_ptr<const Tensor>> tensor_cache_;
   const Functions* functions_ = nullptr;
   std::vector<std::string> origins_;
+  std::unordered_map<std::string, std::shared_ptr<const Tensor>> defaults_; ///< of inputs of the main graph
   int64_t num_nodes_ = 0;
   int64_t ir_version_ = 0;
 };

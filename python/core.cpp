@@ -258,6 +258,8 @@ NB_MODULE(_core, m) {
       .def_ro("type", &tbx::TensorInfo::type)
       .def_ro("type_name", &tbx::TensorInfo::type_name)
       .def_ro("node", &tbx::TensorInfo::node)
+      .def_ro("any_rank", &tbx::TensorInfo::any_rank)
+      .def_ro("has_default", &tbx::TensorInfo::has_default)
       .def_prop_ro("dims", [](const tbx::TensorInfo& i) { return i.dims; });
 
   nb::class_<tbx::CompileOptions>(m, "CompileOptions")
@@ -273,6 +275,7 @@ NB_MODULE(_core, m) {
       .def_rw("operator_libraries", &tbx::CompileOptions::operator_libraries)
       .def_rw("external_data_dir", &tbx::CompileOptions::external_data_dir)
       .def_rw("dims", &tbx::CompileOptions::dims)
+      .def_rw("overridable", &tbx::CompileOptions::overridable)
       .def_rw("all_dims_dynamic", &tbx::CompileOptions::all_dims_dynamic)
       .def_rw("every_value", &tbx::CompileOptions::every_value)
       .def_rw("max_memory", &tbx::CompileOptions::max_memory)
@@ -335,6 +338,8 @@ NB_MODULE(_core, m) {
           })
       .def_prop_ro("inputs", [](const tbx::Session& s) { return s.inputs(); })
       .def_prop_ro("outputs", [](const tbx::Session& s) { return s.outputs(); })
+      .def_prop_ro("overridable_initializers",
+                   [](const tbx::Session& s) { return s.overridable_initializers(); })
       .def_prop_ro("metadata", [](const tbx::Session& s) { return s.metadata(); })
       .def_prop_ro("stats", [](const tbx::Session& s) { return s.stats(); })
       .def_prop_ro("threads", &tbx::Session::threads)

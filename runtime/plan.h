@@ -93,6 +93,7 @@ struct SignatureEntry {
   std::vector<std::string> dims; ///< "batch", "768": as shown to the user
   SizeExprs sizes;
   int buffer = -1;
+  bool ranked = true; ///< false: the model leaves the number of dims open
 };
 
 /// A symbol that is one dimension of an input, or one element of an input of integers.

@@ -91,6 +91,7 @@ struct ValueEntry {
   std::string name, type;         ///< type: "tensor(float32)", "sequence(tensor(string))"
   DType dtype = DType::undefined; ///< tensors, also inside optionals
   std::vector<std::string> dims;
+  bool ranked = true; ///< false: a tensor whose number of dims the model leaves open
   int slot = -1;
   bool may_be_none = false;                             ///< an optional
   RuntimeValue::Kind kind = RuntimeValue::Kind::tensor; ///< of the value, or of the optional's element

@@ -95,7 +95,15 @@ Session ModelOptions::open() {
   compile.log = [](const std::string& message) { fmt::print(stderr, "note: {}\n", message); };
   auto session = Session::compile(model, compile);
   if (terminal) fmt::print(stderr, "\r\033[K");
-  return std::move(session).value();
+  Session made = std::move(session).value();
+  for (const TensorInfo& info : made.inputs()) {
+    auto given = [&](const std::string& s) { return s.starts_with(info.name + "="); };
+    if (info.any_rank && std::none_of(inputs.begin(), inputs.end(), given))
+      compile.log(fmt::format(
+          "input '{0}' is {1}[...], of any rank: where no --input {0}=... gives it, it is a scalar",
+          info.name, info.type_name));
+  }
+  return made;
 }
 
 int64_t OwnedTensor::numel() const {
@@ -263,6 +271,13 @@ std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions&
     auto [name, file] = split_assignment("--input", s);
     auto it = known.find(name);
     if (it == known.end()) {
+      for (const TensorInfo& constant : session.overridable_initializers())
+        if (constant.name == name)
+          throw UsageError(
+              fmt::format("--input {}: '{}' is an input of the model that has an initializer, which "
+                          "is a constant; the option overridable of the C++ and Python API makes "
+                          "it an input",
+                          s, name));
       std::vector<std::string> names;
       for (const TensorInfo& info : session.inputs()) names.push_back(info.name);
       throw UsageError(fmt::format("--input {}: the model has no input '{}'; its inputs are: {}", s, name,

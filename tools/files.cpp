@@ -200,8 +200,9 @@ OwnedTensor read_picture(const std::string& path, const TensorInfo& wanted) {
     fail(path, fmt::format("a picture can be an input of float32 or uint8, '{}' is {}; give a .npy file",
                            wanted.name, wanted.type_name));
   if (rank < 2)
-    fail(path,
-         fmt::format("a picture needs an input [..., height, width], '{}' has rank {}", wanted.name, rank));
+    fail(path, fmt::format("a picture needs an input [..., height, width], '{}' has {}", wanted.name,
+                           wanted.any_rank ? "a rank that the model leaves open; give a .npy file"
+                                           : fmt::format("rank {}", rank)));
   for (size_t d = 0; d + 3 < rank; ++d)
     if (fixed(wanted.dims[d]) && wanted.dims[d] != "1")
       fail(path, fmt::format("one picture is not enough for input '{}', whose dimension {} is {}",

@@ -50,9 +50,11 @@ std::filesystem::path folder_of(const std::string& file) {
 
 /// Operations are counted at compile time, where a symbolic dimension has a guessed size.
 bool has_symbols(const Session& session) {
-  for (const TensorInfo& info : session.inputs())
+  for (const TensorInfo& info : session.inputs()) {
+    if (info.any_rank) return true;
     for (const std::string& d : info.dims)
       if (d.empty() || d.find_first_not_of("0123456789") != std::string::npos) return true;
+  }
   return false;
 }
 

@@ -119,15 +119,17 @@ struct TBX_API IntegerRange {
   bool distinct = false;          ///< no two elements are equal
 };
 
-/// One input or output of the model: dims are numbers or symbol names ("batch").
+/// One input or output of the model: dims are numbers or symbol names ("batch"), none where `any_rank`.
 struct TBX_API TensorInfo {
   std::string name;
   int32_t type = 0; ///< 0: no tensor, but a value of the type `type_name`
   std::string
       type_name; ///< "float32"; "sequence(tensor(int64))", "optional(tensor(float32))", "map(string, ...)"
   std::vector<std::string> dims;
-  std::string node;   ///< outputs: "name (OpType)" of the ONNX node that computes it, where one does
-  IntegerRange range; ///< inputs of integers
+  std::string node;         ///< outputs: "name (OpType)" of the ONNX node that computes it, where one does
+  IntegerRange range;       ///< inputs of integers
+  bool any_rank = false;    ///< a tensor whose number of dims the model leaves open
+  bool has_default = false; ///< inputs: may be left out of a run, for the model's initializer
 };
 
 /// A value of any ONNX type. An optional is either its element or `none`.
@@ -166,7 +168,8 @@ struct TBX_API CompileOptions {
   int threads = 0;         ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS; to 4096
   bool compile = true;     ///< false: the evaluator runs everything, no compiler is used
   std::string isa;         ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
-  std::string cache_dir;   ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels
+  std::string cache_dir;   ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
+                           ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB
   bool fuse = true;        ///< generated kernels of several operators
   bool fuse_extern = true; ///< post-operations inside library kernels
   std::vector<std::string> disabled_passes; ///< unknown names are errors
@@ -177,6 +180,9 @@ struct TBX_API CompileOptions {
   /// its own folder.
   std::string external_data_dir;
   std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1); unknown ones are errors
+  /// Initializers that the model declares as inputs, too, and that are to be inputs, with the initializer as
+  /// default. All others are constants, which is faster. Other names are errors.
+  std::vector<std::string> overridable;
   /// Products and convolutions of float32: "strict" as they are, "bf16" with operands rounded to bfloat16
   /// where the CPU multiplies those faster, "any" with operands in what the library finds fastest
   /// (docs/precision.md).
@@ -224,12 +230,15 @@ public:
 
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
+  /// Initializers that the model declares as inputs, too; see CompileOptions::overridable. Empty before IR
+  /// version 4, where all initializers had to be declared so.
+  const std::vector<TensorInfo>& overridable_initializers() const;
   const ModelMetadata& metadata() const;
   CompileStats stats() const; ///< of the latest compilation
   int threads() const;
 
-  /// Every input by name; outputs in model order. Thread-safe. For models whose inputs and outputs are
-  /// tensors; the data of a string tensor is a std::vector<std::string>.
+  /// Every input without a default by name; outputs in model order. Thread-safe. For models whose inputs and
+  /// outputs are tensors; the data of a string tensor is a std::vector<std::string>.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs) const;
   /// Writes into the caller's memory: one view per output, or an empty data pointer to let the session
   /// allocate.

@@ -23,6 +23,10 @@ class TensorInfo:
     @property
     def node(self) -> str: ...
     @property
+    def any_rank(self) -> bool: ...
+    @property
+    def has_default(self) -> bool: ...
+    @property
     def dims(self) -> list[str]: ...
 
 class ModelMetadata:
@@ -55,6 +59,7 @@ class CompileOptions:
     operator_libraries: list[str]
     external_data_dir: str
     dims: dict[str, int]
+    overridable: list[str]
     all_dims_dynamic: bool
     every_value: bool
     max_memory: int
@@ -99,6 +104,8 @@ class Session:
     def inputs(self) -> list[TensorInfo]: ...
     @property
     def outputs(self) -> list[TensorInfo]: ...
+    @property
+    def overridable_initializers(self) -> list[TensorInfo]: ...
     @property
     def metadata(self) -> ModelMetadata: ...
     @property

@@ -21,21 +21,23 @@ _NARROW = {21: (0, 15), 22: (-8, 7), 25: (0, 3), 26: (-2, 1)}  # ranges of uint4
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One input or output: `shape` holds ints and symbol names, `dtype` a numpy dtype. What is no tensor has the
-    onnx_type 0, the dtype object, and a `type_name` such as "sequence(tensor(float32))"."""
+    """One input or output: `shape` holds ints and symbol names, or is None where the model leaves the number of
+    dimensions open; `dtype` is a numpy dtype. What is no tensor has the onnx_type 0, the dtype object, and a
+    `type_name` such as "sequence(tensor(float32))"."""
 
     name: str
-    shape: list[int | str]
+    shape: list[int | str] | None
     dtype: np.dtype
     onnx_type: int
     type_name: str = ""
     node: str = ""  # outputs: "name (OpType)" of the node that computes it
+    has_default: bool = False  # inputs: may be left out of a run (see Session's `overridable`)
 
     @staticmethod
     def of(info: _core.TensorInfo) -> TensorInfo:
-        shape = [int(d) if d.lstrip("-").isdigit() else d for d in info.dims]
+        shape = None if info.any_rank else [int(d) if d.lstrip("-").isdigit() else d for d in info.dims]
         dtype = numpy_dtype(info.type) if info.type else np.dtype(object)
-        return TensorInfo(info.name, shape, dtype, info.type, info.type_name, info.node)
+        return TensorInfo(info.name, shape, dtype, info.type, info.type_name, info.node, info.has_default)
 
     @property
     def is_value(self) -> bool:
@@ -43,7 +45,8 @@ class TensorInfo:
         return self.onnx_type in (0, _STRING)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.type_name}[{', '.join(map(str, self.shape))}]"
+        dims = "..." if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.type_name}[{dims}]"
 
 
 def given_tensor(name: str, value: Any, info: TensorInfo | None) -> tuple[str, int, list[int], Any]:

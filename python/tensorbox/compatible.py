@@ -24,11 +24,11 @@ _NO_VERSION = 2**63 - 1  # what ONNX Runtime gives for a model without one
 
 
 class NodeArg:
-    """Name, type ("tensor(float)") and shape of an input or output."""
+    """Name, type ("tensor(float)") and shape of an input or output; [] also stands for a shape that is not known."""
 
     def __init__(self, info: TensorInfo):
         self.name = info.name
-        self.shape = info.shape
+        self.shape = info.shape or []
         if info.onnx_type:
             self.type = type_text(info.onnx_type)
         else:  # as ONNX Runtime spells it: seq(tensor(float))
@@ -159,14 +159,15 @@ class InferenceSession:
         return 0 if self._trace is None else self._trace.start_ns
 
     def get_inputs(self) -> list[NodeArg]:
-        return [NodeArg(i) for i in self._session.inputs]
+        return [NodeArg(i) for i in self._session.inputs if not i.has_default]
 
     def get_outputs(self) -> list[NodeArg]:
         return [NodeArg(o) for o in self._session.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """None: an initializer is a constant, even one that is an input as well."""
-        return []
+        """Initializers that are inputs as well. They are constants unless the session was made with their names in the
+        keyword `overridable`; without it a run that is given one ends in a ModelError."""
+        return [NodeArg(i) for i in self._session.overridable_initializers]
 
     def get_modelmeta(self) -> ModelMetadata:
         m = self._session.metadata

@@ -19,6 +19,8 @@ class Session:
 
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
     evaluator, without a compiler. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
+    overridable: names of initializers that the model declares as inputs, too (`overridable_initializers`), and that are
+    to be inputs which `run` may leave out, with the initializer as default. All others are constants, which is faster.
     external_data_dir: the folder of the external data of a model that is given as bytes or ModelProto.
     operator_libraries: shared libraries with operators of your own (docs/custom_operators.md), whose code runs in this
     process.
@@ -35,7 +37,7 @@ class Session:
                  cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
-                 external_data_dir: str | os.PathLike[str] | None = None,
+                 overridable: Sequence[str] = (), external_data_dir: str | os.PathLike[str] | None = None,
                  every_value: bool = False, max_memory: int = 0, time_limit_ms: int = 0, private_threads: bool = False,
                  precision: str = "strict", log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
@@ -48,6 +50,7 @@ class Session:
         options.fuse_extern = fuse_extern
         options.disabled_passes = names("disable_passes", disable_passes)
         options.dims = sizes("dims", dims)
+        options.overridable = names("overridable", overridable)
         options.operator_libraries = names("operator_libraries", operator_libraries)
         options.external_data_dir = os.fspath(external_data_dir) if external_data_dir else ""
         options.all_dims_dynamic = all_dims_dynamic
@@ -72,6 +75,7 @@ class Session:
             raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not a {type(model).__name__}")
         self.inputs = [TensorInfo.of(i) for i in self._core.inputs]
         self.outputs = [TensorInfo.of(o) for o in self._core.outputs]
+        self.overridable_initializers = [TensorInfo.of(i) for i in self._core.overridable_initializers]
         self._by_name = {i.name: i for i in self.inputs}
         self._values = any(i.is_value for i in self.inputs + self.outputs)
 

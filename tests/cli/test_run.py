@@ -236,3 +236,21 @@ def test_kernels_of_a_user_without_a_home_go_to_the_temporary_folder(tbx: Tbx, m
     assert list((tmp_path / f"tensorbox-{os.getuid()}").glob("*.so"))
     done = tbx("run", model, environment=nowhere | {"TBX_CACHE_DIR": "/proc/nowhere"})
     assert done.code == 5 and "set TBX_CACHE_DIR to a folder that can be written to" in done.err
+
+
+def test_declared_inputs(tbx: Callable[..., Result], tmp_path: Path) -> None:
+    """An input with an initializer is a constant; one of any rank is not shown as a scalar."""
+    info = helper.make_tensor_value_info
+    m = save(tmp_path / "m.onnx", [helper.make_node("Mul", ["x", "w"], ["y"])],
+             [info("x", TensorProto.FLOAT, None), info("w", TensorProto.FLOAT, [2])],
+             [info("y", TensorProto.FLOAT, None)], {"w": np.array([2, 3], np.float32)})
+    np.save(tmp_path / "x.npy", np.ones((4, 2), np.float32))
+    done = tbx("run", m, "--no-compile", "--input", f"x={tmp_path}/x.npy")
+    assert done.code == 0 and "any rank" not in done.err
+    done = tbx("run", m, "--no-compile")
+    assert done.code == 0 and "note: input 'x' is float32[...], of any rank: where no --input x=..." in done.err
+    done = tbx("run", m, "--no-compile", "--input", f"w={tmp_path}/x.npy")
+    assert done.code == 2 and "'w' is an input of the model that has an initializer" in done.err
+    (tmp_path / "x.png").write_bytes(b"")
+    done = tbx("run", m, "--no-compile", "--input", f"x={tmp_path}/x.png")
+    assert done.code == 2 and "'x' has a rank that the model leaves open" in done.err

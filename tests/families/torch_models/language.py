@@ -122,9 +122,9 @@ class Decoder(nn.Module):
         if self.style.place == "learned":
             x = x + self.position(places)
         if self.style.place == "rotary":
-            turns = (self.frequencies[None, :, None].expand(ids.shape[0], -1, 1) @ places[:, None].float()).transpose(
-                1, 2
-            )
+            turns = (
+                self.frequencies.float()[None, :, None].expand(ids.shape[0], -1, 1) @ places[:, None].float()
+            ).transpose(1, 2)
             turns = torch.cat([turns, turns], -1)[:, None]
             angles = turns.cos().to(x.dtype), turns.sin().to(x.dtype)
         caches = []

@@ -117,8 +117,8 @@ class Llama(nn.Module):
         b, s = ids.shape
         x = self.word(ids)
         h = self.norm1(x)
-        angles = positions[:, :, None].float() @ self.freq[None, None, :].expand(b, -1, -1)
-        cos, sin = (f(torch.cat([angles, angles], -1))[:, None] for f in (torch.cos, torch.sin))
+        angles = positions[:, :, None].float() @ self.freq.float()[None, None, :].expand(b, -1, -1)
+        cos, sin = (f(torch.cat([angles, angles], -1))[:, None].to(x.dtype) for f in (torch.cos, torch.sin))
         q = self.q(h).view(b, s, HEADS, self.d).transpose(1, 2)
         k, v = (f(h).view(b, s, self.kv, self.d).transpose(1, 2) for f in (self.k, self.v))
         q, k = q * cos + rotate_half(q) * sin, k * cos + rotate_half(k) * sin
@@ -127,7 +127,7 @@ class Llama(nn.Module):
         wide_k, wide_v = (
             t[:, :, None].expand(b, self.kv, groups, total, self.d).reshape(b, HEADS, total, self.d) for t in (k, v)
         )
-        mask = torch.full((s, total), float("-inf")).triu(1 + total - s)
+        mask = torch.full((s, total), float("-inf")).triu(1 + total - s).to(x.dtype)
         y = F.scaled_dot_product_attention(q, wide_k, wide_v, mask)
         x = x + self.o(y.transpose(1, 2).reshape(b, s, WIDTH))
         h = self.norm2(x)

@@ -7,7 +7,7 @@ import tensorbox
 session = tensorbox.Session("model.onnx", threads=2, dims={"batch": 1})
 outputs = session.run({"x": np.zeros((1, 4), np.float32)})
 total: float = float(outputs["y"].sum())
-shape: list[int | str] = session.inputs[0].shape
+shape: list[int | str] | None = session.inputs[0].shape
 milliseconds: float = session.stats.total_ms
 version: int | None = session.metadata.version
 

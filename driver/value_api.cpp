@@ -3,18 +3,10 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "runtime/value_session.h"
 
 namespace tbx::driver {
 namespace {
-
-void check_count(const Tensor& t, const std::string& name) {
-  int64_t n = checked_numel(t.dims);
-  if (t.dtype == DType::string)
-    TBX_MODEL(t.strings && static_cast<int64_t>(t.strings->size()) == n,
-              "input '{}' has {} strings for {} elements", name, t.strings ? t.strings->size() : 0, n);
-  else
-    TBX_MODEL(n == 0 || t.data, "input '{}' has no data", name);
-}
 
 Tensor checked_tensor(const OnnxValue& v, const std::string& name) {
   TBX_MODEL(dtype_from_number(v.type), "input '{}' has no element type {}", name, v.type);
@@ -24,7 +16,7 @@ Tensor checked_tensor(const OnnxValue& v, const std::string& name) {
   t.data = static_cast<const std::byte*>(v.data);
   t.owner = v.owner;
   t.strings = v.strings;
-  check_count(t, name);
+  runtime::check_data(name, t);
   return t;
 }
 

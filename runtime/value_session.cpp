@@ -132,9 +132,7 @@ ValueSession::ValueSession(std::shared_ptr<const ValuePlan> plan) : impl_(std::m
 ValueSession::~ValueSession() = default;
 const ValuePlan& ValueSession::plan() const { return *impl_->plan; }
 
-namespace {
-
-void check_tensor(const std::string& name, const Tensor& t) {
+void check_data(const std::string& name, const Tensor& t) {
   int64_t n = checked_numel(t.dims);
   if (t.dtype == DType::string)
     TBX_MODEL(t.strings && static_cast<int64_t>(t.strings->size()) == n,
@@ -142,6 +140,8 @@ void check_tensor(const std::string& name, const Tensor& t) {
   else
     TBX_MODEL(n == 0 || t.data, "input '{}' has no data", name);
 }
+
+namespace {
 
 /// "float32" of "tensor(float32)"; empty when the text says something else.
 std::string_view inside(std::string_view type, std::string_view what) {
@@ -168,7 +168,7 @@ void check_element(const std::string& name, const RuntimeValue& v, std::string_v
   TBX_MODEL(dtype == name_of(v.tensor.dtype) || dtype == name_of(DType::undefined),
             "input '{}': an element of the sequence has type {}, expected {}", name, name_of(v.tensor.dtype),
             dtype);
-  check_tensor(name, v.tensor);
+  check_data(name, v.tensor);
 }
 
 void check_input(const ValueEntry& e, const RuntimeValue& v) {
@@ -178,7 +178,7 @@ void check_input(const ValueEntry& e, const RuntimeValue& v) {
   if (!v.is_tensor()) return;
   TBX_MODEL(e.dtype == DType::undefined || v.tensor.dtype == e.dtype, "input '{}' has type {}, expected {}",
             e.name, name_of(v.tensor.dtype), name_of(e.dtype));
-  check_tensor(e.name, v.tensor);
+  check_data(e.name, v.tensor);
 }
 
 } // namespace

@@ -9,6 +9,9 @@
 
 namespace tbx::runtime {
 
+/// ModelError where input `name` lacks memory, or strings, for its elements.
+void check_data(const std::string& name, const Tensor& t);
+
 class ValueSession {
 public:
   explicit ValueSession(std::shared_ptr<const ValuePlan> plan);

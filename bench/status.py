@@ -4,6 +4,7 @@
     ./dev python bench/status.py --run           measure everything, then write the page (about 20 minutes)
     ./dev python bench/status.py                 write the page from the last measurements in build/status/
 
+What bench/compare.py measured on other machines is in bench/results/, a file for each, and comes after that.
 The page holds figures and says of each whether its target (bench/targets.json) is met.
 """
 
@@ -22,6 +23,7 @@ import machine
 
 REPO_ROOT = Path(__file__).resolve().parents[1]
 RESULTS = REPO_ROOT / "build" / "status"
+OTHERS = Path(__file__).with_name("results")  # what bench/compare.py --json wrote on other machines
 PAGE = REPO_ROOT / "docs" / "status.md"
 COMMANDS = {
     "compare": ["bench/compare.py"],
@@ -54,7 +56,7 @@ def verdict(value: float | None, target: float | None, at_least: bool = False) -
 
 
 def page(results: dict[str, Any], targets: dict[str, Any]) -> str:
-    """The page's text. `results` has the parts "compare", "conformance" and "zoo"."""
+    """The page's text. `results` has the parts "compare", "conformance", "zoo" and "others"."""
     compare = results["compare"]
     where = compare["machine"]
     lines = [
@@ -75,6 +77,7 @@ def page(results: dict[str, Any], targets: dict[str, Any]) -> str:
         "",
         *_latency_table(compare, targets),
         "",
+        *(line for other in results["others"] for line in _other_machine(other, targets)),
         "## Start-up and memory",
         "",
         "File to first output, in s, libraries imported and files in the page cache: *cold* with an empty kernel "
@@ -92,6 +95,20 @@ def page(results: dict[str, Any], targets: dict[str, Any]) -> str:
         *_models(results["zoo"]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _other_machine(compare: dict[str, Any], targets: dict[str, Any]) -> list[str]:
+    where = compare["machine"]
+    return [
+        f"### On {machine.one_line(where)}",
+        "",
+        f"Measured {where['date']} at commit {where['commit']} with `{compare['command'].strip()}`; others kept the "
+        f"machine {where['busy_before']:.0%} busy before the run and {where['busy_after']:.0%} after it. "
+        f"{compare['threads']} threads.",
+        "",
+        *_latency_table(compare, targets),
+        "",
+    ]
 
 
 def _versions(compare: dict[str, Any]) -> str:
@@ -192,7 +209,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.run:
         run_all()
-    results = {}
+    results: dict[str, Any] = {"others": [json.loads(p.read_text()) for p in sorted(OTHERS.glob("*.json"))]}
     for name in COMMANDS:
         path = RESULTS / f"{name}.json"
         if not path.is_file():

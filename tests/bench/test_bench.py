@@ -121,9 +121,14 @@ def test_the_page_says_what_is_met_and_what_is_missed() -> None:
         {"model": "resnet50", "status": "pass", "cases": [{"outputs": [{"used": 0.25}]}]},
         {"model": "dlrm", "status": "crash", "message": "SIGSEGV"},
     ]
-    text = status.page({"compare": compared, "conformance": outcomes, "zoo": zoo_results}, TARGETS)
+    slower = {"tensorbox": {"min_ms": 5.0, "median_ms": 6.0, "latency_ratio": 1.5}}
+    other = compared | {"machine": compared["machine"] | {"cpu": "Another"}, "models": {"resnet50": {"latency": slower}}}
+    results = {"compare": compared, "conformance": outcomes, "zoo": zoo_results, "others": [other]}
+    text = status.page(results, TARGETS)
     for line in (
         "| resnet50 | 1 / 2 | 3 / 4 | fails | 0.50 | ≤ 1: met |",
+        "### On Another",
+        "| resnet50 | 5 / 6 | 1.50 | ≤ 1: **missed** |",
         "| resnet50 | 4.50 | ≤ 4: **missed** | 0.50 | 0.25 | 2.00 | ≤ 1.5: **missed** | 90 | 82 | 1.10 | ≤ 1.2: met |",
         "| resnet50 | pass | 1 | 25.0% |",
         "| dlrm | crash | 0 |  |",

@@ -23,7 +23,8 @@ constexpr OpCases kCases[] = {
 };
 
 void add_cases(Json& row) {
-  auto matches = [&](const OpCases& c) { return c.domain == row["domain"] && c.name == row["name"]; };
+  const auto domain = row["domain"].get<std::string>(), name = row["name"].get<std::string>();
+  auto matches = [&](const OpCases& c) { return c.domain == domain && c.name == name; };
   const OpCases* c = std::find_if(std::begin(kCases), std::end(kCases), matches);
   if (c == std::end(kCases)) return;
   row["suite"] = fmt::format("{} of {}", c->passing, c->all);

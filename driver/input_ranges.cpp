@@ -226,24 +226,52 @@ std::optional<Linear> after(const Graph& g, const Node& n, size_t input, Linear 
   return fits ? std::optional(e) : std::nullopt;
 }
 
-class Follower {
+/// Who reads the values of a graph: its nodes, and the bodies in them.
+class Readers {
 public:
-  Need found{INT64_MIN, {}, false};
-
-  void follow(const Graph& g, ValueId v, Linear e) {
-    if (seen_.size() >= kMaxSteps || !seen_.insert({&g, v, e.scale, e.shift}).second) return;
-    for (const Node& n : g.nodes) {
+  explicit Readers(const Graph& graph) : of_nodes_(graph.values.size()), of_bodies_(graph.values.size()) {
+    for (const Node& n : graph.nodes) {
       for (size_t i = 0; i < n.inputs.size(); ++i)
-        if (n.inputs[i] == v) reach(g, n, i, e);
-      for_each_body(n, [&](Graph& body) {
-        for (const Graph::Capture& c : body.captures)
-          if (c.outer == v) follow(body, c.inner, e);
+        if (n.inputs[i] >= 0) of_nodes_[n.inputs[i]].push_back({&n, i});
+      for_each_body(n, [&](const Graph& body) {
+        for (const Graph::Capture& c : body.captures) of_bodies_[c.outer].push_back({&body, c.inner});
       });
     }
   }
 
+  /// Each node with the number of the input.
+  const std::vector<std::pair<const Node*, size_t>>& nodes(ValueId v) const { return of_nodes_[v]; }
+  /// Each body with the value there.
+  const std::vector<std::pair<const Graph*, ValueId>>& bodies(ValueId v) const { return of_bodies_[v]; }
+
 private:
-  static constexpr size_t kMaxSteps = 1000; ///< values looked at, each by reading all nodes
+  std::vector<std::vector<std::pair<const Node*, size_t>>> of_nodes_;
+  std::vector<std::vector<std::pair<const Graph*, ValueId>>> of_bodies_;
+};
+
+class Follower {
+public:
+  /// What the elements of the graph's input `v` are needed to be.
+  Need follow_input(const Graph& g, ValueId v) {
+    found_ = {INT64_MIN, {}, false};
+    seen_.clear();
+    follow(g, v, {});
+    return found_;
+  }
+
+private:
+  static constexpr size_t kMaxValues = 1000;  ///< that one input reaches
+  static constexpr size_t kMaxReads = 200000; ///< of all inputs together: a model must not take long to load
+
+  void follow(const Graph& g, ValueId v, Linear e) {
+    if (seen_.size() >= kMaxValues || !seen_.insert({&g, v, e.scale, e.shift}).second) return;
+    const Readers& readers = readers_.try_emplace(&g, g).first->second;
+    for (auto [node, input] : readers.nodes(v)) {
+      if (++reads_ > kMaxReads) return;
+      reach(g, *node, input, e);
+    }
+    for (auto [body, inner] : readers.bodies(v)) follow(*body, inner, e);
+  }
 
   void reach(const Graph& g, const Node& n, size_t input, Linear e) {
     auto need = needs().find({n.domain.empty() ? n.op_type : n.domain + "." + n.op_type, input});
@@ -263,33 +291,36 @@ private:
     auto ceil_div = [](int64_t a, int64_t b) { return a / b + (a % b > 0); };
     int64_t room = 0;
     if (!__builtin_sub_overflow(need.least, e.shift, &room))
-      found.least = std::max(found.least, ceil_div(room, e.scale));
+      found_.least = std::max(found_.least, ceil_div(room, e.scale));
     if (need.below.number < INT64_MAX && !__builtin_sub_overflow(need.below.number, e.shift, &room))
-      found.below.lower_to(ceil_div(room, e.scale));
+      found_.below.lower_to(ceil_div(room, e.scale));
     if (e.scale == 1 && e.shift <= 0)
-      found.below.symbols.insert(need.below.symbols.begin(), need.below.symbols.end());
+      found_.below.symbols.insert(need.below.symbols.begin(), need.below.symbols.end());
     else if (!need.below.symbols.empty())
-      found.below.lower_to(1);
-    found.distinct |= need.distinct;
+      found_.below.lower_to(1);
+    found_.distinct |= need.distinct;
   }
 
+  Need found_;
   std::set<std::tuple<const Graph*, ValueId, int64_t, int64_t>> seen_;
+  std::map<const Graph*, Readers> readers_;
+  size_t reads_ = 0;
 };
 
 } // namespace
 
 std::map<std::string, IntegerRange> ranges_of_inputs(const Graph& graph) {
   std::map<std::string, IntegerRange> ranges;
+  Follower follower;
   for (ValueId v : graph.inputs) {
     if (v < 0 || graph.at(v).type.kind != ValueType::tensor || !is_integer(graph.at(v).type.dtype)) continue;
-    Follower f;
-    f.follow(graph, v, {});
-    if (f.found.least == INT64_MIN) continue; // nothing was reached
+    const Need found = follower.follow_input(graph, v);
+    if (found.least == INT64_MIN) continue; // nothing was reached
     IntegerRange& r = ranges[graph.at(v).name];
-    r.least = std::max<int64_t>(0, f.found.least);
-    r.distinct = f.found.distinct;
-    if (f.found.below.number < INT64_MAX) r.below.push_back(std::to_string(f.found.below.number));
-    r.below.insert(r.below.end(), f.found.below.symbols.begin(), f.found.below.symbols.end());
+    r.least = std::max<int64_t>(0, found.least);
+    r.distinct = found.distinct;
+    if (found.below.number < INT64_MAX) r.below.push_back(std::to_string(found.below.number));
+    r.below.insert(r.below.end(), found.below.symbols.begin(), found.below.symbols.end());
   }
   return ranges;
 }

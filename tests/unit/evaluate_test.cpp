@@ -8,7 +8,6 @@
 #include <limits>
 #include <map>
 #include <random>
-#include <thread>
 
 #include "base/error.h"
 #include "ir/lane_ops.h"
@@ -497,98 +496,6 @@ TEST_F(EvaluateTest, RandomBodies) {
     expect_pointwise(values.back()->dtype, ranges, values.back(), to_string(values.back()));
     if (HasFailure()) return;
   }
-}
-
-/// Softmax over the last dimension: maximum, exponentials kept in a row, sum, division.
-KernelProgram softmax(const std::shared_ptr<Context>& context, SymInt rows, SymInt columns) {
-  Context& c = *context;
-  KernelProgram k;
-  k.context = context;
-  k.outer = {rows};
-  k.num_accumulators = 2;
-  k.num_locals = 1;
-  k.buffers = {{0, DType::f32, Access::read, rows * columns},
-               {1, DType::f32, Access::write, rows * columns},
-               {-1, DType::f32, Access::row_local, columns}};
-  SymInt at = c.var(0) * columns + c.rvar(0);
-  Stmt top;
-  top.kind = StmtKind::reduce;
-  top.reduce = ReduceOp::max;
-  top.value = c.load(0, DType::f32, {at});
-  top.number = 0;
-  Expr shifted = unary(Op::exp, sub(c.load(0, DType::f32, {at}), c.accumulator(0, DType::f32)));
-  Stmt keep;
-  keep.value = shifted;
-  keep.buffer = 2;
-  keep.address = c.rvar(0);
-  Stmt sum = top;
-  sum.reduce = ReduceOp::sum;
-  sum.value = shifted;
-  sum.number = 1;
-  Stmt scale;
-  scale.kind = StmtKind::let;
-  scale.value = div(c.constant(DType::f32, 1), c.accumulator(1, DType::f32));
-  scale.number = 0;
-  Stmt out;
-  out.value = mul(c.load(2, DType::f32, {c.rvar(0)}), c.local(0, DType::f32));
-  out.buffer = 1;
-  out.address = at;
-  k.phases = {{{columns}, {top}}, {{columns}, {keep, sum}}, {{}, {scale}}, {{columns}, {out}}};
-  return k;
-}
-
-TEST_F(EvaluateTest, KernelWithPhasesLocalsAndRowMemory) {
-  for (auto [rows, columns] : {std::pair{3, 500}, {500, 3}, {7, 1}, {1, 7}}) {
-    SCOPED_TRACE(testing::Message() << rows << " rows of " << columns);
-    auto context = std::make_shared<Context>();
-    SymInt row_count = context->symbol("rows"), column_count = context->symbol("columns");
-    KernelProgram k = softmax(context, row_count, column_count);
-    verify(k);
-    std::vector<float> x(static_cast<size_t>(rows * columns)), y(x.size(), -1);
-    for (float& v : x) v = static_cast<float>(std::normal_distribution<>(0, 3)(random));
-    void* data[] = {x.data(), y.data(), nullptr};
-    std::vector<int64_t> sizes = {rows, columns};
-    // In parts, side by side.
-    std::thread other([&] { evaluate_kernel(k, data, sizes, rows / 2, rows); });
-    evaluate_kernel(k, data, sizes, 0, rows / 2);
-    other.join();
-    for (int i = 0; i < rows; ++i) {
-      double top = -kInf, sum = 0;
-      for (int j = 0; j < columns; ++j) top = std::max<double>(top, x[i * columns + j]);
-      for (int j = 0; j < columns; ++j) sum += std::exp(x[i * columns + j] - top);
-      for (int j = 0; j < columns; ++j)
-        ASSERT_NEAR(std::exp(x[i * columns + j] - top) / sum, y[i * columns + j], 1e-6);
-    }
-  }
-}
-
-TEST_F(EvaluateTest, CollidingStoresCombineInOrder) {
-  auto context = std::make_shared<Context>();
-  KernelProgram k;
-  k.context = context;
-  k.outer = {300};
-  k.sequential = true;
-  k.buffers = {{0, DType::i32, Access::read_write, 3}, {1, DType::f16, Access::read_write, 2}};
-  Stmt s;
-  s.value = context->constant_int(DType::i32, 2);
-  s.buffer = 0;
-  s.address = mod(context->var(0), 3);
-  s.mode = StoreMode::add;
-  s.mask = binary(Op::less, context->index(context->var(0)), context->constant_int(DType::i64, 299));
-  Stmt last;
-  last.value = context->cast(context->index(context->var(0)), DType::f32);
-  last.buffer = 1;
-  last.address = mod(context->var(0), 2);
-  k.phases = {{{}, {s, last}}};
-  int32_t sums[3] = {5, 0, 0};
-  uint16_t lasts[2] = {0, 0};
-  void* data[] = {sums, lasts};
-  evaluate_kernel(k, data, {}, 0, 300);
-  EXPECT_EQ(205, sums[0]);
-  EXPECT_EQ(200, sums[1]);
-  EXPECT_EQ(198, sums[2]);
-  EXPECT_EQ(298, load_element(DType::f16, lasts, 0).f);
-  EXPECT_EQ(299, load_element(DType::f16, lasts, 1).f);
 }
 
 TEST_F(EvaluateTest, AddressesOutsideTheBufferAreNeverTouched) {

@@ -1,6 +1,7 @@
 // The scheduler: what becomes one kernel, what does not, and that it stays linear in the size of the model.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "codegen/emit.h"
@@ -118,6 +119,22 @@ TEST(Schedule, ExponentialsOfLargeConvolutionsAreKernels) {
   EXPECT_NE(problem_of(20, "Sigmoid", true).find("+silu"), std::string::npos);
   EXPECT_EQ(problem_of(30, "Sigmoid", true).find("+"), std::string::npos);
   EXPECT_NE(problem_of(30, "Relu").find("+relu"), std::string::npos);
+}
+
+/// Where channels come last, those of an image are few tasks: its pixels are shared among threads, too.
+TEST(Schedule, PoolsOfFewChannelsAreReducedInParts) {
+  auto most_points = [](int64_t channels, int64_t side) {
+    GraphHelper h;
+    h.output(h.node("GlobalAveragePool", {h.input("x", DType::f32, {1, channels, side, side})}));
+    int64_t most = 0;
+    for (const Schedule s = schedule_of(h); const Group& g : s.groups)
+      if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what))
+        most = std::max(most, ir::product(kernel->outer).constant());
+    return most;
+  };
+  EXPECT_GE(most_points(32, 112), 32 * 8);
+  EXPECT_EQ(most_points(32, 14), 32);    // too little work
+  EXPECT_EQ(most_points(640, 112), 640); // enough channels
 }
 
 /// Integers times a scale plus a bias, as bytes.

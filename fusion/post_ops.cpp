@@ -351,9 +351,9 @@ private:
                                                                : Spread::other;
   }
 
-  /// Convolutions of oneDNN spend two to three times as long on these as a pass of generated code does, the
-  /// memory it moves included (AVX-512 and AVX2; matrix products gain nothing either way). Small results are
-  /// not worth a kernel of their own.
+  /// Convolutions of oneDNN with AVX-512 spend longer on these than a pass of generated code does, the memory
+  /// it moves included (with AVX2 as long; matrix products gain nothing either way). Small results are not
+  /// worth a kernel of their own.
   static bool is_dear_inside(const extern_kernels::Problem& problem, PostOp::Kind kind,
                              const SymInts& result) {
     constexpr int64_t kSmall = 8192;

@@ -112,8 +112,7 @@ private:
                                  int summed) const {
     memory::desc src = describe_image(in[0]), dst = describe_image(out[0]);
     memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
-    memory::desc any(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
-    memory::desc weights = any;
+    memory::desc weights(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
     memory::desc bias = p_.has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
     memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
         pads_r(p_.pads_end);

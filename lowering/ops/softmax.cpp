@@ -24,7 +24,7 @@ struct Shifted {
 };
 
 /// Where the exponentials of a softmax end: next to the smallest normal number. Beside the largest term,
-/// which is 1, what lies below does not count, and many CPUs take a hundred times longer for subnormal
+/// which is 1, what lies below does not count, and many CPUs take far longer for subnormal
 /// numbers.
 struct Least {
   double logarithm, share;

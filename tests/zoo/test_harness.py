@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import cases
+import perturb
 import reference
 import zoo
 from check_model import Task
@@ -73,6 +75,29 @@ def test_statistics_see_what_samples_do_not() -> None:
     half_wrong = np.where(np.arange(WANT.size) > 500, np.float32(0), WANT)
     assert compare(WANT, prefix, "f32").ok
     assert not compare(half_wrong, prefix, "f32").ok
+
+
+def test_perturbed_weights_are_off_by_one_unit_in_the_last_place(tmp_path: Path) -> None:
+    values = np.array([0, 1, -3.5, 1e-30, 1e30] * 40, np.float32)
+    integers = np.arange(50, dtype=np.int8)
+    (tmp_path / "weights.bin").write_bytes(integers.tobytes() + b"\0" * 14 + values.tobytes())
+    tensors = []
+    for name, offset, array in (("q", 0, integers), ("w", 64, values)):
+        tensor = onnx.helper.make_tensor(
+            name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, b"", raw=True
+        )
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", "weights.bin"), ("offset", offset), ("length", array.nbytes)):
+            tensor.external_data.add(key=key, value=str(value))
+        tensors.append(tensor)
+    graph = onnx.helper.make_graph([], "g", [], [], tensors)
+    (tmp_path / "model.onnx").write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    with perturb.perturbed(tmp_path, 1) as path:
+        moved = (path.parent / "weights.bin").read_bytes()
+    assert moved[:64] == integers.tobytes() + b"\0" * 14
+    steps = (np.frombuffer(moved[64:], np.float32) - values) / np.spacing(np.abs(values))
+    assert set(steps[values != 0]) == {-1.0, 0.0, 1.0}
+    assert not steps[values == 0].any()
 
 
 def test_every_output_of_every_case_has_references() -> None:

@@ -83,9 +83,8 @@ def test_perturbed_weights_are_off_by_one_unit_in_the_last_place(tmp_path: Path)
     (tmp_path / "weights.bin").write_bytes(integers.tobytes() + b"\0" * 14 + values.tobytes())
     tensors = []
     for name, offset, array in (("q", 0, integers), ("w", 64, values)):
-        tensor = onnx.helper.make_tensor(
-            name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, b"", raw=True
-        )
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor = onnx.TensorProto(name=name, data_type=kind, dims=array.shape)
         tensor.data_location = onnx.TensorProto.EXTERNAL
         for key, value in (("location", "weights.bin"), ("offset", offset), ("length", array.nbytes)):
             tensor.external_data.add(key=key, value=str(value))

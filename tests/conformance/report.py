@@ -8,6 +8,19 @@ from collections.abc import Sequence
 
 from suite import KINDS, Outcome
 
+_DRAW = (
+    "The expected values are a draw from numpy's generator, whose state no model holds. "
+    "The distribution is tested instead: `tests/unit/random_test.cpp`."
+)
+_EXPLAINED = (
+    (r"node/test_bernoulli\w*", _DRAW),
+    (r"node/test_training_dropout(_default)?(_mask)?_cpu", _DRAW),
+    (
+        r"node/test_loop16_seq_none_cpu",
+        "The suite takes `len()` of the elements of a sequence, and the expected ones have rank 0: "
+        "no result can pass. `tests/suite` compares the values.",
+    ),
+)
 _VALUES = ("Not equal to tolerance", "Arrays are not equal", "Mismatched elements")
 
 
@@ -24,6 +37,11 @@ def reason(outcome: Outcome) -> str:
     line = re.sub(r"\bfloat\d+\w*|\bu?int\d+|\bbfloat16", _keep, line)
     line = re.sub(r"(?<![\w\x00])-?\d+(\.\d+)?", "N", line).replace("\x00", "")
     return f"{outcome.error}: {line[:140]}"
+
+
+def explanation(outcome: Outcome) -> str:
+    """Why no right answer could pass this test, or nothing where one could."""
+    return next((why for name, why in _EXPLAINED if re.fullmatch(name, outcome.test)), "")
 
 
 def _keep(match: re.Match[str]) -> str:
@@ -89,7 +107,7 @@ def markdown(outcomes: Sequence[Outcome], engine: str, onnx_version: str) -> str
             lines += [f"- `{o.test}`: {_escape(first_line(o.message, 160))}" for o in _sorted(group)]
         else:
             lines.append(", ".join(f"`{outcome.test}`" for outcome in _sorted(group)))
-        lines.append("")
+        lines += ["", *dict.fromkeys(filter(None, map(explanation, _sorted(group)))), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -3,9 +3,9 @@
 //   $TBX_SUITE_CASES            the folder dump_cases.py wrote
 //   $TBX_SUITE_CONFIGURATIONS   names separated by commas; all of them when it is not set
 //
-// One GoogleTest test per configuration and case of tests/conformance/manifest.txt:
-// Default/node_test_abs_cpu. Runs in parallel by GoogleTest's sharding (GTEST_TOTAL_SHARDS,
-// GTEST_SHARD_INDEX).
+// One GoogleTest test per configuration and case: Default/node_test_abs_cpu. Cases are those of
+// tests/conformance/manifest.txt and those that only the suite's own comparison cannot pass. Runs in parallel
+// by GoogleTest's sharding (GTEST_TOTAL_SHARDS, GTEST_SHARD_INDEX).
 #include <gtest/gtest.h>
 #include <onnx/onnx-data.pb.h>
 #include <onnx/onnx_pb.h>
@@ -205,9 +205,12 @@ bool is_wanted(const std::string& configuration) {
   return ("," + std::string(chosen) + ",").find("," + configuration + ",") != std::string::npos;
 }
 
+/// The suite takes len() of the elements of a sequence, here tensors of rank 0: it raises whatever they hold.
+constexpr const char* kNotComparableByTheSuite[] = {"node/test_loop16_seq_none_cpu"};
+
 void register_cases(const fs::path& cases) {
   std::ifstream manifest(std::string(TBX_SOURCE_DIR) + "/tests/conformance/manifest.txt");
-  std::vector<std::string> names;
+  std::vector<std::string> names(std::begin(kNotComparableByTheSuite), std::end(kNotComparableByTheSuite));
   for (std::string line; std::getline(manifest, line);)
     if (!line.empty() && line[0] != '#') names.push_back(line);
   for (const Configuration& configuration : kConfigurations) {

@@ -95,12 +95,15 @@ void Prover::assume_at_least(SymInt e, int64_t lo) {
   bounds_.clear();
 }
 
+/// None of what has no elements: an index of it must not become a constant, since what is inlined into a nest
+/// that picks elements by data may only be read behind the check of that index.
 std::optional<SymInt> Prover::extent_of(const SymNode& n) const {
-  if (n.kind == SymKind::indirect) return n.args[0];
+  auto unless_empty = [](SymInt e) { return e.is(0) ? std::nullopt : std::optional(e); };
+  if (n.kind == SymKind::indirect) return unless_empty(n.args[0]);
   if (n.kind != SymKind::var && n.kind != SymKind::rvar) return std::nullopt;
   const SymInts& sizes = n.kind == SymKind::var ? extents_.vars : extents_.rvars;
   if (static_cast<size_t>(n.number) >= sizes.size()) return std::nullopt;
-  return sizes[n.number];
+  return unless_empty(sizes[n.number]);
 }
 
 Bounds Prover::bounds(SymInt e) {

@@ -22,10 +22,11 @@ int64_t count_heads(OpContext& ctx, const TensorBox& x, const TensorBox& cos) {
 
 /// The input by heads [B, H, S, D], with what all rotations ask of their inputs.
 TensorBox checked_heads(OpContext& ctx) {
-  const TensorBox &x = ctx.in(0), &positions = ctx.in(1), &cos = ctx.in(2);
+  const TensorBox &x = ctx.in(0), &positions = ctx.in(1), &cos = ctx.in(2), &sin = ctx.in(3);
   TBX_MODEL(x.rank() == 3 || x.rank() == 4, "input has rank {}, expected 3 or 4", x.rank());
   TBX_MODEL(is_float(x.dtype()), "input is of type {}", name_of(x.dtype()));
-  TBX_MODEL(cos.rank() == 2, "cos_cache has rank {}, expected 2", cos.rank());
+  TBX_MODEL(cos.rank() == 2 && sin.rank() == 2, "cos_cache and sin_cache have ranks {} and {}, expected 2",
+            cos.rank(), sin.rank());
   TBX_MODEL(positions.dtype() == DType::i64, "position_ids are of type {}, expected int64",
             name_of(positions.dtype()));
   const int64_t turned = ctx.attr_int("rotary_embedding_dim", 0);

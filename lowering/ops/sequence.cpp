@@ -32,7 +32,10 @@ size_t position(OpContext& ctx, int i, size_t count, size_t otherwise) {
 
 Values lower_sequence_construct(OpContext& ctx) {
   Values all;
-  for (int i = 0; i < ctx.num_inputs(); ++i) all.push_back(ctx.value(i));
+  for (int i = 0; i < ctx.num_inputs(); ++i) {
+    TBX_MODEL(ctx.has(i), "input {} is missing", i);
+    all.push_back(ctx.value(i));
+  }
   return {sequence(std::move(all))};
 }
 

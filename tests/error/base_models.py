@@ -1,4 +1,4 @@
-"""Good models that bad ones are made of: single nodes of the ONNX backend suite and of com.microsoft."""
+"""Good models that bad ones are made of: single nodes, of every operator at least one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import microsoft_models
 import numpy as np
 import onnx
+import other_models
 from onnx import numpy_helper
 
 
@@ -56,5 +57,5 @@ def all_models() -> list[BaseModel]:
     import tensorbox
 
     known = {tuple(op[:2]) for op in tensorbox.operators()}
-    others = [BaseModel(*parts) for parts in microsoft_models.models()]
+    others = [BaseModel(*parts) for listed in (microsoft_models, other_models) for parts in listed.models()]
     return list(suite_models()) + [m for m in others if m.operator in known]

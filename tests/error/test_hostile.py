@@ -117,3 +117,36 @@ def test_the_memory_limit_counts_outputs() -> None:
     session.run({"x": np.zeros(100, np.float32)})
     with pytest.raises(tensorbox.ModelError, match=r"node 'y' \(Neg\).*the limit is 1000"):
         session.run({"x": np.zeros(1000, np.float32)})
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("gather", ["y = Gather(t, i)", "r = Constant<value = int64[2] {1, 1}>()  j = Reshape(i, r)  y = GatherND(t, j)",
+                                    "r = Constant<value = int64[2] {1, 8}>()  j = Expand(i, r)  y = GatherElements(t, j)",
+                                    "u = Transpose(t)  y = Gather<axis = 1>(u, i)"])
+def test_elements_of_an_empty_result(gather: str, dynamic: bool, compiled: bool) -> None:
+    """What is computed in the kernel that gathers from it has no memory of its own to be outside of."""
+    text = f"g (float[0, 8] x, float s, int64[1] i) => (float[A, B] y) {{ t = Mul(x, s)  {gather} }}"
+    session = tensorbox.Session(model(text), compile=compiled, all_dims_dynamic=dynamic)
+    with pytest.raises(tensorbox.ModelError, match="outside an axis of size 0|out of range"):
+        session.run({"x": np.zeros((0, 8), np.float32), "s": np.float32(2), "i": np.array([5])})
+
+
+def sparse(values: np.ndarray, places: np.ndarray, dims: list[int]) -> onnx.ModelProto:
+    made = model("g (float[5, 6] b) => (float[?] y) { y = com.microsoft.SparseToDenseMatMul(a, b) }".replace("[?]", ""))
+    made.opset_import.add(domain="com.microsoft", version=1)
+    tensor = made.graph.sparse_initializer.add(dims=dims)
+    tensor.values.CopyFrom(onnx.numpy_helper.from_array(values, "a"))
+    tensor.indices.CopyFrom(onnx.numpy_helper.from_array(places, "places"))
+    return made
+
+
+@pytest.mark.parametrize("places,dims", [
+    ([0, 7, 20], [4, 5]), ([-1, 7, 8], [4, 5]), ([0, 7], [4, 5]), ([0, 2**62, 2**63 - 1], [4, 5]), ([[0, 0], [1, 1], [4, 0]], [4, 5]),
+    ([[0, 0], [1, 1], [0, -1]], [4, 5]), ([[0], [1], [2]], [4, 5]), ([0, 1, 2], [2**31, 2**31]), ([0, 1, 2], [2**40, 5]),
+    ([0, 1, 2], [-4, 5]), ([0, 1, 2], [])])
+def test_sparse_matrices(places: list[int], dims: list[int]) -> None:
+    made = sparse(np.array([1, 2, 3], np.float32), np.array(places, np.int64), dims)
+    with pytest.raises(tensorbox.Error) as error:
+        tensorbox.Session(made, compile=False).run({"b": np.zeros((5, 6), np.float32)})
+    assert not isinstance(error.value, tensorbox.InternalError) and "a" in str(error.value)

@@ -79,11 +79,12 @@ def test_halves(name: str, dtype: str, exporter: str) -> None:
     """Weights and state in halves. bfloat16 is compared with torch in float32: ONNX Runtime has few kernels of it."""
     import tensorbox
 
-    if name == "residual" and dtype == "bfloat16":
-        pytest.skip("convolutions of ONNX take bfloat16 from opset 22 on")
+    opset = 22 if name in ("residual", "denoiser") and dtype == "bfloat16" else None  # since then Conv takes bfloat16
+    if opset and exporter == "script":
+        pytest.skip("torch: this exporter writes opsets up to 20, whose convolutions do not take bfloat16")
     torch.manual_seed(7)
     case, halves = CASES[name], getattr(torch, dtype)
-    model = export(case, exporter, dtype=halves)
+    model = export(case, exporter, opset, dtype=halves)
     names = [info.name for info in model.graph.input]
     given = [cast(inputs, halves) for inputs in inputs_of(case, exporter)]
     if dtype == "float16":
@@ -139,5 +140,10 @@ class FakeQuantized(nn.Module):
 def test_fake_quantized(exporter: str) -> None:
     torch.manual_seed(7)
     case = Case("fake", FakeQuantized, lambda n: {"x": torch.randn(n, 3, 8, 8)}, {"x": {0: "batch"}})
-    model = export(case, exporter)
+    try:
+        model = export(case, exporter)
+    except torch.onnx.OnnxExporterError as error:
+        if "no fake impl" not in str(error.__cause__):
+            raise
+        pytest.skip("torch: torch.export has no fake implementation of fake_quantize_per_tensor_affine")
     check(model, *feeds_of(case, exporter, model), tolerance=Tolerance(l2=2e-2), optimize=False)

@@ -89,7 +89,7 @@ class Denoiser(nn.Module):
         self.norm, self.out = nn.GroupNorm(4, WIDTH), nn.Conv2d(WIDTH, 4, 3, padding=1)
 
     def forward(self, sample: torch.Tensor, timestep: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        t = self.time(times(timestep))
+        t = self.time(times(timestep).to(sample.dtype))
         a = self.block1(self.into(sample), t)
         y = self.middle(self.block2(self.down(a), t), text)
         y = self.up(F.interpolate(y, size=a.shape[2:], mode="nearest"))
@@ -140,7 +140,7 @@ class DiffusionTransformer(nn.Module):
     def forward(self, x: torch.Tensor, timestep: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         b, _, h, w = x.shape
         y = self.patch(x).flatten(2).transpose(1, 2)
-        t = F.silu(times(timestep))
+        t = F.silu(times(timestep).to(x.dtype))
         shift, scale, gate, shift2, scale2, gate2 = self.change(t)[:, None].chunk(6, -1)
         other, other_scale = self.change_text(t)[:, None].chunk(2, -1)
         normed = F.layer_norm(y, (WIDTH,), eps=1e-6) * (1 + scale) + shift

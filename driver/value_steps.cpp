@@ -149,6 +149,8 @@ What make_loop(const Graph& g, const Node& node, ValueCompiler& compiler,
                 "give the trip count, input 0, or a condition that the body computes");
   runtime::LoopStep s;
   s.carried = static_cast<int>(body->inputs.size()) - 2;
+  s.iteration_dims = dims_of_loop_number(*body, 0);
+  s.condition_dims = dims_of_loop_number(*body, 1);
   s.body = compiler.body(g, body, slot);
   return s;
 }

@@ -1,4 +1,6 @@
 // GraphBuilder: one node of the file at a time, with its attributes, subgraphs and output types.
+#include <algorithm>
+
 #include "base/error.h"
 #include "importer/microsoft.h"
 #include "importer/names.h"
@@ -55,15 +57,34 @@ struct GraphBuilder::Subgraphs {
     }
   };
 
-  Subgraphs(GraphBuilder& builder, std::unordered_map<std::string, BoundAttribute>& attributes)
-      : builder(builder), attributes(attributes) {}
+  Subgraphs(GraphBuilder& builder, std::unordered_map<std::string, BoundAttribute>& attributes, bool of_loop)
+      : builder(builder), attributes(attributes), of_loop(of_loop) {}
 
   Subgraph& get(const std::string& name, const std::vector<const onnx::TypeProto*>* inputs) {
     auto it = built.find(name);
     if (it != built.end()) return it->second;
     BoundAttribute& bound = attributes.at(name);
-    return built.emplace(name, builder.build_subgraph(*bound.env, *bound.proto->mutable_g(), inputs))
+    onnx::GraphProto& graph = *bound.proto->mutable_g();
+    std::vector<onnx::TypeProto> numbers;
+    std::vector<const onnx::TypeProto*> types;
+    if (inputs) types = *inputs;
+    if (of_loop) {
+      for (int i = 0; i < std::min<int>({2, graph.input_size(), static_cast<int>(types.size())}); ++i)
+        numbers.push_back(loop_number(types[i], graph.input(i).type()));
+      for (size_t i = 0; i < numbers.size(); ++i) types[i] = &numbers[i];
+    }
+    return built.emplace(name, builder.build_subgraph(*bound.env, graph, inputs ? &types : nullptr))
         .first->second;
+  }
+
+  /// The iteration number and the condition come from the Loop, in the rank that the body declares.
+  static onnx::TypeProto loop_number(const onnx::TypeProto* given, const onnx::TypeProto& declared) {
+    onnx::TypeProto type = given ? *given : declared;
+    if (!type.has_tensor_type()) return type;
+    auto* shape = type.mutable_tensor_type()->mutable_shape();
+    shape->clear_dim();
+    if (declared.tensor_type().shape().dim_size() == 1) shape->add_dim()->set_dim_value(1);
+    return type;
   }
 
   static onnx::GraphInferencer* inferencer(void* self, const std::string& name) {
@@ -79,6 +100,7 @@ struct GraphBuilder::Subgraphs {
 
   GraphBuilder& builder;
   std::unordered_map<std::string, BoundAttribute>& attributes;
+  bool of_loop;
   std::unordered_map<std::string, Subgraph> built;
   std::unordered_map<std::string, Inferencer> inferencers;
 };
@@ -134,7 +156,7 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
   NodeView view{.proto = proto, .schema = schema};
   for (auto& [name, bound] : attributes) view.attributes.emplace(name, bound.proto);
   for (ValueId id : node.inputs) view.inputs.push_back(id < 0 ? nullptr : &env.scope->facts[id]);
-  Subgraphs subgraphs(*this, attributes);
+  Subgraphs subgraphs(*this, attributes, node.op_type == "Loop" && node.domain.empty());
   view.subgraph = &Subgraphs::inferencer;
   view.owner = &subgraphs;
   // A branch that is never taken may well hold shapes that do not fit: exporters write such Ifs.

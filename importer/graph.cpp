@@ -189,6 +189,12 @@ std::string describe(const Graph& graph, const Node& node) {
   return importer::node_text(label, node.domain, node.op_type, std::to_string(node.opset));
 }
 
+std::vector<int64_t> dims_of_loop_number(const Graph& body, size_t input) {
+  const ValueId v = body.inputs.at(input);
+  const bool one = v >= 0 && body.at(v).type.shape && body.at(v).type.shape->size() == 1;
+  return std::vector<int64_t>(one ? 1 : 0, 1);
+}
+
 std::string to_string(const Graph& graph) {
   Printer printer;
   printer.print(graph, "");

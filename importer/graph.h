@@ -97,6 +97,9 @@ void set_producers(Graph& graph);
 std::string describe(const Graph& graph, const Node& node);
 
 /// Deterministic text (`tbx dump --stage=import`).
+/// The shape of the iteration number (input 0) or condition (input 1) that the body of a Loop gets: a scalar,
+/// or [1] where the body declares a rank of one, as files of older exporters do.
+std::vector<int64_t> dims_of_loop_number(const Graph& body, size_t input);
 std::string to_string(const Graph& graph);
 /// Throws InternalError when the graph is not SSA, not topologically ordered, or names a missing value.
 void verify(const Graph& graph);

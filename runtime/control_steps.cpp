@@ -24,8 +24,6 @@ int64_t bytes_of(const RuntimeValue& v) {
   return bytes;
 }
 
-Tensor scalar(DType dtype) { return Tensor::make(dtype, {}); }
-
 /// The values that one scan output had, stacked at the end.
 class Stack {
 public:
@@ -142,12 +140,12 @@ void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFram
       if (plan.inputs[k].slot >= 0) body.slots[plan.inputs[k].slot] = std::move(v);
     };
     if (plan.inputs[0].slot >= 0) {
-      Tensor iteration = scalar(DType::i64);
+      Tensor iteration = Tensor::make(DType::i64, s.iteration_dims);
       iteration.as_mutable<int64_t>()[0] = i;
       put(0, std::move(iteration));
     }
     if (plan.inputs[1].slot >= 0) {
-      Tensor yes = scalar(DType::boolean);
+      Tensor yes = Tensor::make(DType::boolean, s.condition_dims);
       yes.as_mutable<uint8_t>()[0] = 1;
       put(1, std::move(yes));
     }

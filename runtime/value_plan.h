@@ -54,6 +54,7 @@ struct IfStep {
 struct LoopStep {
   BodyCall body;
   int carried = 0;
+  std::vector<int64_t> iteration_dims, condition_dims; ///< of the first two inputs: none, or one
 };
 
 /// Inputs: initial states, scanned inputs. Body: (states..., slices...) -> (states..., slices...).

@@ -27,7 +27,10 @@ Values lower_if(OpContext& ctx) {
 constexpr int64_t kMaxUnrolled = 64;        ///< iterations
 constexpr int64_t kMaxUnrolledNodes = 1000; ///< iterations times nodes of the body
 
-LoweredValue boolean(bool value) { return KnownTensor{DType::boolean, {}, {value ? 1 : 0}, 1}; }
+/// The iteration's number or the condition, for input `i` of the body.
+LoweredValue number_for(const Graph& body, size_t i, DType dtype, int64_t value) {
+  return KnownTensor{dtype, dims_of_loop_number(body, i), {value}, 1};
+}
 
 bool decide(const LoweredValue& v) {
   if (v.constant && v.constant->numel() == 1) return element_as_int(*v.constant, 0) != 0;
@@ -106,7 +109,7 @@ Values lower_loop(OpContext& ctx) {
   bool go = !ctx.has(1) || decide(ctx.value(1));
   for (int64_t i = 0; go && i < limit; ++i) {
     check_unrolling(i + 1, *body);
-    Values inputs = {KnownTensor{DType::i64, {}, {i}, 1}, boolean(true)};
+    Values inputs = {number_for(*body, 0, DType::i64, i), number_for(*body, 1, DType::boolean, 1)};
     inputs.insert(inputs.end(), carried.begin(), carried.end());
     Values out = ctx.lower_subgraph(*body, std::move(inputs));
     for (size_t k = 0; k < scanned.size(); ++k) scanned[k].push_back(out[1 + num_carried + k]);

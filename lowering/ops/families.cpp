@@ -14,6 +14,7 @@ void register_all_ops(Registry& r) {
   register_qlinear(r);
   register_qlinear_pool(r);
   register_quantized_gemm(r);
+  register_experimental(r);
   register_fused(r);
   register_nchwc(r);
   register_microsoft(r);

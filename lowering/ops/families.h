@@ -14,6 +14,7 @@ void register_quantized_products(Registry& r);
 void register_qlinear(Registry& r);
 void register_qlinear_pool(Registry& r);
 void register_quantized_gemm(Registry& r);
+void register_experimental(Registry& r);
 void register_fused(Registry& r);
 void register_nchwc(Registry& r);
 void register_microsoft(Registry& r);

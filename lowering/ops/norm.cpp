@@ -114,7 +114,8 @@ LowerFn skip_layer_norm(bool with_mean) {
     if (ctx.wants(3)) realize(ctx, sum, "output of a skip normalisation");
     auto out = layer_norm(ctx, sum, ctx.in(2), with_mean ? optional_input(ctx, 3) : TensorBox(),
                           sum.rank() - 1, ctx.attr_float("epsilon", 1e-12f), with_mean, type);
-    if (!with_mean) out.insert(out.begin() + 1, LoweredValue());
+    if (!with_mean) // which subtracts none; ONNX Runtime gives 0 as well
+      out.insert(out.begin() + 1, full(ctx, DType::f32, out[1].sizes(), 0));
     out.push_back(sum);
     return out;
   };

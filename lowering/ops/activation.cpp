@@ -116,6 +116,7 @@ std::vector<LoweredValue> lower_swiglu(OpContext& ctx) {
 /// (x + bias) split in halves along the last axis: left * gelu(right).
 std::vector<LoweredValue> lower_bias_split_gelu(OpContext& ctx) {
   TensorBox x = map(ctx, ctx.dtype(0), ctx.in(0), ctx.in(1), ir::add);
+  TBX_MODEL(x.rank() > 0, "X and bias are scalars");
   int axis = x.rank() - 1;
   SymInt half = ir::floordiv(x.sizes()[axis], 2);
   TensorBox left = ir::slice(ctx.program, x, axis, 0, 1, half),

@@ -111,6 +111,7 @@ LowerFn skip_layer_norm(bool with_mean) {
       Expr e = ir::add(v[0], v[1]);
       return v.size() > 2 ? ir::add(e, v[2]) : e;
     });
+    TBX_MODEL(sum.rank() > 0, "input and skip are scalars");
     if (ctx.wants(3)) realize(ctx, sum, "output of a skip normalisation");
     auto out = layer_norm(ctx, sum, ctx.in(2), with_mean ? optional_input(ctx, 3) : TensorBox(),
                           sum.rank() - 1, ctx.attr_float("epsilon", 1e-12f), with_mean, type);

@@ -38,6 +38,11 @@ def mutants(base: BaseModel) -> Iterator[Mutant]:
                 yield Mutant(f"input {i} {what}, dynamic", partial(build, False), dynamic=True)
                 if value.dtype.kind in "fiub":
                     yield Mutant(f"input {i} {what}, constant", partial(build, True))
+    arrays = [v for v in base.inputs if isinstance(v, np.ndarray)]
+    if len(arrays) > 1:  # one wrong input may be made good by broadcasting to the others, or be refused for differing
+        for what in {what: None for value in arrays for what, _ in _arrays(value) if "all" not in what and "last" not in what}:
+            yield Mutant(f"all inputs {what}", partial(_with_all, base, what))
+            yield Mutant(f"all inputs {what}, dynamic", partial(_with_all, base, what), dynamic=True)
     for i in range(len(base.node.input)):
         yield Mutant(f"input {i} left out", partial(_edited, base, lambda n, i=i: n.input.__setitem__(i, "")))
     for i in range(1, len(base.node.input)):
@@ -108,6 +113,14 @@ def _attribute_values(attribute: AttributeProto) -> list[Any]:
         kind.FLOATS: [[], [float("nan")] * 3],
         kind.STRINGS: [[], ["nonsense"]],
     }
+    wrong: dict[int, list[Any]] = {  # one of a list that is as long as it was
+        kind.INTS: [0, -1, 1, 99, 2**31, 2**62, -2**63],
+        kind.FLOATS: [float("nan"), -1e30],
+        kind.STRINGS: [b"nonsense", b""],
+    }
+    for value in wrong.get(attribute.type, []):
+        values = list(attribute.ints or attribute.floats or attribute.strings)
+        right[attribute.type] += [[value, *values[1:]], [*values[:-1], value]][:len(values)]
     other: list[Any] = [v for v in (7, "text", [1.5], 2.5) if not isinstance(v, _python_type(attribute.type))]
     return right.get(attribute.type, []) + other
 
@@ -154,6 +167,27 @@ def _older(base: BaseModel) -> Built:
     return model, _feeds(model, list(base.inputs))
 
 
+def _with_all(base: BaseModel, what: str) -> Built:
+    """Every input changed in the same way, if it can be."""
+    model, values = _copy(base), list(base.inputs)
+    for info, (i, value) in zip(model.graph.input, enumerate(base.inputs), strict=True):
+        ways = dict(_arrays(value)) if isinstance(value, np.ndarray) and info.type.tensor_type.elem_type else {}
+        if what in ways:
+            values[i] = ways[what]()
+            _declare(info, values[i], base.inputs[i])
+    return model, _feeds(model, values)
+
+
+def _declare(info: onnx.ValueInfoProto, value: np.ndarray, instead_of: np.ndarray) -> None:
+    tensor = info.type.tensor_type
+    if value.dtype != instead_of.dtype:
+        tensor.elem_type = helper.np_dtype_to_tensor_dtype(value.dtype)
+    tensor.ClearField("shape")
+    tensor.shape.SetInParent()
+    for size in value.shape:
+        tensor.shape.dim.add().dim_value = size
+
+
 def _with_input(base: BaseModel, i: int, make: Callable[[], np.ndarray], constant: bool) -> Built:
     model, value = _copy(base), make()
     values = list(base.inputs)
@@ -163,12 +197,6 @@ def _with_input(base: BaseModel, i: int, make: Callable[[], np.ndarray], constan
         model.ir_version = max(model.ir_version, 4)  # since when initializers need not be inputs
         del model.graph.input[i], values[i]
         return model, _feeds(model, values)
-    tensor = model.graph.input[i].type.tensor_type
-    if value.dtype != base.inputs[i].dtype:
-        tensor.elem_type = helper.np_dtype_to_tensor_dtype(value.dtype)
-    tensor.ClearField("shape")
-    tensor.shape.SetInParent()
-    for size in value.shape:
-        tensor.shape.dim.add().dim_value = size
+    _declare(model.graph.input[i], value, base.inputs[i])
     values[i] = value
     return model, _feeds(model, values)

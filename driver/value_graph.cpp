@@ -16,10 +16,22 @@ bool is_numeric(const ValueType& type) {
   return type.kind == ValueType::unknown || (type.kind == ValueType::tensor && type.dtype != DType::string);
 }
 
+namespace {
+
+bool is_string(const Graph& g, ValueId v) {
+  return v >= 0 && g.at(v).type.kind == ValueType::tensor && g.at(v).type.dtype == DType::string;
+}
+
+} // namespace
+
 bool needs_values(const Graph& g) {
   auto special = [&](ValueId v) { return v >= 0 && !is_numeric(g.at(v).type); };
   for (ValueId v : g.inputs)
     if (v >= 0 && (special(v) || !g.at(v).type.shape)) return true;
+  // Sequences and optionals between nodes may dissolve while compiling; strings that a node makes do not.
+  for (const Node& n : g.nodes)
+    if (std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return is_string(g, v); }))
+      return true;
   return std::any_of(g.outputs.begin(), g.outputs.end(), special);
 }
 
@@ -36,10 +48,6 @@ bool may_need_values(const Graph& g) {
 }
 
 namespace {
-
-bool is_string(const Graph& g, ValueId v) {
-  return v >= 0 && g.at(v).type.kind == ValueType::tensor && g.at(v).type.dtype == DType::string;
-}
 
 std::string text_attribute(const Node& n, const char* name, const char* otherwise) {
   auto it = n.attributes.find(name);

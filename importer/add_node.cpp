@@ -134,7 +134,9 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
   if (import != env.opsets->end())
     node.opset = import->second;
   else if (node.domain == "com.microsoft")
-    node.opset = 1; // ONNX Runtime's own tools leave it out
+    node.opset = 1;                     // ONNX Runtime's own tools leave it out
+  else if (node.domain == "ai.onnx.ml") // as do converters of before 2018; ONNX Runtime takes the newest
+    node.opset = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map().at(node.domain).second;
   else
     throw Error(
         ErrorKind::model,

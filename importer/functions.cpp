@@ -42,15 +42,14 @@ void for_each_node(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& no
 OpsetImports read_opset_imports(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports,
                                 const std::string& what) {
   OpsetImports result;
-  for (const auto& import : imports) {
-    std::string domain(canonical_domain(import.domain()));
-    TBX_MODEL(import.version() > 0 && import.version() < 1'000'000,
-              "{} imports version {} of the operator set {}", what, import.version(),
+  for (auto import = imports.rbegin(); import != imports.rend(); ++import) {
+    std::string domain(canonical_domain(import->domain()));
+    if (result.contains(domain))
+      continue; // the last of several counts, as in onnx.reference and ONNX Runtime
+    TBX_MODEL(import->version() > 0 && import->version() < 1'000'000,
+              "{} imports version {} of the operator set {}", what, import->version(),
               shown(shown_domain(domain)));
-    auto [it, added] = result.emplace(domain, static_cast<int>(import.version()));
-    TBX_MODEL(added || it->second == import.version(),
-              "{} imports two versions of the operator set {}: {} and {}", what, shown(shown_domain(domain)),
-              it->second, import.version());
+    result.emplace(std::move(domain), static_cast<int>(import->version()));
   }
   return result;
 }

@@ -1,5 +1,5 @@
-// Operators of before 2018 that ONNX names as experimental and has no schema for; files converted from Caffe2 and
-// Core ML still hold them. Meaning: the onnx documentation of version 1.2, and ONNX Runtime's kernels.
+// Operators of before 2018 that ONNX names as experimental and has no schema for; files converted from Caffe2
+// and Core ML still hold them. Meaning: the onnx documentation of version 1.2, and ONNX Runtime's kernels.
 #include <algorithm>
 
 #include "lowering/op_helpers.h"
@@ -46,7 +46,8 @@ Values image_scaler(OpContext& ctx) {
               [&](Expr e, Expr add) { return ir::add(ir::mul(e, number(e, factor)), add); })};
 }
 
-/// Cuts `border` [left, top, right, bottom] off the last two axes, or `scale` [height, width] from its corner.
+/// Cuts `border` [left, top, right, bottom] off the last two axes, or `scale` [height, width] from its
+/// corner.
 Values crop(OpContext& ctx) {
   TensorBox x = ctx.in(0);
   TBX_MODEL(x.rank() == 4, "an image has rank {}, expected 4", x.rank());

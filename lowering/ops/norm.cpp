@@ -89,8 +89,10 @@ std::vector<LoweredValue> layer_norm(OpContext& ctx, const TensorBox& x, const T
 
 std::vector<LoweredValue> lower_layer_norm(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
+  // ONNX Runtime's own form, in files of before opset 17, gives the type of the scale.
+  const DType result = ctx.opset() < 17 ? ctx.dtype(1) : x.dtype();
   return layer_norm(ctx, x, ctx.in(1), optional_input(ctx, 2), ctx.axis(ctx.attr_int("axis", -1), x.rank()),
-                    ctx.attr_float("epsilon", 1e-5f), true, x.dtype());
+                    ctx.attr_float("epsilon", 1e-5f), true, result);
 }
 
 /// RMSNormalization, and SimplifiedLayerNormalization as ONNX Runtime writes it.
@@ -302,7 +304,7 @@ std::vector<LoweredValue> lower_lrn(OpContext& ctx) {
 } // namespace
 
 void register_norm(Registry& r) {
-  r.add("LayerNormalization", since(1), lower_layer_norm); // in files before opset 17 it is ONNX Runtime's
+  r.add("LayerNormalization", since(1), lower_layer_norm);
   r.add("RMSNormalization", since(23), lower_rms_norm);
   r.add("SimplifiedLayerNormalization", since(1), lower_rms_norm);
   r.add("GroupNormalization", since(18), lower_group_norm);

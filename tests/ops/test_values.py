@@ -241,3 +241,9 @@ def test_types_of_inputs_and_outputs() -> None:
     assert [i.type for i in run.get_inputs()] == ["seq(tensor(float))", "optional(tensor(int64))"]
     y, h = run.run(None, {"s": [[1.0, 2.0], X[0]], "o": None})
     assert y[0].dtype == np.float32 and not h
+
+
+def test_strings_between_numbers() -> None:
+    """Strings that a node makes and another reads, with none among the model's inputs and outputs."""
+    check("g(float[n] x) => (int8[n] y) { f = Cast<to = 9>(x) s = Cast<to = 8>(f) y = Cast<to = 3>(s) }",
+          {"x": np.array([2, 0, -1], np.float32)}, opset=13)

@@ -17,6 +17,7 @@
 #include "driver/value_graph.h"
 #include "importer/function_body.h"
 #include "lowering/op_registry.h"
+#include "runtime/generation/generation.h"
 #include "runtime/session.h"
 #include "runtime/value_op.h"
 #include "runtime/value_session.h"
@@ -564,6 +565,7 @@ std::vector<OperatorInfo> operators() {
   for (const lowering::OpEntry* e : lowering::Registry::instance().all())
     add(e->domain, e->name, e->since, "compiled");
   for (const runtime::ValueOpInfo& o : runtime::value_ops()) add(o.domain, o.op, o.since, "values");
+  for (const runtime::GenerationOp& o : runtime::kGenerationOps) add("com.microsoft", o.name, 1, "values");
   for (const auto& [domain, name, since] : operators_with_body()) add(domain, name, since, "body");
   std::vector<OperatorInfo> result;
   for (auto& [key, info] : found) {

@@ -12,6 +12,7 @@
 #include "driver/value_steps.h"
 #include "importer/function_body.h"
 #include "lowering/lower.h"
+#include "runtime/generation/generation.h"
 
 namespace tbx::driver {
 
@@ -46,6 +47,7 @@ public:
 
 private:
   static bool is_control(const Node& n) {
+    if (runtime::find_generation_op(n.domain, n.op_type)) return true;
     return n.domain.empty() &&
            (n.op_type == "If" || n.op_type == "Loop" || n.op_type == "Scan" || n.op_type == "SequenceMap");
   }
@@ -77,7 +79,8 @@ private:
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       const Node& n = g_.nodes[i];
       if (!live[i]) continue;
-      bool special = n.domain == "tensorbox" || (n.domain.empty() && n.op_type == "SequenceMap") ||
+      bool special = n.domain == "tensorbox" || runtime::find_generation_op(n.domain, n.op_type) ||
+                     (n.domain.empty() && n.op_type == "SequenceMap") ||
                      forced_.count(n.outputs.empty() ? -1 : first_output(n));
       for (ValueId v : values_read(n)) special |= !is_numeric(g_.at(v).type);
       for (ValueId v : n.outputs) special |= v >= 0 && !is_numeric(g_.at(v).type);
@@ -297,6 +300,9 @@ private:
       all(s->body);
     } else if (const auto* s = std::get_if<runtime::SequenceMapStep>(&step.what)) {
       all(s->body);
+    } else if (const auto* s = std::get_if<runtime::GenerationStep>(&step.what)) {
+      all(s->decoder);
+      all(s->first);
     }
   }
 

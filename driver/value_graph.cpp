@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "driver/graph_part.h"
 #include "importer/function_body.h"
+#include "runtime/generation/generation.h"
 
 namespace tbx::driver {
 
@@ -28,9 +29,11 @@ bool needs_values(const Graph& g) {
   auto special = [&](ValueId v) { return v >= 0 && !is_numeric(g.at(v).type); };
   for (ValueId v : g.inputs)
     if (v >= 0 && (special(v) || !g.at(v).type.shape)) return true;
-  // Sequences and optionals between nodes may dissolve while compiling; strings that a node makes do not.
+  // Sequences and optionals between nodes may dissolve while compiling; strings that a node makes do not, nor
+  // does a search for tokens.
   for (const Node& n : g.nodes)
-    if (std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return is_string(g, v); }))
+    if (runtime::find_generation_op(n.domain, n.op_type) ||
+        std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return is_string(g, v); }))
       return true;
   return std::any_of(g.outputs.begin(), g.outputs.end(), special);
 }

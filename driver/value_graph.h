@@ -8,7 +8,8 @@ namespace tbx::driver {
 
 /// A tensor of numbers, as far as its type tells.
 bool is_numeric(const ValueType& type);
-/// The graph has an input, output or constant that no plan holds, or an input of unknown rank.
+/// The graph has an input, output or constant that no plan holds, an input of unknown rank, or it generates
+/// text.
 bool needs_values(const Graph& g);
 
 /// It may turn out while it is lowered that the graph needs values: it has bodies, or values that no plan

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "runtime/generation/generation.h"
 
 namespace tbx::driver {
 
@@ -81,7 +82,7 @@ std::shared_ptr<Graph> required_graph(const Node& node, const char* name) {
   return *g;
 }
 
-runtime::ValueFunction make_op(const Graph& g, const Node& node) {
+runtime::ValueNode value_node(const Graph& g, const Node& node) {
   runtime::ValueNode n;
   n.domain = node.domain;
   n.op = node.op_type;
@@ -101,9 +102,13 @@ runtime::ValueFunction make_op(const Graph& g, const Node& node) {
     n.output_types.push_back(v >= 0 && g.at(v).type.kind == ValueType::tensor ? g.at(v).type.dtype
                                                                               : DType::undefined);
   }
+  return n;
+}
+
+runtime::ValueFunction make_op(const Graph& g, const Node& node) {
   auto make = runtime::find_value_op(node.domain, node.op_type, node.opset);
   TBX_INTERNAL(make != nullptr);
-  return make(n);
+  return make(value_node(g, node));
 }
 
 std::vector<int64_t> per_scan(const Node& node, const char* name, size_t count) {
@@ -178,10 +183,26 @@ What make_scan(const Graph& g, const Node& node, ValueCompiler& compiler,
   return s;
 }
 
+What make_generation(const Graph& g, const Node& node, ValueCompiler& compiler,
+                     const std::function<int(ValueId)>& slot) {
+  runtime::GenerationStep s;
+  s.what = std::make_shared<const runtime::Generation>(runtime::read_generation(value_node(g, node)));
+  const bool decoder_only = s.what->family == runtime::Family::gpt;
+  auto decoder = required_graph(node, "decoder");
+  if (!decoder_only)
+    s.first = compiler.body(g, required_graph(node, "encoder"), slot);
+  else if (node.attributes.count("init_decoder"))
+    s.first = compiler.body(g, required_graph(node, "init_decoder"), slot);
+  s.decoder = compiler.body(g, decoder, slot);
+  runtime::check_bodies(s);
+  return s;
+}
+
 } // namespace
 
 What make_value_step(const Graph& g, const Node& node, ValueCompiler& compiler,
                      const std::function<int(ValueId)>& slot) {
+  if (runtime::find_generation_op(node.domain, node.op_type)) return make_generation(g, node, compiler, slot);
   if (!node.domain.empty()) return runtime::OpStep{make_op(g, node)};
   if (node.op_type == "If") {
     runtime::IfStep s;

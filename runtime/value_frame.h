@@ -50,5 +50,7 @@ void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFram
               const RunGuard& guard);
 void run_sequence_map(const SequenceMapStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
                       const RunGuard& guard);
+void run_generation(const GenerationStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
+                    const RunGuard& guard);
 
 } // namespace tbx::runtime

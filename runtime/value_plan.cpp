@@ -46,6 +46,9 @@ private:
       body("body", s->body, indent);
     } else if (const auto* s = std::get_if<SequenceMapStep>(&step.what)) {
       body("body", s->body, indent);
+    } else if (const auto* s = std::get_if<GenerationStep>(&step.what)) {
+      if (s->first.plan) body("first", s->first, indent);
+      body("decoder", s->decoder, indent);
     }
   }
 

@@ -72,8 +72,16 @@ struct SequenceMapStep {
   BodyCall body;
 };
 
+struct Generation;
+/// Inputs: those of GreedySearch and its like (runtime/generation/generation.h).
+struct GenerationStep {
+  std::shared_ptr<const Generation> what;
+  BodyCall decoder;
+  BodyCall first; ///< the encoder, or the decoder of the first token; no plan: there is none
+};
+
 struct ValueStep {
-  std::variant<StageStep, OpStep, IfStep, LoopStep, ScanStep, SequenceMapStep> what;
+  std::variant<StageStep, OpStep, IfStep, LoopStep, ScanStep, SequenceMapStep, GenerationStep> what;
   std::vector<int> inputs, outputs; ///< slots; -1: left out
   std::vector<bool> last_use;       ///< per input: nobody reads the slot afterwards
   std::vector<int> release;         ///< slots that are done with after this step

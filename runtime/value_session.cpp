@@ -109,8 +109,10 @@ void run_frame(ValueFrame& frame, const RunGuard& guard) {
         run_loop(*loop, step, s, frame, guard);
       else if (const auto* scan = std::get_if<ScanStep>(&step.what))
         run_scan(*scan, step, s, frame, guard);
+      else if (const auto* map = std::get_if<SequenceMapStep>(&step.what))
+        run_sequence_map(*map, step, s, frame, guard);
       else
-        run_sequence_map(std::get<SequenceMapStep>(step.what), step, s, frame, guard);
+        run_generation(std::get<GenerationStep>(step.what), step, s, frame, guard);
     } catch (Error& e) {
       e.add_where(step.where);
       throw;

@@ -322,6 +322,10 @@ GraphBuilder::Subgraph GraphBuilder::build_subgraph(Env& outer, onnx::GraphProto
   scope.graph.opset_imports = {env.opsets->begin(), env.opsets->end()};
   reserve_names(scope, graph);
   read_initializers(env, graph);
+  // Where the operator does not say what it gives, the body does, and its sizes are no business of the
+  // caller.
+  const ImportOptions own;
+  const ImportOptions& of_inputs = input_types ? options_ : own;
   for (const auto& input : graph.input()) {
     const std::string what = "subgraph input " + shown(input.name());
     TBX_MODEL(!input.name().empty(), "an input of the subgraph {} has no name", shown(graph.name()));
@@ -332,7 +336,7 @@ GraphBuilder::Subgraph GraphBuilder::build_subgraph(Env& outer, onnx::GraphProto
     size_t i = scope.graph.inputs.size();
     onnx::TypeProto type;
     if (input_types && i < input_types->size() && (*input_types)[i]) type = *(*input_types)[i];
-    TBX_MODEL(complete(type, declared_type(input.type(), options_, what)) || !input_types,
+    TBX_MODEL(complete(type, declared_type(input.type(), of_inputs, what)) || !input_types,
               "{} is declared with another type than the operator gives it", what);
     ValueId id = add_value(env, input.name(), std::move(type));
     define(env, input.name(), id);

@@ -34,6 +34,7 @@ void register_all_ops(Registry& r) {
   register_packed_attention(r);
   register_microsoft_attention(r);
   register_group_query_attention(r);
+  register_sparse_attention(r);
   register_rotary(r);
   register_embedding(r);
   register_conv(r);

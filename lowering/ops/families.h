@@ -35,6 +35,7 @@ void register_attention(Registry& r);
 void register_packed_attention(Registry& r);
 void register_microsoft_attention(Registry& r);
 void register_group_query_attention(Registry& r);
+void register_sparse_attention(Registry& r);
 void register_rotary(Registry& r);
 void register_embedding(Registry& r);
 void register_conv(Registry& r);

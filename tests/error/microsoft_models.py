@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pathlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "ops"))
+import generation_models  # noqa: E402
 
 _rng = np.random.default_rng(3)
 Array = np.ndarray | None  # None: an optional input that is left out
@@ -62,6 +67,7 @@ def models() -> Iterator[tuple[str, onnx.ModelProto, tuple[np.ndarray, ...]]]:
     yield from _attention()
     yield from _others()
     yield from _blocked()
+    yield from _generation()
 
 
 def _normalisations() -> Iterator[Any]:
@@ -147,6 +153,9 @@ def _attention() -> Iterator[Any]:
     yield _model("MultiHeadAttention", [x, x, x], num_heads=2)
     yield _model("GroupQueryAttention", [f(1, 3, 16), f(1, 3, 8), f(1, 3, 8), None, None, i32(2).reshape(1), i32(3)], 3,
                  num_heads=2, kv_num_heads=1)
+    starts, blocks = np.array([[0, 1, 3]], np.int32), np.array([[0, 0, 1]], np.int32)
+    yield _model("SparseAttention", [f(1, 3, 16), f(1, 3, 8), f(1, 3, 8), f(1, 1, 20, 8), f(1, 1, 20, 8), starts, blocks,
+                                     i32(18), i32(18).reshape(1)], 3, num_heads=2, kv_num_heads=1, sparse_block_size=16)
     yield _model("RotaryEmbedding", [f(1, 3, 8), i64(0), f(4, 2), f(4, 2)], num_heads=2)
     yield _model("LinearAttention", [x, x, x, f(2, 2, 4, 4), f(2, 3, 2), f(2, 3, 2)], 2, q_num_heads=2, kv_num_heads=2)
     yield _model("CausalConvWithState", [f(1, 3, 4), f(3, 1, 2), f(3), f(1, 3, 2)], 2, dilation=2, activation="silu")
@@ -196,3 +205,28 @@ def _blocked() -> Iterator[Any]:
     for op in ("GlobalMaxPool", "GlobalAveragePool"):
         yield _model(op, [x], domain=domain)
     yield _model("Upsample", [x], domain=domain, scales=[1, 1, 2, 2], mode="nearest")
+
+
+def _generation() -> Iterator[Any]:
+    ids, tokens = np.array([[0, 5, 6], [7, 8, 9]], np.int32), {"eos_token_id": 4, "pad_token_id": 0}
+    one = {"input_ids": ids, "max_length": i32(6), "min_length": i32(1), "repetition_penalty": np.array(1.5, np.float32),
+           "vocab_mask": np.ones(23, np.int32), "prefix_vocab_mask": np.ones((2, 23), np.int32),
+           "attention_mask": np.ones((2, 3), np.int32)}
+    first = {"input_ids": ids, "max_length": i32(6), "min_length": i32(1), "num_beams": i32(2),
+             "num_return_sequences": i32(2), "length_penalty": np.array(1.5, np.float32)}
+    beams = first | {name: one[name] for name in list(one)[3:]}
+
+    def build(op: str, inputs: dict[str, np.ndarray], outputs: int, **attributes: Any) -> Any:
+        model = generation_models.model(op, list(inputs.items()), outputs, fixed=True, **tokens, **attributes)
+        return f"com.microsoft_{op}", model, tuple(inputs.values())
+
+    decoder = generation_models.gpt(1)
+    yield build("GreedySearch", one, 1, decoder=decoder, no_repeat_ngram_size=2)
+    chance = {"presence_mask": np.ones((2, 23), np.int32), "seed": i32(3)}
+    yield build("Sampling", one | chance, 2, decoder=decoder, top_p=0.5, presence_penalty=0.5, custom=0)
+    yield build("BeamSearch", beams, 3, decoder=decoder, init_decoder=decoder, early_stopping=0)
+    encoded = {"encoder": generation_models.encoder(), "decoder": generation_models.decoder()}
+    yield build("BeamSearch", beams, 2, model_type=1, decoder_start_token_id=2, **encoded)
+    heard = {"encoder": generation_models.encoder(features=5), "decoder": generation_models.decoder(hidden=False, mask=False)}
+    features = first | {"input_ids": f(2, 5, 7)}
+    yield build("WhisperBeamSearch", features, 3, model_type=2, decoder_start_token_id=2, **heard)

@@ -157,6 +157,16 @@ def test_compiled_and_run_again(op: str) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+def test_sizes_given_by_name() -> None:
+    """Those of the caller's batch, not those that the decoder calls the same."""
+    ids, decoder = tokens(0), models.gpt()
+    model = models.model("BeamSearch", beam_inputs(ids), decoder=decoder, **TOKENS)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch_size"
+    want = beam_search(gpt_model(decoder, ids, PAD), ids, 14, 3, 2, END, PAD)[0]
+    for options in ({"dims": {"batch_size": 3}}, {"all_dims_dynamic": True}):
+        np.testing.assert_array_equal(run(model, beam_inputs(ids), **options)[0], want)
+
+
 def test_given_mask() -> None:
     ids, decoder = tokens(3), models.gpt(seed=3)
     mask = (np.random.default_rng(1).random(ids.shape) > 0.4).astype(np.int32)

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "importer/microsoft.h"
 #include "importer/names.h"
 #include "importer/to_graph.h"
 
@@ -13,7 +14,9 @@ namespace {
 using namespace importer;
 
 const onnx::OpSchema* find_schema(std::string_view domain, std::string_view op_type, int opset) {
-  return onnx::OpSchemaRegistry::Schema(std::string(op_type), opset, std::string(canonical_domain(domain)));
+  const std::string name(op_type), owner(canonical_domain(domain));
+  const auto* schema = onnx::OpSchemaRegistry::Schema(name, opset, owner);
+  return schema ? schema : find_microsoft_schema(owner, name);
 }
 
 bool has_graphs(const Node& node) {
@@ -59,6 +62,9 @@ std::vector<std::tuple<std::string, std::string, int>> operators_with_body() {
   for (const onnx::OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas_with_history())
     if (schema.HasFunction() || schema.HasContextDependentFunction())
       found.emplace_back(schema.domain(), schema.Name(), schema.since_version());
+  for (const auto& [name, schema] : microsoft_schemas())
+    if (schema.HasContextDependentFunction())
+      found.emplace_back(schema.domain(), name, schema.since_version());
   return found;
 }
 

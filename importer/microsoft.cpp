@@ -1,5 +1,7 @@
 #include "importer/microsoft.h"
 
+#include "importer/attn_lstm.h"
+
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -92,6 +94,7 @@ std::map<std::string, OpSchema> make_schemas() {
   std::vector<const char*> whisper = beam;
   whisper.insert(whisper.end(), {"cross_qk_layer_head", "extra_decoding_ids", "temperature"});
   std::map<std::string, OpSchema> all;
+  all.emplace("AttnLSTM", make_attn_lstm());
   all.emplace("Tokenizer", make_tokenizer());
   all.emplace("GreedySearch", make_generation("GreedySearch", single, 2, {3}, {sequences}));
   all.emplace("Sampling",
@@ -107,11 +110,15 @@ std::map<std::string, OpSchema> make_schemas() {
 
 } // namespace
 
-const onnx::OpSchema* find_microsoft_schema(const std::string& domain, const std::string& op) {
+const std::map<std::string, OpSchema>& microsoft_schemas() {
   static const std::map<std::string, OpSchema> schemas = make_schemas();
+  return schemas;
+}
+
+const onnx::OpSchema* find_microsoft_schema(const std::string& domain, const std::string& op) {
   if (domain != "com.microsoft") return nullptr;
-  auto it = schemas.find(op);
-  return it == schemas.end() ? nullptr : &it->second;
+  auto it = microsoft_schemas().find(op);
+  return it == microsoft_schemas().end() ? nullptr : &it->second;
 }
 
 } // namespace tbx::importer

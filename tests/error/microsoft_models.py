@@ -153,6 +153,9 @@ def _attention() -> Iterator[Any]:
     yield _model("MultiHeadAttention", [x, x, x], num_heads=2)
     yield _model("GroupQueryAttention", [f(1, 3, 16), f(1, 3, 8), f(1, 3, 8), None, None, i32(2).reshape(1), i32(3)], 3,
                  num_heads=2, kv_num_heads=1)
+    yield _model("AttnLSTM", [f(3, 2, 4), f(1, 12, 6), f(1, 12, 3), f(1, 24), i32(3, 2), f(1, 2, 3), f(1, 2, 3), f(1, 9),
+                              f(1, 3, 5), f(1, 2, 5), f(1, 5), f(2, 4, 2), i32(4, 1), f(1, 5, 2)], 3, hidden_size=3,
+                 direction="forward", clip=2.0, activations=["Sigmoid", "Tanh", "Tanh"])
     starts, blocks = np.array([[0, 1, 3]], np.int32), np.array([[0, 0, 1]], np.int32)
     yield _model("SparseAttention", [f(1, 3, 16), f(1, 3, 8), f(1, 3, 8), f(1, 1, 20, 8), f(1, 1, 20, 8), starts, blocks,
                                      i32(18), i32(18).reshape(1)], 3, num_heads=2, kv_num_heads=1, sparse_block_size=16)

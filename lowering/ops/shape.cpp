@@ -90,6 +90,25 @@ std::vector<int64_t> axes_of(OpContext& ctx, int input_since, bool& given) {
   return {};
 }
 
+/// All dimensions of 1: the rank of the result depends on those that are not known while compiling. They are
+/// taken as not 1; a run for which that is wrong is compiled for its shapes. Sizes that data decides are
+/// known once they are those of an input, so the node goes where they are.
+std::vector<int> dimensions_of_one(OpContext& ctx, const TensorBox& x) {
+  std::vector<int> axes;
+  for (int a = 0; a < x.rank(); ++a) {
+    const SymInt n = x.sizes()[a];
+    if (n.is(1)) axes.push_back(a);
+    const ir::Bounds bounds = ir::bounds_of(n);
+    if (n.is_constant() || bounds.lo > 1 || bounds.hi < 1) continue;
+    const std::string what = fmt::format("whether dimension {} of {} is 1", a, ir::to_string(x.sizes()));
+    if (ir::has_unbacked(n))
+      throw UnknownValueError(what + " must be known while compiling", {ctx.node.input(0)});
+    if (!ctx.program.assume_broadcast) throw_unknown_shape(what + " must be known while compiling");
+    ctx.program.add_check(ir::max(n - 2, -n), false, what, true);
+  }
+  return axes;
+}
+
 Values squeeze(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   bool given;
@@ -101,8 +120,7 @@ Values squeeze(OpContext& ctx) {
       TBX_MODEL(!x.sizes()[a].is_constant() || x.sizes()[a].is(1),
                 "axis {} has size {}, only 1 can be squeezed", a, x.sizes()[a].constant());
   } else {
-    for (int a = 0; a < x.rank(); ++a)
-      if (x.sizes()[a].is(1)) axes.push_back(a);
+    axes = dimensions_of_one(ctx, x);
   }
   return {ir::squeeze(ctx.program, x, axes)};
 }

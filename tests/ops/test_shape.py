@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 from peers import compare, model_of, tensorbox
 
 SHAPES = [(7,), (3, 8), (2, 5, 6), (2, 1, 9, 3), (0, 4), (4, 0, 5)]
@@ -135,3 +135,25 @@ def test_quotients_of_sizes_round_before_they_are_added() -> None:
         third = np.float32(n) / np.float32(3)
         want = int(np.floor((third + third) + third))
         assert session.run({"x": np.zeros(n, np.uint8)})["size"].tolist() == [want]
+
+
+def test_squeeze_without_axes_of_unknown_dimensions() -> None:
+    """The rank of the result is decided by the shapes of a run, or by data."""
+    model = parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g (float[n,m,1] x) => (float[] y) '
+                               "{ y = Squeeze(x) }")
+    for compiled in (False, True):
+        session = tensorbox.Session(model, compile=compiled)
+        for shape in ((3, 4, 1), (1, 4, 1), (3, 1, 1), (1, 1, 1), (3, 4, 1), (0, 1, 1), (2, 0, 1)):
+            x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+            np.testing.assert_array_equal(session.run({"x": x})["y"], np.squeeze(x), err_msg=str(shape))
+            assert session.run({"x": x})["y"].shape == np.squeeze(x).shape
+    model = parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (int64[] y, float[] z) { '
+                               "i = NonZero(x) y = Squeeze(i) v = Gather(x, y) z = Add(v, v) }")
+    session = tensorbox.Session(model, compile=False)
+    for x in ([1, 0, 2], [0, 3], [0, 0], [4, 5, 6]):
+        x = np.array(x, np.float32)
+        want = np.squeeze(np.array(np.nonzero(x)))
+        got = session.run({"x": x})
+        assert got["y"].shape == want.shape
+        np.testing.assert_array_equal(got["y"], want)
+        np.testing.assert_array_equal(got["z"], 2 * x[want])

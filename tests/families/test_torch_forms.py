@@ -84,7 +84,9 @@ def test_halves(name: str, dtype: str, exporter: str) -> None:
         pytest.skip("torch: this exporter writes opsets up to 20, whose convolutions do not take bfloat16")
     torch.manual_seed(7)
     case, halves = CASES[name], getattr(torch, dtype)
-    model = export(case, exporter, opset, dtype=halves)
+    # Norms that the exporter's optimiser fuses into convolutions become weights of float32 beside data of bfloat16.
+    options = {"optimize": False} if opset and name == "residual" else {}
+    model = export(case, exporter, opset, dtype=halves, **options)
     names = [info.name for info in model.graph.input]
     given = [cast(inputs, halves) for inputs in inputs_of(case, exporter)]
     if dtype == "float16":
@@ -143,7 +145,7 @@ def test_fake_quantized(exporter: str) -> None:
     try:
         model = export(case, exporter)
     except torch.onnx.OnnxExporterError as error:
-        if "no fake impl" not in str(error.__cause__):
+        if "UnsupportedOperatorException" not in str(error):
             raise
         pytest.skip("torch: torch.export has no fake implementation of fake_quantize_per_tensor_affine")
     check(model, *feeds_of(case, exporter, model), tolerance=Tolerance(l2=2e-2), optimize=False)

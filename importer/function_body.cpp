@@ -1,5 +1,7 @@
 #include "importer/function_body.h"
 
+#include <onnx/defs/parser.h>
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -117,9 +119,26 @@ std::optional<Graph> expand_function(const Graph& graph, const Node& node) {
   }
 }
 
+Graph body_of_text(const Graph& graph, const Node& node, const std::string& text) {
+  onnx::FunctionProto function;
+  const auto status = onnx::OnnxParser::Parse(function, text.c_str());
+  TBX_INTERNAL(status.IsOK());
+  static const ImportOptions options;
+  GraphBuilder builder(options, graph.context, {});
+  std::unordered_map<std::string, onnx::AttributeProto> attributes;
+  Graph result = builder.build_body(function, attributes, node, graph);
+  forget_origins(result);
+  verify(result);
+  return result;
+}
+
 bool inline_function(Graph& g, size_t i) {
   auto body = expand_function(g, g.nodes[i]);
-  if (!body) return false;
+  return body && inline_function(g, i, *body);
+}
+
+bool inline_function(Graph& g, size_t i, const Graph& given) {
+  const Graph* body = &given;
   const Node call = g.nodes[i];
   std::unordered_map<ValueId, ValueId> to;
   for (size_t k = 0; k < body->inputs.size(); ++k)

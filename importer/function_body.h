@@ -21,6 +21,10 @@ namespace tbx {
 std::optional<Graph> expand_function(const Graph& graph, const Node& node);
 /// Puts that body in the place of node `i`. False when there is none.
 bool inline_function(Graph& graph, size_t i);
+/// The same with a body of another source.
+bool inline_function(Graph& graph, size_t i, const Graph& body);
+/// A body from a function in ONNX's text form whose inputs and outputs correspond to those of `node`.
+Graph body_of_text(const Graph& graph, const Node& node, const std::string& text);
 /// Operators (domain, name, version) that ONNX defines a body for.
 std::vector<std::tuple<std::string, std::string, int>> operators_with_body();
 /// ONNX defines a body for some inputs of the operator; it can depend on their shapes.

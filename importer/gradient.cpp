@@ -1,13 +1,13 @@
 #include "importer/gradient.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <span>
 
 #include "base/error.h"
-#include "importer/function_body.h"
-#include "importer/gradient_rules.h"
 #include "importer/names.h"
+#include "importer/reverse.h"
 
 namespace tbx::importer {
 namespace {
@@ -32,7 +32,7 @@ template <class T> T attribute(const Node& node, const char* name) {
 class Differentiator {
 public:
   Differentiator(Graph& g, std::span<const Node> done, const Node& node, std::vector<Node>& out)
-      : g_(g), done_(done), node_(node), out_(out), b_(g, out, node.origin) {}
+      : g_(g), done_(done), node_(node), out_(out) {}
 
   void run() {
     auto xs = attribute<std::vector<std::string>>(node_, "xs"),
@@ -52,13 +52,14 @@ public:
     ValueId y = named(g_, y_name);
     collect(y, sources);
     clone_forward();
-    mark_dependent({sources.begin(), sources.begin() + static_cast<std::ptrdiff_t>(xs.size())});
-    gradient_[at(y)] = b_.filled(at(y), 1);
-    backward();
+    Reverse r(g_, out_, node_.origin, forward_);
+    r.vary({node_.inputs.begin(), node_.inputs.begin() + static_cast<std::ptrdiff_t>(xs.size())});
+    r.give(at(y), r.b.filled(at(y), 1));
+    r.run();
     for (size_t i = 0; i < node_.outputs.size(); ++i) {
       if (node_.outputs[i] < 0) continue;
-      auto it = gradient_.find(node_.inputs[i]);
-      ValueId g = it == gradient_.end() ? b_.filled(node_.inputs[i], 0) : it->second;
+      ValueId g = r.gradient(node_.inputs[i]);
+      if (g < 0) g = r.b.filled(node_.inputs[i], 0);
       Node copy;
       copy.name = node_.name;
       copy.op_type = "Identity";
@@ -86,8 +87,9 @@ private:
                               [&](ValueId v) { return v >= 0 && wanted.count(v) && !stop.count(v); });
       if (!used) continue;
       forward_.push_back(n);
-      for (ValueId v : n.inputs)
-        if (v >= 0 && !stop.count(v)) wanted.insert(v);
+      for_each_read(n, [&](ValueId v) {
+        if (!stop.count(v)) wanted.insert(v);
+      });
     }
     std::reverse(forward_.begin(), forward_.end());
   }
@@ -95,11 +97,13 @@ private:
   /// Where the node's inputs are not the named tensors themselves, what depends on them is computed anew.
   void clone_forward() {
     for (Node& n : forward_) {
-      bool moved =
-          std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) { return v >= 0 && at(v) != v; });
+      bool moved = false;
+      for_each_read(n, [&](ValueId v) { moved = moved || at(v) != v; });
       if (!moved) continue;
       for (ValueId& v : n.inputs)
         if (v >= 0) v = at(v);
+      own_bodies(n);
+      for_each_capture(n, [&](Graph::Capture& c) { c.outer = at(c.outer); });
       for (ValueId& v : n.outputs) {
         if (v < 0) continue;
         Value copy = g_.at(v);
@@ -113,59 +117,16 @@ private:
     }
   }
 
-  void mark_dependent(const std::vector<ValueId>& xs) {
-    for (ValueId x : xs) dependent_.insert(at(x));
-    for (const Node& n : forward_) {
-      if (n.domain.empty() && stops_gradient(n.op_type)) continue;
-      bool any =
-          std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) { return dependent_.count(v) != 0; });
-      for (ValueId v : n.outputs)
-        if (any && v >= 0) dependent_.insert(v);
-    }
-  }
-
-  void backward() {
-    for (size_t i = forward_.size(); i-- > 0;) {
-      const Node& n = forward_[i];
-      std::vector<ValueId> gradients;
-      bool any = false;
-      for (size_t k = 0; k < n.outputs.size(); ++k) {
-        auto g = n.outputs[k] < 0 ? gradient_.end() : gradient_.find(n.outputs[k]);
-        const bool given = g != gradient_.end() && dependent_.count(n.outputs[k]);
-        gradients.push_back(given ? g->second : -1);
-        any = any || given;
-        if (k > 0 && given && !(n.domain.empty() && takes_all_gradients(n.op_type)))
-          throw_unsupported("the gradient through output {} of {}", k, describe(g_, n));
-      }
-      if (!any) continue;
-      Rule rule = n.domain.empty() ? find_rule(n.op_type) : nullptr;
-      if (!rule) throw_unsupported("there is no rule to differentiate {}", describe(g_, n));
-      auto needs = [&](int k) {
-        return k < static_cast<int>(n.inputs.size()) && n.inputs[k] >= 0 &&
-               dependent_.count(n.inputs[k]) != 0;
-      };
-      rule({b_, n, std::move(gradients),
-            [&](int k, ValueId part) {
-              if (!needs(k)) return;
-              auto [it, fresh] = gradient_.emplace(n.inputs[k], part);
-              if (!fresh) it->second = b_.emit("Add", {it->second, part}, n.inputs[k]);
-            },
-            needs});
-    }
-  }
-
   Graph& g_;
   std::span<const Node> done_;
   const Node& node_;
   std::vector<Node>& out_;
-  GradientBuilder b_;
   std::vector<Node> forward_;
-  std::map<ValueId, ValueId> here_, gradient_;
-  std::set<ValueId> dependent_;
+  std::map<ValueId, ValueId> here_;
 };
 
-/// Operators before node `end`, a Gradient, that have no rule and lie between its sources and its y give way
-/// to the bodies that ONNX defines for them. Returns where the node is then.
+/// Operators before node `end`, a Gradient, that lie between its sources and its y and whose bodies can be
+/// differentiated while they cannot give way to them. Returns where the node is then.
 size_t open_bodies(Graph& g, size_t end) {
   std::set<ValueId> wanted{named(g, attribute<std::string>(g.nodes[end], "y"))}, sources;
   for (const char* list : {"xs", "zs"})
@@ -176,16 +137,14 @@ size_t open_bodies(Graph& g, size_t end) {
     if (std::none_of(n.outputs.begin(), n.outputs.end(),
                      [&](ValueId v) { return wanted.count(v) != 0 && sources.count(v) == 0; }))
       continue;
-    const bool known = n.domain.empty() && (find_rule(n.op_type) || stops_gradient(n.op_type));
     const size_t before = g.nodes.size();
-    if (!known && inline_function(g, i)) {
+    if (open_body(g, i)) {
       const size_t more = g.nodes.size() - before; // one node became several, or none: wraps around
       end += more;
       i += more + 1;
       continue;
     }
-    for (ValueId v : n.inputs)
-      if (v >= 0) wanted.insert(v);
+    for_each_read(n, [&](ValueId v) { wanted.insert(v); });
   }
   return end;
 }
@@ -196,12 +155,6 @@ std::vector<Node> derivatives(Graph& graph, size_t i) {
   const Node node = graph.nodes[i];
   Differentiator(graph, std::span(graph.nodes).first(i), node, made).run();
   return made;
-}
-
-bool reads(const Node& n, const std::set<ValueId>& values) {
-  bool any = std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) { return values.count(v) != 0; });
-  for_each_capture(n, [&](const Graph::Capture& c) { any = any || values.count(c.outer) != 0; });
-  return any;
 }
 
 /// Node `i`, a Gradient, may stand before the node that computes its y, which is no input of it: it goes
@@ -217,7 +170,7 @@ bool move_behind_y(Graph& g, size_t i) {
   std::vector<Node> before, behind;
   for (size_t k = i; k < end; ++k) {
     Node& n = g.nodes[k];
-    const bool later = k == i || reads(n, results);
+    const bool later = k == i || reads_any(n, results);
     if (later) results.insert(n.outputs.begin(), n.outputs.end());
     results.erase(-1); // outputs left out
     (later ? behind : before).push_back(std::move(n));

@@ -57,13 +57,15 @@ ValueId GradientBuilder::ints(const std::vector<int64_t>& values) {
 
 namespace {
 
+/// Types that constants are made of; the others are converted to.
+bool is_plain(DType type) { return type == DType::f32 || type == DType::f64; }
+
 std::shared_ptr<const Tensor> one_number(DType type, std::vector<int64_t> dims, double value) {
-  Tensor t = Tensor::make(type, std::move(dims));
-  switch (type) {
-  case DType::f32: t.as_mutable<float>()[0] = static_cast<float>(value); break;
-  case DType::f64: t.as_mutable<double>()[0] = value; break;
-  default: throw_unsupported("gradients of type {}", name_of(type));
-  }
+  Tensor t = Tensor::make(is_plain(type) ? type : DType::f32, std::move(dims));
+  if (t.dtype == DType::f64)
+    t.as_mutable<double>()[0] = value;
+  else
+    t.as_mutable<float>()[0] = static_cast<float>(value);
   return std::make_shared<const Tensor>(std::move(t));
 }
 
@@ -72,15 +74,23 @@ std::shared_ptr<const Tensor> one_number(DType type, std::vector<int64_t> dims, 
 ValueId GradientBuilder::number(ValueId like, double value) {
   Value v;
   v.name = fmt::format("number'{}", graph.values.size());
-  v.type = {ValueType::tensor, type(like).dtype, ir::SymInts{}, nullptr};
   v.constant = one_number(type(like).dtype, {}, value);
+  v.type = {ValueType::tensor, v.constant->dtype, ir::SymInts{}, nullptr};
   graph.values.push_back(std::move(v));
-  return static_cast<ValueId>(graph.values.size()) - 1;
+  auto id = static_cast<ValueId>(graph.values.size()) - 1;
+  return is_plain(type(like).dtype) ? id : emit("CastLike", {id, like}, like);
 }
 
 ValueId GradientBuilder::filled(ValueId like, double value) {
-  return emit("ConstantOfShape", {emit("Shape", {like}, like)}, like,
-              {{"value", one_number(type(like).dtype, {1}, value)}});
+  return as_like(emit("ConstantOfShape", {emit("Shape", {like}, like)}, like,
+                      {{"value", one_number(type(like).dtype, {1}, value)}}),
+                 like);
+}
+
+ValueId GradientBuilder::as_like(ValueId v, ValueId like) {
+  if (is_plain(type(like).dtype)) return v;
+  graph.at(v).type.dtype = DType::f32;
+  return emit("CastLike", {v, like}, like);
 }
 
 const ir::SymInts& GradientBuilder::sizes(ValueId v) const {
@@ -95,7 +105,9 @@ ValueId GradientBuilder::reshape_like(ValueId g, ValueId x, DType type) {
 }
 
 ValueId GradientBuilder::full(ValueId sizes, ValueId like, double value) {
-  return emit_any("ConstantOfShape", {sizes}, like, {{"value", one_number(type(like).dtype, {1}, value)}});
+  return as_like(
+      emit_any("ConstantOfShape", {sizes}, like, {{"value", one_number(type(like).dtype, {1}, value)}}),
+      like);
 }
 
 ValueId GradientBuilder::emit_any(const std::string& op, std::vector<ValueId> inputs, ValueId like,
@@ -117,6 +129,11 @@ void GradientBuilder::append(Node& node, DType type) {
   }
   node.origin = origin_;
   nodes_.push_back(node);
+}
+
+void GradientBuilder::push(Node node) {
+  node.origin = origin_;
+  nodes_.push_back(std::move(node));
 }
 
 ValueId GradientBuilder::sum_to(ValueId g, ValueId result, ValueId x) {

@@ -48,16 +48,10 @@ void pad_rule(const RuleCall& c) {
   give_by_number(c, std::move(node), {0});
 }
 
-void scatter_rule(const RuleCall& c) {
-  if (std::string reduction = c.text("reduction", "none"); reduction != "none")
-    throw_unsupported("the gradient of {} with reduction '{}'", c.node.op_type, reduction);
-  give_by_number(c, c.node, {0, 2});
-}
-
 void resize_rule(const RuleCall& c) {
   if (c.text("mode", "nearest") != "nearest" ||
       c.text("coordinate_transformation_mode", "") == "tf_crop_and_resize")
-    throw_unsupported("the gradient of Resize that is not of mode 'nearest'");
+    return derivative_rule(c);
   give_by_number(c, c.node, {0});
 }
 

@@ -37,6 +37,8 @@ public:
                    std::map<std::string, Attribute> attributes = {});
   /// Adds a copy of a node; its outputs become new values of type `type`.
   void append(Node& node, DType type);
+  /// Adds a node as it is.
+  void push(Node node);
   const ValueType& type(ValueId v) const { return graph.at(v).type; }
   /// Sizes of a value, UnsupportedError naming it where the rank is unknown.
   const ir::SymInts& sizes(ValueId v) const;
@@ -44,6 +46,9 @@ public:
   Graph& graph;
 
 private:
+  /// A constant made as float, in the type of `like`.
+  ValueId as_like(ValueId v, ValueId like);
+
   std::vector<Node>& nodes_;
   int origin_;
 };
@@ -52,11 +57,19 @@ private:
 struct RuleCall {
   GradientBuilder& b;
   const Node& node;
-  std::vector<ValueId> gradients; ///< per output, -1: none. Only rules of movement see more than the first
-  /// Adds to the gradient of input `i`; ignored when nobody needs it.
-  std::function<void(int i, ValueId g)> give;
-  std::function<bool(int i)> needs;
+  std::vector<ValueId> gradients; ///< per output, -1: none
+  /// Adds to the gradient of a value; ignored when nobody needs it.
+  std::function<void(ValueId v, ValueId g)> give_to;
+  std::function<bool(ValueId v)> varies;
 
+  /// The same of input `i`.
+  void give(int i, ValueId g) const {
+    if (needs(i)) give_to(in(i), g);
+  }
+  bool needs(int i) const {
+    const ValueId v = node.input(static_cast<size_t>(i));
+    return v >= 0 && varies(v);
+  }
   ValueId in(int i) const { return node.inputs.at(i); }
   ValueId out() const { return node.outputs.at(0); }
   ValueId gradient(int k = 0) const { return k < static_cast<int>(gradients.size()) ? gradients[k] : -1; }
@@ -68,6 +81,12 @@ struct RuleCall {
 
 using Rule = void (*)(const RuleCall&);
 
+/// By the expressions that the operator lowers to (importer/derivative_node.h): for every operator that has
+/// no rule of its own.
+void derivative_rule(const RuleCall& c);
+/// The operator is a composition of others in ONNX's words, while its lowering calls kernels that no
+/// expression describes.
+bool gives_way_to_body(std::string_view op);
 /// nullptr when the operator (of ai.onnx) has no rule.
 Rule find_rule(std::string_view op);
 /// The rule takes gradients of all outputs.
@@ -78,16 +97,16 @@ bool stops_gradient(std::string_view op);
 // importer/gradient_movement.cpp
 void movement_rule(const RuleCall& c);
 void pad_rule(const RuleCall& c);
-void scatter_rule(const RuleCall& c);
 void resize_rule(const RuleCall& c);
 void top_k_rule(const RuleCall& c);
+// importer/gradient_control.cpp
+void if_rule(const RuleCall& c);
+void loop_rule(const RuleCall& c);
+void scan_rule(const RuleCall& c);
 // importer/gradient_windows.cpp
 void conv_rule(const RuleCall& c);
 void conv_transpose_rule(const RuleCall& c);
 void max_pool_rule(const RuleCall& c);
 void average_pool_rule(const RuleCall& c);
-// importer/gradient_norms.cpp
-void batch_norm_rule(const RuleCall& c);
-void instance_norm_rule(const RuleCall& c);
 
 } // namespace tbx::importer

@@ -22,9 +22,8 @@ LowerFn with_alpha(float otherwise, Expr (*body)(Expr, double)) {
 }
 
 Expr celu(Expr x, double alpha) {
-  Expr zero = number(x, 0), a = number(x, alpha);
-  Expr tail = ir::mul(a, ir::unary(Op::expm1, ir::div(x, a)));
-  return ir::add(ir::binary(Op::max, zero, x), ir::binary(Op::min, zero, tail));
+  Expr a = number(x, alpha); // no min and max: they would put a kink where there is none
+  return ir::where(less_zero(x), ir::mul(a, ir::unary(Op::expm1, ir::div(x, a))), x);
 }
 
 Expr thresholded_relu(Expr x, double alpha) {

@@ -62,6 +62,7 @@ void register_all_ops(Registry& r) {
   register_ml_svm(r);
   register_flex_attention(r);
   register_training(r);
+  register_derivative(r);
   register_text(r);
   register_image(r);
   register_ml_labels(r);

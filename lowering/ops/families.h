@@ -63,6 +63,7 @@ void register_ml_features(Registry& r);
 void register_ml_svm(Registry& r);
 void register_flex_attention(Registry& r);
 void register_training(Registry& r);
+void register_derivative(Registry& r);
 void register_text(Registry& r);
 void register_image(Registry& r);
 void register_ml_labels(Registry& r);

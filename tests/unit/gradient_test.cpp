@@ -234,24 +234,38 @@ TEST(Gradient, OfAGradientAndAtAnotherPoint) {
 TEST(Gradient, OpensOnlyBodiesBehindItsSources) {
   Graph g = test::import_proto(test::parse_text(
       "<ir_version: 10, opset_import: [\"\": 18, \"ai.onnx.preview.training\": 1]>\n"
-      "g (float[2, 4] x, float[4] w) => (float[2, 4] d) { h = LayerNormalization(x, w) m = Mish(h) "
-      "y = ReduceSum<keepdims=0>(m) d = ai.onnx.preview.training.Gradient<xs=[\"h\"], y=\"y\">(h) }"));
+      "g (float[3, 1, 2] x, float[1, 2, 2] w) => (float[3, 1, 2] d) { a = Constant<value_ints=[1]>() "
+      "t, l = RNN<hidden_size=2>(x, w, w) h = Squeeze(t, a) u, y = RNN<hidden_size=2>(h, w, w) "
+      "d = ai.onnx.preview.training.Gradient<xs=[\"h\"], y=\"y\">(h) }"));
   auto count = [&](const char* op) {
     return std::count_if(g.nodes.begin(), g.nodes.end(), [&](const Node& n) { return n.op_type == op; });
   };
-  EXPECT_EQ(count("LayerNormalization"), 1);
-  EXPECT_EQ(count("Mish"), 0);
+  EXPECT_EQ(count("RNN"), 1);
+  EXPECT_GE(count("Scan"), 2);
 }
 
-TEST(Gradient, AnOperatorWithoutARuleIsNamed) {
-  const char* text = R"(g (float[n] x) => (float[n] d) {
-    y = ReduceProd(x, a) d = ai.onnx.preview.training.Gradient<xs=["x"], y="y">(x) })";
-  std::string with_axis = text;
-  with_axis.replace(with_axis.find("y = Reduce"), 0, "a = Constant<value_ints=[0]>() ");
+TEST(Gradient, AnOperatorThatIsNoLoopNestIsNamed) {
+  const char* text = R"(g (float[3] x) => (float[3] d) { u = Unique(x) y = ReduceSum<keepdims=0>(u)
+    d = ai.onnx.preview.training.Gradient<xs=["x"], y="y">(x) })";
   EXPECT_THAT(error_of([&] {
-                run_text(with_axis, {tensor({2}, {1, 2})});
+                run_text(text, {tensor({3}, {1, 2, 2})});
               }),
-              HasSubstr("there is no rule to differentiate node 'y' (ReduceProd"));
+              HasSubstr("Unique cannot be differentiated: its lowering calls the kernel"));
+}
+
+TEST(Gradient, OfControlFlowGoesThroughCaptures) {
+  const char* text = R"(g (float[2] x, bool k) => (float[2] d) {
+    y = If (k) <then_branch = t () => (float[2] a) { a = Mul(x, x) }, else_branch = e () => (float[2] b) { b = Neg(x) }>
+    d = ai.onnx.preview.training.Gradient<xs=["x"], y="y">(x) })";
+  Graph g = test::import_proto(test::parse_text(
+      "<ir_version: 10, opset_import: [\"\": 18, \"ai.onnx.preview.training\": 1]>\n" + std::string(text)));
+  lowering::LowerOptions options;
+  for (int k : {0, 1}) {
+    options.known_inputs["k"] = std::make_shared<const Tensor>(test::booleans({}, {k}));
+    auto out = lowering::run_program(lowering::lower(g, options),
+                                     {tensor({2}, {3, 4}), test::booleans({}, {k})}, test::run_extern);
+    EXPECT_THAT(values_of(out[0]), k ? ElementsAre(6, 8) : ElementsAre(-1, -1));
+  }
 }
 
 } // namespace

@@ -12,6 +12,7 @@
 #include "driver/value_steps.h"
 #include "importer/function_body.h"
 #include "lowering/lower.h"
+#include "lowering/op_registry.h"
 #include "runtime/generation/generation.h"
 
 namespace tbx::driver {
@@ -79,7 +80,9 @@ private:
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       const Node& n = g_.nodes[i];
       if (!live[i]) continue;
-      bool special = n.domain == "tensorbox" || runtime::find_generation_op(n.domain, n.op_type) ||
+      const bool of_values =
+          n.domain == "tensorbox" && !lowering::Registry::instance().find(n.domain, n.op_type, n.opset);
+      bool special = of_values || runtime::find_generation_op(n.domain, n.op_type) ||
                      (n.domain.empty() && n.op_type == "SequenceMap") ||
                      forced_.count(n.outputs.empty() ? -1 : first_output(n));
       for (ValueId v : values_read(n)) special |= !is_numeric(g_.at(v).type);

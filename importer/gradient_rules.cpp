@@ -179,37 +179,6 @@ void gemm_rule(const RuleCall& c) {
   }
 }
 
-/// "ik,kj->ij" by its first operand: "ij,kj->ik".
-void einsum_rule(const RuleCall& c) {
-  std::string equation = c.text("equation", "");
-  std::erase(equation, ' ');
-  std::vector<std::string> terms;
-  const size_t arrow = equation.find("->");
-  for (size_t at = 0, end = 0; arrow != std::string::npos && at <= arrow; at = end + 1) {
-    end = std::min(equation.find(',', at), arrow);
-    terms.push_back(equation.substr(at, end - at));
-  }
-  bool plain = terms.size() == c.node.inputs.size() && equation.find('.') == std::string::npos;
-  const std::string result = plain ? equation.substr(arrow + 2) : "";
-  for (size_t i = 0; i < terms.size() && plain; ++i) {
-    std::string others = result; // where the letters of this term must all occur
-    for (size_t k = 0; k < terms.size(); ++k)
-      if (k != i) others += terms[k];
-    plain = std::set<char>(terms[i].begin(), terms[i].end()).size() == terms[i].size() &&
-            terms[i].find_first_not_of(others) == std::string::npos;
-  }
-  if (!plain) return derivative_rule(c);
-  for (size_t i = 0; i < terms.size(); ++i) {
-    if (!c.needs(static_cast<int>(i))) continue;
-    std::vector<ValueId> inputs{c.gradient()};
-    std::string swapped = result;
-    for (size_t k = 0; k < terms.size(); ++k)
-      if (k != i) inputs.push_back(c.in(static_cast<int>(k))), swapped += "," + terms[k];
-    c.give(static_cast<int>(i),
-           c.b.emit("Einsum", inputs, c.in(static_cast<int>(i)), {{"equation", swapped + "->" + terms[i]}}));
-  }
-}
-
 struct Entry {
   std::string_view op;
   Rule rule;
@@ -278,6 +247,8 @@ void derivative_rule(const RuleCall& c) {
     throw_unsupported("there is no rule to differentiate {}", describe(c.b.graph, c.node));
   GradientBuilder& b = c.b;
   Node node = DerivativeNode::make(c.node, c.gradients);
+  for (ValueId v : c.node.outputs) // errors name the operator by its result
+    if (node.name.empty() && v >= 0) node.name = b.graph.at(v).name;
   for (size_t i = 0; i < c.node.inputs.size(); ++i) {
     node.outputs.push_back(-1);
     if (!c.needs(static_cast<int>(i))) continue;

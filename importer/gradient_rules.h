@@ -103,6 +103,8 @@ void top_k_rule(const RuleCall& c);
 void if_rule(const RuleCall& c);
 void loop_rule(const RuleCall& c);
 void scan_rule(const RuleCall& c);
+// importer/gradient_einsum.cpp
+void einsum_rule(const RuleCall& c);
 // importer/gradient_windows.cpp
 void conv_rule(const RuleCall& c);
 void conv_transpose_rule(const RuleCall& c);

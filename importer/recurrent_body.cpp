@@ -45,7 +45,7 @@ public:
     line("last = Constant<value_ints = [-1]>()");
     line("one = {}", number(1));
     line("zero = {}", number(0));
-    if (has(4)) line("lengths = Cast<to = 7>(seq)");
+    if (has(4)) line("lengths = Cast<to = 7>(lens)");
     std::vector<std::string> ys, hs, cs;
     for (int d = 0; d < directions_; ++d) {
       direction(d);
@@ -57,9 +57,10 @@ public:
     line("Y = {}", layout_ ? "Transpose<perm = [2, 0, 1, 3]>(ys)" : "Identity(ys)");
     result("Y_h", hs);
     if (lstm_) result("Y_c", cs);
-    return fmt::format("<opset_import: [\"\": 18], domain: \"local\"> f (x, W, R, B, seq, h_init, c_init, P) "
-                       "=> (Y, Y_h{}) {{\n{}}}",
-                       lstm_ ? ", Y_c" : "", text_);
+    return fmt::format(
+        "<opset_import: [\"\": 18], domain: \"local\"> f (x, W, R, B, lens, h_init, c_init, P) "
+        "=> (Y, Y_h{}) {{\n{}}}",
+        lstm_ ? ", Y_c" : "", text_);
   }
 
 private:

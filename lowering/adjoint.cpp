@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "lowering/op_helpers.h"
+#include "lowering/product_loops.h"
 #include "lowering/realize_policy.h"
 
 namespace tbx::lowering {
@@ -18,7 +19,11 @@ Adjoint::Adjoint(ir::Program& to, const ir::Program& from, std::span<const Tenso
 
 bool Adjoint::reads_active(Expr e) const {
   bool any = false;
-  ir::visit(e, [&](Expr n) { any = any || (n->op == Op::load && active_[n->buffer]); });
+  ir::visit(e, [&](Expr n) {
+    any = any || (n->op == Op::load && active_[n->buffer]);
+    if (n->op == Op::random)
+      throw_unsupported("its lowering draws random numbers, which would be others here");
+  });
   return any;
 }
 
@@ -42,7 +47,13 @@ void Adjoint::find_active(std::span<const char> wanted) {
   }
 }
 
-void Adjoint::seed(size_t i, const TensorBox& gradient) { give(from_.outputs[i].buffer, gradient); }
+/// An output is named by its memory: what stands there in the end is what the last scatter into it left.
+void Adjoint::seed(size_t i, const TensorBox& gradient) {
+  ir::BufferId id = from_.outputs[i].buffer;
+  for (const ir::Buffer& b : from_.buffers) // later ones overwrite earlier ones
+    if (b.overwrites == id) id = b.id;
+  give(id, gradient);
+}
 
 /// The sum of the parts that arrived; of a slice also what arrived at the whole.
 TensorBox Adjoint::total(ir::BufferId id) {
@@ -76,9 +87,11 @@ void Adjoint::run() {
       if (TensorBox g = total(scatter->target); g.defined()) of_scatter(*scatter, g);
     } else {
       const auto& call = std::get<ir::ExternCall>(what);
-      for (ir::BufferId out : call.outputs)
-        if (active_[out] && total(out).defined())
-          throw_unsupported("its lowering calls the kernel {}", name_of(call.problem));
+      for (ir::BufferId out : call.outputs) {
+        if (!active_[out]) continue;
+        if (TensorBox g = total(out); g.defined())
+          for (const ir::Compute& part : as_loops(from_, call)) of_loops(part, g);
+      }
     }
   }
 }

@@ -16,8 +16,8 @@ namespace tbx::lowering {
 /// that is one more loop nest over the value, a reduction over the loops that the index leaves out; else the
 /// parts are scattered. All boxes are over the buffers of `to`, in compute types.
 ///
-/// UnsupportedError for what a library or host kernel computes, stores that overwrite or multiply, and
-/// running maxima.
+/// Calls of libraries for products count as the loop nests they stand for. UnsupportedError for other
+/// kernels, random numbers, stores with reductions other than sums, and running maxima.
 class Adjoint {
 public:
   /// `inputs` stand for the inputs of `from`; gradients are wanted for those with wanted[i] != 0.

@@ -21,6 +21,9 @@ Replay::Replay(ir::Program& to, const ir::Program& from, std::span<const TensorB
     if (const auto* call = std::get_if<ir::ExternCall>(&what))
       for (ir::BufferId id : call->outputs) producers_[id] = static_cast<int>(i);
   }
+  for (const ir::Operation& op : from.operations) // sizes may be what it finds, whoever reads its results
+    if (const auto* call = std::get_if<ir::ExternCall>(&op.what); call && !call->output_symbols.empty())
+      run(*call);
 }
 
 int Replay::producer(ir::BufferId id) const { return producers_[id]; }
@@ -77,8 +80,10 @@ TensorBox Replay::make(ir::BufferId id) {
     return ir::make_buffer_box(to_, to_.add_constant(b.constant, b.name));
   if (producers_[id] < 0) return make_whole(id);
   const auto& what = from_.operations[static_cast<size_t>(producers_[id])].what;
-  if (const auto* call = std::get_if<ir::ExternCall>(&what))
-    throw_unsupported("its lowering calls the kernel {}", name_of(call->problem));
+  if (const auto* call = std::get_if<ir::ExternCall>(&what)) {
+    run(*call);
+    return boxes_.at(id);
+  }
   if (const auto* scatter = std::get_if<ir::Scatter>(&what)) return make(*scatter);
   TensorBox box = make(std::get<ir::Compute>(what));
   const bool is_output = std::any_of(from_.outputs.begin(), from_.outputs.end(),
@@ -86,6 +91,23 @@ TensorBox Replay::make(ir::BufferId id) {
   // The lowering had its reasons to put it into memory.
   if (!is_output && b.slice_of < 0) box.storage()->realize(to_, "as where it was computed first");
   return box;
+}
+
+void Replay::run(const ir::ExternCall& original) {
+  ir::ExternCall call = original;
+  for (ir::ExternOperand& in : call.inputs) {
+    if (in.buffer < 0) continue;
+    if (!from_.at(in.buffer).strides.empty())
+      throw_unsupported("its lowering hands {} a regrouped tensor", name_of(call.problem));
+    in.buffer = ir::realize_whole(to_, box(in.buffer), "read by a kernel");
+  }
+  for (ir::BufferId& out : call.outputs) {
+    const ir::Buffer& b = from_.at(out);
+    const ir::BufferId id = to_.new_buffer(b.name, b.dtype, b.sizes);
+    boxes_[out] = ir::make_buffer_box(to_, id);
+    out = id;
+  }
+  to_.operations.push_back({std::move(call), {}, "as where it was computed first"});
 }
 
 TensorBox Replay::make(const ir::Compute& compute) {

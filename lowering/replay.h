@@ -16,7 +16,7 @@ public:
   /// `inputs` stand for the inputs of `from`, in order.
   Replay(ir::Program& to, const ir::Program& from, std::span<const ir::TensorBox> inputs);
 
-  /// The value of a buffer of `from`. UnsupportedError when a library or host kernel computes it.
+  /// The value of a buffer of `from`.
   const ir::TensorBox& box(ir::BufferId id);
   /// An expression over buffers of `from` as one over those of `to`. local(k) becomes the element of
   /// `locals[k]` at the loop variables.
@@ -32,6 +32,7 @@ private:
   ir::TensorBox make(const ir::Compute& compute);
   ir::TensorBox make(const ir::Scatter& scatter);
   ir::TensorBox make_whole(ir::BufferId id);
+  void run(const ir::ExternCall& original);
   ir::Expr load(ir::Expr n, std::span<const ir::TensorBox> locals);
 
   ir::Program& to_;

@@ -142,12 +142,13 @@ public:
 private:
   using Names = std::vector<std::string>;
 
-  void write(const Graph& g, onnx::GraphProto& p, const Names* outer) {
+  /// `by_name`: who reads the graph knows its inputs and outputs by name.
+  void write(const Graph& g, onnx::GraphProto& p, const Names* outer, bool by_name = true) {
     p.set_name(g.name.empty() ? "graph" : g.name);
     Names names(g.values.size());
     for (const auto& c : g.captures) names[c.inner] = outer->at(c.outer);
     auto keep = [&](ValueId id) {
-      if (!outer && names[id].empty()) names[id] = g.at(id).name;
+      if (by_name && names[id].empty()) taken_.insert(names[id] = g.at(id).name);
     };
     for (ValueId id : g.inputs) keep(id);
     for (ValueId id : g.outputs) keep(id);
@@ -197,6 +198,7 @@ private:
   }
 
   void write(const Node& n, onnx::NodeProto& p, const Names& names) {
+    const bool by_name = !n.domain.empty(); // such as the decoder of a BeamSearch
     p.set_name(n.name);
     p.set_op_type(n.op_type);
     p.set_domain(n.domain);
@@ -207,10 +209,10 @@ private:
       a = to_proto(name, attribute, exported_dim);
       if (auto* g = std::get_if<std::shared_ptr<Graph>>(&attribute)) {
         a.set_type(onnx::AttributeProto::GRAPH);
-        write(**g, *a.mutable_g(), &names);
+        write(**g, *a.mutable_g(), &names, by_name);
       } else if (auto* list = std::get_if<std::vector<std::shared_ptr<Graph>>>(&attribute)) {
         a.set_type(onnx::AttributeProto::GRAPHS);
-        for (const auto& g : *list) write(*g, *a.add_graphs(), &names);
+        for (const auto& g : *list) write(*g, *a.add_graphs(), &names, by_name);
       }
     }
   }

@@ -2,10 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <tbb/parallel_for.h>
+
 #include <cstring>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace tbx::runtime {
 
@@ -74,14 +77,19 @@ Tensor take_rows(const Tensor& t, size_t axis, std::span<const int32_t> index, i
   const int64_t outer = std::accumulate(dims.begin(), dims.begin() + at, int64_t{1}, std::multiplies<>());
   const int64_t bytes =
       std::accumulate(dims.begin() + at + 1, dims.end(), int64_t{size_of(t.dtype)}, std::multiplies<>());
-  checked_numel(dims);
-  Tensor result = Tensor::make(t.dtype, std::move(dims));
-  std::byte* to = result.mutable_data();
-  for (int64_t o = 0; o < outer && bytes > 0; ++o)
-    for (int32_t i : index) {
-      std::memcpy(to, t.data + (o * rows + i) * bytes, static_cast<size_t>(bytes));
-      to += bytes;
-    }
+  Tensor result;
+  result.dtype = t.dtype;
+  result.dims = std::move(dims);
+  const auto count = static_cast<int64_t>(index.size());
+  if (checked_numel(result.dims) == 0) return Tensor::make(t.dtype, std::move(result.dims));
+  auto memory = allocate_aligned(result.bytes());
+  auto* to = static_cast<std::byte*>(memory.get());
+  tbb::parallel_for(int64_t{0}, outer * count, [&](int64_t k) {
+    const std::byte* from = t.data + (k / count * rows + index[static_cast<size_t>(k % count)]) * bytes;
+    std::memcpy(to + k * bytes, from, static_cast<size_t>(bytes));
+  });
+  result.data = to;
+  result.owner = std::move(memory);
   return result;
 }
 

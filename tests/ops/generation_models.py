@@ -99,6 +99,29 @@ def gpt(layers: int = 2, seed: int = 0, vocabulary: int = VOCABULARY, dtype: typ
     return b.graph("decoder", inputs, outputs)
 
 
+def fused_gpt(layers: int = 2, seed: int = 0) -> onnx.GraphProto:
+    """The same of com.microsoft's operators, as convert_generation writes it."""
+    b, domain = Builder(seed), {"domain": "com.microsoft"}
+    ones, zeros = b.constant(np.ones(WIDTH), np.float32), b.constant(np.zeros(WIDTH), np.float32)
+    x = b("Add", b("Gather", b.weight(VOCABULARY, WIDTH), "input_ids"), b("Gather", b.weight(64, WIDTH), "position_ids"))
+    normal = b("LayerNormalization", x, ones, zeros)
+    for i in range(layers):
+        attended, again, total = f"attended_{i}", f"normal_{i}", f"sum_{i}"
+        b("Attention", normal, b.weight(WIDTH, 3 * WIDTH), b.weight(3 * WIDTH), "attention_mask", f"past_{i}",
+          outputs=[attended, f"present_{i}"], num_heads=HEADS, unidirectional=1, **domain)
+        b("SkipLayerNormalization", x, b("MatMul", attended, b.weight(WIDTH, WIDTH)), ones, zeros,
+          outputs=[again, "", "", total], **domain)
+        inner = b("FastGelu", b("MatMul", again, b.weight(WIDTH, 2 * WIDTH)), b.weight(2 * WIDTH), **domain)
+        x = b("Add", total, b("MatMul", inner, b.weight(2 * WIDTH, WIDTH)))
+        normal = b("LayerNormalization", x, ones, zeros)
+    b("MatMul", normal, b.weight(WIDTH, VOCABULARY), outputs=["logits"])
+    plain = gpt(layers)
+    graph = b.graph("decoder", [], [])
+    graph.input.extend(plain.input)
+    graph.output.extend(plain.output)
+    return graph
+
+
 def _keys_and_values(kind: str, what: str, layers: int, length: str) -> list[Any]:
     shape = ["batch_size", HEADS, length, SIZE]
     return [(f"{what}_{part}_{kind}_{i}", FLOAT, shape) for i in range(layers) for part in ("key", "value")]

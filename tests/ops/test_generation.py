@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
 import generation_models as models
@@ -216,6 +217,20 @@ def test_captured_weights() -> None:
     np.testing.assert_array_equal(run(model, inputs)[0], want)
 
 
+def test_optimized_file(tmp_path: pathlib.Path) -> None:
+    """The bodies keep the names that the operator asks for."""
+    ids = tokens(3)
+    inputs = beam_inputs(ids)
+    model = models.model("BeamSearch", inputs, 2, decoder=models.gpt(seed=3), **TOKENS)
+    source, optimized = tmp_path / "model.onnx", tmp_path / "optimized.onnx"
+    onnx.save(model, source)
+    tensorbox.optimize(source, optimized)
+    decoder = next(a.g for a in onnx.load(optimized).graph.node[0].attribute if a.name == "decoder")
+    assert [i.name for i in decoder.input][:4] == ["input_ids", "position_ids", "attention_mask", "past_0"]
+    assert [o.name for o in decoder.output] == ["logits", "present_0", "present_1"]
+    check_beams(run(onnx.load(optimized), inputs), run(model, inputs))
+
+
 def test_no_rows() -> None:
     inputs = greedy_inputs(np.zeros((0, 5), np.int32))
     (got,) = run(models.model("GreedySearch", inputs, decoder=models.gpt(), **TOKENS), inputs)
@@ -312,6 +327,13 @@ def test_scores_as_onnxruntime(seed: int) -> None:
     check_beams(got, want)
     assert got[2].shape == want[2].shape == (max_length - 5, 3, beams, VOCABULARY)
     np.testing.assert_allclose(got[2][:2], want[2][:2], rtol=1e-4, atol=1e-3)  # the last may be reached by neither
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_fused_decoder_as_onnxruntime(compiled: bool) -> None:
+    inputs = beam_inputs(tokens(2), min_length=one(3), length_penalty=real(1))
+    model = models.model("BeamSearch", inputs, 2, decoder=models.fused_gpt(), **TOKENS)
+    check_beams(run(model, inputs, compile=compiled), ort(model, inputs))
 
 
 @pytest.mark.parametrize("seed", range(6))

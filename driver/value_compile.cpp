@@ -250,7 +250,14 @@ public:
       if (const auto& part = split.parts[level]; part.segment) add_segment(part);
       for (int i : split.value_nodes[level]) add_node(g_.nodes[i]);
     }
-    for (ValueId v : g_.outputs) plan_->outputs.push_back(entry(v, slot(v)));
+    for (ValueId v : g_.outputs) {
+      plan_->outputs.push_back(entry(v, slot(v)));
+      runtime::ElementType& element = plan_->outputs.back().element;
+      for (size_t d = 0; d < element.dims.size(); ++d)
+        if (const int64_t size = declared_size(g_, plan_->outputs.size() - 1, d, element.dims.size());
+            size >= 0)
+          element.dims[d] = size;
+    }
     plan_->num_slots = static_cast<int>(num_slots_);
     finish(num_captures);
     return plan_;

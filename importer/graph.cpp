@@ -189,6 +189,12 @@ std::string describe(const Graph& graph, const Node& node) {
   return importer::node_text(label, node.domain, node.op_type, std::to_string(node.opset));
 }
 
+int64_t declared_size(const Graph& body, size_t output, size_t dim, size_t rank) {
+  if (output >= body.declared_sizes.size()) return -1;
+  const std::vector<int64_t>& sizes = body.declared_sizes[output];
+  return sizes.size() == rank ? sizes[dim] : -1;
+}
+
 std::vector<int64_t> dims_of_loop_number(const Graph& body, size_t input) {
   const ValueId v = body.inputs.at(input);
   const bool one = v >= 0 && body.at(v).type.shape && body.at(v).type.shape->size() == 1;

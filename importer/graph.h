@@ -62,7 +62,10 @@ struct Graph {
   struct Capture {
     ValueId inner, outer;
   };
-  std::vector<Capture> captures;               ///< subgraphs only: values of the enclosing graph used here
+  std::vector<Capture> captures; ///< subgraphs only: values of the enclosing graph used here
+  /// Subgraphs only, per output: the sizes that the file declares, -1 where it gives no number. They say what
+  /// an element would be that no iteration makes; nothing else relies on them.
+  std::vector<std::vector<int64_t>> declared_sizes;
   std::vector<std::string> origins;            ///< outermost graph: "name (OpType)" per node of the file
   std::map<std::string, int> opset_imports;    ///< domain -> version
   std::map<std::string, std::string> metadata; ///< producer_name, model_version, metadata_props, ...
@@ -99,6 +102,8 @@ std::string describe(const Graph& graph, const Node& node);
 /// Deterministic text (`tbx dump --stage=import`).
 /// The shape of the iteration number (input 0) or condition (input 1) that the body of a Loop gets: a scalar,
 /// or [1] where the body declares a rank of one, as files of older exporters do.
+/// What `body` declares of size `dim`, of `rank`, of an output; -1 where it says nothing.
+int64_t declared_size(const Graph& body, size_t output, size_t dim, size_t rank);
 std::vector<int64_t> dims_of_loop_number(const Graph& body, size_t input);
 std::string to_string(const Graph& graph);
 /// Throws InternalError when the graph is not SSA, not topologically ordered, or names a missing value.

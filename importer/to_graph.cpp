@@ -60,6 +60,14 @@ std::map<std::string, std::string> read_metadata(const onnx::ModelProto& model) 
   return result;
 }
 
+/// The sizes of a tensor type, -1 where they are no numbers; none where it has no shape.
+std::vector<int64_t> numbers_in_shape(const onnx::TypeProto& type) {
+  std::vector<int64_t> sizes;
+  for (const auto& dim : type.tensor_type().shape().dim())
+    sizes.push_back(dim.has_dim_value() && dim.dim_value() >= 0 ? dim.dim_value() : -1);
+  return sizes;
+}
+
 onnx::TypeProto::Tensor* tensor_of(onnx::TypeProto& type) {
   return type.has_tensor_type() ? type.mutable_tensor_type() : nullptr;
 }
@@ -302,6 +310,7 @@ void GraphBuilder::read_outputs(Env& env, onnx::GraphProto& graph, std::vector<o
         throw_declared_otherwise(env.scope->graph, id, shapeless_want, shapeless_have);
     }
     env.scope->graph.outputs.push_back(id);
+    if (env.in_subgraph) env.scope->graph.declared_sizes.push_back(numbers_in_shape(declared));
     if (types) types->push_back(facts.type);
   }
 }

@@ -39,8 +39,9 @@ bool decide(const LoweredValue& v) {
   throw RuntimeValueError("the condition of a Loop is not known while compiling");
 }
 
-/// The sizes of output `output` of a body that does not run: those of its inputs and of the model's inputs
-/// where it is declared to have them, 0 where nobody knows. `inputs`: the sizes of what the body would get.
+/// The sizes of output `output` of a body that does not run: those it declares, those of its inputs and of
+/// the model's inputs where it is declared to have them, 0 where nobody knows. `inputs`: the sizes of what
+/// the body would get.
 SymInts sizes_of_none(OpContext& ctx, const Graph& body, size_t output,
                       const std::vector<std::optional<SymInts>>& inputs) {
   const ValueType& type = body.at(body.outputs[output]).type;
@@ -58,8 +59,11 @@ SymInts sizes_of_none(OpContext& ctx, const Graph& body, size_t output,
     }
     return 0;
   };
-  for (SymInt& d : sizes)
-    if (!d.is_constant()) d = resolved(d);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i].is_constant()) continue;
+    const int64_t declared = declared_size(body, output, i, sizes.size());
+    sizes[i] = declared >= 0 ? SymInt(declared) : resolved(sizes[i]);
+  }
   return sizes;
 }
 

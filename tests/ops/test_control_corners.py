@@ -91,6 +91,25 @@ def test_loop_of_no_iterations(shape: str) -> None:
     check(text, *cases, peer=not shape)  # ONNX Runtime wants the condition of the rank that the body declares
 
 
+@pytest.mark.parametrize("trips", ["known", "given"])
+def test_no_iteration_makes_what_the_body_declares(trips: str) -> None:
+    """Inference knows less than the file says: a slice between bounds of data has a size that nothing tells."""
+    known = "n = Constant<value = int64 {0}>()" if trips == "known" else "n = Identity(t)"
+    check(f"""g (int64 t, float[5] x) => (float[k, 2] rows) {{
+            {TRUE}
+            {known}
+            two = Constant<value = int64[1] {{2}}>()
+            axis = Constant<value = int64[1] {{0}}>()
+            rows = Loop(n, c) <body = b (int64 i, bool go) => (bool keep, float[2] row) {{
+              keep = Identity(go)
+              from = Unsqueeze(i, axis)
+              to = Add(from, two)
+              row = Slice(x, from, to)
+            }}>
+        }}""",
+          ({"t": i64(0), "x": f32([1, 2, 3, 4, 5])}, [np.zeros((0, 2), F)]))
+
+
 def test_loop_of_no_iterations_known_while_compiling() -> None:
     for n, c in ((0, 1), (5, 0)):
         check(f"""g(float[4] x) => (float[4] y, float[t,4] rows) {{

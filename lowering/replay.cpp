@@ -97,9 +97,17 @@ void Replay::run(const ir::ExternCall& original) {
   ir::ExternCall call = original;
   for (ir::ExternOperand& in : call.inputs) {
     if (in.buffer < 0) continue;
-    if (!from_.at(in.buffer).strides.empty())
-      throw_unsupported("its lowering hands {} a regrouped tensor", name_of(call.problem));
-    in.buffer = ir::realize_whole(to_, box(in.buffer), "read by a kernel");
+    const SymInts& strides = from_.at(in.buffer).strides;
+    const TensorBox& x = box(in.buffer);
+    if (strides.empty()) {
+      in.buffer = ir::realize_whole(to_, x, "read by a kernel");
+      continue;
+    }
+    // Addresses count where dimensions were regrouped: memory of that layout.
+    TensorBox copy =
+        ir::make_pointwise(to_, x.dtype(), x.sizes(), x.load(to_, loop_vars(*to_.context, x.rank())));
+    in.buffer = copy.storage()->realize(to_, "read by a kernel");
+    to_.at(in.buffer).strides = strides;
   }
   for (ir::BufferId& out : call.outputs) {
     const ir::Buffer& b = from_.at(out);

@@ -209,6 +209,8 @@ CASES |= {
     "FusedConv": binary(MICROSOFT + "FusedConv<activation = \"Relu\">", x=(1, 2, 4, 4), w=(2, 2, 2, 2)),
     "FusedMatMul-rows": Case("k = Constant<value = double[4, 2] {1, 2, 0.5, -1, 3, 0.1, 1, 1}> () v = MatMul(w, k) "
                              "c = com.microsoft.FusedMatMul<alpha = 0.5>(x, v)", x=(2, 3, 3), w=(3, 4)),
+    "FusedConv-group": Case("b = Constant<value = double[4] {0.1, 0.2, 0.3, 0.4}> () c = com.microsoft.FusedConv<activation = \"Tanh\", "
+                            "group = 2, strides = [2, 1], dilations = [1, 2], pads = [1, 0, 0, 1]>(x, w, b)", x=(2, 4, 5, 5), w=(4, 2, 2, 3)),
 }
 REFUSED: dict[str, tuple[Case, str]] = {
     "Det": (Case("c = Det(x)", x=(2, 3, 3)), "Det cannot be differentiated: its lowering calls the kernel Det"),

@@ -77,6 +77,20 @@ ir::Program lower_alone(OpContext& ctx, const Alone& a) {
   }
 }
 
+/// A gradient has the type and the sizes of what it is the gradient of.
+void check_gradient(OpContext& ctx, const TensorBox& g, const ir::Buffer& y, int output) {
+  TBX_MODEL(g.dtype() == y.dtype && g.sizes().size() == y.sizes.size(),
+            "the gradient of output {} is {} of rank {}, the output {} of rank {}", output,
+            name_of(g.dtype()), g.rank(), name_of(y.dtype), y.sizes.size());
+  for (size_t k = 0; k < y.sizes.size(); ++k) {
+    if (ir::provably_equal(g.sizes()[k], y.sizes[k])) continue;
+    if (ir::has_unbacked(y.sizes[k])) throw_unsupported("a run decides how large its result is");
+    ctx.program.add_check(
+        g.sizes()[k] - y.sizes[k], true,
+        fmt::format("the gradient of output {} has another size than it along dimension {}", output, k));
+  }
+}
+
 Values derivative(OpContext& ctx) {
   const auto d = importer::DerivativeNode::read(ctx.node);
   const Alone a = alone(ctx, d);
@@ -90,6 +104,7 @@ Values derivative(OpContext& ctx) {
     Adjoint adjoint(ctx.program, program, inputs, wanted);
     for (size_t k = 0; k < a.outputs.size(); ++k) {
       const TensorBox& g = ctx.in(d.num_inputs + a.outputs[k]);
+      check_gradient(ctx, g, program.at(program.outputs[k].buffer), a.outputs[k]);
       adjoint.seed(k, convert(ctx, g, compute_type(g.dtype())));
     }
     adjoint.run();

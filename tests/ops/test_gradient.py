@@ -188,3 +188,16 @@ def test_compiled() -> None:
     want = tensorbox.Session(model_of(case), compile=False).run(feeds)
     for name, value in tensorbox.Session(model_of(case)).run(feeds).items():
         np.testing.assert_allclose(value, want[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("gradient,text", [
+    ("i = Constant<value = float[2] {1, 2}> ()", "has another size"), ("i = Constant<value = float {1}> ()", "of rank 0"),
+    ("i = Constant<value = double[3] {1, 2, 3}> ()", "is float64"),
+])
+def test_a_derivative_of_another_shape(gradient: str, text: str) -> None:
+    """The compiler's own node, as an exported model holds it, is checked like any other."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 20, "tensorbox": 1]> g (float[3] x) => (float[3] d) {{ {gradient} '
+        'd = tensorbox.Derivative<operator = "Relu", domain = "", outputs = [1], opset = 20> (x, i) }')
+    with pytest.raises(tensorbox.ModelError, match=f"node 'd'.*{text}"):
+        tensorbox.Session(model, compile=False)

@@ -3,9 +3,10 @@
 // Encoder: encoder_input_ids, encoder_attention_mask (not Whisper), decoder_input_ids -> logits,
 // encoder_hidden_states, then per layer present_key_self_i, present_value_self_i, then per layer
 // present_key_cross_i, present_value_cross_i. T5 may leave out decoder_input_ids: then only the last are
-// outputs, and the decoder starts without a past. Decoder: input_ids, encoder_attention_mask (not Whisper),
-// encoder_hidden_states (may be left out), past_key_self_i, past_value_self_i, then past_key_cross_i,
-// past_value_cross_i -> logits, present_key_self_i, present_value_self_i.
+// outputs, and the decoder starts without a past. Decoder: input_ids, encoder_input_ids (only where it copies
+// words of the text), encoder_attention_mask (not Whisper), encoder_hidden_states (may be left out),
+// past_key_self_i, past_value_self_i, then past_key_cross_i, past_value_cross_i -> logits,
+// present_key_self_i, present_value_self_i.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -19,13 +20,21 @@ namespace {
 
 bool has_mask(const GenerationStep& s) { return s.what->family == Family::t5; }
 
+bool decoder_takes(const GenerationStep& s, size_t at, const char* name) {
+  return num_inputs(s.decoder) > at && s.decoder.plan->inputs[at].name == name;
+}
+
+/// The decoder reads the text itself: a pointer-generator network.
+bool has_text(const GenerationStep& s) { return has_mask(s) && decoder_takes(s, 1, "encoder_input_ids"); }
+
+size_t mask_place(const GenerationStep& s) { return has_text(s) ? 2 : 1; }
+
 bool has_hidden_states(const GenerationStep& s) {
-  const size_t at = has_mask(s) ? 2 : 1;
-  return num_inputs(s.decoder) > at && s.decoder.plan->inputs[at].name == "encoder_hidden_states";
+  return decoder_takes(s, mask_place(s) + (has_mask(s) ? 1 : 0), "encoder_hidden_states");
 }
 
 size_t first_past(const GenerationStep& s) {
-  return 1 + (has_mask(s) ? 1 : 0) + (has_hidden_states(s) ? 1 : 0);
+  return mask_place(s) + (has_mask(s) ? 1 : 0) + (has_hidden_states(s) ? 1 : 0);
 }
 
 bool encoder_starts(const GenerationStep& s) { return !has_mask(s) || num_inputs(s.first) == 3; }
@@ -50,6 +59,7 @@ public:
 
   Tensor start() override {
     std::vector<Tensor> inputs{*c_.s.input};
+    if (has_text(c_.step)) text_ = *c_.s.input;
     if (has_mask(c_.step)) inputs.push_back(mask_ = encoder_mask());
     const bool starts = encoder_starts(c_.step);
     if (starts) inputs.push_back(prompt());
@@ -86,6 +96,7 @@ public:
       for (int32_t& p : from) p /= static_cast<int32_t>(c_.s.beams);
       std::vector<int32_t> elements = identity(rows);
       for (int32_t& e : elements) e /= static_cast<int32_t>(c_.s.beams);
+      if (has_text(c_.step)) text_ = take_rows(text_, 0, elements, c_.s.batch, "encoder_input_ids");
       if (has_mask(c_.step)) mask_ = take_rows(mask_, 0, elements, c_.s.batch, "encoder_attention_mask");
       if (has_hidden_states(c_.step))
         hidden_ = take_rows(hidden_, 0, elements, c_.s.batch, "encoder_hidden_states");
@@ -105,6 +116,7 @@ private:
   /// `from`: per row the one of `known` that it continues.
   Tensor run(Tensor ids, std::span<const int32_t> from, int64_t known) {
     std::vector<Tensor> inputs{std::move(ids)};
+    if (has_text(c_.step)) inputs.push_back(text_);
     if (has_mask(c_.step)) inputs.push_back(mask_);
     if (has_hidden_states(c_.step)) inputs.push_back(hidden_);
     if (self_.empty()) self_ = no_past();
@@ -147,7 +159,7 @@ private:
   ModelContext c_;
   Body decoder_;
   bool takes_all_tokens_ = false, expanded_ = false;
-  Tensor mask_, hidden_;
+  Tensor text_, mask_, hidden_;
   std::vector<Tensor> self_, cross_;
 };
 
@@ -184,8 +196,9 @@ void check_encoder_decoder(const GenerationStep& s) {
   check_names(s.decoder, "decoder", 0, {"input_ids"});
   check_integers(s.decoder, "decoder", 0);
   if (has_mask(s)) {
-    check_names(s.decoder, "decoder", 1, {"encoder_attention_mask"});
-    check_integers(s.decoder, "decoder", 1);
+    const size_t at = mask_place(s);
+    check_names(s.decoder, "decoder", at, {"encoder_attention_mask"});
+    for (size_t i = 1; i <= at; ++i) check_integers(s.decoder, "decoder", i);
   }
   const size_t past = first_past(s), self = num_self(s);
   TBX_MODEL(

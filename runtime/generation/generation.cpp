@@ -26,7 +26,9 @@ Family family_of(const ValueNode& node, const GenerationOp& op) {
             "attribute 'model_type' is {}, expected 0 (a decoder only), 1 (encoder and "
             "decoder) or 2 (Whisper)",
             type);
-  TBX_MODEL(op.whisper == (type == 2), "attribute 'model_type' is {}, which {} does not have", type, op.name);
+  // Older tools write BeamSearch for Whisper.
+  TBX_MODEL(type == 2 ? op.search == Search::beams : !op.whisper,
+            "attribute 'model_type' is {}, which {} does not have", type, op.name);
   if (type == 1 && op.search != Search::beams)
     throw Error(
         ErrorKind::unsupported,

@@ -127,9 +127,10 @@ def _keys_and_values(kind: str, what: str, layers: int, length: str) -> list[Any
     return [(f"{what}_{part}_{kind}_{i}", FLOAT, shape) for i in range(layers) for part in ("key", "value")]
 
 
-def decoder(layers: int = 1, seed: int = 1, hidden: bool = True, mask: bool = True, whole: bool = False) -> onnx.GraphProto:
+def decoder(layers: int = 1, seed: int = 1, hidden: bool = True, mask: bool = True, whole: bool = False,
+            text: bool = False) -> onnx.GraphProto:
     """Of a model with an encoder. `hidden`: it takes encoder_hidden_states; `whole`: it declares to take any
-    number of tokens."""
+    number of tokens; `text`: it reads the encoder's tokens, as one does that copies words."""
     b = Builder(seed)
     last = b("Gather", "input_ids", b.constant([-1]), axis=1)
     x = b("Gather", b.weight(VOCABULARY, WIDTH), last)
@@ -140,8 +141,13 @@ def decoder(layers: int = 1, seed: int = 1, hidden: bool = True, mask: bool = Tr
             b("Identity", value, outputs=[f"present_{part}_self_{i}"])
         q = b.heads(b("MatMul", x, b.weight(WIDTH, WIDTH)))
         x = b("Add", x, b.attend(q, f"past_key_cross_{i}", f"past_value_cross_{i}", bias))
+    if text:
+        words = b("Gather", b.weight(VOCABULARY, WIDTH), "encoder_input_ids")
+        x = b("Add", x, b("ReduceMean", words, axes=[1]))
     b("MatMul", x, b.weight(WIDTH, VOCABULARY), outputs=["logits"])
     inputs: list[Any] = [("input_ids", INT, ["batch_size", "seq_len" if whole else 1])]
+    if text:
+        inputs.append(("encoder_input_ids", INT, ["batch_size", "encode_sequence_length"]))
     if mask:
         inputs.append(("encoder_attention_mask", INT, ["batch_size", "encode_sequence_length"]))
     if hidden:

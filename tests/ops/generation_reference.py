@@ -52,7 +52,8 @@ def encoder_model(encoder: onnx.GraphProto, decoder: onnx.GraphProto, inputs: li
     layers = (len(made) - 2) // 4 if starts else len(made) // 2
     past_self, cross = (made[2 : 2 + 2 * layers] if starts else []), made[-2 * layers :]
     names = [i.name for i in decoder.input]
-    around = inputs[1:2] if "encoder_attention_mask" in names else []
+    around = inputs[:1] if "encoder_input_ids" in names else []
+    around += inputs[1:2] if "encoder_attention_mask" in names else []
     around += known if "encoder_hidden_states" in names else []
 
     def logits(sequences: np.ndarray) -> np.ndarray:

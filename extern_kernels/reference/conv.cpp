@@ -64,7 +64,7 @@ private:
           for (int64_t ic = 0; ic < cg; ++ic) {
             int64_t xc = group * cg + ic;
             T wv = p_.transposed ? w[(xc * mg + channel % mg) * vk + ik] : w[(channel * cg + ic) * vk + ik];
-            sum += x[(image * c + xc) * vi + at] * wv;
+            add_to(sum, product_of(x[(image * c + xc) * vi + at], wv));
           }
         }
         y[nm * vo + io] = sum;

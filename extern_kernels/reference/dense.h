@@ -102,6 +102,20 @@ template <class F> void with_accumulator(DType type, F&& f) {
     f(int64_t{});
 }
 
+/// Sums and products of integers wrap, which the operators of int64_t may not.
+template <class T> T product_of(T a, T b) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+  else
+    return a * b;
+}
+template <class T> void add_to(T& sum, T x) {
+  if constexpr (std::is_integral_v<T>)
+    sum = static_cast<T>(static_cast<uint64_t>(sum) + static_cast<uint64_t>(x));
+  else
+    sum += x;
+}
+
 /// A product of 8-bit integers, whose post-operations work in f32.
 inline bool is_of_bytes(DType a, DType b) { return is_byte(a) && is_byte(b); }
 
@@ -109,7 +123,7 @@ inline bool is_of_bytes(DType a, DType b) { return is_byte(a) && is_byte(b); }
 template <class T> void subtract_zero(std::vector<T>& v, std::span<const TensorRef> inputs, int number) {
   if (number < 0) return;
   const T zero = to_dense<T>(inputs[number])[0];
-  for (T& x : v) x -= zero;
+  for (T& x : v) add_to(x, product_of(zero, T(-1)));
 }
 
 /// The scalar meaning of post-operations; `operand` is the extra value of binary ones.

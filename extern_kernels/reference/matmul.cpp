@@ -36,14 +36,14 @@ private:
       const T* yb = y.data() + broadcast_index(g, batch, b.sizes.first(rank - 2)) * k * n;
       T* zr = z.data() + row * n;
       for (int64_t l = 0; l < k; ++l)
-        for (int64_t j = 0; j < n; ++j) zr[j] += xr[l] * yb[l * n + j];
+        for (int64_t j = 0; j < n; ++j) add_to(zr[j], product_of(xr[l], yb[l * n + j]));
     });
-    for (T& v : z) v = static_cast<T>(p_.alpha) * v;
+    for (T& v : z) v = product_of(static_cast<T>(p_.alpha), v);
     if (p_.has_bias) {
       const TensorRef& bias = args.inputs[2];
       std::vector<T> d = to_dense<T>(bias);
       for (size_t i = 0; i < z.size(); ++i)
-        z[i] += d[broadcast_index(static_cast<int64_t>(i), c.sizes, bias.sizes)];
+        add_to(z[i], d[broadcast_index(static_cast<int64_t>(i), c.sizes, bias.sizes)]);
     }
     if constexpr (std::is_same_v<T, double>)
       apply_post_ops(p_.post_ops, z, c, args.inputs, is_of_bytes(args.inputs[0].dtype, args.inputs[1].dtype));

@@ -1,5 +1,6 @@
 // Matrix products: MatMul, Gemm, Einsum and their relatives, all brought to one extern matrix product.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -135,12 +136,14 @@ Values gemm(OpContext& ctx) {
   if (ctx.attr_int("transA", 0)) a = ir::permute(ctx.program, a, swap);
   if (ctx.attr_int("transB", 0)) b = ir::permute(ctx.program, b, swap);
   float alpha = ctx.attr_float("alpha", 1), beta = ctx.attr_float("beta", 1);
-  if (!ctx.has(2) || beta == 0) return {matrix_product(ctx, a, b, nullptr, alpha, 0, a.dtype())};
-  const TensorBox& c = ctx.in(2);
+  const bool with_bias = ctx.has(2) && beta != 0;
   if (is_integer(a.dtype())) {
-    TBX_MODEL(alpha == static_cast<int>(alpha) && beta == static_cast<int>(beta),
+    auto whole = [](float v) { return v == std::trunc(v) && std::abs(v) < 0x1p31f; };
+    TBX_MODEL(whole(alpha) && (!with_bias || whole(beta)),
               "alpha {} and beta {} must be whole for integer operands", alpha, beta);
   }
+  if (!with_bias) return {matrix_product(ctx, a, b, nullptr, alpha, 0, a.dtype())};
+  const TensorBox& c = ctx.in(2);
   return {matrix_product(ctx, a, b, &c, alpha, beta, a.dtype())};
 }
 

@@ -81,3 +81,19 @@ def test_range(start: int, limit: int, delta: int, want: list[int], constant: bo
     inputs = {name: np.array(v, np.int64) for name, v in (("start", start), ("limit", limit), ("delta", delta))}
     model = model_of("Range", inputs, ["y"], 11, list(inputs) if constant else [])
     check(model, inputs, np.array(want, np.int64))
+
+
+def test_products() -> None:
+    """Sums of products wrap."""
+    a, b, c = A[:8].reshape(2, 4), B[:8].reshape(4, 2), A[4:8].reshape(2, 2)
+    with np.errstate(over="ignore"):
+        check(model_of("MatMul", {"a": a, "b": b}, ["y"], 13), {"a": a, "b": b}, a @ b)
+        gemm = model_of("Gemm", {"a": a, "b": b, "c": c}, ["y"], 13, alpha=-3.0, beta=2.0)
+        check(gemm, {"a": a, "b": b, "c": c}, (a @ b) * -3 + c * 2)
+
+
+@pytest.mark.parametrize("alpha", [1.5, 1e30, np.nan])
+def test_products_with_other_factors(alpha: float) -> None:
+    inputs = {"a": A[:8].reshape(2, 4), "b": B[:8].reshape(4, 2)}
+    with pytest.raises(tensorbox.ModelError, match="must be whole for integer operands"):
+        tensorbox.Session(model_of("Gemm", inputs, ["y"], 13, alpha=alpha), compile=False)

@@ -59,9 +59,9 @@ Values crop(OpContext& ctx) {
     TBX_MODEL(first >= 0 && last >= 0, "a border is negative");
     SymInt all = x.sizes()[axis];
     SymInt length = size.empty() ? all - first - last : SymInt(size[axis - 2]);
-    if (all.is_constant() && length.is_constant())
-      TBX_MODEL(length.constant() >= 0 && length.constant() <= all.constant() - first,
-                "axis {} of size {} is cut to {} from {} on", axis, all.constant(), length.constant(), first);
+    ctx.program.add_check(ir::min(length, all - first - length), false,
+                          fmt::format("axis {} of size {} is cut to {} from {} on", axis, ir::to_string(all),
+                                      ir::to_string(length), first));
     x = ir::slice(ctx.program, x, axis, first, 1, length);
   }
   return {x};

@@ -19,6 +19,7 @@ def models() -> Iterator[Parts]:
     """Name, model and inputs."""
     yield from _sequences()
     yield from _random_and_regions()
+    yield from _experimental()
     yield from _encoders()
     yield from _linear()
     yield from _trees()
@@ -68,6 +69,22 @@ def _random_and_regions() -> Iterator[Parts]:
                  pooled_shape=[2, 2], spatial_scale=1.0)
     yield _model("GlobalLpPool", [f(1, 2, 4, 4)], p=2)
     yield _model("SimplifiedLayerNormalization", [f(2, 3, 8), f(8)], epsilon=1e-5, axis=-1)
+
+
+def _experimental() -> Iterator[Parts]:
+    """Of before 2018, without a schema: nothing but the lowering checks them."""
+    image = f(1, 3, 4, 5)
+    yield _model("Affine", [image], alpha=2.0, beta=1.0)
+    yield _model("ParametricSoftplus", [image], alpha=2.0, beta=1.0)
+    yield _model("ScaledTanh", [image], alpha=2.0, beta=1.0)
+    yield _model("Scale", [image], scale=2.0)
+    yield _model("ImageScaler", [image], scale=2.0, bias=[1.0, 2.0, 3.0])
+    yield _model("Crop", [image], border=[1, 1, 1, 1])
+    yield _model("Crop", [image], border=[0, 0, 0, 0], scale=[2, 3])
+    yield _model("ConstantFill", [], value=1.0, shape=[2, 3], dtype=TensorProto.FLOAT)
+    yield _model("ConstantFill", [i64(2, 3)], value=1.0, input_as_shape=1, extra_shape=[2])
+    yield _model("GivenTensorFill", [], values=[1.0, 2.0], shape=[1, 2])
+    yield _model("DynamicSlice", [image, i64(0, 1), i64(2, 3), i64(2, 3)])
 
 
 def _ml(op: str, inputs: Sequence[Any], outputs: int = 1, **attributes: Any) -> Parts:

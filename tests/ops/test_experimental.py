@@ -109,6 +109,14 @@ def test_bad_attributes_are_refused(op: str, attributes: dict[str, Any], text: s
     assert op in str(error.value) and "'n'" in str(error.value)
 
 
+def test_images_too_small_to_crop() -> None:
+    session = tensorbox.Session(model("Crop", {"border": [0, 0, 0, 0], "scale": [2, 3]}, {"x": X}), compile=False)
+    np.testing.assert_array_equal(session.run({"x": X})["y"], X[:, :, :2, :3])
+    for shape in ((1, 1, 1, 6), (1, 1, 5, 2), (1, 1, 0, 0)):
+        with pytest.raises(tensorbox.ModelError, match="is cut to"):
+            session.run({"x": np.zeros(shape, np.float32)})
+
+
 @pytest.mark.parametrize("op", ["ATen", "GRUUnit"])
 def test_the_others_are_refused_by_name(op: str) -> None:
     with pytest.raises(tensorbox.UnsupportedError, match=op):

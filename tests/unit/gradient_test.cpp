@@ -245,12 +245,17 @@ TEST(Gradient, OpensOnlyBodiesBehindItsSources) {
 }
 
 TEST(Gradient, AnOperatorThatIsNoLoopNestIsNamed) {
-  const char* text = R"(g (float[3] x) => (float[3] d) { u = Unique(x) y = ReduceSum<keepdims=0>(u)
-    d = ai.onnx.preview.training.Gradient<xs=["x"], y="y">(x) })";
-  EXPECT_THAT(error_of([&] {
-                run_text(text, {tensor({3}, {1, 2, 2})});
-              }),
-              HasSubstr("Unique cannot be differentiated: its lowering calls the kernel"));
+  auto error = [](const char* body, std::vector<int64_t> dims, std::vector<float> x) {
+    const std::string shape = fmt::format("float[{}]", fmt::join(dims, ", "));
+    const std::string text = fmt::format(R"(g ({0} x) => ({0} d) {{ u = {1} y = ReduceSum<keepdims=0>(u)
+      d = ai.onnx.preview.training.Gradient<xs=["x"], y="y">(x) }})",
+                                         shape, body);
+    return error_of([&] { run_text(text, {tensor(dims, x)}); });
+  };
+  EXPECT_THAT(error("Unique(x)", {3}, {1, 2, 2}),
+              HasSubstr("Unique cannot be differentiated: a run decides how large its result is"));
+  EXPECT_THAT(error("Det(x)", {2, 2}, {1, 2, 2, 1}),
+              HasSubstr("Det cannot be differentiated: its lowering calls the kernel"));
 }
 
 TEST(Gradient, OfControlFlowGoesThroughCaptures) {

@@ -111,7 +111,7 @@ struct Session::Impl {
     std::string parts; // why it runs in parts
     if (!driver::needs_values(graph)) {
       try {
-        plain = variant_of(driver::compile_graph(graph, options, {}, stats), {});
+        plain = variant_of(compile_plain(graph, stats), {});
         variants.push_back(plain);
         set_signature(plain->compiled.plan->inputs, plain->compiled.plan->outputs);
         return;
@@ -134,6 +134,21 @@ struct Session::Impl {
     if (options.log && !parts.empty()) options.log("runs in parts: " + parts);
     value_session = std::make_unique<runtime::ValueSession>(values.plan);
     set_signature(values.plan->inputs, values.plan->outputs);
+  }
+
+  /// For any sizes of the inputs. What is taken for granted of them may be what does not fit the model.
+  driver::Compiled compile_plain(const Graph& graph, CompileStats& stats) const {
+    try {
+      return driver::compile_graph(graph, options, {}, stats);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::model) throw;
+      try {
+        return driver::compile_graph(graph, options, {.assume = driver::Assume::nothing}, stats);
+      } catch (const Error& again) {
+        if (again.kind() != ErrorKind::model) throw;
+      }
+      throw;
+    }
   }
 
   /// Takes note of what must be known while compiling; false when that is known already.

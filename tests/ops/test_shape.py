@@ -157,3 +157,15 @@ def test_squeeze_without_axes_of_unknown_dimensions() -> None:
         assert got["y"].shape == want.shape
         np.testing.assert_array_equal(got["y"], want)
         np.testing.assert_array_equal(got["z"], 2 * x[want])
+
+
+def test_what_is_taken_for_granted_may_not_fit_the_model() -> None:
+    """Were no dimension 1, NonZero would give pairs, and the second Squeeze had nothing to squeeze."""
+    model = parser.parse_model('<ir_version: 8, opset_import: ["": 12]> g (bool[n,m] x) => (int64[k] y) '
+                               "{ s = Squeeze(x) i = NonZero(s) t = Transpose(i) y = Squeeze<axes = [1]>(t) }")
+    session = tensorbox.Session(model, compile=False)
+    for x in ([[1, 0, 1]], [[0, 1]], [[0], [1], [1]]):
+        x = np.array(x, np.bool_)
+        np.testing.assert_array_equal(session.run({"x": x})["y"], np.nonzero(x.squeeze())[0])
+    with pytest.raises(tensorbox.ModelError, match="only 1 can be squeezed"):
+        session.run({"x": np.ones((2, 2), np.bool_)})

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from one_node import one_node
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "ops"))
 import generation_models  # noqa: E402
@@ -49,14 +49,7 @@ def quantized(*shape: int) -> list[Array]:
 
 def _model(op: str, inputs: Sequence[Array], outputs: int = 1, domain: str = "com.microsoft",
            **attributes: Any) -> tuple[str, onnx.ModelProto, tuple[np.ndarray, ...]]:
-    names = ["" if a is None else f"in{i}" for i, a in enumerate(inputs)]
-    node = helper.make_node(op, names, [f"out{i}" for i in range(outputs)], domain=domain, **attributes)
-    given = [(name, a) for name, a in zip(names, inputs, strict=True) if a is not None]
-    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in given]
-    graph = helper.make_graph([node], op, infos, [onnx.ValueInfoProto(name=name) for name in node.output])
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(domain, 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
-    return f"{domain}_{op}", model, tuple(a for _, a in given)
+    return f"{domain}_{op}", *one_node(op, inputs, outputs, domain, **attributes)
 
 
 def models() -> Iterator[tuple[str, onnx.ModelProto, tuple[np.ndarray, ...]]]:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 from microsoft_models import f, i32, i64, q, scale, zero
-from onnx import TensorProto, TypeProto, helper
+from one_node import one_node
+from onnx import TensorProto, helper
 
 Parts = tuple[str, onnx.ModelProto, tuple[Any, ...]]
-OPSETS = {"": 20, "ai.onnx.ml": 3, "com.microsoft": 1}
-MAP = helper.make_map_type_proto  # of a key and a value type
 
 
 def models() -> Iterator[Parts]:
@@ -27,25 +26,9 @@ def models() -> Iterator[Parts]:
     yield _sparse()
 
 
-def _type_of(value: Any) -> TypeProto:
-    if isinstance(value, list):
-        return helper.make_sequence_type_proto(_type_of(value[0]))
-    if isinstance(value, dict):
-        [key], [number] = {type(k) for k in value}, {type(v) for v in value.values()}
-        types = {int: TensorProto.INT64, float: TensorProto.FLOAT, str: TensorProto.STRING}
-        return MAP(types[key], helper.make_tensor_type_proto(types[number], []))
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-
-
 def _model(op: str, inputs: Sequence[Any], outputs: int = 1, domain: str = "", **attributes: Any) -> Parts:
-    names = ["" if value is None else f"in{i}" for i, value in enumerate(inputs)]
-    node = helper.make_node(op, names, [f"out{i}" for i in range(outputs)], domain=domain, **attributes)
-    given = [(name, value) for name, value in zip(names, inputs, strict=True) if value is not None]
-    infos = [helper.make_value_info(name, _type_of(value)) for name, value in given]
-    graph = helper.make_graph([node], op, infos, [onnx.ValueInfoProto(name=name) for name in node.output])
-    opsets = [helper.make_opsetid(d, OPSETS[d]) for d in {"": 0, domain: 0}]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
-    return f"{domain}_{op}_" + "_".join(map(str, attributes)), model, tuple(value for _, value in given)
+    name = f"{domain}_{op}_" + "_".join(map(str, attributes))
+    return name, *one_node(op, inputs, outputs, domain, **attributes)
 
 
 def _sequences() -> Iterator[Parts]:

@@ -28,12 +28,12 @@ struct EmittedKernel {
 
 /// The kernel as a function of runtime/abi.h's type KernelFunction.
 EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa);
-/// The same kernel as a CUDA C++17 function for sm_70 and newer, for nvcc or NVRTC with --fmad=false:
-///   extern "C" __global__ void name(void* const* buffers, const i64* sizes, i64 begin, i64 end, void*
-///   scratch,
-///                                   i64* error)
-/// Any one-dimensional grid runs all tasks of [begin, end); blocks have a multiple of 32 threads.
-/// scratch_bytes are needed per block. *error, 0 at first, becomes the number of a failed index check.
+/// The same kernel as a CUDA C++17 function for sm_75 and newer, for NVRTC or nvcc with --fmad=false:
+///   extern "C" __global__ void name(<buffers>, <sizes>, i64 begin, i64 end, void* scratch, i64* error)
+/// <buffers> are pointers to address 0 of the kernel's buffers that are not row-local, in order; <sizes> an
+/// i64 for each of size_args. Any one-dimensional grid runs all tasks of [begin, end); blocks have a multiple
+/// of 32 threads. scratch_bytes are needed per block. *error, 0 at first, becomes the number of a failed
+/// index check.
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel);
 
 /// The text every translation unit begins with: vector types, loads and stores with tails, conversions,

@@ -86,6 +86,7 @@ public:
       : kernel_(kernel), w_(kernel, 1), mapping_(choose_mapping(kernel)) {
     w_.on_failure = "{{ *error = {}; return; }}";
     w_.rows_per_block = true;
+    w_.by_value = true;
   }
 
   EmittedKernel emit() {
@@ -107,12 +108,9 @@ public:
     w_.close();
 
     EmittedKernel out;
-    std::string body = w_.finish();
+    std::string body = fmt::format("({}) {{\n{}}}\n", parameters(), w_.finish());
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
-    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void {}(void* const* buffers, const "
-                           "i64* sizes, i64 begin, "
-                           "i64 end, void* scratch, i64* error) {{\n{}}}\n}}\n",
-                           out.function, body);
+    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void {}{}}}\n", out.function, body);
     out.size_args = w_.size_args;
     out.tasks = kernel_.sequential ? SymInt(1) : ir::product(kernel_.outer);
     out.scratch_bytes = w_.scratch_bytes;
@@ -121,6 +119,17 @@ public:
   }
 
 private:
+  /// Pointers and sizes by value: they lie in constant memory, where a table would cost a dependent load
+  /// each.
+  std::string parameters() const {
+    std::string out;
+    for (size_t b = 0; b < kernel_.buffers.size(); ++b)
+      if (kernel_.buffers[b].access != Access::row_local)
+        out += fmt::format("{} b{}, ", w_.pointer_type(static_cast<int>(b)), b);
+    for (size_t s = 0; s < w_.size_args.size(); ++s) out += fmt::format("i64 s{}, ", s);
+    return out + "i64 begin, i64 end, void* scratch, i64* error";
+  }
+
   /// Binds the variables of a row-major space to their values at point `p`, in the current scope.
   template <class Variable> void unflatten(std::string p, const ir::SymInts& extents, Variable&& variable) {
     for (size_t k = extents.size(); k-- > 0;) {

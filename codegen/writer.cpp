@@ -183,13 +183,19 @@ std::string Writer::buffer(int b) {
     if (rows_per_block) offset += fmt::format(" * gridDim.x + {} * blockIdx.x", index_text(bytes));
     line_in(0, fmt::format("{0}* const {1} = ({0}*)((char*)scratch + {2});", type, name, offset));
     scratch_bytes += bytes;
-  } else {
-    const char* restricted = k.may_alias ? "" : " __restrict";
-    const char* qualifier = written_[b] && k.access != ir::Access::read ? "" : "const ";
-    line_in(0, fmt::format("{3}{0}*{4} const {1} = ({3}{0}*)buffers[{2}];", type, name, b, qualifier,
-                           restricted));
+  } else if (!by_value) {
+    std::string pointer = pointer_type(b);
+    line_in(0, fmt::format("{0} const {1} = ({2})buffers[{3}];", pointer, name,
+                           pointer.substr(0, pointer.find('*') + 1), b));
   }
   return buffers_[b] = name;
+}
+
+std::string Writer::pointer_type(int b) const {
+  const ir::KernelBuffer& k = kernel_.buffers[b];
+  const bool written = written_[b] && k.access != ir::Access::read;
+  return fmt::format("{}{}*{}", written ? "" : "const ", storage_of(k.dtype),
+                     k.may_alias ? "" : " __restrict");
 }
 
 std::string Writer::finish() {

@@ -93,11 +93,14 @@ public:
   // --- results
   ir::SymInts size_args;
   ir::SymInt scratch_bytes = 0;
-  std::vector<int> check_origins;        ///< of check number 1 + i
-  std::string finish();                  ///< text of the function scope
+  std::vector<int> check_origins; ///< of check number 1 + i
+  std::string finish();           ///< text of the function scope
+  /// Type of the pointer to a buffer: "const f32* __restrict".
+  std::string pointer_type(int buffer) const;
   std::string on_failure = "return {};"; ///< with the number of the failed check
   bool rows_per_block = false;           ///< row-local memory is that of a CUDA block
-  int point_scope = 0; ///< values that depend on memory written by the kernel stay inside it
+  bool by_value = false; ///< buffers b0, b1, ... and sizes s0, s1, ... are parameters of the function
+  int point_scope = 0;   ///< values that depend on memory written by the kernel stay inside it
   bool vertical = false;
 
 private:

@@ -14,7 +14,7 @@ std::string Writer::symbol(const SymNode& n) {
   auto [it, fresh] = symbols_.try_emplace(&n);
   if (fresh) {
     it->second = fmt::format("s{}", size_args.size());
-    line_in(0, fmt::format("const i64 {} = sizes[{}];", it->second, size_args.size()));
+    if (!by_value) line_in(0, fmt::format("const i64 {} = sizes[{}];", it->second, size_args.size()));
     size_args.push_back(SymInt(&n));
   }
   return it->second;

@@ -1,5 +1,4 @@
-// CUDA source as test cases: compiled by nvcc for the architectures of data centres, run where there is a
-// GPU.
+// CUDA source as test cases: run by the emulator of the fake device, and by GPUs where there are any.
 #pragma once
 
 #include <memory>
@@ -9,10 +8,9 @@
 
 namespace tbx::test {
 
-/// nvcc's path, empty when there is none.
-std::string find_nvcc();
-/// Emits all cases as CUDA, compiles them for sm_80 and sm_90; where a GPU is found, compares each with the
-/// evaluator. Failures are test failures.
+/// Emits all cases as CUDA, and compares each with the evaluator on the fake device; on the GPU as well where
+/// there is one. Where NVRTC is installed it also compiles them for the architectures of data centres.
+/// Failures are test failures.
 void run_cuda_cases(const std::vector<std::shared_ptr<KernelCase>>& cases);
 
 } // namespace tbx::test

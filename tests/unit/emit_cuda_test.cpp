@@ -1,4 +1,4 @@
-// CUDA source of all kinds of kernels: compiled by nvcc where there is one, run where there is a GPU.
+// CUDA source of all kinds of kernels, on the emulator of the fake device and on a GPU where there is one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,0 +1,18 @@
+// Kernels for a device: emitted CUDA text -> what Device::load takes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/build_module.h"
+#include "codegen/emit.h"
+#include "device/device.h"
+
+namespace tbx::codegen {
+
+/// Machine code of the distinct kernels for an architecture: a cubin by NVRTC for "sm_90" and the like, for
+/// the fake device an object of the C++ compiler. Throws BackendError with the compiler's message.
+std::string device_binary(const std::vector<EmittedKernel>& kernels, const device::Properties& properties,
+                          const Toolchain& toolchain = {});
+
+} // namespace tbx::codegen

@@ -1,0 +1,110 @@
+// The functions of NVIDIA's driver that tensorbox calls, as a table filled at run time.
+//
+// They are declared here and not taken from cuda.h, so that every build has the GPU back end, whatever is
+// installed on the machine that builds it. The driver keeps this binary interface for good;
+// tests/device/driver_test.cpp holds the declarations against cuda.h where there is one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tbx::device::cuda {
+
+using Result = int; ///< CUresult; 0: success
+using DeviceNumber = int;
+using Pointer = unsigned long long; ///< CUdeviceptr
+using Context = struct CUctx_st*;
+using StreamHandle = struct CUstream_st*;
+using EventHandle = struct CUevent_st*;
+using ModuleHandle = struct CUmod_st*;
+using Function = struct CUfunc_st*;
+using GraphHandle = struct CUgraph_st*;
+using GraphNode = struct CUgraphNode_st*;
+using GraphExec = struct CUgraphExec_st*;
+
+/// CUlaunchAttribute. `value` is a union of 64 bytes, of which we set one int.
+struct LaunchAttribute {
+  int id = 0;
+  char pad[4] = {};
+  alignas(8) char value[64] = {};
+};
+inline constexpr int kProgrammaticStreamSerialization = 6;
+
+/// CUlaunchConfig
+struct LaunchConfig {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1, block_x = 1, block_y = 1, block_z = 1, shared_bytes = 0;
+  StreamHandle stream = nullptr;
+  LaunchAttribute* attributes = nullptr;
+  unsigned num_attributes = 0;
+};
+
+// CUdevice_attribute
+inline constexpr int kMultiprocessors = 16, kL2Bytes = 38, kMajor = 75, kMinor = 76, kSharedBytesOptin = 97;
+// CUfunction_attribute
+inline constexpr int kStaticShared = 1, kMaxDynamicShared = 8;
+// CUresult
+inline constexpr Result kOutOfMemory = 2;
+
+// X(name in the library, parameters...)
+#define TBX_CUDA_DRIVER(X)                                                                                   \
+  X(cuInit, unsigned)                                                                                        \
+  X(cuDriverGetVersion, int*)                                                                                \
+  X(cuGetErrorName, Result, const char**)                                                                    \
+  X(cuGetErrorString, Result, const char**)                                                                  \
+  X(cuDeviceGetCount, int*)                                                                                  \
+  X(cuDeviceGet, DeviceNumber*, int)                                                                         \
+  X(cuDeviceGetName, char*, int, DeviceNumber)                                                               \
+  X(cuDeviceTotalMem_v2, size_t*, DeviceNumber)                                                              \
+  X(cuDeviceGetAttribute, int*, int, DeviceNumber)                                                           \
+  X(cuDevicePrimaryCtxRetain, Context*, DeviceNumber)                                                        \
+  X(cuDevicePrimaryCtxRelease_v2, DeviceNumber)                                                              \
+  X(cuCtxPushCurrent_v2, Context)                                                                            \
+  X(cuCtxPopCurrent_v2, Context*)                                                                            \
+  X(cuMemAlloc_v2, Pointer*, size_t)                                                                         \
+  X(cuMemFree_v2, Pointer)                                                                                   \
+  X(cuMemHostAlloc, void**, size_t, unsigned)                                                                \
+  X(cuMemFreeHost, void*)                                                                                    \
+  X(cuMemcpyHtoDAsync_v2, Pointer, const void*, size_t, StreamHandle)                                        \
+  X(cuMemcpyDtoHAsync_v2, void*, Pointer, size_t, StreamHandle)                                              \
+  X(cuMemcpyDtoDAsync_v2, Pointer, Pointer, size_t, StreamHandle)                                            \
+  X(cuMemsetD8Async, Pointer, unsigned char, size_t, StreamHandle)                                           \
+  X(cuStreamCreate, StreamHandle*, unsigned)                                                                 \
+  X(cuStreamDestroy_v2, StreamHandle)                                                                        \
+  X(cuStreamSynchronize, StreamHandle)                                                                       \
+  X(cuStreamWaitEvent, StreamHandle, EventHandle, unsigned)                                                  \
+  X(cuStreamBeginCapture_v2, StreamHandle, int)                                                              \
+  X(cuStreamEndCapture, StreamHandle, GraphHandle*)                                                          \
+  X(cuEventCreate, EventHandle*, unsigned)                                                                   \
+  X(cuEventDestroy_v2, EventHandle)                                                                          \
+  X(cuEventRecord, EventHandle, StreamHandle)                                                                \
+  X(cuEventSynchronize, EventHandle)                                                                         \
+  X(cuEventElapsedTime_v2, float*, EventHandle, EventHandle)                                                 \
+  X(cuModuleLoadData, ModuleHandle*, const void*)                                                            \
+  X(cuModuleUnload, ModuleHandle)                                                                            \
+  X(cuModuleGetFunction, Function*, ModuleHandle, const char*)                                               \
+  X(cuFuncGetAttribute, int*, int, Function)                                                                 \
+  X(cuFuncSetAttribute, Function, int, int)                                                                  \
+  X(cuLaunchKernelEx, const LaunchConfig*, Function, void**, void**)                                         \
+  X(cuGraphGetNodes, GraphHandle, GraphNode*, size_t*)                                                       \
+  X(cuGraphInstantiateWithFlags, GraphExec*, GraphHandle, unsigned long long)                                \
+  X(cuGraphUpload, GraphExec, StreamHandle)                                                                  \
+  X(cuGraphLaunch, GraphExec, StreamHandle)                                                                  \
+  X(cuGraphExecDestroy, GraphExec)                                                                           \
+  X(cuGraphDestroy, GraphHandle)
+
+/// One pointer per function, named as in the library.
+struct Driver {
+#define X(name, ...) Result (*name)(__VA_ARGS__) = nullptr;
+  TBX_CUDA_DRIVER(X)
+#undef X
+  int version = 0; ///< of CUDA, as 1000 * major + 10 * minor
+};
+
+/// The initialised driver. Throws BackendError when there is none, it is too old (it must speak CUDA 13,
+/// whose libraries are used), or there is no GPU.
+const Driver& driver();
+
+/// Throws BackendError with the driver's own words; `what` is what we did.
+void check(Result result, const char* what);
+
+} // namespace tbx::device::cuda

@@ -1,0 +1,113 @@
+// Device: memory, streams, events, modules and graphs of one accelerator, behind one small interface.
+//
+// Two implementations: NVIDIA GPUs through the driver (device/cuda), and a fake one for tests (device/fake),
+// whose memory is guarded memory of the host and whose kernels run on the CPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tbx::device {
+
+/// What kernels are chosen and compiled by.
+struct Properties {
+  std::string name;               ///< "NVIDIA H200"
+  std::string architecture;       ///< "sm_90"
+  int multiprocessors = 0;        ///< blocks run on these side by side
+  int64_t memory_bytes = 0;       ///< of the whole device
+  int64_t l2_bytes = 0;           ///< cache shared by all multiprocessors
+  int64_t shared_bytes_block = 0; ///< largest shared memory that a block may ask for
+};
+
+/// A block of device memory, given back with the object. Its address is a multiple of 256. Host code must not
+/// touch it.
+class Memory {
+public:
+  virtual ~Memory() = default;
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+protected:
+  Memory(void* data, size_t bytes) : data_(data), bytes_(bytes) {}
+  void* data_;
+  size_t bytes_;
+};
+
+/// A kernel of a loaded module. Valid as long as the module.
+struct Kernel {
+  void* handle = nullptr;
+};
+
+/// Loaded machine code.
+class Module {
+public:
+  virtual ~Module() = default;
+  /// Throws BackendError when there is none of this name.
+  virtual Kernel kernel(const std::string& name) const = 0;
+};
+
+/// Threads of a launch: `blocks` blocks of `threads` threads, all in one dimension.
+struct LaunchShape {
+  uint32_t blocks = 1, threads = 1;
+  uint32_t shared_bytes = 0; ///< dynamic shared memory of a block
+  bool overlap = false; ///< may start before its predecessor ends: the kernel itself waits for its results
+};
+
+/// A point in a stream's work.
+class Event {
+public:
+  virtual ~Event() = default;
+};
+
+/// Recorded work that is started as a whole.
+class Graph {
+public:
+  virtual ~Graph() = default;
+  virtual size_t nodes() const = 0; ///< kernels, copies and fills
+};
+
+/// Work in order. All calls return at once; host memory that a copy uses must live until the stream is there.
+/// Errors of the device are thrown as BackendError, by the call that meets them or by synchronize().
+class Stream {
+public:
+  virtual ~Stream() = default;
+  virtual void upload(void* to, const void* from_host, size_t bytes) = 0;
+  virtual void download(void* to_host, const void* from, size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  virtual void fill(void* to, uint8_t value, size_t bytes) = 0;
+  /// `arguments` point at the kernel's parameters, which are copied.
+  virtual void launch(Kernel kernel, const LaunchShape& shape, std::span<void* const> arguments) = 0;
+  virtual void record(Event& event) = 0;
+  virtual void wait(const Event& event) = 0;
+  virtual void synchronize() = 0;
+  /// From here on work is recorded instead of run. One stream of a device at a time.
+  virtual void begin_capture() = 0;
+  virtual std::unique_ptr<Graph> end_capture() = 0;
+  virtual void launch(Graph& graph) = 0;
+};
+
+class Device {
+public:
+  virtual ~Device() = default;
+  virtual const Properties& properties() const = 0;
+  /// Throws BackendError when there is no room. Contents are undefined; 0 bytes give memory of 256.
+  virtual std::unique_ptr<Memory> allocate(size_t bytes) = 0;
+  /// Host memory from which and into which copies go at full speed.
+  virtual std::unique_ptr<Memory> allocate_staging(size_t bytes) = 0;
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+  /// Milliseconds of device time between two events that were reached.
+  virtual double elapsed_ms(const Event& from, const Event& to) = 0;
+  /// Loads what compile() made, here or on another device of the same architecture.
+  virtual std::shared_ptr<Module> load(std::string_view binary) = 0;
+};
+
+/// The device of a name: "cuda", "cuda:1". With TBX_FAKE_CUDA=1 in the environment it is the fake one. The
+/// same object for the same name. Throws BackendError, which names what is missing and how to install it.
+std::shared_ptr<Device> open(std::string_view name);
+
+} // namespace tbx::device

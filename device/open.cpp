@@ -1,0 +1,39 @@
+// Devices by name.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "device/cuda/cuda_device.h"
+#include "device/device.h"
+#include "device/fake/fake_device.h"
+
+namespace tbx::device {
+
+std::shared_ptr<Device> open(std::string_view name) {
+  int number = 0;
+  bool known = name == "cuda";
+  if (name.starts_with("cuda:")) {
+    const std::string_view digits = name.substr(5);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    known = error == std::errc() && end == digits.data() + digits.size() && number >= 0;
+  }
+  if (!known)
+    throw Error(ErrorKind::model, fmt::format("'{}' is no device", name),
+                "devices are \"cuda\" and \"cuda:<number>\"");
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<Device>> opened;
+  std::scoped_lock lock(mutex);
+  std::shared_ptr<Device> device = opened[number].lock();
+  if (!device) {
+    const char* fake = std::getenv("TBX_FAKE_CUDA");
+    device = fake && std::string_view(fake) == "1" ? make_fake_device() : make_cuda_device(number);
+    opened[number] = device;
+  }
+  return device;
+}
+
+} // namespace tbx::device

@@ -1,0 +1,57 @@
+// The declarations of NVIDIA's driver against its own header, where that is installed.
+#include <gtest/gtest.h>
+
+#include "device/cuda/driver.h"
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+
+#include <type_traits>
+
+namespace tbx::test {
+namespace {
+
+namespace ours = device::cuda;
+
+/// Enumerations are passed as int; everything else has to be the same in size.
+template <class A, class B> constexpr bool alike = sizeof(A) == sizeof(B);
+template <class F, class G> struct SameForm : std::false_type {};
+template <class R, class... A, class S, class... B>
+struct SameForm<R (*)(A...), S (*)(B...)> : std::bool_constant<sizeof...(A) == sizeof...(B) && alike<R, S>> {
+  static constexpr bool parameters() {
+    if constexpr (sizeof...(A) == sizeof...(B))
+      return (alike<A, B> && ...);
+    else
+      return false;
+  }
+};
+
+TEST(Driver, DeclarationsFitTheHeader) {
+#define X(name, ...)                                                                                         \
+  EXPECT_TRUE((SameForm<decltype(ours::Driver::name), decltype(&::name)>::parameters())) << #name;
+  TBX_CUDA_DRIVER(X)
+#undef X
+}
+
+TEST(Driver, NumbersFitTheHeader) {
+  EXPECT_EQ(sizeof(ours::LaunchConfig), sizeof(CUlaunchConfig));
+  EXPECT_EQ(offsetof(ours::LaunchConfig, stream), offsetof(CUlaunchConfig, hStream));
+  EXPECT_EQ(offsetof(ours::LaunchConfig, attributes), offsetof(CUlaunchConfig, attrs));
+  EXPECT_EQ(offsetof(ours::LaunchConfig, num_attributes), offsetof(CUlaunchConfig, numAttrs));
+  EXPECT_EQ(sizeof(ours::LaunchAttribute), sizeof(CUlaunchAttribute));
+  EXPECT_EQ(offsetof(ours::LaunchAttribute, value), offsetof(CUlaunchAttribute, value));
+  EXPECT_EQ(ours::kProgrammaticStreamSerialization, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+  EXPECT_EQ(ours::kMultiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  EXPECT_EQ(ours::kL2Bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+  EXPECT_EQ(ours::kMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  EXPECT_EQ(ours::kMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  EXPECT_EQ(ours::kSharedBytesOptin, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  EXPECT_EQ(ours::kStaticShared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+  EXPECT_EQ(ours::kMaxDynamicShared, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+  EXPECT_EQ(ours::kOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+} // namespace
+} // namespace tbx::test
+
+#endif

@@ -336,6 +336,10 @@ int LoopEmitter::vectors_per_step(const Phase& phase, SymInt extent) const {
   constexpr int kInstructions = 30, kLong = 60; // of an expensive operation; of a chain worth company
   const bool heavy = kInstructions * counts.expensive + counts.ops > kLong;
   if (!heavy && (!reduces || counts.expensive > 0 || counts.ops > 8)) return 1;
+  // Many statements are company for each other, and several copies of them text that compilers take long
+  // over.
+  constexpr size_t kCompany = 8;
+  if (phase.stmts.size() >= kCompany) return 1;
   int vectors = 4;
   auto e = extent.as_constant();
   if (!heavy) return !e || *e >= 8 * width_ ? vectors : 1;

@@ -126,7 +126,9 @@ private:
   Value indirect(const ir::SymNode& n, bool vector);
   Value index_node(const ir::SymNode& n);
   Value index_vector_node(const ir::SymNode& n, bool narrow);
+  /// The size argument with the value of a symbol, or of an expression of sizes.
   std::string symbol(const ir::SymNode& n);
+  static ir::SymInt part_of_sizes(const ir::SymNode& n);
   ir::Extents extents() const;
   bool is_conditional(ir::SymInt e) const;
   /// No further out than the innermost guard.

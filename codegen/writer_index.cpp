@@ -20,6 +20,40 @@ std::string Writer::symbol(const SymNode& n) {
   return it->second;
 }
 
+namespace {
+
+/// A sum of this many sizes is an argument of the kernel.
+constexpr int kTermsOfArgument = 3;
+
+/// Sizes alone, and nothing that a size of 0 would divide by.
+bool is_of_sizes(SymInt e) {
+  if (e.is_constant()) return true;
+  const SymNode& n = *e.node();
+  if (n.varies || n.has_indirect || n.depth > 8) return false;
+  if (n.kind == SymKind::floordiv || n.kind == SymKind::mod) return false;
+  for (auto& [c, t] : n.terms)
+    if (!is_of_sizes(SymInt(t))) return false;
+  for (SymInt x : n.args)
+    if (!is_of_sizes(x)) return false;
+  return true;
+}
+
+} // namespace
+
+/// The part of a sum that follows from sizes, where it is long enough for an argument: the runtime computes
+/// it once for the sizes of a run. Pieces of a Concat of many dynamic sizes, which differ in nothing but such
+/// a sum, are then one kernel, and its text does not grow with their number.
+SymInt Writer::part_of_sizes(const SymNode& n) {
+  SymInt part = 0;
+  int terms = 0;
+  for (auto& [c, t] : n.terms)
+    if (is_of_sizes(SymInt(t))) {
+      part += SymInt(c) * SymInt(t);
+      ++terms;
+    }
+  return terms < kTermsOfArgument ? SymInt(0) : part;
+}
+
 /// Checked only where a mask holds, so nobody else may reuse it.
 bool Writer::is_conditional(SymInt e) const { return mask_ && ir::has_indirect(e); }
 
@@ -55,7 +89,13 @@ Value Writer::index_node(const SymNode& n) {
   case SymKind::indirect: return indirect(n, false);
   case SymKind::add: {
     std::string text;
+    const SymInt sizes = part_of_sizes(n);
+    if (!sizes.is_constant()) {
+      if (sizes.node() == &n) return {symbol(n), 0, false};
+      text = symbol(*sizes.node());
+    }
     for (auto& [c, t] : n.terms) {
+      if (!sizes.is_constant() && is_of_sizes(SymInt(t))) continue;
       std::string term = arg(SymInt(t));
       if (!text.empty())
         text += c < 0 ? " - " : " + ";

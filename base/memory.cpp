@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 
 #include "base/error.h"
+#include "base/watch.h"
 
 namespace tbx {
 
@@ -39,7 +41,14 @@ std::shared_ptr<void> allocate_aligned(int64_t bytes) {
 #if defined(MADV_HUGEPAGE)
   if (huge) (void)::madvise(p, size / kHugePage * kHugePage, MADV_HUGEPAGE); // refused: small pages do
 #endif
-  return {p, [](void* q) { std::free(q); }};
+  if (!is_watched()) return {p, [](void* q) { std::free(q); }};
+  auto* behind = static_cast<std::byte*>(p) + bytes;
+  const int64_t unused = static_cast<int64_t>(size) - bytes;
+  forbid(behind, unused);
+  return {p, [behind, unused](void* q) {
+            allow(behind, unused);
+            std::free(q);
+          }};
 }
 
 } // namespace tbx

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -152,13 +153,23 @@ const std::string& compiler_identity(const std::string& compiler) {
   return it->second;
 }
 
+/// What $TBX_CXXFLAGS adds, separated by spaces: -fsanitize=address builds kernels that a sanitizer watches.
+static std::vector<std::string> extra_flags() {
+  std::vector<std::string> flags;
+  const char* given = std::getenv("TBX_CXXFLAGS");
+  std::istringstream text(given ? given : "");
+  for (std::string flag; text >> flag;) flags.push_back(flag);
+  return flags;
+}
+
 std::vector<std::string> compiler_flags(Isa isa) {
   const char* arch = isa == Isa::avx512 ? "-march=x86-64-v4"
                      : isa == Isa::avx2 ? "-march=x86-64-v3"
                                         : "-march=x86-64";
   // Signed integers wrap, memory has no types, floats are neither contracted nor reordered; traps and errno
   // are not observed. Loops are vectorised by us: the compiler's own attempts cost time and code size.
-  return {"-std=c++20",
+  std::vector<std::string> flags{
+          "-std=c++20",
           "-O3",
           arch,
           "-fwrapv",
@@ -176,6 +187,8 @@ std::vector<std::string> compiler_flags(Isa isa) {
           "-fPIC",
           "-w",
           "-Wno-psabi"};
+  for (std::string& flag : extra_flags()) flags.push_back(std::move(flag));
+  return flags;
 }
 
 } // namespace tbx::codegen

@@ -11,9 +11,10 @@ IndexSimplifier::IndexSimplifier(const Extents& extents) : prover_(std::make_uni
 }
 IndexSimplifier::~IndexSimplifier() = default;
 
-/// A value that can only be one number is that number. Indirect values stay: they carry a check.
+/// A value that can only be one number is that number. Indirect values and what is made of them stay: they
+/// carry a check.
 std::optional<SymInt> IndexSimplifier::replacement(const SymNode& n) {
-  if (n.kind == SymKind::indirect) return std::nullopt;
+  if (n.has_indirect) return std::nullopt;
   Bounds b = prover_->bounds(SymInt(&n));
   return b.lo == b.hi ? std::optional<SymInt>(b.lo) : std::nullopt;
 }

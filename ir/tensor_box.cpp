@@ -1,7 +1,9 @@
 // TensorBox and StorageBox: inlining, realization, strided views of buffers.
 #include "ir/tensor_box.h"
 
+#include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 #include "base/error.h"
 
@@ -60,30 +62,54 @@ TensorBox TensorBox::view(Context& c, SymInts sizes, const SymInts& map) const {
   return v;
 }
 
+/// The indirect values of `indices`, which carry checks, are all part of `value`.
+static bool keeps_checks(Expr value, std::span<const SymInt> indices) {
+  if (std::ranges::none_of(indices, has_indirect)) return true;
+  std::unordered_set<const SymNode*> missing;
+  for (SymInt e : indices)
+    visit(e, [&](const SymNode& n) {
+      if (n.kind == SymKind::indirect) missing.insert(&n);
+    });
+  visit(value, [&](Expr n) {
+    for (SymInt e : n->indices)
+      if (has_indirect(e)) visit(e, [&](const SymNode& i) { missing.erase(&i); });
+  });
+  return missing.empty();
+}
+
+/// The element of `storage` at `at`: of the nest that computes it, or of memory.
+static Expr load_from(Program& program, StorageBox& storage, DType dtype, SymInts at) {
+  Context& c = *program.context;
+  if (!storage.is_realized() && storage.loops().kind == LoopKind::pointwise) {
+    // As precise as the value would be in memory: inlining never changes a result.
+    const Loops& loops = storage.loops();
+    bool as_stored = !is_low_precision_float(loops.dtype) ||
+                     (loops.body->op == Op::load && program.at(loops.body->buffer).dtype == loops.dtype);
+    return substitute(
+        as_stored ? loops.body : c.round_to(loops.body, loops.dtype, loops.dtype != DType::f8e5m2), {at, {}});
+  }
+  BufferId id = storage.realize(program, "read by another nest");
+  const Buffer& b = program.at(id);
+  if (b.kind == BufferKind::constant && std::ranges::none_of(at, has_indirect))
+    if (Expr value = uniform_value(c, *b.constant)) return value;
+  for (size_t k = 0; k < at.size(); ++k)
+    if (b.sizes[k].is(1) && !has_indirect(at[k])) at[k] = 0;
+  return c.load(id, compute_type(dtype), std::move(at));
+}
+
 Expr TensorBox::load(Program& program, std::span<const SymInt> indices) const {
   TBX_INTERNAL(indices.size() == sizes_.size());
-  Context& c = *program.context;
   SymInts at(indices.begin(), indices.end());
   if (!identity_) {
     SymInts mapped;
     for (SymInt e : map_) mapped.push_back(substitute(e, {at, {}}));
     at = std::move(mapped);
   }
-  if (!storage_->is_realized() && storage_->loops().kind == LoopKind::pointwise) {
-    // As precise as the value would be in memory: inlining never changes a result.
-    const Loops& loops = storage_->loops();
-    bool as_stored = !is_low_precision_float(loops.dtype) ||
-                     (loops.body->op == Op::load && program.at(loops.body->buffer).dtype == loops.dtype);
-    return substitute(
-        as_stored ? loops.body : c.round_to(loops.body, loops.dtype, loops.dtype != DType::f8e5m2), {at, {}});
-  }
-  BufferId id = storage_->realize(program, "read by another nest");
-  const Buffer& b = program.at(id);
-  if (b.kind == BufferKind::constant)
-    if (Expr value = uniform_value(c, *b.constant)) return value;
-  for (size_t k = 0; k < at.size(); ++k)
-    if (b.sizes[k].is(1) && !has_indirect(at[k])) at[k] = 0;
-  return c.load(id, compute_type(dtype_), std::move(at));
+  Expr value = load_from(program, *storage_, dtype_, std::move(at));
+  if (keeps_checks(value, indices)) return value;
+  // What is the same all along an axis has no use for an index into it, which must be checked all the same.
+  BufferId whole = realize_whole(program, *this, "read at places that data decides");
+  return program.context->load(whole, compute_type(dtype_), {indices.begin(), indices.end()});
 }
 
 /// Libraries take strides that nest: no dimension steps inside of what another one spans. Diagonals (a

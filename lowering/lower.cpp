@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "importer/function_body.h"
+#include "ir/check_bounds.h"
 #include "lowering/complex.h"
 #include "lowering/constant_node.h"
 #include "lowering/op_registry.h"
@@ -465,6 +466,7 @@ ir::Program Lowerer::run(const Graph& graph) {
   }
   std::set<ir::BufferId> taken;
   for (size_t i = 0; i < outputs.size(); ++i) make_output(graph, graph.outputs[i], outputs[i], taken);
+  ir::check_bounds(program_);
   ir::verify(program_);
   return std::move(program_);
 }

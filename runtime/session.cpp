@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/stop.h"
+#include "base/watch.h"
 #include "runtime/block_pool.h"
 #include "runtime/memory.h"
 #include "runtime/shape_plan.h"
@@ -63,6 +64,39 @@ private:
   RunContext& ctx_;
   BlockPool& pool_;
   int64_t max_memory_;
+};
+
+/// Shows a sanitizer what of the arena belongs to a buffer while a step runs, and to none.
+class Watch {
+public:
+  Watch(const Plan& plan, const ShapePlan& shapes, const std::byte* arena)
+      : plan_(plan), shapes_(shapes), arena_(arena), on_(is_watched()) {
+    if (on_) forbid(arena_, shapes_.arena_bytes);
+  }
+  ~Watch() {
+    if (on_) allow(arena_, shapes_.arena_bytes);
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void begin(size_t step) const {
+    each(step, &BufferPlan::first_step, [](const std::byte* p, int64_t bytes) { allow(p, bytes); });
+  }
+  void end(size_t step) const {
+    each(step, &BufferPlan::last_step, [](const std::byte* p, int64_t bytes) { forbid(p, bytes); });
+  }
+
+private:
+  template <class F> void each(size_t step, int BufferPlan::*when, F&& fn) const {
+    for (size_t b = 0; on_ && b < plan_.buffers.size(); ++b)
+      if (plan_.buffers[b].*when == static_cast<int>(step) && shapes_.buffers[b].offset >= 0)
+        fn(arena_ + shapes_.buffers[b].offset, shapes_.buffers[b].bytes);
+  }
+
+  const Plan& plan_;
+  const ShapePlan& shapes_;
+  const std::byte* arena_;
+  const bool on_;
 };
 
 } // namespace
@@ -282,8 +316,12 @@ void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::s
   for (size_t i = 0; i < outputs.size(); ++i)
     place_output(outputs[i], plan->outputs[i], shapes.buffers[plan->outputs[i].buffer], ctx);
   auto start = Clock::now();
-  for (size_t s = 0; s < plan->steps.size(); ++s)
+  const Watch watch(*plan, shapes, base);
+  for (size_t s = 0; s < plan->steps.size(); ++s) {
+    watch.begin(s);
     observed_step(s, shapes.steps[s], ctx, run_options, shapes.buffers, start);
+    watch.end(s);
+  }
 }
 
 void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,

@@ -4,12 +4,16 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/watch.h"
 
 namespace tbx::runtime {
 namespace {
 
 constexpr int64_t kAlign = 64;
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+/// A buffer's place in the arena. A sanitizer finds what runs over its end by a gap behind it.
+int64_t place_of(int64_t bytes) { return aligned(bytes) + (is_watched() ? kAlign : 0); }
 
 std::vector<int64_t> evaluate_all(const SizeExprs& es, std::span<const int64_t> symbols) {
   std::vector<int64_t> v;
@@ -53,9 +57,9 @@ int64_t lay_out(const Plan& plan, std::vector<BufferShape>& shapes) {
     for (int p : placed)
       if (plan.buffers[p].first_step <= plan.buffers[b].last_step &&
           plan.buffers[b].first_step <= plan.buffers[p].last_step)
-        busy.emplace_back(shapes[p].offset, shapes[p].offset + aligned(shapes[p].bytes));
+        busy.emplace_back(shapes[p].offset, shapes[p].offset + place_of(shapes[p].bytes));
     std::sort(busy.begin(), busy.end());
-    int64_t need = aligned(shapes[b].bytes), at = 0, best = -1, best_gap = INT64_MAX;
+    int64_t need = place_of(shapes[b].bytes), at = 0, best = -1, best_gap = INT64_MAX;
     for (auto [begin, end] : busy) {
       if (begin - at >= need && begin - at < best_gap) {
         best = at;

@@ -1,4 +1,6 @@
 // Operators that pick, place or extend elements: Slice, Gather*, Scatter*, Pad, ReverseSequence.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -81,21 +83,45 @@ Values slice_input(OpContext& ctx) {
 
 // --- Gather
 
-/// Constant indices are looked at while compiling: every `step`-th from `first`.
-void check_constant_indices(const TensorBox& indices, SymInt extent, int64_t first, int64_t step) {
-  if (!indices.constant || !extent.is_constant() || !is_integer(indices.dtype())) return;
-  const int64_t size = extent.constant();
-  for (int64_t k = first, n = indices.constant->numel(); k < n; k += step) {
-    const int64_t i = element_as_int(*indices.constant, k);
-    TBX_MODEL(i >= -size && i < size, "index {} is outside an axis of size {}", i, size);
-  }
+/// An index that is known while compiling is inside of its axis, whatever the sizes of a run.
+void require_index(OpContext& ctx, SymInt i, SymInt extent) {
+  const std::string message =
+      fmt::format("index {} is outside an axis of size {}", ir::to_string(i), ir::to_string(extent));
+  ctx.program.add_check(extent - SymInt(1) - i, false, message);
+  ctx.program.add_check(extent + i, false, message);
+}
+
+/// Indices known while compiling are looked at then, or before a run: every `step`-th from `first`.
+void check_known_indices(OpContext& ctx, const TensorBox& indices, SymInt extent, int64_t first,
+                         int64_t step) {
+  if (!is_integer(indices.dtype())) return;
+  auto each = [&](int64_t n, auto&& index_at) {
+    std::optional<std::pair<int64_t, int64_t>> range; // of those that are numbers
+    for (int64_t k = first; k < n; k += step) {
+      const SymInt i = index_at(k);
+      if (!i.is_constant()) {
+        require_index(ctx, i, extent);
+        continue;
+      }
+      const int64_t v = i.constant();
+      range = range ? std::pair(std::min(range->first, v), std::max(range->second, v)) : std::pair(v, v);
+    }
+    if (!range) return;
+    require_index(ctx, range->first, extent);
+    require_index(ctx, range->second, extent);
+  };
+  if (indices.constant)
+    each(indices.constant->numel(), [&](int64_t k) { return SymInt(element_as_int(*indices.constant, k)); });
+  else if (indices.known_values)
+    each(static_cast<int64_t>(indices.known_values->size()),
+         [&](int64_t k) { return (*indices.known_values)[static_cast<size_t>(k)]; });
 }
 
 /// The element of an index tensor as an index below `extent`; negative ones count from the end.
 SymInt index_below(OpContext& ctx, const TensorBox& indices, std::span<const SymInt> at, SymInt extent) {
   const bool tuple = !at.empty() && at.back().is_constant();
-  check_constant_indices(indices, extent, tuple ? at.back().constant() : 0,
-                         tuple ? indices.sizes().back().as_constant().value_or(1) : 1);
+  check_known_indices(ctx, indices, extent, tuple ? at.back().constant() : 0,
+                      tuple ? indices.sizes().back().as_constant().value_or(1) : 1);
   if (extent.is(1) && indices.known_values) return 0;
   Expr value = indices.load(ctx.program, at);
   return ctx.c.indirect(ctx.c.cast(value, DType::i64), extent, true);
@@ -106,9 +132,7 @@ std::optional<SymInt> known_index(OpContext& ctx, int input, SymInt extent) {
   auto known = ctx.known(input);
   if (!known || known->size() != 1) return std::nullopt;
   SymInt i = (*known)[0];
-  if (i.is_constant() && extent.is_constant())
-    TBX_MODEL(i.constant() >= -extent.constant() && i.constant() < extent.constant(),
-              "index {} is outside an axis of size {}", i.constant(), extent.constant());
+  require_index(ctx, i, extent);
   return i + extent * is_negative(i);
 }
 

@@ -12,9 +12,9 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from base_models import BaseModel
 from mutations import Mutant
@@ -33,11 +33,14 @@ class Job(NamedTuple):
         return f"{'.'.join(filter(None, self.base.operator))} {self.base.name}: {self.mutant.what}"
 
 
+Judge = Callable[[Any], tuple[str, str]]  # of a job: status and message
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of one job. `status` is refused or ran, both good, or else vague, internal, python, crash, hang."""
 
-    job: Job
+    job: Any
     status: str
     message: str = ""
 
@@ -69,7 +72,7 @@ def judge(job: Job) -> tuple[str, str]:
     return "ran", ""
 
 
-def _work(jobs: Sequence[Job], pipe: int) -> None:
+def _work(jobs: Sequence[Any], pipe: int, judge: Judge, seconds: int) -> None:
     """The child: one line when a job begins, one when it ends."""
     if "LSAN_OPTIONS" not in os.environ and "ASAN_OPTIONS" not in os.environ:  # whose shadow memory is huge
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -77,13 +80,13 @@ def _work(jobs: Sequence[Job], pipe: int) -> None:
     with os.fdopen(pipe, "w", 1, encoding="utf-8", errors="backslashreplace") as out:
         for i, job in enumerate(jobs):
             out.write(f"{i}\tstart\n")
-            signal.alarm(HANG_SECONDS)
+            signal.alarm(seconds)
             status, message = judge(job)
             signal.alarm(0)
             out.write(f"{i}\t{status}\t{message[:2000]!r}\n")
 
 
-def run_in_child(jobs: Sequence[Job]) -> Iterator[Outcome]:
+def run_in_child(jobs: Sequence[Any], judge: Judge = judge, seconds: int = HANG_SECONDS) -> Iterator[Outcome]:
     """Outcomes in order, from child processes: one more after every job that ends its process."""
     first = 0
     while first < len(jobs):
@@ -94,7 +97,7 @@ def run_in_child(jobs: Sequence[Job]) -> Iterator[Outcome]:
         if pid == 0:
             try:
                 os.close(read)
-                _work(jobs[first:], write)
+                _work(jobs[first:], write, judge, seconds)
             finally:
                 os._exit(0)
         os.close(write)
@@ -115,17 +118,17 @@ def run_in_child(jobs: Sequence[Job]) -> Iterator[Outcome]:
         first += current + 1
 
 
-def run(jobs: Iterable[Job], workers: int = 1) -> Iterator[Outcome]:
+def run(jobs: Iterable[Any], workers: int = 1, judge: Judge = judge, seconds: int = HANG_SECONDS) -> Iterator[Outcome]:
     """Outcomes of all jobs, operator by operator in `workers` processes."""
     from concurrent.futures import ThreadPoolExecutor
 
-    by_base: dict[str, list[Job]] = {}
+    by_base: dict[str, list[Any]] = {}
     for job in jobs:
         by_base.setdefault(job.base.name, []).append(job)
     if workers == 1:
         for group in by_base.values():
-            yield from run_in_child(group)
+            yield from run_in_child(group, judge, seconds)
         return
     with ThreadPoolExecutor(workers) as pool:  # of threads that wait for their child
-        for outcomes in pool.map(lambda group: list(run_in_child(group)), by_base.values()):
+        for outcomes in pool.map(lambda group: list(run_in_child(group, judge, seconds)), by_base.values()):
             yield from outcomes

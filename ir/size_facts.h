@@ -1,0 +1,28 @@
+// What the checks of a program say of its sizes: every run that starts has passed them.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "ir/tensor_box.h"
+
+namespace tbx::ir {
+
+class SizeFacts {
+public:
+  void add(const Check& check) { add(check.value, check.equal); }
+  void add(SymInt value, bool equal);
+  /// The expression with symbols that equal others written as those.
+  SymInt in_terms(SymInt e) const { return replace(e, equals_); }
+  /// Expressions that are >= 0, in these terms.
+  const std::vector<SymInt>& nonnegative() const { return nonnegative_; }
+
+private:
+  void add_equal(SymInt value);
+  void add_nonnegative(SymInt value);
+
+  std::unordered_map<const SymNode*, SymInt> equals_;
+  std::vector<SymInt> nonnegative_;
+};
+
+} // namespace tbx::ir

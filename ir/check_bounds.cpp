@@ -85,7 +85,6 @@ public:
         ++report_.plan_checks;
       } else {
         ++report_.kernel_checks;
-        if (getenv("TBX_BOUNDS")) fprintf(stderr, "BOUNDS kernel %s < %s in %s mask %s\n", to_string(indices[k]).c_str(), to_string(b.sizes[k]).c_str(), program_.where.c_str(), mask ? to_string(mask).c_str() : "");
         const int origin = op_.origins.empty() ? -1 : op_.origins.back();
         result[k] = program_.context->indirect(program_.context->index(indices[k]), b.sizes[k], false, origin);
       }
@@ -161,7 +160,6 @@ private:
                          fmt::format("index {} is outside an axis of size {} (dimension {} of {})",
                                      to_string(at), to_string(size), k, what));
     };
-    if (getenv("TBX_BOUNDS")) fprintf(stderr, "BOUNDS plan %s < %s in %s over %s %s\n", to_string(index).c_str(), to_string(size).c_str(), program_.where.c_str(), to_string(std::span<const SymInt>(extents_.vars)).c_str(), to_string(std::span<const SymInt>(extents_.rvars)).c_str());
     require(*least, *least);
     require(*greatest, size - SymInt(1) - *greatest);
     return true;

@@ -1,5 +1,6 @@
 #include "ir/index_range.h"
 
+#include <algorithm>
 #include <set>
 
 namespace tbx::ir {
@@ -29,10 +30,14 @@ bool RangeProver::nonnegative(SymInt e, const SymInts& also) {
 bool RangeProver::attempt(SymInt e, const SymInts& also, int depth) {
   if (prover_.nonnegative(e)) return true;
   if (e.is_constant()) return false;
+  auto follows = [&](SymInt rest) {
+    return std::ranges::any_of(facts_, [&](SymInt fact) {
+      return share_symbol(rest, fact) && prover_.at_least(rest, fact);
+    });
+  };
+  if (follows(e)) return true;
   for (SymInt fact : also)
-    if (prover_.at_least(e, fact)) return true;
-  for (SymInt fact : facts_)
-    if (share_symbol(e, fact) && prover_.at_least(e, fact)) return true;
+    if (prover_.at_least(e, fact) || follows(e - fact)) return true;
   if (depth == 0) return false;
   // rest >= x//d is (rest + 1)*d > x.
   const Sum sum = sum_of(e);

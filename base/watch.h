@@ -1,5 +1,5 @@
-// The address sanitizer, where this process runs under one: it knows the blocks of the heap, but not which part
-// of a block belongs to nobody. Without it all of this does nothing.
+// The address sanitizer, where this process runs under one: it knows the blocks of the heap, but not which
+// part of a block belongs to nobody. Without it all of this does nothing.
 #pragma once
 
 #include <cstdint>

@@ -168,25 +168,24 @@ std::vector<std::string> compiler_flags(Isa isa) {
                                         : "-march=x86-64";
   // Signed integers wrap, memory has no types, floats are neither contracted nor reordered; traps and errno
   // are not observed. Loops are vectorised by us: the compiler's own attempts cost time and code size.
-  std::vector<std::string> flags{
-          "-std=c++20",
-          "-O3",
-          arch,
-          "-fwrapv",
-          "-fno-strict-aliasing",
-          "-fno-math-errno",
-          "-fno-trapping-math",
-          "-ffp-contract=off",
-          "-fno-tree-vectorize",
-          "-ftree-slp-vectorize",
-          "-fno-exceptions",
-          "-fno-rtti",
-          "-fno-asynchronous-unwind-tables",
-          "-fno-stack-protector",
-          "-fno-plt",
-          "-fPIC",
-          "-w",
-          "-Wno-psabi"};
+  std::vector<std::string> flags{"-std=c++20",
+                                 "-O3",
+                                 arch,
+                                 "-fwrapv",
+                                 "-fno-strict-aliasing",
+                                 "-fno-math-errno",
+                                 "-fno-trapping-math",
+                                 "-ffp-contract=off",
+                                 "-fno-tree-vectorize",
+                                 "-ftree-slp-vectorize",
+                                 "-fno-exceptions",
+                                 "-fno-rtti",
+                                 "-fno-asynchronous-unwind-tables",
+                                 "-fno-stack-protector",
+                                 "-fno-plt",
+                                 "-fPIC",
+                                 "-w",
+                                 "-Wno-psabi"};
   for (std::string& flag : extra_flags()) flags.push_back(std::move(flag));
   return flags;
 }

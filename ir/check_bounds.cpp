@@ -86,7 +86,8 @@ public:
       } else {
         ++report_.kernel_checks;
         const int origin = op_.origins.empty() ? -1 : op_.origins.back();
-        result[k] = program_.context->indirect(program_.context->index(indices[k]), b.sizes[k], false, origin);
+        result[k] =
+            program_.context->indirect(program_.context->index(indices[k]), b.sizes[k], false, origin);
       }
     }
     return result;

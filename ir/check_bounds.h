@@ -12,9 +12,9 @@ struct BoundsReport {
   int kernel_checks = 0; ///< the loops or the data decide: checked where the element is read or stored
 };
 
-/// Visits every load, store and operand of a library call. What is not proven to lie inside of its buffer gets
-/// a Check of the program where it holds for all points of the nest or for none that sizes do not tell, else
-/// an indirect index, which kernels check. Neither refuses a run that stays inside: an empty nest reads
+/// Visits every load, store and operand of a library call. What is not proven to lie inside of its buffer
+/// gets a Check of the program where it holds for all points of the nest or for none that sizes do not tell,
+/// else an indirect index, which kernels check. Neither refuses a run that stays inside: an empty nest reads
 /// nothing.
 BoundsReport check_bounds(Program& program);
 

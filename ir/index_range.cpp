@@ -31,9 +31,8 @@ bool RangeProver::attempt(SymInt e, const SymInts& also, int depth) {
   if (prover_.nonnegative(e)) return true;
   if (e.is_constant()) return false;
   auto follows = [&](SymInt rest) {
-    return std::ranges::any_of(facts_, [&](SymInt fact) {
-      return share_symbol(rest, fact) && prover_.at_least(rest, fact);
-    });
+    return std::ranges::any_of(
+        facts_, [&](SymInt fact) { return share_symbol(rest, fact) && prover_.at_least(rest, fact); });
   };
   if (follows(e)) return true;
   for (SymInt fact : also)

@@ -74,9 +74,8 @@ class RandomGraph:
         name, shape = self.values[-1] if self.rng.random() < 0.7 else self.pick(*self.values)
         rank = len(shape)
         axis = int(self.rng.integers(rank)) if rank else 0
-        small = [n for n in shape if n]
-        if not small or np.prod(shape) > 20_000:
-            self.add("ReduceSum", [name, self.constant([0])] if rank else [name], shape[1:], keepdims=0)
+        if rank and (np.prod(shape) > 20_000 or rank > 6):
+            self.add("ReduceSum", [name, self.constant([0])], shape[1:], keepdims=0)
             return
         rest = (*shape[:axis], *shape[axis + 1:])
         length = shape[axis] if rank else 1
@@ -89,6 +88,8 @@ class RandomGraph:
             kinds += ["flatten", "matmul", "split", "norm", "trilu", "nd"]
         if rank == 4:
             kinds += ["pool", "pool"]
+        if 0 in shape:
+            kinds = ["unary", "binary", "unsqueeze", "softmax", "concat", "transpose", "expand", "scan"]
         kind = self.pick(*kinds)
         if kind == "unary":
             self.add(self.pick(*self.UNARY), [name], shape)

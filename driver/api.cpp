@@ -19,6 +19,7 @@
 #include "lowering/op_registry.h"
 #include "runtime/generation/generation.h"
 #include "runtime/session.h"
+#include "runtime/shape_plan.h"
 #include "runtime/value_op.h"
 #include "runtime/value_session.h"
 #include "tensorbox/tensorbox.h"
@@ -414,7 +415,8 @@ struct Session::Impl {
     std::vector<std::shared_ptr<const void>> keep;
     for (const PlanSteps& p : compiled(keep)) {
       if (first) (*first)[p.plan] = result.size();
-      for (const driver::StepInfo& s : *p.steps) {
+      for (size_t i = 0; i < p.steps->size(); ++i) {
+        const driver::StepInfo& s = (*p.steps)[i];
         KernelReport r;
         r.name = s.name;
         r.kind = s.kind;
@@ -422,6 +424,8 @@ struct Session::Impl {
           if (o >= 0 && o < static_cast<int>(p.plan->origin_names.size()))
             r.nodes.push_back(p.plan->origin_names[o]);
         r.decisions = s.decisions;
+        for (const std::string& text : runtime::implementations_of(*p.plan, p.plan->steps[i], threads))
+          r.decisions.push_back("implementation: " + text);
         r.bytes = s.bytes;
         r.flops = s.flops;
         result.push_back(std::move(r));

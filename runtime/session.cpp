@@ -34,6 +34,10 @@ struct RunContext {
   Block arena, scratch, workspace;
   std::vector<std::shared_ptr<void>> dynamic; ///< per buffer, data-dependent shapes only
   std::vector<BufferShape> dynamic_shapes;
+  /// Of sessions of one thread: callers of an arena of one thread that another caller is in hand it their
+  /// work, and as long as such work waits, the arena has a second thread. So each caller has an arena for
+  /// itself.
+  std::unique_ptr<tbb::task_arena> own_arena;
 };
 
 /// Memory of the outputs of one data-dependent extern step.
@@ -566,8 +570,12 @@ void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> output
       impl_->idle.pop_back();
     }
   }
-  if (!ctx) ctx = std::make_unique<RunContext>();
-  impl_->arena->execute([&] { impl_->run(*ctx, inputs, outputs, options); });
+  if (!ctx) {
+    ctx = std::make_unique<RunContext>();
+    if (impl_->threads == 1) ctx->own_arena = std::make_unique<tbb::task_arena>(1);
+  }
+  tbb::task_arena& arena = ctx->own_arena ? *ctx->own_arena : *impl_->arena;
+  arena.execute([&] { impl_->run(*ctx, inputs, outputs, options); });
   std::lock_guard lock(impl_->mutex);
   impl_->idle.push_back(std::move(ctx));
 }

@@ -1,10 +1,13 @@
 #include "runtime/shape_plan.h"
 
+#include <tbb/task_arena.h>
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/watch.h"
+#include "extern_kernels/library_kernel.h"
 
 namespace tbx::runtime {
 namespace {
@@ -120,6 +123,22 @@ StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int6
   }
   s.workspace_bytes = call.kernel->workspace_bytes(in, out);
   return s;
+}
+
+std::vector<std::string> implementations_of(const Plan& plan, const Step& step, int threads) {
+  const auto* call = std::get_if<ExternStep>(&step.what);
+  if (!call) return {};
+  auto is_known = [](const OperandView& v) {
+    auto constant = [](const SizeExpr& e) { return e.is_constant(); };
+    return std::all_of(v.sizes.begin(), v.sizes.end(), constant) &&
+           std::all_of(v.strides.begin(), v.strides.end(), constant) &&
+           (v.buffer < 0 || v.offset.is_constant());
+  };
+  if (call->dynamic_outputs.empty() && std::all_of(call->inputs.begin(), call->inputs.end(), is_known) &&
+      std::all_of(call->outputs.begin(), call->outputs.end(), is_known))
+    tbb::task_arena(threads).execute([&] { evaluate_step(plan, step, {}); });
+  const auto* library = dynamic_cast<const extern_kernels::LibraryKernel*>(call->kernel.get());
+  return library ? library->implementations() : std::vector<std::string>();
 }
 
 ShapePlan make_shape_plan(const Plan& plan, std::vector<int64_t> symbols) {

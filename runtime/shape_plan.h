@@ -37,6 +37,10 @@ struct ShapePlan {
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols);
 StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int64_t> symbols);
 
+/// What libraries run for an extern step: for the sizes of runs so far, and for its own where all are known
+/// while compiling, on that many threads. For explain.
+std::vector<std::string> implementations_of(const Plan& plan, const Step& step, int threads);
+
 /// Needs a plan without data-dependent symbols (all symbols known).
 ShapePlan make_shape_plan(const Plan& plan, std::vector<int64_t> symbols);
 

@@ -14,7 +14,10 @@ using dnnl::algorithm;
 using dnnl::memory;
 
 const dnnl::engine& cpu_engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine engine = [] {
+    dnnl::set_primitive_cache_capacity(0);
+    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return engine;
 }
 
@@ -113,104 +116,6 @@ void append_all(const std::vector<PostOp>& list, DType result,
     if (count > 0 && list[count - 1].kind == PostOp::round) --count;
   }
   for (size_t i = 0; i < count; ++i) append_one(list[i]);
-}
-
-Prepared::Prepared(dnnl::primitive primitive, std::vector<Argument> arguments, size_t scratchpad_bytes,
-                   std::vector<memory> owned)
-    : primitive_(std::move(primitive)), arguments_(std::move(arguments)), scratchpad_bytes_(scratchpad_bytes),
-      owned_(std::move(owned)) {}
-
-std::unique_ptr<Prepared::Slot> Prepared::take() {
-  {
-    std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      auto slot = std::move(idle_.back());
-      idle_.pop_back();
-      return slot;
-    }
-  }
-  auto slot = std::make_unique<Slot>();
-  for (const Argument& a : arguments_) {
-    if (!a.given.is_zero())
-      slot->memories.emplace_back(a.desc, cpu_engine()); // with memory of its own
-    else
-      slot->memories.emplace_back(a.desc, cpu_engine(), a.fixed ? a.fixed : DNNL_MEMORY_NONE);
-    slot->args.push_back({a.id, slot->memories.back().get()});
-  }
-  return slot;
-}
-
-void Prepared::copy_first(int input, const memory::desc& from, const memory::desc& to) {
-  copy_ = Copy{input, from, to, dnnl::reorder({cpu_engine(), from, cpu_engine(), to})};
-}
-
-void Prepared::execute(const RunArgs& args) {
-  if (copy_) {
-    memory from(copy_->from, cpu_engine(), args.inputs[copy_->input].data),
-        to(copy_->to, cpu_engine(), args.outputs[0].data);
-    copy_->reorder.execute(this_thread_stream(), from, to);
-  }
-  auto slot = take();
-  for (size_t i = 0; i < arguments_.size(); ++i) {
-    const Argument& a = arguments_[i];
-    if (!a.given.is_zero()) {
-      memory from(a.given, cpu_engine(), args.inputs[a.input].data);
-      dnnl::reorder(from, slot->memories[i]).execute(this_thread_stream(), from, slot->memories[i]);
-      continue;
-    }
-    void* data = a.input >= 0    ? args.inputs[a.input].data
-                 : a.output >= 0 ? args.outputs[a.output].data
-                 : a.fixed       ? a.fixed
-                                 : args.workspace;
-    slot->memories[i].set_data_handle(data);
-  }
-  dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), this_thread_stream().get(),
-                                                static_cast<int>(slot->args.size()), slot->args.data());
-  if (status != dnnl_success)
-    throw_backend_error("oneDNN failed to execute (status {})", static_cast<int>(status));
-  std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(slot));
-}
-
-std::shared_ptr<Prepared> PreparedCache::get(std::span<const TensorRef> inputs,
-                                             std::span<const TensorRef> outputs, const Make& make) {
-  auto matches = [&](const std::vector<int64_t>& key) {
-    size_t i = 0;
-    auto same = [&](const TensorRef& t) {
-      for (size_t d = 0; d < t.sizes.size(); ++d) {
-        if (i + 2 > key.size() || key[i] != t.sizes[d] || key[i + 1] != t.strides[d]) return false;
-        i += 2;
-      }
-      return true;
-    };
-    for (const TensorRef& t : inputs)
-      if (!same(t)) return false;
-    for (const TensorRef& t : outputs)
-      if (!same(t)) return false;
-    return i == key.size();
-  };
-  {
-    std::lock_guard lock(mutex_);
-    for (auto it = entries_.begin(); it != entries_.end(); ++it)
-      if (matches(it->key)) {
-        if (it != entries_.begin()) entries_.splice(entries_.begin(), entries_, it);
-        return it->prepared;
-      }
-  }
-  std::vector<int64_t> key;
-  auto add = [&](const TensorRef& t) {
-    for (size_t d = 0; d < t.sizes.size(); ++d) {
-      key.push_back(t.sizes[d]);
-      key.push_back(t.strides[d]);
-    }
-  };
-  for (const TensorRef& t : inputs) add(t);
-  for (const TensorRef& t : outputs) add(t);
-  auto prepared = make();
-  std::lock_guard lock(mutex_);
-  entries_.push_front({std::move(key), prepared});
-  if (entries_.size() > kLimit) entries_.pop_back();
-  return prepared;
 }
 
 memory PackedWeights::get(const memory::desc& wanted) {

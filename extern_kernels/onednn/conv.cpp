@@ -1,8 +1,13 @@
 // Convolutions by oneDNN: activations as they lie (channels last), weights packed once.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/error.h"
+#include "extern_kernels/library_kernel.h"
 #include "extern_kernels/onednn/common.h"
+#include "extern_kernels/onednn/product.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
@@ -28,7 +33,7 @@ memory::desc describe_image(const TensorRef& t) {
   return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), last);
 }
 
-class OneDnnConv : public ExternKernel {
+class OneDnnConv : public LibraryKernel {
 public:
   OneDnnConv(const ConvProblem& problem, const OperandInfo& weights) : p_(problem) {
     if (weights.constant)
@@ -40,8 +45,8 @@ public:
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {
-    if (is_empty(outputs[0])) return 0;
-    return prepared(inputs, outputs)->scratchpad_bytes();
+    if (!is_empty(outputs[0])) prepared(inputs, outputs); // ahead of the run; calls bring memory of their own
+    return 0;
   }
 
   void run(const RunArgs& args) const override {
@@ -50,6 +55,7 @@ public:
   }
 
   int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
+  std::vector<std::string> implementations() const override { return cache_.implementations(); }
 
 private:
   static bool is_empty(const TensorRef& t) { return t.numel() == 0; }
@@ -78,17 +84,49 @@ private:
     return cache_.get(inputs, outputs, [&] { return make(inputs, outputs); });
   }
 
+  /// In order of preference: everything in one call; the added operand copied into the result first (oneDNN
+  /// has fast kernels of few channels for a sum with what lies there, not for an operand); the convolution
+  /// alone, bias and post-operations beside it. A plain loop of the library only where nothing else is left.
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
     return guarded("convolution", [&] {
-      std::shared_ptr<Prepared> first = make(in, out, -1);
-      if (!first->is_reference()) return first;
-      // oneDNN has fast kernels of few channels for a sum with what lies in the destination, not for an
-      // operand.
-      const int sum = operand_to_sum(in, out);
-      if (sum < 0) return first;
-      std::shared_ptr<Prepared> second = make(in, out, sum);
-      return second->is_reference() ? first : second;
+      const bool has_work = p_.has_bias || !p_.post_ops.empty();
+      auto whole = call(in, out, {.summed = -1, .with_work = true});
+      if (is_good(whole)) return finish(in, out, {std::move(*whole)});
+      if (const int summed = operand_to_sum(in, out); summed >= 0) {
+        auto with_sum = call(in, out, {.summed = summed, .with_work = true});
+        if (is_good(with_sum))
+          return finish(
+              in, out,
+              {copy_stage(summed, describe(in[summed].sizes, in[summed].strides), describe_image(out[0])),
+               std::move(*with_sum)});
+      }
+      if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
+        auto alone = call(in, out, {.summed = -1, .with_work = false});
+        auto beside =
+            stages_beside(describe_image(out[0]), p_.has_bias ? std::optional<int>(2) : std::nullopt,
+                          p_.post_ops, [&](int k) { return after(in[k], out[0]); });
+        if (is_good(alone) && beside) {
+          std::vector<Stage> stages{std::move(*alone)};
+          std::move(beside->begin(), beside->end(), std::back_inserter(stages));
+          return finish(in, out, std::move(stages));
+        }
+      }
+      if (!whole) throw_backend_error("oneDNN has no implementation that is known to be right");
+      return finish(in, out, {std::move(*whole)});
     });
+  }
+
+  static bool is_good(const std::optional<Stage>& s) {
+    return s && !s->primitive->implementation.is_reference;
+  }
+
+  /// An operand of what comes after the convolution, as a tensor of the result's rank.
+  memory::desc after(const TensorRef& t, const TensorRef& out) const {
+    if (t.sizes.size() == out.sizes.size()) return describe_image(t);
+    memory::dims sizes(out.sizes.size(), 1), strides(out.sizes.size(), t.sizes[0]); // the bias
+    sizes[1] = t.sizes[0];
+    strides[1] = 1;
+    return memory::desc(sizes, memory::data_type::f32, strides);
   }
 
   /// The only addition among the post-operations, of an operand like the result; -1: there is none such.
@@ -107,62 +145,106 @@ private:
     return alike ? found : -1;
   }
 
-  /// `summed`: the input that is copied into the destination first, -1: none.
-  std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out,
-                                 int summed) const {
-    memory::desc src = describe_image(in[0]), dst = describe_image(out[0]);
-    memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
-    memory::desc weights(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
-    memory::desc bias = p_.has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
-    memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
-        pads_r(p_.pads_end);
-    for (int64_t d : p_.dilations) dilations.push_back(d - 1);
+  struct Form {
+    int summed;     ///< the input that lies in the destination already, -1: none
+    bool with_work; ///< with bias and post-operations
+  };
+
+  /// The call of a convolution in this form; nullopt where all implementations are refused.
+  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
+    const memory::desc src = describe_image(in[0]), dst = describe_image(out[0]);
+    const memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
+    const memory::desc weights(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
+    const bool has_bias = p_.has_bias && form.with_work;
+    const memory::desc bias = has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
     dnnl::primitive_attr attr = attributes(p_.precision);
-    std::vector<Prepared::Argument> args;
+    Stage stage;
     dnnl::post_ops ops;
-    append_all(p_.post_ops, out[0].dtype, [&](const PostOp& op) {
-      if (summed >= 0 && op.kind == PostOp::add) return ops.append_sum(1.0f);
+    auto add = [&](const PostOp& op) {
+      if (form.summed >= 0 && op.kind == PostOp::add) return ops.append_sum(1.0f);
       auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
       append(ops, op, operand);
       if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
-        args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand),
-                        op.operand});
-    });
+        stage.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,
+                                   operand(op.operand), op.operand});
+    };
+    if (form.with_work) append_all(p_.post_ops, out[0].dtype, add);
     attr.set_post_ops(ops);
     if (p_.x_zero >= 0) {
       attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
-      args.push_back({DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, one_integer(), p_.x_zero});
+      stage.arguments.push_back({DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, one_integer(), p_.x_zero});
     }
-    auto finish = [&](const auto& pd, dnnl::primitive primitive) {
-      std::vector<memory> owned;
-      args.push_back({DNNL_ARG_SRC, src, 0});
-      if (packed_) {
-        owned.push_back(packed_->get(pd.weights_desc()));
-        args.push_back({DNNL_ARG_WEIGHTS, pd.weights_desc(), -1, -1, owned.back().get_data_handle()});
-      } else if (pd.weights_desc() == plain) {
-        args.push_back({DNNL_ARG_WEIGHTS, plain, 1});
-      } else {
-        args.push_back({DNNL_ARG_WEIGHTS, pd.weights_desc(), 1, -1, nullptr, plain});
-      }
-      if (p_.has_bias) args.push_back({DNNL_ARG_BIAS, bias, 2});
-      args.push_back({DNNL_ARG_DST, dst, -1, 0});
-      if (pd.scratchpad_desc().get_size()) args.push_back({DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()});
-      auto result = std::make_shared<Prepared>(std::move(primitive), std::move(args),
-                                               pd.scratchpad_desc().get_size(), std::move(owned));
-      result->set_reference(std::string_view(pd.impl_info_str()).substr(0, 3) == "ref");
-      if (summed >= 0) result->copy_first(summed, describe(in[summed].sizes, in[summed].strides), dst);
-      return result;
+    auto make = [&] {
+      memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
+          pads_r(p_.pads_end);
+      for (int64_t d : p_.dilations) dilations.push_back(d - 1);
+      const auto inference = dnnl::prop_kind::forward_inference;
+      Use use{dnnl::primitive::kind::convolution, has_bias, ops.len() > 0, in[1].sizes.subspan(2),
+              p_.strides};
+      if (!p_.transposed)
+        return made(dnnl::convolution_forward::primitive_desc(
+                        cpu_engine(), inference, dnnl::algorithm::convolution_direct, src, weights, bias, dst,
+                        strides, dilations, pads_l, pads_r, attr),
+                    use);
+      use.kind = dnnl::primitive::kind::deconvolution;
+      return made(dnnl::deconvolution_forward::primitive_desc(
+                      cpu_engine(), inference, dnnl::algorithm::deconvolution_direct, src, weights, bias, dst,
+                      strides, dilations, pads_l, pads_r, attr),
+                  use);
     };
-    if (p_.transposed) {
-      dnnl::deconvolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
-                                                     dnnl::algorithm::deconvolution_direct, src, weights,
-                                                     bias, dst, strides, dilations, pads_l, pads_r, attr);
-      return finish(pd, dnnl::deconvolution_forward(pd));
+    stage.primitive = shared_primitive(key(in, out, form), make);
+    if (stage.primitive->implementation.name.empty()) return std::nullopt;
+    stage.arguments.push_back({DNNL_ARG_SRC, src, 0});
+    if (has_bias) stage.arguments.push_back({DNNL_ARG_BIAS, bias, 2});
+    stage.arguments.push_back({DNNL_ARG_DST, dst, -1, 0});
+    return stage;
+  }
+
+  /// An empty name where all implementations are refused.
+  template <class Descriptor> static Primitive made(Descriptor descriptor, const Use& use) {
+    auto primitive = make_primitive(std::move(descriptor), use);
+    return primitive ? std::move(*primitive) : Primitive{};
+  }
+
+  Key key(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
+    Key k;
+    k.add(static_cast<int64_t>(dnnl::primitive::kind::convolution)).add(p_.transposed).add(p_.has_bias);
+    k.add(static_cast<int64_t>(p_.precision))
+        .add(p_.x_zero)
+        .add(p_.group)
+        .add(form.summed)
+        .add(form.with_work);
+    k.add(p_.strides).add(p_.dilations).add(p_.pads_begin).add(p_.pads_end).add(p_.post_ops);
+    for (const TensorRef& t : in) k.add(t);
+    for (const TensorRef& t : out) k.add(t);
+    return k;
+  }
+
+  /// Gives the convolution among the stages its weights, in the order that it wants.
+  std::shared_ptr<Prepared> finish(std::span<const TensorRef> in, std::span<const TensorRef>,
+                                   std::vector<Stage> stages) const {
+    std::vector<memory> owned;
+    std::vector<int64_t> buffers;
+    const memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
+    for (size_t s = 0; s < stages.size(); ++s) {
+      const bool convolves =
+          std::any_of(stages[s].arguments.begin(), stages[s].arguments.end(),
+                      [](const Argument& a) { return a.id == DNNL_ARG_SRC && a.input == 0; });
+      if (!convolves) continue;
+      const memory::desc wanted = stages[s].primitive->weights();
+      if (packed_) {
+        owned.push_back(packed_->get(wanted));
+        stages[s].arguments.push_back({DNNL_ARG_WEIGHTS, wanted, -1, -1, owned.back().get_data_handle()});
+      } else if (wanted == plain) {
+        stages[s].arguments.push_back({DNNL_ARG_WEIGHTS, plain, 1});
+      } else {
+        buffers.push_back(static_cast<int64_t>(wanted.get_size()));
+        stages[s].arguments.push_back({DNNL_ARG_WEIGHTS, wanted, -1, -1, nullptr, 0});
+        stages.insert(stages.begin() + static_cast<std::ptrdiff_t>(s), copy_stage(1, plain, wanted, 0));
+      }
+      break;
     }
-    dnnl::convolution_forward::primitive_desc pd(cpu_engine(), dnnl::prop_kind::forward_inference,
-                                                 dnnl::algorithm::convolution_direct, src, weights, bias, dst,
-                                                 strides, dilations, pads_l, pads_r, attr);
-    return finish(pd, dnnl::convolution_forward(pd));
+    return std::make_shared<Prepared>(std::move(stages), buffers, std::move(owned));
   }
 
   ConvProblem p_;

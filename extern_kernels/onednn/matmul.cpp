@@ -2,10 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "base/error.h"
+#include "extern_kernels/library_kernel.h"
 #include "extern_kernels/onednn/common.h"
+#include "extern_kernels/onednn/product.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
@@ -17,7 +21,7 @@ using namespace onednn;
 /// A constant matrix, kept in the order that the library likes best.
 bool is_packed(const OperandInfo& b) { return b.constant && b.sizes.size() == 2; }
 
-class OneDnnMatMul : public ExternKernel {
+class OneDnnMatMul : public LibraryKernel {
 public:
   OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs) : p_(problem) {
     if (is_packed(inputs[1]))
@@ -29,8 +33,9 @@ public:
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {
-    if (outputs[0].numel() == 0 || inputs[0].sizes.back() == 0) return 0;
-    return prepared(inputs, outputs)->scratchpad_bytes();
+    // Made ahead of the run; calls bring memory of their own.
+    if (outputs[0].numel() > 0 && inputs[0].sizes.back() > 0) prepared(inputs, outputs);
+    return 0;
   }
 
   void run(const RunArgs& args) const override {
@@ -45,6 +50,7 @@ public:
   }
 
   int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
+  std::vector<std::string> implementations() const override { return cache_.implementations(); }
 
 private:
   std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs,
@@ -52,54 +58,105 @@ private:
     return cache_.get(inputs, outputs, [&] { return make(inputs, outputs); });
   }
 
+  /// In order of preference: everything in one call; the product alone, what comes after it beside. A plain
+  /// loop of the library only where nothing else is left.
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
     return guarded("matrix product", [&] {
-      memory::desc a = describe(in[0].sizes, in[0].strides, in[0].dtype),
-                   b = describe(in[1].sizes, in[1].strides, in[1].dtype),
-                   c = describe(out[0].sizes, out[0].strides, out[0].dtype);
-      memory::desc weights =
-          packed_ ? memory::desc(b.get_dims(), b.get_data_type(), memory::format_tag::any) : b;
-      dnnl::primitive_attr attr = attributes(p_.precision);
-      dnnl::post_ops ops;
-      std::vector<Prepared::Argument> args;
-      auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
-      auto add = [&](const PostOp& op) {
-        append(ops, op, operand);
-        if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
-          args.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1, operand(op.operand),
-                          op.operand});
-      };
-      // alpha scales the product before the bias, so a bias beside it is added by a post-operation.
-      bool plain_bias = p_.has_bias && p_.alpha == 1 && is_row(in[2], out[0]);
+      const bool has_work = p_.has_bias || !p_.post_ops.empty() || p_.alpha != 1;
+      auto whole = call(in, out, true);
+      if (is_good(whole)) return finish({std::move(*whole)});
+      if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
+        auto alone = call(in, out, false);
+        std::vector<PostOp> work;
+        if (p_.alpha != 1) work.push_back({PostOp::linear, p_.alpha, 0});
+        if (p_.has_bias) work.push_back({PostOp::add, 0, 0, 2});
+        work.insert(work.end(), p_.post_ops.begin(), p_.post_ops.end());
+        auto beside = stages_beside(describe(out[0].sizes, out[0].strides), std::nullopt, work,
+                                    [&](int k) { return describe(in[k].sizes, in[k].strides); });
+        if (is_good(alone) && beside) {
+          std::vector<Stage> stages{std::move(*alone)};
+          std::move(beside->begin(), beside->end(), std::back_inserter(stages));
+          return finish(std::move(stages));
+        }
+      }
+      if (!whole) throw_backend_error("oneDNN has no implementation that is known to be right");
+      return finish({std::move(*whole)});
+    });
+  }
+
+  static bool is_good(const std::optional<Stage>& s) {
+    return s && !s->primitive->implementation.is_reference;
+  }
+
+  /// The call of the product, with bias and post-operations or without; nullopt where all implementations are
+  /// refused.
+  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out,
+                            bool with_work) const {
+    const memory::desc a = describe(in[0].sizes, in[0].strides, in[0].dtype),
+                       b = describe(in[1].sizes, in[1].strides, in[1].dtype),
+                       c = describe(out[0].sizes, out[0].strides, out[0].dtype);
+    const memory::desc weights =
+        packed_ ? memory::desc(b.get_dims(), b.get_data_type(), memory::format_tag::any) : b;
+    dnnl::primitive_attr attr = attributes(p_.precision);
+    dnnl::post_ops ops;
+    Stage stage;
+    auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
+    auto add = [&](const PostOp& op) {
+      append(ops, op, operand);
+      if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
+        stage.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,
+                                   operand(op.operand), op.operand});
+    };
+    // alpha scales the product before the bias, so a bias beside it is added by a post-operation.
+    const bool plain_bias = with_work && p_.has_bias && p_.alpha == 1 && is_row(in[2], out[0]);
+    if (with_work) {
       if (p_.alpha != 1) add({PostOp::linear, p_.alpha, 0});
       if (p_.has_bias && !plain_bias) add({PostOp::add, 0, 0, 2});
       append_all(p_.post_ops, out[0].dtype, add);
-      auto zero_point = [&](int input, int argument) {
-        if (input < 0) return;
-        attr.set_zero_points_mask(argument, 0);
-        args.push_back({DNNL_ARG_ATTR_ZERO_POINTS | argument, one_integer(), input});
-      };
-      zero_point(p_.a_zero, DNNL_ARG_SRC);
-      zero_point(p_.b_zero, DNNL_ARG_WEIGHTS);
-      attr.set_post_ops(ops);
-      memory::desc bias = plain_bias ? operand(2) : memory::desc();
-      dnnl::matmul::primitive_desc pd =
-          plain_bias ? dnnl::matmul::primitive_desc(cpu_engine(), a, weights, bias, c, attr)
-                     : dnnl::matmul::primitive_desc(cpu_engine(), a, weights, c, attr);
-      std::vector<memory> owned;
-      args.push_back({DNNL_ARG_SRC, a, 0});
-      if (packed_) {
-        owned.push_back(packed_->get(pd.weights_desc()));
-        args.push_back({DNNL_ARG_WEIGHTS, pd.weights_desc(), -1, -1, owned.back().get_data_handle()});
-      } else {
-        args.push_back({DNNL_ARG_WEIGHTS, b, 1});
-      }
-      if (plain_bias) args.push_back({DNNL_ARG_BIAS, bias, 2});
-      args.push_back({DNNL_ARG_DST, c, -1, 0});
-      if (pd.scratchpad_desc().get_size()) args.push_back({DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()});
-      return std::make_shared<Prepared>(dnnl::matmul(pd), std::move(args), pd.scratchpad_desc().get_size(),
-                                        std::move(owned));
+    }
+    auto zero_point = [&](int input, int argument) {
+      if (input < 0) return;
+      attr.set_zero_points_mask(argument, 0);
+      stage.arguments.push_back({DNNL_ARG_ATTR_ZERO_POINTS | argument, one_integer(), input});
+    };
+    zero_point(p_.a_zero, DNNL_ARG_SRC);
+    zero_point(p_.b_zero, DNNL_ARG_WEIGHTS);
+    attr.set_post_ops(ops);
+    const memory::desc bias = plain_bias ? operand(2) : memory::desc();
+    stage.primitive = shared_primitive(key(in, out, with_work), [&] {
+      auto descriptor = plain_bias ? dnnl::matmul::primitive_desc(cpu_engine(), a, weights, bias, c, attr)
+                                   : dnnl::matmul::primitive_desc(cpu_engine(), a, weights, c, attr);
+      auto made =
+          make_primitive(descriptor, {dnnl::primitive::kind::matmul, plain_bias, ops.len() > 0, {}, {}});
+      return made ? std::move(*made) : Primitive{};
     });
+    if (stage.primitive->implementation.name.empty()) return std::nullopt;
+    stage.arguments.push_back({DNNL_ARG_SRC, a, 0});
+    if (!packed_) stage.arguments.push_back({DNNL_ARG_WEIGHTS, b, 1});
+    if (plain_bias) stage.arguments.push_back({DNNL_ARG_BIAS, bias, 2});
+    stage.arguments.push_back({DNNL_ARG_DST, c, -1, 0});
+    return stage;
+  }
+
+  Key key(std::span<const TensorRef> in, std::span<const TensorRef> out, bool with_work) const {
+    Key k;
+    k.add(static_cast<int64_t>(dnnl::primitive::kind::matmul)).add(packed_ != nullptr).add(p_.has_bias);
+    k.add(std::bit_cast<int32_t>(p_.alpha)).add(static_cast<int64_t>(p_.precision)).add(with_work);
+    k.add(p_.a_zero).add(p_.b_zero).add(p_.post_ops);
+    for (const TensorRef& t : in) k.add(t);
+    for (const TensorRef& t : out) k.add(t);
+    return k;
+  }
+
+  /// The product comes first: it gets its packed weights.
+  std::shared_ptr<Prepared> finish(std::vector<Stage> stages) const {
+    std::vector<memory> owned;
+    if (packed_) {
+      const memory::desc wanted = stages[0].primitive->weights();
+      owned.push_back(packed_->get(wanted));
+      stages[0].arguments.push_back({DNNL_ARG_WEIGHTS, wanted, -1, -1, owned.back().get_data_handle()});
+    }
+    return std::make_shared<Prepared>(std::move(stages), std::vector<int64_t>{}, std::move(owned));
   }
 
   /// One value per column, the form oneDNN calls a bias.

@@ -93,7 +93,7 @@ std::vector<float> run_rows(const Session& session, int64_t batch) {
 }
 
 TEST_P(Concurrency, OneSessionWithManyShapes) {
-  constexpr int64_t kShapes = 40; // more than the caches of shape plans and of library primitives hold
+  constexpr int64_t kShapes = 66; // more than the caches of shape plans and of library primitives hold
   Session session = session_of(rows_model(), options_);
   std::vector<std::vector<float>> want;
   for (int64_t batch = 1; batch <= kShapes; ++batch)

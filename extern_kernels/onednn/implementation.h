@@ -1,0 +1,40 @@
+// Which of oneDNN's implementations computes a primitive: its order of preference, less those that are
+// refused.
+#pragma once
+
+#include <dnnl.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tbx::extern_kernels::onednn {
+
+/// What the conditions of the table of refusals (refusals.cpp) look at.
+struct Use {
+  dnnl::primitive::kind kind = dnnl::primitive::kind::undef;
+  bool has_bias = false, has_post_ops = false;
+  std::span<const int64_t> kernel, strides; ///< convolutions: one entry per spatial dimension
+};
+
+/// The implementation taken for one primitive.
+struct Implementation {
+  std::string name;          ///< as the library calls it: "brg_conv:avx512_core+brgconv_strided:avx512_core"
+  bool is_reference = false; ///< a plain loop: anything else that computes the problem is faster
+  std::vector<std::string> refused; ///< names and reasons of those before it
+  /// For explain: the name, a mark where it is a reference, the refusals.
+  std::string text() const;
+};
+
+/// True for the names of the library's plain loops. Transposed convolutions that end in "conv:any" compute
+/// the products by a fast kernel, but bias and post-operations by a plain loop.
+bool is_reference(std::string_view name, const Use& use);
+
+/// Why this version of the library must not run the implementation; empty: it may (refusals.cpp).
+std::string refusal(std::string_view name, const Use& use);
+
+/// Moves `descriptor` on to the first implementation that is not refused. Where all are, `name` is empty:
+/// the descriptor must not be used.
+Implementation choose(dnnl::primitive_desc& descriptor, const Use& use);
+
+} // namespace tbx::extern_kernels::onednn

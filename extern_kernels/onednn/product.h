@@ -1,0 +1,28 @@
+// Stages of a product with what comes after it: in one call where the library has a kernel for that, else
+// beside.
+#pragma once
+
+#include <optional>
+
+#include "extern_kernels/onednn/common.h"
+#include "extern_kernels/onednn/prepared.h"
+
+namespace tbx::extern_kernels::onednn {
+
+/// The primitive of the first implementation that is not refused; nullopt where all are.
+template <class Descriptor> std::optional<Primitive> make_primitive(Descriptor descriptor, const Use& use) {
+  Implementation taken = choose(descriptor, use);
+  if (taken.name.empty()) return std::nullopt;
+  return Primitive{descriptor, dnnl::primitive(descriptor), std::move(taken)};
+}
+
+/// `bias`, then `ops`, on a result that lies in output 0, in place. `operand`: the descriptor of an input;
+/// one value per channel is a full descriptor with sizes of 1. nullopt: oneDNN has only plain loops for it.
+std::optional<std::vector<Stage>> stages_beside(const dnnl::memory::desc& result, std::optional<int> bias,
+                                                std::span<const PostOp> ops,
+                                                const std::function<dnnl::memory::desc(int input)>& operand);
+
+/// A copy of input `input` into output 0 or, `own` >= 0, into that buffer between stages.
+Stage copy_stage(int input, const dnnl::memory::desc& from, const dnnl::memory::desc& to, int own = -1);
+
+} // namespace tbx::extern_kernels::onednn

@@ -1,0 +1,53 @@
+// Implementations of oneDNN that give wrong results, by version. Each line is one known defect: what it does,
+// where, and the release that is without it. Tests: tests/unit/library_refusals_test.cpp.
+#include <algorithm>
+
+#include "extern_kernels/onednn/implementation.h"
+
+namespace tbx::extern_kernels::onednn {
+namespace {
+
+/// Versions as 100 * major + minor.
+struct Refusal {
+  dnnl::primitive::kind kind;
+  std::string_view part; ///< of the implementation's name
+  int since, before;     ///< the versions that have the defect
+  bool (*applies)(const Use&);
+  const char* why;
+};
+
+/// The library may compute row after row of a kernel (outermost spatial dimensions only). Where strides skip
+/// the last row, nothing is left to add when bias and post-operations are due: they are applied to 0 and
+/// replace the sum. It does so where a block of packed weights is larger than a cache, by an estimate that is
+/// not to be seen from outside.
+bool may_end_in_empty_row(const Use& use) {
+  if (!use.has_bias && !use.has_post_ops) return false;
+  for (size_t d = 0; d + 1 < use.kernel.size(); ++d)
+    if (use.kernel[d] > 1 && use.strides[d] > 1) return true;
+  return false;
+}
+
+constexpr Refusal kRefusals[] = {
+    {dnnl::primitive::kind::deconvolution, "brgconv_strided", 300, 303, may_end_in_empty_row,
+     "bias and post-operations may replace sums of strided kernels"},
+};
+
+int version() {
+  static const int v = [] {
+    const dnnl_version_t* version = dnnl_version();
+    return version->major * 100 + version->minor;
+  }();
+  return v;
+}
+
+} // namespace
+
+std::string refusal(std::string_view name, const Use& use) {
+  for (const Refusal& r : kRefusals)
+    if (r.kind == use.kind && name.find(r.part) != std::string_view::npos && version() >= r.since &&
+        version() < r.before && r.applies(use))
+      return r.why;
+  return {};
+}
+
+} // namespace tbx::extern_kernels::onednn

@@ -1,0 +1,201 @@
+// Transposed convolutions whose packed weights are smaller and larger than a cache, against plain loops in
+// double precision: the library implementations that the table of refusals names are wrong for the larger
+// ones.
+#include <gtest/gtest.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "base/float_formats.h"
+#include "extern_kernels/library_kernel.h"
+#include "extern_kernels_helper.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+struct Case {
+  int rank;
+  int64_t channels, outputs, kernel, stride, size, group = 1;
+  bool has_bias = false;
+  std::vector<PostOp::Kind> work;
+  bool half = false;
+};
+
+struct Image {
+  Dims sizes, strides;
+  std::vector<float> data;
+  TensorRef ref() { return {data.data(), DType::f32, sizes, strides}; }
+  OperandInfo info() const { return {DType::f32, sizes, strides, nullptr}; }
+};
+
+std::mt19937 rng(20261122);
+
+Image image(Dims sizes, float scale = 1) {
+  Image t{
+      sizes, dense_strides(sizes, sizes.size() > 1 ? channels_last(sizes.size()) : std::vector<int>{}), {}};
+  t.data.resize(static_cast<size_t>(checked_numel(sizes)));
+  std::normal_distribution<float> normal(0, scale);
+  for (float& v : t.data) v = normal(rng);
+  return t;
+}
+
+Dims with_space(int64_t n, int64_t c, int rank, int64_t size) {
+  Dims d{n, c};
+  d.insert(d.end(), rank, size);
+  return d;
+}
+
+std::string run_case(const Case& c) {
+  ConvProblem p;
+  p.spatial_rank = c.rank;
+  p.transposed = true;
+  p.group = c.group;
+  p.has_bias = c.has_bias;
+  const int64_t pad = (c.kernel - c.stride) / 2, rest = c.kernel - c.stride - pad;
+  p.strides.assign(c.rank, c.stride);
+  p.dilations.assign(c.rank, 1);
+  p.pads_begin.assign(c.rank, pad);
+  p.pads_end.assign(c.rank, rest);
+  const float scale = 1 / std::sqrt(static_cast<float>(c.channels));
+  std::vector<Image> in{image(with_space(1, c.channels, c.rank, c.size)), {}, {}};
+  Tensor weights = Tensor::make(c.half ? DType::f16 : DType::f32,
+                                with_space(c.channels, c.outputs / c.group, c.rank, c.kernel));
+  std::normal_distribution<float> normal(0, scale);
+  in[1].sizes = weights.dims;
+  in[1].strides = dense_strides(weights.dims, {});
+  in[1].data.resize(static_cast<size_t>(weights.numel()));
+  if (c.half) { // signs and mantissas at random, magnitudes of 2^-9 to 2^-5
+    for (uint16_t& bits : weights.as_mutable<uint16_t>())
+      bits = static_cast<uint16_t>((rng() & 0x83ff) | ((6 + rng() % 4) << 10));
+    decode_halves(DType::f16, weights.as_mutable<uint16_t>().data(), weights.numel(), in[1].data.data());
+  } else {
+    for (float& v : in[1].data) v = normal(rng);
+    std::copy(in[1].data.begin(), in[1].data.end(), weights.as_mutable<float>().begin());
+  }
+  if (c.has_bias) in[2] = image({c.outputs});
+  Image got = image(with_space(1, c.outputs, c.rank, c.size * c.stride)), want = got;
+  for (PostOp::Kind kind : c.work) {
+    PostOp op{kind};
+    if (kind == PostOp::add || kind == PostOp::mul) {
+      op.operand = static_cast<int>(in.size());
+      // A whole tensor to be added, a factor per channel.
+      in.push_back(kind == PostOp::add ? image(got.sizes) : image(with_space(1, c.outputs, c.rank, 1)));
+    }
+    p.post_ops.push_back(op);
+  }
+  std::vector<OperandInfo> infos, outs{got.info()};
+  for (const Image& t : in) infos.push_back(t.sizes.empty() ? OperandInfo{} : t.info());
+  const Problem problem = p;
+  auto refs = [&] {
+    std::vector<TensorRef> list;
+    for (Image& t : in) list.push_back(t.sizes.empty() ? TensorRef{} : t.ref());
+    return list;
+  };
+  std::vector<TensorRef> to{want.ref()};
+  run(*make_reference_conv(problem, infos, outs), refs(), to);
+  infos[1].dtype = weights.dtype;
+  infos[1].constant = std::make_shared<const Tensor>(std::move(weights));
+  Selection s = select(problem, infos, outs);
+  to = {got.ref()};
+  run(*s.kernel, refs(), to);
+  double scale_of = 1;
+  for (float v : want.data) scale_of = std::max(scale_of, std::fabs(static_cast<double>(v)));
+  const std::string name =
+      to_string(problem) + " of " + std::to_string(c.channels) + " channels by " + std::to_string(c.kernel);
+  for (size_t i = 0; i < got.data.size(); ++i)
+    if (std::fabs(got.data[i] - want.data[i]) > 2e-5 * scale_of) {
+      ADD_FAILURE() << name << ": element " << i << " is " << got.data[i] << ", not " << want.data[i];
+      break;
+    }
+  const auto* library = dynamic_cast<const LibraryKernel*>(s.kernel.get());
+  if (!library) return s.chosen;
+  std::string text;
+  for (const std::string& t : library->implementations()) text += t + "\n";
+  EXPECT_EQ(text.find("plain loop"), std::string::npos) << name << ": " << text;
+  return text;
+}
+
+/// Sizes on both sides of the largest block of packed weights that caches of the second level hold.
+std::vector<Case> sizes() {
+  return {{2, 64, 16, 4, 2, 4},      {2, 1024, 16, 4, 2, 4}, {2, 2048, 17, 4, 2, 2}, {2, 32, 8, 8, 4, 3},
+          {2, 512, 8, 8, 4, 3},      {2, 8, 8, 16, 8, 3},    {2, 128, 16, 16, 8, 2}, {2, 21, 5, 64, 32, 2},
+          {2, 1, 1, 64, 32, 2},      {2, 512, 16, 6, 3, 2},  {2, 1024, 16, 3, 3, 2}, {1, 64, 16, 4, 2, 9},
+          {1, 2048, 16, 16, 8, 5},   {3, 16, 16, 4, 2, 2},   {3, 256, 16, 4, 2, 2},  {2, 64, 32, 4, 2, 4, 2},
+          {2, 2048, 32, 4, 2, 2, 2}, {2, 1024, 16, 4, 1, 4}, {2, 1024, 512, 2, 2, 1}};
+}
+
+TEST(LibraryRefusals, TransposedConvolutionsOfLargeKernelsAgreeWithPlainLoops) {
+  using Op = PostOp;
+  const std::vector<std::pair<bool, std::vector<Op::Kind>>> works{
+      {true, {Op::relu}},           {false, {}},        {true, {}},
+      {false, {Op::tanh, Op::mul}}, {false, {Op::add}}, {true, {Op::relu, Op::mul, Op::add}}};
+  const std::vector<Case> all = sizes();
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t w = 0; w < works.size(); ++w) {
+      if (w > 0 && i > 1 && w != 1 + i % (works.size() - 1)) continue; // two of them for most sizes
+      Case c = all[i];
+      c.has_bias = works[w].first;
+      c.work = works[w].second;
+      c.half = w == 0 && i % 2;
+      run_case(c);
+    }
+}
+
+#if defined(TBX_WITH_ONEDNN)
+TEST(LibraryRefusals, ExplainNamesWhatIsRefused) {
+  const std::string text = run_case({2, 1024, 16, 4, 2, 4, 1, true, {PostOp::relu}});
+  EXPECT_NE(text.find("brgconv_strided"), std::string::npos) << text;
+  EXPECT_NE(text.find(", then jit:uni"), std::string::npos) << text;
+}
+
+/// Memory for a call comes with the call: arenas of one thread that several callers are in have a second one
+/// at times, and who made the workspace may have counted another number than who uses it.
+TEST(LibraryRefusals, CallersThatShareAnArenaOfOneThread) {
+  MatMulProblem p;
+  std::vector<std::vector<float>> a, want;
+  std::vector<OperandInfo> infos{
+      {DType::f32, {3, -1, 64}, {}, nullptr}, {DType::f32, {3, 64, -1}, {}, nullptr}, {}},
+      outs{{DType::f32, {3, -1, -1}, {}, nullptr}};
+  Selection s = select(p, infos, outs);
+  auto compute = [&](const ExternKernel& kernel, int64_t n, std::vector<float>& x) {
+    std::vector<float> y(static_cast<size_t>(3 * n * n));
+    const Dims left{3, n, 64}, right{3, 64, n}, out{3, n, n};
+    const Dims ls{n * 64, 64, 1}, rs{n * 64, 1, 64}, os{n * n, n, 1};
+    std::vector<TensorRef> in{{x.data(), DType::f32, left, ls}, {x.data(), DType::f32, right, rs}, {}},
+        to{{y.data(), DType::f32, out, os}};
+    run(kernel, in, to);
+    return y;
+  };
+  constexpr int64_t kFirst = 30, kLast = 100;
+  auto reference = make_reference_matmul(p, infos, outs);
+  for (int64_t n = kFirst; n < kLast; ++n) {
+    a.push_back(image({3 * n * 64}).data);
+    want.push_back(compute(*reference, n, a.back()));
+  }
+  std::atomic<int> wrong{0};
+  tbb::task_arena arena(1);
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 4; ++t)
+    callers.emplace_back([&, t] {
+      for (int64_t i = 0; i < 3 * (kLast - kFirst); ++i) {
+        const int64_t k = (i + t * 17) % (kLast - kFirst);
+        std::vector<float> y;
+        arena.execute([&] { y = compute(*s.kernel, kFirst + k, a[k]); });
+        for (size_t e = 0; e < y.size(); ++e)
+          if (std::fabs(y[e] - want[k][e]) > 1e-3) {
+            ++wrong;
+            break;
+          }
+      }
+    });
+  for (std::thread& t : callers) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+#endif
+
+} // namespace
+} // namespace tbx::extern_kernels

@@ -96,6 +96,7 @@ struct Session::Impl {
 
   void finish() {
     check(options);
+    if (options.reference) options.compile = options.fuse = options.fuse_extern = false;
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
     CompileStats stats;
     std::vector<InputDefault> declared;

@@ -217,7 +217,9 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
     stats.cached_units = module->cached;
   }
   stage("plan");
-  PlanResult plan = make_plan(schedule, emitted, module);
+  PlanResult plan =
+      make_plan(schedule, emitted, module,
+                options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest);
   stats.build_ms = watch.lap();
   stats.total_ms += total.lap();
   for (const StepInfo& s : plan.steps)

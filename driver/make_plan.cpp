@@ -78,9 +78,9 @@ struct Evaluated {
 class PlanMaker {
 public:
   PlanMaker(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
-            const std::shared_ptr<codegen::Module>& module)
+            const std::shared_ptr<codegen::Module>& module, extern_kernels::Kernels kernels)
       : schedule_(schedule), program_(schedule.program), emitted_(emitted), module_(module),
-        plan_(std::make_shared<runtime::Plan>()) {}
+        kernels_(kernels), plan_(std::make_shared<runtime::Plan>()) {}
 
   PlanResult run() {
     plan_->module = module_;
@@ -308,7 +308,7 @@ private:
       }
       step.outputs.push_back(std::move(v));
     }
-    extern_kernels::Selection selection = extern_kernels::select(call.problem, inputs, outputs);
+    extern_kernels::Selection selection = extern_kernels::select(call.problem, inputs, outputs, kernels_);
     info.name = selection.kernel->description();
     info.kind = "extern";
     info.origins = group.origins;
@@ -377,6 +377,7 @@ private:
   const Program& program_;
   const std::vector<codegen::EmittedKernel>& emitted_;
   std::shared_ptr<codegen::Module> module_;
+  extern_kernels::Kernels kernels_;
   std::shared_ptr<runtime::Plan> plan_;
   std::vector<StepInfo> steps_;
   std::vector<int> index_of_;
@@ -391,8 +392,8 @@ runtime::SizeExpr size_expr(SymInt e) {
 }
 
 PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
-                     const std::shared_ptr<codegen::Module>& module) {
-  return PlanMaker(schedule, emitted, module).run();
+                     const std::shared_ptr<codegen::Module>& module, extern_kernels::Kernels kernels) {
+  return PlanMaker(schedule, emitted, module, kernels).run();
 }
 
 } // namespace tbx::driver

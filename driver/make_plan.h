@@ -27,9 +27,10 @@ struct PlanResult {
 };
 
 /// `emitted[g]` and `module` belong to the kernel groups of the schedule (both empty: everything is
-/// evaluated; an empty function name: that kernel is evaluated).
+/// evaluated; an empty function name: that kernel is evaluated). `kernels` compute the extern calls.
 PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
-                     const std::shared_ptr<codegen::Module>& module);
+                     const std::shared_ptr<codegen::Module>& module,
+                     extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest);
 
 /// Postfix program of a size; needs an expression free of loop variables and indirect values.
 runtime::SizeExpr size_expr(ir::SymInt e);

@@ -16,8 +16,10 @@ int64_t ExternKernel::workspace_bytes(std::span<const TensorRef>, std::span<cons
   std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);   \
   std::unique_ptr<ExternKernel> make_##name(const Problem&, std::span<const OperandInfo>,                    \
                                             std::span<const OperandInfo>);
+#define TBX_PLAIN TBX_CANDIDATE
 #include "extern_kernels/kernels.inc"
 #undef TBX_CANDIDATE
+#undef TBX_PLAIN
 
 namespace {
 
@@ -26,32 +28,42 @@ enum Kind { conv, matmul, attention, host };
 struct Entry {
   Kind kind;
   Candidate candidate;
+  bool plain;
 };
 
 const std::vector<Entry>& all_entries() {
   static const std::vector<Entry> entries = {
-#define TBX_CANDIDATE(problem, name) {problem, {#name, supports_##name, make_##name}},
+#define TBX_CANDIDATE(problem, name) {problem, {#name, supports_##name, make_##name}, false},
+#define TBX_PLAIN(problem, name) {problem, {#name, supports_##name, make_##name}, true},
 #include "extern_kernels/kernels.inc"
 #undef TBX_CANDIDATE
+#undef TBX_PLAIN
   };
   return entries;
 }
 
 } // namespace
 
-std::span<const Candidate> candidates(const Problem& problem) {
-  static const std::vector<std::vector<Candidate>> by_kind = [] {
-    std::vector<std::vector<Candidate>> lists(4);
+std::span<const Candidate> candidates(const Problem& problem, Kernels kernels) {
+  using Lists = std::vector<std::vector<Candidate>>;
+  static const Lists fastest = [] {
+    Lists lists(4);
     for (const Entry& e : all_entries()) lists[e.kind].push_back(e.candidate);
     return lists;
   }();
-  return by_kind[problem.index()];
+  static const Lists plain = [] {
+    Lists lists(4);
+    for (const Entry& e : all_entries())
+      if (e.plain) lists[e.kind].insert(lists[e.kind].begin(), e.candidate);
+    return lists;
+  }();
+  return (kernels == Kernels::plain ? plain : fastest)[problem.index()];
 }
 
 Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
-                 std::span<const OperandInfo> outputs) {
+                 std::span<const OperandInfo> outputs, Kernels kernels) {
   Selection s;
-  for (const Candidate& c : candidates(problem)) {
+  for (const Candidate& c : candidates(problem, kernels)) {
     std::string refusal = c.supports(problem, inputs, outputs);
     if (refusal.empty()) {
       s.kernel = c.make(problem, inputs, outputs);

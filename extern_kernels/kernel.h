@@ -56,6 +56,12 @@ public:
   virtual int64_t packed_bytes() const { return 0; }
 };
 
+/// Which kernels may compute.
+enum class Kernels : uint8_t {
+  fastest, ///< libraries and tuned kernels come first
+  plain,   ///< loops over the elements that add in double, and nothing else: what the others are held against
+};
+
 /// A way to compute a problem. Candidates are asked in order of preference; a refusal states its reason.
 struct Candidate {
   const char* name;
@@ -67,7 +73,7 @@ struct Candidate {
 };
 
 /// All candidates for the kind of problem, preferred first (extern_kernels/kernels.inc).
-std::span<const Candidate> candidates(const Problem& problem);
+std::span<const Candidate> candidates(const Problem& problem, Kernels kernels = Kernels::fastest);
 
 struct Selection {
   std::unique_ptr<ExternKernel> kernel;
@@ -76,6 +82,6 @@ struct Selection {
 };
 /// The first candidate that accepts. UnsupportedError with all refusals when none does.
 Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
-                 std::span<const OperandInfo> outputs);
+                 std::span<const OperandInfo> outputs, Kernels kernels = Kernels::fastest);
 
 } // namespace tbx::extern_kernels

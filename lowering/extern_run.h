@@ -1,4 +1,4 @@
-// Extern calls of a reference run, by the kernels that would be chosen for them.
+// Extern calls of a reference run, by plain loops: no library has a part in what is folded or compared with.
 #pragma once
 
 #include "lowering/reference_run.h"

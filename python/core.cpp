@@ -266,6 +266,7 @@ NB_MODULE(_core, m) {
       .def(nb::init<>())
       .def_rw("threads", &tbx::CompileOptions::threads)
       .def_rw("compile", &tbx::CompileOptions::compile)
+      .def_rw("reference", &tbx::CompileOptions::reference)
       .def_rw("isa", &tbx::CompileOptions::isa)
       .def_rw("cache_dir", &tbx::CompileOptions::cache_dir)
       .def_rw("precision", &tbx::CompileOptions::precision)

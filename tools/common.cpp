@@ -36,6 +36,10 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   app.add_flag_callback(
          "--no-compile", [this] { compile.compile = false; }, "run everything in the evaluator")
       ->group("Compiler");
+  app.add_flag("--reference", compile.reference,
+               "compute everything by plain loops that add in double: no compiler, library, tuned kernel or "
+               "fusion; slow")
+      ->group("Compiler");
   app.add_flag_callback(
          "--no-fusion", [this] { compile.fuse = compile.fuse_extern = false; },
          "schedule every operation alone; elementwise nodes that lowering joined stay joined")

@@ -13,7 +13,7 @@ namespace {
 struct Options {
   ModelOptions model;
   std::string reference, expected, reference_isa;
-  bool reference_compiled = false, all = false, every_node = false;
+  bool reference_compiled = false, reference_evaluated = false, all = false, every_node = false;
   Tolerance tolerance;
 };
 
@@ -66,9 +66,12 @@ Values reference_values(const Options& o, std::vector<OwnedTensor>& inputs, std:
   other.compile.fuse = other.compile.fuse_extern = false; // more values are in memory
   if (o.every_node) other.compile.disabled_passes = pass_names();
   bool compiled = o.reference_compiled || !o.reference_isa.empty() || !o.reference.empty();
-  if (!compiled) other.compile.compile = false;
+  other.compile.reference = !compiled && !o.reference_evaluated;
+  other.compile.compile = compiled;
   if (!o.reference_isa.empty()) other.compile.isa = o.reference_isa;
-  std::string how = !other.compile.compile ? "the evaluator without fusion" : "generated code without fusion";
+  std::string how = compiled                ? "generated code without fusion"
+                    : o.reference_evaluated ? "the evaluator without fusion"
+                                            : "plain loops without fusion and libraries";
   if (!o.reference_isa.empty()) how += " for " + o.reference_isa;
   description = o.reference.empty() ? how : o.reference + ", " + how;
   if (!o.reference.empty()) other.model = o.reference;
@@ -151,11 +154,15 @@ void add_compare(CLI::App& app, int& code) {
       app.add_subcommand("compare", "find the first value that two ways of running a model disagree on");
   o->model.add_to(*cmd);
   cmd->add_option("reference", o->reference,
-                  "another ONNX file, or recorded values (FILE.npz, by name); default: the same model in the "
-                  "evaluator")
+                  "another ONNX file, or recorded values (FILE.npz, by name); default: the same model by "
+                  "plain loops, without libraries")
       ->check(CLI::ExistingFile);
   cmd->add_option("--expected", o->expected, "the same as a reference FILE.npz")->check(CLI::ExistingFile);
-  cmd->add_flag("--reference-compiled", o->reference_compiled, "reference: generated code without fusion");
+  auto* compiled = cmd->add_flag("--reference-compiled", o->reference_compiled,
+                                 "reference: generated code without fusion");
+  cmd->add_flag("--reference-evaluated", o->reference_evaluated,
+                "reference: the evaluator without fusion, but with library kernels; faster than plain loops")
+      ->excludes(compiled);
   cmd->add_option("--reference-isa", o->reference_isa, "reference: generated code for avx512, avx2 or sse")
       ->check(CLI::IsMember({"avx512", "avx2", "sse"}));
   cmd->add_option("--rtol", o->tolerance.rtol, "relative tolerance (default 1e-3)")->check(at_least_zero());
@@ -172,7 +179,7 @@ values that are in memory can be compared: with fusion few, with --no-fusion mor
 what each node computes is kept: kernels end at every node, and the reference runs without graph
 passes, so that the first value that differs names its node. Exit code: 0 all agree, 1 a value differs.
 Examples:
-  tbx compare model.onnx                                        fused kernels against the evaluator
+  tbx compare model.onnx                                        against plain loops, without libraries
   tbx compare model.onnx --every-node                           which node differs first
   tbx compare model.onnx --no-fusion --isa avx2 --reference-isa sse
   tbx compare model.onnx changed.onnx --no-fusion               where a changed weight shows first

@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   tbx optimize model.onnx small.onnx          a simplified file for any runtime
   tbx explain model.onnx --profile            which kernels, made from which nodes, why, how long
   tbx dump model.onnx --stage schedule        the model after a stage of the compiler
-  tbx compare model.onnx                      generated code against the evaluator, value by value
+  tbx compare model.onnx                      against plain loops, value by value
   tbx compare model.onnx other.onnx           where two models first differ
   tbx ops                                     the operators that can be run
 `tbx COMMAND --help` has the options and more examples of each command.

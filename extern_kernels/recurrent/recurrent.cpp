@@ -16,6 +16,7 @@
 #include "base/float_formats.h"
 #include "extern_kernels/kernel.h"
 #include "extern_kernels/recurrent/cells.h"
+#include "extern_kernels/recurrent/layer.h"
 #include "extern_kernels/recurrent/weights.h"
 #include "extern_kernels/reference/dense.h"
 
@@ -27,8 +28,6 @@ using namespace recurrent;
 constexpr int64_t kRows = 16;              ///< rows of a block share each read of the weights
 constexpr int64_t kSplitBytes = 512 << 10; ///< weights from which a step is worth splitting over threads
 constexpr int64_t kPadding = 64;           ///< states are padded to whole panels of any kind
-
-enum class Kind { lstm, gru, gru_linear, rnn };
 
 template <class T> T value_at(const TensorRef& t, int64_t at) {
   switch (t.dtype) {
@@ -73,32 +72,7 @@ template <class T> struct Run {
 
 template <class T> class Recurrent : public ExternKernel {
 public:
-  Recurrent(const HostProblem& p, const OperandInfo& r) : p_(p) {
-    auto integer = [&](const char* name) { return std::get<int64_t>(p_.attributes.at(name)); };
-    kind_ = p.op == "LSTM"                        ? Kind::lstm
-            : p.op == "RNN"                       ? Kind::rnn
-            : integer("linear_before_reset") != 0 ? Kind::gru_linear
-                                                  : Kind::gru;
-    layout_ = integer("layout");
-    outputs_ = integer("outputs");
-    const auto& direction = std::get<std::string>(p_.attributes.at("direction"));
-    const auto& names = std::get<std::vector<std::string>>(p_.attributes.at("activations"));
-    const auto& alpha = std::get<std::vector<double>>(p_.attributes.at("activation_alpha"));
-    const auto& beta = std::get<std::vector<double>>(p_.attributes.at("activation_beta"));
-    const size_t directions = direction == "bidirectional" ? 2 : 1, per = names.size() / directions;
-    for (size_t d = 0; d < directions; ++d) {
-      CellOptions o;
-      Activation* slots[] = {&o.f, &o.g, &o.h};
-      for (size_t k = 0; k < per; ++k) {
-        TBX_INTERNAL(find_activation(names[d * per + k], slots[k]->kind));
-        slots[k]->alpha = alpha[d * per + k];
-        slots[k]->beta = beta[d * per + k];
-      }
-      o.clip = std::get<double>(p_.attributes.at("clip"));
-      o.input_forget = integer("input_forget") != 0;
-      options_.push_back(o);
-      reverse_.push_back(direction == "reverse" || d == 1);
-    }
+  Recurrent(const HostProblem& p, const OperandInfo& r) : p_(p), layer_(p) {
     if (r.constant && r.strides.size() == 3) {
       constant_ = r.constant;
       pack(reinterpret_cast<const T*>(constant_->data), r.sizes, r.strides, packed_);
@@ -116,7 +90,7 @@ public:
 
   int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
     const int64_t hidden = in[1].sizes[2], padded = (hidden + kPadding - 1) / kPadding * kPadding;
-    const int64_t batch = in[0].sizes[layout_ ? 0 : 1], directions = in[1].sizes[0];
+    const int64_t batch = in[0].sizes[layer_.layout ? 0 : 1], directions = in[1].sizes[0];
     const int64_t sizes[] = {5 * batch + 4, directions, padded, static_cast<int64_t>(sizeof(T))};
     return checked_numel(sizes);
   }
@@ -124,15 +98,15 @@ public:
   void run(const RunArgs& args) const override;
 
 private:
-  int gates() const { return kind_ == Kind::lstm ? 4 : kind_ == Kind::rnn ? 1 : 3; }
+  int gates() const { return layer_.gates(); }
 
   /// Weights per direction; without linear_before_reset a GRU has a second set for the hidden gate.
   void pack(const T* r, std::span<const int64_t> sizes, std::span<const int64_t> strides,
             std::vector<GateWeights<T>>& to) const {
     for (int64_t d = 0; d < sizes[0]; ++d) {
       const T* at = r + d * strides[0];
-      to.emplace_back(at, strides[1], strides[2], sizes[2], 0, kind_ == Kind::gru ? 2 : gates());
-      if (kind_ == Kind::gru) to.emplace_back(at, strides[1], strides[2], sizes[2], 2, 1);
+      to.emplace_back(at, strides[1], strides[2], sizes[2], 0, layer_.kind == Kind::gru ? 2 : gates());
+      if (layer_.kind == Kind::gru) to.emplace_back(at, strides[1], strides[2], sizes[2], 2, 1);
     }
   }
 
@@ -154,25 +128,22 @@ private:
   }
   /// Output `which` of Y, Y_h, Y_c, if it is asked for.
   std::optional<TensorRef> output(const RunArgs& args, int which) const {
-    if (!(outputs_ >> which & 1)) return std::nullopt;
+    if (!(layer_.outputs >> which & 1)) return std::nullopt;
     int at = 0;
-    for (int k = 0; k < which; ++k) at += outputs_ >> k & 1;
+    for (int k = 0; k < which; ++k) at += layer_.outputs >> k & 1;
     return args.outputs[at];
   }
   /// Element 0 of a row of an initial or last state: [directions, batch, hidden], layout 1: batch first.
   int64_t state_at(const TensorRef& t, int64_t d, int64_t row) const {
-    return d * t.strides[layout_ ? 1 : 0] + row * t.strides[layout_ ? 0 : 1];
+    return d * t.strides[layer_.layout ? 1 : 0] + row * t.strides[layer_.layout ? 0 : 1];
   }
   int64_t y_at(const TensorRef& y, int64_t t, int64_t d, int64_t row) const {
-    return layout_ ? row * y.strides[0] + t * y.strides[1] + d * y.strides[2]
-                   : t * y.strides[0] + d * y.strides[1] + row * y.strides[2];
+    return layer_.layout ? row * y.strides[0] + t * y.strides[1] + d * y.strides[2]
+                         : t * y.strides[0] + d * y.strides[1] + row * y.strides[2];
   }
 
   HostProblem p_;
-  Kind kind_;
-  int64_t layout_, outputs_;
-  std::vector<CellOptions> options_;
-  std::vector<char> reverse_;
+  Layer layer_;
   std::shared_ptr<const Tensor> constant_;
   std::vector<GateWeights<T>> packed_;
 };
@@ -180,26 +151,26 @@ private:
 template <class T> void Recurrent<T>::run(const RunArgs& args) const {
   const TensorRef &x = args.inputs[0], &weights = args.inputs[1];
   Run<T> r{args,
-           x.sizes[layout_ ? 1 : 0],
-           x.sizes[layout_ ? 0 : 1],
+           x.sizes[layer_.layout ? 1 : 0],
+           x.sizes[layer_.layout ? 0 : 1],
            weights.sizes[2],
            0,
            weights.sizes[0],
            static_cast<const T*>(x.data),
-           x.strides[layout_ ? 1 : 0],
-           x.strides[layout_ ? 0 : 1],
+           x.strides[layer_.layout ? 1 : 0],
+           x.strides[layer_.layout ? 0 : 1],
            nullptr,
            nullptr};
   std::vector<T> dense;
   if (x.strides[2] != 1 && x.numel() > 0) {
     dense = to_dense<T>(x);
     r.gates = dense.data();
-    r.step_stride = layout_ ? x.sizes[2] : x.sizes[1] * x.sizes[2];
-    r.row_stride = layout_ ? x.sizes[1] * x.sizes[2] : x.sizes[2];
+    r.step_stride = layer_.layout ? x.sizes[2] : x.sizes[1] * x.sizes[2];
+    r.row_stride = layer_.layout ? x.sizes[1] * x.sizes[2] : x.sizes[2];
   }
   r.padded = (r.hidden + kPadding - 1) / kPadding * kPadding;
-  TBX_MODEL(r.directions == static_cast<int64_t>(options_.size()) && weights.sizes[1] == gates() * r.hidden &&
-                x.sizes[2] == r.directions * gates() * r.hidden,
+  TBX_MODEL(r.directions == static_cast<int64_t>(layer_.options.size()) &&
+                weights.sizes[1] == gates() * r.hidden && x.sizes[2] == r.directions * gates() * r.hidden,
             "R is [{}], the gates of the input are [{}]", fmt::join(weights.sizes, ", "),
             fmt::join(x.sizes, ", "));
   auto check = [&](int input, std::vector<int64_t> want, const char* what) {
@@ -208,8 +179,8 @@ template <class T> void Recurrent<T>::run(const RunArgs& args) const {
     TBX_MODEL(std::equal(got.begin(), got.end(), want.begin(), want.end()), "{} is [{}], expected [{}]", what,
               fmt::join(got, ", "), fmt::join(want, ", "));
   };
-  auto state =
-      layout_ ? std::vector{r.batch, r.directions, r.hidden} : std::vector{r.directions, r.batch, r.hidden};
+  auto state = layer_.layout ? std::vector{r.batch, r.directions, r.hidden}
+                             : std::vector{r.directions, r.batch, r.hidden};
   check(2, {r.batch}, "sequence_lens");
   check(3, state, "initial_h");
   check(4, state, "initial_c");
@@ -233,7 +204,7 @@ template <class T> void Recurrent<T>::run(const RunArgs& args) const {
 
   const int64_t blocks = (r.batch + kRows - 1) / kRows, tasks = r.directions * blocks;
   const bool split = 2 * tasks <= tbb::this_task_arena::max_concurrency() && packed[0].bytes() >= kSplitBytes;
-  const size_t sets = kind_ == Kind::gru ? 2 : 1;
+  const size_t sets = layer_.kind == Kind::gru ? 2 : 1;
   tbb::parallel_for(int64_t{0}, tasks, [&](int64_t task) {
     int64_t d = task / blocks, begin = task % blocks * kRows;
     Run<T> mine = r;
@@ -289,14 +260,14 @@ template <class T>
 void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, int64_t s, bool flip,
                         bool split) const {
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
-  const CellOptions& o = options_[static_cast<size_t>(d)];
+  const CellOptions& o = layer_.options[static_cast<size_t>(d)];
   const int old = flip ? 1 : 0, next = flip ? 0 : 1;
   const bool plain = o.is_plain() && !r.has(5);
   const auto y = output(r.args, 0);
   const T* x = r.gates + d * gates() * r.hidden;
   auto is_active = [&](int64_t row) { return s < length_of(r, row); };
   auto time_of = [&](int64_t row) {
-    return reverse_[static_cast<size_t>(d)] ? length_of(r, row) - 1 - s : s;
+    return layer_.reverse[static_cast<size_t>(d)] ? length_of(r, row) - 1 - s : s;
   };
   /// The input's share of `count` gates for `U` units from `first`, gate by gate; adds it to `to`.
   auto add_input = [&]<int U>(std::integral_constant<int, U>, int64_t row, int gate, int count, int64_t first,
@@ -311,7 +282,7 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
   };
   auto state = [&](int64_t row, int64_t unit) {
     CellState<T> c{r.buffer(old, d, row) + unit, r.buffer(next, d, row) + unit, r.buffer(2, d, row) + unit};
-    if (kind_ == Kind::lstm && r.has(5)) {
+    if (layer_.kind == Kind::lstm && r.has(5)) {
       c.peephole_i = r.parameter(0, d) + unit;
       c.peephole_o = r.parameter(1, d) + unit;
       c.peephole_f = r.parameter(2, d) + unit;
@@ -334,7 +305,7 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
   constexpr std::integral_constant<int, kLanes> kOne{};
   constexpr std::integral_constant<int, 2 * kLanes> kTwo{};
   constexpr std::integral_constant<int, 4 * kLanes> kFour{};
-  switch (kind_) {
+  switch (layer_.kind) {
   case Kind::lstm:
     cells(kOne, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
       if constexpr (std::is_same_v<T, float> && kLanes == kPlainUnits) {
@@ -388,7 +359,7 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
 std::string supports_recurrent(const Problem& problem, std::span<const OperandInfo> inputs,
                                std::span<const OperandInfo>) {
   const auto& p = std::get<HostProblem>(problem);
-  if (!p.domain.empty() || (p.op != "LSTM" && p.op != "GRU" && p.op != "RNN")) return "no recurrent layer";
+  if (std::string refusal = refuses_layer(p); !refusal.empty()) return refusal;
   if (inputs[0].dtype != inputs[1].dtype || (inputs[0].dtype != DType::f32 && inputs[0].dtype != DType::f64))
     return fmt::format("{} gates and {} weights", name_of(inputs[0].dtype), name_of(inputs[1].dtype));
   return {};

@@ -2,6 +2,7 @@
 // tests.
 #include <tbb/parallel_for.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "extern_kernels/reference/dense.h"
@@ -22,11 +23,10 @@ public:
   }
 
 private:
-  static int64_t volume(std::span<const int64_t> s) {
+  using Sizes = std::vector<int64_t>;
+
+  static int64_t volume(const Sizes& s) {
     return std::accumulate(s.begin(), s.end(), int64_t{1}, std::multiplies<>());
-  }
-  static void unflatten(int64_t i, std::span<const int64_t> sizes, std::vector<int64_t>& index) {
-    for (size_t d = sizes.size(); d-- > 0; i /= sizes[d]) index[d] = i % sizes[d];
   }
 
   template <class T> void compute(const RunArgs& args) const {
@@ -34,46 +34,60 @@ private:
     std::vector<T> x = to_dense<T>(xt), w = to_dense<T>(wt), y(static_cast<size_t>(yt.numel()), T(0)), bias;
     if (p_.has_bias) bias = to_dense<T>(args.inputs[2]);
     subtract_zero(x, args.inputs, p_.x_zero);
-    auto in = xt.sizes.subspan(2), kernel = wt.sizes.subspan(2), out = yt.sizes.subspan(2);
-    int64_t n = yt.sizes[0], m = yt.sizes[1], c = xt.sizes[1], g = p_.group, cg = c / g, mg = m / g;
-    int64_t vi = volume(in), vk = volume(kernel), vo = volume(out);
+    auto spatial = [](const TensorRef& t) { return Sizes(t.sizes.begin() + 2, t.sizes.end()); };
+    const Sizes in = spatial(xt), kernel = spatial(wt), out = spatial(yt);
+    const int64_t n = yt.sizes[0], m = yt.sizes[1], c = xt.sizes[1], g = p_.group, cg = c / g, mg = m / g;
+    const int64_t vi = volume(in), vk = volume(kernel), vo = volume(out);
     tbb::parallel_for(int64_t{0}, n * m, [&](int64_t nm) {
       int64_t image = nm / m, channel = nm % m, group = channel / mg;
-      std::vector<int64_t> o(out.size()), k(out.size());
-      for (int64_t io = 0; io < vo; ++io) {
-        unflatten(io, out, o);
-        T sum = p_.has_bias ? bias[channel] : T(0);
-        for (int64_t ik = 0; ik < vk; ++ik) {
-          unflatten(ik, kernel, k);
-          int64_t at = 0;
-          bool inside = true;
-          for (size_t d = 0; d < out.size() && inside; ++d) {
-            int64_t pos;
-            if (p_.transposed) {
-              // output o receives input i where o = i*stride + k*dilation - pad
-              int64_t t = o[d] + p_.pads_begin[d] - k[d] * p_.dilations[d];
-              inside = t % p_.strides[d] == 0;
-              pos = t / p_.strides[d];
-            } else {
-              pos = o[d] * p_.strides[d] + k[d] * p_.dilations[d] - p_.pads_begin[d];
-            }
-            inside = inside && pos >= 0 && pos < in[d];
-            at = at * in[d] + pos;
-          }
-          if (!inside) continue;
-          for (int64_t ic = 0; ic < cg; ++ic) {
-            int64_t xc = group * cg + ic;
-            T wv = p_.transposed ? w[(xc * mg + channel % mg) * vk + ik] : w[(channel * cg + ic) * vk + ik];
-            add_to(sum, product_of(x[(image * c + xc) * vi + at], wv));
-          }
-        }
-        y[nm * vo + io] = sum;
+      T* sums = y.data() + nm * vo;
+      std::fill_n(sums, vo, p_.has_bias ? bias[channel] : T(0));
+      for (int64_t ic = 0; ic < cg; ++ic) {
+        const int64_t xc = group * cg + ic;
+        const T* plane = x.data() + (image * c + xc) * vi;
+        const int64_t row = p_.transposed ? xc * mg + channel % mg : channel * cg + ic;
+        for (int64_t tap = 0; tap < vk; ++tap) add_tap(w[row * vk + tap], tap, kernel, in, out, plane, sums);
       }
     });
     if constexpr (std::is_same_v<T, double>)
       apply_post_ops(p_.post_ops, y, yt, args.inputs,
                      is_of_bytes(args.inputs[0].dtype, args.inputs[1].dtype));
     from_dense(y, yt);
+  }
+
+  /// Adds what one element of the kernel gives to all sums of a plane. Output o of a convolution reads input
+  /// o * stride + k * dilation - pad; input i of a transposed one is added to the output of that place.
+  template <class T>
+  void add_tap(T weight, int64_t tap, const Sizes& kernel, const Sizes& in, const Sizes& out, const T* plane,
+               T* sums) const {
+    const Sizes &steps = p_.transposed ? in : out, &other = p_.transposed ? out : in;
+    const size_t rank = steps.size();
+    Sizes shift(rank);
+    for (size_t d = rank; d-- > 0; tap /= kernel[d])
+      shift[d] = tap % kernel[d] * p_.dilations[d] - p_.pads_begin[d];
+    const size_t last = rank - 1;
+    const int64_t stride = p_.strides[last], length = other[last];
+    const int64_t first = shift[last] >= 0 ? 0 : (-shift[last] + stride - 1) / stride;
+    const int64_t end =
+        shift[last] < length ? std::min(steps[last], (length - 1 - shift[last]) / stride + 1) : 0;
+    for (int64_t line = 0, lines = volume(steps) / std::max<int64_t>(steps[last], 1); line < lines; ++line) {
+      int64_t at = 0, extent = 1, left = line;
+      bool inside = true;
+      for (size_t d = last; d-- > 0; left /= steps[d]) {
+        const int64_t place = left % steps[d] * p_.strides[d] + shift[d];
+        inside &= place >= 0 && place < other[d];
+        at += place * extent;
+        extent *= other[d];
+      }
+      if (!inside) continue;
+      const int64_t near = line * steps[last], far = at * length + shift[last];
+      if (p_.transposed)
+        for (int64_t i = first; i < end; ++i)
+          add_to(sums[far + i * stride], product_of(plane[near + i], weight));
+      else
+        for (int64_t i = first; i < end; ++i)
+          add_to(sums[near + i], product_of(plane[far + i * stride], weight));
+    }
   }
 
   ConvProblem p_;

@@ -167,6 +167,8 @@ struct TBX_API OnnxValue {
 struct TBX_API CompileOptions {
   int threads = 0;         ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS; to 4096
   bool compile = true;     ///< false: the evaluator runs everything, no compiler is used
+  bool reference = false;  ///< plain loops that add in double compute everything: no compiler, library, tuned
+                           ///< kernel or fusion. Slow; what results are compared with
   std::string isa;         ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
   std::string cache_dir;   ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
                            ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB

@@ -50,6 +50,7 @@ class ModelMetadata:
 class CompileOptions:
     threads: int
     compile: bool
+    reference: bool
     isa: str
     cache_dir: str
     precision: str

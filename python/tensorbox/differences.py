@@ -31,17 +31,18 @@ class Difference:
     want: Any = None
 
 
-def compare(model: Any, inputs: Mapping[str, Any], reference: Any = "evaluator", *, rtol: float = 1e-3,
+def compare(model: Any, inputs: Mapping[str, Any], reference: Any = "reference", *, rtol: float = 1e-3,
             atol: float | None = None, **options: Any) -> list[Difference]:
     """Compares what every node of `model` computes with a reference, in the order of the graph.
 
     model: path, bytes or onnx.ModelProto; inputs: {name: array}; options: those of Session for the side that is
     examined, whose kernels end at every node. reference:
-      "evaluator"   tensorbox without compiler, fusion and graph passes
+      "reference"   tensorbox by plain loops alone: no compiler, library, fusion and graph passes
+      "evaluator"   tensorbox without compiler, fusion and graph passes, but with libraries: faster
       "onnx"        onnx.reference.ReferenceEvaluator
       {name: array} recorded values
       a Session     made with every_value=True, or whose outputs are all that is to be compared
-      a model       another file, bytes or ModelProto with the same values, run by the evaluator
+      a model       another file, bytes or ModelProto with the same values, run by plain loops
     A value is ok where |got - want| <= atol + rtol * |want|; atol is 1e-4 of the wanted value's standard deviation
     unless given. Values that only one side has are left out; KeyError when they have none in common. The first
     difference: next((d for d in compare(...) if not d.ok), None). Raises what Session does."""
@@ -65,9 +66,9 @@ def _reference_values(model: Any, inputs: Mapping[str, Any], reference: Any) -> 
 
         model = bytes(model) if isinstance(model, (bytearray, memoryview)) else model
         return ReferenceEvaluator(model).run(None, dict(inputs), intermediate=True)
-    other = model if isinstance(reference, str) and reference == "evaluator" else reference
-    return Session(other, compile=False, fuse=False, fuse_extern=False, every_value=True,
-                   disable_passes=_core.pass_names()).run(inputs)
+    named = isinstance(reference, str) and reference in ("reference", "evaluator")
+    return Session(model if named else reference, reference=not named or reference == "reference", compile=False,
+                   fuse=False, fuse_extern=False, every_value=True, disable_passes=_core.pass_names()).run(inputs)
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:

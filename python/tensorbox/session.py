@@ -18,7 +18,8 @@ class Session:
     """Compiles `model` (a path, bytes, or an onnx.ModelProto) and runs it, from any thread.
 
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
-    evaluator, without a compiler. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
+    evaluator, without a compiler. reference=True computes everything by plain loops that add in double, without
+    libraries, tuned kernels and fusion, either: slow, and what results are compared with. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
     overridable: names of initializers that the model declares as inputs, too (`overridable_initializers`), and that are
     to be inputs which `run` may leave out, with the initializer as default. All others are constants, which is faster.
     external_data_dir: the folder of the external data of a model that is given as bytes or ModelProto.
@@ -39,10 +40,11 @@ class Session:
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
                  overridable: Sequence[str] = (), external_data_dir: str | os.PathLike[str] | None = None,
                  every_value: bool = False, max_memory: int = 0, time_limit_ms: int = 0, private_threads: bool = False,
-                 precision: str = "strict", log: Callable[[str], None] | None = None):
+                 precision: str = "strict", reference: bool = False, log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
         options.threads = integer("threads", threads)
         options.compile = compile
+        options.reference = reference
         options.isa = isa or ""
         options.cache_dir = os.fspath(cache_dir) if cache_dir else ""
         options.precision = precision

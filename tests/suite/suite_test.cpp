@@ -37,7 +37,7 @@ struct Configuration {
 const Configuration kConfigurations[] = {
     {"Default", [](CompileOptions&) {}},
     {"NoFusionNoExtern", [](CompileOptions& o) { o.fuse = o.fuse_extern = false; }},
-    {"Evaluator", [](CompileOptions& o) { o.compile = false; }},
+    {"Evaluator", [](CompileOptions& o) { o.reference = true; }},
     {"AllDimsDynamic", [](CompileOptions& o) { o.all_dims_dynamic = true; }},
     {"InputsAsConstants", [](CompileOptions&) {}, true},
 };

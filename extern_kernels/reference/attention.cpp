@@ -1,0 +1,99 @@
+// Attention by plain loops: the scores of one query at a time, in double. What the fused kernel is held against.
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "extern_kernels/reference/dense.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class ReferenceAttention : public ExternKernel {
+public:
+  explicit ReferenceAttention(const AttentionProblem& p) : p_(p) {}
+  std::string description() const override { return "reference " + to_string(Problem(p_)); }
+
+  void run(const RunArgs& args) const override {
+    const TensorRef &q = args.inputs[0], &k = args.inputs[1], &v = args.inputs[2], &y = args.outputs[0];
+    if (y.numel() == 0) return;
+    const int64_t batch = q.sizes[0], heads = q.sizes[1], queries = q.sizes[2], depth = q.sizes[3],
+                  kv_heads = k.sizes[1], keys = k.sizes[2], width = v.sizes[3];
+    TBX_MODEL(kv_heads > 0 && heads % kv_heads == 0, "{} heads of queries over {} of keys", heads, kv_heads);
+    auto values = [&](bool given, size_t i) {
+      return given ? to_dense<double>(args.inputs[i]) : std::vector<double>();
+    };
+    const std::vector<double> qs = to_dense<double>(q), ks = to_dense<double>(k), vs = to_dense<double>(v),
+                              mask = values(p_.has_mask, 3), starts = values(p_.has_starts, 4),
+                              sinks = values(p_.has_sinks, 5);
+    std::vector<double> out(static_cast<size_t>(y.numel()));
+    tbb::parallel_for(int64_t{0}, batch * heads * queries, [&](int64_t row) {
+      const int64_t b = row / queries / heads, h = row / queries % heads, i = row % queries,
+                    kv = b * kv_heads + h / (heads / kv_heads);
+      const auto [first, end] = visible(p_.has_starts ? starts[b] : 0, i, queries, keys);
+      std::vector<double> scores(static_cast<size_t>(end - first));
+      double most = p_.has_sinks ? sinks[h] : -kInfinity;
+      const int64_t all[] = {batch, heads, queries, keys};
+      for (int64_t key = first; key < end; ++key) {
+        double s = 0;
+        for (int64_t d = 0; d < depth; ++d) s += qs[row * depth + d] * ks[(kv * keys + key) * depth + d];
+        s *= p_.scale;
+        if (p_.softcap > 0) s = p_.softcap * std::tanh(s / p_.softcap);
+        if (p_.has_mask) s += mask[broadcast_index(row * keys + key, all, args.inputs[3].sizes)];
+        scores[key - first] = s;
+        most = s > most || s != s ? s : most;
+      }
+      double sum = p_.has_sinks ? std::exp(sinks[h] - most) : 0;
+      for (double& s : scores) {
+        s = most == -kInfinity ? 0 : std::exp(s - most);
+        sum += s;
+      }
+      const bool nothing = p_.zero_undefined_rows && !(sum > 0); // also NaN
+      const int64_t to = p_.tokens_first ? ((b * queries + i) * heads + h) * width : row * width;
+      for (int64_t d = 0; d < width; ++d) {
+        double total = 0;
+        for (int64_t key = first; key < end; ++key)
+          total += scores[key - first] * vs[(kv * keys + key) * width + d];
+        out[to + d] = nothing ? 0 : total / sum;
+      }
+    });
+    from_dense(out, y);
+  }
+
+private:
+  struct Range {
+    int64_t first, end;
+  };
+  /// The keys that query `i` sees.
+  Range visible(double start, int64_t i, int64_t queries, int64_t keys) const {
+    if (!p_.causal) return {0, keys};
+    int64_t end = i + 1;
+    if (p_.has_starts)
+      end += static_cast<int64_t>(start);
+    else if (p_.from_end)
+      end += keys - queries;
+    end = std::clamp<int64_t>(end, 0, keys);
+    return {p_.window > 0 ? std::max<int64_t>(end - p_.window, 0) : 0, end};
+  }
+
+  AttentionProblem p_;
+};
+
+} // namespace
+
+std::string supports_reference_attention(const Problem&, std::span<const OperandInfo> inputs,
+                                         std::span<const OperandInfo> outputs) {
+  for (size_t i = 0; i < 3; ++i)
+    if (inputs[i].sizes.size() != 4 || !is_float(inputs[i].dtype)) return "operands that are no heads of floats";
+  return is_float(outputs[0].dtype) ? "" : "no float result";
+}
+
+std::unique_ptr<ExternKernel> make_reference_attention(const Problem& problem, std::span<const OperandInfo>,
+                                                       std::span<const OperandInfo>) {
+  return std::make_unique<ReferenceAttention>(std::get<AttentionProblem>(problem));
+}
+
+} // namespace tbx::extern_kernels

@@ -1,0 +1,32 @@
+// Plain forms of host kernels that a library or tuned code computes otherwise.
+#pragma once
+
+#include <string_view>
+
+#include "extern_kernels/kernel.h"
+
+namespace tbx::extern_kernels {
+
+/// A plain host kernel: `run` is all there is to it.
+class PlainHost : public ExternKernel {
+public:
+  using Function = void (*)(const HostProblem&, const RunArgs&);
+  PlainHost(const Problem& p, Function function) : p_(std::get<HostProblem>(p)), function_(function) {}
+  std::string description() const override { return "reference " + to_string(Problem(p_)); }
+  void run(const RunArgs& args) const override { function_(p_, args); }
+
+private:
+  HostProblem p_;
+  Function function_;
+};
+
+inline bool is_host(const Problem& p, std::string_view domain, std::string_view op) {
+  const auto& host = std::get<HostProblem>(p);
+  return host.domain == domain && host.op == op && !host.custom;
+}
+
+inline int64_t integer(const HostProblem& p, const char* name) {
+  return std::get<int64_t>(p.attributes.at(name));
+}
+
+} // namespace tbx::extern_kernels

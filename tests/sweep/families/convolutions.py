@@ -1,0 +1,129 @@
+"""Convolutions, transposed convolutions and pooling of one to three spatial dimensions."""
+from __future__ import annotations
+
+from math import prod
+
+from ..builder import Builder, TooLarge, Value
+from .post import activation, post_operations
+
+
+def spatial_rank(b: Builder) -> int:
+    return b.choice((1, 2, 2, 2, 2, 2, 3))
+
+
+def image(b: Builder, channels: int, rank: int, least: list[int]) -> Value:
+    """[batch, channels, spatial...] with at least `least` elements per spatial dimension."""
+    most = {1: 2048, 2: 224, 3: 24}[rank]
+    if channels > 64:
+        most = min(most, 56)
+    sizes = [b.sizes(lambda low=low: max(low, b.spatial(most))) for low in least]
+    if rank == 1 and b.chance(0.3):
+        sizes = [b.sizes(lambda: max(least[0], b.choice((500, 1000, 1023, 2048))))]
+    return b.input([b.batch() if b.dynamic else b.batch()[0], channels, *[s if b.dynamic else s[0] for s in sizes]])
+
+
+def groups_of(b: Builder) -> tuple[int, int, int]:
+    """Input channels, output channels, groups."""
+    kind = b.choice(("plain", "plain", "plain", "plain", "depthwise", "depthwise", "grouped"))
+    if kind == "plain":
+        return b.channels(), b.channels(), 1
+    if kind == "depthwise":
+        c = b.channels()
+        return c, c * b.choice((1, 1, 1, 2, 3)), c
+    g = b.choice((2, 3, 4, 8, 32))
+    return g * b.choice((1, 2, 3, 4, 8, 16)), g * b.choice((1, 2, 3, 4, 8, 16)), g
+
+
+def attributes(b: Builder, rank: int) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Kernel, strides, dilations, pads."""
+    each = lambda items: [b.choice(items)] * rank if b.chance(0.7) else [b.choice(items) for _ in range(rank)]  # noqa: E731
+    kernel = each((1, 1, 2, 3, 3, 3, 3, 4, 5, 7) if rank < 3 else (1, 2, 3, 3))
+    strides, dilations = each((1, 1, 1, 2, 2, 3, 4, 5)), each((1, 1, 1, 1, 2, 3))
+    span = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    style = b.choice(("same", "none", "random"))
+    if style == "none":
+        pads = [0] * 2 * rank
+    elif style == "same":
+        pads = [(s - 1) // 2 for s in span] + [s // 2 for s in span]
+    else:
+        pads = [b.integer(0, s) for s in span] + [b.integer(0, s) for s in span]
+    return kernel, strides, dilations, pads
+
+
+def convolved(b: Builder, x: Value, m: int, group: int, kernel, strides, dilations, pads, bias: bool) -> Value:
+    rank, c = len(kernel), x.shape[1]
+    terms = c // group * prod(kernel)
+    shapes = []
+    for s in x.shapes:
+        out = [(s[2 + d] + pads[d] + pads[rank + d] - (kernel[d] - 1) * dilations[d] - 1) // strides[d] + 1 for d in range(rank)]
+        if min(out) < 1:
+            raise TooLarge
+        shapes.append((s[0], m, *out))
+    b.sums(max(prod(s) for s in shapes), terms)
+    inputs = [x, b.weights([m, c // group, *kernel], terms)] + ([b.weights([m], 4)] if bias else [])
+    return b.node("Conv", inputs, shapes, group=group, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads)
+
+
+def conv(b: Builder) -> None:
+    rank = spatial_rank(b)
+    c, m, group = groups_of(b)
+    kernel, strides, dilations, pads = attributes(b, rank)
+    least = [max(1, (k - 1) * d + 1 - pads[i] - pads[rank + i]) for i, (k, d) in enumerate(zip(kernel, dilations))]
+    y = convolved(b, image(b, c, rank, least), m, group, kernel, strides, dilations, pads, b.chance(0.7))
+    y = post_operations(b, y, 1)
+    if b.chance(0.15):
+        y = convolved(b, y, b.channels(128), 1, [1] * rank, [1] * rank, [1] * rank, [0] * 2 * rank, b.chance(0.5))
+        y = post_operations(b, y, 1, 2)
+    b.output(y)
+
+
+def conv_transpose(b: Builder) -> None:
+    rank = spatial_rank(b)
+    c, m, group = groups_of(b)
+    if m % group or c % group:
+        raise TooLarge
+    kernel, strides, dilations, _ = attributes(b, rank)
+    if b.chance(0.5):  # strides that divide the kernel, as generator networks have them
+        strides = [b.choice((1, 2, 2, 4))] * rank
+        kernel = [s * b.choice((1, 2)) for s in strides]
+        dilations = [1] * rank
+    pads = [b.integer(0, (k - 1) * d // 2) for k, d in zip(kernel, dilations)] * 2
+    extra = [b.integer(0, max(s, d) - 1) if b.chance(0.3) else 0 for s, d in zip(strides, dilations)]
+    x = image(b, c, rank, [1] * rank)
+    shapes = []
+    for s in x.shapes:
+        out = [(s[2 + d] - 1) * strides[d] + extra[d] + (kernel[d] - 1) * dilations[d] + 1 - pads[d] - pads[rank + d]
+               for d in range(rank)]
+        if min(out) < 1:
+            raise TooLarge
+        shapes.append((s[0], m, *out))
+    terms = c // group * prod(kernel)
+    b.sums(max(prod(s) for s in shapes), terms)  # as the plain loops look at all taps
+    inputs = [x, b.weights([c, m // group, *kernel], max(1, terms // prod(strides)))]
+    if b.chance(0.6):
+        inputs.append(b.weights([m], 4))
+    y = b.node("ConvTranspose", inputs, shapes, group=group, kernel_shape=kernel, strides=strides, dilations=dilations,
+               pads=pads, output_padding=extra)
+    b.output(post_operations(b, y, 1))
+
+
+def pool(b: Builder) -> None:
+    rank, c = spatial_rank(b), b.channels(512)
+    kernel, strides, dilations, pads = attributes(b, rank)
+    pads = [min(p, k // 2) for p, k in zip(pads, kernel * 2)]
+    least = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    x = image(b, c, rank, least)
+    op = b.choice(("MaxPool", "MaxPool", "AveragePool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool"))
+    if op.startswith("Global"):
+        b.sums(0, max(prod(s[2:]) for s in x.shapes))
+        return b.output(activation(b, b.node(op, [x], [(*s[:2], *[1] * rank) for s in x.shapes])))
+    shapes = []
+    for s in x.shapes:
+        out = [(s[2 + d] + pads[d] + pads[rank + d] - (kernel[d] - 1) * dilations[d] - 1) // strides[d] + 1 for d in range(rank)]
+        shapes.append((*s[:2], *out))
+    b.sums(max(prod(s) for s in shapes), prod(kernel))
+    if any(d != 1 for d in dilations) and op == "LpPool":
+        raise TooLarge  # ONNX Runtime has no dilation there
+    more = {"count_include_pad": b.integer(0, 1)} if op == "AveragePool" else {"p": b.integer(1, 2)} if op == "LpPool" else {}
+    y = b.node(op, [x], shapes, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, **more)
+    b.output(activation(b, y) if b.chance(0.5) else y)

@@ -1,0 +1,142 @@
+"""Products of 8-bit integers: QLinear operators, integer products, and floats between Quantize and Dequantize."""
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ..builder import TYPES, Builder, Shape, TooLarge, Value
+from .convolutions import attributes, groups_of, image
+from .products import INNER, ROWS
+
+
+def _sizes(b: Builder, s: list[int]):
+    return s if b.dynamic else s[0]
+
+
+def _zero(b: Builder, dtype: str, shape=()) -> Value:
+    low = 0 if dtype == "u8" else -128
+    if b.chance(0.3):
+        return b.constant(np.zeros(shape, TYPES[dtype]))
+    return b.constant(b.rng.integers(low + 64, low + 192, shape).astype(TYPES[dtype]))
+
+
+def _integers(b: Builder, shape, dtype: str) -> Value:
+    low = 0 if dtype == "u8" else -127  # -128 saturates in 16 bits on machines without VNNI, in ONNX Runtime as well
+    if prod(shape) > b.most_elements:
+        raise TooLarge
+    return b.constant(b.rng.integers(low, low + 255, shape).astype(TYPES[dtype]))
+
+
+def _scale(b: Builder, value: float, shape=()) -> Value:
+    return b.constant((value * (0.5 + b.rng.random(shape, np.float32))).astype(np.float32))
+
+
+def _conv(b: Builder, dtype: str) -> tuple[Value, list[int], int, list[Shape], dict]:
+    rank = b.choice((1, 2, 2, 2))
+    c, m, group = groups_of(b)
+    kernel, strides, dilations, pads = attributes(b, rank)
+    least = [max(1, (k - 1) * d + 1 - pads[i] - pads[rank + i]) for i, (k, d) in enumerate(zip(kernel, dilations))]
+    b.dtype = dtype
+    x = image(b, c, rank, least)
+    shapes = [(s[0], m, *[(s[2 + d] + pads[d] + pads[rank + d] - (kernel[d] - 1) * dilations[d] - 1) // strides[d] + 1
+                          for d in range(rank)]) for s in x.shapes]
+    if min(min(s) for s in shapes) < 1:
+        raise TooLarge
+    terms = c // group * prod(kernel)
+    b.sums(max(prod(s) for s in shapes), terms)
+    return x, [m, c // group, *kernel], terms, shapes, dict(group=group, kernel_shape=kernel, strides=strides,
+                                                            dilations=dilations, pads=pads)
+
+
+def _matmul(b: Builder, dtype: str) -> tuple[Value, int, int, list[Shape]]:
+    k, n = b.choice(INNER), b.choice(INNER)
+    m, batch = b.sizes(lambda: b.choice(ROWS)), [b.sizes(lambda: b.choice((1, 2, 4)))] * b.integer(0, 1)
+    b.sums(max(prod(x[r] for x in batch) * m[r] for r in range(b.runs)) * n, k)
+    a = b.input([*[_sizes(b, x) for x in batch], _sizes(b, m), k], dtype)
+    return a, k, n, [(*s[:-1], n) for s in a.shapes]
+
+
+def qlinear(b: Builder) -> None:
+    dtype, weights = b.dtype, b.choice(("i8", "i8", "u8"))
+    b.off_by_one = True
+    if b.chance(0.5):
+        x, shape, terms, shapes, more = _conv(b, dtype)
+        columns = (shape[0],) if b.chance(0.4) and weights == "i8" else ()
+        zero = b.constant(np.zeros(columns, TYPES[weights])) if columns else _zero(b, weights)
+        inputs = [x, _scale(b, 0.02), _zero(b, dtype), _integers(b, shape, weights), _scale(b, 0.01, columns), zero,
+                  _scale(b, 0.01 * terms ** 0.5), _zero(b, dtype)]
+        if b.chance(0.5):
+            inputs.append(b.constant(b.rng.integers(-5000, 5000, shape[0]).astype(np.int32)))
+        return b.output(b.node("QLinearConv", inputs, shapes, **more))
+    a, k, n, shapes = _matmul(b, dtype)
+    columns = (n,) if b.chance(0.4) and weights == "i8" else ()
+    zero = b.constant(np.zeros(columns, TYPES[weights])) if columns else _zero(b, weights)
+    b.output(b.node("QLinearMatMul", [a, _scale(b, 0.02), _zero(b, dtype), _integers(b, [k, n], weights),
+                                      _scale(b, 0.01, columns), zero, _scale(b, 0.01 * k ** 0.5), _zero(b, dtype)], shapes))
+
+
+def integer(b: Builder) -> None:
+    dtype, weights = b.dtype, b.choice(("i8", "u8"))
+    if b.chance(0.4):
+        x, shape, _, shapes, more = _conv(b, dtype)
+        inputs = [x, _integers(b, shape, weights)]
+        if b.chance(0.6):
+            inputs += [_zero(b, dtype)] + ([_zero(b, weights)] if b.chance(0.5) else [])
+        y = b.node("ConvInteger", inputs, shapes, "i32", **more)
+    else:
+        a, k, n, shapes = _matmul(b, dtype)
+        inputs = [a, _integers(b, [k, n], weights) if b.chance(0.8) else b.input([k, n], weights)]
+        if b.chance(0.6):
+            inputs += [_zero(b, dtype)] + ([_zero(b, weights, (n,) if b.chance(0.3) else ())] if b.chance(0.5) else [])
+        y = b.node("MatMulInteger", inputs, shapes, "i32")
+    if b.chance(0.5):
+        b.output(y)
+    else:
+        y = b.node("Mul", [b.node("Cast", [y], None, "f32", to=1), _scale(b, 1e-4)])
+        b.output(b.node("Add", [y, _scale(b, 1)]) if b.chance(0.5) else y)
+
+
+def _off_ties(scale: float, zero: int, low: int):
+    """Floats that no rounding of a division takes to another integer."""
+    def fill(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+        steps = rng.integers(low, low + 256, shape) - zero + rng.uniform(-0.4, 0.4, shape)
+        return (steps * scale).astype(np.float32)
+    return fill
+
+
+def qdq(b: Builder) -> None:
+    """Dequantize(Quantize(x)) times Dequantize(w), then perhaps Relu and Quantize: what quantisation tools write."""
+    dtype = b.choice(("u8", "u8", "i8"))
+    b.off_by_one = True
+    scale, zero = 0.02 * (0.5 + b.rng.random()), int(b.rng.integers(100, 150)) - (0 if dtype == "u8" else 128)
+    fill = _off_ties(scale, zero, 0 if dtype == "u8" else -128)
+    s, z = b.constant(np.float32(scale)), b.constant(np.asarray(zero).astype(TYPES[dtype]))
+
+    def both(v: Value, scale: Value, zero: Value) -> Value:
+        q = b.node("QuantizeLinear", [v, scale, zero], None, zero.dtype)
+        return b.node("DequantizeLinear", [q, scale, zero], None, "f32")
+
+    def weights(shape, axis: int) -> Value:
+        per = (shape[axis],) if b.chance(0.5) else ()
+        more = {"axis": axis} if per else {}
+        zeros = b.constant(np.zeros(per, np.int8))
+        return b.node("DequantizeLinear", [_integers(b, shape, "i8"), _scale(b, 0.01, per), zeros], None, "f32", **more)
+
+    if b.chance(0.5):
+        x, shape, terms, shapes, more = _conv(b, "f32")
+        b.inputs[-1].fill = fill
+        y = b.node("Conv", [both(x, s, z), weights(shape, 0)] + ([b.weights([shape[0]], 1, "f32")] if b.chance(0.5) else []),
+                   shapes, "f32", **more)
+    else:
+        a, terms, n, shapes = _matmul(b, "f32")
+        b.inputs[-1].fill = fill
+        y = b.node("MatMul", [both(a, s, z), weights([terms, n], 1)], shapes, "f32")
+    if b.chance(0.5):
+        y = b.node("Relu", [y])
+    if b.chance(0.3):
+        y = b.node("Add", [y, b.input([list(c) if b.dynamic and len(set(c)) > 1 else c[0] for c in zip(*y.shapes)], "f32")])
+    if b.chance(0.6):
+        step = _scale(b, 0.01 * terms ** 0.5)
+        y = b.node("QuantizeLinear", [y, step, z], None, dtype)
+    b.output(y)

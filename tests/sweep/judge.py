@@ -1,0 +1,190 @@
+"""Runs one case: in tensorbox as its mode says, by plain loops, and in ONNX Runtime where that has the operators."""
+from __future__ import annotations
+
+import collections
+import os
+import re
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+import onnx
+import tensorbox
+
+from .cases import Case
+from .tolerance import Bound, difference
+
+try:
+    import onnxruntime
+    onnxruntime.set_default_logger_severity(4)
+except ImportError:
+    onnxruntime = None
+
+SLOW_FACTOR, SLOW_MS = 5.0, 1.0
+
+
+class LibraryLog:
+    """What oneDNN writes to standard output with DNNL_VERBOSE=1, as "primitive implementation" with counts."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()
+        self._real = os.dup(1)
+        os.dup2(self._file.fileno(), 1)
+
+    def print(self, text: str) -> None:
+        """To the real standard output."""
+        os.write(self._real, (text + "\n").encode())
+
+    def take(self) -> tuple[dict[str, int], list[str]]:
+        """Implementations since the last call, and their lines, each once."""
+        import ctypes
+        ctypes.CDLL(None).fflush(None)
+        self._file.seek(0)
+        text = self._file.read().decode(errors="replace")
+        self._file.seek(0)
+        self._file.truncate()
+        found: collections.Counter[str] = collections.Counter()
+        lines: dict[str, str] = {}
+        for line in text.splitlines():
+            fields = line.split(",")
+            if "exec" not in fields[:4]:
+                continue
+            at = fields.index("exec")
+            key = f"{fields[at + 2]} {fields[at + 3]}"
+            found[key] += 1
+            lines.setdefault(key, re.sub(r",[0-9.e+-]+$", "", line))
+        return dict(found), list(lines.values())
+
+
+def _peer(case: Case, model: bytes) -> Any:
+    """A session of ONNX Runtime, or the reason why there is none."""
+    if onnxruntime is None:
+        return "not installed"
+    if case.dtype == "bf16":
+        return "no bfloat16 there"
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = case.mode.threads
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        # That pass keeps a float64 factor as float32.
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"],
+                                            disabled_optimizers=["MatMulScaleFusion"] if case.dtype == "f64" else None)
+    except Exception as e:  # its exceptions have no common class
+        return f"{type(e).__name__}: {e}"[:200]
+
+
+def _least_ms(run: Any, times: int) -> float:
+    best = float("inf")
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best * 1e3
+
+
+def _largest(values: dict[str, Any], feeds: dict[str, np.ndarray]) -> float:
+    """The largest finite float among inputs, constants and results."""
+    most = 0.0
+    for v in [*values.values(), *feeds.values()]:
+        if not isinstance(v, np.ndarray) or v.dtype.kind in "iubO" or v.size == 0:
+            continue
+        a = v.astype(np.float64)
+        a = a[np.isfinite(a) & (a > -5000)]  # what a mask takes out has no part in the result
+        most = max(most, float(np.abs(a).max(initial=0)))
+    return most or 1.0
+
+
+def run_case(case: Case, log: LibraryLog | None = None) -> dict[str, Any]:
+    """verdict: pass, wrong, error, slow, invalid (ONNX Runtime and tensorbox refuse it both), disputed (ONNX Runtime
+    alone differs)."""
+    b, mode = case.builder, case.mode
+    proto = b.model()
+    model = proto.SerializeToString()
+    result: dict[str, Any] = {
+        "number": case.number, "family": case.family, "dtype": case.dtype, "isa": mode.isa, "library": mode.library,
+        "kind": mode.kind, "threads": mode.threads, "dynamic": mode.dynamic, "verdict": "pass", "detail": "",
+        "nodes": " ".join(n.op_type for n in proto.graph.node),
+        "shapes": "; ".join(f"{i.name}{list(i.shapes[0])}" for i in b.inputs)}
+    feeds = [b.feeds(r) for r in range(b.runs)]
+    bound = Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain, mode.kind == "bf16",
+                  b.off_by_one)
+    peer = _peer(case, model)
+    has_peer = not isinstance(peer, str)
+
+    def settle(verdict: str, detail: str) -> dict[str, Any]:
+        result.update(verdict=verdict, detail=detail)
+        if log:
+            result["implementations"], lines = log.take()
+            if verdict in ("wrong", "slow"):
+                result["library_lines"] = lines
+        return result
+
+    try:
+        session = tensorbox.Session(model, threads=mode.threads, isa=mode.isa, compile=mode.kind != "evaluator",
+                                    precision="bf16" if mode.kind == "bf16" else "strict")
+        got = [session.run(f) for f in feeds]
+    except tensorbox.Error as e:
+        why = f"{type(e).__name__}: {e}"[:400]
+        if not has_peer:
+            return settle("invalid" if isinstance(e, tensorbox.ModelError) else "error", f"{why} (ONNX Runtime: {peer})")
+        try:
+            for f in feeds:
+                peer.run(None, f)
+        except Exception as other:
+            return settle("invalid", f"{why}; ONNX Runtime: {other}"[:600])
+        return settle("error", why)
+    if log:
+        implementations, lines = log.take()
+        result["implementations"] = implementations
+    reference = tensorbox.Session(model, reference=True, threads=mode.threads, every_value=True,
+                                  disable_passes=tensorbox.pass_names())
+    names = [o.name for o in b.outputs]
+    for r, f in enumerate(feeds):
+        want = reference.run(f)
+        largest = _largest(want, f)
+        for name in names:
+            if wrong := difference(got[r][name], want[name], bound, largest):
+                detail = f"run {r}, {name}: {wrong}"
+                if has_peer:
+                    other = dict(zip(names, peer.run(names, f)))[name]
+                    ours = difference(got[r][name], other, bound, largest)
+                    theirs = difference(want[name], other, bound, largest)
+                    detail += f"; ONNX Runtime agrees with {'both' if not ours and not theirs else 'us' if not ours else 'the plain loops' if not theirs else 'neither'}"
+                result.update(verdict="wrong", detail=detail, run=r)
+                if log:
+                    result["library_lines"] = lines
+                return result
+        if has_peer and r == len(feeds) - 1:
+            try:
+                others = dict(zip(names, peer.run(names, f)))
+            except Exception as e:
+                result["peer"] = f"{type(e).__name__}: {e}"[:200]
+                has_peer = False
+                continue
+            for name in names:
+                if wrong := difference(want[name], others[name], bound, largest):
+                    result.update(verdict="disputed", detail=f"ONNX Runtime, {name}: {wrong}")
+    if has_peer and mode.kind != "evaluator":
+        f = feeds[-1]
+        result["ms"] = round(_least_ms(lambda: session.run(f), 3), 4)
+        if result["ms"] > SLOW_MS:
+            result["peer_ms"] = round(_least_ms(lambda: peer.run(None, f), 3), 4)
+            if result["ms"] > SLOW_FACTOR * result["peer_ms"]:
+                result["ms"] = min(result["ms"], round(_least_ms(lambda: session.run(f), 7), 4))
+            if result["ms"] > max(SLOW_MS, SLOW_FACTOR * result["peer_ms"]) and result["verdict"] == "pass":
+                result.update(verdict="slow", detail=f"{result['ms']} ms, ONNX Runtime {result['peer_ms']} ms")
+                if log:
+                    result["library_lines"] = lines
+    if log:
+        log.take()  # of the timed runs
+    return result
+
+
+def save(case: Case, stem: str, run: int) -> None:
+    """A reproducer: the model, and the inputs of one run. The case is a fresh one."""
+    feeds = [case.builder.feeds(r) for r in range(run + 1)]
+    onnx.save(case.builder.model(), stem + ".onnx")
+    np.savez(stem + ".npz", **{k: v if case.dtype != "bf16" or v.dtype.kind != "V" else v.view(np.uint16)
+                               for k, v in feeds[run].items()})

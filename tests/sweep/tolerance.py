@@ -1,0 +1,65 @@
+"""The one place that says how far a result may be from the reference. Nothing else widens it.
+
+A sum of n products in floating point of unit roundoff u errs by about u * sqrt(n) times the size of its result, when
+the terms are as random as these cases' are; each value that is stored errs by its type's roundoff. Errors of several
+operators add up, and what is subtracted may be larger than the difference: so all of it is taken relative to the
+largest value anywhere in the model. `gain` is what operators that are steeper than 1 may make of an error."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+ROUNDOFF = {"f32": 2.0 ** -24, "f64": 2.0 ** -53, "f16": 2.0 ** -11, "bf16": 2.0 ** -8}
+SAFETY = 4.0  # maxima over many elements are some standard deviations out
+ELEMENTARY = 8.0  # ulps of exp, tanh and their like, and of the roundings around them
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What the case says of its arithmetic."""
+    dtype: str  # of the model's floats
+    terms: int  # of all sums behind each other
+    nodes: int
+    gain: float
+    bf16_products: bool  # operands of products are rounded to bfloat16 (precision="bf16")
+    off_by_one: bool  # 8-bit results are rounded from floats
+
+    def absolute(self, largest: float) -> float:
+        sums = ROUNDOFF["f64" if self.dtype == "f64" else "f32"] * self.terms ** 0.5  # halves are added in float32
+        stored = ROUNDOFF[self.dtype] * ELEMENTARY * self.nodes ** 0.5
+        if self.bf16_products:
+            stored += ROUNDOFF["bf16"]
+        return SAFETY * self.gain * (sums + stored) * largest
+
+
+def difference(got: np.ndarray, want: np.ndarray, bound: Bound, largest: float) -> str:
+    """Empty where they agree, else what is wrong."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+    if got.size == 0:
+        return ""
+    if want.dtype.kind in "iub":
+        apart = np.abs(got.astype(np.int64) - want.astype(np.int64))
+        if bound.off_by_one and want.dtype.itemsize == 1:
+            # Where two float32 evaluations meet a tie they may round to either side: about one in 10,000 of values
+            # up to 255, each known to some 1e-5.
+            allowed = max(1, want.size // 1000)
+            if apart.max() <= 1 and np.count_nonzero(apart) <= allowed:
+                return ""
+        return "" if not apart.any() else f"{np.count_nonzero(apart)} of {apart.size} integers differ, by {apart.max()} at most"
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    same = np.isfinite(w)
+    if not np.array_equal(same, np.isfinite(g)) or not np.array_equal(g[~same], w[~same], equal_nan=True):
+        return f"{np.count_nonzero(~np.isfinite(g))} values are not finite, expected {np.count_nonzero(~same)}"
+    if not same.any():
+        return ""
+    apart, allowed = np.abs(g[same] - w[same]), bound.absolute(largest)
+    if bound.dtype in ("f16", "bf16"):
+        allowed = allowed + np.abs(w[same]) * ROUNDOFF[bound.dtype]
+    bad = apart > allowed
+    if not bad.any():
+        return ""
+    at = int(np.argmax(apart))
+    return (f"{np.count_nonzero(bad)} of {bad.size} values are off, by {apart.max():.3g} at most ({g[same].flat[at]:.6g} for "
+            f"{w[same].flat[at]:.6g}), allowed {float(np.max(allowed)):.3g}, largest value {largest:.3g}")

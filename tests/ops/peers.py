@@ -56,17 +56,18 @@ def expected(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], engine: st
 
 
 def compare(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray | None], rtol: float = 1e-4, atol: float = 1e-5,
-            engine: str = "any", want: Sequence[np.ndarray] | None = None, **options: Any) -> None:
-    """Runs the model with fixed and with dynamic dimensions in the evaluator; AssertionError on the first
-    difference from `want`, or where that is not given from what `engine` computes."""
+            engine: str = "any", want: Sequence[np.ndarray] | None = None, plain: bool = True, **options: Any) -> None:
+    """Runs the model with fixed and with dynamic dimensions in the evaluator, and (`plain`) by plain loops; AssertionError on
+    the first difference from `want`, or where that is not given from what `engine` computes."""
     wanted = {info.name for info in model.graph.input}
     feeds = {name: value for name, value in inputs.items() if name in wanted}
     want = expected(model, feeds, engine) if want is None else want
-    for dynamic in (False, True):
-        session = tensorbox.Session(model, compile=False, all_dims_dynamic=dynamic, **options)
+    for dynamic, reference in ((False, False), (True, False), (False, True))[:3 if plain else 2]:
+        session = tensorbox.Session(model, compile=False, all_dims_dynamic=dynamic, reference=reference, **options)
         got = session.run(feeds)
-        for info, reference in zip(model.graph.output, want, strict=True):
-            message = f"{model.graph.name} {info.name}{' with dynamic dimensions' if dynamic else ''}"
-            assert got[info.name].shape == reference.shape, message
-            np.testing.assert_allclose(got[info.name].astype(np.float64), reference.astype(np.float64), rtol, atol,
+        for info, wanted_value in zip(model.graph.output, want, strict=True):
+            how = " with dynamic dimensions" if dynamic else " by plain loops" if reference else ""
+            message = f"{model.graph.name} {info.name}{how}"
+            assert got[info.name].shape == wanted_value.shape, message
+            np.testing.assert_allclose(got[info.name].astype(np.float64), wanted_value.astype(np.float64), rtol, atol,
                                        equal_nan=True, err_msg=message)

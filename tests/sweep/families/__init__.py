@@ -37,4 +37,4 @@ FLOATS = {"f32": 12, "f16": 4, "bf16": 2, "f64": 2}
 EIGHT_BITS = {"u8": 2, "i8": 1}
 DTYPES = {name: FLOATS for name in FAMILIES} | {
     "qlinear": EIGHT_BITS, "integer": EIGHT_BITS, "qdq": {"f32": 1}, "mha": {"f32": 4, "f16": 1}, "gqa": {"f32": 4, "f16": 1},
-    "einsum": {"f32": 4, "f16": 1, "f64": 1}}
+    "top_k": {"f32": 4, "f16": 1, "f64": 1}, "einsum": {"f32": 4, "f16": 1, "f64": 1}}

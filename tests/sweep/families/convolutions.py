@@ -37,7 +37,7 @@ def groups_of(b: Builder) -> tuple[int, int, int]:
 def attributes(b: Builder, rank: int) -> tuple[list[int], list[int], list[int], list[int]]:
     """Kernel, strides, dilations, pads."""
     each = lambda items: [b.choice(items)] * rank if b.chance(0.7) else [b.choice(items) for _ in range(rank)]  # noqa: E731
-    kernel = each((1, 1, 2, 3, 3, 3, 3, 4, 5, 7) if rank < 3 else (1, 2, 3, 3))
+    kernel = each((1, 1, 2, 3, 3, 3, 3, 4, 5, 7, 3, 3, 11) if rank < 3 else (1, 2, 3, 3))
     strides, dilations = each((1, 1, 1, 2, 2, 3, 4, 5)), each((1, 1, 1, 1, 2, 3))
     span = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     style = b.choice(("same", "none", "random"))
@@ -83,13 +83,24 @@ def conv_transpose(b: Builder) -> None:
     if m % group or c % group:
         raise TooLarge
     kernel, strides, dilations, _ = attributes(b, rank)
-    if b.chance(0.5):  # strides that divide the kernel, as generator networks have them
+    most = 2048
+    if b.chance(0.6):  # strides that divide the kernel, as generator networks have them
         strides = [b.choice((1, 2, 2, 4))] * rank
         kernel = [s * b.choice((1, 2)) for s in strides]
         dilations = [1] * rank
+        if rank == 2 and b.chance(0.6):  # many taps and channels
+            k = b.choice((4, 4, 8, 8, 16))
+            kernel, strides = [k, k], [b.choice([s for s in (1, 2, 4, 8) if k % s == 0])] * 2
+            c, group = b.choice((64, 128, 255, 256, 512, 1024)) * b.choice((1, 1, 2)), b.choice((1, 1, 1, 1, 2))
+            m, most = group * b.choice((1, 3, 8, 16, 17, 32, 64)), 8
+            if c % group:
+                raise TooLarge
     pads = [b.integer(0, (k - 1) * d // 2) for k, d in zip(kernel, dilations)] * 2
     extra = [b.integer(0, max(s, d) - 1) if b.chance(0.3) else 0 for s, d in zip(strides, dilations)]
-    x = image(b, c, rank, [1] * rank)
+    if most == 8:
+        x = b.input([1, c, *[b.sizes(lambda: b.integer(1, most)) if b.dynamic else b.integer(1, most) for _ in range(rank)]])
+    else:
+        x = image(b, c, rank, [1] * rank)
     shapes = []
     for s in x.shapes:
         out = [(s[2 + d] - 1) * strides[d] + extra[d] + (kernel[d] - 1) * dilations[d] + 1 - pads[d] - pads[rank + d]
@@ -98,7 +109,7 @@ def conv_transpose(b: Builder) -> None:
             raise TooLarge
         shapes.append((s[0], m, *out))
     terms = c // group * prod(kernel)
-    b.sums(max(prod(s) for s in shapes), terms)  # as the plain loops look at all taps
+    b.sums(max(prod(s) for s in x.shapes) * (m // group) * prod(kernel) / terms, terms)
     inputs = [x, b.weights([c, m // group, *kernel], max(1, terms // prod(strides)))]
     if b.chance(0.6):
         inputs.append(b.weights([m], 4))

@@ -29,6 +29,8 @@ FAMILIES: dict[str, tuple[int, Callable[[Builder], None]]] = {
     "qlinear": (7, quantised.qlinear),
     "integer": (5, quantised.integer),
     "qdq": (6, quantised.qdq),
+    "packed": (4, quantised.packed),
+    "dynamic_quantised": (4, quantised.dynamic),
     "network": (8, networks.network),
     "pointwise": (5, networks.pointwise),
 }
@@ -36,5 +38,6 @@ FAMILIES: dict[str, tuple[int, Callable[[Builder], None]]] = {
 FLOATS = {"f32": 12, "f16": 4, "bf16": 2, "f64": 2}
 EIGHT_BITS = {"u8": 2, "i8": 1}
 DTYPES = {name: FLOATS for name in FAMILIES} | {
-    "qlinear": EIGHT_BITS, "integer": EIGHT_BITS, "qdq": {"f32": 1}, "mha": {"f32": 4, "f16": 1}, "gqa": {"f32": 4, "f16": 1},
+    "qlinear": EIGHT_BITS, "integer": EIGHT_BITS, "qdq": {"f32": 1},
+    "packed": {"f32": 4, "f16": 1}, "dynamic_quantised": {"f32": 1}, "mha": {"f32": 4, "f16": 1}, "gqa": {"f32": 4, "f16": 1},
     "top_k": {"f32": 4, "f16": 1, "f64": 1}, "einsum": {"f32": 4, "f16": 1, "f64": 1}}

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from ..builder import Builder, TooLarge, Value
 from .post import activation, post_operations
 
@@ -60,7 +62,12 @@ def convolved(b: Builder, x: Value, m: int, group: int, kernel, strides, dilatio
             raise TooLarge
         shapes.append((s[0], m, *out))
     b.sums(max(prod(s) for s in shapes), terms)
-    inputs = [x, b.weights([m, c // group, *kernel], terms)] + ([b.weights([m], 4)] if bias else [])
+    shape = [m, c // group, *kernel]
+    if b.chance(0.06):  # weights that another model computes
+        w = b.input(shape, fill=lambda rng, s: rng.standard_normal(s, np.float32) / terms ** 0.5)
+    else:
+        w = b.weights(shape, terms)
+    inputs = [x, w] + ([b.weights([m], 4)] if bias else [])
     return b.node("Conv", inputs, shapes, group=group, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads)
 
 
@@ -135,6 +142,13 @@ def pool(b: Builder) -> None:
     b.sums(max(prod(s) for s in shapes), prod(kernel))
     if any(d != 1 for d in dilations) and op == "LpPool":
         raise TooLarge  # ONNX Runtime has no dilation there
+    ceil = b.chance(0.15) and op == "MaxPool" and not any(pads)
+    if ceil:
+        shapes = [(*s[:2], *[-(-(s[2 + d] - (kernel[d] - 1) * dilations[d] - 1) // strides[d]) + 1 for d in range(rank)])
+                  for s in x.shapes]
+        if any((out[2 + d] - 1) * strides[d] >= s[2 + d] for s, out in zip(x.shapes, shapes) for d in range(rank)):
+            raise TooLarge  # the last window would begin behind the image
     more = {"count_include_pad": b.integer(0, 1)} if op == "AveragePool" else {"p": b.integer(1, 2)} if op == "LpPool" else {}
-    y = b.node(op, [x], shapes, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, **more)
+    y = b.node(op, [x], shapes, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads,
+               ceil_mode=int(ceil) if ceil else None, **more)
     b.output(activation(b, y) if b.chance(0.5) else y)

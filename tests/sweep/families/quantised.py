@@ -7,6 +7,7 @@ import numpy as np
 
 from ..builder import TYPES, Builder, Shape, TooLarge, Value
 from .convolutions import attributes, groups_of, image
+from .post import post_operations
 from .products import INNER, ROWS
 
 
@@ -140,3 +141,37 @@ def qdq(b: Builder) -> None:
         step = _scale(b, 0.01 * terms ** 0.5)
         y = b.node("QuantizeLinear", [y, step, z], None, dtype)
     b.output(y)
+
+
+def packed(b: Builder) -> None:
+    """MatMulNBits: a matrix of 2-, 4- or 8-bit integers with a scale per block."""
+    k, n, block, bits = b.choice((16, 32, 64, 96, 128, 256, 768, 1000)), b.choice(INNER), b.choice((16, 32, 64, 128)), b.choice((4, 4, 8))
+    m, batch = b.sizes(lambda: b.choice(ROWS)), [b.batch()] * b.integer(0, 1)
+    b.sums(max(prod(x[r] for x in batch) * m[r] for r in range(b.runs)) * n, k)
+    b.gain *= 2
+    blocks = -(-k // block)
+    a = b.input([*[_sizes(b, x) for x in batch], _sizes(b, m), k])
+    bytes_ = b.constant(b.rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8))
+    scales = b.constant((b.rng.standard_normal(n * blocks, np.float32) / (k ** 0.5 * 2 ** (bits - 2))).astype(TYPES[b.dtype]))
+    inputs: list[Value] = [a, bytes_, scales]
+    if b.chance(0.4):
+        inputs.append(b.constant(b.rng.integers(0, 256, n * ((blocks * bits + 7) // 8)).astype(np.uint8)))
+    y = b.node("MatMulNBits", inputs, [(*s[:-1], n) for s in a.shapes], domain="com.microsoft", K=k, N=n, bits=bits,
+               block_size=block)
+    b.output(post_operations(b, y, -1, 2))
+
+
+def dynamic(b: Builder) -> None:
+    """What dynamic quantisation writes: activations are rounded to 8 bits while the model runs."""
+    a, k, n, shapes = _matmul(b, "f32")
+    q = b.node("DynamicQuantizeLinear", [a], None, "u8", outputs=3)
+    scale, zero = (Value(name, [()] * b.runs, t) for name, t in zip(b.others()[1:], ("f32", "u8")))
+    b.gain *= 2
+    per = (n,) if b.chance(0.5) else ()
+    kind = b.choice(("i8", "u8"))
+    inputs: list[Value] = [q, _integers(b, [k, n], kind), zero, *([_zero(b, kind)] if b.chance(0.5) else [])]
+    y = b.node("MatMulInteger", inputs, shapes, "i32")
+    y = b.node("Cast", [y], None, "f32", to=1)
+    y = b.node("Mul", [y, b.node("Mul", [scale, _scale(b, 0.01 / k ** 0.5, per)], [per] * b.runs)], shapes)
+    b.dtype = "f32"
+    b.output(post_operations(b, y, -1, 2))

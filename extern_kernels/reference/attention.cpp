@@ -1,4 +1,5 @@
-// Attention by plain loops: the scores of one query at a time, in double. What the fused kernel is held against.
+// Attention by plain loops: the scores of one query at a time, in double. What the fused kernel is held
+// against.
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
@@ -87,7 +88,8 @@ private:
 std::string supports_reference_attention(const Problem&, std::span<const OperandInfo> inputs,
                                          std::span<const OperandInfo> outputs) {
   for (size_t i = 0; i < 3; ++i)
-    if (inputs[i].sizes.size() != 4 || !is_float(inputs[i].dtype)) return "operands that are no heads of floats";
+    if (inputs[i].sizes.size() != 4 || !is_float(inputs[i].dtype))
+      return "operands that are no heads of floats";
   return is_float(outputs[0].dtype) ? "" : "no float result";
 }
 

@@ -24,13 +24,13 @@ void linear_attention(const HostProblem& p, const RunArgs& args) {
                 groups = out_heads / heads, slot = batch * heads * dk * dv;
   const int64_t decay_width = decays ? in[4].sizes[2] : heads, beta_width = delta ? in[5].sizes[2] : 1;
   TBX_MODEL(decay_width == heads || decay_width == heads * dk,
-            "LinearAttention: the last dimension of decay is {}, expected {} or {}", decay_width, heads, heads * dk);
+            "LinearAttention: the last dimension of decay is {}, expected {} or {}", decay_width, heads,
+            heads * dk);
   TBX_MODEL(beta_width == heads || beta_width == 1,
             "LinearAttention: the last dimension of beta is {}, expected {} or 1", beta_width, heads);
-  auto read = [&](size_t i) {
-    return in.size() > i && in[i].data ? to_dense<double>(in[i]) : Values();
-  };
-  const Values query = read(0), key = read(1), value = read(2), past = read(3), decay = read(4), beta = read(5);
+  auto read = [&](size_t i) { return in.size() > i && in[i].data ? to_dense<double>(in[i]) : Values(); };
+  const Values query = read(0), key = read(1), value = read(2), past = read(3), decay = read(4),
+               beta = read(5);
   double scale = std::get<double>(p.attributes.at("scale"));
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(dk));
   Values out(static_cast<size_t>(batch * tokens * out_heads * dv), 0.0);

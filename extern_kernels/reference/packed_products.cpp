@@ -53,11 +53,12 @@ void matmul_nbits(const HostProblem& p, const RunArgs& args) {
                zeros = has(3) ? to_dense<double>(in[3]) : Values();
   const bool packed_zeros = has(3) && in[3].dtype == DType::u8;
   const int64_t row_bytes = blocks * block * bits / 8, zero_bytes = (blocks * bits + 7) / 8;
-  TBX_MODEL(static_cast<int64_t>(data.size()) == n * row_bytes &&
-                static_cast<int64_t>(scales.size()) == n * blocks &&
-                (zeros.empty() || static_cast<int64_t>(zeros.size()) == n * (packed_zeros ? zero_bytes : blocks)),
-            "{} bytes of integers and {} scales for {} x {} in blocks of {}", data.size(), scales.size(), n, k,
-            block);
+  TBX_MODEL(
+      static_cast<int64_t>(data.size()) == n * row_bytes &&
+          static_cast<int64_t>(scales.size()) == n * blocks &&
+          (zeros.empty() || static_cast<int64_t>(zeros.size()) == n * (packed_zeros ? zero_bytes : blocks)),
+      "{} bytes of integers and {} scales for {} x {} in blocks of {}", data.size(), scales.size(), n, k,
+      block);
   const std::vector<uint8_t> zero_data = packed_zeros ? to_dense<uint8_t>(in[3]) : std::vector<uint8_t>();
   const Values w = unpacked(
       data.data(), row_bytes, n, k, bits, block, [&](int64_t j, int64_t b) { return scales[j * blocks + b]; },

@@ -40,8 +40,8 @@ struct Call {
     peepholes = read(5, directions * 3 * hidden, "P");
     bias = read(6, directions * hidden, "the recurrent bias");
     for (double length : lengths)
-      TBX_MODEL(length >= 0 && length <= static_cast<double>(steps), "sequence_lens has {}, the input has {} steps",
-                length, steps);
+      TBX_MODEL(length >= 0 && length <= static_cast<double>(steps),
+                "sequence_lens has {}, the input has {} steps", length, steps);
   }
 };
 
@@ -86,12 +86,13 @@ private:
     }
     for (int64_t s = 0; s < length; ++s) {
       const int64_t t = layer_.reverse[d] ? length - 1 - s : s;
-      const double* x = r.gates.data() + ((layer_.layout ? row * r.steps + t : t * r.batch + row) * r.directions + d) *
-                                             gates * n;
+      const double* x =
+          r.gates.data() +
+          ((layer_.layout ? row * r.steps + t : t * r.batch + row) * r.directions + d) * gates * n;
       step(r, d, x, h, c);
-      const int64_t y = (layer_.layout ? (row * r.steps + t) * r.directions + d
-                                       : (t * r.directions + d) * r.batch + row) *
-                        n;
+      const int64_t y =
+          (layer_.layout ? (row * r.steps + t) * r.directions + d : (t * r.directions + d) * r.batch + row) *
+          n;
       std::copy(h.begin(), h.end(), out[0].begin() + y);
     }
     std::copy(h.begin(), h.end(), out[1].begin() + begin);

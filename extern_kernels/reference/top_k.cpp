@@ -27,8 +27,9 @@ template <class T> void sort_lines(const HostProblem& p, const RunArgs& args) {
     auto at = [&](int64_t j) { return in[(o * view.length + j) * view.inner + i]; };
     std::vector<int64_t> order(static_cast<size_t>(view.length));
     std::iota(order.begin(), order.end(), int64_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int64_t a, int64_t b) { return largest ? below(at(b), at(a)) : below(at(a), at(b)); });
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return largest ? below(at(b), at(a)) : below(at(a), at(b));
+    });
     for (int64_t j = 0; j < k; ++j) {
       values[(o * k + j) * view.inner + i] = at(order[j]);
       positions[(o * k + j) * view.inner + i] = order[j];
@@ -50,7 +51,8 @@ void top_k(const HostProblem& p, const RunArgs& args) {
 
 } // namespace
 
-std::string supports_reference_top_k(const Problem& p, std::span<const OperandInfo>, std::span<const OperandInfo>) {
+std::string supports_reference_top_k(const Problem& p, std::span<const OperandInfo>,
+                                     std::span<const OperandInfo>) {
   return is_host(p, "", "TopK") ? "" : "no TopK";
 }
 

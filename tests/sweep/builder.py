@@ -91,14 +91,17 @@ class Builder:
     def spatial(self, most: int = 224, least: int = 1) -> int:
         return self.choice([s for s in SPATIAL if least <= s <= most])
 
-    def sizes(self, draw: Callable[[], int]) -> list[int]:
+    def sizes(self, draw: Callable[[], int], may_be_zero: bool = False) -> list[int]:
         """One size per run: the same in all unless the model is dynamic."""
         if not self.dynamic:
             return [draw()] * self.runs
-        return [draw() for _ in range(self.runs)]
+        drawn = [draw() for _ in range(self.runs)]
+        if may_be_zero and self.chance(0.08):
+            drawn[self.integer(0, self.runs - 1)] = 0
+        return drawn
 
     def batch(self) -> list[int]:
-        return self.sizes(lambda: self.choice((1, 1, 1, 2, 3, 4, 8)))
+        return self.sizes(lambda: self.choice((1, 1, 1, 2, 3, 4, 8)), may_be_zero=True)
 
     # --- building
 

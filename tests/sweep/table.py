@@ -34,16 +34,28 @@ def implementations(results: Iterable[dict[str, Any]]) -> str:
                      [f"{name:{width}}  {n:6}  {wrong[name] or ''}" for name, n in sorted(cases.items())])
 
 
+def slow_kinds(results: Iterable[dict[str, Any]]) -> str:
+    """Slow cases by what they have in common: family, type, the library's instruction set and what it chose."""
+    found: dict[str, list[float]] = collections.defaultdict(list)
+    for r in results:
+        if r["verdict"] == "slow":
+            chosen = " + ".join(i for i in r["implementations"] if not i.startswith("reorder")) or "no library"
+            found[f"{r['family']} {r['dtype']} {r['library']}: {chosen}"].append(r["ms"] / r["peer_ms"])
+    rows = sorted(found.items(), key=lambda kv: -max(kv[1]))
+    return "\n".join([f"{'slow':>6}{'median':>8}{'most':>8}"] +
+                     [f"{len(v):6}{sorted(v)[len(v) // 2]:7.0f}x{max(v):7.0f}x  {name}" for name, v in rows])
+
+
 def summary(results: list[dict[str, Any]]) -> str:
     ran = [r for r in results if "isa" in r]
     parts = [counts(ran, lambda r: f"{r['family']} {r['dtype']}", "family and type"),
              counts(ran, lambda r: f"{r['isa']}/{r['library']} {r['kind']}", "mode"),
              counts(ran, lambda r: f"{'dynamic' if r['dynamic'] else 'static'} threads={r['threads']}", "sizes, threads"),
-             implementations(ran)]
+             implementations(ran), slow_kinds(ran)]
     slow = sorted((r for r in ran if r["verdict"] == "slow"), key=lambda r: -r["ms"] / r["peer_ms"])
     parts += [f"slow: {r['ms'] / r['peer_ms']:.1f} x {r['number']} {r['family']} {r['dtype']} {r['isa']}/{r['library']} "
               f"{r['kind']} {r['nodes']} [{r['shapes']}] {', '.join(r.get('implementations', {}))}" for r in slow]
     parts += [f"{r['verdict']}: {r['number']} {r.get('family', '')} {r.get('dtype', '')} {r.get('isa', '')}/"
               f"{r.get('library', '')} {r.get('kind', '')} {r.get('nodes', '')} [{r.get('shapes', '')}] {r['detail']}"
               for r in results if r["verdict"] not in ("pass", "slow", "invalid", "disputed")]
-    return "\n\n".join(parts[:4]) + "\n\n" + "\n".join(parts[4:])
+    return "\n\n".join(parts[:5]) + "\n\n" + "\n".join(parts[5:])

@@ -13,7 +13,7 @@ ROWS = (1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 50, 64, 77, 96, 12
 
 
 def _rows(b: Builder) -> list[int]:
-    return b.sizes(lambda: b.choice(ROWS))
+    return b.sizes(lambda: b.choice(ROWS), may_be_zero=True)
 
 
 def _sizes(b: Builder, s: list[int]):

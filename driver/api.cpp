@@ -7,6 +7,8 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/printable.h"
+#include "base/random_streams.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
 #include "driver/every_value.h"
@@ -31,7 +33,7 @@ Failure failure_of(const std::exception& e) {
   if (const auto* error = dynamic_cast<const Error*>(&e))
     return {static_cast<Failure::Kind>(error->kind()), error->what()};
   if (dynamic_cast<const std::bad_alloc*>(&e)) return {Failure::model_error, "ModelError: out of memory"};
-  return {Failure::internal_error, fmt::format("InternalError: {}", e.what())};
+  return {Failure::internal_error, "InternalError: " + printable(e.what(), Lines::kept)};
 }
 
 template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
@@ -69,6 +71,26 @@ struct Variant {
 
 constexpr size_t kMaxVariants = 32;
 
+namespace {
+
+/// What set_seed said last.
+struct DefaultSeed {
+  std::mutex mutex;
+  std::optional<int64_t> seed;
+};
+DefaultSeed& default_seed() {
+  static DefaultSeed one;
+  return one;
+}
+
+uint64_t seed_of(const CompileOptions& options) {
+  if (options.seed) return static_cast<uint64_t>(*options.seed);
+  std::lock_guard lock(default_seed().mutex);
+  return default_seed().seed ? static_cast<uint64_t>(*default_seed().seed) : fresh_seed();
+}
+
+} // namespace
+
 struct Session::Impl {
   driver::Source source;
   std::vector<std::byte> bytes; ///< the model, when it came from memory
@@ -81,6 +103,7 @@ struct Session::Impl {
   std::map<std::string, InputDefault> defaults; ///< initializers that the model declares as inputs
   std::vector<TensorInfo> overridable_initializers;
   int threads = 0;
+  std::unique_ptr<RandomStreams> random; ///< shared by all variants
 
   /// Models with other values than numeric tensors, or bodies that run: nothing else is used for them.
   driver::ValueProgram values;
@@ -97,6 +120,9 @@ struct Session::Impl {
   void finish() {
     check(options);
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
+    random = std::make_unique<RandomStreams>(seed_of(options));
+    if (options.log)
+      options.log = [log = options.log](const std::string& text) { log(printable(text, Lines::kept)); };
     CompileStats stats;
     std::vector<InputDefault> declared;
     Graph graph = driver::prepare_graph(source, options, {}, stats, &declared);
@@ -195,10 +221,11 @@ struct Session::Impl {
     return v;
   }
 
-  /// The limits that the session was made with hold for every run.
+  /// The limits that the session was made with hold for every run, and all draw from the same streams.
   runtime::RunOptions limited(runtime::RunOptions run_options) const {
     run_options.time_limit_ms = options.time_limit_ms;
     run_options.max_memory = options.max_memory;
+    run_options.random = random.get();
     return run_options;
   }
 
@@ -565,6 +592,11 @@ std::string version() { return TBX_VERSION; }
 Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string& to,
                                 const OptimizeOptions& options) {
   return guarded([&] { return driver::optimize(onnx_file, to, options); });
+}
+
+void set_seed(int64_t seed) {
+  std::lock_guard lock(default_seed().mutex);
+  default_seed().seed = seed;
 }
 
 std::vector<std::string> pass_names() {

@@ -4,12 +4,12 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <exception>
 #include <stdexcept>
 
+#include "python/text.h"
 #include "tensorbox/tensorbox.h"
 
 namespace nb = nanobind;
@@ -30,6 +30,7 @@ public:
     if (view_.obj) PyBuffer_Release(&view_);
   }
   void* data() const { return view_.buf; }
+  size_t bytes() const { return static_cast<size_t>(view_.len); }
 
 private:
   Py_buffer view_{};
@@ -40,15 +41,19 @@ struct Output {
   tbx::OutputTensor tensor;
 };
 
-int get_buffer(PyObject* self, Py_buffer* view, int flags) {
-  auto* out = nb::inst_ptr<Output>(self);
-  int64_t bytes = 1;
-  for (int64_t d : out->tensor.dims) bytes *= d;
+/// Bytes of one element in memory.
+int64_t width_of(int32_t type) {
   static const std::map<int32_t, int64_t> widths = {{1, 4},  {2, 1},  {3, 1},  {4, 2},   {5, 2},
                                                     {6, 4},  {7, 8},  {9, 1},  {10, 2},  {11, 8},
                                                     {12, 4}, {13, 8}, {14, 8}, {15, 16}, {16, 2}};
-  auto it = widths.find(out->tensor.type);
-  bytes *= it == widths.end() ? 1 : it->second;
+  auto it = widths.find(type);
+  return it == widths.end() ? 1 : it->second;
+}
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* out = nb::inst_ptr<Output>(self);
+  int64_t bytes = width_of(out->tensor.type);
+  for (int64_t d : out->tensor.dims) bytes *= d;
   static char nothing;
   return PyBuffer_FillInfo(view, self, bytes ? out->tensor.data : &nothing, bytes, 0, flags);
 }
@@ -68,13 +73,22 @@ PyObject* internal_error;
   case tbx::Failure::backend_error: type = backend_error; break;
   case tbx::Failure::internal_error: type = internal_error; break;
   }
-  PyErr_SetString(type, failure.message.c_str());
+  PyErr_SetString(type, failure.message.c_str()); // UTF-8, whatever the names in it are
   throw nb::python_error();
 }
 
 template <class T> T unwrap(tbx::Result<T> result) {
   if (!result) raise(result.error());
   return std::move(result).value();
+}
+
+/// ModelError where the memory is smaller than the dims say.
+void check_size(const HeldBuffer& memory, int32_t type, const std::vector<int64_t>& dims) {
+  try {
+    tbx::detail::numel_within(dims, memory.bytes() / static_cast<size_t>(width_of(type)));
+  } catch (const tbx::Exception& e) {
+    raise(e.failure);
+  }
 }
 
 /// One input from Python: name, ONNX element type, dims, and a C-contiguous buffer (or a list of str).
@@ -117,6 +131,7 @@ BoundInputs bind(const nb::list& given) {
       view.data = bound.strings.back().get();
     } else {
       bound.held.emplace_back(t[3], false);
+      check_size(bound.held.back(), view.type, view.dims);
       view.data = bound.held.back().data();
     }
     bound.inputs.emplace_back(nb::cast<std::string>(t[0]), view);
@@ -158,6 +173,7 @@ tbx::OnnxValue value_of(nb::handle item, std::vector<HeldBuffer>& held) {
     v.strings = std::make_shared<std::vector<std::string>>(strings_of(t[3]));
   } else {
     held.emplace_back(t[3], false);
+    check_size(held.back(), v.type, v.dims);
     v.data = held.back().data();
   }
   return v;
@@ -269,6 +285,7 @@ NB_MODULE(_core, m) {
       .def_rw("isa", &tbx::CompileOptions::isa)
       .def_rw("cache_dir", &tbx::CompileOptions::cache_dir)
       .def_rw("precision", &tbx::CompileOptions::precision)
+      .def_rw("seed", &tbx::CompileOptions::seed)
       .def_rw("fuse", &tbx::CompileOptions::fuse)
       .def_rw("fuse_extern", &tbx::CompileOptions::fuse_extern)
       .def_rw("disabled_passes", &tbx::CompileOptions::disabled_passes)
@@ -383,8 +400,10 @@ NB_MODULE(_core, m) {
                }
                auto t = nb::cast<nb::tuple>(item);
                held.emplace_back(t[2], true);
-               views.push_back(
-                   {held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])});
+               tbx::TensorView view{held.back().data(), nb::cast<int32_t>(t[0]),
+                                    nb::cast<std::vector<int64_t>>(t[1])};
+               check_size(held.back(), view.type, view.dims);
+               views.push_back(std::move(view));
              }
              auto result = [&] {
                nb::gil_scoped_release nogil;
@@ -445,6 +464,7 @@ NB_MODULE(_core, m) {
           report["left_out"] = r.left_out;
           return report;
         });
+  m.def("set_seed", &tbx::set_seed);
   m.def("pass_names", &tbx::pass_names);
   m.def("operators", [] {
     nb::list result;

@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/float_formats.h"
 #include "tools/files.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 
@@ -79,7 +80,11 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
            "refuses that, sums of other sizes are tried")
         ->allow_extra_args(false)
         ->group("Inputs");
-    app.add_option("--seed", seed, "seed of random inputs; equal seeds give equal inputs")->group("Inputs");
+    app.add_option("--seed", seed,
+                   "seed of random inputs (default 0) and of the model's random operators (default: another "
+                   "one every "
+                   "time); equal seeds give equal inputs and results")
+        ->group("Inputs");
   }
   app.add_flag("--json", json, "one JSON value on stdout; notes and errors stay on stderr");
   app.add_flag("--quiet", quiet, "no progress (shown on a terminal only)");
@@ -92,7 +97,8 @@ Session ModelOptions::open() {
     compile.progress = [](const std::string& stage, int done, int total) {
       fmt::print(stderr, "\r\033[K{}{}", stage, total ? fmt::format(" {}/{}", done, total) : "");
     };
-  compile.log = [](const std::string& message) { fmt::print(stderr, "note: {}\n", message); };
+  compile.log = [](const std::string& message) { say(stderr, "note: {}\n", message); };
+  if (seed) compile.seed = static_cast<int64_t>(*seed);
   auto session = Session::compile(model, compile);
   if (terminal) fmt::print(stderr, "\r\033[K");
   Session made = std::move(session).value();
@@ -293,7 +299,8 @@ std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions&
   std::vector<OwnedTensor> tensors;
   for (const TensorInfo& info : session.inputs()) {
     auto it = read.find(info.name);
-    tensors.push_back(it != read.end() ? std::move(it->second) : random_input(info, sizes, options.seed));
+    tensors.push_back(it != read.end() ? std::move(it->second)
+                                       : random_input(info, sizes, options.seed.value_or(0)));
   }
   return tensors;
 }
@@ -328,7 +335,7 @@ void find_sizes(const Session& session, const ModelOptions& options, std::vector
       other.dims.push_back(fmt::format("{}={}", name, size));
       std::vector<OwnedTensor> tried = make_inputs(session, other);
       if (!session.run_values(values_of(tried))) continue;
-      fmt::print(stderr, "note: taken as --dim {}, with which the model runs\n", other.dims.back());
+      say(stderr, "note: taken as --dim {}, with which the model runs\n", other.dims.back());
       inputs = std::move(tried);
       return;
     }
@@ -386,9 +393,7 @@ OwnedTensor copy_of(const std::string& name, int32_t type, const std::vector<int
   return t;
 }
 
-void print_json(const Json& value) {
-  fmt::print("{}\n", value.dump(2, ' ', false, Json::error_handler_t::replace));
-}
+void print_json(const Json& value) { say("{}\n", value.dump(2, ' ', true, Json::error_handler_t::replace)); }
 
 int exit_code(const Failure& failure) {
   switch (failure.kind) {

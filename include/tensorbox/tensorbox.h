@@ -165,13 +165,16 @@ struct TBX_API OnnxValue {
 
 /// Options of a session. Values that cannot be are a model_error of `compile`.
 struct TBX_API CompileOptions {
-  int threads = 0;         ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS; to 4096
-  bool compile = true;     ///< false: the evaluator runs everything, no compiler is used
-  std::string isa;         ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
-  std::string cache_dir;   ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
-                           ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB
-  bool fuse = true;        ///< generated kernels of several operators
-  bool fuse_extern = true; ///< post-operations inside library kernels
+  int threads = 0;       ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS; to 4096
+  bool compile = true;   ///< false: the evaluator runs everything, no compiler is used
+  std::string isa;       ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
+  std::string cache_dir; ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
+                         ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB
+  /// Of random operators without a seed of their own: with equal seeds the n-th run of a session gives what
+  /// the n-th of another gives. None: that of set_seed, else one from the operating system.
+  std::optional<int64_t> seed;
+  bool fuse = true;                         ///< generated kernels of several operators
+  bool fuse_extern = true;                  ///< post-operations inside library kernels
   std::vector<std::string> disabled_passes; ///< unknown names are errors
   /// Shared libraries with operators of the user's own (tensorbox/custom_op.h). Their code runs in this
   /// process.
@@ -288,6 +291,8 @@ TBX_API Result<OptimizeReport> optimize(const std::string& onnx_file, const std:
 
 /// "0.1.0"
 TBX_API std::string version();
+/// The seed of all sessions compiled from now on whose options have none.
+TBX_API void set_seed(int64_t seed);
 /// Names of all graph passes, in order.
 TBX_API std::vector<std::string> pass_names();
 /// An operator that is supported, in these versions: `how` is "compiled" (into kernels), "values" (on the

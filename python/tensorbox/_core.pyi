@@ -57,6 +57,7 @@ class CompileOptions:
     fuse_extern: bool
     disabled_passes: list[str]
     operator_libraries: list[str]
+    seed: int | None
     external_data_dir: str
     dims: dict[str, int]
     overridable: list[str]
@@ -122,4 +123,5 @@ class Session:
 
 def optimize(model: str, to: str, dims: dict[str, int], opset: int, disabled_passes: list[str], /) -> dict[str, Any]: ...
 def pass_names() -> list[str]: ...
+def set_seed(seed: int) -> None: ...
 def operators() -> list[tuple[str, str, list[int]]]: ...

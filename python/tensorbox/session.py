@@ -19,6 +19,8 @@ class Session:
 
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
     evaluator, without a compiler. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
+    seed: of random operators to which the model gives none. With equal seeds the n-th run of a session gives what the
+    n-th run of another gives. None: that of `tensorbox.set_seed`, else one from the operating system (docs/random.md).
     overridable: names of initializers that the model declares as inputs, too (`overridable_initializers`), and that are
     to be inputs which `run` may leave out, with the initializer as default. All others are constants, which is faster.
     external_data_dir: the folder of the external data of a model that is given as bytes or ModelProto.
@@ -33,7 +35,7 @@ class Session:
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
     """
 
-    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, isa: str | None = None,
+    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, isa: str | None = None, seed: int | None = None,
                  cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
@@ -44,7 +46,8 @@ class Session:
         options.threads = integer("threads", threads)
         options.compile = compile
         options.isa = isa or ""
-        options.cache_dir = os.fspath(cache_dir) if cache_dir else ""
+        options.seed = None if seed is None else integer("seed", seed)
+        options.cache_dir = os.fsdecode(cache_dir) if cache_dir else ""
         options.precision = precision
         options.fuse = fuse
         options.fuse_extern = fuse_extern
@@ -52,7 +55,7 @@ class Session:
         options.dims = sizes("dims", dims)
         options.overridable = names("overridable", overridable)
         options.operator_libraries = names("operator_libraries", operator_libraries)
-        options.external_data_dir = os.fspath(external_data_dir) if external_data_dir else ""
+        options.external_data_dir = os.fsdecode(external_data_dir) if external_data_dir else ""
         options.all_dims_dynamic = all_dims_dynamic
         options.every_value = every_value
         options.max_memory = integer("max_memory", max_memory)

@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "tools/common.h"
 #include "tools/files.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 namespace {
@@ -113,9 +114,10 @@ void run(Options& o) {
   for (const auto& [name, out] : outputs) report["outputs"].push_back(describe(name, out));
   if (!o.save.empty()) report["saved"] = o.save;
   if (o.model.json) return print_json(report);
-  for (const Json& out : report["outputs"]) fmt::print("{}  {}\n", out["name"].get<std::string>(), line(out));
-  fmt::print("compiled in {:.0f} ms, ran in {:.2f} ms\n", session.stats().total_ms, ms);
-  if (!o.save.empty()) fmt::print("saved to {}\n", o.save);
+  for (const Json& out : report["outputs"])
+    say("{}  {}\n", name_text(out["name"].get<std::string>()), line(out));
+  say("compiled in {:.0f} ms, ran in {:.2f} ms\n", session.stats().total_ms, ms);
+  if (!o.save.empty()) say("saved to {}\n", o.save);
 }
 
 } // namespace

@@ -37,7 +37,8 @@ int fold_shapes(Graph& graph) {
   options.constant_found = [&](ValueId id, const std::shared_ptr<const Tensor>& value) { found[id] = value; };
   try {
     lowering::lower(graph, options);
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
     // A model that needs its inputs' values, or operators we lack, is optimised as far as it was read.
   }
   int folded = 0;

@@ -324,7 +324,8 @@ std::optional<Lowerer::Values> Lowerer::fold(const Node& node, const Values& inp
     Values out;
     for (Tensor& t : *results) out.emplace_back(std::make_shared<const Tensor>(std::move(t)));
     return out;
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
     return std::nullopt;
   }
 }

@@ -8,16 +8,16 @@
 
 namespace tbx {
 
-/// One stream per node. Every draw of a node, in whatever run or iteration, is the next of its stream, so no two
-/// are the same. Callable from many threads at once.
+/// One stream per node. Every draw of a node, in whatever run or iteration, is the next of its stream, so no
+/// two are the same. Callable from many threads at once.
 class RandomStreams {
 public:
   /// Equal seeds give equal streams.
   explicit RandomStreams(uint64_t seed) : seed_(seed) {}
   RandomStreams(const RandomStreams&) = delete;
 
-  /// The seed of the next draw of `stream`. `fixed`: the seed that the model gives the node, of which its numbers
-  /// follow then instead of the seed of this.
+  /// The seed of the next draw of `stream`. `fixed`: the seed that the model gives the node, of which its
+  /// numbers follow then instead of the seed of this.
   uint64_t next(uint64_t stream, std::optional<uint64_t> fixed);
 
 private:

@@ -5,7 +5,8 @@
 
 namespace tbx {
 
-/// Whether the node may draw; a Dropout may, as its training mode can be an input. Not of bodies in attributes.
+/// Whether the node may draw; a Dropout may, as its training mode can be an input. Not of bodies in
+/// attributes.
 bool draws_random_numbers(const Node& node);
 
 } // namespace tbx

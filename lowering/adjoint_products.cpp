@@ -1,6 +1,6 @@
 // Gradients of products as polynomials of the factors: what is differentiated again must be right in its
-// derivatives, too, where factors are 0. The forms of adjoint.cpp are shorter, but divide by factors, and tell
-// zeros from other numbers.
+// derivatives, too, where factors are 0. The forms of adjoint.cpp are shorter, but divide by factors, and
+// tell zeros from other numbers.
 #include "lowering/adjoint.h"
 #include "lowering/op_helpers.h"
 
@@ -8,8 +8,8 @@ namespace tbx::lowering {
 
 using ir::ReduceOp;
 
-/// The other factors are those before and those behind, along one reduced dimension after the other: along the
-/// first, factors are products over all further ones.
+/// The other factors are those before and those behind, along one reduced dimension after the other: along
+/// the first, factors are products over all further ones.
 void Adjoint::of_product(const ir::Loops& l, Boxes locals) {
   const int kept = static_cast<int>(l.ranges.size()), reduced = static_cast<int>(l.reduction_ranges.size());
   SymInts ranges = l.ranges;
@@ -60,8 +60,8 @@ Expr Adjoint::running_product_polynomial(const ir::Loops& l, Boxes& locals) {
   SymInts pair = loop_vars(c_, rank);
   pair.push_back(k);
   Expr part = ir::mul(locals[0].load(to_, place(k)), between.load(to_, pair));
-  const Op reaches = l.exclusive ? (l.reverse ? Op::less : Op::greater)
-                                 : (l.reverse ? Op::less_equal : Op::greater_equal);
+  const Op reaches =
+      l.exclusive ? (l.reverse ? Op::less : Op::greater) : (l.reverse ? Op::less_equal : Op::greater_equal);
   TensorBox sums = ir::make_reduction(to_, ReduceOp::sum, type, l.ranges, {l.ranges[axis]},
                                       ir::where(holds(reaches, k), part, number(part, 0)));
   return ir::mul(before, local(locals, sums));

@@ -1,5 +1,5 @@
-// Text between Python and C++: names in a model and paths are any bytes. What is no UTF-8 becomes lone surrogates,
-// as in the names of files (PEP 383), and what Python holds so goes back as the bytes it was.
+// Text between Python and C++: names in a model and paths are any bytes. What is no UTF-8 becomes lone
+// surrogates, as in the names of files (PEP 383), and what Python holds so goes back as the bytes it was.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -12,7 +12,9 @@
 namespace tbx::tools {
 
 /// Writes printable(text); throws std::system_error as fmt::print does.
-inline void put(std::FILE* to, const std::string& text) { fmt::print(to, "{}", printable(text, Lines::kept)); }
+inline void put(std::FILE* to, const std::string& text) {
+  fmt::print(to, "{}", printable(text, Lines::kept));
+}
 
 template <class... A> void say(std::FILE* to, fmt::format_string<A...> f, A&&... a) {
   put(to, fmt::format(f, std::forward<A>(a)...));

@@ -126,7 +126,10 @@ void add_run(CLI::App& app, int&) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("run", "run a model once, show or save its outputs");
   o->model.add_to(*cmd);
-  cmd->add_option("--save", o->save, "write the outputs: FILE.npz (all, by name) or FILE.npy (a single one)");
+  cmd->add_option(
+      "--save", o->save,
+      "write the outputs: FILE.npz (all, by name; a name that is a path out of a folder is written as in "
+      "a URL) or FILE.npy (a single one)");
   cmd->add_flag("--all-values", o->all_values,
                 "save what every node computes as well, for `tbx compare --every-node`");
   cmd->footer(R"(Examples:

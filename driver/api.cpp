@@ -5,14 +5,17 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/random_streams.h"
+#include "base/stack.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
 #include "driver/every_value.h"
 #include "driver/input_ranges.h"
+#include "driver/limits.h"
 #include "driver/optimize.h"
 #include "driver/value_api.h"
 #include "driver/value_compile.h"
@@ -36,9 +39,12 @@ Failure failure_of(const std::exception& e) {
   return {Failure::internal_error, "InternalError: " + printable(e.what(), Lines::kept)};
 }
 
+/// What `f` gives, or why it failed.
 template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   try {
-    return f();
+    std::optional<decltype(f())> result;
+    with_stack([&] { result.emplace(f()); });
+    return std::move(*result);
   } catch (const std::exception& e) {
     return failure_of(e);
   }
@@ -49,9 +55,6 @@ constexpr int kMaxThreads = 4096; ///< what oneTBB's arenas bear with room to sp
 void check(const CompileOptions& o) {
   TBX_MODEL(o.threads >= 0 && o.threads <= kMaxThreads, "option threads is {}: expected 0 to {}", o.threads,
             kMaxThreads);
-  TBX_MODEL(o.max_memory >= 0, "option max_memory is {}: expected bytes, or 0 for no limit", o.max_memory);
-  TBX_MODEL(o.time_limit_ms >= 0, "option time_limit_ms is {}: expected milliseconds, or 0 for no limit",
-            o.time_limit_ms);
 }
 
 /// Where explain and profile find a kernel.
@@ -119,6 +122,8 @@ struct Session::Impl {
 
   void finish() {
     check(options);
+    options = driver::with_limits(std::move(options));
+    const driver::Loading loading(options);
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
     random = std::make_unique<RandomStreams>(seed_of(options));
     if (options.log)
@@ -207,6 +212,7 @@ struct Session::Impl {
 
   std::shared_ptr<const Variant> make_variant(const driver::Specialisation& made_for,
                                               std::vector<std::byte> key) const {
+    const driver::Loading loading(options);
     return variant_of(driver::compile(source, options, made_for), std::move(key));
   }
 
@@ -475,6 +481,9 @@ Result<Session> Session::compile(const std::string& onnx_file, const CompileOpti
 Result<Session> Session::compile(std::span<const std::byte> onnx_bytes, const CompileOptions& options) {
   return guarded([&] {
     auto impl = std::make_shared<Impl>();
+    ImportOptions import_options;
+    driver::set_limits(import_options, driver::with_limits(options));
+    check_model_bytes(onnx_bytes.size(), import_options); // before they are copied
     impl->bytes.assign(onnx_bytes.begin(), onnx_bytes.end());
     impl->source = std::span<const std::byte>(impl->bytes);
     impl->options = options;
@@ -535,7 +544,10 @@ Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs,
 std::vector<KernelReport> Session::explain() const { return impl_->reports(); }
 
 Result<std::string> Session::dump(const std::string& stage) const {
-  return guarded([&] { return driver::dump_stage(impl_->source, impl_->options, stage); });
+  return guarded([&] {
+    const driver::Loading loading(impl_->options);
+    return driver::dump_stage(impl_->source, impl_->options, stage);
+  });
 }
 
 Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,

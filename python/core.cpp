@@ -297,6 +297,16 @@ NB_MODULE(_core, m) {
       .def_rw("every_value", &tbx::CompileOptions::every_value)
       .def_rw("max_memory", &tbx::CompileOptions::max_memory)
       .def_rw("time_limit_ms", &tbx::CompileOptions::time_limit_ms)
+      .def_rw("load_memory", &tbx::CompileOptions::load_memory)
+      .def_rw("load_time_limit_ms", &tbx::CompileOptions::load_time_limit_ms)
+      .def_rw("max_model_bytes", &tbx::CompileOptions::max_model_bytes)
+      .def_rw("max_nodes", &tbx::CompileOptions::max_nodes)
+      .def_rw("max_nesting", &tbx::CompileOptions::max_nesting)
+      .def_rw("max_tensors", &tbx::CompileOptions::max_tensors)
+      .def_rw("max_tensor_bytes", &tbx::CompileOptions::max_tensor_bytes)
+      .def_rw("max_dense_bytes", &tbx::CompileOptions::max_dense_bytes)
+      .def_rw("strict_links", &tbx::CompileOptions::strict_links)
+      .def_rw("untrusted", &tbx::CompileOptions::untrusted)
       .def_rw("private_threads", &tbx::CompileOptions::private_threads)
       .def("set_log", [](tbx::CompileOptions& o, nb::callable log) {
         o.log = [log](const std::string& message) {
@@ -444,14 +454,20 @@ NB_MODULE(_core, m) {
              return nb::make_tuple(reports, outputs_to_python(std::move(outputs)));
            })
       .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
-      .def("dump", [](const tbx::Session& s, const std::string& stage) { return unwrap(s.dump(stage)); });
+      .def("dump", [](const tbx::Session& s, const std::string& stage) {
+        auto result = [&] {
+          nb::gil_scoped_release nogil;
+          return s.dump(stage);
+        }();
+        return unwrap(std::move(result));
+      });
 
   m.def("optimize",
         [](const std::string& model, const std::string& to, const std::map<std::string, int64_t>& dims,
-           int opset, const std::vector<std::string>& disabled_passes) {
+           int opset, const std::vector<std::string>& disabled_passes, bool untrusted) {
           auto result = [&] {
             nb::gil_scoped_release nogil;
-            return tbx::optimize(model, to, {dims, opset, disabled_passes});
+            return tbx::optimize(model, to, {dims, opset, disabled_passes, untrusted});
           }();
           tbx::OptimizeReport r = unwrap(std::move(result));
           nb::dict report;

@@ -58,14 +58,7 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->allow_extra_args(false)
       ->group("Compiler");
   app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept")->group("Compiler");
-  app.add_option("--max-memory", compile.max_memory,
-                 "limit of a run's working memory: bytes, or 64kb, 512mb, 2gb")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(at_least_zero())
-      ->group("Compiler");
-  app.add_option("--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error")
-      ->check(at_least_zero())
-      ->group("Compiler");
+  add_limits(app);
   if (with_inputs) {
     app.add_option("--input", inputs,
                    "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "
@@ -88,6 +81,38 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   }
   app.add_flag("--json", json, "one JSON value on stdout; notes and errors stay on stderr");
   app.add_flag("--quiet", quiet, "no progress (shown on a terminal only)");
+}
+
+void ModelOptions::add_limits(CLI::App& app) {
+  app.add_flag("--untrusted", compile.untrusted,
+               "the model comes from a stranger: all limits hold, with the values of docs/security.md; no "
+               "--operators, no links to external data")
+      ->group("Limits");
+  auto bytes = [&](const char* name, int64_t& value, const char* what) {
+    app.add_option(name, value, what)
+        ->transform(CLI::AsSizeValue(false))
+        ->check(at_least_zero())
+        ->group("Limits");
+  };
+  auto count = [&](const char* name, int64_t& value, const char* what) {
+    app.add_option(name, value, what)->check(at_least_zero())->group("Limits");
+  };
+  bytes("--max-memory", compile.max_memory, "of a run's working memory: bytes, or 64kb, 512mb, 2gb");
+  count("--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error");
+  bytes("--load-memory", compile.load_memory,
+        "of what loading makes of the model; default: --max-memory, where that is given");
+  count(
+      "--load-time-limit", compile.load_time_limit_ms,
+      "milliseconds after which loading ends with an error, without the C++ compiler; default: --time-limit");
+  bytes("--max-model-bytes", compile.max_model_bytes, "of the model file, without external data");
+  count("--max-nodes", compile.max_nodes, "of the model, functions inlined");
+  count("--max-nesting", compile.max_nesting,
+        "levels of bodies, types and functions inside each other, to 64");
+  count("--max-tensors", compile.max_tensors, "in the model");
+  bytes("--max-tensor-bytes", compile.max_tensor_bytes, "of one tensor in the model");
+  bytes("--max-dense-bytes", compile.max_dense_bytes, "of all sparse tensors of the model, made dense");
+  app.add_flag("--strict-links", compile.strict_links, "external data must not be a symbolic or hard link")
+      ->group("Limits");
 }
 
 Session ModelOptions::open() {

@@ -44,6 +44,9 @@ struct ModelOptions {
   void add_to(CLI::App& app, bool with_inputs = true);
   /// Compiles; reports progress on a terminal. Throws Exception.
   Session open();
+
+private:
+  void add_limits(CLI::App& app);
 };
 
 /// A tensor in memory of its own.

@@ -192,9 +192,23 @@ struct TBX_API CompileOptions {
   std::string precision = "strict";
   bool all_dims_dynamic = false; ///< forgets static input dimensions (testing)
   bool every_value = false;      ///< what nodes compute for each other is an output too, in order
-  int64_t max_memory = 0;        ///< bytes that a run may take for its results, 0: none
-  int64_t time_limit_ms = 0;     ///< a longer run ends with an error, 0: none
-  bool private_threads = false;  ///< own thread arena instead of the process-wide one
+  /// The model comes from a stranger: every limit below holds, with the second of the two values that
+  /// docs/security.md has for it; no operator_libraries, no links to external data.
+  bool untrusted = false;
+  // Limits. 0: the value of docs/security.md, which for time and memory is none unless `untrusted`. An error
+  // names the one to raise.
+  int64_t max_memory = 0;    ///< bytes that a run may take for its results
+  int64_t time_limit_ms = 0; ///< a longer run ends with an error
+  int64_t load_memory = 0;   ///< bytes of what loading makes of a model; 0: max_memory, where that is given
+  int64_t load_time_limit_ms = 0; ///< without the C++ compiler; 0: time_limit_ms, where that is given
+  int64_t max_model_bytes = 0;    ///< of the file, or of the bytes given, without external data
+  int64_t max_nodes = 0;          ///< with bodies, and functions inlined
+  int64_t max_nesting = 0;        ///< bodies, types and calls of functions inside each other
+  int64_t max_tensors = 0;        ///< initializers, constants and tensors of attributes
+  int64_t max_tensor_bytes = 0;   ///< of one tensor in the model
+  int64_t max_dense_bytes = 0;    ///< of all sparse tensors together, made dense
+  bool strict_links = false;      ///< external data must not be a symbolic or hard link
+  bool private_threads = false;   ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
 };
@@ -272,6 +286,7 @@ struct TBX_API OptimizeOptions {
   std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1); unknown ones are errors
   int opset = 0;                       ///< the ai.onnx version to convert to first; 0: the model's own
   std::vector<std::string> disabled_passes; ///< unknown names are errors
+  bool untrusted = false;                   ///< with the limits of CompileOptions::untrusted
 };
 
 /// What optimize() did.

@@ -85,7 +85,7 @@ def test_a_long_kernel_ends_in_time(compiled: bool) -> None:
     text = """g (float[N] x, float[M, 1, 1] z) => (float[M] y) {
       s = Constant<value = int64[3] {1, 131072, 524288}>()
       e = Expand(z, s)  n = Exp(e)  a = Constant<value = int64[2] {1, 2}>()  y = ReduceSum<keepdims = 0>(n, a) }"""
-    session = tensorbox.Session(model(text), compile=compiled, threads=1, time_limit_ms=300)
+    session = tensorbox.Session(model(text), compile=compiled, threads=1, time_limit_ms=300, load_time_limit_ms=60_000)
     start = time.monotonic()
     with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
         session.run({"x": np.zeros(3, np.float32), "z": np.zeros((4096, 1, 1), np.float32)})
@@ -97,7 +97,8 @@ def test_loops_in_loops_end_in_time() -> None:
     for depth in range(8):
         body = f"""t{depth} = Constant<value = int64 {{1000000000}}>()  o = Loop<body = b{depth} (int64 i, bool k, float p)
           => (bool k2, float o) {{ k2 = Identity(k)  q = Neg(p)  {body} }}>(t{depth}, , q)"""
-    session = tensorbox.Session(model(f"g (float q) => (float o) {{ {body} }}"), compile=False, time_limit_ms=300)
+    session = tensorbox.Session(model(f"g (float q) => (float o) {{ {body} }}"), compile=False, time_limit_ms=300,
+                                load_time_limit_ms=60_000)
     start = time.monotonic()
     with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
         session.run({"q": np.float32(1)})

@@ -113,6 +113,15 @@ def test_sizes_of_a_run(size: list[int]) -> None:
         session.run({"s": np.array(size, np.int64)})
 
 
+@pytest.mark.parametrize(("indices", "updates", "message"), [("int64", "int64", "the updates are int64, the data is float32"),
+                                                             ("float", "float", "the indices are float32")])
+def test_a_deprecated_operator_of_other_types(indices: str, updates: str, message: str) -> None:
+    """ONNX checks no types of these."""
+    text = f'<ir_version: 8, opset_import: ["": 11]> g (float[3, 3] x, {indices}[2, 3] i, {updates}[2, 3] u) => (float[3, 3] y) {{ y = Scatter(x, i, u) }}'
+    with pytest.raises(tensorbox.ModelError, match=message):
+        tensorbox.Session(onnx.parser.parse_model(text), compile=False)
+
+
 def test_the_memory_limit_counts_outputs() -> None:
     session = tensorbox.Session(model("g (float[N] x) => (float[N] y) { y = Neg(x) }"), compile=False, max_memory=1000)
     session.run({"x": np.zeros(100, np.float32)})

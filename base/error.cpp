@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include "base/printable.h"
+
 namespace tbx {
 
 const char* name_of(ErrorKind kind) {
@@ -35,6 +37,7 @@ void Error::compose() {
   if (!where_.empty()) full_ += where_ + ": ";
   full_ += message_;
   if (!hint_.empty()) full_ += " (" + hint_ + ")";
+  full_ = printable(full_, Lines::kept);
 }
 
 void throw_internal_error(const char* condition, const char* file, int line) {

@@ -1,5 +1,6 @@
 #include "base/stop.h"
 
+#include "base/budget.h"
 #include "base/error.h"
 
 namespace tbx {
@@ -8,10 +9,10 @@ thread_local const Stop* current = nullptr;
 }
 
 void Stop::check() const {
-  if (cancel && cancel->load(std::memory_order_relaxed)) throw_model_error("the run was cancelled");
+  if (cancel && cancel->load(std::memory_order_relaxed)) throw_model_error("{} was cancelled", what);
   if (limit_ms > 0 && std::chrono::steady_clock::now() - start > std::chrono::milliseconds(limit_ms))
-    throw Error(ErrorKind::model, fmt::format("the run took longer than the limit of {} ms", limit_ms),
-                "raise time_limit_ms if the model is right");
+    throw Error(ErrorKind::model, fmt::format("{} took longer than the limit of {} ms", what, limit_ms),
+                how_to_raise(option));
 }
 
 StopScope::StopScope(const Stop& stop) : outer_(current) { current = &stop; }

@@ -11,6 +11,8 @@ struct Stop {
   const std::atomic<bool>* cancel = nullptr; ///< set by another thread
   int64_t limit_ms = 0;                      ///< 0: none
   std::chrono::steady_clock::time_point start{};
+  const char* what = "the run"; ///< that has the limit, and the option that raises it
+  const char* option = "time_limit_ms";
 
   bool active() const { return cancel != nullptr || limit_ms > 0; }
   /// Throws Error (model) when it is time.
@@ -30,7 +32,7 @@ private:
   const Stop* outer_;
 };
 
-/// Throws Error (model) when the run that this thread works for is to end.
+/// Throws Error (model) when what this thread works for, a run or the loading of a model, is to end.
 void check_stop();
 
 } // namespace tbx

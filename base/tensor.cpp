@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "base/float_formats.h"
 
@@ -31,6 +32,11 @@ Tensor Tensor::make(DType dtype, std::vector<int64_t> dims) {
   TBX_MODEL(!__builtin_mul_overflow(checked_numel(dims), size_of(dtype), &bytes),
             "a tensor's size overflows 64 bits");
   size_t padded = (static_cast<size_t>(bytes) + 63) / 64 * 64 + 64;
+  std::shared_ptr<Counted> counted;
+  if (current_budget()) {
+    counted = std::make_shared<Counted>();
+    counted->add(bytes);
+  }
   void* p = std::aligned_alloc(64, padded);
   if (!p) throw_model_error("cannot allocate a tensor of {} bytes", bytes);
   std::memset(p, 0, padded);
@@ -38,7 +44,8 @@ Tensor Tensor::make(DType dtype, std::vector<int64_t> dims) {
   t.dtype = dtype;
   t.dims = std::move(dims);
   t.data = static_cast<const std::byte*>(p);
-  t.owner = std::shared_ptr<const void>(p, [](const void* q) { std::free(const_cast<void*>(q)); });
+  t.owner = std::shared_ptr<const void>(
+      p, [counted = std::move(counted)](const void* q) { std::free(const_cast<void*>(q)); });
   return t;
 }
 

@@ -5,12 +5,17 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/error.h"
+#include "base/printable.h"
+#include "base/random_streams.h"
+#include "base/stack.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
 #include "driver/every_value.h"
 #include "driver/input_ranges.h"
+#include "driver/limits.h"
 #include "driver/optimize.h"
 #include "driver/value_api.h"
 #include "driver/value_compile.h"
@@ -31,12 +36,15 @@ Failure failure_of(const std::exception& e) {
   if (const auto* error = dynamic_cast<const Error*>(&e))
     return {static_cast<Failure::Kind>(error->kind()), error->what()};
   if (dynamic_cast<const std::bad_alloc*>(&e)) return {Failure::model_error, "ModelError: out of memory"};
-  return {Failure::internal_error, fmt::format("InternalError: {}", e.what())};
+  return {Failure::internal_error, "InternalError: " + printable(e.what(), Lines::kept)};
 }
 
+/// What `f` gives, or why it failed.
 template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   try {
-    return f();
+    std::optional<decltype(f())> result;
+    with_stack([&] { result.emplace(f()); });
+    return std::move(*result);
   } catch (const std::exception& e) {
     return failure_of(e);
   }
@@ -47,9 +55,6 @@ constexpr int kMaxThreads = 4096; ///< what oneTBB's arenas bear with room to sp
 void check(const CompileOptions& o) {
   TBX_MODEL(o.threads >= 0 && o.threads <= kMaxThreads, "option threads is {}: expected 0 to {}", o.threads,
             kMaxThreads);
-  TBX_MODEL(o.max_memory >= 0, "option max_memory is {}: expected bytes, or 0 for no limit", o.max_memory);
-  TBX_MODEL(o.time_limit_ms >= 0, "option time_limit_ms is {}: expected milliseconds, or 0 for no limit",
-            o.time_limit_ms);
 }
 
 /// Where explain and profile find a kernel.
@@ -69,6 +74,26 @@ struct Variant {
 
 constexpr size_t kMaxVariants = 32;
 
+namespace {
+
+/// What set_seed said last.
+struct DefaultSeed {
+  std::mutex mutex;
+  std::optional<int64_t> seed;
+};
+DefaultSeed& default_seed() {
+  static DefaultSeed one;
+  return one;
+}
+
+uint64_t seed_of(const CompileOptions& options) {
+  if (options.seed) return static_cast<uint64_t>(*options.seed);
+  std::lock_guard lock(default_seed().mutex);
+  return default_seed().seed ? static_cast<uint64_t>(*default_seed().seed) : fresh_seed();
+}
+
+} // namespace
+
 struct Session::Impl {
   driver::Source source;
   std::vector<std::byte> bytes; ///< the model, when it came from memory
@@ -81,6 +106,7 @@ struct Session::Impl {
   std::map<std::string, InputDefault> defaults; ///< initializers that the model declares as inputs
   std::vector<TensorInfo> overridable_initializers;
   int threads = 0;
+  std::unique_ptr<RandomStreams> random; ///< shared by all variants
 
   /// Models with other values than numeric tensors, or bodies that run: nothing else is used for them.
   driver::ValueProgram values;
@@ -97,7 +123,12 @@ struct Session::Impl {
   void finish() {
     check(options);
     if (options.reference) options.compile = options.fuse = options.fuse_extern = false;
+    options = driver::with_limits(std::move(options));
+    const driver::Loading loading(options);
     threads = options.threads > 0 ? options.threads : runtime::default_threads();
+    random = std::make_unique<RandomStreams>(seed_of(options));
+    if (options.log)
+      options.log = [log = options.log](const std::string& text) { log(printable(text, Lines::kept)); };
     CompileStats stats;
     std::vector<InputDefault> declared;
     Graph graph = driver::prepare_graph(source, options, {}, stats, &declared);
@@ -182,6 +213,7 @@ struct Session::Impl {
 
   std::shared_ptr<const Variant> make_variant(const driver::Specialisation& made_for,
                                               std::vector<std::byte> key) const {
+    const driver::Loading loading(options);
     return variant_of(driver::compile(source, options, made_for), std::move(key));
   }
 
@@ -196,10 +228,11 @@ struct Session::Impl {
     return v;
   }
 
-  /// The limits that the session was made with hold for every run.
+  /// The limits that the session was made with hold for every run, and all draw from the same streams.
   runtime::RunOptions limited(runtime::RunOptions run_options) const {
     run_options.time_limit_ms = options.time_limit_ms;
     run_options.max_memory = options.max_memory;
+    run_options.random = random.get();
     return run_options;
   }
 
@@ -449,6 +482,9 @@ Result<Session> Session::compile(const std::string& onnx_file, const CompileOpti
 Result<Session> Session::compile(std::span<const std::byte> onnx_bytes, const CompileOptions& options) {
   return guarded([&] {
     auto impl = std::make_shared<Impl>();
+    ImportOptions import_options;
+    driver::set_limits(import_options, driver::with_limits(options));
+    check_model_bytes(onnx_bytes.size(), import_options); // before they are copied
     impl->bytes.assign(onnx_bytes.begin(), onnx_bytes.end());
     impl->source = std::span<const std::byte>(impl->bytes);
     impl->options = options;
@@ -509,7 +545,10 @@ Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs,
 std::vector<KernelReport> Session::explain() const { return impl_->reports(); }
 
 Result<std::string> Session::dump(const std::string& stage) const {
-  return guarded([&] { return driver::dump_stage(impl_->source, impl_->options, stage); });
+  return guarded([&] {
+    const driver::Loading loading(impl_->options);
+    return driver::dump_stage(impl_->source, impl_->options, stage);
+  });
 }
 
 Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
@@ -566,6 +605,11 @@ std::string version() { return TBX_VERSION; }
 Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string& to,
                                 const OptimizeOptions& options) {
   return guarded([&] { return driver::optimize(onnx_file, to, options); });
+}
+
+void set_seed(int64_t seed) {
+  std::lock_guard lock(default_seed().mutex);
+  default_seed().seed = seed;
 }
 
 std::vector<std::string> pass_names() {

@@ -8,8 +8,10 @@
 #include <functional>
 #include <set>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "driver/every_value.h"
+#include "driver/limits.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
 #include "extern_kernels/custom_operator.h"
@@ -70,6 +72,7 @@ Graph import_source(const Source& source, const CompileOptions& options,
   import_options.input_shapes = shapes;
   import_options.dim_overrides = options.dims;
   import_options.all_dims_dynamic = options.all_dims_dynamic;
+  set_limits(import_options, options);
   import_options.custom_operators = extern_kernels::load_custom_operators(options.operator_libraries);
   if (const auto* path = std::get_if<std::filesystem::path>(&source))
     return import_model(*path, import_options);
@@ -100,11 +103,14 @@ using Emit = std::function<codegen::EmittedKernel(const ir::KernelProgram&)>;
 std::vector<codegen::EmittedKernel> emit_all(const fusion::Schedule& schedule, const Emit& emit,
                                              const CompileOptions& options) {
   std::vector<codegen::EmittedKernel> emitted;
+  Counted text;
   for (const fusion::Group& group : schedule.groups) {
     const auto* kernel = std::get_if<ir::KernelProgram>(&group.what);
     if (!kernel) continue;
+    check_stop();
     try {
       emitted.push_back(emit(*kernel));
+      text.add(static_cast<int64_t>(emitted.back().text.size()));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::unsupported) throw;
       if (options.log) options.log(fmt::format("kernel evaluated, not compiled: {}", e.message()));
@@ -211,6 +217,7 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
   } else if (options.compile) {
     stage("build");
     emitted = emit_all(schedule, emit_cpp_for(isa), options);
+    const OutsideOfLoad waiting; // the compiler has limits of its own
     module = codegen::build_module(named_kernels(emitted), isa, toolchain,
                                    [&](int done, int of) { stage("build", done, of); });
     stats.compiled_units = module->compiled;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "fusion/dependencies.h"
 #include "ir/evaluate.h"
@@ -94,6 +95,7 @@ public:
           {size_expr(check.value), check.equal, check.message, check.assumption, check.where});
     size_t kernel = 0;
     for (const fusion::Group& group : schedule_.groups) {
+      check_stop_often();
       if (const auto* program = std::get_if<KernelProgram>(&group.what)) {
         add_kernel(group, *program, kernel < emitted_.size() ? &emitted_[kernel] : nullptr);
         ++kernel;

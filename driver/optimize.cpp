@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "driver/limits.h"
 #include "fusion/graph_passes.h"
 #include "importer/convert_opset.h"
 #include "importer/export.h"
@@ -37,7 +38,8 @@ int fold_shapes(Graph& graph) {
   options.constant_found = [&](ValueId id, const std::shared_ptr<const Tensor>& value) { found[id] = value; };
   try {
     lowering::lower(graph, options);
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
     // A model that needs its inputs' values, or operators we lack, is optimised as far as it was read.
   }
   int folded = 0;
@@ -69,7 +71,12 @@ std::vector<std::string> passes_beyond(int opset, std::vector<std::string>& reas
 } // namespace
 
 OptimizeReport optimize(const fs::path& model, const fs::path& to, const OptimizeOptions& options) {
+  CompileOptions limits;
+  limits.untrusted = options.untrusted;
+  limits = with_limits(limits);
+  const Loading loading(limits);
   ImportOptions import_options;
+  set_limits(import_options, limits);
   import_options.dim_overrides = options.dims;
   Graph graph = import_model(model, import_options);
   OptimizeReport report;

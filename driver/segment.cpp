@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "driver/limits.h"
 #include "lowering/lower.h"
 #include "runtime/session.h"
 
@@ -185,6 +186,7 @@ std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor>
       made_for.known[name] = std::make_shared<const Tensor>(std::move(copy));
     }
     try {
+      const Loading loading(*options_);
       std::shared_ptr<const Variant> made = compile(std::move(kinds), false, std::move(made_for));
       auto variants = std::make_shared<Variants>(*variants_);
       variants->insert(variants->begin(), made);

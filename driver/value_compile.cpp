@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "driver/value_graph.h"
 #include "driver/value_steps.h"
 #include "importer/function_body.h"
@@ -176,6 +177,7 @@ private:
     split();
     for (Part& part : parts) {
       if (part.outputs.empty()) continue;
+      check_stop();
       part.segment = compiler_.segment(g_, part.nodes, part.inputs, part.outputs, is_body_, part.from);
       try {
         if (part.segment->prepare()) continue;

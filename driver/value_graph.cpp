@@ -25,6 +25,19 @@ bool is_string(const Graph& g, ValueId v) {
 
 } // namespace
 
+namespace {
+
+/// Strings that come from nowhere but constants are strings, too.
+bool reads_strings(const Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const Node& n) {
+    bool reads = std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) { return is_string(g, v); });
+    for_each_body(n, [&](const Graph& body) { reads = reads || reads_strings(body); });
+    return reads;
+  });
+}
+
+} // namespace
+
 bool needs_values(const Graph& g) {
   auto special = [&](ValueId v) { return v >= 0 && !is_numeric(g.at(v).type); };
   for (ValueId v : g.inputs)
@@ -35,7 +48,7 @@ bool needs_values(const Graph& g) {
     if (runtime::find_generation_op(n.domain, n.op_type) ||
         std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return is_string(g, v); }))
       return true;
-  return std::any_of(g.outputs.begin(), g.outputs.end(), special);
+  return reads_strings(g) || std::any_of(g.outputs.begin(), g.outputs.end(), special);
 }
 
 bool may_need_values(const Graph& g) {

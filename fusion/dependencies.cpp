@@ -8,6 +8,8 @@ namespace {
 
 using namespace ir;
 
+constexpr size_t kManyParts = 64;
+
 void add_unique(std::vector<BufferId>& list, BufferId id) {
   if (std::find(list.begin(), list.end(), id) == list.end()) list.push_back(id);
 }
@@ -144,7 +146,9 @@ Dependencies analyse(const Program& program) {
   d.writers.resize(nb);
   d.is_output.resize(nb, false);
   for (const ProgramOutput& out : program.outputs) d.is_output[owner_of(program, out.buffer)] = true;
-  std::vector<std::vector<int>> readers_since_write(nb);
+  // Of each buffer: what wrote it since the last operation that had to wait for all before it, and who read
+  // it.
+  std::vector<std::vector<int>> written(nb), read(nb);
   const Binders binders(program);
   for (size_t i = 0; i < n; ++i) {
     d.access.push_back(access_of(program, program.operations[i]));
@@ -152,15 +156,25 @@ Dependencies analyse(const Program& program) {
     pred = binders.of(i);
     const auto* scatter = std::get_if<Scatter>(&program.operations[i].what);
     for (BufferId b : d.access[i].reads) {
-      pred.insert(pred.end(), d.writers[b].begin(), d.writers[b].end());
+      pred.insert(pred.end(), written[b].begin(), written[b].end());
+      // Many parts and many readers would be a product of both: the next reader waits for this one.
+      if (written[b].size() > kManyParts) written[b] = {static_cast<int>(i)};
       d.readers[b].push_back(static_cast<int>(i));
     }
     for (BufferId b : d.access[i].writes) {
-      // Only a scatter changes memory that others may have read before; slices of a concat are disjoint.
-      if (scatter) pred.insert(pred.end(), readers_since_write[b].begin(), readers_since_write[b].end());
+      // Only a scatter changes memory that others may have read before; slices of a concat are disjoint. It
+      // waits for all before it, and who waits for it need not know those.
+      if (scatter) {
+        pred.insert(pred.end(), read[b].begin(), read[b].end());
+        written[b].clear();
+        read[b].clear();
+      }
+      written[b].push_back(static_cast<int>(i));
+      d.writers[b].push_back(static_cast<int>(i));
     }
-    for (BufferId b : d.access[i].reads) readers_since_write[b].push_back(static_cast<int>(i));
-    for (BufferId b : d.access[i].writes) d.writers[b].push_back(static_cast<int>(i));
+    for (BufferId b : d.access[i].reads)
+      if (written[b].empty() || written[b].back() != static_cast<int>(i))
+        read[b].push_back(static_cast<int>(i));
     std::sort(pred.begin(), pred.end());
     pred.erase(std::unique(pred.begin(), pred.end()), pred.end());
     if (!pred.empty() && pred.back() == static_cast<int>(i)) pred.pop_back();

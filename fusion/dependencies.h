@@ -18,11 +18,13 @@ ir::BufferId owner_of(const ir::Program& program, ir::BufferId id);
 OpAccess access_of(const ir::Program& program, const ir::Operation& op);
 
 struct Dependencies {
-  std::vector<OpAccess> access;               ///< per operation
-  std::vector<std::vector<int>> predecessors; ///< per operation: operations that must run before it (unique)
-  std::vector<std::vector<int>> readers;      ///< per buffer (owner): operations that read it, in order
-  std::vector<std::vector<int>> writers;      ///< per buffer (owner)
-  std::vector<bool> is_output;                ///< per buffer (owner): a program output
+  std::vector<OpAccess> access; ///< per operation
+  /// Per operation: operations that must run before it (unique). Those that must run before one of these need
+  /// not be among them.
+  std::vector<std::vector<int>> predecessors;
+  std::vector<std::vector<int>> readers; ///< per buffer (owner): operations that read it, in order
+  std::vector<std::vector<int>> writers; ///< per buffer (owner)
+  std::vector<bool> is_output;           ///< per buffer (owner): a program output
 };
 /// Linear in the size of the program.
 Dependencies analyse(const ir::Program& program);

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "fusion/passes/passes.h"
 
 namespace tbx::fusion {
@@ -63,6 +64,7 @@ std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::stri
   for (const Pass& pass : passes) {
     if (std::find(disabled.begin(), disabled.end(), pass.name) != disabled.end()) continue;
     auto start = std::chrono::steady_clock::now();
+    check_stop();
     int rewrites = pass.run(graph);
     // The next pass counts users: those that a rewrite left without readers of their own must not stand in
     // its way.

@@ -7,6 +7,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "base/budget.h"
 #include "base/error.h"
 
 namespace tbx::fusion {
@@ -79,7 +80,10 @@ public:
   std::vector<Draft> run() {
     size_t n = program_.operations.size();
     draft_of_.assign(n, -1);
-    for (size_t i = 0; i < n; ++i) place(static_cast<int>(i));
+    for (size_t i = 0; i < n; ++i) {
+      check_stop_often();
+      place(static_cast<int>(i));
+    }
     return in_order();
   }
 

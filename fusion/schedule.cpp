@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "fusion/build_kernel.h"
 #include "fusion/dependencies.h"
@@ -62,7 +63,10 @@ Schedule schedule(Program program, const Target& target, const ScheduleOptions& 
   if (options.fuse_extern) add_in_place(program, deps, drafts);
   Schedule result;
   result.groups.reserve(drafts.size());
-  for (Draft& draft : drafts) result.groups.push_back(make_group(program, deps, draft));
+  for (Draft& draft : drafts) {
+    check_stop_often();
+    result.groups.push_back(make_group(program, deps, draft));
+  }
   program.operations.clear();
   result.program = std::move(program);
   verify(result);

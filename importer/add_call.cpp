@@ -1,4 +1,5 @@
 // GraphBuilder: calls of functions, whose bodies become part of the graph.
+#include "base/budget.h"
 #include "base/error.h"
 #include "importer/names.h"
 #include "importer/to_graph.h"
@@ -29,7 +30,7 @@ void GraphBuilder::add_call(Env& env, onnx::NodeProto& node, const Functions::Fu
   if (env.depth >= options_.max_nesting)
     throw Error(ErrorKind::model,
                 fmt::format("graphs and function calls are nested over {} levels deep", env.depth),
-                "raise ImportOptions::max_nesting if the model is trusted");
+                how_to_raise("max_nesting"));
   onnx::FunctionProto& f = *function.proto;
   TBX_MODEL(node.input_size() <= f.input_size(), "the function {} has {} inputs, the call gives {}",
             function.label, f.input_size(), node.input_size());

@@ -1,6 +1,7 @@
 // GraphBuilder: one node of the file at a time, with its attributes, subgraphs and output types.
 #include <algorithm>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "importer/microsoft.h"
 #include "importer/names.h"
@@ -118,9 +119,10 @@ void GraphBuilder::add_nodes(Env& env, google::protobuf::RepeatedPtrField<onnx::
 }
 
 void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
+  check_stop_often();
   if (++num_nodes_ > options_.max_nodes)
     throw Error(ErrorKind::model, fmt::format("the model has over {} nodes", options_.max_nodes),
-                "raise ImportOptions::max_nodes if the model is trusted");
+                how_to_raise("max_nodes"));
   TBX_MODEL(!proto.op_type().empty(), "the node has no operator");
   auto custom = find_custom(env, proto);
   if (!custom && options_.inline_functions && functions_)
@@ -202,6 +204,7 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
   }
   node.origin = static_cast<int>(origins_.size());
   origins_.push_back(fmt::format("{}{} ({})", env.prefix, label_of(proto), node.op_type));
+  memory_.add(static_cast<int64_t>(sizeof node + node.name.size() + origins_.back().size()));
   env.scope->graph.nodes.push_back(std::move(node));
 }
 

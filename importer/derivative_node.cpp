@@ -8,6 +8,8 @@ namespace tbx::importer {
 
 namespace {
 
+constexpr const char* kDifferentiated = "differentiated";
+
 template <class T> T attribute(const Node& node, const char* name) {
   auto it = node.attributes.find(name);
   const T* value = it == node.attributes.end() ? nullptr : std::get_if<T>(&it->second);
@@ -34,7 +36,13 @@ DerivativeNode DerivativeNode::read(const Node& node) {
   for (int64_t there : outputs) d.forward.outputs.push_back(there != 0 ? 0 : -1);
   for (const auto& [name, value] : node.attributes)
     if (name.starts_with('\'')) d.forward.attributes.emplace(name.substr(1), value);
+  d.differentiated = node.attributes.contains(kDifferentiated);
   return d;
+}
+
+void DerivativeNode::set_differentiated(Node& node) {
+  if (node.domain == "tensorbox" && node.op_type == "Derivative")
+    node.attributes[kDifferentiated] = int64_t{1};
 }
 
 Node DerivativeNode::make(const Node& forward, const std::vector<ValueId>& gradients) {

@@ -6,12 +6,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <optional>
 
 #include "base/error.h"
+#include "base/sha1.h"
 #include "importer/names.h"
 
 namespace tbx::importer {
@@ -104,13 +107,26 @@ ExternalData::Slice ExternalData::read(const std::string& tensor, const Entries&
               shown(tensor), bytes, expected_bytes);
   }
 
-  auto& file = files_[*location];
-  if (!file) file = open(tensor, *location);
-  auto size = static_cast<int64_t>(file->bytes().size());
+  File& file = files_[*location];
+  if (!file.mapped) file.mapped = open(tensor, *location);
+  const std::span<const std::byte> bytes = file.mapped->bytes();
+  auto size = static_cast<int64_t>(bytes.size());
   TBX_MODEL(start <= size && expected_bytes <= size - start,
             "tensor {}: external data at offset {} with {} bytes goes past the end of {} ({} bytes)",
             shown(tensor), start, expected_bytes, shown(*location), size);
-  return {file->bytes().subspan(start, expected_bytes), file};
+  if (checksum) { // of the whole file
+    std::string wanted = *checksum;
+    std::transform(wanted.begin(), wanted.end(), wanted.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (file.sha1.empty()) file.sha1 = sha1_hex(bytes);
+    if (wanted != file.sha1)
+      throw Error(
+          ErrorKind::model,
+          fmt::format("tensor {}: the SHA-1 of external data file {} is {}, its checksum in the model is {}",
+                      shown(tensor), shown(*location), file.sha1, shown(*checksum)),
+          "the file is not the one that the model was saved with");
+  }
+  return {bytes.subspan(start, expected_bytes), file.mapped};
 }
 
 std::shared_ptr<const MappedFile> ExternalData::open(const std::string& tensor,
@@ -128,20 +144,24 @@ std::shared_ptr<const MappedFile> ExternalData::open(const std::string& tensor,
   // The kernel resolves the path and refuses to leave the folder, whatever happens to links meanwhile.
   open_how how{};
   how.flags = kOpenFlags;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (strict_links_ ? RESOLVE_NO_SYMLINKS : 0);
   FileDescriptor file(
       static_cast<int>(::syscall(SYS_openat2, folder.get(), location.c_str(), &how, sizeof how)));
   if (!file) {
     // It leaves the folder, or the kernel (or a sandbox) has no openat2. Open it and see where that led.
+    if (errno == ELOOP && strict_links_)
+      refuse("is a symbolic link, or lies behind one, which strict_links forbids");
     bool leaves = errno == EXDEV;
     if (!leaves && errno != ENOSYS && errno != EPERM)
       refuse(fmt::format("cannot be opened: {}", std::strerror(errno)));
     fs::path named = canonical_or_empty(folder_);
     auto allowed = [&](const fs::path& path) {
+      if (strict_links_) return path == (named / location).lexically_normal();
       return is_below(path, named) || is_below(path, real_folder_);
     };
     if (!allowed(canonical_or_empty(folder_ / location)))
-      refuse("is a link that leaves the model's folder, or is missing");
+      refuse(strict_links_ ? "is a link, which strict_links forbids, or is missing"
+                           : "is a link that leaves the model's folder, or is missing");
     file = FileDescriptor(::openat(folder.get(), location.c_str(), kOpenFlags));
     if (!file) refuse(fmt::format("cannot be opened: {}", std::strerror(errno)));
     if (!allowed(path_of(file.get()))) refuse("is a link that leaves the model's folder");
@@ -149,8 +169,7 @@ std::shared_ptr<const MappedFile> ExternalData::open(const std::string& tensor,
 
   struct stat facts;
   if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) refuse("is not a regular file");
-  if (strict_links_ && facts.st_nlink != 1)
-    refuse("has several hard links, which untrusted models may not use");
+  if (strict_links_ && facts.st_nlink != 1) refuse("has several hard links, which strict_links forbids");
   return MappedFile::map(file.get(), location);
 }
 

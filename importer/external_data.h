@@ -19,7 +19,8 @@ namespace tbx::importer {
 /// A location is relative, without `..`. It may pass through links as long as the file it ends at lies below
 /// the folder in which the model was named, or below the folder of the real model file (the Hugging Face
 /// cache holds snapshots/x/model.onnx -> blobs/1 and snapshots/x/model.onnx_data -> blobs/2). All checks are
-/// made on the open descriptor. With `strict_links` the file must also have one hard link only.
+/// made on the open descriptor. With `strict_links` there must be no symbolic link on the way, and the file
+/// must have one hard link only.
 class ExternalData {
 public:
   /// No folder: every external reference is an error.
@@ -37,12 +38,16 @@ public:
   Slice read(const std::string& tensor, const Entries& entries, int64_t expected_bytes);
 
 private:
+  struct File {
+    std::shared_ptr<const MappedFile> mapped;
+    std::string sha1; ///< empty: not asked for yet
+  };
   std::shared_ptr<const MappedFile> open(const std::string& tensor, const std::string& location) const;
 
   std::filesystem::path folder_;      ///< as named; empty: no external data
   std::filesystem::path real_folder_; ///< canonical folder of the real model file
   bool strict_links_ = false;
-  std::map<std::string, std::shared_ptr<const MappedFile>> files_;
+  std::map<std::string, File> files_;
 };
 
 } // namespace tbx::importer

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "importer/names.h"
 
@@ -122,7 +123,7 @@ Functions::Functions(onnx::ModelProto& model, const ImportOptions& options) {
         throw Error(ErrorKind::model,
                     fmt::format("function {} calls others {} levels deep, over the limit of {}",
                                 frame.f->label, frame.f->depth, options.max_nesting),
-                    "raise ImportOptions::max_nesting if the model is trusted");
+                    how_to_raise("max_nesting"));
       stack.pop_back();
     }
   }
@@ -131,12 +132,11 @@ Functions::Functions(onnx::ModelProto& model, const ImportOptions& options) {
   for_each_node(model.graph().node(), [&](const onnx::NodeProto& node) {
     if (const Function* f = find(node)) total = saturating_add(total, f->total_nodes);
   });
-  if (total > options.max_function_nodes)
+  if (total > options.max_nodes)
     throw Error(ErrorKind::model,
                 fmt::format("the functions of the model expand to {} nodes, over the limit of {}",
-                            total == INT64_MAX ? "more than 2^63" : std::to_string(total),
-                            options.max_function_nodes),
-                "raise ImportOptions::max_function_nodes if the model is trusted");
+                            total == INT64_MAX ? "more than 2^63" : std::to_string(total), options.max_nodes),
+                how_to_raise("max_nodes"));
 }
 
 const Functions::Function* Functions::find(const onnx::NodeProto& node) const {

@@ -1,5 +1,6 @@
 #include "importer/import.h"
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "importer/gradient.h"
 #include "importer/names.h"
@@ -20,6 +21,13 @@ Graph import_proto(onnx::ModelProto model, const ImportOptions& options, Externa
 }
 
 } // namespace
+
+void check_model_bytes(size_t bytes, const ImportOptions& options) {
+  if (bytes > static_cast<size_t>(options.max_model_bytes))
+    throw Error(ErrorKind::model,
+                fmt::format("the model has {} bytes, over the limit of {}", bytes, options.max_model_bytes),
+                how_to_raise("max_model_bytes"));
+}
 
 Graph import_model(const std::filesystem::path& file, const ImportOptions& options) {
   auto mapped = MappedFile::open(file);

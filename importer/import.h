@@ -38,14 +38,18 @@ struct ImportOptions {
   /// Operators of the user's libraries; they come before functions of the model and before our own.
   std::shared_ptr<const extern_kernels::CustomOperators> custom_operators;
 
-  // Budgets; exceeding one is a ModelError that names the limit and how to raise it.
-  int64_t max_nodes = 2'000'000;
+  // Limits, of the names that they have as options of the API. Beyond one is a ModelError that names it.
+  int64_t max_model_bytes = int64_t{1} << 31; ///< what protobuf takes
+  int64_t max_nodes = 2'000'000;              ///< functions inlined
   int max_nesting = 64;
+  int64_t max_tensors = 2'000'000;
   int64_t max_tensor_bytes = int64_t{1} << 40; ///< one tensor
   int64_t max_dense_bytes = int64_t{1} << 32;  ///< all sparse tensors together, made dense
-  int64_t max_function_nodes = 1'000'000;      ///< after inlining
-  bool strict_links = false; ///< untrusted: external data must be a regular file with one link
+  bool strict_links = false; ///< external data must be a regular file with one name, not a symbolic link
 };
+
+/// ModelError when a model has more bytes than the limit.
+void check_model_bytes(size_t bytes, const ImportOptions& options);
 
 /// From a file, which is memory-mapped; external data is read from below its folder only.
 Graph import_model(const std::filesystem::path& file, const ImportOptions& options = {});

@@ -14,7 +14,8 @@ namespace tbx::importer {
 namespace {
 
 constexpr int64_t kMaxConstantElements = 1 << 16; // larger ones are weights, never shapes
-constexpr int64_t kMaxPropagatedElements = 1024;
+constexpr int64_t kMaxPropagatedElements = 1024;  ///< of one value
+constexpr int64_t kMaxGivenElements = 1 << 16;    ///< of all inputs of a node
 
 /// Both of ONNX's contexts share everything but what "input data" means.
 class InferenceView final : public onnx::InferenceContext {
@@ -88,10 +89,12 @@ public:
     ValueFacts* facts = node_.inputs.at(i);
     if (!facts) return nullptr;
     if (!facts->data) facts->data = integers_of(*facts);
-    return facts->data ? &*facts->data : nullptr;
+    if (!facts->data || (given_ += facts->data->dim_size()) > kMaxGivenElements) return nullptr;
+    return &*facts->data;
   }
   void addOutputData(size_t i, onnx::TensorShapeProto&& data) override {
-    result_.data.at(i) = std::move(data);
+    // A result may be used for the next one, and so on: each twice as long as the one before.
+    if (data.dim_size() <= kMaxPropagatedElements) result_.data.at(i) = std::move(data);
   }
 
 private:
@@ -117,6 +120,7 @@ private:
   const InferenceView& view_;
   NodeView& node_;
   InferredOutputs& result_;
+  int64_t given_ = 0;
 };
 
 /// ONNX's inference functions follow pointers to the types of inputs that must be there.

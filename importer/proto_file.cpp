@@ -43,6 +43,7 @@ void name_other_format(std::span<const std::byte> bytes) {
 } // namespace
 
 onnx::ModelProto parse_model(std::span<const std::byte> bytes, const ImportOptions& options) {
+  check_model_bytes(bytes.size(), options);
   if (bytes.size() > INT32_MAX)
     throw Error(ErrorKind::model,
                 fmt::format("the model has {} bytes, more than protobuf's limit of 2 GB", bytes.size()),

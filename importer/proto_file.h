@@ -10,7 +10,7 @@
 
 namespace tbx::importer {
 
-/// ModelError when the bytes are no protobuf message, are too deeply nested or too many for protobuf (2 GB).
+/// ModelError when the bytes are no protobuf message, are too deeply nested or too many.
 onnx::ModelProto parse_model(std::span<const std::byte> bytes, const ImportOptions& options);
 
 } // namespace tbx::importer

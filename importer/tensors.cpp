@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "importer/names.h"
@@ -174,6 +175,10 @@ DType to_dtype(int32_t data_type, const std::string& what) {
 }
 
 std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std::string& what) {
+  check_stop_often();
+  if (++tensors_ > options_.max_tensors)
+    throw Error(ErrorKind::model, fmt::format("the model has over {} tensors", options_.max_tensors),
+                how_to_raise("max_tensors"));
   const std::string name = p.name().empty() ? what : shown(p.name());
   DType dtype = to_dtype(p.data_type(), "tensor " + name);
   TBX_MODEL(!p.has_segment(), "tensor {} is stored in segments, which ONNX does not define", name);
@@ -192,7 +197,7 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std
     throw Error(
         ErrorKind::model,
         fmt::format("tensor {} has {} bytes, over the limit of {}", name, bytes, options_.max_tensor_bytes),
-        "raise ImportOptions::max_tensor_bytes if the model is trusted");
+        how_to_raise("max_tensor_bytes"));
 
   int64_t entries = total_entries(p);
   if (p.data_location() == onnx::TensorProto::EXTERNAL) {
@@ -256,7 +261,7 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::SparseTensorProto& p, con
     throw Error(ErrorKind::model,
                 fmt::format("sparse tensor {} of shape [{}] is too large to be made dense", name,
                             fmt::join(dims, ", ")),
-                "raise ImportOptions::max_dense_bytes if the model is trusted");
+                how_to_raise("max_dense_bytes"));
 
   int64_t nonzeros = values->dims[0];
   dense_bytes_ += bytes;

@@ -32,6 +32,7 @@ private:
 
   const ImportOptions& options_;
   ExternalData external_;
+  int64_t tensors_ = 0;     ///< so far
   int64_t dense_bytes_ = 0; ///< of sparse tensors so far
 };
 

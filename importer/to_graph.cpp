@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "importer/metadata.h"
 #include "importer/names.h"
@@ -113,6 +114,9 @@ void check_dim_overrides(const onnx::GraphProto& graph, const ImportOptions& opt
 void check_size(const onnx::TypeProto& type, const std::string& name) {
   constexpr int64_t kMaxBytes = int64_t{1} << 47;
   if (!type.has_tensor_type()) return;
+  constexpr int kMaxRank = 1024; // every node hands the shapes of its inputs on
+  TBX_MODEL(type.tensor_type().shape().dim_size() <= kMaxRank, "{} would have rank {}; the limit is {}",
+            shown(name), type.tensor_type().shape().dim_size(), kMaxRank);
   int64_t bytes = 1;
   std::vector<std::string> shape;
   for (const auto& d : type.tensor_type().shape().dim()) {
@@ -320,7 +324,7 @@ GraphBuilder::Subgraph GraphBuilder::build_subgraph(Env& outer, onnx::GraphProto
   if (outer.depth >= options_.max_nesting)
     throw Error(ErrorKind::model,
                 fmt::format("graphs and function calls are nested over {} levels deep", outer.depth),
-                "raise ImportOptions::max_nesting if the model is trusted");
+                how_to_raise("max_nesting"));
   Scope scope;
   scope.parent = outer.scope;
   scope.graph.name = graph.name();
@@ -371,9 +375,13 @@ ValueId GraphBuilder::add_value(Env& env, const std::string& name, onnx::TypePro
   value.name = name;
   if (!env.prefix.empty()) {
     value.name = env.prefix + name;
-    for (int n = 2; !scope.names.insert(value.name).second; ++n)
-      value.name = fmt::format("{}{}_{}", env.prefix, name, n);
+    if (!scope.names.insert(value.name).second) {
+      int& number = scope.numbered.try_emplace(value.name, 1).first->second;
+      do value.name = fmt::format("{}{}_{}", env.prefix, name, ++number);
+      while (!scope.names.insert(value.name).second);
+    }
   }
+  memory_.add(static_cast<int64_t>(sizeof(Value) + sizeof(ValueFacts) + 2 * value.name.size()));
   value.type = to_value_type(type, symbols_);
   value.constant = constant;
   auto id = static_cast<ValueId>(scope.graph.values.size());

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/budget.h"
 #include "extern_kernels/custom_operator.h"
 #include "importer/attributes.h"
 #include "importer/functions.h"
@@ -25,6 +26,7 @@ struct Scope {
   std::deque<ValueFacts> facts;                  ///< parallel to graph.values; addresses stay
   std::unordered_map<ValueId, ValueId> captured; ///< value of the parent -> value here
   std::unordered_set<std::string> names;         ///< taken by the file's own values
+  std::unordered_map<std::string, int> numbered; ///< the last number that was put behind a name
 };
 
 struct Env;
@@ -127,6 +129,7 @@ private:
   std::unordered_map<const void*, std::shared_ptr<const Tensor>> tensor_cache_;
   const Functions* functions_ = nullptr;
   std::vector<std::string> origins_;
+  Counted memory_; ///< of nodes and values: bodies of functions are copied, and their names grow
   std::unordered_map<std::string, std::shared_ptr<const Tensor>> defaults_; ///< of inputs of the main graph
   int64_t num_nodes_ = 0;
   int64_t ir_version_ = 0;

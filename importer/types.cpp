@@ -59,7 +59,8 @@ void check_tensor(auto& tensor, const ImportOptions& options, const std::string&
       auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
       if (auto it = options.dim_overrides.find(name); it != options.dim_overrides.end())
         dim.set_dim_value(it->second);
-      else if (name.empty() || std::any_of(name.begin(), name.end(), is_control))
+      else if (name.empty() || name == "?" || // how exporters write that they do not know a size
+               std::any_of(name.begin(), name.end(), is_control))
         dim.clear_value();
     } else if (dim.has_dim_value() && dim.dim_value() < 0) {
       dim.clear_value();

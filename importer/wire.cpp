@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/budget.h"
 #include "base/error.h"
 
 namespace tbx::importer {
@@ -109,7 +110,7 @@ private:
 
 [[noreturn]] void over_limit(const char* what, int64_t limit, const char* option) {
   throw Error(ErrorKind::model, fmt::format("the model has more than {} {}", limit, what),
-              fmt::format("raise ImportOptions::{} if the model is trusted", option));
+              how_to_raise(option));
 }
 
 } // namespace
@@ -125,6 +126,7 @@ void check_wire(std::span<const std::byte> bytes, const ImportOptions& options) 
   std::vector<Open> open{{Message::model, bytes.size(), 0}};
   int64_t nodes = 0, parts = 0;
   while (!open.empty()) {
+    check_stop_often();
     const Open in = open.back();
     if (reader.at() == in.end) {
       open.pop_back();

@@ -43,7 +43,20 @@ bool ExprEqual::operator()(Expr a, Expr b) const {
          a->buffer == b->buffer && a->number == b->number && a->indices == b->indices;
 }
 
+/// A node in its arena with its entry in the table.
+template <class Node> static int64_t bytes_of(const Node& node) {
+  constexpr int64_t kEntry = 48;
+  int64_t bytes = kEntry + static_cast<int64_t>(sizeof node);
+  if constexpr (requires { node.indices; })
+    bytes += static_cast<int64_t>(node.indices.size() * sizeof(SymInt));
+  else
+    bytes += static_cast<int64_t>(node.terms.size() * sizeof node.terms[0] +
+                                  node.args.size() * sizeof(SymInt) + node.name.size());
+  return bytes;
+}
+
 SymNode* Context::Impl::make(SymNode node) {
+  memory.add(bytes_of(node));
   node.context = context;
   node.id = static_cast<uint32_t>(sym_arena.size());
   return &sym_arena.emplace_back(std::move(node));
@@ -91,15 +104,18 @@ void set_derived(SymNode& n) {
 } // namespace
 
 const SymNode* Context::Impl::intern(SymNode node) {
+  check_stop_often();
   if (auto it = sym_table.find(&node); it != sym_table.end()) return *it;
   set_derived(node);
   return *sym_table.insert(make(std::move(node))).first;
 }
 
 Expr Context::Impl::intern(ExprNode node) {
+  check_stop_often();
   if (auto it = expr_table.find(&node); it != expr_table.end()) return *it;
   node.context = context;
   node.id = static_cast<uint32_t>(expr_arena.size());
+  memory.add(bytes_of(node));
   return *expr_table.insert(&expr_arena.emplace_back(std::move(node))).first;
 }
 
@@ -107,8 +123,8 @@ Context::Context() : impl_(std::make_unique<Impl>(this)) {}
 Context::~Context() = default;
 
 SymInt Context::symbol(const std::string& name, int64_t lo, int64_t hi) {
-  auto [it, is_new] = impl_->symbol_by_name.try_emplace(name, nullptr);
-  if (is_new) {
+  auto it = impl_->symbol_by_name.try_emplace(name, nullptr).first;
+  if (!it->second) {
     SymNode node{};
     node.kind = SymKind::symbol;
     node.number = static_cast<int>(impl_->symbols.size());
@@ -126,7 +142,9 @@ SymInt Context::symbol(const std::string& name, int64_t lo, int64_t hi) {
 
 SymInt Context::unbacked_symbol(const std::string& hint, int64_t lo, int64_t hi) {
   std::string name = hint;
-  for (int k = 1; impl_->symbol_by_name.contains(name); ++k) name = hint + "." + std::to_string(k);
+  if (impl_->symbol_by_name.contains(name))
+    for (int& k = impl_->numbered[hint]; impl_->symbol_by_name.contains(name);)
+      name = hint + "." + std::to_string(++k);
   SymInt s = symbol(name, lo, hi);
   impl_->symbol_by_name[name]->unbacked = true;
   return s;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/budget.h"
 #include "ir/expr.h"
 
 namespace tbx::ir {
@@ -42,7 +43,8 @@ struct Context::Impl {
   std::unordered_set<const SymNode*, SymHash, SymEqual> sym_table;
   std::vector<const SymNode*> symbols; // symbols[n]->number == n
   std::unordered_map<std::string, SymNode*> symbol_by_name;
-  std::vector<const SymNode*> vars, rvars; // vars[k]->number == k; nullptr: not made yet
+  std::unordered_map<std::string, int> numbered; ///< how often unbacked_symbol() put a number behind a name
+  std::vector<const SymNode*> vars, rvars;       // vars[k]->number == k; nullptr: not made yet
 
   /// Results of floordiv and mod. They are asked for again and again while sums are brought into canonical
   /// form, and nested ones would otherwise cost time exponential in their depth.
@@ -60,6 +62,8 @@ struct Context::Impl {
     }
   };
   std::unordered_map<DivisionKey, SymInt, DivisionHash> divisions;
+
+  Counted memory; ///< of the nodes: what loading a model may take of it is limited
 
   std::deque<ExprNode> expr_arena;
   std::unordered_set<Expr, ExprHash, ExprEqual> expr_table;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "ir/expr.h"
 #include "ir/rewriter.h"
@@ -23,6 +24,7 @@ template <class Enter> void post_order(std::span<const Expr> roots, Enter&& ente
   for (size_t r = roots.size(); r-- > 0;)
     if (roots[r]) stack.emplace_back(roots[r], false);
   while (!stack.empty()) {
+    check_stop_often();
     auto [e, done] = stack.back();
     stack.pop_back();
     if (done) {

@@ -12,8 +12,9 @@ namespace tbx::lowering {
 using ir::ReduceOp;
 
 Adjoint::Adjoint(ir::Program& to, const ir::Program& from, std::span<const TensorBox> inputs,
-                 std::span<const char> wanted)
-    : to_(to), from_(from), c_(*to.context), replay_(to, from, inputs), active_(from.buffers.size(), 0) {
+                 std::span<const char> wanted, bool differentiated)
+    : to_(to), from_(from), c_(*to.context), replay_(to, from, inputs), differentiated_(differentiated),
+      active_(from.buffers.size(), 0) {
   find_active(wanted);
 }
 
@@ -119,7 +120,8 @@ Expr as_number(Expr condition, Expr like) { return ir::where(condition, number(l
 
 } // namespace
 
-/// The product of the other factors: nothing is divided by zero.
+/// The product of the other factors: nothing is divided by zero. Which factors are zeros is no matter of
+/// derivatives, so this has none there.
 Expr Adjoint::product_seed(const ir::Loops& l, Boxes& locals) {
   Expr x = l.body, zero = is_zero(x), g = c_.local(0, x->dtype);
   Expr rest = local(locals, reduce(l, ReduceOp::prod, ir::where(zero, number(x, 1), x), locals));
@@ -137,15 +139,13 @@ Expr Adjoint::extreme_seed(const ir::Loops& l, Boxes& locals, Expr& gate) {
   return ir::div(g, hits);
 }
 
-/// Running sums: the sum of what comes later. Running products y: sums of g*y over what comes later, divided
-/// by the factor; the first zero has that of products without it, after it everything is constant.
-Expr Adjoint::scan_seed(const ir::Loops& l, Boxes& locals) {
+/// Sums of g*y over what comes later, divided by the factor; the first zero has that of products without it,
+/// after it everything is constant.
+Expr Adjoint::running_product_seed(const ir::Loops& l, Boxes& locals) {
   Expr x = l.body, g = c_.local(0, x->dtype);
   auto later = [&](Expr e) {
     return local(locals, scan(l, ReduceOp::sum, l.exclusive, !l.reverse, e, locals));
   };
-  if (l.reduce == ReduceOp::sum) return later(g);
-  if (l.reduce != ReduceOp::prod) throw_unsupported("its lowering takes a running {}", name_of(l.reduce));
   auto product = [&](Expr e) {
     return local(locals, scan(l, ReduceOp::prod, l.exclusive, l.reverse, e, locals));
   };
@@ -164,11 +164,20 @@ void Adjoint::of_loops(const ir::Compute& compute, const TensorBox& g) {
   Boxes locals{g};
   Expr gate = nullptr, seed = c_.local(0, l.body->dtype);
   if (l.kind == ir::LoopKind::scan) {
-    seed = scan_seed(l, locals);
+    if (l.reduce == ReduceOp::sum)
+      seed =
+          local(locals, scan(l, ReduceOp::sum, l.exclusive, !l.reverse, seed, locals)); // of what comes later
+    else if (l.reduce == ReduceOp::prod)
+      seed = differentiated_ ? running_product_polynomial(l, locals) : running_product_seed(l, locals);
+    else
+      throw_unsupported("its lowering takes a running {}", name_of(l.reduce));
   } else if (l.kind == ir::LoopKind::reduction) {
     switch (l.reduce) {
     case ReduceOp::sum: break;
-    case ReduceOp::prod: seed = product_seed(l, locals); break;
+    case ReduceOp::prod:
+      if (differentiated_) return of_product(l, std::move(locals));
+      seed = product_seed(l, locals);
+      break;
     case ReduceOp::max:
     case ReduceOp::min: seed = extreme_seed(l, locals, gate); break;
     default: return; // positions and truth values

@@ -21,8 +21,9 @@ namespace tbx::lowering {
 class Adjoint {
 public:
   /// `inputs` stand for the inputs of `from`; gradients are wanted for those with wanted[i] != 0.
+  /// `differentiated`: so is what comes out.
   Adjoint(ir::Program& to, const ir::Program& from, std::span<const ir::TensorBox> inputs,
-          std::span<const char> wanted);
+          std::span<const char> wanted, bool differentiated);
   /// Adds to the gradient of output `i`.
   void seed(size_t i, const ir::TensorBox& gradient);
   void run();
@@ -43,7 +44,10 @@ private:
   void spread(ir::Expr body, ir::Expr seed, ir::Expr gate, const ir::Extents& extents, const Boxes& locals);
   ir::Expr product_seed(const ir::Loops& l, Boxes& locals);
   ir::Expr extreme_seed(const ir::Loops& l, Boxes& locals, ir::Expr& gate);
-  ir::Expr scan_seed(const ir::Loops& l, Boxes& locals);
+  ir::Expr running_product_seed(const ir::Loops& l, Boxes& locals);
+  // The same as polynomials of the factors (adjoint_products.cpp).
+  void of_product(const ir::Loops& l, Boxes locals);
+  ir::Expr running_product_polynomial(const ir::Loops& l, Boxes& locals);
   /// One more box for local(k), whose expression it returns.
   ir::Expr local(Boxes& locals, ir::TensorBox box);
   ir::TensorBox reduce(const ir::Loops& l, ir::ReduceOp op, ir::Expr body, const Boxes& locals);
@@ -58,6 +62,7 @@ private:
   const ir::Program& from_;
   ir::Context& c_;
   Replay replay_;
+  const bool differentiated_;
   std::vector<char> active_; ///< buffers that depend on wanted inputs
   std::map<ir::BufferId, Boxes> parts_;
 };

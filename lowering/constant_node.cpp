@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "importer/random_nodes.h"
 #include "lowering/extern_run.h"
 #include "lowering/lower.h"
 #include "lowering/reference_run.h"
@@ -56,10 +57,7 @@ Graph graph_of(const Node& node, std::span<const std::shared_ptr<const Tensor>> 
 
 std::optional<std::vector<Tensor>>
 evaluate_node(const Node& node, std::span<const std::shared_ptr<const Tensor>> inputs, int64_t max_elements) {
-  static const std::set<std::string> random = {"RandomUniform",    "RandomUniformLike", "RandomNormal",
-                                               "RandomNormalLike", "Bernoulli",         "Multinomial",
-                                               "Dropout"};
-  if (has_body(node) || random.count(node.op_type)) return std::nullopt;
+  if (has_body(node) || draws_random_numbers(node)) return std::nullopt;
   LowerOptions options;
   options.fold_constants = false;
   ir::Program program = lower(graph_of(node, inputs), options);

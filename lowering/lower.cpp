@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_set>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "importer/function_body.h"
 #include "ir/check_bounds.h"
 #include "lowering/complex.h"
@@ -22,6 +24,8 @@ namespace {
 
 constexpr int64_t kMaxFolded = 4096; ///< elements of a constant that is evaluated on the way
 constexpr int kMaxNesting = 64;      ///< function bodies and branches inside each other
+/// Nodes that a value is said to come from. A chain that folds into one expression has any number of them.
+constexpr size_t kMaxOrigins = 256;
 
 bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
 
@@ -71,12 +75,14 @@ private:
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
   void apply_policy(const Graph& g, ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
   LoweredValue make_input(const Graph& g, ValueId id);
-  ir::BufferId memory_of_last(ir::BufferId id) const;
-  void make_output(const Graph& g, ValueId id, const LoweredValue& value, std::set<ir::BufferId>& taken);
+  ir::BufferId memory_of_last(ir::BufferId id, const std::vector<int>& stored_in) const;
+  void make_output(const Graph& g, ValueId id, const LoweredValue& value, const std::vector<int>& stored_in,
+                   std::set<ir::BufferId>& taken);
 
   const LowerOptions& options_;
   ir::Program program_;
   BoxPool pool_;
+  std::unordered_set<ValueId> is_output_; ///< of the outermost graph
   int depth_ = 0;
   int origin_ = -1;
 };
@@ -191,6 +197,7 @@ Lowerer::Values Lowerer::lower_graph(const Graph& g, Values inputs, const Values
 }
 
 void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const std::vector<int>& users) {
+  check_stop();
   Saved<int> origin(origin_);
   if (node.origin >= 0) origin_ = node.origin;
   Saved<int> index_origin(program_.context->origin);
@@ -324,7 +331,8 @@ std::optional<Lowerer::Values> Lowerer::fold(const Node& node, const Values& inp
     Values out;
     for (Tensor& t : *results) out.emplace_back(std::make_shared<const Tensor>(std::move(t)));
     return out;
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
     return std::nullopt;
   }
 }
@@ -338,30 +346,41 @@ std::set<ir::BufferId> reads_of(const ir::Loops& loops) {
   return reads;
 }
 
+/// Adds numbers to a sorted list while there is room for them.
+void add_origins(std::vector<int>& to, const std::vector<int>& more) {
+  if (more.empty() || to.size() >= kMaxOrigins) return;
+  std::vector<int> fresh, all;
+  std::set_difference(more.begin(), more.end(), to.begin(), to.end(), std::back_inserter(fresh));
+  // The latest: they are nearest to what is computed.
+  if (const size_t room = kMaxOrigins - to.size(); fresh.size() > room)
+    fresh.erase(fresh.begin(), fresh.end() - static_cast<std::ptrdiff_t>(room));
+  std::merge(to.begin(), to.end(), fresh.begin(), fresh.end(), std::back_inserter(all));
+  to = std::move(all);
+}
+
 /// A value comes from its node and from the nodes whose loop nests were inlined into it: those of which it
 /// reads all that they read.
 void Lowerer::record_origins(const Values& inputs, const Values& outputs, size_t first_operation) {
   std::vector<ir::StorageBox*> inlined;
   for (const LoweredValue& v : inputs)
     if (v.tensor.defined() && !v.tensor.storage()->is_realized()) inlined.push_back(v.tensor.storage().get());
-  std::set<int> own;
-  if (origin_ >= 0) own.insert(origin_);
-  std::set<int> all = own;
-  for (const ir::StorageBox* x : inlined) all.insert(x->origins.begin(), x->origins.end());
+  const std::vector<int> own(origin_ >= 0 ? 1 : 0, origin_);
+  std::vector<int> all = own;
+  for (const ir::StorageBox* x : inlined) add_origins(all, x->origins);
   for (size_t i = first_operation; i < program_.operations.size(); ++i)
-    if (program_.operations[i].origins.empty()) program_.operations[i].origins.assign(all.begin(), all.end());
+    if (program_.operations[i].origins.empty()) program_.operations[i].origins = all;
   for (const LoweredValue& v : outputs) {
     if (!v.tensor.defined() || !v.tensor.storage()->origins.empty()) continue;
     ir::StorageBox& storage = *v.tensor.storage();
-    std::set<int> origins = own;
+    std::vector<int> origins = own;
     std::set<ir::BufferId> reads;
     if (!storage.is_realized()) reads = reads_of(storage.loops());
     for (const ir::StorageBox* x : inlined) {
       std::set<ir::BufferId> theirs = reads_of(x->loops());
       if (storage.is_realized() || std::includes(reads.begin(), reads.end(), theirs.begin(), theirs.end()))
-        origins.insert(x->origins.begin(), x->origins.end());
+        add_origins(origins, x->origins);
     }
-    storage.origins.assign(origins.begin(), origins.end());
+    storage.origins = std::move(origins);
   }
 }
 
@@ -373,7 +392,7 @@ void Lowerer::apply_policy(const Graph& g, ValueId id, const Values& inputs, con
       --box.storage()->users;
       break;
     }
-  bool is_output = depth_ == 1 && std::find(g.outputs.begin(), g.outputs.end(), id) != g.outputs.end();
+  const bool is_output = depth_ == 1 && is_output_.contains(id);
   if (is_output && users > 1 && box.is_identity_view())
     box.storage()->realize(program_, "graph output with other users");
   realize_if_shared(program_, box, users);
@@ -411,17 +430,17 @@ LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {
 }
 
 /// The buffer in whose memory the scatters that end in `id` stored, which holds the value of `id` at the end.
-ir::BufferId Lowerer::memory_of_last(ir::BufferId id) const {
+/// `stored_in` counts the buffers that overwrite each.
+ir::BufferId Lowerer::memory_of_last(ir::BufferId id, const std::vector<int>& stored_in) const {
   for (ir::BufferId under = program_.at(id).overwrites; under >= 0; under = program_.at(id).overwrites) {
-    auto same = [&](const ir::Buffer& b) { return b.overwrites == under; };
-    if (std::count_if(program_.buffers.begin(), program_.buffers.end(), same) != 1) break;
+    if (stored_in[under] != 1) break;
     id = under;
   }
   return id;
 }
 
 void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
-                          std::set<ir::BufferId>& taken) {
+                          const std::vector<int>& stored_in, std::set<ir::BufferId>& taken) {
   const std::string& name = g.at(id).name;
   if (!value.is_tensor()) throw RuntimeValueError(fmt::format("output '{}' is not a tensor", name));
   if (value.parts && !is_complex(g.at(id).type.dtype))
@@ -440,7 +459,7 @@ void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
     const ir::Buffer& b = program_.at(id);
     return b.kind == ir::BufferKind::computed && b.slice_of < 0 && b.overwrites < 0 && !taken.count(id);
   };
-  if (ir::BufferId memory = memory_of_last(buffer); can_be_output(memory)) {
+  if (ir::BufferId memory = memory_of_last(buffer, stored_in); can_be_output(memory)) {
     buffer = memory;
   } else {
     ir::TensorBox whole = ir::make_buffer_box(program_, buffer);
@@ -455,6 +474,7 @@ void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
 }
 
 ir::Program Lowerer::run(const Graph& graph) {
+  is_output_.insert(graph.outputs.begin(), graph.outputs.end());
   Values inputs;
   for (ValueId v : graph.inputs) inputs.push_back(make_input(graph, v));
   Values outputs;
@@ -465,7 +485,11 @@ ir::Program Lowerer::run(const Graph& graph) {
     throw;
   }
   std::set<ir::BufferId> taken;
-  for (size_t i = 0; i < outputs.size(); ++i) make_output(graph, graph.outputs[i], outputs[i], taken);
+  std::vector<int> stored_in(program_.buffers.size(), 0);
+  for (const ir::Buffer& b : program_.buffers)
+    if (b.overwrites >= 0) ++stored_in[b.overwrites];
+  for (size_t i = 0; i < outputs.size(); ++i)
+    make_output(graph, graph.outputs[i], outputs[i], stored_in, taken);
   ir::check_bounds(program_);
   ir::verify(program_);
   return std::move(program_);

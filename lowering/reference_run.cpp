@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/random_streams.h"
 #include "ir/kernel.h"
 
 namespace tbx::lowering {
@@ -306,6 +307,8 @@ std::vector<Tensor> Runner::run(std::vector<Tensor> inputs) {
 
 std::vector<Tensor> run_program(const Program& program, std::vector<Tensor> inputs,
                                 const ExternFn& run_extern) {
+  RandomStreams first_run(0);
+  RandomScope random(current_streams() ? nullptr : &first_run);
   return Runner(program, run_extern).run(std::move(inputs));
 }
 

@@ -22,8 +22,9 @@ using ExternFn =
     std::function<std::vector<Tensor>(const ir::ExternCall& call, std::span<const ExternArgument> inputs,
                                       std::span<const ExternArgument> outputs)>;
 
-/// Needs inputs in the order of `program.inputs`. ModelError when shapes, checks or indices are violated;
-/// UnsupportedError for extern calls when `run_extern` is empty.
+/// Needs inputs in the order of `program.inputs`. Random operators draw what they draw in the first run of a
+/// session with the seed 0, unless a RandomScope says otherwise. ModelError when shapes, checks or indices
+/// are violated; UnsupportedError for extern calls when `run_extern` is empty.
 std::vector<Tensor> run_program(const ir::Program& program, std::vector<Tensor> inputs,
                                 const ExternFn& run_extern = {});
 

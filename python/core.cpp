@@ -4,12 +4,12 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <exception>
 #include <stdexcept>
 
+#include "python/text.h"
 #include "tensorbox/tensorbox.h"
 
 namespace nb = nanobind;
@@ -30,6 +30,7 @@ public:
     if (view_.obj) PyBuffer_Release(&view_);
   }
   void* data() const { return view_.buf; }
+  size_t bytes() const { return static_cast<size_t>(view_.len); }
 
 private:
   Py_buffer view_{};
@@ -40,15 +41,19 @@ struct Output {
   tbx::OutputTensor tensor;
 };
 
-int get_buffer(PyObject* self, Py_buffer* view, int flags) {
-  auto* out = nb::inst_ptr<Output>(self);
-  int64_t bytes = 1;
-  for (int64_t d : out->tensor.dims) bytes *= d;
+/// Bytes of one element in memory.
+int64_t width_of(int32_t type) {
   static const std::map<int32_t, int64_t> widths = {{1, 4},  {2, 1},  {3, 1},  {4, 2},   {5, 2},
                                                     {6, 4},  {7, 8},  {9, 1},  {10, 2},  {11, 8},
                                                     {12, 4}, {13, 8}, {14, 8}, {15, 16}, {16, 2}};
-  auto it = widths.find(out->tensor.type);
-  bytes *= it == widths.end() ? 1 : it->second;
+  auto it = widths.find(type);
+  return it == widths.end() ? 1 : it->second;
+}
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  auto* out = nb::inst_ptr<Output>(self);
+  int64_t bytes = width_of(out->tensor.type);
+  for (int64_t d : out->tensor.dims) bytes *= d;
   static char nothing;
   return PyBuffer_FillInfo(view, self, bytes ? out->tensor.data : &nothing, bytes, 0, flags);
 }
@@ -68,13 +73,22 @@ PyObject* internal_error;
   case tbx::Failure::backend_error: type = backend_error; break;
   case tbx::Failure::internal_error: type = internal_error; break;
   }
-  PyErr_SetString(type, failure.message.c_str());
+  PyErr_SetString(type, failure.message.c_str()); // UTF-8, whatever the names in it are
   throw nb::python_error();
 }
 
 template <class T> T unwrap(tbx::Result<T> result) {
   if (!result) raise(result.error());
   return std::move(result).value();
+}
+
+/// ModelError where the memory is smaller than the dims say.
+void check_size(const HeldBuffer& memory, int32_t type, const std::vector<int64_t>& dims) {
+  try {
+    tbx::detail::numel_within(dims, memory.bytes() / static_cast<size_t>(width_of(type)));
+  } catch (const tbx::Exception& e) {
+    raise(e.failure);
+  }
 }
 
 /// One input from Python: name, ONNX element type, dims, and a C-contiguous buffer (or a list of str).
@@ -117,6 +131,7 @@ BoundInputs bind(const nb::list& given) {
       view.data = bound.strings.back().get();
     } else {
       bound.held.emplace_back(t[3], false);
+      check_size(bound.held.back(), view.type, view.dims);
       view.data = bound.held.back().data();
     }
     bound.inputs.emplace_back(nb::cast<std::string>(t[0]), view);
@@ -158,6 +173,7 @@ tbx::OnnxValue value_of(nb::handle item, std::vector<HeldBuffer>& held) {
     v.strings = std::make_shared<std::vector<std::string>>(strings_of(t[3]));
   } else {
     held.emplace_back(t[3], false);
+    check_size(held.back(), v.type, v.dims);
     v.data = held.back().data();
   }
   return v;
@@ -270,6 +286,7 @@ NB_MODULE(_core, m) {
       .def_rw("isa", &tbx::CompileOptions::isa)
       .def_rw("cache_dir", &tbx::CompileOptions::cache_dir)
       .def_rw("precision", &tbx::CompileOptions::precision)
+      .def_rw("seed", &tbx::CompileOptions::seed)
       .def_rw("fuse", &tbx::CompileOptions::fuse)
       .def_rw("fuse_extern", &tbx::CompileOptions::fuse_extern)
       .def_rw("disabled_passes", &tbx::CompileOptions::disabled_passes)
@@ -281,6 +298,16 @@ NB_MODULE(_core, m) {
       .def_rw("every_value", &tbx::CompileOptions::every_value)
       .def_rw("max_memory", &tbx::CompileOptions::max_memory)
       .def_rw("time_limit_ms", &tbx::CompileOptions::time_limit_ms)
+      .def_rw("load_memory", &tbx::CompileOptions::load_memory)
+      .def_rw("load_time_limit_ms", &tbx::CompileOptions::load_time_limit_ms)
+      .def_rw("max_model_bytes", &tbx::CompileOptions::max_model_bytes)
+      .def_rw("max_nodes", &tbx::CompileOptions::max_nodes)
+      .def_rw("max_nesting", &tbx::CompileOptions::max_nesting)
+      .def_rw("max_tensors", &tbx::CompileOptions::max_tensors)
+      .def_rw("max_tensor_bytes", &tbx::CompileOptions::max_tensor_bytes)
+      .def_rw("max_dense_bytes", &tbx::CompileOptions::max_dense_bytes)
+      .def_rw("strict_links", &tbx::CompileOptions::strict_links)
+      .def_rw("untrusted", &tbx::CompileOptions::untrusted)
       .def_rw("private_threads", &tbx::CompileOptions::private_threads)
       .def("set_log", [](tbx::CompileOptions& o, nb::callable log) {
         o.log = [log](const std::string& message) {
@@ -384,8 +411,10 @@ NB_MODULE(_core, m) {
                }
                auto t = nb::cast<nb::tuple>(item);
                held.emplace_back(t[2], true);
-               views.push_back(
-                   {held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])});
+               tbx::TensorView view{held.back().data(), nb::cast<int32_t>(t[0]),
+                                    nb::cast<std::vector<int64_t>>(t[1])};
+               check_size(held.back(), view.type, view.dims);
+               views.push_back(std::move(view));
              }
              auto result = [&] {
                nb::gil_scoped_release nogil;
@@ -426,14 +455,20 @@ NB_MODULE(_core, m) {
              return nb::make_tuple(reports, outputs_to_python(std::move(outputs)));
            })
       .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
-      .def("dump", [](const tbx::Session& s, const std::string& stage) { return unwrap(s.dump(stage)); });
+      .def("dump", [](const tbx::Session& s, const std::string& stage) {
+        auto result = [&] {
+          nb::gil_scoped_release nogil;
+          return s.dump(stage);
+        }();
+        return unwrap(std::move(result));
+      });
 
   m.def("optimize",
         [](const std::string& model, const std::string& to, const std::map<std::string, int64_t>& dims,
-           int opset, const std::vector<std::string>& disabled_passes) {
+           int opset, const std::vector<std::string>& disabled_passes, bool untrusted) {
           auto result = [&] {
             nb::gil_scoped_release nogil;
-            return tbx::optimize(model, to, {dims, opset, disabled_passes});
+            return tbx::optimize(model, to, {dims, opset, disabled_passes, untrusted});
           }();
           tbx::OptimizeReport r = unwrap(std::move(result));
           nb::dict report;
@@ -446,6 +481,7 @@ NB_MODULE(_core, m) {
           report["left_out"] = r.left_out;
           return report;
         });
+  m.def("set_seed", &tbx::set_seed);
   m.def("pass_names", &tbx::pass_names);
   m.def("operators", [] {
     nb::list result;

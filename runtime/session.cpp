@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/random_streams.h"
 #include "base/stop.h"
 #include "base/watch.h"
 #include "runtime/block_pool.h"
@@ -575,7 +576,10 @@ void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> output
     if (impl_->threads == 1) ctx->own_arena = std::make_unique<tbb::task_arena>(1);
   }
   tbb::task_arena& arena = ctx->own_arena ? *ctx->own_arena : *impl_->arena;
-  arena.execute([&] { impl_->run(*ctx, inputs, outputs, options); });
+  arena.execute([&] {
+    RandomScope random(options.random);
+    impl_->run(*ctx, inputs, outputs, options);
+  });
   std::lock_guard lock(impl_->mutex);
   impl_->idle.push_back(std::move(ctx));
 }

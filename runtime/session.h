@@ -12,6 +12,10 @@
 #include "base/error.h"
 #include "runtime/plan.h"
 
+namespace tbx {
+class RandomStreams;
+}
+
 namespace tbx::runtime {
 
 struct SessionOptions {
@@ -46,6 +50,7 @@ struct RunOptions {
   /// When the run began of which this is a part; default: now.
   std::optional<std::chrono::steady_clock::time_point> started;
   int64_t max_memory = 0; ///< what a loop may gather in scan outputs and sequences; 0: the machine's memory
+  RandomStreams* random = nullptr; ///< what random operators draw from; default: streams of the process
   std::vector<StepProfile>* profile = nullptr;
   /// Called after each step with the buffer number and its contents (compare, first-NaN); slows the run.
   std::function<void(const Plan&, int step, int buffer, const extern_kernels::TensorRef&)> observe;

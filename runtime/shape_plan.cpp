@@ -44,6 +44,39 @@ template <class Work> void naming(const Plan& plan, int step, Work work) {
   }
 }
 
+/// Buffers that have a place, by the steps during which they live: a buffer is compared with those it meets
+/// only, so that a long chain takes time in proportion to its length.
+class Placed {
+public:
+  explicit Placed(const Plan& plan) : plan_(plan), seen_(plan.buffers.size(), -1) {}
+
+  void add(int b) {
+    for (size_t block = block_of(plan_.buffers[b].first_step); block <= block_of(plan_.buffers[b].last_step);
+         ++block) {
+      if (blocks_.size() <= block) blocks_.resize(block + 1);
+      blocks_[block].push_back(b);
+    }
+  }
+  /// Calls fn with each that lives at a time when `b` does, once.
+  template <class Fn> void for_each_met(int b, Fn fn) {
+    const BufferPlan& mine = plan_.buffers[b];
+    for (size_t block = block_of(mine.first_step);
+         block <= block_of(mine.last_step) && block < blocks_.size(); ++block)
+      for (int p : blocks_[block]) {
+        const BufferPlan& other = plan_.buffers[p];
+        if (seen_[p] == b || other.first_step > mine.last_step || mine.first_step > other.last_step) continue;
+        seen_[p] = b;
+        fn(p);
+      }
+  }
+
+private:
+  static size_t block_of(int step) { return static_cast<size_t>(step) / 64; }
+  const Plan& plan_;
+  std::vector<std::vector<int>> blocks_;
+  std::vector<int> seen_; ///< per buffer: for which it was looked at last
+};
+
 /// Greedy best fit: largest buffers first, each at the lowest gap free during its life.
 int64_t lay_out(const Plan& plan, std::vector<BufferShape>& shapes) {
   std::vector<int> order;
@@ -53,14 +86,12 @@ int64_t lay_out(const Plan& plan, std::vector<BufferShape>& shapes) {
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return shapes[a].bytes > shapes[b].bytes; });
   int64_t total = 0;
-  std::vector<int> placed;
+  Placed placed(plan);
   std::vector<std::pair<int64_t, int64_t>> busy;
   for (int b : order) {
     busy.clear();
-    for (int p : placed)
-      if (plan.buffers[p].first_step <= plan.buffers[b].last_step &&
-          plan.buffers[b].first_step <= plan.buffers[p].last_step)
-        busy.emplace_back(shapes[p].offset, shapes[p].offset + place_of(shapes[p].bytes));
+    placed.for_each_met(
+        b, [&](int p) { busy.emplace_back(shapes[p].offset, shapes[p].offset + place_of(shapes[p].bytes)); });
     std::sort(busy.begin(), busy.end());
     int64_t need = place_of(shapes[b].bytes), at = 0, best = -1, best_gap = INT64_MAX;
     for (auto [begin, end] : busy) {
@@ -72,7 +103,7 @@ int64_t lay_out(const Plan& plan, std::vector<BufferShape>& shapes) {
     }
     shapes[b].offset = best >= 0 ? best : at;
     total = std::max(total, shapes[b].offset + need);
-    placed.push_back(b);
+    placed.add(b);
   }
   return total;
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tools/common.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 namespace {
@@ -90,12 +91,12 @@ void bench(Options& o) {
               {"max_ms", all.back()},
               {"runs_per_second", static_cast<double>(all.size()) / wall * 1000}};
   if (o.model.json) return print_json(report);
-  fmt::print("{} runs, {} thread(s), {} client(s)\n", all.size(), session.threads(), o.clients);
-  fmt::print("compile {:.0f} ms, first run {:.2f} ms\n", session.stats().total_ms, first);
-  fmt::print("min {:.3f}  median {:.3f}  mean {:.3f}  p90 {:.3f}  p95 {:.3f}  p99 {:.3f}  max {:.3f} ms\n",
-             all.front(), percentile(all, 0.5), mean, percentile(all, 0.9), percentile(all, 0.95),
-             percentile(all, 0.99), all.back());
-  fmt::print("{:.1f} runs/s\n", report["runs_per_second"].get<double>());
+  say("{} runs, {} thread(s), {} client(s)\n", all.size(), session.threads(), o.clients);
+  say("compile {:.0f} ms, first run {:.2f} ms\n", session.stats().total_ms, first);
+  say("min {:.3f}  median {:.3f}  mean {:.3f}  p90 {:.3f}  p95 {:.3f}  p99 {:.3f}  max {:.3f} ms\n",
+      all.front(), percentile(all, 0.5), mean, percentile(all, 0.9), percentile(all, 0.95),
+      percentile(all, 0.99), all.back());
+  say("{:.1f} runs/s\n", report["runs_per_second"].get<double>());
 }
 
 } // namespace

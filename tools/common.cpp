@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/float_formats.h"
 #include "tools/files.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 
@@ -61,14 +62,7 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->allow_extra_args(false)
       ->group("Compiler");
   app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept")->group("Compiler");
-  app.add_option("--max-memory", compile.max_memory,
-                 "limit of a run's working memory: bytes, or 64kb, 512mb, 2gb")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(at_least_zero())
-      ->group("Compiler");
-  app.add_option("--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error")
-      ->check(at_least_zero())
-      ->group("Compiler");
+  add_limits(app);
   if (with_inputs) {
     app.add_option("--input", inputs,
                    "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "
@@ -83,10 +77,46 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
            "refuses that, sums of other sizes are tried")
         ->allow_extra_args(false)
         ->group("Inputs");
-    app.add_option("--seed", seed, "seed of random inputs; equal seeds give equal inputs")->group("Inputs");
+    app.add_option("--seed", seed,
+                   "seed of random inputs (default 0) and of the model's random operators (default: another "
+                   "one every "
+                   "time); equal seeds give equal inputs and results")
+        ->group("Inputs");
   }
   app.add_flag("--json", json, "one JSON value on stdout; notes and errors stay on stderr");
   app.add_flag("--quiet", quiet, "no progress (shown on a terminal only)");
+}
+
+void ModelOptions::add_limits(CLI::App& app) {
+  app.add_flag("--untrusted", compile.untrusted,
+               "the model comes from a stranger: all limits hold, with the values of docs/security.md; no "
+               "--operators, no links to external data")
+      ->group("Limits");
+  auto bytes = [&](const char* name, int64_t& value, const char* what) {
+    app.add_option(name, value, what)
+        ->transform(CLI::AsSizeValue(false))
+        ->check(at_least_zero())
+        ->group("Limits");
+  };
+  auto count = [&](const char* name, int64_t& value, const char* what) {
+    app.add_option(name, value, what)->check(at_least_zero())->group("Limits");
+  };
+  bytes("--max-memory", compile.max_memory, "of a run's working memory: bytes, or 64kb, 512mb, 2gb");
+  count("--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error");
+  bytes("--load-memory", compile.load_memory,
+        "of what loading makes of the model; default: --max-memory, where that is given");
+  count(
+      "--load-time-limit", compile.load_time_limit_ms,
+      "milliseconds after which loading ends with an error, without the C++ compiler; default: --time-limit");
+  bytes("--max-model-bytes", compile.max_model_bytes, "of the model file, without external data");
+  count("--max-nodes", compile.max_nodes, "of the model, functions inlined");
+  count("--max-nesting", compile.max_nesting,
+        "levels of bodies, types and functions inside each other, to 64");
+  count("--max-tensors", compile.max_tensors, "in the model");
+  bytes("--max-tensor-bytes", compile.max_tensor_bytes, "of one tensor in the model");
+  bytes("--max-dense-bytes", compile.max_dense_bytes, "of all sparse tensors of the model, made dense");
+  app.add_flag("--strict-links", compile.strict_links, "external data must not be a symbolic or hard link")
+      ->group("Limits");
 }
 
 Session ModelOptions::open() {
@@ -96,7 +126,8 @@ Session ModelOptions::open() {
     compile.progress = [](const std::string& stage, int done, int total) {
       fmt::print(stderr, "\r\033[K{}{}", stage, total ? fmt::format(" {}/{}", done, total) : "");
     };
-  compile.log = [](const std::string& message) { fmt::print(stderr, "note: {}\n", message); };
+  compile.log = [](const std::string& message) { say(stderr, "note: {}\n", message); };
+  if (seed) compile.seed = static_cast<int64_t>(*seed);
   auto session = Session::compile(model, compile);
   if (terminal) fmt::print(stderr, "\r\033[K");
   Session made = std::move(session).value();
@@ -297,7 +328,8 @@ std::vector<OwnedTensor> make_inputs(const Session& session, const ModelOptions&
   std::vector<OwnedTensor> tensors;
   for (const TensorInfo& info : session.inputs()) {
     auto it = read.find(info.name);
-    tensors.push_back(it != read.end() ? std::move(it->second) : random_input(info, sizes, options.seed));
+    tensors.push_back(it != read.end() ? std::move(it->second)
+                                       : random_input(info, sizes, options.seed.value_or(0)));
   }
   return tensors;
 }
@@ -332,7 +364,7 @@ void find_sizes(const Session& session, const ModelOptions& options, std::vector
       other.dims.push_back(fmt::format("{}={}", name, size));
       std::vector<OwnedTensor> tried = make_inputs(session, other);
       if (!session.run_values(values_of(tried))) continue;
-      fmt::print(stderr, "note: taken as --dim {}, with which the model runs\n", other.dims.back());
+      say(stderr, "note: taken as --dim {}, with which the model runs\n", other.dims.back());
       inputs = std::move(tried);
       return;
     }
@@ -390,9 +422,7 @@ OwnedTensor copy_of(const std::string& name, int32_t type, const std::vector<int
   return t;
 }
 
-void print_json(const Json& value) {
-  fmt::print("{}\n", value.dump(2, ' ', false, Json::error_handler_t::replace));
-}
+void print_json(const Json& value) { say("{}\n", value.dump(2, ' ', true, Json::error_handler_t::replace)); }
 
 int exit_code(const Failure& failure) {
   switch (failure.kind) {

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -37,12 +38,15 @@ struct ModelOptions {
   CompileOptions compile;
   std::vector<std::string> dims;   ///< name=value
   std::vector<std::string> inputs; ///< name=file
-  uint64_t seed = 0;
+  std::optional<uint64_t> seed;
   bool json = false, quiet = false;
 
   void add_to(CLI::App& app, bool with_inputs = true);
   /// Compiles; reports progress on a terminal. Throws Exception.
   Session open();
+
+private:
+  void add_limits(CLI::App& app);
 };
 
 /// A tensor in memory of its own.
@@ -91,7 +95,8 @@ std::string shape_text(const std::vector<int64_t>& dims);
 OwnedTensor copy_of(const std::string& name, int32_t type, const std::vector<int64_t>& dims, const void* data,
                     const std::vector<std::string>* strings = nullptr);
 
-/// JSON as it goes to stdout: two spaces, bytes that are no UTF-8 replaced, numbers that JSON lacks as null.
+/// JSON as it goes to stdout: two spaces, ASCII alone, bytes that are no UTF-8 as U+FFFD, numbers that JSON
+/// lacks as null.
 void print_json(const Json& value);
 
 int exit_code(const Failure& failure);

@@ -6,6 +6,7 @@
 #include "tools/common.h"
 #include "tools/difference.h"
 #include "tools/files.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 namespace {
@@ -102,6 +103,7 @@ void run(Options& o, int& code) {
   if (!o.expected.empty()) o.reference = o.expected;
   if (is_archive(o.reference)) read_file(o.reference); // before the long work
   o.model.compile.every_value = o.every_node;
+  if (!o.model.seed) o.model.seed = 0; // both sides draw the same random numbers
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
   Values got = o.every_node ? every_value(session, inputs) : observe(session, inputs);
@@ -136,14 +138,14 @@ void run(Options& o, int& code) {
   }
   for (const Difference& d : rows)
     if (o.all || d.bad)
-      fmt::print("{} {:40} max abs {:.3g}  max rel {:.3g}  max ulp {}\n", d.bad ? "DIFFER" : "same  ",
-                 d.value, d.max_abs, d.max_rel, d.max_ulp);
-  fmt::print("{} values compared with {}\n", rows.size(), description);
+      say("{} {:40} max abs {:.3g}  max rel {:.3g}  max ulp {}\n", d.bad ? "DIFFER" : "same  ",
+          name_text(d.value), d.max_abs, d.max_rel, d.max_ulp);
+  say("{} values compared with {}\n", rows.size(), description);
   if (first != rows.end())
-    fmt::print("first difference: {}{}\n", explain(*first),
-               o.every_node ? "" : "\n--every-node looks at what each node computes");
+    say("first difference: {}{}\n", explain(*first),
+        o.every_node ? "" : "\n--every-node looks at what each node computes");
   else
-    fmt::print("no difference\n");
+    say("no difference\n");
 }
 
 } // namespace

@@ -8,6 +8,7 @@
 
 #include "tools/common.h"
 #include "tools/files.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 namespace {
@@ -69,11 +70,10 @@ void demo(const Options& o, int& code) {
                 {"library_kernels", stats.extern_kernels}});
   } else {
     for (const Json& row : rows)
-      fmt::print("{:14} -> {}  {:5.1f} %{}\n", row["file"].get<std::string>(), row["digit"].get<int>(),
-                 row["confidence"].get<double>() * 100, row["digit"] == row["label"] ? "" : "   WRONG");
-    fmt::print("\n{} of {} images right: accuracy {:.1f} %\n", correct, files.size(), accuracy * 100);
-    fmt::print(
-        "{} nodes -> {} generated and {} library kernels; compiled in {:.0f} ms, {:.3f} ms per image\n",
+      say("{:14} -> {}  {:5.1f} %{}\n", row["file"].get<std::string>(), row["digit"].get<int>(),
+          row["confidence"].get<double>() * 100, row["digit"] == row["label"] ? "" : "   WRONG");
+    say("\n{} of {} images right: accuracy {:.1f} %\n", correct, files.size(), accuracy * 100);
+    say("{} nodes -> {} generated and {} library kernels; compiled in {:.0f} ms, {:.3f} ms per image\n",
         stats.nodes, stats.generated_kernels, stats.extern_kernels, stats.total_ms,
         run_ms / static_cast<double>(files.size()));
   }

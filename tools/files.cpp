@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/dtype.h"
+#include "tools/member_names.h"
 #include "tools/npy.h"
 
 namespace tbx::tools {
@@ -70,7 +71,7 @@ std::vector<OwnedTensor> read_npz(const std::string& path) {
     if (data + packed > s.size()) fail(path, "a member is cut short");
     std::string_view raw(s.data() + data, packed);
     OwnedTensor t = parse_npy(path, method == 0 ? std::string(raw) : inflate_raw(path, raw, size));
-    t.name = ends_with(name, ".npy") ? name.substr(0, name.size() - 4) : name;
+    t.name = tensor_name(ends_with(name, ".npy") ? name.substr(0, name.size() - 4) : name);
     tensors.push_back(std::move(t));
     entry += 46u + name_length + extra + comment;
   }
@@ -84,15 +85,16 @@ std::string to_npz(const std::string& path, const std::vector<OwnedTensor>& tens
   auto put16 = [](std::string& s, uint16_t v) { s.append(reinterpret_cast<const char*>(&v), 2); };
   auto put32 = [](std::string& s, uint32_t v) { s.append(reinterpret_cast<const char*>(&v), 4); };
   for (const OwnedTensor& t : tensors) {
-    std::string data = to_npy(t), name = t.name + ".npy";
+    std::string data = to_npy(t), name = member_name(t.name) + ".npy";
     if (body.size() + data.size() > 0xFFFF0000u || name.size() > 0xFFFF || tensors.size() > 0xFFFF)
       fail(path, "more than an archive without the 64-bit extension can hold; write *.npy");
     auto crc = static_cast<uint32_t>(
         crc32(0, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(data.size())));
     auto size = static_cast<uint32_t>(data.size()), offset = static_cast<uint32_t>(body.size());
+    constexpr uint16_t kUtf8 = 0x800; // else names are taken for code page 437
     auto common = [&](std::string& s) {
       put16(s, 20);
-      put16(s, 0);
+      put16(s, kUtf8);
       put16(s, 0);
       put32(s, 0);
       put32(s, crc);

@@ -7,6 +7,7 @@
 #include "driver/compile.h"
 #include "tools/common.h"
 #include "tools/files.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 namespace {
@@ -65,7 +66,7 @@ void explain(ExplainOptions& o) {
                                  folder_of(o.trace).string()));
   if (o.passes) {
     if (o.model.json) return print_json(pass_names());
-    for (const std::string& name : pass_names()) fmt::print("{}\n", name);
+    for (const std::string& name : pass_names()) say("{}\n", name);
     return;
   }
   Session session = o.model.open();
@@ -90,22 +91,22 @@ void explain(ExplainOptions& o) {
     for (const KernelReport& k : kernels) report["kernels"].push_back(to_json(k));
     return print_json(report);
   }
-  fmt::print("{} nodes -> {} generated and {} library kernels\n", stats.nodes, stats.generated_kernels,
-             stats.extern_kernels);
+  say("{} nodes -> {} generated and {} library kernels\n", stats.nodes, stats.generated_kernels,
+      stats.extern_kernels);
   for (size_t i = 0; i < kernels.size(); ++i) {
     const KernelReport& k = kernels[i];
-    fmt::print("\n{:3} {} {}\n", i, k.kind, k.name);
-    fmt::print("    nodes: {}\n", fmt::join(k.nodes, ", "));
-    for (const std::string& d : k.decisions) fmt::print("    {}\n", d);
-    fmt::print("    {:.3f} MB, {:.3f} MFLOP{}", static_cast<double>(k.bytes) / 1e6, k.flops / 1e6,
-               symbolic ? " (at guessed sizes)" : "");
+    say("\n{:3} {} {}\n", i, k.kind, k.name);
+    say("    nodes: {}\n", name_text(fmt::format("{}", fmt::join(k.nodes, ", "))));
+    for (const std::string& d : k.decisions) say("    {}\n", name_text(d));
+    say("    {:.3f} MB, {:.3f} MFLOP{}", static_cast<double>(k.bytes) / 1e6, k.flops / 1e6,
+        symbolic ? " (at guessed sizes)" : "");
     if (k.time_ns > 0) {
-      fmt::print(", {:.1f} us, {:.1f} GB/s", static_cast<double>(k.time_ns) / 1e3,
-                 static_cast<double>(k.bytes) / static_cast<double>(k.time_ns));
-      if (!symbolic) fmt::print(", {:.1f} GFLOP/s", k.flops / static_cast<double>(k.time_ns));
-      fmt::print(", {} thread(s)", k.threads);
+      say(", {:.1f} us, {:.1f} GB/s", static_cast<double>(k.time_ns) / 1e3,
+          static_cast<double>(k.bytes) / static_cast<double>(k.time_ns));
+      if (!symbolic) say(", {:.1f} GFLOP/s", k.flops / static_cast<double>(k.time_ns));
+      say(", {} thread(s)", k.threads);
     }
-    fmt::print("\n");
+    say("\n");
   }
 }
 
@@ -131,10 +132,10 @@ Examples:
     o->model.compile.dims = parse_dims(o->model.dims);
     std::string text = driver::dump_stage(std::filesystem::path(o->model.model), o->model.compile, o->stage);
     if (o->model.json)
-      text = Json{{"stage", o->stage}, {"text", text}}.dump(2, ' ', false, Json::error_handler_t::replace) +
-             "\n";
+      text =
+          Json{{"stage", o->stage}, {"text", text}}.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
     if (o->output.empty())
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      put(stdout, text);
     else
       write_file(o->output, text);
   });

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "tools/common.h"
+#include "tools/say.h"
 
 namespace {
 
@@ -26,31 +27,30 @@ int parse(CLI::App& app, int argc, char** argv, const int& code) {
   } catch (const CLI::ParseError& e) {
     if (std::string word = unknown_command(app, argc, argv); !word.empty()) {
       if (word == "help") {
-        fmt::print("{}", app.help());
+        say("{}", app.help());
         return kOk;
       }
       std::vector<std::string> names;
       for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-      fmt::print(stderr, "tbx: there is no command '{}'; the commands are: {}\n", word,
-                 fmt::join(names, ", "));
+      say(stderr, "tbx: there is no command '{}'; the commands are: {}\n", word, fmt::join(names, ", "));
       return kUsage;
     }
     return app.exit(e) == 0 ? kOk : kUsage;
   } catch (const tbx::Exception& e) {
-    fmt::print(stderr, "{}\n", e.failure.message);
+    say(stderr, "{}\n", e.failure.message);
     return exit_code(e.failure);
   } catch (const tbx::Error& e) { // of a stage called without a session
-    fmt::print(stderr, "{}\n", e.what());
+    say(stderr, "{}\n", e.what());
     return exit_code(tbx::Failure{static_cast<tbx::Failure::Kind>(e.kind()), {}});
   } catch (const UsageError& e) {
-    fmt::print(stderr, "tbx: {}\n", e.what());
+    say(stderr, "tbx: {}\n", e.what());
     return kUsage;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "tbx: out of memory; choose smaller sizes with --dim\n");
+    say(stderr, "tbx: out of memory; choose smaller sizes with --dim\n");
     return kModelError;
   } catch (const std::exception& e) {
     if (std::ferror(stdout)) return kOk; // what it is about; main says so
-    fmt::print(stderr, "InternalError: {}\n", e.what());
+    say(stderr, "InternalError: {}\n", e.what());
     return kInternal;
   }
 }
@@ -92,7 +92,7 @@ default: 1gb; 0: none), TBX_CXX (the C++ compiler), OMP_NUM_THREADS.)");
   // A full disk or a closed pipe must not look like success.
   std::cout.flush();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) {
-    fmt::print(stderr, "tbx: stdout cannot be written\n");
+    say(stderr, "tbx: stdout cannot be written\n");
     return kUsage;
   }
   return code;

@@ -8,6 +8,7 @@
 
 #include "driver/compile.h"
 #include "tools/common.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 namespace {
@@ -90,16 +91,15 @@ Cases: of the ONNX backend suite, and generated ones, that pass.)");
     Json all = rows_of(*names);
     if (*json) return print_json(all);
     for (const Json& op : all) {
-      fmt::print("{:28} {:32} {:8} since {}", op["domain"].get<std::string>(), op["name"].get<std::string>(),
-                 op["how"].get<std::string>(), since_text(op));
+      say("{:28} {:32} {:8} since {}", op["domain"].get<std::string>(), op["name"].get<std::string>(),
+          op["how"].get<std::string>(), since_text(op));
       if (op.contains("suite"))
-        fmt::print("; suite {}, generated {}", op["suite"].get<std::string>(),
-                   op["generated"].get<std::string>());
-      fmt::print("\n");
+        say("; suite {}, generated {}", op["suite"].get<std::string>(), op["generated"].get<std::string>());
+      say("\n");
       for (const std::string& version : op.value("versions", std::vector<std::string>()))
-        if (*cases) fmt::print("    opset {}\n", version);
+        if (*cases) say("    opset {}\n", version);
     }
-    fmt::print("{} operators\n", all.size());
+    say("{} operators\n", all.size());
   });
 }
 

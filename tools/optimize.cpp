@@ -7,6 +7,7 @@
 
 #include "tools/common.h"
 #include "tools/files.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 namespace {
@@ -40,7 +41,7 @@ void print_operators(const OptimizeReport& report) {
   };
   for (const std::string& name : names) {
     int before = count_in(report.operators_before, name), after = count_in(report.operators_after, name);
-    if (before != after) fmt::print("  {:28} {:6} -> {}\n", name, before, after);
+    if (before != after) say("  {:28} {:6} -> {}\n", name, before, after);
   }
 }
 
@@ -60,15 +61,15 @@ void optimize_model(const Options& o) {
                        {"rewrites", report.rewrites},
                        {"left_out", report.left_out},
                        {"bytes", bytes_of(o.to)}});
-  fmt::print("{}: {} nodes -> {} nodes, opset {}, {:.3f} MB\n", o.to, report.nodes_before, report.nodes_after,
-             report.opset, static_cast<double>(bytes_of(o.to)) / 1e6);
+  say("{}: {} nodes -> {} nodes, opset {}, {:.3f} MB\n", o.to, report.nodes_before, report.nodes_after,
+      report.opset, static_cast<double>(bytes_of(o.to)) / 1e6);
   print_operators(report);
   bool any = std::any_of(report.rewrites.begin(), report.rewrites.end(),
                          [](const auto& r) { return r.second != 0; });
-  fmt::print("rewrites:{}\n", any ? "" : " none");
+  say("rewrites:{}\n", any ? "" : " none");
   for (const auto& [pass, count] : report.rewrites)
-    if (count != 0) fmt::print("  {:32} {}\n", pass, count);
-  for (const std::string& reason : report.left_out) fmt::print("left out: {} (--opset)\n", reason);
+    if (count != 0) say("  {:32} {}\n", pass, count);
+  for (const std::string& reason : report.left_out) say("left out: {} (--opset)\n", reason);
 }
 
 } // namespace
@@ -78,6 +79,8 @@ void add_optimize(CLI::App& app, int&) {
   CLI::App* cmd = app.add_subcommand("optimize", "write a simplified ONNX file that every runtime reads");
   cmd->add_option("model", o->model, "ONNX file")->required()->check(CLI::ExistingFile);
   cmd->add_option("optimized", o->to, "file to write; may be the model itself")->required();
+  cmd->add_flag("--untrusted", o->optimize.untrusted,
+                "the model comes from a stranger: the limits of docs/security.md hold");
   cmd->add_flag("--json", o->json, "one JSON value on stdout; notes and errors stay on stderr");
   cmd->add_option("--dim", o->dims, "fixes a symbolic dimension: batch=4; repeatable")
       ->allow_extra_args(false);

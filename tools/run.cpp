@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "tools/common.h"
 #include "tools/files.h"
+#include "tools/say.h"
 
 namespace tbx::tools {
 namespace {
@@ -113,9 +114,10 @@ void run(Options& o) {
   for (const auto& [name, out] : outputs) report["outputs"].push_back(describe(name, out));
   if (!o.save.empty()) report["saved"] = o.save;
   if (o.model.json) return print_json(report);
-  for (const Json& out : report["outputs"]) fmt::print("{}  {}\n", out["name"].get<std::string>(), line(out));
-  fmt::print("compiled in {:.0f} ms, ran in {:.2f} ms\n", session.stats().total_ms, ms);
-  if (!o.save.empty()) fmt::print("saved to {}\n", o.save);
+  for (const Json& out : report["outputs"])
+    say("{}  {}\n", name_text(out["name"].get<std::string>()), line(out));
+  say("compiled in {:.0f} ms, ran in {:.2f} ms\n", session.stats().total_ms, ms);
+  if (!o.save.empty()) say("saved to {}\n", o.save);
 }
 
 } // namespace
@@ -124,7 +126,10 @@ void add_run(CLI::App& app, int&) {
   auto o = std::make_shared<Options>();
   CLI::App* cmd = app.add_subcommand("run", "run a model once, show or save its outputs");
   o->model.add_to(*cmd);
-  cmd->add_option("--save", o->save, "write the outputs: FILE.npz (all, by name) or FILE.npy (a single one)");
+  cmd->add_option(
+      "--save", o->save,
+      "write the outputs: FILE.npz (all, by name; a name that is a path out of a folder is written as in "
+      "a URL) or FILE.npy (a single one)");
   cmd->add_flag("--all-values", o->all_values,
                 "save what every node computes as well, for `tbx compare --every-node`");
   cmd->footer(R"(Examples:

@@ -1,22 +1,19 @@
 // eliminate_common_subexpressions: equal operators over equal inputs are computed once.
 #include <fmt/format.h>
 
-#include <set>
 #include <unordered_map>
 
 #include "extern_kernels/custom_operator.h"
 #include "fusion/passes/match.h"
 #include "fusion/passes/passes.h"
+#include "importer/random_nodes.h"
 
 namespace tbx::fusion {
 namespace {
 
 /// Text that is equal exactly for nodes that compute the same; empty when the node must stay its own.
 std::string key_of(const Node& node, const std::vector<ValueId>& stands_for) {
-  static const std::set<std::string> kOwn = {
-      "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-      "Bernoulli",    "Multinomial",      "Dropout"};
-  if (kOwn.count(node.op_type) || (node.custom && !node.custom->is_function())) return {};
+  if (draws_random_numbers(node) || (node.custom && !node.custom->is_function())) return {};
   std::string key = fmt::format("{}|{}|{}|{}", node.domain, node.op_type, node.opset, node.outputs.size());
   for (ValueId id : node.inputs) key += fmt::format(",{}", id < 0 ? -1 : stands_for[id]);
   for (ValueId id : node.outputs) key += id < 0 ? "-" : "+";

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "fusion/passes/match.h"
 #include "fusion/passes/passes.h"
+#include "importer/random_nodes.h"
 #include "lowering/lower.h"
 
 namespace tbx::fusion {
@@ -12,15 +13,9 @@ namespace {
 constexpr int64_t kMaxElements = int64_t{1} << 24; ///< of one folded result
 constexpr int64_t kMaxGrowth = int64_t{64} << 20;  ///< bytes by which folding may enlarge the model
 
-bool is_random(const Node& node) {
-  static const std::set<std::string> kRandom = {
-      "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-      "Bernoulli",    "Multinomial",      "Dropout"};
-  return kRandom.count(node.op_type) != 0;
-}
-
 bool foldable(const Graph& g, const Node& node) {
-  if (node.inputs.empty() || node.custom || is_random(node)) return false; // libraries run in a plan only
+  if (node.inputs.empty() || node.custom || draws_random_numbers(node))
+    return false; // libraries run in a plan only
   for (const auto& [name, attribute] : node.attributes)
     if (std::holds_alternative<std::shared_ptr<Graph>>(attribute) ||
         std::holds_alternative<std::vector<std::shared_ptr<Graph>>>(attribute))

@@ -172,6 +172,9 @@ struct TBX_API CompileOptions {
   std::string isa;         ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
   std::string cache_dir;   ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
                            ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB
+  /// Of random operators without a seed of their own: with equal seeds the n-th run of a session gives what
+  /// the n-th of another gives. None: that of set_seed, else one from the operating system.
+  std::optional<int64_t> seed;
   bool fuse = true;        ///< generated kernels of several operators
   bool fuse_extern = true; ///< post-operations inside library kernels
   std::vector<std::string> disabled_passes; ///< unknown names are errors
@@ -191,9 +194,23 @@ struct TBX_API CompileOptions {
   std::string precision = "strict";
   bool all_dims_dynamic = false; ///< forgets static input dimensions (testing)
   bool every_value = false;      ///< what nodes compute for each other is an output too, in order
-  int64_t max_memory = 0;        ///< bytes that a run may take for its results, 0: none
-  int64_t time_limit_ms = 0;     ///< a longer run ends with an error, 0: none
-  bool private_threads = false;  ///< own thread arena instead of the process-wide one
+  /// The model comes from a stranger: every limit below holds, with the second of the two values that
+  /// docs/security.md has for it; no operator_libraries, no links to external data.
+  bool untrusted = false;
+  // Limits. 0: the value of docs/security.md, which for time and memory is none unless `untrusted`. An error
+  // names the one to raise.
+  int64_t max_memory = 0;    ///< bytes that a run may take for its results
+  int64_t time_limit_ms = 0; ///< a longer run ends with an error
+  int64_t load_memory = 0;   ///< bytes of what loading makes of a model; 0: max_memory, where that is given
+  int64_t load_time_limit_ms = 0; ///< without the C++ compiler; 0: time_limit_ms, where that is given
+  int64_t max_model_bytes = 0;    ///< of the file, or of the bytes given, without external data
+  int64_t max_nodes = 0;          ///< with bodies, and functions inlined
+  int64_t max_nesting = 0;        ///< bodies, types and calls of functions inside each other
+  int64_t max_tensors = 0;        ///< initializers, constants and tensors of attributes
+  int64_t max_tensor_bytes = 0;   ///< of one tensor in the model
+  int64_t max_dense_bytes = 0;    ///< of all sparse tensors together, made dense
+  bool strict_links = false;      ///< external data must not be a symbolic or hard link
+  bool private_threads = false;   ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
 };
@@ -271,6 +288,7 @@ struct TBX_API OptimizeOptions {
   std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1); unknown ones are errors
   int opset = 0;                       ///< the ai.onnx version to convert to first; 0: the model's own
   std::vector<std::string> disabled_passes; ///< unknown names are errors
+  bool untrusted = false;                   ///< with the limits of CompileOptions::untrusted
 };
 
 /// What optimize() did.
@@ -290,6 +308,8 @@ TBX_API Result<OptimizeReport> optimize(const std::string& onnx_file, const std:
 
 /// "0.1.0"
 TBX_API std::string version();
+/// The seed of all sessions compiled from now on whose options have none.
+TBX_API void set_seed(int64_t seed);
 /// Names of all graph passes, in order.
 TBX_API std::vector<std::string> pass_names();
 /// An operator that is supported, in these versions: `how` is "compiled" (into kernels), "values" (on the

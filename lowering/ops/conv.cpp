@@ -39,6 +39,12 @@ TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const
                       const ZeroPoints* zeros = nullptr) {
   if (is_low_precision_float(type)) // sums are float32, rounded once
     return convert(ctx, convolution(ctx, std::move(problem), x, w, bias, std::move(sizes), DType::f32), type);
+  if (bias) check_bias(ctx, *bias, sizes[1]);
+  if (w.sizes()[problem.transposed ? 0 : 1].is(0)) // a sum of nothing, which no library computes
+    return generate(ctx, type, sizes, [&](std::span<const SymInt> at) {
+      return bias ? to_compute(bias->load(ctx.program, at.subspan(1, 1)), compute_type(type))
+                  : ctx.c.constant(compute_type(type), 0.0);
+    });
   ir::ExternCall call;
   problem.has_bias = bias != nullptr;
   auto realized = [&](const TensorBox& box, const char* why) {
@@ -47,7 +53,6 @@ TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const
   call.inputs.push_back(realized(wide(ctx, x), "input of a convolution"));
   call.inputs.push_back(realized(narrow_constant(ctx, wide(ctx, w)), "weights of a convolution"));
   if (bias) {
-    check_bias(ctx, *bias, sizes[1]);
     call.inputs.push_back(realized(wide(ctx, *bias), "bias of a convolution"));
   }
   if (zeros) append_zero_point(ctx, call, zeros->left, problem.x_zero);

@@ -31,6 +31,7 @@ Alone alone(OpContext& ctx, const importer::DerivativeNode& d) {
   a.graph.context = ctx.program.context;
   a.graph.origins = ctx.graph.origins;
   Node node = d.forward;
+  importer::DerivativeNode::set_differentiated(node);
   node.inputs.clear();
   for (int i = 0; i < d.num_inputs; ++i) {
     const LoweredValue& value = ctx.value(i);
@@ -101,7 +102,7 @@ Values derivative(OpContext& ctx) {
     std::vector<TensorBox> inputs;
     std::vector<char> wanted;
     for (int i : a.inputs) inputs.push_back(ctx.in(i)), wanted.push_back(ctx.wants(i));
-    Adjoint adjoint(ctx.program, program, inputs, wanted);
+    Adjoint adjoint(ctx.program, program, inputs, wanted, d.differentiated);
     for (size_t k = 0; k < a.outputs.size(); ++k) {
       const TensorBox& g = ctx.in(d.num_inputs + a.outputs[k]);
       check_gradient(ctx, g, program.at(program.outputs[k].buffer), a.outputs[k]);

@@ -242,6 +242,11 @@ Values scatter_elements(OpContext& ctx) {
   const TensorBox &x = ctx.in(0), &indices = ctx.in(1), &updates = ctx.in(2);
   TBX_MODEL(indices.rank() == x.rank() && updates.rank() == x.rank(),
             "ranks of data, indices, updates: {}, {}, {}", x.rank(), indices.rank(), updates.rank());
+  // Scatter of opset 11 is deprecated: ONNX checks no types of it.
+  TBX_MODEL(indices.dtype() == DType::i64 || indices.dtype() == DType::i32, "the indices are {}, not int64",
+            name_of(indices.dtype()));
+  TBX_MODEL(updates.dtype() == x.dtype(), "the updates are {}, the data is {}", name_of(updates.dtype()),
+            name_of(x.dtype()));
   int axis = ctx.axis(ctx.attr_int("axis", 0), x.rank());
   for (int d = 0; d < x.rank(); ++d) {
     require_fit(ctx, updates.sizes()[d], indices.sizes()[d], d, Fit::equal, "updates of ScatterElements");

@@ -144,6 +144,20 @@ struct Inputs {
 };
 constexpr Inputs kPlain{3, 4, 5, 6, 7, 8, 9}, kDecoder{kDecoderBias, 3, 4, 5, 6, 7, 9};
 
+/// Without as many new keys as queries: query i sees what is past and the new keys 0 to i, but the last query
+/// all of them. So does ONNX Runtime.
+void hide_later_keys(OpContext& ctx, AttentionCore& a, SymInt new_keys) {
+  const SymInt queries = a.q.sizes()[2], keys = a.k.sizes()[2];
+  TensorBox mask = generate(ctx, DType::f32, {1, 1, queries, keys}, [&](std::span<const SymInt> at) {
+    Expr last = ir::binary(Op::equal, ctx.c.index(at[2]), ctx.c.index(queries - 1));
+    Expr before = ir::binary(Op::less_equal, ctx.c.index(at[3]), ctx.c.index(keys - new_keys + at[2]));
+    return ir::where(ir::binary(Op::logical_or, last, before), ctx.c.constant(DType::f32, 0),
+                     ctx.c.constant(DType::f32, a.unseen));
+  });
+  a.mask = a.mask ? map(ctx, DType::f32, *a.mask, mask, ir::add) : mask;
+  a.causal = false;
+}
+
 LowerFn multi_head_attention(const Inputs& in) {
   return [=](OpContext& ctx) -> std::vector<LoweredValue> {
     if (ctx.has(in.indirection)) throw_unsupported("cache_indirection");
@@ -163,6 +177,8 @@ LowerFn multi_head_attention(const Inputs& in) {
     a.causal = ctx.attr_int("unidirectional", 0) != 0;
     a.unseen = std::numeric_limits<float>::lowest();
     add_masks(ctx, a, in.mask, in.scores);
+    if (a.causal && !ir::provably_equal(x.k.sizes()[2], x.q.sizes()[2]))
+      hide_later_keys(ctx, a, x.k.sizes()[2]);
     TensorBox scores;
     TensorBox y = attend(ctx, a, ctx.wants(3) ? &scores : nullptr);
     std::vector<LoweredValue> out = {join_heads(ctx, y), keys.present, values.present};

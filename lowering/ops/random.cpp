@@ -1,25 +1,29 @@
-// Random numbers from a counter-based generator: an element's value depends on the seed and its position
-// only.
+// Random numbers from a counter-based generator: an element's value depends on the seed of the draw and its
+// position only. Every execution of a node is a draw, whose seed a step of the plan brings.
 #include <bit>
 #include <numbers>
 
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
+#include "lowering/ops/host_call.h"
 
 namespace tbx::lowering {
 namespace {
 
-/// The seed attribute's bits, or a number made of the name of the result, so that nodes differ and runs
-/// repeat.
-int64_t seed_of(const OpContext& ctx) {
+/// The bits of the attribute, which is a float, or an integer in Dropout.
+std::optional<int64_t> seed_attribute(const OpContext& ctx) {
   auto seed = ctx.node.attributes.find("seed");
-  if (seed != ctx.node.attributes.end() && std::holds_alternative<int64_t>(seed->second))
-    return std::get<int64_t>(seed->second); // Dropout spells it as an integer
-  if (ctx.has_attr("seed")) return static_cast<int64_t>(std::bit_cast<uint32_t>(ctx.attr_float("seed", 0)));
+  if (seed == ctx.node.attributes.end()) return std::nullopt;
+  if (const auto* integer = std::get_if<int64_t>(&seed->second)) return *integer;
+  return static_cast<int64_t>(std::bit_cast<uint32_t>(ctx.attr_float("seed", 0)));
+}
+
+/// A number that stays the same in all programs that are made of the node.
+int64_t stream_of(const OpContext& ctx) {
   uint64_t hash = 14695981039346656037ull;
   for (char ch : ctx.graph.at(ctx.node.outputs.at(0)).name)
     hash = (hash ^ static_cast<uint8_t>(ch)) * 1099511628211ull;
-  return static_cast<int64_t>(hash >> 1);
+  return static_cast<int64_t>(hash);
 }
 
 SymInt linear(std::span<const SymInt> at, const SymInts& sizes) {
@@ -28,17 +32,38 @@ SymInt linear(std::span<const SymInt> at, const SymInts& sizes) {
   return out;
 }
 
-/// Uniform in [0, 1).
-Expr uniform(const OpContext& ctx, SymInt counter) {
-  return ir::binary(Op::random, ctx.c.constant_int(DType::i64, seed_of(ctx)), ctx.c.index(counter));
-}
+/// The numbers of one draw.
+class Draw {
+public:
+  explicit Draw(OpContext& ctx) : ctx_(ctx) {
+    std::map<std::string, extern_kernels::Attribute> attributes = {{"stream", stream_of(ctx)}};
+    if (auto seed = seed_attribute(ctx)) attributes["seed"] = *seed;
+    extern_kernels::HostProblem problem{"tensorbox",           "RandomSeed", 1,
+                                        std::move(attributes), {DType::i64}, nullptr};
+    ir::ExternCall call;
+    call.outputs = {ctx.program.new_buffer("", DType::i64, {1})};
+    call.problem = std::move(problem);
+    seed_ = ir::make_buffer_box(ctx.program, call.outputs[0]);
+    ctx.program.operations.push_back({std::move(call), {}, "host kernel"});
+  }
 
-/// Standard normal (Box and Muller) from two uniform numbers.
-Expr normal(const OpContext& ctx, SymInt position) {
-  Expr u = uniform(ctx, position * 2), v = uniform(ctx, position * 2 + 1);
-  Expr radius = ir::unary(Op::sqrt, ir::mul(number(u, -2), ir::unary(Op::log, ir::sub(number(u, 1), u))));
-  return ir::mul(radius, ir::unary(Op::cos, ir::mul(v, number(v, 2 * std::numbers::pi))));
-}
+  /// Uniform in [0, 1).
+  Expr uniform(SymInt position) const {
+    const SymInt first[] = {0};
+    return ir::binary(Op::random, seed_->load(ctx_.program, first), ctx_.c.index(position));
+  }
+
+  /// Standard normal (Box and Muller) from two uniform numbers.
+  Expr normal(SymInt position) const {
+    Expr u = uniform(position * 2), v = uniform(position * 2 + 1);
+    Expr radius = ir::unary(Op::sqrt, ir::mul(number(u, -2), ir::unary(Op::log, ir::sub(number(u, 1), u))));
+    return ir::mul(radius, ir::unary(Op::cos, ir::mul(v, number(v, 2 * std::numbers::pi))));
+  }
+
+private:
+  OpContext& ctx_;
+  std::optional<TensorBox> seed_;
+};
 
 LowerFn random(bool is_normal, bool like) {
   return [=](OpContext& ctx) -> std::vector<LoweredValue> {
@@ -54,9 +79,10 @@ LowerFn random(bool is_normal, bool like) {
     TBX_MODEL(is_float(type), "random numbers of type {}", name_of(type));
     double offset = is_normal ? ctx.attr_float("mean", 0) : ctx.attr_float("low", 0);
     double scale = is_normal ? ctx.attr_float("scale", 1) : ctx.attr_float("high", 1) - offset;
+    const Draw draw(ctx);
     TensorBox out = generate(ctx, type, sizes, [&](std::span<const SymInt> at) {
       SymInt position = linear(at, sizes);
-      Expr e = is_normal ? normal(ctx, position) : uniform(ctx, position);
+      Expr e = is_normal ? draw.normal(position) : draw.uniform(position);
       return ir::add(number(e, offset), ir::mul(e, number(e, scale)));
     });
     realize(ctx, out, "random numbers");
@@ -66,9 +92,10 @@ LowerFn random(bool is_normal, bool like) {
 
 std::vector<LoweredValue> lower_bernoulli(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
+  const Draw draw(ctx);
   TensorBox out =
       generate(ctx, ctx.attr_dtype("dtype", x.dtype()), x.sizes(), [&](std::span<const SymInt> at) {
-        Expr u = uniform(ctx, linear(at, x.sizes()));
+        Expr u = draw.uniform(linear(at, x.sizes()));
         return ir::binary(Op::less, u, to_compute(x.load(ctx.program, at), u->dtype));
       });
   realize(ctx, out, "random numbers");
@@ -93,10 +120,11 @@ std::vector<LoweredValue> lower_multinomial(OpContext& ctx) {
   SymInt classes = x.sizes()[1];
   SymInts space = {x.sizes()[0], samples, classes};
   AxisReducer reduce(ctx, space, {2});
+  const Draw draw(ctx);
   TensorBox below = reduce(ReduceOp::sum, DType::i64, [&](std::span<const SymInt> i) {
     const SymInt here[] = {i[0], i[2]}, last[] = {i[0], classes - 1};
     Expr total = running.load(ctx.program, last);
-    Expr target = ir::mul(uniform(ctx, i[0] * samples + i[1]), total);
+    Expr target = ir::mul(draw.uniform(i[0] * samples + i[1]), total);
     return to_compute(ir::binary(Op::less_equal, running.load(ctx.program, here), target), DType::i64);
   });
   TensorBox out = map(ctx, type, reduce.drop(below), [&](Expr n) {
@@ -127,8 +155,9 @@ std::vector<LoweredValue> lower_dropout(OpContext& ctx) {
     if (!ctx.has(1)) return ctx.c.constant(type, 0.5);
     return to_compute(ir::reshape(ctx.program, ctx.in(1), {}).load(ctx.program, {}), type);
   };
+  const Draw draw(ctx);
   TensorBox mask = generate(ctx, DType::boolean, x.sizes(), [&](std::span<const SymInt> at) {
-    Expr u = uniform(ctx, linear(at, x.sizes()));
+    Expr u = draw.uniform(linear(at, x.sizes()));
     return ir::binary(Op::greater_equal, u, drop_ratio(u->dtype));
   });
   realize(ctx, mask, "random numbers");

@@ -58,6 +58,7 @@ class CompileOptions:
     fuse_extern: bool
     disabled_passes: list[str]
     operator_libraries: list[str]
+    seed: int | None
     external_data_dir: str
     dims: dict[str, int]
     overridable: list[str]
@@ -65,6 +66,16 @@ class CompileOptions:
     every_value: bool
     max_memory: int
     time_limit_ms: int
+    load_memory: int
+    load_time_limit_ms: int
+    max_model_bytes: int
+    max_nodes: int
+    max_nesting: int
+    max_tensors: int
+    max_tensor_bytes: int
+    max_dense_bytes: int
+    strict_links: bool
+    untrusted: bool
     private_threads: bool
     def __init__(self) -> None: ...
     def set_log(self, log: Callable[[str], Any], /) -> None: ...
@@ -121,6 +132,7 @@ class Session:
     def explain(self) -> list[dict[str, Any]]: ...
     def dump(self, stage: str, /) -> str: ...
 
-def optimize(model: str, to: str, dims: dict[str, int], opset: int, disabled_passes: list[str], /) -> dict[str, Any]: ...
+def optimize(model: str, to: str, dims: dict[str, int], opset: int, disabled_passes: list[str], untrusted: bool, /) -> dict[str, Any]: ...
 def pass_names() -> list[str]: ...
+def set_seed(seed: int) -> None: ...
 def operators() -> list[tuple[str, str, list[int]]]: ...

@@ -18,7 +18,7 @@ def integer(name: str, value: Any) -> int:
 def names(option: str, given: Sequence[str | os.PathLike[str]]) -> list[str]:
     if isinstance(given, (str, bytes, os.PathLike)):
         raise TypeError(f"{option} is a list, not one name: [{given!r}]")
-    return [os.fspath(name) for name in given]
+    return [os.fsdecode(name) for name in given]
 
 
 def sizes(option: str, given: Mapping[str, int] | None) -> dict[str, int]:

@@ -16,6 +16,7 @@ from ._core import __version__
 from .arrays import TensorInfo
 from .compatible_options import OUR_PROVIDERS, SessionOptions, check_run_options, session_arguments
 from .optimize import optimize
+from .ort_options import fixed_dimensions, is_foreign, symbolic_names
 from .ort_value import IOBinding, OrtValue, type_text, unwrapped
 from .profile_trace import ProfileTrace
 from .session import Session
@@ -100,6 +101,11 @@ class InferenceSession:
             arguments["log"] = lambda message: print(f"tensorbox: {message}", file=sys.stderr)
         arguments.update(kwargs)
         self._session = Session(path_or_bytes, **arguments)
+        if is_foreign(sess_options):
+            free = symbolic_names([i.shape or [] for i in self._session.inputs])
+            if free and (fixed := fixed_dimensions(sess_options, free)):
+                arguments["dims"] = fixed | dict(arguments["dims"] or {})
+                self._session = Session(path_or_bytes, **arguments)
         if self._options.optimized_model_filepath:
             _write_optimized(path_or_bytes, os.fspath(self._options.optimized_model_filepath), arguments)
         self._trace = ProfileTrace(self._options.profile_file_prefix) if self._options.enable_profiling else None

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ._core import UnsupportedError, pass_names
+from .ort_options import config_of, is_foreign
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -110,15 +111,22 @@ class SessionOptions:
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Kept, and without effect but for the folder of external data: the entries are hints about ONNX Runtime's
         insides. One that asks for another file format is an error."""
-        if key == "session.load_model_format" and value.upper() != "ONNX":
-            raise UnsupportedError(f"UnsupportedError: a model in the format {value} cannot be read; "
-                                   "use the ONNX file")
+        _check_entry(key, value)
         self._config[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
         if key not in self._config:
             raise RuntimeError(f"SessionOptions does not have configuration with key: {key}")
         return self._config[key]
+
+
+_EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
+_FORMAT = "session.load_model_format"
+
+
+def _check_entry(key: str, value: str) -> None:
+    if key == _FORMAT and value.upper() != "ONNX":
+        raise UnsupportedError(f"UnsupportedError: a model in the format {value} cannot be read; use the ONNX file")
 
 
 class RunOptions:
@@ -164,8 +172,12 @@ def session_arguments(options: Any) -> dict[str, Any]:
         "dims": dict(getattr(options, "_dims", {})),
     }
     config = getattr(options, "_config", {})
-    if "session.model_external_initializers_file_folder_path" in config:
-        arguments["external_data_dir"] = config["session.model_external_initializers_file_folder_path"]
+    if is_foreign(options):
+        config = config_of(options, [_EXTERNAL_DATA, _FORMAT])
+        for key, value in config.items():
+            _check_entry(key, value)
+    if _EXTERNAL_DATA in config:
+        arguments["external_data_dir"] = config[_EXTERNAL_DATA]
     if int(options.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
         arguments.update(fuse=False, fuse_extern=False, disable_passes=pass_names())
     return arguments

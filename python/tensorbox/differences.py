@@ -46,8 +46,9 @@ def compare(model: Any, inputs: Mapping[str, Any], reference: Any = "reference",
     A value is ok where |got - want| <= atol + rtol * |want|; atol is 1e-4 of the wanted value's standard deviation
     unless given. Values that only one side has are left out; KeyError when they have none in common. The first
     difference: next((d for d in compare(...) if not d.ok), None). Raises what Session does."""
+    options.setdefault("seed", 0)  # both sides draw the same random numbers
     session = Session(model, every_value=True, **options)
-    want = dict(_flat(_reference_values(model, inputs, reference)))
+    want = dict(_flat(_reference_values(model, inputs, reference, options["seed"])))
     nodes = {info.name: info.node for info in session.outputs}
     rows = [_difference(name, nodes.get(name.split("[")[0], nodes.get(name, "")), got, want[name], rtol, atol)
             for name, got in _flat(session.run(inputs)) if name in want]
@@ -56,7 +57,7 @@ def compare(model: Any, inputs: Mapping[str, Any], reference: Any = "reference",
     return rows
 
 
-def _reference_values(model: Any, inputs: Mapping[str, Any], reference: Any) -> Mapping[str, Any]:
+def _reference_values(model: Any, inputs: Mapping[str, Any], reference: Any, seed: int | None) -> Mapping[str, Any]:
     if isinstance(reference, Mapping):
         return reference
     if isinstance(reference, Session):
@@ -68,7 +69,8 @@ def _reference_values(model: Any, inputs: Mapping[str, Any], reference: Any) -> 
         return ReferenceEvaluator(model).run(None, dict(inputs), intermediate=True)
     named = isinstance(reference, str) and reference in ("reference", "evaluator")
     return Session(model if named else reference, reference=not named or reference == "reference", compile=False,
-                   fuse=False, fuse_extern=False, every_value=True, disable_passes=_core.pass_names()).run(inputs)
+                   fuse=False, fuse_extern=False, every_value=True, disable_passes=_core.pass_names(),
+                   seed=seed).run(inputs)
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:

@@ -19,14 +19,22 @@ class Session:
 
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
     evaluator, without a compiler. reference=True computes everything by plain loops that add in double, without
-    libraries, tuned kernels and fusion, either: slow, and what results are compared with. isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
+    libraries, tuned kernels and fusion, either: slow, and what results are compared with. isa: "avx512", "avx2" or
+    "sse". dims fixes dimension symbols ({"batch": 1}).
+    seed: of random operators to which the model gives none. With equal seeds the n-th run of a session gives what the
+    n-th run of another gives. None: that of `tensorbox.set_seed`, else one from the operating system (docs/random.md).
     overridable: names of initializers that the model declares as inputs, too (`overridable_initializers`), and that are
     to be inputs which `run` may leave out, with the initializer as default. All others are constants, which is faster.
     external_data_dir: the folder of the external data of a model that is given as bytes or ModelProto.
     operator_libraries: shared libraries with operators of your own (docs/custom_operators.md), whose code runs in this
     process.
+    untrusted=True: the model comes from a stranger. All limits hold, with the values of docs/security.md; there are no
+    operator_libraries, and external data must not be a link (strict_links).
     max_memory (bytes) and time_limit_ms bound every run; the time is looked at between kernels and iterations,
-    and inside of long kernels. 0: none.
+    and inside of long kernels. load_memory and load_time_limit_ms bound what loading makes of the model, without the C++
+    compiler; where they are not given, max_memory (of at least 64 MiB) and time_limit_ms do. 0: none.
+    max_model_bytes (without external data), max_nodes (functions inlined), max_nesting (to 64), max_tensors,
+    max_tensor_bytes (of one) and max_dense_bytes (of sparse tensors) bound what a model may be. 0: the usual limit.
     precision: "strict" multiplies float32 as it is; "bf16" rounds the operands of products and convolutions to bfloat16
     where the CPU multiplies those faster, "any" to what the library finds fastest (docs/precision.md).
     every_value=True makes what nodes compute for each other outputs too, in the order they are computed (slower, and
@@ -34,19 +42,23 @@ class Session:
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
     """
 
-    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, isa: str | None = None,
+    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, isa: str | None = None, seed: int | None = None,
                  cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
                  overridable: Sequence[str] = (), external_data_dir: str | os.PathLike[str] | None = None,
-                 every_value: bool = False, max_memory: int = 0, time_limit_ms: int = 0, private_threads: bool = False,
-                 precision: str = "strict", reference: bool = False, log: Callable[[str], None] | None = None):
+                 every_value: bool = False, max_memory: int = 0, time_limit_ms: int = 0, load_memory: int = 0,
+                 load_time_limit_ms: int = 0, max_model_bytes: int = 0, max_nodes: int = 0, max_nesting: int = 0,
+                 max_tensors: int = 0, max_tensor_bytes: int = 0, max_dense_bytes: int = 0, strict_links: bool = False,
+                 untrusted: bool = False, private_threads: bool = False, precision: str = "strict",
+                 reference: bool = False, log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
         options.threads = integer("threads", threads)
         options.compile = compile
         options.reference = reference
         options.isa = isa or ""
-        options.cache_dir = os.fspath(cache_dir) if cache_dir else ""
+        options.seed = None if seed is None else integer("seed", seed)
+        options.cache_dir = os.fsdecode(cache_dir) if cache_dir else ""
         options.precision = precision
         options.fuse = fuse
         options.fuse_extern = fuse_extern
@@ -54,11 +66,21 @@ class Session:
         options.dims = sizes("dims", dims)
         options.overridable = names("overridable", overridable)
         options.operator_libraries = names("operator_libraries", operator_libraries)
-        options.external_data_dir = os.fspath(external_data_dir) if external_data_dir else ""
+        options.external_data_dir = os.fsdecode(external_data_dir) if external_data_dir else ""
         options.all_dims_dynamic = all_dims_dynamic
         options.every_value = every_value
         options.max_memory = integer("max_memory", max_memory)
         options.time_limit_ms = integer("time_limit_ms", time_limit_ms)
+        options.load_memory = integer("load_memory", load_memory)
+        options.load_time_limit_ms = integer("load_time_limit_ms", load_time_limit_ms)
+        options.max_model_bytes = integer("max_model_bytes", max_model_bytes)
+        options.max_nodes = integer("max_nodes", max_nodes)
+        options.max_nesting = integer("max_nesting", max_nesting)
+        options.max_tensors = integer("max_tensors", max_tensors)
+        options.max_tensor_bytes = integer("max_tensor_bytes", max_tensor_bytes)
+        options.max_dense_bytes = integer("max_dense_bytes", max_dense_bytes)
+        options.strict_links = strict_links
+        options.untrusted = untrusted
         options.private_threads = private_threads
         if log is not None and not callable(log):
             raise TypeError(f"log is called with every message: {log!r} is no function")

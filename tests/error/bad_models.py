@@ -61,7 +61,7 @@ def judge(job: Job) -> tuple[str, str]:
     model, feeds = job.mutant.build()
     try:
         session = tensorbox.Session(model, compile=False, threads=1, all_dims_dynamic=job.mutant.dynamic,
-                                    time_limit_ms=TIME_LIMIT_MS, max_memory=MEMORY_LIMIT)
+                                    time_limit_ms=TIME_LIMIT_MS, load_time_limit_ms=60_000, max_memory=MEMORY_LIMIT)
         session.run({name: value for name, value in feeds.items() if any(i.name == name for i in session.inputs)})
     except tensorbox.InternalError as e:
         return "internal", str(e)

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 
@@ -86,7 +87,7 @@ TEST_F(ExternalDataTest, Good) {
   EXPECT_THAT(values(model({{"location", "w.bin"}})), ElementsAre(0, 1));
   EXPECT_THAT(values(model({{"location", "w.bin"}, {"offset", "8"}, {"length", "8"}})), ElementsAre(2, 3));
   EXPECT_THAT(values(model({{"location", "sub/w.bin"}, {"offset", "24"}})), ElementsAre(6, 7));
-  EXPECT_THAT(values(model({{"location", "./sub/w.bin"}, {"checksum", "anything"}})), ElementsAre(0, 1));
+  EXPECT_THAT(values(model({{"location", "./sub/w.bin"}})), ElementsAre(0, 1));
   EXPECT_THAT(values(model({{"location", "w.bin"}, {"offset", "32"}}, 0)), ElementsAre());
   // An offset that no float may have: copied, with the same bytes.
   auto shifted = values(model({{"location", "w.bin"}, {"offset", "6"}}, 1));
@@ -142,6 +143,31 @@ TEST_F(ExternalDataTest, HardLinks) {
   strict.strict_links = true;
   EXPECT_THAT(error(model({{"location", "hard"}}), strict), HasSubstr("hard links"));
   EXPECT_THAT(values(model({{"location", "hard"}})), ElementsAre(0, 1));
+}
+
+TEST_F(ExternalDataTest, StrictLinksForbidSymbolicOnes) {
+  ImportOptions strict;
+  strict.strict_links = true;
+  fs::create_symlink("w.bin", folder / "soft");
+  fs::create_symlink("sub", folder / "way");
+  EXPECT_THAT(error(model({{"location", "soft"}}), strict), HasSubstr("strict_links forbids"));
+  EXPECT_THAT(error(model({{"location", "way/w.bin"}}), strict), HasSubstr("strict_links forbids"));
+  EXPECT_NO_THROW(import_from(folder / "m.onnx", model({{"location", "sub/w.bin"}}), strict));
+  EXPECT_NO_THROW(import_from(folder / "m.onnx", model({{"location", "soft"}})));
+}
+
+TEST_F(ExternalDataTest, ChecksumsAreOfTheWholeFile) {
+  const std::string sha1 = "a00dc06e2530ee9f9d0babf934c6ce4e590b5a0c"; // by Python's hashlib
+  auto with = [&](const std::string& checksum) {
+    return model({{"location", "w.bin"}, {"checksum", checksum}});
+  };
+  EXPECT_THAT(values(with(sha1)), ElementsAre(0, 1));
+  std::string upper = sha1;
+  for (char& c : upper) c = static_cast<char>(std::toupper(c));
+  EXPECT_THAT(values(with(upper)), ElementsAre(0, 1));
+  EXPECT_THAT(error(with("0" + sha1.substr(1))),
+              HasSubstr("the SHA-1 of external data file 'w.bin' is " + sha1));
+  EXPECT_THAT(error(with("")), HasSubstr("its checksum in the model is ''"));
 }
 
 TEST_F(ExternalDataTest, OffsetsAndLengths) {

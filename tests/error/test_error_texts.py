@@ -46,7 +46,8 @@ class Case:
         model = self.model()
         stage = "compile"
         try:
-            session = tensorbox.Session(model, compile=False, threads=1, time_limit_ms=300)
+            session = tensorbox.Session(model, compile=False, threads=1, time_limit_ms=300,
+                                          load_time_limit_ms=60_000)
             if not self.inputs:
                 return "compiles"
             stage = "run"

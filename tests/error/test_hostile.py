@@ -85,7 +85,7 @@ def test_a_long_kernel_ends_in_time(compiled: bool) -> None:
     text = """g (float[N] x, float[M, 1, 1] z) => (float[M] y) {
       s = Constant<value = int64[3] {1, 131072, 524288}>()
       e = Expand(z, s)  n = Exp(e)  a = Constant<value = int64[2] {1, 2}>()  y = ReduceSum<keepdims = 0>(n, a) }"""
-    session = tensorbox.Session(model(text), compile=compiled, threads=1, time_limit_ms=300)
+    session = tensorbox.Session(model(text), compile=compiled, threads=1, time_limit_ms=300, load_time_limit_ms=60_000)
     start = time.monotonic()
     with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
         session.run({"x": np.zeros(3, np.float32), "z": np.zeros((4096, 1, 1), np.float32)})
@@ -97,7 +97,8 @@ def test_loops_in_loops_end_in_time() -> None:
     for depth in range(8):
         body = f"""t{depth} = Constant<value = int64 {{1000000000}}>()  o = Loop<body = b{depth} (int64 i, bool k, float p)
           => (bool k2, float o) {{ k2 = Identity(k)  q = Neg(p)  {body} }}>(t{depth}, , q)"""
-    session = tensorbox.Session(model(f"g (float q) => (float o) {{ {body} }}"), compile=False, time_limit_ms=300)
+    session = tensorbox.Session(model(f"g (float q) => (float o) {{ {body} }}"), compile=False, time_limit_ms=300,
+                                load_time_limit_ms=60_000)
     start = time.monotonic()
     with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
         session.run({"q": np.float32(1)})
@@ -110,6 +111,15 @@ def test_sizes_of_a_run(size: list[int]) -> None:
                                 compile=False, max_memory=1 << 28)
     with pytest.raises(tensorbox.ModelError, match=r"node 'y' \(ConstantOfShape"):
         session.run({"s": np.array(size, np.int64)})
+
+
+@pytest.mark.parametrize(("indices", "updates", "message"), [("int64", "int64", "the updates are int64, the data is float32"),
+                                                             ("float", "float", "the indices are float32")])
+def test_a_deprecated_operator_of_other_types(indices: str, updates: str, message: str) -> None:
+    """ONNX checks no types of these."""
+    text = f'<ir_version: 8, opset_import: ["": 11]> g (float[3, 3] x, {indices}[2, 3] i, {updates}[2, 3] u) => (float[3, 3] y) {{ y = Scatter(x, i, u) }}'
+    with pytest.raises(tensorbox.ModelError, match=message):
+        tensorbox.Session(onnx.parser.parse_model(text), compile=False)
 
 
 def test_the_memory_limit_counts_outputs() -> None:

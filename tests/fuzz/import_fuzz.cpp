@@ -12,7 +12,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tbx;
   ImportOptions options;
-  options.max_nodes = options.max_function_nodes = 10'000;
+  options.max_nodes = 10'000;
   options.max_tensor_bytes = options.max_dense_bytes = 1 << 24;
   try {
     Graph graph = import_model(std::as_bytes(std::span(data, size)), options);

@@ -39,8 +39,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CompileOptions options;
   options.compile = false;
   options.threads = 1;
-  options.max_memory = 1 << 26;
+  options.untrusted = true;
+  options.max_nodes = 10'000;
+  options.max_tensor_bytes = options.max_dense_bytes = 1 << 24;
+  options.max_memory = options.load_memory = 1 << 26;
   options.time_limit_ms = 500;
+  options.load_time_limit_ms = 2000;
   auto session = Session::compile(std::as_bytes(std::span(data, size)), options);
   if (!session.ok()) {
     stop_at_defect(session.error());

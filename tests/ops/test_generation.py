@@ -445,4 +445,5 @@ def test_limits() -> None:
     with pytest.raises(tensorbox.ModelError, match="the limit is 10000000"):
         run(model, inputs, max_memory=10_000_000)
     with pytest.raises(tensorbox.ModelError, match="longer than the limit of 100 ms"):
-        run(models.model("BeamSearch", inputs, 2, decoder=models.gpt(), min_length=1, **TOKENS), inputs, time_limit_ms=100)
+        run(models.model("BeamSearch", inputs, 2, decoder=models.gpt(), min_length=1, **TOKENS), inputs, time_limit_ms=100,
+            load_time_limit_ms=60_000)

@@ -152,6 +152,73 @@ def test_products_with_zeros(body: str, x: list[float]) -> None:
     check(session, case, {"x": np.array(x, np.float64)})
 
 
+def hessian_of_products(x: np.ndarray, sets: list[list[int]], weights: np.ndarray) -> np.ndarray:
+    """The second derivatives of sum(weights[k] * the product over sets[k]), factor by factor."""
+    out = np.zeros((x.size, x.size))
+    for members, weight in zip(sets, weights, strict=True):
+        for i in members:
+            for j in members:
+                if i != j:
+                    out[i, j] += weight * np.prod([x.flat[m] for m in members if m not in (i, j)])
+    return out
+
+
+def third_of_product(x: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """d/dx of v' H v for the product of all of x."""
+    n = x.size
+    return np.array([sum(v.flat[i] * v.flat[j] * np.prod([x.flat[m] for m in range(n) if m not in (i, j, k)])
+                         for i in range(n) for j in range(n) if len({i, j, k}) == 3) for k in range(n)])
+
+
+PRODUCTS = {  # operator, shape of x, the factors of each element of its result
+    "all": ("c = ReduceProd<keepdims = 0>(x)", (4,), [[0, 1, 2, 3]]),
+    "one": ("c = ReduceProd<keepdims = 0>(x)", (1,), [[0]]),
+    "two-axes": ("c = ReduceProd<keepdims = 0>(x)", (2, 3), [[0, 1, 2, 3, 4, 5]]),
+    "rows": ("a = Constant<value_ints = [1]> () c = ReduceProd(x, a)", (2, 3), [[0, 1, 2], [3, 4, 5]]),
+    "outer-axes": ("a = Constant<value_ints = [0, 2]> () c = ReduceProd(x, a)", (2, 2, 2), [[0, 1, 4, 5], [2, 3, 6, 7]]),
+    "running": ("a = Constant<value_int = 0> () c = CumProd(x, a)", (5,), [list(range(k + 1)) for k in range(5)]),
+    "exclusive": ("a = Constant<value_int = 0> () c = CumProd<exclusive = 1>(x, a)", (5,), [list(range(k)) for k in range(5)]),
+    "reverse": ("a = Constant<value_int = 0> () c = CumProd<reverse = 1>(x, a)", (5,), [list(range(k, 5)) for k in range(5)]),
+    "both": ("a = Constant<value_int = 1> () c = CumProd<reverse = 1, exclusive = 1>(x, a)", (2, 3),
+             [[1, 2], [2], [], [4, 5], [5], []]),
+}
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_second_derivative_of_products_with_zeros(name: str, zeros: int, compile: bool) -> None:
+    body, sizes, sets = PRODUCTS[name]
+    rng = np.random.default_rng(zeros)
+    x, v = rng.uniform(1, 2, sizes), rng.uniform(-1, 1, sizes)
+    x.flat[rng.permutation(x.size)[:zeros]] = 0
+    weights = rng.uniform(-1, 1, len(sets))
+    table = ", ".join(map(repr, weights.tolist()))
+    text = (f'<ir_version: 10, opset_import: ["": 26, "ai.onnx.preview.training": 1]> g ({shape(sizes)} x, {shape(sizes)} v) => '
+            f"({shape(sizes)} hv) {{ {body} n = Constant<value_ints = [-1]> () flat = Reshape(c, n) "
+            f"w = Constant<value = double[{len(sets)}] {{{table}}}> () weighted = Mul(flat, w) y = ReduceSum<keepdims = 0>(weighted) "
+            f'd = {GRADIENT}<xs = ["x"], y = "y">(x) p = Mul(d, v) s = ReduceSum<keepdims = 0>(p) '
+            f'hv = {GRADIENT}<xs = ["x"], zs = ["v"], y = "s">(x, v) }}')
+    session = tensorbox.Session(onnx.parser.parse_model(text), compile=compile)
+    want = (hessian_of_products(x, sets, weights) @ v.ravel()).reshape(sizes)
+    np.testing.assert_allclose(session.run({"x": x, "v": v})["hv"], want, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
+@pytest.mark.parametrize("body", ["c = ReduceProd<keepdims = 0>(x)", "a = Constant<value_int = 0> () all = CumProd(x, a) "
+                                  "l = Constant<value_int = -1> () c = Gather(all, l)"])
+def test_third_derivative_of_products_with_zeros(body: str, zeros: int) -> None:
+    rng = np.random.default_rng(zeros)
+    x, v = rng.uniform(1, 2, 4), rng.uniform(-1, 1, 4)
+    x[rng.permutation(4)[:zeros]] = 0
+    text = ('<ir_version: 10, opset_import: ["": 26, "ai.onnx.preview.training": 1]> g (double[4] x, double[4] v) => (double[4] t) '
+            f'{{ {body} d = {GRADIENT}<xs = ["x"], y = "c">(x) p = Mul(d, v) s = ReduceSum<keepdims = 0>(p) '
+            f'h = {GRADIENT}<xs = ["x"], zs = ["v"], y = "s">(x, v) q = Mul(h, v) r = ReduceSum<keepdims = 0>(q) '
+            f't = {GRADIENT}<xs = ["x"], zs = ["v"], y = "r">(x, v) }}')
+    session = tensorbox.Session(onnx.parser.parse_model(text), compile=False)
+    np.testing.assert_allclose(session.run({"x": x, "v": v})["t"], third_of_product(x, v), rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float"])
 def test_types(dtype: str) -> None:
     model = onnx.parser.parse_model(

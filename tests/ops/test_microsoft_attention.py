@@ -252,6 +252,23 @@ def test_multi_head_attention_sizes(sizes: tuple[int, int], causal: int, dtype: 
     tolerance = 1e-4 if dtype == np.float32 else 4e-3
     compare(m, inputs, want=[want], rtol=tolerance, atol=tolerance)
 
+@pytest.mark.parametrize("past", [0, 3])
+@pytest.mark.parametrize("new,own", [(3, 5), (5, 3), (1, 6), (6, 1), (4, 4), (300, 260)])
+def test_unidirectional_of_other_lengths(new: int, own: int, past: int) -> None:
+    """Query i sees what is past and the new keys up to its own number, whatever the lengths are; the last sees them all."""
+    g = rng(new)
+    inputs = {"q": randn(g, 2, new, 16), "k": randn(g, 2, own, 16), "v": randn(g, 2, own, 16), "bias": None, "mask": None, "scores": None,
+              "past_k": randn(g, 2, 2, past, 8) if past else None, "past_v": randn(g, 2, 2, past, 8) if past else None}
+    k, v = (np.concatenate([inputs[f"past_{n}"], heads(inputs[n], 2)], 2) if past else heads(inputs[n], 2) for n in "kv")
+    scores = heads(inputs["q"], 2).astype(np.float64) @ k.swapaxes(-1, -2) / np.sqrt(8)
+    seen = np.arange(past + own) <= past + np.arange(new)[:, None]
+    seen[-1] = True
+    want = joined(softmax(np.where(seen, scores, -np.inf)) @ v)
+    # Without outputs for what it stores, ONNX Runtime reads memory that nobody wrote.
+    m = model("MultiHeadAttention", inputs, ["out", "present_k", "present_v"], num_heads=2, unidirectional=1)
+    compare(m, inputs, rtol=1e-5, atol=2e-6, want=[want, k, v])
+    compare(m, inputs, rtol=1e-5, atol=2e-6, engine="ort")
+
 
 @pytest.mark.parametrize("change,message", [
     ({"num_heads": 3}, "divisible into 3 heads"), ({"mask": np.ones((2, 5), np.int32)}, "lengths of mask and keys"),

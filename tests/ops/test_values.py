@@ -249,3 +249,36 @@ def test_strings_between_numbers() -> None:
                                "{ f = Cast<to = 9>(x) s = Cast<to = 8>(f) y = Cast<to = 3>(s) }")
     got = tensorbox.Session(model, compile=False).run({"x": np.array([2, 0, -1], np.float32)})
     np.testing.assert_array_equal(got["y"], np.array([1, 0, 1], np.int8))
+
+
+# --- strings that come from nowhere but constants
+
+CONSTANT_STRINGS = {
+    "TfIdfVectorizer": ('w = Constant<value = string[4] {"a", "b", "a", "c"}>() y = TfIdfVectorizer<mode = "TF", min_gram_length = 1, '
+                        'max_gram_length = 1, max_skip_count = 0, ngram_counts = [0], ngram_indexes = [0, 1], pool_strings = ["a", "b"]>(w)',
+                        "float[2]", [2, 1]),
+    "LabelEncoder": ('w = Constant<value = string[3] {"a", "x", "b"}>() y = ai.onnx.ml.LabelEncoder<keys_strings = ["a", "b"], '
+                     "values_int64s = [5, 6], default_int64 = -1>(w)", "int64[3]", [5, -1, 6]),
+    "Cast": ('w = Constant<value = string[2] {"1.5", "-3"}>() y = Cast<to = 1>(w)', "float[2]", [1.5, -3]),
+    "Equal": ('w = Constant<value = string[2] {"a", "b"}>() v = Constant<value = string[2] {"a", "c"}>() y = Equal(w, v)', "bool[2]", [1, 0]),
+    "RegexFullMatch": ('w = Constant<value = string[2] {"ab", "c"}>() y = RegexFullMatch<pattern = "[ab]+">(w)', "bool[2]", [1, 0]),
+    "OneHotEncoder": ('w = Constant<value = string[2] {"b", "a"}>() y = ai.onnx.ml.OneHotEncoder<cats_strings = ["a", "b"]>(w)', "float[2, 2]",
+                      [[0, 1], [1, 0]]),
+    "Size": ('w = Constant<value = string[3] {"a", "b", "c"}>() y = Size(w)', "int64", 3),
+}
+
+
+@pytest.mark.parametrize("body", ["plain", "branch", "loop"])
+@pytest.mark.parametrize("name", CONSTANT_STRINGS)
+def test_constant_strings(name: str, body: str) -> None:
+    nodes, kind, want = CONSTANT_STRINGS[name]
+    inner = nodes.replace("y =", "e =")
+    if body == "branch":
+        nodes = f"y = If(c) <then_branch = a () => ({kind} e) {{ {inner} }}, else_branch = b () => ({kind} f) {{ f = Identity(x) }}>"
+    if body == "loop":
+        nodes = (f"n = Constant<value_int = 1>() y1 = Loop(n, c) <body = b (int64 i, bool d) => (bool d2, {kind} e) {{ d2 = Identity(d) "
+                 f"{inner} }}> z = Constant<value_ints = [0]>() y = Squeeze(y1, z)")
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 4]> g (bool c, {kind} x) => ({kind} y) {{ {nodes} }}')
+    expected = np.array(want).astype(tensorbox.Session(model, compile=False).inputs[1].dtype)
+    got = tensorbox.Session(model, compile=False).run({"c": np.array(True), "x": np.zeros_like(expected)})["y"]
+    np.testing.assert_array_equal(got, expected)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
+from onnx import helper, numpy_helper, parser
 
 tensorbox = pytest.importorskip("tensorbox")
 
@@ -283,3 +283,54 @@ def test_every_method_of_onnxruntime_is_here() -> None:
 def test_sessions_say_why_they_are_not_pickled() -> None:
     with pytest.raises(TypeError, match="let it make a session of its own"):
         pickle.dumps(session())
+
+
+# --- options of ONNX Runtime's own class
+
+
+def symbolic_model(folder: Path | None = None) -> bytes:
+    x = helper.make_tensor_value_info("x", 1, ["batch", "length", 3])
+    x.type.tensor_type.shape.dim[1].denotation = "DATA_TIME"
+    y = helper.make_tensor_value_info("y", 1, ["batch", "length", 3])
+    return helper.make_model(helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y]),
+                             opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def test_free_dimensions_of_the_other_class(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.add_free_dimension_override_by_name("batch", 2)
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    session = tensorbox.InferenceSession(symbolic_model(), options)
+    assert session.get_inputs()[0].shape == onnxruntime.InferenceSession(symbolic_model(), options).get_inputs()[0].shape
+    assert session.get_inputs()[0].shape == [2, "length", 3]
+    assert options.optimized_model_filepath == str(tmp_path / "optimized.onnx")
+    with pytest.raises(tensorbox.ModelError, match="dimension 0 of input 'x' is 1"):
+        session.run(None, {"x": np.ones((1, 4, 3), np.float32)})
+    plain = tensorbox.InferenceSession(symbolic_model(), onnxruntime.SessionOptions())
+    assert plain.get_inputs()[0].shape == ["batch", "length", 3]
+
+
+def test_denotations_of_the_other_class() -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.add_free_dimension_override_by_denotation("DATA_TIME", 2)
+    with pytest.raises(tensorbox.UnsupportedError, match="denotation .'DATA_TIME'"):
+        tensorbox.InferenceSession(symbolic_model(), options)
+
+
+def test_entries_of_the_other_class(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.load_model_format", "ORT")
+    with pytest.raises(tensorbox.UnsupportedError, match="format ORT"):
+        tensorbox.InferenceSession(symbolic_model(), options)
+    w = np.arange(300, dtype=np.float32)
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", 1, [300])],
+                              [helper.make_tensor_value_info("y", 1, [300])], [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(tmp_path))
+    session = tensorbox.InferenceSession((tmp_path / "m.onnx").read_bytes(), options)
+    np.testing.assert_array_equal(session.run(None, {"x": w})[0], w + w)

@@ -129,3 +129,16 @@ def test_rank_that_is_left_open() -> None:
     assert s.inputs[1].shape is None
     np.testing.assert_array_equal(s.run({"x": X})["y"], X * W + 1)
     np.testing.assert_array_equal(s.run({"x": X, "w": np.float32(3)})["y"], X * 3 + 1)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_question_mark_is_no_name(compiled: bool) -> None:
+    """Exporters write it for a size that they do not know: no two are the same."""
+    inputs = [helper.make_tensor_value_info("a", FLOAT, ["?", 2]), helper.make_tensor_value_info("b", FLOAT, ["?", "?"])]
+    nodes = [helper.make_node("MatMul", ["a", "t"], ["y"]), helper.make_node("Transpose", ["b"], ["t"])][::-1]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", FLOAT, ["?", "?"])])
+    s = tensorbox.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), compile=compiled)
+    a, b = np.ones((3, 2), np.float32), np.ones((5, 2), np.float32)
+    np.testing.assert_array_equal(s.run({"a": a, "b": b})["y"], a @ b.T)
+    names = [d for i in s.inputs for d in i.shape if d != 2]
+    assert len(set(names)) == 3 and "?" not in names

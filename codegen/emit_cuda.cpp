@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
+
 #include "codegen/emit.h"
 #include "codegen/plan_threads.h"
 #include "codegen/reductions.h"
@@ -68,10 +70,22 @@ public:
     out.tasks = kernel_.sequential ? SymInt(1) : ir::product(points);
     out.scratch_bytes = w_.scratch_bytes;
     out.block_per_task = mapping_ != Mapping::thread;
+    out.block_threads = block_threads();
     return out;
   }
 
 private:
+  /// A vector for each thread along the longest phase, where that is no more than a block holds.
+  int block_threads() const {
+    if (mapping_ == Mapping::thread) return kThreads;
+    if (mapping_ == Mapping::leader) return 32;
+    int64_t points = 1;
+    for (const Phase& phase : kernel_.phases)
+      if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
+    const int64_t vectors = (points + plan_.lanes - 1) / plan_.lanes;
+    return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, kMostThreads));
+  }
+
   /// Pointers and sizes by value: they lie in constant memory, where a table would cost a dependent load
   /// each.
   std::string parameters() const {
@@ -255,6 +269,7 @@ private:
     }
   }
 
+  static constexpr int kThreads = 128, kMostThreads = 512;
   static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
   const ThreadPlan plan_;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -63,6 +64,18 @@ std::string device_binary(const std::vector<EmittedKernel>& kernels, const devic
     if (names.insert(k.function).second) text += k.text;
   if (properties.architecture.starts_with("sm_")) return device::cuda::compile(text, properties.architecture);
   return emulated_object(device::fake::emulated_source(text, {names.begin(), names.end()}), toolchain);
+}
+
+device::LaunchShape launch_shape(const EmittedKernel& kernel, int64_t tasks,
+                                 const device::Properties& properties) {
+  constexpr int64_t kMostBlocks = INT32_MAX, kBlocksPerMultiprocessor = 8;
+  device::LaunchShape shape;
+  shape.threads = static_cast<uint32_t>(kernel.block_threads);
+  int64_t blocks = kernel.block_per_task ? tasks : (tasks + kernel.block_threads - 1) / kernel.block_threads;
+  const bool scratch = !kernel.scratch_bytes.is(0);
+  blocks = std::min(blocks, scratch ? properties.multiprocessors * kBlocksPerMultiprocessor : kMostBlocks);
+  shape.blocks = static_cast<uint32_t>(std::max<int64_t>(1, blocks));
+  return shape;
 }
 
 } // namespace tbx::codegen

@@ -15,4 +15,9 @@ namespace tbx::codegen {
 std::string device_binary(const std::vector<EmittedKernel>& kernels, const device::Properties& properties,
                           const Toolchain& toolchain = {});
 
+/// Enough blocks that every task has a place of its own; few where blocks need scratch memory, which is given
+/// to each.
+device::LaunchShape launch_shape(const EmittedKernel& kernel, int64_t tasks,
+                                 const device::Properties& properties);
+
 } // namespace tbx::codegen

@@ -24,6 +24,7 @@ struct EmittedKernel {
   double cost_per_task =
       0; ///< estimated nanoseconds of one task on one thread, at size hints (grain of the runtime)
   bool block_per_task = false; ///< CUDA: blocks take tasks; otherwise threads do
+  int block_threads = 128;     ///< CUDA: threads that suit the kernel, a multiple of 32
 };
 
 /// The kernel as a function of runtime/abi.h's type KernelFunction.

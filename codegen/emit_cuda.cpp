@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
+
 #include "codegen/emit.h"
-#include "codegen/plan_loops.h"
+#include "codegen/plan_threads.h"
 #include "codegen/reductions.h"
 #include "codegen/writer.h"
 
@@ -19,82 +21,31 @@ namespace {
 
 constexpr const char* kPrelude =
 #include "codegen/prelude/cuda.inc"
+#include "codegen/prelude/cuda_lanes.inc"
     ;
-
-constexpr int64_t kShortRow = 16; ///< inner points that one thread runs alone
-
-enum class Mapping : uint8_t {
-  thread, ///< per outer point; inner loops are serial
-  block,  ///< per outer point; inner points spread over its threads
-  leader, ///< a block whose first thread does all: order within a point matters and rows need a place
-};
-
-/// Statements must run in the order of the inner points.
-bool is_serial(const ir::KernelProgram& kernel, const Phase& phase) {
-  if (phase.inner.empty()) return false;
-  if (!points_are_independent(phase, kernel)) return true;
-  for (const Stmt& s : phase.stmts) {
-    if (s.kind == StmtKind::scan || s.mode != ir::StoreMode::set) return true;
-    if (s.kind != StmtKind::store) continue;
-    // Where several points store to one address, the last one counts.
-    if (ir::has_indirect(s.address)) return true;
-    for (size_t k = 0; k < phase.inner.size(); ++k) {
-      const ir::SymNode* variable = kernel.context->rvar(static_cast<int>(k)).node();
-      if (!phase.inner[k].is(1) && !ir::depends_on(s.address, variable)) return true;
-    }
-  }
-  return false;
-}
-
-/// Neighbouring threads read neighbouring elements when each takes an outer point of its own.
-bool outer_is_contiguous(const ir::KernelProgram& kernel) {
-  if (kernel.outer.empty()) return false;
-  int across = 0, along = 0;
-  const ir::SymNode* outer = kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
-  for (const Phase& phase : kernel.phases) {
-    if (phase.inner.empty()) continue;
-    const ir::SymNode* inner = kernel.context->rvar(static_cast<int>(phase.inner.size()) - 1).node();
-    for (const Stmt& s : phase.stmts)
-      ir::visit(s.value, [&](ir::Expr e) {
-        if (e->op != ir::Op::load) return;
-        auto a = ir::affine_in(e->indices[0], outer), b = ir::affine_in(e->indices[0], inner);
-        across += a && a->coefficient.is(1);
-        along += b && b->coefficient.is(1);
-      });
-  }
-  return across > along;
-}
-
-Mapping choose_mapping(const ir::KernelProgram& kernel) {
-  bool serial = kernel.sequential, rows = false, loops = false, longer = false;
-  for (const Phase& phase : kernel.phases) {
-    serial |= is_serial(kernel, phase);
-    if (phase.inner.empty()) continue;
-    loops = true;
-    auto points = ir::product(phase.inner).as_constant();
-    longer |= !points || *points > kShortRow;
-  }
-  for (const ir::KernelBuffer& b : kernel.buffers) rows |= b.access == Access::row_local;
-  if (kernel.sequential || (serial && rows)) return Mapping::leader;
-  if (rows) return Mapping::block;
-  return !loops || serial || !longer || outer_is_contiguous(kernel) ? Mapping::thread : Mapping::block;
-}
 
 class CudaEmitter {
 public:
   explicit CudaEmitter(const ir::KernelProgram& kernel)
-      : kernel_(kernel), w_(kernel, 1), mapping_(choose_mapping(kernel)) {
+      : kernel_(kernel), plan_(plan_threads(kernel)), w_(kernel, plan_.lanes), mapping_(plan_.mapping),
+        across_(kernel.outer.empty() ? nullptr
+                                     : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node(),
+                plan_.lanes) {
     w_.on_failure = "{{ *error = {}; return; }}";
     w_.rows_per_block = true;
     w_.by_value = true;
   }
 
   EmittedKernel emit() {
+    if (plan_.lanes > 1) w_.line(fmt::format("LANES({})", plan_.lanes));
     if (mapping_ == Mapping::leader) w_.line("if (threadIdx.x != 0) return;");
+    ir::SymInts points = kernel_.outer;
+    const bool across = plan_.lanes > 1 && mapping_ == Mapping::thread;
+    if (across) points.back() = ir::ceildiv(points.back(), plan_.lanes);
     std::string header;
     if (kernel_.sequential) {
       w_.line("if (blockIdx.x != 0 || begin >= end) return;");
-      header = fmt::format("for (i64 p = 0; p < {}; ++p)", w_.index_text(ir::product(kernel_.outer)));
+      header = fmt::format("for (i64 p = 0; p < {}; ++p)", w_.index_text(ir::product(points)));
     } else if (mapping_ == Mapping::thread) {
       header =
           "for (i64 p = begin + (i64)blockIdx.x * blockDim.x + threadIdx.x; p < end; p += (i64)gridDim.x "
@@ -103,8 +54,12 @@ public:
       header = "for (i64 p = begin + blockIdx.x; p < end; p += gridDim.x)";
     }
     w_.point_scope = w_.open(header);
-    unflatten("p", kernel_.outer, [&](int k) { return kernel_.context->var(k); });
-    for (const Phase& phase : kernel_.phases) emit_phase(phase);
+    if (across)
+      emit_across(points);
+    else {
+      unflatten_outer(points);
+      for (const Phase& phase : kernel_.phases) emit_phase(phase);
+    }
     w_.close();
 
     EmittedKernel out;
@@ -112,13 +67,25 @@ public:
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
     out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void {}{}}}\n", out.function, body);
     out.size_args = w_.size_args;
-    out.tasks = kernel_.sequential ? SymInt(1) : ir::product(kernel_.outer);
+    out.tasks = kernel_.sequential ? SymInt(1) : ir::product(points);
     out.scratch_bytes = w_.scratch_bytes;
     out.block_per_task = mapping_ != Mapping::thread;
+    out.block_threads = block_threads();
     return out;
   }
 
 private:
+  /// A vector for each thread along the longest phase, where that is no more than a block holds.
+  int block_threads() const {
+    if (mapping_ == Mapping::thread) return kThreads;
+    if (mapping_ == Mapping::leader) return 32;
+    int64_t points = 1;
+    for (const Phase& phase : kernel_.phases)
+      if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
+    const int64_t vectors = (points + plan_.lanes - 1) / plan_.lanes;
+    return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, kMostThreads));
+  }
+
   /// Pointers and sizes by value: they lie in constant memory, where a table would cost a dependent load
   /// each.
   std::string parameters() const {
@@ -130,28 +97,86 @@ private:
     return out + "i64 begin, i64 end, void* scratch, i64* error";
   }
 
-  /// Binds the variables of a row-major space to their values at point `p`, in the current scope.
-  template <class Variable> void unflatten(std::string p, const ir::SymInts& extents, Variable&& variable) {
+  /// Calls known(k, name) with the index along dimension k of a row-major space at point `p`, in the current
+  /// scope.
+  template <class Known> void unflatten(std::string p, const ir::SymInts& extents, Known&& known) {
     for (size_t k = extents.size(); k-- > 0;) {
       std::string extent = w_.index_text(extents[k]), name = w_.fresh("q");
       w_.line(k == 0 ? fmt::format("const i64 {} = {};", name, p)
                      : fmt::format("const i64 {} = umod({}, {});", name, p, extent));
       if (k > 0) p = fmt::format("udiv({}, {})", p, extent);
-      w_.bind(variable(static_cast<int>(k)), name, w_.current());
+      known(static_cast<int>(k), name);
     }
+  }
+
+  void unflatten_outer(const ir::SymInts& extents) {
+    unflatten("p", extents,
+              [&](int k, const std::string& name) { w_.bind(kernel_.context->var(k), name, w_.current()); });
+  }
+
+  void unflatten_inner(const std::string& r, const Phase& phase) {
+    unflatten(r, phase.inner,
+              [&](int k, const std::string& name) { w_.bind(kernel_.context->rvar(k), name, w_.current()); });
+  }
+
+  /// A point is a vector of neighbours along the last outer dimension; the last vector of a row may have a
+  /// rest.
+  void emit_across(ir::SymInts points) {
+    const auto last = static_cast<int>(points.size()) - 1;
+    const SymInt variable = kernel_.context->var(last), extent = kernel_.outer.back();
+    const std::string first = w_.fresh("q");
+    unflatten("p", points, [&](int k, const std::string& name) {
+      if (k < last) return w_.bind(kernel_.context->var(k), name, w_.current());
+      w_.line(fmt::format("const i64 {} = {} * W;", first, name));
+    });
+    auto phases = [&](const std::string& live) {
+      w_.point_scope = w_.current();
+      w_.bind(variable, first, w_.current());
+      w_.set_lanes(&across_, live);
+      for (const Phase& phase : kernel_.phases) emit_phase(phase);
+      w_.set_lanes(nullptr, "");
+    };
+    if (known_divisor(extent, nullptr, 1) % plan_.lanes == 0) {
+      w_.open("");
+      phases("");
+      w_.close();
+      return;
+    }
+    const std::string n = w_.index_text(extent), live = w_.fresh("n");
+    w_.open(fmt::format("if ({} + W <= {})", first, n), true);
+    phases("");
+    w_.close();
+    w_.open("else", true);
+    w_.line(fmt::format("const i64 {} = {} - {};", live, n, first));
+    phases(live);
+    w_.close();
   }
 
   void emit_phase(const Phase& phase) {
     w_.enter_phase(&phase);
     const bool spread = mapping_ == Mapping::block && !phase.inner.empty();
     Reductions reductions(w_, kernel_, phase, /*along=*/spread, 1);
+    if (spread && plan_.lanes > 1) {
+      LaneAnalysis along(kernel_.context->rvar(static_cast<int>(phase.inner.size()) - 1).node(), plan_.lanes);
+      w_.set_lanes(&along, "");
+      reductions.declare();
+      emit_vectors(phase, reductions, along);
+      reductions.finish();
+      w_.set_lanes(nullptr, "");
+      meet(phase);
+      return;
+    }
     reductions.declare();
     if (spread)
       emit_spread(phase, reductions);
     else
       emit_serial(phase, 0, reductions);
     reductions.finish();
-    // What one thread stored, another may read in a later phase or overwrite for the next point.
+    meet(phase);
+  }
+
+  /// What one thread stored, another may read in a later phase or overwrite for the next point.
+  void meet(const Phase& phase) {
     bool stores = false;
     for (const Stmt& s : phase.stmts) stores |= s.kind == StmtKind::store;
     if (stores && mapping_ == Mapping::block) w_.line("__syncthreads();");
@@ -168,12 +193,45 @@ private:
       lo = c, n = ce;
     }
     w_.open(fmt::format("for (i64 {0} = {1} + threadIdx.x; {0} < {2}; {0} += blockDim.x)", r, lo, n), true);
-    unflatten(r, phase.inner, [&](int k) { return kernel_.context->rvar(k); });
+    unflatten_inner(r, phase);
     emit_stmts(phase, reductions);
     w_.close();
     if (!chunks) return;
     reductions.flush();
     w_.close();
+  }
+
+  /// The same with a vector for each thread; the rest of a space of one dimension is one vector more.
+  void emit_vectors(const Phase& phase, Reductions& reductions, LaneAnalysis& along) {
+    const SymInt points = ir::product(phase.inner);
+    const std::string n = w_.index_text(points);
+    const bool even = known_divisor(points, nullptr, 1) % plan_.lanes == 0;
+    auto loop = [&](const std::string& lo, const std::string& condition, const std::string& live) {
+      const std::string r = w_.fresh("r"), rest = w_.fresh("n");
+      w_.open(fmt::format("for (i64 {0} = {1} + (i64)threadIdx.x * W; {2}; {0} += (i64)blockDim.x * W)", r,
+                          lo, fmt::format(fmt::runtime(condition), r)),
+              true);
+      if (!live.empty()) w_.line(fmt::format("const i64 {} = {} - {};", rest, n, r));
+      unflatten_inner(r, phase);
+      w_.set_lanes(&along, live.empty() ? "" : rest);
+      emit_stmts(phase, reductions);
+      w_.set_lanes(&along, "");
+      w_.close();
+    };
+    if (reductions.cascade_level() >= 0) {
+      const std::string c = w_.fresh("c"), ce = w_.fresh("c");
+      const std::string step = fmt::format("{}l * blockDim.x", int64_t{kChunk} * plan_.lanes);
+      w_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; {0} += {2})", c, n, step), true);
+      w_.line(fmt::format("const i64 {} = vmin({} + {}, {});", ce, c, step, n));
+      loop(c, "{} + W <= " + ce, "");
+      reductions.flush();
+      w_.close();
+    } else {
+      loop("0", "{} + W <= " + n, "");
+    }
+    if (even) return;
+    loop(fmt::format("umod({0}, W) == 0 ? {0} : {0} - umod({0}, W)", n), "{} < " + n, "rest");
+    reductions.flush();
   }
 
   void emit_serial(const Phase& phase, size_t level, Reductions& reductions) {
@@ -211,10 +269,13 @@ private:
     }
   }
 
+  static constexpr int kThreads = 128, kMostThreads = 512;
   static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
+  const ThreadPlan plan_;
   Writer w_;
   const Mapping mapping_;
+  LaneAnalysis across_; ///< lanes along the last outer dimension (Mapping::thread)
 };
 
 } // namespace

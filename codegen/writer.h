@@ -87,6 +87,8 @@ public:
   /// Called when a phase begins: which buffers its statements write.
   void enter_phase(const ir::Phase* phase);
   std::string buffer(int b);
+  /// Of CUDA: bytes, at most 16, that the address of a vector's first lane is known to be a multiple of.
+  int access_bytes(int buffer, ir::SymInt address) const;
   /// From now on the load is `text`, storage elements known in `scope`.
   void set_tile(ir::Expr load, std::string text, int scope) { tiles_[load] = {std::move(text), scope, true}; }
 
@@ -134,6 +136,9 @@ private:
   /// No further out than the innermost guard.
   int hazard_scope(int scope) const;
   int load_scope(int buffer, int scope) const;
+  /// Of all lanes, contiguous from `at` on, which is the text of `address`.
+  std::string whole_load(int buffer, ir::SymInt address, const std::string& at);
+  std::string whole_store(const ir::Stmt& s, const std::string& at, const std::string& value) const;
   static std::string decode(DType t, const std::string& raw);
   static std::string encode(DType t, const std::string& value);
   std::string combined(const ir::Stmt& s, const std::string& old, const std::string& value) const;

@@ -256,8 +256,8 @@ Value Writer::indirect(const SymNode& n, bool vector) {
   const bool fit = fits(SymInt(&n));
   if (!value.narrow || !fit) value = as_vector(value, DType::i64);
   const char* lane = value.narrow ? "u32" : "u64";
-  line_in(scope, fmt::format("if (unlikely(any(le(v{0}(({0}){2}), ({0}v){1}){3}))) return {4};", lane,
-                             value.text, extent.text, live, number));
+  line_in(scope, fmt::format("if (unlikely(any(le(v{0}(({0}){2}), ({0}v){1}){3}))) {4}", lane, value.text,
+                             extent.text, live, fmt::format(fmt::runtime(on_failure), number)));
   if (!fit || value.narrow) return {value.text, scope, true, value.narrow};
   value = define(scope, "i32v", fmt::format("CONVERT(i32v, {})", value.text), true);
   value.narrow = true;

@@ -1,6 +1,8 @@
 // Loads and stores as text: scalar, contiguous, strided or per lane, by the lane form of the address.
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "base/error.h"
 #include "codegen/writer.h"
 
@@ -39,6 +41,22 @@ std::string Writer::encode(DType t, const std::string& value) {
   // Infinity is a value of f8e5m2 that a cast without saturation makes: storing must keep it.
   if (t == DType::f8e5m2) return fmt::format("enc_{}({}, false)", tag_of(t), value);
   return is_coded(t) ? fmt::format("enc_{}({})", tag_of(t), value) : value;
+}
+
+int Writer::access_bytes(int buffer, SymInt address) const {
+  const ir::KernelBuffer& b = kernel_.buffers[buffer];
+  const int64_t divisor = known_divisor(address, analysis_ ? analysis_->variable() : nullptr, lanes_);
+  return static_cast<int>(std::gcd(int64_t{16}, std::gcd(divisor % 16, b.offset % 16) * size_of(b.dtype)));
+}
+
+std::string Writer::whole_load(int b, SymInt address, const std::string& at) {
+  if (!by_value) return fmt::format("ldv({} + {})", buffer(b), at);
+  return fmt::format("load_lanes<W, {}>({} + {})", access_bytes(b, address), buffer(b), at);
+}
+
+std::string Writer::whole_store(const Stmt& s, const std::string& at, const std::string& value) const {
+  if (!by_value) return fmt::format("stv({}, {});", at, value);
+  return fmt::format("store_lanes<{}>({}, {});", access_bytes(s.buffer, s.address), at, value);
 }
 
 Value Writer::load(Expr e) {
@@ -81,21 +99,21 @@ Value Writer::load(Expr e) {
     Value a = index(address);
     if (!e->mask())
       return define_vector(a.scope, is_tail() ? fmt::format("ldn({} + {}, {})", p, a.text, live_)
-                                              : fmt::format("ldv({} + {})", p, a.text));
+                                              : whole_load(e->buffer, address, a.text));
     if (!mask.vector) {
       std::string raw = is_tail() ? fmt::format("ldn({} + {}, {})", p, a.text, live_)
-                                  : fmt::format("ldv({} + {})", p, a.text);
+                                  : whole_load(e->buffer, address, a.text);
       return define_vector(a.scope, fmt::format("{} ? {} : {}v{{}}", mask.text, raw, storage_of(t)));
     }
     return define_vector(a.scope, fmt::format("ldm({} + {}, {}, {})", p, a.text, mask.text, live()));
   }
-  if (form.repeat != 0 && !e->mask() && !is_tail()) {
+  if (form.repeat != 0 && !e->mask() && !is_tail() && !by_value) {
     Value a = index(address);
     return define_vector(a.scope, fmt::format("ld_repeated<{}>({} + {})", form.repeat, p, a.text));
   }
   // Small constant strides.
   std::string by_shuffles;
-  if (auto s = form.stride.as_constant(); form.kind == LaneForm::affine && s && !is_tail()) {
+  if (auto s = form.stride.as_constant(); form.kind == LaneForm::affine && s && !is_tail() && !by_value) {
     const std::string at = fmt::format("({} + {})", p, index_text(address));
     if (*s == -1) by_shuffles = "ldr" + at;
     if (*s >= 2 && *s <= 4) by_shuffles = fmt::format("lds{}{}", *s, at);
@@ -137,9 +155,10 @@ void Writer::store(const Stmt& s, const Value& value) {
     } else if (!set && !s.mask && form.kind == LaneForm::affine && form.stride.is(1)) {
       // Every lane has an element of its own.
       std::string at = fmt::format("{} + {}", p, index_text(s.address));
-      std::string old = is_tail() ? fmt::format("ldn({}, {})", at, live_) : fmt::format("ldv({})", at);
+      std::string old = is_tail() ? fmt::format("ldn({}, {})", at, live_)
+                                  : whole_load(s.buffer, s.address, index_text(s.address));
       std::string x = encode(t, combined(s, decode(t, old), as_vector(value, t).text));
-      line(is_tail() ? fmt::format("stn({}, {}, {});", at, x, live_) : fmt::format("stv({}, {});", at, x));
+      line(is_tail() ? fmt::format("stn({}, {}, {});", at, x, live_) : whole_store(s, at, x));
     } else if (!set) {
       combine_lanes(s, value, s.mask ? as_vector(mask, DType::boolean).text : "");
     } else if (form.kind == LaneForm::affine && form.stride.is(1) && (!s.mask || mask.vector)) {
@@ -147,7 +166,7 @@ void Writer::store(const Stmt& s, const Value& value) {
       std::string x = encode(t, as_vector(value, t).text);
       line(s.mask      ? fmt::format("stm({}, {}, {}, {});", at, x, mask.text, live())
            : is_tail() ? fmt::format("stn({}, {}, {});", at, x, live_)
-                       : fmt::format("stv({}, {});", at, x));
+                       : whole_store(s, at, x));
     } else if (form.kind == LaneForm::affine && !s.mask) {
       std::string at = fmt::format("{} + {}", p, index_text(s.address));
       line(fmt::format("sts({}, {}, {}, {});", at, index_text(form.stride),

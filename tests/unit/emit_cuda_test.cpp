@@ -152,6 +152,77 @@ TEST(EmitCuda, RowsGetBlocksAndPointsThreads) {
   EXPECT_FALSE(codegen::emit_cuda(serial_kernels()[0]->kernel).block_per_task);
 }
 
+/// y = x * s + b along rows, in elements of type t; a symbolic last dimension where `rows` is 0.
+std::shared_ptr<KernelCase> affine_rows(DType t, int64_t rows, int64_t columns) {
+  auto k = std::make_shared<KernelCase>(fmt::format("{} x {} of {}", rows, columns, name_of(t)));
+  Context& c = k->c();
+  const SymInt n = rows > 0 ? SymInt(columns) : k->symbol("n", columns), j = c.var(rows > 0 ? 1 : 0);
+  if (rows > 0) k->kernel.outer.push_back(rows);
+  k->kernel.outer.push_back(n);
+  const SymInt size = rows > 0 ? SymInt(rows) * n : n, at = rows > 0 ? c.var(0) * n + j : j;
+  int x = k->buffer(t, size, Access::read), s = k->buffer(DType::f32, n, Access::read);
+  int one = k->buffer(DType::f32, 1, Access::read), out = k->buffer(t, size, Access::write);
+  k->phase();
+  Expr v = k->load(x, at);
+  k->store(out, at, unary(Op::tanh, add(mul(v, k->load(s, j)), k->load(one, 0))));
+  k->relative = t == DType::f32 ? 2e-6 : 1e-2;
+  k->absolute = 1e-6;
+  return k;
+}
+
+TEST(EmitCuda, VectorsWhereAddressesAllow) {
+  auto lanes = [](const std::shared_ptr<KernelCase>& k) {
+    const std::string text = codegen::emit_cuda(k->kernel).text;
+    const size_t at = text.find("LANES(");
+    return at == std::string::npos ? 1 : text[at + 6] - '0';
+  };
+  EXPECT_EQ(lanes(affine_rows(DType::f32, 0, 100)), 4);
+  EXPECT_EQ(lanes(affine_rows(DType::f16, 0, 100)), 8);
+  EXPECT_EQ(lanes(affine_rows(DType::f16, 3, 64)), 8);
+  EXPECT_EQ(lanes(affine_rows(DType::f16, 3, 60)), 1) << "rows that begin at no multiple of 16 bytes";
+  EXPECT_EQ(lanes(serial_kernels()[0]), 1) << "900 rows of 70";
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (DType t : {DType::f32, DType::f16, DType::bf16})
+    for (int64_t n : {0, 1, 3, 4, 7, 8, 9, 33, 1000, 1001}) cases.push_back(affine_rows(t, 0, n));
+  for (int64_t columns : {1, 8, 60, 64}) cases.push_back(affine_rows(DType::f16, 5, columns));
+  run_cuda_cases(cases);
+}
+
+/// Softmax over rows of a fixed length, in elements of type t. One row has no outer dimension.
+std::shared_ptr<KernelCase> fixed_softmax(DType t, int64_t rows, int64_t n) {
+  auto k = std::make_shared<KernelCase>(fmt::format("softmax of {} rows of {} {}", rows, n, name_of(t)));
+  Context& c = k->c();
+  SymInt i = rows > 1 ? c.var(0) : SymInt(0), r = c.rvar(0);
+  if (rows > 1) k->kernel.outer = {rows};
+  int x = k->buffer(t, rows * n, Access::read), out = k->buffer(t, rows * n, Access::write);
+  int place = k->buffer(DType::i64, rows, Access::write);
+  k->fill = [](int, int64_t at) { return static_cast<double>(at * 7919 % 1009) / 100; };
+  Expr v = k->load(x, i * n + r);
+  k->phase({n});
+  Expr most = k->reduce(ReduceOp::max, v), where_most = k->reduce(ReduceOp::argmax_last, v);
+  k->phase({n});
+  Expr e = unary(Op::exp, sub(v, most)), sum = k->reduce(ReduceOp::sum, e);
+  k->phase();
+  k->store(place, i, where_most);
+  k->phase({n});
+  k->store(out, i * n + r, div(e, sum));
+  k->relative = t == DType::f32 ? 1e-5 : 1e-2;
+  return k;
+}
+
+TEST(EmitCuda, RowsOfVectors) {
+  EXPECT_NE(codegen::emit_cuda(fixed_softmax(DType::f16, 3, 1024)->kernel).text.find("LANES(8)"),
+            std::string::npos);
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (DType t : {DType::f32, DType::f16})
+    for (int64_t n : {24, 1024, 4104}) cases.push_back(fixed_softmax(t, 3, n));
+  for (int64_t n : {17, 1001, 4099}) { // with a rest
+    cases.push_back(fixed_softmax(DType::f32, 1, n));
+    EXPECT_NE(codegen::emit_cuda(cases.back()->kernel).text.find("LANES(4)"), std::string::npos);
+  }
+  run_cuda_cases(cases);
+}
+
 TEST(EmitCuda, Operations) {
   std::vector<std::shared_ptr<KernelCase>> cases;
   for (DType t : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u16, DType::i32,

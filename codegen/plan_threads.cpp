@@ -1,0 +1,154 @@
+#include "codegen/plan_threads.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "codegen/lanes.h"
+#include "codegen/plan_loops.h"
+
+namespace tbx::codegen {
+
+using ir::Access;
+using ir::Phase;
+using ir::Stmt;
+using ir::StmtKind;
+using ir::SymInt;
+
+namespace {
+
+constexpr int64_t kShortRow = 16; ///< inner points that one thread runs alone
+
+/// Statements must run in the order of the inner points.
+bool is_serial(const ir::KernelProgram& kernel, const Phase& phase) {
+  if (phase.inner.empty()) return false;
+  if (!points_are_independent(phase, kernel)) return true;
+  for (const Stmt& s : phase.stmts) {
+    if (s.kind == StmtKind::scan || s.mode != ir::StoreMode::set) return true;
+    if (s.kind != StmtKind::store) continue;
+    // Where several points store to one address, the last one counts.
+    if (ir::has_indirect(s.address)) return true;
+    for (size_t k = 0; k < phase.inner.size(); ++k) {
+      const ir::SymNode* variable = kernel.context->rvar(static_cast<int>(k)).node();
+      if (!phase.inner[k].is(1) && !ir::depends_on(s.address, variable)) return true;
+    }
+  }
+  return false;
+}
+
+/// Neighbouring threads read neighbouring elements when each takes an outer point of its own.
+bool outer_is_contiguous(const ir::KernelProgram& kernel) {
+  if (kernel.outer.empty()) return false;
+  int across = 0, along = 0;
+  const ir::SymNode* outer = kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
+  for (const Phase& phase : kernel.phases) {
+    if (phase.inner.empty()) continue;
+    const ir::SymNode* inner = kernel.context->rvar(static_cast<int>(phase.inner.size()) - 1).node();
+    for (const Stmt& s : phase.stmts)
+      ir::visit(s.value, [&](ir::Expr e) {
+        if (e->op != ir::Op::load) return;
+        auto a = ir::affine_in(e->indices[0], outer), b = ir::affine_in(e->indices[0], inner);
+        across += a && a->coefficient.is(1);
+        along += b && b->coefficient.is(1);
+      });
+  }
+  return across > along;
+}
+
+Mapping choose_mapping(const ir::KernelProgram& kernel) {
+  bool serial = kernel.sequential, rows = false, loops = false, longer = false;
+  for (const Phase& phase : kernel.phases) {
+    serial |= is_serial(kernel, phase);
+    if (phase.inner.empty()) continue;
+    loops = true;
+    auto points = ir::product(phase.inner).as_constant();
+    longer |= !points || *points > kShortRow;
+  }
+  for (const ir::KernelBuffer& b : kernel.buffers) rows |= b.access == Access::row_local;
+  if (kernel.sequential || (serial && rows)) return Mapping::leader;
+  if (rows) return Mapping::block;
+  return !loops || serial || !longer || outer_is_contiguous(kernel) ? Mapping::thread : Mapping::block;
+}
+
+/// Calls f(buffer, address) for every access to memory of the statement.
+template <class F> void visit_accesses(const Stmt& s, F&& f) {
+  std::vector<ir::Expr> roots{s.value};
+  if (s.mask) roots.push_back(s.mask);
+  if (s.buffer >= 0) {
+    f(s.buffer, s.address);
+    ir::visit(s.address, [&](const ir::SymNode& n) {
+      if (n.kind == ir::SymKind::indirect) roots.push_back(n.value);
+    });
+  }
+  for (ir::Expr root : roots)
+    ir::visit(root, [&](ir::Expr e) {
+      if (e->op == ir::Op::load) f(e->buffer, e->indices[0]);
+    });
+}
+
+constexpr int kBytes = 16;    ///< of the widest access
+constexpr int kMostLanes = 8; ///< more would only take registers
+
+/// Accesses of the phase with neighbouring points of `variable` in `lanes` lanes: all uniform, or contiguous
+/// and as wide as they can be.
+bool suits(const ir::KernelProgram& kernel, const Phase& phase, const ir::SymNode* variable, int lanes) {
+  LaneAnalysis analysis(variable, lanes);
+  bool good = true;
+  for (const Stmt& s : phase.stmts)
+    visit_accesses(s, [&](int buffer, SymInt address) {
+      const LaneForm form = analysis.form(address);
+      if (form.kind == LaneForm::uniform) {
+        // Several lanes that store to one place: the last one counts, which only a scalar loop keeps cheap.
+        good &= buffer != s.buffer || s.kind == StmtKind::reduce;
+        return;
+      }
+      const ir::KernelBuffer& b = kernel.buffers[buffer];
+      const int64_t size = size_of(b.dtype), wanted = std::min<int64_t>(kBytes, lanes * size);
+      const int64_t known =
+          std::gcd(known_divisor(address, variable, lanes) % kBytes, b.offset % kBytes) * size;
+      good &= form.kind == LaneForm::affine && form.stride.is(1) && known % wanted == 0;
+    });
+  return good;
+}
+
+/// The dimension whose neighbouring points a thread takes at once, nullptr when the phase has none.
+const ir::SymNode* lane_variable(const ir::KernelProgram& kernel, const Phase& phase, Mapping mapping) {
+  if (mapping == Mapping::thread)
+    return kernel.outer.empty() ? nullptr
+                                : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
+  return phase.inner.empty() ? nullptr
+                             : kernel.context->rvar(static_cast<int>(phase.inner.size()) - 1).node();
+}
+
+int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
+  if (kernel.sequential || mapping == Mapping::leader) return 1;
+  int64_t narrowest = 8;
+  for (const ir::KernelBuffer& b : kernel.buffers) narrowest = std::min(narrowest, size_of(b.dtype));
+  const int lanes = static_cast<int>(std::min<int64_t>(kMostLanes, kBytes / narrowest));
+  if (lanes == 1) return 1;
+  bool any = false;
+  for (const Phase& phase : kernel.phases) {
+    const ir::SymNode* variable = lane_variable(kernel, phase, mapping);
+    if (!variable) {
+      if (mapping == Mapping::thread) return 1;
+      continue; // what happens once per point stays scalar
+    }
+    // Vectors of a flat space may not cross the end of its last dimension.
+    if (mapping == Mapping::block && phase.inner.size() > 1 &&
+        known_divisor(phase.inner.back(), nullptr, 1) % lanes != 0)
+      return 1;
+    if (!suits(kernel, phase, variable, lanes)) return 1;
+    any = true;
+  }
+  return any ? lanes : 1;
+}
+
+} // namespace
+
+ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
+  ThreadPlan plan;
+  plan.mapping = choose_mapping(kernel);
+  plan.lanes = choose_lanes(kernel, plan.mapping);
+  return plan;
+}
+
+} // namespace tbx::codegen

@@ -1,0 +1,25 @@
+// Plan threads: what a thread of a GPU does of a kernel, and how many points it takes at once.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/kernel.h"
+
+namespace tbx::codegen {
+
+enum class Mapping : uint8_t {
+  thread, ///< per outer point; inner loops are serial
+  block,  ///< per outer point; inner points spread over its threads
+  leader, ///< a block whose first thread does all: order within a point matters and rows need a place
+};
+
+struct ThreadPlan {
+  Mapping mapping = Mapping::thread;
+  /// Neighbouring points of the last outer (thread) or innermost inner (block) dimension that a thread takes
+  /// at once, so that its accesses are 16 bytes wide; 1 where addresses do not allow that.
+  int lanes = 1;
+};
+
+ThreadPlan plan_threads(const ir::KernelProgram& kernel);
+
+} // namespace tbx::codegen

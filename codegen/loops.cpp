@@ -448,6 +448,8 @@ EmittedKernel LoopEmitter::emit() {
   out.check_origins = w_.check_origins;
   out.tasks = tasks_;
   out.scratch_bytes = w_.scratch_bytes;
+  // Place for what runtime/abi.h says of a failed check.
+  if (!w_.check_origins.empty()) out.scratch_bytes = ir::max(out.scratch_bytes, SymInt(int64_t{16}));
   out.cost_per_task = plan_.cost_per_task;
   return out;
 }

@@ -99,10 +99,10 @@ public:
   std::string finish();           ///< text of the function scope
   /// Type of the pointer to a buffer: "const f32* __restrict".
   std::string pointer_type(int buffer) const;
-  std::string on_failure = "return {};"; ///< with the number of the failed check
-  bool rows_per_block = false;           ///< row-local memory is that of a CUDA block
-  bool by_value = false; ///< buffers b0, b1, ... and sizes s0, s1, ... are parameters of the function
-  int point_scope = 0;   ///< values that depend on memory written by the kernel stay inside it
+  std::string on_failure;      ///< with the number of the failed check, where not as in runtime/abi.h
+  bool rows_per_block = false; ///< row-local memory is that of a CUDA block
+  bool by_value = false;       ///< buffers b0, b1, ... and sizes s0, s1, ... are parameters of the function
+  int point_scope = 0;         ///< values that depend on memory written by the kernel stay inside it
   bool vertical = false;
 
 private:
@@ -126,6 +126,8 @@ private:
   std::string apply(ir::Expr e, DType type, const std::vector<std::string>& args, bool vector) const;
   std::string converted(DType from, DType to, const std::string& x, bool vector) const;
   Value indirect(const ir::SymNode& n, bool vector);
+  std::string failure(const ir::SymNode& n, size_t number, const std::string& index,
+                      const std::string& extent, const std::string& lanes) const;
   Value index_node(const ir::SymNode& n);
   Value index_vector_node(const ir::SymNode& n, bool narrow);
   /// The size argument with the value of a symbol, or of an expression of sizes.

@@ -230,6 +230,15 @@ Value Writer::index_vector_node(const SymNode& n, bool narrow) {
   }
 }
 
+/// What to do when a check fails: says which index it was, as the model has it. What may count from the end
+/// is where(i < 0, i + extent, i).
+std::string Writer::failure(const SymNode& n, size_t number, const std::string& index,
+                            const std::string& extent, const std::string& lanes) const {
+  if (!on_failure.empty()) return fmt::format(fmt::runtime(on_failure), number);
+  const bool counted = n.value->op == ir::Op::where;
+  return fmt::format("return failed(scratch, {}, {}, {}, {}{});", number, index, extent, counted, lanes);
+}
+
 Value Writer::indirect(const SymNode& n, bool vector) {
   Value value = emit(n.value);
   Value extent = index(n.args[0]);
@@ -243,7 +252,7 @@ Value Writer::indirect(const SymNode& n, bool vector) {
     // A mask of lanes cannot guard a scalar: some lane must be live.
     std::string live = !mask_ ? "" : mask.vector ? fmt::format(" && any({})", mask.text) : " && " + mask.text;
     line_in(scope, fmt::format("if (unlikely((u64){} >= (u64){}{})) {}", value.text, extent.text, live,
-                               fmt::format(fmt::runtime(on_failure), number)));
+                               failure(n, number, value.text, extent.text, "")));
     return {value.text, scope, false};
   }
   std::string live;
@@ -256,8 +265,10 @@ Value Writer::indirect(const SymNode& n, bool vector) {
   const bool fit = fits(SymInt(&n));
   if (!value.narrow || !fit) value = as_vector(value, DType::i64);
   const char* lane = value.narrow ? "u32" : "u64";
-  line_in(scope, fmt::format("if (unlikely(any(le(v{0}(({0}){2}), ({0}v){1}){3}))) {4}", lane, value.text,
-                             extent.text, live, fmt::format(fmt::runtime(on_failure), number)));
+  const std::string bad =
+      fmt::format("le(v{0}(({0}){2}), ({0}v){1}){3}", lane, value.text, extent.text, live);
+  line_in(scope, fmt::format("if (unlikely(any({}))) {}", bad,
+                             failure(n, number, value.text, extent.text, ", " + bad)));
   if (!fit || value.narrow) return {value.text, scope, true, value.narrow};
   value = define(scope, "i32v", fmt::format("CONVERT(i32v, {})", value.text), true);
   value.narrow = true;

@@ -5,9 +5,8 @@
 
 namespace tbx::ir {
 
-/// How the indices of a program were found to be in range (tests, `tbx explain`).
+/// Indices of a program that the extents of loops, masks and the checks that were there do not prove.
 struct BoundsReport {
-  int proven = 0;        ///< by the extents of loops, masks, and what the program's checks say of sizes
   int plan_checks = 0;   ///< the sizes of a run decide: checked once, before it
   int kernel_checks = 0; ///< the loops or the data decide: checked where the element is read or stored
 };

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "ir/index_range.h"
 
 namespace tbx::ir {
 namespace {
@@ -60,15 +63,32 @@ std::string to_string(const KernelProgram& kernel) {
   return out;
 }
 
+namespace {
+
+/// Addresses over loops of known extents, all points of which are reached: those of masks and indirect values
+/// are checked where they are used, those over symbols by what check_bounds() found.
+void verify_address(const KernelProgram& kernel, int buffer, SymInt address, const Extents& extents) {
+  auto empty = [](SymInt e) { return !provably_positive(e); };
+  if (std::ranges::any_of(extents.vars, empty) || std::ranges::any_of(extents.rvars, empty)) return;
+  auto least = extreme(address, extents, false), greatest = extreme(address, extents, true);
+  if (!least || !greatest) return;
+  const SymInt room = kernel.buffers[static_cast<size_t>(buffer)].numel - SymInt(1) - *greatest;
+  TBX_INTERNAL(!least->is_constant() || least->constant() >= 0);
+  TBX_INTERNAL(!room.is_constant() || room.constant() >= 0);
+}
+
+} // namespace
+
 void verify(const KernelProgram& kernel) {
   std::vector<bool> accumulators(kernel.num_accumulators, false), locals(kernel.num_locals, false);
-  auto check_expr = [&](Expr e) {
+  auto check_expr = [&](Expr e, const Extents& extents) {
     visit(e, [&](Expr n) {
       switch (n->op) {
       case Op::load: {
         TBX_INTERNAL(n->buffer >= 0 && n->buffer < static_cast<int>(kernel.buffers.size()));
         TBX_INTERNAL(n->indices.size() == 1);
         TBX_INTERNAL(n->dtype == compute_type(kernel.buffers[n->buffer].dtype));
+        if (!n->mask()) verify_address(kernel, n->buffer, n->indices[0], extents);
         break;
       }
       case Op::accumulator:
@@ -81,10 +101,11 @@ void verify(const KernelProgram& kernel) {
   };
   for (const Phase& phase : kernel.phases) {
     std::vector<int> reduced;
+    const Extents extents = kernel.extents(phase);
     for (const Stmt& s : phase.stmts) {
-      check_expr(s.value);
+      check_expr(s.value, extents);
       if (s.mask) {
-        check_expr(s.mask);
+        check_expr(s.mask, extents);
         TBX_INTERNAL(s.mask->dtype == DType::boolean);
       }
       switch (s.kind) {
@@ -93,6 +114,7 @@ void verify(const KernelProgram& kernel) {
         TBX_INTERNAL(s.buffer >= 0 && s.buffer < static_cast<int>(kernel.buffers.size()));
         TBX_INTERNAL(s.value->dtype == compute_type(kernel.buffers[s.buffer].dtype));
         TBX_INTERNAL(kernel.buffers[s.buffer].access != Access::read);
+        if (!s.mask) verify_address(kernel, s.buffer, s.address, extents);
         break;
       case StmtKind::reduce: reduced.push_back(s.number); break;
       case StmtKind::let: locals.at(s.number) = true; break;

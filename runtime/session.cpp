@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 
 #include "base/error.h"
@@ -489,6 +490,7 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
   auto* scratch =
       static_cast<std::byte*>(shape.scratch_bytes ? ctx.scratch.get(shape.scratch_bytes * chunks) : nullptr);
   std::atomic<int64_t> failed{0};
+  int64_t outside[2] = {}; // the index that failed, and the extent of its axis
   auto run_chunk = [&](int chunk) {
     int64_t begin = shape.tasks * chunk / chunks, end = shape.tasks * (chunk + 1) / chunks;
     void* mine = scratch ? scratch + shape.scratch_bytes * chunk : nullptr;
@@ -505,7 +507,8 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
       code = step.function(ctx.kernel_buffers.data(), shape.size_args.data(), at, std::min(end, at + piece),
                            mine);
     }
-    if (code != 0) failed.store(code, std::memory_order_relaxed);
+    int64_t none = 0;
+    if (code != 0 && failed.compare_exchange_strong(none, code)) std::memcpy(outside, mine, sizeof outside);
   };
   if (chunks == 1) {
     run_chunk(0);
@@ -513,8 +516,7 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
     tbb::parallel_for(0, chunks, run_chunk, tbb::static_partitioner());
   }
   if (failed.load() != 0) {
-    Error e(ErrorKind::model, "an index computed from data is out of range",
-            "check the model's index inputs");
+    Error e(ErrorKind::model, fmt::format("index {} is outside an axis of size {}", outside[0], outside[1]));
     const auto check = static_cast<size_t>(failed.load() - 1);
     if (check < step.check_origins.size() && step.check_origins[check] >= 0)
       e.set_where(nodes_of(*plan, {&step.check_origins[check], 1}));

@@ -76,7 +76,7 @@ Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage or a file th
 (compiler or library), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
 JSON value, or nothing after an error.
 Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CACHE_LIMIT (bytes, or 512mb, 2gb;
-default: 1gb; 0: none), TBX_CXX (the C++ compiler), OMP_NUM_THREADS.)");
+default: 1gb; 0: none), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options added to its own), OMP_NUM_THREADS.)");
   app.set_version_flag("--version", tbx::version());
   app.require_subcommand(1);
   int code = kOk;

@@ -5,11 +5,7 @@ usage: ./dev python tests/error/fuzz_shapes.py [--target nodes] [--part 20] [--s
 Targets: nodes (one node of every operator), suite (every case of the backend suite), graphs (--count random ones), zoo
 (--zoo FOLDER with <name>/model.onnx and inputs.npz).
 
-With kernels that the address sanitizer watches, and the arena's unused memory closed to them:
-  TBX_CXXFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1" TBX_CACHE_DIR=build/watched ASAN_OPTIONS=detect_leaks=0 \\
-  PYTHONPATH=build/release/python LD_PRELOAD="$(c++ -print-file-name=libasan.so) $(c++ -print-file-name=libubsan.so)" \\
-    <python of ./dev deps> tests/error/fuzz_shapes.py
-PYTHONPATH=build/asan-ubsan/python has the libraries and host kernels watched, too.
+docs/architecture.md has the line that runs it with kernels that the address sanitizer watches.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def test_elements_of_an_empty_result(gather: str, dynamic: bool, compiled: bool)
     """What is computed in the kernel that gathers from it has no memory of its own to be outside of."""
     text = f"g (float[0, 8] x, float s, int64[1] i) => (float[A, B] y) {{ t = Mul(x, s)  {gather} }}"
     session = tensorbox.Session(model(text), compile=compiled, all_dims_dynamic=dynamic)
-    with pytest.raises(tensorbox.ModelError, match="outside an axis of size 0|out of range"):
+    with pytest.raises(tensorbox.ModelError, match="outside an axis of size 0"):
         session.run({"x": np.zeros((0, 8), np.float32), "s": np.float32(2), "i": np.array([5])})
 
 

@@ -120,7 +120,7 @@ def test_indices_that_no_value_depends_on(flat: str, gather: str, compiled: bool
     for good in (0, rows - 1, -rows):
         session.run({"x": x, "i": np.array([good, 0, good])})
     for bad in (rows, -rows - 1, 10**6):
-        with pytest.raises(tensorbox.ModelError, match=f"node .*(index {bad} is outside an axis of size {rows}|out of range)"):
+        with pytest.raises(tensorbox.ModelError, match=f"node .*index {bad} is outside an axis of size {rows}"):
             session.run({"x": x, "i": np.array([0, bad, 0])})
 
 

@@ -313,7 +313,8 @@ private:
     info.kind = "extern";
     info.origins = group.origins;
     info.decisions = group.decisions;
-    info.decisions.push_back("kernel: " + selection.chosen);
+    info.decisions.push_back("kernel: " + selection.chosen +
+                             (selection.is_reference ? " (plain loops: slow)" : ""));
     for (const std::string& refusal : selection.refusals) info.decisions.push_back("refused: " + refusal);
     for (const auto* buffers : {&group.reads, &group.writes})
       for (BufferId b : *buffers) add_bytes(info, product(program_.at(b).sizes), program_.at(b).dtype);

@@ -1,12 +1,16 @@
 #include "extern_kernels/catalogue.h"
 
+#include <fmt/format.h>
+
 #include "extern_kernels/host/host_kernel.h"
 
 namespace tbx::extern_kernels {
 
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
   if (std::holds_alternative<ConvProblem>(problem)) {
-    if (input == 0) return channels_last ? LayoutWish::channels_last : LayoutWish::row_major;
+    // Operands of post-operations, too: libraries have only plain loops for those in another order than the
+    // result.
+    if (input == 0 || input > 2) return channels_last ? LayoutWish::channels_last : LayoutWish::row_major;
     return LayoutWish::any;
   }
   if (std::holds_alternative<MatMulProblem>(problem)) return input < 2 ? LayoutWish::matrix : LayoutWish::any;
@@ -29,6 +33,18 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
   if (op.operand >= 0 && operand == Spread::other) return "an operand repeated over some dimensions only";
   if (op.kind == PostOp::sum) return "in-place sums are decided after layouts";
   return {};
+}
+
+std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
+                             std::span<const OperandInfo> outputs) {
+  std::string reasons;
+  for (const Candidate& c : candidates(problem)) {
+    if (c.is_reference) continue;
+    std::string refusal = c.supports(problem, inputs, outputs);
+    if (refusal.empty()) return {};
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", c.name, refusal);
+  }
+  return reasons;
 }
 
 #if defined(TBX_WITH_ONEDNN)

@@ -16,7 +16,9 @@ int64_t ExternKernel::workspace_bytes(std::span<const TensorRef>, std::span<cons
   std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);   \
   std::unique_ptr<ExternKernel> make_##name(const Problem&, std::span<const OperandInfo>,                    \
                                             std::span<const OperandInfo>);
+#define TBX_PLAIN_LOOPS TBX_CANDIDATE
 #include "extern_kernels/kernels.inc"
+#undef TBX_PLAIN_LOOPS
 #undef TBX_CANDIDATE
 
 namespace {
@@ -30,8 +32,10 @@ struct Entry {
 
 const std::vector<Entry>& all_entries() {
   static const std::vector<Entry> entries = {
-#define TBX_CANDIDATE(problem, name) {problem, {#name, supports_##name, make_##name}},
+#define TBX_CANDIDATE(problem, name) {problem, {#name, false, supports_##name, make_##name}},
+#define TBX_PLAIN_LOOPS(problem, name) {problem, {#name, true, supports_##name, make_##name}},
 #include "extern_kernels/kernels.inc"
+#undef TBX_PLAIN_LOOPS
 #undef TBX_CANDIDATE
   };
   return entries;
@@ -56,6 +60,7 @@ Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
     if (refusal.empty()) {
       s.kernel = c.make(problem, inputs, outputs);
       s.chosen = c.name;
+      s.is_reference = c.is_reference;
       return s;
     }
     s.refusals.push_back(fmt::format("{}: {}", c.name, refusal));

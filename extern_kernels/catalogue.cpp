@@ -35,25 +35,37 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
   return {};
 }
 
+#if defined(TBX_WITH_ONEDNN)
+namespace onednn {
+std::string inexact_bytes(); // extern_kernels/onednn/common.h
+// Why bias and post-operations are not done inside of a fast kernel; empty: they are.
+std::string slow_work(const ConvProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+std::string slow_work(const MatMulProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+} // namespace onednn
+
+bool has_byte_products() { return onednn::inexact_bytes().empty(); }
+
 std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
                              std::span<const OperandInfo> outputs) {
   std::string reasons;
   for (const Candidate& c : candidates(problem)) {
-    if (c.is_reference) continue;
-    std::string refusal = c.supports(problem, inputs, outputs);
+    const bool is_onednn = std::string_view(c.name).starts_with("onednn");
+    std::string refusal = c.is_reference ? "plain loops" : c.supports(problem, inputs, outputs);
+    if (refusal.empty() && is_onednn)
+      refusal = std::holds_alternative<ConvProblem>(problem)
+                    ? onednn::slow_work(std::get<ConvProblem>(problem), inputs, outputs)
+                    : onednn::slow_work(std::get<MatMulProblem>(problem), inputs, outputs);
     if (refusal.empty()) return {};
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", c.name, refusal);
   }
   return reasons;
 }
-
-#if defined(TBX_WITH_ONEDNN)
-namespace onednn {
-std::string inexact_bytes(); // extern_kernels/onednn/common.h
-}
-bool has_byte_products() { return onednn::inexact_bytes().empty(); }
 #else
 bool has_byte_products() { return false; }
+
+std::string accepts_post_ops(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>) {
+  return "no library";
+}
 #endif
 
 bool has_host_kernel(std::string_view domain, std::string_view op) { return find_host_kernel(domain, op); }

@@ -50,7 +50,7 @@ std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo
   std::string reasons;
   for (const Candidate& c : candidates(problem)) {
     const bool is_onednn = std::string_view(c.name).starts_with("onednn");
-    std::string refusal = c.is_reference ? "plain loops" : c.supports(problem, inputs, outputs);
+    std::string refusal = is_plain_loops(c.name) ? "plain loops" : c.supports(problem, inputs, outputs);
     if (refusal.empty() && is_onednn)
       refusal = std::holds_alternative<ConvProblem>(problem)
                     ? onednn::slow_work(std::get<ConvProblem>(problem), inputs, outputs)

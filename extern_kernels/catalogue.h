@@ -35,6 +35,9 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
 std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
                              std::span<const OperandInfo> outputs);
 
+/// The candidate (its name) is taken where nothing else computes a problem: any other kernel is faster.
+bool is_plain_loops(std::string_view candidate);
+
 /// Products of 8-bit integers have a fast exact kernel on this CPU.
 bool has_byte_products();
 

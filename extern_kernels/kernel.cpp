@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "extern_kernels/catalogue.h"
 
 namespace tbx::extern_kernels {
 
@@ -32,8 +35,8 @@ struct Entry {
 
 const std::vector<Entry>& all_entries() {
   static const std::vector<Entry> entries = {
-#define TBX_CANDIDATE(problem, name) {problem, {#name, false, supports_##name, make_##name}},
-#define TBX_PLAIN_LOOPS(problem, name) {problem, {#name, true, supports_##name, make_##name}},
+#define TBX_CANDIDATE(problem, name) {problem, {#name, supports_##name, make_##name}},
+#define TBX_PLAIN_LOOPS TBX_CANDIDATE
 #include "extern_kernels/kernels.inc"
 #undef TBX_PLAIN_LOOPS
 #undef TBX_CANDIDATE
@@ -52,6 +55,17 @@ std::span<const Candidate> candidates(const Problem& problem) {
   return by_kind[problem.index()];
 }
 
+bool is_plain_loops(std::string_view candidate) {
+  static const std::vector<std::string_view> names = {
+#define TBX_CANDIDATE(problem, name)
+#define TBX_PLAIN_LOOPS(problem, name) #name,
+#include "extern_kernels/kernels.inc"
+#undef TBX_PLAIN_LOOPS
+#undef TBX_CANDIDATE
+  };
+  return std::find(names.begin(), names.end(), candidate) != names.end();
+}
+
 Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
                  std::span<const OperandInfo> outputs) {
   Selection s;
@@ -60,7 +74,6 @@ Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
     if (refusal.empty()) {
       s.kernel = c.make(problem, inputs, outputs);
       s.chosen = c.name;
-      s.is_reference = c.is_reference;
       return s;
     }
     s.refusals.push_back(fmt::format("{}: {}", c.name, refusal));

@@ -59,7 +59,6 @@ public:
 /// A way to compute a problem. Candidates are asked in order of preference; a refusal states its reason.
 struct Candidate {
   const char* name;
-  bool is_reference; ///< plain loops, taken where nothing else computes the problem
   /// Empty string: supported. Otherwise the reason of the refusal.
   std::string (*supports)(const Problem&, std::span<const OperandInfo> inputs,
                           std::span<const OperandInfo> outputs);
@@ -73,7 +72,6 @@ std::span<const Candidate> candidates(const Problem& problem);
 struct Selection {
   std::unique_ptr<ExternKernel> kernel;
   std::string chosen;
-  bool is_reference = false;         ///< plain loops: much slower than any other kernel
   std::vector<std::string> refusals; ///< "onednn_conv: dilation of a 3-D transposed convolution"
 };
 /// The first candidate that accepts. UnsupportedError with all refusals when none does.

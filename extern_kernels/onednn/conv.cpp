@@ -291,6 +291,12 @@ private:
   mutable PreparedCache cache_;
 };
 
+/// One channel in and few out, for each group.
+bool is_depthwise(const ConvProblem& p, std::span<const int64_t> weights) {
+  return p.group > 1 &&
+         (p.transposed ? weights[0] == p.group && weights[1] == 1 : weights[1] == 1 && weights[0] == p.group);
+}
+
 /// As OneDnnConv::slow, of operands that may not be known.
 std::string slow(const ConvProblem& p, std::span<const OperandInfo> inputs,
                  std::span<const OperandInfo> outputs, bool or_beside) {
@@ -327,10 +333,13 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
   if (std::string reason = unfit_result(bytes, outputs[0].dtype, !p.post_ops.empty()); !reason.empty())
     return reason;
   if (p.spatial_rank < 1 || p.spatial_rank > 3) return fmt::format("{} spatial dimensions", p.spatial_rank);
+  if (p.spatial_rank == 1 && !bytes && is_depthwise(p, inputs[1].sizes))
+    return "depthwise in one dimension: each channel would be a block of 16";
   for (size_t k = 0; k < p.pads_begin.size(); ++k)
     if (p.pads_begin[k] < 0 || (p.pads_end[k] < 0 && !p.transposed)) return "negative padding";
   if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
-  return slow(p, inputs, outputs, true);
+  // Nothing else does post-operations: whether they go along was asked before (accepts_post_ops).
+  return p.post_ops.empty() ? slow(p, inputs, outputs, true) : "";
 }
 
 namespace onednn {

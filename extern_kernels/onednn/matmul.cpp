@@ -249,7 +249,8 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
     for (size_t d = 0; d < inputs[i].strides.size(); ++d)
       if (inputs[i].strides[d] == 0 && inputs[i].sizes[d] != 1) return "a repeated operand (stride 0)";
   if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
-  return slow(p, inputs, outputs, true);
+  // Nothing else does post-operations: whether they go along was asked before (accepts_post_ops).
+  return p.post_ops.empty() ? slow(p, inputs, outputs, true) : "";
 }
 
 namespace onednn {

@@ -291,7 +291,10 @@ private:
   mutable PreparedCache cache_;
 };
 
-/// One channel in and few out, for each group.
+/// Channels that the library's kernels work on together, whether there are as many or not.
+constexpr int64_t kBlock = 16;
+
+/// One channel in and one out, for each group.
 bool is_depthwise(const ConvProblem& p, std::span<const int64_t> weights) {
   return p.group > 1 &&
          (p.transposed ? weights[0] == p.group && weights[1] == 1 : weights[1] == 1 && weights[0] == p.group);
@@ -335,6 +338,9 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
   if (p.spatial_rank < 1 || p.spatial_rank > 3) return fmt::format("{} spatial dimensions", p.spatial_rank);
   if (p.spatial_rank == 1 && !bytes && is_depthwise(p, inputs[1].sizes))
     return "depthwise in one dimension: each channel would be a block of 16";
+  if (p.transposed && p.post_ops.empty() && inputs[1].sizes[1] >= 0 && inputs[1].sizes[1] < kBlock &&
+      std::any_of(p.strides.begin(), p.strides.end(), [](int64_t s) { return s > 1; }))
+    return "a strided transposed convolution with fewer results than a block of 16";
   for (size_t k = 0; k < p.pads_begin.size(); ++k)
     if (p.pads_begin[k] < 0 || (p.pads_end[k] < 0 && !p.transposed)) return "negative padding";
   if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";

@@ -36,9 +36,11 @@ namespace {
 /// as broadcasting.
 void show_once(OpContext& ctx, TensorBox& a, TensorBox& b, const SymInts& result) {
   auto is_repeated = [&](const TensorBox& x, int k) {
-    return !x.sizes()[k].is(1) && std::none_of(x.index_map().begin(), x.index_map().end(), [&](SymInt at) {
-      return ir::depends_on(at, ctx.c.var(k).node());
-    });
+    const ir::Extents extents{x.sizes(), {}};
+    return !x.is_identity_view() && !x.sizes()[k].is(1) &&
+           std::none_of(x.index_map().begin(), x.index_map().end(), [&](SymInt at) {
+             return ir::depends_on(ir::simplify(at, extents), ctx.c.var(k).node());
+           });
   };
   for (int k = 0; k + 2 < a.rank(); ++k) {
     const bool left = is_repeated(a, k), right = is_repeated(b, k);

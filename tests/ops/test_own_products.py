@@ -89,6 +89,8 @@ def test_convolutions(transposed: bool, group: tuple[int, int, int], kind: type)
     for number, (kernel, strides, dilations, pads, sizes, extra) in enumerate(WINDOWS):
         if kind not in (np.float64, np.float32) and number % 3:
             continue
+        if not transposed and any(n + pads[a] + pads[len(sizes) + a] <= (kernel[a] - 1) * dilations[a] for a, n in enumerate(sizes)):
+            continue
         x = normal(2 - number % 2, groups * depth, *sizes).astype(kind)
         w = normal(*((groups * depth, columns) if transposed else (groups * columns, depth)), *kernel).astype(kind)
         b = normal(groups * columns).astype(kind)

@@ -6,6 +6,7 @@
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "extern_kernels/catalogue.h"
 #include "fusion/dependencies.h"
 #include "ir/evaluate.h"
 
@@ -315,7 +316,9 @@ private:
     info.kind = "extern";
     info.origins = group.origins;
     info.decisions = group.decisions;
-    info.decisions.push_back("kernel: " + selection.chosen);
+    info.decisions.push_back(
+        "kernel: " + selection.chosen +
+        (extern_kernels::is_plain_loops(selection.chosen) ? " (plain loops: slow)" : ""));
     for (const std::string& refusal : selection.refusals) info.decisions.push_back("refused: " + refusal);
     for (const auto* buffers : {&group.reads, &group.writes})
       for (BufferId b : *buffers) add_bytes(info, product(program_.at(b).sizes), program_.at(b).dtype);

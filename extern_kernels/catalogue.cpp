@@ -1,12 +1,16 @@
 #include "extern_kernels/catalogue.h"
 
+#include <fmt/format.h>
+
 #include "extern_kernels/host/host_kernel.h"
 
 namespace tbx::extern_kernels {
 
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
   if (std::holds_alternative<ConvProblem>(problem)) {
-    if (input == 0) return channels_last ? LayoutWish::channels_last : LayoutWish::row_major;
+    // Operands of post-operations, too: libraries have only plain loops for those in another order than the
+    // result.
+    if (input == 0 || input > 2) return channels_last ? LayoutWish::channels_last : LayoutWish::row_major;
     return LayoutWish::any;
   }
   if (std::holds_alternative<MatMulProblem>(problem)) return input < 2 ? LayoutWish::matrix : LayoutWish::any;
@@ -34,10 +38,34 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
 #if defined(TBX_WITH_ONEDNN)
 namespace onednn {
 std::string inexact_bytes(); // extern_kernels/onednn/common.h
-}
+// Why bias and post-operations are not done inside of a fast kernel; empty: they are.
+std::string slow_work(const ConvProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+std::string slow_work(const MatMulProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+} // namespace onednn
+
 bool has_byte_products() { return onednn::inexact_bytes().empty(); }
+
+std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
+                             std::span<const OperandInfo> outputs) {
+  std::string reasons;
+  for (const Candidate& c : candidates(problem)) {
+    const bool is_onednn = std::string_view(c.name).starts_with("onednn");
+    std::string refusal = is_plain_loops(c.name) ? "plain loops" : c.supports(problem, inputs, outputs);
+    if (refusal.empty() && is_onednn)
+      refusal = std::holds_alternative<ConvProblem>(problem)
+                    ? onednn::slow_work(std::get<ConvProblem>(problem), inputs, outputs)
+                    : onednn::slow_work(std::get<MatMulProblem>(problem), inputs, outputs);
+    if (refusal.empty()) return {};
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", c.name, refusal);
+  }
+  return reasons;
+}
 #else
 bool has_byte_products() { return false; }
+
+std::string accepts_post_ops(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>) {
+  return "no library";
+}
 #endif
 
 bool has_host_kernel(std::string_view domain, std::string_view op) { return find_host_kernel(domain, op); }

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "extern_kernels/problem.h"
+#include "extern_kernels/kernel.h"
 
 namespace tbx::extern_kernels {
 
@@ -29,6 +29,14 @@ enum class Spread {
 /// Empty when `op` can be appended to the problem's post-operations, else the reason why not. `operand`
 /// matters for operations that have one.
 std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, Spread operand);
+
+/// Empty when a kernel that is no plain loop computes the problem with all its post-operations, else the
+/// reasons why not. Operands without known strides are taken to lie as their layout wish says.
+std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
+                             std::span<const OperandInfo> outputs);
+
+/// The candidate (its name) is taken where nothing else computes a problem: any other kernel is faster.
+bool is_plain_loops(std::string_view candidate);
 
 /// Products of 8-bit integers have a fast exact kernel on this CPU.
 bool has_byte_products();

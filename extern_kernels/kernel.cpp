@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "extern_kernels/catalogue.h"
 
 namespace tbx::extern_kernels {
 
@@ -58,6 +61,11 @@ std::span<const Candidate> candidates(const Problem& problem, Kernels kernels) {
     return lists;
   }();
   return (kernels == Kernels::plain ? plain : fastest)[problem.index()];
+}
+
+bool is_plain_loops(std::string_view candidate) {
+  return std::any_of(all_entries().begin(), all_entries().end(),
+                     [&](const Entry& e) { return e.plain && e.candidate.name == candidate; });
 }
 
 Selection select(const Problem& problem, std::span<const OperandInfo> inputs,

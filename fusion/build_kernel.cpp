@@ -66,6 +66,7 @@ private:
         if (s.mask) s.mask = simplify(s.mask, extents);
         s.address = simplify(s.address, extents);
       }
+    split_loops(kernel_);
     merge_loops(kernel_);
     move_offsets(kernel_);
     return std::move(kernel_);

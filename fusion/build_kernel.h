@@ -9,6 +9,9 @@ namespace tbx::fusion {
 /// Needs fixed layouts. `deps` tells which results are used outside the group.
 ir::KernelProgram build_kernel(const ir::Program& program, const Dependencies& deps, const Draft& draft);
 
+/// Splits outer loops of which addresses take a remainder: i mod n becomes a loop variable.
+void split_loops(ir::KernelProgram& kernel);
+
 /// Merges neighbouring loops that every address treats as one, and drops loops of extent 1.
 void merge_loops(ir::KernelProgram& kernel);
 

@@ -207,8 +207,10 @@ private:
           ExternOperand& in = call->inputs[i];
           if (in.buffer < 0 || program_.at(in.buffer).kind == BufferKind::constant) continue;
           LayoutWish wish = input_layout(call->problem, static_cast<int>(i), options_.channels_last);
-          if (satisfies(in, wish)) continue;
+          if (satisfies(in, wish) || take_copy(in, wish)) continue;
+          const ExternOperand from = in;
           result.push_back(copy_operand(in, wish, op.origins));
+          copies_.push_back({from, in, wish});
         }
         if (auto copy = copy_result(*call, op.origins)) {
           result.push_back(std::move(op));
@@ -219,6 +221,20 @@ private:
       result.push_back(std::move(op));
     }
     program_.operations = std::move(result);
+  }
+
+  /// An operand that was copied for another call is shown there.
+  bool take_copy(ExternOperand& in, LayoutWish wish) const {
+    auto same = [](const SymInts& a, const SymInts& b) {
+      return std::equal(a.begin(), a.end(), b.begin(), b.end(), provably_equal);
+    };
+    for (const Copy& c : copies_)
+      if (c.wish == wish && c.from.buffer == in.buffer && same(c.from.sizes, in.sizes) &&
+          same(c.from.coefficients, in.coefficients) && same(c.from.start, in.start)) {
+        in = c.to;
+        return true;
+      }
+    return false;
   }
 
   Operation copy_operand(ExternOperand& in, LayoutWish wish, const std::vector<int>& origins) {
@@ -276,9 +292,15 @@ private:
                      "copy: the result of a channels-last convolution"};
   }
 
+  struct Copy {
+    ExternOperand from, to;
+    LayoutWish wish;
+  };
+
   Program& program_;
   const ScheduleOptions& options_;
   std::vector<Order> order_;
+  std::vector<Copy> copies_;
 };
 
 } // namespace

@@ -372,6 +372,44 @@ private:
            std::all_of(sizes.begin(), sizes.end() - 1, [](SymInt s) { return s.is(1); });
   }
 
+  extern_kernels::OperandInfo info_of(BufferId id, const SymInts& sizes) const {
+    extern_kernels::OperandInfo info;
+    if (id < 0) return info;
+    const Buffer& b = program_.at(id);
+    info.dtype = b.dtype;
+    for (SymInt s : sizes) info.sizes.push_back(s.as_constant().value_or(-1));
+    return info;
+  }
+
+  /// The strides of an operand that shows its buffer, which is a constant and lies as it is.
+  void add_constant(extern_kernels::OperandInfo& info, const ExternOperand& in) const {
+    if (in.buffer < 0 || program_.at(in.buffer).kind != BufferKind::constant) return;
+    const Buffer& b = program_.at(in.buffer);
+    const size_t rank = b.sizes.size();
+    const SymInts steps = contiguous_strides(b.sizes);
+    for (SymInt s : in.start)
+      if (!s.is(0)) return;
+    for (size_t d = 0; d < in.sizes.size(); ++d) {
+      SymInt stride = 0;
+      for (size_t k = 0; k < rank; ++k) stride += in.coefficients[d * rank + k] * steps[k];
+      if (!stride.is_constant()) return info.strides.clear();
+      info.strides.push_back(stride.constant());
+    }
+    info.constant = b.constant;
+  }
+
+  /// Why no fast kernel takes the call with its post-operations: asked of the kernels themselves, since
+  /// libraries fall back to plain loops where their fast ones do not know an operand. Sizes known at run time
+  /// only are taken to be middling.
+  std::string refused_as_a_whole(const ExternCall& call, const SymInts& result) const {
+    std::vector<extern_kernels::OperandInfo> inputs, outputs{info_of(call.outputs[0], result)};
+    for (const ExternOperand& in : call.inputs) {
+      inputs.push_back(info_of(in.buffer, in.sizes));
+      add_constant(inputs.back(), in);
+    }
+    return accepts_post_ops(call.problem, inputs, outputs);
+  }
+
   bool fuse_chain(Operation& op, ExternCall& call, Operation& consumer, Compute& compute,
                   std::vector<Operation>& made) {
     const Buffer buffer = program_.at(call.outputs[0]); // a copy: operands add buffers
@@ -436,6 +474,7 @@ private:
     }
     fused.outputs = {compute.output};
     fused.output_sizes = same_sizes ? SymInts{} : sizes;
+    if (std::string reason = refused_as_a_whole(fused, sizes); !reason.empty()) return refused(op, reason);
     Operation merged{std::move(fused), op.origins,
                      op.reason + "; pointwise consumer fused as post-operations"};
     merged.origins.insert(merged.origins.end(), consumer.origins.begin(), consumer.origins.end());

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "extern_kernels/library_kernel.h"
 #include "extern_kernels/onednn/common.h"
+#include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
 #include "extern_kernels/widen.h"
 
@@ -56,6 +57,20 @@ public:
 
   int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
   std::vector<std::string> implementations() const override { return cache_.implementations(); }
+
+  /// Why the library does not do all of the work inside of a fast kernel; empty: it does. `or_beside`: bias
+  /// and post-operations may come after the product.
+  std::string slow(std::span<const TensorRef> in, std::span<const TensorRef> out, bool or_beside) const {
+    auto good = [](const Implementation& i) { return !i.name.empty() && !i.is_reference; };
+    const Implementation whole = implementation(in, out, {.summed = -1, .with_work = true});
+    if (good(whole)) return {};
+    if (const int summed = operand_to_sum(in, out);
+        summed >= 0 && good(implementation(in, out, {.summed = summed, .with_work = true})))
+      return {};
+    const bool has_work = p_.has_bias || !p_.post_ops.empty();
+    if (or_beside && has_work && good(implementation(in, out, {.summed = -1, .with_work = false}))) return {};
+    return whole.name.empty() ? "all its implementations are refused" : whole.name + " is a plain loop";
+  }
 
 private:
   static bool is_empty(const TensorRef& t) { return t.numel() == 0; }
@@ -150,53 +165,77 @@ private:
     bool with_work; ///< with bias and post-operations
   };
 
-  /// The call of a convolution in this form; nullopt where all implementations are refused.
-  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
-    const memory::desc src = describe_image(in[0]), dst = describe_image(out[0]);
+  /// A form as the library is asked for it.
+  struct Wanted {
+    memory::desc src, weights, bias, dst;
+    dnnl::primitive_attr attr;
+    Use use;
+    std::vector<Argument> arguments; ///< of post-operations and zero points
+  };
+
+  Wanted wanted(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
     const memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
-    const memory::desc weights(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
     const bool has_bias = p_.has_bias && form.with_work;
-    const memory::desc bias = has_bias ? describe(in[2].sizes, in[2].strides) : memory::desc();
-    dnnl::primitive_attr attr = attributes(p_.precision);
-    Stage stage;
+    Wanted w;
+    w.src = describe_image(in[0]);
+    w.dst = describe_image(out[0]);
+    w.weights = memory::desc(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
+    if (has_bias) w.bias = describe(in[2].sizes, in[2].strides);
+    w.attr = attributes(p_.precision);
     dnnl::post_ops ops;
     auto add = [&](const PostOp& op) {
       if (form.summed >= 0 && op.kind == PostOp::add) return ops.append_sum(1.0f);
       auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
       append(ops, op, operand);
       if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
-        stage.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,
-                                   operand(op.operand), op.operand});
+        w.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,
+                               operand(op.operand), op.operand});
     };
     if (form.with_work) append_all(p_.post_ops, out[0].dtype, add);
-    attr.set_post_ops(ops);
+    w.attr.set_post_ops(ops);
     if (p_.x_zero >= 0) {
-      attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
-      stage.arguments.push_back({DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, one_integer(), p_.x_zero});
+      w.attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
+      w.arguments.push_back({DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, one_integer(), p_.x_zero});
     }
-    auto make = [&] {
-      memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
-          pads_r(p_.pads_end);
-      for (int64_t d : p_.dilations) dilations.push_back(d - 1);
-      const auto inference = dnnl::prop_kind::forward_inference;
-      Use use{dnnl::primitive::kind::convolution, has_bias, ops.len() > 0, in[1].sizes.subspan(2),
-              p_.strides};
-      if (!p_.transposed)
-        return made(dnnl::convolution_forward::primitive_desc(
-                        cpu_engine(), inference, dnnl::algorithm::convolution_direct, src, weights, bias, dst,
-                        strides, dilations, pads_l, pads_r, attr),
-                    use);
-      use.kind = dnnl::primitive::kind::deconvolution;
-      return made(dnnl::deconvolution_forward::primitive_desc(
-                      cpu_engine(), inference, dnnl::algorithm::deconvolution_direct, src, weights, bias, dst,
-                      strides, dilations, pads_l, pads_r, attr),
-                  use);
-    };
-    stage.primitive = shared_primitive(key(in, out, form), make);
+    w.use = {p_.transposed ? dnnl::primitive::kind::deconvolution : dnnl::primitive::kind::convolution,
+             has_bias, ops.len() > 0, in[1].sizes.subspan(2), p_.strides};
+    return w;
+  }
+
+  /// Calls `f` with the library's descriptor of the form.
+  template <class F> auto with_descriptor(const Wanted& w, F&& f) const {
+    memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
+        pads_r(p_.pads_end);
+    for (int64_t d : p_.dilations) dilations.push_back(d - 1);
+    const auto inference = dnnl::prop_kind::forward_inference;
+    if (!p_.transposed)
+      return f(dnnl::convolution_forward::primitive_desc(
+          cpu_engine(), inference, dnnl::algorithm::convolution_direct, w.src, w.weights, w.bias, w.dst,
+          strides, dilations, pads_l, pads_r, w.attr));
+    return f(dnnl::deconvolution_forward::primitive_desc(
+        cpu_engine(), inference, dnnl::algorithm::deconvolution_direct, w.src, w.weights, w.bias, w.dst,
+        strides, dilations, pads_l, pads_r, w.attr));
+  }
+
+  /// What the library would run for a form.
+  Implementation implementation(std::span<const TensorRef> in, std::span<const TensorRef> out,
+                                Form form) const {
+    const Wanted w = wanted(in, out, form);
+    return with_descriptor(w, [&](auto descriptor) { return choose(descriptor, w.use); });
+  }
+
+  /// The call of a convolution in this form; nullopt where all implementations are refused.
+  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
+    Wanted w = wanted(in, out, form);
+    Stage stage;
+    stage.primitive = shared_primitive(key(in, out, form), [&] {
+      return with_descriptor(w, [&](auto descriptor) { return made(std::move(descriptor), w.use); });
+    });
     if (stage.primitive->implementation.name.empty()) return std::nullopt;
-    stage.arguments.push_back({DNNL_ARG_SRC, src, 0});
-    if (has_bias) stage.arguments.push_back({DNNL_ARG_BIAS, bias, 2});
-    stage.arguments.push_back({DNNL_ARG_DST, dst, -1, 0});
+    stage.arguments = std::move(w.arguments);
+    stage.arguments.push_back({DNNL_ARG_SRC, w.src, 0});
+    if (w.use.has_bias) stage.arguments.push_back({DNNL_ARG_BIAS, w.bias, 2});
+    stage.arguments.push_back({DNNL_ARG_DST, w.dst, -1, 0});
     return stage;
   }
 
@@ -252,6 +291,30 @@ private:
   mutable PreparedCache cache_;
 };
 
+/// Channels that the library's kernels work on together, whether there are as many or not.
+constexpr int64_t kBlock = 16;
+
+/// One channel in and one out, for each group.
+bool is_depthwise(const ConvProblem& p, std::span<const int64_t> weights) {
+  return p.group > 1 &&
+         (p.transposed ? weights[0] == p.group && weights[1] == 1 : weights[1] == 1 && weights[0] == p.group);
+}
+
+/// As OneDnnConv::slow, of operands that may not be known.
+std::string slow(const ConvProblem& p, std::span<const OperandInfo> inputs,
+                 std::span<const OperandInfo> outputs, bool or_beside) {
+  const Guess guess(p, inputs, outputs);
+  if (guess.is_empty) return {};
+  try {
+    OperandInfo changing = inputs[1]; // nothing is packed for a question
+    changing.constant = nullptr;
+    return OneDnnConv(p, changing).slow(guess.inputs, guess.outputs, or_beside);
+  } catch (const dnnl::error& e) {
+    if (e.status == dnnl_unimplemented) return "the library has no implementation";
+    return {}; // sizes that do not fit are found before a run
+  }
+}
+
 } // namespace
 
 std::string supports_onednn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
@@ -273,11 +336,24 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
   if (std::string reason = unfit_result(bytes, outputs[0].dtype, !p.post_ops.empty()); !reason.empty())
     return reason;
   if (p.spatial_rank < 1 || p.spatial_rank > 3) return fmt::format("{} spatial dimensions", p.spatial_rank);
+  if (p.spatial_rank == 1 && !bytes && is_depthwise(p, inputs[1].sizes))
+    return "depthwise in one dimension: each channel would be a block of 16";
+  if (p.transposed && p.post_ops.empty() && inputs[1].sizes[1] >= 0 && inputs[1].sizes[1] < kBlock &&
+      std::any_of(p.strides.begin(), p.strides.end(), [](int64_t s) { return s > 1; }))
+    return "a strided transposed convolution with fewer results than a block of 16";
   for (size_t k = 0; k < p.pads_begin.size(); ++k)
     if (p.pads_begin[k] < 0 || (p.pads_end[k] < 0 && !p.transposed)) return "negative padding";
   if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
-  return {};
+  // Nothing else does post-operations: whether they go along was asked before (accepts_post_ops).
+  return p.post_ops.empty() ? slow(p, inputs, outputs, true) : "";
 }
+
+namespace onednn {
+std::string slow_work(const ConvProblem& p, std::span<const OperandInfo> inputs,
+                      std::span<const OperandInfo> outputs) {
+  return slow(p, inputs, outputs, false);
+}
+} // namespace onednn
 
 std::unique_ptr<ExternKernel> make_onednn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
                                                std::span<const OperandInfo>) {

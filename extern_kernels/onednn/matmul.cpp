@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "extern_kernels/library_kernel.h"
 #include "extern_kernels/onednn/common.h"
+#include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
 #include "extern_kernels/widen.h"
 
@@ -23,8 +24,10 @@ bool is_packed(const OperandInfo& b) { return b.constant && b.sizes.size() == 2;
 
 class OneDnnMatMul : public LibraryKernel {
 public:
-  OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs) : p_(problem) {
-    if (is_packed(inputs[1]))
+  /// `for_question`: nothing is packed, and nothing can be run.
+  OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs, bool for_question = false)
+      : p_(problem), is_packed_(is_packed(inputs[1])) {
+    if (is_packed_ && !for_question)
       packed_ = std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides, inputs[1].dtype),
                                                 inputs[1].constant);
   }
@@ -51,6 +54,21 @@ public:
 
   int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
   std::vector<std::string> implementations() const override { return cache_.implementations(); }
+
+  /// As in conv.cpp.
+  std::string slow(std::span<const TensorRef> in, std::span<const TensorRef> out, bool or_beside) const {
+    auto implementation = [&](bool with_work) {
+      const Wanted w = wanted(in, out, with_work);
+      auto made = descriptor(w);
+      return choose(made, w.use);
+    };
+    auto good = [](const Implementation& i) { return !i.name.empty() && !i.is_reference; };
+    const Implementation whole = implementation(true);
+    if (good(whole)) return {};
+    const bool has_work = p_.has_bias || !p_.post_ops.empty() || p_.alpha != 1;
+    if (or_beside && has_work && good(implementation(false))) return {};
+    return whole.name.empty() ? "all its implementations are refused" : whole.name + " is a plain loop";
+  }
 
 private:
   std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs,
@@ -88,24 +106,28 @@ private:
     return s && !s->primitive->implementation.is_reference;
   }
 
-  /// The call of the product, with bias and post-operations or without; nullopt where all implementations are
-  /// refused.
-  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out,
-                            bool with_work) const {
-    const memory::desc a = describe(in[0].sizes, in[0].strides, in[0].dtype),
-                       b = describe(in[1].sizes, in[1].strides, in[1].dtype),
-                       c = describe(out[0].sizes, out[0].strides, out[0].dtype);
-    const memory::desc weights =
-        packed_ ? memory::desc(b.get_dims(), b.get_data_type(), memory::format_tag::any) : b;
-    dnnl::primitive_attr attr = attributes(p_.precision);
+  /// The product as the library is asked for it, with bias and post-operations or without.
+  struct Wanted {
+    memory::desc a, b, weights, bias, c;
+    dnnl::primitive_attr attr;
+    Use use;
+    std::vector<Argument> arguments; ///< of post-operations and zero points
+  };
+
+  Wanted wanted(std::span<const TensorRef> in, std::span<const TensorRef> out, bool with_work) const {
+    Wanted w;
+    w.a = describe(in[0].sizes, in[0].strides, in[0].dtype);
+    w.b = describe(in[1].sizes, in[1].strides, in[1].dtype);
+    w.c = describe(out[0].sizes, out[0].strides, out[0].dtype);
+    w.weights = is_packed_ ? memory::desc(w.b.get_dims(), w.b.get_data_type(), memory::format_tag::any) : w.b;
+    w.attr = attributes(p_.precision);
     dnnl::post_ops ops;
-    Stage stage;
     auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
     auto add = [&](const PostOp& op) {
       append(ops, op, operand);
       if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
-        stage.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,
-                                   operand(op.operand), op.operand});
+        w.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,
+                               operand(op.operand), op.operand});
     };
     // alpha scales the product before the bias, so a bias beside it is added by a post-operation.
     const bool plain_bias = with_work && p_.has_bias && p_.alpha == 1 && is_row(in[2], out[0]);
@@ -116,25 +138,37 @@ private:
     }
     auto zero_point = [&](int input, int argument) {
       if (input < 0) return;
-      attr.set_zero_points_mask(argument, 0);
-      stage.arguments.push_back({DNNL_ARG_ATTR_ZERO_POINTS | argument, one_integer(), input});
+      w.attr.set_zero_points_mask(argument, 0);
+      w.arguments.push_back({DNNL_ARG_ATTR_ZERO_POINTS | argument, one_integer(), input});
     };
     zero_point(p_.a_zero, DNNL_ARG_SRC);
     zero_point(p_.b_zero, DNNL_ARG_WEIGHTS);
-    attr.set_post_ops(ops);
-    const memory::desc bias = plain_bias ? operand(2) : memory::desc();
+    w.attr.set_post_ops(ops);
+    if (plain_bias) w.bias = operand(2);
+    w.use = {dnnl::primitive::kind::matmul, plain_bias, ops.len() > 0, {}, {}};
+    return w;
+  }
+
+  static dnnl::matmul::primitive_desc descriptor(const Wanted& w) {
+    return w.use.has_bias ? dnnl::matmul::primitive_desc(cpu_engine(), w.a, w.weights, w.bias, w.c, w.attr)
+                          : dnnl::matmul::primitive_desc(cpu_engine(), w.a, w.weights, w.c, w.attr);
+  }
+
+  /// The call of the product; nullopt where all implementations are refused.
+  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out,
+                            bool with_work) const {
+    Wanted w = wanted(in, out, with_work);
+    Stage stage;
     stage.primitive = shared_primitive(key(in, out, with_work), [&] {
-      auto descriptor = plain_bias ? dnnl::matmul::primitive_desc(cpu_engine(), a, weights, bias, c, attr)
-                                   : dnnl::matmul::primitive_desc(cpu_engine(), a, weights, c, attr);
-      auto made =
-          make_primitive(descriptor, {dnnl::primitive::kind::matmul, plain_bias, ops.len() > 0, {}, {}});
+      auto made = make_primitive(descriptor(w), w.use);
       return made ? std::move(*made) : Primitive{};
     });
     if (stage.primitive->implementation.name.empty()) return std::nullopt;
-    stage.arguments.push_back({DNNL_ARG_SRC, a, 0});
-    if (!packed_) stage.arguments.push_back({DNNL_ARG_WEIGHTS, b, 1});
-    if (plain_bias) stage.arguments.push_back({DNNL_ARG_BIAS, bias, 2});
-    stage.arguments.push_back({DNNL_ARG_DST, c, -1, 0});
+    stage.arguments = std::move(w.arguments);
+    stage.arguments.push_back({DNNL_ARG_SRC, w.a, 0});
+    if (!packed_) stage.arguments.push_back({DNNL_ARG_WEIGHTS, w.b, 1});
+    if (w.use.has_bias) stage.arguments.push_back({DNNL_ARG_BIAS, w.bias, 2});
+    stage.arguments.push_back({DNNL_ARG_DST, w.c, -1, 0});
     return stage;
   }
 
@@ -167,9 +201,23 @@ private:
   }
 
   MatMulProblem p_;
+  bool is_packed_;
   std::unique_ptr<PackedWeights> packed_;
   mutable PreparedCache cache_;
 };
+
+/// As in conv.cpp.
+std::string slow(const MatMulProblem& p, std::span<const OperandInfo> inputs,
+                 std::span<const OperandInfo> outputs, bool or_beside) {
+  const Guess guess(p, inputs, outputs);
+  if (guess.is_empty) return {};
+  try {
+    return OneDnnMatMul(p, inputs, true).slow(guess.inputs, guess.outputs, or_beside);
+  } catch (const dnnl::error& e) {
+    if (e.status == dnnl_unimplemented) return "the library has no implementation";
+    return {};
+  }
+}
 
 } // namespace
 
@@ -201,8 +249,16 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
     for (size_t d = 0; d < inputs[i].strides.size(); ++d)
       if (inputs[i].strides[d] == 0 && inputs[i].sizes[d] != 1) return "a repeated operand (stride 0)";
   if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
-  return {};
+  // Nothing else does post-operations: whether they go along was asked before (accepts_post_ops).
+  return p.post_ops.empty() ? slow(p, inputs, outputs, true) : "";
 }
+
+namespace onednn {
+std::string slow_work(const MatMulProblem& p, std::span<const OperandInfo> inputs,
+                      std::span<const OperandInfo> outputs) {
+  return slow(p, inputs, outputs, false);
+}
+} // namespace onednn
 
 std::unique_ptr<ExternKernel> make_onednn_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
                                                  std::span<const OperandInfo>) {

@@ -126,7 +126,7 @@ TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Tens
   require_equal(ctx, a.q.sizes()[3], a.k.sizes()[3], "head sizes of query and key");
   require_equal(ctx, a.k.sizes()[1], a.v.sizes()[1], "heads of key and value");
   require_equal(ctx, a.k.sizes()[2], a.v.sizes()[2], "lengths of key and value");
-  const bool plain = !a.sinks && a.softcap == 0 && a.window == 0 && a.q.sizes()[1] == a.k.sizes()[1];
+  const bool plain = !a.sinks && a.softcap == 0 && a.window == 0;
   TensorBox y = scores || probabilities || (plain && is_small(a)) ? composed(ctx, a, scores, probabilities)
                                                                   : attend_fused(ctx, a);
   return convert(ctx, y, a.q.dtype());

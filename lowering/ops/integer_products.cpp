@@ -30,14 +30,14 @@ std::optional<int64_t> one_value(const Tensor& t) {
   return v[0];
 }
 
-/// Inputs `x` and `zero` of the node; nullopt where several zero points differ. `to_signed`: u8 becomes i8,
-/// 128 less, with its zero point.
+/// Inputs `x` and `zero` of the node (-1: none); nullopt where several zero points differ. `to_signed`: u8
+/// becomes i8, 128 less, with its zero point.
 std::optional<Bytes> bytes(OpContext& ctx, int x, int zero, bool to_signed) {
   if (!is_byte(ctx.dtype(x))) return std::nullopt;
   const bool shift = to_signed && ctx.dtype(x) == DType::u8;
   std::optional<int64_t> known = 0;
   TensorBox given;
-  if (ctx.has(zero)) {
+  if (zero >= 0 && ctx.has(zero)) {
     auto constant = ctx.constant(zero);
     known = constant ? one_value(*constant) : std::nullopt;
     if (!known) {
@@ -166,8 +166,46 @@ TensorBox conv_of_signed(OpContext& ctx, const Bytes& x, const SignedWeights& w)
 
 } // namespace
 
+namespace {
+
+/// The zero points of the columns of matrix `b`, as i32 less what makes its bytes signed; undefined: not one
+/// for each column.
+TensorBox zeros_of_columns(OpContext& ctx, int b, int b_zero) {
+  if (!ctx.has(b_zero) || ctx.rank(b_zero) != 1 || ctx.sizes(b_zero)[0].is(1) || ctx.rank(b) < 2) return {};
+  const double shift = ctx.dtype(b) == DType::u8 ? 128 : 0;
+  return map(ctx, DType::i32, convert(ctx, ctx.in(b_zero), DType::i32),
+             [&](Expr e) { return ir::sub(e, number(e, shift)); });
+}
+
+/// The sum of each row of `x` less its zero point; the rows stay as [..., 1].
+TensorBox sums_of_rows(OpContext& ctx, const Bytes& x) {
+  const int last = x.values.rank() - 1;
+  AxisReducer reduce(ctx, x.values.sizes(), {last});
+  TensorBox sum = reduce(ReduceOp::sum, DType::i32, convert(ctx, x.values, DType::i32));
+  if (!x.zero.defined()) return sum;
+  const SymInt count = reduce.count();
+  return map(ctx, DType::i32, sum, x.zero, [&](Expr total, Expr zero) {
+    return ir::sub(total, ir::mul(zero, size_as(ctx.c, count, DType::i32)));
+  });
+}
+
+} // namespace
+
 TensorBox integer_matmul(OpContext& ctx, int a, int a_zero, int b, int b_zero) {
   auto left = bytes(ctx, a, a_zero, false), right = bytes(ctx, b, b_zero, true);
+  if (TensorBox columns = zeros_of_columns(ctx, b, b_zero); left && !right && columns.defined()) {
+    // a * (b - z) is a * b less z times the sum of the row.
+    if (auto raw = bytes(ctx, b, -1, true)) {
+      raw->zero = {}; // what makes the bytes signed is in `columns`
+      ZeroPoints zeros{left->zero, {}};
+      TensorBox y = matmul_boxes(ctx, left->values, raw->values, DType::i32, &zeros);
+      TensorBox sums = sums_of_rows(ctx, *left);
+      if (left->values.rank() == 1) sums = ir::reshape(ctx.program, sums, {SymInt(1)});
+      const TensorBox xs[] = {y, sums, columns};
+      return map(ctx, DType::i32, xs,
+                 [](std::span<const Expr> v) { return ir::sub(v[0], ir::mul(v[1], v[2])); });
+    }
+  }
   if (!left || !right)
     return matmul_boxes(ctx, shifted(ctx, a, a_zero, true), shifted(ctx, b, b_zero, false), DType::i32);
   ZeroPoints zeros{left->zero, right->zero};

@@ -30,6 +30,38 @@ TensorBox narrow_constant(OpContext& ctx, const TensorBox& x) {
   return x.is_identity_view() ? constant : constant.view(ctx.c, x.sizes(), x.index_map());
 }
 
+namespace {
+
+/// A matrix that an Expand repeats along dimensions of the batch is shown once there, which the kernels know
+/// as broadcasting.
+void show_once(OpContext& ctx, TensorBox& a, TensorBox& b, const SymInts& result) {
+  auto is_repeated = [&](const TensorBox& x, int k) {
+    const ir::Extents extents{x.sizes(), {}};
+    return !x.is_identity_view() && !x.sizes()[k].is(1) &&
+           std::none_of(x.index_map().begin(), x.index_map().end(), [&](SymInt at) {
+             return ir::depends_on(ir::simplify(at, extents), ctx.c.var(k).node());
+           });
+  };
+  for (int k = 0; k + 2 < a.rank(); ++k) {
+    const bool left = is_repeated(a, k), right = is_repeated(b, k);
+    if (left == right) continue;
+    TensorBox &once = left ? a : b, &other = left ? b : a;
+    if (!ir::provably_equal(other.sizes()[k], result[k])) continue;
+    SymInts sizes = once.sizes();
+    sizes[k] = 1;
+    once = once.view(ctx.c, sizes, loop_vars(ctx.c, once.rank()));
+  }
+}
+
+/// One value per column, the form that libraries know as a bias.
+bool is_row(const TensorBox& bias, SymInt columns) {
+  for (int k = 0; k + 1 < bias.rank(); ++k)
+    if (!bias.sizes()[k].is(1)) return false;
+  return bias.rank() > 0 && ir::provably_equal(bias.sizes().back(), columns);
+}
+
+} // namespace
+
 TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha,
                          float beta, DType result_type, const ZeroPoints* zeros) {
   if (is_low_precision_float(result_type)) // sums are float32, rounded once
@@ -58,6 +90,7 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   SymInts sizes = batch;
   sizes.push_back(a.sizes()[rank - 2]);
   sizes.push_back(b.sizes()[rank - 1]);
+  show_once(ctx, a, b, sizes);
   // One product instead of many: a broadcast b sees the batch of a as rows.
   bool fold = rank > 2;
   for (int k = 0; k + 2 < rank; ++k) fold &= b.sizes()[k].is(1);
@@ -72,10 +105,10 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   ir::ExternCall call;
   extern_kernels::MatMulProblem problem;
   problem.alpha = alpha;
-  problem.has_bias = bias != nullptr;
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, a, "operand of a matrix product")));
   if (b.rank() == 2) b = narrow_constant(ctx, b);
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, b, "operand of a matrix product")));
+  TensorBox beside; // what is added to the product, but is no bias to libraries
   if (bias) {
     TensorBox c = wide(ctx, *bias);
     TBX_MODEL(c.rank() <= static_cast<int>(folded.size()), "a bias of rank {} for a product of rank {}",
@@ -88,7 +121,11 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
     std::vector<int> axes;
     for (int k = c.rank(); k < static_cast<int>(folded.size()); ++k) axes.push_back(k - c.rank());
     if (!axes.empty()) c = ir::unsqueeze(ctx.program, c, axes);
-    call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, c, "bias of a matrix product")));
+    problem.has_bias = is_row(c, folded.back());
+    if (problem.has_bias)
+      call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, c, "bias of a matrix product")));
+    else
+      beside = c;
   }
   if (zeros) {
     append_zero_point(ctx, call, zeros->left, problem.a_zero);
@@ -99,6 +136,8 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   call.outputs = {out};
   ctx.program.operations.push_back({std::move(call), {}, "matrix product"});
   TensorBox result = ir::make_buffer_box(ctx.program, out);
+  if (beside.defined())
+    result = map(ctx, result_type, result, beside, [](Expr x, Expr y) { return ir::add(x, y); });
   return fold ? ir::reshape(ctx.program, result, sizes) : result;
 }
 

@@ -39,8 +39,9 @@ bool pays_by_axis(const TensorBox& x, const Window& w) {
   return w.spatial() > 1 && whole * static_cast<double>(ir::size_hint(out)) > 2 * by_axis;
 }
 
-/// The maximum over windows, along one axis after the other.
-TensorBox max_by_axis(OpContext& ctx, TensorBox x, const Window& w) {
+/// The maximum or sum over windows, along one axis after the other. `outside` stands for what is not there.
+TensorBox reduced_by_axis(OpContext& ctx, TensorBox x, const Window& w, ReduceOp op, DType type,
+                          Expr outside) {
   for (int k = 0; k < w.spatial(); ++k) {
     Window one = w;
     for (int j = 0; j < w.spatial(); ++j) {
@@ -49,8 +50,7 @@ TensorBox max_by_axis(OpContext& ctx, TensorBox x, const Window& w) {
       one.pads_begin[j] = one.pads_end[j] = 0;
     }
     WindowAccess a = window_access(ctx, x, one);
-    x = ir::make_reduction(ctx.program, ReduceOp::max, x.dtype(), a.sizes, a.reduced,
-                           window_read(ctx, x, a, lowest(ctx.c, x.dtype())));
+    x = ir::make_reduction(ctx.program, op, type, a.sizes, a.reduced, window_read(ctx, x, a, outside));
   }
   return x;
 }
@@ -59,7 +59,8 @@ Values max_pool(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   check_rank(x);
   Window w = read_window(ctx, std::span(x.sizes()).subspan(2));
-  if (!ctx.wants(1) && pays_by_axis(x, w)) return {max_by_axis(ctx, x, w)};
+  if (!ctx.wants(1) && pays_by_axis(x, w))
+    return {reduced_by_axis(ctx, x, w, ReduceOp::max, x.dtype(), lowest(ctx.c, x.dtype()))};
   WindowAccess a = window_access(ctx, x, w);
 
   Expr value = window_read(ctx, x, a, lowest(ctx.c, x.dtype()));
@@ -98,8 +99,10 @@ Values average_pool(OpContext& ctx) {
   WindowAccess a = window_access(ctx, x, w);
   bool include_pad = ctx.attr_int("count_include_pad", 0) != 0;
   DType type = compute_type(x.dtype());
-  Expr value = window_read(ctx, x, a, ctx.c.constant(type, 0));
-  TensorBox sum = ir::make_reduction(ctx.program, ReduceOp::sum, type, a.sizes, a.reduced, value);
+  const Expr zero = ctx.c.constant(type, 0);
+  TensorBox sum = pays_by_axis(x, w) ? reduced_by_axis(ctx, x, w, ReduceOp::sum, type, zero)
+                                     : ir::make_reduction(ctx.program, ReduceOp::sum, type, a.sizes,
+                                                          a.reduced, window_read(ctx, x, a, zero));
   Expr total = sum.load(ctx.program, loop_vars(ctx.c, x.rank()));
   Expr count = nullptr;
   for (int k = 0; k < w.spatial(); ++k) {

@@ -292,12 +292,12 @@ TEST(ExternKernels, Bfloat16ProductsKeepTheirErrorBound) {
   EXPECT_LT(worst, 1);
 }
 
-TEST(ExternKernels, IntegersGoToTheReference) {
+TEST(ExternKernels, IntegersGoToOwnKernels) {
   std::vector<int64_t> sizes{2, 2};
   OperandInfo i{DType::i32, sizes, {2, 1}, nullptr};
   std::vector<OperandInfo> in{i, i}, out{i};
   Selection s = select(MatMulProblem{}, in, out);
-  EXPECT_EQ(s.chosen, "reference_matmul");
+  EXPECT_EQ(s.chosen, "direct_matmul");
 #if defined(TBX_WITH_ONEDNN)
   ASSERT_EQ(s.refusals.size(), 2u);
   EXPECT_EQ(s.refusals[0], "gemv: more than one row");

@@ -88,14 +88,18 @@ TEST(Schedule, AResidualThatDiesIsAddedInPlace) {
     Schedule s = schedule_of(h);
     std::vector<std::string> post_ops;
     std::vector<bool> in_place;
+    bool keeps_outputs = true;
     for (const Group& g : s.groups)
       if (const auto* call = std::get_if<ir::ExternCall>(&g.what)) {
         post_ops.push_back(extern_kernels::to_string(call->problem));
-        in_place.push_back(s.program.at(call->outputs[0]).overwrites >= 0);
+        const ir::BufferId old = s.program.at(call->outputs[0]).overwrites;
+        in_place.push_back(old >= 0);
+        for (const ir::ProgramOutput& out : s.program.outputs) keeps_outputs &= out.buffer != old;
       }
-    ASSERT_EQ(in_place, (std::vector<bool>{false, false, !given_out, false, true, false})) << to_string(s);
-    EXPECT_NE(post_ops[4].find("+sum(#3) +relu"), std::string::npos) << post_ops[4];
-    EXPECT_EQ(post_ops[2].find("+sum") == std::string::npos, given_out) << post_ops[2];
+    // What the model gives out lies in another order: its copy is overwritten, not itself.
+    ASSERT_EQ(in_place, (std::vector<bool>{false, false, true, false, true, false})) << to_string(s);
+    EXPECT_TRUE(keeps_outputs) << to_string(s);
+    for (int k : {2, 4}) EXPECT_NE(post_ops[k].find("+sum(#3) +relu"), std::string::npos) << post_ops[k];
   }
 }
 

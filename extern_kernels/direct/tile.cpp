@@ -1,0 +1,157 @@
+#include "extern_kernels/direct/tile.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tbx::extern_kernels::direct {
+namespace {
+
+template <class T, int Bytes> struct Vector {
+  typedef T Lanes __attribute__((vector_size(Bytes)));
+  static constexpr int count = Bytes / sizeof(T);
+};
+
+template <class V, class T> [[gnu::always_inline]] inline void load(V& v, const T* from) {
+  std::memcpy(&v, from, sizeof v);
+}
+template <class V, class T> [[gnu::always_inline]] inline void store(const V& v, T* to) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+/// `Count` rows times `Vectors` vectors of columns. The sums stay in registers.
+template <class T, int Bytes, int Count, int Vectors>
+[[gnu::always_inline]] inline void tile(const T* const* rows, int64_t taps, int64_t offset, int64_t depth,
+                                        const T* panel, int64_t step, T* sums) {
+  using V = Vector<T, Bytes>;
+  typename V::Lanes sum[Count][Vectors] = {};
+  for (int64_t t = 0; t < taps; ++t, rows += kRows) {
+    const T* row[Count];
+#pragma GCC unroll 8
+    for (int r = 0; r < Count; ++r) row[r] = rows[r] + offset;
+    for (int64_t l = 0; l < depth; ++l, panel += step) {
+      typename V::Lanes column[Vectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v) load(column[v], panel + v * V::count);
+#pragma GCC unroll 8
+      for (int r = 0; r < Count; ++r) {
+        const T x = row[r][l];
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) sum[r][v] += column[v] * x;
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < Count; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) store(sum[r][v], sums + r * kPanel<T> + v * V::count);
+}
+
+template <class T, int Bytes, int Count>
+[[gnu::always_inline]] inline void columns(const T* const* rows, int64_t taps, int64_t offset, int64_t depth,
+                                           const T* panel, int64_t step, int width, T* sums) {
+  constexpr int kLanes = Vector<T, Bytes>::count;
+  int j = 0;
+  for (; j + kLanes < width; j += 2 * kLanes)
+    tile<T, Bytes, Count, 2>(rows, taps, offset, depth, panel + j, step, sums + j);
+  if (j < width) tile<T, Bytes, Count, 1>(rows, taps, offset, depth, panel + j, step, sums + j);
+}
+
+/// `Most`: rows whose sums leave registers for the operands.
+template <class T, int Bytes, int Most>
+[[gnu::always_inline]] inline void multiply_body(const T* const* rows, int count, int64_t taps,
+                                                 int64_t offset, int64_t depth, const T* panel, int64_t step,
+                                                 int width, T* sums) {
+  int r = 0;
+  for (; r + Most <= count; r += Most)
+    columns<T, Bytes, Most>(rows + r, taps, offset, depth, panel, step, width, sums + r * kPanel<T>);
+  if constexpr (Most > 4)
+    for (; r + 4 <= count; r += 4)
+      columns<T, Bytes, 4>(rows + r, taps, offset, depth, panel, step, width, sums + r * kPanel<T>);
+  for (; r + 2 <= count; r += 2)
+    columns<T, Bytes, 2>(rows + r, taps, offset, depth, panel, step, width, sums + r * kPanel<T>);
+  if (r < count)
+    columns<T, Bytes, 1>(rows + r, taps, offset, depth, panel, step, width, sums + r * kPanel<T>);
+}
+
+template <class T, int Bytes, int Vectors>
+[[gnu::always_inline]] inline void channel_block(const T* const* rows, int64_t taps, const T* weights,
+                                                 const T* start, int64_t channels, int64_t c, T* y) {
+  using V = Vector<T, Bytes>;
+  typename V::Lanes sum[Vectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < Vectors; ++v) load(sum[v], start + c + v * V::count);
+  for (int64_t t = 0; t < taps; ++t) {
+    const T *x = rows[t] + c, *w = weights + t * channels + c;
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) {
+      typename V::Lanes a, b;
+      load(a, x + v * V::count);
+      load(b, w + v * V::count);
+      sum[v] += a * b;
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < Vectors; ++v) store(sum[v], y + c + v * V::count);
+}
+
+template <class T, int Bytes>
+[[gnu::always_inline]] inline void channels_body(const T* const* rows, int64_t taps, const T* weights,
+                                                 const T* start, int64_t channels, T* y) {
+  constexpr int kLanes = Vector<T, Bytes>::count;
+  int64_t c = 0;
+  for (; c + 4 * kLanes <= channels; c += 4 * kLanes)
+    channel_block<T, Bytes, 4>(rows, taps, weights, start, channels, c, y);
+  for (; c + kLanes <= channels; c += kLanes)
+    channel_block<T, Bytes, 1>(rows, taps, weights, start, channels, c, y);
+  if (c == channels) return;
+  if (channels >= kLanes) // the last vector computes some channels again
+    return channel_block<T, Bytes, 1>(rows, taps, weights, start, channels, channels - kLanes, y);
+  for (; c < channels; ++c) {
+    T sum = start[c];
+    for (int64_t t = 0; t < taps; ++t) sum += rows[t][c] * weights[t * channels + c];
+    y[c] = sum;
+  }
+}
+
+// One body for all instruction sets: what it becomes is decided by the target of the function around it.
+#define TBX_TILES(name, target, bytes, rows_at_once)                                                         \
+  template <class T>                                                                                         \
+  target void multiply_##name(const T* const* rows, int count, int64_t taps, int64_t offset, int64_t depth,  \
+                              const T* panel, int64_t step, int width, T* sums) {                            \
+    multiply_body<T, bytes, rows_at_once>(rows, count, taps, offset, depth, panel, step, width, sums);       \
+  }                                                                                                          \
+  template <class T>                                                                                         \
+  target void channels_##name(const T* const* rows, int64_t taps, const T* weights, const T* start,          \
+                              int64_t channels, T* y) {                                                      \
+    channels_body<T, bytes>(rows, taps, weights, start, channels, y);                                        \
+  }
+
+TBX_TILES(plain, , 16, 4)
+#if defined(__x86_64__)
+TBX_TILES(avx2, __attribute__((target("avx2,fma"))), 32, 4)
+TBX_TILES(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))), 64, 8)
+#endif
+#undef TBX_TILES
+
+} // namespace
+
+template <class T> const Tiles<T>& tiles() {
+  static const Tiles<T> best = []() -> Tiles<T> {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
+      return {multiply_avx512<T>, channels_avx512<T>};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+      return {multiply_avx2<T>, channels_avx2<T>};
+#endif
+    return {multiply_plain<T>, channels_plain<T>};
+  }();
+  return best;
+}
+
+template const Tiles<float>& tiles();
+template const Tiles<double>& tiles();
+template const Tiles<uint32_t>& tiles();
+template const Tiles<uint64_t>& tiles();
+
+} // namespace tbx::extern_kernels::direct

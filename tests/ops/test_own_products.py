@@ -1,0 +1,261 @@
+"""Products and convolutions that kernels of our own compute: double precision, and what the library has only plain loops for.
+
+The patterns below are what models have: post-operations whose operand comes from outside, a column as bias, depthwise and grouped
+transposed convolutions, heads that share their keys.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from peers import tensorbox
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+RNG = np.random.default_rng(11)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def model(nodes: Sequence[onnx.NodeProto], feeds: dict[str, np.ndarray], constants: dict[str, np.ndarray],
+          result: np.dtype, opset: int = 22) -> onnx.ModelProto:
+    def kind(value: np.ndarray) -> int:
+        return helper.np_dtype_to_tensor_dtype(value.dtype)
+
+    infos = [helper.make_tensor_value_info(n, kind(v), v.shape) for n, v in feeds.items()]
+    values = [helper.make_tensor(n, kind(v), v.shape, v.tobytes(), raw=True) for n, v in constants.items()]
+    out = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(result)), None)
+    graph = helper.make_graph(list(nodes), "own products", infos, [out], values)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def sessions(m: onnx.ModelProto, **options: Any) -> list[Any]:
+    return [tensorbox.Session(m, compile=False, all_dims_dynamic=dynamic, **options) for dynamic in (False, True)]
+
+
+def conv(x: np.ndarray, w: np.ndarray, transposed: bool, group: int, strides: Sequence[int], dilations: Sequence[int],
+         pads: Sequence[int], extra: Sequence[int]) -> np.ndarray:
+    """In float64, tap by tap."""
+    x, w = x.astype(np.float64), w.astype(np.float64)
+    rank, kernel = x.ndim - 2, w.shape[2:]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    if transposed:
+        out = [(n - 1) * s + r - pads[a] - pads[rank + a] + extra[a]
+               for a, (n, s, r) in enumerate(zip(x.shape[2:], strides, reach, strict=True))]
+        per_group = w.shape[1]
+    else:
+        out = [(n + pads[a] + pads[rank + a] - r) // s + 1 for a, (n, s, r) in enumerate(zip(x.shape[2:], strides, reach, strict=True))]
+        per_group = w.shape[0] // group
+    y = np.zeros((x.shape[0], group * per_group, *out))
+    for k in itertools.product(*map(range, kernel)):
+        for at in itertools.product(*map(range, x.shape[2:] if transposed else out)):
+            other = [at[a] * strides[a] + k[a] * dilations[a] - pads[a] for a in range(rank)]
+            limit = out if transposed else x.shape[2:]
+            if any(o < 0 or o >= n for o, n in zip(other, limit, strict=True)):
+                continue
+            source, target = (at, other) if transposed else (other, at)
+            taken = x[(slice(None), slice(None), *source)].reshape(x.shape[0], group, -1)
+            factor = w[(slice(None), slice(None), *k)]
+            if transposed:
+                part = np.einsum("ngc,gcm->ngm", taken, factor.reshape(group, -1, per_group))
+            else:
+                part = np.einsum("ngc,gmc->ngm", taken, factor.reshape(group, per_group, -1))
+            y[(slice(None), slice(None), *target)] += part.reshape(x.shape[0], -1)
+    return y
+
+
+# group, input channels and results of each group
+GROUPS = [(1, 1, 1), (1, 3, 3), (1, 16, 33), (17, 1, 1), (21, 1, 1), (6, 1, 4), (3, 5, 7), (2, 1, 40), (100, 1, 1)]
+# kernel, strides, dilations, pads, sizes, output padding
+WINDOWS: list[tuple[list[int], ...]] = [
+    ([3], [2], [1], [1, 1], [9], [0]), ([2], [1], [1], [0, 0], [1], [0]), ([5], [4], [1], [2, 2], [8], [3]), ([1], [3], [1], [0, 0], [5], [0]),
+    ([4, 4], [2, 2], [1, 1], [1, 1, 1, 1], [5, 6], [0, 0]), ([3, 2], [1, 3], [2, 1], [1, 0, 2, 0], [6, 4], [0, 2]),
+    ([3, 3], [3, 2], [2, 3], [0, 1, 1, 2], [7, 8], [0, 1]), ([2, 2, 3], [1, 2, 1], [1, 1, 1], [0, 0, 1, 0, 1, 1], [3, 4, 5], [0, 0, 0]),
+]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
+def test_convolutions(transposed: bool, group: tuple[int, int, int], kind: type) -> None:
+    groups, depth, columns = group
+    for number, (kernel, strides, dilations, pads, sizes, extra) in enumerate(WINDOWS):
+        if kind not in (np.float64, np.float32) and number % 3:
+            continue
+        if not transposed and any(n + pads[a] + pads[len(sizes) + a] <= (kernel[a] - 1) * dilations[a] for a, n in enumerate(sizes)):
+            continue
+        x = normal(2 - number % 2, groups * depth, *sizes).astype(kind)
+        w = normal(*((groups * depth, columns) if transposed else (groups * columns, depth)), *kernel).astype(kind)
+        b = normal(groups * columns).astype(kind)
+        attributes: dict[str, Any] = {"group": groups, "strides": strides, "dilations": dilations, "pads": pads}
+        if transposed:
+            attributes["output_padding"] = extra
+        with_bias, constant = number % 2 == 0, number % 3 != 1
+        names = ["x", "w", "b"][: 3 if with_bias else 2]
+        node = helper.make_node("ConvTranspose" if transposed else "Conv", names, ["y"], **attributes)
+        given = {"w": w} | ({"b": b} if with_bias else {})
+        m = model([node], {"x": x} | ({} if constant else given), given if constant else {}, np.dtype(kind))
+        want = conv(x, w, transposed, groups, strides, dilations, pads, extra)
+        if with_bias:
+            want += b.astype(np.float64).reshape(1, -1, *[1] * len(kernel))
+        step = {8: 1e-14, 4: 1e-6, 2: 2**-10 if kind is np.float16 else 2**-7}[np.dtype(kind).itemsize]
+        for session in sessions(m, threads=2):
+            got = session.run({"x": x} | ({} if constant else given))["y"]
+            assert got.shape == want.shape and got.dtype == np.dtype(kind)
+            np.testing.assert_allclose(got.astype(np.float64), want, 8 * step, 8 * step * max(1, np.abs(want).max()))
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_products_of_doubles(constant: bool) -> None:
+    shapes = [((5, 33), (33, 17)), ((1, 64), (64, 130)), ((70, 3), (3, 1)), ((2, 3, 4, 8), (8, 16)), ((2, 1, 9, 8), (3, 8, 50)), ((9,), (9, 16)),
+              ((0, 4), (4, 3)), ((2, 3, 0), (0, 5)), ((65, 100), (100, 48)), ((7,), (7,))]
+    for left, right in shapes:
+        a, b = RNG.standard_normal(left), RNG.standard_normal(right)
+        m = model([helper.make_node("MatMul", ["a", "b"], ["y"])], {"a": a} | ({} if constant else {"b": b}), {"b": b} if constant else {},
+                  np.dtype(np.float64))
+        for session in sessions(m):
+            got = session.run({"a": a} | ({} if constant else {"b": b}))["y"]
+            assert got.shape == np.matmul(a, b).shape
+            np.testing.assert_allclose(got, np.matmul(a, b), 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int32])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (9,), (1, 9), (6, 1), (6, 9)])
+def test_gemm_with_any_form_of_c(kind: type, shape: tuple[int, ...]) -> None:
+    whole = np.dtype(kind).kind == "i"
+    a, b, c = ((RNG.integers(-9, 9, s) if whole else RNG.standard_normal(s)).astype(kind) for s in ((7, 6), (9, 7), shape))
+    factors = {"alpha": 2.0, "beta": 3.0} if whole else {"alpha": 0.5, "beta": -1.5}
+    node = helper.make_node("Gemm", ["a", "b", "c"], ["y"], transA=1, transB=1, **factors)
+    want = factors["alpha"] * (a.T.astype(np.float64) @ b.T.astype(np.float64)) + factors["beta"] * c.astype(np.float64)
+    tolerance = {"f8": 1e-13, "f4": 1e-5, "f2": 4e-3, "i4": 0}[np.dtype(kind).str[1:]]
+    for session in sessions(model([node], {"a": a, "b": b, "c": c}, {}, np.dtype(kind))):
+        np.testing.assert_allclose(session.run({"a": a, "b": b, "c": c})["y"].astype(np.float64), want, tolerance, tolerance * 8)
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), [output], **attributes)
+
+
+Pattern = tuple[list[onnx.NodeProto], dict[str, np.ndarray], dict[str, np.ndarray], Callable[..., np.ndarray]]
+
+
+def convolved(then: Sequence[onnx.NodeProto], of: Callable[..., np.ndarray], x: tuple[int, ...], w: tuple[int, ...], bias: int = 0,
+              others: dict[str, tuple[int, ...]] | None = None, op: str = "Conv", **attributes: Any) -> Pattern:
+    """A convolution of x and w, and what comes after its result t."""
+    feeds = {"x": normal(*x)} | {name: normal(*shape) for name, shape in (others or {}).items()}
+    constants = {"w": normal(*w)} | ({"b": normal(bias)} if bias else {})
+    first = node(op, "x w b" if bias else "x w", "t" if then else "y", **attributes)
+    rank = len(x) - 2
+    transposed = op == "ConvTranspose"
+
+    def want(**given: np.ndarray) -> np.ndarray:
+        t = conv(given["x"], given["w"], transposed, attributes.get("group", 1), attributes.get("strides", [1] * rank), [1] * rank,
+                 attributes.get("pads", [0] * 2 * rank), attributes.get("output_padding", [0] * rank))
+        if bias:
+            t += given["b"].astype(np.float64).reshape(1, -1, *[1] * rank)
+        return of(t, **{k: v.astype(np.float64) for k, v in given.items()})
+
+    return [first, *then], feeds, constants, want
+
+
+def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, causal: bool) -> np.ndarray:
+    s = q @ np.swapaxes(k, 2, 3) * scale
+    if causal:
+        s = np.where(np.tril(np.ones(s.shape[-2:], bool)), s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True) @ v
+
+
+def heads() -> Pattern:
+    feeds = {"q": normal(1, 4, 17, 32), "k": normal(1, 1, 17, 32), "v": normal(1, 1, 17, 32)}
+    return ([node("Attention", "q k v", "y", is_causal=1)], feeds, {},
+            lambda q, k, v: attention(*(t.astype(np.float64) for t in (q, k, v)), 32**-0.5, True))
+
+
+def expanded_heads() -> Pattern:
+    feeds = {"q": normal(1, 4, 17, 32), "k": normal(1, 1, 17, 32), "v": normal(1, 1, 17, 32)}
+    constants = {"two": np.array([2], np.int64), "wide": np.array([1, 1, 4, 17, 32], np.int64), "flat": np.array([1, 4, 17, 32], np.int64),
+                 "scale": np.array([0.25], np.float32)}
+    nodes = []
+    for name in "kv":
+        nodes += [node("Unsqueeze", f"{name} two", f"{name}1"), node("Expand", f"{name}1 wide", f"{name}2"), node("Reshape", f"{name}2 flat", f"{name}3")]
+    nodes += [node("Transpose", "k3", "kt", perm=[0, 1, 3, 2]), node("MatMul", "q kt", "s"), node("Mul", "s scale", "scaled"),
+              node("Softmax", "scaled", "p", axis=-1), node("MatMul", "p v3", "y")]
+    return nodes, feeds, constants, lambda q, k, v, **_: attention(*(t.astype(np.float64) for t in (q, k, v)), 0.25, False)
+
+
+def column() -> Pattern:
+    feeds, constants = {"x": normal(33, 40)}, {"w": normal(40, 48), "c": normal(33, 1)}
+    return [node("Gemm", "x w c", "y", alpha=0.5)], feeds, constants, lambda x, w, c: 0.5 * (x.astype(np.float64) @ w) + c
+
+
+def depthwise(op: str, channels: int, columns: int, rank: int, kernel: int, size: int, stride: int, **more: Any) -> dict[str, Any]:
+    return {"x": (1, channels, *[size] * rank), "w": (channels, columns, *[kernel] * rank), "op": op, "group": channels, "strides": [stride] * rank} | more
+
+
+PATTERNS: dict[str, Callable[[], Pattern]] = {
+    "two residuals": lambda: convolved([node("Add", "t x", "u"), node("Add", "u z", "y")], lambda t, x, z, **_: t + x + z,
+                                       (1, 64, 9, 9), (64, 64, 3, 3), others={"z": (1, 64, 9, 9)}, pads=[1] * 4),
+    "less the input": lambda: convolved([node("Sub", "t x", "y")], lambda t, x, **_: t - x, (1, 64, 9, 9), (64, 64, 3, 3), pads=[1] * 4),
+    "depthwise times the input": lambda: convolved([node("Mul", "t x", "y")], lambda t, x, **_: t * x, (1, 48, 9, 9), (48, 1, 3, 3), group=48, pads=[1] * 4),
+    "three channels times a gate": lambda: convolved([node("Mul", "t z", "y")], lambda t, z, **_: t * z, (1, 32, 9, 9), (3, 32, 3, 3),
+                                                     others={"z": (1, 3, 9, 9)}, pads=[1] * 4),
+    "depthwise, 1-D": lambda: convolved([], lambda t, **_: t, (1, 48, 40), (48, 1, 2), group=48),
+    "depthwise transposed, 1-D": lambda: convolved([node("Relu", "t", "y")], lambda t, **_: np.maximum(t, 0), bias=20, pads=[1, 1],
+                                                   **depthwise("ConvTranspose", 20, 1, 1, 3, 25, 2)),
+    "depthwise transposed": lambda: convolved([], lambda t, **_: t, bias=21, pads=[1] * 4, **depthwise("ConvTranspose", 21, 1, 2, 4, 8, 2)),
+    "depthwise transposed, 1-D, sum": lambda: convolved([node("Add", "t z", "y")], lambda t, z, **_: t + z, bias=8, others={"z": (1, 8, 64)}, pads=[2, 2],
+                                                        output_padding=[3], **depthwise("ConvTranspose", 8, 1, 1, 5, 16, 4)),
+    "depthwise transposed, stride 1": lambda: convolved([node("Relu", "t", "y")], lambda t, **_: np.maximum(t, 0), bias=24,
+                                                        **depthwise("ConvTranspose", 24, 1, 2, 2, 9, 1)),
+    "depthwise transposed, sum": lambda: convolved([node("Add", "t z", "y")], lambda t, z, **_: t + z, bias=64, others={"z": (1, 64, 12, 12)}, pads=[1] * 4,
+                                                   **depthwise("ConvTranspose", 64, 1, 2, 4, 6, 2)),
+    "depthwise transposed, four results": lambda: convolved([], lambda t, **_: t, bias=48, pads=[1] * 4, **depthwise("ConvTranspose", 12, 4, 2, 3, 8, 1)),
+    "grouped transposed": lambda: convolved([], lambda t, **_: t, (1, 24, 9, 9), (24, 16, 3, 7), op="ConvTranspose", group=8, pads=[1, 3, 1, 3]),
+    "super resolution": lambda: convolved([], lambda t, **_: t, (1, 16, 6, 6), (16, 3, 9, 9), bias=3, op="ConvTranspose", strides=[4, 4], pads=[4] * 4),
+    "column as bias": column,
+    "heads that share keys": heads,
+    "expanded heads": expanded_heads,
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_patterns_end_in_no_plain_loops(name: str) -> None:
+    nodes, feeds, constants, of = PATTERNS[name]()
+    want = of(**feeds, **constants)
+    for session in sessions(model(nodes, feeds, constants, np.dtype(np.float32), 23)):
+        got = session.run(feeds)["y"]
+        np.testing.assert_allclose(got, want, 1e-4, 1e-5 * np.abs(want).max())
+        text = " ".join(" ".join([kernel["name"], *kernel["decisions"]]) for kernel in session.explain())
+        assert "slow" not in text and "kernel: reference" not in text, text
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool"])
+def test_large_windows(op: str) -> None:
+    x = normal(2, 3, 17, 15)
+    m = model([node(op, "x", "y", kernel_shape=[7, 9], strides=[2, 1], pads=[3, 4, 2, 1])], {"x": x}, {}, np.dtype(np.float32))
+    inside = np.pad(np.ones_like(x), [(0, 0), (0, 0), (3, 2), (4, 1)])
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (3, 2), (4, 1)], constant_values=0 if op == "AveragePool" else -np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (7, 9), (2, 3))[:, :, ::2]
+    counts = np.lib.stride_tricks.sliding_window_view(inside, (7, 9), (2, 3))[:, :, ::2].sum((-2, -1))
+    want = windows.sum((-2, -1)) / counts if op == "AveragePool" else windows.max((-2, -1))
+    for session in sessions(m):
+        np.testing.assert_allclose(session.run({"x": x})["y"], want, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("shape,repeats", [((5, 7, 5, 3, 8), (3, 1, 2, 1, 3)), ((2, 16), (3, 2)), ((3, 1, 9), (1, 4, 5)), ((0, 8), (2, 2)), ((33,), (3,)),
+                                           ((4, 8), (0, 2))])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_tiles(shape: tuple[int, ...], repeats: tuple[int, ...], compiled: bool) -> None:
+    x = normal(*shape)
+    m = model([node("Tile", "x r", "y")], {"x": x}, {"r": np.array(repeats, np.int64)}, np.dtype(np.float32))
+    for dynamic in (False, True):
+        got = tensorbox.Session(m, compile=compiled, all_dims_dynamic=dynamic).run({"x": x})["y"]
+        np.testing.assert_array_equal(got, np.tile(x, repeats))

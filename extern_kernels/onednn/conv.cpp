@@ -262,6 +262,12 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
     if (std::string reason = inexact_bytes(); !reason.empty()) return reason;
     if (p.has_bias || p.transposed) return "a bias or a transposed convolution of integers";
     if (!inputs[1].constant) return "integer weights that change";
+    // Sums that are stored as integers go through float32 here even where nothing is added to them.
+    const OperandInfo& w = inputs[1];
+    if (inputs[0].dtype == DType::i8 || p.x_zero >= 0 || outputs[0].dtype == DType::i32)
+      if (std::string reason = inexact_sums(w, 0, checked_numel(std::span(w.sizes).subspan(1)), false);
+          !reason.empty())
+        return reason;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
     const DType type = inputs[k].dtype;

@@ -180,6 +180,12 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
   if (bytes) {
     if (std::string reason = inexact_bytes(); !reason.empty()) return reason;
     if (p.has_bias || p.alpha != 1) return "a bias or a factor of an integer product";
+    // Sums of u8 times i8 alone are stored as they are, or rounded to float32 once.
+    const OperandInfo& b = inputs[1];
+    if (inputs[0].dtype == DType::i8 || p.a_zero >= 0 || p.b_zero >= 0)
+      if (std::string reason = inexact_sums(b, b.sizes.size() - 1, b.sizes.end()[-2], p.b_zero >= 0);
+          !reason.empty())
+        return reason;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
     const DType type = inputs[k].dtype;

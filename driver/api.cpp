@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
 #include "driver/every_value.h"
@@ -36,6 +37,7 @@ Failure failure_of(const std::exception& e) {
 
 template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   try {
+    CallScope call;
     return f();
   } catch (const std::exception& e) {
     return failure_of(e);

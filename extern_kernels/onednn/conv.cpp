@@ -264,7 +264,7 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
     if (!inputs[1].constant) return "integer weights that change";
     // Sums that are stored as integers go through float32 here even where nothing is added to them.
     const OperandInfo& w = inputs[1];
-    if (inputs[0].dtype == DType::i8 || p.x_zero >= 0 || outputs[0].dtype == DType::i32)
+    if (outputs[0].dtype == DType::i32)
       if (std::string reason = inexact_sums(w, 0, checked_numel(std::span(w.sizes).subspan(1)), false);
           !reason.empty())
         return reason;

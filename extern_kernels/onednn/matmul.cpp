@@ -180,9 +180,11 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
   if (bytes) {
     if (std::string reason = inexact_bytes(); !reason.empty()) return reason;
     if (p.has_bias || p.alpha != 1) return "a bias or a factor of an integer product";
-    // Sums of u8 times i8 alone are stored as they are, or rounded to float32 once.
+    // Sums of u8 times i8 alone are stored as they are; results of post-operations are rounded as float32
+    // anyway.
     const OperandInfo& b = inputs[1];
-    if (inputs[0].dtype == DType::i8 || p.a_zero >= 0 || p.b_zero >= 0)
+    const bool adds = inputs[0].dtype == DType::i8 || p.a_zero >= 0 || p.b_zero >= 0;
+    if (adds && outputs[0].dtype == DType::i32)
       if (std::string reason = inexact_sums(b, b.sizes.size() - 1, b.sizes.end()[-2], p.b_zero >= 0);
           !reason.empty())
         return reason;

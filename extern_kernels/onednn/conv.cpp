@@ -91,33 +91,30 @@ private:
     return guarded("convolution", [&] {
       const bool has_work = p_.has_bias || !p_.post_ops.empty();
       auto whole = call(in, out, {.summed = -1, .with_work = true});
-      if (is_good(whole)) return finish(in, out, {std::move(*whole)});
+      if (is_fast(*whole.primitive)) return finish(in, {std::move(whole)});
       if (const int summed = operand_to_sum(in, out); summed >= 0) {
         auto with_sum = call(in, out, {.summed = summed, .with_work = true});
-        if (is_good(with_sum))
+        if (is_fast(*with_sum.primitive))
           return finish(
-              in, out,
-              {copy_stage(summed, describe(in[summed].sizes, in[summed].strides), describe_image(out[0])),
-               std::move(*with_sum)});
+              in, {copy_stage(summed, describe(in[summed].sizes, in[summed].strides), describe_image(out[0])),
+                   std::move(with_sum)});
       }
       if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
         auto alone = call(in, out, {.summed = -1, .with_work = false});
         auto beside =
             stages_beside(describe_image(out[0]), p_.has_bias ? std::optional<int>(2) : std::nullopt,
                           p_.post_ops, [&](int k) { return after(in[k], out[0]); });
-        if (is_good(alone) && beside) {
-          std::vector<Stage> stages{std::move(*alone)};
+        if (is_fast(*alone.primitive) && beside) {
+          std::vector<Stage> stages{std::move(alone)};
           std::move(beside->begin(), beside->end(), std::back_inserter(stages));
-          return finish(in, out, std::move(stages));
+          return finish(in, std::move(stages), whole.primitive->implementation.text());
         }
       }
-      if (!whole) throw_backend_error("oneDNN has no implementation that is known to be right");
-      return finish(in, out, {std::move(*whole)});
+      if (whole.primitive->implementation.name.empty())
+        throw_backend_error("oneDNN has no implementation that is known to be right: {}",
+                            whole.primitive->implementation.text());
+      return finish(in, {std::move(whole)});
     });
-  }
-
-  static bool is_good(const std::optional<Stage>& s) {
-    return s && !s->primitive->implementation.is_reference;
   }
 
   /// An operand of what comes after the convolution, as a tensor of the result's rank.
@@ -150,8 +147,8 @@ private:
     bool with_work; ///< with bias and post-operations
   };
 
-  /// The call of a convolution in this form; nullopt where all implementations are refused.
-  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
+  /// The call of a convolution in this form; its primitive has no name where all implementations are refused.
+  Stage call(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
     const memory::desc src = describe_image(in[0]), dst = describe_image(out[0]);
     const memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
     const memory::desc weights(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
@@ -182,28 +179,21 @@ private:
       Use use{dnnl::primitive::kind::convolution, has_bias, ops.len() > 0, in[1].sizes.subspan(2),
               p_.strides};
       if (!p_.transposed)
-        return made(dnnl::convolution_forward::primitive_desc(
-                        cpu_engine(), inference, dnnl::algorithm::convolution_direct, src, weights, bias, dst,
-                        strides, dilations, pads_l, pads_r, attr),
-                    use);
+        return make_primitive(dnnl::convolution_forward::primitive_desc(
+                                  cpu_engine(), inference, dnnl::algorithm::convolution_direct, src, weights,
+                                  bias, dst, strides, dilations, pads_l, pads_r, attr),
+                              use);
       use.kind = dnnl::primitive::kind::deconvolution;
-      return made(dnnl::deconvolution_forward::primitive_desc(
-                      cpu_engine(), inference, dnnl::algorithm::deconvolution_direct, src, weights, bias, dst,
-                      strides, dilations, pads_l, pads_r, attr),
-                  use);
+      return make_primitive(dnnl::deconvolution_forward::primitive_desc(
+                                cpu_engine(), inference, dnnl::algorithm::deconvolution_direct, src, weights,
+                                bias, dst, strides, dilations, pads_l, pads_r, attr),
+                            use);
     };
     stage.primitive = shared_primitive(key(in, out, form), make);
-    if (stage.primitive->implementation.name.empty()) return std::nullopt;
     stage.arguments.push_back({DNNL_ARG_SRC, src, 0});
     if (has_bias) stage.arguments.push_back({DNNL_ARG_BIAS, bias, 2});
     stage.arguments.push_back({DNNL_ARG_DST, dst, -1, 0});
     return stage;
-  }
-
-  /// An empty name where all implementations are refused.
-  template <class Descriptor> static Primitive made(Descriptor descriptor, const Use& use) {
-    auto primitive = make_primitive(std::move(descriptor), use);
-    return primitive ? std::move(*primitive) : Primitive{};
   }
 
   Key key(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
@@ -221,8 +211,8 @@ private:
   }
 
   /// Gives the convolution among the stages its weights, in the order that it wants.
-  std::shared_ptr<Prepared> finish(std::span<const TensorRef> in, std::span<const TensorRef>,
-                                   std::vector<Stage> stages) const {
+  std::shared_ptr<Prepared> finish(std::span<const TensorRef> in, std::vector<Stage> stages,
+                                   std::string passed_over = "") const {
     std::vector<memory> owned;
     std::vector<int64_t> buffers;
     const memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
@@ -244,7 +234,7 @@ private:
       }
       break;
     }
-    return std::make_shared<Prepared>(std::move(stages), buffers, std::move(owned));
+    return std::make_shared<Prepared>(std::move(stages), buffers, std::move(owned), std::move(passed_over));
   }
 
   ConvProblem p_;

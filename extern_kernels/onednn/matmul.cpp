@@ -64,7 +64,7 @@ private:
     return guarded("matrix product", [&] {
       const bool has_work = p_.has_bias || !p_.post_ops.empty() || p_.alpha != 1;
       auto whole = call(in, out, true);
-      if (is_good(whole)) return finish({std::move(*whole)});
+      if (is_fast(*whole.primitive)) return finish({std::move(whole)});
       if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
         auto alone = call(in, out, false);
         std::vector<PostOp> work;
@@ -73,25 +73,22 @@ private:
         work.insert(work.end(), p_.post_ops.begin(), p_.post_ops.end());
         auto beside = stages_beside(describe(out[0].sizes, out[0].strides), std::nullopt, work,
                                     [&](int k) { return describe(in[k].sizes, in[k].strides); });
-        if (is_good(alone) && beside) {
-          std::vector<Stage> stages{std::move(*alone)};
+        if (is_fast(*alone.primitive) && beside) {
+          std::vector<Stage> stages{std::move(alone)};
           std::move(beside->begin(), beside->end(), std::back_inserter(stages));
-          return finish(std::move(stages));
+          return finish(std::move(stages), whole.primitive->implementation.text());
         }
       }
-      if (!whole) throw_backend_error("oneDNN has no implementation that is known to be right");
-      return finish({std::move(*whole)});
+      if (whole.primitive->implementation.name.empty())
+        throw_backend_error("oneDNN has no implementation that is known to be right: {}",
+                            whole.primitive->implementation.text());
+      return finish({std::move(whole)});
     });
   }
 
-  static bool is_good(const std::optional<Stage>& s) {
-    return s && !s->primitive->implementation.is_reference;
-  }
-
-  /// The call of the product, with bias and post-operations or without; nullopt where all implementations are
-  /// refused.
-  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out,
-                            bool with_work) const {
+  /// The call of the product, with bias and post-operations or without; its primitive has no name where all
+  /// implementations are refused.
+  Stage call(std::span<const TensorRef> in, std::span<const TensorRef> out, bool with_work) const {
     const memory::desc a = describe(in[0].sizes, in[0].strides, in[0].dtype),
                        b = describe(in[1].sizes, in[1].strides, in[1].dtype),
                        c = describe(out[0].sizes, out[0].strides, out[0].dtype);
@@ -126,11 +123,8 @@ private:
     stage.primitive = shared_primitive(key(in, out, with_work), [&] {
       auto descriptor = plain_bias ? dnnl::matmul::primitive_desc(cpu_engine(), a, weights, bias, c, attr)
                                    : dnnl::matmul::primitive_desc(cpu_engine(), a, weights, c, attr);
-      auto made =
-          make_primitive(descriptor, {dnnl::primitive::kind::matmul, plain_bias, ops.len() > 0, {}, {}});
-      return made ? std::move(*made) : Primitive{};
+      return make_primitive(descriptor, {dnnl::primitive::kind::matmul, plain_bias, ops.len() > 0, {}, {}});
     });
-    if (stage.primitive->implementation.name.empty()) return std::nullopt;
     stage.arguments.push_back({DNNL_ARG_SRC, a, 0});
     if (!packed_) stage.arguments.push_back({DNNL_ARG_WEIGHTS, b, 1});
     if (plain_bias) stage.arguments.push_back({DNNL_ARG_BIAS, bias, 2});
@@ -149,14 +143,15 @@ private:
   }
 
   /// The product comes first: it gets its packed weights.
-  std::shared_ptr<Prepared> finish(std::vector<Stage> stages) const {
+  std::shared_ptr<Prepared> finish(std::vector<Stage> stages, std::string passed_over = "") const {
     std::vector<memory> owned;
     if (packed_) {
       const memory::desc wanted = stages[0].primitive->weights();
       owned.push_back(packed_->get(wanted));
       stages[0].arguments.push_back({DNNL_ARG_WEIGHTS, wanted, -1, -1, owned.back().get_data_handle()});
     }
-    return std::make_shared<Prepared>(std::move(stages), std::vector<int64_t>{}, std::move(owned));
+    return std::make_shared<Prepared>(std::move(stages), std::vector<int64_t>{}, std::move(owned),
+                                      std::move(passed_over));
   }
 
   /// One value per column, the form oneDNN calls a bias.

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/printable.h"
 #include "base/random_streams.h"
 #include "base/stack.h"
@@ -42,6 +43,7 @@ Failure failure_of(const std::exception& e) {
 /// What `f` gives, or why it failed.
 template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   try {
+    CallScope call;
     std::optional<decltype(f())> result;
     with_stack([&] { result.emplace(f()); });
     return std::move(*result);

@@ -46,6 +46,43 @@ std::string inexact_bytes() {
   return exact ? "" : "products of bytes saturate in 16 bits without AVX512-VNNI";
 }
 
+namespace {
+
+/// The largest sum of magnitudes that belongs to one element of the result.
+int64_t largest_sum(const OperandInfo& weights, size_t columns) {
+  const auto* w = reinterpret_cast<const int8_t*>(weights.constant->data);
+  std::vector<int32_t> sums(static_cast<size_t>(weights.sizes[columns]), 0);
+  const int64_t step = weights.strides[columns];
+  std::vector<int64_t> at(weights.sizes.size(), 0);
+  // Over all places of the other dimensions, columns innermost.
+  for (int64_t rest = checked_numel(weights.sizes) / std::max<int64_t>(1, weights.sizes[columns]); rest > 0;
+       --rest) {
+    int64_t offset = 0;
+    for (size_t d = 0; d < at.size(); ++d) offset += at[d] * weights.strides[d];
+    for (size_t j = 0; j < sums.size(); ++j) sums[j] += std::abs(w[offset + static_cast<int64_t>(j) * step]);
+    for (size_t d = at.size(); d-- > 0;) {
+      if (d == columns) continue;
+      if (++at[d] < weights.sizes[d]) break;
+      at[d] = 0;
+    }
+  }
+  return sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
+}
+
+} // namespace
+
+std::string inexact_sums(const OperandInfo& weights, size_t columns, int64_t terms, bool has_right_zero) {
+  constexpr int64_t kExact = int64_t{1} << 24;
+  constexpr int64_t kLeft = 255, kRight = 128; // the largest magnitudes
+  const int64_t shifts = has_right_zero ? kLeft * kRight : 0;
+  if (terms >= 0 && terms < kExact / (kLeft * kRight + shifts)) return "";
+  if (terms >= 0 && weights.constant && !weights.strides.empty() && terms < kExact / kLeft &&
+      kLeft * largest_sum(weights, columns) + shifts * terms < kExact)
+    return "";
+  return terms < 0 ? "sums of bytes of a length known at run time: above 2^24 the library rounds them"
+                   : "sums of bytes above 2^24, which the library rounds";
+}
+
 std::string unfit_result(bool bytes, DType result, bool has_post_ops) {
   const bool fits = bytes ? result == DType::f32 || is_byte(result) || (result == DType::i32 && !has_post_ops)
                           : result == DType::f32;

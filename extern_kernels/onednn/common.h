@@ -25,6 +25,10 @@ dnnl::memory::data_type data_type(DType type);
 std::string unfit_result(bool bytes, DType result, bool has_post_ops);
 /// Empty where products of bytes are exact, else the reason why not.
 std::string inexact_bytes();
+/// Why a product of bytes whose sums the library adds to as float32 (shifts of signed left-hand sides, zero
+/// points) may be inexact; empty where all sums are below 2^24. Each is of `terms` products (-1: known at run
+/// time only); `columns` is the dimension of `weights` that the result has, too.
+std::string inexact_sums(const OperandInfo& weights, size_t columns, int64_t terms, bool has_right_zero);
 /// Appends the operations; an 8-bit `result` is rounded and saturates, so a last clip to its range and a
 /// rounding before it are left out.
 void append_all(const std::vector<PostOp>& list, DType result,

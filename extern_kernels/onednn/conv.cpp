@@ -106,33 +106,30 @@ private:
     return guarded("convolution", [&] {
       const bool has_work = p_.has_bias || !p_.post_ops.empty();
       auto whole = call(in, out, {.summed = -1, .with_work = true});
-      if (is_good(whole)) return finish(in, out, {std::move(*whole)});
+      if (is_fast(*whole.primitive)) return finish(in, {std::move(whole)});
       if (const int summed = operand_to_sum(in, out); summed >= 0) {
         auto with_sum = call(in, out, {.summed = summed, .with_work = true});
-        if (is_good(with_sum))
+        if (is_fast(*with_sum.primitive))
           return finish(
-              in, out,
-              {copy_stage(summed, describe(in[summed].sizes, in[summed].strides), describe_image(out[0])),
-               std::move(*with_sum)});
+              in, {copy_stage(summed, describe(in[summed].sizes, in[summed].strides), describe_image(out[0])),
+                   std::move(with_sum)});
       }
       if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
         auto alone = call(in, out, {.summed = -1, .with_work = false});
         auto beside =
             stages_beside(describe_image(out[0]), p_.has_bias ? std::optional<int>(2) : std::nullopt,
                           p_.post_ops, [&](int k) { return after(in[k], out[0]); });
-        if (is_good(alone) && beside) {
-          std::vector<Stage> stages{std::move(*alone)};
+        if (is_fast(*alone.primitive) && beside) {
+          std::vector<Stage> stages{std::move(alone)};
           std::move(beside->begin(), beside->end(), std::back_inserter(stages));
-          return finish(in, out, std::move(stages));
+          return finish(in, std::move(stages), whole.primitive->implementation.text());
         }
       }
-      if (!whole) throw_backend_error("oneDNN has no implementation that is known to be right");
-      return finish(in, out, {std::move(*whole)});
+      if (whole.primitive->implementation.name.empty())
+        throw_backend_error("oneDNN has no implementation that is known to be right: {}",
+                            whole.primitive->implementation.text());
+      return finish(in, {std::move(whole)});
     });
-  }
-
-  static bool is_good(const std::optional<Stage>& s) {
-    return s && !s->primitive->implementation.is_reference;
   }
 
   /// An operand of what comes after the convolution, as a tensor of the result's rank.
@@ -224,25 +221,18 @@ private:
     return with_descriptor(w, [&](auto descriptor) { return choose(descriptor, w.use); });
   }
 
-  /// The call of a convolution in this form; nullopt where all implementations are refused.
-  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
+  /// The call of a convolution in this form; its primitive has no name where all implementations are refused.
+  Stage call(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
     Wanted w = wanted(in, out, form);
     Stage stage;
     stage.primitive = shared_primitive(key(in, out, form), [&] {
-      return with_descriptor(w, [&](auto descriptor) { return made(std::move(descriptor), w.use); });
+      return with_descriptor(w, [&](auto descriptor) { return make_primitive(std::move(descriptor), w.use); });
     });
-    if (stage.primitive->implementation.name.empty()) return std::nullopt;
     stage.arguments = std::move(w.arguments);
     stage.arguments.push_back({DNNL_ARG_SRC, w.src, 0});
     if (w.use.has_bias) stage.arguments.push_back({DNNL_ARG_BIAS, w.bias, 2});
     stage.arguments.push_back({DNNL_ARG_DST, w.dst, -1, 0});
     return stage;
-  }
-
-  /// An empty name where all implementations are refused.
-  template <class Descriptor> static Primitive made(Descriptor descriptor, const Use& use) {
-    auto primitive = make_primitive(std::move(descriptor), use);
-    return primitive ? std::move(*primitive) : Primitive{};
   }
 
   Key key(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
@@ -260,8 +250,8 @@ private:
   }
 
   /// Gives the convolution among the stages its weights, in the order that it wants.
-  std::shared_ptr<Prepared> finish(std::span<const TensorRef> in, std::span<const TensorRef>,
-                                   std::vector<Stage> stages) const {
+  std::shared_ptr<Prepared> finish(std::span<const TensorRef> in, std::vector<Stage> stages,
+                                   std::string passed_over = "") const {
     std::vector<memory> owned;
     std::vector<int64_t> buffers;
     const memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
@@ -283,7 +273,7 @@ private:
       }
       break;
     }
-    return std::make_shared<Prepared>(std::move(stages), buffers, std::move(owned));
+    return std::make_shared<Prepared>(std::move(stages), buffers, std::move(owned), std::move(passed_over));
   }
 
   ConvProblem p_;
@@ -325,6 +315,12 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
     if (std::string reason = inexact_bytes(); !reason.empty()) return reason;
     if (p.has_bias || p.transposed) return "a bias or a transposed convolution of integers";
     if (!inputs[1].constant) return "integer weights that change";
+    // Sums that are stored as integers go through float32 here even where nothing is added to them.
+    const OperandInfo& w = inputs[1];
+    if (outputs[0].dtype == DType::i32)
+      if (std::string reason = inexact_sums(w, 0, checked_numel(std::span(w.sizes).subspan(1)), false);
+          !reason.empty())
+        return reason;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
     const DType type = inputs[k].dtype;

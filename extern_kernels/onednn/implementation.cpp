@@ -5,7 +5,8 @@
 namespace tbx::extern_kernels::onednn {
 
 std::string Implementation::text() const {
-  std::string s = name + (is_reference ? " (a plain loop of the library: slow)" : "");
+  std::string s =
+      (name.empty() ? "none" : name) + (is_reference ? " (a plain loop of the library: slow)" : "");
   for (const std::string& r : refused) s += "; refused " + r;
   return s;
 }

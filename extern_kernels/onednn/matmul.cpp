@@ -82,7 +82,7 @@ private:
     return guarded("matrix product", [&] {
       const bool has_work = p_.has_bias || !p_.post_ops.empty() || p_.alpha != 1;
       auto whole = call(in, out, true);
-      if (is_good(whole)) return finish({std::move(*whole)});
+      if (is_fast(*whole.primitive)) return finish({std::move(whole)});
       if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
         auto alone = call(in, out, false);
         std::vector<PostOp> work;
@@ -91,19 +91,17 @@ private:
         work.insert(work.end(), p_.post_ops.begin(), p_.post_ops.end());
         auto beside = stages_beside(describe(out[0].sizes, out[0].strides), std::nullopt, work,
                                     [&](int k) { return describe(in[k].sizes, in[k].strides); });
-        if (is_good(alone) && beside) {
-          std::vector<Stage> stages{std::move(*alone)};
+        if (is_fast(*alone.primitive) && beside) {
+          std::vector<Stage> stages{std::move(alone)};
           std::move(beside->begin(), beside->end(), std::back_inserter(stages));
-          return finish(std::move(stages));
+          return finish(std::move(stages), whole.primitive->implementation.text());
         }
       }
-      if (!whole) throw_backend_error("oneDNN has no implementation that is known to be right");
-      return finish({std::move(*whole)});
+      if (whole.primitive->implementation.name.empty())
+        throw_backend_error("oneDNN has no implementation that is known to be right: {}",
+                            whole.primitive->implementation.text());
+      return finish({std::move(whole)});
     });
-  }
-
-  static bool is_good(const std::optional<Stage>& s) {
-    return s && !s->primitive->implementation.is_reference;
   }
 
   /// The product as the library is asked for it, with bias and post-operations or without.
@@ -154,16 +152,13 @@ private:
                           : dnnl::matmul::primitive_desc(cpu_engine(), w.a, w.weights, w.c, w.attr);
   }
 
-  /// The call of the product; nullopt where all implementations are refused.
-  std::optional<Stage> call(std::span<const TensorRef> in, std::span<const TensorRef> out,
-                            bool with_work) const {
+  /// The call of the product; its primitive has no name where all implementations are refused.
+  Stage call(std::span<const TensorRef> in, std::span<const TensorRef> out, bool with_work) const {
     Wanted w = wanted(in, out, with_work);
     Stage stage;
     stage.primitive = shared_primitive(key(in, out, with_work), [&] {
-      auto made = make_primitive(descriptor(w), w.use);
-      return made ? std::move(*made) : Primitive{};
+      return make_primitive(descriptor(w), w.use);
     });
-    if (stage.primitive->implementation.name.empty()) return std::nullopt;
     stage.arguments = std::move(w.arguments);
     stage.arguments.push_back({DNNL_ARG_SRC, w.a, 0});
     if (!packed_) stage.arguments.push_back({DNNL_ARG_WEIGHTS, w.b, 1});
@@ -183,14 +178,15 @@ private:
   }
 
   /// The product comes first: it gets its packed weights.
-  std::shared_ptr<Prepared> finish(std::vector<Stage> stages) const {
+  std::shared_ptr<Prepared> finish(std::vector<Stage> stages, std::string passed_over = "") const {
     std::vector<memory> owned;
     if (packed_) {
       const memory::desc wanted = stages[0].primitive->weights();
       owned.push_back(packed_->get(wanted));
       stages[0].arguments.push_back({DNNL_ARG_WEIGHTS, wanted, -1, -1, owned.back().get_data_handle()});
     }
-    return std::make_shared<Prepared>(std::move(stages), std::vector<int64_t>{}, std::move(owned));
+    return std::make_shared<Prepared>(std::move(stages), std::vector<int64_t>{}, std::move(owned),
+                                      std::move(passed_over));
   }
 
   /// One value per column, the form oneDNN calls a bias.
@@ -228,6 +224,14 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
   if (bytes) {
     if (std::string reason = inexact_bytes(); !reason.empty()) return reason;
     if (p.has_bias || p.alpha != 1) return "a bias or a factor of an integer product";
+    // Sums of u8 times i8 alone are stored as they are; results of post-operations are rounded as float32
+    // anyway.
+    const OperandInfo& b = inputs[1];
+    const bool adds = inputs[0].dtype == DType::i8 || p.a_zero >= 0 || p.b_zero >= 0;
+    if (adds && outputs[0].dtype == DType::i32)
+      if (std::string reason = inexact_sums(b, b.sizes.size() - 1, b.sizes.end()[-2], p.b_zero >= 0);
+          !reason.empty())
+        return reason;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
     const DType type = inputs[k].dtype;

@@ -12,8 +12,9 @@ namespace tbx::extern_kernels::onednn {
 
 using dnnl::memory;
 
-Prepared::Prepared(std::vector<Stage> stages, const std::vector<int64_t>& buffers, std::vector<memory> owned)
-    : stages_(std::move(stages)), owned_(std::move(owned)) {
+Prepared::Prepared(std::vector<Stage> stages, const std::vector<int64_t>& buffers, std::vector<memory> owned,
+                   std::string passed_over)
+    : stages_(std::move(stages)), owned_(std::move(owned)), passed_over_(std::move(passed_over)) {
   auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   for (int64_t bytes : buffers) {
     offsets_.push_back(scratchpad_at_);
@@ -32,7 +33,7 @@ std::string Prepared::text() const {
   std::string s;
   for (const Stage& stage : stages_)
     s += (s.empty() ? "" : ", then ") + stage.primitive->implementation.text();
-  return s;
+  return passed_over_.empty() ? s : s + "; in one call: " + passed_over_;
 }
 
 std::unique_ptr<Prepared::Slot> Prepared::take() {

@@ -35,8 +35,10 @@ struct Stage {
 /// Stages that run one after the other, and idle argument lists for them.
 class Prepared {
 public:
-  /// `buffers`: bytes of those between stages. `owned`: packed weights to keep.
-  Prepared(std::vector<Stage> stages, const std::vector<int64_t>& buffers, std::vector<dnnl::memory> owned);
+  /// `buffers`: bytes of those between stages. `owned`: packed weights to keep. `passed_over`: what the
+  /// library has for everything in one call, where that is not taken.
+  Prepared(std::vector<Stage> stages, const std::vector<int64_t>& buffers, std::vector<dnnl::memory> owned,
+           std::string passed_over = "");
   void execute(const RunArgs& args);
   /// For explain: what the stages run.
   std::string text() const;
@@ -52,6 +54,7 @@ private:
   std::vector<int64_t> offsets_; ///< of the buffers in the scratch memory of a call
   int64_t scratchpad_at_ = 0, bytes_ = 0;
   std::vector<dnnl::memory> owned_;
+  std::string passed_over_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> idle_;
 };

@@ -45,7 +45,7 @@ std::optional<std::vector<Stage>> stages_beside(const memory::desc& result, std:
     if (head.kind == PostOp::sum) return std::nullopt;
     Stage stage;
     const Work work = work_of(head, operand);
-    std::optional<Primitive> made;
+    Primitive made;
     if (head.operand >= 0) {
       // The operations after it, as many as there are, go along in one pass.
       dnnl::post_ops rest;
@@ -67,8 +67,8 @@ std::optional<std::vector<Stage>> stages_beside(const memory::desc& result, std:
                                 result, work.alpha, work.beta, with({})),
                             {dnnl::primitive::kind::eltwise, false, false, {}, {}});
     }
-    if (!made || made->implementation.is_reference) return std::nullopt;
-    stage.primitive = std::make_shared<const Primitive>(std::move(*made));
+    if (!is_fast(made)) return std::nullopt;
+    stage.primitive = std::make_shared<const Primitive>(std::move(made));
     stage.arguments.push_back({DNNL_ARG_DST, result, -1, 0});
     stages.push_back(std::move(stage));
   }

@@ -9,11 +9,16 @@
 
 namespace tbx::extern_kernels::onednn {
 
-/// The primitive of the first implementation that is not refused; nullopt where all are.
-template <class Descriptor> std::optional<Primitive> make_primitive(Descriptor descriptor, const Use& use) {
+/// The primitive of the first implementation that is not refused; without a name where all are.
+template <class Descriptor> Primitive make_primitive(Descriptor descriptor, const Use& use) {
   Implementation taken = choose(descriptor, use);
-  if (taken.name.empty()) return std::nullopt;
-  return Primitive{descriptor, dnnl::primitive(descriptor), std::move(taken)};
+  if (taken.name.empty()) return {{}, {}, std::move(taken)};
+  return {descriptor, dnnl::primitive(descriptor), std::move(taken)};
+}
+
+/// There is one, and it is no plain loop.
+inline bool is_fast(const Primitive& p) {
+  return !p.implementation.name.empty() && !p.implementation.is_reference;
 }
 
 /// `bias`, then `ops`, on a result that lies in output 0, in place. `operand`: the descriptor of an input;

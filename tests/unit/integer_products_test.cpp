@@ -87,7 +87,7 @@ TEST(IntegerProducts, MatrixProductsAreExact) {
   int by_library = 0;
   for (int trial = 0; trial < 150; ++trial) {
     MatMulProblem p;
-    int64_t m = pick(1, 40), k = pick(1, 300), n = pick(1, 70), batch = pick(0, 3) ? 0 : pick(1, 3);
+    int64_t m = pick(1, 40), k = pick(1, 250), n = pick(1, 70), batch = pick(0, 3) ? 0 : pick(1, 3);
     DType a_type = pick(0, 1) ? DType::u8 : DType::i8;
     auto shape = [&](int64_t rows, int64_t columns) {
       return batch ? Dims{batch, rows, columns} : Dims{rows, columns};
@@ -160,7 +160,93 @@ TEST(IntegerProducts, ConvolutionsAreExact) {
     run(*make_reference_conv(Problem(p), infos, outs), in, want);
     expect_equal(got, want, to_string(Problem(p)) + " by " + s.kernel->description());
   }
-  EXPECT_EQ(by_library, has_byte_products() ? 150 : 0);
+  EXPECT_GE(by_library, has_byte_products() ? 140 : 0); // not where sums may be large
+}
+
+/// Bytes at the upper ends of their ranges: sums beyond what float32 holds exactly, by whatever computes
+/// them.
+Operand large(DType type, const Dims& sizes) {
+  Operand t = make(type, sizes);
+  for (int64_t i = 0; i < t.tensor->numel(); ++i) {
+    const int byte = pick(180, 255);
+    if (type == DType::u8) t.tensor->as_mutable<uint8_t>()[i] = static_cast<uint8_t>(byte);
+    if (type == DType::i8) t.tensor->as_mutable<int8_t>()[i] = static_cast<int8_t>(byte - 128);
+  }
+  return t;
+}
+
+int64_t element(const Operand& t, int64_t i) {
+  if (t.tensor->dtype == DType::u8) return t.tensor->as_mutable<uint8_t>()[i];
+  if (t.tensor->dtype == DType::i8) return t.tensor->as_mutable<int8_t>()[i];
+  return t.tensor->as_mutable<int32_t>()[i];
+}
+
+TEST(IntegerProducts, SumsAbove24BitsAreExact) {
+  for (int64_t k : {256, 257, 515, 1024, 3072})
+    for (DType type : {DType::u8, DType::i8})
+      for (int zeros = 0; zeros < 3; ++zeros)
+        for (bool constant : {false, true}) {
+          const int64_t m = zeros == 1 ? 1 : 3, n = 17;
+          MatMulProblem p;
+          std::vector<Operand> in{large(type, {m, k}), large(DType::i8, {k, n}), {}};
+          auto zero = [&](int value) {
+            in.push_back(make(DType::i32, {1}));
+            in.back().tensor->as_mutable<int32_t>()[0] = value;
+            return static_cast<int>(in.size()) - 1;
+          };
+          if (zeros > 0) p.a_zero = zero(3);
+          if (zeros > 1) p.b_zero = zero(-5);
+          Operand got = make(DType::i32, {m, n});
+          std::vector<OperandInfo> infos, outs{got.info()};
+          for (const Operand& t : in) infos.push_back(t.tensor ? t.info() : OperandInfo{});
+          infos[1] = in[1].info(constant);
+          Selection s = select(Problem(p), infos, outs);
+          run(*s.kernel, in, got);
+          for (int64_t i = 0; i < m; ++i)
+            for (int64_t j = 0; j < n; ++j) {
+              int64_t want = 0;
+              for (int64_t l = 0; l < k; ++l)
+                want += (element(in[0], i * k + l) - (zeros > 0 ? 3 : 0)) *
+                        (element(in[1], l * n + j) + (zeros > 1 ? 5 : 0));
+              ASSERT_EQ(element(got, i * n + j), want) << s.chosen << ", " << k << " terms";
+            }
+        }
+}
+
+TEST(IntegerProducts, ConvolutionsOfSumsAbove24BitsAreExact) {
+  for (int64_t channels : {64, 512, 2048})
+    for (DType type : {DType::u8, DType::i8})
+      for (bool has_zero : {false, true}) {
+        const int64_t size = 3, outputs = 5, taps = channels == 512 ? 3 : 1;
+        ConvProblem p;
+        p.strides = p.dilations = {1, 1};
+        p.pads_begin = p.pads_end = {0, 0};
+        std::vector<Operand> in{
+            large(type, {1, channels, size, size}), large(DType::i8, {outputs, channels, taps, taps}), {}};
+        if (has_zero) {
+          p.x_zero = 3;
+          in.push_back(make(DType::i32, {1}));
+          in.back().tensor->as_mutable<int32_t>()[0] = 7;
+        }
+        const int64_t left = size - taps + 1;
+        Operand got = make(DType::i32, {1, outputs, left, left});
+        std::vector<OperandInfo> infos, outs{got.info()};
+        for (const Operand& t : in) infos.push_back(t.tensor ? t.info() : OperandInfo{});
+        infos[1] = in[1].info(true);
+        Selection s = select(Problem(p), infos, outs);
+        run(*s.kernel, in, got);
+        for (int64_t o = 0; o < outputs; ++o)
+          for (int64_t y = 0; y < left; ++y)
+            for (int64_t x = 0; x < left; ++x) {
+              int64_t want = 0;
+              for (int64_t c = 0; c < channels; ++c)
+                for (int64_t t = 0; t < taps * taps; ++t)
+                  want +=
+                      (element(in[0], (c * size + y + t / taps) * size + x + t % taps) - (has_zero ? 7 : 0)) *
+                      element(in[1], (o * channels + c) * taps * taps + t);
+              ASSERT_EQ(element(got, (o * left + y) * left + x), want) << s.chosen << ", " << channels;
+            }
+      }
 }
 
 TEST(IntegerProducts, WithoutExactInstructionsTheReasonIsRecorded) {

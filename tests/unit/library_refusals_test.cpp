@@ -1,6 +1,9 @@
 // Transposed convolutions whose packed weights are smaller and larger than a cache, against plain loops in
 // double precision: the library implementations that the table of refusals names are wrong for the larger
 // ones.
+#if defined(TBX_WITH_ONEDNN)
+#include <dnnl.hpp>
+#endif
 #include <gtest/gtest.h>
 #include <tbb/task_arena.h>
 
@@ -115,7 +118,8 @@ std::string run_case(const Case& c) {
   if (!library) return s.chosen;
   std::string text;
   for (const std::string& t : library->implementations()) text += t + "\n";
-  EXPECT_EQ(text.find("plain loop"), std::string::npos) << name << ": " << text;
+  EXPECT_EQ(text.substr(0, text.find("; in one call")).find("plain loop"), std::string::npos)
+      << name << ": " << text;
   return text;
 }
 
@@ -148,8 +152,15 @@ TEST(LibraryRefusals, TransposedConvolutionsOfLargeKernelsAgreeWithPlainLoops) {
 #if defined(TBX_WITH_ONEDNN)
 TEST(LibraryRefusals, ExplainNamesWhatIsRefused) {
   const std::string text = run_case({2, 1024, 16, 4, 2, 4, 1, true, {PostOp::relu}});
-  EXPECT_NE(text.find("brgconv_strided"), std::string::npos) << text;
-  EXPECT_NE(text.find(", then jit:uni"), std::string::npos) << text;
+  // The product, what follows beside it, and why it is not one call.
+  EXPECT_NE(text.find(", then jit:uni; in one call: "), std::string::npos) << text;
+  EXPECT_NE(text.find("+brgconv_strided:"), std::string::npos) << text;
+  const bool has_defect = dnnl_version()->major == 3 && dnnl_version()->minor < 3;
+  if (has_defect && dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core) {
+    EXPECT_NE(text.find("; refused brg_conv:avx512_core+brgconv_strided:avx512_core: bias"),
+              std::string::npos)
+        << text;
+  }
 }
 
 /// Memory for a call comes with the call: arenas of one thread that several callers are in have a second one

@@ -50,6 +50,11 @@ void check(const CompileOptions& o) {
   TBX_MODEL(o.max_memory >= 0, "option max_memory is {}: expected bytes, or 0 for no limit", o.max_memory);
   TBX_MODEL(o.time_limit_ms >= 0, "option time_limit_ms is {}: expected milliseconds, or 0 for no limit",
             o.time_limit_ms);
+  TBX_MODEL(o.compile_time_limit_ms >= 0,
+            "option compile_time_limit_ms is {}: expected milliseconds, or 0 for the usual limit",
+            o.compile_time_limit_ms);
+  TBX_MODEL(o.compile_memory >= 0, "option compile_memory is {}: expected bytes, or 0 for the usual limit",
+            o.compile_memory);
 }
 
 /// Where explain and profile find a kernel.

@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/float_formats.h"
 #include "tools/files.h"
+#include "tools/interrupt.h"
 
 namespace tbx::tools {
 
@@ -62,6 +63,16 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->transform(CLI::AsSizeValue(false))
       ->check(at_least_zero())
       ->group("Compiler");
+  app.add_option("--compile-time-limit-ms", compile.compile_time_limit_ms,
+                 "milliseconds that the C++ compiler may take for one file of kernels; 0: 5 minutes")
+      ->check(at_least_zero())
+      ->group("Compiler");
+  app.add_option("--compile-memory", compile.compile_memory,
+                 "address space of the C++ compiler: bytes, or 512mb, 2gb; 0: 4 GiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(at_least_zero())
+      ->group("Compiler");
+  compile.interrupted = interrupted;
   app.add_option("--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error")
       ->check(at_least_zero())
       ->group("Compiler");

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "tools/common.h"
+#include "tools/interrupt.h"
 
 namespace {
 
@@ -59,6 +60,8 @@ int parse(CLI::App& app, int argc, char** argv, const int& code) {
 
 int main(int argc, char** argv) {
   using namespace tbx::tools;
+  open_standard_files();
+  handle_signals();
   CLI::App app{"tbx: compile, run, measure and explain ONNX models", "tbx"};
   app.footer(R"(Examples:
   tbx run model.onnx --input image=cat.png --save out.npz
@@ -89,6 +92,7 @@ default: 1gb; 0: none), TBX_CXX (the C++ compiler), OMP_NUM_THREADS.)");
   add_ops(app, code);
   add_demo(app, code);
   code = parse(app, argc, argv, code);
+  end_by_signal();
   // A full disk or a closed pipe must not look like success.
   std::cout.flush();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) {

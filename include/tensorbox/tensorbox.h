@@ -187,13 +187,18 @@ struct TBX_API CompileOptions {
   /// where the CPU multiplies those faster, "any" with operands in what the library finds fastest
   /// (docs/precision.md).
   std::string precision = "strict";
-  bool all_dims_dynamic = false; ///< forgets static input dimensions (testing)
-  bool every_value = false;      ///< what nodes compute for each other is an output too, in order
-  int64_t max_memory = 0;        ///< bytes that a run may take for its results, 0: none
-  int64_t time_limit_ms = 0;     ///< a longer run ends with an error, 0: none
-  bool private_threads = false;  ///< own thread arena instead of the process-wide one
+  bool all_dims_dynamic = false;     ///< forgets static input dimensions (testing)
+  bool every_value = false;          ///< what nodes compute for each other is an output too, in order
+  int64_t max_memory = 0;            ///< bytes that a run may take for its results, 0: none
+  int64_t time_limit_ms = 0;         ///< a longer run ends with an error, 0: none
+  int64_t compile_time_limit_ms = 0; ///< of the C++ compiler for one file of kernels, 0: 5 minutes
+  int64_t compile_memory = 0;        ///< bytes of address space of the C++ compiler, 0: 4 GiB
+  bool private_threads = false;      ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
+  /// Asked some twenty times a second while the C++ compiler works, in the calling thread; true: it is
+  /// stopped, and the call ends with an error.
+  std::function<bool()> interrupted;
 };
 
 struct TBX_API KernelReport {

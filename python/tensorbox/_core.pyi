@@ -64,6 +64,8 @@ class CompileOptions:
     every_value: bool
     max_memory: int
     time_limit_ms: int
+    compile_time_limit_ms: int
+    compile_memory: int
     private_threads: bool
     def __init__(self) -> None: ...
     def set_log(self, log: Callable[[str], Any], /) -> None: ...

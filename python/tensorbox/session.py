@@ -26,6 +26,8 @@ class Session:
     process.
     max_memory (bytes) and time_limit_ms bound every run; the time is looked at between kernels and iterations,
     and inside of long kernels. 0: none.
+    compile_time_limit_ms and compile_memory (bytes of address space) bound the C++ compiler, for each file of kernels;
+    0: 5 minutes and 4 GiB. Ctrl-C stops it.
     precision: "strict" multiplies float32 as it is; "bf16" rounds the operands of products and convolutions to bfloat16
     where the CPU multiplies those faster, "any" to what the library finds fastest (docs/precision.md).
     every_value=True makes what nodes compute for each other outputs too, in the order they are computed (slower, and
@@ -39,7 +41,8 @@ class Session:
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
                  overridable: Sequence[str] = (), external_data_dir: str | os.PathLike[str] | None = None,
                  every_value: bool = False, max_memory: int = 0, time_limit_ms: int = 0, private_threads: bool = False,
-                 precision: str = "strict", log: Callable[[str], None] | None = None):
+                 compile_time_limit_ms: int = 0, compile_memory: int = 0, precision: str = "strict",
+                 log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
         options.threads = integer("threads", threads)
         options.compile = compile
@@ -57,6 +60,8 @@ class Session:
         options.every_value = every_value
         options.max_memory = integer("max_memory", max_memory)
         options.time_limit_ms = integer("time_limit_ms", time_limit_ms)
+        options.compile_time_limit_ms = integer("compile_time_limit_ms", compile_time_limit_ms)
+        options.compile_memory = integer("compile_memory", compile_memory)
         options.private_threads = private_threads
         if log is not None and not callable(log):
             raise TypeError(f"log is called with every message: {log!r} is no function")

@@ -141,3 +141,14 @@ def test_closed_standard_files(bench: Bench, closed: str) -> None:
 @pytest.mark.parametrize("started", range(4))
 def test_threads_that_do_not_start(bench: Bench, started: int) -> None:
     assert bench.judge(*bench.run(bench.cache(False), f"thread:{started + 1}")) == "right"
+
+
+def test_limits_of_the_compiler(bench: Bench, tmp_path: Path, slow_compiler: Path) -> None:
+    def fails(option: str, value: str, **changes: str) -> str:
+        done = subprocess.run([TBX, "run", bench.folder / "model.onnx", option, value], capture_output=True, text=True,
+                              env=dict(os.environ, TBX_CACHE_DIR=str(tmp_path / "cache"), **changes))
+        assert done.returncode == 5, done.stderr
+        return done.stderr
+
+    assert "raise compile_time_limit_ms" in fails("--compile-time-limit-ms", "50", TBX_CXX=str(slow_compiler))
+    assert "which compile_memory raises" in fails("--compile-memory", "40mb")

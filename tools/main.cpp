@@ -56,12 +56,8 @@ int parse(CLI::App& app, int argc, char** argv, const int& code) {
   }
 }
 
-} // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   using namespace tbx::tools;
-  open_standard_files();
-  handle_signals();
   CLI::App app{"tbx: compile, run, measure and explain ONNX models", "tbx"};
   app.footer(R"(Examples:
   tbx run model.onnx --input image=cat.png --save out.npz
@@ -92,12 +88,26 @@ default: 1gb; 0: none), TBX_CXX (the C++ compiler), OMP_NUM_THREADS.)");
   add_ops(app, code);
   add_demo(app, code);
   code = parse(app, argc, argv, code);
-  end_by_signal();
   // A full disk or a closed pipe must not look like success.
   std::cout.flush();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) {
     fmt::print(stderr, "tbx: stdout cannot be written\n");
     return kUsage;
   }
+  return code;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  tbx::tools::open_standard_files();
+  tbx::tools::handle_signals();
+  int code = tbx::tools::kModelError;
+  try {
+    code = run(argc, argv);
+  } catch (const std::bad_alloc&) { // before there is a command that could say more
+    std::fputs("tbx: out of memory\n", stderr);
+  }
+  tbx::tools::end_by_signal();
   return code;
 }

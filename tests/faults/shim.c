@@ -95,7 +95,7 @@ ssize_t write(int fd, const void* data, size_t n) {
 }
 size_t fwrite(const void* data, size_t size, size_t n, FILE* file) {
   REAL(fwrite)
-  if (fails(WRITE)) { errno = ENOSPC; return 0; }
+  if (fails(WRITE)) { errno = ENOSPC; file->_flags |= 0x20; return 0; } // what ferror() looks at, in glibc
   return real(data, size, n, file);
 }
 ssize_t writev(int fd, const struct iovec* parts, int n) {

@@ -22,12 +22,12 @@ namespace {
 constexpr std::string_view kPrefix = ".tmp-tensorbox-";
 constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
-/// Calls `each` with the names in an open folder.
+/// Calls `each` with the names in a folder, and closes it. Needs no further descriptor: there may be none
+/// left.
 template <class F> void for_names(int folder, F&& each) {
-  const int own = openat(folder, ".", kFolder);
-  DIR* entries = own < 0 ? nullptr : fdopendir(own);
+  DIR* entries = fdopendir(folder);
   if (!entries) {
-    if (own >= 0) close(own);
+    close(folder);
     return;
   }
   while (const dirent* e = readdir(entries))
@@ -35,7 +35,8 @@ template <class F> void for_names(int folder, F&& each) {
   closedir(entries);
 }
 
-/// What a compiler leaves are files; folders in it would not be ours.
+/// What a compiler leaves are files; folders in it would not be ours. Closes the folder, and with it ends its
+/// lock.
 void remove_with_files(int parent, const char* name, int folder) {
   for_names(folder, [&](const char* file) { unlinkat(folder, file, 0); });
   unlinkat(parent, name, AT_REMOVEDIR);
@@ -49,7 +50,8 @@ void sweep(int parent) {
     struct stat st {};
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
       remove_with_files(parent, name, fd);
-    close(fd);
+    else
+      close(fd);
   });
 }
 
@@ -57,7 +59,7 @@ void sweep(int parent) {
 
 WorkFolder::WorkFolder(const std::filesystem::path& parent) {
   const int at = open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (at >= 0) sweep(at);
+  if (at >= 0) sweep(at); // closes it
   // Another process may take it for one that was left, between its making and its lock: once more, then.
   for (int attempt = 0; at >= 0 && fd_ < 0 && attempt < 100; ++attempt) {
     std::string name = (parent / (std::string(kPrefix) + "XXXXXX")).string();
@@ -78,15 +80,11 @@ WorkFolder::WorkFolder(const std::filesystem::path& parent) {
     }
   }
   const int error = errno;
-  if (at >= 0) close(at);
   if (fd_ < 0)
     throw_backend_error("cannot make a folder for the compiler in {}: {}", parent.string(),
                         std::strerror(error));
 }
 
-WorkFolder::~WorkFolder() {
-  remove_with_files(AT_FDCWD, path_.c_str(), fd_);
-  close(fd_);
-}
+WorkFolder::~WorkFolder() { remove_with_files(AT_FDCWD, path_.c_str(), fd_); }
 
 } // namespace tbx::codegen

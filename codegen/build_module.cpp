@@ -2,23 +2,26 @@
 #include "codegen/build_module.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
+#include <cstring>
 #include <fstream>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
-#include <utility>
 
 #include "base/error.h"
 #include "codegen/compiler.h"
 #include "codegen/kernel_cache.h"
+#include "codegen/load_object.h"
 #include "codegen/prelude.h"
+#include "codegen/work_folder.h"
 
 namespace tbx::codegen {
 
@@ -26,125 +29,216 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kCompileSeconds = 300;
 /// One translation unit: enough kernels to pay for the start of a compiler, few enough to balance over
 /// threads and to be found again in other models. Where there are hundreds of kernels the starts weigh more.
 size_t kernels_of_unit(size_t kernels) { return std::clamp<size_t>(kernels / 16, 4, 16); }
 constexpr size_t kTextOfKernel = 4 << 10;
+/// Longer kernels are compiled with less effort.
+constexpr size_t kLongText = 32 << 10;
+/// Changes when objects of before are no more what they would be now, for reasons that text and flags do not
+/// show.
+constexpr const char* kVersion = "tensorbox kernels 1";
 
 struct Unit {
   std::string text, key;
-  fs::path object;
-  bool cached = false;
-};
-
-/// Deletes a temporary file unless it was moved away.
-struct Temporary {
-  fs::path path;
-  ~Temporary() { unlink(path.c_str()); }
+  std::vector<std::string> functions;
+  bool brief = false; ///< compiled so
+  std::shared_ptr<void> object;
 };
 
 /// Kernels sorted by name fall into the same units whatever the order of the model's operations.
-std::vector<Unit> make_units(const std::vector<EmittedKernel>& kernels, Isa isa,
-                             const std::string& identity) {
+std::vector<Unit> make_units(const std::vector<EmittedKernel>& kernels, Isa isa) {
   std::map<std::string, const EmittedKernel*> distinct;
   for (const EmittedKernel& k : kernels) distinct.emplace(k.function, &k);
   std::vector<Unit> units;
   const size_t most = kernels_of_unit(distinct.size());
-  size_t in_unit = 0;
   for (auto& [name, k] : distinct) {
-    if (units.empty() || in_unit == most ||
-        units.back().text.size() + k->text.size() > most * kTextOfKernel) {
+    if (units.empty() || units.back().functions.size() == most ||
+        units.back().text.size() + k->text.size() > most * kTextOfKernel)
       units.emplace_back();
-      in_unit = 0;
-    }
     units.back().text += k->text;
-    ++in_unit;
+    units.back().functions.push_back(name);
+    units.back().brief |= k->text.size() > kLongText;
   }
   for (Unit& u : units) {
     u.text = prelude_for(isa, u.text) + u.text;
+    std::string how = kVersion;
+    for (const std::string& flag : compiler_flags(isa, u.brief)) how += " " + flag;
     XXH128_hash_t h =
-        XXH3_128bits_withSeed(u.text.data(), u.text.size(), XXH3_64bits(identity.data(), identity.size()));
+        XXH3_128bits_withSeed(u.text.data(), u.text.size(), XXH3_64bits(how.data(), how.size()));
     u.key = fmt::format("{:016x}{:016x}", h.high64, h.low64);
   }
   return units;
 }
 
-void compile_unit(Unit& unit, const std::string& compiler, Isa isa, const KernelCache& cache) {
-  Temporary source{cache.temporary(".cpp")}, object{cache.temporary(".so")};
-  {
-    std::ofstream out(source.path, std::ios::binary | std::ios::trunc);
-    out << unit.text;
-    if (!out.flush()) throw_backend_error("cannot write {}", source.path.string());
-  }
-  std::vector<std::string> args{compiler};
-  for (std::string& flag : compiler_flags(isa)) args.push_back(std::move(flag));
-  for (const char* flag : {"-shared", "-nostdlib", "-Wl,--build-id=none", "-o"}) args.emplace_back(flag);
-  args.push_back(object.path.string());
-  args.push_back(source.path.string());
-  args.emplace_back("-lm");
-  ProcessResult r = run_process(args, kCompileSeconds);
-  if (r.status != 0) {
-    // The source stays for the reader of the message.
-    fs::path kept = cache.folder() / ("failed-" + unit.key + ".cpp");
-    std::error_code ec;
-    fs::rename(source.path, kept, ec);
-    throw_backend_error("{} {} on {}:\n{}", compiler, r.timed_out ? "took too long" : "failed", kept.string(),
-                        r.output.substr(0, 4000));
-  }
-  unit.object = cache.insert(unit.key, object.path);
-}
-
-/// Another process may have removed the object from the cache since it was found there: `make_again` is
-/// called then, and leaves it at the same place.
-std::shared_ptr<void> open_object(const fs::path& path, const std::function<void()>& make_again) {
-  constexpr int kAttempts = 3;
-  for (int attempt = 1;; ++attempt) {
-    if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
-      return {handle, [](void* h) { dlclose(h); }};
-    const char* why = dlerror();
-    std::error_code ec;
-    if (attempt == kAttempts || fs::exists(path, ec))
-      throw_backend_error(
-          "cannot load the kernels in {}: {} (a cache folder mounted noexec? set TBX_CACHE_DIR)",
-          path.string(), why ? why : "unknown reason");
-    make_again();
-  }
+bool ran_out_of_memory(const std::string& output) {
+  for (const char* sign :
+       {"out of memory", "memory exhausted", "bad_alloc", "Cannot allocate memory", "failed to map segment"})
+    if (output.find(sign) != std::string::npos) return true;
+  return false;
 }
 
 [[noreturn]] void throw_no_compiler() {
   throw_backend_error("no C++ compiler: set TBX_CXX or install g++ or clang++");
 }
 
-int compile_jobs(const Toolchain& toolchain, size_t units) {
-  int jobs = toolchain.jobs > 0 ? toolchain.jobs : static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(jobs, 1, static_cast<int>(std::max<size_t>(1, units)));
-}
+} // namespace
 
-/// Runs `work(i)` for i in [0, n) on `jobs` threads; rethrows the first exception after all have stopped.
-void parallel_for(size_t n, int jobs, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr error;
-  auto loop = [&] {
-    for (size_t i = next++; i < n; i = next++) {
+/// One call of build_module.
+class Build {
+public:
+  Build(const std::vector<EmittedKernel>& kernels, Isa isa, const Toolchain& toolchain)
+      : isa_(isa), toolchain_(toolchain), cache_(toolchain), units_(make_units(kernels, isa)) {}
+
+  /// Loads what is in the cache: made by `compiler`, or by any where that is empty. Returns the units that
+  /// are missing. What lies in the cache and does not load is no use to anybody.
+  std::vector<size_t> find(const std::string& compiler) {
+    std::vector<size_t> missing;
+    for (size_t i = 0; i < units_.size(); ++i) {
+      Unit& u = units_[i];
+      std::string why;
+      if (OpenFile file = cache_.find(u.key, compiler)) {
+        u.object = load_object(file.get(), cache_.path_of(u.key, compiler), u.functions, why);
+        if (!u.object) cache_.evict(u.key, compiler);
+      }
+      if (!u.object) missing.push_back(i);
+    }
+    return missing;
+  }
+
+  void compile(const std::vector<size_t>& missing, const std::string& compiler, const std::string& identity,
+               const std::function<void()>& built) {
+    open_work(missing);
+    std::vector<Command> commands;
+    for (size_t i : missing) {
+      Command c{{compiler}, work_->path().string()};
+      for (std::string& flag : compiler_flags(isa_, units_[i].brief)) c.args.push_back(std::move(flag));
+      for (const char* flag : {"-shared", "-nostdlib", "-Wl,--build-id=none", "-o"})
+        c.args.emplace_back(flag);
+      c.args.push_back((work_->path() / object_name(i)).string());
+      c.args.push_back((work_->path() / source_name(i)).string());
+      c.args.emplace_back("-lm");
+      commands.push_back(std::move(c));
+    }
+    const int threads = static_cast<int>(std::thread::hardware_concurrency());
+    const ProcessLimits limits{toolchain_.time_limit_ms, toolchain_.memory_limit};
+    run_processes(
+        commands, std::max(1, toolchain_.jobs > 0 ? toolchain_.jobs : threads), limits,
+        [&](size_t n, ProcessResult r) {
+          take(missing[n], r, compiler, identity);
+          built();
+        },
+        [&] {
+          if (toolchain_.interrupted && toolchain_.interrupted())
+            throw_backend_error("the compilation was interrupted");
+        });
+  }
+
+  std::shared_ptr<Module> module(size_t compiled, const std::string& identity) {
+    auto m = std::make_shared<Module>();
+    m->compiled = static_cast<int>(compiled);
+    m->cached = static_cast<int>(units_.size() - compiled);
+    std::set<std::string> keys;
+    for (Unit& u : units_) {
+      m->handles_.push_back(std::move(u.object));
+      if (!identity.empty()) m->objects.push_back(cache_.path_of(u.key, identity));
+      keys.insert(u.key);
+    }
+    if (compiled > 0 && in_cache_) cache_.prune(keys); // it has grown
+    return m;
+  }
+
+  size_t size() const { return units_.size(); }
+
+private:
+  static std::string source_name(size_t i) { return fmt::format("unit{}.cpp", i); }
+  static std::string object_name(size_t i) { return fmt::format("unit{}.so", i); }
+
+  /// A folder with the sources: in the cache, from where objects are moved in place, or where that has no
+  /// room, in the folder for temporary files; the objects are this process's alone, then.
+  void open_work(const std::vector<size_t>& missing) {
+    std::vector<fs::path> places;
+    if (cache_.can_write()) places.push_back(cache_.folder());
+    if (fs::path temporary = temporary_folder(); !temporary.empty()) places.push_back(temporary);
+    std::string wrong = cache_.can_write()
+                            ? ""
+                            : fmt::format("cannot write to the kernel cache {}", cache_.folder().string());
+    for (const fs::path& place : places) {
       try {
-        work(i);
-      } catch (...) {
-        std::scoped_lock lock(mutex);
-        if (!error) error = std::current_exception();
-        next = n;
+        work_.reset();
+        work_.emplace(place);
+        in_cache_ = place == cache_.folder();
+        for (size_t i : missing) {
+          const fs::path path = work_->path() / source_name(i);
+          std::ofstream out(path, std::ios::binary | std::ios::trunc);
+          out << units_[i].text;
+          if (!out.flush()) throw_backend_error("cannot write {}: {}", path.string(), std::strerror(errno));
+        }
+        if (!wrong.empty())
+          note(fmt::format("{}; kernels are compiled in {} and not kept", wrong, place.string()));
+        return;
+      } catch (const Error& e) {
+        wrong += (wrong.empty() ? "" : "; ") + e.message();
       }
     }
-  };
-  std::vector<std::thread> threads;
-  for (int t = 1; t < jobs; ++t) threads.emplace_back(loop);
-  loop();
-  for (std::thread& t : threads) t.join();
-  if (error) std::rethrow_exception(error);
-}
+    throw_backend_error("no folder to compile kernels in: {}",
+                        wrong.empty() ? "none can be written to" : wrong);
+  }
 
-} // namespace
+  void take(size_t i, const ProcessResult& r, const std::string& compiler, const std::string& identity) {
+    Unit& u = units_[i];
+    const bool may_be_whole = r.status == 0 || (r.unknown && r.output.find("error:") == std::string::npos);
+    if (!may_be_whole) fail(i, r, compiler);
+    std::string why = "there is none";
+    if (OpenFile file = open_private(work_->descriptor(), object_name(i).c_str()))
+      u.object = load_object(file.get(), work_->path() / object_name(i), u.functions, why);
+    if (!u.object)
+      throw_backend_error(
+          "{} on {} left an object that cannot be used: {}{}{} (a cache folder mounted noexec? set "
+          "TBX_CACHE_DIR)",
+          compiler, keep_source(i), why, r.output.empty() ? "" : "\n", r.output.substr(0, 4000));
+    if (!in_cache_) return;
+    // What loads is good enough for others, too; where it cannot be kept it serves us.
+    if (std::string wrong = cache_.insert(u.key, identity, work_->descriptor(), object_name(i).c_str());
+        !wrong.empty())
+      note(wrong);
+  }
+
+  [[noreturn]] void fail(size_t i, const ProcessResult& r, const std::string& compiler) {
+    const std::string source = keep_source(i);
+    if (r.timed_out)
+      throw Error(ErrorKind::backend,
+                  fmt::format("{} took longer than the limit of {} ms on {}", compiler,
+                              toolchain_.time_limit_ms, source),
+                  "raise compile_time_limit_ms if the machine is slow");
+    const std::string text = fmt::format("{} failed on {}:\n{}", compiler, source, r.output.substr(0, 4000));
+    if (toolchain_.memory_limit > 0 && ran_out_of_memory(r.output))
+      throw Error(ErrorKind::backend, text,
+                  fmt::format("the compiler has a limit of {} bytes, which compile_memory raises",
+                              toolchain_.memory_limit));
+    throw Error(ErrorKind::backend, text);
+  }
+
+  /// The source stays for the reader of the message.
+  std::string keep_source(size_t i) {
+    const fs::path kept =
+        (in_cache_ ? cache_.folder() : temporary_folder()) / ("failed-" + units_[i].key + ".cpp");
+    return rename((work_->path() / source_name(i)).c_str(), kept.c_str()) == 0 ? kept.string()
+                                                                               : "generated code";
+  }
+
+  void note(const std::string& text) {
+    if (toolchain_.log && notes_.insert(text).second) toolchain_.log(text);
+  }
+
+  Isa isa_;
+  const Toolchain& toolchain_;
+  KernelCache cache_;
+  std::vector<Unit> units_;
+  std::optional<WorkFolder> work_;
+  bool in_cache_ = false;
+  std::set<std::string> notes_;
+};
 
 runtime::KernelFunction Module::find(const std::string& function) const {
   for (const auto& handle : handles_)
@@ -154,59 +248,47 @@ runtime::KernelFunction Module::find(const std::string& function) const {
 
 bool have_compiler(const Toolchain& toolchain) {
   static std::mutex mutex;
-  static std::map<std::string, bool> known;
-  std::string compiler = find_compiler(toolchain);
+  static std::set<std::string> working;
+  const std::string compiler = find_compiler(toolchain);
   if (compiler.empty()) return false;
   std::scoped_lock lock(mutex);
-  auto [it, fresh] = known.try_emplace(compiler, false);
-  if (fresh) it->second = run_process({compiler, "-x", "c++", "-fsyntax-only", "/dev/null"}, 20).status == 0;
-  return it->second;
+  if (working.contains(compiler)) return true;
+  const ProcessResult r = run_process({compiler, "-x", "c++", "-fsyntax-only", "/dev/null"}, 20);
+  // One that fails may do so for want of memory or processes, and is asked again.
+  const bool works = r.status == 0 || (r.unknown && r.output.empty());
+  if (works) working.insert(compiler);
+  return works;
 }
 
 std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, Isa isa,
                                      const Toolchain& toolchain,
                                      const std::function<void(int, int)>& progress) {
-  auto module = std::make_shared<Module>();
-  if (kernels.empty()) return module;
-  KernelCache cache(toolchain);
-  std::string compiler = find_compiler(toolchain);
-  std::string identity = compiler_identity(compiler);
-  for (const std::string& flag : compiler_flags(isa)) identity += " " + flag;
-  std::vector<Unit> units = make_units(kernels, isa, identity);
-
-  std::vector<size_t> missing;
-  for (size_t i = 0; i < units.size(); ++i) {
-    units[i].object = cache.find(units[i].key);
-    units[i].cached = !units[i].object.empty();
-    if (!units[i].cached) missing.push_back(i);
-  }
-  module->cached = static_cast<int>(units.size() - missing.size());
-  module->compiled = static_cast<int>(missing.size());
-  if (!missing.empty() && compiler.empty()) throw_no_compiler();
-  std::atomic<int> done{module->cached};
-  std::mutex mutex;
-  const int total = static_cast<int>(units.size());
+  if (kernels.empty()) return std::make_shared<Module>();
+  Build build(kernels, isa, toolchain);
+  const std::string compiler = find_compiler(toolchain);
+  if (compiler.empty()) throw_no_compiler();
+  const std::string identity = compiler_identity(compiler);
+  const std::vector<size_t> missing = build.find(identity);
+  const int total = static_cast<int>(build.size());
+  int done = total - static_cast<int>(missing.size());
   if (progress) progress(done, total);
-  parallel_for(missing.size(), compile_jobs(toolchain, missing.size()), [&](size_t i) {
-    compile_unit(units[missing[i]], compiler, isa, cache);
-    std::scoped_lock lock(mutex);
-    if (progress) progress(++done, total);
-  });
-  std::set<std::string> keys;
-  for (Unit& u : units) {
-    module->handles_.push_back(open_object(u.object, [&] {
-      if (compiler.empty()) throw_no_compiler();
-      compile_unit(u, compiler, isa, cache);
-      if (std::exchange(u.cached, false)) {
-        --module->cached;
-        ++module->compiled;
-      }
-    }));
-    module->objects.push_back(u.object);
-    keys.insert(u.key);
+  if (!missing.empty())
+    build.compile(missing, compiler, identity, [&] {
+      ++done;
+      if (progress) progress(done, total);
+    });
+  return build.module(missing.size(), identity);
+}
+
+std::shared_ptr<Module> find_module(const std::vector<EmittedKernel>& kernels, Isa isa,
+                                    const Toolchain& toolchain) {
+  if (kernels.empty()) return std::make_shared<Module>();
+  try {
+    Build build(kernels, isa, toolchain);
+    return build.find("").empty() ? build.module(0, "") : nullptr;
+  } catch (const Error&) { // no cache
+    return nullptr;
   }
-  if (module->compiled > 0) cache.prune(keys); // it has grown
-  return module;
 }
 
 } // namespace tbx::codegen

@@ -8,37 +8,36 @@
 #include <vector>
 
 #include "codegen/emit.h"
+#include "codegen/toolchain.h"
 #include "runtime/abi.h"
 
 namespace tbx::codegen {
 
-struct Toolchain {
-  std::string compiler; ///< absolute path, or empty: search $TBX_CXX, then c++, g++, clang++ on PATH
-  std::filesystem::path
-      cache_dir; ///< empty: $TBX_CACHE_DIR, then ${XDG_CACHE_HOME:-~/.cache}/tensorbox/kernels
-  int jobs = 0;  ///< parallel compilations; 0: threads of the machine
-};
-
-/// True when a working compiler is found (probed once per process).
+/// True when a working compiler is found (one that worked is not asked again).
 bool have_compiler(const Toolchain& toolchain = {});
 
 /// Shared objects kept loaded as long as this lives; function pointers by kernel name.
 class Module {
 public:
   runtime::KernelFunction find(const std::string& function) const;
-  std::vector<std::filesystem::path> objects; ///< the cached files, for `tbx compile`
+  std::vector<std::filesystem::path> objects; ///< the cached files
   int compiled = 0, cached = 0;               ///< translation units built now / found in the cache
 
 private:
-  friend std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>&, Isa, const Toolchain&,
-                                              const std::function<void(int, int)>&);
+  friend class Build;
   std::vector<std::shared_ptr<void>> handles_;
 };
 
-/// Compiles the distinct kernels in a few translation units in parallel. `progress(done, total)` may be
-/// empty. Throws BackendError with the compiler's message and the path of the source that failed.
+/// Compiles the distinct kernels in a few translation units in parallel, or finds them in the cache.
+/// `progress(done, total)` may be empty. Throws BackendError with the compiler's message and the path of the
+/// source that failed, or what is short, and the option that gives more.
 std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, Isa isa,
                                      const Toolchain& toolchain = {},
                                      const std::function<void(int, int)>& progress = {});
+
+/// The kernels as any compiler left them in the cache; null when one is not there. For machines without a
+/// compiler.
+std::shared_ptr<Module> find_module(const std::vector<EmittedKernel>& kernels, Isa isa,
+                                    const Toolchain& toolchain);
 
 } // namespace tbx::codegen

@@ -1,49 +1,20 @@
-// Compiler processes.
 #include "codegen/compiler.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-#include <chrono>
 #include <cstdlib>
-#include <map>
-#include <mutex>
+#include <filesystem>
 #include <sstream>
-
-#include "base/error.h"
-
-extern char** environ;
+#include <string_view>
 
 namespace tbx::codegen {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr size_t kMaxOutput = 64 << 10;
-
-/// The child's environment: ours, except what would make the compiler's messages or results depend on the
-/// user's set-up.
-std::vector<char*> child_environment() {
-  static char locale[] = "LC_ALL=C";
-  std::vector<char*> env;
-  for (char** e = environ; *e; ++e) {
-    std::string_view v = *e;
-    bool drop = v.starts_with("LC_ALL=") || v.starts_with("CPATH=") || v.starts_with("CPLUS_INCLUDE_PATH=") ||
-                v.starts_with("LD_PRELOAD=") || v.starts_with("GCC_EXEC_PREFIX=") ||
-                v.starts_with("COMPILER_PATH=");
-    if (!drop) env.push_back(*e);
-  }
-  env.push_back(locale);
-  env.push_back(nullptr);
-  return env;
-}
 
 bool is_executable(const fs::path& p) {
   std::error_code ec;
@@ -66,69 +37,6 @@ std::string on_path(const std::string& name) {
 
 } // namespace
 
-ProcessResult run_process(const std::vector<std::string>& args, int seconds) {
-  ProcessResult result;
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) return result;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
-  posix_spawn_file_actions_adddup2(&actions, fds[1], 2);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  // A process group of its own, so that the compiler's children die with it; default signals.
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<char*> argv;
-  for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
-  std::vector<char*> env = child_environment();
-  pid_t pid = -1;
-  int error = posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), env.data());
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  ::close(fds[1]);
-  if (error != 0) {
-    ::close(fds[0]);
-    result.output = fmt::format("cannot start {}: error {}", args[0], error);
-    return result;
-  }
-
-  auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  char buffer[4096];
-  while (true) {
-    auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now())
-            .count();
-    if (left <= 0) {
-      result.timed_out = true;
-      kill(-pid, SIGKILL);
-      break;
-    }
-    pollfd p{fds[0], POLLIN, 0};
-    int ready = poll(&p, 1, static_cast<int>(left));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) continue;
-    ssize_t got = read(fds[0], buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    if (result.output.size() < kMaxOutput) result.output.append(buffer, static_cast<size_t>(got));
-  }
-  ::close(fds[0]);
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!result.timed_out && WIFEXITED(status)) result.status = WEXITSTATUS(status);
-  return result;
-}
-
 std::string find_compiler(const Toolchain& toolchain) {
   if (!toolchain.compiler.empty()) return on_path(toolchain.compiler);
   if (const char* cxx = std::getenv("TBX_CXX"); cxx && *cxx) return on_path(cxx);
@@ -137,20 +45,16 @@ std::string find_compiler(const Toolchain& toolchain) {
   return "";
 }
 
-const std::string& compiler_identity(const std::string& compiler) {
-  static std::mutex mutex;
-  static std::map<std::string, std::string> known;
-  std::scoped_lock lock(mutex);
-  auto [it, fresh] = known.try_emplace(compiler);
-  if (fresh) {
-    struct stat st {};
-    std::error_code ec;
-    fs::path real = fs::canonical(compiler, ec);
-    if (ec || stat(real.c_str(), &st) != 0) return it->second;
-    // Size and time of the binary say that it changed; asking for its version would cost a process per start.
-    it->second = fmt::format("{} {} {}.{}", real.string(), st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
-  }
-  return it->second;
+std::string compiler_identity(const std::string& compiler) {
+  struct stat st {};
+  std::error_code ec;
+  const fs::path real = fs::canonical(compiler, ec);
+  std::string text = compiler;
+  // Size and time of the binary say that it changed; asking for its version would cost a process per start.
+  if (!ec && stat(real.c_str(), &st) == 0)
+    text = fmt::format("{} {} {}.{}", real.string(), st.st_size, static_cast<int64_t>(st.st_mtim.tv_sec),
+                       st.st_mtim.tv_nsec);
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
 /// What $TBX_CXXFLAGS adds, separated by spaces: -fsanitize=address builds kernels that a sanitizer watches.
@@ -162,14 +66,15 @@ static std::vector<std::string> extra_flags() {
   return flags;
 }
 
-std::vector<std::string> compiler_flags(Isa isa) {
+std::vector<std::string> compiler_flags(Isa isa, bool brief) {
   const char* arch = isa == Isa::avx512 ? "-march=x86-64-v4"
                      : isa == Isa::avx2 ? "-march=x86-64-v3"
                                         : "-march=x86-64";
-  // Signed integers wrap, memory has no types, floats are neither contracted nor reordered; traps and errno
-  // are not observed. Loops are vectorised by us: the compiler's own attempts cost time and code size.
+  // What -O3 adds can take minutes in functions of thousands of lines. Signed integers wrap, memory has no
+  // types, floats are neither contracted nor reordered; traps and errno are not observed. Loops are
+  // vectorised by us: the compiler's own attempts cost time and code size.
   std::vector<std::string> flags{"-std=c++20",
-                                 "-O3",
+                                 brief ? "-O2" : "-O3",
                                  arch,
                                  "-fwrapv",
                                  "-fno-strict-aliasing",

@@ -1,17 +1,17 @@
-// The cache's files: <key>.so, and <key>.sum with the hash of its bytes.
+// The cache's files: objects with a seal at their end, and the key of the seals.
 #include "codegen/kernel_cache.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
-#include <random>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 
@@ -21,136 +21,259 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr char kKeyFile[] = "seal.key";
+constexpr std::string_view kMagic = "TBXSEAL1"; ///< behind the hash
+constexpr size_t kSeal = sizeof(HashTag) + kMagic.size();
+constexpr off_t kMaxObject = off_t{1} << 30;
+
 std::string variable(const char* name) {
   const char* v = std::getenv(name);
   return v ? v : "";
 }
 
-/// False with errno when it is not there and cannot be made.
-bool make_folder(const fs::path& folder) {
-  std::error_code ignored; // mkdir says what is wrong
-  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), ignored);
-  return mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
-}
-
-/// Where nobody named a folder: in the user's cache, or, where that cannot be written to (a service without a
-/// home, a container whose files are read-only), in the folder for temporary files.
-fs::path default_folder() {
-  fs::path folder;
-  if (std::string dir = variable("XDG_CACHE_HOME"); !dir.empty())
-    folder = fs::path(dir) / "tensorbox" / "kernels";
-  else if (std::string home = variable("HOME"); !home.empty())
-    folder = fs::path(home) / ".cache" / "tensorbox" / "kernels";
-  if (!folder.empty() && make_folder(folder) && access(folder.c_str(), W_OK | X_OK) == 0) return folder;
-  return fs::temp_directory_path() / fmt::format("tensorbox-{}", getuid());
-}
-
-fs::path chosen_folder(const Toolchain& toolchain) {
-  if (!toolchain.cache_dir.empty()) return toolchain.cache_dir;
-  std::string dir = variable("TBX_CACHE_DIR");
-  return dir.empty() ? default_folder() : fs::path(dir);
-}
-
-/// The whole of a regular file that we own and nobody else can change; nullopt otherwise.
-std::optional<std::string> read_private(const fs::path& path) {
-  int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  struct stat st {};
-  std::optional<std::string> bytes;
-  if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0 &&
-      st.st_size < (off_t{1} << 30)) {
-    bytes.emplace(static_cast<size_t>(st.st_size), '\0');
-    size_t done = 0;
-    while (done < bytes->size()) {
-      ssize_t got = read(fd, bytes->data() + done, bytes->size() - done);
-      if (got <= 0) break;
-      done += static_cast<size_t>(got);
-    }
-    if (done != bytes->size()) bytes.reset();
-  }
+/// Descriptors 0 to 2 may be closed here: what is printed must not go into a file of the cache.
+int above_standard(int fd) {
+  if (fd < 0 || fd > 2) return fd;
+  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
   close(fd);
-  return bytes;
+  return moved;
 }
 
-std::string checksum(const std::string& bytes) {
-  XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x} {}\n", h.high64, h.low64, bytes.size());
+/// Where nobody named a folder: in the user's cache. Empty: a service without a home.
+fs::path users_folder() {
+  if (std::string dir = variable("XDG_CACHE_HOME"); !dir.empty())
+    return fs::path(dir) / "tensorbox" / "kernels";
+  if (std::string home = variable("HOME"); !home.empty())
+    return fs::path(home) / ".cache" / "tensorbox" / "kernels";
+  return {};
+}
+
+fs::path named_folder(const Toolchain& toolchain) {
+  if (!toolchain.cache_dir.empty()) return toolchain.cache_dir;
+  return variable("TBX_CACHE_DIR");
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+/// Of an object of this name: another one's, renamed, has another.
+HashTag seal_of(const HashKey& key, const std::string& name, std::string_view object) {
+  std::string all = name + '\n';
+  all += object;
+  return keyed_hash(key, bytes_of(all));
+}
+
+bool write_all(int fd, const std::string& bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  return true;
 }
 
 } // namespace
 
-KernelCache::KernelCache(const Toolchain& toolchain)
-    : folder_(chosen_folder(toolchain)), limit_(cache_limit()) {
-  std::error_code ec;
-  folder_ = fs::absolute(folder_, ec);
-  if (!make_folder(folder_))
-    throw_backend_error(
-        "cannot make the kernel cache {}: {}; set TBX_CACHE_DIR to a folder that can be written to",
-        folder_.string(), std::strerror(errno));
-  struct stat st {};
-  if (lstat(folder_.c_str(), &st) != 0 || !S_ISDIR(st.st_mode))
-    throw_backend_error("the kernel cache {} is not a folder", folder_.string());
-  if (st.st_uid != geteuid())
-    throw_backend_error("the kernel cache {} belongs to user {}; set TBX_CACHE_DIR to a folder of your own",
-                        folder_.string(), st.st_uid);
-  if (st.st_mode & 077)
-    throw_backend_error(
-        "the kernel cache {} is open to other users (mode {:o}); chmod 700 it or set TBX_CACHE_DIR",
-        folder_.string(), st.st_mode & 0777);
+OpenFile::OpenFile(OpenFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+OpenFile::~OpenFile() {
+  if (fd_ >= 0) close(fd_);
 }
 
-fs::path KernelCache::find(const std::string& key) const {
-  fs::path object = folder_ / (key + ".so"), sum = folder_ / (key + ".sum");
-  auto bytes = read_private(object);
-  if (!bytes) return {};
-  auto expected = read_private(sum);
-  if (expected && *expected == checksum(*bytes)) {
-    utimensat(AT_FDCWD, object.c_str(), nullptr, AT_SYMLINK_NOFOLLOW); // used now, for prune
-    return object;
+OpenFile open_private(int folder, const char* name) {
+  // Nobody waits for the other end of a FIFO.
+  OpenFile file(above_standard(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)));
+  struct stat st {};
+  const bool ours = file && fstat(file.get(), &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+                    (st.st_mode & 022) == 0;
+  return ours ? std::move(file) : OpenFile();
+}
+
+std::optional<std::string> read_all(int fd) {
+  struct stat st {};
+  if (fstat(fd, &st) != 0 || st.st_size > kMaxObject) return std::nullopt;
+  std::string bytes(static_cast<size_t>(st.st_size), '\0');
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return std::nullopt;
+    done += static_cast<size_t>(got);
   }
-  // Another process may be between its two renames: a missing check file is no reason to remove the object.
-  if (expected) {
-    unlink(sum.c_str());
-    unlink(object.c_str());
+  return bytes;
+}
+
+fs::path temporary_folder() {
+  for (const std::string& dir :
+       {variable("TMPDIR"), std::string("/tmp"), std::string("/var/tmp"), std::string("/dev/shm")}) {
+    struct stat st {};
+    if (!dir.empty() && stat(dir.c_str(), &st) == 0 && S_ISDIR(st.st_mode) &&
+        access(dir.c_str(), W_OK | X_OK) == 0)
+      return dir;
   }
   return {};
 }
 
-fs::path KernelCache::temporary(const std::string& suffix) const {
-  static std::atomic<unsigned> serial{0};
-  std::random_device random;
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    fs::path path = folder_ / fmt::format(".tmp-{}-{}-{:08x}{}", getpid(), serial++, random(), suffix);
-    int fd = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd >= 0) {
-      close(fd);
-      return path;
+KernelCache::KernelCache(const Toolchain& toolchain) : limit_(cache_limit()) {
+  std::vector<fs::path> candidates;
+  if (fs::path named = named_folder(toolchain); !named.empty())
+    candidates.push_back(named);
+  else if (fs::path users = users_folder(); !users.empty())
+    candidates.push_back(users);
+  if (fs::path temporary = temporary_folder(); !temporary.empty())
+    candidates.push_back(temporary / fmt::format("tensorbox-{}", geteuid()));
+  std::string wrong;
+  for (const fs::path& folder : candidates) {
+    const std::string why = use(folder);
+    if (why.empty()) {
+      if (!wrong.empty() && toolchain.log)
+        toolchain.log(fmt::format("{}; kernels are kept in {}", wrong, folder_.string()));
+      return;
     }
-    if (errno != EEXIST)
-      throw_backend_error(
-          "cannot write to the kernel cache {}: {}; set TBX_CACHE_DIR to a folder that can be written to",
-          folder_.string(), std::strerror(errno));
+    wrong += (wrong.empty() ? "" : "; ") + why;
   }
-  throw_backend_error("cannot find a free name in the kernel cache {}", folder_.string());
+  throw_backend_error(
+      "no folder for compiled kernels: {}; set TBX_CACHE_DIR to a folder of your own that can be "
+      "written to",
+      wrong.empty() ? "there is neither a home nor a folder for temporary files" : wrong);
 }
 
-fs::path KernelCache::insert(const std::string& key, const fs::path& object) const {
-  chmod(object.c_str(), 0700);
-  auto bytes = read_private(object);
-  if (!bytes) throw_backend_error("the compiler left no usable file {}", object.string());
-  fs::path sum = temporary(".sum");
-  std::string text = checksum(*bytes);
-  int fd = open(sum.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW);
-  bool written = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (fd >= 0) written &= close(fd) == 0;
-  fs::path at = folder_ / (key + ".so");
-  if (!written || rename(object.c_str(), at.c_str()) != 0 ||
-      rename(sum.c_str(), (folder_ / (key + ".sum")).c_str()) != 0) {
-    int error = errno;
-    unlink(sum.c_str());
-    throw_backend_error("cannot write to the kernel cache {}: {}", folder_.string(), std::strerror(error));
+std::string KernelCache::use(const fs::path& folder) {
+  std::error_code ec;
+  folder_ = fs::absolute(folder, ec);
+  if (ec) folder_ = folder;
+  if (folder_.has_parent_path())
+    fs::create_directories(folder_.parent_path(), ec); // mkdir says what is wrong
+  if (mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST)
+    return fmt::format("cannot make the kernel cache {}: {}", folder_.string(), std::strerror(errno));
+  at_ = OpenFile(above_standard(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)));
+  struct stat st {};
+  if (!at_ && (errno == ENOTDIR || errno == ELOOP))
+    return fmt::format("the kernel cache {} is not a folder", folder_.string());
+  if (!at_ || fstat(at_.get(), &st) != 0)
+    return fmt::format("cannot open the kernel cache {}: {}", folder_.string(), std::strerror(errno));
+  if (st.st_uid != geteuid())
+    return fmt::format("the kernel cache {} belongs to user {}", folder_.string(), st.st_uid);
+  if (st.st_mode & 077)
+    return fmt::format("the kernel cache {} is open to other users (mode {:o}; chmod 700 closes it)",
+                       folder_.string(), st.st_mode & 0777);
+  can_write_ = faccessat(at_.get(), ".", W_OK | X_OK, AT_EACCESS) == 0;
+  return read_key();
+}
+
+std::string KernelCache::read_key() {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    if (OpenFile file = open_private(at_.get(), kKeyFile)) {
+      struct stat st {};
+      std::optional<std::string> bytes = read_all(file.get());
+      if (bytes && bytes->size() == key_.size() && fstat(file.get(), &st) == 0 && (st.st_mode & 077) == 0) {
+        std::memcpy(key_.data(), bytes->data(), key_.size());
+        return {};
+      }
+    }
+    // None, or not one to be trusted: what was sealed with it is made again.
+    std::string key(key_.size(), '\0');
+    if (getrandom(key.data(), key.size(), 0) != static_cast<ssize_t>(key.size())) break;
+    uint64_t number = 0;
+    std::memcpy(&number, key.data(), sizeof number);
+    const std::string name = fmt::format(".tmp-key-{}-{:016x}", getpid(), number * 0x9e3779b97f4a7c15 >> 8);
+    const OpenFile file(above_standard(
+        openat(at_.get(), name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600)));
+    if (!file) break;
+    bool made = write_all(file.get(), key);
+    if (made) {
+      if (faccessat(at_.get(), kKeyFile, F_OK, AT_SYMLINK_NOFOLLOW) == 0) unlinkat(at_.get(), kKeyFile, 0);
+      // The first of several processes wins; without links in this file system, the last.
+      made = linkat(at_.get(), name.c_str(), at_.get(), kKeyFile, 0) == 0 || errno == EEXIST ||
+             renameat(at_.get(), name.c_str(), at_.get(), kKeyFile) == 0;
+    }
+    const int error = errno;
+    unlinkat(at_.get(), name.c_str(), 0);
+    errno = error;
+    if (!made) break;
   }
-  return at;
+  return fmt::format("cannot write the key of the kernel cache {}: {}", folder_.string(),
+                     std::strerror(errno));
+}
+
+fs::path KernelCache::path_of(const std::string& key, const std::string& compiler) const {
+  return folder_ / fmt::format("{}-{}.so", key, compiler);
+}
+
+/// Without a compiler: the name of the object that was used last.
+std::string KernelCache::name_of(const std::string& key, const std::string& compiler) {
+  if (!compiler.empty()) return fmt::format("{}-{}.so", key, compiler);
+  if (!any_) {
+    any_.emplace();
+    std::map<std::string, timespec> used;
+    const int own = openat(at_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR* entries = own < 0 ? nullptr : fdopendir(own);
+    if (!entries && own >= 0) close(own);
+    while (const dirent* e = entries ? readdir(entries) : nullptr) {
+      const std::string name = e->d_name;
+      struct stat st {};
+      if (!is_object_name(name) || fstatat(own, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
+      const std::string of = name.substr(0, kKeyLength);
+      auto [it, fresh] = used.try_emplace(of, st.st_mtim);
+      const auto older = [](timespec a, timespec b) {
+        return std::pair(a.tv_sec, a.tv_nsec) < std::pair(b.tv_sec, b.tv_nsec);
+      };
+      if (!fresh && !older(it->second, st.st_mtim)) continue;
+      it->second = st.st_mtim;
+      (*any_)[of] = name;
+    }
+    if (entries) closedir(entries);
+  }
+  auto it = any_->find(key);
+  return it == any_->end() ? "" : it->second;
+}
+
+OpenFile KernelCache::find(const std::string& key, const std::string& compiler) {
+  const std::string name = name_of(key, compiler);
+  if (name.empty()) return OpenFile();
+  OpenFile file = open_private(at_.get(), name.c_str());
+  if (!file) return file;
+  std::optional<std::string> bytes = read_all(file.get());
+  if (!bytes) return OpenFile();
+  const std::string_view all = *bytes;
+  if (all.size() > kSeal && all.ends_with(kMagic)) {
+    const size_t size = all.size() - kSeal;
+    const HashTag expected = seal_of(key_, name, all.substr(0, size));
+    if (std::memcmp(expected.data(), all.data() + size, expected.size()) == 0) {
+      futimens(file.get(), nullptr); // used now, for prune
+      return file;
+    }
+  }
+  unlinkat(at_.get(), name.c_str(), 0); // damaged, or sealed with another key
+  return OpenFile();
+}
+
+void KernelCache::evict(const std::string& key, const std::string& compiler) {
+  if (const std::string name = name_of(key, compiler); !name.empty()) unlinkat(at_.get(), name.c_str(), 0);
+}
+
+std::string KernelCache::insert(const std::string& key, const std::string& compiler, int folder,
+                                const char* object) const {
+  const std::string name = fmt::format("{}-{}.so", key, compiler);
+  const OpenFile file(above_standard(openat(folder, object, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC)));
+  std::optional<std::string> bytes = file ? read_all(file.get()) : std::nullopt;
+  if (bytes && fchmod(file.get(), 0700) == 0) {
+    const HashTag tag = seal_of(key_, name, *bytes);
+    std::string seal(reinterpret_cast<const char*>(tag.data()), tag.size());
+    seal += kMagic;
+    if (write_all(file.get(), seal)) {
+      if (renameat(folder, object, at_.get(), name.c_str()) == 0) return {};
+      // An empty folder in its place goes; what somebody else put there stays.
+      if (errno == EISDIR && unlinkat(at_.get(), name.c_str(), AT_REMOVEDIR) == 0 &&
+          renameat(folder, object, at_.get(), name.c_str()) == 0)
+        return {};
+    }
+  }
+  return fmt::format("cannot write to the kernel cache {}: {}", folder_.string(), std::strerror(errno));
 }
 
 } // namespace tbx::codegen

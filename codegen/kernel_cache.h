@@ -3,38 +3,88 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
-#include "codegen/build_module.h"
+#include "base/keyed_hash.h"
+#include "codegen/toolchain.h"
 
 namespace tbx::codegen {
 
+/// A file that is open, closed with this.
+class OpenFile {
+public:
+  explicit OpenFile(int fd = -1) : fd_(fd) {}
+  OpenFile(OpenFile&& other) noexcept;
+  OpenFile& operator=(OpenFile&& other) noexcept;
+  ~OpenFile();
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+private:
+  int fd_;
+};
+
+/// An object is named after what it is made from and after the compiler that made it:
+/// <hash of source, flags and ISA>-<hash of the compiler>.so. With a compiler only its own objects count, so
+/// that a new compiler's code comes into use; where there is none, that of any compiler does.
+///
+/// Objects end with a seal: a hash of name and contents under a key that lies in the cache and that nobody
+/// else can read. Files are opened once, and what was opened is what is checked and loaded.
 class KernelCache {
 public:
-  /// Makes the folder (0700) when it is missing. BackendError when it belongs to somebody else, others may
-  /// write to it, it is a link, or $TBX_CACHE_LIMIT is no size.
+  /// The folder that the toolchain or the environment names, or one of the user's; where that cannot be used,
+  /// which the toolchain's log is told, one in the folder for temporary files. BackendError when there is
+  /// none, or $TBX_CACHE_LIMIT is no size.
   explicit KernelCache(const Toolchain& toolchain);
 
-  /// Path of a valid object of this key, empty when there is none. Damaged entries are removed. Another
-  /// process may remove it at any time: who cannot open it makes it again.
-  std::filesystem::path find(const std::string& key) const;
-  /// Moves a finished object in place with its check file; safe against other processes doing the same.
-  std::filesystem::path insert(const std::string& key, const std::filesystem::path& object) const;
-  /// A new empty file of ours in the cache, for the compiler to overwrite.
-  std::filesystem::path temporary(const std::string& suffix) const;
+  /// The object of this key that `compiler` made (empty: any compiler), open and checked.
+  OpenFile find(const std::string& key, const std::string& compiler);
+  /// Where such an object lies or would lie.
+  std::filesystem::path path_of(const std::string& key, const std::string& compiler) const;
+  /// Seals a finished object of the open `folder` and moves it in place; safe against other processes doing
+  /// the same. Returns what went wrong, empty: nothing.
+  std::string insert(const std::string& key, const std::string& compiler, int folder,
+                     const char* object) const;
+  /// Removes an object that cannot be used.
+  void evict(const std::string& key, const std::string& compiler);
   /// Removes the objects that were used least recently when all together are larger than the limit; those of
   /// the keys in `keep` stay, and those used within the last minute. Reads the whole folder.
   void prune(const std::set<std::string>& keep) const;
+
   const std::filesystem::path& folder() const { return folder_; }
+  bool can_write() const { return can_write_; }
 
 private:
+  /// Why the folder cannot be used; empty: it is open now.
+  std::string use(const std::filesystem::path& folder);
+  std::string read_key();
+  std::string name_of(const std::string& key, const std::string& compiler);
+
   std::filesystem::path folder_;
-  int64_t limit_; ///< bytes
+  OpenFile at_;
+  HashKey key_{};
+  bool can_write_ = false;
+  int64_t limit_;                                         ///< bytes
+  std::optional<std::map<std::string, std::string>> any_; ///< without a compiler: names by key
 };
+
+constexpr size_t kKeyLength = 32;      ///< hexadecimal digits, of keys
+constexpr size_t kCompilerLength = 16; ///< and of what stands for compilers
+bool is_object_name(std::string_view name);
+
+/// A regular file that belongs to us and that nobody else can change, open for reading; else none.
+OpenFile open_private(int folder, const char* name);
+/// Its contents; nothing when it cannot be read, or is larger than any object is.
+std::optional<std::string> read_all(int fd);
 
 /// Bytes that the objects of a cache may have together: $TBX_CACHE_LIMIT, else 1 GiB; 0: no limit. Throws
 /// BackendError when the variable is no size.
 int64_t cache_limit();
+/// A folder for temporary files that exists: $TMPDIR, /tmp, /var/tmp or /dev/shm; empty: none.
+std::filesystem::path temporary_folder();
 
 } // namespace tbx::codegen

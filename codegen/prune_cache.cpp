@@ -24,11 +24,11 @@ constexpr int64_t kDefaultLimit = int64_t{1} << 30;
 /// Another process that found an object in the cache is about to open it. One that takes longer than this
 /// compiles again.
 constexpr time_t kUsedJustNow = 60;
-/// No compilation takes that long: its process has died.
+/// Nothing is written for that long: its process has died.
 constexpr time_t kAbandoned = 3600;
 
-bool is_key(std::string_view text) {
-  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+bool is_hash(std::string_view text, size_t size) {
+  return text.size() == size && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 struct Entry {
@@ -37,10 +37,12 @@ struct Entry {
   time_t used = 0;
 };
 
-/// What belongs to one key, and what was left by a compilation that failed: nothing else in the folder, which
-/// may be one of the user's, is ours to remove.
-bool is_object(std::string_view name) {
-  return name.ends_with(".so") && is_key(name.substr(0, name.size() - 3));
+/// Objects, those of versions before seals with their check files, and what was left by a compilation that
+/// failed: nothing else in the folder, which may be one of the user's, is ours to remove.
+bool is_old(std::string_view name) {
+  const size_t dot = std::min(name.find('.'), name.size());
+  return is_hash(name.substr(0, dot), kKeyLength) &&
+         (name.substr(dot) == ".so" || name.substr(dot) == ".sum");
 }
 bool is_failed(std::string_view name) {
   constexpr std::string_view kBegin = "failed-", kEnd = ".cpp";
@@ -48,6 +50,12 @@ bool is_failed(std::string_view name) {
 }
 
 } // namespace
+
+bool is_object_name(std::string_view name) {
+  return name.size() == kKeyLength + 1 + kCompilerLength + 3 && name.ends_with(".so") &&
+         name[kKeyLength] == '-' && is_hash(name.substr(0, kKeyLength), kKeyLength) &&
+         is_hash(name.substr(kKeyLength + 1, kCompilerLength), kCompilerLength);
+}
 
 int64_t cache_limit() {
   const char* variable = std::getenv("TBX_CACHE_LIMIT");
@@ -70,9 +78,12 @@ int64_t cache_limit() {
 
 void KernelCache::prune(const std::set<std::string>& keep) const {
   if (limit_ == 0) return;
-  DIR* folder = opendir(folder_.c_str());
-  if (!folder) return;
-  const int at = dirfd(folder);
+  const int at = openat(at_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* folder = at < 0 ? nullptr : fdopendir(at);
+  if (!folder) {
+    if (at >= 0) close(at);
+    return;
+  }
   const time_t now = time(nullptr);
   std::vector<Entry> entries;
   int64_t total = 0;
@@ -82,7 +93,7 @@ void KernelCache::prune(const std::set<std::string>& keep) const {
     if (fstatat(at, file->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) continue;
     if (name.starts_with(".tmp-")) {
       if (now - st.st_mtime > kAbandoned) unlinkat(at, file->d_name, 0);
-    } else if (is_object(name) || is_failed(name)) {
+    } else if (is_object_name(name) || is_old(name) || is_failed(name)) {
       entries.push_back({std::string(name), st.st_size, st.st_mtime});
       total += st.st_size;
     }
@@ -95,10 +106,7 @@ void KernelCache::prune(const std::set<std::string>& keep) const {
     });
     for (const Entry& e : entries) {
       if (total <= wanted || now - e.used < kUsedJustNow) break;
-      const std::string key = is_object(e.name) ? e.name.substr(0, 32) : "";
-      if (keep.contains(key)) continue;
-      // An object without its check file counts as missing, and is made again.
-      if (!key.empty()) unlinkat(at, (key + ".sum").c_str(), 0);
+      if (is_object_name(e.name) && keep.contains(e.name.substr(0, kKeyLength))) continue;
       unlinkat(at, e.name.c_str(), 0);
       total -= e.bytes;
     }

@@ -132,6 +132,16 @@ std::string source_text(std::string text, const std::vector<codegen::EmittedKern
   return text;
 }
 
+codegen::Toolchain toolchain_of(const CompileOptions& options) {
+  codegen::Toolchain toolchain;
+  toolchain.cache_dir = options.cache_dir;
+  if (options.compile_time_limit_ms > 0) toolchain.time_limit_ms = options.compile_time_limit_ms;
+  if (options.compile_memory > 0) toolchain.memory_limit = options.compile_memory;
+  toolchain.interrupted = options.interrupted;
+  toolchain.log = options.log;
+  return toolchain;
+}
+
 std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::EmittedKernel>& all) {
   std::vector<codegen::EmittedKernel> named;
   for (const codegen::EmittedKernel& k : all)
@@ -210,18 +220,26 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
 
   std::vector<codegen::EmittedKernel> emitted;
   std::shared_ptr<codegen::Module> module;
-  codegen::Toolchain toolchain{.compiler = {}, .cache_dir = options.cache_dir, .jobs = 0};
-  if (options.compile && !codegen::have_compiler(toolchain)) {
-    if (options.log)
-      options.log("no C++ compiler found: kernels run in the evaluator (set TBX_CXX to a compiler)");
-  } else if (options.compile) {
+  if (options.compile) {
     stage("build");
+    const codegen::Toolchain toolchain = toolchain_of(options);
     emitted = emit_all(schedule, emit_cpp_for(isa), options);
     const OutsideOfLoad waiting; // the compiler has limits of its own
-    module = codegen::build_module(named_kernels(emitted), isa, toolchain,
-                                   [&](int done, int of) { stage("build", done, of); });
-    stats.compiled_units = module->compiled;
-    stats.cached_units = module->cached;
+    if (codegen::have_compiler(toolchain))
+      module = codegen::build_module(named_kernels(emitted), isa, toolchain,
+                                     [&](int done, int of) { stage("build", done, of); });
+    else
+      module = codegen::find_module(named_kernels(emitted), isa, toolchain);
+    if (module) {
+      stats.compiled_units = module->compiled;
+      stats.cached_units = module->cached;
+    } else {
+      emitted.clear();
+      if (options.log)
+        options.log(
+            "no C++ compiler found, and not all kernels in the cache: they run in the evaluator (set TBX_CXX "
+            "to a compiler)");
+    }
   }
   stage("plan");
   PlanResult plan =

@@ -28,6 +28,8 @@ std::span<const Limit> limits() {
       {"load_memory", &O::load_memory, 0, 2 * kGiga, "bytes"},
       {"time_limit_ms", &O::time_limit_ms, 0, 60'000, "milliseconds"},
       {"max_memory", &O::max_memory, 0, 4 * kGiga, "bytes"},
+      {"compile_time_limit_ms", &O::compile_time_limit_ms, 300'000, 60'000, "milliseconds"},
+      {"compile_memory", &O::compile_memory, 4 * kGiga, 2 * kGiga, "bytes"},
   };
   return all;
 }

@@ -65,7 +65,14 @@ PyObject* unsupported_error;
 PyObject* backend_error;
 PyObject* internal_error;
 
+/// Asked while the C++ compiler works: a handler of Python's that raised (KeyboardInterrupt) ends the wait.
+bool interrupted() {
+  nb::gil_scoped_acquire gil;
+  return PyErr_Occurred() || PyErr_CheckSignals() != 0;
+}
+
 [[noreturn]] void raise(const tbx::Failure& failure) {
+  if (PyErr_Occurred()) throw nb::python_error(); // what interrupted() saw
   PyObject* type = internal_error;
   switch (failure.kind) {
   case tbx::Failure::model_error: type = model_error; break;
@@ -79,6 +86,7 @@ PyObject* internal_error;
 
 template <class T> T unwrap(tbx::Result<T> result) {
   if (!result) raise(result.error());
+  if (PyErr_Occurred()) throw nb::python_error(); // interrupted, and done another way
   return std::move(result).value();
 }
 
@@ -279,7 +287,11 @@ NB_MODULE(_core, m) {
       .def_prop_ro("dims", [](const tbx::TensorInfo& i) { return i.dims; });
 
   nb::class_<tbx::CompileOptions>(m, "CompileOptions")
-      .def(nb::init<>())
+      .def("__init__",
+           [](tbx::CompileOptions* o) {
+             new (o) tbx::CompileOptions();
+             o->interrupted = interrupted;
+           })
       .def_rw("threads", &tbx::CompileOptions::threads)
       .def_rw("compile", &tbx::CompileOptions::compile)
       .def_rw("reference", &tbx::CompileOptions::reference)
@@ -308,6 +320,8 @@ NB_MODULE(_core, m) {
       .def_rw("max_dense_bytes", &tbx::CompileOptions::max_dense_bytes)
       .def_rw("strict_links", &tbx::CompileOptions::strict_links)
       .def_rw("untrusted", &tbx::CompileOptions::untrusted)
+      .def_rw("compile_time_limit_ms", &tbx::CompileOptions::compile_time_limit_ms)
+      .def_rw("compile_memory", &tbx::CompileOptions::compile_memory)
       .def_rw("private_threads", &tbx::CompileOptions::private_threads)
       .def("set_log", [](tbx::CompileOptions& o, nb::callable log) {
         o.log = [log](const std::string& message) {

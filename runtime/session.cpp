@@ -1,7 +1,6 @@
 #include "runtime/session.h"
 
 #include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +11,7 @@
 #include "base/random_streams.h"
 #include "base/stop.h"
 #include "base/watch.h"
+#include "runtime/arena.h"
 #include "runtime/block_pool.h"
 #include "runtime/memory.h"
 #include "runtime/shape_plan.h"
@@ -39,7 +39,7 @@ struct RunContext {
   /// Of sessions of one thread: callers of an arena of one thread that another caller is in hand it their
   /// work, and as long as such work waits, the arena has a second thread. So each caller has an arena for
   /// itself.
-  std::unique_ptr<tbb::task_arena> own_arena;
+  std::unique_ptr<Arena> own_arena;
 };
 
 /// Memory of the outputs of one data-dependent extern step.
@@ -112,7 +112,7 @@ struct Session::Impl {
   SessionOptions options;
   int threads = 1;
   bool data_dependent = false;
-  mutable std::unique_ptr<tbb::task_arena> arena;
+  mutable std::unique_ptr<Arena> arena;
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<RunContext>> idle;
   mutable std::vector<std::shared_ptr<const ShapePlan>> shape_plans;
@@ -552,8 +552,8 @@ void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, R
 Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : impl_(std::make_unique<Impl>()) {
   impl_->plan = std::move(plan);
   impl_->options = options;
-  impl_->threads = options.threads > 0 ? options.threads : default_threads();
-  impl_->arena = std::make_unique<tbb::task_arena>(impl_->threads);
+  impl_->arena = std::make_unique<Arena>(options.threads > 0 ? options.threads : default_threads());
+  impl_->threads = impl_->arena->threads();
   for (const Step& s : impl_->plan->steps)
     if (const auto* e = std::get_if<ExternStep>(&s.what))
       impl_->data_dependent |= !e->dynamic_outputs.empty();
@@ -575,9 +575,9 @@ void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> output
   }
   if (!ctx) {
     ctx = std::make_unique<RunContext>();
-    if (impl_->threads == 1) ctx->own_arena = std::make_unique<tbb::task_arena>(1);
+    if (impl_->threads == 1) ctx->own_arena = std::make_unique<Arena>(1);
   }
-  tbb::task_arena& arena = ctx->own_arena ? *ctx->own_arena : *impl_->arena;
+  Arena& arena = ctx->own_arena ? *ctx->own_arena : *impl_->arena;
   arena.execute([&] {
     RandomScope random(options.random);
     impl_->run(*ctx, inputs, outputs, options);

@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/float_formats.h"
 #include "tools/files.h"
+#include "tools/interrupt.h"
 #include "tools/say.h"
 
 namespace tbx::tools {
@@ -63,6 +64,7 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->group("Compiler");
   app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept")->group("Compiler");
   add_limits(app);
+  compile.interrupted = interrupted;
   if (with_inputs) {
     app.add_option("--input", inputs,
                    "input from a file: name=x.npy, name=x.npz:key, name=x.pb, name=x.png; repeatable. "
@@ -115,6 +117,9 @@ void ModelOptions::add_limits(CLI::App& app) {
   count("--max-tensors", compile.max_tensors, "in the model");
   bytes("--max-tensor-bytes", compile.max_tensor_bytes, "of one tensor in the model");
   bytes("--max-dense-bytes", compile.max_dense_bytes, "of all sparse tensors of the model, made dense");
+  count("--compile-time-limit-ms", compile.compile_time_limit_ms,
+        "milliseconds that the C++ compiler may take for one file of kernels; default: 5 minutes");
+  bytes("--compile-memory", compile.compile_memory, "address space of the C++ compiler; default: 4gb");
   app.add_flag("--strict-links", compile.strict_links, "external data must not be a symbolic or hard link")
       ->group("Limits");
 }

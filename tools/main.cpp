@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "tools/common.h"
+#include "tools/interrupt.h"
 #include "tools/say.h"
 
 namespace {
@@ -55,9 +56,7 @@ int parse(CLI::App& app, int argc, char** argv, const int& code) {
   }
 }
 
-} // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   using namespace tbx::tools;
   CLI::App app{"tbx: compile, run, measure and explain ONNX models", "tbx"};
   app.footer(R"(Examples:
@@ -95,5 +94,20 @@ default: 1gb; 0: none), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options added 
     say(stderr, "tbx: stdout cannot be written\n");
     return kUsage;
   }
+  return code;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  tbx::tools::open_standard_files();
+  tbx::tools::handle_signals();
+  int code = tbx::tools::kModelError;
+  try {
+    code = run(argc, argv);
+  } catch (const std::bad_alloc&) { // before there is a command that could say more
+    std::fputs("tbx: out of memory\n", stderr);
+  }
+  tbx::tools::end_by_signal();
   return code;
 }

@@ -209,10 +209,15 @@ struct TBX_API CompileOptions {
   int64_t max_tensors = 0;        ///< initializers, constants and tensors of attributes
   int64_t max_tensor_bytes = 0;   ///< of one tensor in the model
   int64_t max_dense_bytes = 0;    ///< of all sparse tensors together, made dense
+  int64_t compile_time_limit_ms = 0; ///< of the C++ compiler for one file of kernels
+  int64_t compile_memory = 0;     ///< bytes of address space of the C++ compiler
   bool strict_links = false;      ///< external data must not be a symbolic or hard link
   bool private_threads = false;   ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
+  /// Asked some twenty times a second while the C++ compiler works, in the calling thread; true: it is
+  /// stopped, and the call ends with an error.
+  std::function<bool()> interrupted;
 };
 
 struct TBX_API KernelReport {

@@ -76,6 +76,8 @@ class CompileOptions:
     max_dense_bytes: int
     strict_links: bool
     untrusted: bool
+    compile_time_limit_ms: int
+    compile_memory: int
     private_threads: bool
     def __init__(self) -> None: ...
     def set_log(self, log: Callable[[str], Any], /) -> None: ...

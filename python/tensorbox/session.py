@@ -35,6 +35,8 @@ class Session:
     compiler; where they are not given, max_memory (of at least 64 MiB) and time_limit_ms do. 0: none.
     max_model_bytes (without external data), max_nodes (functions inlined), max_nesting (to 64), max_tensors,
     max_tensor_bytes (of one) and max_dense_bytes (of sparse tensors) bound what a model may be. 0: the usual limit.
+    compile_time_limit_ms and compile_memory (bytes of address space) bound the C++ compiler, for each file of kernels;
+    0: 5 minutes and 4 GiB. Ctrl-C stops it.
     precision: "strict" multiplies float32 as it is; "bf16" rounds the operands of products and convolutions to bfloat16
     where the CPU multiplies those faster, "any" to what the library finds fastest (docs/precision.md).
     every_value=True makes what nodes compute for each other outputs too, in the order they are computed (slower, and
@@ -49,7 +51,8 @@ class Session:
                  overridable: Sequence[str] = (), external_data_dir: str | os.PathLike[str] | None = None,
                  every_value: bool = False, max_memory: int = 0, time_limit_ms: int = 0, load_memory: int = 0,
                  load_time_limit_ms: int = 0, max_model_bytes: int = 0, max_nodes: int = 0, max_nesting: int = 0,
-                 max_tensors: int = 0, max_tensor_bytes: int = 0, max_dense_bytes: int = 0, strict_links: bool = False,
+                 max_tensors: int = 0, max_tensor_bytes: int = 0, max_dense_bytes: int = 0,
+                 compile_time_limit_ms: int = 0, compile_memory: int = 0, strict_links: bool = False,
                  untrusted: bool = False, private_threads: bool = False, precision: str = "strict",
                  reference: bool = False, log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
@@ -81,6 +84,8 @@ class Session:
         options.max_dense_bytes = integer("max_dense_bytes", max_dense_bytes)
         options.strict_links = strict_links
         options.untrusted = untrusted
+        options.compile_time_limit_ms = integer("compile_time_limit_ms", compile_time_limit_ms)
+        options.compile_memory = integer("compile_memory", compile_memory)
         options.private_threads = private_threads
         if log is not None and not callable(log):
             raise TypeError(f"log is called with every message: {log!r} is no function")

@@ -135,6 +135,8 @@ def test_outputs_that_do_not_exist(same: tensorbox.Session) -> None:
     ({"threads": 2.5}, TypeError, "threads is an integer, not 2.5"),
     ({"max_memory": -1}, tensorbox.ModelError, "option max_memory is -1"),
     ({"time_limit_ms": -1}, tensorbox.ModelError, "option time_limit_ms is -1"),
+    ({"compile_time_limit_ms": -1}, tensorbox.ModelError, "option compile_time_limit_ms is -1"),
+    ({"compile_memory": -1}, tensorbox.ModelError, "option compile_memory is -1"),
     ({"dims": {"bach": 2}}, tensorbox.ModelError, "dimension 'bach', which the model does not have; its inputs have: batch"),
     ({"dims": {"batch": -2}}, tensorbox.ModelError, "dimension 'batch' is given the size -2"),
     ({"dims": {"batch": "2"}}, TypeError, r"dims\['batch'\] is an integer, not '2'"),

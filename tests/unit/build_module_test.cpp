@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,6 +58,21 @@ protected:
     }
     return "";
   }
+  std::string full_message(const std::vector<EmittedKernel>& kernels) {
+    try {
+      codegen::build_module(kernels, Isa::sse, toolchain_);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  }
+  /// A shell script that stands for a compiler.
+  std::string write_compiler(const std::string& script) {
+    const fs::path path = folder_ / fmt::format("compiler{}", compilers_++);
+    std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
+    fs::permissions(path, fs::perms(0755));
+    return path.string();
+  }
   int files(const std::string& part) {
     int n = 0;
     for (auto& f : fs::directory_iterator(toolchain_.cache_dir))
@@ -65,6 +81,7 @@ protected:
   }
 
   fs::path folder_;
+  int compilers_ = 0;
   codegen::Toolchain toolchain_;
 };
 
@@ -145,9 +162,8 @@ TEST_F(BuildModule, DamagedEntriesAreBuiltAgain) {
     } else if (kind == 1) {
       fs::remove(object);
       std::ofstream(object, std::ios::binary) << "";
-    } else {
-      fs::path sum = object;
-      fs::remove(sum.replace_extension(".sum"));
+    } else { // sealed with a key that is no more
+      fs::remove(toolchain_.cache_dir / "seal.key");
     }
     auto m = codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_);
     EXPECT_EQ(m->compiled, 1) << kind;
@@ -201,13 +217,10 @@ TEST_F(CacheLimit, WhatWasUsedLeastRecentlyGoes) {
   for (int i = 0; i < 4; ++i) set_age(objects[i], 4000 - i);
   limit(3 * one + one / 2);
   EXPECT_EQ(build(0), objects[0]); // a hit: nothing is removed, and it is the most recent one now
-  EXPECT_EQ(files(".sum"), 4);
+  EXPECT_EQ(files(".so"), 4 + 2);
   EXPECT_TRUE(fs::exists(tmp));
   objects.push_back(build(4));
-  for (int i : {1, 2}) {
-    EXPECT_FALSE(fs::exists(objects[i])) << i;
-    EXPECT_FALSE(fs::exists(fs::path(objects[i]).replace_extension(".sum"))) << i;
-  }
+  for (int i : {1, 2}) EXPECT_FALSE(fs::exists(objects[i])) << i;
   for (int i : {0, 3, 4}) EXPECT_TRUE(fs::exists(objects[i])) << i;
   EXPECT_TRUE(fs::exists(mine)); // not ours
   EXPECT_FALSE(fs::exists(tmp));
@@ -217,28 +230,26 @@ TEST_F(CacheLimit, WhatWasUsedLeastRecentlyGoes) {
 TEST_F(CacheLimit, WhatIsInUseStays) {
   limit(1);
   for (int i = 0; i < 3; ++i) build(i); // all within the last minute
-  EXPECT_EQ(files(".sum"), 3);
+  EXPECT_EQ(files(".so"), 3);
   unsetenv("TBX_CACHE_LIMIT");
   for (int i = 0; i < 3; ++i) set_age(build(i), 4000);
   limit(0); // none
   set_age(build(3), 4000);
-  EXPECT_EQ(files(".sum"), 4);
+  EXPECT_EQ(files(".so"), 4);
   limit(1);
   EXPECT_TRUE(fs::exists(build(4)));
-  EXPECT_EQ(files(".sum"), 1);
+  EXPECT_EQ(files(".so"), 1);
 }
 
-TEST_F(CacheLimit, ObjectsRemovedMeanwhileAreBuiltAgain) {
+TEST_F(CacheLimit, ObjectsRemovedMeanwhileServeWhoFoundThem) {
   const fs::path object = build(0);
-  int calls = 0;
   auto m = codegen::build_module({kernel("k_0", 0)}, Isa::sse, toolchain_, [&](int done, int total) {
-    EXPECT_EQ(done, total); // found; another process makes room before it is opened
-    if (calls++ == 0) fs::remove(object);
+    EXPECT_EQ(done, total); // found, and open; another process makes room
+    fs::remove(object);
   });
-  EXPECT_EQ(m->compiled, 1);
-  EXPECT_EQ(m->cached, 0);
+  EXPECT_EQ(m->cached, 1);
   EXPECT_EQ(run(*m, "k_0"), 0);
-  EXPECT_TRUE(fs::exists(object));
+  EXPECT_FALSE(fs::exists(object));
 }
 
 TEST_F(CacheLimit, IsASize) {
@@ -256,19 +267,169 @@ TEST_F(CacheLimit, IsASize) {
   }
 }
 
-TEST_F(BuildModule, RefusesAFolderOfOthers) {
+/// What the log says while `kernel` is built, which works.
+std::string notes_of(codegen::Toolchain toolchain, const EmittedKernel& kernel) {
+  std::string notes;
+  toolchain.log = [&](const std::string& text) { notes += text + "\n"; };
+  auto m = codegen::build_module({kernel}, Isa::sse, toolchain);
+  EXPECT_NE(m->find(kernel.function), nullptr);
+  return notes;
+}
+
+TEST_F(BuildModule, AFolderOfOthersIsNotUsed) {
+  const char* before = getenv("TMPDIR");
+  const std::string temporary = before ? before : "";
+  setenv("TMPDIR", folder_.c_str(), 1);
+  auto notes = [&] { return notes_of(toolchain_, kernel("k_one", 1)); };
   fs::create_directory(toolchain_.cache_dir);
   fs::permissions(toolchain_.cache_dir, fs::perms(0777));
-  EXPECT_NE(message({kernel("k_one", 1)}).find("open to other users"), std::string::npos);
+  EXPECT_NE(notes().find("open to other users (mode 777; chmod 700 closes it); kernels are kept in " +
+                         folder_.string()),
+            std::string::npos);
+  EXPECT_EQ(files(""), 0);
   fs::remove(toolchain_.cache_dir);
   fs::create_directory_symlink(folder_, toolchain_.cache_dir);
-  EXPECT_NE(message({kernel("k_one", 1)}).find("is not a folder"), std::string::npos);
+  EXPECT_NE(notes().find("is not a folder"), std::string::npos);
   fs::remove(toolchain_.cache_dir);
+  std::ofstream(toolchain_.cache_dir) << "a file";
+  EXPECT_NE(notes().find("is not a folder"), std::string::npos);
+  fs::remove(toolchain_.cache_dir);
+  toolchain_.cache_dir = "/proc/tensorbox";
+  EXPECT_NE(notes().find("cannot make the kernel cache /proc/tensorbox"), std::string::npos);
+  toolchain_.cache_dir = folder_ / "kernels";
   if (geteuid() == 0) {
     fs::create_directory(toolchain_.cache_dir);
     ASSERT_EQ(chown(toolchain_.cache_dir.c_str(), 12345, 0), 0);
-    EXPECT_NE(message({kernel("k_one", 1)}).find("belongs to user 12345"), std::string::npos);
+    EXPECT_NE(notes().find("belongs to user 12345"), std::string::npos);
   }
+  before ? setenv("TMPDIR", temporary.c_str(), 1) : unsetenv("TMPDIR");
+}
+
+TEST_F(BuildModule, WhatIsNoFileIsReplaced) {
+  const EmittedKernel k = kernel("k_one", 1);
+  const fs::path object = codegen::build_module({k}, Isa::sse, toolchain_)->objects.at(0);
+  for (int kind = 0; kind < 3; ++kind) {
+    fs::remove(object);
+    if (kind == 0) ASSERT_EQ(mkfifo(object.c_str(), 0700), 0);
+    if (kind == 1) ASSERT_TRUE(fs::create_directory(object));
+    if (kind == 2) fs::create_symlink("/dev/zero", object);
+    EXPECT_EQ(codegen::build_module({k}, Isa::sse, toolchain_)->compiled, 1) << kind;
+    EXPECT_EQ(codegen::build_module({k}, Isa::sse, toolchain_)->cached, 1) << kind;
+  }
+  // A folder with something in it is not ours to remove.
+  fs::remove(object);
+  fs::create_directories(object / "theirs");
+  EXPECT_NE(notes_of(toolchain_, k).find("cannot write to the kernel cache"), std::string::npos);
+  EXPECT_TRUE(fs::exists(object / "theirs"));
+}
+
+TEST_F(BuildModule, ObjectsOfOtherNamesAreNotTaken) {
+  const fs::path one = codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_)->objects.at(0);
+  const fs::path two = codegen::build_module({kernel("k_two", 2)}, Isa::sse, toolchain_)->objects.at(0);
+  fs::remove(two);
+  fs::copy_file(one, two);
+  EXPECT_EQ(codegen::build_module({kernel("k_two", 2)}, Isa::sse, toolchain_)->compiled, 1);
+}
+
+TEST_F(BuildModule, WithoutACompilerAnyObjectServes) {
+  const std::vector<EmittedKernel> kernels{kernel("k_one", 1)};
+  EXPECT_EQ(codegen::find_module(kernels, Isa::sse, toolchain_), nullptr);
+  codegen::build_module(kernels, Isa::sse, toolchain_);
+  auto m = codegen::find_module(kernels, Isa::sse, toolchain_);
+  ASSERT_NE(m, nullptr);
+  EXPECT_EQ(run(*m, "k_one"), 1);
+  EXPECT_EQ(codegen::find_module(kernels, Isa::avx2, toolchain_), nullptr);
+  EXPECT_EQ(codegen::find_module({kernel("k_one", 1), kernel("k_two", 2)}, Isa::sse, toolchain_), nullptr);
+}
+
+TEST_F(BuildModule, AnotherCompilerMakesItsOwn) {
+  const std::vector<EmittedKernel> kernels{kernel("k_one", 1)};
+  const std::string found = codegen::find_compiler(toolchain_);
+  codegen::build_module(kernels, Isa::sse, toolchain_);
+  // The same program by another name counts as another one.
+  toolchain_.compiler = write_compiler("exec '" + found + "' \"$@\"");
+  EXPECT_EQ(codegen::build_module(kernels, Isa::sse, toolchain_)->compiled, 1);
+  EXPECT_EQ(codegen::build_module(kernels, Isa::sse, toolchain_)->cached, 1);
+  toolchain_.compiler.clear();
+  EXPECT_EQ(codegen::build_module(kernels, Isa::sse, toolchain_)->cached, 1);
+  EXPECT_EQ(files(".so"), 2);
+}
+
+/// What a compiler may leave while it says that all went well. The next one finds nothing of it.
+TEST_F(BuildModule, RubbishDoesNotEnterTheCache) {
+  const std::string found = codegen::find_compiler(toolchain_);
+  const std::string out = "while [ \"$1\" != -o ]; do shift; done; ";
+  for (const std::string& script :
+       {out + "echo rubbish > \"$2\"", out + ": > \"$2\"", std::string("exit 0"),
+        out + "rm -f \"$2\"; mkfifo \"$2\"", out + "cp /bin/sh \"$2\"",
+        "'" + found + "' \"$@\"; " + out + "head -c 5000 \"$2\" > \"$2.part\"; mv \"$2.part\" \"$2\"",
+        "echo | '" + found + "' -x c++ -shared -o /dev/stdout - > /dev/null; " + out + "echo | '" + found +
+            "' -x c++ -shared -nostdlib - -o \"$2\""}) {
+    toolchain_.compiler = write_compiler(script);
+    EXPECT_NE(message({kernel("k_one", 1)}).find("left an object that cannot be used"), std::string::npos)
+        << script;
+    EXPECT_EQ(files(".so"), 0) << script;
+    EXPECT_EQ(files(".tmp"), 0) << script;
+  }
+  toolchain_.compiler.clear();
+  EXPECT_EQ(run(*codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_), "k_one"), 1);
+}
+
+TEST_F(BuildModule, SurvivesAProcessThatForgetsItsChildren) {
+  signal(SIGCHLD, SIG_IGN);
+  EXPECT_EQ(run(*codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_), "k_one"), 1);
+  EmittedKernel bad = kernel("k_bad", 0);
+  bad.text = "extern \"C\" i64 k_bad() { return undeclared_name; }\n";
+  EXPECT_NE(message({bad}).find("undeclared_name"), std::string::npos);
+  toolchain_.compiler = write_compiler("exit 1");
+  EXPECT_NE(message({kernel("k_two", 2)}), "");
+  signal(SIGCHLD, SIG_DFL);
+  EXPECT_EQ(files(".so"), 1);
+}
+
+TEST_F(BuildModule, FilesOfKilledProcessesAreSwept) {
+  toolchain_.compiler = write_compiler("touch \"$TMPDIR/begun\"; sleep 100");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    try {
+      codegen::build_module({kernel("k_one", 1)}, Isa::sse, toolchain_);
+    } catch (...) {
+    }
+    _exit(0);
+  }
+  auto has_begun = [&] {
+    for (auto& f : fs::recursive_directory_iterator(toolchain_.cache_dir))
+      if (f.path().filename() == "begun") return true;
+    return false;
+  };
+  while (!fs::exists(toolchain_.cache_dir) || !has_begun()) usleep(1000);
+  toolchain_.compiler.clear();
+  EXPECT_EQ(codegen::build_module({kernel("k_two", 2)}, Isa::sse, toolchain_)->compiled, 1);
+  EXPECT_EQ(files(".tmp"), 1); // of the one that compiles
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  codegen::build_module({kernel("k_three", 3)}, Isa::sse, toolchain_);
+  EXPECT_EQ(files(".tmp"), 0);
+}
+
+TEST_F(BuildModule, InterruptionStopsTheCompiler) {
+  toolchain_.compiler = write_compiler("echo $$ > '" + (folder_ / "pid").string() + "'; sleep 100");
+  int64_t pid = 0;
+  toolchain_.interrupted = [&] { return bool(std::ifstream(folder_ / "pid") >> pid); };
+  EXPECT_NE(message({kernel("k_one", 1)}).find("interrupted"), std::string::npos);
+  EXPECT_EQ(kill(static_cast<pid_t>(pid), 0), -1);
+  EXPECT_EQ(files(".tmp"), 0);
+}
+
+TEST_F(BuildModule, LimitsOfTheCompilerNameTheirOptions) {
+  toolchain_.compiler = write_compiler("sleep 100");
+  toolchain_.time_limit_ms = 50;
+  EXPECT_NE(full_message({kernel("k_one", 1)}).find("raise compile_time_limit_ms"), std::string::npos);
+  toolchain_.compiler.clear();
+  toolchain_.time_limit_ms = 0;
+  toolchain_.memory_limit = 40 << 20;
+  EXPECT_NE(full_message({kernel("k_one", 1)}).find("which compile_memory raises"), std::string::npos);
+  EXPECT_EQ(files(".tmp"), 0);
 }
 
 TEST_F(BuildModule, CompilerErrorsNameTheSource) {

@@ -1,0 +1,87 @@
+#include "runtime/arena.h"
+
+#include <tbb/global_control.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace tbx::runtime {
+
+namespace {
+
+std::atomic<bool> no_more_threads{false};
+
+/// oneTBB starts its threads where work first appears, also from threads of its own, where a failure ends the
+/// process. Once one failed it must start no other.
+void give_up_threads() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    no_more_threads = true;
+    // Never destroyed: it holds until the process ends.
+    new tbb::global_control(tbb::global_control::max_allowed_parallelism, 1);
+  });
+}
+
+/// oneTBB says it in these words, with no type of its own.
+bool is_failed_start(const std::runtime_error& e) {
+  return std::strncmp(e.what(), "pthread_create", 14) == 0;
+}
+
+} // namespace
+
+int startable_threads(int wanted) {
+  static std::mutex mutex;
+  static int proven = 1;
+  std::unique_lock lock(mutex);
+  if (no_more_threads) return 1;
+  if (wanted <= proven) return wanted;
+  std::vector<std::thread> threads;
+  std::mutex end_mutex;
+  std::condition_variable end;
+  bool ended = false;
+  try {
+    // They wait for each other: it counts how many there can be at a time.
+    for (int i = 1; i < wanted; ++i)
+      threads.emplace_back([&] {
+        std::unique_lock waiting(end_mutex);
+        end.wait(waiting, [&] { return ended; });
+      });
+  } catch (const std::system_error&) {
+  } catch (const std::bad_alloc&) {
+  }
+  {
+    std::scoped_lock ending(end_mutex);
+    ended = true;
+  }
+  end.notify_all();
+  for (std::thread& t : threads) t.join();
+  const int started = 1 + static_cast<int>(threads.size());
+  proven = std::max(proven, started);
+  return started;
+}
+
+Arena::Arena(int threads) : threads_(startable_threads(threads)), arena_(threads_) {}
+
+void Arena::execute(const std::function<void()>& work) {
+  if (!no_more_threads) {
+    try {
+      arena_.execute(work);
+      return;
+    } catch (const std::runtime_error& e) {
+      if (!is_failed_start(e)) throw;
+      give_up_threads();
+    }
+  }
+  // One for each caller: who finds it taken would hand over the work, and the arena have a second thread.
+  tbb::task_arena alone(1);
+  alone.execute(work);
+}
+
+} // namespace tbx::runtime

@@ -1,0 +1,211 @@
+"""Fault sweep: in `tbx run` of a small model, the n-th call of a kind fails, for all n. Each run ends with the right
+result or a clear error, never by a signal or as an InternalError, and a run after it, with the cache as it was left, is
+right. Counting begins with main: what the loader sets up before it cannot report an error. `--help` has the options;
+without any, all faults are tried, which takes a while."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("malloc", "mmap", "open", "write", "rename", "thread", "spawn", "wait")
+CLEAR = {2: "usage", 3: "ModelError", 4: "UnsupportedError", 5: "BackendError"}
+
+
+def small_model() -> bytes:
+    """A library product, a row kernel and pointwise work."""
+    rng = np.random.default_rng(1)
+    constants = [numpy_helper.from_array(rng.normal(size=(48, 48)).astype(np.float32), "w"),
+                 numpy_helper.from_array(rng.normal(size=48).astype(np.float32), "s")]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "x"], ["a"]),
+             helper.make_node("LayerNormalization", ["a", "s"], ["n"]), helper.make_node("Softmax", ["n"], ["y"])]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "small", [info("x", TensorProto.FLOAT, ["batch", 48])],
+                              [info("y", TensorProto.FLOAT, ["batch", 48])], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+class Bench:
+    """The command, its model, a filled cache, and what is right."""
+
+    def __init__(self, tbx: Path, folder: Path):
+        self.tbx, self.folder = tbx, folder
+        self.shim = folder / "shim.so"
+        subprocess.run(["cc", "-O1", "-w", "-shared", "-fPIC", "-o", self.shim, ROOT / "tests/faults/shim.c", "-ldl"], check=True)
+        (folder / "model.onnx").write_bytes(small_model())
+        self.full = folder / "full"
+        code, text = self.run(self.full)
+        assert code == 0, text
+        self.expected = self.output()
+
+    def run(self, cache: Path, fault: str = "", before: str = "", timeout: float = 120) -> tuple[int, str]:
+        """Exit code (negative: signal) and what was printed."""
+        (self.folder / "out.npz").unlink(missing_ok=True)
+        (self.folder / "report").unlink(missing_ok=True)
+        environment = dict(os.environ, TBX_CACHE_DIR=str(cache), TMPDIR=str(self.folder), OMP_NUM_THREADS="2")
+        command = [self.tbx, "run", self.folder / "model.onnx", "--dim", "batch=64", "--threads", "2",
+                   "--save", self.folder / "out.npz"]
+        if fault:
+            environment |= {"LD_PRELOAD": str(self.shim), "FAULT": fault, "FAULT_REPORT": str(self.folder / "report")}
+        if before:
+            command = ["sh", "-c", f'{before}; exec "$@"', "sh", *command]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
+        return done.returncode, done.stdout.decode(errors="replace")
+
+    def output(self) -> np.ndarray:
+        return np.load(self.folder / "out.npz")["y"]
+
+    def report(self) -> str:
+        path = self.folder / "report"
+        return path.read_text() if path.exists() else ""
+
+    def judge(self, code: int, text: str) -> str:
+        """What a run was: "right", the kind of its error, or, in capitals, what it must not be."""
+        if code == 0:
+            return "right" if np.array_equal(self.output(), self.expected) else "WRONG RESULT"
+        if code < 0:
+            return f"SIGNAL {signal.Signals(-code).name}"
+        if not text.strip():
+            return "SILENT ERROR"
+        return CLEAR.get(code, f"EXIT {code}")
+
+    def cache(self, warm: bool) -> Path:
+        cache = self.folder / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        if warm:
+            shutil.copytree(self.full, cache)
+        return cache
+
+    def calls(self, kind: str, warm: bool) -> int:
+        self.run(self.cache(warm), f"{kind}:0")
+        return int(self.report() or 0)
+
+    def one(self, kind: str, n: int, warm: bool) -> tuple[str, str]:
+        """The outcome with the n-th call failing and of the run after it, and the messages of those that are bad."""
+        cache = self.cache(warm)
+        code, text = self.run(cache, f"{kind}:{n}")
+        outcome = self.judge(code, text) if self.report().startswith("hit") or code != 0 else "not reached"
+        after, more = self.run(cache)
+        if self.judge(after, more) != "right":
+            return f"NEXT RUN: {self.judge(after, more)}", more
+        left = [p.name for p in cache.iterdir() if p.name.startswith(".tmp-")] if code >= 0 else []
+        return (f"LEFT {left}", text) if left else (outcome, text if outcome.isupper() else "")
+
+
+def sweep(bench: Bench, kind: str, warm: bool, numbers: list[int]) -> tuple[Counter[str], list[str]]:
+    counts: Counter[str] = Counter()
+    bad = []
+    for n in numbers:
+        outcome, text = bench.one(kind, n, warm)
+        counts[outcome] += 1
+        if outcome[:4].isupper():
+            bad.append(f"{kind}:{n} ({'warm' if warm else 'cold'} cache): {outcome}: {text.strip()[:300]}")
+    return counts, bad
+
+
+def killed(bench: Bench, rounds: int, rng: random.Random) -> tuple[Counter[str], list[str]]:
+    """SIGKILL at a random time of a run with an empty cache."""
+    counts: Counter[str] = Counter()
+    bad = []
+    start = time.monotonic()
+    bench.run(bench.cache(False))
+    whole = time.monotonic() - start
+    for _ in range(rounds):
+        cache = bench.cache(False)
+        environment = dict(os.environ, TBX_CACHE_DIR=str(cache), TMPDIR=str(bench.folder))
+        child = subprocess.Popen([bench.tbx, "run", bench.folder / "model.onnx"], env=environment,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0, whole))
+        child.kill()
+        child.wait()
+        outcome = bench.judge(*bench.run(cache))
+        counts["next run " + outcome] += 1
+        if outcome != "right":
+            bad.append(f"killed: next run {outcome}")
+        if any(p.name.startswith(".tmp-") and p.is_dir() for p in cache.iterdir()) and len(list(cache.glob("*.so"))) == 0:
+            bad.append("killed: its folder is still there")
+    return counts, bad
+
+
+def disk(bench: Bench) -> tuple[Counter[str], list[str]]:
+    """Files that cannot grow beyond a limit, with an empty cache; folders that cannot be written to."""
+    counts: Counter[str] = Counter()
+    bad = []
+    for blocks in (0, 1, 8, 16, 32, 64, 128):
+        cache = bench.cache(False)
+        outcome = bench.judge(*bench.run(cache, before=f"trap '' XFSZ; ulimit -f {blocks}"))
+        counts[outcome] += 1
+        if outcome[:4].isupper():
+            bad.append(f"files of {blocks} blocks: {outcome}")
+        if (after := bench.judge(*bench.run(cache))) != "right":
+            bad.append(f"after files of {blocks} blocks: {after}")
+    return counts, bad
+
+
+def racing(bench: Bench, processes: int) -> tuple[Counter[str], list[str]]:
+    """Processes that fill one cache at the same time, one of them killed."""
+    cache = bench.cache(False)
+    environment = dict(os.environ, TBX_CACHE_DIR=str(cache), TMPDIR=str(bench.folder))
+    running = [subprocess.Popen([bench.tbx, "run", bench.folder / "model.onnx"], env=environment, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE) for _ in range(processes)]
+    time.sleep(0.1)
+    running[0].kill()
+    codes = [p.wait() for p in running]
+    for p in running:
+        p.stderr.close()
+    outcome = bench.judge(*bench.run(cache))
+    good = not any(codes[1:]) and outcome == "right"
+    return Counter({"right": codes.count(0)}), [] if good else [f"racing: {codes}, then {outcome}"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tbx", type=Path, default=ROOT / "build/release/bin/tbx")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--most", type=int, default=0, help="calls tried of a kind and cache, at random; 0: all")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--no-others", action="store_true", help="failing calls only: no kills, full disks, races")
+    given = parser.parse_args()
+    print(f"seed {given.seed}")
+    rng = random.Random(given.seed)
+    bad: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="tbx-faults-") as folder:
+        bench = Bench(given.tbx, Path(folder))
+        print("| fault | cache | calls | tried | outcomes |\n|---|---|---|---|---|")
+
+        def row(fault: str, cache: str, calls: int | str, result: tuple[Counter[str], list[str]]) -> None:
+            bad.extend(result[1])
+            outcomes = ", ".join(f"{name} {count}" for name, count in result[0].most_common())
+            print(f"| {fault} | {cache} | {calls} | {result[0].total()} | {outcomes} |", flush=True)
+
+        for kind in given.kinds:
+            for warm in (True, False):
+                calls = bench.calls(kind, warm)
+                numbers = list(range(1, calls + 1))
+                if given.most and calls > given.most:
+                    numbers = sorted(rng.sample(numbers, given.most))
+                if numbers:
+                    row(kind, "warm" if warm else "empty", calls, sweep(bench, kind, warm, numbers))
+        if not given.no_others:
+            row("kill -9", "empty", "", killed(bench, min(given.most or 100, 100), rng))
+            row("files limited (full disk)", "empty", "", disk(bench))
+            row("4 processes at once, one killed", "empty", "", racing(bench, 4))
+    print("\n".join(bad))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+// Preloaded: makes one call of a kind fail. FAULT=kind:n says which (from 1), or 0 to count only; FAULT_REPORT is a file
+// that gets the number of calls when the process exits, or "hit" when the call failed.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { MALLOC, MMAP, OPEN, WRITE, RENAME, THREAD, SPAWN, WAIT, KINDS };
+static const char* const names[KINDS] = {"malloc", "mmap", "open", "write", "rename", "thread", "spawn", "wait"};
+static int chosen = -1;
+static long target;
+static volatile long count;
+static int report = -1;
+static __thread int inside;
+static volatile int begun; // main runs: libraries that the loader sets up cannot report errors
+
+__attribute__((constructor)) static void start(void) {
+  const char *fault = getenv("FAULT"), *path = getenv("FAULT_REPORT");
+  if (!fault || !path) return;
+  report = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  report = (int)syscall(SYS_fcntl, report, F_DUPFD_CLOEXEC, 200);
+  const char* colon = strchr(fault, ':');
+  target = atol(colon + 1);
+  for (int k = 0; k < KINDS; ++k)
+    if (!strncmp(fault, names[k], (size_t)(colon - fault)) && strlen(names[k]) == (size_t)(colon - fault)) chosen = k;
+}
+__attribute__((destructor)) static void finish(void) {
+  char text[32];
+  if (report >= 0 && chosen >= 0 && (target == 0 || count < target))
+    syscall(SYS_write, report, text, (size_t)snprintf(text, sizeof text, "%ld", count));
+}
+static int fails(int kind) {
+  if (kind != chosen || inside || !begun) return 0;
+  if (__sync_add_and_fetch(&count, 1) != target) return 0;
+  syscall(SYS_write, report, "hit", 3);
+  return 1;
+}
+#define REAL(name) \
+  static __typeof__(&name) real; \
+  if (!real) { inside++; real = (__typeof__(&name))dlsym(RTLD_NEXT, #name); inside--; }
+
+extern void* __libc_malloc(size_t);
+extern void* __libc_calloc(size_t, size_t);
+extern void* __libc_realloc(void*, size_t);
+extern void* __libc_memalign(size_t, size_t);
+static void* none(void) { errno = ENOMEM; return NULL; }
+void* malloc(size_t n) { return fails(MALLOC) ? none() : __libc_malloc(n); }
+void* calloc(size_t n, size_t m) { return fails(MALLOC) ? none() : __libc_calloc(n, m); }
+void* realloc(void* p, size_t n) { return fails(MALLOC) ? none() : __libc_realloc(p, n); }
+void* aligned_alloc(size_t a, size_t n) { return fails(MALLOC) ? none() : __libc_memalign(a, n); }
+void* memalign(size_t a, size_t n) { return fails(MALLOC) ? none() : __libc_memalign(a, n); }
+int posix_memalign(void** p, size_t a, size_t n) {
+  if (fails(MALLOC)) return ENOMEM;
+  return (*p = __libc_memalign(a, n)) ? 0 : ENOMEM;
+}
+void* mmap(void* at, size_t n, int protection, int flags, int fd, off_t offset) {
+  REAL(mmap)
+  if (fails(MMAP)) { errno = ENOMEM; return MAP_FAILED; }
+  return real(at, n, protection, flags, fd, offset);
+}
+// The first thing that main of `tbx` does is to open /dev/null.
+#define OPEN_WITH(call) \
+  if (!begun && !strcmp(path, "/dev/null")) begun = 1; \
+  va_list list; \
+  va_start(list, flags); \
+  const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0; \
+  va_end(list); \
+  if (fails(OPEN)) { errno = EMFILE; return -1; } \
+  return call;
+int open(const char* path, int flags, ...) { OPEN_WITH((int)syscall(SYS_openat, AT_FDCWD, path, flags, mode)) }
+int open64(const char* path, int flags, ...) { OPEN_WITH((int)syscall(SYS_openat, AT_FDCWD, path, flags, mode)) }
+int openat(int at, const char* path, int flags, ...) { OPEN_WITH((int)syscall(SYS_openat, at, path, flags, mode)) }
+int openat64(int at, const char* path, int flags, ...) { OPEN_WITH((int)syscall(SYS_openat, at, path, flags, mode)) }
+FILE* fopen(const char* path, const char* mode) {
+  REAL(fopen)
+  if (fails(OPEN)) { errno = EMFILE; return NULL; }
+  return real(path, mode);
+}
+FILE* fopen64(const char* path, const char* mode) {
+  REAL(fopen64)
+  if (fails(OPEN)) { errno = EMFILE; return NULL; }
+  return real(path, mode);
+}
+ssize_t write(int fd, const void* data, size_t n) {
+  if (fails(WRITE)) { errno = ENOSPC; return -1; }
+  return syscall(SYS_write, fd, data, n);
+}
+size_t fwrite(const void* data, size_t size, size_t n, FILE* file) {
+  REAL(fwrite)
+  if (fails(WRITE)) { errno = ENOSPC; file->_flags |= 0x20; return 0; } // what ferror() looks at, in glibc
+  return real(data, size, n, file);
+}
+ssize_t writev(int fd, const struct iovec* parts, int n) {
+  if (fails(WRITE)) { errno = ENOSPC; return -1; }
+  return syscall(SYS_writev, fd, parts, n);
+}
+int rename(const char* a, const char* b) {
+  if (fails(RENAME)) { errno = EACCES; return -1; }
+  return (int)syscall(SYS_renameat, AT_FDCWD, a, AT_FDCWD, b);
+}
+int renameat(int at, const char* a, int bt, const char* b) {
+  if (fails(RENAME)) { errno = EACCES; return -1; }
+  return (int)syscall(SYS_renameat, at, a, bt, b);
+}
+int linkat(int at, const char* a, int bt, const char* b, int flags) {
+  if (fails(RENAME)) { errno = EACCES; return -1; }
+  return (int)syscall(SYS_linkat, at, a, bt, b, flags);
+}
+int pthread_create(pthread_t* t, const pthread_attr_t* a, void* (*f)(void*), void* x) {
+  REAL(pthread_create)
+  if (fails(THREAD)) return EAGAIN;
+  return real(t, a, f, x);
+}
+pid_t vfork(void) { // a function may not return after vfork: fork serves
+  if (fails(SPAWN)) { errno = EAGAIN; return -1; }
+  return fork();
+}
+pid_t waitpid(pid_t pid, int* status, int options) {
+  const pid_t ended = (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
+  if (ended > 0 && fails(WAIT)) { errno = ECHILD; return -1; }
+  return ended;
+}

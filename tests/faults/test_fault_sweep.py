@@ -1,0 +1,26 @@
+"""A part of the fault sweep, another one each day; `./dev python tests/faults/fault_sweep.py` is the whole."""
+
+from __future__ import annotations
+
+import datetime
+import random
+
+import pytest
+from fault_sweep import KINDS, Bench, killed, racing, sweep
+from test_fault_processes import bench  # noqa: F401
+
+SEED = datetime.date.today().toordinal()
+MOST = {"malloc": 40, "mmap": 10}
+
+
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_that_fail(bench: Bench, kind: str, warm: bool) -> None:  # noqa: F811
+    calls = bench.calls(kind, warm)
+    numbers = random.Random(SEED).sample(range(1, calls + 1), min(calls, MOST.get(kind, 6)))
+    assert sweep(bench, kind, warm, sorted(numbers))[1] == [], f"seed {SEED}"
+
+
+def test_kills_and_races(bench: Bench) -> None:  # noqa: F811
+    assert killed(bench, 5, random.Random(SEED))[1] == [], f"seed {SEED}"
+    assert racing(bench, 3)[1] == []

@@ -284,7 +284,7 @@ TEST(BadFunctions, Bombs) {
               HasSubstr("levels deep, over the limit of 64"));
   ImportOptions small;
   small.max_nodes = 100;
-  EXPECT_THAT(error_of_model(parse_text(function_chain(4, 4)), small), HasSubstr("over 100 nodes"));
+  EXPECT_THAT(error_of_model(parse_text(function_chain(4, 4)), small), HasSubstr("over the limit of 100"));
 }
 
 TEST(BadFunctions, Calls) {

@@ -22,9 +22,9 @@ namespace {
 constexpr std::string_view kPrefix = ".tmp-tensorbox-";
 constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
-/// Calls `each` with the names in a folder, and closes it. Needs no further descriptor: there may be none
-/// left.
-template <class F> void for_names(int folder, F&& each) {
+/// Calls `each` with the names in a folder, `last`, and closes it. Needs no further descriptor: there may be
+/// none left.
+template <class F, class G> void for_names(int folder, F&& each, G&& last) {
   DIR* entries = fdopendir(folder);
   if (!entries) {
     close(folder);
@@ -32,18 +32,19 @@ template <class F> void for_names(int folder, F&& each) {
   }
   while (const dirent* e = readdir(entries))
     if (std::string_view name = e->d_name; name != "." && name != "..") each(e->d_name);
+  last();
   closedir(entries);
 }
 
-/// What a compiler leaves are files; folders in it would not be ours. Closes the folder, and with it ends its
-/// lock.
+/// What a compiler leaves are files; folders in it would not be ours. Its lock ends when it is gone.
 void remove_with_files(int parent, const char* name, int folder) {
-  for_names(folder, [&](const char* file) { unlinkat(folder, file, 0); });
-  unlinkat(parent, name, AT_REMOVEDIR);
+  for_names(
+      folder, [&](const char* file) { unlinkat(folder, file, 0); },
+      [&] { unlinkat(parent, name, AT_REMOVEDIR); });
 }
 
 void sweep(int parent) {
-  for_names(parent, [&](const char* name) {
+  const auto remove = [&](const char* name) {
     if (!std::string_view(name).starts_with(kPrefix)) return;
     const int fd = openat(parent, name, kFolder);
     if (fd < 0) return;
@@ -52,7 +53,8 @@ void sweep(int parent) {
       remove_with_files(parent, name, fd);
     else
       close(fd);
-  });
+  };
+  for_names(parent, remove, [] {});
 }
 
 } // namespace

@@ -1,5 +1,5 @@
-// Indices of lowered programs: proven, checked before a run, or checked where they are used. Random nests are held
-// against all points of their loops.
+// Indices of lowered programs: proven, checked before a run, or checked where they are used. Random nests are
+// held against all points of their loops.
 #include "ir/check_bounds.h"
 
 #include <gmock/gmock.h>
@@ -89,7 +89,8 @@ TEST_F(CheckBoundsTest, AProductOfSizesIsAFact) {
 TEST_F(CheckBoundsTest, AMaskIsAFact) {
   SymInt n = s("n"), i = v(0) - SymInt(2);
   BufferId x = input({n});
-  Expr inside = binary(Op::logical_and, binary(Op::greater_equal, at(i), at(0)), binary(Op::less, at(i), at(n)));
+  Expr inside =
+      binary(Op::logical_and, binary(Op::greater_equal, at(i), at(0)), binary(Op::less, at(i), at(n)));
   read(x, {n + SymInt(4)}, {i}, inside);
   BoundsReport r = checked();
   EXPECT_EQ(0, r.plan_checks + r.kernel_checks);

@@ -54,7 +54,7 @@ void check(const CompileOptions& o) {
 
 /// Where explain and profile find a kernel.
 struct PlanSteps {
-  const runtime::Plan* plan;
+  const runtime::BoundExecutable* bound;
   const std::vector<driver::StepInfo>* steps;
 };
 
@@ -114,7 +114,7 @@ struct Session::Impl {
       try {
         plain = variant_of(compile_plain(graph, stats), {});
         variants.push_back(plain);
-        set_signature(plain->compiled.plan->inputs, plain->compiled.plan->outputs);
+        set_signature(plain->compiled.executable().inputs, plain->compiled.executable().outputs);
         return;
       } catch (const lowering::UnknownValueError& e) {
         // What the code depends on are shapes: it is compiled for those of a run. Elements are a segment's
@@ -189,9 +189,9 @@ struct Session::Impl {
     v->key = std::move(key);
     v->compiled = std::move(compiled);
     v->session = std::make_unique<runtime::Session>(
-        v->compiled.plan, runtime::SessionOptions{.threads = options.threads,
-                                                  .private_arena = options.private_threads,
-                                                  .max_memory = options.max_memory});
+        v->compiled.bound, runtime::SessionOptions{.threads = options.threads,
+                                                   .private_arena = options.private_threads,
+                                                   .max_memory = options.max_memory});
     return v;
   }
 
@@ -371,7 +371,7 @@ struct Session::Impl {
     std::vector<runtime::RunTensor> in = bind(given), out;
     auto run_variant = [&](std::shared_ptr<const Variant> v) {
       // With every value shown, a variant made for known shapes may have more constants and fewer outputs.
-      out.assign(v->compiled.plan->outputs.size(), {});
+      out.assign(v->compiled.executable().outputs.size(), {});
       TBX_MODEL(into.empty() || into.size() == out.size(), "{} output views given, the run has {} outputs",
                 into.size(), out.size());
       for (size_t i = 0; i < into.size(); ++i) {
@@ -390,8 +390,8 @@ struct Session::Impl {
       }
     std::vector<OutputTensor> result;
     for (size_t i = 0; i < out.size(); ++i)
-      result.push_back({ran->compiled.plan->outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims,
-                        out[i].data, out[i].owner, out[i].strings});
+      result.push_back({ran->compiled.executable().outputs[i].name, static_cast<int32_t>(out[i].dtype),
+                        out[i].dims, out[i].data, out[i].owner, out[i].strings});
     return result;
   }
 
@@ -399,32 +399,33 @@ struct Session::Impl {
   std::vector<PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const {
     std::vector<PlanSteps> all;
     if (auto variant = latest()) {
-      all.push_back({variant->compiled.plan.get(), &variant->compiled.steps});
+      all.push_back({variant->compiled.bound.get(), &variant->compiled.steps});
       keep.push_back(variant);
     }
     for (const auto& segment : values.segments)
       for (const auto& c : segment->compiled()) {
-        all.push_back({c->plan.get(), &c->steps});
+        all.push_back({c->bound.get(), &c->steps});
         keep.push_back(c);
       }
     return all;
   }
 
-  std::vector<KernelReport> reports(std::map<const runtime::Plan*, size_t>* first = nullptr) const {
+  std::vector<KernelReport> reports(std::map<const runtime::Executable*, size_t>* first = nullptr) const {
     std::vector<KernelReport> result;
     std::vector<std::shared_ptr<const void>> keep;
     for (const PlanSteps& p : compiled(keep)) {
-      if (first) (*first)[p.plan] = result.size();
+      const runtime::Executable& plan = *p.bound->executable;
+      if (first) (*first)[&plan] = result.size();
       for (size_t i = 0; i < p.steps->size(); ++i) {
         const driver::StepInfo& s = (*p.steps)[i];
         KernelReport r;
         r.name = s.name;
         r.kind = s.kind;
         for (int o : s.origins)
-          if (o >= 0 && o < static_cast<int>(p.plan->origin_names.size()))
-            r.nodes.push_back(p.plan->origin_names[o]);
+          if (o >= 0 && o < static_cast<int>(plan.origin_names.size()))
+            r.nodes.push_back(plan.origin_names[o]);
         r.decisions = s.decisions;
-        for (const std::string& text : runtime::implementations_of(*p.plan, p.plan->steps[i], threads))
+        for (const std::string& text : runtime::implementations_of(*p.bound, i, threads))
           r.decisions.push_back("implementation: " + text);
         r.bytes = s.bytes;
         r.flops = s.flops;
@@ -490,7 +491,7 @@ Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs,
     options.profile = &profile;
     std::vector<OutputTensor> made = impl_->run(inputs, {}, options);
     if (outputs) *outputs = std::move(made);
-    std::map<const runtime::Plan*, size_t> first;
+    std::map<const runtime::Executable*, size_t> first;
     std::vector<KernelReport> reports = impl_->reports(&first);
     for (const runtime::StepProfile& p : profile) {
       auto plan = first.find(p.plan);
@@ -515,7 +516,8 @@ Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
                                                         const Observer& observer) const {
   return guarded([&] {
     runtime::RunOptions options;
-    options.observe = [&](const runtime::Plan& plan, int, int buffer, const extern_kernels::TensorRef& t) {
+    options.observe = [&](const runtime::Executable& plan, int, int buffer,
+                          const extern_kernels::TensorRef& t) {
       const std::string& name = plan.buffers[buffer].name;
       if (name.empty()) return;
       // Observers see dense row-major tensors: channels-last memory is copied into order.

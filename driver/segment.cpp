@@ -94,9 +94,9 @@ std::shared_ptr<Segment::Variant> Segment::compile(std::vector<InputKind> kinds,
   v->kinds = std::move(kinds);
   v->assume = made_for.assume;
   v->session = std::make_unique<runtime::Session>(
-      v->compiled->plan, runtime::SessionOptions{.threads = options_->threads,
-                                                 .private_arena = options_->private_threads,
-                                                 .max_memory = options_->max_memory});
+      v->compiled->bound, runtime::SessionOptions{.threads = options_->threads,
+                                                  .private_arena = options_->private_threads,
+                                                  .max_memory = options_->max_memory});
   return v;
 }
 

@@ -166,7 +166,7 @@ TEST_P(Concurrency, OutputsAreKeptWhileSessionsEnd) {
 TEST_P(Concurrency, CancelledFromAnotherThreadWhileMemoryIsGivenBack) {
   std::string model = rows_model();
   driver::Compiled compiled = driver::compile(std::as_bytes(std::span(model)), options_);
-  runtime::Session session(compiled.plan, {.threads = 2});
+  runtime::Session session(compiled.bound, {.threads = 2});
   std::atomic<bool> cancel{false};
   std::atomic<int> running{kThreads};
   std::thread other([&] {

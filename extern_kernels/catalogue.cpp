@@ -1,7 +1,5 @@
 #include "extern_kernels/catalogue.h"
 
-#include "extern_kernels/host/host_kernel.h"
-
 namespace tbx::extern_kernels {
 
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
@@ -39,7 +37,5 @@ bool has_byte_products() { return onednn::inexact_bytes().empty(); }
 #else
 bool has_byte_products() { return false; }
 #endif
-
-bool has_host_kernel(std::string_view domain, std::string_view op) { return find_host_kernel(domain, op); }
 
 } // namespace tbx::extern_kernels

@@ -3,7 +3,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "extern_kernels/problem.h"
 
@@ -32,7 +31,5 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
 
 /// Products of 8-bit integers have a fast exact kernel on this CPU.
 bool has_byte_products();
-
-bool has_host_kernel(std::string_view domain, std::string_view op);
 
 } // namespace tbx::extern_kernels

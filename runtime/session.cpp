@@ -13,6 +13,7 @@
 #include "runtime/block_pool.h"
 #include "runtime/memory.h"
 #include "runtime/shape_plan.h"
+#include "runtime/shared_arena.h"
 
 namespace tbx::runtime {
 namespace {
@@ -110,7 +111,7 @@ struct Session::Impl {
   const Executable* plan = nullptr; ///< the one that is bound
   SessionOptions options;
   int threads = 1;
-  mutable std::unique_ptr<tbb::task_arena> arena;
+  std::shared_ptr<tbb::task_arena> arena;
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<RunContext>> idle;
   mutable std::vector<std::shared_ptr<const ShapePlan>> shape_plans;
@@ -553,7 +554,7 @@ Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions op
   impl_->plan = impl_->bound->executable.get();
   impl_->options = options;
   impl_->threads = options.threads > 0 ? options.threads : default_threads();
-  impl_->arena = std::make_unique<tbb::task_arena>(impl_->threads);
+  impl_->arena = arena_for(options);
 }
 
 Session::~Session() = default;

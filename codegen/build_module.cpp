@@ -240,9 +240,15 @@ private:
   std::set<std::string> notes_;
 };
 
-runtime::KernelFunction Module::find(const std::string& function) const {
+runtime::Kernel Module::kernel(const std::string& name) const {
   for (const auto& handle : handles_)
-    if (void* f = dlsym(handle.get(), function.c_str())) return reinterpret_cast<runtime::KernelFunction>(f);
+    if (void* f = dlsym(handle.get(), name.c_str()))
+      return {reinterpret_cast<runtime::KernelFunction>(f), nullptr};
+  return {};
+}
+
+runtime::KernelFunction Module::find(const std::string& function) const {
+  if (runtime::Kernel k = kernel(function)) return k.native;
   throw_backend_error("the built module has no kernel {}", function);
 }
 

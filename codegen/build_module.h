@@ -9,7 +9,7 @@
 
 #include "codegen/emit.h"
 #include "codegen/toolchain.h"
-#include "runtime/abi.h"
+#include "runtime/module.h"
 
 namespace tbx::codegen {
 
@@ -17,8 +17,10 @@ namespace tbx::codegen {
 bool have_compiler(const Toolchain& toolchain = {});
 
 /// Shared objects kept loaded as long as this lives; function pointers by kernel name.
-class Module {
+class Module : public runtime::Module {
 public:
+  runtime::Kernel kernel(const std::string& name) const override;
+  /// Throws BackendError when there is no such kernel.
   runtime::KernelFunction find(const std::string& function) const;
   std::vector<std::filesystem::path> objects; ///< the cached files
   int compiled = 0, cached = 0;               ///< translation units built now / found in the cache

@@ -18,6 +18,7 @@
 #include "driver/input_ranges.h"
 #include "driver/limits.h"
 #include "driver/optimize.h"
+#include "driver/specialiser.h"
 #include "driver/value_api.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
@@ -61,17 +62,37 @@ void check(const CompileOptions& o) {
 
 /// Where explain and profile find a kernel.
 struct PlanSteps {
-  const runtime::Plan* plan;
+  const runtime::BoundExecutable* bound;
   const std::vector<driver::StepInfo>* steps;
 };
 
 } // namespace
 
-/// A plan and the session that runs it; one per specialisation.
+/// An executable and the session that runs it; one per specialisation.
 struct Variant {
-  std::vector<std::byte> key; ///< what it is made for
+  std::string key; ///< what it is made for
   driver::Compiled compiled;
   std::unique_ptr<runtime::Session> session;
+};
+
+/// What the compiled code of a model depends on.
+struct Needs {
+  std::vector<std::string> value_inputs; ///< inputs whose elements it does (axes, target shapes)
+  bool by_shapes = false;                ///< the sizes of the inputs
+  bool operator==(const Needs&) const = default;
+
+  /// Takes note of what must be known while compiling; false when that is known already.
+  bool learn(const lowering::UnknownValueError& e) {
+    bool news = false;
+    for (const std::string& name : e.inputs)
+      if (std::find(value_inputs.begin(), value_inputs.end(), name) == value_inputs.end()) {
+        value_inputs.push_back(name);
+        news = true;
+      }
+    // Where the values are known already, what is not are sizes.
+    if (by_shapes || (!e.of_shapes && news)) return news;
+    return by_shapes = e.of_shapes || !e.inputs.empty();
+  }
 };
 
 constexpr size_t kMaxVariants = 32;
@@ -116,11 +137,7 @@ struct Session::Impl {
 
   /// The program for any inputs, when there is one: most models have no other.
   std::shared_ptr<const Variant> plain;
-  /// Inputs whose elements the compiled code depends on (axes, target shapes).
-  mutable std::vector<std::string> value_inputs;
-  mutable bool by_shapes = false; ///< the code depends on the sizes of the inputs
-  mutable std::mutex mutex;
-  mutable std::vector<std::shared_ptr<const Variant>> variants; ///< most recently used first
+  mutable driver::Specialiser<Variant, Needs> variants{kMaxVariants};
 
   void finish() {
     check(options);
@@ -147,18 +164,19 @@ struct Session::Impl {
     if (!driver::needs_values(graph)) {
       try {
         plain = variant_of(compile_plain(graph, stats), {});
-        variants.push_back(plain);
-        set_signature(plain->compiled.plan->inputs, plain->compiled.plan->outputs);
+        variants.add(plain);
+        set_signature(plain->compiled.executable().inputs, plain->compiled.executable().outputs);
         return;
       } catch (const lowering::UnknownValueError& e) {
         // What the code depends on are shapes: it is compiled for those of a run. Elements are a segment's
         // business.
         if (!driver::may_need_values(graph) && e.inputs.empty()) {
-          if (!learn(e)) throw;
+          Needs first;
+          if (!variants.learn([&](Needs& needs) { return needs.learn(e) && (first = needs, true); })) throw;
           set_signature(driver::signature_of(graph));
           if (options.log)
             options.log(fmt::format("compiled at the first run, for the {} of its inputs: {}",
-                                    by_shapes ? "shapes" : "values", e.message()));
+                                    first.by_shapes ? "shapes" : "values", e.message()));
           return;
         }
       } catch (const lowering::RuntimeValueError& e) {
@@ -186,19 +204,6 @@ struct Session::Impl {
     }
   }
 
-  /// Takes note of what must be known while compiling; false when that is known already.
-  bool learn(const lowering::UnknownValueError& e) const {
-    bool news = false;
-    for (const std::string& name : e.inputs)
-      if (std::find(value_inputs.begin(), value_inputs.end(), name) == value_inputs.end()) {
-        value_inputs.push_back(name);
-        news = true;
-      }
-    // Where the values are known already, what is not are sizes.
-    if (by_shapes || (!e.of_shapes && news)) return news;
-    return by_shapes = e.of_shapes || !e.inputs.empty();
-  }
-
   template <class Entries> void set_signature(const Entries& in, const Entries& out) {
     for (const auto& e : in) {
       input_index[e.name] = inputs.size();
@@ -213,20 +218,14 @@ struct Session::Impl {
   }
   void set_signature(const driver::Signature& s) { set_signature(s.inputs, s.outputs); }
 
-  std::shared_ptr<const Variant> make_variant(const driver::Specialisation& made_for,
-                                              std::vector<std::byte> key) const {
-    const driver::Loading loading(options);
-    return variant_of(driver::compile(source, options, made_for), std::move(key));
-  }
-
-  std::shared_ptr<const Variant> variant_of(driver::Compiled compiled, std::vector<std::byte> key) const {
+  std::shared_ptr<const Variant> variant_of(driver::Compiled compiled, std::string key) const {
     auto v = std::make_shared<Variant>();
     v->key = std::move(key);
     v->compiled = std::move(compiled);
     v->session = std::make_unique<runtime::Session>(
-        v->compiled.plan, runtime::SessionOptions{.threads = options.threads,
-                                                  .private_arena = options.private_threads,
-                                                  .max_memory = options.max_memory});
+        v->compiled.bound, runtime::SessionOptions{.threads = options.threads,
+                                                   .private_arena = options.private_threads,
+                                                   .max_memory = options.max_memory});
     return v;
   }
 
@@ -242,54 +241,65 @@ struct Session::Impl {
   std::shared_ptr<const Variant> variant_for(const std::vector<runtime::RunTensor>& given,
                                              driver::Assume assume) const {
     if (plain && assume == driver::Assume::broadcast_too) return plain;
-    std::lock_guard lock(mutex);
-    // Compiling may find out that further inputs must be known.
-    for (;;) {
-      driver::Specialisation made_for;
-      std::vector<std::byte> key(1, static_cast<std::byte>(assume));
-      made_for.assume = assume;
-      for (size_t i = 0; by_shapes && i < given.size(); ++i) {
-        made_for.shapes[inputs[i].name] = given[i].dims;
-        append_dims(key, given[i].dims);
+    std::optional<Needs> of; // what `key` is for: variants are compared with one key
+    std::string key;
+    auto key_for = [&](const Needs& needs) -> const std::string& {
+      if (of != needs) {
+        of = needs;
+        key = key_of(given, assume, needs);
       }
-      for (const std::string& name : value_inputs) {
-        const runtime::RunTensor& t = given.at(input_index.at(name));
-        Tensor copy = Tensor::make(t.dtype, t.dims);
-        if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), t.data, static_cast<size_t>(copy.bytes()));
-        append_dims(key, t.dims);
-        append_bytes(key, copy.data, static_cast<size_t>(copy.bytes()));
-        made_for.known[name] = std::make_shared<const Tensor>(std::move(copy));
-      }
-      for (auto it = variants.begin(); it != variants.end(); ++it)
-        if ((*it)->key == key) {
-          std::rotate(variants.begin(), it, it + 1);
-          return variants[0];
-        }
-      try {
-        variants.insert(variants.begin(), make_variant(made_for, std::move(key)));
-        if (variants.size() > kMaxVariants) variants.pop_back();
-        return variants[0];
-      } catch (const lowering::UnknownValueError& e) {
-        if (!learn(e)) throw;
-      }
-    }
+      return key;
+    };
+    return variants.get([&](const Needs& needs, const Variant& v) { return v.key == key_for(needs); },
+                        [&](const Needs& needs) -> decltype(variants)::Request {
+                          return {key_for(needs), [&, made_for = specialisation(given, assume, needs)] {
+                                    const driver::Loading loading(options);
+                                    return variant_of(driver::compile(source, options, made_for), key);
+                                  }};
+                        },
+                        [](Needs& needs, const lowering::UnknownValueError& e) { return needs.learn(e); });
   }
 
-  static void append_dims(std::vector<std::byte>& to, const std::vector<int64_t>& dims) {
+  const runtime::RunTensor& given_for(const std::string& name,
+                                      const std::vector<runtime::RunTensor>& given) const {
+    return given.at(input_index.at(name));
+  }
+
+  driver::Specialisation specialisation(const std::vector<runtime::RunTensor>& given, driver::Assume assume,
+                                        const Needs& needs) const {
+    driver::Specialisation made_for;
+    made_for.assume = assume;
+    for (size_t i = 0; needs.by_shapes && i < given.size(); ++i)
+      made_for.shapes[inputs[i].name] = given[i].dims;
+    for (const std::string& name : needs.value_inputs) {
+      const runtime::RunTensor& t = given_for(name, given);
+      Tensor copy = Tensor::make(t.dtype, t.dims);
+      if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), t.data, static_cast<size_t>(copy.bytes()));
+      made_for.known[name] = std::make_shared<const Tensor>(std::move(copy));
+    }
+    return made_for;
+  }
+
+  std::string key_of(const std::vector<runtime::RunTensor>& given, driver::Assume assume,
+                     const Needs& needs) const {
+    std::string key(1, static_cast<char>(assume));
+    for (size_t i = 0; needs.by_shapes && i < given.size(); ++i) append_dims(key, given[i].dims);
+    for (const std::string& name : needs.value_inputs) {
+      const runtime::RunTensor& t = given_for(name, given);
+      append_dims(key, t.dims);
+      append_bytes(key, t.data, static_cast<size_t>(checked_numel(t.dims) * size_of(t.dtype)));
+    }
+    return key;
+  }
+
+  static void append_dims(std::string& to, const std::vector<int64_t>& dims) {
     auto rank = static_cast<int64_t>(dims.size());
     append_bytes(to, &rank, sizeof rank);
     append_bytes(to, dims.data(), dims.size() * sizeof(int64_t));
   }
 
-  static void append_bytes(std::vector<std::byte>& to, const void* from, size_t n) {
-    const auto* p = static_cast<const std::byte*>(from);
-    to.insert(to.end(), p, p + n);
-  }
-
-  /// The variant that explain and stats speak of: the latest one.
-  std::shared_ptr<const Variant> latest() const {
-    std::lock_guard lock(mutex);
-    return variants.empty() ? nullptr : variants[0];
+  static void append_bytes(std::string& to, const void* from, size_t n) {
+    if (n > 0) to.append(static_cast<const char*>(from), n);
   }
 
   /// Calls `put` with every given input and its place; ModelError when one is unknown, doubled or missing.
@@ -407,7 +417,7 @@ struct Session::Impl {
     std::vector<runtime::RunTensor> in = bind(given), out;
     auto run_variant = [&](std::shared_ptr<const Variant> v) {
       // With every value shown, a variant made for known shapes may have more constants and fewer outputs.
-      out.assign(v->compiled.plan->outputs.size(), {});
+      out.assign(v->compiled.executable().outputs.size(), {});
       TBX_MODEL(into.empty() || into.size() == out.size(), "{} output views given, the run has {} outputs",
                 into.size(), out.size());
       for (size_t i = 0; i < into.size(); ++i) {
@@ -426,41 +436,42 @@ struct Session::Impl {
       }
     std::vector<OutputTensor> result;
     for (size_t i = 0; i < out.size(); ++i)
-      result.push_back({ran->compiled.plan->outputs[i].name, static_cast<int32_t>(out[i].dtype), out[i].dims,
-                        out[i].data, out[i].owner, out[i].strings});
+      result.push_back({ran->compiled.executable().outputs[i].name, static_cast<int32_t>(out[i].dtype),
+                        out[i].dims, out[i].data, out[i].owner, out[i].strings});
     return result;
   }
 
   /// All that was compiled, for explain and profile. `keep` holds it.
   std::vector<PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const {
     std::vector<PlanSteps> all;
-    if (auto variant = latest()) {
-      all.push_back({variant->compiled.plan.get(), &variant->compiled.steps});
+    if (auto variant = variants.latest()) {
+      all.push_back({variant->compiled.bound.get(), &variant->compiled.steps});
       keep.push_back(variant);
     }
     for (const auto& segment : values.segments)
       for (const auto& c : segment->compiled()) {
-        all.push_back({c->plan.get(), &c->steps});
+        all.push_back({c->bound.get(), &c->steps});
         keep.push_back(c);
       }
     return all;
   }
 
-  std::vector<KernelReport> reports(std::map<const runtime::Plan*, size_t>* first = nullptr) const {
+  std::vector<KernelReport> reports(std::map<const runtime::Executable*, size_t>* first = nullptr) const {
     std::vector<KernelReport> result;
     std::vector<std::shared_ptr<const void>> keep;
     for (const PlanSteps& p : compiled(keep)) {
-      if (first) (*first)[p.plan] = result.size();
+      const runtime::Executable& plan = *p.bound->executable;
+      if (first) (*first)[&plan] = result.size();
       for (size_t i = 0; i < p.steps->size(); ++i) {
         const driver::StepInfo& s = (*p.steps)[i];
         KernelReport r;
         r.name = s.name;
         r.kind = s.kind;
         for (int o : s.origins)
-          if (o >= 0 && o < static_cast<int>(p.plan->origin_names.size()))
-            r.nodes.push_back(p.plan->origin_names[o]);
+          if (o >= 0 && o < static_cast<int>(plan.origin_names.size()))
+            r.nodes.push_back(plan.origin_names[o]);
         r.decisions = s.decisions;
-        for (const std::string& text : runtime::implementations_of(*p.plan, p.plan->steps[i], threads))
+        for (const std::string& text : runtime::implementations_of(*p.bound, i, threads))
           r.decisions.push_back("implementation: " + text);
         r.bytes = s.bytes;
         r.flops = s.flops;
@@ -503,7 +514,7 @@ const std::vector<TensorInfo>& Session::overridable_initializers() const {
 const ModelMetadata& Session::metadata() const { return impl_->metadata; }
 CompileStats Session::stats() const {
   if (impl_->value_session) return impl_->values.stats;
-  auto variant = impl_->latest();
+  auto variant = impl_->variants.latest();
   return variant ? variant->compiled.stats : CompileStats{};
 }
 int Session::threads() const { return impl_->threads; }
@@ -529,7 +540,7 @@ Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs,
     options.profile = &profile;
     std::vector<OutputTensor> made = impl_->run(inputs, {}, options);
     if (outputs) *outputs = std::move(made);
-    std::map<const runtime::Plan*, size_t> first;
+    std::map<const runtime::Executable*, size_t> first;
     std::vector<KernelReport> reports = impl_->reports(&first);
     for (const runtime::StepProfile& p : profile) {
       auto plan = first.find(p.plan);
@@ -557,7 +568,8 @@ Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
                                                         const Observer& observer) const {
   return guarded([&] {
     runtime::RunOptions options;
-    options.observe = [&](const runtime::Plan& plan, int, int buffer, const extern_kernels::TensorRef& t) {
+    options.observe = [&](const runtime::Executable& plan, int, int buffer,
+                          const extern_kernels::TensorRef& t) {
       const std::string& name = plan.buffers[buffer].name;
       if (name.empty()) return;
       // Observers see dense row-major tensors: channels-last memory is copied into order.

@@ -10,10 +10,13 @@
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "codegen/build_module.h"
+#include "driver/evaluated_module.h"
 #include "driver/every_value.h"
 #include "driver/limits.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
+#include "extern_kernels/catalogue.h"
 #include "extern_kernels/custom_operator.h"
 #include "lowering/lower.h"
 #include "runtime/session.h"
@@ -150,7 +153,7 @@ std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::Emi
 }
 
 /// Symbols that stand for elements of inputs get their values from there.
-void bind_elements(runtime::Plan& plan, const Specialisation& made_for) {
+void bind_elements(runtime::Executable& plan, const Specialisation& made_for) {
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     auto it = made_for.elements.find(plan.inputs[i].name);
     for (size_t k = 0; it != made_for.elements.end() && k < it->second.size(); ++k) {
@@ -196,15 +199,24 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
   return graph;
 }
 
-Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
-                       CompileStats stats) {
-  Compiled result;
-  Stopwatch total, watch;
-  auto stage = [&](const char* name, int done = 0, int of = 0) {
-    if (options.progress) options.progress(name, done, of);
-  };
-  codegen::Isa isa = chosen_isa(options);
+namespace {
 
+/// What the stages before the plan give.
+struct Planned {
+  PlanResult plan;
+  std::vector<codegen::EmittedKernel> emitted; ///< empty: all kernels are evaluated
+  bool has_compiler = false;
+  std::shared_ptr<codegen::Module> found; ///< without a compiler: all kernels were in the cache
+};
+
+/// Lower, schedule, emit and plan.
+Planned plan_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
+                   CompileStats& stats) {
+  Stopwatch watch;
+  const codegen::Isa isa = chosen_isa(options);
+  auto stage = [&](const char* name) {
+    if (options.progress) options.progress(name, 0, 0);
+  };
   stage("lower");
   lowering::LowerOptions lower_options;
   lower_options.known_inputs = made_for.known;
@@ -218,23 +230,15 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
   fusion::Schedule schedule = schedule_program(std::move(program), options, isa);
   stats.schedule_ms = watch.lap();
 
-  std::vector<codegen::EmittedKernel> emitted;
-  std::shared_ptr<codegen::Module> module;
+  Planned result;
   if (options.compile) {
-    stage("build");
     const codegen::Toolchain toolchain = toolchain_of(options);
-    emitted = emit_all(schedule, emit_cpp_for(isa), options);
-    const OutsideOfLoad waiting; // the compiler has limits of its own
-    if (codegen::have_compiler(toolchain))
-      module = codegen::build_module(named_kernels(emitted), isa, toolchain,
-                                     [&](int done, int of) { stage("build", done, of); });
-    else
-      module = codegen::find_module(named_kernels(emitted), isa, toolchain);
-    if (module) {
-      stats.compiled_units = module->compiled;
-      stats.cached_units = module->cached;
-    } else {
-      emitted.clear();
+    result.emitted = emit_all(schedule, emit_cpp_for(isa), options);
+    result.has_compiler = codegen::have_compiler(toolchain);
+    if (!result.has_compiler)
+      result.found = codegen::find_module(named_kernels(result.emitted), isa, toolchain);
+    if (!result.has_compiler && !result.found) {
+      result.emitted.clear();
       if (options.log)
         options.log(
             "no C++ compiler found, and not all kernels in the cache: they run in the evaluator (set TBX_CXX "
@@ -242,18 +246,64 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
     }
   }
   stage("plan");
-  PlanResult plan =
-      make_plan(schedule, emitted, module,
-                options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest);
+  result.plan = make_plan(schedule, result.emitted);
+  runtime::Executable& executable = result.plan.executable;
+  bind_elements(executable, made_for);
+  show_complex(graph, graph.inputs, executable.inputs);
+  show_complex(graph, graph.outputs, executable.outputs);
+  runtime::verify(executable);
   stats.build_ms = watch.lap();
-  stats.total_ms += total.lap();
-  for (const StepInfo& s : plan.steps)
+  return result;
+}
+
+/// What binding decided, for explain.
+void describe(const runtime::BoundExecutable& bound, std::vector<StepInfo>& steps) {
+  for (size_t s = 0; s < steps.size(); ++s) {
+    const runtime::BoundStep& step = bound.steps[s];
+    if (!step.library) continue;
+    steps[s].name = step.library->description();
+    steps[s].decisions.push_back("kernel: " + step.chosen +
+                                 (extern_kernels::is_plain_loops(step.chosen) ? " (plain loops: slow)" : ""));
+    for (const std::string& refusal : step.refusals) steps[s].decisions.push_back("refused: " + refusal);
+  }
+}
+
+} // namespace
+
+Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
+                       CompileStats stats) {
+  Compiled result;
+  Stopwatch total, watch;
+  auto stage = [&](const char* name, int done = 0, int of = 0) {
+    if (options.progress) options.progress(name, done, of);
+  };
+  Planned planned = plan_graph(graph, options, made_for, stats);
+
+  watch.lap();
+  std::vector<std::shared_ptr<const runtime::Module>> modules;
+  std::shared_ptr<codegen::Module> native = planned.found;
+  if (planned.has_compiler) {
+    stage("build");
+    const OutsideOfLoad waiting; // the compiler has limits of its own
+    native = codegen::build_module(named_kernels(planned.emitted), chosen_isa(options), toolchain_of(options),
+                                   [&](int done, int of) { stage("build", done, of); });
+  }
+  if (native) {
+    stats.compiled_units = native->compiled;
+    stats.cached_units = native->cached;
+    modules.push_back(std::move(native));
+  }
+  modules.push_back(evaluated_module(std::move(planned.plan.evaluated)));
+  stage("bind");
+  result.bound = runtime::bind(
+      std::make_shared<const runtime::Executable>(std::move(planned.plan.executable)), std::move(modules),
+      options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest);
+  result.steps = std::move(planned.plan.steps);
+  describe(*result.bound, result.steps);
+  for (const StepInfo& s : result.steps)
     ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
-  bind_elements(*plan.plan, made_for);
-  show_complex(graph, graph.inputs, plan.plan->inputs);
-  show_complex(graph, graph.outputs, plan.plan->outputs);
-  result.plan = std::move(plan.plan);
-  result.steps = std::move(plan.steps);
+  stats.build_ms += watch.lap();
+  stats.total_ms += total.lap();
   result.stats = std::move(stats);
   return result;
 }
@@ -283,7 +333,10 @@ namespace {
 
 /// A stage behind simplification, of a graph that is one program.
 std::string dump_graph(const Graph& graph, const CompileOptions& options, const std::string& stage) {
-  if (stage == "plan") return runtime::to_string(*compile_graph(graph, options, {}).plan);
+  if (stage == "plan") {
+    CompileStats stats;
+    return runtime::to_string(plan_graph(graph, options, {}, stats).plan.executable);
+  }
   lowering::LowerOptions lower_options;
   lower_options.assume_broadcast = lower_options.assume_exact_floats = true;
   ir::Program program = lowering::lower(graph, lower_options);
@@ -299,7 +352,7 @@ std::string dump_graph(const Graph& graph, const CompileOptions& options, const 
 /// The same of a graph that runs in segments, one after the other.
 std::string dump_segments(Graph graph, const CompileOptions& options, const std::string& stage) {
   CompileOptions evaluated = options;
-  evaluated.compile = options.compile && stage == "plan";
+  evaluated.compile = false;
   ValueProgram program = compile_values(std::move(graph), evaluated);
   std::vector<const runtime::TensorStage*> stages;
   for (const auto& segment : program.segments) stages.push_back(segment.get());

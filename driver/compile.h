@@ -1,4 +1,5 @@
-// Compile: the whole pipeline from ONNX bytes to a runnable plan. Knows every stage, and nothing else does.
+// Compile: the whole pipeline from ONNX bytes to a bound executable. Knows every stage, and nothing else
+// does.
 #pragma once
 
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include "driver/make_plan.h"
 #include "fusion/graph_passes.h"
 #include "importer/import.h"
+#include "runtime/bind.h"
 #include "tensorbox/tensorbox.h"
 
 namespace tbx::driver {
@@ -19,9 +21,11 @@ namespace tbx::driver {
 using Source = std::variant<std::filesystem::path, std::span<const std::byte>>;
 
 struct Compiled {
-  std::shared_ptr<runtime::Plan> plan;
+  std::shared_ptr<const runtime::BoundExecutable> bound;
   std::vector<StepInfo> steps;
   CompileStats stats;
+
+  const runtime::Executable& executable() const { return *bound->executable; }
 };
 
 /// Graph inputs whose elements are fixed while compiling, by name (axes, target shapes given as run-time
@@ -53,7 +57,7 @@ struct Specialisation {
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats,
                     std::vector<InputDefault>* defaults = nullptr);
-/// The stages behind: lower, schedule, emit, build, plan. `stats` is what was spent before.
+/// The stages behind: lower, schedule, emit, plan, build, bind. `stats` is what was spent before.
 Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
                        CompileStats stats = {});
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "importer/import.h"
-#include "runtime/plan.h"
+#include "runtime/executable.h"
 #include "runtime/value_plan.h"
 #include "tensorbox/tensorbox.h"
 

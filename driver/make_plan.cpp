@@ -6,9 +6,7 @@
 
 #include "base/budget.h"
 #include "base/error.h"
-#include "extern_kernels/catalogue.h"
 #include "fusion/dependencies.h"
-#include "ir/evaluate.h"
 
 namespace tbx::driver {
 
@@ -70,29 +68,18 @@ SizeExprs size_exprs(const SymInts& es) {
   return out;
 }
 
-/// A kernel that runs in the evaluator, prepared once.
-struct Evaluated {
-  explicit Evaluated(const KernelProgram& program) : kernel(program), evaluator(kernel) {}
-  KernelProgram kernel;
-  KernelEvaluator evaluator;
-};
-
 class PlanMaker {
 public:
-  PlanMaker(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
-            const std::shared_ptr<codegen::Module>& module, extern_kernels::Kernels kernels)
-      : schedule_(schedule), program_(schedule.program), emitted_(emitted), module_(module),
-        kernels_(kernels), plan_(std::make_shared<runtime::Plan>()) {}
+  PlanMaker(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted)
+      : schedule_(schedule), program_(schedule.program), emitted_(emitted) {}
 
   PlanResult run() {
-    plan_->module = module_;
-    plan_->origin_names = program_.origin_names;
-    for (const SymNode* s : program_.context->symbols()) plan_->symbol_names.push_back(s->name);
-    plan_->num_symbols = static_cast<int>(plan_->symbol_names.size());
+    executable_.origin_names = program_.origin_names;
+    for (const SymNode* s : program_.context->symbols()) executable_.symbol_names.push_back(s->name);
     make_buffers();
     make_signature();
     for (const Check& check : program_.checks)
-      plan_->checks.push_back(
+      executable_.checks.push_back(
           {size_expr(check.value), check.equal, check.message, check.assumption, check.where});
     size_t kernel = 0;
     for (const fusion::Group& group : schedule_.groups) {
@@ -105,7 +92,7 @@ public:
       }
     }
     set_lifetimes();
-    return {plan_, std::move(steps_)};
+    return {std::move(executable_), std::move(steps_), std::move(evaluated_)};
   }
 
 private:
@@ -127,13 +114,13 @@ private:
       p.strides = size_exprs(b.strides);
       if (b.kind == BufferKind::constant) {
         p.storage = StorageKind::constant;
-        p.index = static_cast<int>(plan_->constants.size());
-        plan_->constants.push_back(b.constant);
+        p.index = static_cast<int>(executable_.constants.size());
+        executable_.constants.push_back(b.constant);
       } else if (std::any_of(b.sizes.begin(), b.sizes.end(), [](SymInt s) { return has_unbacked(s); })) {
         p.storage = StorageKind::dynamic;
       }
-      index_of_[b.id] = static_cast<int>(plan_->buffers.size());
-      plan_->buffers.push_back(std::move(p));
+      index_of_[b.id] = static_cast<int>(executable_.buffers.size());
+      executable_.buffers.push_back(std::move(p));
     }
   }
 
@@ -151,22 +138,23 @@ private:
   void make_signature() {
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
       const ProgramInput& in = program_.inputs[i];
-      BufferPlan& p = plan_->buffers[index_of_[in.buffer]];
+      BufferPlan& p = executable_.buffers[index_of_[in.buffer]];
       p.storage = StorageKind::input;
       p.index = static_cast<int>(i);
-      plan_->inputs.push_back(entry(in.name, in.buffer));
+      executable_.inputs.push_back(entry(in.name, in.buffer));
       const Buffer& b = program_.at(in.buffer);
       for (size_t d = 0; d < b.sizes.size(); ++d)
         if (!b.sizes[d].is_constant() && b.sizes[d].node()->kind == SymKind::symbol)
-          plan_->bindings.push_back({b.sizes[d].node()->number, static_cast<int>(i), static_cast<int>(d)});
+          executable_.bindings.push_back(
+              {b.sizes[d].node()->number, static_cast<int>(i), static_cast<int>(d)});
     }
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const ProgramOutput& out = program_.outputs[i];
-      BufferPlan& p = plan_->buffers[index_of_[out.buffer]];
+      BufferPlan& p = executable_.buffers[index_of_[out.buffer]];
       TBX_INTERNAL(p.storage == StorageKind::arena || p.storage == StorageKind::dynamic);
       p.storage = StorageKind::output;
       p.index = static_cast<int>(i);
-      plan_->outputs.push_back(entry(out.name, out.buffer));
+      executable_.outputs.push_back(entry(out.name, out.buffer));
     }
   }
 
@@ -177,12 +165,12 @@ private:
     runtime::KernelStep step;
     for (const KernelBuffer& b : program.buffers) {
       step.buffers.push_back(b.id < 0 ? -1 : index_of_[b.id]);
+      step.writes.push_back(b.access != Access::read);
       step.offset_bytes.push_back(b.offset * size_of(b.dtype));
     }
     step.sequential = program.sequential;
     StepInfo info;
-    if (emitted && !emitted->function.empty() && module_) {
-      step.function = module_->find(emitted->function);
+    if (emitted && !emitted->function.empty()) {
       step.name = emitted->function;
       step.size_args = size_exprs(emitted->size_args);
       step.check_origins = emitted->check_origins;
@@ -191,26 +179,12 @@ private:
       step.cost_per_task = emitted->cost_per_task;
       info.kind = "generated";
     } else {
-      auto shared = std::make_shared<Evaluated>(program);
-      int num_symbols = plan_->num_symbols;
-      const auto* plan = plan_.get(); // outlives its steps
-      step.interpreted = [shared, num_symbols, plan](void* const* buffers, const int64_t*,
-                                                     const int64_t* symbols, int64_t begin, int64_t end,
-                                                     void*) -> int64_t {
-        try {
-          shared->evaluator.run({buffers, shared->kernel.buffers.size()},
-                                {symbols, static_cast<size_t>(num_symbols)}, begin, end);
-        } catch (IndexError& e) {
-          if (e.origin >= 0) e.set_where(runtime::nodes_of(*plan, {&e.origin, 1}));
-          throw;
-        }
-        return 0;
-      };
-      step.name = fmt::format("evaluated_{}", plan_->steps.size());
+      step.name = fmt::format("evaluated_{}", executable_.steps.size());
       step.tasks = size_expr(product(program.outer));
       step.scratch_bytes = size_expr(0);
       step.cost_per_task = 1000;
       info.kind = "evaluated";
+      evaluated_.emplace_back(step.name, program);
     }
     info.name = step.name;
     info.origins = group.origins;
@@ -241,7 +215,7 @@ private:
 
   // --- extern calls
 
-  runtime::OperandView view(const ExternOperand& in, extern_kernels::OperandInfo& info) const {
+  runtime::OperandView view(const ExternOperand& in) const {
     runtime::OperandView v;
     if (in.buffer < 0) return v;
     const Buffer& b = program_.at(in.buffer);
@@ -258,21 +232,7 @@ private:
     v.sizes = size_exprs(in.sizes);
     v.strides = size_exprs(strides);
     v.offset = size_expr(offset);
-    fill(info, b, in.sizes, strides);
-    if (b.kind == BufferKind::constant && offset.is(0)) info.constant = b.constant;
     return v;
-  }
-
-  static void fill(extern_kernels::OperandInfo& info, const Buffer& b, const SymInts& sizes,
-                   const SymInts& strides) {
-    info.dtype = b.dtype;
-    bool known = true;
-    for (size_t d = 0; d < sizes.size(); ++d) {
-      info.sizes.push_back(sizes[d].as_constant().value_or(-1));
-      known &= strides[d].is_constant();
-    }
-    if (known)
-      for (SymInt s : strides) info.strides.push_back(s.constant());
   }
 
   SymInt slice_offset(const Buffer& start) const {
@@ -288,42 +248,30 @@ private:
   void add_extern(const fusion::Group& group, const ExternCall& call) {
     runtime::ExternStep step;
     step.problem = call.problem;
-    step.name = extern_kernels::name_of(call.problem);
-    std::vector<extern_kernels::OperandInfo> inputs, outputs;
-    for (const ExternOperand& in : call.inputs) {
-      inputs.emplace_back();
-      step.inputs.push_back(view(in, inputs.back()));
-    }
-    StepInfo info;
+    for (const ExternOperand& in : call.inputs) step.inputs.push_back(view(in));
     for (BufferId id : call.outputs) {
-      outputs.emplace_back();
       runtime::OperandView v;
       if (id >= 0) {
         const Buffer& b = program_.at(id);
-        v.buffer = index_of_[fusion::owner_of(program_, id)];
+        const BufferId owner = fusion::owner_of(program_, id);
+        TBX_INTERNAL(program_.at(owner).dtype == b.dtype);
         const SymInts& sizes = call.output_sizes.empty() ? b.sizes : call.output_sizes;
-        const SymInts strides = call.output_sizes.empty() ? b.strides : contiguous_strides(sizes);
+        v.buffer = index_of_[owner];
         v.sizes = size_exprs(sizes);
-        v.strides = size_exprs(strides);
+        v.strides = size_exprs(call.output_sizes.empty() ? b.strides : contiguous_strides(sizes));
         v.offset = size_expr(slice_offset(b));
-        fill(outputs.back(), b, sizes, strides);
         if (!call.output_symbols.empty()) add_dynamic(step, b);
       }
       step.outputs.push_back(std::move(v));
     }
-    extern_kernels::Selection selection = extern_kernels::select(call.problem, inputs, outputs, kernels_);
-    info.name = selection.kernel->description();
+    StepInfo info;
+    info.name = extern_kernels::name_of(call.problem);
     info.kind = "extern";
     info.origins = group.origins;
     info.decisions = group.decisions;
-    info.decisions.push_back(
-        "kernel: " + selection.chosen +
-        (extern_kernels::is_plain_loops(selection.chosen) ? " (plain loops: slow)" : ""));
-    for (const std::string& refusal : selection.refusals) info.decisions.push_back("refused: " + refusal);
     for (const auto* buffers : {&group.reads, &group.writes})
       for (BufferId b : *buffers) add_bytes(info, product(program_.at(b).sizes), program_.at(b).dtype);
     info.flops = flops_hint(call);
-    step.kernel = std::move(selection.kernel);
     push({std::move(step), group.origins}, std::move(info));
   }
 
@@ -356,35 +304,25 @@ private:
   }
 
   void push(runtime::Step step, StepInfo info) {
-    plan_->steps.push_back(std::move(step));
+    executable_.steps.push_back(std::move(step));
     steps_.push_back(std::move(info));
   }
 
   void set_lifetimes() {
-    for (size_t s = 0; s < plan_->steps.size(); ++s) {
-      auto touch = [&](int buffer) {
-        if (buffer < 0) return;
-        BufferPlan& b = plan_->buffers[buffer];
+    for (size_t s = 0; s < executable_.steps.size(); ++s)
+      runtime::for_each_buffer(executable_.steps[s], [&](int buffer, bool) {
+        BufferPlan& b = executable_.buffers[buffer];
         if (b.first_step < 0) b.first_step = static_cast<int>(s);
         b.last_step = static_cast<int>(s);
-      };
-      if (const auto* kernel = std::get_if<runtime::KernelStep>(&plan_->steps[s].what)) {
-        for (int b : kernel->buffers) touch(b);
-      } else {
-        const auto& call = std::get<runtime::ExternStep>(plan_->steps[s].what);
-        for (const auto& v : call.inputs) touch(v.buffer);
-        for (const auto& v : call.outputs) touch(v.buffer);
-      }
-    }
+      });
   }
 
   const fusion::Schedule& schedule_;
   const Program& program_;
   const std::vector<codegen::EmittedKernel>& emitted_;
-  std::shared_ptr<codegen::Module> module_;
-  extern_kernels::Kernels kernels_;
-  std::shared_ptr<runtime::Plan> plan_;
+  runtime::Executable executable_;
   std::vector<StepInfo> steps_;
+  std::vector<NamedProgram> evaluated_;
   std::vector<int> index_of_;
 };
 
@@ -396,9 +334,8 @@ runtime::SizeExpr size_expr(SymInt e) {
   return out;
 }
 
-PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
-                     const std::shared_ptr<codegen::Module>& module, extern_kernels::Kernels kernels) {
-  return PlanMaker(schedule, emitted, module, kernels).run();
+PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted) {
+  return PlanMaker(schedule, emitted).run();
 }
 
 } // namespace tbx::driver

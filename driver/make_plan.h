@@ -1,14 +1,14 @@
-// Make plan: Schedule + built kernels -> runtime::Plan. The last compile step; knows both sides.
+// Make plan: Schedule + emitted kernels -> runtime::Executable, which is data: no kernel is built or chosen
+// here.
 #pragma once
 
-#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "codegen/build_module.h"
 #include "codegen/emit.h"
 #include "fusion/schedule.h"
-#include "runtime/plan.h"
+#include "runtime/executable.h"
 
 namespace tbx::driver {
 
@@ -21,16 +21,18 @@ struct StepInfo {
   double flops = 0;
 };
 
+/// A kernel for the evaluator, and its name.
+using NamedProgram = std::pair<std::string, ir::KernelProgram>;
+
 struct PlanResult {
-  std::shared_ptr<runtime::Plan> plan;
-  std::vector<StepInfo> steps;
+  runtime::Executable executable;
+  std::vector<StepInfo> steps; ///< extern ones are named when their kernels are chosen
+  std::vector<NamedProgram> evaluated;
 };
 
-/// `emitted[g]` and `module` belong to the kernel groups of the schedule (both empty: everything is
-/// evaluated; an empty function name: that kernel is evaluated). `kernels` compute the extern calls.
-PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted,
-                     const std::shared_ptr<codegen::Module>& module,
-                     extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest);
+/// `emitted[g]` belong to the kernel groups of the schedule (empty: everything is evaluated; an empty
+/// function name: that kernel is evaluated).
+PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted);
 
 /// Postfix program of a size; needs an expression free of loop variables and indirect values.
 runtime::SizeExpr size_expr(ir::SymInt e);

@@ -32,6 +32,34 @@ int64_t element_of(const RunTensor& t, size_t i) {
 
 bool is_size(int64_t v) { return v >= lowering::kMinElement && v <= ir::kMaxSize; }
 
+void append(std::string& key, const void* from, size_t n) {
+  if (n > 0) key.append(static_cast<const char*>(from), n);
+}
+void append(std::string& key, int64_t number) { append(key, &number, sizeof number); }
+
+/// Equal for what is compiled alike.
+std::string key_of(const std::vector<InputKind>& kinds, const Specialisation& made_for) {
+  std::string key;
+  append(key, static_cast<int64_t>(made_for.assume));
+  for (const InputKind& kind : kinds) {
+    append(key, static_cast<int64_t>(kind.dtype));
+    append(key, static_cast<int64_t>(kind.dims->size()));
+    append(key, kind.dims->data(), kind.dims->size() * sizeof(int64_t));
+  }
+  for (const auto& [name, tensor] : made_for.known) { // their shapes are those of their kinds
+    key += name + '\0';
+    append(key, tensor->data, static_cast<size_t>(tensor->bytes()));
+  }
+  for (const auto& [name, elements] : made_for.elements) {
+    key += name + '\0';
+    for (const std::optional<int64_t>& v : elements) {
+      append(key, static_cast<int64_t>(v.has_value()));
+      append(key, v.value_or(0));
+    }
+  }
+  return key;
+}
+
 } // namespace
 
 /// A plan and what the inputs must be for it.
@@ -76,7 +104,7 @@ struct Segment::Variant {
 };
 
 Segment::Segment(Graph graph, std::shared_ptr<const CompileOptions> options)
-    : graph_(std::move(graph)), options_(std::move(options)), variants_(std::make_shared<const Variants>()) {}
+    : graph_(std::move(graph)), options_(std::move(options)), variants_(kMaxVariants) {}
 
 Segment::~Segment() = default;
 
@@ -95,26 +123,26 @@ std::shared_ptr<Segment::Variant> Segment::compile(std::vector<InputKind> kinds,
   v->kinds = std::move(kinds);
   v->assume = made_for.assume;
   v->session = std::make_unique<runtime::Session>(
-      v->compiled->plan, runtime::SessionOptions{.threads = options_->threads,
-                                                 .private_arena = options_->private_threads,
-                                                 .max_memory = options_->max_memory});
+      v->compiled->bound, runtime::SessionOptions{.threads = options_->threads,
+                                                  .private_arena = options_->private_threads,
+                                                  .max_memory = options_->max_memory});
   return v;
 }
 
-bool Segment::learn(const lowering::UnknownValueError& e) const {
+bool Segment::learn(Needs& needs, const lowering::UnknownValueError& e) const {
   bool news = false;
   for (size_t i = 0; i < graph_.inputs.size(); ++i)
     if (std::find(e.inputs.begin(), e.inputs.end(), graph_.at(graph_.inputs[i]).name) != e.inputs.end() &&
-        std::find(value_inputs_.begin(), value_inputs_.end(), i) == value_inputs_.end()) {
-      value_inputs_.push_back(i);
+        std::find(needs.value_inputs.begin(), needs.value_inputs.end(), i) == needs.value_inputs.end()) {
+      needs.value_inputs.push_back(i);
       news = true;
     }
   if (news) return true;
   // What is still unknown are sizes, of inputs or given by their elements.
-  if (!value_inputs_.empty() && !exact_values_) return exact_values_ = true;
+  if (!needs.value_inputs.empty() && !needs.exact_values) return needs.exact_values = true;
   const bool sizes = e.of_shapes || !e.inputs.empty();
-  news = sizes && !by_shapes_;
-  by_shapes_ |= sizes;
+  news = sizes && !needs.by_shapes;
+  needs.by_shapes |= sizes;
   return news;
 }
 
@@ -122,12 +150,14 @@ bool Segment::prepare() {
   std::vector<InputKind> kinds;
   if (!declared_kinds(graph_, kinds)) return false;
   try {
-    variants_ = std::make_shared<const Variants>(Variants{compile(std::move(kinds), true, {})});
+    variants_.add(compile(std::move(kinds), true, {}));
     return true;
   } catch (const lowering::UnknownValueError& e) {
     bool inside =
         std::any_of(e.needed.begin(), e.needed.end(), [&](ValueId v) { return graph_.at(v).producer >= 0; });
-    if (!learn(e) || (inside && !is_configuration(graph_, e.inputs))) throw;
+    if (!variants_.learn([&](Needs& needs) { return learn(needs, e); }) ||
+        (inside && !is_configuration(graph_, e.inputs)))
+      throw;
     return false;
   }
 }
@@ -143,36 +173,22 @@ bool Segment::is_configuration(const Graph& graph, const std::vector<std::string
   });
 }
 
-std::shared_ptr<const Segment::Variant> Segment::find(std::span<const RunTensor> inputs) const {
-  std::shared_ptr<const Variants> variants;
-  {
-    std::lock_guard lock(mutex_);
-    variants = variants_;
-  }
-  for (const auto& v : *variants)
-    if (v->fits(inputs)) return v;
-  return nullptr;
-}
-
-std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor> inputs,
-                                                      Assume assume) const {
-  std::lock_guard compiling(compiling_);
-  if (assume == Assume::broadcast_too) // another thread may have made it meanwhile
-    if (auto v = find(inputs)) return v;
-  for (;;) {
+std::shared_ptr<const Segment::Variant> Segment::variant_for(std::span<const RunTensor> inputs,
+                                                             Assume assume) const {
+  auto request = [&](const Needs& needs) -> decltype(variants_)::Request {
     std::vector<InputKind> kinds;
     int64_t unknown = 0;
     for (const RunTensor& t : inputs) {
       kinds.push_back({t.dtype, t.dims});
-      if (!by_shapes_)
+      if (!needs.by_shapes)
         for (int64_t& d : *kinds.back().dims) d = -1 - unknown++;
     }
     Specialisation made_for;
     made_for.assume = assume;
-    for (size_t i : value_inputs_) {
+    for (size_t i : needs.value_inputs) {
       const std::string& name = graph_.at(graph_.inputs[i]).name;
       kinds[i].dims = inputs[i].dims;
-      if (!exact_values_ && has_few_integers(inputs[i])) {
+      if (!needs.exact_values && has_few_integers(inputs[i])) {
         auto& elements = made_for.elements[name];
         for (int64_t k = 0, n = checked_numel(inputs[i].dims); k < n; ++k) {
           int64_t v = element_of(inputs[i], static_cast<size_t>(k));
@@ -185,42 +201,34 @@ std::shared_ptr<const Segment::Variant> Segment::make(std::span<const RunTensor>
         std::memcpy(copy.mutable_data(), inputs[i].data, static_cast<size_t>(copy.bytes()));
       made_for.known[name] = std::make_shared<const Tensor>(std::move(copy));
     }
-    try {
-      const Loading loading(*options_);
-      std::shared_ptr<const Variant> made = compile(std::move(kinds), false, std::move(made_for));
-      auto variants = std::make_shared<Variants>(*variants_);
-      variants->insert(variants->begin(), made);
-      if (variants->size() > kMaxVariants) variants->pop_back();
-      std::lock_guard lock(mutex_);
-      variants_ = std::move(variants);
-      return made;
-    } catch (const lowering::UnknownValueError& e) {
-      if (!learn(e)) throw;
-    }
-  }
+    std::string key = key_of(kinds, made_for);
+    return {std::move(key), [this, kinds = std::move(kinds), made_for = std::move(made_for)] {
+              const Loading loading(*options_);
+              return compile(kinds, false, made_for);
+            }};
+  };
+  return variants_.get([&](const Needs&, const Variant& v) { return v.assume <= assume && v.fits(inputs); },
+                       request,
+                       [&](Needs& needs, const lowering::UnknownValueError& e) { return learn(needs, e); });
 }
 
 void Segment::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
                   const runtime::RunOptions& options) const {
-  auto variant = find(inputs);
-  if (!variant) variant = make(inputs, Assume::broadcast_too);
-  for (;;) try {
+  for (Assume assume = Assume::broadcast_too;;) {
+    auto variant = variant_for(inputs, assume);
+    try {
       return variant->session->run(inputs, outputs, options);
     } catch (const runtime::AssumptionError&) {
       // Legal inputs, but not what was assumed of them: from now on the more general form is taken first.
       if (variant->assume == Assume::nothing) throw;
-      variant = make(inputs, less_than(variant->assume));
+      assume = less_than(variant->assume);
     }
+  }
 }
 
 std::vector<std::shared_ptr<const Compiled>> Segment::compiled() const {
-  std::shared_ptr<const Variants> variants;
-  {
-    std::lock_guard lock(mutex_);
-    variants = variants_;
-  }
   std::vector<std::shared_ptr<const Compiled>> all;
-  for (const auto& v : *variants) all.push_back(v->compiled);
+  for (const auto& v : variants_.variants()) all.push_back(v->compiled);
   return all;
 }
 

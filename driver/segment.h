@@ -1,19 +1,14 @@
 // Segment: a part of a graph that holds numeric tensors only, compiled for the kinds of inputs it meets.
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "driver/compile.h"
 #include "driver/graph_part.h"
+#include "driver/specialiser.h"
 #include "runtime/value_plan.h"
-
-namespace tbx::lowering {
-class UnknownValueError;
-}
 
 namespace tbx::driver {
 
@@ -38,23 +33,21 @@ public:
 
 private:
   struct Variant;
-  using Variants = std::vector<std::shared_ptr<const Variant>>;
-  std::shared_ptr<const Variant> find(std::span<const runtime::RunTensor> inputs) const;
-  std::shared_ptr<const Variant> make(std::span<const runtime::RunTensor> inputs, Assume assume) const;
+  /// What was learnt from compilations.
+  struct Needs {
+    std::vector<size_t> value_inputs; ///< inputs whose elements the compiled code depends on
+    bool exact_values = false;        ///< on their very numbers, where those are sizes or positions, too
+    bool by_shapes = false;           ///< the code depends on the sizes of the inputs
+  };
+  std::shared_ptr<const Variant> variant_for(std::span<const runtime::RunTensor> inputs, Assume assume) const;
   std::shared_ptr<Variant> compile(std::vector<InputKind> kinds, bool trust_shapes,
                                    Specialisation made_for) const;
   /// Takes note of what must be known; false when that is nothing new.
-  bool learn(const lowering::UnknownValueError& e) const;
+  bool learn(Needs& needs, const lowering::UnknownValueError& e) const;
 
   Graph graph_;
   std::shared_ptr<const CompileOptions> options_;
-  mutable std::mutex compiling_; ///< one compilation at a time, while others run; taken before mutex_
-  mutable std::mutex mutex_;
-  mutable std::shared_ptr<const Variants> variants_; ///< replaced, never changed; under mutex_
-  // What was learnt from compilations, under compiling_.
-  mutable std::vector<size_t> value_inputs_; ///< inputs whose elements the compiled code depends on
-  mutable bool exact_values_ = false; ///< on their very numbers, where those are sizes or positions, too
-  mutable bool by_shapes_ = false;    ///< the code depends on the sizes of the inputs
+  mutable Specialiser<Variant, Needs> variants_;
 };
 
 } // namespace tbx::driver

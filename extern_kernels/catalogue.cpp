@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "extern_kernels/host/host_kernel.h"
-
 namespace tbx::extern_kernels {
 
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
@@ -67,7 +65,5 @@ std::string accepts_post_ops(const Problem&, std::span<const OperandInfo>, std::
   return "no library";
 }
 #endif
-
-bool has_host_kernel(std::string_view domain, std::string_view op) { return find_host_kernel(domain, op); }
 
 } // namespace tbx::extern_kernels

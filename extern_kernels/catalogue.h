@@ -3,7 +3,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "extern_kernels/kernel.h"
 
@@ -40,7 +39,5 @@ bool is_plain_loops(std::string_view candidate);
 
 /// Products of 8-bit integers have a fast exact kernel on this CPU.
 bool has_byte_products();
-
-bool has_host_kernel(std::string_view domain, std::string_view op);
 
 } // namespace tbx::extern_kernels

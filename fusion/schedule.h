@@ -35,8 +35,6 @@ struct Group {
 struct Schedule {
   ir::Program program; ///< operations moved out; all buffers have fixed strides
   std::vector<Group> groups;
-  /// In-place reuse decided by fusion: key's memory is that of value (e.g. a residual sum into its operand).
-  std::vector<std::pair<ir::BufferId, ir::BufferId>> aliases;
 };
 
 /// Needs a verified program. Guarantees: groups in a valid order, every buffer read is written before,

@@ -73,7 +73,7 @@ private:
   std::optional<Values> fold(const Node& node, const Values& inputs);
   static bool has_dynamic_sizes(const Node& node, const Values& env);
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
-  void apply_policy(const Graph& g, ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
+  void apply_policy(ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
   LoweredValue make_input(const Graph& g, ValueId id);
   ir::BufferId memory_of_last(ir::BufferId id, const std::vector<int>& stored_in) const;
   void make_output(const Graph& g, ValueId id, const LoweredValue& value, const std::vector<int>& stored_in,
@@ -257,7 +257,7 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   record_origins(inputs, outputs, first_operation);
   for (size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i)
     if (node.outputs[i] >= 0 && outputs[i].tensor.defined())
-      apply_policy(g, node.outputs[i], inputs, outputs[i].tensor, users[node.outputs[i]]);
+      apply_policy(node.outputs[i], inputs, outputs[i].tensor, users[node.outputs[i]]);
 }
 
 Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values& env) {
@@ -384,7 +384,7 @@ void Lowerer::record_origins(const Values& inputs, const Values& outputs, size_t
   }
 }
 
-void Lowerer::apply_policy(const Graph& g, ValueId id, const Values& inputs, const ir::TensorBox& box,
+void Lowerer::apply_policy(ValueId id, const Values& inputs, const ir::TensorBox& box,
                            int users) {
   // A view passes its input's elements on: it is no user of them itself.
   for (const LoweredValue& v : inputs)

@@ -69,7 +69,7 @@ int startable_threads(int wanted) {
 
 Arena::Arena(int threads) : threads_(startable_threads(threads)), arena_(threads_) {}
 
-void Arena::execute(const std::function<void()>& work) {
+void Arena::run(const std::function<void()>& work) {
   if (!no_more_threads) {
     try {
       arena_.execute(work);

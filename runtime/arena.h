@@ -14,9 +14,12 @@ public:
   int threads() const { return threads_; }
   /// Runs `work` in the arena. Where a thread cannot be started meanwhile, it runs once more from its
   /// beginning, as does everything in this process from then on, in the calling thread alone.
-  void execute(const std::function<void()>& work);
+  template <class Work> void execute(Work&& work) {
+    run(std::ref(work)); // a reference, so that nothing is allocated
+  }
 
 private:
+  void run(const std::function<void()>& work);
   int threads_;
   tbb::task_arena arena_;
 };

@@ -15,6 +15,7 @@
 #include "runtime/block_pool.h"
 #include "runtime/memory.h"
 #include "runtime/shape_plan.h"
+#include "runtime/shared_arena.h"
 
 namespace tbx::runtime {
 namespace {
@@ -45,7 +46,7 @@ struct RunContext {
 /// Memory of the outputs of one data-dependent extern step.
 class DynamicAllocator : public extern_kernels::OutputAllocator {
 public:
-  DynamicAllocator(const Plan& plan, const ExternStep& step, RunContext& ctx, BlockPool& pool,
+  DynamicAllocator(const Executable& plan, const ExternStep& step, RunContext& ctx, BlockPool& pool,
                    int64_t max_memory)
       : plan_(plan), step_(step), ctx_(ctx), pool_(pool), max_memory_(max_memory) {}
   void* allocate(int index, DType dtype, std::span<const int64_t> sizes) override {
@@ -65,7 +66,7 @@ public:
   }
 
 private:
-  const Plan& plan_;
+  const Executable& plan_;
   const ExternStep& step_;
   RunContext& ctx_;
   BlockPool& pool_;
@@ -75,7 +76,7 @@ private:
 /// Shows a sanitizer what of the arena belongs to a buffer while a step runs, and to none.
 class Watch {
 public:
-  Watch(const Plan& plan, const ShapePlan& shapes, const std::byte* arena)
+  Watch(const Executable& plan, const ShapePlan& shapes, const std::byte* arena)
       : plan_(plan), shapes_(shapes), arena_(arena), on_(is_watched()) {
     if (on_) forbid(arena_, shapes_.arena_bytes);
   }
@@ -99,7 +100,7 @@ private:
         fn(arena_ + shapes_.buffers[b].offset, shapes_.buffers[b].bytes);
   }
 
-  const Plan& plan_;
+  const Executable& plan_;
   const ShapePlan& shapes_;
   const std::byte* arena_;
   const bool on_;
@@ -108,11 +109,11 @@ private:
 } // namespace
 
 struct Session::Impl {
-  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const BoundExecutable> bound;
+  const Executable* plan = nullptr; ///< the one that is bound
   SessionOptions options;
   int threads = 1;
-  bool data_dependent = false;
-  mutable std::unique_ptr<Arena> arena;
+  std::shared_ptr<Arena> arena;
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<RunContext>> idle;
   mutable std::vector<std::shared_ptr<const ShapePlan>> shape_plans;
@@ -134,8 +135,10 @@ struct Session::Impl {
   void place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                     RunContext& ctx) const;
   void run_step(size_t s, const StepShape& shape, RunContext& ctx) const;
-  void run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx) const;
-  void run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const;
+  void run_kernel(const KernelStep& step, const Kernel& kernel, const StepShape& shape,
+                  RunContext& ctx) const;
+  void run_extern(const ExternStep& step, const extern_kernels::ExternKernel& library, const StepShape& shape,
+                  RunContext& ctx) const;
   int chunks_of(const KernelStep& step, int64_t tasks) const;
   template <class BufferShapes>
   void observed_step(size_t s, const StepShape& shape, RunContext& ctx, const RunOptions& options,
@@ -156,7 +159,7 @@ int64_t element_of(const RunTensor& t, int i) {
 void Session::Impl::bind_symbols(std::span<const RunTensor> inputs, std::vector<int64_t>& symbols) const {
   TBX_MODEL(inputs.size() == plan->inputs.size(), "{} inputs given, the model has {}", inputs.size(),
             plan->inputs.size());
-  symbols.assign(static_cast<size_t>(plan->num_symbols), -1);
+  symbols.assign(plan->symbol_names.size(), -1);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const SignatureEntry& e = plan->inputs[i];
     TBX_MODEL(inputs[i].dtype == e.dtype, "input '{}' has type {}, expected {}", e.name,
@@ -234,7 +237,7 @@ std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int
     for (const auto& p : shape_plans)
       if (p->symbols == symbols) return p;
   }
-  auto made = std::make_shared<const ShapePlan>(make_shape_plan(*plan, symbols));
+  auto made = std::make_shared<const ShapePlan>(make_shape_plan(*bound, symbols));
   std::lock_guard lock(mutex);
   if (shape_plans.size() >= kMaxShapePlans) shape_plans.erase(shape_plans.begin());
   shape_plans.push_back(made);
@@ -273,10 +276,9 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
   for (size_t b = 0; b < plan->buffers.size(); ++b) {
     const BufferPlan& p = plan->buffers[b];
     if (p.storage == StorageKind::input) ctx.pointers[b] = inputs[p.index].data;
-    if (p.storage == StorageKind::constant)
-      ctx.pointers[b] = const_cast<std::byte*>(plan->constants[p.index]->data);
+    if (p.storage == StorageKind::constant) ctx.pointers[b] = bound->constants[p.index];
   }
-  if (data_dependent) return run_dynamic(ctx, outputs, run_options);
+  if (bound->data_dependent) return run_dynamic(ctx, outputs, run_options);
   run_planned(ctx, *shapes_for(ctx.symbols), outputs, run_options);
 }
 
@@ -378,7 +380,7 @@ void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTen
       ctx.pointers[b] = ctx.dynamic[b].get();
     }
   }
-  StepShape shape = evaluate_step(*plan, step, ctx.symbols);
+  StepShape shape = evaluate_step(*bound, s, ctx.symbols);
   observed_step(s, shape, ctx, run_options, ctx.dynamic_shapes, start);
   if (call && !call->bound_symbols.empty()) run_checks(ctx.symbols, call->bound_symbols);
   if (call)
@@ -428,23 +430,17 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
   const auto* kernel = std::get_if<KernelStep>(&step.what);
   std::vector<int> touched;
   if (run_options.profile || run_options.observe) {
-    if (kernel) {
-      touched = kernel->buffers;
-    } else {
-      for (const OperandView& v : std::get<ExternStep>(step.what).inputs) touched.push_back(v.buffer);
-      for (const OperandView& v : std::get<ExternStep>(step.what).outputs) touched.push_back(v.buffer);
-    }
+    for_each_buffer(step, [&](int b, bool) { touched.push_back(b); });
   }
   if (run_options.profile) {
-    StepProfile p{plan.get(), static_cast<int>(s), begin, since_start() - begin, shape.tasks, threads, 0};
+    StepProfile p{plan, static_cast<int>(s), begin, since_start() - begin, shape.tasks, threads, 0};
     if (kernel) p.threads = std::min(threads, chunks_of(*kernel, shape.tasks));
-    for (int b : touched)
-      if (b >= 0) p.bytes += shapes[b].bytes;
+    for (int b : touched) p.bytes += shapes[b].bytes;
     run_options.profile->push_back(p);
   }
   if (run_options.observe)
     for (int b : touched)
-      if (b >= 0 && plan->buffers[b].last_step >= static_cast<int>(s) &&
+      if (plan->buffers[b].last_step >= static_cast<int>(s) &&
           plan->buffers[b].first_step == static_cast<int>(s) &&
           plan->buffers[b].storage != StorageKind::input && plan->buffers[b].storage != StorageKind::constant)
         run_options.observe(*plan, static_cast<int>(s), b,
@@ -455,9 +451,9 @@ void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx) 
   const Step& step = plan->steps[s];
   try {
     if (const auto* kernel = std::get_if<KernelStep>(&step.what))
-      run_kernel(*kernel, shape, ctx);
+      run_kernel(*kernel, bound->steps[s].kernel, shape, ctx);
     else
-      run_extern(std::get<ExternStep>(step.what), shape, ctx);
+      run_extern(std::get<ExternStep>(step.what), *bound->steps[s].library, shape, ctx);
   } catch (Error& e) {
     e.set_where(nodes_of(*plan, step.origins));
     throw;
@@ -479,7 +475,8 @@ int64_t tasks_of_piece(const KernelStep& step) {
   return static_cast<int64_t>(kPieceNs / std::clamp(step.cost_per_task, 1.0, kPieceNs));
 }
 
-void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, RunContext& ctx) const {
+void Session::Impl::run_kernel(const KernelStep& step, const Kernel& kernel, const StepShape& shape,
+                               RunContext& ctx) const {
   if (shape.tasks <= 0) return;
   ctx.kernel_buffers.clear();
   for (size_t i = 0; i < step.buffers.size(); ++i) {
@@ -495,16 +492,20 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
     int64_t begin = shape.tasks * chunk / chunks, end = shape.tasks * (chunk + 1) / chunks;
     void* mine = scratch ? scratch + shape.scratch_bytes * chunk : nullptr;
     int64_t code = 0;
-    if (step.interpreted) {
+    if (kernel.evaluated) {
       StopScope scope(ctx.stop);
-      code = step.interpreted(ctx.kernel_buffers.data(), shape.size_args.data(), ctx.symbols.data(), begin,
-                              end, mine);
+      try {
+        kernel.evaluated->run(ctx.kernel_buffers, ctx.symbols, begin, end);
+      } catch (OriginError& e) {
+        if (e.origin >= 0) e.set_where(nodes_of(*plan, {&e.origin, 1}));
+        throw;
+      }
     }
     // Native code knows no limits: where there are any it gets its work in pieces.
     const int64_t piece = ctx.stop.active() ? tasks_of_piece(step) : end - begin;
-    for (int64_t at = begin; step.function && at < end && code == 0; at += piece) {
+    for (int64_t at = begin; kernel.native && at < end && code == 0; at += piece) {
       if (at > begin) ctx.stop.check();
-      code = step.function(ctx.kernel_buffers.data(), shape.size_args.data(), at, std::min(end, at + piece),
+      code = kernel.native(ctx.kernel_buffers.data(), shape.size_args.data(), at, std::min(end, at + piece),
                            mine);
     }
     int64_t none = 0;
@@ -524,7 +525,8 @@ void Session::Impl::run_kernel(const KernelStep& step, const StepShape& shape, R
   }
 }
 
-void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, RunContext& ctx) const {
+void Session::Impl::run_extern(const ExternStep& step, const extern_kernels::ExternKernel& library,
+                               const StepShape& shape, RunContext& ctx) const {
   auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
                   auto& list) {
     list.clear();
@@ -541,26 +543,24 @@ void Session::Impl::run_extern(const ExternStep& step, const StepShape& shape, R
   refs(step.outputs, shape.outputs, ctx.outputs);
   void* workspace = shape.workspace_bytes ? ctx.workspace.get(shape.workspace_bytes) : nullptr;
   if (step.dynamic_outputs.empty()) {
-    step.kernel->run({ctx.inputs, ctx.outputs, nullptr, workspace});
+    library.run({ctx.inputs, ctx.outputs, nullptr, workspace});
     return;
   }
   DynamicAllocator allocator(*plan, step, ctx, pool, options.max_memory);
-  step.kernel->run({ctx.inputs, {}, &allocator, workspace});
+  library.run({ctx.inputs, {}, &allocator, workspace});
   for (int symbol : step.bound_symbols) TBX_INTERNAL(ctx.symbols[symbol] >= 0);
 }
 
-Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : impl_(std::make_unique<Impl>()) {
-  impl_->plan = std::move(plan);
+Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions options)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->bound = std::move(bound);
+  impl_->plan = impl_->bound->executable.get();
   impl_->options = options;
-  impl_->arena = std::make_unique<Arena>(options.threads > 0 ? options.threads : default_threads());
+  impl_->arena = arena_for(options);
   impl_->threads = impl_->arena->threads();
-  for (const Step& s : impl_->plan->steps)
-    if (const auto* e = std::get_if<ExternStep>(&s.what))
-      impl_->data_dependent |= !e->dynamic_outputs.empty();
 }
 
 Session::~Session() = default;
-const Plan& Session::plan() const { return *impl_->plan; }
 int Session::threads() const { return impl_->threads; }
 
 void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
@@ -590,7 +590,7 @@ int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
   std::vector<int64_t> symbols;
   impl_->bind_symbols(inputs, symbols);
   impl_->check_inputs(inputs, symbols);
-  if (impl_->data_dependent) throw_unsupported("the memory of this model depends on its data");
+  if (impl_->bound->data_dependent) throw_unsupported("the memory of this model depends on its data");
   return impl_->shapes_for(symbols)->arena_bytes;
 }
 

@@ -1,8 +1,10 @@
-// Session: runs a Plan. Immutable after construction; `run` may be called from many threads at once.
+// Session: runs a bound executable. Immutable after construction; `run` may be called from many threads at
+// once.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "runtime/plan.h"
+#include "runtime/bind.h"
 
 namespace tbx {
 class RandomStreams;
@@ -36,7 +38,7 @@ struct RunTensor {
 
 /// Time and work of one step in one run.
 struct StepProfile {
-  const Plan* plan = nullptr; ///< of this step
+  const Executable* plan = nullptr; ///< of this step
   int step = 0;
   int64_t start_ns = 0, duration_ns = 0; ///< since the start of the run
   int64_t tasks = 0;
@@ -53,7 +55,7 @@ struct RunOptions {
   RandomStreams* random = nullptr; ///< what random operators draw from; default: streams of the process
   std::vector<StepProfile>* profile = nullptr;
   /// Called after each step with the buffer number and its contents (compare, first-NaN); slows the run.
-  std::function<void(const Plan&, int step, int buffer, const extern_kernels::TensorRef&)> observe;
+  std::function<void(const Executable&, int step, int buffer, const extern_kernels::TensorRef&)> observe;
 };
 
 /// The shapes of the inputs are legal but not what the plan was made for: it needs a plan without
@@ -65,9 +67,8 @@ public:
 
 class Session {
 public:
-  Session(std::shared_ptr<const Plan> plan, SessionOptions options = {});
+  Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions options = {});
   ~Session();
-  const Plan& plan() const;
   int threads() const;
 
   /// `inputs` in signature order. `outputs[i].data`, when set, is written directly (its dims must match);

@@ -25,7 +25,8 @@ std::vector<int64_t> evaluate_all(const SizeExprs& es, std::span<const int64_t> 
   return v;
 }
 
-OperandShape evaluate_operand(const Plan& plan, const OperandView& v, std::span<const int64_t> symbols) {
+OperandShape evaluate_operand(const Executable& plan, const OperandView& v,
+                              std::span<const int64_t> symbols) {
   OperandShape s;
   if (v.buffer < 0) return s;
   s.sizes = evaluate_all(v.sizes, symbols);
@@ -35,7 +36,7 @@ OperandShape evaluate_operand(const Plan& plan, const OperandView& v, std::span<
 }
 
 /// `work`; its errors name the nodes of the step that they are about.
-template <class Work> void naming(const Plan& plan, int step, Work work) {
+template <class Work> void naming(const Executable& plan, int step, Work work) {
   try {
     work();
   } catch (Error& e) {
@@ -48,7 +49,7 @@ template <class Work> void naming(const Plan& plan, int step, Work work) {
 /// only, so that a long chain takes time in proportion to its length.
 class Placed {
 public:
-  explicit Placed(const Plan& plan) : plan_(plan), seen_(plan.buffers.size(), -1) {}
+  explicit Placed(const Executable& plan) : plan_(plan), seen_(plan.buffers.size(), -1) {}
 
   void add(int b) {
     for (size_t block = block_of(plan_.buffers[b].first_step); block <= block_of(plan_.buffers[b].last_step);
@@ -72,13 +73,13 @@ public:
 
 private:
   static size_t block_of(int step) { return static_cast<size_t>(step) / 64; }
-  const Plan& plan_;
+  const Executable& plan_;
   std::vector<std::vector<int>> blocks_;
   std::vector<int> seen_; ///< per buffer: for which it was looked at last
 };
 
 /// Greedy best fit: largest buffers first, each at the lowest gap free during its life.
-int64_t lay_out(const Plan& plan, std::vector<BufferShape>& shapes) {
+int64_t lay_out(const Executable& plan, std::vector<BufferShape>& shapes) {
   std::vector<int> order;
   for (size_t b = 0; b < shapes.size(); ++b)
     if (plan.buffers[b].storage == StorageKind::arena && plan.buffers[b].first_step >= 0)
@@ -130,15 +131,17 @@ BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> s
   return s;
 }
 
-StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int64_t> symbols) {
+StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols) {
+  const Executable& plan = *bound.executable;
+  const auto& what = plan.steps[step].what;
   StepShape s;
-  if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+  if (const auto* kernel = std::get_if<KernelStep>(&what)) {
     s.tasks = kernel->tasks.evaluate(symbols);
     s.scratch_bytes = aligned(kernel->scratch_bytes.evaluate(symbols));
     s.size_args = evaluate_all(kernel->size_args, symbols);
     return s;
   }
-  const auto& call = std::get<ExternStep>(step.what);
+  const auto& call = std::get<ExternStep>(what);
   for (const OperandView& v : call.inputs) s.inputs.push_back(evaluate_operand(plan, v, symbols));
   std::vector<extern_kernels::TensorRef> in, out;
   auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
@@ -152,12 +155,12 @@ StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int6
     for (const OperandView& v : call.outputs) s.outputs.push_back(evaluate_operand(plan, v, symbols));
     refs(call.outputs, s.outputs, out);
   }
-  s.workspace_bytes = call.kernel->workspace_bytes(in, out);
+  s.workspace_bytes = bound.steps[step].library->workspace_bytes(in, out);
   return s;
 }
 
-std::vector<std::string> implementations_of(const Plan& plan, const Step& step, int threads) {
-  const auto* call = std::get_if<ExternStep>(&step.what);
+std::vector<std::string> implementations_of(const BoundExecutable& bound, size_t step, int threads) {
+  const auto* call = std::get_if<ExternStep>(&bound.executable->steps[step].what);
   if (!call) return {};
   auto is_known = [](const OperandView& v) {
     auto constant = [](const SizeExpr& e) { return e.is_constant(); };
@@ -167,19 +170,19 @@ std::vector<std::string> implementations_of(const Plan& plan, const Step& step, 
   };
   if (call->dynamic_outputs.empty() && std::all_of(call->inputs.begin(), call->inputs.end(), is_known) &&
       std::all_of(call->outputs.begin(), call->outputs.end(), is_known))
-    tbb::task_arena(threads).execute([&] { evaluate_step(plan, step, {}); });
-  const auto* library = dynamic_cast<const extern_kernels::LibraryKernel*>(call->kernel.get());
+    tbb::task_arena(threads).execute([&] { evaluate_step(bound, step, {}); });
+  const auto* library = dynamic_cast<const extern_kernels::LibraryKernel*>(bound.steps[step].library.get());
   return library ? library->implementations() : std::vector<std::string>();
 }
 
-ShapePlan make_shape_plan(const Plan& plan, std::vector<int64_t> symbols) {
+ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols) {
+  const Executable& plan = *bound.executable;
   ShapePlan p;
   p.symbols = std::move(symbols);
   for (const BufferPlan& b : plan.buffers)
     naming(plan, b.first_step, [&] { p.buffers.push_back(evaluate_buffer(b, p.symbols)); });
   for (size_t s = 0; s < plan.steps.size(); ++s) {
-    naming(plan, static_cast<int>(s),
-           [&] { p.steps.push_back(evaluate_step(plan, plan.steps[s], p.symbols)); });
+    naming(plan, static_cast<int>(s), [&] { p.steps.push_back(evaluate_step(bound, s, p.symbols)); });
     p.scratch_bytes = std::max(p.scratch_bytes, p.steps.back().scratch_bytes);
     p.workspace_bytes = std::max(p.workspace_bytes, aligned(p.steps.back().workspace_bytes));
   }

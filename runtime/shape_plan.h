@@ -1,9 +1,10 @@
-// ShapePlan: the plan with all sizes evaluated for one assignment of its symbols, and the arena laid out.
+// ShapePlan: the executable with all sizes evaluated for one assignment of its symbols, and the arena laid
+// out.
 #pragma once
 
 #include <vector>
 
-#include "runtime/plan.h"
+#include "runtime/bind.h"
 
 namespace tbx::runtime {
 
@@ -35,13 +36,13 @@ struct ShapePlan {
 };
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols);
-StepShape evaluate_step(const Plan& plan, const Step& step, std::span<const int64_t> symbols);
+StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols);
 
 /// What libraries run for an extern step: for the sizes of runs so far, and for its own where all are known
 /// while compiling, on that many threads. For explain.
-std::vector<std::string> implementations_of(const Plan& plan, const Step& step, int threads);
+std::vector<std::string> implementations_of(const BoundExecutable& bound, size_t step, int threads);
 
-/// Needs a plan without data-dependent symbols (all symbols known).
-ShapePlan make_shape_plan(const Plan& plan, std::vector<int64_t> symbols);
+/// Needs an executable without data-dependent symbols (all symbols known).
+ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols);
 
 } // namespace tbx::runtime

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <thread>
 
+#include "codegen/build_module.h"
 #include "codegen/compiler.h"
 #include "driver/compile.h"
 #include "graph_helper.h"
@@ -59,6 +62,17 @@ std::string axes_model() {
   ValueId x = h.input("x", DType::f32, {2, 3, 4}), axes = h.input("axes", DType::i64, {1});
   output_like(h, h.node("ReduceSum", {x, axes}, {{"keepdims", int64_t{1}}}, 17), "y",
               {h.symbol("a"), h.symbol("b"), h.symbol("c")});
+  return export_bytes(h.graph);
+}
+
+/// y = x [1, 1, h, 4] resized to 2 x 2 with antialiasing: a variant is compiled for each h.
+std::string resize_model() {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {1, 1, h.symbol("h"), 4});
+  ValueId y = h.node("Resize", {x, -1, -1, h.constant(ints({4}, {1, 1, 2, 2}))},
+                     {{"antialias", int64_t{1}}, {"mode", std::string("linear")}}, 18);
+  output_like(h, y, "y", {1, 1, 2, 2});
+  h.graph.opset_imports[""] = 18;
   return export_bytes(h.graph);
 }
 
@@ -128,6 +142,40 @@ TEST_P(Concurrency, VariantsMadeByRuns) {
   EXPECT_EQ(wrong, 0);
 }
 
+std::vector<float> run_resized(const Session& session, int64_t height) {
+  std::vector<float> x = some_values(height * 4);
+  auto out = session.run({{"x", TensorView::of(x, {1, 1, height, 4})}}).value();
+  auto y = out.at(0).values<float>();
+  return {y.begin(), y.end()};
+}
+
+TEST_P(Concurrency, RunsGoOnWhileAVariantIsCompiled) {
+  std::promise<void> compiling, go_on;
+  std::shared_future<void> allowed = go_on.get_future().share();
+  std::atomic<bool> hold{false};
+  CompileOptions slow = options_;
+  slow.progress = [&](const std::string& stage, int, int) {
+    if (stage != "lower" || !hold.exchange(false)) return;
+    compiling.set_value();
+    allowed.wait();
+  };
+  Session plain = session_of(resize_model(), options_), session = session_of(resize_model(), slow);
+  const std::vector<float> want = run_resized(plain, 8);
+  EXPECT_EQ(run_resized(session, 8), want);
+  hold = true;
+  auto first = std::async(std::launch::async, [&] { return run_resized(session, 6); });
+  compiling.get_future().wait();
+  auto others = std::async(std::launch::async, [&] {
+    EXPECT_EQ(run_resized(session, 8), want) << "of shapes that are compiled";
+    EXPECT_EQ(run_resized(session, 10), run_resized(plain, 10)) << "and of others";
+    EXPECT_FALSE(session.explain().empty());
+  });
+  EXPECT_EQ(others.wait_for(std::chrono::minutes(2)), std::future_status::ready) << "they wait for it";
+  go_on.set_value();
+  others.get();
+  EXPECT_EQ(first.get(), run_resized(plain, 6));
+}
+
 TEST_P(Concurrency, ManySessionsOneEmptyCache) {
   std::vector<std::vector<float>> results(kThreads);
   in_threads([&](int t) {
@@ -166,7 +214,7 @@ TEST_P(Concurrency, OutputsAreKeptWhileSessionsEnd) {
 TEST_P(Concurrency, CancelledFromAnotherThreadWhileMemoryIsGivenBack) {
   std::string model = rows_model();
   driver::Compiled compiled = driver::compile(std::as_bytes(std::span(model)), options_);
-  runtime::Session session(compiled.plan, {.threads = 2});
+  runtime::Session session(compiled.bound, {.threads = 2});
   std::atomic<bool> cancel{false};
   std::atomic<int> running{kThreads};
   std::thread other([&] {

@@ -216,7 +216,7 @@ TEST(Session, NoAllocationInTheSteadyState) {
   options.threads = 1;
   std::string model = generated_model();
   driver::Compiled compiled = driver::compile(std::as_bytes(std::span(model)), options);
-  runtime::Session session(compiled.plan, {.threads = 1});
+  runtime::Session session(compiled.bound, {.threads = 1});
   std::vector<float> values(64 * 3, 0.5f), result(64 * 3);
   auto tensor = [](std::vector<float>& data, int64_t batch) {
     runtime::RunTensor t;
@@ -243,7 +243,7 @@ TEST(Session, NoAllocationInTheSteadyState) {
 
 TEST(Session, CancelStopsTheRun) {
   driver::Compiled compiled = driver::compile(std::filesystem::path(model_path()), {});
-  runtime::Session session(compiled.plan);
+  runtime::Session session(compiled.bound);
   std::vector<float> p = picture();
   std::vector<runtime::RunTensor> in(1), out(1);
   in[0] = {p.data(), DType::f32, {1, 1, 8, 8}, nullptr, nullptr};

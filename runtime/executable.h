@@ -1,7 +1,8 @@
-// Plan: the compiled model as a flat list of steps over numbered buffers. Plain data; seventh stage's result.
+// Executable: the compiled model as plain data: buffers, steps over them, and what a run has to check.
+// Seventh stage's result. It holds no pointer into a program and no closure, so it can be printed, verified
+// and saved; what its names mean on a machine is found when it is bound (runtime/bind.h).
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,9 +10,7 @@
 #include <vector>
 
 #include "base/tensor.h"
-#include "extern_kernels/kernel.h"
 #include "extern_kernels/problem.h"
-#include "runtime/abi.h"
 
 namespace tbx::runtime {
 
@@ -21,13 +20,20 @@ struct SizeExpr {
   struct Item {
     Code code;
     int64_t value; ///< push: the number; symbol: its index
+    bool operator==(const Item&) const = default;
   };
   std::vector<Item> items;
   bool is_constant() const { return items.size() == 1 && items[0].code == Code::push; }
   /// Throws Error (model) on overflow or a non-positive divisor.
   int64_t evaluate(std::span<const int64_t> symbols) const;
+  bool operator==(const SizeExpr&) const = default;
 };
 using SizeExprs = std::vector<SizeExpr>;
+
+/// How many numbers SizeExpr::evaluate keeps at once, at most.
+inline constexpr int kMaxSizeDepth = 64;
+
+enum class DeviceKind : uint8_t { cpu };
 
 enum class StorageKind : uint8_t {
   arena,
@@ -41,26 +47,23 @@ struct BufferPlan {
   std::string name;
   DType dtype = DType::undefined;
   SizeExprs sizes, strides; ///< elements
+  DeviceKind device = DeviceKind::cpu;
   StorageKind storage = StorageKind::arena;
-  int index = -1;    ///< input/output: position in the signature; constant: position in Plan::constants
-  int alias_of = -1; ///< this buffer's memory is that of another buffer, `alias_offset` elements in
-  SizeExpr alias_offset;
-  int first_step = -1, last_step = -1; ///< life in steps, aliases included
+  int index = -1; ///< input/output: position in the signature; constant: position in Executable::constants
+  int first_step = -1, last_step = -1; ///< life in steps
 };
 
 /// Runs tasks of a generated kernel.
 struct KernelStep {
-  /// Native code, or an interpreter closure with the same contract.
-  KernelFunction function = nullptr;
-  std::function<int64_t(void* const*, const int64_t*, const int64_t* symbols, int64_t, int64_t, void*)>
-      interpreted;
-  std::string name;
-  std::vector<int> buffers;
+  std::string name;                  ///< in the module that the executable is bound to
+  std::vector<int> buffers;          ///< -1: of the kernel alone
+  std::vector<bool> writes;          ///< by buffer
   std::vector<int64_t> offset_bytes; ///< of address 0, by buffer
   SizeExprs size_args;
   SizeExpr tasks, scratch_bytes;
-  std::vector<int> check_origins; ///< in Plan::origin_names: what check number 1 + i of the kernel is about
-  double cost_per_task = 0;       ///< estimated ns
+  std::vector<int>
+      check_origins;        ///< in Executable::origin_names: what check number 1 + i of the kernel is about
+  double cost_per_task = 0; ///< estimated ns
   bool sequential = false;
 };
 
@@ -71,10 +74,12 @@ struct OperandView {
   SizeExpr offset; ///< elements
 };
 
+/// A call of a library, or of a host operator (HostProblem: found by its name). Which kernel computes the
+/// problem is chosen when the executable is bound, from the facts of the operands: their types, their sizes
+/// and strides where those are constant, and their elements where the buffer is (operand_facts in
+/// runtime/bind.h).
 struct ExternStep {
-  std::shared_ptr<const extern_kernels::ExternKernel> kernel;
   extern_kernels::Problem problem;
-  std::string name;
   std::vector<OperandView> inputs, outputs;
   std::vector<int> dynamic_outputs; ///< buffers the kernel allocates (data-dependent shapes)
   std::vector<int>
@@ -110,24 +115,45 @@ struct PlanCheck {
   std::string where;       ///< the node that needs it
 };
 
-struct Plan {
-  int num_symbols = 0;
+struct Executable {
   std::vector<std::string> symbol_names;
   std::vector<SymbolBinding> bindings; ///< the first binding of a symbol defines it, later ones are checked
   std::vector<PlanCheck> checks;
   std::vector<SignatureEntry> inputs, outputs;
   std::vector<BufferPlan> buffers;
-  std::vector<std::shared_ptr<const Tensor>> constants;
+  std::vector<std::shared_ptr<const Tensor>> constants; ///< dense tensors: data, too
   std::vector<Step> steps;
   std::vector<std::string> origin_names;
-  std::shared_ptr<void> module; ///< keeps native code loaded
 };
+
+/// Calls `touch(buffer, writes)` for every buffer that a step reads or writes; reads come first.
+template <class Touch> void for_each_buffer(const Step& step, Touch touch) {
+  if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+    for (bool writes : {false, true})
+      for (size_t b = 0; b < kernel->buffers.size(); ++b)
+        if (kernel->buffers[b] >= 0 && kernel->writes[b] == writes) touch(kernel->buffers[b], writes);
+    return;
+  }
+  const auto& call = std::get<ExternStep>(step.what);
+  for (const OperandView& v : call.inputs)
+    if (v.buffer >= 0) touch(v.buffer, false);
+  for (const OperandView& v : call.outputs)
+    if (v.buffer >= 0) touch(v.buffer, true);
+}
 
 /// "node 'conv1' (Conv)", "one of the nodes 'conv1' (Conv), 'relu1' (Relu)": how errors name the nodes of a
 /// step.
-std::string nodes_of(const Plan& plan, std::span<const int> origins);
+std::string nodes_of(const Executable& executable, std::span<const int> origins);
 
 /// Deterministic text (`tbx dump --stage=plan`).
-std::string to_string(const Plan& plan);
+std::string to_string(const Executable& executable);
+
+/// What is wrong with an executable: a number out of range, a size that cannot be evaluated, a constant of
+/// another type or size than its buffer, a buffer that is read before it is written or outside of its life, a
+/// view that leaves its buffer. Empty: it is sound. Whatever this accepts can be bound and run without
+/// touching memory that is not its own, as far as sizes are constant; the others are checked per run.
+std::string defect_of(const Executable& executable);
+/// Throws InternalError with what is wrong.
+void verify(const Executable& executable);
 
 } // namespace tbx::runtime

@@ -1,0 +1,50 @@
+#include "driver/evaluated_module.h"
+
+#include <map>
+
+#include "ir/evaluate.h"
+
+namespace tbx::driver {
+namespace {
+
+/// Prepared once, run many times.
+class Evaluated : public runtime::EvaluatedKernel {
+public:
+  explicit Evaluated(ir::KernelProgram program) : program_(std::move(program)), evaluator_(program_) {}
+
+  void run(std::span<void* const> buffers, std::span<const int64_t> symbols, int64_t begin,
+           int64_t end) const override {
+    try {
+      evaluator_.run(buffers, symbols, begin, end);
+    } catch (const ir::IndexError& e) {
+      throw runtime::OriginError(e, e.origin);
+    }
+  }
+
+private:
+  const ir::KernelProgram program_;
+  const ir::KernelEvaluator evaluator_;
+};
+
+class EvaluatedModule : public runtime::Module {
+public:
+  explicit EvaluatedModule(std::vector<NamedProgram> kernels) {
+    for (auto& [name, program] : kernels)
+      kernels_.emplace(name, std::make_shared<const Evaluated>(std::move(program)));
+  }
+  runtime::Kernel kernel(const std::string& name) const override {
+    auto it = kernels_.find(name);
+    return it == kernels_.end() ? runtime::Kernel{} : runtime::Kernel{nullptr, it->second};
+  }
+
+private:
+  std::map<std::string, std::shared_ptr<const Evaluated>> kernels_;
+};
+
+} // namespace
+
+std::shared_ptr<const runtime::Module> evaluated_module(std::vector<NamedProgram> kernels) {
+  return std::make_shared<const EvaluatedModule>(std::move(kernels));
+}
+
+} // namespace tbx::driver

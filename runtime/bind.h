@@ -1,0 +1,42 @@
+// Bind: executable + modules + device -> what runs. Every decision that belongs to a machine is made here,
+// once: library kernels are chosen from the catalogue and pack their weights, constants are placed, names of
+// kernels become pointers. The stage before is data, and the session behind it only runs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "extern_kernels/kernel.h"
+#include "runtime/executable.h"
+#include "runtime/module.h"
+
+namespace tbx::runtime {
+
+struct BoundStep {
+  Kernel kernel;                                               ///< of a KernelStep
+  std::shared_ptr<const extern_kernels::ExternKernel> library; ///< of an ExternStep
+  std::string chosen;                                          ///< the candidate's name, and why
+  std::vector<std::string> refusals; ///< not those before it (extern_kernels::Selection)
+};
+
+struct BoundExecutable {
+  std::shared_ptr<const Executable> executable;
+  DeviceKind device = DeviceKind::cpu;
+  std::vector<BoundStep> steps; ///< by step
+  std::vector<void*> constants; ///< by constant: its elements where the device reads them
+  bool data_dependent = false;  ///< some step's output sizes depend on data
+  std::vector<std::shared_ptr<const Module>> modules; ///< keep the kernels loaded
+};
+
+/// What the catalogue may know of an operand before a run.
+extern_kernels::OperandInfo operand_facts(const Executable& executable, const OperandView& view);
+
+/// Needs a verified executable. A kernel is taken from the first module that has it, library kernels from
+/// `kernels`. Throws BackendError when none has, UnsupportedError when no library kernel computes a problem;
+/// both name the nodes of the step.
+std::shared_ptr<const BoundExecutable>
+bind(std::shared_ptr<const Executable> executable, std::vector<std::shared_ptr<const Module>> modules,
+     extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest, DeviceKind device = DeviceKind::cpu);
+
+} // namespace tbx::runtime

@@ -1,0 +1,114 @@
+// Threads of sessions: one process-wide arena, and private ones on request. Threads are counted in kernels.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "runtime/bind.h"
+#include "runtime/session.h"
+
+namespace tbx::test {
+namespace {
+
+/// Counts the threads that are in it at once.
+class Counted : public runtime::EvaluatedKernel {
+public:
+  /// Who is in the kernel stays until `enough(inside)`, or for some turns.
+  Counted(std::atomic<int>& most, std::function<bool(int)> enough, std::chrono::seconds longest)
+      : most_(most), enough_(std::move(enough)), longest_(longest) {}
+
+  void run(std::span<void* const>, std::span<const int64_t>, int64_t, int64_t) const override {
+    int inside = ++inside_;
+    for (int seen = most_; inside > seen && !most_.compare_exchange_weak(seen, inside);) {
+    }
+    const auto end = std::chrono::steady_clock::now() + longest_;
+    int turn = 0;
+    while (!gave_up_ && !enough_(most_) && (turn++ < 1000 || std::chrono::steady_clock::now() < end))
+      std::this_thread::yield();
+    if (longest_.count() > 0 && !enough_(most_)) gave_up_ = true;
+    --inside_;
+  }
+
+private:
+  std::atomic<int>& most_;
+  std::function<bool(int)> enough_;
+  std::chrono::seconds longest_;
+  mutable std::atomic<int> inside_{0};
+  mutable std::atomic<bool> gave_up_{false};
+};
+
+class OneKernel : public runtime::Module {
+public:
+  explicit OneKernel(std::shared_ptr<const runtime::EvaluatedKernel> kernel) : kernel_(std::move(kernel)) {}
+  runtime::Kernel kernel(const std::string&) const override { return {nullptr, kernel_}; }
+
+private:
+  std::shared_ptr<const runtime::EvaluatedKernel> kernel_;
+};
+
+runtime::SizeExpr number(int64_t n) { return {{{runtime::SizeExpr::Code::push, n}}}; }
+
+/// One kernel of 64 dear tasks that writes the only output.
+std::shared_ptr<const runtime::Executable> one_kernel() {
+  runtime::Executable e;
+  runtime::BufferPlan y;
+  y.dtype = DType::f32;
+  y.sizes = {number(1)};
+  y.strides = {number(1)};
+  y.storage = runtime::StorageKind::output;
+  y.index = y.first_step = y.last_step = 0;
+  e.buffers = {y};
+  e.outputs = {{"y", DType::f32, {"1"}, {number(1)}, 0}};
+  runtime::KernelStep step;
+  step.name = "count";
+  step.buffers = {0};
+  step.writes = {true};
+  step.offset_bytes = {0};
+  step.tasks = number(64);
+  step.scratch_bytes = number(0);
+  step.cost_per_task = 1e6;
+  e.steps = {{step, {}}};
+  runtime::verify(e);
+  return std::make_shared<const runtime::Executable>(std::move(e));
+}
+
+/// Runs `callers` sessions, each from a thread of its own, and gives the most threads that were in the kernel
+/// at once.
+int most_threads(int callers, const runtime::SessionOptions& options, const std::function<bool(int)>& enough,
+                 std::chrono::seconds longest) {
+  std::atomic<int> most{0};
+  auto bound = runtime::bind(one_kernel(),
+                             {std::make_shared<OneKernel>(std::make_shared<Counted>(most, enough, longest))});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < callers; ++t)
+    threads.emplace_back([&] {
+      runtime::Session session(bound, options);
+      std::vector<runtime::RunTensor> out(1);
+      for (int run = 0; run < 3; ++run) session.run({}, out);
+    });
+  for (std::thread& t : threads) t.join();
+  return most;
+}
+
+TEST(Arena, SessionsShareTheThreadsOfTheMachine) {
+  const int granted = runtime::default_threads();
+  if (granted == 1) GTEST_SKIP() << "callers that have one thread work on their own";
+  const int most = most_threads(
+      granted + 3, {}, [&](int seen) { return seen > granted; }, std::chrono::seconds(0));
+  EXPECT_LE(most, granted);
+  EXPECT_GE(most, 1);
+}
+
+TEST(Arena, APrivateOneHasThreadsOfItsOwn) {
+  const int callers = runtime::default_threads() + 3;
+  runtime::SessionOptions options;
+  options.private_arena = true;
+  const int most = most_threads(
+      callers, options, [&](int seen) { return seen >= callers; }, std::chrono::seconds(60));
+  EXPECT_GE(most, callers) << "each caller works in an arena of its own";
+}
+
+} // namespace
+} // namespace tbx::test

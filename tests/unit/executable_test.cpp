@@ -1,0 +1,190 @@
+// Executables are data: verified, printed, bound.
+#include "runtime/executable.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <functional>
+
+#include "driver/compile.h"
+#include "driver/evaluated_module.h"
+#include "graph_helper.h"
+#include "importer/export.h"
+#include "runtime/bind.h"
+#include "runtime/session.h"
+
+namespace tbx::test {
+namespace {
+
+using runtime::Executable;
+using runtime::ExternStep;
+using runtime::KernelStep;
+using runtime::SizeExpr;
+using testing::HasSubstr;
+
+/// y = softmax(x w), z = the positions where y > 0.5, with x [batch, 3]: a product, generated kernels and a
+/// step whose output sizes depend on data.
+driver::Compiled compiled_model(bool with_positions = true) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {h.symbol("batch"), 3});
+  ValueId product = h.node("MatMul", {x, h.constant(tensor({3, 2}, {1, -2, 3, 0.5f, 0, 1}))}, {}, 17);
+  ValueId y = h.node("Softmax", {product}, {{"axis", int64_t{-1}}}, 17);
+  h.output(y);
+  h.graph.at(y).name = "y";
+  h.graph.at(y).type = {ValueType::tensor, DType::f32};
+  if (with_positions) {
+    ValueId z = h.node("NonZero", {h.node("Greater", {y, h.constant(tensor({}, {0.5f}))}, {}, 17)}, {}, 17);
+    h.output(z);
+    h.graph.at(z).name = "z";
+    h.graph.at(z).type = {ValueType::tensor, DType::i64};
+  }
+  h.graph.opset_imports[""] = 17;
+  std::string bytes = export_bytes(h.graph);
+  CompileOptions options;
+  options.compile = false;
+  return driver::compile(std::as_bytes(std::span(bytes)), options);
+}
+
+template <class S> S& first_step(Executable& e) {
+  for (runtime::Step& step : e.steps)
+    if (auto* s = std::get_if<S>(&step.what)) return *s;
+  throw std::runtime_error("no such step");
+}
+
+TEST(Executable, WhatTheCompilerMakesIsSound) {
+  EXPECT_EQ(runtime::defect_of(compiled_model().executable()), "");
+}
+
+TEST(Executable, DefectsAreFound) {
+  const Executable sound = compiled_model().executable();
+  const SizeExpr no_number, too_few{{{SizeExpr::Code::add, 0}}},
+      unknown_symbol{{{SizeExpr::Code::symbol, 99}}};
+  SizeExpr deep;
+  for (int i = 0; i < 100; ++i) deep.items.push_back({SizeExpr::Code::push, 1});
+  for (int i = 1; i < 100; ++i) deep.items.push_back({SizeExpr::Code::add, 0});
+  const std::vector<std::pair<std::function<void(Executable&)>, const char*>> cases = {
+      {[](Executable& e) { e.buffers[0].dtype = DType::undefined; }, "no type"},
+      {[](Executable& e) { e.buffers[0].strides.pop_back(); }, "strides"},
+      {[&](Executable& e) { e.buffers[0].sizes[0] = no_number; }, "no expression"},
+      {[&](Executable& e) { e.buffers[0].sizes[0] = too_few; }, "without operands"},
+      {[&](Executable& e) { e.buffers[0].sizes[0] = unknown_symbol; }, "symbol 99"},
+      {[&](Executable& e) { first_step<KernelStep>(e).tasks = deep; }, "deeper than 64"},
+      {[](Executable& e) { e.inputs[0].buffer = 1000; }, "input 0 is buffer 1000"},
+      {[](Executable& e) { e.inputs[0].dtype = DType::f64; }, "another type"},
+      {[](Executable& e) { e.outputs.pop_back(); }, "is no output"},
+      {[](Executable& e) { e.bindings[0].dim = 7; }, "is bound to what"},
+      {[](Executable& e) { e.constants.clear(); }, "is constant"},
+      {[](Executable& e) {
+         e.constants[0] = std::make_shared<Tensor>(tensor({2}, {1, 2}));
+       },
+       "another size"},
+      {[](Executable& e) { first_step<KernelStep>(e).writes.clear(); }, "how it uses"},
+      {[](Executable& e) { first_step<KernelStep>(e).buffers[0] = 77; }, "buffer 77"},
+      {[](Executable& e) { first_step<KernelStep>(e).name.clear(); }, "no kernel"},
+      {[](Executable& e) {
+         first_step<ExternStep>(e).inputs[1].strides[0] = {{{SizeExpr::Code::push, 900}}};
+       },
+       "reads buffer"},
+      {[](Executable& e) { first_step<ExternStep>(e).inputs.pop_back(); }, "is no product"},
+      {[](Executable& e) { first_step<ExternStep>(e).outputs[0].buffer = e.inputs[0].buffer; },
+       "not its own"},
+      {[](Executable& e) { e.buffers[e.inputs[0].buffer].last_step += 1; }, "its life is"},
+      {[](Executable& e) { std::swap(e.steps[0], e.steps[1]); }, "before it is written"},
+      {[](Executable& e) { e.steps.clear(); }, "lives"},
+  };
+  for (const auto& [spoil, defect] : cases) {
+    Executable e = sound;
+    spoil(e);
+    EXPECT_THAT(runtime::defect_of(e), HasSubstr(defect));
+    EXPECT_THAT(error_of([&] { runtime::verify(e); }), HasSubstr("the executable is broken"));
+  }
+}
+
+TEST(Executable, IsPrintedInFull) {
+  std::string text = to_string(compiled_model().executable());
+  EXPECT_THAT(text, HasSubstr("input: x float32[batch, 3] in b"));
+  EXPECT_THAT(text, HasSubstr("bind: batch = dimension 0 of input 0"));
+  EXPECT_THAT(text, HasSubstr("extern MatMul ("));
+  EXPECT_THAT(text, HasSubstr("binds "));
+  EXPECT_EQ(text, to_string(compiled_model().executable()));
+}
+
+TEST(Bind, FactsOfOperandsComeFromTheExecutable) {
+  const Executable e = compiled_model().executable();
+  Executable copy = e;
+  const ExternStep& product = first_step<ExternStep>(copy);
+  extern_kernels::OperandInfo x = runtime::operand_facts(e, product.inputs[0]),
+                              w = runtime::operand_facts(e, product.inputs[1]);
+  EXPECT_EQ(x.sizes, (std::vector<int64_t>{-1, 3}));
+  EXPECT_EQ(x.constant, nullptr);
+  EXPECT_EQ(w.sizes, (std::vector<int64_t>{3, 2}));
+  ASSERT_NE(w.constant, nullptr);
+  EXPECT_EQ(w.constant->numel(), 6);
+  runtime::OperandView shifted = product.inputs[1];
+  shifted.offset = {{{SizeExpr::Code::push, 1}}};
+  EXPECT_EQ(runtime::operand_facts(e, shifted).constant, nullptr)
+      << "a part of a constant is not the constant";
+  EXPECT_EQ(runtime::operand_facts(e, {}).dtype, DType::undefined);
+}
+
+TEST(Bind, AKernelThatNoModuleHasIsNamed) {
+  auto e = std::make_shared<const Executable>(compiled_model().executable());
+  std::string error = error_of([&] { runtime::bind(e, {}); });
+  EXPECT_THAT(error, HasSubstr("no module has the kernel evaluated_"));
+  EXPECT_THAT(error, HasSubstr("(Softmax)"));
+}
+
+/// Says where it was asked.
+class OneKernel : public runtime::Module {
+public:
+  explicit OneKernel(runtime::Kernel kernel) : kernel_(std::move(kernel)) {}
+  runtime::Kernel kernel(const std::string&) const override { return kernel_; }
+
+private:
+  runtime::Kernel kernel_;
+};
+
+/// Fills the last buffer, two floats, with a number.
+class Fill : public runtime::EvaluatedKernel {
+public:
+  explicit Fill(float value) : value_(value) {}
+  void run(std::span<void* const> buffers, std::span<const int64_t>, int64_t begin,
+           int64_t end) const override {
+    auto* y = static_cast<float*>(buffers.back());
+    std::fill(y + 2 * begin, y + 2 * end, value_);
+  }
+
+private:
+  float value_;
+};
+
+TEST(Bind, TheFirstModuleThatHasAKernelGivesIt) {
+  auto e = std::make_shared<const Executable>(compiled_model(false).executable());
+  auto one = std::make_shared<OneKernel>(runtime::Kernel{nullptr, std::make_shared<Fill>(7)}),
+       two = std::make_shared<OneKernel>(runtime::Kernel{nullptr, std::make_shared<Fill>(8)}),
+       none = std::make_shared<OneKernel>(runtime::Kernel{});
+  runtime::Session session(runtime::bind(e, {none, one, two}), {.threads = 1});
+  std::vector<float> x(3, 1);
+  std::vector<runtime::RunTensor> in(1), out(1);
+  in[0] = {x.data(), DType::f32, {1, 3}, nullptr, nullptr};
+  session.run(in, out);
+  EXPECT_EQ(static_cast<float*>(out[0].data)[1], 7);
+}
+
+TEST(Bind, OneExecutableIsBoundManyTimes) {
+  driver::Compiled compiled = compiled_model();
+  auto again = runtime::bind(compiled.bound->executable, compiled.bound->modules);
+  std::vector<float> x = {1, 2, 3, -1, 0.5f, 2};
+  std::vector<runtime::RunTensor> in(1), a(2), b(2);
+  in[0] = {x.data(), DType::f32, {2, 3}, nullptr, nullptr};
+  runtime::Session(compiled.bound, {.threads = 1}).run(in, a);
+  runtime::Session(again, {.threads = 1}).run(in, b);
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].dims, b[i].dims);
+    const auto bytes = static_cast<size_t>(checked_numel(a[i].dims) * size_of(a[i].dtype));
+    EXPECT_EQ(std::memcmp(a[i].data, b[i].data, bytes), 0);
+  }
+}
+
+} // namespace
+} // namespace tbx::test

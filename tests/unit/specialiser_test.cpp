@@ -1,0 +1,137 @@
+// One compilation per kind of inputs, and nobody else waits for it.
+#include "driver/specialiser.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+namespace tbx::test {
+namespace {
+
+/// What is compiled here: a number for a number, of which the last digits do not matter until it is learnt
+/// that they do.
+struct Number {
+  int64_t value = 0;
+};
+struct Needs {
+  int64_t digits = 100; ///< kinds are value / digits
+};
+using Specialiser = driver::Specialiser<Number, Needs>;
+using Compile = std::function<void(int64_t)>;
+
+lowering::UnknownValueError unknown() { return {"the last digits must be known", {}}; }
+
+std::shared_ptr<const Number> get(Specialiser& s, int64_t value, const Compile& compile) {
+  return s.get(
+      [&](const Needs& n, const Number& made) { return made.value / n.digits == value / n.digits; },
+      [&](const Needs& n) -> Specialiser::Request {
+        return {std::to_string(value / n.digits), [&compile, value] {
+                  compile(value);
+                  return std::make_shared<const Number>(Number{value});
+                }};
+      },
+      [](Needs& n, const lowering::UnknownValueError&) { return n.digits > 1 && (n.digits = 1, true); });
+}
+
+TEST(Specialiser, CompilesOncePerKind) {
+  Specialiser s(8);
+  int compiled = 0;
+  Compile compile = [&](int64_t) { ++compiled; };
+  for (int64_t v : {101, 102, 201, 103, 202}) EXPECT_EQ(get(s, v, compile)->value / 100, v / 100);
+  EXPECT_EQ(compiled, 2);
+  EXPECT_EQ(s.latest()->value, 201);
+}
+
+TEST(Specialiser, OthersGoOnWhileOneIsCompiled) {
+  Specialiser s(8);
+  std::promise<void> started, go_on;
+  std::shared_future<void> allowed = go_on.get_future().share();
+  std::atomic<int> slow_ones{0};
+  Compile quick = [](int64_t) {}, slow = [&](int64_t) {
+    if (slow_ones++ == 0) started.set_value();
+    allowed.wait();
+  };
+  get(s, 100, quick);
+  auto one = std::async(std::launch::async, [&] { return get(s, 201, slow)->value; });
+  started.get_future().wait();
+  auto same = std::async(std::launch::async, [&] { return get(s, 202, slow)->value; });
+  EXPECT_EQ(get(s, 101, quick)->value, 100) << "is there already";
+  EXPECT_EQ(get(s, 301, quick)->value, 301) << "is another kind";
+  EXPECT_EQ(s.variants().size(), 2u);
+  go_on.set_value();
+  EXPECT_EQ(one.get() / 100, 2);
+  EXPECT_EQ(same.get() / 100, 2);
+  EXPECT_EQ(slow_ones, 1) << "the second waited for the first";
+}
+
+TEST(Specialiser, AFailureIsThatOfItsRunAlone) {
+  Specialiser s(8);
+  std::atomic<int> tries{0};
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  Compile fails = [&](int64_t v) {
+    ++tries;
+    throw_unsupported("no code for {}", v);
+  };
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      try {
+        get(s, 100 + t, fails);
+      } catch (const Error& e) {
+        failures += e.message() == "no code for " + std::to_string(100 + t);
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(tries, 4);
+  EXPECT_EQ(failures, 4);
+  EXPECT_EQ(get(s, 100, [](int64_t) {})->value, 100) << "it may work later";
+}
+
+TEST(Specialiser, WhatTwoLearnAtTheSameTimeIsLearntOnce) {
+  Specialiser s(8);
+  std::atomic<int> waiting{0};
+  std::atomic<int> compiled{0};
+  // Both compile without knowing, and both find out.
+  Compile compile = [&](int64_t v) {
+    if (++compiled <= 2) {
+      ++waiting;
+      while (waiting < 2) std::this_thread::yield();
+      throw unknown();
+    }
+    EXPECT_TRUE(v == 101 || v == 201);
+  };
+  auto one = std::async(std::launch::async, [&] { return get(s, 101, compile)->value; });
+  auto two = std::async(std::launch::async, [&] { return get(s, 201, compile)->value; });
+  EXPECT_EQ(one.get(), 101);
+  EXPECT_EQ(two.get(), 201);
+  EXPECT_EQ(compiled, 4);
+  EXPECT_EQ(get(s, 102, [](int64_t) {})->value, 102) << "the last digits matter now";
+}
+
+TEST(Specialiser, AnErrorThatTeachesNothingGoesToTheCaller) {
+  Specialiser s(8);
+  int tries = 0;
+  Compile compile = [&](int64_t) {
+    ++tries;
+    throw unknown();
+  };
+  EXPECT_THROW(get(s, 1, compile), lowering::UnknownValueError);
+  EXPECT_EQ(tries, 2) << "once more with what the first time taught";
+}
+
+TEST(Specialiser, TheOneUsedLeastRecentlyGoesFirst) {
+  Specialiser s(3);
+  int compiled = 0;
+  Compile compile = [&](int64_t) { ++compiled; };
+  for (int64_t v : {100, 200, 300, 100, 400}) get(s, v, compile);
+  EXPECT_EQ(compiled, 4);
+  get(s, 100, compile);
+  EXPECT_EQ(compiled, 4) << "used after 200 and 300";
+  get(s, 200, compile);
+  EXPECT_EQ(compiled, 5);
+}
+
+} // namespace
+} // namespace tbx::test

@@ -12,7 +12,7 @@ import numpy as np
 
 ROUNDOFF = {"f32": 2.0 ** -24, "f64": 2.0 ** -53, "f16": 2.0 ** -11, "bf16": 2.0 ** -8}
 SAFETY = 4.0  # maxima over many elements are some standard deviations out
-ELEMENTARY = 8.0  # ulps of exp, tanh and their like, and of the roundings around them
+ELEMENTARY = 8.0  # ulps of exp, tanh and their like in float32 or float64, and of the roundings around them
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Bound:
 
     def absolute(self, largest: float) -> float:
         sums = ROUNDOFF["f64" if self.dtype == "f64" else "f32"] * self.terms ** 0.5  # halves are added in float32
-        stored = ROUNDOFF[self.dtype] * ELEMENTARY * self.nodes ** 0.5
+        wide = ROUNDOFF["f64" if self.dtype == "f64" else "f32"]
+        stored = (wide * ELEMENTARY + (ROUNDOFF[self.dtype] if self.dtype in ("f16", "bf16") else 0)) * self.nodes ** 0.5
         if self.bf16_products:
             stored += ROUNDOFF["bf16"]
         return SAFETY * self.gain * (sums + stored) * largest

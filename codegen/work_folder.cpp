@@ -22,42 +22,46 @@ namespace {
 constexpr std::string_view kPrefix = ".tmp-tensorbox-";
 constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
-/// Calls `each` with the names in an open folder.
-template <class F> void for_names(int folder, F&& each) {
-  const int own = openat(folder, ".", kFolder);
-  DIR* entries = own < 0 ? nullptr : fdopendir(own);
+/// Calls `each` with the names in a folder, `last`, and closes it. Needs no further descriptor: there may be
+/// none left.
+template <class F, class G> void for_names(int folder, F&& each, G&& last) {
+  DIR* entries = fdopendir(folder);
   if (!entries) {
-    if (own >= 0) close(own);
+    close(folder);
     return;
   }
   while (const dirent* e = readdir(entries))
     if (std::string_view name = e->d_name; name != "." && name != "..") each(e->d_name);
+  last();
   closedir(entries);
 }
 
-/// What a compiler leaves are files; folders in it would not be ours.
+/// What a compiler leaves are files; folders in it would not be ours. Its lock ends when it is gone.
 void remove_with_files(int parent, const char* name, int folder) {
-  for_names(folder, [&](const char* file) { unlinkat(folder, file, 0); });
-  unlinkat(parent, name, AT_REMOVEDIR);
+  for_names(
+      folder, [&](const char* file) { unlinkat(folder, file, 0); },
+      [&] { unlinkat(parent, name, AT_REMOVEDIR); });
 }
 
 void sweep(int parent) {
-  for_names(parent, [&](const char* name) {
+  const auto remove = [&](const char* name) {
     if (!std::string_view(name).starts_with(kPrefix)) return;
     const int fd = openat(parent, name, kFolder);
     if (fd < 0) return;
     struct stat st {};
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
       remove_with_files(parent, name, fd);
-    close(fd);
-  });
+    else
+      close(fd);
+  };
+  for_names(parent, remove, [] {});
 }
 
 } // namespace
 
 WorkFolder::WorkFolder(const std::filesystem::path& parent) {
   const int at = open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (at >= 0) sweep(at);
+  if (at >= 0) sweep(at); // closes it
   // Another process may take it for one that was left, between its making and its lock: once more, then.
   for (int attempt = 0; at >= 0 && fd_ < 0 && attempt < 100; ++attempt) {
     std::string name = (parent / (std::string(kPrefix) + "XXXXXX")).string();
@@ -78,15 +82,11 @@ WorkFolder::WorkFolder(const std::filesystem::path& parent) {
     }
   }
   const int error = errno;
-  if (at >= 0) close(at);
   if (fd_ < 0)
     throw_backend_error("cannot make a folder for the compiler in {}: {}", parent.string(),
                         std::strerror(error));
 }
 
-WorkFolder::~WorkFolder() {
-  remove_with_files(AT_FDCWD, path_.c_str(), fd_);
-  close(fd_);
-}
+WorkFolder::~WorkFolder() { remove_with_files(AT_FDCWD, path_.c_str(), fd_); }
 
 } // namespace tbx::codegen

@@ -1,6 +1,7 @@
 """Fault sweep: in `tbx run` of a small model, the n-th call of a kind fails, for all n. Each run ends with the right
 result or a clear error, never by a signal or as an InternalError, and a run after it, with the cache as it was left, is
-right. Counting begins with main: what the loader sets up before it cannot report an error. `--help` has the options; without any, all faults are tried, which takes a while."""
+right. Counting begins with main: what the loader sets up before it cannot report an error. `--help` has the options;
+without any, all faults are tried, which takes a while."""
 
 from __future__ import annotations
 

@@ -4,10 +4,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -165,39 +168,39 @@ std::string KernelCache::use(const fs::path& folder) {
   return read_key();
 }
 
+bool KernelCache::has_key() {
+  const OpenFile file = open_private(at_.get(), kKeyFile);
+  struct stat st {};
+  if (!file || fstat(file.get(), &st) != 0 || (st.st_mode & 077) != 0) return false;
+  std::optional<std::string> bytes = read_all(file.get());
+  if (!bytes || bytes->size() != key_.size()) return false;
+  std::memcpy(key_.data(), bytes->data(), key_.size());
+  return true;
+}
+
 std::string KernelCache::read_key() {
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    if (OpenFile file = open_private(at_.get(), kKeyFile)) {
-      struct stat st {};
-      std::optional<std::string> bytes = read_all(file.get());
-      if (bytes && bytes->size() == key_.size() && fstat(file.get(), &st) == 0 && (st.st_mode & 077) == 0) {
-        std::memcpy(key_.data(), bytes->data(), key_.size());
-        return {};
-      }
-    }
-    // None, or not one to be trusted: what was sealed with it is made again.
-    std::string key(key_.size(), '\0');
-    if (getrandom(key.data(), key.size(), 0) != static_cast<ssize_t>(key.size())) break;
-    uint64_t number = 0;
-    std::memcpy(&number, key.data(), sizeof number);
-    const std::string name = fmt::format(".tmp-key-{}-{:016x}", getpid(), number * 0x9e3779b97f4a7c15 >> 8);
+  if (has_key()) return {};
+  // None, or not one to be trusted: what was sealed with it is made again. One process at a time replaces it,
+  // or it would be another's good one; the lock ends with the descriptor.
+  const OpenFile lock(above_standard(openat(at_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  while (lock && flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
+  }
+  if (has_key()) return {};
+  std::array<char, 8> random{};
+  std::string key(key_.size(), '\0');
+  bool made = getrandom(key.data(), key.size(), 0) == static_cast<ssize_t>(key.size()) &&
+              getrandom(random.data(), random.size(), 0) == static_cast<ssize_t>(random.size());
+  const std::string name = fmt::format(".tmp-key-{:016x}", XXH3_64bits(random.data(), random.size()));
+  if (made) {
     const OpenFile file(above_standard(
         openat(at_.get(), name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600)));
-    if (!file) break;
-    bool made = write_all(file.get(), key);
-    if (made) {
-      if (faccessat(at_.get(), kKeyFile, F_OK, AT_SYMLINK_NOFOLLOW) == 0) unlinkat(at_.get(), kKeyFile, 0);
-      // The first of several processes wins; without links in this file system, the last.
-      made = linkat(at_.get(), name.c_str(), at_.get(), kKeyFile, 0) == 0 || errno == EEXIST ||
-             renameat(at_.get(), name.c_str(), at_.get(), kKeyFile) == 0;
-    }
-    const int error = errno;
-    unlinkat(at_.get(), name.c_str(), 0);
-    errno = error;
-    if (!made) break;
+    made = file && write_all(file.get(), key) && renameat(at_.get(), name.c_str(), at_.get(), kKeyFile) == 0;
   }
+  if (made && has_key()) return {};
+  const int error = errno;
+  unlinkat(at_.get(), name.c_str(), 0);
   return fmt::format("cannot write the key of the kernel cache {}: {}", folder_.string(),
-                     std::strerror(errno));
+                     std::strerror(error));
 }
 
 fs::path KernelCache::path_of(const std::string& key, const std::string& compiler) const {

@@ -61,6 +61,7 @@ public:
 private:
   /// Why the folder cannot be used; empty: it is open now.
   std::string use(const std::filesystem::path& folder);
+  bool has_key();
   std::string read_key();
   std::string name_of(const std::string& key, const std::string& compiler);
 

@@ -29,11 +29,6 @@ void give_up_threads() {
   });
 }
 
-/// oneTBB says it in these words, with no type of its own.
-bool is_failed_start(const std::runtime_error& e) {
-  return std::strncmp(e.what(), "pthread_create", 14) == 0;
-}
-
 } // namespace
 
 int startable_threads(int wanted) {
@@ -69,19 +64,13 @@ int startable_threads(int wanted) {
 
 Arena::Arena(int threads) : threads_(startable_threads(threads)), arena_(threads_) {}
 
-void Arena::run(const std::function<void()>& work) {
-  if (!no_more_threads) {
-    try {
-      arena_.execute(work);
-      return;
-    } catch (const std::runtime_error& e) {
-      if (!is_failed_start(e)) throw;
-      give_up_threads();
-    }
-  }
-  // One for each caller: who finds it taken would hand over the work, and the arena have a second thread.
-  tbb::task_arena alone(1);
-  alone.execute(work);
+bool Arena::may_start_threads() { return !no_more_threads; }
+
+bool Arena::gave_up(const std::runtime_error& e) {
+  // oneTBB says it in these words, with no type of its own.
+  if (std::strncmp(e.what(), "pthread_create", 14) != 0) return false;
+  give_up_threads();
+  return true;
 }
 
 } // namespace tbx::runtime

@@ -3,7 +3,7 @@
 
 #include <tbb/task_arena.h>
 
-#include <functional>
+#include <stdexcept>
 
 namespace tbx::runtime {
 
@@ -14,12 +14,25 @@ public:
   int threads() const { return threads_; }
   /// Runs `work` in the arena. Where a thread cannot be started meanwhile, it runs once more from its
   /// beginning, as does everything in this process from then on, in the calling thread alone.
-  template <class Work> void execute(Work&& work) {
-    run(std::ref(work)); // a reference, so that nothing is allocated
+  template <class F> void execute(F&& work) {
+    if (may_start_threads()) {
+      try {
+        arena_.execute(work);
+        return;
+      } catch (const std::runtime_error& e) {
+        if (!gave_up(e)) throw;
+      }
+    }
+    // One for each caller: who finds it taken would hand over the work, and the arena have a second thread.
+    tbb::task_arena alone(1);
+    alone.execute(work);
   }
 
 private:
-  void run(const std::function<void()>& work);
+  static bool may_start_threads();
+  /// The error is of a thread that did not start: no other is started from now on.
+  static bool gave_up(const std::runtime_error& e);
+
   int threads_;
   tbb::task_arena arena_;
 };

@@ -310,8 +310,12 @@ TEST_F(BuildModule, WhatIsNoFileIsReplaced) {
   const fs::path object = codegen::build_module({k}, Isa::sse, toolchain_)->objects.at(0);
   for (int kind = 0; kind < 3; ++kind) {
     fs::remove(object);
-    if (kind == 0) ASSERT_EQ(mkfifo(object.c_str(), 0700), 0);
-    if (kind == 1) ASSERT_TRUE(fs::create_directory(object));
+    if (kind == 0) {
+      ASSERT_EQ(mkfifo(object.c_str(), 0700), 0);
+    }
+    if (kind == 1) {
+      ASSERT_TRUE(fs::create_directory(object));
+    }
     if (kind == 2) fs::create_symlink("/dev/zero", object);
     EXPECT_EQ(codegen::build_module({k}, Isa::sse, toolchain_)->compiled, 1) << kind;
     EXPECT_EQ(codegen::build_module({k}, Isa::sse, toolchain_)->cached, 1) << kind;

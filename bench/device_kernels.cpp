@@ -168,8 +168,8 @@ void measure(device::Device& device, const Case& k) {
   stream->fill(one->data(), 0x3c, one->bytes());
   const int64_t tasks = evaluate(emitted.tasks, {}).value();
   const device::LaunchShape shape = codegen::launch_shape(emitted, tasks, device.properties());
-  auto scratch =
-      device.allocate(static_cast<size_t>(evaluate(emitted.scratch_bytes, {}).value()) * shape.blocks);
+  auto scratch = device.allocate(static_cast<size_t>(
+      codegen::scratch_of_launch(emitted, shape, evaluate(emitted.scratch_bytes, {}).value())));
   auto error = device.allocate(8);
   for (void*& p : pointers) arguments.push_back(&p);
   int64_t begin = 0, end = tasks;

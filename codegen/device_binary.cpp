@@ -71,11 +71,19 @@ device::LaunchShape launch_shape(const EmittedKernel& kernel, int64_t tasks,
   constexpr int64_t kMostBlocks = INT32_MAX, kBlocksPerMultiprocessor = 8;
   device::LaunchShape shape;
   shape.threads = static_cast<uint32_t>(kernel.block_threads);
-  int64_t blocks = kernel.block_per_task ? tasks : (tasks + kernel.block_threads - 1) / kernel.block_threads;
+  const int64_t teams = kernel.team == Team::block  ? 1
+                        : kernel.team == Team::warp ? kernel.block_threads / 32
+                                                    : kernel.block_threads;
+  int64_t blocks = (tasks + teams - 1) / teams;
   const bool scratch = !kernel.scratch_bytes.is(0);
   blocks = std::min(blocks, scratch ? properties.multiprocessors * kBlocksPerMultiprocessor : kMostBlocks);
   shape.blocks = static_cast<uint32_t>(std::max<int64_t>(1, blocks));
   return shape;
+}
+
+int64_t scratch_of_launch(const EmittedKernel& kernel, const device::LaunchShape& shape,
+                          int64_t scratch_bytes) {
+  return scratch_bytes * shape.blocks * (kernel.team == Team::warp ? shape.threads / 32 : 1);
 }
 
 } // namespace tbx::codegen

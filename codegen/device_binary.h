@@ -20,4 +20,8 @@ std::string device_binary(const std::vector<EmittedKernel>& kernels, const devic
 device::LaunchShape launch_shape(const EmittedKernel& kernel, int64_t tasks,
                                  const device::Properties& properties);
 
+/// Bytes of scratch memory of all teams of a launch; `scratch_bytes` is the value of kernel.scratch_bytes.
+int64_t scratch_of_launch(const EmittedKernel& kernel, const device::LaunchShape& shape,
+                          int64_t scratch_bytes);
+
 } // namespace tbx::codegen

@@ -13,6 +13,9 @@ const char* name_of(Isa isa);
 /// The best ISA this CPU runs, or what TBX_ISA says (ModelError when the CPU lacks it).
 Isa host_isa();
 
+/// Threads that work on one task together.
+enum class Team : uint8_t { thread, warp, block };
+
 /// A kernel in source form. Two kernels of equal text share one function.
 struct EmittedKernel {
   std::string function;     ///< extern "C" name: "k_" + hash of the body text
@@ -23,8 +26,8 @@ struct EmittedKernel {
   std::vector<int> check_origins; ///< SymNode::origin of check number 1 + i
   double cost_per_task =
       0; ///< estimated nanoseconds of one task on one thread, at size hints (grain of the runtime)
-  bool block_per_task = false; ///< CUDA: blocks take tasks; otherwise threads do
-  int block_threads = 128;     ///< CUDA: threads that suit the kernel, a multiple of 32
+  Team team = Team::thread; ///< CUDA: what takes a task
+  int block_threads = 128;  ///< CUDA: threads that suit the kernel, a multiple of 32
 };
 
 /// The kernel as a function of runtime/abi.h's type KernelFunction.
@@ -33,7 +36,7 @@ EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa);
 ///   extern "C" __global__ void name(<buffers>, <sizes>, i64 begin, i64 end, void* scratch, i64* error)
 /// <buffers> are pointers to address 0 of the kernel's buffers that are not row-local, in order; <sizes> an
 /// i64 for each of size_args. Any one-dimensional grid runs all tasks of [begin, end); blocks have a multiple
-/// of 32 threads. scratch_bytes are needed per block. *error, 0 at first, becomes the number of a failed
+/// of 32 threads. scratch_bytes are needed per team. *error, 0 at first, becomes the number of a failed
 /// index check.
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel);
 

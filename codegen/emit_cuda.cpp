@@ -38,7 +38,12 @@ public:
 
   EmittedKernel emit() {
     if (plan_.lanes > 1) w_.line(fmt::format("LANES({})", plan_.lanes));
+    if (mapping_ != Mapping::thread)
+      w_.line(fmt::format("using team = {}_team;", mapping_ == Mapping::warp     ? "warp"
+                                                   : mapping_ == Mapping::column ? "column"
+                                                                                 : "block"));
     if (mapping_ == Mapping::leader) w_.line("if (threadIdx.x != 0) return;");
+    if (mapping_ == Mapping::tile) return finish(emit_tiles());
     ir::SymInts points = kernel_.outer;
     const bool across = plan_.lanes > 1 && mapping_ == Mapping::thread;
     if (across) points.back() = ir::ceildiv(points.back(), plan_.lanes);
@@ -50,11 +55,16 @@ public:
       header =
           "for (i64 p = begin + (i64)blockIdx.x * blockDim.x + threadIdx.x; p < end; p += (i64)gridDim.x "
           "* blockDim.x)";
+    } else if (mapping_ == Mapping::column) {
+      points = {ir::ceildiv(ir::product(points), 32)};
+      header = kTeamLoop;
     } else {
-      header = "for (i64 p = begin + blockIdx.x; p < end; p += gridDim.x)";
+      header = kTeamLoop;
     }
     w_.point_scope = w_.open(header);
-    if (across)
+    if (mapping_ == Mapping::column)
+      emit_columns();
+    else if (across)
       emit_across(points);
     else {
       unflatten_outer(points);
@@ -62,23 +72,31 @@ public:
     }
     w_.close();
 
+    return finish(kernel_.sequential ? SymInt(1) : ir::product(points));
+  }
+
+private:
+  EmittedKernel finish(const SymInt& tasks) {
     EmittedKernel out;
     std::string body = fmt::format("({}) {{\n{}}}\n", parameters(), w_.finish());
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
     out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void {}{}}}\n", out.function, body);
     out.size_args = w_.size_args;
-    out.tasks = kernel_.sequential ? SymInt(1) : ir::product(points);
+    out.tasks = tasks;
+    out.team = mapping_ == Mapping::thread ? Team::thread
+               : mapping_ == Mapping::warp ? Team::warp
+                                           : Team::block;
     out.scratch_bytes = w_.scratch_bytes;
-    out.block_per_task = mapping_ != Mapping::thread;
     out.block_threads = block_threads();
     return out;
   }
 
-private:
   /// A vector for each thread along the longest phase, where that is no more than a block holds.
   int block_threads() const {
-    if (mapping_ == Mapping::thread) return kThreads;
+    if (mapping_ == Mapping::thread || mapping_ == Mapping::warp) return kThreads;
     if (mapping_ == Mapping::leader) return 32;
+    if (mapping_ == Mapping::tile) return kTileThreads;
+    if (mapping_ == Mapping::column) return kMostThreads;
     int64_t points = 1;
     for (const Phase& phase : kernel_.phases)
       if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
@@ -152,9 +170,76 @@ private:
     w_.close();
   }
 
+  /// A task is 32 outer points. Lanes behind the last one do the last one's work, for all must meet, but
+  /// store nothing.
+  void emit_columns() {
+    const std::string n = w_.index_text(ir::product(kernel_.outer)), c = w_.fresh("c");
+    w_.line(fmt::format("const i64 {} = p * 32 + threadIdx.x % 32;", c));
+    w_.line(fmt::format("const bool live = {} < {};", c, n));
+    unflatten(fmt::format("vmin({}, {} - 1)", c, n), kernel_.outer,
+              [&](int k, const std::string& name) { w_.bind(kernel_.context->var(k), name, w_.current()); });
+    for (const Phase& phase : kernel_.phases) emit_phase(phase);
+  }
+
+  /// Blocks take tiles of the last dimension and of the one along which the strided loads are contiguous:
+  /// these are read as they lie, and turned in shared memory. The number of tiles.
+  SymInt emit_tiles() {
+    ir::SymInts points = kernel_.outer;
+    const auto last = static_cast<int>(points.size()) - 1;
+    const int axis = plan_.tiles.axis;
+    for (int k : {axis, last}) points[k] = ir::ceildiv(points[k], kTile);
+    std::vector<std::string> tiles;
+    for (ir::Expr e : plan_.tiles.loads) {
+      tiles.push_back(w_.fresh("t"));
+      // One more column: threads that read down a column find their elements in different banks.
+      w_.line(fmt::format("__shared__ {} {}[{}];", storage_of(kernel_.buffers[e->buffer].dtype), tiles.back(),
+                          kTile * (kTile + 1)));
+    }
+    w_.point_scope = w_.open(kTeamLoop);
+    const std::string u0 = w_.fresh("u"), v0 = w_.fresh("v");
+    unflatten("p", points, [&](int k, const std::string& name) {
+      if (k != axis && k != last) return w_.bind(kernel_.context->var(k), name, w_.current());
+      w_.line(fmt::format("const i64 {} = {} * {};", k == axis ? u0 : v0, name, kTile));
+    });
+    // Each pass over the tile has neighbouring threads along another dimension.
+    auto pass = [&](bool turned, auto&& body) {
+      const std::string k = w_.fresh("k"), u = w_.fresh("u"), v = w_.fresh("v");
+      w_.open(fmt::format("for (i32 {0} = threadIdx.x; {0} < {1}; {0} += blockDim.x)", k, kTile * kTile),
+              true);
+      const char *fast = "% 32", *slow = "/ 32";
+      static_assert(kTile == 32);
+      w_.line(fmt::format("const i64 {} = {} + {} {}, {} = {} + {} {};", u, u0, k, turned ? slow : fast, v,
+                          v0, k, turned ? fast : slow));
+      w_.open(fmt::format("if ({} < {} && {} < {})", u, w_.index_text(kernel_.outer[axis]), v,
+                          w_.index_text(kernel_.outer[last])),
+              true);
+      w_.bind(kernel_.context->var(axis), u, w_.current());
+      w_.bind(kernel_.context->var(last), v, w_.current());
+      body(fmt::format("({0} - {1}) * {2} + ({3} - {4})", v, v0, kTile + 1, u, u0));
+      w_.close();
+      w_.close();
+      w_.line("__syncthreads();");
+    };
+    pass(false, [&](const std::string& at) {
+      for (size_t k = 0; k < tiles.size(); ++k) {
+        const ir::Expr e = plan_.tiles.loads[k];
+        w_.line(fmt::format("{}[{}] = {}[{}];", tiles[k], at, w_.buffer(e->buffer),
+                            w_.index_text(e->indices[0])));
+      }
+    });
+    pass(true, [&](const std::string& at) {
+      for (size_t k = 0; k < tiles.size(); ++k)
+        w_.set_tile(plan_.tiles.loads[k], fmt::format("{}[{}]", tiles[k], at), w_.current(), false);
+      w_.point_scope = w_.current();
+      for (const Phase& phase : kernel_.phases) emit_phase(phase);
+    });
+    w_.close();
+    return ir::product(points);
+  }
+
   void emit_phase(const Phase& phase) {
     w_.enter_phase(&phase);
-    const bool spread = mapping_ == Mapping::block && !phase.inner.empty();
+    const bool spread = is_team() && !phase.inner.empty();
     Reductions reductions(w_, kernel_, phase, /*along=*/spread, 1);
     if (spread && plan_.lanes > 1) {
       LaneAnalysis along(kernel_.context->rvar(static_cast<int>(phase.inner.size()) - 1).node(), plan_.lanes);
@@ -179,7 +264,7 @@ private:
   void meet(const Phase& phase) {
     bool stores = false;
     for (const Stmt& s : phase.stmts) stores |= s.kind == StmtKind::store;
-    if (stores && mapping_ == Mapping::block) w_.line("__syncthreads();");
+    if (stores && is_team()) w_.line("team::sync();");
   }
 
   /// One loop over the flat inner space, a chunk of it between flushes of f32 sums.
@@ -187,12 +272,13 @@ private:
     std::string n = w_.index_text(ir::product(phase.inner)), r = w_.fresh("r"), lo = "0";
     const bool chunks = reductions.cascade_level() >= 0;
     if (chunks) {
-      std::string c = w_.fresh("c"), ce = w_.fresh("c"), step = fmt::format("{}l * blockDim.x", kChunk);
+      std::string c = w_.fresh("c"), ce = w_.fresh("c"), step = fmt::format("{}l * team::size()", kChunk);
       w_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; {0} += {2})", c, n, step), true);
       w_.line(fmt::format("const i64 {} = vmin({} + {}, {});", ce, c, step, n));
       lo = c, n = ce;
     }
-    w_.open(fmt::format("for (i64 {0} = {1} + threadIdx.x; {0} < {2}; {0} += blockDim.x)", r, lo, n), true);
+    w_.open(fmt::format("for (i64 {0} = {1} + team::rank(); {0} < {2}; {0} += team::size())", r, lo, n),
+            true);
     unflatten_inner(r, phase);
     emit_stmts(phase, reductions);
     w_.close();
@@ -208,7 +294,7 @@ private:
     const bool even = known_divisor(points, nullptr, 1) % plan_.lanes == 0;
     auto loop = [&](const std::string& lo, const std::string& condition, const std::string& live) {
       const std::string r = w_.fresh("r"), rest = w_.fresh("n");
-      w_.open(fmt::format("for (i64 {0} = {1} + (i64)threadIdx.x * W; {2}; {0} += (i64)blockDim.x * W)", r,
+      w_.open(fmt::format("for (i64 {0} = {1} + (i64)team::rank() * W; {2}; {0} += (i64)team::size() * W)", r,
                           lo, fmt::format(fmt::runtime(condition), r)),
               true);
       if (!live.empty()) w_.line(fmt::format("const i64 {} = {} - {};", rest, n, r));
@@ -220,7 +306,7 @@ private:
     };
     if (reductions.cascade_level() >= 0) {
       const std::string c = w_.fresh("c"), ce = w_.fresh("c");
-      const std::string step = fmt::format("{}l * blockDim.x", int64_t{kChunk} * plan_.lanes);
+      const std::string step = fmt::format("{}l * team::size()", int64_t{kChunk} * plan_.lanes);
       w_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; {0} += {2})", c, n, step), true);
       w_.line(fmt::format("const i64 {} = vmin({} + {}, {});", ce, c, step, n));
       loop(c, "{} + W <= " + ce, "");
@@ -254,22 +340,33 @@ private:
   }
 
   void emit_stmts(const Phase& phase, Reductions& reductions) {
-    const bool one_of_block = mapping_ == Mapping::block && phase.inner.empty();
+    const bool one_of_block = is_team() && phase.inner.empty();
     for (const Stmt& s : phase.stmts) {
       switch (s.kind) {
       case StmtKind::reduce: reductions.update(s, 0); break;
       case StmtKind::scan: reductions.scan(s); break;
       case StmtKind::let: w_.set_local(s.number, w_.emit(s.value)); break;
       case StmtKind::store:
-        if (one_of_block) w_.open("if (threadIdx.x == 0)", true);
+        if (one_of_block)
+          w_.open(mapping_ == Mapping::column ? "if (team::rank() == 0 && live)" : "if (team::rank() == 0)",
+                  true);
+        else if (mapping_ == Mapping::column)
+          w_.open("if (live)", true);
         w_.store(s, w_.emit(s.value));
-        if (one_of_block) w_.close();
+        if (one_of_block || mapping_ == Mapping::column) w_.close();
         break;
       }
     }
   }
 
-  static constexpr int kThreads = 128, kMostThreads = 512;
+  /// Threads share the inner points of one outer point.
+  bool is_team() const {
+    return mapping_ == Mapping::block || mapping_ == Mapping::warp || mapping_ == Mapping::column;
+  }
+
+  static constexpr const char* kTeamLoop =
+      "for (i64 p = begin + team::number(); p < end; p += team::count())";
+  static constexpr int kThreads = 128, kMostThreads = 512, kTileThreads = 256;
   static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
   const ThreadPlan plan_;

@@ -142,12 +142,48 @@ int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
   return any ? lanes : 1;
 }
 
+/// Long columns, and too few of them to fill the device with a thread for each.
+bool suits_columns(const ir::KernelProgram& kernel) {
+  constexpr int64_t kShortColumn = 256, kManyColumns = 1 << 18;
+  if (kernel.sequential || kernel.outer.empty() || ir::size_hint(ir::product(kernel.outer)) >= kManyColumns)
+    return false;
+  int64_t longest = 0;
+  for (const Phase& phase : kernel.phases) {
+    if (is_serial(kernel, phase)) return false;
+    if (!phase.inner.empty()) longest = std::max(longest, ir::size_hint(ir::product(phase.inner)));
+  }
+  return longest >= kShortColumn && outer_is_contiguous(kernel);
+}
+
+/// Rows that a warp holds in registers, and enough of them to fill the device with warps.
+bool suits_warps(const ir::KernelProgram& kernel) {
+  constexpr int64_t kMostPoints = 1024, kLeastRows = 2048;
+  for (const Phase& phase : kernel.phases) {
+    auto points = ir::product(phase.inner).as_constant();
+    if (!points || *points > kMostPoints) return false;
+  }
+  return ir::size_hint(ir::product(kernel.outer)) >= kLeastRows;
+}
+
 } // namespace
 
 ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
   ThreadPlan plan;
   plan.mapping = choose_mapping(kernel);
+  if (plan.mapping == Mapping::thread && kernel.outer.size() > 1) {
+    LaneAnalysis across(lane_variable(kernel, kernel.phases.front(), plan.mapping), kTile);
+    plan.tiles = plan_tiles(kernel, across, kTile);
+    if (plan.tiles.axis >= 0) {
+      plan.mapping = Mapping::tile;
+      return plan;
+    }
+  }
+  if (plan.mapping == Mapping::thread && suits_columns(kernel)) {
+    plan.mapping = Mapping::column;
+    return plan;
+  }
   plan.lanes = choose_lanes(kernel, plan.mapping);
+  if (plan.mapping == Mapping::block && suits_warps(kernel)) plan.mapping = Mapping::warp;
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "codegen/tiles.h"
 #include "ir/kernel.h"
 
 namespace tbx::codegen {
@@ -10,6 +11,9 @@ namespace tbx::codegen {
 enum class Mapping : uint8_t {
   thread, ///< per outer point; inner loops are serial
   block,  ///< per outer point; inner points spread over its threads
+  warp,   ///< the same with the threads of a warp, which wait for each other at no cost
+  column, ///< a lane of a block's warps per outer point; the warps share its inner points
+  tile,   ///< a block per tile of two outer dimensions, turned in shared memory
   leader, ///< a block whose first thread does all: order within a point matters and rows need a place
 };
 
@@ -18,7 +22,10 @@ struct ThreadPlan {
   /// Neighbouring points of the last outer (thread) or innermost inner (block) dimension that a thread takes
   /// at once, so that its accesses are 16 bytes wide; 1 where addresses do not allow that.
   int lanes = 1;
+  TilePlan tiles; ///< Mapping::tile: the loads that are turned
 };
+
+constexpr int kTile = 32; ///< points of a tile along each of its two dimensions
 
 ThreadPlan plan_threads(const ir::KernelProgram& kernel);
 

@@ -180,7 +180,7 @@ std::string Writer::buffer(int b) {
     int64_t copies = vertical ? lanes_ : 1;
     SymInt bytes = ir::ceildiv(k.numel * SymInt(size_of(k.dtype) * copies), 64) * SymInt(64);
     std::string offset = index_text(scratch_bytes);
-    if (rows_per_block) offset += fmt::format(" * gridDim.x + {} * blockIdx.x", index_text(bytes));
+    if (rows_per_block) offset += fmt::format(" * team::count() + {} * team::number()", index_text(bytes));
     line_in(0, fmt::format("{0}* const {1} = ({0}*)((char*)scratch + {2});", type, name, offset));
     scratch_bytes += bytes;
   } else if (!by_value) {

@@ -89,8 +89,10 @@ public:
   std::string buffer(int b);
   /// Of CUDA: bytes, at most 16, that the address of a vector's first lane is known to be a multiple of.
   int access_bytes(int buffer, ir::SymInt address) const;
-  /// From now on the load is `text`, storage elements known in `scope`.
-  void set_tile(ir::Expr load, std::string text, int scope) { tiles_[load] = {std::move(text), scope, true}; }
+  /// From now on the load is `text`, storage elements (`vector`: W of them) known in `scope`.
+  void set_tile(ir::Expr load, std::string text, int scope, bool vector = true) {
+    tiles_[load] = {std::move(text), scope, vector};
+  }
 
   // --- results
   ir::SymInts size_args;
@@ -100,7 +102,7 @@ public:
   /// Type of the pointer to a buffer: "const f32* __restrict".
   std::string pointer_type(int buffer) const;
   std::string on_failure;      ///< with the number of the failed check, where not as in runtime/abi.h
-  bool rows_per_block = false; ///< row-local memory is that of a CUDA block
+  bool rows_per_block = false; ///< row-local memory is that of a team of CUDA threads
   bool by_value = false;       ///< buffers b0, b1, ... and sizes s0, s1, ... are parameters of the function
   int point_scope = 0;         ///< values that depend on memory written by the kernel stay inside it
   bool vertical = false;

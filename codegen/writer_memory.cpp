@@ -63,8 +63,10 @@ Value Writer::load(Expr e) {
   const DType t = kernel_.buffers[e->buffer].dtype;
   const SymInt address = e->indices[0];
   const std::string p = buffer(e->buffer), vector_type = type_of(t, true);
-  if (auto it = tiles_.find(e); it != tiles_.end())
-    return define(it->second.scope, vector_type, decode(t, it->second.text), true);
+  if (auto it = tiles_.find(e); it != tiles_.end()) {
+    const Value& tile = it->second;
+    return define(tile.scope, type_of(t, tile.vector), decode(t, tile.text), tile.vector);
+  }
   const std::string zero = literal(t, 0);
   Value mask = e->mask() ? emit(e->mask()) : Value{};
   MaskFor guard(mask_, e->mask());

@@ -384,8 +384,7 @@ void Lowerer::record_origins(const Values& inputs, const Values& outputs, size_t
   }
 }
 
-void Lowerer::apply_policy(ValueId id, const Values& inputs, const ir::TensorBox& box,
-                           int users) {
+void Lowerer::apply_policy(ValueId id, const Values& inputs, const ir::TensorBox& box, int users) {
   // A view passes its input's elements on: it is no user of them itself.
   for (const LoweredValue& v : inputs)
     if (v.tensor.defined() && v.tensor.storage() == box.storage()) {

@@ -226,7 +226,8 @@ private:
     Wanted w = wanted(in, out, form);
     Stage stage;
     stage.primitive = shared_primitive(key(in, out, form), [&] {
-      return with_descriptor(w, [&](auto descriptor) { return make_primitive(std::move(descriptor), w.use); });
+      return with_descriptor(w,
+                             [&](auto descriptor) { return make_primitive(std::move(descriptor), w.use); });
     });
     stage.arguments = std::move(w.arguments);
     stage.arguments.push_back({DNNL_ARG_SRC, w.src, 0});

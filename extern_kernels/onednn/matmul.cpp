@@ -156,9 +156,8 @@ private:
   Stage call(std::span<const TensorRef> in, std::span<const TensorRef> out, bool with_work) const {
     Wanted w = wanted(in, out, with_work);
     Stage stage;
-    stage.primitive = shared_primitive(key(in, out, with_work), [&] {
-      return make_primitive(descriptor(w), w.use);
-    });
+    stage.primitive =
+        shared_primitive(key(in, out, with_work), [&] { return make_primitive(descriptor(w), w.use); });
     stage.arguments = std::move(w.arguments);
     stage.arguments.push_back({DNNL_ARG_SRC, w.a, 0});
     if (!packed_) stage.arguments.push_back({DNNL_ARG_WEIGHTS, w.b, 1});

@@ -165,18 +165,18 @@ struct TBX_API OnnxValue {
 
 /// Options of a session. Values that cannot be are a model_error of `compile`.
 struct TBX_API CompileOptions {
-  int threads = 0;         ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS; to 4096
-  bool compile = true;     ///< false: the evaluator runs everything, no compiler is used
-  bool reference = false;  ///< plain loops that add in double compute everything: no compiler, library, tuned
-                           ///< kernel or fusion. Slow; what results are compared with
-  std::string isa;         ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
-  std::string cache_dir;   ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
-                           ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB
+  int threads = 0;        ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS; to 4096
+  bool compile = true;    ///< false: the evaluator runs everything, no compiler is used
+  bool reference = false; ///< plain loops that add in double compute everything: no compiler, library, tuned
+                          ///< kernel or fusion. Slow; what results are compared with
+  std::string isa;        ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
+  std::string cache_dir;  ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
+                          ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB
   /// Of random operators without a seed of their own: with equal seeds the n-th run of a session gives what
   /// the n-th of another gives. None: that of set_seed, else one from the operating system.
   std::optional<int64_t> seed;
-  bool fuse = true;        ///< generated kernels of several operators
-  bool fuse_extern = true; ///< post-operations inside library kernels
+  bool fuse = true;                         ///< generated kernels of several operators
+  bool fuse_extern = true;                  ///< post-operations inside library kernels
   std::vector<std::string> disabled_passes; ///< unknown names are errors
   /// Shared libraries with operators of the user's own (tensorbox/custom_op.h). Their code runs in this
   /// process.
@@ -202,17 +202,17 @@ struct TBX_API CompileOptions {
   int64_t max_memory = 0;    ///< bytes that a run may take for its results
   int64_t time_limit_ms = 0; ///< a longer run ends with an error
   int64_t load_memory = 0;   ///< bytes of what loading makes of a model; 0: max_memory, where that is given
-  int64_t load_time_limit_ms = 0; ///< without the C++ compiler; 0: time_limit_ms, where that is given
-  int64_t max_model_bytes = 0;    ///< of the file, or of the bytes given, without external data
-  int64_t max_nodes = 0;          ///< with bodies, and functions inlined
-  int64_t max_nesting = 0;        ///< bodies, types and calls of functions inside each other
-  int64_t max_tensors = 0;        ///< initializers, constants and tensors of attributes
-  int64_t max_tensor_bytes = 0;   ///< of one tensor in the model
-  int64_t max_dense_bytes = 0;    ///< of all sparse tensors together, made dense
+  int64_t load_time_limit_ms = 0;    ///< without the C++ compiler; 0: time_limit_ms, where that is given
+  int64_t max_model_bytes = 0;       ///< of the file, or of the bytes given, without external data
+  int64_t max_nodes = 0;             ///< with bodies, and functions inlined
+  int64_t max_nesting = 0;           ///< bodies, types and calls of functions inside each other
+  int64_t max_tensors = 0;           ///< initializers, constants and tensors of attributes
+  int64_t max_tensor_bytes = 0;      ///< of one tensor in the model
+  int64_t max_dense_bytes = 0;       ///< of all sparse tensors together, made dense
   int64_t compile_time_limit_ms = 0; ///< of the C++ compiler for one file of kernels
-  int64_t compile_memory = 0;     ///< bytes of address space of the C++ compiler
-  bool strict_links = false;      ///< external data must not be a symbolic or hard link
-  bool private_threads = false;   ///< own thread arena instead of the process-wide one
+  int64_t compile_memory = 0;        ///< bytes of address space of the C++ compiler
+  bool strict_links = false;         ///< external data must not be a symbolic or hard link
+  bool private_threads = false;      ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
   /// Asked some twenty times a second while the C++ compiler works, in the calling thread; true: it is

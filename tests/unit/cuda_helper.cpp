@@ -44,7 +44,7 @@ bool have_nvrtc() {
 int64_t run_on(device::Device& device, const device::Module& module, const codegen::EmittedKernel& e,
                const KernelRun& r, const ir::KernelProgram& program) {
   constexpr unsigned threads = 96;
-  const int64_t wanted = e.block_per_task ? r.tasks : (r.tasks + threads - 1) / threads;
+  const int64_t wanted = e.team == codegen::Team::block ? r.tasks : (r.tasks + threads - 1) / threads;
   // Few enough that blocks and threads have several points each.
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, 5));
   auto stream = device.make_stream();
@@ -61,7 +61,8 @@ int64_t run_on(device::Device& device, const device::Module& module, const codeg
       pointers.push_back(static_cast<char*>(copy) + kGuard);
   }
   int64_t error = 0, begin = 0, end = r.tasks;
-  void* scratch = device_copy(nullptr, static_cast<size_t>(r.scratch_bytes) * blocks);
+  void* scratch = device_copy(
+      nullptr, static_cast<size_t>(codegen::scratch_of_launch(e, {blocks, threads}, r.scratch_bytes)));
   void* failed = device_copy(&error, sizeof error);
   std::vector<void*> arguments;
   for (void*& p : pointers) arguments.push_back(&p);

@@ -145,11 +145,102 @@ TEST(EmitCuda, IsDeterministic) {
   EXPECT_EQ(codegen::emit_cuda(row_kernel(DType::f16)->kernel).text, text);
 }
 
-TEST(EmitCuda, RowsGetBlocksAndPointsThreads) {
-  EXPECT_FALSE(codegen::emit_cuda(all_operations(DType::f32)->kernel).block_per_task);
-  EXPECT_TRUE(codegen::emit_cuda(row_kernel(DType::f32)->kernel).block_per_task);
-  EXPECT_TRUE(codegen::emit_cuda(softmax(300)->kernel).block_per_task);
-  EXPECT_FALSE(codegen::emit_cuda(serial_kernels()[0]->kernel).block_per_task);
+/// Softmax over rows of a fixed length, in elements of type t. One row has no outer dimension.
+std::shared_ptr<KernelCase> fixed_softmax(DType t, int64_t rows, int64_t n) {
+  auto k = std::make_shared<KernelCase>(fmt::format("softmax of {} rows of {} {}", rows, n, name_of(t)));
+  Context& c = k->c();
+  SymInt i = rows > 1 ? c.var(0) : SymInt(0), r = c.rvar(0);
+  if (rows > 1) k->kernel.outer = {rows};
+  int x = k->buffer(t, rows * n, Access::read), out = k->buffer(t, rows * n, Access::write);
+  int place = k->buffer(DType::i64, rows, Access::write);
+  k->fill = [](int, int64_t at) { return static_cast<double>(at * 7919 % 1009) / 100; };
+  Expr v = k->load(x, i * n + r);
+  k->phase({n});
+  Expr most = k->reduce(ReduceOp::max, v), where_most = k->reduce(ReduceOp::argmax_last, v);
+  k->phase({n});
+  Expr e = unary(Op::exp, sub(v, most)), sum = k->reduce(ReduceOp::sum, e);
+  k->phase();
+  k->store(place, i, where_most);
+  k->phase({n});
+  k->store(out, i * n + r, div(e, sum));
+  k->relative = t == DType::f32 ? 1e-5 : 1e-2;
+  return k;
+}
+
+/// out[i, j, k] = x[k, j, i] + y[i, j, k] * z[j, k]: one load to be turned.
+std::shared_ptr<KernelCase> turned(DType t, int64_t a, int64_t b, int64_t n) {
+  auto k = std::make_shared<KernelCase>(fmt::format("turned {} x {} x {} of {}", a, b, n, name_of(t)));
+  Context& c = k->c();
+  SymInt i = c.var(0), j = c.var(1), m = c.var(2);
+  k->kernel.outer = {a, b, n};
+  int x = k->buffer(t, a * b * n, Access::read), y = k->buffer(t, a * b * n, Access::read);
+  int z = k->buffer(DType::f32, b * n, Access::read), out = k->buffer(t, a * b * n, Access::write);
+  k->phase();
+  Expr v =
+      add(k->load(x, m * (a * b) + j * a + i), mul(k->load(y, (i * b + j) * n + m), k->load(z, j * n + m)));
+  k->store(out, (i * b + j) * n + m, v);
+  k->relative = t == DType::f32 ? 1e-6 : 1e-2;
+  k->absolute = 1e-6;
+  return k;
+}
+
+TEST(EmitCuda, TeamsSuitTheWork) {
+  auto team = [](const std::shared_ptr<KernelCase>& k) { return codegen::emit_cuda(k->kernel).team; };
+  EXPECT_EQ(team(all_operations(DType::f32)), codegen::Team::thread);
+  EXPECT_EQ(team(row_kernel(DType::f32)), codegen::Team::block);
+  EXPECT_EQ(team(softmax(300)), codegen::Team::block) << "few rows, of unknown length";
+  EXPECT_EQ(team(fixed_softmax(DType::f32, 4096, 768)), codegen::Team::warp);
+  EXPECT_EQ(team(fixed_softmax(DType::f32, 4096, 4096)), codegen::Team::block);
+  EXPECT_NE(codegen::emit_cuda(turned(DType::f32, 64, 3, 64)->kernel).text.find("__shared__"),
+            std::string::npos);
+}
+
+TEST(EmitCuda, Tiles) {
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (DType t : {DType::f32, DType::f16})
+    for (int64_t n : {16, 31, 32, 33, 100}) cases.push_back(turned(t, 48, 3, n));
+  cases.push_back(turned(DType::f32, 1, 3, 40));
+  cases.push_back(turned(DType::f32, 40, 3, 1));
+  run_cuda_cases(cases);
+}
+
+/// Softmax down columns with the place of the largest element.
+std::shared_ptr<KernelCase> columns(DType t, int64_t rows, int64_t n) {
+  auto k = std::make_shared<KernelCase>(fmt::format("columns of {} x {} {}", rows, n, name_of(t)));
+  Context& c = k->c();
+  SymInt j = c.var(0), r = c.rvar(0);
+  k->kernel.outer = {n};
+  int x = k->buffer(t, rows * n, Access::read), out = k->buffer(t, rows * n, Access::write);
+  int place = k->buffer(DType::i64, n, Access::write), positive = k->buffer(DType::boolean, n, Access::write);
+  k->fill = [](int, int64_t at) { return static_cast<double>(at * 7919 % 1009) / 100 - 1; };
+  Expr v = k->load(x, r * n + j);
+  k->phase({rows});
+  Expr most = k->reduce(ReduceOp::max, v), where_most = k->reduce(ReduceOp::argmax, v);
+  Expr all = k->reduce(ReduceOp::all, binary(Op::less, c.constant(DType::f32, -0.99), v));
+  k->phase({rows});
+  Expr e = unary(Op::exp, sub(v, most)), sum = k->reduce(ReduceOp::sum, e);
+  k->phase();
+  k->store(place, j, where_most);
+  k->store(positive, j, all);
+  k->phase({rows});
+  k->store(out, r * n + j, div(e, sum));
+  k->relative = t == DType::f32 ? 1e-5 : 1e-2;
+  return k;
+}
+
+TEST(EmitCuda, Columns) {
+  EXPECT_NE(codegen::emit_cuda(columns(DType::f32, 1000, 40)->kernel).text.find("column_team"),
+            std::string::npos);
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (DType t : {DType::f32, DType::bf16})
+    for (int64_t n : {1, 31, 32, 100}) cases.push_back(columns(t, 300, n));
+  run_cuda_cases(cases);
+}
+
+TEST(EmitCuda, RowsOfWarps) {
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (int64_t n : {24, 33, 768}) cases.push_back(fixed_softmax(DType::f32, 2049, n));
+  run_cuda_cases(cases);
 }
 
 /// y = x * s + b along rows, in elements of type t; a symbolic last dimension where `rows` is 0.
@@ -186,28 +277,6 @@ TEST(EmitCuda, VectorsWhereAddressesAllow) {
     for (int64_t n : {0, 1, 3, 4, 7, 8, 9, 33, 1000, 1001}) cases.push_back(affine_rows(t, 0, n));
   for (int64_t columns : {1, 8, 60, 64}) cases.push_back(affine_rows(DType::f16, 5, columns));
   run_cuda_cases(cases);
-}
-
-/// Softmax over rows of a fixed length, in elements of type t. One row has no outer dimension.
-std::shared_ptr<KernelCase> fixed_softmax(DType t, int64_t rows, int64_t n) {
-  auto k = std::make_shared<KernelCase>(fmt::format("softmax of {} rows of {} {}", rows, n, name_of(t)));
-  Context& c = k->c();
-  SymInt i = rows > 1 ? c.var(0) : SymInt(0), r = c.rvar(0);
-  if (rows > 1) k->kernel.outer = {rows};
-  int x = k->buffer(t, rows * n, Access::read), out = k->buffer(t, rows * n, Access::write);
-  int place = k->buffer(DType::i64, rows, Access::write);
-  k->fill = [](int, int64_t at) { return static_cast<double>(at * 7919 % 1009) / 100; };
-  Expr v = k->load(x, i * n + r);
-  k->phase({n});
-  Expr most = k->reduce(ReduceOp::max, v), where_most = k->reduce(ReduceOp::argmax_last, v);
-  k->phase({n});
-  Expr e = unary(Op::exp, sub(v, most)), sum = k->reduce(ReduceOp::sum, e);
-  k->phase();
-  k->store(place, i, where_most);
-  k->phase({n});
-  k->store(out, i * n + r, div(e, sum));
-  k->relative = t == DType::f32 ? 1e-5 : 1e-2;
-  return k;
 }
 
 TEST(EmitCuda, RowsOfVectors) {

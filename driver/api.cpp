@@ -141,7 +141,11 @@ struct Session::Impl {
 
   void finish() {
     check(options);
-    if (options.reference) options.compile = options.fuse = options.fuse_extern = false;
+    if (options.reference) {
+      options.compile = options.fuse = options.fuse_extern = false;
+      // Constants are folded by what computes fastest: here they are left to the run.
+      options.disabled_passes.emplace_back("fold_constants");
+    }
     options = driver::with_limits(std::move(options));
     const driver::Loading loading(options);
     threads = options.threads > 0 ? options.threads : runtime::default_threads();

@@ -31,8 +31,7 @@ std::vector<Tensor> run_extern(const ir::ExternCall& call, std::span<const Exter
     return out;
   };
   auto ins = refs(inputs), outs = refs(outputs);
-  auto selection =
-      extern_kernels::select(call.problem, infos(inputs), infos(outputs), extern_kernels::Kernels::plain);
+  auto selection = extern_kernels::select(call.problem, infos(inputs), infos(outputs));
   std::vector<std::byte> workspace(selection.kernel->workspace_bytes(ins, outs) + 64);
   void* aligned = workspace.data() + (64 - reinterpret_cast<uintptr_t>(workspace.data()) % 64) % 64;
   Made made;

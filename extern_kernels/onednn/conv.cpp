@@ -199,7 +199,7 @@ private:
     return w;
   }
 
-  /// Calls `f` with the library's descriptor of the form.
+  /// Calls `f` with the library's descriptor of the form, an empty one where it has no implementation.
   template <class F> auto with_descriptor(const Wanted& w, F&& f) const {
     memory::dims strides(p_.strides.begin(), p_.strides.end()), dilations, pads_l(p_.pads_begin),
         pads_r(p_.pads_end);
@@ -208,10 +208,10 @@ private:
     if (!p_.transposed)
       return f(dnnl::convolution_forward::primitive_desc(
           cpu_engine(), inference, dnnl::algorithm::convolution_direct, w.src, w.weights, w.bias, w.dst,
-          strides, dilations, pads_l, pads_r, w.attr));
+          strides, dilations, pads_l, pads_r, w.attr, /*allow_empty=*/true));
     return f(dnnl::deconvolution_forward::primitive_desc(
         cpu_engine(), inference, dnnl::algorithm::deconvolution_direct, w.src, w.weights, w.bias, w.dst,
-        strides, dilations, pads_l, pads_r, w.attr));
+        strides, dilations, pads_l, pads_r, w.attr, /*allow_empty=*/true));
   }
 
   /// What the library would run for a form.

@@ -23,6 +23,10 @@ bool is_reference(std::string_view name, const Use& use) {
 
 Implementation choose(dnnl::primitive_desc& descriptor, const Use& use) {
   Implementation chosen;
+  if (!descriptor) {
+    chosen.refused.emplace_back("all: the library has no implementation of this form");
+    return chosen;
+  }
   do {
     std::string name = descriptor.impl_info_str();
     std::string reason = refusal(name, use);

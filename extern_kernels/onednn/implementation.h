@@ -33,8 +33,8 @@ bool is_reference(std::string_view name, const Use& use);
 /// Why this version of the library must not run the implementation; empty: it may (refusals.cpp).
 std::string refusal(std::string_view name, const Use& use);
 
-/// Moves `descriptor` on to the first implementation that is not refused. Where all are, `name` is empty:
-/// the descriptor must not be used.
+/// Moves `descriptor` on to the first implementation that is not refused. Where all are, or the descriptor is
+/// empty, `name` is empty: the descriptor must not be used.
 Implementation choose(dnnl::primitive_desc& descriptor, const Use& use);
 
 } // namespace tbx::extern_kernels::onednn

@@ -147,9 +147,11 @@ private:
     return w;
   }
 
+  /// Empty where the library has no implementation.
   static dnnl::matmul::primitive_desc descriptor(const Wanted& w) {
-    return w.use.has_bias ? dnnl::matmul::primitive_desc(cpu_engine(), w.a, w.weights, w.bias, w.c, w.attr)
-                          : dnnl::matmul::primitive_desc(cpu_engine(), w.a, w.weights, w.c, w.attr);
+    return w.use.has_bias
+               ? dnnl::matmul::primitive_desc(cpu_engine(), w.a, w.weights, w.bias, w.c, w.attr, true)
+               : dnnl::matmul::primitive_desc(cpu_engine(), w.a, w.weights, w.c, w.attr, true);
   }
 
   /// The call of the product; its primitive has no name where all implementations are refused.

@@ -113,7 +113,7 @@ def test_matmul_nbits(bits: int, zeros: bool) -> None:
 
 
 def test_no_library_has_a_part_in_folding() -> None:
-    """A transform of constants is folded by its definition as well."""
+    """A transform of constants is computed by its definition as well: it is not folded."""
     x = normal(1, 15, 1)
     graph = helper.make_graph(
         [helper.make_node("DFT", ["x"], ["f"], axis=1), helper.make_node("Add", ["f", "b"], ["y"])], "fold",

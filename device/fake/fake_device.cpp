@@ -149,7 +149,7 @@ private:
       queue_.push_back(std::move(work));
   }
   void move(void* to, const void* from, size_t bytes) {
-    add([to, from, bytes] { std::memcpy(to, from, bytes); });
+    if (bytes > 0) add([to, from, bytes] { std::memcpy(to, from, bytes); });
   }
 
   std::shared_ptr<Arena> arena_;

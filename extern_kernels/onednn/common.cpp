@@ -89,7 +89,13 @@ std::string unfit_result(bool bytes, DType result, bool has_post_ops) {
   return fits ? "" : fmt::format("a {} result{}", name_of(result), bytes ? " of bytes" : "");
 }
 
+void require_countable(std::span<const int64_t> sizes) {
+  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n > INT32_MAX; }))
+    throw dnnl::error(dnnl_unimplemented, "a dimension of more than 2^31 - 1 elements");
+}
+
 memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides, DType type) {
+  require_countable(sizes);
   memory::dims dims(sizes.begin(), sizes.end()), steps(strides.begin(), strides.end());
   for (size_t d = dims.size(); d-- > 0;)
     if (dims[d] == 1) {

@@ -13,6 +13,10 @@ namespace tbx::extern_kernels::onednn {
 const dnnl::engine& cpu_engine();
 dnnl::stream& this_thread_stream();
 
+/// Throws dnnl::error (unimplemented) for a dimension above 2^31 - 1: many of the library's kernels count in
+/// 32 bits, and some throw through its C interface what nobody there catches.
+void require_countable(std::span<const int64_t> sizes);
+
 /// A tensor's place in memory. Dimensions of size 1 get a stride that keeps the descriptor plain.
 dnnl::memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides,
                             DType type = DType::f32);

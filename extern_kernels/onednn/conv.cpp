@@ -20,6 +20,7 @@ using namespace onednn;
 /// Images: where sizes of 1 leave it open how they lie, channels are last. oneDNN has plain loops only for
 /// orders that differ between source and destination.
 memory::desc describe_image(const TensorRef& t) {
+  require_countable(t.sizes);
   std::vector<int64_t> last(t.sizes.size());
   int64_t step = 1;
   auto place = [&](size_t d) {

@@ -2,6 +2,7 @@
 // With one zero point for each operand the bytes go to the library as they are; else operands become i32
 // first, except constant weights, whose zero points are applied to the result.
 #include <algorithm>
+#include <cstdlib>
 
 #include "lowering/ops/families.h"
 #include "lowering/ops/integer_products.h"
@@ -189,6 +190,67 @@ TensorBox sums_of_rows(OpContext& ctx, const Bytes& x) {
   });
 }
 
+/// Elements of constant bytes as `bytes` makes them signed.
+std::vector<int64_t> signed_ints(const Tensor& t) {
+  std::vector<int64_t> v = to_ints(t);
+  if (t.dtype == DType::u8)
+    for (int64_t& x : v) x -= 128;
+  return v;
+}
+
+/// Libraries apply zero points in float32, which is exact while sums stay below 2^24. Constant matrices `b`
+/// are looked at, other ones taken for the largest bytes.
+bool zero_points_may_round(OpContext& ctx, const Bytes& left, const Bytes& right, int b) {
+  if (!left.zero.defined() && !right.zero.defined()) return false;
+  constexpr int64_t kExact = int64_t{1} << 24, kLeft = 255, kRight = 128;
+  const std::optional<int64_t> terms = right.values.sizes()[right.values.rank() - 2].as_constant();
+  if (!terms) return true;
+  const int64_t of_zero = right.zero.defined() ? kLeft * kRight : 0;
+  if (*terms < kExact / (kLeft * kRight + of_zero)) return false;
+  auto t = ctx.constant(b);
+  if (!t || t->dims.size() != 2 || *terms >= kExact / (kLeft + of_zero)) return true;
+  const std::vector<int64_t> v = signed_ints(*t);
+  std::vector<int64_t> sums(static_cast<size_t>(t->dims[1]), 0);
+  for (size_t i = 0; i < v.size(); ++i) sums[i % sums.size()] += std::abs(v[i]);
+  const int64_t largest = sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
+  return kLeft * largest + of_zero * *terms >= kExact;
+}
+
+/// The sum of each column of `b`, which are those of `values`; the columns stay as [..., 1, n].
+TensorBox sums_of_columns(OpContext& ctx, const TensorBox& values, int b) {
+  if (auto t = ctx.constant(b); t && t->dims.size() == 2) {
+    Tensor sums = Tensor::make(DType::i32, {1, t->dims[1]});
+    auto to = sums.as_mutable<int32_t>();
+    std::fill(to.begin(), to.end(), 0);
+    const std::vector<int64_t> v = signed_ints(*t);
+    for (size_t i = 0; i < v.size(); ++i) to[i % to.size()] += static_cast<int32_t>(v[i]);
+    return ir::make_constant(ctx.program, std::move(sums));
+  }
+  AxisReducer reduce(ctx, values.sizes(), {values.rank() - 2});
+  return reduce(ReduceOp::sum, DType::i32, convert(ctx, values, DType::i32));
+}
+
+/// (a - za) * (b - zb) as a * b - za * (sums of b's columns - k zb) - zb * (sums of a's rows): all in
+/// integers.
+TensorBox product_less_zero_points(OpContext& ctx, const Bytes& left, const Bytes& right, int b) {
+  TensorBox y = matmul_boxes(ctx, left.values, right.values, DType::i32, nullptr);
+  const SymInt terms = right.values.sizes()[right.values.rank() - 2];
+  if (left.zero.defined()) {
+    TensorBox columns = sums_of_columns(ctx, right.values, b);
+    if (right.zero.defined())
+      columns = map(ctx, DType::i32, columns, right.zero, [&](Expr sum, Expr zero) {
+        return ir::sub(sum, ir::mul(zero, size_as(ctx.c, terms, DType::i32)));
+      });
+    const TensorBox xs[] = {y, columns, left.zero};
+    y = map(ctx, DType::i32, xs, [](std::span<const Expr> v) { return ir::sub(v[0], ir::mul(v[1], v[2])); });
+  }
+  if (right.zero.defined()) {
+    const TensorBox xs[] = {y, sums_of_rows(ctx, {left.values, {}}), right.zero};
+    y = map(ctx, DType::i32, xs, [](std::span<const Expr> v) { return ir::sub(v[0], ir::mul(v[1], v[2])); });
+  }
+  return y;
+}
+
 } // namespace
 
 TensorBox integer_matmul(OpContext& ctx, int a, int a_zero, int b, int b_zero) {
@@ -208,6 +270,9 @@ TensorBox integer_matmul(OpContext& ctx, int a, int a_zero, int b, int b_zero) {
   }
   if (!left || !right)
     return matmul_boxes(ctx, shifted(ctx, a, a_zero, true), shifted(ctx, b, b_zero, false), DType::i32);
+  if (left->values.dtype() == DType::u8 && left->values.rank() > 1 && right->values.rank() > 1 &&
+      zero_points_may_round(ctx, *left, *right, b))
+    return product_less_zero_points(ctx, *left, *right, b);
   ZeroPoints zeros{left->zero, right->zero};
   return matmul_boxes(ctx, left->values, right->values, DType::i32, &zeros);
 }

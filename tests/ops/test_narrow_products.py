@@ -299,3 +299,21 @@ def test_convolutions_whose_weights_have_zero_points(op: str, byte: type, zeros:
     for got in run(model([node], {"x": x}, constants, {"y": kind}), {"x": x}):
         assert got["y"].dtype == kind
         assert np.abs(got["y"].astype(np.float64) - want).max() <= (0 if op == "ConvInteger" else 1)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("left,right", [("u1", "u1"), ("u1", "i1"), ("i1", "i1")])
+def test_sums_beyond_float32_are_exact_with_zero_points(left: str, right: str, constant: bool) -> None:
+    """Of the largest bytes, where a sum in float32 loses its last bits: 3,072 terms are those of a transformer."""
+    rng = np.random.default_rng(3)
+    low, high = (np.iinfo(np.dtype(right)).min, np.iinfo(np.dtype(right)).max)
+    for rows, k, n in [(0, 600, 3), (1, 520, 7), (5, 3072, 33), (2, 0, 4), (3, 1, 1)]:
+        a = rng.choice([np.iinfo(left).min, np.iinfo(left).max, np.iinfo(left).max - 1], (2, rows, k)).astype(left)
+        b = rng.choice([low, high, high - 1], (k, n), p=[0.1, 0.5, 0.4]).astype(right)
+        for za, zb in [(0, 0), (3, 0), (0, 5), (100, 7)]:
+            zeros = {"za": np.array(za, left), "zb": np.array(zb, right)}
+            want = (a.astype(np.int64) - za) @ (b.astype(np.int64) - zb)
+            feeds = {"a": a, "b": b} | zeros
+            model = model_of("MatMulInteger", feeds, ["y"], 10, constants=["b"] if constant else [])
+            given = {name: x for name, x in feeds.items() if not (constant and name == "b")}
+            np.testing.assert_array_equal(tensorbox.Session(model).run(given)["y"], want.astype(np.int32), f"{rows, k, n, za, zb}")

@@ -261,3 +261,14 @@ def test_tiles(shape: tuple[int, ...], repeats: tuple[int, ...], compiled: bool)
     for dynamic in (False, True):
         got = tensorbox.Session(m, compile=compiled, all_dims_dynamic=dynamic).run({"x": x})["y"]
         np.testing.assert_array_equal(got, np.tile(x, repeats))
+
+
+def test_dimensions_that_the_library_cannot_count() -> None:
+    """oneDNN counts in 32 bits, and threw what is no error of ours while it was asked for an implementation."""
+    wide = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2, 3, 2**31])
+    weights = onnx.numpy_helper.from_array(normal(2, 1, 3, 7).astype(np.float32), "w")
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    for op in "ConvTranspose", "Conv":
+        graph = helper.make_graph([helper.make_node(op, ["x", "w"], ["y"], group=2)], "wide", [wide], [result], [weights])
+        session = tensorbox.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), compile=False)
+        assert "kernel: direct_conv" in [line for kernel in session.explain() for line in kernel["decisions"]]

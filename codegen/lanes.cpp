@@ -45,6 +45,12 @@ int64_t known_divisor(SymInt e, const SymNode* variable, int lanes) {
   }
 }
 
+int access_bytes(const ir::KernelBuffer& buffer, SymInt address, const SymNode* variable, int lanes) {
+  constexpr int64_t kMost = 16;
+  const int64_t divisor = std::gcd(known_divisor(address, variable, lanes) % kMost, buffer.offset % kMost);
+  return static_cast<int>(std::gcd(kMost, divisor * size_of(buffer.dtype)));
+}
+
 LaneForm LaneAnalysis::form(SymInt e) {
   if (e.is_constant() || !variable_) return {};
   auto [it, fresh] = forms_.try_emplace(e.node());

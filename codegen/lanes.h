@@ -47,4 +47,8 @@ private:
 /// `lanes`; 0 when e is always 0.
 int64_t known_divisor(ir::SymInt e, const ir::SymNode* variable, int lanes);
 
+/// Bytes, at most 16, that the place of element `address` is known to be a multiple of, in memory that begins
+/// at one.
+int access_bytes(const ir::KernelBuffer& buffer, ir::SymInt address, const ir::SymNode* variable, int lanes);
+
 } // namespace tbx::codegen

@@ -1,7 +1,6 @@
 #include "codegen/plan_threads.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "codegen/lanes.h"
 #include "codegen/plan_loops.h"
@@ -102,9 +101,8 @@ bool suits(const ir::KernelProgram& kernel, const Phase& phase, const ir::SymNod
         return;
       }
       const ir::KernelBuffer& b = kernel.buffers[buffer];
-      const int64_t size = size_of(b.dtype), wanted = std::min<int64_t>(kBytes, lanes * size);
-      const int64_t known =
-          std::gcd(known_divisor(address, variable, lanes) % kBytes, b.offset % kBytes) * size;
+      const int64_t wanted = std::min<int64_t>(kBytes, lanes * size_of(b.dtype));
+      const int known = access_bytes(b, address, variable, lanes);
       good &= form.kind == LaneForm::affine && form.stride.is(1) && known % wanted == 0;
     });
   return good;

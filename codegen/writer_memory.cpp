@@ -1,8 +1,6 @@
 // Loads and stores as text: scalar, contiguous, strided or per lane, by the lane form of the address.
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "base/error.h"
 #include "codegen/writer.h"
 
@@ -44,9 +42,8 @@ std::string Writer::encode(DType t, const std::string& value) {
 }
 
 int Writer::access_bytes(int buffer, SymInt address) const {
-  const ir::KernelBuffer& b = kernel_.buffers[buffer];
-  const int64_t divisor = known_divisor(address, analysis_ ? analysis_->variable() : nullptr, lanes_);
-  return static_cast<int>(std::gcd(int64_t{16}, std::gcd(divisor % 16, b.offset % 16) * size_of(b.dtype)));
+  return codegen::access_bytes(kernel_.buffers[buffer], address, analysis_ ? analysis_->variable() : nullptr,
+                               lanes_);
 }
 
 std::string Writer::whole_load(int b, SymInt address, const std::string& at) {

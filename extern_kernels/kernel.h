@@ -8,6 +8,10 @@
 
 #include "extern_kernels/problem.h"
 
+namespace tbx::device {
+class Stream;
+}
+
 namespace tbx::extern_kernels {
 
 /// A tensor argument at run time: concrete sizes and strides in elements, no ownership. `data` null: absent
@@ -39,6 +43,8 @@ struct RunArgs {
   std::span<const TensorRef> inputs, outputs; ///< outputs empty for data-dependent kernels
   OutputAllocator* allocator = nullptr;
   void* workspace = nullptr; ///< workspace_bytes() for these sizes, 64-byte aligned
+  /// Of kernels of a device: all addresses are of its memory, and run() returns when the work is in here.
+  device::Stream* stream = nullptr;
 };
 
 /// Immutable after creation and callable from many threads at once (primitive caches inside are

@@ -7,13 +7,11 @@ namespace {
 
 std::string text(const PostOp& op) {
   static constexpr const char* kNames[] = {
-      "relu",  "leaky_relu",   "elu",        "clip", "gelu_erf", "gelu_tanh", "silu", "sigmoid",
-      "tanh",  "hard_sigmoid", "hard_swish", "abs",  "sqrt",     "square",    "exp",  "linear",
-      "round", "add",          "sub",        "mul",  "div",      "max",       "min",  "sum"};
+      "relu",       "leaky_relu", "clip",  "gelu_erf", "gelu_tanh", "silu", "sigmoid", "tanh", "hard_sigmoid",
+      "hard_swish", "linear",     "round", "add",      "sub",       "mul",  "div",     "sum"};
   std::string s = fmt::format("+{}", kNames[op.kind]);
   switch (op.kind) {
   case PostOp::leaky_relu:
-  case PostOp::elu:
   case PostOp::silu: return s + fmt::format("({})", op.alpha);
   case PostOp::clip:
   case PostOp::hard_sigmoid:

@@ -19,7 +19,6 @@ struct PostOp {
   enum Kind {
     relu,
     leaky_relu /*alpha*/,
-    elu /*alpha*/,
     clip /*alpha=lo, beta=hi*/,
     gelu_erf,
     gelu_tanh,
@@ -28,18 +27,12 @@ struct PostOp {
     tanh,
     hard_sigmoid /*alpha*x+beta clipped to 0..1*/,
     hard_swish,
-    abs,
-    sqrt,
-    square,
-    exp,
     linear /*alpha*x+beta*/,
     round,
     add /*+ operand*/,
     sub,
     mul,
     div,
-    max,
-    min,
     sum /*+ the old contents of the destination, which is operand's memory*/,
   } kind;
   float alpha = 0, beta = 0;

@@ -145,8 +145,6 @@ private:
       if (!b.is_flexible() || b.slice_of >= 0 || b.overwrites >= 0) continue;
       if (order_[b.id] == Order::channels_last) {
         b.strides = strides_in_order(b.sizes, channels_last_order(static_cast<int>(b.sizes.size())));
-      } else if (!b.preferred_order.empty() && order_[b.id] == Order::undecided) {
-        b.strides = strides_in_order(b.sizes, b.preferred_order);
       } else {
         b.strides = contiguous_strides(b.sizes);
       }

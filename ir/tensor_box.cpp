@@ -138,7 +138,7 @@ static std::optional<StridedView> regrouped(Program& p, const TensorBox& x) {
   if (!x.storage()->is_realized() || x.index_map().empty()) return std::nullopt;
   Buffer& b = p.at(x.storage()->buffer());
   SymInts strides = contiguous_strides(b.sizes);
-  bool row_major = b.strides.empty() ? b.preferred_order.empty() : b.strides == strides;
+  bool row_major = b.strides.empty() || b.strides == strides;
   if (!row_major || b.slice_of >= 0 || b.overwrites >= 0) return std::nullopt;
   size_t rank = x.sizes().size(), r = strides.size();
   SymInt address = 0;

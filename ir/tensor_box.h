@@ -64,8 +64,6 @@ struct Buffer {
   DType dtype = DType::undefined;
   SymInts sizes;
   SymInts strides; ///< in elements; empty while the layout is flexible, fixed by the layout pass
-  std::vector<int>
-      preferred_order; ///< wish of a producer/consumer: dimensions from outermost to innermost, or empty
   BufferKind kind = BufferKind::computed;
   std::shared_ptr<const Tensor> constant; ///< kind constant
   /// Storage binding: this buffer is a rectangular part of `slice_of` starting at `slice_start` (concat

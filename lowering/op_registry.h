@@ -144,14 +144,10 @@ private:
 
 using LowerFn = std::function<std::vector<LoweredValue>(OpContext&)>;
 
-/// How exact a comparison with a reference may be (tests).
-enum class Rounding { exact, close, loose };
-
 struct OpEntry {
   std::string domain, name;
   int since = 1; ///< first opset of this form
   LowerFn lower;
-  Rounding rounding = Rounding::close;
 };
 
 class Registry {

@@ -80,6 +80,7 @@ const char* name_of(StorageKind kind) {
 const char* name_of(DeviceKind device) {
   switch (device) {
   case DeviceKind::cpu: return "cpu";
+  case DeviceKind::cuda: return "cuda";
   }
   return "?";
 }

@@ -33,7 +33,7 @@ using SizeExprs = std::vector<SizeExpr>;
 /// How many numbers SizeExpr::evaluate keeps at once, at most.
 inline constexpr int kMaxSizeDepth = 64;
 
-enum class DeviceKind : uint8_t { cpu };
+enum class DeviceKind : uint8_t { cpu, cuda };
 
 enum class StorageKind : uint8_t {
   arena,

@@ -123,7 +123,6 @@ void append(dnnl::post_ops& ops, const PostOp& op, const std::function<memory::d
   switch (op.kind) {
   case PostOp::relu: return eltwise(algorithm::eltwise_relu);
   case PostOp::leaky_relu: return eltwise(algorithm::eltwise_relu, op.alpha);
-  case PostOp::elu: return eltwise(algorithm::eltwise_elu, op.alpha);
   case PostOp::clip: return eltwise(algorithm::eltwise_clip_v2, op.alpha, op.beta);
   case PostOp::gelu_erf: return eltwise(algorithm::eltwise_gelu_erf);
   case PostOp::gelu_tanh: return eltwise(algorithm::eltwise_gelu_tanh);
@@ -132,18 +131,12 @@ void append(dnnl::post_ops& ops, const PostOp& op, const std::function<memory::d
   case PostOp::tanh: return eltwise(algorithm::eltwise_tanh);
   case PostOp::hard_sigmoid: return eltwise(algorithm::eltwise_hardsigmoid, op.alpha, op.beta);
   case PostOp::hard_swish: return eltwise(algorithm::eltwise_hardswish, 1.0f / 6, 0.5f);
-  case PostOp::abs: return eltwise(algorithm::eltwise_abs);
-  case PostOp::sqrt: return eltwise(algorithm::eltwise_sqrt);
-  case PostOp::square: return eltwise(algorithm::eltwise_square);
-  case PostOp::exp: return eltwise(algorithm::eltwise_exp);
   case PostOp::linear: return eltwise(algorithm::eltwise_linear, op.alpha, op.beta);
   case PostOp::round: return eltwise(algorithm::eltwise_round);
   case PostOp::add: return binary(algorithm::binary_add);
   case PostOp::sub: return binary(algorithm::binary_sub);
   case PostOp::mul: return binary(algorithm::binary_mul);
   case PostOp::div: return binary(algorithm::binary_div);
-  case PostOp::max: return binary(algorithm::binary_max);
-  case PostOp::min: return binary(algorithm::binary_min);
   case PostOp::sum: ops.append_sum(1.0f); return;
   }
 }

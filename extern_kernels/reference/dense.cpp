@@ -9,7 +9,6 @@ double apply_post_op(const PostOp& op, double x, double y) {
   switch (op.kind) {
   case PostOp::relu: return x < 0 ? 0 : x;
   case PostOp::leaky_relu: return x < 0 ? a * x : x;
-  case PostOp::elu: return x < 0 ? a * std::expm1(x) : x;
   case PostOp::clip: return std::min(std::max(x, a), b);
   case PostOp::gelu_erf: return 0.5 * x * (1 + std::erf(x * M_SQRT1_2));
   case PostOp::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -18,10 +17,6 @@ double apply_post_op(const PostOp& op, double x, double y) {
   case PostOp::tanh: return std::tanh(x);
   case PostOp::hard_sigmoid: return std::max(0.0, std::min(1.0, a * x + b));
   case PostOp::hard_swish: return x * std::max(0.0, std::min(1.0, x / 6 + 0.5));
-  case PostOp::abs: return std::fabs(x);
-  case PostOp::sqrt: return std::sqrt(x);
-  case PostOp::square: return x * x;
-  case PostOp::exp: return std::exp(x);
   case PostOp::linear: return a * x + b;
   case PostOp::round: return std::nearbyint(x);
   case PostOp::add:
@@ -29,8 +24,6 @@ double apply_post_op(const PostOp& op, double x, double y) {
   case PostOp::sub: return x - y;
   case PostOp::mul: return x * y;
   case PostOp::div: return x / y;
-  case PostOp::max: return std::max(x, y);
-  case PostOp::min: return std::min(x, y);
   }
   return x;
 }

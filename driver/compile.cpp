@@ -1,7 +1,6 @@
 #include "driver/compile.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +13,7 @@
 #include "driver/evaluated_module.h"
 #include "driver/every_value.h"
 #include "driver/limits.h"
+#include "driver/target.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
 #include "extern_kernels/catalogue.h"
@@ -37,35 +37,6 @@ private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-codegen::Isa chosen_isa(const CompileOptions& options) {
-  if (options.isa.empty()) return codegen::host_isa();
-  codegen::Isa best = codegen::host_isa();
-  for (codegen::Isa isa : {codegen::Isa::sse, codegen::Isa::avx2, codegen::Isa::avx512})
-    if (options.isa == codegen::name_of(isa)) {
-      TBX_MODEL(isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa,
-                codegen::name_of(best));
-      return isa;
-    }
-  throw_model_error("unknown isa '{}': expected avx512, avx2 or sse", options.isa);
-}
-
-extern_kernels::Precision chosen_precision(const CompileOptions& options) {
-  using extern_kernels::Precision;
-  if (options.precision == "strict") return Precision::strict;
-  if (options.precision == "bf16") return Precision::bf16;
-  if (options.precision == "any") return Precision::any;
-  throw_model_error("unknown precision '{}': expected strict, bf16 or any", options.precision);
-}
-
-fusion::Target target_of(codegen::Isa isa, int threads) {
-  fusion::Target t;
-  t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
-  t.threads = threads;
-  if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
-  if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
-  return t;
-}
-
 Graph import_source(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes = {},
                     std::vector<InputDefault>* defaults = nullptr) {
@@ -83,12 +54,11 @@ Graph import_source(const Source& source, const CompileOptions& options,
                       options.external_data_dir);
 }
 
-fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options, codegen::Isa isa) {
+fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options) {
   fusion::ScheduleOptions so;
   so.fuse = options.fuse;
   so.fuse_extern = options.fuse_extern;
-  int threads = options.threads > 0 ? options.threads : runtime::default_threads();
-  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(isa, threads), so);
+  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options), so);
   const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
     if (auto* call = std::get_if<ir::ExternCall>(&group.what)) {
@@ -185,13 +155,14 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
                     std::vector<InputDefault>* defaults) {
   chosen_isa(options); // refused before the model is read
   chosen_precision(options);
+  if (std::string note = precision_note(options); options.log && !note.empty()) options.log(note);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
   Graph graph = import_source(source, options, shapes, defaults);
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes))
+  for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options)))
     stats.passes_ms.emplace_back(p.name, p.ms);
   if (options.every_value) show_every_value(graph);
   stats.optimize_ms = watch.lap();
@@ -227,7 +198,7 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, const Spec
   stats.lower_ms = watch.lap();
 
   stage("schedule");
-  fusion::Schedule schedule = schedule_program(std::move(program), options, isa);
+  fusion::Schedule schedule = schedule_program(std::move(program), options);
   stats.schedule_ms = watch.lap();
 
   Planned result;
@@ -342,7 +313,7 @@ std::string dump_graph(const Graph& graph, const CompileOptions& options, const 
   ir::Program program = lowering::lower(graph, lower_options);
   if (stage == "lower") return ir::to_string(program);
   codegen::Isa isa = chosen_isa(options);
-  fusion::Schedule schedule = schedule_program(std::move(program), options, isa);
+  fusion::Schedule schedule = schedule_program(std::move(program), options);
   if (stage == "schedule") return fusion::to_string(schedule);
   if (stage == "source")
     return source_text(codegen::prelude_cpp(isa), emit_all(schedule, emit_cpp_for(isa), options));
@@ -378,7 +349,7 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
             "unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan", stage);
   Graph graph = import_source(source, options);
   if (stage == "import") return to_string(graph);
-  fusion::run_graph_passes(graph, options.disabled_passes);
+  fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options));
   if (stage == "simplify") return to_string(graph);
   if (!needs_values(graph)) {
     try {

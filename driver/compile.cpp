@@ -162,7 +162,8 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options)))
+  for (const fusion::PassResult& p :
+       fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options)))
     stats.passes_ms.emplace_back(p.name, p.ms);
   if (options.every_value) show_every_value(graph);
   stats.optimize_ms = watch.lap();

@@ -60,11 +60,13 @@ fusion::PassContext pass_context(const CompileOptions& options) {
 
 std::string precision_note(const CompileOptions& options) {
   const DType type = options.reference ? DType::undefined : type_of(options.precision);
-  if (type == DType::undefined || options.precision == "any" || target_of(options).multiplies(type)) return {};
-  return fmt::format("precision '{}' changes nothing on this CPU, which multiplies no {} (needs {}): results are those "
-                     "of 'strict'",
-                     options.precision, name_of(type),
-                     type == DType::bf16 ? "AVX512-BF16 or AMX" : "AVX512-FP16 or AMX-FP16");
+  if (type == DType::undefined || options.precision == "any" || target_of(options).multiplies(type))
+    return {};
+  return fmt::format(
+      "precision '{}' changes nothing on this CPU, which multiplies no {} (needs {}): results are those "
+      "of 'strict'",
+      options.precision, name_of(type),
+      type == DType::bf16 ? "AVX512-BF16 or AMX" : "AVX512-FP16 or AMX-FP16");
 }
 
 } // namespace tbx::driver

@@ -21,8 +21,8 @@ std::span<const Pass> graph_passes() {
            "w)*scale",
            nullptr, kCompileOnly, multiply_integers},
       // After multiply_integers, which is for what is quantised on both sides; before the weights are folded.
-      Pass{"keep_weights_packed", "MatMul/Gemm(x, DequantizeLinear(w)) -> MatMulNBits(x, w)", keep_weights_packed,
-           kCompileOnly},
+      Pass{"keep_weights_packed", "MatMul/Gemm(x, DequantizeLinear(w)) -> MatMulNBits(x, w)",
+           keep_weights_packed, kCompileOnly},
       // Before the recognisers: they read constants and count users.
       Pass{"fold_constants", "a node over constants -> its value", fold_constants},
       Pass{"dequantize_weights", "DequantizeLinear over constants -> floats", dequantize_weights,

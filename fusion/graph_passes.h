@@ -15,7 +15,8 @@ namespace tbx::fusion {
 /// What passes depend on beside the graph.
 struct PassContext {
   Target target;
-  /// The narrower float that memory is to hold float32 values in (passes/narrow_storage.cpp); undefined: none.
+  /// The narrower float that memory is to hold float32 values in (passes/narrow_storage.cpp); undefined:
+  /// none.
   DType stored = DType::undefined;
 };
 

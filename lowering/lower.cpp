@@ -393,8 +393,9 @@ void Lowerer::keep_narrow(DType stored, const Values& inputs, const ir::TensorBo
                           size_t first_operation) {
   if (stored == DType::undefined || box.dtype() != DType::f32) return;
   ir::StorageBox& storage = *box.storage();
-  if (std::any_of(inputs.begin(), inputs.end(),
-                  [&](const LoweredValue& v) { return v.tensor.defined() && v.tensor.storage() == box.storage(); }))
+  if (std::any_of(inputs.begin(), inputs.end(), [&](const LoweredValue& v) {
+        return v.tensor.defined() && v.tensor.storage() == box.storage();
+      }))
     return;
   storage.stored = stored;
   if (!storage.is_realized()) return;
@@ -406,8 +407,13 @@ void Lowerer::keep_narrow(DType stored, const Values& inputs, const ir::TensorBo
     const auto& what = program_.operations[i].what;
     if (const auto* compute = std::get_if<ir::Compute>(&what)) written.push_back(compute->output);
     const auto* call = std::get_if<ir::ExternCall>(&what);
-    if (call && (std::holds_alternative<extern_kernels::ConvProblem>(call->problem) ||
-                 std::holds_alternative<extern_kernels::MatMulProblem>(call->problem)))
+    // A product of float32 operands gives float32.
+    if (call &&
+        (std::holds_alternative<extern_kernels::ConvProblem>(call->problem) ||
+         std::holds_alternative<extern_kernels::MatMulProblem>(call->problem)) &&
+        program_.at(call->inputs[0].buffer).dtype == stored)
+      written.insert(written.end(), call->outputs.begin(), call->outputs.end());
+    if (call && std::holds_alternative<extern_kernels::AttentionProblem>(call->problem)) // stores any float
       written.insert(written.end(), call->outputs.begin(), call->outputs.end());
   }
   std::erase_if(written, [&](ir::BufferId part) { return !belongs(part); });

@@ -118,8 +118,8 @@ std::string unfit_floats(std::span<const OperandInfo> inputs, DType result) {
 }
 
 std::string unfit_result(bool bytes, DType result, bool has_post_ops) {
-  const bool fits = !bytes || result == DType::f32 || is_byte(result) ||
-                    (result == DType::i32 && !has_post_ops);
+  const bool fits =
+      !bytes || result == DType::f32 || is_byte(result) || (result == DType::i32 && !has_post_ops);
   return fits ? "" : fmt::format("a {} result{}", name_of(result), bytes ? " of bytes" : "");
 }
 

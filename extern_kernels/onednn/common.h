@@ -48,8 +48,8 @@ dnnl::primitive_attr attributes(Precision precision);
 void append(dnnl::post_ops& ops, const PostOp& op,
             const std::function<dnnl::memory::desc(int operand)>& operand);
 
-/// Constant weights (f16 and bf16 become f32 where that is asked for) reordered into the layouts primitives ask for, each
-/// layout once.
+/// Constant weights (f16 and bf16 become f32 where that is asked for) reordered into the layouts primitives
+/// ask for, each layout once.
 class PackedWeights {
 public:
   PackedWeights(dnnl::memory::desc plain, std::shared_ptr<const Tensor> weights)

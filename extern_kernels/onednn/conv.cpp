@@ -111,10 +111,10 @@ private:
       if (const int summed = operand_to_sum(in, out); summed >= 0) {
         auto with_sum = call(in, out, {.summed = summed, .with_work = true});
         if (is_fast(*with_sum.primitive))
-          return finish(
-              in, {copy_stage(summed, describe(in[summed].sizes, in[summed].strides, in[summed].dtype),
-                              describe_image(out[0])),
-                   std::move(with_sum)});
+          return finish(in,
+                        {copy_stage(summed, describe(in[summed].sizes, in[summed].strides, in[summed].dtype),
+                                    describe_image(out[0])),
+                         std::move(with_sum)});
       }
       if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
         auto alone = call(in, out, {.summed = -1, .with_work = false});

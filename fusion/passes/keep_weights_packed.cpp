@@ -1,6 +1,6 @@
-// keep_weights_packed: a product with weights that the model stores as 8- or 4-bit integers with scales becomes
-// com.microsoft MatMulNBits, whose kernel reads the integers. As floats they would be four or eight times the
-// bytes, which is what products of few rows wait for.
+// keep_weights_packed: a product with weights that the model stores as 8- or 4-bit integers with scales
+// becomes com.microsoft MatMulNBits, whose kernel reads the integers. As floats they would be four or eight
+// times the bytes, which is what products of few rows wait for.
 #include <algorithm>
 
 #include "fusion/passes/match.h"
@@ -130,7 +130,8 @@ private:
         put(to + j * blocks * blob, i,
             element_as_int(*w.values, w.transposed ? j * w.k + i : i * w.n + j) + shift);
     }
-    const bool plain = is_signed_type && std::all_of(given.begin(), given.end(), [](int64_t z) { return z == 0; });
+    const bool plain =
+        is_signed_type && std::all_of(given.begin(), given.end(), [](int64_t z) { return z == 0; });
     const ValueId bias = node.op_type == "Gemm" ? node.input(2) : -1;
     const std::string name = node.name;
     std::vector<ValueId> inputs{node.inputs[0], e_.add_constant(std::move(bytes), name + ".weights"),

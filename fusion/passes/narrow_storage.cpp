@@ -25,8 +25,7 @@ Narrow trait_of(const Graph& g, const Node& node) {
   if (node.domain.empty() && node.op_type == "Cast" && is_float_value(g, node.input(0)) &&
       is_float_value(g, node.outputs[0]))
     return Narrow::wide_inputs;
-  const lowering::OpEntry* entry =
-      lowering::Registry::instance().find(node.domain, node.op_type, node.opset);
+  const lowering::OpEntry* entry = lowering::Registry::instance().find(node.domain, node.op_type, node.opset);
   return entry ? entry->narrow : Narrow::sensitive;
 }
 
@@ -108,7 +107,8 @@ private:
       // What serves only what needs it exact is exact, and what serves only what stays wide is wide.
       if (all([&](int r) { return wants_exact(r); })) set(exact_, id);
       if (exact_[id] || all([&](int r) { return wants_wide(r); })) set(wide_, id);
-      if (std::any_of(readers.begin(), readers.end(), [&](int r) { return needs_wide(r, id); })) set(wide_, id);
+      if (std::any_of(readers.begin(), readers.end(), [&](int r) { return needs_wide(r, id); }))
+        set(wide_, id);
     }
     if (trait == Narrow::view) {
       // One memory.
@@ -143,7 +143,8 @@ private:
     const Narrow trait = trait_of(g_, node);
     if (trait == Narrow::sensitive || trait == Narrow::wide_inputs) return true;
     if (trait == Narrow::product) return exact_node_[r];
-    return std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return id < 0 || wide_[id]; });
+    return std::all_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId id) { return id < 0 || wide_[id]; });
   }
 
   /// Weights in the narrow type, and what they multiply through memory of that type.
@@ -162,7 +163,8 @@ private:
     return 1;
   }
 
-  /// Large constants that are narrow already stay so behind a Cast (widen_halves), which their kernel sees through.
+  /// Large constants that are narrow already stay so behind a Cast (widen_halves), which their kernel sees
+  /// through.
   bool is_widened_constant(ValueId id) const {
     const int producer = g_.at(id).producer;
     if (producer < 0) return false;
@@ -179,7 +181,8 @@ private:
     Tensor to = Tensor::make(type_, from.dims);
     std::span<const float> values = from.as<float>();
     auto* bits = to.as_mutable<uint16_t>().data();
-    for (int64_t i = 0; i < from.numel(); ++i) bits[i] = static_cast<uint16_t>(encode_float(type_, values[i]));
+    for (int64_t i = 0; i < from.numel(); ++i)
+      bits[i] = static_cast<uint16_t>(encode_float(type_, values[i]));
     return it->second = e_.add_constant(std::move(to), g_.at(id).name);
   }
 

@@ -204,7 +204,6 @@ void register_creation(Registry& r) {
   r.add("Trilu", since(1), lower_trilu, kMicrosoft);
   r.narrow(Narrow::view, {"Identity"});
   r.narrow(Narrow::follows, {"Shape", "Size"}); // read no element
-
 }
 
 } // namespace tbx::lowering

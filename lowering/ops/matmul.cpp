@@ -19,9 +19,6 @@ TensorBox wide(OpContext& ctx, const TensorBox& x) {
   return is_low_precision_float(x.dtype()) ? convert(ctx, x, DType::f32) : x;
 }
 
-namespace {
-
-/// Where `x` shows a buffer of f16 or bf16 as f32: that buffer, else `x`.
 TensorBox shown_half(OpContext& ctx, const TensorBox& x) {
   const ir::StorageBox& storage = *x.storage();
   if (x.dtype() != DType::f32 || storage.is_realized() || storage.loops().kind != ir::LoopKind::pointwise)
@@ -34,16 +31,12 @@ TensorBox shown_half(OpContext& ctx, const TensorBox& x) {
   return x.is_identity_view() ? whole : whole.view(ctx.c, x.sizes(), x.index_map());
 }
 
-bool is_constant(const ir::Program& program, const TensorBox& x) {
-  const ir::StorageBox& storage = *x.storage();
-  return storage.is_realized() && program.at(storage.buffer()).kind == ir::BufferKind::constant;
-}
-
-} // namespace
-
 TensorBox narrow_constant(OpContext& ctx, const TensorBox& x) {
   TensorBox half = shown_half(ctx, x);
-  return is_constant(ctx.program, half) ? half : x;
+  const ir::StorageBox& storage = *half.storage();
+  const bool constant =
+      storage.is_realized() && ctx.program.at(storage.buffer()).kind == ir::BufferKind::constant;
+  return constant ? half : x;
 }
 
 namespace {
@@ -90,7 +83,7 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
     return i;
   };
   if (left == right) {
-    std::vector<extern_kernels::OperandInfo> inputs{info(left, a.sizes()), info(right, b.sizes())};
+    std::vector<extern_kernels::OperandInfo> inputs{info(left, x.sizes()), info(right, y.sizes())};
     if (const auto* conv = std::get_if<extern_kernels::ConvProblem>(&problem); conv && conv->has_bias)
       inputs.push_back(info(DType::f32, {result[1]}));
     const extern_kernels::OperandInfo output = info(DType::f32, result);

@@ -61,7 +61,11 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options), so);
   const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
-    if (auto* call = std::get_if<ir::ExternCall>(&group.what)) {
+    if (auto* call = std::get_if<ir::ExternCall>(&group.what); call && !call->inputs.empty()) {
+      // Operands that memory holds narrow are multiplied as they are.
+      if (const ir::BufferId left = call->inputs[0].buffer;
+          left < 0 || is_half(schedule.program.at(left).dtype))
+        continue;
       if (auto* conv = std::get_if<extern_kernels::ConvProblem>(&call->problem)) conv->precision = precision;
       if (auto* product = std::get_if<extern_kernels::MatMulProblem>(&call->problem))
         product->precision = precision;
@@ -228,12 +232,22 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, const Spec
   return result;
 }
 
+/// The type that a library call multiplies, where that is f16 or bf16.
+DType narrow_operand(const runtime::Executable& executable, size_t step) {
+  const auto* call = std::get_if<runtime::ExternStep>(&executable.steps[step].what);
+  if (!call || std::holds_alternative<extern_kernels::HostProblem>(call->problem)) return DType::undefined;
+  const DType type = executable.buffers[call->inputs[0].buffer].dtype;
+  return is_half(type) ? type : DType::undefined;
+}
+
 /// What binding decided, for explain.
 void describe(const runtime::BoundExecutable& bound, std::vector<StepInfo>& steps) {
   for (size_t s = 0; s < steps.size(); ++s) {
     const runtime::BoundStep& step = bound.steps[s];
     if (!step.library) continue;
     steps[s].name = step.library->description();
+    if (const DType type = narrow_operand(*bound.executable, s); type != DType::undefined)
+      steps[s].name += fmt::format(" in {}", name_of(type));
     steps[s].decisions.push_back("kernel: " + step.chosen +
                                  (extern_kernels::is_plain_loops(step.chosen) ? " (plain loops: slow)" : ""));
     for (const std::string& refusal : step.refusals) steps[s].decisions.push_back("refused: " + refusal);

@@ -72,7 +72,7 @@ std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::stri
     if (std::find(disabled.begin(), disabled.end(), pass.name) != disabled.end()) continue;
     auto start = std::chrono::steady_clock::now();
     check_stop();
-    int rewrites = pass.run ? pass.run(graph) : pass.run_for(graph, context);
+    int rewrites = pass.apply(graph, context);
     // The next pass counts users: those that a rewrite left without readers of their own must not stand in
     // its way.
     if (rewrites > 0 && eliminates_dead_code) eliminate_dead_code(graph);

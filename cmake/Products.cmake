@@ -45,7 +45,7 @@ get_target_property(tbx_driver_type tbx_driver TYPE)
 if(NOT tbx_driver_type STREQUAL "INTERFACE_LIBRARY")
   add_library(tensorbox SHARED cmake/empty.cpp)
   add_library(tensorbox::tensorbox ALIAS tensorbox)
-  target_link_libraries(tensorbox PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,tbx_driver>)
+  target_link_libraries(tensorbox PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,tbx_driver,tbx_package>)
   target_link_options(tensorbox PRIVATE -Wl,--exclude-libs,libonnx.a:libonnx_proto.a -Wl,--no-undefined)
   target_include_directories(tensorbox INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

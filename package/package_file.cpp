@@ -1,5 +1,6 @@
 #include "package/package_file.h"
 
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -120,7 +121,7 @@ int64_t PackageWriter::write(const std::filesystem::path& file, const PackageInd
       good = good && put(piece.data(), piece.size(), offset);
       offset += piece.size();
     });
-    return good;
+    return good && ::ftruncate(fd, static_cast<off_t>(h.bytes)) == 0; // the last part may be empty
   });
   return static_cast<int64_t>(h.bytes);
 }
@@ -128,20 +129,22 @@ int64_t PackageWriter::write(const std::filesystem::path& file, const PackageInd
 std::shared_ptr<const Package> Package::open(const std::filesystem::path& file) {
   const auto mapped = MappedFile::open(file);
   const std::span<const std::byte> bytes = mapped->bytes();
-  const size_t start = offsetof(Header, bytes);
-  if (bytes.size() < start || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
     throw_model_error("{} is no package", shown(file.native()));
+  const size_t start = offsetof(Header, parts);
   Header h;
+  if (bytes.size() < start) damaged("it is cut off in its header");
   std::memcpy(static_cast<void*>(&h), bytes.data(), start);
   if (h.version != kVersion)
     throw Error(ErrorKind::model,
                 fmt::format("the package has version {} of the format, this tensorbox ({}) reads version {}",
                             h.version, TBX_VERSION, kVersion),
                 "compile it again with this tensorbox");
-  const uint64_t table_bytes = uint64_t{h.parts} * sizeof(PartEntry);
-  if (bytes.size() < sizeof h || h.parts > kMostParts || bytes.size() - sizeof h < table_bytes)
-    damaged("it is cut off in its table of parts");
+  if (bytes.size() < sizeof h) damaged("it is cut off in its header");
   h = read_at<Header>(bytes, 0);
+  const uint64_t table_bytes = uint64_t{h.parts} * sizeof(PartEntry);
+  if (h.parts > kMostParts || bytes.size() - sizeof h < table_bytes)
+    damaged("it is cut off in its table of parts");
   std::vector<PartEntry> table(h.parts);
   if (!table.empty()) std::memcpy(static_cast<void*>(table.data()), bytes.data() + sizeof h, table_bytes);
   if (checksum_of(h, table) != h.checksum) damaged("the checksum of its table of parts is wrong");

@@ -20,7 +20,8 @@ namespace {
 std::string chosen_isa(const PackageIndex& index, const LoadOptions& options,
                        const std::function<void(const std::string&)>& log) {
   std::vector<std::string> native;
-  if (index.stages.empty() || index.stages[0].programs.empty()) archive::damaged("it has no program");
+  if (index.stages.empty()) return ""; // there are steps of values alone
+  if (index.stages[0].programs.empty()) archive::damaged("it has no program");
   for (const PackedPlan& p : index.stages[0].programs[0].plans)
     if (!p.isa.empty()) native.push_back(p.isa);
   const std::string has =

@@ -2,6 +2,10 @@
 // one.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+#include "device/cuda/nvrtc.h"
+#include "device/library.h"
+#include "extern_kernels/cuda/loops.h"
 #include "library_kernels_helper.h"
 
 namespace tbx::test {
@@ -28,6 +32,21 @@ TEST_P(LibraryKernels, ProductsOfFloats) {
         std::vector<Operand> in{random_operand(DType::f32, {m, k}), random_operand(DType::f32, {k, n}), {}};
         expect_right(*device_, p, in, random_operand(DType::f32, {m, n}));
       }
+}
+
+TEST(LoopKernels, TextCompilesForEveryType) {
+  try {
+    device::cuda_library("libnvrtc.so.13");
+  } catch (const Error& e) {
+    GTEST_SKIP() << e.what();
+  }
+  using extern_kernels::cuda::Loop;
+  using extern_kernels::cuda::loops_text;
+  for (Loop kernel : {Loop::product, Loop::convolution, Loop::attention})
+    for (DType t : {DType::f16, DType::f64})
+      EXPECT_NO_THROW(device::cuda::compile(loops_text(kernel, t, t, t, 2), "sm_75")) << name_of(t);
+  for (Loop kernel : {Loop::product, Loop::convolution})
+    EXPECT_NO_THROW(device::cuda::compile(loops_text(kernel, DType::u8, DType::i8, DType::i32), "sm_90"));
 }
 
 } // namespace

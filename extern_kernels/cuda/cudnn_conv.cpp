@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "base/error.h"
@@ -41,6 +40,7 @@ struct Described {
   auto operator<=>(const Described&) const = default;
 };
 
+/// `data`: nullptr where it is not known yet.
 Described described(std::span<const int64_t> sizes, std::span<const int64_t> strides, const void* data) {
   Described d{{sizes.begin(), sizes.end()}, {strides.begin(), strides.end()}, alignment_of(data)};
   const bool last = d.sizes[1] > 1 && d.strides[1] == 1;
@@ -67,8 +67,41 @@ struct Key {
   bool bias = false, residual = false;
   int bias_align = 16;
   Activation activation = Activation::none;
+  dnn::Graph::Convolution form;
+  int type = dnn::kF32;
+  bool strict = false;
   auto operator<=>(const Key&) const = default;
 };
+
+std::shared_ptr<dnn::Graph> conv_graph(const Key& key) {
+  auto graph = std::make_shared<dnn::Graph>();
+  auto tensor = [&](Id id, const Described& d) -> dnn::Object& {
+    return graph->tensor(id, key.type, d.sizes, d.strides, d.align);
+  };
+  dnn::Object &x = tensor(kX, key.x), &w = tensor(kW, key.w), &y = tensor(kY, key.y);
+  // In this order the library has kernels ready: sums, addition, bias, activation.
+  int left = key.residual + key.bias + (key.activation == Activation::relu);
+  auto next = [&]() -> dnn::Object& {
+    return --left < 0 ? y : graph->inner(dnn::kF32, key.y.sizes, key.y.strides);
+  };
+  dnn::Object* sums = &next();
+  graph->convolution(key.form, x, w, *sums);
+  auto add = [&](dnn::Object& operand) {
+    dnn::Object& to = next();
+    graph->pointwise(dnn::kAdd, *sums, &operand, to);
+    sums = &to;
+  };
+  if (key.residual) add(tensor(kZ, key.z));
+  if (key.bias) {
+    std::vector<int64_t> sizes(key.y.sizes.size(), 1), strides(sizes);
+    sizes[1] = key.y.sizes[1];
+    strides[0] = sizes[1];
+    if (key.y.strides[1] == 1) std::fill(strides.begin() + 2, strides.end(), sizes[1]);
+    add(graph->tensor(kB, key.type, sizes, strides, key.bias_align));
+  }
+  if (key.activation == Activation::relu) graph->pointwise(dnn::kReluForward, *sums, nullptr, y);
+  return graph;
+}
 
 class CudnnConv final : public LibraryKernel {
 public:
@@ -82,15 +115,15 @@ public:
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {
     if (outputs[0].numel() == 0) return 0;
-    const Call call = make_call(inputs, outputs[0]);
-    return call.plans ? call.plans->workspace_bytes() : 0;
+    const Call call = make_call(inputs, outputs[0], false);
+    return call.found.plans ? call.found.plans->workspace_bytes() : 0;
   }
 
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
-    const Call call = make_call(args.inputs, args.outputs[0]);
-    if (!call.plans) {
-      notes_.add("plain loops: " + call.refusal);
+    const Call call = make_call(args.inputs, args.outputs[0], true);
+    if (!call.found.plans) {
+      notes_.add("plain loops: " + call.found.refusal);
       return plain_.get().run(args);
     }
     const TensorRef& y = args.outputs[0];
@@ -99,14 +132,15 @@ public:
     if (call.key.bias) at.of.emplace_back(kB, args.inputs[call.epilogue.bias].data);
     if (call.key.residual) at.of.emplace_back(kZ, args.inputs[call.epilogue.residual].data);
     at.workspace = args.workspace;
+    at.workspace_bytes = workspace_bytes(args.inputs, args.outputs);
     at.hot = args.inputs[0].data;
     at.hot_bytes = static_cast<size_t>(args.inputs[0].numel() * size_of(type_));
     if (call.key.residual && call.epilogue.in_place) {
       at.in_place = kY;
       at.in_place_bytes = static_cast<size_t>(y.numel() * size_of(type_));
     }
-    call.plans->run(*args.stream, at);
-    notes_.add(fmt::format("[{}]: {}", fmt::join(args.inputs[0].sizes, " x "), call.plans->description()));
+    call.found.plans->run(*args.stream, at);
+    notes_.add(fmt::format("[{}]: {}", fmt::join(args.inputs[0].sizes, " x "), call.found.plans->description()));
     if (p_.transposed) finish(args, call.epilogue);
   }
 
@@ -118,22 +152,23 @@ private:
     Key key;
     Epilogue epilogue;
     const void* weights = nullptr;
-    std::shared_ptr<dnn::Plans> plans; ///< nullptr: none, for this reason
-    std::string refusal;
+    dnn::Found found;
   };
 
-  Call make_call(std::span<const TensorRef> inputs, const TensorRef& y) const {
+  /// `placed`: the addresses of a run count, not only the sizes.
+  Call make_call(std::span<const TensorRef> inputs, const TensorRef& y, bool placed) const {
+    static auto* cache = new dnn::PlanCache<Key>;
     Call call;
     std::vector<OperandInfo> infos = plain_.inputs();
     for (size_t i = 0; i < infos.size(); ++i)
       infos[i].sizes.assign(inputs[i].sizes.begin(), inputs[i].sizes.end());
     call.epilogue = epilogue_of(p_.post_ops, p_.has_bias ? 2 : -1, infos,
                                 {y.dtype, {y.sizes.begin(), y.sizes.end()}, {}, nullptr}, 1);
-    call.refusal = call.epilogue.refusal;
-    if (!call.refusal.empty()) return call;
+    call.found.refusal = call.epilogue.refusal;
+    if (!call.found.refusal.empty()) return call;
     const TensorRef &x = inputs[0], &w = inputs[1];
     if (x.numel() == 0 || w.numel() == 0) {
-      call.refusal = "an empty operand";
+      call.found.refusal = "an empty operand";
       return call;
     }
     std::vector<int64_t> strides(w.strides.begin(), w.strides.end());
@@ -141,70 +176,31 @@ private:
     if (x.strides[1] == 1 && x.sizes[1] > 1)
       if (const void* packed = weights_.channels_last(strides)) call.weights = packed;
     Key& key = call.key;
-    key.x = described(x.sizes, x.strides, x.data);
-    key.w = described(w.sizes, strides, call.weights);
-    key.y = described(y.sizes, y.strides, y.data);
+    auto at = [&](const void* data) { return placed ? data : nullptr; };
+    key.x = described(x.sizes, x.strides, at(x.data));
+    key.w = described(w.sizes, strides, at(call.weights));
+    key.y = described(y.sizes, y.strides, at(y.data));
     if (!p_.transposed) {
       key.bias = call.epilogue.bias >= 0;
-      if (key.bias) key.bias_align = alignment_of(inputs[call.epilogue.bias].data);
+      if (key.bias) key.bias_align = alignment_of(at(inputs[call.epilogue.bias].data));
       key.residual = call.epilogue.residual >= 0;
       key.activation = call.epilogue.activation;
       if (key.residual) {
         const TensorRef& z = inputs[call.epilogue.residual];
-        key.z = described(z.sizes, z.strides, z.data);
+        key.z = described(z.sizes, z.strides, at(z.data));
       }
     }
-    std::scoped_lock lock(mutex_);
-    auto [it, fresh] = plans_.try_emplace(key);
-    if (fresh) it->second = make_plans(key);
-    call.plans = it->second.first;
-    call.refusal = it->second.second;
+    key.form = {p_.transposed, p_.strides, p_.dilations, p_.pads_begin, p_.pads_end};
+    if (key.form.strides.size() == 1) {
+      for (auto* v : {&key.form.strides, &key.form.dilations}) v->insert(v->begin(), 1);
+      for (auto* v : {&key.form.pads_begin, &key.form.pads_end}) v->insert(v->begin(), 0);
+    }
+    key.type = type_of(type_);
+    key.strict = type_ == DType::f32 && p_.precision == Precision::strict;
+    dnn::PlanWish wish;
+    wish.strict = key.strict;
+    call.found = cache->get(context_, key, wish, [&] { return conv_graph(key); });
     return call;
-  }
-
-  std::pair<std::shared_ptr<dnn::Plans>, std::string> make_plans(const Key& key) const {
-    try {
-      auto graph = std::make_shared<dnn::Graph>();
-      const int type = type_of(type_);
-      dnn::Graph::Convolution c{p_.transposed, p_.strides, p_.dilations, p_.pads_begin, p_.pads_end};
-      if (c.strides.size() == 1) {
-        for (auto* v : {&c.strides, &c.dilations}) v->insert(v->begin(), 1);
-        for (auto* v : {&c.pads_begin, &c.pads_end}) v->insert(v->begin(), 0);
-      }
-      auto tensor = [&](Id id, const Described& d) -> dnn::Object& {
-        return graph->tensor(id, type, d.sizes, d.strides, d.align);
-      };
-      dnn::Object &x = tensor(kX, key.x), &w = tensor(kW, key.w), &y = tensor(kY, key.y);
-      // In this order the library has kernels ready: sums, addition, bias, activation.
-      int left = key.residual + key.bias + (key.activation == Activation::relu);
-      auto next = [&]() -> dnn::Object& {
-        return --left < 0 ? y : graph->inner(dnn::kF32, key.y.sizes, key.y.strides);
-      };
-      dnn::Object* sums = &next();
-      graph->convolution(c, x, w, *sums);
-      auto add = [&](dnn::Object& operand) {
-        dnn::Object& to = next();
-        graph->pointwise(dnn::kAdd, *sums, &operand, to);
-        sums = &to;
-      };
-      if (key.residual) add(tensor(kZ, key.z));
-      if (key.bias) {
-        std::vector<int64_t> sizes(key.y.sizes.size(), 1), strides(sizes);
-        sizes[1] = key.y.sizes[1];
-        strides[0] = sizes[1];
-        if (key.y.strides[1] == 1)
-          std::fill(strides.begin() + 2, strides.end(), sizes[1]);
-        add(graph->tensor(kB, type, sizes, strides, key.bias_align));
-      }
-      if (key.activation == Activation::relu) graph->pointwise(dnn::kReluForward, *sums, nullptr, y);
-      dnn::PlanWish wish;
-      wish.strict = type_ == DType::f32 && p_.precision == Precision::strict;
-      auto plans = std::make_shared<dnn::Plans>(context_, graph, wish);
-      if (plans->empty()) return {nullptr, "the library has no plan"};
-      return {plans, ""};
-    } catch (const Error& e) {
-      return {nullptr, e.message()};
-    }
   }
 
   /// Bias, addition and activation of a transposed convolution.
@@ -246,8 +242,6 @@ private:
   ConvWeights weights_;
   std::string version_;
   Notes notes_;
-  mutable std::mutex mutex_;
-  mutable std::map<Key, std::pair<std::shared_ptr<dnn::Plans>, std::string>> plans_;
   mutable std::once_flag finish_once_;
   mutable std::unique_ptr<LoopKernel> finish_;
 };

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "extern_kernels/cuda/measure.h"
@@ -243,6 +242,7 @@ void Plans::run(const device::Stream& stream, const Addresses& addresses) {
         if (id == addresses.in_place) address = result->data();
     }
     measured_ = fastest(handle, plans_.size(), addresses.hot, addresses.hot_bytes, [&](size_t i) {
+      if (plans_[i].workspace > addresses.workspace_bytes) return false;
       try {
         execute(i, there);
       } catch (const Error&) {
@@ -251,7 +251,21 @@ void Plans::run(const device::Stream& stream, const Addresses& addresses) {
       return true;
     });
   }
-  execute(measured_.value_or(0), addresses);
+  size_t which = measured_.value_or(0);
+  for (size_t i = 0; i < plans_.size() && plans_[which].workspace > addresses.workspace_bytes; ++i) which = i;
+  execute(which, addresses);
+}
+
+Found find_plans(const std::shared_ptr<const ContextOwner>& context, const PlanWish& wish,
+                 const std::function<std::shared_ptr<Graph>()>& describe) {
+  try {
+    const Current current(*context);
+    auto plans = std::make_shared<Plans>(context, describe(), wish);
+    if (plans->empty()) return {nullptr, "the library has no plan"};
+    return {std::move(plans), ""};
+  } catch (const Error& e) {
+    return {nullptr, e.message()};
+  }
 }
 
 std::string Plans::description() const {

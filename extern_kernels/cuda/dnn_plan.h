@@ -1,7 +1,9 @@
 // Graphs of cuDNN's operations, and the plans that the library has for them.
 #pragma once
 
+#include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -55,6 +57,7 @@ public:
   struct Convolution {
     bool backward = false; ///< by its gradient: x is smaller than y
     std::vector<int64_t> strides, dilations, pads_begin, pads_end;
+    auto operator<=>(const Convolution&) const = default;
   };
   void convolution(const Convolution& c, const Object& x, const Object& w, const Object& y);
   void pointwise(int mode, const Object& x, const Object* b, const Object& y, const Object* condition = nullptr,
@@ -88,6 +91,7 @@ public:
   struct Addresses {
     std::vector<std::pair<int64_t, const void*>> of; ///< ids of tensors; scalars are floats of the host
     void* workspace = nullptr;
+    int64_t workspace_bytes = 0; ///< plans that need more are passed over
     const void* hot = nullptr; ///< read into the cache before each measurement
     size_t hot_bytes = 0;
     /// A tensor that is read and written: measurements write elsewhere. -1: none.
@@ -113,6 +117,33 @@ private:
   std::vector<Plan> plans_;
   mutable std::mutex mutex_;
   std::optional<size_t> measured_;
+};
+
+/// Plans, or why there are none.
+struct Found {
+  std::shared_ptr<Plans> plans;
+  std::string refusal;
+};
+
+/// `describe` makes the graph; it may throw BackendError, which is a refusal.
+Found find_plans(const std::shared_ptr<const device::cuda::ContextOwner>& context, const PlanWish& wish,
+                 const std::function<std::shared_ptr<Graph>()>& describe);
+
+/// What was found for the problems of one kind, kept to the end of the process. `Key` is all that plans depend on but
+/// for the GPU.
+template <class Key> class PlanCache {
+public:
+  Found get(const std::shared_ptr<const device::cuda::ContextOwner>& context, const Key& key, const PlanWish& wish,
+            const std::function<std::shared_ptr<Graph>()>& describe) {
+    std::scoped_lock lock(mutex_);
+    auto [it, fresh] = found_.try_emplace({context->context(), key});
+    if (fresh) it->second = find_plans(context, wish, describe);
+    return it->second;
+  }
+
+private:
+  std::mutex mutex_;
+  std::map<std::pair<device::cuda::Context, Key>, Found> found_;
 };
 
 } // namespace tbx::extern_kernels::cuda::dnn

@@ -13,6 +13,8 @@
 namespace tbx::test {
 namespace {
 
+struct ConvCase;
+
 class LibraryKernels : public testing::TestWithParam<const char*> {
 protected:
   void SetUp() override {
@@ -20,6 +22,8 @@ protected:
     device_ = open_for_test(GetParam(), why);
     if (!device_) GTEST_SKIP() << why;
   }
+  void check_convs(std::span<const ConvCase> cases);
+  static bool is_gpu() { return GetParam() == std::string("cuda"); }
   std::shared_ptr<device::Device> device_;
 };
 
@@ -112,7 +116,10 @@ TEST_P(LibraryKernels, ProductsWithWorkBehind) {
                              {{PostOp::add, 0, 0, 3}, {PostOp::gelu_tanh}},
                              {{PostOp::gelu_erf}, {PostOp::mul, 0, 0, 3}, {PostOp::clip, -0.5f, 0.5f}}};
         p.post_ops = forms[form];
-        EXPECT_EQ(expect_right(*device_, p, in, random_operand(t, out)), form < 6 ? "cublas_matmul" : "cuda_matmul");
+        const Chosen chosen = expect_right(*device_, p, in, random_operand(t, out));
+        EXPECT_EQ(chosen.candidate, form < 6 ? "cublas_matmul" : "cuda_matmul");
+        if (!is_gpu() || form == 6) continue;
+        EXPECT_TRUE(chosen.by_library()) << testing::PrintToString(chosen.notes);
       }
 }
 
@@ -128,9 +135,12 @@ TEST_P(LibraryKernels, ProductsOfRealLayers) {
       p.has_bias = true;
       p.post_ops = {{PostOp::add, 0, 0, 3}};
       const Dims out{l.m, l.n / cut};
-      expect_right(*device_, p, {random_operand(t, {l.m, l.k / cut}), random_operand(t, {l.k / cut, l.n / cut}),
+      const Chosen chosen =
+          expect_right(*device_, p, {random_operand(t, {l.m, l.k / cut}), random_operand(t, {l.k / cut, l.n / cut}),
                                  random_operand(t, {1, l.n / cut}), random_operand(t, out)},
                    random_operand(t, out));
+      if (!is_gpu()) continue;
+      EXPECT_TRUE(chosen.by_library()) << testing::PrintToString(chosen.notes);
     }
 }
 
@@ -141,7 +151,8 @@ struct ConvCase {
   bool is_transposed = false;
 };
 
-void check_conv(device::Device& device, const ConvCase& c, DType t, bool last, int form, const char* wanted) {
+/// Returns what the library took; nothing where it was not asked.
+std::vector<std::string> check_conv(device::Device& device, const ConvCase& c, DType t, bool last, int form, const char* wanted) {
   ConvProblem p;
   p.spatial_rank = static_cast<int>(c.x.size()) - 2;
   p.strides = c.strides, p.dilations = c.dilations, p.pads_begin = c.begin, p.pads_end = c.end;
@@ -164,8 +175,18 @@ void check_conv(device::Device& device, const ConvCase& c, DType t, bool last, i
                                        {{PostOp::sum, 0, 0, 3}},
                                        {{PostOp::clip, 0, 0.4f}, {PostOp::mul, 0, 0, 3}}};
   p.post_ops = forms[form];
-  const std::string chosen = expect_right(device, p, in, random_operand(t, y, order));
-  EXPECT_EQ(chosen, form == 4 || (c.is_transposed && form == 3) ? "cuda_conv" : wanted);
+  const Chosen chosen = expect_right(device, p, in, random_operand(t, y, order));
+  EXPECT_EQ(chosen.candidate, form == 4 || (c.is_transposed && form == 3) ? "cuda_conv" : wanted);
+  return chosen.notes;
+}
+
+void LibraryKernels::check_convs(std::span<const ConvCase> cases) {
+  for (const ConvCase& c : cases)
+    for (DType t : kFloats)
+      for (bool last : {false, true})
+        for (int form = 0; form < 5; ++form)
+          for (const std::string& note : check_conv(*device_, c, t, last, form, "cudnn_conv"))
+            EXPECT_FALSE(note.starts_with("plain loops")) << note << " " << testing::PrintToString(c.x) << testing::PrintToString(c.w) << name_of(t) << last << form;
 }
 
 TEST_P(LibraryKernels, Convolutions) {
@@ -182,10 +203,7 @@ TEST_P(LibraryKernels, Convolutions) {
       {{1, 8, 5, 6, 7}, {8, 8, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}},
       {{1, 64, 14, 14}, {256, 64, 1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}},
   };
-  for (const ConvCase& c : cases)
-    for (DType t : kFloats)
-      for (bool last : {false, true})
-        for (int form = 0; form < 5; ++form) check_conv(*device_, c, t, last, form, "cudnn_conv");
+  check_convs(cases);
 }
 
 TEST_P(LibraryKernels, TransposedConvolutions) {
@@ -194,10 +212,7 @@ TEST_P(LibraryKernels, TransposedConvolutions) {
       {{2, 8, 6, 4}, {8, 4, 3, 3}, {2, 1}, {1, 2}, {1, 0}, {0, 1}, 2, true},
       {{1, 8, 9}, {8, 8, 4}, {3}, {1}, {1}, {1}, 1, true},
   };
-  for (const ConvCase& c : cases)
-    for (DType t : kFloats)
-      for (bool last : {false, true})
-        for (int form = 0; form < 5; ++form) check_conv(*device_, c, t, last, form, "cudnn_conv");
+  check_convs(cases);
 }
 
 TEST_P(LibraryKernels, ConvolutionsOfOtherTypes) {
@@ -244,7 +259,12 @@ TEST_P(LibraryKernels, Attention) {
         }
         if (p.has_sinks) in[5] = random_operand(t, {c.heads});
         const Dims out = p.tokens_first ? Dims{c.batch, c.queries, c.heads, c.width} : Dims{c.batch, c.heads, c.queries, c.width};
-        expect_right(*device_, p, in, random_operand(t, out));
+        const Chosen chosen = expect_right(*device_, p, in, random_operand(t, out));
+        const bool library = is_half(t) && (form < 4) && !(form == 3 && c.queries != c.keys && c.queries != 1) && c.heads == c.kv_heads &&
+                             c.depth % 8 == 0 && c.width % 8 == 0 && c.queries > 0;
+        EXPECT_EQ(chosen.candidate, is_half(t) && form < 4 ? "cudnn_attention" : "cuda_attention");
+        if (!is_gpu()) continue;
+        EXPECT_EQ(chosen.by_library(), library) << testing::PrintToString(chosen.notes);
       }
 }
 

@@ -1,6 +1,6 @@
-// Kernels of libraries on a GPU in the shapes of whole networks: the convolutions of resnet50, the products and the
-// attention of bert_base, each network as one graph with weights of its own for every layer.
-// usage: tbx_bench_device_library [device] (default cuda); microseconds of device time, and what was taken
+// Kernels of libraries on a GPU in the shapes of whole networks: the convolutions of resnet50, the products
+// and the attention of bert_base, each network as one graph with weights of its own for every layer. usage:
+// tbx_bench_device_library [device] (default cuda); microseconds of device time, and what was taken
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,6 +27,7 @@ struct Value {
   DType type = DType::undefined;
   Dims sizes, strides;
   void* data = nullptr;
+  std::shared_ptr<const Tensor> constant;
   TensorRef ref() const { return {data, type, sizes, strides}; }
 };
 
@@ -37,7 +38,7 @@ public:
 
   /// `order` outermost first.
   Value value(Dims sizes, std::vector<int> order = {}) {
-    Value v{type_, sizes, Dims(sizes.size()), nullptr};
+    Value v{type_, sizes, Dims(sizes.size()), nullptr, nullptr};
     if (order.empty()) {
       order.resize(sizes.size());
       std::iota(order.begin(), order.end(), 0);
@@ -59,7 +60,8 @@ public:
         std::memcpy(bytes.data() + i * 2, &half, 2);
       }
     }
-    for (size_t filled = static_cast<size_t>(kinds * size_of(type_)), more; filled < bytes.size(); filled += more) {
+    for (size_t filled = static_cast<size_t>(kinds * size_of(type_)), more; filled < bytes.size();
+         filled += more) {
       more = std::min(filled, bytes.size() - filled);
       std::memcpy(bytes.data() + filled, bytes.data(), more);
     }
@@ -70,9 +72,19 @@ public:
     return v;
   }
 
+  /// Weights that the kernel may know ahead.
+  Value constant(Dims sizes, std::vector<int> order = {}) {
+    Value v = value(std::move(sizes), std::move(order));
+    Tensor t = Tensor::make(type_, v.sizes);
+    stream_->download(const_cast<std::byte*>(t.data), v.data, t.bytes());
+    stream_->synchronize();
+    v.constant = std::make_shared<const Tensor>(std::move(t));
+    return v;
+  }
+
   Value add(const Problem& problem, const std::vector<Value>& in, const Value& out) {
     std::vector<OperandInfo> infos, outs{{out.type, out.sizes, out.strides, nullptr}};
-    for (const Value& v : in) infos.push_back({v.type, v.sizes, v.strides, nullptr});
+    for (const Value& v : in) infos.push_back({v.type, v.sizes, v.strides, v.constant});
     Step s{select_on(device_, problem, infos, outs), in, out};
     std::vector<TensorRef> refs, result{out.ref()};
     for (const Value& v : in) refs.push_back(v.ref());
@@ -93,7 +105,8 @@ public:
     const auto before = std::chrono::steady_clock::now();
     run();
     stream_->synchronize();
-    const double first = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before).count();
+    const double first =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before).count();
     stream_->begin_capture();
     run();
     const auto graph = stream_->end_capture();
@@ -109,8 +122,8 @@ public:
       times.push_back(device_.elapsed_ms(*from, *to) * 1e3 / kRuns);
     }
     std::nth_element(times.begin(), times.begin() + 12, times.end());
-    fmt::print("{}: {:.1f} us, {} nodes of {} kernels, first run {:.0f} ms\n", name, times[12], graph->nodes(),
-               steps_.size(), first);
+    fmt::print("{}: {:.1f} us, {} nodes of {} kernels, first run {:.0f} ms\n", name, times[12],
+               graph->nodes(), steps_.size(), first);
     std::map<std::string, int> notes;
     for (const Step& s : steps_)
       if (const auto* l = dynamic_cast<const LibraryKernel*>(s.selection.kernel.get())) {
@@ -168,7 +181,8 @@ void resnet50(device::Device& device, DType type, int64_t batch) {
     }
   MatMulProblem p;
   p.has_bias = true;
-  net.add(p, {net.value({batch, 2048}), net.value({2048, 1000}), net.value({1, 1000})}, net.value({batch, 1000}));
+  net.add(p, {net.value({batch, 2048}), net.value({2048, 1000}), net.value({1, 1000})},
+          net.value({batch, 1000}));
   net.measure(fmt::format("resnet50 {} b{}", name_of(type), batch));
 }
 
@@ -189,8 +203,11 @@ void bert(device::Device& device, DType type, int64_t batch, bool with_products,
     Value joined = with_products ? product(x, 3 * width, {}, nullptr) : net.value({m, 3 * width}), mixed = x;
     if (with_attention) {
       auto part = [&](int i) {
-        return Value{type, {batch, heads, tokens, depth}, {tokens * 3 * width, depth, 3 * width, 1},
-                     static_cast<char*>(joined.data) + i * width * size_of(type)};
+        return Value{type,
+                     {batch, heads, tokens, depth},
+                     {tokens * 3 * width, depth, 3 * width, 1},
+                     static_cast<char*>(joined.data) + i * width * size_of(type),
+                     nullptr};
       };
       AttentionProblem p;
       p.scale = 0.125f, p.has_mask = true, p.tokens_first = true;
@@ -207,6 +224,17 @@ void bert(device::Device& device, DType type, int64_t batch, bool with_products,
                           with_attention ? " attention" : ""));
 }
 
+/// The last layer of gpt2: an odd number of columns.
+void logits(device::Device& device, int64_t rows, bool constant) {
+  Network net(device, DType::f16);
+  const Dims sizes{768, 50257};
+  net.add(
+      MatMulProblem{},
+      {net.value({rows, 768}), constant ? net.constant(sizes, {1, 0}) : net.value(sizes, {1, 0}), Value{}},
+      net.value({rows, 50257}));
+  net.measure(fmt::format("gpt2 logits of {} rows{}", rows, constant ? ", constant" : ""));
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -219,6 +247,8 @@ int main(int argc, char** argv) {
       bert(*device, DType::f16, batch, false, true);
       bert(*device, DType::f16, batch, true, true);
     }
+    for (int64_t rows : {1, 64})
+      for (bool constant : {false, true}) logits(*device, rows, constant);
     resnet50(*device, DType::f32, 1);
     bert(*device, DType::f32, 1, true, false);
     bert(*device, DType::f32, 1, false, true);

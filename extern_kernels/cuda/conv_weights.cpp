@@ -21,7 +21,8 @@ std::vector<int64_t> channels_last_strides(const std::vector<int64_t>& sizes) {
 
 } // namespace
 
-ConvWeights::ConvWeights(device::Device& device, const OperandInfo& weights) : device_(device), weights_(weights) {
+ConvWeights::ConvWeights(device::Device& device, const OperandInfo& weights)
+    : device_(device), weights_(weights) {
   if (weights_.strides.empty() || weights_.strides == channels_last_strides(weights_.sizes))
     weights_.constant = nullptr;
 }
@@ -40,7 +41,8 @@ const void* ConvWeights::channels_last(std::vector<int64_t>& strides) const {
   std::vector<int64_t> index(sizes.size(), 0);
   for (int64_t i = 0; i < count; ++i) {
     int64_t at = 0, to = 0;
-    for (size_t d = 0; d < sizes.size(); ++d) at += index[d] * weights_.strides[d], to += index[d] * strides[d];
+    for (size_t d = 0; d < sizes.size(); ++d)
+      at += index[d] * weights_.strides[d], to += index[d] * strides[d];
     std::memcpy(ordered.data() + to * element, from + at * element, static_cast<size_t>(element));
     for (size_t d = sizes.size(); d-- > 0;) {
       if (++index[d] < sizes[d]) break;

@@ -13,7 +13,8 @@ class ConvWeights {
 public:
   /// Nothing is held where the weights are not constant, or lie like that already.
   ConvWeights(device::Device& device, const OperandInfo& weights);
-  /// The weights in that order, uploaded by the first call; nullptr where there are none here. `strides` are theirs.
+  /// The weights in that order, uploaded by the first call; nullptr where there are none here. `strides` are
+  /// theirs.
   const void* channels_last(std::vector<int64_t>& strides) const;
   int64_t bytes() const;
 

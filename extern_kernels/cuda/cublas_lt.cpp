@@ -17,7 +17,8 @@ Library load() {
 #define X(name, ...)                                                                                         \
   l.name = reinterpret_cast<decltype(l.name)>(file.symbol(#name));                                           \
   if (!l.name)                                                                                               \
-    throw Error(ErrorKind::backend, fmt::format("cuBLASLt in {} has no function {}", file.place().path, #name), \
+    throw Error(ErrorKind::backend,                                                                          \
+                fmt::format("cuBLASLt in {} has no function {}", file.place().path, #name),                  \
                 "pip install --upgrade nvidia-cublas");
   TBX_CUBLAS_LT(X)
 #undef X

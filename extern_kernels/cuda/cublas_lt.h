@@ -1,6 +1,6 @@
-// The functions of cuBLASLt that tensorbox calls, as a table filled at run time, and the numbers they take. Declared
-// here and not taken from cublasLt.h: see device/cuda/driver.h. tests/device/library_headers_test.cpp holds them
-// against that header where there is one.
+// The functions of cuBLASLt that tensorbox calls, as a table filled at run time, and the numbers they take.
+// Declared here and not taken from cublasLt.h: see device/cuda/driver.h.
+// tests/device/library_headers_test.cpp holds them against that header where there is one.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ namespace lt {
 
 using Status = int;
 using Handle = struct cublasLtContext*;
-struct Layout; ///< cublasLtMatrixLayoutOpaque_t
+struct Layout;     ///< cublasLtMatrixLayoutOpaque_t
 struct Preference; ///< cublasLtMatmulPreferenceOpaque_t
-struct Desc; ///< cublasLtMatmulDescOpaque_t
+struct Desc;       ///< cublasLtMatmulDescOpaque_t
 struct Algo {
   uint64_t data[8];
 };

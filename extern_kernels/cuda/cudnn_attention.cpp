@@ -1,5 +1,5 @@
-// Attention in float16 and bfloat16 by cuDNN: the graph of its operations that the library knows as attention. What it
-// does not take is left to our own kernel.
+// Attention in float16 and bfloat16 by cuDNN: the graph of its operations that the library knows as
+// attention. What it does not take is left to our own kernel.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,9 @@ struct Described {
 };
 
 Described described(const TensorRef& t, bool placed) {
-  return {{t.sizes.begin(), t.sizes.end()}, {t.strides.begin(), t.strides.end()}, placed ? alignment_of(t.data) : 16};
+  return {{t.sizes.begin(), t.sizes.end()},
+          {t.strides.begin(), t.strides.end()},
+          placed ? alignment_of(t.data) : 16};
 }
 
 /// All that a plan depends on. `k` lies as the right-hand side of the product: [batch, heads, depth, keys].
@@ -51,15 +53,17 @@ Sight sight_of(const AttentionProblem& p, int64_t queries, int64_t keys) {
   return p.from_end && queries != keys ? Sight::other : Sight::diagonal;
 }
 
-/// The library fuses exactly this sequence: product, scale, masks, maximum, difference, exponential, sum, logarithm of
-/// the sum (which nobody reads), quotient, product. Without the scale or the logarithm it does not.
+/// The library fuses exactly this sequence: product, scale, masks, maximum, difference, exponential, sum,
+/// logarithm of the sum (which nobody reads), quotient, product. Without the scale or the logarithm it does
+/// not.
 std::shared_ptr<dnn::Graph> attention_graph(const Key& key) {
   auto graph = std::make_shared<dnn::Graph>();
   auto tensor = [&](Id id, const Described& d) -> dnn::Object& {
     return graph->tensor(id, key.type, d.sizes, d.strides, d.align);
   };
   const int64_t b = key.q.sizes[0], h = key.q.sizes[1], s = key.q.sizes[2], t = key.k.sizes[3];
-  const std::vector<int64_t> sizes{b, h, s, t}, strides{h * s * t, s * t, t, 1}, one{b, h, s, 1}, one_strides{h * s, s, 1, 1};
+  const std::vector<int64_t> sizes{b, h, s, t}, strides{h * s * t, s * t, t, 1}, one{b, h, s, 1},
+      one_strides{h * s, s, 1, 1};
   auto scores = [&](int of = dnn::kF32) -> dnn::Object& { return graph->inner(of, sizes, strides); };
   auto rows = [&]() -> dnn::Object& { return graph->inner(dnn::kF32, one, one_strides); };
   dnn::Object &q = tensor(kQ, key.q), &k = tensor(kK, key.k), &v = tensor(kV, key.v), &o = tensor(kO, key.o);
@@ -73,15 +77,16 @@ std::shared_ptr<dnn::Graph> attention_graph(const Key& key) {
     x = &masked;
   }
   if (key.causal) {
-    dnn::Object &row = scores(dnn::kI32), &column = scores(dnn::kI32), &sees = scores(dnn::kBool), &masked = scores();
+    dnn::Object &row = scores(dnn::kI32), &column = scores(dnn::kI32), &sees = scores(dnn::kBool),
+                &masked = scores();
     graph->pointwise(dnn::kGenIndex, *x, nullptr, row, nullptr, dnn::kI32, 2);
     graph->pointwise(dnn::kGenIndex, *x, nullptr, column, nullptr, dnn::kI32, 3);
     graph->pointwise(dnn::kGreaterOrEqual, row, &column, sees, nullptr, dnn::kBool);
     graph->pointwise(dnn::kSelect, *x, &graph->scalar(kLowest), masked, &sees);
     x = &masked;
   }
-  dnn::Object &most = rows(), &shifted = scores(), &powers = scores(), &sum = rows(), &log = rows(), &both = rows(),
-              &weights = scores(key.type);
+  dnn::Object &most = rows(), &shifted = scores(), &powers = scores(), &sum = rows(), &log = rows(),
+              &both = rows(), &weights = scores(key.type);
   graph->reduction(dnn::kReduceMax, *x, most);
   graph->pointwise(dnn::kSub, *x, &most, shifted);
   graph->pointwise(dnn::kExp, shifted, nullptr, powers);
@@ -119,8 +124,11 @@ public:
     static constexpr float kInfinity = std::numeric_limits<float>::infinity();
     static const float lowest = -kInfinity;
     dnn::Plans::Addresses at;
-    at.of = {{kQ, args.inputs[0].data}, {kK, args.inputs[1].data}, {kV, args.inputs[2].data},
-             {kO, args.outputs[0].data}, {kScale, &p_.scale}};
+    at.of = {{kQ, args.inputs[0].data},
+             {kK, args.inputs[1].data},
+             {kV, args.inputs[2].data},
+             {kO, args.outputs[0].data},
+             {kScale, &p_.scale}};
     if (p_.has_mask) at.of.emplace_back(kMask, args.inputs[3].data);
     if (call.key.causal) at.of.emplace_back(kLowest, &lowest);
     at.workspace = args.workspace;
@@ -191,7 +199,8 @@ private:
 
 } // namespace
 
-std::string supports_cuda_attention(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+std::string supports_cuda_attention(const Problem&, std::span<const OperandInfo>,
+                                    std::span<const OperandInfo>);
 
 std::string supports_cudnn_attention(const Problem& problem, std::span<const OperandInfo> inputs,
                                      std::span<const OperandInfo> outputs) {

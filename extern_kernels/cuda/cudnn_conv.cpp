@@ -1,5 +1,5 @@
-// Convolutions by cuDNN: in any order of memory, with addition, bias and Relu in the same kernel. A transposed
-// convolution is the gradient of one; what comes behind it is done by a kernel of ours in place.
+// Convolutions by cuDNN: in any order of memory, with addition, bias and Relu in the same kernel. A
+// transposed convolution is the gradient of one; what comes behind it is done by a kernel of ours in place.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,8 @@ int type_of(DType t) {
   }
 }
 
-/// A tensor as cuDNN wants it: two spatial dimensions at least, and strides of dimensions of size 1 as if dense.
+/// A tensor as cuDNN wants it: two spatial dimensions at least, and strides of dimensions of size 1 as if
+/// dense.
 struct Described {
   std::vector<int64_t> sizes, strides;
   int align = 16;
@@ -108,7 +109,8 @@ public:
   CudnnConv(device::Device& device, const ConvProblem& p, std::span<const OperandInfo> inputs,
             std::span<const OperandInfo> outputs)
       : p_(p), type_(inputs[0].dtype), context_(device::context_of(device)),
-        plain_(make_cuda_conv, device, p, inputs, outputs), weights_(device, inputs[1]), version_(dnn::version()) {}
+        plain_(make_cuda_conv, device, p, inputs, outputs), weights_(device, inputs[1]),
+        version_(dnn::version()) {}
 
   std::string description() const override { return fmt::format("{} {}", version_, to_string(Problem(p_))); }
 
@@ -140,7 +142,8 @@ public:
       at.in_place_bytes = static_cast<size_t>(y.numel() * size_of(type_));
     }
     call.found.plans->run(*args.stream, at);
-    notes_.add(fmt::format("[{}]: {}", fmt::join(args.inputs[0].sizes, " x "), call.found.plans->description()));
+    notes_.add(
+        fmt::format("[{}]: {}", fmt::join(args.inputs[0].sizes, " x "), call.found.plans->description()));
     if (p_.transposed) finish(args, call.epilogue);
   }
 

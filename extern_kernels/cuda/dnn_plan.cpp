@@ -43,8 +43,8 @@ void Object::finalize(const char* what) { check(library().cudnnBackendFinalize(d
 
 Object& Graph::add(int type) { return objects_.emplace_back(type); }
 
-Object& Graph::tensor(int64_t id, int type, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
-                      int64_t align) {
+Object& Graph::tensor(int64_t id, int type, const std::vector<int64_t>& sizes,
+                      const std::vector<int64_t>& strides, int64_t align) {
   Object& t = add(kTensor);
   t.set(kTensorId, kTypeI64, id);
   t.set(kTensorType, kTypeDataType, type);
@@ -174,7 +174,8 @@ void Plans::collect(Object& graph, int mode, const PlanWish& wish) {
     raw.push_back(configs.back()->get());
   }
   int64_t found = 0;
-  if (l.cudnnBackendGetAttribute(heuristics.get(), kHeurResults, kTypeDescriptor, kConfigs, &found, raw.data()) != 0)
+  if (l.cudnnBackendGetAttribute(heuristics.get(), kHeurResults, kTypeDescriptor, kConfigs, &found,
+                                 raw.data()) != 0)
     return;
   for (int64_t i = 0; i < std::min(found, kConfigs) && plans_.size() < wish.most; ++i) {
     Plan plan;
@@ -188,10 +189,12 @@ void Plans::collect(Object& graph, int mode, const PlanWish& wish) {
       int64_t n = 0;
       if (l.cudnnBackendGetAttribute(e, attribute, type, most, &n, notes.data()) != 0) return true;
       notes.resize(static_cast<size_t>(std::min(n, most)));
-      return std::any_of(notes.begin(), notes.end(),
-                         [&](int note) { return std::find(wanted.begin(), wanted.end(), note) != wanted.end(); });
+      return std::any_of(notes.begin(), notes.end(), [&](int note) {
+        return std::find(wanted.begin(), wanted.end(), note) != wanted.end();
+      });
     };
-    if (!wish.runtime_compiled && has(kEngineBehaviorNote, kTypeBehaviorNote, kBehaviorNotes, {kNoteRuntimeCompiled}))
+    if (!wish.runtime_compiled &&
+        has(kEngineBehaviorNote, kTypeBehaviorNote, kBehaviorNotes, {kNoteRuntimeCompiled}))
       continue;
     if (wish.strict && has(kEngineNumericalNote, kTypeNumericalNote, kNumericalNotes,
                            {kNoteTensorCore, kNoteDownConvert, kNoteReducedSum, kNoteFft, kNoteWinograd}))
@@ -272,8 +275,8 @@ std::string Plans::description() const {
   std::scoped_lock lock(mutex_);
   const size_t which = measured_.value_or(0);
   return plans_.empty() ? "no plan"
-                        : fmt::format("engine {}, plan {} of {}{}", plans_[which].engine, which + 1, plans_.size(),
-                                      measured_ ? ", measured" : "");
+                        : fmt::format("engine {}, plan {} of {}{}", plans_[which].engine, which + 1,
+                                      plans_.size(), measured_ ? ", measured" : "");
 }
 
 } // namespace tbx::extern_kernels::cuda::dnn

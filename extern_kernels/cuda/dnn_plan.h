@@ -60,8 +60,8 @@ public:
     auto operator<=>(const Convolution&) const = default;
   };
   void convolution(const Convolution& c, const Object& x, const Object& w, const Object& y);
-  void pointwise(int mode, const Object& x, const Object* b, const Object& y, const Object* condition = nullptr,
-                 int precision = kF32, int64_t axis = -1);
+  void pointwise(int mode, const Object& x, const Object* b, const Object& y,
+                 const Object* condition = nullptr, int precision = kF32, int64_t axis = -1);
   void reduction(int operation, const Object& x, const Object& y);
   void product(const Object& a, const Object& b, const Object& c);
   /// The graph of all operations so far.
@@ -92,7 +92,7 @@ public:
     std::vector<std::pair<int64_t, const void*>> of; ///< ids of tensors; scalars are floats of the host
     void* workspace = nullptr;
     int64_t workspace_bytes = 0; ///< plans that need more are passed over
-    const void* hot = nullptr; ///< read into the cache before each measurement
+    const void* hot = nullptr;   ///< read into the cache before each measurement
     size_t hot_bytes = 0;
     /// A tensor that is read and written: measurements write elsewhere. -1: none.
     int64_t in_place = -1;
@@ -129,12 +129,12 @@ struct Found {
 Found find_plans(const std::shared_ptr<const device::cuda::ContextOwner>& context, const PlanWish& wish,
                  const std::function<std::shared_ptr<Graph>()>& describe);
 
-/// What was found for the problems of one kind, kept to the end of the process. `Key` is all that plans depend on but
-/// for the GPU.
+/// What was found for the problems of one kind, kept to the end of the process. `Key` is all that plans
+/// depend on but for the GPU.
 template <class Key> class PlanCache {
 public:
-  Found get(const std::shared_ptr<const device::cuda::ContextOwner>& context, const Key& key, const PlanWish& wish,
-            const std::function<std::shared_ptr<Graph>()>& describe) {
+  Found get(const std::shared_ptr<const device::cuda::ContextOwner>& context, const Key& key,
+            const PlanWish& wish, const std::function<std::shared_ptr<Graph>()>& describe) {
     std::scoped_lock lock(mutex_);
     auto [it, fresh] = found_.try_emplace({context->context(), key});
     if (fresh) it->second = find_plans(context, wish, describe);

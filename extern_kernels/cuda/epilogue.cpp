@@ -28,7 +28,8 @@ Epilogue epilogue_of(const std::vector<PostOp>& ops, int bias, std::span<const O
   };
   auto add = [&](int operand, bool in_place) -> std::string {
     const OperandInfo& o = inputs[operand];
-    if (o.dtype != result.dtype) return fmt::format("{} is added to {}", name_of(o.dtype), name_of(result.dtype));
+    if (o.dtype != result.dtype)
+      return fmt::format("{} is added to {}", name_of(o.dtype), name_of(result.dtype));
     if (is_row(o, result, axis) && e.bias < 0 && !in_place) {
       e.bias = operand;
     } else if (o.sizes == result.sizes && e.residual < 0) {

@@ -1,4 +1,5 @@
-// What stands in for a library's kernel on the fake device: the plain kernel of the CPU, as work of the stream.
+// What stands in for a library's kernel on the fake device: the plain kernel of the CPU, as work of the
+// stream.
 #pragma once
 
 #include <memory>

@@ -31,7 +31,8 @@ int64_t bytes_of(int type) {
 }
 
 /// The library counts columns first: it computes the transposed result from transposed operands, b's first.
-lt::Layout* make_layout(int type, int64_t rows, int64_t columns, int64_t step, int64_t batch, int64_t offset) {
+lt::Layout* make_layout(int type, int64_t rows, int64_t columns, int64_t step, int64_t batch,
+                        int64_t offset) {
   lt::Layout* l = nullptr;
   lt::check(lt::library().cublasLtMatrixLayoutCreate(&l, type, static_cast<uint64_t>(rows),
                                                      static_cast<uint64_t>(columns), step),
@@ -97,9 +98,15 @@ size_t GemmPlan::workspace_bytes() const {
 lt::Desc* GemmPlan::make_desc(const void* bias) const {
   const lt::Library& l = lt::library();
   const bool real = gemm_.type != lt::kI8, wide = gemm_.type == lt::kF64;
-  const int compute = wide ? lt::kComputeF64 : !real ? lt::kComputeI32 : gemm_.tf32 ? lt::kComputeTf32 : lt::kComputeF32;
+  const int compute = wide         ? lt::kComputeF64
+                      : !real      ? lt::kComputeI32
+                      : gemm_.tf32 ? lt::kComputeTf32
+                                   : lt::kComputeF32;
   lt::Desc* desc = nullptr;
-  lt::check(l.cublasLtMatmulDescCreate(&desc, compute, wide ? lt::kF64 : real ? lt::kF32 : lt::kI32),
+  lt::check(l.cublasLtMatmulDescCreate(&desc, compute,
+                                       wide   ? lt::kF64
+                                       : real ? lt::kF32
+                                              : lt::kI32),
             "cublasLtMatmulDescCreate");
   auto set = [&](int attribute, auto value) {
     l.cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value);
@@ -135,8 +142,8 @@ void GemmPlan::launch(size_t which, device::cuda::StreamHandle stream, const Gem
   lt::check(status, "cublasLtMatmul");
 }
 
-void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& at, float alpha, void* workspace,
-                       size_t workspace_bytes) {
+void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& at, float alpha,
+                       void* workspace, size_t workspace_bytes) {
   GemmAddresses there = at;
   // What a sum in place adds to must not change.
   std::optional<Scratch> result;
@@ -145,16 +152,18 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
     result.emplace(static_cast<size_t>(last * bytes_of(gemm_.result)));
     there.c = result->data();
   }
-  const int64_t hot = gemm_.a_columns ? (gemm_.k - 1) * gemm_.a_step + gemm_.m : (gemm_.m - 1) * gemm_.a_step + gemm_.k;
-  measured_ = fastest(stream, results_.size(), at.a, static_cast<size_t>(hot * bytes_of(gemm_.type)), [&](size_t i) {
-    if (results_[i].workspace > workspace_bytes) return false;
-    try {
-      launch(i, stream, there, alpha, workspace, workspace_bytes);
-    } catch (const Error&) {
-      return false; // another one will do
-    }
-    return true;
-  });
+  const int64_t hot =
+      gemm_.a_columns ? (gemm_.k - 1) * gemm_.a_step + gemm_.m : (gemm_.m - 1) * gemm_.a_step + gemm_.k;
+  measured_ =
+      fastest(stream, results_.size(), at.a, static_cast<size_t>(hot * bytes_of(gemm_.type)), [&](size_t i) {
+        if (results_[i].workspace > workspace_bytes) return false;
+        try {
+          launch(i, stream, there, alpha, workspace, workspace_bytes);
+        } catch (const Error&) {
+          return false; // another one will do
+        }
+        return true;
+      });
 }
 
 void GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,

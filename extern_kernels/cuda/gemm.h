@@ -16,12 +16,12 @@ namespace tbx::extern_kernels::cuda {
 
 enum class Activation : uint8_t { none, relu, gelu };
 
-/// c = activation(alpha * a*b + residual + bias): rows of c and of the residual are dense, a and b have rows or columns
-/// that are. Steps of batches are 0 where an operand repeats.
+/// c = activation(alpha * a*b + residual + bias): rows of c and of the residual are dense, a and b have rows
+/// or columns that are. Steps of batches are 0 where an operand repeats.
 struct Gemm {
-  int type = lt::kF32;   ///< of a and b (cudaDataType)
-  int result = lt::kF32; ///< of c, the residual and the bias
-  bool tf32 = false;     ///< float32 may be rounded to TF32
+  int type = lt::kF32;                       ///< of a and b (cudaDataType)
+  int result = lt::kF32;                     ///< of c, the residual and the bias
+  bool tf32 = false;                         ///< float32 may be rounded to TF32
   bool a_columns = false, b_columns = false; ///< the columns are dense, not the rows
   bool bias = false, residual = false;
   Activation activation = Activation::none;
@@ -49,8 +49,8 @@ public:
   /// The library has no algorithm: somebody else must compute.
   bool empty() const { return results_.empty(); }
   size_t workspace_bytes() const; ///< enough for every algorithm
-  /// Queues the product. The first time, outside of a graph that is recorded, the algorithms are measured with
-  /// operands b that are not in the cache (as weights are), and the host waits for that.
+  /// Queues the product. The first time, outside of a graph that is recorded, the algorithms are measured
+  /// with operands b that are not in the cache (as weights are), and the host waits for that.
   void run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
            size_t workspace_bytes);
   /// "algorithm 2 of 8, measured".
@@ -76,7 +76,8 @@ private:
 std::shared_ptr<GemmPlan> plan_of(const std::shared_ptr<const device::cuda::ContextOwner>& context,
                                   const Gemm& gemm);
 
-/// Largest power of two, up to 16, that divides the address; 16 for nullptr (an address that is not known yet).
+/// Largest power of two, up to 16, that divides the address; 16 for nullptr (an address that is not known
+/// yet).
 int alignment_of(const void* address);
 
 } // namespace tbx::extern_kernels::cuda

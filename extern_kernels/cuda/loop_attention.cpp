@@ -14,16 +14,16 @@ namespace {
 constexpr int64_t kWarps = 8, kKeys = 32; ///< as in loops.inc
 
 int64_t shared_bytes(int64_t depth, int64_t width, int64_t element) {
-  return (kWarps * depth + kKeys * (depth + 1) + kKeys * width) * element;
+  const int64_t padded = (depth + 3) / 4 * 4;
+  return (kWarps * padded + kKeys * (padded + 4) + kKeys * ((width + 31) / 32 * 32)) * element;
 }
 
 class LoopAttention final : public ExternKernel {
 public:
   LoopAttention(device::Device& device, const AttentionProblem& p, std::span<const OperandInfo> inputs,
                 std::span<const OperandInfo> outputs)
-      : p_(p), kernel_(device, Loop::attention, inputs[0].dtype,
-                       p.has_mask ? inputs[3].dtype : DType::f32, outputs[0].dtype,
-                       (inputs[2].sizes[3] + 31) / 32) {}
+      : p_(p), kernel_(device, Loop::attention, inputs[0].dtype, p.has_mask ? inputs[3].dtype : DType::f32,
+                       outputs[0].dtype, (inputs[2].sizes[3] + 31) / 32) {}
 
   std::string description() const override { return "our own " + to_string(Problem(p_)); }
 
@@ -48,8 +48,7 @@ public:
     const int64_t bytes = shared_bytes(a.depth, a.width, q.dtype == DType::f64 ? 8 : 4);
     if (bytes > kernel_.properties().shared_bytes_block)
       throw_unsupported("attention of heads of {} and {}: a block of {} has {} bytes of shared memory",
-                        a.depth, a.width, kernel_.properties().name,
-                        kernel_.properties().shared_bytes_block);
+                        a.depth, a.width, kernel_.properties().name, kernel_.properties().shared_bytes_block);
     device::LaunchShape shape;
     const int64_t blocks = batch * a.heads * ((a.queries + kWarps - 1) / kWarps);
     if (blocks > INT32_MAX) throw_unsupported("attention of {} blocks of queries", blocks);

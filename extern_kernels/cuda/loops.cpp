@@ -39,14 +39,14 @@ constexpr int kRank = 12;
 
 std::string loops_text(Loop kernel, DType a, DType b, DType c, int64_t wide) {
   return fmt::format("#define KERNEL {}\n#define A {}\n#define B {}\n#define C {}\n#define WIDE {}\n{}\n{}",
-                     static_cast<int>(kernel), static_cast<int>(a), static_cast<int>(b),
-                     static_cast<int>(c), wide, kArguments, kLoops);
+                     static_cast<int>(kernel), static_cast<int>(a), static_cast<int>(b), static_cast<int>(c),
+                     wide, kArguments, kLoops);
 }
 
 LoopKernel::LoopKernel(device::Device& device, Loop kernel, DType a, DType b, DType c, int64_t wide)
     : properties_(device.properties()) {
   module_ = device.load(compiled(loops_text(kernel, a, b, c, wide), properties_.architecture));
-  constexpr const char* kNames[] = {"product", "convolution", "finishing", "attention"};
+  constexpr const char* kNames[] = {"product", "convolution", "finishing", "rows", "attention"};
   kernel_ = module_->kernel(kNames[static_cast<int>(kernel)]);
 }
 
@@ -59,9 +59,8 @@ device::LaunchShape shape_of_elements(int64_t elements, const device::Properties
   constexpr int64_t kThreads = 128, kBlocksPerMultiprocessor = 64;
   device::LaunchShape shape;
   shape.threads = kThreads;
-  shape.blocks = static_cast<uint32_t>(
-      std::clamp<int64_t>((elements + kThreads - 1) / kThreads, 1,
-                          properties.multiprocessors * kBlocksPerMultiprocessor));
+  shape.blocks = static_cast<uint32_t>(std::clamp<int64_t>(
+      (elements + kThreads - 1) / kThreads, 1, properties.multiprocessors * kBlocksPerMultiprocessor));
   return shape;
 }
 

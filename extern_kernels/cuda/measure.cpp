@@ -15,7 +15,7 @@ using namespace device::cuda;
 namespace {
 
 constexpr size_t kCache = size_t{128} << 20; ///< more than the L2 cache of any GPU so far
-constexpr int kRounds = 9, kCounted = 6; ///< the slowest were disturbed
+constexpr int kRounds = 9, kCounted = 6;     ///< the slowest were disturbed
 
 class Timer {
 public:

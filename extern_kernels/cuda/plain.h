@@ -14,14 +14,14 @@ std::unique_ptr<ExternKernel> make_cuda_matmul(device::Device&, const Problem&, 
                                                std::span<const OperandInfo>);
 std::unique_ptr<ExternKernel> make_cuda_conv(device::Device&, const Problem&, std::span<const OperandInfo>,
                                              std::span<const OperandInfo>);
-std::unique_ptr<ExternKernel> make_cuda_attention(device::Device&, const Problem&, std::span<const OperandInfo>,
-                                                  std::span<const OperandInfo>);
+std::unique_ptr<ExternKernel> make_cuda_attention(device::Device&, const Problem&,
+                                                  std::span<const OperandInfo>, std::span<const OperandInfo>);
 
 /// A plain kernel that is made when it is needed: its text is compiled then. The device must outlive it.
 class LazyKernel {
 public:
-  using Make = std::unique_ptr<ExternKernel> (*)(device::Device&, const Problem&, std::span<const OperandInfo>,
-                                                 std::span<const OperandInfo>);
+  using Make = std::unique_ptr<ExternKernel> (*)(device::Device&, const Problem&,
+                                                 std::span<const OperandInfo>, std::span<const OperandInfo>);
   LazyKernel(Make make, device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
              std::span<const OperandInfo> outputs)
       : make_(make), device_(device), problem_(problem), inputs_(inputs.begin(), inputs.end()),

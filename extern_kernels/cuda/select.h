@@ -24,7 +24,8 @@ std::span<const DeviceCandidate> device_candidates(const Problem& problem);
 
 /// The first candidate that accepts. UnsupportedError with all refusals when none does, as for host kernels:
 /// those work on the host. run() of the kernel queues its work in RunArgs::stream; all addresses are of the
-/// device's memory. On the fake device the plain kernels of the CPU stand in for the candidate that is chosen.
+/// device's memory. On the fake device the plain kernels of the CPU stand in for the candidate that is
+/// chosen.
 Selection select_on(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
                     std::span<const OperandInfo> outputs);
 

@@ -42,7 +42,8 @@ struct SameForm<R (*)(A...), S (*)(B...)> : std::bool_constant<sizeof...(A) == s
 
 #if __has_include(<cublasLt.h>)
 TEST(LibraryHeaders, CublasLt) {
-#define X(name, ...) EXPECT_TRUE((SameForm<decltype(lt::Library::name), decltype(&::name)>::parameters())) << #name;
+#define X(name, ...)                                                                                         \
+  EXPECT_TRUE((SameForm<decltype(lt::Library::name), decltype(&::name)>::parameters())) << #name;
   TBX_CUBLAS_LT(X)
 #undef X
   EXPECT_EQ(sizeof(lt::Algo), sizeof(cublasLtMatmulAlgo_t));
@@ -86,7 +87,8 @@ TEST(LibraryHeaders, CublasLt) {
 
 #if __has_include(<cudnn_graph.h>)
 TEST(LibraryHeaders, Cudnn) {
-#define X(name, ...) EXPECT_TRUE((SameForm<decltype(dnn::Library::name), decltype(&::name)>::parameters())) << #name;
+#define X(name, ...)                                                                                         \
+  EXPECT_TRUE((SameForm<decltype(dnn::Library::name), decltype(&::name)>::parameters())) << #name;
   TBX_CUDNN(X)
 #undef X
   const std::pair<int, int> numbers[] = {

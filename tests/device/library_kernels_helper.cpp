@@ -163,7 +163,7 @@ bool Chosen::by_library() const {
 }
 
 Chosen expect_right(device::Device& device, const Problem& problem, const std::vector<Operand>& inputs,
-                         const Operand& out) {
+                    const Operand& out) {
   std::vector<OperandInfo> infos, outs{info(out)};
   for (const Operand& t : inputs) infos.push_back(info(t));
   const Selection chosen = select_on(device, problem, infos, outs);
@@ -187,8 +187,8 @@ Chosen expect_right(device::Device& device, const Problem& problem, const std::v
   const std::vector<double> want = expected(problem, inputs, before);
   double size = 0;
   for (double v : want) size = std::max(size, std::fabs(v));
-  // A sum in f32 of operands as they are, and one rounding to the type of the result; half a step of it is 2^-11 or
-  // 2^-8.
+  // A sum in f32 of operands as they are, and one rounding to the type of the result; half a step of it is
+  // 2^-11 or 2^-8.
   const double relative = out.dtype == DType::f64    ? 1e-12
                           : out.dtype == DType::f32  ? 2e-5
                           : out.dtype == DType::f16  ? 1.5e-3

@@ -29,21 +29,21 @@ struct Operand {
   bool present() const { return dtype != DType::undefined; }
 };
 
-/// Dense over the dimensions in `order`, outermost first; empty: in their own order. Values are near 1 in size,
-/// integers small.
+/// Dense over the dimensions in `order`, outermost first; empty: in their own order. Values are near 1 in
+/// size, integers small.
 Operand random_operand(DType dtype, Dims sizes, std::vector<int> order = {});
 std::vector<int> channels_last(size_t rank);
 std::vector<double> values_of(const Operand& t); ///< in the order of the memory
 
-/// What the kernel chosen for the problem gives on the device, run twice (the second time from a graph), must be what
-/// the plain loops give in double, but for roundings of operands' and result's types. `out` gives form and contents
-/// before the run.
+/// What the kernel chosen for the problem gives on the device, run twice (the second time from a graph), must
+/// be what the plain loops give in double, but for roundings of operands' and result's types. `out` gives
+/// form and contents before the run.
 struct Chosen {
   std::string candidate;
   std::vector<std::string> notes; ///< what its library took for the sizes
   bool by_library() const;        ///< and nothing fell to loops
 };
 Chosen expect_right(device::Device& device, const Problem& problem, const std::vector<Operand>& inputs,
-                         const Operand& out);
+                    const Operand& out);
 
 } // namespace tbx::test

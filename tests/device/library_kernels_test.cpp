@@ -1,5 +1,5 @@
-// Kernels of libraries on devices against plain loops in double: on the fake device always, on a GPU where there is
-// one.
+// Kernels of libraries on devices against plain loops in double: on the fake device always, on a GPU where
+// there is one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,8 @@ TEST_P(LibraryKernels, ProductsOfSmallAndOddSizes) {
     for (int64_t m : {0, 1, 7})
       for (int64_t k : {0, 1, 33})
         for (int64_t n : {0, 1, 5, 64})
-          expect_right(*device_, MatMulProblem{}, {random_operand(t, {m, k}), random_operand(t, {k, n}), absent()},
+          expect_right(*device_, MatMulProblem{},
+                       {random_operand(t, {m, k}), random_operand(t, {k, n}), absent()},
                        random_operand(t, {m, n}));
 }
 
@@ -58,8 +59,9 @@ TEST_P(LibraryKernels, ProductsOfIntegers) {
       expect_right(*device_, p, {random_operand(a, {9, 32}), transposed(DType::i8, {32, n}), absent()},
                    random_operand(DType::i32, {9, n}));
       p.a_zero = 3;
-      expect_right(*device_, p, {random_operand(a, {9, 32}), transposed(DType::i8, {32, n}), absent(),
-                                 random_operand(DType::i32, {1})},
+      expect_right(*device_, p,
+                   {random_operand(a, {9, 32}), transposed(DType::i8, {32, n}), absent(),
+                    random_operand(DType::i32, {1})},
                    random_operand(DType::i32, {9, n}));
     }
 }
@@ -69,8 +71,8 @@ TEST_P(LibraryKernels, ProductsOfTransposedOperands) {
     for (int form = 0; form < 4; ++form) {
       const Dims a{24, 40}, b{40, 56};
       expect_right(*device_, MatMulProblem{},
-                   {form & 1 ? transposed(t, a) : random_operand(t, a), form & 2 ? transposed(t, b) : random_operand(t, b),
-                    absent()},
+                   {form & 1 ? transposed(t, a) : random_operand(t, a),
+                    form & 2 ? transposed(t, b) : random_operand(t, b), absent()},
                    random_operand(t, {24, 56}));
     }
 }
@@ -80,12 +82,14 @@ TEST_P(LibraryKernels, ProductsOfBatches) {
     Dims a, b;
   };
   for (DType t : kFloats)
-    for (const Case& c : {Case{{3, 5, 8}, {3, 8, 16}}, Case{{3, 5, 8}, {1, 8, 16}}, Case{{1, 5, 8}, {3, 8, 16}},
-                          Case{{2, 3, 4, 8}, {2, 1, 8, 16}}, Case{{2, 1, 4, 8}, {1, 3, 8, 16}}, Case{{2, 3, 1, 8}, {1, 1, 8, 7}}}) {
+    for (const Case& c : {Case{{3, 5, 8}, {3, 8, 16}}, Case{{3, 5, 8}, {1, 8, 16}},
+                          Case{{1, 5, 8}, {3, 8, 16}}, Case{{2, 3, 4, 8}, {2, 1, 8, 16}},
+                          Case{{2, 1, 4, 8}, {1, 3, 8, 16}}, Case{{2, 3, 1, 8}, {1, 1, 8, 7}}}) {
       Dims out = c.a;
       for (size_t d = 0; d < out.size(); ++d) out[d] = std::max(out[d], c.b[d]);
       out.end()[-1] = c.b.back(), out.end()[-2] = c.a.end()[-2];
-      for (bool heads_apart : {false, true}) { // [batch, tokens, heads, depth] seen as [batch, heads, tokens, depth]
+      for (bool heads_apart :
+           {false, true}) { // [batch, tokens, heads, depth] seen as [batch, heads, tokens, depth]
         if (heads_apart && c.a.size() < 4) continue;
         const std::vector<int> order = heads_apart ? std::vector<int>{0, 2, 1, 3} : std::vector<int>{};
         MatMulProblem p;
@@ -105,7 +109,8 @@ TEST_P(LibraryKernels, ProductsWithWorkBehind) {
                    out = batch ? Dims{2, 17, 24} : Dims{17, 24}, row = batch ? Dims{1, 1, 24} : Dims{1, 24};
         MatMulProblem p;
         p.has_bias = form != 0;
-        std::vector<Operand> in{random_operand(t, a), random_operand(t, b), p.has_bias ? random_operand(t, row) : absent(),
+        std::vector<Operand> in{random_operand(t, a), random_operand(t, b),
+                                p.has_bias ? random_operand(t, row) : absent(),
                                 random_operand(t, form == 0 ? row : out)};
         in[1].constant = true;
         const Ops forms[] = {{{PostOp::add, 0, 0, 3}, {PostOp::relu}},
@@ -128,7 +133,8 @@ TEST_P(LibraryKernels, ProductsOfRealLayers) {
   struct Layer {
     int64_t m, k, n;
   };
-  for (const Layer& l : {Layer{128, 768, 2304}, Layer{128, 3072, 768}, Layer{1, 768, 1001}, Layer{197, 768, 3072}})
+  for (const Layer& l :
+       {Layer{128, 768, 2304}, Layer{128, 3072, 768}, Layer{1, 768, 1001}, Layer{197, 768, 3072}})
     for (DType t : kFloats) {
       const int64_t cut = fake ? 8 : 1; // plain loops
       MatMulProblem p;
@@ -136,12 +142,30 @@ TEST_P(LibraryKernels, ProductsOfRealLayers) {
       p.post_ops = {{PostOp::add, 0, 0, 3}};
       const Dims out{l.m, l.n / cut};
       const Chosen chosen =
-          expect_right(*device_, p, {random_operand(t, {l.m, l.k / cut}), random_operand(t, {l.k / cut, l.n / cut}),
-                                 random_operand(t, {1, l.n / cut}), random_operand(t, out)},
-                   random_operand(t, out));
+          expect_right(*device_, p,
+                       {random_operand(t, {l.m, l.k / cut}), random_operand(t, {l.k / cut, l.n / cut}),
+                        random_operand(t, {1, l.n / cut}), random_operand(t, out)},
+                       random_operand(t, out));
       if (!is_gpu()) continue;
       EXPECT_TRUE(chosen.by_library()) << testing::PrintToString(chosen.notes);
     }
+}
+
+TEST_P(LibraryKernels, ProductsWithPaddedColumns) {
+  for (DType t : {DType::f16, DType::bf16})
+    for (bool columns : {false, true}) // of the weights are dense
+      for (int64_t rows : {1, 9, 64}) {
+        MatMulProblem p;
+        p.alpha = 0.5f;
+        std::vector<Operand> in{random_operand(t, {1, rows, 16}),
+                                columns ? transposed(t, {1, 16, 1027}) : random_operand(t, {1, 16, 1027}),
+                                absent()};
+        in[1].constant = true;
+        const Chosen chosen = expect_right(*device_, p, in, random_operand(t, {1, rows, 1027}));
+        if (!is_gpu()) continue;
+        EXPECT_EQ(chosen.notes.at(0).ends_with("padded columns"), rows > 1)
+            << testing::PrintToString(chosen.notes);
+      }
 }
 
 struct ConvCase {
@@ -152,7 +176,8 @@ struct ConvCase {
 };
 
 /// Returns what the library took; nothing where it was not asked.
-std::vector<std::string> check_conv(device::Device& device, const ConvCase& c, DType t, bool last, int form, const char* wanted) {
+std::vector<std::string> check_conv(device::Device& device, const ConvCase& c, DType t, bool last, int form,
+                                    const char* wanted) {
   ConvProblem p;
   p.spatial_rank = static_cast<int>(c.x.size()) - 2;
   p.strides = c.strides, p.dilations = c.dilations, p.pads_begin = c.begin, p.pads_end = c.end;
@@ -160,8 +185,10 @@ std::vector<std::string> check_conv(device::Device& device, const ConvCase& c, D
   p.transposed = c.is_transposed;
   Dims y{c.x[0], c.is_transposed ? c.w[1] * c.group : c.w[0]};
   for (size_t d = 0; d < c.strides.size(); ++d) {
-    const int64_t extent = (c.w[d + 2] - 1) * c.dilations[d] + 1, pads = c.begin[d] + c.end[d], x = c.x[d + 2];
-    y.push_back(c.is_transposed ? (x - 1) * c.strides[d] + extent - pads : (x + pads - extent) / c.strides[d] + 1);
+    const int64_t extent = (c.w[d + 2] - 1) * c.dilations[d] + 1, pads = c.begin[d] + c.end[d],
+                  x = c.x[d + 2];
+    y.push_back(c.is_transposed ? (x - 1) * c.strides[d] + extent - pads
+                                : (x + pads - extent) / c.strides[d] + 1);
   }
   const std::vector<int> order = last ? channels_last(c.x.size()) : std::vector<int>{};
   std::vector<Operand> in{random_operand(t, c.x, order), random_operand(t, c.w), absent()};
@@ -186,7 +213,9 @@ void LibraryKernels::check_convs(std::span<const ConvCase> cases) {
       for (bool last : {false, true})
         for (int form = 0; form < 5; ++form)
           for (const std::string& note : check_conv(*device_, c, t, last, form, "cudnn_conv"))
-            EXPECT_FALSE(note.starts_with("plain loops")) << note << " " << testing::PrintToString(c.x) << testing::PrintToString(c.w) << name_of(t) << last << form;
+            EXPECT_FALSE(note.starts_with("plain loops"))
+                << note << " " << testing::PrintToString(c.x) << testing::PrintToString(c.w) << name_of(t)
+                << last << form;
 }
 
 TEST_P(LibraryKernels, Convolutions) {
@@ -221,8 +250,9 @@ TEST_P(LibraryKernels, ConvolutionsOfOtherTypes) {
   ConvProblem p;
   p.strides = p.dilations = p.pads_begin = p.pads_end = {1, 1};
   p.x_zero = 3;
-  expect_right(*device_, p, {random_operand(DType::u8, {1, 4, 6, 6}), random_operand(DType::i8, {8, 4, 3, 3}), absent(),
-                             random_operand(DType::i32, {1})},
+  expect_right(*device_, p,
+               {random_operand(DType::u8, {1, 4, 6, 6}), random_operand(DType::i8, {8, 4, 3, 3}), absent(),
+                random_operand(DType::i32, {1})},
                random_operand(DType::i32, {1, 8, 6, 6}));
 }
 
@@ -232,8 +262,9 @@ struct AttentionCase {
 
 TEST_P(LibraryKernels, Attention) {
   for (const AttentionCase& c :
-       {AttentionCase{1, 2, 2, 16, 16, 64, 64}, AttentionCase{2, 4, 2, 7, 33, 16, 24}, AttentionCase{1, 2, 1, 1, 70, 64, 64},
-        AttentionCase{1, 1, 1, 1, 1, 1, 1}, AttentionCase{2, 3, 3, 40, 40, 33, 65}, AttentionCase{1, 2, 2, 0, 5, 8, 8}})
+       {AttentionCase{1, 2, 2, 16, 16, 64, 64}, AttentionCase{2, 4, 2, 7, 33, 16, 24},
+        AttentionCase{1, 2, 1, 1, 70, 64, 64}, AttentionCase{1, 1, 1, 1, 1, 1, 1},
+        AttentionCase{2, 3, 3, 40, 40, 33, 65}, AttentionCase{1, 2, 2, 0, 5, 8, 8}})
     for (DType t : kFloats)
       for (int form = 0; form < 8; ++form) {
         AttentionProblem p;
@@ -251,16 +282,23 @@ TEST_P(LibraryKernels, Attention) {
         std::vector<Operand> in{random_operand(t, {c.batch, c.heads, c.queries, c.depth}, joined),
                                 random_operand(t, {c.batch, c.kv_heads, c.keys, c.depth}, joined),
                                 random_operand(t, {c.batch, c.kv_heads, c.keys, c.width}),
-                                absent(), absent(), absent()};
-        if (p.has_mask) in[3] = random_operand(t, form == 1 ? Dims{c.batch, 1, 1, c.keys} : Dims{1, c.heads, c.queries, c.keys});
+                                absent(),
+                                absent(),
+                                absent()};
+        if (p.has_mask)
+          in[3] = random_operand(t, form == 1 ? Dims{c.batch, 1, 1, c.keys}
+                                              : Dims{1, c.heads, c.queries, c.keys});
         if (p.has_starts) {
           in[4] = random_operand(DType::i32, {c.batch});
-          for (int64_t b = 0; b < c.batch; ++b) reinterpret_cast<int32_t*>(in[4].bytes.data())[b] = static_cast<int32_t>(b);
+          for (int64_t b = 0; b < c.batch; ++b)
+            reinterpret_cast<int32_t*>(in[4].bytes.data())[b] = static_cast<int32_t>(b);
         }
         if (p.has_sinks) in[5] = random_operand(t, {c.heads});
-        const Dims out = p.tokens_first ? Dims{c.batch, c.queries, c.heads, c.width} : Dims{c.batch, c.heads, c.queries, c.width};
+        const Dims out = p.tokens_first ? Dims{c.batch, c.queries, c.heads, c.width}
+                                        : Dims{c.batch, c.heads, c.queries, c.width};
         const Chosen chosen = expect_right(*device_, p, in, random_operand(t, out));
-        const bool library = is_half(t) && (form < 4) && !(form == 3 && c.queries != c.keys && c.queries != 1) && c.heads == c.kv_heads &&
+        const bool library = is_half(t) && (form < 4) &&
+                             !(form == 3 && c.queries != c.keys && c.queries != 1) && c.heads == c.kv_heads &&
                              c.depth % 8 == 0 && c.width % 8 == 0 && c.queries > 0;
         EXPECT_EQ(chosen.candidate, is_half(t) && form < 4 ? "cudnn_attention" : "cuda_attention");
         if (!is_gpu()) continue;
@@ -268,7 +306,7 @@ TEST_P(LibraryKernels, Attention) {
       }
 }
 
-TEST(LoopKernels, TextCompilesForEveryType) {
+TEST(LoopKernels, TextCompiles) {
   try {
     device::cuda_library("libnvrtc.so.13");
   } catch (const Error& e) {
@@ -276,11 +314,12 @@ TEST(LoopKernels, TextCompilesForEveryType) {
   }
   using extern_kernels::cuda::Loop;
   using extern_kernels::cuda::loops_text;
-  for (Loop kernel : {Loop::product, Loop::convolution, Loop::attention})
-    for (DType t : {DType::f16, DType::f64})
-      EXPECT_NO_THROW(device::cuda::compile(loops_text(kernel, t, t, t, 2), "sm_75")) << name_of(t);
-  for (Loop kernel : {Loop::product, Loop::convolution})
-    EXPECT_NO_THROW(device::cuda::compile(loops_text(kernel, DType::u8, DType::i8, DType::i32), "sm_90"));
+  for (Loop kernel : {Loop::convolution, Loop::finishing, Loop::rows})
+    EXPECT_NO_THROW(device::cuda::compile(loops_text(kernel, DType::f16, DType::f16, DType::f16), "sm_75"));
+  EXPECT_NO_THROW(
+      device::cuda::compile(loops_text(Loop::product, DType::u8, DType::i8, DType::i32), "sm_90"));
+  EXPECT_NO_THROW(
+      device::cuda::compile(loops_text(Loop::attention, DType::f64, DType::f64, DType::f64, 2), "sm_90"));
 }
 
 } // namespace

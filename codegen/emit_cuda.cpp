@@ -31,7 +31,7 @@ public:
         across_(kernel.outer.empty() ? nullptr
                                      : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node(),
                 plan_.lanes) {
-    w_.on_failure = "{{ *error = {}; return; }}";
+    w_.on_failure = "{{ failed(error, {}, {}, {}, {}{}); return; }}";
     w_.rows_per_block = true;
     w_.by_value = true;
   }

@@ -255,6 +255,13 @@ OpenFile KernelCache::find(const std::string& key, const std::string& compiler) 
   return OpenFile();
 }
 
+std::optional<std::string> KernelCache::read(const std::string& key, const std::string& compiler) {
+  const OpenFile file = find(key, compiler);
+  std::optional<std::string> bytes = file ? read_all(file.get()) : std::nullopt;
+  if (bytes) bytes->resize(bytes->size() - kSeal);
+  return bytes;
+}
+
 void KernelCache::evict(const std::string& key, const std::string& compiler) {
   if (const std::string name = name_of(key, compiler); !name.empty()) unlinkat(at_.get(), name.c_str(), 0);
 }

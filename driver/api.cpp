@@ -12,6 +12,7 @@
 #include "base/printable.h"
 #include "base/random_streams.h"
 #include "base/stack.h"
+#include "device/device.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
 #include "driver/every_value.h"
@@ -471,6 +472,7 @@ struct Session::Impl {
         KernelReport r;
         r.name = s.name;
         r.kind = s.kind;
+        r.device = runtime::name_of(plan.steps[i].device);
         for (int o : s.origins)
           if (o >= 0 && o < static_cast<int>(plan.origin_names.size()))
             r.nodes.push_back(plan.origin_names[o]);
@@ -628,6 +630,15 @@ Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string&
 void set_seed(int64_t seed) {
   std::lock_guard lock(default_seed().mutex);
   default_seed().seed = seed;
+}
+
+std::string device_problem(const std::string& device) {
+  try {
+    device::open(device);
+    return {};
+  } catch (const std::exception& e) {
+    return failure_of(e).message;
+  }
 }
 
 std::vector<std::string> pass_names() {

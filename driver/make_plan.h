@@ -14,7 +14,7 @@ namespace tbx::driver {
 
 /// Facts about one step for `tbx explain`.
 struct StepInfo {
-  std::string name, kind; ///< kind: "generated", "extern" or "evaluated"
+  std::string name, kind; ///< kind: "generated", "extern", "evaluated" or "copy"
   std::vector<int> origins;
   std::vector<std::string> decisions;
   int64_t bytes = 0; ///< moved, at size hints
@@ -33,6 +33,9 @@ struct PlanResult {
 /// `emitted[g]` belong to the kernel groups of the schedule (empty: everything is evaluated; an empty
 /// function name: that kernel is evaluated).
 PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted);
+
+/// Sets first_step and last_step of all buffers.
+void set_lifetimes(runtime::Executable& executable);
 
 /// Postfix program of a size; needs an expression free of loop variables and indirect values.
 runtime::SizeExpr size_expr(ir::SymInt e);

@@ -24,7 +24,7 @@ static_assert(std::endian::native == std::endian::little, "files hold numbers as
 
 constexpr std::array<char, 8> kMagic = {'T', 'B', 'X', 'E', 'X', 'E', '\r', '\n'};
 /// Raised with every change of the fields below.
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kAlign = 64;
 
 /// Where a part lies. The header's own checksum covers the table of parts.
@@ -45,7 +45,7 @@ uint64_t checksum_of(std::span<const std::byte> bytes) { return XXH3_64bits(byte
 template <class E> constexpr E kLast = E{};
 template <> constexpr auto kLast<SizeExpr::Code> = SizeExpr::Code::max;
 template <> constexpr auto kLast<StorageKind> = StorageKind::dynamic;
-template <> constexpr auto kLast<DeviceKind> = DeviceKind::cpu;
+template <> constexpr auto kLast<DeviceKind> = DeviceKind::cuda;
 template <> constexpr auto kLast<Precision> = Precision::any;
 template <> constexpr auto kLast<PostOp::Kind> = PostOp::sum;
 
@@ -62,9 +62,10 @@ template <class A> void fields(A& a, SizeExpr& v) { a(v.items); }
 template <class A> void fields(A& a, BufferPlan& v) {
   a(v.name, v.dtype, v.sizes, v.strides, v.device, v.storage, v.index, v.first_step, v.last_step);
 }
+template <class A> void fields(A& a, KernelLaunch& v) { a(v.blocks, v.threads, v.shared_bytes, v.teams); }
 template <class A> void fields(A& a, KernelStep& v) {
   a(v.name, v.buffers, v.writes, v.offset_bytes, v.size_args, v.tasks, v.scratch_bytes, v.check_origins,
-    v.cost_per_task, v.sequential);
+    v.cost_per_task, v.sequential, v.launch);
 }
 template <class A> void fields(A& a, OperandView& v) { a(v.buffer, v.sizes, v.strides, v.offset); }
 template <class A> void fields(A& a, PostOp& v) { a(v.kind, v.alpha, v.beta, v.operand); }
@@ -86,7 +87,8 @@ template <class A> void fields(A& a, HostProblem& v) {
 template <class A> void fields(A& a, ExternStep& v) {
   a(v.problem, v.inputs, v.outputs, v.dynamic_outputs, v.bound_symbols, v.dynamic_dims);
 }
-template <class A> void fields(A& a, Step& v) { a(v.what, v.origins); }
+template <class A> void fields(A& a, CopyStep& v) { a(v.from, v.to); }
+template <class A> void fields(A& a, Step& v) { a(v.what, v.origins, v.device); }
 template <class A> void fields(A& a, SignatureEntry& v) {
   a(v.name, v.dtype, v.dims, v.sizes, v.buffer, v.ranked);
 }

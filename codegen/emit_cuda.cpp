@@ -82,6 +82,7 @@ private:
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
     out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void {}{}}}\n", out.function, body);
     out.size_args = w_.size_args;
+    out.check_origins = w_.check_origins;
     out.tasks = tasks;
     out.team = mapping_ == Mapping::thread ? Team::thread
                : mapping_ == Mapping::warp ? Team::warp

@@ -6,6 +6,7 @@
 #include "device/cuda/cuda_device.h"
 #include "extern_kernels/cuda/epilogue.h"
 #include "extern_kernels/cuda/gemm.h"
+#include "extern_kernels/cuda/notes.h"
 #include "extern_kernels/cuda/plain.h"
 #include "extern_kernels/library_kernel.h"
 
@@ -129,10 +130,8 @@ class CublasMatMul final : public LibraryKernel {
 public:
   CublasMatMul(device::Device& device, const MatMulProblem& p, std::span<const OperandInfo> inputs,
                std::span<const OperandInfo> outputs)
-      : p_(p), context_(device::context_of(device)), plain_(make_cuda_matmul(device, p, inputs, outputs)),
-        infos_(inputs.begin(), inputs.end()), version_(lt::version()) {
-    for (OperandInfo& i : infos_) i.constant = nullptr;
-  }
+      : p_(p), context_(device::context_of(device)), plain_(make_cuda_matmul, device, p, inputs, outputs),
+        version_(lt::version()) {}
 
   std::string description() const override { return fmt::format("{} {}", version_, to_string(Problem(p_))); }
 
@@ -162,7 +161,7 @@ public:
                                                 args.outputs[0].dtype));
     const std::shared_ptr<GemmPlan> plan = plan_of(context_, g);
     if (plan->empty()) return run_plain(args, "the library has no algorithm");
-    note(plan_text(g, *plan));
+    notes_.add(plan_text(g, *plan));
     int64_t batches = 1;
     for (const BatchStep& s : products.outer) batches *= s.size;
     for (int64_t i = 0; i < batches; ++i) {
@@ -181,13 +180,12 @@ public:
   }
 
   std::vector<std::string> implementations() const override {
-    std::scoped_lock lock(mutex_);
-    return notes_;
+    return notes_.all();
   }
 
 private:
   Epilogue epilogue(std::span<const TensorRef> inputs, const TensorRef& out) const {
-    std::vector<OperandInfo> infos = infos_;
+    std::vector<OperandInfo> infos = plain_.inputs();
     for (size_t i = 0; i < infos.size(); ++i) infos[i].sizes.assign(inputs[i].sizes.begin(), inputs[i].sizes.end());
     const OperandInfo result{out.dtype, {out.sizes.begin(), out.sizes.end()}, {}, nullptr};
     return epilogue_of(p_.post_ops, p_.has_bias ? 2 : -1, infos, result, static_cast<int>(out.sizes.size()) - 1);
@@ -204,25 +202,17 @@ private:
     return align;
   }
   void run_plain(const RunArgs& args, const std::string& why) const {
-    note("plain loops: " + why);
-    plain_->run(args);
+    notes_.add("plain loops: " + why);
+    plain_.get().run(args);
   }
   static std::string plan_text(const Gemm& g, const GemmPlan& plan) {
     return fmt::format("[{} x {} x {} x {}]: {}", g.batch, g.m, g.k, g.n, plan.description());
   }
-  void note(const std::string& text) const {
-    constexpr size_t kMost = 64;
-    std::scoped_lock lock(mutex_);
-    if (notes_.size() < kMost && std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
-  }
-
   MatMulProblem p_;
   std::shared_ptr<const device::cuda::ContextOwner> context_;
-  std::unique_ptr<ExternKernel> plain_;
-  std::vector<OperandInfo> infos_;
+  LazyKernel plain_;
   std::string version_;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::string> notes_;
+  Notes notes_;
 };
 
 } // namespace

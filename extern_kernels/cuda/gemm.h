@@ -28,7 +28,7 @@ struct Gemm {
   int64_t m = 0, n = 0, k = 0, batch = 1;
   int64_t a_step = 0, b_step = 0, c_step = 0, residual_step = 0; ///< from one dense row or column to the next
   int64_t a_batch = 0, b_batch = 0, c_batch = 0, residual_batch = 0;
-  int align_a = 256, align_b = 256, align_c = 256; ///< bytes; c: of the residual, too
+  int align_a = 16, align_b = 16, align_c = 16; ///< bytes; c: of the residual, too
   auto operator<=>(const Gemm&) const = default;
 };
 
@@ -76,7 +76,7 @@ private:
 std::shared_ptr<GemmPlan> plan_of(const std::shared_ptr<const device::cuda::ContextOwner>& context,
                                   const Gemm& gemm);
 
-/// Largest power of two, up to 256, that divides the address; 256 for nullptr (an address that is not known yet).
+/// Largest power of two, up to 16, that divides the address; 16 for nullptr (an address that is not known yet).
 int alignment_of(const void* address);
 
 } // namespace tbx::extern_kernels::cuda

@@ -46,7 +46,7 @@ std::string loops_text(Loop kernel, DType a, DType b, DType c, int64_t wide) {
 LoopKernel::LoopKernel(device::Device& device, Loop kernel, DType a, DType b, DType c, int64_t wide)
     : properties_(device.properties()) {
   module_ = device.load(compiled(loops_text(kernel, a, b, c, wide), properties_.architecture));
-  constexpr const char* kNames[] = {"product", "convolution", "attention"};
+  constexpr const char* kNames[] = {"product", "convolution", "finishing", "attention"};
   kernel_ = module_->kernel(kNames[static_cast<int>(kernel)]);
 }
 

@@ -15,7 +15,7 @@ namespace tbx::extern_kernels::cuda {
 
 /// CUDA text of a kernel in loops.inc for operands of types `a` and `b` (attention: the mask's) and results
 /// `c`. `wide`: columns of the values that a thread of attention holds.
-enum class Loop : uint8_t { product, convolution, attention };
+enum class Loop : uint8_t { product, convolution, finishing, attention };
 std::string loops_text(Loop kernel, DType a, DType b, DType c, int64_t wide = 1);
 
 /// One of these kernels.

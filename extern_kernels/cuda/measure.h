@@ -25,8 +25,8 @@ private:
 bool measuring();
 
 /// Queues each of `count` ways several times, each time behind a write that fills the cache and a read of the `hot`
-/// bytes, as in a network whose weights do not stay in the cache while its activations do. The way with the smallest
-/// median; nullopt when none works. `work` gives false where a way does not work. Waits for the stream.
+/// bytes, as in a network whose weights do not stay in the cache while its activations do. The fastest way, without
+/// the slowest rounds; nullopt when none works. `work` gives false where a way does not work. Waits for the stream.
 std::optional<size_t> fastest(device::cuda::StreamHandle stream, size_t count, const void* hot, size_t hot_bytes,
                               const std::function<bool(size_t)>& work);
 

@@ -13,6 +13,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/select.h"
+#include "extern_kernels/library_kernel.h"
 
 namespace tbx::test {
 
@@ -155,7 +156,13 @@ std::vector<double> values_of(const Operand& t) {
   return v;
 }
 
-std::string expect_right(device::Device& device, const Problem& problem, const std::vector<Operand>& inputs,
+bool Chosen::by_library() const {
+  return !notes.empty() && std::none_of(notes.begin(), notes.end(), [](const std::string& n) {
+    return n.starts_with("plain loops") || n.starts_with("our own");
+  });
+}
+
+Chosen expect_right(device::Device& device, const Problem& problem, const std::vector<Operand>& inputs,
                          const Operand& out) {
   std::vector<OperandInfo> infos, outs{info(out)};
   for (const Operand& t : inputs) infos.push_back(info(t));
@@ -209,7 +216,8 @@ std::string expect_right(device::Device& device, const Problem& problem, const s
   const auto graph = stream->end_capture();
   stream->launch(*graph);
   compare("from a graph");
-  return chosen.chosen;
+  const auto* library = dynamic_cast<const LibraryKernel*>(chosen.kernel.get());
+  return {chosen.chosen, library ? library->implementations() : std::vector<std::string>()};
 }
 
 } // namespace tbx::test

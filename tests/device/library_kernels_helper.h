@@ -37,8 +37,13 @@ std::vector<double> values_of(const Operand& t); ///< in the order of the memory
 
 /// What the kernel chosen for the problem gives on the device, run twice (the second time from a graph), must be what
 /// the plain loops give in double, but for roundings of operands' and result's types. `out` gives form and contents
-/// before the run. Returns the chosen candidate.
-std::string expect_right(device::Device& device, const Problem& problem, const std::vector<Operand>& inputs,
+/// before the run.
+struct Chosen {
+  std::string candidate;
+  std::vector<std::string> notes; ///< what its library took for the sizes
+  bool by_library() const;        ///< and nothing fell to loops
+};
+Chosen expect_right(device::Device& device, const Problem& problem, const std::vector<Operand>& inputs,
                          const Operand& out);
 
 } // namespace tbx::test

@@ -98,6 +98,7 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   fusion::ScheduleOptions so;
   so.fuse = options.fuse;
   so.fuse_extern = options.fuse_extern;
+  so.fold_constants = !options.reference;
   int threads = options.threads > 0 ? options.threads : runtime::default_threads();
   fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa, threads), so);
   const extern_kernels::Precision precision = chosen_precision(options);

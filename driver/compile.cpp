@@ -1,7 +1,6 @@
 #include "driver/compile.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include "driver/every_value.h"
 #include "driver/limits.h"
 #include "driver/place.h"
+#include "driver/target.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
 #include "extern_kernels/catalogue.h"
@@ -39,34 +39,6 @@ public:
 private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
-
-codegen::Isa chosen_isa(const CompileOptions& options) {
-  const Isa best = host_isa();
-  if (options.isa.empty()) return best;
-  const std::optional<Isa> isa = isa_of_name(options.isa);
-  TBX_MODEL(isa.has_value(), "unknown isa '{}': expected avx512, avx2 or sse", options.isa);
-  TBX_MODEL(*isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa, name_of(best));
-  return *isa;
-}
-
-extern_kernels::Precision chosen_precision(const CompileOptions& options) {
-  using extern_kernels::Precision;
-  if (options.precision == "strict") return Precision::strict;
-  if (options.precision == "bf16") return Precision::bf16;
-  if (options.precision == "any") return Precision::any;
-  throw_model_error("unknown precision '{}': expected strict, bf16 or any", options.precision);
-}
-
-fusion::Target target_of(const CompileOptions& options, codegen::Isa isa, int threads) {
-  fusion::Target t;
-  t.cuda = !options.device.empty();
-  if (t.cuda) threads = 1; // a row has a block of threads: few rows are no reason to cut them
-  t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
-  t.threads = threads;
-  if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
-  if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
-  return t;
-}
 
 /// Null: the CPU does everything.
 std::shared_ptr<device::Device> chosen_device(const CompileOptions& options) {
@@ -99,8 +71,7 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   so.fuse = options.fuse;
   so.fuse_extern = options.fuse_extern;
   so.fold_constants = !options.reference;
-  int threads = options.threads > 0 ? options.threads : runtime::default_threads();
-  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa, threads), so);
+  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa), so);
   const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
     if (auto* call = std::get_if<ir::ExternCall>(&group.what)) {
@@ -198,13 +169,15 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
   chosen_isa(options); // refused before the model is read
   chosen_precision(options);
   chosen_device(options);
+  if (std::string note = precision_note(options); options.log && !note.empty()) options.log(note);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
   Graph graph = import_source(source, options, shapes, defaults);
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes))
+  for (const fusion::PassResult& p :
+       fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options)))
     stats.passes_ms.emplace_back(p.name, p.ms);
   if (options.every_value) show_every_value(graph);
   stats.optimize_ms = watch.lap();
@@ -441,7 +414,7 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
             "unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan", stage);
   Graph graph = import_source(source, options);
   if (stage == "import") return to_string(graph);
-  fusion::run_graph_passes(graph, options.disabled_passes);
+  fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options));
   if (stage == "simplify") return to_string(graph);
   if (!needs_values(graph)) {
     try {

@@ -36,9 +36,9 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->group("Compiler");
   app.add_option(
          "--precision", compile.precision,
-         "float32 products: strict (default), bf16 (operands rounded to bfloat16 where that is faster) "
-         "or any (what the library finds fastest)")
-      ->check(CLI::IsMember({"strict", "bf16", "any"}))
+         "float32 models: strict (default), bf16 or f16 (memory and operands of products are narrow, sums "
+         "and sensitive operators float32; docs/precision.md) or any (bf16 where the CPU is faster with it)")
+      ->check(CLI::IsMember({"strict", "bf16", "f16", "any"}))
       ->group("Compiler");
   app.add_flag_callback(
          "--no-compile", [this] { compile.compile = false; }, "run everything in the evaluator")

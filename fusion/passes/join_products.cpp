@@ -1,7 +1,7 @@
-// join_products: the products of one input that attention begins with (queries, keys, values) become one product,
-// whose results are views of it. Libraries reach more of the machine's peak with more columns, and the input is
-// read once. Products that an activation or a gate follows stay apart: there the library computes what follows
-// while it has the elements, which a product of both could not.
+// join_products: the products of one input that attention begins with (queries, keys, values) become one
+// product, whose results are views of it. Libraries reach more of the machine's peak with more columns, and
+// the input is read once. Products that an activation or a gate follows stay apart: there the library
+// computes what follows while it has the elements, which a product of both could not.
 #include <algorithm>
 #include <map>
 
@@ -114,7 +114,8 @@ private:
                                                           : std::vector<int64_t>{kind.rows, columns});
     auto to = all.as_mutable<float>().begin();
     if (kind.transposed) {
-      for (const Product& p : products) to = std::copy_n(p.weights->as<float>().begin(), p.weights->numel(), to);
+      for (const Product& p : products)
+        to = std::copy_n(p.weights->as<float>().begin(), p.weights->numel(), to);
       return all;
     }
     for (int64_t row = 0; row < kind.rows; ++row)
@@ -137,7 +138,8 @@ private:
     ValueType type = g_.at(products[0].result).type;
     type.shape->back() = columns;
     std::vector<Node>& made = made_[products[0].node];
-    auto add_node = [&](const char* op, int opset, std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
+    auto add_node = [&](const char* op, int opset, std::vector<ValueId> inputs,
+                        std::vector<ValueId> outputs) {
       Node node;
       node.op_type = op;
       node.opset = opset;

@@ -191,9 +191,9 @@ struct TBX_API CompileOptions {
   /// Initializers that the model declares as inputs, too, and that are to be inputs, with the initializer as
   /// default. All others are constants, which is faster. Other names are errors.
   std::vector<std::string> overridable;
-  /// Products and convolutions of float32: "strict" as they are, "bf16" with operands rounded to bfloat16
-  /// where the CPU multiplies those faster, "any" with operands in what the library finds fastest
-  /// (docs/precision.md).
+  /// Of float32 models: "strict" as they are; "bf16" or "f16": memory holds that type between operators and
+  /// products multiply it, sums and sensitive operators are float32, where the CPU multiplies the type (a
+  /// note in the log where it does not); "any": bf16 where that is faster (docs/precision.md).
   std::string precision = "strict";
   bool all_dims_dynamic = false; ///< forgets static input dimensions (testing)
   bool every_value = false;      ///< what nodes compute for each other is an output too, in order

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/isa.h"
 #include "extern_kernels/catalogue.h"
 #include "runtime/session.h"
 
@@ -21,15 +22,12 @@ DType type_of(const std::string& precision) {
 } // namespace
 
 codegen::Isa chosen_isa(const CompileOptions& options) {
-  if (options.isa.empty()) return codegen::host_isa();
-  codegen::Isa best = codegen::host_isa();
-  for (codegen::Isa isa : {codegen::Isa::sse, codegen::Isa::avx2, codegen::Isa::avx512})
-    if (options.isa == codegen::name_of(isa)) {
-      TBX_MODEL(isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa,
-                codegen::name_of(best));
-      return isa;
-    }
-  throw_model_error("unknown isa '{}': expected avx512, avx2 or sse", options.isa);
+  const Isa best = host_isa();
+  if (options.isa.empty()) return best;
+  const std::optional<Isa> isa = isa_of_name(options.isa);
+  TBX_MODEL(isa.has_value(), "unknown isa '{}': expected avx512, avx2 or sse", options.isa);
+  TBX_MODEL(*isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa, name_of(best));
+  return *isa;
 }
 
 extern_kernels::Precision chosen_precision(const CompileOptions& options) {
@@ -37,16 +35,20 @@ extern_kernels::Precision chosen_precision(const CompileOptions& options) {
   return options.precision == "any" ? extern_kernels::Precision::any : extern_kernels::Precision::strict;
 }
 
-Target target_of(const CompileOptions& options) {
-  const codegen::Isa isa = chosen_isa(options);
+Target target_of(const CompileOptions& options) { return target_of(options, chosen_isa(options)); }
+
+Target target_of(const CompileOptions& options, codegen::Isa isa) {
   Target t;
+  t.cuda = !options.device.empty();
   t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
   t.threads = options.threads > 0 ? options.threads : runtime::default_threads();
+  if (t.cuda) t.threads = 1; // a row has a block of threads: few rows are no reason to cut them
   if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
   if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
   t.byte_products = extern_kernels::has_byte_products();
-  t.bf16_products = extern_kernels::has_half_products(DType::bf16);
-  t.f16_products = extern_kernels::has_half_products(DType::f16);
+  // Of a CPU: what lowering may leave narrow is asked of its library (choose_operand_types).
+  t.bf16_products = !t.cuda && extern_kernels::has_half_products(DType::bf16);
+  t.f16_products = !t.cuda && extern_kernels::has_half_products(DType::f16);
   return t;
 }
 
@@ -62,6 +64,9 @@ std::string precision_note(const CompileOptions& options) {
   const DType type = options.reference ? DType::undefined : type_of(options.precision);
   if (type == DType::undefined || options.precision == "any" || target_of(options).multiplies(type))
     return {};
+  if (!options.device.empty())
+    return fmt::format("precision '{}' changes nothing on device '{}' yet: results are those of 'strict'",
+                       options.precision, options.device);
   return fmt::format(
       "precision '{}' changes nothing on this CPU, which multiplies no {} (needs {}): results are those "
       "of 'strict'",

@@ -38,12 +38,13 @@ std::span<const Pass> graph_passes() {
       Pass{"merge_transposes", "Transpose(Transpose(x)) -> Transpose(x)", merge_transposes},
       Pass{"fold_batch_norm", "Conv, BatchNormalization -> Conv", fold_batch_norm},
       // Before fold_scale: the scale of an attention costs nothing inside of it.
-      Pass{"fuse_attention",
-           "Softmax(q*k*scale + mask)*v over many tokens or for few queries -> FusedAttention",
-           fuse_attention, kCompileOnly},
+      Pass{"fuse_attention", "Softmax(q*k*scale + masks)*v -> FusedAttention", fuse_attention, kCompileOnly},
       // After fold_batch_norm: a scale behind the normalisation then follows the convolution.
       Pass{"fold_scale", "Conv/Gemm/MatMul(x, W)*a + b with constants -> Conv/Gemm/MatMul(x, W') + b'",
            fold_scale},
+      // Behind what changes weights.
+      Pass{"join_products", "MatMul(x, V), MatMul(x, W), split into heads -> Split(MatMul(x, [V W]))",
+           join_products, kCompileOnly},
       Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization",
            fuse_layer_norm, 17},
       Pass{"fuse_rms_norm", "x/sqrt(mean(x^2) + eps)*scale -> RMSNormalization", fuse_rms_norm, 23},
@@ -72,7 +73,7 @@ std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::stri
     if (std::find(disabled.begin(), disabled.end(), pass.name) != disabled.end()) continue;
     auto start = std::chrono::steady_clock::now();
     check_stop();
-    int rewrites = pass.apply(graph, context);
+    int rewrites = pass.run ? pass.run(graph) : pass.run_for(graph, context);
     // The next pass counts users: those that a rewrite left without readers of their own must not stand in
     // its way.
     if (rewrites > 0 && eliminates_dead_code) eliminate_dead_code(graph);

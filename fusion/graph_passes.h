@@ -27,10 +27,6 @@ struct Pass {
   int (*run)(Graph& graph);
   int makes_opset = 0; ///< the first version of ai.onnx that has the operators it makes; 0: any
   int (*run_for)(Graph& graph, const PassContext& context) = nullptr;
-
-  int apply(Graph& graph, const PassContext& context) const {
-    return run ? run(graph) : run_for(graph, context);
-  }
 };
 
 /// Pass::makes_opset of a pass that prepares our own lowering: not for a model that is written to a file.

@@ -17,6 +17,7 @@ struct ScheduleOptions {
   bool fuse = true;        ///< false: one kernel per operation
   bool fuse_extern = true; ///< post-operations into convolutions and matrix products
   bool channels_last = true;
+  bool fold_constants = true; ///< what operations make of constants alone is computed now
 };
 
 /// One step of the schedule.

@@ -75,6 +75,7 @@ private:
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
   void keep_narrow(DType stored, const Values& inputs, const ir::TensorBox& box, size_t first_operation);
   void apply_policy(ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
+  void realize_residuals(const Node& node, const Values& env, const std::vector<int>& users);
   LoweredValue make_input(const Graph& g, ValueId id);
   ir::BufferId memory_of_last(ir::BufferId id, const std::vector<int>& stored_in) const;
   void make_output(const Graph& g, ValueId id, const LoweredValue& value, const std::vector<int>& stored_in,
@@ -206,6 +207,7 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   size_t first_operation = program_.operations.size();
   Saved<std::string> where(program_.where);
   program_.where = describe(g, node) + (program_.where.empty() ? "" : ", in " + program_.where);
+  realize_residuals(node, env, users);
   Values outputs;
   try {
     outputs = lower_op(g, node, env);
@@ -427,12 +429,22 @@ void Lowerer::apply_policy(ValueId id, const Values& inputs, const ir::TensorBox
   for (const LoweredValue& v : inputs)
     if (v.tensor.defined() && v.tensor.storage() == box.storage()) {
       --box.storage()->users;
+      realize_if_in_parts(program_, box);
       break;
     }
   const bool is_output = depth_ == 1 && is_output_.contains(id);
   if (is_output && users > 1 && box.is_identity_view())
     box.storage()->realize(program_, "graph output with other users");
   realize_if_shared(program_, box, users);
+}
+
+void Lowerer::realize_residuals(const Node& node, const Values& env, const std::vector<int>& users) {
+  if (!node.domain.empty() || node.op_type != "Add" || node.inputs.size() != 2) return;
+  for (int side : {0, 1}) {
+    const ValueId x = node.inputs[side], product = node.inputs[1 - side];
+    if (env[x].tensor.defined() && env[product].tensor.defined())
+      realize_residual(program_, env[x].tensor, env[product].tensor, users[x]);
+  }
 }
 
 LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {

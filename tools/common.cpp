@@ -21,10 +21,15 @@
 namespace tbx::tools {
 
 void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
-  app.add_option("model", model, "ONNX file")->required()->check(CLI::ExistingFile);
+  app.add_option("model", model, "ONNX file, or a package of `tbx compile`")
+      ->required()
+      ->check(CLI::ExistingFile);
   app.add_option("--threads", compile.threads,
                  "threads; 0: what the machine grants (quota, affinity, OMP_NUM_THREADS)")
       ->check(CLI::Range(0, 4096))
+      ->group("Compiler");
+  app.add_option("--device", compile.device,
+                 "cuda or cuda:1: an NVIDIA GPU runs what it has kernels for (docs/gpu.md); default: the CPU")
       ->group("Compiler");
   app.add_option("--isa", compile.isa, "avx512, avx2 or sse; default: the best this CPU has")
       ->check(CLI::IsMember({"avx512", "avx2", "sse"}))

@@ -200,6 +200,9 @@ private:
     }
     w.use = {p_.transposed ? dnnl::primitive::kind::deconvolution : dnnl::primitive::kind::convolution,
              has_bias, ops.len() > 0, in[1].sizes.subspan(2), p_.strides};
+    w.use.has_zero_point = p_.x_zero >= 0;
+    for (size_t d = 0; d < p_.dilations.size(); ++d)
+      w.use.pads_dilated |= p_.dilations[d] > 1 && (p_.pads_begin[d] != 0 || p_.pads_end[d] != 0);
     return w;
   }
 

@@ -19,6 +19,18 @@ namespace {
 using dnnl::memory;
 using namespace onednn;
 
+/// Rows of one matrix have rows of others between them, as those of [batch, row, head, column] that is read
+/// as [batch, head, row, column].
+bool interleaves_batches(const TensorRef& t) {
+  const size_t rank = t.sizes.size();
+  int64_t inside = 0;
+  for (size_t d = rank - 2; d < rank; ++d)
+    if (t.sizes[d] > 1) inside = std::max(inside, t.strides[d]);
+  for (size_t d = 0; d + 2 < rank; ++d)
+    if (t.sizes[d] > 1 && t.strides[d] < inside) return true;
+  return false;
+}
+
 /// A constant matrix, kept in the order that the library likes best.
 bool is_packed(const OperandInfo& b) { return b.constant && b.sizes.size() == 2; }
 
@@ -147,6 +159,8 @@ private:
     w.attr.set_post_ops(ops);
     if (plain_bias) w.bias = operand(2);
     w.use = {dnnl::primitive::kind::matmul, plain_bias, ops.len() > 0, {}, {}};
+    w.use.has_zero_point = p_.a_zero >= 0;
+    w.use.interleaved_batches = interleaves_batches(in[0]) || interleaves_batches(in[1]);
     return w;
   }
 

@@ -29,6 +29,8 @@ int fold_batch_norm(Graph& graph);
 /// Products and sums with constants after Conv, ConvTranspose, Gemm or MatMul with constant weights -> other
 /// weights and bias.
 int fold_scale(Graph& graph);
+/// Products of one input with constants, of which each is split into heads -> one product and a Split.
+int join_products(Graph& graph);
 /// 0.5*x*(1 + erf(x/sqrt(2))) and its tanh form, in any spelling -> Gelu.
 int fuse_gelu(Graph& graph);
 /// x*Sigmoid(x) -> Swish; x*HardSigmoid(x, 1/6, 1/2) -> HardSwish.
@@ -37,7 +39,7 @@ int fuse_swish(Graph& graph);
 int fuse_layer_norm(Graph& graph);
 /// x / sqrt(mean(x^2) + eps) * scale, in any spelling -> RMSNormalization.
 int fuse_rms_norm(Graph& graph);
-/// Softmax(q * k * scale + mask) * v over many tokens -> one node, tensorbox::FusedAttention.
+/// Softmax(q * k * scale + masks) * v -> one node, tensorbox::FusedAttention.
 int fuse_attention(Graph& graph);
 /// float32 values that memory may hold narrower -> Value::stored; weights of products -> that type.
 int narrow_storage(Graph& graph, const PassContext& context);

@@ -50,8 +50,9 @@ public:
       Node node = before_[i];
       for (ValueId id : node.outputs)
         if (id >= 0) {
-          g_.at(id).stored = wide_[id] ? DType::undefined : type_;
-          count += !wide_[id];
+          const DType stored = wide_[id] ? DType::undefined : type_;
+          count += g_.at(id).stored != stored;
+          g_.at(id).stored = stored;
         }
       if (trait_of(g_, node) == Narrow::product && !exact_node_[i]) count += narrow_operands(node);
       g_.nodes.push_back(std::move(node));

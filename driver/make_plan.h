@@ -19,7 +19,7 @@ using ir::NamedKernel;
 
 struct PlanResult {
   runtime::Executable executable;
-  std::vector<StepInfo> steps; ///< extern ones are named when their kernels are chosen
+  std::vector<StepInfo> steps;        ///< extern ones are named when their kernels are chosen
   std::vector<NamedKernel> evaluated; ///< kernels for the evaluator
 };
 

@@ -12,9 +12,7 @@ template <> struct Last<runtime::SizeExpr::Code> {
 template <> struct Last<runtime::StorageKind> {
   static constexpr auto value = runtime::StorageKind::dynamic;
 };
-template <> struct Last<runtime::DeviceKind> {
-  static constexpr auto value = runtime::DeviceKind::cpu;
-};
+template <> struct Last<runtime::DeviceKind> { static constexpr auto value = runtime::DeviceKind::cpu; };
 template <> struct Last<extern_kernels::Precision> {
   static constexpr auto value = extern_kernels::Precision::any;
 };
@@ -59,7 +57,9 @@ template <class A> void fields(A& a, runtime::SignatureEntry& v) {
   a(v.name, v.dtype, v.dims, v.sizes, v.buffer, v.ranked);
 }
 template <class A> void fields(A& a, runtime::SymbolBinding& v) { a(v.symbol, v.input, v.dim, v.element); }
-template <class A> void fields(A& a, runtime::PlanCheck& v) { a(v.value, v.equal, v.message, v.assumption, v.where); }
+template <class A> void fields(A& a, runtime::PlanCheck& v) {
+  a(v.value, v.equal, v.message, v.assumption, v.where);
+}
 template <class A> void fields(A& a, runtime::Executable& v) {
   a(v.symbol_names, v.bindings, v.checks, v.inputs, v.outputs, v.buffers, v.constants, v.steps,
     v.origin_names);

@@ -27,6 +27,9 @@ struct PlanResult {
 /// function name: that kernel is evaluated).
 PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted);
 
+/// Sets first_step and last_step of all buffers.
+void set_lifetimes(runtime::Executable& executable);
+
 /// Postfix program of a size; needs an expression free of loop variables and indirect values.
 runtime::SizeExpr size_expr(ir::SymInt e);
 

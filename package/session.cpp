@@ -231,6 +231,7 @@ std::vector<KernelReport> Session::Impl::reports(std::map<const runtime::Executa
       KernelReport r;
       r.name = s.name;
       r.kind = s.kind;
+      r.device = runtime::name_of(plan.steps[i].device);
       for (int o : s.origins)
         if (o >= 0 && o < static_cast<int>(plan.origin_names.size())) r.nodes.push_back(plan.origin_names[o]);
       r.decisions = s.decisions;

@@ -12,7 +12,7 @@ template <> struct Last<runtime::SizeExpr::Code> {
 template <> struct Last<runtime::StorageKind> {
   static constexpr auto value = runtime::StorageKind::dynamic;
 };
-template <> struct Last<runtime::DeviceKind> { static constexpr auto value = runtime::DeviceKind::cpu; };
+template <> struct Last<runtime::DeviceKind> { static constexpr auto value = runtime::DeviceKind::cuda; };
 template <> struct Last<extern_kernels::Precision> {
   static constexpr auto value = extern_kernels::Precision::any;
 };
@@ -28,9 +28,13 @@ template <class A> void fields(A& a, runtime::BufferPlan& v) {
   a.template all<runtime::BufferPlan>(v.name, v.dtype, v.sizes, v.strides, v.device, v.storage, v.index,
                                       v.first_step, v.last_step);
 }
+template <class A> void fields(A& a, runtime::KernelLaunch& v) {
+  a.template all<runtime::KernelLaunch>(v.blocks, v.threads, v.shared_bytes, v.teams);
+}
 template <class A> void fields(A& a, runtime::KernelStep& v) {
   a.template all<runtime::KernelStep>(v.name, v.buffers, v.writes, v.offset_bytes, v.size_args, v.tasks,
-                                      v.scratch_bytes, v.check_origins, v.cost_per_task, v.sequential);
+                                      v.scratch_bytes, v.check_origins, v.cost_per_task, v.sequential,
+                                      v.launch);
 }
 template <class A> void fields(A& a, runtime::OperandView& v) {
   a.template all<runtime::OperandView>(v.buffer, v.sizes, v.strides, v.offset);
@@ -64,7 +68,12 @@ template <class A> void fields(A& a, runtime::ExternStep& v) {
   a.template all<runtime::ExternStep>(v.problem, v.inputs, v.outputs, v.dynamic_outputs, v.bound_symbols,
                                       v.dynamic_dims);
 }
-template <class A> void fields(A& a, runtime::Step& v) { a.template all<runtime::Step>(v.what, v.origins); }
+template <class A> void fields(A& a, runtime::CopyStep& v) {
+  a.template all<runtime::CopyStep>(v.from, v.to);
+}
+template <class A> void fields(A& a, runtime::Step& v) {
+  a.template all<runtime::Step>(v.what, v.origins, v.device);
+}
 template <class A> void fields(A& a, runtime::SignatureEntry& v) {
   a.template all<runtime::SignatureEntry>(v.name, v.dtype, v.dims, v.sizes, v.buffer, v.ranked);
 }

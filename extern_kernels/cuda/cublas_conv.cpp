@@ -1,5 +1,5 @@
-// Strict float32 convolutions of single pixels with channels innermost: they are matrix products, and cuBLASLt splits
-// long sums among blocks, which cuDNN's plans without tensor cores do not.
+// Strict float32 convolutions of single pixels with channels innermost: they are matrix products, and
+// cuBLASLt splits long sums among blocks, which cuDNN's plans without tensor cores do not.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,8 +58,8 @@ public:
       return other_.get().run(args);
     }
     auto data = [&](int input) { return input >= 0 ? args.inputs[input].data : nullptr; };
-    GemmAddresses at{args.inputs[0].data, args.inputs[1].data, data(call.epilogue.bias), data(call.epilogue.residual),
-                     args.outputs[0].data};
+    GemmAddresses at{args.inputs[0].data, args.inputs[1].data, data(call.epilogue.bias),
+                     data(call.epilogue.residual), args.outputs[0].data};
     if (call.epilogue.in_place) at.residual = at.c;
     call.plan->run(*args.stream, at, 1, args.workspace,
                    static_cast<size_t>(workspace_bytes(args.inputs, args.outputs)));
@@ -116,8 +116,8 @@ std::string supports_cublas_conv(const Problem& problem, std::span<const Operand
   auto all = [](const std::vector<int64_t>& v, int64_t n) {
     return std::all_of(v.begin(), v.end(), [&](int64_t x) { return x == n; });
   };
-  if (!all({inputs[1].sizes.begin() + 2, inputs[1].sizes.end()}, 1) || !all(p.strides, 1) || !all(p.pads_begin, 0) ||
-      !all(p.pads_end, 0))
+  if (!all({inputs[1].sizes.begin() + 2, inputs[1].sizes.end()}, 1) || !all(p.strides, 1) ||
+      !all(p.pads_begin, 0) || !all(p.pads_end, 0))
     return "more than single pixels";
   if (std::string reason = supports_cudnn_conv(problem, inputs, outputs); !reason.empty()) return reason;
   std::vector<OperandInfo> images{inputs[0], inputs[1], outputs[0]};

@@ -133,7 +133,7 @@ public:
     if (call.key.causal) at.of.emplace_back(kLowest, &lowest);
     at.workspace = args.workspace;
     at.workspace_bytes = workspace_bytes(args.inputs, args.outputs);
-    at.hot = args.inputs[0].data;
+    for (int i = 0; i < 3; ++i) at.hot.push_back(bytes_of(args.inputs[i])); // no weights
     call.found.plans->run(*args.stream, at);
     notes_.add(fmt::format("[{}] x {}: {}", fmt::join(args.inputs[0].sizes, " x "), args.inputs[1].sizes[2],
                            call.found.plans->description()));

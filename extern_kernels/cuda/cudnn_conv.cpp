@@ -135,11 +135,10 @@ public:
     if (call.key.residual) at.of.emplace_back(kZ, args.inputs[call.epilogue.residual].data);
     at.workspace = args.workspace;
     at.workspace_bytes = workspace_bytes(args.inputs, args.outputs);
-    at.hot = args.inputs[0].data;
-    at.hot_bytes = static_cast<size_t>(args.inputs[0].numel() * size_of(type_));
+    at.hot = {bytes_of(args.inputs[0])};
     if (call.key.residual && call.epilogue.in_place) {
       at.in_place = kY;
-      at.in_place_bytes = static_cast<size_t>(y.numel() * size_of(type_));
+      at.in_place_bytes = bytes_of(y).size;
     }
     call.found.plans->run(*args.stream, at);
     notes_.add(

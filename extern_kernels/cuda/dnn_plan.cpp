@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "extern_kernels/cuda/measure.h"
 
 namespace tbx::extern_kernels::cuda::dnn {
 
@@ -244,7 +243,7 @@ void Plans::run(const device::Stream& stream, const Addresses& addresses) {
       for (auto& [id, address] : there.of)
         if (id == addresses.in_place) address = result->data();
     }
-    measured_ = fastest(handle, plans_.size(), addresses.hot, addresses.hot_bytes, [&](size_t i) {
+    measured_ = fastest(handle, plans_.size(), addresses.hot, [&](size_t i) {
       if (plans_[i].workspace > addresses.workspace_bytes) return false;
       try {
         execute(i, there);

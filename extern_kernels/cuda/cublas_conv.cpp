@@ -38,7 +38,7 @@ public:
   CublasConv(device::Device& device, const ConvProblem& p, std::span<const OperandInfo> inputs,
              std::span<const OperandInfo> outputs)
       : p_(p), context_(device::context_of(device)), other_(make_cudnn_conv, device, p, inputs, outputs),
-        version_(lt::version()) {}
+        plain_(make_cuda_conv, device, p, inputs, outputs), version_(lt::version()) {}
 
   std::string description() const override { return fmt::format("{} {}", version_, to_string(Problem(p_))); }
 
@@ -52,17 +52,21 @@ public:
 
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
-    const Call call = make_call(args.inputs, args.outputs[0], true);
-    if (call.plan->empty()) {
+    if (make_call(args.inputs, args.outputs[0], false).plan->empty()) {
       notes_.add("cuDNN: cuBLASLt has no algorithm");
       return other_.get().run(args);
     }
+    const Call call = make_call(args.inputs, args.outputs[0], true);
     auto data = [&](int input) { return input >= 0 ? args.inputs[input].data : nullptr; };
     GemmAddresses at{args.inputs[0].data, args.inputs[1].data, data(call.epilogue.bias),
                      data(call.epilogue.residual), args.outputs[0].data};
     if (call.epilogue.in_place) at.residual = at.c;
-    call.plan->run(*args.stream, at, 1, args.workspace,
-                   static_cast<size_t>(workspace_bytes(args.inputs, args.outputs)));
+    if (call.plan->empty() ||
+        !call.plan->run(*args.stream, at, 1, args.workspace,
+                        static_cast<size_t>(workspace_bytes(args.inputs, args.outputs)))) {
+      notes_.add(std::string("plain loops: ") + kLargerWorkspace);
+      return plain_.get().run(args);
+    }
     notes_.add(fmt::format("[{}]: {}", fmt::join(args.inputs[0].sizes, " x "), call.plan->description()));
   }
 
@@ -101,7 +105,7 @@ private:
 
   ConvProblem p_;
   std::shared_ptr<const device::cuda::ContextOwner> context_;
-  LazyKernel other_;
+  LazyKernel other_, plain_;
   std::string version_;
   Notes notes_;
 };

@@ -124,10 +124,7 @@ public:
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
     const Call call = make_call(args.inputs, args.outputs[0], true);
-    if (!call.found.plans) {
-      notes_.add("plain loops: " + call.found.refusal);
-      return plain_.get().run(args);
-    }
+    if (!call.found.plans) return run_plain(args, call.found.refusal);
     const TensorRef& y = args.outputs[0];
     dnn::Plans::Addresses at;
     at.of = {{kX, args.inputs[0].data}, {kW, call.weights}, {kY, y.data}};
@@ -140,7 +137,7 @@ public:
       at.in_place = kY;
       at.in_place_bytes = bytes_of(y).size;
     }
-    call.found.plans->run(*args.stream, at);
+    if (!call.found.plans->run(*args.stream, at)) return run_plain(args, kLargerWorkspace);
     notes_.add(
         fmt::format("[{}]: {}", fmt::join(args.inputs[0].sizes, " x "), call.found.plans->description()));
     if (p_.transposed) finish(args, call.epilogue);
@@ -150,6 +147,11 @@ public:
   std::vector<std::string> implementations() const override { return notes_.all(); }
 
 private:
+  void run_plain(const RunArgs& args, const std::string& why) const {
+    notes_.add("plain loops: " + why);
+    plain_.get().run(args);
+  }
+
   struct Call {
     Key key;
     Epilogue epilogue;

@@ -98,8 +98,9 @@ public:
     int64_t in_place = -1;
     size_t in_place_bytes = 0;
   };
-  /// Queues the work. The first time, outside of a graph that is recorded, the plans are measured.
-  void run(const device::Stream& stream, const Addresses& addresses);
+  /// Queues the work. The first time, outside of a graph that is recorded, the plans are measured. False, and
+  /// nothing queued, where every plan needs a larger workspace.
+  bool run(const device::Stream& stream, const Addresses& addresses);
   /// "engine 10, plan 1 of 6, measured".
   std::string description() const;
 

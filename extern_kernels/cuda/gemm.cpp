@@ -166,7 +166,7 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
   });
 }
 
-void GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
+bool GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
                    size_t workspace_bytes) {
   const Current current(*context_);
   const device::cuda::StreamHandle handle = device::cuda::handle_of(stream);
@@ -177,8 +177,14 @@ void GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float 
       measure(handle, at, alpha, workspace, workspace_bytes);
     if (measured_) which = *measured_;
   }
-  while (results_[which].workspace > workspace_bytes && which + 1 < results_.size()) ++which;
+  if (results_[which].workspace > workspace_bytes) {
+    const auto fits = std::find_if(results_.begin(), results_.end(),
+                                   [&](const lt::Result& r) { return r.workspace <= workspace_bytes; });
+    if (fits == results_.end()) return false;
+    which = static_cast<size_t>(fits - results_.begin());
+  }
   launch(which, handle, at, alpha, workspace, workspace_bytes);
+  return true;
 }
 
 std::string GemmPlan::description() const {

@@ -6,8 +6,10 @@
 
 #include "base/error.h"
 #include "device/cuda/nvrtc.h"
+#include "device/fake/fake_device.h"
 #include "device/library.h"
 #include "extern_kernels/cuda/loops.h"
+#include "extern_kernels/cuda/select.h"
 #include "library_kernels_helper.h"
 
 namespace tbx::test {
@@ -308,6 +310,33 @@ TEST_P(LibraryKernels, Attention) {
         if (!is_gpu()) continue;
         EXPECT_EQ(chosen.by_library(), library) << testing::PrintToString(chosen.notes);
       }
+}
+
+TEST(SelectOn, RefusesWhatOnlyTheHostDoes) {
+  extern_kernels::HostProblem p;
+  p.op = "NonZero";
+  const extern_kernels::OperandInfo x{DType::f32, {2, 2}, {2, 1}, nullptr};
+  const auto device = device::make_fake_device();
+  try {
+    extern_kernels::select_on(*device, Problem(p), {&x, 1}, {&x, 1});
+    ADD_FAILURE() << "chosen";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::unsupported);
+    EXPECT_NE(e.message().find("NonZero"), std::string::npos) << e.message();
+  }
+}
+
+TEST(SelectOn, SaysWhichWorkALibraryDoes) {
+  const extern_kernels::OperandInfo a{DType::f16, {4, 8}, {8, 1}, nullptr},
+      b{DType::f16, {8, 16}, {16, 1}, nullptr}, c{DType::f16, {4, 16}, {16, 1}, nullptr};
+  const extern_kernels::OperandInfo in[] = {a, b, {}};
+  MatMulProblem p;
+  EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}), "");
+  p.post_ops = {{PostOp::gelu_tanh}};
+  EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}), "");
+  p.post_ops = {{PostOp::gelu_erf}};
+  EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}),
+            "cublas_matmul: an activation other than Relu and tanh-GELU; cuda_matmul: plain loops");
 }
 
 TEST(LoopKernels, TextCompiles) {

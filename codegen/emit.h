@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "base/isa.h"
 #include "ir/kernel.h"
 
 namespace tbx::codegen {
 
-enum class Isa { sse, avx2, avx512 };
-const char* name_of(Isa isa);
-/// The best ISA this CPU runs, or what TBX_ISA says (ModelError when the CPU lacks it).
-Isa host_isa();
+using tbx::host_isa;
+using tbx::Isa;
+using tbx::name_of;
 
 /// Threads that work on one task together.
 enum class Team : uint8_t { thread, warp, block };

@@ -73,6 +73,9 @@ private:
   std::optional<std::map<std::string, std::string>> any_; ///< without a compiler: names by key
 };
 
+/// The object in an open file, without a seal; nothing when it cannot be read.
+std::optional<std::string> object_bytes(int fd);
+
 constexpr size_t kKeyLength = 32;      ///< hexadecimal digits, of keys
 constexpr size_t kCompilerLength = 16; ///< and of what stands for compilers
 bool is_object_name(std::string_view name);

@@ -11,7 +11,6 @@
 #include "base/budget.h"
 #include "base/error.h"
 #include "codegen/build_module.h"
-#include "driver/evaluated_module.h"
 #include "driver/every_value.h"
 #include "driver/limits.h"
 #include "driver/value_compile.h"
@@ -19,6 +18,8 @@
 #include "extern_kernels/catalogue.h"
 #include "extern_kernels/custom_operator.h"
 #include "lowering/lower.h"
+#include "package/evaluated_module.h"
+#include "package/session_impl.h"
 #include "runtime/session.h"
 
 namespace tbx::driver {
@@ -38,15 +39,12 @@ private:
 };
 
 codegen::Isa chosen_isa(const CompileOptions& options) {
-  if (options.isa.empty()) return codegen::host_isa();
-  codegen::Isa best = codegen::host_isa();
-  for (codegen::Isa isa : {codegen::Isa::sse, codegen::Isa::avx2, codegen::Isa::avx512})
-    if (options.isa == codegen::name_of(isa)) {
-      TBX_MODEL(isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa,
-                codegen::name_of(best));
-      return isa;
-    }
-  throw_model_error("unknown isa '{}': expected avx512, avx2 or sse", options.isa);
+  const Isa best = host_isa();
+  if (options.isa.empty()) return best;
+  const std::optional<Isa> isa = isa_of_name(options.isa);
+  TBX_MODEL(isa.has_value(), "unknown isa '{}': expected avx512, avx2 or sse", options.isa);
+  TBX_MODEL(*isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa, name_of(best));
+  return *isa;
 }
 
 extern_kernels::Precision chosen_precision(const CompileOptions& options) {
@@ -210,10 +208,9 @@ struct Planned {
 };
 
 /// Lower, schedule, emit and plan.
-Planned plan_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
-                   CompileStats& stats) {
+Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::Isa isa,
+                   const Specialisation& made_for, CompileStats& stats) {
   Stopwatch watch;
-  const codegen::Isa isa = chosen_isa(options);
   auto stage = [&](const char* name) {
     if (options.progress) options.progress(name, 0, 0);
   };
@@ -256,18 +253,6 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, const Spec
   return result;
 }
 
-/// What binding decided, for explain.
-void describe(const runtime::BoundExecutable& bound, std::vector<StepInfo>& steps) {
-  for (size_t s = 0; s < steps.size(); ++s) {
-    const runtime::BoundStep& step = bound.steps[s];
-    if (!step.library) continue;
-    steps[s].name = step.library->description();
-    steps[s].decisions.push_back("kernel: " + step.chosen +
-                                 (extern_kernels::is_plain_loops(step.chosen) ? " (plain loops: slow)" : ""));
-    for (const std::string& refusal : step.refusals) steps[s].decisions.push_back("refused: " + refusal);
-  }
-}
-
 } // namespace
 
 Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
@@ -277,7 +262,7 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
   auto stage = [&](const char* name, int done = 0, int of = 0) {
     if (options.progress) options.progress(name, done, of);
   };
-  Planned planned = plan_graph(graph, options, made_for, stats);
+  Planned planned = plan_graph(graph, options, chosen_isa(options), made_for, stats);
 
   watch.lap();
   std::vector<std::shared_ptr<const runtime::Module>> modules;
@@ -293,18 +278,37 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
     stats.cached_units = native->cached;
     modules.push_back(std::move(native));
   }
-  modules.push_back(evaluated_module(std::move(planned.plan.evaluated)));
+  modules.push_back(package::evaluated_module(std::move(planned.plan.evaluated)));
   stage("bind");
   result.bound = runtime::bind(
       std::make_shared<const runtime::Executable>(std::move(planned.plan.executable)), std::move(modules),
       options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest);
   result.steps = std::move(planned.plan.steps);
-  describe(*result.bound, result.steps);
+  package::describe(*result.bound, result.steps);
   for (const StepInfo& s : result.steps)
     ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
   stats.build_ms += watch.lap();
   stats.total_ms += total.lap();
   result.stats = std::move(stats);
+  return result;
+}
+
+Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
+                          const Specialisation& made_for) {
+  CompileStats stats;
+  CompileOptions how = options;
+  how.compile = isa.has_value();
+  Planned planned = plan_graph(graph, how, isa ? *isa : chosen_isa(options), made_for, stats);
+  Portable result;
+  if (isa && !planned.emitted.empty()) {
+    codegen::Toolchain toolchain = toolchain_of(options);
+    toolchain.keep_bytes = true;
+    const OutsideOfLoad waiting; // the compiler has limits of its own
+    result.objects = codegen::build_module(named_kernels(planned.emitted), *isa, toolchain)->bytes;
+  }
+  result.executable = std::move(planned.plan.executable);
+  result.steps = std::move(planned.plan.steps);
+  result.evaluated = std::move(planned.plan.evaluated);
   return result;
 }
 
@@ -335,7 +339,7 @@ namespace {
 std::string dump_graph(const Graph& graph, const CompileOptions& options, const std::string& stage) {
   if (stage == "plan") {
     CompileStats stats;
-    return runtime::to_string(plan_graph(graph, options, {}, stats).plan.executable);
+    return runtime::to_string(plan_graph(graph, options, chosen_isa(options), {}, stats).plan.executable);
   }
   lowering::LowerOptions lower_options;
   lower_options.assume_broadcast = lower_options.assume_exact_floats = true;

@@ -322,7 +322,7 @@ private:
   const std::vector<codegen::EmittedKernel>& emitted_;
   runtime::Executable executable_;
   std::vector<StepInfo> steps_;
-  std::vector<NamedProgram> evaluated_;
+  std::vector<NamedKernel> evaluated_;
   std::vector<int> index_of_;
 };
 

@@ -3,31 +3,24 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "codegen/emit.h"
 #include "fusion/schedule.h"
+#include "ir/kernel_file.h"
 #include "runtime/executable.h"
+#include "runtime/step_info.h"
 
 namespace tbx::driver {
 
-/// Facts about one step for `tbx explain`.
-struct StepInfo {
-  std::string name, kind; ///< kind: "generated", "extern" or "evaluated"
-  std::vector<int> origins;
-  std::vector<std::string> decisions;
-  int64_t bytes = 0; ///< moved, at size hints
-  double flops = 0;
-};
+using runtime::StepInfo;
 
-/// A kernel for the evaluator, and its name.
-using NamedProgram = std::pair<std::string, ir::KernelProgram>;
+using ir::NamedKernel;
 
 struct PlanResult {
   runtime::Executable executable;
   std::vector<StepInfo> steps; ///< extern ones are named when their kernels are chosen
-  std::vector<NamedProgram> evaluated;
+  std::vector<NamedKernel> evaluated; ///< kernels for the evaluator
 };
 
 /// `emitted[g]` belong to the kernel groups of the schedule (empty: everything is evaluated; an empty

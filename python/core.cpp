@@ -358,6 +358,13 @@ NB_MODULE(_core, m) {
       .def_ro("version", &tbx::ModelMetadata::version)
       .def_ro("custom", &tbx::ModelMetadata::custom);
 
+  nb::class_<tbx::PackageReport>(m, "PackageReport")
+      .def_ro("bytes", &tbx::PackageReport::bytes)
+      .def_ro("constant_bytes", &tbx::PackageReport::constant_bytes)
+      .def_ro("kernel_bytes", &tbx::PackageReport::kernel_bytes)
+      .def_ro("programs", &tbx::PackageReport::programs)
+      .def_ro("isas", &tbx::PackageReport::isas);
+
   nb::class_<tbx::Session>(m, "Session")
       .def_static("from_file",
                   [](const nb::bytes& name, const tbx::CompileOptions& options) {
@@ -469,6 +476,15 @@ NB_MODULE(_core, m) {
              return nb::make_tuple(reports, outputs_to_python(std::move(outputs)));
            })
       .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
+      .def("save",
+           [](const tbx::Session& s, const nb::bytes& file, const std::vector<std::string>& isas) {
+             std::string path(file.c_str(), file.size()); // as the file system spells it
+             auto result = [&] {
+               nb::gil_scoped_release nogil;
+               return s.save(path, {isas});
+             }();
+             return unwrap(std::move(result));
+           })
       .def("dump", [](const tbx::Session& s, const std::string& stage) {
         auto result = [&] {
           nb::gil_scoped_release nogil;

@@ -21,7 +21,7 @@
 namespace tbx::tools {
 
 void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
-  app.add_option("model", model, "ONNX file")->required()->check(CLI::ExistingFile);
+  app.add_option("model", model, "ONNX file, or a package of `tbx compile`")->required()->check(CLI::ExistingFile);
   app.add_option("--threads", compile.threads,
                  "threads; 0: what the machine grants (quota, affinity, OMP_NUM_THREADS)")
       ->check(CLI::Range(0, 4096))

@@ -141,13 +141,14 @@ public:
     add([&graph] { static_cast<FakeGraph&>(graph).run(); });
   }
 
-private:
   void add(Work work) {
     if (capturing_)
       recorded_.push_back(std::move(work));
     else
       queue_.push_back(std::move(work));
   }
+
+private:
   void move(void* to, const void* from, size_t bytes) {
     if (bytes > 0) add([to, from, bytes] { std::memcpy(to, from, bytes); });
   }
@@ -208,5 +209,11 @@ private:
 } // namespace fake
 
 std::shared_ptr<Device> make_fake_device() { return std::make_shared<fake::FakeDevice>(); }
+
+bool is_fake(const Device& device) { return dynamic_cast<const fake::FakeDevice*>(&device) != nullptr; }
+
+void run_on_host(Stream& stream, std::function<void()> work) {
+  dynamic_cast<fake::FakeStream&>(stream).add(std::move(work));
+}
 
 } // namespace tbx::device

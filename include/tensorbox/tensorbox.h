@@ -244,13 +244,44 @@ struct TBX_API ModelMetadata {
   std::map<std::string, std::string> custom; ///< metadata_props
 };
 
+/// What a package (docs/packages.md) holds. It has all kernels in a form for the evaluator, too, for CPUs that run
+/// none of the native ones.
+struct TBX_API PackageOptions {
+  /// Native kernels for CPUs of these instruction sets: "avx512", "avx2", "sse". Empty: for the session's own.
+  std::vector<std::string> isas;
+};
+
+/// What was written.
+struct TBX_API PackageReport {
+  int64_t bytes = 0, constant_bytes = 0, kernel_bytes = 0; ///< of the file, of its constants and native kernels
+  int programs = 0;              ///< parts of the model, and variants of them for kinds of inputs
+  std::vector<std::string> isas; ///< with native kernels
+};
+
+/// Options of a session of a package. Values that cannot be are a model_error of `load`.
+struct TBX_API LoadOptions {
+  int threads = 0;              ///< as CompileOptions::threads
+  bool private_threads = false; ///< as CompileOptions::private_threads
+  std::string isa;           ///< the native kernels to use; empty: the best that the package has for this CPU
+  bool evaluate = false;     ///< run all kernels in the evaluator
+  std::optional<int64_t> seed; ///< as CompileOptions::seed
+  int64_t max_memory = 0;      ///< bytes that a run may take for its results; 0: no limit
+  int64_t time_limit_ms = 0;   ///< a longer run ends with an error; 0: no limit
+  std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
+};
+
 /// A compiled model.
 class TBX_API Session {
 public:
   using Inputs = std::vector<std::pair<std::string, TensorView>>;
 
+  /// A package from `save` is loaded; options that would change what was compiled are errors then.
   static Result<Session> compile(const std::string& onnx_file, const CompileOptions& options = {});
   static Result<Session> compile(std::span<const std::byte> onnx_bytes, const CompileOptions& options = {});
+
+  /// A package from `save` or `tbx compile`. It is native code: load none from a stranger. The file is mapped and
+  /// must not be changed while the session lives; one of the same name may take its place.
+  static Result<Session> load(const std::string& package_file, const LoadOptions& options = {});
 
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
@@ -277,6 +308,11 @@ public:
   std::vector<KernelReport> explain() const;
   /// Text of a stage: "import", "simplify", "lower", "schedule", "source", "cuda", "plan".
   Result<std::string> dump(const std::string& stage) const;
+
+  /// Writes a package of the model as it is compiled here. Where the code depends on values or shapes of inputs, the
+  /// package holds what was compiled for the runs so far. unsupported_error for what no package can hold. `file`
+  /// appears whole or not at all.
+  Result<PackageReport> save(const std::string& file, const PackageOptions& options = {}) const;
 
   /// Called after every step of a run with the ONNX value name it computed, where it has one.
   using Observer = std::function<void(const std::string& value, const TensorView&)>;
@@ -310,6 +346,9 @@ struct TBX_API OptimizeReport {
 /// constants go into <to>.data. `to` appears whole or not at all, and may be `onnx_file`.
 TBX_API Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string& to,
                                         const OptimizeOptions& options = {});
+
+/// True for a file that begins like a package.
+TBX_API bool is_package(const std::string& file);
 
 /// "0.1.0"
 TBX_API std::string version();

@@ -17,6 +17,9 @@ from .arrays import TensorInfo, given_tensor, given_value, output_memory, to_num
 class Session:
     """Compiles `model` (a path, bytes, or an onnx.ModelProto) and runs it, from any thread.
 
+    A path may be that of a package from `save` or `tbx compile`, too, which is loaded without a compiler; options that
+    would change what was compiled are errors then. A package is native code: load none from a stranger.
+
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
     evaluator, without a compiler. reference=True computes everything by plain loops that add in double, without
     libraries, tuned kernels and fusion, either: slow, and what results are compared with. isa: "avx512", "avx2" or
@@ -174,6 +177,13 @@ class Session:
     def explain(self) -> list[dict[str, Any]]:
         """One entry per kernel: its ONNX nodes and why it is what it is."""
         return self._core.explain()
+
+    def save(self, file: str | os.PathLike[str], isas: Sequence[str] = ()) -> _core.PackageReport:
+        """Writes a package: one file that `Session(file)` loads without a compiler (docs/packages.md), with native
+        kernels for the instruction sets `isas` ("avx512", "avx2", "sse"; none: this session's own). Where the code
+        depends on values or shapes of inputs, it holds what was compiled for the runs so far. UnsupportedError for
+        what no package can hold."""
+        return self._core.save(os.fsencode(file), names("isas", isas))
 
     def dump(self, stage: str) -> str:
         """Text of the model at a stage: import, simplify, lower, schedule, source, cuda or plan."""

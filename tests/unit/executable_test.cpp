@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "driver/compile.h"
-#include "driver/evaluated_module.h"
+#include "package/evaluated_module.h"
 #include "graph_helper.h"
 #include "importer/export.h"
 #include "runtime/bind.h"

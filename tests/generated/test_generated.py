@@ -31,7 +31,8 @@ def run(*arguments: str) -> None:
 
 @pytest.mark.timeout(900)
 def test_every_operator_version_and_type() -> None:
-    run("--samples", "4")  # those that known.txt was made with
+    # As known.txt was made. Entries may be stale: one case or two of ONNX Runtime come out differently from run to run.
+    run("--samples", "4", "--keep-stale")
 
 
 def test_zeros_are_no_sum_however_long() -> None:

@@ -1,5 +1,5 @@
-// Archive: values as bytes and back. One list of fields per struct serves both directions: a function template
-// `fields(archive, value)` that gives the archive the members in order.
+// Archive: values as bytes and back. One list of fields per struct serves both directions: a function
+// template `fields(archive, value)` that gives the archive the members in order.
 #pragma once
 
 #include <algorithm>
@@ -38,9 +38,9 @@ template <class A, class B> struct IsPair<std::pair<A, B>> : std::true_type {};
 template <class T> struct IsMap : std::false_type {};
 template <class K, class V> struct IsMap<std::map<K, V>> : std::true_type {};
 
-[[noreturn]] inline void damaged(const char* what) { 
+[[noreturn]] inline void damaged(const char* what) {
   throw Error(ErrorKind::model, std::string("the package is damaged: ") + what, "copy or compile it again");
- }
+}
 
 /// Values are only read; the interface is that of Reader, for `fields`.
 class Writer {

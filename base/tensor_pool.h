@@ -34,9 +34,9 @@ public:
 
 private:
   uint64_t bytes_ = 0;
-  std::vector<std::pair<uint64_t, Tensor>> tensors_;                    ///< by offset
-  std::map<std::pair<const void*, int64_t>, uint64_t> by_place_;        ///< memory that is known
-  std::multimap<std::pair<uint64_t, int64_t>, size_t> by_contents_;     ///< hash, bytes: in tensors_
+  std::vector<std::pair<uint64_t, Tensor>> tensors_;                ///< by offset
+  std::map<std::pair<const void*, int64_t>, uint64_t> by_place_;    ///< memory that is known
+  std::multimap<std::pair<uint64_t, int64_t>, size_t> by_contents_; ///< hash, bytes: in tensors_
 };
 
 } // namespace tbx

@@ -23,7 +23,8 @@ void write_whole(const std::filesystem::path& path, const std::function<bool(int
     throw_backend_error("cannot write {}: {}", shown(path.native()), std::strerror(reason));
   };
   try {
-    if (!write(fd.get()) || ::fsync(fd.get()) != 0 || ::rename(unfinished.c_str(), path.c_str()) != 0) fail(errno);
+    if (!write(fd.get()) || ::fsync(fd.get()) != 0 || ::rename(unfinished.c_str(), path.c_str()) != 0)
+      fail(errno);
   } catch (...) {
     ::unlink(unfinished.c_str());
     throw;

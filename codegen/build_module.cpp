@@ -19,9 +19,9 @@
 #include "base/error.h"
 #include "codegen/compiler.h"
 #include "codegen/kernel_cache.h"
-#include "runtime/load_object.h"
 #include "codegen/prelude.h"
 #include "codegen/work_folder.h"
+#include "runtime/load_object.h"
 
 namespace tbx::codegen {
 

@@ -261,6 +261,11 @@ std::optional<std::string> object_bytes(int fd) {
   return bytes;
 }
 
+std::optional<std::string> KernelCache::read(const std::string& key, const std::string& compiler) {
+  const OpenFile file = find(key, compiler);
+  return file ? object_bytes(file.get()) : std::nullopt;
+}
+
 void KernelCache::evict(const std::string& key, const std::string& compiler) {
   if (const std::string name = name_of(key, compiler); !name.empty()) unlinkat(at_.get(), name.c_str(), 0);
 }

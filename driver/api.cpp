@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "device/device.h"
 #include "driver/optimize.h"
 #include "fusion/graph_passes.h"
 #include "importer/function_body.h"
@@ -16,6 +17,11 @@ namespace tbx {
 Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string& to,
                                 const OptimizeOptions& options) {
   return package::guarded([&] { return driver::optimize(onnx_file, to, options); });
+}
+
+std::string device_problem(const std::string& device) {
+  const auto opened = package::guarded([&] { return device::open(device); });
+  return opened ? std::string() : opened.error().message;
 }
 
 std::vector<std::string> pass_names() {

@@ -4,7 +4,8 @@
 tbx_session* tbx_compile(const char* onnx_file, const tbx_options* options, tbx_error** error) {
   return tbx::package::session_or_error(
       [&]() -> tbx::Result<tbx::Session> {
-        if (!onnx_file) return tbx::Failure{tbx::Failure::model_error, "ModelError: the name of the model is NULL"};
+        if (!onnx_file)
+          return tbx::Failure{tbx::Failure::model_error, "ModelError: the name of the model is NULL"};
         const tbx_options o = tbx::package::known_options(options);
         tbx::CompileOptions compile;
         compile.threads = o.threads;

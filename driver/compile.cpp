@@ -1,7 +1,6 @@
 #include "driver/compile.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,8 +10,11 @@
 #include "base/budget.h"
 #include "base/error.h"
 #include "codegen/build_module.h"
+#include "codegen/device_binary.h"
 #include "driver/every_value.h"
 #include "driver/limits.h"
+#include "driver/place.h"
+#include "driver/target.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
 #include "extern_kernels/catalogue.h"
@@ -38,30 +40,13 @@ private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-codegen::Isa chosen_isa(const CompileOptions& options) {
-  const Isa best = host_isa();
-  if (options.isa.empty()) return best;
-  const std::optional<Isa> isa = isa_of_name(options.isa);
-  TBX_MODEL(isa.has_value(), "unknown isa '{}': expected avx512, avx2 or sse", options.isa);
-  TBX_MODEL(*isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa, name_of(best));
-  return *isa;
-}
-
-extern_kernels::Precision chosen_precision(const CompileOptions& options) {
-  using extern_kernels::Precision;
-  if (options.precision == "strict") return Precision::strict;
-  if (options.precision == "bf16") return Precision::bf16;
-  if (options.precision == "any") return Precision::any;
-  throw_model_error("unknown precision '{}': expected strict, bf16 or any", options.precision);
-}
-
-fusion::Target target_of(codegen::Isa isa, int threads) {
-  fusion::Target t;
-  t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
-  t.threads = threads;
-  if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
-  if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
-  return t;
+/// Null: the CPU does everything.
+std::shared_ptr<device::Device> chosen_device(const CompileOptions& options) {
+  if (options.device.empty()) return nullptr;
+  TBX_MODEL(options.compile && !options.reference,
+            "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
+            options.device);
+  return device::open(options.device);
 }
 
 Graph import_source(const Source& source, const CompileOptions& options,
@@ -85,8 +70,8 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   fusion::ScheduleOptions so;
   so.fuse = options.fuse;
   so.fuse_extern = options.fuse_extern;
-  int threads = options.threads > 0 ? options.threads : runtime::default_threads();
-  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(isa, threads), so);
+  so.fold_constants = !options.reference;
+  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa), so);
   const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
     if (auto* call = std::get_if<ir::ExternCall>(&group.what)) {
@@ -183,13 +168,16 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
                     std::vector<InputDefault>* defaults) {
   chosen_isa(options); // refused before the model is read
   chosen_precision(options);
+  chosen_device(options);
+  if (std::string note = precision_note(options); options.log && !note.empty()) options.log(note);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
   Graph graph = import_source(source, options, shapes, defaults);
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes))
+  for (const fusion::PassResult& p :
+       fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options)))
     stats.passes_ms.emplace_back(p.name, p.ms);
   if (options.every_value) show_every_value(graph);
   stats.optimize_ms = watch.lap();
@@ -205,7 +193,26 @@ struct Planned {
   std::vector<codegen::EmittedKernel> emitted; ///< empty: all kernels are evaluated
   bool has_compiler = false;
   std::shared_ptr<codegen::Module> found; ///< without a compiler: all kernels were in the cache
+  std::shared_ptr<device::Device> device;
+  std::vector<codegen::EmittedKernel> for_device;
 };
+
+/// One entry per kernel group, for the device where it can be; else for the host, which is said.
+void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const CompileOptions& options,
+                     Planned& result) {
+  result.has_compiler = codegen::have_compiler(toolchain_of(options));
+  const Emit emit = [&](const ir::KernelProgram& kernel) {
+    try {
+      return result.for_device.emplace_back(codegen::emit_cuda(kernel));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::unsupported) throw;
+      if (options.log) options.log(fmt::format("kernel on the host, not on the device: {}", e.message()));
+      if (!result.has_compiler) throw;
+      return codegen::emit_cpp(kernel, isa);
+    }
+  };
+  result.emitted = emit_all(schedule, emit, options);
+}
 
 /// Lower, schedule, emit and plan.
 Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::Isa isa,
@@ -228,7 +235,10 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::I
   stats.schedule_ms = watch.lap();
 
   Planned result;
-  if (options.compile) {
+  result.device = chosen_device(options);
+  if (result.device) {
+    emit_for_device(schedule, isa, options, result);
+  } else if (options.compile) {
     const codegen::Toolchain toolchain = toolchain_of(options);
     result.emitted = emit_all(schedule, emit_cpp_for(isa), options);
     result.has_compiler = codegen::have_compiler(toolchain);
@@ -244,6 +254,7 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::I
   }
   stage("plan");
   result.plan = make_plan(schedule, result.emitted);
+  if (result.device) place(result.plan, result.for_device, *result.device);
   runtime::Executable& executable = result.plan.executable;
   bind_elements(executable, made_for);
   show_complex(graph, graph.inputs, executable.inputs);
@@ -251,6 +262,15 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::I
   runtime::verify(executable);
   stats.build_ms = watch.lap();
   return result;
+}
+
+/// The kernels that were not emitted for a device.
+std::vector<codegen::EmittedKernel> kernels_of_host(const Planned& planned) {
+  std::set<std::string> elsewhere;
+  for (const codegen::EmittedKernel& k : planned.for_device) elsewhere.insert(k.function);
+  std::vector<codegen::EmittedKernel> kernels = named_kernels(planned.emitted);
+  std::erase_if(kernels, [&](const codegen::EmittedKernel& k) { return elsewhere.contains(k.function); });
+  return kernels;
 }
 
 } // namespace
@@ -267,26 +287,38 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
   watch.lap();
   std::vector<std::shared_ptr<const runtime::Module>> modules;
   std::shared_ptr<codegen::Module> native = planned.found;
+  runtime::DeviceModule on{planned.device, nullptr};
+  if (planned.device && !planned.for_device.empty()) {
+    stage("build");
+    const OutsideOfLoad waiting;
+    bool cached = false;
+    on.kernels = planned.device->load(codegen::cached_device_binary(
+        planned.for_device, planned.device->properties(), toolchain_of(options), cached));
+    ++(cached ? stats.cached_units : stats.compiled_units);
+  }
   if (planned.has_compiler) {
     stage("build");
     const OutsideOfLoad waiting; // the compiler has limits of its own
-    native = codegen::build_module(named_kernels(planned.emitted), chosen_isa(options), toolchain_of(options),
+    native = codegen::build_module(kernels_of_host(planned), chosen_isa(options), toolchain_of(options),
                                    [&](int done, int of) { stage("build", done, of); });
   }
   if (native) {
-    stats.compiled_units = native->compiled;
-    stats.cached_units = native->cached;
+    stats.compiled_units += native->compiled;
+    stats.cached_units += native->cached;
     modules.push_back(std::move(native));
   }
   modules.push_back(package::evaluated_module(std::move(planned.plan.evaluated)));
   stage("bind");
   result.bound = runtime::bind(
       std::make_shared<const runtime::Executable>(std::move(planned.plan.executable)), std::move(modules),
-      options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest);
+      options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest, on);
   result.steps = std::move(planned.plan.steps);
   package::describe(*result.bound, result.steps);
-  for (const StepInfo& s : result.steps)
-    ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
+  for (size_t s = 0; s < result.steps.size(); ++s) {
+    const std::string& kind = result.steps[s].kind;
+    ++(kind == "copy" ? stats.copies : kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
+    stats.device_steps += kind != "copy" && result.executable().steps[s].device != runtime::DeviceKind::cpu;
+  }
   stats.build_ms += watch.lap();
   stats.total_ms += total.lap();
   result.stats = std::move(stats);
@@ -382,7 +414,7 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
             "unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan", stage);
   Graph graph = import_source(source, options);
   if (stage == "import") return to_string(graph);
-  fusion::run_graph_passes(graph, options.disabled_passes);
+  fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options));
   if (stage == "simplify") return to_string(graph);
   if (!needs_values(graph)) {
     try {

@@ -206,15 +206,17 @@ private:
 
   [[noreturn]] void throw_not_compiled() const {
     const Needs needs = variants.knowledge();
-    throw Error(ErrorKind::unsupported,
-                needs.value_inputs.empty()
-                    ? std::string("the code of the model depends on the shapes of its inputs, which are not known "
-                                  "before a run")
-                    : fmt::format("the code of the model depends on the values of '{}', which are not known before a "
-                                  "run",
-                                  fmt::join(needs.value_inputs, "', '")),
-                "fix dimensions (--dim), or run the session once with such inputs before saving it (tbx compile: give "
-                "them with --input)");
+    throw Error(
+        ErrorKind::unsupported,
+        needs.value_inputs.empty()
+            ? std::string("the code of the model depends on the shapes of its inputs, which are not known "
+                          "before a run")
+            : fmt::format("the code of the model depends on the values of '{}', which are not known before a "
+                          "run",
+                          fmt::join(needs.value_inputs, "', '")),
+        "fix dimensions (--dim), or run the session once with such inputs before saving it (tbx compile: "
+        "give "
+        "them with --input)");
   }
 
   /// The inputs that a variant serves.
@@ -225,7 +227,8 @@ private:
     for (const TensorInfo& input : inputs) {
       auto shape = v.made_for.shapes.find(input.name);
       auto known = v.made_for.known.find(input.name);
-      c.kinds.push_back({DType::undefined, shape == v.made_for.shapes.end() ? std::nullopt : std::optional(shape->second)});
+      c.kinds.push_back(
+          {DType::undefined, shape == v.made_for.shapes.end() ? std::nullopt : std::optional(shape->second)});
       c.values.push_back(known == v.made_for.known.end() ? nullptr : known->second);
     }
     c.elements.resize(inputs.size());
@@ -287,7 +290,7 @@ private:
   }
 
   Specialisation specialisation(const std::vector<runtime::RunTensor>& given, Assume assume,
-                                        const Needs& needs) const {
+                                const Needs& needs) const {
     Specialisation made_for;
     made_for.assume = assume;
     for (size_t i = 0; needs.by_shapes && i < given.size(); ++i)
@@ -301,8 +304,7 @@ private:
     return made_for;
   }
 
-  std::string key_of(const std::vector<runtime::RunTensor>& given, Assume assume,
-                     const Needs& needs) const {
+  std::string key_of(const std::vector<runtime::RunTensor>& given, Assume assume, const Needs& needs) const {
     std::string key(1, static_cast<char>(assume));
     for (size_t i = 0; needs.by_shapes && i < given.size(); ++i) append_dims(key, given[i].dims);
     for (const std::string& name : needs.value_inputs) {

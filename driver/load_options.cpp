@@ -23,7 +23,8 @@ LoadOptions load_options(const CompileOptions& o) {
   };
   for (const auto& [name, given] : changed)
     if (given)
-      throw Error(ErrorKind::model, fmt::format("option {} is given for a package, which is compiled already", name),
+      throw Error(ErrorKind::model,
+                  fmt::format("option {} is given for a package, which is compiled already", name),
                   "give it when the package is made");
   if (o.untrusted)
     throw Error(ErrorKind::model, "option untrusted is given for a package, which is native code",

@@ -16,7 +16,8 @@ using package::PartKind;
 
 PackageMaker::PackageMaker(const CompileOptions& options, const PackageOptions& how) : options_(options) {
   if (options.reference)
-    throw Error(ErrorKind::unsupported, "a reference session cannot be saved: no package computes by plain loops",
+    throw Error(ErrorKind::unsupported,
+                "a reference session cannot be saved: no package computes by plain loops",
                 "compile without the option reference");
   std::vector<Isa> isas;
   for (const std::string& name : how.isas) {
@@ -42,7 +43,8 @@ package::PackedProgram PackageMaker::pack(const std::function<Graph()>& graph, c
     package::PackedPlan& plan = program.plans.emplace_back();
     plan.isa = isa ? name_of(*isa) : "";
     plan.plan = writer_.add(PartKind::plan, runtime::to_bytes(p.executable, writer_.tensors()));
-    for (std::string& object : p.objects) plan.objects.push_back(writer_.add(PartKind::object, std::move(object)));
+    for (std::string& object : p.objects)
+      plan.objects.push_back(writer_.add(PartKind::object, std::move(object)));
     if (!p.evaluated.empty()) plan.programs = writer_.add(PartKind::programs, ir::to_bytes(p.evaluated));
     plan.steps = std::move(p.steps);
   }
@@ -62,9 +64,10 @@ void PackageMaker::add_program(package::PackedStage& stage, const std::function<
   } catch (const Error& e) { // there is none for any inputs: a run that needs it says what it lacks
     if (e.kind() == ErrorKind::internal || e.kind() == ErrorKind::backend) throw;
     if (options_.log)
-      options_.log("runs of the package whose dimensions meet as 1 and more where the model does not say so end "
-                   "with an error: " +
-                   e.message());
+      options_.log(
+          "runs of the package whose dimensions meet as 1 and more where the model does not say so end "
+          "with an error: " +
+          e.message());
   }
 }
 
@@ -75,18 +78,21 @@ void PackageMaker::add_values(const ValueProgram& values) {
     const std::vector<Segment::Kind> kinds = segment.kinds();
     if (kinds.empty()) {
       const Graph& g = segment.graph();
-      const std::string where = g.nodes.empty() ? "" : fmt::format(", which begins with {}", describe(g, g.nodes[0]));
+      const std::string where =
+          g.nodes.empty() ? "" : fmt::format(", which begins with {}", describe(g, g.nodes[0]));
       const std::vector<std::string> needs = segment.needs();
-      throw Error(ErrorKind::unsupported,
-                  fmt::format("a part of the model{} is compiled for what a run brings: {}", where,
-                              needs.empty() ? "the ranks of its inputs are not known before"
-                                            : fmt::format("its code depends on '{}'", fmt::join(needs, "', '"))),
-                  "run the session once with such inputs before saving it (tbx compile: give them with --input)");
+      throw Error(
+          ErrorKind::unsupported,
+          fmt::format("a part of the model{} is compiled for what a run brings: {}", where,
+                      needs.empty() ? "the ranks of its inputs are not known before"
+                                    : fmt::format("its code depends on '{}'", fmt::join(needs, "', '"))),
+          "run the session once with such inputs before saving it (tbx compile: give them with --input)");
     }
     package::PackedStage& stage = index.stages.emplace_back();
     for (const Segment::Kind& k : kinds)
-      add_program(stage, [&] { return copy_with(segment.graph(), k.kinds, k.trust_shapes); }, k.specialisation,
-                  k.made_for);
+      add_program(
+          stage, [&] { return copy_with(segment.graph(), k.kinds, k.trust_shapes); }, k.specialisation,
+          k.made_for);
     stages.push_back(&segment);
   }
   index.values = writer_.add(PartKind::values, runtime::to_bytes(*values.plan, stages, writer_.tensors()));

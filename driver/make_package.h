@@ -22,8 +22,8 @@ public:
   /// A model, or a part of one, compiled for all instruction sets asked for. `graph` gives it anew each time:
   /// lowering changes what its sizes are made of. Where the program takes something for granted of its inputs
   /// that a run may bring otherwise, one that does not is added, where there can be one.
-  void add_program(package::PackedStage& stage, const std::function<Graph()>& graph, const Specialisation& made_for,
-                   const runtime::MadeFor& conditions);
+  void add_program(package::PackedStage& stage, const std::function<Graph()>& graph,
+                   const Specialisation& made_for, const runtime::MadeFor& conditions);
   /// All segments with what was compiled for them, and the plan that runs them. Throws UnsupportedError for a
   /// segment of which nothing is compiled.
   void add_values(const ValueProgram& values);

@@ -19,13 +19,16 @@ using ir::NamedKernel;
 
 struct PlanResult {
   runtime::Executable executable;
-  std::vector<StepInfo> steps; ///< extern ones are named when their kernels are chosen
+  std::vector<StepInfo> steps;        ///< extern ones are named when their kernels are chosen
   std::vector<NamedKernel> evaluated; ///< kernels for the evaluator
 };
 
 /// `emitted[g]` belong to the kernel groups of the schedule (empty: everything is evaluated; an empty
 /// function name: that kernel is evaluated).
 PlanResult make_plan(const fusion::Schedule& schedule, const std::vector<codegen::EmittedKernel>& emitted);
+
+/// Sets first_step and last_step of all buffers.
+void set_lifetimes(runtime::Executable& executable);
 
 /// Postfix program of a size; needs an expression free of loop variables and indirect values.
 runtime::SizeExpr size_expr(ir::SymInt e);

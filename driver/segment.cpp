@@ -190,9 +190,9 @@ std::shared_ptr<const Segment::Variant> Segment::variant_for(std::span<const Run
               return compile(kinds, false, made_for);
             }};
   };
-  return variants_.get([&](const Needs&, const Variant& v) { return v.made_for.assume <= assume && v.made_for.fits(inputs); },
-                       request,
-                       [&](Needs& needs, const lowering::UnknownValueError& e) { return learn(needs, e); });
+  return variants_.get(
+      [&](const Needs&, const Variant& v) { return v.made_for.assume <= assume && v.made_for.fits(inputs); },
+      request, [&](Needs& needs, const lowering::UnknownValueError& e) { return learn(needs, e); });
 }
 
 void Segment::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "fusion/build_kernel.h"
 #include "fusion/dependencies.h"
+#include "fusion/fold_operations.h"
 #include "fusion/grouping.h"
 #include "fusion/in_place.h"
 #include "fusion/layout.h"
@@ -53,6 +54,7 @@ Group make_group(const Program& program, const Dependencies& deps, Draft& draft)
 
 Schedule schedule(Program program, const Target& target, const ScheduleOptions& options) {
   remove_dead_operations(program);
+  if (options.fold_constants && fold_operations(program) > 0) remove_dead_operations(program);
   if (options.fuse_extern) {
     keep_natural_order(program);
     fuse_post_ops(program);

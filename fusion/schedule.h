@@ -5,23 +5,19 @@
 #include <variant>
 #include <vector>
 
+#include "base/target.h"
 #include "ir/kernel.h"
 #include "ir/tensor_box.h"
 
 namespace tbx::fusion {
 
-/// Machine facts that decisions depend on; tests pin a fake one.
-struct Target {
-  int vector_bytes = 32; ///< 64 AVX-512, 32 AVX2, 16 SSE
-  int threads = 2;
-  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
-  bool cuda = false;
-};
+using tbx::Target; // base/target.h
 
 struct ScheduleOptions {
   bool fuse = true;        ///< false: one kernel per operation
   bool fuse_extern = true; ///< post-operations into convolutions and matrix products
   bool channels_last = true;
+  bool fold_constants = true; ///< what operations make of constants alone is computed now
 };
 
 /// One step of the schedule.

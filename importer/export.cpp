@@ -14,9 +14,9 @@
 #include <unordered_set>
 
 #include "base/error.h"
-#include "importer/attributes.h"
 #include "base/mapped_file.h"
 #include "base/write_file.h"
+#include "importer/attributes.h"
 #include "importer/metadata.h"
 #include "importer/names.h"
 #include "importer/tensors.h"

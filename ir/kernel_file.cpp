@@ -10,24 +10,12 @@
 
 namespace tbx::archive {
 
-template <> struct Last<ir::SymKind> {
-  static constexpr auto value = ir::SymKind::max;
-};
-template <> struct Last<ir::Op> {
-  static constexpr auto value = ir::Op::where;
-};
-template <> struct Last<ir::Access> {
-  static constexpr auto value = ir::Access::row_local;
-};
-template <> struct Last<ir::StmtKind> {
-  static constexpr auto value = ir::StmtKind::let;
-};
-template <> struct Last<ir::StoreMode> {
-  static constexpr auto value = ir::StoreMode::min;
-};
-template <> struct Last<ir::ReduceOp> {
-  static constexpr auto value = ir::ReduceOp::argmin;
-};
+template <> struct Last<ir::SymKind> { static constexpr auto value = ir::SymKind::max; };
+template <> struct Last<ir::Op> { static constexpr auto value = ir::Op::where; };
+template <> struct Last<ir::Access> { static constexpr auto value = ir::Access::row_local; };
+template <> struct Last<ir::StmtKind> { static constexpr auto value = ir::StmtKind::let; };
+template <> struct Last<ir::StoreMode> { static constexpr auto value = ir::StoreMode::min; };
+template <> struct Last<ir::ReduceOp> { static constexpr auto value = ir::ReduceOp::argmin; };
 
 } // namespace tbx::archive
 
@@ -216,7 +204,8 @@ private:
   int32_t pack(Expr e) const { return e ? expr_at_.at(e) : kNone; }
 
   FileSym pack(const SymNode& n) const {
-    FileSym f{n.kind, n.unbacked, n.number, n.origin, n.lo, n.hi, n.constant, n.name, pack(n.value), {}, pack(n.args)};
+    FileSym f{n.kind,     n.unbacked, n.number,      n.origin, n.lo,        n.hi,
+              n.constant, n.name,     pack(n.value), {},       pack(n.args)};
     for (const auto& [coefficient, term] : n.terms) f.terms.emplace_back(coefficient, sym_at_.at(term));
     return f;
   }

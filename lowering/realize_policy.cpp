@@ -40,7 +40,7 @@ bool is_product(const ir::Program& program, ir::BufferId id) {
 /// Little work on every element of a product, which the product's kernel can do before it stores the element.
 bool finishes_product(const ir::Program& program, const ir::Loops& loops) {
   if (loops.kind != ir::LoopKind::pointwise || loops.dtype != DType::f32) return false;
-  int products = 0, operands = 0;
+  int products = 0, residuals = 0, vectors = 0;
   bool simple = true;
   ir::visit(loops.body, [&](ir::Expr n) {
     if (n->op == ir::Op::add || n->op == ir::Op::mul || n->op == ir::Op::max || n->op == ir::Op::constant)
@@ -51,12 +51,15 @@ bool finishes_product(const ir::Program& program, const ir::Loops& loops) {
     bool whole = ir::provably_equal(ir::product(sizes), ir::product(loops.ranges));
     if (whole && is_product(program, n->buffer)) {
       ++products;
+    } else if (whole) {
+      ++residuals;
     } else {
-      ++operands;
-      simple &= whole || sizes.size() <= 1; // a residual, a bias or a scale
+      ++vectors;
+      simple &= sizes.size() <= 1; // a bias or a scale
     }
   });
-  return simple && products == 1 && operands <= 1 && ir::count({&loops.body, 1}).ops <= 3;
+  // A bias and a residual, between which norms stand that read their sum several times.
+  return simple && products == 1 && residuals <= 1 && vectors <= 1 && ir::count({&loops.body, 1}).ops <= 3;
 }
 
 } // namespace
@@ -69,6 +72,25 @@ void realize_if_shared(ir::Program& program, const ir::TensorBox& x, int users) 
   if (reason.empty() && storage.users > 1 && finishes_product(program, storage.loops()))
     reason = fmt::format("end of a product with {} users", storage.users);
   if (!reason.empty()) storage.realize(program, std::move(reason));
+}
+
+void realize_residual(ir::Program& program, const ir::TensorBox& x, const ir::TensorBox& product, int users) {
+  ir::StorageBox& storage = *x.storage();
+  if (users < 2 || storage.is_realized() || storage.loops().kind != ir::LoopKind::pointwise ||
+      x.dtype() != DType::f32 || x.sizes() != product.sizes())
+    return;
+  const ir::StorageBox& end = *product.storage();
+  if (end.is_realized() ? is_product(program, end.buffer()) : finishes_product(program, end.loops()))
+    storage.realize(program, "residual that a product adds");
+}
+
+void realize_if_in_parts(ir::Program& program, const ir::TensorBox& x) {
+  ir::StorageBox& storage = *x.storage();
+  if (storage.is_realized() || x.is_identity_view()) return;
+  const ir::Loops& loops = storage.loops();
+  if (!ir::provably_equal(ir::product(x.sizes()), ir::product(loops.ranges)) &&
+      finishes_product(program, loops))
+    storage.realize(program, "end of a product that is seen in parts");
 }
 
 void realize_bytes_of_product(ir::Program& program, const ir::TensorBox& x) {

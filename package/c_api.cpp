@@ -42,7 +42,9 @@ template <class T, class F> T caught(tbx_error** error, T otherwise, F&& f) noex
   return otherwise;
 }
 
-[[noreturn]] void refuse(const std::string& why) { throw Exception({Failure::model_error, "ModelError: " + why}); }
+[[noreturn]] void refuse(const std::string& why) {
+  throw Exception({Failure::model_error, "ModelError: " + why});
+}
 
 tbx_info info_of(const std::vector<TensorInfo>& all, const std::vector<std::vector<const char*>>& dims,
                  size_t number) {
@@ -67,7 +69,8 @@ Session::Inputs views(const tbx_tensor* inputs, size_t count, std::vector<std::v
   for (size_t i = 0; i < count; ++i) {
     const tbx_tensor& t = inputs[i];
     if (!t.name) refuse("an input has no name");
-    if (t.rank < 0 || (t.rank > 0 && !t.dims)) refuse(std::string("input '") + t.name + "' has no dimensions");
+    if (t.rank < 0 || (t.rank > 0 && !t.dims))
+      refuse(std::string("input '") + t.name + "' has no dimensions");
     TensorView view{const_cast<void*>(t.data), t.type, {}};
     if (t.rank > 0) view.dims.assign(t.dims, t.dims + t.rank);
     const int64_t n = numel_of(t);
@@ -103,7 +106,8 @@ tbx_options known_options(const tbx_options* given) {
 using namespace tbx::package;
 
 tbx_session::tbx_session(tbx::Session made)
-    : session(std::move(made)), input_dims(dims_of(session.inputs())), output_dims(dims_of(session.outputs())) {}
+    : session(std::move(made)), input_dims(dims_of(session.inputs())),
+      output_dims(dims_of(session.outputs())) {}
 
 tbx_error_code tbx_error_kind(const tbx_error* error) {
   return error ? static_cast<tbx_error_code>(error->failure.kind + 1) : TBX_INTERNAL_ERROR;
@@ -153,7 +157,8 @@ tbx_info tbx_output(const tbx_session* session, size_t number) {
   return session ? info_of(session->session.outputs(), session->output_dims, number) : tbx_info{};
 }
 
-tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs, tbx_error** error) {
+tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
+                     tbx_error** error) {
   return caught(error, static_cast<tbx_outputs*>(nullptr), [&] {
     if (!session) refuse("the session is NULL");
     std::vector<std::vector<std::string>> kept;

@@ -40,12 +40,14 @@ NativeModule::NativeModule(std::vector<std::span<const std::byte>> objects) {
   for (const std::span<const std::byte> object : objects) {
     const FileDescriptor file = nameless_file();
     if (!file || !write_at(file.get(), object.data(), static_cast<int64_t>(object.size()), 0))
-      throw_backend_error("no memory or temporary file for the kernels of the package: {}", std::strerror(errno));
+      throw_backend_error("no memory or temporary file for the kernels of the package: {}",
+                          std::strerror(errno));
     std::string why;
     handles_.push_back(runtime::load_object(file.get(), {}, {}, why));
     if (!handles_.back())
-      throw Error(ErrorKind::backend, "the native kernels of the package cannot be loaded: " + why,
-                  "a system that forbids code in files without a name? Load it with its kernels in the evaluator");
+      throw Error(
+          ErrorKind::backend, "the native kernels of the package cannot be loaded: " + why,
+          "a system that forbids code in files without a name? Load it with its kernels in the evaluator");
   }
 }
 

@@ -6,22 +6,18 @@
 
 namespace tbx::archive {
 
-template <> struct Last<runtime::Assume> {
-  static constexpr auto value = runtime::Assume::broadcast_too;
-};
+template <> struct Last<runtime::Assume> { static constexpr auto value = runtime::Assume::broadcast_too; };
 
 template <class A> void fields(A& a, IntegerRange& v) { a(v.least, v.below, v.distinct); }
 template <class A> void fields(A& a, TensorInfo& v) {
   a(v.name, v.type, v.type_name, v.dims, v.node, v.range, v.any_rank, v.has_default);
 }
 template <class A> void fields(A& a, ModelMetadata& v) {
-  a(v.producer_name, v.producer_version, v.graph_name, v.domain, v.description, v.graph_description, v.version,
-    v.custom);
+  a(v.producer_name, v.producer_version, v.graph_name, v.domain, v.description, v.graph_description,
+    v.version, v.custom);
 }
 /// Counts alone: times are no property of a model.
-template <class A> void fields(A& a, CompileStats& v) {
-  a(v.nodes, v.generated_kernels, v.extern_kernels);
-}
+template <class A> void fields(A& a, CompileStats& v) { a(v.nodes, v.generated_kernels, v.extern_kernels); }
 template <class A> void fields(A& a, runtime::InputKind& v) { a(v.dtype, v.dims); }
 template <class A> void fields(A& a, runtime::MadeFor& v) { a(v.kinds, v.values, v.elements, v.assume); }
 template <class A> void fields(A& a, runtime::StepInfo& v) {

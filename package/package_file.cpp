@@ -41,8 +41,8 @@ uint64_t checksum_of(const Header& h, std::span<const PartEntry> table) {
 uint64_t checksum_of(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 uint64_t checksum_of(const TensorPool& pool) {
-  const std::unique_ptr<XXH3_state_t, void (*)(XXH3_state_t*)> state(XXH3_createState(),
-                                                                     [](XXH3_state_t* s) { XXH3_freeState(s); });
+  const std::unique_ptr<XXH3_state_t, void (*)(XXH3_state_t*)> state(
+      XXH3_createState(), [](XXH3_state_t* s) { XXH3_freeState(s); });
   XXH3_64bits_reset(state.get());
   pool.for_each_piece(
       [&](std::span<const std::byte> piece) { XXH3_64bits_update(state.get(), piece.data(), piece.size()); });

@@ -1,5 +1,5 @@
-// Package file: parts with checksums behind a table. Everything is found damaged before any of it is used, and
-// constants are used where the file is mapped.
+// Package file: parts with checksums behind a table. Everything is found damaged before any of it is used,
+// and constants are used where the file is mapped.
 //
 // The file: a header, a table of parts, the parts, each at a multiple of 64 bytes (constants: of 4096). The
 // header's checksum covers itself and the table.

@@ -15,13 +15,13 @@
 
 namespace tbx::package {
 
-/// An executable for CPUs of an instruction set, or for the evaluator. The launches of their kernels differ, so
-/// each is a plan of its own; constants lie in the file once.
+/// An executable for CPUs of an instruction set, or for the evaluator. The launches of their kernels differ,
+/// so each is a plan of its own; constants lie in the file once.
 struct PackedPlan {
-  std::string isa;          ///< empty: all kernels are evaluated
-  int32_t plan = -1;        ///< part: an executable
+  std::string isa;              ///< empty: all kernels are evaluated
+  int32_t plan = -1;            ///< part: an executable
   std::vector<int32_t> objects; ///< parts: shared objects of kernels
-  int32_t programs = -1;    ///< part: kernels for the evaluator; -1: none
+  int32_t programs = -1;        ///< part: kernels for the evaluator; -1: none
   std::vector<runtime::StepInfo> steps;
 };
 

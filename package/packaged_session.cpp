@@ -24,8 +24,7 @@ std::string chosen_isa(const PackageIndex& index, const LoadOptions& options,
   if (index.stages[0].programs.empty()) archive::damaged("it has no program");
   for (const PackedPlan& p : index.stages[0].programs[0].plans)
     if (!p.isa.empty()) native.push_back(p.isa);
-  const std::string has =
-      native.empty() ? "none" : fmt::format("{}", fmt::join(native, ", "));
+  const std::string has = native.empty() ? "none" : fmt::format("{}", fmt::join(native, ", "));
   TBX_MODEL(!options.evaluate || options.isa.empty(), "option isa is given with evaluate: one of the two");
   if (options.evaluate) return "";
   const Isa best = host_isa();
@@ -45,9 +44,10 @@ std::string chosen_isa(const PackageIndex& index, const LoadOptions& options,
     if (const auto isa = isa_of_name(name); isa && *isa <= best && (!found || *isa > *found)) found = isa;
   if (found) return name_of(*found);
   if (log)
-    log(fmt::format("the package has no kernels for this CPU ({}; it has: {}): they run in the evaluator, which is "
-                    "slower",
-                    name_of(best), has));
+    log(fmt::format(
+        "the package has no kernels for this CPU ({}; it has: {}): they run in the evaluator, which is "
+        "slower",
+        name_of(best), has));
   return "";
 }
 
@@ -104,7 +104,8 @@ public:
     std::string text;
     for (size_t i = 0; i < stages_.size(); ++i)
       for (const auto& p : stages_[i]->programs())
-        text += (stages_.size() > 1 ? fmt::format("--- part {}\n", i) : "") + runtime::to_string(*p->bound->executable);
+        text += (stages_.size() > 1 ? fmt::format("--- part {}\n", i) : "") +
+                runtime::to_string(*p->bound->executable);
     return text;
   }
 
@@ -138,7 +139,8 @@ private:
 } // namespace package
 
 Result<Session> Session::load(const std::string& package_file, const LoadOptions& options) {
-  return package::guarded([&] { return Session(std::make_shared<package::PackagedSession>(package_file, options)); });
+  return package::guarded(
+      [&] { return Session(std::make_shared<package::PackagedSession>(package_file, options)); });
 }
 
 } // namespace tbx

@@ -79,8 +79,8 @@ struct PackagedStage::Variant {
   std::shared_ptr<const Program> program;
 };
 
-PackagedStage::PackagedStage(std::shared_ptr<const Package> package, const PackedStage& stage, const RunWith& how,
-                             std::string what)
+PackagedStage::PackagedStage(std::shared_ptr<const Package> package, const PackedStage& stage,
+                             const RunWith& how, std::string what)
     : package_(std::move(package)), how_(how), what_(std::move(what)) {
   for (const PackedProgram& p : stage.programs)
     variants_.push_back(std::make_unique<Variant>(*package_, p, how_.isa));
@@ -100,11 +100,12 @@ std::shared_ptr<const Program> PackagedStage::program_for(std::span<const runtim
                                                           Assume assume) const {
   for (const auto& v : variants_)
     if (v->made_for.assume <= assume && v->made_for.fits(inputs)) return v->bound(how_.session);
-  throw Error(ErrorKind::unsupported,
-              fmt::format("the package has no code for these inputs: {} was compiled for {} kind(s) of values or "
-                          "shapes of inputs, and these are others",
-                          what_, variants_.size()),
-              "save the package from a session that has run such inputs, or run the ONNX model");
+  throw Error(
+      ErrorKind::unsupported,
+      fmt::format("the package has no code for these inputs: {} was compiled for {} kind(s) of values or "
+                  "shapes of inputs, and these are others",
+                  what_, variants_.size()),
+      "save the package from a session that has run such inputs, or run the ONNX model");
 }
 
 void PackagedStage::run(std::span<const runtime::RunTensor> inputs, std::span<runtime::RunTensor> outputs,

@@ -19,8 +19,8 @@ struct RunWith {
 
 class PackagedStage : public runtime::TensorStage {
 public:
-  /// `what`: for errors, "the model" or "part 3 of the model". The plans are read and verified here; a program
-  /// is bound when it is first used.
+  /// `what`: for errors, "the model" or "part 3 of the model". The plans are read and verified here; a
+  /// program is bound when it is first used.
   PackagedStage(std::shared_ptr<const Package> package, const PackedStage& stage, const RunWith& how,
                 std::string what);
   ~PackagedStage() override;

@@ -80,8 +80,7 @@ runtime::RunOptions Session::Impl::limited(runtime::RunOptions run_options) cons
 }
 
 /// Calls `put` with every given input and its place; ModelError when one is unknown, doubled or missing.
-template <class Given, class Put>
-void Session::Impl::bind_by_name(const Given& given, Put put) const {
+template <class Given, class Put> void Session::Impl::bind_by_name(const Given& given, Put put) const {
   std::vector<bool> seen(inputs.size(), false);
   for (const auto& [name, value] : given) {
     auto it = input_index.find(name);
@@ -121,7 +120,8 @@ std::vector<runtime::RunTensor> Session::Impl::bind(const Inputs& given) const {
 
 /// A run of a model with values of any kind.
 template <class Given>
-std::vector<OnnxValue> Session::Impl::run_value_session(const Given& given, const runtime::RunOptions& run_options) const {
+std::vector<OnnxValue> Session::Impl::run_value_session(const Given& given,
+                                                        const runtime::RunOptions& run_options) const {
   std::vector<RuntimeValue> in(inputs.size()), out;
   bind_by_name(given,
                [&](size_t i, const auto& value) { in[i] = package::to_runtime(value, inputs[i].name); });
@@ -131,17 +131,18 @@ std::vector<OnnxValue> Session::Impl::run_value_session(const Given& given, cons
   return result;
 }
 
-std::vector<OutputTensor> Session::Impl::tensors_of_values(const Inputs& given, const std::vector<TensorView>& into,
-                                            const runtime::RunOptions& run_options) const {
+std::vector<OutputTensor> Session::Impl::tensors_of_values(const Inputs& given,
+                                                           const std::vector<TensorView>& into,
+                                                           const runtime::RunOptions& run_options) const {
   std::vector<OutputTensor> result;
   std::vector<OnnxValue> made = run_value_session(given, run_options);
   for (size_t i = 0; i < made.size(); ++i) {
     OnnxValue& v = made[i];
     if (v.kind != OnnxValue::tensor)
-      throw Error(
-          ErrorKind::unsupported,
-          fmt::format("output '{}' is no tensor but {}", outputs[i].name, value_session->plan().outputs[i].type),
-          "use Session::run_values");
+      throw Error(ErrorKind::unsupported,
+                  fmt::format("output '{}' is no tensor but {}", outputs[i].name,
+                              value_session->plan().outputs[i].type),
+                  "use Session::run_values");
     result.push_back(
         {outputs[i].name, v.type, std::move(v.dims), v.data, std::move(v.owner), std::move(v.strings)});
     if (i >= into.size() || !into[i].data) continue;
@@ -188,9 +189,9 @@ std::string Session::Impl::input_names() const {
 }
 
 std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vector<TensorView>& into,
-                              const runtime::RunOptions& run_options) const {
-  TBX_MODEL(into.empty() || into.size() == outputs.size(),
-            "{} output views given, the model has {} outputs", into.size(), outputs.size());
+                                             const runtime::RunOptions& run_options) const {
+  TBX_MODEL(into.empty() || into.size() == outputs.size(), "{} output views given, the model has {} outputs",
+            into.size(), outputs.size());
   if (value_session) return tensors_of_values(given, into, run_options);
   std::vector<runtime::RunTensor> in = bind(given), out;
   auto run_variant = [&](std::shared_ptr<const package::Program> v) {
@@ -230,9 +231,9 @@ std::vector<KernelReport> Session::Impl::reports(std::map<const runtime::Executa
       KernelReport r;
       r.name = s.name;
       r.kind = s.kind;
+      r.device = runtime::name_of(plan.steps[i].device);
       for (int o : s.origins)
-        if (o >= 0 && o < static_cast<int>(plan.origin_names.size()))
-          r.nodes.push_back(plan.origin_names[o]);
+        if (o >= 0 && o < static_cast<int>(plan.origin_names.size())) r.nodes.push_back(plan.origin_names[o]);
       r.decisions = s.decisions;
       for (const std::string& text : runtime::implementations_of(*p.bound, i, threads()))
         r.decisions.push_back("implementation: " + text);

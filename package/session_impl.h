@@ -73,8 +73,7 @@ protected:
   virtual std::shared_ptr<const package::Program> program_for(const std::vector<runtime::RunTensor>& given,
                                                               runtime::Assume assume) const = 0;
   /// All that is compiled, for explain and profile. `keep` holds it.
-  virtual std::vector<package::PlanSteps>
-  compiled(std::vector<std::shared_ptr<const void>>& keep) const = 0;
+  virtual std::vector<package::PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const = 0;
 
 private:
   template <class Given, class Put> void bind_by_name(const Given& given, Put put) const;

@@ -12,9 +12,7 @@ template <> struct Last<runtime::SizeExpr::Code> {
 template <> struct Last<runtime::StorageKind> {
   static constexpr auto value = runtime::StorageKind::dynamic;
 };
-template <> struct Last<runtime::DeviceKind> {
-  static constexpr auto value = runtime::DeviceKind::cpu;
-};
+template <> struct Last<runtime::DeviceKind> { static constexpr auto value = runtime::DeviceKind::cuda; };
 template <> struct Last<extern_kernels::Precision> {
   static constexpr auto value = extern_kernels::Precision::any;
 };
@@ -27,9 +25,12 @@ template <class A> void fields(A& a, runtime::SizeExpr& v) { a(v.items); }
 template <class A> void fields(A& a, runtime::BufferPlan& v) {
   a(v.name, v.dtype, v.sizes, v.strides, v.device, v.storage, v.index, v.first_step, v.last_step);
 }
+template <class A> void fields(A& a, runtime::KernelLaunch& v) {
+  a(v.blocks, v.threads, v.shared_bytes, v.teams);
+}
 template <class A> void fields(A& a, runtime::KernelStep& v) {
   a(v.name, v.buffers, v.writes, v.offset_bytes, v.size_args, v.tasks, v.scratch_bytes, v.check_origins,
-    v.cost_per_task, v.sequential);
+    v.cost_per_task, v.sequential, v.launch);
 }
 template <class A> void fields(A& a, runtime::OperandView& v) { a(v.buffer, v.sizes, v.strides, v.offset); }
 template <class A> void fields(A& a, extern_kernels::PostOp& v) { a(v.kind, v.alpha, v.beta, v.operand); }
@@ -54,12 +55,15 @@ template <class A> void fields(A& a, extern_kernels::HostProblem& v) {
 template <class A> void fields(A& a, runtime::ExternStep& v) {
   a(v.problem, v.inputs, v.outputs, v.dynamic_outputs, v.bound_symbols, v.dynamic_dims);
 }
-template <class A> void fields(A& a, runtime::Step& v) { a(v.what, v.origins); }
+template <class A> void fields(A& a, runtime::CopyStep& v) { a(v.from, v.to); }
+template <class A> void fields(A& a, runtime::Step& v) { a(v.what, v.origins, v.device); }
 template <class A> void fields(A& a, runtime::SignatureEntry& v) {
   a(v.name, v.dtype, v.dims, v.sizes, v.buffer, v.ranked);
 }
 template <class A> void fields(A& a, runtime::SymbolBinding& v) { a(v.symbol, v.input, v.dim, v.element); }
-template <class A> void fields(A& a, runtime::PlanCheck& v) { a(v.value, v.equal, v.message, v.assumption, v.where); }
+template <class A> void fields(A& a, runtime::PlanCheck& v) {
+  a(v.value, v.equal, v.message, v.assumption, v.where);
+}
 template <class A> void fields(A& a, runtime::Executable& v) {
   a(v.symbol_names, v.bindings, v.checks, v.inputs, v.outputs, v.buffers, v.constants, v.steps,
     v.origin_names);

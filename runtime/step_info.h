@@ -8,7 +8,7 @@
 namespace tbx::runtime {
 
 struct StepInfo {
-  std::string name, kind; ///< kind: "generated", "extern" or "evaluated"
+  std::string name, kind; ///< kind: "generated", "extern", "evaluated" or "copy"
   std::vector<int> origins;
   std::vector<std::string> decisions;
   int64_t bytes = 0; ///< moved, at size hints

@@ -7,18 +7,10 @@
 
 namespace tbx::archive {
 
-template <> struct Last<RuntimeValue::Kind> {
-  static constexpr auto value = RuntimeValue::Kind::map;
-};
-template <> struct Last<ErrorKind> {
-  static constexpr auto value = ErrorKind::internal;
-};
-template <> struct Last<runtime::Search> {
-  static constexpr auto value = runtime::Search::beams;
-};
-template <> struct Last<runtime::Family> {
-  static constexpr auto value = runtime::Family::whisper;
-};
+template <> struct Last<RuntimeValue::Kind> { static constexpr auto value = RuntimeValue::Kind::map; };
+template <> struct Last<ErrorKind> { static constexpr auto value = ErrorKind::internal; };
+template <> struct Last<runtime::Search> { static constexpr auto value = runtime::Search::beams; };
+template <> struct Last<runtime::Family> { static constexpr auto value = runtime::Family::whisper; };
 
 } // namespace tbx::archive
 
@@ -96,14 +88,16 @@ template <class A> void fields(A& a, FileMap& v) { a(v.body); }
 template <class A> void fields(A& a, FileGeneration& v) {
   Generation& g = v.what;
   a(g.search, g.family, g.end, g.pad, g.start, g.vocabulary, g.ngram, g.early_stopping, g.temperature,
-    g.presence_penalty, g.top_p, g.filtered, g.least_kept, g.from_the_top, g.no_speech, g.translate, g.transcribe,
-    g.language_model, g.no_timestamps, g.first_timestamp, v.decoder, v.first);
+    g.presence_penalty, g.top_p, g.filtered, g.least_kept, g.from_the_top, g.no_speech, g.translate,
+    g.transcribe, g.language_model, g.no_timestamps, g.first_timestamp, v.decoder, v.first);
 }
 template <class A> void fields(A& a, FileValue& v) { a(v.kind, v.tensors, v.elements); }
 template <class A> void fields(A& a, FileStep& v) {
   a(v.what, v.inputs, v.outputs, v.last_use, v.release, v.where);
 }
-template <class A> void fields(A& a, FilePlan& v) { a(v.num_slots, v.inputs, v.outputs, v.constants, v.steps); }
+template <class A> void fields(A& a, FilePlan& v) {
+  a(v.num_slots, v.inputs, v.outputs, v.constants, v.steps);
+}
 template <class A> void fields(A& a, File& v) { a(v.plans); }
 
 } // namespace
@@ -127,8 +121,9 @@ public:
     FilePlan f{plan.num_slots, plan.inputs, plan.outputs, {}, {}};
     for (const auto& [slot, value] : plan.constants) f.constants.emplace_back(slot, pack(value));
     for (const ValueStep& s : plan.steps)
-      f.steps.push_back({std::visit([&](const auto& what) -> decltype(FileStep::what) { return pack(what); }, s.what),
-                         s.inputs, s.outputs, s.last_use, s.release, s.where});
+      f.steps.push_back(
+          {std::visit([&](const auto& what) -> decltype(FileStep::what) { return pack(what); }, s.what),
+           s.inputs, s.outputs, s.last_use, s.release, s.where});
     file.plans.push_back(std::move(f));
     return static_cast<int>(file.plans.size()) - 1;
   }
@@ -199,8 +194,8 @@ private:
       for (int slot : s.release) check(is_slot(slot));
       check(s.last_use.size() == s.inputs.size());
       try {
-        plan->steps.push_back({std::visit([&](const auto& what) { return unpack(what, s); }, s.what), s.inputs,
-                               s.outputs, s.last_use, s.release, s.where});
+        plan->steps.push_back({std::visit([&](const auto& what) { return unpack(what, s); }, s.what),
+                               s.inputs, s.outputs, s.last_use, s.release, s.where});
       } catch (Error& e) {
         e.set_where(s.where);
         throw;
@@ -288,8 +283,9 @@ std::string to_bytes(const ValuePlan& plan, std::span<const TensorStage* const> 
   return archive::write(packer.file, tensors);
 }
 
-std::shared_ptr<const ValuePlan> value_plan_from_bytes(std::span<const std::byte> bytes, TensorMemory tensors,
-                                                       std::span<const std::shared_ptr<const TensorStage>> stages) {
+std::shared_ptr<const ValuePlan>
+value_plan_from_bytes(std::span<const std::byte> bytes, TensorMemory tensors,
+                      std::span<const std::shared_ptr<const TensorStage>> stages) {
   return Unpacker(archive::read<File>(bytes, std::move(tensors)), stages).last();
 }
 

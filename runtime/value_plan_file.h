@@ -1,5 +1,5 @@
-// Value plan file: a ValuePlan as bytes and back, a part of a package. Its stages are elsewhere: they are named
-// by their place in a list.
+// Value plan file: a ValuePlan as bytes and back, a part of a package. Its stages are elsewhere: they are
+// named by their place in a list.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ namespace tbx::runtime {
 std::string to_bytes(const ValuePlan& plan, std::span<const TensorStage* const> stages, TensorPool& tensors);
 
 /// Throws Error (model) that says what is wrong.
-std::shared_ptr<const ValuePlan> value_plan_from_bytes(std::span<const std::byte> bytes, TensorMemory tensors,
-                                                       std::span<const std::shared_ptr<const TensorStage>> stages);
+std::shared_ptr<const ValuePlan>
+value_plan_from_bytes(std::span<const std::byte> bytes, TensorMemory tensors,
+                      std::span<const std::shared_ptr<const TensorStage>> stages);
 
 } // namespace tbx::runtime

@@ -29,7 +29,7 @@ void compile(PackOptions& o) {
   if (is_package(o.model.model)) throw UsageError("compile: " + o.model.model + " is a package already");
   o.model.compile.dims = parse_dims(o.model.dims);
   Session session = o.model.open();
-  o.model.dims.clear(); // they are no symbols any more
+  o.model.dims.clear();          // they are no symbols any more
   if (!o.model.inputs.empty()) { // what is compiled for values or shapes is compiled for these
     std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
     session.run_values(values_of(inputs)).value();
@@ -45,8 +45,10 @@ void compile(PackOptions& o) {
     return;
   }
   say("{}: {:.1f} MB, of them {:.1f} MB constants; {} program(s); native kernels: {}\n", o.output,
-      static_cast<double>(report.bytes) / 1e6, static_cast<double>(report.constant_bytes) / 1e6, report.programs,
-      report.isas.empty() ? "none, all run in the evaluator" : fmt::format("{}", fmt::join(report.isas, ", ")));
+      static_cast<double>(report.bytes) / 1e6, static_cast<double>(report.constant_bytes) / 1e6,
+      report.programs,
+      report.isas.empty() ? "none, all run in the evaluator"
+                          : fmt::format("{}", fmt::join(report.isas, ", ")));
 }
 
 } // namespace
@@ -57,13 +59,16 @@ void add_compile(CLI::App& app, int&) {
   o->model.add_to(*cmd, false);
   cmd->remove_option(cmd->get_option("--isa"));
   cmd->add_option("-o,--output", o->output, "the package to write")->required();
-  cmd->add_option("--isa", o->isas,
-                  "native kernels for CPUs of these instruction sets: avx512,avx2,sse; default: what this CPU runs. "
-                  "Others run the package in the evaluator, which is in it, too");
-  cmd->add_option("--dim", o->model.dims, "fixes a symbolic dimension: batch=4; repeatable")->allow_extra_args(false);
-  cmd->add_option("--input", o->model.inputs,
-                  "run the model once before, with this input from a file (name=x.npy, as of `tbx run`) and random "
-                  "others; repeatable")
+  cmd->add_option(
+      "--isa", o->isas,
+      "native kernels for CPUs of these instruction sets: avx512,avx2,sse; default: what this CPU runs. "
+      "Others run the package in the evaluator, which is in it, too");
+  cmd->add_option("--dim", o->model.dims, "fixes a symbolic dimension: batch=4; repeatable")
+      ->allow_extra_args(false);
+  cmd->add_option(
+         "--input", o->model.inputs,
+         "run the model once before, with this input from a file (name=x.npy, as of `tbx run`) and random "
+         "others; repeatable")
       ->allow_extra_args(false);
   cmd->footer(
       R"(A package holds the plan, the constants and native kernels of a model, and is run by `tbx run`, `bench` and

@@ -8,7 +8,8 @@ namespace {
 constexpr int64_t kFewest = 1024; ///< columns from which on copying the result is cheap beside the product
 }
 
-PaddedColumns::PaddedColumns(device::Device& device, const OperandInfo& b) : device_(device), dtype_(b.dtype) {
+PaddedColumns::PaddedColumns(device::Device& device, const OperandInfo& b)
+    : device_(device), dtype_(b.dtype) {
   if (!b.constant || !is_half(b.dtype) || b.strides.size() != b.sizes.size() || b.sizes.size() < 2) return;
   if (std::any_of(b.sizes.begin(), b.sizes.end() - 2, [](int64_t s) { return s != 1; })) return;
   terms_ = b.sizes.end()[-2], columns_ = b.sizes.back();
@@ -37,7 +38,8 @@ int64_t PaddedColumns::bytes() const {
   return memory_ ? static_cast<int64_t>(memory_->bytes()) : 0;
 }
 
-void PaddedColumns::copy(device::Stream& stream, const void* from, void* to, int64_t rows, int64_t to_step) const {
+void PaddedColumns::copy(device::Stream& stream, const void* from, void* to, int64_t rows,
+                         int64_t to_step) const {
   constexpr int64_t kThreads = 256, kEach = 4;
   RowsArguments a;
   a.from = from, a.to = to;

@@ -1,5 +1,5 @@
-// Constant right-hand sides with a number of columns that the library's fast kernels do not take: padded with zeros to
-// a multiple of 8, each column dense.
+// Constant right-hand sides with a number of columns that the library's fast kernels do not take: padded with
+// zeros to a multiple of 8, each column dense.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-/* tensorbox in C (C11): load a package or compile a model, ask what it takes and gives, run it, from any thread.
+/* tensorbox in C (C11): load a package or compile a model, ask what it takes and gives, run it, from any
+ * thread.
  *
  *   tbx_error* error = NULL;
  *   tbx_session* session = tbx_load("model.tbx", NULL, &error);
@@ -8,9 +9,10 @@
  *   tbx_outputs* out = session ? tbx_run(session, &in, 1, &error) : NULL;
  *   if (error) fprintf(stderr, "%s\n", tbx_error_text(error));
  *
- * Handles are opaque and freed with their own functions, which take NULL, too. A function that can fail gives NULL (or
- * a negative number) and, where `error` is not NULL, sets *error, which the caller frees; it never throws and never
- * ends the process. Structs only grow at their end, and begin with their size where the caller fills them. */
+ * Handles are opaque and freed with their own functions, which take NULL, too. A function that can fail gives
+ * NULL (or a negative number) and, where `error` is not NULL, sets *error, which the caller frees; it never
+ * throws and never ends the process. Structs only grow at their end, and begin with their size where the
+ * caller fills them. */
 #ifndef TENSORBOX_C_H
 #define TENSORBOX_C_H
 
@@ -31,7 +33,8 @@ typedef struct tbx_session tbx_session;
 typedef struct tbx_outputs tbx_outputs;
 typedef struct tbx_error tbx_error;
 
-/* What failed: the model or an input, what is not supported, a compiler, library or file, tensorbox itself. */
+/* What failed: the model or an input, what is not supported, a compiler, library or file, tensorbox itself.
+ */
 typedef enum {
   TBX_MODEL_ERROR = 1,
   TBX_UNSUPPORTED_ERROR = 2,
@@ -44,12 +47,25 @@ TBX_C_API tbx_error_code tbx_error_kind(const tbx_error* error);
 TBX_C_API const char* tbx_error_text(const tbx_error* error);
 TBX_C_API void tbx_error_free(tbx_error* error);
 
-/* Element types: numbers of onnx.TensorProto.DataType; those that C has no type for lie in memory as their bits, types
- * of less than a byte with one element per byte. */
+/* Element types: numbers of onnx.TensorProto.DataType; those that C has no type for lie in memory as their
+ * bits, types of less than a byte with one element per byte. */
 typedef enum {
-  TBX_FLOAT = 1, TBX_UINT8 = 2, TBX_INT8 = 3, TBX_UINT16 = 4, TBX_INT16 = 5, TBX_INT32 = 6, TBX_INT64 = 7,
-  TBX_STRING = 8, TBX_BOOL = 9, TBX_FLOAT16 = 10, TBX_DOUBLE = 11, TBX_UINT32 = 12, TBX_UINT64 = 13,
-  TBX_COMPLEX64 = 14, TBX_COMPLEX128 = 15, TBX_BFLOAT16 = 16
+  TBX_FLOAT = 1,
+  TBX_UINT8 = 2,
+  TBX_INT8 = 3,
+  TBX_UINT16 = 4,
+  TBX_INT16 = 5,
+  TBX_INT32 = 6,
+  TBX_INT64 = 7,
+  TBX_STRING = 8,
+  TBX_BOOL = 9,
+  TBX_FLOAT16 = 10,
+  TBX_DOUBLE = 11,
+  TBX_UINT32 = 12,
+  TBX_UINT64 = 13,
+  TBX_COMPLEX64 = 14,
+  TBX_COMPLEX128 = 15,
+  TBX_BFLOAT16 = 16
 } tbx_type;
 
 /* A dense row-major tensor in somebody's memory. The data of TBX_STRING is an array of const char*. */
@@ -77,7 +93,8 @@ TBX_C_API tbx_session* tbx_load(const char* package_file, const tbx_options* opt
 /* An ONNX file; in libtensorbox, not in libtensorbox_runtime. */
 TBX_C_API tbx_session* tbx_compile(const char* onnx_file, const tbx_options* options, tbx_error** error);
 /* Writes a package of a compiled session; `isas` is "avx512,avx2" or NULL for the session's own. 0, or -1. */
-TBX_C_API int tbx_save(const tbx_session* session, const char* package_file, const char* isas, tbx_error** error);
+TBX_C_API int tbx_save(const tbx_session* session, const char* package_file, const char* isas,
+                       tbx_error** error);
 TBX_C_API void tbx_session_free(tbx_session* session);
 
 /* An input or output of the model. Pointers are valid as long as the session. */
@@ -95,8 +112,8 @@ TBX_C_API size_t tbx_num_outputs(const tbx_session* session);
 TBX_C_API tbx_info tbx_input(const tbx_session* session, size_t number);
 TBX_C_API tbx_info tbx_output(const tbx_session* session, size_t number);
 
-/* Runs the model: inputs by name in any order, read during the call alone. Callable from many threads at once. Models
- * whose inputs and outputs are tensors. */
+/* Runs the model: inputs by name in any order, read during the call alone. Callable from many threads at
+ * once. Models whose inputs and outputs are tensors. */
 TBX_C_API tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
                                tbx_error** error);
 TBX_C_API size_t tbx_outputs_count(const tbx_outputs* outputs);

@@ -22,8 +22,8 @@ class Session:
 
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
     evaluator, without a compiler. reference=True computes everything by plain loops that add in double, without
-    libraries, tuned kernels and fusion, either: slow, and what results are compared with. isa: "avx512", "avx2" or
-    "sse". dims fixes dimension symbols ({"batch": 1}).
+    libraries, tuned kernels and fusion, either: slow, and what results are compared with. device: "cuda" or "cuda:1"
+    runs what has kernels for it on an NVIDIA GPU (docs/gpu.md). isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
     seed: of random operators to which the model gives none. With equal seeds the n-th run of a session gives what the
     n-th run of another gives. None: that of `tensorbox.set_seed`, else one from the operating system (docs/random.md).
     overridable: names of initializers that the model declares as inputs, too (`overridable_initializers`), and that are
@@ -47,8 +47,8 @@ class Session:
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
     """
 
-    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, isa: str | None = None, seed: int | None = None,
-                 cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
+    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, device: str | None = None,
+                 isa: str | None = None, seed: int | None = None, cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
                  overridable: Sequence[str] = (), external_data_dir: str | os.PathLike[str] | None = None,
@@ -62,6 +62,7 @@ class Session:
         options.threads = integer("threads", threads)
         options.compile = compile
         options.reference = reference
+        options.device = device or ""
         options.isa = isa or ""
         options.seed = None if seed is None else integer("seed", seed)
         options.cache_dir = os.fsdecode(cache_dir) if cache_dir else ""

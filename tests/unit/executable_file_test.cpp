@@ -2,8 +2,8 @@
 // (package_file_test.cpp).
 #include "runtime/executable_file.h"
 
-#include <gmock/gmock.h>
 #include <cstring>
+#include <gmock/gmock.h>
 #include <random>
 
 #include "driver/compile.h"
@@ -68,7 +68,8 @@ Bytes bytes_of(const Executable& e) {
 
 Executable read(const Bytes& bytes) {
   auto kept = std::make_shared<const Bytes>(bytes);
-  return runtime::from_bytes(std::as_bytes(std::span(kept->plan)), {std::as_bytes(std::span(kept->tensors)), kept});
+  return runtime::from_bytes(std::as_bytes(std::span(kept->plan)),
+                             {std::as_bytes(std::span(kept->tensors)), kept});
 }
 
 TEST(ExecutableFile, WhatIsReadIsWhatWasWritten) {
@@ -114,7 +115,8 @@ TEST(ExecutableFile, ConstantsAreViewsOfTheFileAndAligned) {
 
 TEST(ExecutableFile, EqualConstantsLieInTheFileOnce) {
   TensorPool pool;
-  const Tensor a = tensor({3}, {1, 2, 3}), same = tensor({3, 1}, {1, 2, 3}), other = tensor({3}, {1, 2, 4}), none = tensor({0}, {});
+  const Tensor a = tensor({3}, {1, 2, 3}), same = tensor({3, 1}, {1, 2, 3}), other = tensor({3}, {1, 2, 4}),
+               none = tensor({0}, {});
   EXPECT_EQ(pool.add(a), 0u);
   EXPECT_EQ(pool.add(same), 0u);
   EXPECT_EQ(pool.add(other), 64u);
@@ -126,9 +128,16 @@ TEST(ExecutableFile, EqualConstantsLieInTheFileOnce) {
 TEST(ExecutableFile, CutPlansAreDamaged) {
   const Bytes bytes = bytes_of(some_model().executable());
   for (size_t n = 0; n < bytes.plan.size(); n += 1 + n / 16)
-    EXPECT_THAT(error_of([&] { read({bytes.plan.substr(0, n), bytes.tensors}); }), HasSubstr("is damaged")) << n;
+    EXPECT_THAT(error_of([&] {
+                  read({bytes.plan.substr(0, n), bytes.tensors});
+                }),
+                HasSubstr("is damaged"))
+        << n;
   EXPECT_THAT(error_of([&] { read({bytes.plan + "x", bytes.tensors}); }), HasSubstr("follows the end"));
-  EXPECT_THAT(error_of([&] { read({bytes.plan, bytes.tensors.substr(0, 8)}); }), HasSubstr("outside of the file"));
+  EXPECT_THAT(error_of([&] {
+                read({bytes.plan, bytes.tensors.substr(0, 8)});
+              }),
+              HasSubstr("outside of the file"));
 }
 
 /// What is read is an error or sound, never a crash.
@@ -139,7 +148,8 @@ TEST(ExecutableFile, ASpoiltPlanIsRefusedOrSound) {
   for (int i = 0; i < 3000; ++i) {
     Bytes spoilt = bytes;
     for (int k = 0, n = 1 + static_cast<int>(random() % 3); k < n; ++k)
-      spoilt.plan[random() % spoilt.plan.size()] = static_cast<char>(random() % 4 ? random() % 4 : random() % 256);
+      spoilt.plan[random() % spoilt.plan.size()] =
+          static_cast<char>(random() % 4 ? random() % 4 : random() % 256);
     try {
       Executable e = read(spoilt);
       EXPECT_EQ(runtime::defect_of(e), "");

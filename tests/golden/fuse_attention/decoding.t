@@ -37,5 +37,14 @@ graph 'g'
   constant %4 'joined' int64[3] {-1, 9, 4}
   constant %5 'split' int64[4] {1, 6, 4, 9}
   constant %6 'root' float32[] {0.7}
-  %25 'y' float32[1, 6, 1, 3] = tensorbox.FusedAttention-1(%7, %8, %9, %10) 'plain_keys'=1 'scale'=0.49f 'zero_undefined_rows'=0
+  %11 'k5' float32[1, 2, 1, 9, 4] = Unsqueeze-17(%8, %0)
+  %12 'k_all' float32[1, 2, 3, 9, 4] = Expand-17(%11, %1)
+  %13 'k_heads' float32[1, 6, 9, 4] = Reshape-17(%12, %2)
+  %14 'k_joined' float32[6, 9, 4] = Reshape-17(%13, %4)
+  %15 'k_swapped' float32[6, 4, 9] = Transpose-17(%14) 'perm'=[0, 2, 1]
+  %16 'k_split' float32[1, 6, 4, 9] = Reshape-17(%15, %5)
+  %18 'v5' float32[1, 2, 1, 9, 3] = Unsqueeze-17(%9, %0)
+  %19 'v_all' float32[1, 2, 3, 9, 3] = Expand-17(%18, %1)
+  %20 'v_heads' float32[1, 6, 9, 3] = Reshape-17(%19, %3)
+  %25 'y' float32[1, 6, 1, 3] = tensorbox.FusedAttention-1(%7, %16, %20, %10) 'scale'=0.49f 'zero_undefined_rows'=0
   output %25 'y'

@@ -35,7 +35,8 @@ graph 'g'
   constant %0 'root' float32[] {0.7}
   constant %1 'zero' float32[] {0}
   constant %2 'two' float32[1] {2}
-  %18 'y' float32[1, 2, 600, 3] = tensorbox.FusedAttention-1(%3, %4, %5, %6) 'plain_keys'=1 'scale'=0.49f 'zero_undefined_rows'=1
-  %22 'z' float32[2, 1024, 3] = tensorbox.FusedAttention-1(%7, %8, %9) 'plain_keys'=0 'scale'=0.5f 'zero_undefined_rows'=0
+  %11 'b' float32[1, 2, 4, 600] = Transpose-17(%4) 'perm'=[0, 1, 3, 2]
+  %18 'y' float32[1, 2, 600, 3] = tensorbox.FusedAttention-1(%3, %11, %5, %6) 'scale'=0.49f 'zero_undefined_rows'=1
+  %22 'z' float32[2, 1024, 3] = tensorbox.FusedAttention-1(%7, %8, %9) 'scale'=0.5f 'zero_undefined_rows'=0
   output %18 'y'
   output %22 'z'

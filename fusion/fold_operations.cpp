@@ -25,7 +25,8 @@ bool has_symbols(SymInt e) {
 /// Operations on elements; -1 where a run decides the sizes, or an address.
 int64_t work_of(const SymInts& ranges, const SymInts& reduced, std::initializer_list<Expr> bodies) {
   const auto points = product(ranges).as_constant(), each = product(reduced).as_constant();
-  if (!points || !each || *points > kMaxElements || *each > kMaxWork / std::max<int64_t>(*points, 1)) return -1;
+  if (!points || !each || *points > kMaxElements || *each > kMaxWork / std::max<int64_t>(*points, 1))
+    return -1;
   int64_t operations = 1;
   bool closed = true;
   for (Expr body : bodies) {
@@ -106,9 +107,8 @@ private:
     return std::all_of(deps_.access[i].reads.begin(), deps_.access[i].reads.end(), [&](BufferId b) {
       const auto& writers = deps_.writers[b];
       if (program_.at(b).kind == BufferKind::constant) return true;
-      return !writers.empty() && std::all_of(writers.begin(), writers.end(), [&](int w) {
-        return folds_[w] || w >= static_cast<int>(i);
-      });
+      return !writers.empty() && std::all_of(writers.begin(), writers.end(),
+                                             [&](int w) { return folds_[w] || w >= static_cast<int>(i); });
     });
   }
 

@@ -35,14 +35,13 @@ std::span<const Pass> graph_passes() {
       Pass{"merge_transposes", "Transpose(Transpose(x)) -> Transpose(x)", merge_transposes},
       Pass{"fold_batch_norm", "Conv, BatchNormalization -> Conv", fold_batch_norm},
       // Before fold_scale: the scale of an attention costs nothing inside of it.
-      Pass{"fuse_attention",
-           "Softmax(q*k*scale + masks)*v -> FusedAttention",
-           fuse_attention, kCompileOnly},
+      Pass{"fuse_attention", "Softmax(q*k*scale + masks)*v -> FusedAttention", fuse_attention, kCompileOnly},
       // After fold_batch_norm: a scale behind the normalisation then follows the convolution.
       Pass{"fold_scale", "Conv/Gemm/MatMul(x, W)*a + b with constants -> Conv/Gemm/MatMul(x, W') + b'",
            fold_scale},
       // Behind what changes weights.
-      Pass{"join_products", "MatMul(x, V), MatMul(x, W), split into heads -> Split(MatMul(x, [V W]))",
+      Pass{"join_products",
+           "MatMul(x, V), MatMul(x, W) of few rows, split into heads -> Split(MatMul(x, [V W]))",
            join_products, kCompileOnly},
       Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization",
            fuse_layer_norm, 17},

@@ -24,8 +24,8 @@ std::string reason_to_realize(const ir::Loops& loops, int users, const RealizeLi
 /// Applies the policy to a value of which `users` consumers are known.
 void realize_if_shared(ir::Program& program, const ir::TensorBox& x, int users);
 
-/// Called before `x`, of which `users` consumers are known, is added to `product`: what is in memory the library
-/// adds before it stores the sum, so that each of its readers reads one tensor.
+/// Called before `x`, of which `users` consumers are known, is added to `product`: what is in memory the
+/// library adds before it stores the sum, so that each of its readers reads one tensor.
 void realize_residual(ir::Program& program, const ir::TensorBox& x, const ir::TensorBox& product, int users);
 
 /// A view of a part of a product with its bias: the product computes all of it, before each part is copied.

@@ -1,6 +1,7 @@
-// fuse_attention: softmax(q*k*scale + masks)*v becomes one node wherever its parts have no other readers. Whether
-// it runs as two products and a softmax or in the kernel that never stores the scores is decided where it is
-// lowered (lowering/ops/attention.cpp): only there all sizes are known, those of a cache that grows among them.
+// fuse_attention: softmax(q*k*scale + masks)*v becomes one node wherever its parts have no other readers.
+// Whether it runs as two products and a softmax or in the kernel that never stores the scores is decided
+// where it is lowered (lowering/ops/attention.cpp): only there all sizes are known, those of a cache that
+// grows among them.
 #include <algorithm>
 
 #include "fusion/passes/match.h"
@@ -63,8 +64,8 @@ bool is_scaled_product(Editor& e, ValueId id) {
   return single_product(e, id) != nullptr;
 }
 
-/// Follows sums down to the scaled product, which may be on either side of each; what else they add are masks.
-/// False: there is none.
+/// Follows sums down to the scaled product, which may be on either side of each; what else they add are
+/// masks. False: there is none.
 bool take_masks(Editor& e, ValueId& scores, std::vector<ValueId>& masks) {
   constexpr size_t kMost = 4; // each is one more tensor that the softmax reads
   if (is_scaled_product(e, scores)) return true;

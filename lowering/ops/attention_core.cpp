@@ -75,8 +75,8 @@ TensorBox composed(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Te
 } // namespace
 
 std::optional<bool> is_fast_fused(SymInt queries, SymInt keys) {
-  // The scores of a head have to be many before not storing them outweighs the faster products of the library:
-  // measured with 2 threads at 4096 x 77 and 197 x 197 (slower) and 1024 x 1024 (faster).
+  // The scores of a head have to be many before not storing them outweighs the faster products of the
+  // library: measured with 2 threads at 4096 x 77 and 197 x 197 (slower) and 1024 x 1024 (faster).
   constexpr int64_t kMinKeys = 256, kMinScores = int64_t{1} << 18;
   // So few queries (decoding) read keys and values where they lie.
   constexpr int64_t kFewQueries = 4;
@@ -128,8 +128,9 @@ TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Tens
   require_equal(ctx, a.k.sizes()[1], a.v.sizes()[1], "heads of key and value");
   require_equal(ctx, a.k.sizes()[2], a.v.sizes()[2], "lengths of key and value");
   const bool plain = !a.sinks && a.softcap == 0 && a.window == 0;
-  TensorBox y = scores || probabilities || (plain && is_fast_fused(a.q.sizes()[2], a.k.sizes()[2]) == false) ? composed(ctx, a, scores, probabilities)
-                                                                  : attend_fused(ctx, a);
+  TensorBox y = scores || probabilities || (plain && is_fast_fused(a.q.sizes()[2], a.k.sizes()[2]) == false)
+                    ? composed(ctx, a, scores, probabilities)
+                    : attend_fused(ctx, a);
   return convert(ctx, y, a.q.dtype());
 }
 

@@ -29,8 +29,8 @@ struct AttentionCore {
 TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores = nullptr,
                  TensorBox* probabilities = nullptr);
 
-/// Whether the kernel that never stores scores is faster than two products and a softmax; nullopt: sizes known
-/// at run time only decide.
+/// Whether the kernel that never stores scores is faster than two products and a softmax; nullopt: sizes
+/// known at run time only decide.
 std::optional<bool> is_fast_fused(SymInt queries, SymInt keys);
 
 /// As attend(), in f32 by the kernel that never stores scores, whatever the sizes.

@@ -27,7 +27,8 @@ ir::Program folded(const GraphHelper& h, std::vector<Tensor> inputs, int expecte
 TEST(FoldOperations, TablesOfAResizeAreConstants) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {1, 1, 4, 3});
-  h.output(h.node("Resize", {x, -1, -1, h.constant(ints({4}, {1, 1, 9, 7}))}, {{"mode", std::string("linear")}}));
+  h.output(
+      h.node("Resize", {x, -1, -1, h.constant(ints({4}, {1, 1, 9, 7}))}, {{"mode", std::string("linear")}}));
   std::vector<float> values(12);
   for (size_t i = 0; i < 12; ++i) values[i] = 0.3f * static_cast<float>(i * i);
   folded(h, {tensor({1, 1, 4, 3}, values)}, 4); // where each row and column reads, and with what weight

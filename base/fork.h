@@ -1,4 +1,4 @@
-// CallScope: what a forked process must know of the calls that other threads were in.
+// CallScope and WorkerThread: what a forked process must know of the threads that it has no longer.
 #pragma once
 
 namespace tbx {
@@ -8,11 +8,17 @@ namespace tbx {
 /// call in that process is refused instead of waiting for ever.
 class CallScope {
 public:
-  /// Throws Error (backend) in a process that was forked while another thread was in a call.
+  /// Throws Error (backend) in a process that was forked while another thread was in a call, or while a
+  /// worker was still awake from one. Waits while another thread forks.
   CallScope();
   ~CallScope();
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;
 };
+
+/// Notes that the calling thread is one of a library's workers, until it ends. Between calls such a thread
+/// looks for work for a while and then sleeps, and holds locks of its library on the way: a fork waits until
+/// all of them sleep, for five seconds at most.
+void note_worker_thread();
 
 } // namespace tbx

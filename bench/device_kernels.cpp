@@ -170,7 +170,7 @@ void measure(device::Device& device, const Case& k) {
   const device::LaunchShape shape = codegen::launch_shape(emitted, tasks, device.properties());
   auto scratch = device.allocate(static_cast<size_t>(
       codegen::scratch_of_launch(emitted, shape, evaluate(emitted.scratch_bytes, {}).value())));
-  auto error = device.allocate(8);
+  auto error = device.allocate(24);
   for (void*& p : pointers) arguments.push_back(&p);
   int64_t begin = 0, end = tasks;
   void *scratch_at = scratch->data(), *error_at = error->data();

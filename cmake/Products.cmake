@@ -40,19 +40,53 @@ if(TBX_WITH_PYTHON)
   endif()
 endif()
 
-# libtensorbox and its CMake package. What it needs of the pinned libraries lies in lib/tensorbox beside it.
+# libtensorbox, libtensorbox_runtime and their CMake package. What they need of the pinned libraries lies in
+# lib/tensorbox beside them. The runtime has neither importer nor compiler: it runs packages.
+function(tbx_product name)
+  add_library(tensorbox::${name} ALIAS ${name})
+  target_include_directories(${name} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(${name} INTERFACE cxx_std_20)
+  install(TARGETS ${name} EXPORT tensorboxTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+                                                  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endfunction()
 get_target_property(tbx_driver_type tbx_driver TYPE)
 if(NOT tbx_driver_type STREQUAL "INTERFACE_LIBRARY")
   add_library(tensorbox SHARED cmake/empty.cpp)
-  add_library(tensorbox::tensorbox ALIAS tensorbox)
-  target_link_libraries(tensorbox PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,tbx_driver>)
+  target_link_libraries(tensorbox PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,tbx_driver,tbx_package>)
   target_link_options(tensorbox PRIVATE -Wl,--exclude-libs,libonnx.a:libonnx_proto.a -Wl,--no-undefined)
-  target_include_directories(tensorbox INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
-                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_compile_features(tensorbox INTERFACE cxx_std_20)
-  set_target_properties(tensorbox PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-                                             INSTALL_RPATH "$ORIGIN/tensorbox")
-  install(TARGETS tensorbox EXPORT tensorboxTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  add_library(tensorbox_runtime SHARED cmake/empty.cpp)
+  target_link_libraries(tensorbox_runtime PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,tbx_package>)
+  target_link_options(tensorbox_runtime PRIVATE -Wl,--no-undefined -Wl,--gc-sections)
+  set_target_properties(tensorbox tensorbox_runtime PROPERTIES
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH "$ORIGIN/tensorbox")
+  # The same as one archive; its user links the libraries below it.
+  add_library(tensorbox_runtime_static STATIC cmake/empty.cpp $<TARGET_OBJECTS:tbx_package> $<TARGET_OBJECTS:tbx_runtime>
+    $<TARGET_OBJECTS:tbx_extern_kernels> $<TARGET_OBJECTS:tbx_ir> $<TARGET_OBJECTS:tbx_base> $<TARGET_OBJECTS:ducc0_fft>)
+  set_target_properties(tensorbox_runtime_static PROPERTIES OUTPUT_NAME tensorbox_runtime
+                                                            ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+  set(tbx_below fmt xxhash re2 png z)
+  foreach(image IN ITEMS JPEG:jpeg TIFF:tiff WEBP:webp OPENJPEG:openjp2)
+    string(REPLACE ":" ";" image ${image})
+    list(GET image 0 format)
+    list(GET image 1 library)
+    if(TARGET ${format}::${format} OR TARGET tbx::${format})
+      list(APPEND tbx_below ${library})
+    endif()
+  endforeach()
+  if(TBX_RUNTIME_LIBRARIES MATCHES dnnl)
+    set(tbx_pinned $<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}/tensorbox/libdnnl.so.3
+                   $<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}/tensorbox/libtbb.so.12)
+  elseif(TBX_WITH_ONEDNN)
+    set(tbx_pinned dnnl tbb)
+  else()
+    set(tbx_pinned tbb)
+  endif()
+  target_link_libraries(tensorbox_runtime_static INTERFACE "$<INSTALL_INTERFACE:${tbx_pinned};${tbx_below};pthread;dl>")
+
+  tbx_product(tensorbox)
+  tbx_product(tensorbox_runtime)
+  tbx_product(tensorbox_runtime_static)
   install(DIRECTORY include/tensorbox DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(FILES ${TBX_RUNTIME_LIBRARIES} DESTINATION ${CMAKE_INSTALL_LIBDIR}/tensorbox)
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tensorbox)
@@ -63,6 +97,10 @@ if(NOT tbx_driver_type STREQUAL "INTERFACE_LIBRARY")
        CONTENT "include(\${CMAKE_CURRENT_LIST_DIR}/tensorboxTargets.cmake)\n" @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/tensorboxConfig.cmake ${PROJECT_BINARY_DIR}/tensorboxConfigVersion.cmake
           DESTINATION ${package_dir})
+  foreach(TBX_LIBRARY IN ITEMS tensorbox tensorbox_runtime)
+    configure_file(cmake/library.pc.in ${PROJECT_BINARY_DIR}/${TBX_LIBRARY}.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/${TBX_LIBRARY}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  endforeach()
 endif()
 
 # Every examples/<name>.cpp, built against the shared library as a user would.

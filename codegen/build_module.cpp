@@ -19,9 +19,9 @@
 #include "base/error.h"
 #include "codegen/compiler.h"
 #include "codegen/kernel_cache.h"
-#include "codegen/load_object.h"
 #include "codegen/prelude.h"
 #include "codegen/work_folder.h"
+#include "runtime/load_object.h"
 
 namespace tbx::codegen {
 
@@ -44,6 +44,7 @@ struct Unit {
   std::vector<std::string> functions;
   bool brief = false; ///< compiled so
   std::shared_ptr<void> object;
+  std::string bytes; ///< of the object, where they are kept
 };
 
 /// Kernels sorted by name fall into the same units whatever the order of the model's operations.
@@ -98,8 +99,11 @@ public:
       Unit& u = units_[i];
       std::string why;
       if (OpenFile file = cache_.find(u.key, compiler)) {
-        u.object = load_object(file.get(), cache_.path_of(u.key, compiler), u.functions, why);
-        if (!u.object) cache_.evict(u.key, compiler);
+        u.object = runtime::load_object(file.get(), cache_.path_of(u.key, compiler), u.functions, why);
+        if (u.object)
+          keep_bytes(u, file);
+        else
+          cache_.evict(u.key, compiler);
       }
       if (!u.object) missing.push_back(i);
     }
@@ -141,6 +145,7 @@ public:
     std::set<std::string> keys;
     for (Unit& u : units_) {
       m->handles_.push_back(std::move(u.object));
+      if (toolchain_.keep_bytes) m->bytes.push_back(std::move(u.bytes));
       if (!identity.empty()) m->objects.push_back(cache_.path_of(u.key, identity));
       keys.insert(u.key);
     }
@@ -185,13 +190,22 @@ private:
                         wrong.empty() ? "none can be written to" : wrong);
   }
 
+  void keep_bytes(Unit& u, const OpenFile& file) const {
+    if (!toolchain_.keep_bytes) return;
+    std::optional<std::string> bytes = object_bytes(file.get());
+    if (!bytes) throw_backend_error("a compiled object cannot be read: {}", std::strerror(errno));
+    u.bytes = std::move(*bytes);
+  }
+
   void take(size_t i, const ProcessResult& r, const std::string& compiler, const std::string& identity) {
     Unit& u = units_[i];
     const bool may_be_whole = r.status == 0 || (r.unknown && r.output.find("error:") == std::string::npos);
     if (!may_be_whole) fail(i, r, compiler);
     std::string why = "there is none";
-    if (OpenFile file = open_private(work_->descriptor(), object_name(i).c_str()))
-      u.object = load_object(file.get(), work_->path() / object_name(i), u.functions, why);
+    if (OpenFile file = open_private(work_->descriptor(), object_name(i).c_str())) {
+      u.object = runtime::load_object(file.get(), work_->path() / object_name(i), u.functions, why);
+      if (u.object) keep_bytes(u, file);
+    }
     if (!u.object)
       throw_backend_error(
           "{} on {} left an object that cannot be used: {}{}{} (a cache folder mounted noexec? set "

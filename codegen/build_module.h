@@ -23,6 +23,7 @@ public:
   /// Throws BackendError when there is no such kernel.
   runtime::KernelFunction find(const std::string& function) const;
   std::vector<std::filesystem::path> objects; ///< the cached files
+  std::vector<std::string> bytes;             ///< of the objects, with Toolchain::keep_bytes
   int compiled = 0, cached = 0;               ///< translation units built now / found in the cache
 
 private:

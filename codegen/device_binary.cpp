@@ -1,16 +1,21 @@
 #include "codegen/device_binary.h"
 
+#include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "codegen/compiler.h"
+#include "codegen/kernel_cache.h"
+#include "codegen/work_folder.h"
 #include "device/cuda/nvrtc.h"
 #include "device/fake/emulator.h"
 
@@ -56,28 +61,98 @@ std::string emulated_object(const std::string& text, const Toolchain& toolchain)
 
 } // namespace
 
-std::string device_binary(const std::vector<EmittedKernel>& kernels, const device::Properties& properties,
-                          const Toolchain& toolchain) {
+namespace {
+
+/// Prelude and distinct kernels.
+std::string source_of(const std::vector<EmittedKernel>& kernels, std::set<std::string>& names) {
   std::string text = prelude_cuda();
-  std::set<std::string> names;
   for (const EmittedKernel& k : kernels)
     if (names.insert(k.function).second) text += k.text;
-  if (properties.architecture.starts_with("sm_")) return device::cuda::compile(text, properties.architecture);
+  return text;
+}
+
+bool is_gpu(const device::Properties& properties) { return properties.architecture.starts_with("sm_"); }
+
+std::string compiled(const std::string& text, const std::set<std::string>& names,
+                     const device::Properties& properties, const Toolchain& toolchain) {
+  if (is_gpu(properties)) return device::cuda::compile(text, properties.architecture);
   return emulated_object(device::fake::emulated_source(text, {names.begin(), names.end()}), toolchain);
+}
+
+/// Keeps the binary for others; that it cannot be kept is no error.
+void keep(KernelCache& cache, const std::string& key, const std::string& compiler, const std::string& binary,
+          const Toolchain& toolchain) {
+  if (!cache.can_write()) return;
+  std::string wrong;
+  try {
+    const WorkFolder work(cache.folder());
+    std::ofstream out(work.path() / "device.so", std::ios::binary | std::ios::trunc);
+    out << binary;
+    out.close();
+    wrong = out ? cache.insert(key, compiler, work.descriptor(), "device.so")
+                : "cannot write to the kernel cache";
+  } catch (const Error& e) {
+    wrong = e.message();
+  }
+  if (wrong.empty())
+    cache.prune({key});
+  else if (toolchain.log)
+    toolchain.log(wrong);
+}
+
+} // namespace
+
+std::string device_binary(const std::vector<EmittedKernel>& kernels, const device::Properties& properties,
+                          const Toolchain& toolchain) {
+  std::set<std::string> names;
+  const std::string text = source_of(kernels, names);
+  return compiled(text, names, properties, toolchain);
+}
+
+std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
+                                 const device::Properties& properties, const Toolchain& toolchain,
+                                 bool& cached) {
+  std::set<std::string> names;
+  const std::string text = source_of(kernels, names);
+  // The compiler is part of the name, as with kernels of the host.
+  std::string compiler;
+  if (is_gpu(properties)) {
+    const std::string identity = device::cuda::nvrtc_identity();
+    compiler = fmt::format("{:016x}", XXH3_64bits(identity.data(), identity.size()));
+  } else {
+    compiler = compiler_identity(find_compiler(toolchain));
+  }
+  const std::string& how = properties.architecture;
+  const std::string all = text + device::fake::emulated_source("", {});
+  const XXH128_hash_t h = XXH3_128bits_withSeed(all.data(), all.size(), XXH3_64bits(how.data(), how.size()));
+  const std::string key = fmt::format("{:016x}{:016x}", h.high64, h.low64);
+  KernelCache cache(toolchain);
+  std::optional<std::string> found = cache.read(key, compiler);
+  cached = found.has_value();
+  if (cached) return *std::move(found);
+  std::string binary = compiled(text, names, properties, toolchain);
+  keep(cache, key, compiler, binary, toolchain);
+  return binary;
+}
+
+int64_t most_blocks(bool scratch, const device::Properties& properties) {
+  constexpr int64_t kBlocksPerMultiprocessor = 8;
+  return scratch ? properties.multiprocessors * kBlocksPerMultiprocessor : INT32_MAX;
+}
+
+int teams_of_block(const EmittedKernel& kernel) {
+  return kernel.team == Team::block  ? 1
+         : kernel.team == Team::warp ? kernel.block_threads / 32
+                                     : kernel.block_threads;
 }
 
 device::LaunchShape launch_shape(const EmittedKernel& kernel, int64_t tasks,
                                  const device::Properties& properties) {
-  constexpr int64_t kMostBlocks = INT32_MAX, kBlocksPerMultiprocessor = 8;
   device::LaunchShape shape;
   shape.threads = static_cast<uint32_t>(kernel.block_threads);
-  const int64_t teams = kernel.team == Team::block  ? 1
-                        : kernel.team == Team::warp ? kernel.block_threads / 32
-                                                    : kernel.block_threads;
-  int64_t blocks = (tasks + teams - 1) / teams;
-  const bool scratch = !kernel.scratch_bytes.is(0);
-  blocks = std::min(blocks, scratch ? properties.multiprocessors * kBlocksPerMultiprocessor : kMostBlocks);
-  shape.blocks = static_cast<uint32_t>(std::max<int64_t>(1, blocks));
+  const int64_t teams = teams_of_block(kernel), blocks = (tasks + teams - 1) / teams;
+  shape.blocks = static_cast<uint32_t>(
+      std::clamp<int64_t>(blocks, 1, most_blocks(!kernel.scratch_bytes.is(0), properties)));
   return shape;
 }
 

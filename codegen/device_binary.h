@@ -15,6 +15,16 @@ namespace tbx::codegen {
 std::string device_binary(const std::vector<EmittedKernel>& kernels, const device::Properties& properties,
                           const Toolchain& toolchain = {});
 
+/// The same out of the kernel cache, or compiled and kept there. `cached` says which.
+std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
+                                 const device::Properties& properties, const Toolchain& toolchain,
+                                 bool& cached);
+
+/// Most blocks that a launch has where each needs scratch memory, or none does.
+int64_t most_blocks(bool scratch, const device::Properties& properties);
+/// Teams of one block.
+int teams_of_block(const EmittedKernel& kernel);
+
 /// Enough blocks that every task has a place of its own; few where blocks need scratch memory, which is given
 /// to each.
 device::LaunchShape launch_shape(const EmittedKernel& kernel, int64_t tasks,

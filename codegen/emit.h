@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "base/isa.h"
 #include "ir/kernel.h"
 
 namespace tbx::codegen {
 
-enum class Isa { sse, avx2, avx512 };
-const char* name_of(Isa isa);
-/// The best ISA this CPU runs, or what TBX_ISA says (ModelError when the CPU lacks it).
-Isa host_isa();
+using tbx::host_isa;
+using tbx::Isa;
+using tbx::name_of;
 
 /// Threads that work on one task together.
 enum class Team : uint8_t { thread, warp, block };
@@ -37,7 +37,7 @@ EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa);
 /// <buffers> are pointers to address 0 of the kernel's buffers that are not row-local, in order; <sizes> an
 /// i64 for each of size_args. Any one-dimensional grid runs all tasks of [begin, end); blocks have a multiple
 /// of 32 threads. scratch_bytes are needed per team. *error, 0 at first, becomes the number of a failed
-/// index check.
+/// index check, and the two numbers behind it what runtime/abi.h has in scratch.
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel);
 
 /// The text every translation unit begins with: vector types, loads and stores with tails, conversions,

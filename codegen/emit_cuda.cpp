@@ -31,7 +31,7 @@ public:
         across_(kernel.outer.empty() ? nullptr
                                      : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node(),
                 plan_.lanes) {
-    w_.on_failure = "{{ *error = {}; return; }}";
+    w_.on_failure = "{{ failed(error, {}, {}, {}, {}{}); return; }}";
     w_.rows_per_block = true;
     w_.by_value = true;
   }
@@ -82,6 +82,7 @@ private:
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
     out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void {}{}}}\n", out.function, body);
     out.size_args = w_.size_args;
+    out.check_origins = w_.check_origins;
     out.tasks = tasks;
     out.team = mapping_ == Mapping::thread ? Team::thread
                : mapping_ == Mapping::warp ? Team::warp

@@ -255,6 +255,17 @@ OpenFile KernelCache::find(const std::string& key, const std::string& compiler) 
   return OpenFile();
 }
 
+std::optional<std::string> object_bytes(int fd) {
+  std::optional<std::string> bytes = read_all(fd);
+  if (bytes && bytes->size() > kSeal && bytes->ends_with(kMagic)) bytes->resize(bytes->size() - kSeal);
+  return bytes;
+}
+
+std::optional<std::string> KernelCache::read(const std::string& key, const std::string& compiler) {
+  const OpenFile file = find(key, compiler);
+  return file ? object_bytes(file.get()) : std::nullopt;
+}
+
 void KernelCache::evict(const std::string& key, const std::string& compiler) {
   if (const std::string name = name_of(key, compiler); !name.empty()) unlinkat(at_.get(), name.c_str(), 0);
 }

@@ -43,6 +43,9 @@ public:
 
   /// The object of this key that `compiler` made (empty: any compiler), open and checked.
   OpenFile find(const std::string& key, const std::string& compiler);
+  /// The contents of the object of this key that `compiler` made, without the seal; nothing when there is
+  /// none.
+  std::optional<std::string> read(const std::string& key, const std::string& compiler);
   /// Where such an object lies or would lie.
   std::filesystem::path path_of(const std::string& key, const std::string& compiler) const;
   /// Seals a finished object of the open `folder` and moves it in place; safe against other processes doing
@@ -72,6 +75,9 @@ private:
   int64_t limit_;                                         ///< bytes
   std::optional<std::map<std::string, std::string>> any_; ///< without a compiler: names by key
 };
+
+/// The object in an open file, without a seal; nothing when it cannot be read.
+std::optional<std::string> object_bytes(int fd);
 
 constexpr size_t kKeyLength = 32;      ///< hexadecimal digits, of keys
 constexpr size_t kCompilerLength = 16; ///< and of what stands for compilers

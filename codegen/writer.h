@@ -101,7 +101,9 @@ public:
   std::string finish();           ///< text of the function scope
   /// Type of the pointer to a buffer: "const f32* __restrict".
   std::string pointer_type(int buffer) const;
-  std::string on_failure;      ///< with the number of the failed check, where not as in runtime/abi.h
+  /// What a failed check does: its number, the index, the extent, whether the index counts from the end, the
+  /// lanes that failed.
+  std::string on_failure = "return failed(scratch, {}, {}, {}, {}{});";
   bool rows_per_block = false; ///< row-local memory is that of a team of CUDA threads
   bool by_value = false;       ///< buffers b0, b1, ... and sizes s0, s1, ... are parameters of the function
   int point_scope = 0;         ///< values that depend on memory written by the kernel stay inside it

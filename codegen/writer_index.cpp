@@ -234,9 +234,8 @@ Value Writer::index_vector_node(const SymNode& n, bool narrow) {
 /// is where(i < 0, i + extent, i).
 std::string Writer::failure(const SymNode& n, size_t number, const std::string& index,
                             const std::string& extent, const std::string& lanes) const {
-  if (!on_failure.empty()) return fmt::format(fmt::runtime(on_failure), number);
   const bool counted = n.value->op == ir::Op::where;
-  return fmt::format("return failed(scratch, {}, {}, {}, {}{});", number, index, extent, counted, lanes);
+  return fmt::format(fmt::runtime(on_failure), number, index, extent, counted, lanes);
 }
 
 Value Writer::indirect(const SymNode& n, bool vector) {

@@ -1,7 +1,6 @@
 #include "driver/compile.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,14 +10,18 @@
 #include "base/budget.h"
 #include "base/error.h"
 #include "codegen/build_module.h"
-#include "driver/evaluated_module.h"
+#include "codegen/device_binary.h"
 #include "driver/every_value.h"
 #include "driver/limits.h"
+#include "driver/place.h"
+#include "driver/target.h"
 #include "driver/value_compile.h"
 #include "driver/value_graph.h"
 #include "extern_kernels/catalogue.h"
 #include "extern_kernels/custom_operator.h"
 #include "lowering/lower.h"
+#include "package/evaluated_module.h"
+#include "package/session_impl.h"
 #include "runtime/session.h"
 
 namespace tbx::driver {
@@ -37,33 +40,13 @@ private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-codegen::Isa chosen_isa(const CompileOptions& options) {
-  if (options.isa.empty()) return codegen::host_isa();
-  codegen::Isa best = codegen::host_isa();
-  for (codegen::Isa isa : {codegen::Isa::sse, codegen::Isa::avx2, codegen::Isa::avx512})
-    if (options.isa == codegen::name_of(isa)) {
-      TBX_MODEL(isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa,
-                codegen::name_of(best));
-      return isa;
-    }
-  throw_model_error("unknown isa '{}': expected avx512, avx2 or sse", options.isa);
-}
-
-extern_kernels::Precision chosen_precision(const CompileOptions& options) {
-  using extern_kernels::Precision;
-  if (options.precision == "strict") return Precision::strict;
-  if (options.precision == "bf16") return Precision::bf16;
-  if (options.precision == "any") return Precision::any;
-  throw_model_error("unknown precision '{}': expected strict, bf16 or any", options.precision);
-}
-
-fusion::Target target_of(codegen::Isa isa, int threads) {
-  fusion::Target t;
-  t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
-  t.threads = threads;
-  if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
-  if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
-  return t;
+/// Null: the CPU does everything.
+std::shared_ptr<device::Device> chosen_device(const CompileOptions& options) {
+  if (options.device.empty()) return nullptr;
+  TBX_MODEL(options.compile && !options.reference,
+            "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
+            options.device);
+  return device::open(options.device);
 }
 
 Graph import_source(const Source& source, const CompileOptions& options,
@@ -88,8 +71,7 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   so.fuse = options.fuse;
   so.fuse_extern = options.fuse_extern;
   so.fold_constants = !options.reference;
-  int threads = options.threads > 0 ? options.threads : runtime::default_threads();
-  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(isa, threads), so);
+  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa), so);
   const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
     if (auto* call = std::get_if<ir::ExternCall>(&group.what)) {
@@ -186,13 +168,16 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
                     std::vector<InputDefault>* defaults) {
   chosen_isa(options); // refused before the model is read
   chosen_precision(options);
+  chosen_device(options);
+  if (std::string note = precision_note(options); options.log && !note.empty()) options.log(note);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
   Graph graph = import_source(source, options, shapes, defaults);
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const fusion::PassResult& p : fusion::run_graph_passes(graph, options.disabled_passes))
+  for (const fusion::PassResult& p :
+       fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options)))
     stats.passes_ms.emplace_back(p.name, p.ms);
   if (options.every_value) show_every_value(graph);
   stats.optimize_ms = watch.lap();
@@ -208,13 +193,31 @@ struct Planned {
   std::vector<codegen::EmittedKernel> emitted; ///< empty: all kernels are evaluated
   bool has_compiler = false;
   std::shared_ptr<codegen::Module> found; ///< without a compiler: all kernels were in the cache
+  std::shared_ptr<device::Device> device;
+  std::vector<codegen::EmittedKernel> for_device;
 };
 
+/// One entry per kernel group, for the device where it can be; else for the host, which is said.
+void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const CompileOptions& options,
+                     Planned& result) {
+  result.has_compiler = codegen::have_compiler(toolchain_of(options));
+  const Emit emit = [&](const ir::KernelProgram& kernel) {
+    try {
+      return result.for_device.emplace_back(codegen::emit_cuda(kernel));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::unsupported) throw;
+      if (options.log) options.log(fmt::format("kernel on the host, not on the device: {}", e.message()));
+      if (!result.has_compiler) throw;
+      return codegen::emit_cpp(kernel, isa);
+    }
+  };
+  result.emitted = emit_all(schedule, emit, options);
+}
+
 /// Lower, schedule, emit and plan.
-Planned plan_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
-                   CompileStats& stats) {
+Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::Isa isa,
+                   const Specialisation& made_for, CompileStats& stats) {
   Stopwatch watch;
-  const codegen::Isa isa = chosen_isa(options);
   auto stage = [&](const char* name) {
     if (options.progress) options.progress(name, 0, 0);
   };
@@ -232,7 +235,10 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, const Spec
   stats.schedule_ms = watch.lap();
 
   Planned result;
-  if (options.compile) {
+  result.device = chosen_device(options);
+  if (result.device) {
+    emit_for_device(schedule, isa, options, result);
+  } else if (options.compile) {
     const codegen::Toolchain toolchain = toolchain_of(options);
     result.emitted = emit_all(schedule, emit_cpp_for(isa), options);
     result.has_compiler = codegen::have_compiler(toolchain);
@@ -248,6 +254,7 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, const Spec
   }
   stage("plan");
   result.plan = make_plan(schedule, result.emitted);
+  if (result.device) place(result.plan, result.for_device, *result.device);
   runtime::Executable& executable = result.plan.executable;
   bind_elements(executable, made_for);
   show_complex(graph, graph.inputs, executable.inputs);
@@ -257,16 +264,13 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, const Spec
   return result;
 }
 
-/// What binding decided, for explain.
-void describe(const runtime::BoundExecutable& bound, std::vector<StepInfo>& steps) {
-  for (size_t s = 0; s < steps.size(); ++s) {
-    const runtime::BoundStep& step = bound.steps[s];
-    if (!step.library) continue;
-    steps[s].name = step.library->description();
-    steps[s].decisions.push_back("kernel: " + step.chosen +
-                                 (extern_kernels::is_plain_loops(step.chosen) ? " (plain loops: slow)" : ""));
-    for (const std::string& refusal : step.refusals) steps[s].decisions.push_back("refused: " + refusal);
-  }
+/// The kernels that were not emitted for a device.
+std::vector<codegen::EmittedKernel> kernels_of_host(const Planned& planned) {
+  std::set<std::string> elsewhere;
+  for (const codegen::EmittedKernel& k : planned.for_device) elsewhere.insert(k.function);
+  std::vector<codegen::EmittedKernel> kernels = named_kernels(planned.emitted);
+  std::erase_if(kernels, [&](const codegen::EmittedKernel& k) { return elsewhere.contains(k.function); });
+  return kernels;
 }
 
 } // namespace
@@ -278,34 +282,65 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
   auto stage = [&](const char* name, int done = 0, int of = 0) {
     if (options.progress) options.progress(name, done, of);
   };
-  Planned planned = plan_graph(graph, options, made_for, stats);
+  Planned planned = plan_graph(graph, options, chosen_isa(options), made_for, stats);
 
   watch.lap();
   std::vector<std::shared_ptr<const runtime::Module>> modules;
   std::shared_ptr<codegen::Module> native = planned.found;
+  runtime::DeviceModule on{planned.device, nullptr};
+  if (planned.device && !planned.for_device.empty()) {
+    stage("build");
+    const OutsideOfLoad waiting;
+    bool cached = false;
+    on.kernels = planned.device->load(codegen::cached_device_binary(
+        planned.for_device, planned.device->properties(), toolchain_of(options), cached));
+    ++(cached ? stats.cached_units : stats.compiled_units);
+  }
   if (planned.has_compiler) {
     stage("build");
     const OutsideOfLoad waiting; // the compiler has limits of its own
-    native = codegen::build_module(named_kernels(planned.emitted), chosen_isa(options), toolchain_of(options),
+    native = codegen::build_module(kernels_of_host(planned), chosen_isa(options), toolchain_of(options),
                                    [&](int done, int of) { stage("build", done, of); });
   }
   if (native) {
-    stats.compiled_units = native->compiled;
-    stats.cached_units = native->cached;
+    stats.compiled_units += native->compiled;
+    stats.cached_units += native->cached;
     modules.push_back(std::move(native));
   }
-  modules.push_back(evaluated_module(std::move(planned.plan.evaluated)));
+  modules.push_back(package::evaluated_module(std::move(planned.plan.evaluated)));
   stage("bind");
   result.bound = runtime::bind(
       std::make_shared<const runtime::Executable>(std::move(planned.plan.executable)), std::move(modules),
-      options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest);
+      options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest, on);
   result.steps = std::move(planned.plan.steps);
-  describe(*result.bound, result.steps);
-  for (const StepInfo& s : result.steps)
-    ++(s.kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
+  package::describe(*result.bound, result.steps);
+  for (size_t s = 0; s < result.steps.size(); ++s) {
+    const std::string& kind = result.steps[s].kind;
+    ++(kind == "copy" ? stats.copies : kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
+    stats.device_steps += kind != "copy" && result.executable().steps[s].device != runtime::DeviceKind::cpu;
+  }
   stats.build_ms += watch.lap();
   stats.total_ms += total.lap();
   result.stats = std::move(stats);
+  return result;
+}
+
+Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
+                          const Specialisation& made_for) {
+  CompileStats stats;
+  CompileOptions how = options;
+  how.compile = isa.has_value();
+  Planned planned = plan_graph(graph, how, isa ? *isa : chosen_isa(options), made_for, stats);
+  Portable result;
+  if (isa && !planned.emitted.empty()) {
+    codegen::Toolchain toolchain = toolchain_of(options);
+    toolchain.keep_bytes = true;
+    const OutsideOfLoad waiting; // the compiler has limits of its own
+    result.objects = codegen::build_module(named_kernels(planned.emitted), *isa, toolchain)->bytes;
+  }
+  result.executable = std::move(planned.plan.executable);
+  result.steps = std::move(planned.plan.steps);
+  result.evaluated = std::move(planned.plan.evaluated);
   return result;
 }
 
@@ -336,7 +371,7 @@ namespace {
 std::string dump_graph(const Graph& graph, const CompileOptions& options, const std::string& stage) {
   if (stage == "plan") {
     CompileStats stats;
-    return runtime::to_string(plan_graph(graph, options, {}, stats).plan.executable);
+    return runtime::to_string(plan_graph(graph, options, chosen_isa(options), {}, stats).plan.executable);
   }
   lowering::LowerOptions lower_options;
   lower_options.assume_broadcast = lower_options.assume_exact_floats = true;
@@ -379,7 +414,7 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
             "unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan", stage);
   Graph graph = import_source(source, options);
   if (stage == "import") return to_string(graph);
-  fusion::run_graph_passes(graph, options.disabled_passes);
+  fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options));
   if (stage == "simplify") return to_string(graph);
   if (!needs_values(graph)) {
     try {

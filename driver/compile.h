@@ -10,10 +10,12 @@
 #include <string>
 #include <variant>
 
+#include "base/isa.h"
 #include "driver/make_plan.h"
 #include "fusion/graph_passes.h"
 #include "importer/import.h"
 #include "runtime/bind.h"
+#include "runtime/made_for.h"
 #include "tensorbox/tensorbox.h"
 
 namespace tbx::driver {
@@ -32,16 +34,7 @@ struct Compiled {
 /// inputs).
 using KnownInputs = std::map<std::string, std::shared_ptr<const Tensor>>;
 
-/// What a program takes for granted of the sizes of its inputs (ir::Program::assume_...). A run for which
-/// that is wrong raises runtime::AssumptionError and wants a program that takes less for granted.
-enum class Assume {
-  nothing,
-  exact_floats, ///< sizes that pass through floats are exact there
-  broadcast_too ///< and dimensions that meet in a broadcast are equal
-};
-inline Assume less_than(Assume a) {
-  return a == Assume::broadcast_too ? Assume::exact_floats : Assume::nothing;
-}
+using runtime::Assume;
 
 /// What a program is made for, beyond the model itself.
 struct Specialisation {
@@ -60,6 +53,18 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
 /// The stages behind: lower, schedule, emit, plan, build, bind. `stats` is what was spent before.
 Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
                        CompileStats stats = {});
+
+/// A program as a package holds it: nothing in it belongs to this process.
+struct Portable {
+  runtime::Executable executable;
+  std::vector<StepInfo> steps;
+  std::vector<std::string> objects;   ///< shared objects of native kernels
+  std::vector<NamedKernel> evaluated; ///< kernels for the evaluator
+};
+/// `isa`: of the native kernels, whatever this CPU runs; none: all kernels are for the evaluator. Throws
+/// BackendError where there is no compiler.
+Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
+                          const Specialisation& made_for);
 
 /// Both in one. Throws Error; lowering::UnknownValueError when the elements or sizes of some inputs must be
 /// known: compile again with them; lowering::RuntimeValueError when the model needs more than a plan

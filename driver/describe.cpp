@@ -39,10 +39,4 @@ ModelMetadata metadata_of(const Graph& graph) {
   return m;
 }
 
-TensorView view_of(const Tensor& t) {
-  void* data =
-      t.dtype == DType::string ? static_cast<void*>(t.strings.get()) : const_cast<std::byte*>(t.data);
-  return {data, static_cast<int32_t>(t.dtype), t.dims};
-}
-
 } // namespace tbx::driver

@@ -12,7 +12,5 @@ TensorInfo info_of(const runtime::SignatureEntry& entry);
 TensorInfo info_of(const runtime::ValueEntry& entry);
 TensorInfo info_of(const InputDefault& input);
 ModelMetadata metadata_of(const Graph& graph);
-/// Of the tensor's memory, only to be read.
-TensorView view_of(const Tensor& tensor);
 
 } // namespace tbx::driver

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "importer/graph.h"
+#include "runtime/made_for.h"
 
 namespace tbx::driver {
 
@@ -19,13 +19,7 @@ std::vector<ValueId> values_read(const Node& node);
 Graph extract(const Graph& g, const std::vector<int>& nodes, const std::vector<ValueId>& inputs,
               const std::vector<ValueId>& outputs, std::vector<ValueId>& from);
 
-/// What is to be assumed of an input of a copy.
-struct InputKind {
-  DType dtype = DType::undefined;
-  /// A number, or -1 - k: the k-th size that is not known; equal k, equal size. nullopt: not even the rank is
-  /// known.
-  std::optional<std::vector<int64_t>> dims;
-};
+using runtime::InputKind;
 
 /// What the types of the graph's inputs say. False where an input is no tensor of known type and rank.
 bool declared_kinds(const Graph& g, std::vector<InputKind>& kinds);

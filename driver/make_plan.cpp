@@ -91,7 +91,7 @@ public:
         add_extern(group, std::get<ExternCall>(group.what));
       }
     }
-    set_lifetimes();
+    set_lifetimes(executable_);
     return {std::move(executable_), std::move(steps_), std::move(evaluated_)};
   }
 
@@ -308,25 +308,26 @@ private:
     steps_.push_back(std::move(info));
   }
 
-  void set_lifetimes() {
-    for (size_t s = 0; s < executable_.steps.size(); ++s)
-      runtime::for_each_buffer(executable_.steps[s], [&](int buffer, bool) {
-        BufferPlan& b = executable_.buffers[buffer];
-        if (b.first_step < 0) b.first_step = static_cast<int>(s);
-        b.last_step = static_cast<int>(s);
-      });
-  }
-
   const fusion::Schedule& schedule_;
   const Program& program_;
   const std::vector<codegen::EmittedKernel>& emitted_;
   runtime::Executable executable_;
   std::vector<StepInfo> steps_;
-  std::vector<NamedProgram> evaluated_;
+  std::vector<NamedKernel> evaluated_;
   std::vector<int> index_of_;
 };
 
 } // namespace
+
+void set_lifetimes(runtime::Executable& executable) {
+  for (BufferPlan& b : executable.buffers) b.first_step = b.last_step = -1;
+  for (size_t s = 0; s < executable.steps.size(); ++s)
+    runtime::for_each_buffer(executable.steps[s], [&](int buffer, bool) {
+      BufferPlan& b = executable.buffers[buffer];
+      if (b.first_step < 0) b.first_step = static_cast<int>(s);
+      b.last_step = static_cast<int>(s);
+    });
+}
 
 runtime::SizeExpr size_expr(SymInt e) {
   SizeExpr out;

@@ -30,7 +30,9 @@ int64_t element_of(const RunTensor& t, size_t i) {
                                : static_cast<const int32_t*>(t.data)[i];
 }
 
-bool is_size(int64_t v) { return v >= lowering::kMinElement && v <= ir::kMaxSize; }
+using runtime::is_size;
+static_assert(runtime::kLeastSizeElement == lowering::kMinElement &&
+              runtime::kGreatestSizeElement == ir::kMaxSize);
 
 void append(std::string& key, const void* from, size_t n) {
   if (n > 0) key.append(static_cast<const char*>(from), n);
@@ -64,44 +66,31 @@ std::string key_of(const std::vector<InputKind>& kinds, const Specialisation& ma
 
 /// A plan and what the inputs must be for it.
 struct Segment::Variant {
-  std::vector<InputKind> kinds;
-  std::vector<std::shared_ptr<const Tensor>> values; ///< per input: elements it is made for, or nullptr
-  /// Per input: its integers where they are fixed; the others may be any number from kMinElement on.
-  std::vector<std::vector<std::optional<int64_t>>> elements;
-  Assume assume = Assume::broadcast_too;
+  runtime::MadeFor made_for;
+  Specialisation specialisation;
+  bool trust_shapes = false;
   std::shared_ptr<const Compiled> compiled;
   std::unique_ptr<runtime::Session> session;
-
-  bool fits(std::span<const RunTensor> inputs) const {
-    constexpr size_t kMaxSizes = 64;
-    int64_t bound[kMaxSizes];
-    std::fill_n(bound, kMaxSizes, -1);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const RunTensor& t = inputs[i];
-      const std::vector<int64_t>& dims = *kinds[i].dims;
-      if (t.dtype != kinds[i].dtype || t.dims.size() != dims.size()) return false;
-      for (size_t d = 0; d < dims.size(); ++d) {
-        if (dims[d] >= 0) {
-          if (dims[d] != t.dims[d]) return false;
-          continue;
-        }
-        auto k = static_cast<size_t>(-1 - dims[d]);
-        if (k >= kMaxSizes) continue; // the session compares those
-        if (bound[k] >= 0 && bound[k] != t.dims[d]) return false;
-        bound[k] = t.dims[d];
-      }
-      if (values[i] && (values[i]->dims != t.dims ||
-                        (values[i]->bytes() > 0 &&
-                         std::memcmp(values[i]->data, t.data, static_cast<size_t>(values[i]->bytes())) != 0)))
-        return false;
-      for (size_t k = 0; k < elements[i].size(); ++k) {
-        int64_t v = element_of(t, k);
-        if (elements[i][k] ? v != *elements[i][k] : !is_size(v)) return false;
-      }
-    }
-    return true;
-  }
 };
+
+namespace {
+
+runtime::MadeFor conditions(const Graph& graph, std::vector<InputKind> kinds, const Specialisation& of) {
+  runtime::MadeFor made_for;
+  made_for.kinds = std::move(kinds);
+  made_for.assume = of.assume;
+  for (ValueId id : graph.inputs) {
+    const std::string& name = graph.at(id).name;
+    auto known = of.known.find(name);
+    auto elements = of.elements.find(name);
+    made_for.values.push_back(known == of.known.end() ? nullptr : known->second);
+    made_for.elements.push_back(elements == of.elements.end() ? std::vector<std::optional<int64_t>>()
+                                                              : elements->second);
+  }
+  return made_for;
+}
+
+} // namespace
 
 Segment::Segment(Graph graph, std::shared_ptr<const CompileOptions> options)
     : graph_(std::move(graph)), options_(std::move(options)), variants_(kMaxVariants) {}
@@ -111,17 +100,11 @@ Segment::~Segment() = default;
 std::shared_ptr<Segment::Variant> Segment::compile(std::vector<InputKind> kinds, bool trust_shapes,
                                                    Specialisation made_for) const {
   auto v = std::make_shared<Variant>();
-  for (ValueId id : graph_.inputs) {
-    const std::string& name = graph_.at(id).name;
-    auto known = made_for.known.find(name);
-    v->values.push_back(known == made_for.known.end() ? nullptr : known->second);
-    v->elements.push_back(made_for.elements.count(name) ? made_for.elements.at(name)
-                                                        : std::vector<std::optional<int64_t>>());
-  }
   v->compiled = std::make_shared<const Compiled>(
       compile_graph(copy_with(graph_, kinds, trust_shapes), *options_, made_for));
-  v->kinds = std::move(kinds);
-  v->assume = made_for.assume;
+  v->made_for = conditions(graph_, std::move(kinds), made_for);
+  v->specialisation = std::move(made_for);
+  v->trust_shapes = trust_shapes;
   v->session = std::make_unique<runtime::Session>(
       v->compiled->bound, runtime::SessionOptions{.threads = options_->threads,
                                                   .private_arena = options_->private_threads,
@@ -207,9 +190,9 @@ std::shared_ptr<const Segment::Variant> Segment::variant_for(std::span<const Run
               return compile(kinds, false, made_for);
             }};
   };
-  return variants_.get([&](const Needs&, const Variant& v) { return v.assume <= assume && v.fits(inputs); },
-                       request,
-                       [&](Needs& needs, const lowering::UnknownValueError& e) { return learn(needs, e); });
+  return variants_.get(
+      [&](const Needs&, const Variant& v) { return v.made_for.assume <= assume && v.made_for.fits(inputs); },
+      request, [&](Needs& needs, const lowering::UnknownValueError& e) { return learn(needs, e); });
 }
 
 void Segment::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
@@ -220,10 +203,26 @@ void Segment::run(std::span<const RunTensor> inputs, std::span<RunTensor> output
       return variant->session->run(inputs, outputs, options);
     } catch (const runtime::AssumptionError&) {
       // Legal inputs, but not what was assumed of them: from now on the more general form is taken first.
-      if (variant->assume == Assume::nothing) throw;
-      assume = less_than(variant->assume);
+      if (variant->made_for.assume == Assume::nothing) throw;
+      assume = less_than(variant->made_for.assume);
     }
   }
+}
+
+std::vector<Segment::Kind> Segment::kinds() const {
+  std::vector<Kind> all;
+  for (const auto& v : variants_.variants())
+    all.push_back({v->made_for.kinds, v->trust_shapes, v->specialisation, v->made_for});
+  return all;
+}
+
+std::vector<std::string> Segment::needs() const {
+  std::vector<std::string> names;
+  const Needs needs = variants_.knowledge();
+  for (size_t i = 0; i < graph_.inputs.size(); ++i)
+    if (needs.by_shapes || std::count(needs.value_inputs.begin(), needs.value_inputs.end(), i) > 0)
+      names.push_back(graph_.at(graph_.inputs[i]).name);
+  return names;
 }
 
 std::vector<std::shared_ptr<const Compiled>> Segment::compiled() const {

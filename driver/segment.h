@@ -24,6 +24,16 @@ public:
   void run(std::span<const runtime::RunTensor> inputs, std::span<runtime::RunTensor> outputs,
            const runtime::RunOptions& options) const override;
 
+  /// What was compiled so far, as a package needs to know it.
+  struct Kind {
+    std::vector<InputKind> kinds;
+    bool trust_shapes = false;
+    Specialisation specialisation;
+    runtime::MadeFor made_for;
+  };
+  std::vector<Kind> kinds() const;
+  /// Names of inputs on whose elements or shapes the code depends.
+  std::vector<std::string> needs() const;
   /// What was compiled so far, in order.
   std::vector<std::shared_ptr<const Compiled>> compiled() const;
   const Graph& graph() const { return graph_; }

@@ -93,6 +93,7 @@ public:
     return true;
   }
 
+  Knowledge knowledge() const { return snapshot()->knowledge; }
   /// All that was compiled and is kept, newest first.
   std::vector<VariantPtr> variants() const {
     std::vector<VariantPtr> all;

@@ -105,10 +105,12 @@ runtime::ValueNode value_node(const Graph& g, const Node& node) {
   return n;
 }
 
-runtime::ValueFunction make_op(const Graph& g, const Node& node) {
+runtime::OpStep make_op(const Graph& g, const Node& node) {
   auto make = runtime::find_value_op(node.domain, node.op_type, node.opset);
   TBX_INTERNAL(make != nullptr);
-  return make(value_node(g, node));
+  runtime::ValueNode seen = value_node(g, node);
+  runtime::ValueFunction function = make(seen);
+  return {std::move(seen), std::move(function)};
 }
 
 std::vector<int64_t> per_scan(const Node& node, const char* name, size_t count) {
@@ -203,7 +205,7 @@ What make_generation(const Graph& g, const Node& node, ValueCompiler& compiler,
 What make_value_step(const Graph& g, const Node& node, ValueCompiler& compiler,
                      const std::function<int(ValueId)>& slot) {
   if (runtime::find_generation_op(node.domain, node.op_type)) return make_generation(g, node, compiler, slot);
-  if (!node.domain.empty()) return runtime::OpStep{make_op(g, node)};
+  if (!node.domain.empty()) return make_op(g, node);
   if (node.op_type == "If") {
     runtime::IfStep s;
     auto then_branch = required_graph(node, "then_branch"), else_branch = required_graph(node, "else_branch");
@@ -236,7 +238,7 @@ What make_value_step(const Graph& g, const Node& node, ValueCompiler& compiler,
     for (ValueId v : node.inputs) TBX_MODEL(v >= 0, "an input is missing");
     return runtime::SequenceMapStep{compiler.body(g, body, slot)};
   }
-  return runtime::OpStep{make_op(g, node)};
+  return make_op(g, node);
 }
 
 } // namespace tbx::driver

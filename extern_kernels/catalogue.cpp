@@ -36,12 +36,14 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
 #if defined(TBX_WITH_ONEDNN)
 namespace onednn {
 std::string inexact_bytes(); // extern_kernels/onednn/common.h
+bool multiplies(DType half);
 // Why bias and post-operations are not done inside of a fast kernel; empty: they are.
 std::string slow_work(const ConvProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
 std::string slow_work(const MatMulProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
 } // namespace onednn
 
 bool has_byte_products() { return onednn::inexact_bytes().empty(); }
+bool has_half_products(DType type) { return onednn::multiplies(type); }
 
 std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
                              std::span<const OperandInfo> outputs) {
@@ -60,6 +62,7 @@ std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo
 }
 #else
 bool has_byte_products() { return false; }
+bool has_half_products(DType) { return false; }
 
 std::string accepts_post_ops(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>) {
   return "no library";

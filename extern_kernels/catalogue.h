@@ -39,5 +39,7 @@ bool is_plain_loops(std::string_view candidate);
 
 /// Products of 8-bit integers have a fast exact kernel on this CPU.
 bool has_byte_products();
+/// Products of f16 or bf16, added in f32, are faster than those of f32 on this CPU.
+bool has_half_products(DType type);
 
 } // namespace tbx::extern_kernels

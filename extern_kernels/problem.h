@@ -78,7 +78,7 @@ struct MatMulProblem {
 
 /// Scaled dot-product attention: q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], 3 = additive mask
 /// (broadcastable to [B, H, S, T]), 4 = starts [B] i32, 5 = sinks [H]; 3 to 5 are optional. Output
-/// [B, H, S, Dv] (any strides). H is a multiple of Hkv. f32.
+/// [B, H, S, Dv] (any strides). H is a multiple of Hkv. f32; q, k, v and the output may be f16 or bf16.
 struct AttentionProblem {
   float scale = 1;
   bool causal = false;   ///< query i sees the keys 0 to i, or with starts 0 to starts[batch] + i

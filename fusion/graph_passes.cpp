@@ -19,14 +19,17 @@ std::span<const Pass> graph_passes() {
       Pass{"multiply_integers",
            "Conv/MatMul/Gemm(DequantizeLinear(x), DequantizeLinear(w)) -> ConvInteger/MatMulInteger(x, "
            "w)*scale",
-           multiply_integers, kCompileOnly},
+           nullptr, kCompileOnly, multiply_integers},
+      // After multiply_integers, which is for what is quantised on both sides; before the weights are folded.
+      Pass{"keep_weights_packed", "MatMul/Gemm(x, DequantizeLinear(w)) -> MatMulNBits(x, w)",
+           keep_weights_packed, kCompileOnly},
       // Before the recognisers: they read constants and count users.
       Pass{"fold_constants", "a node over constants -> its value", fold_constants},
       Pass{"dequantize_weights", "DequantizeLinear over constants -> floats", dequantize_weights,
            kCompileOnly},
       // Behind the folding of what the model has as constants, before the recognisers: they know float32.
       Pass{"widen_halves", "float16 and bfloat16 around products -> float32, rounded where the model stores",
-           widen_halves, kCompileOnly},
+           nullptr, kCompileOnly, widen_halves},
       Pass{"eliminate_common_subexpressions", "equal nodes over equal inputs -> one",
            eliminate_common_subexpressions},
       // Before merge_transposes: what it moves meets there.
@@ -48,13 +51,17 @@ std::span<const Pass> graph_passes() {
       Pass{"fuse_rms_norm", "x/sqrt(mean(x^2) + eps)*scale -> RMSNormalization", fuse_rms_norm, 23},
       Pass{"fuse_gelu", "0.5*x*(1 + erf(x/sqrt(2))), and with tanh -> Gelu", fuse_gelu, 20},
       Pass{"fuse_swish", "x*Sigmoid(x) -> Swish, x*HardSigmoid(x) -> HardSwish", fuse_swish, 24},
+      // Last: it decides for the values that are left.
+      Pass{"narrow_storage", "float32 in memory -> the type of `precision`, where nothing sensitive reads it",
+           nullptr, kCompileOnly, narrow_storage},
       // Also runs behind every pass above that did something: they only rewire.
       Pass{"eliminate_dead_code", "nodes whose results nobody reads -> nothing", eliminate_dead_code},
   };
   return kPasses;
 }
 
-std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::string> disabled) {
+std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::string> disabled,
+                                         const PassContext& context) {
   std::span<const Pass> passes = graph_passes();
   for (const std::string& name : disabled) {
     bool known = std::any_of(passes.begin(), passes.end(), [&](const Pass& p) { return name == p.name; });
@@ -67,7 +74,7 @@ std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::stri
     if (std::find(disabled.begin(), disabled.end(), pass.name) != disabled.end()) continue;
     auto start = std::chrono::steady_clock::now();
     check_stop();
-    int rewrites = pass.run(graph);
+    int rewrites = pass.run ? pass.run(graph) : pass.run_for(graph, context);
     // The next pass counts users: those that a rewrite left without readers of their own must not stand in
     // its way.
     if (rewrites > 0 && eliminates_dead_code) eliminate_dead_code(graph);

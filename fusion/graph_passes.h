@@ -7,16 +7,26 @@
 #include <utility>
 #include <vector>
 
+#include "base/target.h"
 #include "importer/graph.h"
 
 namespace tbx::fusion {
 
+/// What passes depend on beside the graph.
+struct PassContext {
+  Target target;
+  /// The narrower float that memory is to hold float32 values in (passes/narrow_storage.cpp); undefined:
+  /// none.
+  DType stored = DType::undefined;
+};
+
 struct Pass {
   const char* name;
   const char* what; ///< one line with the shape of the rewrite
-  /// Returns the number of rewrites done.
+  /// Returns the number of rewrites done. One of the two is set.
   int (*run)(Graph& graph);
   int makes_opset = 0; ///< the first version of ai.onnx that has the operators it makes; 0: any
+  int (*run_for)(Graph& graph, const PassContext& context) = nullptr;
 };
 
 /// Pass::makes_opset of a pass that prepares our own lowering: not for a model that is written to a file.
@@ -33,6 +43,7 @@ struct PassResult {
 
 /// Runs every pass not named in `disabled`; ModelError when a name is unknown. Verifies the graph after each
 /// pass in debug builds, and an InternalError names the pass that broke it.
-std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::string> disabled = {});
+std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::string> disabled = {},
+                                         const PassContext& context = {});
 
 } // namespace tbx::fusion

@@ -36,6 +36,7 @@ private:
     const ExternOperand& operand = call.inputs[op->operand];
     BufferId old = operand.buffer, result = call.outputs[0];
     if (old < 0 || !is_plain(old) || !is_plain(result)) return;
+    if (program_.at(old).dtype != program_.at(result).dtype) return;
     if (!dies_at(old, draft.members.front().op) || !same_place(operand, call)) return;
     auto reads_it = [&](const ExternOperand& in) { return in.buffer == old; };
     if (std::count_if(call.inputs.begin(), call.inputs.end(), reads_it) != 1) return;
@@ -60,7 +61,7 @@ private:
   /// Memory of its own that the run may reuse, of a size known before the run.
   bool is_plain(BufferId id) const {
     const Buffer& b = program_.at(id);
-    return b.kind == BufferKind::computed && b.dtype == DType::f32 && b.slice_of < 0 &&
+    return b.kind == BufferKind::computed && (b.dtype == DType::f32 || is_half(b.dtype)) && b.slice_of < 0 &&
            (b.overwrites < 0 || taken_over_[id]) && !has_parts_[id] && !deps_.is_output[id] &&
            deps_.writers[id].size() == 1 &&
            std::none_of(b.sizes.begin(), b.sizes.end(), [](SymInt s) { return has_unbacked(s); });

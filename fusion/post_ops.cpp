@@ -273,7 +273,7 @@ private:
     BufferId result = call->outputs[0];
     const Buffer& buffer = program_.at(result);
     const bool integers = buffer.dtype == DType::i32 && multiplies_bytes(*call);
-    if (owner_of(program_, result) != result || (buffer.dtype != DType::f32 && !integers) ||
+    if (owner_of(program_, result) != result || !(is_real(buffer.dtype) || integers) ||
         deps_.is_output[result])
       return std::nullopt;
     const auto& readers = deps_.readers[result];
@@ -284,7 +284,7 @@ private:
     Operation& consumer = program_.operations[readers[0]];
     auto* compute = std::get_if<Compute>(&consumer.what);
     if (!compute || compute->loops.kind != LoopKind::pointwise ||
-        !(compute->loops.dtype == DType::f32 || (integers && is_byte(compute->loops.dtype))) ||
+        !(is_real(compute->loops.dtype) || (integers && is_byte(compute->loops.dtype))) ||
         program_.at(compute->output).slice_of >= 0)
       return std::nullopt;
     std::vector<Operation> made;
@@ -293,6 +293,9 @@ private:
     std::move(made.begin(), made.end(), std::back_inserter(before));
     return readers[0];
   }
+
+  /// Computed in f32, whatever memory holds.
+  static bool is_real(DType type) { return type == DType::f32 || is_half(type); }
 
   bool multiplies_bytes(const ExternCall& call) const {
     return is_byte(program_.at(call.inputs[0].buffer).dtype) &&
@@ -427,11 +430,14 @@ private:
     if (!same_sizes && !std::holds_alternative<extern_kernels::MatMulProblem>(call.problem))
       return refused(op, "the consumer sees the result in another shape");
 
-    const bool integers = buffer.dtype != DType::f32;
+    const bool integers = buffer.dtype == DType::i32;
     ChainMatcher matcher(compute.loops.body, loads[0], integers);
     ExternCall fused = call;
     auto& post_ops = *post_ops_of(fused.problem);
     Expr cur = loads[0], end = compute.loops.body;
+    // The store rounds.
+    if (end->op == Op::round_to && is_half(compute.loops.dtype) && end->format == compute.loops.dtype)
+      end = end->args[0];
     if (integers) {
       // Exact sums become f32 before anything else; in the end they may be integers again.
       cur = matcher.as_f32(cur);
@@ -455,7 +461,8 @@ private:
         if (!operand) return refused(op, "an operand moves with part of a dimension");
         spread = spread_of(call.problem, operand->sizes, sizes);
         link->op.operand = static_cast<int>(std::max<size_t>(fused.inputs.size(), 3));
-        if (program_.at(operand->buffer).dtype != DType::f32) return refused(op, "an operand is not float32");
+        // Whether a narrow one fits is asked of the kernel, with the whole call.
+        if (!is_real(program_.at(operand->buffer).dtype)) return refused(op, "an operand is not float32");
       }
       std::string refusal = accepts_post_op(fused.problem, link->op, DType::f32, spread);
       if (!refusal.empty()) return refused(op, refusal);

@@ -5,18 +5,13 @@
 #include <variant>
 #include <vector>
 
+#include "base/target.h"
 #include "ir/kernel.h"
 #include "ir/tensor_box.h"
 
 namespace tbx::fusion {
 
-/// Machine facts that decisions depend on; tests pin a fake one.
-struct Target {
-  int vector_bytes = 32; ///< 64 AVX-512, 32 AVX2, 16 SSE
-  int threads = 2;
-  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
-  bool cuda = false;
-};
+using tbx::Target; // base/target.h
 
 struct ScheduleOptions {
   bool fuse = true;        ///< false: one kernel per operation

@@ -14,8 +14,9 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/write_file.h"
 #include "importer/attributes.h"
-#include "importer/mapped_file.h"
 #include "importer/metadata.h"
 #include "importer/names.h"
 #include "importer/tensors.h"
@@ -268,30 +269,6 @@ private:
   std::unordered_set<std::string> taken_;
   int ir_version_ = 8;
 };
-
-/// Writes beside `path` and renames, so that readers see the old file or the whole new one. A model that is
-/// being optimised in place stays readable, as its own files are mapped.
-void write_whole(const fs::path& path, const std::function<bool(int fd)>& write) {
-  fs::path unfinished = path;
-  unfinished += fmt::format(".{}.unfinished", ::getpid());
-  FileDescriptor fd(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!fd) throw_backend_error("cannot write {}: {}", shown(path.native()), std::strerror(errno));
-  bool done = write(fd.get()) && ::rename(unfinished.c_str(), path.c_str()) == 0;
-  if (done) return;
-  int reason = errno;
-  ::unlink(unfinished.c_str());
-  throw_backend_error("cannot write {}: {}", shown(path.native()), std::strerror(reason));
-}
-
-bool write_at(int fd, const std::byte* bytes, int64_t size, int64_t offset) {
-  while (size > 0) {
-    ssize_t written = ::pwrite(fd, bytes, size, offset);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes += written, size -= written, offset += written;
-  }
-  return true;
-}
 
 std::string serialize(const onnx::ModelProto& model) {
   if (model.ByteSizeLong() > INT32_MAX)

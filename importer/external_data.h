@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "importer/mapped_file.h"
+#include "base/mapped_file.h"
 
 namespace tbx::importer {
 

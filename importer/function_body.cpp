@@ -28,6 +28,41 @@ bool has_graphs(const Node& node) {
   });
 }
 
+/// ONNX's body of Attention leaves the size of a head of keys and values to Reshape, which divides by the
+/// batch of the queries: an empty batch leaves it open. The width of each says it.
+void give_head_sizes(onnx::FunctionProto& body) {
+  int at = -1;
+  for (int i = 0; i < body.node_size(); ++i)
+    if (body.node(i).output_size() == 1 && body.node(i).output(0) == "KVIntermediateShape") at = i;
+  if (at < 0) return; // heads are a dimension of the inputs
+  std::vector<onnx::NodeProto> nodes(body.node().begin(), body.node().begin() + at);
+  for (const char* x : {"K", "V"}) {
+    const std::string name(x);
+    onnx::NodeProto width, size, shape = body.node(at);
+    width.set_op_type("Shape");
+    width.add_input(name);
+    width.add_output(name + "Width");
+    onnx::AttributeProto& start = *width.add_attribute();
+    start.set_name("start");
+    start.set_type(onnx::AttributeProto::INT);
+    start.set_i(2);
+    size.set_op_type("Div");
+    size.add_input(name + "Width");
+    size.add_input("KVNumHeadsAttr");
+    size.add_output(name + "PerHead");
+    shape.set_input(shape.input_size() - 1, name + "PerHead");
+    shape.set_output(0, name + "IntermediateShape");
+    for (const onnx::NodeProto& n : {width, size, shape}) nodes.push_back(n);
+  }
+  for (int i = at + 1; i < body.node_size(); ++i) {
+    nodes.push_back(body.node(i));
+    onnx::NodeProto& node = nodes.back();
+    if (node.op_type() == "Reshape" && node.input(1) == "KVIntermediateShape")
+      node.set_input(1, node.input(0) + "IntermediateShape");
+  }
+  body.mutable_node()->Assign(nodes.begin(), nodes.end());
+}
+
 /// The newest body made for operator sets up to `opset`. It is read under the version it was made for:
 /// operators in it may have changed since.
 std::optional<onnx::FunctionProto> body_of(const onnx::OpSchema& schema, const onnx::NodeProto& node,
@@ -40,6 +75,7 @@ std::optional<onnx::FunctionProto> body_of(const onnx::OpSchema& schema, const o
   onnx::FunctionBodyBuildContextImpl context(node, input_types);
   onnx::FunctionProto body;
   if (!schema.BuildContextDependentFunction(context, body, version)) return std::nullopt;
+  if (schema.Name() == "Attention") give_head_sizes(body);
   return body;
 }
 

@@ -9,8 +9,6 @@
 namespace tbx {
 namespace {
 
-using importer::shown;
-
 std::string text_of(const ValueType& type) {
   std::string element = type.element ? text_of(*type.element) : "?";
   switch (type.kind) {

@@ -33,6 +33,9 @@ struct Value {
   ValueType type;
   int producer = -1;                      ///< node index, -1 for inputs, initializers and captures
   std::shared_ptr<const Tensor> constant; ///< initializer, Constant node or folded value
+  /// The narrower float that memory holds it in, where it goes into memory (passes/narrow_storage.cpp). What
+  /// is computed with it is of its own type all the same.
+  DType stored = DType::undefined;
 };
 
 using Attribute =

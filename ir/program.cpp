@@ -203,7 +203,7 @@ private:
     TBX_INTERNAL(l.body != nullptr);
     check_expr(l.body, l.extents());
     TBX_INTERNAL(l.ranges.size() == out.sizes.size());
-    TBX_INTERNAL(l.dtype == out.dtype);
+    TBX_INTERNAL(l.dtype == out.dtype || (l.dtype == DType::f32 && is_half(out.dtype)));
     bool is_arg = l.kind == LoopKind::reduction && l.reduce >= ReduceOp::argmax;
     TBX_INTERNAL(is_arg || l.body->dtype == compute_type(l.dtype));
     TBX_INTERNAL(l.kind == LoopKind::reduction || l.reduction_ranges.empty());

@@ -30,7 +30,8 @@ Expr uniform_value(Context& c, const Tensor& t) {
 BufferId StorageBox::realize(Program& program, std::string reason) {
   if (is_realized()) return buffer();
   Loops loops = std::get<Loops>(std::move(data_));
-  BufferId id = program.new_buffer(name, loops.dtype, loops.ranges);
+  const bool narrow = stored != DType::undefined && loops.dtype == DType::f32;
+  BufferId id = program.new_buffer(name, narrow ? stored : loops.dtype, loops.ranges);
   data_ = id;
   program.operations.push_back({Compute{std::move(loops), id}, origins, std::move(reason)});
   return id;
@@ -158,6 +159,16 @@ static std::optional<StridedView> regrouped(Program& p, const TensorBox& x) {
   return v;
 }
 
+/// A nest of its own for what the box shows.
+static TensorBox copy_of(Program& p, const TensorBox& x) {
+  SymInts at;
+  for (int k = 0; k < x.rank(); ++k) at.push_back(p.context->var(k));
+  TensorBox copy = make_pointwise(p, x.dtype(), x.sizes(), x.load(p, at));
+  copy.storage()->name = x.storage()->name;
+  copy.storage()->origins = x.storage()->origins;
+  return copy;
+}
+
 StridedView realize_strided(Program& p, const TensorBox& x, std::string reason) {
   Context& c = *p.context;
   TensorBox box = x;
@@ -193,6 +204,10 @@ StridedView realize_strided(Program& p, const TensorBox& x, std::string reason) 
   if (!view)
     if (auto same_memory = regrouped(p, box)) return *same_memory;
   if (!view || !whole) {
+    if (const DType narrow = memory_type(p, box); narrow != box.dtype() && !box.is_identity_view()) {
+      box = copy_of(p, box);
+      box.storage()->stored = narrow;
+    }
     BufferId id = realize_whole(p, box, reason);
     box = make_buffer_box(p, id);
     view = strided(box);
@@ -201,14 +216,19 @@ StridedView realize_strided(Program& p, const TensorBox& x, std::string reason) 
   return *view;
 }
 
+DType memory_type(const Program& p, const TensorBox& x) {
+  const StorageBox& s = *x.storage();
+  if (s.is_realized()) return p.at(s.buffer()).dtype;
+  return s.stored != DType::undefined && s.loops().dtype == DType::f32 ? s.stored : s.loops().dtype;
+}
+
+TensorBox wide_in_memory(Program& p, const TensorBox& x) {
+  return x.dtype() == DType::f32 && memory_type(p, x) != DType::f32 ? copy_of(p, x) : x;
+}
+
 BufferId realize_whole(Program& p, const TensorBox& x, std::string reason) {
   if (x.is_identity_view()) return x.storage()->realize(p, std::move(reason));
-  SymInts at;
-  for (int k = 0; k < x.rank(); ++k) at.push_back(p.context->var(k));
-  TensorBox copy = make_pointwise(p, x.dtype(), x.sizes(), x.load(p, at));
-  copy.storage()->name = x.storage()->name;
-  copy.storage()->origins = x.storage()->origins;
-  return copy.storage()->realize(p, std::move(reason));
+  return copy_of(p, x).storage()->realize(p, std::move(reason));
 }
 
 } // namespace tbx::ir

@@ -48,7 +48,7 @@ struct Loops {
   int scan_axis = 0;
   bool exclusive = false, reverse = false;
   Expr body = nullptr;
-  DType dtype = DType::undefined; ///< storage type of the result (may be narrow)
+  DType dtype = DType::undefined; ///< type of the result (may be narrow; its buffer may be narrower)
   Extents extents() const { return {ranges, reduction_ranges}; }
 };
 
@@ -165,6 +165,8 @@ public:
   /// Puts the value into memory: appends a Compute to the program. No-op when already realized.
   BufferId realize(Program& program, std::string reason);
 
+  /// What memory holds it in, once it goes there, where that is narrower than what it is computed in.
+  DType stored = DType::undefined;
   int users = 0;            ///< consumers seen so far (realize policy)
   std::vector<int> origins; ///< ONNX nodes computed by the loop nest
   std::string name;
@@ -250,6 +252,10 @@ struct StridedView {
 };
 /// Needs nothing; guarantees an affine view: each buffer index is affine in the view's indices.
 StridedView realize_strided(Program& p, const TensorBox& x, std::string reason);
+/// The type that memory holds the box in, or will hold it in: its own, or a narrower float.
+DType memory_type(const Program& p, const TensorBox& x);
+/// `x`, or where memory holds it narrower than its type, a nest that computes it anew or copies it.
+TensorBox wide_in_memory(Program& p, const TensorBox& x);
 /// Realized into a buffer of exactly this box's shape (copying a view when needed).
 BufferId realize_whole(Program& p, const TensorBox& x, std::string reason);
 

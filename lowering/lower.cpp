@@ -73,6 +73,7 @@ private:
   std::optional<Values> fold(const Node& node, const Values& inputs);
   static bool has_dynamic_sizes(const Node& node, const Values& env);
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
+  void keep_narrow(DType stored, const Values& inputs, const ir::TensorBox& box, size_t first_operation);
   void apply_policy(ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
   void realize_residuals(const Node& node, const Values& env, const std::vector<int>& users);
   LoweredValue make_input(const Graph& g, ValueId id);
@@ -259,6 +260,9 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   record_origins(inputs, outputs, first_operation);
   for (size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i)
     if (node.outputs[i] >= 0 && outputs[i].tensor.defined())
+      keep_narrow(g.at(node.outputs[i]).stored, inputs, outputs[i].tensor, first_operation);
+  for (size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i)
+    if (node.outputs[i] >= 0 && outputs[i].tensor.defined())
       apply_policy(node.outputs[i], inputs, outputs[i].tensor, users[node.outputs[i]]);
 }
 
@@ -386,6 +390,40 @@ void Lowerer::record_origins(const Values& inputs, const Values& outputs, size_t
   }
 }
 
+/// Memory is to hold the result of a node as `stored`. What a view shows is stored as its input is.
+void Lowerer::keep_narrow(DType stored, const Values& inputs, const ir::TensorBox& box,
+                          size_t first_operation) {
+  if (stored == DType::undefined || box.dtype() != DType::f32) return;
+  ir::StorageBox& storage = *box.storage();
+  if (std::any_of(inputs.begin(), inputs.end(), [&](const LoweredValue& v) {
+        return v.tensor.defined() && v.tensor.storage() == box.storage();
+      }))
+    return;
+  storage.stored = stored;
+  if (!storage.is_realized()) return;
+  const ir::BufferId id = storage.buffer();
+  auto belongs = [&](ir::BufferId part) { return part == id || program_.at(part).slice_of == id; };
+  // Only what this node wrote, and by what stores any float: loop nests and products.
+  std::vector<ir::BufferId> written;
+  for (size_t i = first_operation; i < program_.operations.size(); ++i) {
+    const auto& what = program_.operations[i].what;
+    if (const auto* compute = std::get_if<ir::Compute>(&what)) written.push_back(compute->output);
+    const auto* call = std::get_if<ir::ExternCall>(&what);
+    // A product of float32 operands gives float32.
+    if (call &&
+        (std::holds_alternative<extern_kernels::ConvProblem>(call->problem) ||
+         std::holds_alternative<extern_kernels::MatMulProblem>(call->problem)) &&
+        program_.at(call->inputs[0].buffer).dtype == stored)
+      written.insert(written.end(), call->outputs.begin(), call->outputs.end());
+    if (call && std::holds_alternative<extern_kernels::AttentionProblem>(call->problem)) // stores any float
+      written.insert(written.end(), call->outputs.begin(), call->outputs.end());
+  }
+  std::erase_if(written, [&](ir::BufferId part) { return !belongs(part); });
+  if (written.empty() || program_.at(id).overwrites >= 0 || program_.at(id).slice_of >= 0) return;
+  for (ir::BufferId part : written) program_.at(part).dtype = stored;
+  program_.at(id).dtype = stored;
+}
+
 void Lowerer::apply_policy(ValueId id, const Values& inputs, const ir::TensorBox& box, int users) {
   // A view passes its input's elements on: it is no user of them itself.
   for (const LoweredValue& v : inputs)
@@ -465,7 +503,7 @@ void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
   const ir::TensorBox box = value.parts              ? to_pairs(program_, pool_, value)
                             : value.tensor.defined() ? value.tensor
                                                      : pool_.box(program_, value);
-  ir::BufferId buffer = ir::realize_whole(program_, box, "graph output");
+  ir::BufferId buffer = ir::realize_whole(program_, ir::wide_in_memory(program_, box), "graph output");
   auto can_be_output = [&](ir::BufferId id) {
     const ir::Buffer& b = program_.at(id);
     return b.kind == ir::BufferKind::computed && b.slice_of < 0 && b.overwrites < 0 && !taken.count(id);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <string_view>
@@ -144,10 +145,21 @@ private:
 
 using LowerFn = std::function<std::vector<LoweredValue>(OpContext&)>;
 
+/// What an operator asks of the memory that its float32 inputs and results go through, when a model is run
+/// with narrower floats (fusion/passes/narrow_storage.cpp). It computes in float32 in any case.
+enum class Narrow : uint8_t {
+  sensitive,   ///< inputs and results as they are: what amplifies errors, and whatever is not listed
+  wide_inputs, ///< the inputs as they are, the results may be narrow (softmax)
+  follows,     ///< both may be narrow
+  view,        ///< the result shows the memory of its input
+  product,     ///< multiplies narrow operands, where input 1 is a constant of any type it was made
+};
+
 struct OpEntry {
   std::string domain, name;
   int since = 1; ///< first opset of this form
   LowerFn lower;
+  Narrow narrow = Narrow::sensitive;
 };
 
 class Registry {
@@ -155,6 +167,8 @@ public:
   /// `since(n)` of ai.onnx unless a domain is given. The newest entry not newer than the node's opset is
   /// used.
   OpEntry& add(std::string name, int since, LowerFn lower, std::string domain = "");
+  /// Sets the trait of operators that are registered, in all their forms.
+  void narrow(Narrow trait, std::initializer_list<const char*> names, std::string domain = "");
   const OpEntry* find(std::string_view domain, std::string_view name, int opset) const;
   std::vector<const OpEntry*> all() const;
 

@@ -5,10 +5,18 @@
 namespace tbx::lowering {
 
 OpEntry& Registry::add(std::string name, int since, LowerFn lower, std::string domain) {
-  auto [it, fresh] =
-      entries_[{domain, name}].try_emplace(since, OpEntry{domain, name, since, std::move(lower)});
+  auto [it, fresh] = entries_[{domain, name}].try_emplace(
+      since, OpEntry{domain, name, since, std::move(lower), Narrow::sensitive});
   TBX_INTERNAL(fresh); // an operator is registered once per opset
   return it->second;
+}
+
+void Registry::narrow(Narrow trait, std::initializer_list<const char*> names, std::string domain) {
+  for (const char* name : names) {
+    auto it = entries_.find({domain, name});
+    TBX_INTERNAL(it != entries_.end());
+    for (auto& [since, entry] : it->second) entry.narrow = trait;
+  }
 }
 
 const OpEntry* Registry::find(std::string_view domain, std::string_view name, int opset) const {

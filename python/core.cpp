@@ -248,6 +248,7 @@ nb::list reports_to_python(const std::vector<tbx::KernelReport>& reports) {
     nb::dict d;
     d["name"] = r.name;
     d["kind"] = r.kind;
+    d["device"] = r.device;
     d["nodes"] = r.nodes;
     d["decisions"] = r.decisions;
     d["bytes"] = r.bytes;
@@ -295,6 +296,7 @@ NB_MODULE(_core, m) {
       .def_rw("threads", &tbx::CompileOptions::threads)
       .def_rw("compile", &tbx::CompileOptions::compile)
       .def_rw("reference", &tbx::CompileOptions::reference)
+      .def_rw("device", &tbx::CompileOptions::device)
       .def_rw("isa", &tbx::CompileOptions::isa)
       .def_rw("cache_dir", &tbx::CompileOptions::cache_dir)
       .def_rw("precision", &tbx::CompileOptions::precision)
@@ -339,6 +341,8 @@ NB_MODULE(_core, m) {
       .def_ro("nodes", &tbx::CompileStats::nodes)
       .def_ro("generated_kernels", &tbx::CompileStats::generated_kernels)
       .def_ro("extern_kernels", &tbx::CompileStats::extern_kernels)
+      .def_ro("device_steps", &tbx::CompileStats::device_steps)
+      .def_ro("copies", &tbx::CompileStats::copies)
       .def_ro("compiled_units", &tbx::CompileStats::compiled_units)
       .def_ro("cached_units", &tbx::CompileStats::cached_units)
       .def_ro("import_ms", &tbx::CompileStats::import_ms)
@@ -357,6 +361,13 @@ NB_MODULE(_core, m) {
       .def_ro("graph_description", &tbx::ModelMetadata::graph_description)
       .def_ro("version", &tbx::ModelMetadata::version)
       .def_ro("custom", &tbx::ModelMetadata::custom);
+
+  nb::class_<tbx::PackageReport>(m, "PackageReport")
+      .def_ro("bytes", &tbx::PackageReport::bytes)
+      .def_ro("constant_bytes", &tbx::PackageReport::constant_bytes)
+      .def_ro("kernel_bytes", &tbx::PackageReport::kernel_bytes)
+      .def_ro("programs", &tbx::PackageReport::programs)
+      .def_ro("isas", &tbx::PackageReport::isas);
 
   nb::class_<tbx::Session>(m, "Session")
       .def_static("from_file",
@@ -469,6 +480,15 @@ NB_MODULE(_core, m) {
              return nb::make_tuple(reports, outputs_to_python(std::move(outputs)));
            })
       .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
+      .def("save",
+           [](const tbx::Session& s, const nb::bytes& file, const std::vector<std::string>& isas) {
+             std::string path(file.c_str(), file.size()); // as the file system spells it
+             auto result = [&] {
+               nb::gil_scoped_release nogil;
+               return s.save(path, {isas});
+             }();
+             return unwrap(std::move(result));
+           })
       .def("dump", [](const tbx::Session& s, const std::string& stage) {
         auto result = [&] {
           nb::gil_scoped_release nogil;
@@ -496,6 +516,7 @@ NB_MODULE(_core, m) {
           return report;
         });
   m.def("set_seed", &tbx::set_seed);
+  m.def("device_problem", &tbx::device_problem);
   m.def("pass_names", &tbx::pass_names);
   m.def("operators", [] {
     nb::list result;

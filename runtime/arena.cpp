@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/fork.h"
+
 namespace tbx::runtime {
 
 namespace {
@@ -63,6 +65,10 @@ int startable_threads(int wanted) {
 }
 
 Arena::Arena(int threads) : threads_(startable_threads(threads)), arena_(threads_) {}
+
+void Arena::Workers::on_scheduler_entry(bool is_worker) {
+  if (is_worker) note_worker_thread();
+}
 
 bool Arena::may_start_threads() { return !no_more_threads; }
 

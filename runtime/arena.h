@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tbb/task_arena.h>
+#include <tbb/task_scheduler_observer.h>
 
 #include <stdexcept>
 
@@ -33,8 +34,17 @@ private:
   /// The error is of a thread that did not start: no other is started from now on.
   static bool gave_up(const std::runtime_error& e);
 
+  /// Notes which threads are workers: a fork waits until they sleep (base/fork.h).
+  class Workers : public tbb::task_scheduler_observer {
+  public:
+    explicit Workers(tbb::task_arena& arena) : task_scheduler_observer(arena) { observe(true); }
+    ~Workers() override { observe(false); }
+    void on_scheduler_entry(bool is_worker) override;
+  };
+
   int threads_;
   tbb::task_arena arena_;
+  Workers workers_{arena_};
 };
 
 /// How many of `wanted` threads, the calling one among them, can run now. Threads that once ran together are

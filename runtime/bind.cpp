@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "extern_kernels/cuda/select.h"
 
 namespace tbx::runtime {
 namespace {
@@ -19,14 +20,17 @@ Kernel kernel_of(const std::vector<std::shared_ptr<const Module>>& modules, cons
   throw_backend_error("no module has the kernel {}", name);
 }
 
-BoundStep bind_extern(const Executable& executable, const ExternStep& step, extern_kernels::Kernels kernels) {
+/// On a device, where there is one.
+BoundStep bind_extern(const Executable& executable, const ExternStep& step, extern_kernels::Kernels kernels,
+                      device::Device* device) {
   auto facts = [&](const std::vector<OperandView>& views) {
     std::vector<extern_kernels::OperandInfo> all;
     for (const OperandView& v : views) all.push_back(operand_facts(executable, v));
     return all;
   };
-  extern_kernels::Selection s =
-      extern_kernels::select(step.problem, facts(step.inputs), facts(step.outputs), kernels);
+  const auto in = facts(step.inputs), out = facts(step.outputs);
+  extern_kernels::Selection s = device ? extern_kernels::select_on(*device, step.problem, in, out)
+                                       : extern_kernels::select(step.problem, in, out, kernels);
   return {{}, std::move(s.kernel), std::move(s.chosen), std::move(s.refusals)};
 }
 
@@ -46,20 +50,22 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
 
 std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> executable,
                                             std::vector<std::shared_ptr<const Module>> modules,
-                                            extern_kernels::Kernels kernels, DeviceKind device) {
+                                            extern_kernels::Kernels kernels, const DeviceModule& on) {
   auto bound = std::make_shared<BoundExecutable>();
-  bound->device = device;
+  bound->on_device = bind_device(*executable, on);
   // What a run reads without writing it: kernels get all buffers as void*.
   for (const auto& constant : executable->constants)
     bound->constants.push_back(const_cast<std::byte*>(constant->data));
   for (const Step& step : executable->steps) {
     try {
+      const bool host = step.device == DeviceKind::cpu;
       if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
-        bound->steps.push_back({kernel_of(modules, kernel->name), nullptr, {}, {}});
+        bound->steps.push_back({host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}});
+      } else if (const auto* call = std::get_if<ExternStep>(&step.what)) {
+        bound->steps.push_back(bind_extern(*executable, *call, kernels, host ? nullptr : on.device.get()));
+        bound->data_dependent |= !call->dynamic_outputs.empty();
       } else {
-        const auto& call = std::get<ExternStep>(step.what);
-        bound->steps.push_back(bind_extern(*executable, call, kernels));
-        bound->data_dependent |= !call.dynamic_outputs.empty();
+        bound->steps.emplace_back();
       }
     } catch (Error& e) {
       e.set_where(nodes_of(*executable, step.origins));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "extern_kernels/kernel.h"
+#include "runtime/bound_device.h"
 #include "runtime/executable.h"
 #include "runtime/module.h"
 
@@ -22,10 +23,10 @@ struct BoundStep {
 
 struct BoundExecutable {
   std::shared_ptr<const Executable> executable;
-  DeviceKind device = DeviceKind::cpu;
-  std::vector<BoundStep> steps; ///< by step
-  std::vector<void*> constants; ///< by constant: its elements where the device reads them
-  bool data_dependent = false;  ///< some step's output sizes depend on data
+  std::vector<BoundStep> steps;                       ///< by step
+  std::vector<void*> constants;                       ///< by constant: its elements where the host reads them
+  std::shared_ptr<const BoundDevice> on_device;       ///< null: the host does everything
+  bool data_dependent = false;                        ///< some step's output sizes depend on data
   std::vector<std::shared_ptr<const Module>> modules; ///< keep the kernels loaded
 };
 
@@ -33,10 +34,10 @@ struct BoundExecutable {
 extern_kernels::OperandInfo operand_facts(const Executable& executable, const OperandView& view);
 
 /// Needs a verified executable. A kernel is taken from the first module that has it, library kernels from
-/// `kernels`. Throws BackendError when none has, UnsupportedError when no library kernel computes a problem;
-/// both name the nodes of the step.
+/// `kernels`; for steps of a device, from `on`. Throws BackendError when none has, UnsupportedError when no
+/// library kernel computes a problem; both name the nodes of the step.
 std::shared_ptr<const BoundExecutable>
 bind(std::shared_ptr<const Executable> executable, std::vector<std::shared_ptr<const Module>> modules,
-     extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest, DeviceKind device = DeviceKind::cpu);
+     extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest, const DeviceModule& on = {});
 
 } // namespace tbx::runtime

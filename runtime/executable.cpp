@@ -77,6 +77,8 @@ const char* name_of(StorageKind kind) {
   return "?";
 }
 
+} // namespace
+
 const char* name_of(DeviceKind device) {
   switch (device) {
   case DeviceKind::cpu: return "cpu";
@@ -84,8 +86,6 @@ const char* name_of(DeviceKind device) {
   }
   return "?";
 }
-
-} // namespace
 
 std::string nodes_of(const Executable& executable, std::span<const int> origins) {
   std::vector<std::string> names;
@@ -126,9 +126,17 @@ std::string text(const KernelStep& k, const std::vector<std::string>& names) {
         "{}{}{}{}", b ? ", " : "", k.buffers[b] < 0 ? "-" : fmt::format("b{}", k.buffers[b]),
         k.offset_bytes[b] ? fmt::format("+{}", k.offset_bytes[b]) : "", k.writes[b] ? " written" : "");
   const bool has_scratch = !k.scratch_bytes.is_constant() || k.scratch_bytes.items[0].value != 0;
-  return fmt::format("kernel {} ({}) sizes {} tasks {}{}{}", k.name, buffers, text(k.size_args, names),
+  const std::string launch =
+      k.launch.threads == 0
+          ? ""
+          : fmt::format(" blocks {} of {} threads", text(k.launch.blocks, names), k.launch.threads);
+  return fmt::format("kernel {} ({}) sizes {} tasks {}{}{}{}", k.name, buffers, text(k.size_args, names),
                      text(k.tasks, names), has_scratch ? " scratch " + text(k.scratch_bytes, names) : "",
-                     k.sequential ? " sequential" : "");
+                     k.sequential ? " sequential" : "", launch);
+}
+
+std::string text(const CopyStep& c, const std::vector<std::string>&) {
+  return fmt::format("copy b{} to b{}", c.from, c.to);
 }
 
 std::string text(const ExternStep& e, const std::vector<std::string>& names) {
@@ -163,7 +171,7 @@ std::string to_string(const Executable& executable) {
   }
   for (size_t s = 0; s < executable.steps.size(); ++s)
     out += fmt::format(
-        "{}: {}\n", s,
+        "{}: {}{}\n", s, executable.steps[s].device == DeviceKind::cpu ? "" : "on cuda: ",
         std::visit([&](const auto& step) { return text(step, names); }, executable.steps[s].what));
   return out;
 }

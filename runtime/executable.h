@@ -35,6 +35,9 @@ inline constexpr int kMaxSizeDepth = 64;
 
 enum class DeviceKind : uint8_t { cpu, cuda };
 
+/// "cpu", "cuda".
+const char* name_of(DeviceKind device);
+
 enum class StorageKind : uint8_t {
   arena,
   input,
@@ -53,6 +56,13 @@ struct BufferPlan {
   int first_step = -1, last_step = -1; ///< life in steps
 };
 
+/// How a kernel is started on a device: `blocks` blocks of `threads` threads.
+struct KernelLaunch {
+  SizeExpr blocks;
+  int threads = 0, shared_bytes = 0;
+  int teams = 1; ///< of a block; each needs the kernel's scratch for itself
+};
+
 /// Runs tasks of a generated kernel.
 struct KernelStep {
   std::string name;                  ///< in the module that the executable is bound to
@@ -65,6 +75,7 @@ struct KernelStep {
       check_origins;        ///< in Executable::origin_names: what check number 1 + i of the kernel is about
   double cost_per_task = 0; ///< estimated ns
   bool sequential = false;
+  KernelLaunch launch; ///< of a step that runs on a device
 };
 
 /// An operand of an extern step: an affine view of a buffer.
@@ -87,9 +98,16 @@ struct ExternStep {
   std::vector<std::vector<int>> dynamic_dims; ///< per dynamic output and dimension: bound symbol or -1
 };
 
+/// Copies a whole buffer into one of the same type, sizes and strides on another device.
+struct CopyStep {
+  int from = -1, to = -1;
+};
+
 struct Step {
-  std::variant<KernelStep, ExternStep> what;
-  std::vector<int> origins; ///< ONNX nodes, for profile and explain
+  std::variant<KernelStep, ExternStep, CopyStep> what;
+  std::vector<int> origins;            ///< ONNX nodes, for profile and explain
+  DeviceKind device = DeviceKind::cpu; ///< where it runs, and where all its buffers lie; a copy runs on the
+                                       ///< device that is not the host
 };
 
 struct SignatureEntry {
@@ -132,6 +150,11 @@ template <class Touch> void for_each_buffer(const Step& step, Touch touch) {
     for (bool writes : {false, true})
       for (size_t b = 0; b < kernel->buffers.size(); ++b)
         if (kernel->buffers[b] >= 0 && kernel->writes[b] == writes) touch(kernel->buffers[b], writes);
+    return;
+  }
+  if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
+    touch(copy->from, false);
+    touch(copy->to, true);
     return;
   }
   const auto& call = std::get<ExternStep>(step.what);

@@ -1,24 +1,21 @@
-// Executable file: an executable as bytes and back. The base of saved models: one version, parts with
-// checksums, constants aligned so that they can be used where the file is mapped.
+// Executable file: an executable as bytes and back, a part of a package (package/package_file.h).
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "base/tensor_pool.h"
 #include "runtime/executable.h"
 
 namespace tbx::runtime {
 
-/// Needs a verified executable; equal ones give equal bytes. UnsupportedError for an operator of a user's
-/// library, which is code that lies elsewhere.
-std::string to_bytes(const Executable& executable);
+/// Needs a verified executable; equal ones give equal bytes. The elements of its constants go into `tensors`.
+/// UnsupportedError for an operator of a user's library, which is code that lies elsewhere.
+std::string to_bytes(const Executable& executable, TensorPool& tensors);
 
-/// The executable, verified. Its constants lie in `bytes` (at addresses of 64-byte alignment when `bytes`
-/// does), which `owner` keeps. Throws Error (model) that says what is wrong: no executable, another version,
-/// a part that is cut off or changed, or contents that are not sound.
-Executable from_bytes(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
+/// The executable, verified. Its constants are views of `tensors`. Throws Error (model) that says what is
+/// wrong.
+Executable from_bytes(std::span<const std::byte> bytes, TensorMemory tensors);
 
 } // namespace tbx::runtime

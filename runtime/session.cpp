@@ -13,7 +13,9 @@
 #include "base/watch.h"
 #include "runtime/arena.h"
 #include "runtime/block_pool.h"
+#include "runtime/device_context.h"
 #include "runtime/memory.h"
+#include "runtime/run_checks.h"
 #include "runtime/shape_plan.h"
 #include "runtime/shared_arena.h"
 
@@ -29,6 +31,9 @@ using Clock = std::chrono::steady_clock;
 
 /// What one run needs besides the plan; reused by later runs.
 struct RunContext {
+  std::unique_ptr<DeviceContext> device; ///< of plans with steps of a device; ends last
+  void* device_work = nullptr;           ///< what a step of the device needs to work
+  std::shared_ptr<void> device_work_owner;
   Stop stop;
   std::vector<int64_t> symbols;
   std::vector<void*> pointers; ///< per buffer
@@ -37,6 +42,11 @@ struct RunContext {
   Block arena, scratch, workspace;
   std::vector<std::shared_ptr<void>> dynamic; ///< per buffer, data-dependent shapes only
   std::vector<BufferShape> dynamic_shapes;
+  /// Profiled steps of the device: entry of the profile, begin and end as marks of the stream.
+  struct Timed {
+    size_t entry, begin, end;
+  };
+  std::vector<Timed> timed;
   /// Of sessions of one thread: callers of an arena of one thread that another caller is in hand it their
   /// work, and as long as such work waits, the arena has a second thread. So each caller has an arena for
   /// itself.
@@ -119,13 +129,10 @@ struct Session::Impl {
   mutable std::vector<std::shared_ptr<const ShapePlan>> shape_plans;
   mutable BlockPool pool;
 
-  void bind_symbols(std::span<const RunTensor> inputs, std::vector<int64_t>& symbols) const;
-  void check_inputs(std::span<const RunTensor> inputs, std::span<const int64_t> symbols) const;
-  std::string values_in(const SizeExpr& e, std::span<const int64_t> symbols) const;
-  void run_checks(std::span<const int64_t> symbols, std::span<const int> fresh) const;
   std::shared_ptr<const ShapePlan> shapes_for(const std::vector<int64_t>& symbols) const;
   void run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
            const RunOptions& options) const;
+  void end_device(RunContext& ctx, const RunOptions& options) const;
   void check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const;
   void run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                    const RunOptions& options) const;
@@ -137,99 +144,14 @@ struct Session::Impl {
   void run_step(size_t s, const StepShape& shape, RunContext& ctx) const;
   void run_kernel(const KernelStep& step, const Kernel& kernel, const StepShape& shape,
                   RunContext& ctx) const;
-  void run_extern(const ExternStep& step, const extern_kernels::ExternKernel& library, const StepShape& shape,
+  void run_on_device(size_t s, const StepShape& shape, RunContext& ctx) const;
+  void run_extern(const Step& step, const extern_kernels::ExternKernel& library, const StepShape& shape,
                   RunContext& ctx) const;
   int chunks_of(const KernelStep& step, int64_t tasks) const;
   template <class BufferShapes>
   void observed_step(size_t s, const StepShape& shape, RunContext& ctx, const RunOptions& options,
                      const BufferShapes& shapes, Clock::time_point start) const;
 };
-
-namespace {
-
-int64_t element_of(const RunTensor& t, int i) {
-  int64_t v =
-      t.dtype == DType::i64 ? static_cast<const int64_t*>(t.data)[i] : static_cast<const int32_t*>(t.data)[i];
-  TBX_INTERNAL(v >= 0); // who made the plan looked at it
-  return v;
-}
-
-} // namespace
-
-void Session::Impl::bind_symbols(std::span<const RunTensor> inputs, std::vector<int64_t>& symbols) const {
-  TBX_MODEL(inputs.size() == plan->inputs.size(), "{} inputs given, the model has {}", inputs.size(),
-            plan->inputs.size());
-  symbols.assign(plan->symbol_names.size(), -1);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const SignatureEntry& e = plan->inputs[i];
-    TBX_MODEL(inputs[i].dtype == e.dtype, "input '{}' has type {}, expected {}", e.name,
-              name_of(inputs[i].dtype), name_of(e.dtype));
-    TBX_MODEL(inputs[i].dims.size() == e.sizes.size(), "input '{}' has rank {}, expected {} [{}]", e.name,
-              inputs[i].dims.size(), e.sizes.size(), fmt::join(e.dims, ", "));
-    for (int64_t d : inputs[i].dims) TBX_MODEL(d >= 0, "input '{}' has a dimension of {}", e.name, d);
-    TBX_MODEL(inputs[i].data != nullptr || checked_numel(inputs[i].dims) == 0, "input '{}' has no data",
-              e.name);
-  }
-  for (const SymbolBinding& b : plan->bindings)
-    if (symbols[b.symbol] < 0)
-      symbols[b.symbol] = b.element ? element_of(inputs[b.input], b.dim) : inputs[b.input].dims[b.dim];
-}
-
-void Session::Impl::check_inputs(std::span<const RunTensor> inputs, std::span<const int64_t> symbols) const {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const SignatureEntry& e = plan->inputs[i];
-    for (size_t d = 0; d < e.sizes.size(); ++d) {
-      int64_t want = e.sizes[d].evaluate(symbols);
-      TBX_MODEL(inputs[i].dims[d] == want, "dimension {} of input '{}' is {}, expected {}{}", d, e.name,
-                inputs[i].dims[d], want,
-                e.sizes[d].is_constant() ? "" : " (" + e.dims[d] + ", set by another input)");
-    }
-  }
-  run_checks(symbols, {});
-}
-
-/// " (batch = 2, seq = 7)": what a message that speaks of symbols is about in this run.
-std::string Session::Impl::values_in(const SizeExpr& e, std::span<const int64_t> symbols) const {
-  std::vector<std::string> texts;
-  for (const SizeExpr::Item& item : e.items) {
-    if (item.code != SizeExpr::Code::symbol) continue;
-    std::string text = fmt::format("{} = {}", plan->symbol_names[static_cast<size_t>(item.value)],
-                                   symbols[static_cast<size_t>(item.value)]);
-    if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(std::move(text));
-  }
-  return texts.empty() ? "" : fmt::format(" ({})", fmt::join(texts, ", "));
-}
-
-/// The checks whose symbols are all known; of those only the ones on a `fresh` symbol, where there are any.
-void Session::Impl::run_checks(std::span<const int64_t> symbols, std::span<const int> fresh) const {
-  for (const PlanCheck& check : plan->checks) {
-    bool concerned =
-        fresh.empty() ||
-        std::any_of(check.value.items.begin(), check.value.items.end(), [&](const SizeExpr::Item& item) {
-          return item.code == SizeExpr::Code::symbol &&
-                 std::find(fresh.begin(), fresh.end(), item.value) != fresh.end();
-        });
-    if (!concerned) continue;
-    bool known =
-        std::all_of(check.value.items.begin(), check.value.items.end(), [&](const SizeExpr::Item& item) {
-          return item.code != SizeExpr::Code::symbol || symbols[static_cast<size_t>(item.value)] >= 0;
-        });
-    if (!known) continue; // on data-dependent sizes: once the step that binds them has run
-    int64_t v = 0;
-    try {
-      v = check.value.evaluate(symbols);
-    } catch (Error& e) {
-      e.set_where(check.where);
-      throw;
-    }
-    bool holds = check.equal ? v == 0 : v >= 0;
-    if (!holds && check.assumption) throw AssumptionError(ErrorKind::model, check.message);
-    if (holds) continue;
-    Error e(ErrorKind::model, check.message + values_in(check.value, symbols));
-    e.set_where(check.where);
-    throw e;
-  }
-}
 
 std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int64_t>& symbols) const {
   {
@@ -270,13 +192,20 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
             plan->outputs.size());
   ctx.stop = {run_options.cancel, run_options.time_limit_ms,
               run_options.started ? *run_options.started : Clock::now()};
-  bind_symbols(inputs, ctx.symbols);
-  check_inputs(inputs, ctx.symbols);
+  bind_symbols(*plan, inputs, ctx.symbols);
+  check_inputs(*plan, inputs, ctx.symbols);
   ctx.pointers.assign(plan->buffers.size(), nullptr);
   for (size_t b = 0; b < plan->buffers.size(); ++b) {
     const BufferPlan& p = plan->buffers[b];
     if (p.storage == StorageKind::input) ctx.pointers[b] = inputs[p.index].data;
-    if (p.storage == StorageKind::constant) ctx.pointers[b] = bound->constants[p.index];
+    if (p.storage == StorageKind::constant)
+      ctx.pointers[b] =
+          p.device == DeviceKind::cpu ? bound->constants[p.index] : bound->on_device->constants[p.index];
+  }
+  if (bound->on_device) {
+    if (!ctx.device) ctx.device = std::make_unique<DeviceContext>(*bound);
+    ctx.device->begin();
+    ctx.timed.clear();
   }
   if (bound->data_dependent) return run_dynamic(ctx, outputs, run_options);
   run_planned(ctx, *shapes_for(ctx.symbols), outputs, run_options);
@@ -285,6 +214,9 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
 /// Refuses what does not fit before anything is allocated, and names the largest tensor.
 void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const {
   int64_t needed = shapes.arena_bytes;
+  // What a device lacks it says itself; the limit of a run is for both together.
+  if (options.max_memory > 0 && __builtin_add_overflow(needed, shapes.device_bytes, &needed))
+    needed = INT64_MAX;
   for (size_t i = 0; i < outputs.size(); ++i)
     if (!outputs[i].data &&
         __builtin_add_overflow(needed, shapes.buffers[plan->outputs[i].buffer].bytes, &needed))
@@ -319,16 +251,43 @@ void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::s
                                 const RunOptions& run_options) const {
   check_memory(shapes, outputs);
   auto* base = static_cast<std::byte*>(ctx.arena.get(shapes.arena_bytes));
+  std::byte* device_base = ctx.device ? ctx.device->arena(shapes.device_bytes) : nullptr;
+  if (ctx.device) ctx.device_work = device_base + shapes.device_work;
   for (size_t b = 0; b < plan->buffers.size(); ++b)
-    if (shapes.buffers[b].offset >= 0) ctx.pointers[b] = base + shapes.buffers[b].offset;
+    if (shapes.buffers[b].offset >= 0)
+      ctx.pointers[b] =
+          (plan->buffers[b].device == DeviceKind::cpu ? base : device_base) + shapes.buffers[b].offset;
   for (size_t i = 0; i < outputs.size(); ++i)
     place_output(outputs[i], plan->outputs[i], shapes.buffers[plan->outputs[i].buffer], ctx);
   auto start = Clock::now();
   const Watch watch(*plan, shapes, base);
-  for (size_t s = 0; s < plan->steps.size(); ++s) {
-    watch.begin(s);
-    observed_step(s, shapes.steps[s], ctx, run_options, shapes.buffers, start);
-    watch.end(s);
+  auto run_steps = [&](size_t first, size_t last) {
+    for (size_t s = first; s < last; ++s) {
+      watch.begin(s);
+      observed_step(s, shapes.steps[s], ctx, run_options, shapes.buffers, start);
+      watch.end(s);
+    }
+  };
+  size_t done = 0;
+  if (ctx.device && !run_options.profile && !run_options.observe) {
+    const auto first = static_cast<size_t>(bound->on_device->first_recorded),
+               last = static_cast<size_t>(bound->on_device->last_recorded);
+    run_steps(0, first);
+    if (first < last) ctx.device->replay(shapes.symbols, [&] { run_steps(first, last); });
+    done = last;
+  }
+  run_steps(done, plan->steps.size());
+  end_device(ctx, run_options);
+}
+
+/// Waits for the device, and for the times it took.
+void Session::Impl::end_device(RunContext& ctx, const RunOptions& run_options) const {
+  if (!ctx.device) return;
+  ctx.device->wait();
+  for (const RunContext::Timed& t : ctx.timed) {
+    StepProfile& p = (*run_options.profile)[t.entry];
+    p.start_ns = ctx.device->elapsed_ns(0, t.begin);
+    p.duration_ns = ctx.device->elapsed_ns(t.begin, t.end);
   }
 }
 
@@ -346,6 +305,7 @@ void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
       throw;
     }
   }
+  end_device(ctx, run_options);
   ctx.dynamic.clear();
 }
 
@@ -376,13 +336,20 @@ void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTen
     if (is_output) {
       place_output(outputs[p.index], plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
     } else {
-      ctx.dynamic[b] = pool.get(ctx.dynamic_shapes[b].bytes);
+      const int64_t bytes = ctx.dynamic_shapes[b].bytes;
+      ctx.dynamic[b] =
+          p.device == DeviceKind::cpu ? pool.get(bytes) : ctx.device->pool().get(static_cast<size_t>(bytes));
       ctx.pointers[b] = ctx.dynamic[b].get();
     }
   }
   StepShape shape = evaluate_step(*bound, s, ctx.symbols);
+  if (step.device != DeviceKind::cpu) {
+    ctx.device_work_owner =
+        ctx.device->pool().get(static_cast<size_t>(std::max(shape.scratch_bytes, shape.workspace_bytes)));
+    ctx.device_work = ctx.device_work_owner.get();
+  }
   observed_step(s, shape, ctx, run_options, ctx.dynamic_shapes, start);
-  if (call && !call->bound_symbols.empty()) run_checks(ctx.symbols, call->bound_symbols);
+  if (call && !call->bound_symbols.empty()) run_checks(*plan, ctx.symbols, call->bound_symbols);
   if (call)
     for (int b : call->dynamic_outputs) {
       const BufferPlan& p = plan->buffers[b];
@@ -425,8 +392,11 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
     e.set_where(nodes_of(*plan, step.origins));
     throw;
   }
+  const bool timed_there = run_options.profile && step.device != DeviceKind::cpu;
+  const size_t mark = timed_there ? ctx.device->mark() : 0;
   int64_t begin = run_options.profile ? since_start() : 0;
   run_step(s, shape, ctx);
+  if (timed_there) ctx.timed.push_back({run_options.profile->size(), mark, ctx.device->mark()});
   const auto* kernel = std::get_if<KernelStep>(&step.what);
   std::vector<int> touched;
   if (run_options.profile || run_options.observe) {
@@ -438,22 +408,35 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
     for (int b : touched) p.bytes += shapes[b].bytes;
     run_options.profile->push_back(p);
   }
+  if (run_options.observe && ctx.device) ctx.device->wait();
   if (run_options.observe)
     for (int b : touched)
       if (plan->buffers[b].last_step >= static_cast<int>(s) &&
           plan->buffers[b].first_step == static_cast<int>(s) &&
-          plan->buffers[b].storage != StorageKind::input && plan->buffers[b].storage != StorageKind::constant)
+          plan->buffers[b].storage != StorageKind::input &&
+          plan->buffers[b].storage != StorageKind::constant) {
+        void* data = ctx.pointers[b];
+        std::vector<std::byte> copy;
+        if (plan->buffers[b].device != DeviceKind::cpu) {
+          copy.resize(static_cast<size_t>(shapes[b].bytes));
+          ctx.device->download(copy.data(), data, copy.size());
+          ctx.device->wait();
+          data = copy.data();
+        }
         run_options.observe(*plan, static_cast<int>(s), b,
-                            {ctx.pointers[b], plan->buffers[b].dtype, shapes[b].sizes, shapes[b].strides});
+                            {data, plan->buffers[b].dtype, shapes[b].sizes, shapes[b].strides});
+      }
 }
 
 void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx) const {
   const Step& step = plan->steps[s];
   try {
+    if (step.device != DeviceKind::cpu) return run_on_device(s, shape, ctx);
+    if (ctx.device && ctx.device->has_downloads()) ctx.device->wait(); // the step may read them
     if (const auto* kernel = std::get_if<KernelStep>(&step.what))
       run_kernel(*kernel, bound->steps[s].kernel, shape, ctx);
     else
-      run_extern(std::get<ExternStep>(step.what), *bound->steps[s].library, shape, ctx);
+      run_extern(step, *bound->steps[s].library, shape, ctx);
   } catch (Error& e) {
     e.set_where(nodes_of(*plan, step.origins));
     throw;
@@ -525,8 +508,32 @@ void Session::Impl::run_kernel(const KernelStep& step, const Kernel& kernel, con
   }
 }
 
-void Session::Impl::run_extern(const ExternStep& step, const extern_kernels::ExternKernel& library,
+/// Asks the device for the work; it is done when somebody waits.
+void Session::Impl::run_on_device(size_t s, const StepShape& shape, RunContext& ctx) const {
+  const Step& step = plan->steps[s];
+  DeviceContext& device = *ctx.device;
+  if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
+    void *from = ctx.pointers[copy->from], *to = ctx.pointers[copy->to];
+    const auto bytes = static_cast<size_t>(shape.copy_bytes);
+    if (plan->buffers[copy->from].device == DeviceKind::cpu)
+      device.upload(to, from, bytes);
+    else
+      device.download(to, from, bytes);
+  } else if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+    ctx.kernel_buffers.clear();
+    for (size_t i = 0; i < kernel->buffers.size(); ++i)
+      if (kernel->buffers[i] >= 0)
+        ctx.kernel_buffers.push_back(static_cast<std::byte*>(ctx.pointers[kernel->buffers[i]]) +
+                                     kernel->offset_bytes[i]);
+    device.launch(s, shape, ctx.kernel_buffers, ctx.device_work);
+  } else {
+    run_extern(step, *bound->steps[s].library, shape, ctx);
+  }
+}
+
+void Session::Impl::run_extern(const Step& of, const extern_kernels::ExternKernel& library,
                                const StepShape& shape, RunContext& ctx) const {
+  const auto& step = std::get<ExternStep>(of.what);
   auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
                   auto& list) {
     list.clear();
@@ -541,6 +548,8 @@ void Session::Impl::run_extern(const ExternStep& step, const extern_kernels::Ext
   };
   refs(step.inputs, shape.inputs, ctx.inputs);
   refs(step.outputs, shape.outputs, ctx.outputs);
+  if (of.device != DeviceKind::cpu)
+    return library.run({ctx.inputs, ctx.outputs, nullptr, ctx.device_work, &ctx.device->stream()});
   void* workspace = shape.workspace_bytes ? ctx.workspace.get(shape.workspace_bytes) : nullptr;
   if (step.dynamic_outputs.empty()) {
     library.run({ctx.inputs, ctx.outputs, nullptr, workspace});
@@ -588,10 +597,11 @@ void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> output
 
 int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
   std::vector<int64_t> symbols;
-  impl_->bind_symbols(inputs, symbols);
-  impl_->check_inputs(inputs, symbols);
+  bind_symbols(*impl_->plan, inputs, symbols);
+  check_inputs(*impl_->plan, inputs, symbols);
   if (impl_->bound->data_dependent) throw_unsupported("the memory of this model depends on its data");
-  return impl_->shapes_for(symbols)->arena_bytes;
+  const auto shapes = impl_->shapes_for(symbols);
+  return shapes->arena_bytes + shapes->device_bytes;
 }
 
 void Session::release_memory() const {

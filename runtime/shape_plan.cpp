@@ -15,8 +15,12 @@ namespace {
 constexpr int64_t kAlign = 64;
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-/// A buffer's place in the arena. A sanitizer finds what runs over its end by a gap behind it.
-int64_t place_of(int64_t bytes) { return aligned(bytes) + (is_watched() ? kAlign : 0); }
+/// A buffer's place in an arena. A sanitizer finds what runs over its end by a gap behind it.
+int64_t place_of(int64_t bytes, DeviceKind device) {
+  constexpr int64_t kDeviceAlign = 256;
+  if (device != DeviceKind::cpu) return (bytes + kDeviceAlign - 1) / kDeviceAlign * kDeviceAlign;
+  return aligned(bytes) + (is_watched() ? kAlign : 0);
+}
 
 std::vector<int64_t> evaluate_all(const SizeExprs& es, std::span<const int64_t> symbols) {
   std::vector<int64_t> v;
@@ -78,11 +82,13 @@ private:
   std::vector<int> seen_; ///< per buffer: for which it was looked at last
 };
 
-/// Greedy best fit: largest buffers first, each at the lowest gap free during its life.
-int64_t lay_out(const Executable& plan, std::vector<BufferShape>& shapes) {
+/// Greedy best fit in the arena of a device: largest buffers first, each at the lowest gap free during its
+/// life.
+int64_t lay_out(const Executable& plan, DeviceKind device, std::vector<BufferShape>& shapes) {
   std::vector<int> order;
   for (size_t b = 0; b < shapes.size(); ++b)
-    if (plan.buffers[b].storage == StorageKind::arena && plan.buffers[b].first_step >= 0)
+    if (plan.buffers[b].storage == StorageKind::arena && plan.buffers[b].first_step >= 0 &&
+        plan.buffers[b].device == device)
       order.push_back(static_cast<int>(b));
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return shapes[a].bytes > shapes[b].bytes; });
@@ -91,10 +97,11 @@ int64_t lay_out(const Executable& plan, std::vector<BufferShape>& shapes) {
   std::vector<std::pair<int64_t, int64_t>> busy;
   for (int b : order) {
     busy.clear();
-    placed.for_each_met(
-        b, [&](int p) { busy.emplace_back(shapes[p].offset, shapes[p].offset + place_of(shapes[p].bytes)); });
+    placed.for_each_met(b, [&](int p) {
+      busy.emplace_back(shapes[p].offset, shapes[p].offset + place_of(shapes[p].bytes, device));
+    });
     std::sort(busy.begin(), busy.end());
-    int64_t need = place_of(shapes[b].bytes), at = 0, best = -1, best_gap = INT64_MAX;
+    int64_t need = place_of(shapes[b].bytes, device), at = 0, best = -1, best_gap = INT64_MAX;
     for (auto [begin, end] : busy) {
       if (begin - at >= need && begin - at < best_gap) {
         best = at;
@@ -139,6 +146,15 @@ StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<con
     s.tasks = kernel->tasks.evaluate(symbols);
     s.scratch_bytes = aligned(kernel->scratch_bytes.evaluate(symbols));
     s.size_args = evaluate_all(kernel->size_args, symbols);
+    if (plan.steps[step].device == DeviceKind::cpu) return s;
+    s.blocks = kernel->launch.blocks.evaluate(symbols);
+    TBX_MODEL(s.blocks <= INT32_MAX, "a kernel would need {} blocks", s.blocks);
+    TBX_MODEL(!__builtin_mul_overflow(s.scratch_bytes, s.blocks * kernel->launch.teams, &s.scratch_bytes),
+              "a kernel would need more memory than there is");
+    return s;
+  }
+  if (const auto* copy = std::get_if<CopyStep>(&what)) {
+    s.copy_bytes = evaluate_buffer(plan.buffers[copy->from], symbols).bytes;
     return s;
   }
   const auto& call = std::get<ExternStep>(what);
@@ -178,15 +194,23 @@ std::vector<std::string> implementations_of(const BoundExecutable& bound, size_t
 ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols) {
   const Executable& plan = *bound.executable;
   ShapePlan p;
+  int64_t device_work = 0;
   p.symbols = std::move(symbols);
   for (const BufferPlan& b : plan.buffers)
     naming(plan, b.first_step, [&] { p.buffers.push_back(evaluate_buffer(b, p.symbols)); });
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     naming(plan, static_cast<int>(s), [&] { p.steps.push_back(evaluate_step(bound, s, p.symbols)); });
-    p.scratch_bytes = std::max(p.scratch_bytes, p.steps.back().scratch_bytes);
-    p.workspace_bytes = std::max(p.workspace_bytes, aligned(p.steps.back().workspace_bytes));
+    const StepShape& step = p.steps.back();
+    if (plan.steps[s].device != DeviceKind::cpu) {
+      device_work = std::max({device_work, step.scratch_bytes, step.workspace_bytes});
+      continue;
+    }
+    p.scratch_bytes = std::max(p.scratch_bytes, step.scratch_bytes);
+    p.workspace_bytes = std::max(p.workspace_bytes, aligned(step.workspace_bytes));
   }
-  p.arena_bytes = lay_out(plan, p.buffers);
+  p.arena_bytes = lay_out(plan, DeviceKind::cpu, p.buffers);
+  p.device_work = lay_out(plan, DeviceKind::cuda, p.buffers);
+  p.device_bytes = p.device_work + device_work;
   return p;
 }
 

@@ -11,7 +11,7 @@ namespace tbx::runtime {
 struct BufferShape {
   std::vector<int64_t> sizes, strides;
   int64_t bytes = 0;
-  int64_t offset = -1; ///< in the arena; -1: not there
+  int64_t offset = -1; ///< in the arena of its device; -1: not there
 };
 
 struct OperandShape {
@@ -20,7 +20,9 @@ struct OperandShape {
 };
 
 struct StepShape {
-  int64_t tasks = 0, scratch_bytes = 0; ///< kernel steps; scratch is per thread
+  int64_t tasks = 0, scratch_bytes = 0; ///< kernel steps; scratch is per thread, on a device of the launch
+  int64_t blocks = 0;                   ///< of a launch on a device
+  int64_t copy_bytes = 0;               ///< copy steps
   std::vector<int64_t> size_args;
   std::vector<OperandShape> inputs, outputs; ///< extern steps
   int64_t workspace_bytes = 0;
@@ -30,7 +32,9 @@ struct ShapePlan {
   std::vector<int64_t> symbols;
   std::vector<BufferShape> buffers;
   std::vector<StepShape> steps;
-  int64_t arena_bytes = 0;   ///< buffers that live in the arena
+  int64_t arena_bytes = 0;   ///< buffers that live in the arena of the host
+  int64_t device_bytes = 0;  ///< the same on the device, and behind them what its steps need to work
+  int64_t device_work = 0;   ///< where that begins
   int64_t scratch_bytes = 0; ///< per thread, the most any step needs
   int64_t workspace_bytes = 0;
 };

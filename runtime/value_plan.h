@@ -40,7 +40,8 @@ struct StageStep {
 };
 
 struct OpStep {
-  ValueFunction function;
+  ValueNode node;
+  ValueFunction function; ///< what the operator makes of the node
 };
 
 /// Input 0: the condition.

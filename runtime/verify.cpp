@@ -64,7 +64,10 @@ private:
     const BufferPlan& p = e_.buffers[b];
     require(p.dtype != DType::undefined && p.dtype != DType::string && size_of(p.dtype) > 0,
             "buffer {} has no type of numbers", b);
-    require(p.device == DeviceKind::cpu, "buffer {} lies on an unknown device", b);
+    require(p.device <= DeviceKind::cuda, "buffer {} lies on an unknown device", b);
+    require(p.device == DeviceKind::cpu || p.storage == StorageKind::arena ||
+                p.storage == StorageKind::constant || p.storage == StorageKind::dynamic,
+            "buffer {} is an input or output and lies on a device", b);
     require(p.storage <= StorageKind::dynamic, "buffer {} has an unknown storage", b);
     require(p.sizes.size() == p.strides.size(), "buffer {} has {} sizes and {} strides", b, p.sizes.size(),
             p.strides.size());
@@ -129,10 +132,35 @@ private:
   void check_step(size_t s) const {
     for (int origin : e_.steps[s].origins)
       require(origin < static_cast<int>(e_.origin_names.size()), "step {} is of no node", s);
-    if (const auto* kernel = std::get_if<KernelStep>(&e_.steps[s].what))
+    const Step& step = e_.steps[s];
+    require(step.device <= DeviceKind::cuda, "step {} runs on an unknown device", s);
+    if (const auto* copy = std::get_if<CopyStep>(&step.what)) return check_copy(s, *copy);
+    if (const auto* kernel = std::get_if<KernelStep>(&step.what))
       check_kernel(s, *kernel);
     else
-      check_extern(s, std::get<ExternStep>(e_.steps[s].what));
+      check_extern(s, std::get<ExternStep>(step.what));
+    for_each_buffer(step, [&](int b, bool) {
+      require(e_.buffers[b].device == step.device, "step {} on {} uses buffer {} on {}", s,
+              name_of(step.device), b, name_of(e_.buffers[b].device));
+    });
+  }
+
+  void check_copy(size_t s, const CopyStep& c) const {
+    require(in_range(c.from, e_.buffers) && in_range(c.to, e_.buffers), "step {} copies buffer {} to {}", s,
+            c.from, c.to);
+    const BufferPlan &from = e_.buffers[c.from], &to = e_.buffers[c.to];
+    require(from.device != to.device && e_.steps[s].device == DeviceKind::cuda,
+            "step {} copies between buffers of one device", s);
+    require(from.dtype == to.dtype && from.sizes == to.sizes && from.strides == to.strides,
+            "step {} copies buffer {} to another form", s, c.from);
+    check_written(s, c.to);
+  }
+
+  void check_launch(size_t s, const KernelLaunch& l) const {
+    require(l.threads >= 1 && l.threads <= 1024 && l.teams >= 1 && l.teams <= l.threads &&
+                l.shared_bytes >= 0,
+            "step {} starts blocks of {} threads in {} teams", s, l.threads, l.teams);
+    check_size(l.blocks, "the blocks of a kernel");
   }
 
   void check_kernel(size_t s, const KernelStep& k) const {
@@ -146,6 +174,7 @@ private:
       if (k.buffers[b] >= 0 && k.writes[b]) check_written(s, k.buffers[b]);
     }
     check_sizes(k.size_args, "a size of a kernel");
+    if (e_.steps[s].device != DeviceKind::cpu) check_launch(s, k.launch);
     check_size(k.tasks, "the tasks of a kernel");
     check_size(k.scratch_bytes, "the scratch of a kernel");
   }
@@ -161,6 +190,8 @@ private:
       for (const OperandView& v : *views) check_view(s, v);
     for (const OperandView& v : call.outputs)
       if (v.buffer >= 0) check_written(s, v.buffer);
+    require(call.dynamic_outputs.empty() || e_.steps[s].device == DeviceKind::cpu,
+            "step {} makes outputs of unknown sizes on a device", s);
     require(call.dynamic_dims.size() == call.dynamic_outputs.size(), "step {} makes outputs of unknown rank",
             s);
     for (size_t i = 0; i < call.dynamic_outputs.size(); ++i) {

@@ -104,6 +104,7 @@ int exit_code(const Failure& failure);
 // One function per command: adds it to the app and returns nothing; the callback sets `code`.
 void add_demo(CLI::App& app, int& code);
 void add_run(CLI::App& app, int& code);
+void add_compile(CLI::App& app, int& code);
 void add_bench(CLI::App& app, int& code);
 void add_dump(CLI::App& app, int& code);
 void add_explain(CLI::App& app, int& code);

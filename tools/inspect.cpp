@@ -24,9 +24,9 @@ struct ExplainOptions {
 };
 
 Json to_json(const KernelReport& k) {
-  return {{"name", k.name},           {"kind", k.kind},         {"nodes", k.nodes},
-          {"decisions", k.decisions}, {"bytes", k.bytes},       {"flops", k.flops},
-          {"time_ns", k.time_ns},     {"start_ns", k.start_ns}, {"threads", k.threads}};
+  return {{"name", k.name},           {"kind", k.kind},      {"device", k.device}, {"nodes", k.nodes},
+          {"decisions", k.decisions}, {"bytes", k.bytes},    {"flops", k.flops},   {"time_ns", k.time_ns},
+          {"start_ns", k.start_ns},   {"threads", k.threads}};
 }
 
 /// Chrome / Perfetto trace events, times in microseconds.
@@ -93,9 +93,15 @@ void explain(ExplainOptions& o) {
   }
   say("{} nodes -> {} generated and {} library kernels\n", stats.nodes, stats.generated_kernels,
       stats.extern_kernels);
+  if (!o.model.compile.device.empty()) {
+    const int all = stats.generated_kernels + stats.extern_kernels;
+    say("{} on {}, {} on the host, {} copies between them\n", stats.device_steps, o.model.compile.device,
+        all - stats.device_steps, stats.copies);
+  }
   for (size_t i = 0; i < kernels.size(); ++i) {
     const KernelReport& k = kernels[i];
-    say("\n{:3} {} {}\n", i, k.kind, k.name);
+    say("\n{:3} {} {}{}\n", i, k.kind, k.name,
+        o.model.compile.device.empty() || k.kind == "copy" ? "" : " on " + k.device);
     say("    nodes: {}\n", name_text(fmt::format("{}", fmt::join(k.nodes, ", "))));
     for (const std::string& d : k.decisions) say("    {}\n", name_text(d));
     say("    {:.3f} MB, {:.3f} MFLOP{}", static_cast<double>(k.bytes) / 1e6, k.flops / 1e6,
@@ -129,6 +135,8 @@ Examples:
   tbx dump model.onnx --stage simplify --disable-pass fuse_gelu
   tbx dump model.onnx --stage source --isa avx2 --output kernels.cpp)");
   cmd->callback([o] {
+    if (is_package(o->model.model))
+      throw UsageError("dump: " + o->model.model + " is a package; `tbx explain` shows what is in it");
     o->model.compile.dims = parse_dims(o->model.dims);
     std::string text = driver::dump_stage(std::filesystem::path(o->model.model), o->model.compile, o->stage);
     if (o->model.json)

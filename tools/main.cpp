@@ -62,6 +62,7 @@ int run(int argc, char** argv) {
   app.footer(R"(Examples:
   tbx run model.onnx --input image=cat.png --save out.npz
   tbx bench model.onnx --dim batch=8 --threads 2
+  tbx compile model.onnx -o model.tbx         one file that runs without a compiler
   tbx optimize model.onnx small.onnx          a simplified file for any runtime
   tbx explain model.onnx --profile            which kernels, made from which nodes, why, how long
   tbx dump model.onnx --stage schedule        the model after a stage of the compiler
@@ -80,6 +81,7 @@ default: 1gb; 0: none), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options added 
   app.require_subcommand(1);
   int code = kOk;
   add_run(app, code);
+  add_compile(app, code);
   add_optimize(app, code);
   add_bench(app, code);
   add_explain(app, code);

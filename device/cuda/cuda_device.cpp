@@ -106,6 +106,7 @@ public:
   std::shared_ptr<Module> load(std::string_view binary) override {
     return std::make_shared<LoadedModule>(context_, binary, properties_.shared_bytes_block);
   }
+  const std::shared_ptr<const ContextOwner>& context() const { return context_; }
 
 private:
   std::shared_ptr<const ContextOwner> context_;
@@ -139,5 +140,9 @@ Current::~Current() {
 } // namespace cuda
 
 std::shared_ptr<Device> make_cuda_device(int number) { return std::make_shared<cuda::CudaDevice>(number); }
+
+std::shared_ptr<const cuda::ContextOwner> context_of(const Device& device) {
+  return static_cast<const cuda::CudaDevice&>(device).context();
+}
 
 } // namespace tbx::device

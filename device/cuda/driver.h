@@ -73,6 +73,7 @@ inline constexpr Result kOutOfMemory = 2;
   X(cuStreamSynchronize, StreamHandle)                                                                       \
   X(cuStreamWaitEvent, StreamHandle, EventHandle, unsigned)                                                  \
   X(cuStreamBeginCapture_v2, StreamHandle, int)                                                              \
+  X(cuStreamIsCapturing, StreamHandle, int*)                                                                 \
   X(cuStreamEndCapture, StreamHandle, GraphHandle*)                                                          \
   X(cuEventCreate, EventHandle*, unsigned)                                                                   \
   X(cuEventDestroy_v2, EventHandle)                                                                          \

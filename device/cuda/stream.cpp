@@ -127,12 +127,22 @@ public:
     check(driver().cuGraphLaunch(static_cast<CudaGraph&>(graph).exec, stream_), "starting a graph");
   }
 
+  StreamHandle handle() const { return stream_; }
+
 private:
   std::shared_ptr<const ContextOwner> context_;
   StreamHandle stream_ = nullptr;
 };
 
 } // namespace
+
+StreamHandle handle_of(const Stream& stream) { return static_cast<const CudaStream&>(stream).handle(); }
+
+bool is_capturing(const Stream& stream) {
+  int status = 0; // CUstreamCaptureStatus; 0: none
+  check(driver().cuStreamIsCapturing(handle_of(stream), &status), "cuStreamIsCapturing");
+  return status != 0;
+}
 
 std::unique_ptr<Stream> make_stream(std::shared_ptr<const ContextOwner> context) {
   return std::make_unique<CudaStream>(std::move(context));

@@ -50,12 +50,12 @@ private:
 class LoadedObject final : public Module {
 public:
   explicit LoadedObject(std::string_view binary) {
-    const int fd = memfd_create("tbx-emulated", MFD_CLOEXEC);
-    if (fd < 0 || write(fd, binary.data(), binary.size()) != static_cast<ssize_t>(binary.size()))
+    fd_.number = memfd_create("tbx-emulated", MFD_CLOEXEC);
+    if (fd_.number < 0 ||
+        write(fd_.number, binary.data(), binary.size()) != static_cast<ssize_t>(binary.size()))
       throw_backend_error("no memory for {} bytes of emulated kernels", binary.size());
-    handle_ = dlopen(fmt::format("/proc/self/fd/{}", fd).c_str(), RTLD_NOW | RTLD_LOCAL);
+    handle_ = dlopen(fmt::format("/proc/self/fd/{}", fd_.number).c_str(), RTLD_NOW | RTLD_LOCAL);
     const char* why = handle_ ? nullptr : dlerror();
-    close(fd);
     if (!handle_) throw_backend_error("cannot load emulated kernels: {}", why ? why : "unknown reason");
     shared_ = static_cast<Shared*>(dlsym(handle_, "tbx_emulation"));
     if (!shared_) throw_backend_error("the emulated kernels were built without the shim");
@@ -78,6 +78,14 @@ public:
   }
 
 private:
+  /// Open as long as the object is loaded: the loader knows objects by their paths, and takes what has the
+  /// same one for the same.
+  struct File {
+    int number = -1;
+    ~File() {
+      if (number >= 0) close(number);
+    }
+  } fd_;
   void* handle_ = nullptr;
   Shared* shared_ = nullptr;
   mutable std::map<std::string, EmulatedKernel> kernels_;
@@ -141,13 +149,14 @@ public:
     add([&graph] { static_cast<FakeGraph&>(graph).run(); });
   }
 
-private:
   void add(Work work) {
     if (capturing_)
       recorded_.push_back(std::move(work));
     else
       queue_.push_back(std::move(work));
   }
+
+private:
   void move(void* to, const void* from, size_t bytes) {
     if (bytes > 0) add([to, from, bytes] { std::memcpy(to, from, bytes); });
   }
@@ -208,5 +217,11 @@ private:
 } // namespace fake
 
 std::shared_ptr<Device> make_fake_device() { return std::make_shared<fake::FakeDevice>(); }
+
+bool is_fake(const Device& device) { return dynamic_cast<const fake::FakeDevice*>(&device) != nullptr; }
+
+void run_on_host(Stream& stream, std::function<void()> work) {
+  dynamic_cast<fake::FakeStream&>(stream).add(std::move(work));
+}
 
 } // namespace tbx::device

@@ -3,6 +3,7 @@
 // shows; kernels run in the emulator.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "device/device.h"
@@ -10,5 +11,10 @@
 namespace tbx::device {
 
 std::shared_ptr<Device> make_fake_device();
+bool is_fake(const Device& device);
+
+/// Work of a fake device's stream that is a function of ours: it may touch the device's memory, and stands
+/// for a library's kernel.
+void run_on_host(Stream& stream, std::function<void()> work);
 
 } // namespace tbx::device

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "base/error.h"
+#include "base/float_formats.h"
 #include "extern_kernels/attention/blocks.h"
 #include "extern_kernels/kernel.h"
 
@@ -41,6 +43,31 @@ struct Sizes {
 };
 
 const float* data_of(const TensorRef& t) { return static_cast<const float*>(t.data); }
+
+/// A matrix of an operand as f32: where it lies, or of halves as a dense copy in `memory`.
+struct Matrix {
+  const float* data;
+  int64_t row_stride, column_stride;
+
+  /// Rows and columns are dimensions 2 and 3 from element `at` on.
+  Matrix(const TensorRef& t, int64_t at, int64_t rows, int64_t columns, std::vector<float>& memory)
+      : data(data_of(t) + at), row_stride(t.strides[2]), column_stride(t.strides[3]) {
+    if (!is_half(t.dtype)) return;
+    memory.resize(static_cast<size_t>(rows * columns));
+    const auto* bits = static_cast<const uint16_t*>(t.data) + at;
+    for (int64_t i = 0; i < rows; ++i) {
+      float* to = memory.data() + i * columns;
+      if (column_stride == 1)
+        decode_halves(t.dtype, bits + i * row_stride, columns, to);
+      else
+        for (int64_t j = 0; j < columns; ++j)
+          decode_halves(t.dtype, bits + i * row_stride + j * column_stride, 1, to + j);
+    }
+    data = memory.data();
+    row_stride = columns;
+    column_stride = 1;
+  }
+};
 
 /// Memory of this thread, kept for the next block.
 float* scratch(size_t floats) {
@@ -86,10 +113,11 @@ private:
     tbb::parallel_for(int64_t{0}, s.batch * s.kv_heads, [&](int64_t i) {
       int64_t b = i / s.kv_heads, h = i % s.kv_heads;
       float* to = packed(args, s, b, h);
-      b_.pack(data_of(k) + b * k.strides[0] + h * k.strides[1], k.strides[3], k.strides[2], s.depth, s.keys,
-              to);
-      b_.pack(data_of(v) + b * v.strides[0] + h * v.strides[1], v.strides[2], v.strides[3], s.keys, s.width,
-              to + s.packed_keys(b_));
+      static thread_local std::vector<float> memory;
+      const Matrix keys(k, b * k.strides[0] + h * k.strides[1], s.keys, s.depth, memory);
+      b_.pack(keys.data, keys.column_stride, keys.row_stride, s.depth, s.keys, to);
+      const Matrix values(v, b * v.strides[0] + h * v.strides[1], s.keys, s.width, memory);
+      b_.pack(values.data, values.row_stride, values.column_stride, s.keys, s.width, to + s.packed_keys(b_));
     });
   }
 
@@ -104,16 +132,30 @@ private:
   }
 
   void load_query(const TensorRef& q, const Sizes& s, int64_t b, int64_t h, int64_t i, float* to) const {
-    const float* from = data_of(q) + b * q.strides[0] + h * q.strides[1] + i * q.strides[2];
+    const int64_t at = b * q.strides[0] + h * q.strides[1] + i * q.strides[2];
+    if (is_half(q.dtype)) {
+      const auto* bits = static_cast<const uint16_t*>(q.data) + at;
+      for (int64_t d = 0; d < s.depth; ++d) decode_halves(q.dtype, bits + d * q.strides[3], 1, to + d);
+      for (int64_t d = 0; d < s.depth; ++d) to[d] *= p_.scale;
+      return;
+    }
+    const float* from = data_of(q) + at;
     for (int64_t d = 0; d < s.depth; ++d) to[d] = from[d * q.strides[3]] * p_.scale;
   }
 
   void finish(const TensorRef& y, const Sizes& s, int64_t b, int64_t h, int64_t i, const RowState& row,
               const float* sums) const {
     int head = p_.tokens_first ? 2 : 1;
-    float* to =
-        static_cast<float*>(y.data) + b * y.strides[0] + h * y.strides[head] + i * y.strides[3 - head];
+    const int64_t at = b * y.strides[0] + h * y.strides[head] + i * y.strides[3 - head];
     bool nothing = p_.zero_undefined_rows && !(row.sum > 0); // also NaN
+    if (is_half(y.dtype)) {
+      auto* bits = static_cast<uint16_t*>(y.data) + at;
+      for (int64_t d = 0; d < s.width; ++d)
+        bits[d * y.strides[3]] =
+            static_cast<uint16_t>(encode_float(y.dtype, nothing ? 0 : sums[d] / row.sum));
+      return;
+    }
+    float* to = static_cast<float*>(y.data) + at;
     for (int64_t d = 0; d < s.width; ++d) to[d * y.strides[3]] = nothing ? 0 : sums[d] / row.sum;
   }
 
@@ -202,12 +244,15 @@ private:
         state[r] = initial(args, kv * s.group() + r / s.queries);
       }
       std::fill_n(sums, rows * s.width, 0.0f);
-      const float* keys = data_of(k) + b * k.strides[0] + kv * k.strides[1];
-      const float* values = data_of(v) + b * v.strides[0] + kv * v.strides[1];
+      static thread_local std::vector<float> key_memory, value_memory; // of one block, of halves
+      const int64_t keys_at = b * k.strides[0] + kv * k.strides[1];
+      const int64_t values_at = b * v.strides[0] + kv * v.strides[1];
       const int64_t end = visible(args, s, b, s.queries - 1).end;
       for (int64_t first = visible(args, s, b, 0).first; first < end; first += kKeys) {
         int64_t n = std::min(kKeys, end - first);
-        b_.dots(q, s.depth, rows, s.depth, keys + first * k.strides[2], k.strides[2], n, scores, kKeys);
+        const Matrix keys(k, keys_at + first * k.strides[2], n, s.depth, key_memory);
+        const Matrix values(v, values_at + first * v.strides[2], n, s.width, value_memory);
+        b_.dots(q, s.depth, rows, s.depth, keys.data, keys.row_stride, n, scores, kKeys);
         for (int64_t r = 0; r < rows; ++r) {
           int64_t h = kv * s.group() + r / s.queries, i = r % s.queries;
           auto [from, to] = within(visible(args, s, b, i), first, n);
@@ -215,7 +260,7 @@ private:
           float* row = scores + r * kKeys;
           if (from > 0) std::copy(row + from, row + to, row);
           softmax(args, b, h, i, first + from, row, to - from, state[r], sums + r * s.width, s.width);
-          b_.add_rows(row, to - from, values + (first + from) * v.strides[2], v.strides[2], s.width,
+          b_.add_rows(row, to - from, values.data + from * values.row_stride, values.row_stride, s.width,
                       sums + r * s.width);
         }
       }
@@ -236,10 +281,12 @@ std::string supports_fused_attention(const Problem&, std::span<const OperandInfo
   for (size_t i = 0; i < inputs.size(); ++i) {
     const OperandInfo& in = inputs[i];
     if (in.dtype == DType::undefined) continue;
-    if (in.dtype != (i == 4 ? DType::i32 : DType::f32)) return fmt::format("{} operands", name_of(in.dtype));
+    const bool fits = in.dtype == (i == 4 ? DType::i32 : DType::f32) || (i < 3 && is_half(in.dtype));
+    if (!fits) return fmt::format("{} operands", name_of(in.dtype));
     if (in.sizes.size() != (i < 4 ? 4 : 1)) return fmt::format("an operand of rank {}", in.sizes.size());
   }
-  return outputs[0].dtype == DType::f32 ? "" : fmt::format("a {} result", name_of(outputs[0].dtype));
+  const DType result = outputs[0].dtype;
+  return result == DType::f32 || is_half(result) ? "" : fmt::format("a {} result", name_of(result));
 }
 
 std::unique_ptr<ExternKernel> make_fused_attention(const Problem& problem, std::span<const OperandInfo>,

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "base/float_formats.h"
 #include "extern_kernels/gemv/panels.h"
 #include "extern_kernels/reference/dense.h"
-#include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -18,7 +18,7 @@ constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth 
 class Gemv : public ExternKernel {
 public:
   Gemv(const MatMulProblem& problem, const OperandInfo& b)
-      : p_(problem), panels_(widened(b.constant)->as<float>().data(), b.sizes.end()[-2], b.sizes.end()[-1],
+      : p_(problem), panels_(b.constant->data, b.dtype, b.sizes.end()[-2], b.sizes.end()[-1],
                              b.strides.end()[-2], b.strides.end()[-1]) {
     drop_pages(*b.constant);
   }
@@ -27,18 +27,24 @@ public:
   int64_t packed_bytes() const override { return panels_.bytes(); }
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef>) const override {
-    return inputs[0].strides.back() == 1 ? 0 : panels_.k() * static_cast<int64_t>(sizeof(float));
+    return is_plain(inputs[0]) ? 0 : panels_.k() * static_cast<int64_t>(sizeof(float));
   }
 
   void run(const RunArgs& args) const override {
     const float* x = dense_row(args);
-    auto* y = static_cast<float*>(args.outputs[0].data);
+    const TensorRef& y = args.outputs[0];
     auto panels = [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
         alignas(64) float sums[kPanel];
         panels_.multiply(p, x, sums);
-        finish(p * kPanel, std::min<int64_t>(kPanel, panels_.n() - p * kPanel), sums, args);
-        std::copy_n(sums, std::min<int64_t>(kPanel, panels_.n() - p * kPanel), y + p * kPanel);
+        const int64_t width = std::min<int64_t>(kPanel, panels_.n() - p * kPanel);
+        finish(p * kPanel, width, sums, args);
+        if (is_half(y.dtype))
+          for (int64_t j = 0; j < width; ++j)
+            static_cast<uint16_t*>(y.data)[p * kPanel + j] =
+                static_cast<uint16_t>(encode_float(y.dtype, sums[j]));
+        else
+          std::copy_n(sums, width, static_cast<float*>(y.data) + p * kPanel);
       }
     };
     const int64_t count = panels_.count();
@@ -53,20 +59,25 @@ public:
 private:
   static constexpr int kPanel = gemv::kPanel;
 
+  /// The row can be read where it lies.
+  static bool is_plain(const TensorRef& a) { return a.dtype == DType::f32 && a.strides.back() == 1; }
+
   const float* dense_row(const RunArgs& args) const {
     const TensorRef& a = args.inputs[0];
-    const auto* from = static_cast<const float*>(a.data);
-    const int64_t stride = a.strides.back();
-    if (stride == 1) return from;
+    if (is_plain(a)) return static_cast<const float*>(a.data);
     auto* x = static_cast<float*>(args.workspace);
-    for (int64_t i = 0; i < panels_.k(); ++i) x[i] = from[i * stride];
+    for (int64_t i = 0; i < panels_.k(); ++i) x[i] = at(a, i * a.strides.back());
     return x;
+  }
+
+  static float at(const TensorRef& t, int64_t i) {
+    return is_half(t.dtype) ? decode_float(t.dtype, static_cast<const uint16_t*>(t.data)[i])
+                            : static_cast<const float*>(t.data)[i];
   }
 
   /// The columns' values of an operand that is a row or a single value.
   static float element(const TensorRef& t, int64_t column) {
-    return static_cast<const float*>(
-        t.data)[t.sizes.empty() || t.sizes.back() == 1 ? 0 : column * t.strides.back()];
+    return at(t, t.sizes.empty() || t.sizes.back() == 1 ? 0 : column * t.strides.back());
   }
 
   void finish(int64_t first, int64_t width, float* sums, const RunArgs& args) const {
@@ -102,9 +113,10 @@ std::string supports_gemv(const Problem& problem, std::span<const OperandInfo> i
   if (!b.constant || b.strides.size() < 2 || !are_ones(b.sizes, 2)) return "no constant matrix";
   if (b.constant->numel() == 0) return "an empty matrix";
   for (const OperandInfo& t : inputs)
-    if (t.dtype != DType::f32 && t.dtype != DType::undefined && !(&t == &b && is_half(t.dtype)))
+    if (t.dtype != DType::f32 && t.dtype != DType::undefined && !is_half(t.dtype))
       return fmt::format("{} operands", name_of(t.dtype));
-  if (outputs[0].dtype != DType::f32) return fmt::format("a {} result", name_of(outputs[0].dtype));
+  if (outputs[0].dtype != DType::f32 && !is_half(outputs[0].dtype))
+    return fmt::format("a {} result", name_of(outputs[0].dtype));
   if (outputs[0].strides.empty() || (outputs[0].strides.back() != 1 && outputs[0].sizes.back() != 1))
     return "a result that is not dense";
   for (size_t i = 2; i < inputs.size(); ++i)

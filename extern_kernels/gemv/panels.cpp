@@ -3,6 +3,7 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "base/memory.h"
 
@@ -10,77 +11,115 @@ namespace tbx::extern_kernels::gemv {
 namespace {
 
 typedef float Lanes __attribute__((vector_size(64), may_alias));
+typedef uint32_t Words __attribute__((vector_size(64), may_alias));
+typedef uint16_t Halves __attribute__((vector_size(32), may_alias));
 constexpr int kVectors = kPanel / 16;
+
+/// Sixteen elements as f32. All three are bits and products, which every instruction set has; f16 would be
+/// one instruction with F16C, but reading is what takes the time.
+template <DType type> [[gnu::always_inline]] inline Lanes load(const std::byte* from) {
+  if constexpr (type == DType::f32) {
+    return *reinterpret_cast<const Lanes*>(from);
+  } else {
+    const Words bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Words);
+    if constexpr (type == DType::bf16) {
+      return std::bit_cast<Lanes>(bits << 16);
+    } else {
+      // As in decode_halves: exponents differ by 112, the product also makes denormals normal.
+      const Words magnitude = (bits & 0x7fffu) << 13, sign = (bits & 0x8000u) << 16;
+      const auto finite = std::bit_cast<Words>(std::bit_cast<Lanes>(magnitude) * 0x1p112f);
+      const Words special = std::bit_cast<Words>(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
+      return std::bit_cast<Lanes>(finite | special | sign);
+    }
+  }
+}
 
 /// One body for all instruction sets: the compiler splits the vectors as its caller's target has them. Two
 /// rows at a time give each column two sums.
-[[gnu::always_inline]] inline void multiply_body(const float* panel, const float* x, int64_t k, float* sums) {
+template <DType type>
+[[gnu::always_inline]] inline void multiply_body(const std::byte* panel, const float* x, int64_t k,
+                                                 float* sums) {
+  constexpr int64_t kWidth = type == DType::f32 ? 4 : 2, kRow = kPanel * kWidth, kVector = 16 * kWidth;
   // Hardware prefetchers stop at page borders; two pages ahead keeps the memory busy across them.
-  constexpr int64_t kAhead = 4096 / sizeof(float);
+  constexpr int64_t kAhead = 4096, kLine = 64;
   Lanes even[kVectors] = {}, odd[kVectors] = {};
   int64_t i = 0;
   for (; i + 2 <= k; i += 2) {
-    const auto* rows = reinterpret_cast<const Lanes*>(panel + i * kPanel);
-    for (int v = 0; v < 2 * kVectors; ++v) __builtin_prefetch(panel + i * kPanel + kAhead + v * 16);
-    for (int v = 0; v < kVectors; ++v) even[v] += rows[v] * x[i];
-    for (int v = 0; v < kVectors; ++v) odd[v] += rows[kVectors + v] * x[i + 1];
+    const std::byte* rows = panel + i * kRow;
+    for (int64_t at = 0; at < 2 * kRow; at += kLine) __builtin_prefetch(rows + kAhead + at);
+    for (int v = 0; v < kVectors; ++v) even[v] += load<type>(rows + v * kVector) * x[i];
+    for (int v = 0; v < kVectors; ++v) odd[v] += load<type>(rows + kRow + v * kVector) * x[i + 1];
   }
   if (i < k)
-    for (int v = 0; v < kVectors; ++v)
-      even[v] += reinterpret_cast<const Lanes*>(panel + i * kPanel)[v] * x[i];
+    for (int v = 0; v < kVectors; ++v) even[v] += load<type>(panel + i * kRow + v * kVector) * x[i];
   for (int v = 0; v < kVectors; ++v) {
     Lanes sum = even[v] + odd[v];
     __builtin_memcpy(sums + v * 16, &sum, sizeof sum);
   }
 }
 
-void multiply_plain(const float* panel, const float* x, int64_t k, float* sums) {
-  multiply_body(panel, x, k, sums);
+template <DType type> void multiply_plain(const std::byte* panel, const float* x, int64_t k, float* sums) {
+  multiply_body<type>(panel, x, k, sums);
 }
 #if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) void multiply_avx2(const float* panel, const float* x, int64_t k,
+template <DType type>
+__attribute__((target("avx2,fma"))) void multiply_avx2(const std::byte* panel, const float* x, int64_t k,
                                                        float* sums) {
-  multiply_body(panel, x, k, sums);
+  multiply_body<type>(panel, x, k, sums);
 }
+template <DType type>
 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))) void
-multiply_avx512(const float* panel, const float* x, int64_t k, float* sums) {
-  multiply_body(panel, x, k, sums);
+multiply_avx512(const std::byte* panel, const float* x, int64_t k, float* sums) {
+  multiply_body<type>(panel, x, k, sums);
 }
 #endif
 
-auto best_multiply() {
+template <DType type> auto best_multiply() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return multiply_avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2;
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return multiply_avx512<type>;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2<type>;
 #endif
-  return multiply_plain;
+  return multiply_plain<type>;
 }
 
-} // namespace
-
-Panels::Panels(const float* data, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride)
-    : k_(k), n_(n), memory_(allocate_aligned(bytes())), data_(static_cast<float*>(memory_.get())),
-      multiply_(best_multiply()) {
-  tbb::parallel_for(int64_t{0}, count(), [&](int64_t p) {
-    float* to = data_ + p * k_ * kPanel;
-    const int64_t begin = p * kPanel, width = std::min<int64_t>(kPanel, n_ - begin);
-    const float* from = data + begin * column_stride;
-    if (width < kPanel) std::fill_n(to, k_ * kPanel, 0.0f);
+template <class T>
+void copy_panels(const T* data, T* panels, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride) {
+  tbb::parallel_for(int64_t{0}, (n + kPanel - 1) / kPanel, [&](int64_t p) {
+    T* to = panels + p * k * kPanel;
+    const int64_t begin = p * kPanel, width = std::min<int64_t>(kPanel, n - begin);
+    const T* from = data + begin * column_stride;
+    if (width < kPanel) std::fill_n(to, k * kPanel, T{});
     if (column_stride == 1) {
-      for (int64_t i = 0; i < k_; ++i) std::copy_n(from + i * row_stride, width, to + i * kPanel);
+      for (int64_t i = 0; i < k; ++i) std::copy_n(from + i * row_stride, width, to + i * kPanel);
       return;
     }
     // Stored by columns: blocks of rows keep the lines of all columns of the panel in the cache.
     constexpr int64_t kRows = 16;
-    for (int64_t first = 0; first < k_; first += kRows)
+    for (int64_t first = 0; first < k; first += kRows)
       for (int64_t j = 0; j < width; ++j)
-        for (int64_t i = first; i < std::min(first + kRows, k_); ++i)
+        for (int64_t i = first; i < std::min(first + kRows, k); ++i)
           to[i * kPanel + j] = from[i * row_stride + j * column_stride];
   });
 }
 
+} // namespace
+
+Panels::Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride)
+    : k_(k), n_(n), type_(type), memory_(allocate_aligned(bytes())),
+      data_(static_cast<std::byte*>(memory_.get())),
+      multiply_(type == DType::f32    ? best_multiply<DType::f32>()
+                : type == DType::bf16 ? best_multiply<DType::bf16>()
+                                      : best_multiply<DType::f16>()) {
+  if (type == DType::f32)
+    copy_panels(static_cast<const float*>(data), reinterpret_cast<float*>(data_), k, n, row_stride,
+                column_stride);
+  else
+    copy_panels(static_cast<const uint16_t*>(data), reinterpret_cast<uint16_t*>(data_), k, n, row_stride,
+                column_stride);
+}
+
 void Panels::multiply(int64_t panel, const float* x, std::span<float, kPanel> sums) const {
-  multiply_(data_ + panel * k_ * kPanel, x, k_, sums.data());
+  multiply_(data_ + panel * k_ * kPanel * size_of(type_), x, k_, sums.data());
 }
 
 } // namespace tbx::extern_kernels::gemv

@@ -6,31 +6,35 @@
 #include <memory>
 #include <span>
 
+#include "base/dtype.h"
+
 namespace tbx::extern_kernels::gemv {
 
 /// Columns of a panel: four 64-byte vectors, enough sums in flight to hide the latency of additions.
 constexpr int kPanel = 64;
 
-/// f32 [k, n] as ceil(n / kPanel) panels, each [k, kPanel] in row-major order; columns beyond n are 0.
+/// f32, f16 or bf16 [k, n] as ceil(n / kPanel) panels of the same type, each [k, kPanel] in row-major order;
+/// columns beyond n are 0.
 class Panels {
 public:
   /// Copies the matrix whose element (i, j) is `data[i * row_stride + j * column_stride]`. Runs on all
   /// threads of the current arena.
-  Panels(const float* data, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride);
+  Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride);
 
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }
   int64_t count() const { return (n_ + kPanel - 1) / kPanel; }
-  int64_t bytes() const { return count() * k_ * kPanel * static_cast<int64_t>(sizeof(float)); }
+  int64_t bytes() const { return count() * k_ * kPanel * size_of(type_); }
 
-  /// sums[j] = sum over i of x[i] * matrix[i, panel * kPanel + j]; x has k elements.
+  /// sums[j] = sum over i of x[i] * matrix[i, panel * kPanel + j] in f32; x has k elements.
   void multiply(int64_t panel, const float* x, std::span<float, kPanel> sums) const;
 
 private:
   int64_t k_, n_;
+  DType type_;
   std::shared_ptr<void> memory_;
-  float* data_;
-  void (*multiply_)(const float* panel, const float* x, int64_t k, float* sums);
+  std::byte* data_;
+  void (*multiply_)(const std::byte* panel, const float* x, int64_t k, float* sums);
 };
 
 } // namespace tbx::extern_kernels::gemv

@@ -31,18 +31,33 @@ memory::data_type data_type(DType type) {
   case DType::u8: return memory::data_type::u8;
   case DType::i8: return memory::data_type::s8;
   case DType::i32: return memory::data_type::s32;
+  case DType::f16: return memory::data_type::f16;
+  case DType::bf16: return memory::data_type::bf16;
   default: return memory::data_type::f32;
   }
 }
 
 memory::desc one_integer() { return memory::desc({1}, memory::data_type::s32, memory::format_tag::x); }
 
+namespace {
+
+/// The CPU, as far as the library may use it, has what this ISA has.
+bool runs(dnnl::cpu_isa isa) {
+  const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), wants = static_cast<unsigned>(isa);
+  return (has & wants) == wants;
+}
+
+} // namespace
+
+bool multiplies(DType half) {
+  static const bool bf16 = runs(dnnl::cpu_isa::avx512_core_bf16), f16 = runs(dnnl::cpu_isa::avx512_core_fp16);
+  return (half == DType::bf16 && bf16) || (half == DType::f16 && f16);
+}
+
 std::string inexact_bytes() {
   // Older instructions add pairs of products in 16 bits, which saturate, and some kernels halve the weights
   // instead. The flag is what ISAs with AVX512-VNNI have in common.
-  static const bool exact = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) &
-                             static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni)) ==
-                            static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni);
+  static const bool exact = runs(dnnl::cpu_isa::avx512_core_vnni);
   return exact ? "" : "products of bytes saturate in 16 bits without AVX512-VNNI";
 }
 
@@ -83,9 +98,28 @@ std::string inexact_sums(const OperandInfo& weights, size_t columns, int64_t ter
                    : "sums of bytes above 2^24, which the library rounds";
 }
 
+std::string unfit_floats(std::span<const OperandInfo> inputs, DType result) {
+  const DType left = inputs[0].dtype, right = inputs[1].dtype;
+  if (is_half(left)) {
+    if (!multiplies(left)) return fmt::format("{} products on this CPU", name_of(left));
+    if (right != left) return fmt::format("{} times {}", name_of(left), name_of(right));
+    if (result != left && result != DType::f32) return fmt::format("a {} result", name_of(result));
+  } else {
+    if (left != DType::f32) return fmt::format("{} operands", name_of(left));
+    // Weights of a narrower type are widened when they are packed.
+    if (right != DType::f32 && !(inputs[1].constant && is_half(right)))
+      return fmt::format("{} operands", name_of(right));
+    if (result != DType::f32) return fmt::format("a {} result", name_of(result));
+  }
+  for (const OperandInfo& t : inputs.subspan(2))
+    if (t.dtype != DType::f32 && t.dtype != DType::undefined && t.dtype != left)
+      return fmt::format("{} operands", name_of(t.dtype));
+  return {};
+}
+
 std::string unfit_result(bool bytes, DType result, bool has_post_ops) {
-  const bool fits = bytes ? result == DType::f32 || is_byte(result) || (result == DType::i32 && !has_post_ops)
-                          : result == DType::f32;
+  const bool fits =
+      !bytes || result == DType::f32 || is_byte(result) || (result == DType::i32 && !has_post_ops);
   return fits ? "" : fmt::format("a {} result{}", name_of(result), bytes ? " of bytes" : "");
 }
 
@@ -111,9 +145,9 @@ memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> s
 dnnl::primitive_attr attributes(Precision precision) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  attr.set_fpmath_mode(precision == Precision::strict ? dnnl::fpmath_mode::strict
-                       : precision == Precision::bf16 ? dnnl::fpmath_mode::bf16
-                                                      : dnnl::fpmath_mode::any);
+  // `any` is asked for as bfloat16, the coarsest that it allows: the library's own "any" rounds nothing on
+  // CPUs where products of bfloat16 take a third of the time.
+  attr.set_fpmath_mode(precision == Precision::strict ? dnnl::fpmath_mode::strict : dnnl::fpmath_mode::bf16);
   return attr;
 }
 
@@ -156,14 +190,17 @@ void append_all(const std::vector<PostOp>& list, DType result,
 
 memory PackedWeights::get(const memory::desc& wanted) {
   std::lock_guard lock(mutex_);
-  const bool half = is_half(weights_->dtype);
+  // The library has no fast way from halves to f32 everywhere: we widen.
+  const bool widens = is_half(weights_->dtype) && wanted.get_data_type() == memory::data_type::f32;
   // oneDNN knows no constant memory.
-  if (wanted == plain_ && !half) return memory(plain_, cpu_engine(), const_cast<std::byte*>(weights_->data));
+  if (wanted == plain_) return memory(plain_, cpu_engine(), const_cast<std::byte*>(weights_->data));
   for (const Packed& p : packed_)
     if (p.memory.get_desc() == wanted) return p.memory;
-  std::shared_ptr<const Tensor> wide = widened(weights_);
+  std::shared_ptr<const Tensor> source = widens ? widened(weights_) : weights_;
+  const memory::desc plain =
+      widens ? memory::desc(plain_.get_dims(), memory::data_type::f32, plain_.get_strides()) : plain_;
   std::shared_ptr<void> owner = allocate_aligned(static_cast<int64_t>(wanted.get_size()));
-  memory from(plain_, cpu_engine(), const_cast<std::byte*>(wide->data)),
+  memory from(plain, cpu_engine(), const_cast<std::byte*>(source->data)),
       to(wanted, cpu_engine(), owner.get());
   dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
   this_thread_stream().wait();

@@ -22,8 +22,11 @@ dnnl::memory::desc describe(std::span<const int64_t> sizes, std::span<const int6
                             DType type = DType::f32);
 /// A zero point: one i32.
 dnnl::memory::desc one_integer();
-/// Halves are f32 here: constants become that.
 dnnl::memory::data_type data_type(DType type);
+/// The CPU multiplies f16 or bf16 and adds in f32.
+bool multiplies(DType half);
+/// Empty where the library takes these operands of a product of floats together, else the reason why not.
+std::string unfit_floats(std::span<const OperandInfo> inputs, DType result);
 
 /// Why oneDNN does not give a product of f32, or of `bytes`, as `result`; empty where it does.
 std::string unfit_result(bool bytes, DType result, bool has_post_ops);
@@ -45,8 +48,8 @@ dnnl::primitive_attr attributes(Precision precision);
 void append(dnnl::post_ops& ops, const PostOp& op,
             const std::function<dnnl::memory::desc(int operand)>& operand);
 
-/// Constant weights (f32; f16 and bf16 become that) reordered into the layouts primitives ask for, each
-/// layout once.
+/// Constant weights (f16 and bf16 become f32 where that is asked for) reordered into the layouts primitives
+/// ask for, each layout once.
 class PackedWeights {
 public:
   PackedWeights(dnnl::memory::desc plain, std::shared_ptr<const Tensor> weights)

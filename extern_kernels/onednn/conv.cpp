@@ -111,9 +111,10 @@ private:
       if (const int summed = operand_to_sum(in, out); summed >= 0) {
         auto with_sum = call(in, out, {.summed = summed, .with_work = true});
         if (is_fast(*with_sum.primitive))
-          return finish(
-              in, {copy_stage(summed, describe(in[summed].sizes, in[summed].strides), describe_image(out[0])),
-                   std::move(with_sum)});
+          return finish(in,
+                        {copy_stage(summed, describe(in[summed].sizes, in[summed].strides, in[summed].dtype),
+                                    describe_image(out[0])),
+                         std::move(with_sum)});
       }
       if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
         auto alone = call(in, out, {.summed = -1, .with_work = false});
@@ -153,7 +154,7 @@ private:
     }
     if (found < 0 || p_.transposed) return -1;
     const TensorRef &x = in[found], &y = out[0];
-    const bool alike = x.dtype == DType::f32 && y.dtype == DType::f32 &&
+    const bool alike = x.dtype == y.dtype && (y.dtype == DType::f32 || is_half(y.dtype)) &&
                        std::equal(x.sizes.begin(), x.sizes.end(), y.sizes.begin(), y.sizes.end());
     return alike ? found : -1;
   }
@@ -177,13 +178,15 @@ private:
     Wanted w;
     w.src = describe_image(in[0]);
     w.dst = describe_image(out[0]);
-    w.weights = memory::desc(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
-    if (has_bias) w.bias = describe(in[2].sizes, in[2].strides);
+    w.weights =
+        memory::desc(plain.get_dims(), is_byte(in[0].dtype) ? plain.get_data_type() : w.src.get_data_type(),
+                     memory::format_tag::any);
+    if (has_bias) w.bias = describe(in[2].sizes, in[2].strides, in[2].dtype);
     w.attr = attributes(p_.precision);
     dnnl::post_ops ops;
     auto add = [&](const PostOp& op) {
       if (form.summed >= 0 && op.kind == PostOp::add) return ops.append_sum(1.0f);
-      auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
+      auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides, in[k].dtype); };
       append(ops, op, operand);
       if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
         w.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,
@@ -197,6 +200,9 @@ private:
     }
     w.use = {p_.transposed ? dnnl::primitive::kind::deconvolution : dnnl::primitive::kind::convolution,
              has_bias, ops.len() > 0, in[1].sizes.subspan(2), p_.strides};
+    w.use.has_zero_point = p_.x_zero >= 0;
+    for (size_t d = 0; d < p_.dilations.size(); ++d)
+      w.use.pads_dilated |= p_.dilations[d] > 1 && (p_.pads_begin[d] != 0 || p_.pads_end[d] != 0);
     return w;
   }
 
@@ -324,11 +330,12 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
           !reason.empty())
         return reason;
   }
-  for (size_t k = 0; k < inputs.size(); ++k) {
+  if (!bytes)
+    if (std::string reason = unfit_floats(inputs, outputs[0].dtype); !reason.empty()) return reason;
+  for (size_t k = 2; bytes && k < inputs.size(); ++k) {
     const DType type = inputs[k].dtype;
-    const bool fits = (bytes && k < 2) || (static_cast<int>(k) == p.x_zero && type == DType::i32) ||
-                      (k == 1 && inputs[1].constant && is_half(type));
-    if (!fits && type != DType::f32 && type != DType::undefined)
+    if (!(static_cast<int>(k) == p.x_zero && type == DType::i32) && type != DType::f32 &&
+        type != DType::undefined)
       return fmt::format("{} operands", name_of(type));
   }
   if (std::string reason = unfit_result(bytes, outputs[0].dtype, !p.post_ops.empty()); !reason.empty())

@@ -19,6 +19,18 @@ namespace {
 using dnnl::memory;
 using namespace onednn;
 
+/// Rows of one matrix have rows of others between them, as those of [batch, row, head, column] that is read
+/// as [batch, head, row, column].
+bool interleaves_batches(const TensorRef& t) {
+  const size_t rank = t.sizes.size();
+  int64_t inside = 0;
+  for (size_t d = rank - 2; d < rank; ++d)
+    if (t.sizes[d] > 1) inside = std::max(inside, t.strides[d]);
+  for (size_t d = 0; d + 2 < rank; ++d)
+    if (t.sizes[d] > 1 && t.strides[d] < inside) return true;
+  return false;
+}
+
 /// A constant matrix, kept in the order that the library likes best.
 bool is_packed(const OperandInfo& b) { return b.constant && b.sizes.size() == 2; }
 
@@ -117,10 +129,13 @@ private:
     w.a = describe(in[0].sizes, in[0].strides, in[0].dtype);
     w.b = describe(in[1].sizes, in[1].strides, in[1].dtype);
     w.c = describe(out[0].sizes, out[0].strides, out[0].dtype);
-    w.weights = is_packed_ ? memory::desc(w.b.get_dims(), w.b.get_data_type(), memory::format_tag::any) : w.b;
+    const bool bytes = is_byte(in[0].dtype);
+    w.weights = is_packed_ ? memory::desc(w.b.get_dims(), bytes ? w.b.get_data_type() : w.a.get_data_type(),
+                                          memory::format_tag::any)
+                           : w.b;
     w.attr = attributes(p_.precision);
     dnnl::post_ops ops;
-    auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides); };
+    auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides, in[k].dtype); };
     auto add = [&](const PostOp& op) {
       append(ops, op, operand);
       if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
@@ -144,6 +159,8 @@ private:
     w.attr.set_post_ops(ops);
     if (plain_bias) w.bias = operand(2);
     w.use = {dnnl::primitive::kind::matmul, plain_bias, ops.len() > 0, {}, {}};
+    w.use.has_zero_point = p_.a_zero >= 0;
+    w.use.interleaved_batches = interleaves_batches(in[0]) || interleaves_batches(in[1]);
     return w;
   }
 
@@ -234,12 +251,15 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
           !reason.empty())
         return reason;
   }
-  for (size_t k = 0; k < inputs.size(); ++k) {
+  if (!bytes) {
+    if (std::string reason = unfit_floats(inputs, outputs[0].dtype); !reason.empty()) return reason;
+    if (inputs[0].dtype == DType::f32 && is_half(inputs[1].dtype) && !is_packed(inputs[1]))
+      return fmt::format("{} operands", name_of(inputs[1].dtype));
+  }
+  for (size_t k = 2; bytes && k < inputs.size(); ++k) {
     const DType type = inputs[k].dtype;
     const bool zero = static_cast<int>(k) == p.a_zero || static_cast<int>(k) == p.b_zero;
-    const bool fits =
-        (bytes && k < 2) || (zero && type == DType::i32) || (k == 1 && is_packed(inputs[1]) && is_half(type));
-    if (!fits && type != DType::f32 && type != DType::undefined)
+    if (!(zero && type == DType::i32) && type != DType::f32 && type != DType::undefined)
       return fmt::format("{} operands", name_of(type));
   }
   if (std::string reason = unfit_result(bytes, outputs[0].dtype, !p.post_ops.empty()); !reason.empty())

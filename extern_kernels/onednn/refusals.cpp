@@ -27,10 +27,23 @@ bool may_end_in_empty_row(const Use& use) {
   return false;
 }
 
+bool pads_dilated_with_zero_point(const Use& use) { return use.has_zero_point && use.pads_dilated; }
+
+bool interleaves_batches(const Use& use) { return use.interleaved_batches; }
+
+/// Later than any version there is: nobody has looked for a release without the defect.
+constexpr int kOpen = 9999;
+
 constexpr Refusal kRefusals[] = {
     // Behind "conv:any" the same kernel computes the sums alone.
     {dnnl::primitive::kind::deconvolution, "brg_conv:", "brgconv_strided", 300, 303, may_end_in_empty_row,
      "bias and post-operations may replace sums of strided kernels"},
+    // Seen on tile registers alone (AMX). What of the padding counts as zero points is told wrongly.
+    {dnnl::primitive::kind::convolution, "jit:", "avx512_core_amx", 300, kOpen, pads_dilated_with_zero_point,
+     "zero points of padded, dilated kernels"},
+    // Heads side by side in a row (the transposed operands of attention) with no more rows than heads.
+    {dnnl::primitive::kind::matmul, "brg:", "avx512_core_amx", 300, kOpen, interleaves_batches,
+     "matrices whose rows take turns are read as if each were dense"},
 };
 
 int version() {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/float_formats.h"
+
 namespace tbx::fusion {
 Editor::Editor(Graph& g) : graph(g), uses_(g.values.size(), 0) {
   for (const Node& node : g.nodes) {
@@ -124,7 +126,10 @@ void replace_values(Graph& graph, std::vector<ValueId> stands_for) {
 }
 
 bool about(std::optional<double> v, double wanted) {
-  return v && std::fabs(*v - wanted) <= 1e-4 * std::fabs(wanted);
+  if (!v) return false;
+  for (DType half : {DType::f16, DType::bf16})
+    if (*v == decode_float(half, encode_float(half, static_cast<float>(wanted)))) return true;
+  return std::fabs(*v - wanted) <= 1e-4 * std::fabs(wanted);
 }
 
 int64_t attribute_int(const Node& node, const char* name, int64_t otherwise) {

@@ -39,7 +39,8 @@ private:
   std::vector<int> uses_;
 };
 
-/// True when `v` is within one part in 10^4 of `wanted`: exporters write constants in f32 or f16.
+/// True when `v` is within one part in 10^4 of `wanted`, or `wanted` rounded to f16 or bf16, as exporters
+/// write it into models of halves.
 bool about(std::optional<double> v, double wanted);
 
 /// Integer attribute of a node, or `otherwise`.

@@ -2,7 +2,6 @@
 // product of their scales.
 #include <algorithm>
 
-#include "extern_kernels/catalogue.h"
 #include "fusion/passes/match.h"
 #include "fusion/passes/passes.h"
 
@@ -211,9 +210,9 @@ private:
 
 } // namespace
 
-int multiply_integers(Graph& graph) {
+int multiply_integers(Graph& graph, const PassContext& context) {
   // Elsewhere float32 is faster.
-  return extern_kernels::has_byte_products() ? IntegerProducts(graph).run() : 0;
+  return context.target.byte_products ? IntegerProducts(graph).run() : 0;
 }
 
 } // namespace tbx::fusion

@@ -1,7 +1,7 @@
 // The graph passes, one file each; fusion/graph_passes.cpp has their order.
 #pragma once
 
-#include "importer/graph.h"
+#include "fusion/graph_passes.h"
 
 namespace tbx::fusion {
 
@@ -12,14 +12,16 @@ int merge_transposes(Graph& graph);
 /// Transposes move behind elementwise nodes where fewer of them are left by that.
 int sink_transposes(Graph& graph);
 /// MatMul, Gemm and Conv over DequantizeLinear -> products of the integers themselves, scaled.
-int multiply_integers(Graph& graph);
+int multiply_integers(Graph& graph, const PassContext& context);
+/// MatMul and Gemm with constant integers behind DequantizeLinear -> MatMulNBits, which reads the integers.
+int keep_weights_packed(Graph& graph);
 /// A node whose inputs are all constant -> its value. Integer weights keep their DequantizeLinear.
 int fold_constants(Graph& graph);
 /// The same for DequantizeLinear and what follows from it: floats where products in float read them.
 int dequantize_weights(Graph& graph);
 /// Values of float16 and bfloat16 around matrix products and convolutions -> float32, with casts where the
 /// types of the model are seen.
-int widen_halves(Graph& graph);
+int widen_halves(Graph& graph, const PassContext& context);
 /// Two equal nodes over the same inputs -> one.
 int eliminate_common_subexpressions(Graph& graph);
 /// Conv -> BatchNormalization with constant parameters -> Conv with other weights.
@@ -39,6 +41,8 @@ int fuse_layer_norm(Graph& graph);
 int fuse_rms_norm(Graph& graph);
 /// Softmax(q * k * scale + masks) * v -> one node, tensorbox::FusedAttention.
 int fuse_attention(Graph& graph);
+/// float32 values that memory may hold narrower -> Value::stored; weights of products -> that type.
+int narrow_storage(Graph& graph, const PassContext& context);
 /// Nodes nobody needs -> nothing.
 int eliminate_dead_code(Graph& graph);
 

@@ -142,7 +142,8 @@ bool is_lookup(const Node& node) {
 
 class Widener {
 public:
-  explicit Widener(Graph& graph) : g_(graph), wide_(graph.values.size(), -1), read_(graph.values.size()) {}
+  Widener(Graph& graph, const Target& target)
+      : g_(graph), target_(target), wide_(graph.values.size(), -1), read_(graph.values.size()) {}
 
   int run() {
     learn_types();
@@ -255,6 +256,8 @@ private:
     Value v;
     v.name = g_.at(id).name + " as float32";
     v.type = g_.at(id).type;
+    // Where halves are multiplied memory holds what the model says (narrow_storage).
+    if (target_.multiplies(v.type.dtype)) v.stored = v.type.dtype;
     v.type.dtype = DType::f32;
     g_.values.push_back(std::move(v));
     wide_.push_back(-1);
@@ -291,6 +294,7 @@ private:
   }
 
   Graph& g_;
+  const Target& target_;
   std::vector<ValueId> wide_; ///< the float32 form of a value, -1: none
   std::vector<bool> read_;    ///< somebody reads it in half precision
   std::map<ValueId, ValueId> renamed_;
@@ -299,6 +303,6 @@ private:
 
 } // namespace
 
-int widen_halves(Graph& graph) { return Widener(graph).run(); }
+int widen_halves(Graph& graph, const PassContext& context) { return Widener(graph, context.target).run(); }
 
 } // namespace tbx::fusion

@@ -169,9 +169,12 @@ struct TBX_API CompileOptions {
   bool compile = true;    ///< false: the evaluator runs everything, no compiler is used
   bool reference = false; ///< plain loops that add in double compute everything: no compiler, library, tuned
                           ///< kernel or fusion. Slow; what results are compared with
-  std::string isa;        ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
-  std::string cache_dir;  ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
-                          ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB
+  /// Empty: the CPU. "cuda" or "cuda:1": an NVIDIA GPU does all that it has kernels for (docs/gpu.md), and a
+  /// library that is missing is a backend_error. $TBX_FAKE_CUDA=1 makes it a device that runs on the CPU.
+  std::string device;
+  std::string isa;       ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
+  std::string cache_dir; ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
+                         ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB
   /// Of random operators without a seed of their own: with equal seeds the n-th run of a session gives what
   /// the n-th of another gives. None: that of set_seed, else one from the operating system.
   std::optional<int64_t> seed;
@@ -188,9 +191,9 @@ struct TBX_API CompileOptions {
   /// Initializers that the model declares as inputs, too, and that are to be inputs, with the initializer as
   /// default. All others are constants, which is faster. Other names are errors.
   std::vector<std::string> overridable;
-  /// Products and convolutions of float32: "strict" as they are, "bf16" with operands rounded to bfloat16
-  /// where the CPU multiplies those faster, "any" with operands in what the library finds fastest
-  /// (docs/precision.md).
+  /// Of float32 models: "strict" as they are; "bf16" or "f16": memory holds that type between operators and
+  /// products multiply it, sums and sensitive operators are float32, where the CPU multiplies the type (a
+  /// note in the log where it does not); "any": bf16 where that is faster (docs/precision.md).
   std::string precision = "strict";
   bool all_dims_dynamic = false; ///< forgets static input dimensions (testing)
   bool every_value = false;      ///< what nodes compute for each other is an output too, in order
@@ -221,7 +224,8 @@ struct TBX_API CompileOptions {
 };
 
 struct TBX_API KernelReport {
-  std::string name, kind;             ///< kind: "generated", "extern", "evaluated"
+  std::string name, kind;             ///< kind: "generated", "extern", "evaluated", "copy"
+  std::string device;                 ///< where it runs: "cpu", "cuda"
   std::vector<std::string> nodes;     ///< ONNX nodes computed here
   std::vector<std::string> decisions; ///< why fused or not, which library kernel, refusals
   int64_t bytes = 0;                  ///< moved at the size hints (or of the profiled run)
@@ -233,6 +237,7 @@ struct TBX_API KernelReport {
 
 struct TBX_API CompileStats {
   int nodes = 0, generated_kernels = 0, extern_kernels = 0, compiled_units = 0, cached_units = 0;
+  int device_steps = 0, copies = 0; ///< kernels on the device; copies between it and the host
   double import_ms = 0, optimize_ms = 0, lower_ms = 0, schedule_ms = 0, build_ms = 0, total_ms = 0;
   std::vector<std::pair<std::string, double>> passes_ms;
 };
@@ -244,13 +249,46 @@ struct TBX_API ModelMetadata {
   std::map<std::string, std::string> custom; ///< metadata_props
 };
 
+/// What a package (docs/packages.md) holds. It has all kernels in a form for the evaluator, too, for CPUs
+/// that run none of the native ones.
+struct TBX_API PackageOptions {
+  /// Native kernels for CPUs of these instruction sets: "avx512", "avx2", "sse". Empty: for the session's
+  /// own.
+  std::vector<std::string> isas;
+};
+
+/// What was written.
+struct TBX_API PackageReport {
+  int64_t bytes = 0, constant_bytes = 0,
+          kernel_bytes = 0;      ///< of the file, of its constants and native kernels
+  int programs = 0;              ///< parts of the model, and variants of them for kinds of inputs
+  std::vector<std::string> isas; ///< with native kernels
+};
+
+/// Options of a session of a package. Values that cannot be are a model_error of `load`.
+struct TBX_API LoadOptions {
+  int threads = 0;              ///< as CompileOptions::threads
+  bool private_threads = false; ///< as CompileOptions::private_threads
+  std::string isa;       ///< the native kernels to use; empty: the best that the package has for this CPU
+  bool evaluate = false; ///< run all kernels in the evaluator
+  std::optional<int64_t> seed; ///< as CompileOptions::seed
+  int64_t max_memory = 0;      ///< bytes that a run may take for its results; 0: no limit
+  int64_t time_limit_ms = 0;   ///< a longer run ends with an error; 0: no limit
+  std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
+};
+
 /// A compiled model.
 class TBX_API Session {
 public:
   using Inputs = std::vector<std::pair<std::string, TensorView>>;
 
+  /// A package from `save` is loaded; options that would change what was compiled are errors then.
   static Result<Session> compile(const std::string& onnx_file, const CompileOptions& options = {});
   static Result<Session> compile(std::span<const std::byte> onnx_bytes, const CompileOptions& options = {});
+
+  /// A package from `save` or `tbx compile`. It is native code: load none from a stranger. The file is mapped
+  /// and must not be changed while the session lives; one of the same name may take its place.
+  static Result<Session> load(const std::string& package_file, const LoadOptions& options = {});
 
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
@@ -277,6 +315,11 @@ public:
   std::vector<KernelReport> explain() const;
   /// Text of a stage: "import", "simplify", "lower", "schedule", "source", "cuda", "plan".
   Result<std::string> dump(const std::string& stage) const;
+
+  /// Writes a package of the model as it is compiled here. Where the code depends on values or shapes of
+  /// inputs, the package holds what was compiled for the runs so far. unsupported_error for what no package
+  /// can hold. `file` appears whole or not at all.
+  Result<PackageReport> save(const std::string& file, const PackageOptions& options = {}) const;
 
   /// Called after every step of a run with the ONNX value name it computed, where it has one.
   using Observer = std::function<void(const std::string& value, const TensorView&)>;
@@ -311,10 +354,15 @@ struct TBX_API OptimizeReport {
 TBX_API Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string& to,
                                         const OptimizeOptions& options = {});
 
+/// True for a file that begins like a package.
+TBX_API bool is_package(const std::string& file);
+
 /// "0.1.0"
 TBX_API std::string version();
 /// The seed of all sessions compiled from now on whose options have none.
 TBX_API void set_seed(int64_t seed);
+/// Empty when sessions can run on this device ("cuda", "cuda:1"), else why not and the way out.
+TBX_API std::string device_problem(const std::string& device);
 /// Names of all graph passes, in order.
 TBX_API std::vector<std::string> pass_names();
 /// An operator that is supported, in these versions: `how` is "compiled" (into kernels), "values" (on the

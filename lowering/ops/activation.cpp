@@ -159,6 +159,11 @@ void register_activation(Registry& r) {
   r.add("QuickGelu", since(1), with_alpha(1.702f, silu_of), kMicrosoft);
   r.add("BiasAdd", since(1), lower_bias_add, kMicrosoft);
   r.add("BiasSplitGelu", since(1), lower_bias_split_gelu, kMicrosoft);
+  r.narrow(Narrow::follows,
+           {"Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Gelu", "Mish", "Swish", "SwiGLU", "Sigmoid",
+            "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Shrink", "ThresholdedRelu", "Clip"});
+  r.narrow(Narrow::follows, {"Gelu", "BiasGelu", "FastGelu", "QuickGelu", "BiasAdd", "BiasSplitGelu"},
+           kMicrosoft);
 }
 
 } // namespace tbx::lowering

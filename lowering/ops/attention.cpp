@@ -119,6 +119,9 @@ Values fused_attention(OpContext& ctx) {
 
 } // namespace
 
-void register_attention(Registry& r) { r.add("FusedAttention", since(1), fused_attention, "tensorbox"); }
+void register_attention(Registry& r) {
+  r.add("FusedAttention", since(1), fused_attention, "tensorbox");
+  r.narrow(Narrow::follows, {"FusedAttention"}, "tensorbox");
+}
 
 } // namespace tbx::lowering

@@ -101,10 +101,12 @@ TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
   auto operand = [&](const TensorBox& x, const char* what) {
     call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, x, what)));
   };
-  for (const TensorBox* x : {&a.q, &a.k, &a.v}) operand(convert(ctx, *x, DType::f32), "operand of attention");
+  // The kernel reads halves as they lie.
+  for (const TensorBox* x : {&a.q, &a.k, &a.v})
+    operand(shown_half(ctx, convert(ctx, *x, DType::f32)), "operand of attention");
   auto optional = [&](const std::optional<TensorBox>& x, DType type) {
     if (x)
-      operand(convert(ctx, *x, type), "operand of attention");
+      operand(ir::wide_in_memory(ctx.program, convert(ctx, *x, type)), "operand of attention");
     else
       call.inputs.emplace_back();
   };

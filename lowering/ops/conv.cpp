@@ -50,11 +50,13 @@ TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const
   auto realized = [&](const TensorBox& box, const char* why) {
     return operand_of(ir::realize_strided(ctx.program, box, why));
   };
-  call.inputs.push_back(realized(wide(ctx, x), "input of a convolution"));
-  call.inputs.push_back(realized(narrow_constant(ctx, wide(ctx, w)), "weights of a convolution"));
-  if (bias) {
-    call.inputs.push_back(realized(wide(ctx, *bias), "bias of a convolution"));
-  }
+  TensorBox image = wide(ctx, x), weights = narrow_constant(ctx, wide(ctx, w));
+  choose_operand_types(ctx, problem, image, weights, sizes);
+  call.inputs.push_back(realized(image, "input of a convolution"));
+  call.inputs.push_back(realized(weights, "weights of a convolution"));
+  if (bias)
+    call.inputs.push_back(
+        realized(ir::wide_in_memory(ctx.program, wide(ctx, *bias)), "bias of a convolution"));
   if (zeros) append_zero_point(ctx, call, zeros->left, problem.x_zero);
   call.problem = std::move(problem);
   ir::BufferId out = ctx.program.new_buffer("", type, std::move(sizes));
@@ -195,6 +197,7 @@ Values conv_transpose(OpContext& ctx) {
 void register_conv(Registry& r) {
   r.add("Conv", since(1), conv);
   r.add("ConvTranspose", since(1), conv_transpose);
+  r.narrow(Narrow::product, {"Conv", "ConvTranspose"});
 }
 
 } // namespace tbx::lowering

@@ -183,6 +183,11 @@ std::vector<LoweredValue> lower_one_hot(OpContext& ctx) {
 
 std::vector<LoweredValue> lower_identity(OpContext& ctx) { return {ctx.value(0)}; }
 
+/// The value once more, for memory of another type: what fusion/passes/narrow_storage.cpp makes.
+std::vector<LoweredValue> lower_store(OpContext& ctx) {
+  return {map(ctx, ctx.in(0).dtype(), ctx.in(0), [](Expr e) { return e; })};
+}
+
 } // namespace
 
 void register_creation(Registry& r) {
@@ -195,7 +200,10 @@ void register_creation(Registry& r) {
   r.add("Trilu", since(14), lower_trilu);
   r.add("OneHot", since(9), lower_one_hot);
   r.add("Identity", since(1), lower_identity);
+  r.add("Store", since(1), lower_store, "tensorbox");
   r.add("Trilu", since(1), lower_trilu, kMicrosoft);
+  r.narrow(Narrow::view, {"Identity"});
+  r.narrow(Narrow::follows, {"Shape", "Size"}); // read no element
 }
 
 } // namespace tbx::lowering

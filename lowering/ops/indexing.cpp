@@ -465,6 +465,8 @@ void register_indexing(Registry& r) {
   r.add("Pad", since(11), pad_input);
   r.add("CenterCropPad", since(18), center_crop_pad);
   r.add("ReverseSequence", since(10), reverse_sequence);
+  r.narrow(Narrow::view, {"Slice"});
+  r.narrow(Narrow::follows, {"Pad", "Gather", "GatherElements", "GatherND"});
 }
 
 } // namespace tbx::lowering

@@ -71,6 +71,7 @@ void register_logical(Registry& r) {
   r.add("BitwiseXor", since(18), same_type(Op::bitwise_xor));
   r.add("BitwiseNot", since(18), pointwise(Op::bitwise_not));
   r.add("BitShift", since(11), lower_bit_shift);
+  r.narrow(Narrow::follows, {"Where"});
 }
 
 } // namespace tbx::lowering

@@ -135,6 +135,9 @@ void register_math(Registry& r) {
   r.add("Min", since(1), variadic(Op::min));
   r.add("Sum", since(1), variadic(Op::add));
   r.add("Mean", since(1), lower_mean);
+  // Not among them: what makes large differences of small ones (Exp, Log, Pow, Sin, Mod ...).
+  r.narrow(Narrow::follows, {"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Abs", "Neg", "Sqrt",
+                             "Reciprocal", "Erf", "Tanh"});
 }
 
 } // namespace tbx::lowering

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "extern_kernels/catalogue.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 #include "lowering/ops/products.h"
@@ -18,16 +19,24 @@ TensorBox wide(OpContext& ctx, const TensorBox& x) {
   return is_low_precision_float(x.dtype()) ? convert(ctx, x, DType::f32) : x;
 }
 
-TensorBox narrow_constant(OpContext& ctx, const TensorBox& x) {
+TensorBox shown_half(OpContext& ctx, const TensorBox& x) {
   const ir::StorageBox& storage = *x.storage();
   if (x.dtype() != DType::f32 || storage.is_realized() || storage.loops().kind != ir::LoopKind::pointwise)
     return x;
   const ir::Loops& loops = storage.loops();
   if (loops.body->op != Op::load || loops.body->mask()) return x;
   const ir::Buffer& b = ctx.program.at(loops.body->buffer);
-  if (b.kind != ir::BufferKind::constant || (b.dtype != DType::f16 && b.dtype != DType::bf16)) return x;
-  TensorBox constant = ir::make_buffer_box(ctx.program, b.id).view(ctx.c, loops.ranges, loops.body->indices);
-  return x.is_identity_view() ? constant : constant.view(ctx.c, x.sizes(), x.index_map());
+  if (!is_half(b.dtype)) return x;
+  TensorBox whole = ir::make_buffer_box(ctx.program, b.id).view(ctx.c, loops.ranges, loops.body->indices);
+  return x.is_identity_view() ? whole : whole.view(ctx.c, x.sizes(), x.index_map());
+}
+
+TensorBox narrow_constant(OpContext& ctx, const TensorBox& x) {
+  TensorBox half = shown_half(ctx, x);
+  const ir::StorageBox& storage = *half.storage();
+  const bool constant =
+      storage.is_realized() && ctx.program.at(storage.buffer()).kind == ir::BufferKind::constant;
+  return constant ? half : x;
 }
 
 namespace {
@@ -61,6 +70,32 @@ bool is_row(const TensorBox& bias, SymInt columns) {
 }
 
 } // namespace
+
+void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem, TensorBox& a, TensorBox& b,
+                          const SymInts& result) {
+  TensorBox x = shown_half(ctx, a), y = shown_half(ctx, b);
+  const DType left = ir::memory_type(ctx.program, x), right = ir::memory_type(ctx.program, y);
+  if (!is_half(left) && !is_half(right)) return;
+  auto info = [](DType type, const SymInts& sizes) {
+    extern_kernels::OperandInfo i;
+    i.dtype = type;
+    for (SymInt s : sizes) i.sizes.push_back(s.as_constant().value_or(-1));
+    return i;
+  };
+  if (left == right) {
+    std::vector<extern_kernels::OperandInfo> inputs{info(left, x.sizes()), info(right, y.sizes())};
+    if (const auto* conv = std::get_if<extern_kernels::ConvProblem>(&problem); conv && conv->has_bias)
+      inputs.push_back(info(DType::f32, {result[1]}));
+    const extern_kernels::OperandInfo output = info(DType::f32, result);
+    if (extern_kernels::accepts_post_ops(problem, inputs, {&output, 1}).empty()) {
+      a = std::move(x);
+      b = std::move(y);
+      return;
+    }
+  }
+  a = ir::wide_in_memory(ctx.program, a);
+  b = ir::wide_in_memory(ctx.program, b); // a constant stays: its kernel widens it
+}
 
 TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha,
                          float beta, DType result_type, const ZeroPoints* zeros) {
@@ -105,8 +140,9 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   ir::ExternCall call;
   extern_kernels::MatMulProblem problem;
   problem.alpha = alpha;
-  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, a, "operand of a matrix product")));
   if (b.rank() == 2) b = narrow_constant(ctx, b);
+  choose_operand_types(ctx, problem, a, b, folded);
+  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, a, "operand of a matrix product")));
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, b, "operand of a matrix product")));
   TensorBox beside; // what is added to the product, but is no bias to libraries
   if (bias) {
@@ -123,7 +159,8 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
     if (!axes.empty()) c = ir::unsqueeze(ctx.program, c, axes);
     problem.has_bias = is_row(c, folded.back());
     if (problem.has_bias)
-      call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, c, "bias of a matrix product")));
+      call.inputs.push_back(operand_of(
+          ir::realize_strided(ctx.program, ir::wide_in_memory(ctx.program, c), "bias of a matrix product")));
     else
       beside = c;
   }
@@ -397,6 +434,8 @@ void register_matmul(Registry& r) {
   r.add("FusedMatMul", since(1), fused_matmul, "com.microsoft");
   r.add("TransposeMatMul", since(1), fused_matmul, "com.microsoft");
   r.add("SparseToDenseMatMul", since(1), sparse_to_dense_matmul, "com.microsoft");
+  r.narrow(Narrow::product, {"MatMul", "Gemm", "Einsum"});
+  r.narrow(Narrow::product, {"FusedMatMul", "TransposeMatMul"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

@@ -316,6 +316,12 @@ void register_norm(Registry& r) {
   r.add("SkipLayerNormalization", since(1), skip_layer_norm(true), kMicrosoft);
   r.add("SkipSimplifiedLayerNormalization", since(1), skip_layer_norm(false), kMicrosoft);
   r.add("SimplifiedLayerNormalization", since(1), lower_rms_norm, kMicrosoft);
+  // Their statistics are float32 whatever memory holds.
+  r.narrow(Narrow::follows, {"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization",
+                             "GroupNormalization", "InstanceNormalization", "BatchNormalization", "LRN"});
+  r.narrow(Narrow::follows,
+           {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization"},
+           kMicrosoft);
 }
 
 } // namespace tbx::lowering

@@ -188,6 +188,7 @@ void register_pool(Registry& r) {
   r.add("GlobalAveragePool", since(1), global_average_pool);
   r.add("GlobalMaxPool", since(1), global_max_pool);
   r.add("GlobalLpPool", since(1), global_lp_pool);
+  r.narrow(Narrow::follows, {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"});
 }
 
 } // namespace tbx::lowering

@@ -9,8 +9,15 @@ ir::ExternOperand operand_of(const ir::StridedView& v);
 
 /// Narrow floats as f32; other boxes as they are.
 TensorBox wide(OpContext& ctx, const TensorBox& x);
+/// Where `x` shows a buffer of f16 or bf16 as f32: that buffer, else `x`.
+TensorBox shown_half(OpContext& ctx, const TensorBox& x);
 /// Where `x` shows a constant of f16 or bf16 as f32: that constant, which library kernels widen once.
 TensorBox narrow_constant(OpContext& ctx, const TensorBox& x);
+
+/// Operands of a product that memory holds, or will hold, in a narrow float stay so where the library has a
+/// fast kernel for both together; else what memory holds narrow is taken as f32. `result`: sizes.
+void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem, TensorBox& a, TensorBox& b,
+                          const SymInts& result);
 
 /// Zero points of 8-bit operands: i32 of shape [1], or undefined for 0.
 struct ZeroPoints {

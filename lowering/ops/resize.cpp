@@ -431,6 +431,7 @@ Values upsample(OpContext& ctx) {
 void register_resize(Registry& r) {
   r.add("Resize", since(10), resize);
   r.add("Upsample", since(1), upsample);
+  r.narrow(Narrow::follows, {"Resize", "Upsample"});
 }
 
 } // namespace tbx::lowering

@@ -402,6 +402,9 @@ void register_shape(Registry& r) {
   r.add("UnfoldTensor", since(1), unfold, "com.microsoft");
   r.add("Concat", since(1), concat);
   r.add("Split", since(1), split);
+  r.narrow(Narrow::view, {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile",
+                          "DepthToSpace", "SpaceToDepth", "Split"});
+  r.narrow(Narrow::follows, {"Concat"});
 }
 
 } // namespace tbx::lowering

@@ -94,6 +94,7 @@ void register_softmax(Registry& r) {
   r.add("Softmax", since(1), lower_softmax);
   r.add("LogSoftmax", since(1), lower_log_softmax);
   r.add("Hardmax", since(1), lower_hardmax);
+  r.narrow(Narrow::wide_inputs, {"Softmax"});
 }
 
 } // namespace tbx::lowering

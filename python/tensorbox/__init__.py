@@ -9,7 +9,7 @@ that `import tensorbox as onnxruntime` does for most programs; `tensorbox.backen
 """
 
 from ._core import (BackendError, Error, InternalError, ModelError, UnsupportedError, __version__, operators,
-                    pass_names, set_seed)
+                    device_problem, pass_names, set_seed)
 from .arrays import TensorInfo
 from .compatible import (InferenceSession, ModelMetadata, NodeArg, get_all_providers, get_available_providers,
                          get_device, get_version_string, set_default_logger_severity, set_default_logger_verbosity)
@@ -40,6 +40,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "compare",
+    "device_problem",
     "get_all_providers",
     "get_available_providers",
     "get_device",

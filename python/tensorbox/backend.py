@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep
 
+from . import _core
 from .session import Session
 
 
@@ -37,8 +38,8 @@ class TensorboxBackend(Backend):
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> TensorboxRep:
         if not cls.supports_device(device):
-            raise ValueError(f"device '{device}' is not available; available: 'CPU'")
-        return TensorboxRep(Session(model, **kwargs))
+            raise ValueError(f"device '{device}' is not available; devices are 'CPU', 'CUDA' and 'CUDA:<number>'")
+        return TensorboxRep(Session(model, device=None if _is_cpu(device) else device.lower(), **kwargs))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
@@ -61,7 +62,11 @@ class TensorboxBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        return device.upper().split(":")[0] == "CPU"
+        return _is_cpu(device) or not _core.device_problem(device.lower())
+
+
+def _is_cpu(device: str) -> bool:
+    return device.upper().split(":")[0] == "CPU"
 
 
 is_compatible = TensorboxBackend.is_compatible

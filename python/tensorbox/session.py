@@ -17,10 +17,13 @@ from .arrays import TensorInfo, given_tensor, given_value, output_memory, to_num
 class Session:
     """Compiles `model` (a path, bytes, or an onnx.ModelProto) and runs it, from any thread.
 
+    A path may be that of a package from `save` or `tbx compile`, too, which is loaded without a compiler; options that
+    would change what was compiled are errors then. A package is native code: load none from a stranger.
+
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
     evaluator, without a compiler. reference=True computes everything by plain loops that add in double, without
-    libraries, tuned kernels and fusion, either: slow, and what results are compared with. isa: "avx512", "avx2" or
-    "sse". dims fixes dimension symbols ({"batch": 1}).
+    libraries, tuned kernels and fusion, either: slow, and what results are compared with. device: "cuda" or "cuda:1"
+    runs what has kernels for it on an NVIDIA GPU (docs/gpu.md). isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
     seed: of random operators to which the model gives none. With equal seeds the n-th run of a session gives what the
     n-th run of another gives. None: that of `tensorbox.set_seed`, else one from the operating system (docs/random.md).
     overridable: names of initializers that the model declares as inputs, too (`overridable_initializers`), and that are
@@ -44,8 +47,8 @@ class Session:
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
     """
 
-    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, isa: str | None = None, seed: int | None = None,
-                 cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
+    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, device: str | None = None,
+                 isa: str | None = None, seed: int | None = None, cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
                  overridable: Sequence[str] = (), external_data_dir: str | os.PathLike[str] | None = None,
@@ -59,6 +62,7 @@ class Session:
         options.threads = integer("threads", threads)
         options.compile = compile
         options.reference = reference
+        options.device = device or ""
         options.isa = isa or ""
         options.seed = None if seed is None else integer("seed", seed)
         options.cache_dir = os.fsdecode(cache_dir) if cache_dir else ""
@@ -174,6 +178,13 @@ class Session:
     def explain(self) -> list[dict[str, Any]]:
         """One entry per kernel: its ONNX nodes and why it is what it is."""
         return self._core.explain()
+
+    def save(self, file: str | os.PathLike[str], isas: Sequence[str] = ()) -> _core.PackageReport:
+        """Writes a package: one file that `Session(file)` loads without a compiler (docs/packages.md), with native
+        kernels for the instruction sets `isas` ("avx512", "avx2", "sse"; none: this session's own). Where the code
+        depends on values or shapes of inputs, it holds what was compiled for the runs so far. UnsupportedError for
+        what no package can hold."""
+        return self._core.save(os.fsencode(file), names("isas", isas))
 
     def dump(self, stage: str) -> str:
         """Text of the model at a stage: import, simplify, lower, schedule, source, cuda or plan."""

@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.backend.startswith("tensorbox") and BUILT_MODULE.is_dir():
         sys.path.append(str(BUILT_MODULE))
-    suite = Suite(options.backend, json.loads(options.options))
+    suite = Suite(options.backend, json.loads(options.options), options.device)
     problem = probe(suite)
     if problem:
         print(f"cannot use {options.backend}: {problem}", file=sys.stderr)
@@ -136,6 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--backend", default="tensorbox.backend", metavar="MODULE")
     parser.add_argument("--options", default="{}", metavar="JSON", help='for prepare(), as {"compile": false}')
+    parser.add_argument("--device", default="CPU", help="CUDA: a GPU, or with TBX_FAKE_CUDA=1 the fake device")
     parser.add_argument("--filter", default="", metavar="REGEX", help="run the tests whose kind/name matches")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds per test")

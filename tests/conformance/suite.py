@@ -74,9 +74,10 @@ class _ConstantInputs:
 class _LateBackend:
     """The backend as the suite sees it; its module is imported when the first test runs."""
 
-    def __init__(self, module_name: str, options: dict[str, Any]) -> None:
+    def __init__(self, module_name: str, options: dict[str, Any], device: str) -> None:
         self.module_name = module_name
         self.options = options
+        self.device = device  # where the CPU's tests run
 
     def supports_device(self, device: str) -> bool:
         return device == "CPU"
@@ -92,8 +93,8 @@ class _LateBackend:
     def prepare(self, model: Any, device: str, **arguments: Any) -> Any:
         options = {**self.options, **arguments}
         if options.pop("inputs_as_constants", False):
-            return _ConstantInputs(self.module(), model, device, options)
-        return self.module().prepare(model, device, **options)
+            return _ConstantInputs(self.module(), model, self.device, options)
+        return self.module().prepare(model, self.device, **options)
 
 
 class _CountingRunner(Runner):
@@ -117,8 +118,8 @@ class _CountingRunner(Runner):
 class Suite:
     """All CPU tests of the suite, by name such as `node/test_abs_cpu`."""
 
-    def __init__(self, backend: str, options: dict[str, Any] | None = None) -> None:
-        self.backend = _LateBackend(backend, options or {})
+    def __init__(self, backend: str, options: dict[str, Any] | None = None, device: str = "CPU") -> None:
+        self.backend = _LateBackend(backend, options or {}, device)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the suite computes overflows and divisions by zero on purpose
             runner = _CountingRunner(self.backend)

@@ -2,12 +2,18 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import tensorbox
+
 ROOT = pathlib.Path(__file__).parents[2]
+DIGITS = ROOT / "examples/digits/digits.onnx"
+SHAPE = tuple(int(d) if d.isdigit() else 2 for d in map(str, tensorbox.Session(DIGITS).inputs[0].shape))
 
 
 def run(*command, **options):
@@ -28,6 +34,52 @@ def test_another_project_uses_the_package(prefix, tmp_path):
         f"-DEXAMPLE={ROOT}/examples/classify.cpp")
     run("cmake", "--build", tmp_path)
     assert run(tmp_path / "consumer", cwd=ROOT).startswith("0: ")
+
+
+@pytest.fixture(scope="module")
+def runtime_programs(prefix, tmp_path_factory):
+    build = tmp_path_factory.mktemp("runtime")
+    run("cmake", "-G", "Ninja", "-S", ROOT / "tests/install/runtime_consumer", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", build)
+    run(build / "compile_in_c", DIGITS, build / "digits.tbx", env={"PATH": os.environ["PATH"]})
+    return build
+
+
+def test_programs_run_a_package_with_the_runtime_alone(runtime_programs):
+    package = runtime_programs / "digits.tbx"
+    outputs = {name: run(runtime_programs / name, package, env={"PATH": ""})
+               for name in ("run_in_c", "run_in_cpp", "run_static")}
+    assert outputs["run_in_c"] == outputs["run_in_cpp"] == outputs["run_static"]
+    words = outputs["run_in_c"].split()
+    image = np.arange(np.prod(SHAPE), dtype=np.float32).reshape(SHAPE) / 8
+    session = tensorbox.Session(package, threads=1)
+    want = session.run({session.inputs[0].name: image})
+    assert words[:2] == [session.outputs[0].name, "float32"]
+    assert [float.fromhex(w) for w in words[2:]] == want[words[0]].ravel().tolist()
+
+
+def test_the_runtime_needs_no_importer(prefix):
+    needed = run("readelf", "-d", prefix / "lib/libtensorbox_runtime.so")
+    symbols = run("nm", "-DC", prefix / "lib/libtensorbox_runtime.so")
+    assert "protobuf" not in needed and "onnx::" not in symbols and "tbx_compile" not in symbols
+    assert "tbx_load" in symbols
+
+
+def test_a_package_that_is_none_is_an_error_in_c(runtime_programs, tmp_path):
+    (tmp_path / "text.tbx").write_text("a text")
+    for name in ("run_in_c", "run_static"):
+        done = subprocess.run([runtime_programs / name, tmp_path / "text.tbx"], capture_output=True, text=True)
+        assert done.returncode == 1 and done.stderr.startswith("1: ModelError:") and "is no package" in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("pkg-config"), reason="no pkg-config")
+def test_pkg_config_finds_the_libraries(prefix, tmp_path):
+    environment = dict(os.environ, PKG_CONFIG_PATH=str(prefix / "lib/pkgconfig"))
+    flags = run("pkg-config", "--cflags", "--libs", "tensorbox_runtime", env=environment).split()
+    program = tmp_path / "run"
+    run(os.environ.get("CC", "cc"), "-std=c11", ROOT / "tests/install/runtime_consumer/run.c", *flags,
+        f"-Wl,-rpath,{prefix}/lib", f"-Wl,-rpath-link,{prefix}/lib/tensorbox", "-o", program)
+    assert subprocess.run([program, "/nowhere.tbx"], capture_output=True).returncode == 1
 
 
 def test_licences_are_installed(prefix):

@@ -55,6 +55,17 @@ def test_a_process_forked_between_calls_runs_the_session(threads):
     assert in_child(lambda: bool((session.run(feeds)["y"] == 256).all())) == FINE
 
 
+def test_processes_forked_right_behind_calls_do_not_wait_for_workers():
+    """Workers look for work for a while behind a call, and hold locks of their library meanwhile."""
+    session = product(2)
+    feeds = {"x": np.ones((256, 256), np.float32), "w": np.ones((256, 256), np.float32)}
+    ends = []
+    for _ in range(20):
+        session.run(feeds)
+        ends.append(in_child(lambda: bool((session.run(feeds)["y"] == 256).all())))
+    assert set(ends) <= {FINE, REFUSED} and FINE in ends, ends
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_process_forked_during_a_call_is_told_so(threads):
     session = product(threads)

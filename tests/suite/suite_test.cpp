@@ -75,6 +75,18 @@ OnnxValue to_value(const onnx::SequenceProto& proto) {
   return OnnxValue::of_sequence(std::move(elements));
 }
 
+/// Cases whose expected results a configuration does not repeat, and why. Those that it does repeat fail: the
+/// entry is to be removed.
+struct KnownDifference {
+  std::string_view configuration, name, why;
+};
+
+constexpr KnownDifference kKnownDifferences[] = {
+    {"Evaluator", "test_dft_inverse_cpu",
+     "expects the rounding errors of numpy in single precision where 0 is exact"},
+    {"Evaluator", "test_dft_inverse_opset19_cpu", "as test_dft_inverse_cpu"},
+};
+
 /// <stem>.tensor.pb, <stem>.sequence.pb or <stem>.optional.pb; nullopt when there is none.
 std::optional<OnnxValue> read_value(const std::string& stem) {
   if (fs::exists(stem + ".tensor.pb")) return to_value(parse<onnx::TensorProto>(stem + ".tensor.pb"));
@@ -150,9 +162,6 @@ public:
   void TestBody() override {
     CompileOptions options;
     configuration_.set(options);
-    // What ONNX expects here is numpy's transform in single precision, which loops in double do not repeat.
-    if (options.reference && folder_.filename().string().find("test_dft_inverse") != std::string::npos)
-      options = CompileOptions{.compile = false};
     auto model = parse<onnx::ModelProto>(folder_ / "model.onnx");
     double rtol = 0, atol = 0;
     std::stringstream(read_file(folder_ / "case.txt")) >> rtol >> atol;
@@ -193,9 +202,21 @@ private:
         return;
       }
       ASSERT_LT(i, outputs.value().size()) << "outputs";
-      EXPECT_EQ(difference(outputs.value()[i].second, *want, rtol, atol), "") << "output " << i;
+      const std::string found = difference(outputs.value()[i].second, *want, rtol, atol);
+      if (is_known_to_differ())
+        EXPECT_NE(found, "") << "output " << i
+                             << " is as expected: its entry in kKnownDifferences is out of date";
+      else
+        EXPECT_EQ(found, "") << "output " << i;
       ++compared;
     }
+  }
+
+  bool is_known_to_differ() const {
+    return std::any_of(
+        std::begin(kKnownDifferences), std::end(kKnownDifferences), [&](const KnownDifference& k) {
+          return k.configuration == configuration_.name && k.name == folder_.filename().string();
+        });
   }
 
   const Configuration& configuration_;

@@ -11,7 +11,8 @@ from .families import DTYPES, FAMILIES
 
 # Our instruction set, and the most that oneDNN may use: one process each, since oneDNN looks at it once.
 LANES = (("avx512", "ALL"), ("avx2", "AVX2"), ("avx512", "ALL"), ("sse", "SSE41"), ("avx512", "AVX512_CORE"),
-         ("avx2", "AVX512_CORE_VNNI"), ("avx512", "ALL"), ("avx2", "AVX2"), ("sse", "SSE41"), ("avx512", "AVX512_CORE_BF16"))
+         ("avx2", "AVX512_CORE_VNNI"), ("avx512", "ALL"), ("avx2", "AVX2"), ("sse", "SSE41"), ("avx512", "AVX512_CORE_BF16"),
+         ("avx2", "AVX2_VNNI"), ("avx512", "AVX512_CORE_FP16"))
 KINDS = ("compiled", "compiled", "compiled", "compiled", "bf16", "evaluator", "compiled", "bf16", "compiled", "compiled")
 
 

@@ -60,10 +60,10 @@ int64_t run_on(device::Device& device, const device::Module& module, const codeg
     if (program.buffers[b].access != ir::Access::row_local)
       pointers.push_back(static_cast<char*>(copy) + kGuard);
   }
-  int64_t error = 0, begin = 0, end = r.tasks;
+  int64_t error[3] = {}, begin = 0, end = r.tasks;
   void* scratch = device_copy(
       nullptr, static_cast<size_t>(codegen::scratch_of_launch(e, {blocks, threads}, r.scratch_bytes)));
-  void* failed = device_copy(&error, sizeof error);
+  void* failed = device_copy(error, sizeof error);
   std::vector<void*> arguments;
   for (void*& p : pointers) arguments.push_back(&p);
   std::vector<int64_t> sizes = r.sizes;
@@ -74,9 +74,9 @@ int64_t run_on(device::Device& device, const device::Module& module, const codeg
   stream->launch(module.kernel(e.function), {blocks, threads}, arguments);
   for (size_t b = 0; b < r.buffers.size(); ++b)
     stream->download(static_cast<char*>(r.buffers[b]) - kGuard, memory[b]->data(), r.bytes[b] + 2 * kGuard);
-  stream->download(&error, failed, sizeof error);
+  stream->download(error, failed, sizeof error);
   stream->synchronize();
-  return error;
+  return error[0];
 }
 
 } // namespace

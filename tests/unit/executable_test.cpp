@@ -7,9 +7,9 @@
 #include <functional>
 
 #include "driver/compile.h"
-#include "driver/evaluated_module.h"
 #include "graph_helper.h"
 #include "importer/export.h"
+#include "package/evaluated_module.h"
 #include "runtime/bind.h"
 #include "runtime/session.h"
 

@@ -15,6 +15,9 @@
 
 #include "base/float_formats.h"
 #include "extern_kernels/library_kernel.h"
+#if defined(TBX_WITH_ONEDNN)
+#include "extern_kernels/onednn/implementation.h"
+#endif
 #include "extern_kernels_helper.h"
 
 namespace tbx::extern_kernels {
@@ -149,7 +152,46 @@ TEST(LibraryRefusals, TransposedConvolutionsOfLargeKernelsAgreeWithPlainLoops) {
     }
 }
 
+/// Rows of several matrices take turns, as heads do in [batch, row, head, column], with fewer rows than heads
+/// and with more. Operands may be rounded to bfloat16.
+TEST(LibraryRefusals, ProductsOfMatricesWhoseRowsTakeTurns) {
+  constexpr int64_t kHeads = 4;
+  for (const auto& [rows, terms, columns] :
+       {std::tuple{2, 40, 7}, {7, 40, 2}, {3, 64, 3}, {1, 33, 2}, {17, 8, 2}, {64, 64, 64}})
+    for (int turns = 1; turns < 4; ++turns) {
+      MatMulProblem p;
+      p.precision = Precision::bf16;
+      Image a = image({2, kHeads, rows, terms}), b = image({2, kHeads, terms, columns}),
+            got = image({2, kHeads, rows, columns}), want = got;
+      a.strides = dense_strides(a.sizes, turns & 1 ? std::vector{0, 2, 1, 3} : std::vector{0, 1, 2, 3});
+      b.strides = dense_strides(b.sizes, turns & 2 ? std::vector{0, 3, 1, 2} : std::vector{0, 1, 3, 2});
+      const std::vector<OperandInfo> infos{a.info(), b.info(), {}}, outs{got.info()};
+      std::vector<TensorRef> in{a.ref(), b.ref(), {}}, to{want.ref()};
+      run(*make_reference_matmul(p, infos, outs), in, to);
+      to = {got.ref()};
+      run(*select(p, infos, outs).kernel, in, to);
+      for (size_t i = 0; i < got.data.size(); ++i) // sums of normal factors, rounded to 8 bits each
+        ASSERT_NEAR(got.data[i], want.data[i], 6 * std::sqrt(static_cast<double>(terms)) / 256)
+            << rows << " x " << terms << " x " << columns << ", turns of " << turns << ", element " << i;
+    }
+}
+
 #if defined(TBX_WITH_ONEDNN)
+TEST(LibraryRefusals, TilesAreRefusedWhereTheyAreWrong) {
+  onednn::Use product{dnnl::primitive::kind::matmul, false, false, {}, {}};
+  EXPECT_EQ(onednn::refusal("brg:avx512_core_amx", product), "");
+  product.interleaved_batches = true;
+  EXPECT_NE(onednn::refusal("brg:avx512_core_amx", product), "");
+  EXPECT_EQ(onednn::refusal("brg:avx512_core", product), "");
+  onednn::Use conv{dnnl::primitive::kind::convolution, false, false, {}, {}};
+  conv.has_zero_point = true;
+  EXPECT_EQ(onednn::refusal("jit:avx512_core_amx", conv), "");
+  conv.pads_dilated = true;
+  EXPECT_NE(onednn::refusal("jit:avx512_core_amx", conv), "");
+  EXPECT_EQ(onednn::refusal("brgconv:avx512_core_amx", conv), "");
+  EXPECT_EQ(onednn::refusal("jit:avx512_core_vnni", conv), "");
+}
+
 TEST(LibraryRefusals, ExplainNamesWhatIsRefused) {
   const std::string text = run_case({2, 1024, 16, 4, 2, 4, 1, true, {PostOp::relu}});
   // The product, what follows beside it, and why it is not one call.

@@ -118,7 +118,8 @@ def views(b: Builder) -> None:
         elif kind == "pad":
             mode = b.choice(("constant", "constant", "edge", "reflect"))
             least = [min(s[d] for s in v.shapes) for d in range(v.rank)]
-            pads = [b.integer(0, min(3, least[d % v.rank] - 1) if mode == "reflect" else 3) for d in range(2 * v.rank)]
+            most = [3 if mode == "constant" else min(3, n) if mode == "edge" else min(3, max(n - 1, 0)) for n in least]
+            pads = [b.integer(0, most[d % v.rank]) for d in range(2 * v.rank)]  # an empty axis has nothing to repeat
             shapes = [tuple(n + pads[d] + pads[v.rank + d] for d, n in enumerate(s)) for s in v.shapes]
             v = b.node("Pad", [v, b.ints(pads)], shapes, mode=mode)
         elif kind == "concat":

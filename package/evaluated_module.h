@@ -5,11 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "driver/make_plan.h"
+#include "ir/kernel_file.h"
 #include "runtime/module.h"
 
-namespace tbx::driver {
+namespace tbx::package {
 
-std::shared_ptr<const runtime::Module> evaluated_module(std::vector<NamedProgram> kernels);
+std::shared_ptr<const runtime::Module> evaluated_module(std::vector<ir::NamedKernel> kernels);
 
-} // namespace tbx::driver
+} // namespace tbx::package

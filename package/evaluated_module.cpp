@@ -1,10 +1,10 @@
-#include "driver/evaluated_module.h"
+#include "package/evaluated_module.h"
 
 #include <map>
 
 #include "ir/evaluate.h"
 
-namespace tbx::driver {
+namespace tbx::package {
 namespace {
 
 /// Prepared once, run many times.
@@ -28,7 +28,7 @@ private:
 
 class EvaluatedModule : public runtime::Module {
 public:
-  explicit EvaluatedModule(std::vector<NamedProgram> kernels) {
+  explicit EvaluatedModule(std::vector<ir::NamedKernel> kernels) {
     for (auto& [name, program] : kernels)
       kernels_.emplace(name, std::make_shared<const Evaluated>(std::move(program)));
   }
@@ -43,8 +43,8 @@ private:
 
 } // namespace
 
-std::shared_ptr<const runtime::Module> evaluated_module(std::vector<NamedProgram> kernels) {
+std::shared_ptr<const runtime::Module> evaluated_module(std::vector<ir::NamedKernel> kernels) {
   return std::make_shared<const EvaluatedModule>(std::move(kernels));
 }
 
-} // namespace tbx::driver
+} // namespace tbx::package

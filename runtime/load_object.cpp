@@ -1,4 +1,4 @@
-#include "codegen/load_object.h"
+#include "runtime/load_object.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstring>
 
-namespace tbx::codegen {
+namespace tbx::runtime {
 
 namespace {
 
@@ -67,4 +67,4 @@ std::shared_ptr<void> load_object(int fd, const std::filesystem::path& path,
   return object;
 }
 
-} // namespace tbx::codegen
+} // namespace tbx::runtime

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-namespace tbx::codegen {
+namespace tbx::runtime {
 
 /// Loads it and looks up the functions. Empty with `why` where it is no whole object, does not load, or lacks
 /// one. `path` is tried where /proc is not mounted.
 std::shared_ptr<void> load_object(int fd, const std::filesystem::path& path,
                                   const std::vector<std::string>& functions, std::string& why);
 
-} // namespace tbx::codegen
+} // namespace tbx::runtime

@@ -1,11 +1,11 @@
-#include "driver/value_api.h"
+#include "package/value_api.h"
 
 #include <cstring>
 
 #include "base/error.h"
 #include "runtime/value_session.h"
 
-namespace tbx::driver {
+namespace tbx::package {
 namespace {
 
 Tensor checked_tensor(const OnnxValue& v, const std::string& name) {
@@ -85,4 +85,4 @@ OnnxValue to_public(RuntimeValue value) {
   return v;
 }
 
-} // namespace tbx::driver
+} // namespace tbx::package

@@ -1,4 +1,4 @@
-#include "importer/mapped_file.h"
+#include "base/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,9 +9,9 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "importer/names.h"
+#include "base/shown.h"
 
-namespace tbx::importer {
+namespace tbx {
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
@@ -44,4 +44,4 @@ MappedFile::~MappedFile() {
   if (size_ > 0) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-} // namespace tbx::importer
+} // namespace tbx

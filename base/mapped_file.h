@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-namespace tbx::importer {
+namespace tbx {
 
 /// Stays mapped as long as an owner lives; constants of a Graph are views of it.
 class MappedFile {
@@ -47,4 +47,4 @@ private:
   int fd_;
 };
 
-} // namespace tbx::importer
+} // namespace tbx

@@ -1,0 +1,42 @@
+// Make package: compiled programs -> a package file.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "driver/compile.h"
+#include "driver/value_compile.h"
+#include "package/package_file.h"
+
+namespace tbx::driver {
+
+class PackageMaker {
+public:
+  /// Throws Error where these options make nothing that a package can hold.
+  PackageMaker(const CompileOptions& options, const PackageOptions& how);
+
+  package::PackageIndex index; ///< the signature and what else is not compiled is the caller's to set
+
+  /// A model, or a part of one, compiled for all instruction sets asked for. `graph` gives it anew each time:
+  /// lowering changes what its sizes are made of. Where the program takes something for granted of its inputs
+  /// that a run may bring otherwise, one that does not is added, where there can be one.
+  void add_program(package::PackedStage& stage, const std::function<Graph()>& graph,
+                   const Specialisation& made_for, const runtime::MadeFor& conditions);
+  /// All segments with what was compiled for them, and the plan that runs them. Throws UnsupportedError for a
+  /// segment of which nothing is compiled.
+  void add_values(const ValueProgram& values);
+
+  PackageReport write(const std::string& file);
+
+private:
+  package::PackedProgram pack(const std::function<Graph()>& graph, const Specialisation& made_for,
+                              runtime::MadeFor conditions, bool& assumes);
+
+  CompileOptions options_;
+  std::vector<std::optional<Isa>> targets_; ///< best first; none: the evaluator
+  package::PackageWriter writer_;
+};
+
+} // namespace tbx::driver

@@ -1,0 +1,73 @@
+#include "driver/target.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/isa.h"
+#include "extern_kernels/catalogue.h"
+#include "runtime/session.h"
+
+namespace tbx::driver {
+namespace {
+
+/// The type that a precision names; undefined: none. "any" is the coarsest type that it allows.
+DType type_of(const std::string& precision) {
+  if (precision == "strict") return DType::undefined;
+  if (precision == "bf16" || precision == "any") return DType::bf16;
+  if (precision == "f16") return DType::f16;
+  throw_model_error("unknown precision '{}': expected strict, bf16, f16 or any", precision);
+}
+
+} // namespace
+
+codegen::Isa chosen_isa(const CompileOptions& options) {
+  const Isa best = host_isa();
+  if (options.isa.empty()) return best;
+  const std::optional<Isa> isa = isa_of_name(options.isa);
+  TBX_MODEL(isa.has_value(), "unknown isa '{}': expected avx512, avx2 or sse", options.isa);
+  TBX_MODEL(*isa <= best, "this CPU does not run isa '{}'; its best is '{}'", options.isa, name_of(best));
+  return *isa;
+}
+
+extern_kernels::Precision chosen_precision(const CompileOptions& options) {
+  type_of(options.precision); // refused where unknown
+  return options.precision == "any" ? extern_kernels::Precision::any : extern_kernels::Precision::strict;
+}
+
+Target target_of(const CompileOptions& options) { return target_of(options, chosen_isa(options)); }
+
+Target target_of(const CompileOptions& options, codegen::Isa isa) {
+  Target t;
+  t.cuda = !options.device.empty();
+  t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
+  t.threads = options.threads > 0 ? options.threads : runtime::default_threads();
+  if (t.cuda) t.threads = 1; // a row has a block of threads: few rows are no reason to cut them
+  if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
+  if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
+  t.byte_products = extern_kernels::has_byte_products();
+  t.bf16_products = extern_kernels::has_half_products(DType::bf16);
+  t.f16_products = extern_kernels::has_half_products(DType::f16);
+  return t;
+}
+
+fusion::PassContext pass_context(const CompileOptions& options) {
+  fusion::PassContext context{target_of(options), DType::undefined};
+  // The reference computes what the model says.
+  const DType type = options.reference ? DType::undefined : type_of(options.precision);
+  if (context.target.multiplies(type)) context.stored = type;
+  return context;
+}
+
+std::string precision_note(const CompileOptions& options) {
+  const DType type = options.reference ? DType::undefined : type_of(options.precision);
+  if (type == DType::undefined || options.precision == "any" || target_of(options).multiplies(type))
+    return {};
+  return fmt::format(
+      "precision '{}' changes nothing on this CPU, which multiplies no {} (needs {}): results are those "
+      "of 'strict'",
+      options.precision, name_of(type),
+      type == DType::bf16 ? "AVX512-BF16 or AMX" : "AVX512-FP16 or AMX-FP16");
+}
+
+} // namespace tbx::driver

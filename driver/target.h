@@ -1,0 +1,23 @@
+// The machine that a model is compiled for, made from the options in one place.
+#pragma once
+
+#include "codegen/emit.h"
+#include "extern_kernels/problem.h"
+#include "fusion/graph_passes.h"
+#include "tensorbox/tensorbox.h"
+
+namespace tbx::driver {
+
+/// ModelError for an instruction set that is unknown or that this CPU has not.
+codegen::Isa chosen_isa(const CompileOptions& options);
+/// What single products may do with float32 operands. ModelError for a precision that is unknown.
+extern_kernels::Precision chosen_precision(const CompileOptions& options);
+Target target_of(const CompileOptions& options);
+/// The same for another instruction set than the options'.
+Target target_of(const CompileOptions& options, codegen::Isa isa);
+/// What graph passes depend on: the target, and the type that `precision` keeps float32 values in there.
+fusion::PassContext pass_context(const CompileOptions& options);
+/// Why `precision` changes nothing on this target; empty where it does, or asks for nothing.
+std::string precision_note(const CompileOptions& options);
+
+} // namespace tbx::driver

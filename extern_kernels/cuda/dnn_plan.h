@@ -1,0 +1,149 @@
+// Graphs of cuDNN's operations, and the plans that the library has for them.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/cuda/stream.h"
+#include "device/device.h"
+#include "extern_kernels/cuda/cudnn.h"
+
+namespace tbx::extern_kernels::cuda::dnn {
+
+/// The library's state for one GPU. Not for two threads at a time.
+struct Owner {
+  Handle handle = nullptr;
+  std::mutex mutex;
+};
+
+/// That of the context, made once per process.
+std::shared_ptr<Owner> owner_of(const std::shared_ptr<const device::cuda::ContextOwner>& context);
+
+/// A descriptor of the backend interface. Throws BackendError with the library's reason.
+class Object {
+public:
+  explicit Object(int type);
+  ~Object();
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+  void set(int attribute, int type, int64_t count, const void* values);
+  template <class T> void set(int attribute, int type, const T& value) { set(attribute, type, 1, &value); }
+  void set(int attribute, const Object& object);
+  void set(int attribute, const std::vector<int64_t>& values);
+  void finalize(const char* what);
+  Descriptor get() const { return descriptor_; }
+
+private:
+  Descriptor descriptor_ = nullptr;
+};
+
+/// Builds a graph; everything made lives as long as the builder.
+class Graph {
+public:
+  /// A tensor in memory. `align`: bytes that divide its address.
+  Object& tensor(int64_t id, int type, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+                 int64_t align);
+  /// One that exists inside of the kernel only.
+  Object& inner(int type, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
+  /// A float that is given by value.
+  Object& scalar(int64_t id);
+  struct Convolution {
+    bool backward = false; ///< by its gradient: x is smaller than y
+    std::vector<int64_t> strides, dilations, pads_begin, pads_end;
+    auto operator<=>(const Convolution&) const = default;
+  };
+  void convolution(const Convolution& c, const Object& x, const Object& w, const Object& y);
+  void pointwise(int mode, const Object& x, const Object* b, const Object& y,
+                 const Object* condition = nullptr, int precision = kF32, int64_t axis = -1);
+  void reduction(int operation, const Object& x, const Object& y);
+  void product(const Object& a, const Object& b, const Object& c);
+  /// The graph of all operations so far.
+  Object& finish(Handle handle);
+
+private:
+  Object& add(int type);
+  std::list<Object> objects_;
+  std::vector<Descriptor> operations_;
+  int64_t next_inner_ = 1000;
+};
+
+/// Which plans may be taken.
+struct PlanWish {
+  bool strict = false;           ///< sums of float32 as it is: no tensor cores, no transformed arithmetic
+  bool runtime_compiled = false; ///< those that are compiled now, too: up to seconds
+  size_t most = 6;               ///< plans to make
+};
+
+/// The plans for a graph on one GPU, best first as the library sees it.
+class Plans {
+public:
+  Plans(std::shared_ptr<const device::cuda::ContextOwner> context, std::shared_ptr<Graph> graph,
+        const PlanWish& wish);
+  bool empty() const { return plans_.empty(); }
+  int64_t workspace_bytes() const; ///< enough for every plan
+  struct Addresses {
+    std::vector<std::pair<int64_t, const void*>> of; ///< ids of tensors; scalars are floats of the host
+    void* workspace = nullptr;
+    int64_t workspace_bytes = 0; ///< plans that need more are passed over
+    const void* hot = nullptr;   ///< read into the cache before each measurement
+    size_t hot_bytes = 0;
+    /// A tensor that is read and written: measurements write elsewhere. -1: none.
+    int64_t in_place = -1;
+    size_t in_place_bytes = 0;
+  };
+  /// Queues the work. The first time, outside of a graph that is recorded, the plans are measured.
+  void run(const device::Stream& stream, const Addresses& addresses);
+  /// "engine 10, plan 1 of 6, measured".
+  std::string description() const;
+
+private:
+  struct Plan {
+    std::unique_ptr<Object> config, plan;
+    int64_t engine = -1, workspace = 0;
+  };
+  void collect(Object& graph, int mode, const PlanWish& wish);
+  void execute(size_t which, const Addresses& addresses);
+
+  std::shared_ptr<const device::cuda::ContextOwner> context_;
+  std::shared_ptr<Owner> owner_;
+  std::shared_ptr<Graph> graph_;
+  std::vector<Plan> plans_;
+  mutable std::mutex mutex_;
+  std::optional<size_t> measured_;
+};
+
+/// Plans, or why there are none.
+struct Found {
+  std::shared_ptr<Plans> plans;
+  std::string refusal;
+};
+
+/// `describe` makes the graph; it may throw BackendError, which is a refusal.
+Found find_plans(const std::shared_ptr<const device::cuda::ContextOwner>& context, const PlanWish& wish,
+                 const std::function<std::shared_ptr<Graph>()>& describe);
+
+/// What was found for the problems of one kind, kept to the end of the process. `Key` is all that plans
+/// depend on but for the GPU.
+template <class Key> class PlanCache {
+public:
+  Found get(const std::shared_ptr<const device::cuda::ContextOwner>& context, const Key& key,
+            const PlanWish& wish, const std::function<std::shared_ptr<Graph>()>& describe) {
+    std::scoped_lock lock(mutex_);
+    auto [it, fresh] = found_.try_emplace({context->context(), key});
+    if (fresh) it->second = find_plans(context, wish, describe);
+    return it->second;
+  }
+
+private:
+  std::mutex mutex_;
+  std::map<std::pair<device::cuda::Context, Key>, Found> found_;
+};
+
+} // namespace tbx::extern_kernels::cuda::dnn

@@ -1,0 +1,91 @@
+// Attention on a GPU by a kernel of ours: what cuDNN refuses, and float32.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "extern_kernels/cuda/loops.h"
+#include "extern_kernels/cuda/plain.h"
+
+namespace tbx::extern_kernels {
+
+using namespace cuda;
+
+namespace {
+
+constexpr int64_t kWarps = 8, kKeys = 32; ///< as in loops.inc
+
+int64_t shared_bytes(int64_t depth, int64_t width, int64_t element) {
+  const int64_t padded = (depth + 3) / 4 * 4;
+  return (kWarps * padded + kKeys * (padded + 4) + kKeys * ((width + 31) / 32 * 32)) * element;
+}
+
+class LoopAttention final : public ExternKernel {
+public:
+  LoopAttention(device::Device& device, const AttentionProblem& p, std::span<const OperandInfo> inputs,
+                std::span<const OperandInfo> outputs)
+      : p_(p), kernel_(device, Loop::attention, inputs[0].dtype, p.has_mask ? inputs[3].dtype : DType::f32,
+                       outputs[0].dtype, (inputs[2].sizes[3] + 31) / 32) {}
+
+  std::string description() const override { return "our own " + to_string(Problem(p_)); }
+
+  void run(const RunArgs& args) const override {
+    const TensorRef &q = args.inputs[0], &k = args.inputs[1], &v = args.inputs[2], &y = args.outputs[0];
+    if (y.numel() == 0) return;
+    AttentionArguments a;
+    const int64_t batch = q.sizes[0];
+    a.heads = q.sizes[1], a.kv_heads = k.sizes[1], a.queries = q.sizes[2], a.keys = k.sizes[2];
+    a.depth = q.sizes[3], a.width = v.sizes[3], a.window = p_.window;
+    TBX_MODEL(a.kv_heads > 0 && a.heads % a.kv_heads == 0, "{} heads of queries over {} of keys", a.heads,
+              a.kv_heads);
+    a.q = view_of(q, q.sizes), a.k = view_of(k, k.sizes), a.v = view_of(v, v.sizes);
+    a.out = view_of(y, y.sizes);
+    if (p_.tokens_first) std::swap(a.out.strides[1], a.out.strides[2]);
+    const int64_t scores[] = {batch, a.heads, a.queries, a.keys};
+    if (p_.has_mask) a.mask = view_of(args.inputs[3], scores);
+    if (p_.has_starts) a.starts = static_cast<const int*>(args.inputs[4].data);
+    if (p_.has_sinks) a.sinks = view_of(args.inputs[5], args.inputs[5].sizes);
+    a.scale = p_.scale, a.softcap = p_.softcap;
+    a.causal = p_.causal, a.from_end = p_.from_end, a.zero_undefined = p_.zero_undefined_rows;
+    const int64_t bytes = shared_bytes(a.depth, a.width, q.dtype == DType::f64 ? 8 : 4);
+    if (bytes > kernel_.properties().shared_bytes_block)
+      throw_unsupported("attention of heads of {} and {}: a block of {} has {} bytes of shared memory",
+                        a.depth, a.width, kernel_.properties().name, kernel_.properties().shared_bytes_block);
+    device::LaunchShape shape;
+    const int64_t blocks = batch * a.heads * ((a.queries + kWarps - 1) / kWarps);
+    if (blocks > INT32_MAX) throw_unsupported("attention of {} blocks of queries", blocks);
+    shape.blocks = static_cast<uint32_t>(blocks);
+    shape.threads = kWarps * 32;
+    shape.shared_bytes = static_cast<uint32_t>(bytes);
+    void* pointers[] = {&a};
+    kernel_.launch(*args.stream, shape, pointers);
+  }
+
+private:
+  AttentionProblem p_;
+  LoopKernel kernel_;
+};
+
+} // namespace
+
+std::string supports_reference_attention(const Problem&, std::span<const OperandInfo>,
+                                         std::span<const OperandInfo>);
+
+std::string supports_cuda_attention(const Problem& problem, std::span<const OperandInfo> inputs,
+                                    std::span<const OperandInfo> outputs) {
+  constexpr int64_t kWidest = 1024;
+  if (std::string reason = loops_refuse(inputs, outputs, {}); !reason.empty()) return reason;
+  if (std::string reason = supports_reference_attention(problem, inputs, outputs); !reason.empty())
+    return reason;
+  if (inputs[0].dtype != inputs[1].dtype || inputs[0].dtype != inputs[2].dtype)
+    return "queries, keys and values of different types";
+  if (inputs[2].sizes[3] < 0) return "values whose width is known at run time only";
+  if (inputs[2].sizes[3] > kWidest) return fmt::format("values wider than {}", kWidest);
+  return {};
+}
+
+std::unique_ptr<ExternKernel> make_cuda_attention(device::Device& device, const Problem& problem,
+                                                  std::span<const OperandInfo> inputs,
+                                                  std::span<const OperandInfo> outputs) {
+  return std::make_unique<LoopAttention>(device, std::get<AttentionProblem>(problem), inputs, outputs);
+}
+
+} // namespace tbx::extern_kernels

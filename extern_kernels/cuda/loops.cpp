@@ -1,0 +1,103 @@
+#include "extern_kernels/cuda/loops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "device/cuda/nvrtc.h"
+
+namespace tbx::extern_kernels::cuda {
+
+namespace {
+
+const char* const kArguments =
+#define TBX_ARGUMENTS(...) #__VA_ARGS__
+#include "extern_kernels/cuda/loops_arguments.inc"
+#undef TBX_ARGUMENTS
+    ;
+
+const char* const kLoops =
+#include "extern_kernels/cuda/loops.inc"
+    ;
+
+/// Machine code per text and architecture, once per process.
+const std::string& compiled(const std::string& text, const std::string& architecture) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, std::string>, std::string> all;
+  std::scoped_lock lock(mutex);
+  std::string& code = all[{text, architecture}];
+  if (code.empty()) code = device::cuda::compile(text, architecture);
+  return code;
+}
+
+constexpr int kRank = 12;
+
+} // namespace
+
+std::string loops_text(Loop kernel, DType a, DType b, DType c, int64_t wide) {
+  return fmt::format("#define KERNEL {}\n#define A {}\n#define B {}\n#define C {}\n#define WIDE {}\n{}\n{}",
+                     static_cast<int>(kernel), static_cast<int>(a), static_cast<int>(b), static_cast<int>(c),
+                     wide, kArguments, kLoops);
+}
+
+LoopKernel::LoopKernel(device::Device& device, Loop kernel, DType a, DType b, DType c, int64_t wide)
+    : properties_(device.properties()) {
+  module_ = device.load(compiled(loops_text(kernel, a, b, c, wide), properties_.architecture));
+  constexpr const char* kNames[] = {"product", "convolution", "finishing", "rows", "attention"};
+  kernel_ = module_->kernel(kNames[static_cast<int>(kernel)]);
+}
+
+void LoopKernel::launch(device::Stream& stream, const device::LaunchShape& shape,
+                        std::span<void* const> arguments) const {
+  stream.launch(kernel_, shape, arguments);
+}
+
+device::LaunchShape shape_of_elements(int64_t elements, const device::Properties& properties) {
+  constexpr int64_t kThreads = 128, kBlocksPerMultiprocessor = 64;
+  device::LaunchShape shape;
+  shape.threads = kThreads;
+  shape.blocks = static_cast<uint32_t>(std::clamp<int64_t>(
+      (elements + kThreads - 1) / kThreads, 1, properties.multiprocessors * kBlocksPerMultiprocessor));
+  return shape;
+}
+
+View view_of(const TensorRef& t, std::span<const int64_t> sizes) {
+  View v;
+  v.data = t.data;
+  v.type = static_cast<int>(t.dtype);
+  const size_t missing = sizes.size() - std::min(sizes.size(), t.sizes.size());
+  for (size_t d = 0; d < t.sizes.size(); ++d) v.strides[d + missing] = t.sizes[d] == 1 ? 0 : t.strides[d];
+  return v;
+}
+
+PostSteps steps_of(const std::vector<PostOp>& ops, std::span<const TensorRef> inputs,
+                   std::span<const int64_t> sizes) {
+  PostSteps steps;
+  steps.count = static_cast<int>(ops.size());
+  for (size_t i = 0; i < ops.size(); ++i) {
+    steps.steps[i].kind = ops[i].kind;
+    steps.steps[i].alpha = ops[i].alpha;
+    steps.steps[i].beta = ops[i].beta;
+    if (ops[i].operand >= 0) steps.steps[i].operand = view_of(inputs[ops[i].operand], sizes);
+  }
+  return steps;
+}
+
+std::string loops_refuse(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs,
+                         const std::vector<PostOp>& post_ops) {
+  auto known = [](DType t) {
+    return is_half(t) || t == DType::f32 || t == DType::f64 || (is_integer(t) && bits_of(t) >= 8);
+  };
+  for (const OperandInfo& i : inputs)
+    if (i.dtype != DType::undefined && !known(i.dtype)) return fmt::format("{} operands", name_of(i.dtype));
+  if (!known(outputs[0].dtype)) return fmt::format("a result of {}", name_of(outputs[0].dtype));
+  if (outputs[0].sizes.size() > kRank) return fmt::format("rank above {}", kRank);
+  constexpr size_t kMost = std::size(PostSteps{}.steps);
+  if (post_ops.size() > kMost) return fmt::format("more than {} post-operations", kMost);
+  return {};
+}
+
+} // namespace tbx::extern_kernels::cuda

@@ -1,0 +1,88 @@
+#include "extern_kernels/cuda/measure.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+#include "device/cuda/driver.h"
+
+namespace tbx::extern_kernels::cuda {
+
+using namespace device::cuda;
+
+namespace {
+
+constexpr size_t kCache = size_t{128} << 20; ///< more than the L2 cache of any GPU so far
+constexpr int kRounds = 9, kCounted = 6;     ///< the slowest were disturbed
+
+class Timer {
+public:
+  Timer() {
+    check(driver().cuEventCreate(&from_, 0), "cuEventCreate");
+    check(driver().cuEventCreate(&to_, 0), "cuEventCreate");
+  }
+  ~Timer() {
+    driver().cuEventDestroy_v2(from_);
+    driver().cuEventDestroy_v2(to_);
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  void begin(StreamHandle stream) { check(driver().cuEventRecord(from_, stream), "cuEventRecord"); }
+  void end(StreamHandle stream) { check(driver().cuEventRecord(to_, stream), "cuEventRecord"); }
+  float wait() {
+    float ms = 0;
+    check(driver().cuEventSynchronize(to_), "cuEventSynchronize");
+    check(driver().cuEventElapsedTime_v2(&ms, from_, to_), "cuEventElapsedTime");
+    return ms;
+  }
+
+private:
+  EventHandle from_ = nullptr, to_ = nullptr;
+};
+
+} // namespace
+
+Scratch::Scratch(size_t bytes) {
+  check(driver().cuMemAlloc_v2(&pointer_, std::max<size_t>(bytes, 256)), "memory for a measurement");
+}
+Scratch::~Scratch() { driver().cuMemFree_v2(pointer_); }
+
+bool measuring() {
+  static const bool on = [] {
+    const char* given = std::getenv("TBX_CUDA_MEASURE");
+    return !given || std::string_view(given) != "0";
+  }();
+  return on;
+}
+
+std::optional<size_t> fastest(StreamHandle stream, size_t count, const void* hot, size_t hot_bytes,
+                              const std::function<bool(size_t)>& work) {
+  const Scratch cache(kCache);
+  const auto at = reinterpret_cast<Pointer>(cache.data());
+  Timer timer;
+  std::optional<size_t> best;
+  float best_ms = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (!work(i)) continue; // also loads its code
+    std::vector<float> times;
+    for (int round = 0; round < kRounds; ++round) {
+      check(driver().cuMemsetD8Async(at, 0, kCache, stream), "filling the cache");
+      if (hot_bytes > 0 && hot_bytes <= kCache / 4)
+        check(driver().cuMemcpyDtoDAsync_v2(at, reinterpret_cast<Pointer>(hot), hot_bytes, stream),
+              "reading into the cache");
+      timer.begin(stream);
+      work(i);
+      timer.end(stream);
+      times.push_back(timer.wait());
+    }
+    // A sum, as clocks tick coarsely.
+    std::sort(times.begin(), times.end());
+    const float sum = std::accumulate(times.begin(), times.begin() + kCounted, 0.0f);
+    if (!best || sum < best_ms) best = i, best_ms = sum;
+  }
+  return best;
+}
+
+} // namespace tbx::extern_kernels::cuda

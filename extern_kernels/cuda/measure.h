@@ -1,0 +1,34 @@
+// The fastest of several ways to do the same work on a GPU.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "device/cuda/driver.h"
+
+namespace tbx::extern_kernels::cuda {
+
+/// Device memory of the current context for the time of a measurement.
+class Scratch {
+public:
+  explicit Scratch(size_t bytes);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* data() const { return reinterpret_cast<void*>(pointer_); }
+
+private:
+  device::cuda::Pointer pointer_ = 0;
+};
+
+/// False with TBX_CUDA_MEASURE=0: libraries' first choices are taken, the same ones in every process.
+bool measuring();
+
+/// Queues each of `count` ways several times, each time behind a write that fills the cache and a read of the
+/// `hot` bytes, as in a network whose weights do not stay in the cache while its activations do. The fastest
+/// way, without the slowest rounds; nullopt when none works. `work` gives false where a way does not work.
+/// Waits for the stream.
+std::optional<size_t> fastest(device::cuda::StreamHandle stream, size_t count, const void* hot,
+                              size_t hot_bytes, const std::function<bool(size_t)>& work);
+
+} // namespace tbx::extern_kernels::cuda

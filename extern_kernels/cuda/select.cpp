@@ -1,0 +1,63 @@
+#include "extern_kernels/cuda/select.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "device/fake/fake_device.h"
+#include "extern_kernels/cuda/fake_kernel.h"
+
+namespace tbx::extern_kernels {
+
+#define TBX_DEVICE(problem, name)                                                                            \
+  std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);   \
+  std::unique_ptr<ExternKernel> make_##name(device::Device&, const Problem&, std::span<const OperandInfo>,   \
+                                            std::span<const OperandInfo>);
+#define TBX_DEVICE_PLAIN TBX_DEVICE
+#include "extern_kernels/cuda/kernels.inc"
+#undef TBX_DEVICE
+#undef TBX_DEVICE_PLAIN
+
+std::span<const DeviceCandidate> device_candidates(const Problem& problem) {
+  enum Kind { conv, matmul, attention, host };
+  using Lists = std::vector<std::vector<DeviceCandidate>>;
+  static const Lists lists = [] {
+    Lists all(4);
+#define TBX_DEVICE(problem, name) all[problem].push_back({#name, supports_##name, make_##name, false});
+#define TBX_DEVICE_PLAIN(problem, name) all[problem].push_back({#name, supports_##name, make_##name, true});
+#include "extern_kernels/cuda/kernels.inc"
+#undef TBX_DEVICE
+#undef TBX_DEVICE_PLAIN
+    return all;
+  }();
+  return lists[problem.index()];
+}
+
+Selection select_on(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
+                    std::span<const OperandInfo> outputs) {
+  Selection s;
+  for (const DeviceCandidate& c : device_candidates(problem)) {
+    std::string refusal = c.supports(problem, inputs, outputs);
+    if (refusal.empty()) {
+      s.kernel = device::is_fake(device) ? make_fake_kernel(c.name, problem, inputs, outputs)
+                                         : c.make(device, problem, inputs, outputs);
+      s.chosen = c.name;
+      return s;
+    }
+    s.refusals.push_back(fmt::format("{}: {}", c.name, refusal));
+  }
+  throw_unsupported("no kernel of GPUs computes {}{}", to_string(problem),
+                    s.refusals.empty() ? "" : fmt::format(" ({})", fmt::join(s.refusals, "; ")));
+}
+
+std::string accepts_on_gpu(const Problem& problem, std::span<const OperandInfo> inputs,
+                           std::span<const OperandInfo> outputs) {
+  std::string reasons;
+  for (const DeviceCandidate& c : device_candidates(problem)) {
+    const std::string refusal = c.plain ? "plain loops" : c.supports(problem, inputs, outputs);
+    if (refusal.empty()) return {};
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", c.name, refusal);
+  }
+  return reasons.empty() ? "no kernel of GPUs" : reasons;
+}
+
+} // namespace tbx::extern_kernels

@@ -1,0 +1,37 @@
+// Kernels of devices: which of them compute a problem, and a kernel for one device.
+#pragma once
+
+#include "device/device.h"
+#include "extern_kernels/kernel.h"
+
+namespace tbx::extern_kernels {
+
+/// A way to compute a problem on a GPU, asked in order of preference (extern_kernels/cuda/kernels.inc).
+struct DeviceCandidate {
+  const char* name;
+  /// Empty string: supported. Otherwise the reason of the refusal. Asks no device: a model may be compiled
+  /// where there is none.
+  std::string (*supports)(const Problem&, std::span<const OperandInfo> inputs,
+                          std::span<const OperandInfo> outputs);
+  /// Throws BackendError when a library is missing or too old, with the way to get it.
+  std::unique_ptr<ExternKernel> (*make)(device::Device&, const Problem&, std::span<const OperandInfo> inputs,
+                                        std::span<const OperandInfo> outputs);
+  bool plain; ///< loops over the elements: taken where nothing else computes the problem
+};
+
+/// All candidates for the kind of problem, preferred first. None for host kernels.
+std::span<const DeviceCandidate> device_candidates(const Problem& problem);
+
+/// The first candidate that accepts. UnsupportedError with all refusals when none does, as for host kernels:
+/// those work on the host. run() of the kernel queues its work in RunArgs::stream; all addresses are of the
+/// device's memory. On the fake device the plain kernels of the CPU stand in for the candidate that is
+/// chosen.
+Selection select_on(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
+                    std::span<const OperandInfo> outputs);
+
+/// Empty when a library does all of the problem with its post-operations on GPUs, else the reasons why not:
+/// then post-operations belong into a generated kernel.
+std::string accepts_on_gpu(const Problem& problem, std::span<const OperandInfo> inputs,
+                           std::span<const OperandInfo> outputs);
+
+} // namespace tbx::extern_kernels

@@ -1,0 +1,131 @@
+/* tensorbox in C (C11): load a package or compile a model, ask what it takes and gives, run it, from any
+ * thread.
+ *
+ *   tbx_error* error = NULL;
+ *   tbx_session* session = tbx_load("model.tbx", NULL, &error);
+ *   float x[8] = {0};
+ *   int64_t dims[] = {1, 8};
+ *   tbx_tensor in = {"x", TBX_FLOAT, 2, dims, x};
+ *   tbx_outputs* out = session ? tbx_run(session, &in, 1, &error) : NULL;
+ *   if (error) fprintf(stderr, "%s\n", tbx_error_text(error));
+ *
+ * Handles are opaque and freed with their own functions, which take NULL, too. A function that can fail gives
+ * NULL (or a negative number) and, where `error` is not NULL, sets *error, which the caller frees; it never
+ * throws and never ends the process. Structs only grow at their end, and begin with their size where the
+ * caller fills them. */
+#ifndef TENSORBOX_C_H
+#define TENSORBOX_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define TBX_C_API
+#else
+#define TBX_C_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tbx_session tbx_session;
+typedef struct tbx_outputs tbx_outputs;
+typedef struct tbx_error tbx_error;
+
+/* What failed: the model or an input, what is not supported, a compiler, library or file, tensorbox itself.
+ */
+typedef enum {
+  TBX_MODEL_ERROR = 1,
+  TBX_UNSUPPORTED_ERROR = 2,
+  TBX_BACKEND_ERROR = 3,
+  TBX_INTERNAL_ERROR = 4
+} tbx_error_code;
+
+TBX_C_API tbx_error_code tbx_error_kind(const tbx_error* error);
+/* UTF-8: names node, cause and way out. Valid as long as the error. */
+TBX_C_API const char* tbx_error_text(const tbx_error* error);
+TBX_C_API void tbx_error_free(tbx_error* error);
+
+/* Element types: numbers of onnx.TensorProto.DataType; those that C has no type for lie in memory as their
+ * bits, types of less than a byte with one element per byte. */
+typedef enum {
+  TBX_FLOAT = 1,
+  TBX_UINT8 = 2,
+  TBX_INT8 = 3,
+  TBX_UINT16 = 4,
+  TBX_INT16 = 5,
+  TBX_INT32 = 6,
+  TBX_INT64 = 7,
+  TBX_STRING = 8,
+  TBX_BOOL = 9,
+  TBX_FLOAT16 = 10,
+  TBX_DOUBLE = 11,
+  TBX_UINT32 = 12,
+  TBX_UINT64 = 13,
+  TBX_COMPLEX64 = 14,
+  TBX_COMPLEX128 = 15,
+  TBX_BFLOAT16 = 16
+} tbx_type;
+
+/* A dense row-major tensor in somebody's memory. The data of TBX_STRING is an array of const char*. */
+typedef struct {
+  const char* name;
+  int32_t type; /* tbx_type */
+  int32_t rank;
+  const int64_t* dims;
+  const void* data;
+} tbx_tensor;
+
+/* Set `size` to sizeof(tbx_options) and the rest to 0 for what is usual. */
+typedef struct {
+  size_t size;
+  int32_t threads;         /* 0: what the machine grants */
+  int32_t private_threads; /* not 0: an arena of its own */
+  int32_t evaluate;        /* not 0: no native kernels */
+  const char* isa;         /* "avx512", "avx2", "sse"; NULL: the best */
+  int64_t max_memory;      /* bytes that a run may take for its results; 0: no limit */
+  int64_t time_limit_ms;   /* of a run; 0: no limit */
+} tbx_options;
+
+/* A package of `tbx compile`, which is native code: load none from a stranger. `options` may be NULL. */
+TBX_C_API tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_error** error);
+/* An ONNX file; in libtensorbox, not in libtensorbox_runtime. */
+TBX_C_API tbx_session* tbx_compile(const char* onnx_file, const tbx_options* options, tbx_error** error);
+/* Writes a package of a compiled session; `isas` is "avx512,avx2" or NULL for the session's own. 0, or -1. */
+TBX_C_API int tbx_save(const tbx_session* session, const char* package_file, const char* isas,
+                       tbx_error** error);
+TBX_C_API void tbx_session_free(tbx_session* session);
+
+/* An input or output of the model. Pointers are valid as long as the session. */
+typedef struct {
+  const char* name;
+  int32_t type;            /* tbx_type; 0: no tensor, but a value of the type `type_name` */
+  int32_t rank;            /* -1: the model leaves it open */
+  const char* type_name;   /* "float32", "sequence(tensor(int64))" */
+  const char* const* dims; /* numbers, or names of sizes that a run decides */
+} tbx_info;
+
+TBX_C_API size_t tbx_num_inputs(const tbx_session* session);
+TBX_C_API size_t tbx_num_outputs(const tbx_session* session);
+/* Of all zeros where there is none of this number. */
+TBX_C_API tbx_info tbx_input(const tbx_session* session, size_t number);
+TBX_C_API tbx_info tbx_output(const tbx_session* session, size_t number);
+
+/* Runs the model: inputs by name in any order, read during the call alone. Callable from many threads at
+ * once. Models whose inputs and outputs are tensors. */
+TBX_C_API tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
+                               tbx_error** error);
+TBX_C_API size_t tbx_outputs_count(const tbx_outputs* outputs);
+/* In the model's order, valid as long as the outputs; of all zeros where there is none of this number. */
+TBX_C_API tbx_tensor tbx_outputs_at(const tbx_outputs* outputs, size_t number);
+TBX_C_API void tbx_outputs_free(tbx_outputs* outputs);
+
+/* "0.1.0" */
+TBX_C_API const char* tbx_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TENSORBOX_C_H */

@@ -1,0 +1,187 @@
+// The C interface (include/tensorbox/c.h) but for tbx_compile, which needs the compiler.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "package/c_handles.h"
+
+struct tbx_outputs {
+  std::vector<tbx::OutputTensor> tensors;
+  std::vector<std::vector<const char*>> strings; ///< by tensor
+};
+
+namespace tbx::package {
+
+void set_error(tbx_error** error, Failure failure) {
+  if (error) *error = new (std::nothrow) tbx_error{std::move(failure)};
+}
+
+namespace {
+
+std::vector<std::vector<const char*>> dims_of(const std::vector<TensorInfo>& all) {
+  std::vector<std::vector<const char*>> dims;
+  for (const TensorInfo& info : all) {
+    dims.emplace_back();
+    for (const std::string& d : info.dims) dims.back().push_back(d.c_str());
+  }
+  return dims;
+}
+
+/// `f()`; `otherwise` with *error where it throws.
+template <class T, class F> T caught(tbx_error** error, T otherwise, F&& f) noexcept {
+  try {
+    return f();
+  } catch (const Exception& e) {
+    set_error(error, e.failure);
+  } catch (const std::bad_alloc&) {
+    set_error(error, {Failure::model_error, "ModelError: out of memory"});
+  } catch (const std::exception& e) {
+    set_error(error, {Failure::internal_error, std::string("InternalError: ") + e.what()});
+  }
+  return otherwise;
+}
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Exception({Failure::model_error, "ModelError: " + why});
+}
+
+tbx_info info_of(const std::vector<TensorInfo>& all, const std::vector<std::vector<const char*>>& dims,
+                 size_t number) {
+  if (number >= all.size()) return {};
+  const TensorInfo& info = all[number];
+  return {info.name.c_str(), info.type, info.any_rank ? -1 : static_cast<int32_t>(info.dims.size()),
+          info.type_name.c_str(), dims[number].data()};
+}
+
+int64_t numel_of(const tbx_tensor& t) {
+  int64_t n = 1;
+  for (int32_t d = 0; d < t.rank; ++d)
+    if (t.dims[d] < 0 || __builtin_mul_overflow(n, t.dims[d], &n)) refuse("an input has odd dimensions");
+  return n;
+}
+
+/// Views of the inputs; strings are copied into `kept`.
+Session::Inputs views(const tbx_tensor* inputs, size_t count, std::vector<std::vector<std::string>>& kept) {
+  if (count > 0 && !inputs) refuse("there are inputs, and the pointer to them is NULL");
+  Session::Inputs all;
+  kept.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const tbx_tensor& t = inputs[i];
+    if (!t.name) refuse("an input has no name");
+    if (t.rank < 0 || (t.rank > 0 && !t.dims))
+      refuse(std::string("input '") + t.name + "' has no dimensions");
+    TensorView view{const_cast<void*>(t.data), t.type, {}};
+    if (t.rank > 0) view.dims.assign(t.dims, t.dims + t.rank);
+    const int64_t n = numel_of(t);
+    if (n > 0 && !t.data) refuse(std::string("input '") + t.name + "' has no data");
+    if (t.type == TBX_STRING) {
+      const auto* texts = static_cast<const char* const*>(t.data);
+      std::vector<std::string>& strings = kept.emplace_back();
+      for (int64_t k = 0; k < n; ++k) strings.emplace_back(texts[k] ? texts[k] : "");
+      view.data = &strings;
+    }
+    all.emplace_back(t.name, std::move(view));
+  }
+  return all;
+}
+
+} // namespace
+
+tbx_session* session_or_error(const std::function<Result<Session>()>& make, tbx_error** error) {
+  return caught(error, static_cast<tbx_session*>(nullptr), [&]() -> tbx_session* {
+    Result<Session> made = make();
+    return new tbx_session(std::move(made).value());
+  });
+}
+
+tbx_options known_options(const tbx_options* given) {
+  tbx_options o{};
+  if (given) std::memcpy(&o, given, std::min(given->size, sizeof o));
+  return o;
+}
+
+} // namespace tbx::package
+
+using namespace tbx::package;
+
+tbx_session::tbx_session(tbx::Session made)
+    : session(std::move(made)), input_dims(dims_of(session.inputs())),
+      output_dims(dims_of(session.outputs())) {}
+
+tbx_error_code tbx_error_kind(const tbx_error* error) {
+  return error ? static_cast<tbx_error_code>(error->failure.kind + 1) : TBX_INTERNAL_ERROR;
+}
+const char* tbx_error_text(const tbx_error* error) { return error ? error->failure.message.c_str() : ""; }
+void tbx_error_free(tbx_error* error) { delete error; }
+
+tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_error** error) {
+  return session_or_error(
+      [&]() -> tbx::Result<tbx::Session> {
+        if (!package_file) refuse("the name of the package is NULL");
+        const tbx_options o = known_options(options);
+        tbx::LoadOptions load;
+        load.threads = o.threads;
+        load.private_threads = o.private_threads != 0;
+        load.evaluate = o.evaluate != 0;
+        load.isa = o.isa ? o.isa : "";
+        load.max_memory = o.max_memory;
+        load.time_limit_ms = o.time_limit_ms;
+        return tbx::Session::load(package_file, load);
+      },
+      error);
+}
+
+int tbx_save(const tbx_session* session, const char* package_file, const char* isas, tbx_error** error) {
+  return caught(error, -1, [&] {
+    if (!session || !package_file) refuse("the session or the name of the package is NULL");
+    tbx::PackageOptions options;
+    for (const char* at = isas; at && *at;) {
+      const char* end = std::strchr(at, ',');
+      options.isas.emplace_back(at, end ? static_cast<size_t>(end - at) : std::strlen(at));
+      at = end ? end + 1 : nullptr;
+    }
+    session->session.save(package_file, options).value();
+    return 0;
+  });
+}
+
+void tbx_session_free(tbx_session* session) { delete session; }
+
+size_t tbx_num_inputs(const tbx_session* session) { return session ? session->session.inputs().size() : 0; }
+size_t tbx_num_outputs(const tbx_session* session) { return session ? session->session.outputs().size() : 0; }
+tbx_info tbx_input(const tbx_session* session, size_t number) {
+  return session ? info_of(session->session.inputs(), session->input_dims, number) : tbx_info{};
+}
+tbx_info tbx_output(const tbx_session* session, size_t number) {
+  return session ? info_of(session->session.outputs(), session->output_dims, number) : tbx_info{};
+}
+
+tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
+                     tbx_error** error) {
+  return caught(error, static_cast<tbx_outputs*>(nullptr), [&] {
+    if (!session) refuse("the session is NULL");
+    std::vector<std::vector<std::string>> kept;
+    auto made = std::make_unique<tbx_outputs>();
+    made->tensors = session->session.run(views(inputs, num_inputs, kept)).value();
+    for (const tbx::OutputTensor& t : made->tensors) {
+      made->strings.emplace_back();
+      if (t.strings)
+        for (const std::string& s : *t.strings) made->strings.back().push_back(s.c_str());
+    }
+    return made.release();
+  });
+}
+
+size_t tbx_outputs_count(const tbx_outputs* outputs) { return outputs ? outputs->tensors.size() : 0; }
+
+tbx_tensor tbx_outputs_at(const tbx_outputs* outputs, size_t number) {
+  if (!outputs || number >= outputs->tensors.size()) return {};
+  const tbx::OutputTensor& t = outputs->tensors[number];
+  const void* data = t.strings ? static_cast<const void*>(outputs->strings[number].data()) : t.data;
+  return {t.name.c_str(), t.type, static_cast<int32_t>(t.dims.size()), t.dims.data(), data};
+}
+
+void tbx_outputs_free(tbx_outputs* outputs) { delete outputs; }
+
+const char* tbx_version(void) { return TBX_VERSION; }

@@ -1,0 +1,29 @@
+// The handles of the C interface (include/tensorbox/c.h), for the two places that make sessions.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tensorbox/c.h"
+#include "tensorbox/tensorbox.h"
+
+struct tbx_error {
+  tbx::Failure failure;
+};
+
+struct tbx_session {
+  explicit tbx_session(tbx::Session session);
+  tbx::Session session;
+  std::vector<std::vector<const char*>> input_dims, output_dims;
+};
+
+namespace tbx::package {
+
+void set_error(tbx_error** error, Failure failure);
+/// The session that `make` gives; nullptr with *error where it fails. Throws nothing.
+tbx_session* session_or_error(const std::function<Result<Session>()>& make, tbx_error** error);
+/// What the caller's struct has of the options; the others are 0.
+tbx_options known_options(const tbx_options* given);
+
+} // namespace tbx::package

@@ -1,0 +1,28 @@
+// Where exceptions become Results.
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "base/fork.h"
+#include "base/stack.h"
+#include "tensorbox/tensorbox.h"
+
+namespace tbx::package {
+
+Failure failure_of(const std::exception& e);
+
+/// What `f` gives, or why it failed.
+template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
+  try {
+    CallScope call;
+    std::optional<decltype(f())> result;
+    with_stack([&] { result.emplace(f()); });
+    return std::move(*result);
+  } catch (const std::exception& e) {
+    return failure_of(e);
+  }
+}
+
+} // namespace tbx::package

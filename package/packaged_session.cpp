@@ -1,0 +1,146 @@
+// Session::load: a session of a package.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/archive.h"
+#include "base/error.h"
+#include "base/isa.h"
+#include "base/printable.h"
+#include "package/guarded.h"
+#include "package/packaged_stage.h"
+#include "runtime/value_plan_file.h"
+
+namespace tbx {
+namespace package {
+namespace {
+
+/// The plans to use of those that the package has. Says so where they are not native.
+std::string chosen_isa(const PackageIndex& index, const LoadOptions& options,
+                       const std::function<void(const std::string&)>& log) {
+  std::vector<std::string> native;
+  if (index.stages.empty()) return ""; // there are steps of values alone
+  if (index.stages[0].programs.empty()) archive::damaged("it has no program");
+  for (const PackedPlan& p : index.stages[0].programs[0].plans)
+    if (!p.isa.empty()) native.push_back(p.isa);
+  const std::string has = native.empty() ? "none" : fmt::format("{}", fmt::join(native, ", "));
+  TBX_MODEL(!options.evaluate || options.isa.empty(), "option isa is given with evaluate: one of the two");
+  if (options.evaluate) return "";
+  const Isa best = host_isa();
+  if (!options.isa.empty()) {
+    const std::optional<Isa> wanted = isa_of_name(options.isa);
+    TBX_MODEL(wanted.has_value(), "unknown isa '{}': expected avx512, avx2 or sse", options.isa);
+    TBX_MODEL(*wanted <= cpu_isa(), "this CPU does not run isa '{}'; its best is '{}'", options.isa,
+              name_of(cpu_isa()));
+    if (std::find(native.begin(), native.end(), options.isa) == native.end())
+      throw Error(ErrorKind::model,
+                  fmt::format("the package has no kernels for isa '{}'; it has: {}", options.isa, has),
+                  fmt::format("compile it with --isa {}, or leave the option out", options.isa));
+    return options.isa;
+  }
+  std::optional<Isa> found;
+  for (const std::string& name : native)
+    if (const auto isa = isa_of_name(name); isa && *isa <= best && (!found || *isa > *found)) found = isa;
+  if (found) return name_of(*found);
+  if (log)
+    log(fmt::format(
+        "the package has no kernels for this CPU ({}; it has: {}): they run in the evaluator, which is "
+        "slower",
+        name_of(best), has));
+  return "";
+}
+
+class PackagedSession final : public Session::Impl {
+public:
+  PackagedSession(const std::string& file, const LoadOptions& options) : package_(Package::open(file)) {
+    check_threads(options.threads);
+    TBX_MODEL(options.max_memory >= 0 && options.time_limit_ms >= 0, "a limit is negative");
+    std::function<void(const std::string&)> log;
+    if (options.log) log = [&](const std::string& text) { options.log(printable(text, Lines::kept)); };
+    const PackageIndex& index = package_->index();
+    run_with = {.threads = options.threads,
+                .private_arena = options.private_threads,
+                .max_memory = options.max_memory};
+    time_limit_ms = options.time_limit_ms;
+    random = std::make_unique<RandomStreams>(seed_of(options.seed));
+    inputs = index.inputs;
+    outputs = index.outputs;
+    overridable_initializers = index.overridable_initializers;
+    metadata = index.metadata;
+    defaults = index.defaults;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      input_index[inputs[i].name] = i;
+      auto given = defaults.find(inputs[i].name);
+      if (inputs[i].has_default && (given == defaults.end() || !given->second))
+        archive::damaged("the default of an input is missing");
+    }
+    const RunWith how{chosen_isa(index, options, log), run_with};
+    std::vector<std::shared_ptr<const runtime::TensorStage>> stages;
+    for (size_t i = 0; i < index.stages.size(); ++i) {
+      stages_.push_back(std::make_shared<const PackagedStage>(
+          package_, index.stages[i], how,
+          index.stages.size() == 1 ? "the model" : fmt::format("part {} of the model", i)));
+      stages.push_back(stages_.back());
+    }
+    if (index.values < 0) {
+      if (stages_.size() != 1) archive::damaged("it has parts and no plan for them");
+      stages_[0]->prepare();
+      return;
+    }
+    value_session = std::make_unique<runtime::ValueSession>(runtime::value_plan_from_bytes(
+        package_->part(index.values, PartKind::values), package_->tensors(), stages));
+    const runtime::ValuePlan& plan = value_session->plan();
+    if (plan.inputs.size() != inputs.size() || plan.outputs.size() != outputs.size())
+      archive::damaged("the plan of values has another signature");
+  }
+
+  CompileStats stats() const override { return package_->index().stats; }
+
+  std::string dump(const std::string& stage) const override {
+    if (stage != "plan")
+      throw Error(ErrorKind::unsupported, fmt::format("a package has no stage '{}'", stage),
+                  "'plan' is the one that it has; the others need the ONNX model");
+    std::string text;
+    for (size_t i = 0; i < stages_.size(); ++i)
+      for (const auto& p : stages_[i]->programs())
+        text += (stages_.size() > 1 ? fmt::format("--- part {}\n", i) : "") +
+                runtime::to_string(*p->bound->executable);
+    return text;
+  }
+
+  PackageReport save(const std::string&, const PackageOptions&) const override {
+    throw Error(ErrorKind::unsupported, "this session is one of a package, which cannot be made into another",
+                "copy the file, or compile the ONNX model");
+  }
+
+protected:
+  std::shared_ptr<const Program> program_for(const std::vector<runtime::RunTensor>& given,
+                                             runtime::Assume assume) const override {
+    return stages_[0]->program_for(given, assume);
+  }
+
+  std::vector<PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const override {
+    std::vector<PlanSteps> all;
+    for (const auto& stage : stages_)
+      for (auto& p : stage->programs()) {
+        all.push_back({p->bound.get(), &p->steps});
+        keep.push_back(std::move(p));
+      }
+    return all;
+  }
+
+private:
+  std::shared_ptr<const Package> package_;
+  std::vector<std::shared_ptr<const PackagedStage>> stages_;
+};
+
+} // namespace
+} // namespace package
+
+Result<Session> Session::load(const std::string& package_file, const LoadOptions& options) {
+  return package::guarded(
+      [&] { return Session(std::make_shared<package::PackagedSession>(package_file, options)); });
+}
+
+} // namespace tbx

@@ -1,0 +1,130 @@
+#include "package/packaged_stage.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/archive.h"
+#include "base/error.h"
+#include "package/evaluated_module.h"
+#include "package/native_module.h"
+#include "runtime/executable_file.h"
+
+namespace tbx::package {
+
+using runtime::Assume;
+
+namespace {
+
+/// All that a run needs of a plan; its parts are read when it is made.
+class PlanReader {
+public:
+  PlanReader(const Package& package, const PackedPlan& plan)
+      : executable(std::make_shared<const runtime::Executable>(
+            runtime::from_bytes(package.part(plan.plan, PartKind::plan), package.tensors()))),
+        steps(plan.steps) {
+    if (steps.size() != executable->steps.size()) archive::damaged("the report does not fit the plan");
+    for (int32_t part : plan.objects) objects.push_back(package.part(part, PartKind::object));
+    if (plan.programs >= 0)
+      evaluated = evaluated_module(ir::kernels_from_bytes(package.part(plan.programs, PartKind::programs)));
+  }
+
+  std::unique_ptr<Program> bind(const runtime::SessionOptions& options) const {
+    std::vector<std::shared_ptr<const runtime::Module>> modules;
+    if (!objects.empty()) modules.push_back(std::make_shared<const NativeModule>(objects));
+    if (evaluated) modules.push_back(evaluated);
+    auto program = std::make_unique<Program>();
+    program->bound = runtime::bind(executable, std::move(modules));
+    program->steps = steps;
+    describe(*program->bound, program->steps);
+    program->session = std::make_unique<runtime::Session>(program->bound, options);
+    return program;
+  }
+
+  std::shared_ptr<const runtime::Executable> executable;
+  std::vector<runtime::StepInfo> steps;
+  std::vector<std::span<const std::byte>> objects;
+  std::shared_ptr<const runtime::Module> evaluated;
+};
+
+const PackedPlan& plan_for(const PackedProgram& program, const std::string& isa) {
+  for (const PackedPlan& p : program.plans)
+    if (p.isa == isa) return p;
+  archive::damaged("a program lacks a plan that others have");
+}
+
+} // namespace
+
+struct PackagedStage::Variant {
+  Variant(const Package& package, const PackedProgram& program, const std::string& isa)
+      : made_for(program.made_for), plan(package, plan_for(program, isa)) {
+    const size_t n = plan.executable->inputs.size();
+    if (!made_for.kinds.empty() &&
+        (made_for.kinds.size() != n || made_for.values.size() != n || made_for.elements.size() != n))
+      archive::damaged("a program is made for other inputs than it has");
+  }
+
+  std::shared_ptr<const Program> bound(const runtime::SessionOptions& options) {
+    std::lock_guard lock(mutex);
+    if (!program) program = plan.bind(options);
+    return program;
+  }
+  std::shared_ptr<const Program> bound_so_far() const {
+    std::lock_guard lock(mutex);
+    return program;
+  }
+
+  const runtime::MadeFor made_for;
+  const PlanReader plan;
+  mutable std::mutex mutex;
+  std::shared_ptr<const Program> program;
+};
+
+PackagedStage::PackagedStage(std::shared_ptr<const Package> package, const PackedStage& stage,
+                             const RunWith& how, std::string what)
+    : package_(std::move(package)), how_(how), what_(std::move(what)) {
+  for (const PackedProgram& p : stage.programs)
+    variants_.push_back(std::make_unique<Variant>(*package_, p, how_.isa));
+}
+
+PackagedStage::~PackagedStage() = default;
+
+void PackagedStage::prepare() const {
+  for (const auto& v : variants_)
+    if (v->made_for.kinds.empty()) {
+      v->bound(how_.session);
+      return;
+    }
+}
+
+std::shared_ptr<const Program> PackagedStage::program_for(std::span<const runtime::RunTensor> inputs,
+                                                          Assume assume) const {
+  for (const auto& v : variants_)
+    if (v->made_for.assume <= assume && v->made_for.fits(inputs)) return v->bound(how_.session);
+  throw Error(
+      ErrorKind::unsupported,
+      fmt::format("the package has no code for these inputs: {} was compiled for {} kind(s) of values or "
+                  "shapes of inputs, and these are others",
+                  what_, variants_.size()),
+      "save the package from a session that has run such inputs, or run the ONNX model");
+}
+
+void PackagedStage::run(std::span<const runtime::RunTensor> inputs, std::span<runtime::RunTensor> outputs,
+                        const runtime::RunOptions& options) const {
+  for (Assume assume = Assume::broadcast_too;; assume = less_than(assume)) {
+    const auto program = program_for(inputs, assume);
+    try {
+      return program->session->run(inputs, outputs, options);
+    } catch (const runtime::AssumptionError&) {
+      if (assume == Assume::nothing) throw;
+    }
+  }
+}
+
+std::vector<std::shared_ptr<const Program>> PackagedStage::programs() const {
+  std::vector<std::shared_ptr<const Program>> all;
+  for (const auto& v : variants_)
+    if (auto p = v->bound_so_far()) all.push_back(std::move(p));
+  return all;
+}
+
+} // namespace tbx::package

@@ -1,0 +1,360 @@
+// The public API (include/tensorbox/tensorbox.h) of sessions: turns exceptions into Results.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "extern_kernels/catalogue.h"
+#include "package/guarded.h"
+#include "package/session_impl.h"
+#include "package/value_api.h"
+#include "runtime/shape_plan.h"
+
+namespace tbx {
+
+namespace package {
+
+Failure failure_of(const std::exception& e) {
+  if (const auto* error = dynamic_cast<const Error*>(&e))
+    return {static_cast<Failure::Kind>(error->kind()), error->what()};
+  if (dynamic_cast<const std::bad_alloc*>(&e)) return {Failure::model_error, "ModelError: out of memory"};
+  return {Failure::internal_error, "InternalError: " + printable(e.what(), Lines::kept)};
+}
+
+void check_threads(int threads) {
+  constexpr int kMaxThreads = 4096; // what oneTBB's arenas bear with room to spare
+  TBX_MODEL(threads >= 0 && threads <= kMaxThreads, "option threads is {}: expected 0 to {}", threads,
+            kMaxThreads);
+}
+
+namespace {
+
+/// What set_seed said last.
+struct DefaultSeed {
+  std::mutex mutex;
+  std::optional<int64_t> seed;
+};
+DefaultSeed& default_seed() {
+  static DefaultSeed one;
+  return one;
+}
+
+} // namespace
+
+uint64_t seed_of(std::optional<int64_t> seed) {
+  if (seed) return static_cast<uint64_t>(*seed);
+  std::lock_guard lock(default_seed().mutex);
+  return default_seed().seed ? static_cast<uint64_t>(*default_seed().seed) : fresh_seed();
+}
+
+TensorView view_of(const Tensor& t) {
+  void* data =
+      t.dtype == DType::string ? static_cast<void*>(t.strings.get()) : const_cast<std::byte*>(t.data);
+  return {data, static_cast<int32_t>(t.dtype), t.dims};
+}
+
+void describe(const runtime::BoundExecutable& bound, std::vector<runtime::StepInfo>& steps) {
+  for (size_t s = 0; s < steps.size(); ++s) {
+    const runtime::BoundStep& step = bound.steps[s];
+    if (!step.library) continue;
+    steps[s].name = step.library->description();
+    steps[s].decisions.push_back("kernel: " + step.chosen +
+                                 (extern_kernels::is_plain_loops(step.chosen) ? " (plain loops: slow)" : ""));
+    for (const std::string& refusal : step.refusals) steps[s].decisions.push_back("refused: " + refusal);
+  }
+}
+
+} // namespace package
+
+/// The limits that the session was made with hold for every run, and all draw from the same streams.
+runtime::RunOptions Session::Impl::limited(runtime::RunOptions run_options) const {
+  run_options.time_limit_ms = time_limit_ms;
+  run_options.max_memory = run_with.max_memory;
+  run_options.random = random.get();
+  return run_options;
+}
+
+/// Calls `put` with every given input and its place; ModelError when one is unknown, doubled or missing.
+template <class Given, class Put> void Session::Impl::bind_by_name(const Given& given, Put put) const {
+  std::vector<bool> seen(inputs.size(), false);
+  for (const auto& [name, value] : given) {
+    auto it = input_index.find(name);
+    if (it == input_index.end()) throw_no_input(name);
+    TBX_MODEL(!seen[it->second], "input '{}' is given twice", name);
+    seen[it->second] = true;
+    put(it->second, value);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!seen[i] && inputs[i].has_default) {
+      seen[i] = true;
+      put(i, package::view_of(*defaults.at(inputs[i].name)));
+    }
+    TBX_MODEL(seen[i] || (value_session && value_session->plan().inputs[i].may_be_none),
+              "input '{}' is missing; the model's inputs are: {}", inputs[i].name, input_names());
+  }
+}
+
+void Session::Impl::throw_no_input(const std::string& name) const {
+  if (defaults.contains(name))
+    throw Error(
+        ErrorKind::model,
+        fmt::format("'{}' is an input of the model that has an initializer, which is a constant", name),
+        fmt::format("compile with the option overridable = [\"{}\"] to make it an input", name));
+  throw_model_error("the model has no input '{}'; its inputs are: {}", name, input_names());
+}
+
+std::vector<runtime::RunTensor> Session::Impl::bind(const Inputs& given) const {
+  std::vector<runtime::RunTensor> bound(inputs.size());
+  bind_by_name(given, [&](size_t i, const TensorView& view) {
+    bound[i].data = view.data;
+    bound[i].dtype = static_cast<DType>(view.type);
+    bound[i].dims = view.dims;
+  });
+  return bound;
+}
+
+/// A run of a model with values of any kind.
+template <class Given>
+std::vector<OnnxValue> Session::Impl::run_value_session(const Given& given,
+                                                        const runtime::RunOptions& run_options) const {
+  std::vector<RuntimeValue> in(inputs.size()), out;
+  bind_by_name(given,
+               [&](size_t i, const auto& value) { in[i] = package::to_runtime(value, inputs[i].name); });
+  value_session->run(std::move(in), out, limited(run_options));
+  std::vector<OnnxValue> result;
+  for (RuntimeValue& v : out) result.push_back(package::to_public(std::move(v)));
+  return result;
+}
+
+std::vector<OutputTensor> Session::Impl::tensors_of_values(const Inputs& given,
+                                                           const std::vector<TensorView>& into,
+                                                           const runtime::RunOptions& run_options) const {
+  std::vector<OutputTensor> result;
+  std::vector<OnnxValue> made = run_value_session(given, run_options);
+  for (size_t i = 0; i < made.size(); ++i) {
+    OnnxValue& v = made[i];
+    if (v.kind != OnnxValue::tensor)
+      throw Error(ErrorKind::unsupported,
+                  fmt::format("output '{}' is no tensor but {}", outputs[i].name,
+                              value_session->plan().outputs[i].type),
+                  "use Session::run_values");
+    result.push_back(
+        {outputs[i].name, v.type, std::move(v.dims), v.data, std::move(v.owner), std::move(v.strings)});
+    if (i >= into.size() || !into[i].data) continue;
+    OutputTensor& o = result.back();
+    auto type = static_cast<DType>(o.type);
+    TBX_MODEL(into[i].type == o.type && into[i].dims == o.dims, "output '{}' is {}[{}], its view is {}[{}]",
+              o.name, name_of(type), fmt::join(o.dims, ", "), name_of(static_cast<DType>(into[i].type)),
+              fmt::join(into[i].dims, ", "));
+    if (o.strings)
+      *static_cast<std::vector<std::string>*>(into[i].data) = *o.strings;
+    else if (int64_t bytes = checked_numel(o.dims) * size_of(type); bytes > 0)
+      std::memcpy(into[i].data, o.data, static_cast<size_t>(bytes));
+  }
+  return result;
+}
+
+Session::Values Session::Impl::run_values(const Values& given) const {
+  Values result;
+  if (value_session) {
+    std::vector<OnnxValue> made = run_value_session(given, {});
+    for (size_t i = 0; i < made.size(); ++i) result.emplace_back(outputs[i].name, std::move(made[i]));
+    return result;
+  }
+  Inputs views;
+  for (const auto& [name, v] : given) {
+    TBX_MODEL(v.kind == OnnxValue::tensor && !v.strings, "input '{}' is no numeric tensor", name);
+    views.emplace_back(name, TensorView{v.data, v.type, v.dims});
+  }
+  for (OutputTensor& o : run(views, {}, {}))
+    result.emplace_back(o.name, OnnxValue{OnnxValue::tensor,
+                                          o.type,
+                                          std::move(o.dims),
+                                          o.data,
+                                          std::move(o.owner),
+                                          std::move(o.strings),
+                                          {}});
+  return result;
+}
+
+std::string Session::Impl::input_names() const {
+  std::vector<std::string> names;
+  for (const TensorInfo& i : inputs) names.push_back(i.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vector<TensorView>& into,
+                                             const runtime::RunOptions& run_options) const {
+  TBX_MODEL(into.empty() || into.size() == outputs.size(), "{} output views given, the model has {} outputs",
+            into.size(), outputs.size());
+  if (value_session) return tensors_of_values(given, into, run_options);
+  std::vector<runtime::RunTensor> in = bind(given), out;
+  auto run_variant = [&](std::shared_ptr<const package::Program> v) {
+    // With every value shown, a variant made for known shapes may have more constants and fewer outputs.
+    out.assign(v->bound->executable->outputs.size(), {});
+    TBX_MODEL(into.empty() || into.size() == out.size(), "{} output views given, the run has {} outputs",
+              into.size(), out.size());
+    for (size_t i = 0; i < into.size(); ++i) {
+      out[i].data = into[i].data;
+      out[i].dtype = static_cast<DType>(into[i].type);
+      out[i].dims = into[i].dims;
+    }
+    v->session->run(in, out, limited(run_options));
+    return v;
+  };
+  std::shared_ptr<const package::Program> ran;
+  for (auto assume = runtime::Assume::broadcast_too; !ran; assume = less_than(assume)) try {
+      ran = run_variant(program_for(in, assume));
+    } catch (const runtime::AssumptionError&) {
+      if (assume == runtime::Assume::nothing) throw;
+    }
+  std::vector<OutputTensor> result;
+  for (size_t i = 0; i < out.size(); ++i)
+    result.push_back({ran->bound->executable->outputs[i].name, static_cast<int32_t>(out[i].dtype),
+                      out[i].dims, out[i].data, out[i].owner, out[i].strings});
+  return result;
+}
+
+std::vector<KernelReport> Session::Impl::reports(std::map<const runtime::Executable*, size_t>* first) const {
+  std::vector<KernelReport> result;
+  std::vector<std::shared_ptr<const void>> keep;
+  for (const package::PlanSteps& p : compiled(keep)) {
+    const runtime::Executable& plan = *p.bound->executable;
+    if (first) (*first)[&plan] = result.size();
+    for (size_t i = 0; i < p.steps->size(); ++i) {
+      const runtime::StepInfo& s = (*p.steps)[i];
+      KernelReport r;
+      r.name = s.name;
+      r.kind = s.kind;
+      r.device = runtime::name_of(plan.steps[i].device);
+      for (int o : s.origins)
+        if (o >= 0 && o < static_cast<int>(plan.origin_names.size())) r.nodes.push_back(plan.origin_names[o]);
+      r.decisions = s.decisions;
+      for (const std::string& text : runtime::implementations_of(*p.bound, i, threads()))
+        r.decisions.push_back("implementation: " + text);
+      r.bytes = s.bytes;
+      r.flops = s.flops;
+      result.push_back(std::move(r));
+    }
+  }
+  return result;
+}
+
+const std::vector<TensorInfo>& Session::inputs() const { return impl_->inputs; }
+const std::vector<TensorInfo>& Session::outputs() const { return impl_->outputs; }
+const std::vector<TensorInfo>& Session::overridable_initializers() const {
+  return impl_->overridable_initializers;
+}
+const ModelMetadata& Session::metadata() const { return impl_->metadata; }
+CompileStats Session::stats() const { return impl_->stats(); }
+int Session::threads() const { return impl_->threads(); }
+
+Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs) const {
+  return package::guarded([&] { return impl_->run(inputs, {}, {}); });
+}
+
+Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs,
+                                               const std::vector<TensorView>& outputs) const {
+  return package::guarded([&] { return impl_->run(inputs, outputs, {}); });
+}
+
+Result<Session::Values> Session::run_values(const Values& inputs) const {
+  return package::guarded([&] { return impl_->run_values(inputs); });
+}
+
+Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs,
+                                                   std::vector<OutputTensor>* outputs) const {
+  return package::guarded([&] {
+    std::vector<runtime::StepProfile> profile;
+    runtime::RunOptions options;
+    options.profile = &profile;
+    std::vector<OutputTensor> made = impl_->run(inputs, {}, options);
+    if (outputs) *outputs = std::move(made);
+    std::map<const runtime::Executable*, size_t> first;
+    std::vector<KernelReport> reports = impl_->reports(&first);
+    for (const runtime::StepProfile& p : profile) {
+      auto plan = first.find(p.plan);
+      if (plan == first.end()) continue; // of a variant that was thrown away meanwhile
+      KernelReport& r = reports.at(plan->second + static_cast<size_t>(p.step));
+      if (r.time_ns == 0) r.start_ns = p.start_ns;
+      r.time_ns += p.duration_ns; // bodies run many times
+      r.threads = p.threads;
+      if (p.bytes > 0) r.bytes = p.bytes;
+    }
+    return reports;
+  });
+}
+
+std::vector<KernelReport> Session::explain() const { return impl_->reports(); }
+
+Result<std::string> Session::dump(const std::string& stage) const {
+  return package::guarded([&] { return impl_->dump(stage); });
+}
+
+Result<PackageReport> Session::save(const std::string& file, const PackageOptions& options) const {
+  return package::guarded([&] { return impl_->save(file, options); });
+}
+
+Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
+                                                        const Observer& observer) const {
+  return package::guarded([&] {
+    runtime::RunOptions options;
+    options.observe = [&](const runtime::Executable& plan, int, int buffer,
+                          const extern_kernels::TensorRef& t) {
+      const std::string& name = plan.buffers[buffer].name;
+      if (name.empty()) return;
+      // Observers see dense row-major tensors: channels-last memory is copied into order.
+      std::vector<int64_t> dims(t.sizes.begin(), t.sizes.end());
+      Tensor dense = Tensor::make(t.dtype, dims);
+      int64_t width = size_of(t.dtype);
+      std::vector<int64_t> index(dims.size(), 0);
+      for (int64_t i = 0, n = dense.numel(); i < n; ++i) {
+        int64_t at = 0;
+        for (size_t d = 0; d < dims.size(); ++d) at += index[d] * t.strides[d];
+        std::copy_n(static_cast<const std::byte*>(t.data) + at * width, width,
+                    dense.mutable_data() + i * width);
+        for (size_t d = dims.size(); d-- > 0;) {
+          if (++index[d] < dims[d]) break;
+          index[d] = 0;
+        }
+      }
+      observer(name, TensorView{dense.mutable_data(), static_cast<int32_t>(t.dtype), dims});
+    };
+    return impl_->run(inputs, {}, options);
+  });
+}
+
+size_t detail::numel_within(const std::vector<int64_t>& dims, size_t have) {
+  size_t n = 1;
+  bool fits = true, empty = false;
+  for (int64_t d : dims) {
+    fits &= d >= 0 && !__builtin_mul_overflow(n, static_cast<size_t>(d), &n);
+    empty |= d == 0;
+  }
+  if (empty) n = 0;
+  if ((!fits && !empty) || n > have)
+    throw Exception(
+        {Failure::model_error, fmt::format("ModelError: the tensor has {} elements, fewer than its dims [{}]",
+                                           have, fmt::join(dims, ", "))});
+  return n;
+}
+
+void detail::throw_other_type(int32_t type, int32_t as) {
+  throw Exception({Failure::model_error,
+                   fmt::format("ModelError: the tensor is {}, not {}", name_of(static_cast<DType>(type)),
+                               name_of(static_cast<DType>(as)))});
+}
+
+std::string version() { return TBX_VERSION; }
+
+void set_seed(int64_t seed) {
+  std::lock_guard lock(package::default_seed().mutex);
+  package::default_seed().seed = seed;
+}
+
+} // namespace tbx

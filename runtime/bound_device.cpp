@@ -1,0 +1,73 @@
+#include "runtime/bound_device.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tbx::runtime {
+namespace {
+
+constexpr size_t kAlign = 256;
+
+/// One block for all constants that steps of the device read.
+void place_constants(const Executable& executable, BoundDevice& bound) {
+  bound.constants.assign(executable.constants.size(), nullptr);
+  std::vector<size_t> offsets(executable.constants.size(), SIZE_MAX);
+  size_t bytes = 0;
+  for (const BufferPlan& b : executable.buffers) {
+    if (b.storage != StorageKind::constant || b.device == DeviceKind::cpu || offsets[b.index] != SIZE_MAX)
+      continue;
+    offsets[b.index] = bytes;
+    bytes += (static_cast<size_t>(executable.constants[b.index]->bytes()) + kAlign - 1) / kAlign * kAlign;
+  }
+  if (bytes == 0 && std::all_of(offsets.begin(), offsets.end(), [](size_t o) { return o == SIZE_MAX; }))
+    return;
+  bound.memory = bound.device->allocate(bytes);
+  const std::unique_ptr<device::Stream> stream = bound.device->make_stream();
+  for (size_t c = 0; c < offsets.size(); ++c) {
+    if (offsets[c] == SIZE_MAX) continue;
+    bound.constants[c] = static_cast<std::byte*>(bound.memory->data()) + offsets[c];
+    stream->upload(bound.constants[c], executable.constants[c]->data,
+                   static_cast<size_t>(executable.constants[c]->bytes()));
+  }
+  stream->synchronize();
+}
+
+/// The steps between the copies at both ends, where the host does nothing among them.
+void find_recorded(const Executable& executable, BoundDevice& bound) {
+  const std::vector<Step>& steps = executable.steps;
+  auto is_copy = [](const Step& s) { return std::holds_alternative<CopyStep>(s.what); };
+  size_t first = 0, last = steps.size();
+  while (first < last && is_copy(steps[first])) ++first;
+  while (last > first && is_copy(steps[last - 1])) --last;
+  for (size_t s = first; s < last; ++s)
+    if (is_copy(steps[s]) || steps[s].device == DeviceKind::cpu) return;
+  bound.first_recorded = static_cast<int>(first);
+  bound.last_recorded = static_cast<int>(last);
+}
+
+} // namespace
+
+std::shared_ptr<const BoundDevice> bind_device(const Executable& executable, const DeviceModule& on) {
+  if (std::all_of(executable.steps.begin(), executable.steps.end(),
+                  [](const Step& s) { return s.device == DeviceKind::cpu; }))
+    return nullptr;
+  if (!on.device) throw_backend_error("the executable has steps of a device, and there is none");
+  auto bound = std::make_shared<BoundDevice>();
+  bound->device = on.device;
+  bound->module = on.kernels;
+  for (const Step& step : executable.steps) {
+    bound->kernels.emplace_back();
+    bound->check_slots.push_back(-1);
+    const auto* kernel = std::get_if<KernelStep>(&step.what);
+    if (!kernel || step.device == DeviceKind::cpu) continue;
+    if (!on.kernels) throw_backend_error("no module of the device has the kernel {}", kernel->name);
+    bound->kernels.back() = on.kernels->kernel(kernel->name);
+    if (!kernel->check_origins.empty()) bound->check_slots.back() = bound->num_check_slots++;
+  }
+  place_constants(executable, *bound);
+  find_recorded(executable, *bound);
+  return bound;
+}
+
+} // namespace tbx::runtime

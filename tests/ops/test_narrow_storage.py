@@ -1,0 +1,215 @@
+"""Whole networks in bfloat16: which memory is narrow, and how far results are from those of float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from peers import tensorbox
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+BF16 = ml_dtypes.bfloat16
+
+
+def model(nodes: Sequence[onnx.NodeProto], inputs: dict[str, np.ndarray], constants: dict[str, np.ndarray],
+          outputs: Sequence[str], result: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in inputs.items()]
+    results = [helper.make_tensor_value_info(n, result, None) for n in outputs]
+    values = [helper.make_tensor(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape, v.tobytes(), raw=True) for n, v in constants.items()]
+    graph = helper.make_graph(list(nodes), "narrow", infos, results, values)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+
+
+def narrow(m: onnx.ModelProto, feeds: dict[str, np.ndarray], **options: object) -> tuple[dict[str, np.ndarray], str]:
+    """Results in the evaluator, for fixed and (asserted alike) dynamic sizes, and the plan."""
+    notes: list[str] = []
+    session = tensorbox.Session(m, compile=False, precision="bf16", log=notes.append, **options)
+    if any("changes nothing on this CPU" in n for n in notes):
+        pytest.skip("this CPU multiplies no bfloat16")
+    got = session.run(feeds)
+    dynamic = tensorbox.Session(m, compile=False, precision="bf16", all_dims_dynamic=True, **options).run(feeds)
+    for name, value in got.items():
+        assert value.shape == dynamic[name].shape
+        assert far(dynamic[name], value.astype(np.float64)) < 0.01
+    return got, session.dump("plan")
+
+
+def far(got: np.ndarray, want: np.ndarray) -> float:
+    """The error relative to the size of the whole."""
+    if not want.size:
+        return 0
+    return float(np.linalg.norm(got.astype(np.float64) - want) / max(np.linalg.norm(want), 1e-30))
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    return x.astype(BF16).astype(np.float64)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 128])
+def test_memory_between_products_is_narrow_and_sums_are_not(rows: int) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((rows, 256)).astype(np.float32)
+    w, v = (rng.standard_normal(s).astype(np.float32) / 16 for s in ((256, 512), (512, 256)))
+    b = rng.standard_normal(512).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Add", ["t", "b"], ["u"]),
+             helper.make_node("Relu", ["u"], ["r"]), helper.make_node("MatMul", ["r", "v"], ["y"])]
+    got, plan = narrow(model(nodes, {"x": x}, {"w": w, "b": b, "v": v}, ["y"]), {"x": x})
+    assert "bfloat16" in plan
+    assert got["y"].dtype == np.float32 and got["y"].shape == (rows, 256)
+    # Exactly these roundings, and no other: operands, and the one store between the products.
+    hidden = np.maximum(rounded(x) @ rounded(w) + b, 0)
+    want = rounded(hidden) @ rounded(v)
+    assert far(got["y"], want) < 1e-3  # a tie of the store may fall either way
+    assert far(got["y"], np.maximum(x.astype(np.float64) @ w + b, 0) @ v) < 8e-3
+
+
+def test_a_transformer_block_stays_within_its_stated_error() -> None:
+    rng = np.random.default_rng(2)
+    s, d, h = 64, 256, 4
+    x = rng.standard_normal((1, s, d)).astype(np.float32)
+    c = {n: (rng.standard_normal(sh) / np.sqrt(sh[0])).astype(np.float32)
+         for n, sh in {"wq": (d, d), "wk": (d, d), "wv": (d, d), "wo": (d, d), "w1": (d, 4 * d), "w2": (4 * d, d)}.items()}
+    c |= {"g": rng.standard_normal(d).astype(np.float32), "b": rng.standard_normal(d).astype(np.float32),
+          "scale": np.array(1 / np.sqrt(d // h), np.float32), "heads": np.array([1, s, h, d // h]), "joined": np.array([1, s, d])}
+    n = helper.make_node
+    nodes = [n("LayerNormalization", ["x", "g", "b"], ["ln"])]
+    for k in "qkv":
+        nodes += [n("MatMul", ["ln", f"w{k}"], [f"{k}0"]), n("Reshape", [f"{k}0", "heads"], [f"{k}1"]),
+                  n("Transpose", [f"{k}1"], [k], perm=[0, 2, 3, 1] if k == "k" else [0, 2, 1, 3])]
+    nodes += [n("MatMul", ["q", "k"], ["s0"]), n("Mul", ["s0", "scale"], ["s1"]), n("Softmax", ["s1"], ["p"]), n("MatMul", ["p", "v"], ["a0"]),
+              n("Transpose", ["a0"], ["a1"], perm=[0, 2, 1, 3]), n("Reshape", ["a1", "joined"], ["a2"]), n("MatMul", ["a2", "wo"], ["a3"]),
+              n("Add", ["a3", "x"], ["r"]), n("LayerNormalization", ["r", "g", "b"], ["ln2"]), n("MatMul", ["ln2", "w1"], ["f0"]),
+              n("Gelu", ["f0"], ["f1"]), n("MatMul", ["f1", "w2"], ["f2"]), n("Add", ["f2", "r"], ["y"])]
+    got, plan = narrow(model(nodes, {"x": x}, c, ["y"]), {"x": x})
+    assert far(got["y"], block_in_double(x, c, h)) < 1e-2
+
+
+def block_in_double(x: np.ndarray, c: dict[str, np.ndarray], h: int) -> np.ndarray:
+    from math import erf
+    x = x.astype(np.float64)
+    _, s, d = x.shape
+
+    def norm(v: np.ndarray) -> np.ndarray:
+        m = v.mean(-1, keepdims=True)
+        return (v - m) / np.sqrt(((v - m) ** 2).mean(-1, keepdims=True) + 1e-5) * c["g"] + c["b"]
+
+    def heads(v: np.ndarray) -> np.ndarray:
+        return v.reshape(s, h, d // h).transpose(1, 0, 2)
+
+    q, k, v = (heads((norm(x) @ c[f"w{n}"])[0]) for n in "qkv")
+    scores = q @ k.transpose(0, 2, 1) / np.sqrt(d // h)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    r = (p @ v).transpose(1, 0, 2).reshape(1, s, d) @ c["wo"] + x
+    f = norm(r) @ c["w1"]
+    return (0.5 * f * (1 + np.vectorize(erf)(f / np.sqrt(2)))) @ c["w2"] + r
+
+
+@pytest.mark.parametrize(("group", "strides", "channels"), [(1, [1, 1], 64), (1, [2, 2], 33), (64, [1, 1], 64)])
+def test_convolutions_with_bias_residual_and_activation(group: int, strides: list[int], channels: int) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((1, 64, 28, 28)).astype(np.float32)
+    w = (rng.standard_normal((64, 64, 1, 1)) / 8).astype(np.float32)
+    u = (rng.standard_normal((channels, 64 // group, 3, 3)) / np.sqrt(576 / group)).astype(np.float32)
+    b = rng.standard_normal(channels).astype(np.float32)
+    same = channels == 64 and strides == [1, 1]
+    nodes = [helper.make_node("Conv", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["s"]),
+             helper.make_node("Conv", ["s", "u", "b"], ["v"], pads=[1, 1, 1, 1], group=group, strides=strides),
+             *([helper.make_node("Add", ["v", "s"], ["z"])] if same else [helper.make_node("Identity", ["v"], ["z"])]),
+             helper.make_node("Relu", ["z"], ["y"])]
+    got, plan = narrow(model(nodes, {"x": x}, {"w": w, "u": u, "b": b}, ["y"]), {"x": x})
+    assert "bfloat16" in plan
+    first = np.maximum(np.einsum("nchw,oc->nohw", x.astype(np.float64), w[:, :, 0, 0]), 0)
+    padded = np.pad(first, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    out = 28 // strides[0]
+    want = np.zeros((1, channels, out, out)) + b[:, None, None]
+    for i in range(3):
+        for j in range(3):
+            part = padded[:, :, i:i + 28:strides[0], j:j + 28:strides[1]]
+            want += part * u[None, :, 0, i, j, None, None] if group > 1 else np.einsum("nchw,oc->nohw", part, u[:, :, i, j])
+    if same:
+        want = want + first
+    assert far(got["y"], np.maximum(want, 0)) < 8e-3
+
+
+def test_what_is_sensitive_sees_float32() -> None:
+    # Angles of rotary embeddings: positions beyond 256 are no bfloat16, and a sine of them would be noise.
+    rng = np.random.default_rng(4)
+    position = np.arange(1000, 1064, dtype=np.float32)[:, None]
+    frequency = (10000.0 ** (-np.arange(32) / 32)).astype(np.float32)[None]
+    x = rng.standard_normal((64, 256)).astype(np.float32)
+    w = (rng.standard_normal((256, 32)) / 16).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["position", "frequency"], ["angle"]), helper.make_node("Sin", ["angle"], ["sine"]),
+             helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Mul", ["t", "sine"], ["y"])]
+    got, _ = narrow(model(nodes, {"x": x, "position": position}, {"w": w, "frequency": frequency}, ["y", "sine"]), {"x": x, "position": position})
+    angle = (position * frequency).astype(np.float64)  # each element one float32 product
+    assert np.abs(got["sine"] - np.sin(angle)).max() < 1e-6
+    assert far(got["y"], (x.astype(np.float64) @ w) * np.sin(angle)) < 8e-3
+
+
+def test_scores_reach_softmax_as_float32() -> None:
+    rng = np.random.default_rng(5)
+    x = (4 * rng.standard_normal((96, 64))).astype(BF16).astype(np.float32)
+    w = rng.standard_normal((64, 96)).astype(BF16).astype(np.float32) / 8
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["s"]), helper.make_node("Softmax", ["s"], ["y"])]
+    got, _ = narrow(model(nodes, {"x": x}, {"w": w}, ["y"]), {"x": x})
+    s = x.astype(np.float64) @ w.astype(np.float64)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    assert np.abs(got["y"] - p / p.sum(-1, keepdims=True)).max() < 2e-6  # operands are exact, so nothing was rounded
+
+
+def test_views_of_what_an_output_shows_stay_float32() -> None:
+    rng = np.random.default_rng(6)
+    x, w = rng.standard_normal((32, 64)).astype(np.float32), (rng.standard_normal((64, 64)) / 8).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["r"]), helper.make_node("Transpose", ["r"], ["y"]),
+             helper.make_node("MatMul", ["r", "w"], ["z"]), helper.make_node("Split", ["z"], ["z0", "z1"], axis=1, num_outputs=2),
+             helper.make_node("MatMul", ["z0", "z1"], ["q"])]
+    nodes[-1].input[0] = "z0t"
+    nodes.insert(-1, helper.make_node("Transpose", ["z0"], ["z0t"]))
+    got, _ = narrow(model(nodes, {"x": x}, {"w": w}, ["y", "q"]), {"x": x})
+    t = np.maximum(rounded(x) @ rounded(w), 0)
+    assert np.abs(got["y"] - t.T).max() < 1e-5
+    z = t @ w.astype(np.float64)
+    assert far(got["q"], z[:, :32].T @ z[:, 32:]) < 1.5e-2
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64])
+def test_a_model_of_bfloat16_multiplies_it(rows: int) -> None:
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((rows, 256)).astype(BF16)
+    w, v = ((rng.standard_normal(s) / 16).astype(BF16) for s in ((256, 384), (384, 256)))
+    b = rng.standard_normal(384).astype(BF16)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Add", ["t", "b"], ["u"]),
+             helper.make_node("Relu", ["u"], ["r"]), helper.make_node("MatMul", ["r", "v"], ["y"])]
+    m = model(nodes, {"x": x}, {"w": w, "b": b, "v": v}, ["y"], TensorProto.BFLOAT16)
+    got, plan = narrow(m, {"x": x})
+    strict = tensorbox.Session(m, compile=False)
+    hidden = np.maximum(x.astype(np.float64) @ w.astype(np.float64) + b.astype(np.float64), 0)
+    want = rounded(hidden) @ v.astype(np.float64)
+    for result in (got["y"], strict.run({"x": x})["y"]):
+        assert result.dtype == BF16
+        assert far(result, want) < 4e-3
+    # No float32 copy of the weights or of what lies between the products.
+    assert "arena float32" not in strict.dump("plan") and "constant float32 [256" not in strict.dump("plan")
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    x = np.zeros((1, 1), np.float32)
+    m = model([helper.make_node("Relu", ["x"], ["y"])], {"x": x}, {}, ["y"])
+    with pytest.raises(tensorbox.ModelError, match="unknown precision 'half': expected strict, bf16, f16 or any"):
+        tensorbox.Session(m, compile=False, precision="half")
+
+
+def test_a_precision_that_the_cpu_has_not_is_said() -> None:
+    x = np.ones((3, 8), np.float32)
+    m = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": np.full((8, 4), 1 + 2**-12, np.float32)}, ["y"])
+    for precision in ("bf16", "f16"):
+        notes: list[str] = []
+        got = tensorbox.Session(m, compile=False, precision=precision, log=notes.append).run({"x": x})["y"]
+        if any("changes nothing" in n for n in notes):
+            assert (got == 8 * (1 + 2**-12)).all()
+        else:
+            assert (got == 8).all()

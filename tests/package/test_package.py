@@ -1,0 +1,195 @@
+"""Packages: saved, loaded in a process without a compiler, spoilt, refused."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+from onnx import TensorProto, numpy_helper
+
+import suite_packages
+import tensorbox
+
+ROOT = pathlib.Path(__file__).parents[2]
+TBX = ROOT / "build/release/bin/tbx"
+
+
+def model(nodes, inputs, outputs, initializers=(), opset=18):
+    value = lambda name, kind, shape: oh.make_tensor_value_info(name, kind, shape)  # noqa: E731
+    graph = oh.make_graph(nodes, "g", [value(*i) for i in inputs], [value(*o) for o in outputs], list(initializers))
+    return oh.make_model(graph, opset_imports=[oh.make_opsetid("", opset)], ir_version=9)
+
+
+def network():
+    """A product, generated kernels, a step whose sizes depend on data."""
+    w = numpy_helper.from_array(np.random.default_rng(1).standard_normal((8, 5)).astype(np.float32), "w")
+    nodes = [oh.make_node("MatMul", ["x", "w"], ["p"]), oh.make_node("Softmax", ["p"], ["y"], axis=-1),
+             oh.make_node("Relu", ["p"], ["r"]), oh.make_node("NonZero", ["r"], ["at"])]
+    return model(nodes, [("x", TensorProto.FLOAT, ["n", 8])],
+                 [("y", TensorProto.FLOAT, ["n", 5]), ("at", TensorProto.INT64, [2, None])], [w])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    file = tmp_path_factory.mktemp("packages") / "network.tbx"
+    session = tensorbox.Session(network())
+    report = session.save(file, isas=["avx2", "sse"])
+    assert report.isas == ["avx2", "sse"] and report.bytes == file.stat().st_size and report.kernel_bytes > 0
+    return session, file
+
+
+def in_another_process(code, *arguments):
+    environment = {"PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TBX_CACHE_DIR": "/nowhere"}
+    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("isa", ["avx2", "sse", ""])
+def test_another_process_computes_the_same(isa, tmp_path):
+    session = tensorbox.Session(network(), isa=isa or None, compile=bool(isa))
+    session.save(tmp_path / "network.tbx")
+    for n in [0, 1, 3, 37]:
+        x = np.random.default_rng(n).standard_normal((n, 8)).astype(np.float32)
+        np.save(tmp_path / "x.npy", x)
+        in_another_process("""if True:
+            import sys, numpy, tensorbox
+            session = tensorbox.Session(sys.argv[1] + "/network.tbx")
+            got = session.run({"x": numpy.load(sys.argv[1] + "/x.npy")})
+            numpy.savez(sys.argv[1] + "/got.npz", **got)""", tmp_path)
+        got, want = np.load(tmp_path / "got.npz"), session.run({"x": x})
+        assert all(np.array_equal(got[name], want[name]) for name in want)
+
+
+def test_equal_sessions_give_equal_files(saved, tmp_path):
+    tensorbox.Session(network()).save(tmp_path / "again.tbx", isas=["sse", "avx2", "sse"])
+    assert (tmp_path / "again.tbx").read_bytes() == saved[1].read_bytes()
+
+
+def test_what_a_package_says_of_itself(saved):
+    session, file = saved
+    loaded = tensorbox.Session(file)
+    assert [str(i) for i in loaded.inputs + loaded.outputs] == [str(i) for i in session.inputs + session.outputs]
+    kinds = [k["kind"] for k in loaded.explain()]
+    assert "extern" in kinds and "generated" in kinds
+    assert [k["kind"] for k in tensorbox.Session(file, compile=False).explain()].count("evaluated") == kinds.count("generated")
+    with pytest.raises(tensorbox.UnsupportedError, match="has no stage 'source'"):
+        loaded.dump("source")
+    with pytest.raises(tensorbox.UnsupportedError, match="cannot be made into another"):
+        loaded.save(file)
+
+
+def test_a_cpu_without_kernels_evaluates_and_says_so(tmp_path):
+    file = tmp_path / "m.tbx"
+    session = tensorbox.Session(network())
+    session.save(file, isas=["avx512"])
+    environment = dict(os.environ, TBX_ISA="sse", PATH="")
+    done = subprocess.run([TBX, "run", file], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "has no kernels for this CPU (sse; it has: avx512)" in done.stderr
+    with pytest.raises(tensorbox.ModelError, match="has no kernels for isa 'sse'; it has: avx512"):
+        tensorbox.Session(file, isa="sse")
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"dims": {"n": 2}}, "option dims is given for a package"), ({"precision": "bf16"}, "option precision"),
+    ({"untrusted": True}, "which is native code"), ({"fuse": False}, "option fuse"), ({"isa": "vax"}, "unknown isa 'vax'"),
+    ({"threads": -1}, "option threads is -1")])
+def test_options_that_come_too_late(saved, options, text):
+    with pytest.raises(tensorbox.ModelError, match=text):
+        tensorbox.Session(saved[1], **options)
+
+
+def parts_of(data):
+    count = int.from_bytes(data[12:16], "little")
+    return [(int.from_bytes(data[at + 8:at + 16], "little"), int.from_bytes(data[at + 16:at + 24], "little"))
+            for at in range(32, 32 + 32 * count, 32)]
+
+
+def test_damage_is_found_before_anything_runs(saved, tmp_path):
+    data = saved[1].read_bytes()
+    spoilt = tmp_path / "spoilt.tbx"
+
+    def load(bytes):
+        spoilt.write_bytes(bytes)
+        with pytest.raises(tensorbox.ModelError) as error:
+            tensorbox.Session(spoilt)
+        return str(error.value)
+
+    cuts = {8, 12, 16, 31, 32} | {at + d for o, n in parts_of(data) for at in (o, o + n) for d in (-1, 0, 1)}
+    for cut in sorted(c for c in cuts if c < len(data)):
+        assert "is damaged" in load(data[:cut]), cut
+    assert "is damaged" in load(data + b"\0")
+    random = np.random.default_rng(5)
+    covered = [(0, 32 + 32 * len(parts_of(data)))] + parts_of(data)
+    for start, size in covered:
+        for at in random.integers(start, start + size, 12) if size else []:
+            flipped = bytearray(data)
+            flipped[at] ^= 1 << random.integers(8)
+            load(bytes(flipped))
+    assert "version 2 of the format" in load(data[:8] + b"\2\0\0\0" + data[12:])
+
+
+def test_no_half_written_file(saved, tmp_path):
+    file = tmp_path / "m.tbx"
+    file.write_bytes(b"before")
+    with pytest.raises(tensorbox.ModelError, match="unknown isa 'vax'"):
+        saved[0].save(file, isas=["vax"])
+    assert file.read_bytes() == b"before" and len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(tensorbox.BackendError, match="cannot write"):
+        saved[0].save(tmp_path / "nowhere" / "m.tbx")
+
+
+def test_dimensions_that_meet_as_one(tmp_path):
+    """The plan takes for granted that n and m are equal; a second one is in the package for when they are not."""
+    two = model([oh.make_node("Add", ["a", "b"], ["y"])],
+                [("a", TensorProto.FLOAT, ["n"]), ("b", TensorProto.FLOAT, ["m"])], [("y", TensorProto.FLOAT, None)])
+    report = tensorbox.Session(two).save(tmp_path / "m.tbx")
+    loaded = tensorbox.Session(tmp_path / "m.tbx")
+    for n, m in [(3, 3), (1, 4), (4, 1), (1, 1), (0, 1)]:
+        a, b = np.arange(n, dtype=np.float32), np.arange(m, dtype=np.float32)
+        assert np.array_equal(loaded.run({"a": a, "b": b})["y"], a + b)
+    assert report.programs == 2
+
+
+def test_code_that_depends_on_values(tmp_path):
+    """Ranks and axes that only a run brings: refused by name, or packaged as they were seen."""
+    reduce = model([oh.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)],
+                   [("x", TensorProto.FLOAT, [2, 3]), ("axes", TensorProto.INT64, [1])], [("y", TensorProto.FLOAT, None)])
+    session, file = tensorbox.Session(reduce), tmp_path / "m.tbx"
+    with pytest.raises(tensorbox.UnsupportedError, match="depends on 'axes'.*run the session once"):
+        session.save(file)
+    x, axes = np.ones((2, 3), np.float32), np.array([1])
+    want = session.run({"x": x, "axes": axes})["y"]
+    session.save(file)
+    loaded = tensorbox.Session(file)
+    assert np.array_equal(loaded.run({"x": x, "axes": axes})["y"], want)
+    with pytest.raises(tensorbox.UnsupportedError, match="the package has no code for these inputs"):
+        loaded.run({"x": x, "axes": np.array([0])})
+
+
+def test_reference_sessions_are_refused(tmp_path):
+    with pytest.raises(tensorbox.UnsupportedError, match="a reference session cannot be saved"):
+        tensorbox.Session(network(), reference=True).save(tmp_path / "m.tbx")
+
+
+def test_commands_take_packages(saved, tmp_path):
+    environment = dict(os.environ, PATH="")
+    onnx.save(network(), tmp_path / "m.onnx")
+    assert subprocess.run([TBX, "compile", tmp_path / "m.onnx", "-o", tmp_path / "m.tbx", "--dim", "n=4"]).returncode == 0
+    for command in (["run"], ["bench"], ["explain"]):
+        done = subprocess.run([TBX, *command, tmp_path / "m.tbx"], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    done = subprocess.run([TBX, "compile", tmp_path / "m.tbx", "-o", tmp_path / "n.tbx"], capture_output=True, text=True)
+    assert done.returncode == 2 and "is a package already" in done.stderr
+
+
+def test_a_twentieth_of_the_suite(tmp_path):
+    cases = sorted(p.parent.resolve() for p in (ROOT / "build/suite-cases").glob("*/*/model.onnx"))
+    if not cases:
+        pytest.skip("tests/suite/dump_cases.py has not written the cases")
+    counts, refused, wrong = suite_packages.check(cases[3::20], tmp_path)
+    assert not wrong and counts["saved"] > 90 and sum(map(len, refused.values())) <= 2

@@ -1,0 +1,85 @@
+// tbx compile: a model as a package that loads without a compiler.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+
+#include "tools/common.h"
+#include "tools/say.h"
+
+namespace tbx::tools {
+namespace {
+
+struct PackOptions {
+  ModelOptions model;
+  std::string output, isas;
+};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t from = 0; from <= text.size() && !text.empty();) {
+    const size_t to = std::min(text.find(',', from), text.size());
+    parts.push_back(text.substr(from, to - from));
+    from = to + 1;
+  }
+  return parts;
+}
+
+void compile(PackOptions& o) {
+  if (is_package(o.model.model)) throw UsageError("compile: " + o.model.model + " is a package already");
+  o.model.compile.dims = parse_dims(o.model.dims);
+  Session session = o.model.open();
+  o.model.dims.clear();          // they are no symbols any more
+  if (!o.model.inputs.empty()) { // what is compiled for values or shapes is compiled for these
+    std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
+    session.run_values(values_of(inputs)).value();
+  }
+  const PackageReport report = session.save(o.output, {split(o.isas)}).value();
+  if (o.model.json) {
+    print_json({{"file", o.output},
+                {"bytes", report.bytes},
+                {"constant_bytes", report.constant_bytes},
+                {"kernel_bytes", report.kernel_bytes},
+                {"programs", report.programs},
+                {"isas", report.isas}});
+    return;
+  }
+  say("{}: {:.1f} MB, of them {:.1f} MB constants; {} program(s); native kernels: {}\n", o.output,
+      static_cast<double>(report.bytes) / 1e6, static_cast<double>(report.constant_bytes) / 1e6,
+      report.programs,
+      report.isas.empty() ? "none, all run in the evaluator"
+                          : fmt::format("{}", fmt::join(report.isas, ", ")));
+}
+
+} // namespace
+
+void add_compile(CLI::App& app, int&) {
+  auto o = std::make_shared<PackOptions>();
+  CLI::App* cmd = app.add_subcommand("compile", "write a package: one file that loads without a compiler");
+  o->model.add_to(*cmd, false);
+  cmd->remove_option(cmd->get_option("--isa"));
+  cmd->add_option("-o,--output", o->output, "the package to write")->required();
+  cmd->add_option(
+      "--isa", o->isas,
+      "native kernels for CPUs of these instruction sets: avx512,avx2,sse; default: what this CPU runs. "
+      "Others run the package in the evaluator, which is in it, too");
+  cmd->add_option("--dim", o->model.dims, "fixes a symbolic dimension: batch=4; repeatable")
+      ->allow_extra_args(false);
+  cmd->add_option(
+         "--input", o->model.inputs,
+         "run the model once before, with this input from a file (name=x.npy, as of `tbx run`) and random "
+         "others; repeatable")
+      ->allow_extra_args(false);
+  cmd->footer(
+      R"(A package holds the plan, the constants and native kernels of a model, and is run by `tbx run`, `bench` and
+`explain`, tensorbox.Session and Session::load like the model. It is native code: load none from a stranger.
+--dim fixes a dimension of the model. Where code depends on values or shapes that only a run brings, give them
+with --input: the model is run once, and the package holds the code for such inputs. docs/packages.md has more.
+Examples:
+  tbx compile model.onnx -o model.tbx
+  tbx compile model.onnx -o model.tbx --isa avx512,avx2 --dim batch=8 --precision bf16
+  tbx run model.tbx --input image=cat.png)");
+  cmd->callback([o] { compile(*o); });
+}
+
+} // namespace tbx::tools

@@ -227,6 +227,7 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::I
   };
   stage("lower");
   lowering::LowerOptions lower_options;
+  lower_options.target = target_of(options, isa);
   lower_options.known_inputs = made_for.known;
   lower_options.element_inputs = made_for.elements;
   lower_options.assume_broadcast = made_for.assume == Assume::broadcast_too;
@@ -378,6 +379,7 @@ std::string dump_graph(const Graph& graph, const CompileOptions& options, const 
     return runtime::to_string(plan_graph(graph, options, chosen_isa(options), {}, stats).plan.executable);
   }
   lowering::LowerOptions lower_options;
+  lower_options.target = target_of(options);
   lower_options.assume_broadcast = lower_options.assume_exact_floats = true;
   ir::Program program = lowering::lower(graph, lower_options);
   if (stage == "lower") return ir::to_string(program);

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/target.h"
 #include "base/tensor.h"
 #include "ir/expr.h"
 #include "ir/extern_call.h"
@@ -137,6 +138,7 @@ struct Program {
   bool assume_exact_floats = false;
   std::vector<std::string> origin_names; ///< node number -> "name (OpType)"
   std::string where;                     ///< the node that is being lowered: checks name it
+  Target target;                         ///< what it is made for
 
   BufferId new_buffer(std::string name, DType dtype, SymInts sizes);
   /// Adds a check once; what is known to hold is left out, what is known to fail is a ModelError.

@@ -58,6 +58,7 @@ public:
     program_.context = graph.context;
     program_.origin_names = graph.origins;
     program_.assume_broadcast = options.assume_broadcast;
+    program_.target = options.target;
     program_.assume_exact_floats = options.assume_exact_floats;
   }
 

@@ -39,6 +39,7 @@ struct LowerOptions {
   bool assume_broadcast = false;    ///< see ir::Program::assume_broadcast
   bool assume_exact_floats = false; ///< see ir::Program::assume_exact_floats
   bool fold_constants = true; ///< nodes of small constants are evaluated (function bodies compute with them)
+  Target target;
   /// Graph inputs whose values are fixed while compiling: the program is right for these values only. The
   /// inputs stay in its signature. What UnknownValueError::inputs asks for.
   std::map<std::string, std::shared_ptr<const Tensor>> known_inputs;

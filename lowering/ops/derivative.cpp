@@ -65,6 +65,7 @@ Alone alone(OpContext& ctx, const importer::DerivativeNode& d) {
 
 ir::Program lower_alone(OpContext& ctx, const Alone& a) {
   LowerOptions options;
+  options.target = ctx.program.target;
   options.assume_broadcast = ctx.program.assume_broadcast;
   options.assume_exact_floats = ctx.program.assume_exact_floats;
   try {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "extern_kernels/catalogue.h"
+#include "extern_kernels/cuda/select.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 #include "lowering/ops/products.h"
@@ -87,7 +88,11 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
     if (const auto* conv = std::get_if<extern_kernels::ConvProblem>(&problem); conv && conv->has_bias)
       inputs.push_back(info(DType::f32, {result[1]}));
     const extern_kernels::OperandInfo output = info(DType::f32, result);
-    if (extern_kernels::accepts_post_ops(problem, inputs, {&output, 1}).empty()) {
+    const bool accepted =
+        ctx.program.target.cuda
+            ? extern_kernels::accepts_on_gpu(problem, inputs, {&output, 1}).empty()
+            : extern_kernels::accepts_post_ops(problem, inputs, {&output, 1}).empty();
+    if (accepted) {
       a = std::move(x);
       b = std::move(y);
       return;

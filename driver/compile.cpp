@@ -74,7 +74,11 @@ fusion::Schedule schedule_program(ir::Program program, const CompileOptions& opt
   fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa), so);
   const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
-    if (auto* call = std::get_if<ir::ExternCall>(&group.what)) {
+    if (auto* call = std::get_if<ir::ExternCall>(&group.what); call && !call->inputs.empty()) {
+      // Operands that memory holds narrow are multiplied as they are.
+      if (const ir::BufferId left = call->inputs[0].buffer;
+          left < 0 || is_half(schedule.program.at(left).dtype))
+        continue;
       if (auto* conv = std::get_if<extern_kernels::ConvProblem>(&call->problem)) conv->precision = precision;
       if (auto* product = std::get_if<extern_kernels::MatMulProblem>(&call->problem))
         product->precision = precision;

@@ -46,8 +46,9 @@ Target target_of(const CompileOptions& options, codegen::Isa isa) {
   if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
   if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
   t.byte_products = extern_kernels::has_byte_products();
-  t.bf16_products = extern_kernels::has_half_products(DType::bf16);
-  t.f16_products = extern_kernels::has_half_products(DType::f16);
+  // Of a CPU: what lowering may leave narrow is asked of its library (choose_operand_types).
+  t.bf16_products = !t.cuda && extern_kernels::has_half_products(DType::bf16);
+  t.f16_products = !t.cuda && extern_kernels::has_half_products(DType::f16);
   return t;
 }
 
@@ -63,6 +64,9 @@ std::string precision_note(const CompileOptions& options) {
   const DType type = options.reference ? DType::undefined : type_of(options.precision);
   if (type == DType::undefined || options.precision == "any" || target_of(options).multiplies(type))
     return {};
+  if (!options.device.empty())
+    return fmt::format("precision '{}' changes nothing on device '{}' yet: results are those of 'strict'",
+                       options.precision, options.device);
   return fmt::format(
       "precision '{}' changes nothing on this CPU, which multiplies no {} (needs {}): results are those "
       "of 'strict'",

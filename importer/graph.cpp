@@ -64,7 +64,9 @@ private:
 
   static std::string definition(const Graph& g, ValueId id) {
     if (id < 0) return "-";
-    return fmt::format("%{} {} {}", id, shown(g.at(id).name), text_of(g.at(id).type));
+    const DType stored = g.at(id).stored;
+    return fmt::format("%{} {} {}{}", id, shown(g.at(id).name), text_of(g.at(id).type),
+                       stored == DType::undefined ? "" : fmt::format(" stored as {}", name_of(stored)));
   }
 
   void print(const Graph& g, const Node& n, const std::string& indent) {

@@ -58,11 +58,21 @@ TensorView view_of(const Tensor& t) {
   return {data, static_cast<int32_t>(t.dtype), t.dims};
 }
 
+/// The type that a library call multiplies, where that is f16 or bf16.
+static DType narrow_operand(const runtime::Executable& executable, size_t step) {
+  const auto* call = std::get_if<runtime::ExternStep>(&executable.steps[step].what);
+  if (!call || std::holds_alternative<extern_kernels::HostProblem>(call->problem)) return DType::undefined;
+  const DType type = executable.buffers[call->inputs[0].buffer].dtype;
+  return is_half(type) ? type : DType::undefined;
+}
+
 void describe(const runtime::BoundExecutable& bound, std::vector<runtime::StepInfo>& steps) {
   for (size_t s = 0; s < steps.size(); ++s) {
     const runtime::BoundStep& step = bound.steps[s];
     if (!step.library) continue;
     steps[s].name = step.library->description();
+    if (const DType type = narrow_operand(*bound.executable, s); type != DType::undefined)
+      steps[s].name += fmt::format(" in {}", name_of(type));
     steps[s].decisions.push_back("kernel: " + step.chosen +
                                  (extern_kernels::is_plain_loops(step.chosen) ? " (plain loops: slow)" : ""));
     for (const std::string& refusal : step.refusals) steps[s].decisions.push_back("refused: " + refusal);

@@ -9,7 +9,7 @@
 namespace tbx::fusion {
 namespace {
 
-constexpr int64_t kMinElements = 1 << 16; ///< smaller weights are in cache as floats, too
+constexpr int64_t kMinElements = 1024; ///< smaller weights may as well be floats
 constexpr int64_t kLeastBlock = 16, kMostBlock = 128;
 
 /// Constant integers [k, n], or [n, k] where they are transposed, and what makes numbers of them.

@@ -50,8 +50,9 @@ public:
       Node node = before_[i];
       for (ValueId id : node.outputs)
         if (id >= 0) {
-          g_.at(id).stored = wide_[id] ? DType::undefined : type_;
-          count += !wide_[id];
+          const DType stored = wide_[id] ? DType::undefined : type_;
+          count += g_.at(id).stored != stored;
+          g_.at(id).stored = stored;
         }
       if (trait_of(g_, node) == Narrow::product && !exact_node_[i]) count += narrow_operands(node);
       g_.nodes.push_back(std::move(node));
@@ -134,7 +135,9 @@ private:
     const Node& node = g_.nodes[r];
     const Narrow trait = trait_of(g_, node);
     // The lowest float32, with which masks are made, would be no number in fewer bits, but -inf.
-    if (node.op_type == "FusedAttention" && node.input(3) == id) return true;
+    if (node.op_type == "FusedAttention" && node.inputs.size() > 3 &&
+        std::find(node.inputs.begin() + 3, node.inputs.end(), id) != node.inputs.end())
+      return true;
     return trait == Narrow::sensitive || trait == Narrow::wide_inputs;
   }
   bool wants_exact(int r) const { return trait_of(g_, g_.nodes[r]) == Narrow::sensitive || exact_node_[r]; }

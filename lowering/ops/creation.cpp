@@ -203,6 +203,7 @@ void register_creation(Registry& r) {
   r.add("Store", since(1), lower_store, "tensorbox");
   r.add("Trilu", since(1), lower_trilu, kMicrosoft);
   r.narrow(Narrow::view, {"Identity"});
+  r.narrow(Narrow::wide_inputs, {"Store"}, "tensorbox");
   r.narrow(Narrow::follows, {"Shape", "Size"}); // read no element
 }
 

@@ -69,5 +69,6 @@ def compare(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray | None], rto
             how = " with dynamic dimensions" if dynamic else " by plain loops" if reference else ""
             message = f"{model.graph.name} {info.name}{how}"
             assert got[info.name].shape == wanted_value.shape, message
+            assert got[info.name].dtype == helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type), message
             np.testing.assert_allclose(got[info.name].astype(np.float64), wanted_value.astype(np.float64), rtol, atol,
                                        equal_nan=True, err_msg=message)

@@ -176,6 +176,12 @@ def test_reference_sessions_are_refused(tmp_path):
         tensorbox.Session(network(), reference=True).save(tmp_path / "m.tbx")
 
 
+def test_sessions_on_other_devices_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    with pytest.raises(tensorbox.UnsupportedError, match="a session on device 'cuda' cannot be saved"):
+        tensorbox.Session(network(), device="cuda").save(tmp_path / "m.tbx")
+
+
 def test_commands_take_packages(saved, tmp_path):
     environment = dict(os.environ, PATH="")
     onnx.save(network(), tmp_path / "m.onnx")

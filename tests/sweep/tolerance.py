@@ -29,8 +29,8 @@ class Bound:
         sums = ROUNDOFF["f64" if self.dtype == "f64" else "f32"] * self.terms ** 0.5  # halves are added in float32
         wide = ROUNDOFF["f64" if self.dtype == "f64" else "f32"]
         stored = (wide * ELEMENTARY + (ROUNDOFF[self.dtype] if self.dtype in ("f16", "bf16") else 0)) * self.nodes ** 0.5
-        if self.bf16_products:
-            stored += ROUNDOFF["bf16"]
+        if self.bf16_products:  # and what lies between the operators is stored so
+            stored += ROUNDOFF["bf16"] * self.nodes ** 0.5
         return SAFETY * self.gain * (sums + stored) * largest
 
 

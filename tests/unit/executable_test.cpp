@@ -189,7 +189,13 @@ TEST(Bind, OneExecutableIsBoundManyTimes) {
 TEST(Verify, StepsOfADeviceUseItsBuffers) {
   Executable e = compiled_model(false).executable();
   EXPECT_EQ(runtime::defect_of(e), "");
-  for (runtime::Step& step : e.steps) step.device = runtime::DeviceKind::cuda;
+  for (runtime::Step& step : e.steps) {
+    step.device = runtime::DeviceKind::cuda;
+    if (auto* kernel = std::get_if<KernelStep>(&step.what)) {
+      kernel->launch.blocks = SizeExpr{{{SizeExpr::Code::push, 1}}};
+      kernel->launch.threads = 32;
+    }
+  }
   EXPECT_THAT(runtime::defect_of(e), HasSubstr("on cuda uses buffer"));
   e = compiled_model(false).executable();
   e.buffers[e.inputs[0].buffer].device = runtime::DeviceKind::cuda;

@@ -135,7 +135,10 @@ private:
     const Node& node = g_.nodes[r];
     const Narrow trait = trait_of(g_, node);
     // The lowest float32, with which masks are made, would be no number in fewer bits, but -inf.
-    if (node.op_type == "FusedAttention" && node.input(3) == id) return true;
+    if (node.op_type == "FusedAttention" &&
+        std::find(node.inputs.begin() + std::min<std::ptrdiff_t>(3, std::ssize(node.inputs)),
+                  node.inputs.end(), id) != node.inputs.end())
+      return true;
     return trait == Narrow::sensitive || trait == Narrow::wide_inputs;
   }
   bool wants_exact(int r) const { return trait_of(g_, g_.nodes[r]) == Narrow::sensitive || exact_node_[r]; }

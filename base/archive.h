@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/arity.h"
 #include "base/error.h"
 #include "base/tensor_pool.h"
 
@@ -49,6 +50,11 @@ public:
   std::string bytes;
 
   template <class... T> void operator()(T&... values) { (put(values), ...); }
+  /// All members of an S: one that somebody adds and nobody saves is found while compiling.
+  template <class S, class... T> void all(T&... members) {
+    static_assert(sizeof...(T) == kArity<S>, "a member is not saved");
+    (*this)(members...);
+  }
 
 private:
   template <class T> void raw(T v) { bytes.append(reinterpret_cast<const char*>(&v), sizeof v); }
@@ -114,6 +120,10 @@ public:
   Reader(std::span<const std::byte> bytes, TensorMemory tensors) : at_(bytes), tensors_(std::move(tensors)) {}
 
   template <class... T> void operator()(T&... values) { (get(values), ...); }
+  template <class S, class... T> void all(T&... members) {
+    static_assert(sizeof...(T) == kArity<S>, "a member is not read");
+    (*this)(members...);
+  }
   void expect_end() const {
     if (!at_.empty()) damaged("something follows the end of a part");
   }

@@ -62,7 +62,7 @@ if(NOT tbx_driver_type STREQUAL "INTERFACE_LIBRARY")
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH "$ORIGIN/tensorbox")
   # The same as one archive; its user links the libraries below it.
   add_library(tensorbox_runtime_static STATIC cmake/empty.cpp $<TARGET_OBJECTS:tbx_package> $<TARGET_OBJECTS:tbx_runtime>
-    $<TARGET_OBJECTS:tbx_extern_kernels> $<TARGET_OBJECTS:tbx_ir> $<TARGET_OBJECTS:tbx_base> $<TARGET_OBJECTS:ducc0_fft>)
+    $<TARGET_OBJECTS:tbx_extern_kernels> $<TARGET_OBJECTS:tbx_device> $<TARGET_OBJECTS:tbx_ir> $<TARGET_OBJECTS:tbx_base> $<TARGET_OBJECTS:ducc0_fft>)
   set_target_properties(tensorbox_runtime_static PROPERTIES OUTPUT_NAME tensorbox_runtime
                                                             ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   set(tbx_below fmt xxhash re2 png z)

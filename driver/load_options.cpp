@@ -20,6 +20,7 @@ LoadOptions load_options(const CompileOptions& o) {
       {"precision", o.precision != "strict"},
       {"all_dims_dynamic", o.all_dims_dynamic},
       {"every_value", o.every_value},
+      {"device", !o.device.empty() && o.device != "cpu"},
   };
   for (const auto& [name, given] : changed)
     if (given)

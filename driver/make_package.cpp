@@ -19,6 +19,11 @@ PackageMaker::PackageMaker(const CompileOptions& options, const PackageOptions& 
     throw Error(ErrorKind::unsupported,
                 "a reference session cannot be saved: no package computes by plain loops",
                 "compile without the option reference");
+  if (!options.device.empty() && options.device != "cpu")
+    throw Error(ErrorKind::unsupported,
+                fmt::format("a session on device '{}' cannot be saved: packages have kernels for CPUs alone",
+                            options.device),
+                "compile without the option device");
   std::vector<Isa> isas;
   for (const std::string& name : how.isas) {
     const std::optional<Isa> isa = isa_of_name(name);

@@ -43,7 +43,8 @@ std::span<const Pass> graph_passes() {
       Pass{"fold_scale", "Conv/Gemm/MatMul(x, W)*a + b with constants -> Conv/Gemm/MatMul(x, W') + b'",
            fold_scale},
       // Behind what changes weights.
-      Pass{"join_products", "MatMul(x, V), MatMul(x, W), split into heads -> Split(MatMul(x, [V W]))",
+      Pass{"join_products",
+           "MatMul(x, V), MatMul(x, W) of few rows, split into heads -> Split(MatMul(x, [V W]))",
            join_products, kCompileOnly},
       Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization",
            fuse_layer_norm, 17},

@@ -71,6 +71,14 @@ struct Match {
   bool has_reduction;
 };
 
+struct HashRanges {
+  size_t operator()(const SymInts& ranges) const {
+    size_t h = ranges.size();
+    for (SymInt r : ranges) h = h * 31 + r.hash();
+    return h;
+  }
+};
+
 class Grouper {
 public:
   Grouper(const Program& program, const Dependencies& deps, const Target& target,
@@ -110,7 +118,7 @@ private:
         d.has_reduction = match->has_reduction;
         d.first_op = std::min(d.first_op, op);
         d.last_op = std::max(d.last_op, op);
-        d.decisions.push_back(fmt::format("operation {} fused: same points, shared data", op));
+        d.decisions.push_back(fmt::format("operation {} fused: {}", op, reason));
         draft_of_[op] = candidate;
         return;
       }
@@ -120,6 +128,7 @@ private:
       why = "extern call or scatter";
     }
     draft_of_[op] = static_cast<int>(drafts_.size());
+    if (compute && is_part(*compute)) last_part_[compute->loops.ranges] = draft_of_[op];
     drafts_.push_back(single(program_, op));
     drafts_.back().decisions.push_back(fmt::format("operation {} starts a group: {}", op, why));
   }
@@ -143,7 +152,31 @@ private:
         if (draft_of_[*here] >= 0) offer(draft_of_[*here]);
       }
     }
+    if (const Compute* compute = compute_of(program_, op); compute && is_part(*compute))
+      if (auto it = last_part_.find(compute->loops.ranges); it != last_part_.end()) offer(it->second);
     return result;
+  }
+
+  /// A part of a concatenation, which nobody reads by itself.
+  bool is_part(const Compute& compute) const {
+    return compute.loops.kind == LoopKind::pointwise && program_.at(compute.output).slice_of >= 0;
+  }
+
+  /// Parts over the same loops are one kernel though they share nothing: keys and values that are appended,
+  /// embeddings side by side.
+  bool bind_parts(const Draft& d, const Compute& compute, Member& m) const {
+    const Compute* first = compute_of(program_, d.members.front().op);
+    if (d.has_reduction || !first || !is_part(*first) || !is_part(compute) ||
+        first->loops.ranges != compute.loops.ranges)
+      return false;
+    // Large ones only with what follows at once: whoever reads them finds them in cache.
+    constexpr int64_t kLarge = 1 << 14;
+    constexpr int kNear = 4;
+    constexpr size_t kMostParts = 16; // each is a stream in and one out
+    if (d.members.size() >= kMostParts) return false;
+    if (m.op - d.last_op > kNear && size_hint(product(compute.loops.ranges)) > kLarge) return false;
+    m.axis_of_var = d.members.front().axis_of_var;
+    return true;
   }
 
   /// Binds the loop variables of `op` to the axes of `d`.
@@ -167,15 +200,20 @@ private:
     std::vector<bool> cross(d.axes.size(), false); // read elsewhere along this axis: must be inner
     bool shares = false;
     if (!bind_from_loads(d, loops, m, cross, shares, reason)) return std::nullopt;
+    std::string why = "same points, shared data";
     if (!shares && !bind_from_common_reads(d, loops, m)) {
-      reason = "no shared data at the same points";
-      return std::nullopt;
+      if (!bind_parts(d, compute, m)) {
+        reason = "no shared data at the same points";
+        return std::nullopt;
+      }
+      why = "parts of concatenations over the same loops";
     }
     auto match = finish(d, loops, std::move(m), cross, reason);
     if (match && turns_gathered_rows(d, match->member, compute)) {
       reason = "its rows lie across those that the group gathers";
       return std::nullopt;
     }
+    if (match) reason = std::move(why);
     return match;
   }
 
@@ -442,6 +480,8 @@ private:
   const ScheduleOptions& options_;
   std::vector<Draft> drafts_;
   std::vector<int> draft_of_;
+  std::unordered_map<SymInts, int, HashRanges>
+      last_part_; ///< the last draft that began with a part, by its loops
 };
 
 } // namespace

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "extern_kernels/catalogue.h"
+#include "extern_kernels/cuda/select.h"
 #include "fusion/dependencies.h"
 #include "ir/activations.h"
 
@@ -247,7 +248,7 @@ std::optional<ExternOperand> operand_of(const Program& program, Expr load, const
 
 class PostOpPass {
 public:
-  explicit PostOpPass(Program& program) : program_(program), deps_(analyse(program)) {}
+  PostOpPass(Program& program, bool cuda) : program_(program), deps_(analyse(program)), cuda_(cuda) {}
 
   void run() {
     std::vector<bool> moved(program_.operations.size(), false);
@@ -410,7 +411,8 @@ private:
       inputs.push_back(info_of(in.buffer, in.sizes));
       add_constant(inputs.back(), in);
     }
-    return accepts_post_ops(call.problem, inputs, outputs);
+    return cuda_ ? extern_kernels::accepts_on_gpu(call.problem, inputs, outputs)
+                 : accepts_post_ops(call.problem, inputs, outputs);
   }
 
   bool fuse_chain(Operation& op, ExternCall& call, Operation& consumer, Compute& compute,
@@ -493,10 +495,11 @@ private:
   Program& program_;
   Dependencies deps_;
   std::map<int, std::vector<Operation>> before_; ///< operations made, by the one they come before
+  const bool cuda_;                              ///< libraries of GPUs are asked
 };
 
 } // namespace
 
-void fuse_post_ops(Program& program) { PostOpPass(program).run(); }
+void fuse_post_ops(Program& program, bool cuda) { PostOpPass(program, cuda).run(); }
 
 } // namespace tbx::fusion

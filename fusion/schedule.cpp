@@ -57,7 +57,7 @@ Schedule schedule(Program program, const Target& target, const ScheduleOptions& 
   if (options.fold_constants && fold_operations(program) > 0) remove_dead_operations(program);
   if (options.fuse_extern) {
     keep_natural_order(program);
-    fuse_post_ops(program);
+    fuse_post_ops(program, target.cuda);
   }
   assign_layouts(program, options);
   Dependencies deps = analyse(program);

@@ -83,24 +83,27 @@ struct File {
   std::vector<FileKernel> kernels;
 };
 
-template <class A> void fields(A& a, FileInt& v) { a(v.node, v.value); }
+template <class A> void fields(A& a, FileInt& v) { a.template all<FileInt>(v.node, v.value); }
 template <class A> void fields(A& a, FileSym& v) {
-  a(v.kind, v.unbacked, v.number, v.origin, v.lo, v.hi, v.constant, v.name, v.value, v.terms, v.args);
+  a.template all<FileSym>(v.kind, v.unbacked, v.number, v.origin, v.lo, v.hi, v.constant, v.name, v.value,
+                          v.terms, v.args);
 }
 template <class A> void fields(A& a, FileExpr& v) {
-  a(v.op, v.dtype, v.format, v.args, v.bits, v.buffer, v.number, v.indices);
+  a.template all<FileExpr>(v.op, v.dtype, v.format, v.args, v.bits, v.buffer, v.number, v.indices);
 }
 template <class A> void fields(A& a, FileStmt& v) {
-  a(v.kind, v.value, v.mask, v.buffer, v.address, v.mode, v.reduce, v.exclusive, v.number);
+  a.template all<FileStmt>(v.kind, v.value, v.mask, v.buffer, v.address, v.mode, v.reduce, v.exclusive,
+                           v.number);
 }
-template <class A> void fields(A& a, FilePhase& v) { a(v.inner, v.stmts); }
+template <class A> void fields(A& a, FilePhase& v) { a.template all<FilePhase>(v.inner, v.stmts); }
 template <class A> void fields(A& a, FileBuffer& v) {
-  a(v.id, v.dtype, v.access, v.numel, v.may_alias, v.offset);
+  a.template all<FileBuffer>(v.id, v.dtype, v.access, v.numel, v.may_alias, v.offset);
 }
 template <class A> void fields(A& a, FileKernel& v) {
-  a(v.name, v.outer, v.phases, v.buffers, v.num_accumulators, v.num_locals, v.sequential);
+  a.template all<FileKernel>(v.name, v.outer, v.phases, v.buffers, v.num_accumulators, v.num_locals,
+                             v.sequential);
 }
-template <class A> void fields(A& a, File& v) { a(v.nodes, v.kernels); }
+template <class A> void fields(A& a, File& v) { a.template all<File>(v.nodes, v.kernels); }
 
 class Packer {
 public:

@@ -14,6 +14,7 @@ struct AxisReducer::Parts {
   int64_t count = 1;
   SymInt length;
   bool even = false;
+  bool leads = false; ///< parts are the outermost dimension of what is made of them, else the innermost one
 };
 
 namespace {
@@ -24,6 +25,8 @@ constexpr int64_t kDynamicLength = 1 << 14; // the same where sizes are guesses
 /// The same for the pixels of images: where channels come last, the rows are lanes of vectors and make few
 /// tasks.
 constexpr int64_t kImageRows = 128, kImageLength = 1 << 10;
+/// The same where columns are reduced, which are lanes, too: the parts are then the outermost dimension.
+constexpr int64_t kColumns = 128, kColumnLength = 1 << 12;
 constexpr int64_t kMinParts = 8, kMaxParts = 256, kDynamicParts = 64;
 /// Elements of a part that is looked at twice: it stays in the second level cache with room to spare.
 constexpr int64_t kPartLength = 1 << 15;
@@ -60,10 +63,17 @@ SymInts AxisReducer::indices() const {
 
 TensorBox AxisReducer::of_parts(ReduceOp op, DType dtype, const Parts& parts, const Body& body) const {
   SymInts at = indices(), rows = kept_, rest = reduced_;
-  rows.push_back(parts.count);
+  rows.insert(parts.leads ? rows.begin() : rows.end(), SymInt(parts.count));
   rest[parts.axis] = parts.length;
-  SymInt place =
-      ctx_.c.var(static_cast<int>(kept_.size())) * parts.length + ctx_.c.rvar(static_cast<int>(parts.axis));
+  int part = static_cast<int>(kept_.size());
+  if (parts.leads) {
+    ir::Substitution one_on;
+    for (int k = 0; k < part; ++k) one_on.vars.push_back(ctx_.c.var(k + 1));
+    for (size_t k = 0; k < reduced_.size(); ++k) one_on.rvars.push_back(ctx_.c.rvar(static_cast<int>(k)));
+    for (SymInt& i : at) i = ir::substitute(i, one_on);
+    part = 0;
+  }
+  SymInt place = ctx_.c.var(part) * parts.length + ctx_.c.rvar(static_cast<int>(parts.axis));
   at[axes_[parts.axis]] = place;
   Expr value = body(at);
   if (!parts.even) {
@@ -86,8 +96,10 @@ TensorBox AxisReducer::operator()(ReduceOp op, DType dtype, const Body& body) co
     DType wide = is_float(dtype) ? compute_type(dtype) : dtype;
     TensorBox partial = of_parts(op, wide, *parts, body);
     realize(ctx_, partial, "parts of a long reduction with few rows");
-    return ir::unsqueeze(
-        p, ir::make_reduction(p, op, dtype, kept_, {parts->count}, partial.load(p, along_parts())), axes_);
+    SymInts from = along_parts();
+    if (parts->leads) std::rotate(from.begin(), from.end() - 1, from.end());
+    return ir::unsqueeze(p, ir::make_reduction(p, op, dtype, kept_, {parts->count}, partial.load(p, from)),
+                         axes_);
   }
   return ir::unsqueeze(p, ir::make_reduction(p, op, dtype, kept_, reduced_, body(indices())), axes_);
 }
@@ -96,12 +108,15 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) co
   if (op >= ReduceOp::argmax || reduced_.empty()) return std::nullopt; // positions count along the whole axis
   auto rows = ir::product(kept_).as_constant(), length = count_.as_constant();
   const bool image = axes_.size() >= 2 && axes_.front() == 2 && axes_.size() + 2 == sizes_.size();
-  if (!rows || *rows == 0 || *rows >= (image ? kImageRows : kRows)) return std::nullopt;
+  const bool columns = !image && axes_.back() + 1 < static_cast<int>(sizes_.size());
+  const int64_t enough = image ? kImageRows : columns ? kColumns : kRows;
+  if (!rows || *rows == 0 || *rows >= enough) return std::nullopt;
   if (length) {
-    if (*length < (image ? kImageLength : kLength)) return std::nullopt;
+    if (columns && (*length < kColumnLength || *length < kLength / *rows)) return std::nullopt;
+    if (!columns && *length < (image ? kImageLength : kLength)) return std::nullopt;
     for (size_t k = 0; k < reduced_.size(); ++k)
       for (int64_t n = kMaxParts; n >= kMinParts; --n)
-        if (reduced_[k].constant() % n == 0) return Parts{k, n, reduced_[k].constant() / n, true};
+        if (reduced_[k].constant() % n == 0) return Parts{k, n, reduced_[k].constant() / n, true, columns};
   } else if (ir::has_unbacked(count_) || ir::size_hint(count_) < kDynamicLength) {
     return std::nullopt;
   }
@@ -109,7 +124,7 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) co
   for (size_t k = 1; k < reduced_.size(); ++k)
     if (ir::size_hint(reduced_[k]) > ir::size_hint(reduced_[longest])) longest = k;
   if (ir::size_hint(reduced_[longest]) < kDynamicParts) return std::nullopt;
-  return Parts{longest, kDynamicParts, ir::ceildiv(reduced_[longest], kDynamicParts), false};
+  return Parts{longest, kDynamicParts, ir::ceildiv(reduced_[longest], kDynamicParts), false, columns};
 }
 
 std::optional<AxisReducer::Parts> AxisReducer::parts_of_long_rows() const {

@@ -101,7 +101,9 @@ public:
     if (stage != "plan")
       throw Error(ErrorKind::unsupported, fmt::format("a package has no stage '{}'", stage),
                   "'plan' is the one that it has; the others need the ONNX model");
-    std::string text;
+    const PackageIndex& index = package_->index();
+    std::string text = fmt::format("package of tensorbox {}\n", index.version);
+    for (const auto& [name, value] : index.options) text += fmt::format("option: {} {}\n", name, value);
     for (size_t i = 0; i < stages_.size(); ++i)
       for (const auto& p : stages_[i]->programs())
         text += (stages_.size() > 1 ? fmt::format("--- part {}\n", i) : "") +

@@ -22,6 +22,10 @@ public:
       : executable(std::make_shared<const runtime::Executable>(
             runtime::from_bytes(package.part(plan.plan, PartKind::plan), package.tensors()))),
         steps(plan.steps) {
+    for (const runtime::Step& step : executable->steps)
+      if (step.device != runtime::DeviceKind::cpu) archive::damaged("a step is for another device");
+    for (const runtime::BufferPlan& buffer : executable->buffers)
+      if (buffer.device != runtime::DeviceKind::cpu) archive::damaged("a buffer lies on another device");
     if (steps.size() != executable->steps.size()) archive::damaged("the report does not fit the plan");
     for (int32_t part : plan.objects) objects.push_back(package.part(part, PartKind::object));
     if (plan.programs >= 0)

@@ -20,32 +20,44 @@ template <> struct Last<extern_kernels::PostOp::Kind> {
   static constexpr auto value = extern_kernels::PostOp::sum;
 };
 
-template <class A> void fields(A& a, runtime::SizeExpr::Item& v) { a(v.code, v.value); }
-template <class A> void fields(A& a, runtime::SizeExpr& v) { a(v.items); }
+template <class A> void fields(A& a, runtime::SizeExpr::Item& v) {
+  a.template all<runtime::SizeExpr::Item>(v.code, v.value);
+}
+template <class A> void fields(A& a, runtime::SizeExpr& v) { a.template all<runtime::SizeExpr>(v.items); }
 template <class A> void fields(A& a, runtime::BufferPlan& v) {
-  a(v.name, v.dtype, v.sizes, v.strides, v.device, v.storage, v.index, v.first_step, v.last_step);
+  a.template all<runtime::BufferPlan>(v.name, v.dtype, v.sizes, v.strides, v.device, v.storage, v.index,
+                                      v.first_step, v.last_step);
 }
 template <class A> void fields(A& a, runtime::KernelLaunch& v) {
-  a(v.blocks, v.threads, v.shared_bytes, v.teams);
+  a.template all<runtime::KernelLaunch>(v.blocks, v.threads, v.shared_bytes, v.teams);
 }
 template <class A> void fields(A& a, runtime::KernelStep& v) {
-  a(v.name, v.buffers, v.writes, v.offset_bytes, v.size_args, v.tasks, v.scratch_bytes, v.check_origins,
-    v.cost_per_task, v.sequential, v.launch);
+  a.template all<runtime::KernelStep>(v.name, v.buffers, v.writes, v.offset_bytes, v.size_args, v.tasks,
+                                      v.scratch_bytes, v.check_origins, v.cost_per_task, v.sequential,
+                                      v.launch);
 }
-template <class A> void fields(A& a, runtime::OperandView& v) { a(v.buffer, v.sizes, v.strides, v.offset); }
-template <class A> void fields(A& a, extern_kernels::PostOp& v) { a(v.kind, v.alpha, v.beta, v.operand); }
+template <class A> void fields(A& a, runtime::OperandView& v) {
+  a.template all<runtime::OperandView>(v.buffer, v.sizes, v.strides, v.offset);
+}
+template <class A> void fields(A& a, extern_kernels::PostOp& v) {
+  a.template all<extern_kernels::PostOp>(v.kind, v.alpha, v.beta, v.operand);
+}
 template <class A> void fields(A& a, extern_kernels::ConvProblem& v) {
-  a(v.spatial_rank, v.transposed, v.has_bias, v.precision, v.x_zero, v.group, v.strides, v.dilations,
-    v.pads_begin, v.pads_end, v.post_ops);
+  a.template all<extern_kernels::ConvProblem>(v.spatial_rank, v.transposed, v.has_bias, v.precision, v.x_zero,
+                                              v.group, v.strides, v.dilations, v.pads_begin, v.pads_end,
+                                              v.post_ops);
 }
 template <class A> void fields(A& a, extern_kernels::MatMulProblem& v) {
-  a(v.has_bias, v.a_zero, v.b_zero, v.alpha, v.precision, v.post_ops);
+  a.template all<extern_kernels::MatMulProblem>(v.has_bias, v.a_zero, v.b_zero, v.alpha, v.precision,
+                                                v.post_ops);
 }
 template <class A> void fields(A& a, extern_kernels::AttentionProblem& v) {
-  a(v.scale, v.causal, v.from_end, v.has_mask, v.has_starts, v.has_sinks, v.tokens_first,
-    v.zero_undefined_rows, v.window, v.softcap);
+  a.template all<extern_kernels::AttentionProblem>(v.scale, v.causal, v.from_end, v.has_mask, v.has_starts,
+                                                   v.has_sinks, v.tokens_first, v.zero_undefined_rows,
+                                                   v.window, v.softcap);
 }
 template <class A> void fields(A& a, extern_kernels::HostProblem& v) {
+  static_assert(kArity<extern_kernels::HostProblem> == 6, "a member is not saved");
   if (v.custom)
     throw Error(ErrorKind::unsupported,
                 "operator " + v.op + " comes from a library of the user's and cannot be saved in a package",
@@ -53,20 +65,27 @@ template <class A> void fields(A& a, extern_kernels::HostProblem& v) {
   a(v.domain, v.op, v.opset, v.attributes, v.output_types);
 }
 template <class A> void fields(A& a, runtime::ExternStep& v) {
-  a(v.problem, v.inputs, v.outputs, v.dynamic_outputs, v.bound_symbols, v.dynamic_dims);
+  a.template all<runtime::ExternStep>(v.problem, v.inputs, v.outputs, v.dynamic_outputs, v.bound_symbols,
+                                      v.dynamic_dims);
 }
-template <class A> void fields(A& a, runtime::CopyStep& v) { a(v.from, v.to); }
-template <class A> void fields(A& a, runtime::Step& v) { a(v.what, v.origins, v.device); }
+template <class A> void fields(A& a, runtime::CopyStep& v) {
+  a.template all<runtime::CopyStep>(v.from, v.to);
+}
+template <class A> void fields(A& a, runtime::Step& v) {
+  a.template all<runtime::Step>(v.what, v.origins, v.device);
+}
 template <class A> void fields(A& a, runtime::SignatureEntry& v) {
-  a(v.name, v.dtype, v.dims, v.sizes, v.buffer, v.ranked);
+  a.template all<runtime::SignatureEntry>(v.name, v.dtype, v.dims, v.sizes, v.buffer, v.ranked);
 }
-template <class A> void fields(A& a, runtime::SymbolBinding& v) { a(v.symbol, v.input, v.dim, v.element); }
+template <class A> void fields(A& a, runtime::SymbolBinding& v) {
+  a.template all<runtime::SymbolBinding>(v.symbol, v.input, v.dim, v.element);
+}
 template <class A> void fields(A& a, runtime::PlanCheck& v) {
-  a(v.value, v.equal, v.message, v.assumption, v.where);
+  a.template all<runtime::PlanCheck>(v.value, v.equal, v.message, v.assumption, v.where);
 }
 template <class A> void fields(A& a, runtime::Executable& v) {
-  a(v.symbol_names, v.bindings, v.checks, v.inputs, v.outputs, v.buffers, v.constants, v.steps,
-    v.origin_names);
+  a.template all<runtime::Executable>(v.symbol_names, v.bindings, v.checks, v.inputs, v.outputs, v.buffers,
+                                      v.constants, v.steps, v.origin_names);
 }
 
 } // namespace tbx::archive

@@ -74,40 +74,47 @@ struct File {
   std::vector<FilePlan> plans; ///< the last one is the model
 };
 
-template <class A> void fields(A& a, FileStage& v) { a(v.stage); }
-template <class A> void fields(A& a, FileError& v) { a(v.kind, v.message, v.hint, v.where); }
-template <class A> void fields(A& a, FileBody& v) { a(v.plan, v.captures, v.failure); }
-template <class A> void fields(A& a, FileIf& v) { a(v.then_branch, v.else_branch); }
+template <class A> void fields(A& a, FileStage& v) { a.template all<FileStage>(v.stage); }
+template <class A> void fields(A& a, FileError& v) {
+  a.template all<FileError>(v.kind, v.message, v.hint, v.where);
+}
+template <class A> void fields(A& a, FileBody& v) { a.template all<FileBody>(v.plan, v.captures, v.failure); }
+template <class A> void fields(A& a, FileIf& v) { a.template all<FileIf>(v.then_branch, v.else_branch); }
 template <class A> void fields(A& a, FileLoop& v) {
-  a(v.body, v.carried, v.iteration_dims, v.condition_dims);
+  a.template all<FileLoop>(v.body, v.carried, v.iteration_dims, v.condition_dims);
 }
 template <class A> void fields(A& a, FileScan& v) {
-  a(v.body, v.states, v.input_axes, v.output_axes, v.input_backwards, v.output_backwards, v.batched);
+  a.template all<FileScan>(v.body, v.states, v.input_axes, v.output_axes, v.input_backwards,
+                           v.output_backwards, v.batched);
 }
-template <class A> void fields(A& a, FileMap& v) { a(v.body); }
+template <class A> void fields(A& a, FileMap& v) { a.template all<FileMap>(v.body); }
 template <class A> void fields(A& a, FileGeneration& v) {
   Generation& g = v.what;
+  static_assert(kArity<Generation> == 20, "a member is not saved");
   a(g.search, g.family, g.end, g.pad, g.start, g.vocabulary, g.ngram, g.early_stopping, g.temperature,
     g.presence_penalty, g.top_p, g.filtered, g.least_kept, g.from_the_top, g.no_speech, g.translate,
     g.transcribe, g.language_model, g.no_timestamps, g.first_timestamp, v.decoder, v.first);
 }
-template <class A> void fields(A& a, FileValue& v) { a(v.kind, v.tensors, v.elements); }
+template <class A> void fields(A& a, FileValue& v) {
+  a.template all<FileValue>(v.kind, v.tensors, v.elements);
+}
 template <class A> void fields(A& a, FileStep& v) {
-  a(v.what, v.inputs, v.outputs, v.last_use, v.release, v.where);
+  a.template all<FileStep>(v.what, v.inputs, v.outputs, v.last_use, v.release, v.where);
 }
 template <class A> void fields(A& a, FilePlan& v) {
-  a(v.num_slots, v.inputs, v.outputs, v.constants, v.steps);
+  a.template all<FilePlan>(v.num_slots, v.inputs, v.outputs, v.constants, v.steps);
 }
-template <class A> void fields(A& a, File& v) { a(v.plans); }
+template <class A> void fields(A& a, File& v) { a.template all<File>(v.plans); }
 
 } // namespace
 
 template <class A> void fields(A& a, ValueNode& v) {
-  a(v.domain, v.op, v.opset, v.attributes, v.wanted, v.output_types);
+  a.template all<ValueNode>(v.domain, v.op, v.opset, v.attributes, v.wanted, v.output_types);
 }
-template <class A> void fields(A& a, ElementType& v) { a(v.dtype, v.dims, v.same); }
+template <class A> void fields(A& a, ElementType& v) { a.template all<ElementType>(v.dtype, v.dims, v.same); }
 template <class A> void fields(A& a, ValueEntry& v) {
-  a(v.name, v.type, v.dtype, v.dims, v.ranked, v.slot, v.may_be_none, v.kind, v.element, v.only_here);
+  a.template all<ValueEntry>(v.name, v.type, v.dtype, v.dims, v.ranked, v.slot, v.may_be_none, v.kind,
+                             v.element, v.only_here);
 }
 
 namespace {

@@ -110,6 +110,7 @@ void add_dump(CLI::App& app, int& code);
 void add_explain(CLI::App& app, int& code);
 void add_optimize(CLI::App& app, int& code);
 void add_ops(CLI::App& app, int& code);
+void add_doctor(CLI::App& app, int& code);
 void add_compare(CLI::App& app, int& code);
 
 } // namespace tbx::tools

@@ -69,6 +69,7 @@ Values reference_values(const Options& o, std::vector<OwnedTensor>& inputs, std:
   bool compiled = o.reference_compiled || !o.reference_isa.empty() || !o.reference.empty();
   other.compile.reference = !compiled && !o.reference_evaluated;
   other.compile.compile = compiled;
+  if (!compiled) other.compile.device.clear(); // plain loops and the evaluator are the CPU's
   if (!o.reference_isa.empty()) other.compile.isa = o.reference_isa;
   std::string how = compiled                ? "generated code without fusion"
                     : o.reference_evaluated ? "the evaluator without fusion"

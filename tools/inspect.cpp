@@ -135,10 +135,10 @@ Examples:
   tbx dump model.onnx --stage simplify --disable-pass fuse_gelu
   tbx dump model.onnx --stage source --isa avx2 --output kernels.cpp)");
   cmd->callback([o] {
-    if (is_package(o->model.model))
-      throw UsageError("dump: " + o->model.model + " is a package; `tbx explain` shows what is in it");
     o->model.compile.dims = parse_dims(o->model.dims);
-    std::string text = driver::dump_stage(std::filesystem::path(o->model.model), o->model.compile, o->stage);
+    std::string text = is_package(o->model.model) ? o->model.open().dump(o->stage).value()
+                                                  : driver::dump_stage(std::filesystem::path(o->model.model),
+                                                                       o->model.compile, o->stage);
     if (o->model.json)
       text =
           Json{{"stage", o->stage}, {"text", text}}.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";

@@ -69,6 +69,7 @@ int run(int argc, char** argv) {
   tbx compare model.onnx                      against plain loops, value by value
   tbx compare model.onnx other.onnx           where two models first differ
   tbx ops                                     the operators that can be run
+  tbx doctor                                  compiler, GPU and libraries: what is here, what is missing
 `tbx COMMAND --help` has the options and more examples of each command.
 
 Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage or a file that cannot be read or written,
@@ -76,7 +77,8 @@ Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage or a file th
 (compiler or library), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
 JSON value, or nothing after an error.
 Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CACHE_LIMIT (bytes, or 512mb, 2gb;
-default: 1gb; 0: none), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options added to its own), OMP_NUM_THREADS.)");
+default: 1gb; 0: none), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options added to its own), OMP_NUM_THREADS,
+TBX_CUDA_PATH (folder of NVIDIA libraries), TBX_FAKE_CUDA (1: --device cuda is a device that runs on the CPU).)");
   app.set_version_flag("--version", tbx::version());
   app.require_subcommand(1);
   int code = kOk;
@@ -88,6 +90,7 @@ default: 1gb; 0: none), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options added 
   add_dump(app, code);
   add_compare(app, code);
   add_ops(app, code);
+  add_doctor(app, code);
   add_demo(app, code);
   code = parse(app, argc, argv, code);
   // A full disk or a closed pipe must not look like success.

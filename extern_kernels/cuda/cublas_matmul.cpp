@@ -172,7 +172,6 @@ public:
           g.align_c, alignment(at.residual, products.outer, &BatchStep::residual, args.outputs[0].dtype));
     const std::shared_ptr<GemmPlan> plan = plan_of(context_, g);
     if (plan->empty()) return run_plain(args, "the library has no algorithm");
-    notes_.add(plan_text(g, *plan));
     int64_t batches = 1;
     for (const BatchStep& s : products.outer) batches *= s.size;
     for (int64_t i = 0; i < batches; ++i) {
@@ -187,8 +186,10 @@ public:
         here.c = static_cast<char*>(here.c) + index * s.c * out;
         if (here.residual) here.residual = static_cast<const char*>(here.residual) + index * s.residual * out;
       }
-      plan->run(*args.stream, here, p_.alpha, args.workspace, bytes);
+      if (!plan->run(*args.stream, here, p_.alpha, args.workspace, bytes))
+        return run_plain(args, kLargerWorkspace);
     }
+    notes_.add(plan_text(g, *plan));
   }
 
   int64_t packed_bytes() const override { return padded_.bytes(); }
@@ -242,7 +243,8 @@ private:
     GemmAddresses at;
     at.a = args.inputs[0].data, at.b = padded_.weights(), at.c = args.workspace;
     const auto result = static_cast<size_t>(result_bytes(g));
-    plan->run(*args.stream, at, p_.alpha, static_cast<char*>(args.workspace) + result, bytes - result);
+    if (!plan->run(*args.stream, at, p_.alpha, static_cast<char*>(args.workspace) + result, bytes - result))
+      return run_plain(args, kLargerWorkspace);
     padded_.copy(*args.stream, at.c, args.outputs[0].data, g.m, plain.c_step);
     notes_.add(plan_text(g, *plan) + ", padded columns");
   }

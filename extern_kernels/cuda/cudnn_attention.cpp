@@ -117,10 +117,7 @@ public:
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
     const Call call = make_call(args.inputs, args.outputs[0], true);
-    if (!call.found.plans) {
-      notes_.add("our own kernel: " + call.found.refusal);
-      return plain_.get().run(args);
-    }
+    if (!call.found.plans) return run_own(args, call.found.refusal);
     static constexpr float kInfinity = std::numeric_limits<float>::infinity();
     static const float lowest = -kInfinity;
     dnn::Plans::Addresses at;
@@ -133,8 +130,8 @@ public:
     if (call.key.causal) at.of.emplace_back(kLowest, &lowest);
     at.workspace = args.workspace;
     at.workspace_bytes = workspace_bytes(args.inputs, args.outputs);
-    at.hot = args.inputs[0].data;
-    call.found.plans->run(*args.stream, at);
+    for (int i = 0; i < 3; ++i) at.hot.push_back(bytes_of(args.inputs[i])); // no weights
+    if (!call.found.plans->run(*args.stream, at)) return run_own(args, kLargerWorkspace);
     notes_.add(fmt::format("[{}] x {}: {}", fmt::join(args.inputs[0].sizes, " x "), args.inputs[1].sizes[2],
                            call.found.plans->description()));
   }
@@ -142,6 +139,11 @@ public:
   std::vector<std::string> implementations() const override { return notes_.all(); }
 
 private:
+  void run_own(const RunArgs& args, const std::string& why) const {
+    notes_.add("our own kernel: " + why);
+    plain_.get().run(args);
+  }
+
   struct Call {
     Key key;
     dnn::Found found;

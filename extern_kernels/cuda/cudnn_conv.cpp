@@ -124,10 +124,7 @@ public:
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
     const Call call = make_call(args.inputs, args.outputs[0], true);
-    if (!call.found.plans) {
-      notes_.add("plain loops: " + call.found.refusal);
-      return plain_.get().run(args);
-    }
+    if (!call.found.plans) return run_plain(args, call.found.refusal);
     const TensorRef& y = args.outputs[0];
     dnn::Plans::Addresses at;
     at.of = {{kX, args.inputs[0].data}, {kW, call.weights}, {kY, y.data}};
@@ -135,13 +132,12 @@ public:
     if (call.key.residual) at.of.emplace_back(kZ, args.inputs[call.epilogue.residual].data);
     at.workspace = args.workspace;
     at.workspace_bytes = workspace_bytes(args.inputs, args.outputs);
-    at.hot = args.inputs[0].data;
-    at.hot_bytes = static_cast<size_t>(args.inputs[0].numel() * size_of(type_));
+    at.hot = {bytes_of(args.inputs[0])};
     if (call.key.residual && call.epilogue.in_place) {
       at.in_place = kY;
-      at.in_place_bytes = static_cast<size_t>(y.numel() * size_of(type_));
+      at.in_place_bytes = bytes_of(y).size;
     }
-    call.found.plans->run(*args.stream, at);
+    if (!call.found.plans->run(*args.stream, at)) return run_plain(args, kLargerWorkspace);
     notes_.add(
         fmt::format("[{}]: {}", fmt::join(args.inputs[0].sizes, " x "), call.found.plans->description()));
     if (p_.transposed) finish(args, call.epilogue);
@@ -151,6 +147,11 @@ public:
   std::vector<std::string> implementations() const override { return notes_.all(); }
 
 private:
+  void run_plain(const RunArgs& args, const std::string& why) const {
+    notes_.add("plain loops: " + why);
+    plain_.get().run(args);
+  }
+
   struct Call {
     Key key;
     Epilogue epilogue;

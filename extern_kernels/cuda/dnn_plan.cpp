@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "extern_kernels/cuda/measure.h"
 
 namespace tbx::extern_kernels::cuda::dnn {
 
@@ -231,7 +230,7 @@ void Plans::execute(size_t which, const Addresses& addresses) {
         "cudnnBackendExecute");
 }
 
-void Plans::run(const device::Stream& stream, const Addresses& addresses) {
+bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
   const Current current(*context_);
   const device::cuda::StreamHandle handle = device::cuda::handle_of(stream);
   std::scoped_lock lock(owner_->mutex, mutex_);
@@ -244,7 +243,7 @@ void Plans::run(const device::Stream& stream, const Addresses& addresses) {
       for (auto& [id, address] : there.of)
         if (id == addresses.in_place) address = result->data();
     }
-    measured_ = fastest(handle, plans_.size(), addresses.hot, addresses.hot_bytes, [&](size_t i) {
+    measured_ = fastest(handle, plans_.size(), addresses.hot, [&](size_t i) {
       if (plans_[i].workspace > addresses.workspace_bytes) return false;
       try {
         execute(i, there);
@@ -254,9 +253,15 @@ void Plans::run(const device::Stream& stream, const Addresses& addresses) {
       return true;
     });
   }
+  auto fits = [&](const Plan& p) { return p.workspace <= addresses.workspace_bytes; };
   size_t which = measured_.value_or(0);
-  for (size_t i = 0; i < plans_.size() && plans_[which].workspace > addresses.workspace_bytes; ++i) which = i;
+  if (!fits(plans_[which])) {
+    const auto other = std::find_if(plans_.begin(), plans_.end(), fits);
+    if (other == plans_.end()) return false;
+    which = static_cast<size_t>(other - plans_.begin());
+  }
   execute(which, addresses);
+  return true;
 }
 
 Found find_plans(const std::shared_ptr<const ContextOwner>& context, const PlanWish& wish,

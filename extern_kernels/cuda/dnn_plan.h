@@ -14,6 +14,7 @@
 #include "device/cuda/stream.h"
 #include "device/device.h"
 #include "extern_kernels/cuda/cudnn.h"
+#include "extern_kernels/cuda/measure.h"
 
 namespace tbx::extern_kernels::cuda::dnn {
 
@@ -92,14 +93,14 @@ public:
     std::vector<std::pair<int64_t, const void*>> of; ///< ids of tensors; scalars are floats of the host
     void* workspace = nullptr;
     int64_t workspace_bytes = 0; ///< plans that need more are passed over
-    const void* hot = nullptr;   ///< read into the cache before each measurement
-    size_t hot_bytes = 0;
+    std::vector<Bytes> hot;      ///< read into the cache before each measurement
     /// A tensor that is read and written: measurements write elsewhere. -1: none.
     int64_t in_place = -1;
     size_t in_place_bytes = 0;
   };
-  /// Queues the work. The first time, outside of a graph that is recorded, the plans are measured.
-  void run(const device::Stream& stream, const Addresses& addresses);
+  /// Queues the work. The first time, outside of a graph that is recorded, the plans are measured. False, and
+  /// nothing queued, where every plan needs a larger workspace.
+  bool run(const device::Stream& stream, const Addresses& addresses);
   /// "engine 10, plan 1 of 6, measured".
   std::string description() const;
 

@@ -20,7 +20,7 @@ using device::cuda::Current;
 constexpr size_t kMostWorkspace = size_t{32} << 20;
 constexpr int kCandidates = 8; ///< the first is up to a third slower than the best of them
 
-int64_t bytes_of(int type) {
+int64_t element_bytes(int type) {
   switch (type) {
   case lt::kF64: return 8;
   case lt::kF32:
@@ -149,24 +149,24 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
   std::optional<Scratch> result;
   if (gemm_.residual && at.residual == at.c) {
     const int64_t last = (gemm_.batch - 1) * gemm_.c_batch + (gemm_.m - 1) * gemm_.c_step + gemm_.n;
-    result.emplace(static_cast<size_t>(last * bytes_of(gemm_.result)));
+    result.emplace(static_cast<size_t>(last * element_bytes(gemm_.result)));
     there.c = result->data();
   }
-  const int64_t hot =
+  const int64_t elements =
       gemm_.a_columns ? (gemm_.k - 1) * gemm_.a_step + gemm_.m : (gemm_.m - 1) * gemm_.a_step + gemm_.k;
-  measured_ =
-      fastest(stream, results_.size(), at.a, static_cast<size_t>(hot * bytes_of(gemm_.type)), [&](size_t i) {
-        if (results_[i].workspace > workspace_bytes) return false;
-        try {
-          launch(i, stream, there, alpha, workspace, workspace_bytes);
-        } catch (const Error&) {
-          return false; // another one will do
-        }
-        return true;
-      });
+  const Bytes hot{at.a, static_cast<size_t>(elements * element_bytes(gemm_.type))};
+  measured_ = fastest(stream, results_.size(), {&hot, 1}, [&](size_t i) {
+    if (results_[i].workspace > workspace_bytes) return false;
+    try {
+      launch(i, stream, there, alpha, workspace, workspace_bytes);
+    } catch (const Error&) {
+      return false; // another one will do
+    }
+    return true;
+  });
 }
 
-void GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
+bool GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
                    size_t workspace_bytes) {
   const Current current(*context_);
   const device::cuda::StreamHandle handle = device::cuda::handle_of(stream);
@@ -177,8 +177,14 @@ void GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float 
       measure(handle, at, alpha, workspace, workspace_bytes);
     if (measured_) which = *measured_;
   }
-  while (results_[which].workspace > workspace_bytes && which + 1 < results_.size()) ++which;
+  if (results_[which].workspace > workspace_bytes) {
+    const auto fits = std::find_if(results_.begin(), results_.end(),
+                                   [&](const lt::Result& r) { return r.workspace <= workspace_bytes; });
+    if (fits == results_.end()) return false;
+    which = static_cast<size_t>(fits - results_.begin());
+  }
   launch(which, handle, at, alpha, workspace, workspace_bytes);
+  return true;
 }
 
 std::string GemmPlan::description() const {

@@ -50,8 +50,9 @@ public:
   bool empty() const { return results_.empty(); }
   size_t workspace_bytes() const; ///< enough for every algorithm
   /// Queues the product. The first time, outside of a graph that is recorded, the algorithms are measured
-  /// with operands b that are not in the cache (as weights are), and the host waits for that.
-  void run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
+  /// with operands b that are not in the cache (as weights are), and the host waits for that. False, and
+  /// nothing queued, where every algorithm needs a larger workspace.
+  bool run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
            size_t workspace_bytes);
   /// "algorithm 2 of 8, measured".
   std::string description() const;

@@ -49,6 +49,15 @@ Scratch::Scratch(size_t bytes) {
 }
 Scratch::~Scratch() { driver().cuMemFree_v2(pointer_); }
 
+Bytes bytes_of(const TensorRef& t) {
+  int64_t last = 0;
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    if (t.sizes[d] == 0) return {t.data, 0};
+    last += (t.sizes[d] - 1) * t.strides[d];
+  }
+  return {t.data, static_cast<size_t>((last + 1) * size_of(t.dtype))};
+}
+
 bool measuring() {
   static const bool on = [] {
     const char* given = std::getenv("TBX_CUDA_MEASURE");
@@ -57,7 +66,7 @@ bool measuring() {
   return on;
 }
 
-std::optional<size_t> fastest(StreamHandle stream, size_t count, const void* hot, size_t hot_bytes,
+std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const Bytes> hot,
                               const std::function<bool(size_t)>& work) {
   const Scratch cache(kCache);
   const auto at = reinterpret_cast<Pointer>(cache.data());
@@ -69,9 +78,10 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, const void* hot
     std::vector<float> times;
     for (int round = 0; round < kRounds; ++round) {
       check(driver().cuMemsetD8Async(at, 0, kCache, stream), "filling the cache");
-      if (hot_bytes > 0 && hot_bytes <= kCache / 4)
-        check(driver().cuMemcpyDtoDAsync_v2(at, reinterpret_cast<Pointer>(hot), hot_bytes, stream),
-              "reading into the cache");
+      for (const Bytes& h : hot)
+        if (h.size > 0 && h.size <= kCache / 8)
+          check(driver().cuMemcpyDtoDAsync_v2(at, reinterpret_cast<Pointer>(h.data), h.size, stream),
+                "reading into the cache");
       timer.begin(stream);
       work(i);
       timer.end(stream);

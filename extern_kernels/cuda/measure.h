@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "device/cuda/driver.h"
+#include "extern_kernels/kernel.h"
 
 namespace tbx::extern_kernels::cuda {
 
@@ -21,6 +23,15 @@ private:
   device::cuda::Pointer pointer_ = 0;
 };
 
+/// A piece of device memory.
+struct Bytes {
+  const void* data = nullptr;
+  size_t size = 0;
+};
+
+/// All memory from the first element of the operand to its last.
+Bytes bytes_of(const TensorRef& t);
+
 /// False with TBX_CUDA_MEASURE=0: libraries' first choices are taken, the same ones in every process.
 bool measuring();
 
@@ -28,7 +39,7 @@ bool measuring();
 /// `hot` bytes, as in a network whose weights do not stay in the cache while its activations do. The fastest
 /// way, without the slowest rounds; nullopt when none works. `work` gives false where a way does not work.
 /// Waits for the stream.
-std::optional<size_t> fastest(device::cuda::StreamHandle stream, size_t count, const void* hot,
-                              size_t hot_bytes, const std::function<bool(size_t)>& work);
+std::optional<size_t> fastest(device::cuda::StreamHandle stream, size_t count, std::span<const Bytes> hot,
+                              const std::function<bool(size_t)>& work);
 
 } // namespace tbx::extern_kernels::cuda

@@ -8,6 +8,8 @@
 
 namespace tbx::extern_kernels::cuda {
 
+inline constexpr const char* kLargerWorkspace = "operands whose alignment asks for a larger workspace";
+
 class Notes {
 public:
   void add(const std::string& text) const {

@@ -1,7 +1,7 @@
-// join_products: the products of one input that attention begins with (queries, keys, values) become one
-// product, whose results are views of it. Libraries reach more of the machine's peak with more columns, and
-// the input is read once. Products that an activation or a gate follows stay apart: there the library
-// computes what follows while it has the elements, which a product of both could not.
+// join_products: the products of few rows that attention begins with (queries, keys, values) become one
+// product, whose results are views of it: threads meet once instead of three times. Products that an
+// activation or a gate follows stay apart: there the library computes what follows while it has the elements,
+// which a product of both could not.
 #include <algorithm>
 #include <map>
 
@@ -10,6 +10,10 @@
 
 namespace tbx::fusion {
 namespace {
+
+/// Of the input. A decoder's step gains; with 64 to 1,500 rows of 384, 512 and 768 columns one thread took
+/// 0.95 to 1.02 of the time of three products, which is not worth a copy of the weights.
+constexpr int64_t kMostRows = 32;
 
 /// One product x*W (+ bias) of constants.
 struct Product {
@@ -63,6 +67,8 @@ private:
     const auto& shape = g_.at(x).type.shape;
     if (!p.weights || p.weights->dims.size() != 2 || g_.at(x).constant || !shape || shape->size() < 2)
       return std::nullopt;
+    const auto rows = ir::product(std::span(*shape).first(shape->size() - 1)).as_constant();
+    if (!rows || *rows > kMostRows) return std::nullopt;
     p.result = node.outputs[0];
     if (gemm) {
       auto number = [&](const char* name) {

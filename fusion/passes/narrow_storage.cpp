@@ -135,9 +135,8 @@ private:
     const Node& node = g_.nodes[r];
     const Narrow trait = trait_of(g_, node);
     // The lowest float32, with which masks are made, would be no number in fewer bits, but -inf.
-    if (node.op_type == "FusedAttention" &&
-        std::find(node.inputs.begin() + std::min<std::ptrdiff_t>(3, std::ssize(node.inputs)),
-                  node.inputs.end(), id) != node.inputs.end())
+    if (node.op_type == "FusedAttention" && node.inputs.size() > 3 &&
+        std::find(node.inputs.begin() + 3, node.inputs.end(), id) != node.inputs.end())
       return true;
     return trait == Narrow::sensitive || trait == Narrow::wide_inputs;
   }

@@ -29,7 +29,7 @@ int fold_batch_norm(Graph& graph);
 /// Products and sums with constants after Conv, ConvTranspose, Gemm or MatMul with constant weights -> other
 /// weights and bias.
 int fold_scale(Graph& graph);
-/// Products of one input with constants, of which each is split into heads -> one product and a Split.
+/// Products of few rows with constants, of which each is split into heads -> one product and a Split.
 int join_products(Graph& graph);
 /// 0.5*x*(1 + erf(x/sqrt(2))) and its tanh form, in any spelling -> Gelu.
 int fuse_gelu(Graph& graph);

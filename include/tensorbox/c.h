@@ -11,8 +11,8 @@
  *
  * Handles are opaque and freed with their own functions, which take NULL, too. A function that can fail gives
  * NULL (or a negative number) and, where `error` is not NULL, sets *error, which the caller frees; it never
- * throws and never ends the process. Structs only grow at their end, and begin with their size where the
- * caller fills them. */
+ * throws and never ends the process. tbx_options may grow at its end: it begins with
+ * the size that the caller knows. */
 #ifndef TENSORBOX_C_H
 #define TENSORBOX_C_H
 

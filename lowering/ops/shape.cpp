@@ -268,7 +268,7 @@ Values unfold(OpContext& ctx) {
 // --- joining and splitting
 
 /// Few small inputs are selected in one pointwise nest; otherwise every input is written into its slice.
-constexpr int64_t kInlineConcatElements = 256;
+constexpr int64_t kInlineConcatElements = 1024;
 
 TensorBox concat_boxes(OpContext& ctx, const std::vector<TensorBox>& all, int axis) {
   for (const TensorBox& x : all) {

@@ -187,3 +187,14 @@ def test_operators_by_name(tbx: Callable[..., Result]) -> None:
 
 def test_help_is_a_command_as_well(tbx: Callable[..., Result]) -> None:
     assert tbx("help") == tbx("--help") and tbx("help").code == 0
+
+
+def test_doctor(tbx: Tbx) -> None:
+    rows = json.loads(tbx("doctor", "--json").out)
+    by_name = {row["what"]: row for row in rows}
+    assert by_name["C++ compiler"]["found"] and by_name["C++ compiler"]["where"].startswith("/")
+    for library in ("libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9"):
+        row = by_name[library]
+        assert row["where"].startswith("/") if row["found"] else "was not found" in row["problem"]
+    assert "cuda:0" in by_name
+    assert "C++ compiler" in tbx("doctor").out

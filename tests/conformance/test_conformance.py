@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,11 @@ import pytest
 import manifest
 
 RUN_SUITE = Path(__file__).with_name("run_suite.py")
+# Every kind of step of a plan: pointwise, reductions, gathers, products, convolutions, normalisations, host kernels,
+# sizes found in data, bodies.
+DEVICE_PART = ("/test_(add|and|argmax|attention_4d_(causal|gqa)|batchnorm|cast_FLOAT|concat|conv|cumsum|einsum|gather|gelu|gemm|gru|"
+               "layer_normalization_4d|loop|lstm|matmul|nonzero|pad|reduce_(sum|max)|resize_down|scatter|slice|softmax|top_k|"
+               "transpose|unique|where|ReflectionPad|operator_pad)")
 SUITE_SIZE = 2033  # CPU tests of onnx 1.23.2
 
 
@@ -25,3 +31,13 @@ def test_no_test_of_the_manifest_fails(tmp_path: Path) -> None:  # tests/suite h
     assert len(statuses) == SUITE_SIZE
     passed = {test for test, status in statuses.items() if status == "pass"}
     assert passed and passed >= manifest.read(manifest.PATH)
+
+
+@pytest.mark.timeout(900)
+def test_a_part_runs_on_a_device() -> None:
+    """On the fake device; TBX_FAKE_CUDA=1 run_suite.py --device CUDA runs all of it."""
+    command = [sys.executable, str(RUN_SUITE), "--device", "CUDA", "--timeout", "200", "--filter", DEVICE_PART]
+    environment = {**os.environ, "TBX_FAKE_CUDA": "1"}
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800, env=environment)
+    assert run.returncode == 0, run.stdout[-5000:]
+    assert " 0 crash, 0 timeout" in run.stdout

@@ -6,8 +6,10 @@
 
 #include "base/error.h"
 #include "device/cuda/nvrtc.h"
+#include "device/fake/fake_device.h"
 #include "device/library.h"
 #include "extern_kernels/cuda/loops.h"
+#include "extern_kernels/cuda/select.h"
 #include "library_kernels_helper.h"
 
 namespace tbx::test {
@@ -203,7 +205,11 @@ std::vector<std::string> check_conv(device::Device& device, const ConvCase& c, D
                                        {{PostOp::clip, 0, 0.4f}, {PostOp::mul, 0, 0, 3}}};
   p.post_ops = forms[form];
   const Chosen chosen = expect_right(device, p, in, random_operand(t, y, order));
-  EXPECT_EQ(chosen.candidate, form == 4 || (c.is_transposed && form == 3) ? "cuda_conv" : wanted);
+  const bool is_product = t == DType::f32 && c.group == 1 && Dims(c.w.begin() + 2, c.w.end()) == Dims{1, 1} &&
+                          (last || c.x == Dims{1, 1, 1, 1});
+  EXPECT_EQ(chosen.candidate, form == 4 || (c.is_transposed && form == 3) ? "cuda_conv"
+                              : is_product                                ? "cublas_conv"
+                                                                          : wanted);
   return chosen.notes;
 }
 
@@ -211,7 +217,7 @@ void LibraryKernels::check_convs(std::span<const ConvCase> cases) {
   for (const ConvCase& c : cases)
     for (DType t : kFloats)
       for (bool last : {false, true})
-        for (int form = 0; form < 5; ++form)
+        for (int form = is_gpu() || t != DType::bf16 ? 0 : 4; form < 5; ++form)
           for (const std::string& note : check_conv(*device_, c, t, last, form, "cudnn_conv"))
             EXPECT_FALSE(note.starts_with("plain loops"))
                 << note << " " << testing::PrintToString(c.x) << testing::PrintToString(c.w) << name_of(t)
@@ -304,6 +310,33 @@ TEST_P(LibraryKernels, Attention) {
         if (!is_gpu()) continue;
         EXPECT_EQ(chosen.by_library(), library) << testing::PrintToString(chosen.notes);
       }
+}
+
+TEST(SelectOn, RefusesWhatOnlyTheHostDoes) {
+  extern_kernels::HostProblem p;
+  p.op = "NonZero";
+  const extern_kernels::OperandInfo x{DType::f32, {2, 2}, {2, 1}, nullptr};
+  const auto device = device::make_fake_device();
+  try {
+    extern_kernels::select_on(*device, Problem(p), {&x, 1}, {&x, 1});
+    ADD_FAILURE() << "chosen";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::unsupported);
+    EXPECT_NE(e.message().find("NonZero"), std::string::npos) << e.message();
+  }
+}
+
+TEST(SelectOn, SaysWhichWorkALibraryDoes) {
+  const extern_kernels::OperandInfo a{DType::f16, {4, 8}, {8, 1}, nullptr},
+      b{DType::f16, {8, 16}, {16, 1}, nullptr}, c{DType::f16, {4, 16}, {16, 1}, nullptr};
+  const extern_kernels::OperandInfo in[] = {a, b, {}};
+  MatMulProblem p;
+  EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}), "");
+  p.post_ops = {{PostOp::gelu_tanh}};
+  EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}), "");
+  p.post_ops = {{PostOp::gelu_erf}};
+  EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}),
+            "cublas_matmul: an activation other than Relu and tanh-GELU; cuda_matmul: plain loops");
 }
 
 TEST(LoopKernels, TextCompiles) {

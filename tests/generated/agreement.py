@@ -3,7 +3,7 @@
 A result of `terms` rounded additions of numbers as large as the largest result differs from the exact one by at most
 terms * u * that size, where u is the unit roundoff of the type; a reference that rounds, too, may differ by as much
 again. Elementwise results count as eight terms: functions such as tanh are allowed four units in the last place, on
-either side. Integers, bools, strings and the types of 8 bits and fewer are compared exactly.
+either side. More than a sixteenth of the largest result is never allowed, however many terms there are: zeros must not pass. Integers, bools, strings and the types of 8 bits and fewer are compared exactly.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import onnx
 from onnx import helper
 
 import kinds
+
+MOST = 1 / 16  # of the largest result
 
 
 def difference(got: Any, want: Any, element: int, terms: int, roundoff: float = 0.0) -> str:
@@ -66,7 +68,7 @@ def _array_difference(got: np.ndarray, want: np.ndarray, element: int, terms: in
         with np.errstate(all="ignore"):
             size = np.abs(w)
             largest = np.max(size[np.isfinite(size)], initial=0)
-            close = np.isfinite(w) & (np.abs(g - w) <= terms * roundoff * largest)
+            close = np.isfinite(w) & (np.abs(g - w) <= min(terms * roundoff, MOST) * largest)
         bad = ~(close | (g == w) | ((g != g) & (w != w)))
     if not bad.any():
         return ""

@@ -65,6 +65,12 @@ def test_the_runtime_needs_no_importer(prefix):
     assert "tbx_load" in symbols
 
 
+@pytest.mark.skipif(not shutil.which("strip"), reason="no strip")
+def test_the_runtime_is_small(prefix, tmp_path):
+    run("strip", "-o", tmp_path / "stripped.so", prefix / "lib/libtensorbox_runtime.so")
+    assert (tmp_path / "stripped.so").stat().st_size <= 6_000_000
+
+
 def test_a_package_that_is_none_is_an_error_in_c(runtime_programs, tmp_path):
     (tmp_path / "text.tbx").write_text("a text")
     for name in ("run_in_c", "run_static"):

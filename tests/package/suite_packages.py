@@ -5,7 +5,8 @@ whose PATH is empty; what that gives must be equal to the last bit.
     python3 tests/suite/dump_cases.py build/suite-cases
     PYTHONPATH=build/release/python python3 tests/package/suite_packages.py build/suite-cases [--part 3/10] [--filter TEXT]
 
-A part takes each n-th case. Prints what could not be packaged, by reason, and ends with 1 where results differ, a
+A part takes each n-th case. A folder of models with their inputs (<any>/<name>/model.onnx and inputs.npz) is taken, too.
+Prints what could not be packaged, by reason, and ends with 1 where results differ, a
 package does not load, or something else fails.
 """
 
@@ -39,7 +40,9 @@ def read_value(file: Path) -> Any:
 
 
 def inputs_of(case: Path, names: list[str]) -> list[dict[str, Any]]:
-    """Of each set of the case."""
+    """Of each set of the case, or of a model with inputs.npz beside it."""
+    if (case / "inputs.npz").exists():
+        return [dict(np.load(case / "inputs.npz"))]
     sets = []
     for folder in sorted(case.glob("set_*")):
         files = sorted(folder.glob("input_*"), key=lambda f: int(re.findall(r"input_(\d+)", f.name)[0]))

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import onnx
 import onnx.helper as oh
+import onnx.parser
 import pytest
 from onnx import TensorProto, numpy_helper
 
@@ -155,6 +156,34 @@ def test_dimensions_that_meet_as_one(tmp_path):
     assert report.programs == 2
 
 
+def test_control_flow_and_sequences(tmp_path):
+    """Steps on values are data of the package, their compiled parts are programs of it."""
+    branch = lambda op: oh.make_graph(  # noqa: E731
+        [oh.make_node(op, ["x"], ["b"])], op, [], [oh.make_tensor_value_info("b", TensorProto.FLOAT, ["n"])])
+    flow = model([oh.make_node("If", ["c"], ["z"], then_branch=branch("Relu"), else_branch=branch("Neg")),
+                  oh.make_node("Exp", ["z"], ["e"]), oh.make_node("SequenceConstruct", ["z", "e"], ["s"]),
+                  oh.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)],
+                 [("c", TensorProto.BOOL, []), ("x", TensorProto.FLOAT, ["n"])], [("y", TensorProto.FLOAT, None)])
+    tensorbox.Session(flow).save(tmp_path / "m.tbx")
+    loaded = tensorbox.Session(tmp_path / "m.tbx")
+    x = np.array([-2, -0.5, 0, 3], np.float32)
+    for taken in (True, False):
+        z = np.maximum(x, 0) if taken else -x
+        np.testing.assert_allclose(loaded.run({"c": np.array(taken), "x": x})["y"], np.concatenate([z, np.exp(z)]), rtol=1e-6)
+
+
+def test_operators_of_a_library_are_refused(tmp_path):
+    library = ROOT / "build/release/lib/operators/test_operators.so"
+    if not library.exists():
+        pytest.skip("the test libraries are not built")
+    twice = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21, "my.domain": 1]>'
+                                    "g (float[n] x) => (float[n] y) { y = my.domain.Twice<factor = 3.0>(x) }")
+    session = tensorbox.Session(twice, operator_libraries=[library])
+    with pytest.raises(tensorbox.UnsupportedError, match="Twice comes from a library of the user's and cannot be saved"):
+        session.save(tmp_path / "m.tbx")
+    assert not (tmp_path / "m.tbx").exists()
+
+
 def test_code_that_depends_on_values(tmp_path):
     """Ranks and axes that only a run brings: refused by name, or packaged as they were seen."""
     reduce = model([oh.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)],
@@ -174,6 +203,12 @@ def test_code_that_depends_on_values(tmp_path):
 def test_reference_sessions_are_refused(tmp_path):
     with pytest.raises(tensorbox.UnsupportedError, match="a reference session cannot be saved"):
         tensorbox.Session(network(), reference=True).save(tmp_path / "m.tbx")
+
+
+def test_sessions_on_other_devices_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    with pytest.raises(tensorbox.UnsupportedError, match="a session on device 'cuda' cannot be saved"):
+        tensorbox.Session(network(), device="cuda").save(tmp_path / "m.tbx")
 
 
 def test_commands_take_packages(saved, tmp_path):

@@ -186,5 +186,18 @@ TEST(Bind, OneExecutableIsBoundManyTimes) {
   }
 }
 
+TEST(Verify, StepsOfADeviceUseItsBuffers) {
+  Executable e = compiled_model(false).executable();
+  EXPECT_EQ(runtime::defect_of(e), "");
+  for (runtime::Step& step : e.steps) step.device = runtime::DeviceKind::cuda;
+  EXPECT_THAT(runtime::defect_of(e), HasSubstr("on cuda uses buffer"));
+  e = compiled_model(false).executable();
+  e.buffers[e.inputs[0].buffer].device = runtime::DeviceKind::cuda;
+  EXPECT_THAT(runtime::defect_of(e), HasSubstr("is an input or output and lies on a device"));
+  e = compiled_model(false).executable();
+  e.steps.push_back({runtime::CopyStep{0, 0}, {}, runtime::DeviceKind::cuda});
+  EXPECT_THAT(runtime::defect_of(e), HasSubstr("copies between buffers of one device"));
+}
+
 } // namespace
 } // namespace tbx::test

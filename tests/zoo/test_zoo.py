@@ -1,4 +1,4 @@
-"""The fp32 models of the zoo, run by tensorbox, agree with ONNX Runtime in every configuration.
+"""The models of the zoo, run by tensorbox, agree with ONNX Runtime in every configuration.
 
 manifest.json lists, per configuration, the models that are known not to pass, each with its reason. A listed model
 that passes is a failure of this test: take it off the list.
@@ -28,7 +28,7 @@ EXPECTED_FAILURES: dict[str, dict[str, str]] = json.loads(
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("model", zoo.names("fp32"))
+@pytest.mark.parametrize("model", zoo.names())
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_model_agrees(model: str, configuration: str) -> None:
     engines.import_engine("tensorbox")
@@ -44,5 +44,5 @@ def test_model_agrees(model: str, configuration: str) -> None:
 def test_manifest_names_only_what_exists() -> None:
     assert EXPECTED_FAILURES.keys() == CONFIGURATIONS.keys()
     for models in EXPECTED_FAILURES.values():
-        assert set(models) <= set(zoo.names("fp32"))
+        assert set(models) <= set(zoo.names())
         assert all(models.values()), "every expected failure needs a reason"

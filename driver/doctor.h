@@ -1,0 +1,21 @@
+// Doctor: what tensorbox finds on this machine, and what is missing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tbx::driver {
+
+/// One thing that is looked for.
+struct Finding {
+  std::string what;    ///< "libcudnn.so.9", "C++ compiler"
+  std::string purpose; ///< "convolutions and attention"
+  bool found = false;
+  std::string version, where; ///< path, and for libraries how it was found
+  std::string problem;        ///< where it was not found: why, and the way out
+};
+
+/// The C++ compiler, the kernel cache, NVIDIA's libraries and the GPUs.
+std::vector<Finding> look_around();
+
+} // namespace tbx::driver

@@ -1,0 +1,126 @@
+"""Threads that run new sessions with many shapes at once, held against numpy in double precision.
+
+usage: ./dev python tests/stress/many_shapes.py [--runs 1000] [--threads 8] [--shapes 24] [--seed 1] [--compile]
+
+A run is a new session and as many threads, each with shapes of its own and some that others have as well; every second run
+has sessions of one thread, every third a session for each two threads. Fifty runs share a process, so that caches of library
+primitives and of shape plans overflow. A process that dies counts as a crash of the run that it was in.
+"""
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import threading
+from collections import Counter
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+RUNS_PER_PROCESS = 50
+CHANNELS, WIDTH = 12, 20
+
+
+def model(weights: np.ndarray, filters: np.ndarray) -> bytes:
+    """y = relu(conv(x)) w + its rows: a convolution, a product with a residual that is read twice, a generated row kernel."""
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [-1, WIDTH])
+    nodes = [helper.make_node("Conv", ["x", "filters"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+             helper.make_node("Relu", ["c"], ["r"]), helper.make_node("Reshape", ["r", "shape"], ["f"]),
+             helper.make_node("MatMul", ["f", "weights"], ["p"]), helper.make_node("Add", ["p", "f"], ["y"]),
+             helper.make_node("ReduceMean", ["y"], ["m"], axes=[1], keepdims=0)]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", CHANNELS, "h", WIDTH])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", WIDTH]),
+               helper.make_tensor_value_info("m", TensorProto.FLOAT, ["rows"])]
+    graph = helper.make_graph(nodes, "stress", inputs, outputs,
+                              [shape, numpy_helper.from_array(weights, "weights"), numpy_helper.from_array(filters, "filters")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def expected(x: np.ndarray, weights: np.ndarray, filters: np.ndarray) -> np.ndarray:
+    n, _, h, w = x.shape
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    c = np.zeros((n, CHANNELS, h, w))
+    for i in range(3):
+        for j in range(3):
+            c += np.einsum("oc,nchw->nohw", filters[:, :, i, j].astype(np.float64), padded[:, :, i:i + h, j:j + w])
+    f = np.maximum(c, 0).reshape(-1, WIDTH)
+    return f @ weights.astype(np.float64) + f
+
+
+def one_run(number: int, options: argparse.Namespace) -> int:
+    """How many results are wrong."""
+    import tensorbox
+
+    rng = np.random.default_rng([options.seed, number])
+    weights = (rng.standard_normal((WIDTH, WIDTH)) / WIDTH ** 0.5).astype(np.float32)
+    filters = (rng.standard_normal((CHANNELS, CHANNELS, 3, 3)) / (9 * CHANNELS) ** 0.5).astype(np.float32)
+    made = model(weights, filters)
+    feeds, want = {}, {}
+    for batch in range(1, 1 + options.shapes):
+        height = int(rng.integers(1, 24))
+        feeds[batch] = rng.standard_normal((1 + batch % 5, CHANNELS, height, WIDTH)).astype(np.float32)
+        want[batch] = expected(feeds[batch], weights, filters)
+    count = 1 + number % 2
+    sessions = [tensorbox.Session(made, threads=count, compile=options.compile)
+                for _ in range(options.threads // 2 if number % 3 == 0 else 1)]
+    wrong: list[int] = []
+    gate = threading.Barrier(options.threads)
+
+    def work(k: int) -> None:
+        order = np.random.default_rng([options.seed, number, k]).permutation(list(feeds))
+        gate.wait()
+        try:
+            for key in order:
+                got = sessions[k % len(sessions)].run({"x": feeds[key]})
+                fits = np.allclose(got["y"], want[key], rtol=1e-4, atol=1e-4)
+                if not fits or not np.allclose(got["m"], want[key].mean(1), rtol=1e-4, atol=1e-4):
+                    wrong.append(int(key))
+        except Exception as e:
+            print(f"run {number}: {type(e).__name__}: {e}", file=sys.stderr)
+            wrong.append(-1)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(options.threads)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return len(wrong)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--shapes", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        for number in range(options.first, options.first + options.runs):
+            print(number, one_run(number, options), flush=True)
+        return 0
+    ends: Counter[str] = Counter()
+    number, last = options.first, options.first + options.runs
+    while number < last:
+        count = min(RUNS_PER_PROCESS, last - number)
+        command = [sys.executable, __file__, "--inside", "--first", str(number), "--runs", str(count), "--threads",
+                   str(options.threads), "--shapes", str(options.shapes), "--seed", str(options.seed)]
+        done = subprocess.run(command + ["--compile"] * options.compile, stdout=subprocess.PIPE, text=True)
+        lines = [line.split() for line in done.stdout.splitlines()]
+        for run, wrong in lines:
+            ends["right" if wrong == "0" else "wrong"] += 1
+            if wrong != "0":
+                print(f"run {run}: {wrong} results are wrong", flush=True)
+        number += len(lines)
+        if done.returncode != 0:
+            print(f"run {number}: the process ended with {done.returncode}", flush=True)
+            ends["crash"] += 1
+            number += 1
+    print(f"{options.runs} runs of {options.threads} threads and {options.shapes} shapes, seed {options.seed}: {dict(ends)}")
+    return int(ends["right"] != options.runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -103,6 +103,7 @@ TensorBox composed(OpContext& ctx, const std::vector<TensorBox>& masks) {
   TensorBox p = lower_as(ctx, "Softmax", 13, {s}, {{"axis", int64_t{-1}}}).at(0).tensor;
   if (ctx.attr_int("zero_undefined_rows", 0) != 0)
     p = map(ctx, DType::f32, p, [](Expr e) { return ir::where(ir::unary(Op::is_nan, e), number(e, 0), e); });
+  store_like(ctx, p, ctx.in(2));
   return matmul_boxes(ctx, p, ctx.in(2), DType::f32);
 }
 

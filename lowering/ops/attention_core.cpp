@@ -69,6 +69,7 @@ TensorBox composed(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Te
     realize(ctx, p, "output of attention");
     *probabilities = p;
   }
+  store_like(ctx, p, v);
   return matrix_product(ctx, p, v, nullptr, 1, 1, DType::f32);
 }
 
@@ -83,6 +84,12 @@ std::optional<bool> is_fast_fused(SymInt queries, SymInt keys) {
   if (queries.is_constant() && queries.constant() <= kFewQueries) return true;
   if (!queries.is_constant() || !keys.is_constant()) return std::nullopt;
   return keys.constant() >= kMinKeys && queries.constant() >= kMinScores / keys.constant();
+}
+
+void store_like(OpContext& ctx, const TensorBox& shares, const TensorBox& values) {
+  const DType type = ir::memory_type(ctx.program, values);
+  if (is_half(type) && shares.is_identity_view() && !shares.storage()->is_realized())
+    shares.storage()->stored = type;
 }
 
 TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {

@@ -33,6 +33,9 @@ TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores = nul
 /// known at run time only decide.
 std::optional<bool> is_fast_fused(SymInt queries, SymInt keys);
 
+/// The shares of a softmax go into memory as what they are multiplied with does.
+void store_like(OpContext& ctx, const TensorBox& shares, const TensorBox& values);
+
 /// As attend(), in f32 by the kernel that never stores scores, whatever the sizes.
 TensorBox attend_fused(OpContext& ctx, const AttentionCore& a);
 

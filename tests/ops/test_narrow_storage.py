@@ -85,6 +85,9 @@ def test_a_transformer_block_stays_within_its_stated_error() -> None:
               n("Gelu", ["f0"], ["f1"]), n("MatMul", ["f1", "w2"], ["f2"]), n("Add", ["f2", "r"], ["y"])]
     got, plan = narrow(model(nodes, {"x": x}, c, ["y"]), {"x": x})
     assert far(got["y"], block_in_double(x, c, h)) < 1e-2
+    # Nothing between the products is float32 but scores, which a Softmax reads, and the output.
+    wide = [line for line in plan.splitlines() if "arena float32" in line]
+    assert all(f"{s}, {s}]" in line for line in wide), wide
 
 
 def block_in_double(x: np.ndarray, c: dict[str, np.ndarray], h: int) -> np.ndarray:

@@ -168,7 +168,7 @@ def test_demo() -> None:
     ("arguments", "code", "message"),
     [
         ([], USAGE, "A subcommand is required"),
-        (["nonsense"], USAGE, "there is no command 'nonsense'; the commands are: run, optimize, bench"),
+        (["nonsense"], USAGE, "there is no command 'nonsense'; the commands are: run, compile, optimize, bench"),
         (["--nonsense"], USAGE, "Run with --help"),
         (["run"], USAGE, "model is required"),
         (["run", "nowhere.onnx"], USAGE, "File does not exist: nowhere.onnx"),

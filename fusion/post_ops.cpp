@@ -9,6 +9,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "base/float_formats.h"
 #include "extern_kernels/catalogue.h"
 #include "extern_kernels/cuda/select.h"
 #include "fusion/dependencies.h"
@@ -415,6 +416,23 @@ private:
                  : accepts_post_ops(call.problem, inputs, outputs);
   }
 
+  /// Libraries of GPUs add what has the type of the result: constants are rounded to it once.
+  void narrow_constants(ExternCall& call) {
+    const DType type = program_.at(call.outputs[0]).dtype;
+    if (!is_half(type)) return;
+    for (size_t i = 2; i < call.inputs.size(); ++i) {
+      if (call.inputs[i].buffer < 0) continue;
+      const Buffer b = program_.at(call.inputs[i].buffer); // a copy: constants are added
+      if (!b.constant || b.dtype != DType::f32) continue;
+      Tensor narrow = Tensor::make(type, b.constant->dims);
+      const std::span<const float> from = b.constant->as<float>();
+      const std::span<uint16_t> to = narrow.as_mutable<uint16_t>();
+      for (size_t k = 0; k < from.size(); ++k) to[k] = static_cast<uint16_t>(encode_float(type, from[k]));
+      call.inputs[i].buffer =
+          program_.add_constant(std::make_shared<const Tensor>(std::move(narrow)), b.name);
+    }
+  }
+
   bool fuse_chain(Operation& op, ExternCall& call, Operation& consumer, Compute& compute,
                   std::vector<Operation>& made) {
     const Buffer buffer = program_.at(call.outputs[0]); // a copy: operands add buffers
@@ -483,6 +501,7 @@ private:
     }
     fused.outputs = {compute.output};
     fused.output_sizes = same_sizes ? SymInts{} : sizes;
+    if (cuda_) narrow_constants(fused);
     if (std::string reason = refused_as_a_whole(fused, sizes); !reason.empty()) return refused(op, reason);
     Operation merged{std::move(fused), op.origins,
                      op.reason + "; pointwise consumer fused as post-operations"};

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "lowering/ops/products.h"
 
@@ -75,7 +76,8 @@ TensorBox composed(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Te
 
 } // namespace
 
-std::optional<bool> is_fast_fused(SymInt queries, SymInt keys) {
+std::optional<bool> is_fast_fused(const Target& target, SymInt queries, SymInt keys) {
+  if (target.cuda) return true; // one launch instead of three, and no scores in memory
   // The scores of a head have to be many before not storing them outweighs the faster products of the
   // library: measured with 2 threads at 4096 x 77 and 197 x 197 (slower) and 1024 x 1024 (faster).
   constexpr int64_t kMinKeys = 256, kMinScores = int64_t{1} << 18;
@@ -90,6 +92,15 @@ void store_like(OpContext& ctx, const TensorBox& shares, const TensorBox& values
   const DType type = ir::memory_type(ctx.program, values);
   if (is_half(type) && shares.is_identity_view() && !shares.storage()->is_realized())
     shares.storage()->stored = type;
+}
+
+/// Masks hold the lowest number of float32, which is none of a narrower type: its own lowest hides as much.
+static TensorBox within_range(OpContext& ctx, const TensorBox& mask, DType type) {
+  const double largest = type == DType::f16 ? 65504 : 3.3895313892515355e38;
+  return map(ctx, DType::f32, convert(ctx, mask, DType::f32), [&](Expr e) {
+    const Expr low = ir::binary(Op::max, e, number(e, -largest));
+    return ir::where(ir::unary(Op::is_inf, e), e, ir::binary(Op::min, low, number(e, largest)));
+  });
 }
 
 TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
@@ -108,24 +119,33 @@ TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
   auto operand = [&](const TensorBox& x, const char* what) {
     call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, x, what)));
   };
-  // The kernel reads halves as they lie.
-  for (const TensorBox* x : {&a.q, &a.k, &a.v})
-    operand(shown_half(ctx, convert(ctx, *x, DType::f32)), "operand of attention");
+  // The kernel reads halves as they lie. Libraries of GPUs give the type that they multiply.
+  std::set<DType> types;
+  for (const TensorBox* x : {&a.q, &a.k, &a.v}) {
+    const TensorBox shown = shown_half(ctx, convert(ctx, *x, DType::f32));
+    types.insert(ir::memory_type(ctx.program, shown));
+    operand(shown, "operand of attention");
+  }
+  const bool narrow = ctx.program.target.cuda && types.size() == 1 && is_half(*types.begin());
+  const DType type = narrow ? *types.begin() : DType::f32;
   auto optional = [&](const std::optional<TensorBox>& x, DType type) {
     if (x)
       operand(ir::wide_in_memory(ctx.program, convert(ctx, *x, type)), "operand of attention");
     else
       call.inputs.emplace_back();
   };
-  if (a.mask || a.starts || a.sinks) optional(a.mask, DType::f32);
+  if (narrow && a.mask)
+    operand(convert(ctx, within_range(ctx, *a.mask, type), type), "mask of attention");
+  else if (a.mask || a.starts || a.sinks)
+    optional(a.mask, DType::f32);
   if (a.starts || a.sinks) optional(a.starts, DType::i32);
   if (a.sinks) optional(a.sinks, DType::f32);
   call.problem = problem;
   SymInts sizes = {a.q.sizes()[0], a.q.sizes()[2], a.q.sizes()[1], a.v.sizes()[3]};
-  ir::BufferId out = ctx.program.new_buffer("", DType::f32, sizes);
+  ir::BufferId out = ctx.program.new_buffer("", type, sizes);
   call.outputs = {out};
   ctx.program.operations.push_back({std::move(call), {}, "attention"});
-  return ir::permute(ctx.program, ir::make_buffer_box(ctx.program, out), kSwapHeads);
+  return wide(ctx, ir::permute(ctx.program, ir::make_buffer_box(ctx.program, out), kSwapHeads));
 }
 
 TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores, TensorBox* probabilities) {
@@ -137,7 +157,8 @@ TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Tens
   require_equal(ctx, a.k.sizes()[1], a.v.sizes()[1], "heads of key and value");
   require_equal(ctx, a.k.sizes()[2], a.v.sizes()[2], "lengths of key and value");
   const bool plain = !a.sinks && a.softcap == 0 && a.window == 0;
-  TensorBox y = scores || probabilities || (plain && is_fast_fused(a.q.sizes()[2], a.k.sizes()[2]) == false)
+  TensorBox y = scores || probabilities ||
+                        (plain && is_fast_fused(ctx.program.target, a.q.sizes()[2], a.k.sizes()[2]) == false)
                     ? composed(ctx, a, scores, probabilities)
                     : attend_fused(ctx, a);
   return convert(ctx, y, a.q.dtype());

@@ -31,7 +31,7 @@ TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores = nul
 
 /// Whether the kernel that never stores scores is faster than two products and a softmax; nullopt: sizes
 /// known at run time only decide.
-std::optional<bool> is_fast_fused(SymInt queries, SymInt keys);
+std::optional<bool> is_fast_fused(const Target& target, SymInt queries, SymInt keys);
 
 /// The shares of a softmax go into memory as what they are multiplied with does.
 void store_like(OpContext& ctx, const TensorBox& shares, const TensorBox& values);

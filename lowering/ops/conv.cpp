@@ -54,15 +54,14 @@ TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const
   choose_operand_types(ctx, problem, image, weights, sizes);
   call.inputs.push_back(realized(image, "input of a convolution"));
   call.inputs.push_back(realized(weights, "weights of a convolution"));
-  if (bias)
-    call.inputs.push_back(
-        realized(ir::wide_in_memory(ctx.program, wide(ctx, *bias)), "bias of a convolution"));
+  if (bias) call.inputs.push_back(bias_operand(ctx, *bias, result_in_memory(ctx, problem, image)));
   if (zeros) append_zero_point(ctx, call, zeros->left, problem.x_zero);
+  const DType stored = result_in_memory(ctx, problem, image);
   call.problem = std::move(problem);
-  ir::BufferId out = ctx.program.new_buffer("", type, std::move(sizes));
+  ir::BufferId out = ctx.program.new_buffer("", stored == DType::f32 ? type : stored, std::move(sizes));
   call.outputs = {out};
   ctx.program.operations.push_back({std::move(call), {}, "convolution"});
-  return ir::make_buffer_box(ctx.program, out);
+  return wide(ctx, ir::make_buffer_box(ctx.program, out));
 }
 
 void check_channels(OpContext& ctx, const TensorBox& x, const TensorBox& w, int64_t group, bool transposed) {

@@ -72,10 +72,28 @@ bool is_row(const TensorBox& bias, SymInt columns) {
 
 } // namespace
 
+DType result_in_memory(OpContext& ctx, const extern_kernels::Problem& problem, const TensorBox& operand) {
+  const DType type = ir::memory_type(ctx.program, operand);
+  if (!ctx.program.target.cuda || !is_half(type)) return DType::f32;
+  const auto* product = std::get_if<extern_kernels::MatMulProblem>(&problem);
+  return !product || product->has_bias ? type : DType::f32;
+}
+
+ir::ExternOperand bias_operand(OpContext& ctx, const TensorBox& bias, DType result) {
+  const TensorBox x =
+      is_half(result) ? convert(ctx, bias, result) : ir::wide_in_memory(ctx.program, wide(ctx, bias));
+  return operand_of(ir::realize_strided(ctx.program, x, "bias of a product"));
+}
+
 void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem, TensorBox& a, TensorBox& b,
                           const SymInts& result) {
   TensorBox x = shown_half(ctx, a), y = shown_half(ctx, b);
-  const DType left = ir::memory_type(ctx.program, x), right = ir::memory_type(ctx.program, y);
+  DType left = ir::memory_type(ctx.program, x);
+  const DType right = ir::memory_type(ctx.program, y);
+  if (ctx.program.target.cuda && is_half(right) && left == DType::f32) { // weights decide: none are widened
+    x = convert(ctx, x, right);
+    left = right;
+  }
   if (!is_half(left) && !is_half(right)) return;
   auto info = [](DType type, const SymInts& sizes) {
     extern_kernels::OperandInfo i;
@@ -87,11 +105,12 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
     std::vector<extern_kernels::OperandInfo> inputs{info(left, x.sizes()), info(right, y.sizes())};
     if (const auto* conv = std::get_if<extern_kernels::ConvProblem>(&problem); conv && conv->has_bias)
       inputs.push_back(info(DType::f32, {result[1]}));
-    const extern_kernels::OperandInfo output = info(DType::f32, result);
-    const bool accepted =
-        ctx.program.target.cuda
-            ? extern_kernels::accepts_on_gpu(problem, inputs, {&output, 1}).empty()
-            : extern_kernels::accepts_post_ops(problem, inputs, {&output, 1}).empty();
+    extern_kernels::OperandInfo output = info(DType::f32, result);
+    if (ctx.program.target.cuda) output.dtype = result_in_memory(ctx, problem, x);
+    for (size_t i = 2; i < inputs.size(); ++i) inputs[i].dtype = output.dtype;
+    const bool accepted = ctx.program.target.cuda
+                              ? extern_kernels::accepts_on_gpu(problem, inputs, {&output, 1}).empty()
+                              : extern_kernels::accepts_post_ops(problem, inputs, {&output, 1}).empty();
     if (accepted) {
       a = std::move(x);
       b = std::move(y);
@@ -164,8 +183,7 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
     if (!axes.empty()) c = ir::unsqueeze(ctx.program, c, axes);
     problem.has_bias = is_row(c, folded.back());
     if (problem.has_bias)
-      call.inputs.push_back(operand_of(
-          ir::realize_strided(ctx.program, ir::wide_in_memory(ctx.program, c), "bias of a matrix product")));
+      call.inputs.push_back(bias_operand(ctx, c, result_in_memory(ctx, problem, a)));
     else
       beside = c;
   }
@@ -174,10 +192,11 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
     append_zero_point(ctx, call, zeros->right, problem.b_zero);
   }
   call.problem = problem;
-  ir::BufferId out = ctx.program.new_buffer("", result_type, folded);
+  const DType stored = result_in_memory(ctx, problem, a);
+  ir::BufferId out = ctx.program.new_buffer("", stored == DType::f32 ? result_type : stored, folded);
   call.outputs = {out};
   ctx.program.operations.push_back({std::move(call), {}, "matrix product"});
-  TensorBox result = ir::make_buffer_box(ctx.program, out);
+  TensorBox result = wide(ctx, ir::make_buffer_box(ctx.program, out));
   if (beside.defined())
     result = map(ctx, result_type, result, beside, [](Expr x, Expr y) { return ir::add(x, y); });
   return fold ? ir::reshape(ctx.program, result, sizes) : result;

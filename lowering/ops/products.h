@@ -19,6 +19,12 @@ TensorBox narrow_constant(OpContext& ctx, const TensorBox& x);
 void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem, TensorBox& a, TensorBox& b,
                           const SymInts& result);
 
+/// What memory holds of the result of a product with this (chosen) left operand. Libraries of GPUs give what
+/// they multiply, unless nothing is added to a matrix product.
+DType result_in_memory(OpContext& ctx, const extern_kernels::Problem& problem, const TensorBox& operand);
+/// The bias of a product, realized: in the type of a narrow `result`, else in f32.
+ir::ExternOperand bias_operand(OpContext& ctx, const TensorBox& bias, DType result);
+
 /// Zero points of 8-bit operands: i32 of shape [1], or undefined for 0.
 struct ZeroPoints {
   TensorBox left, right;

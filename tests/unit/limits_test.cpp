@@ -61,10 +61,10 @@ TEST(LoadCost, ScattersInARowWaitForTheLastOne) {
   EXPECT_LE(many, 11 * few);
 }
 
-/// The same of a tensor joined from `n` parts, which `n` nodes read.
+/// The same of a tensor joined from `n` parts, too large to be computed by each of the `n` nodes that read it.
 size_t edges_of_parts(int n) {
   GraphHelper h;
-  ValueId x = h.input("x", DType::f32, {4});
+  ValueId x = h.input("x", DType::f32, {64});
   std::vector<ValueId> parts;
   for (int i = 0; i < n; ++i) parts.push_back(h.node(i % 2 ? "Exp" : "Tanh", {h.node("Relu", {x})}));
   ValueId all = h.node("Concat", parts, {{"axis", int64_t{0}}});

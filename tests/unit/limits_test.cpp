@@ -61,7 +61,8 @@ TEST(LoadCost, ScattersInARowWaitForTheLastOne) {
   EXPECT_LE(many, 11 * few);
 }
 
-/// The same of a tensor joined from `n` parts, too large to be computed by each of the `n` nodes that read it.
+/// The same of a tensor joined from `n` parts, too large to be computed by each of the `n` nodes that read
+/// it.
 size_t edges_of_parts(int n) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {64});

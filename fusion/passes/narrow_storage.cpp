@@ -39,7 +39,8 @@ int weights_of(const Node& node) {
 class Narrower {
 public:
   /// `all`: every value may become narrow; else those of which Value::stored says so.
-  Narrower(Graph& graph, DType type, bool all) : e_(graph), g_(graph), type_(type), all_(all) {}
+  Narrower(Graph& graph, DType type, bool all, bool cuda)
+      : e_(graph), g_(graph), type_(type), all_(all), cuda_(cuda) {}
 
   int run() {
     find_readers();
@@ -50,7 +51,7 @@ public:
       Node node = before_[i];
       for (ValueId id : node.outputs)
         if (id >= 0) {
-          const DType stored = wide_[id] ? DType::undefined : type_;
+          const DType stored = wide_[id] && !stays_narrow(node, id) ? DType::undefined : type_;
           count += g_.at(id).stored != stored;
           g_.at(id).stored = stored;
         }
@@ -62,6 +63,12 @@ public:
   }
 
 private:
+  /// Libraries of GPUs give convolutions of halves as halves, which is what a model of halves says.
+  bool stays_narrow(const Node& node, ValueId id) const {
+    return cuda_ && !all_ && g_.at(id).stored == type_ && node.domain.empty() &&
+           (node.op_type == "Conv" || node.op_type == "ConvTranspose");
+  }
+
   bool is_f32(ValueId id) const {
     return id >= 0 && g_.at(id).type.kind == ValueType::tensor && g_.at(id).type.dtype == DType::f32;
   }
@@ -210,7 +217,7 @@ private:
   Editor e_;
   Graph& g_;
   DType type_;
-  bool all_;
+  bool all_, cuda_;
   std::vector<Node> before_; ///< the nodes as they were
   std::vector<std::vector<int>> readers_;
   std::vector<bool> wide_;       ///< by value: memory holds it as it is
@@ -222,10 +229,11 @@ private:
 } // namespace
 
 int narrow_storage(Graph& graph, const PassContext& context) {
-  if (context.stored != DType::undefined) return Narrower(graph, context.stored, true).run();
+  if (context.stored != DType::undefined)
+    return Narrower(graph, context.stored, true, context.target.cuda).run();
   // A model of halves stays one where they are multiplied: widen_halves has left word of what they were.
   for (const Value& v : graph.values)
-    if (v.stored != DType::undefined) return Narrower(graph, v.stored, false).run();
+    if (v.stored != DType::undefined) return Narrower(graph, v.stored, false, context.target.cuda).run();
   return 0;
 }
 

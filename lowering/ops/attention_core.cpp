@@ -126,7 +126,8 @@ TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
     types.insert(ir::memory_type(ctx.program, shown));
     operand(shown, "operand of attention");
   }
-  const bool narrow = ctx.program.target.cuda && types.size() == 1 && is_half(*types.begin());
+  const bool narrow =
+      ctx.program.target.cuda && gives_half(ctx) && types.size() == 1 && is_half(*types.begin());
   const DType type = narrow ? *types.begin() : DType::f32;
   auto optional = [&](const std::optional<TensorBox>& x, DType type) {
     if (x)

@@ -32,12 +32,15 @@ TensorBox shown_half(OpContext& ctx, const TensorBox& x) {
   return x.is_identity_view() ? whole : whole.view(ctx.c, x.sizes(), x.index_map());
 }
 
+/// A view of a constant.
+static bool is_constant(OpContext& ctx, const TensorBox& x) {
+  const ir::StorageBox& storage = *x.storage();
+  return storage.is_realized() && ctx.program.at(storage.buffer()).kind == ir::BufferKind::constant;
+}
+
 TensorBox narrow_constant(OpContext& ctx, const TensorBox& x) {
   TensorBox half = shown_half(ctx, x);
-  const ir::StorageBox& storage = *half.storage();
-  const bool constant =
-      storage.is_realized() && ctx.program.at(storage.buffer()).kind == ir::BufferKind::constant;
-  return constant ? half : x;
+  return is_constant(ctx, half) ? half : x;
 }
 
 namespace {
@@ -72,9 +75,15 @@ bool is_row(const TensorBox& bias, SymInt columns) {
 
 } // namespace
 
+bool gives_half(OpContext& ctx) {
+  if (ctx.node.outputs.empty() || ctx.node.outputs[0] < 0) return false;
+  const Value& v = ctx.graph.at(ctx.node.outputs[0]);
+  return is_half(v.type.dtype) || is_half(v.stored);
+}
+
 DType result_in_memory(OpContext& ctx, const extern_kernels::Problem& problem, const TensorBox& operand) {
   const DType type = ir::memory_type(ctx.program, operand);
-  if (!ctx.program.target.cuda || !is_half(type)) return DType::f32;
+  if (!ctx.program.target.cuda || !is_half(type) || !gives_half(ctx)) return DType::f32;
   const auto* product = std::get_if<extern_kernels::MatMulProblem>(&problem);
   return !product || product->has_bias ? type : DType::f32;
 }
@@ -90,7 +99,9 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
   TensorBox x = shown_half(ctx, a), y = shown_half(ctx, b);
   DType left = ir::memory_type(ctx.program, x);
   const DType right = ir::memory_type(ctx.program, y);
-  if (ctx.program.target.cuda && is_half(right) && left == DType::f32) { // weights decide: none are widened
+  // Weights are not widened where the result is narrow.
+  if (ctx.program.target.cuda && is_half(right) && left == DType::f32 && gives_half(ctx) &&
+      is_constant(ctx, y)) {
     x = convert(ctx, x, right);
     left = right;
   }
@@ -116,6 +127,10 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
       b = std::move(y);
       return;
     }
+  }
+  if (ctx.program.target.cuda) { // no library there widens constants
+    a = wide(ctx, a);
+    b = wide(ctx, b);
   }
   a = ir::wide_in_memory(ctx.program, a);
   b = ir::wide_in_memory(ctx.program, b); // a constant stays: its kernel widens it

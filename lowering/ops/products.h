@@ -19,6 +19,8 @@ TensorBox narrow_constant(OpContext& ctx, const TensorBox& x);
 void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem, TensorBox& a, TensorBox& b,
                           const SymInts& result);
 
+/// The model, or the precision that was asked for, has the node's first result in f16 or bf16.
+bool gives_half(OpContext& ctx);
 /// What memory holds of the result of a product with this (chosen) left operand. Libraries of GPUs give what
 /// they multiply, unless nothing is added to a matrix product.
 DType result_in_memory(OpContext& ctx, const extern_kernels::Problem& problem, const TensorBox& operand);

@@ -96,19 +96,34 @@ def test_attention_with_a_mask(tokens: int, lowest: float) -> None:
     """The mask is a computed float32, or holds what float16 does not."""
     nodes = [helper.make_node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]), helper.make_node("MatMul", ["q", "t"], ["s"]),
              helper.make_node("Mul", ["s", "scale"], ["scaled"]), helper.make_node("Add", ["scaled", "mask"], ["m"]),
-             helper.make_node("Softmax", ["m"], ["p"]), helper.make_node("MatMul", ["p", "v"], ["y"])]
+             helper.make_node("Softmax", ["m"], ["p"]), helper.make_node("MatMul", ["p", "v"], ["a"]),
+             helper.make_node("MatMul", ["a", "w"], ["y"])]
+    w = draw(8, 8)
     shape = ["b", 2, "s", 8]
     session = session_of(nodes, {n: (F16, shape) for n in "qkv"} | {"mask": (F16, ["b", 1, 1, "s"])}, {"y": (F16, shape)},
-                         {"scale": np.float16(0.35)})
-    assert chosen(session) == ["cudnn_attention"], session.explain()
+                         {"scale": np.float16(0.35), "w": w})
+    assert chosen(session) == ["cudnn_attention", "cublas_matmul"]
     q, k, v = (draw(2, 2, tokens, 8) for _ in range(3))
     mask = np.zeros((2, 1, 1, tokens), np.float16)
     mask[1, ..., 1:] = lowest
     s = np.float64(np.float16(0.35)) * (q.astype(np.float64) @ k.astype(np.float64).swapaxes(2, 3)) + mask
     e = np.exp(s - s.max(-1, keepdims=True))
-    expected = e / e.sum(-1, keepdims=True) @ v.astype(np.float64)
+    expected = e / e.sum(-1, keepdims=True) @ v.astype(np.float64) @ w.astype(np.float64)
     for _ in range(3):
         close(session.run({"q": q, "k": k, "v": v, "mask": mask})["y"], expected)
+
+
+def test_what_the_model_multiplies_in_float32_is_not_rounded() -> None:
+    """Casts say so: operands that memory holds as float16 are no leave to round the others or the result."""
+    w, b = draw(24, 16), draw(16, dtype=np.float32)
+    nodes = [helper.make_node("Cast", ["w"], ["wide"], to=TensorProto.FLOAT), helper.make_node("Cast", ["h"], ["g"], to=TensorProto.FLOAT),
+             helper.make_node("Gemm", ["x", "wide", "b"], ["y"]), helper.make_node("Gemm", ["g", "wide", "b"], ["z"])]
+    session = session_of(nodes, {"x": (TensorProto.FLOAT, ["n", 24]), "h": (F16, ["n", 24])},
+                         {"y": (TensorProto.FLOAT, ["n", 16]), "z": (TensorProto.FLOAT, ["n", 16])}, {"w": w, "b": b})
+    x, h = draw(5, 24, dtype=np.float32), draw(5, 24)
+    got = session.run({"x": x, "h": h})
+    for name, left in (("y", x), ("z", h)):
+        np.testing.assert_allclose(got[name], left.astype(np.float64) @ w.astype(np.float64) + b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["f16", "bf16"])

@@ -73,7 +73,7 @@ Operand widened(const Operand& t) {
   if (!t.present() || is_integer(t.dtype)) return t;
   Operand w{DType::f64, t.sizes, t.strides, std::vector<char>(t.bytes.size() / size_of(t.dtype) * 8)};
   const std::vector<double> v = values_of(t);
-  std::memcpy(w.bytes.data(), v.data(), w.bytes.size());
+  if (!v.empty()) std::memcpy(w.bytes.data(), v.data(), w.bytes.size());
   return w;
 }
 

@@ -28,7 +28,8 @@ public:
   void count(std::span<const Token> row, int64_t shortest, int64_t longest, int64_t max_skip,
              std::span<float> counts) const {
     auto size = static_cast<int64_t>(row.size());
-    for (int64_t step = 1; step <= max_skip + 1 && step <= std::max<int64_t>(size, 1); ++step) {
+    for (int64_t step = 1; step - 1 <= max_skip && step <= size; ++step) {
+      if (shortest > size) return; // and no product of what the model says overflows
       for (int64_t start = 0; start + step * (shortest - 1) < size; ++start) {
         size_t at = 0;
         for (int64_t n = 1, i = start; n <= longest && i < size; ++n, i += step) {

@@ -1,4 +1,5 @@
 // com.microsoft CDist: distances between rows.
+#include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 #include "lowering/realize_policy.h"
 

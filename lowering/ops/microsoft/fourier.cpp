@@ -1,4 +1,5 @@
 // com.microsoft operators on complex numbers: products and Fourier transforms.
+#include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 
 namespace tbx::lowering {

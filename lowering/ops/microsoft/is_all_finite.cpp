@@ -1,4 +1,5 @@
 // com.microsoft IsAllFinite.
+#include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 
 namespace tbx::lowering {

@@ -1,4 +1,5 @@
 // com.microsoft MurmurHash3 of numbers (MurmurHash3_x86_32 of their bytes).
+#include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 
 namespace tbx::lowering {

@@ -1,4 +1,5 @@
 // com.microsoft operators that are forms of ai.onnx ones.
+#include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 
 namespace tbx::lowering {

@@ -183,7 +183,7 @@ std::vector<LoweredValue> lower_one_hot(OpContext& ctx) {
 
 std::vector<LoweredValue> lower_identity(OpContext& ctx) { return {ctx.value(0)}; }
 
-/// The value once more, for memory of another type: what fusion/passes/narrow_storage.cpp makes.
+/// The value once more, for memory of another type: what graph/passes/narrow_storage.cpp makes.
 std::vector<LoweredValue> lower_store(OpContext& ctx) {
   return {map(ctx, ctx.in(0).dtype(), ctx.in(0), [](Expr e) { return e; })};
 }

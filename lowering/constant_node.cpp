@@ -60,7 +60,7 @@ evaluate_node(const Node& node, std::span<const std::shared_ptr<const Tensor>> i
   if (has_body(node) || draws_random_numbers(node)) return std::nullopt;
   LowerOptions options;
   options.fold_constants = false;
-  ir::Program program = lower(graph_of(node, inputs), options);
+  ir::Program program = lower_or_throw(graph_of(node, inputs), options);
   for (const ir::ProgramOutput& output : program.outputs) {
     auto n = ir::product(program.at(output.buffer).sizes).as_constant();
     if (n ? *n > max_elements : !selects(node)) return std::nullopt;

@@ -4,6 +4,8 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +13,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ir/tensor_box.h"
-#include "lowering/lower.h"
+#include "lowering/demand_error.h"
 
 namespace tbx::lowering {
 

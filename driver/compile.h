@@ -58,8 +58,8 @@ struct LoweredGraph {
   Specialisation made_for;
   CompileStats stats;
 };
-/// The stage behind: lower. Where it would have to assume less, that is tried: `made_for` of the result says so.
-/// Other demands are the caller's to meet. `stats` is what was spent before.
+/// The stage behind: lower. Where it would have to assume less, that is tried: `made_for` of the result says
+/// so. Other demands are the caller's to meet. `stats` is what was spent before.
 std::variant<LoweredGraph, lowering::Demand> lower_graph(const Graph& graph, const CompileOptions& options,
                                                          Specialisation made_for, CompileStats stats = {});
 /// The stages behind that: schedule, emit, plan, build, bind. `graph` is the one that was lowered.

@@ -69,7 +69,8 @@ public:
         return;
       }
       using Kind = lowering::Demand::Kind;
-      // Where the code depends on shapes alone it waits for those of a run. Elements are a segment's business.
+      // Where the code depends on shapes alone it waits for those of a run. Elements are a segment's
+      // business.
       if (demand->kind == Kind::shapes && !may_need_values(graph) && specialiser->note(*demand)) {
         set_signature(signature_of(graph));
         if (options.log)
@@ -92,8 +93,8 @@ public:
     auto graph_for = [this, names](const std::vector<InputKind>& kinds, bool, CompileStats& stats) {
       std::map<std::string, std::vector<int64_t>> shapes; // where all sizes are known
       for (size_t i = 0; i < kinds.size(); ++i)
-        if (kinds[i].dims && std::all_of(kinds[i].dims->begin(), kinds[i].dims->end(),
-                                         [](int64_t d) { return d >= 0; }))
+        if (kinds[i].dims &&
+            std::all_of(kinds[i].dims->begin(), kinds[i].dims->end(), [](int64_t d) { return d >= 0; }))
           shapes[names[i]] = *kinds[i].dims;
       return prepare_graph(source, options, shapes, stats);
     };
@@ -192,7 +193,6 @@ private:
     }
   }
   void set_signature(const Signature& s) { set_signature(s.inputs, s.outputs); }
-
 };
 
 } // namespace

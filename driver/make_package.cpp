@@ -38,8 +38,8 @@ PackageMaker::PackageMaker(const CompileOptions& options, const PackageOptions& 
   index.version = version();
 }
 
-package::PackedProgram PackageMaker::pack(const Specialiser& specialiser,
-                                          const Specialiser::Variant& variant, Assume assume, bool& assumes) {
+package::PackedProgram PackageMaker::pack(const Specialiser& specialiser, const Specialiser::Variant& variant,
+                                          Assume assume, bool& assumes) {
   package::PackedProgram program{variant.made_for, {}};
   Specialisation made_for = variant.specialisation;
   program.made_for.assume = made_for.assume = assume;

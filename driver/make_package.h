@@ -20,8 +20,9 @@ public:
 
   package::PackageIndex index; ///< the signature and what else is not compiled is the caller's to set
 
-  /// A variant, compiled again for all instruction sets asked for. Where the program takes something for granted
-  /// of its inputs that a run may bring otherwise, one that does not is added, where there can be one.
+  /// A variant, compiled again for all instruction sets asked for. Where the program takes something for
+  /// granted of its inputs that a run may bring otherwise, one that does not is added, where there can be
+  /// one.
   void add_program(package::PackedStage& stage, const Specialiser& specialiser,
                    const Specialiser::Variant& variant);
   /// All segments with what was compiled for them, and the plan that runs them. Throws UnsupportedError for a

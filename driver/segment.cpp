@@ -31,13 +31,11 @@ std::vector<std::string> names_of_inputs(const Graph& graph) {
 } // namespace
 
 Segment::Segment(Graph graph, std::shared_ptr<const CompileOptions> options)
-    : graph_(std::move(graph)),
-      specialiser_(std::make_unique<Specialiser>(
-          names_of_inputs(graph_),
-          [this](const std::vector<InputKind>& kinds, bool declared, CompileStats&) {
-            return copy_with(graph_, kinds, declared);
-          },
-          std::move(options))) {}
+    : graph_(std::move(graph)), specialiser_(std::make_unique<Specialiser>(
+                                    names_of_inputs(graph_),
+                                    [this](const std::vector<InputKind>& kinds, bool declared,
+                                           CompileStats&) { return copy_with(graph_, kinds, declared); },
+                                    std::move(options))) {}
 
 Segment::~Segment() = default;
 

@@ -16,11 +16,11 @@ public:
   Segment(Graph graph, std::shared_ptr<const CompileOptions> options);
   ~Segment() override;
 
-  /// Lowers for the declared types of the inputs, or leaves that to runs where their ranks are not known. What
-  /// it demands instead names nodes and values of the graph given.
+  /// Lowers for the declared types of the inputs, or leaves that to runs where their ranks are not known.
+  /// What it demands instead names nodes and values of the graph given.
   std::optional<lowering::Demand> lower();
-  /// Leaves it to runs to bring what is demanded. False where they cannot, or where each would have code of its
-  /// own: what is demanded is made from data inside.
+  /// Leaves it to runs to bring what is demanded. False where they cannot, or where each would have code of
+  /// its own: what is demanded is made from data inside.
   bool wait_for_runs(const lowering::Demand& demand);
   /// After lower(), before build(): nothing is lowered, runs are waited for.
   bool waits() const { return !declared_; }

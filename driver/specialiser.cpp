@@ -81,8 +81,8 @@ Specialiser::Specialiser(std::vector<std::string> inputs, GraphFor graph_for,
     : inputs_(std::move(inputs)), graph_for_(std::move(graph_for)), options_(std::move(options)),
       variants_(kMaxVariants) {}
 
-std::optional<lowering::Demand>
-Specialiser::lower_declared(const Graph& graph, std::vector<InputKind> kinds, CompileStats stats) {
+std::optional<lowering::Demand> Specialiser::lower_declared(const Graph& graph, std::vector<InputKind> kinds,
+                                                            CompileStats stats) {
   auto lowered = lower_graph(graph, *options_, {}, std::move(stats));
   if (auto* demand = std::get_if<lowering::Demand>(&lowered)) return std::move(*demand);
   lowered_ = std::move(std::get<LoweredGraph>(lowered));
@@ -143,8 +143,7 @@ Specialiser::Cache::Request Specialiser::request(const Needs& needs, std::span<c
       continue;
     }
     Tensor copy = Tensor::make(inputs[i].dtype, inputs[i].dims);
-    if (copy.bytes() > 0)
-      std::memcpy(copy.mutable_data(), inputs[i].data, static_cast<size_t>(copy.bytes()));
+    if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), inputs[i].data, static_cast<size_t>(copy.bytes()));
     made_for.known[inputs_[i]] = std::make_shared<const Tensor>(std::move(copy));
   }
   std::string key = key_of(kinds, made_for);

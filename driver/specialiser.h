@@ -1,5 +1,6 @@
-// Specialiser: the only door from a running session back to the compiler. It serves what a run needs that was not
-// known before: shapes, elements of inputs, weaker assumptions; for whole models as for parts of them and bodies.
+// Specialiser: the only door from a running session back to the compiler. It serves what a run needs that was
+// not known before: shapes, elements of inputs, weaker assumptions; for whole models as for parts of them and
+// bodies.
 #pragma once
 
 #include <functional>
@@ -29,8 +30,8 @@ public:
     CompileStats stats;
   };
   using VariantPtr = std::shared_ptr<const Variant>;
-  /// The graph for inputs of these kinds, each time in a Context of its own. `declared`: for the kinds that the
-  /// model declares, none of which need be given.
+  /// The graph for inputs of these kinds, each time in a Context of its own. `declared`: for the kinds that
+  /// the model declares, none of which need be given.
   using GraphFor =
       std::function<Graph(const std::vector<InputKind>& kinds, bool declared, CompileStats& stats)>;
 

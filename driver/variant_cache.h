@@ -1,5 +1,5 @@
-// VariantCache: what was compiled for the kinds of inputs that runs bring. Compiles for new kinds outside of its
-// lock: runs of other kinds go on meanwhile, runs of the same kind wait for that one compilation.
+// VariantCache: what was compiled for the kinds of inputs that runs bring. Compiles for new kinds outside of
+// its lock: runs of other kinds go on meanwhile, runs of the same kind wait for that one compilation.
 #pragma once
 
 #include <algorithm>

@@ -12,10 +12,10 @@ namespace tbx::lowering {
 
 struct Demand {
   enum class Kind : uint8_t {
-    shapes,      ///< the sizes of the graph's inputs
-    elements,    ///< the elements of `inputs` (LowerOptions::known_inputs or element_inputs)
-    split,       ///< parts: `node` works on values that no program holds (strings, sequences of unknown length,
-                 ///< bodies that run an unknown number of times); -1: an input or output is such a value
+    shapes,   ///< the sizes of the graph's inputs
+    elements, ///< the elements of `inputs` (LowerOptions::known_inputs or element_inputs)
+    split,    ///< parts: `node` works on values that no program holds (strings, sequences of unknown length,
+              ///< bodies that run an unknown number of times); -1: an input or output is such a value
     assumptions, ///< fewer assumptions: with them, the model contradicts itself
   };
 

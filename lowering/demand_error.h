@@ -15,9 +15,10 @@ class UnknownValueError : public Error {
 public:
   UnknownValueError(std::string message, std::vector<ValueId> values);
   std::vector<ValueId> values; ///< of the graph that is being lowered
-  std::vector<ValueId> needed; ///< what the node needs, as it reads it: set where its lowering ends, with `node`
-  int node = -1;               ///< of the graph that is being lowered
-  bool of_shapes = false;      ///< what must be known are the sizes of the graph inputs
+  std::vector<ValueId>
+      needed;             ///< what the node needs, as it reads it: set where its lowering ends, with `node`
+  int node = -1;          ///< of the graph that is being lowered
+  bool of_shapes = false; ///< what must be known are the sizes of the graph inputs
 };
 
 /// A node works on values that no program holds.

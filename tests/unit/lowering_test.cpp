@@ -155,7 +155,8 @@ TEST(Lowering, UnknownAxesNameTheGraphInput) {
   EXPECT_THAT(demand.values, ElementsAre(h.graph.nodes[1].inputs[1]));
   EXPECT_THAT(demand.inputs, ElementsAre("axes"));
   options.known_inputs["axes"] = std::make_shared<Tensor>(ints({1}, {-1}));
-  auto out = run_program(lower_or_throw(h.graph, options), {tensor({2, 3}, {1, 2, 3, 4, 5, 6}), ints({1}, {-1})});
+  auto out =
+      run_program(lower_or_throw(h.graph, options), {tensor({2, 3}, {1, 2, 3, 4, 5, 6}), ints({1}, {-1})});
   EXPECT_THAT(values_of(out[0]), ElementsAre(6, 15));
 }
 
@@ -171,11 +172,16 @@ TEST(Lowering, ANodeOnValuesDemandsASplit) {
 
 TEST(Lowering, WhatOnlyTheAssumptionsContradictDemandsFewer) {
   GraphHelper h;
-  // n and m are taken to be equal: then one is too many for the other.
-  ValueId a = h.input("a", DType::f32, {h.symbol("n")}), b = h.input("b", DType::f32, {2, 2});
-  h.output(h.node("MatMul", {b, h.node("Concat", {a, a, a}, {{"axis", int64_t{0}}})}));
+  // Were no dimension 1, NonZero would give pairs, and the second Squeeze had nothing to squeeze.
+  ValueId x = h.input("x", DType::boolean, {h.symbol("n"), h.symbol("m")});
+  ValueId found = h.node("NonZero", {h.node("Squeeze", {x}, {}, 12)}, {}, 12);
+  h.output(h.node("Squeeze", {h.node("Transpose", {found}, {}, 12)}, {{"axes", std::vector<int64_t>{1}}}, 12));
   lowering::LowerOptions options;
-  EXPECT_NO_THROW(lower_or_throw(h.graph, options));
+  options.assume_broadcast = true;
+  const Demand demand = demand_of(h.graph, options);
+  EXPECT_EQ(demand.kind, Demand::Kind::assumptions);
+  EXPECT_EQ(demand.reason.kind(), ErrorKind::model);
+  EXPECT_EQ(demand_of(h.graph).kind, Demand::Kind::shapes);
 }
 
 TEST(Lowering, AssumedBroadcastKeepsPlainSizes) {
@@ -218,7 +224,8 @@ TEST(Lowering, DecidedIfIsInlined) {
   };
   ValueId no = h.constant(test::booleans({}, {0}));
   h.output(h.node("If", {no}, {{"then_branch", branch("Abs")}, {"else_branch", branch("Neg")}}));
-  EXPECT_THAT(values_of(run_program(lower_or_throw(h.graph), {tensor({2}, {1, -2})}).at(0)), ElementsAre(-1, 2));
+  EXPECT_THAT(values_of(run_program(lower_or_throw(h.graph), {tensor({2}, {1, -2})}).at(0)),
+              ElementsAre(-1, 2));
 }
 
 TEST(Lowering, ConstantNodeIsEvaluated) {

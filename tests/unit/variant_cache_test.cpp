@@ -26,15 +26,14 @@ lowering::Demand unknown() {
 }
 
 std::shared_ptr<const Number> get(Cache& s, int64_t value, const Compile& compile) {
-  return s.get(
-      [&](const Needs& n, const Number& made) { return made.value / n.digits == value / n.digits; },
-      [&](const Needs& n) -> Cache::Request {
-        return {std::to_string(value / n.digits), [&compile, value]() -> Cache::Compiled {
-                  if (!compile(value)) return unknown();
-                  return std::make_shared<const Number>(Number{value});
-                }};
-      },
-      [](Needs& n, const lowering::Demand&) { return n.digits > 1 && (n.digits = 1, true); });
+  return s.get([&](const Needs& n, const Number& made) { return made.value / n.digits == value / n.digits; },
+               [&](const Needs& n) -> Cache::Request {
+                 return {std::to_string(value / n.digits), [&compile, value]() -> Cache::Compiled {
+                           if (!compile(value)) return unknown();
+                           return std::make_shared<const Number>(Number{value});
+                         }};
+               },
+               [](Needs& n, const lowering::Demand&) { return n.digits > 1 && (n.digits = 1, true); });
 }
 
 TEST(VariantCache, CompilesOncePerKind) {

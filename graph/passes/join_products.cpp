@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "graph/node_attributes.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
@@ -71,10 +72,7 @@ private:
     if (!rows || *rows > kMostRows) return std::nullopt;
     p.result = node.outputs[0];
     if (gemm) {
-      auto number = [&](const char* name) {
-        auto it = node.attributes.find(name);
-        return it == node.attributes.end() ? 1.0f : std::get<float>(it->second);
-      };
+      auto number = [&](const char* name) { return attribute_or<float>(node, name, 1); };
       if (attribute_int(node, "transA", 0) != 0 || number("alpha") != 1 || number("beta") != 1)
         return std::nullopt;
       if (node.input(2) >= 0 && !(p.bias = bias_of(node.inputs[2], columns(p, node)))) return std::nullopt;

@@ -73,6 +73,9 @@ set(wheel COMPONENT wheel EXCLUDE_FROM_ALL)
 install(TARGETS tbx RUNTIME DESTINATION tensorbox/bin ${wheel})
 install(TARGETS tensorbox LIBRARY DESTINATION tensorbox/lib NAMELINK_SKIP ${wheel})
 install(FILES ${TBX_RUNTIME_LIBRARIES} DESTINATION tensorbox/lib/tensorbox ${wheel})
+add_library(tbx_no_jbig SHARED EXCLUDE_FROM_ALL cmake/no_jbig.cpp) # tools/finish_wheel.py takes it
+set_target_properties(tbx_no_jbig PROPERTIES OUTPUT_NAME jbig SOVERSION 0 CXX_VISIBILITY_PRESET default
+                                             LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/wheel-libraries)
 
 if(TBX_WITH_PYTHON)
   set(python_out ${PROJECT_BINARY_DIR}/python)
@@ -105,6 +108,7 @@ if(TBX_WITH_PYTHON)
   set(python_files FILES_MATCHING PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
   install(DIRECTORY python/tensorbox DESTINATION ${CMAKE_INSTALL_LIBDIR}/tensorbox/python ${python_files})
   install(DIRECTORY python/tensorbox DESTINATION . ${wheel} ${python_files})
+  install(FILES python/tensorbox_command.py DESTINATION . ${wheel})
   add_dependencies(tbx_python tbx_python_modules)
 endif()
 

@@ -34,8 +34,9 @@ def qdq(source: Path, target: Path) -> None:
             return self._left.pop() if self._left else None
 
     with tempfile.TemporaryDirectory() as folder:
-        prepared = str(Path(folder) / "prepared.onnx")
-        quant_pre_process(str(source), prepared, skip_symbolic_shape=True)
+        whole, prepared = str(Path(folder) / "whole.onnx"), str(Path(folder) / "prepared.onnx")
+        onnx.save(onnx.load(str(source)), whole)  # the tools look for weights beside files of their own
+        quant_pre_process(whole, prepared, skip_symbolic_shape=True)
         quantize_static(
             prepared,
             str(target),

@@ -1,5 +1,6 @@
-// What this machine can do at best, as one line of JSON: products per second of each type out of registers, and bytes per second
-// read from memory, with a number of threads. Built and run by peak.py with the compiler and the instructions of this machine.
+// What this machine can do at best, as one line of JSON: products per second of each type out of registers,
+// and bytes per second read from memory, with a number of threads. Built and run by peak.py with the compiler
+// and the instructions of this machine.
 //
 //     peak THREADS SECONDS
 #include <immintrin.h>
@@ -21,13 +22,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // The best of several short turns of all threads at once: others on the machine only ever make a turn slower.
-template <typename Work>
-double best_rate(int threads, double seconds, double amount_of_a_turn, Work work) {
+template <typename Work> double best_rate(int threads, double seconds, double amount_of_a_turn, Work work) {
   double best = 0;
   const Clock::time_point begin = Clock::now();
   do {
@@ -50,15 +48,14 @@ double best_rate(int threads, double seconds, double amount_of_a_turn, Work work
 }
 
 constexpr int kSteps = 200000;
-constexpr int kChains = 12;  // independent sums: enough to hide the latency of a product
+constexpr int kChains = 12; // independent sums: enough to hide the latency of a product
 
 // `step(sum)` is one instruction's worth of products; the sums are used so that nothing is left out.
-template <typename Vector, typename Step>
-void run_chains(Vector start, Step step) {
+template <typename Vector, typename Step> void run_chains(Vector start, Step step) {
   Vector sums[kChains];
   for (Vector& sum : sums) {
     sum = start;
-    asm volatile("" : "+v"(sum));  // the compiler is not to know that all chains compute the same
+    asm volatile("" : "+v"(sum)); // the compiler is not to know that all chains compute the same
   }
   for (int i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 12
@@ -81,8 +78,7 @@ bool allow_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-template <typename Step>
-void run_tiles(Step step) {
+template <typename Step> void run_tiles(Step step) {
   const TileConfig config;
   _tile_loadconfig(&config);
   for (int i = 0; i < kSteps / 16; ++i) step();
@@ -90,7 +86,7 @@ void run_tiles(Step step) {
 }
 #endif
 
-}  // namespace
+} // namespace
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
@@ -146,7 +142,8 @@ int main(int argc, char** argv) {
   const size_t words = (size_t{512} << 20) / sizeof(int64_t) / threads;
   std::vector<std::vector<int64_t>> memory(threads, std::vector<int64_t>(words, 1));
   std::atomic<int64_t> sink{0};
-  print("bytes", best_rate(threads, seconds * 2, static_cast<double>(words) * sizeof(int64_t), [&](int thread) {
+  print("bytes",
+        best_rate(threads, seconds * 2, static_cast<double>(words) * sizeof(int64_t), [&](int thread) {
           const int64_t* from = memory[thread].data();
           const size_t quarter = words / 4;
           int64_t total = 0;

@@ -133,8 +133,9 @@ Value Writer::looked_up(Expr e, const ByteTable& table) {
   }
   const Value at = emit(table.source);
   const std::string result = type_of(e->dtype, at.vector);
-  const std::string text = at.vector ? fmt::format("BITS({}, lookup({}, BITS(u8v, {})))", result, name, at.text)
-                                     : fmt::format("({}){}[(u8){}]", result, name, at.text);
+  const std::string text = at.vector
+                               ? fmt::format("BITS({}, lookup({}, BITS(u8v, {})))", result, name, at.text)
+                               : fmt::format("({}){}[(u8){}]", result, name, at.text);
   return define(at.scope, result, text, at.vector);
 }
 

@@ -23,7 +23,8 @@ Expr dequantized(Expr byte, double scale, int64_t zero_point) {
 Expr quantized(Expr x, double scale, int64_t zero_point, DType t) {
   Context& c = *x->context;
   const double low = t == DType::i8 ? -128 : 0;
-  Expr places = add(unary(Op::round_even, div(x, c.constant(DType::f32, scale))), c.constant(DType::f32, zero_point));
+  Expr places =
+      add(unary(Op::round_even, div(x, c.constant(DType::f32, scale))), c.constant(DType::f32, zero_point));
   places = binary(Op::max, places, c.constant(DType::f32, low));
   return c.cast(binary(Op::min, places, c.constant(DType::f32, low + 255)), t);
 }
@@ -70,7 +71,8 @@ TEST(ByteTables, AreFoundWhereTheyPay) {
   EXPECT_FALSE(codegen::byte_table(quantized(unary(Op::exp, f), 0.5, 0, DType::u8))) << "no source of 8 bits";
   Expr sum = quantized(add(dequantized(a, 0.5, 1), dequantized(b, 0.25, 2)), 0.75, 3, DType::u8);
   EXPECT_FALSE(codegen::byte_table(sum)) << "two sources";
-  Expr scaled = quantized(mul(dequantized(a, 0.5, 1), c.cast(c.index(c.var(0)), DType::f32)), 0.5, 0, DType::u8);
+  Expr scaled =
+      quantized(mul(dequantized(a, 0.5, 1), c.cast(c.index(c.var(0)), DType::f32)), 0.5, 0, DType::u8);
   EXPECT_FALSE(codegen::byte_table(scaled)) << "depends on the place";
   auto after = codegen::byte_table(silu(sum, DType::i8));
   ASSERT_TRUE(after) << "of the sum of two";

@@ -72,7 +72,8 @@ def conv(x: np.ndarray, w: np.ndarray, transposed: bool, group: int, strides: Se
 
 
 # group, input channels and results of each group
-GROUPS = [(1, 1, 1), (1, 3, 3), (1, 16, 33), (17, 1, 1), (21, 1, 1), (6, 1, 4), (3, 5, 7), (2, 1, 40), (100, 1, 1)]
+GROUPS = [(1, 1, 1), (1, 3, 3), (1, 16, 33), (17, 1, 1), (21, 1, 1), (6, 1, 4), (3, 5, 7), (2, 1, 40), (100, 1, 1),
+          (8, 2, 2), (5, 4, 4), (11, 3, 3), (9, 2, 8), (6, 8, 2), (33, 1, 3), (3, 1, 1), (2, 2, 1)]
 # kernel, strides, dilations, pads, sizes, output padding
 WINDOWS: list[tuple[list[int], ...]] = [
     ([3], [2], [1], [1, 1], [9], [0]), ([2], [1], [1], [0, 0], [1], [0]), ([5], [4], [1], [2, 2], [8], [3]), ([1], [3], [1], [0, 0], [5], [0]),
@@ -110,6 +111,30 @@ def test_convolutions(transposed: bool, group: tuple[int, int, int], kind: type)
             got = session.run({"x": x} | ({} if constant else given))["y"]
             assert got.shape == want.shape and got.dtype == np.dtype(kind)
             np.testing.assert_allclose(got.astype(np.float64), want, 8 * step, 8 * step * max(1, np.abs(want).max()))
+
+
+@pytest.mark.parametrize("group", [(96, 1, 1), (32, 4, 4), (43, 3, 3), (64, 1, 2), (13, 1, 3), (32, 2, 8), (40, 8, 2)])
+@pytest.mark.parametrize("size", [(0, 5), (1, 1), (28, 31)])
+def test_convolutions_of_small_groups(group: tuple[int, int, int], size: tuple[int, int]) -> None:
+    """At the sizes of layers. The library takes such groups one after the other."""
+    groups, depth, columns = group
+    x, w = normal(2, groups * depth, *size), normal(groups * columns, depth, 3, 3)
+    node = helper.make_node("Conv", ["x", "w"], ["c"], group=groups, dilations=[2, 1], pads=[2, 1, 2, 1])
+    m = model([node, helper.make_node("Relu", ["c"], ["y"])], {"x": x}, {"w": w}, np.dtype(np.float32))
+    want = np.maximum(conv(x, w, False, groups, (1, 1), (2, 1), (2, 1, 2, 1), (0, 0)), 0)
+    for session in sessions(m, threads=2):
+        np.testing.assert_allclose(session.run({"x": x})["y"], want, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("group", [(64, 1, 1), (32, 4, 4), (32, 2, 4)])
+def test_small_groups_in_three_dimensions_are_ours(group: tuple[int, int, int]) -> None:
+    groups, depth, columns = group
+    x, w = normal(1, groups * depth, 5, 6, 7), normal(groups * columns, depth, 3, 3, 3)
+    m = model([helper.make_node("Conv", ["x", "w"], ["y"], group=groups)], {"x": x}, {"w": w}, np.dtype(np.float32))
+    session = tensorbox.Session(m, compile=False)
+    assert any("kernel: direct_conv" in d for step in session.explain() for d in step["decisions"])
+    want = conv(x, w, False, groups, (1, 1, 1), (1, 1, 1), (0,) * 6, (0, 0, 0))
+    np.testing.assert_allclose(session.run({"x": x})["y"], want, 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize("constant", [False, True])

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "extern_kernels/direct/part_run.h"
+#include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
@@ -27,6 +28,7 @@ Shape shape_of(const ConvProblem& p, std::span<const int64_t> weights, int64_t i
 /// Panels of a part: [group, panel, tap, depth, kPanel] with columns [phase, column of the group]; of small
 /// groups as GroupRun has it.
 template <class T> int64_t packed_elements(const Part& part, const Shape& s) {
+  if (s.by_taps) return part.phases * s.columns * s.depth;
   if (s.has_small_groups()) return s.vectors.count() * part.taps * s.depth * s.vectors.lanes;
   const int64_t n = part.phases * s.columns, panels = (n + kPanel<T> - 1) / kPanel<T>;
   return s.groups * panels * part.taps * s.depth * kPanel<T>;
@@ -50,6 +52,14 @@ void pack(const ConvProblem& p, const Part& part, const Shape& s, const TensorRe
     return static_cast<T>(from[first * w.strides[0] + (p.transposed ? column : l) * w.strides[1] + place[e]]);
   };
   const double work = static_cast<double>(packed_elements<T>(part, s)) * 4;
+  if (s.by_taps) {
+    in_pieces(part.phases * s.columns, work, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t l = 0; l < s.depth; ++l)
+          to[i * s.depth + l] = value(i / s.columns, 0, 0, l, i % s.columns);
+    });
+    return;
+  }
   if (const GroupVectors& v = s.vectors; s.has_small_groups()) {
     in_pieces(v.count(), work, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
@@ -100,6 +110,23 @@ template <class T> void copy_image(const TensorRef& x, T zero, T* to) {
   });
 }
 
+/// What results are that no tap reaches, in the order of memory.
+template <class R> void fill(const TensorRef& y, const R* bias) {
+  const int64_t channels = y.sizes[1], pixels = y.sizes[0] * volume(y.sizes.subspan(2));
+  in_pieces(pixels, static_cast<double>(pixels) * channels, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t rest = i;
+      R* to = static_cast<R*>(y.data);
+      for (size_t d = y.sizes.size(); d-- > 2; rest /= y.sizes[d]) to += rest % y.sizes[d] * y.strides[d];
+      to += rest * y.strides[0];
+      if (y.strides[1] == 1)
+        std::copy_n(bias, channels, to);
+      else
+        for (int64_t c = 0; c < channels; ++c) to[c * y.strides[1]] = bias[c];
+    }
+  });
+}
+
 class DirectConv : public ExternKernel {
 public:
   DirectConv(const ConvProblem& p, std::span<const OperandInfo> inputs, DType result) : p_(p) {
@@ -108,11 +135,13 @@ public:
     const bool known = w[0] >= 0 && w[1] >= 0;
     has_bytes_ = is_byte(inputs[0].dtype) && is_byte(weights.dtype) && known &&
                  !shape_of(p_, w, 1, sizeof(int32_t)).has_small_groups();
+    by_taps_ = is_float(result) && is_best_by_taps(p_, w);
+    if (by_taps_) geometry_.parts.push_back(taps_as_phases(std::span(w).subspan(2)));
     with_types(result, [&]<class T, class R>(T, R) {
       int64_t columns = 0;
       if (known)
         if (const Shape s = shape_of(p_, w, 1, sizeof(T)); !s.has_small_groups()) columns = s.columns;
-      geometry_ = geometry_of(p_, std::span(w).subspan(2), columns, kPanel<T>);
+      if (!by_taps_) geometry_ = geometry_of(p_, std::span(w).subspan(2), columns, kPanel<T>);
       if (weights.constant) pack_constant<T>(weights);
     });
   }
@@ -124,10 +153,12 @@ public:
                           std::span<const TensorRef> outputs) const override {
     Memory memory(nullptr);
     with_types(outputs[0].dtype, [&]<class T, class R>(T, R) {
-      const Shape s = shape_of(p_, inputs[1].sizes, outputs[0].sizes[0], sizeof(T));
+      const Shape s = shape<T>(inputs[1].sizes, outputs[0].sizes[0]);
       take_image<T>(memory, inputs[0]);
       take_bias<R>(memory, s);
       take_places(memory, s);
+      if (by_taps_)
+        memory.take<T>(tap_sums(s, inputs[0].sizes.subspan(2), volume(inputs[1].sizes.subspan(2))));
       if (!packed_) take_weights<T>(memory, s);
     });
     return memory.used();
@@ -148,8 +179,14 @@ private:
     });
   }
 
+  template <class T> Shape shape(std::span<const int64_t> weights, int64_t images) const {
+    Shape s = shape_of(p_, weights, images, sizeof(T));
+    s.by_taps = by_taps_;
+    return s;
+  }
+
   template <class T> void pack_constant(const OperandInfo& info) {
-    const Shape s = shape_of(p_, info.sizes, 1, sizeof(T));
+    const Shape s = shape<T>(info.sizes, 1);
     int64_t elements = 0;
     for (const Part& part : geometry_.parts) elements += packed_elements<T>(part, s);
     packed_bytes_ = elements * static_cast<int64_t>(sizeof(T));
@@ -182,7 +219,7 @@ private:
 
   template <class T, class R> void compute(const RunArgs& args) const {
     const TensorRef &x = args.inputs[0], &w = args.inputs[1], &y = args.outputs[0];
-    const Shape s = shape_of(p_, w.sizes, y.sizes[0], sizeof(T));
+    const Shape s = shape<T>(w.sizes, y.sizes[0]);
     Memory memory(args.workspace);
     auto [zeros, copy] = take_image<T>(memory, x);
     std::fill_n(zeros, x.sizes[1], T(0));
@@ -206,9 +243,17 @@ private:
     for (int64_t v = 0, i = 0; s.has_small_groups() && v < s.vectors.count(); ++v)
       for (int64_t l = 0; l < s.depth; ++l)
         for (int64_t j = 0; j < s.vectors.lanes; ++j) places[i++] = s.vectors.place(v, l, j);
+    T* between =
+        by_taps_ ? memory.take<T>(tap_sums(s, x.sizes.subspan(2), volume(w.sizes.subspan(2)))) : nullptr;
     T* packed = packed_ ? static_cast<T*>(packed_.get()) : take_weights<T>(memory, s);
+    if (std::any_of(geometry_.parts.begin(), geometry_.parts.end(),
+                    [](const Part& q) { return q.taps == 0; }))
+      fill(y, bias);
     for (const Part& part : geometry_.parts) {
+      if (part.taps == 0) continue;
       if (!packed_) pack(p_, part, s, w, packed);
+      if constexpr (std::is_floating_point_v<R> && std::is_same_v<T, R>)
+        if (by_taps_) return run_by_taps(p_, s, w.sizes.subspan(2), image, packed, bias, y, between);
       PartRun<T, R>(geometry_, part, s, image, packed, places, bias, y).run();
       packed += packed_elements<T>(part, s);
     }
@@ -217,6 +262,7 @@ private:
   ConvProblem p_;
   Geometry geometry_;
   bool has_bytes_ = false; ///< products are made in float32, sums in integers
+  bool by_taps_ = false;
   std::shared_ptr<void> packed_;
   int64_t packed_bytes_ = 0;
 };

@@ -21,6 +21,7 @@ inline int64_t volume(std::span<const int64_t> s) {
 struct Shape {
   int64_t images, groups, depth, columns; ///< depth, columns: channels of a group that go in and come out
   GroupVectors vectors;                   ///< of small groups
+  bool by_taps = false;                   ///< tap_products.h
   bool has_small_groups() const { return vectors.lanes > 0; }
   int64_t in_channels() const { return groups * depth; }
   int64_t out_channels() const { return groups * columns; }
@@ -121,7 +122,12 @@ private:
     bool was_inside = false;
     for (int64_t point = from; point < to; ++point) {
       int64_t* q = scratch.points.data() + (point - from) * rank_;
-      place(point, q);
+      if (point > from && q[-1] + 1 < first_[last] + count_[last]) {
+        std::copy_n(q - rank_, rank_, q);
+        ++q[last];
+      } else {
+        place(point, q);
+      }
       const bool inside = is_inside(q[last]);
       if (inside && was_inside && q[last] > first_[last]) {
         for (int64_t t = 0; t < part_.taps; ++t) scratch.at[t] += scratch.steps[t];

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/direct/groups.h"
+#include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/library_kernel.h"
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/onednn/guess.h"
@@ -63,6 +64,8 @@ public:
   /// Why the library does not do all of the work inside of a fast kernel; empty: it does. `or_beside`: bias
   /// and post-operations may come after the product.
   std::string slow(std::span<const TensorRef> in, std::span<const TensorRef> out, bool or_beside) const {
+    if (out[0].dtype == DType::f32 && !is_byte(in[0].dtype) && direct::is_best_by_taps(p_, in[1].sizes))
+      return "few results: its vectors would be mostly empty";
     auto good = [&](const Implementation& i) {
       return !i.name.empty() && !i.is_reference && !has_idle_lanes(i.name, in[1].sizes);
     };
@@ -201,7 +204,10 @@ private:
     dnnl::post_ops ops;
     auto add = [&](const PostOp& op) {
       if (form.summed >= 0 && op.kind == PostOp::add) return ops.append_sum(1.0f);
-      auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides, in[k].dtype); };
+      auto operand = [&](int k) { // as the result is described, else fast kernels do not take it
+        return in[k].sizes.size() == out[0].sizes.size() ? describe_image(in[k])
+                                                         : describe(in[k].sizes, in[k].strides, in[k].dtype);
+      };
       append(ops, op, operand);
       if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
         w.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,

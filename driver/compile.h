@@ -88,7 +88,7 @@ struct Signature {
 Signature signature_of(const Graph& graph);
 
 /// Text of the model at a stage: "import", "simplify", "lower", "schedule", "source", "cuda", "plan". Throws
-/// Error (model) for an unknown stage.
-std::string dump_stage(const Source& source, const CompileOptions& options, const std::string& stage);
+/// Error (model) for an unknown stage. Exported, not public: for the command.
+TBX_API std::string dump_stage(const Source& source, const CompileOptions& options, const std::string& stage);
 
 } // namespace tbx::driver

@@ -108,7 +108,8 @@ std::span<const ScheduleStep> schedule_steps() {
       // Behind what fixes layouts and order: both say whether a tensor dies there.
       ScheduleStep{"add_in_place",
                    "product + x -> product added in the memory of x, which nobody reads later",
-                   [](ScheduleWork& w) { add_in_place(w.program, w.deps, w.drafts); }, wants_extern_fusion},
+                   [](ScheduleWork& w) { add_in_place(w.program, w.deps, w.drafts, w.target.cuda); },
+                   wants_extern_fusion},
       ScheduleStep{"build_kernels", "each group -> one kernel of rows and phases, or one library call",
                    build_groups},
   };

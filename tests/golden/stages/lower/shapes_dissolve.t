@@ -6,3 +6,7 @@ g (float[batch, 4, 6] x) => (float[a, b] y) {
   r = Reshape(x, t) y = Relu(r)
 }
 ====
+b0: input float32[batch, 4, 6]  # x
+b1: float32[batch, 24]  # y
+b1 = pointwise [batch, 24]: max(load(b0, [i0, i1//6, i1%6]), 0f)
+output y = b1

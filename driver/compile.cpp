@@ -40,15 +40,6 @@ private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-/// Null: the CPU does everything.
-std::shared_ptr<device::Device> chosen_device(const CompileOptions& options) {
-  if (options.device.empty()) return nullptr;
-  TBX_MODEL(options.compile && !options.reference,
-            "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
-            options.device);
-  return device::open(options.device);
-}
-
 Graph import_source(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes = {},
                     std::vector<InputDefault>* defaults = nullptr) {
@@ -167,12 +158,20 @@ void show_complex(const Graph& graph, const std::vector<ValueId>& ids,
 
 } // namespace
 
+std::shared_ptr<device::Device> device_of(const CompileOptions& options) {
+  if (options.device.empty()) return nullptr;
+  TBX_MODEL(options.compile && !options.reference,
+            "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
+            options.device);
+  return device::open(options.device);
+}
+
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats,
                     std::vector<InputDefault>* defaults) {
   chosen_isa(options); // refused before the model is read
   chosen_precision(options);
-  chosen_device(options);
+  device_of(options);
   if (std::string note = precision_note(options); options.log && !note.empty()) options.log(note);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
@@ -240,7 +239,7 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::I
   stats.schedule_ms = watch.lap();
 
   Planned result;
-  result.device = chosen_device(options);
+  result.device = device_of(options);
   if (result.device) {
     emit_for_device(schedule, isa, options, result);
   } else if (options.compile) {

@@ -45,6 +45,9 @@ struct Specialisation {
   Assume assume = Assume::broadcast_too;
 };
 
+/// The device to compile for and run on; null: the CPU does everything.
+std::shared_ptr<device::Device> device_of(const CompileOptions& options);
+
 /// The graph that `compile` lowers: imported and simplified, with what that took in `stats`, and the
 /// initializers that the model declares as inputs in `defaults`.
 Graph prepare_graph(const Source& source, const CompileOptions& options,

@@ -80,6 +80,7 @@ public:
       options.log = [log = options.log](const std::string& text) { log(printable(text, Lines::kept)); };
     CompileStats stats;
     std::vector<InputDefault> declared;
+    device = device_of(options);
     Graph graph = prepare_graph(source, options, {}, stats, &declared);
     for (InputDefault& d : declared) {
       const bool named = std::count(options.overridable.begin(), options.overridable.end(), d.name) > 0;
@@ -180,6 +181,12 @@ protected:
   std::shared_ptr<const package::Program> program_for(const std::vector<runtime::RunTensor>& given,
                                                       Assume assume) const override {
     return variant_for(given, assume);
+  }
+
+  std::vector<std::shared_ptr<const package::Program>> programs() const override {
+    std::vector<std::shared_ptr<const package::Program>> all;
+    for (const auto& v : variants.variants()) all.push_back(v);
+    return all;
   }
 
   std::vector<package::PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const override {
@@ -298,7 +305,7 @@ private:
     for (const std::string& name : needs.value_inputs) {
       const runtime::RunTensor& t = given_for(name, given);
       Tensor copy = Tensor::make(t.dtype, t.dims);
-      if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), t.data, static_cast<size_t>(copy.bytes()));
+      if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), runtime::host_elements(t), static_cast<size_t>(copy.bytes()));
       made_for.known[name] = std::make_shared<const Tensor>(std::move(copy));
     }
     return made_for;
@@ -310,7 +317,8 @@ private:
     for (const std::string& name : needs.value_inputs) {
       const runtime::RunTensor& t = given_for(name, given);
       append_dims(key, t.dims);
-      append_bytes(key, t.data, static_cast<size_t>(checked_numel(t.dims) * size_of(t.dtype)));
+      append_bytes(key, runtime::host_elements(t),
+                   static_cast<size_t>(checked_numel(t.dims) * size_of(t.dtype)));
     }
     return key;
   }

@@ -122,6 +122,13 @@ protected:
     return stages_[0]->program_for(given, assume);
   }
 
+  std::vector<std::shared_ptr<const Program>> programs() const override {
+    std::vector<std::shared_ptr<const Program>> all;
+    for (const auto& stage : stages_)
+      for (auto& p : stage->programs()) all.push_back(std::move(p));
+    return all;
+  }
+
   std::vector<PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const override {
     std::vector<PlanSteps> all;
     for (const auto& stage : stages_)

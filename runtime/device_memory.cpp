@@ -59,4 +59,88 @@ void DevicePool::trim() {
   }
 }
 
+/// Blocks that nobody holds, and what their last users' streams were asked for.
+struct OutputBlock::Idle {
+  struct Free {
+    std::unique_ptr<device::Memory> memory;
+    std::vector<std::pair<void*, std::unique_ptr<device::Event>>> after; ///< by handle of the stream
+  };
+  std::mutex mutex;
+  std::multimap<size_t, Free> blocks; ///< by size
+  size_t bytes = 0;
+};
+
+std::shared_ptr<OutputBlock> OutputBlock::make(std::shared_ptr<device::Device> device, size_t bytes) {
+  auto block = std::make_shared<OutputBlock>();
+  block->memory_ = device->allocate(bytes);
+  block->device_ = std::move(device);
+  return block;
+}
+
+OutputBlock::~OutputBlock() {
+  const std::shared_ptr<Idle> pool = pool_.lock();
+  if (!pool || !memory_) return; // giving memory back to the device waits for its work
+  try {
+    Idle::Free free;
+    for (void* user : users_) {
+      auto passed = device_->make_event();
+      device_->adopt_stream(user)->record(*passed);
+      free.after.emplace_back(user, std::move(passed));
+    }
+    const size_t bytes = memory_->bytes();
+    free.memory = std::move(memory_);
+    std::scoped_lock lock(pool->mutex);
+    if (pool->bytes + bytes > kMostIdle) return;
+    pool->bytes += bytes;
+    pool->blocks.emplace(bytes, std::move(free));
+  } catch (const std::exception&) { // the memory is given back instead
+  }
+}
+
+void OutputBlock::used_on(void* stream) {
+  if (std::find(users_.begin(), users_.end(), stream) == users_.end()) users_.push_back(stream);
+}
+
+void OutputBlock::made_on(void* stream) {
+  used_on(stream);
+  made_on_ = stream;
+  ready_ = device_->make_event();
+  device_->adopt_stream(stream)->record(*ready_);
+}
+
+void OutputBlock::wait_on(device::Stream& stream) const {
+  if (ready_ && stream.handle() != *made_on_) stream.wait(*ready_);
+}
+
+OutputPool::OutputPool(std::shared_ptr<device::Device> device)
+    : device_(std::move(device)), idle_(std::make_shared<OutputBlock::Idle>()) {}
+
+std::shared_ptr<OutputBlock> OutputPool::get(size_t bytes, device::Stream& stream) {
+  bytes = std::bit_ceil(std::max(bytes, kAlign));
+  OutputBlock::Idle::Free free;
+  {
+    std::scoped_lock lock(idle_->mutex);
+    if (auto it = idle_->blocks.find(bytes); it != idle_->blocks.end()) {
+      idle_->bytes -= bytes;
+      free = std::move(it->second);
+      idle_->blocks.erase(it);
+    }
+  }
+  if (!free.memory) free.memory = device_->allocate(bytes);
+  for (const auto& [user, passed] : free.after)
+    if (user != stream.handle()) stream.wait(*passed);
+  auto block = std::make_shared<OutputBlock>();
+  block->device_ = device_;
+  block->memory_ = std::move(free.memory);
+  block->pool_ = idle_;
+  return block;
+}
+
+void OutputPool::clear() {
+  std::multimap<size_t, OutputBlock::Idle::Free> blocks;
+  std::scoped_lock lock(idle_->mutex);
+  blocks.swap(idle_->blocks);
+  idle_->bytes = 0;
+}
+
 } // namespace tbx::runtime

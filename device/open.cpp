@@ -30,9 +30,9 @@ std::shared_ptr<Device> open(std::string_view name) {
   std::scoped_lock lock(mutex);
   const char* asked = std::getenv("TBX_FAKE_CUDA");
   const bool fake = asked && std::string_view(asked) == "1";
-  std::weak_ptr<Device>& known = opened[{fake, number}];
-  std::shared_ptr<Device> device = known.lock();
-  if (!device) known = device = fake ? make_fake_device(number) : make_cuda_device(number);
+  std::weak_ptr<Device>& last = opened[{fake, number}];
+  std::shared_ptr<Device> device = last.lock();
+  if (!device) last = device = fake ? make_fake_device(number) : make_cuda_device(number);
   return device;
 }
 

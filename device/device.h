@@ -114,6 +114,8 @@ public:
   /// An event that was never recorded is reached.
   virtual bool is_reached(const Event& event) = 0;
   virtual void wait(const Event& event) = 0;
+  /// All that streams of this device, whoever made them, were asked for until now.
+  virtual void record_all(Event& event) = 0;
   /// Milliseconds of device time between two events that were reached.
   virtual double elapsed_ms(const Event& from, const Event& to) = 0;
   /// Loads what compile() made, here or on another device of the same architecture.

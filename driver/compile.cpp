@@ -330,7 +330,7 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
 }
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
-                          const Specialisation& made_for) {
+                          const Specialisation& made_for, const std::vector<std::string>& architectures) {
   CompileStats stats;
   CompileOptions how = options;
   how.compile = isa.has_value();
@@ -340,7 +340,21 @@ Portable compile_portable(const Graph& graph, const CompileOptions& options, std
     codegen::Toolchain toolchain = toolchain_of(options);
     toolchain.keep_bytes = true;
     const OutsideOfLoad waiting; // the compiler has limits of its own
-    result.objects = codegen::build_module(named_kernels(planned.emitted), *isa, toolchain)->bytes;
+    const std::vector<codegen::EmittedKernel> kernels = kernels_of_host(planned);
+    if (!kernels.empty()) result.objects = codegen::build_module(kernels, *isa, toolchain)->bytes;
+  }
+  if (!planned.for_device.empty()) {
+    const OutsideOfLoad waiting;
+    const codegen::Toolchain toolchain = toolchain_of(options);
+    device::Properties properties = planned.device->properties();
+    for (const std::string& architecture : architectures) {
+      properties.architecture = architecture;
+      bool cached = false;
+      result.binaries.emplace_back(
+          architecture, codegen::cached_device_binary(planned.for_device, properties, toolchain, cached));
+    }
+    if (planned.device->properties().architecture.starts_with("sm_"))
+      result.source = codegen::device_source(planned.for_device);
   }
   result.executable = std::move(planned.plan.executable);
   result.steps = std::move(planned.plan.steps);

@@ -63,11 +63,15 @@ struct Portable {
   std::vector<StepInfo> steps;
   std::vector<std::string> objects;   ///< shared objects of native kernels
   std::vector<NamedKernel> evaluated; ///< kernels for the evaluator
+  std::vector<std::pair<std::string, std::string>> binaries; ///< of a device: architecture, machine code
+  std::string source;                                        ///< text of the device's kernels
 };
 /// `isa`: of the native kernels, whatever this CPU runs; none: all kernels are for the evaluator. Throws
-/// BackendError where there is no compiler.
+/// BackendError where there is no compiler. With the option device, kernels of the device are for these
+/// architectures.
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
-                          const Specialisation& made_for);
+                          const Specialisation& made_for,
+                          const std::vector<std::string>& architectures = {});
 
 /// Both in one. Throws Error; lowering::UnknownValueError when the elements or sizes of some inputs must be
 /// known: compile again with them; lowering::RuntimeValueError when the model needs more than a plan

@@ -160,6 +160,7 @@ tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_
         load.isa = o.isa ? o.isa : "";
         load.max_memory = o.max_memory;
         load.time_limit_ms = o.time_limit_ms;
+        load.device = o.device ? o.device : "";
         return tbx::Session::load(package_file, load);
       },
       error);

@@ -7,13 +7,16 @@
 
 #include "package/package_file.h"
 #include "package/session_impl.h"
+#include "device/device.h"
 #include "runtime/value_plan.h"
 
 namespace tbx::package {
 
 /// How all stages of a session run.
 struct RunWith {
-  std::string isa; ///< empty: the evaluator
+  std::string isa;                        ///< empty: the evaluator
+  std::shared_ptr<device::Device> device; ///< null: plans for the host
+  std::function<void(const std::string&)> log;
   runtime::SessionOptions session;
 };
 

@@ -402,7 +402,8 @@ NB_MODULE(_core, m) {
       .def_ro("constant_bytes", &tbx::PackageReport::constant_bytes)
       .def_ro("kernel_bytes", &tbx::PackageReport::kernel_bytes)
       .def_ro("programs", &tbx::PackageReport::programs)
-      .def_ro("isas", &tbx::PackageReport::isas);
+      .def_ro("isas", &tbx::PackageReport::isas)
+      .def_ro("architectures", &tbx::PackageReport::architectures);
 
   nb::class_<tbx::Session>(m, "Session")
       .def_static("from_file",
@@ -539,11 +540,12 @@ NB_MODULE(_core, m) {
            })
       .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
       .def("save",
-           [](const tbx::Session& s, const nb::bytes& file, const std::vector<std::string>& isas) {
+           [](const tbx::Session& s, const nb::bytes& file, const std::vector<std::string>& isas,
+              const std::vector<std::string>& architectures) {
              std::string path(file.c_str(), file.size()); // as the file system spells it
              auto result = [&] {
                nb::gil_scoped_release nogil;
-               return s.save(path, {isas});
+               return s.save(path, {isas, architectures});
              }();
              return unwrap(std::move(result));
            })

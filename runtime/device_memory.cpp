@@ -59,11 +59,11 @@ void DevicePool::trim() {
   }
 }
 
-/// Blocks that nobody holds, and what their last users' streams were asked for.
+/// Blocks that nobody holds.
 struct OutputBlock::Idle {
   struct Free {
     std::unique_ptr<device::Memory> memory;
-    std::vector<std::pair<void*, std::unique_ptr<device::Event>>> after; ///< by handle of the stream
+    std::vector<void*> users; ///< streams whose work may still use it
   };
   std::mutex mutex;
   std::multimap<size_t, Free> blocks; ///< by size
@@ -77,24 +77,15 @@ std::shared_ptr<OutputBlock> OutputBlock::make(std::shared_ptr<device::Device> d
   return block;
 }
 
+// No word to the device here: whoever lets go of a tensor may do so at any time, and its streams may be gone.
 OutputBlock::~OutputBlock() {
   const std::shared_ptr<Idle> pool = pool_.lock();
   if (!pool || !memory_) return; // giving memory back to the device waits for its work
-  try {
-    Idle::Free free;
-    for (void* user : users_) {
-      auto passed = device_->make_event();
-      device_->adopt_stream(user)->record(*passed);
-      free.after.emplace_back(user, std::move(passed));
-    }
-    const size_t bytes = memory_->bytes();
-    free.memory = std::move(memory_);
-    std::scoped_lock lock(pool->mutex);
-    if (pool->bytes + bytes > kMostIdle) return;
-    pool->bytes += bytes;
-    pool->blocks.emplace(bytes, std::move(free));
-  } catch (const std::exception&) { // the memory is given back instead
-  }
+  const size_t bytes = memory_->bytes();
+  std::scoped_lock lock(pool->mutex);
+  if (pool->bytes + bytes > kMostIdle) return;
+  pool->bytes += bytes;
+  pool->blocks.emplace(bytes, Idle::Free{std::move(memory_), std::move(users_)});
 }
 
 void OutputBlock::used_on(void* stream) {
@@ -118,17 +109,27 @@ OutputPool::OutputPool(std::shared_ptr<device::Device> device)
 std::shared_ptr<OutputBlock> OutputPool::get(size_t bytes, device::Stream& stream) {
   bytes = std::bit_ceil(std::max(bytes, kAlign));
   OutputBlock::Idle::Free free;
+  auto is_done = [&](const OutputBlock::Idle::Free& f) { // work of the same stream comes in order
+    return std::all_of(f.users.begin(), f.users.end(), [&](void* u) { return u == stream.handle(); });
+  };
   {
     std::scoped_lock lock(idle_->mutex);
-    if (auto it = idle_->blocks.find(bytes); it != idle_->blocks.end()) {
+    const auto [first, last] = idle_->blocks.equal_range(bytes);
+    auto it = std::find_if(first, last, [&](const auto& f) { return is_done(f.second); });
+    if (it == last) it = first;
+    if (it != last) {
       idle_->bytes -= bytes;
       free = std::move(it->second);
       idle_->blocks.erase(it);
     }
   }
-  if (!free.memory) free.memory = device_->allocate(bytes);
-  for (const auto& [user, passed] : free.after)
-    if (user != stream.handle()) stream.wait(*passed);
+  if (!free.memory) {
+    free.memory = device_->allocate(bytes);
+  } else if (!is_done(free)) {
+    const auto passed = device_->make_event();
+    device_->record_all(*passed);
+    stream.wait(*passed);
+  }
   auto block = std::make_shared<OutputBlock>();
   block->device_ = device_;
   block->memory_ = std::move(free.memory);

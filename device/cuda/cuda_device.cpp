@@ -122,6 +122,7 @@ public:
       return fmt::format("{} bytes are left in its memory, {} are needed", size - (at - start), bytes);
     return {};
   }
+  void record_all(Event& event) override { cuda::record_all(*context_, event); }
   bool is_reached(const Event& event) override { return cuda::is_reached(event); }
   void wait(const Event& event) override { cuda::wait(event); }
   std::unique_ptr<Event> make_event() override { return cuda::make_event(context_); }

@@ -79,6 +79,7 @@ inline constexpr Result kOutOfMemory = 2, kNotReady = 600;
   X(cuDevicePrimaryCtxRelease_v2, DeviceNumber)                                                              \
   X(cuCtxPushCurrent_v2, Context)                                                                            \
   X(cuCtxPopCurrent_v2, Context*)                                                                            \
+  X(cuCtxRecordEvent, Context, EventHandle)                                                                  \
   X(cuMemAlloc_v2, Pointer*, size_t)                                                                         \
   X(cuMemFree_v2, Pointer)                                                                                   \
   X(cuMemHostAlloc, void**, size_t, unsigned)                                                                \

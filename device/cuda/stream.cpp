@@ -191,6 +191,10 @@ std::unique_ptr<Stream> adopt_stream(std::shared_ptr<const ContextOwner> context
   return std::make_unique<CudaStream>(std::move(context), static_cast<StreamHandle>(handle));
 }
 
+void record_all(const ContextOwner& context, Event& event) {
+  check(driver().cuCtxRecordEvent(context.context(), handle_of(event)), "cuCtxRecordEvent");
+}
+
 bool is_reached(const Event& event) {
   const Result r = driver().cuEventQuery(handle_of(event));
   if (r != kNotReady) check(r, "cuEventQuery");

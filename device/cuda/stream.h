@@ -40,6 +40,7 @@ StreamHandle handle_of(const Stream& stream);
 /// The stream records a graph: nothing may wait for the device now.
 bool is_capturing(const Stream& stream);
 std::unique_ptr<Event> make_event(std::shared_ptr<const ContextOwner> context);
+void record_all(const ContextOwner& context, Event& event);
 bool is_reached(const Event& event);
 void wait(const Event& event);
 double elapsed_ms(const Event& from, const Event& to);

@@ -58,8 +58,8 @@ private:
 class FakeEvent final : public Event {
 public:
   struct State {
-    std::weak_ptr<Queue> queue;        ///< that recorded it
-    std::atomic<bool> pending = false; ///< it has not come to it
+    std::vector<std::weak_ptr<Queue>> queues; ///< that recorded it
+    std::atomic<int> pending = 0;             ///< of them have not come to it
     Clock::time_point reached{};
   };
   std::shared_ptr<State> state = std::make_shared<State>();
@@ -68,8 +68,8 @@ public:
 FakeEvent& of(const Event& e) { return const_cast<FakeEvent&>(static_cast<const FakeEvent&>(e)); }
 
 void finish(const FakeEvent::State& event) {
-  if (!event.pending) return;
-  if (const std::shared_ptr<Queue> queue = event.queue.lock()) queue->finish();
+  for (const std::weak_ptr<Queue>& q : event.queues)
+    if (const std::shared_ptr<Queue> queue = q.lock(); queue && event.pending > 0) queue->finish();
 }
 
 class FakeGraph final : public Graph {
@@ -181,11 +181,11 @@ public:
   }
   void record(Event& event) override {
     std::shared_ptr<FakeEvent::State> state = of(event).state = std::make_shared<FakeEvent::State>();
-    state->queue = queue_;
-    state->pending = true;
+    state->queues = {queue_};
+    state->pending = 1;
     add([state] {
       state->reached = Clock::now();
-      state->pending = false;
+      state->pending = 0;
     });
   }
   void wait(const Event& event) override {
@@ -275,7 +275,19 @@ public:
   std::string defect_of(const void* data, size_t bytes) override {
     return bytes == 0 ? std::string() : arena_->defect_of(data, bytes);
   }
-  bool is_reached(const Event& event) override { return !of(event).state->pending; }
+  void record_all(Event& event) override {
+    std::shared_ptr<FakeEvent::State> state = of(event).state = std::make_shared<FakeEvent::State>();
+    std::vector<std::shared_ptr<Queue>> queues = {default_queue_};
+    {
+      std::scoped_lock lock(mutex_);
+      for (const auto& [handle, known] : queues_)
+        if (std::shared_ptr<Queue> queue = known.lock()) queues.push_back(std::move(queue));
+    }
+    state->queues.assign(queues.begin(), queues.end());
+    state->pending = static_cast<int>(queues.size());
+    for (const auto& queue : queues) queue->add([state] { --state->pending; });
+  }
+  bool is_reached(const Event& event) override { return of(event).state->pending == 0; }
   void wait(const Event& event) override { finish(*of(event).state); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<FakeEvent>(); }
   double elapsed_ms(const Event& from, const Event& to) override {

@@ -263,6 +263,9 @@ struct TBX_API PackageOptions {
   /// Native kernels for CPUs of these instruction sets: "avx512", "avx2", "sse". Empty: for the session's
   /// own.
   std::vector<std::string> isas;
+  /// Of a session on a GPU: machine code for these architectures ("sm_90"). Empty: for the session's own. Its
+  /// text is there, too, from which NVRTC makes that of others when the package is loaded there.
+  std::vector<std::string> architectures;
 };
 
 /// What was written.
@@ -271,12 +274,14 @@ struct TBX_API PackageReport {
           kernel_bytes = 0;      ///< of the file, of its constants and native kernels
   int programs = 0;              ///< parts of the model, and variants of them for kinds of inputs
   std::vector<std::string> isas; ///< with native kernels
+  std::vector<std::string> architectures; ///< of GPUs, with machine code
 };
 
 /// Options of a session of a package. Values that cannot be are a model_error of `load`.
 struct TBX_API LoadOptions {
   int threads = 0;              ///< as CompileOptions::threads
   bool private_threads = false; ///< as CompileOptions::private_threads
+  std::string device;    ///< "cuda", "cuda:1": where a package for GPUs runs; empty: the CPU
   std::string isa;       ///< the native kernels to use; empty: the best that the package has for this CPU
   bool evaluate = false; ///< run all kernels in the evaluator
   std::optional<int64_t> seed; ///< as CompileOptions::seed

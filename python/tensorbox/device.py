@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 from collections import deque
 from typing import Any
@@ -92,6 +94,8 @@ def is_on_device(value: Any) -> bool:
         return True
     if isinstance(value, (np.ndarray, np.generic, list, tuple, int, float)):
         return False
+    if _is_torch(value):
+        return bool(value.is_cuda)
     if hasattr(value, "__dlpack_device__"):
         return value.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
     return hasattr(value, _TYPESTR_FIELD)
@@ -106,11 +110,38 @@ def device_tensor(what: str, value: Any, stream: int, device: int, writable: boo
             value._core.use_on_stream(stream)
         return value._core
     try:
+        if _is_torch(value) and (tensor := _from_torch(value, stream, device)) is not None:
+            return tensor
         if hasattr(value, "__dlpack__"):
             return _from_dlpack(value, stream, device, writable)
         return _from_cuda_array_interface(value, stream, device, writable)
     except _core.ModelError as error:
         raise _core.ModelError(f"ModelError: {what}: {str(error).removeprefix('ModelError: ')}") from None
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _from_torch(value: Any, stream: int, device: int) -> _core.DeviceTensor | None:
+    """What DLPack gives, in a fraction of the time, which counts where a run takes tens of microseconds."""
+    torch = sys.modules["torch"]
+    number = _torch_types().get(value.dtype)
+    if number is None or value.device.index != device or not value.is_contiguous() or value.is_conj() or value.is_neg():
+        return None
+    current = torch.cuda.current_stream(device).cuda_stream
+    if current != stream:
+        _core.order_streams(f"cuda:{device}", current, stream)
+    return _core.DeviceTensor.at_address(value.data_ptr(), number, list(value.shape), device, value)
+
+
+@functools.cache
+def _torch_types() -> dict[Any, int]:
+    torch = sys.modules["torch"]
+    return {torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int16: 5, torch.int32: 6, torch.int64: 7,
+            torch.bool: 9, torch.float16: 10, torch.float64: 11, torch.complex64: 14, torch.complex128: 15,
+            torch.bfloat16: 16}
 
 
 def _from_dlpack(value: Any, stream: int, device: int, writable: bool) -> _core.DeviceTensor:

@@ -247,12 +247,14 @@ class Session:
         """One entry per kernel: its ONNX nodes and why it is what it is."""
         return self._core.explain()
 
-    def save(self, file: str | os.PathLike[str], isas: Sequence[str] = ()) -> _core.PackageReport:
+    def save(self, file: str | os.PathLike[str], isas: Sequence[str] = (),
+             architectures: Sequence[str] = ()) -> _core.PackageReport:
         """Writes a package: one file that `Session(file)` loads without a compiler (docs/packages.md), with native
         kernels for the instruction sets `isas` ("avx512", "avx2", "sse"; none: this session's own). Where the code
         depends on values or shapes of inputs, it holds what was compiled for the runs so far. UnsupportedError for
-        what no package can hold."""
-        return self._core.save(os.fsencode(file), names("isas", isas))
+        what no package can hold. That of a session on a GPU has machine code for `architectures` ("sm_90"; none: that of
+        its GPU), and is loaded with the option `device`."""
+        return self._core.save(os.fsencode(file), names("isas", isas), names("architectures", architectures))
 
     def dump(self, stage: str) -> str:
         """Text of the model at a stage: import, simplify, lower, schedule, source, cuda or plan."""

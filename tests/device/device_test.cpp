@@ -165,6 +165,13 @@ TEST_P(DeviceTest, AdoptsStreamsAndKnowsItsMemory) {
   EXPECT_TRUE(device_->is_reached(*ready));
   EXPECT_THAT(back, testing::Each(7));
   device_->adopt_stream(nullptr)->synchronize();
+  auto other = device_->make_stream();
+  other->fill(block->data(), 9, 1000);
+  other->download(back.data(), block->data(), 1000);
+  device_->record_all(*ready);
+  stream->wait(*ready);
+  stream->synchronize();
+  EXPECT_THAT(back, testing::Each(9));
   EXPECT_EQ(device_->defect_of(block->data(), 1000), "");
   EXPECT_EQ(device_->defect_of(back.data(), 0), "");
   EXPECT_THAT(device_->defect_of(back.data(), 1000), testing::HasSubstr("none of a GPU's memory"));

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,8 @@ X = np.random.default_rng(3).standard_normal((3, 8)).astype("f")
 
 @pytest.fixture(autouse=True)
 def _fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    if not os.environ.get("TBX_TEST_GPU"):  # set: these tests are for the GPU of the machine
+        monkeypatch.setenv("TBX_FAKE_CUDA", "1")
 
 
 @pytest.fixture(scope="module", name="model")

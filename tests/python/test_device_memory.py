@@ -5,6 +5,7 @@ tensors of "other libraries" are ours in other clothes."""
 from __future__ import annotations
 
 import gc
+import os
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ RNG = np.random.default_rng(7)
 
 @pytest.fixture(autouse=True)
 def _fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    if not os.environ.get("TBX_TEST_GPU"):  # set: these tests are for the GPU of the machine
+        monkeypatch.setenv("TBX_FAKE_CUDA", "1")
 
 
 class Foreign:

@@ -68,7 +68,7 @@ public:
 class Graph {
 public:
   virtual ~Graph() = default;
-  virtual size_t nodes() const = 0; ///< kernels, copies and fills
+  virtual size_t nodes() const = 0;  ///< kernels, copies and fills
   virtual size_t copies() const = 0; ///< those of Stream::copy among them, of more than 0 bytes
   /// Other addresses for copy number `copy`, in the order they were recorded, for starts from now on.
   virtual void move_copy(size_t copy, void* to, const void* from) = 0;
@@ -105,8 +105,8 @@ public:
   /// Host memory from which and into which copies go at full speed.
   virtual std::unique_ptr<Memory> allocate_staging(size_t bytes) = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  /// A stream that somebody else made, by its handle; 0 and 1 are the default stream of CUDA, 2 is that of the
-  /// calling thread. It must outlive what is returned. Throws BackendError where there is no such stream.
+  /// A stream that somebody else made, by its handle; 0 and 1 are the default stream of CUDA, 2 is that of
+  /// the calling thread. It must outlive what is returned. Throws BackendError where there is no such stream.
   virtual std::unique_ptr<Stream> adopt_stream(void* handle) = 0;
   /// Empty where [data, data + bytes) is memory of this device, else what is wrong with it.
   virtual std::string defect_of(const void* data, size_t bytes) = 0;

@@ -61,8 +61,8 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
 struct Portable {
   runtime::Executable executable;
   std::vector<StepInfo> steps;
-  std::vector<std::string> objects;   ///< shared objects of native kernels
-  std::vector<NamedKernel> evaluated; ///< kernels for the evaluator
+  std::vector<std::string> objects;                          ///< shared objects of native kernels
+  std::vector<NamedKernel> evaluated;                        ///< kernels for the evaluator
   std::vector<std::pair<std::string, std::string>> binaries; ///< of a device: architecture, machine code
   std::string source;                                        ///< text of the device's kernels
 };
@@ -70,8 +70,7 @@ struct Portable {
 /// BackendError where there is no compiler. With the option device, kernels of the device are for these
 /// architectures.
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
-                          const Specialisation& made_for,
-                          const std::vector<std::string>& architectures = {});
+                          const Specialisation& made_for, const std::vector<std::string>& architectures = {});
 
 /// Both in one. Throws Error; lowering::UnknownValueError when the elements or sizes of some inputs must be
 /// known: compile again with them; lowering::RuntimeValueError when the model needs more than a plan

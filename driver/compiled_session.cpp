@@ -305,7 +305,8 @@ private:
     for (const std::string& name : needs.value_inputs) {
       const runtime::RunTensor& t = given_for(name, given);
       Tensor copy = Tensor::make(t.dtype, t.dims);
-      if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), runtime::host_elements(t), static_cast<size_t>(copy.bytes()));
+      if (copy.bytes() > 0)
+        std::memcpy(copy.mutable_data(), runtime::host_elements(t), static_cast<size_t>(copy.bytes()));
       made_for.known[name] = std::make_shared<const Tensor>(std::move(copy));
     }
     return made_for;

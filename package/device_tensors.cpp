@@ -111,9 +111,9 @@ std::optional<Failure> assign(const OutputTensor& tensor, const TensorView& host
   return failure([&] {
     const auto block = package::block_of(tensor);
     TBX_MODEL(tensor.type == host.type && tensor.dims == host.dims && host.device == kHost,
-              "a tensor {}[{}] cannot get the elements of one {}[{}]", name_of(static_cast<DType>(tensor.type)),
-              fmt::join(tensor.dims, ", "), name_of(static_cast<DType>(host.type)),
-              fmt::join(host.dims, ", "));
+              "a tensor {}[{}] cannot get the elements of one {}[{}]",
+              name_of(static_cast<DType>(tensor.type)), fmt::join(tensor.dims, ", "),
+              name_of(static_cast<DType>(host.type)), fmt::join(host.dims, ", "));
     const std::unique_ptr<device::Stream> stream = block->device()->make_stream();
     block->wait_on(*stream);
     stream->upload(tensor.data, host.data, package::bytes_of(tensor.type, tensor.dims));

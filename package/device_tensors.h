@@ -18,6 +18,7 @@ void set_stream(runtime::RunOptions& options, const device::Device* device, void
 /// What a run made on the host, on the device: in memory of the caller where `to` has any.
 void to_device(const std::shared_ptr<device::Device>& device, const runtime::RunTensor& made,
                runtime::RunTensor& to);
-OutputTensor to_device(const std::shared_ptr<device::Device>& device, OutputTensor made, const TensorView& to);
+OutputTensor to_device(const std::shared_ptr<device::Device>& device, OutputTensor made,
+                       const TensorView& to);
 
 } // namespace tbx::package

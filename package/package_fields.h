@@ -31,7 +31,7 @@ template <class A> void fields(A& a, runtime::StepInfo& v) {
 }
 template <class A> void fields(A& a, package::PackedPlan& v) {
   a.template all<package::PackedPlan>(v.isa, v.device, v.binaries, v.source, v.plan, v.objects, v.programs,
-                                        v.steps);
+                                      v.steps);
 }
 template <class A> void fields(A& a, package::PackedProgram& v) {
   a.template all<package::PackedProgram>(v.made_for, v.plans);

@@ -23,7 +23,7 @@ struct PackedPlan {
   std::string device;
   std::vector<std::pair<std::string, int32_t>> binaries; ///< architecture of the device, part: machine code
   int32_t source = -1; ///< part: text of the device's kernels, for other architectures; -1: it has none
-  int32_t plan = -1;            ///< part: an executable
+  int32_t plan = -1;   ///< part: an executable
   std::vector<int32_t> objects; ///< parts: shared objects of kernels
   int32_t programs = -1;        ///< part: kernels for the evaluator; -1: none
   std::vector<runtime::StepInfo> steps;

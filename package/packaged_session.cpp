@@ -60,15 +60,17 @@ std::shared_ptr<device::Device> chosen_device(const PackageIndex& index, const L
         if (!plan.device.empty()) there = &plan;
   const bool wanted = !options.device.empty() && options.device != "cpu";
   if (!there && wanted)
-    throw Error(ErrorKind::model,
-                fmt::format("option device is '{}', and the package has kernels for CPUs alone", options.device),
-                "make it with the option device (tbx compile --device cuda)");
+    throw Error(
+        ErrorKind::model,
+        fmt::format("option device is '{}', and the package has kernels for CPUs alone", options.device),
+        "make it with the option device (tbx compile --device cuda)");
   if (!there) return nullptr;
   std::vector<std::string> has;
   for (const auto& [architecture, part] : there->binaries) has.push_back(architecture);
   if (!wanted)
     throw Error(ErrorKind::model,
-                fmt::format("the package is for a GPU ({})", has.empty() ? "any" : fmt::format("{}", fmt::join(has, ", "))),
+                fmt::format("the package is for a GPU ({})",
+                            has.empty() ? "any" : fmt::format("{}", fmt::join(has, ", "))),
                 "load it with device=\"cuda\", or compile the model without the option device");
   TBX_MODEL(!options.evaluate, "the evaluator runs no package for a GPU: option evaluate is given");
   TBX_MODEL(options.isa.empty(), "option isa is given for a package for a GPU");

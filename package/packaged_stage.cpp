@@ -28,9 +28,11 @@ public:
             runtime::from_bytes(package.part(plan.plan, PartKind::plan), package.tensors()))),
         steps(plan.steps) {
     for (const runtime::Step& step : executable->steps)
-      if (plan.device.empty() && step.device != runtime::DeviceKind::cpu) archive::damaged("a step is for another device");
+      if (plan.device.empty() && step.device != runtime::DeviceKind::cpu)
+        archive::damaged("a step is for another device");
     for (const runtime::BufferPlan& buffer : executable->buffers)
-      if (plan.device.empty() && buffer.device != runtime::DeviceKind::cpu) archive::damaged("a buffer lies on another device");
+      if (plan.device.empty() && buffer.device != runtime::DeviceKind::cpu)
+        archive::damaged("a buffer lies on another device");
     if (steps.size() != executable->steps.size()) archive::damaged("the report does not fit the plan");
     for (int32_t part : plan.objects) objects.push_back(package.part(part, PartKind::object));
     if (plan.programs >= 0)
@@ -45,8 +47,7 @@ public:
     if (!objects.empty()) modules.push_back(std::make_shared<const NativeModule>(objects));
     if (evaluated) modules.push_back(evaluated);
     auto program = std::make_unique<Program>();
-    program->bound =
-        runtime::bind(executable, std::move(modules), extern_kernels::Kernels::fastest, on);
+    program->bound = runtime::bind(executable, std::move(modules), extern_kernels::Kernels::fastest, on);
     program->steps = steps;
     describe(*program->bound, program->steps);
     program->session = std::make_unique<runtime::Session>(program->bound, options);

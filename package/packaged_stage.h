@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "package/package_file.h"
 #include "package/session_impl.h"
-#include "device/device.h"
 #include "runtime/value_plan.h"
 
 namespace tbx::package {

@@ -123,14 +123,14 @@ void Session::Impl::throw_no_input(const std::string& name) const {
 void Session::Impl::check_device(const char* what, const std::string& name, int32_t number) const {
   if (number == kHost) return;
   if (!device)
-    throw Error(ErrorKind::model,
-                fmt::format("{} '{}' is in memory of cuda:{}, and the session runs on the CPU", what, name,
-                            number),
-                fmt::format("copy it to the host, or compile with device = \"cuda:{}\"", number));
+    throw Error(
+        ErrorKind::model,
+        fmt::format("{} '{}' is in memory of cuda:{}, and the session runs on the CPU", what, name, number),
+        fmt::format("copy it to the host, or compile with device = \"cuda:{}\"", number));
   if (number != device->properties().number)
     throw Error(ErrorKind::model,
-                fmt::format("{} '{}' is in memory of cuda:{}, the session runs on cuda:{}", what, name, number,
-                            device->properties().number),
+                fmt::format("{} '{}' is in memory of cuda:{}, the session runs on cuda:{}", what, name,
+                            number, device->properties().number),
                 "copy it there");
 }
 
@@ -140,10 +140,11 @@ std::vector<runtime::RunTensor> Session::Impl::bind(const Inputs& given,
   bind_by_name(given, [&](size_t i, const TensorView& view) {
     check_device("input", inputs[i].name, view.device);
     if (view.device != kHost) {
-      const auto bytes = static_cast<size_t>(checked_numel(view.dims) * size_of(static_cast<DType>(view.type)));
+      const auto bytes =
+          static_cast<size_t>(checked_numel(view.dims) * size_of(static_cast<DType>(view.type)));
       bound[i].on_device = true;
-      bound[i].host_copy = std::make_shared<runtime::HostCopy>(device, view.data, bytes,
-                                                               run_options.stream.value_or(nullptr));
+      bound[i].host_copy =
+          std::make_shared<runtime::HostCopy>(device, view.data, bytes, run_options.stream.value_or(nullptr));
     }
     bound[i].data = view.data;
     bound[i].dtype = static_cast<DType>(view.type);

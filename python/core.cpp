@@ -163,7 +163,7 @@ BoundInputs bind(const nb::list& given) {
 nb::list outputs_to_python(std::vector<tbx::OutputTensor> outputs) {
   nb::list result;
   for (tbx::OutputTensor& o : outputs) {
-    nb::object payload = o.strings              ? nb::cast(*o.strings)
+    nb::object payload = o.strings                ? nb::cast(*o.strings)
                          : o.device != tbx::kHost ? nb::cast(DeviceTensor{o, nullptr})
                                                   : nb::cast(Output{o});
     result.append(nb::make_tuple(o.name, o.type, nb::cast(o.dims), payload));
@@ -294,17 +294,18 @@ NB_MODULE(_core, m) {
   nb::class_<Output>(m, "Output", nb::type_slots(output_slots));
   tbx::python::bind_device(m);
   // Numbers of a tensor of the host as a DeviceTensor, and back.
-  m.def("to_device", [](int32_t type, const std::vector<int64_t>& dims, nb::handle buffer,
-                        const std::string& device) {
-    const HeldBuffer held(buffer, false);
-    check_size(held, type, dims);
-    return DeviceTensor{unwrap(tbx::to_device({held.data(), type, dims}, device)), nullptr};
-  });
-  m.def("assign", [](const DeviceTensor& to, int32_t type, const std::vector<int64_t>& dims, nb::handle buffer) {
-    const HeldBuffer held(buffer, false);
-    check_size(held, type, dims);
-    if (auto failed = tbx::assign(to.tensor, {held.data(), type, dims})) raise(*failed);
-  });
+  m.def("to_device",
+        [](int32_t type, const std::vector<int64_t>& dims, nb::handle buffer, const std::string& device) {
+          const HeldBuffer held(buffer, false);
+          check_size(held, type, dims);
+          return DeviceTensor{unwrap(tbx::to_device({held.data(), type, dims}, device)), nullptr};
+        });
+  m.def("assign",
+        [](const DeviceTensor& to, int32_t type, const std::vector<int64_t>& dims, nb::handle buffer) {
+          const HeldBuffer held(buffer, false);
+          check_size(held, type, dims);
+          if (auto failed = tbx::assign(to.tensor, {held.data(), type, dims})) raise(*failed);
+        });
   m.def("to_host", [](const DeviceTensor& t) {
     auto copy = [&] {
       nb::gil_scoped_release nogil;
@@ -460,39 +461,40 @@ NB_MODULE(_core, m) {
                outputs.append(nb::make_tuple(name, value_to_python(value, shared)));
              return outputs;
            })
-      .def("run_into",
-           [](const tbx::Session& s, const nb::list& given, const nb::list& into,
-              std::optional<uintptr_t> stream, bool async) {
-             BoundInputs bound = bind(given);
-             std::vector<HeldBuffer> held;
-             std::vector<tbx::TensorView> views;
-             for (nb::handle item : into) {
-               tbx::TensorView& view = views.emplace_back();
-               if (item.is_none()) continue; // the session allocates
-               if (nb::isinstance<nb::int_>(item)) { // on this GPU
-                 view.device = nb::cast<int32_t>(item);
-                 continue;
-               }
-               if (nb::isinstance<DeviceTensor>(item)) {
-                 const auto& there = nb::cast<const DeviceTensor&>(item).tensor;
-                 view = {there.data, there.type, there.dims, there.device};
-                 continue;
-               }
-               auto t = nb::cast<nb::tuple>(item);
-               held.emplace_back(t[2], true);
-               view = {held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])};
-               check_size(held.back(), view.type, view.dims);
-             }
-             auto result = [&] {
-               nb::gil_scoped_release nogil;
-               void* on = reinterpret_cast<void*>(stream.value_or(0));
-               return async    ? s.run_async(on, bound.inputs, views)
-                      : stream ? s.run_on(on, bound.inputs, views)
-                               : s.run(bound.inputs, views);
-             }();
-             return outputs_to_python(unwrap(std::move(result)));
-           },
-           "given"_a, "into"_a, "stream"_a = nb::none(), "asynchronous"_a = false)
+      .def(
+          "run_into",
+          [](const tbx::Session& s, const nb::list& given, const nb::list& into,
+             std::optional<uintptr_t> stream, bool async) {
+            BoundInputs bound = bind(given);
+            std::vector<HeldBuffer> held;
+            std::vector<tbx::TensorView> views;
+            for (nb::handle item : into) {
+              tbx::TensorView& view = views.emplace_back();
+              if (item.is_none()) continue;         // the session allocates
+              if (nb::isinstance<nb::int_>(item)) { // on this GPU
+                view.device = nb::cast<int32_t>(item);
+                continue;
+              }
+              if (nb::isinstance<DeviceTensor>(item)) {
+                const auto& there = nb::cast<const DeviceTensor&>(item).tensor;
+                view = {there.data, there.type, there.dims, there.device};
+                continue;
+              }
+              auto t = nb::cast<nb::tuple>(item);
+              held.emplace_back(t[2], true);
+              view = {held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])};
+              check_size(held.back(), view.type, view.dims);
+            }
+            auto result = [&] {
+              nb::gil_scoped_release nogil;
+              void* on = reinterpret_cast<void*>(stream.value_or(0));
+              return async    ? s.run_async(on, bound.inputs, views)
+                     : stream ? s.run_on(on, bound.inputs, views)
+                              : s.run(bound.inputs, views);
+            }();
+            return outputs_to_python(unwrap(std::move(result)));
+          },
+          "given"_a, "into"_a, "stream"_a = nb::none(), "asynchronous"_a = false)
       .def("synchronize",
            [](const tbx::Session& s) {
              std::optional<tbx::Failure> failed;

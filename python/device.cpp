@@ -44,7 +44,8 @@ OutputTensor described(const DlTensor& t) {
   OutputTensor out;
   out.dims.assign(t.shape, t.shape + t.ndim);
   const bool empty = std::count(out.dims.begin(), out.dims.end(), 0) > 0;
-  if (!empty && !is_dense(t)) refuse("the tensor is not contiguous; make it so first (torch: x.contiguous())");
+  if (!empty && !is_dense(t))
+    refuse("the tensor is not contiguous; make it so first (torch: x.contiguous())");
   if (t.device_type != kDlCuda && t.device_type != kDlCudaManaged)
     refuse("the tensor is not in memory of a GPU of NVIDIA's, but of DLPack's device type " +
            std::to_string(t.device_type));
@@ -99,8 +100,16 @@ template <class Managed> nb::object capsule_of(const DeviceTensor& t, const char
   std::vector<int64_t>& dims = held->tensor.tensor.dims;
   held->strides.assign(dims.size(), 1);
   for (size_t d = dims.size(); d-- > 1;) held->strides[d - 1] = held->strides[d] * dims[d];
-  held->managed.tensor = {t.tensor.data, kDlCuda, t.tensor.device, static_cast<int32_t>(dims.size()),
-                          type->code,    type->bits, 1, dims.data(), held->strides.data(), 0};
+  held->managed.tensor = {t.tensor.data,
+                          kDlCuda,
+                          t.tensor.device,
+                          static_cast<int32_t>(dims.size()),
+                          type->code,
+                          type->bits,
+                          1,
+                          dims.data(),
+                          held->strides.data(),
+                          0};
   if constexpr (std::is_same_v<Managed, DlManagedVersioned>) {
     held->managed.major = 1, held->managed.minor = 0;
     held->managed.flags = 0;

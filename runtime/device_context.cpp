@@ -29,8 +29,8 @@ DeviceContext::DeviceContext(const BoundExecutable& bound)
       reports_(on_.num_check_slots > 0
                    ? on_.device->allocate(static_cast<size_t>(on_.num_check_slots) * kCheckBytes)
                    : nullptr),
-      stage_(on_.device->allocate_staging(reports_ ? reports_->bytes() : 0)),
-      left_(on_.device->make_event()), stream_(on_.device->make_stream()) {
+      stage_(on_.device->allocate_staging(reports_ ? reports_->bytes() : 0)), left_(on_.device->make_event()),
+      stream_(on_.device->make_stream()) {
   run_stream_ = stream_.get();
   forget_failures();
 }
@@ -75,8 +75,7 @@ void DeviceContext::begin(std::optional<void*> stream) {
 
 /// Asks for what checks found, where the run did not.
 void DeviceContext::report() {
-  if (reports_ && !reported_)
-    run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
+  if (reports_ && !reported_) run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
   reported_ = true;
 }
 
@@ -115,9 +114,9 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
                   static_cast<void*>(&report)})
     arguments_.push_back(p);
   run_stream_->launch(on_.kernels[step],
-                  {static_cast<uint32_t>(shape.blocks), static_cast<uint32_t>(kernel.launch.threads),
-                   static_cast<uint32_t>(kernel.launch.shared_bytes)},
-                  arguments_);
+                      {static_cast<uint32_t>(shape.blocks), static_cast<uint32_t>(kernel.launch.threads),
+                       static_cast<uint32_t>(kernel.launch.shared_bytes)},
+                      arguments_);
 }
 
 void DeviceContext::upload(void* to, const void* from_host, size_t bytes) {
@@ -192,8 +191,8 @@ DeviceContext::Key DeviceContext::key_of(const std::vector<int64_t>& symbols,
 
 /// Makes it the first of those recorded, where it is one.
 bool DeviceContext::find(const Key& key) {
-  const auto it = std::find_if(recorded_.begin(), recorded_.end(),
-                               [&](const Recorded& r) { return r.key == key; });
+  const auto it =
+      std::find_if(recorded_.begin(), recorded_.end(), [&](const Recorded& r) { return r.key == key; });
   if (it == recorded_.end()) return false;
   recorded_.splice(recorded_.begin(), recorded_, it);
   return true;

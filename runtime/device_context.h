@@ -1,7 +1,7 @@
 // DeviceContext: what one run needs on a device: a stream, memory at addresses that stay, page-locked memory
 // for what goes in and out, and the graphs of work that was recorded. Runs at the same time have one each.
-// What the checks in kernels find stays in the device's memory until it was thrown, so that no run has to begin
-// by clearing it.
+// What the checks in kernels find stays in the device's memory until it was thrown, so that no run has to
+// begin by clearing it.
 #pragma once
 
 #include <deque>
@@ -30,8 +30,8 @@ public:
   device::Stream& stream() { return *run_stream_; }
   DevicePool& pool() { return pool_; }
 
-  /// Begins a run on a stream of somebody else's, by its handle, or on the context's own. Throws what a check in a
-  /// kernel found wrong in an earlier run that nobody waited for.
+  /// Begins a run on a stream of somebody else's, by its handle, or on the context's own. Throws what a check
+  /// in a kernel found wrong in an earlier run that nobody waited for.
   void begin(std::optional<void*> stream);
   /// Memory for all buffers and the work of a plan. It moves when it has to grow, which ends recorded work.
   std::byte* arena(int64_t bytes);
@@ -49,14 +49,14 @@ public:
   /// The host reads what was downloaded.
   bool has_downloads() const { return !downloads_.empty(); }
 
-  /// What is done with work for these sizes whose ends lie so: as it comes at first, recorded as a graph at the
-  /// second time, replayed from then on. Where memory of the caller is new and sizes are not, a graph with
-  /// copies takes it: `direct` ends become `copied`.
+  /// What is done with work for these sizes whose ends lie so: as it comes at first, recorded as a graph at
+  /// the second time, replayed from then on. Where memory of the caller is new and sizes are not, a graph
+  /// with copies takes it: `direct` ends become `copied`.
   enum class Mode { now, record, replay };
   Mode choose(const std::vector<int64_t>& symbols, std::vector<EdgeUse>& inputs,
               std::vector<EdgeUse>& outputs);
-  /// The copies at the ends, and `work` between them, which asks stream() for the rest, with all buffers where
-  /// `choose` left them. One start of a graph, but for what goes in chunks.
+  /// The copies at the ends, and `work` between them, which asks stream() for the rest, with all buffers
+  /// where `choose` left them. One start of a graph, but for what goes in chunks.
   void run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs,
            const std::function<void()>& work);
   /// The run is not waited for.
@@ -110,8 +110,8 @@ private:
   bool running_ = false;  ///< a run has begun that nobody waited for, or left
   bool reported_ = false; ///< what checks find in this run is on its way to the host
   std::vector<void*> arguments_;
-  std::unique_ptr<device::Event> left_;      ///< the end of a run that nobody waited for
-  std::optional<void*> left_on_;             ///< the stream of that
+  std::unique_ptr<device::Event> left_; ///< the end of a run that nobody waited for
+  std::optional<void*> left_on_;        ///< the stream of that
   std::unique_ptr<device::Stream> adopted_;
   device::Stream* run_stream_ = nullptr;
   std::unique_ptr<device::Stream> stream_; ///< ends first

@@ -5,8 +5,8 @@
 namespace tbx::runtime {
 namespace {
 
-constexpr size_t kAlign = 256;          ///< of all memory that plans have on a device
-constexpr size_t kChunked = 1 << 20;    ///< more bytes than these are copied by several threads
+constexpr size_t kAlign = 256;       ///< of all memory that plans have on a device
+constexpr size_t kChunked = 1 << 20; ///< more bytes than these are copied by several threads
 
 bool overlap(const EdgeUse& a, const EdgeUse& b) {
   const auto x = reinterpret_cast<uintptr_t>(a.memory), y = reinterpret_cast<uintptr_t>(b.memory);

@@ -15,7 +15,8 @@ namespace tbx::runtime {
 
 /// An input or output of a plan.
 struct PlanEdge {
-  int twin = -1; ///< its buffer on the device; -1: it has none, or steps of the host work on it between copies
+  int twin =
+      -1; ///< its buffer on the device; -1: it has none, or steps of the host work on it between copies
   bool on_host = false; ///< steps of the host read or write it
   bool fixed = false;   ///< the plan overwrites an input's buffer: the caller's memory cannot take its place
 };
@@ -44,8 +45,8 @@ struct EdgeUse {
   std::byte* stage = nullptr; ///< staged
 };
 
-/// For memory of the host: staged or chunked. For that of the device: direct where it is aligned as the plan's
-/// own memory is.
+/// For memory of the host: staged or chunked. For that of the device: direct where it is aligned as the
+/// plan's own memory is.
 EdgeUse::How way_of(const PlanEdge& edge, bool on_device, const void* memory, size_t bytes);
 /// Outputs that share memory with an input are copied at the end, when all inputs have been read.
 void copy_what_overlaps(const std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs);

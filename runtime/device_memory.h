@@ -71,8 +71,9 @@ private:
   std::unique_ptr<device::Event> ready_; ///< reached when it is filled
 };
 
-/// Memory for outputs on a device. Blocks that callers let go of are used again; where other streams may still
-/// be at work on one, the next user's stream waits for all that the device had been asked for. Thread-safe.
+/// Memory for outputs on a device. Blocks that callers let go of are used again; where other streams may
+/// still be at work on one, the next user's stream waits for all that the device had been asked for.
+/// Thread-safe.
 class OutputPool {
 public:
   explicit OutputPool(std::shared_ptr<device::Device> device);

@@ -12,8 +12,8 @@ int64_t element_of(const RunTensor& t, size_t i) {
 }
 
 bool has_value(const RunTensor& t, const Tensor& value) {
-  return value.dims == t.dims &&
-         (value.bytes() == 0 || std::memcmp(value.data, host_elements(t), static_cast<size_t>(value.bytes())) == 0);
+  return value.dims == t.dims && (value.bytes() == 0 || std::memcmp(value.data, host_elements(t),
+                                                                    static_cast<size_t>(value.bytes())) == 0);
 }
 
 } // namespace

@@ -31,9 +31,9 @@ using Clock = std::chrono::steady_clock;
 
 /// What one run needs besides the plan; reused by later runs.
 struct RunContext {
-  std::unique_ptr<DeviceContext> device; ///< of plans with steps of a device; ends last
+  std::unique_ptr<DeviceContext> device;    ///< of plans with steps of a device; ends last
   std::vector<EdgeUse> edges_in, edges_out; ///< of this run, by place in the signature
-  void* device_work = nullptr;           ///< what a step of the device needs to work
+  void* device_work = nullptr;              ///< what a step of the device needs to work
   std::shared_ptr<void> device_work_owner;
   Stop stop;
   std::vector<int64_t> symbols;
@@ -245,8 +245,7 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
   ctx.pointers.assign(plan->buffers.size(), nullptr);
   for (size_t b = 0; b < plan->buffers.size(); ++b) {
     const BufferPlan& p = plan->buffers[b];
-    if (p.storage == StorageKind::input && !inputs[p.index].on_device)
-      ctx.pointers[b] = inputs[p.index].data;
+    if (p.storage == StorageKind::input && !inputs[p.index].on_device) ctx.pointers[b] = inputs[p.index].data;
     if (p.storage == StorageKind::constant)
       ctx.pointers[b] =
           p.device == DeviceKind::cpu ? bound->constants[p.index] : bound->on_device->constants[p.index];

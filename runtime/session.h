@@ -65,8 +65,8 @@ struct RunOptions {
   std::vector<StepProfile>* profile = nullptr;
   /// Of a device: the run is work of this stream, by its handle; none: of one of its own.
   std::optional<void*> stream;
-  /// The run ends when the stream was asked for everything. Outputs are on the device; inputs of the host were
-  /// read, others live until the stream is there. Refused where the host has work in between.
+  /// The run ends when the stream was asked for everything. Outputs are on the device; inputs of the host
+  /// were read, others live until the stream is there. Refused where the host has work in between.
   bool async = false;
   /// Called after each step with the buffer number and its contents (compare, first-NaN); slows the run.
   std::function<void(const Executable&, int step, int buffer, const extern_kernels::TensorRef&)> observe;

@@ -51,8 +51,8 @@ double ms_since(Clock::time_point t) {
 
 /// Latencies in ms of one client, until the time or the count is used up.
 std::vector<double> measure(const Session& session, const Session::Inputs& in,
-                            const std::vector<TensorView>& out, const Options& o,
-                            std::atomic<bool>& failed, std::string& error) {
+                            const std::vector<TensorView>& out, const Options& o, std::atomic<bool>& failed,
+                            std::string& error) {
   std::vector<double> times;
   auto start = Clock::now();
   for (int i = 0; !failed && (o.repeat > 0 ? i < o.repeat : ms_since(start) < o.duration * 1000 || i < 5);
@@ -96,7 +96,8 @@ void bench(Options& o) {
   start = Clock::now();
   std::vector<std::thread> clients;
   for (int c = 0; c < o.clients; ++c)
-    clients.emplace_back([&, c] { per_client[c] = measure(session, in, there.outputs, o, failed, errors[c]); });
+    clients.emplace_back(
+        [&, c] { per_client[c] = measure(session, in, there.outputs, o, failed, errors[c]); });
   for (std::thread& t : clients) t.join();
   double wall = ms_since(start);
   if (failed)
@@ -143,8 +144,9 @@ void add_bench(CLI::App& app, int&) {
       ->check(CLI::Range(0.0, 86400.0));
   cmd->add_option("--clients", o->clients, "threads that call the session at once (default 1)")
       ->check(CLI::Range(1, 256));
-  cmd->add_flag("--on-device", o->on_device,
-                "inputs and outputs in memory of the GPU (with --device cuda), without copies to and from the host");
+  cmd->add_flag(
+      "--on-device", o->on_device,
+      "inputs and outputs in memory of the GPU (with --device cuda), without copies to and from the host");
   cmd->footer(R"(Examples:
   tbx bench model.onnx --dim batch=8 --threads 2
   tbx bench model.onnx --clients 4 --threads 1     throughput of four requests at a time

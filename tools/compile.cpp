@@ -67,9 +67,10 @@ void add_compile(CLI::App& app, int&) {
   o->model.add_to(*cmd, false);
   cmd->remove_option(cmd->get_option("--isa"));
   cmd->remove_option(cmd->get_option("--device"));
-  cmd->add_option("--device", o->model.compile.device,
-                  "cuda or cuda:1: for the GPU of this machine; cuda:sm_90,sm_80: with machine code for these "
-                  "architectures (docs/packages.md); default: CPUs");
+  cmd->add_option(
+      "--device", o->model.compile.device,
+      "cuda or cuda:1: for the GPU of this machine; cuda:sm_90,sm_80: with machine code for these "
+      "architectures (docs/packages.md); default: CPUs");
   cmd->add_option("-o,--output", o->output, "the package to write")->required();
   cmd->add_option(
       "--isa", o->isas,

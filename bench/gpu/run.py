@@ -2,7 +2,7 @@
 """tensorbox against PyTorch on an NVIDIA GPU: models exported from the very modules that the peers run, all of them
 measured in turns in one process, errors in the same run.
 
-    python bench/gpu/run.py [--models NAME,...] [--peers NAME,...] [--seconds S] [--json FILE] [--table FILE]
+    python bench/gpu/run.py [--models NAME,...] [--peers NAME,...] [--seconds S] [--json FILE] [--table FILE] [--warm]
 
 Peers: eager, reduce-overhead and max-autotune (torch.compile), graph (a CUDA graph of the module compiled by default,
 replayed as it is). Needs torch, onnx and onnxscript, and tensorbox on the path. Times are medians in milliseconds:
@@ -163,6 +163,19 @@ def measure(case: Case, peers: list[str], seconds: float, folder: Path) -> dict[
     return results
 
 
+def warm(case: Case, peers: list[str]) -> None:
+    """Fills torch's compilation cache; several processes may do so at once before a measurement."""
+    torch.manual_seed(0)
+    module, x = case.module().eval().cuda().to(case.type), case.inputs().cuda()
+    x = x.to(case.type) if x.is_floating_point() else x
+    if case.channels_last:
+        module, x = module.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        for peer in peers:
+            if peer != "eager":
+                peer_runs(peer, module, x)
+
+
 def table(results: dict[str, Any], peers: list[str]) -> str:
     head = ["model", "launches", "over the best peer", *(f"over {p}" for p in peers), "wall - device, ms", "error", "error of eager"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -185,11 +198,16 @@ def main() -> None:
     parser.add_argument("--peers", default=",".join(PEERS), help="of: %(default)s; none: tensorbox alone")
     parser.add_argument("--seconds", type=float, default=5, help="of measuring, for each model")
     parser.add_argument("--limit", type=float, default=0, help="seconds after which no other model is begun; 0: none")
+    parser.add_argument("--warm", action="store_true", help="only compile the peers' models, which torch keeps on disk")
     parser.add_argument("--json", type=Path, help="all numbers")
     parser.add_argument("--table", type=Path, help="ratios, as docs/gpu.md has them")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     peers = [p for p in args.peers.split(",") if p and p != "none"]
+    if args.warm:
+        for name in args.models.split(","):
+            warm(CASES[name], peers)
+        return
     begin = time.perf_counter()
     results: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
                                "cuda": torch.version.cuda, "date": datetime.date.today().isoformat(), "models": {}}

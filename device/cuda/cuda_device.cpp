@@ -102,9 +102,7 @@ public:
     return std::make_unique<Block>(context_, bytes, true);
   }
   std::unique_ptr<Stream> make_stream() override { return cuda::make_stream(context_); }
-  std::unique_ptr<Stream> adopt_stream(void* handle) override {
-    return cuda::adopt_stream(context_, handle);
-  }
+  std::unique_ptr<Stream> adopt_stream(void* handle) override { return cuda::adopt_stream(context_, handle); }
   std::string defect_of(const void* data, size_t bytes) override {
     if (bytes == 0) return {};
     Current current(*context_);

@@ -201,7 +201,9 @@ bool is_reached(const Event& event) {
   return r == 0;
 }
 
-void wait(const Event& event) { check(driver().cuEventSynchronize(handle_of(event)), "waiting for the device"); }
+void wait(const Event& event) {
+  check(driver().cuEventSynchronize(handle_of(event)), "waiting for the device");
+}
 
 std::unique_ptr<Event> make_event(std::shared_ptr<const ContextOwner> context) {
   return std::make_unique<CudaEvent>(std::move(context));

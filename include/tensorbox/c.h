@@ -118,11 +118,12 @@ TBX_C_API tbx_info tbx_output(const tbx_session* session, size_t number);
 TBX_C_API tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
                                tbx_error** error);
 
-/* Of sessions on a GPU (docs/gpu.md). Set `size` to sizeof(tbx_run_options) and the rest to 0 for what is usual. */
+/* Of sessions on a GPU (docs/gpu.md). Set `size` to sizeof(tbx_run_options) and the rest to 0 for what is
+ * usual. */
 typedef struct {
   size_t size;
-  /* By place in `inputs`: -1, or the number of the GPU whose memory `data` is, that of the session. NULL: all of
-   * them are on the host. */
+  /* By place in `inputs`: -1, or the number of the GPU whose memory `data` is, that of the session. NULL: all
+   * of them are on the host. */
   const int32_t* input_devices;
   /* By place in the model, names left out: memory to write to, or a NULL `data` to let the session allocate.
    * NULL: it allocates all. */
@@ -130,8 +131,8 @@ typedef struct {
   const int32_t* output_devices; /* of those, or of what the session allocates; NULL: all on the host */
   int32_t on_stream;             /* not 0: the run is work of `stream`, a cudaStream_t or CUstream */
   void* stream;                  /* NULL: the default stream */
-  int32_t async; /* not 0: with on_stream, returns when the stream was asked for everything. Outputs are on the
-                  * GPU; inputs there must live until the stream is there. */
+  int32_t async; /* not 0: with on_stream, returns when the stream was asked for everything. Outputs are on
+                  * the GPU; inputs there must live until the stream is there. */
 } tbx_run_options;
 TBX_C_API tbx_outputs* tbx_run_with(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
                                     const tbx_run_options* options, tbx_error** error);

@@ -107,11 +107,12 @@ struct TBX_API OutputTensor {
   void* data = nullptr;
   std::shared_ptr<void> owner;
   std::shared_ptr<std::vector<std::string>> strings; ///< string tensors only
-  int32_t device = kHost; ///< number of the GPU whose memory `data` is; to_host (tensorbox/device.h) copies it
+  int32_t device =
+      kHost; ///< number of the GPU whose memory `data` is; to_host (tensorbox/device.h) copies it
 
   /// The elements, row-major, valid while `owner` lives. Types that C++ lacks are read as their bits: float16
-  /// and bfloat16 as uint16_t, narrower ones as uint8_t or int8_t. Throws Exception when T is another type, or
-  /// the tensor is in memory of a GPU.
+  /// and bfloat16 as uint16_t, narrower ones as uint8_t or int8_t. Throws Exception when T is another type,
+  /// or the tensor is in memory of a GPU.
   template <class T> std::span<const T> values() const {
     if (device != kHost) detail::throw_on_device(device);
     return {static_cast<const T*>(data), detail::numel_as<T>(type, dims)};
@@ -271,9 +272,9 @@ struct TBX_API PackageOptions {
 /// What was written.
 struct TBX_API PackageReport {
   int64_t bytes = 0, constant_bytes = 0,
-          kernel_bytes = 0;      ///< of the file, of its constants and native kernels
-  int programs = 0;              ///< parts of the model, and variants of them for kinds of inputs
-  std::vector<std::string> isas; ///< with native kernels
+          kernel_bytes = 0;               ///< of the file, of its constants and native kernels
+  int programs = 0;                       ///< parts of the model, and variants of them for kinds of inputs
+  std::vector<std::string> isas;          ///< with native kernels
   std::vector<std::string> architectures; ///< of GPUs, with machine code
 };
 
@@ -281,7 +282,7 @@ struct TBX_API PackageReport {
 struct TBX_API LoadOptions {
   int threads = 0;              ///< as CompileOptions::threads
   bool private_threads = false; ///< as CompileOptions::private_threads
-  std::string device;    ///< "cuda", "cuda:1": where a package for GPUs runs; empty: the CPU
+  std::string device;           ///< "cuda", "cuda:1": where a package for GPUs runs; empty: the CPU
   std::string isa;       ///< the native kernels to use; empty: the best that the package has for this CPU
   bool evaluate = false; ///< run all kernels in the evaluator
   std::optional<int64_t> seed; ///< as CompileOptions::seed
@@ -326,8 +327,8 @@ public:
                                            const std::vector<TensorView>& outputs = {}) const;
   /// The same without waiting: outputs are on the GPU, and there when the stream is. No views: the session
   /// allocates all. Inputs on the host are read before this returns, others must live until the stream is
-  /// there. unsupported_error where the host has work in every run. An index outside of its axis is an error of
-  /// a later run, or of synchronize.
+  /// there. unsupported_error where the host has work in every run. An index outside of its axis is an error
+  /// of a later run, or of synchronize.
   Result<std::vector<OutputTensor>> run_async(void* stream, const Inputs& inputs,
                                               const std::vector<TensorView>& outputs = {}) const;
   /// Waits for all runs of run_async; the error of one that failed.

@@ -15,7 +15,6 @@ message(STATUS "dependencies: ${TBX_DEPS}")
 
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(PNG REQUIRED)

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tensorbox/tensorbox.h"
+
 namespace tbx::driver {
 
 /// One thing that is looked for.
@@ -15,7 +17,7 @@ struct Finding {
   std::string problem;        ///< where it was not found: why, and the way out
 };
 
-/// The C++ compiler, the kernel cache, NVIDIA's libraries and the GPUs.
-std::vector<Finding> look_around();
+/// The C++ compiler, the kernel cache, NVIDIA's libraries and the GPUs. Exported, not public: for the command.
+TBX_API std::vector<Finding> look_around();
 
 } // namespace tbx::driver

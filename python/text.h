@@ -18,7 +18,7 @@ template <> struct type_caster<std::string> {
       PyErr_Clear(); // a surrogate that stands for no byte
       return false;
     }
-    value.assign(PyBytes_AS_STRING(bytes.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr())));
+    value.assign(PyBytes_AsString(bytes.ptr()), static_cast<size_t>(PyBytes_Size(bytes.ptr())));
     return true;
   }
 

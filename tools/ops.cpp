@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "driver/compile.h"
 #include "tools/common.h"
 #include "tools/say.h"
 

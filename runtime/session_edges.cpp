@@ -1,0 +1,144 @@
+// What goes into a run and comes out of it: memory of outputs, and on a device the copies at the edges.
+#include "runtime/session_impl.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "runtime/run_checks.h"
+
+namespace tbx::runtime {
+namespace {
+
+/// Memory of the caller's that is said to be the device's.
+void check_place(const BoundExecutable& bound, const char* what, const std::string& name, const void* data,
+                 int64_t bytes) {
+  if (!bound.on_device)
+    throw Error(ErrorKind::model,
+                fmt::format("{} '{}' is in memory of a GPU, and the model runs on the CPU alone", what, name),
+                "copy it to the host, or compile with the option device");
+  const std::string defect = bound.on_device->device->defect_of(data, static_cast<size_t>(bytes));
+  TBX_MODEL(defect.empty(), "{} '{}' is not memory of cuda:{}, where the model runs: {}", what, name,
+            bound.on_device->device->properties().number, defect);
+}
+
+int64_t bytes_of(const RunTensor& t) { return checked_numel(t.dims) * size_of(t.dtype); }
+
+} // namespace
+
+void Session::Impl::place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
+                                 RunContext& ctx) const {
+  // The buffer of a complex output has the parts as a dimension of their own.
+  const std::span<const int64_t> sizes{shape.sizes.data(),
+                                       shape.sizes.size() - (is_complex(entry.dtype) ? 1 : 0)};
+  if (out.data) {
+    TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name,
+              name_of(out.dtype), name_of(entry.dtype));
+    TBX_MODEL(std::equal(out.dims.begin(), out.dims.end(), sizes.begin(), sizes.end()),
+              "output '{}' has shape [{}], expected [{}]", entry.name, fmt::join(out.dims, ", "),
+              fmt::join(sizes, ", "));
+    if (out.on_device) check_place(*bound, "output", entry.name, out.data, shape.bytes);
+  } else if (out.on_device) {
+    out.block = device_pool->get(static_cast<size_t>(shape.bytes), ctx.device->stream());
+    out.owner = out.block;
+    out.data = out.block->data();
+    out.dtype = entry.dtype;
+    out.dims.assign(sizes.begin(), sizes.end());
+  } else {
+    out.owner = pool.get(shape.bytes);
+    out.data = out.owner.get();
+    out.dtype = entry.dtype;
+    out.dims.assign(sizes.begin(), sizes.end());
+  }
+  if (!out.on_device) {
+    ctx.pointers[entry.buffer] = out.data;
+    return;
+  }
+  // Where the host makes it, there is a place for it on the host, too, until the end of the run.
+  const auto o = static_cast<size_t>(&entry - plan->outputs.data());
+  if (bound->on_device->edges.outputs[o].twin >= 0) return;
+  ctx.made_on_host.push_back({o, pool.get(shape.bytes), shape.bytes});
+  ctx.pointers[entry.buffer] = ctx.made_on_host.back().memory.get();
+}
+
+/// What cannot run without the host waiting.
+void Session::Impl::refuse_async(std::span<const RunTensor> outputs) const {
+  const BoundDevice& on = *bound->on_device;
+  if (bound->data_dependent || !on.is_recorded()) {
+    for (const Step& step : plan->steps)
+      if (step.device == DeviceKind::cpu) {
+        Error e(ErrorKind::unsupported, "the host has work in every run, which cannot be asynchronous",
+                "use run; `tbx explain` has the steps on the host");
+        e.set_where(nodes_of(*plan, step.origins));
+        throw e;
+      }
+    throw_unsupported("the host has work in every run, which cannot be asynchronous");
+  }
+  for (size_t o = 0; o < outputs.size(); ++o)
+    TBX_MODEL(outputs[o].on_device, "output '{}' of an asynchronous run is memory of the host",
+              plan->outputs[o].name);
+}
+
+/// How inputs meet their buffers on the device, and a copy on the host for steps there.
+void Session::Impl::take_device_inputs(RunContext& ctx, std::span<const RunTensor> inputs) const {
+  ctx.edges_in.assign(inputs.size(), {});
+  ctx.edges_out.assign(plan->outputs.size(), {});
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const RunTensor& t = inputs[i];
+    if (!t.on_device && !bound->on_device) continue;
+    const int64_t bytes = bytes_of(t);
+    if (t.on_device) check_place(*bound, "input", plan->inputs[i].name, t.data, bytes);
+    const PlanEdge& edge = bound->on_device->edges.inputs[i];
+    if (t.on_device && edge.on_host)
+      ctx.pointers[plan->inputs[i].buffer] = const_cast<void*>(host_elements(t));
+    ctx.edges_in[i] = {way_of(edge, t.on_device, t.data, static_cast<size_t>(bytes)), t.data, nullptr,
+                       static_cast<size_t>(bytes)};
+  }
+}
+
+/// How outputs meet theirs, and all those buffers' places. `recorded`: work that is replayed as a graph.
+DeviceContext::Mode Session::Impl::place_edges(RunContext& ctx, const ShapePlan& shapes,
+                                               std::span<RunTensor> outputs, bool recorded) const {
+  const PlanEdges& edges = bound->on_device->edges;
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const auto bytes = static_cast<size_t>(shapes.buffers[plan->outputs[o].buffer].bytes);
+    ctx.edges_out[o] = {way_of(edges.outputs[o], outputs[o].on_device, outputs[o].data, bytes),
+                        outputs[o].data, nullptr, bytes};
+  }
+  copy_what_overlaps(ctx.edges_in, ctx.edges_out);
+  const DeviceContext::Mode mode =
+      recorded ? ctx.device->choose(shapes.symbols, ctx.edges_in, ctx.edges_out) : DeviceContext::Mode::now;
+  auto place = [&](const std::vector<PlanEdge>& of, std::vector<EdgeUse>& uses) {
+    for (size_t i = 0; i < uses.size(); ++i) {
+      if (of[i].twin < 0) continue;
+      void*& at = ctx.pointers[of[i].twin];
+      if (uses[i].how == EdgeUse::How::direct) at = uses[i].memory;
+      uses[i].twin = at;
+    }
+  };
+  place(edges.inputs, ctx.edges_in);
+  place(edges.outputs, ctx.edges_out);
+  return mode;
+}
+
+/// Waits for the device, and for the times it took.
+void Session::Impl::end_device(RunContext& ctx, std::span<RunTensor> outputs,
+                               const RunOptions& run_options) const {
+  if (!ctx.device) return;
+  if (run_options.async) {
+    for (RunTensor& out : outputs)
+      if (out.block) out.block->made_on(ctx.device->stream().handle());
+    return ctx.device->leave();
+  }
+  if (!ctx.made_on_host.empty()) ctx.device->wait();
+  for (const RunContext::MadeOnHost& made : ctx.made_on_host)
+    ctx.device->upload(outputs[made.output].data, made.memory.get(), static_cast<size_t>(made.bytes));
+  ctx.device->wait();
+  ctx.made_on_host.clear();
+  for (const RunContext::Timed& t : ctx.timed) {
+    StepProfile& p = (*run_options.profile)[t.entry];
+    p.start_ns = ctx.device->elapsed_ns(0, t.begin);
+    p.duration_ns = ctx.device->elapsed_ns(t.begin, t.end);
+  }
+}
+
+} // namespace tbx::runtime

@@ -1,0 +1,121 @@
+// Runs whose shapes are known before they begin: one arena, planned per shape signature.
+#include "runtime/session_impl.h"
+
+#include <chrono>
+
+#include "base/error.h"
+#include "base/watch.h"
+#include "runtime/memory.h"
+#include "runtime/run_checks.h"
+
+namespace tbx::runtime {
+namespace {
+
+/// Shows a sanitizer what of the arena belongs to a buffer while a step runs, and to none.
+class Watch {
+public:
+  Watch(const Executable& plan, const ShapePlan& shapes, const std::byte* arena)
+      : plan_(plan), shapes_(shapes), arena_(arena), on_(is_watched()) {
+    if (on_) forbid(arena_, shapes_.arena_bytes);
+  }
+  ~Watch() {
+    if (on_) allow(arena_, shapes_.arena_bytes);
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void begin(size_t step) const {
+    each(step, &BufferPlan::first_step, [](const std::byte* p, int64_t bytes) { allow(p, bytes); });
+  }
+  void end(size_t step) const {
+    each(step, &BufferPlan::last_step, [](const std::byte* p, int64_t bytes) { forbid(p, bytes); });
+  }
+
+private:
+  template <class F> void each(size_t step, int BufferPlan::*when, F&& fn) const {
+    for (size_t b = 0; on_ && b < plan_.buffers.size(); ++b)
+      if (plan_.buffers[b].*when == static_cast<int>(step) && shapes_.buffers[b].offset >= 0)
+        fn(arena_ + shapes_.buffers[b].offset, shapes_.buffers[b].bytes);
+  }
+
+  const Executable& plan_;
+  const ShapePlan& shapes_;
+  const std::byte* arena_;
+  const bool on_;
+};
+
+} // namespace
+
+/// Refuses what does not fit before anything is allocated, and names the largest tensor.
+void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const {
+  int64_t needed = shapes.arena_bytes;
+  // What a device lacks it says itself; the limit of a run is for both together.
+  if (options.max_memory > 0 && __builtin_add_overflow(needed, shapes.device_bytes, &needed))
+    needed = INT64_MAX;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (!outputs[i].data &&
+        __builtin_add_overflow(needed, shapes.buffers[plan->outputs[i].buffer].bytes, &needed))
+      needed = INT64_MAX;
+  const bool over_limit = options.max_memory > 0 && needed > options.max_memory;
+  if (!over_limit && needed <= memory_limit()) return;
+  size_t largest = plan->buffers.size();
+  for (size_t b = 0; b < plan->buffers.size(); ++b) {
+    const BufferPlan& p = plan->buffers[b];
+    if (p.storage == StorageKind::input || p.storage == StorageKind::constant || p.first_step < 0) continue;
+    if (largest == plan->buffers.size() || shapes.buffers[b].bytes > shapes.buffers[largest].bytes)
+      largest = b;
+  }
+  std::string text =
+      over_limit
+          ? fmt::format("the run needs {} bytes of memory, the limit is {}", needed, options.max_memory)
+          : fmt::format("the run needs {} bytes of memory, the machine has {}", needed, memory_limit());
+  std::string where;
+  if (largest < plan->buffers.size()) {
+    const BufferPlan& p = plan->buffers[largest];
+    text += fmt::format("; {} of them are for {} of shape [{}]", shapes.buffers[largest].bytes,
+                        p.name.empty() ? "an intermediate tensor" : "'" + p.name + "'",
+                        fmt::join(shapes.buffers[largest].sizes, ", "));
+    where = nodes_of(*plan, plan->steps[p.first_step].origins);
+  }
+  Error e(ErrorKind::model, text, "smaller inputs or sizes need less");
+  e.set_where(where);
+  throw e;
+}
+
+void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
+                                const RunOptions& run_options) const {
+  check_memory(shapes, outputs);
+  auto* base = static_cast<std::byte*>(ctx.arena.get(shapes.arena_bytes));
+  std::byte* device_base = ctx.device ? ctx.device->arena(shapes.device_bytes) : nullptr;
+  if (ctx.device) ctx.device_work = device_base + shapes.device_work;
+  for (size_t b = 0; b < plan->buffers.size(); ++b)
+    if (shapes.buffers[b].offset >= 0)
+      ctx.pointers[b] =
+          (plan->buffers[b].device == DeviceKind::cpu ? base : device_base) + shapes.buffers[b].offset;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    place_output(outputs[i], plan->outputs[i], shapes.buffers[plan->outputs[i].buffer], ctx);
+  auto start = Clock::now();
+  const Watch watch(*plan, shapes, base);
+  auto run_steps = [&](size_t first, size_t last) {
+    for (size_t s = first; s < last; ++s) {
+      watch.begin(s);
+      observed_step(s, shapes.steps[s], ctx, run_options, shapes.buffers, start);
+      watch.end(s);
+    }
+  };
+  size_t done = 0;
+  if (ctx.device) {
+    const bool recorded = bound->on_device->is_recorded() && !run_options.profile && !run_options.observe;
+    const DeviceContext::Mode mode = place_edges(ctx, shapes, outputs, recorded);
+    if (recorded) {
+      const auto first = static_cast<size_t>(bound->on_device->first_recorded),
+                 last = static_cast<size_t>(bound->on_device->last_recorded);
+      ctx.device->run(mode, ctx.edges_in, ctx.edges_out, [&] { run_steps(first, last); });
+      done = plan->steps.size();
+    }
+  }
+  run_steps(done, plan->steps.size());
+  end_device(ctx, outputs, run_options);
+}
+
+} // namespace tbx::runtime

@@ -1,0 +1,239 @@
+// One step of a run: a generated kernel in chunks, a library call, or work of a device.
+#include "runtime/session_impl.h"
+
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/stop.h"
+#include "runtime/memory.h"
+#include "runtime/run_checks.h"
+
+namespace tbx::runtime {
+namespace {
+
+constexpr double kInlineNs = 15'000;    ///< a kernel cheaper than this runs on the calling thread
+constexpr double kBalanceNs = 200'000;  ///< a kernel dearer than this is cut finer than one chunk per thread
+constexpr double kPieceNs = 20'000'000; ///< work between two looks at the time, where it is limited
+
+/// Memory of the outputs of one data-dependent extern step.
+class DynamicAllocator : public extern_kernels::OutputAllocator {
+public:
+  DynamicAllocator(const Executable& plan, const ExternStep& step, RunContext& ctx, BlockPool& pool,
+                   int64_t max_memory)
+      : plan_(plan), step_(step), ctx_(ctx), pool_(pool), max_memory_(max_memory) {}
+  void* allocate(int index, DType dtype, std::span<const int64_t> sizes) override {
+    TBX_INTERNAL(index >= 0 && index < static_cast<int>(step_.dynamic_outputs.size()));
+    int buffer = step_.dynamic_outputs[index];
+    TBX_INTERNAL(buffer >= 0 && plan_.buffers[buffer].dtype == dtype);
+    const std::vector<int>& dims = step_.dynamic_dims[index];
+    TBX_INTERNAL(dims.size() == sizes.size());
+    for (size_t d = 0; d < dims.size(); ++d)
+      if (dims[d] >= 0) ctx_.symbols[dims[d]] = sizes[d];
+    const int64_t n = checked_numel(sizes), limit = max_memory_ > 0 ? max_memory_ : memory_limit();
+    TBX_MODEL(n <= limit / std::max<int64_t>(1, size_of(dtype)),
+              "output {} would have the shape [{}], the limit of memory is {} bytes", index,
+              fmt::join(sizes, ", "), limit);
+    ctx_.dynamic[buffer] = pool_.get(n * size_of(dtype));
+    return ctx_.pointers[buffer] = ctx_.dynamic[buffer].get();
+  }
+
+private:
+  const Executable& plan_;
+  const ExternStep& step_;
+  RunContext& ctx_;
+  BlockPool& pool_;
+  int64_t max_memory_;
+};
+
+int64_t tasks_of_piece(const KernelStep& step) {
+  return static_cast<int64_t>(kPieceNs / std::clamp(step.cost_per_task, 1.0, kPieceNs));
+}
+
+} // namespace
+
+void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& ctx,
+                                  const RunOptions& run_options, std::span<const BufferShape> shapes,
+                                  Clock::time_point start) const {
+  auto since_start = [&] {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+  };
+  const Step& step = plan->steps[s];
+  try {
+    ctx.stop.check();
+  } catch (Error& e) {
+    e.set_where(nodes_of(*plan, step.origins));
+    throw;
+  }
+  const bool timed_there = run_options.profile && step.device != DeviceKind::cpu;
+  const size_t mark = timed_there ? ctx.device->mark() : 0;
+  int64_t begin = run_options.profile ? since_start() : 0;
+  run_step(s, shape, ctx);
+  if (timed_there) ctx.timed.push_back({run_options.profile->size(), mark, ctx.device->mark()});
+  const auto* kernel = std::get_if<KernelStep>(&step.what);
+  std::vector<int> touched;
+  if (run_options.profile || run_options.observe) {
+    for_each_buffer(step, [&](int b, bool) { touched.push_back(b); });
+  }
+  if (run_options.profile) {
+    StepProfile p{plan, static_cast<int>(s), begin, since_start() - begin, shape.tasks, threads, 0};
+    if (kernel) p.threads = std::min(threads, chunks_of(*kernel, shape.tasks));
+    for (int b : touched) p.bytes += shapes[b].bytes;
+    run_options.profile->push_back(p);
+  }
+  if (run_options.observe && ctx.device) ctx.device->wait();
+  if (run_options.observe)
+    for (int b : touched)
+      if (plan->buffers[b].last_step >= static_cast<int>(s) &&
+          plan->buffers[b].first_step == static_cast<int>(s) &&
+          plan->buffers[b].storage != StorageKind::input &&
+          plan->buffers[b].storage != StorageKind::constant) {
+        void* data = ctx.pointers[b];
+        std::vector<std::byte> copy;
+        if (plan->buffers[b].device != DeviceKind::cpu) {
+          copy.resize(static_cast<size_t>(shapes[b].bytes));
+          ctx.device->download(copy.data(), data, copy.size());
+          ctx.device->wait();
+          data = copy.data();
+        }
+        run_options.observe(*plan, static_cast<int>(s), b,
+                            {data, plan->buffers[b].dtype, shapes[b].sizes, shapes[b].strides});
+      }
+}
+
+void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx) const {
+  const Step& step = plan->steps[s];
+  try {
+    if (step.device != DeviceKind::cpu) return run_on_device(s, shape, ctx);
+    if (ctx.device && ctx.device->has_downloads()) ctx.device->wait(); // the step may read them
+    if (const auto* kernel = std::get_if<KernelStep>(&step.what))
+      run_kernel(*kernel, bound->steps[s].kernel, shape, ctx);
+    else
+      run_extern(step, *bound->steps[s].library, shape, ctx);
+  } catch (Error& e) {
+    e.set_where(nodes_of(*plan, step.origins));
+    throw;
+  } catch (const std::bad_alloc&) {
+    Error e(ErrorKind::model, "there is not enough memory", "smaller inputs or sizes need less");
+    e.set_where(nodes_of(*plan, step.origins));
+    throw e;
+  }
+}
+
+int Session::Impl::chunks_of(const KernelStep& step, int64_t tasks) const {
+  double total = step.cost_per_task * static_cast<double>(tasks);
+  if (threads == 1 || step.sequential || tasks < 2 || total < kInlineNs) return 1;
+  int64_t chunks = total > kBalanceNs ? threads * 4 : threads;
+  return static_cast<int>(std::min(chunks, tasks));
+}
+
+void Session::Impl::run_kernel(const KernelStep& step, const Kernel& kernel, const StepShape& shape,
+                               RunContext& ctx) const {
+  if (shape.tasks <= 0) return;
+  ctx.kernel_buffers.clear();
+  for (size_t i = 0; i < step.buffers.size(); ++i) {
+    auto* memory = static_cast<std::byte*>(step.buffers[i] < 0 ? nullptr : ctx.pointers[step.buffers[i]]);
+    ctx.kernel_buffers.push_back(memory ? memory + step.offset_bytes[i] : nullptr);
+  }
+  int chunks = chunks_of(step, shape.tasks);
+  auto* scratch =
+      static_cast<std::byte*>(shape.scratch_bytes ? ctx.scratch.get(shape.scratch_bytes * chunks) : nullptr);
+  std::atomic<int64_t> failed{0};
+  int64_t outside[2] = {}; // the index that failed, and the extent of its axis
+  auto run_chunk = [&](int chunk) {
+    int64_t begin = shape.tasks * chunk / chunks, end = shape.tasks * (chunk + 1) / chunks;
+    void* mine = scratch ? scratch + shape.scratch_bytes * chunk : nullptr;
+    int64_t code = 0;
+    if (kernel.evaluated) {
+      StopScope scope(ctx.stop);
+      try {
+        kernel.evaluated->run(ctx.kernel_buffers, ctx.symbols, begin, end);
+      } catch (OriginError& e) {
+        if (e.origin >= 0) e.set_where(nodes_of(*plan, {&e.origin, 1}));
+        throw;
+      }
+    }
+    // Native code knows no limits: where there are any it gets its work in pieces.
+    const int64_t piece = ctx.stop.active() ? tasks_of_piece(step) : end - begin;
+    for (int64_t at = begin; kernel.native && at < end && code == 0; at += piece) {
+      if (at > begin) ctx.stop.check();
+      code = kernel.native(ctx.kernel_buffers.data(), shape.size_args.data(), at, std::min(end, at + piece),
+                           mine);
+    }
+    int64_t none = 0;
+    if (code != 0 && failed.compare_exchange_strong(none, code)) std::memcpy(outside, mine, sizeof outside);
+  };
+  if (chunks == 1) {
+    run_chunk(0);
+  } else {
+    tbb::parallel_for(0, chunks, run_chunk, tbb::static_partitioner());
+  }
+  if (failed.load() != 0) {
+    Error e(ErrorKind::model, fmt::format("index {} is outside an axis of size {}", outside[0], outside[1]));
+    const auto check = static_cast<size_t>(failed.load() - 1);
+    if (check < step.check_origins.size() && step.check_origins[check] >= 0)
+      e.set_where(nodes_of(*plan, {&step.check_origins[check], 1}));
+    throw e;
+  }
+}
+
+/// Asks the device for the work; it is done when somebody waits.
+void Session::Impl::run_on_device(size_t s, const StepShape& shape, RunContext& ctx) const {
+  const Step& step = plan->steps[s];
+  DeviceContext& device = *ctx.device;
+  if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
+    void *from = ctx.pointers[copy->from], *to = ctx.pointers[copy->to];
+    if (const int edge = bound->on_device->edges.of_step[s]; edge != kNoEdge) {
+      EdgeUse& use = edge >= 0 ? ctx.edges_in[edge] : ctx.edges_out[-1 - edge];
+      use.twin = edge >= 0 ? to : from;
+      return edge >= 0 ? device.copy_input(use) : device.copy_output(use);
+    }
+    const auto bytes = static_cast<size_t>(shape.copy_bytes);
+    if (plan->buffers[copy->from].device == DeviceKind::cpu)
+      device.upload(to, from, bytes);
+    else
+      device.download(to, from, bytes);
+  } else if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+    ctx.kernel_buffers.clear();
+    for (size_t i = 0; i < kernel->buffers.size(); ++i)
+      if (kernel->buffers[i] >= 0)
+        ctx.kernel_buffers.push_back(static_cast<std::byte*>(ctx.pointers[kernel->buffers[i]]) +
+                                     kernel->offset_bytes[i]);
+    device.launch(s, shape, ctx.kernel_buffers, ctx.device_work);
+  } else {
+    run_extern(step, *bound->steps[s].library, shape, ctx);
+  }
+}
+
+void Session::Impl::run_extern(const Step& of, const extern_kernels::ExternKernel& library,
+                               const StepShape& shape, RunContext& ctx) const {
+  const auto& step = std::get<ExternStep>(of.what);
+  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
+                  auto& list) {
+    list.clear();
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      if (views[i].buffer < 0) {
+        list.push_back({});
+        continue;
+      }
+      list.push_back({static_cast<std::byte*>(ctx.pointers[views[i].buffer]) + shapes[i].offset_bytes,
+                      plan->buffers[views[i].buffer].dtype, shapes[i].sizes, shapes[i].strides});
+    }
+  };
+  refs(step.inputs, shape.inputs, ctx.inputs);
+  refs(step.outputs, shape.outputs, ctx.outputs);
+  if (of.device != DeviceKind::cpu)
+    return library.run({ctx.inputs, ctx.outputs, nullptr, ctx.device_work, &ctx.device->stream()});
+  void* workspace = shape.workspace_bytes ? ctx.workspace.get(shape.workspace_bytes) : nullptr;
+  if (step.dynamic_outputs.empty()) {
+    library.run({ctx.inputs, ctx.outputs, nullptr, workspace});
+    return;
+  }
+  DynamicAllocator allocator(*plan, step, ctx, pool, options.max_memory);
+  library.run({ctx.inputs, {}, &allocator, workspace});
+  for (int symbol : step.bound_symbols) TBX_INTERNAL(ctx.symbols[symbol] >= 0);
+}
+
+} // namespace tbx::runtime

@@ -41,15 +41,6 @@ private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-/// Null: the CPU does everything.
-std::shared_ptr<device::Device> chosen_device(const CompileOptions& options) {
-  if (options.device.empty()) return nullptr;
-  TBX_MODEL(options.compile && !options.reference,
-            "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
-            options.device);
-  return device::open(options.device);
-}
-
 Graph import_source(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes = {},
                     std::vector<InputDefault>* defaults = nullptr) {
@@ -172,12 +163,20 @@ void show_complex(const Graph& graph, const std::vector<ValueId>& ids,
 
 } // namespace
 
+std::shared_ptr<device::Device> device_of(const CompileOptions& options) {
+  if (options.device.empty()) return nullptr;
+  TBX_MODEL(options.compile && !options.reference,
+            "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
+            options.device);
+  return device::open(options.device);
+}
+
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats,
                     std::vector<InputDefault>* defaults) {
   chosen_isa(options); // refused before the model is read
   chosen_precision(options);
-  chosen_device(options);
+  device_of(options);
   if (std::string note = precision_note(options); options.log && !note.empty()) options.log(note);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
@@ -278,7 +277,7 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
   stats.schedule_ms = watch.lap();
 
   Planned result;
-  result.device = chosen_device(options);
+  result.device = device_of(options);
   if (result.device) {
     emit_for_device(schedule, isa, options, result);
   } else if (options.compile) {
@@ -374,7 +373,7 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
 }
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
-                          const Specialisation& made_for) {
+                          const Specialisation& made_for, const std::vector<std::string>& architectures) {
   CompileOptions how = options;
   how.compile = isa.has_value();
   const codegen::Isa lowered_for = isa ? *isa : chosen_isa(options);
@@ -385,7 +384,21 @@ Portable compile_portable(const Graph& graph, const CompileOptions& options, std
     codegen::Toolchain toolchain = toolchain_of(options);
     toolchain.keep_bytes = true;
     const OutsideOfLoad waiting; // the compiler has limits of its own
-    result.objects = codegen::build_module(named_kernels(planned.emitted), *isa, toolchain)->bytes;
+    const std::vector<codegen::EmittedKernel> kernels = kernels_of_host(planned);
+    if (!kernels.empty()) result.objects = codegen::build_module(kernels, *isa, toolchain)->bytes;
+  }
+  if (!planned.for_device.empty()) {
+    const OutsideOfLoad waiting;
+    const codegen::Toolchain toolchain = toolchain_of(options);
+    device::Properties properties = planned.device->properties();
+    for (const std::string& architecture : architectures) {
+      properties.architecture = architecture;
+      bool cached = false;
+      result.binaries.emplace_back(
+          architecture, codegen::cached_device_binary(planned.for_device, properties, toolchain, cached));
+    }
+    if (planned.device->properties().architecture.starts_with("sm_"))
+      result.source = codegen::device_source(planned.for_device);
   }
   result.executable = std::move(planned.plan.executable);
   result.steps = std::move(planned.plan.steps);

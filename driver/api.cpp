@@ -4,8 +4,8 @@
 
 #include "device/device.h"
 #include "driver/optimize.h"
-#include "fusion/graph_passes.h"
-#include "importer/function_body.h"
+#include "graph/function_body.h"
+#include "graph/passes/graph_passes.h"
 #include "lowering/op_registry.h"
 #include "package/guarded.h"
 #include "runtime/generation/generation.h"

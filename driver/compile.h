@@ -12,7 +12,7 @@
 
 #include "base/isa.h"
 #include "driver/make_plan.h"
-#include "fusion/graph_passes.h"
+#include "graph/passes/graph_passes.h"
 #include "importer/import.h"
 #include "runtime/bind.h"
 #include "runtime/made_for.h"

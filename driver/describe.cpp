@@ -1,6 +1,6 @@
 #include "driver/describe.h"
 
-#include "importer/metadata.h"
+#include "graph/metadata.h"
 
 namespace tbx::driver {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "importer/graph.h"
+#include "graph/graph.h"
 #include "tensorbox/tensorbox.h"
 
 namespace tbx::driver {

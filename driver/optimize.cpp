@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "driver/limits.h"
-#include "fusion/graph_passes.h"
+#include "graph/passes/graph_passes.h"
 #include "importer/convert_opset.h"
 #include "importer/export.h"
 #include "importer/import.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "driver/compile.h"
-#include "driver/graph_part.h"
 #include "driver/specialiser.h"
+#include "graph/partition/graph_part.h"
 #include "runtime/value_plan.h"
 
 namespace tbx::driver {

@@ -3,7 +3,7 @@
 
 #include "codegen/emit.h"
 #include "extern_kernels/problem.h"
-#include "fusion/graph_passes.h"
+#include "graph/passes/graph_passes.h"
 #include "tensorbox/tensorbox.h"
 
 namespace tbx::driver {

@@ -1,7 +1,7 @@
 // GraphBuilder: calls of functions, whose bodies become part of the graph.
 #include "base/budget.h"
 #include "base/error.h"
-#include "importer/names.h"
+#include "graph/names.h"
 #include "importer/to_graph.h"
 
 namespace tbx::importer {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "importer/names.h"
+#include "graph/names.h"
 #include "importer/to_graph.h"
 
 namespace tbx::importer {

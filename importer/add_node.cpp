@@ -3,8 +3,8 @@
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "graph/names.h"
 #include "importer/microsoft.h"
-#include "importer/names.h"
 #include "importer/node_order.h"
 #include "importer/to_graph.h"
 

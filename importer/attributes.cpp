@@ -1,7 +1,7 @@
 #include "importer/attributes.h"
 
 #include "base/error.h"
-#include "importer/names.h"
+#include "graph/names.h"
 #include "importer/tensors.h"
 
 namespace tbx::importer {

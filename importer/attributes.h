@@ -3,7 +3,7 @@
 
 #include <onnx/onnx_pb.h>
 
-#include "importer/graph.h"
+#include "graph/graph.h"
 #include "importer/types.h"
 
 namespace tbx::importer {

@@ -16,9 +16,9 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/write_file.h"
+#include "graph/metadata.h"
+#include "graph/names.h"
 #include "importer/attributes.h"
-#include "importer/metadata.h"
-#include "importer/names.h"
 #include "importer/tensors.h"
 #include "ir/symint.h"
 

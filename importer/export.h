@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "importer/graph.h"
+#include "graph/graph.h"
 
 namespace tbx {
 

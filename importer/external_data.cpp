@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/sha1.h"
-#include "importer/names.h"
+#include "graph/names.h"
 
 namespace tbx::importer {
 namespace {

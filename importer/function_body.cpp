@@ -1,4 +1,4 @@
-#include "importer/function_body.h"
+#include "graph/function_body.h"
 
 #include <onnx/defs/parser.h>
 
@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "graph/names.h"
 #include "importer/microsoft.h"
-#include "importer/names.h"
 #include "importer/to_graph.h"
 
 namespace tbx {

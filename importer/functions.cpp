@@ -5,7 +5,7 @@
 
 #include "base/budget.h"
 #include "base/error.h"
-#include "importer/names.h"
+#include "graph/names.h"
 
 namespace tbx::importer {
 namespace {

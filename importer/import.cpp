@@ -2,8 +2,8 @@
 
 #include "base/budget.h"
 #include "base/error.h"
-#include "importer/gradient.h"
-#include "importer/names.h"
+#include "graph/differentiate/gradient.h"
+#include "graph/names.h"
 #include "importer/proto_file.h"
 #include "importer/to_graph.h"
 

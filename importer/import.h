@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "importer/graph.h"
+#include "graph/graph.h"
 
 namespace tbx::extern_kernels {
 class CustomOperators;

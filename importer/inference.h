@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "importer/graph.h"
+#include "graph/graph.h"
 
 namespace tbx::importer {
 

@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
-#include "importer/names.h"
+#include "graph/names.h"
 
 namespace tbx::importer {
 namespace {

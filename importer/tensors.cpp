@@ -6,7 +6,7 @@
 #include "base/budget.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "importer/names.h"
+#include "graph/names.h"
 
 namespace tbx::importer {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/budget.h"
 #include "base/error.h"
-#include "importer/metadata.h"
-#include "importer/names.h"
+#include "graph/metadata.h"
+#include "graph/names.h"
 
 namespace tbx::importer {
 namespace {

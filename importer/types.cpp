@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "importer/names.h"
+#include "graph/names.h"
 #include "importer/tensors.h"
 
 namespace tbx::importer {

@@ -7,7 +7,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "importer/graph.h"
+#include "graph/graph.h"
 #include "importer/import.h"
 
 namespace tbx::importer {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "importer/random_nodes.h"
+#include "graph/random_nodes.h"
 #include "lowering/extern_run.h"
 #include "lowering/lower.h"
 #include "lowering/reference_run.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "importer/graph.h"
+#include "graph/graph.h"
 
 namespace tbx::lowering {
 

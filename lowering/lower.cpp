@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/stop.h"
-#include "importer/function_body.h"
+#include "graph/function_body.h"
 #include "ir/check_bounds.h"
 #include "lowering/complex.h"
 #include "lowering/constant_node.h"

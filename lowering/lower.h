@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "importer/graph.h"
+#include "graph/graph.h"
 #include "ir/tensor_box.h"
 
 namespace tbx::lowering {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "importer/graph.h"
+#include "graph/graph.h"
 #include "ir/tensor_box.h"
 #include "lowering/lower.h"
 
@@ -146,7 +146,7 @@ private:
 using LowerFn = std::function<std::vector<LoweredValue>(OpContext&)>;
 
 /// What an operator asks of the memory that its float32 inputs and results go through, when a model is run
-/// with narrower floats (fusion/passes/narrow_storage.cpp). It computes in float32 in any case.
+/// with narrower floats (graph/passes/narrow_storage.cpp). It computes in float32 in any case.
 enum class Narrow : uint8_t {
   sensitive,   ///< inputs and results as they are: what amplifies errors, and whatever is not listed
   wide_inputs, ///< the inputs as they are, the results may be narrow (softmax)

@@ -34,6 +34,13 @@ def table(text, heading):
     return rows
 
 
+def row_of(path, folders):
+    """The folder of the table that a path lies in: the innermost one."""
+    parts = path.split("/")
+    rows = ("/".join(parts[:n]) for n in range(len(parts) - 1, 0, -1))
+    return next((row for row in rows if row in folders), parts[0])
+
+
 def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
@@ -56,6 +63,8 @@ def main():
         for path in sorted((root / folder).rglob("*")):
             if path.suffix not in (".h", ".cpp", ".inc", ".cu"):
                 continue
+            if row_of(path.relative_to(root).as_posix(), folders) != folder:
+                continue
             checked += 1
             source = OPAQUE.sub(blank, path.read_text(errors="replace"))
             for match in INCLUDE.finditer(source):
@@ -73,7 +82,7 @@ def main():
                     name = "include/" + name
                 elif not (root / name).exists() and (path.parent / name).exists():
                     name = str((path.parent / name).resolve().relative_to(root))
-                target = name.split("/")[0]
+                target = row_of(name, folders)
                 if target not in folders:
                     breaches.append(f'{where}: "{name}" is not below a folder of the table; '
                                     "paths start at the root of the repository, libraries stand in <>")

@@ -1,4 +1,4 @@
-// Attention as one extern call; what fusion/passes/fuse_attention.cpp makes.
+// Attention as one extern call; what graph/passes/fuse_attention.cpp makes.
 #include <optional>
 
 #include "lowering/ops/attention_core.h"

@@ -1,10 +1,10 @@
 // Derivative: what Gradient needs of one operator, from the expressions that it lowers to.
 //
-// A node of the compiler's own domain: importer/gradient.cpp makes it, its form is said in
-// importer/derivative_node.h. The operator is lowered once more, as a program of its own on inputs that only
-// stand for the real ones, and that program is differentiated. What comes out are loop nests again, so
-// gradients of gradients need nothing more.
-#include "importer/derivative_node.h"
+// A node of the compiler's own domain: graph/differentiate/gradient.cpp makes it, its form is said in
+// graph/differentiate/derivative_node.h. The operator is lowered once more, as a program of its own on inputs
+// that only stand for the real ones, and that program is differentiated. What comes out are loop nests again,
+// so gradients of gradients need nothing more.
+#include "graph/differentiate/derivative_node.h"
 #include "lowering/adjoint.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"

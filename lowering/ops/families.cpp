@@ -17,13 +17,19 @@ void register_all_ops(Registry& r) {
   register_experimental(r);
   register_fused(r);
   register_nchwc(r);
-  register_microsoft(r);
+  register_onnx_forms(r);
+  register_is_all_finite(r);
+  register_distances(r);
+  register_fourier(r);
+  register_murmur_hash(r);
   register_crop_and_resize(r);
   register_token_search(r);
+  register_inverse(r);
+  register_word_conv_embedding(r);
   register_reduce(r);
   register_softmax(r);
   register_norm(r);
-  register_scan(r);
+  register_cumulative(r);
   register_creation(r);
   register_random(r);
   register_control(r);
@@ -35,8 +41,9 @@ void register_all_ops(Registry& r) {
   register_microsoft_attention(r);
   register_group_query_attention(r);
   register_sparse_attention(r);
-  register_rotary(r);
-  register_embedding(r);
+  register_positions(r);
+  register_embed_layer_norm(r);
+  register_group_norm(r);
   register_conv(r);
   register_pool(r);
   register_grid_sample(r);
@@ -61,10 +68,10 @@ void register_all_ops(Registry& r) {
   register_ml_features(r);
   register_ml_svm(r);
   register_flex_attention(r);
-  register_training(r);
+  register_optimizers(r);
   register_derivative(r);
-  register_text(r);
-  register_image(r);
+  register_tf_idf(r);
+  register_image_decoder(r);
   register_ml_labels(r);
 }
 

@@ -1,4 +1,5 @@
-// The families of operators: one register function each, defined at the end of lowering/ops/<family>.cpp.
+// The families of operators: one register function each, defined at the end of the family's file in onnx/,
+// ml/ or microsoft/.
 #pragma once
 
 #include "lowering/op_registry.h"
@@ -17,13 +18,19 @@ void register_quantized_gemm(Registry& r);
 void register_experimental(Registry& r);
 void register_fused(Registry& r);
 void register_nchwc(Registry& r);
-void register_microsoft(Registry& r);
+void register_onnx_forms(Registry& r);
+void register_is_all_finite(Registry& r);
+void register_distances(Registry& r);
+void register_fourier(Registry& r);
+void register_murmur_hash(Registry& r);
 void register_crop_and_resize(Registry& r);
 void register_token_search(Registry& r);
+void register_inverse(Registry& r);
+void register_word_conv_embedding(Registry& r);
 void register_reduce(Registry& r);
 void register_softmax(Registry& r);
 void register_norm(Registry& r);
-void register_scan(Registry& r);
+void register_cumulative(Registry& r);
 void register_creation(Registry& r);
 void register_random(Registry& r);
 void register_control(Registry& r);
@@ -36,8 +43,9 @@ void register_packed_attention(Registry& r);
 void register_microsoft_attention(Registry& r);
 void register_group_query_attention(Registry& r);
 void register_sparse_attention(Registry& r);
-void register_rotary(Registry& r);
-void register_embedding(Registry& r);
+void register_positions(Registry& r);
+void register_embed_layer_norm(Registry& r);
+void register_group_norm(Registry& r);
 void register_conv(Registry& r);
 void register_pool(Registry& r);
 void register_grid_sample(Registry& r);
@@ -62,10 +70,10 @@ void register_ml_linear(Registry& r);
 void register_ml_features(Registry& r);
 void register_ml_svm(Registry& r);
 void register_flex_attention(Registry& r);
-void register_training(Registry& r);
+void register_optimizers(Registry& r);
 void register_derivative(Registry& r);
-void register_text(Registry& r);
-void register_image(Registry& r);
+void register_tf_idf(Registry& r);
+void register_image_decoder(Registry& r);
 void register_ml_labels(Registry& r);
 
 } // namespace tbx::lowering

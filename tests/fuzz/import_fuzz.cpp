@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "importer/function_body.h"
+#include "graph/function_body.h"
 #include "importer/import.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

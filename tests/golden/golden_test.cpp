@@ -21,8 +21,8 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "fusion/graph_passes.h"
-#include "fusion/passes/passes.h"
+#include "graph/passes/graph_passes.h"
+#include "graph/passes/passes.h"
 #include "lowering/lower.h"
 #include "lowering/reference_run.h"
 #include "tests/support/extern_runner.h"

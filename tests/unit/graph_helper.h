@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "importer/graph.h"
+#include "graph/graph.h"
 #include "lowering/lower.h"
 
 namespace tbx::test {

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "fusion/graph_passes.h"
-#include "fusion/passes/passes.h"
+#include "graph/passes/graph_passes.h"
+#include "graph/passes/passes.h"
 #include "graph_helper.h"
 #include "lowering/reference_run.h"
 

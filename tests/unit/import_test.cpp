@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "graph/function_body.h"
 #include "importer/export.h"
-#include "importer/function_body.h"
 #include "ir/symint.h"
 #include "tests/support/onnx_text.h"
 

@@ -13,7 +13,7 @@
 #include "base/stack.h"
 #include "driver/limits.h"
 #include "fusion/dependencies.h"
-#include "fusion/graph_passes.h"
+#include "graph/passes/graph_passes.h"
 #include "graph_helper.h"
 #include "lowering/lower.h"
 #include "tests/support/onnx_text.h"

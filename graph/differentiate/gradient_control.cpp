@@ -1,0 +1,292 @@
+// Gradients through control flow. An If: one of the branches' gradients. A Scan: a Scan over the same steps
+// from the last to the first, on the states that each step began with, which a first run keeps. A Loop: the
+// same, it has become a Scan once it is known how often it ran.
+#include <algorithm>
+
+#include "base/error.h"
+#include "graph/differentiate/reverse.h"
+
+namespace tbx::importer {
+namespace {
+
+std::shared_ptr<Graph> body_of(const RuleCall& c, const char* name) {
+  auto it = c.node.attributes.find(name);
+  const auto* body =
+      it == c.node.attributes.end() ? nullptr : std::get_if<std::shared_ptr<Graph>>(&it->second);
+  TBX_MODEL(body != nullptr, "attribute '{}' is missing", name);
+  return std::make_shared<Graph>(**body);
+}
+
+/// The value inside of `body` that stands for a value around it.
+ValueId inside(Graph& body, const Graph& around, ValueId outer) {
+  for (const Graph::Capture& c : body.captures)
+    if (c.outer == outer) return c.inner;
+  Value v = around.at(outer);
+  v.producer = -1;
+  v.constant = nullptr;
+  auto inner = static_cast<ValueId>(body.values.size());
+  body.values.push_back(std::move(v));
+  body.captures.push_back({inner, outer});
+  return inner;
+}
+
+ValueId add_value(Graph& g, std::string name, ValueType type) {
+  g.values.push_back({std::move(name), std::move(type), -1, nullptr});
+  return static_cast<ValueId>(g.values.size()) - 1;
+}
+
+ValueId add_like(Graph& g, const Value& like) {
+  return add_value(g, fmt::format("{}'{}", like.name, g.values.size()), like.type);
+}
+
+/// A value of `body` of its own, which can be an output: an output is no input and stands there once.
+ValueId own(GradientBuilder& b, ValueId v) { return b.emit("Identity", {v}, v); }
+
+/// The values around the node that its bodies read and gradients are wanted of, each once.
+std::vector<ValueId> varying_captures(const RuleCall& c) {
+  std::vector<ValueId> found;
+  for_each_capture(c.node, [&](const Graph::Capture& capture) {
+    if (c.varies(capture.outer) && std::find(found.begin(), found.end(), capture.outer) == found.end())
+      found.push_back(capture.outer);
+  });
+  return found;
+}
+
+/// Reverse mode over all of a body.
+Reverse reverse_of(const RuleCall& c, Graph& body) {
+  for (size_t i = 0; i < body.nodes.size();)
+    if (!open_body(body, i)) ++i;
+  return Reverse(body, body.nodes, c.node.origin, body.nodes);
+}
+
+ValueId gradient_or_zeros(Reverse& r, ValueId x) {
+  const ValueId g = r.gradient(x);
+  return g < 0 ? r.b.filled(x, 0) : own(r.b, g);
+}
+
+/// One iteration of a Scan or Loop: what the body's inputs and outputs are.
+struct Steps {
+  std::shared_ptr<Graph> body;
+  struct Slice {
+    size_t place;  ///< which input or output of the body
+    ValueId outer; ///< the tensor of slices; of an output its gradient
+    int64_t axis, direction;
+    ValueId source = -1; ///< whose gradient the gradients of the slices make
+  };
+  struct State {
+    size_t in, out;   ///< places in the body
+    ValueId source;   ///< the initial value
+    ValueId last;     ///< the final value, -1 where nobody has it
+    ValueId gradient; ///< of the final value, -1: none
+  };
+  std::vector<State> states;
+  std::vector<Slice> inputs, outputs;
+};
+
+/// The Scan that goes back.
+void backward_scan(const RuleCall& c, const Steps& s) {
+  Graph& body = *s.body;
+  const std::vector<ValueId> body_inputs = body.inputs, body_outputs = body.outputs;
+  const std::vector<ValueId> captured = varying_captures(c);
+  Reverse r = reverse_of(c, body);
+  std::vector<ValueId> xs;
+  for (const Steps::State& state : s.states)
+    if (may_vary(body.at(body_inputs[state.in]).type)) xs.push_back(body_inputs[state.in]);
+  for (const Steps::Slice& slice : s.inputs)
+    if (slice.source >= 0) xs.push_back(body_inputs[slice.place]);
+  for (ValueId v : captured) xs.push_back(inside(body, c.b.graph, v));
+  r.vary(xs);
+
+  Node node;
+  node.name = c.node.name;
+  node.op_type = "Scan";
+  node.opset = 18;
+  std::vector<ValueId> inputs, outputs, sums;
+  std::vector<ValueId> sources; // whose gradients they are
+  // States of the way back: the gradients of the states, then those of captured values, summed.
+  std::vector<const Steps::State*> states;
+  for (const Steps::State& state : s.states) {
+    if (!may_vary(body.at(body_inputs[state.in]).type)) continue;
+    states.push_back(&state);
+    const ValueId like = state.last >= 0 ? state.last : state.source;
+    node.inputs.push_back(state.gradient >= 0 ? state.gradient : c.b.filled(like, 0));
+    inputs.push_back(add_like(body, body.at(body_outputs[state.out])));
+    r.give(body_outputs[state.out], inputs.back());
+    sources.push_back(state.source);
+  }
+  for (ValueId v : captured) {
+    node.inputs.push_back(c.b.filled(v, 0));
+    sums.push_back(add_like(body, c.b.graph.at(v)));
+    inputs.push_back(sums.back());
+    sources.push_back(v);
+  }
+  std::vector<int64_t> axes, directions, out_axes, out_directions;
+  auto scanned = [&](const Steps::Slice& slice, ValueId inner) {
+    node.inputs.push_back(slice.outer);
+    inputs.push_back(inner);
+    axes.push_back(slice.axis);
+    directions.push_back(1 - slice.direction);
+  };
+  for (const Steps::Slice& slice : s.inputs) scanned(slice, body_inputs[slice.place]);
+  for (const Steps::Slice& slice : s.outputs) {
+    const ValueId g = add_like(body, body.at(body_outputs[slice.place]));
+    scanned(slice, g);
+    r.give(body_outputs[slice.place], g);
+  }
+  r.run();
+  for (const Steps::State* state : states) outputs.push_back(gradient_or_zeros(r, body_inputs[state->in]));
+  for (size_t k = 0; k < captured.size(); ++k) {
+    const ValueId g = r.gradient(inside(body, c.b.graph, captured[k]));
+    outputs.push_back(g < 0 ? own(r.b, sums[k]) : r.b.emit("Add", {sums[k], g}, sums[k]));
+  }
+  for (const Steps::Slice& slice : s.inputs) {
+    if (slice.source < 0) continue;
+    outputs.push_back(gradient_or_zeros(r, body_inputs[slice.place]));
+    out_axes.push_back(slice.axis);
+    out_directions.push_back(1 - slice.direction);
+    sources.push_back(slice.source);
+  }
+  body.inputs = std::move(inputs);
+  body.outputs = std::move(outputs);
+  set_producers(body);
+  node.attributes = {{"body", s.body},
+                     {"num_scan_inputs", static_cast<int64_t>(axes.size())},
+                     {"scan_input_axes", axes},
+                     {"scan_input_directions", directions}};
+  if (!out_axes.empty()) {
+    node.attributes["scan_output_axes"] = out_axes;
+    node.attributes["scan_output_directions"] = out_directions;
+  }
+  for (ValueId v : sources) node.outputs.push_back(add_like(c.b.graph, c.b.graph.at(v)));
+  const std::vector<ValueId> made = node.outputs;
+  c.b.push(std::move(node));
+  for (size_t k = 0; k < made.size(); ++k) c.give_to(sources[k], made[k]);
+}
+
+size_t first_state(const RuleCall& c) { return c.node.op_type == "Loop" ? 2 : 0; }
+
+size_t scanned_inputs(const RuleCall& c) {
+  const int64_t n = c.integer("num_scan_inputs", 0), most = static_cast<int64_t>(c.node.inputs.size());
+  TBX_MODEL(n >= 0 && n <= most && c.node.inputs.size() >= first_state(c), "the inputs do not fit the body");
+  return static_cast<size_t>(n);
+}
+
+size_t scanned_outputs(const RuleCall& c) {
+  const size_t states = c.node.inputs.size() - scanned_inputs(c) - first_state(c);
+  const size_t others = states + (first_state(c) ? 1 : 0);
+  const auto body = body_of(c, "body");
+  TBX_MODEL(body->outputs.size() >= others && body->inputs.size() >= c.node.inputs.size(),
+            "the body does not fit the inputs");
+  return body->outputs.size() - others;
+}
+
+/// The node once more, with the inputs `kept` of its body as slices of further results, which are returned.
+std::vector<ValueId> run_keeping(const RuleCall& c, const std::vector<ValueId>& kept) {
+  Node node = c.node;
+  own_bodies(node);
+  Graph& body = *std::get<std::shared_ptr<Graph>>(node.attributes.at("body"));
+  GradientBuilder b(body, body.nodes, c.node.origin);
+  for (ValueId& v : node.outputs)
+    if (v >= 0) v = add_like(c.b.graph, c.b.graph.at(v));
+  node.outputs.resize(c.node.inputs.size() - scanned_inputs(c) - first_state(c) + scanned_outputs(c), -1);
+  std::vector<ValueId> slices;
+  for (ValueId v : kept) {
+    body.outputs.push_back(own(b, v));
+    ValueType type = body.at(v).type;
+    if (type.kind != ValueType::tensor && type.kind != ValueType::unknown)
+      throw_unsupported("the gradient of {} with a state that is no tensor", describe(c.b.graph, c.node));
+    if (type.shape)
+      type.shape->insert(type.shape->begin(),
+                         body.context->symbol(fmt::format("steps'{}", c.b.graph.values.size())));
+    slices.push_back(add_value(c.b.graph, fmt::format("steps'{}", c.b.graph.values.size()), type));
+    node.outputs.push_back(slices.back());
+    for (const char* name : {"scan_output_axes", "scan_output_directions"})
+      if (auto it = node.attributes.find(name); it != node.attributes.end())
+        std::get<std::vector<int64_t>>(it->second).push_back(0);
+  }
+  set_producers(body);
+  c.b.push(std::move(node));
+  return slices;
+}
+
+/// Attribute `name` of a Scan: one number for each of `count` tensors of slices.
+std::vector<int64_t> per_scan(const RuleCall& c, const char* name, size_t count) {
+  std::vector<int64_t> values = c.integers(name);
+  if (values.empty()) values.resize(count);
+  TBX_MODEL(values.size() == count, "attribute '{}' has {} entries for {}", name, values.size(), count);
+  return values;
+}
+
+} // namespace
+
+void if_rule(const RuleCall& c) {
+  const std::vector<ValueId> captured = varying_captures(c);
+  Node node;
+  node.name = c.node.name;
+  node.op_type = "If";
+  node.opset = c.node.opset;
+  node.inputs = c.node.inputs;
+  for (const char* name : {"then_branch", "else_branch"}) {
+    auto body = body_of(c, name);
+    Reverse r = reverse_of(c, *body);
+    std::vector<ValueId> xs, outputs;
+    for (ValueId v : captured) xs.push_back(inside(*body, c.b.graph, v));
+    r.vary(xs);
+    for (size_t k = 0; k < body->outputs.size(); ++k)
+      if (ValueId g = c.gradient(static_cast<int>(k)); g >= 0)
+        r.give(body->outputs[k], inside(*body, c.b.graph, g));
+    r.run();
+    for (ValueId x : xs) outputs.push_back(gradient_or_zeros(r, x));
+    body->outputs = std::move(outputs);
+    set_producers(*body);
+    node.attributes[name] = body;
+  }
+  for (ValueId v : captured) node.outputs.push_back(add_like(c.b.graph, c.b.graph.at(v)));
+  const std::vector<ValueId> made = node.outputs;
+  c.b.push(std::move(node));
+  for (size_t k = 0; k < made.size(); ++k) c.give_to(captured[k], made[k]);
+}
+
+void scan_rule(const RuleCall& c) {
+  if (c.node.opset < 9) throw_unsupported("the gradient of a Scan over batches, as before opset 9");
+  Steps s{body_of(c, "body"), {}, {}, {}};
+  const size_t slices = scanned_inputs(c), states = c.node.inputs.size() - slices,
+               results = scanned_outputs(c);
+  const auto axes = per_scan(c, "scan_input_axes", slices),
+             directions = per_scan(c, "scan_input_directions", slices),
+             out_axes = per_scan(c, "scan_output_axes", results),
+             out_directions = per_scan(c, "scan_output_directions", results);
+  const std::vector<ValueId> kept =
+      run_keeping(c, {s.body->inputs.begin(), s.body->inputs.begin() + static_cast<std::ptrdiff_t>(states)});
+  for (size_t n = 0; n < states; ++n) {
+    const ValueId last = n < c.node.outputs.size() ? c.node.outputs[n] : -1;
+    s.states.push_back({n, n, c.node.inputs[n], last, c.gradient(static_cast<int>(n))});
+    s.inputs.push_back({n, kept[n], 0, 0});
+  }
+  for (size_t k = 0; k < slices; ++k) {
+    const ValueId x = c.node.inputs[states + k];
+    s.inputs.push_back({states + k, x, axes[k], directions[k], c.varies(x) ? x : -1});
+  }
+  for (size_t k = 0; k < results; ++k)
+    if (ValueId g = c.gradient(static_cast<int>(states + k)); g >= 0)
+      s.outputs.push_back({states + k, g, out_axes[k], out_directions[k]});
+  backward_scan(c, s);
+}
+
+void loop_rule(const RuleCall& c) {
+  Steps s{body_of(c, "body"), {}, {}, {}};
+  const size_t states = c.node.inputs.size() - 2, results = scanned_outputs(c);
+  TBX_MODEL(s.body->inputs.size() == states + 2, "attribute 'body' is no loop body");
+  const std::vector<ValueId> kept = run_keeping(c, s.body->inputs);
+  for (size_t k = 0; k < kept.size(); ++k) s.inputs.push_back({k, kept[k], 0, 0});
+  for (size_t n = 0; n < states; ++n) {
+    const ValueId last = n < c.node.outputs.size() ? c.node.outputs[n] : -1;
+    s.states.push_back({2 + n, 1 + n, c.node.inputs[2 + n], last, c.gradient(static_cast<int>(n))});
+  }
+  for (size_t k = 0; k < results; ++k)
+    if (ValueId g = c.gradient(static_cast<int>(states + k)); g >= 0)
+      s.outputs.push_back({1 + states + k, g, 0, 0});
+  backward_scan(c, s);
+}
+
+} // namespace tbx::importer

@@ -1,0 +1,215 @@
+#include "graph/partition/value_graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "graph/function_body.h"
+#include "graph/partition/graph_part.h"
+#include "runtime/generation/generation.h"
+
+namespace tbx::driver {
+
+bool is_numeric(const ValueType& type) {
+  return type.kind == ValueType::unknown || (type.kind == ValueType::tensor && type.dtype != DType::string);
+}
+
+namespace {
+
+bool is_string(const Graph& g, ValueId v) {
+  return v >= 0 && g.at(v).type.kind == ValueType::tensor && g.at(v).type.dtype == DType::string;
+}
+
+} // namespace
+
+namespace {
+
+/// Strings that come from nowhere but constants are strings, too.
+bool reads_strings(const Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const Node& n) {
+    bool reads = std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) { return is_string(g, v); });
+    for_each_body(n, [&](const Graph& body) { reads = reads || reads_strings(body); });
+    return reads;
+  });
+}
+
+} // namespace
+
+bool needs_values(const Graph& g) {
+  auto special = [&](ValueId v) { return v >= 0 && !is_numeric(g.at(v).type); };
+  for (ValueId v : g.inputs)
+    if (v >= 0 && (special(v) || !g.at(v).type.shape)) return true;
+  // Sequences and optionals between nodes may dissolve while compiling; strings that a node makes do not, nor
+  // does a search for tokens.
+  for (const Node& n : g.nodes)
+    if (runtime::find_generation_op(n.domain, n.op_type) ||
+        std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return is_string(g, v); }))
+      return true;
+  return reads_strings(g) || std::any_of(g.outputs.begin(), g.outputs.end(), special);
+}
+
+bool may_need_values(const Graph& g) {
+  for (const Node& n : g.nodes) {
+    bool has_body = false;
+    for_each_body(n, [&](const Graph&) { has_body = true; });
+    if (has_body) return true;
+    for (const auto& values : {n.inputs, n.outputs}) // of inputs, constants are news
+      for (ValueId v : values)
+        if (v >= 0 && !is_numeric(g.at(v).type)) return true;
+  }
+  return needs_values(g);
+}
+
+namespace {
+
+std::string text_attribute(const Node& n, const char* name, const char* otherwise) {
+  auto it = n.attributes.find(name);
+  const auto* text = it == n.attributes.end() ? nullptr : std::get_if<std::string>(&it->second);
+  return text ? *text : otherwise;
+}
+
+/// What the numbers that stand for strings must say.
+enum class Numbers : int64_t {
+  position, ///< which element it is
+  order,    ///< equal and less
+  truth,    ///< whether it is empty
+  none,     ///< the operator computes with elements
+};
+
+Numbers numbers_for(const Graph& g, const Node& n) {
+  static const std::set<std::string> movers = {
+      "CenterCropPad",   "Compress",        "Concat",     "DepthToSpace", "Expand",
+      "Flatten",         "Gather",          "GatherND",   "Pad",          "GatherElements",
+      "OneHot",          "Reshape",         "Resize",     "Scatter",      "Slice",
+      "ReverseSequence", "ScatterElements", "ScatterND",  "SpaceToDepth", "Split",
+      "Squeeze",         "TensorScatter",   "Tile",       "Transpose",    "Trilu",
+      "Unsqueeze",       "Upsample",        "GridSample", "Where"};
+  const std::string& op = n.op_type;
+  if (n.domain == "ai.onnx.ml") return op == "ArrayFeatureExtractor" ? Numbers::position : Numbers::none;
+  if (!n.domain.empty()) return Numbers::none;
+  if (op == "Equal" || op == "Unique") return Numbers::order;
+  if (op == "NonZero") return Numbers::truth;
+  if (op == "RandomNormalLike" || op == "RandomUniformLike") // the shape is all they read
+    return is_string(g, n.outputs[0]) ? Numbers::none : Numbers::position;
+  bool interpolates =
+      (op == "Resize" || op == "Upsample") && text_attribute(n, "mode", "nearest") != "nearest";
+  interpolates |= op == "GridSample" && text_attribute(n, "mode", "linear") != "nearest";
+  bool computes = interpolates || text_attribute(n, "reduction", "none") != "none";
+  return movers.count(op) && !computes ? Numbers::position : Numbers::none;
+}
+
+/// A classifier with string labels becomes one that gives positions (from 1), and a look-up of the labels.
+bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
+  static const std::set<std::string> classifiers = {"LinearClassifier", "SVMClassifier",
+                                                    "TreeEnsembleClassifier"};
+  auto labels = node.attributes.find("classlabels_strings");
+  if (node.domain != "ai.onnx.ml" || !classifiers.count(node.op_type) || labels == node.attributes.end())
+    return false;
+  const auto* texts = std::get_if<std::vector<std::string>>(&labels->second);
+  if (!texts || texts->empty() || node.outputs.empty() || node.outputs[0] < 0) return false;
+  auto count = static_cast<int64_t>(texts->size());
+  std::vector<int64_t> positions(texts->size());
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i) + 1;
+  Value table;
+  table.name = node.name + " labels";
+  table.type.kind = ValueType::tensor;
+  table.type.dtype = DType::string;
+  table.type.shape = ir::SymInts{count};
+  table.constant = std::make_shared<const Tensor>(Tensor::of_strings({count}, *texts));
+  Value index = g.at(node.outputs[0]);
+  index.name += " as numbers";
+  index.type.dtype = DType::i64;
+  auto id = static_cast<ValueId>(g.values.size());
+  g.values.push_back(std::move(table));
+  g.values.push_back(std::move(index));
+  Node numbers = node, take;
+  numbers.attributes.erase("classlabels_strings");
+  numbers.attributes[node.op_type[0] == 'T' ? "classlabels_int64s" : "classlabels_ints"] =
+      std::move(positions);
+  numbers.outputs[0] = id + 1;
+  take.name = node.name;
+  take.domain = "tensorbox";
+  take.op_type = "StringTake";
+  take.opset = 1;
+  take.origin = node.origin;
+  take.inputs = {id + 1, id};
+  take.outputs = {node.outputs[0]};
+  nodes.push_back(std::move(numbers));
+  nodes.push_back(std::move(take));
+  return true;
+}
+
+} // namespace
+
+void number_strings(Graph& g) {
+  std::vector<Node> nodes;
+  bool changed = false;
+  auto number = [&](ValueId like, const char* what) {
+    Value v;
+    v.name = g.at(like).name + what;
+    v.type = g.at(like).type;
+    v.type.dtype = DType::i64;
+    g.values.push_back(std::move(v));
+    return static_cast<ValueId>(g.values.size()) - 1;
+  };
+  for (Node& node : g.nodes) {
+    bool strings =
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return is_string(g, v); });
+    if (name_classes(g, node, nodes)) {
+      changed = true;
+      continue;
+    }
+    Numbers numbers = strings ? numbers_for(g, node) : Numbers::none;
+    if (numbers == Numbers::none) {
+      nodes.push_back(std::move(node));
+      continue;
+    }
+    changed = true;
+    Node ids, moved = node;
+    ids.name = node.name;
+    ids.domain = "tensorbox";
+    ids.op_type = "StringIds";
+    ids.opset = 1;
+    ids.origin = node.origin;
+    ids.attributes["numbers"] = static_cast<int64_t>(numbers);
+    std::vector<ValueId> tables;
+    for (ValueId& v : moved.inputs) {
+      if (!is_string(g, v)) continue;
+      ids.inputs.push_back(v);
+      tables.push_back(v);
+      v = number(v, " as numbers");
+      ids.outputs.push_back(v);
+    }
+    if (numbers == Numbers::order) {
+      Value table;
+      table.name = node.name + " strings";
+      table.type.kind = ValueType::tensor;
+      table.type.dtype = DType::string;
+      g.values.push_back(std::move(table));
+      tables = {static_cast<ValueId>(g.values.size()) - 1};
+      ids.outputs.push_back(tables[0]);
+    }
+    std::vector<Node> takes;
+    for (ValueId& v : moved.outputs) {
+      if (!is_string(g, v)) continue;
+      Node take = ids;
+      take.op_type = "StringTake";
+      take.attributes.clear();
+      take.outputs = {v};
+      v = number(v, " as numbers");
+      take.inputs = {v};
+      take.inputs.insert(take.inputs.end(), tables.begin(), tables.end());
+      takes.push_back(std::move(take));
+    }
+    nodes.push_back(std::move(ids));
+    nodes.push_back(std::move(moved));
+    std::move(takes.begin(), takes.end(), std::back_inserter(nodes));
+  }
+  g.nodes = std::move(nodes);
+  if (changed) set_producers(g);
+}
+
+} // namespace tbx::driver

@@ -1,0 +1,136 @@
+// fuse_attention: softmax(q*k*scale + masks)*v becomes one node wherever its parts have no other readers.
+// Whether it runs as two products and a softmax or in the kernel that never stores the scores is decided
+// where it is lowered (lowering/ops/attention.cpp): only there all sizes are known, those of a cache that
+// grows among them.
+#include <algorithm>
+
+#include "graph/passes/match.h"
+#include "graph/passes/passes.h"
+
+namespace tbx::fusion {
+namespace {
+
+/// Strips products with numbers off `id` and gives their product.
+double take_scale(Editor& e, ValueId& id) {
+  double scale = 1;
+  for (;;) {
+    if (Node* mul = e.producer(id, "Mul"); mul && e.uses(id) == 1) {
+      auto split = either(*mul, [&](ValueId v) { return e.number(v).has_value(); });
+      if (!split || e.graph.at(split->first).constant->dims.size() > 2) return scale;
+      scale *= *e.number(split->first);
+      id = split->second;
+    } else if (Node* div = e.producer(id, "Div"); div && e.uses(id) == 1 && e.number(div->inputs[1])) {
+      if (e.graph.at(div->inputs[1]).constant->dims.size() > 2) return scale;
+      scale /= *e.number(div->inputs[1]);
+      id = div->inputs[0];
+    } else {
+      return scale;
+    }
+  }
+}
+
+struct Match {
+  ValueId q = -1, k = -1, v = -1;
+  std::vector<ValueId> masks; ///< added to the scaled scores
+  double scale = 1;
+  bool guarded = false; ///< NaN probabilities become 0
+};
+
+/// `id` is Where(IsNaN(p), 0, p), by which exporters keep rows that are masked whole -> p.
+ValueId behind_guard(Editor& e, ValueId id, bool& guarded) {
+  Node* where = e.producer(id, "Where");
+  Node* is_nan = where ? e.producer(where->inputs[0], "IsNaN") : nullptr;
+  if (!is_nan || is_nan->inputs[0] != where->inputs[2] || e.number(where->inputs[1]) != 0.0) return id;
+  if (e.uses(id) != 1 || e.uses(where->inputs[0]) != 1 || e.uses(where->inputs[2]) != 2) return id;
+  if (e.graph.at(where->inputs[1]).constant->dims.size() > 2) return id;
+  guarded = true;
+  return where->inputs[2];
+}
+
+bool over_last(const Graph& g, const Node& softmax) {
+  const auto& shape = g.at(softmax.inputs[0]).type.shape;
+  int64_t axis = attribute_int(softmax, "axis", softmax.opset >= 13 ? -1 : 1);
+  return shape && (axis == -1 || axis + 1 == static_cast<int64_t>(shape->size()));
+}
+
+/// The two inputs of a product that only one node reads.
+Node* single_product(Editor& e, ValueId id) {
+  Node* product = e.producer(id, "MatMul");
+  return product && e.uses(id) == 1 ? product : nullptr;
+}
+
+bool is_scaled_product(Editor& e, ValueId id) {
+  take_scale(e, id);
+  return single_product(e, id) != nullptr;
+}
+
+/// Follows sums down to the scaled product, which may be on either side of each; what else they add are
+/// masks. False: there is none.
+bool take_masks(Editor& e, ValueId& scores, std::vector<ValueId>& masks) {
+  constexpr size_t kMost = 4; // each is one more tensor that the softmax reads
+  if (is_scaled_product(e, scores)) return true;
+  Node* add = e.producer(scores, "Add");
+  if (!add || e.uses(scores) != 1 || masks.size() == kMost) return false;
+  for (int side : {0, 1}) {
+    ValueId below = add->inputs[side];
+    masks.push_back(add->inputs[1 - side]);
+    if (take_masks(e, below, masks)) {
+      scores = below;
+      return true;
+    }
+    masks.pop_back();
+  }
+  return false;
+}
+
+std::optional<Match> match(Editor& e, const Node& last) {
+  Match m;
+  m.v = last.inputs[1];
+  ValueId p = behind_guard(e, last.inputs[0], m.guarded);
+  Node* softmax = e.producer(p, "Softmax");
+  if (!softmax || !over_last(e.graph, *softmax) || (e.uses(p) != 1 && !m.guarded)) return std::nullopt;
+  ValueId scores = softmax->inputs[0];
+  if (e.uses(scores) != 1 || !take_masks(e, scores, m.masks)) return std::nullopt;
+  m.scale = take_scale(e, scores);
+  Node* product = single_product(e, scores);
+  m.q = product->inputs[0];
+  m.k = product->inputs[1];
+  m.scale *= take_scale(e, m.q) * take_scale(e, m.k);
+  return m;
+}
+
+/// The rank of an f32 tensor; 0: it is none, or of unknown rank.
+size_t f32_rank(const Graph& g, ValueId id) {
+  const ValueType& type = g.at(id).type;
+  if (type.kind != ValueType::tensor || type.dtype != DType::f32 || !type.shape) return 0;
+  return type.shape->size();
+}
+
+/// Heads of matrices, with a batch of them or without.
+bool fits(const Graph& g, const Match& m) {
+  const size_t rank = f32_rank(g, m.q);
+  if ((rank != 3 && rank != 4) || f32_rank(g, m.k) != rank || f32_rank(g, m.v) != rank) return false;
+  return std::all_of(m.masks.begin(), m.masks.end(),
+                     [&](ValueId mask) { return g.at(mask).type.dtype == DType::f32; });
+}
+
+} // namespace
+
+int fuse_attention(Graph& graph) {
+  Editor e(graph);
+  int count = 0;
+  for (Node& node : graph.nodes) {
+    if (!node.domain.empty() || node.op_type != "MatMul") continue;
+    auto m = match(e, node);
+    if (!m || !fits(graph, *m)) continue;
+    std::vector<ValueId> inputs = {m->q, m->k, m->v};
+    inputs.insert(inputs.end(), m->masks.begin(), m->masks.end());
+    e.become(node, "FusedAttention", 1, inputs,
+             {{"scale", static_cast<float>(m->scale)}, {"zero_undefined_rows", int64_t{m->guarded}}});
+    node.domain = "tensorbox";
+    ++count;
+  }
+  return count;
+}
+
+} // namespace tbx::fusion

@@ -1,0 +1,49 @@
+// Simplify: Graph -> Graph rewrites before lowering. Second stage. Each pass is named, timed and can be
+// switched off.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/target.h"
+#include "graph/graph.h"
+
+namespace tbx::fusion {
+
+/// What passes depend on beside the graph.
+struct PassContext {
+  Target target;
+  /// The narrower float that memory is to hold float32 values in (passes/narrow_storage.cpp); undefined:
+  /// none.
+  DType stored = DType::undefined;
+};
+
+struct Pass {
+  const char* name;
+  const char* what; ///< one line with the shape of the rewrite
+  /// Returns the number of rewrites done. One of the two is set.
+  int (*run)(Graph& graph);
+  int makes_opset = 0; ///< the first version of ai.onnx that has the operators it makes; 0: any
+  int (*run_for)(Graph& graph, const PassContext& context) = nullptr;
+};
+
+/// Pass::makes_opset of a pass that prepares our own lowering: not for a model that is written to a file.
+inline constexpr int kCompileOnly = 1 << 30;
+
+/// All passes in order (graph/passes/graph_passes.cpp); an order constraint is explained beside its line.
+std::span<const Pass> graph_passes();
+
+struct PassResult {
+  std::string name;
+  int rewrites = 0;
+  double ms = 0;
+};
+
+/// Runs every pass not named in `disabled`; ModelError when a name is unknown. Verifies the graph after each
+/// pass in debug builds, and an InternalError names the pass that broke it.
+std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::string> disabled = {},
+                                         const PassContext& context = {});
+
+} // namespace tbx::fusion

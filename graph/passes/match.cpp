@@ -1,0 +1,142 @@
+#include "graph/passes/match.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/float_formats.h"
+
+namespace tbx::fusion {
+Editor::Editor(Graph& g) : graph(g), uses_(g.values.size(), 0) {
+  for (const Node& node : g.nodes) {
+    for (ValueId id : node.inputs)
+      if (id >= 0) ++uses_[id];
+    for_each_capture(node, [&](Graph::Capture& c) { ++uses_[c.outer]; });
+  }
+  for (ValueId id : g.outputs) ++uses_[id];
+}
+
+Node* Editor::producer(ValueId id, const char* op_type) {
+  if (id < 0 || graph.at(id).producer < 0) return nullptr;
+  Node& node = graph.nodes[graph.at(id).producer];
+  return node.domain.empty() && node.op_type == op_type ? &node : nullptr;
+}
+
+std::optional<double> Editor::number(ValueId id) const {
+  if (id < 0) return std::nullopt;
+  const auto& t = graph.at(id).constant;
+  if (!t || t->dtype == DType::string || is_complex(t->dtype) || t->numel() != 1) return std::nullopt;
+  return element_as_double(*t, 0);
+}
+
+void Editor::become(Node& node, const char* op_type, int opset, std::vector<ValueId> inputs,
+                    std::map<std::string, Attribute> attributes) {
+  for (ValueId id : node.inputs)
+    if (id >= 0) --uses_[id];
+  for (ValueId id : inputs)
+    if (id >= 0) ++uses_[id];
+  node.op_type = op_type;
+  node.domain.clear();
+  node.opset = opset;
+  node.inputs = std::move(inputs);
+  node.attributes = std::move(attributes);
+}
+
+ValueId Editor::add_constant(Tensor tensor, std::string name) {
+  Value v;
+  v.name = std::move(name);
+  v.type.kind = ValueType::tensor;
+  v.type.dtype = tensor.dtype;
+  v.type.shape = ir::SymInts(tensor.dims.begin(), tensor.dims.end());
+  v.constant = std::make_shared<const Tensor>(std::move(tensor));
+  graph.values.push_back(std::move(v));
+  uses_.push_back(0);
+  return static_cast<ValueId>(graph.values.size()) - 1;
+}
+
+ValueId Editor::add_value(std::string name, ValueType type) {
+  graph.values.push_back({std::move(name), std::move(type), -1, nullptr});
+  uses_.push_back(0);
+  return static_cast<ValueId>(graph.values.size()) - 1;
+}
+
+const Tensor* f32_constant(const Graph& graph, ValueId id) {
+  if (id < 0) return nullptr;
+  const auto& t = graph.at(id).constant;
+  return t && t->dtype == DType::f32 ? t.get() : nullptr;
+}
+
+bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x) {
+  if (id < 0 || !graph.at(id).constant) return false;
+  const Tensor& t = *graph.at(id).constant;
+  const auto& shape = graph.at(x).type.shape;
+  return t.dims.size() == 1 && shape && !shape->empty() && shape->back().is(t.dims[0]) &&
+         t.dtype == graph.at(x).type.dtype;
+}
+
+std::vector<int64_t> transpose_order(const Graph& graph, const Node& node) {
+  std::vector<int64_t> order;
+  if (auto it = node.attributes.find("perm"); it != node.attributes.end()) {
+    order = std::get<std::vector<int64_t>>(it->second);
+  } else if (const auto& shape = graph.at(node.inputs[0]).type.shape) {
+    for (size_t k = shape->size(); k-- > 0;) order.push_back(static_cast<int64_t>(k));
+  }
+  std::vector<bool> seen(order.size(), false);
+  for (int64_t k : order) {
+    if (k < 0 || k >= static_cast<int64_t>(order.size()) || seen[k]) return {};
+    seen[k] = true;
+  }
+  return order;
+}
+
+std::vector<int64_t> inverse_order(const std::vector<int64_t>& order) {
+  std::vector<int64_t> inverse(order.size());
+  for (size_t k = 0; k < order.size(); ++k) inverse[order[k]] = static_cast<int64_t>(k);
+  return inverse;
+}
+
+bool is_identity_order(const std::vector<int64_t>& order) {
+  for (size_t k = 0; k < order.size(); ++k)
+    if (order[k] != static_cast<int64_t>(k)) return false;
+  return true;
+}
+
+ValueId mean_of_last(Editor& e, ValueId id) {
+  Node* mean = e.producer(id, "ReduceMean");
+  if (!mean || attribute_int(*mean, "keepdims", 1) != 1) return -1;
+  std::vector<int64_t> axes;
+  if (auto it = mean->attributes.find("axes"); it != mean->attributes.end()) {
+    axes = std::get<std::vector<int64_t>>(it->second);
+  } else if (mean->input(1) >= 0 && e.graph.at(mean->inputs[1]).constant) {
+    axes = to_ints(*e.graph.at(mean->inputs[1]).constant);
+  }
+  if (axes.size() != 1) return -1;
+  const auto& shape = e.graph.at(mean->inputs[0]).type.shape;
+  bool last = axes[0] == -1 || (shape && axes[0] + 1 == static_cast<int64_t>(shape->size()));
+  return last ? mean->inputs[0] : -1;
+}
+
+void replace_values(Graph& graph, std::vector<ValueId> stands_for) {
+  for (ValueId& id : stands_for)
+    while (id != stands_for[id]) id = stands_for[id];
+  for (Node& node : graph.nodes) {
+    for (ValueId& id : node.inputs)
+      if (id >= 0) id = stands_for[id];
+    for_each_capture(node, [&](Graph::Capture& c) { c.outer = stands_for[c.outer]; });
+  }
+}
+
+bool about(std::optional<double> v, double wanted) {
+  if (!v) return false;
+  for (DType half : {DType::f16, DType::bf16})
+    if (*v == decode_float(half, encode_float(half, static_cast<float>(wanted)))) return true;
+  return std::fabs(*v - wanted) <= 1e-4 * std::fabs(wanted);
+}
+
+int64_t attribute_int(const Node& node, const char* name, int64_t otherwise) {
+  auto it = node.attributes.find(name);
+  if (it == node.attributes.end()) return otherwise;
+  const auto* v = std::get_if<int64_t>(&it->second);
+  return v ? *v : otherwise;
+}
+
+} // namespace tbx::fusion

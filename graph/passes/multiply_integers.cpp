@@ -1,0 +1,218 @@
+// multiply_integers: a product of dequantised operands is an exact product of their integers, times the
+// product of their scales.
+#include <algorithm>
+
+#include "graph/passes/match.h"
+#include "graph/passes/passes.h"
+
+namespace tbx::fusion {
+namespace {
+
+/// What a DequantizeLinear makes floats of.
+struct Quantised {
+  ValueId values = -1, zero = -1;
+  const Tensor* scale = nullptr;
+  int64_t axis = 1; ///< of several scales
+};
+
+class IntegerProducts {
+public:
+  explicit IntegerProducts(Graph& graph) : e_(graph), g_(graph) {}
+
+  int run() {
+    int count = 0;
+    std::vector<Node> nodes;
+    for (size_t i = 0; i < g_.nodes.size(); ++i) {
+      std::vector<Node> made = rewritten(g_.nodes[i]);
+      count += !made.empty();
+      if (made.empty()) made.push_back(g_.nodes[i]);
+      std::move(made.begin(), made.end(), std::back_inserter(nodes));
+    }
+    if (count == 0) return 0;
+    g_.nodes = std::move(nodes);
+    set_producers(g_);
+    return count;
+  }
+
+private:
+  DType type_of(ValueId id) const { return id < 0 ? DType::undefined : g_.at(id).type.dtype; }
+
+  std::optional<Quantised> quantised(ValueId id) {
+    Node* node = e_.producer(id, "DequantizeLinear");
+    if (!node || node->inputs.size() < 2 || attribute_int(*node, "block_size", 0) != 0 ||
+        type_of(id) != DType::f32)
+      return std::nullopt;
+    Quantised q{node->inputs[0], node->input(2), f32_constant(g_, node->inputs[1]),
+                attribute_int(*node, "axis", 1)};
+    if (!q.scale || q.scale->dims.size() > 1 || q.scale->numel() == 0) return std::nullopt;
+    return q;
+  }
+
+  /// All zero points are the same number, which it returns.
+  std::optional<int64_t> one_zero(const Quantised& q) const {
+    if (q.zero < 0) return 0;
+    const auto& t = g_.at(q.zero).constant;
+    if (!t || t->numel() == 0) return std::nullopt;
+    std::vector<int64_t> v = to_ints(*t);
+    if (std::any_of(v.begin(), v.end(), [&](int64_t x) { return x != v[0]; })) return std::nullopt;
+    return v[0];
+  }
+
+  std::vector<Node> rewritten(const Node& node) {
+    if (!node.domain.empty() || node.inputs.size() < 2 || type_of(node.outputs[0]) != DType::f32) return {};
+    if (node.op_type != "Conv" && node.op_type != "MatMul" && node.op_type != "Gemm") return {};
+    auto a = quantised(node.inputs[0]), b = quantised(node.inputs[1]);
+    if (!a || !b || !is_byte(type_of(a->values)) || !is_byte(type_of(b->values)) || a->scale->numel() != 1)
+      return {};
+    auto a_zero = one_zero(*a), b_zero = one_zero(*b);
+    const auto &a_shape = g_.at(a->values).type.shape, &b_shape = g_.at(b->values).type.shape;
+    if (!a_zero || !b_zero || !a_shape || !b_shape) return {};
+    return node.op_type == "Conv" ? convolution(node, *a, *b, b_shape->size(), *b_zero)
+                                  : product(node, *a, *b, a_shape->size(), b_shape->size());
+  }
+
+  /// The scales multiplied; along `axis` of `rank` dimensions where there are several.
+  ValueId scale_of(const Node& node, const Quantised& a, const Quantised& b, size_t rank, size_t axis) {
+    std::vector<int64_t> dims;
+    if (b.scale->numel() > 1) {
+      dims.assign(rank - axis, 1);
+      dims[0] = b.scale->numel();
+    }
+    Tensor t = Tensor::make(DType::f32, dims);
+    for (int64_t i = 0; i < t.numel(); ++i)
+      t.as_mutable<float>()[i] = a.scale->as<float>()[0] * b.scale->as<float>()[i];
+    return e_.add_constant(std::move(t), node.name + ".scale");
+  }
+
+  /// A constant bias, plain or dequantised; nullptr where it is neither.
+  std::shared_ptr<Tensor> bias_of(ValueId id) {
+    if (const Tensor* plain = f32_constant(g_, id)) {
+      auto t = std::make_shared<Tensor>(Tensor::make(DType::f32, plain->dims));
+      std::copy(plain->as<float>().begin(), plain->as<float>().end(), t->as_mutable<float>().begin());
+      return t;
+    }
+    auto q = quantised(id);
+    if (!q || !g_.at(q->values).constant || one_zero(*q) != 0) return nullptr;
+    const Tensor& values = *g_.at(q->values).constant;
+    const int64_t n = values.numel(), scales = q->scale->numel();
+    if (values.dims.size() != 1 || (scales != 1 && scales != n)) return nullptr;
+    auto t = std::make_shared<Tensor>(Tensor::make(DType::f32, {n}));
+    for (int64_t i = 0; i < n; ++i)
+      t->as_mutable<float>()[i] =
+          static_cast<float>(element_as_int(values, i)) * q->scale->as<float>()[scales == 1 ? 0 : i];
+    return t;
+  }
+
+  std::vector<Node> convolution(const Node& node, const Quantised& x, const Quantised& w, size_t rank,
+                                int64_t w_zero) {
+    const bool several = w.scale->numel() > 1;
+    const auto& weights = g_.at(w.values).constant;
+    // Other weights than these have no library kernel.
+    if (!weights || rank < 3 || (several && (w.axis != 0 || w.scale->numel() != weights->dims[0]))) return {};
+    if (w_zero != (type_of(w.values) == DType::u8 ? 128 : 0)) return {};
+    ValueId bias = -1;
+    if (node.input(2) >= 0) {
+      auto t = bias_of(node.inputs[2]);
+      if (!t || t->numel() != weights->dims[0]) return {};
+      t->dims.assign(rank - 1, 1);
+      t->dims[0] = weights->dims[0];
+      bias = e_.add_constant(std::move(*t), node.name + ".bias");
+    }
+    Node integer = node;
+    integer.op_type = "ConvInteger";
+    integer.opset = 10;
+    integer.inputs = {x.values, w.values, x.zero, single_zero(w)};
+    return scaled(node, std::move(integer), scale_of(node, x, w, rank, 1), bias);
+  }
+
+  std::vector<Node> product(const Node& node, const Quantised& a, const Quantised& b, size_t a_rank,
+                            size_t b_rank) {
+    const bool gemm = node.op_type == "Gemm", transposed = gemm && attribute_int(node, "transB", 0) != 0;
+    const int64_t axis = b.axis < 0 ? b.axis + static_cast<int64_t>(b_rank) : b.axis;
+    // Scales of several columns.
+    if (b.scale->numel() > 1 && (b_rank != 2 || axis != (transposed ? 0 : 1))) return {};
+    if (a_rank < 1 || b_rank < 1 || (b.scale->numel() > 1 && a_rank < 2)) return {};
+    ValueId bias = -1;
+    if (gemm) {
+      auto is_one = [&](const char* name) {
+        auto it = node.attributes.find(name);
+        return it == node.attributes.end() || std::get<float>(it->second) == 1;
+      };
+      if (attribute_int(node, "transA", 0) != 0 || !is_one("alpha") || !is_one("beta")) return {};
+      if (node.input(2) >= 0) {
+        auto t = bias_of(node.inputs[2]);
+        if (!t) return {};
+        bias = e_.add_constant(std::move(*t), node.name + ".bias");
+      }
+    }
+    std::vector<Node> made;
+    Node integer = node;
+    integer.op_type = "MatMulInteger";
+    integer.opset = 10;
+    integer.attributes.clear();
+    integer.inputs = {a.values, b.values, a.zero, single_zero(b)};
+    if (transposed) {
+      ValueType type = g_.at(b.values).type;
+      std::swap((*type.shape)[0], (*type.shape)[1]);
+      ValueId columns = e_.add_value(node.name + ".transposed", type);
+      Node t = node;
+      t.op_type = "Transpose";
+      t.opset = 13;
+      t.attributes = {{"perm", std::vector<int64_t>{1, 0}}};
+      t.inputs = {b.values};
+      t.outputs = {columns};
+      integer.inputs[1] = columns;
+      made.push_back(std::move(t));
+    }
+    std::vector<Node> rest = scaled(node, std::move(integer), scale_of(node, a, b, 1, 0), bias);
+    std::move(rest.begin(), rest.end(), std::back_inserter(made));
+    return made;
+  }
+
+  /// Equal zero points as one.
+  ValueId single_zero(const Quantised& q) {
+    if (q.zero < 0 || g_.at(q.zero).constant->numel() == 1) return q.zero;
+    Tensor one = Tensor::make(type_of(q.zero), {});
+    one.mutable_data()[0] = g_.at(q.zero).constant->data[0];
+    return e_.add_constant(std::move(one), g_.at(q.zero).name);
+  }
+
+  /// `integer`, its result as float32, times the scale, plus the bias.
+  std::vector<Node> scaled(const Node& node, Node integer, ValueId scale, ValueId bias) {
+    const ValueType type = g_.at(node.outputs[0]).type;
+    auto value = [&](const char* what, DType dtype) {
+      ValueType t = type;
+      t.dtype = dtype;
+      return e_.add_value(g_.at(node.outputs[0]).name + what, std::move(t));
+    };
+    auto next = [&](const char* op_type, std::vector<ValueId> inputs, ValueId output) {
+      Node n = node;
+      n.op_type = op_type;
+      n.opset = 13;
+      n.attributes.clear();
+      n.inputs = std::move(inputs);
+      n.outputs = {output};
+      return n;
+    };
+    ValueId sum = value(".sum", DType::i32), real = value(".float", DType::f32);
+    integer.outputs = {sum};
+    std::vector<Node> made{std::move(integer), next("Cast", {sum}, real)};
+    made.back().attributes["to"] = static_cast<int64_t>(DType::f32);
+    ValueId product = bias >= 0 ? value(".scaled", DType::f32) : node.outputs[0];
+    made.push_back(next("Mul", {real, scale}, product));
+    if (bias >= 0) made.push_back(next("Add", {product, bias}, node.outputs[0]));
+    return made;
+  }
+
+  Editor e_;
+  Graph& g_;
+};
+
+} // namespace
+
+int multiply_integers(Graph& graph, const PassContext& context) {
+  // Elsewhere float32 is faster.
+  return context.target.byte_products ? IntegerProducts(graph).run() : 0;
+}
+
+} // namespace tbx::fusion

@@ -1,0 +1,240 @@
+// narrow_storage: decides for every float32 value of a graph whether memory holds it as float32 or as a
+// narrower float. Products then multiply narrow operands and add in float32; loop nests compute in float32
+// whatever they load and store. Nothing is rounded between nodes that share a kernel.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/float_formats.h"
+#include "graph/passes/match.h"
+#include "graph/passes/passes.h"
+#include "lowering/op_registry.h"
+
+namespace tbx::fusion {
+namespace {
+
+using lowering::Narrow;
+
+bool is_float_value(const Graph& g, ValueId id) {
+  return id >= 0 && g.at(id).type.kind == ValueType::tensor && is_float(g.at(id).type.dtype);
+}
+
+Narrow trait_of(const Graph& g, const Node& node) {
+  if (node.custom) return Narrow::sensitive;
+  // Between floats a Cast is a store; of an integer, or to one, every bit counts.
+  if (node.domain.empty() && node.op_type == "Cast" && is_float_value(g, node.input(0)) &&
+      is_float_value(g, node.outputs[0]))
+    return Narrow::wide_inputs;
+  const lowering::OpEntry* entry = lowering::Registry::instance().find(node.domain, node.op_type, node.opset);
+  return entry ? entry->narrow : Narrow::sensitive;
+}
+
+/// The input that a product may take as a constant of its own type; -1: none.
+int weights_of(const Node& node) {
+  const bool known = node.domain.empty() && (node.op_type == "MatMul" || node.op_type == "Gemm" ||
+                                             node.op_type == "Conv" || node.op_type == "ConvTranspose");
+  return known ? 1 : -1;
+}
+
+class Narrower {
+public:
+  /// `all`: every value may become narrow; else those of which Value::stored says so.
+  Narrower(Graph& graph, DType type, bool all, bool cuda)
+      : e_(graph), g_(graph), type_(type), all_(all), cuda_(cuda) {}
+
+  int run() {
+    find_readers();
+    find_wide();
+    int count = 0;
+    before_ = std::exchange(g_.nodes, {});
+    for (size_t i = 0; i < before_.size(); ++i) {
+      Node node = before_[i];
+      for (ValueId id : node.outputs)
+        if (id >= 0) {
+          const DType stored = wide_[id] && !stays_narrow(node, id) ? DType::undefined : type_;
+          count += g_.at(id).stored != stored;
+          g_.at(id).stored = stored;
+        }
+      if (trait_of(g_, node) == Narrow::product && !exact_node_[i]) count += narrow_operands(node);
+      g_.nodes.push_back(std::move(node));
+    }
+    set_producers(g_);
+    return count;
+  }
+
+private:
+  /// Libraries of GPUs give convolutions of halves as halves, which is what a model of halves says.
+  bool stays_narrow(const Node& node, ValueId id) const {
+    return cuda_ && !all_ && g_.at(id).stored == type_ && node.domain.empty() &&
+           (node.op_type == "Conv" || node.op_type == "ConvTranspose");
+  }
+
+  bool is_f32(ValueId id) const {
+    return id >= 0 && g_.at(id).type.kind == ValueType::tensor && g_.at(id).type.dtype == DType::f32;
+  }
+
+  void find_readers() {
+    readers_.resize(g_.values.size());
+    wide_.assign(g_.values.size(), false);
+    exact_.assign(g_.values.size(), false);
+    exact_node_.assign(g_.nodes.size(), false);
+    for (size_t i = 0; i < g_.nodes.size(); ++i) {
+      for (ValueId id : g_.nodes[i].inputs)
+        if (id >= 0) readers_[id].push_back(static_cast<int>(i));
+      for_each_capture(g_.nodes[i], [&](const Graph::Capture& c) { wide_[c.outer] = true; });
+    }
+    for (ValueId id : g_.outputs) wide_[id] = true;
+    for (size_t v = 0; v < g_.values.size(); ++v) {
+      const Value& value = g_.values[v];
+      wide_[v] = wide_[v] || !is_f32(static_cast<ValueId>(v)) || value.constant || value.producer < 0 ||
+                 (!all_ && value.stored != type_);
+    }
+  }
+
+  /// From the end to the begin, since readers decide; again while views hand a decision to other readers.
+  void find_wide() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t i = g_.nodes.size(); i-- > 0;) changed |= decide(static_cast<int>(i));
+    }
+  }
+
+  bool decide(int i) {
+    const Node& node = g_.nodes[i];
+    const Narrow trait = trait_of(g_, node);
+    bool changed = false;
+    auto set = [&](std::vector<bool>& flags, ValueId id) {
+      if (!flags[id]) changed = flags[id] = true;
+    };
+    for (ValueId id : node.outputs) {
+      if (id < 0) continue;
+      if (trait == Narrow::sensitive) set(wide_, id);
+      const auto& readers = readers_[id];
+      if (readers.empty() || !is_f32(id)) continue;
+      auto all = [&](auto&& wants) { return std::all_of(readers.begin(), readers.end(), wants); };
+      // What serves only what needs it exact is exact, and what serves only what stays wide is wide.
+      if (all([&](int r) { return wants_exact(r); })) set(exact_, id);
+      if (exact_[id] || all([&](int r) { return wants_wide(r); })) set(wide_, id);
+      if (std::any_of(readers.begin(), readers.end(), [&](int r) { return needs_wide(r, id); }))
+        set(wide_, id);
+    }
+    if (trait == Narrow::view) {
+      // One memory.
+      bool wide = false;
+      auto look = [&](ValueId id) { wide |= is_f32(id) && !g_.at(id).constant && wide_[id]; };
+      look(node.input(0));
+      for (ValueId id : node.outputs) look(id);
+      if (wide) {
+        if (is_f32(node.input(0))) set(wide_, node.inputs[0]);
+        for (ValueId id : node.outputs)
+          if (is_f32(id)) set(wide_, id);
+      }
+    }
+    const bool exact = !node.outputs.empty() &&
+                       std::all_of(node.outputs.begin(), node.outputs.end(),
+                                   [&](ValueId id) { return id < 0 || (is_f32(id) && exact_[id]); });
+    if (exact && !exact_node_[i]) changed = exact_node_[i] = true;
+    return changed;
+  }
+
+  /// Of a value that node `r` reads.
+  bool needs_wide(int r, ValueId id) const {
+    const Node& node = g_.nodes[r];
+    const Narrow trait = trait_of(g_, node);
+    // The lowest float32, with which masks are made, would be no number in fewer bits, but -inf.
+    if (node.op_type == "FusedAttention" && node.inputs.size() > 3 &&
+        std::find(node.inputs.begin() + 3, node.inputs.end(), id) != node.inputs.end())
+      return true;
+    return trait == Narrow::sensitive || trait == Narrow::wide_inputs;
+  }
+  bool wants_exact(int r) const { return trait_of(g_, g_.nodes[r]) == Narrow::sensitive || exact_node_[r]; }
+  bool wants_wide(int r) const {
+    const Node& node = g_.nodes[r];
+    const Narrow trait = trait_of(g_, node);
+    if (trait == Narrow::sensitive || trait == Narrow::wide_inputs) return true;
+    if (trait == Narrow::product) return exact_node_[r];
+    return std::all_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId id) { return id < 0 || wide_[id]; });
+  }
+
+  /// Weights in the narrow type, and what they multiply through memory of that type.
+  int narrow_operands(Node& node) {
+    const int w = weights_of(node);
+    if (w < 0 || !is_f32(node.input(0)) || g_.at(node.inputs[0]).constant) return 0;
+    const ValueId weights = node.input(w);
+    if (!is_f32(weights)) return 0;
+    if (g_.at(weights).constant) {
+      if (node.op_type == "MatMul" && g_.at(weights).constant->dims.size() != 2) return 0;
+      node.inputs[w] = narrowed(weights);
+    } else if (!is_widened_constant(weights)) {
+      return 0;
+    }
+    if (g_.at(node.inputs[0]).stored != type_) node.inputs[0] = stored(node.inputs[0], node);
+    return 1;
+  }
+
+  /// Large constants that are narrow already stay so behind a Cast (widen_halves), which their kernel sees
+  /// through.
+  bool is_widened_constant(ValueId id) const {
+    const int producer = g_.at(id).producer;
+    if (producer < 0) return false;
+    const Node& cast = before_[producer];
+    const ValueId from = cast.input(0);
+    return cast.domain.empty() && cast.op_type == "Cast" && from >= 0 && g_.at(from).constant &&
+           g_.at(from).type.dtype == type_;
+  }
+
+  ValueId narrowed(ValueId id) {
+    auto [it, fresh] = narrowed_.try_emplace(id, -1);
+    if (!fresh) return it->second;
+    const Tensor& from = *g_.at(id).constant;
+    Tensor to = Tensor::make(type_, from.dims);
+    std::span<const float> values = from.as<float>();
+    auto* bits = to.as_mutable<uint16_t>().data();
+    for (int64_t i = 0; i < from.numel(); ++i)
+      bits[i] = static_cast<uint16_t>(encode_float(type_, values[i]));
+    return it->second = e_.add_constant(std::move(to), g_.at(id).name);
+  }
+
+  /// A value of its own for what memory does not hold narrow.
+  ValueId stored(ValueId id, const Node& reader) {
+    auto [it, fresh] = stored_.try_emplace(id, -1);
+    if (!fresh) return it->second;
+    Node n;
+    n.name = reader.name + "/stored";
+    n.op_type = "Store";
+    n.domain = "tensorbox";
+    n.opset = 1;
+    n.inputs = {id};
+    n.origin = reader.origin;
+    it->second = e_.add_value(g_.at(id).name, g_.at(id).type);
+    g_.at(it->second).stored = type_;
+    n.outputs = {it->second};
+    g_.nodes.push_back(std::move(n));
+    return it->second;
+  }
+
+  Editor e_;
+  Graph& g_;
+  DType type_;
+  bool all_, cuda_;
+  std::vector<Node> before_; ///< the nodes as they were
+  std::vector<std::vector<int>> readers_;
+  std::vector<bool> wide_;       ///< by value: memory holds it as it is
+  std::vector<bool> exact_;      ///< by value: only what is sensitive sees it
+  std::vector<bool> exact_node_; ///< all its results are exact
+  std::map<ValueId, ValueId> narrowed_, stored_;
+};
+
+} // namespace
+
+int narrow_storage(Graph& graph, const PassContext& context) {
+  if (context.stored != DType::undefined)
+    return Narrower(graph, context.stored, true, context.target.cuda).run();
+  // A model of halves stays one where they are multiplied: widen_halves has left word of what they were.
+  for (const Value& v : graph.values)
+    if (v.stored != DType::undefined) return Narrower(graph, v.stored, false, context.target.cuda).run();
+  return 0;
+}
+
+} // namespace tbx::fusion

@@ -20,9 +20,9 @@ const char* const kHeads =
 #include "extern_kernels/cuda/tensor_attention.inc"
     ;
 
-constexpr int64_t kWidest = 128;      ///< a thread has a part of each row in registers
-constexpr int64_t kRows = 16;         ///< of a tile
-constexpr int kWarpsOfBlock = 8;      ///< at most
+constexpr int64_t kWidest = 128; ///< a thread has a part of each row in registers
+constexpr int64_t kRows = 16;    ///< of a tile
+constexpr int kWarpsOfBlock = 8; ///< at most
 
 int64_t chunks(int64_t columns) { return (columns + 31) / 32; }
 
@@ -102,7 +102,8 @@ private:
   }
 
   int64_t partial_bytes(const HeadsArguments& a) const {
-    return a.splits == 1 ? 0 : a.tiles * a.splits * form_.numbers() * 32 * static_cast<int64_t>(sizeof(float));
+    return a.splits == 1 ? 0
+                         : a.tiles * a.splits * form_.numbers() * 32 * static_cast<int64_t>(sizeof(float));
   }
 
   const Compiled& compiled_for(bool vector) const {

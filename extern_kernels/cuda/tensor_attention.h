@@ -29,14 +29,14 @@ namespace cuda {
 
 /// What of the kernel's text depends on the operands.
 struct HeadsForm {
-  DType half = DType::f16;             ///< of the queries
-  DType kv = DType::f16;               ///< of keys and values: the same or float32
-  DType mask = DType::undefined;       ///< undefined: none
+  DType half = DType::f16;       ///< of the queries
+  DType kv = DType::f16;         ///< of keys and values: the same or float32
+  DType mask = DType::undefined; ///< undefined: none
   DType out = DType::f16;
-  int64_t depth = 0, width = 0;        ///< of a head of keys and of values
-  bool vector = false;                 ///< all rows begin at multiples of 16 bytes
-  int64_t keys() const;                ///< that a warp looks at together
-  int64_t numbers() const;             ///< float32 values that a thread has of its rows
+  int64_t depth = 0, width = 0; ///< of a head of keys and of values
+  bool vector = false;          ///< all rows begin at multiples of 16 bytes
+  int64_t keys() const;         ///< that a warp looks at together
+  int64_t numbers() const;      ///< float32 values that a thread has of its rows
   std::string text() const;
 };
 

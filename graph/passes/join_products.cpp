@@ -1,6 +1,6 @@
 // join_products: the products that attention begins with (queries, keys, values) become one product, whose
-// results are views of it: on CPUs, where rows are few, threads meet once instead of three times; a GPU starts
-// one kernel instead of three, of which each alone would leave most of it idle. Products that an
+// results are views of it: on CPUs, where rows are few, threads meet once instead of three times; a GPU
+// starts one kernel instead of three, of which each alone would leave most of it idle. Products that an
 // activation or a gate follows stay apart: there the library computes what follows while it has the elements,
 // which a product of both could not.
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace tbx::fusion {
 namespace {
 
-/// Of the input, on CPUs. A decoder's step gains; with 64 to 1,500 rows of 384, 512 and 768 columns one thread took
-/// 0.95 to 1.02 of the time of three products, which is not worth a copy of the weights.
+/// Of the input, on CPUs. A decoder's step gains; with 64 to 1,500 rows of 384, 512 and 768 columns one
+/// thread took 0.95 to 1.02 of the time of three products, which is not worth a copy of the weights.
 constexpr int64_t kMostRows = 32;
 
 /// One product x*W (+ bias) of constants.

@@ -47,13 +47,14 @@ protected:
   void check(const AttentionProblem& p, const std::vector<Operand>& in, const Operand& out) {
     const std::vector<extern_kernels::OperandInfo> infos = infos_of(in), outs = infos_of({out});
     ASSERT_EQ(extern_kernels::refuses_tensor_attention(infos, outs), "");
-    const auto kernel = extern_kernels::make_tensor_attention(
-        *device_, p, infos, outs, device::is_fake(*device_) ? load_ : nullptr);
+    const auto kernel = extern_kernels::make_tensor_attention(*device_, p, infos, outs,
+                                                              device::is_fake(*device_) ? load_ : nullptr);
     expect_right(*device_, *kernel, p, in, out);
   }
   std::shared_ptr<device::Device> device_;
-  std::function<std::shared_ptr<device::Module>(const std::string&)> load_ =
-      [this](const std::string& text) { return emulated(*device_, text); };
+  std::function<std::shared_ptr<device::Module>(const std::string&)> load_ = [this](const std::string& text) {
+    return emulated(*device_, text);
+  };
 };
 
 INSTANTIATE_TEST_SUITE_P(Devices, TensorAttention, testing::Values("fake", "cuda"),
@@ -97,8 +98,8 @@ TEST_P(TensorAttention, AllForms) {
       p.zero_undefined_rows = form == 3 || form == 4;
       std::vector<Operand> in = operands(c, t, t);
       if (p.has_mask)
-        in[3] = random_operand(t, form == 1 ? Dims{c.batch, 1, 1, c.keys}
-                                            : Dims{1, c.heads, c.queries, c.keys});
+        in[3] =
+            random_operand(t, form == 1 ? Dims{c.batch, 1, 1, c.keys} : Dims{1, c.heads, c.queries, c.keys});
       if (p.has_starts) {
         in[4] = random_operand(DType::i32, {c.batch});
         for (int64_t b = 0; b < c.batch; ++b)

@@ -255,6 +255,10 @@ void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, 
               TBX_BEST(bit_keys, reinterpret_cast<const K*>(x), n, turned, keys.data());
               done = true;
             }
+          if (!done && inner == 1) {
+            for (int64_t j = 0; j < n; ++j) keys[j] = ordered<K>(value(x[j])) ^ flip;
+            done = true;
+          }
           for (int64_t j = 0; !done && j < n; ++j)
             for (int64_t q = 0; q < rows; ++q) keys[q * n + j] = ordered<K>(value(x[j * inner + q])) ^ flip;
           for (int64_t q = 0; q < rows; ++q) {

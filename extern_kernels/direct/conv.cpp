@@ -95,6 +95,14 @@ template <class T> bool is_ready(const ConvProblem& p, const TensorRef& x) {
          (x.strides[1] == 1 || x.sizes[1] == 1);
 }
 
+/// Planes of channels in which the pixels of an image lie side by side.
+template <class T> bool has_planes(const TensorRef& x) {
+  int64_t step = 1;
+  for (size_t d = x.sizes.size(); d-- > 2; step *= x.sizes[d])
+    if (x.sizes[d] != 1 && x.strides[d] != step) return false;
+  return size_of(x.dtype) == static_cast<int64_t>(sizeof(T)) && x.strides[1] != 1;
+}
+
 template <class T> void copy_image(const TensorRef& x, T zero, T* to) {
   const int64_t channels = x.sizes[1], pixels = x.sizes[0] * volume(x.sizes.subspan(2));
   with_storage(x.dtype, [&]<class S>(S) {
@@ -110,19 +118,18 @@ template <class T> void copy_image(const TensorRef& x, T zero, T* to) {
   });
 }
 
-/// What results are that no tap reaches, in the order of memory.
+/// What results are that no tap reaches, line by line.
 template <class R> void fill(const TensorRef& y, const R* bias) {
-  const int64_t channels = y.sizes[1], pixels = y.sizes[0] * volume(y.sizes.subspan(2));
-  in_pieces(pixels, static_cast<double>(pixels) * channels, [&](int64_t begin, int64_t end) {
+  const auto lines = y.sizes.subspan(2, y.sizes.size() - 3);
+  const int64_t channels = y.sizes[1], width = y.sizes.back(), count = y.sizes[0] * volume(lines);
+  in_pieces(count, static_cast<double>(count) * width * channels, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t rest = i;
-      R* to = static_cast<R*>(y.data);
-      for (size_t d = y.sizes.size(); d-- > 2; rest /= y.sizes[d]) to += rest % y.sizes[d] * y.strides[d];
-      to += rest * y.strides[0];
-      if (y.strides[1] == 1)
-        std::copy_n(bias, channels, to);
-      else
-        for (int64_t c = 0; c < channels; ++c) to[c * y.strides[1]] = bias[c];
+      R* line = static_cast<R*>(y.data);
+      for (size_t d = lines.size(); d-- > 0; rest /= lines[d]) line += rest % lines[d] * y.strides[d + 2];
+      line += rest * y.strides[0];
+      for (int64_t w = 0; w < width; ++w, line += y.strides.back())
+        for (int64_t c = 0; c < channels; ++c) line[c * y.strides[1]] = bias[c];
     }
   });
 }
@@ -203,7 +210,8 @@ private:
 
   template <class T> std::pair<T*, T*> take_image(Memory& memory, const TensorRef& x) const {
     T* zeros = memory.take<T>(x.sizes[1]);
-    return {zeros, is_ready<T>(p_, x) ? nullptr : memory.take<T>(x.numel())};
+    const bool in_place = is_ready<T>(p_, x) || (by_taps_ && has_planes<T>(x));
+    return {zeros, in_place ? nullptr : memory.take<T>(x.numel())};
   }
   template <class R> static R* take_bias(Memory& memory, const Shape& s) {
     return memory.take<R>(s.out_channels() + s.vectors.lanes);
@@ -224,7 +232,8 @@ private:
     auto [zeros, copy] = take_image<T>(memory, x);
     std::fill_n(zeros, x.sizes[1], T(0));
     Image<T> image{static_cast<const T*>(x.data), {x.strides[0]}, x.sizes, zeros};
-    if (is_ready<T>(p_, x)) {
+    if (!copy) {
+      image.channel_step = is_ready<T>(p_, x) ? 1 : x.strides[1];
       image.strides.insert(image.strides.end(), x.strides.begin() + 2, x.strides.end());
     } else {
       copy_image<T>(x, zero_point<T>(args.inputs, p_.x_zero), copy);

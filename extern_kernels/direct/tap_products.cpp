@@ -14,12 +14,12 @@ void unravel(int64_t number, std::span<const int64_t> sizes, std::vector<int64_t
 }
 
 /// Pixels side by side: to[channel, pixel], kPanel of them.
-template <class T> void turn(const T* const* pixels, int64_t count, int64_t depth, T* to) {
+template <class T> void turn(const T* const* pixels, int64_t count, int64_t depth, int64_t step, T* to) {
   constexpr int64_t kTogether = 16; // channels whose lines stay in the cache
   for (int64_t first = 0; first < depth; first += kTogether)
     for (int64_t j = 0; j < kPanel<T>; ++j)
       for (int64_t l = first; l < std::min(first + kTogether, depth); ++l)
-        to[l * kPanel<T> + j] = j < count ? pixels[j][l] : T(0);
+        to[l * kPanel<T> + j] = j < count ? pixels[j][l * step] : T(0);
 }
 
 /// sums[image, element of the kernel, result, pixel].
@@ -27,35 +27,45 @@ template <class T>
 void multiply_pixels(const Shape& s, const Image<T>& x, int64_t n, const T* weights, int64_t first_image,
                      int64_t images, T* sums) {
   const auto sizes = x.sizes.subspan(2);
-  const int64_t pixels = volume(sizes), panels = (pixels + kPanel<T> - 1) / kPanel<T>, tiles = (n + kRows - 1) / kRows;
+  const int64_t pixels = volume(sizes), panels = (pixels + kPanel<T> - 1) / kPanel<T>,
+                tiles = (n + kRows - 1) / kRows;
   int64_t cuts = 1; // few pixels: threads share the elements of the kernel
   const int64_t wanted = 2 * tbb::this_task_arena::max_concurrency();
   if (images * panels < wanted) cuts = std::min(tiles, (wanted + images * panels - 1) / (images * panels));
   in_pieces(images * panels * cuts, 2.0 * static_cast<double>(images * pixels) * s.depth * n,
             [&](int64_t begin, int64_t end) {
-    std::vector<int64_t> at;
-    std::vector<T> panel(static_cast<size_t>(s.depth * kPanel<T>));
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t cut = i % cuts, first = i / cuts % panels * kPanel<T>, image = i / cuts / panels;
-      const int width = static_cast<int>(std::min<int64_t>(kPanel<T>, pixels - first));
-      const T* taken[kPanel<T>];
-      for (int j = 0; j < width; ++j) {
-        unravel(first + j, sizes, at);
-        taken[j] = x.data + (first_image + image) * x.strides[0];
-        for (size_t d = 0; d < at.size(); ++d) taken[j] += at[d] * x.strides[d + 1];
-      }
-      turn(taken, width, s.depth, panel.data());
-      for (int64_t row = tiles * cut / cuts * kRows; row < std::min(n, tiles * (cut + 1) / cuts * kRows); row += kRows) {
-        alignas(64) T tile[kRows * kPanel<T>];
-        const T* rows[kRows];
-        const int count = static_cast<int>(std::min<int64_t>(kRows, n - row));
-        for (int r = 0; r < count; ++r) rows[r] = weights + (row + r) * s.depth;
-        multiply_tile(rows, count, 1, 0, s.depth, panel.data(), kPanel<T>, width, tile);
-        for (int r = 0; r < count; ++r)
-          std::copy_n(tile + r * kPanel<T>, width, sums + (image * n + row + r) * pixels + first);
-      }
-    }
-  });
+              std::vector<int64_t> at;
+              std::vector<T> own(static_cast<size_t>(s.depth * kPanel<T>));
+              for (int64_t i = begin; i < end; ++i) {
+                const int64_t cut = i % cuts, first = i / cuts % panels * kPanel<T>,
+                              image = i / cuts / panels;
+                const int width = static_cast<int>(std::min<int64_t>(kPanel<T>, pixels - first));
+                const T* panel_data = own.data();
+                int64_t step = kPanel<T>;
+                if (x.channel_step != 1 && width == kPanel<T>) {
+                  panel_data = x.data + (first_image + image) * x.strides[0] + first;
+                  step = x.channel_step;
+                } else {
+                  const T* taken[kPanel<T>];
+                  for (int j = 0; j < width; ++j) {
+                    unravel(first + j, sizes, at);
+                    taken[j] = x.data + (first_image + image) * x.strides[0];
+                    for (size_t d = 0; d < at.size(); ++d) taken[j] += at[d] * x.strides[d + 1];
+                  }
+                  turn(taken, width, s.depth, x.channel_step, own.data());
+                }
+                for (int64_t row = tiles * cut / cuts * kRows;
+                     row < std::min(n, tiles * (cut + 1) / cuts * kRows); row += kRows) {
+                  alignas(64) T tile[kRows * kPanel<T>];
+                  const T* rows[kRows];
+                  const int count = static_cast<int>(std::min<int64_t>(kRows, n - row));
+                  for (int r = 0; r < count; ++r) rows[r] = weights + (row + r) * s.depth;
+                  multiply_tile(rows, count, 1, 0, s.depth, panel_data, step, width, tile);
+                  for (int r = 0; r < count; ++r)
+                    std::copy_n(tile + r * kPanel<T>, width, sums + (image * n + row + r) * pixels + first);
+                }
+              }
+            });
 }
 
 /// Adds what belongs to one line of results (all but the last spatial dimension are fixed).
@@ -66,7 +76,8 @@ public:
       : p_(p), s_(s), kernel_(kernel), in_(in), y_(y), rank_(kernel.size()), pixels_(volume(in)) {}
 
   /// `sums`: of the image. `line`: room for a line of results.
-  void add(const T* sums, int64_t image, std::span<const int64_t> at, const T* bias, std::vector<T>& line) const {
+  void add(const T* sums, int64_t image, std::span<const int64_t> at, const T* bias,
+           std::vector<T>& line) const {
     const int64_t width = y_.sizes.back(), columns = s_.columns, step = y_.strides.back();
     line.resize(static_cast<size_t>(width * columns));
     for (int64_t c = 0; c < columns; ++c) std::fill_n(line.data() + c * width, width, bias[c]);
@@ -97,8 +108,8 @@ private:
     const int64_t width = y_.sizes.back(), columns = s_.columns;
     const int64_t step = p_.transposed ? p_.strides[d] : 1;
     for (int64_t k = 0; k < kernel_[d]; ++k) {
-      const int64_t shift = p_.transposed ? k * p_.dilations[d] - p_.pads_begin[d]
-                                          : p_.pads_begin[d] - k * p_.dilations[d];
+      const int64_t shift =
+          p_.transposed ? k * p_.dilations[d] - p_.pads_begin[d] : p_.pads_begin[d] - k * p_.dilations[d];
       const int64_t begin = shift >= 0 ? 0 : (-shift + step - 1) / step;
       const int64_t end = width - shift <= 0 ? 0 : std::min(in_[d], (width - shift + step - 1) / step);
       for (int64_t c = 0; c < columns; ++c) {
@@ -129,13 +140,15 @@ bool is_best_by_taps(const ConvProblem& p, std::span<const int64_t> weights) {
   const int64_t depth = weights[p.transposed ? 0 : 1], columns = weights[p.transposed ? 1 : 0];
   int64_t elements = 1;
   for (size_t d = 0; d + 2 < weights.size(); ++d) {
-    if (weights[d + 2] < 1 || __builtin_mul_overflow(elements, weights[d + 2], &elements) || elements > kMaxTaps)
+    if (weights[d + 2] < 1 || __builtin_mul_overflow(elements, weights[d + 2], &elements) ||
+        elements > kMaxTaps)
       return false;
     if (!p.transposed && p.strides[d] != 1) return false;
     if (p.pads_begin[d] < 0) return false;
   }
   const int64_t sums = elements * columns;
-  return columns < kLanes && elements * kLanes > 3 * (round_up(sums, kRows) + kAdding * sums / depth + kTurning);
+  return columns < kLanes &&
+         elements * kLanes > 3 * (round_up(sums, kRows) + kAdding * sums / depth + kTurning);
 }
 
 Part taps_as_phases(std::span<const int64_t> kernel) {

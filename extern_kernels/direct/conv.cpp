@@ -142,7 +142,7 @@ public:
     const bool known = w[0] >= 0 && w[1] >= 0;
     has_bytes_ = is_byte(inputs[0].dtype) && is_byte(weights.dtype) && known &&
                  !shape_of(p_, w, 1, sizeof(int32_t)).has_small_groups();
-    by_taps_ = is_float(result) && is_best_by_taps(p_, w);
+    by_taps_ = (is_float(result) || has_bytes_) && is_best_by_taps(p_, w);
     if (by_taps_) geometry_.parts.push_back(taps_as_phases(std::span(w).subspan(2)));
     with_types(result, [&]<class T, class R>(T, R) {
       int64_t columns = 0;
@@ -165,7 +165,7 @@ public:
       take_bias<R>(memory, s);
       take_places(memory, s);
       if (by_taps_)
-        memory.take<T>(tap_sums(s, inputs[0].sizes.subspan(2), volume(inputs[1].sizes.subspan(2))));
+        memory.take<R>(tap_sums(s, inputs[0].sizes.subspan(2), volume(inputs[1].sizes.subspan(2))));
       if (!packed_) take_weights<T>(memory, s);
     });
     return memory.used();
@@ -252,8 +252,8 @@ private:
     for (int64_t v = 0, i = 0; s.has_small_groups() && v < s.vectors.count(); ++v)
       for (int64_t l = 0; l < s.depth; ++l)
         for (int64_t j = 0; j < s.vectors.lanes; ++j) places[i++] = s.vectors.place(v, l, j);
-    T* between =
-        by_taps_ ? memory.take<T>(tap_sums(s, x.sizes.subspan(2), volume(w.sizes.subspan(2)))) : nullptr;
+    R* between =
+        by_taps_ ? memory.take<R>(tap_sums(s, x.sizes.subspan(2), volume(w.sizes.subspan(2)))) : nullptr;
     T* packed = packed_ ? static_cast<T*>(packed_.get()) : take_weights<T>(memory, s);
     if (std::any_of(geometry_.parts.begin(), geometry_.parts.end(),
                     [](const Part& q) { return q.taps == 0; }))
@@ -261,7 +261,7 @@ private:
     for (const Part& part : geometry_.parts) {
       if (part.taps == 0) continue;
       if (!packed_) pack(p_, part, s, w, packed);
-      if constexpr (std::is_floating_point_v<R> && std::is_same_v<T, R>)
+      if constexpr (std::is_floating_point_v<T>)
         if (by_taps_) return run_by_taps(p_, s, w.sizes.subspan(2), image, packed, bias, y, between);
       PartRun<T, R>(geometry_, part, s, image, packed, places, bias, y).run();
       packed += packed_elements<T>(part, s);

@@ -17,8 +17,8 @@ Part taps_as_phases(std::span<const int64_t> kernel);
 int64_t tap_sums(const Shape& s, std::span<const int64_t> in, int64_t elements);
 
 /// `weights`: [element of the kernel, result, channel]. `between` has tap_sums elements.
-template <class T>
+template <class T, class R>
 void run_by_taps(const ConvProblem& problem, const Shape& s, std::span<const int64_t> kernel,
-                 const Image<T>& x, const T* weights, const T* bias, const TensorRef& y, T* between);
+                 const Image<T>& x, const T* weights, const R* bias, const TensorRef& y, R* between);
 
 } // namespace tbx::extern_kernels::direct

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Options {
+struct BenchArguments {
   ModelOptions model;
   int warmup = 3, repeat = 0, clients = 1; ///< repeat 0: by time
   double duration = 3;
@@ -26,7 +26,7 @@ double ms_since(Clock::time_point t) {
 }
 
 /// Latencies in ms of one client, until the time or the count is used up.
-std::vector<double> measure(const Session& session, const Session::Inputs& in, const Options& o,
+std::vector<double> measure(const Session& session, const Session::Inputs& in, const BenchArguments& o,
                             std::atomic<bool>& failed, std::string& error) {
   std::vector<double> times;
   auto start = Clock::now();
@@ -47,7 +47,7 @@ double percentile(const std::vector<double>& sorted, double p) {
   return sorted[static_cast<size_t>(p * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
 
-void bench(Options& o) {
+void bench(BenchArguments& o) {
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
   Session::Inputs in = views(inputs);
@@ -102,7 +102,7 @@ void bench(Options& o) {
 } // namespace
 
 void add_bench(CLI::App& app, int&) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchArguments>();
   CLI::App* cmd = app.add_subcommand("bench", "measure latency and throughput");
   o->model.add_to(*cmd);
   cmd->add_option("--warmup", o->warmup, "runs before measuring, besides the first (default 3)")

@@ -10,6 +10,10 @@
 // `.error()` does not.
 #pragma once
 
+#if __cplusplus <= 201703L
+#error "tensorbox/tensorbox.h is C++20 (-std=c++20); C, and C++ before 20, include tensorbox/c.h"
+#endif
+
 #include <complex>
 #include <cstddef>
 #include <cstdint>

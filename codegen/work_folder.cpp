@@ -62,7 +62,8 @@ void sweep(int parent) {
 WorkFolder::WorkFolder(const std::filesystem::path& parent) {
   const int at = open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (at >= 0) sweep(at); // closes it
-  // Another process may take it for one that was left, between its making and its lock: once more, then.
+  // Another session may take it for one that was left, between its making and its lock: once more, then. It
+  // is gone before it is opened, or before it is locked, or locked by the other.
   for (int attempt = 0; at >= 0 && fd_ < 0 && attempt < 100; ++attempt) {
     std::string name = (parent / (std::string(kPrefix) + "XXXXXX")).string();
     if (!mkdtemp(name.data())) break;
@@ -75,6 +76,7 @@ WorkFolder::WorkFolder(const std::filesystem::path& parent) {
     }
     const int error = errno;
     if (fd >= 0) close(fd);
+    if (fd < 0 && error == ENOENT) continue;
     if (fd < 0 || error == ENOLCK || error == EOPNOTSUPP) {
       rmdir(name.c_str());
       errno = error;

@@ -12,6 +12,7 @@
 #include "codegen/build_module.h"
 #include "codegen/device_binary.h"
 #include "driver/limits.h"
+#include "driver/passes.h"
 #include "driver/place.h"
 #include "driver/target.h"
 #include "driver/value_compile.h"
@@ -57,12 +58,16 @@ Graph import_source(const Source& source, const CompileOptions& options,
                       options.external_data_dir);
 }
 
-fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options, codegen::Isa isa) {
+using StepTimes = std::vector<std::pair<std::string, double>>;
+
+fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options, codegen::Isa isa,
+                                  StepTimes* times = nullptr) {
   fusion::ScheduleOptions so;
+  so.disabled = sort_disabled(options.disabled_passes).of_schedule;
   so.fuse = options.fuse;
   so.fuse_extern = options.fuse_extern;
   so.fold_constants = !options.reference;
-  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa), so);
+  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa), so, times);
   const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
     if (auto* call = std::get_if<ir::ExternCall>(&group.what); call && !call->inputs.empty()) {
@@ -179,8 +184,8 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const fusion::PassResult& p :
-       fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options)))
+  for (const fusion::PassResult& p : fusion::run_graph_passes(
+           graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options)))
     stats.passes_ms.emplace_back(p.name, p.ms);
   if (options.every_value) show_every_value(graph);
   stats.optimize_ms = watch.lap();
@@ -268,7 +273,7 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
     if (options.progress) options.progress(name, 0, 0);
   };
   stage("schedule");
-  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, isa);
+  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, isa, &stats.passes_ms);
   stats.schedule_ms = watch.lap();
 
   Planned result;
@@ -468,7 +473,7 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
             "unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan", stage);
   Graph graph = import_source(source, options);
   if (stage == "import") return to_string(graph);
-  fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options));
+  fusion::run_graph_passes(graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options));
   if (stage == "simplify") return to_string(graph);
   if (!needs_values(graph)) {
     LowerResult lowered = lower_graph(graph, options, {});

@@ -46,7 +46,11 @@ template <class Fn> bool for_each_index(std::span<const int64_t> dims, Fn fn) {
 struct Args {
   const OpContext& node;
   std::vector<std::shared_ptr<const KnownTensor>> in; ///< null: input left out
-  const KnownTensor& operator[](size_t i) const { return *in[i]; }
+  /// ModelError where it is left out.
+  const KnownTensor& operator[](size_t i) const {
+    TBX_MODEL(has(i), "input {} is missing", i);
+    return *in[i];
+  }
   bool has(size_t i) const { return i < in.size() && in[i] != nullptr; }
   std::optional<Dims> ints(size_t i) const { return has(i) ? as_constants(*in[i]) : std::nullopt; }
   /// An axis made non-negative; nullopt when out of range (the lowering reports it).

@@ -124,8 +124,7 @@ std::vector<std::string> strings_of(nb::handle list) {
   for (nb::handle item : nb::cast<nb::list>(list)) {
     nb::object text = nb::borrow(item);
     if (PyBytes_Check(item.ptr())) // checked: what comes out of a model is text again
-      text = nb::steal(
-          PyUnicode_DecodeUTF8(PyBytes_AsString(item.ptr()), PyBytes_Size(item.ptr()), nullptr));
+      text = nb::steal(PyUnicode_DecodeUTF8(PyBytes_AsString(item.ptr()), PyBytes_Size(item.ptr()), nullptr));
     else if (!PyUnicode_Check(item.ptr()))
       text = nb::steal(PyObject_Str(item.ptr()));
     Py_ssize_t size = 0;

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Options {
+struct BenchArguments {
   ModelOptions model;
   int warmup = 3, repeat = 0, clients = 1; ///< repeat 0: by time
   double duration = 3;
@@ -51,8 +51,8 @@ double ms_since(Clock::time_point t) {
 
 /// Latencies in ms of one client, until the time or the count is used up.
 std::vector<double> measure(const Session& session, const Session::Inputs& in,
-                            const std::vector<TensorView>& out, const Options& o, std::atomic<bool>& failed,
-                            std::string& error) {
+                            const std::vector<TensorView>& out, const BenchArguments& o,
+                            std::atomic<bool>& failed, std::string& error) {
   std::vector<double> times;
   auto start = Clock::now();
   for (int i = 0; !failed && (o.repeat > 0 ? i < o.repeat : ms_since(start) < o.duration * 1000 || i < 5);
@@ -72,7 +72,7 @@ double percentile(const std::vector<double>& sorted, double p) {
   return sorted[static_cast<size_t>(p * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
 
-void bench(Options& o) {
+void bench(BenchArguments& o) {
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
   Session::Inputs in = views(inputs);
@@ -133,7 +133,7 @@ void bench(Options& o) {
 } // namespace
 
 void add_bench(CLI::App& app, int&) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchArguments>();
   CLI::App* cmd = app.add_subcommand("bench", "measure latency and throughput");
   o->model.add_to(*cmd);
   cmd->add_option("--warmup", o->warmup, "runs before measuring, besides the first (default 3)")

@@ -126,12 +126,13 @@ public:
   Kernel kernel(const std::string& name) const override {
     auto [it, fresh] = kernels_.try_emplace(name);
     if (fresh) {
-      void* f = dlsym(handle_, ("emulate_" + name).c_str());
-      if (!f) {
+      void *f = dlsym(handle_, ("emulate_" + name).c_str()), *size = dlsym(handle_, ("size_" + name).c_str());
+      if (!f || !size) {
         kernels_.erase(it);
         throw_backend_error("the loaded module has no kernel {}", name);
       }
-      it->second = {reinterpret_cast<void (*)(void* const*)>(f), shared_, name};
+      it->second = {reinterpret_cast<void (*)(void* const*)>(f),
+                    reinterpret_cast<unsigned long (*)(int)>(size), shared_, name};
     }
     return {&it->second};
   }
@@ -170,12 +171,14 @@ public:
     if (shape.blocks == 0 || shape.threads == 0 || shape.threads > 1024)
       throw_backend_error("starting kernel {} failed: {} blocks of {} threads", k.name, shape.blocks,
                           shape.threads);
-    // Parameters of generated kernels are pointers and 64-bit integers.
-    std::vector<uint64_t> values;
-    for (void* a : arguments) std::memcpy(&values.emplace_back(), a, sizeof(uint64_t));
+    std::vector<std::vector<char>> values;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const char* from = static_cast<const char*>(arguments[i]);
+      values.emplace_back(from, from + k.size(static_cast<int>(i)));
+    }
     add([&k, shape, values, seed = seed_++]() mutable {
       std::vector<void*> pointers;
-      for (uint64_t& v : values) pointers.push_back(&v);
+      for (std::vector<char>& v : values) pointers.push_back(v.data());
       emulate(k, shape, pointers, seed);
     });
   }

@@ -10,6 +10,10 @@
 // `.error()` does not.
 #pragma once
 
+#if __cplusplus <= 201703L
+#error "tensorbox/tensorbox.h is C++20 (-std=c++20); C, and C++ before 20, include tensorbox/c.h"
+#endif
+
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -248,7 +252,7 @@ struct TBX_API CompileStats {
   int nodes = 0, generated_kernels = 0, extern_kernels = 0, compiled_units = 0, cached_units = 0;
   int device_steps = 0, copies = 0; ///< kernels on the device; copies between it and the host
   double import_ms = 0, optimize_ms = 0, lower_ms = 0, schedule_ms = 0, build_ms = 0, total_ms = 0;
-  std::vector<std::pair<std::string, double>> passes_ms;
+  std::vector<std::pair<std::string, double>> passes_ms; ///< graph passes, steps of the schedule
 };
 
 /// What the model file says of itself; empty where it says nothing.
@@ -391,7 +395,7 @@ TBX_API std::string version();
 TBX_API void set_seed(int64_t seed);
 /// Empty when sessions can run on this device ("cuda", "cuda:1"), else why not and the way out.
 TBX_API std::string device_problem(const std::string& device);
-/// Names of all graph passes, in order.
+/// Names of all graph passes, and of the steps of the schedule that can be left out, in order.
 TBX_API std::vector<std::string> pass_names();
 /// An operator that is supported, in these versions: `how` is "compiled" (into kernels), "values" (on the
 /// host, between kernels: strings, sequences, control flow) or "body" (through the function body that ONNX

@@ -149,7 +149,25 @@ TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
   return wide(ctx, ir::permute(ctx.program, ir::make_buffer_box(ctx.program, out), kSwapHeads));
 }
 
-TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores, TensorBox* probabilities) {
+/// The mask with the sizes of the scores, or 1 where it is repeated: kernels read as many elements of it as
+/// there are scores. A run may have to say that sizes are equal.
+static TensorBox mask_of_scores(OpContext& ctx, const AttentionCore& a) {
+  const TensorBox& mask = *a.mask;
+  TBX_MODEL(mask.rank() == 4, "the mask of attention has rank {}, expected 4", mask.rank());
+  SymInts sizes = {a.q.sizes()[0], a.q.sizes()[1], a.q.sizes()[2], a.k.sizes()[2]};
+  for (int d = 0; d < 4; ++d) {
+    const SymInt have = mask.sizes()[d];
+    TBX_MODEL(!have.is_constant() || have.is(1) || !sizes[d].is_constant() ||
+                  ir::provably_equal(have, sizes[d]),
+              "dimension {} of the mask of attention is {}, that of the scores {}", d, have.constant(),
+              sizes[d].constant());
+    if (have.is(1)) sizes[d] = 1;
+  }
+  return ir::expand(ctx.program, mask, sizes);
+}
+
+TensorBox attend(OpContext& ctx, const AttentionCore& given, TensorBox* scores, TensorBox* probabilities) {
+  AttentionCore a = given;
   for (const TensorBox* x : {&a.q, &a.k, &a.v})
     TBX_MODEL(x->rank() == 4, "an operand of attention has rank {}, expected 4", x->rank());
   require_equal(ctx, a.q.sizes()[0], a.k.sizes()[0], "batch sizes of query and key");
@@ -157,6 +175,7 @@ TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Tens
   require_equal(ctx, a.q.sizes()[3], a.k.sizes()[3], "head sizes of query and key");
   require_equal(ctx, a.k.sizes()[1], a.v.sizes()[1], "heads of key and value");
   require_equal(ctx, a.k.sizes()[2], a.v.sizes()[2], "lengths of key and value");
+  if (a.mask) a.mask = mask_of_scores(ctx, a);
   const bool plain = !a.sinks && a.softcap == 0 && a.window == 0;
   TensorBox y = scores || probabilities ||
                         (plain && is_fast_fused(ctx.program.target, a.q.sizes()[2], a.k.sizes()[2]) == false)

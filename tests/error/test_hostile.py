@@ -160,3 +160,16 @@ def test_sparse_matrices(places: list[int], dims: list[int]) -> None:
     with pytest.raises(tensorbox.Error) as error:
         tensorbox.Session(made, compile=False).run({"b": np.zeros((5, 6), np.float32)})
     assert not isinstance(error.value, tensorbox.InternalError) and "a" in str(error.value)
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min", "Add", "Mul", "Equal", "Concat"])
+@pytest.mark.parametrize("inputs", [["s", ""], ["s", "", "s"]])
+def test_an_input_of_shape_arithmetic_that_is_left_out(operator: str, inputs: list[str]) -> None:
+    """What computes with sizes while the model is loaded sees that there is nothing."""
+    m = model("g (float[a, b] x) => (int64[n] y) { s = Shape(x) y = Max(s) }")
+    m.graph.node[1].op_type = operator
+    m.graph.node[1].input[:] = inputs
+    if operator == "Concat":
+        m.graph.node[1].attribute.append(onnx.helper.make_attribute("axis", 0))
+    with pytest.raises(tensorbox.ModelError, match="input"):
+        tensorbox.Session(m, compile=False).run({"x": np.ones((2, 3), np.float32)})

@@ -16,12 +16,6 @@ constexpr size_t kMostSeen = 64;   ///< pieces of work that may come again
 constexpr size_t kAlign = 256;
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-/// A device records one stream at a time.
-std::mutex& recording() {
-  static std::mutex one;
-  return one;
-}
-
 } // namespace
 
 DeviceContext::DeviceContext(const BoundExecutable& bound)

@@ -10,6 +10,11 @@ constexpr size_t kMostIdle = size_t{1} << 30; ///< bytes kept for later runs
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 } // namespace
 
+std::mutex& recording() {
+  static std::mutex one;
+  return one;
+}
+
 std::byte* Staging::get(size_t bytes) {
   bytes = aligned(bytes);
   if (blocks_.empty() || blocks_.back()->bytes() - used_ < bytes) {
@@ -127,6 +132,7 @@ std::shared_ptr<OutputBlock> OutputPool::get(size_t bytes, device::Stream& strea
     free.memory = device_->allocate(bytes);
   } else if (!is_done(free)) {
     const auto passed = device_->make_event();
+    std::scoped_lock lock(recording());
     device_->record_all(*passed);
     stream.wait(*passed);
   }

@@ -43,6 +43,9 @@ private:
   std::shared_ptr<Idle> idle_;
 };
 
+/// Held while a stream records a graph, and where the device is asked for something that would end that.
+std::mutex& recording();
+
 /// A block of device memory that a caller holds: an output of a run, or a copy of what was the host's.
 class OutputBlock {
 public:

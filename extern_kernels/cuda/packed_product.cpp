@@ -31,7 +31,7 @@ class PackedProduct final : public ExternKernel {
 public:
   PackedProduct(device::Device& device, const HostProblem& p, std::span<const OperandInfo> inputs, Load load)
       : k_(attribute(p, "K", 0)), n_(attribute(p, "N", 0)), block_(attribute(p, "block_size", 32)),
-        type_(inputs[0].dtype), load_(std::move(load)) {
+        rounded_(attribute(p, "accuracy_level", 0) == 4), type_(inputs[0].dtype), load_(std::move(load)) {
     if (inputs.size() > 3 && inputs[3].dtype != DType::undefined)
       zeros_ = inputs[3].dtype == DType::u8 ? 1 : 2;
     if (!load_)
@@ -56,7 +56,7 @@ public:
             y_row = y.strides[0], y_step = y.strides[1];
     void *from = x.data, *w = args.inputs[1].data, *scales = args.inputs[2].data, *zeros = given(3),
          *bias = given(4), *to = y.data;
-    void* pointers[] = {&from, &w, &scales, &zeros, &bias, &to,    &rows,
+    void* pointers[] = {&from, &w, &scales, &zeros, &bias,   &to,    &rows,
                         &k,    &n, &block,  &x_row, &x_step, &y_row, &y_step};
     device::LaunchShape shape;
     shape.blocks = static_cast<uint32_t>((n_ + kColumnsOfBlock - 1) / kColumnsOfBlock);
@@ -70,12 +70,14 @@ private:
     std::scoped_lock lock(mutex_);
     auto [it, fresh] = modules_.try_emplace(each);
     if (fresh)
-      it->second = load_(fmt::format("#define TYPE {}\n#define ROWS {}\n#define ZEROS {}\n{}",
-                                     static_cast<int>(type_), each, zeros_, kText));
+      it->second =
+          load_(fmt::format("#define TYPE {}\n#define ROWS {}\n#define ZEROS {}\n#define ROUNDED {}\n{}",
+                            static_cast<int>(type_), each, zeros_, rounded_ ? 1 : 0, kText));
     return it->second->kernel("packed_product");
   }
 
   int64_t k_, n_, block_;
+  bool rounded_; ///< activations become 8-bit integers, as the model allows
   DType type_;
   int zeros_ = 0; ///< as the macro
   Load load_;
@@ -91,9 +93,13 @@ std::string supports_cuda_packed_product(const Problem& problem, std::span<const
   if (p.domain != "com.microsoft" || p.op != "MatMulNBits") return "no product with packed integers";
   const DType t = inputs[0].dtype;
   if (t != DType::f32 && t != DType::f16) return fmt::format("{} activations", name_of(t));
-  if (outputs[0].dtype != t || inputs[2].dtype != t) return "activations, scales and result of different types";
+  if (outputs[0].dtype != t || inputs[2].dtype != t)
+    return "activations, scales and result of different types";
   const int64_t bits = attribute(p, "bits", 4), block = attribute(p, "block_size", 32);
   if (bits != 4 || block % 32 != 0 || block == 0) return fmt::format("{} bits in blocks of {}", bits, block);
+  constexpr int64_t kDepth = 2048; // as in packed_product.inc
+  if (attribute(p, "accuracy_level", 0) == 4 && kDepth % block != 0)
+    return fmt::format("activations that are rounded by blocks of {}", block);
   if (inputs.size() > 3 && inputs[3].dtype != DType::undefined && inputs[3].dtype != DType::u8 &&
       inputs[3].dtype != t)
     return fmt::format("zero points of {}", name_of(inputs[3].dtype));

@@ -57,10 +57,10 @@ public:
     if (args.outputs[0].numel() == 0) return;
     HeadsArguments a = arguments(args.inputs, args.outputs[0]);
     if (a.tiles * a.splits > INT32_MAX) throw_unsupported("attention of {} tiles of queries", a.tiles);
-    a.vector = rows_are_aligned(args.inputs[0]) && rows_are_aligned(args.inputs[1]) &&
-               rows_are_aligned(args.inputs[2]);
+    const bool vector = rows_are_aligned(args.inputs[0]) && rows_are_aligned(args.inputs[1]) &&
+                        rows_are_aligned(args.inputs[2]);
     if (a.splits > 1) a.partial = static_cast<float*>(args.workspace);
-    const Compiled& kernels = compiled_for(a.rows);
+    const Compiled& kernels = compiled_for(a.rows, vector);
     device::LaunchShape shape;
     shape.blocks = static_cast<uint32_t>(a.tiles * a.splits);
     shape.threads = static_cast<uint32_t>(a.shares * 32);
@@ -108,13 +108,13 @@ private:
     return a;
   }
 
-  const Compiled& compiled_for(int rows) const {
+  const Compiled& compiled_for(int rows, bool vector) const {
     const int each = rows_of_tile(rows);
     std::scoped_lock lock(mutex_);
-    auto [it, fresh] = compiled_.try_emplace(each);
+    auto [it, fresh] = compiled_.try_emplace({each, vector});
     if (fresh) {
-      it->second.module =
-          load_(fmt::format("#define ROWS {}\n#define LANES {}\n{}\n{}", each, lanes_, loops_arguments(), kRowsText));
+      it->second.module = load_(fmt::format("#define ROWS {}\n#define LANES {}\n#define VECTOR {}\n{}\n{}",
+                                            each, lanes_, vector ? 1 : 0, loops_arguments(), kRowsText));
       it->second.rows = it->second.module->kernel("few_rows");
       it->second.join = it->second.module->kernel("join_rows");
     }
@@ -126,7 +126,7 @@ private:
   Load load_;
   device::Properties properties_;
   mutable std::mutex mutex_;
-  mutable std::map<int, Compiled> compiled_; ///< by the rows of a tile
+  mutable std::map<std::pair<int, bool>, Compiled> compiled_; ///< by the rows of a tile, and VECTOR
 };
 
 } // namespace

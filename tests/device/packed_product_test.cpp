@@ -38,15 +38,21 @@ TEST_P(PackedProduct, AllForms) {
   };
   for (const Case& c : {Case{1, 64, 9, 32}, Case{5, 100, 17, 32}, Case{1, 2080, 8, 64}, Case{0, 32, 3, 32},
                         Case{2, 1, 1, 128}})
-    for (int form = 0; form < 3; ++form) {
+    for (int form = 0; form < 4; ++form) {
       const DType t = form == 1 ? DType::f16 : DType::f32;
       extern_kernels::HostProblem p;
       p.domain = "com.microsoft", p.op = "MatMulNBits", p.opset = 1;
-      p.attributes = {{"K", c.k},       {"N", c.n},    {"block_size", c.block}, {"bits", int64_t{4}},
-                      {"accuracy_level", int64_t{0}}};
+      p.attributes = {{"K", c.k},
+                      {"N", c.n},
+                      {"block_size", c.block},
+                      {"bits", int64_t{4}},
+                      {"accuracy_level", int64_t{form == 3 ? 4 : 0}}};
       const int64_t blocks = (c.k + c.block - 1) / c.block;
-      std::vector<Operand> in{random_operand(t, {c.rows, c.k}), bytes({c.n, blocks, c.block / 2}),
-                              random_operand(t, {c.n * blocks}), {}, {}};
+      std::vector<Operand> in{random_operand(t, {c.rows, c.k}),
+                              bytes({c.n, blocks, c.block / 2}),
+                              random_operand(t, {c.n * blocks}),
+                              {},
+                              {}};
       if (form == 1) in[3] = bytes({c.n * ((blocks + 1) / 2)});
       if (form == 2) in[3] = random_operand(t, {c.n * blocks}), in[4] = random_operand(t, {c.n});
       for (size_t i : {2, 3, 4}) in[i].constant = in[i].present();

@@ -71,15 +71,17 @@ private:
 
   std::string choose_extern(const ExternStep& step) {
     if (!step.dynamic_outputs.empty()) return "the sizes of its results depend on data";
-    if (std::holds_alternative<extern_kernels::HostProblem>(step.problem))
-      return fmt::format("{} has no kernel for the device", extern_kernels::name_of(step.problem));
     auto facts = [&](const std::vector<runtime::OperandView>& views) {
       std::vector<extern_kernels::OperandInfo> all;
       for (const auto& v : views) all.push_back(runtime::operand_facts(executable_, v));
       return all;
     };
+    const auto in = facts(step.inputs), out = facts(step.outputs);
+    if (std::holds_alternative<extern_kernels::HostProblem>(step.problem) &&
+        !extern_kernels::accepts_on_gpu(step.problem, in, out).empty())
+      return fmt::format("{} has no kernel for the device", extern_kernels::name_of(step.problem));
     try {
-      extern_kernels::select_on(device_, step.problem, facts(step.inputs), facts(step.outputs));
+      extern_kernels::select_on(device_, step.problem, in, out);
       return {};
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::unsupported) throw;

@@ -5,6 +5,7 @@
 #include "extern_kernels/cuda/loop_attention.h"
 #include "extern_kernels/cuda/loops.h"
 #include "extern_kernels/cuda/plain.h"
+#include "extern_kernels/cuda/row_attention.h"
 #include "extern_kernels/cuda/tensor_attention.h"
 
 namespace tbx::extern_kernels {
@@ -25,11 +26,19 @@ public:
   LoopAttention(device::Device& device, const AttentionProblem& p, std::span<const OperandInfo> inputs,
                 std::span<const OperandInfo> outputs)
       : p_(p), kernel_(device, Loop::attention, inputs[0].dtype, p.has_mask ? inputs[3].dtype : DType::f32,
-                       outputs[0].dtype, (inputs[2].sizes[3] + 31) / 32) {}
+                       outputs[0].dtype, (inputs[2].sizes[3] + 31) / 32) {
+    if (refuses_row_attention(inputs, outputs).empty()) few_ = make_row_attention(device, p, inputs, outputs);
+  }
 
   std::string description() const override { return "our own " + to_string(Problem(p_)); }
 
+  int64_t workspace_bytes(std::span<const TensorRef> inputs,
+                          std::span<const TensorRef> outputs) const override {
+    return few_ && suits_row_attention(inputs) ? few_->workspace_bytes(inputs, outputs) : 0;
+  }
+
   void run(const RunArgs& args) const override {
+    if (few_ && suits_row_attention(args.inputs)) return few_->run(args);
     const TensorRef &q = args.inputs[0], &y = args.outputs[0];
     if (y.numel() == 0) return;
     AttentionArguments a = attention_arguments(p_, args.inputs, y);
@@ -51,6 +60,7 @@ public:
 private:
   AttentionProblem p_;
   LoopKernel kernel_;
+  std::unique_ptr<ExternKernel> few_; ///< for few queries; nullptr: not of these operands
 };
 
 } // namespace

@@ -1,5 +1,5 @@
-// Our attention on tensor cores against plain loops in double: its text runs in the emulator always, on a GPU
-// where there is one.
+// Our attention on tensor cores, and that of few rows, against plain loops in double: their text runs in the
+// emulator always, on a GPU where there is one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +12,7 @@
 #include "device/cuda/nvrtc.h"
 #include "device/fake/fake_device.h"
 #include "device/library.h"
+#include "extern_kernels/cuda/row_attention.h"
 #include "extern_kernels/cuda/tensor_attention.h"
 #include "library_kernels_helper.h"
 
@@ -24,8 +25,9 @@ std::shared_ptr<device::Module> emulated(device::Device& device, const std::stri
   std::string& binary = binaries[text];
   if (binary.empty()) {
     codegen::EmittedKernel heads, join;
-    heads.function = "heads", heads.text = text;
-    join.function = "join_heads";
+    const bool few = text.find("few_rows") != std::string::npos;
+    heads.function = few ? "few_rows" : "heads", heads.text = text;
+    join.function = few ? "join_rows" : "join_heads";
     binary = codegen::device_binary({heads, join}, device.properties());
   }
   return device.load(binary);
@@ -46,9 +48,12 @@ protected:
   }
   void check(const AttentionProblem& p, const std::vector<Operand>& in, const Operand& out) {
     const std::vector<extern_kernels::OperandInfo> infos = infos_of(in), outs = infos_of({out});
-    ASSERT_EQ(extern_kernels::refuses_tensor_attention(infos, outs), "");
-    const auto kernel = extern_kernels::make_tensor_attention(*device_, p, infos, outs,
-                                                              device::is_fake(*device_) ? load_ : nullptr);
+    const bool half = is_half(in[0].dtype);
+    ASSERT_EQ(half ? extern_kernels::refuses_tensor_attention(infos, outs)
+                   : extern_kernels::refuses_row_attention(infos, outs),
+              "");
+    const auto make = half ? extern_kernels::make_tensor_attention : extern_kernels::make_row_attention;
+    const auto kernel = make(*device_, p, infos, outs, device::is_fake(*device_) ? load_ : nullptr);
     expect_right(*device_, *kernel, p, in, out);
   }
   std::shared_ptr<device::Device> device_;
@@ -77,14 +82,16 @@ Operand result(const Case& c, const AttentionProblem& p, DType t) {
 }
 
 /// Few rows and many keys; more keys than a block takes; shared heads; rows and columns that fill no tile.
-constexpr Case kCases[] = {{1, 2, 2, 17, 40, 64, 64}, {2, 4, 2, 7, 33, 16, 24},  {1, 6, 2, 1, 70, 64, 64},
-                           {1, 1, 1, 1, 1, 1, 1},     {1, 2, 2, 5, 20, 33, 65},  {1, 2, 2, 0, 5, 8, 8},
-                           {1, 1, 1, 1, 1100, 8, 8},  {1, 3, 3, 36, 70, 96, 128}};
+constexpr Case kCases[] = {{1, 2, 2, 17, 40, 64, 64}, {2, 4, 2, 7, 33, 16, 24}, {1, 6, 2, 1, 70, 64, 64},
+                           {1, 1, 1, 1, 1, 1, 1},     {1, 2, 2, 5, 20, 33, 65}, {1, 2, 2, 0, 5, 8, 8},
+                           {1, 1, 1, 1, 1100, 8, 8},  {1, 1, 1, 1, 2100, 8, 8}, {1, 3, 3, 36, 70, 96, 128}};
 
 TEST_P(TensorAttention, AllForms) {
   for (const Case& c : kCases)
-    for (int form = 0; form < 8; ++form) {
-      const DType t = form % 2 == 0 ? DType::f16 : DType::bf16;
+    for (int i = 0; i < 16; ++i) {
+      const int form = i % 8;
+      const DType t = i >= 8 ? DType::f32 : form % 2 == 0 ? DType::f16 : DType::bf16;
+      if (c.keys > 1000 && is_half(t) != (c.keys < 2000)) continue; // parts for several blocks
       AttentionProblem p;
       p.scale = 0.3f;
       p.has_mask = form == 1 || form == 5;
@@ -125,18 +132,19 @@ TEST_P(TensorAttention, KeysAndValuesOfFloat32) {
 TEST_P(TensorAttention, RowsThatSeeNothing) {
   const Case c{1, 2, 1, 20, 70, 64, 64};
   for (bool zero : {true, false})
-    for (float low : {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::lowest()}) {
-      AttentionProblem p;
-      p.has_mask = true;
-      p.zero_undefined_rows = zero;
-      std::vector<Operand> in = operands(c, DType::f16, DType::f16);
-      in[3] = random_operand(DType::f32, {1, 1, c.queries, c.keys});
-      auto* mask = reinterpret_cast<float*>(in[3].bytes.data());
-      for (int64_t i : {0, 9, 19})
-        for (int64_t k = 0; k < c.keys; ++k) mask[i * c.keys + k] = low;
-      mask[1 * c.keys + 3] = std::numeric_limits<float>::quiet_NaN();
-      check(p, in, result(c, p, DType::f16));
-    }
+    for (DType t : {DType::f16, DType::f32})
+      for (float low : {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::lowest()}) {
+        AttentionProblem p;
+        p.has_mask = true;
+        p.zero_undefined_rows = zero;
+        std::vector<Operand> in = operands(c, t, t);
+        in[3] = random_operand(DType::f32, {1, 1, c.queries, c.keys});
+        auto* mask = reinterpret_cast<float*>(in[3].bytes.data());
+        for (int64_t i : {0, 9, 19})
+          for (int64_t k = 0; k < c.keys; ++k) mask[i * c.keys + k] = low;
+        mask[1 * c.keys + 3] = std::numeric_limits<float>::quiet_NaN();
+        check(p, in, result(c, p, t));
+      }
 }
 
 /// Nothing is known of what lies behind the keys that somebody sees.

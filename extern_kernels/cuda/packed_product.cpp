@@ -1,0 +1,124 @@
+#include "extern_kernels/cuda/packed_product.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "extern_kernels/cuda/loops.h"
+
+namespace tbx::extern_kernels {
+
+using namespace cuda;
+
+namespace {
+
+const char* const kText =
+#include "extern_kernels/cuda/packed_product.inc"
+    ;
+
+constexpr int64_t kColumnsOfBlock = 8; ///< one for each warp
+
+using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
+
+int64_t attribute(const HostProblem& p, const char* name, int64_t otherwise) {
+  auto it = p.attributes.find(name);
+  return it == p.attributes.end() ? otherwise : std::get<int64_t>(it->second);
+}
+
+class PackedProduct final : public ExternKernel {
+public:
+  PackedProduct(device::Device& device, const HostProblem& p, std::span<const OperandInfo> inputs, Load load)
+      : k_(attribute(p, "K", 0)), n_(attribute(p, "N", 0)), block_(attribute(p, "block_size", 32)),
+        rounded_(attribute(p, "accuracy_level", 0) == 4), type_(inputs[0].dtype), load_(std::move(load)) {
+    if (inputs.size() > 3 && inputs[3].dtype != DType::undefined)
+      zeros_ = inputs[3].dtype == DType::u8 ? 1 : 2;
+    if (!load_)
+      load_ = [&device](const std::string& text) {
+        return device.load(compiled(text, device.properties().architecture));
+      };
+  }
+
+  std::string description() const override {
+    return fmt::format("our own MatMulNBits {} x {} in blocks of {}", k_, n_, block_);
+  }
+
+  void run(const RunArgs& args) const override {
+    const TensorRef &x = args.inputs[0], &y = args.outputs[0];
+    if (y.numel() == 0) return;
+    const int64_t blocks = (k_ + block_ - 1) / block_;
+    auto given = [&](size_t i) { return args.inputs.size() > i ? args.inputs[i].data : nullptr; };
+    TBX_MODEL(args.inputs[1].numel() == n_ * blocks * block_ / 2 && args.inputs[2].numel() == n_ * blocks,
+              "{} bytes of integers and {} scales for {} x {} in blocks of {}", args.inputs[1].numel(),
+              args.inputs[2].numel(), n_, k_, block_);
+    int64_t rows = x.sizes[0], k = k_, n = n_, block = block_, x_row = x.strides[0], x_step = x.strides[1],
+            y_row = y.strides[0], y_step = y.strides[1];
+    void *from = x.data, *w = args.inputs[1].data, *scales = args.inputs[2].data, *zeros = given(3),
+         *bias = given(4), *to = y.data;
+    void* pointers[] = {&from, &w, &scales, &zeros, &bias,   &to,    &rows,
+                        &k,    &n, &block,  &x_row, &x_step, &y_row, &y_step};
+    device::LaunchShape shape;
+    shape.blocks = static_cast<uint32_t>((n_ + kColumnsOfBlock - 1) / kColumnsOfBlock);
+    shape.threads = 256;
+    args.stream->launch(compiled_for(rows), shape, pointers);
+  }
+
+private:
+  device::Kernel compiled_for(int64_t rows) const {
+    const int each = rows == 1 ? 1 : 4;
+    std::scoped_lock lock(mutex_);
+    auto [it, fresh] = modules_.try_emplace(each);
+    if (fresh)
+      it->second =
+          load_(fmt::format("#define TYPE {}\n#define ROWS {}\n#define ZEROS {}\n#define ROUNDED {}\n{}",
+                            static_cast<int>(type_), each, zeros_, rounded_ ? 1 : 0, kText));
+    return it->second->kernel("packed_product");
+  }
+
+  int64_t k_, n_, block_;
+  bool rounded_; ///< activations become 8-bit integers, as the model allows
+  DType type_;
+  int zeros_ = 0; ///< as the macro
+  Load load_;
+  mutable std::mutex mutex_;
+  mutable std::map<int, std::shared_ptr<device::Module>> modules_; ///< by rows of activations
+};
+
+} // namespace
+
+std::string supports_cuda_packed_product(const Problem& problem, std::span<const OperandInfo> inputs,
+                                         std::span<const OperandInfo> outputs) {
+  const auto& p = std::get<HostProblem>(problem);
+  if (p.domain != "com.microsoft" || p.op != "MatMulNBits") return "no product with packed integers";
+  const DType t = inputs[0].dtype;
+  if (t != DType::f32 && t != DType::f16) return fmt::format("{} activations", name_of(t));
+  if (outputs[0].dtype != t || inputs[2].dtype != t)
+    return "activations, scales and result of different types";
+  const int64_t bits = attribute(p, "bits", 4), block = attribute(p, "block_size", 32);
+  if (bits != 4 || block % 32 != 0 || block == 0) return fmt::format("{} bits in blocks of {}", bits, block);
+  constexpr int64_t kDepth = 2048; // as in packed_product.inc
+  if (attribute(p, "accuracy_level", 0) == 4 && kDepth % block != 0)
+    return fmt::format("activations that are rounded by blocks of {}", block);
+  if (inputs.size() > 3 && inputs[3].dtype != DType::undefined && inputs[3].dtype != DType::u8 &&
+      inputs[3].dtype != t)
+    return fmt::format("zero points of {}", name_of(inputs[3].dtype));
+  for (size_t i = 1; i < inputs.size(); ++i)
+    if (inputs[i].dtype != DType::undefined && !inputs[i].constant) return "weights that are no constants";
+  if (inputs.size() > 4 && inputs[4].dtype != DType::undefined && inputs[4].dtype != t)
+    return "a bias of another type";
+  return {};
+}
+
+std::unique_ptr<ExternKernel> make_packed_product(device::Device& device, const Problem& problem,
+                                                  std::span<const OperandInfo> inputs, Load load) {
+  return std::make_unique<PackedProduct>(device, std::get<HostProblem>(problem), inputs, std::move(load));
+}
+
+std::unique_ptr<ExternKernel> make_cuda_packed_product(device::Device& device, const Problem& problem,
+                                                       std::span<const OperandInfo> inputs,
+                                                       std::span<const OperandInfo>) {
+  return make_packed_product(device, problem, inputs);
+}
+
+} // namespace tbx::extern_kernels

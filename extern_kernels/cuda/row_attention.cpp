@@ -1,0 +1,157 @@
+#include "extern_kernels/cuda/row_attention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "extern_kernels/cuda/loop_attention.h"
+
+namespace tbx::extern_kernels {
+
+using namespace cuda;
+
+namespace {
+
+const char* const kRowsText =
+#include "extern_kernels/cuda/row_attention.inc"
+    ;
+
+constexpr int64_t kWidest = 128; ///< a warp has a key, a thread four of its columns
+constexpr int64_t kMostRows = 8;
+constexpr int kWarps = 16, kRowsOfTile = 4;
+
+bool rows_are_aligned(const TensorRef& t) {
+  if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0 || t.sizes[3] % 4 != 0) return false;
+  if (t.sizes[3] > 1 && t.strides[3] != 1) return false;
+  return std::all_of(t.strides.begin(), t.strides.end() - 1, [](int64_t s) { return s % 4 == 0; });
+}
+
+using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
+
+class RowAttention final : public ExternKernel {
+public:
+  RowAttention(device::Device& device, const AttentionProblem& p, int64_t depth, int64_t width, Load load)
+      : p_(p), load_(std::move(load)), properties_(device.properties()) {
+    const int64_t threads = (std::max(depth, width) + 3) / 4;
+    lanes_ = static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(threads)), 8, 32));
+    if (!load_)
+      load_ = [&device](const std::string& text) {
+        return device.load(compiled(text, device.properties().architecture));
+      };
+  }
+
+  std::string description() const override { return "our own " + to_string(Problem(p_)) + " of few rows"; }
+
+  int64_t workspace_bytes(std::span<const TensorRef> inputs,
+                          std::span<const TensorRef> outputs) const override {
+    if (outputs[0].numel() == 0) return 0;
+    const HeadsArguments a = arguments(inputs, outputs[0]);
+    return a.splits == 1 ? 0 : a.tiles * a.splits * bytes_of_part(a.rows);
+  }
+
+  void run(const RunArgs& args) const override {
+    if (args.outputs[0].numel() == 0) return;
+    HeadsArguments a = arguments(args.inputs, args.outputs[0]);
+    if (a.tiles * a.splits > INT32_MAX) throw_unsupported("attention of {} tiles of queries", a.tiles);
+    const bool vector = rows_are_aligned(args.inputs[0]) && rows_are_aligned(args.inputs[1]) &&
+                        rows_are_aligned(args.inputs[2]);
+    if (a.splits > 1) a.partial = static_cast<float*>(args.workspace);
+    const Compiled& kernels = compiled_for(a.rows, vector);
+    device::LaunchShape shape;
+    shape.blocks = static_cast<uint32_t>(a.tiles * a.splits);
+    shape.threads = static_cast<uint32_t>(a.shares * 32);
+    shape.shared_bytes = static_cast<uint32_t>(a.shares * bytes_of_part(a.rows));
+    void* pointers[] = {&a};
+    args.stream->launch(kernels.rows, shape, pointers);
+    if (a.splits == 1) return;
+    shape.blocks = static_cast<uint32_t>(a.tiles);
+    shape.threads = 256;
+    shape.shared_bytes = 0;
+    args.stream->launch(kernels.join, shape, pointers);
+  }
+
+private:
+  struct Compiled {
+    std::shared_ptr<device::Module> module;
+    device::Kernel rows, join;
+  };
+
+  static int rows_of_tile(int rows) { return rows == 1 ? 1 : kRowsOfTile; }
+  /// What a warp, or a block, knows of the rows of a tile.
+  int64_t bytes_of_part(int rows) const {
+    return rows_of_tile(rows) * (4 * lanes_ + 2) * static_cast<int64_t>(sizeof(float));
+  }
+
+  HeadsArguments arguments(std::span<const TensorRef> inputs, const TensorRef& y) const {
+    HeadsArguments a;
+    a.problem = attention_arguments(p_, inputs, y);
+    const AttentionArguments& p = a.problem;
+    const int64_t rows = p.heads / p.kv_heads * p.queries;
+    if (rows > INT32_MAX - kRowsOfTile || p.keys > INT32_MAX - 64)
+      throw_unsupported("attention of {} rows and {} keys", rows, p.keys);
+    a.rows = static_cast<int>(rows);
+    const int each = rows_of_tile(a.rows);
+    a.row_tiles = (a.rows + each - 1) / each;
+    a.tiles = inputs[0].sizes[0] * p.kv_heads * a.row_tiles;
+    const int64_t key_tiles = std::max<int64_t>(1, (p.keys + 31) / 32);
+    a.shares = static_cast<int>(std::min<int64_t>(kWarps, key_tiles));
+    // Blocks for the whole device, with some tiles of keys for each warp: joining parts costs a launch.
+    const int64_t most = key_tiles / (2 * kWarps);
+    const int64_t splits =
+        std::clamp<int64_t>(properties_.multiprocessors / a.tiles, 1, std::max<int64_t>(1, most));
+    a.splits = static_cast<int>(splits);
+    a.tiles_of_split = static_cast<int>((key_tiles + splits - 1) / splits);
+    return a;
+  }
+
+  const Compiled& compiled_for(int rows, bool vector) const {
+    const int each = rows_of_tile(rows);
+    std::scoped_lock lock(mutex_);
+    auto [it, fresh] = compiled_.try_emplace({each, vector});
+    if (fresh) {
+      it->second.module = load_(fmt::format("#define ROWS {}\n#define LANES {}\n#define VECTOR {}\n{}\n{}",
+                                            each, lanes_, vector ? 1 : 0, loops_arguments(), kRowsText));
+      it->second.rows = it->second.module->kernel("few_rows");
+      it->second.join = it->second.module->kernel("join_rows");
+    }
+    return it->second;
+  }
+
+  AttentionProblem p_;
+  int lanes_ = 0;
+  Load load_;
+  device::Properties properties_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::pair<int, bool>, Compiled> compiled_; ///< by the rows of a tile, and VECTOR
+};
+
+} // namespace
+
+std::string refuses_row_attention(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
+  for (size_t i : {0, 1, 2, 3, 5})
+    if (i < inputs.size() && inputs[i].dtype != DType::f32 && (i < 3 || inputs[i].dtype != DType::undefined))
+      return fmt::format("{} operands", name_of(inputs[i].dtype));
+  if (outputs[0].dtype != DType::f32) return fmt::format("a result of {}", name_of(outputs[0].dtype));
+  for (const OperandInfo& i : {inputs[0], inputs[2]})
+    if (i.sizes[3] < 1 || i.sizes[3] > kWidest)
+      return fmt::format("heads wider than {}, or of a width known at run time only", kWidest);
+  return {};
+}
+
+bool suits_row_attention(std::span<const TensorRef> inputs) {
+  const int64_t heads = inputs[0].sizes[1], shared = inputs[1].sizes[1];
+  return shared > 0 && heads % shared == 0 && heads / shared * inputs[0].sizes[2] <= kMostRows;
+}
+
+std::unique_ptr<ExternKernel> make_row_attention(device::Device& device, const AttentionProblem& problem,
+                                                 std::span<const OperandInfo> inputs,
+                                                 std::span<const OperandInfo>, Load load) {
+  return std::make_unique<RowAttention>(device, problem, inputs[0].sizes[3], inputs[2].sizes[3],
+                                        std::move(load));
+}
+
+} // namespace tbx::extern_kernels

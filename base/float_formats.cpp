@@ -130,6 +130,27 @@ void decode_halves(DType type, const uint16_t* bits, int64_t count, float* to) {
   }
 }
 
+void encode_halves(DType type, const float* from, int64_t count, uint16_t* to) {
+  const auto nan_bits = static_cast<uint16_t>(nan(format_of(type), 0));
+  if (type == DType::bf16) {
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t u = std::bit_cast<uint32_t>(from[i]);
+      const uint32_t rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+      to[i] = static_cast<uint16_t>((u & 0x7fffffff) > 0x7f800000 ? u >> 31 << 15 | nan_bits : rounded);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t u = std::bit_cast<uint32_t>(from[i]), magnitude = u & 0x7fffffff;
+    // Exponents differ by 112. Adding 0.5 leaves a denormal's bits, rounded, at the end of the sum.
+    const uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+    const uint32_t denormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+    const uint32_t finite = magnitude < (113u << 23) ? denormal : normal;
+    const uint32_t bounded = magnitude < 0x477ff000u ? finite : 0x7c00u;
+    to[i] = static_cast<uint16_t>(u >> 31 << 15 | (magnitude > 0x7f800000 ? nan_bits : bounded));
+  }
+}
+
 uint32_t encode_float(DType type, float value, bool saturate) {
   if (type == DType::f8e8m0) return encode_e8m0(value, saturate);
   return encode(format_of(type), value, saturate);

@@ -66,6 +66,8 @@ endforeach()
 # base is linked once more into the command: names of types, conversions of numbers, text for terminals.
 file(GLOB_RECURSE tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/*.cpp)
 add_executable(tbx ${tool_sources})
+# As two translation units: CLI11 and nlohmann's templates take most of the time of each.
+set_target_properties(tbx PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 9)
 target_link_libraries(tbx PRIVATE tensorbox tbx_base CLI11::CLI11 nlohmann_json::nlohmann_json PNG::PNG)
 set_target_properties(tbx PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 install(TARGETS tbx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -109,6 +109,11 @@ std::string device_binary(const std::vector<EmittedKernel>& kernels, const devic
   return compiled(text, names, properties, toolchain);
 }
 
+std::string device_source(const std::vector<EmittedKernel>& kernels) {
+  std::set<std::string> names;
+  return source_of(kernels, names);
+}
+
 std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
                                  const device::Properties& properties, const Toolchain& toolchain,
                                  bool& cached) {

@@ -15,6 +15,9 @@ namespace tbx::codegen {
 std::string device_binary(const std::vector<EmittedKernel>& kernels, const device::Properties& properties,
                           const Toolchain& toolchain = {});
 
+/// Text of the distinct kernels, as NVRTC takes it.
+std::string device_source(const std::vector<EmittedKernel>& kernels);
+
 /// The same out of the kernel cache, or compiled and kept there. `cached` says which.
 std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
                                  const device::Properties& properties, const Toolchain& toolchain,

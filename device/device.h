@@ -21,6 +21,7 @@ struct Properties {
   int64_t memory_bytes = 0;       ///< of the whole device
   int64_t l2_bytes = 0;           ///< cache shared by all multiprocessors
   int64_t shared_bytes_block = 0; ///< largest shared memory that a block may ask for
+  int number = 0;                 ///< of "cuda:<number>"
 };
 
 /// A block of device memory, given back with the object. Its address is a multiple of 256. Host code must not
@@ -67,7 +68,10 @@ public:
 class Graph {
 public:
   virtual ~Graph() = default;
-  virtual size_t nodes() const = 0; ///< kernels, copies and fills
+  virtual size_t nodes() const = 0;  ///< kernels, copies and fills
+  virtual size_t copies() const = 0; ///< those of Stream::copy among them, of more than 0 bytes
+  /// Other addresses for copy number `copy`, in the order they were recorded, for starts from now on.
+  virtual void move_copy(size_t copy, void* to, const void* from) = 0;
 };
 
 /// Work in order. All calls return at once; host memory that a copy uses must live until the stream is there.
@@ -88,6 +92,8 @@ public:
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<Graph> end_capture() = 0;
   virtual void launch(Graph& graph) = 0;
+  /// What the device's own interface calls the stream: a CUstream.
+  virtual void* handle() const = 0;
 };
 
 class Device {
@@ -99,7 +105,17 @@ public:
   /// Host memory from which and into which copies go at full speed.
   virtual std::unique_ptr<Memory> allocate_staging(size_t bytes) = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  /// A stream that somebody else made, by its handle; 0 and 1 are the default stream of CUDA, 2 is that of
+  /// the calling thread. It must outlive what is returned. Throws BackendError where there is no such stream.
+  virtual std::unique_ptr<Stream> adopt_stream(void* handle) = 0;
+  /// Empty where [data, data + bytes) is memory of this device, else what is wrong with it.
+  virtual std::string defect_of(const void* data, size_t bytes) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
+  /// An event that was never recorded is reached.
+  virtual bool is_reached(const Event& event) = 0;
+  virtual void wait(const Event& event) = 0;
+  /// All that streams of this device, whoever made them, were asked for until now.
+  virtual void record_all(Event& event) = 0;
   /// Milliseconds of device time between two events that were reached.
   virtual double elapsed_ms(const Event& from, const Event& to) = 0;
   /// Loads what compile() made, here or on another device of the same architecture.

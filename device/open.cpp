@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
 #include "device/cuda/cuda_device.h"
@@ -25,14 +26,13 @@ std::shared_ptr<Device> open(std::string_view name) {
     throw Error(ErrorKind::model, fmt::format("'{}' is no device", name),
                 "devices are \"cuda\" and \"cuda:<number>\"");
   static std::mutex mutex;
-  static std::map<int, std::weak_ptr<Device>> opened;
+  static std::map<std::pair<bool, int>, std::weak_ptr<Device>> opened;
   std::scoped_lock lock(mutex);
-  std::shared_ptr<Device> device = opened[number].lock();
-  if (!device) {
-    const char* fake = std::getenv("TBX_FAKE_CUDA");
-    device = fake && std::string_view(fake) == "1" ? make_fake_device() : make_cuda_device(number);
-    opened[number] = device;
-  }
+  const char* asked = std::getenv("TBX_FAKE_CUDA");
+  const bool fake = asked && std::string_view(asked) == "1";
+  std::weak_ptr<Device>& last = opened[{fake, number}];
+  std::shared_ptr<Device> device = last.lock();
+  if (!device) last = device = fake ? make_fake_device(number) : make_cuda_device(number);
   return device;
 }
 

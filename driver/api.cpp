@@ -4,8 +4,8 @@
 
 #include "device/device.h"
 #include "driver/optimize.h"
+#include "driver/passes.h"
 #include "graph/function_body.h"
-#include "graph/passes/graph_passes.h"
 #include "lowering/op_registry.h"
 #include "package/guarded.h"
 #include "runtime/generation/generation.h"
@@ -24,11 +24,7 @@ std::string device_problem(const std::string& device) {
   return opened ? std::string() : opened.error().message;
 }
 
-std::vector<std::string> pass_names() {
-  std::vector<std::string> names;
-  for (const fusion::Pass& p : fusion::graph_passes()) names.emplace_back(p.name);
-  return names;
-}
+std::vector<std::string> pass_names() { return driver::names_of_passes(); }
 
 std::vector<OperatorInfo> operators() {
   std::map<std::pair<std::string, std::string>, OperatorInfo> found;

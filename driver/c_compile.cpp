@@ -14,6 +14,7 @@ tbx_session* tbx_compile(const char* onnx_file, const tbx_options* options, tbx_
         compile.isa = o.isa ? o.isa : "";
         compile.max_memory = o.max_memory;
         compile.time_limit_ms = o.time_limit_ms;
+        compile.device = o.device ? o.device : "";
         return tbx::Session::compile(onnx_file, compile);
       },
       error);

@@ -12,6 +12,7 @@
 #include "codegen/build_module.h"
 #include "codegen/device_binary.h"
 #include "driver/limits.h"
+#include "driver/passes.h"
 #include "driver/place.h"
 #include "driver/target.h"
 #include "driver/value_compile.h"
@@ -40,15 +41,6 @@ private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-/// Null: the CPU does everything.
-std::shared_ptr<device::Device> chosen_device(const CompileOptions& options) {
-  if (options.device.empty()) return nullptr;
-  TBX_MODEL(options.compile && !options.reference,
-            "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
-            options.device);
-  return device::open(options.device);
-}
-
 Graph import_source(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes = {},
                     std::vector<InputDefault>* defaults = nullptr) {
@@ -66,12 +58,16 @@ Graph import_source(const Source& source, const CompileOptions& options,
                       options.external_data_dir);
 }
 
-fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options, codegen::Isa isa) {
+using StepTimes = std::vector<std::pair<std::string, double>>;
+
+fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options, codegen::Isa isa,
+                                  StepTimes* times = nullptr) {
   fusion::ScheduleOptions so;
+  so.disabled = sort_disabled(options.disabled_passes).of_schedule;
   so.fuse = options.fuse;
   so.fuse_extern = options.fuse_extern;
   so.fold_constants = !options.reference;
-  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa), so);
+  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa), so, times);
   const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
     if (auto* call = std::get_if<ir::ExternCall>(&group.what); call && !call->inputs.empty()) {
@@ -167,12 +163,20 @@ void show_complex(const Graph& graph, const std::vector<ValueId>& ids,
 
 } // namespace
 
+std::shared_ptr<device::Device> device_of(const CompileOptions& options) {
+  if (options.device.empty()) return nullptr;
+  TBX_MODEL(options.compile && !options.reference,
+            "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
+            options.device);
+  return device::open(options.device);
+}
+
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats,
                     std::vector<InputDefault>* defaults) {
   chosen_isa(options); // refused before the model is read
   chosen_precision(options);
-  chosen_device(options);
+  device_of(options);
   if (std::string note = precision_note(options); options.log && !note.empty()) options.log(note);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
@@ -180,8 +184,8 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const fusion::PassResult& p :
-       fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options)))
+  for (const fusion::PassResult& p : fusion::run_graph_passes(
+           graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options)))
     stats.passes_ms.emplace_back(p.name, p.ms);
   if (options.every_value) show_every_value(graph);
   stats.optimize_ms = watch.lap();
@@ -269,11 +273,11 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
     if (options.progress) options.progress(name, 0, 0);
   };
   stage("schedule");
-  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, isa);
+  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, isa, &stats.passes_ms);
   stats.schedule_ms = watch.lap();
 
   Planned result;
-  result.device = chosen_device(options);
+  result.device = device_of(options);
   if (result.device) {
     emit_for_device(schedule, isa, options, result);
   } else if (options.compile) {
@@ -369,7 +373,7 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
 }
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
-                          const Specialisation& made_for) {
+                          const Specialisation& made_for, const std::vector<std::string>& architectures) {
   CompileOptions how = options;
   how.compile = isa.has_value();
   const codegen::Isa lowered_for = isa ? *isa : chosen_isa(options);
@@ -380,7 +384,21 @@ Portable compile_portable(const Graph& graph, const CompileOptions& options, std
     codegen::Toolchain toolchain = toolchain_of(options);
     toolchain.keep_bytes = true;
     const OutsideOfLoad waiting; // the compiler has limits of its own
-    result.objects = codegen::build_module(named_kernels(planned.emitted), *isa, toolchain)->bytes;
+    const std::vector<codegen::EmittedKernel> kernels = kernels_of_host(planned);
+    if (!kernels.empty()) result.objects = codegen::build_module(kernels, *isa, toolchain)->bytes;
+  }
+  if (!planned.for_device.empty()) {
+    const OutsideOfLoad waiting;
+    const codegen::Toolchain toolchain = toolchain_of(options);
+    device::Properties properties = planned.device->properties();
+    for (const std::string& architecture : architectures) {
+      properties.architecture = architecture;
+      bool cached = false;
+      result.binaries.emplace_back(
+          architecture, codegen::cached_device_binary(planned.for_device, properties, toolchain, cached));
+    }
+    if (planned.device->properties().architecture.starts_with("sm_"))
+      result.source = codegen::device_source(planned.for_device);
   }
   result.executable = std::move(planned.plan.executable);
   result.steps = std::move(planned.plan.steps);
@@ -455,7 +473,7 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
             "unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan", stage);
   Graph graph = import_source(source, options);
   if (stage == "import") return to_string(graph);
-  fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options));
+  fusion::run_graph_passes(graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options));
   if (stage == "simplify") return to_string(graph);
   if (!needs_values(graph)) {
     LowerResult lowered = lower_graph(graph, options, {});

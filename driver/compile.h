@@ -47,6 +47,9 @@ struct Specialisation {
   Assume assume = Assume::broadcast_too;
 };
 
+/// The device to compile for and run on; null: the CPU does everything.
+std::shared_ptr<device::Device> device_of(const CompileOptions& options);
+
 /// The graph that `compile` lowers: imported and simplified, with what that took in `stats`, and the
 /// initializers that the model declares as inputs in `defaults`.
 Graph prepare_graph(const Source& source, const CompileOptions& options,
@@ -69,13 +72,16 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
 struct Portable {
   runtime::Executable executable;
   std::vector<StepInfo> steps;
-  std::vector<std::string> objects;   ///< shared objects of native kernels
-  std::vector<NamedKernel> evaluated; ///< kernels for the evaluator
+  std::vector<std::string> objects;                          ///< shared objects of native kernels
+  std::vector<NamedKernel> evaluated;                        ///< kernels for the evaluator
+  std::vector<std::pair<std::string, std::string>> binaries; ///< of a device: architecture, machine code
+  std::string source;                                        ///< text of the device's kernels
 };
 /// `isa`: of the native kernels, whatever this CPU runs; none: all kernels are for the evaluator. Throws
-/// BackendError where there is no compiler.
+/// BackendError where there is no compiler. With the option device, kernels of the device are for these
+/// architectures.
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
-                          const Specialisation& made_for);
+                          const Specialisation& made_for, const std::vector<std::string>& architectures = {});
 
 /// All in one. Throws Error, also for what a demand asks for: sessions can do more (driver/specialiser.h,
 /// driver/value_compile.h).

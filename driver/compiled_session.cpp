@@ -50,6 +50,7 @@ public:
       options.log = [log = options.log](const std::string& text) { log(printable(text, Lines::kept)); };
     CompileStats stats;
     std::vector<InputDefault> declared;
+    device = device_of(options);
     Graph graph = prepare_graph(source, options, {}, stats, &declared);
     for (InputDefault& d : declared) {
       const bool named = std::count(options.overridable.begin(), options.overridable.end(), d.name) > 0;
@@ -143,6 +144,13 @@ protected:
                                                       Assume assume) const override {
     if (plain && assume == Assume::broadcast_too) return plain;
     return specialiser->variant_for(given, assume);
+  }
+
+  std::vector<std::shared_ptr<const package::Program>> programs() const override {
+    std::vector<std::shared_ptr<const package::Program>> all;
+    if (specialiser)
+      for (const auto& v : specialiser->variants()) all.push_back(v);
+    return all;
   }
 
   std::vector<package::PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const override {

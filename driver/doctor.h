@@ -17,7 +17,8 @@ struct Finding {
   std::string problem;        ///< where it was not found: why, and the way out
 };
 
-/// The C++ compiler, the kernel cache, NVIDIA's libraries and the GPUs. Exported, not public: for the command.
+/// The C++ compiler, the kernel cache, NVIDIA's libraries and the GPUs. Exported, not public: for the
+/// command.
 TBX_API std::vector<Finding> look_around();
 
 } // namespace tbx::driver

@@ -20,7 +20,6 @@ LoadOptions load_options(const CompileOptions& o) {
       {"precision", o.precision != "strict"},
       {"all_dims_dynamic", o.all_dims_dynamic},
       {"every_value", o.every_value},
-      {"device", !o.device.empty() && o.device != "cpu"},
   };
   for (const auto& [name, given] : changed)
     if (given)
@@ -33,6 +32,7 @@ LoadOptions load_options(const CompileOptions& o) {
   LoadOptions load;
   load.threads = o.threads;
   load.private_threads = o.private_threads;
+  load.device = o.device;
   load.isa = o.compile ? o.isa : "";
   load.evaluate = !o.compile;
   load.seed = o.seed;

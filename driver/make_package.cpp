@@ -18,11 +18,20 @@ PackageMaker::PackageMaker(const CompileOptions& options, const PackageOptions& 
     throw Error(ErrorKind::unsupported,
                 "a reference session cannot be saved: no package computes by plain loops",
                 "compile without the option reference");
-  if (!options.device.empty() && options.device != "cpu")
-    throw Error(ErrorKind::unsupported,
-                fmt::format("a session on device '{}' cannot be saved: packages have kernels for CPUs alone",
-                            options.device),
-                "compile without the option device");
+  if (const std::shared_ptr<device::Device> device = device_of(options)) {
+    const std::string& own = device->properties().architecture;
+    architectures_ = how.architectures;
+    if (architectures_.empty()) architectures_.push_back(own);
+    for (const std::string& architecture : architectures_)
+      TBX_MODEL(architecture == own || (architecture.starts_with("sm_") && own.starts_with("sm_")),
+                "unknown architecture '{}': expected one like {}", architecture,
+                own.starts_with("sm_") ? own : own + ", which is that of the session's device");
+    TBX_MODEL(how.isas.size() <= 1, "a package for a GPU has the host's kernels for one isa; {} are given",
+              how.isas.size());
+  } else {
+    TBX_MODEL(how.architectures.empty(),
+              "option architectures is given for a session on the CPU: compile with the option device");
+  }
   std::vector<Isa> isas;
   for (const std::string& name : how.isas) {
     const std::optional<Isa> isa = isa_of_name(name);
@@ -34,7 +43,7 @@ PackageMaker::PackageMaker(const CompileOptions& options, const PackageOptions& 
   std::sort(isas.rbegin(), isas.rend());
   isas.erase(std::unique(isas.begin(), isas.end()), isas.end());
   targets_.assign(isas.begin(), isas.end());
-  targets_.push_back(std::nullopt);
+  if (architectures_.empty()) targets_.push_back(std::nullopt);
   index.version = version();
 }
 
@@ -45,13 +54,17 @@ package::PackedProgram PackageMaker::pack(const Specialiser& specialiser, const 
   program.made_for.assume = made_for.assume = assume;
   for (const std::optional<Isa>& isa : targets_) {
     // The graph is made anew each time: lowering changes what its sizes are made of.
-    Portable p = compile_portable(specialiser.graph_of(variant), options_, isa, made_for);
+    Portable p = compile_portable(specialiser.graph_of(variant), options_, isa, made_for, architectures_);
     for (const runtime::PlanCheck& check : p.executable.checks) assumes |= check.assumption;
     package::PackedPlan& plan = program.plans.emplace_back();
     plan.isa = isa ? name_of(*isa) : "";
     plan.plan = writer_.add(PartKind::plan, runtime::to_bytes(p.executable, writer_.tensors()));
     for (std::string& object : p.objects)
       plan.objects.push_back(writer_.add(PartKind::object, std::move(object)));
+    if (!architectures_.empty()) plan.device = "cuda";
+    for (auto& [architecture, binary] : p.binaries)
+      plan.binaries.emplace_back(architecture, writer_.add(PartKind::binary, std::move(binary)));
+    if (!p.source.empty()) plan.source = writer_.add(PartKind::source, std::move(p.source));
     if (!p.evaluated.empty()) plan.programs = writer_.add(PartKind::programs, ir::to_bytes(p.evaluated));
     plan.steps = std::move(p.steps);
   }
@@ -104,7 +117,8 @@ PackageReport PackageMaker::write(const std::string& file) {
   PackageReport report;
   report.bytes = writer_.write(file, index);
   report.constant_bytes = writer_.bytes_of(PartKind::constants);
-  report.kernel_bytes = writer_.bytes_of(PartKind::object);
+  report.kernel_bytes = writer_.bytes_of(PartKind::object) + writer_.bytes_of(PartKind::binary);
+  report.architectures = architectures_;
   for (const package::PackedStage& s : index.stages) report.programs += static_cast<int>(s.programs.size());
   for (const std::optional<Isa>& isa : targets_)
     if (isa) report.isas.emplace_back(name_of(*isa));

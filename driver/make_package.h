@@ -37,6 +37,7 @@ private:
 
   CompileOptions options_;
   std::vector<std::optional<Isa>> targets_; ///< best first; none: the evaluator
+  std::vector<std::string> architectures_;  ///< of the device; none: packages for CPUs
   package::PackageWriter writer_;
 };
 

@@ -106,7 +106,7 @@ private:
     for (const ProgramInput& in : program_.inputs) used[in.buffer] = true;
     for (const ProgramOutput& out : program_.outputs) used[out.buffer] = true;
     for (const Buffer& b : program_.buffers) {
-      if (!used[b.id] || fusion::owner_of(program_, b.id) != b.id) continue;
+      if (!used[b.id] || ir::owner_of(program_, b.id) != b.id) continue;
       BufferPlan p;
       p.name = b.name;
       p.dtype = b.dtype;
@@ -220,7 +220,7 @@ private:
     if (in.buffer < 0) return v;
     const Buffer& b = program_.at(in.buffer);
     size_t r = b.sizes.size();
-    v.buffer = index_of_[fusion::owner_of(program_, in.buffer)];
+    v.buffer = index_of_[ir::owner_of(program_, in.buffer)];
     SymInt offset = slice_offset(b);
     for (size_t k = 0; k < r; ++k) offset += in.start[k] * b.strides[k];
     SymInts strides;
@@ -253,7 +253,7 @@ private:
       runtime::OperandView v;
       if (id >= 0) {
         const Buffer& b = program_.at(id);
-        const BufferId owner = fusion::owner_of(program_, id);
+        const BufferId owner = ir::owner_of(program_, id);
         TBX_INTERNAL(program_.at(owner).dtype == b.dtype);
         const SymInts& sizes = call.output_sizes.empty() ? b.sizes : call.output_sizes;
         v.buffer = index_of_[owner];

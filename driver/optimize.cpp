@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "driver/limits.h"
+#include "driver/passes.h"
 #include "graph/passes/graph_passes.h"
 #include "importer/convert_opset.h"
 #include "importer/export.h"
@@ -90,7 +91,8 @@ OptimizeReport optimize(const fs::path& model, const fs::path& to, const Optimiz
   report.opset = opset_of(graph);
   report.rewrites.emplace_back("fold_shapes", fold_shapes(graph));
   std::vector<std::string> disabled = passes_beyond(report.opset, report.left_out);
-  disabled.insert(disabled.end(), options.disabled_passes.begin(), options.disabled_passes.end());
+  for (std::string& name : sort_disabled(options.disabled_passes).of_graph)
+    disabled.push_back(std::move(name));
   // One pass makes room for another: again, until nothing is left to do.
   bool changed = true;
   for (int round = 0; changed && round < kMaxRounds; ++round) {

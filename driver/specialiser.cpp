@@ -22,8 +22,8 @@ bool has_few_integers(const RunTensor& t) {
 }
 
 int64_t element_of(const RunTensor& t, size_t i) {
-  return t.dtype == DType::i64 ? static_cast<const int64_t*>(t.data)[i]
-                               : static_cast<const int32_t*>(t.data)[i];
+  return t.dtype == DType::i64 ? static_cast<const int64_t*>(runtime::host_elements(t))[i]
+                               : static_cast<const int32_t*>(runtime::host_elements(t))[i];
 }
 
 using runtime::is_size;
@@ -143,7 +143,8 @@ Specialiser::Cache::Request Specialiser::request(const Needs& needs, std::span<c
       continue;
     }
     Tensor copy = Tensor::make(inputs[i].dtype, inputs[i].dims);
-    if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), inputs[i].data, static_cast<size_t>(copy.bytes()));
+    if (copy.bytes() > 0)
+      std::memcpy(copy.mutable_data(), runtime::host_elements(inputs[i]), static_cast<size_t>(copy.bytes()));
     made_for.known[inputs_[i]] = std::make_shared<const Tensor>(std::move(copy));
   }
   std::string key = key_of(kinds, made_for);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/stop.h"
+#include "driver/passes.h"
 #include "driver/target.h"
 #include "driver/value_steps.h"
 #include "graph/function_body.h"
@@ -381,7 +382,9 @@ std::shared_ptr<Segment> ValueCompiler::segment(const Graph& g, const std::vecto
                                                 const std::vector<ValueId>& outputs, bool simplify,
                                                 std::vector<ValueId>& from) {
   Graph part = extract(g, nodes, inputs, outputs, from);
-  if (simplify) fusion::run_graph_passes(part, options_->disabled_passes, pass_context(*options_));
+  if (simplify)
+    fusion::run_graph_passes(part, sort_disabled(options_->disabled_passes).of_graph,
+                             pass_context(*options_));
   return std::make_shared<Segment>(std::move(part), options_);
 }
 
@@ -400,7 +403,7 @@ runtime::BodyCall ValueCompiler::body(const Graph& outer, const std::shared_ptr<
   }
   g.captures.clear();
   g.origins = outer.origins;
-  fusion::run_graph_passes(g, options_->disabled_passes, pass_context(*options_));
+  fusion::run_graph_passes(g, sort_disabled(options_->disabled_passes).of_graph, pass_context(*options_));
   // Nobody sees the names of a body's outputs: what only names one costs nothing.
   for (ValueId& v : g.outputs)
     while (g.at(v).producer >= 0 && !g.at(v).constant && g.nodes[g.at(v).producer].op_type == "Identity" &&

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/node_attributes.h"
 #include "runtime/generation/generation.h"
 
 namespace tbx::driver {
@@ -68,16 +69,8 @@ runtime::ValueEntry make_entry(const Graph& g, ValueId v, int slot) {
 
 namespace {
 
-template <class T> const T* attribute(const Node& node, const char* name) {
-  auto it = node.attributes.find(name);
-  if (it == node.attributes.end()) return nullptr;
-  const T* value = std::get_if<T>(&it->second);
-  TBX_MODEL(value != nullptr, "attribute '{}' has the wrong type", name);
-  return value;
-}
-
 std::shared_ptr<Graph> required_graph(const Node& node, const char* name) {
-  const auto* g = attribute<std::shared_ptr<Graph>>(node, name);
+  const auto* g = checked_attribute<std::shared_ptr<Graph>>(node, name);
   TBX_MODEL(g && *g, "attribute '{}' is missing", name);
   return *g;
 }
@@ -114,7 +107,7 @@ runtime::OpStep make_op(const Graph& g, const Node& node) {
 }
 
 std::vector<int64_t> per_scan(const Node& node, const char* name, size_t count) {
-  const auto* given = attribute<std::vector<int64_t>>(node, name);
+  const auto* given = checked_attribute<std::vector<int64_t>>(node, name);
   std::vector<int64_t> values = given ? *given : std::vector<int64_t>(count, 0);
   TBX_MODEL(values.size() == count, "attribute '{}' has {} entries for {}", name, values.size(), count);
   return values;
@@ -165,7 +158,7 @@ What make_loop(const Graph& g, const Node& node, ValueCompiler& compiler,
 What make_scan(const Graph& g, const Node& node, ValueCompiler& compiler,
                const std::function<int(ValueId)>& slot) {
   auto body = required_graph(node, "body");
-  const auto* count = attribute<int64_t>(node, "num_scan_inputs");
+  const auto* count = checked_attribute<int64_t>(node, "num_scan_inputs");
   TBX_MODEL(count != nullptr, "attribute 'num_scan_inputs' is missing");
   runtime::ScanStep s;
   s.batched = node.opset < 9;

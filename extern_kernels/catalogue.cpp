@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "extern_kernels/direct/tap_products.h"
+
 namespace tbx::extern_kernels {
 
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
@@ -14,6 +16,11 @@ LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
   if (std::holds_alternative<MatMulProblem>(problem)) return input < 2 ? LayoutWish::matrix : LayoutWish::any;
   if (std::holds_alternative<AttentionProblem>(problem)) return LayoutWish::any;
   return LayoutWish::row_major;
+}
+
+bool takes_planes(const Problem& problem, std::span<const int64_t> weights, DType result) {
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  return conv && is_float(result) && direct::is_best_by_taps(*conv, weights);
 }
 
 LayoutWish output_layout(const Problem& problem, bool channels_last) {

@@ -16,6 +16,8 @@ enum class LayoutWish {
   matrix,        ///< one of the last two dimensions has stride 1, no overlap
 };
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last);
+/// Whether the fastest kernel of a convolution reads channels one by one, wherever they lie side by side.
+bool takes_planes(const Problem& problem, std::span<const int64_t> weights, DType result);
 LayoutWish output_layout(const Problem& problem, bool channels_last);
 
 /// How the operand of a post-operation is repeated over the result.

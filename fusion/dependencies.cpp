@@ -102,19 +102,6 @@ private:
 
 } // namespace
 
-BufferId owner_of(const Program& program, BufferId id) {
-  for (;;) {
-    const Buffer& b = program.at(id);
-    if (b.slice_of >= 0) {
-      id = b.slice_of;
-    } else if (b.overwrites >= 0) {
-      id = b.overwrites;
-    } else {
-      return id;
-    }
-  }
-}
-
 OpAccess access_of(const Program& program, const Operation& op) {
   OpAccess a;
   if (const auto* compute = std::get_if<Compute>(&op.what)) {

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "ir/owner.h"
 #include "ir/tensor_box.h"
 
 namespace tbx::fusion {
@@ -11,9 +12,6 @@ struct OpAccess {
   std::vector<ir::BufferId> reads,
       writes; ///< owners of the memory (slices and overwritten buffers resolved), unique
 };
-
-/// The buffer that owns the memory of `id`: follows slice_of and overwrites.
-ir::BufferId owner_of(const ir::Program& program, ir::BufferId id);
 
 OpAccess access_of(const ir::Program& program, const ir::Operation& op);
 

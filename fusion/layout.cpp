@@ -83,6 +83,14 @@ private:
     return true;
   }
 
+  bool wants_channels_last(const ExternCall& call) const {
+    if (!options_.channels_last || program_.target.cuda || call.inputs.size() < 2)
+      return options_.channels_last;
+    std::vector<int64_t> weights;
+    for (SymInt s : call.inputs[1].sizes) weights.push_back(s.as_constant().value_or(-1));
+    return !extern_kernels::takes_planes(call.problem, weights, program_.at(call.outputs[0]).dtype);
+  }
+
   void seed() {
     for (const Operation& op : program_.operations) {
       const auto* call = std::get_if<ExternCall>(&op.what);
@@ -90,10 +98,11 @@ private:
       for (size_t i = 0; i < call->inputs.size(); ++i) {
         const ExternOperand& in = call->inputs[i];
         if (in.buffer >= 0 && is_whole(in) &&
-            input_layout(call->problem, static_cast<int>(i), true) == LayoutWish::channels_last)
+            input_layout(call->problem, static_cast<int>(i), wants_channels_last(*call)) ==
+                LayoutWish::channels_last)
           settle(in.buffer, Order::channels_last);
       }
-      if (output_layout(call->problem, true) == LayoutWish::channels_last)
+      if (output_layout(call->problem, wants_channels_last(*call)) == LayoutWish::channels_last)
         for (BufferId out : call->outputs) settle(out, Order::channels_last);
     }
   }
@@ -204,7 +213,7 @@ private:
         for (size_t i = 0; i < call->inputs.size(); ++i) {
           ExternOperand& in = call->inputs[i];
           if (in.buffer < 0 || program_.at(in.buffer).kind == BufferKind::constant) continue;
-          LayoutWish wish = input_layout(call->problem, static_cast<int>(i), options_.channels_last);
+          LayoutWish wish = input_layout(call->problem, static_cast<int>(i), wants_channels_last(*call));
           if (satisfies(in, wish) || take_copy(in, wish)) continue;
           const ExternOperand from = in;
           result.push_back(copy_operand(in, wish, op.origins));
@@ -266,7 +275,7 @@ private:
   /// A channels-last convolution whose result must be row-major (an output of the model) writes a buffer of
   /// its own: libraries have no fast kernel from one order to the other.
   std::optional<Operation> copy_result(ExternCall& call, const std::vector<int>& origins) {
-    if (!options_.channels_last || call.outputs.size() != 1 ||
+    if (!wants_channels_last(call) || call.outputs.size() != 1 ||
         output_layout(call.problem, true) != LayoutWish::channels_last)
       return std::nullopt;
     BufferId target = call.outputs[0];

@@ -1,4 +1,5 @@
 // Merges neighbouring loops that every address of a kernel treats as one, and drops loops of extent 1.
+#include <algorithm>
 #include <functional>
 #include <unordered_set>
 
@@ -61,30 +62,52 @@ public:
   }
 
 private:
+  /// Loops of this extent keep threads busy when a loop behind them is moved into one before them, as the
+  /// height of an image into its width across the channels. Lines may be as short as a single element.
+  static bool gives_enough_tasks(const SymInts& extents, const std::vector<int>& run) {
+    constexpr int64_t kMany = 256;
+    const auto extent = extents[run.back()].as_constant();
+    return run.size() == 1 && extent && *extent >= kMany;
+  }
+
   /// Plans new loops for `extents`: returns the substitution of old variables and the new extents.
+  /// `any_order`: loops need not be neighbours.
   bool plan(const SymInts& extents, const std::function<SymInt(int)>& variable, SymInts& merged,
-            SymInts& replacement) {
+            SymInts& replacement, bool any_order) {
     // Runs of loops that merge: each old loop belongs to one new loop, the last of a run carries the
     // variable.
-    std::vector<int> run_of(extents.size());
-    merged.clear();
+    std::vector<std::vector<int>> runs;
     bool changed = false;
     for (size_t k = 0; k < extents.size(); ++k) {
+      const int loop = static_cast<int>(k);
       if (extents[k].is(1)) {
-        run_of[k] = -1;
         changed = true;
         continue;
       }
-      int previous = static_cast<int>(k) - 1;
-      while (previous >= 0 && run_of[previous] < 0) --previous;
-      if (previous >= 0 &&
-          act_as_one(indices_, variable(previous), variable(static_cast<int>(k)), extents[k])) {
-        run_of[k] = run_of[previous];
-        merged.back() = merged.back() * extents[k];
-        changed = true;
-      } else {
-        run_of[k] = static_cast<int>(merged.size());
-        merged.push_back(extents[k]);
+      size_t r = runs.size();
+      while (r > 0 && !act_as_one(indices_, variable(runs[r - 1].back()), variable(loop), extents[k])) {
+        --r;
+        if (!any_order || r == 0 || !gives_enough_tasks(extents, runs[r])) {
+          r = 0;
+          break;
+        }
+      }
+      if (r == 0) {
+        runs.push_back({loop});
+        continue;
+      }
+      std::rotate(runs.begin() + static_cast<std::ptrdiff_t>(r) - 1,
+                  runs.begin() + static_cast<std::ptrdiff_t>(r), runs.end());
+      runs.back().push_back(loop);
+      changed = true;
+    }
+    std::vector<int> run_of(extents.size(), -1);
+    merged.clear();
+    for (size_t r = 0; r < runs.size(); ++r) {
+      merged.emplace_back(1);
+      for (int loop : runs[r]) {
+        merged.back() = merged.back() * extents[loop];
+        run_of[loop] = static_cast<int>(r);
       }
     }
     replacement.assign(extents.size(), SymInt(0));
@@ -111,7 +134,7 @@ private:
   void merge_outer() {
     SymInts merged, replacement;
     if (!plan(
-            kernel_.outer, [&](int k) { return c_.var(k); }, merged, replacement))
+            kernel_.outer, [&](int k) { return c_.var(k); }, merged, replacement, true))
       return;
     kernel_.outer = merged;
     rewrite_all({replacement, {}});
@@ -131,7 +154,7 @@ private:
     if (!inner) return;
     SymInts merged, replacement, extents = *inner;
     if (!plan(
-            extents, [&](int k) { return c_.rvar(k); }, merged, replacement))
+            extents, [&](int k) { return c_.rvar(k); }, merged, replacement, false))
       return;
     if (merged.empty()) merged.push_back(1); // a reduction over one element still needs its loop
     for (Phase& phase : kernel_.phases) {

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "base/stop.h"
 #include "fusion/build_kernel.h"
 #include "fusion/dependencies.h"
 #include "fusion/fold_operations.h"
@@ -52,25 +55,87 @@ Group make_group(const Program& program, const Dependencies& deps, Draft& draft)
 
 } // namespace
 
-Schedule schedule(Program program, const Target& target, const ScheduleOptions& options) {
-  remove_dead_operations(program);
-  if (options.fold_constants && fold_operations(program) > 0) remove_dead_operations(program);
-  if (options.fuse_extern) {
-    keep_natural_order(program);
-    fuse_post_ops(program, target.cuda);
-  }
-  assign_layouts(program, options);
-  Dependencies deps = analyse(program);
-  std::vector<Draft> drafts = group_operations(program, deps, target, options);
-  if (options.fuse_extern) add_in_place(program, deps, drafts, target.cuda);
-  Schedule result;
-  result.groups.reserve(drafts.size());
-  for (Draft& draft : drafts) {
+/// What the steps work on.
+struct ScheduleWork {
+  Program program;
+  const Target& target;
+  const ScheduleOptions& options;
+  Dependencies deps{};         ///< from group_operations on
+  std::vector<Draft> drafts{}; ///< the same
+  std::vector<Group> groups{}; ///< from build_kernels on
+};
+
+namespace {
+
+bool wants_folding(const ScheduleOptions& options) { return options.fold_constants; }
+bool wants_extern_fusion(const ScheduleOptions& options) { return options.fuse_extern; }
+
+void build_groups(ScheduleWork& w) {
+  w.groups.reserve(w.drafts.size());
+  for (Draft& draft : w.drafts) {
     check_stop_often();
-    result.groups.push_back(make_group(program, deps, draft));
+    w.groups.push_back(make_group(w.program, w.deps, draft));
   }
-  program.operations.clear();
-  result.program = std::move(program);
+  w.program.operations.clear();
+}
+
+} // namespace
+
+std::span<const ScheduleStep> schedule_steps() {
+  static constexpr std::array kSteps = {
+      // First: nothing is decided for what nobody reads.
+      ScheduleStep{"remove_dead_operations", "operations whose results nobody needs -> nothing",
+                   [](ScheduleWork& w) { remove_dead_operations(w.program); }},
+      ScheduleStep{"fold_operations", "operations over constants alone -> constants",
+                   [](ScheduleWork& w) {
+                     if (fold_operations(w.program) > 0) remove_dead_operations(w.program);
+                   },
+                   wants_folding},
+      // Before fuse_post_ops: what is left of a nest that permutes may become work of the product before it.
+      ScheduleStep{"keep_natural_order", "operands of products keep the order they were computed in",
+                   [](ScheduleWork& w) { keep_natural_order(w.program); }, wants_extern_fusion},
+      // Before assign_layouts: which order a buffer gets depends on who reads it.
+      ScheduleStep{"fuse_post_ops", "f(product) -> product that computes f, where the library can",
+                   [](ScheduleWork& w) { fuse_post_ops(w.program, w.target.cuda); }, wants_extern_fusion},
+      ScheduleStep{"assign_layouts", "fixes the memory order of every buffer",
+                   [](ScheduleWork& w) { assign_layouts(w.program, w.options); }},
+      // Behind assign_layouts, which adds copies: they may join a kernel.
+      ScheduleStep{"group_operations", "decides which loop nests become one kernel, and their order",
+                   [](ScheduleWork& w) {
+                     w.deps = analyse(w.program);
+                     w.drafts = group_operations(w.program, w.deps, w.target, w.options);
+                   }},
+      // Behind what fixes layouts and order: both say whether a tensor dies there.
+      ScheduleStep{"add_in_place",
+                   "product + x -> product added in the memory of x, which nobody reads later",
+                   [](ScheduleWork& w) { add_in_place(w.program, w.deps, w.drafts, w.target.cuda); },
+                   wants_extern_fusion},
+      ScheduleStep{"build_kernels", "each group -> one kernel of rows and phases, or one library call",
+                   build_groups},
+  };
+  return kSteps;
+}
+
+Schedule schedule(Program program, const Target& target, const ScheduleOptions& options,
+                  std::vector<std::pair<std::string, double>>* times) {
+  ScheduleWork work{std::move(program), target, options};
+  for (const ScheduleStep& step : schedule_steps()) {
+    const bool disabled = std::count(options.disabled.begin(), options.disabled.end(), step.name) > 0;
+    if (step.wanted && (disabled || !step.wanted(options))) continue;
+    check_stop();
+    const auto start = std::chrono::steady_clock::now();
+    step.run(work);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    if (times) times->emplace_back(step.name, took.count());
+    if (!options.verify_steps || !work.groups.empty()) continue;
+    try {
+      verify(work.program);
+    } catch (Error& e) {
+      e.set_where(fmt::format("after step '{}' of the schedule", step.name));
+      throw;
+    }
+  }
+  Schedule result{std::move(work.program), std::move(work.groups)};
   verify(result);
   return result;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ir/lane_runner.h"
+#include "ir/nest_kernel.h"
 
 namespace tbx::ir {
 namespace {
@@ -75,11 +76,9 @@ public:
     kernel_.context = std::shared_ptr<Context>(std::shared_ptr<void>(), loops.body->context);
     kernel_.buffers.push_back({0, loops.dtype, Access::write, product(loops.ranges)});
     data_.push_back(nullptr);
-    switch (loops.kind) {
-    case LoopKind::pointwise: make_pointwise(); break;
-    case LoopKind::reduction: make_reduction(); break;
-    case LoopKind::scan: make_scan(); break;
-    }
+    add_nest(kernel_, loops,
+             {[this](Expr e) { return linear(e); }, [] { return 0; },
+              [this](const SymInts& at) { return row_major(at, loops_.ranges); }});
   }
 
   Tensor run(std::span<const int64_t> symbols) {
@@ -108,12 +107,6 @@ private:
     return at;
   }
 
-  SymInts variables() {
-    SymInts v;
-    for (size_t k = 0; k < loops_.ranges.size(); ++k) v.push_back(c().var(static_cast<int>(k)));
-    return v;
-  }
-
   int add_buffer(BufferId id) {
     for (size_t b = 1; b < kernel_.buffers.size(); ++b)
       if (kernel_.buffers[b].id == id) return static_cast<int>(b);
@@ -131,51 +124,6 @@ private:
       SymInts sizes(t.dims.begin(), t.dims.end());
       return c().load(add_buffer(n->buffer), n->dtype, {row_major(n->indices, sizes)}, n->mask());
     });
-  }
-
-  Stmt statement(StmtKind kind, Expr value, SymInt address) {
-    Stmt s;
-    s.kind = kind;
-    s.value = value;
-    s.buffer = kind == StmtKind::reduce ? -1 : 0;
-    s.address = address;
-    s.reduce = loops_.reduce;
-    s.exclusive = loops_.exclusive;
-    s.number = kind == StmtKind::store ? -1 : 0;
-    return s;
-  }
-
-  void make_pointwise() {
-    kernel_.outer = loops_.ranges;
-    Stmt store = statement(StmtKind::store, linear(loops_.body), row_major(variables(), loops_.ranges));
-    kernel_.phases.push_back({{}, {store}});
-  }
-
-  void make_reduction() {
-    kernel_.outer = loops_.ranges;
-    kernel_.num_accumulators = 1;
-    Stmt reduce = statement(StmtKind::reduce, linear(loops_.body), 0);
-    bool is_arg = loops_.reduce >= ReduceOp::argmax;
-    Expr result =
-        c().cast(c().accumulator(0, is_arg ? DType::i64 : reduce.value->dtype), compute_type(loops_.dtype));
-    kernel_.phases.push_back({loops_.reduction_ranges, {reduce}});
-    Stmt store = statement(StmtKind::store, result, row_major(variables(), loops_.ranges));
-    kernel_.phases.push_back({{}, {store}});
-  }
-
-  void make_scan() {
-    // The scanned axis becomes the inner loop.
-    kernel_.num_accumulators = 1;
-    SymInts at;
-    for (size_t k = 0; k < loops_.ranges.size(); ++k) {
-      SymInt n = loops_.ranges[k], i = c().rvar(0);
-      bool along = static_cast<int>(k) == loops_.scan_axis;
-      at.push_back(!along ? c().var(static_cast<int>(kernel_.outer.size())) : loops_.reverse ? n - 1 - i : i);
-      if (!along) kernel_.outer.push_back(n);
-    }
-    Expr value = linear(substitute(loops_.body, {at, {}}));
-    Stmt scan = statement(StmtKind::scan, value, row_major(at, loops_.ranges));
-    kernel_.phases.push_back({{loops_.ranges[static_cast<size_t>(loops_.scan_axis)]}, {scan}});
   }
 
   const Loops& loops_;

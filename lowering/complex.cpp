@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "graph/node_attributes.h"
 #include "lowering/op_helpers.h"
 
 namespace tbx::lowering {
@@ -23,8 +24,7 @@ bool works_by_part(const Node& node) {
 }
 
 DType bit_cast_target(const Node& node) {
-  auto to = node.attributes.find("to");
-  const auto* number = to == node.attributes.end() ? nullptr : std::get_if<int64_t>(&to->second);
+  const auto* number = find_attribute<int64_t>(node, "to");
   return is_onnx(node) && node.op_type == "BitCast" && number ? static_cast<DType>(*number)
                                                               : DType::undefined;
 }

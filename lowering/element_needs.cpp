@@ -1,5 +1,6 @@
 #include "lowering/element_needs.h"
 
+#include "graph/node_attributes.h"
 #include <algorithm>
 #include <optional>
 
@@ -18,12 +19,6 @@ Bound number(int64_t n) { return {n, {}}; }
 
 const std::vector<ir::SymInt>* shape_of(const Graph& g, ValueId v) {
   return v >= 0 && g.at(v).type.shape ? &*g.at(v).type.shape : nullptr;
-}
-
-int64_t attribute(const Node& n, const char* name, int64_t otherwise) {
-  auto it = n.attributes.find(name);
-  const auto* v = it == n.attributes.end() ? nullptr : std::get_if<int64_t>(&it->second);
-  return v ? *v : otherwise;
 }
 
 /// Dimension `axis` (negative from the end) of a value. One whose size is an expression is at least its
@@ -62,7 +57,9 @@ Need axis_of(const Graph& g, ValueId v) {
 Need tuple_of(const Graph& g, const Node& n, ValueId data, ValueId indices) {
   const auto* shape = shape_of(g, indices);
   auto k = shape && !shape->empty() ? shape->back().as_constant() : std::nullopt;
-  return {0, k ? dimensions(g, data, attribute(n, "batch_dims", 0), std::min<int64_t>(*k, 64)) : number(1),
+  return {0,
+          k ? dimensions(g, data, attribute_or<int64_t>(n, "batch_dims", 0), std::min<int64_t>(*k, 64))
+            : number(1),
           false};
 }
 
@@ -74,7 +71,7 @@ NeedOf index_into(size_t data, int64_t axis) {
 
 NeedOf index_into(size_t data, const char* name, int64_t otherwise) {
   return [=](const Graph& g, const Node& n) {
-    return index_along(g, n.input(data), attribute(n, name, otherwise));
+    return index_along(g, n.input(data), attribute_or<int64_t>(n, name, otherwise));
   };
 }
 
@@ -88,7 +85,7 @@ NeedOf count_along(size_t data, int64_t axis) {
 
 NeedOf count_along(size_t data, const char* name, int64_t otherwise) {
   return [=](const Graph& g, const Node& n) {
-    return count_of(g, n.input(data), attribute(n, name, otherwise));
+    return count_of(g, n.input(data), attribute_or<int64_t>(n, name, otherwise));
   };
 }
 

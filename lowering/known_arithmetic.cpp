@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "graph/node_attributes.h"
 #include "lowering/known_rules.h"
 
 namespace tbx::lowering::known {
@@ -215,10 +216,7 @@ Known cast_to(const KnownTensor& x, DType to) {
 }
 
 Known cast_rule(const Args& a) {
-  const Attribute* to = nullptr;
-  auto it = a.node.node.attributes.find("to");
-  if (it != a.node.node.attributes.end()) to = &it->second;
-  const int64_t* type = to ? std::get_if<int64_t>(to) : nullptr;
+  const auto* type = find_attribute<int64_t>(a.node.node, "to");
   return type ? cast_to(a[0], static_cast<DType>(*type)) : std::nullopt;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "graph/node_attributes.h"
 #include "lowering/op_registry.h"
 
 namespace tbx::lowering {
@@ -192,11 +193,7 @@ bool OpContext::has_attr(std::string_view name) const {
 }
 
 template <class T> const T* OpContext::attribute(std::string_view name) const {
-  auto it = node.attributes.find(std::string(name));
-  if (it == node.attributes.end()) return nullptr;
-  const T* value = std::get_if<T>(&it->second);
-  TBX_MODEL(value != nullptr, "attribute '{}' has the wrong type", name);
-  return value;
+  return checked_attribute<T>(node, name);
 }
 
 int64_t OpContext::attr_int(std::string_view name, int64_t otherwise) const {

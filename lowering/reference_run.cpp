@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/random_streams.h"
 #include "ir/kernel.h"
+#include "ir/nest_kernel.h"
+#include "ir/owner.h"
 
 namespace tbx::lowering {
 namespace {
@@ -27,7 +29,6 @@ private:
   void check_conditions();
   int64_t value(SymInt e, const char* what) const;
   std::vector<int64_t> dims_of(const Buffer& buffer) const;
-  BufferId owner_of(BufferId id) const;
   void* memory(BufferId id);
 
   SymInt address(BufferId id, const SymInts& indices) const;
@@ -86,18 +87,6 @@ void Runner::check_conditions() {
   }
 }
 
-BufferId Runner::owner_of(BufferId id) const {
-  for (;;) {
-    const Buffer& b = program_.at(id);
-    if (b.slice_of >= 0)
-      id = b.slice_of;
-    else if (b.overwrites >= 0)
-      id = b.overwrites;
-    else
-      return id;
-  }
-}
-
 void* Runner::memory(BufferId id) {
   const Buffer& b = program_.at(id);
   if (b.kind == BufferKind::constant) return const_cast<std::byte*>(b.constant->data);
@@ -120,7 +109,7 @@ SymInt Runner::address(BufferId id, const SymInts& indices) const {
 }
 
 int Runner::kernel_buffer(KernelProgram& kernel, BufferId id, Access access) {
-  id = owner_of(id);
+  id = owner_of(program_, id);
   for (size_t i = 0; i < kernel.buffers.size(); ++i)
     if (kernel.buffers[i].id == id) {
       if (kernel.buffers[i].access != access) kernel.buffers[i].access = Access::read_write;
@@ -158,65 +147,13 @@ void Runner::execute(KernelProgram& kernel) {
   if (points > 0) evaluate_kernel(kernel, buffers, symbols_, 0, points);
 }
 
-Stmt store_stmt(int buffer, SymInt address, Expr value) {
-  Stmt s;
-  s.kind = StmtKind::store;
-  s.buffer = buffer;
-  s.address = address;
-  s.value = value;
-  return s;
-}
-
 void Runner::run_compute(const Compute& compute) {
-  const Loops& loops = compute.loops;
   KernelProgram kernel;
   kernel.context = program_.context;
-  SymInts vars;
-  for (size_t k = 0; k < loops.ranges.size(); ++k) vars.push_back(c_.var(static_cast<int>(k)));
-  switch (loops.kind) {
-  case LoopKind::pointwise: {
-    kernel.outer = loops.ranges;
-    Expr value = resolve(kernel, loops.body);
-    int out = kernel_buffer(kernel, compute.output, Access::write);
-    kernel.phases.push_back({{}, {store_stmt(out, address(compute.output, vars), value)}});
-    break;
-  }
-  case LoopKind::reduction: {
-    kernel.outer = loops.ranges;
-    kernel.num_accumulators = 1;
-    Stmt reduce;
-    reduce.kind = StmtKind::reduce;
-    reduce.reduce = loops.reduce;
-    reduce.value = resolve(kernel, loops.body);
-    reduce.number = 0;
-    bool arg = loops.reduce >= ReduceOp::argmax;
-    Expr result = c_.accumulator(0, arg ? DType::i64 : reduce.value->dtype);
-    int out = kernel_buffer(kernel, compute.output, Access::write);
-    kernel.phases.push_back({loops.reduction_ranges, {reduce}});
-    kernel.phases.push_back({{}, {store_stmt(out, address(compute.output, vars), result)}});
-    break;
-  }
-  case LoopKind::scan: {
-    Substitution s;
-    for (size_t k = 0; k < loops.ranges.size(); ++k) {
-      bool along = static_cast<int>(k) == loops.scan_axis;
-      SymInt n = loops.ranges[k], i = c_.rvar(0);
-      s.vars.push_back(!along          ? c_.var(static_cast<int>(kernel.outer.size()))
-                       : loops.reverse ? n - 1 - i
-                                       : i);
-      if (!along) kernel.outer.push_back(n);
-    }
-    Stmt scan = store_stmt(0, address(compute.output, s.vars), resolve(kernel, substitute(loops.body, s)));
-    scan.kind = StmtKind::scan;
-    scan.reduce = loops.reduce;
-    scan.exclusive = loops.exclusive;
-    scan.number = 0;
-    kernel.num_accumulators = 1;
-    scan.buffer = kernel_buffer(kernel, compute.output, Access::write);
-    kernel.phases.push_back({{loops.ranges[loops.scan_axis]}, {scan}});
-    break;
-  }
-  }
+  add_nest(kernel, compute.loops,
+           {[&](Expr e) { return resolve(kernel, e); },
+            [&] { return kernel_buffer(kernel, compute.output, Access::write); },
+            [&](const SymInts& at) { return address(compute.output, at); }});
   execute(kernel);
 }
 
@@ -228,7 +165,11 @@ void Runner::run_scatter(const Scatter& scatter) {
   SymInts indices;
   for (SymInt i : scatter.indices) indices.push_back(resolve(kernel, i));
   int target = kernel_buffer(kernel, scatter.target, Access::read_write);
-  Stmt s = store_stmt(target, address(scatter.target, indices), resolve(kernel, scatter.value));
+  Stmt s;
+  s.kind = StmtKind::store;
+  s.buffer = target;
+  s.address = address(scatter.target, indices);
+  s.value = resolve(kernel, scatter.value);
   s.mask = resolve(kernel, scatter.mask);
   s.mode = scatter.mode;
   kernel.phases.push_back({{}, {s}});
@@ -240,7 +181,7 @@ ExternArgument Runner::argument(const ExternOperand& operand) {
   if (operand.buffer < 0) return out;
   size_t rank = program_.at(operand.buffer).sizes.size();
   SymInts start = operand.start;
-  auto* bytes = static_cast<std::byte*>(memory(owner_of(operand.buffer)));
+  auto* bytes = static_cast<std::byte*>(memory(owner_of(program_, operand.buffer)));
   out.dtype = program_.at(operand.buffer).dtype;
   int64_t first = value(address(operand.buffer, start), "address");
   out.data = bytes + first * size_of(out.dtype);

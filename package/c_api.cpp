@@ -62,7 +62,8 @@ int64_t numel_of(const tbx_tensor& t) {
 }
 
 /// Views of the inputs; strings are copied into `kept`.
-Session::Inputs views(const tbx_tensor* inputs, size_t count, std::vector<std::vector<std::string>>& kept) {
+Session::Inputs views(const tbx_tensor* inputs, size_t count, std::vector<std::vector<std::string>>& kept,
+                      const int32_t* devices = nullptr) {
   if (count > 0 && !inputs) refuse("there are inputs, and the pointer to them is NULL");
   Session::Inputs all;
   kept.reserve(count);
@@ -73,6 +74,7 @@ Session::Inputs views(const tbx_tensor* inputs, size_t count, std::vector<std::v
       refuse(std::string("input '") + t.name + "' has no dimensions");
     TensorView view{const_cast<void*>(t.data), t.type, {}};
     if (t.rank > 0) view.dims.assign(t.dims, t.dims + t.rank);
+    if (devices) view.device = devices[i];
     const int64_t n = numel_of(t);
     if (n > 0 && !t.data) refuse(std::string("input '") + t.name + "' has no data");
     if (t.type == TBX_STRING) {
@@ -84,6 +86,37 @@ Session::Inputs views(const tbx_tensor* inputs, size_t count, std::vector<std::v
     all.emplace_back(t.name, std::move(view));
   }
   return all;
+}
+
+/// Views of the outputs of the model; none where all is usual.
+std::vector<TensorView> output_views(const tbx_run_options& o, const Session& session) {
+  std::vector<TensorView> all;
+  if (!o.outputs && !o.output_devices) return all;
+  for (size_t i = 0; i < session.outputs().size(); ++i) {
+    TensorView& view = all.emplace_back();
+    if (o.output_devices) view.device = o.output_devices[i];
+    if (!o.outputs || !o.outputs[i].data) continue;
+    const tbx_tensor& t = o.outputs[i];
+    if (t.rank < 0 || (t.rank > 0 && !t.dims)) refuse("an output has no dimensions");
+    if (t.type == TBX_STRING) refuse("outputs of strings are not written into memory of the caller");
+    numel_of(t);
+    view.data = const_cast<void*>(t.data);
+    view.type = t.type;
+    if (t.rank > 0) view.dims.assign(t.dims, t.dims + t.rank);
+  }
+  return all;
+}
+
+/// As what C reads it as.
+std::unique_ptr<tbx_outputs> outputs_of(std::vector<OutputTensor> tensors) {
+  auto made = std::make_unique<tbx_outputs>();
+  made->tensors = std::move(tensors);
+  for (const OutputTensor& t : made->tensors) {
+    made->strings.emplace_back();
+    if (t.strings)
+      for (const std::string& s : *t.strings) made->strings.back().push_back(s.c_str());
+  }
+  return made;
 }
 
 } // namespace
@@ -127,6 +160,7 @@ tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_
         load.isa = o.isa ? o.isa : "";
         load.max_memory = o.max_memory;
         load.time_limit_ms = o.time_limit_ms;
+        load.device = o.device ? o.device : "";
         return tbx::Session::load(package_file, load);
       },
       error);
@@ -162,15 +196,40 @@ tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_
   return caught(error, static_cast<tbx_outputs*>(nullptr), [&] {
     if (!session) refuse("the session is NULL");
     std::vector<std::vector<std::string>> kept;
-    auto made = std::make_unique<tbx_outputs>();
-    made->tensors = session->session.run(views(inputs, num_inputs, kept)).value();
-    for (const tbx::OutputTensor& t : made->tensors) {
-      made->strings.emplace_back();
-      if (t.strings)
-        for (const std::string& s : *t.strings) made->strings.back().push_back(s.c_str());
-    }
-    return made.release();
+    return outputs_of(session->session.run(views(inputs, num_inputs, kept)).value()).release();
   });
+}
+
+tbx_outputs* tbx_run_with(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
+                          const tbx_run_options* options, tbx_error** error) {
+  return caught(error, static_cast<tbx_outputs*>(nullptr), [&] {
+    if (!session) refuse("the session is NULL");
+    tbx_run_options o{};
+    if (options) std::memcpy(&o, options, std::min(options->size, sizeof o));
+    if (o.async && !o.on_stream) refuse("an asynchronous run needs a stream: set on_stream");
+    std::vector<std::vector<std::string>> kept;
+    const tbx::Session& run = session->session;
+    const tbx::Session::Inputs given = views(inputs, num_inputs, kept, o.input_devices);
+    const std::vector<tbx::TensorView> into = output_views(o, run);
+    auto made = o.async       ? run.run_async(o.stream, given, into)
+                : o.on_stream ? run.run_on(o.stream, given, into)
+                              : run.run(given, into);
+    return outputs_of(std::move(made).value()).release();
+  });
+}
+
+int32_t tbx_device(const tbx_session* session) { return session ? session->session.device() : -1; }
+
+int tbx_synchronize(const tbx_session* session, tbx_error** error) {
+  return caught(error, -1, [&] {
+    if (!session) refuse("the session is NULL");
+    if (const auto failed = session->session.synchronize()) throw tbx::Exception(*failed);
+    return 0;
+  });
+}
+
+int32_t tbx_outputs_device(const tbx_outputs* outputs, size_t number) {
+  return outputs && number < outputs->tensors.size() ? outputs->tensors[number].device : -1;
 }
 
 size_t tbx_outputs_count(const tbx_outputs* outputs) { return outputs ? outputs->tensors.size() : 0; }

@@ -25,4 +25,13 @@ template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   }
 }
 
+/// Why `f` failed; nothing where it did not.
+template <class F> std::optional<Failure> failure(F&& f) {
+  const Result<bool> done = guarded([&] {
+    f();
+    return true;
+  });
+  return done ? std::nullopt : std::optional(done.error());
+}
+
 } // namespace tbx::package

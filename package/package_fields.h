@@ -30,7 +30,8 @@ template <class A> void fields(A& a, runtime::StepInfo& v) {
   a.template all<runtime::StepInfo>(v.name, v.kind, v.origins, v.decisions, v.bytes, v.flops);
 }
 template <class A> void fields(A& a, package::PackedPlan& v) {
-  a.template all<package::PackedPlan>(v.isa, v.plan, v.objects, v.programs, v.steps);
+  a.template all<package::PackedPlan>(v.isa, v.device, v.binaries, v.source, v.plan, v.objects, v.programs,
+                                      v.steps);
 }
 template <class A> void fields(A& a, package::PackedProgram& v) {
   a.template all<package::PackedProgram>(v.made_for, v.plans);

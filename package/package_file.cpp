@@ -69,6 +69,8 @@ const char* name_of(PartKind kind) {
   case PartKind::object: return "native kernels";
   case PartKind::programs: return "kernels for the evaluator";
   case PartKind::values: return "plan of values";
+  case PartKind::binary: return "kernels of a GPU";
+  case PartKind::source: return "text of a GPU's kernels";
   }
   return "?";
 }
@@ -157,7 +159,7 @@ std::shared_ptr<const Package> Package::open(const std::filesystem::path& file) 
   for (size_t i = 0; i < table.size(); ++i) {
     const PartEntry& p = table[i];
     const auto kind = static_cast<PartKind>(p.kind);
-    if (p.kind > static_cast<uint32_t>(PartKind::values)) damaged(fmt::format("part {} is of no kind", i));
+    if (p.kind > static_cast<uint32_t>(PartKind::source)) damaged(fmt::format("part {} is of no kind", i));
     const std::string name = fmt::format("part {} ({})", i, name_of(kind));
     if (p.offset % kAlign != 0 || p.offset > bytes.size() || p.size > bytes.size() - p.offset)
       damaged(name + " lies outside of the file");

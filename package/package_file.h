@@ -19,9 +19,18 @@
 namespace tbx::package {
 
 /// Raised with every change of what a file holds or means.
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
-enum class PartKind : uint32_t { index, constants, plan, object, programs, values };
+enum class PartKind : uint32_t {
+  index,
+  constants,
+  plan,
+  object,
+  programs,
+  values,
+  binary, ///< machine code of a device
+  source  ///< text of kernels of a device
+};
 const char* name_of(PartKind kind);
 
 /// Collects the parts of a package; equal ones are held once.

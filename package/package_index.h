@@ -18,8 +18,12 @@ namespace tbx::package {
 /// An executable for CPUs of an instruction set, or for the evaluator. The launches of their kernels differ,
 /// so each is a plan of its own; constants lie in the file once.
 struct PackedPlan {
-  std::string isa;              ///< empty: all kernels are evaluated
-  int32_t plan = -1;            ///< part: an executable
+  std::string isa; ///< empty: all kernels are evaluated
+  /// Of a device, where it has a part in the plan: "cuda". The host's kernels are native then, for `isa`.
+  std::string device;
+  std::vector<std::pair<std::string, int32_t>> binaries; ///< architecture of the device, part: machine code
+  int32_t source = -1; ///< part: text of the device's kernels, for other architectures; -1: it has none
+  int32_t plan = -1;   ///< part: an executable
   std::vector<int32_t> objects; ///< parts: shared objects of kernels
   int32_t programs = -1;        ///< part: kernels for the evaluator; -1: none
   std::vector<runtime::StepInfo> steps;

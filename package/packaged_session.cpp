@@ -51,6 +51,32 @@ std::string chosen_isa(const PackageIndex& index, const LoadOptions& options,
   return "";
 }
 
+/// The device of the package's plans, which is the caller's to name: none for plans of CPUs.
+std::shared_ptr<device::Device> chosen_device(const PackageIndex& index, const LoadOptions& options) {
+  const PackedPlan* there = nullptr;
+  for (const PackedStage& stage : index.stages)
+    for (const PackedProgram& program : stage.programs)
+      for (const PackedPlan& plan : program.plans)
+        if (!plan.device.empty()) there = &plan;
+  const bool wanted = !options.device.empty() && options.device != "cpu";
+  if (!there && wanted)
+    throw Error(
+        ErrorKind::model,
+        fmt::format("option device is '{}', and the package has kernels for CPUs alone", options.device),
+        "make it with the option device (tbx compile --device cuda)");
+  if (!there) return nullptr;
+  std::vector<std::string> has;
+  for (const auto& [architecture, part] : there->binaries) has.push_back(architecture);
+  if (!wanted)
+    throw Error(ErrorKind::model,
+                fmt::format("the package is for a GPU ({})",
+                            has.empty() ? "any" : fmt::format("{}", fmt::join(has, ", "))),
+                "load it with device=\"cuda\", or compile the model without the option device");
+  TBX_MODEL(!options.evaluate, "the evaluator runs no package for a GPU: option evaluate is given");
+  TBX_MODEL(options.isa.empty(), "option isa is given for a package for a GPU");
+  return device::open(options.device);
+}
+
 class PackagedSession final : public Session::Impl {
 public:
   PackagedSession(const std::string& file, const LoadOptions& options) : package_(Package::open(file)) {
@@ -75,7 +101,8 @@ public:
       if (inputs[i].has_default && (given == defaults.end() || !given->second))
         archive::damaged("the default of an input is missing");
     }
-    const RunWith how{chosen_isa(index, options, log), run_with};
+    device = chosen_device(index, options);
+    const RunWith how{device ? std::string() : chosen_isa(index, options, log), device, log, run_with};
     std::vector<std::shared_ptr<const runtime::TensorStage>> stages;
     for (size_t i = 0; i < index.stages.size(); ++i) {
       stages_.push_back(std::make_shared<const PackagedStage>(
@@ -120,6 +147,13 @@ protected:
   std::shared_ptr<const Program> program_for(const std::vector<runtime::RunTensor>& given,
                                              runtime::Assume assume) const override {
     return stages_[0]->program_for(given, assume);
+  }
+
+  std::vector<std::shared_ptr<const Program>> programs() const override {
+    std::vector<std::shared_ptr<const Program>> all;
+    for (const auto& stage : stages_)
+      for (auto& p : stage->programs()) all.push_back(std::move(p));
+    return all;
   }
 
   std::vector<PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const override {

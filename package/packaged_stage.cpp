@@ -1,10 +1,15 @@
 #include "package/packaged_stage.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <mutex>
 
 #include "base/archive.h"
 #include "base/error.h"
+#include "base/isa.h"
+#include "device/cuda/nvrtc.h"
 #include "package/evaluated_module.h"
 #include "package/native_module.h"
 #include "runtime/executable_file.h"
@@ -18,18 +23,23 @@ namespace {
 /// All that a run needs of a plan; its parts are read when it is made.
 class PlanReader {
 public:
-  PlanReader(const Package& package, const PackedPlan& plan)
+  PlanReader(const Package& package, const PackedPlan& plan, const RunWith& how)
       : executable(std::make_shared<const runtime::Executable>(
             runtime::from_bytes(package.part(plan.plan, PartKind::plan), package.tensors()))),
         steps(plan.steps) {
     for (const runtime::Step& step : executable->steps)
-      if (step.device != runtime::DeviceKind::cpu) archive::damaged("a step is for another device");
+      if (plan.device.empty() && step.device != runtime::DeviceKind::cpu)
+        archive::damaged("a step is for another device");
     for (const runtime::BufferPlan& buffer : executable->buffers)
-      if (buffer.device != runtime::DeviceKind::cpu) archive::damaged("a buffer lies on another device");
+      if (plan.device.empty() && buffer.device != runtime::DeviceKind::cpu)
+        archive::damaged("a buffer lies on another device");
     if (steps.size() != executable->steps.size()) archive::damaged("the report does not fit the plan");
     for (int32_t part : plan.objects) objects.push_back(package.part(part, PartKind::object));
     if (plan.programs >= 0)
       evaluated = evaluated_module(ir::kernels_from_bytes(package.part(plan.programs, PartKind::programs)));
+    if (!objects.empty() && how.device) check_host(plan.isa);
+    on = {how.device, nullptr};
+    if (how.device && !plan.binaries.empty()) on.kernels = how.device->load(binary_for(package, plan, how));
   }
 
   std::unique_ptr<Program> bind(const runtime::SessionOptions& options) const {
@@ -37,7 +47,7 @@ public:
     if (!objects.empty()) modules.push_back(std::make_shared<const NativeModule>(objects));
     if (evaluated) modules.push_back(evaluated);
     auto program = std::make_unique<Program>();
-    program->bound = runtime::bind(executable, std::move(modules));
+    program->bound = runtime::bind(executable, std::move(modules), extern_kernels::Kernels::fastest, on);
     program->steps = steps;
     describe(*program->bound, program->steps);
     program->session = std::make_unique<runtime::Session>(program->bound, options);
@@ -48,19 +58,51 @@ public:
   std::vector<runtime::StepInfo> steps;
   std::vector<std::span<const std::byte>> objects;
   std::shared_ptr<const runtime::Module> evaluated;
+  runtime::DeviceModule on;
+
+private:
+  /// What the host does in the plan of a device is native code.
+  static void check_host(const std::string& isa) {
+    const std::optional<Isa> needed = isa_of_name(isa);
+    if (!needed) archive::damaged("a plan for a device lacks its instruction set");
+    if (*needed > host_isa())
+      throw Error(ErrorKind::backend,
+                  fmt::format("the package's kernels for the host are for '{}', this CPU runs '{}'", isa,
+                              name_of(host_isa())),
+                  fmt::format("make the package with --isa {}", name_of(host_isa())));
+  }
+
+  /// Machine code for the device; for another architecture than those that the package has, made of its text.
+  static std::string binary_for(const Package& package, const PackedPlan& plan, const RunWith& how) {
+    const std::string& wanted = how.device->properties().architecture;
+    std::vector<std::string> has;
+    for (const auto& [architecture, part] : plan.binaries) {
+      has.push_back(architecture);
+      if (architecture != wanted) continue;
+      const auto bytes = package.part(part, PartKind::binary);
+      return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    }
+    const std::string said = fmt::format("the package has kernels for {}, {} is {}", fmt::join(has, ", "),
+                                         how.device->properties().name, wanted);
+    if (plan.source < 0 || !wanted.starts_with("sm_"))
+      throw Error(ErrorKind::backend, said, "make the package where such a device is");
+    if (how.log) how.log(said + ": they are compiled for it by NVRTC");
+    const auto text = package.part(plan.source, PartKind::source);
+    return device::cuda::compile({reinterpret_cast<const char*>(text.data()), text.size()}, wanted);
+  }
 };
 
-const PackedPlan& plan_for(const PackedProgram& program, const std::string& isa) {
+const PackedPlan& plan_for(const PackedProgram& program, const RunWith& how) {
   for (const PackedPlan& p : program.plans)
-    if (p.isa == isa) return p;
+    if (how.device ? !p.device.empty() : p.device.empty() && p.isa == how.isa) return p;
   archive::damaged("a program lacks a plan that others have");
 }
 
 } // namespace
 
 struct PackagedStage::Variant {
-  Variant(const Package& package, const PackedProgram& program, const std::string& isa)
-      : made_for(program.made_for), plan(package, plan_for(program, isa)) {
+  Variant(const Package& package, const PackedProgram& program, const RunWith& how)
+      : made_for(program.made_for), plan(package, plan_for(program, how), how) {
     const size_t n = plan.executable->inputs.size();
     if (!made_for.kinds.empty() &&
         (made_for.kinds.size() != n || made_for.values.size() != n || made_for.elements.size() != n))
@@ -87,7 +129,7 @@ PackagedStage::PackagedStage(std::shared_ptr<const Package> package, const Packe
                              const RunWith& how, std::string what)
     : package_(std::move(package)), how_(how), what_(std::move(what)) {
   for (const PackedProgram& p : stage.programs)
-    variants_.push_back(std::make_unique<Variant>(*package_, p, how_.isa));
+    variants_.push_back(std::make_unique<Variant>(*package_, p, how_));
 }
 
 PackagedStage::~PackagedStage() = default;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "package/package_file.h"
 #include "package/session_impl.h"
 #include "runtime/value_plan.h"
@@ -13,7 +14,9 @@ namespace tbx::package {
 
 /// How all stages of a session run.
 struct RunWith {
-  std::string isa; ///< empty: the evaluator
+  std::string isa;                        ///< empty: the evaluator
+  std::shared_ptr<device::Device> device; ///< null: plans for the host
+  std::function<void(const std::string&)> log;
   runtime::SessionOptions session;
 };
 

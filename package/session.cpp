@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "extern_kernels/catalogue.h"
+#include "package/device_tensors.h"
 #include "package/guarded.h"
 #include "package/session_impl.h"
 #include "package/value_api.h"
@@ -118,9 +119,33 @@ void Session::Impl::throw_no_input(const std::string& name) const {
   throw_model_error("the model has no input '{}'; its inputs are: {}", name, input_names());
 }
 
-std::vector<runtime::RunTensor> Session::Impl::bind(const Inputs& given) const {
+/// Memory of a GPU that the caller gives or asks for must be that of the session's.
+void Session::Impl::check_device(const char* what, const std::string& name, int32_t number) const {
+  if (number == kHost) return;
+  if (!device)
+    throw Error(
+        ErrorKind::model,
+        fmt::format("{} '{}' is in memory of cuda:{}, and the session runs on the CPU", what, name, number),
+        fmt::format("copy it to the host, or compile with device = \"cuda:{}\"", number));
+  if (number != device->properties().number)
+    throw Error(ErrorKind::model,
+                fmt::format("{} '{}' is in memory of cuda:{}, the session runs on cuda:{}", what, name,
+                            number, device->properties().number),
+                "copy it there");
+}
+
+std::vector<runtime::RunTensor> Session::Impl::bind(const Inputs& given,
+                                                    const runtime::RunOptions& run_options) const {
   std::vector<runtime::RunTensor> bound(inputs.size());
   bind_by_name(given, [&](size_t i, const TensorView& view) {
+    check_device("input", inputs[i].name, view.device);
+    if (view.device != kHost) {
+      const auto bytes =
+          static_cast<size_t>(checked_numel(view.dims) * size_of(static_cast<DType>(view.type)));
+      bound[i].on_device = true;
+      bound[i].host_copy =
+          std::make_shared<runtime::HostCopy>(device, view.data, bytes, run_options.stream.value_or(nullptr));
+    }
     bound[i].data = view.data;
     bound[i].dtype = static_cast<DType>(view.type);
     bound[i].dims = view.dims;
@@ -202,8 +227,9 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
                                              const runtime::RunOptions& run_options) const {
   TBX_MODEL(into.empty() || into.size() == outputs.size(), "{} output views given, the model has {} outputs",
             into.size(), outputs.size());
-  if (value_session) return tensors_of_values(given, into, run_options);
-  std::vector<runtime::RunTensor> in = bind(given), out;
+  if (value_session) return run_through_host(given, into, run_options);
+  std::vector<runtime::RunTensor> in = bind(given, run_options), out;
+  for (size_t i = 0; i < into.size(); ++i) check_device("output", outputs[i].name, into[i].device);
   auto run_variant = [&](std::shared_ptr<const package::Program> v) {
     // With every value shown, a variant made for known shapes may have more constants and fewer outputs.
     out.assign(v->bound->executable->outputs.size(), {});
@@ -213,8 +239,27 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
       out[i].data = into[i].data;
       out[i].dtype = static_cast<DType>(into[i].type);
       out[i].dims = into[i].dims;
+      out[i].on_device = into[i].device != kHost;
     }
-    v->session->run(in, out, limited(run_options));
+    if (run_options.async && into.empty())
+      for (runtime::RunTensor& o : out) o.on_device = true;
+    if (v->bound->on_device) {
+      v->session->run(in, out, limited(run_options));
+      return v;
+    }
+    // Nothing of this program has a kernel for the device: what lies there goes through the host.
+    if (run_options.async) package::throw_not_async();
+    std::vector<runtime::RunTensor> here = in, made = out;
+    for (runtime::RunTensor& t : here)
+      if (t.on_device) t.data = const_cast<void*>(runtime::host_elements(t)), t.on_device = false;
+    for (runtime::RunTensor& t : made)
+      if (t.on_device) t.data = nullptr, t.on_device = false;
+    v->session->run(here, made, limited(run_options));
+    for (size_t i = 0; i < out.size(); ++i)
+      if (out[i].on_device)
+        package::to_device(device, made[i], out[i]);
+      else
+        out[i] = std::move(made[i]);
     return v;
   };
   std::shared_ptr<const package::Program> ran;
@@ -226,8 +271,42 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
   std::vector<OutputTensor> result;
   for (size_t i = 0; i < out.size(); ++i)
     result.push_back({ran->bound->executable->outputs[i].name, static_cast<int32_t>(out[i].dtype),
-                      out[i].dims, out[i].data, out[i].owner, out[i].strings});
+                      out[i].dims, out[i].data, out[i].owner, out[i].strings,
+                      out[i].on_device ? device->properties().number : kHost});
   return result;
+}
+
+/// Values of any kind are the host's: what lies on the device is copied there, and outputs to it.
+std::vector<OutputTensor> Session::Impl::run_through_host(const Inputs& given,
+                                                          const std::vector<TensorView>& into,
+                                                          const runtime::RunOptions& run_options) const {
+  if (run_options.async) package::throw_not_async();
+  Inputs here = given;
+  std::vector<TensorView> views = into;
+  std::vector<runtime::HostCopy> copies;
+  copies.reserve(given.size());
+  for (auto& [name, view] : here) {
+    check_device("input", name, view.device);
+    if (view.device == kHost) continue;
+    const auto bytes = static_cast<size_t>(checked_numel(view.dims) * size_of(static_cast<DType>(view.type)));
+    const std::string defect = device->defect_of(view.data, bytes);
+    TBX_MODEL(defect.empty(), "input '{}' is not memory of cuda:{}, where the model runs: {}", name,
+              device->properties().number, defect);
+    view.data = copies.emplace_back(device, view.data, bytes, run_options.stream.value_or(nullptr)).get();
+    view.device = kHost;
+  }
+  for (size_t i = 0; i < views.size(); ++i) {
+    check_device("output", outputs[i].name, views[i].device);
+    if (views[i].device != kHost) views[i] = {};
+  }
+  std::vector<OutputTensor> result = tensors_of_values(here, views, run_options);
+  for (size_t i = 0; i < into.size(); ++i)
+    if (into[i].device != kHost) result[i] = package::to_device(device, std::move(result[i]), into[i]);
+  return result;
+}
+
+void Session::Impl::synchronize() const {
+  for (const auto& program : programs()) program->session->synchronize();
 }
 
 std::vector<KernelReport> Session::Impl::reports(std::map<const runtime::Executable*, size_t>* first) const {
@@ -263,6 +342,7 @@ const std::vector<TensorInfo>& Session::overridable_initializers() const {
 const ModelMetadata& Session::metadata() const { return impl_->metadata; }
 CompileStats Session::stats() const { return impl_->stats(); }
 int Session::threads() const { return impl_->threads(); }
+int32_t Session::device() const { return impl_->device ? impl_->device->properties().number : kHost; }
 
 Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs) const {
   return package::guarded([&] { return impl_->run(inputs, {}, {}); });
@@ -271,6 +351,28 @@ Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs) const {
 Result<std::vector<OutputTensor>> Session::run(const Inputs& inputs,
                                                const std::vector<TensorView>& outputs) const {
   return package::guarded([&] { return impl_->run(inputs, outputs, {}); });
+}
+
+Result<std::vector<OutputTensor>> Session::run_on(void* stream, const Inputs& inputs,
+                                                  const std::vector<TensorView>& outputs) const {
+  return package::guarded([&] {
+    runtime::RunOptions options;
+    package::set_stream(options, impl_->device.get(), stream, false);
+    return impl_->run(inputs, outputs, options);
+  });
+}
+
+Result<std::vector<OutputTensor>> Session::run_async(void* stream, const Inputs& inputs,
+                                                     const std::vector<TensorView>& outputs) const {
+  return package::guarded([&] {
+    runtime::RunOptions options;
+    package::set_stream(options, impl_->device.get(), stream, true);
+    return impl_->run(inputs, outputs, options);
+  });
+}
+
+std::optional<Failure> Session::synchronize() const {
+  return package::failure([&] { impl_->synchronize(); });
 }
 
 Result<Session::Values> Session::run_values(const Values& inputs) const {
@@ -352,6 +454,11 @@ size_t detail::numel_within(const std::vector<int64_t>& dims, size_t have) {
         {Failure::model_error, fmt::format("ModelError: the tensor has {} elements, fewer than its dims [{}]",
                                            have, fmt::join(dims, ", "))});
   return n;
+}
+
+void detail::throw_on_device(int32_t device) {
+  throw Exception({Failure::model_error,
+                   fmt::format("ModelError: the tensor is in memory of cuda:{}; to_host copies it", device)});
 }
 
 void detail::throw_other_type(int32_t type, int32_t as) {

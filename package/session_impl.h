@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/random_streams.h"
+#include "device/device.h"
 #include "runtime/made_for.h"
 #include "runtime/session.h"
 #include "runtime/step_info.h"
@@ -54,11 +55,13 @@ struct Session::Impl {
   std::unique_ptr<RandomStreams> random; ///< shared by all programs
   /// Models with other values than numeric tensors, or bodies that run: nothing else is used for them.
   std::unique_ptr<runtime::ValueSession> value_session;
+  std::shared_ptr<device::Device> device; ///< null: everything is on the host
 
   virtual ~Impl() = default;
 
   std::vector<OutputTensor> run(const Inputs& given, const std::vector<TensorView>& into,
                                 const runtime::RunOptions& run_options) const;
+  void synchronize() const;
   Values run_values(const Values& given) const;
   /// `first`: where the steps of a plan begin.
   std::vector<KernelReport> reports(std::map<const runtime::Executable*, size_t>* first = nullptr) const;
@@ -72,13 +75,18 @@ protected:
   /// The program for these inputs that takes no more for granted.
   virtual std::shared_ptr<const package::Program> program_for(const std::vector<runtime::RunTensor>& given,
                                                               runtime::Assume assume) const = 0;
+  /// All that runs were made with so far.
+  virtual std::vector<std::shared_ptr<const package::Program>> programs() const = 0;
   /// All that is compiled, for explain and profile. `keep` holds it.
   virtual std::vector<package::PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const = 0;
 
 private:
   template <class Given, class Put> void bind_by_name(const Given& given, Put put) const;
   [[noreturn]] void throw_no_input(const std::string& name) const;
-  std::vector<runtime::RunTensor> bind(const Inputs& given) const;
+  std::vector<runtime::RunTensor> bind(const Inputs& given, const runtime::RunOptions& run_options) const;
+  void check_device(const char* what, const std::string& name, int32_t number) const;
+  std::vector<OutputTensor> run_through_host(const Inputs& given, const std::vector<TensorView>& into,
+                                             const runtime::RunOptions& run_options) const;
   template <class Given>
   std::vector<OnnxValue> run_value_session(const Given& given, const runtime::RunOptions& run_options) const;
   std::vector<OutputTensor> tensors_of_values(const Inputs& given, const std::vector<TensorView>& into,

@@ -9,6 +9,7 @@
 #include <exception>
 #include <stdexcept>
 
+#include "python/device.h"
 #include "python/text.h"
 #include "tensorbox/tensorbox.h"
 
@@ -71,7 +72,9 @@ bool interrupted() {
   return PyErr_Occurred() || PyErr_CheckSignals() != 0;
 }
 
-[[noreturn]] void raise(const tbx::Failure& failure) {
+} // namespace
+
+void tbx::python::raise(const tbx::Failure& failure) {
   if (PyErr_Occurred()) throw nb::python_error(); // what interrupted() saw
   PyObject* type = internal_error;
   switch (failure.kind) {
@@ -83,6 +86,11 @@ bool interrupted() {
   PyErr_SetString(type, failure.message.c_str()); // UTF-8, whatever the names in it are
   throw nb::python_error();
 }
+
+namespace {
+
+using tbx::python::DeviceTensor;
+using tbx::python::raise;
 
 template <class T> T unwrap(tbx::Result<T> result) {
   if (!result) raise(result.error());
@@ -99,7 +107,8 @@ void check_size(const HeldBuffer& memory, int32_t type, const std::vector<int64_
   }
 }
 
-/// One input from Python: name, ONNX element type, dims, and a C-contiguous buffer (or a list of str).
+/// One input from Python: name, ONNX element type, dims, and a C-contiguous buffer, a list of str, or a
+/// DeviceTensor, which the tuple keeps.
 using GivenInput = std::tuple<std::string, int32_t, std::vector<int64_t>, nb::object>;
 
 struct BoundInputs {
@@ -115,8 +124,7 @@ std::vector<std::string> strings_of(nb::handle list) {
   for (nb::handle item : nb::cast<nb::list>(list)) {
     nb::object text = nb::borrow(item);
     if (PyBytes_Check(item.ptr())) // checked: what comes out of a model is text again
-      text = nb::steal(
-          PyUnicode_DecodeUTF8(PyBytes_AsString(item.ptr()), PyBytes_Size(item.ptr()), nullptr));
+      text = nb::steal(PyUnicode_DecodeUTF8(PyBytes_AsString(item.ptr()), PyBytes_Size(item.ptr()), nullptr));
     else if (!PyUnicode_Check(item.ptr()))
       text = nb::steal(PyObject_Str(item.ptr()));
     Py_ssize_t size = 0;
@@ -137,6 +145,10 @@ BoundInputs bind(const nb::list& given) {
     if (view.type == 8) {
       bound.strings.push_back(std::make_unique<std::vector<std::string>>(strings_of(t[3])));
       view.data = bound.strings.back().get();
+    } else if (nb::isinstance<DeviceTensor>(t[3])) {
+      const auto& there = nb::cast<const DeviceTensor&>(t[3]).tensor;
+      view.data = there.data;
+      view.device = there.device;
     } else {
       bound.held.emplace_back(t[3], false);
       check_size(bound.held.back(), view.type, view.dims);
@@ -150,7 +162,9 @@ BoundInputs bind(const nb::list& given) {
 nb::list outputs_to_python(std::vector<tbx::OutputTensor> outputs) {
   nb::list result;
   for (tbx::OutputTensor& o : outputs) {
-    nb::object payload = o.strings ? nb::cast(*o.strings) : nb::cast(Output{o});
+    nb::object payload = o.strings                ? nb::cast(*o.strings)
+                         : o.device != tbx::kHost ? nb::cast(DeviceTensor{o, nullptr})
+                                                  : nb::cast(Output{o});
     result.append(nb::make_tuple(o.name, o.type, nb::cast(o.dims), payload));
   }
   return result;
@@ -277,6 +291,27 @@ NB_MODULE(_core, m) {
   internal_error = exception("InternalError", error);
 
   nb::class_<Output>(m, "Output", nb::type_slots(output_slots));
+  tbx::python::bind_device(m);
+  // Numbers of a tensor of the host as a DeviceTensor, and back.
+  m.def("to_device",
+        [](int32_t type, const std::vector<int64_t>& dims, nb::handle buffer, const std::string& device) {
+          const HeldBuffer held(buffer, false);
+          check_size(held, type, dims);
+          return DeviceTensor{unwrap(tbx::to_device({held.data(), type, dims}, device)), nullptr};
+        });
+  m.def("assign",
+        [](const DeviceTensor& to, int32_t type, const std::vector<int64_t>& dims, nb::handle buffer) {
+          const HeldBuffer held(buffer, false);
+          check_size(held, type, dims);
+          if (auto failed = tbx::assign(to.tensor, {held.data(), type, dims})) raise(*failed);
+        });
+  m.def("to_host", [](const DeviceTensor& t) {
+    auto copy = [&] {
+      nb::gil_scoped_release nogil;
+      return tbx::to_host(t.tensor);
+    }();
+    return Output{unwrap(std::move(copy))};
+  });
 
   nb::class_<tbx::TensorInfo>(m, "TensorInfo")
       .def_ro("name", &tbx::TensorInfo::name)
@@ -367,7 +402,8 @@ NB_MODULE(_core, m) {
       .def_ro("constant_bytes", &tbx::PackageReport::constant_bytes)
       .def_ro("kernel_bytes", &tbx::PackageReport::kernel_bytes)
       .def_ro("programs", &tbx::PackageReport::programs)
-      .def_ro("isas", &tbx::PackageReport::isas);
+      .def_ro("isas", &tbx::PackageReport::isas)
+      .def_ro("architectures", &tbx::PackageReport::architectures);
 
   nb::class_<tbx::Session>(m, "Session")
       .def_static("from_file",
@@ -424,29 +460,53 @@ NB_MODULE(_core, m) {
                outputs.append(nb::make_tuple(name, value_to_python(value, shared)));
              return outputs;
            })
-      .def("run_into",
-           [](const tbx::Session& s, const nb::list& given, const nb::list& into) {
-             BoundInputs bound = bind(given);
-             std::vector<HeldBuffer> held;
-             std::vector<tbx::TensorView> views;
-             for (nb::handle item : into) { // None: the session allocates
-               if (item.is_none()) {
-                 views.emplace_back();
-                 continue;
-               }
-               auto t = nb::cast<nb::tuple>(item);
-               held.emplace_back(t[2], true);
-               tbx::TensorView view{held.back().data(), nb::cast<int32_t>(t[0]),
-                                    nb::cast<std::vector<int64_t>>(t[1])};
-               check_size(held.back(), view.type, view.dims);
-               views.push_back(std::move(view));
-             }
-             auto result = [&] {
+      .def(
+          "run_into",
+          [](const tbx::Session& s, const nb::list& given, const nb::list& into,
+             std::optional<uintptr_t> stream, bool async) {
+            BoundInputs bound = bind(given);
+            std::vector<HeldBuffer> held;
+            std::vector<tbx::TensorView> views;
+            for (nb::handle item : into) {
+              tbx::TensorView& view = views.emplace_back();
+              if (item.is_none()) continue;         // the session allocates
+              if (nb::isinstance<nb::int_>(item)) { // on this GPU
+                view.device = nb::cast<int32_t>(item);
+                continue;
+              }
+              if (nb::isinstance<DeviceTensor>(item)) {
+                const auto& there = nb::cast<const DeviceTensor&>(item).tensor;
+                view = {there.data, there.type, there.dims, there.device};
+                continue;
+              }
+              auto t = nb::cast<nb::tuple>(item);
+              held.emplace_back(t[2], true);
+              view = {held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])};
+              check_size(held.back(), view.type, view.dims);
+            }
+            auto result = [&] {
+              nb::gil_scoped_release nogil;
+              void* on = reinterpret_cast<void*>(stream.value_or(0));
+              return async    ? s.run_async(on, bound.inputs, views)
+                     : stream ? s.run_on(on, bound.inputs, views)
+                              : s.run(bound.inputs, views);
+            }();
+            return outputs_to_python(unwrap(std::move(result)));
+          },
+          "given"_a, "into"_a, "stream"_a = nb::none(), "asynchronous"_a = false)
+      .def("synchronize",
+           [](const tbx::Session& s) {
+             std::optional<tbx::Failure> failed;
+             {
                nb::gil_scoped_release nogil;
-               return s.run(bound.inputs, views);
-             }();
-             return outputs_to_python(unwrap(std::move(result)));
+               failed = s.synchronize();
+             }
+             if (failed) raise(*failed);
            })
+      .def_prop_ro("device",
+                   [](const tbx::Session& s) -> std::optional<int32_t> {
+                     return s.device() == tbx::kHost ? std::nullopt : std::optional(s.device());
+                   })
       .def("observe",
            [](const tbx::Session& s, const nb::list& given, nb::callable observer) {
              BoundInputs bound = bind(given);
@@ -481,11 +541,12 @@ NB_MODULE(_core, m) {
            })
       .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
       .def("save",
-           [](const tbx::Session& s, const nb::bytes& file, const std::vector<std::string>& isas) {
+           [](const tbx::Session& s, const nb::bytes& file, const std::vector<std::string>& isas,
+              const std::vector<std::string>& architectures) {
              std::string path(file.c_str(), file.size()); // as the file system spells it
              auto result = [&] {
                nb::gil_scoped_release nogil;
-               return s.save(path, {isas});
+               return s.save(path, {isas, architectures});
              }();
              return unwrap(std::move(result));
            })

@@ -33,15 +33,18 @@ void place_constants(const Executable& executable, BoundDevice& bound) {
   stream->synchronize();
 }
 
-/// The steps between the copies at both ends, where the host does nothing among them.
+/// The steps between the copies at both ends, where the host does nothing.
 void find_recorded(const Executable& executable, BoundDevice& bound) {
   const std::vector<Step>& steps = executable.steps;
-  auto is_copy = [](const Step& s) { return std::holds_alternative<CopyStep>(s.what); };
+  auto is_edge = [&](size_t s) { return bound.edges.of_step[s] != kNoEdge; };
   size_t first = 0, last = steps.size();
-  while (first < last && is_copy(steps[first])) ++first;
-  while (last > first && is_copy(steps[last - 1])) --last;
+  while (first < last && is_edge(first)) ++first;
+  while (last > first && is_edge(last - 1)) --last;
   for (size_t s = first; s < last; ++s)
-    if (is_copy(steps[s]) || steps[s].device == DeviceKind::cpu) return;
+    if (std::holds_alternative<CopyStep>(steps[s].what) || steps[s].device == DeviceKind::cpu) return;
+  for (const auto* edges : {&bound.edges.inputs, &bound.edges.outputs})
+    for (const PlanEdge& e : *edges)
+      if (e.on_host && edges == &bound.edges.outputs) return;
   bound.first_recorded = static_cast<int>(first);
   bound.last_recorded = static_cast<int>(last);
 }
@@ -66,6 +69,7 @@ std::shared_ptr<const BoundDevice> bind_device(const Executable& executable, con
     if (!kernel->check_origins.empty()) bound->check_slots.back() = bound->num_check_slots++;
   }
   place_constants(executable, *bound);
+  bound->edges = edges_of(executable);
   find_recorded(executable, *bound);
   return bound;
 }

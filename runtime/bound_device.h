@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "runtime/device_edges.h"
 #include "runtime/executable.h"
 
 namespace tbx::runtime {
@@ -23,9 +24,11 @@ struct BoundDevice {
   std::vector<void*> constants; ///< by constant: its elements on the device, where a step there reads it
   std::vector<int> check_slots; ///< by step: where its checks report, in kCheckBytes; -1: it has none
   int num_check_slots = 0;
+  PlanEdges edges;
   /// Steps [first, last) run on the device without the host: they are recorded once and replayed as a whole.
-  /// The copies of inputs come before, those of outputs behind. Empty where the host has work in between.
+  /// The copies of inputs come before, those of outputs behind. Both 0 where the host has work, too.
   int first_recorded = 0, last_recorded = 0;
+  bool is_recorded() const { return last_recorded > 0; }
 };
 
 /// The number of a failed check, the index and the extent that it is about.

@@ -12,6 +12,9 @@ namespace tbx::runtime {
 namespace {
 
 constexpr size_t kMostGraphs = 16; ///< of a context
+constexpr size_t kMostSeen = 64;   ///< pieces of work that may come again
+constexpr size_t kAlign = 256;
+size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 /// A device records one stream at a time.
 std::mutex& recording() {
@@ -22,30 +25,71 @@ std::mutex& recording() {
 } // namespace
 
 DeviceContext::DeviceContext(const BoundExecutable& bound)
-    : bound_(bound), on_(*bound.on_device), pool_(*on_.device), staging_(*on_.device),
+    : bound_(bound), on_(*bound.on_device), pool_(*on_.device), staging_(*on_.device), chunks_(*on_.device),
       reports_(on_.num_check_slots > 0
                    ? on_.device->allocate(static_cast<size_t>(on_.num_check_slots) * kCheckBytes)
                    : nullptr),
-      stream_(on_.device->make_stream()) {}
+      stage_(on_.device->allocate_staging(reports_ ? reports_->bytes() : 0)), left_(on_.device->make_event()),
+      stream_(on_.device->make_stream()) {
+  run_stream_ = stream_.get();
+  forget_failures();
+}
 
 DeviceContext::~DeviceContext() {
   try {
-    stream_->synchronize();
+    if (running_) run_stream_->synchronize(); // the run failed
+    settle();
   } catch (const std::exception&) { // who waited for the work was told
   }
 }
 
-void DeviceContext::begin() {
+void DeviceContext::forget_failures() {
+  if (!reports_) return;
+  run_stream_->fill(reports_->data(), 0, reports_->bytes());
+  run_stream_->synchronize();
+  std::memset(stage_->data(), 0, reports_->bytes());
+}
+
+void DeviceContext::settle() {
+  stream_->synchronize();
+  if (!left_on_) return;
+  on_.device->wait(*left_);
+  left_on_.reset();
+  check_failures();
+}
+
+void DeviceContext::begin(std::optional<void*> stream) {
   downloads_.clear();
-  staging_.reset();
   marks_ = 0;
-  if (reports_) stream_->fill(reports_->data(), 0, reports_->bytes());
+  reported_ = false;
+  running_ = true;
+  adopted_ = stream ? on_.device->adopt_stream(*stream) : nullptr;
+  run_stream_ = adopted_ ? adopted_.get() : stream_.get();
+  if (left_on_ && on_.device->is_reached(*left_)) {
+    left_on_.reset();
+    check_failures();
+  }
+  if (left_on_ && *left_on_ != run_stream_->handle()) run_stream_->wait(*left_);
+  if (!left_on_) staging_.reset();
+}
+
+/// Asks for what checks found, where the run did not.
+void DeviceContext::report() {
+  if (reports_ && !reported_) run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
+  reported_ = true;
+}
+
+void DeviceContext::leave() {
+  report();
+  run_stream_->record(*left_);
+  left_on_ = run_stream_->handle();
+  running_ = false;
 }
 
 std::byte* DeviceContext::arena(int64_t bytes) {
   const auto wanted = static_cast<size_t>(bytes);
   if (!arena_ || arena_->bytes() < wanted) {
-    stream_->synchronize();
+    settle();
     recorded_.clear();
     arena_.reset();
     arena_ = on_.device->allocate(wanted);
@@ -69,34 +113,44 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
   for (void* p : {static_cast<void*>(&begin), static_cast<void*>(&end), static_cast<void*>(&scratch),
                   static_cast<void*>(&report)})
     arguments_.push_back(p);
-  stream_->launch(on_.kernels[step],
-                  {static_cast<uint32_t>(shape.blocks), static_cast<uint32_t>(kernel.launch.threads),
-                   static_cast<uint32_t>(kernel.launch.shared_bytes)},
-                  arguments_);
+  run_stream_->launch(on_.kernels[step],
+                      {static_cast<uint32_t>(shape.blocks), static_cast<uint32_t>(kernel.launch.threads),
+                       static_cast<uint32_t>(kernel.launch.shared_bytes)},
+                      arguments_);
 }
 
 void DeviceContext::upload(void* to, const void* from_host, size_t bytes) {
   if (bytes == 0) return;
   std::byte* staged = staging_.get(bytes);
   std::memcpy(staged, from_host, bytes);
-  stream_->upload(to, staged, bytes);
+  run_stream_->upload(to, staged, bytes);
 }
 
 void DeviceContext::download(void* to_host, const void* from, size_t bytes) {
   if (bytes == 0) return;
   std::byte* staged = staging_.get(bytes);
-  stream_->download(staged, from, bytes);
+  run_stream_->download(staged, from, bytes);
   downloads_.push_back({staged, to_host, bytes});
 }
 
+void DeviceContext::copy_input(const EdgeUse& use) {
+  if (use.how == EdgeUse::How::copied) run_stream_->copy(use.twin, use.memory, use.bytes);
+  if (use.how == EdgeUse::How::staged) upload(use.twin, use.memory, use.bytes);
+  if (use.how == EdgeUse::How::chunked) chunks_.upload(*run_stream_, use.twin, use.memory, use.bytes);
+}
+
+void DeviceContext::copy_output(const EdgeUse& use) {
+  if (use.how == EdgeUse::How::copied) run_stream_->copy(use.memory, use.twin, use.bytes);
+  if (use.how == EdgeUse::How::staged) download(use.memory, use.twin, use.bytes);
+  if (use.how == EdgeUse::How::chunked) chunks_.download(*run_stream_, use.memory, use.twin, use.bytes);
+}
+
 void DeviceContext::wait() {
-  std::byte* reports = nullptr;
-  if (reports_) {
-    reports = staging_.get(reports_->bytes());
-    stream_->download(reports, reports_->data(), reports_->bytes());
-  }
-  stream_->synchronize();
-  if (reports) check_failures(reinterpret_cast<const int64_t*>(reports));
+  report();
+  run_stream_->synchronize();
+  left_on_.reset();
+  running_ = false;
+  check_failures();
   for (const Download& d : downloads_) std::memcpy(d.to, d.staged, d.bytes);
   downloads_.clear();
   staging_.reset();
@@ -104,11 +158,13 @@ void DeviceContext::wait() {
 }
 
 /// The first step that failed, as a run on the host would have ended there.
-void DeviceContext::check_failures(const int64_t* reports) const {
+void DeviceContext::check_failures() {
+  if (!reports_) return;
   const Executable& plan = *bound_.executable;
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     if (on_.check_slots[s] < 0) continue;
-    const int64_t* report = reports + static_cast<size_t>(on_.check_slots[s]) * 3;
+    const auto* report =
+        static_cast<const int64_t*>(stage_->data()) + static_cast<size_t>(on_.check_slots[s]) * 3;
     if (report[0] == 0) continue;
     const auto& kernel = std::get<KernelStep>(plan.steps[s].what);
     Error e(ErrorKind::model, fmt::format("index {} is outside an axis of size {}", report[1], report[2]));
@@ -116,45 +172,176 @@ void DeviceContext::check_failures(const int64_t* reports) const {
     if (check < kernel.check_origins.size() && kernel.check_origins[check] >= 0)
       e.set_where(nodes_of(plan, {&kernel.check_origins[check], 1}));
     e.set_where(nodes_of(plan, plan.steps[s].origins));
+    forget_failures();
     throw e;
   }
 }
 
-void DeviceContext::replay(const std::vector<int64_t>& symbols, const std::function<void()>& work) {
-  auto it = std::find_if(recorded_.begin(), recorded_.end(),
-                         [&](const Recorded& r) { return r.symbols == symbols; });
-  if (it == recorded_.end()) {
-    recorded_.push_front({symbols, nullptr});
-    if (recorded_.size() > kMostGraphs) recorded_.pop_back();
-    return work();
-  }
-  recorded_.splice(recorded_.begin(), recorded_, it);
-  Recorded& mine = recorded_.front();
-  if (!mine.graph) {
-    std::scoped_lock lock(recording());
-    stream_->begin_capture();
-    try {
-      work();
-    } catch (...) {
-      try {
-        stream_->end_capture();
-      } catch (const std::exception&) { // the first error counts
-      }
-      throw;
+DeviceContext::Key DeviceContext::key_of(const std::vector<int64_t>& symbols,
+                                         const std::vector<EdgeUse>& inputs,
+                                         const std::vector<EdgeUse>& outputs) {
+  Key key = symbols;
+  for (const auto* uses : {&inputs, &outputs})
+    for (const EdgeUse& use : *uses) {
+      key.push_back(static_cast<int64_t>(use.how));
+      if (use.how == EdgeUse::How::direct) key.push_back(reinterpret_cast<int64_t>(use.memory));
     }
-    mine.graph = stream_->end_capture();
-  }
-  if (mine.graph->nodes() > 0) stream_->launch(*mine.graph);
+  return key;
 }
 
-size_t DeviceContext::graphs() const {
-  return static_cast<size_t>(std::count_if(recorded_.begin(), recorded_.end(),
-                                           [](const Recorded& r) { return r.graph != nullptr; }));
+/// Makes it the first of those recorded, where it is one.
+bool DeviceContext::find(const Key& key) {
+  const auto it =
+      std::find_if(recorded_.begin(), recorded_.end(), [&](const Recorded& r) { return r.key == key; });
+  if (it == recorded_.end()) return false;
+  recorded_.splice(recorded_.begin(), recorded_, it);
+  return true;
 }
+
+bool DeviceContext::was_seen(Key key) {
+  if (std::find(seen_.begin(), seen_.end(), key) != seen_.end()) return true;
+  seen_.push_back(std::move(key));
+  if (seen_.size() > kMostSeen) seen_.pop_front();
+  return false;
+}
+
+DeviceContext::Mode DeviceContext::choose(const std::vector<int64_t>& symbols, std::vector<EdgeUse>& inputs,
+                                          std::vector<EdgeUse>& outputs) {
+  stage(inputs, outputs);
+  const Key key = key_of(symbols, inputs, outputs);
+  if (find(key)) return Mode::replay;
+  Mode mode = was_seen(key) ? Mode::record : Mode::now;
+  Key chosen = key;
+  if (mode == Mode::now) {
+    std::vector<EdgeUse> in = inputs, out = outputs;
+    for (auto* uses : {&in, &out})
+      for (EdgeUse& use : *uses)
+        if (use.how == EdgeUse::How::direct) use.how = EdgeUse::How::copied;
+    chosen = key_of(symbols, in, out);
+    if (chosen == key) return Mode::now;
+    if (find(chosen))
+      mode = Mode::replay;
+    else if (was_seen(chosen))
+      mode = Mode::record;
+    if (mode != Mode::now) inputs = std::move(in), outputs = std::move(out);
+  }
+  if (mode == Mode::record) {
+    recorded_.push_front({std::move(chosen), nullptr, {}});
+    if (recorded_.size() > kMostGraphs) recorded_.pop_back();
+  }
+  return mode;
+}
+
+/// Places in page-locked memory, which are the same whenever sizes are. Behind what checks found.
+void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs) {
+  size_t needed = reports_ ? aligned(reports_->bytes()) : 0;
+  const size_t begin = needed;
+  for (const auto* uses : {&inputs, &outputs})
+    for (const EdgeUse& use : *uses)
+      if (use.how == EdgeUse::How::staged) needed += aligned(use.bytes);
+  if (stage_->bytes() < needed) {
+    settle();
+    recorded_.clear();
+    stage_ = on_.device->allocate_staging(needed);
+    std::memset(stage_->data(), 0, begin);
+  }
+  std::byte* at = static_cast<std::byte*>(stage_->data()) + begin;
+  for (auto* uses : {&inputs, &outputs})
+    for (EdgeUse& use : *uses)
+      if (use.how == EdgeUse::How::staged) {
+        use.stage = at;
+        at += aligned(use.bytes);
+      }
+}
+
+void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs,
+                        const std::function<void()>& work) {
+  using How = EdgeUse::How;
+  for (const EdgeUse& use : inputs)
+    if (use.how == How::chunked) chunks_.upload(*run_stream_, use.twin, use.memory, use.bytes);
+  for (const EdgeUse& use : inputs) {
+    if (use.how != How::staged) continue;
+    if (left_on_) on_.device->wait(*left_); // an earlier run may still read it
+    std::memcpy(use.stage, use.memory, use.bytes);
+  }
+  auto all = [&] {
+    for (const EdgeUse& use : inputs) {
+      if (use.how == How::staged) run_stream_->upload(use.twin, use.stage, use.bytes);
+      if (use.how == How::copied) run_stream_->copy(use.twin, use.memory, use.bytes);
+    }
+    work();
+    for (const EdgeUse& use : outputs) {
+      if (use.how == How::staged) run_stream_->download(use.stage, use.twin, use.bytes);
+      if (use.how == How::copied) run_stream_->copy(use.memory, use.twin, use.bytes);
+    }
+    if (reports_) run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
+  };
+  reported_ = true;
+  if (mode == Mode::now) {
+    all();
+  } else {
+    Recorded& mine = recorded_.front();
+    if (mode == Mode::record) record(all);
+    if (mode == Mode::record) mine.copies = copies_of(inputs, outputs);
+    if (mode == Mode::replay) move_copies(inputs, outputs);
+    if (mine.graph->nodes() > 0) run_stream_->launch(*mine.graph);
+  }
+  for (const EdgeUse& use : outputs) {
+    if (use.how == How::chunked) chunks_.download(*run_stream_, use.memory, use.twin, use.bytes);
+    if (use.how == How::staged) downloads_.push_back({use.stage, use.memory, use.bytes});
+  }
+}
+
+/// On the context's own stream: that of a caller may be one that cannot.
+void DeviceContext::record(const std::function<void()>& all) {
+  std::scoped_lock lock(recording());
+  device::Stream* const run_on = run_stream_;
+  run_stream_ = stream_.get();
+  stream_->begin_capture();
+  try {
+    all();
+  } catch (...) {
+    run_stream_ = run_on;
+    recorded_.pop_front();
+    try {
+      stream_->end_capture();
+    } catch (const std::exception&) { // the first error counts
+    }
+    throw;
+  }
+  run_stream_ = run_on;
+  recorded_.front().graph = stream_->end_capture();
+  if (run_on != stream_.get()) stream_->synchronize(); // the graph is on the device
+}
+
+std::vector<std::pair<void*, const void*>> DeviceContext::copies_of(const std::vector<EdgeUse>& inputs,
+                                                                    const std::vector<EdgeUse>& outputs) {
+  std::vector<std::pair<void*, const void*>> copies;
+  for (const EdgeUse& use : inputs)
+    if (use.how == EdgeUse::How::copied) copies.emplace_back(use.twin, use.memory);
+  for (const EdgeUse& use : outputs)
+    if (use.how == EdgeUse::How::copied) copies.emplace_back(use.memory, use.twin);
+  return copies;
+}
+
+/// Those of inputs are the first copies of the graph, those of outputs the last.
+void DeviceContext::move_copies(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs) {
+  Recorded& mine = recorded_.front();
+  auto wanted = copies_of(inputs, outputs);
+  const auto first = static_cast<size_t>(std::count_if(
+      inputs.begin(), inputs.end(), [](const EdgeUse& u) { return u.how == EdgeUse::How::copied; }));
+  const size_t between = mine.graph->copies() - wanted.size();
+  for (size_t c = 0; c < wanted.size(); ++c)
+    if (wanted[c] != mine.copies[c])
+      mine.graph->move_copy(c < first ? c : c + between, wanted[c].first, wanted[c].second);
+  mine.copies = std::move(wanted);
+}
+
+size_t DeviceContext::graphs() const { return recorded_.size(); }
 
 size_t DeviceContext::mark() {
   if (marks_ == events_.size()) events_.push_back(on_.device->make_event());
-  stream_->record(*events_[marks_]);
+  run_stream_->record(*events_[marks_]);
   return marks_++;
 }
 

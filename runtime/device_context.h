@@ -1,13 +1,19 @@
 // DeviceContext: what one run needs on a device: a stream, memory at addresses that stay, page-locked memory
 // for what goes in and out, and the graphs of work that was recorded. Runs at the same time have one each.
+// What the checks in kernels find stays in the device's memory until it was thrown, so that no run has to
+// begin by clearing it.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/bound_device.h"
+#include "runtime/chunked_copies.h"
 #include "runtime/device_memory.h"
 #include "runtime/shape_plan.h"
 
@@ -20,11 +26,13 @@ public:
   DeviceContext(const DeviceContext&) = delete;
   DeviceContext& operator=(const DeviceContext&) = delete;
 
-  device::Stream& stream() { return *stream_; }
+  /// That of the run.
+  device::Stream& stream() { return *run_stream_; }
   DevicePool& pool() { return pool_; }
 
-  /// Begins a run.
-  void begin();
+  /// Begins a run on a stream of somebody else's, by its handle, or on the context's own. Throws what a check
+  /// in a kernel found wrong in an earlier run that nobody waited for.
+  void begin(std::optional<void*> stream);
   /// Memory for all buffers and the work of a plan. It moves when it has to grow, which ends recorded work.
   std::byte* arena(int64_t bytes);
 
@@ -32,14 +40,29 @@ public:
   void launch(size_t step, const StepShape& shape, std::span<void* const> buffers, void* scratch);
   void upload(void* to, const void* from_host, size_t bytes);
   void download(void* to_host, const void* from, size_t bytes);
+  /// A copy at an end of the plan as a step of its own.
+  void copy_input(const EdgeUse& use);
+  void copy_output(const EdgeUse& use);
   /// The device has done all that was asked of it, and downloads are where they belong. Throws what a check
   /// in a kernel found wrong, and what went wrong on the device (BackendError).
   void wait();
   /// The host reads what was downloaded.
   bool has_downloads() const { return !downloads_.empty(); }
 
-  /// Does `work`, which asks the stream for work of these sizes, as a graph from the second time on.
-  void replay(const std::vector<int64_t>& symbols, const std::function<void()>& work);
+  /// What is done with work for these sizes whose ends lie so: as it comes at first, recorded as a graph at
+  /// the second time, replayed from then on. Where memory of the caller is new and sizes are not, a graph
+  /// with copies takes it: `direct` ends become `copied`.
+  enum class Mode { now, record, replay };
+  Mode choose(const std::vector<int64_t>& symbols, std::vector<EdgeUse>& inputs,
+              std::vector<EdgeUse>& outputs);
+  /// The copies at the ends, and `work` between them, which asks stream() for the rest, with all buffers
+  /// where `choose` left them. One start of a graph, but for what goes in chunks.
+  void run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs,
+           const std::function<void()>& work);
+  /// The run is not waited for.
+  void leave();
+  /// Waits for all runs. Throws what checks in kernels found.
+  void settle();
   size_t graphs() const;
 
   /// A point in the stream, for times; numbered from 0 in each run.
@@ -53,22 +76,44 @@ private:
     void* to;
     size_t bytes;
   };
+  using Key = std::vector<int64_t>; ///< sizes, ways of the ends, addresses of those that are direct
   struct Recorded {
-    std::vector<int64_t> symbols;
-    std::unique_ptr<device::Graph> graph; ///< null: seen once
+    Key key;
+    std::unique_ptr<device::Graph> graph;
+    std::vector<std::pair<void*, const void*>> copies; ///< of its ends, as they are set
   };
-  void check_failures(const int64_t* reports) const;
+  static Key key_of(const std::vector<int64_t>& symbols, const std::vector<EdgeUse>& inputs,
+                    const std::vector<EdgeUse>& outputs);
+  bool find(const Key& key);
+  bool was_seen(Key key);
+  void stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs);
+  void record(const std::function<void()>& all);
+  void move_copies(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs);
+  void report();
+  void forget_failures();
+  static std::vector<std::pair<void*, const void*>> copies_of(const std::vector<EdgeUse>& inputs,
+                                                              const std::vector<EdgeUse>& outputs);
+  void check_failures();
 
   const BoundExecutable& bound_;
   const BoundDevice& on_;
   DevicePool pool_;
   Staging staging_;
+  ChunkedCopies chunks_;
   std::unique_ptr<device::Memory> arena_, reports_;
-  std::list<Recorded> recorded_; ///< used last first
+  std::unique_ptr<device::Memory> stage_; ///< page-locked: what checks found, and ends of recorded work
+  std::list<Recorded> recorded_;          ///< used last first
+  std::deque<Key> seen_;                  ///< of work that was done and is not recorded
   std::vector<Download> downloads_;
   std::vector<std::unique_ptr<device::Event>> events_;
   size_t marks_ = 0;
+  bool running_ = false;  ///< a run has begun that nobody waited for, or left
+  bool reported_ = false; ///< what checks find in this run is on its way to the host
   std::vector<void*> arguments_;
+  std::unique_ptr<device::Event> left_; ///< the end of a run that nobody waited for
+  std::optional<void*> left_on_;        ///< the stream of that
+  std::unique_ptr<device::Stream> adopted_;
+  device::Stream* run_stream_ = nullptr;
   std::unique_ptr<device::Stream> stream_; ///< ends first
 };
 

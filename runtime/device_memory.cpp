@@ -59,4 +59,89 @@ void DevicePool::trim() {
   }
 }
 
+/// Blocks that nobody holds.
+struct OutputBlock::Idle {
+  struct Free {
+    std::unique_ptr<device::Memory> memory;
+    std::vector<void*> users; ///< streams whose work may still use it
+  };
+  std::mutex mutex;
+  std::multimap<size_t, Free> blocks; ///< by size
+  size_t bytes = 0;
+};
+
+std::shared_ptr<OutputBlock> OutputBlock::make(std::shared_ptr<device::Device> device, size_t bytes) {
+  auto block = std::make_shared<OutputBlock>();
+  block->memory_ = device->allocate(bytes);
+  block->device_ = std::move(device);
+  return block;
+}
+
+// No word to the device here: whoever lets go of a tensor may do so at any time, and its streams may be gone.
+OutputBlock::~OutputBlock() {
+  const std::shared_ptr<Idle> pool = pool_.lock();
+  if (!pool || !memory_) return; // giving memory back to the device waits for its work
+  const size_t bytes = memory_->bytes();
+  std::scoped_lock lock(pool->mutex);
+  if (pool->bytes + bytes > kMostIdle) return;
+  pool->bytes += bytes;
+  pool->blocks.emplace(bytes, Idle::Free{std::move(memory_), std::move(users_)});
+}
+
+void OutputBlock::used_on(void* stream) {
+  if (std::find(users_.begin(), users_.end(), stream) == users_.end()) users_.push_back(stream);
+}
+
+void OutputBlock::made_on(void* stream) {
+  used_on(stream);
+  made_on_ = stream;
+  ready_ = device_->make_event();
+  device_->adopt_stream(stream)->record(*ready_);
+}
+
+void OutputBlock::wait_on(device::Stream& stream) const {
+  if (ready_ && stream.handle() != *made_on_) stream.wait(*ready_);
+}
+
+OutputPool::OutputPool(std::shared_ptr<device::Device> device)
+    : device_(std::move(device)), idle_(std::make_shared<OutputBlock::Idle>()) {}
+
+std::shared_ptr<OutputBlock> OutputPool::get(size_t bytes, device::Stream& stream) {
+  bytes = std::bit_ceil(std::max(bytes, kAlign));
+  OutputBlock::Idle::Free free;
+  auto is_done = [&](const OutputBlock::Idle::Free& f) { // work of the same stream comes in order
+    return std::all_of(f.users.begin(), f.users.end(), [&](void* u) { return u == stream.handle(); });
+  };
+  {
+    std::scoped_lock lock(idle_->mutex);
+    const auto [first, last] = idle_->blocks.equal_range(bytes);
+    auto it = std::find_if(first, last, [&](const auto& f) { return is_done(f.second); });
+    if (it == last) it = first;
+    if (it != last) {
+      idle_->bytes -= bytes;
+      free = std::move(it->second);
+      idle_->blocks.erase(it);
+    }
+  }
+  if (!free.memory) {
+    free.memory = device_->allocate(bytes);
+  } else if (!is_done(free)) {
+    const auto passed = device_->make_event();
+    device_->record_all(*passed);
+    stream.wait(*passed);
+  }
+  auto block = std::make_shared<OutputBlock>();
+  block->device_ = device_;
+  block->memory_ = std::move(free.memory);
+  block->pool_ = idle_;
+  return block;
+}
+
+void OutputPool::clear() {
+  std::multimap<size_t, OutputBlock::Idle::Free> blocks;
+  std::scoped_lock lock(idle_->mutex);
+  blocks.swap(idle_->blocks);
+  idle_->bytes = 0;
+}
+
 } // namespace tbx::runtime

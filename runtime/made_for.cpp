@@ -7,13 +7,13 @@ namespace tbx::runtime {
 namespace {
 
 int64_t element_of(const RunTensor& t, size_t i) {
-  return t.dtype == DType::i64 ? static_cast<const int64_t*>(t.data)[i]
-                               : static_cast<const int32_t*>(t.data)[i];
+  return t.dtype == DType::i64 ? static_cast<const int64_t*>(host_elements(t))[i]
+                               : static_cast<const int32_t*>(host_elements(t))[i];
 }
 
 bool has_value(const RunTensor& t, const Tensor& value) {
-  return value.dims == t.dims &&
-         (value.bytes() == 0 || std::memcmp(value.data, t.data, static_cast<size_t>(value.bytes())) == 0);
+  return value.dims == t.dims && (value.bytes() == 0 || std::memcmp(value.data, host_elements(t),
+                                                                    static_cast<size_t>(value.bytes())) == 0);
 }
 
 } // namespace

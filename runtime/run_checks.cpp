@@ -10,8 +10,8 @@ namespace tbx::runtime {
 namespace {
 
 int64_t element_of(const RunTensor& t, int i) {
-  int64_t v =
-      t.dtype == DType::i64 ? static_cast<const int64_t*>(t.data)[i] : static_cast<const int32_t*>(t.data)[i];
+  int64_t v = t.dtype == DType::i64 ? static_cast<const int64_t*>(host_elements(t))[i]
+                                    : static_cast<const int32_t*>(host_elements(t))[i];
   TBX_INTERNAL(v >= 0); // who made the plan looked at it
   return v;
 }

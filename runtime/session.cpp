@@ -31,8 +31,9 @@ using Clock = std::chrono::steady_clock;
 
 /// What one run needs besides the plan; reused by later runs.
 struct RunContext {
-  std::unique_ptr<DeviceContext> device; ///< of plans with steps of a device; ends last
-  void* device_work = nullptr;           ///< what a step of the device needs to work
+  std::unique_ptr<DeviceContext> device;    ///< of plans with steps of a device; ends last
+  std::vector<EdgeUse> edges_in, edges_out; ///< of this run, by place in the signature
+  void* device_work = nullptr;              ///< what a step of the device needs to work
   std::shared_ptr<void> device_work_owner;
   Stop stop;
   std::vector<int64_t> symbols;
@@ -42,6 +43,13 @@ struct RunContext {
   Block arena, scratch, workspace;
   std::vector<std::shared_ptr<void>> dynamic; ///< per buffer, data-dependent shapes only
   std::vector<BufferShape> dynamic_shapes;
+  /// Outputs that are to be on the device, and that steps of the host make.
+  struct MadeOnHost {
+    size_t output;
+    std::shared_ptr<void> memory;
+    int64_t bytes;
+  };
+  std::vector<MadeOnHost> made_on_host;
   /// Profiled steps of the device: entry of the profile, begin and end as marks of the stream.
   struct Timed {
     size_t entry, begin, end;
@@ -116,7 +124,27 @@ private:
   const bool on_;
 };
 
+/// Memory of the caller's that is said to be the device's.
+void check_place(const BoundExecutable& bound, const char* what, const std::string& name, const void* data,
+                 int64_t bytes) {
+  if (!bound.on_device)
+    throw Error(ErrorKind::model,
+                fmt::format("{} '{}' is in memory of a GPU, and the model runs on the CPU alone", what, name),
+                "copy it to the host, or compile with the option device");
+  const std::string defect = bound.on_device->device->defect_of(data, static_cast<size_t>(bytes));
+  TBX_MODEL(defect.empty(), "{} '{}' is not memory of cuda:{}, where the model runs: {}", what, name,
+            bound.on_device->device->properties().number, defect);
+}
+
+int64_t bytes_of(const RunTensor& t) { return checked_numel(t.dims) * size_of(t.dtype); }
+
 } // namespace
+
+const void* host_elements(const RunTensor& tensor) {
+  if (!tensor.on_device) return tensor.data;
+  TBX_INTERNAL(tensor.host_copy != nullptr);
+  return tensor.host_copy->get();
+}
 
 struct Session::Impl {
   std::shared_ptr<const BoundExecutable> bound;
@@ -128,11 +156,16 @@ struct Session::Impl {
   mutable std::vector<std::unique_ptr<RunContext>> idle;
   mutable std::vector<std::shared_ptr<const ShapePlan>> shape_plans;
   mutable BlockPool pool;
+  mutable std::unique_ptr<OutputPool> device_pool; ///< of outputs on the device
 
   std::shared_ptr<const ShapePlan> shapes_for(const std::vector<int64_t>& symbols) const;
   void run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
            const RunOptions& options) const;
-  void end_device(RunContext& ctx, const RunOptions& options) const;
+  void end_device(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
+  void take_device_inputs(RunContext& ctx, std::span<const RunTensor> inputs) const;
+  void refuse_async(std::span<const RunTensor> outputs) const;
+  DeviceContext::Mode place_edges(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
+                                  bool recorded) const;
   void check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const;
   void run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                    const RunOptions& options) const;
@@ -177,13 +210,28 @@ void Session::Impl::place_output(RunTensor& out, const SignatureEntry& entry, co
     TBX_MODEL(std::equal(out.dims.begin(), out.dims.end(), sizes.begin(), sizes.end()),
               "output '{}' has shape [{}], expected [{}]", entry.name, fmt::join(out.dims, ", "),
               fmt::join(sizes, ", "));
+    if (out.on_device) check_place(*bound, "output", entry.name, out.data, shape.bytes);
+  } else if (out.on_device) {
+    out.block = device_pool->get(static_cast<size_t>(shape.bytes), ctx.device->stream());
+    out.owner = out.block;
+    out.data = out.block->data();
+    out.dtype = entry.dtype;
+    out.dims.assign(sizes.begin(), sizes.end());
   } else {
     out.owner = pool.get(shape.bytes);
     out.data = out.owner.get();
     out.dtype = entry.dtype;
     out.dims.assign(sizes.begin(), sizes.end());
   }
-  ctx.pointers[entry.buffer] = out.data;
+  if (!out.on_device) {
+    ctx.pointers[entry.buffer] = out.data;
+    return;
+  }
+  // Where the host makes it, there is a place for it on the host, too, until the end of the run.
+  const auto o = static_cast<size_t>(&entry - plan->outputs.data());
+  if (bound->on_device->edges.outputs[o].twin >= 0) return;
+  ctx.made_on_host.push_back({o, pool.get(shape.bytes), shape.bytes});
+  ctx.pointers[entry.buffer] = ctx.made_on_host.back().memory.get();
 }
 
 void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
@@ -197,18 +245,81 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
   ctx.pointers.assign(plan->buffers.size(), nullptr);
   for (size_t b = 0; b < plan->buffers.size(); ++b) {
     const BufferPlan& p = plan->buffers[b];
-    if (p.storage == StorageKind::input) ctx.pointers[b] = inputs[p.index].data;
+    if (p.storage == StorageKind::input && !inputs[p.index].on_device) ctx.pointers[b] = inputs[p.index].data;
     if (p.storage == StorageKind::constant)
       ctx.pointers[b] =
           p.device == DeviceKind::cpu ? bound->constants[p.index] : bound->on_device->constants[p.index];
   }
   if (bound->on_device) {
     if (!ctx.device) ctx.device = std::make_unique<DeviceContext>(*bound);
-    ctx.device->begin();
+    if (run_options.async) refuse_async(outputs);
+    ctx.device->begin(run_options.stream);
     ctx.timed.clear();
+    ctx.made_on_host.clear();
   }
+  take_device_inputs(ctx, inputs);
   if (bound->data_dependent) return run_dynamic(ctx, outputs, run_options);
   run_planned(ctx, *shapes_for(ctx.symbols), outputs, run_options);
+}
+
+/// What cannot run without the host waiting.
+void Session::Impl::refuse_async(std::span<const RunTensor> outputs) const {
+  const BoundDevice& on = *bound->on_device;
+  if (bound->data_dependent || !on.is_recorded()) {
+    for (const Step& step : plan->steps)
+      if (step.device == DeviceKind::cpu) {
+        Error e(ErrorKind::unsupported, "the host has work in every run, which cannot be asynchronous",
+                "use run; `tbx explain` has the steps on the host");
+        e.set_where(nodes_of(*plan, step.origins));
+        throw e;
+      }
+    throw_unsupported("the host has work in every run, which cannot be asynchronous");
+  }
+  for (size_t o = 0; o < outputs.size(); ++o)
+    TBX_MODEL(outputs[o].on_device, "output '{}' of an asynchronous run is memory of the host",
+              plan->outputs[o].name);
+}
+
+/// How inputs meet their buffers on the device, and a copy on the host for steps there.
+void Session::Impl::take_device_inputs(RunContext& ctx, std::span<const RunTensor> inputs) const {
+  ctx.edges_in.assign(inputs.size(), {});
+  ctx.edges_out.assign(plan->outputs.size(), {});
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const RunTensor& t = inputs[i];
+    if (!t.on_device && !bound->on_device) continue;
+    const int64_t bytes = bytes_of(t);
+    if (t.on_device) check_place(*bound, "input", plan->inputs[i].name, t.data, bytes);
+    const PlanEdge& edge = bound->on_device->edges.inputs[i];
+    if (t.on_device && edge.on_host)
+      ctx.pointers[plan->inputs[i].buffer] = const_cast<void*>(host_elements(t));
+    ctx.edges_in[i] = {way_of(edge, t.on_device, t.data, static_cast<size_t>(bytes)), t.data, nullptr,
+                       static_cast<size_t>(bytes)};
+  }
+}
+
+/// How outputs meet theirs, and all those buffers' places. `recorded`: work that is replayed as a graph.
+DeviceContext::Mode Session::Impl::place_edges(RunContext& ctx, const ShapePlan& shapes,
+                                               std::span<RunTensor> outputs, bool recorded) const {
+  const PlanEdges& edges = bound->on_device->edges;
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const auto bytes = static_cast<size_t>(shapes.buffers[plan->outputs[o].buffer].bytes);
+    ctx.edges_out[o] = {way_of(edges.outputs[o], outputs[o].on_device, outputs[o].data, bytes),
+                        outputs[o].data, nullptr, bytes};
+  }
+  copy_what_overlaps(ctx.edges_in, ctx.edges_out);
+  const DeviceContext::Mode mode =
+      recorded ? ctx.device->choose(shapes.symbols, ctx.edges_in, ctx.edges_out) : DeviceContext::Mode::now;
+  auto place = [&](const std::vector<PlanEdge>& of, std::vector<EdgeUse>& uses) {
+    for (size_t i = 0; i < uses.size(); ++i) {
+      if (of[i].twin < 0) continue;
+      void*& at = ctx.pointers[of[i].twin];
+      if (uses[i].how == EdgeUse::How::direct) at = uses[i].memory;
+      uses[i].twin = at;
+    }
+  };
+  place(edges.inputs, ctx.edges_in);
+  place(edges.outputs, ctx.edges_out);
+  return mode;
 }
 
 /// Refuses what does not fit before anything is allocated, and names the largest tensor.
@@ -269,21 +380,34 @@ void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::s
     }
   };
   size_t done = 0;
-  if (ctx.device && !run_options.profile && !run_options.observe) {
-    const auto first = static_cast<size_t>(bound->on_device->first_recorded),
-               last = static_cast<size_t>(bound->on_device->last_recorded);
-    run_steps(0, first);
-    if (first < last) ctx.device->replay(shapes.symbols, [&] { run_steps(first, last); });
-    done = last;
+  if (ctx.device) {
+    const bool recorded = bound->on_device->is_recorded() && !run_options.profile && !run_options.observe;
+    const DeviceContext::Mode mode = place_edges(ctx, shapes, outputs, recorded);
+    if (recorded) {
+      const auto first = static_cast<size_t>(bound->on_device->first_recorded),
+                 last = static_cast<size_t>(bound->on_device->last_recorded);
+      ctx.device->run(mode, ctx.edges_in, ctx.edges_out, [&] { run_steps(first, last); });
+      done = plan->steps.size();
+    }
   }
   run_steps(done, plan->steps.size());
-  end_device(ctx, run_options);
+  end_device(ctx, outputs, run_options);
 }
 
 /// Waits for the device, and for the times it took.
-void Session::Impl::end_device(RunContext& ctx, const RunOptions& run_options) const {
+void Session::Impl::end_device(RunContext& ctx, std::span<RunTensor> outputs,
+                               const RunOptions& run_options) const {
   if (!ctx.device) return;
+  if (run_options.async) {
+    for (RunTensor& out : outputs)
+      if (out.block) out.block->made_on(ctx.device->stream().handle());
+    return ctx.device->leave();
+  }
+  if (!ctx.made_on_host.empty()) ctx.device->wait();
+  for (const RunContext::MadeOnHost& made : ctx.made_on_host)
+    ctx.device->upload(outputs[made.output].data, made.memory.get(), static_cast<size_t>(made.bytes));
   ctx.device->wait();
+  ctx.made_on_host.clear();
   for (const RunContext::Timed& t : ctx.timed) {
     StepProfile& p = (*run_options.profile)[t.entry];
     p.start_ns = ctx.device->elapsed_ns(0, t.begin);
@@ -293,6 +417,8 @@ void Session::Impl::end_device(RunContext& ctx, const RunOptions& run_options) c
 
 void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
                                 const RunOptions& run_options) const {
+  for (EdgeUse& use : ctx.edges_in) // buffers get their places when they begin to live
+    if (use.how == EdgeUse::How::direct) use.how = EdgeUse::How::copied;
   ctx.dynamic.assign(plan->buffers.size(), nullptr);
   ctx.dynamic_shapes.assign(plan->buffers.size(), {});
   int64_t in_use = 0;
@@ -305,7 +431,7 @@ void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
       throw;
     }
   }
-  end_device(ctx, run_options);
+  end_device(ctx, outputs, run_options);
   ctx.dynamic.clear();
 }
 
@@ -334,7 +460,13 @@ void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTen
                 memory_limit());
     }
     if (is_output) {
-      place_output(outputs[p.index], plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
+      RunTensor& out = outputs[p.index];
+      place_output(out, plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
+      if (!ctx.device) continue;
+      const auto bytes = static_cast<size_t>(ctx.dynamic_shapes[b].bytes);
+      EdgeUse::How how = way_of(bound->on_device->edges.outputs[p.index], out.on_device, out.data, bytes);
+      if (how == EdgeUse::How::direct) how = EdgeUse::How::copied; // the steps before have a place already
+      ctx.edges_out[p.index] = {how, out.data, nullptr, bytes};
     } else {
       const int64_t bytes = ctx.dynamic_shapes[b].bytes;
       ctx.dynamic[b] =
@@ -357,7 +489,10 @@ void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTen
       if (p.storage != StorageKind::output) continue;
       // The kernel made the output: hand its memory over, or copy it where the caller wants it.
       RunTensor& out = outputs[p.index];
-      if (out.data) {
+      if (out.on_device) {
+        place_output(out, plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
+        ctx.made_on_host.back().memory = ctx.dynamic[b];
+      } else if (out.data) {
         std::shared_ptr<void> made = ctx.dynamic[b];
         place_output(out, plan->outputs[p.index], ctx.dynamic_shapes[b], ctx);
         std::copy_n(static_cast<std::byte*>(made.get()), ctx.dynamic_shapes[b].bytes,
@@ -514,6 +649,11 @@ void Session::Impl::run_on_device(size_t s, const StepShape& shape, RunContext& 
   DeviceContext& device = *ctx.device;
   if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
     void *from = ctx.pointers[copy->from], *to = ctx.pointers[copy->to];
+    if (const int edge = bound->on_device->edges.of_step[s]; edge != kNoEdge) {
+      EdgeUse& use = edge >= 0 ? ctx.edges_in[edge] : ctx.edges_out[-1 - edge];
+      use.twin = edge >= 0 ? to : from;
+      return edge >= 0 ? device.copy_input(use) : device.copy_output(use);
+    }
     const auto bytes = static_cast<size_t>(shape.copy_bytes);
     if (plan->buffers[copy->from].device == DeviceKind::cpu)
       device.upload(to, from, bytes);
@@ -566,6 +706,8 @@ Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions op
   impl_->plan = impl_->bound->executable.get();
   impl_->options = options;
   impl_->arena = arena_for(options);
+  if (impl_->bound->on_device)
+    impl_->device_pool = std::make_unique<OutputPool>(impl_->bound->on_device->device);
   impl_->threads = impl_->arena->threads();
 }
 
@@ -604,8 +746,26 @@ int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
   return shapes->arena_bytes + shapes->device_bytes;
 }
 
+void Session::synchronize() const {
+  std::vector<std::unique_ptr<RunContext>> all;
+  {
+    std::lock_guard lock(impl_->mutex);
+    all.swap(impl_->idle);
+  }
+  std::exception_ptr failed;
+  for (const auto& ctx : all) try {
+      if (ctx->device) ctx->device->settle();
+    } catch (const std::exception&) {
+      if (!failed) failed = std::current_exception();
+    }
+  std::lock_guard lock(impl_->mutex);
+  for (auto& ctx : all) impl_->idle.push_back(std::move(ctx));
+  if (failed) std::rethrow_exception(failed);
+}
+
 void Session::release_memory() const {
   impl_->pool.clear();
+  if (impl_->device_pool) impl_->device_pool->clear();
   std::lock_guard lock(impl_->mutex);
   impl_->idle.clear();
 }

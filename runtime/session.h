@@ -27,6 +27,9 @@ struct SessionOptions {
                               ///< allocates, 0: none; checked before they are
 };
 
+class HostCopy;
+class OutputBlock;
+
 /// An input or output of one run: memory of the caller.
 struct RunTensor {
   void* data = nullptr;
@@ -34,7 +37,13 @@ struct RunTensor {
   std::vector<int64_t> dims;
   std::shared_ptr<void> owner;                       ///< outputs made by the session
   std::shared_ptr<std::vector<std::string>> strings; ///< string tensors
+  bool on_device = false;              ///< memory of the session's device, of outputs also that to be made
+  std::shared_ptr<HostCopy> host_copy; ///< inputs on the device: for who needs elements on the host
+  std::shared_ptr<OutputBlock> block;  ///< outputs on the device, made by the session
 };
+
+/// Where the host reads the elements of an input.
+const void* host_elements(const RunTensor& tensor);
 
 /// Time and work of one step in one run.
 struct StepProfile {
@@ -54,6 +63,11 @@ struct RunOptions {
   int64_t max_memory = 0; ///< what a loop may gather in scan outputs and sequences; 0: the machine's memory
   RandomStreams* random = nullptr; ///< what random operators draw from; default: streams of the process
   std::vector<StepProfile>* profile = nullptr;
+  /// Of a device: the run is work of this stream, by its handle; none: of one of its own.
+  std::optional<void*> stream;
+  /// The run ends when the stream was asked for everything. Outputs are on the device; inputs of the host
+  /// were read, others live until the stream is there. Refused where the host has work in between.
+  bool async = false;
   /// Called after each step with the buffer number and its contents (compare, first-NaN); slows the run.
   std::function<void(const Executable&, int step, int buffer, const extern_kernels::TensorRef&)> observe;
 };
@@ -79,6 +93,8 @@ public:
 
   /// Arena bytes of a run with these input shapes.
   int64_t peak_bytes(std::span<const RunTensor> inputs) const;
+  /// Waits for runs that were `async`. Throws what checks in their kernels found.
+  void synchronize() const;
   /// Gives idle arenas back to the system.
   void release_memory() const;
 

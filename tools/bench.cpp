@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "tensorbox/device.h"
 #include "tools/common.h"
 #include "tools/say.h"
 
@@ -15,25 +16,49 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Options {
+struct BenchArguments {
   ModelOptions model;
   int warmup = 3, repeat = 0, clients = 1; ///< repeat 0: by time
   double duration = 3;
+  bool on_device = false;
 };
+
+/// Memory of the GPU for inputs and outputs, in whose place a run uses it.
+struct OnDevice {
+  std::vector<OutputTensor> held;
+  Session::Inputs inputs;
+  std::vector<TensorView> outputs;
+
+  TensorView copy(const TensorView& host, const std::string& device) {
+    const OutputTensor& t = held.emplace_back(to_device(host, device).value());
+    return {t.data, t.type, t.dims, t.device};
+  }
+};
+
+OnDevice placed(const Session& session, const Session::Inputs& in) {
+  if (session.device() == kHost) throw UsageError("bench: --on-device needs --device cuda");
+  const std::string device = fmt::format("cuda:{}", session.device());
+  OnDevice there;
+  for (const auto& [name, view] : in) there.inputs.emplace_back(name, there.copy(view, device));
+  for (const OutputTensor& o : session.run(in).value())
+    there.outputs.push_back(there.copy({o.data, o.type, o.dims, kHost}, device));
+  return there;
+}
 
 double ms_since(Clock::time_point t) {
   return std::chrono::duration<double, std::milli>(Clock::now() - t).count();
 }
 
 /// Latencies in ms of one client, until the time or the count is used up.
-std::vector<double> measure(const Session& session, const Session::Inputs& in, const Options& o,
+std::vector<double> measure(const Session& session, const Session::Inputs& in,
+                            const std::vector<TensorView>& out, const BenchArguments& o,
                             std::atomic<bool>& failed, std::string& error) {
   std::vector<double> times;
   auto start = Clock::now();
   for (int i = 0; !failed && (o.repeat > 0 ? i < o.repeat : ms_since(start) < o.duration * 1000 || i < 5);
        ++i) {
     auto t = Clock::now();
-    auto result = session.run(in);
+    auto result = session.run(in, out);
     times.push_back(ms_since(t));
     if (!result) {
       error = result.error().message;
@@ -47,7 +72,7 @@ double percentile(const std::vector<double>& sorted, double p) {
   return sorted[static_cast<size_t>(p * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
 
-void bench(Options& o) {
+void bench(BenchArguments& o) {
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
   Session::Inputs in = views(inputs);
@@ -59,14 +84,20 @@ void bench(Options& o) {
     session.run(in).value();
   }
   double first = ms_since(start);
-  for (int i = 0; i < o.warmup; ++i) session.run(in).value();
+  OnDevice there;
+  if (o.on_device) {
+    there = placed(session, in);
+    in = there.inputs;
+  }
+  for (int i = 0; i < o.warmup; ++i) session.run(in, there.outputs).value();
   std::vector<std::vector<double>> per_client(o.clients);
   std::vector<std::string> errors(o.clients);
   std::atomic<bool> failed{false};
   start = Clock::now();
   std::vector<std::thread> clients;
   for (int c = 0; c < o.clients; ++c)
-    clients.emplace_back([&, c] { per_client[c] = measure(session, in, o, failed, errors[c]); });
+    clients.emplace_back(
+        [&, c] { per_client[c] = measure(session, in, there.outputs, o, failed, errors[c]); });
   for (std::thread& t : clients) t.join();
   double wall = ms_since(start);
   if (failed)
@@ -102,7 +133,7 @@ void bench(Options& o) {
 } // namespace
 
 void add_bench(CLI::App& app, int&) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchArguments>();
   CLI::App* cmd = app.add_subcommand("bench", "measure latency and throughput");
   o->model.add_to(*cmd);
   cmd->add_option("--warmup", o->warmup, "runs before measuring, besides the first (default 3)")
@@ -113,6 +144,9 @@ void add_bench(CLI::App& app, int&) {
       ->check(CLI::Range(0.0, 86400.0));
   cmd->add_option("--clients", o->clients, "threads that call the session at once (default 1)")
       ->check(CLI::Range(1, 256));
+  cmd->add_flag(
+      "--on-device", o->on_device,
+      "inputs and outputs in memory of the GPU (with --device cuda), without copies to and from the host");
   cmd->footer(R"(Examples:
   tbx bench model.onnx --dim batch=8 --threads 2
   tbx bench model.onnx --clients 4 --threads 1     throughput of four requests at a time

@@ -53,7 +53,7 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->group("Compiler");
   // One value per mention: a list would swallow the model's name when that comes after it.
   app.add_option("--disable-pass", compile.disabled_passes,
-                 "graph pass to leave out (tbx explain --passes lists them)")
+                 "graph pass or step of the schedule to leave out (tbx explain --passes lists them)")
       ->allow_extra_args(false)
       ->check([](const std::string& name) {
         std::vector<std::string> all = pass_names();

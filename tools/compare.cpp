@@ -11,7 +11,7 @@
 namespace tbx::tools {
 namespace {
 
-struct Options {
+struct CompareArguments {
   ModelOptions model;
   std::string reference, expected, reference_isa;
   bool reference_compiled = false, reference_evaluated = false, all = false, every_node = false;
@@ -60,7 +60,8 @@ Values observe(const Session& session, std::vector<OwnedTensor>& inputs) {
 bool is_archive(const std::string& path) { return path.size() > 4 && path.ends_with(".npz"); }
 
 /// What the model is compared with, and its description.
-Values reference_values(const Options& o, std::vector<OwnedTensor>& inputs, std::string& description) {
+Values reference_values(const CompareArguments& o, std::vector<OwnedTensor>& inputs,
+                        std::string& description) {
   description = o.reference;
   if (is_archive(o.reference)) return {read_npz(o.reference), 0, {}};
   ModelOptions other = o.model;
@@ -94,7 +95,7 @@ const OwnedTensor* partner(const OwnedTensor& got, bool output, const Values& wa
   return output ? other_shape : nullptr;
 }
 
-void run(Options& o, int& code) {
+void run(CompareArguments& o, int& code) {
   if (!o.expected.empty() && !o.reference.empty())
     throw UsageError("give either REFERENCE or --expected, not both");
   if (!o.expected.empty() && !is_archive(o.expected))
@@ -152,7 +153,7 @@ void run(Options& o, int& code) {
 } // namespace
 
 void add_compare(CLI::App& app, int& code) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CompareArguments>();
   CLI::App* cmd =
       app.add_subcommand("compare", "find the first value that two ways of running a model disagree on");
   o->model.add_to(*cmd);

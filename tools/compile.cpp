@@ -28,20 +28,26 @@ std::vector<std::string> split(const std::string& text) {
 void compile(PackOptions& o) {
   if (is_package(o.model.model)) throw UsageError("compile: " + o.model.model + " is a package already");
   o.model.compile.dims = parse_dims(o.model.dims);
+  std::vector<std::string> architectures; // "cuda:sm_90,sm_80": of GPUs that are not this machine's
+  if (std::string& device = o.model.compile.device; device.starts_with("cuda:sm_")) {
+    architectures = split(device.substr(5));
+    device = "cuda";
+  }
   Session session = o.model.open();
   o.model.dims.clear();          // they are no symbols any more
   if (!o.model.inputs.empty()) { // what is compiled for values or shapes is compiled for these
     std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
     session.run_values(values_of(inputs)).value();
   }
-  const PackageReport report = session.save(o.output, {split(o.isas)}).value();
+  const PackageReport report = session.save(o.output, {split(o.isas), architectures}).value();
   if (o.model.json) {
     print_json({{"file", o.output},
                 {"bytes", report.bytes},
                 {"constant_bytes", report.constant_bytes},
                 {"kernel_bytes", report.kernel_bytes},
                 {"programs", report.programs},
-                {"isas", report.isas}});
+                {"isas", report.isas},
+                {"architectures", report.architectures}});
     return;
   }
   say("{}: {:.1f} MB, of them {:.1f} MB constants; {} program(s); native kernels: {}\n", o.output,
@@ -49,6 +55,8 @@ void compile(PackOptions& o) {
       report.programs,
       report.isas.empty() ? "none, all run in the evaluator"
                           : fmt::format("{}", fmt::join(report.isas, ", ")));
+  if (!report.architectures.empty())
+    say("for GPUs: {}, others by NVRTC when it is loaded\n", fmt::join(report.architectures, ", "));
 }
 
 } // namespace
@@ -58,6 +66,11 @@ void add_compile(CLI::App& app, int&) {
   CLI::App* cmd = app.add_subcommand("compile", "write a package: one file that loads without a compiler");
   o->model.add_to(*cmd, false);
   cmd->remove_option(cmd->get_option("--isa"));
+  cmd->remove_option(cmd->get_option("--device"));
+  cmd->add_option(
+      "--device", o->model.compile.device,
+      "cuda or cuda:1: for the GPU of this machine; cuda:sm_90,sm_80: with machine code for these "
+      "architectures (docs/packages.md); default: CPUs");
   cmd->add_option("-o,--output", o->output, "the package to write")->required();
   cmd->add_option(
       "--isa", o->isas,
@@ -78,6 +91,7 @@ with --input: the model is run once, and the package holds the code for such inp
 Examples:
   tbx compile model.onnx -o model.tbx
   tbx compile model.onnx -o model.tbx --isa avx512,avx2 --dim batch=8 --precision bf16
+  tbx compile model.onnx -o model.tbx --device cuda:sm_90
   tbx run model.tbx --input image=cat.png)");
   cmd->callback([o] { compile(*o); });
 }

@@ -13,7 +13,7 @@
 namespace tbx::tools {
 namespace {
 
-struct Options {
+struct DemoArguments {
   std::string folder;
   bool json = false;
 };
@@ -28,7 +28,7 @@ int label_of(const std::filesystem::path& file) {
   return stem.back() - '0';
 }
 
-void demo(const Options& o, int& code) {
+void demo(const DemoArguments& o, int& code) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(fs::path(o.folder) / "images") ||
       !fs::is_regular_file(fs::path(o.folder) / "digits.onnx"))
@@ -83,7 +83,7 @@ void demo(const Options& o, int& code) {
 } // namespace
 
 void add_demo(CLI::App& app, int& code) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DemoArguments>();
   CLI::App* cmd = app.add_subcommand("demo", "classify the scanned digits of examples/digits");
   cmd->add_option("folder", o->folder, "folder with digits.onnx and images/")
       ->required()

@@ -19,10 +19,6 @@
 namespace tbx::tools {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, const std::string& why) {
-  throw UsageError(fmt::format("{}: {}", path, why));
-}
-
 std::string inflate_raw(const std::string& path, std::string_view in, size_t size) {
   std::string out(size, '\0');
   z_stream z{};
@@ -49,6 +45,10 @@ bool ends_with(const std::string& s, std::string_view end) {
 }
 
 } // namespace
+
+[[noreturn]] void fail(const std::string& path, const std::string& why) {
+  throw UsageError(fmt::format("{}: {}", path, why));
+}
 
 std::vector<OwnedTensor> read_npz(const std::string& path) {
   std::string s = read_file(path);

@@ -22,6 +22,9 @@ std::string refuses_output(const std::string& path);
 std::string refuses_file(const std::string& path);
 std::vector<OwnedTensor> read_npz(const std::string& path);
 
+/// Throws UsageError: what is wrong with the file.
+[[noreturn]] void fail(const std::string& path, const std::string& why);
+
 /// All bytes of a file; throws UsageError.
 std::string read_file(const std::string& path);
 /// The file has these bytes or is what it was before: written beside it, then renamed. Throws UsageError.

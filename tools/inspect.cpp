@@ -157,7 +157,8 @@ void add_explain(CLI::App& app, int&) {
   cmd->get_option("model")->required(false);
   cmd->add_flag("--profile", o->profile, "run the model and show times");
   cmd->add_option("--trace", o->trace, "write a Chrome / Perfetto trace of one run");
-  cmd->add_flag("--passes", o->passes, "list the graph passes and stop");
+  cmd->add_flag("--passes", o->passes,
+                "list the graph passes and the steps of the schedule that --disable-pass takes, and stop");
   cmd->footer(R"(Examples:
   tbx explain model.onnx                          kernels with their nodes and the reasons
   tbx explain model.onnx --profile --dim seq=128  with the time of each in one run

@@ -8,13 +8,10 @@
 #include <sstream>
 
 #include "base/dtype.h"
+#include "tools/files.h"
 
 namespace tbx::tools {
 namespace {
-
-[[noreturn]] void fail(const std::string& path, const std::string& why) {
-  throw UsageError(fmt::format("{}: {}", path, why));
-}
 
 struct NumpyType {
   const char* descr;

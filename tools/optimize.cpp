@@ -12,7 +12,7 @@
 namespace tbx::tools {
 namespace {
 
-struct Options {
+struct OptimizeArguments {
   std::string model, to;
   std::vector<std::string> dims;
   OptimizeOptions optimize;
@@ -45,7 +45,7 @@ void print_operators(const OptimizeReport& report) {
   }
 }
 
-void optimize_model(const Options& o) {
+void optimize_model(const OptimizeArguments& o) {
   OptimizeOptions options = o.optimize;
   options.dims = parse_dims(o.dims);
   if (std::string why = refuses_file(o.to); !why.empty()) throw UsageError(why);
@@ -75,7 +75,7 @@ void optimize_model(const Options& o) {
 } // namespace
 
 void add_optimize(CLI::App& app, int&) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<OptimizeArguments>();
   CLI::App* cmd = app.add_subcommand("optimize", "write a simplified ONNX file that every runtime reads");
   cmd->add_option("model", o->model, "ONNX file")->required()->check(CLI::ExistingFile);
   cmd->add_option("optimized", o->to, "file to write; may be the model itself")->required();

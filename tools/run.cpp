@@ -13,7 +13,7 @@
 namespace tbx::tools {
 namespace {
 
-struct Options {
+struct RunArguments {
   ModelOptions model;
   std::string save;
   bool all_values = false;
@@ -79,7 +79,7 @@ std::string line(const Json& row) {
   return text;
 }
 
-void save(const Options& o, const Session::Values& outputs) {
+void save(const RunArguments& o, const Session::Values& outputs) {
   std::vector<OwnedTensor> saved;
   for (const auto& [name, out] : outputs) {
     if (out.kind != OnnxValue::tensor)
@@ -90,7 +90,7 @@ void save(const Options& o, const Session::Values& outputs) {
   write_tensors(o.save, saved);
 }
 
-void run(Options& o) {
+void run(RunArguments& o) {
   if (o.all_values && o.save.empty()) throw UsageError("--all-values needs --save FILE.npz");
   if (!o.save.empty())
     if (std::string why = refuses_output(o.save); !why.empty()) throw UsageError("--save " + why);
@@ -123,7 +123,7 @@ void run(Options& o) {
 } // namespace
 
 void add_run(CLI::App& app, int&) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RunArguments>();
   CLI::App* cmd = app.add_subcommand("run", "run a model once, show or save its outputs");
   o->model.add_to(*cmd);
   cmd->add_option(

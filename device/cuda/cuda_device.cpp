@@ -73,6 +73,7 @@ class CudaDevice final : public Device {
 public:
   explicit CudaDevice(int number) : context_(std::make_shared<ContextOwner>(number)) {
     const Driver& d = driver();
+    properties_.number = number;
     char name[128] = {};
     check(d.cuDeviceGetName(name, sizeof name, context_->device()), "cuDeviceGetName");
     properties_.name = name;
@@ -101,6 +102,27 @@ public:
     return std::make_unique<Block>(context_, bytes, true);
   }
   std::unique_ptr<Stream> make_stream() override { return cuda::make_stream(context_); }
+  std::unique_ptr<Stream> adopt_stream(void* handle) override { return cuda::adopt_stream(context_, handle); }
+  std::string defect_of(const void* data, size_t bytes) override {
+    if (bytes == 0) return {};
+    Current current(*context_);
+    unsigned type = 0;
+    int number = -1;
+    Pointer start = 0;
+    size_t size = 0;
+    int what[] = {kPointerMemoryType, kPointerDeviceOrdinal, kPointerRangeStart, kPointerRangeSize};
+    void* where[] = {&type, &number, &start, &size};
+    const auto at = reinterpret_cast<Pointer>(data);
+    check(driver().cuPointerGetAttributes(4, what, where, at), "cuPointerGetAttributes");
+    if (type != kDeviceMemory) return "its address is none of a GPU's memory";
+    if (number != properties_.number) return fmt::format("it lies on cuda:{}", number);
+    if (bytes > size - (at - start))
+      return fmt::format("{} bytes are left in its memory, {} are needed", size - (at - start), bytes);
+    return {};
+  }
+  void record_all(Event& event) override { cuda::record_all(*context_, event); }
+  bool is_reached(const Event& event) override { return cuda::is_reached(event); }
+  void wait(const Event& event) override { cuda::wait(event); }
   std::unique_ptr<Event> make_event() override { return cuda::make_event(context_); }
   double elapsed_ms(const Event& from, const Event& to) override { return cuda::elapsed_ms(from, to); }
   std::shared_ptr<Module> load(std::string_view binary) override {

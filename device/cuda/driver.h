@@ -38,12 +38,31 @@ struct LaunchConfig {
   unsigned num_attributes = 0;
 };
 
+/// CUDA_MEMCPY3D
+struct CopyNode {
+  struct Side {
+    size_t x = 0, y = 0, z = 0, level = 0;
+    int type = 0; ///< CUmemorytype
+    void* host = nullptr;
+    Pointer device = 0;
+    void* array = nullptr;
+    void* reserved = nullptr;
+    size_t pitch = 0, height = 0;
+  } from, to;
+  size_t width = 0, height = 0, depth = 0;
+};
+
 // CUdevice_attribute
 inline constexpr int kMultiprocessors = 16, kL2Bytes = 38, kMajor = 75, kMinor = 76, kSharedBytesOptin = 97;
 // CUfunction_attribute
 inline constexpr int kStaticShared = 1, kMaxDynamicShared = 8;
+// CUpointer_attribute
+inline constexpr int kPointerMemoryType = 2, kPointerDeviceOrdinal = 9, kPointerRangeStart = 11,
+                     kPointerRangeSize = 12;
+// CUmemorytype
+inline constexpr unsigned kDeviceMemory = 2;
 // CUresult
-inline constexpr Result kOutOfMemory = 2;
+inline constexpr Result kOutOfMemory = 2, kNotReady = 600;
 
 // X(name in the library, parameters...)
 #define TBX_CUDA_DRIVER(X)                                                                                   \
@@ -60,6 +79,7 @@ inline constexpr Result kOutOfMemory = 2;
   X(cuDevicePrimaryCtxRelease_v2, DeviceNumber)                                                              \
   X(cuCtxPushCurrent_v2, Context)                                                                            \
   X(cuCtxPopCurrent_v2, Context*)                                                                            \
+  X(cuCtxRecordEvent, Context, EventHandle)                                                                  \
   X(cuMemAlloc_v2, Pointer*, size_t)                                                                         \
   X(cuMemFree_v2, Pointer)                                                                                   \
   X(cuMemHostAlloc, void**, size_t, unsigned)                                                                \
@@ -75,11 +95,15 @@ inline constexpr Result kOutOfMemory = 2;
   X(cuStreamBeginCapture_v2, StreamHandle, int)                                                              \
   X(cuStreamIsCapturing, StreamHandle, int*)                                                                 \
   X(cuStreamEndCapture, StreamHandle, GraphHandle*)                                                          \
+  X(cuStreamGetCaptureInfo_v3, StreamHandle, int*, unsigned long long*, GraphHandle*, const GraphNode**,     \
+    const void**, size_t*)                                                                                   \
   X(cuEventCreate, EventHandle*, unsigned)                                                                   \
   X(cuEventDestroy_v2, EventHandle)                                                                          \
   X(cuEventRecord, EventHandle, StreamHandle)                                                                \
   X(cuEventSynchronize, EventHandle)                                                                         \
+  X(cuEventQuery, EventHandle)                                                                               \
   X(cuEventElapsedTime_v2, float*, EventHandle, EventHandle)                                                 \
+  X(cuPointerGetAttributes, unsigned, int*, void**, Pointer)                                                 \
   X(cuModuleLoadData, ModuleHandle*, const void*)                                                            \
   X(cuModuleUnload, ModuleHandle)                                                                            \
   X(cuModuleGetFunction, Function*, ModuleHandle, const char*)                                               \
@@ -88,6 +112,8 @@ inline constexpr Result kOutOfMemory = 2;
   X(cuLaunchKernelEx, const LaunchConfig*, Function, void**, void**)                                         \
   X(cuGraphGetNodes, GraphHandle, GraphNode*, size_t*)                                                       \
   X(cuGraphInstantiateWithFlags, GraphExec*, GraphHandle, unsigned long long)                                \
+  X(cuGraphMemcpyNodeGetParams, GraphNode, CopyNode*)                                                        \
+  X(cuGraphExecMemcpyNodeSetParams, GraphExec, GraphNode, const CopyNode*, Context)                          \
   X(cuGraphUpload, GraphExec, StreamHandle)                                                                  \
   X(cuGraphLaunch, GraphExec, StreamHandle)                                                                  \
   X(cuGraphExecDestroy, GraphExec)                                                                           \

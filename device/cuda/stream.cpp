@@ -1,5 +1,9 @@
 #include "device/cuda/stream.h"
 
+#include <vector>
+
+#include "base/error.h"
+
 namespace tbx::device::cuda {
 
 namespace {
@@ -29,8 +33,9 @@ EventHandle handle_of(const Event& e) { return static_cast<const CudaEvent&>(e).
 
 class CudaGraph final : public Graph {
 public:
-  CudaGraph(std::shared_ptr<const ContextOwner> context, GraphHandle graph)
-      : context_(std::move(context)), graph_(graph) {
+  /// `copies`: nodes of the graph.
+  CudaGraph(std::shared_ptr<const ContextOwner> context, GraphHandle graph, std::vector<GraphNode> copies)
+      : context_(std::move(context)), graph_(graph), copies_(std::move(copies)) {
     check(driver().cuGraphGetNodes(graph_, nullptr, &nodes_), "cuGraphGetNodes");
     if (Result r = driver().cuGraphInstantiateWithFlags(&exec, graph_, 0); r != 0) {
       driver().cuGraphDestroy(graph_);
@@ -43,11 +48,21 @@ public:
     driver().cuGraphDestroy(graph_);
   }
   size_t nodes() const override { return nodes_; }
+  size_t copies() const override { return copies_.size(); }
+  void move_copy(size_t copy, void* to, const void* from) override {
+    Current current(*context_);
+    CopyNode node;
+    check(driver().cuGraphMemcpyNodeGetParams(copies_.at(copy), &node), "cuGraphMemcpyNodeGetParams");
+    node.from.device = pointer(from), node.to.device = pointer(to);
+    check(driver().cuGraphExecMemcpyNodeSetParams(exec, copies_[copy], &node, context_->context()),
+          "cuGraphExecMemcpyNodeSetParams");
+  }
   GraphExec exec = nullptr;
 
 private:
   std::shared_ptr<const ContextOwner> context_;
   GraphHandle graph_;
+  std::vector<GraphNode> copies_;
   size_t nodes_ = 0;
 };
 
@@ -57,7 +72,11 @@ public:
     Current current(*context_);
     check(driver().cuStreamCreate(&stream_, kNonBlocking), "cuStreamCreate");
   }
+  /// Of somebody else.
+  CudaStream(std::shared_ptr<const ContextOwner> context, StreamHandle stream)
+      : context_(std::move(context)), stream_(stream), owned_(false) {}
   ~CudaStream() override {
+    if (!owned_) return;
     Current current(*context_);
     driver().cuStreamDestroy_v2(stream_);
   }
@@ -77,6 +96,7 @@ public:
     if (bytes > 0)
       check(driver().cuMemcpyDtoDAsync_v2(pointer(to), pointer(from), bytes, stream_),
             "copying on the device");
+    if (bytes > 0 && recording_) copies_.push_back(last_node());
   }
   void fill(void* to, uint8_t value, size_t bytes) override {
     Current current(*context_);
@@ -113,12 +133,15 @@ public:
   void begin_capture() override {
     Current current(*context_);
     check(driver().cuStreamBeginCapture_v2(stream_, kThreadLocal), "cuStreamBeginCapture");
+    copies_.clear();
+    recording_ = true;
   }
   std::unique_ptr<Graph> end_capture() override {
     Current current(*context_);
     GraphHandle graph = nullptr;
+    recording_ = false;
     check(driver().cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
-    auto out = std::make_unique<CudaGraph>(context_, graph);
+    auto out = std::make_unique<CudaGraph>(context_, graph, std::move(copies_));
     check(driver().cuGraphUpload(out->exec, stream_), "cuGraphUpload");
     return out;
   }
@@ -127,16 +150,32 @@ public:
     check(driver().cuGraphLaunch(static_cast<CudaGraph&>(graph).exec, stream_), "starting a graph");
   }
 
-  StreamHandle handle() const { return stream_; }
+  void* handle() const override { return stream_; }
 
 private:
+  /// What was recorded last.
+  GraphNode last_node() const {
+    int status = 0;
+    unsigned long long id = 0;
+    GraphHandle graph = nullptr;
+    const GraphNode* nodes = nullptr;
+    const void* edges = nullptr;
+    size_t count = 0;
+    check(driver().cuStreamGetCaptureInfo_v3(stream_, &status, &id, &graph, &nodes, &edges, &count),
+          "cuStreamGetCaptureInfo");
+    TBX_INTERNAL(count == 1);
+    return nodes[0];
+  }
+
   std::shared_ptr<const ContextOwner> context_;
   StreamHandle stream_ = nullptr;
+  bool owned_ = true, recording_ = false;
+  std::vector<GraphNode> copies_; ///< recorded so far
 };
 
 } // namespace
 
-StreamHandle handle_of(const Stream& stream) { return static_cast<const CudaStream&>(stream).handle(); }
+StreamHandle handle_of(const Stream& stream) { return static_cast<StreamHandle>(stream.handle()); }
 
 bool is_capturing(const Stream& stream) {
   int status = 0; // CUstreamCaptureStatus; 0: none
@@ -146,6 +185,24 @@ bool is_capturing(const Stream& stream) {
 
 std::unique_ptr<Stream> make_stream(std::shared_ptr<const ContextOwner> context) {
   return std::make_unique<CudaStream>(std::move(context));
+}
+
+std::unique_ptr<Stream> adopt_stream(std::shared_ptr<const ContextOwner> context, void* handle) {
+  return std::make_unique<CudaStream>(std::move(context), static_cast<StreamHandle>(handle));
+}
+
+void record_all(const ContextOwner& context, Event& event) {
+  check(driver().cuCtxRecordEvent(context.context(), handle_of(event)), "cuCtxRecordEvent");
+}
+
+bool is_reached(const Event& event) {
+  const Result r = driver().cuEventQuery(handle_of(event));
+  if (r != kNotReady) check(r, "cuEventQuery");
+  return r == 0;
+}
+
+void wait(const Event& event) {
+  check(driver().cuEventSynchronize(handle_of(event)), "waiting for the device");
 }
 
 std::unique_ptr<Event> make_event(std::shared_ptr<const ContextOwner> context) {

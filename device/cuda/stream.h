@@ -33,11 +33,16 @@ public:
 };
 
 std::unique_ptr<Stream> make_stream(std::shared_ptr<const ContextOwner> context);
+/// A stream that somebody else owns.
+std::unique_ptr<Stream> adopt_stream(std::shared_ptr<const ContextOwner> context, void* handle);
 /// For libraries, which take a stream by the driver's handle.
 StreamHandle handle_of(const Stream& stream);
 /// The stream records a graph: nothing may wait for the device now.
 bool is_capturing(const Stream& stream);
 std::unique_ptr<Event> make_event(std::shared_ptr<const ContextOwner> context);
+void record_all(const ContextOwner& context, Event& event);
+bool is_reached(const Event& event);
+void wait(const Event& event);
 double elapsed_ms(const Event& from, const Event& to);
 
 } // namespace tbx::device::cuda

@@ -164,7 +164,8 @@ std::string emulated_source(std::string_view source, const std::vector<std::stri
   std::string out = std::string(kShim) + std::string(source);
   for (const std::string& k : kernels)
     out += fmt::format(
-        "extern \"C\" void emulate_{0}(void* const* arguments) {{ emulated_call(&tbx::{0}, arguments); }}\n",
+        "extern \"C\" void emulate_{0}(void* const* arguments) {{ emulated_call(&tbx::{0}, arguments); }}\n"
+        "extern \"C\" unsigned long size_{0}(int i) {{ return emulated_size(&tbx::{0}, i); }}\n",
         k);
   return out;
 }

@@ -30,6 +30,7 @@ struct Shared {
 /// A kernel of a loaded object.
 struct EmulatedKernel {
   void (*call)(void* const* arguments) = nullptr;
+  unsigned long (*size)(int i) = nullptr; ///< bytes of parameter i
   Shared* shared = nullptr;
   std::string name;
 };

@@ -5,11 +5,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -25,26 +29,81 @@ namespace {
 using Work = std::function<void()>;
 using Clock = std::chrono::steady_clock;
 
-class FakeStream;
+/// Work in order, done when somebody waits for it.
+class Queue {
+public:
+  explicit Queue(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+  void add(Work work) {
+    std::scoped_lock lock(mutex_);
+    work_.push_back(std::move(work));
+  }
+  void finish() {
+    Arena::Access access(*arena_);
+    while (Work work = next()) work();
+  }
+
+private:
+  Work next() {
+    std::scoped_lock lock(mutex_);
+    if (work_.empty()) return {};
+    Work work = std::move(work_.front());
+    work_.pop_front();
+    return work;
+  }
+  std::shared_ptr<Arena> arena_;
+  std::mutex mutex_;
+  std::deque<Work> work_;
+};
 
 class FakeEvent final : public Event {
 public:
-  FakeStream* stream = nullptr; ///< that recorded it and has not come to it
-  Clock::time_point reached{};
+  struct State {
+    std::vector<std::weak_ptr<Queue>> queues; ///< that recorded it
+    std::atomic<int> pending = 0;             ///< of them have not come to it
+    Clock::time_point reached{};
+  };
+  std::shared_ptr<State> state = std::make_shared<State>();
 };
 
 FakeEvent& of(const Event& e) { return const_cast<FakeEvent&>(static_cast<const FakeEvent&>(e)); }
 
+void finish(const FakeEvent::State& event) {
+  for (const std::weak_ptr<Queue>& q : event.queues)
+    if (const std::shared_ptr<Queue> queue = q.lock(); queue && event.pending > 0) queue->finish();
+}
+
 class FakeGraph final : public Graph {
 public:
-  explicit FakeGraph(std::vector<Work> work) : work_(std::move(work)) {}
-  size_t nodes() const override { return work_.size(); }
-  void run() const {
-    for (const Work& w : work_) w();
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  using Item = std::variant<Work, Copy>;
+
+  explicit FakeGraph(std::vector<Item> items) : items_(std::move(items)) {}
+  size_t nodes() const override { return items_.size(); }
+  size_t copies() const override {
+    return static_cast<size_t>(std::count_if(
+        items_.begin(), items_.end(), [](const Item& item) { return std::holds_alternative<Copy>(item); }));
+  }
+  void move_copy(size_t copy, void* to, const void* from) override {
+    for (Item& item : items_)
+      if (auto* c = std::get_if<Copy>(&item); c && copy-- == 0) c->to = to, c->from = from;
+  }
+  /// As it is now.
+  Work work() const {
+    return [items = items_]() mutable {
+      for (Item& item : items)
+        if (auto* c = std::get_if<Copy>(&item))
+          std::memcpy(c->to, c->from, c->bytes);
+        else
+          std::get<Work>(item)();
+    };
   }
 
 private:
-  std::vector<Work> work_;
+  std::vector<Item> items_;
 };
 
 class LoadedObject final : public Module {
@@ -67,12 +126,13 @@ public:
   Kernel kernel(const std::string& name) const override {
     auto [it, fresh] = kernels_.try_emplace(name);
     if (fresh) {
-      void* f = dlsym(handle_, ("emulate_" + name).c_str());
-      if (!f) {
+      void *f = dlsym(handle_, ("emulate_" + name).c_str()), *size = dlsym(handle_, ("size_" + name).c_str());
+      if (!f || !size) {
         kernels_.erase(it);
         throw_backend_error("the loaded module has no kernel {}", name);
       }
-      it->second = {reinterpret_cast<void (*)(void* const*)>(f), shared_, name};
+      it->second = {reinterpret_cast<void (*)(void* const*)>(f),
+                    reinterpret_cast<unsigned long (*)(int)>(size), shared_, name};
     }
     return {&it->second};
   }
@@ -93,11 +153,16 @@ private:
 
 class FakeStream final : public Stream {
 public:
-  explicit FakeStream(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+  explicit FakeStream(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
 
   void upload(void* to, const void* from, size_t bytes) override { move(to, from, bytes); }
   void download(void* to, const void* from, size_t bytes) override { move(to, from, bytes); }
-  void copy(void* to, const void* from, size_t bytes) override { move(to, from, bytes); }
+  void copy(void* to, const void* from, size_t bytes) override {
+    if (bytes > 0 && capturing_)
+      recorded_.emplace_back(FakeGraph::Copy{to, from, bytes});
+    else
+      move(to, from, bytes);
+  }
   void fill(void* to, uint8_t value, size_t bytes) override {
     add([to, value, bytes] { std::memset(to, value, bytes); });
   }
@@ -106,35 +171,32 @@ public:
     if (shape.blocks == 0 || shape.threads == 0 || shape.threads > 1024)
       throw_backend_error("starting kernel {} failed: {} blocks of {} threads", k.name, shape.blocks,
                           shape.threads);
-    // Parameters of generated kernels are pointers and 64-bit integers.
-    std::vector<uint64_t> values;
-    for (void* a : arguments) std::memcpy(&values.emplace_back(), a, sizeof(uint64_t));
+    std::vector<std::vector<char>> values;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const char* from = static_cast<const char*>(arguments[i]);
+      values.emplace_back(from, from + k.size(static_cast<int>(i)));
+    }
     add([&k, shape, values, seed = seed_++]() mutable {
       std::vector<void*> pointers;
-      for (uint64_t& v : values) pointers.push_back(&v);
+      for (std::vector<char>& v : values) pointers.push_back(v.data());
       emulate(k, shape, pointers, seed);
     });
   }
   void record(Event& event) override {
-    of(event).stream = this;
-    add([&event] {
-      of(event).stream = nullptr;
-      of(event).reached = Clock::now();
+    std::shared_ptr<FakeEvent::State> state = of(event).state = std::make_shared<FakeEvent::State>();
+    state->queues = {queue_};
+    state->pending = 1;
+    add([state] {
+      state->reached = Clock::now();
+      state->pending = 0;
     });
   }
   void wait(const Event& event) override {
-    add([&event] {
-      if (FakeStream* other = of(event).stream) other->synchronize();
-    });
+    add([state = of(event).state] { finish(*state); });
   }
   void synchronize() override {
     if (capturing_) throw_backend_error("waiting for a stream that records a graph");
-    Arena::Access access(*arena_);
-    while (!queue_.empty()) {
-      Work work = std::move(queue_.front());
-      queue_.pop_front();
-      work();
-    }
+    queue_->finish();
   }
   void begin_capture() override {
     if (capturing_) throw_backend_error("the stream records a graph already");
@@ -145,15 +207,14 @@ public:
     capturing_ = false;
     return std::make_unique<FakeGraph>(std::move(recorded_));
   }
-  void launch(Graph& graph) override {
-    add([&graph] { static_cast<FakeGraph&>(graph).run(); });
-  }
+  void launch(Graph& graph) override { add(static_cast<FakeGraph&>(graph).work()); }
+  void* handle() const override { return queue_.get(); }
 
   void add(Work work) {
     if (capturing_)
-      recorded_.push_back(std::move(work));
+      recorded_.emplace_back(std::move(work));
     else
-      queue_.push_back(std::move(work));
+      queue_->add(std::move(work));
   }
 
 private:
@@ -161,9 +222,8 @@ private:
     if (bytes > 0) add([to, from, bytes] { std::memcpy(to, from, bytes); });
   }
 
-  std::shared_ptr<Arena> arena_;
-  std::deque<Work> queue_;
-  std::vector<Work> recorded_;
+  std::shared_ptr<Queue> queue_;
+  std::vector<FakeGraph::Item> recorded_;
   bool capturing_ = false;
   uint32_t seed_ = 1;
 };
@@ -181,7 +241,8 @@ private:
 
 class FakeDevice final : public Device {
 public:
-  FakeDevice() {
+  explicit FakeDevice(int number) {
+    properties_.number = number;
     properties_.name = "fake device (kernels run on the CPU)";
     properties_.architecture = "emulated";
     properties_.multiprocessors = 4;
@@ -198,10 +259,42 @@ public:
   std::unique_ptr<Memory> allocate_staging(size_t bytes) override {
     return std::make_unique<HostBlock>(bytes);
   }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<FakeStream>(arena_); }
+  std::unique_ptr<Stream> make_stream() override {
+    auto queue = std::make_shared<Queue>(arena_);
+    std::scoped_lock lock(mutex_);
+    std::erase_if(queues_, [](const auto& q) { return q.second.expired(); });
+    queues_.emplace(queue.get(), queue);
+    return std::make_unique<FakeStream>(std::move(queue));
+  }
+  std::unique_ptr<Stream> adopt_stream(void* handle) override {
+    if (reinterpret_cast<uintptr_t>(handle) <= 2 || handle == default_queue_.get())
+      return std::make_unique<FakeStream>(default_queue_);
+    std::scoped_lock lock(mutex_);
+    const auto it = queues_.find(handle);
+    std::shared_ptr<Queue> queue = it == queues_.end() ? nullptr : it->second.lock();
+    if (!queue) throw_backend_error("the device has no stream {}", handle);
+    return std::make_unique<FakeStream>(std::move(queue));
+  }
+  std::string defect_of(const void* data, size_t bytes) override {
+    return bytes == 0 ? std::string() : arena_->defect_of(data, bytes);
+  }
+  void record_all(Event& event) override {
+    std::shared_ptr<FakeEvent::State> state = of(event).state = std::make_shared<FakeEvent::State>();
+    std::vector<std::shared_ptr<Queue>> queues = {default_queue_};
+    {
+      std::scoped_lock lock(mutex_);
+      for (const auto& [handle, known] : queues_)
+        if (std::shared_ptr<Queue> queue = known.lock()) queues.push_back(std::move(queue));
+    }
+    state->queues.assign(queues.begin(), queues.end());
+    state->pending = static_cast<int>(queues.size());
+    for (const auto& queue : queues) queue->add([state] { --state->pending; });
+  }
+  bool is_reached(const Event& event) override { return of(event).state->pending == 0; }
+  void wait(const Event& event) override { finish(*of(event).state); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<FakeEvent>(); }
   double elapsed_ms(const Event& from, const Event& to) override {
-    return std::chrono::duration<double, std::milli>(of(to).reached - of(from).reached).count();
+    return std::chrono::duration<double, std::milli>(of(to).state->reached - of(from).state->reached).count();
   }
   std::shared_ptr<Module> load(std::string_view binary) override {
     return std::make_shared<LoadedObject>(binary);
@@ -210,13 +303,16 @@ public:
 private:
   Properties properties_;
   std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
+  std::shared_ptr<Queue> default_queue_ = std::make_shared<Queue>(arena_);
+  std::mutex mutex_;
+  std::map<void*, std::weak_ptr<Queue>> queues_; ///< by handle
 };
 
 } // namespace
 
 } // namespace fake
 
-std::shared_ptr<Device> make_fake_device() { return std::make_shared<fake::FakeDevice>(); }
+std::shared_ptr<Device> make_fake_device(int number) { return std::make_shared<fake::FakeDevice>(number); }
 
 bool is_fake(const Device& device) { return dynamic_cast<const fake::FakeDevice*>(&device) != nullptr; }
 

@@ -10,7 +10,7 @@
 
 namespace tbx::device {
 
-std::shared_ptr<Device> make_fake_device();
+std::shared_ptr<Device> make_fake_device(int number = 0);
 bool is_fake(const Device& device);
 
 /// Work of a fake device's stream that is a function of ours: it may touch the device's memory, and stands

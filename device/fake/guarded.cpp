@@ -1,7 +1,9 @@
 #include "device/fake/guarded.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +27,18 @@ Arena::Access::~Access() {
   if (--arena_.depth_ == 0)
     for (const Guarded* b : arena_.blocks_) b->set_access(false);
   arena_.mutex_.unlock();
+}
+
+std::string Arena::defect_of(const void* data, size_t bytes) {
+  const auto at = reinterpret_cast<uintptr_t>(data);
+  std::scoped_lock lock(mutex_);
+  for (const Guarded* b : blocks_) {
+    const auto begin = reinterpret_cast<uintptr_t>(b->data()), end = begin + b->bytes();
+    if (at < begin || at >= end) continue;
+    if (bytes <= end - at) return {};
+    return fmt::format("{} bytes are left in its memory, {} are needed", end - at, bytes);
+  }
+  return "its address is none of a GPU's memory";
 }
 
 Guarded::Guarded(std::shared_ptr<Arena> arena, size_t bytes)

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 
 #include "device/device.h"
 
@@ -27,6 +28,9 @@ public:
   private:
     Arena& arena_;
   };
+
+  /// As of Device.
+  std::string defect_of(const void* data, size_t bytes);
 
 private:
   friend class Guarded;

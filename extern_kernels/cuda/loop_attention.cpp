@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "extern_kernels/cuda/loop_attention.h"
 #include "extern_kernels/cuda/loops.h"
 #include "extern_kernels/cuda/plain.h"
+#include "extern_kernels/cuda/tensor_attention.h"
 
 namespace tbx::extern_kernels {
 
@@ -28,23 +30,10 @@ public:
   std::string description() const override { return "our own " + to_string(Problem(p_)); }
 
   void run(const RunArgs& args) const override {
-    const TensorRef &q = args.inputs[0], &k = args.inputs[1], &v = args.inputs[2], &y = args.outputs[0];
+    const TensorRef &q = args.inputs[0], &y = args.outputs[0];
     if (y.numel() == 0) return;
-    AttentionArguments a;
+    AttentionArguments a = attention_arguments(p_, args.inputs, y);
     const int64_t batch = q.sizes[0];
-    a.heads = q.sizes[1], a.kv_heads = k.sizes[1], a.queries = q.sizes[2], a.keys = k.sizes[2];
-    a.depth = q.sizes[3], a.width = v.sizes[3], a.window = p_.window;
-    TBX_MODEL(a.kv_heads > 0 && a.heads % a.kv_heads == 0, "{} heads of queries over {} of keys", a.heads,
-              a.kv_heads);
-    a.q = view_of(q, q.sizes), a.k = view_of(k, k.sizes), a.v = view_of(v, v.sizes);
-    a.out = view_of(y, y.sizes);
-    if (p_.tokens_first) std::swap(a.out.strides[1], a.out.strides[2]);
-    const int64_t scores[] = {batch, a.heads, a.queries, a.keys};
-    if (p_.has_mask) a.mask = view_of(args.inputs[3], scores);
-    if (p_.has_starts) a.starts = static_cast<const int*>(args.inputs[4].data);
-    if (p_.has_sinks) a.sinks = view_of(args.inputs[5], args.inputs[5].sizes);
-    a.scale = p_.scale, a.softcap = p_.softcap;
-    a.causal = p_.causal, a.from_end = p_.from_end, a.zero_undefined = p_.zero_undefined_rows;
     const int64_t bytes = shared_bytes(a.depth, a.width, q.dtype == DType::f64 ? 8 : 4);
     if (bytes > kernel_.properties().shared_bytes_block)
       throw_unsupported("attention of heads of {} and {}: a block of {} has {} bytes of shared memory",
@@ -66,6 +55,30 @@ private:
 
 } // namespace
 
+namespace cuda {
+
+AttentionArguments attention_arguments(const AttentionProblem& p, std::span<const TensorRef> inputs,
+                                       const TensorRef& y) {
+  const TensorRef &q = inputs[0], &k = inputs[1], &v = inputs[2];
+  AttentionArguments a;
+  a.heads = q.sizes[1], a.kv_heads = k.sizes[1], a.queries = q.sizes[2], a.keys = k.sizes[2];
+  a.depth = q.sizes[3], a.width = v.sizes[3], a.window = p.window;
+  TBX_MODEL(a.kv_heads > 0 && a.heads % a.kv_heads == 0, "{} heads of queries over {} of keys", a.heads,
+            a.kv_heads);
+  a.q = view_of(q, q.sizes), a.k = view_of(k, k.sizes), a.v = view_of(v, v.sizes);
+  a.out = view_of(y, y.sizes);
+  if (p.tokens_first) std::swap(a.out.strides[1], a.out.strides[2]);
+  const int64_t scores[] = {q.sizes[0], a.heads, a.queries, a.keys};
+  if (p.has_mask) a.mask = view_of(inputs[3], scores);
+  if (p.has_starts) a.starts = static_cast<const int*>(inputs[4].data);
+  if (p.has_sinks) a.sinks = view_of(inputs[5], inputs[5].sizes);
+  a.scale = p.scale, a.softcap = p.softcap;
+  a.causal = p.causal, a.from_end = p.from_end, a.zero_undefined = p.zero_undefined_rows;
+  return a;
+}
+
+} // namespace cuda
+
 std::string supports_reference_attention(const Problem&, std::span<const OperandInfo>,
                                          std::span<const OperandInfo>);
 
@@ -75,6 +88,7 @@ std::string supports_cuda_attention(const Problem& problem, std::span<const Oper
   if (std::string reason = loops_refuse(inputs, outputs, {}); !reason.empty()) return reason;
   if (std::string reason = supports_reference_attention(problem, inputs, outputs); !reason.empty())
     return reason;
+  if (refuses_tensor_attention(inputs, outputs).empty()) return {};
   if (inputs[0].dtype != inputs[1].dtype || inputs[0].dtype != inputs[2].dtype)
     return "queries, keys and values of different types";
   if (inputs[2].sizes[3] < 0) return "values whose width is known at run time only";
@@ -85,7 +99,14 @@ std::string supports_cuda_attention(const Problem& problem, std::span<const Oper
 std::unique_ptr<ExternKernel> make_cuda_attention(device::Device& device, const Problem& problem,
                                                   std::span<const OperandInfo> inputs,
                                                   std::span<const OperandInfo> outputs) {
-  return std::make_unique<LoopAttention>(device, std::get<AttentionProblem>(problem), inputs, outputs);
+  const auto& p = std::get<AttentionProblem>(problem);
+  if (has_tensor_cores(device.properties()) && refuses_tensor_attention(inputs, outputs).empty())
+    return make_tensor_attention(device, p, inputs, outputs);
+  if (inputs[0].dtype != inputs[1].dtype)
+    throw_unsupported("attention of {} queries over {} keys needs an sm_80 (Ampere) or newer; {} is an {}",
+                      name_of(inputs[0].dtype), name_of(inputs[1].dtype), device.properties().name,
+                      device.properties().architecture);
+  return std::make_unique<LoopAttention>(device, p, inputs, outputs);
 }
 
 } // namespace tbx::extern_kernels

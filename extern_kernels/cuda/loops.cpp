@@ -23,7 +23,12 @@ const char* const kLoops =
 #include "extern_kernels/cuda/loops.inc"
     ;
 
-/// Machine code per text and architecture, once per process.
+constexpr int kRank = 12;
+
+} // namespace
+
+std::string loops_arguments() { return kArguments; }
+
 const std::string& compiled(const std::string& text, const std::string& architecture) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, std::string>, std::string> all;
@@ -32,10 +37,6 @@ const std::string& compiled(const std::string& text, const std::string& architec
   if (code.empty()) code = device::cuda::compile(text, architecture);
   return code;
 }
-
-constexpr int kRank = 12;
-
-} // namespace
 
 std::string loops_text(Loop kernel, DType a, DType b, DType c, int64_t wide) {
   return fmt::format("#define KERNEL {}\n#define A {}\n#define B {}\n#define C {}\n#define WIDE {}\n{}\n{}",

@@ -18,6 +18,11 @@ namespace tbx::extern_kernels::cuda {
 enum class Loop : uint8_t { product, convolution, finishing, rows, attention };
 std::string loops_text(Loop kernel, DType a, DType b, DType c, int64_t wide = 1);
 
+/// The structures of loops_arguments.inc, for other texts that have them as parameters.
+std::string loops_arguments();
+/// Machine code of a text for an architecture, made once per process.
+const std::string& compiled(const std::string& text, const std::string& architecture);
+
 /// One of these kernels.
 class LoopKernel {
 public:

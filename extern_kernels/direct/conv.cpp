@@ -95,6 +95,14 @@ template <class T> bool is_ready(const ConvProblem& p, const TensorRef& x) {
          (x.strides[1] == 1 || x.sizes[1] == 1);
 }
 
+/// Planes of channels in which the pixels of an image lie side by side.
+template <class T> bool has_planes(const TensorRef& x) {
+  int64_t step = 1;
+  for (size_t d = x.sizes.size(); d-- > 2; step *= x.sizes[d])
+    if (x.sizes[d] != 1 && x.strides[d] != step) return false;
+  return size_of(x.dtype) == static_cast<int64_t>(sizeof(T)) && x.strides[1] != 1;
+}
+
 template <class T> void copy_image(const TensorRef& x, T zero, T* to) {
   const int64_t channels = x.sizes[1], pixels = x.sizes[0] * volume(x.sizes.subspan(2));
   with_storage(x.dtype, [&]<class S>(S) {
@@ -110,19 +118,18 @@ template <class T> void copy_image(const TensorRef& x, T zero, T* to) {
   });
 }
 
-/// What results are that no tap reaches, in the order of memory.
+/// What results are that no tap reaches, line by line.
 template <class R> void fill(const TensorRef& y, const R* bias) {
-  const int64_t channels = y.sizes[1], pixels = y.sizes[0] * volume(y.sizes.subspan(2));
-  in_pieces(pixels, static_cast<double>(pixels) * channels, [&](int64_t begin, int64_t end) {
+  const auto lines = y.sizes.subspan(2, y.sizes.size() - 3);
+  const int64_t channels = y.sizes[1], width = y.sizes.back(), count = y.sizes[0] * volume(lines);
+  in_pieces(count, static_cast<double>(count) * width * channels, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t rest = i;
-      R* to = static_cast<R*>(y.data);
-      for (size_t d = y.sizes.size(); d-- > 2; rest /= y.sizes[d]) to += rest % y.sizes[d] * y.strides[d];
-      to += rest * y.strides[0];
-      if (y.strides[1] == 1)
-        std::copy_n(bias, channels, to);
-      else
-        for (int64_t c = 0; c < channels; ++c) to[c * y.strides[1]] = bias[c];
+      R* line = static_cast<R*>(y.data);
+      for (size_t d = lines.size(); d-- > 0; rest /= lines[d]) line += rest % lines[d] * y.strides[d + 2];
+      line += rest * y.strides[0];
+      for (int64_t w = 0; w < width; ++w, line += y.strides.back())
+        for (int64_t c = 0; c < channels; ++c) line[c * y.strides[1]] = bias[c];
     }
   });
 }
@@ -135,7 +142,7 @@ public:
     const bool known = w[0] >= 0 && w[1] >= 0;
     has_bytes_ = is_byte(inputs[0].dtype) && is_byte(weights.dtype) && known &&
                  !shape_of(p_, w, 1, sizeof(int32_t)).has_small_groups();
-    by_taps_ = is_float(result) && is_best_by_taps(p_, w);
+    by_taps_ = (is_float(result) || has_bytes_) && is_best_by_taps(p_, w);
     if (by_taps_) geometry_.parts.push_back(taps_as_phases(std::span(w).subspan(2)));
     with_types(result, [&]<class T, class R>(T, R) {
       int64_t columns = 0;
@@ -158,7 +165,7 @@ public:
       take_bias<R>(memory, s);
       take_places(memory, s);
       if (by_taps_)
-        memory.take<T>(tap_sums(s, inputs[0].sizes.subspan(2), volume(inputs[1].sizes.subspan(2))));
+        memory.take<R>(tap_sums(s, inputs[0].sizes.subspan(2), volume(inputs[1].sizes.subspan(2))));
       if (!packed_) take_weights<T>(memory, s);
     });
     return memory.used();
@@ -203,7 +210,8 @@ private:
 
   template <class T> std::pair<T*, T*> take_image(Memory& memory, const TensorRef& x) const {
     T* zeros = memory.take<T>(x.sizes[1]);
-    return {zeros, is_ready<T>(p_, x) ? nullptr : memory.take<T>(x.numel())};
+    const bool in_place = is_ready<T>(p_, x) || (by_taps_ && has_planes<T>(x));
+    return {zeros, in_place ? nullptr : memory.take<T>(x.numel())};
   }
   template <class R> static R* take_bias(Memory& memory, const Shape& s) {
     return memory.take<R>(s.out_channels() + s.vectors.lanes);
@@ -224,7 +232,8 @@ private:
     auto [zeros, copy] = take_image<T>(memory, x);
     std::fill_n(zeros, x.sizes[1], T(0));
     Image<T> image{static_cast<const T*>(x.data), {x.strides[0]}, x.sizes, zeros};
-    if (is_ready<T>(p_, x)) {
+    if (!copy) {
+      image.channel_step = is_ready<T>(p_, x) ? 1 : x.strides[1];
       image.strides.insert(image.strides.end(), x.strides.begin() + 2, x.strides.end());
     } else {
       copy_image<T>(x, zero_point<T>(args.inputs, p_.x_zero), copy);
@@ -243,8 +252,8 @@ private:
     for (int64_t v = 0, i = 0; s.has_small_groups() && v < s.vectors.count(); ++v)
       for (int64_t l = 0; l < s.depth; ++l)
         for (int64_t j = 0; j < s.vectors.lanes; ++j) places[i++] = s.vectors.place(v, l, j);
-    T* between =
-        by_taps_ ? memory.take<T>(tap_sums(s, x.sizes.subspan(2), volume(w.sizes.subspan(2)))) : nullptr;
+    R* between =
+        by_taps_ ? memory.take<R>(tap_sums(s, x.sizes.subspan(2), volume(w.sizes.subspan(2)))) : nullptr;
     T* packed = packed_ ? static_cast<T*>(packed_.get()) : take_weights<T>(memory, s);
     if (std::any_of(geometry_.parts.begin(), geometry_.parts.end(),
                     [](const Part& q) { return q.taps == 0; }))
@@ -252,7 +261,7 @@ private:
     for (const Part& part : geometry_.parts) {
       if (part.taps == 0) continue;
       if (!packed_) pack(p_, part, s, w, packed);
-      if constexpr (std::is_floating_point_v<R> && std::is_same_v<T, R>)
+      if constexpr (std::is_floating_point_v<T>)
         if (by_taps_) return run_by_taps(p_, s, w.sizes.subspan(2), image, packed, bias, y, between);
       PartRun<T, R>(geometry_, part, s, image, packed, places, bias, y).run();
       packed += packed_elements<T>(part, s);

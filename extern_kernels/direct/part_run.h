@@ -27,12 +27,14 @@ struct Shape {
   int64_t out_channels() const { return groups * columns; }
 };
 
-/// The input with channels side by side, in the type of the sums and without its zero point.
+/// The input with channels side by side (by taps: or as planes, whose pixels lie side by side), in the type
+/// of the sums and without its zero point.
 template <class T> struct Image {
   const T* data;
   std::vector<int64_t> strides; ///< of images and the spatial dimensions
   std::span<const int64_t> sizes;
   const T* zeros; ///< a pixel of padding
+  int64_t channel_step = 1;
 };
 
 /// T: what products are computed in, R: what results are.

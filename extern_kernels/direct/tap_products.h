@@ -1,5 +1,5 @@
-// Convolutions of few results as one product: each pixel of the input times all elements of the kernel, whose sums
-// are then added where they belong. Vectors of results would be mostly empty.
+// Convolutions of few results as one product: each pixel of the input times all elements of the kernel, whose
+// sums are then added where they belong. Vectors of results would be mostly empty.
 #pragma once
 
 #include "extern_kernels/direct/part_run.h"
@@ -17,8 +17,8 @@ Part taps_as_phases(std::span<const int64_t> kernel);
 int64_t tap_sums(const Shape& s, std::span<const int64_t> in, int64_t elements);
 
 /// `weights`: [element of the kernel, result, channel]. `between` has tap_sums elements.
-template <class T>
-void run_by_taps(const ConvProblem& problem, const Shape& s, std::span<const int64_t> kernel, const Image<T>& x,
-                 const T* weights, const T* bias, const TensorRef& y, T* between);
+template <class T, class R>
+void run_by_taps(const ConvProblem& problem, const Shape& s, std::span<const int64_t> kernel,
+                 const Image<T>& x, const T* weights, const R* bias, const TensorRef& y, R* between);
 
 } // namespace tbx::extern_kernels::direct

@@ -4,6 +4,13 @@
 
 namespace tbx::extern_kernels {
 
+std::string refuse_product(const std::vector<PostOp>& post_ops, std::span<const OperandInfo> inputs,
+                           std::span<const OperandInfo> outputs) {
+  if (!post_ops.empty() && !is_float(outputs[0].dtype) && !is_of_bytes(inputs[0].dtype, inputs[1].dtype))
+    return "post-operations on integers";
+  return is_complex(outputs[0].dtype) || outputs[0].dtype == DType::string ? "no numeric result type" : "";
+}
+
 double apply_post_op(const PostOp& op, double x, double y) {
   double a = op.alpha, b = op.beta;
   switch (op.kind) {

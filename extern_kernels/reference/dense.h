@@ -119,6 +119,16 @@ template <class T> void add_to(T& sum, T x) {
 /// A product of 8-bit integers, whose post-operations work in f32.
 inline bool is_of_bytes(DType a, DType b) { return is_byte(a) && is_byte(b); }
 
+/// Calls `f(T{})` with the type that a product adds in. Behind exact sums, post-operations of integers are
+/// floating point.
+template <class F> void with_sums_of(const std::vector<PostOp>& post_ops, DType result, F&& f) {
+  with_accumulator(post_ops.empty() ? result : DType::f32, std::forward<F>(f));
+}
+
+/// Why a product is not for plain loops; empty: it is.
+std::string refuse_product(const std::vector<PostOp>& post_ops, std::span<const OperandInfo> inputs,
+                           std::span<const OperandInfo> outputs);
+
 /// Subtracts the zero point of the operand `v`; none where `number` is negative.
 template <class T> void subtract_zero(std::vector<T>& v, std::span<const TensorRef> inputs, int number) {
   if (number < 0) return;

@@ -15,9 +15,7 @@ public:
 
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
-    // Behind exact sums, post-operations of integers are floating point.
-    with_accumulator(p_.post_ops.empty() ? args.outputs[0].dtype : DType::f32,
-                     [&]<class T>(T) { compute<T>(args); });
+    with_sums_of(p_.post_ops, args.outputs[0].dtype, [&]<class T>(T) { compute<T>(args); });
   }
 
 private:
@@ -57,10 +55,7 @@ private:
 
 std::string supports_reference_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
                                       std::span<const OperandInfo> outputs) {
-  const auto& p = std::get<MatMulProblem>(problem);
-  if (!p.post_ops.empty() && !is_float(outputs[0].dtype) && !is_of_bytes(inputs[0].dtype, inputs[1].dtype))
-    return "post-operations on integers";
-  return is_complex(outputs[0].dtype) || outputs[0].dtype == DType::string ? "no numeric result type" : "";
+  return refuse_product(std::get<MatMulProblem>(problem).post_ops, inputs, outputs);
 }
 
 std::unique_ptr<ExternKernel> make_reference_matmul(const Problem& problem, std::span<const OperandInfo>,

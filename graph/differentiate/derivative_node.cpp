@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/node_attributes.h"
 
 namespace tbx::importer {
 
@@ -11,8 +12,7 @@ namespace {
 constexpr const char* kDifferentiated = "differentiated";
 
 template <class T> T attribute(const Node& node, const char* name) {
-  auto it = node.attributes.find(name);
-  const T* value = it == node.attributes.end() ? nullptr : std::get_if<T>(&it->second);
+  const T* value = find_attribute<T>(node, name);
   TBX_MODEL(value != nullptr, "attribute '{}' is missing", name);
   return *value;
 }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "graph/differentiate/reverse.h"
 #include "graph/names.h"
+#include "graph/node_attributes.h"
 
 namespace tbx::importer {
 namespace {
@@ -21,11 +22,8 @@ ValueId named(const Graph& g, const std::string& name) {
 }
 
 template <class T> T attribute(const Node& node, const char* name) {
-  auto it = node.attributes.find(name);
-  if (it == node.attributes.end()) return {};
-  const T* value = std::get_if<T>(&it->second);
-  TBX_MODEL(value != nullptr, "attribute '{}' has the wrong type", name);
-  return *value;
+  const T* value = checked_attribute<T>(node, name);
+  return value ? *value : T{};
 }
 
 /// Differentiates for one Gradient node; `done` are the nodes before it.

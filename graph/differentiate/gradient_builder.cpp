@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "graph/names.h"
+#include "graph/node_attributes.h"
 
 namespace tbx::importer {
 
@@ -153,27 +154,20 @@ ValueId GradientBuilder::sum_to(ValueId g, ValueId result, ValueId x) {
 }
 
 int64_t RuleCall::integer(const char* name, int64_t otherwise) const {
-  auto it = node.attributes.find(name);
-  const auto* v = it == node.attributes.end() ? nullptr : std::get_if<int64_t>(&it->second);
-  return v ? *v : otherwise;
+  return attribute_or<int64_t>(node, name, otherwise);
 }
 
 double RuleCall::real(const char* name, double otherwise) const {
-  auto it = node.attributes.find(name);
-  const auto* v = it == node.attributes.end() ? nullptr : std::get_if<float>(&it->second);
+  const auto* v = find_attribute<float>(node, name);
   return v ? *v : otherwise;
 }
 
 std::string RuleCall::text(const char* name, const char* otherwise) const {
-  auto it = node.attributes.find(name);
-  const auto* v = it == node.attributes.end() ? nullptr : std::get_if<std::string>(&it->second);
-  return v ? *v : otherwise;
+  return attribute_or<std::string>(node, name, otherwise);
 }
 
 std::vector<int64_t> RuleCall::integers(const char* name) const {
-  auto it = node.attributes.find(name);
-  const auto* v = it == node.attributes.end() ? nullptr : std::get_if<std::vector<int64_t>>(&it->second);
-  return v ? *v : std::vector<int64_t>();
+  return attribute_or<std::vector<int64_t>>(node, name, {});
 }
 
 } // namespace tbx::importer

@@ -5,14 +5,13 @@
 
 #include "base/error.h"
 #include "graph/differentiate/reverse.h"
+#include "graph/node_attributes.h"
 
 namespace tbx::importer {
 namespace {
 
 std::shared_ptr<Graph> body_of(const RuleCall& c, const char* name) {
-  auto it = c.node.attributes.find(name);
-  const auto* body =
-      it == c.node.attributes.end() ? nullptr : std::get_if<std::shared_ptr<Graph>>(&it->second);
+  const auto* body = find_attribute<std::shared_ptr<Graph>>(c.node, name);
   TBX_MODEL(body != nullptr, "attribute '{}' is missing", name);
   return std::make_shared<Graph>(**body);
 }

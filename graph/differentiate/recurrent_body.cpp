@@ -7,15 +7,10 @@
 
 #include "base/error.h"
 #include "graph/function_body.h"
+#include "graph/node_attributes.h"
 
 namespace tbx::importer {
 namespace {
-
-template <class T> T attribute(const Node& node, const char* name, T otherwise) {
-  auto it = node.attributes.find(name);
-  const T* v = it == node.attributes.end() ? nullptr : std::get_if<T>(&it->second);
-  return v ? *v : otherwise;
-}
 
 /// Writes the body as a function in ONNX's text form. Names end in the number of the direction; in the body
 /// of the Scan h is the state, c the cell and g what a step takes from the input.
@@ -25,11 +20,11 @@ public:
     lstm_ = node.op_type == "LSTM";
     gru_ = node.op_type == "GRU";
     gates_ = lstm_ ? 4 : gru_ ? 3 : 1;
-    const auto direction = attribute<std::string>(node, "direction", "forward");
+    const auto direction = attribute_or<std::string>(node, "direction", "forward");
     directions_ = direction == "bidirectional" ? 2 : 1;
     first_reverse_ = direction == "reverse";
-    layout_ = attribute<int64_t>(node, "layout", 0) != 0;
-    linear_ = gru_ && attribute<int64_t>(node, "linear_before_reset", 0) != 0;
+    layout_ = attribute_or<int64_t>(node, "layout", 0) != 0;
+    linear_ = gru_ && attribute_or<int64_t>(node, "linear_before_reset", 0) != 0;
     read_activations();
   }
 
@@ -88,7 +83,7 @@ private:
         {"tanh", 0, 0, 0},     {"scaledtanh", 2, 1, 1}, {"thresholdedrelu", 1, 1, 0},
         {"sigmoid", 0, 0, 0},  {"elu", 1, 1, 0},        {"hardsigmoid", 2, 0.2f, 0.5},
         {"softsign", 0, 0, 0}, {"softplus", 0, 0, 0}};
-    std::vector<std::string> names = attribute<std::vector<std::string>>(node_, "activations", {}), one;
+    std::vector<std::string> names = attribute_or<std::vector<std::string>>(node_, "activations", {}), one;
     if (lstm_)
       one = {"sigmoid", "tanh", "tanh"};
     else if (gru_)
@@ -101,8 +96,8 @@ private:
     functions_ = one.size();
     TBX_MODEL(defaults_.size() == functions_ * static_cast<size_t>(directions_),
               "{} activations, expected {}", defaults_.size(), functions_ * static_cast<size_t>(directions_));
-    const auto alphas = attribute<std::vector<float>>(node_, "activation_alpha", {}),
-               betas = attribute<std::vector<float>>(node_, "activation_beta", {});
+    const auto alphas = attribute_or<std::vector<float>>(node_, "activation_alpha", {}),
+               betas = attribute_or<std::vector<float>>(node_, "activation_beta", {});
     size_t next_alpha = 0, next_beta = 0;
     for (std::string& name : defaults_) {
       for (char& ch : name) ch = static_cast<char>(std::tolower(static_cast<unsigned char>(ch)));
@@ -119,7 +114,7 @@ private:
   /// `to` = function `which` of direction `d` of `from`, clipped where `clipped`.
   void activate(int d, size_t which, const std::string& to, std::string from, bool clipped = true) {
     if (clipped && node_.attributes.count("clip")) {
-      const double clip = attribute<float>(node_, "clip", 0);
+      const double clip = attribute_or<float>(node_, "clip", 0);
       line("{0}_lo = {1} {0}_hi = {2} {0}_in = Clip({3}, {0}_lo, {0}_hi)", to, number(-clip), number(clip),
            from);
       from = to + "_in";
@@ -230,7 +225,7 @@ private:
       return fmt::format("s{}{}", gate, d);
     };
     activate(d, 0, name("in"), peephole("i", "c"));
-    if (attribute<int64_t>(node_, "input_forget", 0) != 0)
+    if (attribute_or<int64_t>(node_, "input_forget", 0) != 0)
       line("forget{0} = Sub(one, in{0})", d);
     else
       activate(d, 0, name("forget"), peephole("f", "c"));

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "graph/function_body.h"
+#include "graph/node_attributes.h"
 #include "graph/partition/graph_part.h"
 #include "lowering/op_registry.h"
 #include "runtime/generation/generation.h"
@@ -66,12 +67,6 @@ bool may_need_values(const Graph& g) {
 
 namespace {
 
-std::string text_attribute(const Node& n, const char* name, const char* otherwise) {
-  auto it = n.attributes.find(name);
-  const auto* text = it == n.attributes.end() ? nullptr : std::get_if<std::string>(&it->second);
-  return text ? *text : otherwise;
-}
-
 /// What the numbers that stand for strings must say.
 enum class Numbers : int64_t {
   position, ///< which element it is
@@ -89,9 +84,9 @@ Numbers numbers_for(const Graph& g, const Node& n) {
   if (op == "RandomNormalLike" || op == "RandomUniformLike") // the shape is all they read
     return is_string(g, n.outputs[0]) ? Numbers::none : Numbers::position;
   bool interpolates =
-      (op == "Resize" || op == "Upsample") && text_attribute(n, "mode", "nearest") != "nearest";
-  interpolates |= op == "GridSample" && text_attribute(n, "mode", "linear") != "nearest";
-  bool computes = interpolates || text_attribute(n, "reduction", "none") != "none";
+      (op == "Resize" || op == "Upsample") && attribute_or<std::string>(n, "mode", "nearest") != "nearest";
+  interpolates |= op == "GridSample" && attribute_or<std::string>(n, "mode", "linear") != "nearest";
+  bool computes = interpolates || attribute_or<std::string>(n, "reduction", "none") != "none";
   return lowering::has(lowering::Trait::moves, n) && !computes ? Numbers::position : Numbers::none;
 }
 
@@ -99,10 +94,8 @@ Numbers numbers_for(const Graph& g, const Node& n) {
 bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
   static const std::set<std::string> classifiers = {"LinearClassifier", "SVMClassifier",
                                                     "TreeEnsembleClassifier"};
-  auto labels = node.attributes.find("classlabels_strings");
-  if (node.domain != "ai.onnx.ml" || !classifiers.count(node.op_type) || labels == node.attributes.end())
-    return false;
-  const auto* texts = std::get_if<std::vector<std::string>>(&labels->second);
+  if (node.domain != "ai.onnx.ml" || !classifiers.count(node.op_type)) return false;
+  const auto* texts = find_attribute<std::vector<std::string>>(node, "classlabels_strings");
   if (!texts || texts->empty() || node.outputs.empty() || node.outputs[0] < 0) return false;
   auto count = static_cast<int64_t>(texts->size());
   std::vector<int64_t> positions(texts->size());

@@ -1,6 +1,7 @@
 // fold_batch_norm: BatchNormalization after a convolution becomes part of its weights and bias.
 #include <cmath>
 
+#include "graph/node_attributes.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
@@ -26,9 +27,7 @@ int fold_batch_norm(Graph& graph) {
     int64_t m = w->dims[0];
     if (scale->numel() != m || shift->numel() != m || mean->numel() != m || variance->numel() != m || m == 0)
       continue;
-    float epsilon = 1e-5f;
-    if (auto it = norm.attributes.find("epsilon"); it != norm.attributes.end())
-      epsilon = std::get<float>(it->second);
+    const auto epsilon = attribute_or<float>(norm, "epsilon", 1e-5f);
     Tensor weights = Tensor::make(DType::f32, w->dims), bias = Tensor::make(DType::f32, {m});
     int64_t per_channel = w->numel() / m;
     for (int64_t c = 0; c < m; ++c) {

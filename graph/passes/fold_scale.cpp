@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 
+#include "graph/node_attributes.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
@@ -64,11 +65,6 @@ bool describe_conv(const Graph& g, Linear& l, const Tensor& w, bool transposed) 
   return bias.has_value();
 }
 
-float attribute_float(const Node& node, const char* name, float otherwise) {
-  auto it = node.attributes.find(name);
-  return it == node.attributes.end() ? otherwise : std::get<float>(it->second);
-}
-
 bool describe_gemm(const Graph& g, Linear& l, const Tensor& w) {
   if (w.dims.size() != 2 || l.node->opset < 7) return false;
   bool swapped = attribute_int(*l.node, "transB", 0) != 0;
@@ -79,7 +75,7 @@ bool describe_gemm(const Graph& g, Linear& l, const Tensor& w) {
   if (l.node->input(2) < 0) return true;
   auto bias = per_channel(g, l.node->inputs[2], 2, 1, l.channels);
   if (!bias) return false;
-  for (double& b : *bias) b *= attribute_float(*l.node, "beta", 1);
+  for (double& b : *bias) b *= attribute_or<float>(*l.node, "beta", 1);
   l.bias = *bias;
   return true;
 }

@@ -1,4 +1,5 @@
 // fuse_swish: products of a value with its sigmoid, so that library kernels can take them as post-operations.
+#include "graph/node_attributes.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
@@ -18,11 +19,9 @@ int fuse_swish(Graph& graph) {
       }
       Node* h = e.producer(f, "HardSigmoid");
       if (!h || h->inputs[0] != x) continue;
-      auto real = [&](const char* name, float otherwise) {
-        auto it = h->attributes.find(name);
-        return it == h->attributes.end() ? otherwise : std::get<float>(it->second);
-      };
-      if (!about(real("alpha", 0.2f), 1.0 / 6) || !about(real("beta", 0.5f), 0.5)) continue;
+      if (!about(attribute_or<float>(*h, "alpha", 0.2f), 1.0 / 6) ||
+          !about(attribute_or<float>(*h, "beta", 0.5f), 0.5))
+        continue;
       e.become(node, "HardSwish", 14, {x});
       ++count;
       break;

@@ -44,8 +44,8 @@ std::span<const Pass> graph_passes() {
            fold_scale},
       // Behind what changes weights.
       Pass{"join_products",
-           "MatMul(x, V), MatMul(x, W) of few rows, split into heads -> Split(MatMul(x, [V W]))",
-           join_products, kCompileOnly},
+           "MatMul(x, V), MatMul(x, W), of few rows or on a GPU, split into heads -> Split(MatMul(x, [V W]))",
+           nullptr, kCompileOnly, join_products},
       Pass{"fuse_layer_norm", "(x - mean)/sqrt(variance + eps)*scale + bias -> LayerNormalization",
            fuse_layer_norm, 17},
       Pass{"fuse_rms_norm", "x/sqrt(mean(x^2) + eps)*scale -> RMSNormalization", fuse_rms_norm, 23},

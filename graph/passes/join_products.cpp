@@ -1,18 +1,20 @@
-// join_products: the products of few rows that attention begins with (queries, keys, values) become one
-// product, whose results are views of it: threads meet once instead of three times. Products that an
+// join_products: the products that attention begins with (queries, keys, values) become one product, whose
+// results are views of it: on CPUs, where rows are few, threads meet once instead of three times; a GPU
+// starts one kernel instead of three, of which each alone would leave most of it idle. Products that an
 // activation or a gate follows stay apart: there the library computes what follows while it has the elements,
 // which a product of both could not.
 #include <algorithm>
 #include <map>
 
+#include "graph/node_attributes.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
 namespace tbx::fusion {
 namespace {
 
-/// Of the input. A decoder's step gains; with 64 to 1,500 rows of 384, 512 and 768 columns one thread took
-/// 0.95 to 1.02 of the time of three products, which is not worth a copy of the weights.
+/// Of the input, on CPUs. A decoder's step gains; with 64 to 1,500 rows of 384, 512 and 768 columns one
+/// thread took 0.95 to 1.02 of the time of three products, which is not worth a copy of the weights.
 constexpr int64_t kMostRows = 32;
 
 /// One product x*W (+ bias) of constants.
@@ -28,12 +30,14 @@ struct Kind {
   ValueId x;
   bool gemm, transposed; ///< transposed: weights are [columns, rows]
   int64_t rows;
+  DType type;
   auto operator<=>(const Kind&) const = default;
 };
 
 class Joiner {
 public:
-  explicit Joiner(Graph& graph) : e_(graph), g_(graph), readers_(graph.values.size()) {
+  Joiner(Graph& graph, const PassContext& context)
+      : e_(graph), g_(graph), any_rows_(context.target.cuda), readers_(graph.values.size()) {
     for (size_t i = 0; i < g_.nodes.size(); ++i)
       for (ValueId id : g_.nodes[i].inputs)
         if (id >= 0) readers_[id].push_back(static_cast<int>(i));
@@ -63,27 +67,24 @@ private:
     const ValueId x = node.inputs[0];
     Product p;
     p.node = at;
-    p.weights = f32_constant(g_, node.inputs[1]);
+    p.weights = constant_of(node.inputs[1]);
     const auto& shape = g_.at(x).type.shape;
     if (!p.weights || p.weights->dims.size() != 2 || g_.at(x).constant || !shape || shape->size() < 2)
       return std::nullopt;
     const auto rows = ir::product(std::span(*shape).first(shape->size() - 1)).as_constant();
-    if (!rows || *rows > kMostRows) return std::nullopt;
+    if (!any_rows_ && (!rows || *rows > kMostRows)) return std::nullopt;
     p.result = node.outputs[0];
     if (gemm) {
-      auto number = [&](const char* name) {
-        auto it = node.attributes.find(name);
-        return it == node.attributes.end() ? 1.0f : std::get<float>(it->second);
-      };
+      auto number = [&](const char* name) { return attribute_or<float>(node, name, 1); };
       if (attribute_int(node, "transA", 0) != 0 || number("alpha") != 1 || number("beta") != 1)
         return std::nullopt;
-      if (node.input(2) >= 0 && !(p.bias = bias_of(node.inputs[2], columns(p, node)))) return std::nullopt;
+      if (node.input(2) >= 0 && !(p.bias = bias_of(node.inputs[2], p, node))) return std::nullopt;
     } else if (readers_[p.result].size() == 1 && e_.uses(p.result) == 1) {
       const int add = readers_[p.result][0];
       const Node& sum = g_.nodes[add];
       if (sum.domain.empty() && sum.op_type == "Add") {
         const ValueId other = sum.inputs[0] == p.result ? sum.inputs[1] : sum.inputs[0];
-        p.bias = bias_of(other, columns(p, node));
+        p.bias = bias_of(other, p, node);
         p.add = add;
         p.result = sum.outputs[0];
         if (!p.bias) return std::nullopt; // a residual, which the library adds
@@ -92,7 +93,7 @@ private:
     const auto& made = g_.at(p.result).type.shape;
     if (!made || made->size() != shape->size() || !is_split_into_heads(p.result)) return std::nullopt;
     const bool transposed = gemm && attribute_int(node, "transB", 0) != 0;
-    kind = {x, gemm, transposed, p.weights->dims[transposed ? 1 : 0]};
+    kind = {x, gemm, transposed, p.weights->dims[transposed ? 1 : 0], p.weights->dtype};
     return p;
   }
 
@@ -100,9 +101,19 @@ private:
     return p.weights->dims[attribute_int(node, "transB", 0) != 0 ? 0 : 1];
   }
 
-  const Tensor* bias_of(ValueId id, int64_t columns) const {
-    const Tensor* bias = f32_constant(g_, id);
-    return bias && bias->dims.size() == 1 && bias->dims[0] == columns ? bias : nullptr;
+  /// Floats of 2 or 4 bytes, or nullptr. (Halves are still there only on targets that compute with them.)
+  const Tensor* constant_of(ValueId id) const {
+    if (id < 0 || !g_.at(id).constant) return nullptr;
+    const Tensor& t = *g_.at(id).constant;
+    return t.dtype == DType::f32 || is_half(t.dtype) ? &t : nullptr;
+  }
+
+  const Tensor* bias_of(ValueId id, const Product& p, const Node& node) const {
+    const Tensor* bias = constant_of(id);
+    return bias && bias->dtype == p.weights->dtype && bias->dims.size() == 1 &&
+                   bias->dims[0] == columns(p, node)
+               ? bias
+               : nullptr;
   }
 
   /// All that is done with it is to see it in another shape: no library computes anything on it.
@@ -116,17 +127,16 @@ private:
 
   /// The rows of all weights side by side, or one after the other where they are transposed.
   static Tensor joined_weights(const Kind& kind, const std::vector<Product>& products, int64_t columns) {
-    Tensor all = Tensor::make(DType::f32, kind.transposed ? std::vector<int64_t>{columns, kind.rows}
-                                                          : std::vector<int64_t>{kind.rows, columns});
-    auto to = all.as_mutable<float>().begin();
-    if (kind.transposed) {
-      for (const Product& p : products)
-        to = std::copy_n(p.weights->as<float>().begin(), p.weights->numel(), to);
-      return all;
-    }
-    for (int64_t row = 0; row < kind.rows; ++row)
-      for (const Product& p : products)
-        to = std::copy_n(p.weights->as<float>().begin() + row * p.weights->dims[1], p.weights->dims[1], to);
+    Tensor all = Tensor::make(kind.type, kind.transposed ? std::vector<int64_t>{columns, kind.rows}
+                                                         : std::vector<int64_t>{kind.rows, columns});
+    // Row by row of all, or one whole after the other.
+    const int64_t pieces = kind.transposed ? 1 : kind.rows;
+    auto* to = all.mutable_data();
+    for (int64_t i = 0; i < pieces; ++i)
+      for (const Product& p : products) {
+        const int64_t bytes = p.weights->numel() * size_of(kind.type) / std::max<int64_t>(pieces, 1);
+        to = std::copy_n(p.weights->data + i * bytes, bytes, to);
+      }
     return all;
   }
 
@@ -158,11 +168,13 @@ private:
     const ValueId weights = e_.add_constant(joined_weights(kind, products, columns), "");
     ValueId bias = -1;
     if (biased) {
-      Tensor all = Tensor::make(DType::f32, {columns});
-      auto to = all.as_mutable<float>().begin();
-      for (size_t i = 0; i < products.size(); ++i)
-        to = products[i].bias ? std::copy_n(products[i].bias->as<float>().begin(), lengths[i], to)
-                              : std::fill_n(to, lengths[i], 0.0f);
+      Tensor all = Tensor::make(kind.type, {columns});
+      auto* to = all.mutable_data();
+      for (size_t i = 0; i < products.size(); ++i) {
+        const int64_t bytes = lengths[i] * size_of(kind.type);
+        to = products[i].bias ? std::copy_n(products[i].bias->data, bytes, to)
+                              : std::fill_n(to, bytes, std::byte{0});
+      }
       bias = e_.add_constant(std::move(all), "");
     }
     ValueId result = e_.add_value(name, type);
@@ -206,6 +218,7 @@ private:
 
   Editor e_;
   Graph& g_;
+  const bool any_rows_;
   std::vector<std::vector<int>> readers_; ///< nodes, by value
   std::map<int, std::vector<Node>> made_; ///< by the node they replace
   std::vector<int> replaced_;
@@ -213,6 +226,6 @@ private:
 
 } // namespace
 
-int join_products(Graph& graph) { return Joiner(graph).run(); }
+int join_products(Graph& graph, const PassContext& context) { return Joiner(graph, context).run(); }
 
 } // namespace tbx::fusion

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "graph/node_attributes.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
@@ -60,10 +61,7 @@ private:
     Weights w;
     if (node.op_type == "Gemm") {
       w.transposed = attribute_int(node, "transB", 0) != 0;
-      auto is_one = [&](const char* name) {
-        auto it = node.attributes.find(name);
-        return it == node.attributes.end() || std::get<float>(it->second) == 1;
-      };
+      auto is_one = [&](const char* name) { return attribute_or<float>(node, name, 1) == 1; };
       if (attribute_int(node, "transA", 0) != 0 || !is_one("alpha") || !is_one("beta")) return std::nullopt;
     }
     const ValueId bias = node.op_type == "Gemm" ? node.input(2) : -1;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/float_formats.h"
+#include "graph/node_attributes.h"
 
 namespace tbx::fusion {
 Editor::Editor(Graph& g) : graph(g), uses_(g.values.size(), 0) {
@@ -75,8 +76,8 @@ bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x) {
 
 std::vector<int64_t> transpose_order(const Graph& graph, const Node& node) {
   std::vector<int64_t> order;
-  if (auto it = node.attributes.find("perm"); it != node.attributes.end()) {
-    order = std::get<std::vector<int64_t>>(it->second);
+  if (const auto* given = find_attribute<std::vector<int64_t>>(node, "perm")) {
+    order = *given;
   } else if (const auto& shape = graph.at(node.inputs[0]).type.shape) {
     for (size_t k = shape->size(); k-- > 0;) order.push_back(static_cast<int64_t>(k));
   }
@@ -104,8 +105,8 @@ ValueId mean_of_last(Editor& e, ValueId id) {
   Node* mean = e.producer(id, "ReduceMean");
   if (!mean || attribute_int(*mean, "keepdims", 1) != 1) return -1;
   std::vector<int64_t> axes;
-  if (auto it = mean->attributes.find("axes"); it != mean->attributes.end()) {
-    axes = std::get<std::vector<int64_t>>(it->second);
+  if (const auto* given = find_attribute<std::vector<int64_t>>(*mean, "axes")) {
+    axes = *given;
   } else if (mean->input(1) >= 0 && e.graph.at(mean->inputs[1]).constant) {
     axes = to_ints(*e.graph.at(mean->inputs[1]).constant);
   }
@@ -133,10 +134,7 @@ bool about(std::optional<double> v, double wanted) {
 }
 
 int64_t attribute_int(const Node& node, const char* name, int64_t otherwise) {
-  auto it = node.attributes.find(name);
-  if (it == node.attributes.end()) return otherwise;
-  const auto* v = std::get_if<int64_t>(&it->second);
-  return v ? *v : otherwise;
+  return attribute_or<int64_t>(node, name, otherwise);
 }
 
 } // namespace tbx::fusion

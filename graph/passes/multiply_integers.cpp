@@ -2,6 +2,7 @@
 // product of their scales.
 #include <algorithm>
 
+#include "graph/node_attributes.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
@@ -134,10 +135,7 @@ private:
     if (a_rank < 1 || b_rank < 1 || (b.scale->numel() > 1 && a_rank < 2)) return {};
     ValueId bias = -1;
     if (gemm) {
-      auto is_one = [&](const char* name) {
-        auto it = node.attributes.find(name);
-        return it == node.attributes.end() || std::get<float>(it->second) == 1;
-      };
+      auto is_one = [&](const char* name) { return attribute_or<float>(node, name, 1) == 1; };
       if (attribute_int(node, "transA", 0) != 0 || !is_one("alpha") || !is_one("beta")) return {};
       if (node.input(2) >= 0) {
         auto t = bias_of(node.inputs[2]);

@@ -189,10 +189,7 @@ private:
     if (!fresh) return it->second;
     const Tensor& from = *g_.at(id).constant;
     Tensor to = Tensor::make(type_, from.dims);
-    std::span<const float> values = from.as<float>();
-    auto* bits = to.as_mutable<uint16_t>().data();
-    for (int64_t i = 0; i < from.numel(); ++i)
-      bits[i] = static_cast<uint16_t>(encode_float(type_, values[i]));
+    encode_halves(type_, from.as<float>().data(), from.numel(), to.as_mutable<uint16_t>().data());
     return it->second = e_.add_constant(std::move(to), g_.at(id).name);
   }
 

@@ -29,8 +29,9 @@ int fold_batch_norm(Graph& graph);
 /// Products and sums with constants after Conv, ConvTranspose, Gemm or MatMul with constant weights -> other
 /// weights and bias.
 int fold_scale(Graph& graph);
-/// Products of few rows with constants, of which each is split into heads -> one product and a Split.
-int join_products(Graph& graph);
+/// Products with constants, of few rows or for a GPU, of which each is split into heads -> one product and a
+/// Split.
+int join_products(Graph& graph, const PassContext& context);
 /// 0.5*x*(1 + erf(x/sqrt(2))) and its tanh form, in any spelling -> Gelu.
 int fuse_gelu(Graph& graph);
 /// x*Sigmoid(x) -> Swish; x*HardSigmoid(x, 1/6, 1/2) -> HardSwish.

@@ -86,6 +86,7 @@ typedef struct {
   const char* isa;         /* "avx512", "avx2", "sse"; NULL: the best */
   int64_t max_memory;      /* bytes that a run may take for its results; 0: no limit */
   int64_t time_limit_ms;   /* of a run; 0: no limit */
+  const char* device;      /* "cuda", "cuda:1": of tbx_compile and tbx_load; NULL: the CPU */
 } tbx_options;
 
 /* A package of `tbx compile`, which is native code: load none from a stranger. `options` may be NULL. */
@@ -116,6 +117,32 @@ TBX_C_API tbx_info tbx_output(const tbx_session* session, size_t number);
  * once. Models whose inputs and outputs are tensors. */
 TBX_C_API tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
                                tbx_error** error);
+
+/* Of sessions on a GPU (docs/gpu.md). Set `size` to sizeof(tbx_run_options) and the rest to 0 for what is
+ * usual. */
+typedef struct {
+  size_t size;
+  /* By place in `inputs`: -1, or the number of the GPU whose memory `data` is, that of the session. NULL: all
+   * of them are on the host. */
+  const int32_t* input_devices;
+  /* By place in the model, names left out: memory to write to, or a NULL `data` to let the session allocate.
+   * NULL: it allocates all. */
+  const tbx_tensor* outputs;
+  const int32_t* output_devices; /* of those, or of what the session allocates; NULL: all on the host */
+  int32_t on_stream;             /* not 0: the run is work of `stream`, a cudaStream_t or CUstream */
+  void* stream;                  /* NULL: the default stream */
+  int32_t async; /* not 0: with on_stream, returns when the stream was asked for everything. Outputs are on
+                  * the GPU; inputs there must live until the stream is there. */
+} tbx_run_options;
+TBX_C_API tbx_outputs* tbx_run_with(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
+                                    const tbx_run_options* options, tbx_error** error);
+/* The GPU that runs the model: its number; -1: none does. */
+TBX_C_API int32_t tbx_device(const tbx_session* session);
+/* Waits for all runs with `async`. 0, or -1 with the error of one that failed. */
+TBX_C_API int tbx_synchronize(const tbx_session* session, tbx_error** error);
+/* The number of the GPU that an output lies on; -1: it is on the host. */
+TBX_C_API int32_t tbx_outputs_device(const tbx_outputs* outputs, size_t number);
+
 TBX_C_API size_t tbx_outputs_count(const tbx_outputs* outputs);
 /* In the model's order, valid as long as the outputs; of all zeros where there is none of this number. */
 TBX_C_API tbx_tensor tbx_outputs_at(const tbx_outputs* outputs, size_t number);

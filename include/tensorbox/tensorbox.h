@@ -10,6 +10,10 @@
 // `.error()` does not.
 #pragma once
 
+#if __cplusplus <= 201703L
+#error "tensorbox/tensorbox.h is C++20 (-std=c++20); C, and C++ before 20, include tensorbox/c.h"
+#endif
+
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -75,22 +79,27 @@ private:
 namespace detail {
 /// Number of elements. Throws Exception where there are fewer than the dims need; `have` is their number.
 TBX_API size_t numel_within(const std::vector<int64_t>& dims, size_t have);
+[[noreturn]] TBX_API void throw_on_device(int32_t device);
 /// Number of elements of a tensor of this type, read as T. Throws Exception where T is another type.
 template <class T> size_t numel_as(int32_t type, const std::vector<int64_t>& dims);
 } // namespace detail
+
+/// The device of memory that is no GPU's.
+inline constexpr int32_t kHost = -1;
 
 /// A dense row-major tensor in the caller's memory.
 struct TBX_API TensorView {
   void* data = nullptr;
   int32_t type = 0; ///< onnx.TensorProto.DataType
   std::vector<int64_t> dims;
+  int32_t device = kHost; ///< number of the GPU whose memory `data` is: that of the session (docs/gpu.md)
 
   /// A view of the memory of a vector, array or span, which is read only, and written only as an output.
   /// Throws Exception when it has fewer elements than the dims.
   template <class Container> static TensorView of(Container& values, std::vector<int64_t> dims) {
     using T = std::remove_cvref_t<decltype(*std::data(values))>;
     detail::numel_within(dims, std::size(values));
-    return {const_cast<T*>(std::data(values)), onnx_type_of<T>(), std::move(dims)};
+    return {const_cast<T*>(std::data(values)), onnx_type_of<T>(), std::move(dims), kHost};
   }
 };
 
@@ -102,10 +111,14 @@ struct TBX_API OutputTensor {
   void* data = nullptr;
   std::shared_ptr<void> owner;
   std::shared_ptr<std::vector<std::string>> strings; ///< string tensors only
+  int32_t device =
+      kHost; ///< number of the GPU whose memory `data` is; to_host (tensorbox/device.h) copies it
 
   /// The elements, row-major, valid while `owner` lives. Types that C++ lacks are read as their bits: float16
-  /// and bfloat16 as uint16_t, narrower ones as uint8_t or int8_t. Throws Exception when T is another type.
+  /// and bfloat16 as uint16_t, narrower ones as uint8_t or int8_t. Throws Exception when T is another type,
+  /// or the tensor is in memory of a GPU.
   template <class T> std::span<const T> values() const {
+    if (device != kHost) detail::throw_on_device(device);
     return {static_cast<const T*>(data), detail::numel_as<T>(type, dims)};
   }
 };
@@ -239,7 +252,7 @@ struct TBX_API CompileStats {
   int nodes = 0, generated_kernels = 0, extern_kernels = 0, compiled_units = 0, cached_units = 0;
   int device_steps = 0, copies = 0; ///< kernels on the device; copies between it and the host
   double import_ms = 0, optimize_ms = 0, lower_ms = 0, schedule_ms = 0, build_ms = 0, total_ms = 0;
-  std::vector<std::pair<std::string, double>> passes_ms;
+  std::vector<std::pair<std::string, double>> passes_ms; ///< graph passes, steps of the schedule
 };
 
 /// What the model file says of itself; empty where it says nothing.
@@ -255,20 +268,25 @@ struct TBX_API PackageOptions {
   /// Native kernels for CPUs of these instruction sets: "avx512", "avx2", "sse". Empty: for the session's
   /// own.
   std::vector<std::string> isas;
+  /// Of a session on a GPU: machine code for these architectures ("sm_90"). Empty: for the session's own. Its
+  /// text is there, too, from which NVRTC makes that of others when the package is loaded there.
+  std::vector<std::string> architectures;
 };
 
 /// What was written.
 struct TBX_API PackageReport {
   int64_t bytes = 0, constant_bytes = 0,
-          kernel_bytes = 0;      ///< of the file, of its constants and native kernels
-  int programs = 0;              ///< parts of the model, and variants of them for kinds of inputs
-  std::vector<std::string> isas; ///< with native kernels
+          kernel_bytes = 0;               ///< of the file, of its constants and native kernels
+  int programs = 0;                       ///< parts of the model, and variants of them for kinds of inputs
+  std::vector<std::string> isas;          ///< with native kernels
+  std::vector<std::string> architectures; ///< of GPUs, with machine code
 };
 
 /// Options of a session of a package. Values that cannot be are a model_error of `load`.
 struct TBX_API LoadOptions {
   int threads = 0;              ///< as CompileOptions::threads
   bool private_threads = false; ///< as CompileOptions::private_threads
+  std::string device;           ///< "cuda", "cuda:1": where a package for GPUs runs; empty: the CPU
   std::string isa;       ///< the native kernels to use; empty: the best that the package has for this CPU
   bool evaluate = false; ///< run all kernels in the evaluator
   std::optional<int64_t> seed; ///< as CompileOptions::seed
@@ -298,13 +316,27 @@ public:
   const ModelMetadata& metadata() const;
   CompileStats stats() const; ///< of the latest compilation
   int threads() const;
+  /// Number of the GPU that runs the model; kHost: none does.
+  int32_t device() const;
 
   /// Every input without a default by name; outputs in model order. Thread-safe. For models whose inputs and
   /// outputs are tensors; the data of a string tensor is a std::vector<std::string>.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs) const;
   /// Writes into the caller's memory: one view per output, or an empty data pointer to let the session
-  /// allocate.
+  /// allocate, in memory of the view's `device`. Inputs and outputs on the GPU must be ready.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs, const std::vector<TensorView>& outputs) const;
+  /// The same as work of a stream of CUDA (a cudaStream_t or CUstream; nullptr: the default stream), behind
+  /// what it was asked for, and waits for it.
+  Result<std::vector<OutputTensor>> run_on(void* stream, const Inputs& inputs,
+                                           const std::vector<TensorView>& outputs = {}) const;
+  /// The same without waiting: outputs are on the GPU, and there when the stream is. No views: the session
+  /// allocates all. Inputs on the host are read before this returns, others must live until the stream is
+  /// there. unsupported_error where the host has work in every run. An index outside of its axis is an error
+  /// of a later run, or of synchronize.
+  Result<std::vector<OutputTensor>> run_async(void* stream, const Inputs& inputs,
+                                              const std::vector<TensorView>& outputs = {}) const;
+  /// Waits for all runs of run_async; the error of one that failed.
+  std::optional<Failure> synchronize() const;
   /// The same for values of any type: strings, sequences, optionals, maps. An optional input may be left out.
   using Values = std::vector<std::pair<std::string, OnnxValue>>;
   Result<Values> run_values(const Values& inputs) const;
@@ -363,7 +395,7 @@ TBX_API std::string version();
 TBX_API void set_seed(int64_t seed);
 /// Empty when sessions can run on this device ("cuda", "cuda:1"), else why not and the way out.
 TBX_API std::string device_problem(const std::string& device);
-/// Names of all graph passes, in order.
+/// Names of all graph passes, and of the steps of the schedule that can be left out, in order.
 TBX_API std::vector<std::string> pass_names();
 /// An operator that is supported, in these versions: `how` is "compiled" (into kernels), "values" (on the
 /// host, between kernels: strings, sequences, control flow) or "body" (through the function body that ONNX

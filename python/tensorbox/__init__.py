@@ -14,6 +14,7 @@ from .arrays import TensorInfo
 from .compatible import (InferenceSession, ModelMetadata, NodeArg, get_all_providers, get_available_providers,
                          get_device, get_version_string, set_default_logger_severity, set_default_logger_verbosity)
 from .compatible_options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, RunOptions, SessionOptions
+from .device import DeviceTensor, to_device
 from .differences import Difference, compare
 from .optimize import optimize
 from .ort_value import IOBinding, OrtValue
@@ -21,6 +22,7 @@ from .session import Session
 
 __all__ = [
     "BackendError",
+    "DeviceTensor",
     "Difference",
     "Error",
     "ExecutionMode",
@@ -51,4 +53,5 @@ __all__ = [
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_seed",
+    "to_device",
 ]

@@ -7,18 +7,18 @@ import re
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._core import __version__
+from ._core import UnsupportedError, __version__
 from .arrays import TensorInfo
-from .compatible_options import OUR_PROVIDERS, SessionOptions, check_run_options, session_arguments
+from .compatible_options import SessionOptions, check_run_options, leaves_running, session_arguments
 from .optimize import optimize
 from .ort_options import fixed_dimensions, is_foreign, symbolic_names
 from .ort_value import IOBinding, OrtValue, type_text, unwrapped
 from .profile_trace import ProfileTrace
+from .providers import CPU, CUDA, available, chosen_provider, device_of, stream_of
 from .session import Session
 
 _NO_VERSION = 2**63 - 1  # what ONNX Runtime gives for a model without one
@@ -55,11 +55,12 @@ class ModelMetadata:
 
 
 def get_available_providers() -> list[str]:
-    return ["CPUExecutionProvider"]
+    """CUDAExecutionProvider first, where there is a GPU and what it needs."""
+    return available()
 
 
 def get_all_providers() -> list[str]:
-    return get_available_providers()
+    return [CUDA, CPU]
 
 
 def get_version_string() -> str:
@@ -68,7 +69,8 @@ def get_version_string() -> str:
 
 
 def get_device() -> str:
-    return "CPU"
+    """What runs sessions that are given the available providers."""
+    return "GPU" if CUDA in available() else "CPU"
 
 
 def set_default_logger_severity(severity: int) -> None:
@@ -80,22 +82,29 @@ def set_default_logger_verbosity(verbosity: int) -> None:
 
 
 class InferenceSession:
-    """Drop-in for onnxruntime.InferenceSession on the CPU.
+    """Drop-in for onnxruntime.InferenceSession on the CPU and on NVIDIA GPUs.
 
-    path_or_bytes may be an onnx.ModelProto, too, and sess_options one of either module. Of the providers, those that
-    tensorbox lacks are left out with a warning where CPUExecutionProvider is in the list, and a ValueError where it is
-    not. Other keywords are those of `tensorbox.Session`.
+    path_or_bytes may be an onnx.ModelProto, too, and sess_options one of either module. The first of the providers that
+    is there runs the model; those that are not are left out with a warning where another is, and a ValueError where none
+    is. Without providers it is the CPU. Of the options of CUDAExecutionProvider, device_id and user_compute_stream do
+    what they do there. Other keywords are those of `tensorbox.Session`.
     """
 
     def __init__(self, path_or_bytes: Any, sess_options: SessionOptions | None = None,
                  providers: Sequence[Any] | None = None, provider_options: Sequence[Any] | None = None,
                  disabled_optimizers: Any = None, enable_fallback: int = 1, read_config_from_model: int = 0,
                  **kwargs: Any):
-        self._check_providers(providers)
+        if not providers and getattr(sess_options, "_providers", ()):
+            providers, provider_options = list(sess_options._providers), None
+        self._provider, self._provider_options = chosen_provider(providers, provider_options)
         self._options = SessionOptions() if sess_options is None else sess_options
         arguments = session_arguments(sess_options)
         libraries = [*arguments.get("operator_libraries", ()), *kwargs.pop("operator_libraries", ())]
         arguments["operator_libraries"] = libraries
+        self._stream = None
+        if self._provider == CUDA:
+            arguments["device"] = device_of(self._provider_options)
+            self._stream = stream_of(self._provider_options)
         severity = self._options.log_severity_level
         if 0 <= severity <= 1:
             arguments["log"] = lambda message: print(f"tensorbox: {message}", file=sys.stderr)
@@ -118,7 +127,10 @@ class InferenceSession:
         feed = input_feed
         if isinstance(feed, Mapping):
             feed = {name: unwrapped(value) for name, value in feed.items()}
-        outputs = self._session.run(feed) if self._trace is None else self._trace.run(self._session, feed)
+        if self._trace is not None:
+            outputs = self._trace.run(self._session, feed)
+        else:
+            outputs = self._session.run(feed, stream=self._stream)
         return [outputs[n] for n in names]
 
     def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
@@ -142,15 +154,20 @@ class InferenceSession:
         return [OrtValue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
 
     def io_binding(self) -> IOBinding:
-        return IOBinding(self._session.inputs, self._session.outputs)
+        return IOBinding(self._session.inputs, self._session.outputs, self._session)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         check_run_options(run_options)
         if not iobinding.outputs:
             raise ValueError(f"no output is bound; the model's outputs are {self._output_names(None)}")
-        memory = {name: value.numpy() for name, value in iobinding.outputs.items() if value is not None}
-        if memory:
-            outputs = self._session._run_partly_into(iobinding.inputs, memory)
+        memory = {name: unwrapped(value) for name, value in iobinding.outputs.items() if value is not None}
+        if leaves_running(run_options):
+            if self._stream is None:
+                raise ValueError("a run that is not waited for is work of the caller's stream: give the provider the "
+                                 "option user_compute_stream")
+            outputs = self._session._run_partly_into(iobinding.inputs, memory, "device", self._stream, True)
+        elif memory or iobinding.on_device:
+            outputs = self._session._run_partly_into(iobinding.inputs, memory, iobinding.on_device, self._stream)
         else:
             outputs = dict(zip(self._output_names(None), self.run(None, iobinding.inputs)))
         iobinding._results = [bound or OrtValue(outputs[name]) for name, bound in iobinding.outputs.items()]
@@ -184,20 +201,26 @@ class InferenceSession:
         return self._options
 
     def get_providers(self) -> list[str]:
-        return get_available_providers()
+        """Where the model runs; on a GPU also the CPU, which does what has no kernel there."""
+        return [CUDA, CPU] if self._provider == CUDA else [CPU]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        return {"CPUExecutionProvider": {}}
+        if self._provider != CUDA:
+            return {CPU: {}}
+        return {CUDA: {"device_id": "0"} | {k: str(v) for k, v in self._provider_options.items()}, CPU: {}}
 
     def set_providers(self, providers: Sequence[Any] | None = None,
                       provider_options: Sequence[Any] | None = None) -> None:
-        self._check_providers(providers)
+        """What the session runs on already; anything else needs a session of its own."""
+        provider, options = chosen_provider(providers, provider_options)
+        if (provider == CUDA) != (self._provider == CUDA) or device_of(options) != device_of(self._provider_options):
+            raise UnsupportedError("UnsupportedError: the providers of a session cannot be changed; make another session")
 
     def disable_fallback(self) -> None:
-        """Without effect: there is one provider."""
+        """Without effect: no session changes its provider."""
 
     def enable_fallback(self) -> None:
-        """Without effect: there is one provider."""
+        """Without effect: no session changes its provider."""
 
     def _output_names(self, asked: Sequence[str] | None) -> list[str]:
         all_names = [o.name for o in self._session.outputs]
@@ -208,18 +231,6 @@ class InferenceSession:
         if unknown:
             raise ValueError(f"unknown output names {unknown}; the model's outputs are {all_names}")
         return names
-
-    @staticmethod
-    def _check_providers(providers: Sequence[Any] | None) -> None:
-        names = [provider[0] if isinstance(provider, tuple) else provider for provider in providers or []]
-        missing = [name for name in names if name not in OUR_PROVIDERS]
-        if not missing:
-            return
-        said = (f"provider '{missing[0]}' is not available" if len(missing) == 1 else
-                f"the providers {missing} are not available") + f"; available: {get_available_providers()}"
-        if len(missing) == len(names):
-            raise ValueError(said)
-        warnings.warn(said, UserWarning, stacklevel=3)
 
 
 def _write_optimized(model: Any, to: str, arguments: Mapping[str, Any]) -> None:

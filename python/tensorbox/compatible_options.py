@@ -8,6 +8,7 @@ from typing import Any
 
 from ._core import UnsupportedError, pass_names
 from .ort_options import config_of, is_foreign
+from .providers import checked_provider
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -35,15 +36,6 @@ class ExecutionOrder(enum.IntEnum):
     MEMORY_EFFICIENT = 2
 
 
-def check_provider(name: str) -> None:
-    """ValueError where tensorbox does not have it."""
-    if name not in OUR_PROVIDERS:
-        raise ValueError(f"provider '{name}' is not available; available: {list(OUR_PROVIDERS[:1])}")
-
-
-OUR_PROVIDERS = ("CPUExecutionProvider", "TensorboxExecutionProvider")
-
-
 class SessionOptions:
     """The fields of onnxruntime.SessionOptions; unknown ones are errors (AttributeError), not silence.
 
@@ -57,7 +49,8 @@ class SessionOptions:
     __slots__ = ("intra_op_num_threads", "graph_optimization_level", "optimized_model_filepath", "enable_profiling",
                  "profile_file_prefix", "log_severity_level", "inter_op_num_threads", "execution_mode", "execution_order",
                  "log_verbosity_level", "logid", "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse",
-                 "use_deterministic_compute", "use_per_session_threads", "_operator_libraries", "_dims", "_config")
+                 "use_deterministic_compute", "use_per_session_threads", "_operator_libraries", "_dims", "_config",
+                 "_providers")
 
     def __init__(self) -> None:
         self.intra_op_num_threads = 0
@@ -80,6 +73,7 @@ class SessionOptions:
         self._operator_libraries: list[str] = []
         self._dims: dict[str, int] = {}
         self._config: dict[str, str] = {}
+        self._providers: list[tuple[str, dict[str, Any]]] = []
 
     def register_custom_ops_library(self, path: str | os.PathLike[str]) -> None:
         """A shared library with operators, built for tensorbox/custom_op.h; it is loaded with the session. Libraries
@@ -103,10 +97,11 @@ class SessionOptions:
                                "the model, or into a file beside it (external data)")
 
     def add_provider(self, name: str, options: Any = None) -> None:
-        check_provider(name)
+        """As in the list `providers` of InferenceSession, for sessions that are given none."""
+        self._providers.append(checked_provider(name, options))
 
     def has_providers(self) -> bool:
-        return False
+        return bool(self._providers)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Kept, and without effect but for the folder of external data: the entries are hints about ONNX Runtime's
@@ -160,6 +155,15 @@ def check_run_options(options: Any) -> None:
         raise RuntimeError("the run is not started: RunOptions.terminate is set")
     if getattr(options, "training_mode", False):
         raise UnsupportedError("UnsupportedError: RunOptions.training_mode: tensorbox runs models for inference only")
+
+
+def leaves_running(options: Any) -> bool:
+    """The run is work of a stream that the caller waits for."""
+    key = "disable_synchronize_execution_providers"
+    try:
+        return options is not None and options.get_run_config_entry(key) == "1"
+    except RuntimeError:
+        return False
 
 
 def session_arguments(options: Any) -> dict[str, Any]:

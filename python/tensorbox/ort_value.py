@@ -1,4 +1,4 @@
-"""OrtValue and IOBinding with ONNX Runtime's signatures, for the CPU."""
+"""OrtValue and IOBinding with ONNX Runtime's signatures, in memory of the host and of GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
 from .arrays import TensorInfo, as_bytes
+from .device import DeviceTensor, device_tensor, is_on_device, to_device
 from .dtypes import numpy_dtype, onnx_type
 
 _TYPE_NAMES = {1: "float", 8: "string", 11: "double", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2",
@@ -20,9 +22,13 @@ def type_text(number: int) -> str:
     return f"tensor({_TYPE_NAMES.get(number) or numpy_dtype(number).name})"
 
 
-def _check_device(device: str, device_id: int = 0) -> None:
+def _device_name(device: str, device_id: int = 0) -> str | None:
+    """"cuda:0"; None: the host."""
+    if device.lower() == "cuda" and device_id >= 0:
+        return f"cuda:{device_id}"
     if device.lower() != "cpu" or device_id != 0:
-        raise ValueError(f"device '{device}:{device_id}' is not available; available: 'cpu'")
+        raise ValueError(f"device '{device}:{device_id}' is not available; available: 'cpu', 'cuda'")
+    return None
 
 
 def _dtype(element_type: Any) -> np.dtype:
@@ -38,9 +44,11 @@ class OrtValue:
 
     @staticmethod
     def ortvalue_from_numpy(numpy_obj: np.ndarray, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
-        """Shares the memory of a C-contiguous array; others are copied."""
-        _check_device(device_type, device_id)
+        """Shares the memory of a C-contiguous array; others are copied. On "cuda" it is a copy."""
+        device = _device_name(device_type, device_id)
         array = np.asarray(numpy_obj)
+        if device is not None:
+            return OrtValue(to_device(array, device))
         onnx_type(array.dtype)  # TypeError where there is none
         return OrtValue(np.ascontiguousarray(array).reshape(array.shape))
 
@@ -56,23 +64,33 @@ class OrtValue:
     def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any = np.float32, device_type: str = "cpu",
                                      device_id: int = 0) -> OrtValue:
         """Memory to be written, for bind_ortvalue_output. element_type: a numpy type or the number of an ONNX type."""
-        _check_device(device_type, device_id)
-        return OrtValue(np.zeros(tuple(shape), _dtype(element_type)))
+        device = _device_name(device_type, device_id)
+        zeros = np.zeros(tuple(shape), _dtype(element_type))
+        return OrtValue(zeros if device is None else to_device(zeros, device))
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> OrtValue:
+        if is_on_device(data):
+            return OrtValue(DeviceTensor(device_tensor("data", data, 0, data.__dlpack_device__()[1])))
         array = np.from_dlpack(data)
         return OrtValue(array.view(np.bool_) if is_bool_tensor else array)
 
     def numpy(self) -> np.ndarray:
-        """The array itself, not a copy of it."""
+        """The array itself, not a copy of it; of a tensor on a GPU a copy."""
         if not self.is_tensor():
             raise RuntimeError("only tensors have an array; this OrtValue is a sequence or map")
+        if isinstance(self._value, DeviceTensor):
+            return self._value.numpy()
         return np.asarray(self._value)
 
     def update_inplace(self, np_arr: np.ndarray) -> None:
         if np.shape(np_arr) != self._value.shape:
             raise ValueError(f"an array of shape {np.shape(np_arr)} does not fit an OrtValue of {self._value.shape}")
+        if isinstance(self._value, DeviceTensor):
+            array = np.empty(self._value.shape, self._value.dtype)
+            np.copyto(array, np_arr, casting="equiv")
+            _core.assign(self._value._core, self.element_type(), list(array.shape), as_bytes(array))
+            return
         np.copyto(self._value, np_arr, casting="equiv")
 
     def shape(self) -> list[int]:
@@ -88,19 +106,19 @@ class OrtValue:
         return onnx_type(self._value.dtype)
 
     def data_ptr(self) -> int:
-        return int(self._value.ctypes.data)
+        return self._value.data_ptr if isinstance(self._value, DeviceTensor) else int(self._value.ctypes.data)
 
     def tensor_size_in_bytes(self) -> int:
         return int(self._value.nbytes)
 
     def device_name(self) -> str:
-        return "cpu"
+        return "cuda" if isinstance(self._value, DeviceTensor) else "cpu"
 
     def has_value(self) -> bool:
         return self._value is not None
 
     def is_tensor(self) -> bool:
-        return isinstance(self._value, np.ndarray)
+        return isinstance(self._value, (np.ndarray, DeviceTensor))
 
     def is_tensor_sequence(self) -> bool:
         return isinstance(self._value, (list, tuple))
@@ -112,10 +130,11 @@ class OrtValue:
         return self._value.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.numpy().__dlpack_device__()
+        return self._value.__dlpack_device__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self._value, dtype=dtype, copy=copy)
+        value = self.numpy() if isinstance(self._value, DeviceTensor) else self._value
+        return np.array(value, dtype=dtype, copy=copy)
 
 
 def unwrapped(value: Any) -> Any:
@@ -124,13 +143,16 @@ def unwrapped(value: Any) -> Any:
 
 
 class IOBinding:
-    """Inputs and outputs of InferenceSession.run_with_iobinding. Bound outputs with memory are written there; what is
-    bound by its name alone gets memory in each run."""
+    """Inputs and outputs of InferenceSession.run_with_iobinding, in memory of the host ("cpu") or of the session's GPU
+    ("cuda"). Bound outputs with memory are written there; what is bound by its name alone gets memory in each run, on
+    the device it is bound to."""
 
-    def __init__(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]):
+    def __init__(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], session: Any = None):
         self._infos = {"input": {i.name: i for i in inputs}, "output": {o.name: o for o in outputs}}
+        self._session = session
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, OrtValue | None] = {}  # None: the session allocates
+        self.on_device: set[str] = set()  # outputs that it allocates on its GPU
         self._results: list[OrtValue] = []
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
@@ -143,44 +165,54 @@ class IOBinding:
 
     def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int],
                    buffer_ptr: int) -> None:
-        """The memory at an address, as long as the binding is used; it is the caller's word that it has that shape."""
-        _check_device(device_type, device_id)
+        """The memory at an address, as long as the binding is used; it is the caller's word that it has that shape, and
+        on a GPU that it is filled (synchronize_inputs waits for nothing)."""
+        device = _device_name(device_type, device_id)
         self._check("input", name)
-        self.inputs[name] = _memory_at(buffer_ptr, shape, _dtype(element_type))
+        self.inputs[name] = _memory_at(buffer_ptr, shape, _dtype(element_type), device)
 
     def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None,
                     shape: Sequence[int] | None = None, buffer_ptr: int | None = None) -> None:
-        _check_device(device_type, device_id)
+        device = _device_name(device_type, device_id)
         self._check("output", name)
+        self.on_device.discard(name)
         if buffer_ptr is None:
             self.outputs[name] = None
+            if device is not None:
+                if self._session is None or self._session._core.device != device_id:
+                    raise ValueError(f"output '{name}' cannot be on {device}: the session does not run there")
+                self.on_device.add(name)
             return
         if element_type is None or shape is None:
             raise ValueError(f"bind_output('{name}'): memory needs its element_type and shape")
-        self.outputs[name] = OrtValue(_memory_at(buffer_ptr, shape, _dtype(element_type)))
+        self.outputs[name] = OrtValue(_memory_at(buffer_ptr, shape, _dtype(element_type), device))
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         self._check("output", name)
+        self.on_device.discard(name)
         self.outputs[name] = ortvalue
 
     def synchronize_inputs(self) -> None:
-        """Nothing to wait for on a CPU."""
+        """Nothing to wait for: what is bound is there, by the caller's word."""
 
     def synchronize_outputs(self) -> None:
-        """Nothing to wait for on a CPU."""
+        """Waits for runs that nobody waited for (RunOptions' disable_synchronize_execution_providers)."""
+        if self._session is not None:
+            self._session.synchronize()
 
     def get_outputs(self) -> list[OrtValue]:
         """Of the last run, in the order they were bound in."""
         return list(self._results)
 
     def copy_outputs_to_cpu(self) -> list[Any]:
-        return [unwrapped(value) for value in self._results]
+        return [value.numpy() if value.is_tensor() else unwrapped(value) for value in self._results]
 
     def clear_binding_inputs(self) -> None:
         self.inputs.clear()
 
     def clear_binding_outputs(self) -> None:
         self.outputs.clear()
+        self.on_device.clear()
         self._results = []
 
     def _check(self, kind: str, name: str) -> None:
@@ -188,7 +220,10 @@ class IOBinding:
             raise ValueError(f"the model has no {kind} '{name}'; its {kind}s are {list(self._infos[kind])}")
 
 
-def _memory_at(address: int, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+def _memory_at(address: int, shape: Sequence[int], dtype: np.dtype, device: str | None) -> Any:
+    if device is not None:
+        number = int(device.removeprefix("cuda:"))
+        return DeviceTensor(_core.DeviceTensor.at_address(address, onnx_type(dtype), list(shape), number, None))
     empty = np.empty(tuple(shape), dtype)
     if not empty.size:
         return empty

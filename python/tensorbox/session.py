@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from . import _core
 from .arguments import integer, names, sizes
 from .arrays import TensorInfo, given_tensor, given_value, output_memory, to_numpy, to_value
+from .device import DeviceTensor, Streams, device_tensor, is_on_device, stream_handle
 
 
 class Session:
@@ -111,6 +113,7 @@ class Session:
         self.overridable_initializers = [TensorInfo.of(i) for i in self._core.overridable_initializers]
         self._by_name = {i.name: i for i in self.inputs}
         self._values = any(i.is_value for i in self.inputs + self.outputs)
+        self._streams = None if self._core.device is None else Streams(self._core.device)
 
     def __repr__(self) -> str:
         return f"<tensorbox.Session {', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))}>"
@@ -134,19 +137,37 @@ class Session:
     def threads(self) -> int:
         return self._core.threads
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, *, outputs: str = "host",
+            stream: Any = None) -> dict[str, Any]:
         """Runs the model: {name: array} in, {name: array} out. Arrays may be anything with DLPack or the array
         protocol. `out` gives C-contiguous arrays for all outputs, which are written directly.
 
-        Strings are arrays of objects or of str; sequences are lists, maps dicts, and an empty optional is None."""
-        if out is not None:
-            return self._run_into(inputs, out)
-        if self._values:
-            values = [given_value(name, value, self._by_name.get(name)) for name, value in _items(inputs)]
-            return {name: to_value(value) for name, value in self._core.run_values(values)}
-        return {name: to_numpy(*rest) for name, *rest in self._core.run(self._given(inputs))}
+        Strings are arrays of objects or of str; sequences are lists, maps dicts, and an empty optional is None.
 
-    def _run_into(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        With device="cuda" inputs and `out` may be tensors on that GPU, of torch, CuPy or anything else with DLPack or
+        __cuda_array_interface__, which are used where they are. outputs="device" gives all other outputs as
+        `DeviceTensor`s, which those libraries take. `stream` (of torch or CuPy, or its handle) makes the run work of
+        that stream; else it waits for what fills its inputs. The outputs are there when `run` returns."""
+        if out is not None:
+            self._check_out(out)
+        return self._run_partly_into(inputs, out or {}, outputs, stream)
+
+    def run_async(self, inputs: Mapping[str, Any], stream: Any, out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """As `run` with outputs="device", as work of the stream that is not waited for: outputs are there when the stream
+        is, and libraries that take them by DLPack wait for that. Inputs on the GPU must not be changed before. For
+        models whose work in a run is the device's alone (UnsupportedError). An index outside of its axis is an error of a
+        later run, or of `synchronize`."""
+        if out is not None:
+            self._check_out(out)
+        return self._run_partly_into(inputs, out or {}, "device", stream, asynchronous=True)
+
+    def synchronize(self) -> None:
+        """Waits for all runs of run_async, and raises the error of one that failed."""
+        self._core.synchronize()
+        if self._streams is not None:
+            self._streams.clear()
+
+    def _check_out(self, out: Mapping[str, Any]) -> None:
         missing = [o.name for o in self.outputs if o.name not in out]
         if missing:
             raise _core.ModelError(f"ModelError: out lacks the outputs {', '.join(missing)}")
@@ -154,13 +175,60 @@ class Session:
         unknown = [name for name in out if name not in names]
         if unknown:
             raise _core.ModelError(f"ModelError: out has {unknown}; the model's outputs are {names}")
-        return self._run_partly_into(inputs, out)
 
-    def _run_partly_into(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs that `out` has are written there, the others get memory of their own."""
+    def _run_partly_into(self, inputs: Mapping[str, Any], out: Mapping[str, Any],
+                         outputs: str | AbstractSet[str] = "host", stream: Any = None,
+                         asynchronous: bool = False) -> dict[str, Any]:
+        """The outputs that `out` has are written there, the others get memory of their own: all of them on the host, on
+        the "device", or those of a set on the device."""
+        if isinstance(outputs, str) and outputs not in ("host", "device"):
+            raise ValueError(f'outputs is "host" or "device", not {outputs!r}')
+        there = {o.name for o in self.outputs if outputs == "device" or outputs != "host" and o.name in outputs}
+        given = _items(inputs)
+        on_device = (stream is not None or there or any(is_on_device(v) for _, v in given)
+                     or any(is_on_device(v) for v in out.values()))
+        if on_device:
+            return self._run_on_device(given, out, there, stream, asynchronous)
+        if self._values and not out:
+            values = [given_value(name, value, self._by_name.get(name)) for name, value in given]
+            return {name: to_value(value) for name, value in self._core.run_values(values)}
+        if not out:
+            return {name: to_numpy(*rest) for name, *rest in self._core.run(self._given(inputs))}
         memory = [output_memory(o.name, out[o.name]) if o.name in out else None for o in self.outputs]
         made = self._core.run_into(self._given(inputs), memory)
         return {name: out[name] if name in out else to_numpy(*rest) for name, *rest in made}
+
+    def _run_on_device(self, given: Any, out: Mapping[str, Any], outputs_there: AbstractSet[str], stream: Any,
+                       asynchronous: bool) -> dict[str, Any]:
+        if self._streams is None:
+            there = [f"input '{name}'" for name, value in given if is_on_device(value)]
+            there += [f"out['{name}']" for name, value in out.items() if is_on_device(value)]
+            what = f"{there[0]} is in memory of a GPU" if there else "a stream or outputs on a GPU are asked for"
+            raise _core.ModelError(f"ModelError: {what}, and the session runs on the CPU; give it the option "
+                                   'device="cuda"')
+        number = self._core.device
+        on = self._streams.own() if stream is None else stream_handle(stream)
+        tensors = []
+        for name, value in given:
+            if is_on_device(value):
+                tensor = device_tensor(f"input '{name}'", value, on, number)
+                tensors.append((name, tensor.type, tensor.dims, tensor))
+            else:
+                tensors.append(given_tensor(name, value, self._by_name.get(name)))
+        memory: list[Any] = []
+        for o in self.outputs:
+            if o.name not in out:
+                memory.append(number if o.name in outputs_there else None)
+            elif is_on_device(out[o.name]):
+                memory.append(device_tensor(f"out['{o.name}']", out[o.name], on, number, writable=True))
+            else:
+                memory.append(output_memory(o.name, out[o.name]))
+        made = self._core.run_into(tensors, memory, on, asynchronous)
+        if asynchronous:
+            self._streams.keep(on, (tensors, memory))
+        return {name: out[name] if name in out else
+                DeviceTensor(rest[2], on if asynchronous else None) if isinstance(rest[2], _core.DeviceTensor)
+                else to_numpy(*rest) for name, *rest in made}
 
     def _run_profiled(self, inputs: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
         reports, outputs = self._core.profile(self._given(inputs))
@@ -179,12 +247,14 @@ class Session:
         """One entry per kernel: its ONNX nodes and why it is what it is."""
         return self._core.explain()
 
-    def save(self, file: str | os.PathLike[str], isas: Sequence[str] = ()) -> _core.PackageReport:
+    def save(self, file: str | os.PathLike[str], isas: Sequence[str] = (),
+             architectures: Sequence[str] = ()) -> _core.PackageReport:
         """Writes a package: one file that `Session(file)` loads without a compiler (docs/packages.md), with native
         kernels for the instruction sets `isas` ("avx512", "avx2", "sse"; none: this session's own). Where the code
         depends on values or shapes of inputs, it holds what was compiled for the runs so far. UnsupportedError for
-        what no package can hold."""
-        return self._core.save(os.fsencode(file), names("isas", isas))
+        what no package can hold. That of a session on a GPU has machine code for `architectures` ("sm_90"; none: that of
+        its GPU), and is loaded with the option `device`."""
+        return self._core.save(os.fsencode(file), names("isas", isas), names("architectures", architectures))
 
     def dump(self, stage: str) -> str:
         """Text of the model at a stage: import, simplify, lower, schedule, source, cuda or plan."""

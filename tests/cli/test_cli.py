@@ -125,9 +125,17 @@ def test_explain_gives_reasons_and_times(model: Path, tmp_path: Path) -> None:
 
 def test_disable_pass_and_options_change_the_result_of_no_model(model: Path) -> None:
     want = tbx_json("run", model)["outputs"]
-    for options in (["--no-compile"], ["--no-fusion"], ["--isa", "sse"], ["--disable-pass", "fold_constants"]):
+    for options in (["--no-compile"], ["--no-fusion"], ["--isa", "sse"], ["--disable-pass", "fold_constants"],
+                    ["--disable-pass", "fuse_post_ops"]):
         got = tbx_json("run", model, *options)["outputs"]
         np.testing.assert_allclose(got[0]["first"], want[0]["first"], rtol=1e-5)
+
+
+def test_steps_of_the_schedule_are_left_out(model: Path) -> None:
+    def groups(*options: str) -> int:
+        return tbx("dump", model, "--stage", "schedule", *options).stdout.count("\ngroup ")
+
+    assert groups("--disable-pass", "fuse_post_ops") > groups()
 
 
 def test_ops_lists_operators() -> None:

@@ -158,6 +158,24 @@ def test_bench(tbx: Tbx, model: Path) -> None:
     assert done.code == 0 and "runs/s" in done.out
 
 
+def test_devices(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    """The fake device: inputs and outputs in its memory, and a package for it."""
+    fake = {"TBX_FAKE_CUDA": "1"}
+    done = tbx("bench", model, "--device", "cuda", "--on-device", "--repeat", 5, "--json", environment=fake)
+    assert done.code == 0 and done.json["runs"] == 5
+    done = tbx("bench", model, "--on-device", environment=fake)
+    assert done.code == 2 and "--on-device needs --device cuda" in done.err
+    package = tmp_path / "model.tbx"
+    done = tbx("compile", model, "-o", package, "--device", "cuda", environment=fake)
+    assert done.code == 0 and "for GPUs: emulated" in done.out
+    done = tbx("run", package, "--device", "cuda", "--save", tmp_path / "y.npy", environment=fake)
+    assert done.code == 0
+    done = tbx("run", package, environment=fake)
+    assert done.code != 0 and "the package is for a GPU (emulated)" in done.err and 'device="cuda"' in done.err
+    done = tbx("compile", model, "-o", package, "--device", "cuda:sm_90", environment=fake)
+    assert done.code != 0 and "unknown architecture 'sm_90'" in done.err
+
+
 @pytest.mark.parametrize("arguments", [["--repeat", "-1"], ["--warmup", "-1"], ["--clients", "0"], ["--duration", "-1"]])
 def test_bench_wrong_call(tbx: Tbx, model: Path, arguments: list[str]) -> None:
     done = tbx("bench", model, *arguments)

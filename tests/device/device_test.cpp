@@ -115,6 +115,70 @@ TEST_P(DeviceTest, GraphReplaysAsTheStreamRan) {
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(host[i], 1 + 10 * 2 * 3);
 }
 
+TEST_P(DeviceTest, CopiesOfAGraphMove) {
+  std::vector<int64_t> host(kCount, 1), other(kCount, 2), back(kCount);
+  const size_t bytes = kCount * 8;
+  auto a = device_->allocate(bytes), b = device_->allocate(bytes), to = device_->allocate(bytes),
+       out = device_->allocate(bytes);
+  auto stream = device_->make_stream();
+  stream->upload(a->data(), host.data(), bytes);
+  stream->upload(b->data(), other.data(), bytes);
+  stream->synchronize();
+  stream->begin_capture();
+  stream->copy(to->data(), a->data(), bytes);
+  stream->copy(out->data(), to->data(), bytes);
+  stream->copy(out->data(), to->data(), 0); // nothing to move
+  auto graph = stream->end_capture();
+  ASSERT_EQ(graph->copies(), 2u);
+  auto result = [&] {
+    stream->launch(*graph);
+    stream->download(back.data(), out->data(), bytes);
+    stream->synchronize();
+    return back;
+  };
+  EXPECT_THAT(result(), testing::Each(1));
+  graph->move_copy(0, to->data(), b->data());
+  EXPECT_THAT(result(), testing::Each(2));
+  // A start has the addresses of its time.
+  stream->launch(*graph);
+  graph->move_copy(0, to->data(), a->data());
+  stream->download(back.data(), out->data(), bytes);
+  stream->synchronize();
+  EXPECT_THAT(back, testing::Each(2));
+  EXPECT_THAT(result(), testing::Each(1));
+}
+
+TEST_P(DeviceTest, AdoptsStreamsAndKnowsItsMemory) {
+  auto stream = device_->make_stream();
+  auto block = device_->allocate(1000);
+  std::vector<uint8_t> back(1000);
+  {
+    auto same = device_->adopt_stream(stream->handle());
+    EXPECT_EQ(same->handle(), stream->handle());
+    same->fill(block->data(), 7, 1000);
+  }
+  auto ready = device_->make_event();
+  EXPECT_TRUE(device_->is_reached(*ready));
+  stream->download(back.data(), block->data(), 1000);
+  stream->record(*ready);
+  device_->wait(*ready);
+  EXPECT_TRUE(device_->is_reached(*ready));
+  EXPECT_THAT(back, testing::Each(7));
+  device_->adopt_stream(nullptr)->synchronize();
+  auto other = device_->make_stream();
+  other->fill(block->data(), 9, 1000);
+  other->download(back.data(), block->data(), 1000);
+  device_->record_all(*ready);
+  stream->wait(*ready);
+  stream->synchronize();
+  EXPECT_THAT(back, testing::Each(9));
+  EXPECT_EQ(device_->defect_of(block->data(), 1000), "");
+  EXPECT_EQ(device_->defect_of(back.data(), 0), "");
+  EXPECT_THAT(device_->defect_of(back.data(), 1000), testing::HasSubstr("none of a GPU's memory"));
+  EXPECT_THAT(device_->defect_of(static_cast<char*>(block->data()) + 8, 1 << 30),
+              testing::HasSubstr("are left in its memory"));
+}
+
 TEST_P(DeviceTest, OneStreamWaitsForAnother) {
   auto module = load({add_kernel()});
   auto x = device_->allocate(kCount * 8);

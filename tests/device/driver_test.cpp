@@ -49,6 +49,16 @@ TEST(Driver, NumbersFitTheHeader) {
   EXPECT_EQ(ours::kStaticShared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   EXPECT_EQ(ours::kMaxDynamicShared, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
   EXPECT_EQ(ours::kOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(ours::kNotReady, CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(ours::kPointerMemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+  EXPECT_EQ(ours::kPointerDeviceOrdinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+  EXPECT_EQ(ours::kPointerRangeStart, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
+  EXPECT_EQ(ours::kPointerRangeSize, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+  EXPECT_EQ(ours::kDeviceMemory, CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(sizeof(ours::CopyNode), sizeof(CUDA_MEMCPY3D));
+  EXPECT_EQ(offsetof(ours::CopyNode, from.device), offsetof(CUDA_MEMCPY3D, srcDevice));
+  EXPECT_EQ(offsetof(ours::CopyNode, to.device), offsetof(CUDA_MEMCPY3D, dstDevice));
+  EXPECT_EQ(offsetof(ours::CopyNode, width), offsetof(CUDA_MEMCPY3D, WidthInBytes));
 }
 
 } // namespace

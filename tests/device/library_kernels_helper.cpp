@@ -164,10 +164,21 @@ bool Chosen::by_library() const {
 
 Chosen expect_right(device::Device& device, const Problem& problem, const std::vector<Operand>& inputs,
                     const Operand& out) {
-  std::vector<OperandInfo> infos, outs{info(out)};
-  for (const Operand& t : inputs) infos.push_back(info(t));
-  const Selection chosen = select_on(device, problem, infos, outs);
+  std::vector<OperandInfo> outs{info(out)};
+  const Selection chosen = select_on(device, problem, infos_of(inputs), outs);
+  expect_right(device, *chosen.kernel, problem, inputs, out);
+  const auto* library = dynamic_cast<const LibraryKernel*>(chosen.kernel.get());
+  return {chosen.chosen, library ? library->implementations() : std::vector<std::string>()};
+}
 
+std::vector<OperandInfo> infos_of(const std::vector<Operand>& operands) {
+  std::vector<OperandInfo> infos;
+  for (const Operand& t : operands) infos.push_back(info(t));
+  return infos;
+}
+
+void expect_right(device::Device& device, const extern_kernels::ExternKernel& kernel, const Problem& problem,
+                  const std::vector<Operand>& inputs, const Operand& out) {
   const std::unique_ptr<device::Stream> stream = device.make_stream();
   std::vector<std::unique_ptr<device::Memory>> blocks;
   auto place = [&](const Operand& t) {
@@ -181,7 +192,7 @@ Chosen expect_right(device::Device& device, const Problem& problem, const std::v
   const Operand& before = old >= 0 ? inputs[old] : out;
   std::vector<TensorRef> result{place(before)};
   if (old >= 0) in[old] = result[0];
-  const auto workspace = device.allocate(static_cast<size_t>(chosen.kernel->workspace_bytes(in, result)));
+  const auto workspace = device.allocate(static_cast<size_t>(kernel.workspace_bytes(in, result)));
   const RunArgs args{in, result, nullptr, workspace->data(), stream.get()};
 
   const std::vector<double> want = expected(problem, inputs, before);
@@ -202,22 +213,20 @@ Chosen expect_right(device::Device& device, const Problem& problem, const std::v
     for (size_t i = 0; i < values.size(); ++i)
       if (!(std::fabs(values[i] - want[i]) <= relative * std::max(size, 1e-3)) &&
           !(std::isnan(values[i]) && std::isnan(want[i]))) {
-        ADD_FAILURE() << to_string(problem) << " by " << chosen.kernel->description() << ", " << when << ": "
+        ADD_FAILURE() << to_string(problem) << " by " << kernel.description() << ", " << when << ": "
                       << values[i] << " instead of " << want[i] << " at " << i << " of " << values.size();
         return;
       }
   };
-  chosen.kernel->run(args);
+  kernel.run(args);
   compare("first run");
   stream->upload(result[0].data, before.bytes.data(), before.bytes.size());
   stream->synchronize();
   stream->begin_capture();
-  chosen.kernel->run(args);
+  kernel.run(args);
   const auto graph = stream->end_capture();
   stream->launch(*graph);
   compare("from a graph");
-  const auto* library = dynamic_cast<const LibraryKernel*>(chosen.kernel.get());
-  return {chosen.chosen, library ? library->implementations() : std::vector<std::string>()};
 }
 
 } // namespace tbx::test

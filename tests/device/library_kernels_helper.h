@@ -45,5 +45,9 @@ struct Chosen {
 };
 Chosen expect_right(device::Device& device, const Problem& problem, const std::vector<Operand>& inputs,
                     const Operand& out);
+/// The same of one kernel.
+void expect_right(device::Device& device, const extern_kernels::ExternKernel& kernel, const Problem& problem,
+                  const std::vector<Operand>& inputs, const Operand& out);
+std::vector<extern_kernels::OperandInfo> infos_of(const std::vector<Operand>& operands);
 
 } // namespace tbx::test

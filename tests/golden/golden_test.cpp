@@ -10,6 +10,10 @@
 //   ====
 //   a: 1                                 rewrites per pass, then the graph
 //   graph ...
+//
+// tests/golden/stages/<stage>/<case>.t holds what the stages behind make of a model: lower, schedule, emit
+// (C++ for AVX2). "disabled: a, b" leaves out steps of the schedule. Each case also runs with every step left
+// out in turn.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,10 +25,13 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "codegen/emit.h"
+#include "fusion/schedule.h"
 #include "graph/passes/graph_passes.h"
 #include "graph/passes/passes.h"
 #include "lowering/lower.h"
 #include "lowering/reference_run.h"
+#include "tensorbox/tensorbox.h"
 #include "tests/support/extern_runner.h"
 #include "tests/support/onnx_text.h"
 
@@ -41,6 +48,7 @@ struct Case {
   fs::path file;
   std::string head, model, expected; ///< the three parts of the file
   std::vector<std::string> passes;
+  std::vector<std::string> disabled;
   double tolerance = 1e-5;
 };
 
@@ -52,7 +60,7 @@ std::string text_of(const fs::path& file) {
 }
 
 Case read_case(const fs::path& file) {
-  Case c{file, {}, {}, {}, {}, 1e-5};
+  Case c{file, {}, {}, {}, {}, {}, 1e-5};
   std::string text = text_of(file);
   size_t model = text.find("----\n"), expected = text.find("====\n");
   if (model == std::string::npos) throw std::runtime_error(file.string() + ": no line '----'");
@@ -62,9 +70,11 @@ Case read_case(const fs::path& file) {
   std::istringstream lines(c.head);
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("tolerance: ", 0) == 0) c.tolerance = std::stod(line.substr(11));
-    if (line.rfind("pass: ", 0) != 0) continue;
-    std::istringstream names(line.substr(6));
-    for (std::string name; names >> name;) c.passes.push_back(name.substr(0, name.find(',')));
+    for (auto [key, list] : {std::pair("pass: ", &c.passes), std::pair("disabled: ", &c.disabled)}) {
+      if (line.rfind(key, 0) != 0) continue;
+      std::istringstream names(line.substr(std::string_view(key).size()));
+      for (std::string name; names >> name;) list->push_back(name.substr(0, name.find(',')));
+    }
   }
   if (c.passes.empty()) c.passes.push_back(file.parent_path().filename());
   return c;
@@ -159,6 +169,16 @@ int apply(const std::string& name, Graph& graph) {
   return pass.run ? pass.run(graph) : pass.run_for(graph, kContext);
 }
 
+void expect_text(const Case& c, const std::string& got) {
+  if (got == c.expected) return;
+  if (update_files) {
+    std::ofstream(c.file) << c.head << "----\n" << c.model << "====\n" << got;
+    return;
+  }
+  ADD_FAILURE() << "the text changed (- expected, + got; tbx_golden_tests --update accepts it):\n"
+                << diff(c.expected, got);
+}
+
 class Golden : public testing::TestWithParam<fs::path> {};
 
 TEST_P(Golden, Pass) {
@@ -180,19 +200,15 @@ TEST_P(Golden, Pass) {
   }
   expect_same(before, run(graph, inputs), c.tolerance);
 
-  if (got == c.expected) return;
-  if (update_files) {
-    std::ofstream(c.file) << c.head << "----\n" << c.model << "====\n" << got;
-    return;
-  }
-  ADD_FAILURE() << "the graph changed (- expected, + got; tbx_golden_tests --update accepts it):\n"
-                << diff(c.expected, got);
+  expect_text(c, got);
 }
 
-std::vector<fs::path> all_cases() {
+std::vector<fs::path> all_cases(bool of_stages = false) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(kFolder))
-    if (entry.path().extension() == ".t") files.push_back(fs::relative(entry.path(), kFolder));
+  for (const auto& entry : fs::recursive_directory_iterator(kFolder)) {
+    fs::path file = fs::relative(entry.path(), kFolder);
+    if (file.extension() == ".t" && (*file.begin() == "stages") == of_stages) files.push_back(file);
+  }
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -205,6 +221,58 @@ std::string case_name(const testing::TestParamInfo<fs::path>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::ValuesIn(all_cases()), case_name);
+
+std::string text_of_stage(const std::string& stage, const Graph& graph,
+                          const std::vector<std::string>& disabled) {
+  lowering::LowerOptions lower_options;
+  lower_options.target = kContext.target;
+  ir::Program program = lowering::lower_or_throw(graph, lower_options);
+  if (stage == "lower") return ir::to_string(program);
+  fusion::ScheduleOptions options;
+  options.disabled = disabled;
+  options.verify_steps = true;
+  const fusion::Schedule schedule = fusion::schedule(std::move(program), kContext.target, options);
+  if (stage == "schedule") return fusion::to_string(schedule);
+  std::string text;
+  for (const fusion::Group& group : schedule.groups)
+    if (const auto* kernel = std::get_if<ir::KernelProgram>(&group.what))
+      text += codegen::emit_cpp(*kernel, codegen::Isa::avx2).text;
+  return text;
+}
+
+class GoldenStage : public testing::TestWithParam<fs::path> {};
+
+TEST_P(GoldenStage, Text) {
+  const Case c = read_case(kFolder / GetParam());
+  const onnx::ModelProto model = parse_text(c.model);
+  const Graph graph = import_proto(model);
+  expect_text(c, text_of_stage(c.file.parent_path().filename(), graph, c.disabled));
+
+  std::vector<Tensor> inputs = inputs_of(graph);
+  const std::vector<Tensor> want = run(graph, inputs);
+  Session::Inputs given;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    given.push_back({graph.at(graph.inputs[i]).name,
+                     {inputs[i].mutable_data(), static_cast<int32_t>(inputs[i].dtype), inputs[i].dims}});
+  const std::string bytes = to_bytes(model);
+  for (const fusion::ScheduleStep& step : fusion::schedule_steps()) {
+    if (!step.wanted) continue;
+    SCOPED_TRACE(std::string("without ") + step.name);
+    CompileOptions options;
+    options.compile = false;
+    options.disabled_passes = {step.name};
+    const auto got = Session::compile(std::as_bytes(std::span(bytes)), options).value().run(given).value();
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t o = 0; o < want.size(); ++o) {
+      const auto values = got[o].values<float>();
+      ASSERT_EQ(values.size(), static_cast<size_t>(want[o].numel()));
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(values[i], element_as_double(want[o], static_cast<int64_t>(i)), c.tolerance * 10);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenStage, testing::ValuesIn(all_cases(true)), case_name);
 
 TEST(GoldenFiles, EveryPassHasOneThatFires) {
   std::set<std::string> fired;

@@ -36,6 +36,24 @@ def test_another_project_uses_the_package(prefix, tmp_path):
     assert run(tmp_path / "consumer", cwd=ROOT).startswith("0: ")
 
 
+def test_a_project_of_cxx17_is_compiled_as_cxx20(prefix, tmp_path):
+    run("cmake", "-G", "Ninja", "-S", ROOT / "tests/install/consumer", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DEXAMPLE={ROOT}/examples/classify.cpp", "-DCMAKE_CXX_STANDARD=17", "-DCMAKE_CXX_STANDARD_REQUIRED=ON")
+    run("cmake", "--build", tmp_path)
+
+
+def test_cxx17_is_told_what_to_do(tmp_path):
+    def compile(header):
+        (tmp_path / "program.cpp").write_text(f"#include <tensorbox/{header}>\nint main() {{ return 0; }}\n")
+        return subprocess.run([os.environ.get("CXX", "c++"), "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
+                               f"-I{ROOT}/include", tmp_path / "program.cpp"], capture_output=True, text=True)
+
+    refused = compile("tensorbox.h")
+    assert refused.returncode and "is C++20 (-std=c++20)" in refused.stderr
+    taken = compile("c.h")
+    assert taken.returncode == 0, taken.stderr
+
+
 @pytest.fixture(scope="module")
 def runtime_programs(prefix, tmp_path_factory):
     build = tmp_path_factory.mktemp("runtime")

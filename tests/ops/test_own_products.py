@@ -7,6 +7,9 @@ transposed convolutions, heads that share their keys.
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -160,6 +163,44 @@ def test_convolutions_of_few_results(transposed: bool, depth: int, columns: int,
         assert got.shape == want.shape
         tolerance = 2e-5 if kind is np.float32 else 1e-13
         np.testing.assert_allclose(got, want, tolerance, tolerance * max(1, np.abs(want).max(initial=0)))
+
+
+@pytest.mark.parametrize(("group", "depth", "columns", "kernel"), [
+    (1, 700, 9, (1, 1)), (1, 40, 33, (5, 7)), (1, 270, 1, (5, 5)), (1, 64, 2, (3, 7)), (2, 259, 3, (2, 1)), (1, 258, 40, (1, 2)), (24, 1, 2, (5, 5)), (13, 1, 3, (4, 4)), (20, 8, 8, (3, 3))])
+@pytest.mark.parametrize("left", [np.uint8, np.int8])
+@pytest.mark.parametrize("size", [(0, 9), (5, 7), (17, 12)])
+def test_convolutions_of_bytes_are_exact(group: int, depth: int, columns: int, kernel: tuple[int, int], left: type, size: tuple[int, int]) -> None:
+    """Largest values, sums far above what float32 counts in."""
+    low = np.iinfo(left).min
+    x = RNG.choice(np.array([low, low, np.iinfo(left).max], left), (2, group * depth, *size))
+    w = RNG.choice(np.array([-128, -128, 127], np.int8), (group * columns, depth, *kernel))
+    zero = np.array(low + 255 if RNG.integers(2) else low, left)
+    pads = [kernel[0] // 2, kernel[1] // 2] * 2
+    node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], group=group, pads=pads)
+    m = model([node], {"x": x}, {"w": w, "z": zero}, np.dtype(np.int32))
+    want = conv(x.astype(np.int64) - int(zero), w, False, group, (1, 1), (1, 1), pads, (0, 0)).astype(np.int64)
+    for session in sessions(m, threads=2):
+        got = session.run({"x": x})["y"]
+        assert got.dtype == np.int32
+        np.testing.assert_array_equal(got, want)
+
+
+def add_twice_to_one_column() -> None:
+    x, w, a, b = normal(2, 32, 40, 1), normal(32, 1, 11, 1), normal(2, 32, 40, 1), normal(2, 32, 40, 1)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], group=32, pads=[5, 0, 5, 0]), helper.make_node("Add", ["c", "a"], ["d"]),
+             helper.make_node("Add", ["d", "b"], ["y"])]
+    m = model(nodes, {"x": x, "a": a, "b": b}, {"w": w}, np.dtype(np.float32))
+    want = conv(x, w, False, 32, (1, 1), (1, 1), (5, 0, 5, 0), (0, 0)) + a + b
+    for session in sessions(m, threads=2):
+        np.testing.assert_allclose(session.run({"x": x, "a": a, "b": b})["y"], want, 1e-4, 1e-4)
+        assert not any("plain loop" in d for step in session.explain() for d in step["decisions"])
+
+
+@pytest.mark.parametrize("isa", ["AVX2", "DEFAULT"])
+def test_two_sums_after_a_depthwise_convolution_of_one_column(isa: str) -> None:
+    """The library looks at its instruction set once, so that each has a process."""
+    code = "import test_own_products; test_own_products.add_twice_to_one_column()"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "DNNL_MAX_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
 @pytest.mark.parametrize("constant", [False, True])

@@ -131,7 +131,7 @@ def test_damage_is_found_before_anything_runs(saved, tmp_path):
             flipped = bytearray(data)
             flipped[at] ^= 1 << random.integers(8)
             load(bytes(flipped))
-    assert "version 2 of the format" in load(data[:8] + b"\2\0\0\0" + data[12:])
+    assert "version 3 of the format" in load(data[:8] + b"\3\0\0\0" + data[12:])
 
 
 def test_no_half_written_file(saved, tmp_path):
@@ -205,10 +205,45 @@ def test_reference_sessions_are_refused(tmp_path):
         tensorbox.Session(network(), reference=True).save(tmp_path / "m.tbx")
 
 
-def test_sessions_on_other_devices_are_refused(tmp_path, monkeypatch):
+def test_sessions_on_a_gpu(tmp_path, monkeypatch):
+    """The fake device's machine code is loaded and run; a GPU's cannot be, which is said."""
     monkeypatch.setenv("TBX_FAKE_CUDA", "1")
-    with pytest.raises(tensorbox.UnsupportedError, match="a session on device 'cuda' cannot be saved"):
-        tensorbox.Session(network(), device="cuda").save(tmp_path / "m.tbx")
+    file = tmp_path / "m.tbx"
+    model = network()
+    session = tensorbox.Session(model, device="cuda")
+    report = session.save(file)
+    assert report.architectures == ["emulated"] and report.kernel_bytes > 0
+    inputs = {i.name: np.random.default_rng(0).standard_normal([3 if isinstance(d, str) else d for d in i.shape]).astype(i.dtype)
+              for i in session.inputs}
+    expected = tensorbox.Session(model).run(inputs)
+    with monkeypatch.context() as without:
+        without.setenv("TBX_CXX", "/nowhere/c++")
+        without.setenv("TBX_CACHE_DIR", str(tmp_path / "empty"))
+        loaded = tensorbox.Session(file, device="cuda")
+    assert {k["device"] for k in loaded.explain()} >= {"cuda"}
+    for _ in range(3):
+        for name, value in loaded.run(inputs).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5)
+        there = {name: tensorbox.to_device(value) for name, value in inputs.items()}
+        for name, value in loaded.run(there, outputs="device").items():
+            np.testing.assert_allclose(value.numpy(), expected[name], rtol=1e-4, atol=1e-5)
+    with pytest.raises(tensorbox.ModelError, match=r"the package is for a GPU \(emulated\)"):
+        tensorbox.Session(file)
+    with pytest.raises(tensorbox.ModelError, match="unknown architecture 'sm_90': expected one like emulated"):
+        session.save(file, architectures=["sm_90"])
+    with pytest.raises(tensorbox.ModelError, match="option architectures is given for a session on the CPU"):
+        tensorbox.Session(model).save(file, architectures=["sm_90"])
+    tensorbox.Session(model).save(file)
+    with pytest.raises(tensorbox.ModelError, match="the package has kernels for CPUs alone"):
+        tensorbox.Session(file, device="cuda")
+
+
+def test_a_package_for_a_gpu_on_a_machine_without_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    tensorbox.Session(network(), device="cuda").save(tmp_path / "m.tbx")
+    monkeypatch.delenv("TBX_FAKE_CUDA")
+    with pytest.raises(tensorbox.BackendError, match="cuda:63|libcuda|driver"):
+        tensorbox.Session(tmp_path / "m.tbx", device="cuda:63")
 
 
 def test_commands_take_packages(saved, tmp_path):

@@ -3,6 +3,7 @@ somebody waits, and its kernels run in the emulator. What they compute is held a
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ RNG = np.random.default_rng(5)
 
 @pytest.fixture(autouse=True)
 def _fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    if not os.environ.get("TBX_TEST_GPU"):  # set: these tests are for the GPU of the machine
+        monkeypatch.setenv("TBX_FAKE_CUDA", "1")
 
 
 def model_of(nodes: Sequence[onnx.NodeProto], inputs: dict[str, tuple[int, list[Any]]],
@@ -194,7 +196,7 @@ def test_what_no_device_does(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_machine_without_a_gpu_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TBX_FAKE_CUDA")
+    monkeypatch.delenv("TBX_FAKE_CUDA", raising=False)
     problem = tensorbox.device_problem("cuda:63")
     assert problem  # no driver, or no such GPU
     with pytest.raises(tensorbox.BackendError) as error:

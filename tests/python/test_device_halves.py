@@ -3,6 +3,7 @@ numpy in double, rounded where the model says."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ F16 = TensorProto.FLOAT16
 
 @pytest.fixture(autouse=True)
 def _fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    if not os.environ.get("TBX_TEST_GPU"):  # set: these tests are for the GPU of the machine
+        monkeypatch.setenv("TBX_FAKE_CUDA", "1")
 
 
 def session_of(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, list[Any]]],

@@ -144,5 +144,21 @@ TEST(FloatFormats, HalfPrecisionAgreesWithTheProcessor) {
 }
 #endif
 
+TEST(FloatFormats, ManyHalvesAreRoundedAsOne) {
+  std::vector<float> values{0.0f, -0.0f, kInf, -kInf, kNaN, -kNaN, 65504.0f, 65519.99f, 65520.0f, 3.4e38f};
+  uint32_t state = 7;
+  for (int i = 0; i < 200000; ++i) {
+    state = state * 1664525 + 1013904223;
+    values.push_back(from_bits(state));
+    values.push_back(from_bits((state & 0x807FFFFF) | (98 + (state >> 23) % 48) << 23));            // of f16
+    values.push_back(from_bits(((state & 0x807FE000) | (98 + (state >> 23) % 48) << 23) + 0x1000)); // halfway
+  }
+  for (DType t : {DType::f16, DType::bf16}) {
+    std::vector<uint16_t> bits(values.size());
+    encode_halves(t, values.data(), static_cast<int64_t>(values.size()), bits.data());
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(bits[i], encode_float(t, values[i])) << values[i];
+  }
+}
+
 } // namespace
 } // namespace tbx

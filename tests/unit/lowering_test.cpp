@@ -175,7 +175,8 @@ TEST(Lowering, WhatOnlyTheAssumptionsContradictDemandsFewer) {
   // Were no dimension 1, NonZero would give pairs, and the second Squeeze had nothing to squeeze.
   ValueId x = h.input("x", DType::boolean, {h.symbol("n"), h.symbol("m")});
   ValueId found = h.node("NonZero", {h.node("Squeeze", {x}, {}, 12)}, {}, 12);
-  h.output(h.node("Squeeze", {h.node("Transpose", {found}, {}, 12)}, {{"axes", std::vector<int64_t>{1}}}, 12));
+  h.output(
+      h.node("Squeeze", {h.node("Transpose", {found}, {}, 12)}, {{"axes", std::vector<int64_t>{1}}}, 12));
   lowering::LowerOptions options;
   options.assume_broadcast = true;
   const Demand demand = demand_of(h.graph, options);

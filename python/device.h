@@ -1,0 +1,23 @@
+// Tensors and streams of a device in Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "tensorbox/device.h"
+
+namespace tbx::python {
+
+/// A tensor in memory of a GPU: an output, a copy of ours, or memory of another library's.
+struct DeviceTensor {
+  OutputTensor tensor;
+  std::shared_ptr<void> foreign; ///< keeps memory of another library's; `tensor` has no owner then
+};
+
+/// Raises the Python exception of a failure.
+[[noreturn]] void raise(const Failure& failure);
+
+void bind_device(nanobind::module_& m);
+
+} // namespace tbx::python

@@ -1,0 +1,83 @@
+#include "runtime/device_edges.h"
+
+#include <algorithm>
+
+namespace tbx::runtime {
+namespace {
+
+constexpr size_t kAlign = 256;       ///< of all memory that plans have on a device
+constexpr size_t kChunked = 1 << 20; ///< more bytes than these are copied by several threads
+
+bool overlap(const EdgeUse& a, const EdgeUse& b) {
+  const auto x = reinterpret_cast<uintptr_t>(a.memory), y = reinterpret_cast<uintptr_t>(b.memory);
+  return x < y + b.bytes && y < x + a.bytes;
+}
+
+bool is_of_device(const EdgeUse& use) {
+  return use.how == EdgeUse::How::copied || use.how == EdgeUse::How::direct;
+}
+
+} // namespace
+
+PlanEdges edges_of(const Executable& executable) {
+  PlanEdges edges;
+  edges.inputs.resize(executable.inputs.size());
+  edges.outputs.resize(executable.outputs.size());
+  edges.of_step.assign(executable.steps.size(), kNoEdge);
+  std::vector<int> input(executable.buffers.size(), -1), output(executable.buffers.size(), -1);
+  for (size_t i = 0; i < executable.inputs.size(); ++i)
+    input[executable.inputs[i].buffer] = static_cast<int>(i);
+  for (size_t i = 0; i < executable.outputs.size(); ++i)
+    output[executable.outputs[i].buffer] = static_cast<int>(i);
+  for (const SymbolBinding& b : executable.bindings)
+    if (b.element) edges.inputs[b.input].on_host = true;
+  for (size_t s = 0; s < executable.steps.size(); ++s) {
+    const Step& step = executable.steps[s];
+    if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
+      if (const int i = input[copy->from]; i >= 0) edges.inputs[i].twin = copy->to, edges.of_step[s] = i;
+      if (const int o = output[copy->to]; o >= 0)
+        edges.outputs[o].twin = copy->from, edges.of_step[s] = -1 - o;
+      if (const int o = output[copy->from]; o >= 0) edges.outputs[o].on_host = true;
+      continue;
+    }
+    for_each_buffer(step, [&](int b, bool writes) {
+      for (PlanEdge& e : edges.inputs) e.fixed |= writes && e.twin == b;
+      if (step.device != DeviceKind::cpu) return;
+      if (input[b] >= 0) edges.inputs[input[b]].on_host = true;
+      if (output[b] >= 0) edges.outputs[output[b]].on_host = true;
+    });
+  }
+  // What the host works on as well is an output of the host.
+  for (size_t s = 0; s < edges.of_step.size(); ++s)
+    if (const int at = edges.of_step[s]; at < 0 && edges.outputs[-1 - at].on_host) edges.of_step[s] = kNoEdge;
+  for (PlanEdge& e : edges.outputs)
+    if (e.on_host) e.twin = -1;
+  return edges;
+}
+
+EdgeUse::How way_of(const PlanEdge& edge, bool on_device, const void* memory, size_t bytes) {
+  if (edge.twin < 0 || bytes == 0) return EdgeUse::How::none;
+  if (!on_device) return bytes > kChunked ? EdgeUse::How::chunked : EdgeUse::How::staged;
+  const bool aligned = reinterpret_cast<uintptr_t>(memory) % kAlign == 0;
+  return aligned && !edge.fixed ? EdgeUse::How::direct : EdgeUse::How::copied;
+}
+
+void copy_what_overlaps(const std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs) {
+  for (EdgeUse& out : outputs)
+    if (out.how == EdgeUse::How::direct && std::any_of(inputs.begin(), inputs.end(), [&](const EdgeUse& in) {
+          return is_of_device(in) && overlap(in, out);
+        }))
+      out.how = EdgeUse::How::copied;
+}
+
+void* HostCopy::get() {
+  if (!copy_) {
+    copy_ = device_->allocate_staging(bytes_);
+    const std::unique_ptr<device::Stream> stream = device_->adopt_stream(stream_);
+    stream->download(copy_->data(), data_, bytes_);
+    stream->synchronize();
+  }
+  return copy_->data();
+}
+
+} // namespace tbx::runtime

@@ -1,0 +1,173 @@
+// Our attention on tensor cores against plain loops in double: its text runs in the emulator always, on a GPU
+// where there is one.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "base/error.h"
+#include "codegen/device_binary.h"
+#include "device/cuda/nvrtc.h"
+#include "device/fake/fake_device.h"
+#include "device/library.h"
+#include "extern_kernels/cuda/tensor_attention.h"
+#include "library_kernels_helper.h"
+
+namespace tbx::test {
+namespace {
+
+/// The same text is compiled once.
+std::shared_ptr<device::Module> emulated(device::Device& device, const std::string& text) {
+  static std::map<std::string, std::string> binaries;
+  std::string& binary = binaries[text];
+  if (binary.empty()) {
+    codegen::EmittedKernel heads, join;
+    heads.function = "heads", heads.text = text;
+    join.function = "join_heads";
+    binary = codegen::device_binary({heads, join}, device.properties());
+  }
+  return device.load(binary);
+}
+
+struct Case {
+  int64_t batch, heads, kv_heads, queries, keys, depth, width;
+};
+
+class TensorAttention : public testing::TestWithParam<const char*> {
+protected:
+  void SetUp() override {
+    std::string why;
+    device_ = open_for_test(GetParam(), why);
+    if (!device_) GTEST_SKIP() << why;
+    if (!device::is_fake(*device_) && !extern_kernels::has_tensor_cores(device_->properties()))
+      GTEST_SKIP() << device_->properties().architecture;
+  }
+  void check(const AttentionProblem& p, const std::vector<Operand>& in, const Operand& out) {
+    const std::vector<extern_kernels::OperandInfo> infos = infos_of(in), outs = infos_of({out});
+    ASSERT_EQ(extern_kernels::refuses_tensor_attention(infos, outs), "");
+    const auto kernel = extern_kernels::make_tensor_attention(*device_, p, infos, outs,
+                                                              device::is_fake(*device_) ? load_ : nullptr);
+    expect_right(*device_, *kernel, p, in, out);
+  }
+  std::shared_ptr<device::Device> device_;
+  std::function<std::shared_ptr<device::Module>(const std::string&)> load_ = [this](const std::string& text) {
+    return emulated(*device_, text);
+  };
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, TensorAttention, testing::Values("fake", "cuda"),
+                         [](const auto& info) { return std::string(info.param); });
+
+const std::vector<int> kTokens{0, 2, 1, 3}; ///< heads beside each other in a row of tokens
+
+std::vector<Operand> operands(const Case& c, DType half, DType kv) {
+  return {random_operand(half, {c.batch, c.heads, c.queries, c.depth}, kTokens),
+          random_operand(kv, {c.batch, c.kv_heads, c.keys, c.depth}, kTokens),
+          random_operand(kv, {c.batch, c.kv_heads, c.keys, c.width}),
+          {},
+          {},
+          {}};
+}
+
+Operand result(const Case& c, const AttentionProblem& p, DType t) {
+  return random_operand(t, p.tokens_first ? Dims{c.batch, c.queries, c.heads, c.width}
+                                          : Dims{c.batch, c.heads, c.queries, c.width});
+}
+
+/// Few rows and many keys; more keys than a block takes; shared heads; rows and columns that fill no tile.
+constexpr Case kCases[] = {{1, 2, 2, 17, 40, 64, 64}, {2, 4, 2, 7, 33, 16, 24},  {1, 6, 2, 1, 70, 64, 64},
+                           {1, 1, 1, 1, 1, 1, 1},     {1, 2, 2, 5, 20, 33, 65},  {1, 2, 2, 0, 5, 8, 8},
+                           {1, 1, 1, 1, 1100, 8, 8},  {1, 3, 3, 36, 70, 96, 128}};
+
+TEST_P(TensorAttention, AllForms) {
+  for (const Case& c : kCases)
+    for (int form = 0; form < 8; ++form) {
+      const DType t = form % 2 == 0 ? DType::f16 : DType::bf16;
+      AttentionProblem p;
+      p.scale = 0.3f;
+      p.has_mask = form == 1 || form == 5;
+      p.causal = form == 2 || form == 3 || form == 4 || form == 7;
+      p.from_end = form == 3;
+      p.has_starts = form == 4;
+      p.has_sinks = form == 5;
+      p.softcap = form == 6 ? 0.5f : 0;
+      p.window = form == 7 ? 3 : 0;
+      p.tokens_first = form == 1;
+      p.zero_undefined_rows = form == 3 || form == 4;
+      std::vector<Operand> in = operands(c, t, t);
+      if (p.has_mask)
+        in[3] =
+            random_operand(t, form == 1 ? Dims{c.batch, 1, 1, c.keys} : Dims{1, c.heads, c.queries, c.keys});
+      if (p.has_starts) {
+        in[4] = random_operand(DType::i32, {c.batch});
+        for (int64_t b = 0; b < c.batch; ++b)
+          reinterpret_cast<int32_t*>(in[4].bytes.data())[b] = static_cast<int32_t>(b);
+      }
+      if (p.has_sinks) in[5] = random_operand(t, {c.heads});
+      check(p, in, result(c, p, t));
+    }
+}
+
+TEST_P(TensorAttention, KeysAndValuesOfFloat32) {
+  for (const Case& c : {Case{1, 6, 2, 1, 70, 64, 64}, Case{2, 2, 2, 5, 20, 33, 17}}) {
+    AttentionProblem p;
+    p.has_mask = true;
+    std::vector<Operand> in = operands(c, DType::f16, DType::f32);
+    in[3] = random_operand(DType::f32, {1, 1, c.queries, c.keys});
+    check(p, in, result(c, p, DType::f16));
+  }
+}
+
+/// The lowest float32 is a number: a row that is masked with it alone has equal shares. One that is masked
+/// by infinity has none: 0 or NaN, as the model says.
+TEST_P(TensorAttention, RowsThatSeeNothing) {
+  const Case c{1, 2, 1, 20, 70, 64, 64};
+  for (bool zero : {true, false})
+    for (float low : {-std::numeric_limits<float>::infinity(), std::numeric_limits<float>::lowest()}) {
+      AttentionProblem p;
+      p.has_mask = true;
+      p.zero_undefined_rows = zero;
+      std::vector<Operand> in = operands(c, DType::f16, DType::f16);
+      in[3] = random_operand(DType::f32, {1, 1, c.queries, c.keys});
+      auto* mask = reinterpret_cast<float*>(in[3].bytes.data());
+      for (int64_t i : {0, 9, 19})
+        for (int64_t k = 0; k < c.keys; ++k) mask[i * c.keys + k] = low;
+      mask[1 * c.keys + 3] = std::numeric_limits<float>::quiet_NaN();
+      check(p, in, result(c, p, DType::f16));
+    }
+}
+
+/// Nothing is known of what lies behind the keys that somebody sees.
+TEST_P(TensorAttention, KeysThatNobodySeesAreNotRead) {
+  const Case c{1, 2, 2, 3, 50, 32, 32};
+  AttentionProblem p;
+  p.causal = true;
+  std::vector<Operand> in = operands(c, DType::f16, DType::f16);
+  auto* values = reinterpret_cast<uint16_t*>(in[2].bytes.data());
+  for (int64_t h = 0; h < c.heads; ++h)
+    for (int64_t k = c.queries; k < c.keys; ++k)
+      for (int64_t d = 0; d < c.width; ++d) values[(h * c.keys + k) * c.width + d] = 0x7e00; // NaN
+  check(p, in, result(c, p, DType::f16));
+}
+
+TEST(TensorAttentionText, Compiles) {
+  try {
+    device::cuda_library("libnvrtc.so.13");
+  } catch (const Error& e) {
+    GTEST_SKIP() << e.what();
+  }
+  extern_kernels::cuda::HeadsForm form;
+  form.depth = 128, form.width = 100;
+  form.mask = DType::f32;
+  for (bool vector : {false, true}) {
+    form.vector = vector;
+    EXPECT_NO_THROW(device::cuda::compile(form.text(), "sm_80"));
+  }
+  form.half = DType::bf16, form.kv = DType::f32;
+  EXPECT_NO_THROW(device::cuda::compile(form.text(), "sm_90"));
+}
+
+} // namespace
+} // namespace tbx::test

@@ -23,12 +23,12 @@
 #include <utility>
 #include <vector>
 
-// fuzz_targets.inc is the list of targets, which CMake makes: TARGET(import) and so on.
+// CMake defines TBX_FUZZ_TARGETS, the list of targets: TARGET(import) and so on.
 extern "C" {
 #define TARGET(name)                                                                                         \
   int tbx_fuzz_##name(const uint8_t* data, size_t size);                                                     \
   __attribute__((weak)) size_t tbx_mutate_##name(uint8_t*, size_t, size_t, unsigned);
-#include "fuzz_targets.inc"
+TBX_FUZZ_TARGETS
 #undef TARGET
 size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 /// What the targets count (tests/fuzz/runs.h).
@@ -51,7 +51,7 @@ struct Target {
 };
 constexpr Target kTargets[] = {
 #define TARGET(name) {#name, tbx_fuzz_##name, tbx_mutate_##name},
-#include "fuzz_targets.inc"
+    TBX_FUZZ_TARGETS
 #undef TARGET
 };
 
@@ -103,7 +103,9 @@ void add_corpus(Options& options, const fs::path& path) {
     std::mt19937_64 random(static_cast<uint64_t>(options.number("seed", 1)) * 1'000'003 + i);
     bytes_random.seed(random());
     const size_t n = options.corpus.size();
-    const Bytes& from = options.corpus[i < n ? i : random() % n];
+    // First the corpus as it is, from another place for every seed: runs that end early see all of it, too.
+    const Bytes& from =
+        options.corpus[(i < n ? i + static_cast<uint64_t>(options.number("seed", 1)) * 7919 : random()) % n];
     size_t size = shared.size = from.size();
     std::copy(from.begin(), from.end(), shared.data);
     for (uint64_t changes = i < n ? 0 : 1 + random() % 3; changes > 0; --changes)

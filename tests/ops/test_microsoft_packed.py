@@ -90,11 +90,11 @@ def test_remove_and_restore_padding(counts: list[int]) -> None:
 def test_a_bias_with_other_sizes_than_the_scores(compile: bool) -> None:
     """Its dimensions are known when it comes: 1 is repeated, whatever else is not that of the scores is refused."""
     g = np.random.default_rng(3)
-    counts = [3, 1, 5]
-    offsets, cumulative, tokens = layout(counts, 5)
+    counts = [3, 1, 4]
+    offsets, cumulative, tokens = layout(counts, 4)
     parts = [g.standard_normal((tokens, 16)).astype(np.float32) for _ in range(3)]
     inputs = dict(zip(("query", "key", "value"), parts)) | {"bias": None, "offsets": offsets, "cumulative": cumulative,
-                                                             "scores": np.zeros((1, 2, 5, 5), np.float32)}
+                                                             "scores": np.zeros((1, 2, 4, 4), np.float32)}
     m = model_of("PackedMultiHeadAttention", inputs, ["y"], 17, domain="com.microsoft", num_heads=2)
     for k, dim in enumerate(next(i for i in m.graph.input if i.name == "scores").type.tensor_type.shape.dim):
         dim.dim_param = f"scores_{k}"
@@ -102,10 +102,16 @@ def test_a_bias_with_other_sizes_than_the_scores(compile: bool) -> None:
     feeds = {name: value for name, value in inputs.items() if value is not None}
     q, k, v = (p.reshape(tokens, 2, 8) for p in parts)
     for batch, heads in ((3, 2), (1, 1), (3, 1), (1, 2)):
-        feeds["scores"] = g.standard_normal((batch, heads, 5, 5)).astype(np.float32)
-        want = attention(q, k, v, counts, np.broadcast_to(feeds["scores"], (3, 2, 5, 5)))
+        feeds["scores"] = g.standard_normal((batch, heads, 4, 4)).astype(np.float32)
+        want = attention(q, k, v, counts, np.broadcast_to(feeds["scores"], (3, 2, 4, 4)))
         np.testing.assert_allclose(session.run(feeds)["y"], want, rtol=1e-4, atol=1e-5)
-    for sizes in ((3, 3, 5, 5), (3, 0, 5, 5), (2, 2, 5, 5), (0, 2, 5, 5), (4, 2, 5, 5), (3, 2, 4, 5), (3, 2, 5, 4), (3, 2, 5, 1)):
+    for sizes in ((3, 3, 4, 4), (3, 0, 4, 4), (2, 2, 4, 4), (0, 2, 4, 4), (4, 2, 4, 4), (3, 2, 3, 4), (3, 2, 4, 3), (3, 2, 4, 1)):
         feeds["scores"] = np.zeros(sizes, np.float32)
         with pytest.raises(tensorbox.ModelError):
             session.run(feeds)
+    # The same where all sizes are fixed.
+    for sizes in ((3, 3, 4, 4), (3, 0, 4, 4), (1, 0, 4, 4), (1, 3, 4, 4)):
+        feeds["scores"] = inputs["scores"] = np.zeros(sizes, np.float32)
+        m = model_of("PackedMultiHeadAttention", inputs, ["y"], 17, domain="com.microsoft", num_heads=2)
+        with pytest.raises(tensorbox.ModelError):
+            tensorbox.Session(m, compile=compile).run(feeds)

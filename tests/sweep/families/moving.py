@@ -108,7 +108,7 @@ def views(b: Builder) -> None:
         elif kind == "slice":
             axis = b.integer(0, v.rank - 1)
             least = min(s[axis] for s in v.shapes)
-            start, step = b.integer(0, least - 1), b.choice((1, 1, 2, 3))
+            start, step = b.integer(0, max(0, least - 1)), b.choice((1, 1, 2, 3))
             if b.chance(0.2):
                 shapes = list(v.shapes)
                 v = b.node("Slice", [v, b.ints([-1]), b.ints([-2 ** 62]), b.ints([axis]), b.ints([-1])], shapes)

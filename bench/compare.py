@@ -4,21 +4,26 @@
     ./dev python bench/compare.py                                 the models that have speed targets
     ./dev python bench/compare.py --models fp32 --engines tensorbox ort
     ./dev python bench/compare.py --measure latency --models resnet50 --rounds 30
+    ./dev python bench/compare.py --models gpt2_decode+w8@past_len=512,total_len=513     (workloads.py: forms and shapes)
 
 Every engine has a process of its own for each model. Latency: all engines of a model are loaded, then measured in
 turn, round by round, so that a machine that drifts drifts for all of them. Start-up: file to first output, libraries
 imported, files in the page cache; tensorbox with an empty kernel cache (cold) and with the one that run left (warm).
-The peers are installed on first use (bench/setup-peers).
+The peers are installed on first use (bench/setup-peers). With --json figures are written after every model, and --resume
+goes on where a run was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +32,15 @@ sys.path.insert(0, str(BENCH.parent / "tests" / "zoo"))
 
 import engines  # noqa: E402
 import machine  # noqa: E402
+import workloads  # noqa: E402
 import zoo  # noqa: E402
 from engine_process import EngineError, EngineProcess  # noqa: E402
 
 OURS, YARDSTICK = "tensorbox", "ort"
+PEERS = {OURS: ("ort", "openvino", "torch"), "tensorbox_bf16": ("openvino_default",)}  # at the same precision
+STARTED = (OURS, "ort", "openvino")  # engines whose start-up is measured: torch compiles for half a minute
+CALLERS = 4
+TBX = BENCH.parent / "build" / "release" / "bin" / "tbx"
 BUSY = 0.2  # share of the machine that others may use before figures deserve a warning
 Figures = dict[str, dict[str, Any]]  # engine -> what was measured
 
@@ -38,14 +48,21 @@ Figures = dict[str, dict[str, Any]]  # engine -> what was measured
 def measure_latency(model: str, options: argparse.Namespace) -> Figures:
     """Rounds in turn; per engine the minimum and the median of the rounds' medians, in ms."""
     medians: dict[str, list[float]] = {}
+    checks: Figures = {}
+    versions: dict[str, str] = {}
     found: Figures = {}
     with ExitStack() as stack:
         processes: dict[str, EngineProcess] = {}
+        try:
+            reference = stack.enter_context(_references(model, options))
+        except EngineError as error:
+            return {engine: {"error": str(error)} for engine in options.engines}
         for engine in options.engines:
             process = stack.enter_context(EngineProcess(engine, model, options.threads))
             try:
-                process.ask("start")
+                versions[engine] = process.ask("start")["version"]
                 process.ask("round", "0")
+                checks[engine] = process.ask("check", *reference)
                 processes[engine] = process
                 medians[engine] = []
             except EngineError as error:
@@ -61,11 +78,83 @@ def measure_latency(model: str, options: argparse.Namespace) -> Figures:
             "median_ms": statistics.median(values),
             "max_ms": max(values),
             "rounds": len(values),
+            "check": checks[engine],
+            "version": versions[engine],
         }
     _add_ratio(found, "median_ms", "latency_ratio")
+    _add_peer_ratios(found)
     if "latency_ratio" in found.get(OURS, {}):
         pairs = zip(medians[OURS], medians[YARDSTICK], strict=True)
         found[OURS]["ratio_by_round"] = statistics.median(ours / theirs for ours, theirs in pairs)
+    return found
+
+
+@contextmanager
+def _references(model: str, options: argparse.Namespace) -> Iterator[list[str]]:
+    """Nothing where the zoo has references; else the file with what ONNX Runtime gives without its optimisations."""
+    if workloads.parse(model).references():
+        yield []
+        return
+    with tempfile.TemporaryDirectory(prefix="tbx-bench-") as folder:
+        file = str(Path(folder) / "reference.npz")
+        with EngineProcess("ort_plain", model, options.threads) as process:
+            process.ask("start")
+            process.ask("save", file)
+        yield [file]
+
+
+def _add_peer_ratios(found: Figures) -> None:
+    """Ours to the best peer of the same precision whose outputs are right, by minima and by medians."""
+    for ours, peers in PEERS.items():
+        for key in ("min_ms", "median_ms"):
+            right = {p: found[p][key] for p in peers if key in found.get(p, {}) and found[p]["check"]["used"] <= 1}
+            if right and key in found.get(ours, {}):
+                best = min(right, key=lambda peer: right[peer])
+                found[ours] |= {f"best_{key}": best, f"peer_ratio_{key}": found[ours][key] / right[best]}
+
+
+def measure_work(model: str, options: argparse.Namespace) -> Figures:
+    """What a run of our program has to do: operations of products, and bytes that products and convolutions read and
+    write (not the tables of which gathers read a row). Of the engine `tensorbox` only."""
+    workload = workloads.parse(model)
+    sizes = {a: n for v in zoo.spec(workload.model)["inputs"] for i, a in v["dynamic"].items() for n in [v["shape"][int(i)]]}
+    dims = [f"{axis}={size}" for axis, size in (sizes | dict(workload.axes)).items()]
+    command = [str(TBX), "explain", "--json", "--quiet", "--threads", str(options.threads), str(workload.path())]
+    done = subprocess.run([*command, *(w for d in dims for w in ("--dim", d))], capture_output=True, text=True, env=os.environ)
+    if done.returncode:
+        return {OURS: {"error": (done.stderr.strip().splitlines() or ["tbx explain failed"])[-1]}}
+    kernels = json.loads(done.stdout)["kernels"]
+    products = [kernel for kernel in kernels if kernel["kind"] == "extern"]
+    return {
+        OURS: {
+            "product_flops": sum(kernel["flops"] for kernel in products),
+            "product_bytes": sum(kernel["bytes"] for kernel in products),
+            "kernels": len(kernels),
+            "library_kernels": len(products),
+        }
+    }
+
+
+def measure_callers(model: str, options: argparse.Namespace) -> Figures:
+    """Runs per second of one session of one thread that four callers use at once."""
+    rates: dict[str, list[float]] = {}
+    found: Figures = {}
+    with ExitStack() as stack:
+        processes = {}
+        for engine in (name for name in options.engines if name in (OURS, YARDSTICK)):
+            processes[engine] = stack.enter_context(EngineProcess(engine, model, 1))
+            try:
+                processes[engine].ask("start")
+            except EngineError as error:
+                found[engine] = {"error": str(error)}
+                del processes[engine]
+        for _ in range(options.rounds):
+            for engine, process in processes.items():
+                answer = process.ask("callers", str(CALLERS), str(options.round_seconds))
+                rates.setdefault(engine, []).append(answer["runs_per_s"])
+    for engine, values in rates.items():
+        found[engine] = {"runs_per_s": statistics.median(values), "max_runs_per_s": max(values)}
+    _add_ratio(found, "runs_per_s", "throughput_ratio")
     return found
 
 
@@ -76,7 +165,7 @@ def measure_start(model: str, options: argparse.Namespace) -> Figures:
     _read_into_page_cache(model)
     for _ in range(options.repeat):
         with tempfile.TemporaryDirectory(prefix="tbx-bench-") as scratch:
-            for engine in options.engines:
+            for engine in (name for name in options.engines if name in STARTED):
                 for label in ("cold", "warm") if engine == OURS else ("",):
                     name = f"{engine} {label}".strip()
                     if name in found:
@@ -115,7 +204,7 @@ def _add_ratio(found: Figures, key: str, name: str, ours: str = OURS) -> None:
 
 
 def _read_into_page_cache(model: str) -> None:
-    for path in zoo.folder(model).iterdir():
+    for path in workloads.parse(model).path().parent.iterdir():
         with open(path, "rb") as file:
             while file.read(1 << 24):
                 pass
@@ -130,6 +219,15 @@ def show(kind: str, model: str, found: Figures) -> None:
             text = f"min {figures['min_ms']:9.3f}  median {figures['median_ms']:9.3f} ms"
             if "latency_ratio" in figures:
                 text += f"  {figures['latency_ratio']:.2f} of {YARDSTICK} ({figures['ratio_by_round']:.2f} by round)"
+            if "peer_ratio_median_ms" in figures:
+                ratios = f"{figures['peer_ratio_min_ms']:.2f} / {figures['peer_ratio_median_ms']:.2f}"
+                text += f"  {ratios} of {figures['best_median_ms']}"
+            if figures["check"]["message"]:
+                text += f"  WRONG: {figures['check']['message']}"
+        elif kind == "callers":
+            text = f"{figures['runs_per_s']:.2f} runs/s"
+        elif kind == "work":
+            text = f"{figures['product_flops'] / 1e9:.3f} GFLOP  {figures['product_bytes'] / 2**20:.1f} MiB"
         else:
             text = f"start {figures['start_s']:7.3f} s  peak {figures['peak_mib']:7.0f} MiB"
             if "start_ratio" in figures:
@@ -143,41 +241,62 @@ def main(arguments: list[str] | None = None) -> int:
     targets = list(json.loads((BENCH / "targets.json").read_text())["latency_ratio"])
     groups = {"targets": targets, "fp32": zoo.names("fp32"), "all": zoo.names()}
     models = [name for word in options.models for name in groups.get(word, [word])]
+    for model in models:
+        workloads.parse(model)
     result: dict[str, Any] = {
         "command": "bench/compare.py " + " ".join(sys.argv[1:] if arguments is None else arguments),
         "machine": machine.describe(),
         "threads": options.threads,
         "models": {},
     }
-    measures = {"latency": measure_latency, "start": measure_start}
+    if options.resume and options.json and options.json.is_file():
+        before = json.loads(options.json.read_text())
+        result["models"] = before["models"]
+    measures = {"latency": measure_latency, "start": measure_start, "work": measure_work, "callers": measure_callers}
     if result["machine"]["busy_before"] > BUSY:
         print(f"warning: others keep the machine {result['machine']['busy_before']:.0%} busy", file=sys.stderr)
     failed = False
-    for model in models:
-        entry = result["models"][model] = {}
+    for number, model in enumerate(models, 1):
+        entry = result["models"].setdefault(model, {})
         for kind in options.measure:
-            entry[kind] = measures[kind](model, options)
-            show(kind, model, entry[kind])
-            failed |= any("error" in figures for engine, figures in entry[kind].items() if OURS in engine)
+            if kind not in entry:
+                entry[kind] = measures[kind](model, options)
+                print(f"[{number}/{len(models)}] ", end="")
+                show(kind, model, entry[kind])
+            failed |= any(_is_wrong(figures) for engine, figures in entry[kind].items() if engine.startswith(OURS))
+        _write(options.json, result)
     result["machine"]["busy_after"] = round(machine.busy_share(1.0), 2)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    _write(options.json, result)
     return 1 if failed else 0
+
+
+def _is_wrong(figures: dict[str, Any]) -> bool:
+    return "error" in figures or figures.get("check", {}).get("used", 0) > 1
+
+
+def _write(path: Path | None, result: dict[str, Any]) -> None:
+    """At once or not at all, so that a stopped run leaves what it had."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(result, indent=1) + "\n")
+    unfinished.replace(path)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="+", default=["targets"], help="names, targets (default), fp32 or all")
-    parser.add_argument("--engines", nargs="+", choices=engines.ENGINES, default=list(engines.ENGINES))
-    parser.add_argument("--measure", nargs="+", choices=["latency", "start"], default=["latency", "start"])
+    parser.add_argument("--models", nargs="+", default=["targets"], help="workloads, targets (default), fp32 or all")
+    parser.add_argument("--engines", nargs="+", choices=engines.ENGINES, default=["tensorbox", "ort", "openvino"])
+    parser.add_argument("--measure", nargs="+", choices=["latency", "start", "work", "callers"], default=["latency", "start"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=12, help="rounds of latency per engine")
     parser.add_argument("--round-seconds", type=float, default=0.35, help="length of a round, at least 3 runs")
     parser.add_argument("--repeat", type=int, default=3, help="fresh processes per engine for start-up and memory")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
+    parser.add_argument("--resume", action="store_true", help="keep what the file of --json has, measure the rest")
     return parser
 
 

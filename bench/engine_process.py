@@ -22,9 +22,9 @@ class EngineError(Exception):
 
 
 @cache
-def peers_python() -> str:
-    """The Python that has the peers; installs them when they are not there."""
-    command = [str(BENCH / "setup-peers")]
+def peers_python(engine: str) -> str:
+    """The Python that has the peer; installs it when it is not there."""
+    command = [str(BENCH / "setup-peers"), str(BENCH / ("torch.txt" if engine == "torch" else "peers.txt"))]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
@@ -37,7 +37,7 @@ class EngineProcess:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(BUILT_MODULE), os.getenv("PYTHONPATH")]))
         if cache_folder is not None:
             environment["TBX_CACHE_DIR"] = str(cache_folder)
-        python = sys.executable if engine == "tensorbox" else peers_python()
+        python = sys.executable if engine.startswith("tensorbox") else peers_python(engine)
         self._log = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             [python, str(BENCH / "measure.py"), engine, model, str(threads)],

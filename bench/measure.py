@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""One engine and one zoo model in a process of its own; compare.py starts these and tells them when to measure.
+"""One engine and one workload in a process of its own; compare.py starts these and tells them when to measure.
 
-    measure.py ENGINE MODEL THREADS        commands on standard input, one JSON line each on standard output
+    measure.py ENGINE WORKLOAD THREADS     commands on standard input, one JSON line each on standard output
 
 The engine's libraries are imported and the inputs made before the first command. `start` loads the model and runs
-it once; `round SECONDS` runs it for that long, at least three times; `memory` tells the process's memory.
+it once; `round SECONDS` runs it for that long, at least three times; `memory` tells the process's memory; `check` holds the
+outputs against the references of the zoo, or those in a file; `save FILE` writes them to one.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ import json
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "zoo"))
 
-import cases  # noqa: E402
 import engines  # noqa: E402
-import zoo  # noqa: E402
+import reference  # noqa: E402
+import tolerance  # noqa: E402
+import workloads  # noqa: E402
 
 
 def status_mib(key: str) -> float:
@@ -37,11 +42,13 @@ def status_mib(key: str) -> float:
 class Measurement:
     """The engine with its model; each public method answers one command."""
 
-    def __init__(self, engine: str, model: str, threads: int) -> None:
-        self.version = engines.import_engine(engine)
-        self.engine, self.options = engine, engines.LoadOptions(threads)
-        self.path = zoo.folder(model) / "model.onnx"
-        self.feeds = cases.cases(model)[0].inputs()
+    def __init__(self, engine: str, name: str, threads: int) -> None:
+        plain = engine == "ort_plain"  # without its optimisations: the reference of what the zoo has no outputs of
+        self.engine = "ort" if plain else engine
+        self.version = engines.import_engine(self.engine)
+        self.workload = workloads.parse(name)
+        self.path, self.feeds = self.workload.path(), self.workload.inputs()
+        self.options = engines.LoadOptions(threads, optimize=not plain, inputs=self.feeds)
         self.before_mib = status_mib("VmRSS")
         self._run: Callable[[engines.Arrays], engines.Arrays] | None = None
 
@@ -68,6 +75,51 @@ class Measurement:
         gc.enable()
         return {"median_s": statistics.median(times), "min_s": min(times), "runs": len(times)}
 
+    def callers(self, count: str, seconds: str) -> dict[str, Any]:
+        """Several threads use the session at once, until the time is over."""
+        run = self._run
+        assert run is not None, "start comes first"
+        done = [0] * int(count)
+        end = time.perf_counter() + max(float(seconds), 0.05)
+
+        def caller(number: int) -> None:
+            run(self.feeds)
+            while time.perf_counter() < end:
+                run(self.feeds)
+                done[number] += 1
+
+        threads = [threading.Thread(target=caller, args=(i,)) for i in range(int(count))]
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {"runs_per_s": (sum(done) + len(done)) / (time.perf_counter() - begin)}
+
+    def save(self, file: str) -> dict[str, Any]:
+        assert self._run is not None, "start comes first"
+        np.savez(file, **self._run(self.feeds))
+        return {}
+
+    def check(self, file: str = "") -> dict[str, Any]:
+        """The part of the tolerance that the outputs use: over 1 is too far off; and which output that is."""
+        assert self._run is not None, "start comes first"
+        outputs = self._run(self.feeds)
+        references = self.workload.references()
+        if file:
+            with np.load(file) as saved:
+                references = {name: [reference.whole(saved[name])] for name in saved.files}
+        precision = self.workload.precision
+        if precision == "f32" and self.engine in engines.NARROW:
+            precision = "bf16"
+        verdicts = {
+            name: max((tolerance.compare(outputs[name], r, precision) for r in found), key=lambda v: v.used)
+            for name, found in references.items()
+        }
+        name, worst = max(verdicts.items(), key=lambda item: item[1].used)
+        used = min(worst.used, 1e9)  # JSON has no infinity
+        return {"used": used, "precision": precision, "message": "" if worst.ok else f"{name}: {worst.message}"}
+
     def memory(self) -> dict[str, Any]:
         return {"before_mib": self.before_mib, "peak_mib": status_mib("VmHWM")}
 
@@ -76,9 +128,9 @@ def main() -> None:
     """Answer commands until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what an engine prints does not mix with the answers
-    engine, model, threads = sys.argv[1:]
-    measurement = Measurement(engine, model, int(threads))
-    commands = {"start": measurement.start, "round": measurement.round, "memory": measurement.memory}
+    engine, name, threads = sys.argv[1:]
+    measurement = Measurement(engine, name, int(threads))
+    commands = {name: getattr(measurement, name) for name in ("start", "round", "memory", "check", "save", "callers")}
     for line in sys.stdin:
         name, *arguments = line.split()
         print(json.dumps(commands[name](*arguments)), file=answers, flush=True)

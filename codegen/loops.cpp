@@ -19,7 +19,9 @@ using ir::SymInts;
 int lanes_of(Isa isa) { return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 4; }
 
 LoopEmitter::LoopEmitter(const ir::KernelProgram& kernel, Isa isa)
-    : kernel_(kernel), width_(lanes_of(isa)), plan_(plan_loops(kernel, width_)), w_(kernel, width_) {}
+    : kernel_(kernel), width_(lanes_of(isa)), plan_(plan_loops(kernel, width_)), w_(kernel, width_) {
+  w_.byte_tables = true;
+}
 
 void LoopEmitter::open_points(const SymInts& extents) {
   ir::Context& c = *kernel_.context;

@@ -9,8 +9,10 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "codegen/byte_tables.h"
 #include "codegen/emit.h"
 #include "codegen/lanes.h"
 #include "ir/kernel.h"
@@ -108,6 +110,7 @@ public:
   bool by_value = false;       ///< buffers b0, b1, ... and sizes s0, s1, ... are parameters of the function
   int point_scope = 0;         ///< values that depend on memory written by the kernel stay inside it
   bool vertical = false;
+  bool byte_tables = false; ///< chains of 8 bits are looked up (byte_tables.h)
 
 private:
   struct Scope {
@@ -123,6 +126,10 @@ private:
   };
 
   Value operation(ir::Expr e);
+  /// What emit() has to write of `root`: all of it, without what tables stand for. Empty where nothing does.
+  std::unordered_set<ir::Expr> beside_tables(ir::Expr root);
+  const std::optional<ByteTable>& table_of(ir::Expr e);
+  Value looked_up(ir::Expr e, const ByteTable& table);
   Value constant(ir::Expr e) const;
   std::optional<ir::Bounds> bounds(ir::Expr e);
   std::optional<ir::Bounds> compute_bounds(ir::Expr e);
@@ -161,6 +168,8 @@ private:
   std::unordered_map<int, Value> locals_, accumulators_;
   std::vector<std::string> buffers_;
   std::unordered_map<ir::Expr, Value> tiles_;
+  std::unordered_map<ir::Expr, std::optional<ByteTable>> tables_;
+  std::unordered_map<ir::Expr, std::string> table_names_;
   std::vector<bool> written_, written_in_phase_, read_;
   const ir::Phase* phase_ = nullptr;
   std::unordered_map<ir::Expr, std::optional<ir::Bounds>> bounds_; ///< in this phase

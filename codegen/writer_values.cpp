@@ -79,6 +79,7 @@ Value Writer::emit(Expr root) {
     return nullptr;
   };
   if (const Value* v = find(root)) return *v;
+  const std::unordered_set<Expr> wanted = beside_tables(root);
   Value last;
   // Operands first: by the time a node is written its operands are known, whatever the depth of the
   // expression.
@@ -87,13 +88,59 @@ Value Writer::emit(Expr root) {
       last = *v;
       return;
     }
+    if (!wanted.empty() && !wanted.contains(e)) return;
     last = operation(e);
     scopes_[last.scope].values[e] = last;
   });
   return last;
 }
 
+const std::optional<ByteTable>& Writer::table_of(Expr e) {
+  auto it = tables_.find(e);
+  if (it == tables_.end()) it = tables_.emplace(e, byte_tables ? byte_table(e) : std::nullopt).first;
+  return it->second;
+}
+
+std::unordered_set<Expr> Writer::beside_tables(Expr root) {
+  bool any = false;
+  if (byte_tables) ir::visit(root, [&](Expr e) { any |= size_of(e->dtype) == 1 && table_of(e); });
+  if (!any) return {};
+  std::unordered_set<Expr> wanted{root};
+  std::vector<Expr> left{root};
+  auto want = [&](Expr e) {
+    if (wanted.insert(e).second) left.push_back(e);
+  };
+  while (!left.empty()) {
+    Expr e = left.back();
+    left.pop_back();
+    if (const auto& table = table_of(e)) {
+      want(table->source);
+      continue;
+    }
+    for (int i = 0; i < e->num_args; ++i) want(e->args[i]);
+    if (!e->indices.empty()) ir::visit(e, [&](Expr inside) { wanted.insert(inside); });
+  }
+  return wanted;
+}
+
+Value Writer::looked_up(Expr e, const ByteTable& table) {
+  std::string& name = table_names_[e];
+  if (name.empty()) {
+    name = fresh("t");
+    std::string values;
+    for (uint8_t value : table.values) values += fmt::format("{}{}", values.empty() ? "" : ",", value);
+    line_in(0, fmt::format("alignas(64) static constexpr u8 {}[256] = {{{}}};", name, values));
+  }
+  const Value at = emit(table.source);
+  const std::string result = type_of(e->dtype, at.vector);
+  const std::string text = at.vector
+                               ? fmt::format("BITS({}, lookup({}, BITS(u8v, {})))", result, name, at.text)
+                               : fmt::format("({}){}[(u8){}]", result, name, at.text);
+  return define(at.scope, result, text, at.vector);
+}
+
 Value Writer::operation(Expr e) {
+  if (const auto& table = table_of(e)) return looked_up(e, *table);
   switch (e->op) {
   case Op::constant: return {literal(e->dtype, e->bits), 0, false};
   case Op::index:

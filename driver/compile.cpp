@@ -218,25 +218,58 @@ void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const C
   result.emitted = emit_all(schedule, emit, options);
 }
 
-/// Lower, schedule, emit and plan.
-Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::Isa isa,
-                   const Specialisation& made_for, CompileStats& stats) {
+using LowerResult = std::variant<LoweredGraph, lowering::Demand>;
+
+lowering::Lowered lower_as(const Graph& graph, const CompileOptions& options, codegen::Isa isa,
+                           const Specialisation& made_for) {
+  lowering::LowerOptions how;
+  how.target = target_of(options, isa);
+  how.known_inputs = made_for.known;
+  how.element_inputs = made_for.elements;
+  how.assume_broadcast = made_for.assume == Assume::broadcast_too;
+  how.assume_exact_floats = made_for.assume != Assume::nothing;
+  return lowering::lower(graph, how);
+}
+
+/// The same for another instruction set than the options'.
+LowerResult lower_for(const Graph& graph, const CompileOptions& options, codegen::Isa isa,
+                      Specialisation made_for, CompileStats stats) {
   Stopwatch watch;
+  if (options.progress) options.progress("lower", 0, 0);
+  lowering::Lowered lowered = lower_as(graph, options, isa, made_for);
+  if (auto* demand = std::get_if<lowering::Demand>(&lowered);
+      demand && demand->kind == lowering::Demand::Kind::assumptions) {
+    made_for.assume = Assume::nothing;
+    const Error first = demand->reason;
+    try {
+      lowered = lower_as(graph, options, isa, made_for);
+    } catch (const Error& again) {
+      if (again.kind() != ErrorKind::model) throw;
+      throw Error(first); // it was not for what was assumed
+    }
+  }
+  if (auto* demand = std::get_if<lowering::Demand>(&lowered)) return std::move(*demand);
+  stats.lower_ms = watch.lap();
+  stats.total_ms += stats.lower_ms;
+  return LoweredGraph{std::move(std::get<ir::Program>(lowered)), std::move(made_for), std::move(stats)};
+}
+
+/// For callers who cannot meet a demand.
+LoweredGraph or_throw(LowerResult result) {
+  if (const auto* demand = std::get_if<lowering::Demand>(&result)) throw Error(demand->reason);
+  return std::move(std::get<LoweredGraph>(result));
+}
+
+/// Schedule, emit and plan. `stats` of what was lowered go on counting.
+Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOptions& options,
+                     codegen::Isa isa) {
+  Stopwatch watch;
+  CompileStats& stats = lowered.stats;
   auto stage = [&](const char* name) {
     if (options.progress) options.progress(name, 0, 0);
   };
-  stage("lower");
-  lowering::LowerOptions lower_options;
-  lower_options.target = target_of(options, isa);
-  lower_options.known_inputs = made_for.known;
-  lower_options.element_inputs = made_for.elements;
-  lower_options.assume_broadcast = made_for.assume == Assume::broadcast_too;
-  lower_options.assume_exact_floats = made_for.assume != Assume::nothing;
-  ir::Program program = lowering::lower(graph, lower_options);
-  stats.lower_ms = watch.lap();
-
   stage("schedule");
-  fusion::Schedule schedule = schedule_program(std::move(program), options, isa);
+  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, isa);
   stats.schedule_ms = watch.lap();
 
   Planned result;
@@ -261,7 +294,7 @@ Planned plan_graph(const Graph& graph, const CompileOptions& options, codegen::I
   result.plan = make_plan(schedule, result.emitted);
   if (result.device) place(result.plan, result.for_device, *result.device);
   runtime::Executable& executable = result.plan.executable;
-  bind_elements(executable, made_for);
+  bind_elements(executable, lowered.made_for);
   show_complex(graph, graph.inputs, executable.inputs);
   show_complex(graph, graph.outputs, executable.outputs);
   runtime::verify(executable);
@@ -280,14 +313,19 @@ std::vector<codegen::EmittedKernel> kernels_of_host(const Planned& planned) {
 
 } // namespace
 
-Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
-                       CompileStats stats) {
+LowerResult lower_graph(const Graph& graph, const CompileOptions& options, Specialisation made_for,
+                        CompileStats stats) {
+  return lower_for(graph, options, chosen_isa(options), std::move(made_for), std::move(stats));
+}
+
+Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options) {
   Compiled result;
   Stopwatch total, watch;
   auto stage = [&](const char* name, int done = 0, int of = 0) {
     if (options.progress) options.progress(name, done, of);
   };
-  Planned planned = plan_graph(graph, options, chosen_isa(options), made_for, stats);
+  Planned planned = plan_program(lowered, graph, options, chosen_isa(options));
+  CompileStats& stats = lowered.stats;
 
   watch.lap();
   std::vector<std::shared_ptr<const runtime::Module>> modules;
@@ -332,10 +370,11 @@ Compiled compile_graph(const Graph& graph, const CompileOptions& options, const 
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
                           const Specialisation& made_for) {
-  CompileStats stats;
   CompileOptions how = options;
   how.compile = isa.has_value();
-  Planned planned = plan_graph(graph, how, isa ? *isa : chosen_isa(options), made_for, stats);
+  const codegen::Isa lowered_for = isa ? *isa : chosen_isa(options);
+  LoweredGraph lowered = or_throw(lower_for(graph, how, lowered_for, made_for, {}));
+  Planned planned = plan_program(lowered, graph, how, lowered_for);
   Portable result;
   if (isa && !planned.emitted.empty()) {
     codegen::Toolchain toolchain = toolchain_of(options);
@@ -352,7 +391,7 @@ Portable compile_portable(const Graph& graph, const CompileOptions& options, std
 Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for) {
   CompileStats stats;
   Graph graph = prepare_graph(source, options, made_for.shapes, stats);
-  return compile_graph(graph, options, made_for, std::move(stats));
+  return compile_program(or_throw(lower_graph(graph, options, made_for, std::move(stats))), graph, options);
 }
 
 Signature signature_of(const Graph& graph) {
@@ -372,19 +411,13 @@ Signature signature_of(const Graph& graph) {
 
 namespace {
 
-/// A stage behind simplification, of a graph that is one program.
-std::string dump_graph(const Graph& graph, const CompileOptions& options, const std::string& stage) {
-  if (stage == "plan") {
-    CompileStats stats;
-    return runtime::to_string(plan_graph(graph, options, chosen_isa(options), {}, stats).plan.executable);
-  }
-  lowering::LowerOptions lower_options;
-  lower_options.target = target_of(options);
-  lower_options.assume_broadcast = lower_options.assume_exact_floats = true;
-  ir::Program program = lowering::lower(graph, lower_options);
-  if (stage == "lower") return ir::to_string(program);
+/// A stage behind lowering.
+std::string dump_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options,
+                         const std::string& stage) {
   codegen::Isa isa = chosen_isa(options);
-  fusion::Schedule schedule = schedule_program(std::move(program), options, isa);
+  if (stage == "plan") return runtime::to_string(plan_program(lowered, graph, options, isa).plan.executable);
+  if (stage == "lower") return ir::to_string(lowered.program);
+  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, isa);
   if (stage == "schedule") return fusion::to_string(schedule);
   if (stage == "source")
     return source_text(codegen::prelude_cpp(isa), emit_all(schedule, emit_cpp_for(isa), options));
@@ -403,10 +436,12 @@ std::string dump_segments(Graph graph, const CompileOptions& options, const std:
     const Graph& part = program.segments[i]->graph();
     std::vector<InputKind> kinds;
     text += fmt::format("\n--- segment {}\n", i);
-    if (program.segments[i]->compiled().empty() || !declared_kinds(part, kinds))
+    if (program.segments[i]->specialiser().variants().empty() || !declared_kinds(part, kinds)) {
       text += "compiled at the first run\n";
-    else
-      text += dump_graph(copy_with(part, kinds, true), options, stage);
+      continue;
+    }
+    const Graph copy = copy_with(part, kinds, true);
+    text += dump_program(or_throw(lower_graph(copy, options, {})), copy, options, stage);
   }
   return text;
 }
@@ -423,11 +458,9 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
   fusion::run_graph_passes(graph, options.disabled_passes, pass_context(options));
   if (stage == "simplify") return to_string(graph);
   if (!needs_values(graph)) {
-    try {
-      return dump_graph(graph, options, stage);
-    } catch (const lowering::RuntimeValueError&) { // runs in segments
-    } catch (const lowering::UnknownValueError&) { // compiled for what a run brings
-    }
+    LowerResult lowered = lower_graph(graph, options, {});
+    if (auto* program = std::get_if<LoweredGraph>(&lowered))
+      return dump_program(std::move(*program), graph, options, stage);
   }
   return dump_segments(std::move(graph), options, stage);
 }

@@ -14,6 +14,8 @@
 #include "driver/make_plan.h"
 #include "graph/passes/graph_passes.h"
 #include "importer/import.h"
+#include "ir/tensor_box.h"
+#include "lowering/demand.h"
 #include "runtime/bind.h"
 #include "runtime/made_for.h"
 #include "tensorbox/tensorbox.h"
@@ -50,9 +52,18 @@ struct Specialisation {
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats,
                     std::vector<InputDefault>* defaults = nullptr);
-/// The stages behind: lower, schedule, emit, plan, build, bind. `stats` is what was spent before.
-Compiled compile_graph(const Graph& graph, const CompileOptions& options, const Specialisation& made_for,
-                       CompileStats stats = {});
+/// A program, what it was made for, and what was spent so far.
+struct LoweredGraph {
+  ir::Program program;
+  Specialisation made_for;
+  CompileStats stats;
+};
+/// The stage behind: lower. Where it would have to assume less, that is tried: `made_for` of the result says
+/// so. Other demands are the caller's to meet. `stats` is what was spent before.
+std::variant<LoweredGraph, lowering::Demand> lower_graph(const Graph& graph, const CompileOptions& options,
+                                                         Specialisation made_for, CompileStats stats = {});
+/// The stages behind that: schedule, emit, plan, build, bind. `graph` is the one that was lowered.
+Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options);
 
 /// A program as a package holds it: nothing in it belongs to this process.
 struct Portable {
@@ -66,9 +77,8 @@ struct Portable {
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
                           const Specialisation& made_for);
 
-/// Both in one. Throws Error; lowering::UnknownValueError when the elements or sizes of some inputs must be
-/// known: compile again with them; lowering::RuntimeValueError when the model needs more than a plan
-/// (driver/value_compile.h).
+/// All in one. Throws Error, also for what a demand asks for: sessions can do more (driver/specialiser.h,
+/// driver/value_compile.h).
 Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for = {});
 
 /// Inputs and outputs of a model that cannot be compiled before its inputs' values are seen.

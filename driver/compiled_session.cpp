@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 
@@ -26,35 +25,6 @@
 namespace tbx {
 namespace driver {
 namespace {
-
-/// An executable and the session that runs it; one per specialisation.
-struct Variant : package::Program {
-  std::string key; ///< what it is made for
-  Specialisation made_for;
-  CompileStats stats;
-};
-
-/// What the compiled code of a model depends on.
-struct Needs {
-  std::vector<std::string> value_inputs; ///< inputs whose elements it does (axes, target shapes)
-  bool by_shapes = false;                ///< the sizes of the inputs
-  bool operator==(const Needs&) const = default;
-
-  /// Takes note of what must be known while compiling; false when that is known already.
-  bool learn(const lowering::UnknownValueError& e) {
-    bool news = false;
-    for (const std::string& name : e.inputs)
-      if (std::find(value_inputs.begin(), value_inputs.end(), name) == value_inputs.end()) {
-        value_inputs.push_back(name);
-        news = true;
-      }
-    // Where the values are known already, what is not are sizes.
-    if (by_shapes || (!e.of_shapes && news)) return news;
-    return by_shapes = e.of_shapes || !e.inputs.empty();
-  }
-};
-
-constexpr size_t kMaxVariants = 32;
 
 class CompiledSession final : public Session::Impl {
 public:
@@ -91,26 +61,24 @@ public:
     ranges = ranges_of_inputs(graph);
     std::string parts; // why it runs in parts
     if (!needs_values(graph)) {
-      try {
-        plain = variant_of(compile_plain(graph, stats), {}, {});
-        variants.add(plain);
+      make_specialiser(graph);
+      const std::optional<lowering::Demand> demand = specialiser->lower_declared(graph, {}, stats);
+      if (!demand) {
+        plain = specialiser->build_declared(graph);
         set_signature(plain->bound->executable->inputs, plain->bound->executable->outputs);
         return;
-      } catch (const lowering::UnknownValueError& e) {
-        // What the code depends on are shapes: it is compiled for those of a run. Elements are a segment's
-        // business.
-        if (!may_need_values(graph) && e.inputs.empty()) {
-          Needs first;
-          if (!variants.learn([&](Needs& needs) { return needs.learn(e) && (first = needs, true); })) throw;
-          set_signature(signature_of(graph));
-          if (options.log)
-            options.log(fmt::format("compiled at the first run, for the {} of its inputs: {}",
-                                    first.by_shapes ? "shapes" : "values", e.message()));
-          return;
-        }
-      } catch (const lowering::RuntimeValueError& e) {
-        parts = e.what();
       }
+      using Kind = lowering::Demand::Kind;
+      // Where the code depends on shapes alone it waits for those of a run. Elements are a segment's
+      // business.
+      if (demand->kind == Kind::shapes && !may_need_values(graph) && specialiser->note(*demand)) {
+        set_signature(signature_of(graph));
+        if (options.log)
+          options.log("compiled at the first run, for the shapes of its inputs: " + demand->reason.message());
+        return;
+      }
+      if (demand->kind == Kind::split) parts = demand->reason.what();
+      specialiser.reset();
     }
     values = compile_values(std::move(graph), options, std::move(stats));
     if (options.log && !parts.empty()) options.log("runs in parts: " + parts);
@@ -118,24 +86,25 @@ public:
     set_signature(values.plan->inputs, values.plan->outputs);
   }
 
-  /// For any sizes of the inputs. What is taken for granted of them may be what does not fit the model.
-  Compiled compile_plain(const Graph& graph, CompileStats& stats) const {
-    try {
-      return compile_graph(graph, options, {}, stats);
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::model) throw;
-      try {
-        return compile_graph(graph, options, {.assume = Assume::nothing}, stats);
-      } catch (const Error& again) {
-        if (again.kind() != ErrorKind::model) throw;
-      }
-      throw;
-    }
+  /// Whatever a run brings, the model is read again for it: nothing of it is kept but the code.
+  void make_specialiser(const Graph& graph) {
+    std::vector<std::string> names;
+    for (ValueId id : graph.inputs) names.push_back(graph.at(id).name);
+    auto graph_for = [this, names](const std::vector<InputKind>& kinds, bool, CompileStats& stats) {
+      std::map<std::string, std::vector<int64_t>> shapes; // where all sizes are known
+      for (size_t i = 0; i < kinds.size(); ++i)
+        if (kinds[i].dims &&
+            std::all_of(kinds[i].dims->begin(), kinds[i].dims->end(), [](int64_t d) { return d >= 0; }))
+          shapes[names[i]] = *kinds[i].dims;
+      return prepare_graph(source, options, shapes, stats);
+    };
+    specialiser = std::make_unique<Specialiser>(names, std::move(graph_for),
+                                                std::make_shared<const CompileOptions>(options));
   }
 
   CompileStats stats() const override {
     if (value_session) return values.stats;
-    auto variant = variants.latest();
+    auto variant = specialiser->latest();
     return variant ? variant->stats : CompileStats{};
   }
 
@@ -160,17 +129,10 @@ public:
       return maker.write(file);
     }
     package::PackedStage& stage = index.stages.emplace_back();
-    auto add = [&](const Variant& v) {
-      auto graph = [&] {
-        CompileStats unused;
-        return prepare_graph(source, options, v.made_for.shapes, unused);
-      };
-      maker.add_program(stage, graph, v.made_for, conditions(v));
-    };
     if (plain) {
-      add(*plain);
+      maker.add_program(stage, *specialiser, *plain);
     } else {
-      for (const auto& v : variants.variants()) add(*v);
+      for (const auto& v : specialiser->variants()) maker.add_program(stage, *specialiser, *v);
     }
     if (stage.programs.empty()) throw_not_compiled();
     return maker.write(file);
@@ -179,20 +141,19 @@ public:
 protected:
   std::shared_ptr<const package::Program> program_for(const std::vector<runtime::RunTensor>& given,
                                                       Assume assume) const override {
-    return variant_for(given, assume);
+    if (plain && assume == Assume::broadcast_too) return plain;
+    return specialiser->variant_for(given, assume);
   }
 
   std::vector<package::PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const override {
     std::vector<package::PlanSteps> all;
-    if (auto variant = variants.latest()) {
-      all.push_back({variant->bound.get(), &variant->steps});
-      keep.push_back(variant);
-    }
+    auto add = [&](const Specialiser::VariantPtr& v) {
+      all.push_back({v->bound.get(), &v->steps});
+      keep.push_back(v);
+    };
+    if (auto variant = specialiser ? specialiser->latest() : nullptr) add(variant);
     for (const auto& segment : values.segments)
-      for (const auto& c : segment->compiled()) {
-        all.push_back({c->bound.get(), &c->steps});
-        keep.push_back(c);
-      }
+      for (const auto& v : segment->specialiser().variants()) add(v);
     return all;
   }
 
@@ -201,38 +162,22 @@ private:
   std::map<std::string, IntegerRange> ranges;   ///< of the inputs
   ValueProgram values;
   /// The program for any inputs, when there is one: most models have no other.
-  std::shared_ptr<const Variant> plain;
-  mutable Specialiser<Variant, Needs> variants{kMaxVariants};
+  Specialiser::VariantPtr plain;
+  std::unique_ptr<Specialiser> specialiser; ///< none where the model runs in parts, which have their own
 
   [[noreturn]] void throw_not_compiled() const {
-    const Needs needs = variants.knowledge();
+    const std::vector<std::string> needed = specialiser->needs(false);
     throw Error(
         ErrorKind::unsupported,
-        needs.value_inputs.empty()
+        needed.empty()
             ? std::string("the code of the model depends on the shapes of its inputs, which are not known "
                           "before a run")
             : fmt::format("the code of the model depends on the values of '{}', which are not known before a "
                           "run",
-                          fmt::join(needs.value_inputs, "', '")),
+                          fmt::join(needed, "', '")),
         "fix dimensions (--dim), or run the session once with such inputs before saving it (tbx compile: "
         "give "
         "them with --input)");
-  }
-
-  /// The inputs that a variant serves.
-  runtime::MadeFor conditions(const Variant& v) const {
-    runtime::MadeFor c;
-    c.assume = v.made_for.assume;
-    if (v.made_for.shapes.empty() && v.made_for.known.empty()) return c;
-    for (const TensorInfo& input : inputs) {
-      auto shape = v.made_for.shapes.find(input.name);
-      auto known = v.made_for.known.find(input.name);
-      c.kinds.push_back(
-          {DType::undefined, shape == v.made_for.shapes.end() ? std::nullopt : std::optional(shape->second)});
-      c.values.push_back(known == v.made_for.known.end() ? nullptr : known->second);
-    }
-    c.elements.resize(inputs.size());
-    return c;
   }
 
   template <class Entries> void set_signature(const Entries& in, const Entries& out) {
@@ -248,82 +193,6 @@ private:
     }
   }
   void set_signature(const Signature& s) { set_signature(s.inputs, s.outputs); }
-
-  std::shared_ptr<const Variant> variant_of(Compiled compiled, std::string key,
-                                            Specialisation made_for) const {
-    auto v = std::make_shared<Variant>();
-    v->key = std::move(key);
-    v->made_for = std::move(made_for);
-    v->bound = std::move(compiled.bound);
-    v->steps = std::move(compiled.steps);
-    v->stats = std::move(compiled.stats);
-    v->session = std::make_unique<runtime::Session>(v->bound, run_with);
-    return v;
-  }
-
-  /// The variant for these inputs, compiled when they are of a new kind.
-  std::shared_ptr<const Variant> variant_for(const std::vector<runtime::RunTensor>& given,
-                                             Assume assume) const {
-    if (plain && assume == Assume::broadcast_too) return plain;
-    std::optional<Needs> of; // what `key` is for: variants are compared with one key
-    std::string key;
-    auto key_for = [&](const Needs& needs) -> const std::string& {
-      if (of != needs) {
-        of = needs;
-        key = key_of(given, assume, needs);
-      }
-      return key;
-    };
-    return variants.get([&](const Needs& needs, const Variant& v) { return v.key == key_for(needs); },
-                        [&](const Needs& needs) -> decltype(variants)::Request {
-                          return {key_for(needs), [&, made_for = specialisation(given, assume, needs)] {
-                                    const Loading loading(options);
-                                    return variant_of(compile(source, options, made_for), key, made_for);
-                                  }};
-                        },
-                        [](Needs& needs, const lowering::UnknownValueError& e) { return needs.learn(e); });
-  }
-
-  const runtime::RunTensor& given_for(const std::string& name,
-                                      const std::vector<runtime::RunTensor>& given) const {
-    return given.at(input_index.at(name));
-  }
-
-  Specialisation specialisation(const std::vector<runtime::RunTensor>& given, Assume assume,
-                                const Needs& needs) const {
-    Specialisation made_for;
-    made_for.assume = assume;
-    for (size_t i = 0; needs.by_shapes && i < given.size(); ++i)
-      made_for.shapes[inputs[i].name] = given[i].dims;
-    for (const std::string& name : needs.value_inputs) {
-      const runtime::RunTensor& t = given_for(name, given);
-      Tensor copy = Tensor::make(t.dtype, t.dims);
-      if (copy.bytes() > 0) std::memcpy(copy.mutable_data(), t.data, static_cast<size_t>(copy.bytes()));
-      made_for.known[name] = std::make_shared<const Tensor>(std::move(copy));
-    }
-    return made_for;
-  }
-
-  std::string key_of(const std::vector<runtime::RunTensor>& given, Assume assume, const Needs& needs) const {
-    std::string key(1, static_cast<char>(assume));
-    for (size_t i = 0; needs.by_shapes && i < given.size(); ++i) append_dims(key, given[i].dims);
-    for (const std::string& name : needs.value_inputs) {
-      const runtime::RunTensor& t = given_for(name, given);
-      append_dims(key, t.dims);
-      append_bytes(key, t.data, static_cast<size_t>(checked_numel(t.dims) * size_of(t.dtype)));
-    }
-    return key;
-  }
-
-  static void append_dims(std::string& to, const std::vector<int64_t>& dims) {
-    auto rank = static_cast<int64_t>(dims.size());
-    append_bytes(to, &rank, sizeof rank);
-    append_bytes(to, dims.data(), dims.size() * sizeof(int64_t));
-  }
-
-  static void append_bytes(std::string& to, const void* from, size_t n) {
-    if (n > 0) to.append(static_cast<const char*>(from), n);
-  }
 };
 
 } // namespace

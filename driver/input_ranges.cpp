@@ -1,214 +1,26 @@
 #include "driver/input_ranges.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "lowering/op_registry.h"
+
 namespace tbx::driver {
 namespace {
 
-/// A bound of the elements of a value: a number, or a number that a dimension decides.
-struct Bound {
-  int64_t number = INT64_MAX;
-  std::set<std::string> symbols;
-
-  void lower_to(int64_t n) { number = std::min(number, n); }
-  void lower_to(const Bound& other) {
-    lower_to(other.number);
-    symbols.insert(other.symbols.begin(), other.symbols.end());
-  }
-};
-
-/// What a node needs the elements of one of its inputs to be.
-struct Need {
-  int64_t least = 0;
-  Bound below;
-  bool distinct = false;
-};
-
-Bound number(int64_t n) { return {n, {}}; }
+using lowering::Bound;
+using lowering::Need;
+using lowering::Trait;
 
 /// The elements are `scale` times those of the graph's input, plus `shift`.
 struct Linear {
   int64_t scale = 1, shift = 0;
 };
 
-const std::vector<ir::SymInt>* shape_of(const Graph& g, ValueId v) {
-  return v >= 0 && g.at(v).type.shape ? &*g.at(v).type.shape : nullptr;
-}
-
-int64_t attribute(const Node& n, const char* name, int64_t otherwise) {
-  auto it = n.attributes.find(name);
-  const auto* v = it == n.attributes.end() ? nullptr : std::get_if<int64_t>(&it->second);
-  return v ? *v : otherwise;
-}
-
-/// Dimension `axis` (negative from the end) of a value. One whose size is an expression is at least its
-/// bound.
-Bound dimension(const Graph& g, ValueId v, int64_t axis) {
-  const auto* shape = shape_of(g, v);
-  if (shape && axis < 0) axis += static_cast<int64_t>(shape->size());
-  if (!shape || axis < 0 || axis >= static_cast<int64_t>(shape->size())) return number(1);
-  ir::SymInt d = (*shape)[static_cast<size_t>(axis)];
-  if (d.is_constant()) return number(d.constant());
-  if (d.node()->kind == ir::SymKind::symbol && !d.node()->unbacked) return {INT64_MAX, {d.node()->name}};
-  return number(std::max<int64_t>(1, ir::bounds_of(d).lo));
-}
-
-/// Positions along dimensions first, ..., first + count - 1.
-Bound dimensions(const Graph& g, ValueId v, int64_t first, int64_t count) {
-  Bound all;
-  for (int64_t k = 0; k < count; ++k) all.lower_to(dimension(g, v, first + k));
-  return all;
-}
-
-Need index_along(const Graph& g, ValueId v, int64_t axis) { return {0, dimension(g, v, axis), false}; }
-
-/// At least 1 and, where that is known, at most a dimension.
-Need count_along(const Graph& g, ValueId v, int64_t axis) {
-  Bound b = dimension(g, v, axis);
-  return {1, number(b.symbols.empty() && b.number < INT64_MAX ? b.number + 1 : 2), false};
-}
-
-Need axis_of(const Graph& g, ValueId v) {
-  const auto* shape = shape_of(g, v);
-  return {0, number(shape ? std::max<int64_t>(1, static_cast<int64_t>(shape->size())) : 1), true};
-}
-
-/// The indices of GatherND and ScatterND are tuples along their last dimension.
-Need index_tuple(const Graph& g, const Node& n, ValueId data, ValueId indices) {
-  const auto* shape = shape_of(g, indices);
-  auto k = shape && !shape->empty() ? shape->back().as_constant() : std::nullopt;
-  return {0, k ? dimensions(g, data, attribute(n, "batch_dims", 0), std::min<int64_t>(*k, 64)) : number(1),
-          false};
-}
-
-using NeedOf = std::function<Need(const Graph&, const Node&)>;
-using Place =
-    std::pair<std::string, size_t>; ///< operator (with its domain, where that is not ai.onnx), input
-
-const std::map<Place, NeedOf>& needs() {
-  auto index = [](size_t data, const char* axis, int64_t otherwise) {
-    return [=](const Graph& g, const Node& n) {
-      return index_along(g, n.input(data), axis ? attribute(n, axis, otherwise) : otherwise);
-    };
-  };
-  auto tuple = [](const Graph& g, const Node& n) { return index_tuple(g, n, n.input(0), n.input(1)); };
-  auto count = [](size_t data, int64_t axis) {
-    return [=](const Graph& g, const Node& n) { return count_along(g, n.input(data), axis); };
-  };
-  auto axis = [](const Graph& g, const Node& n) { return axis_of(g, n.input(0)); };
-  auto new_axis = [](const Graph& g, const Node& n) {
-    return axis_of(g, n.outputs.empty() ? -1 : n.outputs[0]);
-  };
-  auto between = [](int64_t least, int64_t below) {
-    return [=](const Graph&, const Node&) { return Need{least, number(below), false}; };
-  };
-  const auto some = between(1, 8), one = between(1, 2), zero = between(0, 1);
-  // A position goes on with every row: the first one leaves room for all.
-  auto position = [](size_t positions, size_t table) {
-    return [=](const Graph& g, const Node& n) {
-      const auto* shape = shape_of(g, n.input(positions));
-      return shape && shape->size() == 2 ? index_along(g, n.input(table), 0) : Need{0, number(1), false};
-    };
-  };
-  static const std::map<Place, NeedOf> table = {
-      {{"Gather", 1}, index(0, "axis", 0)},
-      {{"GatherElements", 1}, index(0, "axis", 0)},
-      {{"ScatterElements", 1}, index(0, "axis", 0)},
-      {{"Scatter", 1}, index(0, "axis", 0)},
-      {{"GatherND", 1}, tuple},
-      {{"ScatterND", 1}, tuple},
-      {{"TensorScatter", 2}, zero},
-      {{"MaxUnpool", 1}, zero},
-      {{"SequenceAt", 1}, zero},
-      {{"SequenceErase", 1}, zero},
-      {{"SequenceInsert", 2}, zero},
-      {{"ai.onnx.ml.ArrayFeatureExtractor", 1}, index(0, nullptr, -1)},
-      {{"NegativeLogLikelihoodLoss", 1}, index(0, nullptr, 1)},
-      {{"SoftmaxCrossEntropyLoss", 1}, index(0, nullptr, 1)},
-      {{"RoiAlign", 2}, index(0, nullptr, 0)},
-      {{"com.microsoft.CropAndResize", 2}, index(0, nullptr, 0)},
-      {{"com.microsoft.GatherND", 1}, tuple},
-      {{"com.microsoft.GatherBlockQuantized", 1}, index(0, "gather_axis", 0)},
-      {{"com.microsoft.EmbedLayerNormalization", 0}, index(2, nullptr, 0)},
-      {{"com.microsoft.EmbedLayerNormalization", 1}, index(4, nullptr, 0)},
-      {{"com.microsoft.EmbedLayerNormalization", 8}, index(3, nullptr, 0)},
-      {{"RotaryEmbedding", 3}, index(1, nullptr, 0)},
-      {{"com.microsoft.RotaryEmbedding", 1}, position(1, 2)},
-      {{"com.microsoft.GroupQueryAttention", 5}, zero},
-      {{"com.microsoft.GroupQueryAttention", 6},
-       [](const Graph& g, const Node& n) {
-         Bound queries = dimension(g, n.input(0), 1);
-         const int64_t least = queries.symbols.empty() ? std::clamp<int64_t>(queries.number, 1, 1 << 30) : 1;
-         return Need{least, number(least + 1), false};
-       }},
-      {{"com.microsoft.GroupQueryAttention", 9}, position(9, 7)},
-      {{"TopK", 1},
-       [](const Graph& g, const Node& n) { return count_along(g, n.input(0), attribute(n, "axis", -1)); }},
-      {{"ReverseSequence", 1},
-       [](const Graph& g, const Node& n) {
-         return count_along(g, n.input(0), attribute(n, "time_axis", 0));
-       }},
-      {{"RNN", 4}, count(0, 0)},
-      {{"GRU", 4}, count(0, 0)},
-      {{"LSTM", 4}, count(0, 0)},
-      {{"Attention", 6}, count(1, -2)},
-      {{"Expand", 1}, one},
-      {{"Tile", 1}, between(1, 3)},
-      {{"ConstantOfShape", 0}, some},
-      {{"OneHot", 1}, some},
-      {{"Range", 1}, some},
-      {{"Range", 2}, one},
-      {{"Resize", 3}, some},
-      {{"Loop", 0}, some},
-      {{"Slice", 1}, zero},
-      {{"Slice", 2}, some},
-      {{"Slice", 3}, axis},
-      {{"Slice", 4}, one},
-      {{"Pad", 1}, between(0, 2)},
-      {{"Pad", 3}, axis},
-      {{"Div", 1}, some},
-      {{"Mod", 1}, some},
-      {{"Squeeze", 1}, axis},
-      {{"Unsqueeze", 1}, new_axis},
-      {{"CumSum", 1}, axis},
-      {{"CumProd", 1}, axis},
-      {{"DFT", 2}, one},
-      {{"HannWindow", 0}, some},
-      {{"HammingWindow", 0}, some},
-      {{"BlackmanWindow", 0}, some},
-      // What is summed counts: a mask, of which all is let through.
-      {{"CumSum", 0}, one},
-      {{"ReduceSum", 0}, one},
-      {{"ReduceSum", 1}, axis},
-      {{"ReduceMean", 1}, axis},
-      {{"ReduceMax", 1}, axis},
-      {{"ReduceMin", 1}, axis},
-      {{"ReduceProd", 1}, axis},
-      {{"ReduceL1", 1}, axis},
-      {{"ReduceL2", 1}, axis},
-      {{"ReduceLogSum", 1}, axis},
-      {{"ReduceLogSumExp", 1}, axis},
-      {{"ReduceSumSquare", 1}, axis},
-  };
-  return table;
-}
-
-/// Inputs whose elements come out again, unchanged.
-bool passes_on(const Node& n, size_t input) {
-  static const std::set<std::string> kFirst = {
-      "Identity",  "Cast",  "CastLike", "Reshape",        "Flatten",   "Squeeze", "Unsqueeze",
-      "Transpose", "Slice", "Gather",   "GatherElements", "GatherND",  "Expand",  "Tile",
-      "Pad",       "Split", "Clip",     "ReduceMax",      "ReduceMin", "Trilu",   "Compress"};
-  static const std::set<std::string> kEvery = {"Concat", "Min", "Max"};
-  if (!n.domain.empty()) return false;
-  return kEvery.count(n.op_type) || (input == 0 && kFirst.count(n.op_type)) ||
-         (input > 0 && n.op_type == "Where");
-}
+const lowering::Registry& registry() { return lowering::Registry::instance(); }
 
 /// After an Add, Sub or Mul with a constant; nullopt for all else.
 std::optional<Linear> after(const Graph& g, const Node& n, size_t input, Linear e) {
@@ -274,13 +86,14 @@ private:
   }
 
   void reach(const Graph& g, const Node& n, size_t input, Linear e) {
-    auto need = needs().find({n.domain.empty() ? n.op_type : n.domain + "." + n.op_type, input});
-    if (need != needs().end()) narrow(need->second(g, n), e);
+    if (const lowering::NeedOf* need = registry().need_of(n, input)) narrow((*need)(g, n), e);
     if (n.domain.empty() && n.op_type == "Loop" && input >= 2)
       for_each_body(n, [&](Graph& body) {
         if (input < body.inputs.size()) follow(body, body.inputs[input], e);
       });
-    std::optional<Linear> next = passes_on(n, input) ? std::optional(e) : after(g, n, input, e);
+    std::optional<Linear> next = registry().has(input == 0 ? Trait::keeps_first : Trait::keeps_others, n)
+                                     ? std::optional(e)
+                                     : after(g, n, input, e);
     if (!next) return;
     for (ValueId out : n.outputs)
       if (out >= 0) follow(g, out, *next);

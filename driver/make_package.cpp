@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "lowering/lower.h"
 #include "runtime/executable_file.h"
 #include "runtime/value_plan_file.h"
 
@@ -39,11 +38,14 @@ PackageMaker::PackageMaker(const CompileOptions& options, const PackageOptions& 
   index.version = version();
 }
 
-package::PackedProgram PackageMaker::pack(const std::function<Graph()>& graph, const Specialisation& made_for,
-                                          runtime::MadeFor conditions, bool& assumes) {
-  package::PackedProgram program{std::move(conditions), {}};
+package::PackedProgram PackageMaker::pack(const Specialiser& specialiser, const Specialiser::Variant& variant,
+                                          Assume assume, bool& assumes) {
+  package::PackedProgram program{variant.made_for, {}};
+  Specialisation made_for = variant.specialisation;
+  program.made_for.assume = made_for.assume = assume;
   for (const std::optional<Isa>& isa : targets_) {
-    Portable p = compile_portable(graph(), options_, isa, made_for);
+    // The graph is made anew each time: lowering changes what its sizes are made of.
+    Portable p = compile_portable(specialiser.graph_of(variant), options_, isa, made_for);
     for (const runtime::PlanCheck& check : p.executable.checks) assumes |= check.assumption;
     package::PackedPlan& plan = program.plans.emplace_back();
     plan.isa = isa ? name_of(*isa) : "";
@@ -56,16 +58,14 @@ package::PackedProgram PackageMaker::pack(const std::function<Graph()>& graph, c
   return program;
 }
 
-void PackageMaker::add_program(package::PackedStage& stage, const std::function<Graph()>& graph,
-                               const Specialisation& made_for, const runtime::MadeFor& conditions) {
+void PackageMaker::add_program(package::PackedStage& stage, const Specialiser& specialiser,
+                               const Specialiser::Variant& variant) {
   bool assumes = false;
-  stage.programs.push_back(pack(graph, made_for, conditions, assumes));
-  if (!assumes || made_for.assume == Assume::nothing) return;
-  Specialisation general = made_for;
-  runtime::MadeFor general_conditions = conditions;
-  general.assume = general_conditions.assume = Assume::nothing;
+  const Assume assume = variant.specialisation.assume;
+  stage.programs.push_back(pack(specialiser, variant, assume, assumes));
+  if (!assumes || assume == Assume::nothing) return;
   try {
-    stage.programs.push_back(pack(graph, general, std::move(general_conditions), assumes));
+    stage.programs.push_back(pack(specialiser, variant, Assume::nothing, assumes));
   } catch (const Error& e) { // there is none for any inputs: a run that needs it says what it lacks
     if (e.kind() == ErrorKind::internal || e.kind() == ErrorKind::backend) throw;
     if (options_.log)
@@ -80,12 +80,12 @@ void PackageMaker::add_values(const ValueProgram& values) {
   std::vector<const runtime::TensorStage*> stages;
   for (size_t i = 0; i < values.segments.size(); ++i) {
     const Segment& segment = *values.segments[i];
-    const std::vector<Segment::Kind> kinds = segment.kinds();
-    if (kinds.empty()) {
+    const std::vector<Specialiser::VariantPtr> variants = segment.specialiser().variants();
+    if (variants.empty()) {
       const Graph& g = segment.graph();
       const std::string where =
           g.nodes.empty() ? "" : fmt::format(", which begins with {}", describe(g, g.nodes[0]));
-      const std::vector<std::string> needs = segment.needs();
+      const std::vector<std::string> needs = segment.specialiser().needs(true);
       throw Error(
           ErrorKind::unsupported,
           fmt::format("a part of the model{} is compiled for what a run brings: {}", where,
@@ -94,10 +94,7 @@ void PackageMaker::add_values(const ValueProgram& values) {
           "run the session once with such inputs before saving it (tbx compile: give them with --input)");
     }
     package::PackedStage& stage = index.stages.emplace_back();
-    for (const Segment::Kind& k : kinds)
-      add_program(
-          stage, [&] { return copy_with(segment.graph(), k.kinds, k.trust_shapes); }, k.specialisation,
-          k.made_for);
+    for (const auto& v : variants) add_program(stage, segment.specialiser(), *v);
     stages.push_back(&segment);
   }
   index.values = writer_.add(PartKind::values, runtime::to_bytes(*values.plan, stages, writer_.tensors()));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "driver/compile.h"
+#include "driver/specialiser.h"
 #include "driver/value_compile.h"
 #include "package/package_file.h"
 
@@ -19,11 +20,11 @@ public:
 
   package::PackageIndex index; ///< the signature and what else is not compiled is the caller's to set
 
-  /// A model, or a part of one, compiled for all instruction sets asked for. `graph` gives it anew each time:
-  /// lowering changes what its sizes are made of. Where the program takes something for granted of its inputs
-  /// that a run may bring otherwise, one that does not is added, where there can be one.
-  void add_program(package::PackedStage& stage, const std::function<Graph()>& graph,
-                   const Specialisation& made_for, const runtime::MadeFor& conditions);
+  /// A variant, compiled again for all instruction sets asked for. Where the program takes something for
+  /// granted of its inputs that a run may bring otherwise, one that does not is added, where there can be
+  /// one.
+  void add_program(package::PackedStage& stage, const Specialiser& specialiser,
+                   const Specialiser::Variant& variant);
   /// All segments with what was compiled for them, and the plan that runs them. Throws UnsupportedError for a
   /// segment of which nothing is compiled.
   void add_values(const ValueProgram& values);
@@ -31,8 +32,8 @@ public:
   PackageReport write(const std::string& file);
 
 private:
-  package::PackedProgram pack(const std::function<Graph()>& graph, const Specialisation& made_for,
-                              runtime::MadeFor conditions, bool& assumes);
+  package::PackedProgram pack(const Specialiser& specialiser, const Specialiser::Variant& variant,
+                              Assume assume, bool& assumes);
 
   CompileOptions options_;
   std::vector<std::optional<Isa>> targets_; ///< best first; none: the evaluator

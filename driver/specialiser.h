@@ -1,155 +1,86 @@
-// Specialiser: the door from a running session back to the compiler. It keeps what was compiled for the kinds
-// of inputs that runs bring, and compiles for new kinds outside of its lock: runs of other kinds go on
-// meanwhile, runs of the same kind wait for that one compilation.
+// Specialiser: the only door from a running session back to the compiler. It serves what a run needs that was
+// not known before: shapes, elements of inputs, weaker assumptions; for whole models as for parts of them and
+// bodies.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
 #include <functional>
-#include <future>
-#include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "lowering/lower.h"
+#include "driver/compile.h"
+#include "driver/variant_cache.h"
+#include "graph/partition/graph_part.h"
+#include "package/session_impl.h"
 
 namespace tbx::driver {
 
-/// `Knowledge` is what compilations taught: which inputs' sizes and elements the code depends on. It is a
-/// value and only grows.
-template <class Variant, class Knowledge> class Specialiser {
+class Specialiser {
 public:
-  using VariantPtr = std::shared_ptr<const Variant>;
-  /// What is to be compiled. Requests of equal keys ask for the same.
-  struct Request {
-    std::string key;
-    std::function<VariantPtr()> compile;
+  /// Of an integer tensor of as many elements at most, code for any sizes may be made of each element.
+  static constexpr int64_t kFewElements = 64;
+
+  /// A program, the inputs it serves, and what it was made from.
+  struct Variant : package::Program {
+    runtime::MadeFor made_for;
+    Specialisation specialisation;
+    bool declared = false; ///< made from the graph as it is declared
+    CompileStats stats;
   };
+  using VariantPtr = std::shared_ptr<const Variant>;
+  /// The graph for inputs of these kinds, each time in a Context of its own. `declared`: for the kinds that
+  /// the model declares, none of which need be given.
+  using GraphFor =
+      std::function<Graph(const std::vector<InputKind>& kinds, bool declared, CompileStats& stats)>;
 
-  explicit Specialiser(size_t max_variants)
-      : max_variants_(max_variants), state_(std::make_shared<State>()) {}
+  /// `inputs` are the names of the graph's. `options` are those of the session, limits included.
+  Specialiser(std::vector<std::string> inputs, GraphFor graph_for,
+              std::shared_ptr<const CompileOptions> options);
 
-  /// The variant of the newest ones for which `fits(knowledge, variant)`; else what `request(knowledge)`
-  /// compiles. Where that throws lowering::UnknownValueError, `learn(knowledge, error)` adds to the
-  /// knowledge, and all is tried again; when it says that this is nothing new (false) the error goes on to
-  /// the caller.
-  template <class Fits, class MakeRequest, class Learn>
-  VariantPtr get(Fits fits, MakeRequest request, Learn learn) {
-    for (;;) {
-      std::shared_ptr<const State> state = snapshot();
-      if (VariantPtr found = find(*state, fits)) return found;
-      Request asked = request(state->knowledge);
-      std::promise<VariantPtr> promise;
-      {
-        std::unique_lock lock(mutex_);
-        if (state_ != state) continue; // it may be there by now
-        auto [it, mine] = pending_.try_emplace(asked.key);
-        if (!mine) {
-          std::shared_future<VariantPtr> other = it->second;
-          lock.unlock();
-          if (VariantPtr made = other.get()) return made;
-          continue; // the other one failed, or learnt something
-        }
-        it->second = promise.get_future().share();
-      }
-      VariantPtr made;
-      try {
-        made = asked.compile();
-        add(made);
-      } catch (const lowering::UnknownValueError& e) {
-        const bool news = this->learn([&](Knowledge& k) { return learn(k, e); }) || knows_more_than(*state);
-        finish(asked.key, promise, nullptr);
-        if (!news) throw;
-        continue;
-      } catch (...) {
-        finish(asked.key, promise, nullptr); // who waits tries for itself and has an error of its own
-        throw;
-      }
-      finish(asked.key, promise, made);
-      return made;
-    }
-  }
+  /// Before any run: lowers the graph as it is declared, for inputs of these kinds (none: for any). What it
+  /// demands instead is the caller's to decide on; note() takes it as something that runs will bring.
+  std::optional<lowering::Demand> lower_declared(const Graph& graph, std::vector<InputKind> kinds,
+                                                 CompileStats stats = {});
+  /// Compiles what was lowered, of the same graph.
+  VariantPtr build_declared(const Graph& graph);
+  /// Code waits for the runs, and depends on what is demanded. False when that is nothing new, or when no run
+  /// can bring it.
+  bool note(const lowering::Demand& demand);
 
-  void add(VariantPtr variant) {
-    std::lock_guard lock(mutex_);
-    auto next = std::make_shared<State>(*state_);
-    next->slots.insert(next->slots.begin(), std::make_shared<Slot>(std::move(variant), ++clock_));
-    if (next->slots.size() > max_variants_)
-      next->slots.erase(std::min_element(next->slots.begin() + 1, next->slots.end(),
-                                         [](const auto& a, const auto& b) { return a->used < b->used; }));
-    state_ = std::move(next);
-  }
+  /// The variant for these inputs that takes no more for granted, compiled where there is none. Throws Error.
+  VariantPtr variant_for(std::span<const runtime::RunTensor> inputs, Assume assume);
 
-  /// `change(knowledge)` returns whether it added anything.
-  template <class Change> bool learn(Change change) {
-    std::lock_guard lock(mutex_);
-    auto next = std::make_shared<State>(*state_);
-    if (!change(next->knowledge)) return false;
-    ++next->lessons;
-    state_ = std::move(next);
-    return true;
-  }
-
-  Knowledge knowledge() const { return snapshot()->knowledge; }
+  /// The graph that a variant was compiled from, anew.
+  Graph graph_of(const Variant& v) const;
   /// All that was compiled and is kept, newest first.
-  std::vector<VariantPtr> variants() const {
-    std::vector<VariantPtr> all;
-    for (const auto& slot : snapshot()->slots) all.push_back(slot->variant);
-    return all;
-  }
+  std::vector<VariantPtr> variants() const { return variants_.variants(); }
   /// The one used last, or nullptr.
-  VariantPtr latest() const {
-    auto state = snapshot();
-    auto it = std::max_element(state->slots.begin(), state->slots.end(),
-                               [](const auto& a, const auto& b) { return a->used < b->used; });
-    return it == state->slots.end() ? nullptr : (*it)->variant;
-  }
+  VariantPtr latest() const { return variants_.latest(); }
+  /// Names of inputs on whose elements the code depends, or, with `or_shapes`, on whose shapes.
+  std::vector<std::string> needs(bool or_shapes) const;
 
 private:
-  struct Slot {
-    Slot(VariantPtr v, uint64_t now) : variant(std::move(v)), used(now) {}
-    const VariantPtr variant;
-    std::atomic<uint64_t> used;
+  /// What was learnt from demands.
+  struct Needs {
+    std::vector<size_t> value_inputs; ///< inputs whose elements the compiled code depends on
+    bool exact_values = false;        ///< on their very numbers, where those are sizes or positions, too
+    bool by_shapes = false;           ///< the code depends on the sizes of the inputs
   };
-  /// Replaced, never changed: who reads needs no lock.
-  struct State {
-    std::vector<std::shared_ptr<Slot>> slots;
-    Knowledge knowledge;
-    int lessons = 0; ///< how often the knowledge grew
-  };
+  using Cache = VariantCache<Variant, Needs>;
 
-  std::shared_ptr<const State> snapshot() const {
-    std::lock_guard lock(mutex_);
-    return state_;
-  }
+  bool learn(Needs& needs, const lowering::Demand& demand) const;
+  Cache::Request request(const Needs& needs, std::span<const runtime::RunTensor> inputs, Assume assume) const;
+  VariantPtr build(LoweredGraph lowered, const Graph& graph, std::vector<InputKind> kinds,
+                   bool declared) const;
 
-  bool knows_more_than(const State& then) const { return snapshot()->lessons != then.lessons; }
-
-  template <class Fits> VariantPtr find(const State& state, Fits& fits) {
-    for (const auto& slot : state.slots)
-      if (fits(state.knowledge, *slot->variant)) {
-        slot->used = ++clock_;
-        return slot->variant;
-      }
-    return nullptr;
-  }
-
-  void finish(const std::string& key, std::promise<VariantPtr>& promise, VariantPtr made) {
-    {
-      std::lock_guard lock(mutex_);
-      pending_.erase(key);
-    }
-    promise.set_value(std::move(made));
-  }
-
-  const size_t max_variants_;
-  std::atomic<uint64_t> clock_{0};
-  mutable std::mutex mutex_; ///< never held while anything is compiled
-  std::shared_ptr<const State> state_;
-  std::map<std::string, std::shared_future<VariantPtr>> pending_; ///< what is being compiled
+  const std::vector<std::string> inputs_;
+  const GraphFor graph_for_;
+  const std::shared_ptr<const CompileOptions> options_;
+  std::optional<LoweredGraph> lowered_; ///< between lower_declared() and build_declared()
+  std::vector<InputKind> declared_kinds_;
+  Cache variants_;
 };
 
 } // namespace tbx::driver

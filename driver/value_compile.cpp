@@ -173,24 +173,18 @@ private:
     }
   }
 
-  /// Compiles the segments. False when further nodes turned out to run on values.
+  /// Lowers the segments, and compiles them when all can be lowered. False when one demanded another split.
   bool try_segments() {
     split();
     for (Part& part : parts) {
       if (part.outputs.empty()) continue;
       check_stop();
       part.segment = compiler_.segment(g_, part.nodes, part.inputs, part.outputs, is_body_, part.from);
-      try {
-        if (part.segment->prepare()) continue;
-      } catch (const lowering::RuntimeValueError& e) {
-        int node = original(part, e.node);
-        if (node < 0 || !mark(node)) throw;
-        remember(node);
-        return false;
-      } catch (const lowering::UnknownValueError& e) {
-        if (!cut(part, e)) throw;
+      if (const auto demand = part.segment->lower(); demand && !part.segment->wait_for_runs(*demand)) {
+        if (!meet(part, *demand)) throw Error(demand->reason);
         return false;
       }
+      if (!part.segment->waits()) continue;
       // Compiled at the first run: what is control flow now must not depend on what is found out then.
       bool news = false;
       for (int i : part.nodes)
@@ -201,6 +195,18 @@ private:
         }
       if (news) return false;
     }
+    for (Part& part : parts)
+      if (part.segment) part.segment->build();
+    return true;
+  }
+
+  /// Changes what the split is made from, so that the demand does not come again. False where nothing can.
+  bool meet(const Part& part, const lowering::Demand& demand) {
+    if (demand.kind == lowering::Demand::Kind::assumptions) return false;
+    const int node = original(part, demand.node);
+    if (demand.kind != lowering::Demand::Kind::split) return cut(part, node, demand.values);
+    if (node < 0 || !mark(node)) return false;
+    remember(node);
     return true;
   }
 
@@ -210,12 +216,11 @@ private:
 
   /// What a node must know while it is compiled is made from data: it goes into a later segment, which is
   /// compiled for the values of a run. False when it is there already.
-  bool cut(const Part& part, const lowering::UnknownValueError& e) {
-    int node = original(part, e.node);
+  bool cut(const Part& part, int node, const std::vector<ValueId>& values) {
     if (node < 0) return false;
     std::set<ValueId>& needed = needed_[first_output(g_.nodes[node])];
     size_t before = needed.size();
-    for (ValueId w : e.needed)
+    for (ValueId w : values)
       if (ValueId v = place(part, w); v >= 0 && g_.at(v).producer >= 0) needed.insert(v);
     return needed.size() > before;
   }
@@ -412,14 +417,14 @@ ValueProgram compile_values(Graph graph, const CompileOptions& options, CompileS
   program.plan = compiler.compile(graph, 0, false);
   program.segments = std::move(compiler.segments);
   for (const auto& segment : program.segments)
-    for (const auto& c : segment->compiled()) {
-      stats.generated_kernels += c->stats.generated_kernels;
-      stats.extern_kernels += c->stats.extern_kernels;
-      stats.compiled_units += c->stats.compiled_units;
-      stats.cached_units += c->stats.cached_units;
-      stats.lower_ms += c->stats.lower_ms;
-      stats.schedule_ms += c->stats.schedule_ms;
-      stats.build_ms += c->stats.build_ms;
+    for (const auto& v : segment->specialiser().variants()) {
+      stats.generated_kernels += v->stats.generated_kernels;
+      stats.extern_kernels += v->stats.extern_kernels;
+      stats.compiled_units += v->stats.compiled_units;
+      stats.cached_units += v->stats.cached_units;
+      stats.lower_ms += v->stats.lower_ms;
+      stats.schedule_ms += v->stats.schedule_ms;
+      stats.build_ms += v->stats.build_ms;
     }
   stats.total_ms +=
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

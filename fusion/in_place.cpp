@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "fusion/post_ops.h"
+
 namespace tbx::fusion {
 
 using namespace ir;
@@ -13,8 +15,8 @@ namespace {
 
 class InPlace {
 public:
-  InPlace(Program& program, const Dependencies& deps, std::vector<Draft>& drafts)
-      : program_(program), deps_(deps), drafts_(drafts), position_(program.operations.size(), 0),
+  InPlace(Program& program, const Dependencies& deps, std::vector<Draft>& drafts, bool cuda)
+      : program_(program), deps_(deps), drafts_(drafts), cuda_(cuda), position_(program.operations.size(), 0),
         has_parts_(program.buffers.size(), false), taken_over_(program.buffers.size(), false) {
     for (size_t d = 0; d < drafts.size(); ++d)
       for (const Member& m : drafts[d].members) position_[m.op] = static_cast<int>(d);
@@ -41,6 +43,12 @@ private:
     auto reads_it = [&](const ExternOperand& in) { return in.buffer == old; };
     if (std::count_if(call.inputs.begin(), call.inputs.end(), reads_it) != 1) return;
     op->kind = PostOp::sum;
+    // Libraries may have a fast kernel for an operand that they add and none for a sum.
+    const SymInts& sizes = call.output_sizes.empty() ? program_.at(result).sizes : call.output_sizes;
+    if (!cuda_ && !refused_as_a_whole(program_, call, sizes, false).empty()) {
+      op->kind = PostOp::add;
+      return;
+    }
     program_.at(result).overwrites = old;
     taken_over_[result] = true;
     draft.decisions.push_back("the added tensor is not read afterwards: the result takes its memory");
@@ -96,6 +104,7 @@ private:
   Program& program_;
   const Dependencies& deps_;
   std::vector<Draft>& drafts_;
+  bool cuda_;
   std::vector<int> position_;    ///< of the draft an operation is in
   std::vector<bool> has_parts_;  ///< other buffers are bound to it
   std::vector<bool> taken_over_; ///< overwrites what a residual was
@@ -103,8 +112,8 @@ private:
 
 } // namespace
 
-void add_in_place(Program& program, const Dependencies& deps, std::vector<Draft>& drafts) {
-  InPlace(program, deps, drafts).run();
+void add_in_place(Program& program, const Dependencies& deps, std::vector<Draft>& drafts, bool cuda) {
+  InPlace(program, deps, drafts, cuda).run();
 }
 
 } // namespace tbx::fusion

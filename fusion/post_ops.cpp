@@ -42,6 +42,31 @@ bool reaches_around(Expr root, Expr needle, Expr gate) {
   return false;
 }
 
+extern_kernels::OperandInfo info_of(const Program& program, BufferId id, const SymInts& sizes) {
+  extern_kernels::OperandInfo info;
+  if (id < 0) return info;
+  info.dtype = program.at(id).dtype;
+  for (SymInt s : sizes) info.sizes.push_back(s.as_constant().value_or(-1));
+  return info;
+}
+
+/// The strides of an operand that shows its buffer, which is a constant and lies as it is.
+void add_constant(const Program& program, extern_kernels::OperandInfo& info, const ExternOperand& in) {
+  if (in.buffer < 0 || program.at(in.buffer).kind != BufferKind::constant) return;
+  const Buffer& b = program.at(in.buffer);
+  const size_t rank = b.sizes.size();
+  const SymInts steps = contiguous_strides(b.sizes);
+  for (SymInt s : in.start)
+    if (!s.is(0)) return;
+  for (size_t d = 0; d < in.sizes.size(); ++d) {
+    SymInt stride = 0;
+    for (size_t k = 0; k < rank; ++k) stride += in.coefficients[d * rank + k] * steps[k];
+    if (!stride.is_constant()) return info.strides.clear();
+    info.strides.push_back(stride.constant());
+  }
+  info.constant = b.constant;
+}
+
 std::optional<double> constant_of(Expr e) {
   if (e->op != Op::constant || e->dtype != DType::f32) return std::nullopt;
   return e->as_double();
@@ -377,45 +402,6 @@ private:
            std::all_of(sizes.begin(), sizes.end() - 1, [](SymInt s) { return s.is(1); });
   }
 
-  extern_kernels::OperandInfo info_of(BufferId id, const SymInts& sizes) const {
-    extern_kernels::OperandInfo info;
-    if (id < 0) return info;
-    const Buffer& b = program_.at(id);
-    info.dtype = b.dtype;
-    for (SymInt s : sizes) info.sizes.push_back(s.as_constant().value_or(-1));
-    return info;
-  }
-
-  /// The strides of an operand that shows its buffer, which is a constant and lies as it is.
-  void add_constant(extern_kernels::OperandInfo& info, const ExternOperand& in) const {
-    if (in.buffer < 0 || program_.at(in.buffer).kind != BufferKind::constant) return;
-    const Buffer& b = program_.at(in.buffer);
-    const size_t rank = b.sizes.size();
-    const SymInts steps = contiguous_strides(b.sizes);
-    for (SymInt s : in.start)
-      if (!s.is(0)) return;
-    for (size_t d = 0; d < in.sizes.size(); ++d) {
-      SymInt stride = 0;
-      for (size_t k = 0; k < rank; ++k) stride += in.coefficients[d * rank + k] * steps[k];
-      if (!stride.is_constant()) return info.strides.clear();
-      info.strides.push_back(stride.constant());
-    }
-    info.constant = b.constant;
-  }
-
-  /// Why no fast kernel takes the call with its post-operations: asked of the kernels themselves, since
-  /// libraries fall back to plain loops where their fast ones do not know an operand. Sizes known at run time
-  /// only are taken to be middling.
-  std::string refused_as_a_whole(const ExternCall& call, const SymInts& result) const {
-    std::vector<extern_kernels::OperandInfo> inputs, outputs{info_of(call.outputs[0], result)};
-    for (const ExternOperand& in : call.inputs) {
-      inputs.push_back(info_of(in.buffer, in.sizes));
-      add_constant(inputs.back(), in);
-    }
-    return cuda_ ? extern_kernels::accepts_on_gpu(call.problem, inputs, outputs)
-                 : accepts_post_ops(call.problem, inputs, outputs);
-  }
-
   /// Libraries of GPUs add what has the type of the result: constants are rounded to it once.
   void narrow_constants(ExternCall& call) {
     const DType type = program_.at(call.outputs[0]).dtype;
@@ -502,7 +488,8 @@ private:
     fused.outputs = {compute.output};
     fused.output_sizes = same_sizes ? SymInts{} : sizes;
     if (cuda_) narrow_constants(fused);
-    if (std::string reason = refused_as_a_whole(fused, sizes); !reason.empty()) return refused(op, reason);
+    if (std::string reason = refused_as_a_whole(program_, fused, sizes, cuda_); !reason.empty())
+      return refused(op, reason);
     Operation merged{std::move(fused), op.origins,
                      op.reason + "; pointwise consumer fused as post-operations"};
     merged.origins.insert(merged.origins.end(), consumer.origins.begin(), consumer.origins.end());
@@ -518,6 +505,17 @@ private:
 };
 
 } // namespace
+
+std::string refused_as_a_whole(const Program& program, const ExternCall& call, const SymInts& result,
+                               bool cuda) {
+  std::vector<extern_kernels::OperandInfo> inputs, outputs{info_of(program, call.outputs[0], result)};
+  for (const ExternOperand& in : call.inputs) {
+    inputs.push_back(info_of(program, in.buffer, in.sizes));
+    add_constant(program, inputs.back(), in);
+  }
+  return cuda ? extern_kernels::accepts_on_gpu(call.problem, inputs, outputs)
+              : accepts_post_ops(call.problem, inputs, outputs);
+}
 
 void fuse_post_ops(Program& program, bool cuda) { PostOpPass(program, cuda).run(); }
 

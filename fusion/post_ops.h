@@ -2,6 +2,8 @@
 // do it.
 #pragma once
 
+#include <string>
+
 #include "fusion/schedule.h"
 
 namespace tbx::fusion {
@@ -10,5 +12,11 @@ namespace tbx::fusion {
 /// the same points, the longest chain of post-operations that the kernel accepts is moved into the call.
 /// Reasons for stopping are appended to the operation's reason. `cuda`: libraries of GPUs are asked.
 void fuse_post_ops(ir::Program& program, bool cuda = false);
+
+/// Why no fast kernel takes the call with its post-operations: asked of the kernels themselves, since
+/// libraries fall back to plain loops where their fast ones do not know an operand. Sizes known at run time
+/// only are taken to be middling. `result`: the sizes of the result.
+std::string refused_as_a_whole(const ir::Program& program, const ir::ExternCall& call,
+                               const ir::SymInts& result, bool cuda);
 
 } // namespace tbx::fusion

@@ -62,7 +62,7 @@ Schedule schedule(Program program, const Target& target, const ScheduleOptions& 
   assign_layouts(program, options);
   Dependencies deps = analyse(program);
   std::vector<Draft> drafts = group_operations(program, deps, target, options);
-  if (options.fuse_extern) add_in_place(program, deps, drafts);
+  if (options.fuse_extern) add_in_place(program, deps, drafts, target.cuda);
   Schedule result;
   result.groups.reserve(drafts.size());
   for (Draft& draft : drafts) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "lowering/op_helpers.h"
 
@@ -16,32 +15,11 @@ bool is_onnx(const Node& node) { return node.domain.empty(); }
 
 /// Each part of the result is the operator of that part of the inputs.
 bool works_by_part(const Node& node) {
-  static const std::set<std::string> ops = {
-      "CenterCropPad", "Col2Im",          "Concat",       "DepthToSpace",    "Expand",   "Flatten",
-      "Gather",        "GatherND",        "GridSample",   "GatherElements",  "Identity", "OneHot",
-      "Pad",           "Reshape",         "Resize",       "ReverseSequence", "Scatter",  "ScatterND",
-      "Slice",         "ScatterElements", "SpaceToDepth", "Split",           "Squeeze",  "Tile",
-      "TensorScatter", "Transpose",       "Trilu",        "Unsqueeze",       "Upsample", "Where"};
-  if (!is_onnx(node) || !ops.count(node.op_type)) return false;
+  if (!has(Trait::by_part, node) && (!has(Trait::moves, node) || has(Trait::selects, node))) return false;
   auto reduction = node.attributes.find("reduction");
   if (reduction == node.attributes.end()) return true;
   const auto* how = std::get_if<std::string>(&reduction->second);
   return how && (*how == "none" || *how == "add");
-}
-
-/// Operators that pass values on as they are.
-bool passes_on(const Node& node) {
-  static const std::set<std::string> ops = {
-      "If",         "Loop",       "Optional",          "OptionalGetElement", "OptionalHasElement",
-      "Scan",       "SequenceAt", "SequenceConstruct", "SequenceErase",      "SequenceInsert",
-      "SequenceMap"};
-  return is_onnx(node) && ops.count(node.op_type);
-}
-
-/// Operators that look at the shape only.
-bool reads_shape(const Node& node) {
-  static const std::set<std::string> ops = {"Shape", "Size", "RandomNormalLike", "RandomUniformLike"};
-  return is_onnx(node) && ops.count(node.op_type);
 }
 
 DType bit_cast_target(const Node& node) {
@@ -158,7 +136,7 @@ TensorBox to_pairs(ir::Program& program, BoxPool& pool, const LoweredValue& comp
 
 bool is_complex_node(const Node& node, const Values& inputs) {
   if (is_complex(bit_cast_target(node))) return true;
-  return !passes_on(node) &&
+  return !has(Trait::any_values, node) &&
          std::any_of(inputs.begin(), inputs.end(), [](const LoweredValue& v) { return v.parts != nullptr; });
 }
 
@@ -167,7 +145,7 @@ Values lower_complex(OpContext& ctx, const LowerReal& lower_real) {
   Values inputs;
   for (int i = 0; i < ctx.num_inputs(); ++i) inputs.push_back(ctx.value(i));
   if (works_by_part(node)) return by_part(node, inputs, lower_real);
-  if (reads_shape(node)) return lower_real(node, part_of(inputs, 0));
+  if (has(Trait::reads_shape, node)) return lower_real(node, part_of(inputs, 0));
   if (bit_cast_target(node) != DType::undefined)
     return bit_cast(ctx, inputs.at(0), bit_cast_target(node), lower_real);
   bool selects = is_onnx(node) && (node.op_type == "Compress" || node.op_type == "Unique");

@@ -2,12 +2,10 @@
 // compute from constants while they are lowered.
 #include "lowering/constant_node.h"
 
-#include <set>
-
 #include "base/error.h"
-#include "graph/random_nodes.h"
 #include "lowering/extern_run.h"
 #include "lowering/lower.h"
+#include "lowering/op_registry.h"
 #include "lowering/reference_run.h"
 
 namespace tbx::lowering {
@@ -19,12 +17,6 @@ bool has_body(const Node& node) {
         std::holds_alternative<std::vector<std::shared_ptr<Graph>>>(value))
       return true;
   return false;
-}
-
-/// An operator whose elements decide how large its result is, which is about as large as the inputs at most.
-bool selects(const Node& node) {
-  static const std::set<std::string> selecting = {"Compress", "NonMaxSuppression", "NonZero", "Unique"};
-  return selecting.count(node.op_type) != 0;
 }
 
 /// A graph of the node alone, in a context of its own: nothing of a folded node stays in the model's.
@@ -57,13 +49,13 @@ Graph graph_of(const Node& node, std::span<const std::shared_ptr<const Tensor>> 
 
 std::optional<std::vector<Tensor>>
 evaluate_node(const Node& node, std::span<const std::shared_ptr<const Tensor>> inputs, int64_t max_elements) {
-  if (has_body(node) || draws_random_numbers(node)) return std::nullopt;
+  if (has_body(node) || has(Trait::random, node)) return std::nullopt;
   LowerOptions options;
   options.fold_constants = false;
-  ir::Program program = lower(graph_of(node, inputs), options);
+  ir::Program program = lower_or_throw(graph_of(node, inputs), options);
   for (const ir::ProgramOutput& output : program.outputs) {
     auto n = ir::product(program.at(output.buffer).sizes).as_constant();
-    if (n ? *n > max_elements : !selects(node)) return std::nullopt;
+    if (n ? *n > max_elements : !has(Trait::selects, node)) return std::nullopt;
   }
   std::vector<Tensor> results = run_program(program, {}, run_host), out;
   size_t next = 0;

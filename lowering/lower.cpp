@@ -14,6 +14,7 @@
 #include "ir/check_bounds.h"
 #include "lowering/complex.h"
 #include "lowering/constant_node.h"
+#include "lowering/demand_error.h"
 #include "lowering/op_registry.h"
 #include "lowering/ops/custom.h"
 #include "lowering/realize_policy.h"
@@ -527,13 +528,7 @@ ir::Program Lowerer::run(const Graph& graph) {
   is_output_.insert(graph.outputs.begin(), graph.outputs.end());
   Values inputs;
   for (ValueId v : graph.inputs) inputs.push_back(make_input(graph, v));
-  Values outputs;
-  try {
-    outputs = lower_graph(graph, std::move(inputs), nullptr);
-  } catch (UnknownValueError& e) {
-    for (ValueId v : e.values) e.inputs.push_back(graph.at(v).name);
-    throw;
-  }
+  Values outputs = lower_graph(graph, std::move(inputs), nullptr);
   std::set<ir::BufferId> taken;
   std::vector<int> stored_in(program_.buffers.size(), 0);
   for (const ir::Buffer& b : program_.buffers)
@@ -547,8 +542,26 @@ ir::Program Lowerer::run(const Graph& graph) {
 
 } // namespace
 
-ir::Program lower(const Graph& graph, const LowerOptions& options) {
-  return Lowerer(graph, options).run(graph);
+Lowered lower(const Graph& graph, const LowerOptions& options) {
+  try {
+    return Lowerer(graph, options).run(graph);
+  } catch (const UnknownValueError& e) {
+    Demand demand{e.of_shapes ? Demand::Kind::shapes : Demand::Kind::elements, e, e.node, e.needed, {}};
+    for (ValueId v : e.values) demand.inputs.push_back(graph.at(v).name);
+    return demand;
+  } catch (const RuntimeValueError& e) {
+    return Demand{Demand::Kind::split, e, e.node, {}, {}};
+  } catch (const Error& e) {
+    const bool assumes = options.assume_broadcast || options.assume_exact_floats;
+    if (e.kind() != ErrorKind::model || !assumes) throw;
+    return Demand{Demand::Kind::assumptions, e, -1, {}, {}};
+  }
+}
+
+ir::Program lower_or_throw(const Graph& graph, const LowerOptions& options) {
+  Lowered lowered = lower(graph, options);
+  if (const auto* demand = std::get_if<Demand>(&lowered)) throw Error(demand->reason);
+  return std::move(std::get<ir::Program>(lowered));
 }
 
 } // namespace tbx::lowering

@@ -4,6 +4,8 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +13,8 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ir/tensor_box.h"
-#include "lowering/lower.h"
+#include "lowering/demand_error.h"
+#include "lowering/element_needs.h"
 
 namespace tbx::lowering {
 
@@ -155,6 +158,24 @@ enum class Narrow : uint8_t {
   product,     ///< multiplies narrow operands, where input 1 is a constant of any type it was made
 };
 
+/// What others than its lowering need to know of an operator, in all its forms.
+enum class Trait : uint8_t {
+  random,      ///< draws random numbers: its results are never folded, and two of them are never one
+  selects,     ///< its result is as large as elements decide, and about as large as the inputs at most
+  elementwise, ///< of broadcast inputs, place by place: the order of dimensions means nothing to it
+  moves,   ///< its result has elements of the inputs in other places (unless attributes tell it to compute)
+  by_part, ///< besides operators that move: of complex numbers, each part of the result is that of the parts
+  any_values,   ///< passes values on as they are, whatever they are
+  reads_shape,  ///< reads no element
+  keeps_first,  ///< integers of input 0 come out again, unchanged
+  keeps_others, ///< the same of the inputs behind it
+  // Of float16 and bfloat16 values (graph/passes/widen_halves.cpp):
+  half_product, ///< is worth float32 operands whatever its neighbours are
+  half_rows,    ///< rows go into memory once, in the type that their readers want
+  half_follows, ///< computes the same on float32 values, rounded less often; asks for no type by an attribute
+  half_lookup,  ///< reads places of input 0, whose type is that of the result
+};
+
 struct OpEntry {
   std::string domain, name;
   int since = 1; ///< first opset of this form
@@ -169,6 +190,14 @@ public:
   OpEntry& add(std::string name, int since, LowerFn lower, std::string domain = "");
   /// Sets the trait of operators that are registered, in all their forms.
   void narrow(Narrow trait, std::initializer_list<const char*> names, std::string domain = "");
+  void mark(Trait trait, std::initializer_list<const char*> names, const std::string& domain = "");
+  bool has(Trait trait, const Node& node) const;
+  /// Results have the type of this input; for operators that the importer knows no types of.
+  void type_from(int input, std::initializer_list<const char*> names, const std::string& domain = "");
+  int type_giver(const Node& node) const; ///< -1: not said
+  /// What the operator needs the integers of an input to be; nullptr: nothing is known.
+  void need(const char* name, size_t input, NeedOf need, const std::string& domain = "");
+  const NeedOf* need_of(const Node& node, size_t input) const;
   const OpEntry* find(std::string_view domain, std::string_view name, int opset) const;
   std::vector<const OpEntry*> all() const;
 
@@ -176,8 +205,20 @@ public:
   static const Registry& instance();
 
 private:
+  struct Facts {
+    uint32_t traits = 0;
+    int type_giver = -1;
+    std::map<size_t, NeedOf> needs;
+  };
+  const Facts* facts_of(const Node& node) const;
+
   std::map<std::pair<std::string, std::string>, std::map<int, OpEntry>> entries_;
+  std::map<std::pair<std::string, std::string>, Facts>
+      facts_; ///< also of operators that run through their body
 };
+
+/// Of an operator with this trait.
+inline bool has(Trait trait, const Node& node) { return Registry::instance().has(trait, node); }
 
 inline int since(int opset) { return opset; }
 

@@ -19,6 +19,41 @@ void Registry::narrow(Narrow trait, std::initializer_list<const char*> names, st
   }
 }
 
+void Registry::mark(Trait trait, std::initializer_list<const char*> names, const std::string& domain) {
+  for (const char* name : names) facts_[{domain, name}].traits |= uint32_t{1} << static_cast<int>(trait);
+}
+
+bool Registry::has(Trait trait, const Node& node) const {
+  const Facts* facts = facts_of(node);
+  return facts && ((facts->traits >> static_cast<int>(trait)) & 1) != 0;
+}
+
+void Registry::type_from(int input, std::initializer_list<const char*> names, const std::string& domain) {
+  for (const char* name : names) facts_[{domain, name}].type_giver = input;
+}
+
+int Registry::type_giver(const Node& node) const {
+  const Facts* facts = facts_of(node);
+  return facts ? facts->type_giver : -1;
+}
+
+void Registry::need(const char* name, size_t input, NeedOf need, const std::string& domain) {
+  const bool fresh = facts_[{domain, name}].needs.try_emplace(input, std::move(need)).second;
+  TBX_INTERNAL(fresh);
+}
+
+const NeedOf* Registry::need_of(const Node& node, size_t input) const {
+  const Facts* facts = facts_of(node);
+  if (!facts) return nullptr;
+  auto it = facts->needs.find(input);
+  return it == facts->needs.end() ? nullptr : &it->second;
+}
+
+const Registry::Facts* Registry::facts_of(const Node& node) const {
+  auto it = facts_.find({node.domain, node.op_type});
+  return it == facts_.end() ? nullptr : &it->second;
+}
+
 const OpEntry* Registry::find(std::string_view domain, std::string_view name, int opset) const {
   auto it = entries_.find({std::string(domain), std::string(name)});
   if (it == entries_.end()) return nullptr;

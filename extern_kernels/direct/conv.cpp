@@ -1,49 +1,35 @@
 // Convolutions of every rank, group and stride without a library: f32 where the library has only a plain
 // loop, f64 and integers. Each tile of results is a product of rows of the input, found through pointers,
-// with packed weights; depthwise ones go through channels by vectors.
+// with packed weights; of small groups a vector has the results of several.
 #include <tbb/blocked_range.h>
-#include <tbb/task_arena.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/memory.h"
-#include "extern_kernels/direct/geometry.h"
-#include "extern_kernels/direct/operands.h"
-#include "extern_kernels/direct/tile.h"
+#include "extern_kernels/direct/part_run.h"
+#include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
 namespace direct {
 namespace {
 
-int64_t volume(std::span<const int64_t> s) {
-  return std::accumulate(s.begin(), s.end(), int64_t{1}, std::multiplies<>());
-}
-
-/// Numbers of one convolution.
-struct Shape {
-  int64_t images, groups, depth, columns; ///< depth, columns: channels of a group that go in and come out
-  bool depthwise;
-  int64_t in_channels() const { return groups * depth; }
-  int64_t out_channels() const { return groups * columns; }
-};
-
-Shape shape_of(const ConvProblem& p, std::span<const int64_t> weights, int64_t images) {
+/// `size`: bytes of an element.
+Shape shape_of(const ConvProblem& p, std::span<const int64_t> weights, int64_t images, int64_t size) {
   Shape s;
   s.images = images;
   s.groups = p.group;
   s.depth = p.transposed ? weights[0] / p.group : weights[1];
   s.columns = p.transposed ? weights[1] : weights[0] / p.group;
-  // Few results per channel: vectors of channels waste less than vectors of results.
-  s.depthwise = s.depth == 1 && s.groups > 1 && s.columns <= 4;
+  s.vectors = group_vectors(s.groups, s.depth, s.columns, size);
   return s;
 }
 
-/// Panels of a part: [group, panel, tap, depth, kPanel] with columns [phase, column of the group]; depthwise:
-/// [column, tap, group].
+/// Panels of a part: [group, panel, tap, depth, kPanel] with columns [phase, column of the group]; of small
+/// groups as GroupRun has it.
 template <class T> int64_t packed_elements(const Part& part, const Shape& s) {
-  if (s.depthwise) return s.columns * part.taps * s.groups;
+  if (s.by_taps) return part.phases * s.columns * s.depth;
+  if (s.has_small_groups()) return s.vectors.count() * part.taps * s.depth * s.vectors.lanes;
   const int64_t n = part.phases * s.columns, panels = (n + kPanel<T> - 1) / kPanel<T>;
   return s.groups * panels * part.taps * s.depth * kPanel<T>;
 }
@@ -66,11 +52,22 @@ void pack(const ConvProblem& p, const Part& part, const Shape& s, const TensorRe
     return static_cast<T>(from[first * w.strides[0] + (p.transposed ? column : l) * w.strides[1] + place[e]]);
   };
   const double work = static_cast<double>(packed_elements<T>(part, s)) * 4;
-  if (s.depthwise) {
-    in_pieces(s.columns * part.taps, work, [&](int64_t begin, int64_t end) {
+  if (s.by_taps) {
+    in_pieces(part.phases * s.columns, work, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        for (int64_t g = 0; g < s.groups; ++g)
-          to[i * s.groups + g] = value(0, i % part.taps, g, 0, i / part.taps);
+        for (int64_t l = 0; l < s.depth; ++l)
+          to[i * s.depth + l] = value(i / s.columns, 0, 0, l, i % s.columns);
+    });
+    return;
+  }
+  if (const GroupVectors& v = s.vectors; s.has_small_groups()) {
+    in_pieces(v.count(), work, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t t = 0; t < part.taps; ++t)
+          for (int64_t l = 0; l < s.depth; ++l)
+            for (int64_t j = 0; j < v.lanes; ++j)
+              to[((i * part.taps + t) * s.depth + l) * v.lanes + j] =
+                  j < v.used(i) ? value(0, t, i * v.in_each + j / s.columns, l, j % s.columns) : T(0);
     });
     return;
   }
@@ -93,14 +90,6 @@ void pack(const ConvProblem& p, const Part& part, const Shape& s, const TensorRe
   with_storage(w.dtype, [&]<class S>(S) { pack<T, S>(p, part, s, w, to); });
 }
 
-/// The input with channels side by side, in the type of the sums and without its zero point.
-template <class T> struct Image {
-  const T* data;
-  std::vector<int64_t> strides; ///< of images and the spatial dimensions
-  std::span<const int64_t> sizes;
-  const T* zeros; ///< a pixel of padding
-};
-
 template <class T> bool is_ready(const ConvProblem& p, const TensorRef& x) {
   return p.x_zero < 0 && size_of(x.dtype) == static_cast<int64_t>(sizeof(T)) &&
          (x.strides[1] == 1 || x.sizes[1] == 1);
@@ -121,163 +110,39 @@ template <class T> void copy_image(const TensorRef& x, T zero, T* to) {
   });
 }
 
-/// The results of one part.
-template <class T> class PartRun {
-public:
-  PartRun(const Geometry& geometry, const Part& part, const Shape& s, const Image<T>& x, const T* weights,
-          const T* bias, const TensorRef& y)
-      : geometry_(geometry), part_(part), s_(s), x_(x), weights_(weights), bias_(bias), y_(y),
-        rank_(geometry.in_step.size()) {
-    part.grid(y.sizes.subspan(2), geometry.out_step, first_, count_);
-  }
-
-  void run() const {
-    const int64_t points = volume(count_);
-    if (points == 0) return; // all results of this part lie outside
-    const int64_t blocks = (points + kBlock - 1) / kBlock;
-    const int64_t panels = s_.depthwise ? 1 : s_.groups * panels_of_group();
-    // Few points: threads share the columns.
-    int64_t cuts = 1;
-    const int64_t wanted = 2 * tbb::this_task_arena::max_concurrency();
-    if (s_.images * blocks < wanted)
-      cuts = std::min(panels, (wanted + s_.images * blocks - 1) / (s_.images * blocks));
-    const double work = 2.0 * static_cast<double>(s_.images * points) * part_.taps * s_.depth * part_.phases *
-                        s_.out_channels();
-    in_pieces(s_.images * blocks * cuts, work, [&](int64_t begin, int64_t end) {
-      Scratch scratch;
-      scratch.rows.resize(static_cast<size_t>(s_.depthwise ? part_.taps : kBlock * part_.taps));
-      scratch.sums.resize(static_cast<size_t>(s_.depthwise ? s_.groups : kRows * kPanel<T>));
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t cut = i % cuts, block = i / cuts % blocks, image = i / cuts / blocks;
-        const int64_t from = block * kBlock, to = std::min(points, from + kBlock);
-        if (s_.depthwise)
-          channels(scratch, image, from, to);
-        else
-          products(scratch, image, from, to, panels * cut / cuts, panels * (cut + 1) / cuts);
-      }
-    });
-  }
-
-private:
-  static constexpr int64_t kBlock = 8 * kRows; ///< points that are done with one panel after the other
-
-  struct Scratch {
-    std::vector<const T*> rows;
-    std::vector<T> sums;
-  };
-
-  int64_t panels_of_group() const { return (part_.phases * s_.columns + kPanel<T> - 1) / kPanel<T>; }
-
-  void place(int64_t point, int64_t* q) const {
-    for (size_t d = rank_; d-- > 0; point /= count_[d]) q[d] = first_[d] + point % count_[d];
-  }
-
-  /// The pixel that a tap takes for grid point `q`.
-  const T* pixel(int64_t image, const int64_t* q, int64_t tap) const {
-    const T* at = x_.data + image * x_.strides[0];
-    for (size_t d = 0; d < rank_; ++d) {
-      const int64_t i = q[d] * geometry_.in_step[d] + part_.offsets[tap * rank_ + d];
-      if (i < 0 || i >= x_.sizes[d + 2]) return x_.zeros;
-      at += i * x_.strides[d + 1];
-    }
-    return at;
-  }
-
-  /// Where the results of a grid point for a phase begin; nullptr: outside.
-  T* result(int64_t image, const int64_t* q, int64_t phase) const {
-    T* at = static_cast<T*>(y_.data) + image * y_.strides[0];
-    for (size_t d = 0; d < rank_; ++d) {
-      const int64_t o = q[d] * geometry_.out_step[d] + part_.shifts[phase * rank_ + d];
-      if (o < 0 || o >= y_.sizes[d + 2]) return nullptr;
-      at += o * y_.strides[d + 2];
-    }
-    return at;
-  }
-
-  void channels(Scratch& scratch, int64_t image, int64_t from, int64_t to) const {
-    const int64_t step = y_.strides[1];
-    std::vector<int64_t> q(rank_);
-    for (int64_t point = from; point < to; ++point) {
-      place(point, q.data());
-      T* y = result(image, q.data(), 0);
-      if (!y) continue;
-      for (int64_t t = 0; t < part_.taps; ++t) scratch.rows[t] = pixel(image, q.data(), t);
-      for (int64_t column = 0; column < s_.columns; ++column) {
-        const bool direct = s_.columns == 1 && step == 1;
-        T* sums = direct ? y : scratch.sums.data();
-        tiles<T>().multiply_channels(scratch.rows.data(), part_.taps,
-                                     weights_ + column * part_.taps * s_.groups, bias_ + column * s_.groups,
-                                     s_.groups, sums);
-        if (direct) continue;
-        for (int64_t g = 0; g < s_.groups; ++g) y[(g * s_.columns + column) * step] = sums[g];
-      }
-    }
-  }
-
-  void products(Scratch& scratch, int64_t image, int64_t from, int64_t to, int64_t begin, int64_t end) const {
-    std::vector<int64_t> q(static_cast<size_t>((to - from) * rank_));
-    for (int64_t point = from; point < to; ++point) {
-      int64_t* at = q.data() + (point - from) * rank_;
-      place(point, at);
-      const int64_t tile = (point - from) / kRows, row = (point - from) % kRows;
-      for (int64_t t = 0; t < part_.taps; ++t)
-        scratch.rows[(tile * part_.taps + t) * kRows + row] = pixel(image, at, t);
-    }
-    const int64_t size = part_.taps * s_.depth * kPanel<T>, all = part_.phases * s_.columns;
+/// What results are that no tap reaches, in the order of memory.
+template <class R> void fill(const TensorRef& y, const R* bias) {
+  const int64_t channels = y.sizes[1], pixels = y.sizes[0] * volume(y.sizes.subspan(2));
+  in_pieces(pixels, static_cast<double>(pixels) * channels, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t group = i / panels_of_group(), column = i % panels_of_group() * kPanel<T>;
-      const int width = static_cast<int>(std::min<int64_t>(kPanel<T>, all - column));
-      for (int64_t tile = 0; tile * kRows < to - from; ++tile) {
-        const int rows = static_cast<int>(std::min<int64_t>(kRows, to - from - tile * kRows));
-        tiles<T>().multiply(scratch.rows.data() + tile * part_.taps * kRows, rows, part_.taps,
-                            group * s_.depth, s_.depth, weights_ + i * size, kPanel<T>, width,
-                            scratch.sums.data());
-        for (int r = 0; r < rows; ++r)
-          write(image, q.data() + (tile * kRows + r) * rank_, group, column, width,
-                scratch.sums.data() + r * kPanel<T>);
-      }
+      int64_t rest = i;
+      R* to = static_cast<R*>(y.data);
+      for (size_t d = y.sizes.size(); d-- > 2; rest /= y.sizes[d]) to += rest % y.sizes[d] * y.strides[d];
+      to += rest * y.strides[0];
+      if (y.strides[1] == 1)
+        std::copy_n(bias, channels, to);
+      else
+        for (int64_t c = 0; c < channels; ++c) to[c * y.strides[1]] = bias[c];
     }
-  }
-
-  void write(int64_t image, const int64_t* q, int64_t group, int64_t column, int width, const T* sums) const {
-    const int64_t step = y_.strides[1];
-    for (int j = 0; j < width;) {
-      const int64_t phase = (column + j) / s_.columns, m = (column + j) % s_.columns;
-      const int run = static_cast<int>(std::min<int64_t>(width - j, s_.columns - m));
-      if (T* y = result(image, q, phase)) {
-        const T* bias = bias_ + group * s_.columns + m;
-        y += (group * s_.columns + m) * step;
-        if (step == 1)
-          for (int k = 0; k < run; ++k) y[k] = sums[j + k] + bias[k];
-        else
-          for (int k = 0; k < run; ++k) y[k * step] = sums[j + k] + bias[k];
-      }
-      j += run;
-    }
-  }
-
-  const Geometry& geometry_;
-  const Part& part_;
-  const Shape& s_;
-  const Image<T>& x_;
-  const T *weights_, *bias_;
-  const TensorRef& y_;
-  size_t rank_;
-  std::vector<int64_t> first_, count_;
-};
+  });
+}
 
 class DirectConv : public ExternKernel {
 public:
-  DirectConv(const ConvProblem& p, const OperandInfo& weights, DType result) : p_(p) {
-    const std::span<const int64_t> kernel = std::span(weights.sizes).subspan(2);
-    with_element(result, [&]<class T>(T) {
-      if constexpr (!std::is_same_v<T, std::nullptr_t>) {
-        const std::vector<int64_t>& w = weights.sizes;
-        const bool known = w[0] >= 0 && w[1] >= 0;
-        const int64_t columns = !known ? 0 : shape_of(p_, w, 1).depthwise ? 0 : shape_of(p_, w, 1).columns;
-        geometry_ = geometry_of(p_, kernel, columns, kPanel<T>);
-        if (weights.constant) pack_constant<T>(weights);
-      }
+  DirectConv(const ConvProblem& p, std::span<const OperandInfo> inputs, DType result) : p_(p) {
+    const OperandInfo& weights = inputs[1];
+    const std::vector<int64_t>& w = weights.sizes;
+    const bool known = w[0] >= 0 && w[1] >= 0;
+    has_bytes_ = is_byte(inputs[0].dtype) && is_byte(weights.dtype) && known &&
+                 !shape_of(p_, w, 1, sizeof(int32_t)).has_small_groups();
+    by_taps_ = is_float(result) && is_best_by_taps(p_, w);
+    if (by_taps_) geometry_.parts.push_back(taps_as_phases(std::span(w).subspan(2)));
+    with_types(result, [&]<class T, class R>(T, R) {
+      int64_t columns = 0;
+      if (known)
+        if (const Shape s = shape_of(p_, w, 1, sizeof(T)); !s.has_small_groups()) columns = s.columns;
+      if (!by_taps_) geometry_ = geometry_of(p_, std::span(w).subspan(2), columns, kPanel<T>);
+      if (weights.constant) pack_constant<T>(weights);
     });
   }
 
@@ -287,26 +152,41 @@ public:
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {
     Memory memory(nullptr);
-    with_element(outputs[0].dtype, [&]<class T>(T) {
-      if constexpr (!std::is_same_v<T, std::nullptr_t>) {
-        take_image<T>(memory, inputs[0]);
-        take_bias<T>(memory, outputs[0]);
-        if (!packed_) take_weights<T>(memory, shape_of(p_, inputs[1].sizes, outputs[0].sizes[0]));
-      }
+    with_types(outputs[0].dtype, [&]<class T, class R>(T, R) {
+      const Shape s = shape<T>(inputs[1].sizes, outputs[0].sizes[0]);
+      take_image<T>(memory, inputs[0]);
+      take_bias<R>(memory, s);
+      take_places(memory, s);
+      if (by_taps_)
+        memory.take<T>(tap_sums(s, inputs[0].sizes.subspan(2), volume(inputs[1].sizes.subspan(2))));
+      if (!packed_) take_weights<T>(memory, s);
     });
     return memory.used();
   }
 
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
-    with_element(args.outputs[0].dtype, [&]<class T>(T) {
-      if constexpr (!std::is_same_v<T, std::nullptr_t>) compute<T>(args);
-    });
+    with_types(args.outputs[0].dtype, [&]<class T, class R>(T, R) { compute<T, R>(args); });
   }
 
 private:
+  /// Calls `f` with the type of the products and of their sums.
+  template <class F> void with_types(DType result, F&& f) const {
+    with_element(result, [&]<class R>(R) {
+      if constexpr (std::is_same_v<R, uint32_t>)
+        if (has_bytes_) return f(float{}, R{});
+      if constexpr (!std::is_same_v<R, std::nullptr_t>) f(R{}, R{});
+    });
+  }
+
+  template <class T> Shape shape(std::span<const int64_t> weights, int64_t images) const {
+    Shape s = shape_of(p_, weights, images, sizeof(T));
+    s.by_taps = by_taps_;
+    return s;
+  }
+
   template <class T> void pack_constant(const OperandInfo& info) {
-    const Shape s = shape_of(p_, info.sizes, 1);
+    const Shape s = shape<T>(info.sizes, 1);
     int64_t elements = 0;
     for (const Part& part : geometry_.parts) elements += packed_elements<T>(part, s);
     packed_bytes_ = elements * static_cast<int64_t>(sizeof(T));
@@ -325,8 +205,11 @@ private:
     T* zeros = memory.take<T>(x.sizes[1]);
     return {zeros, is_ready<T>(p_, x) ? nullptr : memory.take<T>(x.numel())};
   }
-  template <class T> T* take_bias(Memory& memory, const TensorRef& y) const {
-    return memory.take<T>(y.sizes[1]);
+  template <class R> static R* take_bias(Memory& memory, const Shape& s) {
+    return memory.take<R>(s.out_channels() + s.vectors.lanes);
+  }
+  static int64_t* take_places(Memory& memory, const Shape& s) {
+    return memory.take<int64_t>(s.has_small_groups() ? s.vectors.count() * s.depth * s.vectors.lanes : 0);
   }
   template <class T> T* take_weights(Memory& memory, const Shape& s) const {
     int64_t elements = 0;
@@ -334,9 +217,9 @@ private:
     return memory.take<T>(elements);
   }
 
-  template <class T> void compute(const RunArgs& args) const {
+  template <class T, class R> void compute(const RunArgs& args) const {
     const TensorRef &x = args.inputs[0], &w = args.inputs[1], &y = args.outputs[0];
-    const Shape s = shape_of(p_, w.sizes, y.sizes[0]);
+    const Shape s = shape<T>(w.sizes, y.sizes[0]);
     Memory memory(args.workspace);
     auto [zeros, copy] = take_image<T>(memory, x);
     std::fill_n(zeros, x.sizes[1], T(0));
@@ -350,27 +233,36 @@ private:
       for (size_t d = x.sizes.size() - 1; d-- > 1;) image.strides[d - 1] = image.strides[d] * x.sizes[d + 1];
       // [images, spatial...]
     }
-    T* bias = take_bias<T>(memory, y);
-    fill_bias(args, s, bias);
+    R* bias = take_bias<R>(memory, s);
+    std::fill_n(bias, s.out_channels() + s.vectors.lanes, R(0));
+    if (p_.has_bias) {
+      const std::vector<R> given = to_dense<R>(args.inputs[2]);
+      std::copy_n(given.begin(), s.out_channels(), bias);
+    }
+    int64_t* places = take_places(memory, s);
+    for (int64_t v = 0, i = 0; s.has_small_groups() && v < s.vectors.count(); ++v)
+      for (int64_t l = 0; l < s.depth; ++l)
+        for (int64_t j = 0; j < s.vectors.lanes; ++j) places[i++] = s.vectors.place(v, l, j);
+    T* between =
+        by_taps_ ? memory.take<T>(tap_sums(s, x.sizes.subspan(2), volume(w.sizes.subspan(2)))) : nullptr;
     T* packed = packed_ ? static_cast<T*>(packed_.get()) : take_weights<T>(memory, s);
+    if (std::any_of(geometry_.parts.begin(), geometry_.parts.end(),
+                    [](const Part& q) { return q.taps == 0; }))
+      fill(y, bias);
     for (const Part& part : geometry_.parts) {
+      if (part.taps == 0) continue;
       if (!packed_) pack(p_, part, s, w, packed);
-      PartRun<T>(geometry_, part, s, image, packed, bias, y).run();
+      if constexpr (std::is_floating_point_v<R> && std::is_same_v<T, R>)
+        if (by_taps_) return run_by_taps(p_, s, w.sizes.subspan(2), image, packed, bias, y, between);
+      PartRun<T, R>(geometry_, part, s, image, packed, places, bias, y).run();
       packed += packed_elements<T>(part, s);
     }
   }
 
-  /// In the order of the sums: of depthwise convolutions, one after the other of each column.
-  template <class T> void fill_bias(const RunArgs& args, const Shape& s, T* bias) const {
-    std::fill_n(bias, s.out_channels(), T(0));
-    if (!p_.has_bias) return;
-    const std::vector<T> given = to_dense<T>(args.inputs[2]);
-    for (int64_t m = 0; m < s.out_channels(); ++m)
-      bias[s.depthwise ? m % s.columns * s.groups + m / s.columns : m] = given[m];
-  }
-
   ConvProblem p_;
   Geometry geometry_;
+  bool has_bytes_ = false; ///< products are made in float32, sums in integers
+  bool by_taps_ = false;
   std::shared_ptr<void> packed_;
   int64_t packed_bytes_ = 0;
 };
@@ -390,7 +282,7 @@ std::string supports_direct_conv(const Problem& problem, std::span<const Operand
 
 std::unique_ptr<ExternKernel> make_direct_conv(const Problem& problem, std::span<const OperandInfo> inputs,
                                                std::span<const OperandInfo> outputs) {
-  return std::make_unique<direct::DirectConv>(std::get<ConvProblem>(problem), inputs[1], outputs[0].dtype);
+  return std::make_unique<direct::DirectConv>(std::get<ConvProblem>(problem), inputs, outputs[0].dtype);
 }
 
 } // namespace tbx::extern_kernels

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 namespace tbx::extern_kernels::direct {
 namespace {
@@ -73,57 +74,12 @@ template <class T, int Bytes, int Most>
     columns<T, Bytes, 1>(rows + r, taps, offset, depth, panel, step, width, sums + r * kPanel<T>);
 }
 
-template <class T, int Bytes, int Vectors>
-[[gnu::always_inline]] inline void channel_block(const T* const* rows, int64_t taps, const T* weights,
-                                                 const T* start, int64_t channels, int64_t c, T* y) {
-  using V = Vector<T, Bytes>;
-  typename V::Lanes sum[Vectors];
-#pragma GCC unroll 4
-  for (int v = 0; v < Vectors; ++v) load(sum[v], start + c + v * V::count);
-  for (int64_t t = 0; t < taps; ++t) {
-    const T *x = rows[t] + c, *w = weights + t * channels + c;
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) {
-      typename V::Lanes a, b;
-      load(a, x + v * V::count);
-      load(b, w + v * V::count);
-      sum[v] += a * b;
-    }
-  }
-#pragma GCC unroll 4
-  for (int v = 0; v < Vectors; ++v) store(sum[v], y + c + v * V::count);
-}
-
-template <class T, int Bytes>
-[[gnu::always_inline]] inline void channels_body(const T* const* rows, int64_t taps, const T* weights,
-                                                 const T* start, int64_t channels, T* y) {
-  constexpr int kLanes = Vector<T, Bytes>::count;
-  int64_t c = 0;
-  for (; c + 4 * kLanes <= channels; c += 4 * kLanes)
-    channel_block<T, Bytes, 4>(rows, taps, weights, start, channels, c, y);
-  for (; c + kLanes <= channels; c += kLanes)
-    channel_block<T, Bytes, 1>(rows, taps, weights, start, channels, c, y);
-  if (c == channels) return;
-  if (channels >= kLanes) // the last vector computes some channels again
-    return channel_block<T, Bytes, 1>(rows, taps, weights, start, channels, channels - kLanes, y);
-  for (; c < channels; ++c) {
-    T sum = start[c];
-    for (int64_t t = 0; t < taps; ++t) sum += rows[t][c] * weights[t * channels + c];
-    y[c] = sum;
-  }
-}
-
 // One body for all instruction sets: what it becomes is decided by the target of the function around it.
 #define TBX_TILES(name, target, bytes, rows_at_once)                                                         \
   template <class T>                                                                                         \
   target void multiply_##name(const T* const* rows, int count, int64_t taps, int64_t offset, int64_t depth,  \
                               const T* panel, int64_t step, int width, T* sums) {                            \
     multiply_body<T, bytes, rows_at_once>(rows, count, taps, offset, depth, panel, step, width, sums);       \
-  }                                                                                                          \
-  template <class T>                                                                                         \
-  target void channels_##name(const T* const* rows, int64_t taps, const T* weights, const T* start,          \
-                              int64_t channels, T* y) {                                                      \
-    channels_body<T, bytes>(rows, taps, weights, start, channels, y);                                        \
   }
 
 TBX_TILES(plain, , 16, 4)
@@ -140,15 +96,45 @@ template <class T> const Tiles<T>& tiles() {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq"))
-      return {multiply_avx512<T>, channels_avx512<T>};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-      return {multiply_avx2<T>, channels_avx2<T>};
+      return {multiply_avx512<T>};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {multiply_avx2<T>};
 #endif
-    return {multiply_plain<T>, channels_plain<T>};
+    return {multiply_plain<T>};
   }();
   return best;
 }
 
+template <class T, class R>
+void multiply_tile(const T* const* rows, int count, int64_t taps, int64_t offset, int64_t depth,
+                   const T* panel, int64_t step, int width, R* sums) {
+  if constexpr (std::is_same_v<T, R>) {
+    tiles<T>().multiply(rows, count, taps, offset, depth, panel, step, width, sums);
+  } else {
+    constexpr int64_t kExact = (int64_t{1} << 24) / (255 * 255); // products that float32 adds exactly
+    const int64_t taps_at_once = std::max<int64_t>(1, kExact / std::max<int64_t>(1, depth));
+    std::fill_n(sums, count * kPanel<T>, R(0));
+    alignas(64) T part[kRows * kPanel<T>];
+    for (int64_t t = 0; t < taps; t += taps_at_once)
+      for (int64_t l = 0; l < depth; l += kExact) {
+        tiles<T>().multiply(rows + t * kRows, count, std::min(taps_at_once, taps - t), offset + l,
+                            std::min(kExact, depth - l), panel + (t * depth + l) * step, step, width, part);
+        for (int r = 0; r < count; ++r)
+          for (int j = 0; j < width; ++j)
+            sums[r * kPanel<T> + j] += static_cast<R>(static_cast<int32_t>(part[r * kPanel<T> + j]));
+      }
+  }
+}
+
+template void multiply_tile(const float* const*, int, int64_t, int64_t, int64_t, const float*, int64_t, int,
+                            float*);
+template void multiply_tile(const float* const*, int, int64_t, int64_t, int64_t, const float*, int64_t, int,
+                            uint32_t*);
+template void multiply_tile(const double* const*, int, int64_t, int64_t, int64_t, const double*, int64_t, int,
+                            double*);
+template void multiply_tile(const uint32_t* const*, int, int64_t, int64_t, int64_t, const uint32_t*, int64_t,
+                            int, uint32_t*);
+template void multiply_tile(const uint64_t* const*, int, int64_t, int64_t, int64_t, const uint64_t*, int64_t,
+                            int, uint64_t*);
 template const Tiles<float>& tiles();
 template const Tiles<double>& tiles();
 template const Tiles<uint32_t>& tiles();

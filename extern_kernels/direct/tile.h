@@ -16,12 +16,15 @@ template <class T> struct Tiles {
   /// step + j], for `count` rows and the first `width` columns; whole vectors are read and written.
   void (*multiply)(const T* const* rows, int count, int64_t taps, int64_t offset, int64_t depth,
                    const T* panel, int64_t step, int width, T* sums);
-  /// y[c] = start[c] + sum over t of rows[t][c] * weights[t * channels + c].
-  void (*multiply_channels)(const T* const* rows, int64_t taps, const T* weights, const T* start,
-                            int64_t channels, T* y);
 };
 
 /// For the instruction set of this CPU.
 template <class T> const Tiles<T>& tiles();
+
+/// As Tiles::multiply. Sums of bytes (T: float, R: uint32_t) are made in float32 as long as that is exact,
+/// and then added as integers.
+template <class T, class R>
+void multiply_tile(const T* const* rows, int count, int64_t taps, int64_t offset, int64_t depth,
+                   const T* panel, int64_t step, int width, R* sums);
 
 } // namespace tbx::extern_kernels::direct

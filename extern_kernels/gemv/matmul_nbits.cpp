@@ -25,9 +25,9 @@ using gemv::kMaxPanel;
 using gemv::kTileRows;
 using gemv::QuantizedPanels;
 
-constexpr int64_t kFewRows = 8;             ///< up to here oneDNN on floats is no faster
+constexpr int64_t kFewRows = 24;            ///< up to here oneDNN on floats is no faster
 constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth waking a thread for
-constexpr int64_t kSlabElements = 1 << 20;  ///< floats made at a time: they stay in the cache
+constexpr int64_t kSlabElements = 1 << 18;  ///< floats made at a time: they stay in a second-level cache
 constexpr int64_t kAlignment = 16;          ///< floats
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

@@ -35,6 +35,12 @@ template <class K> struct Entry {
   static int64_t index(Type e) { return static_cast<int64_t>(static_cast<K>(~static_cast<K>(e))); }
 };
 
+/// As `ordered`, of the bits of a float16 or bfloat16 whose infinity has the bits `infinity`.
+uint32_t ordered_half(uint32_t bits, uint32_t infinity) {
+  const uint32_t magnitude = bits & 0x7fff, middle = 0x8000;
+  return magnitude > infinity ? ~uint32_t{0} : bits & middle ? middle - magnitude : middle + magnitude;
+}
+
 constexpr int64_t kGroups = 64; ///< of keys, of each of which the largest is found first
 
 /// The largest key of each group: those at distances of kGroups.
@@ -163,11 +169,27 @@ void choose(const K* keys, int64_t n, int64_t k, std::vector<typename Entry<K>::
   using E = Entry<K>;
   std::greater<> before;
   entries.clear();
+  constexpr int64_t kFew = 4;
+  if (k <= kFew && n < 2 * kGroups) { // the best so far, in order
+    typename E::Type best[kFew] = {};
+    for (int64_t i = 0; i < n; ++i) {
+      const auto e = E::make(keys[i], i);
+      if (i >= k && e < best[k - 1]) continue;
+      int64_t at = std::min(i, k - 1);
+      for (; at > 0 && best[at - 1] < e; --at) best[at] = best[at - 1];
+      best[at] = e;
+    }
+    entries.assign(best, best + k);
+    return;
+  }
   if (2 * k <= kGroups && n >= 2 * kGroups) {
     // k elements are at least as large as the k-th largest of the groups' best: what is below is out.
     K best[kGroups];
     TBX_BEST(largest, keys, n, best);
-    std::nth_element(best, best + (k - 1), best + kGroups, before);
+    if (k == 1)
+      best[0] = *std::max_element(best, best + kGroups);
+    else
+      std::nth_element(best, best + (k - 1), best + kGroups, before);
     found.resize(static_cast<size_t>(n) + 1);
     const int64_t count = TBX_BEST(not_below, keys, n, best[k - 1], found.data());
     for (int64_t j = 0; j < count; ++j) entries.push_back(E::make(keys[found[j]], found[j]));
@@ -212,31 +234,36 @@ void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, 
       tbb::blocked_range<int64_t>(0, rows, static_cast<size_t>(grain)),
       [&](const tbb::blocked_range<int64_t>& r) {
         std::vector<typename Entry<K>::Type> entries;
-        std::vector<K> keys(static_cast<size_t>(view.length));
+        constexpr int64_t kTogether = 16; // rows that lie side by side are read together
+        const int64_t n = view.length, inner = view.inner;
+        std::vector<K> keys(static_cast<size_t>(n * std::min(kTogether, inner)));
         std::vector<int64_t> found;
         const K flip = largest ? K{0} : static_cast<K>(~K{0});
-        for (int64_t row = r.begin(); row < r.end(); ++row) {
-          const int64_t o = row / view.inner, i = row % view.inner;
-          const S* x = in + o * view.length * view.inner + i;
+        for (int64_t row = r.begin(), rows; row < r.end(); row += rows) {
+          const int64_t o = row / inner, i = row % inner;
+          rows = std::min({kTogether, inner - i, r.end() - row});
+          const S* x = in + o * n * inner + i;
           bool done = false;
           if constexpr (std::is_same_v<S, float> && std::is_same_v<K, uint32_t>)
-            if (view.inner == 1) {
-              TBX_BEST(float_keys, x, view.length, flip, keys.data());
+            if (inner == 1) {
+              TBX_BEST(float_keys, x, n, flip, keys.data());
               done = true;
             }
           if constexpr (std::is_integral_v<S> && sizeof(S) == sizeof(K))
-            if (view.inner == 1) {
+            if (inner == 1) {
               const K turned = flip ^ (std::is_signed_v<S> ? K{1} << (sizeof(K) * 8 - 1) : K{0});
-              TBX_BEST(bit_keys, reinterpret_cast<const K*>(x), view.length, turned, keys.data());
+              TBX_BEST(bit_keys, reinterpret_cast<const K*>(x), n, turned, keys.data());
               done = true;
             }
-          for (int64_t j = 0; !done && j < view.length; ++j)
-            keys[j] = ordered<K>(value(x[j * view.inner])) ^ flip;
-          choose<K>(keys.data(), view.length, k, entries, found);
-          for (int64_t j = 0; j < k; ++j) {
-            const int64_t from = Entry<K>::index(entries[j]), to = (o * k + j) * view.inner + i;
-            out[to] = x[from * view.inner];
-            positions[to] = from;
+          for (int64_t j = 0; !done && j < n; ++j)
+            for (int64_t q = 0; q < rows; ++q) keys[q * n + j] = ordered<K>(value(x[j * inner + q])) ^ flip;
+          for (int64_t q = 0; q < rows; ++q) {
+            choose<K>(keys.data() + q * n, n, k, entries, found);
+            for (int64_t j = 0; j < k; ++j) {
+              const int64_t from = Entry<K>::index(entries[j]), to = (o * k + j) * inner + i + q;
+              out[to] = x[from * inner + q];
+              positions[to] = from;
+            }
           }
         }
       });
@@ -253,7 +280,12 @@ void run_top_k(const HostCall& call) {
   TBX_MODEL(k <= view.length, "TopK: k is {}, the axis has size {}", k, view.length);
   if (k == 0 || view.outer == 0 || view.inner == 0) return;
   with_storage(x.dtype, [&]<class S>(S) {
-    if (is_low_precision_float(x.dtype)) {
+    if (is_half(x.dtype)) {
+      if constexpr (std::is_same_v<S, uint16_t>) {
+        const uint32_t infinity = x.dtype == DType::f16 ? 0x7c00 : 0x7f80;
+        top_k<uint32_t, S>(call, view, k, largest, [infinity](S bits) { return ordered_half(bits, infinity); });
+      }
+    } else if (is_low_precision_float(x.dtype)) {
       if constexpr (std::is_unsigned_v<S> && sizeof(S) <= 2)
         top_k<uint32_t, S>(call, view, k, largest,
                            [type = x.dtype](S bits) { return decode_float(type, bits); });

@@ -5,6 +5,8 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "extern_kernels/direct/groups.h"
+#include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/library_kernel.h"
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/onednn/guess.h"
@@ -62,7 +64,11 @@ public:
   /// Why the library does not do all of the work inside of a fast kernel; empty: it does. `or_beside`: bias
   /// and post-operations may come after the product.
   std::string slow(std::span<const TensorRef> in, std::span<const TensorRef> out, bool or_beside) const {
-    auto good = [](const Implementation& i) { return !i.name.empty() && !i.is_reference; };
+    if (out[0].dtype == DType::f32 && !is_byte(in[0].dtype) && direct::is_best_by_taps(p_, in[1].sizes))
+      return "few results: its vectors would be mostly empty";
+    auto good = [&](const Implementation& i) {
+      return !i.name.empty() && !i.is_reference && !has_idle_lanes(i.name, in[1].sizes);
+    };
     const Implementation whole = implementation(in, out, {.summed = -1, .with_work = true});
     if (good(whole)) return {};
     if (const int summed = operand_to_sum(in, out);
@@ -70,11 +76,23 @@ public:
       return {};
     const bool has_work = p_.has_bias || !p_.post_ops.empty();
     if (or_beside && has_work && good(implementation(in, out, {.summed = -1, .with_work = false}))) return {};
-    return whole.name.empty() ? "all its implementations are refused" : whole.name + " is a plain loop";
+    if (whole.name.empty()) return "all its implementations are refused";
+    return whole.name +
+           (whole.is_reference ? " is a plain loop" : " computes small groups one after the other");
   }
 
 private:
   static bool is_empty(const TensorRef& t) { return t.numel() == 0; }
+
+  /// Groups of which a vector holds several, and an implementation that takes them one by one: as products,
+  /// or in blocks of 16 channels. The latter is as good with as few as two groups in a vector.
+  bool has_idle_lanes(std::string_view name, std::span<const int64_t> weights) const {
+    if (p_.group == 1 || name.find("dw") != std::string_view::npos) return false;
+    const int64_t depth = p_.transposed ? weights[0] / p_.group : weights[1];
+    const int64_t columns = p_.transposed ? weights[1] : weights[0] / p_.group;
+    const direct::GroupVectors v = direct::group_vectors(p_.group, depth, columns, sizeof(float));
+    return v.lanes > 0 && (v.in_each > 2 || name.find("gemm") != std::string_view::npos);
+  }
 
   /// Grouped weights get a leading dimension for the group; transposed ones have input channels first in
   /// ONNX.
@@ -186,7 +204,10 @@ private:
     dnnl::post_ops ops;
     auto add = [&](const PostOp& op) {
       if (form.summed >= 0 && op.kind == PostOp::add) return ops.append_sum(1.0f);
-      auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides, in[k].dtype); };
+      auto operand = [&](int k) { // as the result is described, else fast kernels do not take it
+        return in[k].sizes.size() == out[0].sizes.size() ? describe_image(in[k])
+                                                         : describe(in[k].sizes, in[k].strides, in[k].dtype);
+      };
       append(ops, op, operand);
       if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
         w.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,

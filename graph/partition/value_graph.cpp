@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "graph/function_body.h"
 #include "graph/partition/graph_part.h"
+#include "lowering/op_registry.h"
 #include "runtime/generation/generation.h"
 
 namespace tbx::driver {
@@ -80,13 +81,6 @@ enum class Numbers : int64_t {
 };
 
 Numbers numbers_for(const Graph& g, const Node& n) {
-  static const std::set<std::string> movers = {
-      "CenterCropPad",   "Compress",        "Concat",     "DepthToSpace", "Expand",
-      "Flatten",         "Gather",          "GatherND",   "Pad",          "GatherElements",
-      "OneHot",          "Reshape",         "Resize",     "Scatter",      "Slice",
-      "ReverseSequence", "ScatterElements", "ScatterND",  "SpaceToDepth", "Split",
-      "Squeeze",         "TensorScatter",   "Tile",       "Transpose",    "Trilu",
-      "Unsqueeze",       "Upsample",        "GridSample", "Where"};
   const std::string& op = n.op_type;
   if (n.domain == "ai.onnx.ml") return op == "ArrayFeatureExtractor" ? Numbers::position : Numbers::none;
   if (!n.domain.empty()) return Numbers::none;
@@ -98,7 +92,7 @@ Numbers numbers_for(const Graph& g, const Node& n) {
       (op == "Resize" || op == "Upsample") && text_attribute(n, "mode", "nearest") != "nearest";
   interpolates |= op == "GridSample" && text_attribute(n, "mode", "linear") != "nearest";
   bool computes = interpolates || text_attribute(n, "reduction", "none") != "none";
-  return movers.count(op) && !computes ? Numbers::position : Numbers::none;
+  return lowering::has(lowering::Trait::moves, n) && !computes ? Numbers::position : Numbers::none;
 }
 
 /// A classifier with string labels becomes one that gives positions (from 1), and a look-up of the labels.

@@ -6,14 +6,14 @@
 #include "extern_kernels/custom_operator.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
-#include "graph/random_nodes.h"
+#include "lowering/op_registry.h"
 
 namespace tbx::fusion {
 namespace {
 
 /// Text that is equal exactly for nodes that compute the same; empty when the node must stay its own.
 std::string key_of(const Node& node, const std::vector<ValueId>& stands_for) {
-  if (draws_random_numbers(node) || (node.custom && !node.custom->is_function())) return {};
+  if (lowering::has(lowering::Trait::random, node) || (node.custom && !node.custom->is_function())) return {};
   std::string key = fmt::format("{}|{}|{}|{}", node.domain, node.op_type, node.opset, node.outputs.size());
   for (ValueId id : node.inputs) key += fmt::format(",{}", id < 0 ? -1 : stands_for[id]);
   for (ValueId id : node.outputs) key += id < 0 ? "-" : "+";

@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
-#include "graph/random_nodes.h"
 #include "lowering/lower.h"
+#include "lowering/op_registry.h"
 
 namespace tbx::fusion {
 namespace {
@@ -14,7 +14,7 @@ constexpr int64_t kMaxElements = int64_t{1} << 24; ///< of one folded result
 constexpr int64_t kMaxGrowth = int64_t{64} << 20;  ///< bytes by which folding may enlarge the model
 
 bool foldable(const Graph& g, const Node& node) {
-  if (node.inputs.empty() || node.custom || draws_random_numbers(node))
+  if (node.inputs.empty() || node.custom || lowering::has(lowering::Trait::random, node))
     return false; // libraries run in a plan only
   for (const auto& [name, attribute] : node.attributes)
     if (std::holds_alternative<std::shared_ptr<Graph>>(attribute) ||

@@ -7,6 +7,7 @@
 
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
+#include "lowering/op_registry.h"
 
 namespace tbx::fusion {
 namespace {
@@ -14,74 +15,8 @@ namespace {
 using Order = std::vector<int64_t>;
 
 bool is_elementwise(const Node& node) {
-  static const std::set<std::string> kOps = {"Abs",
-                                             "Acos",
-                                             "Acosh",
-                                             "Add",
-                                             "And",
-                                             "Asin",
-                                             "Asinh",
-                                             "Atan",
-                                             "Atanh",
-                                             "BitShift",
-                                             "Cast",
-                                             "Ceil",
-                                             "Celu",
-                                             "Clip",
-                                             "Cos",
-                                             "Cosh",
-                                             "Div",
-                                             "Elu",
-                                             "Equal",
-                                             "Erf",
-                                             "Exp",
-                                             "Floor",
-                                             "Gelu",
-                                             "Greater",
-                                             "HardSigmoid",
-                                             "HardSwish",
-                                             "IsInf",
-                                             "IsNaN",
-                                             "LeakyRelu",
-                                             "Less",
-                                             "Log",
-                                             "Max",
-                                             "Mean",
-                                             "Min",
-                                             "Mish",
-                                             "Mod",
-                                             "Mul",
-                                             "Neg",
-                                             "Not",
-                                             "Or",
-                                             "PRelu",
-                                             "Pow",
-                                             "Reciprocal",
-                                             "Relu",
-                                             "Round",
-                                             "Selu",
-                                             "Sigmoid",
-                                             "Sign",
-                                             "Sin",
-                                             "Sinh",
-                                             "Softplus",
-                                             "Softsign",
-                                             "Sqrt",
-                                             "Sub",
-                                             "Sum",
-                                             "Swish",
-                                             "Tan",
-                                             "Tanh",
-                                             "Where",
-                                             "Xor",
-                                             "BitwiseAnd",
-                                             "BitwiseNot",
-                                             "BitwiseOr",
-                                             "BitwiseXor",
-                                             "GreaterOrEqual",
-                                             "LessOrEqual",
-                                             "ThresholdedRelu"};
-  return node.domain.empty() && node.opset >= 7 && node.outputs.size() == 1 && kOps.count(node.op_type) != 0;
+  return node.domain.empty() && node.opset >= 7 && node.outputs.size() == 1 &&
+         lowering::has(lowering::Trait::elementwise, node);
 }
 
 bool is_transpose(const Node& node) { return node.domain.empty() && node.op_type == "Transpose"; }

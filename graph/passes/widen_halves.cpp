@@ -1,144 +1,19 @@
 // widen_halves: float16 and bfloat16 values around matrix products and convolutions become float32 values.
 // CPUs multiply float32, and every conversion between two nodes would be another pass over memory.
 #include <algorithm>
-#include <set>
-#include <string_view>
 
 #include "base/float_formats.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
+#include "lowering/op_registry.h"
 
 namespace tbx::fusion {
 namespace {
 
+using lowering::has;
+using lowering::Trait;
+
 constexpr int64_t kSmall = 1 << 16; ///< constants up to this many elements are converted here
-
-bool is_one_of(const std::set<std::string_view>& names, const Node& node) {
-  return node.domain.empty() && names.count(node.op_type) != 0;
-}
-
-/// What is worth float32 operands whatever its neighbours are.
-bool is_product(const Node& node) {
-  static const std::set<std::string_view> kNames = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum",
-                                                    "LSTM",   "GRU",  "RNN",  "Attention"};
-  return is_one_of(kNames, node) || (node.domain == "com.microsoft" && node.op_type == "FusedMatMul");
-}
-
-/// Rows go into memory once, in the type that their readers want.
-bool is_normalisation(const Node& node) {
-  static const std::set<std::string_view> kNames = {"LayerNormalization", "RMSNormalization", "Softmax",
-                                                    "GroupNormalization", "InstanceNormalization"};
-  return is_one_of(kNames, node);
-}
-
-/// Computes the same on float32 values, rounded less often; asks for no type by an attribute.
-bool follows(const Node& node) {
-  static const std::set<std::string_view> kNames = {"Add",
-                                                    "Sub",
-                                                    "Mul",
-                                                    "Div",
-                                                    "Pow",
-                                                    "Min",
-                                                    "Max",
-                                                    "Sum",
-                                                    "Mean",
-                                                    "Neg",
-                                                    "Abs",
-                                                    "Sqrt",
-                                                    "Reciprocal",
-                                                    "Exp",
-                                                    "Log",
-                                                    "Erf",
-                                                    "Tanh",
-                                                    "Sigmoid",
-                                                    "Sin",
-                                                    "Cos",
-                                                    "Relu",
-                                                    "LeakyRelu",
-                                                    "PRelu",
-                                                    "Elu",
-                                                    "Selu",
-                                                    "Celu",
-                                                    "Gelu",
-                                                    "Swish",
-                                                    "Mish",
-                                                    "HardSigmoid",
-                                                    "HardSwish",
-                                                    "Softplus",
-                                                    "Softsign",
-                                                    "Clip",
-                                                    "Where",
-                                                    "IsNaN",
-                                                    "ReduceMean",
-                                                    "ReduceSum",
-                                                    "ReduceMax",
-                                                    "ReduceMin",
-                                                    "ReduceSumSquare",
-                                                    "ReduceL2",
-                                                    "GlobalAveragePool",
-                                                    "GlobalMaxPool",
-                                                    "AveragePool",
-                                                    "MaxPool",
-                                                    "BatchNormalization",
-                                                    "LogSoftmax",
-                                                    "RotaryEmbedding",
-                                                    "Identity",
-                                                    "Reshape",
-                                                    "Transpose",
-                                                    "Squeeze",
-                                                    "Unsqueeze",
-                                                    "Flatten",
-                                                    "Slice",
-                                                    "Split",
-                                                    "Concat",
-                                                    "Expand",
-                                                    "Pad",
-                                                    "Tile",
-                                                    "Resize",
-                                                    "DepthToSpace",
-                                                    "SpaceToDepth"};
-  return is_one_of(kNames, node);
-}
-
-/// The input whose type the result has, of an operator that the importer leaves without a type; -1 of others.
-int type_giver(const Node& node) {
-  static const std::set<std::string_view> kNames = {"BiasGelu",
-                                                    "FastGelu",
-                                                    "Gelu",
-                                                    "QuickGelu",
-                                                    "GemmFastGelu",
-                                                    "BiasAdd",
-                                                    "BiasSplitGelu",
-                                                    "BiasSoftmax",
-                                                    "SkipLayerNormalization",
-                                                    "SkipSimplifiedLayerNormalization",
-                                                    "GroupNorm",
-                                                    "SkipGroupNorm",
-                                                    "Attention",
-                                                    "MultiHeadAttention",
-                                                    "DecoderMaskedMultiHeadAttention",
-                                                    "GroupQueryAttention",
-                                                    "PackedAttention",
-                                                    "PackedMultiHeadAttention",
-                                                    "RotaryEmbedding",
-                                                    "FusedMatMul",
-                                                    "FusedGemm",
-                                                    "FusedConv",
-                                                    "NhwcConv",
-                                                    "NhwcFusedConv",
-                                                    "MatMulNBits",
-                                                    "MatMulBnb4"};
-  if (node.domain.empty()) return node.op_type == "SimplifiedLayerNormalization" ? 1 : -1;
-  if (node.domain != "com.microsoft") return -1;
-  if (node.op_type == "EmbedLayerNormalization") return 2;
-  return kNames.count(node.op_type) != 0 ? 0 : -1;
-}
-
-/// Reads places of its first input; the type of that is the type of the result.
-bool is_lookup(const Node& node) {
-  static const std::set<std::string_view> kNames = {"Gather", "GatherND", "GatherElements"};
-  return is_one_of(kNames, node);
-}
 
 class Widener {
 public:
@@ -159,7 +34,7 @@ public:
 private:
   void learn_types() {
     for (const Node& node : g_.nodes) {
-      const int giver = type_giver(node);
+      const int giver = lowering::Registry::instance().type_giver(node);
       if (giver < 0 || !is_half_value(node.input(giver)) || !is_unknown(node.outputs[0])) continue;
       g_.at(node.outputs[0]).type.kind = ValueType::tensor;
       g_.at(node.outputs[0]).type.dtype = g_.at(node.input(giver)).type.dtype;
@@ -178,8 +53,8 @@ private:
   }
 
   bool is_wanted(const Node& node) const {
-    return is_product(node) && std::any_of(node.outputs.begin(), node.outputs.end(),
-                                           [&](ValueId id) { return is_half_value(id); });
+    return has(Trait::half_product, node) && std::any_of(node.outputs.begin(), node.outputs.end(),
+                                                         [&](ValueId id) { return is_half_value(id); });
   }
 
   bool should_widen(const Node& node) const {
@@ -188,11 +63,12 @@ private:
       return false;
     if (is_wanted(node)) return true;
     auto is_wide = [&](ValueId id) { return id >= 0 && wide_[id] >= 0; };
-    if (is_lookup(node)) return is_wide(node.input(0));
-    if (is_normalisation(node)) return is_half_value(node.input(0));
+    if (has(Trait::half_lookup, node)) return is_wide(node.input(0));
+    if (has(Trait::half_rows, node)) return is_half_value(node.input(0));
     // Constants alone draw nobody in: their wide copies serve whoever asks.
-    return follows(node) && std::any_of(node.inputs.begin(), node.inputs.end(),
-                                        [&](ValueId id) { return is_wide(id) && !g_.at(id).constant; });
+    return has(Trait::half_follows, node) &&
+           std::any_of(node.inputs.begin(), node.inputs.end(),
+                       [&](ValueId id) { return is_wide(id) && !g_.at(id).constant; });
   }
 
   void take(Node node) {

@@ -6,6 +6,7 @@
 // so gradients of gradients need nothing more.
 #include "graph/differentiate/derivative_node.h"
 #include "lowering/adjoint.h"
+#include "lowering/lower.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 
@@ -68,15 +69,16 @@ ir::Program lower_alone(OpContext& ctx, const Alone& a) {
   options.target = ctx.program.target;
   options.assume_broadcast = ctx.program.assume_broadcast;
   options.assume_exact_floats = ctx.program.assume_exact_floats;
-  try {
-    return lower(a.graph, options);
-  } catch (UnknownValueError& e) { // in terms of this node
-    UnknownValueError here(e.message(), {});
-    here.of_shapes = e.of_shapes;
-    throw here;
-  } catch (const RuntimeValueError& e) {
-    throw_unsupported("{}", e.message());
+  Lowered lowered = lower(a.graph, options);
+  if (auto* program = std::get_if<ir::Program>(&lowered)) return std::move(*program);
+  const Demand& demand = std::get<Demand>(lowered);
+  switch (demand.kind) {
+  case Demand::Kind::shapes: throw_unknown_shape(demand.reason.message());
+  case Demand::Kind::elements: throw UnknownValueError(demand.reason.message(), {}); // of this node's inputs
+  case Demand::Kind::split: throw_unsupported("{}", demand.reason.message());
+  case Demand::Kind::assumptions: break;
   }
+  throw Error(demand.reason);
 }
 
 /// A gradient has the type and the sizes of what it is the gradient of.

@@ -36,6 +36,7 @@ void register_all_ops(Registry& r) {
   register_shape(r);
   register_indexing(r);
   register_matmul(r);
+  register_bodies(r);
   register_attention(r);
   register_packed_attention(r);
   register_microsoft_attention(r);

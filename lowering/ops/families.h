@@ -38,6 +38,7 @@ void register_shape(Registry& r);
 void register_indexing(Registry& r);
 void register_matmul(Registry& r);
 void register_integer_products(Registry& r);
+void register_bodies(Registry& r);
 void register_attention(Registry& r);
 void register_packed_attention(Registry& r);
 void register_microsoft_attention(Registry& r);

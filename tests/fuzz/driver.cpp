@@ -1,6 +1,6 @@
-// Runs a fuzz target where the compiler has no libFuzzer, with options of the same names. Children run the
-// inputs: one that crashes or hangs leaves its input in a file, and the next one goes on. There is no
-// feedback: what is run are changed inputs of the corpus.
+// Runs the fuzz targets where the compiler has no libFuzzer, with options of the same names. Children run the
+// inputs, thousands each: one that crashes or hangs leaves its input in a file, and the next one goes on.
+// There is no feedback: what is run are changed inputs of the corpus.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -18,29 +18,60 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-extern "C" __attribute__((weak)) size_t LLVMFuzzerCustomMutator(uint8_t*, size_t, size_t, unsigned);
-extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+// fuzz_targets.inc is the list of targets, which CMake makes: TARGET(import) and so on.
+extern "C" {
+#define TARGET(name)                                                                                         \
+  int tbx_fuzz_##name(const uint8_t* data, size_t size);                                                     \
+  __attribute__((weak)) size_t tbx_mutate_##name(uint8_t*, size_t, size_t, unsigned);
+#include "fuzz_targets.inc"
+#undef TARGET
+size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+/// What the targets count (tests/fuzz/runs.h).
+uint64_t tbx_fuzz_runs = 0;
+
+/// Most of the time of small inputs is the sanitizer's: long stacks of every allocation, and freed memory
+/// that is kept until no cache holds any of it. Crashes can be looked at with
+/// ASAN_OPTIONS=malloc_context_size=30.
+const char* __asan_default_options() {
+  return "malloc_context_size=0:quarantine_size_mb=16:detect_leaks=0:detect_stack_use_after_return=0";
+}
+}
 
 namespace {
+
+struct Target {
+  std::string_view name;
+  int (*run)(const uint8_t*, size_t);
+  size_t (*mutate)(uint8_t*, size_t, size_t, unsigned); ///< null: bytes are changed
+};
+constexpr Target kTargets[] = {
+#define TARGET(name) {#name, tbx_fuzz_##name, tbx_mutate_##name},
+#include "fuzz_targets.inc"
+#undef TARGET
+};
 
 namespace fs = std::filesystem;
 using Bytes = std::vector<uint8_t>;
 constexpr size_t kMaxSize = 1 << 20;
+constexpr uint64_t kInputsOfAChild = 20'000; ///< then another one begins with memory as it was
 
 std::mt19937_64 bytes_random; // of LLVMFuzzerMutate
 
 /// What a child works on, for the parent to see.
 struct Shared {
   std::atomic<uint64_t> done;
+  std::atomic<uint64_t> runs; ///< what the target counted
   std::atomic<size_t> size;
   uint8_t data[kMaxSize];
 };
 
 struct Options {
+  const Target* target = nullptr;
   std::map<std::string, std::string> values;
   std::vector<Bytes> corpus;
 
@@ -76,13 +107,15 @@ void add_corpus(Options& options, const fs::path& path) {
     size_t size = shared.size = from.size();
     std::copy(from.begin(), from.end(), shared.data);
     for (uint64_t changes = i < n ? 0 : 1 + random() % 3; changes > 0; --changes)
-      size = LLVMFuzzerCustomMutator
-                 ? LLVMFuzzerCustomMutator(shared.data, size, kMaxSize, static_cast<unsigned>(random()))
+      size = options.target->mutate
+                 ? options.target->mutate(shared.data, size, kMaxSize, static_cast<unsigned>(random()))
                  : LLVMFuzzerMutate(shared.data, size, kMaxSize);
     shared.size = size;
     const Bytes input(shared.data, shared.data + size); // exactly as large as it is, for the sanitizers
-    LLVMFuzzerTestOneInput(input.data(), input.size());
+    options.target->run(input.data(), input.size());
+    shared.runs += std::exchange(tbx_fuzz_runs, 0);
   }
+  shared.done = last;
   std::_Exit(0);
 }
 
@@ -145,7 +178,12 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size) 
 
 int main(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
+  std::string names;
+  for (const Target& t : kTargets) {
+    names += (names.empty() ? "" : "|") + std::string(t.name);
+    if (argc > 1 && t.name == argv[1]) options.target = &t;
+  }
+  for (int i = 2; i < argc; ++i) {
     std::string arg = argv[i];
     const size_t equal = arg.find('=');
     if (arg[0] == '-' && equal != std::string::npos)
@@ -153,11 +191,11 @@ int main(int argc, char** argv) {
     else
       add_corpus(options, arg);
   }
-  if (options.corpus.empty()) {
+  if (!options.target || options.corpus.empty()) {
     std::fprintf(stderr,
-                 "usage: %s [-seed=1] [-runs=N] [-max_total_time=SECONDS] [-timeout=SECONDS] "
+                 "usage: %s %s [-seed=1] [-runs=N] [-max_total_time=SECONDS] [-timeout=SECONDS] "
                  "[-artifact_prefix=PATH] FILE|FOLDER...\n",
-                 argv[0]);
+                 argv[0], names.c_str());
     return 2;
   }
   const int64_t seconds = options.number("max_total_time", 0), runs = options.number("runs", -1);
@@ -174,15 +212,20 @@ int main(int argc, char** argv) {
   while (first < last && std::chrono::steady_clock::now() < end) {
     shared.done = first;
     const pid_t pid = ::fork();
-    if (pid == 0) child(options, shared, first, last);
+    if (pid == 0) child(options, shared, first, std::min(last, first + kInputsOfAChild));
     bool hung = false;
     const int status = wait_for(pid, shared, options.number("timeout", 20), end, hung);
+    if (status == 0) {
+      first = shared.done;
+      continue;
+    }
     first = shared.done + 1;
-    if (status == 0) continue;
     keep(options, shared, hung ? "timeout" : "crash");
     ++bad;
   }
-  std::fprintf(stderr, "==== %llu inputs, %llu of them bad\n", static_cast<unsigned long long>(first),
-               static_cast<unsigned long long>(bad));
+  const auto number = [](uint64_t n) { return static_cast<unsigned long long>(n); };
+  std::fprintf(stderr, "==== %s: %llu inputs, %llu of them bad", argv[1], number(first), number(bad));
+  if (shared.runs > 0) std::fprintf(stderr, ", %llu runs", number(shared.runs));
+  std::fprintf(stderr, "\n");
   return bad ? 1 : 0;
 }

@@ -8,6 +8,11 @@
 #include "base/error.h"
 #include "graph/function_body.h"
 #include "importer/import.h"
+#include "tests/fuzz/model_mutator.h"
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  return tbx::fuzz::mutate_model(data, size, max_size, seed);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tbx;

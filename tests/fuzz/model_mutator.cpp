@@ -222,15 +222,19 @@ double ModelMutator::real(double old) {
 
 } // namespace tbx::fuzz
 
-/// libFuzzer's hook: models are changed as messages, what is none (and some models) as bytes.
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+
+namespace tbx::fuzz {
+
+size_t mutate_model(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   onnx::ModelProto model;
-  if (seed % 16 == 0 || size > tbx::fuzz::kMaxBytes || !model.ParseFromArray(data, static_cast<int>(size)))
+  if (seed % 16 == 0 || size > kMaxBytes || !model.ParseFromArray(data, static_cast<int>(size)))
     return LLVMFuzzerMutate(data, size, max_size);
-  tbx::fuzz::ModelMutator(seed).mutate(model);
+  ModelMutator(seed).mutate(model);
   std::string made = model.SerializeAsString();
   if (made.empty() || made.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
   std::memcpy(data, made.data(), made.size());
   return made.size();
 }
+
+} // namespace tbx::fuzz

@@ -41,4 +41,7 @@ private:
   std::vector<std::string> texts_; ///< all short strings of the tree
 };
 
+/// For LLVMFuzzerCustomMutator: models are changed as messages, what is none (and some models) as bytes.
+size_t mutate_model(uint8_t* data, size_t size, size_t max_size, unsigned seed);
+
 } // namespace tbx::fuzz

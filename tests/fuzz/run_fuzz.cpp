@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tensorbox/tensorbox.h"
+#include "tests/fuzz/model_mutator.h"
 
 namespace {
 
@@ -34,6 +35,10 @@ std::optional<std::vector<int64_t>> dims_of(const TensorInfo& info) {
 }
 
 } // namespace
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  return tbx::fuzz::mutate_model(data, size, max_size, seed);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CompileOptions options;

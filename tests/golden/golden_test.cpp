@@ -128,7 +128,7 @@ std::vector<Tensor> inputs_of(const Graph& graph) {
 }
 
 std::vector<Tensor> run(const Graph& graph, const std::vector<Tensor>& inputs) {
-  return lowering::run_program(lowering::lower(graph), inputs, run_extern);
+  return lowering::run_program(lowering::lower_or_throw(graph), inputs, run_extern);
 }
 
 const fusion::Pass& find_pass(const std::string& name) {

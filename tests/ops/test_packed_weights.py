@@ -18,7 +18,9 @@ def tensor(name: str, kind: int, values: np.ndarray) -> onnx.TensorProto:
     return helper.make_tensor(name, kind, values.shape, values.astype(np.int8 if kind == TensorProto.INT8 else np.uint8).tobytes(), raw=True)
 
 
-def case(kind: str, k: int, n: int, scales: str, zeros: bool, gemm: bool, rows: int) -> tuple[onnx.ModelProto, np.ndarray, np.ndarray]:
+def case(
+    kind: str, k: int, n: int, scales: str, zeros: bool, gemm: bool, rows: int, fixed: bool = False
+) -> tuple[onnx.ModelProto, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(k + n + rows)
     code, low, high = TYPES[kind]
     q = rng.integers(low, high + 1, (k, n))
@@ -39,7 +41,7 @@ def case(kind: str, k: int, n: int, scales: str, zeros: bool, gemm: bool, rows: 
     values = [tensor("q", code, turn(q)), onnx.numpy_helper.from_array(turn(s) if block else s, "s"), onnx.numpy_helper.from_array(b, "b")]
     if zeros:
         values.append(tensor("z", code, turn(z) if block else np.asarray(z)))
-    graph = helper.make_graph(nodes, "weights", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", k])],
+    graph = helper.make_graph(nodes, "weights", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows if fixed else "rows", k])],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", n])], values)
     m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     return m, x, x.astype(np.float64) @ w + (b if gemm else 0)
@@ -50,7 +52,7 @@ def case(kind: str, k: int, n: int, scales: str, zeros: bool, gemm: bool, rows: 
 @pytest.mark.parametrize(("zeros", "gemm"), [(False, False), (True, True), (True, False)])
 @pytest.mark.parametrize(("k", "n"), [(200, 333)])
 def test_weights_stay_integers(kind: str, scales: str, zeros: bool, gemm: bool, k: int, n: int) -> None:
-    for rows in (0, 1, 3, 70):
+    for rows in (0, 1, 3, 24, 25, 70):
         m, x, want = case(kind, k, n, scales, zeros, gemm, rows)
         session = tensorbox.Session(m, compile=False)
         got = session.run({"x": x})["y"]
@@ -67,6 +69,15 @@ def test_small_weights_and_other_forms_stay_products_of_floats() -> None:
     session = tensorbox.Session(m, compile=False)
     assert "MatMulNBits" not in session.dump("plan")
     assert np.abs(session.run({"x": x})["y"] - want).max() < 1e-5
+
+
+@pytest.mark.parametrize(("rows", "packed"), [(1, True), (24, True), (25, False), (64, False)])
+def test_weights_become_floats_where_every_run_has_many_rows(rows: int, packed: bool) -> None:
+    for gemm in (False, True):
+        m, x, want = case("int8", 256, 384, "column", gemm, gemm, rows, fixed=True)
+        session = tensorbox.Session(m, compile=False)
+        assert ("MatMulNBits" in session.dump("plan")) == packed
+        assert np.abs(session.run({"x": x})["y"] - want).max() < 1e-4
 
 
 def test_the_pass_can_be_left_out() -> None:

@@ -42,7 +42,7 @@ def test_types_and_axes(dtype: type, largest: bool) -> None:
         x[0, 3], x[1, 4], x[2, 5:8], x[3, 6] = np.inf, -np.inf, np.nan, -np.float64(0)
         x[3, 7] = 0
     for axis in (0, 1, 2, -2):
-        for k in {0, 1, 2, x.shape[axis] - 1, x.shape[axis]}:
+        for k in {0, 1, 2, 4, x.shape[axis] - 1, x.shape[axis]}:
             check(x, k, axis, largest)
 
 

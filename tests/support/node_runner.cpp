@@ -60,17 +60,16 @@ std::string compare(const Tensor& got, const Tensor& want, double rtol, double a
 
 ir::Program lower_with(const Graph& graph, const std::vector<Tensor>& inputs) {
   lowering::LowerOptions options;
-  for (int attempt = 0;; ++attempt) {
-    try {
-      return lowering::lower(graph, options);
-    } catch (lowering::UnknownValueError& e) {
-      bool more = false;
-      for (size_t i = 0; i < graph.inputs.size() && i < inputs.size(); ++i)
-        for (const std::string& name : e.inputs)
-          if (graph.at(graph.inputs[i]).name == name)
-            more |= options.known_inputs.emplace(name, std::make_shared<Tensor>(inputs[i])).second;
-      if (!more) throw;
-    }
+  for (;;) {
+    lowering::Lowered lowered = lowering::lower(graph, options);
+    if (auto* program = std::get_if<ir::Program>(&lowered)) return std::move(*program);
+    const auto& demand = std::get<lowering::Demand>(lowered);
+    bool more = false;
+    for (size_t i = 0; i < graph.inputs.size() && i < inputs.size(); ++i)
+      for (const std::string& name : demand.inputs)
+        if (graph.at(graph.inputs[i]).name == name)
+          more |= options.known_inputs.emplace(name, std::make_shared<Tensor>(inputs[i])).second;
+    if (!more) throw Error(demand.reason);
   }
 }
 

@@ -26,7 +26,7 @@ using testing::HasSubstr;
 std::vector<Tensor> run_text(const std::string& text, std::vector<Tensor> inputs) {
   Graph g = test::import_proto(test::parse_text(
       "<ir_version: 10, opset_import: [\"\": 18, \"ai.onnx.preview.training\": 1]>\n" + text));
-  return lowering::run_program(lowering::lower(g), std::move(inputs), test::run_extern);
+  return lowering::run_program(lowering::lower_or_throw(g), std::move(inputs), test::run_extern);
 }
 
 struct Case {
@@ -267,7 +267,7 @@ TEST(Gradient, OfControlFlowGoesThroughCaptures) {
   lowering::LowerOptions options;
   for (int k : {0, 1}) {
     options.known_inputs["k"] = std::make_shared<const Tensor>(test::booleans({}, {k}));
-    auto out = lowering::run_program(lowering::lower(g, options),
+    auto out = lowering::run_program(lowering::lower_or_throw(g, options),
                                      {tensor({2}, {3, 4}), test::booleans({}, {k})}, test::run_extern);
     EXPECT_THAT(values_of(out[0]), k ? ElementsAre(6, 8) : ElementsAre(-1, -1));
   }

@@ -80,7 +80,7 @@ Tensor run_node(const std::string& op, const std::vector<Tensor>& inputs,
     ids.push_back(
         h.input("x" + std::to_string(i), inputs[i].dtype, {inputs[i].dims.begin(), inputs[i].dims.end()}));
   h.output(h.node(op, ids, std::move(attributes), opset));
-  return lowering::run_program(lowering::lower(h.graph), inputs, lowering::run_host).at(0);
+  return lowering::run_program(lowering::lower_or_throw(h.graph), inputs, lowering::run_host).at(0);
 }
 
 std::string error_of(const std::function<void()>& f) {

@@ -28,11 +28,11 @@ Tensor scalar(float v) { return tensor({}, {v}); }
 /// Values of all outputs before and after a pass; the pass must do `rewrites` of them.
 void expect_same_values(Graph& g, int (*pass)(Graph&), int rewrites, const std::vector<Tensor>& inputs,
                         double tolerance = 1e-5) {
-  std::vector<Tensor> before = lowering::run_program(lowering::lower(g), inputs);
+  std::vector<Tensor> before = lowering::run_program(lowering::lower_or_throw(g), inputs);
   EXPECT_EQ(pass(g), rewrites);
   fusion::eliminate_dead_code(g);
   verify(g);
-  std::vector<Tensor> after = lowering::run_program(lowering::lower(g), inputs);
+  std::vector<Tensor> after = lowering::run_program(lowering::lower_or_throw(g), inputs);
   ASSERT_EQ(before.size(), after.size());
   for (size_t o = 0; o < before.size(); ++o) {
     ASSERT_EQ(before[o].dims, after[o].dims);

@@ -35,7 +35,7 @@ Graph chain(int nodes) {
 }
 
 TEST(LoadCost, AValueComesFromFewNodes) {
-  const ir::Program p = lowering::lower(chain(3000));
+  const ir::Program p = lowering::lower_or_throw(chain(3000));
   size_t most = 0;
   for (const ir::Operation& op : p.operations) most = std::max(most, op.origins.size());
   EXPECT_GT(most, 0u);
@@ -49,7 +49,7 @@ size_t edges_of_scatters(int updates) {
   ValueId rows = h.input("rows", DType::i64, {2, 1}), values = h.input("values", DType::f32, {2});
   for (int i = 0; i < updates; ++i) v = h.node("ScatterND", {v, rows, values});
   h.output(v);
-  const ir::Program p = lowering::lower(h.graph);
+  const ir::Program p = lowering::lower_or_throw(h.graph);
   size_t edges = 0;
   for (const auto& before : fusion::analyse(p).predecessors) edges += before.size();
   return edges;
@@ -70,7 +70,7 @@ size_t edges_of_parts(int n) {
   for (int i = 0; i < n; ++i) parts.push_back(h.node(i % 2 ? "Exp" : "Tanh", {h.node("Relu", {x})}));
   ValueId all = h.node("Concat", parts, {{"axis", int64_t{0}}});
   for (int i = 0; i < n; ++i) h.output(h.node("CumSum", {all, h.constant(test::ints({}, {0}))}));
-  const ir::Program p = lowering::lower(h.graph);
+  const ir::Program p = lowering::lower_or_throw(h.graph);
   size_t edges = 0;
   for (const auto& before : fusion::analyse(p).predecessors) edges += before.size();
   return edges;
@@ -101,7 +101,7 @@ TEST(LoadLimits, ExpressionsCount) {
                 ValueId v = h.input("x", DType::f32, {8});
                 for (int i = 0; i < 3000; ++i) v = h.node("Exp", {v});
                 h.output(v);
-                lowering::lower(h.graph);
+                lowering::lower_or_throw(h.graph);
               }),
               HasSubstr("load_memory"));
 }
@@ -116,7 +116,7 @@ TEST(LoadLimits, TimeIsLookedAtInEveryStage) {
       f();
     });
   };
-  EXPECT_THAT(late([&] { lowering::lower(graph); }), HasSubstr(over));
+  EXPECT_THAT(late([&] { lowering::lower_or_throw(graph); }), HasSubstr(over));
   EXPECT_THAT(late([&] {
                 Graph copy = graph;
                 fusion::run_graph_passes(copy, {});

@@ -11,7 +11,8 @@
 namespace tbx {
 namespace {
 
-using lowering::lower;
+using lowering::Demand;
+using lowering::lower_or_throw;
 using lowering::run_program;
 using test::GraphHelper;
 using test::ints;
@@ -19,6 +20,12 @@ using test::tensor;
 using test::values_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+Demand demand_of(const Graph& graph, const lowering::LowerOptions& options = {}) {
+  lowering::Lowered lowered = lowering::lower(graph, options);
+  EXPECT_TRUE(std::holds_alternative<Demand>(lowered));
+  return std::get<Demand>(std::move(lowered));
+}
 
 TEST(Lowering, ShapeComputationLeavesOneOperation) {
   GraphHelper h;
@@ -28,7 +35,7 @@ TEST(Lowering, ShapeComputationLeavesOneOperation) {
   ValueId doubled = h.node("Mul", {seq, h.constant(ints({}, {2}))});
   ValueId less = h.node("Sub", {doubled, h.constant(ints({}, {1}))});
   h.output(h.node("Range", {h.constant(ints({}, {0})), less, h.constant(ints({}, {1}))}));
-  ir::Program p = lower(h.graph);
+  ir::Program p = lower_or_throw(h.graph);
   EXPECT_EQ(p.operations.size(), 1u);
   EXPECT_EQ(to_string(p.at(p.outputs[0].buffer).sizes[0]), to_string(ir::max(h.symbol("seq") * 2 - 1, 0)));
   Tensor out = run_program(p, {tensor({1, 2, 64}, std::vector<float>(128))}).at(0);
@@ -44,7 +51,7 @@ TEST(Lowering, FloatDetourOfASizeLeavesNothingWhereItStaysExact) {
   ValueId floor = h.node("Floor", {half});
   ValueId back = h.node("Cast", {floor}, {{"to", int64_t{7}}});
   h.output(h.node("Range", {h.constant(ints({}, {0})), back, h.constant(ints({}, {1}))}));
-  ir::Program p = lower(h.graph);
+  ir::Program p = lower_or_throw(h.graph);
   EXPECT_EQ(p.operations.size(), 1u);
   EXPECT_EQ(run_program(p, {tensor({7}, std::vector<float>(7))}).at(0).dims, std::vector<int64_t>{3});
 }
@@ -57,12 +64,12 @@ TEST(Lowering, FloatDetourOfAnUnboundedSizeIsAnAssumption) {
   h.output(h.node("Expand", {h.constant(tensor({}, {1})), h.node("Cast", {third}, {{"to", int64_t{7}}})}));
   lowering::LowerOptions options;
   options.assume_exact_floats = true;
-  ir::Program p = lower(h.graph, options);
+  ir::Program p = lower_or_throw(h.graph, options);
   ASSERT_EQ(p.checks.size(), 1u);
   EXPECT_TRUE(p.checks[0].assumption);
   EXPECT_EQ(p.checks[0].value, ir::SymInt(1 << 24) - h.symbol("n"));
   EXPECT_EQ(run_program(p, {tensor({8}, std::vector<float>(8))}).at(0).dims, std::vector<int64_t>{2});
-  EXPECT_THROW(lower(h.graph), lowering::UnknownValueError);
+  EXPECT_EQ(demand_of(h.graph).kind, Demand::Kind::shapes);
 }
 
 TEST(Lowering, RoundedQuotientsAreNotReckonedWith) {
@@ -72,7 +79,7 @@ TEST(Lowering, RoundedQuotientsAreNotReckonedWith) {
   ValueId part = h.node("Div", {f, h.constant(tensor({}, {3}))});
   ValueId again = h.node("Floor", {h.node("Mul", {part, h.constant(tensor({}, {3}))})});
   h.output(h.node("Expand", {h.constant(tensor({}, {1})), h.node("Cast", {again}, {{"to", int64_t{7}}})}));
-  EXPECT_THROW(lower(h.graph), lowering::UnknownValueError);
+  EXPECT_EQ(demand_of(h.graph).kind, Demand::Kind::shapes);
 }
 
 TEST(Lowering, CheapSharedValueIsInlinedExpensiveOneRealized) {
@@ -82,7 +89,7 @@ TEST(Lowering, CheapSharedValueIsInlinedExpensiveOneRealized) {
     ValueId shared = h.node(op, {x});
     h.output(h.node("Add", {shared, x}));
     h.output(h.node("Mul", {shared, x}));
-    EXPECT_EQ(lower(h.graph).operations.size(), op == std::string("Neg") ? 2u : 3u) << op;
+    EXPECT_EQ(lower_or_throw(h.graph).operations.size(), op == std::string("Neg") ? 2u : 3u) << op;
   }
 }
 
@@ -91,7 +98,7 @@ TEST(Lowering, DiamondChainStaysLinear) {
   ValueId v = h.input("x", DType::f32, {4});
   for (int i = 0; i < 400; ++i) v = h.node("Add", {v, h.node("Neg", {v})});
   h.output(v);
-  ir::Program p = lower(h.graph);
+  ir::Program p = lower_or_throw(h.graph);
   EXPECT_LT(p.operations.size(), 20u);
   EXPECT_GT(p.operations.size(), 2u);
 }
@@ -104,7 +111,7 @@ TEST(Lowering, OutputsHaveBuffersOfTheirOwn) {
   h.output(y);
   h.output(y);
   h.output(h.constant(tensor({2}, {5, 6})));
-  ir::Program p = lower(h.graph);
+  ir::Program p = lower_or_throw(h.graph);
   std::set<ir::BufferId> seen;
   for (const ir::ProgramOutput& o : p.outputs) EXPECT_TRUE(seen.insert(o.buffer).second);
   for (const ir::ProgramInput& i : p.inputs) EXPECT_FALSE(seen.count(i.buffer));
@@ -120,7 +127,7 @@ TEST(Lowering, DeadNodesAreNotLowered) {
   ValueId x = h.input("x", DType::f32, {2});
   h.node("NoSuchOperator", {x});
   h.output(h.node("Neg", {x}));
-  EXPECT_EQ(lower(h.graph).operations.size(), 1u);
+  EXPECT_EQ(lower_or_throw(h.graph).operations.size(), 1u);
 }
 
 TEST(Lowering, ErrorsNameTheNode) {
@@ -128,7 +135,7 @@ TEST(Lowering, ErrorsNameTheNode) {
   ValueId x = h.input("x", DType::f32, {2});
   h.output(h.node("NoSuchOperator", {x}));
   try {
-    lower(h.graph);
+    lower_or_throw(h.graph);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::unsupported);
@@ -142,15 +149,39 @@ TEST(Lowering, UnknownAxesNameTheGraphInput) {
   ValueId axes = h.input("axes", DType::i64, {1});
   h.output(h.node("ReduceSum", {x, h.node("Neg", {axes})}, {{"keepdims", int64_t{0}}}));
   lowering::LowerOptions options;
-  try {
-    lower(h.graph);
-    FAIL();
-  } catch (const lowering::UnknownValueError& e) {
-    EXPECT_THAT(e.inputs, ElementsAre("axes"));
-  }
+  const Demand demand = demand_of(h.graph);
+  EXPECT_EQ(demand.kind, Demand::Kind::elements);
+  EXPECT_EQ(demand.node, 1);
+  EXPECT_THAT(demand.values, ElementsAre(h.graph.nodes[1].inputs[1]));
+  EXPECT_THAT(demand.inputs, ElementsAre("axes"));
   options.known_inputs["axes"] = std::make_shared<Tensor>(ints({1}, {-1}));
-  auto out = run_program(lower(h.graph, options), {tensor({2, 3}, {1, 2, 3, 4, 5, 6}), ints({1}, {-1})});
+  auto out =
+      run_program(lower_or_throw(h.graph, options), {tensor({2, 3}, {1, 2, 3, 4, 5, 6}), ints({1}, {-1})});
   EXPECT_THAT(values_of(out[0]), ElementsAre(6, 15));
+}
+
+TEST(Lowering, ANodeOnValuesDemandsASplit) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {2});
+  h.output(h.node("NoSuchOperator", {h.node("Neg", {x})}));
+  const Demand demand = demand_of(h.graph);
+  EXPECT_EQ(demand.kind, Demand::Kind::split);
+  EXPECT_EQ(demand.node, 1);
+  EXPECT_THAT(demand.reason.what(), HasSubstr("node 'NoSuchOperator1'"));
+}
+
+TEST(Lowering, WhatOnlyTheAssumptionsContradictDemandsFewer) {
+  GraphHelper h;
+  // Were no dimension 1, NonZero would give pairs, and the second Squeeze had nothing to squeeze.
+  ValueId x = h.input("x", DType::boolean, {h.symbol("n"), h.symbol("m")});
+  ValueId found = h.node("NonZero", {h.node("Squeeze", {x}, {}, 12)}, {}, 12);
+  h.output(h.node("Squeeze", {h.node("Transpose", {found}, {}, 12)}, {{"axes", std::vector<int64_t>{1}}}, 12));
+  lowering::LowerOptions options;
+  options.assume_broadcast = true;
+  const Demand demand = demand_of(h.graph, options);
+  EXPECT_EQ(demand.kind, Demand::Kind::assumptions);
+  EXPECT_EQ(demand.reason.kind(), ErrorKind::model);
+  EXPECT_EQ(demand_of(h.graph).kind, Demand::Kind::shapes);
 }
 
 TEST(Lowering, AssumedBroadcastKeepsPlainSizes) {
@@ -159,7 +190,7 @@ TEST(Lowering, AssumedBroadcastKeepsPlainSizes) {
   h.output(h.node("Add", {a, b}));
   lowering::LowerOptions options;
   options.assume_broadcast = true;
-  ir::Program assumed = lower(h.graph, options), general = lower(h.graph);
+  ir::Program assumed = lower_or_throw(h.graph, options), general = lower_or_throw(h.graph);
   EXPECT_EQ(assumed.at(assumed.outputs[0].buffer).sizes[0], h.symbol("n"));
   ASSERT_EQ(assumed.checks.size(), 1u);
   EXPECT_TRUE(assumed.checks[0].assumption);
@@ -173,7 +204,7 @@ TEST(Lowering, OriginsFollowInlinedProducers) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {2});
   h.output(h.node("Abs", {h.node("Neg", {x})}));
-  ir::Program p = lower(h.graph);
+  ir::Program p = lower_or_throw(h.graph);
   ASSERT_EQ(p.operations.size(), 1u);
   EXPECT_THAT(p.operations[0].origins, ElementsAre(0, 1));
 }
@@ -193,7 +224,8 @@ TEST(Lowering, DecidedIfIsInlined) {
   };
   ValueId no = h.constant(test::booleans({}, {0}));
   h.output(h.node("If", {no}, {{"then_branch", branch("Abs")}, {"else_branch", branch("Neg")}}));
-  EXPECT_THAT(values_of(run_program(lower(h.graph), {tensor({2}, {1, -2})}).at(0)), ElementsAre(-1, 2));
+  EXPECT_THAT(values_of(run_program(lower_or_throw(h.graph), {tensor({2}, {1, -2})}).at(0)),
+              ElementsAre(-1, 2));
 }
 
 TEST(Lowering, ConstantNodeIsEvaluated) {

@@ -28,7 +28,7 @@ std::vector<Tensor> run_domain(const std::string& domain, const std::string& op,
   h.node(op, ids, std::move(attributes), opset, outputs);
   h.graph.nodes.back().domain = domain;
   for (ValueId v : h.graph.nodes.back().outputs) h.output(v);
-  return lowering::run_program(lowering::lower(h.graph), std::move(inputs), test::run_extern);
+  return lowering::run_program(lowering::lower_or_throw(h.graph), std::move(inputs), test::run_extern);
 }
 
 // --- trees

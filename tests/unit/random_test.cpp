@@ -102,7 +102,7 @@ TEST(Random, DropoutKeepsTheMean) {
   Tensor yes = test::booleans({}, {1});
   h.output(
       h.node("Dropout", {in, h.constant(tensor({}, {0.3f})), h.constant(yes)}, {{"seed", int64_t{5}}}, 13));
-  auto v = values_of(lowering::run_program(lowering::lower(h.graph), {x}, lowering::run_host).at(0));
+  auto v = values_of(lowering::run_program(lowering::lower_or_throw(h.graph), {x}, lowering::run_host).at(0));
   int64_t kept = std::count_if(v.begin(), v.end(), [](double e) { return e != 0; });
   EXPECT_NEAR(static_cast<double>(kept) / kCount, 0.7, 0.007);
   EXPECT_NEAR(moments(v).first, 2, 0.02);

@@ -16,7 +16,7 @@ using fusion::Schedule;
 
 Schedule schedule_of(const GraphHelper& h, fusion::ScheduleOptions options = {}) {
   fusion::Target target;
-  return fusion::schedule(lowering::lower(h.graph), target, options);
+  return fusion::schedule(lowering::lower_or_throw(h.graph), target, options);
 }
 
 int kernels(const Schedule& s) {

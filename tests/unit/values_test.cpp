@@ -203,6 +203,27 @@ TEST(Values, AnEndlessLoopStopsAtTheTimeLimit) {
   }
 }
 
+TEST(Values, NothingIsCompiledBeforeAllPartsAreLowered) {
+  // The Loop is found to need a run while the second part is lowered: behind it all is split anew.
+  Graph graph = import_text(R"(g (float[k] x, string[m] s) => (float[k] y, float[z] ys) {
+    y = Abs(x)
+    found = RegexFullMatch<pattern="a.*">(s) counted = Cast<to=1>(found) sum = ReduceSum<keepdims=0>(counted)
+    n = Cast<to=7>(sum) c = Constant<value = bool {1}>()
+    ys = Loop(n, c, x) <body = body(int64 i, bool ci, float[a] v) => (bool co, float[b] vo) {
+      co = Identity(ci) vo = Neg(v) }>
+  })");
+  CompileOptions options;
+  options.compile = false;
+  std::map<std::string, size_t> stages;
+  options.progress = [&](const std::string& stage, int, int) { ++stages[stage]; };
+  const driver::ValueProgram program = driver::compile_values(std::move(graph), options);
+  size_t variants = 0;
+  for (const auto& segment : program.segments) variants += segment->specialiser().variants().size();
+  EXPECT_GE(program.segments.size(), 3u);
+  EXPECT_EQ(stages["schedule"], variants);
+  EXPECT_GT(stages["lower"], variants);
+}
+
 // --- value operators on their own
 
 RuntimeValue call_op(const char* op, std::map<std::string, extern_kernels::Attribute> attributes,

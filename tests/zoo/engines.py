@@ -20,12 +20,14 @@ PYTHON_BUILD_FOLDER = Path(__file__).resolve().parents[2] / "build" / "release" 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How to load a model. `compile` and `isa` mean something to tensorbox only, `optimize` to ONNX Runtime only."""
+    """How to load a model. `compile` and `isa` mean something to tensorbox only, `optimize` to ONNX Runtime only,
+    `inputs` (shapes to specialise for) to torch only."""
 
     threads: int = 2
     compile: bool = True
     isa: str | None = None
     optimize: bool = True
+    inputs: Arrays | None = None
 
 
 def import_tensorbox(submodule: str = "") -> ModuleType:
@@ -41,12 +43,16 @@ def import_tensorbox(submodule: str = "") -> ModuleType:
         return importlib.import_module(name)
 
 
-def _load_tensorbox(path: Path, options: LoadOptions) -> RunFunction:
+def _load_tensorbox(path: Path, options: LoadOptions, **more: str) -> RunFunction:
     tensorbox = import_tensorbox()
-    arguments: dict[str, Any] = {"threads": options.threads, "compile": options.compile}
+    arguments: dict[str, Any] = {"threads": options.threads, "compile": options.compile} | more
     if options.isa is not None:
         arguments["isa"] = options.isa
     return tensorbox.Session(str(path), **arguments).run
+
+
+def _load_tensorbox_bf16(path: Path, options: LoadOptions) -> RunFunction:
+    return _load_tensorbox(path, options, precision="bf16")
 
 
 def _load_ort(path: Path, options: LoadOptions) -> RunFunction:
@@ -63,13 +69,13 @@ def _load_ort(path: Path, options: LoadOptions) -> RunFunction:
 
 
 def _load_openvino(path: Path, options: LoadOptions) -> RunFunction:
+    return _load_openvino_default(path, options, INFERENCE_PRECISION_HINT="f32")
+
+
+def _load_openvino_default(path: Path, options: LoadOptions, **more: str) -> RunFunction:
     import openvino
 
-    settings = {
-        "INFERENCE_NUM_THREADS": options.threads,
-        "INFERENCE_PRECISION_HINT": "f32",
-        "PERFORMANCE_HINT": "LATENCY",
-    }
+    settings = {"INFERENCE_NUM_THREADS": options.threads, "PERFORMANCE_HINT": "LATENCY"} | more
     request = openvino.Core().compile_model(str(path), "CPU", settings).create_infer_request()
 
     def run(feeds: Arrays) -> Arrays:
@@ -79,18 +85,29 @@ def _load_openvino(path: Path, options: LoadOptions) -> RunFunction:
     return run
 
 
+def _load_torch(path: Path, options: LoadOptions) -> RunFunction:
+    import torch_form
+
+    assert options.inputs is not None, "torch.compile specialises for the shapes of inputs"
+    return torch_form.load(path, options.inputs, options.threads)
+
+
 _LOADERS: dict[str, tuple[str, Callable[[Path, LoadOptions], RunFunction]]] = {
     "tensorbox": ("tensorbox", _load_tensorbox),
     "ort": ("onnxruntime", _load_ort),
     "openvino": ("openvino", _load_openvino),
+    "openvino_default": ("openvino", _load_openvino_default),  # rounds to bfloat16 where the processor multiplies it
+    "tensorbox_bf16": ("tensorbox", _load_tensorbox_bf16),
+    "torch": ("torch", _load_torch),
 }
 ENGINES = tuple(_LOADERS)
+NARROW = ("openvino_default", "tensorbox_bf16")  # engines that may round float32 models to bfloat16
 
 
 def import_engine(engine: str) -> str:
     """Import the engine's module, so that loading a model does not pay for it; returns its version."""
     module_name = _LOADERS[engine][0]
-    module = import_tensorbox() if engine == "tensorbox" else importlib.import_module(module_name)
+    module = import_tensorbox() if module_name == "tensorbox" else importlib.import_module(module_name)
     return str(getattr(module, "__version__", "unknown"))
 
 

@@ -81,6 +81,11 @@ def _from_facts(
     )
 
 
+def whole(array: np.ndarray) -> Reference:
+    """A reference out of all values of an output that was computed just now."""
+    return Reference("live", array.shape, array.dtype.name, slice(None), array.reshape(-1), statistics(array), 0.0, 0.0)
+
+
 def stored(case: cases.Case) -> dict[str, list[Reference]]:
     """Per output of the case: every reference that the repository holds."""
     path = RECORDED / f"{case.model}.json"

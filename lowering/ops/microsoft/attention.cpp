@@ -280,6 +280,7 @@ void register_microsoft_attention(Registry& r) {
   r.add("DecoderMaskedMultiHeadAttention", since(1), multi_head_attention(kDecoder), "com.microsoft");
   r.add("Attention", since(1), attention, "com.microsoft");
   r.add("QAttention", since(1), quantized_attention, "com.microsoft");
+  r.type_from(0, {"Attention", "MultiHeadAttention", "DecoderMaskedMultiHeadAttention"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

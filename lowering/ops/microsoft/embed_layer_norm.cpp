@@ -120,6 +120,10 @@ std::vector<LoweredValue> quantized_embed_layer_norm(OpContext& ctx) {
 void register_embed_layer_norm(Registry& r) {
   r.add("EmbedLayerNormalization", since(1), embed_layer_norm, "com.microsoft");
   r.add("QEmbedLayerNormalization", since(1), quantized_embed_layer_norm, "com.microsoft");
+  r.type_from(2, {"EmbedLayerNormalization"}, "com.microsoft");
+  r.need("EmbedLayerNormalization", 0, index_into(2, 0), "com.microsoft");
+  r.need("EmbedLayerNormalization", 1, index_into(4, 0), "com.microsoft");
+  r.need("EmbedLayerNormalization", 8, index_into(3, 0), "com.microsoft");
 }
 
 } // namespace tbx::lowering

@@ -161,6 +161,9 @@ void register_fused(Registry& r) {
   r.add("ConvTransposeWithDynamicPads", since(1), conv_transpose_with_dynamic_pads, kMicrosoft);
   r.add("BiasSoftmax", since(1), bias_softmax, kMicrosoft);
   r.add("BiasDropout", since(1), bias_dropout, kMicrosoft);
+  r.mark(Trait::random, {"BiasDropout"}, kMicrosoft);
+  r.type_from(0, {"GemmFastGelu", "BiasSoftmax", "FusedGemm", "FusedConv", "NhwcConv", "NhwcFusedConv"},
+              kMicrosoft);
 }
 
 } // namespace tbx::lowering

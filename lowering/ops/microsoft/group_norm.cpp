@@ -74,6 +74,7 @@ LowerFn group_norm(bool skip) {
 void register_group_norm(Registry& r) {
   r.add("GroupNorm", since(1), group_norm(false), "com.microsoft");
   r.add("SkipGroupNorm", since(1), group_norm(true), "com.microsoft");
+  r.type_from(0, {"GroupNorm", "SkipGroupNorm"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

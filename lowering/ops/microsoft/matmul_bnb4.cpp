@@ -103,6 +103,9 @@ Values matmul_bnb4(OpContext& ctx) {
 
 } // namespace
 
-void register_matmul_bnb4(Registry& r) { r.add("MatMulBnb4", since(1), matmul_bnb4, "com.microsoft"); }
+void register_matmul_bnb4(Registry& r) {
+  r.add("MatMulBnb4", since(1), matmul_bnb4, "com.microsoft");
+  r.type_from(0, {"MatMulBnb4"}, "com.microsoft");
+}
 
 } // namespace tbx::lowering

@@ -109,6 +109,9 @@ std::vector<LoweredValue> matmul_nbits(OpContext& ctx) {
 
 } // namespace
 
-void register_matmul_nbits(Registry& r) { r.add("MatMulNBits", since(1), matmul_nbits, "com.microsoft"); }
+void register_matmul_nbits(Registry& r) {
+  r.add("MatMulNBits", since(1), matmul_nbits, "com.microsoft");
+  r.type_from(0, {"MatMulNBits"}, "com.microsoft");
+}
 
 } // namespace tbx::lowering

@@ -164,6 +164,13 @@ void register_activation(Registry& r) {
             "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Shrink", "ThresholdedRelu", "Clip"});
   r.narrow(Narrow::follows, {"Gelu", "BiasGelu", "FastGelu", "QuickGelu", "BiasAdd", "BiasSplitGelu"},
            kMicrosoft);
+  r.mark(Trait::elementwise,
+         {"Celu", "Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "PRelu", "Relu",
+          "Selu", "Sigmoid", "Softplus", "Softsign", "Swish", "ThresholdedRelu"});
+  r.mark(Trait::keeps_first, {"Clip"});
+  r.mark(Trait::half_follows, {"Sigmoid", "Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Gelu",
+                               "Swish", "Mish", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Clip"});
+  r.type_from(0, {"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "BiasAdd", "BiasSplitGelu"}, kMicrosoft);
 }
 
 } // namespace tbx::lowering

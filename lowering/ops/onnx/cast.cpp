@@ -156,6 +156,8 @@ void register_cast(Registry& r) {
   r.add("Cast", since(1), lower_cast);
   r.add("CastLike", since(15), [](OpContext& ctx) { return cast_to(ctx, ctx.dtype(1)); });
   r.add("BitCast", since(26), lower_bit_cast);
+  r.mark(Trait::elementwise, {"Cast"});
+  r.mark(Trait::keeps_first, {"Cast", "CastLike"});
 }
 
 } // namespace tbx::lowering

@@ -200,6 +200,8 @@ void register_control(Registry& r) {
   r.add("If", since(1), lower_if);
   r.add("Loop", since(1), lower_loop);
   r.add("Scan", since(9), lower_scan);
+  r.mark(Trait::any_values, {"If", "Loop", "Scan"});
+  r.need("Loop", 0, some());
 }
 
 } // namespace tbx::lowering

@@ -197,6 +197,7 @@ void register_conv(Registry& r) {
   r.add("Conv", since(1), conv);
   r.add("ConvTranspose", since(1), conv_transpose);
   r.narrow(Narrow::product, {"Conv", "ConvTranspose"});
+  r.mark(Trait::half_product, {"Conv", "ConvTranspose"});
 }
 
 } // namespace tbx::lowering

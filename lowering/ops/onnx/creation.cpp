@@ -205,6 +205,14 @@ void register_creation(Registry& r) {
   r.narrow(Narrow::view, {"Identity"});
   r.narrow(Narrow::wide_inputs, {"Store"}, "tensorbox");
   r.narrow(Narrow::follows, {"Shape", "Size"}); // read no element
+  r.mark(Trait::moves, {"OneHot", "Trilu"});
+  r.mark(Trait::by_part, {"Identity"});
+  r.mark(Trait::reads_shape, {"Shape", "Size"});
+  r.mark(Trait::keeps_first, {"Identity", "Trilu"});
+  r.mark(Trait::half_follows, {"Identity"});
+  r.need("ConstantOfShape", 0, some());
+  for (const char* op : {"OneHot", "Range"}) r.need(op, 1, some());
+  r.need("Range", 2, between(1, 2));
 }
 
 } // namespace tbx::lowering

@@ -21,6 +21,9 @@ LowerFn scan(ReduceOp op) {
 void register_cumulative(Registry& r) {
   r.add("CumSum", since(11), scan(ReduceOp::sum));
   r.add("CumProd", since(26), scan(ReduceOp::prod));
+  for (const char* op : {"CumSum", "CumProd"}) r.need(op, 1, axis_of_input());
+  // What is summed counts: a mask, of which all is let through.
+  r.need("CumSum", 0, between(1, 2));
 }
 
 } // namespace tbx::lowering

@@ -126,6 +126,8 @@ Values max_unpool(OpContext& ctx) {
 void register_fold_image(Registry& r) {
   r.add("Col2Im", since(18), col2im);
   r.add("MaxUnpool", since(9), max_unpool);
+  r.mark(Trait::by_part, {"Col2Im"});
+  r.need("MaxUnpool", 1, between(0, 1));
 }
 
 } // namespace tbx::lowering

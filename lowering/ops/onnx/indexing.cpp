@@ -467,6 +467,21 @@ void register_indexing(Registry& r) {
   r.add("ReverseSequence", since(10), reverse_sequence);
   r.narrow(Narrow::view, {"Slice"});
   r.narrow(Narrow::follows, {"Pad", "Gather", "GatherElements", "GatherND"});
+  r.mark(Trait::moves, {"CenterCropPad", "Gather", "GatherND", "Pad", "GatherElements", "Scatter", "Slice",
+                        "ReverseSequence", "ScatterElements", "ScatterND", "TensorScatter"});
+  r.mark(Trait::keeps_first, {"Slice", "Gather", "GatherElements", "GatherND", "Pad"});
+  r.mark(Trait::half_follows, {"Slice", "Pad"});
+  r.mark(Trait::half_lookup, {"Gather", "GatherND", "GatherElements"});
+  for (const char* op : {"Gather", "GatherElements", "ScatterElements", "Scatter"})
+    r.need(op, 1, index_into(0, "axis", 0));
+  for (const char* op : {"GatherND", "ScatterND"}) r.need(op, 1, index_tuple());
+  r.need("TensorScatter", 2, between(0, 1));
+  r.need("ReverseSequence", 1, count_along(0, "time_axis", 0));
+  r.need("Slice", 1, between(0, 1));
+  r.need("Slice", 2, some());
+  for (const char* op : {"Slice", "Pad"}) r.need(op, 3, axis_of_input());
+  r.need("Slice", 4, between(1, 2));
+  r.need("Pad", 1, between(0, 2));
 }
 
 } // namespace tbx::lowering

@@ -72,6 +72,12 @@ void register_logical(Registry& r) {
   r.add("BitwiseNot", since(18), pointwise(Op::bitwise_not));
   r.add("BitShift", since(11), lower_bit_shift);
   r.narrow(Narrow::follows, {"Where"});
+  r.mark(Trait::elementwise,
+         {"And", "BitShift", "Equal", "Greater", "IsInf", "IsNaN", "Less", "Not", "Or", "Where", "Xor",
+          "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "GreaterOrEqual", "LessOrEqual"});
+  r.mark(Trait::moves, {"Where"});
+  r.mark(Trait::keeps_others, {"Where"});
+  r.mark(Trait::half_follows, {"Where", "IsNaN"});
 }
 
 } // namespace tbx::lowering

@@ -138,6 +138,15 @@ void register_math(Registry& r) {
   // Not among them: what makes large differences of small ones (Exp, Log, Pow, Sin, Mod ...).
   r.narrow(Narrow::follows, {"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Abs", "Neg", "Sqrt",
                              "Reciprocal", "Erf", "Tanh"});
+  r.mark(Trait::elementwise,
+         {"Abs", "Acos",       "Acosh", "Add",   "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh",
+          "Div", "Erf",        "Exp",   "Floor", "Log",  "Max",   "Mean", "Min",   "Mod",  "Mul", "Neg",
+          "Pow", "Reciprocal", "Round", "Sign",  "Sin",  "Sinh",  "Sqrt", "Sub",   "Sum",  "Tan", "Tanh"});
+  r.mark(Trait::keeps_first, {"Min", "Max"});
+  r.mark(Trait::keeps_others, {"Min", "Max"});
+  r.mark(Trait::half_follows, {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "Neg", "Abs",
+                               "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sin", "Cos"});
+  for (const char* op : {"Div", "Mod"}) r.need(op, 1, some());
 }
 
 } // namespace tbx::lowering

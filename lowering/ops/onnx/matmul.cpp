@@ -475,6 +475,9 @@ void register_matmul(Registry& r) {
   r.add("SparseToDenseMatMul", since(1), sparse_to_dense_matmul, "com.microsoft");
   r.narrow(Narrow::product, {"MatMul", "Gemm", "Einsum"});
   r.narrow(Narrow::product, {"FusedMatMul", "TransposeMatMul"}, "com.microsoft");
+  r.mark(Trait::half_product, {"MatMul", "Gemm", "Einsum"});
+  r.mark(Trait::half_product, {"FusedMatMul"}, "com.microsoft");
+  r.type_from(0, {"FusedMatMul"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

@@ -322,6 +322,11 @@ void register_norm(Registry& r) {
   r.narrow(Narrow::follows,
            {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization"},
            kMicrosoft);
+  r.mark(Trait::half_rows,
+         {"LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization"});
+  r.mark(Trait::half_follows, {"BatchNormalization"});
+  r.type_from(0, {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}, kMicrosoft);
+  r.type_from(1, {"SimplifiedLayerNormalization"});
 }
 
 } // namespace tbx::lowering

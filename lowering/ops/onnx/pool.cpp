@@ -189,6 +189,7 @@ void register_pool(Registry& r) {
   r.add("GlobalMaxPool", since(1), global_max_pool);
   r.add("GlobalLpPool", since(1), global_lp_pool);
   r.narrow(Narrow::follows, {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"});
+  r.mark(Trait::half_follows, {"GlobalAveragePool", "GlobalMaxPool", "AveragePool", "MaxPool"});
 }
 
 } // namespace tbx::lowering

@@ -178,6 +178,9 @@ void register_random(Registry& r) {
   r.add("Bernoulli", since(15), lower_bernoulli);
   r.add("Multinomial", since(7), lower_multinomial);
   r.add("Dropout", since(1), lower_dropout);
+  r.mark(Trait::random, {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+                         "Bernoulli", "Multinomial", "Dropout"});
+  r.mark(Trait::reads_shape, {"RandomNormalLike", "RandomUniformLike"});
 }
 
 } // namespace tbx::lowering

@@ -181,6 +181,8 @@ std::vector<LoweredValue> recurrent(OpContext& ctx) {
 
 void register_recurrent(Registry& r) {
   for (const char* op : {"LSTM", "GRU", "RNN"}) r.add(op, since(1), recurrent);
+  r.mark(Trait::half_product, {"LSTM", "GRU", "RNN"});
+  for (const char* op : {"RNN", "GRU", "LSTM"}) r.need(op, 4, count_along(0, 0));
 }
 
 } // namespace tbx::lowering

@@ -123,6 +123,14 @@ void register_reduce(Registry& r) {
   // Sums are float32; their results may be as long as the reduced axis times larger, which a float16 has no
   // room for, so that they stay as they are.
   r.narrow(Narrow::follows, {"ReduceMax", "ReduceMin", "ReduceMean"});
+  r.mark(Trait::keeps_first, {"ReduceMax", "ReduceMin"});
+  r.mark(Trait::half_follows,
+         {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2"});
+  for (const char* op : {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1",
+                         "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"})
+    r.need(op, 1, axis_of_input());
+  // What is summed counts: a mask, of which all is let through.
+  r.need("ReduceSum", 0, between(1, 2));
 }
 
 } // namespace tbx::lowering

@@ -405,6 +405,7 @@ void register_regions(Registry& r) {
   r.add("RoiAlign", since(10), roi_align);
   r.add("MaxRoiPool", since(1), max_roi_pool);
   r.add("DeformConv", since(19), deform_conv);
+  r.need("RoiAlign", 2, index_into(0, 0));
 }
 
 } // namespace tbx::lowering

@@ -432,6 +432,9 @@ void register_resize(Registry& r) {
   r.add("Resize", since(10), resize);
   r.add("Upsample", since(1), upsample);
   r.narrow(Narrow::follows, {"Resize", "Upsample"});
+  r.mark(Trait::moves, {"Resize", "Upsample"});
+  r.mark(Trait::half_follows, {"Resize"});
+  r.need("Resize", 3, some());
 }
 
 } // namespace tbx::lowering

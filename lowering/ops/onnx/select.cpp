@@ -155,6 +155,10 @@ void register_select(Registry& r) {
   r.add("Compress", since(9), compress);
   r.add("Unique", since(11), unique);
   r.add("NonMaxSuppression", since(10), non_max_suppression);
+  r.mark(Trait::selects, {"Compress", "NonMaxSuppression", "NonZero", "Unique"});
+  r.mark(Trait::moves, {"Compress"});
+  r.mark(Trait::keeps_first, {"Compress"});
+  r.need("TopK", 1, count_along(0, "axis", -1));
 }
 
 } // namespace tbx::lowering

@@ -143,6 +143,10 @@ void register_sequence(Registry& r) {
   r.add("OptionalHasElement", since(15), [](OpContext& ctx) {
     return Values{KnownTensor{DType::boolean, {}, {ctx.has(0) ? 1 : 0}, 1}};
   });
+  r.mark(Trait::any_values, {"Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
+                             "SequenceConstruct", "SequenceErase", "SequenceInsert"});
+  for (const char* op : {"SequenceAt", "SequenceErase"}) r.need(op, 1, between(0, 1));
+  r.need("SequenceInsert", 2, between(0, 1));
 }
 
 } // namespace tbx::lowering

@@ -405,6 +405,17 @@ void register_shape(Registry& r) {
   r.narrow(Narrow::view, {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile",
                           "DepthToSpace", "SpaceToDepth", "Split"});
   r.narrow(Narrow::follows, {"Concat"});
+  r.mark(Trait::moves, {"Concat", "DepthToSpace", "Expand", "Flatten", "Reshape", "SpaceToDepth", "Split",
+                        "Squeeze", "Tile", "Transpose", "Unsqueeze"});
+  r.mark(Trait::keeps_first,
+         {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile", "Split", "Concat"});
+  r.mark(Trait::keeps_others, {"Concat"});
+  r.mark(Trait::half_follows, {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Split", "Concat",
+                               "Expand", "Tile", "DepthToSpace", "SpaceToDepth"});
+  r.need("Expand", 1, between(1, 2));
+  r.need("Tile", 1, between(1, 3));
+  r.need("Squeeze", 1, axis_of_input());
+  r.need("Unsqueeze", 1, axis_of_output());
 }
 
 } // namespace tbx::lowering

@@ -175,6 +175,8 @@ void register_signal(Registry& r) {
   r.add("STFT", since(17), stft);
   r.add("MelWeightMatrix", since(17), mel_weight_matrix);
   r.add("Det", since(11), det);
+  r.need("DFT", 2, between(1, 2));
+  for (const char* op : {"HannWindow", "HammingWindow", "BlackmanWindow"}) r.need(op, 0, some());
 }
 
 } // namespace tbx::lowering

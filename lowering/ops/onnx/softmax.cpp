@@ -95,6 +95,8 @@ void register_softmax(Registry& r) {
   r.add("LogSoftmax", since(1), lower_log_softmax);
   r.add("Hardmax", since(1), lower_hardmax);
   r.narrow(Narrow::wide_inputs, {"Softmax"});
+  r.mark(Trait::half_rows, {"Softmax"});
+  r.mark(Trait::half_follows, {"LogSoftmax"});
 }
 
 } // namespace tbx::lowering

@@ -1,5 +1,5 @@
 // One compilation per kind of inputs, and nobody else waits for it.
-#include "driver/specialiser.h"
+#include "driver/variant_cache.h"
 
 #include <gmock/gmock.h>
 
@@ -18,40 +18,42 @@ struct Number {
 struct Needs {
   int64_t digits = 100; ///< kinds are value / digits
 };
-using Specialiser = driver::Specialiser<Number, Needs>;
-using Compile = std::function<void(int64_t)>;
+using Cache = driver::VariantCache<Number, Needs>;
+using Compile = std::function<bool(int64_t)>; ///< false: the last digits must be known
 
-lowering::UnknownValueError unknown() { return {"the last digits must be known", {}}; }
-
-std::shared_ptr<const Number> get(Specialiser& s, int64_t value, const Compile& compile) {
-  return s.get(
-      [&](const Needs& n, const Number& made) { return made.value / n.digits == value / n.digits; },
-      [&](const Needs& n) -> Specialiser::Request {
-        return {std::to_string(value / n.digits), [&compile, value] {
-                  compile(value);
-                  return std::make_shared<const Number>(Number{value});
-                }};
-      },
-      [](Needs& n, const lowering::UnknownValueError&) { return n.digits > 1 && (n.digits = 1, true); });
+lowering::Demand unknown() {
+  return {lowering::Demand::Kind::shapes, Error(ErrorKind::unsupported, "the last digits must be known")};
 }
 
-TEST(Specialiser, CompilesOncePerKind) {
-  Specialiser s(8);
+std::shared_ptr<const Number> get(Cache& s, int64_t value, const Compile& compile) {
+  return s.get([&](const Needs& n, const Number& made) { return made.value / n.digits == value / n.digits; },
+               [&](const Needs& n) -> Cache::Request {
+                 return {std::to_string(value / n.digits), [&compile, value]() -> Cache::Compiled {
+                           if (!compile(value)) return unknown();
+                           return std::make_shared<const Number>(Number{value});
+                         }};
+               },
+               [](Needs& n, const lowering::Demand&) { return n.digits > 1 && (n.digits = 1, true); });
+}
+
+TEST(VariantCache, CompilesOncePerKind) {
+  Cache s(8);
   int compiled = 0;
-  Compile compile = [&](int64_t) { ++compiled; };
+  Compile compile = [&](int64_t) { return ++compiled > 0; };
   for (int64_t v : {101, 102, 201, 103, 202}) EXPECT_EQ(get(s, v, compile)->value / 100, v / 100);
   EXPECT_EQ(compiled, 2);
   EXPECT_EQ(s.latest()->value, 201);
 }
 
-TEST(Specialiser, OthersGoOnWhileOneIsCompiled) {
-  Specialiser s(8);
+TEST(VariantCache, OthersGoOnWhileOneIsCompiled) {
+  Cache s(8);
   std::promise<void> started, go_on;
   std::shared_future<void> allowed = go_on.get_future().share();
   std::atomic<int> slow_ones{0};
-  Compile quick = [](int64_t) {}, slow = [&](int64_t) {
+  Compile quick = [](int64_t) { return true; }, slow = [&](int64_t) {
     if (slow_ones++ == 0) started.set_value();
     allowed.wait();
+    return true;
   };
   get(s, 100, quick);
   auto one = std::async(std::launch::async, [&] { return get(s, 201, slow)->value; });
@@ -66,12 +68,12 @@ TEST(Specialiser, OthersGoOnWhileOneIsCompiled) {
   EXPECT_EQ(slow_ones, 1) << "the second waited for the first";
 }
 
-TEST(Specialiser, AFailureIsThatOfItsRunAlone) {
-  Specialiser s(8);
+TEST(VariantCache, AFailureIsThatOfItsRunAlone) {
+  Cache s(8);
   std::atomic<int> tries{0};
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
-  Compile fails = [&](int64_t v) {
+  Compile fails = [&](int64_t v) -> bool {
     ++tries;
     throw_unsupported("no code for {}", v);
   };
@@ -86,11 +88,11 @@ TEST(Specialiser, AFailureIsThatOfItsRunAlone) {
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(tries, 4);
   EXPECT_EQ(failures, 4);
-  EXPECT_EQ(get(s, 100, [](int64_t) {})->value, 100) << "it may work later";
+  EXPECT_EQ(get(s, 100, [](int64_t) { return true; })->value, 100) << "it may work later";
 }
 
-TEST(Specialiser, WhatTwoLearnAtTheSameTimeIsLearntOnce) {
-  Specialiser s(8);
+TEST(VariantCache, WhatTwoLearnAtTheSameTimeIsLearntOnce) {
+  Cache s(8);
   std::atomic<int> waiting{0};
   std::atomic<int> compiled{0};
   // Both compile without knowing, and both find out.
@@ -98,33 +100,34 @@ TEST(Specialiser, WhatTwoLearnAtTheSameTimeIsLearntOnce) {
     if (++compiled <= 2) {
       ++waiting;
       while (waiting < 2) std::this_thread::yield();
-      throw unknown();
+      return false;
     }
     EXPECT_TRUE(v == 101 || v == 201);
+    return true;
   };
   auto one = std::async(std::launch::async, [&] { return get(s, 101, compile)->value; });
   auto two = std::async(std::launch::async, [&] { return get(s, 201, compile)->value; });
   EXPECT_EQ(one.get(), 101);
   EXPECT_EQ(two.get(), 201);
   EXPECT_EQ(compiled, 4);
-  EXPECT_EQ(get(s, 102, [](int64_t) {})->value, 102) << "the last digits matter now";
+  EXPECT_EQ(get(s, 102, [](int64_t) { return true; })->value, 102) << "the last digits matter now";
 }
 
-TEST(Specialiser, AnErrorThatTeachesNothingGoesToTheCaller) {
-  Specialiser s(8);
+TEST(VariantCache, AnErrorThatTeachesNothingGoesToTheCaller) {
+  Cache s(8);
   int tries = 0;
   Compile compile = [&](int64_t) {
     ++tries;
-    throw unknown();
+    return false;
   };
-  EXPECT_THROW(get(s, 1, compile), lowering::UnknownValueError);
+  EXPECT_THROW(get(s, 1, compile), Error);
   EXPECT_EQ(tries, 2) << "once more with what the first time taught";
 }
 
-TEST(Specialiser, TheOneUsedLeastRecentlyGoesFirst) {
-  Specialiser s(3);
+TEST(VariantCache, TheOneUsedLeastRecentlyGoesFirst) {
+  Cache s(3);
   int compiled = 0;
-  Compile compile = [&](int64_t) { ++compiled; };
+  Compile compile = [&](int64_t) { return ++compiled > 0; };
   for (int64_t v : {100, 200, 300, 100, 400}) get(s, v, compile);
   EXPECT_EQ(compiled, 4);
   get(s, 100, compile);

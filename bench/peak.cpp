@@ -1,0 +1,157 @@
+// What this machine can do at best, as one line of JSON: products per second of each type out of registers,
+// and bytes per second read from memory, with a number of threads. Built and run by peak.py with the compiler
+// and the instructions of this machine.
+//
+//     peak THREADS SECONDS
+#include <immintrin.h>
+#if defined(__AMX_TILE__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// The best of several short turns of all threads at once: others on the machine only ever make a turn slower.
+template <typename Work> double best_rate(int threads, double seconds, double amount_of_a_turn, Work work) {
+  double best = 0;
+  const Clock::time_point begin = Clock::now();
+  do {
+    std::atomic<int> ready{0};
+    std::vector<double> taken(threads);
+    std::vector<std::thread> others;
+    auto turn = [&](int thread) {
+      ready++;
+      while (ready < threads) std::this_thread::yield();
+      const Clock::time_point start = Clock::now();
+      work(thread);
+      taken[thread] = since(start);
+    };
+    for (int t = 1; t < threads; ++t) others.emplace_back(turn, t);
+    turn(0);
+    for (std::thread& other : others) other.join();
+    best = std::max(best, amount_of_a_turn * threads / *std::max_element(taken.begin(), taken.end()));
+  } while (since(begin) < seconds);
+  return best;
+}
+
+constexpr int kSteps = 200000;
+constexpr int kChains = 12; // independent sums: enough to hide the latency of a product
+
+// `step(sum)` is one instruction's worth of products; the sums are used so that nothing is left out.
+template <typename Vector, typename Step> void run_chains(Vector start, Step step) {
+  Vector sums[kChains];
+  for (Vector& sum : sums) {
+    sum = start;
+    asm volatile("" : "+v"(sum)); // the compiler is not to know that all chains compute the same
+  }
+  for (int i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
+    for (int c = 0; c < kChains; ++c) sums[c] = step(sums[c]);
+  }
+  volatile Vector sink;
+  for (const Vector& sum : sums) sink = sum;
+  (void)sink;
+}
+
+#if defined(__AMX_TILE__)
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t column_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+bool allow_tiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+template <typename Step> void run_tiles(Step step) {
+  const TileConfig config;
+  _tile_loadconfig(&config);
+  for (int i = 0; i < kSteps / 16; ++i) step();
+  _tile_release();
+}
+#endif
+
+} // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const int threads = std::atoi(argv[1]);
+  const double seconds = std::atof(argv[2]);
+  const auto print = [](const char* name, double rate) { std::printf("\"%s\": %.4g, ", name, rate); };
+  std::printf("{");
+#if defined(__AVX512F__)
+  const __m512 half = _mm512_set1_ps(0.5f);
+  print("f32_flops", best_rate(threads, seconds, 2.0 * 16 * kChains * kSteps, [&](int) {
+          run_chains(half, [&](__m512 sum) { return _mm512_fmadd_ps(sum, half, half); });
+        }));
+#elif defined(__AVX2__) && defined(__FMA__)
+  const __m256 half = _mm256_set1_ps(0.5f);
+  print("f32_flops", best_rate(threads, seconds, 2.0 * 8 * kChains * kSteps, [&](int) {
+          run_chains(half, [&](__m256 sum) { return _mm256_fmadd_ps(sum, half, half); });
+        }));
+#endif
+#if defined(__AMX_BF16__) && defined(__AMX_INT8__)
+  if (allow_tiles()) {
+    print("bf16_flops", best_rate(threads, seconds, 2.0 * 16 * 16 * 32 * 4 * (kSteps / 16), [](int) {
+            run_tiles([] {
+              _tile_dpbf16ps(0, 4, 6);
+              _tile_dpbf16ps(1, 4, 7);
+              _tile_dpbf16ps(2, 5, 6);
+              _tile_dpbf16ps(3, 5, 7);
+            });
+          }));
+    print("int8_flops", best_rate(threads, seconds, 2.0 * 16 * 16 * 64 * 4 * (kSteps / 16), [](int) {
+            run_tiles([] {
+              _tile_dpbusd(0, 4, 6);
+              _tile_dpbusd(1, 4, 7);
+              _tile_dpbusd(2, 5, 6);
+              _tile_dpbusd(3, 5, 7);
+            });
+          }));
+  }
+#else
+#if defined(__AVX512BF16__)
+  const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
+  print("bf16_flops", best_rate(threads, seconds, 4.0 * 16 * kChains * kSteps, [&](int) {
+          run_chains(half, [&](__m512 sum) { return _mm512_dpbf16_ps(sum, ones, ones); });
+        }));
+#endif
+#if defined(__AVX512VNNI__)
+  const __m512i bytes = _mm512_set1_epi8(1);
+  print("int8_flops", best_rate(threads, seconds, 8.0 * 16 * kChains * kSteps, [&](int) {
+          run_chains(bytes, [&](__m512i sum) { return _mm512_dpbusd_epi32(sum, bytes, bytes); });
+        }));
+#endif
+#endif
+  // Several times what caches hold, each thread a part of its own, four streams in it.
+  const size_t words = (size_t{512} << 20) / sizeof(int64_t) / threads;
+  std::vector<std::vector<int64_t>> memory(threads, std::vector<int64_t>(words, 1));
+  std::atomic<int64_t> sink{0};
+  print("bytes",
+        best_rate(threads, seconds * 2, static_cast<double>(words) * sizeof(int64_t), [&](int thread) {
+          const int64_t* from = memory[thread].data();
+          const size_t quarter = words / 4;
+          int64_t total = 0;
+          for (size_t i = 0; i < quarter; i += 8)
+            for (size_t stream = 0; stream < 4; ++stream)
+              for (size_t k = 0; k < 8; ++k) total += from[stream * quarter + i + k];
+          sink += total;
+        }));
+  std::printf("\"threads\": %d}\n", threads);
+  return 0;
+}

@@ -50,7 +50,7 @@ def test_explain(tbx: Tbx, model: Path, tmp_path: Path) -> None:
 def test_explain_tells_how_large_packed_weights_are(tbx: Tbx) -> None:
     done = tbx("explain", DIGITS, "--no-compile")
     sizes = [float(text) for text in re.findall(r"weights packed: (\d+\.\d{3}) MB", done.out)]
-    assert done.code == 0 and sizes and all(0 < size < 1 for size in sizes)  # the file has 300 kB
+    assert done.code == 0 and sizes and all(0 < size < 1 for size in sizes)  # the file has 93 kB
 
 
 def test_precision(tbx: Tbx, tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 #include "base/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <cstdlib>
 
 #include "base/error.h"
@@ -15,11 +19,19 @@ const char* name_of(Isa isa) {
   return "?";
 }
 
+#if defined(__x86_64__)
+/// The bit itself: clang 14 does not know the name of this one.
+static bool converts_halves() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 static Isa detect_isa() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-            __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c");
+            __builtin_cpu_supports("bmi2") && converts_halves();
   bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
             __builtin_cpu_supports("avx512cd");

@@ -2,10 +2,10 @@
 
 #include <cstddef>
 
-extern "C" {
+extern "C" { // NOLINTBEGIN(readability-identifier-naming): the sanitizer's names
 void __asan_poison_memory_region(const volatile void* memory, size_t bytes) __attribute__((weak));
 void __asan_unpoison_memory_region(const volatile void* memory, size_t bytes) __attribute__((weak));
-}
+} // NOLINTEND(readability-identifier-naming)
 
 namespace tbx {
 

@@ -279,16 +279,19 @@ nb::list reports_to_python(const std::vector<tbx::KernelReport>& reports) {
 
 NB_MODULE(_core, m) {
   m.attr("__version__") = tbx::version();
-  auto exception = [&](const char* name, PyObject* base) {
-    PyObject* type = PyErr_NewException((std::string("tensorbox.") + name).c_str(), base, nullptr);
+  auto exception = [&](const char* name, PyObject* base, const char* doc) {
+    PyObject* type =
+        PyErr_NewExceptionWithDoc((std::string("tensorbox.") + name).c_str(), doc, base, nullptr);
     m.attr(name) = nb::handle(type);
     return type;
   };
-  PyObject* error = exception("Error", PyExc_RuntimeError);
-  model_error = exception("ModelError", error);
-  unsupported_error = exception("UnsupportedError", error);
-  backend_error = exception("BackendError", error);
-  internal_error = exception("InternalError", error);
+  PyObject* error = exception("Error", PyExc_RuntimeError,
+                              "What tensorbox raises; the message names node, operator, cause and way out.");
+  model_error = exception("ModelError", error, "The model, or an input of a run, is wrong.");
+  unsupported_error = exception("UnsupportedError", error,
+                                "The model is valid, and needs something that tensorbox does not have.");
+  backend_error = exception("BackendError", error, "The C++ compiler, a driver or a library failed.");
+  internal_error = exception("InternalError", error, "A defect of tensorbox.");
 
   nb::class_<Output>(m, "Output", nb::type_slots(output_slots));
   tbx::python::bind_device(m);

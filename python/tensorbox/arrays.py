@@ -35,6 +35,7 @@ class TensorInfo:
 
     @staticmethod
     def of(info: _core.TensorInfo) -> TensorInfo:
+        """Of what the compiled module says."""
         shape = None if info.any_rank else [int(d) if d.lstrip("-").isdigit() else d for d in info.dims]
         dtype = numpy_dtype(info.type) if info.type else np.dtype(object)
         return TensorInfo(info.name, shape, dtype, info.type, info.type_name, info.node, info.has_default)

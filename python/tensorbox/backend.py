@@ -35,14 +35,18 @@ class TensorboxRep(BackendRep):
 
 
 class TensorboxBackend(Backend):
+    """onnx.backend.base.Backend: tensorbox runs the models."""
+
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> TensorboxRep:
+        """The model, compiled for a device, to be run."""
         if not cls.supports_device(device):
             raise ValueError(f"device '{device}' is not available; devices are 'CPU', 'CUDA' and 'CUDA:<number>'")
         return TensorboxRep(Session(model, device=None if _is_cpu(device) else device.lower(), **kwargs))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+        """Compiles the model and runs it once."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
@@ -62,6 +66,7 @@ class TensorboxBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
+        """Whether models run on a device ("CPU", "CUDA", "CUDA:1") here."""
         return _is_cpu(device) or not _core.device_problem(device.lower())
 
 

@@ -151,12 +151,14 @@ class InferenceSession:
 
     def run_with_ort_values(self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
                             run_options: Any = None) -> list[OrtValue]:
+        """`run` with an OrtValue for each input and output."""
         return [OrtValue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
 
     def io_binding(self) -> IOBinding:
         return IOBinding(self._session.inputs, self._session.outputs, self._session)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Runs with the inputs and outputs of a binding."""
         check_run_options(run_options)
         if not iobinding.outputs:
             raise ValueError(f"no output is bound; the model's outputs are {self._output_names(None)}")
@@ -179,12 +181,15 @@ class InferenceSession:
         return "" if trace is None else trace.write()
 
     def get_profiling_start_time_ns(self) -> int:
+        """When the trace began; 0 without enable_profiling."""
         return 0 if self._trace is None else self._trace.start_ns
 
     def get_inputs(self) -> list[NodeArg]:
+        """The inputs that a run must be given, in the model's order."""
         return [NodeArg(i) for i in self._session.inputs if not i.has_default]
 
     def get_outputs(self) -> list[NodeArg]:
+        """The outputs, in the model's order."""
         return [NodeArg(o) for o in self._session.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
@@ -193,11 +198,13 @@ class InferenceSession:
         return [NodeArg(i) for i in self._session.overridable_initializers]
 
     def get_modelmeta(self) -> ModelMetadata:
+        """What the model file says of itself."""
         m = self._session.metadata
         return ModelMetadata(m.producer_name, m.graph_name, m.domain, m.description, m.graph_description,
                              _NO_VERSION if m.version is None else m.version, dict(m.custom))
 
     def get_session_options(self) -> SessionOptions:
+        """The options that the session was made with."""
         return self._options
 
     def get_providers(self) -> list[str]:

@@ -85,14 +85,17 @@ class SessionOptions:
         self._dims[name] = size
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """Refused: dimensions are fixed by name."""
         raise UnsupportedError(f"UnsupportedError: dimensions cannot be fixed by denotation ('{denotation}'); use "
                                "add_free_dimension_override_by_name")
 
     def add_initializer(self, name: str, value: Any) -> None:
+        """Refused: initializers are part of the model."""
         raise UnsupportedError(f"UnsupportedError: initializer '{name}' cannot be replaced when a session is made; "
                                "write it into the model")
 
     def add_external_initializers(self, names: Any, values: Any) -> None:
+        """Refused: initializers are part of the model."""
         raise UnsupportedError("UnsupportedError: initializers cannot be given when a session is made; write them into "
                                "the model, or into a file beside it (external data)")
 
@@ -110,6 +113,7 @@ class SessionOptions:
         self._config[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
+        """The value of an entry; RuntimeError where there is none."""
         if key not in self._config:
             raise RuntimeError(f"SessionOptions does not have configuration with key: {key}")
         return self._config[key]
@@ -141,9 +145,11 @@ class RunOptions:
         self._config: dict[str, str] = {}
 
     def add_run_config_entry(self, key: str, value: str) -> None:
+        """Kept, and without effect."""
         self._config[key] = value
 
     def get_run_config_entry(self, key: str) -> str:
+        """The value of an entry; RuntimeError where there is none."""
         if key not in self._config:
             raise RuntimeError(f"RunOptions does not have configuration with key: {key}")
         return self._config[key]

@@ -84,6 +84,7 @@ class OrtValue:
         return np.asarray(self._value)
 
     def update_inplace(self, np_arr: np.ndarray) -> None:
+        """Copies an array of the same shape and type into the memory."""
         if np.shape(np_arr) != self._value.shape:
             raise ValueError(f"an array of shape {np.shape(np_arr)} does not fit an OrtValue of {self._value.shape}")
         if isinstance(self._value, DeviceTensor):
@@ -94,9 +95,11 @@ class OrtValue:
         np.copyto(self._value, np_arr, casting="equiv")
 
     def shape(self) -> list[int]:
+        """The sizes of a tensor."""
         return list(self._value.shape)
 
     def data_type(self) -> str:
+        """"tensor(float)", "seq(tensor(int64))", as ONNX Runtime spells types."""
         if self.is_tensor():
             return type_text(self.element_type())
         return f"seq({type_text(onnx_type(self._value[0].dtype))})" if self.is_tensor_sequence() and self._value else ""
@@ -109,21 +112,25 @@ class OrtValue:
         return self._value.data_ptr if isinstance(self._value, DeviceTensor) else int(self._value.ctypes.data)
 
     def tensor_size_in_bytes(self) -> int:
+        """Bytes of all elements."""
         return int(self._value.nbytes)
 
     def device_name(self) -> str:
         return "cuda" if isinstance(self._value, DeviceTensor) else "cpu"
 
     def has_value(self) -> bool:
+        """False for an optional value that is absent."""
         return self._value is not None
 
     def is_tensor(self) -> bool:
         return isinstance(self._value, (np.ndarray, DeviceTensor))
 
     def is_tensor_sequence(self) -> bool:
+        """Whether this is a sequence of tensors."""
         return isinstance(self._value, (list, tuple))
 
     def is_sparse_tensor(self) -> bool:
+        """Never: there are no sparse tensors here."""
         return False
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -156,10 +163,12 @@ class IOBinding:
         self._results: list[OrtValue] = []
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
+        """Binds an array to an input."""
         self._check("input", name)
         self.inputs[name] = arr_on_cpu
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Binds a value to an input."""
         self._check("input", name)
         self.inputs[name] = unwrapped(ortvalue)
 
@@ -188,6 +197,7 @@ class IOBinding:
         self.outputs[name] = OrtValue(_memory_at(buffer_ptr, shape, _dtype(element_type), device))
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Binds an output to memory that the run writes."""
         self._check("output", name)
         self.on_device.discard(name)
         self.outputs[name] = ortvalue
@@ -208,9 +218,11 @@ class IOBinding:
         return [value.numpy() if value.is_tensor() else unwrapped(value) for value in self._results]
 
     def clear_binding_inputs(self) -> None:
+        """Forgets the inputs."""
         self.inputs.clear()
 
     def clear_binding_outputs(self) -> None:
+        """Forgets the outputs and what the last run gave."""
         self.outputs.clear()
         self.on_device.clear()
         self._results = []

@@ -135,6 +135,7 @@ class Session:
 
     @property
     def threads(self) -> int:
+        """How many threads a run uses."""
         return self._core.threads
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, *, outputs: str = "host",

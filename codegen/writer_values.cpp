@@ -296,7 +296,8 @@ static std::string boolean_text(Op op, const std::vector<std::string>& a, bool v
 static std::optional<double> bound_of(Expr e, Op op) {
   if (e->op != op) return std::nullopt;
   for (int i : {0, 1})
-    if (e->args[i]->op == Op::constant && !std::isnan(e->args[i]->as_double())) return e->args[i]->as_double();
+    if (e->args[i]->op == Op::constant && !std::isnan(e->args[i]->as_double()))
+      return e->args[i]->as_double();
   return std::nullopt;
 }
 

@@ -3,6 +3,8 @@
 
 #include <bit>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "codegen/writer.h"
@@ -290,8 +292,37 @@ static std::string boolean_text(Op op, const std::vector<std::string>& a, bool v
   }
 }
 
+/// The number that bounds `e`, a min or max, on its side.
+static std::optional<double> bound_of(Expr e, Op op) {
+  if (e->op != op) return std::nullopt;
+  for (int i : {0, 1})
+    if (e->args[i]->op == Op::constant && !std::isnan(e->args[i]->as_double()))
+      return e->args[i]->as_double();
+  return std::nullopt;
+}
+
+/// Do clamps keep the float within the range of a type of 8 bits, if it is not NaN?
+static bool is_clamped_to(Expr e, DType byte) {
+  const double low = byte == DType::i8 ? -128 : 0, high = low + 255;
+  auto inside = [&](std::optional<double> bound) { return bound && *bound >= low && *bound <= high; };
+  for (auto [outer, inner] : {std::pair{Op::min, Op::max}, std::pair{Op::max, Op::min}})
+    if (inside(bound_of(e, outer)))
+      for (int i : {0, 1})
+        if (inside(bound_of(e->args[i], inner))) return true;
+  return false;
+}
+
 std::string Writer::apply(Expr e, DType t, const std::vector<std::string>& a, bool vector) const {
+  const bool floats = vector && !by_value && t == DType::f32; // of a CPU
+  // The conversion makes INT_MIN of NaN, whose lowest byte is the 0 that it has to be.
+  if (e->op == Op::cast && floats && is_byte(e->dtype) && is_clamped_to(e->args[0], e->dtype))
+    return fmt::format("NARROW({}, CONVERT(i32v, {}))", compute_of(e->dtype), a[0]);
   if (e->op == Op::cast) return converted(t, e->dtype, a[0], vector);
+  // One instruction, which gives its second operand where that is NaN.
+  if (floats && (bound_of(e, Op::min) || bound_of(e, Op::max))) {
+    const int number = e->args[0]->op == Op::constant ? 0 : 1;
+    return fmt::format("{}({}, {})", e->op == Op::min ? "smaller" : "larger", a[number], a[1 - number]);
+  }
   if (e->op == Op::bitcast) {
     bool boolean = t == DType::boolean || e->dtype == DType::boolean;
     return boolean ? converted(t, e->dtype, a[0], vector)

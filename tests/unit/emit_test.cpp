@@ -61,6 +61,37 @@ TEST(Emit, ConvertsBetweenTypes) {
   run_cases(cases);
 }
 
+TEST(Emit, ClampsBeforeItNarrows) {
+  Cases cases;
+  const double values[] = {0.0, -0.0, 0.5,  1.5, -1.5, 127,  128,   -128,     -129,      254.9, 255,
+                           256, 300,  -300, 3e9, -3e9, 1e30, -1e30, INFINITY, -INFINITY, NAN,   2147483648.0};
+  for (int64_t n : {1, 5, 16, 40}) {
+    auto k = make(fmt::format("clamps {}", n));
+    Context& c = k->c();
+    SymInt i = c.var(0);
+    k->kernel.outer = {n};
+    int x = k->buffer(DType::f32, n, Access::read);
+    k->phase();
+    auto number = [&](double v) { return c.constant(DType::f32, v); };
+    for (DType t : {DType::i8, DType::u8}) {
+      const double low = t == DType::i8 ? -128 : 0, high = low + 255;
+      for (auto [least, most] :
+           {std::pair{low, high}, {low + 3, high - 5}, {low - 1, high}, {low, high + 1}}) {
+        Expr v = k->load(x, i);
+        Expr above = binary(Op::max, v, number(least)), below = binary(Op::min, v, number(most));
+        for (Expr clamped :
+             {binary(Op::min, above, number(most)), binary(Op::max, below, number(least)), above, below}) {
+          int y = k->buffer(t, n, Access::write);
+          k->store(y, i, c.cast(clamped, t));
+        }
+      }
+    }
+    k->fill = [&values](int, int64_t i) { return values[i % std::size(values)]; };
+    cases.push_back(k);
+  }
+  run_cases(cases);
+}
+
 TEST(Emit, PointwiseLayouts) {
   Cases cases;
   for (int64_t n : kSizes)

@@ -211,3 +211,18 @@ def test_max_memory_counts_memory_of_the_device() -> None:
     session.run({"x": np.zeros(1000, "f")})
     with pytest.raises(tensorbox.ModelError, match="the limit is 100000"):
         session.run({"x": np.zeros(12_000, "f")})
+
+
+def test_queries_keys_and_values_are_one_product() -> None:
+    """Of any number of rows; on the CPU only of few."""
+    w = {n: RNG.standard_normal((16, 16)).astype("f") for n in "qkv"}
+    nodes = [helper.make_node("MatMul", ["x", n], [n + "p"]) for n in w]
+    nodes += [helper.make_node("Reshape", [n + "p", "split"], [n + "h"]) for n in w]
+    model = model_of(nodes, {"x": (TensorProto.FLOAT, [1, 40, 16])},
+                     {n + "h": (TensorProto.FLOAT, [1, 40, 2, 8]) for n in w}, split=np.array([1, -1, 2, 8]), **w)
+    x = RNG.standard_normal((1, 40, 16)).astype("f")
+    for device, products in (("cuda", 1), (None, 3)):
+        session = tensorbox.Session(model, device=device) if device else tensorbox.Session(model)
+        assert [kind for kind, _ in kinds(session)].count("extern") == products
+        for n, y in session.run({"x": x}).items():
+            np.testing.assert_allclose(y, (x @ w[n[0]]).reshape(1, 40, 2, 8), rtol=1e-4, atol=1e-5)

@@ -29,8 +29,8 @@ private:
 class EvaluatedModule : public runtime::Module {
 public:
   explicit EvaluatedModule(std::vector<ir::NamedKernel> kernels) {
-    for (auto& [name, program] : kernels)
-      kernels_.emplace(name, std::make_shared<const Evaluated>(std::move(program)));
+    for (ir::NamedKernel& kernel : kernels)
+      kernels_.emplace(std::move(kernel.first), std::make_shared<const Evaluated>(std::move(kernel.second)));
   }
   runtime::Kernel kernel(const std::string& name) const override {
     auto it = kernels_.find(name);

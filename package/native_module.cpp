@@ -36,7 +36,7 @@ FileDescriptor nameless_file() {
 
 } // namespace
 
-NativeModule::NativeModule(std::vector<std::span<const std::byte>> objects) {
+NativeModule::NativeModule(const std::vector<std::span<const std::byte>>& objects) {
   for (const std::span<const std::byte> object : objects) {
     const FileDescriptor file = nameless_file();
     if (!file || !write_at(file.get(), object.data(), static_cast<int64_t>(object.size()), 0))

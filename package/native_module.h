@@ -14,7 +14,7 @@ namespace tbx::package {
 class NativeModule : public runtime::Module {
 public:
   /// Throws BackendError where an object cannot be loaded.
-  explicit NativeModule(std::vector<std::span<const std::byte>> objects);
+  explicit NativeModule(const std::vector<std::span<const std::byte>>& objects);
   runtime::Kernel kernel(const std::string& name) const override;
 
 private:

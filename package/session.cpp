@@ -77,7 +77,8 @@ void describe(const runtime::BoundExecutable& bound, std::vector<runtime::StepIn
     steps[s].decisions.push_back("kernel: " + step.chosen +
                                  (extern_kernels::is_plain_loops(step.chosen) ? " (plain loops: slow)" : ""));
     if (const int64_t bytes = step.library->packed_bytes(); bytes > 0)
-      steps[s].decisions.push_back(fmt::format("weights packed: {:.3f} MB", static_cast<double>(bytes) / 1e6));
+      steps[s].decisions.push_back(
+          fmt::format("weights packed: {:.3f} MB", static_cast<double>(bytes) / 1e6));
     for (const std::string& refusal : step.refusals) steps[s].decisions.push_back("refused: " + refusal);
   }
 }
@@ -164,6 +165,7 @@ std::vector<OnnxValue> Session::Impl::run_value_session(const Given& given,
                [&](size_t i, const auto& value) { in[i] = package::to_runtime(value, inputs[i].name); });
   value_session->run(std::move(in), out, limited(run_options));
   std::vector<OnnxValue> result;
+  result.reserve(out.size());
   for (RuntimeValue& v : out) result.push_back(package::to_public(std::move(v)));
   return result;
 }

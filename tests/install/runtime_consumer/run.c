@@ -12,7 +12,9 @@ static int fail(tbx_error* error) {
 
 int main(int argc, char** argv) {
   tbx_error* error = NULL;
-  tbx_options options = {sizeof options, 1, 0, 0, NULL, 0, 0};
+  tbx_options options = {0};
+  options.size = sizeof options;
+  options.threads = 1;
   tbx_session* session = tbx_load(argc > 1 ? argv[1] : NULL, &options, &error);
   if (!session) return fail(error);
   tbx_info in = tbx_input(session, 0);

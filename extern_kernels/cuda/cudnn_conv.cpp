@@ -128,7 +128,7 @@ public:
     const TensorRef& y = args.outputs[0];
     dnn::Plans::Addresses at;
     at.of = {{kX, args.inputs[0].data}, {kW, call.weights}, {kY, y.data}};
-    if (call.key.bias) at.of.emplace_back(kB, args.inputs[call.epilogue.bias].data);
+    if (call.key.bias) at.of.emplace_back(kB, call.bias);
     if (call.key.residual) at.of.emplace_back(kZ, args.inputs[call.epilogue.residual].data);
     at.workspace = args.workspace;
     at.workspace_bytes = workspace_bytes(args.inputs, args.outputs);
@@ -155,7 +155,7 @@ private:
   struct Call {
     Key key;
     Epilogue epilogue;
-    const void* weights = nullptr;
+    const void *weights = nullptr, *bias = nullptr;
     dnn::Found found;
   };
 
@@ -185,10 +185,14 @@ private:
     key.w = described(w.sizes, strides, at(call.weights));
     key.y = described(y.sizes, y.strides, at(y.data));
     if (!p_.transposed) {
-      key.bias = call.epilogue.bias >= 0;
-      if (key.bias) key.bias_align = alignment_of(at(inputs[call.epilogue.bias].data));
       key.residual = call.epilogue.residual >= 0;
       key.activation = call.epilogue.activation;
+      if (call.epilogue.bias >= 0)
+        call.bias = inputs[call.epilogue.bias].data;
+      else if (key.residual || key.activation == Activation::relu)
+        call.bias = zeros(y.sizes[1]);
+      key.bias = call.bias != nullptr;
+      if (key.bias) key.bias_align = alignment_of(at(call.bias));
       if (key.residual) {
         const TensorRef& z = inputs[call.epilogue.residual];
         key.z = described(z.sizes, z.strides, at(z.data));
@@ -205,6 +209,19 @@ private:
     wish.strict = key.strict;
     call.found = cache->get(context_, key, wish, [&] { return conv_graph(key); });
     return call;
+  }
+
+  /// The bias of one that has none, but an addition or activation: the library has these behind a bias only.
+  const void* zeros(int64_t channels) const {
+    std::call_once(zeros_once_, [&] {
+      const std::vector<char> values(static_cast<size_t>(channels * size_of(type_)), 0);
+      device::Device& device = plain_.device();
+      zeros_ = device.allocate(values.size());
+      const auto stream = device.make_stream();
+      stream->upload(zeros_->data(), values.data(), values.size());
+      stream->synchronize();
+    });
+    return zeros_->data();
   }
 
   /// Bias, addition and activation of a transposed convolution.
@@ -246,7 +263,8 @@ private:
   ConvWeights weights_;
   std::string version_;
   Notes notes_;
-  mutable std::once_flag finish_once_;
+  mutable std::once_flag zeros_once_, finish_once_;
+  mutable std::unique_ptr<device::Memory> zeros_;
   mutable std::unique_ptr<LoopKernel> finish_;
 };
 

@@ -195,14 +195,16 @@ std::vector<std::string> check_conv(device::Device& device, const ConvCase& c, D
   const std::vector<int> order = last ? channels_last(c.x.size()) : std::vector<int>{};
   std::vector<Operand> in{random_operand(t, c.x, order), random_operand(t, c.w), absent()};
   in[1].constant = form % 2 == 0;
-  p.has_bias = form > 0;
+  p.has_bias = form > 0 && form < 5;
   if (p.has_bias) in[2] = random_operand(t, {y[1]});
   in.push_back(random_operand(t, y, order));
   const std::vector<PostOp> forms[] = {{},
                                        {{PostOp::relu}},
                                        {{PostOp::add, 0, 0, 3}, {PostOp::relu}},
                                        {{PostOp::sum, 0, 0, 3}},
-                                       {{PostOp::clip, 0, 0.4f}, {PostOp::mul, 0, 0, 3}}};
+                                       {{PostOp::clip, 0, 0.4f}, {PostOp::mul, 0, 0, 3}},
+                                       {{PostOp::relu}}, // without a bias
+                                       {{PostOp::add, 0, 0, 3}, {PostOp::relu}}};
   p.post_ops = forms[form];
   const Chosen chosen = expect_right(device, p, in, random_operand(t, y, order));
   const bool is_product = t == DType::f32 && c.group == 1 && Dims(c.w.begin() + 2, c.w.end()) == Dims{1, 1} &&
@@ -217,7 +219,7 @@ void LibraryKernels::check_convs(std::span<const ConvCase> cases) {
   for (const ConvCase& c : cases)
     for (DType t : kFloats)
       for (bool last : {false, true})
-        for (int form = is_gpu() || t != DType::bf16 ? 0 : 4; form < 5; ++form)
+        for (int form = is_gpu() || t != DType::bf16 ? 0 : 4; form < 7; ++form)
           for (const std::string& note : check_conv(*device_, c, t, last, form, "cudnn_conv"))
             EXPECT_FALSE(note.starts_with("plain loops"))
                 << note << " " << testing::PrintToString(c.x) << testing::PrintToString(c.w) << name_of(t)

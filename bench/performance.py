@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
             start = arguments.index("--engines")
             arguments = [a for i, a in enumerate(arguments) if i <= start or a not in options.without]
         rounds = ["--rounds", str(options.rounds), "--round-seconds", str(options.round_seconds), "--repeat", "1"]
-        compare.main([*arguments, *rounds, "--json", str(file), *(["--resume"] if options.resume else [])])
+        compare.main([*arguments, *rounds, "--json", os.path.relpath(file), *(["--resume"] if options.resume else [])])
 
 
 def results() -> dict[str, Any]:

@@ -15,7 +15,9 @@ sys.path[:0] = [str(BENCH), str(BENCH.parent / "tests" / "zoo")]
 import compare  # noqa: E402
 import engine_process  # noqa: E402
 import machine  # noqa: E402
+import performance_page  # noqa: E402
 import status  # noqa: E402
+import workloads  # noqa: E402
 
 TARGETS = json.loads((BENCH / "targets.json").read_text())
 FAKE_MODULE = """
@@ -137,3 +139,39 @@ def test_the_page_says_what_is_met_and_what_is_missed() -> None:
         "`./dev python bench/compare.py --engines tensorbox ort`",
     ):
         assert line in text, text
+
+
+def test_workloads_have_forms_and_shapes() -> None:
+    found = workloads.parse("gpt2_decode+w8@past_len=5,total_len=6")
+    assert (found.model, found.form, found.precision) == ("gpt2_decode", "w8", "int8")
+    assert found.inputs()["past_key_values.0.key"].shape == (1, 12, 5, 64)
+    for wrong in ("nothing", "resnet50+w3", "gpt2_decode@past_len=x", "gpt2_decode@depth=1"):
+        with pytest.raises(ValueError, match="there is no|is no size"):
+            workloads.parse(wrong)
+
+
+def test_a_stopped_run_goes_on(fake: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    told = ["--models", "bilstm", "--engines", "tensorbox", "--rounds", "1", "--round-seconds", "0.01", "--json", str(file)]
+    compare.main([*told, "--measure", "latency"])
+    first = json.loads(file.read_text())["models"]["bilstm"]
+    compare.main([*told, "--measure", "latency", "callers", "--resume"])
+    second = json.loads(file.read_text())["models"]["bilstm"]
+    assert second["latency"] == first["latency"] and set(second) == {"latency", "callers"}
+
+
+def test_peers_that_are_wrong_are_no_yardstick() -> None:
+    right, wrong = {"check": {"used": 0.5}}, {"check": {"used": 2.0}}
+    found = {
+        "tensorbox": {"min_ms": 2.0, "median_ms": 3.0} | right,
+        "ort": {"min_ms": 4.0, "median_ms": 4.0} | right,
+        "openvino": {"min_ms": 1.0, "median_ms": 1.0} | wrong,
+        "torch": {"error": "no torch form"},
+    }
+    compare._add_peer_ratios(found)
+    assert (found["tensorbox"]["best_min_ms"], found["tensorbox"]["peer_ratio_median_ms"]) == ("ort", 0.75)
+
+
+def test_charts_mark_what_is_slower() -> None:
+    chart = performance_page.bars("ratios <1>", {"a": 0.5, "b": 2.0})
+    assert chart.count("#2b7a3d") == chart.count("#b5482f") == 1 and "ratios &lt;1&gt;" in chart

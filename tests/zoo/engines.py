@@ -80,7 +80,7 @@ def _load_openvino_default(path: Path, options: LoadOptions, **more: str) -> Run
 
     def run(feeds: Arrays) -> Arrays:
         results = request.infer(feeds, share_inputs=True, share_outputs=True)
-        return {port.get_any_name(): array for port, array in results.items()}
+        return {name: array for port, array in results.items() for name in port.get_names()}  # it may have several
 
     return run
 

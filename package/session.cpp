@@ -76,9 +76,6 @@ void describe(const runtime::BoundExecutable& bound, std::vector<runtime::StepIn
       steps[s].name += fmt::format(" in {}", name_of(type));
     steps[s].decisions.push_back("kernel: " + step.chosen +
                                  (extern_kernels::is_plain_loops(step.chosen) ? " (plain loops: slow)" : ""));
-    if (const int64_t bytes = step.library->packed_bytes(); bytes > 0)
-      steps[s].decisions.push_back(
-          fmt::format("weights packed: {:.3f} MB", static_cast<double>(bytes) / 1e6));
     for (const std::string& refusal : step.refusals) steps[s].decisions.push_back("refused: " + refusal);
   }
 }

@@ -187,12 +187,12 @@ private:
     if (!p_.transposed) {
       key.residual = call.epilogue.residual >= 0;
       key.activation = call.epilogue.activation;
-      if (call.epilogue.bias >= 0)
-        call.bias = inputs[call.epilogue.bias].data;
-      else if (key.residual || key.activation == Activation::relu)
-        call.bias = zeros(y.sizes[1]);
-      key.bias = call.bias != nullptr;
-      if (key.bias) key.bias_align = alignment_of(at(call.bias));
+      const bool given = call.epilogue.bias >= 0;
+      key.bias = given || key.residual || key.activation == Activation::relu; // addresses are not known yet
+      if (key.bias) {
+        call.bias = given ? inputs[call.epilogue.bias].data : zeros(y.sizes[1]);
+        key.bias_align = alignment_of(at(call.bias));
+      }
       if (key.residual) {
         const TensorRef& z = inputs[call.epilogue.residual];
         key.z = described(z.sizes, z.strides, at(z.data));

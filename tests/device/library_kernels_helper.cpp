@@ -192,7 +192,13 @@ void expect_right(device::Device& device, const extern_kernels::ExternKernel& ke
   const Operand& before = old >= 0 ? inputs[old] : out;
   std::vector<TensorRef> result{place(before)};
   if (old >= 0) in[old] = result[0];
-  const auto workspace = device.allocate(static_cast<size_t>(kernel.workspace_bytes(in, result)));
+  // As in a plan: sizes are known, addresses are not.
+  auto unplaced = [](std::vector<TensorRef> refs) {
+    for (TensorRef& r : refs) r.data = nullptr;
+    return refs;
+  };
+  const auto workspace =
+      device.allocate(static_cast<size_t>(kernel.workspace_bytes(unplaced(in), unplaced(result))));
   const RunArgs args{in, result, nullptr, workspace->data(), stream.get()};
 
   const std::vector<double> want = expected(problem, inputs, before);

@@ -87,8 +87,11 @@ constexpr Case kCases[] = {{1, 2, 2, 17, 40, 64, 64}, {2, 4, 2, 7, 33, 16, 24}, 
                            {1, 1, 1, 1, 1100, 8, 8},  {1, 1, 1, 1, 2100, 8, 8}, {1, 3, 3, 36, 70, 96, 128}};
 
 TEST_P(TensorAttention, AllForms) {
+  int turn = 0;
   for (const Case& c : kCases)
     for (int i = 0; i < 16; ++i) {
+      if (device::is_fake(*device_) && ++turn % 3 != 0)
+        continue; // emulated threads are slow: each form with some sizes
       const int form = i % 8;
       const DType t = i >= 8 ? DType::f32 : form % 2 == 0 ? DType::f16 : DType::bf16;
       if (c.keys > 1000 && is_half(t) != (c.keys < 2000)) continue; // parts for several blocks

@@ -124,8 +124,9 @@ std::string unfit_result(bool bytes, DType result, bool has_post_ops) {
 }
 
 void require_countable(std::span<const int64_t> sizes) {
-  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n > INT32_MAX; }))
-    throw dnnl::error(dnnl_unimplemented, "a dimension of more than 2^31 - 1 elements");
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n > kMost; }))
+    throw dnnl::error(dnnl_unimplemented, "a dimension of more than 2^30 elements");
 }
 
 memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides, DType type) {

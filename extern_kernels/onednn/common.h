@@ -13,8 +13,8 @@ namespace tbx::extern_kernels::onednn {
 const dnnl::engine& cpu_engine();
 dnnl::stream& this_thread_stream();
 
-/// Throws dnnl::error (unimplemented) for a dimension above 2^31 - 1: many of the library's kernels count in
-/// 32 bits, and some throw through its C interface what nobody there catches.
+/// Throws dnnl::error (unimplemented) for a dimension above 2^30: many of the library's kernels count in 32
+/// bits, in whole blocks. Some throw through its C interface what nobody there catches, some divide by zero.
 void require_countable(std::span<const int64_t> sizes);
 
 /// A tensor's place in memory. Dimensions of size 1 get a stride that keeps the descriptor plain.

@@ -98,6 +98,10 @@ private:
   /// ONNX.
   memory::desc weight_desc(std::span<const int64_t> sizes, std::span<const int64_t> strides,
                            DType type) const {
+    require_countable(sizes);
+    double count = 1;
+    for (int64_t n : sizes) count *= static_cast<double>(n);
+    if (count >= double{1LL << 31}) throw dnnl::error(dnnl_unimplemented, "2^31 weights or more");
     std::vector<int64_t> s(sizes.begin(), sizes.end()), t(strides.begin(), strides.end());
     int64_t g = p_.group;
     if (g > 1) {

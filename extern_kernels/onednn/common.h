@@ -36,6 +36,9 @@ std::string inexact_bytes();
 /// points) may be inexact; empty where all sums are below 2^24. Each is of `terms` products (-1: known at run
 /// time only); `columns` is the dimension of `weights` that the result has, too.
 std::string inexact_sums(const OperandInfo& weights, size_t columns, int64_t terms, bool has_right_zero);
+/// Whether sums may be so large where the CPU has tiles (AMX), whose kernels round before they add zero
+/// points.
+bool large_sums_on_tiles(const OperandInfo& weights, size_t columns, int64_t terms, bool has_right_zero);
 /// Appends the operations; an 8-bit `result` is rounded and saturates, so a last clip to its range and a
 /// rounding before it are left out.
 void append_all(const std::vector<PostOp>& list, DType result,

@@ -165,7 +165,8 @@ TEST(Schedule, BytesOfAProductAreStoredByTheLibrary) {
   }
 }
 
-TEST(Schedule, BytesWithSeveralUsersAreComputedOnce) {
+/// bytes = Q(a + b), whose users are a convolution and, behind it, the sum with what it is a residual of.
+TEST(Schedule, BytesWithSeveralUsersAreComputedOnceAndAddedByTheLibrary) {
   GraphHelper h;
   const ir::SymInts sizes{1, 8, 6, 6};
   auto number = [&](float v) { return h.constant(tensor({}, {v})); };
@@ -181,7 +182,15 @@ TEST(Schedule, BytesWithSeveralUsersAreComputedOnce) {
   for (const Group& g : s.groups)
     readers += std::count(g.reads.begin(), g.reads.end(), s.program.inputs[0].buffer);
   EXPECT_EQ(readers, 1);
-  EXPECT_EQ(kernels(s), 2);
+  EXPECT_EQ(kernels(s), 2); // the bytes, and the order of the output's dimensions
+  std::string problem;
+  for (const Group& g : s.groups)
+    if (const auto* call = std::get_if<ir::ExternCall>(&g.what))
+      problem += extern_kernels::to_string(call->problem);
+  // What is stored in between is rounded and saturates; the residual is added in units of its scale.
+  EXPECT_TRUE(
+      problem.ends_with("+round +clip(-3, 252) +linear(3, 9) +add(#3) +linear(0.5, 0) +round +clip(0, 255)"))
+      << problem;
 }
 
 TEST(Schedule, FewChannelsAreWrittenInTheOrderOfReads) {

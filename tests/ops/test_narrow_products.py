@@ -247,6 +247,24 @@ def test_residual_of_bytes(kind: str, types: tuple[type, type], size: int) -> No
         np.testing.assert_array_equal(got["y"].astype(np.float64)[~near], want[~near])
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (5000,), (1, 1), (3, 7), (9, 129), (2, 40, 200), (130, 3, 5, 9), (0, 130), (9, 0), (1, 8, 4096)])
+@pytest.mark.parametrize("low,high", [(-3, 5), (1, 2), (-9, -4), (0, 0)])
+def test_dynamic_quantisation(shape: tuple[int, ...], low: float, high: float) -> None:
+    """The range of all elements, widened to contain 0, whatever rows it is looked for in."""
+    x = np.random.default_rng(8).uniform(low, high, shape).astype(np.float32)
+    m = model([helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])], {"x": x}, {},
+              {"y": np.uint8, "s": np.float32, "z": np.uint8})
+    least, largest = x.min(initial=0), x.max(initial=0)
+    scale = np.float32((largest - least) / np.float32(255))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        zero = np.nan_to_num(np.clip(np.rint(-least / scale), 0, 255))
+        y = np.nan_to_num(np.clip(np.rint(x / scale) + zero, 0, 255))
+    for got in run(m, {"x": x}):
+        assert got["s"] == scale and got["z"] == zero
+        if high > 0:
+            np.testing.assert_array_equal(got["y"], y)
+
+
 @pytest.mark.parametrize("per_column", [False, True])
 def test_dynamically_quantised_product(per_column: bool) -> None:
     """What ONNX Runtime's quantize_dynamic makes of a MatMul with bias and activation."""

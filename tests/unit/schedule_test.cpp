@@ -193,6 +193,22 @@ TEST(Schedule, BytesWithSeveralUsersAreComputedOnceAndAddedByTheLibrary) {
       << problem;
 }
 
+/// The kernel that makes the rows looks for their extremes; those of all rows and what follows from them are
+/// one small kernel, and the bytes one more.
+TEST(Schedule, DynamicQuantisationIsTwoKernelsBehindItsProducer) {
+  for (bool dynamic : {false, true}) {
+    GraphHelper h;
+    const ir::SymInts sizes{dynamic ? h.symbol("batch") : ir::SymInt(2),
+                            dynamic ? h.symbol("seq") : ir::SymInt(40), 256};
+    ValueId x = h.node("LayerNormalization", {h.input("x", DType::f32, sizes), h.constant(weights({256})),
+                                              h.constant(weights({256}))});
+    const ValueId y = h.node("DynamicQuantizeLinear", {x}, {}, 20, 3);
+    for (int k = 0; k < 3; ++k) h.output(y + k);
+    Schedule s = schedule_of(h);
+    EXPECT_EQ(kernels(s), 3) << to_string(s);
+  }
+}
+
 TEST(Schedule, FewChannelsAreWrittenInTheOrderOfReads) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {2, 3, 30, 40});

@@ -369,7 +369,7 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
     if (std::string reason = unfit_floats(inputs, outputs[0].dtype); !reason.empty()) return reason;
   for (size_t k = 2; bytes && k < inputs.size(); ++k) {
     const DType type = inputs[k].dtype;
-    if (!(static_cast<int>(k) == p.x_zero && type == DType::i32) && type != DType::f32 &&
+    if (!(static_cast<int>(k) == p.x_zero && type == DType::i32) && type != DType::f32 && !is_byte(type) &&
         type != DType::undefined)
       return fmt::format("{} operands", name_of(type));
   }

@@ -20,6 +20,9 @@ std::span<const Pass> graph_passes() {
            "Conv/MatMul/Gemm(DequantizeLinear(x), DequantizeLinear(w)) -> ConvInteger/MatMulInteger(x, "
            "w)*scale",
            nullptr, kCompileOnly, multiply_integers},
+      Pass{"fold_quantisation",
+           "QuantizeLinear(integer product * a + b, s) -> QuantizeLinear(integer product * (a/s) + b/s, 1)",
+           fold_quantisation, kCompileOnly},
       // After multiply_integers, which is for what is quantised on both sides; before the weights are folded.
       Pass{"keep_weights_packed", "MatMul/Gemm(x, DequantizeLinear(w)) -> MatMulNBits(x, w)",
            keep_weights_packed, kCompileOnly},

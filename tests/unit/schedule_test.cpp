@@ -165,7 +165,8 @@ TEST(Schedule, BytesOfAProductAreStoredByTheLibrary) {
   }
 }
 
-TEST(Schedule, BytesWithSeveralUsersAreComputedOnce) {
+/// bytes = Q(a + b), whose users are a convolution and, behind it, the sum with what it is a residual of.
+TEST(Schedule, BytesWithSeveralUsersAreComputedOnceAndAddedByTheLibrary) {
   GraphHelper h;
   const ir::SymInts sizes{1, 8, 6, 6};
   auto number = [&](float v) { return h.constant(tensor({}, {v})); };
@@ -181,7 +182,31 @@ TEST(Schedule, BytesWithSeveralUsersAreComputedOnce) {
   for (const Group& g : s.groups)
     readers += std::count(g.reads.begin(), g.reads.end(), s.program.inputs[0].buffer);
   EXPECT_EQ(readers, 1);
-  EXPECT_EQ(kernels(s), 2);
+  EXPECT_EQ(kernels(s), 2); // the bytes, and the order of the output's dimensions
+  std::string problem;
+  for (const Group& g : s.groups)
+    if (const auto* call = std::get_if<ir::ExternCall>(&g.what))
+      problem += extern_kernels::to_string(call->problem);
+  // What is stored in between is rounded and saturates; the residual is added in units of its scale.
+  EXPECT_TRUE(
+      problem.ends_with("+round +clip(-3, 252) +linear(3, 9) +add(#3) +linear(0.5, 0) +round +clip(0, 255)"))
+      << problem;
+}
+
+/// The kernel that makes the rows looks for their extremes; those of all rows and what follows from them are
+/// one small kernel, and the bytes one more.
+TEST(Schedule, DynamicQuantisationIsTwoKernelsBehindItsProducer) {
+  for (bool dynamic : {false, true}) {
+    GraphHelper h;
+    const ir::SymInts sizes{dynamic ? h.symbol("batch") : ir::SymInt(2),
+                            dynamic ? h.symbol("seq") : ir::SymInt(40), 256};
+    ValueId x = h.node("LayerNormalization", {h.input("x", DType::f32, sizes), h.constant(weights({256})),
+                                              h.constant(weights({256}))});
+    const ValueId y = h.node("DynamicQuantizeLinear", {x}, {}, 20, 3);
+    for (int k = 0; k < 3; ++k) h.output(y + k);
+    Schedule s = schedule_of(h);
+    EXPECT_EQ(kernels(s), 3) << to_string(s);
+  }
 }
 
 TEST(Schedule, FewChannelsAreWrittenInTheOrderOfReads) {

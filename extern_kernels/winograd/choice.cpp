@@ -14,14 +14,15 @@ constexpr int64_t kLanes = 16, kPoints = 32;
 
 double round_up(int64_t n, int64_t step) { return static_cast<double>((n + step - 1) / step * step); }
 
-/// All in products of whole vectors. What transforms take was measured on Zen 4, for vectors of channels in and
-/// out; weights come from memory once.
+/// All in products of whole vectors. What transforms take was measured on Zen 4, for vectors of channels in
+/// and out; weights come from memory once.
 double transformed_work(const Sizes& s, int64_t tiles, int tile) {
   const double transforms = tile == 2 ? 80 : 280, bytes_at_once = 4;
   const double panels = round_up(s.out_channels, kPanel) / kLanes;
   const double depth = static_cast<double>(s.in_channels);
   const double products = products_of(tile) * depth * panels * static_cast<double>(tiles);
-  const double turned = transforms * (round_up(s.in_channels, kLanes) / kLanes + panels) * static_cast<double>(tiles);
+  const double turned =
+      transforms * (round_up(s.in_channels, kLanes) / kLanes + panels) * static_cast<double>(tiles);
   const double weights = products_of(tile) * depth * panels * kLanes * sizeof(float) / bytes_at_once;
   return products + turned + weights;
 }
@@ -43,8 +44,8 @@ int64_t tiles_along(int64_t size, int64_t dilation, int tile) {
 }
 
 Choice choose(const ConvProblem& p, Sizes s) {
-  // With fewer, the bound of the error is above that of adding all products one after the other: the transforms
-  // of F(2) make terms (8/3)² times as large, of which there are a ninth (docs/precision.md).
+  // With fewer, the bound of the error is above that of adding all products one after the other: the
+  // transforms of F(2) make terms (8/3)² times as large, of which there are a ninth (docs/precision.md).
   constexpr int64_t kLeastChannels = 27;
   // A model is no measurement.
   constexpr double kGain = 0.85;

@@ -19,10 +19,12 @@ struct Choice {
   std::string reason; ///< why it does
 };
 
-/// By a model of the work, for sizes of which -1 is unknown: the same for every machine and number of threads.
+/// By a model of the work, for sizes of which -1 is unknown: the same for every machine and number of
+/// threads.
 Choice choose(const ConvProblem& problem, Sizes sizes);
 
-/// Tiles along a dimension of `size` results: those of a dilated convolution lie in as many lines of their own.
+/// Tiles along a dimension of `size` results: those of a dilated convolution lie in as many lines of their
+/// own.
 int64_t tiles_along(int64_t size, int64_t dilation, int tile);
 
 } // namespace tbx::extern_kernels::winograd

@@ -1,7 +1,7 @@
-// Convolutions of 3 x 3 elements by Winograd's transforms: a tile of 2 x 2 results takes 16 products of channels
-// instead of 36, one of 4 x 4 results 36 instead of 144. Each task transforms the input of some tiles, multiplies
-// all of them by the transformed weights and transforms the sums back, with bias and post-operations: nothing
-// that is transformed goes further than the cache of a core.
+// Convolutions of 3 x 3 elements by Winograd's transforms: a tile of 2 x 2 results takes 16 products of
+// channels instead of 36, one of 4 x 4 results 36 instead of 144. Each task transforms the input of some
+// tiles, multiplies all of them by the transformed weights and transforms the sums back, with bias and
+// post-operations: nothing that is transformed goes further than the cache of a core.
 #include <fmt/format.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
@@ -50,13 +50,15 @@ public:
         in_channels_(weights.sizes[1]), panels_(quotient(out_channels_, kPanel)), loops_(loops(tile)) {
     packed_ = allocate_aligned(packed_bytes());
     const int64_t step = panels_ * in_channels_ * kPanel;
-    pack([&](const double* kernel, float* to) {
-      double t[36], u[36];
-      const int span = span_of(tile_);
-      for (int j = 0; j < 3; ++j) transform(kernel + j, 3, t + j, 3);
-      for (int i = 0; i < span; ++i) transform(t + i * 3, 1, u + i * span, 1);
-      for (int i = 0; i < products_; ++i) to[i * step] = static_cast<float>(u[i]);
-    }, static_cast<float*>(packed_.get()), in_channels_ * kPanel);
+    pack(
+        [&](const double* kernel, float* to) {
+          double t[36], u[36];
+          const int span = span_of(tile_);
+          for (int j = 0; j < 3; ++j) transform(kernel + j, 3, t + j, 3);
+          for (int i = 0; i < span; ++i) transform(t + i * 3, 1, u + i * span, 1);
+          for (int i = 0; i < products_; ++i) to[i * step] = static_cast<float>(u[i]);
+        },
+        static_cast<float*>(packed_.get()), in_channels_ * kPanel);
   }
 
   std::string description() const override {
@@ -82,7 +84,8 @@ private:
     tile_ == 2 ? transform_kernel<2>(from, step, to, to_step) : transform_kernel<4>(from, step, to, to_step);
   }
 
-  /// Calls `put` with the nine elements of each pair of channels, and where they go in [panel, channel, column].
+  /// Calls `put` with the nine elements of each pair of channels, and where they go in [panel, channel,
+  /// column].
   template <class Put> void pack(Put put, float* to, int64_t panel_step) const {
     const std::shared_ptr<const Tensor> t = widened(weights_.constant);
     const auto* from = reinterpret_cast<const float*>(t->data);
@@ -105,9 +108,11 @@ private:
     std::call_once(plain_once_, [&] {
       const int64_t step = in_channels_ * kPanel;
       plain_ = allocate_aligned(panels_ * 9 * step * static_cast<int64_t>(sizeof(float)));
-      pack([&](const double* kernel, float* to) {
-        for (int e = 0; e < 9; ++e) to[e * step] = static_cast<float>(kernel[e]);
-      }, static_cast<float*>(plain_.get()), 9 * step);
+      pack(
+          [&](const double* kernel, float* to) {
+            for (int e = 0; e < 9; ++e) to[e * step] = static_cast<float>(kernel[e]);
+          },
+          static_cast<float*>(plain_.get()), 9 * step);
     });
     return static_cast<const float*>(plain_.get());
   }
@@ -126,7 +131,8 @@ private:
         : kernel(k), args(a), x(a.inputs[0]), y(a.outputs[0]),
           rows(first_results(y.sizes[2], k.p_.dilations[0], k.tile_)),
           columns(first_results(y.sizes[3], k.p_.dilations[1], k.tile_)) {
-      // Whole lines, and an odd number of them from row to row: powers of two would meet in one set of the cache.
+      // Whole lines, and an odd number of them from row to row: powers of two would meet in one set of the
+      // cache.
       line = (round_up(kernel.in_channels_, kLine) / kLine | 1) * kLine;
       if (kernel.p_.has_bias) bias = to_dense<float>(args.inputs[2]);
       cut_tasks();
@@ -141,7 +147,8 @@ private:
       constexpr int64_t kBytes = 512 << 10, kMost = 8 * kRows, kLeast = 2 * kRows;
       cut.tiles = y.sizes[0] * static_cast<int64_t>(rows.size() * columns.size());
       cut.panels = kernel.panels_;
-      const int64_t of_tile = kernel.products_ * (line + cut.panels * kPanel) * static_cast<int64_t>(sizeof(float));
+      const int64_t of_tile =
+          kernel.products_ * (line + cut.panels * kPanel) * static_cast<int64_t>(sizeof(float));
       const int64_t wanted = 2 * tbb::this_task_arena::max_concurrency();
       const int64_t fits = std::clamp(kBytes / of_tile / kRows * kRows, kLeast, kMost);
       cut.block = std::clamp(round_up(quotient(cut.tiles, wanted), kRows), int64_t{kRows}, fits);
@@ -217,16 +224,16 @@ private:
         for (int64_t panel = begin; panel < end; ++panel)
           for (int64_t c = 0; c < cuts; ++c) {
             const int64_t first = count * c / cuts, last = count * (c + 1) / cuts;
-            kernel.loops_.multiply(parts.input + product * product_step + first * line, line,
-                                   static_cast<int>(last - first), depth,
-                                   weights + (product * cut.panels + panel) * panel_size,
-                                   parts.sums + product * sums_step + ((panel - begin) * cut.block + first) * kPanel,
-                                   false);
+            kernel.loops_.multiply(
+                parts.input + product * product_step + first * line, line, static_cast<int>(last - first),
+                depth, weights + (product * cut.panels + panel) * panel_size,
+                parts.sums + product * sums_step + ((panel - begin) * cut.block + first) * kPanel, false);
           }
     }
 
     /// `ops`: room for the post-operations.
-    void write(const Parts& parts, const Place& at, int64_t tile, int64_t begin, int64_t end, TileOp* ops) const {
+    void write(const Parts& parts, const Place& at, int64_t tile, int64_t begin, int64_t end,
+               TileOp* ops) const {
       const int m = kernel.tile_;
       const std::vector<PostOp>& post_ops = kernel.p_.post_ops;
       TileOutput out;
@@ -237,7 +244,8 @@ private:
         ops[k].beta = post_ops[k].beta;
       }
       for (int i = 0; i < m * m; ++i) {
-        const int64_t row = at.row + i / m * kernel.p_.dilations[0], column = at.column + i % m * kernel.p_.dilations[1];
+        const int64_t row = at.row + i / m * kernel.p_.dilations[0],
+                      column = at.column + i % m * kernel.p_.dilations[1];
         const bool inside = row < y.sizes[2] && column < y.sizes[3];
         auto find = [&](const TensorRef& t) {
           auto step = [&](int d) { return t.sizes[d] == 1 ? 0 : t.strides[d]; };
@@ -259,7 +267,8 @@ private:
         out.sums = parts.sums + ((panel - begin) * cut.block + tile) * kPanel;
         out.bias = bias.empty() ? nullptr : bias.data() + out.first;
         for (int i = 0; i < m * m; ++i)
-          out.results[i] = results[i] ? (y.strides[1] == 1 ? results[i] + out.first : parts.tile + i * kPanel) : nullptr;
+          out.results[i] =
+              results[i] ? (y.strides[1] == 1 ? results[i] + out.first : parts.tile + i * kPanel) : nullptr;
         if (!kernel.loops_.transform_output(out)) write_plain(parts, at, panel, out);
         for (int i = 0; y.strides[1] != 1 && i < m * m; ++i)
           for (int64_t c = 0; results[i] && c < out.channels; ++c)
@@ -267,8 +276,8 @@ private:
       }
     }
 
-    /// A tile that an infinity or a NaN reaches, or sums that overflow: the transforms would carry it to results
-    /// whose own pixels are finite. Such tiles are computed element by element of the kernel.
+    /// A tile that an infinity or a NaN reaches, or sums that overflow: the transforms would carry it to
+    /// results whose own pixels are finite. Such tiles are computed element by element of the kernel.
     void write_plain(const Parts& parts, const Place& at, int64_t panel, TileOutput out) const {
       const int m = kernel.tile_, span = span_of(m);
       const int64_t depth = kernel.in_channels_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/isa.h"
 #include "extern_kernels/vector_exp.h"
 #include "extern_kernels/winograd/transform.h"
 
@@ -101,8 +102,8 @@ template <int Bytes, int Most>
 }
 
 template <int Bytes, int Most>
-[[gnu::always_inline]] inline void multiply_body(const float* rows, int64_t row_step, int count, int64_t depth,
-                                                 const float* panel, float* sums, bool more) {
+[[gnu::always_inline]] inline void multiply_body(const float* rows, int64_t row_step, int count,
+                                                 int64_t depth, const float* panel, float* sums, bool more) {
   for (int left = (count + Most - 1) / Most; left > 0; --left) { // parts as large as each other
     const int some = (count + left - 1) / left;
     multiply_few<Bytes, Most>(rows, row_step, some, depth, panel, sums, more);
@@ -202,7 +203,8 @@ template <int Bytes, int Count, class V>
 }
 
 template <int Bytes, int M>
-[[gnu::always_inline]] inline void results(const TileOutput& tile, int64_t c, typename Vector<Bytes>::Lanes* y) {
+[[gnu::always_inline]] inline void results(const TileOutput& tile, int64_t c,
+                                           typename Vector<Bytes>::Lanes* y) {
   using V = typename Vector<Bytes>::Lanes;
   constexpr int kSpan = span_of(M);
   V t[M * kSpan];
@@ -270,10 +272,11 @@ TBX_LOOPS(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"
 
 template <int M> Loops best() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq"))
-    return loops_avx512<M>();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return loops_avx2<M>();
+  switch (host_isa()) {
+  case Isa::avx512: return loops_avx512<M>();
+  case Isa::avx2: return loops_avx2<M>();
+  case Isa::sse: break;
+  }
 #endif
   return loops_plain<M>();
 }

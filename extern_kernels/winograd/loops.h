@@ -21,7 +21,7 @@ inline constexpr int kResults = 16;
 struct TileOp {
   PostOp::Kind kind;
   float alpha = 0, beta = 0;
-  int64_t channel_step = 0;     ///< of the operand
+  int64_t channel_step = 0;            ///< of the operand
   const float* operand[kResults] = {}; ///< its first channel, for each result; nullptr: outside
 };
 
@@ -32,18 +32,18 @@ struct TileOutput {
   int64_t channels = 0;        ///< columns that are results
   const float* bias = nullptr; ///< of the first column, as many as `channels`; nullptr: none
   std::span<const TileOp> ops;
-  int64_t first = 0;              ///< the first column's channel, for operands
-  float* results[kResults] = {};  ///< [row, column]: where the first channel goes; nullptr: nowhere
+  int64_t first = 0;             ///< the first column's channel, for operands
+  float* results[kResults] = {}; ///< [row, column]: where the first channel goes; nullptr: nowhere
 };
 
 struct Loops {
   /// to[product * step + channel] of a tile whose pixels are given; whole lines are written, zeros behind the
   /// last channel.
   void (*transform_input)(const float* const* pixels, int64_t channels, float* to, int64_t step);
-  /// sums[row, column] = rows[row * row_step + l] * panel[l, column], for up to kRows rows. `more`: added to what
-  /// is there.
-  void (*multiply)(const float* rows, int64_t row_step, int count, int64_t depth, const float* panel, float* sums,
-                   bool more);
+  /// sums[row, column] = rows[row * row_step + l] * panel[l, column], for up to kRows rows. `more`: added to
+  /// what is there.
+  void (*multiply)(const float* rows, int64_t row_step, int count, int64_t depth, const float* panel,
+                   float* sums, bool more);
   /// False where a result is not finite: then nothing has been stored.
   bool (*transform_output)(const TileOutput& tile);
   /// Bias and post-operations of finished sums [result, kPanel].

@@ -1,8 +1,8 @@
 // Winograd's transforms of tiles in one dimension, applied to vectors of channels along both.
 //
-// F(m, 3) gives m results of a kernel of 3 from m + 2 inputs with m + 2 products: the polynomials of inputs and
-// kernel are multiplied by their values at m + 1 points and infinity. The points are 0, 1, -1 for m = 2, and
-// 0, ±sqrt(1/2), ±sqrt(2) for m = 4: these lose half as many digits as the usual 0, ±1, ±2.
+// F(m, 3) gives m results of a kernel of 3 from m + 2 inputs with m + 2 products: the polynomials of inputs
+// and kernel are multiplied by their values at m + 1 points and infinity. The points are 0, 1, -1 for m = 2,
+// and 0, ±sqrt(1/2), ±sqrt(2) for m = 4: these lose half as many digits as the usual 0, ±1, ±2.
 #pragma once
 
 #include <cstdint>

@@ -225,10 +225,13 @@ template <int B> struct Body {
     x = x < -87.0f ? Lanes{} : p;
   }
 
-  [[gnu::always_inline]] static inline void softmax(float* s, int64_t n, const float* mask,
+  [[gnu::always_inline]] static inline void softmax(float* s, int64_t n, float scale, const float* mask,
                                                     int64_t mask_stride, RowState& state, float* out,
-                                                    int64_t width) {
+                                                    int64_t width, void* shares) {
     constexpr float kInf = std::numeric_limits<float>::infinity();
+    auto* to = static_cast<float*>(shares);
+    if (scale != 1)
+      for (int64_t j = 0; j < n; ++j) s[j] *= scale;
     if (mask && mask_stride == 1)
       for (int64_t j = 0; j < n; ++j) s[j] += mask[j];
     else if (mask)
@@ -249,7 +252,7 @@ template <int B> struct Body {
       load(v, s + j);
       v = v - shift;
       exp_of(v);
-      store(s + j, v);
+      store(to + j, v);
       sum += v;
     }
     if (greatest != state.greatest) {
@@ -319,16 +322,16 @@ template <int B> struct Body {
                    float* c, int64_t ldc) {                                                                  \
     Body<bytes>::dots(a, lda, m, k, b, rs, n, c, ldc);                                                       \
   }                                                                                                          \
-  target void softmax(float* s, int64_t n, const float* mask, int64_t stride, RowState& state, float* out,   \
-                      int64_t width) {                                                                       \
-    Body<bytes>::softmax(s, n, mask, stride, state, out, width);                                             \
+  target void softmax(float* s, int64_t n, float scale, const float* mask, int64_t stride, RowState& state,  \
+                      float* out, int64_t width, void* shares) {                                             \
+    Body<bytes>::softmax(s, n, scale, mask, stride, state, out, width, shares);                              \
   }                                                                                                          \
   target void softcap(float* s, int64_t n, float cap) { Body<bytes>::softcap(s, n, cap); }                   \
   target void add_rows(const float* p, int64_t k, const float* v, int64_t rs, int64_t n, float* out) {       \
     Body<bytes>::add_rows(p, k, v, rs, n, out);                                                              \
   }                                                                                                          \
   constexpr Blocks kAll = {                                                                                  \
-      Body<bytes>::kLanes, Body<bytes>::kPanel, pack, multiply, dots, softmax, softcap, add_rows};           \
+      Body<bytes>::kLanes, Body<bytes>::kPanel, 1, pack, multiply, dots, softmax, softcap, add_rows};        \
   }
 
 TBX_BLOCKS(base, 16, )

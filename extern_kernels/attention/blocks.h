@@ -13,9 +13,11 @@ struct RowState {
 };
 
 /// A matrix [rows, columns] is packed as panels of `panel` columns (the last one rounded up to `lanes`), each
-/// row by row, padded with zeros.
+/// row by row, padded with zeros. Its elements are words: one f32, or two bf16 that are neighbours along the
+/// sum, of which pack() knows nothing.
 struct Blocks {
   int lanes, panel;
+  int per_word; ///< elements of the sum in a word of the operands of multiply()
   /// panels <- x[r * row_stride + c * column_stride]
   void (*pack)(const float* x, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns,
                float* panels);
@@ -26,10 +28,11 @@ struct Blocks {
   /// scores[i * ld + j] += dot of a[i * lda ..] and row j of b, without packing: for few rows.
   void (*dots)(const float* a, int64_t lda, int64_t m, int64_t k, const float* b, int64_t row_stride,
                int64_t n, float* c, int64_t ldc);
-  /// Scores become exp(score - greatest so far); `out` (of `width` numbers) is scaled to the new greatest.
-  /// `mask` (may be null) is added with its stride first.
-  void (*softmax)(float* scores, int64_t n, const float* mask, int64_t mask_stride, RowState& state,
-                  float* out, int64_t width);
+  /// Scores, times `scale` and plus `mask` (may be null) with its stride, become exp(score - greatest so
+  /// far), stored one after the other as multiply() takes them; `out` (of `width` numbers) is scaled to the
+  /// new greatest. There is room for whole vectors at `scores`; `shares` may be the same memory or before it.
+  void (*softmax)(float* scores, int64_t n, float scale, const float* mask, int64_t mask_stride,
+                  RowState& state, float* out, int64_t width, void* shares);
   /// Scores become cap * tanh(score / cap).
   void (*softcap)(float* scores, int64_t n, float cap);
   /// out[j] += sum over l of p[l] * v[l * row_stride + j], for one row.
@@ -37,5 +40,8 @@ struct Blocks {
 };
 
 const Blocks& blocks();
+
+/// The same with bfloat16 operands of multiply(), added in f32; null where this CPU multiplies none.
+const Blocks* bf16_blocks();
 
 } // namespace tbx::extern_kernels::attention

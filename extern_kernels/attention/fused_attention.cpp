@@ -1,10 +1,12 @@
 // Attention in one kernel: blocks of queries against blocks of keys, with a running softmax, so that the
 // scores of a block stay in cache and are never stored whole. Keys and values are packed once per head; for
-// single queries (decoding) they are read where they are.
+// single queries (decoding) they are read where they are. Where all operands are bfloat16 and the CPU
+// multiplies it, so do both products; scores, softmax and sums are float32 all the same.
 #include <fmt/format.h>
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -24,6 +26,8 @@ constexpr int64_t kKeys = 256;     ///< columns of a block: scores of a block st
 constexpr int64_t kFewQueries = 4; ///< up to here packing the keys costs more than it saves
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+/// Of `n` elements along a sum.
+int64_t words(int64_t n, const Blocks& b) { return (n + b.per_word - 1) / b.per_word; }
 
 /// Sizes of one call.
 struct Sizes {
@@ -38,8 +42,10 @@ struct Sizes {
     return queries <= kFewQueries && (in[1].strides[3] == 1 || depth == 1) &&
            (in[2].strides[3] == 1 || width == 1);
   }
-  int64_t packed_keys(const Blocks& b) const { return round_up(keys, b.lanes) * depth; }
-  int64_t packed_values(const Blocks& b) const { return keys * round_up(width, b.lanes); }
+  int64_t depth_words(const Blocks& b) const { return words(depth, b); }
+  int64_t key_words(const Blocks& b) const { return words(keys, b); }
+  int64_t packed_keys(const Blocks& b) const { return round_up(keys, b.lanes) * depth_words(b); }
+  int64_t packed_values(const Blocks& b) const { return key_words(b) * round_up(width, b.lanes); }
 };
 
 const float* data_of(const TensorRef& t) { return static_cast<const float*>(t.data); }
@@ -69,6 +75,26 @@ struct Matrix {
   }
 };
 
+/// Rows of bfloat16 as words of two neighbours; the last one is filled up with 0.
+void pair_along_row(const uint16_t* row, int64_t stride, int64_t n, float* to) {
+  auto* bits = reinterpret_cast<char*>(to);
+  if (stride == 1) {
+    std::memcpy(bits, row, static_cast<size_t>(n) * 2);
+  } else {
+    for (int64_t i = 0; i < n; ++i) std::memcpy(bits + 2 * i, row + i * stride, 2);
+  }
+  if (n % 2 != 0) std::memset(bits + 2 * n, 0, 2);
+}
+
+/// Two rows of bfloat16 as words of an element of each; no second row: 0.
+void pair_rows(const uint16_t* first, const uint16_t* second, int64_t stride, int64_t n, float* to) {
+  auto* bits = reinterpret_cast<char*>(to);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t word = first[i * stride] | (second ? uint32_t{second[i * stride]} << 16 : 0);
+    std::memcpy(bits + 4 * i, &word, 4);
+  }
+}
+
 /// Memory of this thread, kept for the next block.
 float* scratch(size_t floats) {
   static thread_local std::vector<float> memory;
@@ -79,7 +105,8 @@ float* scratch(size_t floats) {
 
 class FusedAttention : public ExternKernel {
 public:
-  explicit FusedAttention(const AttentionProblem& p) : p_(p) {}
+  FusedAttention(const AttentionProblem& p, bool bf16)
+      : p_(p), b_(bf16 && attention::bf16_blocks() ? *attention::bf16_blocks() : attention::blocks()) {}
 
   std::string description() const override { return "fused " + to_string(Problem(p_)); }
 
@@ -108,17 +135,37 @@ private:
            (batch * s.kv_heads + kv_head) * (s.packed_keys(b_) + s.packed_values(b_));
   }
 
+  bool in_pairs() const { return b_.per_word == 2; }
+
   void pack(const RunArgs& args, const Sizes& s) const {
     const TensorRef &k = args.inputs[1], &v = args.inputs[2];
     tbb::parallel_for(int64_t{0}, s.batch * s.kv_heads, [&](int64_t i) {
       int64_t b = i / s.kv_heads, h = i % s.kv_heads;
       float* to = packed(args, s, b, h);
       static thread_local std::vector<float> memory;
+      if (in_pairs()) return pack_pairs(k, v, s, b, h, to, memory);
       const Matrix keys(k, b * k.strides[0] + h * k.strides[1], s.keys, s.depth, memory);
       b_.pack(keys.data, keys.column_stride, keys.row_stride, s.depth, s.keys, to);
       const Matrix values(v, b * v.strides[0] + h * v.strides[1], s.keys, s.width, memory);
       b_.pack(values.data, values.row_stride, values.column_stride, s.keys, s.width, to + s.packed_keys(b_));
     });
+  }
+
+  void pack_pairs(const TensorRef& k, const TensorRef& v, const Sizes& s, int64_t b, int64_t h, float* to,
+                  std::vector<float>& memory) const {
+    const int64_t depth = s.depth_words(b_), pairs = s.key_words(b_);
+    memory.resize(static_cast<size_t>(std::max(s.keys * depth, pairs * s.width)));
+    const auto* key = static_cast<const uint16_t*>(k.data) + b * k.strides[0] + h * k.strides[1];
+    for (int64_t j = 0; j < s.keys; ++j)
+      pair_along_row(key + j * k.strides[2], k.strides[3], s.depth, memory.data() + j * depth);
+    b_.pack(memory.data(), 1, depth, depth, s.keys, to);
+    const auto* value = static_cast<const uint16_t*>(v.data) + b * v.strides[0] + h * v.strides[1];
+    for (int64_t j = 0; j < s.keys; j += 2) {
+      const uint16_t* row = value + j * v.strides[2];
+      pair_rows(row, j + 1 < s.keys ? row + v.strides[2] : nullptr, v.strides[3], s.width,
+                memory.data() + j / 2 * s.width);
+    }
+    b_.pack(memory.data(), s.width, 1, pairs, s.width, to + s.packed_keys(b_));
   }
 
   /// The mask of one query from `key` on; nullptr: none. Its stride along keys goes to `stride`.
@@ -135,7 +182,10 @@ private:
     const int64_t at = b * q.strides[0] + h * q.strides[1] + i * q.strides[2];
     if (is_half(q.dtype)) {
       const auto* bits = static_cast<const uint16_t*>(q.data) + at;
-      for (int64_t d = 0; d < s.depth; ++d) decode_halves(q.dtype, bits + d * q.strides[3], 1, to + d);
+      if (q.strides[3] == 1)
+        decode_halves(q.dtype, bits, s.depth, to);
+      else
+        for (int64_t d = 0; d < s.depth; ++d) decode_halves(q.dtype, bits + d * q.strides[3], 1, to + d);
       for (int64_t d = 0; d < s.depth; ++d) to[d] *= p_.scale;
       return;
     }
@@ -144,15 +194,17 @@ private:
   }
 
   void finish(const TensorRef& y, const Sizes& s, int64_t b, int64_t h, int64_t i, const RowState& row,
-              const float* sums) const {
+              float* sums) const {
     int head = p_.tokens_first ? 2 : 1;
     const int64_t at = b * y.strides[0] + h * y.strides[head] + i * y.strides[3 - head];
     bool nothing = p_.zero_undefined_rows && !(row.sum > 0); // also NaN
     if (is_half(y.dtype)) {
+      for (int64_t d = 0; d < s.width; ++d) sums[d] = nothing ? 0 : sums[d] / row.sum;
       auto* bits = static_cast<uint16_t*>(y.data) + at;
-      for (int64_t d = 0; d < s.width; ++d)
-        bits[d * y.strides[3]] =
-            static_cast<uint16_t>(encode_float(y.dtype, nothing ? 0 : sums[d] / row.sum));
+      if (y.strides[3] == 1)
+        encode_halves(y.dtype, sums, s.width, bits);
+      else
+        for (int64_t d = 0; d < s.width; ++d) encode_halves(y.dtype, sums + d, 1, bits + d * y.strides[3]);
       return;
     }
     float* to = static_cast<float*>(y.data) + at;
@@ -188,44 +240,60 @@ private:
     return {first, std::clamp<int64_t>(keys.end - block, first, n)};
   }
 
-  /// The `n` scores of one query from key `key` on.
-  void softmax(const RunArgs& args, int64_t b, int64_t h, int64_t query, int64_t key, float* scores,
-               int64_t n, RowState& state, float* sums, int64_t width) const {
+  /// The `n` scores of one query from key `key` on, which still have to be multiplied by `scale`.
+  void softmax(const Blocks& by, const RunArgs& args, int64_t b, int64_t h, int64_t query, int64_t key,
+               float* scores, int64_t n, float scale, RowState& state, float* sums, int64_t width,
+               void* shares) const {
     int64_t stride = 0;
     const float* mask = mask_at(args, b, h, query, key, stride);
-    if (p_.softcap > 0) b_.softcap(scores, n, p_.softcap);
-    b_.softmax(scores, n, mask, stride, state, sums, width);
+    if (p_.softcap > 0) {
+      for (int64_t j = 0; scale != 1 && j < n; ++j) scores[j] *= scale;
+      scale = 1;
+      by.softcap(scores, n, p_.softcap);
+    }
+    by.softmax(scores, n, scale, mask, stride, state, sums, width, shares);
   }
 
   void run_block(const RunArgs& args, const Sizes& s, int64_t b, int64_t h, int64_t first) const {
     int64_t rows = std::min(kQueries, s.queries - first), width = round_up(s.width, b_.lanes);
-    int64_t room = std::min(kKeys, round_up(s.keys, b_.lanes));
+    int64_t room = std::min(kKeys, round_up(s.keys, b_.lanes)), depth = s.depth_words(b_);
     if (p_.window > 0) room += b_.lanes; // rows of a softmax may then begin anywhere
-    float* q = scratch(static_cast<size_t>(rows * (s.depth + room + width)));
+    float* q = scratch(static_cast<size_t>(rows * (depth + room + width)));
     // Vectors are whole only from aligned starts: scores and sums come first.
     float *scores = q, *sums = scores + rows * room;
     q = sums + rows * width;
     RowState state[kQueries];
+    // Queries of bfloat16 stay what they are: their scores are scaled.
+    const float scale = in_pairs() ? p_.scale : 1;
     for (int64_t r = 0; r < rows; ++r) {
-      load_query(args.inputs[0], s, b, h, first + r, q + r * s.depth);
+      const TensorRef& from = args.inputs[0];
+      if (in_pairs())
+        pair_along_row(static_cast<const uint16_t*>(from.data) + b * from.strides[0] + h * from.strides[1] +
+                           (first + r) * from.strides[2],
+                       from.strides[3], s.depth, q + r * depth);
+      else
+        load_query(from, s, b, h, first + r, q + r * depth);
       state[r] = initial(args, h);
     }
     std::fill_n(sums, rows * width, 0.0f);
     const float* keys = packed(args, s, b, h / s.group());
     const float* values = keys + s.packed_keys(b_);
-    const int64_t end = visible(args, s, b, first + rows - 1).end;
+    const int64_t end = visible(args, s, b, first + rows - 1).end, share = 4 / b_.per_word;
     for (int64_t k = visible(args, s, b, first).first / kKeys * kKeys; k < end; k += kKeys) {
       int64_t n = std::min(kKeys, s.keys - k);
-      // Whole panels of keys lie one after the other, depth rows each.
-      b_.multiply(q, s.depth, rows, s.depth, keys + k * s.depth, s.depth, 0, n, scores, room, false);
+      // Whole panels of keys lie one after the other.
+      b_.multiply(q, depth, rows, depth, keys + k * depth, depth, 0, n, scores, room, false);
       for (int64_t r = 0; r < rows; ++r) {
         float* row = scores + r * room;
+        auto* shares = reinterpret_cast<char*>(row);
         auto [from, to] = within(visible(args, s, b, first + r), k, n);
-        softmax(args, b, h, first + r, k + from, row + from, to - from, state[r], sums + r * width, width);
-        std::fill(row, row + from, 0.0f);
-        std::fill(row + to, row + n, 0.0f);
+        softmax(b_, args, b, h, first + r, k + from, row + from, to - from, scale, state[r], sums + r * width,
+                width, shares + from * share);
+        std::memset(shares, 0, static_cast<size_t>(from * share));
+        std::memset(shares + to * share, 0, static_cast<size_t>((round_up(n, b_.per_word) - to) * share));
       }
-      b_.multiply(scores, room, rows, n, values, s.keys, k, s.width, sums, width, true);
+      b_.multiply(scores, room, rows, words(n, b_), values, s.key_words(b_), k / b_.per_word, s.width, sums,
+                  width, true);
     }
     for (int64_t r = 0; r < rows; ++r)
       finish(args.outputs[0], s, b, h, first + r, state[r], sums + r * width);
@@ -234,6 +302,7 @@ private:
   /// All queries of the heads that share keys, at once.
   void run_direct(const RunArgs& args, const Sizes& s) const {
     const TensorRef &k = args.inputs[1], &v = args.inputs[2];
+    const Blocks& wide = attention::blocks();
     tbb::parallel_for(int64_t{0}, s.batch * s.kv_heads, [&](int64_t item) {
       int64_t b = item / s.kv_heads, kv = item % s.kv_heads, rows = s.group() * s.queries;
       float* scores = scratch(static_cast<size_t>(rows * (s.depth + kKeys + s.width + 2)));
@@ -252,16 +321,17 @@ private:
         int64_t n = std::min(kKeys, end - first);
         const Matrix keys(k, keys_at + first * k.strides[2], n, s.depth, key_memory);
         const Matrix values(v, values_at + first * v.strides[2], n, s.width, value_memory);
-        b_.dots(q, s.depth, rows, s.depth, keys.data, keys.row_stride, n, scores, kKeys);
+        wide.dots(q, s.depth, rows, s.depth, keys.data, keys.row_stride, n, scores, kKeys);
         for (int64_t r = 0; r < rows; ++r) {
           int64_t h = kv * s.group() + r / s.queries, i = r % s.queries;
           auto [from, to] = within(visible(args, s, b, i), first, n);
           // To the front of the row: only there is room for whole vectors.
           float* row = scores + r * kKeys;
           if (from > 0) std::copy(row + from, row + to, row);
-          softmax(args, b, h, i, first + from, row, to - from, state[r], sums + r * s.width, s.width);
-          b_.add_rows(row, to - from, values.data + from * values.row_stride, values.row_stride, s.width,
-                      sums + r * s.width);
+          softmax(wide, args, b, h, i, first + from, row, to - from, 1, state[r], sums + r * s.width, s.width,
+                  row);
+          wide.add_rows(row, to - from, values.data + from * values.row_stride, values.row_stride, s.width,
+                        sums + r * s.width);
         }
       }
       for (int64_t r = 0; r < rows; ++r)
@@ -271,7 +341,7 @@ private:
   }
 
   AttentionProblem p_;
-  const Blocks& b_ = attention::blocks();
+  const Blocks& b_;
 };
 
 } // namespace
@@ -289,9 +359,12 @@ std::string supports_fused_attention(const Problem&, std::span<const OperandInfo
   return result == DType::f32 || is_half(result) ? "" : fmt::format("a {} result", name_of(result));
 }
 
-std::unique_ptr<ExternKernel> make_fused_attention(const Problem& problem, std::span<const OperandInfo>,
+std::unique_ptr<ExternKernel> make_fused_attention(const Problem& problem,
+                                                   std::span<const OperandInfo> inputs,
                                                    std::span<const OperandInfo>) {
-  return std::make_unique<FusedAttention>(std::get<AttentionProblem>(problem));
+  const bool bf16 =
+      std::all_of(inputs.begin(), inputs.begin() + 3, [](auto& in) { return in.dtype == DType::bf16; });
+  return std::make_unique<FusedAttention>(std::get<AttentionProblem>(problem), bf16);
 }
 
 } // namespace tbx::extern_kernels

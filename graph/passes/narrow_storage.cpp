@@ -166,11 +166,37 @@ private:
     if (g_.at(weights).constant) {
       if (node.op_type == "MatMul" && g_.at(weights).constant->dims.size() != 2) return 0;
       node.inputs[w] = narrowed(weights);
+    } else if (const Node* turn = transpose_of_matrix(weights)) {
+      node.inputs[w] = turned(*turn);
     } else if (!is_widened_constant(weights)) {
       return 0;
     }
     if (g_.at(node.inputs[0]).stored != type_) node.inputs[0] = stored(node.inputs[0], node);
     return 1;
+  }
+
+  /// Weights that something else reads as they are, embeddings for example, are turned in the graph.
+  const Node* transpose_of_matrix(ValueId id) const {
+    const int producer = g_.at(id).producer;
+    if (producer < 0) return nullptr;
+    const Node& turn = before_[producer];
+    const bool known = turn.domain.empty() && turn.op_type == "Transpose" && is_f32(turn.input(0));
+    if (!known || !g_.at(turn.inputs[0]).constant) return nullptr;
+    return g_.at(turn.inputs[0]).constant->dims.size() == 2 ? &turn : nullptr;
+  }
+
+  /// The same view of the narrowed constant.
+  ValueId turned(const Node& turn) {
+    auto [it, fresh] = turned_.try_emplace(turn.outputs[0], -1);
+    if (!fresh) return it->second;
+    Node n = turn;
+    n.inputs[0] = narrowed(turn.inputs[0]);
+    const Value whole = g_.at(turn.outputs[0]);
+    it->second = e_.add_value(whole.name, whole.type);
+    g_.at(it->second).type.dtype = type_;
+    n.outputs[0] = it->second;
+    g_.nodes.push_back(std::move(n));
+    return it->second;
   }
 
   /// Large constants that are narrow already stay so behind a Cast (widen_halves), which their kernel sees
@@ -220,7 +246,7 @@ private:
   std::vector<bool> wide_;       ///< by value: memory holds it as it is
   std::vector<bool> exact_;      ///< by value: only what is sensitive sees it
   std::vector<bool> exact_node_; ///< all its results are exact
-  std::map<ValueId, ValueId> narrowed_, stored_;
+  std::map<ValueId, ValueId> narrowed_, stored_, turned_;
 };
 
 } // namespace

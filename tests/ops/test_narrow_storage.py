@@ -228,6 +228,33 @@ def test_a_model_of_bfloat16_multiplies_it(rows: int) -> None:
     assert "arena float32" not in strict.dump("plan") and "constant float32 [256" not in strict.dump("plan")
 
 
+def test_weights_that_embeddings_share_are_narrow_where_they_multiply() -> None:
+    rng = np.random.default_rng(12)
+    table = rng.standard_normal((301, 64)).astype(np.float32)
+    ids = rng.integers(0, 301, (1, 17))
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["x"]), helper.make_node("Relu", ["x"], ["r"]),
+             helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]), helper.make_node("MatMul", ["r", "turned"], ["y"])]
+    # Folded, as tables of this size are, the turned one would be a constant of its own.
+    got, plan = narrow(model(nodes, {"ids": ids}, {"table": table}, ["y"]), {"ids": ids}, disable_passes=["fold_constants", "dequantize_weights"])
+    want = rounded(np.maximum(table[ids], 0)) @ rounded(table).T
+    assert far(got["y"], want) < 1e-5
+    assert "constant bfloat16 [301, 64]" in plan
+
+
+def test_a_product_behind_one_of_float32_multiplies_bfloat16() -> None:
+    rng = np.random.default_rng(13)
+    x, w = rng.standard_normal((9, 4, 64)).astype(np.float32), (rng.standard_normal((256, 32)) / 16).astype(np.float32)
+    k = (rng.standard_normal((4, 64, 64)) / 8).astype(np.float32)
+    # The first product is one of two inputs, thus of float32; its result is seen in another order.
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]), helper.make_node("MatMul", ["t", "k"], ["p"]),
+             helper.make_node("Transpose", ["p"], ["u"], perm=[1, 0, 2]), helper.make_node("Reshape", ["u", "shape"], ["v"]),
+             helper.make_node("MatMul", ["v", "w"], ["y"])]
+    got, plan = narrow(model(nodes, {"x": x, "k": k}, {"w": w, "shape": np.array([9, 256])}, ["y"]), {"x": x, "k": k})
+    inner = (x.astype(np.float64).transpose(1, 0, 2) @ k).transpose(1, 0, 2).reshape(9, 256)
+    assert far(got["y"], rounded(inner) @ rounded(w)) < 1e-3  # a tie of the store may fall either way
+    assert "arena bfloat16 [9, 256]" in plan
+
+
 def test_an_unknown_precision_is_refused() -> None:
     x = np.zeros((1, 1), np.float32)
     m = model([helper.make_node("Relu", ["x"], ["y"])], {"x": x}, {}, ["y"])

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "base/float_formats.h"
 #include "extern_kernels/kernel.h"
 
 namespace tbx::test {
@@ -34,6 +35,19 @@ struct Array {
     return data[static_cast<size_t>(offset)];
   }
   TensorRef ref() { return {data.data(), DType::f32, sizes, strides}; }
+
+  /// The elements become what `type` holds, which is what ref_in() shows.
+  void round_to(DType type) {
+    halves.resize(data.size());
+    encode_halves(type, data.data(), static_cast<int64_t>(data.size()), halves.data());
+    decode_halves(type, halves.data(), static_cast<int64_t>(data.size()), data.data());
+  }
+  TensorRef ref_in(DType type) {
+    if (type == DType::f32) return ref();
+    round_to(type);
+    return {halves.data(), type, sizes, strides};
+  }
+  std::vector<uint16_t> halves;
 };
 
 struct Shape {
@@ -59,7 +73,7 @@ public:
   }
 
   void run() {
-    std::vector<TensorRef> in = {q.ref(), k.ref(), v.ref()}, out = {y.ref()};
+    std::vector<TensorRef> in = {q.ref_in(type), k.ref_in(type), v.ref_in(type)}, out = {y.ref()};
     if (p.has_mask) in.push_back(mask.ref());
     std::vector<extern_kernels::OperandInfo> infos, out_infos;
     for (const TensorRef& t : in) infos.push_back({t.dtype, {t.sizes.begin(), t.sizes.end()}, {}, nullptr});
@@ -77,8 +91,10 @@ public:
     double top = -kInf, sum = 0, out = 0;
     for (int64_t j = 0; j < s.keys; ++j) {
       for (int64_t l = 0; l < s.depth; ++l) e[j] += double(q.at(b, h, i, l)) * k.at(b, g, j, l);
-      e[j] = e[j] * p.scale + (p.has_mask ? mask.at(b, h, i, j) : 0);
-      if (p.causal && j > i) e[j] = -kInf;
+      e[j] *= p.scale;
+      if (p.softcap > 0) e[j] = p.softcap * std::tanh(e[j] / p.softcap);
+      if (p.has_mask) e[j] += mask.at(b, h, i, j);
+      if (p.causal && (j > i || (p.window > 0 && j <= i - p.window))) e[j] = -kInf;
       top = std::max(top, e[j]);
     }
     if (top == -kInf) return p.zero_undefined_rows ? 0 : NAN;
@@ -97,13 +113,24 @@ public:
             if (std::isnan(want)) {
               ASSERT_TRUE(std::isnan(got)) << i;
             } else {
-              ASSERT_NEAR(got, want, 2e-5 * (1 + std::fabs(want))) << b << " " << h << " " << i << " " << d;
+              ASSERT_NEAR(got, want, tolerance + 2e-5 * (1 + std::fabs(want)))
+                  << b << " " << h << " " << i << " " << d;
             }
           }
   }
 
+  /// Operands of bfloat16: each share of a value, of 2 at most, may be rounded by half a unit in its last
+  /// place.
+  Attention& of_bf16() {
+    type = DType::bf16;
+    tolerance = 2.0 / 512;
+    return *this;
+  }
+
   Shape s;
   AttentionProblem p;
+  DType type = DType::f32;
+  double tolerance = 0;
   Array q, k, v, mask, y;
 };
 
@@ -114,8 +141,10 @@ const Shape kShapes[] = {{1, 2, 2, 5, 7, 3, 2},     {2, 4, 2, 97, 300, 40, 24}, 
 TEST(FusedAttention, ShapesAndStrides) {
   for (const Shape& s : kShapes)
     for (const auto& q_order : {kPlain, kTokensFirst})
-      for (const auto& k_order : {kPlain, kTokensFirst, kTransposed})
+      for (const auto& k_order : {kPlain, kTokensFirst, kTransposed}) {
         Attention(s, {0.125f}, q_order, k_order).check();
+        Attention(s, {0.125f}, q_order, k_order).of_bf16().check();
+      }
 }
 
 TEST(FusedAttention, Masks) {
@@ -124,8 +153,10 @@ TEST(FusedAttention, Masks) {
          std::vector<std::vector<int64_t>>{{1, 1, s.queries, s.keys},
                                            {s.batch, 1, 1, s.keys},
                                            {s.batch, s.heads, s.queries, s.keys},
-                                           {s.batch, s.heads, s.queries, 1}})
+                                           {s.batch, s.heads, s.queries, 1}}) {
       Attention(s, {0.5f}, kPlain, kPlain, m).check();
+      Attention(s, {0.5f}, kPlain, kPlain, m).of_bf16().check();
+    }
 }
 
 TEST(FusedAttention, Causal) {
@@ -133,7 +164,23 @@ TEST(FusedAttention, Causal) {
     AttentionProblem p{0.25f};
     p.causal = true;
     Attention(s, p, kTokensFirst, kPlain).check();
+    Attention(s, p, kTokensFirst, kPlain).of_bf16().check();
+    // Blocks of keys that begin anywhere, and capped scores.
+    for (float softcap : {0.0f, 5.0f}) {
+      p.window = 50;
+      p.softcap = softcap;
+      Attention(s, p, kPlain, kTokensFirst).check();
+      Attention(s, p, kPlain, kTokensFirst).of_bf16().check();
+    }
   }
+}
+
+TEST(FusedAttention, ScalesOfAnySignAndNone) {
+  for (float scale : {-0.5f, 0.0f})
+    for (int64_t keys : {5, 64, 259}) {
+      Attention({1, 2, 2, 19, keys, 17, 9}, {scale}, kPlain, kPlain).check();
+      Attention({1, 2, 2, 19, keys, 17, 9}, {scale}, kPlain, kPlain).of_bf16().check();
+    }
 }
 
 TEST(FusedAttention, MaskedRowsAndNaN) {
@@ -142,22 +189,27 @@ TEST(FusedAttention, MaskedRowsAndNaN) {
       Shape s{1, 2, 2, queries, 270, 16, 16};
       AttentionProblem p{0.25f};
       p.zero_undefined_rows = zero;
-      Attention a(s, p, kPlain, kPlain, {1, 1, queries, 270});
-      for (int64_t j = 0; j < 270; ++j) {
-        a.mask.at(0, 0, 0, j) = -kInf;              // nothing to see
-        if (j < 260) a.mask.at(0, 0, 1, j) = -kInf; // nothing in the first block of keys
+      for (bool narrow : {false, true}) {
+        Attention a(s, p, kPlain, kPlain, {1, 1, queries, 270});
+        if (narrow) a.of_bf16();
+        for (int64_t j = 0; j < 270; ++j) {
+          a.mask.at(0, 0, 0, j) = -kInf;              // nothing to see
+          if (j < 260) a.mask.at(0, 0, 1, j) = -kInf; // nothing in the first block of keys
+        }
+        a.check();
+        a.q.at(0, 1, 1, 3) = NAN;
+        a.run();
+        EXPECT_EQ(std::isnan(a.y.at(0, 1, 1, 5)), !zero);
+        EXPECT_FALSE(std::isnan(a.y.at(0, 0, 1, 5)));
       }
-      a.check();
-      a.q.at(0, 1, 1, 3) = NAN;
-      a.run();
-      EXPECT_EQ(std::isnan(a.y.at(0, 1, 1, 5)), !zero);
-      EXPECT_FALSE(std::isnan(a.y.at(0, 0, 1, 5)));
     }
 }
 
 TEST(FusedAttention, LargeScores) {
   Attention a({1, 1, 1, 20, 40, 8, 8}, {300.0f}, kPlain, kPlain);
   a.run();
+  for (float x : a.y.data) EXPECT_TRUE(std::isfinite(x));
+  a.of_bf16().run();
   for (float x : a.y.data) EXPECT_TRUE(std::isfinite(x));
 }
 

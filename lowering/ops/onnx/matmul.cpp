@@ -75,6 +75,11 @@ bool is_row(const TensorBox& bias, SymInt columns) {
 
 } // namespace
 
+/// Memory is to hold the node's first input as `type`.
+static bool stores_operand(OpContext& ctx, DType type) {
+  return ctx.node.input(0) >= 0 && ctx.graph.at(ctx.node.inputs[0]).stored == type;
+}
+
 bool gives_half(OpContext& ctx) {
   if (ctx.node.outputs.empty() || ctx.node.outputs[0] < 0) return false;
   const Value& v = ctx.graph.at(ctx.node.outputs[0]);
@@ -103,6 +108,13 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
   if (ctx.program.target.cuda && is_half(right) && left == DType::f32 && gives_half(ctx) &&
       is_constant(ctx, y)) {
     x = convert(ctx, x, right);
+    left = right;
+  }
+  // The operand is to be narrow in memory, but is shown by what gives float32 alone, a product of float32.
+  if (!ctx.program.target.cuda && is_half(right) && left == DType::f32 && is_constant(ctx, y) &&
+      stores_operand(ctx, right)) {
+    x = map(ctx, DType::f32, x, [](Expr e) { return e; });
+    x.storage()->stored = right;
     left = right;
   }
   if (!is_half(left) && !is_half(right)) return;

@@ -79,53 +79,65 @@ void drop_pages(const Tensor& t) {
 
 namespace {
 
-template <class F> auto with_element(const Tensor& t, int64_t i, F&& f) {
+/// Calls f with a function that gives element i: what type elements have is asked once.
+template <class F> auto with_elements(const Tensor& t, F&& f) {
+  auto plain = [&]<class T>(T) {
+    return f([from = reinterpret_cast<const T*>(t.data)](int64_t i) { return from[i]; });
+  };
   switch (t.dtype) {
-  case DType::f32: return f(t.as<float>()[i]);
-  case DType::f64: return f(t.as<double>()[i]);
+  case DType::f32: return plain(float{});
+  case DType::f64: return plain(double{});
   case DType::i8:
   case DType::i4:
-  case DType::i2: return f(t.as<int8_t>()[i]);
+  case DType::i2: return plain(int8_t{});
   case DType::u8:
   case DType::u4:
-  case DType::u2: return f(t.as<uint8_t>()[i]);
-  case DType::boolean: return f(static_cast<uint8_t>(t.as<uint8_t>()[i] != 0));
-  case DType::i16: return f(t.as<int16_t>()[i]);
-  case DType::u16: return f(t.as<uint16_t>()[i]);
-  case DType::i32: return f(t.as<int32_t>()[i]);
-  case DType::u32: return f(t.as<uint32_t>()[i]);
-  case DType::i64: return f(t.as<int64_t>()[i]);
-  case DType::u64: return f(t.as<uint64_t>()[i]);
+  case DType::u2: return plain(uint8_t{});
+  case DType::boolean:
+    return f([from = reinterpret_cast<const uint8_t*>(t.data)](int64_t i) -> uint8_t { return from[i] != 0; });
+  case DType::i16: return plain(int16_t{});
+  case DType::u16: return plain(uint16_t{});
+  case DType::i32: return plain(int32_t{});
+  case DType::u32: return plain(uint32_t{});
+  case DType::i64: return plain(int64_t{});
+  case DType::u64: return plain(uint64_t{});
   default: break;
   }
-  if (is_low_precision_float(t.dtype)) {
-    uint32_t bits = size_of(t.dtype) == 2 ? t.as<uint16_t>()[i] : t.as<uint8_t>()[i];
-    return f(decode_float(t.dtype, bits));
-  }
+  if (is_low_precision_float(t.dtype))
+    return f([data = t.data, type = t.dtype](int64_t i) {
+      const uint32_t bits = size_of(type) == 2 ? reinterpret_cast<const uint16_t*>(data)[i]
+                                               : reinterpret_cast<const uint8_t*>(data)[i];
+      return decode_float(type, bits);
+    });
   throw_model_error("a {} tensor has no numeric elements", name_of(t.dtype));
+}
+
+/// Conversion of what does not fit is undefined in C++; here it saturates, and NaN gives 0.
+template <class T> int64_t as_int(T v) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (v != v) return 0;
+    if (v >= 0x1p63) return std::numeric_limits<int64_t>::max();
+    if (v < -0x1p63) return std::numeric_limits<int64_t>::min();
+  }
+  return static_cast<int64_t>(v);
 }
 
 } // namespace
 
 double element_as_double(const Tensor& t, int64_t i) {
-  return with_element(t, i, [](auto v) { return static_cast<double>(v); });
+  return with_elements(t, [i](auto get) { return static_cast<double>(get(i)); });
 }
 
 int64_t element_as_int(const Tensor& t, int64_t i) {
-  return with_element(t, i, [](auto v) -> int64_t {
-    if constexpr (std::is_floating_point_v<decltype(v)>) {
-      // Conversion of what does not fit is undefined in C++; here it saturates, and NaN gives 0.
-      if (v != v) return 0;
-      if (v >= 0x1p63) return std::numeric_limits<int64_t>::max();
-      if (v < -0x1p63) return std::numeric_limits<int64_t>::min();
-    }
-    return static_cast<int64_t>(v);
-  });
+  return with_elements(t, [i](auto get) { return as_int(get(i)); });
 }
 
 std::vector<int64_t> to_ints(const Tensor& t) {
   std::vector<int64_t> values(static_cast<size_t>(t.numel()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = element_as_int(t, static_cast<int64_t>(i));
+  if (!values.empty())
+    with_elements(t, [&](auto get) {
+      for (size_t i = 0; i < values.size(); ++i) values[i] = as_int(get(static_cast<int64_t>(i)));
+    });
   return values;
 }
 

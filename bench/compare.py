@@ -143,8 +143,9 @@ def measure_work(model: str, options: argparse.Namespace) -> Figures:
 
 
 def measure_callers(model: str, options: argparse.Namespace) -> Figures:
-    """Runs per second of one session of one thread that four callers use at once."""
+    """Runs per second of one session of one thread that four callers use at once, and the least CPU time of a run."""
     rates: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     found: Figures = {}
     with ExitStack() as stack:
         processes = {}
@@ -159,9 +160,11 @@ def measure_callers(model: str, options: argparse.Namespace) -> Figures:
             for engine, process in processes.items():
                 answer = process.ask("callers", str(CALLERS), str(options.round_seconds))
                 rates.setdefault(engine, []).append(answer["runs_per_s"])
+                times.setdefault(engine, []).append(answer["cpu_s"] * 1e3)
     for engine, values in rates.items():
-        found[engine] = {"runs_per_s": statistics.median(values), "max_runs_per_s": max(values)}
+        found[engine] = {"runs_per_s": statistics.median(values), "max_runs_per_s": max(values), "cpu_ms": min(times[engine])}
     _add_ratio(found, "runs_per_s", "throughput_ratio")
+    _add_ratio(found, "cpu_ms", "cpu_ratio")
     return found
 
 
@@ -232,7 +235,7 @@ def show(kind: str, model: str, found: Figures) -> None:
             if figures["check"]["message"]:
                 text += f"  WRONG: {figures['check']['message']}"
         elif kind == "callers":
-            text = f"{figures['runs_per_s']:.2f} runs/s"
+            text = f"{figures['runs_per_s']:.2f} runs/s  {figures['cpu_ms']:.2f} ms of CPUs"
         elif kind == "work":
             flops = figures["product_flops"]
             text = "unknown GFLOP" if flops is None else f"{flops / 1e9:.3f} GFLOP"

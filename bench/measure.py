@@ -76,7 +76,8 @@ class Measurement:
         return {"median_s": statistics.median(times), "min_s": min(times), "runs": len(times)}
 
     def callers(self, count: str, seconds: str) -> dict[str, Any]:
-        """Several threads use the session at once, until the time is over."""
+        """Several threads use the session at once, until the time is over. Time of CPUs says what a run takes where
+        others keep the machine busy."""
         run = self._run
         assert run is not None, "start comes first"
         done = [0] * int(count)
@@ -89,12 +90,14 @@ class Measurement:
                 done[number] += 1
 
         threads = [threading.Thread(target=caller, args=(i,)) for i in range(int(count))]
-        begin = time.perf_counter()
+        begin, begin_cpu = time.perf_counter(), time.process_time()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return {"runs_per_s": (sum(done) + len(done)) / (time.perf_counter() - begin)}
+        runs = sum(done) + len(done)
+        cpu_s = (time.process_time() - begin_cpu) / runs
+        return {"runs_per_s": runs / (time.perf_counter() - begin), "cpu_s": cpu_s}
 
     def save(self, file: str) -> dict[str, Any]:
         assert self._run is not None, "start comes first"

@@ -180,10 +180,11 @@ def _threads(results: dict[str, Entry], cores: int) -> list[str]:
             gain = f"{both[1] / both[0]:.2f}" if all(both) else ""
             rates = (callers or {"models": {}})["models"].get(name, {}).get("callers", {}).get(OURS, {})
             rate = f"{rates['throughput_ratio']:.2f}" if "throughput_ratio" in rates else ""
+            rate += f" / {1 / rates['cpu_ratio']:.2f}" if "cpu_ratio" in rates else ""
             cells = [_times(latency.get(engine)) for engine in (OURS, "ort", "openvino")]
             rows.append([name, *cells, _ratio(latency), gain, rate])
         header = "model|tensorbox, 1 thread|ONNX Runtime|OpenVINO f32|ratio to the best"
-        header += f"|speed-up at {two['threads']} threads|4 callers × 1 thread: runs/s to ONNX Runtime's"
+        header += f"|speed-up at {two['threads']} threads|4 callers × 1 thread: runs/s / runs per CPU second to ONNX Runtime's"
         lines += [*table(header.split("|"), rows), ""]
     for name in sorted(n for n in results if n.startswith("threads_")):
         part = results[name]

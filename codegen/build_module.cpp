@@ -300,15 +300,33 @@ std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, 
   return build.module(missing.size(), identity);
 }
 
-std::shared_ptr<Module> find_module(const std::vector<EmittedKernel>& kernels, Isa isa,
-                                    const Toolchain& toolchain) {
+static std::shared_ptr<Module> module_in_cache(const std::vector<EmittedKernel>& kernels, Isa isa,
+                                               const Toolchain& toolchain, const std::string& identity) {
   if (kernels.empty()) return std::make_shared<Module>();
   try {
     Build build(kernels, isa, toolchain);
-    return build.find("").empty() ? build.module(0, "") : nullptr;
+    return build.find(identity).empty() ? build.module(0, identity) : nullptr;
   } catch (const Error&) { // no cache
     return nullptr;
   }
+}
+
+std::shared_ptr<Module> cached_module(const std::vector<EmittedKernel>& kernels, Isa isa,
+                                      const Toolchain& toolchain) {
+  const std::string compiler = find_compiler(toolchain);
+  if (compiler.empty()) return nullptr;
+  std::vector<std::string> notes; // who builds them all the same notes it again
+  Toolchain quiet = toolchain;
+  quiet.log = [&](const std::string& note) { notes.push_back(note); };
+  auto found = module_in_cache(kernels, isa, quiet, compiler_identity(compiler));
+  if (found && toolchain.log)
+    for (const std::string& note : notes) toolchain.log(note);
+  return found;
+}
+
+std::shared_ptr<Module> find_module(const std::vector<EmittedKernel>& kernels, Isa isa,
+                                    const Toolchain& toolchain) {
+  return module_in_cache(kernels, isa, toolchain, "");
 }
 
 } // namespace tbx::codegen

@@ -199,8 +199,8 @@ namespace {
 struct Planned {
   PlanResult plan;
   std::vector<codegen::EmittedKernel> emitted; ///< empty: all kernels are evaluated
-  bool has_compiler = false;
-  std::shared_ptr<codegen::Module> found; ///< without a compiler: all kernels were in the cache
+  bool has_compiler = false;              ///< asked where it is needed
+  std::shared_ptr<codegen::Module> found; ///< all kernels were in the cache
   std::shared_ptr<device::Device> device;
   std::vector<codegen::EmittedKernel> for_device;
 };
@@ -283,9 +283,11 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
   } else if (options.compile) {
     const codegen::Toolchain toolchain = toolchain_of(options);
     result.emitted = emit_all(schedule, emit_cpp_for(isa), options);
-    result.has_compiler = codegen::have_compiler(toolchain);
-    if (!result.has_compiler)
-      result.found = codegen::find_module(named_kernels(result.emitted), isa, toolchain);
+    // Whether a compiler works takes a process to find out, which a start with a filled cache can do without.
+    const std::vector<codegen::EmittedKernel> kernels = named_kernels(result.emitted);
+    result.found = codegen::cached_module(kernels, isa, toolchain);
+    result.has_compiler = !result.found && codegen::have_compiler(toolchain);
+    if (!result.found && !result.has_compiler) result.found = codegen::find_module(kernels, isa, toolchain);
     if (!result.has_compiler && !result.found) {
       result.emitted.clear();
       if (options.log)

@@ -266,3 +266,14 @@ def test_a_truncated_model_is_an_error_not_a_crash(model: Path, tmp_path: Path) 
         result = tbx("run", tmp_path / "cut.onnx", "--no-compile")
         assert result.returncode in (OK, MODEL, UNSUPPORTED), (size, result.returncode, result.stderr)
         assert result.returncode == OK or result.stderr.startswith(("ModelError", "UnsupportedError"))
+
+
+def test_a_filled_cache_starts_no_compiler(model: Path, tmp_path: Path) -> None:
+    calls, compiler = tmp_path / "calls", tmp_path / "counting"
+    compiler.write_text(f'#!/bin/sh\necho call >> "{calls}"\nexec c++ "$@"\n')
+    compiler.chmod(0o755)
+    first = tbx("run", model, "--cache-dir", tmp_path / "cache", TBX_CXX=str(compiler))
+    assert first.returncode == OK and calls.read_text()
+    calls.unlink()
+    again = tbx("run", model, "--cache-dir", tmp_path / "cache", TBX_CXX=str(compiler))
+    assert again.returncode == OK and not calls.exists()

@@ -190,12 +190,20 @@ TensorBox sums_of_rows(OpContext& ctx, const Bytes& x) {
   });
 }
 
-/// Elements of constant bytes as `bytes` makes them signed.
-std::vector<int64_t> signed_ints(const Tensor& t) {
-  std::vector<int64_t> v = to_ints(t);
+/// The sum of each column of a matrix of constant bytes, of f(element as `bytes` makes it signed). Row by row: weights are
+/// many.
+template <class F> std::vector<int64_t> sums_of_constant_columns(const Tensor& t, F f) {
+  const auto columns = static_cast<size_t>(t.dims[1]);
+  std::vector<int64_t> sums(columns, 0);
+  auto add = [&](auto from, int shift) {
+    for (size_t at = 0; at < from.size(); at += columns)
+      for (size_t c = 0; c < columns; ++c) sums[c] += f(from[at + c] - shift);
+  };
   if (t.dtype == DType::u8)
-    for (int64_t& x : v) x -= 128;
-  return v;
+    add(t.as<uint8_t>(), 128);
+  else
+    add(t.as<int8_t>(), 0);
+  return sums;
 }
 
 /// Libraries apply zero points in float32, which is exact while sums stay below 2^24. Constant matrices `b`
@@ -209,9 +217,7 @@ bool zero_points_may_round(OpContext& ctx, const Bytes& left, const Bytes& right
   if (*terms < kExact / (kLeft * kRight + of_zero)) return false;
   auto t = ctx.constant(b);
   if (!t || t->dims.size() != 2 || *terms >= kExact / (kLeft + of_zero)) return true;
-  const std::vector<int64_t> v = signed_ints(*t);
-  std::vector<int64_t> sums(static_cast<size_t>(t->dims[1]), 0);
-  for (size_t i = 0; i < v.size(); ++i) sums[i % sums.size()] += std::abs(v[i]);
+  const std::vector<int64_t> sums = sums_of_constant_columns(*t, [](int v) { return std::abs(v); });
   const int64_t largest = sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
   return kLeft * largest + of_zero * *terms >= kExact;
 }
@@ -220,10 +226,9 @@ bool zero_points_may_round(OpContext& ctx, const Bytes& left, const Bytes& right
 TensorBox sums_of_columns(OpContext& ctx, const TensorBox& values, int b) {
   if (auto t = ctx.constant(b); t && t->dims.size() == 2) {
     Tensor sums = Tensor::make(DType::i32, {1, t->dims[1]});
-    auto to = sums.as_mutable<int32_t>();
-    std::fill(to.begin(), to.end(), 0);
-    const std::vector<int64_t> v = signed_ints(*t);
-    for (size_t i = 0; i < v.size(); ++i) to[i % to.size()] += static_cast<int32_t>(v[i]);
+    const std::vector<int64_t> from = sums_of_constant_columns(*t, [](int v) { return v; });
+    std::transform(from.begin(), from.end(), sums.as_mutable<int32_t>().begin(),
+                   [](int64_t v) { return static_cast<int32_t>(v); });
     return ir::make_constant(ctx.program, std::move(sums));
   }
   AxisReducer reduce(ctx, values.sizes(), {values.rank() - 2});

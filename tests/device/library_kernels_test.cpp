@@ -338,7 +338,8 @@ TEST(SelectOn, SaysWhichWorkALibraryDoes) {
   EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}), "");
   p.post_ops = {{PostOp::gelu_erf}};
   EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}),
-            "cublas_matmul: an activation other than Relu and tanh-GELU; cuda_matmul: plain loops");
+            "cublas_matmul: an activation other than Relu and tanh-GELU; cuda_byte_product: float16 times "
+            "float16; cuda_matmul: plain loops");
 }
 
 TEST(LoopKernels, TextCompiles) {

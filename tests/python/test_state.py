@@ -21,7 +21,7 @@ def decoder(batch: int | str = 1, dtype: int = TensorProto.FLOAT, layers: int = 
     halves = np.float16 if dtype == TensorProto.FLOAT16 else np.float32
 
     def weight(name: str, *shape: int) -> str:
-        constants.append(onnx.numpy_helper.from_array((rng.standard_normal(shape) * 0.3).astype(halves), name))
+        constants.append(onnx.numpy_helper.from_array((rng.standard_normal(shape) * 0.2).astype(halves), name))
         return name
 
     constants.append(onnx.numpy_helper.from_array(np.array([0, 0, HEADS, WIDTH]), "split"))
@@ -47,7 +47,8 @@ def decoder(batch: int | str = 1, dtype: int = TensorProto.FLOAT, layers: int = 
                   helper.make_node("MatMul", [f"p{i}", f"present.{i}.v"], [f"o{i}"]),
                   helper.make_node("Transpose", [f"o{i}"], [f"ot{i}"], perm=[0, 2, 1, 3]),
                   helper.make_node("Reshape", [f"ot{i}", "merge"], [f"om{i}"]),
-                  helper.make_node("Add", [x, f"om{i}"], [f"x{i}"])]
+                  helper.make_node("MatMul", [f"om{i}", weight(f"wo{i}", HEADS * WIDTH, HEADS * WIDTH)], [f"op{i}"]),
+                  helper.make_node("Add", [x, f"op{i}"], [f"x{i}"])]
         x = f"x{i}"
     outputs.insert(0, helper.make_tensor_value_info(x, dtype, [batch, "n", HEADS * WIDTH]))
     graph = helper.make_graph(nodes, "decoder", inputs, outputs, constants)
@@ -83,7 +84,7 @@ def test_runs_append(device: str | None, half: bool, monkeypatch: pytest.MonkeyP
             want = plain.run({"x": x, **past})
             got = kept.run({"x": x})
             assert list(got) == ["x1"]
-            np.testing.assert_allclose(got["x1"], want["x1"], rtol=2e-2 if half else 1e-4, atol=1e-2 if half else 1e-5)
+            np.testing.assert_allclose(got["x1"], want["x1"], rtol=2e-2 if half else 1e-4, atol=2e-2 if half else 1e-4)
             past = {name.replace("present", "past"): value for name, value in want.items() if name != "x1"}
         kept.set_state({})
         assert start < 2 and kept.state_length == 0

@@ -169,7 +169,10 @@ std::shared_ptr<device::Device> device_of(const CompileOptions& options) {
   TBX_MODEL(options.compile && !options.reference,
             "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
             options.device);
-  return device::open(options.device);
+  std::shared_ptr<device::Device> device = device::open(options.device);
+  if (device->properties().architecture.starts_with("sm_"))
+    device::cuda::set_binary_cache(codegen::binary_cache(toolchain_of(options)));
+  return device;
 }
 
 Graph prepare_graph(const Source& source, const CompileOptions& options,

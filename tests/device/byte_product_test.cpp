@@ -78,7 +78,9 @@ TEST_P(ByteProduct, Products) {
                          {{3, 0}, {0, 4}},         {{0, 16}, {16, 4}}};
   int form = 0;
   for (const Sizes& c : cases)
-    for (int i = 0; i < 4; ++i, ++form) {
+    for (int i = 0; i < 4; ++i) {
+      if (is_fake() && (form++ / 4 + i) % 2 != 0)
+        continue; // emulated threads are slow: each form with some sizes
       const DType left = i % 2 == 0 ? DType::u8 : DType::i8, right = i < 2 ? DType::i8 : DType::u8;
       MatMulProblem p;
       std::vector<Operand> in{bytes(left, c.a), bytes(right, c.b), {}};

@@ -24,6 +24,7 @@ const char* const kText =
     ;
 
 constexpr int64_t kTile = 64;       ///< rows and columns of a block, and terms that it multiplies at a time
+constexpr int64_t kJoined = 8;      ///< rows of a block that joins
 constexpr int64_t kRound = 16;      ///< packed columns are padded to that
 constexpr size_t kOuter = 3;        ///< dimensions of a batch, or of an image
 constexpr int64_t kFewChannels = 8; ///< with fewer in a group tensor cores would multiply mostly zeros
@@ -110,8 +111,7 @@ public:
                            vector ? "" : ", bytes one by one",
                            a.splits > 1 ? fmt::format(", terms shared by {} blocks", a.splits) : ""));
     if (a.splits == 1) return;
-    shape.threads = 256;
-    shape.blocks = static_cast<uint32_t>(up(int64_t{a.groups} * a.rows * a.columns, 256) / 256);
+    shape.blocks = static_cast<uint32_t>(a.groups * (up(a.rows, kJoined) / kJoined) * a.column_tiles);
     args.stream->launch(kernels.join, shape, pointers);
   }
 
@@ -170,8 +170,7 @@ private:
     constexpr int64_t kMost = std::numeric_limits<int>::max() - 64 * kTile;
     const int64_t columns = call.weights.columns, all = call.weights.all_columns;
     const int64_t row_tiles = up(rows, kTile) / kTile, column_tiles = up(columns, kTile) / kTile;
-    for (int64_t n : {rows, groups, terms, columns, all, row_tiles * column_tiles * groups,
-                      up(rows * columns * groups, 256) / 256})
+    for (int64_t n : {rows, groups, terms, columns, all, row_tiles * column_tiles * groups * kTile / kJoined})
       call.fits = call.fits && n <= kMost;
     if (!call.fits) return call;
     a.rows = as_int(rows), a.groups = as_int(groups), a.columns = as_int(columns);
@@ -296,13 +295,23 @@ private:
     return fits;
   }
 
+  /// Exponentials are long in the text of the kernel.
+  bool is_dear() const {
+    const std::vector<PostOp>& ops = conv_ ? conv_->post_ops : product_->post_ops;
+    return std::any_of(ops.begin(), ops.end(), [](const PostOp& op) {
+      return op.kind == PostOp::gelu_erf || op.kind == PostOp::gelu_tanh || op.kind == PostOp::silu ||
+             op.kind == PostOp::sigmoid || op.kind == PostOp::tanh;
+    });
+  }
+
   const Compiled& compiled_for(bool vector, bool taps) const {
     Compiled& c = compiled_[vector][taps];
     std::call_once(once_[vector][taps], [&] {
-      c.module = load_(
-          fmt::format("#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n{}\n{}",
-                      a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
-                      taps ? 1 : 0, loops_arguments(), kText));
+      c.module =
+          load_(fmt::format("#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
+                            "#define DEAR {}\n{}\n{}",
+                            a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
+                            taps ? 1 : 0, is_dear() ? 1 : 0, loops_arguments(), kText));
       c.product = c.module->kernel("byte_product");
       c.join = c.module->kernel("join_bytes");
       c.pack = c.module->kernel("pack_bytes");

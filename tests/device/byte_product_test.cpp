@@ -107,7 +107,7 @@ TEST_P(ByteProduct, Products) {
         p.post_ops.push_back({PostOp::mul, 0, 0, static_cast<int>(in.size()) - 1});
         in.push_back(random_operand(DType::f32, sizes));
         p.post_ops.push_back({PostOp::add, 0, 0, static_cast<int>(in.size()) - 1});
-        p.post_ops.push_back({PostOp::relu});
+        p.post_ops.push_back({form % 8 < 4 ? PostOp::relu : PostOp::gelu_erf});
       }
       if (i == 3) { // quantised
         result = right;

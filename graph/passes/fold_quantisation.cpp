@@ -5,7 +5,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 /// The constant divided by the scale; nullopt where an element would leave the range of normal numbers.
@@ -109,4 +109,4 @@ private:
 
 int fold_quantisation(Graph& graph) { return QuantisedProducts(graph).run(); }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -140,6 +140,9 @@ private:
       sums_step = most_panels() * cut.block * kPanel + kLine;
     }
 
+    int64_t channels_of(int64_t panel) const {
+      return std::min<int64_t>(kPanel, kernel.out_channels_ - panel * kPanel);
+    }
     int64_t most_panels() const { return quotient(cut.panels, cut.parts); }
 
     void cut_tasks() {
@@ -226,7 +229,7 @@ private:
             const int64_t first = count * c / cuts, last = count * (c + 1) / cuts;
             kernel.loops_.multiply(
                 parts.input + product * product_step + first * line, line, static_cast<int>(last - first),
-                depth, weights + (product * cut.panels + panel) * panel_size,
+                depth, weights + (product * cut.panels + panel) * panel_size, channels_of(panel),
                 parts.sums + product * sums_step + ((panel - begin) * cut.block + first) * kPanel, false);
           }
     }
@@ -263,7 +266,7 @@ private:
       out.sums_step = sums_step;
       for (int64_t panel = begin; panel < end; ++panel) {
         out.first = panel * kPanel;
-        out.channels = std::min<int64_t>(kPanel, kernel.out_channels_ - out.first);
+        out.channels = channels_of(panel);
         out.sums = parts.sums + ((panel - begin) * cut.block + tile) * kPanel;
         out.bias = bias.empty() ? nullptr : bias.data() + out.first;
         for (int i = 0; i < m * m; ++i)
@@ -291,7 +294,7 @@ private:
           std::copy_n(pixels[(i / m + e / 3) * span + i % m + e % 3], depth, taken.data() + i * depth);
         for (int i = 0; i < m * m; i += kRows)
           kernel.loops_.multiply(taken.data() + i * depth, depth, std::min(kRows, m * m - i), depth,
-                                 weights + e * depth * kPanel, sums + i * kPanel, e > 0);
+                                 weights + e * depth * kPanel, channels_of(panel), sums + i * kPanel, e > 0);
       }
       out.sums = sums;
       out.sums_step = kPanel;

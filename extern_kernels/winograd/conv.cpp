@@ -146,16 +146,20 @@ private:
     int64_t most_panels() const { return quotient(cut.panels, cut.parts); }
 
     void cut_tasks() {
-      // Transformed data of a task: half of a common second-level cache. Weights are read once by each task.
-      constexpr int64_t kBytes = 512 << 10, kMost = 8 * kRows, kLeast = 2 * kRows;
+      // Transformed data of a task: half of a common second-level cache. Weights beyond a core's share of the last
+      // cache are what a task waits for, and are read by every block: then few tiles are one block, and tasks
+      // share the panels.
+      constexpr int64_t kBytes = 512 << 10, kShare = 4 << 20, kMost = 8 * kRows;
+      const int64_t size = sizeof(float), threads = tbb::this_task_arena::max_concurrency(), wanted = 2 * threads;
+      const bool waits = kernel.packed_bytes() > kShare;
       cut.tiles = y.sizes[0] * static_cast<int64_t>(rows.size() * columns.size());
       cut.panels = kernel.panels_;
-      const int64_t of_tile =
-          kernel.products_ * (line + cut.panels * kPanel) * static_cast<int64_t>(sizeof(float));
-      const int64_t wanted = 2 * tbb::this_task_arena::max_concurrency();
-      const int64_t fits = std::clamp(kBytes / of_tile / kRows * kRows, kLeast, kMost);
-      cut.block = std::clamp(round_up(quotient(cut.tiles, wanted), kRows), int64_t{kRows}, fits);
-      cut.block = std::min(cut.block, cut.tiles);
+      const int64_t of_tile = kernel.products_ * (line + cut.panels * kPanel) * size;
+      const int64_t least = (waits ? 4 : 1) * kRows;
+      const int64_t most = std::clamp<int64_t>(kBytes / of_tile, std::max<int64_t>(least, 2 * kRows), kMost);
+      int64_t blocks = std::max(quotient(cut.tiles, most), std::min(wanted, quotient(cut.tiles, least)));
+      if (blocks > threads) blocks = round_up(blocks, threads);
+      cut.block = quotient(cut.tiles, blocks);
       cut.parts = std::clamp(quotient(wanted, cut.blocks()), int64_t{1}, cut.panels);
     }
 

@@ -17,7 +17,7 @@ double round_up(int64_t n, int64_t step) { return static_cast<double>((n + step 
 /// All in products of whole vectors, of which a core makes one at a time. Measured on Zen 4: the transforms
 /// of a tile for each vector of channels in and out, and what comes from memory with each product at most.
 /// Weights of large networks come from there in every run.
-constexpr double kTransforms[] = {140, 380}, kEfficiency = 0.95, kBytes = 4;
+constexpr double kTransforms[] = {140, 380}, kEfficiency = 0.95, kBytes = 6;
 
 double reading(int64_t products, double depth, double vectors) {
   return static_cast<double>(products) * depth * vectors * kLanes * sizeof(float) / kBytes;

@@ -7,15 +7,13 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
-#include <mutex>
 
-#include "base/memory.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/scratch.h"
-#include "extern_kernels/widen.h"
 #include "extern_kernels/winograd/choice.h"
 #include "extern_kernels/winograd/loops.h"
 #include "extern_kernels/winograd/transform.h"
+#include "extern_kernels/winograd/weights.h"
 
 namespace tbx::extern_kernels {
 namespace winograd {
@@ -46,28 +44,13 @@ struct Cut {
 class WinogradConv : public ExternKernel {
 public:
   WinogradConv(const ConvProblem& p, int tile, const OperandInfo& weights)
-      : p_(p), tile_(tile), products_(products_of(tile)), weights_(weights), out_channels_(weights.sizes[0]),
-        in_channels_(weights.sizes[1]), panels_(quotient(out_channels_, kPanel)), loops_(loops(tile)) {
-    packed_ = allocate_aligned(packed_bytes());
-    const int64_t step = panels_ * in_channels_ * kPanel;
-    pack(
-        [&](const double* kernel, float* to) {
-          double t[36], u[36];
-          const int span = span_of(tile_);
-          for (int j = 0; j < 3; ++j) transform(kernel + j, 3, t + j, 3);
-          for (int i = 0; i < span; ++i) transform(t + i * 3, 1, u + i * span, 1);
-          for (int i = 0; i < products_; ++i) to[i * step] = static_cast<float>(u[i]);
-        },
-        static_cast<float*>(packed_.get()), in_channels_ * kPanel);
-  }
+      : p_(p), tile_(tile), products_(products_of(tile)), weights_(weights, tile), loops_(loops(tile)) {}
 
   std::string description() const override {
     return fmt::format("own Winograd F({0}x{0}, 3x3) {1}", tile_, to_string(Problem(p_)));
   }
 
-  int64_t packed_bytes() const override {
-    return products_ * panels_ * in_channels_ * kPanel * static_cast<int64_t>(sizeof(float));
-  }
+  int64_t packed_bytes() const override { return weights_.bytes(); }
 
   void run(const RunArgs& args) const override {
     const TensorRef& y = args.outputs[0];
@@ -75,48 +58,12 @@ public:
     const Run run(*this, args);
     tbb::parallel_for(int64_t{0}, run.cut.blocks() * run.cut.parts, [&](int64_t i) {
       const int64_t part = i % run.cut.parts;
-      run.task(i / run.cut.parts, panels_ * part / run.cut.parts, panels_ * (part + 1) / run.cut.parts);
+      run.task(i / run.cut.parts, run.cut.panels * part / run.cut.parts,
+               run.cut.panels * (part + 1) / run.cut.parts);
     });
   }
 
 private:
-  void transform(const double* from, int step, double* to, int to_step) const {
-    tile_ == 2 ? transform_kernel<2>(from, step, to, to_step) : transform_kernel<4>(from, step, to, to_step);
-  }
-
-  /// Calls `put` with the nine elements of each pair of channels, and where they go in [panel, channel,
-  /// column].
-  template <class Put> void pack(Put put, float* to, int64_t panel_step) const {
-    const std::shared_ptr<const Tensor> t = widened(weights_.constant);
-    const auto* from = reinterpret_cast<const float*>(t->data);
-    const std::vector<int64_t>& step = weights_.strides;
-    direct::in_pieces(panels_ * in_channels_, 1e9, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        for (int64_t j = 0; j < kPanel; ++j) {
-          const int64_t panel = i / in_channels_, c = i % in_channels_, column = panel * kPanel + j;
-          double kernel[9] = {};
-          for (int e = 0; column < out_channels_ && e < 9; ++e)
-            kernel[e] = from[column * step[0] + c * step[1] + e / 3 * step[2] + e % 3 * step[3]];
-          put(kernel, to + panel * panel_step + c * kPanel + j);
-        }
-    });
-    drop_pages(*weights_.constant);
-  }
-
-  /// Weights as they are, [panel, element, channel, column]: for tiles with numbers that are not finite.
-  const float* plain_weights() const {
-    std::call_once(plain_once_, [&] {
-      const int64_t step = in_channels_ * kPanel;
-      plain_ = allocate_aligned(panels_ * 9 * step * static_cast<int64_t>(sizeof(float)));
-      pack(
-          [&](const double* kernel, float* to) {
-            for (int e = 0; e < 9; ++e) to[e * step] = static_cast<float>(kernel[e]);
-          },
-          static_cast<float*>(plain_.get()), 9 * step);
-    });
-    return static_cast<const float*>(plain_.get());
-  }
-
   /// One call of run().
   struct Run {
     const WinogradConv& kernel;
@@ -133,26 +80,34 @@ private:
           columns(first_results(y.sizes[3], k.p_.dilations[1], k.tile_)) {
       // Whole lines, and an odd number of them from row to row: powers of two would meet in one set of the
       // cache.
-      line = (round_up(kernel.in_channels_, kLine) / kLine | 1) * kLine;
+      line = (round_up(kernel.weights_.in_channels(), kLine) / kLine | 1) * kLine;
       if (kernel.p_.has_bias) bias = to_dense<float>(args.inputs[2]);
       cut_tasks();
       product_step = cut.block * line + kLine;
       sums_step = most_panels() * cut.block * kPanel + kLine;
     }
 
+    int64_t channels_of(int64_t panel) const {
+      return std::min<int64_t>(kPanel, kernel.weights_.out_channels() - panel * kPanel);
+    }
     int64_t most_panels() const { return quotient(cut.panels, cut.parts); }
 
     void cut_tasks() {
-      // Transformed data of a task: half of a common second-level cache. Weights are read once by each task.
-      constexpr int64_t kBytes = 512 << 10, kMost = 8 * kRows, kLeast = 2 * kRows;
+      // Transformed data of a task: half of a common second-level cache. Weights beyond a core's share of the
+      // last cache are what a task waits for, and are read by every block: then few tiles are one block, and
+      // tasks share the panels.
+      constexpr int64_t kBytes = 512 << 10, kShare = 4 << 20, kMost = 8 * kRows;
+      const int64_t size = sizeof(float), threads = tbb::this_task_arena::max_concurrency(),
+                    wanted = 2 * threads;
+      const bool waits = kernel.weights_.bytes() > kShare;
       cut.tiles = y.sizes[0] * static_cast<int64_t>(rows.size() * columns.size());
-      cut.panels = kernel.panels_;
-      const int64_t of_tile =
-          kernel.products_ * (line + cut.panels * kPanel) * static_cast<int64_t>(sizeof(float));
-      const int64_t wanted = 2 * tbb::this_task_arena::max_concurrency();
-      const int64_t fits = std::clamp(kBytes / of_tile / kRows * kRows, kLeast, kMost);
-      cut.block = std::clamp(round_up(quotient(cut.tiles, wanted), kRows), int64_t{kRows}, fits);
-      cut.block = std::min(cut.block, cut.tiles);
+      cut.panels = kernel.weights_.panels();
+      const int64_t of_tile = kernel.products_ * (line + cut.panels * kPanel) * size;
+      const int64_t least = (waits ? 4 : 1) * kRows;
+      const int64_t most = std::clamp<int64_t>(kBytes / of_tile, std::max<int64_t>(least, 2 * kRows), kMost);
+      int64_t blocks = std::max(quotient(cut.tiles, most), std::min(wanted, quotient(cut.tiles, least)));
+      if (blocks > threads) blocks = round_up(blocks, threads);
+      cut.block = quotient(cut.tiles, blocks);
       cut.parts = std::clamp(quotient(wanted, cut.blocks()), int64_t{1}, cut.panels);
     }
 
@@ -169,7 +124,8 @@ private:
       for (int64_t t = 0; t < count; ++t) {
         const float* pixels[36];
         find_pixels(place(first + t), parts, pixels);
-        kernel.loops_.transform_input(pixels, kernel.in_channels_, parts.input + t * line, product_step);
+        kernel.loops_.transform_input(pixels, kernel.weights_.in_channels(), parts.input + t * line,
+                                      product_step);
       }
       multiply(parts, count, begin, end);
       TileOp ops[kMostOps];
@@ -182,7 +138,7 @@ private:
     };
     void take(Memory& memory, Parts& p) const {
       p.zeros = memory.take<float>(line);
-      p.pixels = memory.take<float>(kernel.products_ * kernel.in_channels_);
+      p.pixels = memory.take<float>(kernel.products_ * kernel.weights_.in_channels());
       p.input = memory.take<float>(kernel.products_ * product_step);
       p.sums = memory.take<float>(kernel.products_ * sums_step);
       p.tile = memory.take<float>(kResults * kPanel);
@@ -209,16 +165,16 @@ private:
           const float*& pixel = pixels[i * span + j];
           pixel = inside ? image + row * x.strides[2] + column * x.strides[3] : parts.zeros;
           if (!inside || x.strides[1] == 1) continue;
-          float* copy = parts.pixels + (i * span + j) * kernel.in_channels_;
-          for (int64_t c = 0; c < kernel.in_channels_; ++c) copy[c] = pixel[c * x.strides[1]];
+          float* copy = parts.pixels + (i * span + j) * kernel.weights_.in_channels();
+          for (int64_t c = 0; c < kernel.weights_.in_channels(); ++c) copy[c] = pixel[c * x.strides[1]];
           pixel = copy;
         }
       }
     }
 
     void multiply(const Parts& parts, int64_t count, int64_t begin, int64_t end) const {
-      const int64_t depth = kernel.in_channels_, panel_size = depth * kPanel;
-      const auto* weights = static_cast<const float*>(kernel.packed_.get());
+      const int64_t depth = kernel.weights_.in_channels(), panel_size = kernel.weights_.panel_size();
+      const float* weights = kernel.weights_.transformed();
       const int64_t cuts = quotient(count, kRows);
       for (int64_t product = 0; product < kernel.products_; ++product)
         for (int64_t panel = begin; panel < end; ++panel)
@@ -226,7 +182,7 @@ private:
             const int64_t first = count * c / cuts, last = count * (c + 1) / cuts;
             kernel.loops_.multiply(
                 parts.input + product * product_step + first * line, line, static_cast<int>(last - first),
-                depth, weights + (product * cut.panels + panel) * panel_size,
+                depth, weights + (product * cut.panels + panel) * panel_size, channels_of(panel),
                 parts.sums + product * sums_step + ((panel - begin) * cut.block + first) * kPanel, false);
           }
     }
@@ -263,7 +219,7 @@ private:
       out.sums_step = sums_step;
       for (int64_t panel = begin; panel < end; ++panel) {
         out.first = panel * kPanel;
-        out.channels = std::min<int64_t>(kPanel, kernel.out_channels_ - out.first);
+        out.channels = channels_of(panel);
         out.sums = parts.sums + ((panel - begin) * cut.block + tile) * kPanel;
         out.bias = bias.empty() ? nullptr : bias.data() + out.first;
         for (int i = 0; i < m * m; ++i)
@@ -280,8 +236,8 @@ private:
     /// results whose own pixels are finite. Such tiles are computed element by element of the kernel.
     void write_plain(const Parts& parts, const Place& at, int64_t panel, TileOutput out) const {
       const int m = kernel.tile_, span = span_of(m);
-      const int64_t depth = kernel.in_channels_;
-      const float* weights = kernel.plain_weights() + panel * 9 * depth * kPanel;
+      const int64_t depth = kernel.weights_.in_channels();
+      const float* weights = kernel.weights_.plain() + panel * 9 * depth * kPanel;
       std::vector<float> taken(static_cast<size_t>(m * m * depth));
       float sums[kResults * kPanel];
       const float* pixels[36];
@@ -291,7 +247,7 @@ private:
           std::copy_n(pixels[(i / m + e / 3) * span + i % m + e % 3], depth, taken.data() + i * depth);
         for (int i = 0; i < m * m; i += kRows)
           kernel.loops_.multiply(taken.data() + i * depth, depth, std::min(kRows, m * m - i), depth,
-                                 weights + e * depth * kPanel, sums + i * kPanel, e > 0);
+                                 weights + e * depth * kPanel, channels_of(panel), sums + i * kPanel, e > 0);
       }
       out.sums = sums;
       out.sums_step = kPanel;
@@ -301,12 +257,8 @@ private:
 
   ConvProblem p_;
   int tile_, products_;
-  OperandInfo weights_;
-  int64_t out_channels_, in_channels_, panels_;
+  Weights weights_;
   const Loops& loops_;
-  std::shared_ptr<void> packed_; ///< [product, panel, channel, kPanel]
-  mutable std::once_flag plain_once_;
-  mutable std::shared_ptr<void> plain_;
 };
 
 Sizes sizes_of(std::span<const OperandInfo> inputs, const OperandInfo& result) {

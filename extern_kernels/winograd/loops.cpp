@@ -58,55 +58,59 @@ template <int Bytes, int M>
   }
 }
 
-/// `Count` rows times two vectors of columns. The sums stay in registers.
-template <int Bytes, int Count>
+/// `Count` rows times `Vectors` vectors of columns. The sums stay in registers.
+template <int Bytes, int Count, int Vectors>
 [[gnu::always_inline]] inline void multiply_rows(const float* rows, int64_t row_step, int64_t depth,
-                                                 const float* panel, float* sums, bool more) {
+                                                 const float* column, float* sums, bool more) {
   using V = typename Vector<Bytes>::Lanes;
   constexpr int kLanes = Vector<Bytes>::count;
-  for (int j = 0; j < kPanel; j += 2 * kLanes) {
-    V sum[Count][2] = {};
-    if (more) {
+  V sum[Count][Vectors] = {};
+  if (more) {
 #pragma GCC unroll 14
-      for (int r = 0; r < Count; ++r) {
-        load(sum[r][0], sums + r * kPanel + j);
-        load(sum[r][1], sums + r * kPanel + j + kLanes);
-      }
-    }
-    const float* column = panel + j;
-    for (int64_t l = 0; l < depth; ++l, column += kPanel) {
-      V a, b;
-      load(a, column);
-      load(b, column + kLanes);
-#pragma GCC unroll 14
-      for (int r = 0; r < Count; ++r) {
-        const float x = rows[r * row_step + l];
-        sum[r][0] += a * x;
-        sum[r][1] += b * x;
-      }
-    }
+    for (int r = 0; r < Count; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v) load(sum[r][v], sums + r * kPanel + v * kLanes);
+  }
+  for (int64_t l = 0; l < depth; ++l, column += kPanel) {
+    V w[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) load(w[v], column + v * kLanes);
 #pragma GCC unroll 14
     for (int r = 0; r < Count; ++r) {
-      store(sum[r][0], sums + r * kPanel + j);
-      store(sum[r][1], sums + r * kPanel + j + kLanes);
+      const float x = rows[r * row_step + l];
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v) sum[r][v] += w[v] * x;
     }
   }
+#pragma GCC unroll 14
+  for (int r = 0; r < Count; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) store(sum[r][v], sums + r * kPanel + v * kLanes);
 }
 
 /// `Most`: rows whose sums leave registers for the operands. `count` is at most that.
 template <int Bytes, int Most>
 [[gnu::always_inline]] inline void multiply_few(const float* rows, int64_t row_step, int count, int64_t depth,
-                                                const float* panel, float* sums, bool more) {
-  if (count == Most) return multiply_rows<Bytes, Most>(rows, row_step, depth, panel, sums, more);
-  if constexpr (Most > 1) multiply_few<Bytes, Most - 1>(rows, row_step, count, depth, panel, sums, more);
+                                                const float* panel, int64_t columns, float* sums, bool more) {
+  constexpr int kLanes = Vector<Bytes>::count;
+  if (count == Most) {
+    int64_t j = 0;
+    for (; j + kLanes < columns; j += 2 * kLanes)
+      multiply_rows<Bytes, Most, 2>(rows, row_step, depth, panel + j, sums + j, more);
+    if (j < columns) multiply_rows<Bytes, Most, 1>(rows, row_step, depth, panel + j, sums + j, more);
+    return;
+  }
+  if constexpr (Most > 1)
+    multiply_few<Bytes, Most - 1>(rows, row_step, count, depth, panel, columns, sums, more);
 }
 
 template <int Bytes, int Most>
 [[gnu::always_inline]] inline void multiply_body(const float* rows, int64_t row_step, int count,
-                                                 int64_t depth, const float* panel, float* sums, bool more) {
+                                                 int64_t depth, const float* panel, int64_t columns,
+                                                 float* sums, bool more) {
   for (int left = (count + Most - 1) / Most; left > 0; --left) { // parts as large as each other
     const int some = (count + left - 1) / left;
-    multiply_few<Bytes, Most>(rows, row_step, some, depth, panel, sums, more);
+    multiply_few<Bytes, Most>(rows, row_step, some, depth, panel, columns, sums, more);
     count -= some, rows += some * row_step, sums += some * kPanel;
   }
 }
@@ -225,6 +229,7 @@ template <int Bytes, int M> [[gnu::always_inline]] inline bool output_body(const
   V y[kVectors][kCount], bad{};
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
+    if (v * Vector<Bytes>::count >= tile.channels) break;
     results<Bytes, M>(tile, v * Vector<Bytes>::count, y[v]);
 #pragma GCC unroll 16
     for (int i = 0; i < kCount; ++i) bad = bad + y[v][i] * 0.0f;
@@ -254,8 +259,8 @@ template <int Bytes, int M> [[gnu::always_inline]] inline void store_body(const 
     input_body<bytes, M>(pixels, channels, to, step);                                                        \
   }                                                                                                          \
   target void multiply_##name(const float* rows, int64_t row_step, int count, int64_t depth,                 \
-                              const float* panel, float* sums, bool more) {                                  \
-    multiply_body<bytes, rows_at_once>(rows, row_step, count, depth, panel, sums, more);                     \
+                              const float* panel, int64_t columns, float* sums, bool more) {                 \
+    multiply_body<bytes, rows_at_once>(rows, row_step, count, depth, panel, columns, sums, more);            \
   }                                                                                                          \
   template <int M> target bool output_##name(const TileOutput& tile) { return output_body<bytes, M>(tile); } \
   template <int M> target void store_##name(const TileOutput& tile) { store_body<bytes, M>(tile); }          \

@@ -40,10 +40,10 @@ struct Loops {
   /// to[product * step + channel] of a tile whose pixels are given; whole lines are written, zeros behind the
   /// last channel.
   void (*transform_input)(const float* const* pixels, int64_t channels, float* to, int64_t step);
-  /// sums[row, column] = rows[row * row_step + l] * panel[l, column], for up to kRows rows. `more`: added to
-  /// what is there.
+  /// sums[row, column] = rows[row * row_step + l] * panel[l, column], for up to kRows rows and the first
+  /// `columns` columns, of whole vectors. `more`: added to what is there.
   void (*multiply)(const float* rows, int64_t row_step, int count, int64_t depth, const float* panel,
-                   float* sums, bool more);
+                   int64_t columns, float* sums, bool more);
   /// False where a result is not finite: then nothing has been stored.
   bool (*transform_output)(const TileOutput& tile);
   /// Bias and post-operations of finished sums [result, kPanel].

@@ -92,13 +92,15 @@ std::optional<Dequantised> bytes_behind(Expr e) {
   return d;
 }
 
-/// The same of a float that may be scaled by a constant.
+/// The same of a float that may be scaled by a constant, by which others are divided without leaving the
+/// range of float32.
 std::optional<Dequantised> dequantised(Expr e) {
+  constexpr double kMost = 0x1p40;
   if (e->op != Op::mul) return bytes_behind(e);
   for (int i = 0; i < 2; ++i) {
     auto scale = constant_of(e->args[i]);
     auto d = bytes_behind(e->args[1 - i]);
-    if (!scale || !d || !std::isnormal(*scale) || !std::isnormal(static_cast<float>(1 / *scale))) continue;
+    if (!scale || !d || !(std::fabs(*scale) <= kMost && std::fabs(*scale) >= 1 / kMost)) continue;
     d->scale = *scale;
     return d;
   }

@@ -198,6 +198,33 @@ def test_quantised_chain(kind: str, per_channel: bool, types: tuple[type, type])
         np.testing.assert_allclose(got["y_real"], (got["y"].astype(np.float64) - c["y_zero"]) * c["y_scale"], 1e-6)
 
 
+@pytest.mark.parametrize("channels", [2, 8, 17, 24, 33, 96])
+@pytest.mark.parametrize("type_", [np.uint8, np.int8])
+@pytest.mark.parametrize("attributes", [{"pads": [1, 1, 1, 1]}, {"strides": [2, 1], "pads": [0, 2, 1, 0]}, {"dilations": [1, 2], "pads": [1, 2, 1, 2]}])
+def test_depthwise_convolution_of_bytes(channels: int, type_: type, attributes: dict[str, list[int]]) -> None:
+    """Of an image with a zero point, which padding stands for: as integers, and quantised again."""
+    rng = np.random.default_rng(channels)
+    x, w = whole(rng, (2, channels, 9, 8), type_), whole(rng, (channels, 1, 3, 3), np.int8)
+    zero = np.asarray(117 if type_ == np.uint8 else -90, type_)
+    attributes = attributes | {"group": channels}
+    conv = model([helper.make_node("Conv", ["x", "w"], ["y"], **attributes)], {"x": x.astype(np.float64), "w": w.astype(np.float64)}, {}, {"y": np.float64})
+    sums = ReferenceEvaluator(conv).run(None, {"x": x.astype(np.float64) - float(zero), "w": w.astype(np.float64)})[0]
+    m = model([helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)], {"x": x}, {"w": w, "z": zero}, {"y": np.int32})
+    for got in run(m, {"x": x}):
+        np.testing.assert_array_equal(got["y"], sums)
+    constants = {"x_scale": np.float32(0.02), "x_zero": zero, "w": w, "w_scale": rng.uniform(0.001, 0.004, channels).astype(np.float32),
+                 "w_zero": np.zeros(channels, np.int8), "y_scale": np.float32(0.07), "y_zero": np.asarray(3, type_)}
+    constants = {k: np.asarray(v) for k, v in constants.items()}
+    nodes = [real("x"), real("w", 0), helper.make_node("Conv", ["x_real", "w_real"], ["p"], **attributes), quantised("p", "y")]
+    info = np.iinfo(type_)
+    quotient = sums * (0.02 * constants["w_scale"].astype(np.float64))[:, None, None] / 0.07
+    want = np.clip(np.rint(quotient) + 3, info.min, info.max)
+    near = np.abs(np.abs(quotient % 1) - 0.5) < 1e-3
+    session_model = model(nodes, {"x": x}, constants, {"y": type_})
+    for got in run(session_model, {"x": x}):
+        np.testing.assert_array_equal(got["y"].astype(np.float64)[~near], want[~near])
+
+
 @pytest.mark.parametrize("kind", ["Conv", "MatMul"])
 @pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.int8, np.uint8), (np.uint8, np.int8)])
 @pytest.mark.parametrize("size", [0, 1, 7, 16])

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "codegen/emit.h"
+#include "extern_kernels/catalogue.h"
 #include "fusion/schedule.h"
 #include "graph_helper.h"
 
@@ -163,6 +164,26 @@ TEST(Schedule, BytesOfAProductAreStoredByTheLibrary) {
         problem += extern_kernels::to_string(call->problem);
     EXPECT_TRUE(problem.ends_with("clip(0, 255)")) << problem;
   }
+}
+
+/// Depthwise convolutions whose image has a zero point have one kernel in the library, which does not say
+/// that it knows them.
+TEST(Schedule, DepthwiseConvolutionsOfBytesAreRequantisedByTheLibrary) {
+  if (!extern_kernels::has_byte_products()) GTEST_SKIP() << "no AVX512-VNNI";
+  GraphHelper h;
+  Tensor zero = Tensor::make(DType::u8, {}), w = Tensor::make(DType::i8, {32, 1, 3, 3});
+  zero.as_mutable<uint8_t>()[0] = 3;
+  const ValueId z = h.constant(zero);
+  ValueId sum = h.node("ConvInteger", {h.input("x", DType::u8, {1, 32, 28, 28}), h.constant(std::move(w)), z},
+                       {{"group", int64_t{32}}});
+  ValueId real = h.node("Cast", {sum}, {{"to", static_cast<int64_t>(DType::f32)}});
+  h.output(h.node("QuantizeLinear",
+                  {h.node("Mul", {real, h.constant(tensor({}, {0.2f}))}), h.constant(tensor({}, {1})), z}));
+  std::string problem;
+  for (const Schedule s = schedule_of(h); const Group& g : s.groups)
+    if (const auto* call = std::get_if<ir::ExternCall>(&g.what))
+      problem += extern_kernels::to_string(call->problem);
+  EXPECT_NE(problem.find("+round"), std::string::npos) << problem;
 }
 
 /// bytes = Q(a + b), whose users are a convolution and, behind it, the sum with what it is a residual of.

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "extern_kernels/winograd/loops.h"
+#include "extern_kernels/winograd/tiles.h"
 #include "extern_kernels/winograd/transform.h"
 
 namespace tbx::extern_kernels::winograd {
@@ -40,13 +38,6 @@ double direct_work(const Sizes& s) {
 
 } // namespace
 
-int64_t tiles_along(int64_t size, int64_t dilation, int tile) {
-  int64_t tiles = 0;
-  for (int64_t line = 0; line < std::min(size, dilation); ++line)
-    tiles += ((size - line + dilation - 1) / dilation + tile - 1) / tile;
-  return tiles;
-}
-
 Choice choose(const ConvProblem& p, Sizes s) {
   // With fewer, the bound of the error is above that of adding all products one after the other: the
   // transforms of F(2) make terms (8/3)² times as large, of which there are a ninth (docs/precision.md).
@@ -64,8 +55,8 @@ Choice choose(const ConvProblem& p, Sizes s) {
   double least = 0;
   for (const int tile : {2, 4}) {
     if (tile > 2 && p.precision == Precision::strict) break;
-    const int64_t tiles =
-        s.images * tiles_along(s.height, p.dilations[0], tile) * tiles_along(s.width, p.dilations[1], tile);
+    const int64_t tiles = s.images * TileLine(s.height, p.dilations[0], tile).count() *
+                          TileLine(s.width, p.dilations[1], tile).count();
     const double work = transformed_work(s, tiles, tile);
     if (least == 0 || work < least) least = work, best.tile = tile;
   }

@@ -23,8 +23,4 @@ struct Choice {
 /// threads.
 Choice choose(const ConvProblem& problem, Sizes sizes);
 
-/// Tiles along a dimension of `size` results: those of a dilated convolution lie in as many lines of their
-/// own.
-int64_t tiles_along(int64_t size, int64_t dilation, int tile);
-
 } // namespace tbx::extern_kernels::winograd

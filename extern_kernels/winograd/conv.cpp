@@ -12,6 +12,7 @@
 #include "extern_kernels/scratch.h"
 #include "extern_kernels/winograd/choice.h"
 #include "extern_kernels/winograd/loops.h"
+#include "extern_kernels/winograd/tiles.h"
 #include "extern_kernels/winograd/transform.h"
 #include "extern_kernels/winograd/weights.h"
 
@@ -25,14 +26,6 @@ int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step;
 int64_t quotient(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
 constexpr size_t kMostOps = 8;
-
-/// Where the tiles along a dimension have their first result.
-std::vector<int64_t> first_results(int64_t size, int64_t dilation, int tile) {
-  std::vector<int64_t> first;
-  for (int64_t line = 0; line < std::min(size, dilation); ++line)
-    for (int64_t at = line; at < size; at += dilation * tile) first.push_back(at);
-  return first;
-}
 
 /// How a run is cut into tasks: blocks of tiles, times parts of the results' channels.
 struct Cut {
@@ -69,15 +62,14 @@ private:
     const WinogradConv& kernel;
     const RunArgs& args;
     const TensorRef &x, &y;
-    std::vector<int64_t> rows, columns; ///< first results of tiles
-    std::vector<float> bias;            ///< none: empty
+    TileLine rows, columns;
+    std::vector<float> bias; ///< none: empty
     Cut cut;
     int64_t line, product_step, sums_step;
 
     Run(const WinogradConv& k, const RunArgs& a)
-        : kernel(k), args(a), x(a.inputs[0]), y(a.outputs[0]),
-          rows(first_results(y.sizes[2], k.p_.dilations[0], k.tile_)),
-          columns(first_results(y.sizes[3], k.p_.dilations[1], k.tile_)) {
+        : kernel(k), args(a), x(a.inputs[0]), y(a.outputs[0]), rows(y.sizes[2], k.p_.dilations[0], k.tile_),
+          columns(y.sizes[3], k.p_.dilations[1], k.tile_) {
       // Whole lines, and an odd number of them from row to row: powers of two would meet in one set of the
       // cache.
       line = (round_up(kernel.weights_.in_channels(), kLine) / kLine | 1) * kLine;
@@ -100,7 +92,7 @@ private:
       const int64_t size = sizeof(float), threads = tbb::this_task_arena::max_concurrency(),
                     wanted = 2 * threads;
       const bool waits = kernel.weights_.bytes() > kShare;
-      cut.tiles = y.sizes[0] * static_cast<int64_t>(rows.size() * columns.size());
+      cut.tiles = y.sizes[0] * rows.count() * columns.count();
       cut.panels = kernel.weights_.panels();
       const int64_t of_tile = kernel.products_ * (line + cut.panels * kPanel) * size;
       const int64_t least = (waits ? 4 : 1) * kRows;
@@ -148,8 +140,8 @@ private:
       int64_t image, row, column; ///< of the first result
     };
     Place place(int64_t tile) const {
-      const auto across = static_cast<int64_t>(columns.size()), down = static_cast<int64_t>(rows.size());
-      return {tile / across / down, rows[tile / across % down], columns[tile % across]};
+      const int64_t across = columns.count(), down = rows.count();
+      return {tile / across / down, rows.first(tile / across % down), columns.first(tile % across)};
     }
 
     /// Channels of the pixels that a tile takes; those that do not lie side by side are copied.

@@ -10,8 +10,8 @@ namespace tbx::extern_kernels::winograd {
 
 class Weights {
 public:
-  /// Transforms a constant [results, channels, 3, 3] of known strides, on all threads of the arena. `tile`: results
-  /// along both sides.
+  /// Transforms a constant [results, channels, 3, 3] of known strides, on all threads of the arena. `tile`:
+  /// results along both sides.
   Weights(const OperandInfo& weights, int tile);
 
   int64_t out_channels() const { return info_.sizes[0]; }

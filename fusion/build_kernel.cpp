@@ -196,13 +196,8 @@ private:
     Expr value = resolve_loads(body, made.level);
     DType compute_dtype = compute_type(loops.dtype);
     if (made.reduction) {
-      Stmt reduce;
-      reduce.kind = StmtKind::reduce;
-      reduce.value = value;
-      reduce.reduce = loops.reduce;
-      reduce.number = kernel_.num_accumulators++;
-      levels_[made.level].stmts.push_back(reduce);
-      made.value = as_stored(c_.accumulator(reduce.number, compute_dtype), loops.dtype);
+      const int number = accumulator(made.level, loops.reduce, value);
+      made.value = as_stored(c_.accumulator(number, compute_dtype), loops.dtype);
       if (made.stored) store(compute.output, made.value, m, made.level + 1);
       return;
     }
@@ -225,6 +220,20 @@ private:
     }
     made.value = as_stored(value, loops.dtype);
     if (made.stored) store(compute.output, value, m, made.level);
+  }
+
+  /// The accumulator of this reduction, which a sum and a mean of the same values share.
+  int accumulator(int level, ReduceOp op, Expr value) {
+    std::vector<Stmt>& stmts = levels_[level].stmts;
+    for (const Stmt& s : stmts)
+      if (s.kind == StmtKind::reduce && s.reduce == op && s.value == value) return s.number;
+    Stmt reduce;
+    reduce.kind = StmtKind::reduce;
+    reduce.value = value;
+    reduce.reduce = op;
+    reduce.number = kernel_.num_accumulators++;
+    stmts.push_back(reduce);
+    return reduce.number;
   }
 
   bool kernel_has_inner() const { return !inner_extents_.empty(); }

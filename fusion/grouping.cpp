@@ -323,31 +323,81 @@ private:
   }
 
   /// Siblings: same loops over the same inputs. Binds positionally when a common buffer is read with equal
-  /// indices.
+  /// indices; else a row and its reduction by the input that both read.
   bool bind_from_common_reads(const Draft& d, const Loops& loops, Member& m) const {
     const Member& first = d.members.front();
     const Compute* other = compute_of(program_, first.op);
-    if (!other || other->loops.ranges.size() != loops.ranges.size() ||
-        other->loops.reduction_ranges.size() != loops.reduction_ranges.size())
-      return false;
-    for (size_t k = 0; k < loops.ranges.size(); ++k)
-      if (!provably_equal(loops.ranges[k], other->loops.ranges[k])) return false;
-    for (size_t k = 0; k < loops.reduction_ranges.size(); ++k)
-      if (!provably_equal(loops.reduction_ranges[k], other->loops.reduction_ranges[k])) return false;
-    std::vector<Expr> theirs;
-    visit(other->loops.body, [&](Expr n) {
-      if (n->op == Op::load && !n->indices.empty()) theirs.push_back(n);
-    });
-    bool common = false;
+    if (!other) return false;
+    std::vector<Expr> theirs = loads_of(other->loops), mine = loads_of(loops);
+    if (!same_extents(other->loops.ranges, loops.ranges) ||
+        !same_extents(other->loops.reduction_ranges, loops.reduction_ranges))
+      return bind_row(d, other->loops, theirs, loops, mine, m);
+    for (Expr load : mine)
+      if (std::find(theirs.begin(), theirs.end(), load) != theirs.end()) {
+        m.axis_of_var = first.axis_of_var;
+        m.axis_of_rvar = first.axis_of_rvar;
+        return true;
+      }
+    return false;
+  }
+
+  static bool same_extents(const SymInts& a, const SymInts& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](SymInt x, SymInt y) { return provably_equal(x, y); });
+  }
+
+  /// What a nest reads, without constants.
+  std::vector<Expr> loads_of(const Loops& loops) const {
+    std::vector<Expr> loads;
     visit(loops.body, [&](Expr n) {
-      if (n->op == Op::load && std::find(theirs.begin(), theirs.end(), n) != theirs.end() &&
-          program_.at(n->buffer).kind != BufferKind::constant)
-        common = true;
+      if (n->op == Op::load && !n->indices.empty() && program_.at(n->buffer).kind != BufferKind::constant)
+        loads.push_back(n);
     });
-    if (!common) return false;
-    m.axis_of_var = first.axis_of_var;
-    m.axis_of_rvar = first.axis_of_rvar;
-    return true;
+    return loads;
+  }
+
+  /// A nest over the elements of rows and a reduction of the same rows, which then are read once. Of the two
+  /// one reduces; both read the input at all their points, along its contiguous dimension.
+  bool bind_row(const Draft& d, const Loops& other, const std::vector<Expr>& theirs, const Loops& loops,
+                const std::vector<Expr>& mine, Member& m) const {
+    constexpr int64_t kLeastRow = 64; // shorter ones are done several at a time
+    const Loops& reduction = loops.kind == LoopKind::reduction ? loops : other;
+    if ((loops.kind == LoopKind::reduction) == (other.kind == LoopKind::reduction)) return false;
+    if (reduction.reduction_ranges.size() != 1 || size_hint(reduction.reduction_ranges[0]) < kLeastRow)
+      return false;
+    for (Expr load : mine)
+      for (Expr their : theirs) {
+        if (load->buffer != their->buffer || load->mask() || their->mask()) continue;
+        const SymInt along = (&reduction == &loops ? load : their)->indices.back();
+        if (along != program_.context->rvar(0) || !program_.at(load->buffer).strides.back().is(1)) continue;
+        Member bound = m;
+        if (!bind_indices(d, d.members.front(), their->indices, loops, load->indices, bound)) continue;
+        m = std::move(bound);
+        return true;
+      }
+    return false;
+  }
+
+  /// Binds the variables of `mine` to the axes that `theirs` has at the same places; all of them.
+  bool bind_indices(const Draft& d, const Member& first, const SymInts& theirs, const Loops& loops,
+                    const SymInts& mine, Member& m) const {
+    auto variable = [](SymInt i) {
+      return !i.is_constant() && (i.node()->kind == SymKind::var || i.node()->kind == SymKind::rvar);
+    };
+    for (size_t k = 0; k < mine.size(); ++k) {
+      if (theirs[k].is_constant() && mine[k] == theirs[k]) continue;
+      if (!variable(theirs[k]) || !variable(mine[k])) return false;
+      const bool reduced = mine[k].node()->kind == SymKind::rvar;
+      const auto& axes = theirs[k].node()->kind == SymKind::rvar ? first.axis_of_rvar : first.axis_of_var;
+      const int axis = axes[theirs[k].node()->number], number = mine[k].node()->number;
+      const SymInt extent = (reduced ? loops.reduction_ranges : loops.ranges)[number];
+      if (axis == kUnit || !bind(reduced ? m.axis_of_rvar : m.axis_of_var, number, axis, d, extent))
+        return false;
+    }
+    auto bound = [](const std::vector<int>& axes) {
+      return std::find(axes.begin(), axes.end(), kUnbound) == axes.end();
+    };
+    return bound(m.axis_of_var) && bound(m.axis_of_rvar);
   }
 
   std::optional<Match> finish(const Draft& d, const Loops& loops, Member m, const std::vector<bool>& cross,

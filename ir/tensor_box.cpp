@@ -159,6 +159,21 @@ static std::optional<StridedView> regrouped(Program& p, const TensorBox& x) {
   return v;
 }
 
+/// The box shows all elements of a nest that is not in memory, in their order: only dimensions are grouped
+/// otherwise.
+static bool only_regroups(Program& p, const TensorBox& x) {
+  const StorageBox& storage = *x.storage();
+  if (storage.is_realized() || x.is_identity_view()) return false;
+  const SymInts& ranges = storage.loops().ranges;
+  if (!provably_equal(product(ranges), product(x.sizes()))) return false;
+  const SymInts strides = contiguous_strides(ranges), own = contiguous_strides(x.sizes());
+  SymInt from = 0, at = 0;
+  for (size_t k = 0; k < strides.size(); ++k) from += x.index_map()[k] * strides[k];
+  for (size_t d = 0; d < own.size(); ++d) at += p.context->var(static_cast<int>(d)) * own[d];
+  const Extents extents{x.sizes(), {}};
+  return simplify(from, extents) == simplify(at, extents);
+}
+
 /// A nest of its own for what the box shows.
 static TensorBox copy_of(Program& p, const TensorBox& x) {
   SymInts at;
@@ -201,8 +216,11 @@ StridedView realize_strided(Program& p, const TensorBox& x, std::string reason) 
     const Loops& loops = box.storage()->loops();
     whole = loops.kind != LoopKind::pointwise || provably_equal(product(loops.ranges), product(box.sizes()));
   }
-  if (!view)
+  if (!view) {
+    // In the loops of the nest itself, which are those of what it is computed from: statistics of its rows.
+    if (only_regroups(p, box)) box.storage()->realize(p, reason);
     if (auto same_memory = regrouped(p, box)) return *same_memory;
+  }
   if (!view || !whole) {
     if (const DType narrow = memory_type(p, box); narrow != box.dtype() && !box.is_identity_view()) {
       box = copy_of(p, box);

@@ -1,6 +1,7 @@
 // AxisReducer: reductions over some axes of an iteration space. Long ones are done in parts: a part is a row
 // of its own for the threads, and small enough that a second look at it finds it in cache.
 #include <algorithm>
+#include <limits>
 
 #include "ir/lane_runner.h"
 #include "lowering/op_helpers.h"
@@ -19,7 +20,7 @@ struct AxisReducer::Parts {
 
 namespace {
 
-constexpr int64_t kRows = 8;                // enough rows for the threads as they are
+constexpr int64_t kRows = 8;                // enough rows for two threads as they are
 constexpr int64_t kLength = 1 << 18;        // shorter ones are not worth a second kernel
 constexpr int64_t kDynamicLength = 1 << 14; // the same where sizes are guesses
 /// The same for the pixels of images: where channels come last, the rows are lanes of vectors and make few
@@ -31,7 +32,13 @@ constexpr int64_t kMinParts = 8, kMaxParts = 256, kDynamicParts = 64;
 /// Elements of a part that is looked at twice: it stays in the second level cache with room to spare.
 constexpr int64_t kPartLength = 1 << 15;
 
+/// By how much more rows it takes than two threads need.
+int64_t crowd(const Target& target) { return target.cuda ? 1 : std::max(1, target.threads / 2); }
+
+/// What changes no result; of places: what is no better than any element.
 Expr identity(ir::Context& c, ReduceOp op, DType type) {
+  if (op == ReduceOp::argmax || op == ReduceOp::argmax_last) op = ReduceOp::max;
+  if (op == ReduceOp::argmin || op == ReduceOp::argmin_last) op = ReduceOp::min;
   ir::Scalar s = ir::reduction_identity(op, type);
   return is_float(type) ? c.constant(type, s.f) : c.constant_int(type, s.i);
 }
@@ -84,39 +91,83 @@ TensorBox AxisReducer::of_parts(ReduceOp op, DType dtype, const Parts& parts, co
 }
 
 /// The parts of one row, as the reduced variable goes through them.
-SymInts AxisReducer::along_parts() const {
-  SymInts from = loop_vars(ctx_.c, static_cast<int>(kept_.size()));
-  from.push_back(ctx_.c.rvar(0));
-  return from;
+SymInts AxisReducer::along_parts(const Parts& parts) const { return in_part(parts, ctx_.c.rvar(0)); }
+
+/// Part `i` of one row, as of_parts() places it.
+SymInts AxisReducer::in_part(const Parts& parts, SymInt i) const {
+  SymInts at = loop_vars(ctx_.c, static_cast<int>(kept_.size()));
+  at.insert(parts.leads ? at.begin() : at.end(), i);
+  return at;
+}
+
+TensorBox AxisReducer::arg_of_parts(ReduceOp op, const Parts& parts, const Body& body) const {
+  ir::Program& p = ctx_.program;
+  const SymInt last = reduced_[0] - SymInt(1);
+  TensorBox inside = of_parts(op, DType::i64, parts, body); // behind the end only where all before is as bad
+  realize(ctx_, inside, "best places in parts of a long row");
+  auto position = [&](Expr part, Expr within) {
+    Expr e = ir::add(ir::mul(part, size_as(ctx_.c, parts.length, DType::i64)), within);
+    return ir::binary(Op::min, e, size_as(ctx_.c, last, DType::i64));
+  };
+  SymInts rows = kept_, here = loop_vars(ctx_.c, static_cast<int>(kept_.size()) + 1), at = indices();
+  rows.insert(parts.leads ? rows.begin() : rows.end(), SymInt(parts.count));
+  const SymInt part = parts.leads ? here.front() : here.back();
+  if (parts.leads) // the kept dimensions are one variable on
+    for (size_t d = 0, k = 1; d < at.size(); ++d)
+      if (static_cast<int>(d) != axes_[0]) at[d] = ctx_.c.var(static_cast<int>(k++));
+  at[axes_[0]] = ctx_.c.indirect(position(ctx_.c.index(part), inside.load(p, here)), reduced_[0], false);
+  Expr value = body(at);
+  TensorBox best = ir::make_pointwise(p, value->dtype, rows, value);
+  realize(ctx_, best, "best elements of parts of a long row");
+  TensorBox winner =
+      ir::make_reduction(p, op, DType::i64, kept_, {parts.count}, best.load(p, along_parts(parts)));
+  realize(ctx_, winner, "part with the best element");
+  SymInts own = loop_vars(ctx_.c, static_cast<int>(kept_.size()));
+  Expr number = winner.load(p, own);
+  SymInts of_winner = in_part(parts, ctx_.c.indirect(number, parts.count, false));
+  return ir::unsqueeze(
+      p, ir::make_pointwise(p, DType::i64, kept_, position(number, inside.load(p, of_winner))), axes_);
 }
 
 TensorBox AxisReducer::operator()(ReduceOp op, DType dtype, const Body& body) const {
   ir::Program& p = ctx_.program;
   if (auto parts = parts_of_few_rows(op)) {
+    if (op >= ReduceOp::argmax) return arg_of_parts(op, *parts, body);
     DType wide = is_float(dtype) ? compute_type(dtype) : dtype;
     TensorBox partial = of_parts(op, wide, *parts, body);
     realize(ctx_, partial, "parts of a long reduction with few rows");
-    SymInts from = along_parts();
-    if (parts->leads) std::rotate(from.begin(), from.end() - 1, from.end());
-    return ir::unsqueeze(p, ir::make_reduction(p, op, dtype, kept_, {parts->count}, partial.load(p, from)),
-                         axes_);
+    return ir::unsqueeze(
+        p, ir::make_reduction(p, op, dtype, kept_, {parts->count}, partial.load(p, along_parts(*parts))),
+        axes_);
   }
   return ir::unsqueeze(p, ir::make_reduction(p, op, dtype, kept_, reduced_, body(indices())), axes_);
 }
 
+/// The first number from `first` to `last` of parts of one length into which dimension `k` of the reduced
+/// ones can be cut: of whole vectors where it can be, since each part ends with a loop for what is left.
+std::optional<int64_t> AxisReducer::even_parts(size_t k, int64_t first, int64_t last) const {
+  constexpr int64_t kVectors = 64; // elements of a step of an unrolled loop
+  const int64_t size = reduced_[k].constant(), step = first < last ? 1 : -1;
+  for (int64_t of : {k + 1 == reduced_.size() ? kVectors : 1, int64_t{1}})
+    for (int64_t n = first; n != last + step; n += step)
+      if (size % (n * of) == 0) return n;
+  return std::nullopt;
+}
+
 std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) const {
-  if (op >= ReduceOp::argmax || reduced_.empty()) return std::nullopt; // positions count along the whole axis
+  if (reduced_.empty()) return std::nullopt;
+  if (op >= ReduceOp::argmax && reduced_.size() > 1) return std::nullopt; // positions count over all axes
   auto rows = ir::product(kept_).as_constant(), length = count_.as_constant();
   const bool image = axes_.size() >= 2 && axes_.front() == 2 && axes_.size() + 2 == sizes_.size();
   const bool columns = !image && axes_.back() + 1 < static_cast<int>(sizes_.size());
-  const int64_t enough = image ? kImageRows : columns ? kColumns : kRows;
+  const int64_t enough = (image ? kImageRows : columns ? kColumns : kRows) * crowd(ctx_.program.target);
   if (!rows || *rows == 0 || *rows >= enough) return std::nullopt;
   if (length) {
     if (columns && (*length < kColumnLength || *length < kLength / *rows)) return std::nullopt;
     if (!columns && *length < (image ? kImageLength : kLength)) return std::nullopt;
     for (size_t k = 0; k < reduced_.size(); ++k)
-      for (int64_t n = kMaxParts; n >= kMinParts; --n)
-        if (reduced_[k].constant() % n == 0) return Parts{k, n, reduced_[k].constant() / n, true, columns};
+      if (auto n = even_parts(k, kMaxParts, kMinParts))
+        return Parts{k, *n, reduced_[k].constant() / *n, true, columns};
   } else if (ir::has_unbacked(count_) || ir::size_hint(count_) < kDynamicLength) {
     return std::nullopt;
   }
@@ -134,8 +185,7 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_long_rows() const {
   for (size_t k = 0; k < reduced_.size(); ++k) {
     int64_t size = reduced_[k].constant();
     if (size < least) continue;
-    for (int64_t n = least; n <= std::min(size, 4 * least); ++n)
-      if (size % n == 0) return Parts{k, n, size / n, true};
+    if (auto n = even_parts(k, least, std::min(size, 4 * least))) return Parts{k, *n, size / *n, true};
     return Parts{k, least, ir::ceildiv(SymInt(size), least), false};
   }
   return std::nullopt;
@@ -180,7 +230,7 @@ Moments AxisReducer::moments(const TensorBox& x, DType type) const {
   });
   realize(ctx_, squares, "squares of the parts of long rows");
 
-  SymInts from = along_parts();
+  SymInts from = along_parts(*parts);
   Expr weight = elements(ctx_.c.rvar(0));
   auto together = [&](Expr e) {
     return ir::unsqueeze(p, ir::make_reduction(p, ReduceOp::sum, type, kept_, {parts->count}, e), axes_);
@@ -190,6 +240,34 @@ Moments AxisReducer::moments(const TensorBox& x, DType type) const {
   for (int a : axes_) row[a] = 0;
   Expr apart = squared(ir::sub(means.load(p, from), mean.load(p, row)));
   return {mean, together(ir::add(squares.load(p, from), ir::mul(weight, apart)))};
+}
+
+std::optional<ExpSums> AxisReducer::exp_sums(const TensorBox& x, DType type, const UnaryBody& exp) const {
+  ir::Program& p = ctx_.program;
+  auto parts = parts_of_long_rows();
+  if (!parts) parts = parts_of_few_rows(ReduceOp::max);
+  if (!parts) return std::nullopt;
+  auto value = [&](std::span<const SymInt> at) { return to_compute(x.load(p, at), type); };
+  TensorBox tops = of_parts(ReduceOp::max, type, *parts, value);
+  realize(ctx_, tops, "greatest of the parts of long rows");
+  const SymInts here = loop_vars(ctx_.c, static_cast<int>(kept_.size()) + 1);
+  // Of a part that is -inf all over any finite number may be taken away.
+  Expr top = tops.load(p, here), least = number(top, -std::numeric_limits<double>::infinity());
+  Expr shift = ir::where(ir::binary(Op::equal, top, least), number(top, 0), top);
+  TensorBox sums = of_parts(ReduceOp::sum, type, *parts,
+                            [&](std::span<const SymInt> at) { return exp(ir::sub(value(at), shift)); });
+  realize(ctx_, sums, "exponentials of the parts of long rows");
+  SymInts from = along_parts(*parts), row = indices();
+  for (int a : axes_) row[a] = 0; // the result's own dimensions
+  auto together = [&](ReduceOp op, Expr e) {
+    return ir::unsqueeze(p, ir::make_reduction(p, op, type, kept_, {parts->count}, e), axes_);
+  };
+  TensorBox greatest = together(ReduceOp::max, tops.load(p, from));
+  realize(ctx_, greatest, "greatest of a row");
+  Expr apart = exp(ir::sub(tops.load(p, from), greatest.load(p, row)));
+  TensorBox sum = together(ReduceOp::sum, ir::mul(sums.load(p, from), apart));
+  realize(ctx_, sum, "exponentials of a row");
+  return ExpSums{greatest, sum};
 }
 
 TensorBox AxisReducer::operator()(ReduceOp op, DType dtype, const TensorBox& x,

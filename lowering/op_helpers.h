@@ -67,6 +67,11 @@ struct Moments {
   TensorBox mean, squares;
 };
 
+/// Greatest element and sum of exponentials of each row; the reduced dimensions are kept as 1.
+struct ExpSums {
+  TensorBox greatest, sum;
+};
+
 /// Reductions over some axes of an iteration space; each result keeps the reduced dimensions as 1.
 class AxisReducer {
 public:
@@ -79,6 +84,9 @@ public:
   /// In two looks at each row, or at each part of rows that no cache holds. Both stored as `type` (f32 or
   /// f64).
   Moments moments(const TensorBox& x, DType type) const;
+  /// Greatest element of each row and sum of `exp` of the distances from it, where a row is too long for one
+  /// task or for the cache: in two looks at each part of it, of which the first one alone reads memory.
+  std::optional<ExpSums> exp_sums(const TensorBox& x, DType type, const UnaryBody& exp) const;
   /// A result of the above without the reduced dimensions.
   TensorBox drop(const TensorBox& result) const;
   /// Number of elements reduced into one.
@@ -88,12 +96,16 @@ private:
   struct Parts;
   /// Where few long rows would leave threads without work.
   std::optional<Parts> parts_of_few_rows(ReduceOp op) const;
+  /// The position of the first or last best element, by those of the parts.
+  TensorBox arg_of_parts(ReduceOp op, const Parts& parts, const Body& body) const;
   /// Where a row is too long to stay in cache between two looks.
   std::optional<Parts> parts_of_long_rows() const;
+  std::optional<int64_t> even_parts(size_t k, int64_t first, int64_t last) const;
   /// Reduces each part: the kept dimensions, then one for the parts.
   TensorBox of_parts(ReduceOp op, DType dtype, const Parts& parts, const Body& body) const;
   SymInts indices() const;
-  SymInts along_parts() const;
+  SymInts along_parts(const Parts& parts) const;
+  SymInts in_part(const Parts& parts, SymInt i) const;
 
   OpContext& ctx_;
   SymInts sizes_, kept_, reduced_;

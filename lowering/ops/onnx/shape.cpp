@@ -4,6 +4,7 @@
 
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
+#include "lowering/ops/joined_view.h"
 
 namespace tbx::lowering {
 namespace {
@@ -288,6 +289,7 @@ TensorBox concat_boxes(OpContext& ctx, const std::vector<TensorBox>& all, int ax
     if (!x.sizes()[axis].is(0)) xs.push_back(x);
   if (xs.empty()) return all[0];
   if (xs.size() == 1) return xs[0];
+  if (auto view = joined_view(ctx, xs, axis)) return *view;
   SymInts sizes = xs[0].sizes();
   sizes[axis] = 0;
   for (const TensorBox& x : xs) sizes[axis] += x.sizes()[axis];

@@ -20,7 +20,8 @@ std::vector<int> softmax_axes(OpContext& ctx, int rank) {
 struct Shifted {
   AxisReducer reduce;
   DType type;
-  TensorBox minus_max; ///< x - max(x): exp of it cannot overflow
+  TensorBox minus_max;          ///< x - max(x): exp of it cannot overflow
+  std::optional<TensorBox> sum; ///< of these exponentials, of long rows
 };
 
 /// Where the exponentials of a softmax end: next to the smallest normal number. Beside the largest term,
@@ -34,8 +35,7 @@ Least least_of(DType type) { return type == DType::f64 ? Least{-708, 1e-307} : L
 
 /// e^v for v of at most 0, at least e^logarithm.
 Expr exp_of_shifted(Expr v) {
-  Expr least = number(v, least_of(v->dtype).logarithm);
-  return ir::unary(Op::exp, ir::where(ir::binary(Op::less, v, least), least, v));
+  return ir::unary(Op::exp, ir::binary(Op::max, v, number(v, least_of(v->dtype).logarithm)));
 }
 
 /// a / total; 0 where that is less than the least share.
@@ -50,14 +50,17 @@ Shifted shift_by_max(OpContext& ctx, const TensorBox& x) {
   AxisReducer reduce(ctx, x.sizes(), softmax_axes(ctx, x.rank()));
   DType type = compute_type(x.dtype());
   shared(ctx, x, 2);
+  if (auto long_rows = reduce.exp_sums(x, type, exp_of_shifted))
+    return {reduce, type, map(ctx, type, x, long_rows->greatest, ir::sub), long_rows->sum};
   TensorBox greatest = reduce(ReduceOp::max, type, x);
-  return {reduce, type, map(ctx, type, x, greatest, ir::sub)};
+  return {reduce, type, map(ctx, type, x, greatest, ir::sub), std::nullopt};
 }
 
 std::vector<LoweredValue> lower_softmax(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   Shifted s = shift_by_max(ctx, x);
   TensorBox e = map(ctx, s.type, s.minus_max, exp_of_shifted);
+  if (s.sum) return {map(ctx, x.dtype(), e, *s.sum, share_of)};
   shared(ctx, e, 2);
   TensorBox sum = s.reduce(ReduceOp::sum, s.type, e);
   return {map(ctx, x.dtype(), e, sum, share_of)};
@@ -66,7 +69,7 @@ std::vector<LoweredValue> lower_softmax(OpContext& ctx) {
 std::vector<LoweredValue> lower_log_softmax(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   Shifted s = shift_by_max(ctx, x);
-  TensorBox sum = s.reduce(ReduceOp::sum, s.type, s.minus_max, exp_of_shifted);
+  TensorBox sum = s.sum ? *s.sum : s.reduce(ReduceOp::sum, s.type, s.minus_max, exp_of_shifted);
   TensorBox log = map(ctx, s.type, sum, [](Expr v) { return ir::unary(Op::log, v); });
   realize(ctx, log, "logarithm used by every element of its row");
   return {map(ctx, x.dtype(), s.minus_max, log, ir::sub)};

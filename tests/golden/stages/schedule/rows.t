@@ -20,7 +20,7 @@ kernel outer [n]
   phase [16]
     acc2 max= mul(load(b1, [r0]), mul(sub(load(b0, [16*i0 + r0]), local0), local1))
   phase [16]
-    acc3 sum= %0 = sub(mul(load(b1, [r0]), mul(sub(load(b0, [16*i0 + r0]), local0), local1)), acc2); exp(where(less(%0, -87f), -87f, %0))
-    b2[r0] = %0 = sub(mul(load(b1, [r0]), mul(sub(load(b0, [16*i0 + r0]), local0), local1)), acc2); exp(where(less(%0, -87f), -87f, %0))
+    acc3 sum= exp(max(sub(mul(load(b1, [r0]), mul(sub(load(b0, [16*i0 + r0]), local0), local1)), acc2), -87f))
+    b2[r0] = exp(max(sub(mul(load(b1, [r0]), mul(sub(load(b0, [16*i0 + r0]), local0), local1)), acc2), -87f))
   phase [16]
     b3[16*i0 + r0] = %0 = load(b2, [r0]); where(less(%0, mul(2e-38f, acc3)), 0f, mul(%0, div(1f, acc3)))

@@ -94,7 +94,8 @@ template <class F> auto with_elements(const Tensor& t, F&& f) {
   case DType::u4:
   case DType::u2: return plain(uint8_t{});
   case DType::boolean:
-    return f([from = reinterpret_cast<const uint8_t*>(t.data)](int64_t i) -> uint8_t { return from[i] != 0; });
+    return f(
+        [from = reinterpret_cast<const uint8_t*>(t.data)](int64_t i) -> uint8_t { return from[i] != 0; });
   case DType::i16: return plain(int16_t{});
   case DType::u16: return plain(uint16_t{});
   case DType::i32: return plain(int32_t{});

@@ -11,6 +11,7 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 
 #include "base/error.h"
@@ -29,9 +30,18 @@ using gemv::QuantizedPanels;
 constexpr int64_t kFewRows = 16;            ///< with more, floats that are made once are faster
 constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth waking a thread for
 constexpr int64_t kAlignment = 16;          ///< floats
-/// Rows of a and of the matrix that are done together. What is made of the matrix, and the sums, stay in a
-/// first- or second-level cache and on the stack.
+/// Rows of a and of the matrix that are done together: what is made of the matrix, and the sums, stay in a
+/// second-level cache.
 constexpr int64_t kManyRows = 192, kDepth = 256, kTile = 6;
+
+/// Where a thread multiplies many rows: more than the stack of a caller may have left, and kept.
+struct Room {
+  alignas(64) float matrix[kDepth * kMaxPanel], sums[kManyRows * kMaxPanel];
+  static Room& of_this_thread() {
+    thread_local const std::unique_ptr<Room> room = std::make_unique<Room>();
+    return *room;
+  }
+};
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -240,7 +250,7 @@ private:
   /// `count` rows times a panel.
   void panel_of_rows(const RunArgs& args, const QuantizedPanels& panels, int64_t panel, const float* x,
                      int64_t stride, int64_t first, int64_t count) const {
-    alignas(64) float matrix[kDepth * kMaxPanel], sums[kManyRows * kMaxPanel];
+    auto& [matrix, sums] = Room::of_this_thread();
     const int64_t width = panels.width();
     std::fill_n(sums, count * width, 0.0f);
     for (int64_t begin = 0; begin < k_; begin += kDepth) {

@@ -6,8 +6,8 @@
 
 namespace tbx::extern_kernels::winograd {
 
-/// A dilated convolution is one without dilation for each of `dilation` lines of results that take turns: those
-/// of a tile are `dilation` apart.
+/// A dilated convolution is one without dilation for each of `dilation` lines of results that take turns:
+/// those of a tile are `dilation` apart.
 class TileLine {
 public:
   TileLine(int64_t size, int64_t dilation, int tile)

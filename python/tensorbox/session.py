@@ -43,7 +43,7 @@ class Session:
     compile_time_limit_ms and compile_memory (bytes of address space) bound the C++ compiler, for each file of kernels;
     0: 5 minutes and 4 GiB. Ctrl-C stops it.
     precision: "strict" multiplies float32 as it is; "bf16" rounds the operands of products and convolutions to bfloat16
-    where the CPU multiplies those faster, "any" to what the library finds fastest; it lets convolutions use larger tiles (docs/precision.md).
+    where the CPU multiplies those faster, "any" to what the library finds fastest (docs/precision.md).
     every_value=True makes what nodes compute for each other outputs too, in the order they are computed (slower, and
     all of it stays in memory; see `tensorbox.compare`).
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.

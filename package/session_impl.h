@@ -56,7 +56,7 @@ struct Session::Impl {
   std::unique_ptr<RandomStreams> random; ///< shared by all programs
   /// Models with other values than numeric tensors, or bodies that run: nothing else is used for them.
   std::unique_ptr<runtime::ValueSession> value_session;
-  std::shared_ptr<device::Device> device; ///< null: everything is on the host
+  std::shared_ptr<device::Device> device;    ///< null: everything is on the host
   std::unique_ptr<package::KeptState> state; ///< inputs behind `inputs`, which runs get from here
 
   virtual ~Impl() = default;

@@ -260,10 +260,10 @@ TEST_P(LibraryKernels, ConvolutionsOfOtherTypes) {
   p.x_zero = 3;
   Operand zero = random_operand(DType::i32, {1});
   zero.bytes = {7, 0, 0, 0}; // of a byte
-  expect_right(*device_, p,
-               {random_operand(DType::u8, {1, 4, 6, 6}), random_operand(DType::i8, {8, 4, 3, 3}), absent(),
-                zero},
-               random_operand(DType::i32, {1, 8, 6, 6}));
+  expect_right(
+      *device_, p,
+      {random_operand(DType::u8, {1, 4, 6, 6}), random_operand(DType::i8, {8, 4, 3, 3}), absent(), zero},
+      random_operand(DType::i32, {1, 8, 6, 6}));
 }
 
 struct AttentionCase {

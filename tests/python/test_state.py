@@ -185,3 +185,28 @@ def test_what_is_no_appending_is_refused() -> None:
         tensorbox.Session(decoder(batch="batch"), state=STATE, state_capacity=4)
     with pytest.raises(tensorbox.ModelError, match="keeps no state"):
         tensorbox.Session(decoder()).set_state({})
+
+
+@pytest.mark.parametrize("device", [None, "cuda"])
+def test_shapes_that_follow_each_other(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of runs take over what other sizes leave as it was: a session of many shapes gives what fresh ones give."""
+    if device and os.environ.get("TBX_TEST_GPU") is None:
+        monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    model = decoder(batch="batch")
+    session = tensorbox.Session(model, device=device)
+    rng = np.random.default_rng(3)
+    past, n, batch = 3, 2, 1
+    for turn in range(24):  # one size changes at a time, by little and by much
+        which = turn % 3
+        if which == 0:
+            past = int(rng.choice([past + 1, 0, 70, 1]))
+        elif which == 1:
+            n = int(rng.choice([n + 1, 1, 20, 0]))
+        else:
+            batch = int(rng.choice([batch + 1, 1, 5]))
+        feeds = {"x": tokens(n, batch, seed=turn)} | {
+            i.name: rng.standard_normal((batch, HEADS, past, WIDTH)).astype(np.float32) for i in session.inputs if i.name != "x"}
+        fresh = tensorbox.Session(model, compile=False) if not device else tensorbox.Session(model)
+        got, want = session.run(feeds), fresh.run(feeds)
+        for name in want:
+            np.testing.assert_allclose(got[name], want[name], rtol=1e-3, atol=1e-4, err_msg=f"{name}: {batch} x {past} + {n}")

@@ -118,6 +118,31 @@ def test_state_is_set(device: str | None, monkeypatch: pytest.MonkeyPatch) -> No
         kept.set_state({"x": x})
 
 
+@pytest.mark.parametrize("device", [None, "cuda"])
+def test_attention_with_a_past(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator of ONNX that takes and gives caches itself."""
+    if device and os.environ.get("TBX_TEST_GPU") is None:
+        monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+
+    def info(name: str, *dims: int | str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, *dims, 8])
+
+    node = helper.make_node("Attention", ["q", "k", "v", "", "past_k", "past_v"], ["y", "present_k", "present_v"], is_causal=1)
+    graph = helper.make_graph(
+        [node], "g", [info("q", 4, "n"), info("k", 2, "n"), info("v", 2, "n"), info("past_k", 2, "p"), info("past_v", 2, "p")],
+        [info("y", 4, "n"), info("present_k", 2, "t"), info("present_v", 2, "t")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10).SerializeToString()
+    plain = tensorbox.Session(model)
+    kept = tensorbox.Session(model, device=device, state={"past_*": "present_*"}, state_capacity=16)
+    past = {f"past_{part}": np.zeros((1, 2, 0, 8), np.float32) for part in "kv"}
+    for step, n in enumerate([3, 1, 1, 4]):
+        rng = np.random.default_rng(step)
+        x = {name: rng.standard_normal((1, heads, n, 8)).astype(np.float32) for name, heads in (("q", 4), ("k", 2), ("v", 2))}
+        want, got = plain.run({**x, **past}), kept.run(x)
+        np.testing.assert_allclose(got["y"], want["y"], rtol=1e-5, atol=1e-6)
+        past = {"past_k": want["present_k"], "past_v": want["present_v"]}
+
+
 def test_nothing_but_new_tokens_is_written() -> None:
     """No kernel copies what was there: the caches are in one buffer, which is written in part."""
     plan = tensorbox.Session(decoder(), state=STATE, state_capacity=64).dump("plan")
@@ -160,3 +185,28 @@ def test_what_is_no_appending_is_refused() -> None:
         tensorbox.Session(decoder(batch="batch"), state=STATE, state_capacity=4)
     with pytest.raises(tensorbox.ModelError, match="keeps no state"):
         tensorbox.Session(decoder()).set_state({})
+
+
+@pytest.mark.parametrize("device", [None, "cuda"])
+def test_shapes_that_follow_each_other(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of runs take over what other sizes leave as it was: a session of many shapes gives what fresh ones give."""
+    if device and os.environ.get("TBX_TEST_GPU") is None:
+        monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    model = decoder(batch="batch")
+    session = tensorbox.Session(model, device=device)
+    rng = np.random.default_rng(3)
+    past, n, batch = 3, 2, 1
+    for turn in range(24):  # one size changes at a time, by little and by much
+        which = turn % 3
+        if which == 0:
+            past = int(rng.choice([past + 1, 0, 70, 1]))
+        elif which == 1:
+            n = int(rng.choice([n + 1, 1, 20, 0]))
+        else:
+            batch = int(rng.choice([batch + 1, 1, 5]))
+        feeds = {"x": tokens(n, batch, seed=turn)} | {
+            i.name: rng.standard_normal((batch, HEADS, past, WIDTH)).astype(np.float32) for i in session.inputs if i.name != "x"}
+        fresh = tensorbox.Session(model, compile=False) if not device else tensorbox.Session(model)
+        got, want = session.run(feeds), fresh.run(feeds)
+        for name in want:
+            np.testing.assert_allclose(got[name], want[name], rtol=1e-3, atol=1e-4, err_msg=f"{name}: {batch} x {past} + {n}")

@@ -21,8 +21,47 @@ namespace {
 
 constexpr const char* kPrelude =
 #include "codegen/prelude/cuda.inc"
+#include "codegen/prelude/cuda_math.inc"
 #include "codegen/prelude/cuda_lanes.inc"
     ;
+
+/// Results change little where values do: nothing is rounded to whole numbers, compared or used as an index.
+bool is_smooth(const ir::KernelProgram& kernel) {
+  bool smooth = true;
+  auto look = [&](ir::Expr e) {
+    const bool of_float = e->num_args > 0 && is_float(e->args[0]->dtype);
+    switch (e->op) {
+    case ir::Op::ceil:
+    case ir::Op::floor:
+    case ir::Op::round_even:
+    case ir::Op::trunc:
+    case ir::Op::sign:
+    case ir::Op::fmod:
+    case ir::Op::floor_mod:
+    case ir::Op::equal:
+    case ir::Op::not_equal:
+    case ir::Op::less:
+    case ir::Op::less_equal:
+    case ir::Op::greater:
+    case ir::Op::greater_equal:
+    case ir::Op::bitcast: smooth &= !of_float; break;
+    case ir::Op::round_to: smooth &= e->format == DType::f16 || e->format == DType::bf16; break;
+    case ir::Op::cast: smooth &= !of_float || is_float(e->dtype); break;
+    default: break;
+    }
+  };
+  for (const Phase& phase : kernel.phases)
+    for (const Stmt& s : phase.stmts) {
+      smooth &= !is_arg(s.reduce) || s.kind != StmtKind::reduce;
+      ir::visit(s.value, look);
+      if (s.mask) ir::visit(s.mask, look);
+      if (s.buffer >= 0)
+        ir::visit(s.address, [&](const ir::SymNode& n) {
+          if (n.kind == ir::SymKind::indirect) ir::visit(n.value, look);
+        });
+    }
+  return smooth;
+}
 
 class CudaEmitter {
 public:
@@ -34,9 +73,11 @@ public:
     w_.on_failure = "{{ failed(error, {}, {}, {}, {}{}); return; }}";
     w_.rows_per_block = true;
     w_.by_value = true;
+    w_.fused_arithmetic = is_smooth(kernel);
   }
 
   EmittedKernel emit() {
+    w_.line("wait_for_predecessor();");
     if (plan_.lanes > 1) w_.line(fmt::format("LANES({})", plan_.lanes));
     if (mapping_ != Mapping::thread)
       w_.line(fmt::format("using team = {}_team;", mapping_ == Mapping::warp     ? "warp"

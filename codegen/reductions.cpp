@@ -175,7 +175,8 @@ void Reductions::update(const Stmt& s, int copy) {
     w_.line(fmt::format("{0} = sel({1}, {2}, {0});", at, m, here));
     return;
   }
-  std::string next = combine(s.reduce, t, name, x);
+  std::string next = s.reduce == ReduceOp::sum && t != DType::boolean ? w_.added(name, s.value, a.vector)
+                                                                      : combine(s.reduce, t, name, x);
   const bool repeatable = s.reduce != ReduceOp::sum && s.reduce != ReduceOp::prod;
   if (along_ && !overlap_.empty() && !repeatable) next = fmt::format("sel({}, {}, {})", overlap_, next, name);
   if (tail) next = fmt::format("sel(first({}), {}, {})", w_.live(), next, name);

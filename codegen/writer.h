@@ -70,6 +70,8 @@ public:
   /// The i64 value is known to lie within i32 for all points of the phase.
   bool fits(ir::Expr e);
   bool fits(ir::SymInt e);
+  /// Text of sum + e; both are vectors or neither is.
+  std::string added(const std::string& sum, ir::Expr e, bool vector);
   Value emit_vector(ir::Expr e) { return as_vector(emit(e), e->dtype); }
   void set_local(int number, Value v) { locals_[number] = std::move(v); }
   void set_accumulator(int number, Value v) { accumulators_[number] = std::move(v); }
@@ -110,6 +112,8 @@ public:
   bool by_value = false;       ///< buffers b0, b1, ... and sizes s0, s1, ... are parameters of the function
   int point_scope = 0;         ///< values that depend on memory written by the kernel stay inside it
   bool vertical = false;
+  /// Of CUDA, in f32: products and sums are rounded once, and what many elements are divided by is inverted once.
+  bool fused_arithmetic = false;
   bool byte_tables = false; ///< chains of 8 bits are looked up (byte_tables.h)
 
 private:
@@ -126,6 +130,9 @@ private:
   };
 
   Value operation(ir::Expr e);
+  /// Text of e, a sum or quotient whose operands are `values` and which is computed in `scope`, by fused
+  /// arithmetic; empty where that has no form for it.
+  std::string fused(ir::Expr e, const std::vector<Value>& values, int scope, bool vector);
   /// What emit() has to write of `root`: all of it, without what tables stand for. Empty where nothing does.
   std::unordered_set<ir::Expr> beside_tables(ir::Expr root);
   const std::optional<ByteTable>& table_of(ir::Expr e);

@@ -109,7 +109,7 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
     arguments_.push_back(p);
   run_stream_->launch(on_.kernels[step],
                       {static_cast<uint32_t>(shape.blocks), static_cast<uint32_t>(kernel.launch.threads),
-                       static_cast<uint32_t>(kernel.launch.shared_bytes)},
+                       static_cast<uint32_t>(kernel.launch.shared_bytes), kernel.launch.overlap},
                       arguments_);
 }
 

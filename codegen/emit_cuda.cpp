@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "codegen/emit.h"
+#include "codegen/held_rows.h"
 #include "codegen/plan_threads.h"
 #include "codegen/reductions.h"
 #include "codegen/writer.h"
@@ -67,6 +68,9 @@ class CudaEmitter {
 public:
   explicit CudaEmitter(const ir::KernelProgram& kernel)
       : kernel_(kernel), plan_(plan_threads(kernel)), w_(kernel, plan_.lanes), mapping_(plan_.mapping),
+        rows_(mapping_ == Mapping::warp || mapping_ == Mapping::block
+                  ? hold_rows(kernel, plan_.lanes, mapping_ == Mapping::warp ? 32 : plan_.row_threads)
+                  : HeldRows{}),
         across_(kernel.outer.empty() ? nullptr
                                      : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node(),
                 plan_.lanes) {
@@ -103,6 +107,7 @@ public:
       header = kTeamLoop;
     }
     w_.point_scope = w_.open(header);
+    if (rows_.threads > 0) declare_held();
     if (mapping_ == Mapping::column)
       emit_columns();
     else if (across)
@@ -121,7 +126,9 @@ private:
     EmittedKernel out;
     std::string body = fmt::format("({}) {{\n{}}}\n", parameters(), w_.finish());
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
-    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void {}{}}}\n", out.function, body);
+    out.block_threads = block_threads();
+    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void __launch_bounds__({}) {}{}}}\n",
+                           out.block_threads, out.function, body);
     out.size_args = w_.size_args;
     out.check_origins = w_.check_origins;
     out.tasks = tasks;
@@ -129,7 +136,6 @@ private:
                : mapping_ == Mapping::warp ? Team::warp
                                            : Team::block;
     out.scratch_bytes = w_.scratch_bytes;
-    out.block_threads = block_threads();
     return out;
   }
 
@@ -139,6 +145,7 @@ private:
     if (mapping_ == Mapping::leader) return 32;
     if (mapping_ == Mapping::tile) return kTileThreads;
     if (mapping_ == Mapping::column) return kMostThreads;
+    if (rows_.threads > 0) return rows_.threads;
     int64_t points = 1;
     for (const Phase& phase : kernel_.phases)
       if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
@@ -279,22 +286,67 @@ private:
     return ir::product(points);
   }
 
+  /// Arrays of as many lanes as a thread has steps.
+  void declare_held() {
+    const bool vector = plan_.lanes > 1;
+    for (const HeldRows::Value& v : rows_.values) {
+      held_names_.push_back(w_.fresh("h"));
+      w_.line(fmt::format("{} {}[{}];", w_.type_of(v.expr->dtype, vector), held_names_.back(), rows_.steps));
+    }
+    for (int b : rows_.buffers) {
+      held_buffers_.push_back(w_.fresh("h"));
+      w_.line(fmt::format("{}{} {}[{}];", storage_of(kernel_.buffers[b].dtype), vector ? "v" : "",
+                          held_buffers_.back(), rows_.steps));
+    }
+  }
+
+  /// The points of a row in steps, all of them written out: what is held of each has registers of its own.
+  void emit_steps(const Phase& phase, Reductions& reductions) {
+    const auto number = static_cast<int>(&phase - kernel_.phases.data());
+    const int64_t points = *ir::product(phase.inner).as_constant();
+    const std::string j = w_.fresh("j"), r = w_.fresh("r");
+    w_.line("#pragma unroll");
+    w_.open(fmt::format("for (i32 {0} = 0; {0} < {1}; ++{0})", j, rows_.steps), true);
+    w_.line(fmt::format("const i64 {} = ({} * {} + team::rank()) * {};", r, j, rows_.threads, plan_.lanes));
+    const bool guarded = points % (int64_t{rows_.threads} * plan_.lanes) != 0;
+    if (guarded) w_.open(fmt::format("if ({} < {})", r, points), true);
+    unflatten_inner(r, phase);
+    auto at = [&](const std::string& name) { return fmt::format("{}[{}]", name, j); };
+    for (size_t b = 0; b < held_buffers_.size(); ++b) w_.hold_buffer(rows_.buffers[b], at(held_buffers_[b]));
+    for (size_t k = 0; k < held_names_.size(); ++k)
+      if (rows_.values[k].phase < number) w_.hold(rows_.values[k].expr, at(held_names_[k]), plan_.lanes > 1);
+    for (size_t k = 0; k < held_names_.size(); ++k)
+      if (rows_.values[k].phase == number)
+        w_.line(fmt::format("{} = {};", at(held_names_[k]), w_.emit(rows_.values[k].expr).text));
+    emit_stmts(phase, reductions);
+    for (int b : rows_.buffers) w_.hold_buffer(b, "");
+    if (guarded) w_.close();
+    w_.close();
+  }
+
   void emit_phase(const Phase& phase) {
     w_.enter_phase(&phase);
+    const bool steps = rows_.threads > 0 && rows_.phases[&phase - kernel_.phases.data()];
     const bool spread = is_team() && !phase.inner.empty();
     Reductions reductions(w_, kernel_, phase, /*along=*/spread, 1);
+    if (steps) reductions.sum_at_once(); // a thread adds few numbers
     if (spread && plan_.lanes > 1) {
       LaneAnalysis along(kernel_.context->rvar(static_cast<int>(phase.inner.size()) - 1).node(), plan_.lanes);
       w_.set_lanes(&along, "");
       reductions.declare();
-      emit_vectors(phase, reductions, along);
+      if (steps)
+        emit_steps(phase, reductions);
+      else
+        emit_vectors(phase, reductions, along);
       reductions.finish();
       w_.set_lanes(nullptr, "");
       meet(phase);
       return;
     }
     reductions.declare();
-    if (spread)
+    if (steps)
+      emit_steps(phase, reductions);
+    else if (spread)
       emit_spread(phase, reductions);
     else
       emit_serial(phase, 0, reductions);
@@ -304,9 +356,15 @@ private:
 
   /// What one thread stored, another may read in a later phase or overwrite for the next point.
   void meet(const Phase& phase) {
-    bool stores = false;
-    for (const Stmt& s : phase.stmts) stores |= s.kind == StmtKind::store;
-    if (stores && is_team()) w_.line("team::sync();");
+    bool shared = false;
+    for (const Stmt& s : phase.stmts) {
+      shared |= s.kind == StmtKind::store && w_.is_read(s.buffer) && !rows_.holds(s.buffer);
+      ir::visit(s.value, [&](ir::Expr e) {
+        shared |= e->op == ir::Op::load && kernel_.buffers[e->buffer].access == Access::row_local &&
+                  !rows_.holds(e->buffer);
+      });
+    }
+    if (shared && is_team()) w_.line("team::sync();");
   }
 
   /// One loop over the flat inner space, a chunk of it between flushes of f32 sums.
@@ -414,6 +472,8 @@ private:
   const ThreadPlan plan_;
   Writer w_;
   const Mapping mapping_;
+  const HeldRows rows_;
+  std::vector<std::string> held_names_, held_buffers_; ///< of rows_.values and rows_.buffers
   LaneAnalysis across_; ///< lanes along the last outer dimension (Mapping::thread)
 };
 

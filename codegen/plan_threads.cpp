@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/held_rows.h"
 #include "codegen/lanes.h"
 #include "codegen/plan_loops.h"
 
@@ -15,7 +16,8 @@ using ir::SymInt;
 
 namespace {
 
-constexpr int64_t kShortRow = 16; ///< inner points that one thread runs alone
+constexpr int64_t kShortRow = 16;   ///< inner points that one thread runs alone
+constexpr int64_t kManyRows = 2048; ///< that fill the device with a warp for each
 
 /// Statements must run in the order of the inner points.
 bool is_serial(const ir::KernelProgram& kernel, const Phase& phase) {
@@ -155,12 +157,26 @@ bool suits_columns(const ir::KernelProgram& kernel) {
 
 /// Rows that a warp holds in registers, and enough of them to fill the device with warps.
 bool suits_warps(const ir::KernelProgram& kernel) {
-  constexpr int64_t kMostPoints = 1024, kLeastRows = 2048;
+  constexpr int64_t kMostPoints = 1024, kMostInstructions = 4096;
+  const RowWork work = row_work(kernel);
+  // Long code does not stay in the cache of instructions, and is shorter with more threads for a row.
+  if (work.points * work.instructions / 32 > kMostInstructions) return false;
   for (const Phase& phase : kernel.phases) {
     auto points = ir::product(phase.inner).as_constant();
     if (!points || *points > kMostPoints) return false;
   }
-  return ir::size_hint(ir::product(kernel.outer)) >= kLeastRows;
+  return ir::size_hint(ir::product(kernel.outer)) >= kManyRows;
+}
+
+/// Enough elements for each thread that many are on their way at once, where there are rows for all of the device
+/// and their code stays short; else as few as there are in a vector.
+int threads_of_rows(const ir::KernelProgram& kernel, int lanes) {
+  constexpr int64_t kElements = 16, kShortCode = 64, kMostThreads = 1024;
+  const RowWork work = row_work(kernel);
+  const bool many = ir::size_hint(ir::product(kernel.outer)) >= kManyRows && work.instructions <= kShortCode;
+  const int64_t each = many ? std::max<int64_t>(lanes, kElements) : lanes;
+  const int64_t threads = ((work.points + each - 1) / each + 31) / 32 * 32;
+  return static_cast<int>(std::clamp<int64_t>(threads, 32, kMostThreads));
 }
 
 } // namespace
@@ -182,6 +198,7 @@ ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
   }
   plan.lanes = choose_lanes(kernel, plan.mapping);
   if (plan.mapping == Mapping::block && suits_warps(kernel)) plan.mapping = Mapping::warp;
+  plan.row_threads = threads_of_rows(kernel, plan.lanes);
   return plan;
 }
 

@@ -22,6 +22,7 @@ struct ThreadPlan {
   /// Neighbouring points of the last outer (thread) or innermost inner (block) dimension that a thread takes
   /// at once, so that its accesses are 16 bytes wide; 1 where addresses do not allow that.
   int lanes = 1;
+  int row_threads = 0; ///< Mapping::block: that suit rows of known length
   TilePlan tiles; ///< Mapping::tile: the loads that are turned
 };
 

@@ -20,6 +20,8 @@ public:
   int cascade_level() const { return cascade_level_; }
   int64_t cascade_chunk() const { return cascade_chunk_; }
 
+  /// Sums are short: no chunks of them.
+  void sum_at_once() { cascade_level_ = -1; }
   void declare();
   /// Until further notice only the lanes of this mask are new (empty: all are).
   void set_overlap(std::string mask) { overlap_ = std::move(mask); }

@@ -104,13 +104,18 @@ const std::optional<ByteTable>& Writer::table_of(Expr e) {
 }
 
 std::unordered_set<Expr> Writer::beside_tables(Expr root) {
-  bool any = false;
+  bool any = holds_;
   if (byte_tables) ir::visit(root, [&](Expr e) { any |= size_of(e->dtype) == 1 && table_of(e); });
   if (!any) return {};
   std::unordered_set<Expr> wanted{root};
   std::vector<Expr> left{root};
+  auto is_known = [&](Expr e) {
+    for (int s = current(); s >= 0; --s)
+      if (scopes_[s].values.contains(e)) return true;
+    return false;
+  };
   auto want = [&](Expr e) {
-    if (wanted.insert(e).second) left.push_back(e);
+    if (wanted.insert(e).second && !(holds_ && is_known(e))) left.push_back(e);
   };
   while (!left.empty()) {
     Expr e = left.back();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/cuda_tiles.h"
 #include "codegen/emit.h"
 #include "codegen/held_rows.h"
 #include "codegen/plan_threads.h"
@@ -88,7 +89,7 @@ public:
                                                    : mapping_ == Mapping::column ? "column"
                                                                                  : "block"));
     if (mapping_ == Mapping::leader) w_.line("if (threadIdx.x != 0) return;");
-    if (mapping_ == Mapping::tile) return finish(emit_tiles());
+    if (mapping_ == Mapping::tile) return finish(emit_tiles(w_, kernel_, plan_));
     ir::SymInts points = kernel_.outer;
     const bool across = plan_.lanes > 1 && mapping_ == Mapping::thread;
     if (across) points.back() = ir::ceildiv(points.back(), plan_.lanes);
@@ -127,8 +128,8 @@ private:
     std::string body = fmt::format("({}) {{\n{}}}\n", parameters(), w_.finish());
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
     out.block_threads = block_threads();
-    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void __launch_bounds__({}) {}{}}}\n",
-                           out.block_threads, out.function, body);
+    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void __launch_bounds__({}{}) {}{}}}\n",
+                           out.block_threads, mapping_ == Mapping::tile ? ", 4" : "", out.function, body);
     out.size_args = w_.size_args;
     out.check_origins = w_.check_origins;
     out.tasks = tasks;
@@ -230,62 +231,6 @@ private:
     for (const Phase& phase : kernel_.phases) emit_phase(phase);
   }
 
-  /// Blocks take tiles of the last dimension and of the one along which the strided loads are contiguous:
-  /// these are read as they lie, and turned in shared memory. The number of tiles.
-  SymInt emit_tiles() {
-    ir::SymInts points = kernel_.outer;
-    const auto last = static_cast<int>(points.size()) - 1;
-    const int axis = plan_.tiles.axis;
-    for (int k : {axis, last}) points[k] = ir::ceildiv(points[k], kTile);
-    std::vector<std::string> tiles;
-    for (ir::Expr e : plan_.tiles.loads) {
-      tiles.push_back(w_.fresh("t"));
-      // One more column: threads that read down a column find their elements in different banks.
-      w_.line(fmt::format("__shared__ {} {}[{}];", storage_of(kernel_.buffers[e->buffer].dtype), tiles.back(),
-                          kTile * (kTile + 1)));
-    }
-    w_.point_scope = w_.open(kTeamLoop);
-    const std::string u0 = w_.fresh("u"), v0 = w_.fresh("v");
-    unflatten("p", points, [&](int k, const std::string& name) {
-      if (k != axis && k != last) return w_.bind(kernel_.context->var(k), name, w_.current());
-      w_.line(fmt::format("const i64 {} = {} * {};", k == axis ? u0 : v0, name, kTile));
-    });
-    // Each pass over the tile has neighbouring threads along another dimension.
-    auto pass = [&](bool turned, auto&& body) {
-      const std::string k = w_.fresh("k"), u = w_.fresh("u"), v = w_.fresh("v");
-      w_.open(fmt::format("for (i32 {0} = threadIdx.x; {0} < {1}; {0} += blockDim.x)", k, kTile * kTile),
-              true);
-      const char *fast = "% 32", *slow = "/ 32";
-      static_assert(kTile == 32);
-      w_.line(fmt::format("const i64 {} = {} + {} {}, {} = {} + {} {};", u, u0, k, turned ? slow : fast, v,
-                          v0, k, turned ? fast : slow));
-      w_.open(fmt::format("if ({} < {} && {} < {})", u, w_.index_text(kernel_.outer[axis]), v,
-                          w_.index_text(kernel_.outer[last])),
-              true);
-      w_.bind(kernel_.context->var(axis), u, w_.current());
-      w_.bind(kernel_.context->var(last), v, w_.current());
-      body(fmt::format("({0} - {1}) * {2} + ({3} - {4})", v, v0, kTile + 1, u, u0));
-      w_.close();
-      w_.close();
-      w_.line("__syncthreads();");
-    };
-    pass(false, [&](const std::string& at) {
-      for (size_t k = 0; k < tiles.size(); ++k) {
-        const ir::Expr e = plan_.tiles.loads[k];
-        w_.line(fmt::format("{}[{}] = {}[{}];", tiles[k], at, w_.buffer(e->buffer),
-                            w_.index_text(e->indices[0])));
-      }
-    });
-    pass(true, [&](const std::string& at) {
-      for (size_t k = 0; k < tiles.size(); ++k)
-        w_.set_tile(plan_.tiles.loads[k], fmt::format("{}[{}]", tiles[k], at), w_.current(), false);
-      w_.point_scope = w_.current();
-      for (const Phase& phase : kernel_.phases) emit_phase(phase);
-    });
-    w_.close();
-    return ir::product(points);
-  }
-
   /// Arrays of as many lanes as a thread has steps.
   void declare_held() {
     const bool vector = plan_.lanes > 1;
@@ -305,8 +250,7 @@ private:
     const auto number = static_cast<int>(&phase - kernel_.phases.data());
     const int64_t points = *ir::product(phase.inner).as_constant();
     const std::string j = w_.fresh("j"), r = w_.fresh("r");
-    w_.line("#pragma unroll");
-    w_.open(fmt::format("for (i32 {0} = 0; {0} < {1}; ++{0})", j, rows_.steps), true);
+    w_.open(fmt::format("_Pragma(\"unroll\") for (i32 {0} = 0; {0} < {1}; ++{0})", j, rows_.steps), true);
     w_.line(fmt::format("const i64 {} = ({} * {} + team::rank()) * {};", r, j, rows_.threads, plan_.lanes));
     const bool guarded = points % (int64_t{rows_.threads} * plan_.lanes) != 0;
     if (guarded) w_.open(fmt::format("if ({} < {})", r, points), true);
@@ -466,7 +410,7 @@ private:
 
   static constexpr const char* kTeamLoop =
       "for (i64 p = begin + team::number(); p < end; p += team::count())";
-  static constexpr int kThreads = 128, kMostThreads = 512, kTileThreads = 256;
+  static constexpr int kThreads = 128, kMostThreads = 512;
   static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
   const ThreadPlan plan_;

@@ -91,11 +91,14 @@ constexpr int kMostLanes = 8; ///< more would only take registers
 
 /// Accesses of the phase with neighbouring points of `variable` in `lanes` lanes: all uniform, or contiguous
 /// and as wide as they can be.
-bool suits(const ir::KernelProgram& kernel, const Phase& phase, const ir::SymNode* variable, int lanes) {
+bool suits(const ir::KernelProgram& kernel, const Phase& phase, const ir::SymNode* variable, int lanes,
+           const std::vector<ir::Expr>& turned = {}) {
   LaneAnalysis analysis(variable, lanes);
   bool good = true;
   for (const Stmt& s : phase.stmts)
     visit_accesses(s, [&](int buffer, SymInt address) {
+      for (ir::Expr e : turned)
+        if (e->buffer == buffer && e->indices[0] == address) return;
       const LaneForm form = analysis.form(address);
       if (form.kind == LaneForm::uniform) {
         // Several lanes that store to one place: the last one counts, which only a scalar loop keeps cheap.
@@ -119,11 +122,33 @@ const ir::SymNode* lane_variable(const ir::KernelProgram& kernel, const Phase& p
                              : kernel.context->rvar(static_cast<int>(phase.inner.size()) - 1).node();
 }
 
-int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
-  if (kernel.sequential || mapping == Mapping::leader) return 1;
+int most_lanes(const ir::KernelProgram& kernel) {
   int64_t narrowest = 8;
   for (const ir::KernelBuffer& b : kernel.buffers) narrowest = std::min(narrowest, size_of(b.dtype));
-  const int lanes = static_cast<int>(std::min<int64_t>(kMostLanes, kBytes / narrowest));
+  return static_cast<int>(std::min<int64_t>(kMostLanes, kBytes / narrowest));
+}
+
+/// Lanes along the last dimension, beside the loads that are turned in shared memory.
+int lanes_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles) {
+  const int lanes = most_lanes(kernel);
+  const ir::SymNode* last = kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
+  bool good = known_divisor(kernel.outer.back(), nullptr, 1) % lanes == 0;
+  for (const Phase& phase : kernel.phases) good = good && suits(kernel, phase, last, lanes, tiles.loads);
+  return good ? lanes : 1;
+}
+
+/// Larger tiles where both dimensions fill them and a block has memory for them.
+int size_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles) {
+  constexpr int64_t kBytes = 40 << 10;
+  const int64_t least = std::min(ir::size_hint(kernel.outer[tiles.axis]), ir::size_hint(kernel.outer.back()));
+  int64_t bytes = 0;
+  for (ir::Expr e : tiles.loads) bytes += size_of(kernel.buffers[e->buffer].dtype);
+  return least >= 64 && 64 * 68 * bytes <= kBytes ? 64 : 32;
+}
+
+int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
+  if (kernel.sequential || mapping == Mapping::leader) return 1;
+  const int lanes = most_lanes(kernel);
   if (lanes == 1) return 1;
   bool any = false;
   for (const Phase& phase : kernel.phases) {
@@ -185,10 +210,13 @@ ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
   ThreadPlan plan;
   plan.mapping = choose_mapping(kernel);
   if (plan.mapping == Mapping::thread && kernel.outer.size() > 1) {
-    LaneAnalysis across(lane_variable(kernel, kernel.phases.front(), plan.mapping), kTile);
-    plan.tiles = plan_tiles(kernel, across, kTile);
+    constexpr int kLeast = 32; // along the axis, else lanes of a warp read little that is contiguous
+    LaneAnalysis across(lane_variable(kernel, kernel.phases.front(), plan.mapping), kLeast);
+    plan.tiles = plan_tiles(kernel, across, kLeast);
     if (plan.tiles.axis >= 0) {
       plan.mapping = Mapping::tile;
+      plan.lanes = lanes_of_tiles(kernel, plan.tiles);
+      plan.tile_size = size_of_tiles(kernel, plan.tiles);
       return plan;
     }
   }

@@ -23,10 +23,9 @@ struct ThreadPlan {
   /// at once, so that its accesses are 16 bytes wide; 1 where addresses do not allow that.
   int lanes = 1;
   int row_threads = 0; ///< Mapping::block: that suit rows of known length
-  TilePlan tiles; ///< Mapping::tile: the loads that are turned
+  TilePlan tiles;     ///< Mapping::tile: the loads that are turned
+  int tile_size = 32; ///< points of a tile along each of its two dimensions
 };
-
-constexpr int kTile = 32; ///< points of a tile along each of its two dimensions
 
 ThreadPlan plan_threads(const ir::KernelProgram& kernel);
 

@@ -176,8 +176,8 @@ std::shared_ptr<KernelCase> turned(DType t, int64_t a, int64_t b, int64_t n) {
   int x = k->buffer(t, a * b * n, Access::read), y = k->buffer(t, a * b * n, Access::read);
   int z = k->buffer(DType::f32, b * n, Access::read), out = k->buffer(t, a * b * n, Access::write);
   k->phase();
-  Expr v =
-      add(k->load(x, m * (a * b) + j * a + i), mul(k->load(y, (i * b + j) * n + m), k->load(z, j * n + m)));
+  Expr v = k->load(x, m * (a * b) + j * a + i);
+  v = add(v, mul(k->load(y, (i * b + j) * n + m), c.cast(k->load(z, j * n + m), v->dtype)));
   k->store(out, (i * b + j) * n + m, v);
   k->relative = t == DType::f32 ? 1e-6 : 1e-2;
   k->absolute = 1e-6;
@@ -199,6 +199,8 @@ TEST(EmitCuda, Tiles) {
   std::vector<std::shared_ptr<KernelCase>> cases;
   for (DType t : {DType::f32, DType::f16})
     for (int64_t n : {16, 31, 32, 33, 100}) cases.push_back(turned(t, 48, 3, n));
+  for (DType t : {DType::f32, DType::f16, DType::u8, DType::f64}) // larger tiles, whole and parts
+    for (int64_t n : {64, 65, 72, 136}) cases.push_back(turned(t, n == 65 ? 67 : 72, 2, n));
   cases.push_back(turned(DType::f32, 1, 3, 40));
   cases.push_back(turned(DType::f32, 40, 3, 1));
   run_cuda_cases(cases);

@@ -102,7 +102,7 @@ public:
           "for (i64 p = begin + (i64)blockIdx.x * blockDim.x + threadIdx.x; p < end; p += (i64)gridDim.x "
           "* blockDim.x)";
     } else if (mapping_ == Mapping::column) {
-      points = {ir::ceildiv(ir::product(points), 32)};
+      points = {ir::ceildiv(ir::product(points), 32 * plan_.lanes)};
       header = kTeamLoop;
     } else {
       header = kTeamLoop;
@@ -220,15 +220,17 @@ private:
     w_.close();
   }
 
-  /// A task is 32 outer points. Lanes behind the last one do the last one's work, for all must meet, but
-  /// store nothing.
+  /// A task is 32 outer points, or as many vectors of them. Threads behind the last one do the last one's work, for
+  /// all must meet, but store nothing.
   void emit_columns() {
     const std::string n = w_.index_text(ir::product(kernel_.outer)), c = w_.fresh("c");
-    w_.line(fmt::format("const i64 {} = p * 32 + threadIdx.x % 32;", c));
+    w_.line(fmt::format("const i64 {} = (p * 32 + threadIdx.x % 32) * {};", c, plan_.lanes));
     w_.line(fmt::format("const bool live = {} < {};", c, n));
-    unflatten(fmt::format("vmin({}, {} - 1)", c, n), kernel_.outer,
+    unflatten(fmt::format("vmin({}, {} - {})", c, n, plan_.lanes), kernel_.outer,
               [&](int k, const std::string& name) { w_.bind(kernel_.context->var(k), name, w_.current()); });
+    if (plan_.lanes > 1) w_.set_lanes(&across_, "");
     for (const Phase& phase : kernel_.phases) emit_phase(phase);
+    w_.set_lanes(nullptr, "");
   }
 
   /// Arrays of as many lanes as a thread has steps.
@@ -272,9 +274,11 @@ private:
     w_.enter_phase(&phase);
     const bool steps = rows_.threads > 0 && rows_.phases[&phase - kernel_.phases.data()];
     const bool spread = is_team() && !phase.inner.empty();
-    Reductions reductions(w_, kernel_, phase, /*along=*/spread, 1);
+    const bool columns = mapping_ == Mapping::column && plan_.lanes > 1;
+    Reductions reductions(w_, kernel_, phase, /*along=*/spread && !columns, 1);
+    if (columns && spread) reductions.join_threads();
     if (steps) reductions.sum_at_once(); // a thread adds few numbers
-    if (spread && plan_.lanes > 1) {
+    if (spread && plan_.lanes > 1 && !columns) {
       LaneAnalysis along(kernel_.context->rvar(static_cast<int>(phase.inner.size()) - 1).node(), plan_.lanes);
       w_.set_lanes(&along, "");
       reductions.declare();

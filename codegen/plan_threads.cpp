@@ -180,6 +180,19 @@ bool suits_columns(const ir::KernelProgram& kernel) {
   return longest >= kShortColumn && outer_is_contiguous(kernel);
 }
 
+/// Neighbouring columns that a thread takes at once.
+int lanes_of_columns(const ir::KernelProgram& kernel) {
+  const int lanes = most_lanes(kernel);
+  if (known_divisor(kernel.outer.back(), nullptr, 1) % lanes != 0) return 1;
+  const ir::SymNode* last = kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
+  for (const Phase& phase : kernel.phases) {
+    if (!suits(kernel, phase, last, lanes)) return 1;
+    for (const Stmt& s : phase.stmts)
+      if (s.kind == StmtKind::reduce && (s.value->dtype == DType::boolean || s.reduce > ir::ReduceOp::min)) return 1;
+  }
+  return lanes;
+}
+
 /// Rows that a warp holds in registers, and enough of them to fill the device with warps.
 bool suits_warps(const ir::KernelProgram& kernel) {
   constexpr int64_t kMostPoints = 1024, kMostInstructions = 4096;
@@ -222,6 +235,7 @@ ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
   }
   if (plan.mapping == Mapping::thread && suits_columns(kernel)) {
     plan.mapping = Mapping::column;
+    plan.lanes = lanes_of_columns(kernel);
     return plan;
   }
   plan.lanes = choose_lanes(kernel, plan.mapping);

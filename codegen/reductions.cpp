@@ -232,6 +232,11 @@ void Reductions::finish() {
         text = fmt::format("arg_{}({}, {}, {})", most ? "max" : "min", a.names[0], text, last);
       }
       if (vector && narrow_) text = fmt::format("CONVERT(i64v, {})", text);
+    } else if (join_threads_) {
+      const DType wide = a.cascade ? DType::f64 : t;
+      text = fmt::format("column_{}({})", std::string(across_lanes(s.reduce, wide)).substr(1),
+                         a.cascade ? a.total : joined(a));
+      if (a.cascade) text = vector ? fmt::format("CONVERT(f32v, {})", text) : "(f32)" + text;
     } else if (a.cascade) {
       text = along_   ? fmt::format("(f32)hsum({})", a.total)
              : vector ? fmt::format("CONVERT(f32v, {})", a.total)

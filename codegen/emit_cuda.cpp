@@ -6,6 +6,7 @@
 
 #include "codegen/cuda_tiles.h"
 #include "codegen/emit.h"
+#include "codegen/exact_values.h"
 #include "codegen/held_rows.h"
 #include "codegen/plan_threads.h"
 #include "codegen/reductions.h"
@@ -27,44 +28,6 @@ constexpr const char* kPrelude =
 #include "codegen/prelude/cuda_lanes.inc"
     ;
 
-/// Results change little where values do: nothing is rounded to whole numbers, compared or used as an index.
-bool is_smooth(const ir::KernelProgram& kernel) {
-  bool smooth = true;
-  auto look = [&](ir::Expr e) {
-    const bool of_float = e->num_args > 0 && is_float(e->args[0]->dtype);
-    switch (e->op) {
-    case ir::Op::ceil:
-    case ir::Op::floor:
-    case ir::Op::round_even:
-    case ir::Op::trunc:
-    case ir::Op::sign:
-    case ir::Op::fmod:
-    case ir::Op::floor_mod:
-    case ir::Op::equal:
-    case ir::Op::not_equal:
-    case ir::Op::less:
-    case ir::Op::less_equal:
-    case ir::Op::greater:
-    case ir::Op::greater_equal:
-    case ir::Op::bitcast: smooth &= !of_float; break;
-    case ir::Op::round_to: smooth &= e->format == DType::f16 || e->format == DType::bf16; break;
-    case ir::Op::cast: smooth &= !of_float || is_float(e->dtype); break;
-    default: break;
-    }
-  };
-  for (const Phase& phase : kernel.phases)
-    for (const Stmt& s : phase.stmts) {
-      smooth &= !is_arg(s.reduce) || s.kind != StmtKind::reduce;
-      ir::visit(s.value, look);
-      if (s.mask) ir::visit(s.mask, look);
-      if (s.buffer >= 0)
-        ir::visit(s.address, [&](const ir::SymNode& n) {
-          if (n.kind == ir::SymKind::indirect) ir::visit(n.value, look);
-        });
-    }
-  return smooth;
-}
-
 class CudaEmitter {
 public:
   explicit CudaEmitter(const ir::KernelProgram& kernel)
@@ -78,16 +41,16 @@ public:
     w_.on_failure = "{{ failed(error, {}, {}, {}, {}{}); return; }}";
     w_.rows_per_block = true;
     w_.by_value = true;
-    w_.fused_arithmetic = is_smooth(kernel);
+    w_.fuse_arithmetic(exact_values(kernel));
   }
 
   EmittedKernel emit() {
-    w_.line("wait_for_predecessor();");
+    w_.line("wait_for_predecessor(next_waits);");
     if (plan_.lanes > 1) w_.line(fmt::format("LANES({})", plan_.lanes));
     if (mapping_ != Mapping::thread)
-      w_.line(fmt::format("using team = {}_team;", mapping_ == Mapping::warp     ? "warp"
-                                                   : mapping_ == Mapping::column ? "column"
-                                                                                 : "block"));
+      w_.line(mapping_ == Mapping::warp     ? "using team = warp_team;"
+              : mapping_ == Mapping::column ? "using team = column_team;"
+                                            : fmt::format("using team = block_of<{}>;", block_threads()));
     if (mapping_ == Mapping::leader) w_.line("if (threadIdx.x != 0) return;");
     if (mapping_ == Mapping::tile) return finish(emit_tiles(w_, kernel_, plan_));
     ir::SymInts points = kernel_.outer;
@@ -162,7 +125,7 @@ private:
       if (kernel_.buffers[b].access != Access::row_local)
         out += fmt::format("{} b{}, ", w_.pointer_type(static_cast<int>(b)), b);
     for (size_t s = 0; s < w_.size_args.size(); ++s) out += fmt::format("i64 s{}, ", s);
-    return out + "i64 begin, i64 end, void* scratch, i64* error";
+    return out + "i64 begin, i64 end, void* scratch, i64* error, i32 next_waits";
   }
 
   /// Calls known(k, name) with the index along dimension k of a row-major space at point `p`, in the current
@@ -270,14 +233,59 @@ private:
     w_.close();
   }
 
+  /// A thread adds few numbers in the phase.
+  bool has_few_points(const Phase& phase) const {
+    auto points = ir::product(phase.inner).as_constant();
+    const int64_t threads = mapping_ == Mapping::column ? block_threads() / 32
+                            : mapping_ == Mapping::warp ? 32
+                                                        : block_threads();
+    return is_team() && points && *points / threads <= kChunk;
+  }
+
+  /// Running values: a chunk at a time of as many points as the team has lanes, all threads in each.
+  void emit_scan(const Phase& phase) {
+    const Stmt& s = phase.stmts[0];
+    const bool vector = plan_.lanes > 1;
+    const DType t = s.value->dtype;
+    const std::string n = w_.index_text(phase.inner[0]), none = neutral(s.reduce, t);
+    const std::string carry = w_.fresh("a"), c = w_.fresh("c"), r = w_.fresh("r"), x = w_.fresh("x");
+    const char* combine = s.reduce == ir::ReduceOp::sum    ? "sum_of"
+                          : s.reduce == ir::ReduceOp::prod ? "prod_of"
+                          : s.reduce == ir::ReduceOp::max  ? "max_of"
+                                                           : "min_of";
+    LaneAnalysis along(kernel_.context->rvar(0).node(), plan_.lanes);
+    auto inside = [&](auto&& body) {
+      w_.open(fmt::format("if ({} < {})", r, n), true);
+      w_.bind(kernel_.context->rvar(0), r, w_.current());
+      if (vector) w_.set_lanes(&along, "");
+      body();
+      w_.set_lanes(nullptr, "");
+      w_.close();
+    };
+    w_.line(fmt::format("{} {} = {};", w_.type_of(t, false), carry, none));
+    w_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; {0} += team::size() * {2})", c, n, plan_.lanes), true);
+    w_.line(fmt::format("const i64 {} = {} + team::rank() * {};", r, c, plan_.lanes));
+    w_.line(vector ? fmt::format("{} {} = v{}({});", w_.type_of(t, true), x, compute_of(t), none)
+                   : fmt::format("{} {} = {};", w_.type_of(t, false), x, none));
+    inside([&] {
+      const Value v = w_.emit(s.value);
+      w_.line(fmt::format("{} = {};", x, vector ? w_.as_vector(v, t).text : v.text));
+    });
+    w_.line(fmt::format("{0} = running<team>({0}, {1}, {2}, {3}, {4}());", x, carry, none, s.exclusive, combine));
+    inside([&] { w_.store(s, {x, w_.current(), vector}); });
+    w_.close();
+    meet(phase);
+  }
+
   void emit_phase(const Phase& phase) {
     w_.enter_phase(&phase);
+    if (is_team() && is_scan_of_team(phase)) return emit_scan(phase);
     const bool steps = rows_.threads > 0 && rows_.phases[&phase - kernel_.phases.data()];
     const bool spread = is_team() && !phase.inner.empty();
     const bool columns = mapping_ == Mapping::column && plan_.lanes > 1;
     Reductions reductions(w_, kernel_, phase, /*along=*/spread && !columns, 1);
     if (columns && spread) reductions.join_threads();
-    if (steps) reductions.sum_at_once(); // a thread adds few numbers
+    if (steps || has_few_points(phase)) reductions.sum_at_once();
     if (spread && plan_.lanes > 1 && !columns) {
       LaneAnalysis along(kernel_.context->rvar(static_cast<int>(phase.inner.size()) - 1).node(), plan_.lanes);
       w_.set_lanes(&along, "");
@@ -306,7 +314,7 @@ private:
   void meet(const Phase& phase) {
     bool shared = false;
     for (const Stmt& s : phase.stmts) {
-      shared |= s.kind == StmtKind::store && w_.is_read(s.buffer) && !rows_.holds(s.buffer);
+      shared |= (s.kind == StmtKind::store || s.kind == StmtKind::scan) && w_.is_read(s.buffer) && !rows_.holds(s.buffer);
       ir::visit(s.value, [&](ir::Expr e) {
         shared |= e->op == ir::Op::load && kernel_.buffers[e->buffer].access == Access::row_local &&
                   !rows_.holds(e->buffer);
@@ -325,7 +333,9 @@ private:
       w_.line(fmt::format("const i64 {} = vmin({} + {}, {});", ce, c, step, n));
       lo = c, n = ce;
     }
-    w_.open(fmt::format("for (i64 {0} = {1} + team::rank(); {0} < {2}; {0} += team::size())", r, lo, n),
+    // Loads of a column are far apart: several on their way at once.
+    const char* unrolled = mapping_ == Mapping::column ? "_Pragma(\"unroll 8\") " : "";
+    w_.open(fmt::format("{3}for (i64 {0} = {1} + team::rank(); {0} < {2}; {0} += team::size())", r, lo, n, unrolled),
             true);
     unflatten_inner(r, phase);
     emit_stmts(phase, reductions);

@@ -1,5 +1,7 @@
 #include "codegen/held_rows.h"
 
+#include "codegen/plan_threads.h"
+
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -53,7 +55,8 @@ public:
 
   /// The largest number of values that are held at once.
   int run() {
-    for (const Phase& phase : kernel_.phases) rows_.phases.push_back(phase.inner == *common_inner(kernel_));
+    for (const Phase& phase : kernel_.phases)
+      rows_.phases.push_back(phase.inner == *common_inner(kernel_) && !is_scan_of_team(phase));
     alive_.resize(kernel_.phases.size());
     find_buffers();
     find_values();

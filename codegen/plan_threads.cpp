@@ -21,7 +21,7 @@ constexpr int64_t kManyRows = 2048; ///< that fill the device with a warp for ea
 
 /// Statements must run in the order of the inner points.
 bool is_serial(const ir::KernelProgram& kernel, const Phase& phase) {
-  if (phase.inner.empty()) return false;
+  if (phase.inner.empty() || is_scan_of_team(phase)) return false;
   if (!points_are_independent(phase, kernel)) return true;
   for (const Stmt& s : phase.stmts) {
     if (s.kind == StmtKind::scan || s.mode != ir::StoreMode::set) return true;
@@ -55,6 +55,16 @@ bool outer_is_contiguous(const ir::KernelProgram& kernel) {
   return across > along;
 }
 
+/// Few long columns of what a cache holds: a block for each reads them with gaps, but at once.
+bool is_small(const ir::KernelProgram& kernel) {
+  constexpr int64_t kColumns = 1024, kLongColumn = 256, kElements = 1 << 20;
+  const int64_t columns = ir::size_hint(ir::product(kernel.outer));
+  int64_t longest = 0;
+  for (const Phase& phase : kernel.phases)
+    longest = std::max(longest, phase.inner.empty() ? 0 : ir::size_hint(ir::product(phase.inner)));
+  return columns <= kColumns && longest >= kLongColumn && longest <= kElements / columns && kernel.phases.size() <= 2;
+}
+
 Mapping choose_mapping(const ir::KernelProgram& kernel) {
   bool serial = kernel.sequential, rows = false, loops = false, longer = false;
   for (const Phase& phase : kernel.phases) {
@@ -67,7 +77,8 @@ Mapping choose_mapping(const ir::KernelProgram& kernel) {
   for (const ir::KernelBuffer& b : kernel.buffers) rows |= b.access == Access::row_local;
   if (kernel.sequential || (serial && rows)) return Mapping::leader;
   if (rows) return Mapping::block;
-  return !loops || serial || !longer || outer_is_contiguous(kernel) ? Mapping::thread : Mapping::block;
+  if (!loops || serial || !longer) return Mapping::thread;
+  return outer_is_contiguous(kernel) && !is_small(kernel) ? Mapping::thread : Mapping::block;
 }
 
 /// Calls f(buffer, address) for every access to memory of the statement.
@@ -150,6 +161,11 @@ int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
   if (kernel.sequential || mapping == Mapping::leader) return 1;
   const int lanes = most_lanes(kernel);
   if (lanes == 1) return 1;
+  // A thread for each of few results that take long.
+  constexpr int64_t kFewResults = 1 << 16;
+  const bool loops = std::any_of(kernel.phases.begin(), kernel.phases.end(),
+                                 [](const Phase& phase) { return !phase.inner.empty(); });
+  if (mapping == Mapping::thread && loops && ir::size_hint(ir::product(kernel.outer)) < kFewResults) return 1;
   bool any = false;
   for (const Phase& phase : kernel.phases) {
     const ir::SymNode* variable = lane_variable(kernel, phase, mapping);
@@ -162,6 +178,9 @@ int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
         known_divisor(phase.inner.back(), nullptr, 1) % lanes != 0)
       return 1;
     if (!suits(kernel, phase, variable, lanes)) return 1;
+    if (mapping == Mapping::block && is_scan_of_team(phase) &&
+        known_divisor(phase.inner.back(), nullptr, 1) % lanes != 0)
+      return 1;
     any = true;
   }
   return any ? lanes : 1;
@@ -174,7 +193,7 @@ bool suits_columns(const ir::KernelProgram& kernel) {
     return false;
   int64_t longest = 0;
   for (const Phase& phase : kernel.phases) {
-    if (is_serial(kernel, phase)) return false;
+    if (is_serial(kernel, phase) || is_scan_of_team(phase)) return false;
     if (!phase.inner.empty()) longest = std::max(longest, ir::size_hint(ir::product(phase.inner)));
   }
   return longest >= kShortColumn && outer_is_contiguous(kernel);
@@ -201,7 +220,7 @@ bool suits_warps(const ir::KernelProgram& kernel) {
   if (work.points * work.instructions / 32 > kMostInstructions) return false;
   for (const Phase& phase : kernel.phases) {
     auto points = ir::product(phase.inner).as_constant();
-    if (!points || *points > kMostPoints) return false;
+    if (!points || *points > kMostPoints || is_scan_of_team(phase)) return false;
   }
   return ir::size_hint(ir::product(kernel.outer)) >= kManyRows;
 }
@@ -209,15 +228,24 @@ bool suits_warps(const ir::KernelProgram& kernel) {
 /// Enough elements for each thread that many are on their way at once, where there are rows for all of the device
 /// and their code stays short; else as few as there are in a vector.
 int threads_of_rows(const ir::KernelProgram& kernel, int lanes) {
-  constexpr int64_t kElements = 16, kShortCode = 64, kMostThreads = 1024;
+  constexpr int64_t kVectors = 4, kShortCode = 64, kMostThreads = 1024;
   const RowWork work = row_work(kernel);
   const bool many = ir::size_hint(ir::product(kernel.outer)) >= kManyRows && work.instructions <= kShortCode;
-  const int64_t each = many ? std::max<int64_t>(lanes, kElements) : lanes;
+  const int64_t each = many ? lanes * kVectors : lanes;
   const int64_t threads = ((work.points + each - 1) / each + 31) / 32 * 32;
   return static_cast<int>(std::clamp<int64_t>(threads, 32, kMostThreads));
 }
 
 } // namespace
+
+bool is_scan_of_team(const Phase& phase) {
+  if (phase.inner.size() != 1 || phase.stmts.size() != 1) return false;
+  const Stmt& s = phase.stmts[0];
+  bool good = s.kind == StmtKind::scan && s.mode == ir::StoreMode::set && !s.mask &&
+              s.value->dtype != DType::boolean && s.reduce <= ir::ReduceOp::min && !ir::has_indirect(s.address);
+  ir::visit(s.value, [&](ir::Expr e) { good &= e->op != ir::Op::load || e->buffer != s.buffer; });
+  return good;
+}
 
 ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
   ThreadPlan plan;

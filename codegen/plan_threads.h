@@ -27,6 +27,9 @@ struct ThreadPlan {
   int tile_size = 32; ///< points of a tile along each of its two dimensions
 };
 
+/// A team computes the running values of the phase together: nothing else happens in it.
+bool is_scan_of_team(const ir::Phase& phase);
+
 ThreadPlan plan_threads(const ir::KernelProgram& kernel);
 
 } // namespace tbx::codegen

@@ -46,7 +46,17 @@ const char* across_lanes(ReduceOp op, DType t) {
   throw_internal_error("lanes of an arg reduction", __FILE__, __LINE__);
 }
 
-/// Neutral element as a scalar of type t.
+const char* better(ReduceOp op) {
+  switch (op) {
+  case ReduceOp::argmax: return "max";
+  case ReduceOp::argmin: return "min";
+  case ReduceOp::argmax_last: return "max_last";
+  default: return "min_last";
+  }
+}
+
+} // namespace
+
 std::string neutral(ReduceOp op, DType t) {
   auto of = [&](int64_t v) {
     return is_float(t) ? fmt::format("{}({})", tag_of(t), v) : Writer::literal(t, static_cast<uint64_t>(v));
@@ -67,17 +77,6 @@ std::string neutral(ReduceOp op, DType t) {
   default: return of(0);
   }
 }
-
-const char* better(ReduceOp op) {
-  switch (op) {
-  case ReduceOp::argmax: return "max";
-  case ReduceOp::argmin: return "min";
-  case ReduceOp::argmax_last: return "max_last";
-  default: return "min_last";
-  }
-}
-
-} // namespace
 
 bool is_arg(ReduceOp op) {
   return op == ReduceOp::argmax || op == ReduceOp::argmin || op == ReduceOp::argmax_last ||

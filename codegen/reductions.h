@@ -56,5 +56,7 @@ private:
 };
 
 bool is_arg(ir::ReduceOp op);
+/// Neutral element as the text of a scalar of type t.
+std::string neutral(ir::ReduceOp op, DType t);
 
 } // namespace tbx::codegen

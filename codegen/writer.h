@@ -100,6 +100,12 @@ public:
     tiles_[load] = {std::move(text), scope, vector};
   }
 
+  /// Of CUDA, in f32: products and sums are rounded once, and what many elements are divided by is inverted once,
+  /// but for values of this set.
+  void fuse_arithmetic(std::unordered_set<ir::Expr> except) {
+    fuses_ = true;
+    exact_ = std::move(except);
+  }
   /// In the current scope the value is `text`, of lanes or a scalar, wherever it comes from.
   void hold(ir::Expr e, std::string text, bool vector) {
     scopes_.back().values[e] = {std::move(text), current(), vector};
@@ -123,8 +129,6 @@ public:
   bool by_value = false;       ///< buffers b0, b1, ... and sizes s0, s1, ... are parameters of the function
   int point_scope = 0;         ///< values that depend on memory written by the kernel stay inside it
   bool vertical = false;
-  /// Of CUDA, in f32: products and sums are rounded once, and what many elements are divided by is inverted once.
-  bool fused_arithmetic = false;
   bool byte_tables = false; ///< chains of 8 bits are looked up (byte_tables.h)
 
 private:
@@ -189,6 +193,9 @@ private:
   std::unordered_map<ir::Expr, Value> tiles_;
   std::unordered_map<ir::Expr, std::optional<ByteTable>> tables_;
   std::unordered_map<ir::Expr, std::string> table_names_;
+  bool is_fused(ir::Expr e) const { return fuses_ && e->dtype == DType::f32 && !exact_.contains(e); }
+  bool fuses_ = false;
+  std::unordered_set<ir::Expr> exact_;
   std::vector<std::string> held_; ///< by buffer
   bool holds_ = false;            ///< some values are known though their operands are not
   std::vector<bool> written_, written_in_phase_, read_;

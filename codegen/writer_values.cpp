@@ -193,7 +193,7 @@ Value Writer::operation(Expr e) {
     wide.narrow = true;
     return wide;
   }
-  if (fused_arithmetic && e->dtype == DType::f32)
+  if (is_fused(e))
     if (const std::string text = fused(e, values, scope, vector); !text.empty())
       return define(scope, type_of(e->dtype, vector), text, vector);
   Value v =
@@ -234,7 +234,7 @@ std::string Writer::fused(Expr e, const std::vector<Value>& values, int scope, b
 
 std::string Writer::added(const std::string& sum, Expr e, bool vector) {
   const Value v = vector ? emit_vector(e) : emit(e);
-  if (fused_arithmetic && e->dtype == DType::f32 && e->op == Op::mul && v.scope == current()) {
+  if (is_fused(e) && e->op == Op::mul && v.scope == current()) {
     auto text = [&](Expr x) { return vector ? emit_vector(x).text : emit(x).text; };
     return fmt::format("mul_add({}, {}, {})", text(e->args[0]), text(e->args[1]), sum);
   }

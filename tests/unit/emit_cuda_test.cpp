@@ -294,6 +294,32 @@ TEST(EmitCuda, RowsOfVectors) {
   run_cuda_cases(cases);
 }
 
+/// Running values along rows.
+std::shared_ptr<KernelCase> running(ReduceOp op, DType t, int64_t rows, int64_t n, bool exclusive) {
+  auto k = std::make_shared<KernelCase>(fmt::format("running values of {} x {} {}", rows, n, name_of(t)));
+  Context& c = k->c();
+  SymInt i = c.var(0), r = c.rvar(0);
+  k->kernel.outer = {rows};
+  int x = k->buffer(t, rows * n, Access::read), out = k->buffer(t, rows * n, Access::write);
+  k->fill = [](int, int64_t at) { return static_cast<double>(at * 7919 % 13) / 8 - 0.75; }; // sums are exact
+  k->phase({n});
+  k->scan(op, out, i * n + r, k->load(x, i * n + r), exclusive);
+  return k;
+}
+
+TEST(EmitCuda, RunningValues) {
+  EXPECT_EQ(codegen::emit_cuda(running(ReduceOp::sum, DType::f32, 3, 4096, false)->kernel).team,
+            codegen::Team::block);
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (int64_t n : {17, 32, 1000, 1001, 4096})
+    for (bool exclusive : {false, true}) {
+      cases.push_back(running(ReduceOp::sum, DType::f32, 3, n, exclusive));
+      cases.push_back(running(ReduceOp::sum, DType::i64, 2, n, exclusive));
+      cases.push_back(running(ReduceOp::max, DType::f16, 3, n, exclusive));
+    }
+  run_cuda_cases(cases);
+}
+
 TEST(EmitCuda, Operations) {
   std::vector<std::shared_ptr<KernelCase>> cases;
   for (DType t : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u16, DType::i32,

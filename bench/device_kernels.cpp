@@ -177,8 +177,6 @@ void measure(device::Device& device, const Case& k) {
   for (void* a : {static_cast<void*>(&begin), static_cast<void*>(&end), static_cast<void*>(&scratch_at),
                   static_cast<void*>(&error_at)})
     arguments.push_back(a);
-  int32_t next_waits = 0;
-  arguments.push_back(&next_waits);
   const double kernel =
       median_ms(device, *stream, [&] { stream->launch(module->kernel(emitted.function), shape, arguments); });
   const double copy =

@@ -6,7 +6,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -139,11 +138,6 @@ std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
   std::string binary = compiled(text, names, properties, toolchain);
   keep(cache, key, compiler, binary, toolchain);
   return binary;
-}
-
-bool waits_for_predecessor(const device::Properties& properties) {
-  constexpr int kOldest = 90; // the prelude's wait_for_predecessor() has the same number
-  return is_gpu(properties) && std::atoi(properties.architecture.c_str() + 3) >= kOldest;
 }
 
 int64_t most_blocks(bool scratch, const device::Properties& properties) {

@@ -23,8 +23,6 @@ std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
                                  const device::Properties& properties, const Toolchain& toolchain,
                                  bool& cached);
 
-/// Kernels wait for those before them by themselves (LaunchShape::overlap).
-bool waits_for_predecessor(const device::Properties& properties);
 /// Most blocks that a launch has where each needs scratch memory, or none does.
 int64_t most_blocks(bool scratch, const device::Properties& properties);
 /// Teams of one block.

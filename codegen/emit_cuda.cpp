@@ -45,7 +45,6 @@ public:
   }
 
   EmittedKernel emit() {
-    w_.line("wait_for_predecessor(next_waits);");
     if (plan_.lanes > 1) w_.line(fmt::format("LANES({})", plan_.lanes));
     if (mapping_ != Mapping::thread)
       w_.line(mapping_ == Mapping::warp     ? "using team = warp_team;"
@@ -125,7 +124,7 @@ private:
       if (kernel_.buffers[b].access != Access::row_local)
         out += fmt::format("{} b{}, ", w_.pointer_type(static_cast<int>(b)), b);
     for (size_t s = 0; s < w_.size_args.size(); ++s) out += fmt::format("i64 s{}, ", s);
-    return out + "i64 begin, i64 end, void* scratch, i64* error, i32 next_waits";
+    return out + "i64 begin, i64 end, void* scratch, i64* error";
   }
 
   /// Calls known(k, name) with the index along dimension k of a row-major space at point `p`, in the current

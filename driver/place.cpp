@@ -66,7 +66,6 @@ private:
     step.launch.blocks = size_expr(ir::max(ir::SymInt(1), ir::min(blocks, most)));
     step.launch.threads = k.block_threads;
     step.launch.teams = k.team == codegen::Team::warp ? k.block_threads / 32 : 1;
-    step.launch.overlap = codegen::waits_for_predecessor(device_.properties());
     return {};
   }
 

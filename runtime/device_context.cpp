@@ -95,7 +95,7 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
                            void* scratch) {
   const auto& kernel = std::get<KernelStep>(bound_.executable->steps[step].what);
   if (shape.tasks <= 0) return;
-  // Parameters: buffers, sizes, the range of tasks, scratch, where checks report, what comes next.
+  // Parameters: buffers, sizes, the range of tasks, scratch, where checks report.
   arguments_.clear();
   for (void* const& p : buffers) arguments_.push_back(const_cast<void**>(&p));
   for (const int64_t& s : shape.size_args) arguments_.push_back(const_cast<int64_t*>(&s));
@@ -107,11 +107,9 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
   for (void* p : {static_cast<void*>(&begin), static_cast<void*>(&end), static_cast<void*>(&scratch),
                   static_cast<void*>(&report)})
     arguments_.push_back(p);
-  int32_t next_waits = shape.next_waits;
-  arguments_.push_back(&next_waits);
   run_stream_->launch(on_.kernels[step],
                       {static_cast<uint32_t>(shape.blocks), static_cast<uint32_t>(kernel.launch.threads),
-                       static_cast<uint32_t>(kernel.launch.shared_bytes), shape.overlaps},
+                       static_cast<uint32_t>(kernel.launch.shared_bytes)},
                       arguments_);
 }
 

@@ -61,7 +61,6 @@ struct KernelLaunch {
   SizeExpr blocks;
   int threads = 0, shared_bytes = 0;
   int teams = 1; ///< of a block; each needs the kernel's scratch for itself
-  bool overlap = false; ///< may start before the step before ends: the kernel waits for its results itself
 };
 
 /// Runs tasks of a generated kernel.

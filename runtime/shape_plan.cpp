@@ -3,7 +3,6 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -150,9 +149,6 @@ StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<con
     if (plan.steps[step].device == DeviceKind::cpu) return s;
     s.blocks = kernel->launch.blocks.evaluate(symbols);
     TBX_MODEL(s.blocks <= INT32_MAX, "a kernel would need {} blocks", s.blocks);
-    // Many blocks gain nothing, and each of them would wait.
-    constexpr int64_t kMostThreads = 1 << 18;
-    s.overlaps = kernel->launch.overlap && s.blocks * kernel->launch.threads <= kMostThreads;
     TBX_MODEL(!__builtin_mul_overflow(s.scratch_bytes, s.blocks * kernel->launch.teams, &s.scratch_bytes),
               "a kernel would need more memory than there is");
     return s;
@@ -212,15 +208,6 @@ ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> sym
     p.scratch_bytes = std::max(p.scratch_bytes, step.scratch_bytes);
     p.workspace_bytes = std::max(p.workspace_bytes, aligned(step.workspace_bytes));
   }
-  for (size_t s = 0; s + 1 < p.steps.size(); ++s)
-    p.steps[s].next_waits = p.steps[s + 1].overlaps && p.steps[s + 1].tasks > 0;
-  static const char* mode = std::getenv("TBX_CUDA_OVERLAP");
-  if (mode)
-    for (size_t s = 0; s < p.steps.size(); ++s) {
-      if (*mode == '0') p.steps[s].overlaps = p.steps[s].next_waits = false;
-      if (*mode == '2') p.steps[s].next_waits = true;
-      if (*mode == '3') p.steps[s].next_waits = false;
-    }
   p.arena_bytes = lay_out(plan, DeviceKind::cpu, p.buffers);
   p.device_work = lay_out(plan, DeviceKind::cuda, p.buffers);
   p.device_bytes = p.device_work + device_work;

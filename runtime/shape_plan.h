@@ -22,8 +22,6 @@ struct OperandShape {
 struct StepShape {
   int64_t tasks = 0, scratch_bytes = 0; ///< kernel steps; scratch is per thread, on a device of the launch
   int64_t blocks = 0;                   ///< of a launch on a device
-  bool overlaps = false;                ///< it may start before the step before ends
-  bool next_waits = false;              ///< the next step may start before this one ends
   int64_t copy_bytes = 0;               ///< copy steps
   std::vector<int64_t> size_args;
   std::vector<OperandShape> inputs, outputs; ///< extern steps

@@ -71,8 +71,6 @@ int64_t run_on(device::Device& device, const device::Module& module, const codeg
   for (void* p : {static_cast<void*>(&begin), static_cast<void*>(&end), static_cast<void*>(&scratch),
                   static_cast<void*>(&failed)})
     arguments.push_back(p);
-  int32_t next_waits = 0;
-  arguments.push_back(&next_waits);
   stream->launch(module.kernel(e.function), {blocks, threads}, arguments);
   for (size_t b = 0; b < r.buffers.size(); ++b)
     stream->download(static_cast<char*>(r.buffers[b]) - kGuard, memory[b]->data(), r.bytes[b] + 2 * kGuard);

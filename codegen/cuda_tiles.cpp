@@ -1,6 +1,6 @@
-// Blocks take tiles of the last dimension and of the one along which the strided loads are contiguous. These are read
-// as they lie, 16 bytes at a time where addresses allow, all of a thread's before the first one is used; the
-// second pass goes along the last dimension, with lanes.
+// Blocks take tiles of the last dimension and of the one along which the strided loads are contiguous. These
+// are read as they lie, 16 bytes at a time where addresses allow, all of a thread's before the first one is
+// used; the second pass goes along the last dimension, with lanes.
 #include "codegen/cuda_tiles.h"
 
 #include <fmt/format.h>
@@ -42,8 +42,7 @@ public:
       else
         w_.bind(kernel_.context->var(k), name, w_.current());
     }
-    const std::string u = w_.index_text(kernel_.outer[tiles_.axis]),
-                      v = w_.index_text(kernel_.outer[last_]);
+    const std::string u = w_.index_text(kernel_.outer[tiles_.axis]), v = w_.index_text(kernel_.outer[last_]);
     w_.open(fmt::format("if ({} + {} <= {} && {} + {} <= {})", u0_, size_, u, v0_, size_, v), true);
     passes(true);
     w_.close();
@@ -57,7 +56,8 @@ public:
 private:
   const char* storage(Expr load) const { return storage_of(kernel_.buffers[load->buffer].dtype); }
 
-  /// Elements from one row of a tile to the next: threads that read down a column find theirs in different banks.
+  /// Elements from one row of a tile to the next: threads that read down a column find theirs in different
+  /// banks.
   int pitch(Expr load) const {
     const int64_t bytes = size_of(kernel_.buffers[load->buffer].dtype);
     return size_ + static_cast<int>(std::max<int64_t>(1, 4 / bytes));
@@ -74,16 +74,18 @@ private:
     return 1;
   }
 
-  /// A loop over a thread's steps through the tile, `lanes` points each along u (fast) or along v. In it u and v are
-  /// bound, and `at` is the place of the first point in a tile. A part of a tile is what lies inside of the space.
-  template <class Body>
-  void steps(bool whole, bool along_u, int lanes, int pitch, Body&& body) {
+  /// A loop over a thread's steps through the tile, `lanes` points each along u (fast) or along v. In it u
+  /// and v are bound, and `at` is the place of the first point in a tile. A part of a tile is what lies
+  /// inside of the space.
+  template <class Body> void steps(bool whole, bool along_u, int lanes, int pitch, Body&& body) {
     const int across = size_ / lanes, count = (size_ * across + kTileThreads - 1) / kTileThreads;
     const std::string j = w_.fresh("j"), k = w_.fresh("k"), u = w_.fresh("u"), v = w_.fresh("v");
     w_.open(fmt::format("_Pragma(\"unroll\") for (i32 {0} = 0; {0} < {1}; ++{0})", j, count), true);
-    const std::string fast = fmt::format("{} % {} * {}", k, across, lanes), slow = fmt::format("{} / {}", k, across);
+    const std::string fast = fmt::format("{} % {} * {}", k, across, lanes),
+                      slow = fmt::format("{} / {}", k, across);
     w_.line(fmt::format("const i32 {} = {} * {} + (i32)threadIdx.x;", k, j, kTileThreads));
-    w_.line(fmt::format("const i32 d{0} = {1}, d{2} = {3};", u, along_u ? fast : slow, v, along_u ? slow : fast));
+    w_.line(
+        fmt::format("const i32 d{0} = {1}, d{2} = {3};", u, along_u ? fast : slow, v, along_u ? slow : fast));
     w_.line(fmt::format("const i64 {0} = {1} + d{0}, {2} = {3} + d{2};", u, u0_, v, v0_));
     const bool idle = size_ * across % kTileThreads != 0; // threads, in the last step
     if (idle) w_.open(fmt::format("if ({} < {})", k, size_ * across), true);
@@ -93,9 +95,10 @@ private:
               true);
     w_.bind(kernel_.context->var(tiles_.axis), u, w_.current());
     w_.bind(kernel_.context->var(last_), v, w_.current());
-    body(j, fmt::format("d{} * {} + d{}", v, pitch, u), [&](int other) { // the same in a tile of another pitch
-      return fmt::format("d{} * {} + d{}", v, other, u);
-    });
+    body(j, fmt::format("d{} * {} + d{}", v, pitch, u),
+         [&](int other) { // the same in a tile of another pitch
+           return fmt::format("d{} * {} + d{}", v, other, u);
+         });
     if (!whole) w_.close();
     if (idle) w_.close();
     w_.close();
@@ -109,8 +112,8 @@ private:
       const std::string held = w_.fresh("h");
       w_.line(fmt::format("vec<{}, {}> {}[{}];", storage(e), lanes, held, count));
       steps(whole, true, lanes, pitch(e), [&](const std::string& j, const std::string&, auto&&) {
-        w_.line(fmt::format("{}[{}] = load_lanes<{}, {}>({} + {});", held, j, lanes, bytes, w_.buffer(e->buffer),
-                            w_.index_text(e->indices[0])));
+        w_.line(fmt::format("{}[{}] = load_lanes<{}, {}>({} + {});", held, j, lanes, bytes,
+                            w_.buffer(e->buffer), w_.index_text(e->indices[0])));
       });
       steps(whole, true, lanes, pitch(e), [&](const std::string& j, const std::string& at, auto&&) {
         w_.line(fmt::format("_Pragma(\"unroll\") for (i32 l = 0; l < {}; ++l) {}[{} + l] = {}[{}][l];", lanes,

@@ -1,4 +1,5 @@
-// Tiles of CUDA kernels: what lies along another dimension than the one that is stored is turned in shared memory.
+// Tiles of CUDA kernels: what lies along another dimension than the one that is stored is turned in shared
+// memory.
 #pragma once
 
 #include "codegen/plan_threads.h"

@@ -36,8 +36,8 @@ EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa);
 ///   extern "C" __global__ void name(<buffers>, <sizes>, i64 begin, i64 end, void* scratch, i64* error)
 /// <buffers> are pointers to address 0 of the kernel's buffers that are not row-local, in order; <sizes> an
 /// i64 for each of size_args. Any one-dimensional grid runs all tasks of [begin, end); blocks have
-/// block_threads threads. scratch_bytes are needed per team. *error, 0 at first, becomes the number of a failed
-/// index check, and the two numbers behind it what runtime/abi.h has in scratch.
+/// block_threads threads. scratch_bytes are needed per team. *error, 0 at first, becomes the number of a
+/// failed index check, and the two numbers behind it what runtime/abi.h has in scratch.
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel);
 
 /// The text every translation unit begins with: vector types, loads and stores with tails, conversions,

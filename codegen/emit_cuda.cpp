@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kPrelude =
 #include "codegen/prelude/cuda.inc"
-#include "codegen/prelude/cuda_math.inc"
+#include "codegen/prelude/cuda_functions.inc"
 #include "codegen/prelude/cuda_lanes.inc"
     ;
 
@@ -182,8 +182,8 @@ private:
     w_.close();
   }
 
-  /// A task is 32 outer points, or as many vectors of them. Threads behind the last one do the last one's work, for
-  /// all must meet, but store nothing.
+  /// A task is 32 outer points, or as many vectors of them. Threads behind the last one do the last one's
+  /// work, for all must meet, but store nothing.
   void emit_columns() {
     const std::string n = w_.index_text(ir::product(kernel_.outer)), c = w_.fresh("c");
     w_.line(fmt::format("const i64 {} = (p * 32 + threadIdx.x % 32) * {};", c, plan_.lanes));
@@ -270,7 +270,8 @@ private:
       const Value v = w_.emit(s.value);
       w_.line(fmt::format("{} = {};", x, vector ? w_.as_vector(v, t).text : v.text));
     });
-    w_.line(fmt::format("{0} = running<team>({0}, {1}, {2}, {3}, {4}());", x, carry, none, s.exclusive, combine));
+    w_.line(
+        fmt::format("{0} = running<team>({0}, {1}, {2}, {3}, {4}());", x, carry, none, s.exclusive, combine));
     inside([&] { w_.store(s, {x, w_.current(), vector}); });
     w_.close();
     meet(phase);
@@ -313,7 +314,8 @@ private:
   void meet(const Phase& phase) {
     bool shared = false;
     for (const Stmt& s : phase.stmts) {
-      shared |= (s.kind == StmtKind::store || s.kind == StmtKind::scan) && w_.is_read(s.buffer) && !rows_.holds(s.buffer);
+      shared |= (s.kind == StmtKind::store || s.kind == StmtKind::scan) && w_.is_read(s.buffer) &&
+                !rows_.holds(s.buffer);
       ir::visit(s.value, [&](ir::Expr e) {
         shared |= e->op == ir::Op::load && kernel_.buffers[e->buffer].access == Access::row_local &&
                   !rows_.holds(e->buffer);
@@ -334,7 +336,8 @@ private:
     }
     // Loads of a column are far apart: several on their way at once.
     const char* unrolled = mapping_ == Mapping::column ? "_Pragma(\"unroll 8\") " : "";
-    w_.open(fmt::format("{3}for (i64 {0} = {1} + team::rank(); {0} < {2}; {0} += team::size())", r, lo, n, unrolled),
+    w_.open(fmt::format("{3}for (i64 {0} = {1} + team::rank(); {0} < {2}; {0} += team::size())", r, lo, n,
+                        unrolled),
             true);
     unflatten_inner(r, phase);
     emit_stmts(phase, reductions);

@@ -19,8 +19,8 @@ using ir::SymInt;
 namespace {
 
 constexpr int kMostSteps = 16;
-constexpr int kManyThreads = 512;           ///< larger blocks have few registers for each
-constexpr int64_t kMostHeld = 64;           ///< elements that a thread holds between two phases; half of it then
+constexpr int kManyThreads = 512; ///< larger blocks have few registers for each
+constexpr int64_t kMostHeld = 64; ///< elements that a thread holds between two phases; half of it then
 constexpr int64_t kMostInstructions = 6000; ///< of all steps: more do not stay in the cache of instructions
 
 /// Calls f on every value of a statement.
@@ -44,7 +44,8 @@ const ir::SymInts* common_inner(const ir::KernelProgram& kernel) {
 struct Use {
   int stores = 0, loads = 0, first = -1, last = -1; ///< phases
   SymInt address;
-  bool good = true; ///< all accesses so far are to one address, by a phase of the rows, loads behind the store
+  bool good =
+      true; ///< all accesses so far are to one address, by a phase of the rows, loads behind the store
 };
 
 class Finder {
@@ -94,7 +95,8 @@ private:
       }
     for (size_t b = 0; b < uses.size(); ++b) {
       const ir::KernelBuffer& k = kernel_.buffers[b];
-      if (uses[b].good && uses[b].stores == 1 && uses[b].loads > 0 && !k.may_alias && along_.form(uses[b].address).stride.is(1) &&
+      if (uses[b].good && uses[b].stores == 1 && uses[b].loads > 0 && !k.may_alias &&
+          along_.form(uses[b].address).stride.is(1) &&
           (k.access == Access::row_local || k.access == Access::write)) {
         rows_.buffers.push_back(static_cast<int>(b));
         note_life(uses[b].first, uses[b].last);
@@ -121,7 +123,7 @@ private:
 
   void find_values() {
     std::unordered_map<Expr, int> first; // phase that has it
-    std::unordered_map<Expr, int> held; // phase that had it last
+    std::unordered_map<Expr, int> held;  // phase that had it last
     for (size_t p = 0; p < kernel_.phases.size(); ++p) {
       if (!rows_.phases[p]) continue;
       std::vector<Expr> left;

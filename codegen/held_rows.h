@@ -8,7 +8,8 @@
 
 namespace tbx::codegen {
 
-/// Every phase of `phases` gives a thread the same points of a row, in `steps` steps of `lanes` neighbours each.
+/// Every phase of `phases` gives a thread the same points of a row, in `steps` steps of `lanes` neighbours
+/// each.
 struct HeldRows {
   struct Value {
     ir::Expr expr;

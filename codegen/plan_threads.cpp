@@ -62,7 +62,8 @@ bool is_small(const ir::KernelProgram& kernel) {
   int64_t longest = 0;
   for (const Phase& phase : kernel.phases)
     longest = std::max(longest, phase.inner.empty() ? 0 : ir::size_hint(ir::product(phase.inner)));
-  return columns <= kColumns && longest >= kLongColumn && longest <= kElements / columns && kernel.phases.size() <= 2;
+  return columns <= kColumns && longest >= kLongColumn && longest <= kElements / columns &&
+         kernel.phases.size() <= 2;
 }
 
 Mapping choose_mapping(const ir::KernelProgram& kernel) {
@@ -207,7 +208,8 @@ int lanes_of_columns(const ir::KernelProgram& kernel) {
   for (const Phase& phase : kernel.phases) {
     if (!suits(kernel, phase, last, lanes)) return 1;
     for (const Stmt& s : phase.stmts)
-      if (s.kind == StmtKind::reduce && (s.value->dtype == DType::boolean || s.reduce > ir::ReduceOp::min)) return 1;
+      if (s.kind == StmtKind::reduce && (s.value->dtype == DType::boolean || s.reduce > ir::ReduceOp::min))
+        return 1;
   }
   return lanes;
 }
@@ -225,8 +227,8 @@ bool suits_warps(const ir::KernelProgram& kernel) {
   return ir::size_hint(ir::product(kernel.outer)) >= kManyRows;
 }
 
-/// Enough elements for each thread that many are on their way at once, where there are rows for all of the device
-/// and their code stays short; else as few as there are in a vector.
+/// Enough elements for each thread that many are on their way at once, where there are rows for all of the
+/// device and their code stays short; else as few as there are in a vector.
 int threads_of_rows(const ir::KernelProgram& kernel, int lanes) {
   constexpr int64_t kVectors = 4, kShortCode = 64, kMostThreads = 1024;
   const RowWork work = row_work(kernel);
@@ -242,7 +244,8 @@ bool is_scan_of_team(const Phase& phase) {
   if (phase.inner.size() != 1 || phase.stmts.size() != 1) return false;
   const Stmt& s = phase.stmts[0];
   bool good = s.kind == StmtKind::scan && s.mode == ir::StoreMode::set && !s.mask &&
-              s.value->dtype != DType::boolean && s.reduce <= ir::ReduceOp::min && !ir::has_indirect(s.address);
+              s.value->dtype != DType::boolean && s.reduce <= ir::ReduceOp::min &&
+              !ir::has_indirect(s.address);
   ir::visit(s.value, [&](ir::Expr e) { good &= e->op != ir::Op::load || e->buffer != s.buffer; });
   return good;
 }

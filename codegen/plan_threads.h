@@ -23,8 +23,8 @@ struct ThreadPlan {
   /// at once, so that its accesses are 16 bytes wide; 1 where addresses do not allow that.
   int lanes = 1;
   int row_threads = 0; ///< Mapping::block: that suit rows of known length
-  TilePlan tiles;     ///< Mapping::tile: the loads that are turned
-  int tile_size = 32; ///< points of a tile along each of its two dimensions
+  TilePlan tiles;      ///< Mapping::tile: the loads that are turned
+  int tile_size = 32;  ///< points of a tile along each of its two dimensions
 };
 
 /// A team computes the running values of the phase together: nothing else happens in it.

@@ -100,8 +100,8 @@ public:
     tiles_[load] = {std::move(text), scope, vector};
   }
 
-  /// Of CUDA, in f32: products and sums are rounded once, and what many elements are divided by is inverted once,
-  /// but for values of this set.
+  /// Of CUDA, in f32: products and sums are rounded once, and what many elements are divided by is inverted
+  /// once, but for values of this set.
   void fuse_arithmetic(std::unordered_set<ir::Expr> except) {
     fuses_ = true;
     exact_ = std::move(except);
@@ -111,8 +111,8 @@ public:
     scopes_.back().values[e] = {std::move(text), current(), vector};
     holds_ = true;
   }
-  /// From now on the buffer's element (or lanes) at hand is the variable `text`; empty: it is in memory. Other
-  /// than row-local buffers are stored, too.
+  /// From now on the buffer's element (or lanes) at hand is the variable `text`; empty: it is in memory.
+  /// Other than row-local buffers are stored, too.
   void hold_buffer(int buffer, std::string text) { held_[buffer] = std::move(text); }
 
   // --- results

@@ -105,15 +105,15 @@ TensorBox pixel_product(OpContext& ctx, const TensorBox& x, const TensorBox& w, 
   return ir::reshape(ctx.program, y, sizes);
 }
 
-/// Windows beside each other of an image with few channels, as at the start of vision transformers. Libraries of GPUs
-/// have fast convolutions for channels by eights only.
+/// Windows beside each other of an image with few channels, as at the start of vision transformers. Libraries
+/// of GPUs have fast convolutions for channels by eights only.
 bool is_of_patches(OpContext& ctx, const Window& window, int64_t group, const TensorBox& x) {
   constexpr int64_t kChannels = 8;
   auto channels = x.sizes()[1].as_constant();
   bool patches = ctx.program.target.cuda && group == 1 && channels && *channels % kChannels != 0;
   for (int k = 0; k < window.spatial(); ++k)
-    patches &= window.strides[k] == window.kernel[k] && window.dilations[k] == 1 && window.pads_begin[k].is(0) &&
-               window.pads_end[k].is(0) && x.sizes()[2 + k].is_constant() &&
+    patches &= window.strides[k] == window.kernel[k] && window.dilations[k] == 1 &&
+               window.pads_begin[k].is(0) && window.pads_end[k].is(0) && x.sizes()[2 + k].is_constant() &&
                x.sizes()[2 + k].constant() >= window.kernel[k];
   return patches;
 }
@@ -129,7 +129,8 @@ TensorBox patch_product(OpContext& ctx, const Window& window, const TensorBox& x
   TensorBox image = x;
   for (int k = 0; k < n; ++k) {
     const SymInt out = window.output_size(k, x.sizes()[2 + k]), used = out * SymInt(window.kernel[k]);
-    if (!(used == x.sizes()[2 + k])) image = ir::slice(p, image, 2 + k, 0, 1, used); // a rest that no window has
+    if (!(used == x.sizes()[2 + k]))
+      image = ir::slice(p, image, 2 + k, 0, 1, used); // a rest that no window has
     split.insert(split.end(), {out, SymInt(window.kernel[k])});
     sizes.push_back(out);
     order.push_back(2 + 2 * k);

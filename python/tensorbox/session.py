@@ -43,8 +43,7 @@ class Session:
     compile_time_limit_ms and compile_memory (bytes of address space) bound the C++ compiler, for each file of kernels;
     0: 5 minutes and 4 GiB. Ctrl-C stops it.
     precision: "strict" multiplies float32 as it is; "bf16" rounds the operands of products and convolutions to bfloat16
-    where the CPU multiplies those faster, "any" to what the library finds fastest; it
-    lets convolutions use larger tiles (docs/precision.md).
+    where the CPU multiplies those faster, "any" to what the library finds fastest (docs/precision.md).
     state: inputs that are what an output of the run before was, as the caches of a decoder ({"past_key_values.*":
     "present.*"}, where the * stands for the same text). The session keeps them in memory with room for `state_capacity`
     along the dimension that grows: a run writes behind what is there, and neither takes nor gives them (docs/decoding.md).

@@ -86,6 +86,16 @@ def test_a_long_softmax_is_read_twice_by_many_tasks() -> None:
     assert all(int(line.split("tasks ")[1].split()[0]) >= 8 for line in steps if "(b0" in line)
 
 
+@pytest.mark.parametrize(("threads", "kernels"), [(2, 1), (16, 2)])
+def test_more_threads_take_more_parts(threads: int, kernels: int) -> None:
+    """Of 20 rows 2 threads have enough, 16 threads have not."""
+    x = np.random.default_rng(5).standard_normal((20, 1 << 18)).astype(np.float32)
+    model = model_of("ReduceSum", {"x": x, "axes": np.array([1])}, ["y"], 18, constants=["axes"], keepdims=0)
+    session = tensorbox.Session(model, compile=False, threads=threads)
+    assert session.dump("plan").count(": kernel ") == kernels
+    np.testing.assert_allclose(session.run({"x": x})["y"], x.astype(np.float64).sum(1), rtol=0, atol=2e-6 * np.abs(x).sum(1).max())
+
+
 SIBLINGS = {
     "min and max": [("ReduceMin", ["x"], "a", {"keepdims": 0}), ("ReduceMax", ["x"], "b", {"keepdims": 0})],
     "row and sum": [("Relu", ["x"], "a", {}), ("ReduceSum", ["x", "last"], "b", {"keepdims": 0})],

@@ -38,7 +38,8 @@ std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, 
                                      const Toolchain& toolchain = {},
                                      const std::function<void(int, int)>& progress = {});
 
-/// The kernels as this toolchain's compiler left them in the cache; null when one is not there. Starts no process.
+/// The kernels as this toolchain's compiler left them in the cache; null when one is not there. Starts no
+/// process.
 std::shared_ptr<Module> cached_module(const std::vector<EmittedKernel>& kernels, Isa isa,
                                       const Toolchain& toolchain);
 

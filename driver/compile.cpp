@@ -199,8 +199,8 @@ namespace {
 struct Planned {
   PlanResult plan;
   std::vector<codegen::EmittedKernel> emitted; ///< empty: all kernels are evaluated
-  bool has_compiler = false;              ///< asked where it is needed
-  std::shared_ptr<codegen::Module> found; ///< all kernels were in the cache
+  bool has_compiler = false;                   ///< asked where it is needed
+  std::shared_ptr<codegen::Module> found;      ///< all kernels were in the cache
   std::shared_ptr<device::Device> device;
   std::vector<codegen::EmittedKernel> for_device;
 };

@@ -190,8 +190,8 @@ TensorBox sums_of_rows(OpContext& ctx, const Bytes& x) {
   });
 }
 
-/// The sum of each column of a matrix of constant bytes, of f(element as `bytes` makes it signed). Row by row: weights are
-/// many.
+/// The sum of each column of a matrix of constant bytes, of f(element as `bytes` makes it signed). Row by
+/// row: weights are many.
 template <class F> std::vector<int64_t> sums_of_constant_columns(const Tensor& t, F f) {
   const auto columns = static_cast<size_t>(t.dims[1]);
   std::vector<int64_t> sums(columns, 0);

@@ -11,6 +11,7 @@
 #include "base/budget.h"
 #include "base/error.h"
 #include "base/float_formats.h"
+#include "base/pages.h"
 
 namespace tbx {
 
@@ -66,11 +67,13 @@ Tensor Tensor::of_ints(std::span<const int64_t> values) {
 
 int64_t Tensor::numel() const { return checked_numel(dims); }
 
-void drop_pages(const Tensor& t) {
+void drop_pages(const Tensor& t) { drop_pages(t, t.data, t.bytes()); }
+
+void drop_pages(const Tensor& t, const void* first, int64_t bytes) {
   if (!t.file_mapped) return;
   // Whole pages only: the first and last one may hold a neighbour's data.
   static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  auto begin = reinterpret_cast<uintptr_t>(t.data), end = begin + static_cast<uintptr_t>(t.bytes());
+  auto begin = reinterpret_cast<uintptr_t>(first), end = begin + static_cast<uintptr_t>(bytes);
   begin = (begin + page - 1) / page * page;
   end = end / page * page;
   // A failure leaves the pages in memory, which is no error.

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/float_formats.h"
+#include "base/pages.h"
 #include "extern_kernels/gemv/panels.h"
 #include "extern_kernels/reference/dense.h"
 
@@ -18,8 +19,10 @@ constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth 
 class Gemv : public ExternKernel {
 public:
   Gemv(const MatMulProblem& problem, const OperandInfo& b)
-      : p_(problem), panels_(b.constant->data, b.dtype, b.sizes.end()[-2], b.sizes.end()[-1],
-                             b.strides.end()[-2], b.strides.end()[-1]) {
+      : p_(problem),
+        panels_(b.constant->data, b.dtype, b.sizes.end()[-2], b.sizes.end()[-1], b.strides.end()[-2],
+                b.strides.end()[-1],
+                [&](const void* begin, int64_t bytes) { drop_pages(*b.constant, begin, bytes); }) {
     drop_pages(*b.constant);
   }
 

@@ -82,9 +82,11 @@ template <DType type> auto best_multiply() {
   return multiply_plain<type>;
 }
 
+/// Panels `first_panel` to `last_panel`, which is not among them.
 template <class T>
-void copy_panels(const T* data, T* panels, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride) {
-  tbb::parallel_for(int64_t{0}, (n + kPanel - 1) / kPanel, [&](int64_t p) {
+void copy_panels(const T* data, T* panels, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
+                 int64_t first_panel, int64_t last_panel) {
+  tbb::parallel_for(first_panel, last_panel, [&](int64_t p) {
     T* to = panels + p * k * kPanel;
     const int64_t begin = p * kPanel, width = std::min<int64_t>(kPanel, n - begin);
     const T* from = data + begin * column_stride;
@@ -104,18 +106,32 @@ void copy_panels(const T* data, T* panels, int64_t k, int64_t n, int64_t row_str
 
 } // namespace
 
-Panels::Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride)
+Panels::Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
+               const Copied& copied)
     : k_(k), n_(n), type_(type), memory_(allocate_aligned(bytes())),
       data_(static_cast<std::byte*>(memory_.get())),
       multiply_(type == DType::f32    ? best_multiply<DType::f32>()
                 : type == DType::bf16 ? best_multiply<DType::bf16>()
                                       : best_multiply<DType::f16>()) {
-  if (type == DType::f32)
-    copy_panels(static_cast<const float*>(data), reinterpret_cast<float*>(data_), k, n, row_stride,
-                column_stride);
-  else
-    copy_panels(static_cast<const uint16_t*>(data), reinterpret_cast<uint16_t*>(data_), k, n, row_stride,
-                column_stride);
+  constexpr int64_t kStrip = 8 << 20;
+  const int64_t width = size_of(type), of_panel = std::max<int64_t>(1, k * kPanel * width),
+                step = std::max<int64_t>(1, kStrip / of_panel);
+  for (int64_t first = 0; first < count(); first += step) {
+    const int64_t last = std::min(first + step, count());
+    if (type == DType::f32)
+      copy_panels(static_cast<const float*>(data), reinterpret_cast<float*>(data_), k, n, row_stride,
+                  column_stride, first, last);
+    else
+      copy_panels(static_cast<const uint16_t*>(data), reinterpret_cast<uint16_t*>(data_), k, n, row_stride,
+                  column_stride, first, last);
+    if (!copied) continue;
+    const int64_t begin = first * kPanel, columns = std::min(last * kPanel, n) - begin;
+    const std::byte* from = static_cast<const std::byte*>(data) + begin * column_stride * width;
+    if (column_stride != 1) // stored by columns
+      copied(from, columns * column_stride * width);
+    else
+      for (int64_t i = 0; i < k; ++i) copied(from + i * row_stride * width, columns * width);
+  }
 }
 
 void Panels::multiply(int64_t panel, const float* x, std::span<float, kPanel> sums) const {

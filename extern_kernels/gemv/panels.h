@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -17,9 +18,13 @@ constexpr int kPanel = 64;
 /// columns beyond n are 0.
 class Panels {
 public:
-  /// Copies the matrix whose element (i, j) is `data[i * row_stride + j * column_stride]`. Runs on all
-  /// threads of the current arena.
-  Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride);
+  /// What is told of a run of the matrix's bytes that are copied: nobody reads them again here.
+  using Copied = std::function<void(const void* begin, int64_t bytes)>;
+  /// Copies the matrix whose element (i, j) is `data[i * row_stride + j * column_stride]`, strip by strip, so
+  /// that never more than one is in memory twice where `copied` gives its pages back. Runs on all threads of
+  /// the current arena.
+  Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
+         const Copied& copied = {});
 
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }

@@ -1,0 +1,52 @@
+// Panels of a constant matrix: products against plain loops in double, and what is told of the source's
+// bytes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "extern_kernels/gemv/panels.h"
+
+namespace tbx::extern_kernels::gemv {
+namespace {
+
+/// Sizes 0, 1 and odd ones, and one of several strips whose last panel is narrow.
+struct Shape {
+  int64_t k, n;
+};
+constexpr Shape kShapes[] = {{1, 1}, {3, 0}, {7, 65}, {129, 200}, {20'000, 130}};
+
+TEST(Panels, EveryByteIsToldOnceAndProductsAreRight) {
+  for (const Shape s : kShapes)
+    for (const bool by_columns : {false, true}) {
+      const auto count = static_cast<size_t>(s.k * s.n);
+      std::vector<float> matrix(count), x(static_cast<size_t>(s.k));
+      for (size_t i = 0; i < count; ++i)
+        matrix[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 64;
+      for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 13 % 17) - 8) / 16;
+      std::vector<int> told(count * sizeof(float), 0);
+      const int64_t row = by_columns ? 1 : s.n, column = by_columns ? s.k : 1;
+      const Panels panels(matrix.data(), DType::f32, s.k, s.n, row, column,
+                          [&](const void* begin, int64_t bytes) {
+                            const auto at = static_cast<const std::byte*>(begin) -
+                                            reinterpret_cast<const std::byte*>(matrix.data());
+                            for (int64_t i = at; i < at + bytes; ++i) ++told.at(static_cast<size_t>(i));
+                          });
+      for (const int times : told) ASSERT_EQ(times, 1) << s.k << " x " << s.n;
+      for (int64_t j = 0; j < s.n; ++j) {
+        alignas(64) float sums[kPanel];
+        panels.multiply(j / kPanel, x.data(), sums);
+        double want = 0, magnitude = 0;
+        for (int64_t i = 0; i < s.k; ++i) {
+          const double term = static_cast<double>(x[i]) * matrix[i * row + j * column];
+          want += term;
+          magnitude += std::fabs(term);
+        }
+        ASSERT_NEAR(sums[j % kPanel], want, magnitude * static_cast<double>(s.k) * 0x1p-24 + 1e-30)
+            << s.k << " x " << s.n << " column " << j;
+      }
+    }
+}
+
+} // namespace
+} // namespace tbx::extern_kernels::gemv

@@ -2,7 +2,7 @@
 result or a clear error, never by a signal or as an InternalError, and a run after it, with the cache as it was left, is
 right. Counting begins with main: what the loader sets up before it cannot report an error. `--help` has the options;
 without any, all faults are tried, which takes a while. Calls of `malloc` with a filled cache, of which there are most, are
-tried by children of one run (shim.c) as long as that has one thread."""
+tried by children of one run (shim.c) until that makes its first thread."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def sweep(bench: Bench, kind: str, warm: bool, numbers: list[int]) -> tuple[Coun
 
 
 def by_children(bench: Bench, first: int, last: int, step: int = 1) -> tuple[Counter[str], list[str]]:
-    """Every `step`-th malloc from `first` to `last` fails, with a filled cache: in a child of one run, or where that has several
+    """Every `step`-th malloc from `first` to `last` fails, with a filled cache: in a child of one run, or once that has made
     threads in a run of its own."""
     counts: Counter[str] = Counter()
     bad = []
@@ -135,18 +135,16 @@ def by_children(bench: Bench, first: int, last: int, step: int = 1) -> tuple[Cou
     code, text = bench.run(cache, f"malloc:{first}-{last}/{step}", timeout=100_000, files=files)
     if bench.judge(code, text) != "right":
         bad.append(f"malloc: the run around the children: {bench.judge(code, text)}: {text[:300]}")
-    with_threads = []
+    alone = []  # a child may fare badly because it is one: a run of its own decides
     for line in bench.report().splitlines():
         n, outcome = map(int, line.split())
-        if outcome < 0:
-            with_threads.append(n)
-            continue
-        counts[bench.judge_child(outcome)] += 1
-        if bench.judge_child(outcome)[:4].isupper():
-            bad.append(f"malloc:{n} (child): {bench.judge_child(outcome)}")
+        if outcome < 0 or bench.judge_child(outcome)[:4].isupper():
+            alone.append(n)
+        else:
+            counts[bench.judge_child(outcome)] += 1
     if (after := bench.judge(*bench.run(cache))) != "right" or any(p.name.startswith(".tmp-") for p in cache.iterdir()):
         bad.append(f"malloc: after the children: {after}")
-    more, more_bad = sweep(bench, "malloc", True, with_threads)
+    more, more_bad = sweep(bench, "malloc", True, alone)
     return counts + more, bad + more_bad
 
 

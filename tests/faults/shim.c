@@ -1,12 +1,13 @@
 // Preloaded: makes one call of a kind fail. FAULT=kind:n says which (from 1), or 0 to count only; FAULT_REPORT is a file
 // that gets the number of calls when the process exits, or "hit" when the call failed.
 //
-// FAULT=malloc:FIRST-LAST/STEP tries many calls in one run: before each, while there is but one thread, the process forks.
+// FAULT=malloc:FIRST-LAST/STEP tries many calls in one run: before each the process forks, until it makes its first thread
+// (what libraries know of threads that a child has not makes it hang or crash).
 // In the child the call fails, and the child goes on to its end, as the process would have; the parent waits for it, and
 // goes on as if nothing had been. What children left is judged here: FAULT_OUTPUT is the file that they write,
 // FAULT_EXPECTED holds what must be in it. FAULT_REPORT gets a line for each call: its number, how the child ended (an exit
 // status, or 256 and the signal; 0 only with the right output, else 600; 601 where an error says nothing), or -1 where
-// several threads ran.
+// threads had been made.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,6 +30,7 @@ static char text_path[4096]; // what a child prints
 static volatile long count;
 static int report = -1;
 static __thread int inside;
+static volatile int made_threads;
 static volatile int begun; // main runs: libraries that the loader sets up cannot report errors
 
 __attribute__((constructor)) static void start(void) {
@@ -57,16 +59,6 @@ __attribute__((destructor)) static void finish(void) {
 
 // Nothing below allocates memory, or calls what counts.
 static int opened(const char* path, int flags) { return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0600); }
-static int threads(void) {
-  char text[1024];
-  const int fd = opened("/proc/self/stat", O_RDONLY);
-  const long n = syscall(SYS_read, fd, text, sizeof text - 1);
-  syscall(SYS_close, fd);
-  text[n > 0 ? n : 0] = 0;
-  const char* at = strrchr(text, ')'); // field 2; the number of threads is field 20
-  for (int k = 2; at && k < 20; ++k) at = strchr(at + 1, ' ');
-  return at ? atoi(at) : 0;
-}
 static int equal_files(const char* a, const char* b) {
   char x[4096], y[4096];
   const int fa = opened(a, O_RDONLY), fb = opened(b, O_RDONLY);
@@ -93,7 +85,7 @@ enum { FILES = 64 };
 static int in_child(long n) {
   char line[64];
   int outcome = -1;
-  if (threads() == 1) {
+  if (!made_threads) {
     long at[FILES]; // children move what they read
     for (int fd = 0; fd < FILES; ++fd) at[fd] = syscall(SYS_lseek, fd, 0, SEEK_CUR);
     if (output) syscall(SYS_unlinkat, AT_FDCWD, output, 0);
@@ -197,6 +189,7 @@ int linkat(int at, const char* a, int bt, const char* b, int flags) {
 int pthread_create(pthread_t* t, const pthread_attr_t* a, void* (*f)(void*), void* x) {
   REAL(pthread_create)
   if (fails(THREAD)) return EAGAIN;
+  made_threads = 1;
   return real(t, a, f, x);
 }
 pid_t vfork(void) { // a function may not return after vfork: fork serves

@@ -15,15 +15,15 @@ from pathlib import Path
 
 OWN = re.compile(r"^namespace \{\n(.*?)(?:^\} // namespace$|\Z)", re.S | re.M)
 STATIC = re.compile(r"^static .*$", re.M)
-GLOBAL_ALIAS = re.compile(r"^(?:using .*;|namespace \w+ = .*)$", re.M)
+GLOBAL_ALIAS = re.compile(r"^(?:using (?!namespace).*;|namespace \w+ = .*)$", re.M)
 MACRO = re.compile(r"^#define (\w+)", re.M)
 TYPE = re.compile(r"(?:struct|class|enum class|enum)\s+(\w+)")
 ALIAS = re.compile(r"(?:using|namespace) (?:\w+::)*(\w+)(?: = .*|;)")
 # What is declared by a line that begins at the margin: the name before the first parenthesis, or before "=", "{", "[", ";".
 DECLARED = re.compile(r"[^(={;]*?\b(\w+)(?:<[^()]*>)?\s*(?:\(|\[|=|\{|;|$)")
 ATTRIBUTE = re.compile(r"__attribute__\(\(.*?\)\)\)?|alignas\(\w+\) |^template <.*?> ?")
-# What decides what system headers declare, or brings names into the files behind it.
-ALONE = re.compile(r"^#undef _|^#define _|^using namespace ", re.M)
+# It changes what the files behind it see: only files with the same are joined.
+SEES = re.compile(r"^using namespace .*;|^#(?:undef|define) _.*", re.M)
 
 
 def own_names(text):
@@ -48,21 +48,18 @@ def fit(some, others):
 
 def units(files, most_lines):
     """Lists of files, in their order as far as names and sizes allow."""
-    made = []  # [files, names, lines]
+    made = []  # [files, names, lines, what they see]
     for file in files:
         text = Path(file).read_text(encoding="utf-8")
-        names, lines = own_names(text), text.count("\n")
-        if ALONE.search(text):
-            made.append([[file], names, most_lines])
-            continue
+        names, lines, sees = own_names(text), text.count("\n"), SEES.findall(text)
         for unit in made:
-            if unit[2] + lines <= most_lines and fit(names, unit[1]):
+            if unit[2] + lines <= most_lines and unit[3] == sees and fit(names, unit[1]):
                 unit[0].append(file)
                 unit[1].update(names)
                 unit[2] += lines
                 break
         else:
-            made.append([[file], names, lines])
+            made.append([[file], names, lines, sees])
     return [unit[0] for unit in made]
 
 

@@ -49,8 +49,9 @@ def test_files_with_one_name_are_kept_apart(tmp_path):
     d = file("d.cpp", "using Values = std::vector<int>;")
     e = file("e.cpp", "using Values = std::vector<long>;")
     (tmp_path / "f.cpp").write_text("using namespace other;\n")
-    f = str(tmp_path / "f.cpp")
-    assert large_units.units([a, b, c, d, e, f], 1000) == [[a, c, d], [b, e], [f]]
+    (tmp_path / "g.cpp").write_text("using namespace other;\nint g();\n")
+    f, g = str(tmp_path / "f.cpp"), str(tmp_path / "g.cpp")
+    assert large_units.units([a, f, b, c, d, e, g], 1000) == [[a, c, d], [f, g], [b, e]]
     assert large_units.units([a, c, d], 6) == [[a, c], [d]]
 
 

@@ -184,10 +184,10 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const fusion::PassResult& p : fusion::run_graph_passes(
-           graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options)))
+  for (const graph::PassResult& p :
+       graph::run_graph_passes(graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options)))
     stats.passes_ms.emplace_back(p.name, p.ms);
-  if (options.every_value) show_every_value(graph);
+  if (options.every_value) graph::show_every_value(graph);
   stats.optimize_ms = watch.lap();
   stats.total_ms = stats.import_ms + stats.optimize_ms;
   return graph;
@@ -454,11 +454,11 @@ std::string dump_segments(Graph graph, const CompileOptions& options, const std:
     const Graph& part = program.segments[i]->graph();
     std::vector<InputKind> kinds;
     text += fmt::format("\n--- segment {}\n", i);
-    if (program.segments[i]->specialiser().variants().empty() || !declared_kinds(part, kinds)) {
+    if (program.segments[i]->specialiser().variants().empty() || !graph::declared_kinds(part, kinds)) {
       text += "compiled at the first run\n";
       continue;
     }
-    const Graph copy = copy_with(part, kinds, true);
+    const Graph copy = graph::copy_with(part, kinds, true);
     text += dump_program(or_throw(lower_graph(copy, options, {})), copy, options, stage);
   }
   return text;
@@ -473,9 +473,9 @@ std::string dump_stage(const Source& source, const CompileOptions& options, cons
             "unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan", stage);
   Graph graph = import_source(source, options);
   if (stage == "import") return to_string(graph);
-  fusion::run_graph_passes(graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options));
+  graph::run_graph_passes(graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options));
   if (stage == "simplify") return to_string(graph);
-  if (!needs_values(graph)) {
+  if (!graph::needs_values(graph)) {
     LowerResult lowered = lower_graph(graph, options, {});
     if (auto* program = std::get_if<LoweredGraph>(&lowered))
       return dump_program(std::move(*program), graph, options, stage);

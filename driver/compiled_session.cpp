@@ -58,10 +58,10 @@ public:
       defaults.emplace(d.name, named ? d.value : nullptr); // a constant's memory is the plan's business
     }
     metadata = metadata_of(graph);
-    producers = producers_of_outputs(graph);
+    producers = graph::producers_of_outputs(graph);
     ranges = ranges_of_inputs(graph);
     std::string parts; // why it runs in parts
-    if (!needs_values(graph)) {
+    if (!graph::needs_values(graph)) {
       make_specialiser(graph);
       const std::optional<lowering::Demand> demand = specialiser->lower_declared(graph, {}, stats);
       if (!demand) {
@@ -72,7 +72,7 @@ public:
       using Kind = lowering::Demand::Kind;
       // Where the code depends on shapes alone it waits for those of a run. Elements are a segment's
       // business.
-      if (demand->kind == Kind::shapes && !may_need_values(graph) && specialiser->note(*demand)) {
+      if (demand->kind == Kind::shapes && !graph::may_need_values(graph) && specialiser->note(*demand)) {
         set_signature(signature_of(graph));
         if (options.log)
           options.log("compiled at the first run, for the shapes of its inputs: " + demand->reason.message());

@@ -34,8 +34,7 @@ ModelMetadata metadata_of(const Graph& graph) {
                   get("doc_string"),    get("graph_description"), {},         {}};
   if (std::string version = get("model_version"); !version.empty()) m.version = std::stoll(version);
   for (const auto& [key, value] : graph.metadata)
-    if (key.starts_with(importer::kCustomMetadata))
-      m.custom[key.substr(importer::kCustomMetadata.size())] = value;
+    if (key.starts_with(kCustomMetadata)) m.custom[key.substr(kCustomMetadata.size())] = value;
   return m;
 }
 

@@ -59,10 +59,10 @@ int fold_shapes(Graph& graph) {
 /// Passes that make operators which the model's operator set has not, or that serve our own compiler only.
 std::vector<std::string> passes_beyond(int opset, std::vector<std::string>& reasons) {
   std::vector<std::string> names;
-  for (const fusion::Pass& p : fusion::graph_passes()) {
+  for (const graph::Pass& p : graph::graph_passes()) {
     if (p.makes_opset <= opset) continue;
     names.emplace_back(p.name);
-    if (p.makes_opset != fusion::kCompileOnly)
+    if (p.makes_opset != graph::kCompileOnly)
       reasons.push_back(
           fmt::format("{} makes operators of opset {}, the model has {}", p.name, p.makes_opset, opset));
   }
@@ -98,7 +98,7 @@ OptimizeReport optimize(const fs::path& model, const fs::path& to, const Optimiz
   for (int round = 0; changed && round < kMaxRounds; ++round) {
     changed = false;
     size_t entry = 1;
-    for (const fusion::PassResult& p : fusion::run_graph_passes(graph, disabled)) {
+    for (const graph::PassResult& p : graph::run_graph_passes(graph, disabled)) {
       if (round == 0) report.rewrites.emplace_back(p.name, 0);
       report.rewrites[entry++].second += p.rewrites;
       changed |= p.rewrites > 0;

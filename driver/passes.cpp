@@ -10,7 +10,7 @@ namespace tbx::driver {
 
 std::vector<std::string> names_of_passes() {
   std::vector<std::string> names;
-  for (const fusion::Pass& p : fusion::graph_passes()) names.emplace_back(p.name);
+  for (const graph::Pass& p : graph::graph_passes()) names.emplace_back(p.name);
   for (const fusion::ScheduleStep& s : fusion::schedule_steps())
     if (s.wanted) names.emplace_back(s.name);
   return names;
@@ -18,7 +18,7 @@ std::vector<std::string> names_of_passes() {
 
 DisabledPasses sort_disabled(const std::vector<std::string>& names) {
   DisabledPasses sorted;
-  const auto passes = fusion::graph_passes();
+  const auto passes = graph::graph_passes();
   const auto steps = fusion::schedule_steps();
   for (const std::string& name : names) {
     auto is_it = [&](const auto& p) { return name == p.name; };

@@ -31,18 +31,20 @@ std::vector<std::string> names_of_inputs(const Graph& graph) {
 } // namespace
 
 Segment::Segment(Graph graph, std::shared_ptr<const CompileOptions> options)
-    : graph_(std::move(graph)), specialiser_(std::make_unique<Specialiser>(
-                                    names_of_inputs(graph_),
-                                    [this](const std::vector<InputKind>& kinds, bool declared,
-                                           CompileStats&) { return copy_with(graph_, kinds, declared); },
-                                    std::move(options))) {}
+    : graph_(std::move(graph)),
+      specialiser_(std::make_unique<Specialiser>(
+          names_of_inputs(graph_),
+          [this](const std::vector<InputKind>& kinds, bool declared, CompileStats&) {
+            return graph::copy_with(graph_, kinds, declared);
+          },
+          std::move(options))) {}
 
 Segment::~Segment() = default;
 
 std::optional<lowering::Demand> Segment::lower() {
   std::vector<InputKind> kinds;
-  if (!declared_kinds(graph_, kinds)) return std::nullopt;
-  auto graph = std::make_unique<const Graph>(copy_with(graph_, kinds, true));
+  if (!graph::declared_kinds(graph_, kinds)) return std::nullopt;
+  auto graph = std::make_unique<const Graph>(graph::copy_with(graph_, kinds, true));
   auto demand = specialiser_->lower_declared(*graph, std::move(kinds));
   if (!demand) declared_ = std::move(graph);
   return demand;

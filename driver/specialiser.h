@@ -17,6 +17,8 @@
 
 namespace tbx::driver {
 
+using runtime::InputKind;
+
 class Specialiser {
 public:
   /// Of an integer tensor of as many elements at most, code for any sizes may be made of each element.

@@ -51,8 +51,8 @@ Target target_of(const CompileOptions& options, codegen::Isa isa) {
   return t;
 }
 
-fusion::PassContext pass_context(const CompileOptions& options) {
-  fusion::PassContext context{target_of(options), DType::undefined};
+graph::PassContext pass_context(const CompileOptions& options) {
+  graph::PassContext context{target_of(options), DType::undefined};
   // The reference computes what the model says.
   const DType type = options.reference ? DType::undefined : type_of(options.precision);
   if (context.target.multiplies(type)) context.stored = type;

@@ -16,7 +16,7 @@ Target target_of(const CompileOptions& options);
 /// The same for another instruction set than the options'.
 Target target_of(const CompileOptions& options, codegen::Isa isa);
 /// What graph passes depend on: the target, and the type that `precision` keeps float32 values in there.
-fusion::PassContext pass_context(const CompileOptions& options);
+graph::PassContext pass_context(const CompileOptions& options);
 /// Why `precision` changes nothing on this target; empty where it does, or asks for nothing.
 std::string precision_note(const CompileOptions& options);
 

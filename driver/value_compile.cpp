@@ -32,7 +32,7 @@ public:
 
   /// Until every segment can be lowered.
   void run() {
-    number_strings(g_);
+    graph::number_strings(g_);
     on_values_.clear();
     mark_by_type();
     while (!try_segments()) {
@@ -66,14 +66,14 @@ private:
       return true;
     }
     if (!inline_function(g_, static_cast<size_t>(i))) return false;
-    number_strings(g_);
+    graph::number_strings(g_);
     on_values_.clear();
     mark_by_type();
     return true;
   }
 
   void mark_by_type() {
-    while (!try_mark_by_type()) number_strings(g_);
+    while (!try_mark_by_type()) graph::number_strings(g_);
   }
 
   /// False when the body of an operator was put in its place: then all is to be looked at again.
@@ -88,8 +88,8 @@ private:
       bool special = of_values || runtime::find_generation_op(n.domain, n.op_type) ||
                      (n.domain.empty() && n.op_type == "SequenceMap") ||
                      forced_.count(n.outputs.empty() ? -1 : first_output(n));
-      for (ValueId v : values_read(n)) special |= !is_numeric(g_.at(v).type);
-      for (ValueId v : n.outputs) special |= v >= 0 && !is_numeric(g_.at(v).type);
+      for (ValueId v : graph::values_read(n)) special |= !graph::is_numeric(g_.at(v).type);
+      for (ValueId v : n.outputs) special |= v >= 0 && !graph::is_numeric(g_.at(v).type);
       if (!special) continue;
       if (runs_on_values(n)) {
         on_values_[i] = 1;
@@ -127,7 +127,7 @@ private:
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       if (!live[i]) continue;
       int at = 0;
-      for (ValueId v : values_read(g_.nodes[i])) at = std::max(at, level_of[v]);
+      for (ValueId v : graph::values_read(g_.nodes[i])) at = std::max(at, level_of[v]);
       if (auto late = needed_.find(first_output(g_.nodes[i])); late != needed_.end())
         for (ValueId v : late->second) // in a segment behind the one that makes them
           at = std::max(at, g_.at(v).producer < 0 ? 0 : (level_of[v] | 1) + 1);
@@ -163,10 +163,10 @@ private:
     };
     for (size_t p = 0; p < parts.size(); ++p)
       for (int i : parts[p].nodes)
-        for (ValueId v : values_read(g_.nodes[i])) used(v, static_cast<int>(p));
+        for (ValueId v : graph::values_read(g_.nodes[i])) used(v, static_cast<int>(p));
     for (const auto& nodes : value_nodes)
       for (int i : nodes)
-        for (ValueId v : values_read(g_.nodes[i])) used(v, -1);
+        for (ValueId v : graph::values_read(g_.nodes[i])) used(v, -1);
     for (ValueId v : g_.outputs) used(v, -1);
     for (size_t p = 0; p < parts.size(); ++p) {
       parts[p].inputs.assign(inputs[p].begin(), inputs[p].end());
@@ -381,10 +381,9 @@ std::shared_ptr<Segment> ValueCompiler::segment(const Graph& g, const std::vecto
                                                 const std::vector<ValueId>& inputs,
                                                 const std::vector<ValueId>& outputs, bool simplify,
                                                 std::vector<ValueId>& from) {
-  Graph part = extract(g, nodes, inputs, outputs, from);
+  Graph part = graph::extract(g, nodes, inputs, outputs, from);
   if (simplify)
-    fusion::run_graph_passes(part, sort_disabled(options_->disabled_passes).of_graph,
-                             pass_context(*options_));
+    graph::run_graph_passes(part, sort_disabled(options_->disabled_passes).of_graph, pass_context(*options_));
   return std::make_shared<Segment>(std::move(part), options_);
 }
 
@@ -403,7 +402,7 @@ runtime::BodyCall ValueCompiler::body(const Graph& outer, const std::shared_ptr<
   }
   g.captures.clear();
   g.origins = outer.origins;
-  fusion::run_graph_passes(g, sort_disabled(options_->disabled_passes).of_graph, pass_context(*options_));
+  graph::run_graph_passes(g, sort_disabled(options_->disabled_passes).of_graph, pass_context(*options_));
   // Nobody sees the names of a body's outputs: what only names one costs nothing.
   for (ValueId& v : g.outputs)
     while (g.at(v).producer >= 0 && !g.at(v).constant && g.nodes[g.at(v).producer].op_type == "Identity" &&

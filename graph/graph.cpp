@@ -46,7 +46,7 @@ public:
   void print(const Graph& g, const std::string& indent) {
     line(indent, "graph {}", shown(g.name));
     for (const auto& [domain, version] : g.opset_imports)
-      line(indent, "  opset {} {}", shown(importer::shown_domain(domain)), version);
+      line(indent, "  opset {} {}", shown(shown_domain(domain)), version);
     for (ValueId id : g.inputs) line(indent, "  input {}", definition(g, id));
     for (const auto& c : g.captures)
       line(indent, "  capture {} = outer %{}", definition(g, c.inner), c.outer);
@@ -186,7 +186,7 @@ std::string describe(const Graph& graph, const Node& node) {
   std::string_view label = node.name;
   for (size_t i = 0; label.empty() && i < node.outputs.size(); ++i)
     if (node.outputs[i] >= 0) label = graph.at(node.outputs[i]).name;
-  return importer::node_text(label, node.domain, node.op_type, std::to_string(node.opset));
+  return node_text(label, node.domain, node.op_type, std::to_string(node.opset));
 }
 
 int64_t declared_size(const Graph& body, size_t output, size_t dim, size_t rank) {

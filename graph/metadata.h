@@ -4,9 +4,9 @@
 
 #include <string_view>
 
-namespace tbx::importer {
+namespace tbx {
 
 /// Stands before the keys of metadata_props, which may be the names of fields.
 inline constexpr std::string_view kCustomMetadata = "metadata_props.";
 
-} // namespace tbx::importer
+} // namespace tbx

@@ -8,7 +8,7 @@
 
 #include "base/shown.h"
 
-namespace tbx::importer {
+namespace tbx {
 
 /// How errors name a node: "node 'conv1' (Conv, opset 13)".
 inline std::string node_text(std::string_view label, std::string_view domain, std::string_view op_type,
@@ -25,4 +25,4 @@ inline std::string_view canonical_domain(std::string_view domain) {
 /// For people: "" is shown as ai.onnx.
 inline std::string_view shown_domain(std::string_view domain) { return domain.empty() ? "ai.onnx" : domain; }
 
-} // namespace tbx::importer
+} // namespace tbx

@@ -15,7 +15,7 @@ using namespace importer;
 Graph import_proto(onnx::ModelProto model, const ImportOptions& options, ExternalData external) {
   GraphBuilder builder(options, std::make_shared<ir::Context>(), std::move(external));
   Graph graph = builder.build_model(model);
-  expand_gradients(graph);
+  graph::expand_gradients(graph);
   verify(graph);
   return graph;
 }

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "graph/node_attributes.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 
 namespace {
 
@@ -63,4 +63,4 @@ Node DerivativeNode::make(const Node& forward, const std::vector<ValueId>& gradi
   return node;
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -3,7 +3,7 @@
 
 #include "graph/graph.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 
 /// tensorbox.Derivative: inputs are those of the operator, then the gradients of its outputs (-1: none);
 /// outputs are the gradients of its inputs (-1: not wanted). It keeps the attributes of the operator under
@@ -23,4 +23,4 @@ struct DerivativeNode {
   static void set_differentiated(Node& node);
 };
 
-} // namespace tbx::importer
+} // namespace tbx::graph

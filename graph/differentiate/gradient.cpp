@@ -10,7 +10,7 @@
 #include "graph/names.h"
 #include "graph/node_attributes.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 namespace {
 
 bool is_gradient(const Node& n) { return n.domain == "ai.onnx.preview.training" && n.op_type == "Gradient"; }
@@ -207,4 +207,4 @@ void expand_gradients(Graph& graph) {
   }
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -3,7 +3,7 @@
 
 #include "graph/graph.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 
 /// Replaces every Gradient node of `graph` by the nodes that compute it, in reverse mode: each forward
 /// operator has a rule (graph/differentiate/gradient_rules.h) that emits nodes; one without a rule gives way
@@ -11,4 +11,4 @@ namespace tbx::importer {
 /// UnsupportedError for an operator with neither, ModelError for names that are not there.
 void expand_gradients(Graph& graph);
 
-} // namespace tbx::importer
+} // namespace tbx::graph

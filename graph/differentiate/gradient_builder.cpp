@@ -6,7 +6,7 @@
 #include "graph/names.h"
 #include "graph/node_attributes.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 
 namespace {
 
@@ -170,4 +170,4 @@ std::vector<int64_t> RuleCall::integers(const char* name) const {
   return attribute_or<std::vector<int64_t>>(node, name, {});
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -7,7 +7,7 @@
 #include "graph/differentiate/reverse.h"
 #include "graph/node_attributes.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 namespace {
 
 std::shared_ptr<Graph> body_of(const RuleCall& c, const char* name) {
@@ -288,4 +288,4 @@ void loop_rule(const RuleCall& c) {
   backward_scan(c, s);
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "graph/differentiate/gradient_rules.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 namespace {
 
 struct Equation {
@@ -100,4 +100,4 @@ void einsum_rule(const RuleCall& c) {
   }
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -2,7 +2,7 @@
 // input, or is zero. The operator itself, applied to numbers of elements, says from which.
 #include "graph/differentiate/gradient_rules.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 namespace {
 
 /// `node` moves elements of its inputs `data`. It runs once more on numbers of elements: 0 is no element,
@@ -64,4 +64,4 @@ void top_k_rule(const RuleCall& c) {
                    {{"axis", c.integer("axis", -1)}, {"reduction", std::string("add")}}));
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "graph/differentiate/derivative_node.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 namespace {
 
 // Shorthand: x is the first input, y the result, g its gradient; every helper emits one node.
@@ -277,4 +277,4 @@ bool stops_gradient(std::string_view op) {
   return stops.count(op) != 0;
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -8,7 +8,7 @@
 
 #include "graph/graph.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 
 /// Appends nodes to a graph under construction.
 class GradientBuilder {
@@ -111,4 +111,4 @@ void conv_transpose_rule(const RuleCall& c);
 void max_pool_rule(const RuleCall& c);
 void average_pool_rule(const RuleCall& c);
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "graph/differentiate/gradient_rules.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 namespace {
 
 using Ints = std::vector<int64_t>;
@@ -197,4 +197,4 @@ void average_pool_rule(const RuleCall& c) {
   c.give(0, b.reshape_like(spread_windows(c, single, filter, w, 1, x), x));
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

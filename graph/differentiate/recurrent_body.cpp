@@ -9,7 +9,7 @@
 #include "graph/function_body.h"
 #include "graph/node_attributes.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 namespace {
 
 /// Writes the body as a function in ONNX's text form. Names end in the number of the direction; in the body
@@ -280,4 +280,4 @@ std::optional<Graph> recurrent_body(const Node& node, const Graph& graph) {
   return body_of_text(graph, node, RecurrentText(node, type == DType::f64 ? "double" : "float").write());
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -5,10 +5,10 @@
 
 #include "graph/graph.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 
 /// What the node computes as a Scan per direction: the form in which it is differentiated. nullopt for other
 /// operators and for types other than float and double.
 std::optional<Graph> recurrent_body(const Node& node, const Graph& graph);
 
-} // namespace tbx::importer
+} // namespace tbx::graph

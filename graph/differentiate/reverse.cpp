@@ -3,7 +3,7 @@
 #include "graph/differentiate/recurrent_body.h"
 #include "graph/function_body.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 
 bool reads_any(const Node& n, const std::set<ValueId>& values) {
   bool any = false;
@@ -68,4 +68,4 @@ void Reverse::run() {
   }
 }
 
-} // namespace tbx::importer
+} // namespace tbx::graph

@@ -6,7 +6,7 @@
 
 #include "graph/differentiate/gradient_rules.h"
 
-namespace tbx::importer {
+namespace tbx::graph {
 
 /// Calls `fn` with every value that the node reads, those that its bodies take from around it included.
 template <class Fn> void for_each_read(const Node& n, Fn fn) {
@@ -45,4 +45,4 @@ private:
   std::set<ValueId> dependent_;
 };
 
-} // namespace tbx::importer
+} // namespace tbx::graph

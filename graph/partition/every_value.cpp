@@ -7,7 +7,7 @@
 
 #include "graph/partition/graph_part.h"
 
-namespace tbx::driver {
+namespace tbx::graph {
 
 void show_every_value(Graph& g) {
   std::vector<char> live = live_nodes(g), read(g.values.size(), 0);
@@ -48,4 +48,4 @@ std::map<std::string, std::string> producers_of_outputs(const Graph& g) {
   return producers;
 }
 
-} // namespace tbx::driver
+} // namespace tbx::graph

@@ -6,7 +6,7 @@
 
 #include "graph/graph.h"
 
-namespace tbx::driver {
+namespace tbx::graph {
 
 /// Makes every value that a node computes and another reads an output of its own, so that it is a whole
 /// tensor in memory and kept. The outputs are then in the order they are computed; those that no node
@@ -16,4 +16,4 @@ void show_every_value(Graph& g);
 /// "name (OpType)" of the node that computes each output, by the output's name.
 std::map<std::string, std::string> producers_of_outputs(const Graph& g);
 
-} // namespace tbx::driver
+} // namespace tbx::graph

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace tbx::driver {
+namespace tbx::graph {
 
 std::vector<ValueId> values_read(const Node& node) {
   std::vector<ValueId> read;
@@ -173,4 +173,4 @@ Graph copy_with(const Graph& g, const std::vector<InputKind>& kinds, bool trust_
   return out;
 }
 
-} // namespace tbx::driver
+} // namespace tbx::graph

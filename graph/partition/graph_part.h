@@ -8,7 +8,7 @@
 #include "graph/graph.h"
 #include "runtime/made_for.h"
 
-namespace tbx::driver {
+namespace tbx::graph {
 
 /// Values that a node reads: its inputs and what its bodies capture.
 std::vector<ValueId> values_read(const Node& node);
@@ -28,4 +28,4 @@ bool declared_kinds(const Graph& g, std::vector<InputKind>& kinds);
 /// shapes of its other values is kept.
 Graph copy_with(const Graph& g, const std::vector<InputKind>& kinds, bool trust_shapes);
 
-} // namespace tbx::driver
+} // namespace tbx::graph

@@ -13,7 +13,7 @@
 #include "lowering/op_registry.h"
 #include "runtime/generation/generation.h"
 
-namespace tbx::driver {
+namespace tbx::graph {
 
 bool is_numeric(const ValueType& type) {
   return type.kind == ValueType::unknown || (type.kind == ValueType::tensor && type.dtype != DType::string);
@@ -199,4 +199,4 @@ void number_strings(Graph& g) {
   if (changed) set_producers(g);
 }
 
-} // namespace tbx::driver
+} // namespace tbx::graph

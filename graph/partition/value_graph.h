@@ -4,7 +4,7 @@
 
 #include "graph/graph.h"
 
-namespace tbx::driver {
+namespace tbx::graph {
 
 /// A tensor of numbers, as far as its type tells.
 bool is_numeric(const ValueType& type);
@@ -19,4 +19,4 @@ bool may_need_values(const Graph& g);
 /// Operators that only move, compare or count elements run on numbers that stand for strings:
 /// Y = Gather(S, i) -> n = StringIds(S), m = Gather(n, i), Y = StringTake(m, S).
 void number_strings(Graph& g);
-} // namespace tbx::driver
+} // namespace tbx::graph

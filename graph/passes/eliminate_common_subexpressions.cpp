@@ -8,7 +8,7 @@
 #include "graph/passes/passes.h"
 #include "lowering/op_registry.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 /// Text that is equal exactly for nodes that compute the same; empty when the node must stay its own.
@@ -57,4 +57,4 @@ int eliminate_common_subexpressions(Graph& graph) {
   return count;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -2,7 +2,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 
 int eliminate_dead_code(Graph& graph) {
   const std::vector<char> live = live_nodes(graph);
@@ -15,4 +15,4 @@ int eliminate_dead_code(Graph& graph) {
   return removed;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

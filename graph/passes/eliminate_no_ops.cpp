@@ -4,7 +4,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 bool hands_through(const Editor& e, const Node& node) {
@@ -50,4 +50,4 @@ int eliminate_no_ops(Graph& graph) {
   return count;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -5,7 +5,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 
 int fold_batch_norm(Graph& graph) {
   Editor e(graph);
@@ -53,4 +53,4 @@ int fold_batch_norm(Graph& graph) {
   return count;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

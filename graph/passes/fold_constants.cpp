@@ -7,7 +7,7 @@
 #include "lowering/lower.h"
 #include "lowering/op_registry.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 24; ///< of one folded result
@@ -76,4 +76,4 @@ int fold_constants(Graph& graph) { return fold(graph, false); }
 
 int dequantize_weights(Graph& graph) { return fold(graph, true); }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -7,7 +7,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 using Channels = std::vector<double>; ///< one number per output channel
@@ -260,4 +260,4 @@ int fold_scale(Graph& graph) {
   return count;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

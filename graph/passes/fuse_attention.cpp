@@ -7,7 +7,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 /// Strips products with numbers off `id` and gives their product.
@@ -133,4 +133,4 @@ int fuse_attention(Graph& graph) {
   return count;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

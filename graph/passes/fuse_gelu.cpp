@@ -4,7 +4,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 /// x when `id` is x scaled by `factor` (Mul by it or Div by its inverse).
@@ -111,4 +111,4 @@ int fuse_gelu(Graph& graph) {
   return count;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

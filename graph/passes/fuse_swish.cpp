@@ -3,7 +3,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 
 int fuse_swish(Graph& graph) {
   Editor e(graph);
@@ -30,4 +30,4 @@ int fuse_swish(Graph& graph) {
   return count;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -8,7 +8,7 @@
 #include "base/stop.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 
 std::span<const Pass> graph_passes() {
   static constexpr std::array kPasses = {
@@ -92,4 +92,4 @@ std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::stri
   return results;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -10,7 +10,7 @@
 #include "base/target.h"
 #include "graph/graph.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 
 /// What passes depend on beside the graph.
 struct PassContext {
@@ -46,4 +46,4 @@ struct PassResult {
 std::vector<PassResult> run_graph_passes(Graph& graph, std::span<const std::string> disabled = {},
                                          const PassContext& context = {});
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

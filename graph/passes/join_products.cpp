@@ -10,7 +10,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 /// Of the input, on CPUs. A decoder's step gains; with 64 to 1,500 rows of 384, 512 and 768 columns one
@@ -228,4 +228,4 @@ private:
 
 int join_products(Graph& graph, const PassContext& context) { return Joiner(graph, context).run(); }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -9,7 +9,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 constexpr int64_t kMinElements = 1024; ///< smaller weights may as well be floats
@@ -164,4 +164,4 @@ private:
 
 int keep_weights_packed(Graph& graph) { return Packer(graph).run(); }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

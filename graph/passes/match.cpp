@@ -6,7 +6,7 @@
 #include "base/float_formats.h"
 #include "graph/node_attributes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 Editor::Editor(Graph& g) : graph(g), uses_(g.values.size(), 0) {
   for (const Node& node : g.nodes) {
     for (ValueId id : node.inputs)
@@ -137,4 +137,4 @@ int64_t attribute_int(const Node& node, const char* name, int64_t otherwise) {
   return attribute_or<int64_t>(node, name, otherwise);
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

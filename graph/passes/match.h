@@ -6,7 +6,7 @@
 
 #include "graph/graph.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 
 /// Uses of every value, kept while a pass edits the graph.
 class Editor {
@@ -74,4 +74,4 @@ template <class F> std::optional<std::pair<ValueId, ValueId>> either(const Node&
   return std::nullopt;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

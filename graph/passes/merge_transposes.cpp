@@ -2,7 +2,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 
 int merge_transposes(Graph& graph) {
   Editor e(graph);
@@ -20,4 +20,4 @@ int merge_transposes(Graph& graph) {
   return count;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

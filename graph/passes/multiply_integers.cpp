@@ -6,7 +6,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 /// What a DequantizeLinear makes floats of.
@@ -213,4 +213,4 @@ int multiply_integers(Graph& graph, const PassContext& context) {
   return context.target.byte_products ? IntegerProducts(graph).run() : 0;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

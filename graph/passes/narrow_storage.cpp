@@ -10,7 +10,7 @@
 #include "graph/passes/passes.h"
 #include "lowering/op_registry.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 using lowering::Narrow;
@@ -234,4 +234,4 @@ int narrow_storage(Graph& graph, const PassContext& context) {
   return 0;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -3,7 +3,7 @@
 
 #include "graph/passes/graph_passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 
 /// Identity, Dropout in inference, Transpose with the identity permutation -> their input.
 int eliminate_no_ops(Graph& graph);
@@ -47,4 +47,4 @@ int narrow_storage(Graph& graph, const PassContext& context);
 /// Nodes nobody needs -> nothing.
 int eliminate_dead_code(Graph& graph);
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -9,7 +9,7 @@
 #include "graph/passes/passes.h"
 #include "lowering/op_registry.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 using Order = std::vector<int64_t>;
@@ -271,4 +271,4 @@ int sink_transposes(Graph& graph) {
   return count;
 }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

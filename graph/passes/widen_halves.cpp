@@ -7,7 +7,7 @@
 #include "graph/passes/passes.h"
 #include "lowering/op_registry.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 using lowering::has;
@@ -181,4 +181,4 @@ private:
 
 int widen_halves(Graph& graph, const PassContext& context) { return Widener(graph, context.target).run(); }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

@@ -27,12 +27,12 @@ ValueId add_value(Graph& g, std::string name, ValueType type) {
   return static_cast<ValueId>(g.values.size()) - 1;
 }
 
-Alone alone(OpContext& ctx, const importer::DerivativeNode& d) {
+Alone alone(OpContext& ctx, const graph::DerivativeNode& d) {
   Alone a;
   a.graph.context = ctx.program.context;
   a.graph.origins = ctx.graph.origins;
   Node node = d.forward;
-  importer::DerivativeNode::set_differentiated(node);
+  graph::DerivativeNode::set_differentiated(node);
   node.inputs.clear();
   for (int i = 0; i < d.num_inputs; ++i) {
     const LoweredValue& value = ctx.value(i);
@@ -96,7 +96,7 @@ void check_gradient(OpContext& ctx, const TensorBox& g, const ir::Buffer& y, int
 }
 
 Values derivative(OpContext& ctx) {
-  const auto d = importer::DerivativeNode::read(ctx.node);
+  const auto d = graph::DerivativeNode::read(ctx.node);
   const Alone a = alone(ctx, d);
   try {
     const ir::Program program = lower_alone(ctx, a);

@@ -141,8 +141,8 @@ std::vector<Tensor> run(const Graph& graph, const std::vector<Tensor>& inputs) {
   return lowering::run_program(lowering::lower_or_throw(graph), inputs, run_extern);
 }
 
-const fusion::Pass& find_pass(const std::string& name) {
-  for (const fusion::Pass& pass : fusion::graph_passes())
+const graph::Pass& find_pass(const std::string& name) {
+  for (const graph::Pass& pass : graph::graph_passes())
     if (name == pass.name) return pass;
   throw std::runtime_error("no pass is called '" + name + "'");
 }
@@ -161,11 +161,11 @@ void expect_same(const std::vector<Tensor>& before, const std::vector<Tensor>& a
 }
 
 /// A machine that has everything, so that files do not depend on the one at hand.
-const fusion::PassContext kContext{{.byte_products = true, .bf16_products = true, .f16_products = false},
-                                   DType::bf16};
+const graph::PassContext kContext{{.byte_products = true, .bf16_products = true, .f16_products = false},
+                                  DType::bf16};
 
 int apply(const std::string& name, Graph& graph) {
-  const fusion::Pass& pass = find_pass(name);
+  const graph::Pass& pass = find_pass(name);
   return pass.run ? pass.run(graph) : pass.run_for(graph, kContext);
 }
 
@@ -191,7 +191,7 @@ TEST_P(Golden, Pass) {
     got += fmt::format("{}: {}\n", name, apply(name, graph));
     verify(graph);
   }
-  fusion::eliminate_dead_code(graph); // passes rewire and leave what nobody reads any more
+  graph::eliminate_dead_code(graph); // passes rewire and leave what nobody reads any more
   verify(graph);
   got += to_string(graph);
   for (const std::string& name : c.passes) {
@@ -281,7 +281,7 @@ TEST(GoldenFiles, EveryPassHasOneThatFires) {
     for (const std::string& name : c.passes)
       if (c.expected.find(name + ": 0\n") == std::string::npos) fired.insert(name);
   }
-  for (const fusion::Pass& pass : fusion::graph_passes())
+  for (const graph::Pass& pass : graph::graph_passes())
     EXPECT_TRUE(fired.contains(pass.name)) << "no file in tests/golden/" << pass.name;
 }
 

@@ -30,7 +30,7 @@ void expect_same_values(Graph& g, int (*pass)(Graph&), int rewrites, const std::
                         double tolerance = 1e-5) {
   std::vector<Tensor> before = lowering::run_program(lowering::lower_or_throw(g), inputs);
   EXPECT_EQ(pass(g), rewrites);
-  fusion::eliminate_dead_code(g);
+  graph::eliminate_dead_code(g);
   verify(g);
   std::vector<Tensor> after = lowering::run_program(lowering::lower_or_throw(g), inputs);
   ASSERT_EQ(before.size(), after.size());
@@ -47,7 +47,7 @@ TEST(GraphPasses, NoOpsAreRemoved) {
   ValueId a = h.node("Identity", {x});
   ValueId b = h.node("Transpose", {a}, {{"perm", std::vector<int64_t>{0, 1}}});
   h.output(h.node("Relu", {h.node("Dropout", {b})}));
-  expect_same_values(h.graph, fusion::eliminate_no_ops, 3, {ramp({3, 5}, -1, 0.2f)});
+  expect_same_values(h.graph, graph::eliminate_no_ops, 3, {ramp({3, 5}, -1, 0.2f)});
   EXPECT_EQ(h.graph.nodes.size(), 1u);
 }
 
@@ -55,7 +55,7 @@ TEST(GraphPasses, ARealTransposeStays) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {3, 5});
   h.output(h.node("Relu", {h.node("Transpose", {x}, {{"perm", std::vector<int64_t>{1, 0}}})}));
-  EXPECT_EQ(fusion::eliminate_no_ops(h.graph), 0);
+  EXPECT_EQ(graph::eliminate_no_ops(h.graph), 0);
 }
 
 TEST(GraphPasses, ConstantsAreFolded) {
@@ -69,7 +69,7 @@ TEST(GraphPasses, ConstantsAreFolded) {
     h.graph.at(v).type.shape = ir::SymInts{2, 3};
   }
   h.output(h.node("Add", {x, negated}));
-  expect_same_values(h.graph, fusion::fold_constants, 2, {ramp({2, 3}, 0, 1)});
+  expect_same_values(h.graph, graph::fold_constants, 2, {ramp({2, 3}, 0, 1)});
   EXPECT_EQ(h.graph.nodes.size(), 1u);
 }
 
@@ -78,7 +78,7 @@ TEST(GraphPasses, EqualNodesAreComputedOnce) {
   ValueId x = h.input("x", DType::f32, {4});
   ValueId a = h.node("Exp", {x}), b = h.node("Exp", {x}), c = h.node("Sin", {x});
   h.output(h.node("Add", {h.node("Mul", {a, b}), c}));
-  expect_same_values(h.graph, fusion::eliminate_common_subexpressions, 1, {ramp({4}, 0, 0.3f)});
+  expect_same_values(h.graph, graph::eliminate_common_subexpressions, 1, {ramp({4}, 0, 0.3f)});
   EXPECT_EQ(count_ops(h.graph, "Exp"), 1);
 }
 
@@ -87,7 +87,7 @@ TEST(GraphPasses, DifferentAttributesAreNotEqual) {
   ValueId x = h.input("x", DType::f32, {4});
   h.output(h.node(
       "Add", {h.node("LeakyRelu", {x}, {{"alpha", 0.1f}}), h.node("LeakyRelu", {x}, {{"alpha", 0.2f}})}));
-  EXPECT_EQ(fusion::eliminate_common_subexpressions(h.graph), 0);
+  EXPECT_EQ(graph::eliminate_common_subexpressions(h.graph), 0);
 }
 
 TEST(GraphPasses, TransposesMerge) {
@@ -95,7 +95,7 @@ TEST(GraphPasses, TransposesMerge) {
   ValueId x = h.input("x", DType::f32, {2, 3, 4});
   ValueId a = h.node("Transpose", {x}, {{"perm", std::vector<int64_t>{1, 2, 0}}});
   h.output(h.node("Relu", {h.node("Transpose", {a}, {{"perm", std::vector<int64_t>{1, 2, 0}}})}));
-  expect_same_values(h.graph, fusion::merge_transposes, 1, {ramp({2, 3, 4}, -2, 0.5f)});
+  expect_same_values(h.graph, graph::merge_transposes, 1, {ramp({2, 3, 4}, -2, 0.5f)});
   EXPECT_EQ(count_ops(h.graph, "Transpose"), 1);
 }
 
@@ -121,7 +121,7 @@ TEST(GraphPasses, GeluInEverySpelling) {
         GraphHelper h;
         ValueId x = h.input("x", DType::f32, {17});
         h.output(add_gelu(h, x, nesting, divide, swap));
-        expect_same_values(h.graph, fusion::fuse_gelu, 1, {ramp({17}, -3, 0.4f)});
+        expect_same_values(h.graph, graph::fuse_gelu, 1, {ramp({17}, -3, 0.4f)});
         EXPECT_EQ(h.graph.nodes.size(), 1u);
       }
 }
@@ -134,7 +134,7 @@ TEST(GraphPasses, TanhGelu) {
   ValueId tanh = h.node("Tanh", {h.node("Mul", {h.constant(scalar(0.7978846f)), inner})});
   ValueId sum = h.node("Add", {tanh, h.constant(scalar(1))});
   h.output(h.node("Mul", {h.node("Mul", {h.constant(scalar(0.5f)), x}), sum}));
-  expect_same_values(h.graph, fusion::fuse_gelu, 1, {ramp({17}, -3, 0.4f)});
+  expect_same_values(h.graph, graph::fuse_gelu, 1, {ramp({17}, -3, 0.4f)});
   EXPECT_EQ(count_ops(h.graph, "Gelu"), 1);
 }
 
@@ -148,7 +148,7 @@ TEST(GraphPasses, AlmostGeluIsLeftAlone) {
   ValueId other = h.node("Erf", {h.node("Mul", {x, h.constant(scalar(0.8f))})});
   h.output(h.node(
       "Mul", {h.node("Mul", {x, h.constant(scalar(0.5f))}), h.node("Add", {other, h.constant(scalar(1))})}));
-  EXPECT_EQ(fusion::fuse_gelu(h.graph), 0);
+  EXPECT_EQ(graph::fuse_gelu(h.graph), 0);
 }
 
 TEST(GraphPasses, Swish) {
@@ -157,7 +157,7 @@ TEST(GraphPasses, Swish) {
   h.output(h.node("Mul", {h.node("Sigmoid", {x}), x}));
   h.output(h.node("Mul", {x, h.node("HardSigmoid", {x}, {{"alpha", 1.0f / 6}, {"beta", 0.5f}})}));
   h.output(h.node("Mul", {x, h.node("HardSigmoid", {x}, {{"alpha", 0.3f}, {"beta", 0.5f}})}));
-  expect_same_values(h.graph, fusion::fuse_swish, 2, {ramp({17}, -4, 0.5f)});
+  expect_same_values(h.graph, graph::fuse_swish, 2, {ramp({17}, -4, 0.5f)});
 }
 
 ValueId add_layer_norm(GraphHelper& h, ValueId x, bool pow, ValueId scale, ValueId bias) {
@@ -176,7 +176,7 @@ TEST(GraphPasses, LayerNormalization) {
     h.output(add_layer_norm(h, x, pow, h.constant(ramp({17}, 0.5f, 0.1f)), h.constant(ramp({17}, -1, 0.1f))));
     for (Node& n : h.graph.nodes) // the helper does not infer shapes; the importer does
       for (ValueId v : n.outputs) h.graph.at(v).type.dtype = DType::f32;
-    expect_same_values(h.graph, fusion::fuse_layer_norm, 1, {ramp({3, 17}, -2, 0.3f)}, 1e-4);
+    expect_same_values(h.graph, graph::fuse_layer_norm, 1, {ramp({3, 17}, -2, 0.3f)}, 1e-4);
     EXPECT_EQ(h.graph.nodes.size(), 1u);
   }
 }
@@ -190,8 +190,8 @@ TEST(GraphPasses, BatchNormalizationFoldsIntoTheConvolution) {
       h.node("BatchNormalization", {conv, h.constant(ramp({3}, 0.5f, 0.3f)), h.constant(ramp({3}, -1, 0.5f)),
                                     h.constant(ramp({3}, 0.2f, 0.1f)), h.constant(ramp({3}, 1, 0.4f))});
   h.output(norm);
-  EXPECT_EQ(fusion::fold_batch_norm(h.graph), 1);
-  fusion::eliminate_dead_code(h.graph);
+  EXPECT_EQ(graph::fold_batch_norm(h.graph), 1);
+  graph::eliminate_dead_code(h.graph);
   verify(h.graph);
   ASSERT_EQ(h.graph.nodes.size(), 1u);
   EXPECT_EQ(h.graph.nodes[0].op_type, "Conv");
@@ -210,14 +210,14 @@ TEST(GraphPasses, AConvolutionWithTwoReadersKeepsItsWeights) {
   ValueId one = h.constant(tensor({1}, {1}));
   h.output(h.node("BatchNormalization", {conv, one, one, one, one}));
   h.output(h.node("Relu", {conv}));
-  EXPECT_EQ(fusion::fold_batch_norm(h.graph), 0);
+  EXPECT_EQ(graph::fold_batch_norm(h.graph), 0);
 }
 
 TEST(GraphPasses, UnknownNamesAreErrors) {
   GraphHelper h;
   h.output(h.node("Relu", {h.input("x", DType::f32, {1})}));
   std::vector<std::string> disabled{"fuse_everything"};
-  EXPECT_THROW(fusion::run_graph_passes(h.graph, disabled), Error);
+  EXPECT_THROW(graph::run_graph_passes(h.graph, disabled), Error);
 }
 
 } // namespace

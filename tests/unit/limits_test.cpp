@@ -119,7 +119,7 @@ TEST(LoadLimits, TimeIsLookedAtInEveryStage) {
   EXPECT_THAT(late([&] { lowering::lower_or_throw(graph); }), HasSubstr(over));
   EXPECT_THAT(late([&] {
                 Graph copy = graph;
-                fusion::run_graph_passes(copy, {});
+                graph::run_graph_passes(copy, {});
               }),
               HasSubstr(over));
   std::string text = "g (float[N] x) => (float[N] y) {";

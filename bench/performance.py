@@ -2,6 +2,7 @@
 """Write docs/performance.md and its charts.
 
     ./dev python bench/performance.py --run              measure, then write the page: 20 minutes on a quiet machine
+    ./dev python bench/performance.py --run --quick      fewer rounds, pasts, shapes and models with other threads: half of it
     ./dev python bench/performance.py --run --resume     go on where a run was stopped; what is measured stays
     ./dev python bench/performance.py                    the page alone, from what was measured before
 
@@ -35,17 +36,18 @@ SHAPED = [f"bert_base_dyn@batch={b},sequence={s}" for b, s in ((1, 16), (1, 512)
 THREADED = "resnet50 mobilenet_v3_large efficientnet_b0 bert_base_s128 llama100m_decode swin_t dlrm".split()
 
 
-def parts() -> dict[str, list[str]]:
+def parts(quick: bool = False) -> dict[str, list[str]]:
     """Name of a part and what compare.py is told."""
+    some_pasts, shaped, threaded = (PASTS[1:2], SHAPED[:2], THREADED[:4]) if quick else (PASTS, SHAPED, THREADED)
     at = ["--threads", str(min(2, CORES))]
     forms = ["efficientnet_b0+qdq", "mobilenet_v3_large+qdq"]
-    pasts = [f"{model}@past_len={past},total_len={past + 1}" for model in DECODE for past in PASTS]
+    pasts = [f"{model}@past_len={past},total_len={past + 1}" for model in DECODE for past in some_pasts]
     found = {
         "models": ["--models", "all", *forms, "--engines", *WIDE, "--measure", "latency", "work", "start", *at],
         "decode": ["--models", *pasts, "--engines", *NARROW, "--measure", "latency", "work", *at],
-        "shapes": ["--models", *SHAPED, "--engines", *NARROW, "--measure", "latency", *at],
-        "one_thread": ["--models", *THREADED, "--engines", *NARROW, "--measure", "latency", "--threads", "1"],
-        "callers": ["--models", *THREADED, "--engines", *NARROW, "--measure", "callers", "--threads", "1"],
+        "shapes": ["--models", *shaped, "--engines", *NARROW, "--measure", "latency", *at],
+        "one_thread": ["--models", *threaded, "--engines", *NARROW, "--measure", "latency", "--threads", "1"],
+        "callers": ["--models", *threaded, "--engines", *NARROW, "--measure", "callers", "--threads", "1"],
     }
     if CORES > 2:
         some = ["--engines", *NARROW, "--measure", "latency", "--threads"]
@@ -57,7 +59,7 @@ def parts() -> dict[str, list[str]]:
 def run(options: argparse.Namespace) -> None:
     """Measure all parts; every model's figures are on disk as soon as there are any."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for name, arguments in parts().items():
+    for name, arguments in parts(options.quick).items():
         if name not in (options.parts or parts()):
             continue
         print(f"[performance] {name}", file=sys.stderr, flush=True)
@@ -71,7 +73,8 @@ def run(options: argparse.Namespace) -> None:
         if options.without:
             start = arguments.index("--engines")
             arguments = [a for i, a in enumerate(arguments) if i <= start or a not in options.without]
-        rounds = ["--rounds", str(options.rounds), "--round-seconds", str(options.round_seconds), "--repeat", "1"]
+        count, seconds = options.rounds or (3 if options.quick else 5), options.round_seconds or (0.1 if options.quick else 0.2)
+        rounds = ["--rounds", str(count), "--round-seconds", str(seconds), "--repeat", "1"]
         compare.main([*arguments, *rounds, "--json", os.path.relpath(file), *(["--resume"] if options.resume else [])])
 
 
@@ -87,8 +90,9 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="with --run: keep what a stopped run has measured")
     parser.add_argument("--parts", nargs="+", choices=list(parts()), help="measure these only")
     parser.add_argument("--without", nargs="+", default=[], metavar="ENGINE", help="leave engines out, torch for one")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--round-seconds", type=float, default=0.2)
+    parser.add_argument("--quick", action="store_true", help="with --run: a part of it, in half of the time")
+    parser.add_argument("--rounds", type=int, help="default: 5, quick 3")
+    parser.add_argument("--round-seconds", type=float, help="default: 0.2, quick 0.1")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE")
     options = parser.parse_args()
     if options.run:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 from typing import Any
 
 import machine
+import performance_targets
 
 OURS, BF16 = "tensorbox", "tensorbox_bf16"
 NAMES = {"ort": "ONNX Runtime", "openvino": "OpenVINO f32", "openvino_default": "OpenVINO default", "torch": "torch.compile"}
@@ -18,11 +18,6 @@ def table(header: list[str], rows: list[list[str]]) -> list[str]:
     """A table of Markdown."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return ["| " + " | ".join(header) + " |", "|---" * len(header) + "|", *lines]
-
-
-def geometric_mean(values: list[float]) -> float:
-    """Of ratios."""
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def bars(title: str, values: dict[str, float], line: float = 1.0) -> str:
@@ -61,7 +56,8 @@ def _ratio(latency: Entry, engine: str = OURS) -> str:
     if "peer_ratio_min_ms" not in figures:
         return ""
     best = NAMES[figures["best_min_ms"]]
-    return f"{figures['peer_ratio_min_ms']:.2f} / {figures['peer_ratio_median_ms']:.2f} of {best}"
+    nobody = ", nobody right" if figures.get("all_wrong") else ""
+    return f"{figures['peer_ratio_min_ms']:.2f} / {figures['peer_ratio_median_ms']:.2f} of {best}{nobody}"
 
 
 def _floor(entry: Entry, flops_per_s: float | None, peaks: Entry) -> list[str]:
@@ -103,7 +99,7 @@ def _mean(ratios: dict[str, float]) -> str:
     if not ratios:
         return "No model was measured beside a peer."
     over = [name for name, ratio in ratios.items() if ratio > 1]
-    text = f"Geometric mean of the ratios of minima: **{geometric_mean(list(ratios.values())):.2f}** over {len(ratios)} models"
+    text = f"Geometric mean of the ratios of minima: **{performance_targets.mean(ratios.values()):.2f}** over {len(ratios)} models"
     return text + (f"; above 1: {', '.join(over)}." if over else "; none above 1.")
 
 
@@ -232,7 +228,12 @@ def page(results: dict[str, Any], precision: dict[str, str], cores: int) -> tupl
         "Times are ms, minimum / median of the rounds' medians; all engines of a model are measured in turn in the same rounds. "
         "Before that the outputs of each are held against those of ONNX Runtime without optimisations, at the tolerance of "
         "the precision (`tests/zoo/tolerance.py`); *wrong* marks what is outside of it. Ratios are ours to the best peer's "
-        "*of the same precision* whose outputs are right, by minima / by medians.",
+        "*of the same precision* whose outputs are right, by minima / by medians; *nobody right*: the model amplifies what engines "
+        "may round as they like, so that not even ONNX Runtime with its optimisations is inside the tolerance.",
+        "",
+        "## Targets",
+        "",
+        *table(["what", "target", "measured (minima)", ""], performance_targets.rows(results, list(f32), peaks, cores)),
         "",
         "## What the machine can do",
         "",

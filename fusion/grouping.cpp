@@ -128,6 +128,7 @@ private:
       why = "extern call or scatter";
     }
     draft_of_[op] = static_cast<int>(drafts_.size());
+    if (compute && is_total(*compute)) last_total_ = draft_of_[op];
     if (compute && is_part(*compute)) last_part_[compute->loops.ranges] = draft_of_[op];
     drafts_.push_back(single(program_, op));
     drafts_.back().decisions.push_back(fmt::format("operation {} starts a group: {}", op, why));
@@ -154,7 +155,27 @@ private:
     }
     if (const Compute* compute = compute_of(program_, op); compute && is_part(*compute))
       if (auto it = last_part_.find(compute->loops.ranges); it != last_part_.end()) offer(it->second);
+    if (const Compute* compute = compute_of(program_, op); compute && is_total(*compute) && last_total_ >= 0)
+      offer(last_total_);
     return result;
+  }
+
+  /// A reduction to one element.
+  static bool is_total(const Compute& compute) {
+    return compute.loops.kind == LoopKind::reduction && product(compute.loops.ranges).is(1);
+  }
+
+  /// Totals over equal loops that follow each other are one kernel though they share nothing: the smallest
+  /// and the largest of what rows gave.
+  bool bind_totals(const Draft& d, const Compute& compute, Member& m) const {
+    constexpr int kNear = 4;
+    const Member& first = d.members.front();
+    const Compute* other = compute_of(program_, first.op);
+    if (!other || !is_total(*other) || !is_total(compute) || m.op - d.last_op > kNear ||
+        other->loops.reduction_ranges != compute.loops.reduction_ranges)
+      return false;
+    m.axis_of_rvar = first.axis_of_rvar;
+    return true;
   }
 
   /// A part of a concatenation, which nobody reads by itself.
@@ -202,11 +223,14 @@ private:
     if (!bind_from_loads(d, loops, m, cross, shares, reason)) return std::nullopt;
     std::string why = "same points, shared data";
     if (!shares && !bind_from_common_reads(d, loops, m)) {
-      if (!bind_parts(d, compute, m)) {
+      if (bind_parts(d, compute, m)) {
+        why = "parts of concatenations over the same loops";
+      } else if (bind_totals(d, compute, m)) {
+        why = "totals over the same loops";
+      } else {
         reason = "no shared data at the same points";
         return std::nullopt;
       }
-      why = "parts of concatenations over the same loops";
     }
     auto match = finish(d, loops, std::move(m), cross, reason);
     if (match && turns_gathered_rows(d, match->member, compute)) {
@@ -397,8 +421,16 @@ private:
       reason = "runs over part of a row";
       return std::nullopt;
     }
-    if (match.has_reduction && covered_inner != 0 && !row_worth_it(d, match, reason)) return std::nullopt;
+    const bool once = reduces && only_reduces(d); // nothing of a row is kept, nothing else runs along it
+    if (match.has_reduction && covered_inner != 0 && !once && !row_worth_it(d, match, reason))
+      return std::nullopt;
     return match;
+  }
+
+  bool only_reduces(const Draft& d) const {
+    return std::all_of(d.members.begin(), d.members.end(), [&](const Member& m) {
+      return compute_of(program_, m.op)->loops.kind == LoopKind::reduction;
+    });
   }
 
   /// Rows in cache, and enough of them for the threads.
@@ -481,7 +513,8 @@ private:
   std::vector<Draft> drafts_;
   std::vector<int> draft_of_;
   std::unordered_map<SymInts, int, HashRanges>
-      last_part_; ///< the last draft that began with a part, by its loops
+      last_part_;       ///< the last draft that began with a part, by its loops
+  int last_total_ = -1; ///< the last draft that began with a total
 };
 
 } // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -72,18 +73,74 @@ std::optional<double> constant_of(Expr e) {
   return e->as_double();
 }
 
+/// (value of `load` - zero) * scale: what DequantizeLinear makes of bytes.
+struct Dequantised {
+  Expr load;
+  double zero = 0, scale = 1;
+};
+
+/// The bytes that `e`, a float without scale, is made of.
+std::optional<Dequantised> bytes_behind(Expr e) {
+  if (e->op != Op::cast || e->dtype != DType::f32) return std::nullopt;
+  Expr inner = e->args[0];
+  Dequantised d{inner};
+  if (inner->op == Op::sub && inner->args[1]->op == Op::constant && inner->args[0]->op == Op::cast) {
+    d.zero = static_cast<double>(inner->args[1]->as_int());
+    d.load = inner->args[0]->args[0];
+  }
+  if (d.load->op != Op::load || !is_byte(d.load->dtype)) return std::nullopt;
+  return d;
+}
+
+/// The same of a float that may be scaled by a constant, by which others are divided without leaving the
+/// range of float32.
+std::optional<Dequantised> dequantised(Expr e) {
+  constexpr double kMost = 0x1p40;
+  if (e->op != Op::mul) return bytes_behind(e);
+  for (int i = 0; i < 2; ++i) {
+    auto scale = constant_of(e->args[i]);
+    auto d = bytes_behind(e->args[1 - i]);
+    if (!scale || !d || !(std::fabs(*scale) <= kMost && std::fabs(*scale) >= 1 / kMost)) continue;
+    d->scale = *scale;
+    return d;
+  }
+  return std::nullopt;
+}
+
+/// Behind integers and bytes a linear step joins the one before it, and zero points move behind the clip that
+/// they come before: they are added to whole numbers there.
+void append_step(std::vector<PostOp>& steps, PostOp step) {
+  auto is_linear = [](const PostOp& op) { return op.kind == PostOp::linear; };
+  if (!is_linear(step) || steps.empty()) return steps.push_back(step);
+  PostOp& last = steps.back();
+  if (const size_t n = steps.size(); n >= 3 && last.kind == PostOp::clip && is_linear(steps[n - 2]) &&
+                                     steps[n - 3].kind == PostOp::round && steps[n - 2].alpha == 1 &&
+                                     steps[n - 2].beta == std::rint(steps[n - 2].beta)) {
+    const float zero = steps[n - 2].beta;
+    step.beta += step.alpha * zero;
+    steps[n - 2] = {PostOp::clip, last.alpha - zero, last.beta - zero};
+    steps.back() = step;
+    return;
+  }
+  if (!is_linear(last)) return steps.push_back(step);
+  const double alpha = double{last.alpha} * step.alpha, beta = double{last.beta} * step.alpha + step.beta;
+  last.alpha = static_cast<float>(alpha);
+  last.beta = static_cast<float>(beta);
+}
+
 /// One step of the chain: how `cur` becomes the next expression.
 struct Link {
   Expr next;
   PostOp op;
-  Expr operand = nullptr; ///< the extra operand: a load, a constant, or what a kernel computes
+  Expr operand = nullptr;             ///< the extra operand: a load, a constant, or what a kernel computes
+  std::optional<Dequantised> bytes{}; ///< what the operand is, where it lies in memory as bytes
 };
 
 /// Recognises what the consumer does with `cur` (an f32 value) inside `root`.
 class ChainMatcher {
 public:
-  /// `product` is the load that the chain begins with. Of `integers`: divisions stay what they are, since
-  /// their results are rounded, and scales may be computed.
+  /// `product` is the load that the chain begins with. Of `integers`, or bytes made of them: scales may be
+  /// computed, and tensors of bytes added.
   ChainMatcher(Expr root, Expr product, bool integers) : root_(root), product_(product), integers_(integers) {
     visit(root, [&](Expr n) { nodes_.push_back(n); });
     present_.insert(nodes_.begin(), nodes_.end());
@@ -106,6 +163,14 @@ public:
   Expr as_f32(Expr sum) const {
     Expr cast = sum->context->cast(sum, DType::f32);
     return present_.count(cast) && !reaches_around(root_, sum, cast) ? cast : nullptr;
+  }
+
+  /// The one float that is made of the bytes.
+  std::optional<std::pair<Expr, Dequantised>> as_dequantised(Expr bytes) const {
+    for (Expr user : nodes_)
+      if (auto d = bytes_behind(user); d && d->load == bytes && !reaches_around(root_, bytes, user))
+        return std::pair(user, *d);
+    return std::nullopt;
   }
 
 private:
@@ -165,11 +230,13 @@ private:
         return side == 0 ? Link{user, {PostOp::linear, 1, -value}} : Link{user, {PostOp::linear, -1, value}};
       case Op::div:
         if (side != 0) return std::nullopt;
-        if (integers_) return Link{user, {PostOp::div}, other};
         return Link{user, {PostOp::linear, 1 / value, 0}};
       default: return std::nullopt;
       }
     }
+    if (integers_ && user->op == Op::add)
+      if (auto d = dequantised(other); d && d->load->buffer != product_->buffer && is_broadcast_read(d->load))
+        return Link{user, {PostOp::add}, d->load, d};
     if (!is_broadcast_read(other) && !(integers_ && moves_with_one(other))) return std::nullopt;
     switch (user->op) {
     case Op::add: return Link{user, {PostOp::add}, other};
@@ -299,7 +366,8 @@ private:
       return std::nullopt;
     BufferId result = call->outputs[0];
     const Buffer& buffer = program_.at(result);
-    const bool integers = buffer.dtype == DType::i32 && multiplies_bytes(*call);
+    const bool integers =
+        multiplies_bytes(*call) && (buffer.dtype == DType::i32 || takes_bytes(buffer.dtype));
     if (owner_of(program_, result) != result || !(is_real(buffer.dtype) || integers) ||
         deps_.is_output[result])
       return std::nullopt;
@@ -328,6 +396,9 @@ private:
     return is_byte(program_.at(call.inputs[0].buffer).dtype) &&
            is_byte(program_.at(call.inputs[1].buffer).dtype);
   }
+
+  /// Bytes that the library has stored may be what it goes on with, and what it adds.
+  bool takes_bytes(DType type) const { return is_byte(type) && !cuda_; }
 
   /// The load of what a kernel of its own computes, or of a constant.
   Expr in_memory(Expr e, const SymInts& ranges, std::vector<Operation>& made,
@@ -436,7 +507,8 @@ private:
     if (!same_sizes && !std::holds_alternative<extern_kernels::MatMulProblem>(call.problem))
       return refused(op, "the consumer sees the result in another shape");
 
-    const bool integers = buffer.dtype == DType::i32;
+    const bool bytes = is_byte(buffer.dtype), integers = bytes || buffer.dtype == DType::i32;
+    bool adds_bytes = false;
     ChainMatcher matcher(compute.loops.body, loads[0], integers);
     ExternCall fused = call;
     auto& post_ops = *post_ops_of(fused.problem);
@@ -446,8 +518,14 @@ private:
       end = end->args[0];
     if (integers) {
       // Exact sums become f32 before anything else; in the end they may be integers again.
-      cur = matcher.as_f32(cur);
-      if (!cur) return refused(op, "the exact sum is used as an integer");
+      if (auto start = bytes ? matcher.as_dequantised(cur) : std::nullopt) {
+        cur = start->first;
+        if (start->second.zero != 0)
+          append_step(post_ops, {PostOp::linear, 1, static_cast<float>(-start->second.zero)});
+      } else {
+        cur = bytes ? nullptr : matcher.as_f32(cur);
+      }
+      if (!cur) return refused(op, bytes ? "bytes that stay bytes" : "the exact sum is used as an integer");
       if (end->op == Op::cast && is_byte(end->dtype)) end = end->args[0];
       if (end->dtype != DType::f32) return refused(op, "no library form of what follows");
       if (is_byte(compute.loops.dtype) && (end->op != Op::min && end->op != Op::max))
@@ -468,7 +546,10 @@ private:
         spread = spread_of(call.problem, operand->sizes, sizes);
         link->op.operand = static_cast<int>(std::max<size_t>(fused.inputs.size(), 3));
         // Whether a narrow one fits is asked of the kernel, with the whole call.
-        if (!is_real(program_.at(operand->buffer).dtype)) return refused(op, "an operand is not float32");
+        const DType type = program_.at(operand->buffer).dtype;
+        const bool fits =
+            link->bytes ? takes_bytes(type) && spread == extern_kernels::Spread::none : is_real(type);
+        if (!fits) return refused(op, "an operand is not float32");
       }
       std::string refusal = accepts_post_op(fused.problem, link->op, DType::f32, spread);
       if (!refusal.empty()) return refused(op, refusal);
@@ -482,9 +563,21 @@ private:
         while (fused.inputs.size() < 3) fused.inputs.push_back({});
         fused.inputs.push_back(std::move(*operand));
       }
-      post_ops.push_back(link->op);
+      if (integers) {
+        // Added as they lie, in units of their own scale.
+        const Dequantised d = link->bytes.value_or(Dequantised{});
+        if (d.scale != 1) append_step(post_ops, {PostOp::linear, static_cast<float>(1 / d.scale), 0});
+        append_step(post_ops, link->op);
+        if (d.scale != 1 || d.zero != 0)
+          append_step(post_ops,
+                      {PostOp::linear, static_cast<float>(d.scale), static_cast<float>(-d.zero * d.scale)});
+        adds_bytes |= link->bytes.has_value();
+      } else {
+        post_ops.push_back(link->op);
+      }
       cur = link->next;
     }
+    if (bytes && !adds_bytes) return refused(op, "what follows is a table of bytes");
     fused.outputs = {compute.output};
     fused.output_sizes = same_sizes ? SymInts{} : sizes;
     if (cuda_) narrow_constants(fused);

@@ -1,7 +1,7 @@
 // com.microsoft MatMulNBits: a product with a matrix of 2-, 4- or 8-bit integers that stays packed. Few rows
-// are multiplied where the integers lie, at the speed of reading them; for many rows slabs of columns become
-// floats, and oneDNN multiplies with those. Where the model is content with activations of 8 bits
-// (accuracy_level 4) they are rounded as ONNX Runtime rounds them: by blocks, to 255 values.
+// are multiplied where the integers lie, at the speed of reading them; for many rows a piece of the matrix at
+// a time becomes floats in the cache. Where the model is content with activations of 8 bits (accuracy_level
+// 4) they are rounded as ONNX Runtime rounds them: by blocks, to 255 values.
 //
 // Inputs: 0 = a [rows, k] f32, 1 = integers [n, blocks, bytes] u8, 2 = scales [n * blocks] of any float type,
 // 3 = zero points: integers packed like those of the matrix, column by column, or floats [n * blocks], 4 =
@@ -11,9 +11,11 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 
 #include "base/error.h"
+#include "extern_kernels/direct/operands.h"
 #include "extern_kernels/gemv/byte_rows.h"
 #include "extern_kernels/gemv/quantized_panels.h"
 #include "extern_kernels/reference/dense.h"
@@ -25,10 +27,21 @@ using gemv::kMaxPanel;
 using gemv::kTileRows;
 using gemv::QuantizedPanels;
 
-constexpr int64_t kFewRows = 24;            ///< up to here oneDNN on floats is no faster
+constexpr int64_t kFewRows = 16;            ///< with more, floats that are made once are faster
 constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth waking a thread for
-constexpr int64_t kSlabElements = 1 << 18;  ///< floats made at a time: they stay in a second-level cache
 constexpr int64_t kAlignment = 16;          ///< floats
+/// Rows of a and of the matrix that are done together: what is made of the matrix, and the sums, stay in a
+/// second-level cache.
+constexpr int64_t kManyRows = 192, kDepth = 256, kTile = 6;
+
+/// Where a thread multiplies many rows: more than the stack of a caller may have left, and kept.
+struct Room {
+  alignas(64) float matrix[kDepth * kMaxPanel], sums[kManyRows * kMaxPanel];
+  static Room& of_this_thread() {
+    thread_local const std::unique_ptr<Room> room = std::make_unique<Room>();
+    return *room;
+  }
+};
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -74,12 +87,6 @@ public:
                      inputs.size() > 3 ? reference_of(inputs[3]) : TensorRef());
       for (size_t i : {1, 2}) drop_pages(*inputs[i].constant);
     }
-    MatMulProblem product;
-    product.has_bias = has_bias_;
-    std::vector<OperandInfo> in = {{DType::f32, {-1, k_}, {}, nullptr}, {DType::f32, {k_, -1}, {}, nullptr}};
-    if (has_bias_) in.push_back({DType::f32, {1, -1}, {}, nullptr});
-    const OperandInfo out{DType::f32, {-1, -1}, {}, nullptr};
-    product_ = select(product, in, {&out, 1}).kernel;
   }
 
   std::string description() const override {
@@ -88,19 +95,7 @@ public:
   int64_t packed_bytes() const override { return panels_ ? panels_->bytes() : 0; }
 
   int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
-    const int64_t rows = in[0].sizes[0];
-    Layout l = layout(in);
-    int64_t floats = l.slab;
-    if (rows > kFewRows) {
-      int64_t most = 0;
-      for (int64_t width : {l.width, n_ % l.width}) {
-        if (width == 0) continue;
-        Slab s(*this, nullptr, 0, nullptr, nullptr, 0, width, rows);
-        most = std::max(most, product_->workspace_bytes(s.inputs(), {&s.out, 1}));
-      }
-      floats += round_up(l.width, kMaxPanel) * k_ + (most + 3) / 4;
-    }
-    return floats * 4;
+    return layout(in).end * 4;
   }
 
   void run(const RunArgs& args) const override {
@@ -133,14 +128,14 @@ public:
     else if (rows <= kFewRows)
       few_rows(args, panels, x, stride, static_cast<float*>(args.workspace) + l.totals);
     else
-      many_rows(args, panels, x, stride, l);
+      many_rows(args, panels, x, stride);
   }
 
 private:
-  /// Where things lie in the workspace, in floats: a copy of `a`, sums over its blocks, a slab of the matrix.
+  /// Where things lie in the workspace, in floats: a copy of `a`, sums over its blocks.
   struct Layout {
     bool copies;
-    int64_t totals, slab, width; ///< width: columns of a slab
+    int64_t totals, end;
   };
 
   Layout layout(std::span<const TensorRef> in) const {
@@ -149,31 +144,9 @@ private:
     Layout l;
     l.copies = narrow_ || padded != k_ || a.strides[1] != 1 || (rows > 1 && a.strides[0] != k_);
     l.totals = l.copies ? round_up(rows * padded, kAlignment) : 0;
-    l.slab = l.totals + (rows <= kFewRows ? round_up(rows * (padded / block_), kAlignment) : 0);
-    l.width = std::min(n_, std::max<int64_t>(1, kSlabElements / k_ / kMaxPanel) * kMaxPanel);
+    l.end = l.totals + (rows <= kFewRows ? round_up(rows * (padded / block_), kAlignment) : 0);
     return l;
   }
-
-  /// One product of many rows with the columns [first, first + width).
-  struct Slab {
-    std::vector<int64_t> a_sizes, a_strides, b_sizes, b_strides, bias_sizes, bias_strides, y_sizes, y_strides;
-    std::vector<TensorRef> in;
-    TensorRef out;
-    Slab(const MatMulNBits& k, const float* a, int64_t stride, const float* b, const TensorRef* bias,
-         int64_t first, int64_t width, int64_t rows, float* y = nullptr)
-        : a_sizes{rows, k.k_}, a_strides{stride ? stride : k.k_, 1}, b_sizes{k.k_, width},
-          b_strides{round_up(width, kMaxPanel), 1}, bias_sizes{1, width},
-          bias_strides{width, 1}, y_sizes{rows, width}, y_strides{k.n_, 1} {
-      in.push_back({const_cast<float*>(a), DType::f32, a_sizes, a_strides});
-      in.push_back({const_cast<float*>(b), DType::f32, b_sizes, b_strides});
-      if (k.has_bias_)
-        in.push_back(
-            {bias ? static_cast<float*>(bias->data) + first : nullptr, DType::f32, bias_sizes, bias_strides});
-      out = {y ? y + first : nullptr, DType::f32, y_sizes, y_strides};
-    }
-    Slab(const Slab&) = delete;
-    std::span<const TensorRef> inputs() const { return in; }
-  };
 
   std::optional<QuantizedPanels> pack(const TensorRef& data, const TensorRef& scales,
                                       const TensorRef& zeros) const {
@@ -227,9 +200,6 @@ private:
   template <class Multiply>
   void each_panel(const RunArgs& args, const QuantizedPanels& panels, const Multiply& multiply) const {
     const int64_t rows = args.inputs[0].sizes[0];
-    const TensorRef& y = args.outputs[0];
-    auto* to = static_cast<float*>(y.data);
-    const TensorRef* bias = has_bias_ ? &args.inputs[4] : nullptr;
     auto some = [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
         const int64_t first = p * panels.width(), here = std::min<int64_t>(panels.width(), n_ - first);
@@ -237,12 +207,7 @@ private:
           alignas(64) float sums[kTileRows * kMaxPanel];
           const int count = static_cast<int>(std::min<int64_t>(kTileRows, rows - i));
           multiply(p, i, count, sums);
-          for (int r = 0; r < count; ++r)
-            for (int64_t j = 0; j < here; ++j) {
-              float sum = sums[r * panels.width() + j];
-              if (bias) sum += static_cast<const float*>(bias->data)[(first + j) * bias->strides.back()];
-              to[(i + r) * y.strides[0] + (first + j) * y.strides[1]] = sum;
-            }
+          for (int r = 0; r < count; ++r) store(args, i + r, first, here, sums + r * panels.width());
         }
       }
     };
@@ -255,20 +220,55 @@ private:
         tbb::static_partitioner());
   }
 
-  void many_rows(const RunArgs& args, const QuantizedPanels& panels, const float* x, int64_t stride,
-                 const Layout& l) const {
-    auto* slab = static_cast<float*>(args.workspace) + l.slab;
-    const int64_t columns = round_up(l.width, kMaxPanel);
-    float* rest = slab + columns * k_;
-    for (int64_t first = 0; first < n_; first += l.width) {
-      const int64_t width = std::min(l.width, n_ - first), row = round_up(width, kMaxPanel);
-      const int64_t panel = first / panels.width(), count = (width + panels.width() - 1) / panels.width();
-      tbb::parallel_for(int64_t{0}, count,
-                        [&](int64_t i) { panels.expand(panel + i, slab + i * panels.width(), row); });
-      Slab s(*this, x, stride, slab, has_bias_ ? &args.inputs[4] : nullptr, first, width,
-             args.inputs[0].sizes[0], static_cast<float*>(args.outputs[0].data));
-      product_->run({s.inputs(), {&s.out, 1}, nullptr, rest});
+  /// Some columns of a row, with their bias.
+  void store(const RunArgs& args, int64_t row, int64_t first, int64_t count, const float* sums) const {
+    const TensorRef& y = args.outputs[0];
+    float* to = static_cast<float*>(y.data) + row * y.strides[0] + first * y.strides[1];
+    const TensorRef* bias = has_bias_ ? &args.inputs[4] : nullptr;
+    const int64_t step = bias ? bias->strides.back() : 0;
+    const float* added = bias ? static_cast<const float*>(bias->data) + first * step : nullptr;
+    if (y.strides[1] == 1 && !added)
+      std::copy_n(sums, count, to);
+    else if (y.strides[1] == 1 && step == 1)
+      for (int64_t j = 0; j < count; ++j) to[j] = sums[j] + added[j];
+    else
+      for (int64_t j = 0; j < count; ++j) to[j * y.strides[1]] = sums[j] + (added ? added[j * step] : 0);
+  }
+
+  void many_rows(const RunArgs& args, const QuantizedPanels& panels, const float* x, int64_t stride) const {
+    const int64_t rows = args.inputs[0].sizes[0], blocks = (rows + kManyRows - 1) / kManyRows;
+    direct::in_pieces(panels.count() * blocks, 2.0 * static_cast<double>(rows) * k_ * n_,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i) {
+                          const int64_t first = i % blocks * kManyRows;
+                          const int64_t count = std::min(kManyRows, rows - first);
+                          panel_of_rows(args, panels, i / blocks, x + first * stride, stride, first, count);
+                        }
+                      });
+  }
+
+  /// `count` rows times a panel.
+  void panel_of_rows(const RunArgs& args, const QuantizedPanels& panels, int64_t panel, const float* x,
+                     int64_t stride, int64_t first, int64_t count) const {
+    auto& [matrix, sums] = Room::of_this_thread();
+    const int64_t width = panels.width();
+    std::fill_n(sums, count * width, 0.0f);
+    for (int64_t begin = 0; begin < k_; begin += kDepth) {
+      const int64_t depth = std::min(kDepth, k_ - begin);
+      panels.expand(panel, begin, begin + depth, matrix);
+      // What comes next arrives meanwhile, a part for each tile.
+      const std::span<const std::byte> next = panels.part(panel, begin + depth, begin + 2 * kDepth);
+      const int64_t tiles = (count + kTile - 1) / kTile, each = static_cast<int64_t>(next.size()) / tiles + 1;
+      for (int64_t t = 0; t < tiles; ++t) {
+        for (int64_t at = t * each; at < std::min<int64_t>((t + 1) * each, next.size()); at += 64)
+          __builtin_prefetch(next.data() + at, 0, 2);
+        QuantizedPanels::add(matrix, x + t * kTile * stride + begin, stride,
+                             std::min(kTile, count - t * kTile), depth, sums + t * kTile * width);
+      }
     }
+    const int64_t column = panel * width;
+    for (int64_t i = 0; i < count; ++i)
+      store(args, first + i, column, std::min(width, n_ - column), sums + i * width);
   }
 
   HostProblem p_;
@@ -276,7 +276,6 @@ private:
   int bits_;
   bool has_bias_, narrow_;
   std::optional<QuantizedPanels> panels_;
-  std::unique_ptr<ExternKernel> product_;
 };
 
 } // namespace

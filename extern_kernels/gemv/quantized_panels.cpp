@@ -113,44 +113,116 @@ template <int B, int kBits> struct Body {
     }
   }
 
-  [[gnu::always_inline]] static inline void expand(const View& p, float* to, int64_t stride) {
-    const std::byte* at = p.data;
-    for (int64_t row = 0; row < p.k;) {
-      Lanes scale[kPanelVectors], zero[kPanelVectors] = {};
-      for (int v = 0; v < kPanelVectors; ++v) load(scale[v], at + v * B);
-      at += kPanelVectors * B;
-      if (p.has_zeros) {
-        for (int v = 0; v < kPanelVectors; ++v) load(zero[v], at + v * B);
-        at += kPanelVectors * B;
-      }
-      for (int64_t w = 0; w < p.block && row < p.k; w += kPerWord, at += kPanelVectors * B) {
-        Ints words[kPanelVectors];
-        __builtin_memcpy(words, at, sizeof words);
+  /// Rows [first, end) as floats; `first` is where a row of words begins.
+  template <bool kZeros>
+  [[gnu::always_inline]] static inline void expand(const View& p, int64_t first, int64_t end, float* to) {
+    constexpr int64_t kRow = kPanelVectors * B, kHead = kZeros ? 2 : 1;
+    const int64_t words = p.block / kPerWord;
+    for (int64_t row = first; row < end;) {
+      const int64_t b = row / p.block, stop = std::min(end, (b + 1) * p.block);
+      const std::byte* block = p.data + b * (kHead + words) * kRow;
+      const std::byte* at = block + (kHead + (row - b * p.block) / kPerWord) * kRow;
+      Lanes scale[kPanelVectors], zero[kPanelVectors];
+      for (int v = 0; v < kPanelVectors; ++v) load(scale[v], block + v * B);
+      if constexpr (kZeros)
+        for (int v = 0; v < kPanelVectors; ++v) load(zero[v], block + kRow + v * B);
+      for (; row < stop; at += kRow) {
+        Ints word[kPanelVectors];
+        __builtin_memcpy(word, at, sizeof word);
 #pragma GCC unroll 16
         for (int s = 0; s < kPerWord; ++s) {
-          if (row == p.k) break;
+          if (row == stop) break;
 #pragma GCC unroll 4
           for (int v = 0; v < kPanelVectors; ++v) {
             Lanes e;
-            element(e, words[v], s);
-            e = (e - zero[v]) * scale[v];
-            __builtin_memcpy(to + row * stride + v * kLanes, &e, B);
+            element(e, word[v], s);
+            if constexpr (kZeros) e -= zero[v];
+            e *= scale[v];
+            __builtin_memcpy(to + v * kLanes, &e, B);
           }
+          to += kWidth;
           ++row;
         }
       }
     }
+  }
+
+  /// The number in every lane. The compiler loads it first and repeats it in a step of its own, which takes
+  /// the place of a multiplication; the load can do that.
+  [[gnu::always_inline]] static inline void repeat(Lanes& v, const float* p) {
+#if defined(__x86_64__)
+    if constexpr (B > 16) {
+      asm("vbroadcastss %1, %0" : "=v"(v) : "m"(*p));
+      return;
+    }
+#endif
+    v = Lanes{} + *p;
+  }
+
+  /// sums += `M` rows times the first `V` vectors of floats.
+  template <int V, int M>
+  [[gnu::always_inline]] static inline void add_tile(const float* matrix, const float* x, int64_t stride,
+                                                     int64_t depth, float* sums) {
+    Lanes sum[M][V];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) __builtin_memcpy(&sum[m][v], sums + m * kWidth + v * kLanes, B);
+    for (int64_t l = 0; l < depth; ++l, matrix += kWidth) {
+      Lanes column[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) __builtin_memcpy(&column[v], matrix + v * kLanes, B);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) {
+        Lanes e;
+        repeat(e, x + m * stride + l);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) sum[m][v] += column[v] * e;
+      }
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) __builtin_memcpy(sums + m * kWidth + v * kLanes, &sum[m][v], B);
+  }
+
+  template <int M>
+  [[gnu::always_inline]] static inline void add_rows(const float* matrix, const float* x, int64_t stride,
+                                                     int64_t depth, float* sums) {
+    constexpr int V = B == 64 ? 4 : 2; // as many as leave the sums in registers
+    for (int first = 0; first < kPanelVectors; first += V)
+      add_tile<V, M>(matrix + first * kLanes, x, stride, depth, sums + first * kLanes);
+  }
+
+  [[gnu::always_inline]] static inline void add(const float* matrix, const float* x, int64_t stride,
+                                                int64_t rows, int64_t depth, float* sums) {
+    constexpr int kMost = 6;
+    for (; rows >= kMost; rows -= kMost, x += kMost * stride, sums += kMost * kWidth)
+      add_rows<kMost>(matrix, x, stride, depth, sums);
+    switch (rows) {
+    case 1: return add_rows<1>(matrix, x, stride, depth, sums);
+    case 2: return add_rows<2>(matrix, x, stride, depth, sums);
+    case 3: return add_rows<3>(matrix, x, stride, depth, sums);
+    case 4: return add_rows<4>(matrix, x, stride, depth, sums);
+    case 5: return add_rows<5>(matrix, x, stride, depth, sums);
+    default: return;
+    }
+  }
+
+  [[gnu::always_inline]] static inline void expand(const View& p, int64_t first, int64_t end, float* to) {
+    p.has_zeros ? expand<true>(p, first, end, to) : expand<false>(p, first, end, to);
   }
 };
 
 /// The kernels for one element width.
 struct Kernels {
   void (*multiply)(const View&, const float*, int64_t, const float*, int, float*);
-  void (*expand)(const View&, float*, int64_t);
+  void (*expand)(const View&, int64_t, int64_t, float*);
 };
 /// Those of one instruction set, by element width: 2, 4 and 8 bits.
 struct InstructionSet {
   int lanes;
+  void (*add)(const float*, const float*, int64_t, int64_t, int64_t, float*);
   Kernels kernels[3];
 };
 
@@ -161,11 +233,15 @@ struct InstructionSet {
                        float* sums) {                                                                        \
     Body<bytes, kBits>::multiply(p, x, stride, totals, rows, sums);                                          \
   }                                                                                                          \
-  template <int kBits> target void expand(const View& p, float* to, int64_t stride) {                        \
-    Body<bytes, kBits>::expand(p, to, stride);                                                               \
+  template <int kBits> target void expand(const View& p, int64_t first, int64_t end, float* to) {            \
+    Body<bytes, kBits>::expand(p, first, end, to);                                                           \
+  }                                                                                                          \
+  target void add(const float* matrix, const float* x, int64_t stride, int64_t rows, int64_t depth,          \
+                  float* sums) {                                                                             \
+    Body<bytes, 8>::add(matrix, x, stride, rows, depth, sums);                                               \
   }                                                                                                          \
   constexpr InstructionSet kAll = {                                                                          \
-      bytes / 4, {{multiply<2>, expand<2>}, {multiply<4>, expand<4>}, {multiply<8>, expand<8>}}};            \
+      bytes / 4, add, {{multiply<2>, expand<2>}, {multiply<4>, expand<4>}, {multiply<8>, expand<8>}}};       \
   }
 
 TBX_QUANTIZED(base, 16, )
@@ -235,8 +311,21 @@ void QuantizedPanels::multiply(int64_t panel, const float* x, int64_t stride, co
   kernels(bits_).multiply(view(panel), x, stride, totals, rows, sums);
 }
 
-void QuantizedPanels::expand(int64_t panel, float* to, int64_t stride) const {
-  kernels(bits_).expand(view(panel), to, stride);
+std::span<const std::byte> QuantizedPanels::part(int64_t panel, int64_t first, int64_t end) const {
+  const int64_t block_bytes = panel_bytes_ / blocks_;
+  int64_t begin = panel * panel_bytes_ + first / block_ * block_bytes;
+  const int64_t length = std::min((end - first) / block_ * block_bytes + block_bytes, bytes() - begin);
+  return {static_cast<const std::byte*>(memory_.get()) + begin,
+          static_cast<size_t>(std::max<int64_t>(0, length))};
+}
+
+void QuantizedPanels::add(const float* matrix, const float* x, int64_t stride, int64_t rows, int64_t depth,
+                          float* sums) {
+  best().add(matrix, x, stride, rows, depth, sums);
+}
+
+void QuantizedPanels::expand(int64_t panel, int64_t first, int64_t end, float* to) const {
+  kernels(bits_).expand(view(panel), first, end, to);
 }
 
 } // namespace tbx::extern_kernels::gemv

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 namespace tbx::extern_kernels::gemv {
 
@@ -41,8 +42,14 @@ public:
   /// * blocks + b] is the sum of row i of x over block b.
   void multiply(int64_t panel, const float* x, int64_t stride, const float* totals, int rows,
                 float* sums) const;
-  /// The panel as floats: k rows of width columns, those beyond n being 0, `stride` elements apart.
-  void expand(int64_t panel, float* to, int64_t stride) const;
+  /// Rows [first, end) of the panel as floats, those beyond n being 0; `first` is a multiple of 16.
+  void expand(int64_t panel, int64_t first, int64_t end, float* to) const;
+  /// The memory of these rows of the panel, of the next panel where it has no more.
+  std::span<const std::byte> part(int64_t panel, int64_t first, int64_t end) const;
+  /// sums[i * width + j] += sum over l < depth of x[i * stride + l] * matrix[l * width + j] for i < rows,
+  /// with what `expand` gave.
+  static void add(const float* matrix, const float* x, int64_t stride, int64_t rows, int64_t depth,
+                  float* sums);
 
   /// Where a panel lies and how: for the kernels.
   struct View {

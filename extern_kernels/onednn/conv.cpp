@@ -37,6 +37,12 @@ memory::desc describe_image(const TensorRef& t) {
   return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), last);
 }
 
+/// One channel in and one out, for each group.
+bool is_depthwise(const ConvProblem& p, std::span<const int64_t> weights) {
+  return p.group > 1 &&
+         (p.transposed ? weights[0] == p.group && weights[1] == 1 : weights[1] == 1 && weights[0] == p.group);
+}
+
 class OneDnnConv : public LibraryKernel {
 public:
   OneDnnConv(const ConvProblem& problem, const OperandInfo& weights) : p_(problem) {
@@ -88,6 +94,8 @@ private:
   /// or in blocks of 16 channels. The latter is as good with as few as two groups in a vector.
   bool has_idle_lanes(std::string_view name, std::span<const int64_t> weights) const {
     if (p_.group == 1 || name.find("dw") != std::string_view::npos) return false;
+    // Of bytes it has one kernel for everything, which knows one channel for each group.
+    if (name.starts_with("jit_int8") && is_depthwise(p_, weights)) return false;
     const int64_t depth = p_.transposed ? weights[0] / p_.group : weights[1];
     const int64_t columns = p_.transposed ? weights[1] : weights[0] / p_.group;
     const direct::GroupVectors v = direct::group_vectors(p_.group, depth, columns, sizeof(float));
@@ -313,12 +321,6 @@ private:
 /// Channels that the library's kernels work on together, whether there are as many or not.
 constexpr int64_t kBlock = 16;
 
-/// One channel in and one out, for each group.
-bool is_depthwise(const ConvProblem& p, std::span<const int64_t> weights) {
-  return p.group > 1 &&
-         (p.transposed ? weights[0] == p.group && weights[1] == 1 : weights[1] == 1 && weights[0] == p.group);
-}
-
 /// As OneDnnConv::slow, of operands that may not be known.
 std::string slow(const ConvProblem& p, std::span<const OperandInfo> inputs,
                  std::span<const OperandInfo> outputs, bool or_beside) {
@@ -355,7 +357,7 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
     if (std::string reason = unfit_floats(inputs, outputs[0].dtype); !reason.empty()) return reason;
   for (size_t k = 2; bytes && k < inputs.size(); ++k) {
     const DType type = inputs[k].dtype;
-    if (!(static_cast<int>(k) == p.x_zero && type == DType::i32) && type != DType::f32 &&
+    if (!(static_cast<int>(k) == p.x_zero && type == DType::i32) && type != DType::f32 && !is_byte(type) &&
         type != DType::undefined)
       return fmt::format("{} operands", name_of(type));
   }

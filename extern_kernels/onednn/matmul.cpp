@@ -259,7 +259,7 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
   for (size_t k = 2; bytes && k < inputs.size(); ++k) {
     const DType type = inputs[k].dtype;
     const bool zero = static_cast<int>(k) == p.a_zero || static_cast<int>(k) == p.b_zero;
-    if (!(zero && type == DType::i32) && type != DType::f32 && type != DType::undefined)
+    if (!(zero && type == DType::i32) && type != DType::f32 && !is_byte(type) && type != DType::undefined)
       return fmt::format("{} operands", name_of(type));
   }
   if (std::string reason = unfit_result(bytes, outputs[0].dtype, !p.post_ops.empty()); !reason.empty())

@@ -20,9 +20,12 @@ std::span<const Pass> graph_passes() {
            "Conv/MatMul/Gemm(DequantizeLinear(x), DequantizeLinear(w)) -> ConvInteger/MatMulInteger(x, "
            "w)*scale",
            nullptr, kCompileOnly, multiply_integers},
+      Pass{"fold_quantisation",
+           "QuantizeLinear(integer product * a + b, s) -> QuantizeLinear(integer product * (a/s) + b/s, 1)",
+           fold_quantisation, kCompileOnly},
       // After multiply_integers, which is for what is quantised on both sides; before the weights are folded.
-      Pass{"keep_weights_packed", "MatMul/Gemm(x, DequantizeLinear(w)) -> MatMulNBits(x, w)",
-           keep_weights_packed, kCompileOnly},
+      Pass{"keep_weights_packed", "MatMul/Gemm(x, DequantizeLinear(w)) -> MatMulNBits(x, w)", nullptr,
+           kCompileOnly, keep_weights_packed},
       // Before the recognisers: they read constants and count users.
       Pass{"fold_constants", "a node over constants -> its value", fold_constants},
       Pass{"dequantize_weights", "DequantizeLinear over constants -> floats", dequantize_weights,

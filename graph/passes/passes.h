@@ -13,8 +13,10 @@ int merge_transposes(Graph& graph);
 int sink_transposes(Graph& graph);
 /// MatMul, Gemm and Conv over DequantizeLinear -> products of the integers themselves, scaled.
 int multiply_integers(Graph& graph, const PassContext& context);
+/// An integer product that is scaled and quantised again -> one that is scaled once.
+int fold_quantisation(Graph& graph);
 /// MatMul and Gemm with constant integers behind DequantizeLinear -> MatMulNBits, which reads the integers.
-int keep_weights_packed(Graph& graph);
+int keep_weights_packed(Graph& graph, const PassContext& context);
 /// A node whose inputs are all constant -> its value. Integer weights keep their DequantizeLinear.
 int fold_constants(Graph& graph);
 /// The same for DequantizeLinear and what follows from it: floats where products in float read them.

@@ -15,7 +15,9 @@ sys.path[:0] = [str(BENCH), str(BENCH.parent / "tests" / "zoo")]
 import compare  # noqa: E402
 import engine_process  # noqa: E402
 import machine  # noqa: E402
+import performance  # noqa: E402
 import performance_page  # noqa: E402
+import performance_targets  # noqa: E402
 import status  # noqa: E402
 import workloads  # noqa: E402
 
@@ -170,6 +172,44 @@ def test_peers_that_are_wrong_are_no_yardstick() -> None:
     }
     compare._add_peer_ratios(found)
     assert (found["tensorbox"]["best_min_ms"], found["tensorbox"]["peer_ratio_median_ms"]) == ("ort", 0.75)
+
+
+def test_where_nobody_is_right_the_ratio_is_marked() -> None:
+    wrong = {"check": {"used": 2.0}}
+    found = {"tensorbox": {"min_ms": 2.0, "median_ms": 3.0} | wrong, "ort": {"min_ms": 4.0, "median_ms": 4.0} | wrong, "openvino": {"error": "no"}}
+    compare._add_peer_ratios(found)
+    assert performance_page._ratio(found) == "0.50 / 0.75 of ONNX Runtime, nobody right"
+    ours_right = {"tensorbox": {"min_ms": 2.0, "median_ms": 3.0, "check": {"used": 0.5}}, "ort": {"min_ms": 4.0, "median_ms": 4.0} | wrong}
+    compare._add_peer_ratios(ours_right)
+    assert performance_page._ratio(ours_right) == ""
+
+
+def test_targets_say_what_was_missed_and_what_the_machine_cannot_measure() -> None:
+    def entry(ratio: float, ms: float = 10) -> dict[str, object]:
+        ours = {"min_ms": ms, "peer_ratio_min_ms": ratio}
+        return {"latency": {"tensorbox": ours, "tensorbox_bf16": {"min_ms": ms / 2}}, "work": {"tensorbox": {"product_flops": 9e6}}}
+
+    models = {"resnet50": entry(0.5), "dlrm": entry(1.1), "resnet50_int8_qdq": entry(0.8), "efficientnet_b0+qdq": entry(0.9)}
+    where = {"isa": ["avx512_vnni", "avx512_bf16"]}
+    results = {"models": {"models": models, "machine": where, "threads": 2}}
+    rows = {row[0]: row[2:] for row in performance_targets.rows(results, ["resnet50", "dlrm"], {"f32_flops": 1e9}, 2)}
+    assert rows["f32, 2 threads, to the best peer"] == ["mean 0.74, worst 1.10 (dlrm), 2 models", "**missed**"]
+    assert rows["time / time of its arithmetic"] == ["mean 1.11, worst 1.11 (resnet50), 1 models", "met"]
+    assert rows["bf16 on AMX to OpenVINO's default"][1] == "this machine has no AMX"
+    assert rows["bf16 on AVX512-BF16 without AMX to our own f32"][1] == "met"
+    assert rows["8 bits (VNNI; AMX: this machine has none) to the best peer"][1] == "met"
+    assert rows["16 threads to ONNX Runtime; faster than with 8"][1] == "this machine has 2 cores"
+    assert rows["decoding a token to the best peer"][1] == rows["cold start, seconds"][1] == "not measured"
+    on_amx = {"models": results["models"] | {"machine": {"isa": ["amx_bf16", "amx_int8"]}}}
+    rows = {row[0]: row[2:] for row in performance_targets.rows(on_amx, [], {"f32_flops": 1e9}, 2)}
+    assert rows["bf16 on AVX512-BF16 without AMX to our own f32"][1] == "this machine has AMX"
+    assert rows["8 bits (AMX) to the best peer"][1] == "met"
+
+
+def test_a_quick_run_is_a_part_of_the_whole() -> None:
+    whole, quick = performance.parts(), performance.parts(quick=True)
+    assert whole.keys() == quick.keys()
+    assert all(set(quick[name]) <= set(whole[name]) for name in whole) and len(quick["decode"]) < len(whole["decode"])
 
 
 def test_charts_mark_what_is_slower() -> None:

@@ -198,6 +198,100 @@ def test_quantised_chain(kind: str, per_channel: bool, types: tuple[type, type])
         np.testing.assert_allclose(got["y_real"], (got["y"].astype(np.float64) - c["y_zero"]) * c["y_scale"], 1e-6)
 
 
+@pytest.mark.parametrize("channels", [2, 8, 17, 24, 33, 96])
+@pytest.mark.parametrize("type_", [np.uint8, np.int8])
+@pytest.mark.parametrize("attributes", [{"pads": [1, 1, 1, 1]}, {"strides": [2, 1], "pads": [0, 2, 1, 0]}, {"dilations": [1, 2], "pads": [1, 2, 1, 2]}])
+def test_depthwise_convolution_of_bytes(channels: int, type_: type, attributes: dict[str, list[int]]) -> None:
+    """Of an image with a zero point, which padding stands for: as integers, and quantised again."""
+    rng = np.random.default_rng(channels)
+    x, w = whole(rng, (2, channels, 9, 8), type_), whole(rng, (channels, 1, 3, 3), np.int8)
+    zero = np.asarray(117 if type_ == np.uint8 else -90, type_)
+    attributes = attributes | {"group": channels}
+    conv = model([helper.make_node("Conv", ["x", "w"], ["y"], **attributes)], {"x": x.astype(np.float64), "w": w.astype(np.float64)}, {}, {"y": np.float64})
+    sums = ReferenceEvaluator(conv).run(None, {"x": x.astype(np.float64) - float(zero), "w": w.astype(np.float64)})[0]
+    m = model([helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)], {"x": x}, {"w": w, "z": zero}, {"y": np.int32})
+    for got in run(m, {"x": x}):
+        np.testing.assert_array_equal(got["y"], sums)
+    constants = {"x_scale": np.float32(0.02), "x_zero": zero, "w": w, "w_scale": rng.uniform(0.001, 0.004, channels).astype(np.float32),
+                 "w_zero": np.zeros(channels, np.int8), "y_scale": np.float32(0.07), "y_zero": np.asarray(3, type_)}
+    constants = {k: np.asarray(v) for k, v in constants.items()}
+    nodes = [real("x"), real("w", 0), helper.make_node("Conv", ["x_real", "w_real"], ["p"], **attributes), quantised("p", "y")]
+    info = np.iinfo(type_)
+    quotient = sums * (0.02 * constants["w_scale"].astype(np.float64))[:, None, None] / 0.07
+    want = np.clip(np.rint(quotient) + 3, info.min, info.max)
+    near = np.abs(np.abs(quotient % 1) - 0.5) < 1e-3
+    session_model = model(nodes, {"x": x}, constants, {"y": type_})
+    for got in run(session_model, {"x": x}):
+        np.testing.assert_array_equal(got["y"].astype(np.float64)[~near], want[~near])
+
+
+@pytest.mark.parametrize("kind", ["Conv", "MatMul"])
+@pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.int8, np.uint8), (np.uint8, np.int8)])
+@pytest.mark.parametrize("size", [0, 1, 7, 16])
+def test_residual_of_bytes(kind: str, types: tuple[type, type], size: int) -> None:
+    """Q(DQ(Q(product)) + DQ(residual)): the sum of bytes, which the library adds to what it would have stored."""
+    rng = np.random.default_rng(size)
+    type_, residual_type = types
+    n = 24
+    shape = (2, n, size, 5) if kind == "Conv" else (2, size, n)
+    constants: dict[str, np.ndarray] = {
+        "x8_scale": np.float32(0.02), "x8_zero": np.asarray(100 if type_ == np.uint8 else -7, type_),
+        "r8_scale": np.float32(0.035), "r8_zero": np.asarray(3, residual_type),
+        "w": rng.integers(-127, 128, (n, n, 1, 1) if kind == "Conv" else (n, n)).astype(np.int8),
+        "w_scale": rng.uniform(0.002, 0.008, n).astype(np.float32), "w_zero": np.zeros(n, np.int8),
+        "p8_scale": np.float32(0.019), "p8_zero": np.asarray(119 if type_ == np.uint8 else 5, type_),
+        "y_scale": np.float32(0.027), "y_zero": np.asarray(9, type_),
+    }
+    constants = {k: np.asarray(v) for k, v in constants.items()}
+    inputs = {"x": 2 * rng.standard_normal(shape).astype(np.float32), "r": 3 * rng.standard_normal(shape).astype(np.float32)}
+    nodes = [quantised("x", "x8"), real("x8"), quantised("r", "r8"), real("r8"), real("w", 0 if kind == "Conv" else 1),
+             helper.make_node(kind, ["x8_real", "w_real"], ["p"]), quantised("p", "p8"), real("p8"),
+             helper.make_node("Add", ["r8_real", "p8_real"], ["s"]), helper.make_node("Relu", ["s"], ["t"]), quantised("t", "y")]
+    m = model(nodes, inputs, constants, {"y": type_, "p8": type_} if size == 7 else {"y": type_})
+    c = {k: v.astype(np.float64) for k, v in constants.items()}
+
+    def bytes_of(v: np.ndarray, name: str) -> np.ndarray:
+        info = np.iinfo(constants[f"{name}_zero"].dtype)
+        return np.clip(np.rint(v / c[f"{name}_scale"]) + c[f"{name}_zero"], info.min, info.max)
+
+    def real_of(v: np.ndarray, name: str) -> np.ndarray:
+        return (v - c[f"{name}_zero"]) * c[f"{name}_scale"]
+
+    x, r = (real_of(bytes_of(inputs[k], f"{k}8"), f"{k}8") for k in "xr")
+    if kind == "Conv":
+        w = c["w"][:, :, 0, 0] * c["w_scale"][:, None]
+        p = np.einsum("oi,bihw->bohw", w, x)
+    else:
+        p = x @ (c["w"] * c["w_scale"])
+    near = np.abs(np.abs(p / c["p8_scale"] % 1) - 0.5) < 1e-3  # one step more or less before the sum
+    total = np.maximum(real_of(bytes_of(p, "p8"), "p8") + r, 0)
+    quotient = total / c["y_scale"]
+    near |= np.abs(np.abs(quotient % 1) - 0.5) < 1e-3
+    want = bytes_of(total, "y")
+    assert near.mean() < 0.02 if near.size else True
+    for got in run(m, inputs):
+        assert got["y"].dtype == type_ and got["y"].shape == shape
+        np.testing.assert_array_equal(got["y"].astype(np.float64)[~near], want[~near])
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5000,), (1, 1), (3, 7), (9, 129), (2, 40, 200), (130, 3, 5, 9), (0, 130), (9, 0), (1, 8, 4096)])
+@pytest.mark.parametrize("low,high", [(-3, 5), (1, 2), (-9, -4), (0, 0)])
+def test_dynamic_quantisation(shape: tuple[int, ...], low: float, high: float) -> None:
+    """The range of all elements, widened to contain 0, whatever rows it is looked for in."""
+    x = np.random.default_rng(8).uniform(low, high, shape).astype(np.float32)
+    m = model([helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])], {"x": x}, {},
+              {"y": np.uint8, "s": np.float32, "z": np.uint8})
+    least, largest = x.min(initial=0), x.max(initial=0)
+    scale = np.float32((largest - least) / np.float32(255))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        zero = np.nan_to_num(np.clip(np.rint(-least / scale), 0, 255))
+        y = np.nan_to_num(np.clip(np.rint(x / scale) + zero, 0, 255))
+    for got in run(m, {"x": x}):
+        assert got["s"] == scale and got["z"] == zero
+        if high > 0:
+            np.testing.assert_array_equal(got["y"], y)
+
+
 @pytest.mark.parametrize("per_column", [False, True])
 def test_dynamically_quantised_product(per_column: bool) -> None:
     """What ONNX Runtime's quantize_dynamic makes of a MatMul with bias and activation."""

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "codegen/emit.h"
+#include "extern_kernels/catalogue.h"
 #include "fusion/schedule.h"
 #include "graph_helper.h"
 
@@ -165,7 +166,28 @@ TEST(Schedule, BytesOfAProductAreStoredByTheLibrary) {
   }
 }
 
-TEST(Schedule, BytesWithSeveralUsersAreComputedOnce) {
+/// Depthwise convolutions whose image has a zero point have one kernel in the library, which does not say
+/// that it knows them.
+TEST(Schedule, DepthwiseConvolutionsOfBytesAreRequantisedByTheLibrary) {
+  if (!extern_kernels::has_byte_products()) GTEST_SKIP() << "no AVX512-VNNI";
+  GraphHelper h;
+  Tensor zero = Tensor::make(DType::u8, {}), w = Tensor::make(DType::i8, {32, 1, 3, 3});
+  zero.as_mutable<uint8_t>()[0] = 3;
+  const ValueId z = h.constant(zero);
+  ValueId sum = h.node("ConvInteger", {h.input("x", DType::u8, {1, 32, 28, 28}), h.constant(std::move(w)), z},
+                       {{"group", int64_t{32}}});
+  ValueId real = h.node("Cast", {sum}, {{"to", static_cast<int64_t>(DType::f32)}});
+  h.output(h.node("QuantizeLinear",
+                  {h.node("Mul", {real, h.constant(tensor({}, {0.2f}))}), h.constant(tensor({}, {1})), z}));
+  std::string problem;
+  for (const Schedule s = schedule_of(h); const Group& g : s.groups)
+    if (const auto* call = std::get_if<ir::ExternCall>(&g.what))
+      problem += extern_kernels::to_string(call->problem);
+  EXPECT_NE(problem.find("+round"), std::string::npos) << problem;
+}
+
+/// bytes = Q(a + b), whose users are a convolution and, behind it, the sum with what it is a residual of.
+TEST(Schedule, BytesWithSeveralUsersAreComputedOnceAndAddedByTheLibrary) {
   GraphHelper h;
   const ir::SymInts sizes{1, 8, 6, 6};
   auto number = [&](float v) { return h.constant(tensor({}, {v})); };
@@ -181,7 +203,31 @@ TEST(Schedule, BytesWithSeveralUsersAreComputedOnce) {
   for (const Group& g : s.groups)
     readers += std::count(g.reads.begin(), g.reads.end(), s.program.inputs[0].buffer);
   EXPECT_EQ(readers, 1);
-  EXPECT_EQ(kernels(s), 2);
+  EXPECT_EQ(kernels(s), 2); // the bytes, and the order of the output's dimensions
+  std::string problem;
+  for (const Group& g : s.groups)
+    if (const auto* call = std::get_if<ir::ExternCall>(&g.what))
+      problem += extern_kernels::to_string(call->problem);
+  // What is stored in between is rounded and saturates; the residual is added in units of its scale.
+  EXPECT_TRUE(
+      problem.ends_with("+round +clip(-3, 252) +linear(3, 9) +add(#3) +linear(0.5, 0) +round +clip(0, 255)"))
+      << problem;
+}
+
+/// The kernel that makes the rows looks for their extremes; those of all rows and what follows from them are
+/// one small kernel, and the bytes one more.
+TEST(Schedule, DynamicQuantisationIsTwoKernelsBehindItsProducer) {
+  for (bool dynamic : {false, true}) {
+    GraphHelper h;
+    const ir::SymInts sizes{dynamic ? h.symbol("batch") : ir::SymInt(2),
+                            dynamic ? h.symbol("seq") : ir::SymInt(40), 256};
+    ValueId x = h.node("LayerNormalization", {h.input("x", DType::f32, sizes), h.constant(weights({256})),
+                                              h.constant(weights({256}))});
+    const ValueId y = h.node("DynamicQuantizeLinear", {x}, {}, 20, 3);
+    for (int k = 0; k < 3; ++k) h.output(y + k);
+    Schedule s = schedule_of(h);
+    EXPECT_EQ(kernels(s), 3) << to_string(s);
+  }
 }
 
 TEST(Schedule, FewChannelsAreWrittenInTheOrderOfReads) {

@@ -113,13 +113,34 @@ std::vector<LoweredValue> lower_dequantize(OpContext& ctx) {
   })};
 }
 
+/// The smallest or largest element of `x` (`op`): of rows first, which the kernel that computes them can look
+/// at on its way, then of all of them in one go, since they are few beside the elements. Rows are the last
+/// dimensions; where there are few or only short ones, the reducer decides.
+TensorBox extreme(OpContext& ctx, ReduceOp op, const TensorBox& x) {
+  constexpr int64_t kLeastRow = 128, kLeastRows = 8;
+  const SymInts& sizes = x.sizes();
+  int rows = x.rank();
+  SymInt length = 1;
+  while (rows > 0 && ir::size_hint(length) < kLeastRow) length = length * sizes[--rows];
+  SymInts outer(sizes.begin(), sizes.begin() + rows);
+  if (ir::size_hint(length) < kLeastRow || ir::size_hint(ir::product(outer)) < kLeastRows) {
+    AxisReducer reduce(ctx, sizes, axes_from(0, x.rank()));
+    return reduce.drop(reduce(op, DType::f32, x));
+  }
+  AxisReducer of_rows(ctx, sizes, axes_from(rows, x.rank()));
+  TensorBox partial = of_rows.drop(of_rows(op, DType::f32, x));
+  realize(ctx, partial, op == ReduceOp::min ? "smallest of each row" : "largest of each row");
+  SymInts at;
+  for (int k = 0; k < rows; ++k) at.push_back(ctx.c.rvar(k));
+  return ir::make_reduction(ctx.program, op, DType::f32, {}, outer, partial.load(ctx.program, at));
+}
+
 /// u8 quantisation whose scale and zero point come from the data's range, which is widened to contain 0.
 std::vector<LoweredValue> lower_dynamic_quantize(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   shared(ctx, x, 3);
-  AxisReducer reduce(ctx, x.sizes(), axes_from(0, x.rank()));
-  TensorBox least = reduce.drop(reduce(ReduceOp::min, DType::f32, x));
-  TensorBox greatest = reduce.drop(reduce(ReduceOp::max, DType::f32, x));
+  TensorBox least = extreme(ctx, ReduceOp::min, x);
+  TensorBox greatest = extreme(ctx, ReduceOp::max, x);
   auto zero_in = [](Op op) { return [op](Expr e) { return ir::binary(op, e, number(e, 0)); }; };
   least = map(ctx, DType::f32, least, zero_in(Op::min));
   greatest = map(ctx, DType::f32, greatest, zero_in(Op::max));

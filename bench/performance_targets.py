@@ -1,0 +1,108 @@
+"""The targets of docs/performance.md beside what was measured, and what this machine cannot measure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+OURS, BF16 = "tensorbox", "tensorbox_bf16"
+AT_THE_LIMIT = ["resnet50", "bert_base_s128", "vit_b_16", "whisper_tiny_encoder"]
+BELOW_IT = ["sd_unet_small"]  # Winograd multiplies less than its arithmetic says
+NARROW = ["resnet50", "bert_base_s128", "vit_b_16", "sd_unet_small", "swin_t", "whisper_tiny_encoder"]
+BYTES = ["resnet50_int8_qdq", "mobilenet_v3_large+qdq", "efficientnet_b0+qdq", "bert_base_int8_dynamic"]
+Entry = dict[str, Any]
+Values = dict[str, float]
+
+
+def mean(values: Iterable[float]) -> float:
+    """The geometric mean of ratios."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def _of(part: Entry | None, names: Iterable[str] | None, value: Any) -> Values:
+    """`value` of the entries of a part, where they have one."""
+    models = (part or {"models": {}})["models"]
+    found = {name: value(models[name]) for name in (models if names is None else names) if name in models}
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def _peer_ratio(engine: str = OURS) -> Any:
+    return lambda entry: entry.get("latency", {}).get(engine, {}).get("peer_ratio_min_ms")
+
+
+def _to_f32(entry: Entry) -> float | None:
+    times = [entry.get("latency", {}).get(engine, {}).get("min_ms") for engine in (BF16, OURS)]
+    return times[0] / times[1] if all(times) else None
+
+
+def _start(engine: str, key: str) -> Any:
+    return lambda entry: entry.get("start", {}).get(engine, {}).get(key)
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def _row(what: str, target: str, values: Values, most: float, average: float | None = None) -> list[str]:
+    """Each value is `most` at most; if `average` is given, their mean is that at most."""
+    if not values:
+        return [what, target, "", "not measured"]
+    worst = max(values, key=lambda name: values[name])
+    told = f"mean {mean(values.values()):.2f}, worst {values[worst]:.2f} ({worst}), {len(values)} models"
+    met = values[worst] <= most and (average is None or mean(values.values()) <= average)
+    return [what, target, told, _verdict(met)]
+
+
+def _least(what: str, target: str, values: Values, least: float) -> list[str]:
+    if not values:
+        return [what, target, "", "not measured"]
+    worst = min(values, key=lambda name: values[name])
+    told = f"mean {mean(values.values()):.2f}, worst {values[worst]:.2f} ({worst}), {len(values)} models"
+    return [what, target, told, _verdict(values[worst] >= least)]
+
+
+def rows(results: dict[str, Any], f32: list[str], peaks: Entry, cores: int) -> list[list[str]]:
+    """What, target, measured, verdict. `f32`: the models of that precision."""
+    models = results["models"]
+    isa, threads = models["machine"]["isa"], models["threads"]
+
+    def limit(entry: Entry) -> float | None:
+        flops, ours = (entry.get("work", {}).get(OURS, {}).get("product_flops"), entry.get("latency", {}).get(OURS, {}).get("min_ms"))
+        return ours / 1e3 * peaks["f32_flops"] / flops if flops and ours else None
+
+    infinite = float("inf")
+    decode = results.get("decode")
+    found = [
+        _row(f"f32, {threads} threads, to the best peer", "mean ≤ 0.75, none above 1", _of(models, f32, _peer_ratio()), 1, 0.75),
+        _row("time / time of its arithmetic", "≤ 1.2", _of(models, AT_THE_LIMIT, limit), 1.2),
+        _row("the same of networks of 3 × 3 convolutions", "< 1", _of(models, BELOW_IT, limit), 1),
+    ]
+    amx, plain = "bf16 on AMX to OpenVINO's default", "bf16 on AVX512-BF16 without AMX to our own f32"
+    if "amx_bf16" in isa:
+        found.append(_row(amx, "mean ≤ 0.9, none above 1.1", _of(models, NARROW, _peer_ratio(BF16)), 1.1, 0.9))
+        found.append([plain, "≤ 0.6", "", "this machine has AMX"])
+    else:
+        found.append([amx, "mean ≤ 0.9, none above 1.1", "", "this machine has no AMX"])
+        found.append(_row(plain, "mean ≤ 0.6", _of(models, NARROW, _to_f32), infinite, 0.6))
+    instructions = "AMX" if "amx_int8" in isa else "VNNI" if "avx512_vnni" in isa else "neither VNNI nor AMX"
+    missing = "" if "amx_int8" in isa else "; AMX: this machine has none"
+    found.append(_row(f"8 bits ({instructions}{missing}) to the best peer", "≤ 0.9", _of(models, BYTES, _peer_ratio()), 0.9))
+    found.append(_row("decoding a token to the best peer", "≤ 0.75", _of(decode, None, _peer_ratio()), 0.75))
+    many = results.get("threads_16")
+    if many:
+        found.append(_row("f32, 16 threads, to the best peer", "mean ≤ 0.75, none above 1", _of(many, None, _peer_ratio()), 1, 0.75))
+    else:
+        found.append(["16 threads to ONNX Runtime; faster than with 8", "mean ≤ 0.75, none above 1", "", f"this machine has {cores} cores"])
+    found.append(_row("other batches and lengths to the best peer", "none above 1", _of(results.get("shapes"), None, _peer_ratio()), 1))
+    rate = lambda entry: entry.get("callers", {}).get(OURS, {}).get("throughput_ratio")  # noqa: E731
+    found.append(_least("runs/s of 4 callers × 1 thread to ONNX Runtime's", "≥ 1.1", _of(results.get("callers"), None, rate), 1.1))
+    cold = _of(models, None, _start("tensorbox cold", "start_s"))
+    late = "ssdlite320_mobilenet_v3"
+    small = {name: seconds for name, seconds in cold.items() if name != late}
+    found.append(_row("cold start, seconds", "≤ 2", small, 2))
+    found.append(_row(f"the same of {late}", "≤ 4", {late: cold[late]} if late in cold else {}, 4))
+    found.append(_row("warm start to ONNX Runtime's", "≤ 0.8", _of(models, None, _start("tensorbox warm", "start_ratio")), 0.8))
+    found.append(_row("peak memory to ONNX Runtime's", "≤ 0.95", _of(models, None, _start("tensorbox warm", "memory_ratio")), 0.95))
+    return found

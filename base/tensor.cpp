@@ -124,6 +124,8 @@ int64_t element_as_int(const Tensor& t, int64_t i) {
 }
 
 std::vector<int64_t> to_ints(const Tensor& t) {
+  if (t.dtype == DType::i8) return {t.as<int8_t>().begin(), t.as<int8_t>().end()};
+  if (t.dtype == DType::u8) return {t.as<uint8_t>().begin(), t.as<uint8_t>().end()};
   std::vector<int64_t> values(static_cast<size_t>(t.numel()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = element_as_int(t, static_cast<int64_t>(i));
   return values;

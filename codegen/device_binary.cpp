@@ -11,6 +11,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "codegen/compiler.h"
@@ -73,9 +74,30 @@ std::string source_of(const std::vector<EmittedKernel>& kernels, std::set<std::s
 
 bool is_gpu(const device::Properties& properties) { return properties.architecture.starts_with("sm_"); }
 
-std::string compiled(const std::string& text, const std::set<std::string>& names,
-                     const device::Properties& properties, const Toolchain& toolchain) {
-  if (is_gpu(properties)) return device::cuda::compile(text, properties.architecture);
+/// Kernels in as many texts as keep all threads of the machine busy to the end: some take a hundred times as
+/// long as others.
+std::vector<std::string> in_parts(const std::vector<EmittedKernel>& kernels) {
+  const std::string prelude = prelude_cuda();
+  constexpr size_t kPartsOfThread = 4;
+  const size_t most = kPartsOfThread * std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::string> parts;
+  std::set<std::string> seen;
+  size_t turn = 0;
+  for (const EmittedKernel& k : kernels) {
+    if (!seen.insert(k.function).second) continue;
+    if (parts.size() < most)
+      parts.push_back(prelude + k.text);
+    else
+      parts[turn++ % most] += k.text;
+  }
+  if (parts.empty()) parts.push_back(prelude);
+  return parts;
+}
+
+std::string compiled(const std::vector<EmittedKernel>& kernels, const std::string& text,
+                     const std::set<std::string>& names, const device::Properties& properties,
+                     const Toolchain& toolchain) {
+  if (is_gpu(properties)) return device::cuda::compile_all(in_parts(kernels), properties.architecture);
   return emulated_object(device::fake::emulated_source(text, {names.begin(), names.end()}), toolchain);
 }
 
@@ -106,7 +128,7 @@ std::string device_binary(const std::vector<EmittedKernel>& kernels, const devic
                           const Toolchain& toolchain) {
   std::set<std::string> names;
   const std::string text = source_of(kernels, names);
-  return compiled(text, names, properties, toolchain);
+  return compiled(kernels, text, names, properties, toolchain);
 }
 
 std::string device_source(const std::vector<EmittedKernel>& kernels) {
@@ -114,30 +136,65 @@ std::string device_source(const std::vector<EmittedKernel>& kernels) {
   return source_of(kernels, names);
 }
 
+namespace {
+
+/// What a binary is called in the cache: its text and how it is compiled, and the compiler, as with kernels
+/// of the host.
+struct Name {
+  std::string key, compiler;
+};
+
+Name name_of(const std::string& text, const std::string& architecture, const Toolchain& toolchain) {
+  Name name;
+  if (architecture.starts_with("sm_")) {
+    const std::string identity = device::cuda::nvrtc_identity();
+    name.compiler = fmt::format("{:016x}", XXH3_64bits(identity.data(), identity.size()));
+  } else {
+    name.compiler = compiler_identity(find_compiler(toolchain));
+  }
+  const std::string all = text + device::fake::emulated_source("", {});
+  const XXH128_hash_t h =
+      XXH3_128bits_withSeed(all.data(), all.size(), XXH3_64bits(architecture.data(), architecture.size()));
+  name.key = fmt::format("{:016x}{:016x}", h.high64, h.low64);
+  return name;
+}
+
+class KeptBinaries final : public device::cuda::BinaryCache {
+public:
+  explicit KeptBinaries(const Toolchain& toolchain) { toolchain_.cache_dir = toolchain.cache_dir; }
+  std::optional<std::string> find(const std::string& source, const std::string& architecture) override {
+    const Name name = name_of(source, architecture, toolchain_);
+    return KernelCache(toolchain_).read(name.key, name.compiler);
+  }
+  void keep(const std::string& source, const std::string& architecture, const std::string& binary) override {
+    const Name name = name_of(source, architecture, toolchain_);
+    KernelCache cache(toolchain_);
+    codegen::keep(cache, name.key, name.compiler, binary, toolchain_);
+  }
+
+private:
+  Toolchain toolchain_;
+};
+
+} // namespace
+
 std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
                                  const device::Properties& properties, const Toolchain& toolchain,
                                  bool& cached) {
   std::set<std::string> names;
   const std::string text = source_of(kernels, names);
-  // The compiler is part of the name, as with kernels of the host.
-  std::string compiler;
-  if (is_gpu(properties)) {
-    const std::string identity = device::cuda::nvrtc_identity();
-    compiler = fmt::format("{:016x}", XXH3_64bits(identity.data(), identity.size()));
-  } else {
-    compiler = compiler_identity(find_compiler(toolchain));
-  }
-  const std::string& how = properties.architecture;
-  const std::string all = text + device::fake::emulated_source("", {});
-  const XXH128_hash_t h = XXH3_128bits_withSeed(all.data(), all.size(), XXH3_64bits(how.data(), how.size()));
-  const std::string key = fmt::format("{:016x}{:016x}", h.high64, h.low64);
+  const Name name = name_of(text, properties.architecture, toolchain);
   KernelCache cache(toolchain);
-  std::optional<std::string> found = cache.read(key, compiler);
+  std::optional<std::string> found = cache.read(name.key, name.compiler);
   cached = found.has_value();
   if (cached) return *std::move(found);
-  std::string binary = compiled(text, names, properties, toolchain);
-  keep(cache, key, compiler, binary, toolchain);
+  std::string binary = compiled(kernels, text, names, properties, toolchain);
+  keep(cache, name.key, name.compiler, binary, toolchain);
   return binary;
+}
+
+std::shared_ptr<device::cuda::BinaryCache> binary_cache(const Toolchain& toolchain) {
+  return std::make_shared<KeptBinaries>(toolchain);
 }
 
 int64_t most_blocks(bool scratch, const device::Properties& properties) {

@@ -6,6 +6,7 @@
 
 #include "codegen/build_module.h"
 #include "codegen/emit.h"
+#include "device/cuda/nvrtc.h"
 #include "device/device.h"
 
 namespace tbx::codegen {
@@ -22,6 +23,9 @@ std::string device_source(const std::vector<EmittedKernel>& kernels);
 std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
                                  const device::Properties& properties, const Toolchain& toolchain,
                                  bool& cached);
+
+/// The kernel cache for machine code of library kernels (device/cuda/nvrtc.h).
+std::shared_ptr<device::cuda::BinaryCache> binary_cache(const Toolchain& toolchain);
 
 /// Most blocks that a launch has where each needs scratch memory, or none does.
 int64_t most_blocks(bool scratch, const device::Properties& properties);

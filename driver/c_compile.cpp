@@ -15,6 +15,16 @@ tbx_session* tbx_compile(const char* onnx_file, const tbx_options* options, tbx_
         compile.max_memory = o.max_memory;
         compile.time_limit_ms = o.time_limit_ms;
         compile.device = o.device ? o.device : "";
+        compile.state_capacity = o.state_capacity;
+        for (std::string rest = o.state ? o.state : ""; !rest.empty();) {
+          const std::string pair = rest.substr(0, rest.find(','));
+          rest.erase(0, pair.size() + 1);
+          const size_t equals = pair.find('=');
+          if (equals == std::string::npos)
+            return tbx::Failure{tbx::Failure::model_error,
+                                "ModelError: option state is '" + pair + "', expected INPUT=OUTPUT"};
+          compile.state[pair.substr(0, equals)] = pair.substr(equals + 1);
+        }
         return tbx::Session::compile(onnx_file, compile);
       },
       error);

@@ -14,6 +14,7 @@
 #include "driver/limits.h"
 #include "driver/passes.h"
 #include "driver/place.h"
+#include "driver/state.h"
 #include "driver/target.h"
 #include "driver/value_compile.h"
 #include "extern_kernels/catalogue.h"
@@ -168,7 +169,10 @@ std::shared_ptr<device::Device> device_of(const CompileOptions& options) {
   TBX_MODEL(options.compile && !options.reference,
             "device '{}' runs compiled kernels: neither the evaluator (compile=false) nor the reference",
             options.device);
-  return device::open(options.device);
+  std::shared_ptr<device::Device> device = device::open(options.device);
+  if (device->properties().architecture.starts_with("sm_"))
+    device::cuda::set_binary_cache(codegen::binary_cache(toolchain_of(options)));
+  return device;
 }
 
 Graph prepare_graph(const Source& source, const CompileOptions& options,
@@ -187,6 +191,7 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
   for (const graph::PassResult& p :
        graph::run_graph_passes(graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options)))
     stats.passes_ms.emplace_back(p.name, p.ms);
+  put_state_last(graph, options);
   if (options.every_value) graph::show_every_value(graph);
   stats.optimize_ms = watch.lap();
   stats.total_ms = stats.import_ms + stats.optimize_ms;
@@ -255,7 +260,9 @@ LowerResult lower_for(const Graph& graph, const CompileOptions& options, codegen
   if (auto* demand = std::get_if<lowering::Demand>(&lowered)) return std::move(*demand);
   stats.lower_ms = watch.lap();
   stats.total_ms += stats.lower_ms;
-  return LoweredGraph{std::move(std::get<ir::Program>(lowered)), std::move(made_for), std::move(stats)};
+  LoweredGraph result{std::move(std::get<ir::Program>(lowered)), {}, std::move(made_for), std::move(stats)};
+  result.state = keep_state(result.program, graph, options);
+  return result;
 }
 
 /// For callers who cannot meet a demand.
@@ -299,6 +306,7 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
   if (result.device) place(result.plan, result.for_device, *result.device);
   runtime::Executable& executable = result.plan.executable;
   bind_elements(executable, lowered.made_for);
+  show_state(executable, lowered.state);
   show_complex(graph, graph.inputs, executable.inputs);
   show_complex(graph, graph.outputs, executable.outputs);
   runtime::verify(executable);

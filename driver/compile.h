@@ -12,6 +12,7 @@
 
 #include "base/isa.h"
 #include "driver/make_plan.h"
+#include "fusion/state.h"
 #include "graph/passes/graph_passes.h"
 #include "importer/import.h"
 #include "ir/tensor_box.h"
@@ -58,6 +59,7 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
 /// A program, what it was made for, and what was spent so far.
 struct LoweredGraph {
   ir::Program program;
+  std::vector<fusion::StateInput> state;
   Specialisation made_for;
   CompileStats stats;
 };

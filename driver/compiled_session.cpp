@@ -60,6 +60,9 @@ public:
     metadata = metadata_of(graph);
     producers = graph::producers_of_outputs(graph);
     ranges = ranges_of_inputs(graph);
+    auto refuse_state = [&](const std::string& why) {
+      if (!options.state.empty()) throw_unsupported("option state: {}", why);
+    };
     std::string parts; // why it runs in parts
     if (!graph::needs_values(graph)) {
       make_specialiser(graph);
@@ -67,12 +70,14 @@ public:
       if (!demand) {
         plain = specialiser->build_declared(graph);
         set_signature(plain->bound->executable->inputs, plain->bound->executable->outputs);
+        state = package::KeptState::of(*plain->bound->executable, plain->bound->on_device ? device : nullptr);
         return;
       }
       using Kind = lowering::Demand::Kind;
       // Where the code depends on shapes alone it waits for those of a run. Elements are a segment's
       // business.
       if (demand->kind == Kind::shapes && !graph::may_need_values(graph) && specialiser->note(*demand)) {
+        refuse_state(demand->reason.message());
         set_signature(signature_of(graph));
         if (options.log)
           options.log("compiled at the first run, for the shapes of its inputs: " + demand->reason.message());
@@ -81,6 +86,7 @@ public:
       if (demand->kind == Kind::split) parts = demand->reason.what();
       specialiser.reset();
     }
+    refuse_state(parts.empty() ? "the model has values that are no tensors, or control flow" : parts);
     values = compile_values(std::move(graph), options, std::move(stats));
     if (options.log && !parts.empty()) options.log("runs in parts: " + parts);
     value_session = std::make_unique<runtime::ValueSession>(values.plan);
@@ -190,6 +196,8 @@ private:
 
   template <class Entries> void set_signature(const Entries& in, const Entries& out) {
     for (const auto& e : in) {
+      if constexpr (requires { e.state_axis; })
+        if (e.state_axis >= 0) continue; // the session has it
       input_index[e.name] = inputs.size();
       inputs.push_back(info_of(e));
       inputs.back().has_default = defaults.contains(e.name);

@@ -18,6 +18,7 @@ LoadOptions load_options(const CompileOptions& o) {
       {"dims", !o.dims.empty()},
       {"overridable", !o.overridable.empty()},
       {"precision", o.precision != "strict"},
+      {"state", !o.state.empty()},
       {"all_dims_dynamic", o.all_dims_dynamic},
       {"every_value", o.every_value},
   };
@@ -47,6 +48,8 @@ std::vector<std::pair<std::string, std::string>> described(const CompileOptions&
   if (o.precision != "strict") all.emplace_back("precision", o.precision);
   for (const auto& [name, size] : o.dims) all.emplace_back("dim", fmt::format("{}={}", name, size));
   for (const std::string& name : o.overridable) all.emplace_back("overridable", name);
+  for (const auto& [input, output] : o.state)
+    all.emplace_back("state", fmt::format("{}={}, capacity {}", input, output, o.state_capacity));
   if (!o.fuse) all.emplace_back("fuse", "false");
   if (!o.fuse_extern) all.emplace_back("fuse_extern", "false");
   if (!o.disabled_passes.empty())

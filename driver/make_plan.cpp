@@ -7,6 +7,7 @@
 #include "base/budget.h"
 #include "base/error.h"
 #include "fusion/dependencies.h"
+#include "ir/owner.h"
 
 namespace tbx::driver {
 
@@ -150,10 +151,12 @@ private:
     }
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const ProgramOutput& out = program_.outputs[i];
+      // It stays in the memory of a state.
+      if (program_.at(ir::owner_of(program_, out.buffer)).kind == BufferKind::input) continue;
       BufferPlan& p = executable_.buffers[index_of_[out.buffer]];
       TBX_INTERNAL(p.storage == StorageKind::arena || p.storage == StorageKind::dynamic);
       p.storage = StorageKind::output;
-      p.index = static_cast<int>(i);
+      p.index = static_cast<int>(executable_.outputs.size());
       executable_.outputs.push_back(entry(out.name, out.buffer));
     }
   }

@@ -218,6 +218,18 @@ tbx_outputs* tbx_run_with(const tbx_session* session, const tbx_tensor* inputs, 
   });
 }
 
+int64_t tbx_state_length(const tbx_session* session) { return session ? session->session.state_length() : 0; }
+
+int tbx_set_state(const tbx_session* session, const tbx_tensor* state, size_t count, tbx_error** error) {
+  return caught(error, -1, [&] {
+    if (!session) refuse("the session is NULL");
+    std::vector<std::vector<std::string>> kept;
+    if (const auto failed = session->session.set_state(views(state, count, kept)))
+      throw tbx::Exception(*failed);
+    return 0;
+  });
+}
+
 int32_t tbx_device(const tbx_session* session) { return session ? session->session.device() : -1; }
 
 int tbx_synchronize(const tbx_session* session, tbx_error** error) {

@@ -150,6 +150,7 @@ std::vector<runtime::RunTensor> Session::Impl::bind(const Inputs& given,
     bound[i].dtype = static_cast<DType>(view.type);
     bound[i].dims = view.dims;
   });
+  if (state) state->append_to(bound);
   return bound;
 }
 
@@ -229,6 +230,8 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
   TBX_MODEL(into.empty() || into.size() == outputs.size(), "{} output views given, the model has {} outputs",
             into.size(), outputs.size());
   if (value_session) return run_through_host(given, into, run_options);
+  std::unique_lock<std::mutex> alone;
+  if (state) alone = std::unique_lock(state->mutex());
   std::vector<runtime::RunTensor> in = bind(given, run_options), out;
   for (size_t i = 0; i < into.size(); ++i) check_device("output", outputs[i].name, into[i].device);
   auto run_variant = [&](std::shared_ptr<const package::Program> v) {
@@ -248,6 +251,7 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
       v->session->run(in, out, limited(run_options));
       return v;
     }
+    if (state && device) throw_unsupported("no work of this run is the device's, where the state is");
     // Nothing of this program has a kernel for the device: what lies there goes through the host.
     if (run_options.async) package::throw_not_async();
     std::vector<runtime::RunTensor> here = in, made = out;
@@ -269,6 +273,7 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
     } catch (const runtime::AssumptionError&) {
       if (assume == runtime::Assume::nothing) throw;
     }
+  if (state) state->grow(*ran->bound->executable, in);
   std::vector<OutputTensor> result;
   for (size_t i = 0; i < out.size(); ++i)
     result.push_back({ran->bound->executable->outputs[i].name, static_cast<int32_t>(out[i].dtype),
@@ -444,6 +449,23 @@ Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
     };
     return impl_->run(inputs, {}, options);
   });
+}
+
+int64_t Session::state_length() const {
+  if (!impl_->state) return 0;
+  std::lock_guard lock(impl_->state->mutex());
+  return impl_->state->length();
+}
+
+std::optional<Failure> Session::set_state(const Inputs& state) const {
+  const Result<bool> set = package::guarded([&] {
+    TBX_MODEL(impl_->state, "the session keeps no state; the option state makes it");
+    impl_->synchronize();
+    std::lock_guard lock(impl_->state->mutex());
+    impl_->state->set(state);
+    return true;
+  });
+  return set ? std::optional<Failure>() : set.error();
 }
 
 size_t detail::numel_within(const std::vector<int64_t>& dims, size_t have) {

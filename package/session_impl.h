@@ -9,6 +9,7 @@
 
 #include "base/random_streams.h"
 #include "device/device.h"
+#include "package/kept_state.h"
 #include "runtime/made_for.h"
 #include "runtime/session.h"
 #include "runtime/step_info.h"
@@ -55,7 +56,8 @@ struct Session::Impl {
   std::unique_ptr<RandomStreams> random; ///< shared by all programs
   /// Models with other values than numeric tensors, or bodies that run: nothing else is used for them.
   std::unique_ptr<runtime::ValueSession> value_session;
-  std::shared_ptr<device::Device> device; ///< null: everything is on the host
+  std::shared_ptr<device::Device> device;    ///< null: everything is on the host
+  std::unique_ptr<package::KeptState> state; ///< inputs behind `inputs`, which runs get from here
 
   virtual ~Impl() = default;
 

@@ -363,6 +363,8 @@ NB_MODULE(_core, m) {
       .def_rw("compile_time_limit_ms", &tbx::CompileOptions::compile_time_limit_ms)
       .def_rw("compile_memory", &tbx::CompileOptions::compile_memory)
       .def_rw("private_threads", &tbx::CompileOptions::private_threads)
+      .def_rw("state", &tbx::CompileOptions::state)
+      .def_rw("state_capacity", &tbx::CompileOptions::state_capacity)
       .def("set_log", [](tbx::CompileOptions& o, nb::callable log) {
         o.log = [log](const std::string& message) {
           nb::gil_scoped_acquire gil;
@@ -503,6 +505,17 @@ NB_MODULE(_core, m) {
              {
                nb::gil_scoped_release nogil;
                failed = s.synchronize();
+             }
+             if (failed) raise(*failed);
+           })
+      .def_prop_ro("state_length", &tbx::Session::state_length)
+      .def("set_state",
+           [](const tbx::Session& s, const nb::list& given) {
+             BoundInputs bound = bind(given);
+             std::optional<tbx::Failure> failed;
+             {
+               nb::gil_scoped_release nogil;
+               failed = s.set_state(bound.inputs);
              }
              if (failed) raise(*failed);
            })

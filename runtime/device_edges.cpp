@@ -41,7 +41,8 @@ PlanEdges edges_of(const Executable& executable) {
       continue;
     }
     for_each_buffer(step, [&](int b, bool writes) {
-      for (PlanEdge& e : edges.inputs) e.fixed |= writes && e.twin == b;
+      for (size_t i = 0; i < edges.inputs.size(); ++i)
+        edges.inputs[i].fixed |= writes && edges.inputs[i].twin == b && executable.inputs[i].state_axis < 0;
       if (step.device != DeviceKind::cpu) return;
       if (input[b] >= 0) edges.inputs[input[b]].on_host = true;
       if (output[b] >= 0) edges.outputs[output[b]].on_host = true;

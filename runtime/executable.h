@@ -117,6 +117,10 @@ struct SignatureEntry {
   SizeExprs sizes;
   int buffer = -1;
   bool ranked = true; ///< false: the model leaves the number of dims open
+  /// Of an input that the session keeps: the dimension that grows, and what it is after a run. The buffer has
+  /// room for more, and is written.
+  int state_axis = -1;
+  SizeExpr state_after;
 };
 
 /// A symbol that is one dimension of an input, or one element of an input of integers.

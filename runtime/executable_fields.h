@@ -75,7 +75,8 @@ template <class A> void fields(A& a, runtime::Step& v) {
   a.template all<runtime::Step>(v.what, v.origins, v.device);
 }
 template <class A> void fields(A& a, runtime::SignatureEntry& v) {
-  a.template all<runtime::SignatureEntry>(v.name, v.dtype, v.dims, v.sizes, v.buffer, v.ranked);
+  a.template all<runtime::SignatureEntry>(v.name, v.dtype, v.dims, v.sizes, v.buffer, v.ranked, v.state_axis,
+                                          v.state_after);
 }
 template <class A> void fields(A& a, runtime::SymbolBinding& v) {
   a.template all<runtime::SymbolBinding>(v.symbol, v.input, v.dim, v.element);

@@ -22,12 +22,14 @@ const void* host_elements(const RunTensor& tensor) {
 }
 
 std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int64_t>& symbols) const {
+  std::shared_ptr<const ShapePlan> previous;
   {
     std::lock_guard lock(mutex);
     for (const auto& p : shape_plans)
       if (p->symbols == symbols) return p;
+    if (!shape_plans.empty()) previous = shape_plans.back();
   }
-  auto made = std::make_shared<const ShapePlan>(make_shape_plan(*bound, symbols));
+  auto made = std::make_shared<const ShapePlan>(make_shape_plan(*bound, symbols, uses, previous.get()));
   std::lock_guard lock(mutex);
   if (shape_plans.size() >= kMaxShapePlans) shape_plans.erase(shape_plans.begin());
   shape_plans.push_back(made);
@@ -66,6 +68,7 @@ Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions op
     : impl_(std::make_unique<Impl>()) {
   impl_->bound = std::move(bound);
   impl_->plan = impl_->bound->executable.get();
+  impl_->uses = symbol_uses(*impl_->plan);
   impl_->options = options;
   impl_->arena = arena_for(options);
   if (impl_->bound->on_device)

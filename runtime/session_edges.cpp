@@ -21,7 +21,14 @@ void check_place(const BoundExecutable& bound, const char* what, const std::stri
             bound.on_device->device->properties().number, defect);
 }
 
-int64_t bytes_of(const RunTensor& t) { return checked_numel(t.dims) * size_of(t.dtype); }
+/// Of a state also what it has room for.
+int64_t bytes_of(const Executable& plan, size_t input, const RunTensor& t) {
+  const SignatureEntry& entry = plan.inputs[input];
+  if (entry.state_axis < 0) return checked_numel(t.dims) * size_of(t.dtype);
+  int64_t bytes = size_of(t.dtype);
+  for (const SizeExpr& size : plan.buffers[entry.buffer].sizes) bytes *= size.evaluate({});
+  return bytes;
+}
 
 } // namespace
 
@@ -85,8 +92,9 @@ void Session::Impl::take_device_inputs(RunContext& ctx, std::span<const RunTenso
   for (size_t i = 0; i < inputs.size(); ++i) {
     const RunTensor& t = inputs[i];
     if (!t.on_device && !bound->on_device) continue;
-    const int64_t bytes = bytes_of(t);
-    if (t.on_device) check_place(*bound, "input", plan->inputs[i].name, t.data, bytes);
+    const int64_t bytes = bytes_of(*plan, i, t);
+    if (t.on_device && plan->inputs[i].state_axis < 0)
+      check_place(*bound, "input", plan->inputs[i].name, t.data, bytes);
     const PlanEdge& edge = bound->on_device->edges.inputs[i];
     if (t.on_device && edge.on_host)
       ctx.pointers[plan->inputs[i].buffer] = const_cast<void*>(host_elements(t));

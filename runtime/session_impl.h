@@ -60,6 +60,7 @@ struct Session::Impl {
   std::shared_ptr<Arena> arena;
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<RunContext>> idle;
+  SymbolUses uses; ///< of the plan
   mutable std::vector<std::shared_ptr<const ShapePlan>> shape_plans;
   mutable BlockPool pool;
   mutable std::unique_ptr<OutputPool> device_pool; ///< of outputs on the device

@@ -191,15 +191,63 @@ std::vector<std::string> implementations_of(const BoundExecutable& bound, size_t
   return library ? library->implementations() : std::vector<std::string>();
 }
 
-ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols) {
+SymbolUses symbol_uses(const Executable& plan) {
+  SymbolUses uses;
+  std::vector<int>* to = nullptr;
+  auto one = [&](const SizeExpr& e) {
+    for (const SizeExpr::Item& item : e.items)
+      if (item.code == SizeExpr::Code::symbol) to->push_back(static_cast<int>(item.value));
+  };
+  auto all = [&](const SizeExprs& es) { std::for_each(es.begin(), es.end(), one); };
+  for (const BufferPlan& b : plan.buffers) {
+    to = &uses.buffers.emplace_back();
+    all(b.sizes), all(b.strides);
+  }
+  for (const Step& step : plan.steps) {
+    to = &uses.steps.emplace_back();
+    if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+      one(kernel->tasks), one(kernel->scratch_bytes), all(kernel->size_args), one(kernel->launch.blocks);
+    } else if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
+      *to = uses.buffers[copy->from];
+    } else {
+      const auto& call = std::get<ExternStep>(step.what);
+      for (const auto* views : {&call.inputs, &call.outputs})
+        for (const OperandView& v : *views) all(v.sizes), all(v.strides), one(v.offset);
+    }
+  }
+  return uses;
+}
+
+ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const SymbolUses& uses,
+                          const ShapePlan* previous) {
   const Executable& plan = *bound.executable;
   ShapePlan p;
   int64_t device_work = 0;
   p.symbols = std::move(symbols);
-  for (const BufferPlan& b : plan.buffers)
+  auto stays = [&](const std::vector<int>& used) {
+    return previous &&
+           std::all_of(used.begin(), used.end(), [&](int s) { return p.symbols[s] == previous->symbols[s]; });
+  };
+  bool same_places = previous != nullptr; // of all buffers in the arenas
+  p.buffers.reserve(plan.buffers.size());
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const BufferPlan& b = plan.buffers[i];
+    if (stays(uses.buffers[i])) {
+      p.buffers.push_back(previous->buffers[i]);
+      continue;
+    }
     naming(plan, b.first_step, [&] { p.buffers.push_back(evaluate_buffer(b, p.symbols)); });
+    if (!previous || b.storage != StorageKind::arena) continue;
+    p.buffers[i].offset = previous->buffers[i].offset;
+    same_places = same_places &&
+                  place_of(p.buffers[i].bytes, b.device) == place_of(previous->buffers[i].bytes, b.device);
+  }
+  p.steps.reserve(plan.steps.size());
   for (size_t s = 0; s < plan.steps.size(); ++s) {
-    naming(plan, static_cast<int>(s), [&] { p.steps.push_back(evaluate_step(bound, s, p.symbols)); });
+    if (stays(uses.steps[s]))
+      p.steps.push_back(previous->steps[s]);
+    else
+      naming(plan, static_cast<int>(s), [&] { p.steps.push_back(evaluate_step(bound, s, p.symbols)); });
     const StepShape& step = p.steps.back();
     if (plan.steps[s].device != DeviceKind::cpu) {
       device_work = std::max({device_work, step.scratch_bytes, step.workspace_bytes});
@@ -208,8 +256,8 @@ ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> sym
     p.scratch_bytes = std::max(p.scratch_bytes, step.scratch_bytes);
     p.workspace_bytes = std::max(p.workspace_bytes, aligned(step.workspace_bytes));
   }
-  p.arena_bytes = lay_out(plan, DeviceKind::cpu, p.buffers);
-  p.device_work = lay_out(plan, DeviceKind::cuda, p.buffers);
+  p.arena_bytes = same_places ? previous->arena_bytes : lay_out(plan, DeviceKind::cpu, p.buffers);
+  p.device_work = same_places ? previous->device_work : lay_out(plan, DeviceKind::cuda, p.buffers);
   p.device_bytes = p.device_work + device_work;
   return p;
 }

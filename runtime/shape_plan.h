@@ -46,7 +46,15 @@ StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<con
 /// while compiling, on that many threads. For explain.
 std::vector<std::string> implementations_of(const BoundExecutable& bound, size_t step, int threads);
 
-/// Needs an executable without data-dependent symbols (all symbols known).
-ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols);
+/// Symbols by which the shape of each buffer and step is found.
+struct SymbolUses {
+  std::vector<std::vector<int>> buffers, steps;
+};
+SymbolUses symbol_uses(const Executable& plan);
+
+/// Needs an executable without data-dependent symbols (all symbols known). `previous`: a plan for other
+/// symbols, of which what they do not change is taken over: a decoder grows by a token a run.
+ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const SymbolUses& uses,
+                          const ShapePlan* previous = nullptr);
 
 } // namespace tbx::runtime

@@ -112,12 +112,22 @@ private:
               "{} {} has another rank than its buffer", what, i);
       require(is_complex(s.dtype) || s.dtype == p.dtype, "{} {} has another type than its buffer", what, i);
       check_sizes(s.sizes, "the size of an input or output");
+      if (s.state_axis >= 0) check_state(s, p, storage);
     }
     for (size_t b = 0; b < e_.buffers.size(); ++b)
       require(e_.buffers[b].storage != storage ||
                   (in_range(e_.buffers[b].index, entries) &&
                    entries[e_.buffers[b].index].buffer == static_cast<int>(b)),
               "buffer {} is no {}", b, what);
+  }
+
+  void check_state(const SignatureEntry& s, const BufferPlan& p, StorageKind storage) const {
+    require(storage == StorageKind::input && in_range(s.state_axis, s.sizes),
+            "state '{}' has no dimension {}", s.name, s.state_axis);
+    check_size(s.state_after, "the length of a state");
+    for (size_t d = 0; d < p.sizes.size(); ++d)
+      require(p.sizes[d].is_constant() && (static_cast<int>(d) == s.state_axis || s.sizes[d] == p.sizes[d]),
+              "state '{}' has room of another shape", s.name);
   }
 
   void check_binding(const SymbolBinding& b) const {
@@ -181,7 +191,8 @@ private:
 
   void check_written(size_t s, int b) const {
     const StorageKind storage = e_.buffers[b].storage;
-    require(storage != StorageKind::input && storage != StorageKind::constant,
+    const bool state = storage == StorageKind::input && e_.inputs[e_.buffers[b].index].state_axis >= 0;
+    require(state || (storage != StorageKind::input && storage != StorageKind::constant),
             "step {} writes buffer {}, which is not its own", s, b);
   }
 

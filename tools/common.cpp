@@ -67,6 +67,16 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
                  "process; repeatable")
       ->allow_extra_args(false)
       ->group("Compiler");
+  app.add_option("--state", state,
+                 "input that the session keeps, and the output that it is in the next run: "
+                 "past_key_values.*=present.*, where * stands for the same text; repeatable")
+      ->allow_extra_args(false)
+      ->each([this](const std::string& text) { compile.state.insert(split_assignment("--state", text)); })
+      ->group("Compiler");
+  app.add_option("--state-capacity", compile.state_capacity,
+                 "room for so many along the dimension of them that grows")
+      ->check(at_least_zero())
+      ->group("Compiler");
   app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept")->group("Compiler");
   add_limits(app);
   compile.interrupted = interrupted;

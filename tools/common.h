@@ -38,6 +38,7 @@ struct ModelOptions {
   CompileOptions compile;
   std::vector<std::string> dims;   ///< name=value
   std::vector<std::string> inputs; ///< name=file
+  std::vector<std::string> state;  ///< input=output
   std::optional<uint64_t> seed;
   bool json = false, quiet = false;
 

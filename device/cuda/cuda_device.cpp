@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/nvrtc.h"
 #include "device/cuda/stream.h"
 
 namespace tbx::device {
@@ -44,16 +48,20 @@ public:
   LoadedModule(std::shared_ptr<const ContextOwner> context, std::string_view binary, int64_t shared_bytes)
       : context_(std::move(context)), shared_bytes_(shared_bytes) {
     Current current(*context_);
-    check(driver().cuModuleLoadData(&module_, std::string(binary).c_str()), "loading kernels");
+    for (const std::string_view part : parts_of(binary))
+      check(driver().cuModuleLoadData(&modules_.emplace_back(), std::string(part).c_str()),
+            "loading kernels");
   }
   ~LoadedModule() override {
     Current current(*context_);
-    driver().cuModuleUnload(module_);
+    for (ModuleHandle module : modules_) driver().cuModuleUnload(module);
   }
   Kernel kernel(const std::string& name) const override {
     Current current(*context_);
     Function f = nullptr;
-    if (driver().cuModuleGetFunction(&f, module_, name.c_str()) != 0)
+    if (std::none_of(modules_.begin(), modules_.end(), [&](ModuleHandle module) {
+          return driver().cuModuleGetFunction(&f, module, name.c_str()) == 0;
+        }))
       throw_backend_error("the loaded module has no kernel {}", name);
     // More than 48 KiB has to be asked for; what the kernel declares itself comes off.
     int declared = 0;
@@ -65,7 +73,7 @@ public:
 
 private:
   std::shared_ptr<const ContextOwner> context_;
-  ModuleHandle module_ = nullptr;
+  std::vector<ModuleHandle> modules_;
   int64_t shared_bytes_;
 };
 

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 #include "base/error.h"
 #include "device/library.h"
@@ -93,6 +97,88 @@ std::string compile(std::string_view source, std::string_view architecture) {
   std::string cubin(size, '\0');
   check_nvrtc(n.nvrtcGetCUBIN(owner.program, cubin.data()), "nvrtcGetCUBIN");
   return cubin;
+}
+
+namespace {
+
+constexpr std::string_view kJoined = "tbx parts"; ///< in front of several parts: their number and lengths
+
+std::mutex cache_mutex;
+std::shared_ptr<BinaryCache>& current_cache() {
+  static std::shared_ptr<BinaryCache> cache;
+  return cache;
+}
+
+} // namespace
+
+std::string compile_all(std::span<const std::string> sources, std::string_view architecture) {
+  if (sources.size() == 1) return compile(sources[0], architecture);
+  std::vector<std::string> parts(sources.size());
+  std::vector<std::exception_ptr> failed(sources.size());
+  std::atomic<size_t> next{0};
+  nvrtc(); // found once, and what is missing is said once
+  auto work = [&] {
+    for (size_t i = next++; i < sources.size(); i = next++) try {
+        parts[i] = compile(sources[i], architecture);
+      } catch (...) {
+        failed[i] = std::current_exception();
+      }
+  };
+  {
+    std::vector<std::jthread> threads;
+    const size_t count = std::min<size_t>(sources.size(), std::max(1u, std::thread::hardware_concurrency()));
+    for (size_t t = 1; t < count; ++t) threads.emplace_back(work);
+    work();
+  }
+  for (const std::exception_ptr& e : failed)
+    if (e) std::rethrow_exception(e);
+  std::string all(kJoined);
+  auto number = [&](uint64_t n) { all.append(reinterpret_cast<const char*>(&n), sizeof n); };
+  number(parts.size());
+  for (const std::string& part : parts) number(part.size());
+  for (const std::string& part : parts) all += part;
+  return all;
+}
+
+std::vector<std::string_view> parts_of(std::string_view binary) {
+  if (!binary.starts_with(kJoined)) return {binary};
+  std::string_view rest = binary.substr(kJoined.size());
+  auto number = [&] {
+    uint64_t n = 0;
+    if (rest.size() < sizeof n) throw_backend_error("machine code of kernels is cut off");
+    std::memcpy(&n, rest.data(), sizeof n);
+    rest.remove_prefix(sizeof n);
+    return n;
+  };
+  const uint64_t count = number();
+  if (count > rest.size() / sizeof count) throw_backend_error("machine code of kernels is cut off");
+  std::vector<uint64_t> lengths(count);
+  for (uint64_t& length : lengths) length = number();
+  std::vector<std::string_view> parts;
+  for (const uint64_t length : lengths) {
+    if (length > rest.size()) throw_backend_error("machine code of kernels is cut off");
+    parts.push_back(rest.substr(0, length));
+    rest.remove_prefix(length);
+  }
+  return parts;
+}
+
+void set_binary_cache(std::shared_ptr<BinaryCache> cache) {
+  std::scoped_lock lock(cache_mutex);
+  current_cache() = std::move(cache);
+}
+
+std::string compile_cached(const std::string& source, const std::string& architecture) {
+  std::shared_ptr<BinaryCache> cache;
+  {
+    std::scoped_lock lock(cache_mutex);
+    cache = current_cache();
+  }
+  if (cache)
+    if (std::optional<std::string> found = cache->find(source, architecture)) return *std::move(found);
+  std::string binary = compile(source, architecture);
+  if (cache) cache->keep(source, architecture, binary);
+  return binary;
 }
 
 } // namespace tbx::device::cuda

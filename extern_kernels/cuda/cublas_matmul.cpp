@@ -277,6 +277,10 @@ std::string supports_cublas_matmul(const Problem& problem, std::span<const Opera
   if (!bytes && !floats) return fmt::format("{} operands and a result of {}", name_of(a), name_of(c));
   if (p.a_zero >= 0 || p.b_zero >= 0) return "zero points";
   if (bytes && p.alpha != 1) return "a factor of an integer product";
+  // Other sizes have no algorithm.
+  constexpr int64_t kEach = 16;
+  if (bytes && (inputs[0].sizes.back() % kEach != 0 || inputs[1].sizes.back() % kEach != 0))
+    return "integers in rows that are no multiples of 16, or of unknown length";
   const Epilogue e = epilogue_of(p.post_ops, p.has_bias ? 2 : -1, inputs, outputs[0],
                                  static_cast<int>(outputs[0].sizes.size()) - 1);
   if (!e.refusal.empty()) return e.refusal;

@@ -30,12 +30,20 @@ constexpr int kRank = 12;
 std::string loops_arguments() { return kArguments; }
 
 const std::string& compiled(const std::string& text, const std::string& architecture) {
+  struct Code {
+    std::mutex mutex; ///< others are compiled meanwhile
+    std::string binary;
+  };
   static std::mutex mutex;
-  static std::map<std::pair<std::string, std::string>, std::string> all;
-  std::scoped_lock lock(mutex);
-  std::string& code = all[{text, architecture}];
-  if (code.empty()) code = device::cuda::compile(text, architecture);
-  return code;
+  static std::map<std::pair<std::string, std::string>, Code> all;
+  Code* code = nullptr;
+  {
+    std::scoped_lock lock(mutex);
+    code = &all[{text, architecture}];
+  }
+  std::scoped_lock lock(code->mutex);
+  if (code->binary.empty()) code->binary = device::cuda::compile_cached(text, architecture);
+  return code->binary;
 }
 
 std::string loops_text(Loop kernel, DType a, DType b, DType c, int64_t wide) {

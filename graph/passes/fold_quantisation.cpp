@@ -5,7 +5,7 @@
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 
-namespace tbx::fusion {
+namespace tbx::graph {
 namespace {
 
 /// The constant divided by the scale; nullopt where an element would leave the range of normal numbers.
@@ -53,7 +53,7 @@ private:
   }
 
   bool fold(Node& quantize) {
-    if (quantize.inputs.size() < 2 || attribute_int(quantize, "block_size", 0) != 0) return false;
+    if (quantize.inputs.size() < 2 || attribute_or<int64_t>(quantize, "block_size", 0) != 0) return false;
     const Tensor* scale = f32_constant(g_, quantize.inputs[1]);
     if (!scale || scale->numel() != 1) return false;
     const float s = scale->as<float>()[0];
@@ -109,4 +109,4 @@ private:
 
 int fold_quantisation(Graph& graph) { return QuantisedProducts(graph).run(); }
 
-} // namespace tbx::fusion
+} // namespace tbx::graph

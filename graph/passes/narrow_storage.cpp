@@ -145,7 +145,10 @@ private:
     if (node.op_type == "FusedAttention" && node.inputs.size() > 3 &&
         std::find(node.inputs.begin() + 3, node.inputs.end(), id) != node.inputs.end())
       return true;
-    return trait == Narrow::sensitive || trait == Narrow::wide_inputs;
+    // A Cast to the narrow type gives what memory holds then anyway, as an output of a cache does.
+    const bool stores = trait == Narrow::wide_inputs && node.op_type == "Cast" && cuda_ &&
+                        g_.at(node.outputs[0]).type.dtype == type_;
+    return trait == Narrow::sensitive || (trait == Narrow::wide_inputs && !stores);
   }
   bool wants_exact(int r) const { return trait_of(g_, g_.nodes[r]) == Narrow::sensitive || exact_node_[r]; }
   bool wants_wide(int r) const {

@@ -89,6 +89,9 @@ typedef struct {
   int64_t max_memory;      /* bytes that a run may take for its results; 0: no limit */
   int64_t time_limit_ms;   /* of a run; 0: no limit */
   const char* device;      /* "cuda", "cuda:1": of tbx_compile and tbx_load; NULL: the CPU */
+  const char* state; /* of tbx_compile: "past_key_values.*=present.*", more of them behind commas: inputs that
+                      * the session keeps, and the outputs that they are in the next run; NULL: none */
+  int64_t state_capacity; /* room for so many along the dimension that grows */
 } tbx_options;
 
 /* A package of `tbx compile`, which is native code: load none from a stranger. `options` may be NULL. */
@@ -139,6 +142,11 @@ typedef struct {
 } tbx_run_options;
 TBX_C_API tbx_outputs* tbx_run_with(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
                                     const tbx_run_options* options, tbx_error** error);
+/* Of a session with state: how long it is along the dimension that grows, and another one: all of its
+ * tensors, dense, on the host, or none, which makes it empty. 0, or -1. */
+TBX_C_API int64_t tbx_state_length(const tbx_session* session);
+TBX_C_API int tbx_set_state(const tbx_session* session, const tbx_tensor* state, size_t count,
+                            tbx_error** error);
 /* The GPU that runs the model: its number; -1: none does. */
 TBX_C_API int32_t tbx_device(const tbx_session* session);
 /* Waits for all runs with `async`. 0, or -1 with the error of one that failed. */

@@ -210,6 +210,12 @@ struct TBX_API CompileOptions {
   /// products multiply it, sums and sensitive operators are float32, where the CPU multiplies the type (a
   /// note in the log where it does not); "any": bf16 where that is faster (docs/precision.md).
   std::string precision = "strict";
+  /// Inputs that are what an output of the run before was, as the caches of a decoder: input -> output
+  /// ("past_key_values.0.key" -> "present.0.key"; a "*" on both sides stands for the same text). The session
+  /// keeps them, in memory with room for `state_capacity` along the dimension that grows: a run writes behind
+  /// what is there, nothing is copied, and callers see neither (docs/decoding.md).
+  std::map<std::string, std::string> state;
+  int64_t state_capacity = 0;
   bool all_dims_dynamic = false; ///< forgets static input dimensions (testing)
   bool every_value = false;      ///< what nodes compute for each other is an output too, in order
   /// The model comes from a stranger: every limit below holds, with the second of the two values that
@@ -342,6 +348,11 @@ public:
                                               const std::vector<TensorView>& outputs = {}) const;
   /// Waits for all runs of run_async; the error of one that failed.
   std::optional<Failure> synchronize() const;
+  /// With CompileOptions::state: how long what the session keeps is along the dimension that grows. 0 before
+  /// the first run. Runs of one session happen one after another then.
+  int64_t state_length() const;
+  /// Another state: all of its inputs, dense, on the host or on the GPU, of equal length. None: an empty one.
+  std::optional<Failure> set_state(const Inputs& state) const;
   /// The same for values of any type: strings, sequences, optionals, maps. An optional input may be left out.
   using Values = std::vector<std::pair<std::string, OnnxValue>>;
   Result<Values> run_values(const Values& inputs) const;

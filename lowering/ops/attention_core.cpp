@@ -1,5 +1,6 @@
 #include "lowering/ops/attention_core.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -120,12 +121,21 @@ TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
     call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, x, what)));
   };
   // The kernel reads halves as they lie. Libraries of GPUs give the type that they multiply.
-  std::set<DType> types;
-  for (const TensorBox* x : {&a.q, &a.k, &a.v}) {
-    const TensorBox shown = shown_half(ctx, convert(ctx, *x, DType::f32));
-    types.insert(ir::memory_type(ctx.program, shown));
-    operand(shown, "operand of attention");
+  std::array<TensorBox, 3> shown;
+  std::array<DType, 3> in_memory{};
+  for (int i = 0; const TensorBox* x : {&a.q, &a.k, &a.v}) {
+    shown[i] = shown_half(ctx, convert(ctx, *x, DType::f32));
+    in_memory[i] = ir::memory_type(ctx.program, shown[i]);
+    ++i;
   }
+  // Their queries have the type of narrow keys and values.
+  if (ctx.program.target.cuda && is_half(in_memory[1]) && in_memory[1] == in_memory[2] &&
+      in_memory[0] == DType::f32) {
+    shown[0] = convert(ctx, shown[0], in_memory[1]);
+    in_memory[0] = in_memory[1];
+  }
+  for (const TensorBox& x : shown) operand(x, "operand of attention");
+  const std::set<DType> types(in_memory.begin(), in_memory.end());
   const bool narrow =
       ctx.program.target.cuda && gives_half(ctx) && types.size() == 1 && is_half(*types.begin());
   const DType type = narrow ? *types.begin() : DType::f32;

@@ -44,6 +44,9 @@ class Session:
     0: 5 minutes and 4 GiB. Ctrl-C stops it.
     precision: "strict" multiplies float32 as it is; "bf16" rounds the operands of products and convolutions to bfloat16
     where the CPU multiplies those faster, "any" to what the library finds fastest (docs/precision.md).
+    state: inputs that are what an output of the run before was, as the caches of a decoder ({"past_key_values.*":
+    "present.*"}, where the * stands for the same text). The session keeps them in memory with room for `state_capacity`
+    along the dimension that grows: a run writes behind what is there, and neither takes nor gives them (docs/decoding.md).
     every_value=True makes what nodes compute for each other outputs too, in the order they are computed (slower, and
     all of it stays in memory; see `tensorbox.compare`).
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
@@ -58,7 +61,8 @@ class Session:
                  load_time_limit_ms: int = 0, max_model_bytes: int = 0, max_nodes: int = 0, max_nesting: int = 0,
                  max_tensors: int = 0, max_tensor_bytes: int = 0, max_dense_bytes: int = 0,
                  compile_time_limit_ms: int = 0, compile_memory: int = 0, strict_links: bool = False,
-                 untrusted: bool = False, private_threads: bool = False, precision: str = "strict",
+                 untrusted: bool = False, state: Mapping[str, str] | None = None, state_capacity: int = 0,
+                 private_threads: bool = False, precision: str = "strict",
                  reference: bool = False, log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
         options.threads = integer("threads", threads)
@@ -93,6 +97,8 @@ class Session:
         options.compile_time_limit_ms = integer("compile_time_limit_ms", compile_time_limit_ms)
         options.compile_memory = integer("compile_memory", compile_memory)
         options.private_threads = private_threads
+        options.state = {} if state is None else dict(state)
+        options.state_capacity = integer("state_capacity", state_capacity)
         if log is not None and not callable(log):
             raise TypeError(f"log is called with every message: {log!r} is no function")
         if log is not None:
@@ -167,6 +173,25 @@ class Session:
         self._core.synchronize()
         if self._streams is not None:
             self._streams.clear()
+
+    @property
+    def state_length(self) -> int:
+        """With the option state: how long what the session keeps is along the dimension that grows."""
+        return self._core.state_length
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Another state: {name: array} of all inputs that the session keeps, of equal length, or {}, which is an empty
+        one. Tensors on the session's GPU are copied there."""
+        given = []
+        for name, value in _items(state):
+            if self._streams is not None and is_on_device(value):
+                on, number = self._streams.own(), self._core.device
+                tensor = device_tensor(f"state '{name}'", value, on, number)
+                _core.wait_for_stream(f"cuda:{number}", on)
+                given.append((name, tensor.type, tensor.dims, tensor))
+            else:
+                given.append(given_tensor(name, value, None))
+        self._core.set_state(given)
 
     def _check_out(self, out: Mapping[str, Any]) -> None:
         missing = [o.name for o in self.outputs if o.name not in out]

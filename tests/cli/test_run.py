@@ -272,3 +272,21 @@ def test_declared_inputs(tbx: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(b"")
     done = tbx("run", m, "--no-compile", "--input", f"x={tmp_path}/x.png")
     assert done.code == 2 and "'x' has a rank that the model leaves open" in done.err
+
+
+def test_state_stays_in_the_session(tbx: Tbx, tmp_path: Path) -> None:
+    """bench begins again where the room ends; what cannot be kept is said."""
+    value = helper.make_tensor_value_info
+    file = save(tmp_path / "sums.onnx", [helper.make_node("Concat", ["rows", "x"], ["longer"], axis=0),
+                                         helper.make_node("ReduceMax", ["longer"], ["y"], keepdims=0, axes=[0])],
+                [value("x", TensorProto.FLOAT, [2, 3]), value("rows", TensorProto.FLOAT, ["past", 3])],
+                [value("y", TensorProto.FLOAT, [3]), value("longer", TensorProto.FLOAT, ["all", 3])])
+    keep = ("--no-compile", "--state", "rows=longer", "--state-capacity", "7")
+    done = tbx("run", file, *keep, "--json")
+    assert done.code == 0 and [o["name"] for o in done.json["outputs"]] == ["y"], done.err
+    done = tbx("bench", file, *keep, "--repeat", "9", "--json")
+    assert done.code == 0 and done.json["runs"] == 9, done.err
+    assert "room for 1" in tbx("run", file, *keep[:-1], "1").err
+    done = tbx("run", file, "--state", "rows", "--state-capacity", "7")
+    assert done.code == 2 and "--state: expected name=value" in done.err
+    assert "given together" in tbx("run", file, "--state", "rows=longer").err

@@ -258,10 +258,12 @@ TEST_P(LibraryKernels, ConvolutionsOfOtherTypes) {
   ConvProblem p;
   p.strides = p.dilations = p.pads_begin = p.pads_end = {1, 1};
   p.x_zero = 3;
-  expect_right(*device_, p,
-               {random_operand(DType::u8, {1, 4, 6, 6}), random_operand(DType::i8, {8, 4, 3, 3}), absent(),
-                random_operand(DType::i32, {1})},
-               random_operand(DType::i32, {1, 8, 6, 6}));
+  Operand zero = random_operand(DType::i32, {1});
+  zero.bytes = {7, 0, 0, 0}; // of a byte
+  expect_right(
+      *device_, p,
+      {random_operand(DType::u8, {1, 4, 6, 6}), random_operand(DType::i8, {8, 4, 3, 3}), absent(), zero},
+      random_operand(DType::i32, {1, 8, 6, 6}));
 }
 
 struct AttentionCase {
@@ -338,7 +340,8 @@ TEST(SelectOn, SaysWhichWorkALibraryDoes) {
   EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}), "");
   p.post_ops = {{PostOp::gelu_erf}};
   EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}),
-            "cublas_matmul: an activation other than Relu and tanh-GELU; cuda_matmul: plain loops");
+            "cublas_matmul: an activation other than Relu and tanh-GELU; cuda_byte_product: float16 times "
+            "float16; cuda_matmul: plain loops");
 }
 
 TEST(LoopKernels, TextCompiles) {

@@ -3,6 +3,7 @@
 #include "tensorbox/c.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -133,6 +134,77 @@ TEST_F(DeviceSession, SpeaksC) {
   EXPECT_THAT(tbx_error_text(error), HasSubstr("needs a stream"));
   tbx_error_free(error);
   tbx_session_free(s);
+  std::filesystem::remove(file);
+}
+
+/// Sums of all rows so far.
+std::string running_sum() {
+  return to_bytes(parse_graph("g (float[n, 2] x, float[past, 2] rows) => (float[2] y, float[all, 2] longer) "
+                              "{ longer = Concat <axis = 0> (rows, x) axes = Constant <value_ints = [0]> () "
+                              "y = ReduceSum <keepdims = 0> (longer, axes) }"));
+}
+
+TEST_F(DeviceSession, KeepsState) {
+  const std::string bytes = running_sum();
+  for (const char* device : {"", "cuda"}) {
+    CompileOptions options;
+    options.device = device;
+    options.state = {{"rows", "longer"}};
+    options.state_capacity = 5;
+    const Session s = Session::compile(std::as_bytes(std::span(bytes)), options).value();
+    ASSERT_EQ(s.inputs().size(), 1u);
+    ASSERT_EQ(s.outputs().size(), 1u);
+    EXPECT_THAT(s.run({{"x", on_host_}}).value()[0].values<float>(), ElementsAre(4, 6));
+    EXPECT_THAT(s.run({{"x", on_host_}}).value()[0].values<float>(), ElementsAre(8, 12));
+    EXPECT_EQ(s.state_length(), 4);
+    EXPECT_THAT(s.run({{"x", on_host_}}).error().message, HasSubstr("room for 5"));
+    EXPECT_EQ(s.state_length(), 4);
+    ASSERT_FALSE(s.set_state({{"rows", on_host_}}));
+    EXPECT_EQ(s.state_length(), 2);
+    EXPECT_THAT(s.run({{"x", on_host_}}).value()[0].values<float>(), ElementsAre(8, 12));
+    ASSERT_FALSE(s.set_state({}));
+    EXPECT_EQ(s.state_length(), 0);
+    EXPECT_THAT(s.set_state({{"x", on_host_}})->message, HasSubstr("'x' is no state"));
+    if (*device == 0) continue;
+    const OutputTensor there = to_device(on_host_, "cuda").value();
+    ASSERT_FALSE(s.set_state({{"rows", {there.data, there.type, there.dims, there.device}}}));
+    EXPECT_THAT(s.run({{"x", on_host_}}).value()[0].values<float>(), ElementsAre(8, 12));
+  }
+}
+
+TEST_F(DeviceSession, KeepsStateInC) {
+  const std::string bytes = running_sum();
+  const auto file =
+      std::filesystem::temp_directory_path() / ("tbx-c-state-" + std::to_string(getpid()) + ".onnx");
+  std::ofstream(file, std::ios::binary) << bytes;
+  tbx_error* error = nullptr;
+  tbx_options options{};
+  options.size = sizeof options;
+  options.state = "rows=longer";
+  options.state_capacity = 4;
+  tbx_session* s = tbx_compile(file.c_str(), &options, &error);
+  ASSERT_NE(s, nullptr) << tbx_error_text(error);
+  const int64_t dims[] = {2, 2};
+  tbx_tensor x{"x", TBX_FLOAT, 2, dims, x_.data()};
+  tbx_outputs* out = tbx_run(s, &x, 1, &error);
+  ASSERT_NE(out, nullptr) << tbx_error_text(error);
+  EXPECT_EQ(static_cast<const float*>(tbx_outputs_at(out, 0).data)[1], 6);
+  EXPECT_EQ(tbx_state_length(s), 2);
+  tbx_outputs_free(out);
+  EXPECT_EQ(tbx_set_state(s, nullptr, 0, &error), 0);
+  EXPECT_EQ(tbx_state_length(s), 0);
+  x.name = "rows";
+  EXPECT_EQ(tbx_set_state(s, &x, 1, &error), 0);
+  EXPECT_EQ(tbx_state_length(s), 2);
+  x.name = "y";
+  EXPECT_EQ(tbx_set_state(s, &x, 1, &error), -1);
+  EXPECT_THAT(tbx_error_text(error), HasSubstr("'y' is no state"));
+  tbx_error_free(error);
+  tbx_session_free(s);
+  options.state = "rows";
+  EXPECT_EQ(tbx_compile(file.c_str(), &options, &error), nullptr);
+  EXPECT_THAT(tbx_error_text(error), HasSubstr("INPUT=OUTPUT"));
+  tbx_error_free(error);
   std::filesystem::remove(file);
 }
 

@@ -23,8 +23,8 @@ ON_GPU = bool(os.environ.get("TBX_TEST_GPU"))
 
 
 def two_devices() -> None:
-    if ON_GPU:
-        pytest.skip("needs a second GPU")
+    if problem := _core.device_problem("cuda:1"):
+        pytest.skip(problem)
 
 
 @pytest.fixture(autouse=True)

@@ -97,7 +97,7 @@ def _largest(values: dict[str, Any], feeds: dict[str, np.ndarray]) -> float:
     return most or 1.0
 
 
-def run_case(case: Case, log: LibraryLog | None = None) -> dict[str, Any]:
+def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dict[str, Any]:
     """verdict: pass, wrong, error, slow, invalid (ONNX Runtime and tensorbox refuse it both), disputed (ONNX Runtime
     alone differs)."""
     b, mode = case.builder, case.mode
@@ -123,7 +123,8 @@ def run_case(case: Case, log: LibraryLog | None = None) -> dict[str, Any]:
         return result
 
     try:
-        session = tensorbox.Session(model, threads=mode.threads, isa=mode.isa, compile=mode.kind != "evaluator",
+        session = tensorbox.Session(model, threads=mode.threads, isa=mode.isa, device=device or None,
+                                    compile=bool(device) or mode.kind != "evaluator",
                                     precision="bf16" if mode.kind == "bf16" else "strict")
         got = [session.run(f) for f in feeds]
     except tensorbox.Error as e:
@@ -172,7 +173,7 @@ def run_case(case: Case, log: LibraryLog | None = None) -> dict[str, Any]:
                 if wrong := difference(want[name], others[name], bound, largest):
                     result.update(verdict="disputed", detail=f"ONNX Runtime, {name}: {wrong}")
     f = feeds[-1]
-    if has_peer and mode.kind != "evaluator" and not empty:
+    if has_peer and mode.kind != "evaluator" and not device and not empty:
         result["ms"] = round(_least_ms(lambda: session.run(f), 3), 4)
         if result["ms"] > SLOW_MS:
             result["peer_ms"] = round(_least_ms(lambda: peer.run(None, f), 3), 4)

@@ -10,9 +10,11 @@ import argparse
 import contextlib
 import json
 import os
+import queue
 import select
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Iterator
@@ -29,10 +31,10 @@ CASES_PER_PROCESS = 150
 class Worker:
     """A process for the cases of one lane."""
 
-    def __init__(self, seed: int, lane: tuple[str, str]):
+    def __init__(self, seed: int, lane: tuple[str, str], device: str = ""):
         env = dict(os.environ, DNNL_MAX_CPU_ISA=lane[1], DNNL_VERBOSE="1", PYTHONPATH=os.pathsep.join(
             [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]))
-        self._process = subprocess.Popen([sys.executable, "-m", "sweep.worker", str(seed)], env=env, stdin=subprocess.PIPE,
+        self._process = subprocess.Popen([sys.executable, "-m", "sweep.worker", str(seed), device], env=env, stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE)
         self.left = CASES_PER_PROCESS
         self._text = b""
@@ -80,29 +82,47 @@ def describe(seed: int, number: int) -> dict[str, Any]:
     return known
 
 
-def sweep(seed: int, numbers: list[int], deadline: float) -> Iterator[dict[str, Any]]:
-    """Results as they come, lane by lane in turns."""
+def sweep(seed: int, numbers: list[int], deadline: float, processes: int = 1, device: str = "") -> Iterator[dict[str, Any]]:
+    """Results as they come. Each process has some cases of one lane, in turns."""
     lanes: dict[tuple[str, str], list[int]] = {}
     for n in numbers:
         lanes.setdefault(cases.lane(n), []).append(n)
-    while lanes:
-        for lane in list(lanes):
-            worker = Worker(seed, lane)
+    parts = [(lane, lanes[lane][at:at + CASES_PER_PROCESS]) for at in range(0, len(numbers), CASES_PER_PROCESS)
+             for lane in lanes if at < len(lanes[lane])]
+    results: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+
+    def run(lane: tuple[str, str], part: list[int]) -> None:
+        while part and time.time() < deadline:
+            worker = Worker(seed, lane, device)
             try:
-                while lanes[lane] and worker.left and time.time() < deadline:
-                    number = lanes[lane].pop(0)
+                while part and worker.left and time.time() < deadline:
+                    number = part.pop(0)
                     start = time.monotonic()
                     result = worker.run(number)
                     if "family" not in result:
                         result = {**describe(seed, number), **result}
                     result["seconds"] = round(time.monotonic() - start, 3)
-                    yield result
+                    results.put(result)
             finally:
                 worker.end()
-            if not lanes[lane]:
-                del lanes[lane]
-            if time.time() >= deadline:
-                return
+
+    def run_parts() -> None:
+        try:
+            with contextlib.suppress(IndexError):
+                while True:
+                    run(*parts.pop(0))
+        finally:
+            results.put(None)
+
+    for _ in range(processes):
+        threading.Thread(target=run_parts, daemon=True).start()
+    left = processes
+    while left:
+        result = results.get()
+        if result is None:
+            left -= 1
+        else:
+            yield result
 
 
 def keep_reproducer(seed: int, result: dict[str, Any], folder: Path) -> None:
@@ -124,6 +144,9 @@ def main() -> int:
                         "'^conv_transpose f32 .*dynamic'; families: " + ", ".join(cases.FAMILIES))
     parser.add_argument("--out", type=Path, default=Path("build/sweep"), metavar="FOLDER")
     parser.add_argument("--fresh", action="store_true", help="forget results that are there")
+    parser.add_argument("--device", default="", help='"cuda": what has kernels for it runs on the GPU, compiled ("evaluator" too); '
+                        "nothing is timed then")
+    parser.add_argument("--processes", type=int, default=1, help="that many cases at once")
     parser.add_argument("--verbose", action="store_true", help="a line for every case")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -138,7 +161,7 @@ def main() -> int:
     print(f"seed {options.seed}: {len(numbers)} cases to run, {len(done)} done before", flush=True)
     start = time.time()
     with path.open("a") as out:
-        for result in sweep(options.seed, numbers, start + options.seconds):
+        for result in sweep(options.seed, numbers, start + options.seconds, options.processes, options.device):
             results.append(result)
             out.write(json.dumps(result) + "\n")
             out.flush()

@@ -13,12 +13,12 @@ from .judge import LibraryLog, run_case
 
 
 def main() -> None:
-    seed, log = int(sys.argv[1]), LibraryLog()
+    seed, device, log = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "", LibraryLog()
     for line in sys.stdin:
         number = int(line)
         log.print(json.dumps({"begin": number}))
         try:
-            result = run_case(make(seed, number), log)
+            result = run_case(make(seed, number), log, device)
         except Exception:
             result = {"number": number, "verdict": "broken", "detail": traceback.format_exc()[-1500:]}
         log.print(json.dumps(result))

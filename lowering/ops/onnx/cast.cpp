@@ -46,6 +46,11 @@ std::vector<LoweredValue> cast_to(OpContext& ctx, DType to) {
   if (to == DType::string || is_complex(to)) throw_unsupported("a cast to {}", name_of(to));
   const TensorBox& x = ctx.in(0);
   if (x.dtype() == to) return {x};
+  if (is_half(to) && x.dtype() == DType::f32 && x.storage()->is_realized() &&
+      ir::memory_type(ctx.program, x) == to) { // memory holds it so
+    const TensorBox whole = ir::make_buffer_box(ctx.program, x.storage()->buffer());
+    return {x.is_identity_view() ? whole : whole.view(ctx.c, x.sizes(), x.index_map())};
+  }
   bool saturate = ctx.attr_int("saturate", 1) != 0;
   std::string round_mode = ctx.attr_string("round_mode", "up");
   return {map(ctx, to, x, [&](Expr e) { return cast_element(e, to, saturate, round_mode); })};

@@ -270,8 +270,8 @@ TensorBox integer_matmul(OpContext& ctx, int a, int a_zero, int b, int b_zero) {
   }
   if (!left || !right)
     return matmul_boxes(ctx, shifted(ctx, a, a_zero, true), shifted(ctx, b, b_zero, false), DType::i32);
-  if (left->values.dtype() == DType::u8 && left->values.rank() > 1 && right->values.rank() > 1 &&
-      zero_points_may_round(ctx, *left, *right, b))
+  if (!ctx.program.target.cuda && left->values.dtype() == DType::u8 && left->values.rank() > 1 &&
+      right->values.rank() > 1 && zero_points_may_round(ctx, *left, *right, b))
     return product_less_zero_points(ctx, *left, *right, b);
   ZeroPoints zeros{left->zero, right->zero};
   return matmul_boxes(ctx, left->values, right->values, DType::i32, &zeros);

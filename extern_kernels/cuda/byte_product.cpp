@@ -1,0 +1,401 @@
+#include "extern_kernels/cuda/byte_product.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+
+#include "base/error.h"
+#include "extern_kernels/cuda/loops.h"
+#include "extern_kernels/cuda/notes.h"
+#include "extern_kernels/cuda/plain.h"
+#include "extern_kernels/cuda/tensor_attention.h"
+#include "extern_kernels/library_kernel.h"
+
+namespace tbx::extern_kernels {
+
+using namespace cuda;
+
+namespace {
+
+const char* const kText =
+#include "extern_kernels/cuda/byte_product.inc"
+    ;
+
+constexpr int64_t kTile = 64;       ///< rows and columns of a block, and terms that it multiplies at a time
+constexpr int64_t kJoined = 8;      ///< rows of a block that joins
+constexpr int64_t kRound = 16;      ///< packed columns are padded to that
+constexpr size_t kOuter = 3;        ///< dimensions of a batch, or of an image
+constexpr int64_t kFewChannels = 8; ///< with fewer in a group tensor cores would multiply mostly zeros
+
+using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
+
+int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+int64_t volume(std::span<const int64_t> sizes) {
+  int64_t v = 1;
+  for (int64_t s : sizes) v *= s;
+  return v;
+}
+int as_int(int64_t n) { return static_cast<int>(n); }
+
+/// Channels of a tap in a packed column: images of few channels keep their taps close.
+int64_t packed_depth(int64_t depth, int64_t taps) {
+  if (taps > 1 && depth <= 4) return 4;
+  if (taps > 1 && depth <= 8) return 8;
+  return up(depth, kRound);
+}
+
+/// The sizes of a call, and how its operands lie.
+struct Call {
+  ByteArguments product;
+  ByteWeights weights;
+  bool fits = true; ///< all counts are of 32 bits
+};
+
+class ByteProduct final : public LibraryKernel {
+public:
+  ByteProduct(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
+              std::span<const OperandInfo> outputs, Load load, int multiprocessors)
+      : problem_(problem), conv_(std::get_if<ConvProblem>(&problem_)),
+        product_(std::get_if<MatMulProblem>(&problem_)), device_(device), load_(std::move(load)),
+        multiprocessors_(multiprocessors > 0 ? multiprocessors : device.properties().multiprocessors),
+        a_type_(inputs[0].dtype), w_(inputs[1]),
+        plain_(conv_ ? make_cuda_conv : make_cuda_matmul, device, problem, inputs, outputs) {
+    if (!load_)
+      load_ = [&device](const std::string& text) {
+        return device.load(compiled(text, device.properties().architecture));
+      };
+  }
+
+  std::string description() const override {
+    return fmt::format("our own {} on tensor cores in {} and {}", to_string(problem_), name_of(a_type_),
+                       name_of(w_.dtype));
+  }
+
+  int64_t workspace_bytes(std::span<const TensorRef> inputs,
+                          std::span<const TensorRef> outputs) const override {
+    if (outputs[0].numel() == 0) return 0;
+    const Call call = make_call(inputs, outputs[0]);
+    return call.fits ? partial_bytes(call) + (w_.constant ? 0 : packed_bytes(call)) : 0;
+  }
+
+  void run(const RunArgs& args) const override {
+    if (args.outputs[0].numel() == 0) return;
+    Call call = make_call(args.inputs, args.outputs[0]);
+    if (!call.fits) {
+      notes_.add("plain loops: more rows, columns or terms than 32 bits count");
+      return plain_.get().run(args);
+    }
+    ByteArguments& a = call.product;
+    const bool vector = is_vector(call, args.inputs[0]);
+    const Compiled& kernels = compiled_for(vector, conv_ && has_window(args.inputs[1]));
+    auto* workspace = static_cast<char*>(args.workspace);
+    if (w_.constant) {
+      std::scoped_lock lock(mutex_);
+      if (!packed_) pack_constant(call, kernels);
+      place_weights(call, static_cast<char*>(packed_->data()));
+    } else {
+      call.weights.from = args.inputs[1].data;
+      place_weights(call, workspace);
+      pack(*args.stream, call, kernels);
+      workspace += packed_bytes(call);
+    }
+    a.partial = reinterpret_cast<int*>(workspace);
+    device::LaunchShape shape;
+    shape.threads = 128;
+    shape.blocks = static_cast<uint32_t>(blocks_of(a) * a.splits);
+    void* pointers[] = {&a};
+    args.stream->launch(kernels.product, shape, pointers);
+    notes_.add(fmt::format("[{} x {} x {} x {}]{}{}", a.groups, a.rows, a.terms, a.columns,
+                           vector ? "" : ", bytes one by one",
+                           a.splits > 1 ? fmt::format(", terms shared by {} blocks", a.splits) : ""));
+    if (a.splits == 1) return;
+    shape.blocks = static_cast<uint32_t>(a.groups * (up(a.rows, kJoined) / kJoined) * a.column_tiles);
+    args.stream->launch(kernels.join, shape, pointers);
+  }
+
+  int64_t packed_bytes() const override {
+    std::scoped_lock lock(mutex_);
+    return packed_ ? static_cast<int64_t>(packed_->bytes()) : 0;
+  }
+  std::vector<std::string> implementations() const override { return notes_.all(); }
+
+private:
+  struct Compiled {
+    std::shared_ptr<device::Module> module;
+    device::Kernel product, join, pack;
+  };
+
+  /// Not each pixel of the result is one pixel of the image.
+  bool has_window(const TensorRef& w) const {
+    auto any = [](std::span<const int64_t> v, int64_t other) {
+      return std::any_of(v.begin(), v.end(), [&](int64_t n) { return n != other; });
+    };
+    return any(w.sizes.subspan(2), 1) || any(conv_->pads_begin, 0) || any(conv_->pads_end, 0);
+  }
+
+  static int64_t blocks_of(const ByteArguments& a) {
+    return int64_t{a.row_tiles} * a.column_tiles * a.groups;
+  }
+  static int64_t sums_bytes(const Call& call) { return up(call.weights.all_columns * 4, 256); }
+  static int64_t packed_bytes(const Call& call) {
+    return sums_bytes(call) + up(call.weights.all_columns * call.weights.packed_terms, 256);
+  }
+  static int64_t partial_bytes(const Call& call) {
+    const ByteArguments& a = call.product;
+    return a.splits == 1 ? 0 : int64_t{a.splits} * a.groups * a.rows * a.columns * 4;
+  }
+  static void place_weights(Call& call, char* at) {
+    call.product.sums = call.weights.sums = reinterpret_cast<int*>(at);
+    call.product.w = call.weights.to = at + sums_bytes(call);
+  }
+
+  Call make_call(std::span<const TensorRef> inputs, const TensorRef& out) const {
+    Call call;
+    ByteArguments& a = call.product;
+    a.a = inputs[0].data;
+    if (conv_)
+      describe_conv(call, inputs, out);
+    else
+      describe_product(call, inputs, out);
+    auto zero = [&](int number) {
+      return number >= 0 ? static_cast<const int*>(inputs[number].data) : nullptr;
+    };
+    a.a_zero = zero(conv_ ? conv_->x_zero : product_->a_zero);
+    a.b_zero = zero(conv_ ? -1 : product_->b_zero);
+    const int64_t rows = volume_of(a.row_sizes, 4), groups = volume_of(a.group_sizes, 3);
+    const int64_t taps = volume_of(a.kernel, 3), depth = call.weights.depth;
+    const int64_t padded = packed_depth(depth, taps), terms = up(taps * padded, kRound);
+    constexpr int64_t kMost = std::numeric_limits<int>::max() - 64 * kTile;
+    const int64_t columns = call.weights.columns, all = call.weights.all_columns;
+    const int64_t row_tiles = up(rows, kTile) / kTile, column_tiles = up(columns, kTile) / kTile;
+    for (int64_t n : {rows, groups, terms, columns, all, row_tiles * column_tiles * groups * kTile / kJoined})
+      call.fits = call.fits && n <= kMost;
+    if (!call.fits) return call;
+    a.rows = as_int(rows), a.groups = as_int(groups), a.columns = as_int(columns);
+    a.terms = as_int(taps * depth), a.depth = as_int(depth);
+    a.packed_depth = call.weights.packed_depth = as_int(padded);
+    a.packed_terms = call.weights.packed_terms = as_int(terms);
+    call.weights.taps = as_int(taps);
+    std::copy_n(a.kernel, 3, call.weights.kernel);
+    a.row_tiles = as_int(row_tiles), a.column_tiles = as_int(column_tiles);
+    share_terms(a);
+    return call;
+  }
+
+  /// Where there are fewer blocks than places for them, several share the terms of a tile; joining their sums
+  /// costs about as much as four tiles of terms.
+  void share_terms(ByteArguments& a) const {
+    constexpr int64_t kFewest = 6;
+    const int64_t tiles = std::max<int64_t>(1, up(a.packed_terms, kTile) / kTile);
+    const int64_t places = int64_t{2} * multiprocessors_;
+    int64_t splits = std::clamp<int64_t>(places / std::max<int64_t>(1, blocks_of(a)), 1,
+                                         std::max<int64_t>(1, tiles / kFewest));
+    a.tiles_of_split = as_int((tiles + splits - 1) / splits);
+    a.splits = as_int((tiles + a.tiles_of_split - 1) / a.tiles_of_split);
+    if (blocks_of(a) * a.splits > std::numeric_limits<int>::max())
+      a.splits = 1, a.tiles_of_split = as_int(tiles);
+  }
+
+  static int64_t volume_of(const int* sizes, int count) {
+    int64_t v = 1;
+    for (int i = 0; i < count; ++i) v *= sizes[i];
+    return v;
+  }
+
+  /// Rows are pixels, columns the channels of a group.
+  void describe_conv(Call& call, std::span<const TensorRef> inputs, const TensorRef& y) const {
+    const ConvProblem& p = *conv_;
+    const TensorRef &x = inputs[0], &w = inputs[1];
+    ByteArguments& a = call.product;
+    ByteWeights& b = call.weights;
+    const size_t space = y.sizes.size() - 2, from = kOuter - space; // the last of three dimensions
+    const int64_t columns = y.sizes[1] / p.group;
+    a.row_sizes[0] = as_int(y.sizes[0]);
+    a.a_row[0] = x.strides[0];
+    for (size_t d = 0; d < space; ++d) {
+      const size_t to = from + d;
+      a.row_sizes[1 + to] = as_int(y.sizes[2 + d]);
+      a.a_row[1 + to] =
+          x.strides[2 + d] * (has_window(w) ? 1 : p.strides[d]); // steps of the image, or of rows
+      a.in[to] = as_int(x.sizes[2 + d]), a.kernel[to] = as_int(w.sizes[2 + d]);
+      a.stride[to] = as_int(p.strides[d]), a.dilation[to] = as_int(p.dilations[d]);
+      a.pad[to] = as_int(p.pads_begin[d]);
+      b.kernel_steps[to] = w.strides[2 + d];
+    }
+    a.a_step = x.strides[1];
+    a.group_sizes[0] = b.group_sizes[0] = as_int(p.group);
+    a.a_group[0] = w.sizes[1] * x.strides[1];
+    a.w_group[0] = 1;
+    b.group_steps[0] = columns * w.strides[0];
+    b.column_step = w.strides[0], b.depth_step = w.strides[1];
+    b.columns = as_int(columns), b.all_columns = y.sizes[1], b.depth = as_int(w.sizes[1]);
+    auto ordered = [&](const View& from_view, int64_t group) {
+      View v = from_view;
+      std::fill(std::begin(v.strides), std::end(v.strides), 0);
+      v.strides[0] = from_view.strides[0];
+      for (size_t d = 0; d < space; ++d) v.strides[1 + from + d] = from_view.strides[2 + d];
+      v.strides[4] = from_view.strides[1];
+      v.strides[5] = from_view.strides[1] * group;
+      return v;
+    };
+    a.out = ordered(view_of(y, y.sizes), columns);
+    if (p.has_bias) {
+      a.bias.data = inputs[2].data, a.bias.type = static_cast<int>(inputs[2].dtype);
+      a.bias.strides[4] = inputs[2].strides[0];
+      a.bias.strides[5] = columns * inputs[2].strides[0];
+    }
+    a.post = steps_of(p.post_ops, inputs, y.sizes);
+    for (int i = 0; i < a.post.count; ++i)
+      a.post.steps[i].operand = ordered(a.post.steps[i].operand, columns);
+  }
+
+  /// Dimensions of the batch are rows where b has none, else groups.
+  void describe_product(Call& call, std::span<const TensorRef> inputs, const TensorRef& c) const {
+    const TensorRef &x = inputs[0], &w = inputs[1];
+    ByteArguments& a = call.product;
+    ByteWeights& b = call.weights;
+    const size_t rank = c.sizes.size(), outer = rank - 2, from = kOuter - outer;
+    const bool batched = volume(w.sizes.first(outer)) != 1;
+    a.row_sizes[3] = as_int(c.sizes[rank - 2]);
+    a.a_row[3] = x.strides[rank - 2];
+    a.a_step = x.strides[rank - 1];
+    b.column_step = w.strides[rank - 1], b.depth_step = w.strides[rank - 2];
+    b.columns = as_int(c.sizes[rank - 1]), b.depth = as_int(x.sizes[rank - 1]);
+    int64_t packed = 1;
+    for (size_t d = outer; d-- > 0;) {
+      const size_t to = from + d;
+      (batched ? a.group_sizes : a.row_sizes)[to] = as_int(c.sizes[d]);
+      (batched ? a.a_group : a.a_row)[to] = x.sizes[d] == 1 ? 0 : x.strides[d];
+      if (!batched || w.sizes[d] == 1) continue;
+      b.group_sizes[to] = as_int(w.sizes[d]), b.group_steps[to] = w.strides[d];
+      a.w_group[to] = as_int(packed);
+      packed *= w.sizes[d];
+    }
+    b.all_columns = packed * c.sizes[rank - 1];
+    auto ordered = [&](const View& from_view) {
+      View v = from_view;
+      std::fill(std::begin(v.strides), std::end(v.strides), 0);
+      for (size_t d = 0; d < outer; ++d) v.strides[(batched ? 5 : 0) + from + d] = from_view.strides[d];
+      v.strides[3] = from_view.strides[rank - 2], v.strides[4] = from_view.strides[rank - 1];
+      return v;
+    };
+    a.out = ordered(view_of(c, c.sizes));
+    a.post = steps_of(product_->post_ops, inputs, c.sizes);
+    for (int i = 0; i < a.post.count; ++i) a.post.steps[i].operand = ordered(a.post.steps[i].operand);
+  }
+
+  /// 16 terms that follow each other are 16 aligned bytes of one tap.
+  static bool is_vector(const Call& call, const TensorRef& x) {
+    const ByteArguments& a = call.product;
+    bool fits = a.depth % kRound == 0 && a.a_step == 1 && reinterpret_cast<uintptr_t>(x.data) % kRound == 0;
+    for (int64_t step : a.a_row) fits = fits && step % kRound == 0;
+    for (int64_t step : a.a_group) fits = fits && step % kRound == 0;
+    return fits;
+  }
+
+  /// Exponentials are long in the text of the kernel.
+  bool is_dear() const {
+    const std::vector<PostOp>& ops = conv_ ? conv_->post_ops : product_->post_ops;
+    return std::any_of(ops.begin(), ops.end(), [](const PostOp& op) {
+      return op.kind == PostOp::gelu_erf || op.kind == PostOp::gelu_tanh || op.kind == PostOp::silu ||
+             op.kind == PostOp::sigmoid || op.kind == PostOp::tanh;
+    });
+  }
+
+  const Compiled& compiled_for(bool vector, bool taps) const {
+    Compiled& c = compiled_[vector][taps];
+    std::call_once(once_[vector][taps], [&] {
+      c.module =
+          load_(fmt::format("#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
+                            "#define DEAR {}\n{}\n{}",
+                            a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
+                            taps ? 1 : 0, is_dear() ? 1 : 0, loops_arguments(), kText));
+      c.product = c.module->kernel("byte_product");
+      c.join = c.module->kernel("join_bytes");
+      c.pack = c.module->kernel("pack_bytes");
+    });
+    return c;
+  }
+
+  static void pack(device::Stream& stream, Call& call, const Compiled& kernels) {
+    if (call.weights.all_columns == 0) return;
+    device::LaunchShape shape;
+    shape.threads = 128;
+    shape.blocks = static_cast<uint32_t>(up(call.weights.all_columns, 4) / 4);
+    void* pointers[] = {&call.weights};
+    stream.launch(kernels.pack, shape, pointers);
+  }
+
+  /// Once per kernel, whatever streams runs have.
+  void pack_constant(const Call& call, const Compiled& kernels) const {
+    Call mine = call;
+    const auto bytes = static_cast<size_t>(volume(w_.sizes));
+    auto from = device_.allocate(bytes), packed = device_.allocate(static_cast<size_t>(packed_bytes(call)));
+    place_weights(mine, static_cast<char*>(packed->data()));
+    mine.weights.from = from->data();
+    const auto stream = device_.make_stream();
+    stream->upload(from->data(), w_.constant->data, bytes);
+    pack(*stream, mine, kernels);
+    stream->synchronize();
+    packed_ = std::move(packed);
+  }
+
+  Problem problem_;
+  const ConvProblem* conv_;
+  const MatMulProblem* product_;
+  device::Device& device_;
+  Load load_;
+  int multiprocessors_;
+  DType a_type_;
+  OperandInfo w_;
+  LazyKernel plain_;
+  mutable std::once_flag once_[2][2];
+  mutable Compiled compiled_[2][2]; ///< by `vector` and `taps`
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<device::Memory> packed_; ///< sums of columns, behind them the columns
+  Notes notes_;
+};
+
+} // namespace
+
+std::string supports_cuda_byte_product(const Problem& problem, std::span<const OperandInfo> inputs,
+                                       std::span<const OperandInfo> outputs) {
+  const DType a = inputs[0].dtype, b = inputs[1].dtype, y = outputs[0].dtype;
+  if (!is_byte(a) || !is_byte(b)) return fmt::format("{} times {}", name_of(a), name_of(b));
+  const auto* conv = std::get_if<ConvProblem>(&problem);
+  const auto* product = std::get_if<MatMulProblem>(&problem);
+  const std::vector<PostOp>& ops = conv ? conv->post_ops : product->post_ops;
+  if (std::string reason = loops_refuse(inputs, outputs, ops); !reason.empty()) return reason;
+  auto reads = [](DType t) { return t == DType::f32 || t == DType::i32 || is_half(t) || is_byte(t); };
+  if (ops.empty() ? y != DType::i32 : y == DType::i32 || !reads(y))
+    return fmt::format("a result of {}", name_of(y));
+  for (const PostOp& op : ops)
+    if (op.operand >= 0 && !reads(inputs[op.operand].dtype))
+      return fmt::format("{} behind an exact sum", name_of(inputs[op.operand].dtype));
+  if (outputs[0].sizes.size() > 2 + kOuter) return fmt::format("more than {} outer dimensions", kOuter);
+  if (product) return product->has_bias || product->alpha != 1 ? "a bias or a factor of an exact sum" : "";
+  if (conv->transposed) return "a transposed convolution";
+  if (conv->has_bias && inputs[2].dtype != DType::i32) return "a bias that is not int32";
+  if (const int64_t channels = inputs[1].sizes[1]; conv->group > 1 && channels < kFewChannels)
+    return fmt::format("groups of fewer than {} channels", kFewChannels);
+  return {};
+}
+
+std::unique_ptr<ExternKernel> make_byte_product(device::Device& device, const Problem& problem,
+                                                std::span<const OperandInfo> inputs,
+                                                std::span<const OperandInfo> outputs, Load load,
+                                                int multiprocessors) {
+  return std::make_unique<ByteProduct>(device, problem, inputs, outputs, std::move(load), multiprocessors);
+}
+
+std::unique_ptr<ExternKernel> make_cuda_byte_product(device::Device& device, const Problem& problem,
+                                                     std::span<const OperandInfo> inputs,
+                                                     std::span<const OperandInfo> outputs) {
+  if (has_tensor_cores(device.properties())) return make_byte_product(device, problem, inputs, outputs);
+  return std::holds_alternative<ConvProblem>(problem) ? make_cuda_conv(device, problem, inputs, outputs)
+                                                      : make_cuda_matmul(device, problem, inputs, outputs);
+}
+
+} // namespace tbx::extern_kernels

@@ -1,0 +1,83 @@
+#include "fusion/state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tbx::fusion {
+
+using namespace ir;
+
+namespace {
+
+template <class Entries>
+BufferId buffer_named(const Entries& entries, const std::string& name, const char* what) {
+  const auto it = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.name == name; });
+  TBX_MODEL(it != entries.end(), "option state names the {} '{}', which the model has not", what, name);
+  return it->buffer;
+}
+
+/// The nest that copies all of `from` to the beginning of `whole`.
+bool copies_to_start(const Program& program, const Operation& op, BufferId from, BufferId whole) {
+  const auto* compute = std::get_if<Compute>(&op.what);
+  if (!compute || compute->loops.kind != LoopKind::pointwise) return false;
+  const Buffer& part = program.at(compute->output);
+  if (part.slice_of != whole) return false;
+  if (!std::all_of(part.slice_start.begin(), part.slice_start.end(), [](SymInt s) { return s.is(0); }))
+    return false;
+  const Expr body = compute->loops.body;
+  if (body->op != Op::load || body->buffer != from || body->mask()) return false;
+  for (size_t d = 0; d < body->indices.size(); ++d)
+    if (body->indices[d] != program.context->var(static_cast<int>(d)) && !part.sizes[d].is(1)) return false;
+  return true;
+}
+
+} // namespace
+
+StateInput keep_in_place(Program& program, const std::string& input, const std::string& output,
+                         int64_t capacity) {
+  const BufferId past = buffer_named(program.inputs, input, "input"),
+                 present = buffer_named(program.outputs, output, "output");
+  auto refuse = [&](const std::string& why) -> Error {
+    return {ErrorKind::model, fmt::format("'{}' cannot be kept as the state '{}': {}", output, input, why),
+            "leave it out of the option state"};
+  };
+  const SymInts before = program.at(past).sizes, after = program.at(present).sizes;
+  if (before.size() != after.size() || program.at(past).dtype != program.at(present).dtype)
+    throw refuse("they have different types or ranks");
+  StateInput state{input, -1, before, 0};
+  for (size_t d = 0; d < before.size(); ++d) {
+    if (provably_equal(before[d], after[d])) {
+      if (!before[d].is_constant())
+        throw Error(ErrorKind::model,
+                    fmt::format("dimension {} of the state '{}' is {}, which is not known while compiling", d,
+                                input, to_string(before[d])),
+                    "fix it with the option dims (--dim)");
+      continue;
+    }
+    if (state.axis >= 0) throw refuse("they differ in several dimensions");
+    state.axis = static_cast<int>(d);
+  }
+  if (state.axis < 0) throw refuse("no dimension of it grows");
+  if (has_unbacked(after[state.axis])) throw refuse("how much it grows depends on data");
+  auto is_copy = [&](const Operation& op) { return copies_to_start(program, op, past, present); };
+  if (is_half(program.at(past).dtype) && !program.target.cuda)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("the state '{}' is {}, of which the CPU makes float32 copies in every run", input,
+                            name_of(program.at(past).dtype)),
+                "leave it out of the option state, or take a model with float32 caches");
+  if (std::count_if(program.operations.begin(), program.operations.end(), is_copy) != 1)
+    throw refuse("it is not the input with something appended");
+  std::erase_if(program.operations, is_copy);
+  state.after = after[state.axis];
+  program.add_check(SymInt(capacity) - state.after, false,
+                    fmt::format("the state '{}' has room for {} (option state_capacity)", input, capacity));
+  program.at(past).sizes[state.axis] = SymInt(capacity);
+  program.at(present).slice_of = past;
+  program.at(present).slice_start.assign(after.size(), SymInt(0));
+  return state;
+}
+
+} // namespace tbx::fusion

@@ -17,10 +17,8 @@ bool is_onnx(const Node& node) { return node.domain.empty(); }
 /// Each part of the result is the operator of that part of the inputs.
 bool works_by_part(const Node& node) {
   if (!has(Trait::by_part, node) && (!has(Trait::moves, node) || has(Trait::selects, node))) return false;
-  auto reduction = node.attributes.find("reduction");
-  if (reduction == node.attributes.end()) return true;
-  const auto* how = std::get_if<std::string>(&reduction->second);
-  return how && (*how == "none" || *how == "add");
+  const std::string reduction = attribute_or<std::string>(node, "reduction", "none");
+  return reduction == "none" || reduction == "add";
 }
 
 DType bit_cast_target(const Node& node) {

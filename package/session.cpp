@@ -332,6 +332,10 @@ std::vector<KernelReport> Session::Impl::reports(std::map<const runtime::Executa
       r.decisions = s.decisions;
       for (const std::string& text : runtime::implementations_of(*p.bound, i, threads()))
         r.decisions.push_back("implementation: " + text);
+      // Many kernels pack their weights in the first run, when the layout is known.
+      const auto& library = p.bound->steps[i].library;
+      if (const int64_t packed = library ? library->packed_bytes() : 0; packed > 0)
+        r.decisions.push_back(fmt::format("weights packed: {:.3f} MB", static_cast<double>(packed) / 1e6));
       r.bytes = s.bytes;
       r.flops = s.flops;
       result.push_back(std::move(r));

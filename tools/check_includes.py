@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the #include lines of the sources against the tables in docs/architecture.md.
+"""Checks the #include lines of the sources against the tables in docs/architecture.md, and namespaces against folders.
 
 usage: tools/check_includes.py [root]
 Prints "file:line: what is wrong and which rule says so" for each breach; exits 1 if there is one.
@@ -12,6 +12,9 @@ import sys
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 # Literals and comments hold no directives of this file (generated kernels are text in raw strings).
 OPAQUE = re.compile(r'R"([^(\s"]*)\(.*?\)\1"|/\*.*?\*/|//[^\n]*', re.S)
+# A namespace that is opened at the margin, with all that is in it.
+NAMESPACE = re.compile(r"^namespace tbx::(\w+)[\w:]* \{\n(.*?)^\}", re.M | re.S)
+DECLARED_ONLY = re.compile(r"\s*((struct|class) \w+;\s*)*")
 STANDARD = re.compile(r"[a-z0-9_]+|(sys|arpa|netinet|linux)/[a-z0-9_.]+|"
                       r"(assert|ctype|cpuid|dirent|dlfcn|elf|errno|fcntl|fenv|float|getopt|immintrin|inttypes|limits|link|locale|"
                       r"malloc|math|poll|pthread|sched|semaphore|setjmp|signal|spawn|stdarg|stdbool|stddef|stdint|stdio|"
@@ -39,6 +42,14 @@ def row_of(path, folders):
     parts = path.split("/")
     rows = ("/".join(parts[:n]) for n in range(len(parts) - 1, 0, -1))
     return next((row for row in rows if row in folders), parts[0])
+
+
+def foreign_namespaces(source, folder, folders):
+    """Positions and names of namespaces of other folders in which more than names of types is declared."""
+    for match in NAMESPACE.finditer(source):
+        name = match.group(1)
+        if name in folders and name != folder.split("/")[0] and not DECLARED_ONLY.fullmatch(match.group(2)):
+            yield match.start(), name
 
 
 def is_written_by_build(name, path, root):
@@ -73,6 +84,8 @@ def main():
                 continue
             checked += 1
             source = OPAQUE.sub(blank, path.read_text(errors="replace"))
+            for position, name in foreign_namespaces(source, folder, folders) if folder != "tests" else ():
+                breaches.append(f"{path.relative_to(root)}:{line_of(source, position)}: tbx::{name} is the namespace of {name}/")
             for match in INCLUDE.finditer(source):
                 quote, name = match.groups()
                 where = f"{path.relative_to(root)}:{line_of(source, match.start())}"

@@ -57,7 +57,7 @@ const std::vector<const char*>& options() {
   return o;
 }
 
-void check(int result, const char* what) {
+void check_nvrtc(int result, const char* what) {
   if (result != 0) throw_backend_error("{} failed: {}", what, nvrtc().nvrtcGetErrorString(result));
 }
 
@@ -65,7 +65,7 @@ void check(int result, const char* what) {
 
 std::string nvrtc_identity() {
   int major = 0, minor = 0;
-  check(nvrtc().nvrtcVersion(&major, &minor), "nvrtcVersion");
+  check_nvrtc(nvrtc().nvrtcVersion(&major, &minor), "nvrtcVersion");
   std::string text = fmt::format("nvrtc {}.{}", major, minor);
   for (const char* option : options()) text += fmt::format(" {}", option);
   return text;
@@ -80,7 +80,7 @@ std::string compile(std::string_view source, std::string_view architecture) {
     }
   } owner;
   const std::string text(source), target = fmt::format("--gpu-architecture={}", architecture);
-  check(n.nvrtcCreateProgram(&owner.program, text.c_str(), "kernels.cu", 0, nullptr, nullptr),
+  check_nvrtc(n.nvrtcCreateProgram(&owner.program, text.c_str(), "kernels.cu", 0, nullptr, nullptr),
         "nvrtcCreateProgram");
   std::vector<const char*> flags = options();
   flags.push_back(target.c_str());
@@ -93,9 +93,9 @@ std::string compile(std::string_view source, std::string_view architecture) {
                         log.c_str());
   }
   size_t size = 0;
-  check(n.nvrtcGetCUBINSize(owner.program, &size), "nvrtcGetCUBINSize");
+  check_nvrtc(n.nvrtcGetCUBINSize(owner.program, &size), "nvrtcGetCUBINSize");
   std::string cubin(size, '\0');
-  check(n.nvrtcGetCUBIN(owner.program, cubin.data()), "nvrtcGetCUBIN");
+  check_nvrtc(n.nvrtcGetCUBIN(owner.program, cubin.data()), "nvrtcGetCUBIN");
   return cubin;
 }
 

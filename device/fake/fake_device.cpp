@@ -178,6 +178,7 @@ public:
     }
     add([&k, shape, values, seed = seed_++]() mutable {
       std::vector<void*> pointers;
+      pointers.reserve(values.size());
       for (std::vector<char>& v : values) pointers.push_back(v.data());
       emulate(k, shape, pointers, seed);
     });

@@ -183,7 +183,7 @@ size_t scanned_outputs(const RuleCall& c) {
 std::vector<ValueId> run_keeping(const RuleCall& c, const std::vector<ValueId>& kept) {
   Node node = c.node;
   own_bodies(node);
-  Graph& body = *std::get<std::shared_ptr<Graph>>(node.attributes.at("body"));
+  Graph& body = **checked_attribute<std::shared_ptr<Graph>>(node, "body");
   GradientBuilder b(body, body.nodes, c.node.origin);
   for (ValueId& v : node.outputs)
     if (v >= 0) v = add_like(c.b.graph, c.b.graph.at(v));

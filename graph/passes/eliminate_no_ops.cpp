@@ -22,7 +22,7 @@ bool hands_through(const Editor& e, const Node& node) {
     return !order.empty() && is_identity_order(order);
   }
   if (node.op_type == "Cast") {
-    return static_cast<DType>(attribute_int(node, "to", 0)) == in.dtype;
+    return static_cast<DType>(attribute_or<int64_t>(node, "to", 0)) == in.dtype;
   }
   return false;
 }

@@ -13,7 +13,7 @@ int fold_batch_norm(Graph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     Node& norm = graph.nodes[i];
     if (!norm.domain.empty() || norm.op_type != "BatchNormalization" || norm.inputs.size() != 5) continue;
-    if (attribute_int(norm, "training_mode", 0) != 0 || norm.opset < 7) continue;
+    if (attribute_or<int64_t>(norm, "training_mode", 0) != 0 || norm.opset < 7) continue;
     bool extra_outputs = false;
     for (size_t k = 1; k < norm.outputs.size(); ++k) extra_outputs |= norm.outputs[k] >= 0;
     Node* conv = e.producer(norm.inputs[0], "Conv");

@@ -53,7 +53,7 @@ private:
   }
 
   bool fold(Node& quantize) {
-    if (quantize.inputs.size() < 2 || attribute_int(quantize, "block_size", 0) != 0) return false;
+    if (quantize.inputs.size() < 2 || attribute_or<int64_t>(quantize, "block_size", 0) != 0) return false;
     const Tensor* scale = f32_constant(g_, quantize.inputs[1]);
     if (!scale || scale->numel() != 1) return false;
     const float s = scale->as<float>()[0];

@@ -53,7 +53,7 @@ bool describe_conv(const Graph& g, Linear& l, const Tensor& w, bool transposed) 
     l.channels = w.dims[0];
     l.channel_of = [n = w.dims[1] * inner](int64_t i) { return i / n; };
   } else {
-    int64_t groups = attribute_int(*l.node, "group", 1), columns = w.dims[1];
+    int64_t groups = attribute_or<int64_t>(*l.node, "group", 1), columns = w.dims[1];
     if (groups < 1 || w.dims[0] % groups != 0) return false;
     int64_t rows = w.dims[0] / groups; // input channels of a group
     l.channels = columns * groups;
@@ -67,7 +67,7 @@ bool describe_conv(const Graph& g, Linear& l, const Tensor& w, bool transposed) 
 
 bool describe_gemm(const Graph& g, Linear& l, const Tensor& w) {
   if (w.dims.size() != 2 || l.node->opset < 7) return false;
-  bool swapped = attribute_int(*l.node, "transB", 0) != 0;
+  bool swapped = attribute_or<int64_t>(*l.node, "transB", 0) != 0;
   l.rank = 2;
   l.axis = 1;
   l.channels = w.dims[swapped ? 0 : 1];

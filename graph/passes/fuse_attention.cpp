@@ -49,7 +49,7 @@ ValueId behind_guard(Editor& e, ValueId id, bool& guarded) {
 
 bool over_last(const Graph& g, const Node& softmax) {
   const auto& shape = g.at(softmax.inputs[0]).type.shape;
-  int64_t axis = attribute_int(softmax, "axis", softmax.opset >= 13 ? -1 : 1);
+  int64_t axis = attribute_or<int64_t>(softmax, "axis", softmax.opset >= 13 ? -1 : 1);
   return shape && (axis == -1 || axis + 1 == static_cast<int64_t>(shape->size()));
 }
 

@@ -76,7 +76,7 @@ private:
     p.result = node.outputs[0];
     if (gemm) {
       auto number = [&](const char* name) { return attribute_or<float>(node, name, 1); };
-      if (attribute_int(node, "transA", 0) != 0 || number("alpha") != 1 || number("beta") != 1)
+      if (attribute_or<int64_t>(node, "transA", 0) != 0 || number("alpha") != 1 || number("beta") != 1)
         return std::nullopt;
       if (node.input(2) >= 0 && !(p.bias = bias_of(node.inputs[2], p, node))) return std::nullopt;
     } else if (readers_[p.result].size() == 1 && e_.uses(p.result) == 1) {
@@ -92,13 +92,13 @@ private:
     }
     const auto& made = g_.at(p.result).type.shape;
     if (!made || made->size() != shape->size() || !is_split_into_heads(p.result)) return std::nullopt;
-    const bool transposed = gemm && attribute_int(node, "transB", 0) != 0;
+    const bool transposed = gemm && attribute_or<int64_t>(node, "transB", 0) != 0;
     kind = {x, gemm, transposed, p.weights->dims[transposed ? 1 : 0], p.weights->dtype};
     return p;
   }
 
   static int64_t columns(const Product& p, const Node& node) {
-    return p.weights->dims[attribute_int(node, "transB", 0) != 0 ? 0 : 1];
+    return p.weights->dims[attribute_or<int64_t>(node, "transB", 0) != 0 ? 0 : 1];
   }
 
   /// Floats of 2 or 4 bytes, or nullptr. (Halves are still there only on targets that compute with them.)

@@ -59,9 +59,10 @@ private:
     if (!dequantize || e_.producer(node.inputs[0], "DequantizeLinear")) return std::nullopt;
     Weights w;
     if (node.op_type == "Gemm") {
-      w.transposed = attribute_int(node, "transB", 0) != 0;
+      w.transposed = attribute_or<int64_t>(node, "transB", 0) != 0;
       auto is_one = [&](const char* name) { return attribute_or<float>(node, name, 1) == 1; };
-      if (attribute_int(node, "transA", 0) != 0 || !is_one("alpha") || !is_one("beta")) return std::nullopt;
+      if (attribute_or<int64_t>(node, "transA", 0) != 0 || !is_one("alpha") || !is_one("beta"))
+        return std::nullopt;
     }
     const ValueId bias = node.op_type == "Gemm" ? node.input(2) : -1;
     auto constant = [&](size_t i) {
@@ -98,9 +99,9 @@ private:
   static bool fits(Weights& w, const Node& dequantize, int along) {
     const auto& dims = w.scales->dims;
     if (w.zeros && (w.zeros->dims != dims || w.zeros->dtype != w.values->dtype)) return false;
-    int64_t axis = attribute_int(dequantize, "axis", 1);
+    int64_t axis = attribute_or<int64_t>(dequantize, "axis", 1);
     if (axis < 0) axis += 2;
-    const int64_t block = attribute_int(dequantize, "block_size", 0);
+    const int64_t block = attribute_or<int64_t>(dequantize, "block_size", 0);
     if (block != 0) {
       w.block = block;
       w.per_block = true;

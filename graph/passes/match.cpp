@@ -103,7 +103,7 @@ bool is_identity_order(const std::vector<int64_t>& order) {
 
 ValueId mean_of_last(Editor& e, ValueId id) {
   Node* mean = e.producer(id, "ReduceMean");
-  if (!mean || attribute_int(*mean, "keepdims", 1) != 1) return -1;
+  if (!mean || attribute_or<int64_t>(*mean, "keepdims", 1) != 1) return -1;
   std::vector<int64_t> axes;
   if (const auto* given = find_attribute<std::vector<int64_t>>(*mean, "axes")) {
     axes = *given;
@@ -131,10 +131,6 @@ bool about(std::optional<double> v, double wanted) {
   for (DType half : {DType::f16, DType::bf16})
     if (*v == decode_float(half, encode_float(half, static_cast<float>(wanted)))) return true;
   return std::fabs(*v - wanted) <= 1e-4 * std::fabs(wanted);
-}
-
-int64_t attribute_int(const Node& node, const char* name, int64_t otherwise) {
-  return attribute_or<int64_t>(node, name, otherwise);
 }
 
 } // namespace tbx::graph

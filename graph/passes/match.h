@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/node_attributes.h"
 
 namespace tbx::graph {
 
@@ -42,9 +43,6 @@ private:
 /// True when `v` is within one part in 10^4 of `wanted`, or `wanted` rounded to f16 or bf16, as exporters
 /// write it into models of halves.
 bool about(std::optional<double> v, double wanted);
-
-/// Integer attribute of a node, or `otherwise`.
-int64_t attribute_int(const Node& node, const char* name, int64_t otherwise);
 
 /// The f32 constant behind `id`; nullptr when it is none.
 const Tensor* f32_constant(const Graph& graph, ValueId id);

@@ -40,11 +40,11 @@ private:
 
   std::optional<Quantised> quantised(ValueId id) {
     Node* node = e_.producer(id, "DequantizeLinear");
-    if (!node || node->inputs.size() < 2 || attribute_int(*node, "block_size", 0) != 0 ||
+    if (!node || node->inputs.size() < 2 || attribute_or<int64_t>(*node, "block_size", 0) != 0 ||
         type_of(id) != DType::f32)
       return std::nullopt;
     Quantised q{node->inputs[0], node->input(2), f32_constant(g_, node->inputs[1]),
-                attribute_int(*node, "axis", 1)};
+                attribute_or<int64_t>(*node, "axis", 1)};
     if (!q.scale || q.scale->dims.size() > 1 || q.scale->numel() == 0) return std::nullopt;
     return q;
   }
@@ -128,7 +128,8 @@ private:
 
   std::vector<Node> product(const Node& node, const Quantised& a, const Quantised& b, size_t a_rank,
                             size_t b_rank) {
-    const bool gemm = node.op_type == "Gemm", transposed = gemm && attribute_int(node, "transB", 0) != 0;
+    const bool gemm = node.op_type == "Gemm",
+               transposed = gemm && attribute_or<int64_t>(node, "transB", 0) != 0;
     const int64_t axis = b.axis < 0 ? b.axis + static_cast<int64_t>(b_rank) : b.axis;
     // Scales of several columns.
     if (b.scale->numel() > 1 && (b_rank != 2 || axis != (transposed ? 0 : 1))) return {};
@@ -136,7 +137,7 @@ private:
     ValueId bias = -1;
     if (gemm) {
       auto is_one = [&](const char* name) { return attribute_or<float>(node, name, 1) == 1; };
-      if (attribute_int(node, "transA", 0) != 0 || !is_one("alpha") || !is_one("beta")) return {};
+      if (attribute_or<int64_t>(node, "transA", 0) != 0 || !is_one("alpha") || !is_one("beta")) return {};
       if (node.input(2) >= 0) {
         auto t = bias_of(node.inputs[2]);
         if (!t) return {};

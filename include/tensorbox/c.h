@@ -29,6 +29,7 @@
 extern "C" {
 #endif
 
+/* A model that is ready to run, what a run gave, and why something failed. */
 typedef struct tbx_session tbx_session;
 typedef struct tbx_outputs tbx_outputs;
 typedef struct tbx_error tbx_error;
@@ -42,6 +43,7 @@ typedef enum {
   TBX_INTERNAL_ERROR = 4
 } tbx_error_code;
 
+/* What kind of error it is. */
 TBX_C_API tbx_error_code tbx_error_kind(const tbx_error* error);
 /* UTF-8: names node, cause and way out. Valid as long as the error. */
 TBX_C_API const char* tbx_error_text(const tbx_error* error);
@@ -110,6 +112,7 @@ typedef struct {
   const char* const* dims; /* numbers, or names of sizes that a run decides */
 } tbx_info;
 
+/* How many inputs and outputs there are to ask about. */
 TBX_C_API size_t tbx_num_inputs(const tbx_session* session);
 TBX_C_API size_t tbx_num_outputs(const tbx_session* session);
 /* Of all zeros where there is none of this number. */
@@ -151,6 +154,7 @@ TBX_C_API int tbx_synchronize(const tbx_session* session, tbx_error** error);
 /* The number of the GPU that an output lies on; -1: it is on the host. */
 TBX_C_API int32_t tbx_outputs_device(const tbx_outputs* outputs, size_t number);
 
+/* How many outputs a run gave. */
 TBX_C_API size_t tbx_outputs_count(const tbx_outputs* outputs);
 /* In the model's order, valid as long as the outputs; of all zeros where there is none of this number. */
 TBX_C_API tbx_tensor tbx_outputs_at(const tbx_outputs* outputs, size_t number);

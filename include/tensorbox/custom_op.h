@@ -92,6 +92,7 @@ enum {
 #define TBX_VARIADIC (-1)
 #define TBX_MAX_RANK 64
 
+/* An input or output of a call. */
 typedef struct TbxTensor {
   int32_t dtype; /* TBX_UNDEFINED: left out */
   int32_t rank;
@@ -112,6 +113,7 @@ typedef struct TbxString {
   size_t size;
 } TbxString;
 
+/* Kinds of attributes. */
 enum {
   TBX_ATTRIBUTE_INT = 1,
   TBX_ATTRIBUTE_FLOAT = 2,
@@ -122,6 +124,7 @@ enum {
   TBX_ATTRIBUTE_STRINGS = 7
 };
 
+/* An attribute of a node: the functions tbx_int, tbx_float, ... find and read one. */
 typedef struct TbxAttribute {
   const char* name;
   int32_t kind; /* which of the following is set */
@@ -147,6 +150,7 @@ typedef struct TbxNode {
   const TbxAttribute* attributes;
 } TbxNode;
 
+/* What a library registers; see below. */
 typedef struct TbxOperator TbxOperator;
 
 /* infer: types and shapes of the outputs. Called while a model is imported and compiled, with every size and
@@ -198,6 +202,7 @@ typedef struct TbxComputeContext {
   void* runtime; /* tensorbox's own */
 } TbxComputeContext;
 
+/* Flags of an operator. */
 enum {
   TBX_NOT_A_FUNCTION =
       1u /* equal inputs may give other outputs (random numbers, time): equal nodes stay apart */
@@ -221,6 +226,7 @@ struct TbxOperator {
   TbxStatus (*compute)(TbxComputeContext* ctx); /* needed */
 };
 
+/* Where a library registers its operators. */
 typedef struct TbxOperatorRegistry {
   uint32_t abi; /* TBX_OPERATOR_ABI of the tensorbox that loads */
   uint32_t size;
@@ -275,6 +281,7 @@ static inline const char* tbx_string(const TbxNode* node, const char* name, cons
   return a ? a->s.data : otherwise;
 }
 
+/* The number of elements; all sizes must be known. */
 static inline int64_t tbx_numel(const TbxTensor* t) {
   int64_t n = 1;
   for (int32_t d = 0; d < t->rank; ++d) n *= t->dims[d];

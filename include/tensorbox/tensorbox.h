@@ -40,11 +40,13 @@ namespace tbx {
 /// Element type of a C++ type: float -> float32, bool -> bool, int64_t -> int64, ...
 template <class T> constexpr int32_t onnx_type_of();
 
+/// Why a call gave no result.
 struct TBX_API Failure {
   enum Kind { model_error, unsupported_error, backend_error, internal_error } kind = internal_error;
   std::string message; ///< names node, operator, cause and way out
 };
 
+/// A Failure, thrown by what has no other way to say it.
 class TBX_API Exception : public std::runtime_error {
 public:
   explicit Exception(Failure f) : std::runtime_error(f.message), failure(std::move(f)) {}
@@ -242,6 +244,7 @@ struct TBX_API CompileOptions {
   std::function<bool()> interrupted;
 };
 
+/// One step of a session, as `tbx explain` and the profile of a run show it.
 struct TBX_API KernelReport {
   std::string name, kind;             ///< kind: "generated", "extern", "evaluated", "copy"
   std::string device;                 ///< where it runs: "cpu", "cuda"
@@ -254,6 +257,7 @@ struct TBX_API KernelReport {
   int threads = 1;
 };
 
+/// What compiling a session made, and how long each stage took.
 struct TBX_API CompileStats {
   int nodes = 0, generated_kernels = 0, extern_kernels = 0, compiled_units = 0, cached_units = 0;
   int device_steps = 0, copies = 0; ///< kernels on the device; copies between it and the host
@@ -314,6 +318,7 @@ public:
   /// and must not be changed while the session lives; one of the same name may take its place.
   static Result<Session> load(const std::string& package_file, const LoadOptions& options = {});
 
+  /// What a run takes and gives, in the model's order.
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
   /// Initializers that the model declares as inputs, too; see CompileOptions::overridable. Empty before IR
@@ -375,6 +380,7 @@ private:
   std::shared_ptr<Impl> impl_;
 };
 
+/// How `optimize` simplifies a model.
 struct TBX_API OptimizeOptions {
   std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1); unknown ones are errors
   int opset = 0;                       ///< the ai.onnx version to convert to first; 0: the model's own
@@ -453,6 +459,7 @@ namespace detail {
 /// Throws Exception: a tensor of `type` read as one of `as`.
 [[noreturn]] TBX_API void throw_other_type(int32_t type, int32_t as);
 
+/// The number of elements of a tensor of `type` that is read as T; Exception where it cannot be.
 template <class T> size_t numel_as(int32_t type, const std::vector<int64_t>& dims) {
   constexpr int32_t as = onnx_type_of<T>();
   const bool half = type == 10 || type == 16, narrow = type == 9 || type > 16;

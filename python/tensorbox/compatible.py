@@ -60,6 +60,7 @@ def get_available_providers() -> list[str]:
 
 
 def get_all_providers() -> list[str]:
+    """The providers that there are, whether or not this machine has a GPU."""
     return [CUDA, CPU]
 
 
@@ -155,6 +156,7 @@ class InferenceSession:
         return [OrtValue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
 
     def io_binding(self) -> IOBinding:
+        """An empty binding of this session's inputs and outputs."""
         return IOBinding(self._session.inputs, self._session.outputs, self._session)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
@@ -212,6 +214,7 @@ class InferenceSession:
         return [CUDA, CPU] if self._provider == CUDA else [CPU]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """The options of each of get_providers()."""
         if self._provider != CUDA:
             return {CPU: {}}
         return {CUDA: {"device_id": "0"} | {k: str(v) for k, v in self._provider_options.items()}, CPU: {}}

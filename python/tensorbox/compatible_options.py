@@ -104,6 +104,7 @@ class SessionOptions:
         self._providers.append(checked_provider(name, options))
 
     def has_providers(self) -> bool:
+        """Whether add_provider was called."""
         return bool(self._providers)
 
     def add_session_config_entry(self, key: str, value: str) -> None:

@@ -30,10 +30,12 @@ class DeviceTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The sizes."""
         return tuple(self._core.dims)
 
     @property
     def dtype(self) -> np.dtype:
+        """The numpy type of the elements."""
         return numpy_dtype(self._core.type)
 
     @property
@@ -48,6 +50,7 @@ class DeviceTensor:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all elements."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def numpy(self) -> np.ndarray:

@@ -70,6 +70,7 @@ class OrtValue:
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> OrtValue:
+        """Shares the memory of an object with `__dlpack__`, of the host or of a GPU. is_bool_tensor: its bytes are bools."""
         if is_on_device(data):
             return OrtValue(DeviceTensor(device_tensor("data", data, 0, data.__dlpack_device__()[1])))
         array = np.from_dlpack(data)
@@ -109,6 +110,7 @@ class OrtValue:
         return onnx_type(self._value.dtype)
 
     def data_ptr(self) -> int:
+        """The address of the first element, on the device where it is."""
         return self._value.data_ptr if isinstance(self._value, DeviceTensor) else int(self._value.ctypes.data)
 
     def tensor_size_in_bytes(self) -> int:
@@ -116,6 +118,7 @@ class OrtValue:
         return int(self._value.nbytes)
 
     def device_name(self) -> str:
+        """"cuda" or "cpu"."""
         return "cuda" if isinstance(self._value, DeviceTensor) else "cpu"
 
     def has_value(self) -> bool:
@@ -123,6 +126,7 @@ class OrtValue:
         return self._value is not None
 
     def is_tensor(self) -> bool:
+        """Whether this is one tensor, and no sequence."""
         return isinstance(self._value, (np.ndarray, DeviceTensor))
 
     def is_tensor_sequence(self) -> bool:
@@ -182,6 +186,8 @@ class IOBinding:
 
     def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None,
                     shape: Sequence[int] | None = None, buffer_ptr: int | None = None) -> None:
+        """Where an output goes: into the memory at an address, which needs element_type and shape, or, without one, into
+        memory that each run takes on that device."""
         device = _device_name(device_type, device_id)
         self._check("output", name)
         self.on_device.discard(name)
@@ -215,6 +221,7 @@ class IOBinding:
         return list(self._results)
 
     def copy_outputs_to_cpu(self) -> list[Any]:
+        """Of the last run: arrays, and lists of arrays."""
         return [value.numpy() if value.is_tensor() else unwrapped(value) for value in self._results]
 
     def clear_binding_inputs(self) -> None:

@@ -172,15 +172,27 @@ def test_control_flow_and_sequences(tmp_path):
         np.testing.assert_allclose(loaded.run({"c": np.array(taken), "x": x})["y"], np.concatenate([z, np.exp(z)]), rtol=1e-6)
 
 
-def test_operators_of_a_library_are_refused(tmp_path):
+@pytest.mark.parametrize("where, body", [
+    ("graph", "(float[n] x) => (float[n] y) { y = test.custom.Copy(x) }"),
+    ("between values", "(float[n] x) => (seq(float[n]) y) { a = test.custom.Copy(x)\n y = SequenceConstruct(a, x) }"),
+    ("If", "(float[n] x, bool c) => (float[m] y) { y = If (c) <then_branch = t () => (float[n] a) { a = test.custom.Copy(x) }, "
+           "else_branch = e () => (float[k] b) { b = Concat <axis = 0> (x, x) }> }"),
+    ("Loop", "(float[2] x, int64 k) => (float[2] y) { t = Constant <value = bool {1}> ()\n y = Loop (k, t, x) <body = "
+             "b (int64 i, bool c, float[2] a) => (bool d, float[2] z) { d = Identity(c)\n z = test.custom.Copy(a) }> }"),
+])
+def test_operators_of_a_library_are_refused(tmp_path, where, body):
     library = ROOT / "build/release/lib/operators/test_operators.so"
     if not library.exists():
         pytest.skip("the test libraries are not built")
-    copy = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21, "test.custom": 1]>'
-                                    "g (float[n] x) => (float[n] y) { y = test.custom.Copy(x) }")
-    session = tensorbox.Session(copy, operator_libraries=[library])
+    copy = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21, "test.custom": 1]> g {body}')
+    session = tensorbox.Session(copy, operator_libraries=[library], compile=False)
     with pytest.raises(tensorbox.UnsupportedError, match="Copy comes from a library of the user's and cannot be saved"):
         session.save(tmp_path / "m.tbx")
+    assert not (tmp_path / "m.tbx").exists()
+    onnx.save(copy, tmp_path / "m.onnx")
+    done = subprocess.run([ROOT / "build/release/bin/tbx", "compile", tmp_path / "m.onnx", "-o", tmp_path / "m.tbx", "--operators",
+                           library, "--no-compile"], capture_output=True, text=True)
+    assert done.returncode != 0 and "Copy comes from a library of the user's" in done.stderr, where
     assert not (tmp_path / "m.tbx").exists()
 
 

@@ -50,7 +50,7 @@ using Values = std::vector<LoweredValue>;
 
 Expr f32(Expr x) { return to_compute(x, DType::f32); }
 
-Expr quantized(Expr value, const Scaled& to, DType type) {
+Expr quantized_to(Expr value, const Scaled& to, DType type) {
   return lowering::quantized(ir::div(value, to.scale), to.zero, type);
 }
 
@@ -113,7 +113,7 @@ Values qlinear_mul(OpContext& ctx) {
 Values qlinear_unary(OpContext& ctx, const UnaryBody& body) {
   DType type = byte_type(ctx, 0);
   Scaled from = scaled(ctx, 1, 2, type), to = scaled(ctx, 3, 4, type);
-  return {map(ctx, type, ctx.in(0), [&](Expr x) { return quantized(body(dequantized(x, from)), to, type); })};
+  return {map(ctx, type, ctx.in(0), [&](Expr x) { return quantized_to(body(dequantized(x, from)), to, type); })};
 }
 
 Values qlinear_sigmoid(OpContext& ctx) {
@@ -130,7 +130,7 @@ Values qlinear_leaky_relu(OpContext& ctx) {
 /// `x` with other parameters; itself where they are known to be the same.
 TensorBox requantized(OpContext& ctx, const TensorBox& x, const Scaled& from, const Scaled& to, DType type) {
   if (from.scale == to.scale && from.zero == to.zero) return x;
-  return map(ctx, type, x, [&](Expr e) { return quantized(dequantized(e, from), to, type); });
+  return map(ctx, type, x, [&](Expr e) { return quantized_to(dequantized(e, from), to, type); });
 }
 
 Values qlinear_concat(OpContext& ctx) {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <numbers>
 
+#include "graph/node_attributes.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 #include "lowering/ops/host_call.h"
@@ -12,9 +13,8 @@ namespace {
 
 /// The bits of the attribute, which is a float, or an integer in Dropout.
 std::optional<int64_t> seed_attribute(const OpContext& ctx) {
-  auto seed = ctx.node.attributes.find("seed");
-  if (seed == ctx.node.attributes.end()) return std::nullopt;
-  if (const auto* integer = std::get_if<int64_t>(&seed->second)) return *integer;
+  if (!ctx.has_attr("seed")) return std::nullopt;
+  if (const auto* integer = find_attribute<int64_t>(ctx.node, "seed")) return *integer;
   return static_cast<int64_t>(std::bit_cast<uint32_t>(ctx.attr_float("seed", 0)));
 }
 

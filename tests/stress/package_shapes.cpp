@@ -1,5 +1,5 @@
-// Threads that run new sessions of a package with many shapes at once: what many_shapes.py does with models, by
-// the runtime alone, which is small enough to be built with the thread sanitizer (preset tsan).
+// Threads that run new sessions of a package with many shapes at once: what many_shapes.py does with models,
+// by the runtime alone, which is small enough to be built with the thread sanitizer (preset tsan).
 //
 //   tbx_package_shapes PACKAGE [runs=20] [threads=8] [shapes=24]
 //

@@ -183,3 +183,14 @@ def test_long_steps_through_a_shape(start: int, end: int, step: int) -> None:
               " { z = Shape(x) y = Slice(z, s, e, a, t) }")
     got = tensorbox.Session(m, compile=False).run({"x": np.zeros((3, 4, 5), np.float32)})["y"]
     np.testing.assert_array_equal(got, np.array([3, 4, 5], np.int64)[start:end:step])
+
+
+@pytest.mark.parametrize("operator", ["SimplifiedLayerNormalization", "Gelu", "Conv"])
+def test_nodes_without_outputs(operator: str) -> None:
+    """Passes looked at the first output of operators that ONNX has no schema of."""
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 8])
+    nodes = [onnx.helper.make_node(operator, ["x", "x"][:1 if operator == "Gelu" else 2], []), onnx.helper.make_node("Neg", ["x"], ["y"])]
+    graph = onnx.helper.make_graph(nodes, "no outputs", [x], [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)])
+    m = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    with pytest.raises(tensorbox.ModelError, match="output"):
+        tensorbox.Session(m, compile=False)

@@ -132,13 +132,13 @@ def measure_work(model: str, options: argparse.Namespace) -> Figures:
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return {OURS: {"error": (done.stderr.strip().splitlines() or ["tbx explain failed"])[-1]}}
-    told = json.loads(done.stdout)  # bytes are those of the run, operations of dynamic models those at guessed sizes
+    told = json.loads(done.stdout)
     kernels = told["kernels"]
     products = [kernel for kernel in kernels if kernel["kind"] == "extern"]
     flops = sum(kernel["flops"] for kernel in products)
     return {
         OURS: {
-            "product_flops": None if told["flops_are_estimates"] else flops,
+            "product_flops": flops,
             "product_bytes": sum(kernel["bytes"] for kernel in products),
             "kernels": len(kernels),
             "library_kernels": len(products),
@@ -241,8 +241,7 @@ def show(kind: str, model: str, found: Figures) -> None:
         elif kind == "callers":
             text = f"{figures['runs_per_s']:.2f} runs/s  {figures['cpu_ms']:.2f} ms of CPUs"
         elif kind == "work":
-            flops = figures["product_flops"]
-            text = "unknown GFLOP" if flops is None else f"{flops / 1e9:.3f} GFLOP"
+            text = f"{figures['product_flops'] / 1e9:.3f} GFLOP"
             text += f"  {figures['product_bytes'] / 2**20:.1f} MiB"
         else:
             text = f"start {figures['start_s']:7.3f} s  peak {figures['peak_mib']:7.0f} MiB"

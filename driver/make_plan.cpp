@@ -212,8 +212,19 @@ private:
       std::vector<Expr> values;
       for (const Stmt& s : phase.stmts) values.push_back(s.value);
       double points = rows * static_cast<double>(size_hint(product(phase.inner)));
-      info.flops += points * static_cast<double>(count(values).ops);
+      const auto each = static_cast<double>(count(values).ops);
+      info.flops += points * each;
+      SymInts sizes = program.outer;
+      sizes.insert(sizes.end(), phase.inner.begin(), phase.inner.end());
+      info.work.push_back({each, size_exprs(sizes)});
     }
+    note_guesses(info);
+    for (const KernelBuffer& b : program.buffers) info.guessed |= !b.numel.is_constant();
+  }
+
+  static void note_guesses(StepInfo& info) {
+    for (const runtime::NestWork& nest : info.work)
+      for (const SizeExpr& size : nest.sizes) info.guessed |= !size.is_constant();
   }
 
   // --- extern calls
@@ -274,7 +285,10 @@ private:
     info.decisions = group.decisions;
     for (const auto* buffers : {&group.reads, &group.writes})
       for (BufferId b : *buffers) add_bytes(info, product(program_.at(b).sizes), program_.at(b).dtype);
-    info.flops = flops_hint(call);
+    for (const auto* buffers : {&group.reads, &group.writes})
+      for (BufferId b : *buffers) info.guessed |= !product(program_.at(b).sizes).is_constant();
+    info.work = work_of(call, info.flops);
+    note_guesses(info);
     push({std::move(step), group.origins}, std::move(info));
   }
 
@@ -289,21 +303,23 @@ private:
     step.dynamic_dims.push_back(std::move(dims));
   }
 
-  double flops_hint(const ExternCall& call) const {
-    if (call.outputs.empty() || call.outputs[0] < 0) return 0;
-    double out = static_cast<double>(size_hint(product(program_.at(call.outputs[0]).sizes)));
-    if (std::holds_alternative<extern_kernels::MatMulProblem>(call.problem))
-      return 2 * out * static_cast<double>(size_hint(call.inputs[0].sizes.back()));
-    if (const auto* conv = std::get_if<extern_kernels::ConvProblem>(&call.problem)) {
+  /// Of products and convolutions: a multiplication and an addition per result and term. `flops`: at size
+  /// hints.
+  std::vector<runtime::NestWork> work_of(const ExternCall& call, double& flops) const {
+    if (call.outputs.empty() || call.outputs[0] < 0) return {};
+    SymInts sizes = program_.at(call.outputs[0]).sizes;
+    if (std::holds_alternative<extern_kernels::MatMulProblem>(call.problem)) {
+      sizes.push_back(call.inputs[0].sizes.back());
+    } else if (const auto* conv = std::get_if<extern_kernels::ConvProblem>(&call.problem)) {
+      if (conv->transposed) sizes = call.inputs[0].sizes;
       const SymInts& w = call.inputs[1].sizes;
-      double per_output = static_cast<double>(size_hint(product(w))) / static_cast<double>(size_hint(w[0]));
-      if (conv->transposed) {
-        double in = static_cast<double>(size_hint(product(call.inputs[0].sizes)));
-        return 2 * in * static_cast<double>(size_hint(product(w))) / static_cast<double>(size_hint(w[0]));
-      }
-      return 2 * out * per_output;
+      sizes.insert(sizes.end(), w.begin() + 1, w.end());
+    } else {
+      return {};
     }
-    return 0;
+    flops = 2;
+    for (SymInt size : sizes) flops *= static_cast<double>(size_hint(size));
+    return {{2, size_exprs(sizes)}};
   }
 
   void push(runtime::Step step, StepInfo info) {

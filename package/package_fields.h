@@ -26,8 +26,10 @@ template <class A> void fields(A& a, runtime::InputKind& v) {
 template <class A> void fields(A& a, runtime::MadeFor& v) {
   a.template all<runtime::MadeFor>(v.kinds, v.values, v.elements, v.assume);
 }
+/// Without the work: packages tell of operations at the sizes that were guessed.
 template <class A> void fields(A& a, runtime::StepInfo& v) {
-  a.template all<runtime::StepInfo>(v.name, v.kind, v.origins, v.decisions, v.bytes, v.flops);
+  static_assert(kArity<runtime::StepInfo> == 8, "a member is not saved");
+  a(v.name, v.kind, v.origins, v.decisions, v.bytes, v.flops, v.guessed);
 }
 template <class A> void fields(A& a, package::PackedPlan& v) {
   a.template all<package::PackedPlan>(v.isa, v.device, v.binaries, v.source, v.plan, v.objects, v.programs,

@@ -315,12 +315,15 @@ void Session::Impl::synchronize() const {
   for (const auto& program : programs()) program->session->synchronize();
 }
 
-std::vector<KernelReport> Session::Impl::reports(std::map<const runtime::Executable*, size_t>* first) const {
+/// What stands beside a step whose bytes and operations are not those of a run.
+static constexpr const char* kGuessed = "bytes and operations are those of guessed sizes";
+
+std::vector<KernelReport> Session::Impl::reports(package::ReportsByPlan* plans) const {
   std::vector<KernelReport> result;
   std::vector<std::shared_ptr<const void>> keep;
   for (const package::PlanSteps& p : compiled(keep)) {
     const runtime::Executable& plan = *p.bound->executable;
-    if (first) (*first)[&plan] = result.size();
+    if (plans) (*plans)[&plan] = {result.size(), *p.steps};
     for (size_t i = 0; i < p.steps->size(); ++i) {
       const runtime::StepInfo& s = (*p.steps)[i];
       KernelReport r;
@@ -338,6 +341,7 @@ std::vector<KernelReport> Session::Impl::reports(std::map<const runtime::Executa
         r.decisions.push_back(fmt::format("weights packed: {:.3f} MB", static_cast<double>(packed) / 1e6));
       r.bytes = s.bytes;
       r.flops = s.flops;
+      if (s.guessed) r.decisions.push_back(kGuessed);
       result.push_back(std::move(r));
     }
   }
@@ -397,16 +401,20 @@ Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs,
     options.profile = &profile;
     std::vector<OutputTensor> made = impl_->run(inputs, {}, options);
     if (outputs) *outputs = std::move(made);
-    std::map<const runtime::Executable*, size_t> first;
-    std::vector<KernelReport> reports = impl_->reports(&first);
+    package::ReportsByPlan plans;
+    std::vector<KernelReport> reports = impl_->reports(&plans);
     for (const runtime::StepProfile& p : profile) {
-      auto plan = first.find(p.plan);
-      if (plan == first.end()) continue; // of a variant that was thrown away meanwhile
-      KernelReport& r = reports.at(plan->second + static_cast<size_t>(p.step));
+      auto plan = plans.find(p.plan);
+      if (plan == plans.end()) continue; // of a variant that was thrown away meanwhile
+      KernelReport& r = reports.at(plan->second.first + static_cast<size_t>(p.step));
       if (r.time_ns == 0) r.start_ns = p.start_ns;
       r.time_ns += p.duration_ns; // bodies run many times
       r.threads = p.threads;
       if (p.bytes > 0) r.bytes = p.bytes;
+      const runtime::StepInfo& info = plan->second.steps.at(static_cast<size_t>(p.step));
+      if (info.work.empty() && info.flops > 0) continue; // of a package
+      r.flops = runtime::flops_of(info, p.symbols);
+      std::erase(r.decisions, kGuessed);
     }
     return reports;
   });

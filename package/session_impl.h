@@ -33,6 +33,13 @@ struct PlanSteps {
   const std::vector<runtime::StepInfo>* steps;
 };
 
+/// Where the reports of a plan begin, and what is known of its steps.
+struct PlanReports {
+  size_t first;
+  std::vector<runtime::StepInfo> steps;
+};
+using ReportsByPlan = std::map<const runtime::Executable*, PlanReports>;
+
 /// Adds to `steps` what binding decided.
 void describe(const runtime::BoundExecutable& bound, std::vector<runtime::StepInfo>& steps);
 
@@ -66,7 +73,7 @@ struct Session::Impl {
   void synchronize() const;
   Values run_values(const Values& given) const;
   /// `first`: where the steps of a plan begin.
-  std::vector<KernelReport> reports(std::map<const runtime::Executable*, size_t>* first = nullptr) const;
+  std::vector<KernelReport> reports(package::ReportsByPlan* plans = nullptr) const;
 
   virtual CompileStats stats() const = 0;
   virtual std::string dump(const std::string& stage) const = 0;

@@ -53,6 +53,7 @@ struct StepProfile {
   int64_t tasks = 0;
   int threads = 1;
   int64_t bytes = 0; ///< of the buffers it touches
+  std::vector<int64_t> symbols; ///< sizes of the run
 };
 
 struct RunOptions {

@@ -49,7 +49,7 @@ std::filesystem::path folder_of(const std::string& file) {
   return folder.empty() ? "." : folder;
 }
 
-/// Operations are counted at compile time, where a symbolic dimension has a guessed size.
+/// Without a run, and in packages, operations are counted with a guessed size for each symbolic dimension.
 bool has_symbols(const Session& session) {
   for (const TensorInfo& info : session.inputs()) {
     if (info.any_rank) return true;
@@ -71,8 +71,9 @@ void explain(ExplainOptions& o) {
   }
   Session session = o.model.open();
   std::vector<KernelReport> kernels;
-  bool symbolic = has_symbols(session);
-  if (o.profile || !o.trace.empty()) {
+  const bool runs = o.profile || !o.trace.empty();
+  const bool symbolic = (!runs || is_package(o.model.model)) && has_symbols(session);
+  if (runs) {
     std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
     if (auto result = session.run(views(inputs)); !result)
       find_sizes(session, o.model, inputs, result.error());

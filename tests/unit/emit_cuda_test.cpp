@@ -200,7 +200,7 @@ TEST(EmitCuda, Tiles) {
   for (DType t : {DType::f32, DType::f16})
     for (int64_t n : {16, 31, 32, 33, 100}) cases.push_back(turned(t, 48, 3, n));
   for (DType t : {DType::f32, DType::f16, DType::u8, DType::f64}) // larger tiles, whole and parts
-    for (int64_t n : {64, 65, 72, 136}) cases.push_back(turned(t, n == 65 ? 67 : 72, 2, n));
+    for (int64_t n : {65, 72}) cases.push_back(turned(t, n == 65 ? 67 : 72, 2, n));
   cases.push_back(turned(DType::f32, 1, 3, 40));
   cases.push_back(turned(DType::f32, 40, 3, 1));
   run_cuda_cases(cases);
@@ -311,7 +311,7 @@ TEST(EmitCuda, RunningValues) {
   EXPECT_EQ(codegen::emit_cuda(running(ReduceOp::sum, DType::f32, 3, 4096, false)->kernel).team,
             codegen::Team::block);
   std::vector<std::shared_ptr<KernelCase>> cases;
-  for (int64_t n : {17, 32, 1000, 1001, 4096})
+  for (int64_t n : {17, 1001, 4096})
     for (bool exclusive : {false, true}) {
       cases.push_back(running(ReduceOp::sum, DType::f32, 3, n, exclusive));
       cases.push_back(running(ReduceOp::sum, DType::i64, 2, n, exclusive));

@@ -1,5 +1,7 @@
 #include "base/random_streams.h"
 
+#include <unistd.h>
+
 #include <random>
 
 namespace tbx {
@@ -29,7 +31,9 @@ uint64_t RandomStreams::next(uint64_t stream, std::optional<uint64_t> fixed) {
 }
 
 uint64_t fresh_seed() {
-  std::random_device device;
+  uint64_t seed = 0;
+  if (::getentropy(&seed, sizeof seed) == 0) return seed;
+  std::random_device device; // which asks the processor what it can: slow in virtual machines
   return uint64_t{device()} << 32 | device();
 }
 

@@ -153,6 +153,7 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
       throw_model_error("{}", e.what());
     }
   }
+  TBX_MODEL(proto.output_size() > 0, "the node has no outputs");
   if (node.op_type == "Constant" && node.domain.empty()) return add_constant(env, proto);
 
   for (int i = 0; i < proto.input_size(); ++i) node.inputs.push_back(resolve_input(env, proto, i));

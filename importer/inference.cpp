@@ -90,6 +90,7 @@ public:
     if (!facts) return nullptr;
     if (!facts->data) facts->data = integers_of(*facts);
     if (!facts->data || (given_ += facts->data->dim_size()) > kMaxGivenElements) return nullptr;
+    if (!is_fit_for_propagation(node_, i, *facts->data)) return nullptr;
     return &*facts->data;
   }
   void addOutputData(size_t i, onnx::TensorShapeProto&& data) override {

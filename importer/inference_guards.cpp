@@ -83,6 +83,14 @@ Tensor data_for_inference(const NodeView& node, size_t i) {
   return wide;
 }
 
+bool is_fit_for_propagation(const NodeView& node, size_t i, const onnx::TensorShapeProto& value) {
+  if (node.schema->Name() != "Slice" || i != 4) return true;
+  // Steps are added to an int: one of 2^32 goes nowhere for ever, others leave the list.
+  return std::all_of(value.dim().begin(), value.dim().end(), [](const auto& step) {
+    return step.dim_value() >= -kMaxAxis && step.dim_value() <= kMaxAxis;
+  });
+}
+
 void correct_after_inference(const NodeView& node, std::vector<onnx::TypeProto>& outputs) {
   if (node.schema->domain() != "" || outputs.empty() || node.inputs.empty() || !node.inputs[0]) return;
   const std::string& op = node.schema->Name();

@@ -10,6 +10,8 @@ namespace tbx::importer {
 void check_before_inference(const NodeView& node);
 /// The constant of input `i` in the type that ONNX's function reads it in (onnx 1.23.2).
 Tensor data_for_inference(const NodeView& node, size_t i);
+/// Whether ONNX's function that computes lists of integers may see this value of input `i` (onnx 1.23.2).
+bool is_fit_for_propagation(const NodeView& node, size_t i, const onnx::TensorShapeProto& value);
 /// Puts right where ONNX's function contradicts the operator's schema (onnx 1.23.2).
 void correct_after_inference(const NodeView& node, std::vector<onnx::TypeProto>& outputs);
 

@@ -92,9 +92,11 @@ void verify(const KernelProgram& kernel) {
         break;
       }
       case Op::accumulator:
-        TBX_INTERNAL(n->number < kernel.num_accumulators && accumulators[n->number]);
+        TBX_INTERNAL(n->number >= 0 && n->number < kernel.num_accumulators && accumulators[n->number]);
         break;
-      case Op::local: TBX_INTERNAL(n->number < kernel.num_locals && locals[n->number]); break;
+      case Op::local:
+        TBX_INTERNAL(n->number >= 0 && n->number < kernel.num_locals && locals[n->number]);
+        break;
       default: break;
       }
     });

@@ -2,7 +2,9 @@
 
 #include <map>
 
+#include "base/memory.h"
 #include "ir/evaluate.h"
+#include "ir/lane_ops.h"
 
 namespace tbx::package {
 namespace {
@@ -11,6 +13,23 @@ namespace {
 class Evaluated : public runtime::EvaluatedKernel {
 public:
   explicit Evaluated(ir::KernelProgram program) : program_(std::move(program)), evaluator_(program_) {}
+
+  void check(std::span<const runtime::KernelRoom> rooms, std::span<const int64_t> symbols) const override {
+    require(rooms.size() == program_.buffers.size(), "as many buffers as its step has");
+    for (size_t b = 0; b < rooms.size(); ++b) {
+      const ir::KernelBuffer& takes = program_.buffers[b];
+      const int64_t size = std::max<int64_t>(1, size_of(takes.dtype));
+      const int64_t n = ir::evaluate(takes.numel, symbols).value_or(-1);
+      require(n >= 0, "buffers of sizes that can be");
+      if (takes.access == ir::Access::row_local) {
+        require(n <= memory_limit() / size / ir::kLanes, "memory of its own that there is");
+        continue;
+      }
+      require(rooms[b].bytes >= 0 && rooms[b].dtype == takes.dtype, "buffers of the types of its step");
+      require(rooms[b].writes || takes.access == ir::Access::read, "buffers that its step writes");
+      require(n <= rooms[b].bytes / size, "buffers as large as those of its step");
+    }
+  }
 
   void run(std::span<void* const> buffers, std::span<const int64_t> symbols, int64_t begin,
            int64_t end) const override {
@@ -22,6 +41,10 @@ public:
   }
 
 private:
+  static void require(bool fits, const char* what) {
+    if (!fits) throw_model_error("a kernel for the evaluator does not take {}: the package is damaged", what);
+  }
+
   const ir::KernelProgram program_;
   const ir::KernelEvaluator evaluator_;
 };

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "runtime/abi.h"
 
@@ -18,10 +19,20 @@ public:
   int origin; ///< in Executable::origin_names, or -1
 };
 
+/// What a step gives a kernel as one of its buffers.
+struct KernelRoom {
+  DType dtype = DType::undefined;
+  int64_t bytes = -1; ///< from address 0 on; -1: nothing, the buffer is the kernel's own
+  bool writes = false;
+};
+
 /// A kernel that is not native code.
 class EvaluatedKernel {
 public:
   virtual ~EvaluatedKernel() = default;
+  /// Throws Error where buffers like these are not what the kernel takes. It keeps to what it takes; that
+  /// this is what the step gives, nobody vouches for where both come out of a file.
+  virtual void check(std::span<const KernelRoom>, std::span<const int64_t> /*symbols*/) const {}
   /// Runs tasks [begin, end) like a KernelFunction, from any thread. Throws Error, OriginError where the node
   /// is known.
   virtual void run(std::span<void* const> buffers, std::span<const int64_t> symbols, int64_t begin,

@@ -30,6 +30,7 @@ struct RunContext {
   std::vector<int64_t> symbols;
   std::vector<void*> pointers; ///< per buffer
   std::vector<void*> kernel_buffers;
+  std::vector<KernelRoom> kernel_rooms;
   std::vector<extern_kernels::TensorRef> inputs, outputs;
   Block arena, scratch, workspace;
   std::vector<std::shared_ptr<void>> dynamic; ///< per buffer, data-dependent shapes only
@@ -81,7 +82,9 @@ struct Session::Impl {
                         const RunOptions& run_options, int64_t& in_use, Clock::time_point start) const;
   void place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                     RunContext& ctx) const;
-  void run_step(size_t s, const StepShape& shape, RunContext& ctx) const;
+  void run_step(size_t s, const StepShape& shape, RunContext& ctx, std::span<const BufferShape> shapes) const;
+  void check_evaluated(const KernelStep& step, const EvaluatedKernel& kernel, RunContext& ctx,
+                       std::span<const BufferShape> shapes) const;
   void run_kernel(const KernelStep& step, const Kernel& kernel, const StepShape& shape,
                   RunContext& ctx) const;
   void run_on_device(size_t s, const StepShape& shape, RunContext& ctx) const;

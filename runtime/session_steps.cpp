@@ -70,7 +70,7 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
   const bool timed_there = run_options.profile && step.device != DeviceKind::cpu;
   const size_t mark = timed_there ? ctx.device->mark() : 0;
   int64_t begin = run_options.profile ? since_start() : 0;
-  run_step(s, shape, ctx);
+  run_step(s, shape, ctx, shapes);
   if (timed_there) ctx.timed.push_back({run_options.profile->size(), mark, ctx.device->mark()});
   const auto* kernel = std::get_if<KernelStep>(&step.what);
   std::vector<int> touched;
@@ -103,15 +103,19 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
       }
 }
 
-void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx) const {
+void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx,
+                             std::span<const BufferShape> shapes) const {
   const Step& step = plan->steps[s];
   try {
     if (step.device != DeviceKind::cpu) return run_on_device(s, shape, ctx);
     if (ctx.device && ctx.device->has_downloads()) ctx.device->wait(); // the step may read them
-    if (const auto* kernel = std::get_if<KernelStep>(&step.what))
+    if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+      if (const EvaluatedKernel* evaluated = bound->steps[s].kernel.evaluated.get())
+        check_evaluated(*kernel, *evaluated, ctx, shapes);
       run_kernel(*kernel, bound->steps[s].kernel, shape, ctx);
-    else
+    } else {
       run_extern(step, *bound->steps[s].library, shape, ctx);
+    }
   } catch (Error& e) {
     e.set_where(nodes_of(*plan, step.origins));
     throw;
@@ -127,6 +131,19 @@ int Session::Impl::chunks_of(const KernelStep& step, int64_t tasks) const {
   if (threads == 1 || step.sequential || tasks < 2 || total < kInlineNs) return 1;
   int64_t chunks = total > kBalanceNs ? threads * 4 : threads;
   return static_cast<int>(std::min(chunks, tasks));
+}
+
+void Session::Impl::check_evaluated(const KernelStep& step, const EvaluatedKernel& kernel, RunContext& ctx,
+                                    std::span<const BufferShape> shapes) const {
+  ctx.kernel_rooms.clear();
+  for (size_t i = 0; i < step.buffers.size(); ++i) {
+    const int b = step.buffers[i];
+    ctx.kernel_rooms.push_back(
+        b < 0 ? KernelRoom{}
+              : KernelRoom{plan->buffers[b].dtype,
+                           std::max<int64_t>(0, shapes[b].bytes - step.offset_bytes[i]), step.writes[i]});
+  }
+  kernel.check(ctx.kernel_rooms, ctx.symbols);
 }
 
 void Session::Impl::run_kernel(const KernelStep& step, const Kernel& kernel, const StepShape& shape,

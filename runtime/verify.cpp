@@ -181,6 +181,9 @@ private:
       require(k.buffers[b] == -1 || in_range(k.buffers[b], e_.buffers), "step {} uses buffer {}", s,
               k.buffers[b]);
       require(k.offset_bytes[b] >= 0, "step {} begins before its buffer", s);
+      if (k.buffers[b] >= 0)
+        require(k.offset_bytes[b] % std::max<int64_t>(1, size_of(e_.buffers[k.buffers[b]].dtype)) == 0,
+                "step {} begins inside of an element", s);
       if (k.buffers[b] >= 0 && k.writes[b]) check_written(s, k.buffers[b]);
     }
     check_sizes(k.size_args, "a size of a kernel");

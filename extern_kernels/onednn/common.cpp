@@ -63,10 +63,11 @@ std::string inexact_bytes() {
 
 namespace {
 
-/// The largest sum of magnitudes that belongs to one element of the result.
+/// The largest sum of positive weights, or of negative ones, that belongs to one element of the result: no
+/// more of either side adds up, since the left-hand side less its zero point spans 255.
 int64_t largest_sum(const OperandInfo& weights, size_t columns) {
   const auto* w = reinterpret_cast<const int8_t*>(weights.constant->data);
-  std::vector<int32_t> sums(static_cast<size_t>(weights.sizes[columns]), 0);
+  std::vector<int32_t> above(static_cast<size_t>(weights.sizes[columns]), 0), below = above;
   const int64_t step = weights.strides[columns];
   std::vector<int64_t> at(weights.sizes.size(), 0);
   // Over all places of the other dimensions, columns innermost.
@@ -74,14 +75,20 @@ int64_t largest_sum(const OperandInfo& weights, size_t columns) {
        --rest) {
     int64_t offset = 0;
     for (size_t d = 0; d < at.size(); ++d) offset += at[d] * weights.strides[d];
-    for (size_t j = 0; j < sums.size(); ++j) sums[j] += std::abs(w[offset + static_cast<int64_t>(j) * step]);
+    for (size_t j = 0; j < above.size(); ++j) {
+      const int32_t v = w[offset + static_cast<int64_t>(j) * step];
+      above[j] += std::max(v, 0);
+      below[j] -= std::min(v, 0);
+    }
     for (size_t d = at.size(); d-- > 0;) {
       if (d == columns) continue;
       if (++at[d] < weights.sizes[d]) break;
       at[d] = 0;
     }
   }
-  return sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
+  if (above.empty()) return 0;
+  return std::max(*std::max_element(above.begin(), above.end()),
+                  *std::max_element(below.begin(), below.end()));
 }
 
 } // namespace
@@ -96,6 +103,11 @@ std::string inexact_sums(const OperandInfo& weights, size_t columns, int64_t ter
     return "";
   return terms < 0 ? "sums of bytes of a length known at run time: above 2^24 the library rounds them"
                    : "sums of bytes above 2^24, which the library rounds";
+}
+
+bool large_sums_on_tiles(const OperandInfo& weights, size_t columns, int64_t terms, bool has_right_zero) {
+  static const bool has_tiles = runs(dnnl::cpu_isa::avx512_core_amx);
+  return has_tiles && !inexact_sums(weights, columns, terms, has_right_zero).empty();
 }
 
 std::string unfit_floats(std::span<const OperandInfo> inputs, DType result) {
@@ -124,8 +136,9 @@ std::string unfit_result(bool bytes, DType result, bool has_post_ops) {
 }
 
 void require_countable(std::span<const int64_t> sizes) {
-  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n > INT32_MAX; }))
-    throw dnnl::error(dnnl_unimplemented, "a dimension of more than 2^31 - 1 elements");
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t n) { return n > kMost; }))
+    throw dnnl::error(dnnl_unimplemented, "a dimension of more than 2^30 elements");
 }
 
 memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides, DType type) {

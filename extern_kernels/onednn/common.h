@@ -13,8 +13,8 @@ namespace tbx::extern_kernels::onednn {
 const dnnl::engine& cpu_engine();
 dnnl::stream& this_thread_stream();
 
-/// Throws dnnl::error (unimplemented) for a dimension above 2^31 - 1: many of the library's kernels count in
-/// 32 bits, and some throw through its C interface what nobody there catches.
+/// Throws dnnl::error (unimplemented) for a dimension above 2^30: many of the library's kernels count in 32
+/// bits, in whole blocks. Some throw through its C interface what nobody there catches, some divide by zero.
 void require_countable(std::span<const int64_t> sizes);
 
 /// A tensor's place in memory. Dimensions of size 1 get a stride that keeps the descriptor plain.
@@ -36,6 +36,9 @@ std::string inexact_bytes();
 /// points) may be inexact; empty where all sums are below 2^24. Each is of `terms` products (-1: known at run
 /// time only); `columns` is the dimension of `weights` that the result has, too.
 std::string inexact_sums(const OperandInfo& weights, size_t columns, int64_t terms, bool has_right_zero);
+/// Whether sums may be so large where the CPU has tiles (AMX), whose kernels round before they add zero
+/// points.
+bool large_sums_on_tiles(const OperandInfo& weights, size_t columns, int64_t terms, bool has_right_zero);
 /// Appends the operations; an 8-bit `result` is rounded and saturates, so a last clip to its range and a
 /// rounding before it are left out.
 void append_all(const std::vector<PostOp>& list, DType result,

@@ -45,8 +45,10 @@ bool is_depthwise(const ConvProblem& p, std::span<const int64_t> weights) {
 
 class OneDnnConv : public LibraryKernel {
 public:
-  OneDnnConv(const ConvProblem& problem, const OperandInfo& weights) : p_(problem) {
-    if (weights.constant)
+  /// `for_question`: nothing is packed.
+  OneDnnConv(const ConvProblem& problem, const OperandInfo& weights, bool for_question = false)
+      : p_(problem), large_sums_(has_large_sums(problem, weights)) {
+    if (weights.constant && !for_question)
       packed_ = std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides, weights.dtype),
                                                 weights.constant);
   }
@@ -90,6 +92,13 @@ public:
 private:
   static bool is_empty(const TensorRef& t) { return t.numel() == 0; }
 
+  static bool has_large_sums(const ConvProblem& p, const OperandInfo& weights) {
+    if (p.x_zero < 0 || weights.dtype != DType::i8) return false;
+    const auto each = std::span(weights.sizes).subspan(1);
+    const bool known = std::all_of(each.begin(), each.end(), [](int64_t n) { return n >= 0; });
+    return large_sums_on_tiles(weights, 0, known ? checked_numel(each) : -1, false);
+  }
+
   /// Groups of which a vector holds several, and an implementation that takes them one by one: as products,
   /// or in blocks of 16 channels. The latter is as good with as few as two groups in a vector.
   bool has_idle_lanes(std::string_view name, std::span<const int64_t> weights) const {
@@ -106,6 +115,10 @@ private:
   /// ONNX.
   memory::desc weight_desc(std::span<const int64_t> sizes, std::span<const int64_t> strides,
                            DType type) const {
+    require_countable(sizes);
+    double count = 1;
+    for (int64_t n : sizes) count *= static_cast<double>(n);
+    if (count >= double{1LL << 31}) throw dnnl::error(dnnl_unimplemented, "2^31 weights or more");
     std::vector<int64_t> s(sizes.begin(), sizes.end()), t(strides.begin(), strides.end());
     int64_t g = p_.group;
     if (g > 1) {
@@ -230,6 +243,7 @@ private:
     w.use = {p_.transposed ? dnnl::primitive::kind::deconvolution : dnnl::primitive::kind::convolution,
              has_bias, ops.len() > 0, in[1].sizes.subspan(2), p_.strides};
     w.use.has_zero_point = p_.x_zero >= 0;
+    w.use.large_sums = large_sums_;
     for (size_t d = 0; d < p_.dilations.size(); ++d)
       w.use.pads_dilated |= p_.dilations[d] > 1 && (p_.pads_begin[d] != 0 || p_.pads_end[d] != 0);
     return w;
@@ -277,6 +291,7 @@ private:
     k.add(static_cast<int64_t>(dnnl::primitive::kind::convolution)).add(p_.transposed).add(p_.has_bias);
     k.add(static_cast<int64_t>(p_.precision))
         .add(p_.x_zero)
+        .add(large_sums_)
         .add(p_.group)
         .add(form.summed)
         .add(form.with_work);
@@ -314,6 +329,7 @@ private:
   }
 
   ConvProblem p_;
+  bool large_sums_; ///< of bytes (Use)
   std::unique_ptr<PackedWeights> packed_;
   mutable PreparedCache cache_;
 };
@@ -327,9 +343,7 @@ std::string slow(const ConvProblem& p, std::span<const OperandInfo> inputs,
   const Guess guess(p, inputs, outputs);
   if (guess.is_empty) return {};
   try {
-    OperandInfo changing = inputs[1]; // nothing is packed for a question
-    changing.constant = nullptr;
-    return OneDnnConv(p, changing).slow(guess.inputs, guess.outputs, or_beside);
+    return OneDnnConv(p, inputs[1], true).slow(guess.inputs, guess.outputs, or_beside);
   } catch (const dnnl::error& e) {
     if (e.status == dnnl_unimplemented) return "the library has no implementation";
     return {}; // sizes that do not fit are found before a run

@@ -38,7 +38,7 @@ class OneDnnMatMul : public LibraryKernel {
 public:
   /// `for_question`: nothing is packed, and nothing can be run.
   OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs, bool for_question = false)
-      : p_(problem), is_packed_(is_packed(inputs[1])) {
+      : p_(problem), is_packed_(is_packed(inputs[1])), large_sums_(has_large_sums(problem, inputs[1])) {
     if (is_packed_ && !for_question)
       packed_ = std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides, inputs[1].dtype),
                                                 inputs[1].constant);
@@ -83,6 +83,11 @@ public:
   }
 
 private:
+  static bool has_large_sums(const MatMulProblem& p, const OperandInfo& b) {
+    return (p.a_zero >= 0 || p.b_zero >= 0) && b.dtype == DType::i8 && b.sizes.size() >= 2 &&
+           large_sums_on_tiles(b, b.sizes.size() - 1, b.sizes.end()[-2], p.b_zero >= 0);
+  }
+
   std::shared_ptr<Prepared> prepared(std::span<const TensorRef> inputs,
                                      std::span<const TensorRef> outputs) const {
     return cache_.get(inputs, outputs, [&] { return make(inputs, outputs); });
@@ -159,7 +164,8 @@ private:
     w.attr.set_post_ops(ops);
     if (plain_bias) w.bias = operand(2);
     w.use = {dnnl::primitive::kind::matmul, plain_bias, ops.len() > 0, {}, {}};
-    w.use.has_zero_point = p_.a_zero >= 0;
+    w.use.has_zero_point = p_.a_zero >= 0 || p_.b_zero >= 0;
+    w.use.large_sums = large_sums_;
     w.use.interleaved_batches = interleaves_batches(in[0]) || interleaves_batches(in[1]);
     return w;
   }
@@ -189,7 +195,7 @@ private:
     Key k;
     k.add(static_cast<int64_t>(dnnl::primitive::kind::matmul)).add(packed_ != nullptr).add(p_.has_bias);
     k.add(std::bit_cast<int32_t>(p_.alpha)).add(static_cast<int64_t>(p_.precision)).add(with_work);
-    k.add(p_.a_zero).add(p_.b_zero).add(p_.post_ops);
+    k.add(p_.a_zero).add(p_.b_zero).add(large_sums_).add(p_.post_ops);
     for (const TensorRef& t : in) k.add(t);
     for (const TensorRef& t : out) k.add(t);
     return k;
@@ -216,6 +222,7 @@ private:
 
   MatMulProblem p_;
   bool is_packed_;
+  bool large_sums_; ///< of bytes (Use)
   std::unique_ptr<PackedWeights> packed_;
   mutable PreparedCache cache_;
 };

@@ -29,6 +29,9 @@ bool may_end_in_empty_row(const Use& use) {
 
 bool pads_dilated_with_zero_point(const Use& use) { return use.has_zero_point && use.pads_dilated; }
 
+/// Tiles (AMX) of products add zero points behind the conversion to float32, all other kernels before it.
+bool rounds_before_zero_points(const Use& use) { return use.has_zero_point && use.large_sums; }
+
 bool interleaves_batches(const Use& use) { return use.interleaved_batches; }
 
 /// Later than any version there is: nobody has looked for a release without the defect.
@@ -44,6 +47,11 @@ constexpr Refusal kRefusals[] = {
     // Heads side by side in a row (the transposed operands of attention) with no more rows than heads.
     {dnnl::primitive::kind::matmul, "brg:", "avx512_core_amx", 300, kOpen, interleaves_batches,
      "matrices whose rows take turns are read as if each were dense"},
+    // To be read in the library's source (brgemm/jit_brgemm_amx_uker.cpp of 3.2), and the same in 3.7.
+    {dnnl::primitive::kind::matmul, "brg:", "avx512_core_amx", 300, kOpen, rounds_before_zero_points,
+     "zero points are added to sums that are rounded as float32"},
+    {dnnl::primitive::kind::convolution, "brgconv", "avx512_core_amx", 300, kOpen, rounds_before_zero_points,
+     "zero points are added to sums that are rounded as float32"},
 };
 
 int version() {

@@ -173,3 +173,24 @@ def test_an_input_of_shape_arithmetic_that_is_left_out(operator: str, inputs: li
         m.graph.node[1].attribute.append(onnx.helper.make_attribute("axis", 0))
     with pytest.raises(tensorbox.ModelError, match="input"):
         tensorbox.Session(m, compile=False).run({"x": np.ones((2, 3), np.float32)})
+
+
+@pytest.mark.parametrize("start,end,step", [(0, 3, 2**32), (0, 3, 2**31), (1, 3, 2**63 - 1), (2, -10, -(2**32)), (2, -10, -(2**31)),
+                                            (-1, -(2**63), -(2**63)), (-(2**62), 0, -(2**63)), (0, 3, 2)])
+def test_long_steps_through_a_shape(start: int, end: int, step: int) -> None:
+    """ONNX's own shape inference adds steps to an int: some went round for ever, others read outside of the list."""
+    m = model(f"g (float[3, 4, 5] x) => (int64[n] y) <int64[1] s = {{{start}}}, int64[1] e = {{{end}}}, int64[1] a = {{0}}, int64[1] t = {{{step}}}>"
+              " { z = Shape(x) y = Slice(z, s, e, a, t) }")
+    got = tensorbox.Session(m, compile=False).run({"x": np.zeros((3, 4, 5), np.float32)})["y"]
+    np.testing.assert_array_equal(got, np.array([3, 4, 5], np.int64)[start:end:step])
+
+
+@pytest.mark.parametrize("operator", ["SimplifiedLayerNormalization", "Gelu", "Conv"])
+def test_nodes_without_outputs(operator: str) -> None:
+    """Passes looked at the first output of operators that ONNX has no schema of."""
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 8])
+    nodes = [onnx.helper.make_node(operator, ["x", "x"][:1 if operator == "Gelu" else 2], []), onnx.helper.make_node("Neg", ["x"], ["y"])]
+    graph = onnx.helper.make_graph(nodes, "no outputs", [x], [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)])
+    m = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    with pytest.raises(tensorbox.ModelError, match="output"):
+        tensorbox.Session(m, compile=False)

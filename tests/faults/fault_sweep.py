@@ -1,7 +1,8 @@
 """Fault sweep: in `tbx run` of a small model, the n-th call of a kind fails, for all n. Each run ends with the right
 result or a clear error, never by a signal or as an InternalError, and a run after it, with the cache as it was left, is
 right. Counting begins with main: what the loader sets up before it cannot report an error. `--help` has the options;
-without any, all faults are tried, which takes a while."""
+without any, all faults are tried, which takes a while. Calls of `malloc` with a filled cache, of which there are most, are
+tried by children of one run (shim.c) until that makes its first thread."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class Bench:
         assert code == 0, text
         self.expected = self.output()
 
-    def run(self, cache: Path, fault: str = "", before: str = "", timeout: float = 120) -> tuple[int, str]:
+    def run(self, cache: Path, fault: str = "", before: str = "", timeout: float = 120, files: dict[str, str] | None = None) -> tuple[int, str]:
         """Exit code (negative: signal) and what was printed."""
         (self.folder / "out.npz").unlink(missing_ok=True)
         (self.folder / "report").unlink(missing_ok=True)
@@ -59,7 +60,7 @@ class Bench:
         command = [self.tbx, "run", self.folder / "model.onnx", "--dim", "batch=64", "--threads", "2",
                    "--save", self.folder / "out.npz"]
         if fault:
-            environment |= {"LD_PRELOAD": str(self.shim), "FAULT": fault, "FAULT_REPORT": str(self.folder / "report")}
+            environment |= {"LD_PRELOAD": str(self.shim), "FAULT": fault, "FAULT_REPORT": str(self.folder / "report")} | (files or {})
         if before:
             command = ["sh", "-c", f'{before}; exec "$@"', "sh", *command]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
@@ -89,6 +90,12 @@ class Bench:
             shutil.copytree(self.full, cache)
         return cache
 
+    def judge_child(self, outcome: int) -> str:
+        """The same of a child, by the number that the shim gives it."""
+        if 256 <= outcome < 600:
+            return f"SIGNAL {signal.Signals(outcome - 256).name}"
+        return {0: "right", 600: "WRONG RESULT", 601: "SILENT ERROR", 602: "NO CHILD"}.get(outcome) or CLEAR.get(outcome, f"EXIT {outcome}")
+
     def calls(self, kind: str, warm: bool) -> int:
         self.run(self.cache(warm), f"{kind}:0")
         return int(self.report() or 0)
@@ -114,6 +121,31 @@ def sweep(bench: Bench, kind: str, warm: bool, numbers: list[int]) -> tuple[Coun
         if outcome[:4].isupper():
             bad.append(f"{kind}:{n} ({'warm' if warm else 'cold'} cache): {outcome}: {text.strip()[:300]}")
     return counts, bad
+
+
+def by_children(bench: Bench, first: int, last: int, step: int = 1) -> tuple[Counter[str], list[str]]:
+    """Every `step`-th malloc from `first` to `last` fails, with a filled cache: in a child of one run, or once that has made
+    threads in a run of its own."""
+    counts: Counter[str] = Counter()
+    bad = []
+    cache = bench.cache(True)
+    bench.run(cache)
+    (bench.folder / "expected").write_bytes((bench.folder / "out.npz").read_bytes())
+    files = {"FAULT_OUTPUT": str(bench.folder / "out.npz"), "FAULT_EXPECTED": str(bench.folder / "expected")}
+    code, text = bench.run(cache, f"malloc:{first}-{last}/{step}", timeout=100_000, files=files)
+    if bench.judge(code, text) != "right":
+        bad.append(f"malloc: the run around the children: {bench.judge(code, text)}: {text[:300]}")
+    alone = []  # a child may fare badly because it is one: a run of its own decides
+    for line in bench.report().splitlines():
+        n, outcome = map(int, line.split())
+        if outcome < 0 or bench.judge_child(outcome)[:4].isupper():
+            alone.append(n)
+        else:
+            counts[bench.judge_child(outcome)] += 1
+    if (after := bench.judge(*bench.run(cache))) != "right" or any(p.name.startswith(".tmp-") for p in cache.iterdir()):
+        bad.append(f"malloc: after the children: {after}")
+    more, more_bad = sweep(bench, "malloc", True, alone)
+    return counts + more, bad + more_bad
 
 
 def killed(bench: Bench, rounds: int, rng: random.Random) -> tuple[Counter[str], list[str]]:
@@ -197,7 +229,10 @@ def main() -> int:
                 numbers = list(range(1, calls + 1))
                 if given.most and calls > given.most:
                     numbers = sorted(rng.sample(numbers, given.most))
-                if numbers:
+                if numbers and kind == "malloc" and warm:
+                    step = max(1, calls // given.most) if given.most else 1
+                    row("malloc", "warm", calls, by_children(bench, 1 + rng.randrange(step), calls, step))
+                elif numbers:
                     row(kind, "warm" if warm else "empty", calls, sweep(bench, kind, warm, numbers))
         if not given.no_others:
             row("kill -9", "empty", "", killed(bench, min(given.most or 100, 100), rng))

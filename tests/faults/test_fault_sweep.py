@@ -6,7 +6,7 @@ import datetime
 import random
 
 import pytest
-from fault_sweep import KINDS, Bench, killed, racing, sweep
+from fault_sweep import KINDS, Bench, by_children, killed, racing, sweep
 from test_fault_processes import bench  # noqa: F401
 
 SEED = datetime.date.today().toordinal()
@@ -19,6 +19,12 @@ def test_calls_that_fail(bench: Bench, kind: str, warm: bool) -> None:  # noqa: 
     calls = bench.calls(kind, warm)
     numbers = random.Random(SEED).sample(range(1, calls + 1), min(calls, MOST.get(kind, 6)))
     assert sweep(bench, kind, warm, sorted(numbers))[1] == [], f"seed {SEED}"
+
+
+def test_mallocs_that_fail_in_children(bench: Bench) -> None:  # noqa: F811
+    calls = bench.calls("malloc", True)
+    counts, bad = by_children(bench, 1 + SEED % 4000, calls, 4000)
+    assert bad == [] and counts.total() > 30, f"seed {SEED}"
 
 
 def test_kills_and_races(bench: Bench) -> None:  # noqa: F811

@@ -2,6 +2,7 @@
 // inputs, thousands each: one that crashes or hangs leaves its input in a file, and the next one goes on.
 // There is no feedback: what is run are changed inputs of the corpus.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,12 +17,13 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "tests/fuzz/random.h"
 
 // CMake defines TBX_FUZZ_TARGETS, the list of targets: TARGET(import) and so on.
 extern "C" {
@@ -37,8 +39,17 @@ uint64_t tbx_fuzz_runs = 0;
 /// Most of the time of small inputs is the sanitizer's: long stacks of every allocation, and freed memory
 /// that is kept until no cache holds any of it. Crashes can be looked at with
 /// ASAN_OPTIONS=malloc_context_size=30.
-const char* __asan_default_options() {
-  return "malloc_context_size=0:quarantine_size_mb=16:detect_leaks=0:detect_stack_use_after_return=0";
+__attribute__((visibility("default"))) const char* __asan_default_options() {
+  return "malloc_context_size=0:quarantine_size_mb=1:thread_local_quarantine_size_kb=64:max_malloc_fill_size="
+         "64:"
+         "detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0";
+}
+
+/// For every frame that an exception leaves, the sanitizer asks for the stack of signals, which takes a call
+/// of the system, and clears the marks of all of it. Here is none (use_sigaltstack=0).
+__attribute__((visibility("default"))) int sigaltstack(const stack_t*, stack_t* old) noexcept {
+  if (old) *old = {.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+  return 0;
 }
 }
 
@@ -59,8 +70,9 @@ namespace fs = std::filesystem;
 using Bytes = std::vector<uint8_t>;
 constexpr size_t kMaxSize = 1 << 20;
 constexpr uint64_t kInputsOfAChild = 20'000; ///< then another one begins with memory as it was
+constexpr uint64_t kChanges = 6;             ///< of an input of the corpus, each of which is run
 
-std::mt19937_64 bytes_random; // of LLVMFuzzerMutate
+tbx::fuzz::Random bytes_random; // of LLVMFuzzerMutate
 
 /// What a child works on, for the parent to see.
 struct Shared {
@@ -96,23 +108,31 @@ void add_corpus(Options& options, const fs::path& path) {
   for (const fs::path& file : files) add(file);
 }
 
-/// Inputs `first`, `first` + 1, ... of the series that the seed gives: the corpus, then changes of it.
+/// Inputs `first`, `first` + 1, ... of the series that the seed gives: the corpus, then changes of it. An
+/// input is changed and run several times, each time on top of what was changed before.
 [[noreturn]] void child(const Options& options, Shared& shared, uint64_t first, uint64_t last) {
+  const auto seed = static_cast<uint64_t>(options.number("seed", 1));
+  const size_t n = options.corpus.size();
+  uint64_t changes = kChanges;
   for (uint64_t i = first; i < last; ++i) {
     shared.done = i;
-    std::mt19937_64 random(static_cast<uint64_t>(options.number("seed", 1)) * 1'000'003 + i);
+    tbx::fuzz::Random random(seed * 1'000'003 + i);
     bytes_random.seed(random());
-    const size_t n = options.corpus.size();
-    // First the corpus as it is, from another place for every seed: runs that end early see all of it, too.
-    const Bytes& from =
-        options.corpus[(i < n ? i + static_cast<uint64_t>(options.number("seed", 1)) * 7919 : random()) % n];
-    size_t size = shared.size = from.size();
-    std::copy(from.begin(), from.end(), shared.data);
-    for (uint64_t changes = i < n ? 0 : 1 + random() % 3; changes > 0; --changes)
+    size_t size = shared.size;
+    if (i < n || changes == kChanges) {
+      // First the corpus as it is, from another place for every seed: runs that end early see all of it, too.
+      const Bytes& from = options.corpus[(i < n ? i + seed * 7919 : random()) % n];
+      size = shared.size = from.size();
+      std::copy(from.begin(), from.end(), shared.data);
+      changes = i < n ? kChanges : 0;
+    }
+    if (i >= n) {
+      ++changes;
       size = options.target->mutate
                  ? options.target->mutate(shared.data, size, kMaxSize, static_cast<unsigned>(random()))
                  : LLVMFuzzerMutate(shared.data, size, kMaxSize);
-    shared.size = size;
+      shared.size = size;
+    }
     const Bytes input(shared.data, shared.data + size); // exactly as large as it is, for the sanitizers
     options.target->run(input.data(), input.size());
     shared.runs += std::exchange(tbx_fuzz_runs, 0);

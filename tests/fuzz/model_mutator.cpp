@@ -6,11 +6,13 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace tbx::fuzz {
 namespace {
 
-constexpr int kMaxDepth = 40;
+constexpr size_t kMaxDepth = 40;
 constexpr size_t kMaxMessages = 4000, kMaxBytes = 1 << 16;
 
 using Message = google::protobuf::Message;
@@ -29,7 +31,8 @@ const std::vector<std::string>& operators() {
 } // namespace
 
 void ModelMutator::mutate(Message& message) {
-  for (size_t n = 1 + below(4); n > 0; --n) {
+  fields_.resize(kMaxDepth + 1);
+  for (size_t n = 1 + below(3); n > 0; --n) {
     messages_.clear();
     texts_.clear();
     collect(message, 0);
@@ -37,22 +40,25 @@ void ModelMutator::mutate(Message& message) {
   }
 }
 
-void ModelMutator::collect(Message& message, int depth) {
+void ModelMutator::collect(Message& message, size_t depth) {
   if (depth > kMaxDepth || messages_.size() >= kMaxMessages) return;
   messages_.push_back(&message);
   const auto& reflection = *message.GetReflection();
-  std::vector<const Field*> fields;
+  std::vector<const Field*>& fields = fields_[depth];
   reflection.ListFields(message, &fields);
+  std::string unused; // what texts are put into that are no std::string already: none
   for (const Field* f : fields) {
+    const bool is_message = f->cpp_type() == Field::CPPTYPE_MESSAGE;
+    if (!is_message && f->type() != Field::TYPE_STRING) continue;
     const int n = f->is_repeated() ? reflection.FieldSize(message, f) : 1;
     for (int i = 0; i < n && i < 64; ++i) {
-      if (f->cpp_type() == Field::CPPTYPE_MESSAGE)
+      if (is_message)
         collect(*(f->is_repeated() ? reflection.MutableRepeatedMessage(&message, f, i)
                                    : reflection.MutableMessage(&message, f)),
                 depth + 1);
-      else if (f->type() == Field::TYPE_STRING)
-        texts_.push_back(f->is_repeated() ? reflection.GetRepeatedString(message, f, i)
-                                          : reflection.GetString(message, f));
+      else
+        texts_.push_back(&(f->is_repeated() ? reflection.GetRepeatedStringReference(message, f, i, &unused)
+                                            : reflection.GetStringReference(message, f, &unused)));
     }
   }
 }
@@ -156,7 +162,7 @@ std::unique_ptr<Message> ModelMutator::copy_of_one(const google::protobuf::Descr
 
 std::string ModelMutator::text(const Field& field, std::string old) {
   if (field.name() == "op_type" && below(4) != 0) return operators()[below(operators().size())];
-  if (!texts_.empty() && below(4) != 0) return texts_[below(texts_.size())];
+  if (!texts_.empty() && below(4) != 0) return *texts_[below(texts_.size())];
   const char* const awkward[] = {"", "x", "\n", "com.microsoft", "ai.onnx.ml", "batch", "\xc3\xa4"};
   return below(8) == 0 ? old + "x" : awkward[below(std::size(awkward))];
 }
@@ -227,12 +233,22 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 namespace tbx::fuzz {
 
 size_t mutate_model(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
-  onnx::ModelProto model;
-  if (seed % 16 == 0 || size > kMaxBytes || !model.ParseFromArray(data, static_cast<int>(size)))
+  // Mostly it is the model that was made last that is changed once more.
+  static onnx::ModelProto model;
+  static std::string made;
+  static ModelMutator mutator;
+  if (seed % 16 == 0 || size > kMaxBytes) return LLVMFuzzerMutate(data, size, max_size);
+  if (made.size() != size || std::memcmp(made.data(), data, size) != 0) {
+    made.clear();
+    if (!model.ParseFromArray(data, static_cast<int>(size))) return LLVMFuzzerMutate(data, size, max_size);
+  }
+  mutator.seed(seed);
+  mutator.mutate(model);
+  made.clear();
+  if (!model.AppendToString(&made) || made.empty() || made.size() > max_size) {
+    made.clear();
     return LLVMFuzzerMutate(data, size, max_size);
-  ModelMutator(seed).mutate(model);
-  std::string made = model.SerializeAsString();
-  if (made.empty() || made.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
+  }
   std::memcpy(data, made.data(), made.size());
   return made.size();
 }

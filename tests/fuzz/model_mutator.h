@@ -5,26 +5,28 @@
 
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tests/fuzz/random.h"
+
 namespace tbx::fuzz {
 
-/// Changes a protobuf message in one to four places: numbers to awkward ones, names to other names of the
+/// Changes a protobuf message in one to three places: numbers to awkward ones, names to other names of the
 /// message or operators to other operators, parts removed, doubled, exchanged or replaced by parts of the
 /// same type.
 class ModelMutator {
 public:
-  explicit ModelMutator(uint64_t seed) : random_(seed) {}
+  explicit ModelMutator(uint64_t seed = 0) : random_(seed) {}
+  void seed(uint64_t seed) { random_.seed(seed); }
   void mutate(google::protobuf::Message& message);
 
 private:
   using Message = google::protobuf::Message;
   using Field = google::protobuf::FieldDescriptor;
 
-  void collect(Message& message, int depth);
+  void collect(Message& message, size_t depth);
   void mutate_once(Message& message);
   void mutate_repeated(Message& message, const Field& field);
   void mutate_singular(Message& message, const Field& field);
@@ -34,11 +36,12 @@ private:
   std::string bytes(std::string old);
   int64_t integer(const Field& field, int64_t old);
   double real(double old);
-  size_t below(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random_); }
+  size_t below(size_t n) { return random_() % n; }
 
-  std::mt19937_64 random_;
-  std::vector<Message*> messages_; ///< of the tree
-  std::vector<std::string> texts_; ///< all short strings of the tree
+  Random random_;
+  std::vector<Message*> messages_;                ///< of the tree
+  std::vector<const std::string*> texts_;         ///< all strings of the tree
+  std::vector<std::vector<const Field*>> fields_; ///< of one message of each depth, for `collect`
 };
 
 /// For LLVMFuzzerCustomMutator: models are changed as messages, what is none (and some models) as bytes.

@@ -62,7 +62,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto dims = dims_of(info);
     if (!dims || info.type == 0 || info.type == 8) return 0;
     // 16 bytes hold an element of any type. Small numbers, of which some are good indices.
-    std::vector<uint8_t>& bytes = memory.emplace_back(16 * kMaxElements);
+    size_t elements = 1;
+    for (int64_t d : *dims) elements *= static_cast<size_t>(d);
+    std::vector<uint8_t>& bytes = memory.emplace_back(16 * elements);
     for (size_t i = 0; i < bytes.size(); i += 8) bytes[i] = size ? data[(i / 8) % size] % 4 : 0;
     inputs.emplace_back(info.name, TensorView{bytes.data(), info.type, std::move(*dims)});
   }

@@ -355,7 +355,7 @@ def test_tiles(shape: tuple[int, ...], repeats: tuple[int, ...], compiled: bool)
 
 
 def test_dimensions_that_the_library_cannot_count() -> None:
-    """oneDNN counts in 32 bits, and threw what is no error of ours while it was asked for an implementation."""
+    """oneDNN counts in 32 bits: it threw what is no error of ours while it was asked for an implementation, or divided by zero."""
     wide = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2, 3, 2**31])
     weights = onnx.numpy_helper.from_array(normal(2, 1, 3, 7).astype(np.float32), "w")
     result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
@@ -363,3 +363,13 @@ def test_dimensions_that_the_library_cannot_count() -> None:
         graph = helper.make_graph([helper.make_node(op, ["x", "w"], ["y"], group=2)], "wide", [wide], [result], [weights])
         session = tensorbox.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), compile=False)
         assert "kernel: direct_conv" in [line for kernel in session.explain() for line in kernel["decisions"]]
+
+
+@pytest.mark.parametrize("op,x,w", [("ConvTranspose", (1, 1, 3), (1, 2**31 - 1, 3)), ("Conv", (1, 1, 3), (2**31 - 1, 1, 3)),
+                                    ("ConvTranspose", (1, 4, 3), (4, 2**30, 1)), ("Conv", (1, 2**16, 3), (2**16, 2**16, 1))])
+def test_weights_that_the_library_cannot_count(op: str, x: tuple[int, ...], w: tuple[int, ...]) -> None:
+    infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", x), ("w", w))]
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node(op, ["x", "w"], ["y"])], "many weights", infos, [result])
+    session = tensorbox.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), compile=False)
+    assert any("2^3" in line or "kernel: direct_conv" in line for kernel in session.explain() for line in kernel["decisions"])

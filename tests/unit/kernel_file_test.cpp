@@ -9,6 +9,7 @@
 #include "graph_helper.h"
 #include "importer/export.h"
 #include "ir/evaluate.h"
+#include "package/evaluated_module.h"
 
 namespace tbx::test {
 namespace {
@@ -67,6 +68,36 @@ TEST(KernelFile, SymbolsKeepTheirNumbers) {
     EXPECT_EQ(is[i]->name, was[i]->name);
     EXPECT_EQ(is[i]->lo, was[i]->lo);
     EXPECT_EQ(is[i]->hi, was[i]->hi);
+  }
+}
+
+/// Kernel and plan lie in the same file, and either may have been changed.
+TEST(KernelFile, KernelsTakeNoMoreThanTheirStepsGive) {
+  const std::vector<ir::NamedKernel> kernels = some_kernels();
+  const std::vector<int64_t> symbols(kernels[0].second.context->symbols().size(), 3);
+  const auto module = package::evaluated_module(read(ir::to_bytes(kernels)));
+  for (const auto& [name, kernel] : kernels) {
+    std::vector<runtime::KernelRoom> rooms;
+    for (const ir::KernelBuffer& b : kernel.buffers)
+      rooms.push_back(b.access == ir::Access::row_local
+                          ? runtime::KernelRoom{}
+                          : runtime::KernelRoom{b.dtype, *ir::evaluate(b.numel, symbols) * size_of(b.dtype),
+                                                b.access != ir::Access::read});
+    const auto evaluated = module->kernel(name).evaluated;
+    EXPECT_NO_THROW(evaluated->check(rooms, symbols));
+    EXPECT_THROW(evaluated->check(std::span(rooms).first(rooms.size() - 1), symbols), Error);
+    for (size_t b = 0; b < rooms.size(); ++b) {
+      if (kernel.buffers[b].access == ir::Access::row_local) continue;
+      auto refused = [&](runtime::KernelRoom other) {
+        std::vector<runtime::KernelRoom> changed = rooms;
+        changed[b] = other;
+        EXPECT_THROW(evaluated->check(changed, symbols), Error) << name << ", buffer " << b;
+      };
+      refused({rooms[b].dtype, rooms[b].bytes - 1, rooms[b].writes});
+      refused({DType::f64, rooms[b].bytes * 8, rooms[b].writes});
+      refused({});
+      if (rooms[b].writes) refused({rooms[b].dtype, rooms[b].bytes, false});
+    }
   }
 }
 

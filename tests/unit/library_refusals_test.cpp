@@ -190,6 +190,17 @@ TEST(LibraryRefusals, TilesAreRefusedWhereTheyAreWrong) {
   EXPECT_NE(onednn::refusal("jit:avx512_core_amx", conv), "");
   EXPECT_EQ(onednn::refusal("brgconv:avx512_core_amx", conv), "");
   EXPECT_EQ(onednn::refusal("jit:avx512_core_vnni", conv), "");
+  // Sums that float32 may not hold, before zero points are added to them.
+  for (onednn::Use use : {product, conv}) {
+    use.interleaved_batches = use.pads_dilated = false;
+    use.large_sums = true;
+    const std::string name = use.kind == dnnl::primitive::kind::matmul ? "brg:" : "brgconv_1x1:";
+    use.has_zero_point = false;
+    EXPECT_EQ(onednn::refusal(name + "avx512_core_amx_int8", use), "");
+    use.has_zero_point = true;
+    EXPECT_NE(onednn::refusal(name + "avx512_core_amx_int8", use), "");
+    EXPECT_EQ(onednn::refusal(name + "avx512_core_vnni", use), "");
+  }
 }
 
 TEST(LibraryRefusals, ExplainNamesWhatIsRefused) {

@@ -142,8 +142,8 @@ Values roi_align(OpContext& ctx) {
             "unknown coordinate_transformation_mode '{}'", shift);
   const int64_t bins[] = {ctx.attr_int("output_height", 1), ctx.attr_int("output_width", 1)};
   const int64_t ratio = ctx.attr_int("sampling_ratio", 0);
-  for (int64_t v : {bins[0], bins[1], ratio + 1})
-    TBX_MODEL(v > 0 && v < (1 << 20), "a size or ratio is {}", v);
+  for (int64_t v : bins) TBX_MODEL(v > 0 && v < (1 << 20), "a size is {}", v);
+  TBX_MODEL(ratio >= 0 && ratio < (1 << 20), "sampling_ratio is {}", ratio);
   const double scale = ctx.attr_float("spatial_scale", 1);
   const DType type = compute_type(x.dtype());
   const bool adaptive = ratio == 0, max = mode == "max";

@@ -35,9 +35,9 @@ EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa);
 /// The same kernel as a CUDA C++17 function for sm_75 and newer, for NVRTC or nvcc with --fmad=false:
 ///   extern "C" __global__ void name(<buffers>, <sizes>, i64 begin, i64 end, void* scratch, i64* error)
 /// <buffers> are pointers to address 0 of the kernel's buffers that are not row-local, in order; <sizes> an
-/// i64 for each of size_args. Any one-dimensional grid runs all tasks of [begin, end); blocks have a multiple
-/// of 32 threads. scratch_bytes are needed per team. *error, 0 at first, becomes the number of a failed
-/// index check, and the two numbers behind it what runtime/abi.h has in scratch.
+/// i64 for each of size_args. Any one-dimensional grid runs all tasks of [begin, end); blocks have
+/// block_threads threads. scratch_bytes are needed per team. *error, 0 at first, becomes the number of a
+/// failed index check, and the two numbers behind it what runtime/abi.h has in scratch.
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel);
 
 /// The text every translation unit begins with: vector types, loads and stores with tails, conversions,

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 
+#include "codegen/cuda_tiles.h"
 #include "codegen/emit.h"
+#include "codegen/exact_values.h"
+#include "codegen/held_rows.h"
 #include "codegen/plan_threads.h"
 #include "codegen/reductions.h"
 #include "codegen/writer.h"
@@ -21,6 +24,7 @@ namespace {
 
 constexpr const char* kPrelude =
 #include "codegen/prelude/cuda.inc"
+#include "codegen/prelude/cuda_functions.inc"
 #include "codegen/prelude/cuda_lanes.inc"
     ;
 
@@ -28,22 +32,26 @@ class CudaEmitter {
 public:
   explicit CudaEmitter(const ir::KernelProgram& kernel)
       : kernel_(kernel), plan_(plan_threads(kernel)), w_(kernel, plan_.lanes), mapping_(plan_.mapping),
+        rows_(mapping_ == Mapping::warp || mapping_ == Mapping::block
+                  ? hold_rows(kernel, plan_.lanes, mapping_ == Mapping::warp ? 32 : plan_.row_threads)
+                  : HeldRows{}),
         across_(kernel.outer.empty() ? nullptr
                                      : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node(),
                 plan_.lanes) {
     w_.on_failure = "{{ failed(error, {}, {}, {}, {}{}); return; }}";
     w_.rows_per_block = true;
     w_.by_value = true;
+    w_.fuse_arithmetic(exact_values(kernel));
   }
 
   EmittedKernel emit() {
     if (plan_.lanes > 1) w_.line(fmt::format("LANES({})", plan_.lanes));
     if (mapping_ != Mapping::thread)
-      w_.line(fmt::format("using team = {}_team;", mapping_ == Mapping::warp     ? "warp"
-                                                   : mapping_ == Mapping::column ? "column"
-                                                                                 : "block"));
+      w_.line(mapping_ == Mapping::warp     ? "using team = warp_team;"
+              : mapping_ == Mapping::column ? "using team = column_team;"
+                                            : fmt::format("using team = block_of<{}>;", block_threads()));
     if (mapping_ == Mapping::leader) w_.line("if (threadIdx.x != 0) return;");
-    if (mapping_ == Mapping::tile) return finish(emit_tiles());
+    if (mapping_ == Mapping::tile) return finish(emit_tiles(w_, kernel_, plan_));
     ir::SymInts points = kernel_.outer;
     const bool across = plan_.lanes > 1 && mapping_ == Mapping::thread;
     if (across) points.back() = ir::ceildiv(points.back(), plan_.lanes);
@@ -56,12 +64,13 @@ public:
           "for (i64 p = begin + (i64)blockIdx.x * blockDim.x + threadIdx.x; p < end; p += (i64)gridDim.x "
           "* blockDim.x)";
     } else if (mapping_ == Mapping::column) {
-      points = {ir::ceildiv(ir::product(points), 32)};
+      points = {ir::ceildiv(ir::product(points), 32 * plan_.lanes)};
       header = kTeamLoop;
     } else {
       header = kTeamLoop;
     }
     w_.point_scope = w_.open(header);
+    if (rows_.threads > 0) declare_held();
     if (mapping_ == Mapping::column)
       emit_columns();
     else if (across)
@@ -80,7 +89,9 @@ private:
     EmittedKernel out;
     std::string body = fmt::format("({}) {{\n{}}}\n", parameters(), w_.finish());
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
-    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void {}{}}}\n", out.function, body);
+    out.block_threads = block_threads();
+    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void __launch_bounds__({}{}) {}{}}}\n",
+                           out.block_threads, mapping_ == Mapping::tile ? ", 4" : "", out.function, body);
     out.size_args = w_.size_args;
     out.check_origins = w_.check_origins;
     out.tasks = tasks;
@@ -88,7 +99,6 @@ private:
                : mapping_ == Mapping::warp ? Team::warp
                                            : Team::block;
     out.scratch_bytes = w_.scratch_bytes;
-    out.block_threads = block_threads();
     return out;
   }
 
@@ -98,6 +108,7 @@ private:
     if (mapping_ == Mapping::leader) return 32;
     if (mapping_ == Mapping::tile) return kTileThreads;
     if (mapping_ == Mapping::column) return kMostThreads;
+    if (rows_.threads > 0) return rows_.threads;
     int64_t points = 1;
     for (const Phase& phase : kernel_.phases)
       if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
@@ -171,89 +182,127 @@ private:
     w_.close();
   }
 
-  /// A task is 32 outer points. Lanes behind the last one do the last one's work, for all must meet, but
-  /// store nothing.
+  /// A task is 32 outer points, or as many vectors of them. Threads behind the last one do the last one's
+  /// work, for all must meet, but store nothing.
   void emit_columns() {
     const std::string n = w_.index_text(ir::product(kernel_.outer)), c = w_.fresh("c");
-    w_.line(fmt::format("const i64 {} = p * 32 + threadIdx.x % 32;", c));
+    w_.line(fmt::format("const i64 {} = (p * 32 + threadIdx.x % 32) * {};", c, plan_.lanes));
     w_.line(fmt::format("const bool live = {} < {};", c, n));
-    unflatten(fmt::format("vmin({}, {} - 1)", c, n), kernel_.outer,
+    unflatten(fmt::format("vmin({}, {} - {})", c, n, plan_.lanes), kernel_.outer,
               [&](int k, const std::string& name) { w_.bind(kernel_.context->var(k), name, w_.current()); });
+    if (plan_.lanes > 1) w_.set_lanes(&across_, "");
     for (const Phase& phase : kernel_.phases) emit_phase(phase);
+    w_.set_lanes(nullptr, "");
   }
 
-  /// Blocks take tiles of the last dimension and of the one along which the strided loads are contiguous:
-  /// these are read as they lie, and turned in shared memory. The number of tiles.
-  SymInt emit_tiles() {
-    ir::SymInts points = kernel_.outer;
-    const auto last = static_cast<int>(points.size()) - 1;
-    const int axis = plan_.tiles.axis;
-    for (int k : {axis, last}) points[k] = ir::ceildiv(points[k], kTile);
-    std::vector<std::string> tiles;
-    for (ir::Expr e : plan_.tiles.loads) {
-      tiles.push_back(w_.fresh("t"));
-      // One more column: threads that read down a column find their elements in different banks.
-      w_.line(fmt::format("__shared__ {} {}[{}];", storage_of(kernel_.buffers[e->buffer].dtype), tiles.back(),
-                          kTile * (kTile + 1)));
+  /// Arrays of as many lanes as a thread has steps.
+  void declare_held() {
+    const bool vector = plan_.lanes > 1;
+    for (const HeldRows::Value& v : rows_.values) {
+      held_names_.push_back(w_.fresh("h"));
+      w_.line(fmt::format("{} {}[{}];", w_.type_of(v.expr->dtype, vector), held_names_.back(), rows_.steps));
     }
-    w_.point_scope = w_.open(kTeamLoop);
-    const std::string u0 = w_.fresh("u"), v0 = w_.fresh("v");
-    unflatten("p", points, [&](int k, const std::string& name) {
-      if (k != axis && k != last) return w_.bind(kernel_.context->var(k), name, w_.current());
-      w_.line(fmt::format("const i64 {} = {} * {};", k == axis ? u0 : v0, name, kTile));
-    });
-    // Each pass over the tile has neighbouring threads along another dimension.
-    auto pass = [&](bool turned, auto&& body) {
-      const std::string k = w_.fresh("k"), u = w_.fresh("u"), v = w_.fresh("v");
-      w_.open(fmt::format("for (i32 {0} = threadIdx.x; {0} < {1}; {0} += blockDim.x)", k, kTile * kTile),
-              true);
-      const char *fast = "% 32", *slow = "/ 32";
-      static_assert(kTile == 32);
-      w_.line(fmt::format("const i64 {} = {} + {} {}, {} = {} + {} {};", u, u0, k, turned ? slow : fast, v,
-                          v0, k, turned ? fast : slow));
-      w_.open(fmt::format("if ({} < {} && {} < {})", u, w_.index_text(kernel_.outer[axis]), v,
-                          w_.index_text(kernel_.outer[last])),
-              true);
-      w_.bind(kernel_.context->var(axis), u, w_.current());
-      w_.bind(kernel_.context->var(last), v, w_.current());
-      body(fmt::format("({0} - {1}) * {2} + ({3} - {4})", v, v0, kTile + 1, u, u0));
-      w_.close();
-      w_.close();
-      w_.line("__syncthreads();");
-    };
-    pass(false, [&](const std::string& at) {
-      for (size_t k = 0; k < tiles.size(); ++k) {
-        const ir::Expr e = plan_.tiles.loads[k];
-        w_.line(fmt::format("{}[{}] = {}[{}];", tiles[k], at, w_.buffer(e->buffer),
-                            w_.index_text(e->indices[0])));
-      }
-    });
-    pass(true, [&](const std::string& at) {
-      for (size_t k = 0; k < tiles.size(); ++k)
-        w_.set_tile(plan_.tiles.loads[k], fmt::format("{}[{}]", tiles[k], at), w_.current(), false);
-      w_.point_scope = w_.current();
-      for (const Phase& phase : kernel_.phases) emit_phase(phase);
-    });
+    for (int b : rows_.buffers) {
+      held_buffers_.push_back(w_.fresh("h"));
+      w_.line(fmt::format("{}{} {}[{}];", storage_of(kernel_.buffers[b].dtype), vector ? "v" : "",
+                          held_buffers_.back(), rows_.steps));
+    }
+  }
+
+  /// The points of a row in steps, all of them written out: what is held of each has registers of its own.
+  void emit_steps(const Phase& phase, Reductions& reductions) {
+    const auto number = static_cast<int>(&phase - kernel_.phases.data());
+    const int64_t points = *ir::product(phase.inner).as_constant();
+    const std::string j = w_.fresh("j"), r = w_.fresh("r");
+    w_.open(fmt::format("_Pragma(\"unroll\") for (i32 {0} = 0; {0} < {1}; ++{0})", j, rows_.steps), true);
+    w_.line(fmt::format("const i64 {} = ({} * {} + team::rank()) * {};", r, j, rows_.threads, plan_.lanes));
+    const bool guarded = points % (int64_t{rows_.threads} * plan_.lanes) != 0;
+    if (guarded) w_.open(fmt::format("if ({} < {})", r, points), true);
+    unflatten_inner(r, phase);
+    auto at = [&](const std::string& name) { return fmt::format("{}[{}]", name, j); };
+    for (size_t b = 0; b < held_buffers_.size(); ++b) w_.hold_buffer(rows_.buffers[b], at(held_buffers_[b]));
+    for (size_t k = 0; k < held_names_.size(); ++k)
+      if (rows_.values[k].phase < number) w_.hold(rows_.values[k].expr, at(held_names_[k]), plan_.lanes > 1);
+    for (size_t k = 0; k < held_names_.size(); ++k)
+      if (rows_.values[k].phase == number)
+        w_.line(fmt::format("{} = {};", at(held_names_[k]), w_.emit(rows_.values[k].expr).text));
+    emit_stmts(phase, reductions);
+    for (int b : rows_.buffers) w_.hold_buffer(b, "");
+    if (guarded) w_.close();
     w_.close();
-    return ir::product(points);
+  }
+
+  /// A thread adds few numbers in the phase.
+  bool has_few_points(const Phase& phase) const {
+    auto points = ir::product(phase.inner).as_constant();
+    const int64_t threads = mapping_ == Mapping::column ? block_threads() / 32
+                            : mapping_ == Mapping::warp ? 32
+                                                        : block_threads();
+    return is_team() && points && *points / threads <= kChunk;
+  }
+
+  /// Running values: a chunk at a time of as many points as the team has lanes, all threads in each.
+  void emit_scan(const Phase& phase) {
+    const Stmt& s = phase.stmts[0];
+    const bool vector = plan_.lanes > 1;
+    const DType t = s.value->dtype;
+    const std::string n = w_.index_text(phase.inner[0]), none = neutral(s.reduce, t);
+    const std::string carry = w_.fresh("a"), c = w_.fresh("c"), r = w_.fresh("r"), x = w_.fresh("x");
+    const char* combine = s.reduce == ir::ReduceOp::sum    ? "sum_of"
+                          : s.reduce == ir::ReduceOp::prod ? "prod_of"
+                          : s.reduce == ir::ReduceOp::max  ? "max_of"
+                                                           : "min_of";
+    LaneAnalysis along(kernel_.context->rvar(0).node(), plan_.lanes);
+    auto inside = [&](auto&& body) {
+      w_.open(fmt::format("if ({} < {})", r, n), true);
+      w_.bind(kernel_.context->rvar(0), r, w_.current());
+      if (vector) w_.set_lanes(&along, "");
+      body();
+      w_.set_lanes(nullptr, "");
+      w_.close();
+    };
+    w_.line(fmt::format("{} {} = {};", w_.type_of(t, false), carry, none));
+    w_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; {0} += team::size() * {2})", c, n, plan_.lanes), true);
+    w_.line(fmt::format("const i64 {} = {} + team::rank() * {};", r, c, plan_.lanes));
+    w_.line(vector ? fmt::format("{} {} = v{}({});", w_.type_of(t, true), x, compute_of(t), none)
+                   : fmt::format("{} {} = {};", w_.type_of(t, false), x, none));
+    inside([&] {
+      const Value v = w_.emit(s.value);
+      w_.line(fmt::format("{} = {};", x, vector ? w_.as_vector(v, t).text : v.text));
+    });
+    w_.line(
+        fmt::format("{0} = running<team>({0}, {1}, {2}, {3}, {4}());", x, carry, none, s.exclusive, combine));
+    inside([&] { w_.store(s, {x, w_.current(), vector}); });
+    w_.close();
+    meet(phase);
   }
 
   void emit_phase(const Phase& phase) {
     w_.enter_phase(&phase);
+    if (is_team() && is_scan_of_team(phase)) return emit_scan(phase);
+    const bool steps = rows_.threads > 0 && rows_.phases[&phase - kernel_.phases.data()];
     const bool spread = is_team() && !phase.inner.empty();
-    Reductions reductions(w_, kernel_, phase, /*along=*/spread, 1);
-    if (spread && plan_.lanes > 1) {
+    const bool columns = mapping_ == Mapping::column && plan_.lanes > 1;
+    Reductions reductions(w_, kernel_, phase, /*along=*/spread && !columns, 1);
+    if (columns && spread) reductions.join_threads();
+    if (steps || has_few_points(phase)) reductions.sum_at_once();
+    if (spread && plan_.lanes > 1 && !columns) {
       LaneAnalysis along(kernel_.context->rvar(static_cast<int>(phase.inner.size()) - 1).node(), plan_.lanes);
       w_.set_lanes(&along, "");
       reductions.declare();
-      emit_vectors(phase, reductions, along);
+      if (steps)
+        emit_steps(phase, reductions);
+      else
+        emit_vectors(phase, reductions, along);
       reductions.finish();
       w_.set_lanes(nullptr, "");
       meet(phase);
       return;
     }
     reductions.declare();
-    if (spread)
+    if (steps)
+      emit_steps(phase, reductions);
+    else if (spread)
       emit_spread(phase, reductions);
     else
       emit_serial(phase, 0, reductions);
@@ -263,9 +312,16 @@ private:
 
   /// What one thread stored, another may read in a later phase or overwrite for the next point.
   void meet(const Phase& phase) {
-    bool stores = false;
-    for (const Stmt& s : phase.stmts) stores |= s.kind == StmtKind::store;
-    if (stores && is_team()) w_.line("team::sync();");
+    bool shared = false;
+    for (const Stmt& s : phase.stmts) {
+      shared |= (s.kind == StmtKind::store || s.kind == StmtKind::scan) && w_.is_read(s.buffer) &&
+                !rows_.holds(s.buffer);
+      ir::visit(s.value, [&](ir::Expr e) {
+        shared |= e->op == ir::Op::load && kernel_.buffers[e->buffer].access == Access::row_local &&
+                  !rows_.holds(e->buffer);
+      });
+    }
+    if (shared && is_team()) w_.line("team::sync();");
   }
 
   /// One loop over the flat inner space, a chunk of it between flushes of f32 sums.
@@ -278,7 +334,10 @@ private:
       w_.line(fmt::format("const i64 {} = vmin({} + {}, {});", ce, c, step, n));
       lo = c, n = ce;
     }
-    w_.open(fmt::format("for (i64 {0} = {1} + team::rank(); {0} < {2}; {0} += team::size())", r, lo, n),
+    // Loads of a column are far apart: several on their way at once.
+    const char* unrolled = mapping_ == Mapping::column ? "_Pragma(\"unroll 8\") " : "";
+    w_.open(fmt::format("{3}for (i64 {0} = {1} + team::rank(); {0} < {2}; {0} += team::size())", r, lo, n,
+                        unrolled),
             true);
     unflatten_inner(r, phase);
     emit_stmts(phase, reductions);
@@ -367,12 +426,14 @@ private:
 
   static constexpr const char* kTeamLoop =
       "for (i64 p = begin + team::number(); p < end; p += team::count())";
-  static constexpr int kThreads = 128, kMostThreads = 512, kTileThreads = 256;
+  static constexpr int kThreads = 128, kMostThreads = 512;
   static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
   const ThreadPlan plan_;
   Writer w_;
   const Mapping mapping_;
+  const HeldRows rows_;
+  std::vector<std::string> held_names_, held_buffers_; ///< of rows_.values and rows_.buffers
   LaneAnalysis across_; ///< lanes along the last outer dimension (Mapping::thread)
 };
 

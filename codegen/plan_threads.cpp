@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/held_rows.h"
 #include "codegen/lanes.h"
 #include "codegen/plan_loops.h"
 
@@ -15,11 +16,12 @@ using ir::SymInt;
 
 namespace {
 
-constexpr int64_t kShortRow = 16; ///< inner points that one thread runs alone
+constexpr int64_t kShortRow = 16;   ///< inner points that one thread runs alone
+constexpr int64_t kManyRows = 2048; ///< that fill the device with a warp for each
 
 /// Statements must run in the order of the inner points.
 bool is_serial(const ir::KernelProgram& kernel, const Phase& phase) {
-  if (phase.inner.empty()) return false;
+  if (phase.inner.empty() || is_scan_of_team(phase)) return false;
   if (!points_are_independent(phase, kernel)) return true;
   for (const Stmt& s : phase.stmts) {
     if (s.kind == StmtKind::scan || s.mode != ir::StoreMode::set) return true;
@@ -53,6 +55,17 @@ bool outer_is_contiguous(const ir::KernelProgram& kernel) {
   return across > along;
 }
 
+/// Few long columns of what a cache holds: a block for each reads them with gaps, but at once.
+bool is_small(const ir::KernelProgram& kernel) {
+  constexpr int64_t kColumns = 1024, kLongColumn = 256, kElements = 1 << 20;
+  const int64_t columns = ir::size_hint(ir::product(kernel.outer));
+  int64_t longest = 0;
+  for (const Phase& phase : kernel.phases)
+    longest = std::max(longest, phase.inner.empty() ? 0 : ir::size_hint(ir::product(phase.inner)));
+  return columns <= kColumns && longest >= kLongColumn && longest <= kElements / columns &&
+         kernel.phases.size() <= 2;
+}
+
 Mapping choose_mapping(const ir::KernelProgram& kernel) {
   bool serial = kernel.sequential, rows = false, loops = false, longer = false;
   for (const Phase& phase : kernel.phases) {
@@ -65,7 +78,8 @@ Mapping choose_mapping(const ir::KernelProgram& kernel) {
   for (const ir::KernelBuffer& b : kernel.buffers) rows |= b.access == Access::row_local;
   if (kernel.sequential || (serial && rows)) return Mapping::leader;
   if (rows) return Mapping::block;
-  return !loops || serial || !longer || outer_is_contiguous(kernel) ? Mapping::thread : Mapping::block;
+  if (!loops || serial || !longer) return Mapping::thread;
+  return outer_is_contiguous(kernel) && !is_small(kernel) ? Mapping::thread : Mapping::block;
 }
 
 /// Calls f(buffer, address) for every access to memory of the statement.
@@ -89,11 +103,14 @@ constexpr int kMostLanes = 8; ///< more would only take registers
 
 /// Accesses of the phase with neighbouring points of `variable` in `lanes` lanes: all uniform, or contiguous
 /// and as wide as they can be.
-bool suits(const ir::KernelProgram& kernel, const Phase& phase, const ir::SymNode* variable, int lanes) {
+bool suits(const ir::KernelProgram& kernel, const Phase& phase, const ir::SymNode* variable, int lanes,
+           const std::vector<ir::Expr>& turned = {}) {
   LaneAnalysis analysis(variable, lanes);
   bool good = true;
   for (const Stmt& s : phase.stmts)
     visit_accesses(s, [&](int buffer, SymInt address) {
+      for (ir::Expr e : turned)
+        if (e->buffer == buffer && e->indices[0] == address) return;
       const LaneForm form = analysis.form(address);
       if (form.kind == LaneForm::uniform) {
         // Several lanes that store to one place: the last one counts, which only a scalar loop keeps cheap.
@@ -117,12 +134,39 @@ const ir::SymNode* lane_variable(const ir::KernelProgram& kernel, const Phase& p
                              : kernel.context->rvar(static_cast<int>(phase.inner.size()) - 1).node();
 }
 
-int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
-  if (kernel.sequential || mapping == Mapping::leader) return 1;
+int most_lanes(const ir::KernelProgram& kernel) {
   int64_t narrowest = 8;
   for (const ir::KernelBuffer& b : kernel.buffers) narrowest = std::min(narrowest, size_of(b.dtype));
-  const int lanes = static_cast<int>(std::min<int64_t>(kMostLanes, kBytes / narrowest));
+  return static_cast<int>(std::min<int64_t>(kMostLanes, kBytes / narrowest));
+}
+
+/// Lanes along the last dimension, beside the loads that are turned in shared memory.
+int lanes_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles) {
+  const int lanes = most_lanes(kernel);
+  const ir::SymNode* last = kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
+  bool good = known_divisor(kernel.outer.back(), nullptr, 1) % lanes == 0;
+  for (const Phase& phase : kernel.phases) good = good && suits(kernel, phase, last, lanes, tiles.loads);
+  return good ? lanes : 1;
+}
+
+/// Larger tiles where both dimensions fill them and a block has memory for them.
+int size_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles) {
+  constexpr int64_t kBytes = 40 << 10;
+  const int64_t least = std::min(ir::size_hint(kernel.outer[tiles.axis]), ir::size_hint(kernel.outer.back()));
+  int64_t bytes = 0;
+  for (ir::Expr e : tiles.loads) bytes += size_of(kernel.buffers[e->buffer].dtype);
+  return least >= 64 && 64 * 68 * bytes <= kBytes ? 64 : 32;
+}
+
+int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
+  if (kernel.sequential || mapping == Mapping::leader) return 1;
+  const int lanes = most_lanes(kernel);
   if (lanes == 1) return 1;
+  // A thread for each of few results that take long.
+  constexpr int64_t kFewResults = 1 << 16;
+  const bool loops = std::any_of(kernel.phases.begin(), kernel.phases.end(),
+                                 [](const Phase& phase) { return !phase.inner.empty(); });
+  if (mapping == Mapping::thread && loops && ir::size_hint(ir::product(kernel.outer)) < kFewResults) return 1;
   bool any = false;
   for (const Phase& phase : kernel.phases) {
     const ir::SymNode* variable = lane_variable(kernel, phase, mapping);
@@ -135,6 +179,9 @@ int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
         known_divisor(phase.inner.back(), nullptr, 1) % lanes != 0)
       return 1;
     if (!suits(kernel, phase, variable, lanes)) return 1;
+    if (mapping == Mapping::block && is_scan_of_team(phase) &&
+        known_divisor(phase.inner.back(), nullptr, 1) % lanes != 0)
+      return 1;
     any = true;
   }
   return any ? lanes : 1;
@@ -147,41 +194,84 @@ bool suits_columns(const ir::KernelProgram& kernel) {
     return false;
   int64_t longest = 0;
   for (const Phase& phase : kernel.phases) {
-    if (is_serial(kernel, phase)) return false;
+    if (is_serial(kernel, phase) || is_scan_of_team(phase)) return false;
     if (!phase.inner.empty()) longest = std::max(longest, ir::size_hint(ir::product(phase.inner)));
   }
   return longest >= kShortColumn && outer_is_contiguous(kernel);
 }
 
+/// Neighbouring columns that a thread takes at once.
+int lanes_of_columns(const ir::KernelProgram& kernel) {
+  const int lanes = most_lanes(kernel);
+  if (known_divisor(kernel.outer.back(), nullptr, 1) % lanes != 0) return 1;
+  const ir::SymNode* last = kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
+  for (const Phase& phase : kernel.phases) {
+    if (!suits(kernel, phase, last, lanes)) return 1;
+    for (const Stmt& s : phase.stmts)
+      if (s.kind == StmtKind::reduce && (s.value->dtype == DType::boolean || s.reduce > ir::ReduceOp::min))
+        return 1;
+  }
+  return lanes;
+}
+
 /// Rows that a warp holds in registers, and enough of them to fill the device with warps.
 bool suits_warps(const ir::KernelProgram& kernel) {
-  constexpr int64_t kMostPoints = 1024, kLeastRows = 2048;
+  constexpr int64_t kMostPoints = 1024, kMostInstructions = 4096;
+  const RowWork work = row_work(kernel);
+  // Long code does not stay in the cache of instructions, and is shorter with more threads for a row.
+  if (work.points * work.instructions / 32 > kMostInstructions) return false;
   for (const Phase& phase : kernel.phases) {
     auto points = ir::product(phase.inner).as_constant();
-    if (!points || *points > kMostPoints) return false;
+    if (!points || *points > kMostPoints || is_scan_of_team(phase)) return false;
   }
-  return ir::size_hint(ir::product(kernel.outer)) >= kLeastRows;
+  return ir::size_hint(ir::product(kernel.outer)) >= kManyRows;
+}
+
+/// Enough elements for each thread that many are on their way at once, where there are rows for all of the
+/// device and their code stays short; else as few as there are in a vector.
+int threads_of_rows(const ir::KernelProgram& kernel, int lanes) {
+  constexpr int64_t kVectors = 4, kShortCode = 64, kMostThreads = 1024;
+  const RowWork work = row_work(kernel);
+  const bool many = ir::size_hint(ir::product(kernel.outer)) >= kManyRows && work.instructions <= kShortCode;
+  const int64_t each = many ? lanes * kVectors : lanes;
+  const int64_t threads = ((work.points + each - 1) / each + 31) / 32 * 32;
+  return static_cast<int>(std::clamp<int64_t>(threads, 32, kMostThreads));
 }
 
 } // namespace
+
+bool is_scan_of_team(const Phase& phase) {
+  if (phase.inner.size() != 1 || phase.stmts.size() != 1) return false;
+  const Stmt& s = phase.stmts[0];
+  bool good = s.kind == StmtKind::scan && s.mode == ir::StoreMode::set && !s.mask &&
+              s.value->dtype != DType::boolean && s.reduce <= ir::ReduceOp::min &&
+              !ir::has_indirect(s.address);
+  ir::visit(s.value, [&](ir::Expr e) { good &= e->op != ir::Op::load || e->buffer != s.buffer; });
+  return good;
+}
 
 ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
   ThreadPlan plan;
   plan.mapping = choose_mapping(kernel);
   if (plan.mapping == Mapping::thread && kernel.outer.size() > 1) {
-    LaneAnalysis across(lane_variable(kernel, kernel.phases.front(), plan.mapping), kTile);
-    plan.tiles = plan_tiles(kernel, across, kTile);
+    constexpr int kLeast = 32; // along the axis, else lanes of a warp read little that is contiguous
+    LaneAnalysis across(lane_variable(kernel, kernel.phases.front(), plan.mapping), kLeast);
+    plan.tiles = plan_tiles(kernel, across, kLeast);
     if (plan.tiles.axis >= 0) {
       plan.mapping = Mapping::tile;
+      plan.lanes = lanes_of_tiles(kernel, plan.tiles);
+      plan.tile_size = size_of_tiles(kernel, plan.tiles);
       return plan;
     }
   }
   if (plan.mapping == Mapping::thread && suits_columns(kernel)) {
     plan.mapping = Mapping::column;
+    plan.lanes = lanes_of_columns(kernel);
     return plan;
   }
   plan.lanes = choose_lanes(kernel, plan.mapping);
   if (plan.mapping == Mapping::block && suits_warps(kernel)) plan.mapping = Mapping::warp;
+  plan.row_threads = threads_of_rows(kernel, plan.lanes);
   return plan;
 }
 

@@ -22,10 +22,13 @@ struct ThreadPlan {
   /// Neighbouring points of the last outer (thread) or innermost inner (block) dimension that a thread takes
   /// at once, so that its accesses are 16 bytes wide; 1 where addresses do not allow that.
   int lanes = 1;
-  TilePlan tiles; ///< Mapping::tile: the loads that are turned
+  int row_threads = 0; ///< Mapping::block: that suit rows of known length
+  TilePlan tiles;      ///< Mapping::tile: the loads that are turned
+  int tile_size = 32;  ///< points of a tile along each of its two dimensions
 };
 
-constexpr int kTile = 32; ///< points of a tile along each of its two dimensions
+/// A team computes the running values of the phase together: nothing else happens in it.
+bool is_scan_of_team(const ir::Phase& phase);
 
 ThreadPlan plan_threads(const ir::KernelProgram& kernel);
 

@@ -46,7 +46,17 @@ const char* across_lanes(ReduceOp op, DType t) {
   throw_internal_error("lanes of an arg reduction", __FILE__, __LINE__);
 }
 
-/// Neutral element as a scalar of type t.
+const char* better(ReduceOp op) {
+  switch (op) {
+  case ReduceOp::argmax: return "max";
+  case ReduceOp::argmin: return "min";
+  case ReduceOp::argmax_last: return "max_last";
+  default: return "min_last";
+  }
+}
+
+} // namespace
+
 std::string neutral(ReduceOp op, DType t) {
   auto of = [&](int64_t v) {
     return is_float(t) ? fmt::format("{}({})", tag_of(t), v) : Writer::literal(t, static_cast<uint64_t>(v));
@@ -67,17 +77,6 @@ std::string neutral(ReduceOp op, DType t) {
   default: return of(0);
   }
 }
-
-const char* better(ReduceOp op) {
-  switch (op) {
-  case ReduceOp::argmax: return "max";
-  case ReduceOp::argmin: return "min";
-  case ReduceOp::argmax_last: return "max_last";
-  default: return "min_last";
-  }
-}
-
-} // namespace
 
 bool is_arg(ReduceOp op) {
   return op == ReduceOp::argmax || op == ReduceOp::argmin || op == ReduceOp::argmax_last ||
@@ -175,7 +174,8 @@ void Reductions::update(const Stmt& s, int copy) {
     w_.line(fmt::format("{0} = sel({1}, {2}, {0});", at, m, here));
     return;
   }
-  std::string next = combine(s.reduce, t, name, x);
+  std::string next = s.reduce == ReduceOp::sum && t != DType::boolean ? w_.added(name, s.value, a.vector)
+                                                                      : combine(s.reduce, t, name, x);
   const bool repeatable = s.reduce != ReduceOp::sum && s.reduce != ReduceOp::prod;
   if (along_ && !overlap_.empty() && !repeatable) next = fmt::format("sel({}, {}, {})", overlap_, next, name);
   if (tail) next = fmt::format("sel(first({}), {}, {})", w_.live(), next, name);
@@ -231,6 +231,11 @@ void Reductions::finish() {
         text = fmt::format("arg_{}({}, {}, {})", most ? "max" : "min", a.names[0], text, last);
       }
       if (vector && narrow_) text = fmt::format("CONVERT(i64v, {})", text);
+    } else if (join_threads_) {
+      const DType wide = a.cascade ? DType::f64 : t;
+      text = fmt::format("column_{}({})", std::string(across_lanes(s.reduce, wide)).substr(1),
+                         a.cascade ? a.total : joined(a));
+      if (a.cascade) text = vector ? fmt::format("CONVERT(f32v, {})", text) : "(f32)" + text;
     } else if (a.cascade) {
       text = along_   ? fmt::format("(f32)hsum({})", a.total)
              : vector ? fmt::format("CONVERT(f32v, {})", a.total)

@@ -20,6 +20,10 @@ public:
   int cascade_level() const { return cascade_level_; }
   int64_t cascade_chunk() const { return cascade_chunk_; }
 
+  /// Sums are short: no chunks of them.
+  void sum_at_once() { cascade_level_ = -1; }
+  /// Threads that have the same lanes of CUDA, which go across the rows, join their results.
+  void join_threads() { join_threads_ = true; }
   void declare();
   /// Until further notice only the lanes of this mask are new (empty: all are).
   void set_overlap(std::string mask) { overlap_ = std::move(mask); }
@@ -45,12 +49,14 @@ private:
   const ir::KernelProgram& kernel_;
   const ir::Phase& phase_;
   std::string overlap_;
-  bool along_, narrow_ = false; ///< narrow: positions fit i32
+  bool along_, join_threads_ = false, narrow_ = false; ///< narrow: positions fit i32
   int copies_, cascade_level_ = -1;
   int64_t cascade_chunk_ = 0;
   std::map<const ir::Stmt*, Accumulator> accumulators_;
 };
 
 bool is_arg(ir::ReduceOp op);
+/// Neutral element as the text of a scalar of type t.
+std::string neutral(ir::ReduceOp op, DType t);
 
 } // namespace tbx::codegen

@@ -57,6 +57,7 @@ const char* compute_of(DType t) { return tag_of(compute_type(t)); }
 Writer::Writer(const KernelProgram& kernel, int lanes) : kernel_(kernel), lanes_(lanes) {
   size_t n = kernel.buffers.size();
   buffers_.resize(n);
+  held_.resize(n);
   written_.resize(n);
   written_in_phase_.resize(n);
   read_.resize(n);

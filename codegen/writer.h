@@ -70,6 +70,8 @@ public:
   /// The i64 value is known to lie within i32 for all points of the phase.
   bool fits(ir::Expr e);
   bool fits(ir::SymInt e);
+  /// Text of sum + e; both are vectors or neither is.
+  std::string added(const std::string& sum, ir::Expr e, bool vector);
   Value emit_vector(ir::Expr e) { return as_vector(emit(e), e->dtype); }
   void set_local(int number, Value v) { locals_[number] = std::move(v); }
   void set_accumulator(int number, Value v) { accumulators_[number] = std::move(v); }
@@ -89,12 +91,29 @@ public:
   /// Called when a phase begins: which buffers its statements write.
   void enter_phase(const ir::Phase* phase);
   std::string buffer(int b);
+  /// Some statement of the kernel loads from the buffer's memory.
+  bool is_read(int buffer) const { return read_[buffer]; }
   /// Of CUDA: bytes, at most 16, that the address of a vector's first lane is known to be a multiple of.
   int access_bytes(int buffer, ir::SymInt address) const;
   /// From now on the load is `text`, storage elements (`vector`: W of them) known in `scope`.
   void set_tile(ir::Expr load, std::string text, int scope, bool vector = true) {
     tiles_[load] = {std::move(text), scope, vector};
   }
+
+  /// Of CUDA, in f32: products and sums are rounded once, and what many elements are divided by is inverted
+  /// once, but for values of this set.
+  void fuse_arithmetic(std::unordered_set<ir::Expr> except) {
+    fuses_ = true;
+    exact_ = std::move(except);
+  }
+  /// In the current scope the value is `text`, of lanes or a scalar, wherever it comes from.
+  void hold(ir::Expr e, std::string text, bool vector) {
+    scopes_.back().values[e] = {std::move(text), current(), vector};
+    holds_ = true;
+  }
+  /// From now on the buffer's element (or lanes) at hand is the variable `text`; empty: it is in memory.
+  /// Other than row-local buffers are stored, too.
+  void hold_buffer(int buffer, std::string text) { held_[buffer] = std::move(text); }
 
   // --- results
   ir::SymInts size_args;
@@ -126,7 +145,11 @@ private:
   };
 
   Value operation(ir::Expr e);
-  /// What emit() has to write of `root`: all of it, without what tables stand for. Empty where nothing does.
+  /// Text of e, a sum or quotient whose operands are `values` and which is computed in `scope`, by fused
+  /// arithmetic; empty where that has no form for it.
+  std::string fused(ir::Expr e, const std::vector<Value>& values, int scope, bool vector);
+  /// What emit() has to write of `root`: all of it, without what tables or held values stand for. Empty where
+  /// nothing does.
   std::unordered_set<ir::Expr> beside_tables(ir::Expr root);
   const std::optional<ByteTable>& table_of(ir::Expr e);
   Value looked_up(ir::Expr e, const ByteTable& table);
@@ -170,6 +193,11 @@ private:
   std::unordered_map<ir::Expr, Value> tiles_;
   std::unordered_map<ir::Expr, std::optional<ByteTable>> tables_;
   std::unordered_map<ir::Expr, std::string> table_names_;
+  bool is_fused(ir::Expr e) const { return fuses_ && e->dtype == DType::f32 && !exact_.contains(e); }
+  bool fuses_ = false;
+  std::unordered_set<ir::Expr> exact_;
+  std::vector<std::string> held_; ///< by buffer
+  bool holds_ = false;            ///< some values are known though their operands are not
   std::vector<bool> written_, written_in_phase_, read_;
   const ir::Phase* phase_ = nullptr;
   std::unordered_map<ir::Expr, std::optional<ir::Bounds>> bounds_; ///< in this phase

@@ -59,6 +59,10 @@ std::string Writer::whole_store(const Stmt& s, const std::string& at, const std:
 Value Writer::load(Expr e) {
   const DType t = kernel_.buffers[e->buffer].dtype;
   const SymInt address = e->indices[0];
+  if (const std::string& held = held_[e->buffer]; !held.empty()) {
+    const bool lanes = analysis_ && analysis_->varies(address);
+    return define(current(), type_of(t, lanes), decode(t, held), lanes);
+  }
   const std::string p = buffer(e->buffer), vector_type = type_of(t, true);
   if (auto it = tiles_.find(e); it != tiles_.end()) {
     const Value& tile = it->second;
@@ -133,6 +137,11 @@ Value Writer::load(Expr e) {
 
 void Writer::store(const Stmt& s, const Value& value) {
   const DType t = kernel_.buffers[s.buffer].dtype;
+  if (const std::string& held = held_[s.buffer]; !held.empty()) {
+    const bool lanes = analysis_ && analysis_->varies(s.address);
+    line(fmt::format("{} = {};", held, encode(t, lanes ? as_vector(value, t).text : value.text)));
+    if (kernel_.buffers[s.buffer].access == ir::Access::row_local) return forget_loads(s.buffer);
+  }
   const std::string p = buffer(s.buffer);
   Value mask = s.mask ? emit(s.mask) : Value{};
   {

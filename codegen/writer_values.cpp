@@ -104,13 +104,18 @@ const std::optional<ByteTable>& Writer::table_of(Expr e) {
 }
 
 std::unordered_set<Expr> Writer::beside_tables(Expr root) {
-  bool any = false;
+  bool any = holds_;
   if (byte_tables) ir::visit(root, [&](Expr e) { any |= size_of(e->dtype) == 1 && table_of(e); });
   if (!any) return {};
   std::unordered_set<Expr> wanted{root};
   std::vector<Expr> left{root};
+  auto is_known = [&](Expr e) {
+    for (int s = current(); s >= 0; --s)
+      if (scopes_[s].values.contains(e)) return true;
+    return false;
+  };
   auto want = [&](Expr e) {
-    if (wanted.insert(e).second) left.push_back(e);
+    if (wanted.insert(e).second && !(holds_ && is_known(e))) left.push_back(e);
   };
   while (!left.empty()) {
     Expr e = left.back();
@@ -188,10 +193,52 @@ Value Writer::operation(Expr e) {
     wide.narrow = true;
     return wide;
   }
+  if (is_fused(e))
+    if (const std::string text = fused(e, values, scope, vector); !text.empty())
+      return define(scope, type_of(e->dtype, vector), text, vector);
   Value v =
       define(scope, narrow_result ? "i32v" : type_of(e->dtype, vector), apply(e, type, args, vector), vector);
   v.narrow = narrow_result;
   return v;
+}
+
+std::string Writer::fused(Expr e, const std::vector<Value>& values, int scope, bool vector) {
+  auto text = [&](Expr x) {
+    const Value v = emit(x);
+    return vector ? as_vector(v, DType::f32).text : v.text;
+  };
+  if (e->op == Op::div && values[0].scope > values[1].scope && !values[1].vector) {
+    const int outer = values[1].scope;
+    auto once = [&](const std::string& what) {
+      auto& known = scopes_[outer].vectors;
+      auto it = known.find(what);
+      if (it == known.end()) it = known.emplace(what, define(outer, "f32", what, false)).first;
+      return it->second.text;
+    };
+    const std::string scale = once(fmt::format("divisor_scale({})", values[1].text));
+    return fmt::format("divided({}, {}, {})", text(e->args[0]),
+                       once(fmt::format("1 / ({} * {})", values[1].text, scale)), scale);
+  }
+  if (e->op != Op::add && e->op != Op::sub) return "";
+  // A product that was computed further out costs nothing here.
+  for (int i : {0, 1}) {
+    Expr product = e->args[i];
+    if (product->op != Op::mul || values[i].scope != scope) continue;
+    const char* sign = e->op == Op::sub && i == 1 ? "-" : "";
+    const char* other = e->op == Op::sub && i == 0 ? "-" : "";
+    return fmt::format("mul_add({}{}, {}, {}{})", sign, text(product->args[0]), text(product->args[1]), other,
+                       text(e->args[1 - i]));
+  }
+  return "";
+}
+
+std::string Writer::added(const std::string& sum, Expr e, bool vector) {
+  const Value v = vector ? emit_vector(e) : emit(e);
+  if (is_fused(e) && e->op == Op::mul && v.scope == current()) {
+    auto text = [&](Expr x) { return vector ? emit_vector(x).text : emit(x).text; };
+    return fmt::format("mul_add({}, {}, {})", text(e->args[0]), text(e->args[1]), sum);
+  }
+  return fmt::format("{} + {}", sum, v.text);
 }
 
 std::string Writer::converted(DType from, DType to, const std::string& x, bool vector) const {

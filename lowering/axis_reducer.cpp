@@ -28,6 +28,8 @@ constexpr int64_t kImageRows = 128, kImageLength = 1 << 10;
 /// The same where columns are reduced, which are lanes, too: the parts are then the outermost dimension.
 constexpr int64_t kColumns = 128, kColumnLength = 1 << 12;
 constexpr int64_t kMinParts = 8, kMaxParts = 256, kDynamicParts = 64;
+/// The same on GPUs: results, or rows that have a block each, that fill one; and what is left of a part.
+constexpr int64_t kResultsOfGpu = 1 << 17, kRowsOfGpu = 512, kColumnOfGpu = 256, kRowOfGpu = 1 << 14;
 /// Elements of a part that is looked at twice: it stays in the second level cache with room to spare.
 constexpr int64_t kPartLength = 1 << 15;
 
@@ -109,6 +111,22 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) co
   auto rows = ir::product(kept_).as_constant(), length = count_.as_constant();
   const bool image = axes_.size() >= 2 && axes_.front() == 2 && axes_.size() + 2 == sizes_.size();
   const bool columns = !image && axes_.back() + 1 < static_cast<int>(sizes_.size());
+  if (ctx_.program.target.cuda && rows && *rows > 0 && length) {
+    // Columns are summed by warps side by side, rows by blocks.
+    const bool across = axes_.back() + 1 < static_cast<int>(sizes_.size());
+    const int64_t wanted = (across ? kResultsOfGpu : kRowsOfGpu) / *rows;
+    const int64_t most = std::min(wanted, *length / (across ? kColumnOfGpu : kRowOfGpu));
+    if (most < 2) return std::nullopt;
+    for (size_t k = 0; k < reduced_.size(); ++k)
+      for (int64_t n = most; n >= std::max<int64_t>(2, most / 4); --n)
+        if (reduced_[k].constant() % n == 0) return Parts{k, n, reduced_[k].constant() / n, true, across};
+    size_t longest = 0;
+    for (size_t k = 1; k < reduced_.size(); ++k)
+      if (reduced_[k].constant() > reduced_[longest].constant()) longest = k;
+    const int64_t parts = std::min(most, reduced_[longest].constant());
+    if (parts < 2) return std::nullopt;
+    return Parts{longest, parts, ir::ceildiv(reduced_[longest], parts), false, across};
+  }
   const int64_t enough = image ? kImageRows : columns ? kColumns : kRows;
   if (!rows || *rows == 0 || *rows >= enough) return std::nullopt;
   if (length) {

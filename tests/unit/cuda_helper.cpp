@@ -43,7 +43,7 @@ bool have_nvrtc() {
 /// Runs a kernel on memory of the device, guard zones included, and brings all of it back.
 int64_t run_on(device::Device& device, const device::Module& module, const codegen::EmittedKernel& e,
                const KernelRun& r, const ir::KernelProgram& program) {
-  constexpr unsigned threads = 96;
+  const auto threads = static_cast<unsigned>(e.block_threads);
   const int64_t wanted = e.team == codegen::Team::block ? r.tasks : (r.tasks + threads - 1) / threads;
   // Few enough that blocks and threads have several points each.
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, 5));

@@ -176,8 +176,8 @@ std::shared_ptr<KernelCase> turned(DType t, int64_t a, int64_t b, int64_t n) {
   int x = k->buffer(t, a * b * n, Access::read), y = k->buffer(t, a * b * n, Access::read);
   int z = k->buffer(DType::f32, b * n, Access::read), out = k->buffer(t, a * b * n, Access::write);
   k->phase();
-  Expr v =
-      add(k->load(x, m * (a * b) + j * a + i), mul(k->load(y, (i * b + j) * n + m), k->load(z, j * n + m)));
+  Expr v = k->load(x, m * (a * b) + j * a + i);
+  v = add(v, mul(k->load(y, (i * b + j) * n + m), c.cast(k->load(z, j * n + m), v->dtype)));
   k->store(out, (i * b + j) * n + m, v);
   k->relative = t == DType::f32 ? 1e-6 : 1e-2;
   k->absolute = 1e-6;
@@ -199,6 +199,8 @@ TEST(EmitCuda, Tiles) {
   std::vector<std::shared_ptr<KernelCase>> cases;
   for (DType t : {DType::f32, DType::f16})
     for (int64_t n : {16, 31, 32, 33, 100}) cases.push_back(turned(t, 48, 3, n));
+  for (DType t : {DType::f32, DType::f16, DType::u8, DType::f64}) // larger tiles, whole and parts
+    for (int64_t n : {65, 72}) cases.push_back(turned(t, n == 65 ? 67 : 72, 2, n));
   cases.push_back(turned(DType::f32, 1, 3, 40));
   cases.push_back(turned(DType::f32, 40, 3, 1));
   run_cuda_cases(cases);
@@ -289,6 +291,32 @@ TEST(EmitCuda, RowsOfVectors) {
     cases.push_back(fixed_softmax(DType::f32, 1, n));
     EXPECT_NE(codegen::emit_cuda(cases.back()->kernel).text.find("LANES(4)"), std::string::npos);
   }
+  run_cuda_cases(cases);
+}
+
+/// Running values along rows.
+std::shared_ptr<KernelCase> running(ReduceOp op, DType t, int64_t rows, int64_t n, bool exclusive) {
+  auto k = std::make_shared<KernelCase>(fmt::format("running values of {} x {} {}", rows, n, name_of(t)));
+  Context& c = k->c();
+  SymInt i = c.var(0), r = c.rvar(0);
+  k->kernel.outer = {rows};
+  int x = k->buffer(t, rows * n, Access::read), out = k->buffer(t, rows * n, Access::write);
+  k->fill = [](int, int64_t at) { return static_cast<double>(at * 7919 % 13) / 8 - 0.75; }; // sums are exact
+  k->phase({n});
+  k->scan(op, out, i * n + r, k->load(x, i * n + r), exclusive);
+  return k;
+}
+
+TEST(EmitCuda, RunningValues) {
+  EXPECT_EQ(codegen::emit_cuda(running(ReduceOp::sum, DType::f32, 3, 4096, false)->kernel).team,
+            codegen::Team::block);
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (int64_t n : {17, 1001, 4096})
+    for (bool exclusive : {false, true}) {
+      cases.push_back(running(ReduceOp::sum, DType::f32, 3, n, exclusive));
+      cases.push_back(running(ReduceOp::sum, DType::i64, 2, n, exclusive));
+      cases.push_back(running(ReduceOp::max, DType::f16, 3, n, exclusive));
+    }
   run_cuda_cases(cases);
 }
 

@@ -105,6 +105,50 @@ TensorBox pixel_product(OpContext& ctx, const TensorBox& x, const TensorBox& w, 
   return ir::reshape(ctx.program, y, sizes);
 }
 
+/// Windows beside each other of an image with few channels, as at the start of vision transformers. Libraries
+/// of GPUs have fast convolutions for channels by eights only.
+bool is_of_patches(OpContext& ctx, const Window& window, int64_t group, const TensorBox& x) {
+  constexpr int64_t kChannels = 8;
+  auto channels = x.sizes()[1].as_constant();
+  bool patches = ctx.program.target.cuda && group == 1 && channels && *channels % kChannels != 0;
+  for (int k = 0; k < window.spatial(); ++k)
+    patches &= window.strides[k] == window.kernel[k] && window.dilations[k] == 1 &&
+               window.pads_begin[k].is(0) && window.pads_end[k].is(0) && x.sizes()[2 + k].is_constant() &&
+               x.sizes()[2 + k].constant() >= window.kernel[k];
+  return patches;
+}
+
+/// The product of [N * patches, C * pixels] and [C * pixels, M].
+TensorBox patch_product(OpContext& ctx, const Window& window, const TensorBox& x, const TensorBox& w,
+                        const TensorBox* bias, DType type) {
+  ir::Program& p = ctx.program;
+  const int n = window.spatial();
+  if (bias) check_bias(ctx, *bias, w.sizes()[0]);
+  SymInts split{x.sizes()[0], x.sizes()[1]}, sizes{x.sizes()[0]};
+  std::vector<int> order{0};
+  TensorBox image = x;
+  for (int k = 0; k < n; ++k) {
+    const SymInt out = window.output_size(k, x.sizes()[2 + k]), used = out * SymInt(window.kernel[k]);
+    if (!(used == x.sizes()[2 + k]))
+      image = ir::slice(p, image, 2 + k, 0, 1, used); // a rest that no window has
+    split.insert(split.end(), {out, SymInt(window.kernel[k])});
+    sizes.push_back(out);
+    order.push_back(2 + 2 * k);
+  }
+  order.push_back(1);
+  for (int k = 0; k < n; ++k) order.push_back(3 + 2 * k);
+  TensorBox patches = ir::permute(p, ir::reshape(p, image, split), order);
+  SymInt pixels = w.sizes()[1];
+  for (int64_t size : window.kernel) pixels = pixels * SymInt(size);
+  TensorBox rows = ir::reshape(p, patches, {ir::product(sizes), pixels});
+  TensorBox matrix = ir::reshape(p, w, {w.sizes()[0], pixels});
+  TensorBox y = matrix_product(ctx, rows, ir::permute(p, matrix, std::array{1, 0}), bias, 1, 1, type);
+  sizes.push_back(w.sizes()[0]);
+  std::vector<int> back{0, n + 1};
+  for (int k = 0; k < n; ++k) back.push_back(1 + k);
+  return ir::permute(p, ir::reshape(p, y, sizes), back);
+}
+
 } // namespace
 
 TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
@@ -124,6 +168,8 @@ TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, con
   p.dilations = window.dilations;
   SymInts sizes{x.sizes()[0], w.sizes()[0]};
   if (!zeros && is_single_pixel(window, group, spatial)) return pixel_product(ctx, x, w, bias, type);
+  if (!zeros && w.sizes()[0].is_constant() && is_of_patches(ctx, window, group, x))
+    return patch_product(ctx, window, x, w, bias, type);
   for (int k = 0; k < window.spatial(); ++k) {
     p.pads_begin.push_back(constant_pad(window.pads_begin[k]));
     p.pads_end.push_back(constant_pad(window.pads_end[k]));

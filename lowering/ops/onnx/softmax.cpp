@@ -25,7 +25,7 @@ struct Shifted {
 
 /// Where the exponentials of a softmax end: next to the smallest normal number. Beside the largest term,
 /// which is 1, what lies below does not count, and many CPUs take far longer for subnormal
-/// numbers.
+/// numbers. GPUs do not.
 struct Least {
   double logarithm, share;
 };
@@ -33,16 +33,18 @@ struct Least {
 Least least_of(DType type) { return type == DType::f64 ? Least{-708, 1e-307} : Least{-87, 2e-38}; }
 
 /// e^v for v of at most 0, at least e^logarithm.
-Expr exp_of_shifted(Expr v) {
+Expr exp_of_shifted(Expr v, bool cuda) {
+  if (cuda) return ir::unary(Op::exp, v);
   Expr least = number(v, least_of(v->dtype).logarithm);
   return ir::unary(Op::exp, ir::where(ir::binary(Op::less, v, least), least, v));
 }
 
 /// a / total; 0 where that is less than the least share.
-Expr share_of(Expr a, Expr total) {
-  Expr least = ir::mul(total, number(total, least_of(a->dtype).share));
+Expr share_of(Expr a, Expr total, bool cuda) {
   // One division per row.
   Expr share = ir::mul(a, ir::div(number(total, 1), total));
+  if (cuda) return share;
+  Expr least = ir::mul(total, number(total, least_of(a->dtype).share));
   return ir::where(ir::binary(Op::less, a, least), number(a, 0), share);
 }
 
@@ -57,16 +59,18 @@ Shifted shift_by_max(OpContext& ctx, const TensorBox& x) {
 std::vector<LoweredValue> lower_softmax(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   Shifted s = shift_by_max(ctx, x);
-  TensorBox e = map(ctx, s.type, s.minus_max, exp_of_shifted);
+  const bool cuda = ctx.program.target.cuda;
+  TensorBox e = map(ctx, s.type, s.minus_max, [&](Expr v) { return exp_of_shifted(v, cuda); });
   shared(ctx, e, 2);
   TensorBox sum = s.reduce(ReduceOp::sum, s.type, e);
-  return {map(ctx, x.dtype(), e, sum, share_of)};
+  return {map(ctx, x.dtype(), e, sum, [&](Expr a, Expr total) { return share_of(a, total, cuda); })};
 }
 
 std::vector<LoweredValue> lower_log_softmax(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   Shifted s = shift_by_max(ctx, x);
-  TensorBox sum = s.reduce(ReduceOp::sum, s.type, s.minus_max, exp_of_shifted);
+  TensorBox sum = s.reduce(ReduceOp::sum, s.type, s.minus_max,
+                           [&](Expr v) { return exp_of_shifted(v, ctx.program.target.cuda); });
   TensorBox log = map(ctx, s.type, sum, [](Expr v) { return ir::unary(Op::log, v); });
   realize(ctx, log, "logarithm used by every element of its row");
   return {map(ctx, x.dtype(), s.minus_max, log, ir::sub)};

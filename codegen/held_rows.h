@@ -1,0 +1,37 @@
+// Held rows: what the threads of a team keep in registers of a row from one phase of a kernel to the next.
+#pragma once
+
+#include <vector>
+
+#include "codegen/lanes.h"
+#include "ir/kernel.h"
+
+namespace tbx::codegen {
+
+/// Every phase of `phases` gives a thread the same points of a row, in `steps` steps of `lanes` neighbours
+/// each.
+struct HeldRows {
+  struct Value {
+    ir::Expr expr;
+    int phase; ///< where it is computed; later ones use it
+  };
+  int threads = 0;           ///< of a team; 0: nothing is held, phases are loops
+  int steps = 0;             ///< of a thread, written one after another
+  std::vector<bool> phases;  ///< by phase: it is written in steps
+  std::vector<Value> values; ///< f32, needed by several phases
+  std::vector<int> buffers;  ///< stored once, and loaded at that place alone by the thread that stored it
+
+  bool holds(int buffer) const;
+};
+
+/// Points of the rows and about how many instructions all phases have for one of them.
+struct RowWork {
+  int64_t points = 0; ///< 0: not known
+  int64_t instructions = 0;
+};
+RowWork row_work(const ir::KernelProgram& kernel);
+
+/// For teams of `threads` threads whose vectors have `lanes` neighbours of the innermost dimension.
+HeldRows hold_rows(const ir::KernelProgram& kernel, int lanes, int threads);
+
+} // namespace tbx::codegen

@@ -1,0 +1,98 @@
+"""What is computed in another form on GPUs than on CPUs, on the fake device (or the GPU of the machine) against numpy."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tensorbox
+
+RNG = np.random.default_rng(11)
+
+
+@pytest.fixture(autouse=True)
+def _fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not os.environ.get("TBX_TEST_GPU"):
+        monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+
+
+def session_of(op: str, x: np.ndarray, attributes: dict[str, Any] | None = None, **inputs: np.ndarray) -> tensorbox.Session:
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    node = helper.make_node(op, ["x", *inputs], ["y"], **(attributes or {}))
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", kind, x.shape)],
+                              [helper.make_tensor_value_info("y", kind, None)],
+                              [numpy_helper.from_array(w, n) for n, w in inputs.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return tensorbox.Session(model, device="cuda")
+
+
+@pytest.mark.parametrize(("image", "weights"), [((1, 3, 32, 32), (16, 3, 16, 16)), ((2, 3, 35, 33), (5, 3, 4, 8)),
+                                                ((2, 1, 21), (7, 1, 5)), ((3, 3, 4, 4), (2, 3, 4, 4)), ((0, 3, 8, 8), (2, 3, 4, 4))])
+def test_patches_of_an_image_are_a_product(image: tuple[int, ...], weights: tuple[int, ...]) -> None:
+    x, w, b = (RNG.standard_normal(s).astype("f") for s in (image, weights, weights[:1]))
+    session = session_of("Conv", x, {"strides": weights[2:]}, w=w, b=b)
+    assert any("MatMul" in k["name"] for k in session.explain()) or 0 in image
+    counts = [n // k for n, k in zip(image[2:], weights[2:])]
+    expected = np.empty((image[0], weights[0], *counts))
+    for at in np.ndindex(*counts):
+        window = tuple(slice(i * k, (i + 1) * k) for i, k in zip(at, weights[2:]))
+        patch = x[(slice(None), slice(None), *window)].astype("d").reshape(image[0], w[0].size)
+        expected[(slice(None), slice(None), *at)] = patch @ w.astype("d").reshape(weights[0], -1).T + b
+    np.testing.assert_allclose(session.run({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize(("shape", "axis", "kind"), [((2, 16384), 1, "f"), ((3, 10000), 1, "f"), ((16384, 3), 0, "q"),
+                                                     ((2, 9000, 5), 1, "e"), ((1, 40000), 1, "i"), ((7,), 0, "f"), ((2, 0), 1, "f")])
+def test_running_sums_along_a_long_axis_are_made_in_parts(shape: tuple[int, ...], axis: int, kind: str, reverse: int) -> None:
+    x = RNG.integers(-3, 4, shape).astype(kind)  # sums are exact in any order
+    session = session_of("CumSum", x, {"reverse": reverse}, axis=np.array(axis, "q"))
+    turned = np.flip(x, axis) if reverse else x
+    sums = np.cumsum(turned.astype("d"), axis)
+    np.testing.assert_array_equal(session.run({"x": x})["y"], (np.flip(sums, axis) if reverse else sums).astype(kind))
+    if len(shape) > 1 and 0 not in shape:
+        assert sum(k["kind"] != "copy" for k in session.explain()) > 1
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((4096, 40), 0), ((8192, 3), 0), ((1, 70000), 1), ((3, 5000, 8), 1), ((9001, 7), 0)])
+def test_long_reductions_are_cut_for_the_device(shape: tuple[int, ...], axis: int) -> None:
+    x = RNG.integers(-8, 9, shape).astype("f")
+    for op, of in (("ReduceSum", np.sum), ("ReduceMax", np.max), ("ReduceMean", np.mean)):
+        y = session_of(op, x, {"keepdims": 0}, axes=np.array([axis], "q")).run({"x": x})["y"]
+        np.testing.assert_allclose(y, of(x.astype("d"), axis), rtol=1e-5, atol=1e-6)
+
+
+def test_functions_keep_their_precision() -> None:
+    x = np.concatenate([RNG.uniform(-6, 6, 4000), 10.0 ** RNG.uniform(-30, 2, 1000), [0, -0.0, np.inf, -np.inf, np.nan]]).astype("f")
+    for op, of in (("Erf", math.erf), ("Tanh", math.tanh), ("Sigmoid", lambda v: 0.0 if v < -700 else 1 / (1 + math.exp(-v)))):
+        expected = np.array([of(float(v)) for v in x])
+        y = session_of(op, x).run({"x": x})["y"].astype("d")
+        np.testing.assert_allclose(y, expected, rtol=5e-7, atol=1e-38, err_msg=op)
+
+
+def test_few_numbers_divide_many() -> None:
+    """Softmax and the like multiply by a reciprocal, which must not overflow where the quotient does not."""
+    x = RNG.standard_normal((6, 64)).astype("f") * np.array([[1e-38], [1e-30], [1], [1e30], [1e38], [0]], "f")
+    y = session_of("LpNormalization", x, {"axis": 1, "p": 1}).run({"x": x})["y"]
+    norm = np.abs(x.astype("d")).sum(1, keepdims=True)
+    expected = np.where(norm > 3.4e38, 0, x / np.where(norm == 0, 1, norm))
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_decides_is_not_fused() -> None:
+    """Positions that are rounded to whole numbers come from products and sums rounded one after the other."""
+    x = np.arange(64, dtype="f").reshape(1, 1, 8, 8)
+    node = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    sizes = np.array([1, 1, 24, 24], "q")
+    kind = TensorProto.FLOAT
+    graph = helper.make_graph([helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **node)], "g",
+                              [helper.make_tensor_value_info("x", kind, x.shape)], [helper.make_tensor_value_info("y", kind, None)],
+                              [numpy_helper.from_array(sizes, "sizes")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    y = tensorbox.Session(model, device="cuda").run({"x": x})["y"]
+    np.testing.assert_array_equal(y, np.repeat(np.repeat(x, 3, 2), 3, 3))

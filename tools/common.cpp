@@ -37,7 +37,8 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   app.add_option(
          "--precision", compile.precision,
          "float32 models: strict (default), bf16 or f16 (memory and operands of products are narrow, sums "
-         "and sensitive operators float32; docs/precision.md) or any (bf16 where the CPU is faster with it)")
+         "and sensitive operators float32; docs/precision.md) or any (bf16 where the CPU is faster with it, "
+         "larger tiles of convolutions)")
       ->check(CLI::IsMember({"strict", "bf16", "f16", "any"}))
       ->group("Compiler");
   app.add_flag_callback(

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/onednn/common.h"
-#include "extern_kernels/onednn/scratch.h"
+#include "extern_kernels/scratch.h"
 
 namespace tbx::extern_kernels::onednn {
 

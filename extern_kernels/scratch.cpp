@@ -1,11 +1,11 @@
-#include "extern_kernels/onednn/scratch.h"
+#include "extern_kernels/scratch.h"
 
 #include <mutex>
 #include <vector>
 
 #include "base/memory.h"
 
-namespace tbx::extern_kernels::onednn {
+namespace tbx::extern_kernels {
 namespace {
 
 /// As many blocks as calls ever ran at once, each as large as the largest call it served.
@@ -49,4 +49,4 @@ Scratch::~Scratch() {
   p.idle.push_back({std::move(block_), bytes_});
 }
 
-} // namespace tbx::extern_kernels::onednn
+} // namespace tbx::extern_kernels

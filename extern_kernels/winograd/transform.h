@@ -1,0 +1,76 @@
+// Winograd's transforms of tiles in one dimension, applied to vectors of channels along both.
+//
+// F(m, 3) gives m results of a kernel of 3 from m + 2 inputs with m + 2 products: the polynomials of inputs
+// and kernel are multiplied by their values at m + 1 points and infinity. The points are 0, 1, -1 for m = 2,
+// and 0, ±sqrt(1/2), ±sqrt(2) for m = 4: these lose half as many digits as the usual 0, ±1, ±2.
+#pragma once
+
+#include <cstdint>
+#include <numbers>
+
+namespace tbx::extern_kernels::winograd {
+
+/// Inputs of a tile along one dimension.
+constexpr int span_of(int m) { return m + 2; }
+/// Products of a tile.
+constexpr int products_of(int m) { return span_of(m) * span_of(m); }
+
+inline constexpr double kNear = 1 / std::numbers::sqrt2, kFar = std::numbers::sqrt2;
+
+/// t[i * step] = the input polynomial's part for point i. `V`: a vector of float.
+template <int M, int Step, class V> [[gnu::always_inline]] inline void transform_input(const V* d, V* t) {
+  if constexpr (M == 2) {
+    t[0] = d[0] - d[2 * Step];
+    t[Step] = d[2 * Step] + d[Step];
+    t[2 * Step] = d[2 * Step] - d[Step];
+    t[3 * Step] = d[3 * Step] - d[Step];
+  } else {
+    constexpr float near = kNear, far = kFar;
+    const V low = d[4 * Step] - 2.0f * d[2 * Step], odd_low = near * (d[3 * Step] - 2.0f * d[Step]);
+    const V high = d[4 * Step] - 0.5f * d[2 * Step], odd_high = far * (d[3 * Step] - 0.5f * d[Step]);
+    t[0] = (d[0] + d[4 * Step]) - 2.5f * d[2 * Step];
+    t[Step] = low + odd_low;
+    t[2 * Step] = low - odd_low;
+    t[3 * Step] = high + odd_high;
+    t[4 * Step] = high - odd_high;
+    t[5 * Step] = (d[Step] + d[5 * Step]) - 2.5f * d[3 * Step];
+  }
+}
+
+/// y[i * to]: m results of the products p[i * from].
+template <int M, int From, int To, class V>
+[[gnu::always_inline]] inline void transform_output(const V* p, V* y) {
+  if constexpr (M == 2) {
+    y[0] = p[0] + p[From] + p[2 * From];
+    y[To] = p[From] - p[2 * From] + p[3 * From];
+  } else {
+    constexpr float near = kNear, far = kFar;
+    const V even_near = p[From] + p[2 * From], odd_near = p[From] - p[2 * From];
+    const V even_far = p[3 * From] + p[4 * From], odd_far = p[3 * From] - p[4 * From];
+    y[0] = p[0] + even_near + even_far;
+    y[To] = near * odd_near + far * odd_far;
+    y[2 * To] = 0.5f * even_near + 2.0f * even_far;
+    y[3 * To] = (0.5f * near) * odd_near + (2.0f * far) * odd_far + p[5 * From];
+  }
+}
+
+/// u[i * to]: the kernel's value at point i over what the other points divide by, so that the rest needs no
+/// division.
+template <int M> inline void transform_kernel(const double* g, int from, double* u, int to) {
+  const double g0 = g[0], g1 = g[from], g2 = g[2 * from];
+  if constexpr (M == 2) {
+    u[0] = g0;
+    u[to] = (g0 + g1 + g2) / 2;
+    u[2 * to] = (g0 - g1 + g2) / 2;
+    u[3 * to] = g2;
+  } else {
+    u[0] = g0;
+    u[to] = (g0 + kNear * g1 + g2 / 2) / -1.5;
+    u[2 * to] = (g0 - kNear * g1 + g2 / 2) / -1.5;
+    u[3 * to] = (g0 + kFar * g1 + 2 * g2) / 6;
+    u[4 * to] = (g0 - kFar * g1 + 2 * g2) / 6;
+    u[5 * to] = g2;
+  }
+}
+
+} // namespace tbx::extern_kernels::winograd

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -47,12 +46,6 @@ def test_explain(tbx: Tbx, model: Path, tmp_path: Path) -> None:
     events = json.loads(trace.read_text())["traceEvents"]
     assert len(events) == len(report["kernels"]) and all(e["ph"] == "X" for e in events)
     assert "there is no folder" in tbx("explain", model, "--trace", tmp_path / "none" / "t").err
-
-
-def test_profile_tells_how_large_packed_weights_are(tbx: Tbx) -> None:
-    done = tbx("explain", DIGITS, "--no-compile", "--profile")
-    sizes = [float(text) for text in re.findall(r"weights packed: (\d+\.\d{3}) MB", done.out)]
-    assert done.code == 0 and sizes and all(0 < size < 1 for size in sizes)  # the file has 93 kB
 
 
 def test_profiles_count_at_the_sizes_of_the_run(tbx: Tbx, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ struct StepProfile {
   int64_t start_ns = 0, duration_ns = 0; ///< since the start of the run
   int64_t tasks = 0;
   int threads = 1;
-  int64_t bytes = 0; ///< of the buffers it touches
+  int64_t bytes = 0;            ///< of the buffers it touches
   std::vector<int64_t> symbols; ///< sizes of the run
 };
 

@@ -78,7 +78,8 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
     for_each_buffer(step, [&](int b, bool) { touched.push_back(b); });
   }
   if (run_options.profile) {
-    StepProfile p{plan, static_cast<int>(s), begin, since_start() - begin, shape.tasks, threads, 0, ctx.symbols};
+    StepProfile p{plan, static_cast<int>(s), begin, since_start() - begin, shape.tasks, threads,
+                  0,    ctx.symbols};
     if (kernel) p.threads = std::min(threads, chunks_of(*kernel, shape.tasks));
     for (int b : touched) p.bytes += shapes[b].bytes;
     run_options.profile->push_back(p);

@@ -81,7 +81,7 @@ std::string compile(std::string_view source, std::string_view architecture) {
   } owner;
   const std::string text(source), target = fmt::format("--gpu-architecture={}", architecture);
   check_nvrtc(n.nvrtcCreateProgram(&owner.program, text.c_str(), "kernels.cu", 0, nullptr, nullptr),
-        "nvrtcCreateProgram");
+              "nvrtcCreateProgram");
   std::vector<const char*> flags = options();
   flags.push_back(target.c_str());
   if (int r = n.nvrtcCompileProgram(owner.program, static_cast<int>(flags.size()), flags.data()); r != 0) {

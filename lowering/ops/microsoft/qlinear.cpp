@@ -113,7 +113,8 @@ Values qlinear_mul(OpContext& ctx) {
 Values qlinear_unary(OpContext& ctx, const UnaryBody& body) {
   DType type = byte_type(ctx, 0);
   Scaled from = scaled(ctx, 1, 2, type), to = scaled(ctx, 3, 4, type);
-  return {map(ctx, type, ctx.in(0), [&](Expr x) { return quantized_to(body(dequantized(x, from)), to, type); })};
+  return {
+      map(ctx, type, ctx.in(0), [&](Expr x) { return quantized_to(body(dequantized(x, from)), to, type); })};
 }
 
 Values qlinear_sigmoid(OpContext& ctx) {

@@ -111,7 +111,8 @@ void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx,
     if (step.device != DeviceKind::cpu) return run_on_device(s, shape, ctx);
     if (ctx.device && ctx.device->has_downloads()) ctx.device->wait(); // the step may read them
     if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
-      if (const EvaluatedKernel* evaluated = bound->steps[s].kernel.evaluated.get())
+      const EvaluatedKernel* evaluated = bound->steps[s].kernel.evaluated.get();
+      if (evaluated && shape.tasks > 0) // sizes of one that does not run may divide by an extent of 0
         check_evaluated(*kernel, *evaluated, ctx, shapes);
       run_kernel(*kernel, bound->steps[s].kernel, shape, ctx);
     } else {

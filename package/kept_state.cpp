@@ -102,8 +102,7 @@ void KeptState::set(const Session::Inputs& given) {
   }
   std::vector<const TensorView*> views(entries_.size(), nullptr);
   for (const auto& [name, view] : given) {
-    const auto it =
-        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+    const auto it = std::ranges::find(entries_, name, &Entry::name);
     TBX_MODEL(it != entries_.end(), "'{}' is no state of the session", name);
     views[static_cast<size_t>(it - entries_.begin())] = &view;
   }

@@ -62,7 +62,7 @@ OperandInfo info(const Operand& t) {
   OperandInfo i{t.dtype, t.sizes, t.strides, nullptr};
   if (t.constant) {
     Tensor c = Tensor::make(t.dtype, t.sizes);
-    std::memcpy(const_cast<std::byte*>(c.data), t.bytes.data(), t.bytes.size());
+    if (!t.bytes.empty()) std::memcpy(const_cast<std::byte*>(c.data), t.bytes.data(), t.bytes.size());
     i.constant = std::make_shared<const Tensor>(std::move(c));
   }
   return i;

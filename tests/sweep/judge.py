@@ -109,8 +109,8 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
         "nodes": " ".join(n.op_type for n in proto.graph.node),
         "shapes": "; ".join(f"{i.name}{list(i.shapes[0])}" for i in b.inputs)}
     feeds = [b.feeds(r) for r in range(b.runs)]
-    bound = Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain, mode.kind == "bf16",
-                  b.off_by_one)
+    bound = Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain,
+                  mode.kind in ("bf16", "any"), b.off_by_one, mode.kind == "tiles")
     peer = _peer(case, model)
     has_peer = not isinstance(peer, str)
 
@@ -125,7 +125,8 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
     try:
         session = tensorbox.Session(model, threads=mode.threads, isa=mode.isa, device=device or None,
                                     compile=bool(device) or mode.kind != "evaluator",
-                                    precision="bf16" if mode.kind == "bf16" else "strict")
+                                    precision={"bf16": "bf16", "any": "any", "tiles": "any"}.get(mode.kind, "strict"),
+                                    disable_passes=["narrow_storage"] if mode.kind == "tiles" else [])
         got = [session.run(f) for f in feeds]
     except tensorbox.Error as e:
         why = f"{type(e).__name__}: {e}"[:400]

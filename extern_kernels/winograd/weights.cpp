@@ -1,5 +1,7 @@
 #include "extern_kernels/winograd/weights.h"
 
+#include <tbb/task_arena.h>
+
 #include "base/memory.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/widen.h"
@@ -40,12 +42,17 @@ Weights::Weights(const OperandInfo& weights, int tile)
 
 const float* Weights::plain() const {
   std::call_once(plain_once_, [&] {
-    plain_ = allocate_aligned(9 * panels_ * panel_size_ * static_cast<int64_t>(sizeof(float)));
-    each_line([&](const Line* elements, int64_t panel, int64_t channel) {
-      float* to = static_cast<float*>(plain_.get()) + panel * 9 * panel_size_ + channel * kPanel;
-      for (int e = 0; e < 9; ++e, to += panel_size_)
-        for (int k = 0; k < kPanel; ++k) to[k] = static_cast<float>(elements[e][k]);
+    auto plain = allocate_aligned(9 * panels_ * panel_size_ * static_cast<int64_t>(sizeof(float)));
+    // Whoever waits here for other threads takes none of the tasks that ask for these weights: it would wait
+    // for itself.
+    tbb::this_task_arena::isolate([&] {
+      each_line([&](const Line* elements, int64_t panel, int64_t channel) {
+        float* to = static_cast<float*>(plain.get()) + panel * 9 * panel_size_ + channel * kPanel;
+        for (int e = 0; e < 9; ++e, to += panel_size_)
+          for (int k = 0; k < kPanel; ++k) to[k] = static_cast<float>(elements[e][k]);
+      });
     });
+    plain_ = std::move(plain);
   });
   return static_cast<const float*>(plain_.get());
 }

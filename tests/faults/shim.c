@@ -8,11 +8,16 @@
 // FAULT_EXPECTED holds what must be in it. FAULT_REPORT gets a line for each call: its number, how the child ended (an exit
 // status, or 256 and the signal; 0 only with the right output, else 600; 601 where an error says nothing), or -1 where
 // threads had been made.
+//
+// Who crashes says in whose code: "crash in FILE" on standard error, FILE being the first one on the stack that is no
+// run-time library of the language.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,9 +38,30 @@ static __thread int inside;
 static volatile int made_threads;
 static volatile int begun; // main runs: libraries that the loader sets up cannot report errors
 
+static void crashed(int number) {
+  void* frames[64];
+  char line[256];
+  const char* name = "?";
+  const int n = backtrace(frames, 64);
+  chosen = -1;
+  for (int i = 1; i < n; ++i) {
+    Dl_info info;
+    if (!dladdr(frames[i], &info) || !info.dli_fname) continue;
+    name = strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') + 1 : info.dli_fname;
+    if (!strncmp(name, "shim.so", 7) || !strncmp(name, "libc.so", 7) || !strncmp(name, "libstdc++", 9) || !strncmp(name, "libintlc", 8)) continue;
+    break;
+  }
+  syscall(SYS_write, 2, line, (size_t)snprintf(line, sizeof line, "crash in %s\n", name));
+  signal(number, SIG_DFL); // the instruction is done again, and ends the process
+}
+
 __attribute__((constructor)) static void start(void) {
   const char *fault = getenv("FAULT"), *path = getenv("FAULT_REPORT");
   if (!fault || !path) return;
+  void* unused[2];
+  backtrace(unused, 2); // loads what it needs
+  signal(SIGSEGV, crashed);
+  signal(SIGBUS, crashed);
   report = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   report = (int)syscall(SYS_fcntl, report, F_DUPFD_CLOEXEC, 200);
   const char* colon = strchr(fault, ':');

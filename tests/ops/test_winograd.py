@@ -193,8 +193,10 @@ def test_numbers_that_are_not_finite(precision: str, value: float) -> None:
     np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     clean = np.isfinite(want)
-    step = np.where(np.abs(want) > 1e6, np.abs(want), 1)
-    assert np.all(np.abs(got[clean].astype(np.float64) - want[clean]) <= 1e-4 * step[clean])
+    # Beside a large number the bound is what holds: a small element of the kernel does not make its own error small.
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    allowed = 1e-4 + (bound(padded, w, 2 if precision == "strict" else 4) if np.isfinite(value) else np.zeros_like(want))
+    assert np.all(np.abs(got[clean].astype(np.float64) - want[clean]) <= allowed[clean])
 
 
 def test_choice() -> None:

@@ -11,10 +11,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f64": np.float64, "u8": np.uint8,
-         "i8": np.int8, "i32": np.int32, "i64": np.int64, "bool": np.bool_}
+         "i8": np.int8, "i32": np.int32, "i64": np.int64, "bool": np.bool_, "i4": ml_dtypes.int4,
+         "u4": ml_dtypes.uint4}
 ONNX_TYPES = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16,
               "f64": TensorProto.DOUBLE, "u8": TensorProto.UINT8, "i8": TensorProto.INT8, "i32": TensorProto.INT32,
-              "i64": TensorProto.INT64, "bool": TensorProto.BOOL}
+              "i64": TensorProto.INT64, "bool": TensorProto.BOOL, "i4": TensorProto.INT4, "u4": TensorProto.UINT4}
 CHANNELS = (1, 1, 2, 3, 3, 4, 5, 7, 8, 8, 12, 13, 16, 16, 17, 24, 31, 32, 32, 33, 40, 48, 63, 64, 64, 65, 80, 96, 100, 127,
             128, 128, 129, 160, 192, 255, 256, 257, 320, 384, 511, 512, 640, 768, 1000, 1024)
 SPATIAL = (1, 1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10, 12, 13, 14, 14, 15, 16, 17, 19, 20, 24, 27, 28, 28, 31, 32, 33, 35, 40, 48, 56,

@@ -20,12 +20,20 @@ KINDS = ("compiled", "compiled", "compiled", "compiled", "bf16", "evaluator", "c
 class Mode:
     isa: str
     library: str  # DNNL_MAX_CPU_ISA
-    kind: str  # compiled, bf16 (precision="bf16"), evaluator
+    kind: str  # compiled, bf16 (precision="bf16"), any (precision="any"), tiles (any without narrow values), evaluator
     threads: int
     dynamic: bool
 
     def __str__(self) -> str:
         return f"{self.isa}/{self.library} {self.kind} threads={self.threads} {'dynamic' if self.dynamic else 'static'}"
+
+
+@dataclass(frozen=True)
+class Series:
+    """What the numbers of a sweep are cases of."""
+    seed: int
+    family: str = ""  # of all cases; none: drawn
+    kind: str = ""  # the same
 
 
 @dataclass
@@ -47,25 +55,26 @@ def _weighted(rng: np.random.Generator, weights: dict[str, int]) -> str:
     return names[int(rng.choice(len(names), p=share / share.sum()))]
 
 
-def plan(seed: int, number: int) -> tuple[str, str, Mode]:
+def plan(series: Series, number: int) -> tuple[str, str, Mode]:
     """Family, element type and mode of a case, without building it."""
-    rng = np.random.default_rng([seed, number])
+    rng = np.random.default_rng([series.seed, number])
     family = _weighted(rng, {name: often for name, (often, _) in FAMILIES.items()})
+    family = series.family or family
     dtype = _weighted(rng, DTYPES[family])
     isa, library = lane(number)
-    kind = KINDS[number // len(LANES) % len(KINDS)]
+    kind = series.kind or KINDS[number // len(LANES) % len(KINDS)]
     return family, dtype, Mode(isa, library, kind, int(rng.integers(1, 3)), bool(rng.random() < 0.4))
 
 
-def matches(pattern: str, seed: int, number: int) -> bool:
-    family, dtype, mode = plan(seed, number)
+def matches(pattern: str, series: Series, number: int) -> bool:
+    family, dtype, mode = plan(series, number)
     return re.search(pattern, f"{family} {dtype} {mode}") is not None
 
 
-def make(seed: int, number: int) -> Case:
-    family, dtype, mode = plan(seed, number)
+def make(series: Series, number: int) -> Case:
+    family, dtype, mode = plan(series, number)
     for attempt in range(200):
-        rng = np.random.default_rng([seed, number, attempt])
+        rng = np.random.default_rng([series.seed, number, attempt])
         runs = 3 if mode.dynamic and mode.kind != "evaluator" else 1 if not mode.dynamic else 2
         builder = Builder(rng, dtype, mode.dynamic, runs)
         try:

@@ -67,6 +67,7 @@ def _peer(case: Case, model: bytes) -> Any:
     options.intra_op_num_threads = case.mode.threads
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")  # else it rounds activations to bytes
     # One pass keeps a float64 factor as float32, another ends the process where a float16 product is transposed.
     broken = {"f64": ["MatMulScaleFusion"], "f16": ["MatmulTransposeFusion"]}
     try:
@@ -109,8 +110,8 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
         "nodes": " ".join(n.op_type for n in proto.graph.node),
         "shapes": "; ".join(f"{i.name}{list(i.shapes[0])}" for i in b.inputs)}
     feeds = [b.feeds(r) for r in range(b.runs)]
-    bound = Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain, mode.kind == "bf16",
-                  b.off_by_one)
+    bound = Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain,
+                  mode.kind in ("bf16", "any"), b.off_by_one, mode.kind == "tiles")
     peer = _peer(case, model)
     has_peer = not isinstance(peer, str)
 
@@ -125,7 +126,8 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
     try:
         session = tensorbox.Session(model, threads=mode.threads, isa=mode.isa, device=device or None,
                                     compile=bool(device) or mode.kind != "evaluator",
-                                    precision="bf16" if mode.kind == "bf16" else "strict")
+                                    precision={"bf16": "bf16", "any": "any", "tiles": "any"}.get(mode.kind, "strict"),
+                                    disable_passes=["narrow_storage"] if mode.kind == "tiles" else [])
         got = [session.run(f) for f in feeds]
     except tensorbox.Error as e:
         why = f"{type(e).__name__}: {e}"[:400]

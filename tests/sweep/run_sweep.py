@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -31,10 +32,10 @@ CASES_PER_PROCESS = 150
 class Worker:
     """A process for the cases of one lane."""
 
-    def __init__(self, seed: int, lane: tuple[str, str], device: str = ""):
+    def __init__(self, series: cases.Series, lane: tuple[str, str], device: str):
         env = dict(os.environ, DNNL_MAX_CPU_ISA=lane[1], DNNL_VERBOSE="1", PYTHONPATH=os.pathsep.join(
             [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]))
-        self._process = subprocess.Popen([sys.executable, "-m", "sweep.worker", str(seed), device], env=env, stdin=subprocess.PIPE,
+        self._process = subprocess.Popen([sys.executable, "-m", "sweep.worker", json.dumps(asdict(series)), device], env=env, stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE)
         self.left = CASES_PER_PROCESS
         self._text = b""
@@ -70,19 +71,19 @@ class Worker:
         self._process.wait()
 
 
-def describe(seed: int, number: int) -> dict[str, Any]:
+def describe(series: cases.Series, number: int) -> dict[str, Any]:
     """What is known of a case that did not come back."""
-    family, dtype, mode = cases.plan(seed, number)
+    family, dtype, mode = cases.plan(series, number)
     known = {"family": family, "dtype": dtype, "isa": mode.isa, "library": mode.library, "kind": mode.kind,
              "threads": mode.threads, "dynamic": mode.dynamic}
     with contextlib.suppress(Exception):
-        b = cases.make(seed, number).builder
+        b = cases.make(series, number).builder
         known["nodes"] = " ".join(n.op_type for n in b.nodes)
         known["shapes"] = "; ".join(f"{i.name}{list(i.shapes[0])}" for i in b.inputs)
     return known
 
 
-def sweep(seed: int, numbers: list[int], deadline: float, processes: int = 1, device: str = "") -> Iterator[dict[str, Any]]:
+def sweep(series: cases.Series, numbers: list[int], deadline: float, processes: int = 1, device: str = "") -> Iterator[dict[str, Any]]:
     """Results as they come. Each process has some cases of one lane, in turns."""
     lanes: dict[tuple[str, str], list[int]] = {}
     for n in numbers:
@@ -93,14 +94,14 @@ def sweep(seed: int, numbers: list[int], deadline: float, processes: int = 1, de
 
     def run(lane: tuple[str, str], part: list[int]) -> None:
         while part and time.time() < deadline:
-            worker = Worker(seed, lane, device)
+            worker = Worker(series, lane, device)
             try:
                 while part and worker.left and time.time() < deadline:
                     number = part.pop(0)
                     start = time.monotonic()
                     result = worker.run(number)
                     if "family" not in result:
-                        result = {**describe(seed, number), **result}
+                        result = {**describe(series, number), **result}
                     result["seconds"] = round(time.monotonic() - start, 3)
                     results.put(result)
             finally:
@@ -125,12 +126,12 @@ def sweep(seed: int, numbers: list[int], deadline: float, processes: int = 1, de
             yield result
 
 
-def keep_reproducer(seed: int, result: dict[str, Any], folder: Path) -> None:
+def keep_reproducer(series: cases.Series, result: dict[str, Any], folder: Path) -> None:
     from sweep.judge import save
 
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(Exception):
-        save(cases.make(seed, result["number"]), str(folder / str(result["number"])), result.get("run", 0))
+        save(cases.make(series, result["number"]), str(folder / str(result["number"])), result.get("run", 0))
     (folder / f"{result['number']}.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
@@ -142,6 +143,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--filter", default="", metavar="REGEX", help='of "FAMILY TYPE ISA/LIBRARY KIND threads=N static", as '
                         "'^conv_transpose f32 .*dynamic'; families: " + ", ".join(cases.FAMILIES))
+    parser.add_argument("--family", default="", choices=list(cases.FAMILIES), metavar="NAME", help="all cases are of this one; some are "
+                        "drawn only so: " + ", ".join(name for name, (often, _) in cases.FAMILIES.items() if not often))
+    parser.add_argument("--kind", default="", choices=("compiled", "bf16", "any", "tiles", "evaluator"), help="all cases are run so")
     parser.add_argument("--out", type=Path, default=Path("build/sweep"), metavar="FOLDER")
     parser.add_argument("--fresh", action="store_true", help="forget results that are there")
     parser.add_argument("--device", default="", help='"cuda": what has kernels for it runs on the GPU, compiled ("evaluator" too); '
@@ -151,27 +155,28 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TBX_CACHE_DIR", str((options.out / "cache").resolve()))
-    path = options.out / f"results-{options.seed}.jsonl"
+    series = cases.Series(options.seed, options.family, options.kind)
+    path = options.out / f"results-{'-'.join(filter(None, [str(options.seed), options.family, options.kind]))}.jsonl"
     if options.fresh:
         path.unlink(missing_ok=True)
     results = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = {r["number"] for r in results}
     numbers = [n for n in range(options.first, options.first + options.count)
-               if n not in done and (not options.filter or cases.matches(options.filter, options.seed, n))]
+               if n not in done and (not options.filter or cases.matches(options.filter, series, n))]
     print(f"seed {options.seed}: {len(numbers)} cases to run, {len(done)} done before", flush=True)
     start = time.time()
     with path.open("a") as out:
-        for result in sweep(options.seed, numbers, start + options.seconds, options.processes, options.device):
+        for result in sweep(series, numbers, start + options.seconds, options.processes, options.device):
             results.append(result)
             out.write(json.dumps(result) + "\n")
             out.flush()
             if result["verdict"] in BAD:
-                keep_reproducer(options.seed, result, options.out / "failures")
+                keep_reproducer(series, result, options.out / "failures")
             if options.verbose or result["verdict"] in BAD:
                 print(f"{result['verdict']:8} {result['number']:6} {result['family']} {result['dtype']} {result['isa']}/"
                       f"{result['library']} {result['kind']} {result.get('nodes', '')} {result['detail'][:300]}", flush=True)
     print(table.summary([r for r in results if options.first <= r["number"] < options.first + options.count
-                         and (not options.filter or cases.matches(options.filter, options.seed, r["number"]))]))
+                         and (not options.filter or cases.matches(options.filter, series, r["number"]))]))
     print(f"{time.time() - start:.0f} s")
     return int(any(r["verdict"] in BAD for r in results))
 

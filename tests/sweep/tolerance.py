@@ -24,9 +24,12 @@ class Bound:
     gain: float
     bf16_products: bool  # operands of products are rounded to bfloat16 (precision="bf16")
     off_by_one: bool  # 8-bit results are rounded from floats
+    larger_tiles: bool = False  # convolutions by F(4x4), whose sums err by up to 2.2 times as much on average
 
     def absolute(self, largest: float) -> float:
         sums = ROUNDOFF["f64" if self.dtype == "f64" else "f32"] * self.terms ** 0.5  # halves are added in float32
+        if self.larger_tiles:
+            sums *= 4
         wide = ROUNDOFF["f64" if self.dtype == "f64" else "f32"]
         stored = (wide * ELEMENTARY + (ROUNDOFF[self.dtype] if self.dtype in ("f16", "bf16") else 0)) * self.nodes ** 0.5
         if self.bf16_products:  # and what lies between the operators is stored so

@@ -8,17 +8,17 @@ import json
 import sys
 import traceback
 
-from .cases import make
+from .cases import Series, make
 from .judge import LibraryLog, run_case
 
 
 def main() -> None:
-    seed, device, log = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "", LibraryLog()
+    series, device, log = Series(**json.loads(sys.argv[1])), sys.argv[2], LibraryLog()
     for line in sys.stdin:
         number = int(line)
         log.print(json.dumps({"begin": number}))
         try:
-            result = run_case(make(seed, number), log, device)
+            result = run_case(make(series, number), log, device)
         except Exception:
             result = {"number": number, "verdict": "broken", "detail": traceback.format_exc()[-1500:]}
         log.print(json.dumps(result))

@@ -33,6 +33,10 @@ FAMILIES: dict[str, tuple[int, Callable[[Builder], None]]] = {
     "dynamic_quantised": (4, quantised.dynamic),
     "network": (8, networks.network),
     "pointwise": (5, networks.pointwise),
+    # By name only (--family): numbers of older sweeps stay what they were.
+    "conv_tiles": (0, convolutions.tiles),
+    "long_rows": (0, rows.long_rows),
+    "weights_alone": (0, quantised.weights_alone),
 }
 # Which element types a family is drawn in, and how often.
 FLOATS = {"f32": 12, "f16": 4, "bf16": 2, "f64": 2}
@@ -40,4 +44,5 @@ EIGHT_BITS = {"u8": 2, "i8": 1}
 DTYPES = {name: FLOATS for name in FAMILIES} | {
     "qlinear": EIGHT_BITS, "integer": EIGHT_BITS, "qdq": {"f32": 1},
     "packed": {"f32": 4, "f16": 1}, "dynamic_quantised": {"f32": 1}, "mha": {"f32": 4, "f16": 1}, "gqa": {"f32": 4, "f16": 1},
+    "conv_tiles": {"f32": 1}, "weights_alone": {"f32": 4, "f16": 1},
     "top_k": {"f32": 4, "f16": 1, "f64": 1}, "einsum": {"f32": 4, "f16": 1, "f64": 1}}

@@ -84,6 +84,28 @@ def conv(b: Builder) -> None:
     b.output(y)
 
 
+def tiles(b: Builder) -> None:
+    """Convolutions of 3 x 3 elements with strides of 1 and many channels, some behind each other: what Winograd's transforms
+    are for, and what is next to it."""
+    c = b.choice((26, 27, 28, 31, 33, 40, 48, 63, 64, 64, 65, 96, 100, 128, 129, 256, 257, 511, 512))
+    x, y = None, None
+    b.most_products /= 2
+    for _ in range(b.choice((1, 1, 1, 2, 3))):
+        m = b.choice((c, c, 1, 3, 16, 17, 31, 32, 33, 47, 48, 64, 65, 128, 130, 255, 512))
+        kernel, dilations = [3, 3], [b.choice((1, 1, 1, 1, 1, 2, 3, 5)) for _ in range(2)]
+        pads = b.choice(([d for d in dilations] * 2, [d for d in dilations] * 2, [0] * 4, [b.integer(0, 2 * d + 1) for d in dilations * 2]))
+        least = [max(1, 2 * d + 1 - pads[i] - pads[2 + i]) for i, d in enumerate(dilations)]
+        if y is None:
+            most = 224 if c < 64 else 56 if c < 256 else 28
+            sizes = [b.sizes(lambda low=low: max(low, b.spatial(most))) for low in least]
+            x = y = b.input([s if b.dynamic else s[0] for s in (b.batch(), [c] * b.runs, *sizes)])
+        y = convolved(b, y, m, 1 if b.chance(0.95) or m % 2 or y.shape[1] % 2 else 2, kernel, [1, 1], dilations, pads, b.chance(0.6))
+        if y.shapes == x.shapes and b.chance(0.5):
+            y = b.node("Add", [y, x] if b.chance(0.5) else [x, y])
+        y = post_operations(b, y, 1, 3)
+    b.output(y)
+
+
 def conv_transpose(b: Builder) -> None:
     rank = spatial_rank(b)
     c, m, group = groups_of(b)

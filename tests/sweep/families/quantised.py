@@ -161,6 +161,43 @@ def packed(b: Builder) -> None:
     b.output(post_operations(b, y, -1, 2))
 
 
+def weights_alone(b: Builder) -> None:
+    """MatMul or Gemm by integers of 8 or 4 bits that DequantizeLinear makes floats of: one scale, one per column, one per block."""
+    b.domains[""] = 21
+    k, n = b.choice((*INNER, 64, 128, 768)), b.choice((*INNER, 64, 128, 768))
+    m = b.sizes(lambda: b.choice((1, 1, 2, 3, 8, 15, 16, 17, 23, 24, 25, 32, 33, 64, 128, 197)))
+    gemm = b.chance(0.3)
+    batch = [] if gemm else [b.sizes(lambda: b.choice((1, 2, 3)))] * b.integer(0, 1)
+    b.sums(max(prod(x[r] for x in batch) * m[r] for r in range(b.runs)) * n, k)
+    b.gain *= 2
+    turned = gemm and b.chance(0.5)
+    dtype, float_type = b.choice(("i8", "u8", "i4", "u4")), b.dtype
+    low, count = {"i8": (-128, 256), "u8": (0, 256), "i4": (-8, 16), "u4": (0, 16)}[dtype]
+    shape = [n, k] if turned else [k, n]
+    deep, wide = (1, 0) if turned else (0, 1)
+    blocks = [s for s in (16, 32, 64, 128) if k % s == 0]
+    form = b.choice(("whole", "column", "column", "block", "block", "row")) if blocks else b.choice(("whole", "column", "row"))
+    more: dict[str, int] = {}
+    scales: list[int] = []
+    if form in ("column", "row"):
+        axis = wide if form == "column" else deep
+        scales, more = [shape[axis]], {"axis": axis}
+    elif form == "block":
+        size = b.choice(blocks)
+        scales, more = [k // size if d == deep else n for d in range(2)], {"axis": deep, "block_size": size}
+    integers = lambda s: b.constant(b.rng.integers(low, low + count, s).astype(TYPES[dtype]))  # noqa: E731
+    scale = b.constant(((0.5 + b.rng.random(scales, np.float32)) / (k ** 0.5 * count / 4)).astype(TYPES[float_type]))
+    inputs = [integers(shape), scale] + ([integers(scales)] if b.chance(0.5) else [])
+    w = b.node("DequantizeLinear", inputs, [tuple(shape)] * b.runs, float_type, **more)
+    a = b.input([*[_sizes(b, x) for x in batch], _sizes(b, m), k])
+    shapes = [(*s[:-1], n) for s in a.shapes]
+    if gemm:
+        y = b.node("Gemm", [a, w] + ([b.weights([n], 4)] if b.chance(0.6) else []), shapes, transB=int(turned))
+    else:
+        y = b.node("MatMul", [a, w], shapes)
+    b.output(post_operations(b, y, -1, 3))
+
+
 def dynamic(b: Builder) -> None:
     """What dynamic quantisation writes: activations are rounded to 8 bits while the model runs."""
     a, k, n, shapes = _matmul(b, "f32")

@@ -99,6 +99,61 @@ def reduction(b: Builder) -> None:
     b.output(r)
 
 
+LENGTHS = (4095, 4096, 16384, 16411, 65536, 100_003, 1 << 17, 250_000, 262_143, 1 << 18, 262_147, 400_000, 1 << 19, 1_000_003)
+
+
+def long_rows(b: Builder) -> None:
+    """Few rows, columns or images with many elements each: threads share one of them in parts."""
+    form = b.choice(("rows", "rows", "rows", "columns", "image", "all"))
+    length = b.sizes(lambda: b.choice(LENGTHS))
+    few = lambda: _sizes(b, b.sizes(lambda: b.choice((1, 1, 1, 2, 3, 7))))  # noqa: E731
+    if form == "rows":
+        dims, axis = [*[few() for _ in range(b.integer(0, 2))], _sizes(b, length)], -1
+    elif form == "columns":
+        dims, axis = [few(), _sizes(b, [min(n, 100_003) for n in length]), b.choice((2, 3, 16, 17, 32, 100))], 1
+    elif form == "image":
+        side = _sizes(b, b.sizes(lambda: b.choice((33, 64, 100, 127, 224))))
+        dims, axis = [1, b.choice((1, 3, 8, 17, 64)), side, _sizes(b, b.sizes(lambda: b.choice((33, 64, 100, 127, 224))))], -1
+    else:
+        dims, axis = [few(), _sizes(b, b.sizes(lambda: b.choice((100, 512, 777)))), _sizes(b, b.sizes(lambda: b.choice((100, 512, 777))))], -1
+    op = b.choice(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceL1", "ReduceLogSumExp", "ReduceSumSquare", "ArgMax",
+                   "ArgMin", "Softmax", "LogSoftmax", "LayerNormalization", "siblings", "CumSum", "quantised"))
+    x = b.input(dims, fill=ranked if op.startswith("Arg") else None)
+    b.terms += max(prod(s) // s[0] if form in ("image", "all") else s[axis] for s in x.shapes)
+    b.gain *= 8
+    y = activation(b, x) if b.chance(0.3) and not op.startswith("Arg") else x
+    if op.startswith("Arg"):
+        keep = b.integer(0, 1)
+        at = axis % x.rank
+        shapes = [(*s[:at], *([1] if keep else []), *s[at + 1:]) for s in x.shapes]
+        return b.output(b.node(op, [y], shapes, "i64", axis=axis, keepdims=keep, select_last_index=b.integer(0, 1)))
+    if op in ("Softmax", "LogSoftmax"):
+        return b.output(b.node(op, [y], axis=axis))
+    if op == "CumSum":
+        return b.output(b.node(op, [y, b.constant(np.asarray(axis % x.rank, np.int64))], reverse=b.integer(0, 1)))
+    if op == "LayerNormalization":
+        size = x.shape[-1]
+        if any(s[-1] != size for s in x.shapes) or size < 4:
+            raise TooLarge
+        return b.output(b.node(op, [y, b.weights([size], 1)], axis=-1, epsilon=1e-5))
+    if op == "quantised":  # in one pass over rows that a row kernel makes
+        b.off_by_one = True
+        b.dtype = "f32"
+        if x.dtype != "f32":
+            raise TooLarge
+        q = b.node("DynamicQuantizeLinear", [y], None, "u8", outputs=3)
+        scale, zero = b.others()[1:]
+        return b.output(q, Value(scale, [()] * b.runs, "f32"), Value(zero, [()] * b.runs, "u8"))
+    axes = [a for a in range(x.rank)] if form == "all" else [2, 3] if form == "image" else [axis % x.rank]
+    keep = b.integer(0, 1)
+    shapes = [tuple(1 if d in axes else n for d, n in enumerate(s) if keep or d not in axes) for s in x.shapes]
+    if op == "siblings":  # two that look at the same rows
+        first, second = b.choice(("ReduceMin", "ReduceSum")), b.choice(("ReduceMax", "ReduceMean"))
+        return b.output(b.node(first, [y, b.ints(axes)], shapes, keepdims=keep), b.node(second, [y, b.ints(axes)], shapes, keepdims=keep))
+    r = b.node(op, [y, b.ints(axes)], shapes, keepdims=keep)
+    b.output(b.node("Sub", [y, r], list(x.shapes)) if keep and b.chance(0.4) else r)
+
+
 def softmax(b: Builder) -> None:
     x = _tensor(b) if not b.chance(0.05) else b.input([_sizes(b, b.batch()), VOCABULARY])
     axis = b.choice((-1, -1, b.integer(0, x.rank - 1)))

@@ -216,9 +216,9 @@ TEST(FusedAttention, LargeScores) {
 
 /// Few heads and many keys: threads share the keys of a head.
 TEST(FusedAttention, KeysInParts) {
-  for (const int threads : {2, 3, 16}) {
+  for (const int threads : {3, 16}) {
     tbb::task_arena(threads).execute([] {
-      for (const int64_t keys : {1023, 1024, 1500, 5000})
+      for (const int64_t keys : {1023, 1024, 2600})
         for (const int64_t queries : {1, 3}) {
           const Shape s{1, 3, 1, queries, keys, 20, 24};
           Attention plain(s, {0.25f}, kPlain, kTokensFirst, {1, 1, queries, keys});

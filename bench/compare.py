@@ -46,8 +46,9 @@ BUSY = 0.2  # share of the machine that others may use before figures deserve a 
 Figures = dict[str, dict[str, Any]]  # engine -> what was measured
 
 
-def measure_latency(model: str, options: argparse.Namespace) -> Figures:
-    """Rounds in turn; per engine the minimum and the median of the rounds' medians, in ms."""
+def measure_latency(model: str, options: argparse.Namespace, how: str = "start") -> Figures:
+    """Rounds in turn; per engine the minimum and the median of the rounds' medians, in ms. `how`: what measure.py is told
+    first."""
     medians: dict[str, list[float]] = {}
     checks: Figures = {}
     versions: dict[str, str] = {}
@@ -55,13 +56,13 @@ def measure_latency(model: str, options: argparse.Namespace) -> Figures:
     with ExitStack() as stack:
         processes: dict[str, EngineProcess] = {}
         try:
-            reference = stack.enter_context(_references(model, options))
+            reference = stack.enter_context(_references(model, options, how))
         except EngineError as error:
             return {engine: {"error": str(error)} for engine in options.engines}
         for engine in options.engines:
             process = stack.enter_context(EngineProcess(engine, model, options.threads))
             try:
-                versions[engine] = process.ask("start")["version"]
+                versions[engine] = process.ask(how)["version"]
                 process.ask("round", "0")
                 checks[engine] = process.ask("check", *reference)
                 processes[engine] = process
@@ -91,17 +92,22 @@ def measure_latency(model: str, options: argparse.Namespace) -> Figures:
 
 
 @contextmanager
-def _references(model: str, options: argparse.Namespace) -> Iterator[list[str]]:
+def _references(model: str, options: argparse.Namespace, how: str) -> Iterator[list[str]]:
     """Nothing where the zoo has references; else the file with what ONNX Runtime gives without its optimisations."""
-    if workloads.parse(model).references():
+    if how == "start" and workloads.parse(model).references():
         yield []
         return
     with tempfile.TemporaryDirectory(prefix="tbx-bench-") as folder:
         file = str(Path(folder) / "reference.npz")
         with EngineProcess("ort_plain", model, options.threads) as process:
-            process.ask("start")
+            process.ask(how)
             process.ask("save", file)
         yield [file]
+
+
+def measure_decode(model: str, options: argparse.Namespace) -> Figures:
+    """The same of steps that keep the caches, each engine in its best form (decoding.py)."""
+    return measure_latency(model, options, "decode")
 
 
 def _add_peer_ratios(found: Figures) -> None:
@@ -229,7 +235,7 @@ def show(kind: str, model: str, found: Figures) -> None:
     for engine, figures in found.items():
         if "error" in figures:
             text = figures["error"]
-        elif kind == "latency":
+        elif kind in ("latency", "decode"):
             text = f"min {figures['min_ms']:9.3f}  median {figures['median_ms']:9.3f} ms"
             if "latency_ratio" in figures:
                 text += f"  {figures['latency_ratio']:.2f} of {YARDSTICK} ({figures['ratio_by_round']:.2f} by round)"
@@ -267,7 +273,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.resume and options.json and options.json.is_file():
         before = json.loads(options.json.read_text())
         result["models"] = before["models"]
-    measures = {"latency": measure_latency, "start": measure_start, "work": measure_work, "callers": measure_callers}
+    measures = {
+        "latency": measure_latency,
+        "decode": measure_decode,
+        "start": measure_start,
+        "work": measure_work,
+        "callers": measure_callers,
+    }
     if result["machine"]["busy_before"] > BUSY:
         print(f"warning: others keep the machine {result['machine']['busy_before']:.0%} busy", file=sys.stderr)
     failed = False
@@ -305,7 +317,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--models", nargs="+", default=["targets"], help="workloads, targets (default), fp32 or all")
     parser.add_argument("--engines", nargs="+", choices=engines.ENGINES, default=["tensorbox", "ort", "openvino"])
-    parser.add_argument("--measure", nargs="+", choices=["latency", "start", "work", "callers"], default=["latency", "start"])
+    parser.add_argument("--measure", nargs="+", choices=["latency", "decode", "start", "work", "callers"], default=["latency", "start"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=12, help="rounds of latency per engine")
     parser.add_argument("--round-seconds", type=float, default=0.35, help="length of a round, at least 3 runs")

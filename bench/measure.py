@@ -4,7 +4,7 @@
     measure.py ENGINE WORKLOAD THREADS     commands on standard input, one JSON line each on standard output
 
 The engine's libraries are imported and the inputs made before the first command. `start` loads the model and runs
-it once; `round SECONDS` runs it for that long, at least three times; `memory` tells the process's memory; `check` holds the
+it once, `decode` does it for steps that keep their caches (decoding.py); `round SECONDS` runs it for that long, at least three times; `memory` tells the process's memory; `check` holds the
 outputs against the references of the zoo, or those in a file; `save FILE` writes them to one.
 """
 
@@ -25,6 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "zoo"))
 
+import decoding  # noqa: E402
 import engines  # noqa: E402
 import reference  # noqa: E402
 import tolerance  # noqa: E402
@@ -51,6 +52,8 @@ class Measurement:
         self.options = engines.LoadOptions(threads, optimize=not plain, inputs=self.feeds)
         self.before_mib = status_mib("VmRSS")
         self._run: Callable[[engines.Arrays], engines.Arrays] | None = None
+        self._prepare: Callable[[], None] = lambda: None  # before a run, and no part of it
+        self._outputs: Callable[[], engines.Arrays] | None = None  # those that are checked
 
     def start(self) -> dict[str, Any]:
         begin = time.perf_counter()
@@ -58,20 +61,30 @@ class Measurement:
         loaded = time.perf_counter()
         self._run(self.feeds)
         end = time.perf_counter()
+        run, feeds = self._run, self.feeds
+        self._outputs = lambda: run(feeds)
         return {"version": self.version, "load_s": loaded - begin, "first_run_s": end - loaded}
+
+    def decode(self) -> dict[str, Any]:
+        """Instead of `start`: a run is a step of a decoder that keeps its caches."""
+        decoder = decoding.Decoding(self.engine, self.workload, self.options)
+        self._prepare, self._outputs = decoder.prepare, decoder.outputs
+        self._run = lambda _: decoder.step()
+        return {"version": self.version}
 
     def round(self, seconds: str) -> dict[str, Any]:
         assert self._run is not None, "start comes first"
         times: list[float] = []
         gc.disable()
+        self._prepare()
         self._run(self.feeds)  # warms caches that another engine's round has filled
         begin = now = time.perf_counter()
         while len(times) < 3 or now - begin < float(seconds):
-            outputs = self._run(self.feeds)
-            after = time.perf_counter()
-            times.append(after - now)
-            del outputs
+            self._prepare()
             now = time.perf_counter()
+            outputs = self._run(self.feeds)
+            times.append(time.perf_counter() - now)
+            del outputs
         gc.enable()
         return {"median_s": statistics.median(times), "min_s": min(times), "runs": len(times)}
 
@@ -100,14 +113,14 @@ class Measurement:
         return {"runs_per_s": runs / (time.perf_counter() - begin), "cpu_s": cpu_s}
 
     def save(self, file: str) -> dict[str, Any]:
-        assert self._run is not None, "start comes first"
-        np.savez(file, **self._run(self.feeds))
+        assert self._outputs is not None, "start comes first"
+        np.savez(file, **self._outputs())
         return {}
 
     def check(self, file: str = "") -> dict[str, Any]:
         """The part of the tolerance that the outputs use: over 1 is too far off; and which output that is."""
-        assert self._run is not None, "start comes first"
-        outputs = self._run(self.feeds)
+        assert self._outputs is not None, "start comes first"
+        outputs = self._outputs()
         references = self.workload.references()
         if file:
             with np.load(file) as saved:
@@ -133,7 +146,7 @@ def main() -> None:
     os.dup2(2, 1)  # what an engine prints does not mix with the answers
     engine, name, threads = sys.argv[1:]
     measurement = Measurement(engine, name, int(threads))
-    commands = {name: getattr(measurement, name) for name in ("start", "round", "memory", "check", "save", "callers")}
+    commands = {name: getattr(measurement, name) for name in ("start", "decode", "round", "memory", "check", "save", "callers")}
     for line in sys.stdin:
         name, *arguments = line.split()
         print(json.dumps(commands[name](*arguments)), file=answers, flush=True)

@@ -44,7 +44,7 @@ def parts(quick: bool = False) -> dict[str, list[str]]:
     pasts = [f"{model}@past_len={past},total_len={past + 1}" for model in DECODE for past in some_pasts]
     found = {
         "models": ["--models", "all", *forms, "--engines", *WIDE, "--measure", "latency", "work", "start", *at],
-        "decode": ["--models", *pasts, "--engines", *NARROW, "--measure", "latency", "work", *at],
+        "decode": ["--models", *pasts, "--engines", *NARROW, "--measure", "latency", "decode", "work", *at],
         "shapes": ["--models", *shaped, "--engines", *NARROW, "--measure", "latency", *at],
         "one_thread": ["--models", *threaded, "--engines", *NARROW, "--measure", "latency", "--threads", "1"],
         "callers": ["--models", *threaded, "--engines", *NARROW, "--measure", "callers", "--threads", "1"],

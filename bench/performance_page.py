@@ -117,10 +117,10 @@ def _bf16(entries: dict[str, Entry]) -> list[str]:
     return table(header.split("|"), rows)
 
 
-def _decode(part: Entry, peaks: Entry) -> list[str]:
+def _decode(part: Entry, peaks: Entry, kind: str) -> list[str]:
     rows = []
     for name, entry in part["models"].items():
-        latency, work = entry.get("latency", {}), entry.get("work", {}).get(OURS, {})
+        latency, work = entry.get(kind, {}), entry.get("work", {}).get(OURS, {})
         ours = latency.get(OURS, {})
         share = moved = ""
         if "min_ms" in ours and "product_bytes" in work:
@@ -157,11 +157,12 @@ def _failures(parts: list[Entry | None]) -> list[str]:
     lines = {}
     for part in parts:
         for name, entry in (part or {"models": {}})["models"].items():
-            for engine, figures in entry.get("latency", {}).items():
-                told = figures.get("error") or figures.get("check", {}).get("message")
-                if told:
-                    text = told.partition(": exit code 1: ")[2] or told
-                    lines[f"- {name}, {NAMES.get(engine, engine)}: {text[:160]}"] = None
+            for kind, about in (("latency", ""), ("decode", " with caches kept")):
+                for engine, figures in entry.get(kind, {}).items():
+                    told = figures.get("error") or figures.get("check", {}).get("message")
+                    if told:
+                        text = told.partition(": exit code 1: ")[2] or told
+                        lines[f"- {name}{about}, {NAMES.get(engine, engine)}: {text[:160]}"] = None
     return list(lines) or ["- none"]
 
 
@@ -280,9 +281,17 @@ def page(results: dict[str, Any], precision: dict[str, str], cores: int) -> tupl
         *(["" if "amx_int8" in where["isa"] else "int8 on AMX: not measured, this machine has none.", ""]),
         "## Decoding one token",
         "",
-        *(_decode(results["decode"], peaks) if "decode" in results else ["Not measured."]),
+        "Token after token with the caches of the step before, each engine in its best form: tensorbox with the option `state`, "
+        "OpenVINO with a stateful model, ONNX Runtime with its outputs bound as the next inputs (`bench/decoding.py`).",
         "",
-        "`+w8`: weights alone in 8 bits, one scale per column. *MiB moved* is what products and attention read and write.",
+        *(_decode(results["decode"], peaks, "decode") if "decode" in results else ["Not measured."]),
+        "",
+        "One step that takes the caches as arrays and gives them as arrays:",
+        "",
+        *(_decode(results["decode"], peaks, "latency") if "decode" in results else ["Not measured."]),
+        "",
+        "`+w8`: weights alone in 8 bits, one scale per column. *MiB moved* is what products and attention read and write, "
+        "which is all with `state`; else the caches are also copied.",
         "",
         "## Shapes",
         "",

@@ -17,6 +17,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,12 +54,16 @@ class Workload:
         """The arrays to run with."""
         if not self.axes:
             return cases.cases(self.model)[0].inputs()
+        return zoo.materialize.make_inputs(self.spec(), self.name + ":")
+
+    def spec(self) -> dict[str, Any]:
+        """What the zoo says of the model, with the inputs' shapes of this workload."""
         sizes = dict(self.axes)
         spec = copy.deepcopy(zoo.spec(self.model))
         for value in spec["inputs"]:
             for place, axis in value["dynamic"].items():
                 value["shape"][int(place)] = sizes.get(axis, value["shape"][int(place)])
-        return zoo.materialize.make_inputs(spec, self.name + ":")
+        return spec
 
     def references(self) -> dict[str, list[reference.Reference]]:
         """What ONNX Runtime gave when the zoo was recorded; empty for forms and other shapes."""

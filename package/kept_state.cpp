@@ -4,20 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "runtime/run_checks.h"
 
 namespace tbx::package {
 namespace {
-
-constexpr size_t kAlign = 64; ///< of memory of the host, as that of runs
-
-std::shared_ptr<std::byte[]> host_memory(size_t bytes) {
-  auto* data = static_cast<std::byte*>(::operator new (std::max<size_t>(bytes, 1), std::align_val_t{kAlign}));
-  return {data, [](std::byte* p) { ::operator delete (p, std::align_val_t{kAlign}); }};
-}
 
 int64_t product_of(std::span<const int64_t> sizes) {
   int64_t n = 1;
@@ -40,7 +33,7 @@ std::unique_ptr<KeptState> KeptState::of(const runtime::Executable& plan,
     if (state->device_)
       e.on_device = state->device_->allocate(bytes);
     else
-      e.on_host = host_memory(bytes);
+      e.on_host = allocate_aligned(static_cast<int64_t>(bytes));
     state->entries_.push_back(std::move(e));
   }
   return state->entries_.empty() ? nullptr : std::move(state);

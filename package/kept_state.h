@@ -36,8 +36,8 @@ private:
     int axis = 0;
     int64_t length = 0;
     std::shared_ptr<device::Memory> on_device;
-    std::shared_ptr<std::byte[]> on_host;
-    std::byte* data() const { return on_device ? static_cast<std::byte*>(on_device->data()) : on_host.get(); }
+    std::shared_ptr<void> on_host;
+    std::byte* data() const { return static_cast<std::byte*>(on_device ? on_device->data() : on_host.get()); }
   };
   void fill(Entry& entry, const TensorView& view, device::Stream* stream) const;
 

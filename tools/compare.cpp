@@ -131,7 +131,14 @@ void run(CompareArguments& o, int& code) {
   if (!o.model.seed) o.model.seed = 0; // both sides draw the same random numbers
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
-  Values got = o.every_node ? every_value(session, inputs) : observe(session, inputs);
+  auto values = [&] { return o.every_node ? every_value(session, inputs) : observe(session, inputs); };
+  Values got;
+  try {
+    got = values();
+  } catch (const Exception& e) {
+    find_sizes(session, o.model, inputs, e.failure);
+    got = values();
+  }
   std::string description;
   Values want;
   try {

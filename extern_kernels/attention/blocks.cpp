@@ -178,6 +178,12 @@ template <int B> struct Body {
     }
   }
 
+  /// Asks for a row that is read soon.
+  [[gnu::always_inline]] static inline void ahead(const float* row, int64_t n) {
+    constexpr int64_t kLine = 64 / sizeof(float);
+    for (int64_t j = 0; j < n; j += kLine) __builtin_prefetch(row + j);
+  }
+
   /// kLanes dots at a time: their sums over lanes are one sum of vectors after a transpose.
   [[gnu::always_inline]] static inline void dots_of_one(const float* a, int64_t k, const float* b, int64_t rs,
                                                         float* c) {
@@ -206,8 +212,11 @@ template <int B> struct Body {
                                                  const float* b, int64_t rs, int64_t n, float* c,
                                                  int64_t ldc) {
     int64_t j = 0;
-    for (; j + kLanes <= n; j += kLanes)
+    for (; j + kLanes <= n; j += kLanes) {
+      // Rows are read a vector of each in turn, which hardware prefetchers do not follow.
+      for (int64_t t = j + kLanes; t < std::min(j + 2 * kLanes, n); ++t) ahead(b + t * rs, k);
       for (int64_t i = 0; i < m; ++i) dots_of_one(a + i * lda, k, b + j * rs, rs, c + i * ldc + j);
+    }
     for (; j < n; ++j) {
       int64_t i = 0;
       for (; i + 4 <= m; i += 4) dot_rows<4>(a + i * lda, lda, k, b + j * rs, c + i * ldc + j, ldc);
@@ -289,17 +298,20 @@ template <int B> struct Body {
 
   [[gnu::always_inline]] static inline void add_rows(const float* p, int64_t k, const float* v, int64_t rs,
                                                      int64_t n, float* out) {
+    constexpr int64_t kAhead = 16; // rows
     int64_t j = 0;
     for (; j + 4 * kLanes <= n; j += 4 * kLanes) {
       Lanes sum[4], x;
 #pragma GCC unroll 16
       for (int i = 0; i < 4; ++i) load(sum[i], out + j + i * kLanes);
-      for (int64_t l = 0; l < k; ++l)
+      for (int64_t l = 0; l < k; ++l) {
+        ahead(v + (l + kAhead) * rs + j, 4 * kLanes);
 #pragma GCC unroll 16
         for (int i = 0; i < 4; ++i) {
           load(x, v + l * rs + j + i * kLanes);
           sum[i] += x * p[l];
         }
+      }
 #pragma GCC unroll 16
       for (int i = 0; i < 4; ++i) store(out + j + i * kLanes, sum[i]);
     }

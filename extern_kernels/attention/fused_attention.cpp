@@ -4,8 +4,10 @@
 // multiplies it, so do both products; scores, softmax and sums are float32 all the same.
 #include <fmt/format.h>
 #include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "base/float_formats.h"
 #include "extern_kernels/attention/blocks.h"
 #include "extern_kernels/kernel.h"
+#include "extern_kernels/scratch.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -24,6 +27,8 @@ using attention::RowState;
 constexpr int64_t kQueries = 96;   ///< rows of a block: a multiple of every tile's height
 constexpr int64_t kKeys = 256;     ///< columns of a block: scores of a block stay in the second level cache
 constexpr int64_t kFewQueries = 4; ///< up to here packing the keys costs more than it saves
+constexpr int64_t kTasks = 4;      ///< per thread, where heads do not divide evenly among threads
+constexpr int64_t kPartKeys = 512; ///< keys of a part at least
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 /// Of `n` elements along a sum.
@@ -299,45 +304,97 @@ private:
       finish(args.outputs[0], s, b, h, first + r, state[r], sums + r * width);
   }
 
-  /// All queries of the heads that share keys, at once.
+  /// Where the rows of some heads are on their way through some of the keys: numbers of one task.
+  struct Rows {
+    RowState* state;
+    float* sums; ///< [rows, width]
+  };
+
+  /// In how many parts the keys of a head are read, for the threads: few heads would leave some of them idle.
+  static int64_t parts_of(const Sizes& s) {
+    const int64_t heads = s.batch * s.kv_heads, threads = tbb::this_task_arena::max_concurrency();
+    if (heads % threads == 0 || heads >= kTasks * threads) return 1;
+    const int64_t wanted = (kTasks * threads + heads - 1) / heads;
+    return std::clamp<int64_t>(s.keys / kPartKeys, 1, wanted);
+  }
+
+  /// Few queries: keys and values are read where they are.
   void run_direct(const RunArgs& args, const Sizes& s) const {
+    const int64_t parts = parts_of(s), heads = s.batch * s.kv_heads, rows = s.group() * s.queries;
+    const int64_t floats = rows * (s.width + 2);
+    const Scratch memory(heads * parts * floats * 4);
+    static_assert(sizeof(RowState) == 2 * sizeof(float));
+    auto rows_of = [&](int64_t item) {
+      float* at = reinterpret_cast<float*>(memory.data()) + item * floats;
+      return Rows{reinterpret_cast<RowState*>(at), at + 2 * rows};
+    };
+    tbb::parallel_for(int64_t{0}, heads * parts, [&](int64_t item) {
+      const int64_t head = item / parts;
+      run_part(args, s, head / s.kv_heads, head % s.kv_heads, item % parts, parts, rows_of(item));
+      if (parts == 1) finish_rows(args, s, head, rows_of(item));
+    });
+    for (int64_t head = 0; parts > 1 && head < heads; ++head) {
+      const Rows all = rows_of(head * parts);
+      for (int64_t part = 1; part < parts; ++part)
+        for (int64_t r = 0; r < rows; ++r)
+          join(all.state[r], all.sums + r * s.width, rows_of(head * parts + part).state[r],
+               rows_of(head * parts + part).sums + r * s.width, s.width);
+      finish_rows(args, s, head, all);
+    }
+  }
+
+  /// Adds what one row has of other keys.
+  static void join(RowState& row, float* sums, const RowState& other, const float* others, int64_t width) {
+    const float greatest = row.greatest > other.greatest ? row.greatest : other.greatest;
+    const float shift = greatest == -std::numeric_limits<float>::infinity() ? 0 : greatest;
+    const float mine = std::exp(row.greatest - shift), its = std::exp(other.greatest - shift);
+    for (int64_t d = 0; d < width; ++d) sums[d] = sums[d] * mine + others[d] * its;
+    row = {greatest, row.sum * mine + other.sum * its};
+  }
+
+  void finish_rows(const RunArgs& args, const Sizes& s, int64_t head, const Rows& rows) const {
+    const int64_t b = head / s.kv_heads, kv = head % s.kv_heads;
+    for (int64_t r = 0; r < s.group() * s.queries; ++r)
+      finish(args.outputs[0], s, b, kv * s.group() + r / s.queries, r % s.queries, rows.state[r],
+             rows.sums + r * s.width);
+  }
+
+  /// All queries of the heads that share keys, at once, over one of `parts` parts of the keys.
+  void run_part(const RunArgs& args, const Sizes& s, int64_t b, int64_t kv, int64_t part, int64_t parts,
+                const Rows& into) const {
     const TensorRef &k = args.inputs[1], &v = args.inputs[2];
     const Blocks& wide = attention::blocks();
-    tbb::parallel_for(int64_t{0}, s.batch * s.kv_heads, [&](int64_t item) {
-      int64_t b = item / s.kv_heads, kv = item % s.kv_heads, rows = s.group() * s.queries;
-      float* scores = scratch(static_cast<size_t>(rows * (s.depth + kKeys + s.width + 2)));
-      float *q = scores + rows * kKeys, *sums = q + rows * s.depth;
-      auto* state = reinterpret_cast<RowState*>(sums + rows * s.width);
+    const int64_t rows = s.group() * s.queries;
+    float* scores = scratch(static_cast<size_t>(rows * (s.depth + kKeys)));
+    float* q = scores + rows * kKeys;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t h = kv * s.group() + r / s.queries;
+      load_query(args.inputs[0], s, b, h, r % s.queries, q + r * s.depth);
+      into.state[r] = part == 0 ? initial(args, h) : RowState{-std::numeric_limits<float>::infinity(), 0};
+    }
+    std::fill_n(into.sums, rows * s.width, 0.0f);
+    static thread_local std::vector<float> key_memory, value_memory; // of one block, of halves
+    const int64_t keys_at = b * k.strides[0] + kv * k.strides[1];
+    const int64_t values_at = b * v.strides[0] + kv * v.strides[1];
+    const int64_t begin = visible(args, s, b, 0).first, all = visible(args, s, b, s.queries - 1).end - begin;
+    const int64_t end = begin + all * (part + 1) / parts;
+    for (int64_t first = begin + all * part / parts; first < end; first += kKeys) {
+      const int64_t n = std::min(kKeys, end - first);
+      const Matrix keys(k, keys_at + first * k.strides[2], n, s.depth, key_memory);
+      const Matrix values(v, values_at + first * v.strides[2], n, s.width, value_memory);
+      wide.dots(q, s.depth, rows, s.depth, keys.data, keys.row_stride, n, scores, kKeys);
       for (int64_t r = 0; r < rows; ++r) {
-        load_query(args.inputs[0], s, b, kv * s.group() + r / s.queries, r % s.queries, q + r * s.depth);
-        state[r] = initial(args, kv * s.group() + r / s.queries);
+        int64_t h = kv * s.group() + r / s.queries, i = r % s.queries;
+        auto [from, to] = within(visible(args, s, b, i), first, n);
+        // To the front of the row: only there is room for whole vectors.
+        float* row = scores + r * kKeys;
+        if (from > 0) std::copy(row + from, row + to, row);
+        softmax(wide, args, b, h, i, first + from, row, to - from, 1, into.state[r], into.sums + r * s.width,
+                s.width, row);
+        wide.add_rows(row, to - from, values.data + from * values.row_stride, values.row_stride, s.width,
+                      into.sums + r * s.width);
       }
-      std::fill_n(sums, rows * s.width, 0.0f);
-      static thread_local std::vector<float> key_memory, value_memory; // of one block, of halves
-      const int64_t keys_at = b * k.strides[0] + kv * k.strides[1];
-      const int64_t values_at = b * v.strides[0] + kv * v.strides[1];
-      const int64_t end = visible(args, s, b, s.queries - 1).end;
-      for (int64_t first = visible(args, s, b, 0).first; first < end; first += kKeys) {
-        int64_t n = std::min(kKeys, end - first);
-        const Matrix keys(k, keys_at + first * k.strides[2], n, s.depth, key_memory);
-        const Matrix values(v, values_at + first * v.strides[2], n, s.width, value_memory);
-        wide.dots(q, s.depth, rows, s.depth, keys.data, keys.row_stride, n, scores, kKeys);
-        for (int64_t r = 0; r < rows; ++r) {
-          int64_t h = kv * s.group() + r / s.queries, i = r % s.queries;
-          auto [from, to] = within(visible(args, s, b, i), first, n);
-          // To the front of the row: only there is room for whole vectors.
-          float* row = scores + r * kKeys;
-          if (from > 0) std::copy(row + from, row + to, row);
-          softmax(wide, args, b, h, i, first + from, row, to - from, 1, state[r], sums + r * s.width, s.width,
-                  row);
-          wide.add_rows(row, to - from, values.data + from * values.row_stride, values.row_stride, s.width,
-                        sums + r * s.width);
-        }
-      }
-      for (int64_t r = 0; r < rows; ++r)
-        finish(args.outputs[0], s, b, kv * s.group() + r / s.queries, r % s.queries, state[r],
-               sums + r * s.width);
-    });
+    }
   }
 
   AttentionProblem p_;

@@ -3,6 +3,8 @@
 // a time becomes floats in the cache. Where the model is content with activations of 8 bits (accuracy_level
 // 4) they are rounded as ONNX Runtime rounds them: by blocks, to 255 values.
 //
+// Few rows become integers, too, where the CPU multiplies them: with as many digits as adding floats keeps.
+//
 // Inputs: 0 = a [rows, k] f32, 1 = integers [n, blocks, bytes] u8, 2 = scales [n * blocks] of any float type,
 // 3 = zero points: integers packed like those of the matrix, column by column, or floats [n * blocks], 4 =
 // bias [n] f32. 3 and 4 may be absent. Output: [rows, n] f32.
@@ -114,29 +116,37 @@ public:
       stride = panels.padded_k();
       for (int64_t i = 0; i < rows; ++i) {
         const float* from = x + i * a.strides[0];
-        for (int64_t j = 0; j < k_; ++j) copy[i * stride + j] = from[j * a.strides[1]];
+        if (a.strides[1] == 1)
+          std::copy_n(from, k_, copy + i * stride);
+        else
+          for (int64_t j = 0; j < k_; ++j) copy[i * stride + j] = from[j * a.strides[1]];
         std::fill(copy + i * stride + k_, copy + (i + 1) * stride, 0.0f);
       }
       x = copy;
     }
-    const bool integers = narrow_ && rows <= kFewRows && gemv::ByteRows::usable(block_, bits_);
-    if (narrow_ && !integers)
+    if (in_bytes(rows)) {
+      const gemv::ByteRows of_bytes(x, rows, stride, stride, block_, bits_, digits(),
+                                    static_cast<float*>(args.workspace) + l.bytes);
+      if (of_bytes.made()) return few_rows_of_bytes(args, panels, of_bytes);
+    }
+    if (narrow_)
       for (int64_t i = 0; i < rows; ++i)
         gemv::round_to_bytes(static_cast<float*>(args.workspace) + i * stride, stride, block_);
-    if (integers)
-      few_rows_of_bytes(args, panels, gemv::ByteRows(x, rows, stride, stride, block_, bits_));
-    else if (rows <= kFewRows)
+    if (rows <= kFewRows)
       few_rows(args, panels, x, stride, static_cast<float*>(args.workspace) + l.totals);
     else
       many_rows(args, panels, x, stride);
   }
 
 private:
-  /// Where things lie in the workspace, in floats: a copy of `a`, sums over its blocks.
+  /// Where things lie in the workspace, in floats: a copy of `a`, sums over its blocks, `a` as bytes.
   struct Layout {
     bool copies;
-    int64_t totals, end;
+    int64_t totals, bytes, end;
   };
+
+  gemv::Digits digits() const { return narrow_ ? gemv::Digits::one : gemv::Digits::three; }
+  bool in_bytes(int64_t rows) const { return rows <= kFewRows && gemv::ByteRows::usable(block_, bits_); }
 
   Layout layout(std::span<const TensorRef> in) const {
     const TensorRef& a = in[0];
@@ -144,7 +154,8 @@ private:
     Layout l;
     l.copies = narrow_ || padded != k_ || a.strides[1] != 1 || (rows > 1 && a.strides[0] != k_);
     l.totals = l.copies ? round_up(rows * padded, kAlignment) : 0;
-    l.end = l.totals + (rows <= kFewRows ? round_up(rows * (padded / block_), kAlignment) : 0);
+    l.bytes = l.totals + (rows <= kFewRows ? round_up(rows * (padded / block_), kAlignment) : 0);
+    l.end = l.bytes + (in_bytes(rows) ? gemv::ByteRows::bytes(rows, padded, block_, digits()) / 4 : 0);
     return l;
   }
 

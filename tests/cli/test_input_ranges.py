@@ -113,5 +113,8 @@ def test_a_dimension_that_only_fits_as_a_sum(tbx: Tbx, tmp_path: Path) -> None:
     assert drawn(tbx, path, "--dim", "past_len=9") == (10, 10)
     noted = tbx("bench", path, "--no-compile", "--repeat", "2", "--dim", "past_len=4")
     assert (noted.code, noted.err) == (0, "note: taken as --dim total_len=5, with which the model runs\n")
+    for how in ([], ["--every-node"]):
+        compared = tbx("compare", path, "--no-compile", "--dim", "past_len=4", *how)
+        assert (compared.code, compared.err) == (0, noted.err) and "no difference" in compared.out
     refused = tbx("run", path, "--no-compile", "--dim", "total_len=1")
     assert refused.code == 3 and "Gather" in refused.err

@@ -1,5 +1,6 @@
 // The fused attention kernel against the definition in double precision.
 #include <gtest/gtest.h>
+#include <tbb/task_arena.h>
 
 #include <cmath>
 #include <limits>
@@ -211,6 +212,31 @@ TEST(FusedAttention, LargeScores) {
   for (float x : a.y.data) EXPECT_TRUE(std::isfinite(x));
   a.of_bf16().run();
   for (float x : a.y.data) EXPECT_TRUE(std::isfinite(x));
+}
+
+/// Few heads and many keys: threads share the keys of a head.
+TEST(FusedAttention, KeysInParts) {
+  for (const int threads : {3, 16}) {
+    tbb::task_arena(threads).execute([] {
+      for (const int64_t keys : {1023, 1024, 2600})
+        for (const int64_t queries : {1, 3}) {
+          const Shape s{1, 3, 1, queries, keys, 20, 24};
+          Attention plain(s, {0.25f}, kPlain, kTokensFirst, {1, 1, queries, keys});
+          for (int64_t j = 0; j < 700; ++j) plain.mask.at(0, 0, 0, j) = -kInf; // some parts see nothing
+          plain.check();
+          plain.q.at(0, 2, 0, 7) = NAN;
+          plain.run();
+          EXPECT_TRUE(std::isnan(plain.y.at(0, 2, 0, 3)));
+          EXPECT_FALSE(std::isnan(plain.y.at(0, 1, 0, 3)));
+          AttentionProblem p{0.25f};
+          p.zero_undefined_rows = true;
+          Attention empty(s, p, kPlain, kPlain, {1, 1, queries, keys});
+          for (int64_t j = 0; j < keys; ++j) empty.mask.at(0, 0, queries - 1, j) = -kInf;
+          empty.check();
+          Attention({2, 2, 1, queries, keys, 16, 8}, {0.25f}, kTokensFirst, kPlain).of_bf16().check();
+        }
+    });
+  }
 }
 
 } // namespace

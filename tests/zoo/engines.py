@@ -55,7 +55,8 @@ def _load_tensorbox_bf16(path: Path, options: LoadOptions) -> RunFunction:
     return _load_tensorbox(path, options, precision="bf16")
 
 
-def _load_ort(path: Path, options: LoadOptions) -> RunFunction:
+def ort_session(path: Path, options: LoadOptions) -> tuple[ModuleType, Any]:
+    """ONNX Runtime and a session of it."""
     import onnxruntime as ort
 
     settings = ort.SessionOptions()
@@ -63,7 +64,11 @@ def _load_ort(path: Path, options: LoadOptions) -> RunFunction:
     settings.log_severity_level = 3
     levels = ort.GraphOptimizationLevel
     settings.graph_optimization_level = levels.ORT_ENABLE_ALL if options.optimize else levels.ORT_DISABLE_ALL
-    session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    return ort, ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+
+
+def _load_ort(path: Path, options: LoadOptions) -> RunFunction:
+    _, session = ort_session(path, options)
     outputs = [value.name for value in session.get_outputs()]
     return lambda feeds: dict(zip(outputs, session.run(outputs, feeds), strict=True))
 

@@ -29,7 +29,14 @@ BoundStep bind_extern(const Executable& executable, const ExternStep& step, exte
     return all;
   };
   const auto in = facts(step.inputs), out = facts(step.outputs);
-  extern_kernels::Selection s = device ? extern_kernels::select_on(*device, step.problem, in, out)
+  const bool keeps_state = std::any_of(executable.inputs.begin(), executable.inputs.end(),
+                                       [](const SignatureEntry& e) { return e.state_axis >= 0; });
+  const bool grows = keeps_state && step.inputs.size() > 1 && !step.inputs[1].sizes.empty() &&
+                     std::any_of(step.inputs[1].sizes.begin(), step.inputs[1].sizes.end(),
+                                 [](const SizeExpr& e) { return !e.is_constant(); });
+  using extern_kernels::Lengths;
+  extern_kernels::Selection s = device ? extern_kernels::select_on(*device, step.problem, in, out,
+                                                                   grows ? Lengths::grow : Lengths::any)
                                        : extern_kernels::select(step.problem, in, out, kernels);
   return {{}, std::move(s.kernel), std::move(s.chosen), std::move(s.refusals)};
 }

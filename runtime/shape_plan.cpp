@@ -135,6 +135,7 @@ BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> s
                 fmt::format("{} would have the shape [{}], the machine has {} bytes of memory", name,
                             fmt::join(s.sizes, ", "), memory_limit()),
                 "smaller inputs or sizes need less");
+  s.room = s.bytes;
   return s;
 }
 
@@ -260,6 +261,28 @@ ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> sym
   p.device_work = same_places ? previous->device_work : lay_out(plan, DeviceKind::cuda, p.buffers);
   p.device_bytes = p.device_work + device_work;
   return p;
+}
+
+bool move_shape_plan(const BoundExecutable& bound, ShapePlan& plan, std::span<const int64_t> symbols,
+                     std::span<const int> buffers, std::span<const int> steps) {
+  const Executable& executable = *bound.executable;
+  plan.symbols.assign(symbols.begin(), symbols.end());
+  for (int b : buffers) {
+    const int64_t room = plan.buffers[b].room, offset = plan.buffers[b].offset;
+    naming(executable, executable.buffers[b].first_step,
+           [&] { plan.buffers[b] = evaluate_buffer(executable.buffers[b], plan.symbols); });
+    if (plan.buffers[b].bytes > room) return false;
+    plan.buffers[b].room = room;
+    plan.buffers[b].offset = offset;
+  }
+  for (int s : steps) {
+    naming(executable, s, [&] { plan.steps[s] = evaluate_step(bound, static_cast<size_t>(s), plan.symbols); });
+    if (executable.steps[s].device != DeviceKind::cpu &&
+        std::max(plan.steps[s].scratch_bytes, plan.steps[s].workspace_bytes) >
+            plan.device_bytes - plan.device_work)
+      return false;
+  }
+  return true;
 }
 
 } // namespace tbx::runtime

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/cuda/loop_attention.h"
+#include "extern_kernels/launched_kernel.h"
 
 namespace tbx::extern_kernels {
 
@@ -39,7 +40,7 @@ bool rows_are_aligned(const TensorRef& t) {
 
 using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
 
-class TensorAttention final : public ExternKernel {
+class TensorAttention final : public LaunchedKernel {
 public:
   TensorAttention(device::Device& device, const AttentionProblem& p, std::span<const OperandInfo> inputs,
                   std::span<const OperandInfo> outputs, Load load)

@@ -58,7 +58,8 @@ Pairs pairs_of(const Graph& graph, const CompileOptions& options) {
 void mark_kept_past(Graph& graph, const Pairs& pairs) {
   auto is_state = [&](ValueId id) {
     return id >= 0 && std::count(graph.inputs.begin(), graph.inputs.end(), id) > 0 &&
-           std::any_of(pairs.begin(), pairs.end(), [&](const auto& p) { return p.first == graph.at(id).name; });
+           std::any_of(pairs.begin(), pairs.end(),
+                       [&](const auto& p) { return p.first == graph.at(id).name; });
   };
   for (Node& node : graph.nodes)
     if (node.op_type == "GroupQueryAttention" && node.domain == "com.microsoft" && is_state(node.input(3)) &&

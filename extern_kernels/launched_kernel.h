@@ -1,6 +1,6 @@
-// LaunchedKernel: a kernel of a device that asks its stream for nothing but starts of kernels of ours. A graph that
-// was recorded of it takes other sizes by other arguments (device::Stream::begin_update). What a library starts for
-// other sizes are other kernels, which nobody but the library knows.
+// LaunchedKernel: a kernel of a device that asks its stream for nothing but starts of kernels of ours. A
+// graph that was recorded of it takes other sizes by other arguments (device::Stream::begin_update). What a
+// library starts for other sizes are other kernels, which nobody but the library knows.
 #pragma once
 
 #include "extern_kernels/kernel.h"

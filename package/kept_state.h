@@ -15,7 +15,8 @@ namespace tbx::package {
 
 class KeptState {
 public:
-  /// nullptr where the plan has none. `device`: where the plan runs; null: the host. `max_memory`: 0: no limit.
+  /// nullptr where the plan has none. `device`: where the plan runs; null: the host. `max_memory`: 0: no
+  /// limit.
   static std::unique_ptr<KeptState> of(const runtime::Executable& plan,
                                        std::shared_ptr<device::Device> device, int64_t max_memory);
 

@@ -63,8 +63,9 @@ public:
     const std::vector<int64_t>& symbols; ///< of this run; `choose` may have got rounded ones
     std::span<const int> growing;        ///< steps that depend on what was rounded
   };
-  /// The copies at the ends, and `work` between them. One start of a graph, but for what goes in chunks; where
-  /// sizes have grown since it was started last, its kernels of growing steps get other arguments before.
+  /// The copies at the ends, and `work` between them. One start of a graph, but for what goes in chunks;
+  /// where sizes have grown since it was started last, its kernels of growing steps get other arguments
+  /// before.
   void run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs, const Work& work);
   /// Gives the graph that was started last the sizes that it is expected to have next, while the device still
   /// works: run() has nothing to do where they are.

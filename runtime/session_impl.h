@@ -30,7 +30,7 @@ struct RunContext {
   Stop stop;
   std::vector<int64_t> symbols;
   std::vector<int64_t> symbols_before; ///< of the run before
-  std::vector<void*> pointers; ///< per buffer
+  std::vector<void*> pointers;         ///< per buffer
   std::vector<void*> kernel_buffers;
   std::vector<KernelRoom> kernel_rooms;
   std::vector<extern_kernels::TensorRef> inputs, outputs;

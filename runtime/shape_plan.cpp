@@ -276,7 +276,8 @@ bool move_shape_plan(const BoundExecutable& bound, ShapePlan& plan, std::span<co
     plan.buffers[b].offset = offset;
   }
   for (int s : steps) {
-    naming(executable, s, [&] { plan.steps[s] = evaluate_step(bound, static_cast<size_t>(s), plan.symbols); });
+    naming(executable, s,
+           [&] { plan.steps[s] = evaluate_step(bound, static_cast<size_t>(s), plan.symbols); });
     if (executable.steps[s].device != DeviceKind::cpu &&
         std::max(plan.steps[s].scratch_bytes, plan.steps[s].workspace_bytes) >
             plan.device_bytes - plan.device_work)

@@ -59,8 +59,8 @@ SymbolUses symbol_uses(const Executable& plan);
 ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const SymbolUses& uses,
                           const ShapePlan* previous = nullptr);
 
-/// The plan for other symbols, with places where they are: `buffers` and `steps` are those whose sizes change.
-/// False, and the plan is of no use, where something does not fit into its place.
+/// The plan for other symbols, with places where they are: `buffers` and `steps` are those whose sizes
+/// change. False, and the plan is of no use, where something does not fit into its place.
 bool move_shape_plan(const BoundExecutable& bound, ShapePlan& plan, std::span<const int64_t> symbols,
                      std::span<const int> buffers, std::span<const int> steps);
 

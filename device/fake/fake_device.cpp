@@ -376,9 +376,7 @@ std::shared_ptr<Device> make_fake_device(int number) { return std::make_shared<f
 
 bool is_fake(const Device& device) { return dynamic_cast<const fake::FakeDevice*>(&device) != nullptr; }
 
-FakeCounts counts_of(const Device& device) {
-  return dynamic_cast<const fake::FakeDevice&>(device).counts();
-}
+FakeCounts counts_of(const Device& device) { return dynamic_cast<const fake::FakeDevice&>(device).counts(); }
 
 void run_on_host(Stream& stream, std::function<void()> work) {
   dynamic_cast<fake::FakeStream&>(stream).launch(nullptr, std::move(work));

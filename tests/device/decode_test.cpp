@@ -1,5 +1,6 @@
-// Decoders that keep their caches, on the fake device: one recorded graph serves many lengths. What streams were asked
-// for is counted; results are held against sessions of the CPU that are given the caches in every run.
+// Decoders that keep their caches, on the fake device: one recorded graph serves many lengths. What streams
+// were asked for is counted; results are held against sessions of the CPU that are given the caches in every
+// run.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -43,9 +44,11 @@ std::string decoder() {
       "> { split = Constant <value_ints = [0, 0, 2, 8]> () flat = Constant <value_ints = [0, 0, 16]> () "
       "mq = MatMul (x, wq) mk = MatMul (x, wk) mv = MatMul (x, wv) " +
       heads +
-      "k = Concat <axis = 2> (pk, nk) v = Concat <axis = 2> (pv, nv) kt = Transpose <perm = [0, 1, 3, 2]> (k) "
+      "k = Concat <axis = 2> (pk, nk) v = Concat <axis = 2> (pv, nv) kt = Transpose <perm = [0, 1, 3, 2]> "
+      "(k) "
       "s = MatMul (q, kt) axes = Constant <value_ints = [1, 2]> () wide = Unsqueeze (mask, axes) "
-      "m = Add (s, wide) p = Softmax <axis = -1> (m) o = MatMul (p, v) t = Transpose <perm = [0, 2, 1, 3]> (o) "
+      "m = Add (s, wide) p = Softmax <axis = -1> (m) o = MatMul (p, v) t = Transpose <perm = [0, 2, 1, 3]> "
+      "(o) "
       "f = Reshape (t, flat) y = Add (x, f) }"));
 }
 

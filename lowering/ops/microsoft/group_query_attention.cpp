@@ -154,7 +154,8 @@ public:
     TBX_MODEL(a.causal || window == -1, "local_window_size is {} without causal", window);
     a.window = std::max<int64_t>(window, 0);
     const bool window_cache = ctx_.attr_int("sliding_window_cache", 0) != 0;
-    if (kept_ && window_cache) throw_unsupported("sliding_window_cache with a cache that the session keeps (option state)");
+    if (kept_ && window_cache)
+      throw_unsupported("sliding_window_cache with a cache that the session keeps (option state)");
     if (window_cache)
       slide(a, h, keys, values, width);
     else
@@ -249,7 +250,8 @@ private:
     require_equal(ctx_, ctx_.sizes(3)[2], ctx_.sizes(4)[2], "lengths of past_key and past_value");
     const SymInt total = ctx_.sizes(3)[2] + queries_;
     if (auto known = ctx_.known(6); known && known->size() == 1)
-      require_equal(ctx_, known->at(0), total, "total_sequence_length and the length of the state with the query");
+      require_equal(ctx_, known->at(0), total,
+                    "total_sequence_length and the length of the state with the query");
     return total;
   }
 
@@ -311,8 +313,8 @@ private:
     return y;
   }
 
-  /// The cache in input `past`, as long as it is, with `x` stored behind what is in use of it: a copy, zeros and
-  /// a store, of which the copy and the memory go where the session keeps the cache (fusion/state.h).
+  /// The cache in input `past`, as long as it is, with `x` stored behind what is in use of it: a copy, zeros
+  /// and a store, of which the copy and the memory go where the session keeps the cache (fusion/state.h).
   TensorBox grown(const TensorBox& x, int past) {
     check_cache(x, past);
     const TensorBox& old = ctx_.in(past);
@@ -337,7 +339,9 @@ private:
     const ir::BufferId target = p_.new_buffer("", x.dtype(), sizes);
     p_.at(target).overwrites = whole;
     p_.operations.push_back(
-        {ir::Scatter{x.sizes(), place, x.load(p_, at), nullptr, ir::StoreMode::set, target}, {}, "new keys or values"});
+        {ir::Scatter{x.sizes(), place, x.load(p_, at), nullptr, ir::StoreMode::set, target},
+         {},
+         "new keys or values"});
     return ir::make_buffer_box(p_, target);
   }
 

@@ -30,7 +30,10 @@ Growing growing_sizes(const BoundExecutable& bound, const SymbolUses& uses) {
   Growing growing;
   if (!bound.on_device || !bound.on_device->is_recorded() || bound.data_dependent || !keeps_state(plan))
     return growing;
-  std::vector<bool> grows(plan.symbol_names.size(), true);
+  std::vector<bool> grows(plan.symbol_names.size(), false);
+  for (const auto* all : {&uses.buffers, &uses.steps})
+    for (const std::vector<int>& used : *all)
+      for (int symbol : used) grows[symbol] = true;
   const int first = bound.on_device->first_recorded, last = bound.on_device->last_recorded;
   for (int s = first; s < last; ++s)
     if (const auto& library = bound.steps[s].library; library && !extern_kernels::is_launched(*library))

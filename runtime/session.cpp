@@ -1,6 +1,7 @@
 #include "runtime/session_impl.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 
@@ -32,6 +33,7 @@ std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int
       if (p->symbols == symbols) return p;
     auto is_free = [&](const auto& p) { return !room.empty() && p->room == room && p.use_count() == 1; };
     if (auto it = std::find_if(shape_plans.begin(), shape_plans.end(), is_free); it != shape_plans.end()) {
+      std::atomic_thread_fence(std::memory_order_acquire); // who had it has read it
       made = std::move(*it);
       shape_plans.erase(it);
     }

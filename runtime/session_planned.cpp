@@ -92,8 +92,8 @@ void Session::Impl::expect_next(RunContext& ctx) const {
   if (ctx.symbols_before.size() != now.size() || ctx.symbols_before == now) return;
   std::vector<int64_t> next = now;
   for (size_t s = 0; s < now.size(); ++s) next[s] += now[s] - ctx.symbols_before[s];
-  for (int64_t size : next)
-    if (size < 0) return;
+  for (size_t s = 0; s < now.size(); ++s)
+    if (now[s] >= 0 && next[s] < 0) return; // below 0 are those that nobody uses any more
   // Places stay, and so do all sizes that do not grow.
   if (growing.room_of(next) != growing.room_of(now)) return;
   try {

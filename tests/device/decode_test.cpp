@@ -188,6 +188,51 @@ TEST_F(Decode, TakesMemoryOfTheDevice) {
   EXPECT_EQ(counts().recorded, before.recorded);
 }
 
+TEST_F(Decode, OneGraphServesGroupedHeads) {
+  const std::string bytes = to_bytes(
+      parse_text("<ir_version: 10, opset_import: [\"\": 21, \"com.microsoft\": 1]>\n"
+                 "g (float[1, n, 32] q, float[1, n, 16] kn, float[1, n, 16] vn, int32[1] last, int32 total,"
+                 " float[1, 1, past, 16] pk, float[1, 1, past, 16] pv)"
+                 " => (float[1, n, 32] y, float[1, 1, all, 16] k, float[1, 1, all, 16] v) "
+                 "{ y, k, v = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1> (q, kn, "
+                 "vn, pk, pv, last, total) }"));
+  CompileOptions options;
+  options.device = "cuda";
+  options.state = {{"pk", "k"}, {"pv", "v"}};
+  options.state_capacity = 64;
+  const Session s = Session::compile(std::as_bytes(std::span(bytes)), options).value();
+  std::vector<float> keys, values;
+  device::FakeCounts before;
+  for (int t = 0; t < 30; ++t) {
+    if (t == 4) before = counts();
+    std::vector<float> q = numbers(32, t), k = numbers(16, t + 100), v = numbers(16, t + 200);
+    std::vector<int32_t> last = {t}, total = {t + 1};
+    const auto out = s.run({{"q", TensorView::of(q, {1, 1, 32})},
+                            {"kn", TensorView::of(k, {1, 1, 16})},
+                            {"vn", TensorView::of(v, {1, 1, 16})},
+                            {"last", TensorView::of(last, {1})},
+                            {"total", TensorView::of(total, {})}})
+                         .value();
+    keys.insert(keys.end(), k.begin(), k.end()), values.insert(values.end(), v.begin(), v.end());
+    const auto got = out[0].values<float>();
+    for (int head = 0; head < 2; ++head) {
+      std::vector<double> weights(static_cast<size_t>(t) + 1), want(16, 0);
+      double sum = 0;
+      for (size_t i = 0; i < weights.size(); ++i) {
+        double score = 0;
+        for (size_t d = 0; d < 16; ++d) score += double{q[head * 16 + d]} * keys[i * 16 + d];
+        sum += weights[i] = std::exp(score / 4);
+      }
+      for (size_t i = 0; i < weights.size(); ++i)
+        for (size_t d = 0; d < 16; ++d) want[d] += weights[i] / sum * values[i * 16 + d];
+      for (size_t d = 0; d < 16; ++d) ASSERT_NEAR(got[head * 16 + d], want[d], 1e-5) << t;
+    }
+  }
+  EXPECT_EQ(counts().recorded, before.recorded);
+  EXPECT_EQ(counts().launches, before.launches);
+  EXPECT_EQ(counts().started - before.started, 26u);
+}
+
 TEST_F(Decode, SessionsTakeTurns) {
   const Session a = session(64), b = session(64);
   Reference of_a, of_b;

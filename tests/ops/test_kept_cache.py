@@ -12,7 +12,7 @@ import pytest
 import tensorbox
 from onnx import TensorProto, helper
 
-HEADS, KV_HEADS, WIDTH = 4, 2, 8
+HEADS, KV_HEADS, WIDTH = 4, 2, 16
 STATE = {"past_*": "present_*"}
 
 

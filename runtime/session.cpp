@@ -60,7 +60,8 @@ std::shared_ptr<ShapePlan> Session::Impl::shapes_with_room(const std::vector<int
   } catch (const Error&) {
     return nullptr;
   }
-  const int64_t bytes = made->arena_bytes + made->device_bytes + state_bytes(*plan);
+  int64_t bytes = made->arena_bytes + made->device_bytes + state_bytes(*plan);
+  for (const SignatureEntry& out : plan->outputs) bytes += made->buffers[out.buffer].bytes;
   if (options.max_memory > 0 && bytes > options.max_memory) return nullptr;
   return move_shape_plan(*bound, *made, symbols, growing.buffers, growing.steps) ? made : nullptr;
 }
@@ -99,6 +100,7 @@ Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions op
   impl_->bound = std::move(bound);
   impl_->plan = impl_->bound->executable.get();
   impl_->uses = symbol_uses(*impl_->plan);
+  impl_->kept = places_of_states(*impl_->plan);
   impl_->growing = growing_sizes(*impl_->bound, impl_->uses);
   impl_->options = options;
   impl_->arena = arena_for(options);

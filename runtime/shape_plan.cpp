@@ -86,9 +86,10 @@ private:
 /// life.
 int64_t lay_out(const Executable& plan, DeviceKind device, std::vector<BufferShape>& shapes) {
   std::vector<int> order;
+  const std::vector<bool> kept = places_of_states(plan);
   for (size_t b = 0; b < shapes.size(); ++b)
     if (plan.buffers[b].storage == StorageKind::arena && plan.buffers[b].first_step >= 0 &&
-        plan.buffers[b].device == device)
+        plan.buffers[b].device == device && !kept[b])
       order.push_back(static_cast<int>(b));
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return shapes[a].bytes > shapes[b].bytes; });
@@ -117,6 +118,15 @@ int64_t lay_out(const Executable& plan, DeviceKind device, std::vector<BufferSha
 }
 
 } // namespace
+
+std::vector<bool> places_of_states(const Executable& plan) {
+  std::vector<bool> state(plan.buffers.size(), false), places = state;
+  for (const SignatureEntry& in : plan.inputs) state[in.buffer] = in.state_axis >= 0;
+  for (const Step& step : plan.steps)
+    if (const auto* copy = std::get_if<CopyStep>(&step.what); copy && state[copy->from])
+      places[copy->to] = true;
+  return places;
+}
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols) {
   BufferShape s;

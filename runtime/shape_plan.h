@@ -41,6 +41,9 @@ struct ShapePlan {
   int64_t workspace_bytes = 0;
 };
 
+/// By buffer: on a device its place is the memory of a state.
+std::vector<bool> places_of_states(const Executable& plan);
+
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols);
 StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols);
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,8 +71,9 @@ public:
   virtual ~Graph() = default;
   virtual size_t nodes() const = 0;  ///< kernels, copies and fills
   virtual size_t copies() const = 0; ///< those of Stream::copy among them, of more than 0 bytes
-  /// Other addresses for copy number `copy`, in the order they were recorded, for starts from now on.
-  virtual void move_copy(size_t copy, void* to, const void* from) = 0;
+  /// Other addresses for copy number `copy`, in the order they were recorded, and another length, which is
+  /// not 0, for starts from now on.
+  virtual void move_copy(size_t copy, void* to, const void* from, size_t bytes) = 0;
 };
 
 /// Work in order. All calls return at once; host memory that a copy uses must live until the stream is there.
@@ -91,6 +93,13 @@ public:
   /// From here on work is recorded instead of run. One stream of a device at a time.
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<Graph> end_capture() = 0;
+  /// Kernels started since begin_capture(), but for those of libraries.
+  virtual size_t recorded_launches() const = 0;
+  /// From here on a start of a kernel gives the next one that is recorded in `graph`, from number `first` of
+  /// recorded_launches() on, other threads and other arguments, for starts of the graph from now on.
+  virtual void begin_update(Graph& graph, size_t first) = 0;
+  /// How many were given. None where the graph has no such start: it has to be recorded again.
+  virtual std::optional<size_t> end_update() = 0;
   virtual void launch(Graph& graph) = 0;
   /// What the device's own interface calls the stream: a CUstream.
   virtual void* handle() const = 0;

@@ -70,7 +70,8 @@ public:
       if (!demand) {
         plain = specialiser->build_declared(graph);
         set_signature(plain->bound->executable->inputs, plain->bound->executable->outputs);
-        state = package::KeptState::of(*plain->bound->executable, plain->bound->on_device ? device : nullptr);
+        state = package::KeptState::of(*plain->bound->executable, plain->bound->on_device ? device : nullptr,
+                                       run_with.max_memory);
         return;
       }
       using Kind = lowering::Demand::Kind;

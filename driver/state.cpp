@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "driver/make_plan.h"
+#include "graph/kept_past.h"
 
 namespace tbx::driver {
 namespace {
@@ -52,6 +53,20 @@ Pairs pairs_of(const Graph& graph, const CompileOptions& options) {
   return pairs;
 }
 
+/// Where a cache may be written is told by elements of another input: the node appends to it where it is the
+/// session's.
+void mark_kept_past(Graph& graph, const Pairs& pairs) {
+  auto is_state = [&](ValueId id) {
+    return id >= 0 && std::count(graph.inputs.begin(), graph.inputs.end(), id) > 0 &&
+           std::any_of(pairs.begin(), pairs.end(),
+                       [&](const auto& p) { return p.first == graph.at(id).name; });
+  };
+  for (Node& node : graph.nodes)
+    if (node.op_type == "GroupQueryAttention" && node.domain == "com.microsoft" && is_state(node.input(3)) &&
+        is_state(node.input(4)))
+      node.attributes[kKeptPast] = int64_t{1};
+}
+
 } // namespace
 
 void put_state_last(Graph& graph, const CompileOptions& options) {
@@ -60,6 +75,7 @@ void put_state_last(Graph& graph, const CompileOptions& options) {
             options.state_capacity);
   if (options.state.empty()) return;
   const Pairs pairs = pairs_of(graph, options);
+  mark_kept_past(graph, pairs);
   auto last = [&](std::vector<ValueId>& ids, auto name_of_pair) {
     std::stable_partition(ids.begin(), ids.end(), [&](ValueId id) {
       return std::none_of(pairs.begin(), pairs.end(),

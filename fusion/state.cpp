@@ -62,7 +62,10 @@ StateInput keep_in_place(Program& program, const std::string& input, const std::
   }
   if (state.axis < 0) throw refuse("no dimension of it grows");
   if (has_unbacked(after[state.axis])) throw refuse("how much it grows depends on data");
-  auto is_copy = [&](const Operation& op) { return copies_to_start(program, op, past, present); };
+  // What is stored into a copy goes there at once.
+  BufferId whole = present;
+  while (program.at(whole).overwrites >= 0) whole = program.at(whole).overwrites;
+  auto is_copy = [&](const Operation& op) { return copies_to_start(program, op, past, whole); };
   if (is_half(program.at(past).dtype) && !program.target.cuda)
     throw Error(ErrorKind::unsupported,
                 fmt::format("the state '{}' is {}, of which the CPU makes float32 copies in every run", input,
@@ -75,8 +78,8 @@ StateInput keep_in_place(Program& program, const std::string& input, const std::
   program.add_check(SymInt(capacity) - state.after, false,
                     fmt::format("the state '{}' has room for {} (option state_capacity)", input, capacity));
   program.at(past).sizes[state.axis] = SymInt(capacity);
-  program.at(present).slice_of = past;
-  program.at(present).slice_start.assign(after.size(), SymInt(0));
+  program.at(whole).slice_of = past;
+  program.at(whole).slice_start.assign(after.size(), SymInt(0));
   return state;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "runtime/growing.h"
 #include "runtime/run_checks.h"
 
 namespace tbx::package {
@@ -21,7 +22,12 @@ int64_t product_of(std::span<const int64_t> sizes) {
 } // namespace
 
 std::unique_ptr<KeptState> KeptState::of(const runtime::Executable& plan,
-                                         std::shared_ptr<device::Device> device) {
+                                         std::shared_ptr<device::Device> device, int64_t max_memory) {
+  if (const int64_t bytes = runtime::state_bytes(plan); max_memory > 0 && bytes > max_memory)
+    throw Error(ErrorKind::model,
+                fmt::format("the state takes {} bytes of memory, the limit is {} (option max_memory)", bytes,
+                            max_memory),
+                "a smaller state_capacity needs less");
   auto state = std::make_unique<KeptState>();
   state->device_ = std::move(device);
   for (const runtime::SignatureEntry& in : plan.inputs) {

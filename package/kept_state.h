@@ -15,9 +15,10 @@ namespace tbx::package {
 
 class KeptState {
 public:
-  /// nullptr where the plan has none. `device`: where the plan runs; null: the host.
+  /// nullptr where the plan has none. `device`: where the plan runs; null: the host. `max_memory`: 0: no
+  /// limit.
   static std::unique_ptr<KeptState> of(const runtime::Executable& plan,
-                                       std::shared_ptr<device::Device> device);
+                                       std::shared_ptr<device::Device> device, int64_t max_memory);
 
   std::mutex& mutex() const { return mutex_; } ///< held while any of the following is called
   int64_t length() const { return entries_[0].length; }

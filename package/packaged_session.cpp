@@ -114,7 +114,8 @@ public:
       if (stages_.size() != 1) archive::damaged("it has parts and no plan for them");
       stages_[0]->prepare();
       if (const auto bound = stages_[0]->programs(); !bound.empty())
-        state = KeptState::of(*bound[0]->bound->executable, bound[0]->bound->on_device ? device : nullptr);
+        state = KeptState::of(*bound[0]->bound->executable, bound[0]->bound->on_device ? device : nullptr,
+                              run_with.max_memory);
       return;
     }
     value_session = std::make_unique<runtime::ValueSession>(runtime::value_plan_from_bytes(

@@ -1,6 +1,9 @@
 #include "runtime/bind.h"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
 
 #include "base/error.h"
 #include "extern_kernels/cuda/select.h"
@@ -29,9 +32,50 @@ BoundStep bind_extern(const Executable& executable, const ExternStep& step, exte
     return all;
   };
   const auto in = facts(step.inputs), out = facts(step.outputs);
-  extern_kernels::Selection s = device ? extern_kernels::select_on(*device, step.problem, in, out)
-                                       : extern_kernels::select(step.problem, in, out, kernels);
+  const bool keeps_state = std::any_of(executable.inputs.begin(), executable.inputs.end(),
+                                       [](const SignatureEntry& e) { return e.state_axis >= 0; });
+  const bool grows = keeps_state && step.inputs.size() > 1 && !step.inputs[1].sizes.empty() &&
+                     std::any_of(step.inputs[1].sizes.begin(), step.inputs[1].sizes.end(),
+                                 [](const SizeExpr& e) { return !e.is_constant(); });
+  using extern_kernels::Lengths;
+  extern_kernels::Selection s =
+      device ? extern_kernels::select_on(*device, step.problem, in, out, grows ? Lengths::grow : Lengths::any)
+             : extern_kernels::select(step.problem, in, out, kernels);
   return {{}, std::move(s.kernel), std::move(s.chosen), std::move(s.refusals)};
+}
+
+/// Library calls of a device, by step. Side by side: each may have texts compiled, and wait for that.
+std::vector<BoundStep> bind_on_device(const Executable& executable, extern_kernels::Kernels kernels,
+                                      device::Device& device) {
+  std::vector<size_t> calls;
+  for (size_t s = 0; s < executable.steps.size(); ++s)
+    if (executable.steps[s].device != DeviceKind::cpu &&
+        std::holds_alternative<ExternStep>(executable.steps[s].what))
+      calls.push_back(s);
+  std::vector<BoundStep> bound(executable.steps.size());
+  std::vector<std::exception_ptr> failed(calls.size());
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t i = next++; i < calls.size(); i = next++) try {
+        const auto& call = std::get<ExternStep>(executable.steps[calls[i]].what);
+        bound[calls[i]] = bind_extern(executable, call, kernels, &device);
+      } catch (...) {
+        failed[i] = std::current_exception();
+      }
+  };
+  {
+    std::vector<std::jthread> threads;
+    const size_t most = std::min<size_t>(calls.size(), std::max(1u, std::thread::hardware_concurrency()));
+    for (size_t t = 1; t < most; ++t) threads.emplace_back(work);
+    work();
+  }
+  for (size_t i = 0; i < calls.size(); ++i) try {
+      if (failed[i]) std::rethrow_exception(failed[i]);
+    } catch (Error& e) {
+      e.set_where(nodes_of(executable, executable.steps[calls[i]].origins));
+      throw;
+    }
+  return bound;
 }
 
 } // namespace
@@ -56,13 +100,16 @@ std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> ex
   // What a run reads without writing it: kernels get all buffers as void*.
   for (const auto& constant : executable->constants)
     bound->constants.push_back(const_cast<std::byte*>(constant->data));
+  std::vector<BoundStep> made;
+  if (bound->on_device) made = bind_on_device(*executable, kernels, *on.device);
   for (const Step& step : executable->steps) {
     try {
       const bool host = step.device == DeviceKind::cpu;
       if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
         bound->steps.push_back({host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}});
       } else if (const auto* call = std::get_if<ExternStep>(&step.what)) {
-        bound->steps.push_back(bind_extern(*executable, *call, kernels, host ? nullptr : on.device.get()));
+        bound->steps.push_back(host ? bind_extern(*executable, *call, kernels, nullptr)
+                                    : std::move(made[bound->steps.size()]));
         bound->data_dependent |= !call->dynamic_outputs.empty();
       } else {
         bound->steps.emplace_back();

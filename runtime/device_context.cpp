@@ -220,7 +220,7 @@ DeviceContext::Mode DeviceContext::choose(const std::vector<int64_t>& symbols, s
     if (mode != Mode::now) inputs = std::move(in), outputs = std::move(out);
   }
   if (mode == Mode::record) {
-    recorded_.push_front({std::move(chosen), nullptr, {}});
+    recorded_.push_front({std::move(chosen), nullptr, {}, {}, {}});
     if (recorded_.size() > kMostGraphs) recorded_.pop_back();
   }
   return mode;
@@ -232,7 +232,7 @@ void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& ou
   const size_t begin = needed;
   for (const auto* uses : {&inputs, &outputs})
     for (const EdgeUse& use : *uses)
-      if (use.how == EdgeUse::How::staged) needed += aligned(use.bytes);
+      if (use.how == EdgeUse::How::staged) needed += aligned(use.room);
   if (stage_->bytes() < needed) {
     settle();
     recorded_.clear();
@@ -244,12 +244,28 @@ void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& ou
     for (EdgeUse& use : *uses)
       if (use.how == EdgeUse::How::staged) {
         use.stage = at;
-        at += aligned(use.bytes);
+        at += aligned(use.room);
       }
 }
 
+/// The work of a run, or what is recorded of it.
+void DeviceContext::do_all(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs,
+                           const std::function<void()>& steps) {
+  using How = EdgeUse::How;
+  for (const EdgeUse& use : inputs) {
+    if (use.how == How::staged) run_stream_->upload(use.twin, use.stage, use.room);
+    if (use.how == How::copied) run_stream_->copy(use.twin, use.memory, use.bytes);
+  }
+  steps();
+  for (const EdgeUse& use : outputs) {
+    if (use.how == How::staged) run_stream_->download(use.stage, use.twin, use.room);
+    if (use.how == How::copied) run_stream_->copy(use.memory, use.twin, use.bytes);
+  }
+  if (reports_) run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
+}
+
 void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs,
-                        const std::function<void()>& work) {
+                        const Work& work) {
   using How = EdgeUse::How;
   for (const EdgeUse& use : inputs)
     if (use.how == How::chunked) chunks_.upload(*run_stream_, use.twin, use.memory, use.bytes);
@@ -258,27 +274,17 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
     if (left_on_) on_.device->wait(*left_); // an earlier run may still read it
     std::memcpy(use.stage, use.memory, use.bytes);
   }
-  auto all = [&] {
-    for (const EdgeUse& use : inputs) {
-      if (use.how == How::staged) run_stream_->upload(use.twin, use.stage, use.bytes);
-      if (use.how == How::copied) run_stream_->copy(use.twin, use.memory, use.bytes);
-    }
-    work();
-    for (const EdgeUse& use : outputs) {
-      if (use.how == How::staged) run_stream_->download(use.stage, use.twin, use.bytes);
-      if (use.how == How::copied) run_stream_->copy(use.memory, use.twin, use.bytes);
-    }
-    if (reports_) run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
-  };
   reported_ = true;
   if (mode == Mode::now) {
-    all();
+    do_all(inputs, outputs, [&] {
+      for (size_t s = work.first; s < work.last; ++s) work.run(s);
+    });
   } else {
-    Recorded& mine = recorded_.front();
-    if (mode == Mode::record) record(all);
-    if (mode == Mode::record) mine.copies = copies_of(inputs, outputs);
-    if (mode == Mode::replay) move_copies(inputs, outputs);
-    if (mine.graph->nodes() > 0) run_stream_->launch(*mine.graph);
+    if (mode == Mode::record || (recorded_.front().symbols != work.symbols && !move_launches(work)))
+      record(inputs, outputs, work);
+    else
+      move_copies(inputs, outputs);
+    if (recorded_.front().graph->nodes() > 0) run_stream_->launch(*recorded_.front().graph);
   }
   for (const EdgeUse& use : outputs) {
     if (use.how == How::chunked) chunks_.download(*run_stream_, use.memory, use.twin, use.bytes);
@@ -286,14 +292,27 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
   }
 }
 
-/// On the context's own stream: that of a caller may be one that cannot.
-void DeviceContext::record(const std::function<void()>& all) {
+/// As the first of those recorded. On the context's own stream: that of a caller may be one that cannot.
+void DeviceContext::record(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs,
+                           const Work& work) {
   std::scoped_lock lock(recording());
+  Recorded& mine = recorded_.front();
+  mine.launches.clear();
+  auto steps = [&] {
+    auto next = work.growing.begin();
+    for (size_t s = work.first; s < work.last; ++s) {
+      const size_t before = stream_->recorded_launches();
+      work.run(s);
+      while (next != work.growing.end() && static_cast<size_t>(*next) < s) ++next;
+      if (next != work.growing.end() && static_cast<size_t>(*next) == s)
+        mine.launches.push_back({before, stream_->recorded_launches() - before});
+    }
+  };
   device::Stream* const run_on = run_stream_;
   run_stream_ = stream_.get();
   stream_->begin_capture();
   try {
-    all();
+    do_all(inputs, outputs, steps);
   } catch (...) {
     run_stream_ = run_on;
     recorded_.pop_front();
@@ -304,30 +323,61 @@ void DeviceContext::record(const std::function<void()>& all) {
     throw;
   }
   run_stream_ = run_on;
-  recorded_.front().graph = stream_->end_capture();
+  mine.graph = stream_->end_capture();
+  mine.copies = copies_of(inputs, outputs);
+  mine.symbols = work.symbols;
   if (run_on != stream_.get()) stream_->synchronize(); // the graph is on the device
 }
 
-std::vector<std::pair<void*, const void*>> DeviceContext::copies_of(const std::vector<EdgeUse>& inputs,
-                                                                    const std::vector<EdgeUse>& outputs) {
-  std::vector<std::pair<void*, const void*>> copies;
+/// Gives kernels of the graph that was found the sizes of this run. False where other kernels compute these:
+/// it has to be recorded again.
+bool DeviceContext::move_launches(const Work& work) {
+  Recorded& mine = recorded_.front();
+  mine.symbols.clear(); // until all have them
+  auto launches = mine.launches.begin();
+  for (int s : work.growing) {
+    if (static_cast<size_t>(s) < work.first || static_cast<size_t>(s) >= work.last) continue;
+    run_stream_->begin_update(*mine.graph, launches->first);
+    std::optional<size_t> given;
+    try {
+      work.run(static_cast<size_t>(s));
+      given = run_stream_->end_update();
+    } catch (...) {
+      run_stream_->end_update();
+      throw;
+    }
+    if (given != launches->count) return false;
+    ++launches;
+  }
+  mine.symbols = work.symbols;
+  return true;
+}
+
+void DeviceContext::expect(const Work& work) {
+  if (!recorded_.empty() && recorded_.front().graph && recorded_.front().symbols != work.symbols)
+    move_launches(work);
+}
+
+std::vector<DeviceContext::Copy> DeviceContext::copies_of(const std::vector<EdgeUse>& inputs,
+                                                          const std::vector<EdgeUse>& outputs) {
+  std::vector<Copy> copies;
   for (const EdgeUse& use : inputs)
-    if (use.how == EdgeUse::How::copied) copies.emplace_back(use.twin, use.memory);
+    if (use.how == EdgeUse::How::copied) copies.push_back({use.twin, use.memory, use.bytes});
   for (const EdgeUse& use : outputs)
-    if (use.how == EdgeUse::How::copied) copies.emplace_back(use.memory, use.twin);
+    if (use.how == EdgeUse::How::copied) copies.push_back({use.memory, use.twin, use.bytes});
   return copies;
 }
 
 /// Those of inputs are the first copies of the graph, those of outputs the last.
 void DeviceContext::move_copies(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs) {
   Recorded& mine = recorded_.front();
-  auto wanted = copies_of(inputs, outputs);
+  std::vector<Copy> wanted = copies_of(inputs, outputs);
   const auto first = static_cast<size_t>(std::count_if(
       inputs.begin(), inputs.end(), [](const EdgeUse& u) { return u.how == EdgeUse::How::copied; }));
   const size_t between = mine.graph->copies() - wanted.size();
   for (size_t c = 0; c < wanted.size(); ++c)
     if (wanted[c] != mine.copies[c])
-      mine.graph->move_copy(c < first ? c : c + between, wanted[c].first, wanted[c].second);
+      mine.graph->move_copy(c < first ? c : c + between, wanted[c].to, wanted[c].from, wanted[c].bytes);
   mine.copies = std::move(wanted);
 }
 

@@ -55,10 +55,21 @@ public:
   enum class Mode { now, record, replay };
   Mode choose(const std::vector<int64_t>& symbols, std::vector<EdgeUse>& inputs,
               std::vector<EdgeUse>& outputs);
-  /// The copies at the ends, and `work` between them, which asks stream() for the rest, with all buffers
-  /// where `choose` left them. One start of a graph, but for what goes in chunks.
-  void run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs,
-           const std::function<void()>& work);
+  /// What lies between the ends: steps that ask stream() for their work, with all buffers where `choose` left
+  /// them.
+  struct Work {
+    size_t first = 0, last = 0;
+    std::function<void(size_t step)> run;
+    const std::vector<int64_t>& symbols; ///< of this run; `choose` may have got rounded ones
+    std::span<const int> growing;        ///< steps that depend on what was rounded
+  };
+  /// The copies at the ends, and `work` between them. One start of a graph, but for what goes in chunks;
+  /// where sizes have grown since it was started last, its kernels of growing steps get other arguments
+  /// before.
+  void run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs, const Work& work);
+  /// Gives the graph that was started last the sizes that it is expected to have next, while the device still
+  /// works: run() has nothing to do where they are.
+  void expect(const Work& work);
   /// The run is not waited for.
   void leave();
   /// Waits for all runs. Throws what checks in kernels found.
@@ -77,22 +88,35 @@ private:
     size_t bytes;
   };
   using Key = std::vector<int64_t>; ///< sizes, ways of the ends, addresses of those that are direct
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+    bool operator==(const Copy&) const = default;
+  };
   struct Recorded {
     Key key;
     std::unique_ptr<device::Graph> graph;
-    std::vector<std::pair<void*, const void*>> copies; ///< of its ends, as they are set
+    std::vector<Copy> copies;     ///< of its ends, as they are set
+    std::vector<int64_t> symbols; ///< for which its kernels are set; empty: for none
+    struct Launches {
+      size_t first, count;
+    };
+    std::vector<Launches> launches; ///< by growing step
   };
   static Key key_of(const std::vector<int64_t>& symbols, const std::vector<EdgeUse>& inputs,
                     const std::vector<EdgeUse>& outputs);
   bool find(const Key& key);
   bool was_seen(Key key);
   void stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs);
-  void record(const std::function<void()>& all);
+  void record(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs, const Work& work);
+  void do_all(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs,
+              const std::function<void()>& steps);
+  bool move_launches(const Work& work);
   void move_copies(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs);
   void report();
   void forget_failures();
-  static std::vector<std::pair<void*, const void*>> copies_of(const std::vector<EdgeUse>& inputs,
-                                                              const std::vector<EdgeUse>& outputs);
+  static std::vector<Copy> copies_of(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs);
   void check_failures();
 
   const BoundExecutable& bound_;

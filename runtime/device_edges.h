@@ -42,6 +42,7 @@ struct EdgeUse {
   void* memory = nullptr; ///< of the caller
   void* twin = nullptr;   ///< the buffer of the plan
   size_t bytes = 0;
+  size_t room = 0;            ///< bytes of the twin, which recorded work stages: sizes may grow in it
   std::byte* stage = nullptr; ///< staged
 };
 

@@ -1,5 +1,7 @@
 #include "runtime/session_impl.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 
@@ -22,18 +24,46 @@ const void* host_elements(const RunTensor& tensor) {
 }
 
 std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int64_t>& symbols) const {
+  const std::vector<int64_t> room = growing.any() ? growing.room_of(symbols) : std::vector<int64_t>();
   std::shared_ptr<const ShapePlan> previous;
+  std::shared_ptr<ShapePlan> made;
   {
     std::lock_guard lock(mutex);
     for (const auto& p : shape_plans)
       if (p->symbols == symbols) return p;
+    auto is_free = [&](const auto& p) { return !room.empty() && p->room == room && p.use_count() == 1; };
+    if (auto it = std::find_if(shape_plans.begin(), shape_plans.end(), is_free); it != shape_plans.end()) {
+      std::atomic_thread_fence(std::memory_order_acquire); // who had it has read it
+      made = std::move(*it);
+      shape_plans.erase(it);
+    }
     if (!shape_plans.empty()) previous = shape_plans.back();
   }
-  auto made = std::make_shared<const ShapePlan>(make_shape_plan(*bound, symbols, uses, previous.get()));
+  if (made && !move_shape_plan(*bound, *made, symbols, growing.buffers, growing.steps)) made.reset();
+  if (!made && growing.any()) made = shapes_with_room(symbols);
+  if (!made) made = std::make_shared<ShapePlan>(make_shape_plan(*bound, symbols, uses, previous.get()));
   std::lock_guard lock(mutex);
   if (shape_plans.size() >= kMaxShapePlans) shape_plans.erase(shape_plans.begin());
   shape_plans.push_back(made);
   return made;
+}
+
+/// Places for sizes that grow, and the sizes of a run in them. None where there is not so much memory, or the
+/// larger sizes are none that the model could have.
+std::shared_ptr<ShapePlan> Session::Impl::shapes_with_room(const std::vector<int64_t>& symbols) const {
+  auto made = std::make_shared<ShapePlan>();
+  try {
+    std::vector<int64_t> room = growing.room_of(symbols);
+    // Not what another plan left: recorded work relies on the same places for the same sizes.
+    *made = make_shape_plan(*bound, room, uses);
+    made->room = std::move(room);
+  } catch (const Error&) {
+    return nullptr;
+  }
+  int64_t bytes = made->arena_bytes + made->device_bytes + state_bytes(*plan);
+  for (const SignatureEntry& out : plan->outputs) bytes += made->buffers[out.buffer].bytes;
+  if (options.max_memory > 0 && bytes > options.max_memory) return nullptr;
+  return move_shape_plan(*bound, *made, symbols, growing.buffers, growing.steps) ? made : nullptr;
 }
 
 void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
@@ -42,6 +72,7 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
             plan->outputs.size());
   ctx.stop = {run_options.cancel, run_options.time_limit_ms,
               run_options.started ? *run_options.started : Clock::now()};
+  ctx.symbols_before.swap(ctx.symbols);
   bind_symbols(*plan, inputs, ctx.symbols);
   check_inputs(*plan, inputs, ctx.symbols);
   ctx.pointers.assign(plan->buffers.size(), nullptr);
@@ -61,7 +92,7 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
   }
   take_device_inputs(ctx, inputs);
   if (bound->data_dependent) return run_dynamic(ctx, outputs, run_options);
-  run_planned(ctx, *shapes_for(ctx.symbols), outputs, run_options);
+  run_planned(ctx, shapes_for(ctx.symbols), outputs, run_options);
 }
 
 Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions options)
@@ -69,6 +100,8 @@ Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions op
   impl_->bound = std::move(bound);
   impl_->plan = impl_->bound->executable.get();
   impl_->uses = symbol_uses(*impl_->plan);
+  impl_->kept = places_of_states(*impl_->plan);
+  impl_->growing = growing_sizes(*impl_->bound, impl_->uses);
   impl_->options = options;
   impl_->arena = arena_for(options);
   if (impl_->bound->on_device)

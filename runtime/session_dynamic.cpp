@@ -12,11 +12,17 @@ namespace tbx::runtime {
 
 void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
                                 const RunOptions& run_options) const {
-  for (EdgeUse& use : ctx.edges_in) // buffers get their places when they begin to live
-    if (use.how == EdgeUse::How::direct) use.how = EdgeUse::How::copied;
+  for (size_t i = 0; i < ctx.edges_in.size(); ++i) {
+    EdgeUse& use = ctx.edges_in[i];
+    if (use.how != EdgeUse::How::direct) continue;
+    if (const int twin = bound->on_device->edges.inputs[i].twin; kept[twin])
+      ctx.pointers[twin] = use.memory;
+    else
+      use.how = EdgeUse::How::copied; // buffers get their places when they begin to live
+  }
   ctx.dynamic.assign(plan->buffers.size(), nullptr);
   ctx.dynamic_shapes.assign(plan->buffers.size(), {});
-  int64_t in_use = 0;
+  int64_t in_use = options.max_memory > 0 ? state_bytes(*plan) : 0;
   auto start = Clock::now();
   for (size_t s = 0; s < plan->steps.size(); ++s) {
     try {
@@ -47,6 +53,7 @@ void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTen
     ctx.dynamic_shapes[b] = evaluate_buffer(p, ctx.symbols);
     const bool is_output = p.storage == StorageKind::output;
     if (!is_output && p.storage != StorageKind::arena && p.storage != StorageKind::dynamic) continue;
+    if (kept[b]) continue;
     if (!is_output || !outputs[p.index].data) {
       in_use += ctx.dynamic_shapes[b].bytes;
       TBX_MODEL(options.max_memory <= 0 || in_use <= options.max_memory,

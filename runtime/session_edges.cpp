@@ -98,8 +98,8 @@ void Session::Impl::take_device_inputs(RunContext& ctx, std::span<const RunTenso
     const PlanEdge& edge = bound->on_device->edges.inputs[i];
     if (t.on_device && edge.on_host)
       ctx.pointers[plan->inputs[i].buffer] = const_cast<void*>(host_elements(t));
-    ctx.edges_in[i] = {way_of(edge, t.on_device, t.data, static_cast<size_t>(bytes)), t.data, nullptr,
-                       static_cast<size_t>(bytes)};
+    const auto size = static_cast<size_t>(bytes);
+    ctx.edges_in[i] = {way_of(edge, t.on_device, t.data, size), t.data, nullptr, size, size};
   }
 }
 
@@ -110,11 +110,19 @@ DeviceContext::Mode Session::Impl::place_edges(RunContext& ctx, const ShapePlan&
   for (size_t o = 0; o < outputs.size(); ++o) {
     const auto bytes = static_cast<size_t>(shapes.buffers[plan->outputs[o].buffer].bytes);
     ctx.edges_out[o] = {way_of(edges.outputs[o], outputs[o].on_device, outputs[o].data, bytes),
-                        outputs[o].data, nullptr, bytes};
+                        outputs[o].data, nullptr, bytes, bytes};
   }
+  auto give_room = [&](const std::vector<PlanEdge>& of, std::vector<EdgeUse>& uses) {
+    for (size_t i = 0; i < uses.size(); ++i)
+      if (of[i].twin >= 0 && uses[i].how == EdgeUse::How::staged)
+        uses[i].room = std::max(uses[i].bytes, static_cast<size_t>(shapes.buffers[of[i].twin].room));
+  };
+  if (!shapes.room.empty()) give_room(edges.inputs, ctx.edges_in), give_room(edges.outputs, ctx.edges_out);
   copy_what_overlaps(ctx.edges_in, ctx.edges_out);
   const DeviceContext::Mode mode =
-      recorded ? ctx.device->choose(shapes.symbols, ctx.edges_in, ctx.edges_out) : DeviceContext::Mode::now;
+      recorded ? ctx.device->choose(shapes.room.empty() ? shapes.symbols : shapes.room, ctx.edges_in,
+                                    ctx.edges_out)
+               : DeviceContext::Mode::now;
   auto place = [&](const std::vector<PlanEdge>& of, std::vector<EdgeUse>& uses) {
     for (size_t i = 0; i < uses.size(); ++i) {
       if (of[i].twin < 0) continue;

@@ -12,6 +12,7 @@
 #include "runtime/arena.h"
 #include "runtime/block_pool.h"
 #include "runtime/device_context.h"
+#include "runtime/growing.h"
 #include "runtime/memory.h"
 #include "runtime/session.h"
 #include "runtime/shape_plan.h"
@@ -28,7 +29,8 @@ struct RunContext {
   std::shared_ptr<void> device_work_owner;
   Stop stop;
   std::vector<int64_t> symbols;
-  std::vector<void*> pointers; ///< per buffer
+  std::vector<int64_t> symbols_before; ///< of the run before
+  std::vector<void*> pointers;         ///< per buffer
   std::vector<void*> kernel_buffers;
   std::vector<KernelRoom> kernel_rooms;
   std::vector<extern_kernels::TensorRef> inputs, outputs;
@@ -62,11 +64,15 @@ struct Session::Impl {
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<RunContext>> idle;
   SymbolUses uses; ///< of the plan
-  mutable std::vector<std::shared_ptr<const ShapePlan>> shape_plans;
+  Growing growing;
+  std::vector<bool> kept; ///< by buffer: its place on a device is the memory of a state
+  mutable std::vector<std::shared_ptr<ShapePlan>> shape_plans; ///< changed where nobody else has them
   mutable BlockPool pool;
   mutable std::unique_ptr<OutputPool> device_pool; ///< of outputs on the device
 
   std::shared_ptr<const ShapePlan> shapes_for(const std::vector<int64_t>& symbols) const;
+  std::shared_ptr<ShapePlan> shapes_with_room(const std::vector<int64_t>& symbols) const;
+  void expect_next(RunContext& ctx) const;
   void run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
            const RunOptions& options) const;
   void end_device(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
@@ -75,8 +81,8 @@ struct Session::Impl {
   DeviceContext::Mode place_edges(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                                   bool recorded) const;
   void check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const;
-  void run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
-                   const RunOptions& options) const;
+  void run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan> plan_of_run,
+                   std::span<RunTensor> outputs, const RunOptions& options) const;
   void run_dynamic(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
   void run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTensor> outputs,
                         const RunOptions& run_options, int64_t& in_use, Clock::time_point start) const;

@@ -2,6 +2,7 @@
 #include "runtime/session_impl.h"
 
 #include <chrono>
+#include <memory>
 
 #include "base/error.h"
 #include "base/watch.h"
@@ -49,8 +50,10 @@ private:
 /// Refuses what does not fit before anything is allocated, and names the largest tensor.
 void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const {
   int64_t needed = shapes.arena_bytes;
-  // What a device lacks it says itself; the limit of a run is for both together.
-  if (options.max_memory > 0 && __builtin_add_overflow(needed, shapes.device_bytes, &needed))
+  // What a device lacks it says itself; the limit of a run is for both together, and for what is kept.
+  const int64_t kept = options.max_memory > 0 ? state_bytes(*plan) : 0;
+  if (options.max_memory > 0 && (__builtin_add_overflow(needed, shapes.device_bytes, &needed) ||
+                                 __builtin_add_overflow(needed, kept, &needed)))
     needed = INT64_MAX;
   for (size_t i = 0; i < outputs.size(); ++i)
     if (!outputs[i].data &&
@@ -70,6 +73,7 @@ void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTen
           ? fmt::format("the run needs {} bytes of memory, the limit is {}", needed, options.max_memory)
           : fmt::format("the run needs {} bytes of memory, the machine has {}", needed, memory_limit());
   std::string where;
+  if (kept > 0) text += fmt::format("; {} of them are for the state (option state_capacity)", kept);
   if (largest < plan->buffers.size()) {
     const BufferPlan& p = plan->buffers[largest];
     text += fmt::format("; {} of them are for {} of shape [{}]", shapes.buffers[largest].bytes,
@@ -82,8 +86,31 @@ void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTen
   throw e;
 }
 
-void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
-                                const RunOptions& run_options) const {
+/// While the device works: the next run grows by as much as this one did.
+void Session::Impl::expect_next(RunContext& ctx) const {
+  const std::vector<int64_t>& now = ctx.symbols;
+  if (ctx.symbols_before.size() != now.size() || ctx.symbols_before == now) return;
+  std::vector<int64_t> next = now;
+  for (size_t s = 0; s < now.size(); ++s) next[s] += now[s] - ctx.symbols_before[s];
+  for (size_t s = 0; s < now.size(); ++s)
+    if (now[s] >= 0 && next[s] < 0) return; // below 0 are those that nobody uses any more
+  // Places stay, and so do all sizes that do not grow.
+  if (growing.room_of(next) != growing.room_of(now)) return;
+  try {
+    run_checks(*plan, next, {});
+    const std::shared_ptr<const ShapePlan> shapes = shapes_for(next);
+    if (shapes->room.empty()) return;
+    ctx.device->expect({static_cast<size_t>(bound->on_device->first_recorded),
+                        static_cast<size_t>(bound->on_device->last_recorded),
+                        [&](size_t s) { run_step(s, shapes->steps[s], ctx, shapes->buffers); }, next,
+                        growing.steps});
+  } catch (const Error&) { // there is no such run; if it comes after all it says why
+  }
+}
+
+void Session::Impl::run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan> plan_of_run,
+                                std::span<RunTensor> outputs, const RunOptions& run_options) const {
+  const ShapePlan& shapes = *plan_of_run;
   check_memory(shapes, outputs);
   auto* base = static_cast<std::byte*>(ctx.arena.get(shapes.arena_bytes));
   std::byte* device_base = ctx.device ? ctx.device->arena(shapes.device_bytes) : nullptr;
@@ -95,26 +122,32 @@ void Session::Impl::run_planned(RunContext& ctx, const ShapePlan& shapes, std::s
   for (size_t i = 0; i < outputs.size(); ++i)
     place_output(outputs[i], plan->outputs[i], shapes.buffers[plan->outputs[i].buffer], ctx);
   auto start = Clock::now();
-  const Watch watch(*plan, shapes, base);
-  auto run_steps = [&](size_t first, size_t last) {
-    for (size_t s = first; s < last; ++s) {
+  DeviceContext::Mode mode = DeviceContext::Mode::now;
+  {
+    const Watch watch(*plan, shapes, base);
+    auto run_one = [&](size_t s) {
       watch.begin(s);
       observed_step(s, shapes.steps[s], ctx, run_options, shapes.buffers, start);
       watch.end(s);
+    };
+    size_t done = 0;
+    if (ctx.device) {
+      const bool recorded = bound->on_device->is_recorded() && !run_options.profile && !run_options.observe;
+      mode = place_edges(ctx, shapes, outputs, recorded);
+      if (recorded) {
+        const auto first = static_cast<size_t>(bound->on_device->first_recorded),
+                   last = static_cast<size_t>(bound->on_device->last_recorded);
+        ctx.device->run(mode, ctx.edges_in, ctx.edges_out,
+                        {first, last, run_one, shapes.symbols, growing.steps});
+        done = plan->steps.size();
+      }
     }
-  };
-  size_t done = 0;
-  if (ctx.device) {
-    const bool recorded = bound->on_device->is_recorded() && !run_options.profile && !run_options.observe;
-    const DeviceContext::Mode mode = place_edges(ctx, shapes, outputs, recorded);
-    if (recorded) {
-      const auto first = static_cast<size_t>(bound->on_device->first_recorded),
-                 last = static_cast<size_t>(bound->on_device->last_recorded);
-      ctx.device->run(mode, ctx.edges_in, ctx.edges_out, [&] { run_steps(first, last); });
-      done = plan->steps.size();
-    }
+    for (; done < plan->steps.size(); ++done) run_one(done);
   }
-  run_steps(done, plan->steps.size());
+  if (mode != DeviceContext::Mode::now && !shapes.room.empty()) {
+    plan_of_run.reset(); // nobody else has it: the next run may change it
+    expect_next(ctx);
+  }
   end_device(ctx, outputs, run_options);
 }
 

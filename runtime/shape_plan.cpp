@@ -86,9 +86,10 @@ private:
 /// life.
 int64_t lay_out(const Executable& plan, DeviceKind device, std::vector<BufferShape>& shapes) {
   std::vector<int> order;
+  const std::vector<bool> kept = places_of_states(plan);
   for (size_t b = 0; b < shapes.size(); ++b)
     if (plan.buffers[b].storage == StorageKind::arena && plan.buffers[b].first_step >= 0 &&
-        plan.buffers[b].device == device)
+        plan.buffers[b].device == device && !kept[b])
       order.push_back(static_cast<int>(b));
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return shapes[a].bytes > shapes[b].bytes; });
@@ -118,6 +119,15 @@ int64_t lay_out(const Executable& plan, DeviceKind device, std::vector<BufferSha
 
 } // namespace
 
+std::vector<bool> places_of_states(const Executable& plan) {
+  std::vector<bool> state(plan.buffers.size(), false), places = state;
+  for (const SignatureEntry& in : plan.inputs) state[in.buffer] = in.state_axis >= 0;
+  for (const Step& step : plan.steps)
+    if (const auto* copy = std::get_if<CopyStep>(&step.what); copy && state[copy->from])
+      places[copy->to] = true;
+  return places;
+}
+
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols) {
   BufferShape s;
   const std::string name = buffer.name.empty() ? "an intermediate tensor" : "'" + buffer.name + "'";
@@ -135,6 +145,7 @@ BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> s
                 fmt::format("{} would have the shape [{}], the machine has {} bytes of memory", name,
                             fmt::join(s.sizes, ", "), memory_limit()),
                 "smaller inputs or sizes need less");
+  s.room = s.bytes;
   return s;
 }
 
@@ -260,6 +271,29 @@ ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> sym
   p.device_work = same_places ? previous->device_work : lay_out(plan, DeviceKind::cuda, p.buffers);
   p.device_bytes = p.device_work + device_work;
   return p;
+}
+
+bool move_shape_plan(const BoundExecutable& bound, ShapePlan& plan, std::span<const int64_t> symbols,
+                     std::span<const int> buffers, std::span<const int> steps) {
+  const Executable& executable = *bound.executable;
+  plan.symbols.assign(symbols.begin(), symbols.end());
+  for (int b : buffers) {
+    const int64_t room = plan.buffers[b].room, offset = plan.buffers[b].offset;
+    naming(executable, executable.buffers[b].first_step,
+           [&] { plan.buffers[b] = evaluate_buffer(executable.buffers[b], plan.symbols); });
+    if (plan.buffers[b].bytes > room) return false;
+    plan.buffers[b].room = room;
+    plan.buffers[b].offset = offset;
+  }
+  for (int s : steps) {
+    naming(executable, s,
+           [&] { plan.steps[s] = evaluate_step(bound, static_cast<size_t>(s), plan.symbols); });
+    if (executable.steps[s].device != DeviceKind::cpu &&
+        std::max(plan.steps[s].scratch_bytes, plan.steps[s].workspace_bytes) >
+            plan.device_bytes - plan.device_work)
+      return false;
+  }
+  return true;
 }
 
 } // namespace tbx::runtime

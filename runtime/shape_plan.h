@@ -11,6 +11,7 @@ namespace tbx::runtime {
 struct BufferShape {
   std::vector<int64_t> sizes, strides;
   int64_t bytes = 0;
+  int64_t room = 0;    ///< bytes of its place, at least `bytes`
   int64_t offset = -1; ///< in the arena of its device; -1: not there
 };
 
@@ -30,6 +31,7 @@ struct StepShape {
 
 struct ShapePlan {
   std::vector<int64_t> symbols;
+  std::vector<int64_t> room; ///< symbols for which places were laid out; empty: its own
   std::vector<BufferShape> buffers;
   std::vector<StepShape> steps;
   int64_t arena_bytes = 0;   ///< buffers that live in the arena of the host
@@ -38,6 +40,9 @@ struct ShapePlan {
   int64_t scratch_bytes = 0; ///< per thread, the most any step needs
   int64_t workspace_bytes = 0;
 };
+
+/// By buffer: on a device its place is the memory of a state.
+std::vector<bool> places_of_states(const Executable& plan);
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols);
 StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols);
@@ -56,5 +61,10 @@ SymbolUses symbol_uses(const Executable& plan);
 /// symbols, of which what they do not change is taken over: a decoder grows by a token a run.
 ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const SymbolUses& uses,
                           const ShapePlan* previous = nullptr);
+
+/// The plan for other symbols, with places where they are: `buffers` and `steps` are those whose sizes
+/// change. False, and the plan is of no use, where something does not fit into its place.
+bool move_shape_plan(const BoundExecutable& bound, ShapePlan& plan, std::span<const int64_t> symbols,
+                     std::span<const int> buffers, std::span<const int> steps);
 
 } // namespace tbx::runtime

@@ -52,6 +52,16 @@ struct CopyNode {
   size_t width = 0, height = 0, depth = 0;
 };
 
+/// CUDA_KERNEL_NODE_PARAMS_v2
+struct KernelNode {
+  Function function = nullptr;
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1, block_x = 1, block_y = 1, block_z = 1, shared_bytes = 0;
+  void** arguments = nullptr;
+  void** extra = nullptr;
+  void* kernel = nullptr;
+  Context context = nullptr;
+};
+
 // CUdevice_attribute
 inline constexpr int kMultiprocessors = 16, kL2Bytes = 38, kMajor = 75, kMinor = 76, kSharedBytesOptin = 97;
 // CUfunction_attribute
@@ -114,6 +124,7 @@ inline constexpr Result kOutOfMemory = 2, kNotReady = 600;
   X(cuGraphInstantiateWithFlags, GraphExec*, GraphHandle, unsigned long long)                                \
   X(cuGraphMemcpyNodeGetParams, GraphNode, CopyNode*)                                                        \
   X(cuGraphExecMemcpyNodeSetParams, GraphExec, GraphNode, const CopyNode*, Context)                          \
+  X(cuGraphExecKernelNodeSetParams_v2, GraphExec, GraphNode, const KernelNode*)                              \
   X(cuGraphUpload, GraphExec, StreamHandle)                                                                  \
   X(cuGraphLaunch, GraphExec, StreamHandle)                                                                  \
   X(cuGraphExecDestroy, GraphExec)                                                                           \

@@ -31,11 +31,19 @@ private:
 
 EventHandle handle_of(const Event& e) { return static_cast<const CudaEvent&>(e).handle; }
 
+/// A start of a kernel of ours in a graph.
+struct RecordedLaunch {
+  GraphNode node = nullptr;
+  Function function = nullptr;
+};
+
 class CudaGraph final : public Graph {
 public:
-  /// `copies`: nodes of the graph.
-  CudaGraph(std::shared_ptr<const ContextOwner> context, GraphHandle graph, std::vector<GraphNode> copies)
-      : context_(std::move(context)), graph_(graph), copies_(std::move(copies)) {
+  /// `copies`, `launches`: nodes of the graph.
+  CudaGraph(std::shared_ptr<const ContextOwner> context, GraphHandle graph, std::vector<GraphNode> copies,
+            std::vector<RecordedLaunch> launches)
+      : context_(std::move(context)), graph_(graph), copies_(std::move(copies)),
+        launches_(std::move(launches)) {
     check(driver().cuGraphGetNodes(graph_, nullptr, &nodes_), "cuGraphGetNodes");
     if (Result r = driver().cuGraphInstantiateWithFlags(&exec, graph_, 0); r != 0) {
       driver().cuGraphDestroy(graph_);
@@ -49,13 +57,24 @@ public:
   }
   size_t nodes() const override { return nodes_; }
   size_t copies() const override { return copies_.size(); }
-  void move_copy(size_t copy, void* to, const void* from) override {
+  void move_copy(size_t copy, void* to, const void* from, size_t bytes) override {
     Current current(*context_);
     CopyNode node;
     check(driver().cuGraphMemcpyNodeGetParams(copies_.at(copy), &node), "cuGraphMemcpyNodeGetParams");
     node.from.device = pointer(from), node.to.device = pointer(to);
+    node.width = bytes;
     check(driver().cuGraphExecMemcpyNodeSetParams(exec, copies_[copy], &node, context_->context()),
           "cuGraphExecMemcpyNodeSetParams");
+  }
+  /// False where the graph has no such start, or the driver does not change it so.
+  bool move_launch(size_t launch, Function function, const LaunchShape& shape,
+                   std::span<void* const> arguments) {
+    if (launch >= launches_.size() || launches_[launch].function != function) return false;
+    KernelNode node;
+    node.function = function;
+    node.grid_x = shape.blocks, node.block_x = shape.threads, node.shared_bytes = shape.shared_bytes;
+    node.arguments = const_cast<void**>(arguments.data());
+    return driver().cuGraphExecKernelNodeSetParams_v2(exec, launches_[launch].node, &node) == 0;
   }
   GraphExec exec = nullptr;
 
@@ -63,6 +82,7 @@ private:
   std::shared_ptr<const ContextOwner> context_;
   GraphHandle graph_;
   std::vector<GraphNode> copies_;
+  std::vector<RecordedLaunch> launches_;
   size_t nodes_ = 0;
 };
 
@@ -105,6 +125,11 @@ public:
   }
   void launch(Kernel kernel, const LaunchShape& shape, std::span<void* const> arguments) override {
     Current current(*context_);
+    const auto function = static_cast<Function>(kernel.handle);
+    if (updated_) {
+      fits_ = fits_ && updated_->move_launch(next_++, function, shape, arguments);
+      return;
+    }
     LaunchConfig config;
     config.grid_x = shape.blocks, config.block_x = shape.threads, config.shared_bytes = shape.shared_bytes;
     config.stream = stream_;
@@ -114,9 +139,9 @@ public:
       overlap.value[0] = 1; // an int, little-endian
       config.attributes = &overlap, config.num_attributes = 1;
     }
-    check(driver().cuLaunchKernelEx(&config, static_cast<Function>(kernel.handle),
-                                    const_cast<void**>(arguments.data()), nullptr),
+    check(driver().cuLaunchKernelEx(&config, function, const_cast<void**>(arguments.data()), nullptr),
           "starting a kernel");
+    if (recording_) launches_.push_back({last_node(), function});
   }
   void record(Event& event) override {
     Current current(*context_);
@@ -134,6 +159,7 @@ public:
     Current current(*context_);
     check(driver().cuStreamBeginCapture_v2(stream_, kThreadLocal), "cuStreamBeginCapture");
     copies_.clear();
+    launches_.clear();
     recording_ = true;
   }
   std::unique_ptr<Graph> end_capture() override {
@@ -141,9 +167,19 @@ public:
     GraphHandle graph = nullptr;
     recording_ = false;
     check(driver().cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
-    auto out = std::make_unique<CudaGraph>(context_, graph, std::move(copies_));
+    auto out = std::make_unique<CudaGraph>(context_, graph, std::move(copies_), std::move(launches_));
     check(driver().cuGraphUpload(out->exec, stream_), "cuGraphUpload");
     return out;
+  }
+  size_t recorded_launches() const override { return launches_.size(); }
+  void begin_update(Graph& graph, size_t first) override {
+    updated_ = static_cast<CudaGraph*>(&graph);
+    first_ = next_ = first;
+    fits_ = true;
+  }
+  std::optional<size_t> end_update() override {
+    updated_ = nullptr;
+    return fits_ ? std::optional(next_ - first_) : std::nullopt;
   }
   void launch(Graph& graph) override {
     Current current(*context_);
@@ -171,6 +207,10 @@ private:
   StreamHandle stream_ = nullptr;
   bool owned_ = true, recording_ = false;
   std::vector<GraphNode> copies_; ///< recorded so far
+  std::vector<RecordedLaunch> launches_;
+  CudaGraph* updated_ = nullptr; ///< gets the next starts of kernels
+  size_t first_ = 0, next_ = 0;
+  bool fits_ = true;
 };
 
 } // namespace

@@ -79,7 +79,11 @@ public:
     const void* from;
     size_t bytes;
   };
-  using Item = std::variant<Work, Copy>;
+  struct Launch {
+    const void* kernel; ///< none: work that stands for a library's kernel
+    Work work;
+  };
+  using Item = std::variant<Work, Copy, Launch>;
 
   explicit FakeGraph(std::vector<Item> items) : items_(std::move(items)) {}
   size_t nodes() const override { return items_.size(); }
@@ -87,9 +91,19 @@ public:
     return static_cast<size_t>(std::count_if(
         items_.begin(), items_.end(), [](const Item& item) { return std::holds_alternative<Copy>(item); }));
   }
-  void move_copy(size_t copy, void* to, const void* from) override {
+  void move_copy(size_t copy, void* to, const void* from, size_t bytes) override {
     for (Item& item : items_)
-      if (auto* c = std::get_if<Copy>(&item); c && copy-- == 0) c->to = to, c->from = from;
+      if (auto* c = std::get_if<Copy>(&item); c && copy-- == 0) *c = {to, from, bytes};
+  }
+  /// False where there is no such launch.
+  bool move_launch(size_t launch, const void* kernel, Work work) {
+    for (Item& item : items_)
+      if (auto* l = std::get_if<Launch>(&item); l && launch-- == 0) {
+        if (l->kernel != kernel) return false;
+        l->work = std::move(work);
+        return true;
+      }
+    return false;
   }
   /// As it is now.
   Work work() const {
@@ -97,6 +111,8 @@ public:
       for (Item& item : items)
         if (auto* c = std::get_if<Copy>(&item))
           std::memcpy(c->to, c->from, c->bytes);
+        else if (auto* l = std::get_if<Launch>(&item))
+          l->work();
         else
           std::get<Work>(item)();
     };
@@ -151,9 +167,15 @@ private:
   mutable std::map<std::string, EmulatedKernel> kernels_;
 };
 
+/// FakeCounts, of all streams of a device.
+struct Counters {
+  std::atomic<size_t> launches = 0, recorded = 0, started = 0, updated = 0;
+};
+
 class FakeStream final : public Stream {
 public:
-  explicit FakeStream(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
+  FakeStream(std::shared_ptr<Queue> queue, std::shared_ptr<Counters> counters)
+      : queue_(std::move(queue)), counters_(std::move(counters)) {}
 
   void upload(void* to, const void* from, size_t bytes) override { move(to, from, bytes); }
   void download(void* to, const void* from, size_t bytes) override { move(to, from, bytes); }
@@ -176,7 +198,7 @@ public:
       const char* from = static_cast<const char*>(arguments[i]);
       values.emplace_back(from, from + k.size(static_cast<int>(i)));
     }
-    add([&k, shape, values, seed = seed_++]() mutable {
+    launch(&k, [&k, shape, values, seed = seed_++]() mutable {
       std::vector<void*> pointers;
       pointers.reserve(values.size());
       for (std::vector<char>& v : values) pointers.push_back(v.data());
@@ -202,15 +224,43 @@ public:
   void begin_capture() override {
     if (capturing_) throw_backend_error("the stream records a graph already");
     capturing_ = true;
+    launches_ = 0;
   }
   std::unique_ptr<Graph> end_capture() override {
     if (!capturing_) throw_backend_error("the stream records no graph");
     capturing_ = false;
+    ++counters_->recorded;
     return std::make_unique<FakeGraph>(std::move(recorded_));
   }
-  void launch(Graph& graph) override { add(static_cast<FakeGraph&>(graph).work()); }
+  size_t recorded_launches() const override { return launches_; }
+  void begin_update(Graph& graph, size_t first) override {
+    updated_ = static_cast<FakeGraph*>(&graph);
+    first_ = next_ = first;
+    fits_ = true;
+  }
+  std::optional<size_t> end_update() override {
+    updated_ = nullptr;
+    return fits_ ? std::optional(next_ - first_) : std::nullopt;
+  }
+  void launch(Graph& graph) override {
+    ++counters_->started;
+    add(static_cast<FakeGraph&>(graph).work());
+  }
   void* handle() const override { return queue_.get(); }
 
+  /// `kernel`: none where the work stands for a library's.
+  void launch(const void* kernel, Work work) {
+    if (updated_) {
+      fits_ = fits_ && updated_->move_launch(next_++, kernel, std::move(work));
+      ++counters_->updated;
+    } else if (capturing_) {
+      recorded_.emplace_back(FakeGraph::Launch{kernel, std::move(work)});
+      ++launches_;
+    } else {
+      ++counters_->launches;
+      queue_->add(std::move(work));
+    }
+  }
   void add(Work work) {
     if (capturing_)
       recorded_.emplace_back(std::move(work));
@@ -224,8 +274,13 @@ private:
   }
 
   std::shared_ptr<Queue> queue_;
+  std::shared_ptr<Counters> counters_;
   std::vector<FakeGraph::Item> recorded_;
+  size_t launches_ = 0; ///< recorded
   bool capturing_ = false;
+  FakeGraph* updated_ = nullptr; ///< gets the next launches
+  size_t first_ = 0, next_ = 0;
+  bool fits_ = true;
   uint32_t seed_ = 1;
 };
 
@@ -265,16 +320,16 @@ public:
     std::scoped_lock lock(mutex_);
     std::erase_if(queues_, [](const auto& q) { return q.second.expired(); });
     queues_.emplace(queue.get(), queue);
-    return std::make_unique<FakeStream>(std::move(queue));
+    return std::make_unique<FakeStream>(std::move(queue), counters_);
   }
   std::unique_ptr<Stream> adopt_stream(void* handle) override {
     if (reinterpret_cast<uintptr_t>(handle) <= 2 || handle == default_queue_.get())
-      return std::make_unique<FakeStream>(default_queue_);
+      return std::make_unique<FakeStream>(default_queue_, counters_);
     std::scoped_lock lock(mutex_);
     const auto it = queues_.find(handle);
     std::shared_ptr<Queue> queue = it == queues_.end() ? nullptr : it->second.lock();
     if (!queue) throw_backend_error("the device has no stream {}", handle);
-    return std::make_unique<FakeStream>(std::move(queue));
+    return std::make_unique<FakeStream>(std::move(queue), counters_);
   }
   std::string defect_of(const void* data, size_t bytes) override {
     return bytes == 0 ? std::string() : arena_->defect_of(data, bytes);
@@ -300,10 +355,14 @@ public:
   std::shared_ptr<Module> load(std::string_view binary) override {
     return std::make_shared<LoadedObject>(binary);
   }
+  FakeCounts counts() const {
+    return {counters_->launches, counters_->recorded, counters_->started, counters_->updated};
+  }
 
 private:
   Properties properties_;
   std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
+  std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
   std::shared_ptr<Queue> default_queue_ = std::make_shared<Queue>(arena_);
   std::mutex mutex_;
   std::map<void*, std::weak_ptr<Queue>> queues_; ///< by handle
@@ -317,8 +376,10 @@ std::shared_ptr<Device> make_fake_device(int number) { return std::make_shared<f
 
 bool is_fake(const Device& device) { return dynamic_cast<const fake::FakeDevice*>(&device) != nullptr; }
 
+FakeCounts counts_of(const Device& device) { return dynamic_cast<const fake::FakeDevice&>(device).counts(); }
+
 void run_on_host(Stream& stream, std::function<void()> work) {
-  dynamic_cast<fake::FakeStream&>(stream).add(std::move(work));
+  dynamic_cast<fake::FakeStream&>(stream).launch(nullptr, std::move(work));
 }
 
 } // namespace tbx::device

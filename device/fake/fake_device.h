@@ -3,6 +3,7 @@
 // shows; kernels run in the emulator.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -12,6 +13,15 @@ namespace tbx::device {
 
 std::shared_ptr<Device> make_fake_device(int number = 0);
 bool is_fake(const Device& device);
+
+/// What streams of a fake device were asked for so far: tests count what a run costs on a GPU.
+struct FakeCounts {
+  size_t launches = 0; ///< kernels started one by one
+  size_t recorded = 0; ///< graphs
+  size_t started = 0;  ///< graphs
+  size_t updated = 0;  ///< kernels of graphs that got other arguments
+};
+FakeCounts counts_of(const Device& device);
 
 /// Work of a fake device's stream that is a function of ours: it may touch the device's memory, and stands
 /// for a library's kernel.

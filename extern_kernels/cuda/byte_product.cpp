@@ -62,10 +62,9 @@ public:
         multiprocessors_(multiprocessors > 0 ? multiprocessors : device.properties().multiprocessors),
         a_type_(inputs[0].dtype), w_(inputs[1]),
         plain_(conv_ ? make_cuda_conv : make_cuda_matmul, device, problem, inputs, outputs) {
-    if (!load_)
-      load_ = [&device](const std::string& text) {
-        return device.load(compiled(text, device.properties().architecture));
-      };
+    if (load_) return;
+    load_ = [&device](const std::string& text) { return loaded(device, text); };
+    compile_ahead(inputs[0]);
   }
 
   std::string description() const override {
@@ -317,6 +316,17 @@ private:
       c.pack = c.module->kernel("pack_bytes");
     });
     return c;
+  }
+
+  /// What the first run will most likely want; it compiles what it lacks.
+  void compile_ahead(const OperandInfo& x) const {
+    if (std::any_of(w_.sizes.begin(), w_.sizes.end(), [](int64_t n) { return n < 0; })) return;
+    const int64_t depth = conv_ ? w_.sizes[1] : w_.sizes[w_.sizes.size() - 2];
+    const size_t terms = conv_ ? 1 : x.sizes.size() - 1; // the dimension of x that is summed over
+    const bool follow = x.strides.empty() || x.strides[terms] == 1;
+    TensorRef w;
+    w.sizes = w_.sizes;
+    compiled_for(depth % kRound == 0 && follow, conv_ && has_window(w));
   }
 
   static void pack(device::Stream& stream, Call& call, const Compiled& kernels) {

@@ -1,5 +1,8 @@
 #include "extern_kernels/cuda/conv_weights.h"
 
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
 #include <cstring>
 
 namespace tbx::extern_kernels::cuda {
@@ -21,6 +24,33 @@ std::vector<int64_t> channels_last_strides(const std::vector<int64_t>& sizes) {
 
 } // namespace
 
+std::vector<char> with_channels_last(const OperandInfo& weights) {
+  const std::vector<int64_t>&sizes = weights.sizes, to = channels_last_strides(sizes);
+  const int64_t element = size_of(weights.dtype);
+  std::vector<char> ordered(static_cast<size_t>(checked_numel(sizes) * element));
+  const auto* from = reinterpret_cast<const char*>(weights.constant->data);
+  int64_t taps = 1;
+  for (size_t d = 2; d < sizes.size(); ++d) taps *= sizes[d];
+  auto one_output = [&](int64_t output) {
+    std::vector<int64_t> index(sizes.size(), 0);
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      int64_t read = output * weights.strides[0], write = output * to[0];
+      for (size_t d = 2; d < sizes.size(); ++d)
+        read += index[d] * weights.strides[d], write += index[d] * to[d];
+      for (int64_t c = 0; c < sizes[1]; ++c)
+        std::memcpy(ordered.data() + (write + c) * element, from + (read + c * weights.strides[1]) * element,
+                    static_cast<size_t>(element));
+      for (size_t d = sizes.size(); d-- > 2;) {
+        if (++index[d] < sizes[d]) break;
+        index[d] = 0;
+      }
+    }
+  };
+  // The caller holds a lock, for which work of others may wait.
+  tbb::this_task_arena::isolate([&] { tbb::parallel_for(int64_t{0}, sizes[0], one_output); });
+  return ordered;
+}
+
 ConvWeights::ConvWeights(device::Device& device, const OperandInfo& weights)
     : device_(device), weights_(weights) {
   if (weights_.strides.empty() || weights_.strides == channels_last_strides(weights_.sizes))
@@ -32,23 +62,7 @@ const void* ConvWeights::channels_last(std::vector<int64_t>& strides) const {
   strides = channels_last_strides(weights_.sizes);
   std::scoped_lock lock(mutex_);
   if (memory_) return memory_->data();
-  const std::vector<int64_t>& sizes = weights_.sizes;
-  const int64_t element = size_of(weights_.dtype);
-  int64_t count = 1;
-  for (int64_t s : sizes) count *= s;
-  std::vector<char> ordered(static_cast<size_t>(count * element));
-  const auto* from = reinterpret_cast<const char*>(weights_.constant->data);
-  std::vector<int64_t> index(sizes.size(), 0);
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t at = 0, to = 0;
-    for (size_t d = 0; d < sizes.size(); ++d)
-      at += index[d] * weights_.strides[d], to += index[d] * strides[d];
-    std::memcpy(ordered.data() + to * element, from + at * element, static_cast<size_t>(element));
-    for (size_t d = sizes.size(); d-- > 0;) {
-      if (++index[d] < sizes[d]) break;
-      index[d] = 0;
-    }
-  }
+  const std::vector<char> ordered = with_channels_last(weights_);
   auto memory = device_.allocate(ordered.size());
   const auto stream = device_.make_stream();
   stream->upload(memory->data(), ordered.data(), ordered.size());

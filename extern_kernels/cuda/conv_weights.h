@@ -9,6 +9,10 @@
 
 namespace tbx::extern_kernels::cuda {
 
+/// Elements of [outputs, inputs, ...] weights with the inputs innermost. By all threads: the weights of a
+/// model are ordered at its first run.
+std::vector<char> with_channels_last(const OperandInfo& weights);
+
 class ConvWeights {
 public:
   /// Nothing is held where the weights are not constant, or lie like that already.

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "device/fake/fake_device.h"
+#include "extern_kernels/launched_kernel.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -29,7 +30,8 @@ private:
   std::vector<Owned> tensors_;
 };
 
-class FakeKernel final : public ExternKernel {
+/// `Base`: what the candidate is.
+template <class Base> class FakeKernel final : public Base {
 public:
   FakeKernel(const std::string& candidate, Selection stand_in)
       : candidate_(candidate), kernel_(std::move(stand_in.kernel)) {}
@@ -57,10 +59,12 @@ private:
 
 } // namespace
 
-std::unique_ptr<ExternKernel> make_fake_kernel(const std::string& candidate, const Problem& problem,
-                                               std::span<const OperandInfo> inputs,
+std::unique_ptr<ExternKernel> make_fake_kernel(const std::string& candidate, bool launched,
+                                               const Problem& problem, std::span<const OperandInfo> inputs,
                                                std::span<const OperandInfo> outputs) {
-  return std::make_unique<FakeKernel>(candidate, select(problem, inputs, outputs, Kernels::plain));
+  Selection stand_in = select(problem, inputs, outputs, Kernels::plain);
+  if (launched) return std::make_unique<FakeKernel<LaunchedKernel>>(candidate, std::move(stand_in));
+  return std::make_unique<FakeKernel<ExternKernel>>(candidate, std::move(stand_in));
 }
 
 } // namespace tbx::extern_kernels

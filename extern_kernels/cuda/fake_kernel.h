@@ -9,9 +9,9 @@
 
 namespace tbx::extern_kernels {
 
-/// `candidate`: for which one it stands.
-std::unique_ptr<ExternKernel> make_fake_kernel(const std::string& candidate, const Problem& problem,
-                                               std::span<const OperandInfo> inputs,
+/// `candidate`: for which one it stands. `launched`: that is a LaunchedKernel.
+std::unique_ptr<ExternKernel> make_fake_kernel(const std::string& candidate, bool launched,
+                                               const Problem& problem, std::span<const OperandInfo> inputs,
                                                std::span<const OperandInfo> outputs);
 
 } // namespace tbx::extern_kernels

@@ -7,6 +7,7 @@
 #include "extern_kernels/cuda/plain.h"
 #include "extern_kernels/cuda/row_attention.h"
 #include "extern_kernels/cuda/tensor_attention.h"
+#include "extern_kernels/launched_kernel.h"
 
 namespace tbx::extern_kernels {
 
@@ -21,7 +22,7 @@ int64_t shared_bytes(int64_t depth, int64_t width, int64_t element) {
   return (kWarps * padded + kKeys * (padded + 4) + kKeys * ((width + 31) / 32 * 32)) * element;
 }
 
-class LoopAttention final : public ExternKernel {
+class LoopAttention final : public LaunchedKernel {
 public:
   LoopAttention(device::Device& device, const AttentionProblem& p, std::span<const OperandInfo> inputs,
                 std::span<const OperandInfo> outputs)

@@ -46,6 +46,27 @@ const std::string& compiled(const std::string& text, const std::string& architec
   return code->binary;
 }
 
+std::shared_ptr<device::Module> loaded(device::Device& device, const std::string& text) {
+  struct Loaded {
+    std::mutex mutex; ///< others are loaded meanwhile
+    std::weak_ptr<device::Module> module;
+  };
+  static std::mutex mutex;
+  static std::map<std::pair<int, std::string>, Loaded> all; // by the number of the GPU
+  Loaded* mine = nullptr;
+  {
+    std::scoped_lock lock(mutex);
+    mine = &all[{device.properties().number, text}];
+  }
+  std::scoped_lock lock(mine->mutex);
+  std::shared_ptr<device::Module> module = mine->module.lock();
+  if (!module) {
+    module = device.load(compiled(text, device.properties().architecture));
+    mine->module = module;
+  }
+  return module;
+}
+
 std::string loops_text(Loop kernel, DType a, DType b, DType c, int64_t wide) {
   return fmt::format("#define KERNEL {}\n#define A {}\n#define B {}\n#define C {}\n#define WIDE {}\n{}\n{}",
                      static_cast<int>(kernel), static_cast<int>(a), static_cast<int>(b), static_cast<int>(c),
@@ -54,7 +75,7 @@ std::string loops_text(Loop kernel, DType a, DType b, DType c, int64_t wide) {
 
 LoopKernel::LoopKernel(device::Device& device, Loop kernel, DType a, DType b, DType c, int64_t wide)
     : properties_(device.properties()) {
-  module_ = device.load(compiled(loops_text(kernel, a, b, c, wide), properties_.architecture));
+  module_ = loaded(device, loops_text(kernel, a, b, c, wide));
   constexpr const char* kNames[] = {"product", "convolution", "finishing", "rows", "attention"};
   kernel_ = module_->kernel(kNames[static_cast<int>(kernel)]);
 }

@@ -23,6 +23,10 @@ std::string loops_arguments();
 /// Machine code of a text for an architecture, made once per process.
 const std::string& compiled(const std::string& text, const std::string& architecture);
 
+/// The text as a module of a device. Kernels of the same text have the same one, as long as any of them is
+/// there.
+std::shared_ptr<device::Module> loaded(device::Device& device, const std::string& text);
+
 /// One of these kernels.
 class LoopKernel {
 public:

@@ -34,10 +34,10 @@ public:
         rounded_(attribute(p, "accuracy_level", 0) == 4), type_(inputs[0].dtype), load_(std::move(load)) {
     if (inputs.size() > 3 && inputs[3].dtype != DType::undefined)
       zeros_ = inputs[3].dtype == DType::u8 ? 1 : 2;
-    if (!load_)
-      load_ = [&device](const std::string& text) {
-        return device.load(compiled(text, device.properties().architecture));
-      };
+    if (load_) return;
+    load_ = [&device](const std::string& text) { return loaded(device, text); };
+    if (!inputs[0].sizes.empty() && inputs[0].sizes[0] > 0)
+      compiled_for(inputs[0].sizes[0]); // for the first run
   }
 
   std::string description() const override {

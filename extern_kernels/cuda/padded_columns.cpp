@@ -1,5 +1,8 @@
 #include "extern_kernels/cuda/padded_columns.h"
 
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
 #include <algorithm>
 
 namespace tbx::extern_kernels::cuda {
@@ -22,8 +25,11 @@ const void* PaddedColumns::weights() const {
   if (memory_) return memory_->data();
   const auto* from = reinterpret_cast<const uint16_t*>(constant_->data);
   std::vector<uint16_t> all(static_cast<size_t>(padded() * terms_), 0); // 0 is 0 in both types
-  for (int64_t n = 0; n < columns_; ++n)
+  auto one_column = [&](int64_t n) {
     for (int64_t k = 0; k < terms_; ++k) all[n * terms_ + k] = from[k * term_stride_ + n * column_stride_];
+  };
+  // Work of others may wait for the lock.
+  tbb::this_task_arena::isolate([&] { tbb::parallel_for(int64_t{0}, columns_, one_column); });
   auto memory = device_.allocate(all.size() * sizeof(uint16_t));
   const auto stream = device_.make_stream();
   stream->upload(memory->data(), all.data(), memory->bytes());

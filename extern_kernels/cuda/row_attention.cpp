@@ -34,14 +34,15 @@ using Load = std::function<std::shared_ptr<device::Module>(const std::string& te
 
 class RowAttention final : public ExternKernel {
 public:
-  RowAttention(device::Device& device, const AttentionProblem& p, int64_t depth, int64_t width, Load load)
+  /// `rows`: of queries that share a head of keys; 0: not known yet.
+  RowAttention(device::Device& device, const AttentionProblem& p, int64_t depth, int64_t width, int64_t rows,
+               Load load)
       : p_(p), load_(std::move(load)), properties_(device.properties()) {
     const int64_t threads = (std::max(depth, width) + 3) / 4;
     lanes_ = static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(threads)), 8, 32));
-    if (!load_)
-      load_ = [&device](const std::string& text) {
-        return device.load(compiled(text, device.properties().architecture));
-      };
+    if (load_) return;
+    load_ = [&device](const std::string& text) { return loaded(device, text); };
+    if (rows > 0) compiled_for(static_cast<int>(rows), depth % 4 == 0 && width % 4 == 0); // for the first run
   }
 
   std::string description() const override { return "our own " + to_string(Problem(p_)) + " of few rows"; }
@@ -150,8 +151,10 @@ bool suits_row_attention(std::span<const TensorRef> inputs) {
 std::unique_ptr<ExternKernel> make_row_attention(device::Device& device, const AttentionProblem& problem,
                                                  std::span<const OperandInfo> inputs,
                                                  std::span<const OperandInfo>, Load load) {
+  const int64_t heads = inputs[0].sizes[1], shared = inputs[1].sizes[1], queries = inputs[0].sizes[2];
+  const int64_t rows = heads > 0 && shared > 0 && queries > 0 ? heads / shared * queries : 0;
   return std::make_unique<RowAttention>(device, problem, inputs[0].sizes[3], inputs[2].sizes[3],
-                                        std::move(load));
+                                        rows <= kMostRows ? rows : 0, std::move(load));
 }
 
 } // namespace tbx::extern_kernels

@@ -33,13 +33,19 @@ std::span<const DeviceCandidate> device_candidates(const Problem& problem) {
 }
 
 Selection select_on(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
-                    std::span<const OperandInfo> outputs) {
+                    std::span<const OperandInfo> outputs, Lengths lengths) {
   Selection s;
+  const bool is_attention = std::holds_alternative<AttentionProblem>(problem);
+  const bool own =
+      is_attention && lengths == Lengths::grow && supports_cuda_attention(problem, inputs, outputs).empty();
   for (const DeviceCandidate& c : device_candidates(problem)) {
-    std::string refusal = c.supports(problem, inputs, outputs);
+    std::string refusal = own && !c.plain
+                              ? "the number of keys grows from run to run, each would be another plan"
+                              : c.supports(problem, inputs, outputs);
     if (refusal.empty()) {
-      s.kernel = device::is_fake(device) ? make_fake_kernel(c.name, problem, inputs, outputs)
-                                         : c.make(device, problem, inputs, outputs);
+      s.kernel = device::is_fake(device)
+                     ? make_fake_kernel(c.name, is_attention && c.plain, problem, inputs, outputs)
+                     : c.make(device, problem, inputs, outputs);
       s.chosen = c.name;
       return s;
     }

@@ -22,12 +22,15 @@ struct DeviceCandidate {
 /// All candidates for the kind of problem, preferred first. None for host kernels.
 std::span<const DeviceCandidate> device_candidates(const Problem& problem);
 
+/// How the keys of attention change from run to run of a session: that of a state grows with each.
+enum class Lengths : uint8_t { any, grow };
+
 /// The first candidate that accepts. UnsupportedError with all refusals when none does, as for host kernels:
 /// those work on the host. run() of the kernel queues its work in RunArgs::stream; all addresses are of the
 /// device's memory. On the fake device the plain kernels of the CPU stand in for the candidate that is
 /// chosen.
 Selection select_on(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
-                    std::span<const OperandInfo> outputs);
+                    std::span<const OperandInfo> outputs, Lengths lengths = Lengths::any);
 
 /// Empty when a library does all of the problem with its post-operations on GPUs, else the reasons why not:
 /// then post-operations belong into a generated kernel.

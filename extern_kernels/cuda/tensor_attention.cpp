@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/cuda/loop_attention.h"
+#include "extern_kernels/launched_kernel.h"
 
 namespace tbx::extern_kernels {
 
@@ -39,20 +40,19 @@ bool rows_are_aligned(const TensorRef& t) {
 
 using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
 
-class TensorAttention final : public ExternKernel {
+class TensorAttention final : public LaunchedKernel {
 public:
   TensorAttention(device::Device& device, const AttentionProblem& p, std::span<const OperandInfo> inputs,
                   std::span<const OperandInfo> outputs, Load load)
       : p_(p), load_(std::move(load)), properties_(device.properties()) {
-    if (!load_)
-      load_ = [&device](const std::string& text) {
-        return device.load(compiled(text, device.properties().architecture));
-      };
     form_.half = inputs[0].dtype;
     form_.kv = inputs[1].dtype;
     if (p.has_mask) form_.mask = inputs[3].dtype;
     form_.out = outputs[0].dtype;
     form_.depth = inputs[0].sizes[3], form_.width = inputs[2].sizes[3];
+    if (load_) return;
+    load_ = [&device](const std::string& text) { return loaded(device, text); };
+    compiled_for(form_.depth % 8 == 0 && form_.width % 8 == 0); // what the first run will most likely want
   }
 
   std::string description() const override {

@@ -51,8 +51,8 @@ protected:
 constexpr int64_t kCount = 100003;
 
 /// y[i] = x[i] + step
-codegen::EmittedKernel add_kernel() {
-  return kernel("add", "const i64* x, i64* y, i64 n, i64 step",
+codegen::EmittedKernel add_kernel(const std::string& name = "add") {
+  return kernel(name, "const i64* x, i64* y, i64 n, i64 step",
                 "i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i] + step;");
 }
 
@@ -137,15 +137,59 @@ TEST_P(DeviceTest, CopiesOfAGraphMove) {
     return back;
   };
   EXPECT_THAT(result(), testing::Each(1));
-  graph->move_copy(0, to->data(), b->data());
+  graph->move_copy(0, to->data(), b->data(), bytes);
   EXPECT_THAT(result(), testing::Each(2));
   // A start has the addresses of its time.
   stream->launch(*graph);
-  graph->move_copy(0, to->data(), a->data());
+  graph->move_copy(0, to->data(), a->data(), bytes);
   stream->download(back.data(), out->data(), bytes);
   stream->synchronize();
   EXPECT_THAT(back, testing::Each(2));
   EXPECT_THAT(result(), testing::Each(1));
+  graph->move_copy(0, to->data(), b->data(), 8 * 3);
+  result();
+  EXPECT_THAT(std::vector<int64_t>(back.begin(), back.begin() + 4), testing::ElementsAre(2, 2, 2, 1));
+}
+
+TEST_P(DeviceTest, LaunchesOfAGraphGetOtherArguments) {
+  auto module = load({add_kernel(), add_kernel("other")});
+  auto x = device_->allocate(kCount * 8), y = device_->allocate(kCount * 8);
+  std::vector<int64_t> back(kCount);
+  auto stream = device_->make_stream();
+  stream->fill(x->data(), 0, kCount * 8);
+  stream->fill(y->data(), 0, kCount * 8);
+  stream->begin_capture();
+  Launch to_x(x->data(), x->data(), kCount, 3), to_y(x->data(), y->data(), kCount, 1);
+  stream->launch(module->kernel("add"), {1000, 128}, to_x.arguments);
+  EXPECT_EQ(stream->recorded_launches(), 1u);
+  stream->launch(module->kernel("add"), {1000, 128}, to_y.arguments);
+  EXPECT_EQ(stream->recorded_launches(), 2u);
+  auto graph = stream->end_capture();
+  auto result = [&](device::Memory& of) {
+    stream->download(back.data(), of.data(), kCount * 8);
+    stream->synchronize();
+    return back;
+  };
+  stream->launch(*graph); // x = 3, y = 4; a start has the arguments of its time
+  stream->begin_update(*graph, 1);
+  Launch half(x->data(), y->data(), kCount / 2, 10);
+  stream->launch(module->kernel("add"), {500, 128}, half.arguments);
+  EXPECT_EQ(stream->end_update(), std::optional<size_t>(1));
+  EXPECT_THAT(result(*y), testing::Each(4));
+  stream->launch(*graph); // x = 6, the first half of y = 16
+  EXPECT_THAT(result(*x), testing::Each(6));
+  result(*y);
+  EXPECT_EQ(back[0], 16);
+  EXPECT_EQ(back[kCount / 2 - 1], 16);
+  EXPECT_EQ(back[kCount / 2], 4);
+  // Another kernel, and more launches than there are.
+  stream->begin_update(*graph, 0);
+  stream->launch(module->kernel("other"), {1000, 128}, to_x.arguments);
+  EXPECT_EQ(stream->end_update(), std::nullopt);
+  stream->begin_update(*graph, 1);
+  stream->launch(module->kernel("add"), {1000, 128}, to_x.arguments);
+  stream->launch(module->kernel("add"), {1000, 128}, to_x.arguments);
+  EXPECT_EQ(stream->end_update(), std::nullopt);
 }
 
 TEST_P(DeviceTest, AdoptsStreamsAndKnowsItsMemory) {

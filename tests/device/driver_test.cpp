@@ -59,6 +59,12 @@ TEST(Driver, NumbersFitTheHeader) {
   EXPECT_EQ(offsetof(ours::CopyNode, from.device), offsetof(CUDA_MEMCPY3D, srcDevice));
   EXPECT_EQ(offsetof(ours::CopyNode, to.device), offsetof(CUDA_MEMCPY3D, dstDevice));
   EXPECT_EQ(offsetof(ours::CopyNode, width), offsetof(CUDA_MEMCPY3D, WidthInBytes));
+  EXPECT_EQ(sizeof(ours::KernelNode), sizeof(CUDA_KERNEL_NODE_PARAMS_v2));
+  EXPECT_EQ(offsetof(ours::KernelNode, grid_x), offsetof(CUDA_KERNEL_NODE_PARAMS_v2, gridDimX));
+  EXPECT_EQ(offsetof(ours::KernelNode, block_x), offsetof(CUDA_KERNEL_NODE_PARAMS_v2, blockDimX));
+  EXPECT_EQ(offsetof(ours::KernelNode, shared_bytes), offsetof(CUDA_KERNEL_NODE_PARAMS_v2, sharedMemBytes));
+  EXPECT_EQ(offsetof(ours::KernelNode, arguments), offsetof(CUDA_KERNEL_NODE_PARAMS_v2, kernelParams));
+  EXPECT_EQ(offsetof(ours::KernelNode, context), offsetof(CUDA_KERNEL_NODE_PARAMS_v2, ctx));
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/kept_past.h"
 #include "lowering/ops/attention_core.h"
 #include "lowering/ops/families.h"
 #include "lowering/ops/host_call.h"
@@ -126,7 +127,8 @@ public:
     batch_ = h.q.sizes()[0];
     queries_ = h.q.sizes()[2];
     const int64_t width = known_size(h.q.sizes()[3], "the head size");
-    total_ = total_length();
+    kept_ = ctx_.attr_int(kKeptPast, 0) != 0;
+    total_ = kept_ ? grown_length() : total_length();
     make_starts();
     if (ctx_.has(14) || ctx_.has(15)) {
       TBX_MODEL(ctx_.has(14) && ctx_.has(15), "q_norm_weight and k_norm_weight must be given together");
@@ -151,7 +153,10 @@ public:
     TBX_MODEL(window == -1 || window > 0, "local_window_size is {}", window);
     TBX_MODEL(a.causal || window == -1, "local_window_size is {} without causal", window);
     a.window = std::max<int64_t>(window, 0);
-    if (ctx_.attr_int("sliding_window_cache", 0) != 0)
+    const bool window_cache = ctx_.attr_int("sliding_window_cache", 0) != 0;
+    if (kept_ && window_cache)
+      throw_unsupported("sliding_window_cache with a cache that the session keeps (option state)");
+    if (window_cache)
       slide(a, h, keys, values, width);
     else
       keep(a, h, keys, values, width);
@@ -186,8 +191,9 @@ private:
 
   /// Caches with room for the whole sequence.
   void keep(AttentionCore& a, const Heads& h, const Storage& keys, const Storage& values, int64_t width) {
-    present_k_ = present(keys.stored(h.k), 3);
-    present_v_ = present(values.stored(h.v), 4);
+    const TensorBox k = keys.stored(h.k), v = values.stored(h.v);
+    present_k_ = kept_ ? grown(k, 3) : present(k, 3);
+    present_v_ = kept_ ? grown(v, 4) : present(v, 4);
     a.k = keys.loaded(known_keys(present_k_), width);
     a.v = values.loaded(known_keys(present_v_), width);
     if (ctx_.has(10)) a.mask = bias();
@@ -232,6 +238,20 @@ private:
     }
     p_.add_check(total - queries_, false,
                  "GroupQueryAttention: total_sequence_length is less than the length of the query");
+    return total;
+  }
+
+  /// That of a cache that the session keeps: it has as many tokens as were given, and grows by those of the
+  /// query.
+  SymInt grown_length() {
+    TBX_MODEL(ctx_.has(3) && ctx_.has(4), "past_key and past_value must be given together");
+    TBX_MODEL(ctx_.rank(3) == 4 && ctx_.rank(4) == 4, "a cache has rank {} or {}, expected 4", ctx_.rank(3),
+              ctx_.rank(4));
+    require_equal(ctx_, ctx_.sizes(3)[2], ctx_.sizes(4)[2], "lengths of past_key and past_value");
+    const SymInt total = ctx_.sizes(3)[2] + queries_;
+    if (auto known = ctx_.known(6); known && known->size() == 1)
+      require_equal(ctx_, known->at(0), total,
+                    "total_sequence_length and the length of the state with the query");
     return total;
   }
 
@@ -293,6 +313,38 @@ private:
     return y;
   }
 
+  /// The cache in input `past`, as long as it is, with `x` stored behind what is in use of it: a copy, zeros
+  /// and a store, of which the copy and the memory go where the session keeps the cache (fusion/state.h).
+  TensorBox grown(const TensorBox& x, int past) {
+    check_cache(x, past);
+    const TensorBox& old = ctx_.in(past);
+    SymInts sizes = x.sizes();
+    sizes[2] = total_;
+    const ir::BufferId whole = p_.new_buffer("", x.dtype(), sizes);
+    const TensorBox zeros = full(ctx_, x.dtype(), x.sizes(), 0);
+    SymInt from = 0;
+    for (const TensorBox* part : {&old, &zeros}) {
+      const ir::BufferId id = p_.new_buffer("", x.dtype(), part->sizes());
+      p_.at(id).slice_of = whole;
+      p_.at(id).slice_start = {0, 0, from, 0};
+      from += part->sizes()[2];
+      ir::Loops loops;
+      loops.ranges = part->sizes();
+      loops.dtype = x.dtype();
+      loops.body = part->load(p_, loop_vars(c_, 4));
+      p_.operations.push_back({ir::Compute{std::move(loops), id}, {}, "part of a cache"});
+    }
+    SymInts at = loop_vars(c_, 4), place = at;
+    place[2] = c_.indirect(ir::add(start(at[0]), c_.index(at[2])), total_, false);
+    const ir::BufferId target = p_.new_buffer("", x.dtype(), sizes);
+    p_.at(target).overwrites = whole;
+    p_.operations.push_back(
+        {ir::Scatter{x.sizes(), place, x.load(p_, at), nullptr, ir::StoreMode::set, target},
+         {},
+         "new keys or values"});
+    return ir::make_buffer_box(p_, target);
+  }
+
   TensorBox known_keys(const TensorBox& cache) { return ir::slice(p_, cache, 2, 0, 1, total_); }
 
   TensorBox bias() {
@@ -317,6 +369,7 @@ private:
   OpContext& ctx_;
   ir::Program& p_;
   ir::Context& c_;
+  bool kept_ = false; ///< the session keeps the caches
   SymInt batch_, queries_, total_;
   TensorBox starts_, present_k_, present_v_;
   std::optional<WindowCache> window_; ///< with sliding_window_cache

@@ -1,0 +1,67 @@
+#include "runtime/growing.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "extern_kernels/launched_kernel.h"
+
+namespace tbx::runtime {
+namespace {
+
+constexpr int64_t kLeastRoom = 256;
+
+bool keeps_state(const Executable& plan) {
+  return std::any_of(plan.inputs.begin(), plan.inputs.end(),
+                     [](const SignatureEntry& e) { return e.state_axis >= 0; });
+}
+
+} // namespace
+
+std::vector<int64_t> Growing::room_of(std::span<const int64_t> sizes) const {
+  std::vector<int64_t> room(sizes.begin(), sizes.end());
+  for (int s : symbols)
+    room[s] = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(sizes[s], kLeastRoom))));
+  return room;
+}
+
+Growing growing_sizes(const BoundExecutable& bound, const SymbolUses& uses) {
+  const Executable& plan = *bound.executable;
+  Growing growing;
+  if (!bound.on_device || !bound.on_device->is_recorded() || bound.data_dependent || !keeps_state(plan))
+    return growing;
+  std::vector<bool> grows(plan.symbol_names.size(), false);
+  for (const auto* all : {&uses.buffers, &uses.steps})
+    for (const std::vector<int>& used : *all)
+      for (int symbol : used) grows[symbol] = true;
+  const int first = bound.on_device->first_recorded, last = bound.on_device->last_recorded;
+  for (int s = first; s < last; ++s)
+    if (const auto& library = bound.steps[s].library; library && !extern_kernels::is_launched(*library))
+      for (int symbol : uses.steps[s]) grows[symbol] = false;
+  for (size_t s = 0; s < grows.size(); ++s)
+    if (grows[s]) growing.symbols.push_back(static_cast<int>(s));
+  auto concerned = [&](const std::vector<int>& used) {
+    return std::any_of(used.begin(), used.end(), [&](int s) { return grows[s]; });
+  };
+  for (size_t s = 0; s < uses.steps.size(); ++s)
+    if (concerned(uses.steps[s])) growing.steps.push_back(static_cast<int>(s));
+  for (size_t b = 0; b < uses.buffers.size(); ++b)
+    if (concerned(uses.buffers[b])) growing.buffers.push_back(static_cast<int>(b));
+  return growing;
+}
+
+int64_t state_bytes(const Executable& plan) {
+  int64_t all = 0;
+  for (const SignatureEntry& in : plan.inputs) {
+    if (in.state_axis < 0) continue;
+    std::vector<int64_t> sizes;
+    for (const SizeExpr& size : plan.buffers[in.buffer].sizes) sizes.push_back(size.evaluate({}));
+    int64_t bytes = checked_numel(sizes);
+    TBX_MODEL(!__builtin_mul_overflow(bytes, size_of(in.dtype), &bytes) &&
+                  !__builtin_add_overflow(all, bytes, &all),
+              "the states take more memory than any machine has");
+  }
+  return all;
+}
+
+} // namespace tbx::runtime

@@ -1,0 +1,29 @@
+// Growing sizes: those that change from run to run of a session with a state, and that recorded work takes
+// without being recorded again. Buffers get places with room for them to grow, so that addresses stay, and
+// kernels that work on them get other arguments.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "runtime/shape_plan.h"
+
+namespace tbx::runtime {
+
+struct Growing {
+  std::vector<int> symbols;        ///< by their numbers
+  std::vector<int> steps, buffers; ///< whose sizes depend on them
+  bool any() const { return !symbols.empty(); }
+  /// The sizes for which places are laid out: a power of two for each symbol that grows. So there are few
+  /// of them.
+  std::vector<int64_t> room_of(std::span<const int64_t> symbols) const;
+};
+
+/// Symbols on which nothing depends but kernels of ours. None where no state is kept, or the host has work in
+/// a run.
+Growing growing_sizes(const BoundExecutable& bound, const SymbolUses& uses);
+
+/// Bytes of all states that sessions of the plan keep.
+int64_t state_bytes(const Executable& plan);
+
+} // namespace tbx::runtime

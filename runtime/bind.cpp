@@ -50,7 +50,9 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
 
 std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> executable,
                                             std::vector<std::shared_ptr<const Module>> modules,
-                                            extern_kernels::Kernels kernels, const DeviceModule& on) {
+                                            extern_kernels::Kernels kernels, const DeviceModule& on,
+                                            const BoundExecutable* twin) {
+  TBX_INTERNAL(!twin || twin->steps.size() == executable->steps.size());
   auto bound = std::make_shared<BoundExecutable>();
   bound->on_device = bind_device(*executable, on);
   // What a run reads without writing it: kernels get all buffers as void*.
@@ -62,7 +64,9 @@ std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> ex
       if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
         bound->steps.push_back({host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}});
       } else if (const auto* call = std::get_if<ExternStep>(&step.what)) {
-        bound->steps.push_back(bind_extern(*executable, *call, kernels, host ? nullptr : on.device.get()));
+        bound->steps.push_back(
+            twin ? twin->steps[bound->steps.size()]
+                 : bind_extern(*executable, *call, kernels, host ? nullptr : on.device.get()));
         bound->data_dependent |= !call->dynamic_outputs.empty();
       } else {
         bound->steps.emplace_back();

@@ -1,5 +1,5 @@
-// BackgroundTask: work that goes on behind the calls of the library. One thread of the process does it, one task
-// after the other, and lives as long as there are any.
+// BackgroundTask: work that goes on behind the calls of the library. One thread of the process does it, one
+// task after the other, and lives as long as there are any.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@ namespace tbx {
 
 class BackgroundTask {
 public:
-  /// Asks `stopped` often, and ends soon where that is true. It owns what it needs, throws nothing, and takes no
-  /// lock that is held where a task is destroyed: that waits for it.
+  /// Asks `stopped` often, and ends soon where that is true. It owns what it needs, throws nothing, and takes
+  /// no lock that is held where a task is destroyed: that waits for it.
   using Work = std::function<void(const std::function<bool()>& stopped)>;
 
   /// nullptr where the system gives no thread.

@@ -28,7 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxOutput = 64 << 10;
 constexpr int kPollMs = 50;
-constexpr int kGivesWay = 5; ///< niceness: beside a busy thread it has a quarter of the processor, and comes to an end
+/// Niceness: beside a busy thread a compiler has a quarter of the processor, and comes to an end.
+constexpr int kGivesWay = 5;
 
 /// The child's environment: ours, except what would make the compiler's messages or results depend on the
 /// user's set-up.

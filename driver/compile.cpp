@@ -385,8 +385,8 @@ Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOpt
     codegen::Toolchain with = toolchain;
     with.interrupted = stopped;
     with.log = log;
-    Compiled made = bind_program(plan, codegen::build_module(emitted, isa, with), stats, kernels, {},
-                                 twin.get());
+    Compiled made =
+        bind_program(plan, codegen::build_module(emitted, isa, with), stats, kernels, {}, twin.get());
     const double ms = watch.lap();
     made.stats.build_ms += ms;
     made.stats.total_ms += ms;

@@ -30,9 +30,9 @@ struct Compiled {
   std::shared_ptr<const runtime::BoundExecutable> bound;
   std::vector<StepInfo> steps;
   CompileStats stats;
-  /// With the option tiered, where kernels are evaluated that the C++ compiler is still to build: makes the same
-  /// program with them, as often as it is asked, in any thread. `stopped` is asked meanwhile; true ends it with an
-  /// error. Owns what it needs, and calls no function of the options.
+  /// With the option tiered, where kernels are evaluated that the C++ compiler is still to build: makes the
+  /// same program with them, as often as it is asked, in any thread. `stopped` is asked meanwhile; true ends
+  /// it with an error. Owns what it needs, and calls no function of the options.
   using Later = std::function<Compiled(const std::function<bool()>& stopped,
                                        const std::function<void(const std::string&)>& log)>;
   Later later;

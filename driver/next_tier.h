@@ -23,8 +23,8 @@ public:
   /// nullptr where the system gives no thread.
   static std::unique_ptr<NextTier> start(Compiled::Later compile);
 
-  /// What came of it, for who asks first when it is there; else nullptr. In a process that was forked meanwhile it
-  /// begins anew.
+  /// What came of it, for who asks first when it is there; else nullptr. In a process that was forked
+  /// meanwhile it begins anew.
   std::unique_ptr<Outcome> take();
 
 private:
@@ -38,8 +38,8 @@ private:
   std::unique_ptr<BackgroundTask> task_; ///< ends before the rest
 };
 
-/// Of a handler of signals: compilers are stopped and their files removed, before the process ends. Exported, not
-/// public: for the command.
+/// Of a handler of signals: compilers are stopped and their files removed, before the process ends. Exported,
+/// not public: for the command.
 TBX_API void stop_compilers() noexcept;
 
 } // namespace tbx::driver

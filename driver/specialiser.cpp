@@ -173,7 +173,8 @@ Specialiser::VariantPtr Specialiser::build(LoweredGraph lowered, const Graph& gr
     if (!v->next) {
       const OutsideOfLoad waiting; // as it is without the option
       auto stopped = [&] { return options_->interrupted && options_->interrupted(); };
-      compiled = later(stopped, options_->log ? options_->log : [](const std::string&) {});
+      compiled = later(
+          stopped, options_->log ? options_->log : [](const std::string&) {});
     }
   }
   finish(*v, std::move(compiled));
@@ -198,7 +199,8 @@ Specialiser::VariantPtr Specialiser::variant_for(std::span<const RunTensor> inpu
   return v->next ? next_of(v) : v;
 }
 
-/// What takes the place of one that is evaluated until its kernels are compiled; itself as long as they are not.
+/// What takes the place of one that is evaluated until its kernels are compiled; itself as long as they are
+/// not.
 Specialiser::VariantPtr Specialiser::next_of(const VariantPtr& v) {
   std::unique_ptr<NextTier::Outcome> outcome = v->next->take();
   if (!outcome) return v;
@@ -207,7 +209,8 @@ Specialiser::VariantPtr Specialiser::next_of(const VariantPtr& v) {
   next->specialisation = v->specialisation;
   next->declared = v->declared;
   if (!outcome->compiled) {
-    outcome->notes.push_back("kernels stay in the evaluator, they could not be compiled: " + outcome->failure);
+    outcome->notes.push_back("kernels stay in the evaluator, they could not be compiled: " +
+                             outcome->failure);
     outcome->compiled = Compiled{v->bound, v->steps, v->stats, {}};
     for (runtime::StepInfo& step : outcome->compiled->steps)
       std::replace(step.decisions.begin(), step.decisions.end(), std::string(kTierNote),

@@ -106,9 +106,10 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
 }
 
 void ModelOptions::add_tiered(CLI::App& app) {
-  app.add_flag("--tiered", compile.tiered,
-               "first runs by the evaluator at once, while the C++ compiler builds kernels behind them, and later "
-               "ones by those; what was built when the command ends stays in the cache")
+  app.add_flag(
+         "--tiered", compile.tiered,
+         "first runs by the evaluator at once, while the C++ compiler builds kernels behind them, and later "
+         "ones by those; what was built when the command ends stays in the cache")
       ->group("Compiler");
 }
 

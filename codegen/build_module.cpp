@@ -125,7 +125,7 @@ public:
       commands.push_back(std::move(c));
     }
     const int threads = static_cast<int>(std::thread::hardware_concurrency());
-    const ProcessLimits limits{toolchain_.time_limit_ms, toolchain_.memory_limit};
+    const ProcessLimits limits{toolchain_.time_limit_ms, toolchain_.memory_limit, toolchain_.gives_way};
     run_processes(
         commands, std::max(1, toolchain_.jobs > 0 ? toolchain_.jobs : threads), limits,
         [&](size_t n, ProcessResult r) {
@@ -278,6 +278,12 @@ bool have_compiler(const Toolchain& toolchain) {
   const bool works = r.status == 0 || (r.unknown && r.output.empty());
   if (works) working.insert(compiler);
   return works;
+}
+
+Toolchain resolved(Toolchain toolchain) {
+  toolchain.compiler = find_compiler(toolchain);
+  toolchain.cache_dir = KernelCache(toolchain).folder();
+  return toolchain;
 }
 
 std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, Isa isa,

@@ -16,6 +16,9 @@ namespace tbx::codegen {
 /// True when a working compiler is found (one that worked is not asked again).
 bool have_compiler(const Toolchain& toolchain = {});
 
+/// The same with the compiler and the cache that the environment names now: for who builds later.
+Toolchain resolved(Toolchain toolchain);
+
 /// Shared objects kept loaded as long as this lives; function pointers by kernel name.
 class Module : public runtime::Module {
 public:

@@ -15,6 +15,7 @@ struct Toolchain {
   int jobs = 0;  ///< parallel compilations; 0: threads of the machine
   int64_t time_limit_ms = 300'000;         ///< of a translation unit, 0: none
   int64_t memory_limit = int64_t{4} << 30; ///< bytes of address space of a compiler process, 0: none
+  bool gives_way = false;                  ///< compilers leave the processor to threads of usual priority
   bool keep_bytes = false;                 ///< modules keep the bytes of their objects, for packages
   std::function<bool()> interrupted;       ///< asked while the compiler is waited for; true: it is stopped
   std::function<void(const std::string&)> log; ///< what was done instead of what could not be

@@ -16,6 +16,7 @@ tbx_session* tbx_compile(const char* onnx_file, const tbx_options* options, tbx_
         compile.time_limit_ms = o.time_limit_ms;
         compile.device = o.device ? o.device : "";
         compile.state_capacity = o.state_capacity;
+        compile.tiered = o.tiered != 0;
         for (std::string rest = o.state ? o.state : ""; !rest.empty();) {
           const std::string pair = rest.substr(0, rest.find(','));
           rest.erase(0, pair.size() + 1);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "base/budget.h"
@@ -203,6 +204,7 @@ namespace {
 /// What the stages before the plan give.
 struct Planned {
   PlanResult plan;
+  std::optional<PlanResult> evaluated;         ///< the same, run before its kernels are built: option tiered
   std::vector<codegen::EmittedKernel> emitted; ///< empty: all kernels are evaluated
   bool has_compiler = false;                   ///< asked where it is needed
   std::shared_ptr<codegen::Module> found;      ///< all kernels were in the cache
@@ -304,14 +306,18 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
     }
   }
   stage("plan");
-  result.plan = make_plan(schedule, result.emitted);
-  if (result.device) place(result.plan, result.for_device, *result.device);
-  runtime::Executable& executable = result.plan.executable;
-  bind_elements(executable, lowered.made_for);
-  show_state(executable, lowered.state);
-  show_complex(graph, graph.inputs, executable.inputs);
-  show_complex(graph, graph.outputs, executable.outputs);
-  runtime::verify(executable);
+  auto plan_with = [&](const std::vector<codegen::EmittedKernel>& emitted) {
+    PlanResult plan = make_plan(schedule, emitted);
+    if (result.device) place(plan, result.for_device, *result.device);
+    bind_elements(plan.executable, lowered.made_for);
+    show_state(plan.executable, lowered.state);
+    show_complex(graph, graph.inputs, plan.executable.inputs);
+    show_complex(graph, graph.outputs, plan.executable.outputs);
+    runtime::verify(plan.executable);
+    return plan;
+  };
+  result.plan = plan_with(result.emitted);
+  if (options.tiered && result.has_compiler && !result.device) result.evaluated = plan_with({});
   stats.build_ms = watch.lap();
   return result;
 }
@@ -325,6 +331,70 @@ std::vector<codegen::EmittedKernel> kernels_of_host(const Planned& planned) {
   return kernels;
 }
 
+/// A plan, with those of its kernels that are evaluated.
+struct Bindable {
+  explicit Bindable(PlanResult plan)
+      : executable(std::make_shared<const runtime::Executable>(std::move(plan.executable))),
+        steps(std::move(plan.steps)), evaluated(package::evaluated_module(std::move(plan.evaluated))) {}
+  std::shared_ptr<const runtime::Executable> executable;
+  std::vector<StepInfo> steps;
+  std::shared_ptr<const runtime::Module> evaluated;
+};
+
+/// The last stage. `stats` of what was planned go on counting.
+Compiled bind_program(const Bindable& plan, const std::shared_ptr<const codegen::Module>& native,
+                      CompileStats stats, extern_kernels::Kernels kernels,
+                      const runtime::DeviceModule& on = {}, const runtime::BoundExecutable* twin = nullptr) {
+  Compiled result;
+  std::vector<std::shared_ptr<const runtime::Module>> modules;
+  if (native) {
+    stats.compiled_units += native->compiled;
+    stats.cached_units += native->cached;
+    modules.push_back(native);
+  }
+  modules.push_back(plan.evaluated);
+  result.bound = runtime::bind(plan.executable, std::move(modules), kernels, on, twin);
+  result.steps = plan.steps;
+  package::describe(*result.bound, result.steps);
+  for (size_t s = 0; s < result.steps.size(); ++s) {
+    const std::string& kind = result.steps[s].kind;
+    ++(kind == "copy" ? stats.copies : kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
+    stats.evaluated_kernels += kind == "evaluated";
+    stats.device_steps += kind != "copy" && result.executable().steps[s].device != runtime::DeviceKind::cpu;
+  }
+  result.stats = std::move(stats);
+  return result;
+}
+
+/// The program, evaluated; its kernels are built later, with the library kernels that it has.
+Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOptions& options) {
+  constexpr auto kernels = extern_kernels::Kernels::fastest;
+  codegen::Toolchain toolchain = toolchain_of(options);
+  toolchain.log = nullptr; // it was told already
+  toolchain.interrupted = nullptr;
+  toolchain.gives_way = true;
+  toolchain = codegen::resolved(std::move(toolchain));
+  Bindable first(std::move(*planned.evaluated));
+  for (StepInfo& step : first.steps)
+    if (step.kind == "evaluated") step.decisions.emplace_back(kTierNote);
+  Compiled result = bind_program(first, nullptr, stats, kernels);
+  result.later = [emitted = named_kernels(planned.emitted), isa = chosen_isa(options),
+                  toolchain = std::move(toolchain), plan = Bindable(std::move(planned.plan)), stats,
+                  twin = result.bound](const auto& stopped, const auto& log) {
+    Stopwatch watch;
+    codegen::Toolchain with = toolchain;
+    with.interrupted = stopped;
+    with.log = log;
+    Compiled made =
+        bind_program(plan, codegen::build_module(emitted, isa, with), stats, kernels, {}, twin.get());
+    const double ms = watch.lap();
+    made.stats.build_ms += ms;
+    made.stats.total_ms += ms;
+    return made;
+  };
+  return result;
+}
+
 } // namespace
 
 LowerResult lower_graph(const Graph& graph, const CompileOptions& options, Specialisation made_for,
@@ -333,7 +403,6 @@ LowerResult lower_graph(const Graph& graph, const CompileOptions& options, Speci
 }
 
 Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options) {
-  Compiled result;
   Stopwatch total, watch;
   auto stage = [&](const char* name, int done = 0, int of = 0) {
     if (options.progress) options.progress(name, done, of);
@@ -342,7 +411,15 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   CompileStats& stats = lowered.stats;
 
   watch.lap();
-  std::vector<std::shared_ptr<const runtime::Module>> modules;
+  auto timed = [&](Compiled made) {
+    made.stats.build_ms += watch.lap();
+    made.stats.total_ms += total.lap();
+    return made;
+  };
+  if (planned.evaluated) {
+    stage("bind");
+    return timed(first_tier(std::move(planned), stats, options));
+  }
   std::shared_ptr<codegen::Module> native = planned.found;
   runtime::DeviceModule on{planned.device, nullptr};
   if (planned.device && !planned.for_device.empty()) {
@@ -359,33 +436,17 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
     native = codegen::build_module(kernels_of_host(planned), chosen_isa(options), toolchain_of(options),
                                    [&](int done, int of) { stage("build", done, of); });
   }
-  if (native) {
-    stats.compiled_units += native->compiled;
-    stats.cached_units += native->cached;
-    modules.push_back(std::move(native));
-  }
-  modules.push_back(package::evaluated_module(std::move(planned.plan.evaluated)));
   stage("bind");
-  result.bound = runtime::bind(
-      std::make_shared<const runtime::Executable>(std::move(planned.plan.executable)), std::move(modules),
-      options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest, on);
-  result.steps = std::move(planned.plan.steps);
-  package::describe(*result.bound, result.steps);
-  for (size_t s = 0; s < result.steps.size(); ++s) {
-    const std::string& kind = result.steps[s].kind;
-    ++(kind == "copy" ? stats.copies : kind == "extern" ? stats.extern_kernels : stats.generated_kernels);
-    stats.device_steps += kind != "copy" && result.executable().steps[s].device != runtime::DeviceKind::cpu;
-  }
-  stats.build_ms += watch.lap();
-  stats.total_ms += total.lap();
-  result.stats = std::move(stats);
-  return result;
+  return timed(bind_program(
+      Bindable(std::move(planned.plan)), native, stats,
+      options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest, on));
 }
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
                           const Specialisation& made_for, const std::vector<std::string>& architectures) {
   CompileOptions how = options;
   how.compile = isa.has_value();
+  how.tiered = false; // the file has the compiled kernels
   const codegen::Isa lowered_for = isa ? *isa : chosen_isa(options);
   LoweredGraph lowered = or_throw(lower_for(graph, how, lowered_for, made_for, {}));
   Planned planned = plan_program(lowered, graph, how, lowered_for);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,9 +30,18 @@ struct Compiled {
   std::shared_ptr<const runtime::BoundExecutable> bound;
   std::vector<StepInfo> steps;
   CompileStats stats;
+  /// With the option tiered, where kernels are evaluated that the C++ compiler is still to build: makes the
+  /// same program with them, as often as it is asked, in any thread. `stopped` is asked meanwhile; true ends
+  /// it with an error. Owns what it needs, and calls no function of the options.
+  using Later = std::function<Compiled(const std::function<bool()>& stopped,
+                                       const std::function<void(const std::string&)>& log)>;
+  Later later;
 
   const runtime::Executable& executable() const { return *bound->executable; }
 };
+
+/// In the decisions of a step that is evaluated until `later` is done.
+inline constexpr const char* kTierNote = "tier: evaluated until the C++ compiler has built its kernel";
 
 /// Graph inputs whose elements are fixed while compiling, by name (axes, target shapes given as run-time
 /// inputs).

@@ -39,6 +39,10 @@ public:
       // Constants are folded by what computes fastest: here they are left to the run.
       options.disabled_passes.emplace_back("fold_constants");
     }
+    TBX_MODEL(!options.tiered || (options.compile && options.device.empty()),
+              "option tiered is for kernels that the C++ compiler builds: {}",
+              options.compile ? "those of device '" + options.device + "' have no evaluator"
+                              : "with compile=false or reference there are none");
     options = with_limits(std::move(options));
     const Loading loading(options);
     run_with = {.threads = options.threads,
@@ -72,6 +76,7 @@ public:
         set_signature(plain->bound->executable->inputs, plain->bound->executable->outputs);
         state = package::KeptState::of(*plain->bound->executable, plain->bound->on_device ? device : nullptr,
                                        run_with.max_memory);
+        if (plain->next) plain.reset(); // another one will take its place
         return;
       }
       using Kind = lowering::Demand::Kind;
@@ -111,7 +116,14 @@ public:
   }
 
   CompileStats stats() const override {
-    if (value_session) return values.stats;
+    if (value_session) {
+      CompileStats all = values.stats;
+      all.evaluated_kernels = 0;
+      for (const auto& segment : values.segments)
+        for (const auto& v : segment->specialiser().variants())
+          all.evaluated_kernels += v->stats.evaluated_kernels;
+      return all;
+    }
     auto variant = specialiser->latest();
     return variant ? variant->stats : CompileStats{};
   }
@@ -176,7 +188,7 @@ private:
   std::map<std::string, std::string> producers; ///< of the outputs: "name (OpType)"
   std::map<std::string, IntegerRange> ranges;   ///< of the inputs
   ValueProgram values;
-  /// The program for any inputs, when there is one: most models have no other.
+  /// The program for any inputs, when there is one that stays: most models have no other.
   Specialiser::VariantPtr plain;
   std::unique_ptr<Specialiser> specialiser; ///< none where the model runs in parts, which have their own
 

@@ -10,6 +10,7 @@ namespace tbx::driver {
 LoadOptions load_options(const CompileOptions& o) {
   const std::pair<const char*, bool> changed[] = {
       {"reference", o.reference},
+      {"tiered", o.tiered},
       {"fuse", !o.fuse},
       {"fuse_extern", !o.fuse_extern},
       {"disabled_passes", !o.disabled_passes.empty()},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "driver/limits.h"
 #include "lowering/lower.h"
@@ -167,21 +168,59 @@ Specialiser::VariantPtr Specialiser::build(LoweredGraph lowered, const Graph& gr
   v->made_for = conditions(inputs_, std::move(kinds), lowered.made_for);
   v->declared = declared;
   Compiled compiled = compile_program(std::move(lowered), graph, *options_);
-  v->bound = std::move(compiled.bound);
-  v->steps = std::move(compiled.steps);
-  v->stats = std::move(compiled.stats);
-  v->session = std::make_unique<runtime::Session>(
-      v->bound, runtime::SessionOptions{.threads = options_->threads,
-                                        .private_arena = options_->private_threads,
-                                        .max_memory = options_->max_memory});
+  if (const Compiled::Later later = std::move(compiled.later)) {
+    v->next = NextTier::start(later);
+    if (!v->next) {
+      const OutsideOfLoad waiting; // as it is without the option
+      auto stopped = [&] { return options_->interrupted && options_->interrupted(); };
+      compiled = later(
+          stopped, options_->log ? options_->log : [](const std::string&) {});
+    }
+  }
+  finish(*v, std::move(compiled));
   return v;
 }
 
+void Specialiser::finish(Variant& v, Compiled compiled) const {
+  v.bound = std::move(compiled.bound);
+  v.steps = std::move(compiled.steps);
+  v.stats = std::move(compiled.stats);
+  v.session = std::make_unique<runtime::Session>(
+      v.bound, runtime::SessionOptions{.threads = options_->threads,
+                                       .private_arena = options_->private_threads,
+                                       .max_memory = options_->max_memory});
+}
+
 Specialiser::VariantPtr Specialiser::variant_for(std::span<const RunTensor> inputs, Assume assume) {
-  return variants_.get(
+  const VariantPtr v = variants_.get(
       [&](const Needs&, const Variant& v) { return v.made_for.assume <= assume && v.made_for.fits(inputs); },
       [&](const Needs& needs) { return request(needs, inputs, assume); },
       [this](Needs& needs, const lowering::Demand& demand) { return learn(needs, demand); });
+  return v->next ? next_of(v) : v;
+}
+
+/// What takes the place of one that is evaluated until its kernels are compiled; itself as long as they are
+/// not.
+Specialiser::VariantPtr Specialiser::next_of(const VariantPtr& v) {
+  std::unique_ptr<NextTier::Outcome> outcome = v->next->take();
+  if (!outcome) return v;
+  auto next = std::make_shared<Variant>();
+  next->made_for = v->made_for;
+  next->specialisation = v->specialisation;
+  next->declared = v->declared;
+  if (!outcome->compiled) {
+    outcome->notes.push_back("kernels stay in the evaluator, they could not be compiled: " +
+                             outcome->failure);
+    outcome->compiled = Compiled{v->bound, v->steps, v->stats, {}};
+    for (runtime::StepInfo& step : outcome->compiled->steps)
+      std::replace(step.decisions.begin(), step.decisions.end(), std::string(kTierNote),
+                   "evaluated: " + outcome->failure);
+  }
+  finish(*next, std::move(*outcome->compiled));
+  variants_.replace(v, next);
+  for (const std::string& note : outcome->notes)
+    if (options_->log) options_->log(note);
+  return next;
 }
 
 Graph Specialiser::graph_of(const Variant& v) const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "driver/compile.h"
+#include "driver/next_tier.h"
 #include "driver/variant_cache.h"
 #include "graph/partition/graph_part.h"
 #include "package/session_impl.h"
@@ -30,6 +31,7 @@ public:
     Specialisation specialisation;
     bool declared = false; ///< made from the graph as it is declared
     CompileStats stats;
+    std::unique_ptr<NextTier> next; ///< of one that is evaluated until its kernels are compiled
   };
   using VariantPtr = std::shared_ptr<const Variant>;
   /// The graph for inputs of these kinds, each time in a Context of its own. `declared`: for the kinds that
@@ -76,6 +78,8 @@ private:
   Cache::Request request(const Needs& needs, std::span<const runtime::RunTensor> inputs, Assume assume) const;
   VariantPtr build(LoweredGraph lowered, const Graph& graph, std::vector<InputKind> kinds,
                    bool declared) const;
+  void finish(Variant& v, Compiled compiled) const;
+  VariantPtr next_of(const VariantPtr& v);
 
   const std::vector<std::string> inputs_;
   const GraphFor graph_for_;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -76,13 +77,24 @@ public:
   }
 
   void add(VariantPtr variant) {
+    std::shared_ptr<const State> last; // what is thrown away ends outside of the lock
     std::lock_guard lock(mutex_);
     auto next = std::make_shared<State>(*state_);
     next->slots.insert(next->slots.begin(), std::make_shared<Slot>(std::move(variant), ++clock_));
     if (next->slots.size() > max_variants_)
       next->slots.erase(std::min_element(next->slots.begin() + 1, next->slots.end(),
                                          [](const auto& a, const auto& b) { return a->used < b->used; }));
-    state_ = std::move(next);
+    last = std::exchange(state_, std::move(next));
+  }
+
+  /// `next` takes the place of `old`, where that is still kept.
+  void replace(const VariantPtr& old, VariantPtr next) {
+    std::shared_ptr<const State> last;
+    std::lock_guard lock(mutex_);
+    auto changed = std::make_shared<State>(*state_);
+    for (auto& slot : changed->slots)
+      if (slot->variant == old) slot = std::make_shared<Slot>(std::move(next), slot->used);
+    last = std::exchange(state_, std::move(changed));
   }
 
   /// `change(knowledge)` returns whether it added anything.

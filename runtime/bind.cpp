@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -66,7 +67,10 @@ std::vector<BoundStep> bind_on_device(const Executable& executable, extern_kerne
   {
     std::vector<std::jthread> threads;
     const size_t most = std::min<size_t>(calls.size(), std::max(1u, std::thread::hardware_concurrency()));
-    for (size_t t = 1; t < most; ++t) threads.emplace_back(work);
+    try {
+      for (size_t t = 1; t < most; ++t) threads.emplace_back(work);
+    } catch (const std::system_error&) { // fewer do it
+    }
     work();
   }
   for (size_t i = 0; i < calls.size(); ++i) try {
@@ -94,22 +98,28 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
 
 std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> executable,
                                             std::vector<std::shared_ptr<const Module>> modules,
-                                            extern_kernels::Kernels kernels, const DeviceModule& on) {
+                                            extern_kernels::Kernels kernels, const DeviceModule& on,
+                                            const BoundExecutable* twin) {
+  TBX_INTERNAL(!twin || twin->steps.size() == executable->steps.size());
   auto bound = std::make_shared<BoundExecutable>();
   bound->on_device = bind_device(*executable, on);
   // What a run reads without writing it: kernels get all buffers as void*.
   for (const auto& constant : executable->constants)
     bound->constants.push_back(const_cast<std::byte*>(constant->data));
   std::vector<BoundStep> made;
-  if (bound->on_device) made = bind_on_device(*executable, kernels, *on.device);
+  if (bound->on_device && !twin) made = bind_on_device(*executable, kernels, *on.device);
   for (const Step& step : executable->steps) {
     try {
       const bool host = step.device == DeviceKind::cpu;
       if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
         bound->steps.push_back({host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}});
       } else if (const auto* call = std::get_if<ExternStep>(&step.what)) {
-        bound->steps.push_back(host ? bind_extern(*executable, *call, kernels, nullptr)
-                                    : std::move(made[bound->steps.size()]));
+        const size_t at = bound->steps.size();
+        if (twin)
+          bound->steps.push_back(twin->steps[at]);
+        else
+          bound->steps.push_back(host ? bind_extern(*executable, *call, kernels, nullptr)
+                                      : std::move(made[at]));
         bound->data_dependent |= !call->dynamic_outputs.empty();
       } else {
         bound->steps.emplace_back();

@@ -35,9 +35,11 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
 
 /// Needs a verified executable. A kernel is taken from the first module that has it, library kernels from
 /// `kernels`; for steps of a device, from `on`. Throws BackendError when none has, UnsupportedError when no
-/// library kernel computes a problem; both name the nodes of the step.
+/// library kernel computes a problem; both name the nodes of the step. `twin` has the same steps with kernels
+/// of another kind: its library kernels are used, with the weights that they have packed.
 std::shared_ptr<const BoundExecutable>
 bind(std::shared_ptr<const Executable> executable, std::vector<std::shared_ptr<const Module>> modules,
-     extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest, const DeviceModule& on = {});
+     extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest, const DeviceModule& on = {},
+     const BoundExecutable* twin = nullptr);
 
 } // namespace tbx::runtime

@@ -131,6 +131,7 @@ void bench(BenchArguments& o) {
               {"p99_ms", percentile(all, 0.99)},
               {"max_ms", all.back()},
               {"runs_per_second", static_cast<double>(all.size()) / wall * 1000}};
+  if (o.model.compile.tiered) report["evaluated_kernels"] = session.stats().evaluated_kernels;
   if (o.model.json) return print_json(report);
   say("{} runs, {} thread(s), {} client(s)\n", all.size(), session.threads(), o.clients);
   say("compile {:.0f} ms, first run {:.2f} ms\n", session.stats().total_ms, first);
@@ -138,6 +139,7 @@ void bench(BenchArguments& o) {
       all.front(), percentile(all, 0.5), mean, percentile(all, 0.9), percentile(all, 0.95),
       percentile(all, 0.99), all.back());
   say("{:.1f} runs/s\n", report["runs_per_second"].get<double>());
+  say_tier(o.model, session);
 }
 
 } // namespace
@@ -146,6 +148,7 @@ void add_bench(CLI::App& app, int&) {
   auto o = std::make_shared<BenchArguments>();
   CLI::App* cmd = app.add_subcommand("bench", "measure latency and throughput");
   o->model.add_to(*cmd);
+  o->model.add_tiered(*cmd);
   cmd->add_option("--warmup", o->warmup, "runs before measuring, besides the first (default 3)")
       ->check(CLI::Range(0, 1 << 30));
   cmd->add_option("--repeat", o->repeat, "runs to measure, per client, instead of --duration")

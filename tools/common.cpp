@@ -105,6 +105,14 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
   app.add_flag("--quiet", quiet, "no progress (shown on a terminal only)");
 }
 
+void ModelOptions::add_tiered(CLI::App& app) {
+  app.add_flag(
+         "--tiered", compile.tiered,
+         "first runs by the evaluator at once, while the C++ compiler builds kernels behind them, and later "
+         "ones by those; what was built when the command ends stays in the cache")
+      ->group("Compiler");
+}
+
 void ModelOptions::add_limits(CLI::App& app) {
   app.add_flag("--untrusted", compile.untrusted,
                "the model comes from a stranger: all limits hold, with the values of docs/security.md; no "
@@ -160,6 +168,13 @@ Session ModelOptions::open() {
           info.name, info.type_name));
   }
   return made;
+}
+
+void say_tier(const ModelOptions& options, const Session& session) {
+  if (!options.compile.tiered) return;
+  const CompileStats stats = session.stats();
+  say("the last run had {} kernel(s) in the evaluator, {} compiled\n", stats.evaluated_kernels,
+      stats.generated_kernels - stats.evaluated_kernels);
 }
 
 int64_t OwnedTensor::numel() const {

@@ -43,12 +43,17 @@ struct ModelOptions {
   bool json = false, quiet = false;
 
   void add_to(CLI::App& app, bool with_inputs = true);
+  /// Of commands that run the model.
+  void add_tiered(CLI::App& app);
   /// Compiles; reports progress on a terminal. Throws Exception.
   Session open();
 
 private:
   void add_limits(CLI::App& app);
 };
+
+/// With --tiered: what the last run was.
+void say_tier(const ModelOptions& options, const Session& session);
 
 /// A tensor in memory of its own.
 struct OwnedTensor {

@@ -7,6 +7,8 @@
 
 #include <atomic>
 
+#include "driver/next_tier.h"
+
 namespace tbx::tools {
 
 namespace {
@@ -23,6 +25,7 @@ void end_now(int) {
 /// The thread that waits for compilers asks; should none, an alarm ends the process.
 void on_signal(int number) {
   if (caught.exchange(number) != 0) return end_now(number); // asked twice
+  driver::stop_compilers();                                 // those behind a run
   signal(SIGALRM, end_now);
   const itimerval soon{{0, 0}, {0, kMicroseconds}};
   setitimer(ITIMER_REAL, &soon, nullptr);

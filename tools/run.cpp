@@ -113,10 +113,12 @@ void run(RunArguments& o) {
               {"outputs", Json::array()}};
   for (const auto& [name, out] : outputs) report["outputs"].push_back(describe(name, out));
   if (!o.save.empty()) report["saved"] = o.save;
+  if (o.model.compile.tiered) report["evaluated_kernels"] = session.stats().evaluated_kernels;
   if (o.model.json) return print_json(report);
   for (const Json& out : report["outputs"])
     say("{}  {}\n", name_text(out["name"].get<std::string>()), line(out));
   say("compiled in {:.0f} ms, ran in {:.2f} ms\n", session.stats().total_ms, ms);
+  say_tier(o.model, session);
   if (!o.save.empty()) say("saved to {}\n", o.save);
 }
 
@@ -126,6 +128,7 @@ void add_run(CLI::App& app, int&) {
   auto o = std::make_shared<RunArguments>();
   CLI::App* cmd = app.add_subcommand("run", "run a model once, show or save its outputs");
   o->model.add_to(*cmd);
+  o->model.add_tiered(*cmd);
   cmd->add_option(
       "--save", o->save,
       "write the outputs: FILE.npz (all, by name; a name that is a path out of a folder is written as in "

@@ -137,6 +137,7 @@ private:
         const int64_t bytes = p.weights->numel() * size_of(kind.type) / std::max<int64_t>(pieces, 1);
         to = std::copy_n(p.weights->data + i * bytes, bytes, to);
       }
+    for (const Product& p : products) drop_pages(*p.weights); // nobody reads them again
     return all;
   }
 

@@ -92,6 +92,8 @@ typedef struct {
   const char* state; /* of tbx_compile: "past_key_values.*=present.*", more of them behind commas: inputs that
                       * the session keeps, and the outputs that they are in the next run; NULL: none */
   int64_t state_capacity; /* room for so many along the dimension that grows */
+  int32_t tiered; /* of tbx_compile, not 0: first runs by the evaluator while the C++ compiler works behind
+                     them */
 } tbx_options;
 
 /* A package of `tbx compile`, which is native code: load none from a stranger. `options` may be NULL. */

@@ -180,8 +180,12 @@ struct TBX_API OnnxValue {
 
 /// Options of a session. Values that cannot be are a model_error of `compile`.
 struct TBX_API CompileOptions {
-  int threads = 0;        ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS; to 4096
-  bool compile = true;    ///< false: the evaluator runs everything, no compiler is used
+  int threads = 0;     ///< 0: least of CPU quota, affinity mask, OMP_NUM_THREADS; to 4096
+  bool compile = true; ///< false: the evaluator runs everything, no compiler is used
+  /// First runs by the evaluator at once, while the C++ compiler builds what the cache of kernels lacks
+  /// behind them, at a lower priority; runs after that by the compiled kernels. Where that fails, a note in
+  /// the log says so once, and the evaluator goes on. Not with a device.
+  bool tiered = false;
   bool reference = false; ///< plain loops that add in double compute everything: no compiler, library, tuned
                           ///< kernel or fusion. Slow; what results are compared with
   /// Empty: the CPU. "cuda" or "cuda:1": an NVIDIA GPU does all that it has kernels for (docs/gpu.md), and a
@@ -239,8 +243,8 @@ struct TBX_API CompileOptions {
   bool private_threads = false;      ///< own thread arena instead of the process-wide one
   std::function<void(const std::string& stage, int done, int total)> progress;
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
-  /// Asked some twenty times a second while the C++ compiler works, in the calling thread; true: it is
-  /// stopped, and the call ends with an error.
+  /// Asked some twenty times a second while the C++ compiler works, in the calling thread, which with
+  /// `tiered` does not wait for it; true: it is stopped, and the call ends with an error.
   std::function<bool()> interrupted;
 };
 
@@ -260,6 +264,7 @@ struct TBX_API KernelReport {
 /// What compiling a session made, and how long each stage took.
 struct TBX_API CompileStats {
   int nodes = 0, generated_kernels = 0, extern_kernels = 0, compiled_units = 0, cached_units = 0;
+  int evaluated_kernels = 0;        ///< of the generated ones, those that the evaluator runs
   int device_steps = 0, copies = 0; ///< kernels on the device; copies between it and the host
   double import_ms = 0, optimize_ms = 0, lower_ms = 0, schedule_ms = 0, build_ms = 0, total_ms = 0;
   std::vector<std::pair<std::string, double>> passes_ms; ///< graph passes, steps of the schedule

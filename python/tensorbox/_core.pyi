@@ -72,6 +72,7 @@ class ModelMetadata:
 class CompileOptions:
     threads: int
     compile: bool
+    tiered: bool
     reference: bool
     device: str
     isa: str
@@ -112,6 +113,8 @@ class CompileStats:
     def nodes(self) -> int: ...
     @property
     def generated_kernels(self) -> int: ...
+    @property
+    def evaluated_kernels(self) -> int: ...
     @property
     def extern_kernels(self) -> int: ...
     @property

@@ -23,7 +23,9 @@ class Session:
     would change what was compiled are errors then. A package is native code: load none from a stranger.
 
     threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
-    evaluator, without a compiler. reference=True computes everything by plain loops that add in double, without
+    evaluator, without a compiler. tiered=True answers the first runs by the evaluator at once, while the C++ compiler
+    builds what the cache of kernels lacks behind them, and later ones by the compiled kernels; `stats.evaluated_kernels`
+    and `explain` say what the last run had, and `log` is told of a compiler that fails. reference=True computes everything by plain loops that add in double, without
     libraries, tuned kernels and fusion, either: slow, and what results are compared with. device: "cuda" or "cuda:1"
     runs what has kernels for it on an NVIDIA GPU (docs/gpu.md). isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
     seed: of random operators to which the model gives none. With equal seeds the n-th run of a session gives what the
@@ -52,7 +54,7 @@ class Session:
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
     """
 
-    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, device: str | None = None,
+    def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, tiered: bool = False, device: str | None = None,
                  isa: str | None = None, seed: int | None = None, cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
@@ -67,6 +69,7 @@ class Session:
         options = _core.CompileOptions()
         options.threads = integer("threads", threads)
         options.compile = compile
+        options.tiered = tiered
         options.reference = reference
         options.device = device or ""
         options.isa = isa or ""

@@ -39,6 +39,20 @@ def test_inputs_from_files(tbx: Tbx, model: Path, tmp_path: Path, kind: str) -> 
     assert "y  float32 2x3" in done.out
 
 
+def test_tiered(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", FEED)
+    options = ("--tiered", "--cache-dir", tmp_path / "kernels", "--input", f"x={tmp_path / 'x.npy'}")
+    done = tbx("run", model, *options, "--save", tmp_path / "y.npy")
+    assert done.code == 0 and "1 kernel(s) in the evaluator, 0 compiled" in done.out, done.err
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), WANT)
+    assert tbx("run", model, *options[1:]).code == 0  # fills the cache
+    assert tbx("run", model, *options, "--json").json["evaluated_kernels"] == 0
+    assert tbx("bench", model, *options, "--repeat", 3, "--json").json["evaluated_kernels"] == 0
+    assert "0 kernel(s) in the evaluator, 1 compiled" in tbx("bench", model, *options, "--repeat", 3).out
+    for refused in ("--no-compile", "--reference"):
+        assert "option tiered is for kernels" in tbx("run", model, "--tiered", refused).err
+
+
 def test_random_inputs_have_a_seed(tbx: Tbx, model: Path) -> None:
     def first(*options: object) -> list[float]:
         return tbx("run", model, "--no-compile", "--json", "--dim", "batch=4", *options).json["outputs"][0]["first"]

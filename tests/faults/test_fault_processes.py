@@ -77,6 +77,28 @@ def test_signals_leave_nothing_behind(bench: Bench, tmp_path: Path, slow_compile
     assert not list(cache.glob(".tmp-*"))
 
 
+def test_signals_end_a_compiler_behind_runs(bench: Bench, tmp_path: Path, slow_compiler: Path) -> None:
+    cache = tmp_path / "cache"
+    child = subprocess.Popen([TBX, "bench", bench.folder / "model.onnx", "--tiered", "--duration", "60"], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, preexec_fn=heed_ctrl_c,
+                             env=dict(os.environ, TBX_CACHE_DIR=str(cache), TBX_CXX=str(slow_compiler)))
+    group = int(wait_for(tmp_path / "pid"))
+    child.send_signal(signal.SIGINT)
+    assert child.wait(30) == -signal.SIGINT
+    child.stdout.close()
+    assert gone(group)
+    assert not list(cache.glob(".tmp-*"))
+
+
+def test_without_a_thread_the_compiler_is_waited_for(bench: Bench, tmp_path: Path) -> None:
+    environment = dict(os.environ, TBX_CACHE_DIR=str(tmp_path / "cache"), LD_PRELOAD=str(bench.shim), FAULT="thread:1",
+                       FAULT_REPORT=str(tmp_path / "report"))
+    done = subprocess.run([TBX, "run", bench.folder / "model.onnx", "--tiered", "--threads", "1"], env=environment,
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and (tmp_path / "report").read_text().startswith("hit"), done.stderr
+    assert "0 kernel(s) in the evaluator" in done.stdout
+
+
 def test_python_is_interrupted_while_it_compiles(bench: Bench, tmp_path: Path, slow_compiler: Path) -> None:
     script = ("import sys, tensorbox\n"
               "try:\n    tensorbox.Session(sys.argv[1])\nexcept KeyboardInterrupt:\n    print('interrupted')\n"

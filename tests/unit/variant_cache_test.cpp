@@ -136,5 +136,19 @@ TEST(VariantCache, TheOneUsedLeastRecentlyGoesFirst) {
   EXPECT_EQ(compiled, 5);
 }
 
+TEST(VariantCache, OneTakesThePlaceOfAnother) {
+  Cache s(2);
+  Compile compile = [](int64_t) { return true; };
+  get(s, 100, compile);
+  const auto old = get(s, 200, compile);
+  const auto next = std::make_shared<const Number>(Number{201});
+  s.replace(old, next);
+  EXPECT_EQ(get(s, 202, compile), next);
+  EXPECT_EQ(s.variants().size(), 2u);
+  EXPECT_EQ(s.latest(), next) << "used as the old one was";
+  s.replace(old, old);
+  EXPECT_EQ(get(s, 202, compile), next) << "what is not kept any more has no place";
+}
+
 } // namespace
 } // namespace tbx::test

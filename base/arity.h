@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <utility>
 
 namespace tbx {
 
 namespace detail {
 
-/// Converts to what any member is.
+/// Converts to what any member is. It is never called, and defined only because compilers warn of functions
+/// without a definition that are named with a type of one file.
 struct AnyMember {
-  template <class T> constexpr operator T() const;
+  template <class T> operator T() const { std::abort(); }
 };
 
 template <class T, size_t... I> constexpr bool has_members(std::index_sequence<I...>) {

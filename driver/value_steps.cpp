@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/node_attributes.h"
+#include "lowering/ops/host_call.h"
 #include "runtime/generation/generation.h"
 
 namespace tbx::driver {
@@ -80,16 +81,7 @@ runtime::ValueNode value_node(const Graph& g, const Node& node) {
   n.domain = node.domain;
   n.op = node.op_type;
   n.opset = node.opset;
-  for (const auto& [name, value] : node.attributes) {
-    if (const auto* v = std::get_if<int64_t>(&value)) n.attributes[name] = *v;
-    if (const auto* v = std::get_if<float>(&value)) n.attributes[name] = static_cast<double>(*v);
-    if (const auto* v = std::get_if<std::string>(&value)) n.attributes[name] = *v;
-    if (const auto* v = std::get_if<std::shared_ptr<const Tensor>>(&value)) n.attributes[name] = *v;
-    if (const auto* v = std::get_if<std::vector<int64_t>>(&value)) n.attributes[name] = *v;
-    if (const auto* v = std::get_if<std::vector<std::string>>(&value)) n.attributes[name] = *v;
-    if (const auto* v = std::get_if<std::vector<float>>(&value))
-      n.attributes[name] = std::vector<double>(v->begin(), v->end());
-  }
+  n.attributes = lowering::host_attributes(node);
   for (ValueId v : node.outputs) {
     n.wanted.push_back(v >= 0);
     n.output_types.push_back(v >= 0 && g.at(v).type.kind == ValueType::tensor ? g.at(v).type.dtype

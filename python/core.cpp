@@ -1,5 +1,4 @@
-// The Python module tensorbox._core: a thin binding of include/tensorbox/tensorbox.h. numpy and ml_dtypes
-// types are chosen by the Python side; here arrays are DLPack-like buffers with an ONNX element type number.
+// The Python module tensorbox._core: a thin binding of include/tensorbox/tensorbox.h.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -10,56 +9,13 @@
 #include <stdexcept>
 
 #include "python/device.h"
-#include "python/text.h"
+#include "python/values.h"
 #include "tensorbox/tensorbox.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
-
-/// Memory of a Python object that supports the buffer protocol, held while this lives.
-class HeldBuffer {
-public:
-  explicit HeldBuffer(nb::handle object, bool writable) {
-    int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
-  }
-  HeldBuffer(HeldBuffer&& other) noexcept : view_(other.view_) { other.view_.obj = nullptr; }
-  HeldBuffer(const HeldBuffer&) = delete;
-  ~HeldBuffer() {
-    if (view_.obj) PyBuffer_Release(&view_);
-  }
-  void* data() const { return view_.buf; }
-  size_t bytes() const { return static_cast<size_t>(view_.len); }
-
-private:
-  Py_buffer view_{};
-};
-
-/// Owns one output; Python sees it through the buffer protocol as bytes.
-struct Output {
-  tbx::OutputTensor tensor;
-};
-
-/// Bytes of one element in memory.
-int64_t width_of(int32_t type) {
-  static const std::map<int32_t, int64_t> widths = {{1, 4},  {2, 1},  {3, 1},  {4, 2},   {5, 2},
-                                                    {6, 4},  {7, 8},  {9, 1},  {10, 2},  {11, 8},
-                                                    {12, 4}, {13, 8}, {14, 8}, {15, 16}, {16, 2}};
-  auto it = widths.find(type);
-  return it == widths.end() ? 1 : it->second;
-}
-
-int get_buffer(PyObject* self, Py_buffer* view, int flags) {
-  auto* out = nb::inst_ptr<Output>(self);
-  int64_t bytes = width_of(out->tensor.type);
-  for (int64_t d : out->tensor.dims) bytes *= d;
-  static char nothing;
-  return PyBuffer_FillInfo(view, self, bytes ? out->tensor.data : &nothing, bytes, 0, flags);
-}
-
-PyType_Slot output_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
 
 PyObject* model_error;
 PyObject* unsupported_error;
@@ -89,171 +45,12 @@ void tbx::python::raise(const tbx::Failure& failure) {
 
 namespace {
 
-using tbx::python::DeviceTensor;
-using tbx::python::raise;
+using namespace tbx::python;
 
 template <class T> T unwrap(tbx::Result<T> result) {
   if (!result) raise(result.error());
   if (PyErr_Occurred()) throw nb::python_error(); // interrupted, and done another way
   return std::move(result).value();
-}
-
-/// ModelError where the memory is smaller than the dims say.
-void check_size(const HeldBuffer& memory, int32_t type, const std::vector<int64_t>& dims) {
-  try {
-    tbx::detail::numel_within(dims, memory.bytes() / static_cast<size_t>(width_of(type)));
-  } catch (const tbx::Exception& e) {
-    raise(e.failure);
-  }
-}
-
-/// One input from Python: name, ONNX element type, dims, and a C-contiguous buffer, a list of str, or a
-/// DeviceTensor, which the tuple keeps.
-using GivenInput = std::tuple<std::string, int32_t, std::vector<int64_t>, nb::object>;
-
-struct BoundInputs {
-  std::vector<HeldBuffer> held;
-  std::vector<std::unique_ptr<std::vector<std::string>>> strings;
-  tbx::Session::Inputs inputs;
-};
-
-/// The elements of a list as UTF-8: str, bytes, or what str() makes of them.
-std::vector<std::string> strings_of(nb::handle list) {
-  std::vector<std::string> out;
-  out.reserve(nb::len(list));
-  for (nb::handle item : nb::cast<nb::list>(list)) {
-    nb::object text = nb::borrow(item);
-    if (PyBytes_Check(item.ptr())) // checked: what comes out of a model is text again
-      text = nb::steal(PyUnicode_DecodeUTF8(PyBytes_AsString(item.ptr()), PyBytes_Size(item.ptr()), nullptr));
-    else if (!PyUnicode_Check(item.ptr()))
-      text = nb::steal(PyObject_Str(item.ptr()));
-    Py_ssize_t size = 0;
-    const char* data = text.is_valid() ? PyUnicode_AsUTF8AndSize(text.ptr(), &size) : nullptr;
-    if (!data) throw nb::python_error();
-    out.emplace_back(data, static_cast<size_t>(size));
-  }
-  return out;
-}
-
-BoundInputs bind(const nb::list& given) {
-  BoundInputs bound;
-  for (nb::handle item : given) {
-    auto t = nb::cast<nb::tuple>(item);
-    tbx::TensorView view;
-    view.type = nb::cast<int32_t>(t[1]);
-    view.dims = nb::cast<std::vector<int64_t>>(t[2]);
-    if (view.type == 8) {
-      bound.strings.push_back(std::make_unique<std::vector<std::string>>(strings_of(t[3])));
-      view.data = bound.strings.back().get();
-    } else if (nb::isinstance<DeviceTensor>(t[3])) {
-      const auto& there = nb::cast<const DeviceTensor&>(t[3]).tensor;
-      view.data = there.data;
-      view.device = there.device;
-    } else {
-      bound.held.emplace_back(t[3], false);
-      check_size(bound.held.back(), view.type, view.dims);
-      view.data = bound.held.back().data();
-    }
-    bound.inputs.emplace_back(nb::cast<std::string>(t[0]), view);
-  }
-  return bound;
-}
-
-nb::list outputs_to_python(std::vector<tbx::OutputTensor> outputs) {
-  nb::list result;
-  for (tbx::OutputTensor& o : outputs) {
-    nb::object payload = o.strings                ? nb::cast(*o.strings)
-                         : o.device != tbx::kHost ? nb::cast(DeviceTensor{o, nullptr})
-                                                  : nb::cast(Output{o});
-    result.append(nb::make_tuple(o.name, o.type, nb::cast(o.dims), payload));
-  }
-  return result;
-}
-
-// --- values of any type: ("tensor", type, dims, payload), ("sequence", [...]), ("map", keys, values) or, to
-// Python, a dict, None
-
-tbx::OnnxValue value_of(nb::handle item, std::vector<HeldBuffer>& held) {
-  tbx::OnnxValue v;
-  if (item.is_none()) return v;
-  auto t = nb::cast<nb::tuple>(item);
-  auto kind = nb::cast<std::string>(t[0]);
-  if (kind == "sequence") {
-    v.kind = tbx::OnnxValue::sequence;
-    for (nb::handle e : nb::cast<nb::list>(t[1])) v.elements.push_back(value_of(e, held));
-    return v;
-  }
-  if (kind == "map") {
-    v.kind = tbx::OnnxValue::map;
-    v.elements = {value_of(t[1], held), value_of(t[2], held)};
-    return v;
-  }
-  v.kind = tbx::OnnxValue::tensor;
-  v.type = nb::cast<int32_t>(t[1]);
-  v.dims = nb::cast<std::vector<int64_t>>(t[2]);
-  if (v.type == 8) {
-    v.strings = std::make_shared<std::vector<std::string>>(strings_of(t[3]));
-  } else {
-    held.emplace_back(t[3], false);
-    check_size(held.back(), v.type, v.dims);
-    v.data = held.back().data();
-  }
-  return v;
-}
-
-using Objects = std::vector<nb::object>;
-
-/// The elements of a tensor as what Python has for them; nothing for types that Python has nothing for.
-std::optional<Objects> objects_of(const tbx::OnnxValue& v) {
-  Objects out;
-  auto all = [&](const auto& values) {
-    for (const auto& value : values) out.push_back(nb::cast(value));
-    return std::move(out);
-  };
-  switch (v.type) {
-  case 1: return all(v.values<float>());
-  case 6: return all(v.values<int32_t>());
-  case 7: return all(v.values<int64_t>());
-  case 8: return all(*v.strings);
-  case 11: return all(v.values<double>());
-  default: return std::nullopt;
-  }
-}
-
-/// Keys that many maps share, as objects.
-struct SharedKeys {
-  const void* of = nullptr;
-  std::optional<Objects> objects;
-};
-
-nb::object value_to_python(const tbx::OnnxValue& v, SharedKeys& shared);
-
-/// A dict; where Python has nothing for an element type, ("map", keys, values).
-nb::object map_to_python(const tbx::OnnxValue& keys, const tbx::OnnxValue& values, SharedKeys& shared) {
-  const void* of = keys.strings ? static_cast<const void*>(keys.strings.get()) : keys.data;
-  if (of != shared.of || !shared.objects) shared = {of, objects_of(keys)};
-  std::optional<Objects> elements = objects_of(values);
-  if (!shared.objects || !elements || elements->size() != shared.objects->size())
-    return nb::make_tuple("map", value_to_python(keys, shared), value_to_python(values, shared));
-  nb::dict result;
-  for (size_t i = 0; i < elements->size(); ++i) result[(*shared.objects)[i]] = (*elements)[i];
-  return result;
-}
-
-nb::object value_to_python(const tbx::OnnxValue& v, SharedKeys& shared) {
-  switch (v.kind) {
-  case tbx::OnnxValue::none: return nb::none();
-  case tbx::OnnxValue::sequence: {
-    nb::list elements;
-    for (const tbx::OnnxValue& e : v.elements) elements.append(value_to_python(e, shared));
-    return nb::make_tuple("sequence", elements);
-  }
-  case tbx::OnnxValue::map: return map_to_python(v.elements[0], v.elements[1], shared);
-  case tbx::OnnxValue::tensor: break;
-  }
-  nb::object payload =
-      v.strings ? nb::cast(*v.strings) : nb::cast(Output{{"", v.type, v.dims, v.data, v.owner, nullptr}});
-  return nb::make_tuple("tensor", v.type, nb::cast(v.dims), payload);
 }
 
 nb::list reports_to_python(const std::vector<tbx::KernelReport>& reports) {
@@ -293,8 +90,8 @@ NB_MODULE(_core, m) {
   backend_error = exception("BackendError", error, "The C++ compiler, a driver or a library failed.");
   internal_error = exception("InternalError", error, "A defect of tensorbox.");
 
-  nb::class_<Output>(m, "Output", nb::type_slots(output_slots));
-  tbx::python::bind_device(m);
+  bind_output(m);
+  bind_device(m);
   // Numbers of a tensor of the host as a DeviceTensor, and back.
   m.def("to_device",
         [](int32_t type, const std::vector<int64_t>& dims, nb::handle buffer, const std::string& device) {

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "extern_kernels/attributes.h"
+
 namespace tbx::runtime {
 
 #define TBX_VALUE_OP(domain, op, since, make) ValueFunction make(const ValueNode&);
@@ -21,18 +23,7 @@ constexpr std::array kEntries = {
 #undef TBX_VALUE_OP
 };
 
-template <class T> const T* find(const ValueNode& node, const char* name) {
-  auto it = node.attributes.find(name);
-  if (it == node.attributes.end()) return nullptr;
-  const T* value = std::get_if<T>(&it->second);
-  TBX_MODEL(value != nullptr, "attribute '{}' has the wrong type", name);
-  return value;
-}
-
-template <class T> T get(const ValueNode& node, const char* name, T otherwise) {
-  const T* value = find<T>(node, name);
-  return value ? *value : std::move(otherwise);
-}
+using extern_kernels::attribute_or;
 
 } // namespace
 
@@ -51,28 +42,32 @@ std::vector<ValueOpInfo> value_ops() {
   return all;
 }
 
-int64_t ValueNode::integer(const char* name, int64_t otherwise) const { return get(*this, name, otherwise); }
+int64_t ValueNode::integer(const char* name, int64_t otherwise) const {
+  return attribute_or(attributes, name, otherwise);
+}
 DType ValueNode::data_type(const char* name) const {
   const int64_t number = integer(name, 0);
   auto type = dtype_from_number(number);
   TBX_MODEL(type, "attribute '{}' is no data type: {}", name, number);
   return *type;
 }
-double ValueNode::real(const char* name, double otherwise) const { return get(*this, name, otherwise); }
+double ValueNode::real(const char* name, double otherwise) const {
+  return attribute_or(attributes, name, otherwise);
+}
 std::string ValueNode::text(const char* name, std::string otherwise) const {
-  return get(*this, name, std::move(otherwise));
+  return attribute_or(attributes, name, std::move(otherwise));
 }
 std::vector<int64_t> ValueNode::integers(const char* name) const {
-  return get(*this, name, std::vector<int64_t>{});
+  return attribute_or(attributes, name, std::vector<int64_t>{});
 }
 std::vector<double> ValueNode::reals(const char* name) const {
-  return get(*this, name, std::vector<double>{});
+  return attribute_or(attributes, name, std::vector<double>{});
 }
 std::vector<std::string> ValueNode::texts(const char* name) const {
-  return get(*this, name, std::vector<std::string>{});
+  return attribute_or(attributes, name, std::vector<std::string>{});
 }
 std::shared_ptr<const Tensor> ValueNode::tensor(const char* name) const {
-  return get(*this, name, std::shared_ptr<const Tensor>());
+  return attribute_or(attributes, name, std::shared_ptr<const Tensor>());
 }
 
 const RuntimeValue& ValueCall::value(int i) const {
@@ -113,12 +108,14 @@ RuntimeValue ValueCall::take(int i) const {
 }
 
 Tensor& ValueCall::make(int i, DType dtype, std::vector<int64_t> dims) const {
+  TBX_MODEL(static_cast<size_t>(i) < outputs.size(), "output {} is missing", i);
   outputs[i] = RuntimeValue(Tensor::make(dtype, std::move(dims)));
   return outputs[i].tensor;
 }
 
 std::vector<std::string>& ValueCall::make_strings(int i, std::vector<int64_t> dims) const {
   constexpr int64_t kMaxStrings = int64_t{1} << 40;
+  TBX_MODEL(static_cast<size_t>(i) < outputs.size(), "output {} is missing", i);
   int64_t n = checked_numel(dims);
   TBX_MODEL(n <= kMaxStrings, "a tensor of {} strings", n);
   outputs[i] =

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/value.h"
-#include "extern_kernels/problem.h"
+#include "extern_kernels/attributes.h"
 
 namespace tbx::runtime {
 
@@ -20,9 +19,9 @@ namespace tbx::runtime {
 struct ValueNode {
   std::string domain, op;
   int opset = 0;
-  std::map<std::string, extern_kernels::Attribute> attributes; ///< as in the file: no defaults filled in
-  std::vector<bool> wanted;                                    ///< per output: somebody reads it
-  std::vector<DType> output_types;                             ///< tensors: where known, else undefined
+  extern_kernels::Attributes attributes; ///< as in the file: no defaults filled in
+  std::vector<bool> wanted;              ///< per output: somebody reads it
+  std::vector<DType> output_types;       ///< tensors: where known, else undefined
 
   bool has(const char* name) const { return attributes.count(name) != 0; }
   /// The attribute, or the default where it is left out; ModelError when it has another type.

@@ -4,9 +4,21 @@
 #include <string>
 #include <unordered_map>
 
-#include "base/tensor.h"
+#include "extern_kernels/attributes.h"
 
 namespace tbx::extern_kernels {
+
+/// What a LabelEncoder maps: as many keys as values, and the value of what is no key.
+struct Labels {
+  Tensor keys, values, otherwise;
+};
+
+/// Of a node since version 2 of ai.onnx.ml, from its attributes as in the file. ModelError where they do not
+/// fit each other.
+Labels read_labels(const Attributes& attributes);
+
+/// One value of this type: `default_tensor`, or the `default_*` of its kind.
+Tensor default_label(const Attributes& attributes, DType type);
 
 /// Immutable. Of equal keys the first counts; NaN is equal to NaN, -0 to 0.
 class LabelTable {

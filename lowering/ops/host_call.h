@@ -1,10 +1,9 @@
 // Operators without a loop-nest form call a host kernel of their name (extern_kernels/host/).
 #pragma once
 
-#include <map>
 #include <optional>
 
-#include "extern_kernels/problem.h"
+#include "extern_kernels/attributes.h"
 #include "lowering/op_helpers.h"
 
 namespace tbx::lowering {
@@ -14,14 +13,17 @@ struct HostOutput {
   SymInts sizes; ///< data-dependent dimensions are unbacked symbols
 };
 
+/// The attributes of a node as in the file, but for bodies, types and lists of tensors, which no host
+/// operator takes.
+extern_kernels::Attributes host_attributes(const Node& node);
+
 /// Emits the call over the first `num_inputs` inputs (-1: all) and gives its outputs.
 std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
-                                    std::map<std::string, extern_kernels::Attribute> attributes,
-                                    int num_inputs = -1);
+                                    extern_kernels::Attributes attributes, int num_inputs = -1);
 /// Same over these operands; nullopt: absent.
 std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,
                                     const std::vector<HostOutput>& outputs,
-                                    std::map<std::string, extern_kernels::Attribute> attributes,
+                                    extern_kernels::Attributes attributes,
                                     std::shared_ptr<const extern_kernels::CustomCall> custom = nullptr);
 
 /// Sizes that are computed while running: one fresh symbol per element of `values` (i64, 1-D, of known

@@ -9,6 +9,7 @@
 namespace tbx::runtime {
 namespace {
 
+using extern_kernels::default_label;
 using extern_kernels::LabelTable;
 
 Tensor list_of(std::vector<std::string> values) {
@@ -16,48 +17,10 @@ Tensor list_of(std::vector<std::string> values) {
   return Tensor::of_strings({n}, std::move(values));
 }
 
-Tensor list_of(const std::vector<double>& values) {
-  Tensor t = Tensor::make(DType::f32, {static_cast<int64_t>(values.size())});
-  std::transform(values.begin(), values.end(), t.as_mutable<float>().begin(),
-                 [](double v) { return static_cast<float>(v); });
-  return t;
-}
-
 Tensor counted(size_t n) {
   std::vector<int64_t> ids(n);
   for (size_t i = 0; i < n; ++i) ids[i] = static_cast<int64_t>(i);
   return Tensor::of_ints(ids);
-}
-
-/// `prefix`_tensor, `prefix`_strings, `prefix`_int64s or `prefix`_floats.
-Tensor column(const ValueNode& node, const std::string& prefix) {
-  auto name = [&](const char* kind) { return prefix + kind; };
-  std::string tensor = name("_tensor"), strings = name("_strings"), ints = name("_int64s"),
-              floats = name("_floats");
-  int given = node.has(tensor.c_str()) + node.has(strings.c_str()) + node.has(ints.c_str()) +
-              node.has(floats.c_str());
-  TBX_MODEL(given == 1, "exactly one of the attributes '{}_*' must be given", prefix);
-  if (auto t = node.tensor(tensor.c_str())) return *t;
-  if (node.has(strings.c_str())) return list_of(node.texts(strings.c_str()));
-  if (node.has(ints.c_str())) return Tensor::of_ints(node.integers(ints.c_str()));
-  return list_of(node.reals(floats.c_str()));
-}
-
-Tensor default_of(const ValueNode& node, DType type) {
-  if (auto t = node.tensor("default_tensor")) return *t;
-  if (type == DType::string) return list_of(std::vector<std::string>{node.text("default_string", "_Unused")});
-  Tensor t = Tensor::make(type, {1});
-  int64_t integer = node.integer("default_int64", -1);
-  double real = node.real("default_float", -0.0);
-  switch (type) {
-  case DType::f32: t.as_mutable<float>()[0] = static_cast<float>(real); break;
-  case DType::f64: t.as_mutable<double>()[0] = real; break;
-  case DType::i64: t.as_mutable<int64_t>()[0] = integer; break;
-  case DType::i32: t.as_mutable<int32_t>()[0] = static_cast<int32_t>(integer); break;
-  case DType::i16: t.as_mutable<int16_t>()[0] = static_cast<int16_t>(integer); break;
-  default: throw_unsupported("labels of type {}", name_of(type));
-  }
-  return t;
 }
 
 void apply(const LabelTable& table, const ValueCall& call) {
@@ -71,8 +34,8 @@ void apply(const LabelTable& table, const ValueCall& call) {
 
 /// Two lists that map strings to ints and back, whichever the input asks for.
 ValueFunction both_ways(const Tensor& strings, const Tensor& ints, const ValueNode& node) {
-  LabelTable to_ints(strings, ints, default_of(node, DType::i64));
-  LabelTable to_strings(ints, strings, default_of(node, DType::string));
+  LabelTable to_ints(strings, ints, default_label(node.attributes, DType::i64));
+  LabelTable to_strings(ints, strings, default_label(node.attributes, DType::string));
   return [to_ints, to_strings](const ValueCall& call) {
     apply(call.tensor(0).dtype == DType::string ? to_ints : to_strings, call);
   };
@@ -82,8 +45,8 @@ ValueFunction both_ways(const Tensor& strings, const Tensor& ints, const ValueNo
 
 /// x -> the values of its elements, `default_*` for what is no key.
 ValueFunction make_value_label_encoder(const ValueNode& node) {
-  Tensor keys = column(node, "keys"), values = column(node, "values");
-  LabelTable table(keys, values, default_of(node, values.dtype));
+  const extern_kernels::Labels labels = extern_kernels::read_labels(node.attributes);
+  LabelTable table(labels.keys, labels.values, labels.otherwise);
   return [table](const ValueCall& call) { apply(table, call); };
 }
 

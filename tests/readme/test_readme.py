@@ -16,10 +16,35 @@ def test_readme_shows_the_example(language, file):
     assert (ROOT / "examples" / file).read_text() in blocks
 
 
-def test_readme_links_exist():
-    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
-    missing = [link for link in links if not (ROOT / link).exists()]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def prose(page):
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
+
+
+def anchors(page):
+    """Of headings, as they become addresses: letters, numbers and dashes."""
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", prose(page), re.M)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_paths_exist(page):
+    missing = []
+    for link, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", prose(page)):
+        target = page.parent / link if link else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(f"{link}#{anchor}")
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
+    for path in re.findall(r"`(\w+/[\w./]+)`", prose(page)):
+        if path.split("/")[0] in folders and not (ROOT / path).exists() and not list(ROOT.glob(path + ".*")):
+            missing.append(path)
     assert not missing
+
+
+def test_readme_lists_all_documents():
+    listed = set(re.findall(r"\]\(docs/(\w+\.md)\)", (ROOT / "README.md").read_text()))
+    assert listed == {page.name for page in PAGES[1:]}
 
 
 def run(command):

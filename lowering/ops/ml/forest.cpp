@@ -124,7 +124,7 @@ void ForestBuilder::check_acyclic() const {
   }
 }
 
-std::map<std::string, extern_kernels::Attribute> ForestBuilder::attributes(DType type) const {
+extern_kernels::Attributes ForestBuilder::attributes(DType type) const {
   check_acyclic();
   std::vector<int32_t> leaf_begin{0}, leaf_target;
   std::vector<double> leaf_weight;

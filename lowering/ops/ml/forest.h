@@ -2,10 +2,9 @@
 // (extern_kernels/host/forest.cpp).
 #pragma once
 
-#include <map>
 #include <vector>
 
-#include "extern_kernels/problem.h"
+#include "extern_kernels/attributes.h"
 #include "lowering/op_registry.h"
 
 namespace tbx::lowering {
@@ -35,7 +34,7 @@ public:
   std::vector<double> base;
 
   /// The attributes of the kernel, values in `type` (f32 or f64). ModelError when a tree has a cycle.
-  std::map<std::string, extern_kernels::Attribute> attributes(DType type) const;
+  extern_kernels::Attributes attributes(DType type) const;
 
 private:
   void check_acyclic() const;

@@ -7,7 +7,7 @@ namespace tbx::lowering {
 namespace {
 
 using Values = std::vector<LoweredValue>;
-using Attributes = std::map<std::string, extern_kernels::Attribute>;
+using extern_kernels::Attributes;
 
 std::shared_ptr<const Tensor> floats(const OpContext& ctx, const char* name) {
   std::vector<float> values = ctx.attr_floats(name);

@@ -11,7 +11,7 @@ namespace tbx::lowering {
 namespace {
 
 using Values = std::vector<LoweredValue>;
-using Attributes = std::map<std::string, extern_kernels::Attribute>;
+using extern_kernels::Attributes;
 
 std::vector<double> elements(const Tensor& t) {
   std::vector<double> out(static_cast<size_t>(t.numel()));

@@ -36,7 +36,7 @@ SymInt linear(std::span<const SymInt> at, const SymInts& sizes) {
 class Draw {
 public:
   explicit Draw(OpContext& ctx) : ctx_(ctx) {
-    std::map<std::string, extern_kernels::Attribute> attributes = {{"stream", stream_of(ctx)}};
+    extern_kernels::Attributes attributes = {{"stream", stream_of(ctx)}};
     if (auto seed = seed_attribute(ctx)) attributes["seed"] = *seed;
     extern_kernels::HostProblem problem{"tensorbox",           "RandomSeed", 1,
                                         std::move(attributes), {DType::i64}, nullptr};

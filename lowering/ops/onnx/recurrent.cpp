@@ -29,8 +29,7 @@ constexpr ActivationDefault kActivations[] = {
 
 /// The activations of all directions with their parameters; alpha and beta are handed out in order to the
 /// functions that have them.
-void add_activations(OpContext& ctx, size_t directions,
-                     std::map<std::string, extern_kernels::Attribute>& to) {
+void add_activations(OpContext& ctx, size_t directions, extern_kernels::Attributes& to) {
   std::vector<std::string> names = ctx.attr_strings("activations");
   std::vector<std::string> one = ctx.node.op_type == "LSTM"
                                      ? std::vector<std::string>{"sigmoid", "tanh", "tanh"}
@@ -151,7 +150,7 @@ std::vector<LoweredValue> recurrent(OpContext& ctx) {
                                                op == "LSTM" ? operand(7) : std::nullopt,
                                                reset_bias};
 
-  std::map<std::string, extern_kernels::Attribute> attributes{
+  extern_kernels::Attributes attributes{
       {"direction", direction},
       {"layout", layout},
       {"linear_before_reset", int64_t{linear}},

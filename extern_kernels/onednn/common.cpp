@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/pages.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels::onednn {
@@ -201,6 +202,40 @@ void append_all(const std::vector<PostOp>& list, DType result,
   for (size_t i = 0; i < count; ++i) append_one(list[i]);
 }
 
+namespace {
+
+constexpr int64_t kPieceBytes = 16 << 20;
+constexpr int64_t kPieceRows = 64; ///< of which pieces are multiples: blocks of layouts have so many at most
+
+/// Large weights in a mapped file, whose pages are given back piece by piece: the file's and the packed ones
+/// are not in memory together. False where that is not worth it, or the layout has no pieces.
+bool reorder_in_pieces(const Tensor& weights, const memory& from, const memory& to) {
+  const memory::desc source = from.get_desc(), wanted = to.get_desc();
+  const memory::dims dims = source.get_dims(), strides = source.get_strides();
+  size_t outer = 0; // the dimension of the largest step
+  for (size_t d = 1; d < dims.size(); ++d)
+    if (dims[outer] == 1 || (dims[d] > 1 && strides[d] > strides[outer])) outer = d;
+  const int64_t row = strides[outer] * size_of(weights.dtype);
+  const int64_t rows =
+      std::max(kPieceRows, kPieceBytes / std::max<int64_t>(row, 1) / kPieceRows * kPieceRows);
+  if (!weights.file_mapped || dims[outer] < 2 * rows) return false;
+  for (int64_t begin = 0; begin < dims[outer]; begin += rows) {
+    memory::dims size = dims, start(dims.size(), 0);
+    start[outer] = begin;
+    size[outer] = std::min(rows, dims[outer] - begin);
+    const memory::desc part = source.submemory_desc(size, start, true),
+                       place = wanted.submemory_desc(size, start, true);
+    if (part.is_zero() || place.is_zero()) return false;
+    memory piece(part, cpu_engine(), from.get_data_handle()), put(place, cpu_engine(), to.get_data_handle());
+    dnnl::reorder(piece, put).execute(this_thread_stream(), piece, put);
+    this_thread_stream().wait();
+    drop_pages(weights, weights.data + begin * row, size[outer] * row);
+  }
+  return true;
+}
+
+} // namespace
+
 memory PackedWeights::get(const memory::desc& wanted) {
   std::lock_guard lock(mutex_);
   // The library has no fast way from halves to f32 everywhere: we widen.
@@ -215,8 +250,10 @@ memory PackedWeights::get(const memory::desc& wanted) {
   std::shared_ptr<void> owner = allocate_aligned(static_cast<int64_t>(wanted.get_size()));
   memory from(plain, cpu_engine(), const_cast<std::byte*>(source->data)),
       to(wanted, cpu_engine(), owner.get());
-  dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
-  this_thread_stream().wait();
+  if (widens || !reorder_in_pieces(*weights_, from, to)) {
+    dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
+    this_thread_stream().wait();
+  }
   drop_pages(*weights_);
   packed_.push_back({to, std::move(owner)});
   return to;

@@ -1,0 +1,100 @@
+"""Weights in a file beside the model: what was packed or joined from them does not stay in memory, and large ones are
+packed piece by piece."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+tensorbox = pytest.importorskip("tensorbox")
+
+
+def save(path: Path, nodes: list[onnx.NodeProto], inputs: dict[str, list], outputs: dict[str, list],
+         weights: dict[str, np.ndarray], external: bool) -> Path:
+    infos = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in of.items()] for of in (inputs, outputs)]
+    graph = helper.make_graph(nodes, "mapped", *infos, [numpy_helper.from_array(w, name) for name, w in weights.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path, save_as_external_data=external, location=path.stem + ".data", size_threshold=1024)
+    return path
+
+
+SCRIPT = """
+import json, sys
+import numpy as np, tensorbox
+def status(key):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) / 1024
+def mapped(name):
+    here = rss = 0
+    for line in open("/proc/self/smaps"):
+        if "-" in line.split()[0]: here = name in line
+        elif here and line.startswith("Rss:"): rss += int(line.split()[1]) / 1024
+    return rss
+x = np.load(sys.argv[2])
+tensorbox.Session(sys.argv[3]).run({"x": x.reshape(-1, x.shape[-1])})  # what libraries need, whatever the model
+before = status("VmRSS")
+session = tensorbox.Session(sys.argv[1])
+outputs = session.run({"x": x})
+print(json.dumps({"mapped": mapped(sys.argv[1].replace(".onnx", ".data")), "peak": status("VmHWM") - before}))
+np.savez(sys.argv[4], **outputs)
+"""
+
+
+def run_alone(model: Path, x: np.ndarray, small: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """MiB of its mapped file and of its peak beyond what another model left, and its outputs; in a process of its own."""
+    np.save(model.with_suffix(".npy"), x)
+    done = subprocess.run([sys.executable, "-c", SCRIPT, model, model.with_suffix(".npy"), small, model.with_suffix(".npz")],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), dict(np.load(model.with_suffix(".npz")))
+
+
+def product(path: Path, weights: np.ndarray, transposed: bool, external: bool = True) -> Path:
+    k, n = weights.shape
+    held = np.ascontiguousarray(weights.T) if transposed else weights
+    node = helper.make_node("Gemm", ["x", "w"], ["y"], transB=1) if transposed else helper.make_node("MatMul", ["x", "w"], ["y"])
+    return save(path, [node], {"x": ["m", k]}, {"y": ["m", n]}, {"w": held}, external)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("k", "n"), [(200, 50_001), (1030, 10_011)])
+def test_large_weights_are_packed_in_pieces(tmp_path: Path, k: int, n: int, transposed: bool) -> None:
+    rng = np.random.default_rng(k)
+    weights, x = rng.standard_normal((k, n)).astype(np.float32), rng.standard_normal((33, k)).astype(np.float32)
+    small = product(tmp_path / "small.onnx", weights[:, :16], transposed)
+    whole = product(tmp_path / "whole.onnx", weights, transposed, external=False)
+    model = product(tmp_path / "model.onnx", weights, transposed)
+    report, outputs = run_alone(model, x, small)
+    np.testing.assert_array_equal(outputs["y"], tensorbox.Session(str(whole)).run({"x": x})["y"])
+    np.testing.assert_allclose(outputs["y"], x.astype(np.float64) @ weights, rtol=1e-4, atol=1e-3)
+    size = weights.nbytes / 2**20
+    assert report["mapped"] < size / 4
+    assert report["peak"] < 1.7 * size + x.shape[0] * n * 4 / 2**20, "the file's pages and the packed ones together"
+
+
+def test_joined_weights_leave_the_file(tmp_path: Path) -> None:
+    """Queries, keys and values of one row are one product, whose weights are made of three."""
+    rng = np.random.default_rng(1)
+    node, size = helper.make_node, 640
+    nodes = [node("Mul", ["x", "scale"], ["s"])]  # what is read by every run keeps the file mapped
+    weights = {"heads": np.array([1, 1, 10, 64]), "scale": rng.standard_normal(size).astype(np.float32)}
+    for name in "qkv":
+        weights[f"w{name}"] = rng.standard_normal((size, size)).astype(np.float32)
+        nodes += [node("MatMul", ["x", f"w{name}"], [f"{name}0"]), node("Reshape", [f"{name}0", "heads"], [name])]
+    small = product(tmp_path / "small.onnx", np.ones((size, 16), np.float32), False)
+    model = save(tmp_path / "model.onnx", nodes, {"x": [1, 1, size]}, {"s": [1, 1, size]} | {name: [1, 1, 10, 64] for name in "qkv"},
+                 weights, True)
+    x = rng.standard_normal((1, 1, size)).astype(np.float32)
+    session = tensorbox.Session(str(model))
+    assert sum(k["kind"] == "extern" for k in session.explain()) == 1
+    report, outputs = run_alone(model, x, small)
+    np.testing.assert_array_equal(outputs["s"], x * weights["scale"])
+    for name in "qkv":
+        np.testing.assert_allclose(outputs[name].ravel(), x[0, 0].astype(np.float64) @ weights[f"w{name}"], rtol=1e-4, atol=1e-4)
+    assert 0 < report["mapped"] < 1

@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "runtime/chunked_copies.h"
 
 namespace tbx::runtime {
 namespace {
 
 constexpr size_t kAlign = 256;
+constexpr size_t kChunked = 1 << 20; ///< bytes
 
 /// One block for all constants that steps of the device read.
 void place_constants(const Executable& executable, BoundDevice& bound) {
@@ -23,12 +25,18 @@ void place_constants(const Executable& executable, BoundDevice& bound) {
   if (bytes == 0 && std::all_of(offsets.begin(), offsets.end(), [](size_t o) { return o == SIZE_MAX; }))
     return;
   bound.memory = bound.device->allocate(bytes);
+  ChunkedCopies chunks(*bound.device);
   const std::unique_ptr<device::Stream> stream = bound.device->make_stream();
   for (size_t c = 0; c < offsets.size(); ++c) {
     if (offsets[c] == SIZE_MAX) continue;
     bound.constants[c] = static_cast<std::byte*>(bound.memory->data()) + offsets[c];
-    stream->upload(bound.constants[c], executable.constants[c]->data,
-                   static_cast<size_t>(executable.constants[c]->bytes()));
+    const std::byte* data = executable.constants[c]->data;
+    const auto size = static_cast<size_t>(executable.constants[c]->bytes());
+    // Large ones by several threads through page-locked memory, which also read what the file has of them.
+    if (size > kChunked)
+      chunks.upload(*stream, bound.constants[c], data, size);
+    else
+      stream->upload(bound.constants[c], data, size);
   }
   stream->synchronize();
 }

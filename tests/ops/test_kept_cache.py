@@ -189,6 +189,16 @@ def test_entries_of_different_lengths(device: str | None, monkeypatch: pytest.Mo
     assert kept.state_length == 10
 
 
+def test_kernels_of_the_cpu() -> None:
+    made = model(do_rotary=1, lengths="mask")
+    kept, loops, start = tensorbox.Session(made, state=STATE, state_capacity=16), Loops(2, do_rotary=1), 0
+    for seed, n in enumerate([4, 1, 1, 3]):
+        feeds = feeds_of(n, start, 2, "mask", seed)
+        want = loops.step(feeds["query"], feeds["key"], feeds["value"])
+        np.testing.assert_allclose(kept.run(feeds)["out"], want, rtol=2e-5, atol=2e-5)
+        start += n
+
+
 def test_caches_of_bytes() -> None:
     """8-bit caches with a scale: what a session gives that is handed its caches."""
     made = model(k_quant_type="PER_TENSOR", v_quant_type="PER_TENSOR", kv_cache_bit_width=8, cache_type=TensorProto.INT8)

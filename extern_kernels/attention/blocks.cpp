@@ -13,6 +13,22 @@ template <int kBytes> struct VectorOf {
   typedef int32_t Ints __attribute__((vector_size(kBytes), may_alias));
 };
 
+/// For distances 1, 2, 4, ...: indices into two vectors a and b that give the elements of both where a bit of
+/// the lane is 0 (`low`: of a, and those of b moved there) and where it is 1. As data: the compiler would
+/// make them each time.
+template <int kLanes> struct Exchanges {
+  static constexpr int kMost = 4;
+  alignas(64) int32_t low[kMost][kLanes] = {}, high[kMost][kLanes] = {};
+  constexpr Exchanges() {
+    for (int k = 0; 1 << k < kLanes; ++k)
+      for (int i = 0, s = 1 << k; i < kLanes; ++i) {
+        low[k][i] = (i & s) == 0 ? i : kLanes + i - s;
+        high[k][i] = (i & s) == 0 ? i + s : kLanes + i;
+      }
+  }
+};
+template <int kLanes> constexpr Exchanges<kLanes> kExchanges;
+
 // One body for all instruction sets, inlined into a function per target (as in gemv/panels.cpp); by
 // reference, since vectors wider than the base target's have no calling convention there.
 
@@ -35,13 +51,11 @@ template <int B> struct Body {
   /// Columns to rows for contiguous columns: [kLanes][kLanes] in registers.
   [[gnu::always_inline]] static inline void transpose(Lanes* v) {
 #pragma GCC unroll 4
-    for (int s = 1; s < kLanes; s *= 2) {
+    for (int k = 0; 1 << k < kLanes; ++k) {
+      const int s = 1 << k;
       Ints low, high;
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        low[i] = (i & s) == 0 ? i : kLanes + i - s;
-        high[i] = (i & s) == 0 ? i + s : kLanes + i;
-      }
+      __builtin_memcpy(&low, kExchanges<kLanes>.low[k], B);
+      __builtin_memcpy(&high, kExchanges<kLanes>.high[k], B);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
         if (i & s) continue;
@@ -184,7 +198,20 @@ template <int B> struct Body {
     for (int64_t j = 0; j < n; j += kLine) __builtin_prefetch(row + j);
   }
 
-  /// kLanes dots at a time: their sums over lanes are one sum of vectors after a transpose.
+  /// Lane t of v[0] becomes the sum of the lanes of v[t]: halves of two vectors at a time.
+  template <int K = 0, int J = 0> [[gnu::always_inline]] static inline void fold(Lanes* v) {
+    if constexpr (1 << K < kLanes) {
+      Ints low, high;
+      __builtin_memcpy(&low, kExchanges<kLanes>.low[K], B);
+      __builtin_memcpy(&high, kExchanges<kLanes>.high[K], B);
+      const Lanes a = v[2 * J], b = v[2 * J + 1];
+      v[J] = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+      constexpr bool kLast = J + 1 == kLanes >> (K + 1);
+      fold<kLast ? K + 1 : K, kLast ? 0 : J + 1>(v);
+    }
+  }
+
+  /// kLanes dots at a time.
   [[gnu::always_inline]] static inline void dots_of_one(const float* a, int64_t k, const float* b, int64_t rs,
                                                         float* c) {
     Lanes sum[kLanes], x, y;
@@ -199,11 +226,8 @@ template <int B> struct Body {
         sum[t] += x * y;
       }
     }
-    transpose(sum);
-    Lanes all = sum[0];
-#pragma GCC unroll 16
-    for (int t = 1; t < kLanes; ++t) all += sum[t];
-    store(c, all);
+    fold(sum);
+    store(c, sum[0]);
     for (; l < k; ++l)
       for (int t = 0; t < kLanes; ++t) c[t] += a[l] * b[t * rs + l];
   }
@@ -296,27 +320,39 @@ template <int B> struct Body {
     for (int64_t i = j; i < n; ++i) s[i] = v[i - j];
   }
 
-  [[gnu::always_inline]] static inline void add_rows(const float* p, int64_t k, const float* v, int64_t rs,
-                                                     int64_t n, float* out) {
+  template <int M>
+  [[gnu::always_inline]] static inline void add_some(const float* p, int64_t ldp, int64_t k, const float* v,
+                                                     int64_t rs, int64_t n, float* out, int64_t ldo) {
     constexpr int64_t kAhead = 16; // rows
     int64_t j = 0;
     for (; j + 4 * kLanes <= n; j += 4 * kLanes) {
-      Lanes sum[4], x;
+      Lanes sum[M][4], x[4];
 #pragma GCC unroll 16
-      for (int i = 0; i < 4; ++i) load(sum[i], out + j + i * kLanes);
+      for (int i = 0; i < 4 * M; ++i) load(sum[i / 4][i % 4], out + i / 4 * ldo + j + i % 4 * kLanes);
       for (int64_t l = 0; l < k; ++l) {
         ahead(v + (l + kAhead) * rs + j, 4 * kLanes);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) load(x[i], v + l * rs + j + i * kLanes);
 #pragma GCC unroll 16
-        for (int i = 0; i < 4; ++i) {
-          load(x, v + l * rs + j + i * kLanes);
-          sum[i] += x * p[l];
-        }
+        for (int i = 0; i < 4 * M; ++i) sum[i / 4][i % 4] += x[i % 4] * p[i / 4 * ldp + l];
       }
 #pragma GCC unroll 16
-      for (int i = 0; i < 4; ++i) store(out + j + i * kLanes, sum[i]);
+      for (int i = 0; i < 4 * M; ++i) store(out + i / 4 * ldo + j + i % 4 * kLanes, sum[i / 4][i % 4]);
     }
-    for (int64_t l = 0; l < k; ++l)
-      for (int64_t c = j; c < n; ++c) out[c] += p[l] * v[l * rs + c];
+    for (int64_t l = 0; j < n && l < k; ++l)
+      for (int m = 0; m < M; ++m)
+        for (int64_t c = j; c < n; ++c) out[m * ldo + c] += p[m * ldp + l] * v[l * rs + c];
+  }
+
+  [[gnu::always_inline]] static inline void add_rows(const float* p, int64_t ldp, int64_t m, int64_t k,
+                                                     const float* v, int64_t rs, int64_t n, float* out,
+                                                     int64_t ldo) {
+    constexpr int kMost = B == 64 ? 4 : 2; // as many as leave the sums in registers
+    for (; m >= kMost; m -= kMost, p += kMost * ldp, out += kMost * ldo)
+      add_some<kMost>(p, ldp, k, v, rs, n, out, ldo);
+    if (m == 3) return add_some < kMost == 4 ? 3 : 1 > (p, ldp, k, v, rs, n, out, ldo);
+    if (m == 2) return add_some<2>(p, ldp, k, v, rs, n, out, ldo);
+    if (m == 1) return add_some<1>(p, ldp, k, v, rs, n, out, ldo);
   }
 };
 
@@ -339,8 +375,9 @@ template <int B> struct Body {
     Body<bytes>::softmax(s, n, scale, mask, stride, state, out, width, shares);                              \
   }                                                                                                          \
   target void softcap(float* s, int64_t n, float cap) { Body<bytes>::softcap(s, n, cap); }                   \
-  target void add_rows(const float* p, int64_t k, const float* v, int64_t rs, int64_t n, float* out) {       \
-    Body<bytes>::add_rows(p, k, v, rs, n, out);                                                              \
+  target void add_rows(const float* p, int64_t ldp, int64_t m, int64_t k, const float* v, int64_t rs,        \
+                       int64_t n, float* out, int64_t ldo) {                                                 \
+    Body<bytes>::add_rows(p, ldp, m, k, v, rs, n, out, ldo);                                                 \
   }                                                                                                          \
   constexpr Blocks kAll = {                                                                                  \
       Body<bytes>::kLanes, Body<bytes>::kPanel, 1, pack, multiply, dots, softmax, softcap, add_rows};        \

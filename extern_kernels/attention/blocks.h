@@ -35,8 +35,9 @@ struct Blocks {
                   RowState& state, float* out, int64_t width, void* shares);
   /// Scores become cap * tanh(score / cap).
   void (*softcap)(float* scores, int64_t n, float cap);
-  /// out[j] += sum over l of p[l] * v[l * row_stride + j], for one row.
-  void (*add_rows)(const float* p, int64_t k, const float* v, int64_t row_stride, int64_t n, float* out);
+  /// out[i * ldo + j] += sum over l of p[i * ldp + l] * v[l * row_stride + j], without packing: for few rows.
+  void (*add_rows)(const float* p, int64_t ldp, int64_t m, int64_t k, const float* v, int64_t row_stride,
+                   int64_t n, float* out, int64_t ldo);
 };
 
 const Blocks& blocks();

@@ -376,6 +376,7 @@ private:
     static thread_local std::vector<float> key_memory, value_memory; // of one block, of halves
     const int64_t keys_at = b * k.strides[0] + kv * k.strides[1];
     const int64_t values_at = b * v.strides[0] + kv * v.strides[1];
+    const bool alike = s.queries == 1 || !p_.causal; // all rows see the same keys
     const int64_t begin = visible(args, s, b, 0).first, all = visible(args, s, b, s.queries - 1).end - begin;
     const int64_t end = begin + all * (part + 1) / parts;
     for (int64_t first = begin + all * part / parts; first < end; first += kKeys) {
@@ -391,8 +392,10 @@ private:
         if (from > 0) std::copy(row + from, row + to, row);
         softmax(wide, args, b, h, i, first + from, row, to - from, 1, into.state[r], into.sums + r * s.width,
                 s.width, row);
-        wide.add_rows(row, to - from, values.data + from * values.row_stride, values.row_stride, s.width,
-                      into.sums + r * s.width);
+        if (alike && r + 1 < rows) continue; // the last one adds them all
+        const int64_t count = alike ? rows : 1, at = alike ? 0 : r;
+        wide.add_rows(scores + at * kKeys, kKeys, count, to - from, values.data + from * values.row_stride,
+                      values.row_stride, s.width, into.sums + at * s.width, s.width);
       }
     }
   }

@@ -35,7 +35,8 @@ public:
 private:
   template <class F> void each(size_t step, int BufferPlan::*when, F&& fn) const {
     for (size_t b = 0; on_ && b < plan_.buffers.size(); ++b)
-      if (plan_.buffers[b].*when == static_cast<int>(step) && shapes_.buffers[b].offset >= 0)
+      if (plan_.buffers[b].*when == static_cast<int>(step) && shapes_.buffers[b].offset >= 0 &&
+          plan_.buffers[b].device == DeviceKind::cpu)
         fn(arena_ + shapes_.buffers[b].offset, shapes_.buffers[b].bytes);
   }
 

@@ -51,8 +51,7 @@ template <int B> struct Body {
   /// Columns to rows for contiguous columns: [kLanes][kLanes] in registers.
   [[gnu::always_inline]] static inline void transpose(Lanes* v) {
 #pragma GCC unroll 4
-    for (int k = 0; 1 << k < kLanes; ++k) {
-      const int s = 1 << k;
+    for (int k = 0, s = 1; s < kLanes; ++k, s *= 2) {
       Ints low, high;
       __builtin_memcpy(&low, kExchanges<kLanes>.low[k], B);
       __builtin_memcpy(&high, kExchanges<kLanes>.high[k], B);

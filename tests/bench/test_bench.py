@@ -7,13 +7,16 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path[:0] = [str(BENCH), str(BENCH.parent / "tests" / "zoo")]
 
 import compare  # noqa: E402
+import decoding  # noqa: E402
 import engine_process  # noqa: E402
+import engines  # noqa: E402
 import machine  # noqa: E402
 import performance  # noqa: E402
 import performance_page  # noqa: E402
@@ -210,6 +213,41 @@ def test_a_quick_run_is_a_part_of_the_whole() -> None:
     whole, quick = performance.parts(), performance.parts(quick=True)
     assert whole.keys() == quick.keys()
     assert all(set(quick[name]) <= set(whole[name]) for name in whole) and len(quick["decode"]) < len(whole["decode"])
+
+
+def test_steps_of_a_decoder_grow_and_begin_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told: list[object] = []
+
+    class Recorder:
+        def __init__(self, path: Path, options: object, caches: dict[str, np.ndarray], longest: int) -> None:
+            told.append((len(caches), next(iter(caches.values())).shape[2], longest))
+
+        def reset(self) -> None:
+            told.append("reset")
+
+        def step(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            told.append(feeds["attention_mask"].shape[1])
+            return {"logits": feeds["input_ids"].astype(np.float32)}
+
+    monkeypatch.setitem(decoding.DECODERS, "ort", Recorder)
+    monkeypatch.setattr(workloads.Workload, "path", lambda self: tmp_path)
+    decoder = decoding.Decoding("ort", workloads.parse("llama100m_decode@past_len=5,total_len=6"), engines.LoadOptions())
+    tokens = [feeds["input_ids"].item() for feeds in decoder.feeds]
+    assert len(set(tokens)) > 1 and 0 <= min(tokens) <= max(tokens) < 32000
+    assert all((feeds["attention_mask"] == 1).all() for feeds in decoder.feeds)
+    for _ in range(decoding.STEPS):
+        decoder.prepare()
+        decoder.step()
+    steps = list(range(6, 6 + decoding.STEPS))
+    longest = told[0][2]  # type: ignore[index]
+    assert told[0] == (24, 5, longest) and longest >= 5 + decoding.STEPS
+    assert told[1:] == ["reset", *steps, "reset", 6, 7]
+    told.clear()
+    assert decoder.outputs()["logits"].item() == tokens[2] and told == ["reset", 6, 7, 8]
+    decoder.prepare()
+    assert told[4:] == ["reset", 6]
+    with pytest.raises(ValueError, match="nobody decodes"):
+        decoding.Decoding("ort", workloads.parse("bilstm"), engines.LoadOptions())
 
 
 def test_charts_mark_what_is_slower() -> None:

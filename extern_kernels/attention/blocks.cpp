@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "extern_kernels/vector_exp.h"
 
@@ -159,12 +160,52 @@ template <int B> struct Body {
     }
   }
 
+  /// Lane i becomes lane i + Step.
+  template <int Step, int... I>
+  [[gnu::always_inline]] static inline void turn(const Lanes& v, Lanes& to,
+                                                 std::integer_sequence<int, I...>) {
+    to = __builtin_shuffle(v, Ints{(I + Step) % kLanes...});
+  }
+
+  /// `f` joins its second argument with the first; in the end the first lane has what all gave.
+  template <int Step = kLanes / 2, class F> [[gnu::always_inline]] static inline void fold(Lanes& v, F&& f) {
+    Lanes other;
+    turn<Step>(v, other, std::make_integer_sequence<int, kLanes>());
+    f(v, other);
+    if constexpr (Step > 1) fold<Step / 2>(v, f);
+  }
+
   [[gnu::always_inline]] static inline float total(const Lanes& v) {
-    float all[kLanes];
-    store(all, v);
-    for (int s = kLanes / 2; s > 0; s /= 2)
-      for (int i = 0; i < s; ++i) all[i] += all[i + s];
+    Lanes all = v;
+    fold(
+        all, [](Lanes & a, const Lanes& b) __attribute__((always_inline)) { a += b; });
     return all[0];
+  }
+
+  /// NaN is not larger than anything.
+  [[gnu::always_inline]] static inline void keep_larger(Lanes& a, const Lanes& b) { a = b > a ? b : a; }
+
+  /// The largest of `n` numbers, of whole vectors; -inf where there is none. Four at a time: each comparison
+  /// waits for the one before it.
+  [[gnu::always_inline]] static inline float greatest_of(const float* s, int64_t n) {
+    constexpr int kAtOnce = 4;
+    Lanes top[kAtOnce], v;
+    for (Lanes& t : top) t = Lanes{} - std::numeric_limits<float>::infinity();
+    int64_t j = 0;
+    for (; j + kAtOnce * kLanes <= n; j += kAtOnce * kLanes)
+#pragma GCC unroll 4
+      for (int i = 0; i < kAtOnce; ++i) {
+        load(v, s + j + i * kLanes);
+        keep_larger(top[i], v);
+      }
+    for (; j < n; j += kLanes) {
+      load(v, s + j);
+      keep_larger(top[0], v);
+    }
+    for (int i = 1; i < kAtOnce; ++i) keep_larger(top[0], top[i]);
+    fold(
+        top[0], [](Lanes & a, const Lanes& b) __attribute__((always_inline)) { keep_larger(a, b); });
+    return top[0][0];
   }
 
   template <int M>
@@ -249,12 +290,10 @@ template <int B> struct Body {
 
   /// e^x for x <= 0: 1 ULP off at most, 0 below -87, NaN for NaN.
   [[gnu::always_inline]] static inline void exp_of(Lanes& x) {
-    Lanes in = x < -87.0f ? x * 0 : x; // -inf * 0 is NaN, but is replaced below
-    in = x < -87.0f ? Lanes{} : in;
-    Lanes p;
-    exp_of_negative<Ints>(in, p);
-    p = in == in ? p : in;
-    x = x < -87.0f ? Lanes{} : p;
+    const auto low = x < -87.0f;
+    const Lanes in = low ? Lanes{} : x;
+    exp_of_negative<Ints>(in, x);
+    x = low ? Lanes{} : x;
   }
 
   [[gnu::always_inline]] static inline void softmax(float* s, int64_t n, float scale, const float* mask,
@@ -269,17 +308,10 @@ template <int B> struct Body {
     else if (mask)
       for (int64_t j = 0; j < n; ++j) s[j] += mask[j * mask_stride];
     for (int64_t j = n; j % kLanes != 0; ++j) s[j] = -kInf; // the row has room for whole vectors
-    Lanes top = Lanes{} - kInf, v;
-    for (int64_t j = 0; j < n; j += kLanes) {
-      load(v, s + j);
-      top = v > top ? v : top;
-    }
-    float all[kLanes], greatest = state.greatest;
-    store(all, top);
-    for (float x : all) greatest = x > greatest ? x : greatest;
+    const float here = greatest_of(s, n), greatest = here > state.greatest ? here : state.greatest;
     // Nothing but -inf so far: any finite value to subtract gives 0; NaN stays.
     float shift = greatest == -kInf ? 0 : greatest;
-    Lanes sum = Lanes{};
+    Lanes sum = Lanes{}, v;
     for (int64_t j = 0; j < n; j += kLanes) {
       load(v, s + j);
       v = v - shift;
@@ -296,6 +328,16 @@ template <int B> struct Body {
       state.greatest = greatest;
     }
     state.sum += total(sum);
+  }
+
+  [[gnu::always_inline]] static inline void divide(const float* from, int64_t n, float by, float* to) {
+    int64_t j = 0;
+    for (; j + kLanes <= n; j += kLanes) {
+      Lanes v;
+      load(v, from + j);
+      store(to + j, v / by);
+    }
+    for (; j < n; ++j) to[j] = from[j] / by;
   }
 
   [[gnu::always_inline]] static inline void softcap(float* s, int64_t n, float cap) {
@@ -373,13 +415,24 @@ template <int B> struct Body {
                       float* out, int64_t width, void* shares) {                                             \
     Body<bytes>::softmax(s, n, scale, mask, stride, state, out, width, shares);                              \
   }                                                                                                          \
+  target void divide(const float* from, int64_t n, float by, float* to) {                                    \
+    Body<bytes>::divide(from, n, by, to);                                                                    \
+  }                                                                                                          \
   target void softcap(float* s, int64_t n, float cap) { Body<bytes>::softcap(s, n, cap); }                   \
   target void add_rows(const float* p, int64_t ldp, int64_t m, int64_t k, const float* v, int64_t rs,        \
                        int64_t n, float* out, int64_t ldo) {                                                 \
     Body<bytes>::add_rows(p, ldp, m, k, v, rs, n, out, ldo);                                                 \
   }                                                                                                          \
-  constexpr Blocks kAll = {                                                                                  \
-      Body<bytes>::kLanes, Body<bytes>::kPanel, 1, pack, multiply, dots, softmax, softcap, add_rows};        \
+  constexpr Blocks kAll = {Body<bytes>::kLanes,                                                              \
+                           Body<bytes>::kPanel,                                                              \
+                           1,                                                                                \
+                           pack,                                                                             \
+                           multiply,                                                                         \
+                           dots,                                                                             \
+                           softmax,                                                                          \
+                           divide,                                                                           \
+                           softcap,                                                                          \
+                           add_rows};                                                                        \
   }
 
 TBX_BLOCKS(base, 16, )

@@ -33,6 +33,8 @@ struct Blocks {
   /// new greatest. There is room for whole vectors at `scores`; `shares` may be the same memory or before it.
   void (*softmax)(float* scores, int64_t n, float scale, const float* mask, int64_t mask_stride,
                   RowState& state, float* out, int64_t width, void* shares);
+  /// to[j] = from[j] / by.
+  void (*divide)(const float* from, int64_t n, float by, float* to);
   /// Scores become cap * tanh(score / cap).
   void (*softcap)(float* scores, int64_t n, float cap);
   /// out[i * ldo + j] += sum over l of p[i * ldp + l] * v[l * row_stride + j], without packing: for few rows.

@@ -213,6 +213,7 @@ private:
       return;
     }
     float* to = static_cast<float*>(y.data) + at;
+    if (y.strides[3] == 1 && !nothing) return b_.divide(sums, s.width, row.sum, to);
     for (int64_t d = 0; d < s.width; ++d) to[d * y.strides[3]] = nothing ? 0 : sums[d] / row.sum;
   }
 

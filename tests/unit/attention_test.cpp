@@ -206,6 +206,16 @@ TEST(FusedAttention, MaskedRowsAndNaN) {
     }
 }
 
+TEST(FusedAttention, GreatestAtEveryKey) {
+  for (int64_t keys : {1, 15, 16, 17, 64, 65, 130, 259})
+    for (float score : {500.0f, NAN}) { // what is not seen as the greatest overflows
+      const Shape s{1, 1, 1, std::max<int64_t>(keys, 20), keys, 4, 6};
+      Attention a(s, {0.5f}, kPlain, kPlain, {1, 1, s.queries, keys});
+      for (int64_t i = 0; i < s.queries; ++i) a.mask.at(0, 0, i, i % keys) = score;
+      a.check();
+    }
+}
+
 TEST(FusedAttention, LargeScores) {
   Attention a({1, 1, 1, 20, 40, 8, 8}, {300.0f}, kPlain, kPlain);
   a.run();

@@ -82,26 +82,55 @@ template <DType type> auto best_multiply() {
   return multiply_plain<type>;
 }
 
-/// Panels `first_panel` to `last_panel`, which is not among them.
+/// Rows [first, last) of a matrix that is stored by rows, into all panels.
 template <class T>
-void copy_panels(const T* data, T* panels, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
-                 int64_t first_panel, int64_t last_panel) {
-  tbb::parallel_for(first_panel, last_panel, [&](int64_t p) {
+void copy_rows(const T* data, T* panels, int64_t k, int64_t n, int64_t row_stride, int64_t first,
+               int64_t last) {
+  tbb::parallel_for(int64_t{0}, (n + kPanel - 1) / kPanel, [&](int64_t p) {
     T* to = panels + p * k * kPanel;
     const int64_t begin = p * kPanel, width = std::min<int64_t>(kPanel, n - begin);
+    if (width < kPanel) std::fill_n(to + first * kPanel, (last - first) * kPanel, T{});
+    for (int64_t i = first; i < last; ++i) std::copy_n(data + begin + i * row_stride, width, to + i * kPanel);
+  });
+}
+
+/// Columns [first, last) of one that is stored by columns, whole panels of them.
+template <class T>
+void copy_columns(const T* data, T* panels, int64_t k, int64_t row_stride, int64_t column_stride,
+                  int64_t first, int64_t last) {
+  tbb::parallel_for(first / kPanel, (last + kPanel - 1) / kPanel, [&](int64_t p) {
+    T* to = panels + p * k * kPanel;
+    const int64_t begin = p * kPanel, width = std::min<int64_t>(kPanel, last - begin);
     const T* from = data + begin * column_stride;
     if (width < kPanel) std::fill_n(to, k * kPanel, T{});
-    if (column_stride == 1) {
-      for (int64_t i = 0; i < k; ++i) std::copy_n(from + i * row_stride, width, to + i * kPanel);
-      return;
-    }
-    // Stored by columns: blocks of rows keep the lines of all columns of the panel in the cache.
+    // Blocks of rows keep the lines of all columns of the panel in the cache.
     constexpr int64_t kRows = 16;
-    for (int64_t first = 0; first < k; first += kRows)
+    for (int64_t row = 0; row < k; row += kRows)
       for (int64_t j = 0; j < width; ++j)
-        for (int64_t i = first; i < std::min(first + kRows, k); ++i)
+        for (int64_t i = row; i < std::min(row + kRows, k); ++i)
           to[i * kPanel + j] = from[i * row_stride + j * column_stride];
   });
+}
+
+/// Strip by strip of the matrix as it is stored: what lies between is read by nobody, for the system brings
+/// in pages by the dozen.
+template <class T>
+void copy_strips(const T* data, T* panels, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
+                 const Panels::Copied& copied) {
+  constexpr int64_t kStrip = (8 << 20) / sizeof(T);
+  const bool by_rows = column_stride == 1;
+  const int64_t line = by_rows ? row_stride : column_stride, lines = by_rows ? k : n;
+  const int64_t of_line = by_rows ? n : (k - 1) * row_stride + 1; // elements from its first to its last
+  const int64_t step = std::max<int64_t>(kPanel, kStrip / std::max<int64_t>(1, line) / kPanel * kPanel);
+  for (int64_t first = 0; first < lines; first += step) {
+    const int64_t last = std::min(first + step, lines);
+    if (by_rows)
+      copy_rows(data, panels, k, n, row_stride, first, last);
+    else
+      copy_columns(data, panels, k, row_stride, column_stride, first, last);
+    if (copied)
+      copied(data + first * line, ((last - first - 1) * line + of_line) * static_cast<int64_t>(sizeof(T)));
+  }
 }
 
 } // namespace
@@ -113,25 +142,12 @@ Panels::Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_s
       multiply_(type == DType::f32    ? best_multiply<DType::f32>()
                 : type == DType::bf16 ? best_multiply<DType::bf16>()
                                       : best_multiply<DType::f16>()) {
-  constexpr int64_t kStrip = 8 << 20;
-  const int64_t width = size_of(type), of_panel = std::max<int64_t>(1, k * kPanel * width),
-                step = std::max<int64_t>(1, kStrip / of_panel);
-  for (int64_t first = 0; first < count(); first += step) {
-    const int64_t last = std::min(first + step, count());
-    if (type == DType::f32)
-      copy_panels(static_cast<const float*>(data), reinterpret_cast<float*>(data_), k, n, row_stride,
-                  column_stride, first, last);
-    else
-      copy_panels(static_cast<const uint16_t*>(data), reinterpret_cast<uint16_t*>(data_), k, n, row_stride,
-                  column_stride, first, last);
-    if (!copied) continue;
-    const int64_t begin = first * kPanel, columns = std::min(last * kPanel, n) - begin;
-    const std::byte* from = static_cast<const std::byte*>(data) + begin * column_stride * width;
-    if (column_stride != 1) // stored by columns
-      copied(from, columns * column_stride * width);
-    else
-      for (int64_t i = 0; i < k; ++i) copied(from + i * row_stride * width, columns * width);
-  }
+  if (type == DType::f32)
+    copy_strips(static_cast<const float*>(data), reinterpret_cast<float*>(data_), k, n, row_stride,
+                column_stride, copied);
+  else
+    copy_strips(static_cast<const uint16_t*>(data), reinterpret_cast<uint16_t*>(data_), k, n, row_stride,
+                column_stride, copied);
 }
 
 void Panels::multiply(int64_t panel, const float* x, std::span<float, kPanel> sums) const {

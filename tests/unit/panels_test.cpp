@@ -2,6 +2,7 @@
 // bytes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -46,6 +47,22 @@ TEST(Panels, EveryByteIsToldOnceAndProductsAreRight) {
             << s.k << " x " << s.n << " column " << j;
       }
     }
+}
+
+/// The first columns of wider rows: what is told ends with the last of them.
+TEST(Panels, AViewIsNotLeft) {
+  constexpr int64_t k = 30'000, n = 70, row = 100, count = (k - 1) * row + n;
+  const std::vector<float> matrix(static_cast<size_t>(count), 1), x(static_cast<size_t>(k), 0.5f);
+  int64_t most = 0;
+  const Panels panels(matrix.data(), DType::f32, k, n, row, 1, [&](const void* begin, int64_t bytes) {
+    most = std::max(most, static_cast<const std::byte*>(begin) + bytes -
+                              reinterpret_cast<const std::byte*>(matrix.data()));
+  });
+  EXPECT_EQ(most, count * static_cast<int64_t>(sizeof(float)));
+  alignas(64) float sums[kPanel];
+  panels.multiply(1, x.data(), sums);
+  EXPECT_EQ(sums[0], k / 2);
+  EXPECT_EQ(sums[n - kPanel], 0);
 }
 
 } // namespace

@@ -39,6 +39,7 @@ public:
       auto rank = static_cast<int64_t>(dims.size()) + 1;
       TBX_MODEL(axis >= -rank && axis < rank, "axis {} is out of range for rank {}", axis, rank);
       dims.insert(dims.begin() + (axis < 0 ? axis + rank : axis), 0);
+      checked_numel(dims); // a branch that makes no sense for the shapes at hand may say anything
       if (dtype == DType::string) return Tensor::of_strings(std::move(dims), {});
       return Tensor::make(dtype == DType::undefined ? DType::f32 : dtype, std::move(dims));
     }

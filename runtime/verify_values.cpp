@@ -49,7 +49,6 @@ private:
   void check_element(const ValueEntry& e) const {
     require(e.element.same.size() <= e.element.dims.size(), "the element of '{}' has {} sizes of {}", e.name,
             e.element.same.size(), e.element.dims.size());
-    for (int64_t size : e.element.dims) require(size >= 0, "the element of '{}' has a size of {}", e.name, size);
     for (const auto& [input, dim] : e.element.same)
       require(input == -1 || (input >= 0 && at(input) < plan_.inputs.size()), "'{}' is as large as input {}",
               e.name, input);

@@ -71,7 +71,6 @@ TEST(ValuePlan, DefectsAreFound) {
       {"holds nothing", [](ValuePlan& p) { std::swap(p.steps.front(), p.steps.back()), p.steps.pop_back(); }},
       {"a constant is slot", [](ValuePlan& p) { p.constants.emplace_back(p.num_slots, RuntimeValue()); }},
       {"as large as input", [](ValuePlan& p) { p.outputs[0].element = {DType::f32, {0}, {{99, 0}}}; }},
-      {"has a size of -1", [](ValuePlan& p) { p.outputs[0].element.dims.assign(1, -1); }},
       {"used last", [](ValuePlan& p) { p.steps[0].last_use.clear(); }},
       {"the condition is missing", [](ValuePlan& p) { step_of<IfStep>(p).inputs[0] = -1; }},
       {"used last", [](ValuePlan& p) { step_of<IfStep>(p).inputs.clear(); }},

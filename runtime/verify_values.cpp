@@ -82,8 +82,8 @@ private:
   }
 
   void check_read(const ValueStep& step, int slot) const {
-    require(slot == -1 || (is_slot(slot) && holds_[at(slot)]), "{}: reads slot {}, which holds nothing", step.where,
-            slot);
+    require(slot == -1 || (is_slot(slot) && holds_[at(slot)]), "{}: reads slot {}, which holds nothing",
+            step.where, slot);
   }
 
   void check_outputs() const {
@@ -105,7 +105,8 @@ private:
     require(call.captures.size() <= body.inputs.size() &&
                 (explicit_inputs < 0 ||
                  body.inputs.size() - call.captures.size() == static_cast<size_t>(explicit_inputs)),
-            "{}: a body has {} inputs, {} of them captured", step.where, body.inputs.size(), call.captures.size());
+            "{}: a body has {} inputs, {} of them captured", step.where, body.inputs.size(),
+            call.captures.size());
     for (int slot : call.captures) {
       check_read(step, slot);
       require(slot >= 0, "{}: a body captures nothing", step.where);
@@ -117,7 +118,9 @@ private:
       auto moves = [&](const ValueStep& s) {
         for (size_t k = 0; k < s.inputs.size(); ++k)
           if (s.inputs[k] == kept && s.last_use[k]) return true;
-        return std::count(s.release.begin(), s.release.end(), kept) + std::count(s.outputs.begin(), s.outputs.end(), kept) > 0;
+        return std::count(s.release.begin(), s.release.end(), kept) +
+                   std::count(s.outputs.begin(), s.outputs.end(), kept) >
+               0;
       };
       require(std::none_of(body.steps.begin(), body.steps.end(), moves) &&
                   std::none_of(body.outputs.begin(), body.outputs.end(),
@@ -129,7 +132,8 @@ private:
   void check(const StageStep& s, const ValueStep& step) const {
     require(s.stage != nullptr, "a part is missing");
     for (const auto* slots : {&step.inputs, &step.outputs})
-      require(std::find(slots->begin(), slots->end(), -1) == slots->end(), "a part without one of its tensors");
+      require(std::find(slots->begin(), slots->end(), -1) == slots->end(),
+              "a part without one of its tensors");
   }
 
   static void check(const OpStep& s, const ValueStep& step) {
@@ -162,20 +166,22 @@ private:
 
   void check(const ScanStep& s, const ValueStep& step) const {
     const size_t first = s.batched ? 1 : 0;
-    require(s.states >= 0 && step.inputs.size() > first + at(s.states), "{}: {} inputs, {} states", step.where,
-            step.inputs.size(), s.states);
+    require(s.states >= 0 && step.inputs.size() > first + at(s.states), "{}: {} inputs, {} states",
+            step.where, step.inputs.size(), s.states);
     const size_t values = step.inputs.size() - first, scanned = values - at(s.states);
     check_body(s.body, step, static_cast<int64_t>(values));
     const size_t made = s.body.plan->outputs.size();
-    require(made >= at(s.states) && step.outputs.size() <= made, "{}: {} outputs, the body has {}", step.where,
-            step.outputs.size(), made);
+    require(made >= at(s.states) && step.outputs.size() <= made, "{}: {} outputs, the body has {}",
+            step.where, step.outputs.size(), made);
     require(s.input_axes.size() == scanned && s.input_backwards.size() == scanned &&
-                s.output_axes.size() == made - at(s.states) && s.output_backwards.size() == made - at(s.states),
+                s.output_axes.size() == made - at(s.states) &&
+                s.output_backwards.size() == made - at(s.states),
             "{}: axes or directions do not fit {} scanned inputs", step.where, scanned);
   }
 
   void check(const SequenceMapStep& s, const ValueStep& step) const {
-    require(!step.inputs.empty() && std::find(step.inputs.begin(), step.inputs.end(), -1) == step.inputs.end(),
+    require(!step.inputs.empty() &&
+                std::find(step.inputs.begin(), step.inputs.end(), -1) == step.inputs.end(),
             "{}: an input is missing", step.where);
     check_body(s.body, step, static_cast<int64_t>(step.inputs.size()));
     require(s.body.plan->outputs.size() >= step.outputs.size(), "{}: {} outputs, the body has {}", step.where,

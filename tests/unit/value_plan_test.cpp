@@ -70,7 +70,10 @@ TEST(ValuePlan, DefectsAreFound) {
       {"holds nothing", [](ValuePlan& p) { p.steps.clear(); }},
       {"holds nothing", [](ValuePlan& p) { std::swap(p.steps.front(), p.steps.back()), p.steps.pop_back(); }},
       {"a constant is slot", [](ValuePlan& p) { p.constants.emplace_back(p.num_slots, RuntimeValue()); }},
-      {"as large as input", [](ValuePlan& p) { p.outputs[0].element = {DType::f32, {0}, {{99, 0}}}; }},
+      {"as large as input",
+       [](ValuePlan& p) {
+         p.outputs[0].element = {DType::f32, {0}, {{99, 0}}};
+       }},
       {"used last", [](ValuePlan& p) { p.steps[0].last_use.clear(); }},
       {"the condition is missing", [](ValuePlan& p) { step_of<IfStep>(p).inputs[0] = -1; }},
       {"used last", [](ValuePlan& p) { step_of<IfStep>(p).inputs.clear(); }},
@@ -102,7 +105,10 @@ TEST(ValuePlan, DefectsAreFound) {
       {"axes or directions", [](ValuePlan& p) { first<ScanStep>(p).input_axes.clear(); }},
       {"axes or directions", [](ValuePlan& p) { first<ScanStep>(p).output_backwards.clear(); }},
       {"states", [](ValuePlan& p) { first<ScanStep>(p).batched = true; }},
-      {"the body has 1", [](ValuePlan& p) { own(first<SequenceMapStep>(p).body), step_of<SequenceMapStep>(p).outputs.push_back(-1); }},
+      {"the body has 1",
+       [](ValuePlan& p) {
+         own(first<SequenceMapStep>(p).body), step_of<SequenceMapStep>(p).outputs.push_back(-1);
+       }},
       {"are known", [](ValuePlan& p) { step_of<OpStep>(p).outputs.clear(); }},
       {"moved, and there elsewhere",
        [](ValuePlan& p) {
@@ -166,7 +172,8 @@ void change(ValuePlan& plan, std::mt19937& random) {
 bool is_sound(const ValuePlan& plan) {
   bool bodies = true;
   for (const ValueStep& step : plan.steps)
-    for_each_body(step, [&](const BodyCall& body) { bodies = bodies && (!body.plan || is_sound(*body.plan)); });
+    for_each_body(step,
+                  [&](const BodyCall& body) { bodies = bodies && (!body.plan || is_sound(*body.plan)); });
   return bodies && defect_of(plan).empty();
 }
 

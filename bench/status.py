@@ -31,7 +31,7 @@ SPEED = REPO_ROOT / "build" / "performance" / "models.json"
 ENGINES = ("tensorbox", "ort")
 COMMANDS = {
     "conformance": ["tests/conformance/run_suite.py"],
-    "zoo": ["tests/zoo/run_zoo.py"],
+    "zoo": ["tests/zoo/run_zoo.py", "--models", "all"],
 }
 
 

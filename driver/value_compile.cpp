@@ -269,6 +269,7 @@ public:
     }
     plan_->num_slots = static_cast<int>(num_slots_);
     finish(num_captures);
+    verify(*plan_);
     return plan_;
   }
 
@@ -306,25 +307,6 @@ private:
     plan_->steps.push_back(std::move(step));
   }
 
-  static void for_captures(const ValueStep& step, const std::function<void(int)>& fn) {
-    auto all = [&](const runtime::BodyCall& call) {
-      std::for_each(call.captures.begin(), call.captures.end(), fn);
-    };
-    if (const auto* s = std::get_if<runtime::IfStep>(&step.what)) {
-      all(s->then_branch);
-      all(s->else_branch);
-    } else if (const auto* s = std::get_if<runtime::LoopStep>(&step.what)) {
-      all(s->body);
-    } else if (const auto* s = std::get_if<runtime::ScanStep>(&step.what)) {
-      all(s->body);
-    } else if (const auto* s = std::get_if<runtime::SequenceMapStep>(&step.what)) {
-      all(s->body);
-    } else if (const auto* s = std::get_if<runtime::GenerationStep>(&step.what)) {
-      all(s->decoder);
-      all(s->first);
-    }
-  }
-
   /// Who reads a slot last, and what may be moved out of it.
   void finish(size_t num_captures) {
     std::vector<char> kept(num_slots_, 0);
@@ -341,7 +323,9 @@ private:
       for (int slot : step.inputs)
         if (slot >= 0) ++reads[slot];
       std::set<int> captured;
-      for_captures(step, [&](int slot) { captured.insert(slot); });
+      runtime::for_each_body(step, [&](const runtime::BodyCall& body) {
+        captured.insert(body.captures.begin(), body.captures.end());
+      });
       auto last = [&](int slot) { return !seen[slot] && !kept[slot] && !outputs[slot]; };
       for (int slot : step.inputs)
         step.last_use.push_back(slot >= 0 && last(slot) && reads[slot] == 1 && !captured.count(slot));

@@ -74,8 +74,7 @@ std::vector<Link> whole_activations(Expr x) {
 
 /// leaky_relu and clip carry a number: read it from the node and compare with the spelled form.
 std::optional<Link> parametric_link(Expr cur, Expr user) {
-  if (user->op == Op::where && user->num_args == 3 && user->args[2] == cur &&
-      user->args[1]->op == Op::mul) {
+  if (user->op == Op::where && user->num_args == 3 && user->args[2] == cur && user->args[1]->op == Op::mul) {
     for (int i = 0; i < 2; ++i)
       if (auto a = constant_of(user->args[1]->args[i]); a && leaky_relu(cur, *a) == user)
         return Link{user, {PostOp::leaky_relu, static_cast<float>(*a)}};
@@ -132,7 +131,8 @@ void append_step(std::vector<PostOp>& steps, PostOp step) {
   last.beta = static_cast<float>(beta);
 }
 
-ChainMatcher::ChainMatcher(Expr root, Expr product, bool integers) : root_(root), product_(product), integers_(integers) {
+ChainMatcher::ChainMatcher(Expr root, Expr product, bool integers)
+    : root_(root), product_(product), integers_(integers) {
   visit(root, [&](Expr n) { nodes_.push_back(n); });
   present_.insert(nodes_.begin(), nodes_.end());
 }

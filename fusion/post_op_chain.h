@@ -21,7 +21,7 @@ struct Dequantised {
 struct Link {
   ir::Expr next;
   extern_kernels::PostOp op;
-  ir::Expr operand = nullptr;             ///< the extra operand: a load, a constant, or what a kernel computes
+  ir::Expr operand = nullptr;         ///< the extra operand: a load, a constant, or what a kernel computes
   std::optional<Dequantised> bytes{}; ///< what the operand is, where it lies in memory as bytes
 };
 

@@ -8,10 +8,6 @@ namespace tbx::importer {
 
 using onnx::AttributeProto;
 
-bool is_graph(const AttributeProto& p) {
-  return p.type() == AttributeProto::GRAPH || p.type() == AttributeProto::GRAPHS;
-}
-
 Attribute to_attribute(AttributeProto& p, AttributeTensors& tensors, Symbols& symbols,
                        const ImportOptions& options) {
   const std::string what = "attribute " + shown(p.name());

@@ -19,7 +19,6 @@ public:
 /// Every form but graphs, which need their surroundings. Sparse tensors are made dense.
 Attribute to_attribute(onnx::AttributeProto& proto, AttributeTensors& tensors, Symbols& symbols,
                        const ImportOptions& options);
-bool is_graph(const onnx::AttributeProto& proto);
 
 /// The reverse, again without graphs: the `type` of the result says UNDEFINED for them.
 onnx::AttributeProto to_proto(const std::string& name, const Attribute& attribute, const DimNamer& dim_name);

@@ -134,6 +134,11 @@ public:
     const PackageIndex& index = package_->index();
     std::string text = fmt::format("package of tensorbox {}\n", index.version);
     for (const auto& [name, value] : index.options) text += fmt::format("option: {} {}\n", name, value);
+    if (value_session) {
+      std::vector<const runtime::TensorStage*> all;
+      for (const auto& stage : stages_) all.push_back(stage.get());
+      text += runtime::to_string(value_session->plan(), all);
+    }
     for (size_t i = 0; i < stages_.size(); ++i)
       for (const auto& p : stages_[i]->programs())
         text += (stages_.size() > 1 ? fmt::format("--- part {}\n", i) : "") +

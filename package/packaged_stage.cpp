@@ -130,6 +130,10 @@ PackagedStage::PackagedStage(std::shared_ptr<const Package> package, const Packe
     : package_(std::move(package)), how_(how), what_(std::move(what)) {
   for (const PackedProgram& p : stage.programs)
     variants_.push_back(std::make_unique<Variant>(*package_, p, how_));
+  for (const auto& v : variants_)
+    if (v->plan.executable->inputs.size() != variants_[0]->plan.executable->inputs.size() ||
+        v->plan.executable->outputs.size() != variants_[0]->plan.executable->outputs.size())
+      archive::damaged("programs of one part have other inputs and outputs");
 }
 
 PackagedStage::~PackagedStage() = default;
@@ -156,6 +160,9 @@ std::shared_ptr<const Program> PackagedStage::program_for(std::span<const runtim
 
 void PackagedStage::run(std::span<const runtime::RunTensor> inputs, std::span<runtime::RunTensor> outputs,
                         const runtime::RunOptions& options) const {
+  if (!variants_.empty() && (inputs.size() != variants_[0]->plan.executable->inputs.size() ||
+                             outputs.size() != variants_[0]->plan.executable->outputs.size()))
+    archive::damaged("a part has other inputs and outputs than the step that runs it");
   for (Assume assume = Assume::broadcast_too;; assume = less_than(assume)) {
     const auto program = program_for(inputs, assume);
     try {

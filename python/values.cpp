@@ -103,9 +103,9 @@ BoundInputs bind(const nb::list& given) {
 nb::list outputs_to_python(std::vector<OutputTensor> outputs) {
   nb::list result;
   for (OutputTensor& o : outputs) {
-    nb::object payload = o.strings                ? nb::cast(*o.strings)
+    nb::object payload = o.strings           ? nb::cast(*o.strings)
                          : o.device != kHost ? nb::cast(DeviceTensor{o, nullptr})
-                                                  : nb::cast(Output{o});
+                                             : nb::cast(Output{o});
     result.append(nb::make_tuple(o.name, o.type, nb::cast(o.dims), payload));
   }
   return result;

@@ -29,6 +29,7 @@ BoundStep bind_extern(const Executable& executable, const ExternStep& step, exte
                       device::Device* device) {
   auto facts = [&](const std::vector<OperandView>& views) {
     std::vector<extern_kernels::OperandInfo> all;
+    all.reserve(views.size());
     for (const OperandView& v : views) all.push_back(operand_facts(executable, v));
     return all;
   };

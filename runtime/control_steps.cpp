@@ -39,6 +39,7 @@ public:
       auto rank = static_cast<int64_t>(dims.size()) + 1;
       TBX_MODEL(axis >= -rank && axis < rank, "axis {} is out of range for rank {}", axis, rank);
       dims.insert(dims.begin() + (axis < 0 ? axis + rank : axis), 0);
+      checked_numel(dims); // a branch that makes no sense for the shapes at hand may say anything
       if (dtype == DType::string) return Tensor::of_strings(std::move(dims), {});
       return Tensor::make(dtype == DType::undefined ? DType::f32 : dtype, std::move(dims));
     }
@@ -282,7 +283,9 @@ void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFram
               "scanned inputs need a batch and a sequence dimension");
   std::vector<int64_t> lengths;
   if (step.inputs[0] >= 0 && !frame.slots[step.inputs[0]].is_none()) {
-    lengths = to_ints(frame.slots[step.inputs[0]].tensor);
+    const RuntimeValue& given = frame.slots[step.inputs[0]];
+    TBX_MODEL(given.is_tensor() && is_integer(given.tensor.dtype), "the lengths are no integers");
+    lengths = to_ints(given.tensor);
     TBX_MODEL(static_cast<int64_t>(lengths.size()) == batch, "{} lengths for a batch of {}", lengths.size(),
               batch);
   }
@@ -291,6 +294,8 @@ void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFram
   for (int64_t b = 0; b < batch; ++b) {
     std::vector<RuntimeValue> one;
     std::vector<Tensor> parts;
+    one.reserve(state.size());
+    parts.reserve(scanned.size());
     for (const RuntimeValue& v : state) one.emplace_back(slice_at(v.tensor, 0, b));
     for (const Tensor& t : scanned) parts.push_back(slice_at(t, 0, b));
     int64_t steps = slices_of(s, parts);
@@ -300,8 +305,10 @@ void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFram
       steps = lengths[b];
     }
     std::vector<RuntimeValue> out = scan_once(s, std::move(one), parts, steps, body, guard);
-    for (size_t i = 0; i < results.size(); ++i)
+    for (size_t i = 0; i < results.size(); ++i) {
+      TBX_MODEL(out[i].is_tensor(), "output {} is {}, not a tensor", i, name_of(out[i].kind));
       results[i].push_back(i < states ? out[i].tensor : padded(out[i].tensor, longest));
+    }
   }
   TBX_MODEL(batch > 0, "a Scan over an empty batch");
   for (size_t i = 0; i < results.size(); ++i) {

@@ -110,6 +110,7 @@ std::string text(const OperandView& v, const std::vector<std::string>& names) {
 
 std::string text(const std::vector<OperandView>& views, const std::vector<std::string>& names) {
   std::vector<std::string> parts;
+  parts.reserve(views.size());
   for (const OperandView& v : views) parts.push_back(text(v, names));
   return fmt::format("{}", fmt::join(parts, ", "));
 }

@@ -38,6 +38,7 @@ MakeValueFunction find_value_op(std::string_view domain, std::string_view op, in
 
 std::vector<ValueOpInfo> value_ops() {
   std::vector<ValueOpInfo> all;
+  all.reserve(kEntries.size());
   for (const Entry& e : kEntries) all.push_back(e.info);
   return all;
 }

@@ -27,6 +27,7 @@ private:
 
   static std::string slots(const std::vector<int>& list) {
     std::vector<std::string> names;
+    names.reserve(list.size());
     for (int s : list) names.push_back(s < 0 ? "-" : fmt::format("s{}", s));
     return fmt::format("{}", fmt::join(names, ", "));
   }

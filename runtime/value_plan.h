@@ -116,6 +116,30 @@ struct ValuePlan {
   std::vector<ValueStep> steps;
 };
 
+/// Calls `see(body)` for every body of a step.
+template <class See> void for_each_body(const ValueStep& step, See see) {
+  if (const auto* branch = std::get_if<IfStep>(&step.what)) {
+    see(branch->then_branch);
+    see(branch->else_branch);
+  } else if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
+    see(loop->body);
+  } else if (const auto* scan = std::get_if<ScanStep>(&step.what)) {
+    see(scan->body);
+  } else if (const auto* map = std::get_if<SequenceMapStep>(&step.what)) {
+    see(map->body);
+  } else if (const auto* generation = std::get_if<GenerationStep>(&step.what)) {
+    see(generation->decoder);
+    see(generation->first);
+  }
+}
+
+/// What is wrong with a plan: a slot that there is not, that is read while it holds nothing, or moved while
+/// others read it; a step that does not fit its bodies. Empty: it is sound. Whatever this accepts can be run
+/// without touching memory that is not its own. The bodies' own plans have to be sound already.
+std::string defect_of(const ValuePlan& plan);
+/// Throws InternalError with what is wrong.
+void verify(const ValuePlan& plan);
+
 /// Deterministic text (`tbx dump --stage=plan`); stages are called by their place in `stages`.
 std::string to_string(const ValuePlan& plan, std::span<const TensorStage* const> stages);
 

@@ -183,35 +183,23 @@ private:
   }
 
   std::shared_ptr<const ValuePlan> unpack(const FilePlan& f) {
-    slots_ = f.num_slots;
-    check(f.num_slots >= 0 && f.num_slots < 1 << 24);
     auto plan = std::make_shared<ValuePlan>();
     plan->num_slots = f.num_slots;
     plan->inputs = f.inputs;
     plan->outputs = f.outputs;
-    for (const ValueEntry& e : plan->inputs) check(e.slot >= -1 && e.slot < slots_);
-    for (const ValueEntry& e : plan->outputs) check(is_slot(e.slot));
-    for (const auto& [slot, value] : f.constants) {
-      check(is_slot(slot));
-      plan->constants.emplace_back(slot, unpack(value));
-    }
+    for (const auto& [slot, value] : f.constants) plan->constants.emplace_back(slot, unpack(value));
     for (const FileStep& s : f.steps) {
-      for (const auto* list : {&s.inputs, &s.outputs})
-        for (int slot : *list) check(slot >= -1 && slot < slots_);
-      for (int slot : s.release) check(is_slot(slot));
-      check(s.last_use.size() == s.inputs.size());
       try {
-        plan->steps.push_back({std::visit([&](const auto& what) { return unpack(what, s); }, s.what),
-                               s.inputs, s.outputs, s.last_use, s.release, s.where});
+        plan->steps.push_back({std::visit([&](const auto& what) { return unpack(what); }, s.what), s.inputs,
+                               s.outputs, s.last_use, s.release, s.where});
       } catch (Error& e) {
         e.set_where(s.where);
         throw;
       }
     }
+    if (const std::string defect = defect_of(*plan); !defect.empty()) archive::damaged(defect.c_str());
     return plan;
   }
-
-  bool is_slot(int slot) const { return slot >= 0 && slot < slots_; }
 
   static RuntimeValue unpack(const FileValue& f) {
     using Kind = RuntimeValue::Kind;
@@ -229,11 +217,9 @@ private:
     return {};
   }
 
-  /// `least`: inputs that the body takes before what it captures.
-  BodyCall unpack(const FileBody& f, bool may_be_none = false) const {
+  BodyCall unpack(const FileBody& f) const {
     BodyCall call;
     call.captures = f.captures;
-    for (int slot : f.captures) check(is_slot(slot));
     if (f.failure) {
       auto failure = std::make_shared<Error>(f.failure->kind, f.failure->message, f.failure->hint);
       if (!f.failure->where.empty()) failure->set_where(f.failure->where);
@@ -242,44 +228,35 @@ private:
     if (f.plan >= 0) {
       check(static_cast<size_t>(f.plan) < plans_.size()); // bodies come first
       call.plan = plans_[static_cast<size_t>(f.plan)];
-      check(call.captures.size() <= call.plan->inputs.size());
     }
-    check(call.plan || call.failure || may_be_none);
     return call;
   }
 
   using What = decltype(ValueStep::what);
-  What unpack(const FileStage& f, const FileStep& step) const {
+  What unpack(const FileStage& f) const {
     check(f.stage >= 0 && static_cast<size_t>(f.stage) < stages_.size());
-    for (const auto* list : {&step.inputs, &step.outputs})
-      for (int slot : *list) check(slot >= 0);
     return StageStep{stages_[static_cast<size_t>(f.stage)]};
   }
-  What unpack(const ValueNode& node, const FileStep&) const {
+  What unpack(const ValueNode& node) const {
     auto make = find_value_op(node.domain, node.op, node.opset);
     if (!make) archive::damaged("it has an operator that this version has not");
     return OpStep{node, make(node)};
   }
-  What unpack(const FileIf& f, const FileStep&) const {
-    return IfStep{unpack(f.then_branch), unpack(f.else_branch)};
-  }
-  What unpack(const FileLoop& f, const FileStep&) const {
+  What unpack(const FileIf& f) const { return IfStep{unpack(f.then_branch), unpack(f.else_branch)}; }
+  What unpack(const FileLoop& f) const {
     return LoopStep{unpack(f.body), f.carried, f.iteration_dims, f.condition_dims};
   }
-  What unpack(const FileScan& f, const FileStep&) const {
+  What unpack(const FileScan& f) const {
     return ScanStep{unpack(f.body),    f.states,           f.input_axes, f.output_axes,
                     f.input_backwards, f.output_backwards, f.batched};
   }
-  What unpack(const FileMap& f, const FileStep&) const { return SequenceMapStep{unpack(f.body)}; }
-  What unpack(const FileGeneration& f, const FileStep&) const {
-    GenerationStep s{std::make_shared<const Generation>(f.what), unpack(f.decoder), unpack(f.first, true)};
-    check_bodies(s);
-    return s;
+  What unpack(const FileMap& f) const { return SequenceMapStep{unpack(f.body)}; }
+  What unpack(const FileGeneration& f) const {
+    return GenerationStep{std::make_shared<const Generation>(f.what), unpack(f.decoder), unpack(f.first)};
   }
 
   std::span<const std::shared_ptr<const TensorStage>> stages_;
   std::vector<std::shared_ptr<const ValuePlan>> plans_;
-  int slots_ = 0;
 };
 
 } // namespace

@@ -91,9 +91,6 @@ Session::Values values_of(std::vector<OwnedTensor>& inputs);
 /// Element as double, for statistics and comparison.
 double element(const void* data, int32_t type, int64_t index);
 
-/// "Examples:" under a command's help.
-void set_examples(CLI::App& cmd, const std::string& lines);
-
 /// Shape as text: "1x3x224x224".
 std::string shape_text(const std::vector<int64_t>& dims);
 

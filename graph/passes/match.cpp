@@ -89,12 +89,6 @@ std::vector<int64_t> transpose_order(const Graph& graph, const Node& node) {
   return order;
 }
 
-std::vector<int64_t> inverse_order(const std::vector<int64_t>& order) {
-  std::vector<int64_t> inverse(order.size());
-  for (size_t k = 0; k < order.size(); ++k) inverse[order[k]] = static_cast<int64_t>(k);
-  return inverse;
-}
-
 bool is_identity_order(const std::vector<int64_t>& order) {
   for (size_t k = 0; k < order.size(); ++k)
     if (order[k] != static_cast<int64_t>(k)) return false;

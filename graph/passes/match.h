@@ -53,8 +53,6 @@ bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x);
 /// The order of a Transpose, which is reversed when it names none; empty when it is no permutation (the
 /// lowering reports that) or the rank is unknown.
 std::vector<int64_t> transpose_order(const Graph& graph, const Node& node);
-/// The order that undoes `order`.
-std::vector<int64_t> inverse_order(const std::vector<int64_t>& order);
 bool is_identity_order(const std::vector<int64_t>& order);
 
 /// The input of a ReduceMean over the last dimension that keeps it; -1: `id` is something else.

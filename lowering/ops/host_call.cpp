@@ -24,8 +24,7 @@ extern_kernels::Attributes host_attributes(const Node& node) {
 }
 
 std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
-                                    extern_kernels::Attributes attributes,
-                                    int num_inputs) {
+                                    extern_kernels::Attributes attributes, int num_inputs) {
   std::vector<std::optional<TensorBox>> inputs;
   int n = num_inputs < 0 ? ctx.num_inputs() : num_inputs;
   for (int i = 0; i < n; ++i) inputs.push_back(ctx.has(i) ? std::optional(ctx.in(i)) : std::nullopt);

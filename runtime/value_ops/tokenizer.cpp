@@ -125,6 +125,7 @@ ValueFunction make_tokenizer(const ValueNode& node) {
     };
   } else if (!single) {
     std::vector<Expression> expressions;
+    expressions.reserve(separators.size());
     for (const std::string& s : separators) expressions.push_back(compile(s, "separators"));
     split = [expressions, shortest](std::string_view s) { return split_at(expressions, s, shortest); };
   }

@@ -167,6 +167,8 @@ def test_control_flow_and_sequences(tmp_path):
                  [("c", TensorProto.BOOL, []), ("x", TensorProto.FLOAT, ["n"])], [("y", TensorProto.FLOAT, None)])
     tensorbox.Session(flow).save(tmp_path / "m.tbx")
     loaded = tensorbox.Session(tmp_path / "m.tbx")
+    steps = loaded.dump("plan")
+    assert "(If, opset 18) [s0]" in steps and "\n  else with [s1]\n" in steps and "(SequenceConstruct, opset 18)" in steps
     x = np.array([-2, -0.5, 0, 3], np.float32)
     for taken in (True, False):
         z = np.maximum(x, 0) if taken else -x

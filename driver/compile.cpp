@@ -364,7 +364,7 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
     stats.cached_units += native->cached;
     modules.push_back(std::move(native));
   }
-  modules.push_back(package::evaluated_module(std::move(planned.plan.evaluated)));
+  modules.push_back(package::evaluated_module(std::move(planned.plan.evaluated), package::KernelsFrom::here));
   stage("bind");
   result.bound = runtime::bind(
       std::make_shared<const runtime::Executable>(std::move(planned.plan.executable)), std::move(modules),

@@ -37,8 +37,13 @@ int64_t place(double v, DType type) {
   return ordered(uint32_t{encode_float(type, static_cast<float>(v))}, uint32_t{1} << 15);
 }
 
+bool is_compared_float(int32_t type) {
+  const auto t = static_cast<DType>(type);
+  return t == DType::f64 || t == DType::f32 || t == DType::f16 || t == DType::bf16;
+}
+
 uint64_t ulps(double a, double b, DType type) {
-  if (type != DType::f64 && type != DType::f32 && type != DType::f16 && type != DType::bf16) return 0;
+  if (!is_compared_float(static_cast<int32_t>(type))) return 0;
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<uint64_t>::max();
   int64_t x = place(a, type), y = place(b, type);
   return x < y ? static_cast<uint64_t>(y) - static_cast<uint64_t>(x)
@@ -47,14 +52,16 @@ uint64_t ulps(double a, double b, DType type) {
 
 } // namespace
 
-Difference difference(const OwnedTensor& got, const OwnedTensor& want, const Tolerance& tolerance) {
+Difference difference(const OwnedTensor& got, const OwnedTensor& want, const Tolerance& tolerance,
+                      bool by_value) {
   Difference d;
   d.value = got.name;
   d.shape = got.dims;
   d.wanted_shape = want.dims;
   d.bad = true;
   if (got.dims != want.dims) return d.what = "shape", d;
-  if (got.type != want.type) return d.what = "type", d;
+  by_value = by_value && is_compared_float(got.type) && is_compared_float(want.type);
+  if (got.type != want.type && !by_value) return d.what = "type", d;
   d.bad = false;
   if (got.type == OwnedTensor::kString) {
     for (size_t i = 0; i < got.strings.size(); ++i)
@@ -63,9 +70,13 @@ Difference difference(const OwnedTensor& got, const OwnedTensor& want, const Tol
     d.what = "strings";
     return d;
   }
-  double atol = tolerance.atol >= 0 ? tolerance.atol : 1e-4 * spread(want);
+  double atol = tolerance.atol >= 0 ? tolerance.atol : tolerance.spread * spread(want);
+  const bool shorter = element_size(got.type) <= element_size(want.type);
+  const auto type = static_cast<DType>(shorter ? got.type : want.type);
+  double error = 0, norm = 0;
   for (int64_t i = 0; i < got.numel(); ++i) {
     double a = element(got.bytes.data(), got.type, i), b = element(want.bytes.data(), want.type, i);
+    if (std::isfinite(a) && std::isfinite(b)) error += (a - b) * (a - b), norm += b * b;
     if (a == b || (std::isnan(a) && std::isnan(b))) continue;
     double abs = std::fabs(a - b), rel = abs / std::max(std::fabs(b), 1e-30);
     if (!(abs <= atol + tolerance.rtol * std::fabs(b))) {
@@ -79,8 +90,9 @@ Difference difference(const OwnedTensor& got, const OwnedTensor& want, const Tol
       d.want = b;
     }
     if (!(rel <= d.max_rel)) d.max_rel = rel;
-    d.max_ulp = std::max(d.max_ulp, ulps(a, b, static_cast<DType>(got.type)));
+    d.max_ulp = std::max(d.max_ulp, ulps(a, b, type));
   }
+  d.rel_l2 = std::sqrt(error / std::max(norm, 1e-300));
   return d;
 }
 
@@ -88,6 +100,7 @@ Json to_json(const Difference& d) {
   Json row{{"value", d.value}};
   if (!d.node.empty()) row["node"] = d.node;
   row.update({{"shape", d.shape}, {"ok", !d.bad}, {"max_abs", d.max_abs}, {"max_rel", d.max_rel}});
+  row["rel_l2"] = d.rel_l2;
   row["max_ulp"] = d.max_ulp;
   if (d.bad) row["differs_in"] = d.what;
   if (d.bad && d.what == "shape") row["expected_shape"] = d.wanted_shape;

@@ -9,7 +9,8 @@
 namespace tbx::tools {
 
 struct Tolerance {
-  double rtol = 1e-3, atol = -1; ///< atol below 0: 1e-4 of the wanted value's standard deviation
+  double rtol = 1e-3, atol = -1; ///< atol below 0: `spread` of the wanted value's standard deviation
+  double spread = 1e-4;
 };
 
 struct Difference {
@@ -17,6 +18,7 @@ struct Difference {
   std::vector<int64_t> shape, wanted_shape;
   std::string what = "values"; ///< what differs if `bad`: "type", "shape", "strings" or "values"
   double max_abs = 0, max_rel = 0;
+  double rel_l2 = 0; ///< norm of the difference over the norm of what is wanted, of finite elements
   uint64_t max_ulp =
       0; ///< floats: representable numbers between the two, at most; NaN against a number: 2^64-1
   int64_t worst = -1, differing = 0;
@@ -24,7 +26,10 @@ struct Difference {
   bool bad = false;
 };
 
-Difference difference(const OwnedTensor& got, const OwnedTensor& want, const Tolerance& tolerance);
+/// Two types are a difference, but not floats where `by_value`: they are compared as numbers then, and ulps
+/// are those of the shorter type.
+Difference difference(const OwnedTensor& got, const OwnedTensor& want, const Tolerance& tolerance,
+                      bool by_value = false);
 Json to_json(const Difference& d);
 /// One line for people: where the worst element is and what it is.
 std::string explain(const Difference& d);

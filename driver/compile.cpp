@@ -335,7 +335,8 @@ std::vector<codegen::EmittedKernel> kernels_of_host(const Planned& planned) {
 struct Bindable {
   explicit Bindable(PlanResult plan)
       : executable(std::make_shared<const runtime::Executable>(std::move(plan.executable))),
-        steps(std::move(plan.steps)), evaluated(package::evaluated_module(std::move(plan.evaluated))) {}
+        steps(std::move(plan.steps)),
+        evaluated(package::evaluated_module(std::move(plan.evaluated), package::KernelsFrom::here)) {}
   std::shared_ptr<const runtime::Executable> executable;
   std::vector<StepInfo> steps;
   std::shared_ptr<const runtime::Module> evaluated;

@@ -12,7 +12,8 @@ namespace {
 /// Prepared once, run many times.
 class Evaluated : public runtime::EvaluatedKernel {
 public:
-  explicit Evaluated(ir::KernelProgram program) : program_(std::move(program)), evaluator_(program_) {}
+  Evaluated(ir::KernelProgram program, KernelsFrom from)
+      : program_(std::move(program)), evaluator_(program_), from_(from) {}
 
   void check(std::span<const runtime::KernelRoom> rooms, std::span<const int64_t> symbols) const override {
     require(rooms.size() == program_.buffers.size(), "as many buffers as its step has");
@@ -37,6 +38,10 @@ public:
       evaluator_.run(buffers, symbols, begin, end);
     } catch (const ir::IndexError& e) {
       throw runtime::OriginError(e, e.origin);
+    } catch (const Error& e) {
+      // What the evaluator takes for granted of kernels that were made here, nobody vouches for in a file.
+      if (from_ == KernelsFrom::here || e.kind() != ErrorKind::internal) throw;
+      throw_model_error("a kernel for the evaluator cannot run ({}): the package is damaged", e.message());
     }
   }
 
@@ -47,13 +52,15 @@ private:
 
   const ir::KernelProgram program_;
   const ir::KernelEvaluator evaluator_;
+  const KernelsFrom from_;
 };
 
 class EvaluatedModule : public runtime::Module {
 public:
-  explicit EvaluatedModule(std::vector<ir::NamedKernel> kernels) {
+  EvaluatedModule(std::vector<ir::NamedKernel> kernels, KernelsFrom from) {
     for (ir::NamedKernel& kernel : kernels)
-      kernels_.emplace(std::move(kernel.first), std::make_shared<const Evaluated>(std::move(kernel.second)));
+      kernels_.emplace(std::move(kernel.first),
+                       std::make_shared<const Evaluated>(std::move(kernel.second), from));
   }
   runtime::Kernel kernel(const std::string& name) const override {
     auto it = kernels_.find(name);
@@ -66,8 +73,9 @@ private:
 
 } // namespace
 
-std::shared_ptr<const runtime::Module> evaluated_module(std::vector<ir::NamedKernel> kernels) {
-  return std::make_shared<const EvaluatedModule>(std::move(kernels));
+std::shared_ptr<const runtime::Module> evaluated_module(std::vector<ir::NamedKernel> kernels,
+                                                        KernelsFrom from) {
+  return std::make_shared<const EvaluatedModule>(std::move(kernels), from);
 }
 
 } // namespace tbx::package

@@ -10,6 +10,12 @@
 
 namespace tbx::package {
 
-std::shared_ptr<const runtime::Module> evaluated_module(std::vector<ir::NamedKernel> kernels);
+enum class KernelsFrom {
+  here, ///< made in this process: what does not fit is a defect
+  file, ///< read from a package, which may be damaged
+};
+
+std::shared_ptr<const runtime::Module> evaluated_module(std::vector<ir::NamedKernel> kernels,
+                                                        KernelsFrom from);
 
 } // namespace tbx::package

@@ -36,7 +36,8 @@ public:
     if (steps.size() != executable->steps.size()) archive::damaged("the report does not fit the plan");
     for (int32_t part : plan.objects) objects.push_back(package.part(part, PartKind::object));
     if (plan.programs >= 0)
-      evaluated = evaluated_module(ir::kernels_from_bytes(package.part(plan.programs, PartKind::programs)));
+      evaluated = evaluated_module(ir::kernels_from_bytes(package.part(plan.programs, PartKind::programs)),
+                                   KernelsFrom::file);
     if (!objects.empty() && how.device) check_host(plan.isa);
     on = {how.device, nullptr};
     if (how.device && !plan.binaries.empty()) on.kernels = how.device->load(binary_for(package, plan, how));

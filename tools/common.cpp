@@ -21,19 +21,21 @@
 namespace tbx::tools {
 
 void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
-  app.add_option("model", model, "ONNX file, or a package of `tbx compile`")
-      ->required()
-      ->check(CLI::ExistingFile);
+  model_option = app.add_option("model", model, "ONNX file, or a package of `tbx compile`")
+                     ->required()
+                     ->check(CLI::ExistingFile);
   app.add_option("--threads", compile.threads,
                  "threads; 0: what the machine grants (quota, affinity, OMP_NUM_THREADS)")
       ->check(CLI::Range(0, 4096))
       ->group("Compiler");
-  app.add_option("--device", compile.device,
-                 "cuda or cuda:1: an NVIDIA GPU runs what it has kernels for (docs/gpu.md); default: the CPU")
-      ->group("Compiler");
-  app.add_option("--isa", compile.isa, "avx512, avx2 or sse; default: the best this CPU has")
-      ->check(CLI::IsMember({"avx512", "avx2", "sse"}))
-      ->group("Compiler");
+  device_option =
+      app.add_option(
+             "--device", compile.device,
+             "cuda or cuda:1: an NVIDIA GPU runs what it has kernels for (docs/gpu.md); default: the CPU")
+          ->group("Compiler");
+  isa_option = app.add_option("--isa", compile.isa, "avx512, avx2 or sse; default: the best this CPU has")
+                   ->check(CLI::IsMember({"avx512", "avx2", "sse"}))
+                   ->group("Compiler");
   app.add_option(
          "--precision", compile.precision,
          "float32 models: strict (default), bf16 or f16 (memory and operands of products are narrow, sums "

@@ -41,6 +41,8 @@ struct ModelOptions {
   std::vector<std::string> state;  ///< input=output
   std::optional<uint64_t> seed;
   bool json = false, quiet = false;
+  /// What add_to() made. CLI11 finds options by name in a function that ends the process without memory.
+  CLI::Option *model_option = nullptr, *device_option = nullptr, *isa_option = nullptr;
 
   void add_to(CLI::App& app, bool with_inputs = true);
   /// Of commands that run the model.

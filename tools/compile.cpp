@@ -65,8 +65,8 @@ void add_compile(CLI::App& app, int&) {
   auto o = std::make_shared<PackOptions>();
   CLI::App* cmd = app.add_subcommand("compile", "write a package: one file that loads without a compiler");
   o->model.add_to(*cmd, false);
-  cmd->remove_option(cmd->get_option("--isa"));
-  cmd->remove_option(cmd->get_option("--device"));
+  cmd->remove_option(o->model.isa_option);
+  cmd->remove_option(o->model.device_option);
   cmd->add_option(
       "--device", o->model.compile.device,
       "cuda or cuda:1: for the GPU of this machine; cuda:sm_90,sm_80: with machine code for these "

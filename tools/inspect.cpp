@@ -155,7 +155,7 @@ void add_explain(CLI::App& app, int&) {
   CLI::App* cmd =
       app.add_subcommand("explain", "per kernel: its nodes, why it was (not) fused, bytes, flops, time");
   o->model.add_to(*cmd);
-  cmd->get_option("model")->required(false);
+  o->model.model_option->required(false);
   cmd->add_flag("--profile", o->profile, "run the model and show times");
   cmd->add_option("--trace", o->trace, "write a Chrome / Perfetto trace of one run");
   cmd->add_flag("--passes", o->passes,

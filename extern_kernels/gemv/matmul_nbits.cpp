@@ -20,6 +20,7 @@
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/gemv/byte_rows.h"
 #include "extern_kernels/gemv/quantized_panels.h"
+#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
@@ -73,7 +74,7 @@ TensorRef reference_of(const OperandInfo& info) {
 class MatMulNBits : public ExternKernel {
 public:
   MatMulNBits(const HostProblem& p, std::span<const OperandInfo> inputs) : p_(p) {
-    auto integer = [&](const char* name) { return std::get<int64_t>(p_.attributes.at(name)); };
+    auto integer = [&](const char* name) { return attribute<int64_t>(p_, name); };
     k_ = integer("K");
     n_ = integer("N");
     block_ = integer("block_size");

@@ -154,6 +154,10 @@ public:
     TBX_MODEL(parts == 1 || parts == 2, "DFT: the last dimension of the input is {}, expected 1 or 2", parts);
     if (y.numel() == 0) return;
     const int64_t count = y.numel() / (made * y.sizes.back());
+    // Lowering makes no others.
+    TBX_MODEL(y.sizes.back() == (inverse && onesided ? 1 : 2) && x.numel() == count * given * parts &&
+                  made == (onesided && !inverse ? length / 2 + 1 : length),
+              "DFT of {} numbers to {}, of length {}: the package is damaged", x.numel(), y.numel(), length);
     const Lines lines{x.data, y.data, x.dtype, count,   given,
                       parts,  made,   length,  inverse, inverse && onesided};
     switch (x.dtype) {

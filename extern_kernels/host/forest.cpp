@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/ml_scores.h"
+#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
@@ -110,7 +111,7 @@ private:
 };
 
 template <class T> std::vector<T> read(const HostProblem& p, const char* name) {
-  const auto& t = std::get<std::shared_ptr<const Tensor>>(p.attributes.at(name));
+  const auto& t = attribute<std::shared_ptr<const Tensor>>(p, name);
   auto values = t->as<T>();
   return {values.begin(), values.end()};
 }
@@ -124,9 +125,9 @@ template <class T> Forest<T>::Forest(const HostProblem& p) {
   leaf_target = read<int32_t>(p, "leaf_target");
   leaf_weight = read<T>(p, "leaf_weight");
   base = read<T>(p, "base");
-  targets = std::get<int64_t>(p.attributes.at("targets"));
-  auto aggregate = static_cast<Aggregate>(std::get<int64_t>(p.attributes.at("aggregate")));
-  one_value = targets == 1 && std::get<int64_t>(p.attributes.at("classes")) == 0;
+  targets = attribute<int64_t>(p, "targets");
+  auto aggregate = static_cast<Aggregate>(attribute<int64_t>(p, "aggregate"));
+  one_value = targets == 1 && attribute<int64_t>(p, "classes") == 0;
   nodes.reserve(split.size());
   for (size_t i = 0; i < split.size(); ++i) {
     bool leaf = yes[i] == static_cast<int32_t>(i);
@@ -154,12 +155,10 @@ template <class T> Forest<T>::Forest(const HostProblem& p) {
 template <class T> class ForestKernel : public ExternKernel {
 public:
   explicit ForestKernel(const HostProblem& p)
-      : name_(p.op), forest_(p),
-        aggregate_(static_cast<Aggregate>(std::get<int64_t>(p.attributes.at("aggregate")))),
-        transform_(static_cast<PostTransform>(std::get<int64_t>(p.attributes.at("transform")))),
-        classes_(std::get<int64_t>(p.attributes.at("classes"))),
-        one_sided_(std::get<int64_t>(p.attributes.at("one_sided")) != 0),
-        positive_(std::get<int64_t>(p.attributes.at("positive")) != 0) {}
+      : name_(p.op), forest_(p), aggregate_(static_cast<Aggregate>(attribute<int64_t>(p, "aggregate"))),
+        transform_(static_cast<PostTransform>(attribute<int64_t>(p, "transform"))),
+        classes_(attribute<int64_t>(p, "classes")), one_sided_(attribute<int64_t>(p, "one_sided") != 0),
+        positive_(attribute<int64_t>(p, "positive") != 0) {}
 
   std::string description() const override {
     return fmt::format("host {} of {} trees, {} nodes", name_, forest_.roots.size(), forest_.nodes.size());
@@ -342,7 +341,7 @@ private:
 
 /// Attributes as lowering/ops/forest.cpp makes them: indices are within bounds, trees have no cycles.
 std::unique_ptr<ExternKernel> make_forest(const HostProblem& p) {
-  const auto& split = std::get<std::shared_ptr<const Tensor>>(p.attributes.at("split"));
+  const auto& split = attribute<std::shared_ptr<const Tensor>>(p, "split");
   if (split->dtype == DType::f64) return std::make_unique<ForestKernel<double>>(p);
   return std::make_unique<ForestKernel<float>>(p);
 }

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/kernel.h"
 
 namespace tbx::extern_kernels {
@@ -19,11 +20,9 @@ struct HostCall {
   void* make(int i, std::span<const int64_t> sizes) const {
     return args.allocator->allocate(i, problem.output_types[i], sizes);
   }
-  int64_t integer(const char* name) const { return std::get<int64_t>(problem.attributes.at(name)); }
-  double real(const char* name) const { return std::get<double>(problem.attributes.at(name)); }
-  const std::string& text(const char* name) const {
-    return std::get<std::string>(problem.attributes.at(name));
-  }
+  int64_t integer(const char* name) const { return attribute<int64_t>(problem, name); }
+  double real(const char* name) const { return attribute<double>(problem, name); }
+  const std::string& text(const char* name) const { return attribute<std::string>(problem, name); }
   bool has_attribute(const char* name) const { return problem.attributes.count(name) != 0; }
 };
 

@@ -4,13 +4,14 @@
 
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
 
 /// x [...] -> f32 [..., categories]; ModelError for a value that is no category.
 void run_one_hot_encoder(const HostCall& call) {
-  const auto& categories = std::get<std::vector<int64_t>>(call.problem.attributes.at("categories"));
+  const auto& categories = attribute<std::vector<int64_t>>(call.problem, "categories");
   std::unordered_map<int64_t, size_t> column;
   for (size_t i = 0; i < categories.size(); ++i) column[categories[i]] = i;
   auto values = to_dense<double>(call.in(0)); // for the message; ints come from the exact read below

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/ngrams.h"
+#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
@@ -12,15 +13,14 @@ namespace {
 class TfIdf : public ExternKernel {
 public:
   explicit TfIdf(const HostProblem& p)
-      : mode_(std::get<std::string>(p.attributes.at("mode"))),
-        weights_(std::get<std::vector<double>>(p.attributes.at("weights"))) {
-    auto integer = [&](const char* name) { return std::get<int64_t>(p.attributes.at(name)); };
+      : mode_(attribute<std::string>(p, "mode")), weights_(attribute<std::vector<double>>(p, "weights")) {
+    auto integer = [&](const char* name) { return attribute<int64_t>(p, name); };
     shortest_ = integer("min_gram_length");
     longest_ = integer("max_gram_length");
     max_skip_ = integer("max_skip_count");
-    const auto& pool = std::get<std::vector<int64_t>>(p.attributes.at("pool"));
-    const auto& starts = std::get<std::vector<int64_t>>(p.attributes.at("ngram_counts"));
-    const auto& columns = std::get<std::vector<int64_t>>(p.attributes.at("ngram_indexes"));
+    const auto& pool = attribute<std::vector<int64_t>>(p, "pool");
+    const auto& starts = attribute<std::vector<int64_t>>(p, "ngram_counts");
+    const auto& columns = attribute<std::vector<int64_t>>(p, "ngram_indexes");
     size_t gram = 0;
     for (size_t n = 1; n <= starts.size(); ++n) {
       auto begin = static_cast<size_t>(starts[n - 1]);

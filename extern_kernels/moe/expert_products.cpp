@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/kernel.h"
 #include "extern_kernels/moe/row_products.h"
 #include "extern_kernels/widen.h"
@@ -67,7 +68,7 @@ private:
 class ExpertProducts : public ExternKernel {
 public:
   ExpertProducts(const HostProblem& p, std::span<const OperandInfo> in) : p_(p) {
-    auto integer = [&](const char* name) { return std::get<int64_t>(p_.attributes.at(name)); };
+    auto integer = [&](const char* name) { return attribute<int64_t>(p_, name); };
     bits_ = integer("bits");
     block_ = integer("block_size");
     level_ = integer("accuracy_level");

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/kernel.h"
 
 namespace tbx::extern_kernels {
@@ -25,8 +26,6 @@ inline bool is_host(const Problem& p, std::string_view domain, std::string_view 
   return host.domain == domain && host.op == op && !host.custom;
 }
 
-inline int64_t integer(const HostProblem& p, const char* name) {
-  return std::get<int64_t>(p.attributes.at(name));
-}
+inline int64_t integer(const HostProblem& p, const char* name) { return attribute<int64_t>(p, name); }
 
 } // namespace tbx::extern_kernels

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
 #include "extern_kernels/reference/host.h"
 
@@ -31,7 +32,7 @@ void linear_attention(const HostProblem& p, const RunArgs& args) {
   auto read = [&](size_t i) { return in.size() > i && in[i].data ? to_dense<double>(in[i]) : Values(); };
   const Values query = read(0), key = read(1), value = read(2), past = read(3), decay = read(4),
                beta = read(5);
-  double scale = std::get<double>(p.attributes.at("scale"));
+  double scale = attribute<double>(p, "scale");
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(dk));
   Values out(static_cast<size_t>(batch * tokens * out_heads * dv), 0.0);
   Values states(static_cast<size_t>(slots * slot), 0.0);

@@ -104,7 +104,10 @@ class Bench:
     def one(self, kind: str, n: int, warm: bool) -> tuple[str, str]:
         """The outcome with the n-th call failing and of the run after it, and the messages of those that are bad."""
         cache = self.cache(warm)
-        code, text = self.run(cache, f"{kind}:{n}")
+        try:
+            code, text = self.run(cache, f"{kind}:{n}")
+        except subprocess.TimeoutExpired as e:
+            return "HANG", (e.stdout or b"").decode(errors="replace")
         outcome = self.judge(code, text) if self.report().startswith("hit") or code != 0 else "not reached"
         after, more = self.run(cache)
         if self.judge(after, more) != "right":

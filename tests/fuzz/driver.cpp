@@ -42,7 +42,7 @@ uint64_t tbx_fuzz_runs = 0;
 __attribute__((visibility("default"))) const char* __asan_default_options() {
   return "malloc_context_size=0:quarantine_size_mb=1:thread_local_quarantine_size_kb=64:max_malloc_fill_size="
          "64:"
-         "detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0";
+         "allocator_may_return_null=1:detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0";
 }
 
 /// For every frame that an exception leaves, the sanitizer asks for the stack of signals, which takes a call

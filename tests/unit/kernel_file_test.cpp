@@ -75,7 +75,7 @@ TEST(KernelFile, SymbolsKeepTheirNumbers) {
 TEST(KernelFile, KernelsTakeNoMoreThanTheirStepsGive) {
   const std::vector<ir::NamedKernel> kernels = some_kernels();
   const std::vector<int64_t> symbols(kernels[0].second.context->symbols().size(), 3);
-  const auto module = package::evaluated_module(read(ir::to_bytes(kernels)));
+  const auto module = package::evaluated_module(read(ir::to_bytes(kernels)), package::KernelsFrom::file);
   for (const auto& [name, kernel] : kernels) {
     std::vector<runtime::KernelRoom> rooms;
     for (const ir::KernelBuffer& b : kernel.buffers)
@@ -97,6 +97,27 @@ TEST(KernelFile, KernelsTakeNoMoreThanTheirStepsGive) {
       refused({DType::f64, rooms[b].bytes * 8, rooms[b].writes});
       refused({});
       if (rooms[b].writes) refused({rooms[b].dtype, rooms[b].bytes, false});
+    }
+  }
+}
+
+TEST(KernelFile, AKernelThatLeavesItsBuffersIsTheFilesFault) {
+  std::vector<ir::NamedKernel> kernels = some_kernels();
+  const std::vector<int64_t> symbols(kernels[0].second.context->symbols().size(), 3);
+  for (auto& [name, kernel] : kernels)
+    for (ir::KernelBuffer& b : kernel.buffers) b.numel = ir::SymInt(0);
+  std::vector<double> memory(1 << 12);
+  for (const auto from : {package::KernelsFrom::here, package::KernelsFrom::file}) {
+    const auto module = package::evaluated_module(read(ir::to_bytes(kernels)), from);
+    for (const auto& [name, kernel] : kernels) {
+      std::vector<void*> buffers(kernel.buffers.size(), memory.data());
+      try {
+        module->kernel(name).evaluated->run(buffers, symbols, 0, 1);
+        ADD_FAILURE() << name;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.kind(), from == package::KernelsFrom::here ? ErrorKind::internal : ErrorKind::model)
+            << e.what();
+      }
     }
   }
 }

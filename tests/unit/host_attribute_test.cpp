@@ -1,0 +1,78 @@
+// Calls of host kernels whose attributes a damaged file has spoilt: an Error that says so.
+#include "extern_kernels/host_attribute.h"
+
+#include <gmock/gmock.h>
+
+#include "extern_kernels/kernel.h"
+#include "extern_kernels/recurrent/layer.h"
+#include "graph_helper.h"
+
+namespace tbx::extern_kernels {
+namespace {
+
+using test::error_of;
+using testing::HasSubstr;
+using Strings = std::vector<std::string>;
+using Reals = std::vector<double>;
+
+HostProblem lstm(Strings activations, size_t parameters) {
+  return {"",
+          "LSTM",
+          22,
+          {{"layout", int64_t{0}},
+           {"outputs", int64_t{1}},
+           {"direction", std::string("forward")},
+           {"activations", std::move(activations)},
+           {"activation_alpha", Reals(parameters)},
+           {"activation_beta", Reals(parameters)},
+           {"clip", 1.0},
+           {"input_forget", int64_t{0}}},
+          {},
+          {}};
+}
+
+TEST(HostAttribute, IsThereAndOfItsType) {
+  const HostProblem p{"", "DFT", 17, {{"inverse", int64_t{1}}}, {}, {}};
+  EXPECT_EQ(attribute<int64_t>(p, "inverse"), 1);
+  EXPECT_THAT(error_of([&] { attribute<double>(p, "inverse"); }), HasSubstr("the package is damaged"));
+  EXPECT_THAT(error_of([&] { attribute<int64_t>(p, "onesided"); }),
+              HasSubstr("a call of DFT does not say its onesided"));
+}
+
+TEST(HostAttribute, LayersHaveAsManyActivationsAsGates) {
+  const Strings three{"Sigmoid", "Tanh", "Tanh"};
+  EXPECT_NO_THROW(recurrent::Layer(lstm(three, 3)));
+  EXPECT_THAT(error_of([&] { recurrent::Layer(lstm(three, 2)); }), HasSubstr("the package is damaged"));
+  EXPECT_THAT(error_of([&] { recurrent::Layer(lstm({"Sigmoid", "Tanh"}, 2)); }), HasSubstr("damaged"));
+  EXPECT_THAT(error_of([&] {
+                recurrent::Layer(lstm({"Sigmoid", "Tanh", "Than"}, 3));
+              }),
+              HasSubstr("Than is no activation"));
+}
+
+/// The sizes of its operands are in the file as well.
+TEST(HostAttribute, TransformsReadNoMoreThanTheirInput) {
+  const HostProblem p{"", "DFT", 17, {{"inverse", int64_t{0}}, {"onesided", int64_t{0}}}, {DType::f32}, {}};
+  std::vector<float> x(8), y(16);
+  int64_t length = 8;
+  const std::vector<int64_t> xs{1, 8, 1}, x_steps{8, 1, 1}, ls{1}, l_steps{1};
+  const OperandInfo info{DType::f32, {}, {}, nullptr}, number{DType::i64, {}, {}, nullptr};
+  const Selection dft = select(p, std::vector{info, number}, std::vector{info});
+  auto run = [&](std::vector<int64_t> ys) {
+    const std::vector<int64_t> y_steps{ys[1] * ys[2], ys[2], 1};
+    const TensorRef in[] = {{x.data(), DType::f32, xs, x_steps}, {&length, DType::i64, ls, l_steps}};
+    const TensorRef out[] = {{y.data(), DType::f32, ys, y_steps}};
+    RunArgs args;
+    args.inputs = in;
+    args.outputs = out;
+    dft.kernel->run(args);
+  };
+  EXPECT_NO_THROW(run({1, 8, 2}));
+  EXPECT_THAT(error_of([&] { run({2, 4, 2}); }), HasSubstr("the package is damaged"));
+  EXPECT_THAT(error_of([&] { run({2, 8, 1}); }), HasSubstr("the package is damaged"));
+  length = 16;
+  EXPECT_THAT(error_of([&] { run({1, 8, 2}); }), HasSubstr("the package is damaged"));
+}
+
+} // namespace
+} // namespace tbx::extern_kernels

@@ -141,12 +141,13 @@ int main(int argc, char** argv) {
 #endif
   // Several times what caches hold, on huge pages where there are any, each thread a part of its own, four
   // streams in it. Hardware prefetchers stop at the borders of small pages: the next one is asked for ahead.
-  const size_t bytes = (size_t{512} << 20) / threads, words = bytes / sizeof(int64_t);
+  const size_t page = size_t{2} << 20, part = (size_t{512} << 20) / threads / page * page,
+               words = part / sizeof(int64_t);
   std::vector<int64_t*> memory;
   for (int thread = 0; thread < threads; ++thread) {
-    void* block = std::aligned_alloc(size_t{2} << 20, bytes);
+    void* block = std::aligned_alloc(page, part);
     if (!block) return 1;
-    madvise(block, bytes, MADV_HUGEPAGE);
+    madvise(block, part, MADV_HUGEPAGE);
     memory.push_back(static_cast<int64_t*>(block));
     std::fill_n(memory.back(), words, 1);
   }

@@ -18,6 +18,7 @@ import decoding  # noqa: E402
 import engine_process  # noqa: E402
 import engines  # noqa: E402
 import machine  # noqa: E402
+import peak  # noqa: E402
 import performance  # noqa: E402
 import performance_page  # noqa: E402
 import performance_targets  # noqa: E402
@@ -253,3 +254,11 @@ def test_steps_of_a_decoder_grow_and_begin_again(monkeypatch: pytest.MonkeyPatch
 def test_charts_mark_what_is_slower() -> None:
     chart = performance_page.bars("ratios <1>", {"a": 0.5, "b": 2.0})
     assert chart.count("#2b7a3d") == chart.count("#b5482f") == 1 and "ratios &lt;1&gt;" in chart
+
+
+def test_peak_of_this_machine() -> None:
+    """It is compiled for this machine, and reads no slower than a disk; 3 threads divide nothing evenly."""
+    for threads in (1, 3):
+        found = peak.measure(threads, 0.02)
+        assert found["threads"] == threads and 1e8 < found["bytes"] < 1e13
+        assert all(1e8 < rate < 1e15 for name, rate in found.items() if name.endswith("_flops"))

@@ -55,7 +55,8 @@ std::shared_ptr<ShapePlan> Session::Impl::shapes_with_room(const std::vector<int
   try {
     std::vector<int64_t> room = growing.room_of(symbols);
     // Not what another plan left: recorded work relies on the same places for the same sizes.
-    *made = make_shape_plan(*bound, room, uses);
+    make_shape_plan(*bound, symbols, uses); // checks the operands of this run
+    *made = make_shape_plan(*bound, room, uses, nullptr, Operands::unchecked);
     made->room = std::move(room);
   } catch (const Error&) {
     return nullptr;

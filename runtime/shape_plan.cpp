@@ -35,8 +35,29 @@ OperandShape evaluate_operand(const Executable& plan, const OperandView& v,
   if (v.buffer < 0) return s;
   s.sizes = evaluate_all(v.sizes, symbols);
   s.strides = evaluate_all(v.strides, symbols);
-  s.offset_bytes = v.offset.evaluate(symbols) * size_of(plan.buffers[v.buffer].dtype);
+  TBX_MODEL(!__builtin_mul_overflow(v.offset.evaluate(symbols), size_of(plan.buffers[v.buffer].dtype),
+                                    &s.offset_bytes),
+            "an operand lies outside of all memory");
   return s;
+}
+
+/// What a library reads and writes by address lies in its buffer, whoever made the plan.
+void check_within(const Executable& plan, const OperandView& v, const OperandShape& s,
+                  std::span<const BufferShape> buffers) {
+  if (v.buffer < 0 || buffers.empty() || checked_numel(s.sizes) == 0) return;
+  const int64_t width = std::max<int64_t>(1, size_of(plan.buffers[v.buffer].dtype));
+  int64_t low = s.offset_bytes, high = s.offset_bytes;
+  bool fits = !__builtin_add_overflow(high, width, &high);
+  for (size_t d = 0; fits && d < s.sizes.size(); ++d) {
+    int64_t far;
+    fits = d < s.strides.size() && !__builtin_mul_overflow(s.sizes[d] - 1, s.strides[d], &far) &&
+           !__builtin_mul_overflow(far, width, &far) &&
+           !__builtin_add_overflow(far > 0 ? high : low, far, far > 0 ? &high : &low);
+  }
+  const BufferShape& buffer = buffers[v.buffer];
+  TBX_MODEL(fits && low >= 0 && high <= std::max(buffer.bytes, buffer.room),
+            "an operand of [{}] elements lies outside of its buffer of {} bytes: the plan is damaged",
+            fmt::join(s.sizes, ", "), buffer.bytes);
 }
 
 /// `work`; its errors name the nodes of the step that they are about.
@@ -149,7 +170,8 @@ BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> s
   return s;
 }
 
-StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols) {
+StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols,
+                        std::span<const BufferShape> buffers) {
   const Executable& plan = *bound.executable;
   const auto& what = plan.steps[step].what;
   StepShape s;
@@ -169,7 +191,12 @@ StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<con
     return s;
   }
   const auto& call = std::get<ExternStep>(what);
-  for (const OperandView& v : call.inputs) s.inputs.push_back(evaluate_operand(plan, v, symbols));
+  auto operand = [&](const OperandView& v) {
+    OperandShape o = evaluate_operand(plan, v, symbols);
+    check_within(plan, v, o, buffers);
+    return o;
+  };
+  for (const OperandView& v : call.inputs) s.inputs.push_back(operand(v));
   std::vector<extern_kernels::TensorRef> in, out;
   auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
                   auto& list) {
@@ -179,7 +206,7 @@ StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<con
   };
   refs(call.inputs, s.inputs, in);
   if (call.dynamic_outputs.empty()) {
-    for (const OperandView& v : call.outputs) s.outputs.push_back(evaluate_operand(plan, v, symbols));
+    for (const OperandView& v : call.outputs) s.outputs.push_back(operand(v));
     refs(call.outputs, s.outputs, out);
   }
   s.workspace_bytes = bound.steps[step].library->workspace_bytes(in, out);
@@ -230,7 +257,7 @@ SymbolUses symbol_uses(const Executable& plan) {
 }
 
 ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const SymbolUses& uses,
-                          const ShapePlan* previous) {
+                          const ShapePlan* previous, Operands operands) {
   const Executable& plan = *bound.executable;
   ShapePlan p;
   int64_t device_work = 0;
@@ -254,11 +281,15 @@ ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> sym
                   place_of(p.buffers[i].bytes, b.device) == place_of(previous->buffers[i].bytes, b.device);
   }
   p.steps.reserve(plan.steps.size());
+  const std::span<const BufferShape> checked = operands == Operands::checked
+                                                   ? std::span<const BufferShape>(p.buffers)
+                                                   : std::span<const BufferShape>();
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     if (stays(uses.steps[s]))
       p.steps.push_back(previous->steps[s]);
     else
-      naming(plan, static_cast<int>(s), [&] { p.steps.push_back(evaluate_step(bound, s, p.symbols)); });
+      naming(plan, static_cast<int>(s),
+             [&] { p.steps.push_back(evaluate_step(bound, s, p.symbols, checked)); });
     const StepShape& step = p.steps.back();
     if (plan.steps[s].device != DeviceKind::cpu) {
       device_work = std::max({device_work, step.scratch_bytes, step.workspace_bytes});
@@ -287,7 +318,7 @@ bool move_shape_plan(const BoundExecutable& bound, ShapePlan& plan, std::span<co
   }
   for (int s : steps) {
     naming(executable, s,
-           [&] { plan.steps[s] = evaluate_step(bound, static_cast<size_t>(s), plan.symbols); });
+           [&] { plan.steps[s] = evaluate_step(bound, static_cast<size_t>(s), plan.symbols, plan.buffers); });
     if (executable.steps[s].device != DeviceKind::cpu &&
         std::max(plan.steps[s].scratch_bytes, plan.steps[s].workspace_bytes) >
             plan.device_bytes - plan.device_work)

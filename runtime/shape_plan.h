@@ -45,7 +45,10 @@ struct ShapePlan {
 std::vector<bool> places_of_states(const Executable& plan);
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols);
-StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols);
+/// Throws ModelError where an operand of a library call is not within its buffer, as far as `buffers` are
+/// given: what is known of all of them before a run.
+StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols,
+                        std::span<const BufferShape> buffers = {});
 
 /// What libraries run for an extern step: for the sizes of runs so far, and for its own where all are known
 /// while compiling, on that many threads. For explain.
@@ -58,9 +61,11 @@ struct SymbolUses {
 SymbolUses symbol_uses(const Executable& plan);
 
 /// Needs an executable without data-dependent symbols (all symbols known). `previous`: a plan for other
-/// symbols, of which what they do not change is taken over: a decoder grows by a token a run.
+/// symbols, of which what they do not change is taken over: a decoder grows by a token a run. `operands`: of
+/// sizes that are to reserve places alone they need not fit together.
+enum class Operands { checked, unchecked };
 ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const SymbolUses& uses,
-                          const ShapePlan* previous = nullptr);
+                          const ShapePlan* previous = nullptr, Operands operands = Operands::checked);
 
 /// The plan for other symbols, with places where they are: `buffers` and `steps` are those whose sizes
 /// change. False, and the plan is of no use, where something does not fit into its place.

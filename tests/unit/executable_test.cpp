@@ -12,6 +12,7 @@
 #include "package/evaluated_module.h"
 #include "runtime/bind.h"
 #include "runtime/session.h"
+#include "runtime/shape_plan.h"
 
 namespace tbx::test {
 namespace {
@@ -125,6 +126,31 @@ TEST(Bind, FactsOfOperandsComeFromTheExecutable) {
   EXPECT_EQ(runtime::operand_facts(e, shifted).constant, nullptr)
       << "a part of a constant is not the constant";
   EXPECT_EQ(runtime::operand_facts(e, {}).dtype, DType::undefined);
+}
+
+/// What an executable says of a run's sizes is known when these are: a library gets no address that is not
+/// its.
+TEST(ShapePlan, OperandsOfLibrariesLieInTheirBuffers) {
+  const driver::Compiled compiled = compiled_model(false);
+  auto error_with = [&](const std::function<void(ExternStep&)>& spoil) {
+    auto e = std::make_shared<Executable>(compiled.executable());
+    spoil(first_step<ExternStep>(*e));
+    const auto bound = runtime::bind(e, compiled.bound->modules);
+    std::vector<int64_t> symbols(e->symbol_names.size(), 5);
+    return error_of([&] { runtime::make_shape_plan(*bound, symbols, runtime::symbol_uses(*e)); });
+  };
+  const SizeExpr batch{{{SizeExpr::Code::symbol, 0}}}, far{{{SizeExpr::Code::push, int64_t{1} << 62}}},
+      back{{{SizeExpr::Code::push, -1}}}, twice{{{SizeExpr::Code::push, 6}}};
+  EXPECT_EQ(error_with([](ExternStep&) {}), "no error");
+  const char* outside = "lies outside of its buffer";
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].offset = batch; }), HasSubstr(outside));
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].offset = back; }), HasSubstr(outside));
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].strides[0] = twice; }), HasSubstr(outside));
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.outputs[0].strides[0] = back; }), HasSubstr(outside));
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].sizes[0] = far; }), HasSubstr("overflows"));
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].strides[0] = far; }), HasSubstr(outside));
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].offset = far; }),
+              HasSubstr("outside of all memory"));
 }
 
 TEST(Bind, AKernelThatNoModuleHasIsNamed) {

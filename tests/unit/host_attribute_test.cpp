@@ -74,5 +74,47 @@ TEST(HostAttribute, TransformsReadNoMoreThanTheirInput) {
   EXPECT_THAT(error_of([&] { run({1, 8, 2}); }), HasSubstr("the package is damaged"));
 }
 
+/// TfIdfVectorizer of the pool {3, 5 | 7 9} whose grams count for the columns 0, 1 and 2.
+HostProblem tf_idf(std::vector<int64_t> counts, std::vector<int64_t> columns, int64_t shortest = 1) {
+  return {"",
+          "TfIdfVectorizer",
+          9,
+          {{"mode", std::string("TFIDF")},
+           {"weights", Reals{1, 2, 3}},
+           {"pool", std::vector<int64_t>{3, 5, 7, 9}},
+           {"ngram_counts", std::move(counts)},
+           {"ngram_indexes", std::move(columns)},
+           {"min_gram_length", shortest},
+           {"max_gram_length", int64_t{2}},
+           {"max_skip_count", int64_t{0}}},
+          {DType::f32},
+          {}};
+}
+
+TEST(HostAttribute, GramsLieInTheirPoolAndCountForColumnsThatThereAre) {
+  const OperandInfo tokens{DType::i64, {}, {}, nullptr}, real{DType::f32, {}, {}, nullptr};
+  auto counted = [&](const HostProblem& p, int64_t width) {
+    const Selection s = select(p, std::vector{tokens}, std::vector{real});
+    std::vector<int64_t> x{7, 9, 5, 5};
+    std::vector<float> y(4, -1);
+    const std::vector<int64_t> xs{4}, ys{width}, step{1};
+    const TensorRef in[] = {{x.data(), DType::i64, xs, step}}, out[] = {{y.data(), DType::f32, ys, step}};
+    RunArgs args;
+    args.inputs = in;
+    args.outputs = out;
+    s.kernel->run(args);
+    return y;
+  };
+  EXPECT_THAT(counted(tf_idf({0, 2}, {0, 1, 2}), 3), testing::ElementsAre(0, 4, 3, -1)); // 5 twice, 7 9 once
+  const HostProblem damaged[] = {tf_idf({0, 5}, {0, 1, 2}),       tf_idf({-1, 2}, {0, 1, 2}),
+                                 tf_idf({3, 2}, {0, 1, 2}),       tf_idf({0, 2}, {0, 1}),
+                                 tf_idf({0, 2}, {0, 1, 1 << 30}), tf_idf({0, 2}, {0, -1, 2}),
+                                 tf_idf({0, 2}, {0, 1, 2}, -5)};
+  for (const HostProblem& p : damaged)
+    EXPECT_THAT(error_of([&] { counted(p, 3); }), HasSubstr("the package is damaged"));
+  EXPECT_THAT(error_of([&] { counted(tf_idf({0, 2}, {0, 1, 2}), 2); }), HasSubstr("the package is damaged"));
+  EXPECT_THAT(error_of([&] { counted(tf_idf({0, 2}, {0, 1, 2}), 4); }), HasSubstr("the package is damaged"));
+}
+
 } // namespace
 } // namespace tbx::extern_kernels

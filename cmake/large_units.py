@@ -6,7 +6,8 @@ usage: cmake/large_units.py <lines per unit> <file>...
 Most of the time of a file of 150 lines goes into the headers that it includes, so a unit of many files takes a third of the
 time of its files. Files that use one name for things of their own cannot be in one unit; they are kept apart here, so
 that nobody has to look for names that no other file of the folder has. Names of functions that would be overloads of
-each other are kept apart as well: joined, a call could mean the other one.
+each other are kept apart as well: joined, a call could mean the other one. So is a type of one file from a file that
+only mentions its name: that one means a type of a header.
 """
 
 import re
@@ -23,6 +24,7 @@ ALIAS = re.compile(r"(?:using|namespace) (?:\w+::)*(\w+)(?: = .*|;)")
 DECLARED = re.compile(r"[^(={;]*?\b(\w+)(?:<[^()]*>)?\s*(?:\(|\[|=|\{|;|$)")
 ATTRIBUTE = re.compile(r"__attribute__\(\(.*?\)\)\)?|alignas\(\w+\) |^template <.*?> ?")
 # It changes what the files behind it see: only files with the same are joined.
+WORD = re.compile(r"\b[A-Z]\w*")
 SEES = re.compile(r"^using namespace .*;|^#(?:undef|define) _.*", re.M)
 
 
@@ -46,20 +48,28 @@ def fit(some, others):
     return all(some[name] and some[name] == others[name] for name in some.keys() & others.keys())
 
 
+def means_other(names, words):
+    """Whether a file of these words means the type of a header by a name that is another file's own."""
+    return any(not meaning and name[0].isupper() and name in words for name, meaning in names.items())
+
+
 def units(files, most_lines):
     """Lists of files, in their order as far as names and sizes allow."""
-    made = []  # [files, names, lines, what they see]
+    made = []  # [files, names, lines, what they see, words]
     for file in files:
         text = Path(file).read_text(encoding="utf-8")
         names, lines, sees = own_names(text), text.count("\n"), SEES.findall(text)
+        words = set(WORD.findall(text))
         for unit in made:
-            if unit[2] + lines <= most_lines and unit[3] == sees and fit(names, unit[1]):
+            fits = unit[2] + lines <= most_lines and unit[3] == sees and fit(names, unit[1])
+            if fits and not means_other(names, unit[4]) and not means_other(unit[1], words):
                 unit[0].append(file)
                 unit[1].update(names)
                 unit[2] += lines
+                unit[4] |= words
                 break
         else:
-            made.append([[file], names, lines, sees])
+            made.append([[file], names, lines, sees, words])
     return [unit[0] for unit in made]
 
 

@@ -15,6 +15,8 @@ constexpr size_t kMostGraphs = 16; ///< of a context
 constexpr size_t kMostSeen = 64;   ///< pieces of work that may come again
 constexpr size_t kAlign = 256;
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+/// A copy of nothing is no node of a graph.
+bool is_copy(const EdgeUse& use) { return use.how == EdgeUse::How::copied && use.bytes > 0; }
 
 } // namespace
 
@@ -179,6 +181,7 @@ DeviceContext::Key DeviceContext::key_of(const std::vector<int64_t>& symbols,
     for (const EdgeUse& use : *uses) {
       key.push_back(static_cast<int64_t>(use.how));
       if (use.how == EdgeUse::How::direct) key.push_back(reinterpret_cast<int64_t>(use.memory));
+      if (use.how == EdgeUse::How::copied) key.push_back(is_copy(use));
     }
   return key;
 }
@@ -362,9 +365,9 @@ std::vector<DeviceContext::Copy> DeviceContext::copies_of(const std::vector<Edge
                                                           const std::vector<EdgeUse>& outputs) {
   std::vector<Copy> copies;
   for (const EdgeUse& use : inputs)
-    if (use.how == EdgeUse::How::copied) copies.push_back({use.twin, use.memory, use.bytes});
+    if (is_copy(use)) copies.push_back({use.twin, use.memory, use.bytes});
   for (const EdgeUse& use : outputs)
-    if (use.how == EdgeUse::How::copied) copies.push_back({use.memory, use.twin, use.bytes});
+    if (is_copy(use)) copies.push_back({use.memory, use.twin, use.bytes});
   return copies;
 }
 
@@ -372,8 +375,7 @@ std::vector<DeviceContext::Copy> DeviceContext::copies_of(const std::vector<Edge
 void DeviceContext::move_copies(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs) {
   Recorded& mine = recorded_.front();
   std::vector<Copy> wanted = copies_of(inputs, outputs);
-  const auto first = static_cast<size_t>(std::count_if(
-      inputs.begin(), inputs.end(), [](const EdgeUse& u) { return u.how == EdgeUse::How::copied; }));
+  const auto first = static_cast<size_t>(std::count_if(inputs.begin(), inputs.end(), is_copy));
   const size_t between = mine.graph->copies() - wanted.size();
   for (size_t c = 0; c < wanted.size(); ++c)
     if (wanted[c] != mine.copies[c])

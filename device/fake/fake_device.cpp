@@ -92,6 +92,7 @@ public:
         items_.begin(), items_.end(), [](const Item& item) { return std::holds_alternative<Copy>(item); }));
   }
   void move_copy(size_t copy, void* to, const void* from, size_t bytes) override {
+    if (copy >= copies() || bytes == 0) throw_backend_error("changing copy {} to {} bytes", copy, bytes);
     for (Item& item : items_)
       if (auto* c = std::get_if<Copy>(&item); c && copy-- == 0) *c = {to, from, bytes};
   }

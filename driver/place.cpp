@@ -65,6 +65,7 @@ private:
     const ir::SymInt blocks = ir::ceildiv(k.tasks, ir::SymInt(codegen::teams_of_block(k)));
     step.launch.blocks = size_expr(ir::max(ir::SymInt(1), ir::min(blocks, most)));
     step.launch.threads = k.block_threads;
+    step.launch.shared_bytes = k.shared_bytes;
     step.launch.teams = k.team == codegen::Team::warp ? k.block_threads / 32 : 1;
     return {};
   }

@@ -28,7 +28,7 @@ struct Form {
 constexpr Form kForms[] = {
 #define TBX_OPERATOR(list, version, op)                                                                      \
   {#op, List::list, version, onnx::GetOpSchema<onnx::ONNX_OPERATOR_SET_SCHEMA_CLASS_NAME(list, version, op)>},
-#include "importer/onnx_operators.inc"
+#include "onnx_operators.inc"
 #undef TBX_OPERATOR
 };
 

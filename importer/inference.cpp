@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "importer/inference_guards.h"
+#include "importer/schemas.h"
 #include "importer/tensors.h"
 #include "importer/types.h"
 
@@ -158,7 +159,7 @@ void run_inference(NodeView& node, InferenceView& view, bool strict) {
       onnx::shape_inference::DataValueMap values;
       onnx::ShapeInferenceOptions options;
       onnx::shape_inference::InferShapeForFunctionNode(*node.schema->GetFunction(),
-                                                       onnx::OpSchemaRegistry::Instance(), view, options, {},
+                                                       &onnx_schemas(), view, options, {},
                                                        nullptr, &values);
     }
   } catch (const onnx::InferenceError& e) {

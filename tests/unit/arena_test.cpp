@@ -1,11 +1,13 @@
 // Threads of sessions: one process-wide arena, and private ones on request. Threads are counted in kernels.
 #include <gtest/gtest.h>
+#include <tbb/parallel_for.h>
 
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <thread>
 
+#include "runtime/arena.h"
 #include "runtime/bind.h"
 #include "runtime/session.h"
 
@@ -108,6 +110,53 @@ TEST(Arena, APrivateOneHasThreadsOfItsOwn) {
   const int most = most_threads(
       callers, options, [&](int seen) { return seen >= callers; }, std::chrono::seconds(60));
   EXPECT_GE(most, callers) << "each caller works in an arena of its own";
+}
+
+thread_local bool in_work = false;
+
+TEST(Arena, WhoWaitsForItsOwnLoopTakesNoWorkOfOthers) {
+  runtime::Arena arena(2);
+  if (arena.threads() < 2) GTEST_SKIP() << "the system gives one thread";
+  std::atomic<bool> other_half{false};
+  std::atomic<int> callers{0}, inside{0}, done{0};
+  /// Until `enough` or, where that never comes, for a while.
+  auto wait = [](std::chrono::milliseconds longest, const std::function<bool()>& enough) {
+    const auto end = std::chrono::steady_clock::now() + longest;
+    while (!enough() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+  };
+  // The first caller and the worker have a half of a loop each. The caller is ready soon, and waits.
+  std::thread first([&] {
+    arena.execute([&] {
+      in_work = true;
+      const auto self = std::this_thread::get_id();
+      tbb::parallel_for(
+          0, 2,
+          [&](int) {
+            if (std::this_thread::get_id() == self)
+              return wait(std::chrono::seconds(5), [&] { return other_half.load(); });
+            other_half = true;
+            wait(std::chrono::seconds(5), [&] { return callers == 6; });
+            wait(std::chrono::milliseconds(100), [&] { return inside > 0; });
+          },
+          tbb::static_partitioner());
+      in_work = false;
+    });
+  });
+  wait(std::chrono::seconds(5), [&] { return other_half.load(); });
+  std::vector<std::thread> others;
+  for (int t = 0; t < 6; ++t)
+    others.emplace_back([&] {
+      ++callers;
+      arena.execute([&] {
+        if (in_work) ++inside;
+        ++done;
+      });
+    });
+  first.join();
+  for (std::thread& t : others) t.join();
+  EXPECT_EQ(inside, 0) << "runs of others were done inside of one that waits";
+  EXPECT_EQ(done, 6);
 }
 
 } // namespace

@@ -6,6 +6,8 @@
 
 #include <stdexcept>
 
+#include "runtime/isolated.h"
+
 namespace tbx::runtime {
 
 class Arena {
@@ -15,14 +17,10 @@ public:
   int threads() const { return threads_; }
   /// Runs `work` in the arena. Where a thread cannot be started meanwhile, it runs once more from its
   /// beginning, as does everything in this process from then on, in the calling thread alone.
-  ///
-  /// A thread that waits for a loop of `work` takes tasks of `work` only. Else it would take what other
-  /// callers wait to have done, a whole run inside of its own: one that wants a lock which it holds itself
-  /// would wait for ever, and as many lie above each other on one stack as there are callers.
   template <class F> void execute(F&& work) {
     if (may_start_threads()) {
       try {
-        arena_.execute([&] { tbb::this_task_arena::isolate(work); });
+        arena_.execute([&] { isolated([&] { work(); }); });
         return;
       } catch (const std::runtime_error& e) {
         if (!gave_up(e)) throw;

@@ -70,7 +70,6 @@ def test_weights(tokens: type, mode: str, weights: list[float] | None, rows: int
 
 @pytest.mark.parametrize("tokens", [int, str])
 @pytest.mark.parametrize(("attributes", "text"), [
-    ({"ngram_counts": None}, "attribute 'ngram_counts' is missing or empty"),
     ({"ngram_counts": [0, 10]}, "ngram_counts does not fit a pool of 9 items"),
     ({"ngram_counts": [4, 3]}, "ngram_counts does not fit a pool of 9 items"),
     ({"ngram_indexes": [0, 1]}, "ngram_indexes has 2 entries for 6 n-grams"),

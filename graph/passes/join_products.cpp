@@ -31,7 +31,7 @@ struct Kind {
   bool gemm, transposed; ///< transposed: weights are [columns, rows]
   int64_t rows;
   DType type;
-  auto operator<=>(const Kind&) const = default;
+  auto operator<=>(const Kind&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
 class Joiner {

@@ -164,7 +164,7 @@ private:
 
   /// A point is a vector of neighbours along the last outer dimension; the last vector of a row may have a
   /// rest.
-  void emit_across(ir::SymInts points) {
+  void emit_across(const ir::SymInts& points) {
     const auto last = static_cast<int>(points.size()) - 1;
     const SymInt variable = kernel_.context->var(last), extent = kernel_.outer.back();
     const std::string first = w_.fresh("q");

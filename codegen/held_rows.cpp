@@ -1,6 +1,7 @@
 #include "codegen/held_rows.h"
 
 #include "codegen/plan_threads.h"
+#include "codegen/statement_values.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -22,16 +23,6 @@ constexpr int kMostSteps = 16;
 constexpr int kManyThreads = 512; ///< larger blocks have few registers for each
 constexpr int64_t kMostHeld = 64; ///< elements that a thread holds between two phases; half of it then
 constexpr int64_t kMostInstructions = 6000; ///< of all steps: more do not stay in the cache of instructions
-
-/// Calls f on every value of a statement.
-template <class F> void visit_values(const Stmt& s, F&& f) {
-  ir::visit(s.value, f);
-  if (s.mask) ir::visit(s.mask, f);
-  if (s.buffer >= 0)
-    ir::visit(s.address, [&](const ir::SymNode& n) {
-      if (n.kind == ir::SymKind::indirect) ir::visit(n.value, f);
-    });
-}
 
 /// The inner space of the first phase that has one of constant size.
 const ir::SymInts* common_inner(const ir::KernelProgram& kernel) {

@@ -155,7 +155,7 @@ int size_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles) {
   const int64_t least = std::min(ir::size_hint(kernel.outer[tiles.axis]), ir::size_hint(kernel.outer.back()));
   int64_t bytes = 0;
   for (ir::Expr e : tiles.loads) bytes += size_of(kernel.buffers[e->buffer].dtype);
-  return least >= 64 && 64 * 68 * bytes <= kBytes ? 64 : 32;
+  return least >= 64 && int64_t{64} * 68 * bytes <= kBytes ? 64 : 32;
 }
 
 int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {

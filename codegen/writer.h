@@ -45,8 +45,8 @@ public:
   std::string take();
   void insert(const std::string& text) { scopes_.back().text += text; }
   int current() const { return static_cast<int>(scopes_.size()) - 1; }
-  void line(std::string text) { line_in(current(), std::move(text)); }
-  void line_in(int scope, std::string text);
+  void line(const std::string& text) { line_in(current(), text); }
+  void line_in(int scope, const std::string& text);
   std::string fresh(const char* prefix) { return prefix + std::to_string(counter_++); }
   /// const <type> x<n> = <text>; in `scope`.
   Value define(int scope, const std::string& type, const std::string& text, bool vector);

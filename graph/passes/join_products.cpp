@@ -34,7 +34,7 @@ struct Kind {
   DType wide;          ///< of the operand: float32 where it is a Cast of halves (widen_halves)
   DType stored_wide;   ///< Value::stored of the operand
   DType stored_result; ///< and of the results
-  auto operator<=>(const Kind&) const = default;
+  auto operator<=>(const Kind&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
 class Joiner {

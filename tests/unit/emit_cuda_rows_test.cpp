@@ -42,7 +42,8 @@ std::shared_ptr<KernelCase> softmax_of(const Rows& rows) {
   return k;
 }
 
-/// (x + y - mean) * scale, where the scale belongs to all rows: its vectors are not where those of the rows are.
+/// (x + y - mean) * scale, where the scale belongs to all rows: its vectors are not where those of the rows
+/// are.
 std::shared_ptr<KernelCase> centred(const Rows& rows) {
   auto k = std::make_shared<KernelCase>(text_of("centred", rows));
   Context& c = k->c();
@@ -56,8 +57,9 @@ std::shared_ptr<KernelCase> centred(const Rows& rows) {
   k->phase({n});
   Expr sum = k->reduce(ReduceOp::sum, v);
   k->phase({n});
-  k->store(out, i * n + r,
-           mul(sub(v, div(sum, c.constant(DType::f32, static_cast<double>(rows.length)))), k->load(scale, r)));
+  k->store(
+      out, i * n + r,
+      mul(sub(v, div(sum, c.constant(DType::f32, static_cast<double>(rows.length)))), k->load(scale, r)));
   k->relative = exactness(rows);
   k->absolute = exactness(rows) / 10;
   return k;
@@ -73,7 +75,8 @@ TEST(EmitCudaRows, VectorsWhereRowsBeginAnywhere) {
   EXPECT_EQ(lanes(softmax_of({DType::f16, DType::f16})), 8);
   EXPECT_EQ(lanes(centred({DType::f16, DType::f32})), 8);
   EXPECT_EQ(lanes(softmax_of({DType::f32, DType::f32, 13, 2051, 4})), 4) << "the gap is a vector";
-  EXPECT_EQ(lanes(softmax_of({DType::f32, DType::f32, 13, 2051, 1})), 1) << "vectors of x are none of the result";
+  EXPECT_EQ(lanes(softmax_of({DType::f32, DType::f32, 13, 2051, 1})), 1)
+      << "vectors of x are none of the result";
   EXPECT_EQ(lanes(softmax_of({DType::f32, DType::f32, 13, 999})), 1) << "the ends of short rows cost more";
 }
 

@@ -158,9 +158,8 @@ void run_inference(NodeView& node, InferenceView& view, bool strict) {
     } else if (node.schema->HasFunction()) {
       onnx::shape_inference::DataValueMap values;
       onnx::ShapeInferenceOptions options;
-      onnx::shape_inference::InferShapeForFunctionNode(*node.schema->GetFunction(),
-                                                       &onnx_schemas(), view, options, {},
-                                                       nullptr, &values);
+      onnx::shape_inference::InferShapeForFunctionNode(*node.schema->GetFunction(), &onnx_schemas(), view,
+                                                       options, {}, nullptr, &values);
     }
   } catch (const onnx::InferenceError& e) {
     bool is_type_error = std::string_view(e.what()).starts_with("[TypeInferenceError]");

@@ -1,5 +1,6 @@
-// The schemas of the operators that ONNX defines. ONNX's own registry makes all of them, in every version, when the
-// first is asked for, which takes longer than importing most models. Here each is made when somebody asks for it.
+// The schemas of the operators that ONNX defines. ONNX's own registry makes all of them, in every version,
+// when the first is asked for, which takes longer than importing most models. Here each is made when somebody
+// asks for it.
 #pragma once
 
 #include <onnx/defs/schema.h>

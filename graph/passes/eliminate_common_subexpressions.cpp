@@ -1,6 +1,10 @@
 // eliminate_common_subexpressions: equal operators over equal inputs are computed once.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string_view>
 #include <unordered_map>
 
 #include "extern_kernels/custom_operator.h"
@@ -11,7 +15,13 @@
 namespace tbx::graph {
 namespace {
 
-/// Text that is equal exactly for nodes that compute the same; empty when the node must stay its own.
+/// Forests have hundreds of thousands of elements in their attributes: of lists a key has the hash.
+template <class T> size_t hash_of(const std::vector<T>& list) {
+  return std::hash<std::string_view>{}({reinterpret_cast<const char*>(list.data()), list.size() * sizeof(T)});
+}
+
+/// Text that is equal for all nodes that compute the same, and hardly for others; empty when the node must
+/// stay its own.
 std::string key_of(const Node& node, const std::vector<ValueId>& stands_for) {
   if (lowering::has(lowering::Trait::random, node) || (node.custom && !node.custom->is_function())) return {};
   std::string key = fmt::format("{}|{}|{}|{}", node.domain, node.op_type, node.opset, node.outputs.size());
@@ -26,13 +36,28 @@ std::string key_of(const Node& node, const std::vector<ValueId>& stands_for) {
     else if (const auto* s = std::get_if<std::string>(&attribute))
       key += fmt::format("{}:{}", s->size(), *s);
     else if (const auto* is = std::get_if<std::vector<int64_t>>(&attribute))
-      key += fmt::format("{}", fmt::join(*is, ","));
+      key += fmt::format("{}#{}", is->size(), hash_of(*is));
     else if (const auto* fs = std::get_if<std::vector<float>>(&attribute))
-      key += fmt::format("{:a}", fmt::join(*fs, ","));
+      key += fmt::format("{}#{}f", fs->size(), hash_of(*fs));
     else
       return {}; // tensors and bodies: not worth comparing
   }
   return key;
+}
+
+template <class T> bool same_list(const Attribute& a, const Attribute& b) {
+  const auto *x = std::get_if<std::vector<T>>(&a), *y = std::get_if<std::vector<T>>(&b);
+  if (!x || !y) return !x && !y;
+  return x->size() == y->size() &&
+         (x->empty() || std::memcmp(x->data(), y->data(), x->size() * sizeof(T)) == 0);
+}
+
+/// Of nodes with the same key, which stands for all but lists.
+bool same_lists(const Node& a, const Node& b) {
+  auto same = [](const auto& x, const auto& y) {
+    return same_list<int64_t>(x.second, y.second) && same_list<float>(x.second, y.second);
+  };
+  return std::equal(a.attributes.begin(), a.attributes.end(), b.attributes.begin(), b.attributes.end(), same);
 }
 
 } // namespace
@@ -48,7 +73,7 @@ int eliminate_common_subexpressions(Graph& graph) {
     std::string key = key_of(node, stands_for);
     if (key.empty()) continue;
     auto [it, fresh] = seen.try_emplace(std::move(key), &node);
-    if (fresh) continue;
+    if (fresh || !same_lists(node, *it->second)) continue;
     for (size_t i = 0; i < node.outputs.size(); ++i)
       if (node.outputs[i] >= 0) stands_for[node.outputs[i]] = it->second->outputs[i];
     ++count;

@@ -134,6 +134,43 @@ TEST(Trees, AgreeWithAPlainWalk) {
   }
 }
 
+TEST(Trees, NodesHaveAnyNamesInAnyOrder) {
+  const RandomTrees trees(7, 4, 4, 6, 3);
+  auto name = [](int64_t id) { return id % 3 == 0 ? 1000 - 37 * id : id; };
+  // All roots, then the nodes of all trees mixed, from the last one.
+  std::vector<size_t> order;
+  for (size_t i = 0; i < trees.id.size(); ++i)
+    if (trees.id[i] == 0) order.push_back(i);
+  const size_t roots = order.size();
+  for (size_t i = trees.id.size(); i-- > 0;)
+    if (trees.id[i] != 0) order.push_back(i);
+  std::stable_sort(order.begin() + static_cast<long>(roots), order.end(),
+                   [&](size_t a, size_t b) { return trees.id[a] % 5 < trees.id[b] % 5; });
+  RandomTrees mixed = trees;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const size_t from = order[i];
+    mixed.tree[i] = 3 - 2 * trees.tree[from];
+    mixed.id[i] = name(trees.id[from]);
+    mixed.feature[i] = trees.feature[from];
+    mixed.split[i] = trees.split[from];
+    mixed.mode[i] = trees.mode[from];
+    mixed.yes[i] = name(trees.yes[from]);
+    mixed.no[i] = name(trees.no[from]);
+    mixed.missing[i] = trees.missing[from];
+  }
+  for (int64_t& t : mixed.weight_tree) t = 3 - 2 * t;
+  for (int64_t& id : mixed.weight_node) id = name(id);
+  Tensor x = Tensor::make(DType::f32, {33, 6});
+  std::mt19937 random(3);
+  for (float& v : x.as_mutable<float>()) v = static_cast<float>(random() % 7) - 3;
+  auto got =
+      values_of(run_domain("ai.onnx.ml", "TreeEnsembleRegressor", {x}, mixed.attributes("SUM"), 3).at(0));
+  for (size_t r = 0; r < 33; ++r) {
+    const auto want = trees.predict(x.as<float>().data() + r * 6, "SUM");
+    for (size_t t = 0; t < 3; ++t) ASSERT_NEAR(got[r * 3 + t], want[t], 1e-5) << "row " << r;
+  }
+}
+
 TEST(Trees, BadModelsAreRefused) {
   RandomTrees good(1, 2, 2, 3, 1);
   Tensor x = tensor({1, 3}, {0, 0, 0});

@@ -1,6 +1,12 @@
 // TreeEnsemble, TreeEnsembleRegressor, TreeEnsembleClassifier: attributes to a forest for the host kernel.
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 #include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "lowering/ops/families.h"
 #include "lowering/ops/host_call.h"
@@ -56,9 +62,9 @@ Attributes kernel_attributes(const OpContext& ctx, const ForestBuilder& forest, 
 // --- the form of ai.onnx.ml 1 to 4: nodes named by tree and node, leaves among them
 
 int64_t mode_of(const std::string& name) {
-  static const std::map<std::string, int64_t> modes = {{"BRANCH_LEQ", 0}, {"BRANCH_LT", 1}, {"BRANCH_GTE", 2},
-                                                       {"BRANCH_GT", 3},  {"BRANCH_EQ", 4}, {"BRANCH_NEQ", 5},
-                                                       {"LEAF", -1}};
+  static const std::unordered_map<std::string, int64_t> modes = {
+      {"BRANCH_LEQ", 0}, {"BRANCH_LT", 1},  {"BRANCH_GTE", 2}, {"BRANCH_GT", 3},
+      {"BRANCH_EQ", 4},  {"BRANCH_NEQ", 5}, {"LEAF", -1}};
   auto it = modes.find(name);
   TBX_MODEL(it != modes.end(), "unknown node mode '{}'", name);
   return it->second;
@@ -67,6 +73,43 @@ int64_t mode_of(const std::string& name) {
 void check_length(const char* name, size_t length, size_t expected) {
   TBX_MODEL(length == expected, "attribute '{}' has {} entries, expected {}", name, length, expected);
 }
+
+/// The place of each node in the attributes, by tree and node.
+class NodeNumbers {
+public:
+  NodeNumbers(const std::vector<int64_t>& trees, const std::vector<int64_t>& ids) : trees_(trees), ids_(ids) {
+    order_.resize(trees.size());
+    std::iota(order_.begin(), order_.end(), 0);
+    auto less = [&](int32_t a, int32_t b) { return name_of_node(a) < name_of_node(b); };
+    if (!std::is_sorted(order_.begin(), order_.end(), less)) std::sort(order_.begin(), order_.end(), less);
+    auto same = [&](int32_t a, int32_t b) { return name_of_node(a) == name_of_node(b); };
+    const auto twice = std::adjacent_find(order_.begin(), order_.end(), same);
+    TBX_MODEL(twice == order_.end(), "node {} of tree {} is there twice", ids_[*twice], trees_[*twice]);
+    for (size_t i = 0; i < order_.size(); ++i)
+      if (i == 0 || trees_[order_[i]] != trees_[order_[i - 1]]) first_.emplace(trees_[order_[i]], i);
+  }
+
+  int32_t at(int64_t tree, int64_t id) const {
+    const std::pair wanted(tree, id);
+    if (const auto first = first_.find(tree); first != first_.end()) {
+      // Most trees have nodes 0, 1, 2 and so on.
+      const size_t guess = first->second + static_cast<size_t>(std::clamp<int64_t>(id, 0, kMaxGuess));
+      if (guess < order_.size() && name_of_node(order_[guess]) == wanted) return order_[guess];
+    }
+    auto less = [&](int32_t a, const auto& name) { return name_of_node(a) < name; };
+    const auto it = std::lower_bound(order_.begin(), order_.end(), wanted, less);
+    TBX_MODEL(it != order_.end() && name_of_node(*it) == wanted, "tree {} has no node {}", tree, id);
+    return *it;
+  }
+
+private:
+  static constexpr int64_t kMaxGuess = int64_t{1} << 31;
+  std::pair<int64_t, int64_t> name_of_node(int32_t i) const { return {trees_[i], ids_[i]}; }
+
+  const std::vector<int64_t>&trees_, &ids_;
+  std::vector<int32_t> order_;                ///< by name
+  std::unordered_map<int64_t, size_t> first_; ///< of each tree, in `order_`
+};
 
 /// `prefix`: "target" or "class".
 ForestBuilder named_forest(OpContext& ctx, const std::string& prefix, int64_t targets) {
@@ -88,18 +131,14 @@ ForestBuilder named_forest(OpContext& ctx, const std::string& prefix, int64_t ta
   check_length("nodes_values", splits.size(), n);
   if (!missing.empty()) check_length("nodes_missing_value_tracks_true", missing.size(), n);
 
-  std::map<std::pair<int64_t, int64_t>, int32_t> number;
-  std::set<int64_t> seen;
+  std::unordered_set<int64_t> seen;
   for (size_t i = 0; i < n; ++i) {
-    bool fresh = number.emplace(std::pair(trees[i], ids[i]), forest.node()).second;
-    TBX_MODEL(fresh, "node {} of tree {} is there twice", ids[i], trees[i]);
-    if (seen.insert(trees[i]).second) forest.root(static_cast<int32_t>(i));
+    forest.node();
+    if ((i > 0 && trees[i] == trees[i - 1]) || !seen.insert(trees[i]).second) continue;
+    forest.root(static_cast<int32_t>(i));
   }
-  auto find = [&](int64_t tree, int64_t id) {
-    auto it = number.find({tree, id});
-    TBX_MODEL(it != number.end(), "tree {} has no node {}", tree, id);
-    return it->second;
-  };
+  const NodeNumbers number(trees, ids);
+  auto find = [&](int64_t tree, int64_t id) { return number.at(tree, id); };
   for (size_t i = 0; i < n; ++i) {
     int64_t mode = mode_of(modes[i]);
     if (mode < 0) continue;

@@ -1,6 +1,7 @@
 """Threads that run new sessions with many shapes at once, held against numpy in double precision.
 
 usage: ./dev python tests/stress/many_shapes.py [--runs 1000] [--threads 8] [--shapes 24] [--seed 1] [--compile]
+       ./dev python tests/stress/many_shapes.py --models FOLDER    writes the models of the first four runs, for tbx_package_shapes
 
 A run is a new session and as many threads, each with shapes of its own and some that others have as well; every second run
 has sessions of one thread, every third a session for each two threads, and two of four have as many channels as Winograd's
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -48,14 +50,20 @@ def expected(x: np.ndarray, weights: np.ndarray, filters: np.ndarray) -> np.ndar
     return f @ weights.astype(np.float64) + f
 
 
+def parameters(number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and filters of a run."""
+    weights = (rng.standard_normal((WIDTH, WIDTH)) / WIDTH ** 0.5).astype(np.float32)
+    channels = MANY if number // 2 % 2 else FEW
+    return weights, (rng.standard_normal((channels, channels, 3, 3)) / (9 * channels) ** 0.5).astype(np.float32)
+
+
 def one_run(number: int, options: argparse.Namespace) -> int:
     """How many results are wrong."""
     import tensorbox
 
     rng = np.random.default_rng([options.seed, number])
-    weights = (rng.standard_normal((WIDTH, WIDTH)) / WIDTH ** 0.5).astype(np.float32)
-    channels = MANY if number // 2 % 2 else FEW
-    filters = (rng.standard_normal((channels, channels, 3, 3)) / (9 * channels) ** 0.5).astype(np.float32)
+    weights, filters = parameters(number, rng)
+    channels = len(filters)
     made = model(weights, filters)
     feeds, want = {}, {}
     for batch in range(1, 1 + options.shapes):
@@ -100,8 +108,14 @@ def main() -> int:
     parser.add_argument("--shapes", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--models", type=Path)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.models:
+        for number in range(4):
+            made = model(*parameters(number, np.random.default_rng([options.seed, number])))
+            (options.models / f"stress{number}.onnx").write_bytes(made)
+        return 0
     if options.inside:
         for number in range(options.first, options.first + options.runs):
             print(number, one_run(number, options), flush=True)

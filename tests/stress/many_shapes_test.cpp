@@ -116,6 +116,13 @@ bool close(const OutputTensor& got, const std::vector<double>& want) {
                     [](float a, double b) { return std::abs(a - b) <= 1e-4 * (1 + std::abs(b)); });
 }
 
+bool has_winograd(const Session& session) {
+  for (const KernelReport& step : session.explain())
+    for (const std::string& line : step.decisions)
+      if (line.starts_with("kernel: winograd_conv")) return true;
+  return false;
+}
+
 /// How many results are wrong.
 int one_run(int number, bool compile) {
   std::mt19937 random(static_cast<unsigned>(number));
@@ -151,6 +158,7 @@ int one_run(int number, bool compile) {
       }
     });
   for (std::thread& t : threads) t.join();
+  EXPECT_EQ(has_winograd(*made[0]), model.channels == kMany);
   return wrong;
 }
 

@@ -1,6 +1,7 @@
 #include "extern_kernels/scratch.h"
 
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "base/memory.h"
@@ -46,7 +47,10 @@ Scratch::~Scratch() {
   if (!block_) return;
   Pool& p = pool();
   std::lock_guard lock(p.mutex);
-  p.idle.push_back({std::move(block_), bytes_});
+  try {
+    p.idle.push_back({std::move(block_), bytes_});
+  } catch (const std::bad_alloc&) { // no memory for the list: the block itself is given back
+  }
 }
 
 } // namespace tbx::extern_kernels

@@ -53,6 +53,14 @@ uint64_t checksum_of(const TensorPool& pool) {
   throw Error(ErrorKind::model, "the package is damaged: " + what, "copy or compile it again");
 }
 
+/// Callers look types up by their numbers.
+void check_signature(const PackageIndex& index) {
+  for (const auto* entries : {&index.inputs, &index.outputs, &index.overridable_initializers})
+    for (const TensorInfo& info : *entries)
+      if (info.type != 0 && !dtype_from_number(info.type))
+        damaged(fmt::format("'{}' is of element type {}, which does not exist", info.name, info.type));
+}
+
 template <class T> T read_at(std::span<const std::byte> bytes, uint64_t offset) {
   T v;
   std::memcpy(static_cast<void*>(&v), bytes.data() + offset, sizeof v);
@@ -170,6 +178,7 @@ std::shared_ptr<const Package> Package::open(const std::filesystem::path& file) 
     if (kind == PartKind::constants) package->constants_ = part;
   }
   package->index_ = archive::read<PackageIndex>(index, package->tensors());
+  check_signature(package->index_);
   return package;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/cuda/select.h"
+#include "extern_kernels/fit.h"
 
 namespace tbx::runtime {
 namespace {
@@ -24,6 +25,16 @@ Kernel kernel_of(const std::vector<std::shared_ptr<const Module>>& modules, cons
   throw_backend_error("no module has the kernel {}", name);
 }
 
+/// What is known of outputs whose sizes a run decides.
+std::vector<extern_kernels::OperandInfo> made_facts(const Executable& executable, const ExternStep& step) {
+  std::vector<extern_kernels::OperandInfo> made(step.dynamic_outputs.size());
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i].dtype = executable.buffers[step.dynamic_outputs[i]].dtype;
+    made[i].sizes.assign(step.dynamic_dims[i].size(), -1);
+  }
+  return made;
+}
+
 /// On a device, where there is one.
 BoundStep bind_extern(const Executable& executable, const ExternStep& step, extern_kernels::Kernels kernels,
                       device::Device* device) {
@@ -34,6 +45,8 @@ BoundStep bind_extern(const Executable& executable, const ExternStep& step, exte
     return all;
   };
   const auto in = facts(step.inputs), out = facts(step.outputs);
+  const bool allocates = !step.dynamic_outputs.empty();
+  extern_kernels::check_fit(step.problem, in, allocates ? made_facts(executable, step) : out, allocates);
   const bool keeps_state = std::any_of(executable.inputs.begin(), executable.inputs.end(),
                                        [](const SignatureEntry& e) { return e.state_axis >= 0; });
   const bool grows = keeps_state && step.inputs.size() > 1 && !step.inputs[1].sizes.empty() &&

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 namespace tbx::runtime {
 namespace {
@@ -89,8 +90,11 @@ OutputBlock::~OutputBlock() {
   const size_t bytes = memory_->bytes();
   std::scoped_lock lock(pool->mutex);
   if (pool->bytes + bytes > kMostIdle) return;
-  pool->bytes += bytes;
-  pool->blocks.emplace(bytes, Idle::Free{std::move(memory_), std::move(users_)});
+  try {
+    pool->blocks.emplace(bytes, Idle::Free{std::move(memory_), std::move(users_)});
+    pool->bytes += bytes;
+  } catch (const std::bad_alloc&) { // no memory for the list: the block goes back to the device
+  }
 }
 
 void OutputBlock::used_on(void* stream) {

@@ -74,7 +74,7 @@ void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTen
       ctx.pointers[b] = ctx.dynamic[b].get();
     }
   }
-  StepShape shape = evaluate_step(*bound, s, ctx.symbols);
+  StepShape shape = evaluate_step(*bound, s, ctx.symbols, ctx.dynamic_shapes);
   if (step.device != DeviceKind::cpu) {
     ctx.device_work_owner =
         ctx.device->pool().get(static_cast<size_t>(std::max(shape.scratch_bytes, shape.workspace_bytes)));

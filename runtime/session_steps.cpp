@@ -25,11 +25,12 @@ public:
                    int64_t max_memory)
       : plan_(plan), step_(step), ctx_(ctx), pool_(pool), max_memory_(max_memory) {}
   void* allocate(int index, DType dtype, std::span<const int64_t> sizes) override {
-    TBX_INTERNAL(index >= 0 && index < static_cast<int>(step_.dynamic_outputs.size()));
+    auto check = [](bool fits) { TBX_MODEL(fits, "a call makes other results: the plan is damaged"); };
+    check(index >= 0 && index < static_cast<int>(step_.dynamic_outputs.size()));
     int buffer = step_.dynamic_outputs[index];
-    TBX_INTERNAL(buffer >= 0 && plan_.buffers[buffer].dtype == dtype);
+    check(buffer >= 0 && plan_.buffers[buffer].dtype == dtype);
     const std::vector<int>& dims = step_.dynamic_dims[index];
-    TBX_INTERNAL(dims.size() == sizes.size());
+    check(dims.size() == sizes.size());
     for (size_t d = 0; d < dims.size(); ++d)
       if (dims[d] >= 0) ctx_.symbols[dims[d]] = sizes[d];
     const int64_t n = checked_numel(sizes), limit = max_memory_ > 0 ? max_memory_ : memory_limit();
@@ -252,7 +253,9 @@ void Session::Impl::run_extern(const Step& of, const extern_kernels::ExternKerne
   }
   DynamicAllocator allocator(*plan, step, ctx, pool, options.max_memory);
   library.run({ctx.inputs, {}, &allocator, workspace});
-  for (int symbol : step.bound_symbols) TBX_INTERNAL(ctx.symbols[symbol] >= 0);
+  for (int symbol : step.bound_symbols)
+    TBX_MODEL(ctx.symbols[symbol] >= 0, "a call does not bind symbol '{}': the plan is damaged",
+              plan->symbol_names[symbol]);
 }
 
 } // namespace tbx::runtime

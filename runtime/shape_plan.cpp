@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/watch.h"
+#include "extern_kernels/fit.h"
 #include "extern_kernels/library_kernel.h"
 
 namespace tbx::runtime {
@@ -209,6 +210,7 @@ StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<con
     for (const OperandView& v : call.outputs) s.outputs.push_back(operand(v));
     refs(call.outputs, s.outputs, out);
   }
+  if (!buffers.empty()) extern_kernels::check_fit(call.problem, in, out, !call.dynamic_outputs.empty());
   s.workspace_bytes = bound.steps[step].library->workspace_bytes(in, out);
   return s;
 }

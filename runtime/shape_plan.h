@@ -45,8 +45,8 @@ struct ShapePlan {
 std::vector<bool> places_of_states(const Executable& plan);
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols);
-/// Throws ModelError where an operand of a library call is not within its buffer, as far as `buffers` are
-/// given: what is known of all of them before a run.
+/// Throws ModelError where an operand of a library call is not within its buffer, or does not fit the others,
+/// as far as `buffers` are given: what is known of all of them before the step.
 StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols,
                         std::span<const BufferShape> buffers = {});
 

@@ -1,10 +1,16 @@
 // tbx: the command line of tensorbox.
+#include <cxxabi.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <new>
+#include <string_view>
+#include <typeinfo>
 
 #include "base/error.h"
 #include "tools/common.h"
@@ -102,9 +108,20 @@ TBX_CUDA_PATH (folder of NVIDIA libraries), TBX_FAKE_CUDA (1: --device cuda is a
   return code;
 }
 
+/// Libraries need memory where nothing may be thrown: JSON values and options in their destructors. Without
+/// any the process ends here, and says why.
+[[noreturn]] void end_without_memory() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (!type || *type != typeid(std::bad_alloc)) std::abort();
+  constexpr std::string_view text = "tbx: out of memory\n";
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) std::abort();
+  std::_Exit(tbx::tools::kModelError);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(end_without_memory);
   tbx::tools::open_standard_files();
   tbx::tools::handle_signals();
   int code = tbx::tools::kModelError;

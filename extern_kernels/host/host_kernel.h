@@ -38,6 +38,8 @@ bool find_host_kernel(std::string_view domain, std::string_view op);
 struct AxisView {
   int64_t outer = 1, length = 1, inner = 1;
   AxisView(std::span<const int64_t> sizes, int64_t axis) {
+    TBX_MODEL(axis >= 0 && axis < static_cast<int64_t>(sizes.size()), "axis {} of {}: the package is damaged",
+              axis, sizes.size());
     for (int64_t d = 0; d < axis; ++d) outer *= sizes[d];
     length = sizes[axis];
     for (size_t d = static_cast<size_t>(axis) + 1; d < sizes.size(); ++d) inner *= sizes[d];

@@ -27,6 +27,13 @@ def test_mallocs_that_fail_in_children(bench: Bench) -> None:  # noqa: F811
     assert bad == [] and counts.total() > 30, f"seed {SEED}"
 
 
+def test_mallocs_that_fail_behind_the_run(bench: Bench) -> None:  # noqa: F811
+    """What the command says of a run is a JSON value, whose library allocates in destructors."""
+    calls = bench.calls("malloc", True)
+    counts, bad = sweep(bench, "malloc", True, list(range(calls - 40, calls + 1, 3)))
+    assert bad == [] and counts["ModelError"] > 0
+
+
 def test_kills_and_races(bench: Bench) -> None:  # noqa: F811
     assert killed(bench, 5, random.Random(SEED))[1] == [], f"seed {SEED}"
     assert racing(bench, 3)[1] == []

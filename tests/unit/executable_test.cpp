@@ -153,6 +153,27 @@ TEST(ShapePlan, OperandsOfLibrariesLieInTheirBuffers) {
               HasSubstr("outside of all memory"));
 }
 
+/// Kernels compute addresses from operands that they take to fit each other.
+TEST(ShapePlan, OperandsOfLibrariesFitEachOther) {
+  const driver::Compiled compiled = compiled_model(false);
+  auto error_with = [&](const std::function<void(ExternStep&)>& spoil) {
+    auto e = std::make_shared<Executable>(compiled.executable());
+    spoil(first_step<ExternStep>(*e));
+    return error_of([&] {
+      const auto bound = runtime::bind(e, compiled.bound->modules);
+      std::vector<int64_t> symbols(e->symbol_names.size(), 5);
+      runtime::make_shape_plan(*bound, symbols, runtime::symbol_uses(*e));
+    });
+  };
+  const SizeExpr one{{{SizeExpr::Code::push, 1}}}, two{{{SizeExpr::Code::push, 2}}};
+  const char* unfit = "operands of MatMul do not fit each other";
+  EXPECT_EQ(error_with([](ExternStep&) {}), "no error");
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].sizes[0] = one; }), HasSubstr(unfit)); // in a run
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].sizes[1] = two; }), HasSubstr(unfit)); // when bound
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].buffer = -1; }), HasSubstr("input 0 is missing"));
+  EXPECT_THAT(error_with([&](ExternStep& s) { s.outputs.clear(); }), HasSubstr(unfit));
+}
+
 TEST(Bind, AKernelThatNoModuleHasIsNamed) {
   auto e = std::make_shared<const Executable>(compiled_model().executable());
   std::string error = error_of([&] { runtime::bind(e, {}); });

@@ -9,6 +9,7 @@
 #include "codegen/exact_values.h"
 #include "codegen/held_rows.h"
 #include "codegen/plan_threads.h"
+#include "codegen/recompute_rows.h"
 #include "codegen/reductions.h"
 #include "codegen/writer.h"
 
@@ -515,6 +516,10 @@ private:
 std::string prelude_cuda() { return kPrelude; }
 
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel, int64_t most_shared_bytes) {
+  const ThreadPlan plan = plan_threads(kernel);
+  if (plan.mapping == Mapping::block &&
+      (plan.row_begin || hold_rows(kernel, plan.lanes, plan.row_threads).threads == 0))
+    return CudaEmitter(recompute_rows(kernel), most_shared_bytes).emit();
   return CudaEmitter(kernel, most_shared_bytes).emit();
 }
 

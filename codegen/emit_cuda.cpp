@@ -413,8 +413,10 @@ private:
     const std::string begin = plan_.row_begin ? first_vector_ : "0";
     auto loop = [&](const std::string& lo, const std::string& condition, const std::string& live) {
       const std::string r = w_.fresh("r"), rest = w_.fresh("n");
-      w_.open(fmt::format("for (i64 {0} = {1} + (i64)team::rank() * W; {2}; {0} += (i64)team::size() * W)", r,
-                          lo, fmt::format(fmt::runtime(condition), r)),
+      // Several loads of a block that has the multiprocessor for itself are on their way at once.
+      w_.open(fmt::format("{3}for (i64 {0} = {1} + (i64)team::rank() * W; {2}; {0} += (i64)team::size() * W)",
+                          r, lo, fmt::format(fmt::runtime(condition), r),
+                          shared_.bytes > kLongShared && live.empty() ? "_Pragma(\"unroll 4\") " : ""),
               true);
       if (!live.empty()) w_.line(fmt::format("const i64 {} = {} - {};", rest, n, r));
       body(r, live.empty() ? "" : rest, plan_.row_begin ? fmt::format("({} - {})", r, begin) : r);

@@ -80,10 +80,12 @@ private:
     });
     for (size_t q = 0; q < kernel_.phases.size(); ++q)
       for (const Stmt& s : kernel_.phases[q].stmts)
-        if (s.buffer == store.buffer) good &= q == p && s.address == store.address && s.kind == StmtKind::store;
+        if (s.buffer == store.buffer)
+          good &= q == p && s.address == store.address && s.kind == StmtKind::store;
     visit_loads(kernel_, [&](Expr e, const Phase& phase, bool plain) {
       if (e->buffer == store.buffer)
-        good &= plain && !e->mask() && e->indices[0] == store.address && phase.inner == kernel_.phases[p].inner;
+        good &=
+            plain && !e->mask() && e->indices[0] == store.address && phase.inner == kernel_.phases[p].inner;
     });
     return good;
   }

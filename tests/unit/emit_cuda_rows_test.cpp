@@ -97,7 +97,11 @@ TEST(EmitCudaRows, SharedMemoryKeepsWhatSeveralPhasesLoad) {
   EXPECT_EQ(bytes(centred({DType::f32, DType::f32, 2, 4099}), 227 << 10), 2 * (4100 + 8) * 4)
       << "the scale is used once";
   EXPECT_EQ(bytes(centred({DType::f32, DType::f32, 2, 4099}), 24 << 10), (4100 + 8) * 4) << "room for one";
-  EXPECT_EQ(codegen::emit_cuda(softmax_of(vocabulary)->kernel, 227 << 10).block_threads, 1024);
+  auto threads = [](const Rows& r) {
+    return codegen::emit_cuda(softmax_of(r)->kernel, 227 << 10).block_threads;
+  };
+  EXPECT_EQ(threads(vocabulary), 1024) << "a block to itself";
+  EXPECT_EQ(threads({DType::f16, DType::f16, 2, 50257}), 512) << "two blocks on a multiprocessor";
 }
 
 /// The row holds exp(exp(...)), which is not computed twice.

@@ -9,6 +9,7 @@
 #include "codegen/exact_values.h"
 #include "codegen/held_rows.h"
 #include "codegen/plan_threads.h"
+#include "codegen/recompute_rows.h"
 #include "codegen/reductions.h"
 #include "codegen/writer.h"
 
@@ -124,7 +125,7 @@ private:
     for (const Phase& phase : kernel_.phases)
       if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
     const int64_t vectors = (points + plan_.lanes - 1) / plan_.lanes;
-    // No other block has room beside a long shared row.
+    // No other block is there to keep the multiprocessor busy.
     const int most = shared_.bytes > kLongShared ? 2 * kMostThreads : kMostThreads;
     return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, most));
   }
@@ -412,8 +413,10 @@ private:
     const std::string begin = plan_.row_begin ? first_vector_ : "0";
     auto loop = [&](const std::string& lo, const std::string& condition, const std::string& live) {
       const std::string r = w_.fresh("r"), rest = w_.fresh("n");
-      w_.open(fmt::format("for (i64 {0} = {1} + (i64)team::rank() * W; {2}; {0} += (i64)team::size() * W)", r,
-                          lo, fmt::format(fmt::runtime(condition), r)),
+      // Few blocks have room beside long rows: several loads of a thread are on their way at once.
+      w_.open(fmt::format("{3}for (i64 {0} = {1} + (i64)team::rank() * W; {2}; {0} += (i64)team::size() * W)",
+                          r, lo, fmt::format(fmt::runtime(condition), r),
+                          !shared_.rows.empty() && live.empty() ? "_Pragma(\"unroll 4\") " : ""),
               true);
       if (!live.empty()) w_.line(fmt::format("const i64 {} = {} - {};", rest, n, r));
       body(r, live.empty() ? "" : rest, plan_.row_begin ? fmt::format("({} - {})", r, begin) : r);
@@ -494,9 +497,8 @@ private:
   static constexpr const char* kTeamLoop =
       "for (i64 p = begin + team::number(); p < end; p += team::count())";
   static constexpr int kThreads = 128, kMostThreads = 512;
-  /// Shared memory that reductions need beside rows; rows of which no two blocks have room on a
-  /// multiprocessor with threads for all of it.
-  static constexpr int64_t kOtherShared = 4 << 10, kLongShared = 64 << 10;
+  /// Shared memory that reductions need beside rows; rows of which no two have room on a multiprocessor.
+  static constexpr int64_t kOtherShared = 4 << 10, kLongShared = 112 << 10;
   static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
   const ThreadPlan plan_;
@@ -515,6 +517,10 @@ private:
 std::string prelude_cuda() { return kPrelude; }
 
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel, int64_t most_shared_bytes) {
+  const ThreadPlan plan = plan_threads(kernel);
+  if (plan.mapping == Mapping::block &&
+      (plan.row_begin || hold_rows(kernel, plan.lanes, plan.row_threads).threads == 0))
+    return CudaEmitter(recompute_rows(kernel), most_shared_bytes).emit();
   return CudaEmitter(kernel, most_shared_bytes).emit();
 }
 

@@ -208,15 +208,15 @@ std::optional<SymInt> begin_of_rows(const ir::KernelProgram& kernel, const std::
           else if (form.kind != LaneForm::affine || !form.stride.is(1) || !place)
             good = false;
           else
-            f(place->rest + SymInt(kernel.buffers[buffer].offset), buffer == s.buffer);
+            f(place->rest + SymInt(kernel.buffers[buffer].offset), buffer, buffer == s.buffer);
         });
     }
   };
-  visit_rows([&](SymInt first, bool) {
+  visit_rows([&](SymInt first, int, bool) {
     if (!begin && ir::has_loop_variable(first)) begin = first;
   });
   if (!begin) return std::nullopt;
-  // What rows have in common is read often, if not in vectors.
+  // What rows have in common is read often, if not in vectors, and rows of a block's own stay in a cache.
   auto is_shared = [&](SymInt first) {
     for (size_t k = 0; k < kernel.outer.size(); ++k) {
       const ir::SymNode* outer = kernel.context->var(static_cast<int>(k)).node();
@@ -224,8 +224,9 @@ std::optional<SymInt> begin_of_rows(const ir::KernelProgram& kernel, const std::
     }
     return false;
   };
-  visit_rows([&](SymInt first, bool stored) {
-    good &= known_divisor(first - *begin, nullptr, 1) % lanes == 0 || (!stored && is_shared(first));
+  visit_rows([&](SymInt first, int buffer, bool stored) {
+    good &= known_divisor(first - *begin, nullptr, 1) % lanes == 0 || (!stored && is_shared(first)) ||
+            kernel.buffers[buffer].access == ir::Access::row_local;
   });
   return good ? begin : std::nullopt;
 }

@@ -212,14 +212,18 @@ struct Planned {
   std::vector<codegen::EmittedKernel> for_device;
 };
 
+/// Which GPUs kernels are for.
+enum class For : uint8_t { this_device, any_device };
+
 /// One entry per kernel group, for the device where it can be; else for the host, which is said.
 void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const CompileOptions& options,
-                     Planned& result) {
+                     For gpus, Planned& result) {
+  const int64_t shared =
+      gpus == For::any_device ? codegen::kLeastSharedBytes : result.device->properties().shared_bytes_block;
   result.has_compiler = codegen::have_compiler(toolchain_of(options));
   const Emit emit = [&](const ir::KernelProgram& kernel) {
     try {
-      return result.for_device.emplace_back(
-          codegen::emit_cuda(kernel, result.device->properties().shared_bytes_block));
+      return result.for_device.emplace_back(codegen::emit_cuda(kernel, shared));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::unsupported) throw;
       if (options.log) options.log(fmt::format("kernel on the host, not on the device: {}", e.message()));
@@ -276,7 +280,7 @@ LoweredGraph or_throw(LowerResult result) {
 
 /// Schedule, emit and plan. `stats` of what was lowered go on counting.
 Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOptions& options,
-                     codegen::Isa isa) {
+                     codegen::Isa isa, For gpus = For::this_device) {
   Stopwatch watch;
   CompileStats& stats = lowered.stats;
   auto stage = [&](const char* name) {
@@ -289,7 +293,7 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
   Planned result;
   result.device = device_of(options);
   if (result.device) {
-    emit_for_device(schedule, isa, options, result);
+    emit_for_device(schedule, isa, options, gpus, result);
   } else if (options.compile) {
     const codegen::Toolchain toolchain = toolchain_of(options);
     result.emitted = emit_all(schedule, emit_cpp_for(isa), options);
@@ -451,7 +455,7 @@ Portable compile_portable(const Graph& graph, const CompileOptions& options, std
   how.tiered = false; // the file has the compiled kernels
   const codegen::Isa lowered_for = isa ? *isa : chosen_isa(options);
   LoweredGraph lowered = or_throw(lower_for(graph, how, lowered_for, made_for, {}));
-  Planned planned = plan_program(lowered, graph, how, lowered_for);
+  Planned planned = plan_program(lowered, graph, how, lowered_for, For::any_device);
   Portable result;
   if (isa && !planned.emitted.empty()) {
     codegen::Toolchain toolchain = toolchain_of(options);

@@ -118,6 +118,7 @@ class Case:
     inputs: Callable[[], Tensor]
     type: torch.dtype
     channels_last: bool = False
+    tf32: bool = False  # all of them multiply float32 so
 
 
 def _image(batch: int) -> Callable[[], Tensor]:
@@ -142,4 +143,6 @@ CASES = {
     "membound_f32": Case(MemoryBound, lambda: torch.randn(32, 512, 768), torch.float32),
     "resnet50_b1_f32": Case(ResNet50, _image(1), torch.float32, True),
     "bert_b1_f32": Case(_bert, _ids(1, 128, 30522), torch.float32),
+    "resnet50_b1_tf32": Case(ResNet50, _image(1), torch.float32, True, tf32=True),
+    "bert_b1_tf32": Case(_bert, _ids(1, 128, 30522), torch.float32, tf32=True),
 }

@@ -39,11 +39,15 @@ def export(module: torch.nn.Module, x: torch.Tensor, to: Path) -> None:
                       verbose=False)
 
 
-def tensorbox_runs(path: Path, x: torch.Tensor, like: torch.Tensor) -> tuple[Run, dict[str, Any]]:
+def allow_tf32(case: Case) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = case.tf32
+
+
+def tensorbox_runs(path: Path, x: torch.Tensor, like: torch.Tensor, precision: str) -> tuple[Run, dict[str, Any]]:
     import tensorbox
 
     begin = time.perf_counter()
-    session = tensorbox.Session(str(path), device=f"cuda:{x.device.index}")
+    session = tensorbox.Session(str(path), device=f"cuda:{x.device.index}", precision=precision)
     loaded = time.perf_counter()
     y = torch.empty_like(like, memory_format=torch.contiguous_format)
 
@@ -118,6 +122,7 @@ def error(y: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def measure(case: Case, peers: list[str], seconds: float, folder: Path) -> dict[str, Any]:
+    allow_tf32(case)
     torch.manual_seed(0)
     original = case.module().eval().cuda()
     x = case.inputs().cuda()
@@ -133,7 +138,7 @@ def measure(case: Case, peers: list[str], seconds: float, folder: Path) -> dict[
         like = module(x)
         path = folder / "model.onnx"
         export(module, x, path)
-        runs["tensorbox"], results["tensorbox"] = tensorbox_runs(path, x, like)
+        runs["tensorbox"], results["tensorbox"] = tensorbox_runs(path, x, like, "tf32" if case.tf32 else "strict")
         theirs, their_x = module, x
         if case.channels_last:  # what their convolutions like
             theirs, their_x = module.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
@@ -165,6 +170,7 @@ def measure(case: Case, peers: list[str], seconds: float, folder: Path) -> dict[
 
 def warm(case: Case, peers: list[str]) -> None:
     """Fills torch's compilation cache; several processes may do so at once before a measurement."""
+    allow_tf32(case)
     torch.manual_seed(0)
     module, x = case.module().eval().cuda().to(case.type), case.inputs().cuda()
     x = x.to(case.type) if x.is_floating_point() else x
@@ -202,7 +208,6 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="all numbers")
     parser.add_argument("--table", type=Path, help="ratios, as docs/gpu.md has them")
     args = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     peers = [p for p in args.peers.split(",") if p and p != "none"]
     if args.warm:
         for name in args.models.split(","):

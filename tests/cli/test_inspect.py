@@ -78,7 +78,14 @@ def test_precision(tbx: Tbx, tmp_path: Path) -> None:
         assert done.code == 0 and ("in bfloat16" in done.out) == (shown and not without)
         assert not without or shown
     done = tbx("explain", model, "--precision", "half")
-    assert done.code == 2 and "half not in {strict,bf16,f16,any}" in done.err
+    assert done.code == 2 and "half not in {strict,tf32,bf16,f16,any}" in done.err
+    done = tbx("explain", model, "--precision", "tf32")
+    assert done.code == 3 and "precision 'tf32' is a way in which GPUs multiply, and no device is given (give device 'cuda' too" in done.err
+    gpu = {"TBX_FAKE_CUDA": "1"}
+    done = tbx("explain", model, "--device", "cuda", "--precision", "tf32", environment=gpu)
+    assert done.code == 0 and "operands of float32 are rounded to TF32" in done.out
+    done = tbx("compare", model, "--device", "cuda", "--precision", "tf32", "--json", environment=gpu)
+    assert done.code == 0, done.err
     assert "--precision" in tbx("run", "--help").out
 
 

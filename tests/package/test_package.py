@@ -253,6 +253,24 @@ def test_sessions_on_a_gpu(tmp_path, monkeypatch):
         tensorbox.Session(file, device="cuda")
 
 
+@pytest.mark.parametrize(("columns", "others"), [(2051, 0), (20001, 1)])
+def test_kernels_for_a_gpu_need_what_every_gpu_has(tmp_path, monkeypatch, columns, others):
+    """A session's own may take all the shared memory of its GPU, which holds rows of 20,001; those of a package may not."""
+    monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    monkeypatch.setenv("TBX_CACHE_DIR", str(tmp_path / "cache"))
+    sizes = [3, columns]
+    graph = oh.make_graph([oh.make_node("Softmax", ["x"], ["y"])], "g", [oh.make_tensor_value_info("x", TensorProto.FLOAT, sizes)],
+                              [oh.make_tensor_value_info("y", TensorProto.FLOAT, sizes)])
+    session = tensorbox.Session(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8), device="cuda")
+    kernels = {p for p in (tmp_path / "cache").rglob("*") if p.is_file()}
+    session.save(tmp_path / "m.tbx")
+    assert len({p.name.split(".")[0] for p in (tmp_path / "cache").rglob("*") if p.is_file() and p not in kernels}) == others
+    x = np.random.default_rng(3).standard_normal(sizes).astype("f")
+    e = np.exp(x.astype("d"))
+    for runs in (session, tensorbox.Session(tmp_path / "m.tbx", device="cuda")):
+        np.testing.assert_allclose(runs.run({"x": x})["y"], e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-9)
+
+
 def test_a_package_for_a_gpu_on_a_machine_without_one(tmp_path, monkeypatch):
     monkeypatch.setenv("TBX_FAKE_CUDA", "1")
     tensorbox.Session(network(), device="cuda").save(tmp_path / "m.tbx")

@@ -96,3 +96,36 @@ def test_what_decides_is_not_fused() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     y = tensorbox.Session(model, device="cuda").run({"x": x})["y"]
     np.testing.assert_array_equal(y, np.repeat(np.repeat(x, 3, 2), 3, 3))
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((0, 50257), "f"), ((1, 50257), "f"), ((3, 50257), "f"), ((2, 50257), "e"), ((5, 2051), "f"),
+                                             ((2, 3, 4099), "e"), ((2, 70001), "f"), ((3, 0), "f"), ((3, 1), "f")])
+def test_long_rows_begin_anywhere(shape: tuple[int, ...], kind: str) -> None:
+    """Their vectors begin within them; what phases share stays with the block, or is read again where it has no room."""
+    x = RNG.standard_normal(shape).astype(kind)
+    scale, bias = RNG.standard_normal((2, shape[-1])).astype(kind)
+    wide = x.astype("d")
+    exact = 2e-6 if kind == "f" else 1e-3
+    e = np.exp(wide - wide.max(-1, keepdims=True, initial=-np.inf)) if x.size else wide
+    close_to(session_of("Softmax", x).run({"x": x})["y"], e / e.sum(-1, keepdims=True), exact)
+    if shape[-1] > 1:
+        centred = wide - wide.mean(-1, keepdims=True)
+        normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        close_to(session_of("LayerNormalization", x, scale=scale, bias=bias).run({"x": x})["y"],
+                 normal * scale.astype("d") + bias.astype("d"), 4 * exact)
+        close_to(session_of("LogSoftmax", x).run({"x": x})["y"],
+                 wide - wide.max(-1, keepdims=True, initial=-np.inf) - np.log(e.sum(-1, keepdims=True)), exact)
+
+
+def close_to(got: np.ndarray, expected: np.ndarray, relative: float) -> None:
+    assert got.shape == expected.shape
+    if expected.size:
+        np.testing.assert_allclose(got.astype("d"), expected, rtol=relative, atol=relative * np.abs(expected).max() / 4)
+
+
+@pytest.mark.parametrize(("shape", "perm", "kind"), [
+    ((127, 191), (1, 0), "f"), ((64, 65), (1, 0), "e"), ((65, 64), (1, 0), "f"), ((8191, 3), (1, 0), "f"), ((1, 129), (1, 0), "f"),
+    ((0, 65), (1, 0), "f"), ((3, 67, 129), (0, 2, 1), "e"), ((67, 2, 129), (2, 1, 0), "B"), ((2, 65, 66, 67), (0, 3, 2, 1), "f"), ((65, 67), (1, 0), "d")])
+def test_turned_tiles_of_odd_sizes(shape: tuple[int, ...], perm: tuple[int, ...], kind: str) -> None:
+    x = RNG.integers(0, 100, shape).astype(kind)
+    np.testing.assert_array_equal(session_of("Transpose", x, {"perm": perm}).run({"x": x})["y"], x.transpose(perm))

@@ -12,12 +12,13 @@ using namespace ir;
 struct Rows {
   DType in = DType::f32, out = DType::f32;
   int64_t count = 13, length = 2051;
-  int64_t gap = 0; ///< elements between two rows of the result
+  int64_t gap = 0;    ///< elements between two rows of the result
+  bool keeps = false; ///< the schedule keeps what two phases need in a row of the block's own
 };
 
 std::string text_of(const char* what, const Rows& r) {
-  return fmt::format("{} of {} rows of {} {} to {}, gap {}", what, r.count, r.length, name_of(r.in),
-                     name_of(r.out), r.gap);
+  return fmt::format("{} of {} rows of {} {} to {}, gap {}{}", what, r.count, r.length, name_of(r.in),
+                     name_of(r.out), r.gap, r.keeps ? ", kept" : "");
 }
 
 double exactness(const Rows& r) { return r.in == DType::f32 && r.out == DType::f32 ? 1e-5 : 1e-2; }
@@ -35,6 +36,11 @@ std::shared_ptr<KernelCase> softmax_of(const Rows& rows) {
   Expr most = k->reduce(ReduceOp::max, v);
   k->phase({n});
   Expr e = unary(Op::exp, sub(v, most)), sum = k->reduce(ReduceOp::sum, e);
+  if (rows.keeps) {
+    int row = k->buffer(DType::f32, rows.length, Access::row_local);
+    k->store(row, r, e);
+    e = k->load(row, r);
+  }
   k->phase({n});
   k->store(out, i * step + r, div(e, sum));
   k->relative = exactness(rows);
@@ -91,7 +97,47 @@ TEST(EmitCudaRows, SharedMemoryKeepsWhatSeveralPhasesLoad) {
   EXPECT_EQ(bytes(centred({DType::f32, DType::f32, 2, 4099}), 227 << 10), 2 * (4100 + 8) * 4)
       << "the scale is used once";
   EXPECT_EQ(bytes(centred({DType::f32, DType::f32, 2, 4099}), 24 << 10), (4100 + 8) * 4) << "room for one";
-  EXPECT_EQ(codegen::emit_cuda(softmax_of(vocabulary)->kernel, 227 << 10).block_threads, 1024);
+  auto threads = [](const Rows& r) {
+    return codegen::emit_cuda(softmax_of(r)->kernel, 227 << 10).block_threads;
+  };
+  EXPECT_EQ(threads(vocabulary), 1024) << "a block to itself";
+  EXPECT_EQ(threads({DType::f16, DType::f16, 2, 50257}), 512) << "two blocks on a multiprocessor";
+}
+
+/// The row holds exp(exp(...)), which is not computed twice.
+std::shared_ptr<KernelCase> dear_row(int64_t n) {
+  auto k = std::make_shared<KernelCase>(fmt::format("dear rows of {}", n));
+  Context& c = k->c();
+  const SymInt i = c.var(0), r = c.rvar(0);
+  k->kernel.outer = {5};
+  int x = k->buffer(DType::f32, 5 * n, Access::read), row = k->buffer(DType::f32, n, Access::row_local);
+  int out = k->buffer(DType::f32, 5 * n, Access::write);
+  Expr v = k->load(x, i * n + r);
+  for (int times = 0; times < 3; ++times) v = unary(Op::tanh, unary(Op::exp, v));
+  k->phase({n});
+  Expr sum = k->reduce(ReduceOp::sum, v);
+  k->store(row, r, v);
+  k->phase({n});
+  k->store(out, i * n + r, div(k->load(row, r), sum));
+  k->relative = 1e-5;
+  return k;
+}
+
+TEST(EmitCudaRows, RowsAreComputedAgainWhereThatIsCheaperThanMemory) {
+  auto scratch = [](const std::shared_ptr<KernelCase>& k) {
+    return codegen::emit_cuda(k->kernel, 227 << 10).scratch_bytes.is(0) ? 0 : 1;
+  };
+  Rows rows{DType::f32, DType::f32, 2, 50257, 0, true};
+  EXPECT_EQ(scratch(softmax_of(rows)), 0);
+  EXPECT_EQ(codegen::emit_cuda(softmax_of(rows)->kernel, 227 << 10).shared_bytes, (50260 + 8) * 4);
+  EXPECT_EQ(scratch(dear_row(50257)), 1);
+  std::vector<std::shared_ptr<KernelCase>> cases;
+  for (DType t : {DType::f32, DType::f16})
+    for (int64_t n : {2051, 4099, 40000, 50257}) cases.push_back(softmax_of({t, t, 3, n, 0, true}));
+  cases.push_back(softmax_of({DType::f32, DType::f32, 1, 70001, 0, true}));
+  cases.push_back(dear_row(2049));
+  cases.push_back(dear_row(40003));
+  run_cuda_cases(cases);
 }
 
 TEST(EmitCudaRows, RunAsTheEvaluatorDoes) {

@@ -26,10 +26,10 @@ struct Form {
 };
 
 constexpr Form kForms[] = {
-#define TBX_OPERATOR(list, version, op)                                                                      \
+#define TBX_ONNX_FORM(list, version, op)                                                                     \
   {#op, List::list, version, onnx::GetOpSchema<onnx::ONNX_OPERATOR_SET_SCHEMA_CLASS_NAME(list, version, op)>},
 #include "onnx_operators.inc"
-#undef TBX_OPERATOR
+#undef TBX_ONNX_FORM
 };
 
 class Schemas final : public onnx::ISchemaRegistry {

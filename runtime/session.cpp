@@ -142,8 +142,13 @@ int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
   bind_symbols(*impl_->plan, inputs, symbols);
   check_inputs(*impl_->plan, inputs, symbols);
   if (impl_->bound->data_dependent) throw_unsupported("the memory of this model depends on its data");
-  const auto shapes = impl_->shapes_for(symbols);
-  return shapes->arena_bytes + shapes->device_bytes;
+  int64_t bytes = 0;
+  // As a run does: libraries are asked for as many threads, and what they make serves the run.
+  impl_->arena->execute([&] {
+    const auto shapes = impl_->shapes_for(symbols);
+    bytes = shapes->arena_bytes + shapes->device_bytes;
+  });
+  return bytes;
 }
 
 void Session::synchronize() const {

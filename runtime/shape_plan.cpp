@@ -1,8 +1,10 @@
 #include "runtime/shape_plan.h"
 
+#include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -69,6 +71,37 @@ template <class Work> void naming(const Executable& plan, int step, Work work) {
     if (step >= 0) e.set_where(nodes_of(plan, plan.steps[step].origins));
     throw;
   }
+}
+
+bool calls_library(const Step& step) {
+  return step.device == DeviceKind::cpu && std::holds_alternative<ExternStep>(step.what);
+}
+
+/// `one` for each of the steps. Libraries generate code for sizes that they have not met, most of the time of
+/// a first run of a small model: all threads of the arena share that. The error is that of the first step.
+template <class One> void evaluate_steps(const Executable& plan, const std::vector<size_t>& steps, One one) {
+  std::vector<std::exception_ptr> failed(steps.size());
+  auto evaluate = [&](size_t i) {
+    try {
+      naming(plan, static_cast<int>(steps[i]), [&] { one(steps[i]); });
+    } catch (...) {
+      failed[i] = std::current_exception();
+    }
+  };
+  std::vector<size_t> calls;
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (calls_library(plan.steps[steps[i]]))
+      calls.push_back(i);
+    else
+      evaluate(i);
+  // A thread that waits inside of one call must not begin another: it may hold a lock of the first.
+  auto apart = [&](size_t c) { tbb::this_task_arena::isolate([&] { evaluate(calls[c]); }); };
+  if (calls.size() == 1)
+    evaluate(calls[0]);
+  else
+    tbb::parallel_for(size_t{0}, calls.size(), apart);
+  for (const std::exception_ptr& error : failed)
+    if (error) std::rethrow_exception(error);
 }
 
 /// Buffers that have a place, by the steps during which they live: a buffer is compared with those it meets
@@ -282,17 +315,19 @@ ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> sym
     same_places = same_places &&
                   place_of(p.buffers[i].bytes, b.device) == place_of(previous->buffers[i].bytes, b.device);
   }
-  p.steps.reserve(plan.steps.size());
+  p.steps.resize(plan.steps.size());
   const std::span<const BufferShape> checked = operands == Operands::checked
                                                    ? std::span<const BufferShape>(p.buffers)
                                                    : std::span<const BufferShape>();
-  for (size_t s = 0; s < plan.steps.size(); ++s) {
+  std::vector<size_t> changed;
+  for (size_t s = 0; s < plan.steps.size(); ++s)
     if (stays(uses.steps[s]))
-      p.steps.push_back(previous->steps[s]);
+      p.steps[s] = previous->steps[s];
     else
-      naming(plan, static_cast<int>(s),
-             [&] { p.steps.push_back(evaluate_step(bound, s, p.symbols, checked)); });
-    const StepShape& step = p.steps.back();
+      changed.push_back(s);
+  evaluate_steps(plan, changed, [&](size_t s) { p.steps[s] = evaluate_step(bound, s, p.symbols, checked); });
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    const StepShape& step = p.steps[s];
     if (plan.steps[s].device != DeviceKind::cpu) {
       device_work = std::max({device_work, step.scratch_bytes, step.workspace_bytes});
       continue;

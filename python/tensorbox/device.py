@@ -93,10 +93,10 @@ def to_device(array: Any, device: str = "cuda") -> DeviceTensor:
 
 def is_on_device(value: Any) -> bool:
     """In memory of a GPU, as far as it says so."""
-    if isinstance(value, (DeviceTensor, _core.DeviceTensor)):
-        return True
     if isinstance(value, (np.ndarray, np.generic, list, tuple, int, float)):
         return False
+    if isinstance(value, (DeviceTensor, _core.DeviceTensor)):
+        return True
     if _is_torch(value):
         return bool(value.is_cuda)
     if hasattr(value, "__dlpack_device__"):

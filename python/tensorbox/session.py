@@ -213,11 +213,12 @@ class Session:
         the "device", or those of a set on the device."""
         if isinstance(outputs, str) and outputs not in ("host", "device"):
             raise ValueError(f'outputs is "host" or "device", not {outputs!r}')
-        there = {o.name for o in self.outputs if outputs == "device" or outputs != "host" and o.name in outputs}
+        there: AbstractSet[str] = frozenset()
+        if outputs != "host":
+            there = {o.name for o in self.outputs if outputs == "device" or o.name in outputs}
         given = _items(inputs)
-        on_device = (stream is not None or there or any(is_on_device(v) for _, v in given)
-                     or any(is_on_device(v) for v in out.values()))
-        if on_device:
+        if (stream is not None or there or any(map(is_on_device, inputs.values()))
+                or any(map(is_on_device, out.values()))):
             return self._run_on_device(given, out, there, stream, asynchronous)
         if self._values and not out:
             values = [given_value(name, value, self._by_name.get(name)) for name, value in given]

@@ -2,6 +2,7 @@
 #include "runtime/executable.h"
 
 #include <gmock/gmock.h>
+#include <tbb/task_arena.h>
 
 #include <cstring>
 #include <functional>
@@ -172,6 +173,54 @@ TEST(ShapePlan, OperandsOfLibrariesFitEachOther) {
   EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].sizes[1] = two; }), HasSubstr(unfit)); // when bound
   EXPECT_THAT(error_with([&](ExternStep& s) { s.inputs[0].buffer = -1; }), HasSubstr("input 0 is missing"));
   EXPECT_THAT(error_with([&](ExternStep& s) { s.outputs.clear(); }), HasSubstr(unfit));
+}
+
+/// Steps of libraries are looked at side by side: what comes of it, and which error, is that of one thread.
+TEST(ShapePlan, ManyThreadsMakeWhatOneMakes) {
+  GraphHelper h;
+  ValueId v = h.input("x", DType::f32, {h.symbol("batch"), 5});
+  const Tensor weights = tensor({5, 5}, std::vector<float>(25, 0.5f));
+  for (int i = 0; i < 12; ++i)
+    v = h.node("Softmax", {h.node("MatMul", {v, h.constant(weights)}, {}, 17)}, {{"axis", int64_t{-1}}}, 17);
+  h.output(v);
+  h.graph.at(v).name = "y";
+  h.graph.at(v).type = {ValueType::tensor, DType::f32};
+  h.graph.opset_imports[""] = 17;
+  CompileOptions options;
+  options.compile = false;
+  const std::string bytes = export_bytes(h.graph);
+  const driver::Compiled compiled = driver::compile(std::as_bytes(std::span(bytes)), options);
+  auto e = std::make_shared<Executable>(compiled.executable());
+  auto plan_with = [&](int threads, int64_t batch) {
+    const auto bound = runtime::bind(e, compiled.bound->modules);
+    runtime::ShapePlan made;
+    const std::vector<int64_t> symbols(e->symbol_names.size(), batch);
+    tbb::task_arena(threads).execute(
+        [&] { made = runtime::make_shape_plan(*bound, symbols, runtime::symbol_uses(*e)); });
+    return made;
+  };
+  for (int64_t batch : {0, 1, 7, 64}) {
+    const runtime::ShapePlan one = plan_with(1, batch), many = plan_with(4, batch);
+    ASSERT_EQ(one.steps.size(), many.steps.size());
+    for (size_t s = 0; s < one.steps.size(); ++s) {
+      EXPECT_EQ(one.steps[s].tasks, many.steps[s].tasks);
+      EXPECT_EQ(one.steps[s].size_args, many.steps[s].size_args);
+      ASSERT_EQ(one.steps[s].inputs.size(), many.steps[s].inputs.size());
+      for (size_t i = 0; i < one.steps[s].inputs.size(); ++i) {
+        EXPECT_EQ(one.steps[s].inputs[i].sizes, many.steps[s].inputs[i].sizes);
+        EXPECT_EQ(one.steps[s].inputs[i].offset_bytes, many.steps[s].inputs[i].offset_bytes);
+      }
+    }
+    EXPECT_EQ(one.arena_bytes, many.arena_bytes);
+  }
+  std::string first;
+  for (runtime::Step& step : e->steps)
+    if (auto* call = std::get_if<ExternStep>(&step.what)) {
+      if (first.empty()) first = runtime::nodes_of(*e, step.origins);
+      call->inputs[0].offset = {{{SizeExpr::Code::push, -1}}};
+    }
+  ASSERT_FALSE(first.empty());
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(error_of([&] { plan_with(4, 7); }), HasSubstr(first));
 }
 
 TEST(Bind, AKernelThatNoModuleHasIsNamed) {

@@ -136,7 +136,7 @@ TEST(Trees, AgreeWithAPlainWalk) {
 
 TEST(Trees, NodesHaveAnyNamesInAnyOrder) {
   const RandomTrees trees(7, 4, 4, 6, 3);
-  auto name = [](int64_t id) { return id % 3 == 0 ? 1000 - 37 * id : id; };
+  auto name = [](int64_t id) { return id % 3 == 0 ? -5 - 37 * id : id; };
   // All roots, then the nodes of all trees mixed, from the last one.
   std::vector<size_t> order;
   for (size_t i = 0; i < trees.id.size(); ++i)

@@ -128,7 +128,7 @@ public:
     const ProcessLimits limits{toolchain_.time_limit_ms, toolchain_.memory_limit, toolchain_.gives_way};
     run_processes(
         commands, std::max(1, toolchain_.jobs > 0 ? toolchain_.jobs : threads), limits,
-        [&](size_t n, ProcessResult r) {
+        [&](size_t n, const ProcessResult& r) {
           take(missing[n], r, compiler, identity);
           built();
         },

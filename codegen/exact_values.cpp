@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "codegen/statement_values.h"
+
 namespace tbx::codegen {
 
 using ir::Expr;
@@ -54,15 +56,6 @@ public:
   std::unordered_set<Expr> exact;
 
 private:
-  template <class F> void visit_values(const Stmt& s, F&& f) {
-    ir::visit(s.value, f);
-    if (s.mask) ir::visit(s.mask, f);
-    if (s.buffer >= 0)
-      ir::visit(s.address, [&](const ir::SymNode& n) {
-        if (n.kind == ir::SymKind::indirect) ir::visit(n.value, f);
-      });
-  }
-
   void mark(Expr root) {
     if (exact.contains(root)) return;
     std::vector<Expr> results;

@@ -344,8 +344,8 @@ int LoopEmitter::vectors_per_step(const Phase& phase, SymInt extent) const {
   if (phase.stmts.size() >= kCompany) return 1;
   int vectors = 4;
   auto e = extent.as_constant();
-  if (!heavy) return !e || *e >= 8 * width_ ? vectors : 1;
-  while (e && vectors > 1 && *e < vectors * width_) vectors /= 2;
+  if (!heavy) return !e || *e >= int64_t{8} * width_ ? vectors : 1;
+  while (e && vectors > 1 && *e < int64_t{vectors} * width_) vectors /= 2;
   return vectors;
 }
 
@@ -361,7 +361,7 @@ int LoopEmitter::vectors_per_reduction(SymInt extent) const {
   ir::ExprCounts counts = ir::count(values);
   int vectors = counts.expensive > 0 || counts.ops > kOps ? 1 : counts.ops > kLightOps ? 2 : 4;
   auto e = extent.as_constant();
-  while (e && vectors > 1 && *e < vectors * width_) vectors /= 2;
+  while (e && vectors > 1 && *e < int64_t{vectors} * width_) vectors /= 2;
   return vectors;
 }
 

@@ -50,6 +50,7 @@ std::vector<std::string> child_environment(const Command& command) {
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> list;
+  list.reserve(texts.size() + 1);
   for (const std::string& t : texts) list.push_back(const_cast<char*>(t.c_str()));
   list.push_back(nullptr);
   return list;
@@ -228,6 +229,7 @@ void run_processes(const std::vector<Command>& commands, int jobs, const Process
       ended(next++, std::move(result));
     }
     std::vector<pollfd> waiting;
+    waiting.reserve(running.size());
     for (const auto& p : running) waiting.push_back({p->output(), POLLIN, 0});
     if (waiting.empty() || poll(waiting.data(), waiting.size(), kPollMs) < 0)
       for (pollfd& w : waiting) w.revents = 0; // interrupted by a signal: only the time counts

@@ -235,7 +235,7 @@ void Reductions::finish() {
       const DType wide = a.cascade ? DType::f64 : t;
       text = fmt::format("column_{}({})", std::string(across_lanes(s.reduce, wide)).substr(1),
                          a.cascade ? a.total : joined(a));
-      if (a.cascade) text = vector ? fmt::format("CONVERT(f32v, {})", text) : "(f32)" + text;
+      if (a.cascade) text = vector ? fmt::format("CONVERT(f32v, {})", text) : fmt::format("(f32){}", text);
     } else if (a.cascade) {
       text = along_   ? fmt::format("(f32)hsum({})", a.total)
              : vector ? fmt::format("CONVERT(f32v, {})", a.total)

@@ -105,8 +105,8 @@ std::string Writer::take() {
   return text;
 }
 
-void Writer::line_in(int scope, std::string text) {
-  scopes_[scope].text += std::string(2 * (scope + 1), ' ') + text + "\n";
+void Writer::line_in(int scope, const std::string& text) {
+  scopes_[scope].text += std::string(2 * (static_cast<size_t>(scope) + 1), ' ') + text + "\n";
 }
 
 Value Writer::define(int scope, const std::string& type, const std::string& text, bool vector) {

@@ -254,7 +254,7 @@ std::string Writer::converted(DType from, DType to, const std::string& x, bool v
   const bool small = vector && is_integer(from) && size_of(from) < 4;
   if (small && is_integer(to) && size_of(to) == size_of(from))
     return fmt::format("BITS({}, {})", type_of(to, true), x);
-  const std::string source = small ? fmt::format("widen({})", x) : x;
+  std::string source = small ? fmt::format("widen({})", x) : x;
   if (small && to == DType::i32) return source;
   if (vector && is_integer(from) && is_integer(to) && size_of(to) < 4)
     return fmt::format("NARROW({}, {})", compute_of(to),

@@ -62,27 +62,27 @@ public:
       defaults.emplace(d.name, named ? d.value : nullptr); // a constant's memory is the plan's business
     }
     metadata = metadata_of(graph);
-    producers = graph::producers_of_outputs(graph);
-    ranges = ranges_of_inputs(graph);
+    producers_ = graph::producers_of_outputs(graph);
+    ranges_ = ranges_of_inputs(graph);
     auto refuse_state = [&](const std::string& why) {
       if (!options.state.empty()) throw_unsupported("option state: {}", why);
     };
     std::string parts; // why it runs in parts
     if (!graph::needs_values(graph)) {
       make_specialiser(graph);
-      const std::optional<lowering::Demand> demand = specialiser->lower_declared(graph, {}, stats);
+      const std::optional<lowering::Demand> demand = specialiser_->lower_declared(graph, {}, stats);
       if (!demand) {
-        plain = specialiser->build_declared(graph);
-        set_signature(plain->bound->executable->inputs, plain->bound->executable->outputs);
-        state = package::KeptState::of(*plain->bound->executable, plain->bound->on_device ? device : nullptr,
-                                       run_with.max_memory);
-        if (plain->next) plain.reset(); // another one will take its place
+        plain_ = specialiser_->build_declared(graph);
+        set_signature(plain_->bound->executable->inputs, plain_->bound->executable->outputs);
+        state = package::KeptState::of(*plain_->bound->executable,
+                                       plain_->bound->on_device ? device : nullptr, run_with.max_memory);
+        if (plain_->next) plain_.reset(); // another one will take its place
         return;
       }
       using Kind = lowering::Demand::Kind;
       // Where the code depends on shapes alone it waits for those of a run. Elements are a segment's
       // business.
-      if (demand->kind == Kind::shapes && !graph::may_need_values(graph) && specialiser->note(*demand)) {
+      if (demand->kind == Kind::shapes && !graph::may_need_values(graph) && specialiser_->note(*demand)) {
         refuse_state(demand->reason.message());
         set_signature(signature_of(graph));
         if (options.log)
@@ -90,13 +90,13 @@ public:
         return;
       }
       if (demand->kind == Kind::split) parts = demand->reason.what();
-      specialiser.reset();
+      specialiser_.reset();
     }
     refuse_state(parts.empty() ? "the model has values that are no tensors, or control flow" : parts);
-    values = compile_values(std::move(graph), options, std::move(stats));
+    values_ = compile_values(std::move(graph), options, std::move(stats));
     if (options.log && !parts.empty()) options.log("runs in parts: " + parts);
-    value_session = std::make_unique<runtime::ValueSession>(values.plan);
-    set_signature(values.plan->inputs, values.plan->outputs);
+    value_session = std::make_unique<runtime::ValueSession>(values_.plan);
+    set_signature(values_.plan->inputs, values_.plan->outputs);
   }
 
   /// Whatever a run brings, the model is read again for it: nothing of it is kept but the code.
@@ -111,20 +111,20 @@ public:
           shapes[names[i]] = *kinds[i].dims;
       return prepare_graph(source, options, shapes, stats);
     };
-    specialiser = std::make_unique<Specialiser>(names, std::move(graph_for),
-                                                std::make_shared<const CompileOptions>(options));
+    specialiser_ = std::make_unique<Specialiser>(names, std::move(graph_for),
+                                                 std::make_shared<const CompileOptions>(options));
   }
 
   CompileStats stats() const override {
     if (value_session) {
-      CompileStats all = values.stats;
+      CompileStats all = values_.stats;
       all.evaluated_kernels = 0;
-      for (const auto& segment : values.segments)
+      for (const auto& segment : values_.segments)
         for (const auto& v : segment->specialiser().variants())
           all.evaluated_kernels += v->stats.evaluated_kernels;
       return all;
     }
-    auto variant = specialiser->latest();
+    auto variant = specialiser_->latest();
     return variant ? variant->stats : CompileStats{};
   }
 
@@ -145,14 +145,14 @@ public:
     index.options = described(options);
     index.stats = stats();
     if (value_session) {
-      maker.add_values(values);
+      maker.add_values(values_);
       return maker.write(file);
     }
     package::PackedStage& stage = index.stages.emplace_back();
-    if (plain) {
-      maker.add_program(stage, *specialiser, *plain);
+    if (plain_) {
+      maker.add_program(stage, *specialiser_, *plain_);
     } else {
-      for (const auto& v : specialiser->variants()) maker.add_program(stage, *specialiser, *v);
+      for (const auto& v : specialiser_->variants()) maker.add_program(stage, *specialiser_, *v);
     }
     if (stage.programs.empty()) throw_not_compiled();
     return maker.write(file);
@@ -161,14 +161,14 @@ public:
 protected:
   std::shared_ptr<const package::Program> program_for(const std::vector<runtime::RunTensor>& given,
                                                       Assume assume) const override {
-    if (plain && assume == Assume::broadcast_too) return plain;
-    return specialiser->variant_for(given, assume);
+    if (plain_ && assume == Assume::broadcast_too) return plain_;
+    return specialiser_->variant_for(given, assume);
   }
 
   std::vector<std::shared_ptr<const package::Program>> programs() const override {
     std::vector<std::shared_ptr<const package::Program>> all;
-    if (specialiser)
-      for (const auto& v : specialiser->variants()) all.push_back(v);
+    if (specialiser_)
+      for (const auto& v : specialiser_->variants()) all.push_back(v);
     return all;
   }
 
@@ -178,22 +178,22 @@ protected:
       all.push_back({v->bound.get(), &v->steps});
       keep.push_back(v);
     };
-    if (auto variant = specialiser ? specialiser->latest() : nullptr) add(variant);
-    for (const auto& segment : values.segments)
+    if (auto variant = specialiser_ ? specialiser_->latest() : nullptr) add(variant);
+    for (const auto& segment : values_.segments)
       for (const auto& v : segment->specialiser().variants()) add(v);
     return all;
   }
 
 private:
-  std::map<std::string, std::string> producers; ///< of the outputs: "name (OpType)"
-  std::map<std::string, IntegerRange> ranges;   ///< of the inputs
-  ValueProgram values;
+  std::map<std::string, std::string> producers_; ///< of the outputs: "name (OpType)"
+  std::map<std::string, IntegerRange> ranges_;   ///< of the inputs
+  ValueProgram values_;
   /// The program for any inputs, when there is one that stays: most models have no other.
-  Specialiser::VariantPtr plain;
-  std::unique_ptr<Specialiser> specialiser; ///< none where the model runs in parts, which have their own
+  Specialiser::VariantPtr plain_;
+  std::unique_ptr<Specialiser> specialiser_; ///< none where the model runs in parts, which have their own
 
   [[noreturn]] void throw_not_compiled() const {
-    const std::vector<std::string> needed = specialiser->needs(false);
+    const std::vector<std::string> needed = specialiser_->needs(false);
     throw Error(
         ErrorKind::unsupported,
         needed.empty()
@@ -214,11 +214,11 @@ private:
       input_index[e.name] = inputs.size();
       inputs.push_back(info_of(e));
       inputs.back().has_default = defaults.contains(e.name);
-      if (auto it = ranges.find(e.name); it != ranges.end()) inputs.back().range = it->second;
+      if (auto it = ranges_.find(e.name); it != ranges_.end()) inputs.back().range = it->second;
     }
     for (const auto& e : out) {
       outputs.push_back(info_of(e));
-      if (auto it = producers.find(e.name); it != producers.end()) outputs.back().node = it->second;
+      if (auto it = producers_.find(e.name); it != producers_.end()) outputs.back().node = it->second;
     }
   }
   void set_signature(const Signature& s) { set_signature(s.inputs, s.outputs); }

@@ -13,10 +13,10 @@ namespace {
 
 /// The type that a precision names; undefined: none. "any" is the coarsest type that it allows.
 DType type_of(const std::string& precision) {
-  if (precision == "strict") return DType::undefined;
+  if (precision == "strict" || precision == "tf32") return DType::undefined;
   if (precision == "bf16" || precision == "any") return DType::bf16;
   if (precision == "f16") return DType::f16;
-  throw_model_error("unknown precision '{}': expected strict, bf16, f16 or any", precision);
+  throw_model_error("unknown precision '{}': expected strict, tf32, bf16, f16 or any", precision);
 }
 
 } // namespace
@@ -32,7 +32,13 @@ codegen::Isa chosen_isa(const CompileOptions& options) {
 
 extern_kernels::Precision chosen_precision(const CompileOptions& options) {
   type_of(options.precision); // refused where unknown
-  return options.precision == "any" ? extern_kernels::Precision::any : extern_kernels::Precision::strict;
+  if (options.reference) return extern_kernels::Precision::strict;
+  if (options.precision == "tf32" && options.device.empty())
+    throw Error(ErrorKind::model, "precision 'tf32' is a way in which GPUs multiply, and no device is given",
+                "give device 'cuda' too, or another precision (docs/precision.md)");
+  // On a device `any` means TF32 (extern_kernels/cuda/select.h).
+  const bool any = options.precision == "any" || options.precision == "tf32";
+  return any ? extern_kernels::Precision::any : extern_kernels::Precision::strict;
 }
 
 Target target_of(const CompileOptions& options) { return target_of(options, chosen_isa(options)); }
@@ -42,9 +48,10 @@ Target target_of(const CompileOptions& options, codegen::Isa isa) {
   t.cuda = !options.device.empty();
   t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
   t.threads = options.threads > 0 ? options.threads : runtime::default_threads();
-  if (t.cuda) t.threads = 1; // a row has a block of threads: few rows are no reason to cut them
-  if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
-  if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
+  if (t.cuda)
+    t.threads = 1; // a row has a block of threads: few rows are no reason to cut them
+  else if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0)
+    t.l2_bytes = l2;
   t.byte_products = extern_kernels::has_byte_products();
   t.bf16_products = t.cuda || extern_kernels::has_half_products(DType::bf16);
   t.f16_products = t.cuda || extern_kernels::has_half_products(DType::f16);

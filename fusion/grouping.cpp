@@ -20,10 +20,9 @@ constexpr int kUnbound = -2, kUnit = -1;
 constexpr int kMaxMembers = 64; ///< per group: bounds the search
 /// Per group, in operations: the time of the C++ compiler grows with the square of a loop's body.
 constexpr int kMaxWork = 1000;
-constexpr int kExpensive = 16;            ///< operations that a transcendental one amounts to
-constexpr int kMaxSearch = 400;           ///< drafts visited by the cycle check before giving up
-constexpr int kMaxCandidates = 8;         ///< drafts tried per operation
-constexpr int64_t kMaxRowBytes = 1 << 20; ///< a row and its intermediates should stay in cache
+constexpr int kExpensive = 16;    ///< operations that a transcendental one amounts to
+constexpr int kMaxSearch = 400;   ///< drafts visited by the cycle check before giving up
+constexpr int kMaxCandidates = 8; ///< drafts tried per operation
 
 const Compute* compute_of(const Program& p, int op) { return std::get_if<Compute>(&p.operations[op].what); }
 
@@ -488,7 +487,7 @@ private:
     double rows = 1, row = 1;
     for (size_t a = 0; a < d.axes.size(); ++a)
       (match.inner[a] ? row : rows) *= static_cast<double>(std::max<int64_t>(1, size_hint(d.axes[a])));
-    if (row * 4 > kMaxRowBytes) {
+    if (row * 4 > static_cast<double>(target_.l2_bytes)) { // it and its intermediates should stay there
       reason = "a row does not fit the cache";
       return false;
     }

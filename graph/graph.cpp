@@ -96,6 +96,7 @@ private:
       }
       std::string operator()(const std::vector<std::string>& v) {
         std::vector<std::string> parts;
+        parts.reserve(v.size());
         for (const auto& s : v) parts.push_back(shown(s));
         return fmt::format("[{}]", fmt::join(parts, ", "));
       }

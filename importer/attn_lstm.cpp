@@ -182,7 +182,8 @@ private:
     std::vector<float> alpha = numbers(ctx_.getAttribute("activation_alpha")),
                        beta = numbers(ctx_.getAttribute("activation_beta"));
     for (int k = 0; k <= d; ++k) {
-      std::vector<std::string> own(functions.begin() + 3 * k, functions.begin() + 3 * k + 3);
+      const auto first = functions.begin() + std::ptrdiff_t{3} * k;
+      std::vector<std::string> own(first, first + 3);
       auto alphas = take_parameters(
           own, {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}, alpha);
       auto betas = take_parameters(own, {"affine", "scaledtanh", "hardsigmoid"}, beta);

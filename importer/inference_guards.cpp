@@ -92,7 +92,7 @@ bool is_fit_for_propagation(const NodeView& node, size_t i, const onnx::TensorSh
 }
 
 void correct_after_inference(const NodeView& node, std::vector<onnx::TypeProto>& outputs) {
-  if (node.schema->domain() != "" || outputs.empty() || node.inputs.empty() || !node.inputs[0]) return;
+  if (!node.schema->domain().empty() || outputs.empty() || node.inputs.empty() || !node.inputs[0]) return;
   const std::string& op = node.schema->Name();
   if (op == "MeanVarianceNormalization" || op == "GroupNormalization") {
     // ONNX gives no shape: it infers through a body in which defaults of attributes are missing, or not at

@@ -42,7 +42,7 @@ template <class Use> void with_lane_type(DType type, Use&& use) {
 }
 
 template <class T> void narrow(int64_t* v, int n) {
-  each(n, [=](int l) { v[l] = static_cast<T>(v[l]); });
+  each(n, [=](int l) { v[l] = int64_t{static_cast<T>(v[l])}; });
 }
 
 void wrap_lanes(DType type, int64_t* v, int n) {

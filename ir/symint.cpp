@@ -149,7 +149,8 @@ SymInt from_sum(Sum s) {
   n.kind = SymKind::add;
   n.constant = s.constant;
   n.terms = std::move(s.terms);
-  return SymInt(n.terms.front().second->context->impl().intern(std::move(n)));
+  auto& context = n.terms.front().second->context->impl();
+  return SymInt(context.intern(std::move(n)));
 }
 
 SymInts factors_of(const SymNode* term) {
@@ -164,7 +165,8 @@ SymInt make_product(SymInts factors) {
   SymNode n{};
   n.kind = SymKind::mul;
   n.args = std::move(factors);
-  return SymInt(n.args[0].node()->context->impl().intern(std::move(n)));
+  auto& context = n.args[0].node()->context->impl();
+  return SymInt(context.intern(std::move(n)));
 }
 
 std::optional<SymInts> without_factors(const SymInts& a, const SymInts& b) {

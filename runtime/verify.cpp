@@ -5,19 +5,11 @@
 #include <optional>
 
 #include "base/error.h"
+#include "runtime/defect.h"
 #include "runtime/executable.h"
 
 namespace tbx::runtime {
 namespace {
-
-/// Thrown inside of this file only.
-struct Defect {
-  std::string what;
-};
-
-template <class... A> void require(bool sound, fmt::format_string<A...> f, A&&... a) {
-  if (!sound) throw Defect{fmt::format(f, std::forward<A>(a)...)};
-}
 
 const SizeExpr kStart{{{SizeExpr::Code::push, 0}}};
 
@@ -309,12 +301,7 @@ private:
 } // namespace
 
 std::string defect_of(const Executable& executable) {
-  try {
-    Verifier(executable).run();
-    return "";
-  } catch (const Defect& d) {
-    return d.what;
-  }
+  return first_defect([&] { Verifier(executable).run(); });
 }
 
 void verify(const Executable& executable) {

@@ -3,20 +3,12 @@
 
 #include <algorithm>
 
+#include "runtime/defect.h"
 #include "runtime/generation/generation.h"
 #include "runtime/value_plan.h"
 
 namespace tbx::runtime {
 namespace {
-
-/// Thrown inside of this file only.
-struct Defect {
-  std::string what;
-};
-
-template <class... A> void require(bool sound, fmt::format_string<A...> f, A&&... a) {
-  if (!sound) throw Defect{fmt::format(f, std::forward<A>(a)...)};
-}
 
 constexpr int kMostSlots = 1 << 24;
 
@@ -209,12 +201,7 @@ private:
 } // namespace
 
 std::string defect_of(const ValuePlan& plan) {
-  try {
-    Verifier(plan).run();
-    return "";
-  } catch (const Defect& d) {
-    return d.what;
-  }
+  return first_defect([&] { Verifier(plan).run(); });
 }
 
 void verify(const ValuePlan& plan) {

@@ -1,4 +1,6 @@
 // The gradient of Einsum: "ik,kj->ij" by its first operand is "ij,kj->ik".
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -90,7 +92,7 @@ void einsum_rule(const RuleCall& c) {
       else
         found += e.terms[i][d];
     const ValueId x = c.in(input);
-    ValueId g = c.b.emit_any("Einsum", inputs, x, {{"equation", swapped + "->" + found}});
+    ValueId g = c.b.emit_any("Einsum", inputs, x, {{"equation", fmt::format("{}->{}", swapped, found)}});
     if (!alone.empty()) {
       g = c.b.emit_any("Unsqueeze", {g, c.b.ints(alone)}, x);
       g = c.b.emit_any("Expand", {g, c.b.emit("Shape", {x}, x)}, x);

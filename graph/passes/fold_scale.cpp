@@ -205,7 +205,7 @@ bool fold(Editor& e, Node& last, const Linear& l, const Affine& a) {
 
 /// A product with one number also passes what only moves elements, on its way to a linear operator.
 ValueId behind_views(Editor& e, ValueId id) {
-  static const char* const kViews[] = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"};
+  static constexpr const char* kViews[] = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"};
   for (bool moved = true; moved;) {
     moved = false;
     for (const char* op : kViews)
@@ -222,7 +222,7 @@ bool fold_through_views(Editor& e, Node& node, int k) {
   ValueId from = behind_views(e, node.inputs[k]);
   auto factor = e.number(node.inputs[1 - k]);
   if (from == node.inputs[k] || !factor || (node.op_type == "Div" && k == 1)) return false;
-  if (e.graph.at(node.inputs[1 - k]).constant->dims.size() > 0) {
+  if (!e.graph.at(node.inputs[1 - k]).constant->dims.empty()) {
     // A constant of higher rank would add dimensions.
     const auto& shape = e.graph.at(node.inputs[k]).type.shape;
     if (!shape || shape->size() < e.graph.at(node.inputs[1 - k]).constant->dims.size()) return false;

@@ -128,6 +128,7 @@ private:
     for (int i = 0; i < static_cast<int>(region_.size()); ++i)
       if (region_[i] != kNone) by_root[find(i)].nodes.push_back(i);
     std::vector<Region> out;
+    out.reserve(by_root.size());
     for (auto& [root, r] : by_root) out.push_back(std::move(r));
     return out;
   }

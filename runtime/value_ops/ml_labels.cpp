@@ -1,9 +1,7 @@
-// ai.onnx.ml operators on strings: LabelEncoder, CategoryMapper, OneHotEncoder; TfIdfVectorizer of strings.
-#include <algorithm>
+// ai.onnx.ml operators on strings: LabelEncoder, CategoryMapper, OneHotEncoder.
 #include <unordered_map>
 
 #include "extern_kernels/host/label_table.h"
-#include "extern_kernels/host/ngrams.h"
 #include "runtime/value_op.h"
 
 namespace tbx::runtime {
@@ -79,66 +77,6 @@ ValueFunction make_value_one_hot_encoder(const ValueNode& node) {
       auto it = position.find((*x.strings)[i]);
       TBX_MODEL(zeros || it != position.end(), "'{}' is none of the {} categories", (*x.strings)[i], count);
       if (it != position.end()) out[i * count + it->second] = 1;
-    }
-  };
-}
-
-/// Strings [C] or [N, C] -> weighted counts of n-grams, f32 [columns] or [N, columns].
-ValueFunction make_value_tf_idf(const ValueNode& node) {
-  std::vector<std::string> pool = node.texts("pool_strings");
-  TBX_MODEL(!pool.empty() && !node.has("pool_int64s"),
-            "strings need the attribute 'pool_strings' and not 'pool_int64s'");
-  std::vector<int64_t> starts = node.integers("ngram_counts"), columns = node.integers("ngram_indexes");
-  int64_t shortest = node.integer("min_gram_length", 0), longest = node.integer("max_gram_length", 0),
-          skip = node.integer("max_skip_count", 0);
-  TBX_MODEL(shortest > 0 && shortest <= longest && skip >= 0, "n-grams of {} to {} items, {} skipped",
-            shortest, longest, skip);
-  std::string mode = node.text("mode", "");
-  TBX_MODEL(mode == "TF" || mode == "IDF" || mode == "TFIDF", "mode is '{}', expected TF, IDF or TFIDF",
-            mode);
-  std::vector<double> given = node.reals("weights");
-  extern_kernels::NgramTrie<std::string> trie;
-  int64_t width = 0;
-  for (int64_t c : columns) {
-    TBX_MODEL(c >= 0 && c < int64_t{1} << 31, "ngram_indexes holds {}", c);
-    width = std::max(width, c + 1);
-  }
-  TBX_MODEL(given.empty() || given.size() >= columns.size(), "{} weights for {} n-grams", given.size(),
-            columns.size());
-  std::vector<double> weights(given.empty() ? 0 : static_cast<size_t>(width), 0.0); // by column
-  for (size_t i = columns.size(); i-- > 0 && !given.empty();)
-    weights[static_cast<size_t>(columns[i])] = given[i];
-  auto total = static_cast<int64_t>(pool.size());
-  size_t gram = 0;
-  for (size_t n = 1; n <= starts.size(); ++n) {
-    int64_t begin = starts[n - 1], end = n < starts.size() ? starts[n] : total,
-            step = static_cast<int64_t>(n);
-    TBX_MODEL(begin >= 0 && begin <= end && end <= total, "ngram_counts does not fit a pool of {} items",
-              total);
-    for (; begin + step <= end; begin += step, ++gram) {
-      TBX_MODEL(gram < columns.size(), "ngram_indexes has only {} entries", columns.size());
-      if (step >= shortest && step <= longest)
-        trie.add(std::span<const std::string>(pool).subspan(static_cast<size_t>(begin), n), columns[gram]);
-    }
-  }
-  return [=](const ValueCall& call) {
-    const Tensor& x = call.tensor(0, DType::string);
-    TBX_MODEL(x.dims.size() <= 2, "the input has rank {}, expected 1 or 2", x.dims.size());
-    bool matrix = x.dims.size() == 2;
-    int64_t rows = matrix ? x.dims[0] : 1;
-    size_t length = rows == 0 ? 0 : x.strings->size() / static_cast<size_t>(rows);
-    Tensor& y =
-        call.make(0, DType::f32, matrix ? std::vector<int64_t>{rows, width} : std::vector<int64_t>{width});
-    for (int64_t r = 0; r < rows; ++r) {
-      std::span<float> counts =
-          y.as_mutable<float>().subspan(static_cast<size_t>(r * width), static_cast<size_t>(width));
-      trie.count(std::span<const std::string>(*x.strings).subspan(static_cast<size_t>(r) * length, length),
-                 shortest, longest, skip, counts);
-      if (mode == "TF") continue;
-      for (size_t i = 0; i < counts.size(); ++i) {
-        if (mode == "IDF") counts[i] = std::min(counts[i], 1.f);
-        if (!weights.empty()) counts[i] *= static_cast<float>(weights[i]);
-      }
     }
   };
 }

@@ -7,7 +7,8 @@
     python3 tests/replay/replay.py --write b.json --models resnet50 dlrm --suite build/suite-cases --every 8
 
 A commit that only moves code leaves every byte as it was. ISA and threads are fixed, so that the hashes are the same on
-every machine. Models are those of the zoo (made on demand) and, with --suite, the cases that tests/suite/dump_cases.py
+every machine with caches of one size. Models are those of the zoo (made on demand) and, with --suite, the cases that
+tests/suite/dump_cases.py
 wrote. Exit code: 0 when everything is equal.
 """
 

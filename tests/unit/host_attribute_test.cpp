@@ -81,7 +81,7 @@ HostProblem tf_idf(std::vector<int64_t> counts, std::vector<int64_t> columns, in
           9,
           {{"mode", std::string("TFIDF")},
            {"weights", Reals{1, 2, 3}},
-           {"pool", std::vector<int64_t>{3, 5, 7, 9}},
+           {"pool_int64s", std::vector<int64_t>{3, 5, 7, 9}},
            {"ngram_counts", std::move(counts)},
            {"ngram_indexes", std::move(columns)},
            {"min_gram_length", shortest},

@@ -15,8 +15,7 @@ namespace {
 using fusion::Group;
 using fusion::Schedule;
 
-Schedule schedule_of(const GraphHelper& h, fusion::ScheduleOptions options = {}) {
-  fusion::Target target;
+Schedule schedule_of(const GraphHelper& h, fusion::ScheduleOptions options = {}, fusion::Target target = {}) {
   return fusion::schedule(lowering::lower_or_throw(h.graph), target, options);
 }
 
@@ -40,6 +39,16 @@ TEST(Schedule, SoftmaxIsOneKernelWithoutFullIntermediates) {
   int global = 0;
   for (const ir::KernelBuffer& b : kernel.buffers) global += b.access != ir::Access::row_local;
   EXPECT_EQ(global, 2); // the input and the output
+}
+
+TEST(Schedule, RowsOfOneKernelFitTheCacheOfTheTarget) {
+  GraphHelper h;
+  h.output(h.node("Softmax", {h.input("x", DType::f32, {64, 1 << 16})}, {{"axis", int64_t{-1}}}));
+  fusion::Target target;
+  target.l2_bytes = 4 << 16;
+  EXPECT_EQ(kernels(schedule_of(h, {}, target)), 1);
+  target.l2_bytes -= 1;
+  EXPECT_GT(kernels(schedule_of(h, {}, target)), 1);
 }
 
 TEST(Schedule, LayerNormBetweenPointwiseIsOneKernel) {

@@ -180,7 +180,7 @@ DeviceContext::Key DeviceContext::key_of(const std::vector<int64_t>& symbols,
   for (const auto* uses : {&inputs, &outputs})
     for (const EdgeUse& use : *uses) {
       key.push_back(static_cast<int64_t>(use.how));
-      if (use.how == EdgeUse::How::direct) key.push_back(reinterpret_cast<int64_t>(use.memory));
+      if (is_in_place(use)) key.push_back(reinterpret_cast<int64_t>(use.memory));
       if (use.how == EdgeUse::How::copied) key.push_back(is_copy(use));
     }
   return key;

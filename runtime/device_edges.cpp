@@ -14,7 +14,7 @@ bool overlap(const EdgeUse& a, const EdgeUse& b) {
 }
 
 bool is_of_device(const EdgeUse& use) {
-  return use.how == EdgeUse::How::copied || use.how == EdgeUse::How::direct;
+  return use.how == EdgeUse::How::copied || is_in_place(use);
 }
 
 } // namespace
@@ -25,8 +25,10 @@ PlanEdges edges_of(const Executable& executable) {
   edges.outputs.resize(executable.outputs.size());
   edges.of_step.assign(executable.steps.size(), kNoEdge);
   std::vector<int> input(executable.buffers.size(), -1), output(executable.buffers.size(), -1);
-  for (size_t i = 0; i < executable.inputs.size(); ++i)
+  for (size_t i = 0; i < executable.inputs.size(); ++i) {
     input[executable.inputs[i].buffer] = static_cast<int>(i);
+    edges.inputs[i].state = executable.inputs[i].state_axis >= 0;
+  }
   for (size_t i = 0; i < executable.outputs.size(); ++i)
     output[executable.outputs[i].buffer] = static_cast<int>(i);
   for (const SymbolBinding& b : executable.bindings)
@@ -42,7 +44,7 @@ PlanEdges edges_of(const Executable& executable) {
     }
     for_each_buffer(step, [&](int b, bool writes) {
       for (size_t i = 0; i < edges.inputs.size(); ++i)
-        edges.inputs[i].fixed |= writes && edges.inputs[i].twin == b && executable.inputs[i].state_axis < 0;
+        edges.inputs[i].fixed |= writes && edges.inputs[i].twin == b;
       if (step.device != DeviceKind::cpu) return;
       if (input[b] >= 0) edges.inputs[input[b]].on_host = true;
       if (output[b] >= 0) edges.outputs[output[b]].on_host = true;
@@ -56,9 +58,14 @@ PlanEdges edges_of(const Executable& executable) {
   return edges;
 }
 
+bool is_in_place(const EdgeUse& use) {
+  return use.how == EdgeUse::How::direct || use.how == EdgeUse::How::kept;
+}
+
 EdgeUse::How way_of(const PlanEdge& edge, bool on_device, const void* memory, size_t bytes) {
   if (edge.twin < 0 || bytes == 0) return EdgeUse::How::none;
   if (!on_device) return bytes > kChunked ? EdgeUse::How::chunked : EdgeUse::How::staged;
+  if (edge.state) return EdgeUse::How::kept;
   const bool aligned = reinterpret_cast<uintptr_t>(memory) % kAlign == 0;
   return aligned && !edge.fixed ? EdgeUse::How::direct : EdgeUse::How::copied;
 }

@@ -19,6 +19,7 @@ struct PlanEdge {
       -1; ///< its buffer on the device; -1: it has none, or steps of the host work on it between copies
   bool on_host = false; ///< steps of the host read or write it
   bool fixed = false;   ///< the plan overwrites an input's buffer: the caller's memory cannot take its place
+  bool state = false;   ///< an input that the session keeps: what the plan writes there is for the next run
 };
 
 struct PlanEdges {
@@ -37,7 +38,8 @@ struct EdgeUse {
     staged,  ///< through page-locked memory of the context, as part of its work
     chunked, ///< through page-locked memory in pieces, by several threads
     copied,  ///< on the device, from or to memory of the caller
-    direct   ///< memory of the caller is the buffer
+    direct,  ///< memory of the caller is the buffer
+    kept     ///< memory of the session's state is the buffer: a copy of it would lose what is written
   } how = How::none;
   void* memory = nullptr; ///< of the caller
   void* twin = nullptr;   ///< the buffer of the plan
@@ -46,6 +48,8 @@ struct EdgeUse {
   std::byte* stage = nullptr; ///< staged
 };
 
+/// Whether memory from outside the plan is the buffer.
+bool is_in_place(const EdgeUse& use);
 /// For memory of the host: staged or chunked. For that of the device: direct where it is aligned as the
 /// plan's own memory is.
 EdgeUse::How way_of(const PlanEdge& edge, bool on_device, const void* memory, size_t bytes);

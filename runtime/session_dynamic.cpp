@@ -14,11 +14,9 @@ void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
                                 const RunOptions& run_options) const {
   for (size_t i = 0; i < ctx.edges_in.size(); ++i) {
     EdgeUse& use = ctx.edges_in[i];
-    if (use.how != EdgeUse::How::direct) continue;
-    if (const int twin = bound->on_device->edges.inputs[i].twin; kept[twin])
-      ctx.pointers[twin] = use.memory;
-    else
-      use.how = EdgeUse::How::copied; // buffers get their places when they begin to live
+    if (use.how == EdgeUse::How::kept) ctx.pointers[bound->on_device->edges.inputs[i].twin] = use.memory;
+    // Other buffers get their places when they begin to live.
+    if (use.how == EdgeUse::How::direct) use.how = EdgeUse::How::copied;
   }
   ctx.dynamic.assign(plan->buffers.size(), nullptr);
   ctx.dynamic_shapes.assign(plan->buffers.size(), {});

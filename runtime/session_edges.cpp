@@ -127,7 +127,7 @@ DeviceContext::Mode Session::Impl::place_edges(RunContext& ctx, const ShapePlan&
     for (size_t i = 0; i < uses.size(); ++i) {
       if (of[i].twin < 0) continue;
       void*& at = ctx.pointers[of[i].twin];
-      if (uses[i].how == EdgeUse::How::direct) at = uses[i].memory;
+      if (is_in_place(uses[i])) at = uses[i].memory;
       uses[i].twin = at;
     }
   };

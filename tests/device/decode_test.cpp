@@ -108,19 +108,20 @@ protected:
   static device::FakeCounts counts() { return device::counts_of(*device::open("cuda")); }
 
   /// A run of n tokens, against the reference.
-  static void step(const Session& s, Reference& reference, int64_t n, bool on_device = false) {
+  /// `there`: gets the inputs, on the device, each at an address of its own.
+  static void step(const Session& s, Reference& reference, int64_t n,
+                   std::vector<OutputTensor>* there = nullptr) {
     std::vector<float> x = numbers(n * kColumns, static_cast<int>(reference.length())),
                        mask = numbers(reference.length() + n, 77);
     const TensorView tokens = TensorView::of(x, {1, n, kColumns}),
                      masks = TensorView::of(mask, {1, reference.length() + n});
-    OutputTensor x_there, mask_there, y;
     Session::Inputs inputs{{"x", tokens}, {"mask", masks}};
-    if (on_device) { // always at another address
-      x_there = to_device(tokens, "cuda").value(), mask_there = to_device(masks, "cuda").value();
-      inputs = {{"x", {x_there.data, x_there.type, x_there.dims, x_there.device}},
-                {"mask", {mask_there.data, mask_there.type, mask_there.dims, mask_there.device}}};
-    }
-    y = s.run(inputs).value()[0];
+    if (there)
+      for (auto& [name, tensor] : inputs) {
+        const OutputTensor& t = there->emplace_back(to_device(tensor, "cuda").value());
+        tensor = {t.data, t.type, t.dims, t.device};
+      }
+    const OutputTensor y = s.run(inputs).value()[0];
     const auto got = y.values<float>();
     const std::vector<float> want = reference.step(tokens, masks);
     ASSERT_EQ(got.size(), want.size());
@@ -182,9 +183,10 @@ TEST_F(Decode, LengthsJumpAndComeAgain) {
 TEST_F(Decode, TakesMemoryOfTheDevice) {
   const Session s = session(100);
   Reference reference;
-  for (int i = 0; i < 20; ++i) step(s, reference, i % 7 == 3 ? 2 : 1, true);
+  std::vector<OutputTensor> there;
+  for (int i = 0; i < 20; ++i) step(s, reference, i % 7 == 3 ? 2 : 1, &there);
   const device::FakeCounts before = counts();
-  for (int i = 0; i < 5; ++i) step(s, reference, 1, true);
+  for (int i = 0; i < 5; ++i) step(s, reference, 1, &there);
   EXPECT_EQ(counts().recorded, before.recorded);
 }
 

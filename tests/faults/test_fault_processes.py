@@ -59,16 +59,17 @@ def gone(group: int) -> bool:
     return False
 
 
-def heed_ctrl_c() -> None:
-    """A shell starts what it puts into the background with SIGINT ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def heed_signals() -> None:
+    """A shell starts what it puts into the background with SIGINT ignored, nohup with SIGHUP, and children inherit that."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_leave_nothing_behind(bench: Bench, tmp_path: Path, slow_compiler: Path, number: signal.Signals) -> None:
     cache = tmp_path / "cache"
     child = subprocess.Popen([TBX, "run", bench.folder / "model.onnx"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             env=dict(os.environ, TBX_CACHE_DIR=str(cache), TBX_CXX=str(slow_compiler)), preexec_fn=heed_ctrl_c)
+                             env=dict(os.environ, TBX_CACHE_DIR=str(cache), TBX_CXX=str(slow_compiler)), preexec_fn=heed_signals)
     group = int(wait_for(tmp_path / "pid"))
     child.send_signal(number)
     assert child.wait(30) == -number
@@ -80,7 +81,7 @@ def test_signals_leave_nothing_behind(bench: Bench, tmp_path: Path, slow_compile
 def test_signals_end_a_compiler_behind_runs(bench: Bench, tmp_path: Path, slow_compiler: Path) -> None:
     cache = tmp_path / "cache"
     child = subprocess.Popen([TBX, "bench", bench.folder / "model.onnx", "--tiered", "--duration", "60"], stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, preexec_fn=heed_ctrl_c,
+                             stderr=subprocess.STDOUT, preexec_fn=heed_signals,
                              env=dict(os.environ, TBX_CACHE_DIR=str(cache), TBX_CXX=str(slow_compiler)))
     group = int(wait_for(tmp_path / "pid"))
     child.send_signal(signal.SIGINT)
@@ -105,7 +106,7 @@ def test_python_is_interrupted_while_it_compiles(bench: Bench, tmp_path: Path, s
               "print('goes on', tensorbox.Session(sys.argv[1], compile=False).threads > 0)")
     cache = tmp_path / "cache"
     child = subprocess.Popen([sys.executable, "-c", script, bench.folder / "model.onnx"], stdout=subprocess.PIPE, text=True,
-                             env=dict(os.environ, TBX_CACHE_DIR=str(cache), TBX_CXX=str(slow_compiler)), preexec_fn=heed_ctrl_c)
+                             env=dict(os.environ, TBX_CACHE_DIR=str(cache), TBX_CXX=str(slow_compiler)), preexec_fn=heed_signals)
     group = int(wait_for(tmp_path / "pid"))
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=30)

@@ -13,9 +13,7 @@ bool overlap(const EdgeUse& a, const EdgeUse& b) {
   return x < y + b.bytes && y < x + a.bytes;
 }
 
-bool is_of_device(const EdgeUse& use) {
-  return use.how == EdgeUse::How::copied || is_in_place(use);
-}
+bool is_of_device(const EdgeUse& use) { return use.how == EdgeUse::How::copied || is_in_place(use); }
 
 } // namespace
 

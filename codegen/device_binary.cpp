@@ -212,6 +212,7 @@ device::LaunchShape launch_shape(const EmittedKernel& kernel, int64_t tasks,
                                  const device::Properties& properties) {
   device::LaunchShape shape;
   shape.threads = static_cast<uint32_t>(kernel.block_threads);
+  shape.shared_bytes = static_cast<uint32_t>(kernel.shared_bytes);
   const int64_t teams = teams_of_block(kernel), blocks = (tasks + teams - 1) / teams;
   shape.blocks = static_cast<uint32_t>(
       std::clamp<int64_t>(blocks, 1, most_blocks(!kernel.scratch_bytes.is(0), properties)));

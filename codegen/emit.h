@@ -28,6 +28,7 @@ struct EmittedKernel {
       0; ///< estimated nanoseconds of one task on one thread, at size hints (grain of the runtime)
   Team team = Team::thread; ///< CUDA: what takes a task
   int block_threads = 128;  ///< CUDA: threads that suit the kernel, a multiple of 32
+  int shared_bytes = 0;     ///< CUDA: dynamic shared memory that a block needs
 };
 
 /// The kernel as a function of runtime/abi.h's type KernelFunction.
@@ -37,8 +38,10 @@ EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa);
 /// <buffers> are pointers to address 0 of the kernel's buffers that are not row-local, in order; <sizes> an
 /// i64 for each of size_args. Any one-dimensional grid runs all tasks of [begin, end); blocks have
 /// block_threads threads. scratch_bytes are needed per team. *error, 0 at first, becomes the number of a
-/// failed index check, and the two numbers behind it what runtime/abi.h has in scratch.
-EmittedKernel emit_cuda(const ir::KernelProgram& kernel);
+/// failed index check, and the two numbers behind it what runtime/abi.h has in scratch. `most_shared_bytes`:
+/// that a block of the GPU may have.
+constexpr int64_t kLeastSharedBytes = 48 << 10; // of every GPU
+EmittedKernel emit_cuda(const ir::KernelProgram& kernel, int64_t most_shared_bytes = kLeastSharedBytes);
 
 /// The text every translation unit begins with: vector types, loads and stores with tails, conversions,
 /// inlined math.

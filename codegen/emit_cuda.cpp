@@ -30,17 +30,21 @@ constexpr const char* kPrelude =
 
 class CudaEmitter {
 public:
-  explicit CudaEmitter(const ir::KernelProgram& kernel)
+  CudaEmitter(const ir::KernelProgram& kernel, int64_t most_shared_bytes)
       : kernel_(kernel), plan_(plan_threads(kernel)), w_(kernel, plan_.lanes), mapping_(plan_.mapping),
-        rows_(mapping_ == Mapping::warp || mapping_ == Mapping::block
+        rows_((mapping_ == Mapping::warp || mapping_ == Mapping::block) && !plan_.row_begin
                   ? hold_rows(kernel, plan_.lanes, mapping_ == Mapping::warp ? 32 : plan_.row_threads)
                   : HeldRows{}),
+        shared_(mapping_ == Mapping::block && rows_.threads == 0
+                    ? share_rows(kernel, plan_.lanes, most_shared_bytes - kOtherShared)
+                    : SharedRows{}),
         across_(kernel.outer.empty() ? nullptr
                                      : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node(),
                 plan_.lanes) {
     w_.on_failure = "{{ failed(error, {}, {}, {}, {}{}); return; }}";
     w_.rows_per_block = true;
     w_.by_value = true;
+    w_.row_begin = plan_.row_begin;
     w_.fuse_arithmetic(exact_values(kernel));
   }
 
@@ -51,6 +55,7 @@ public:
               : mapping_ == Mapping::column ? "using team = column_team;"
                                             : fmt::format("using team = block_of<{}>;", block_threads()));
     if (mapping_ == Mapping::leader) w_.line("if (threadIdx.x != 0) return;");
+    declare_shared();
     if (mapping_ == Mapping::tile) return finish(emit_tiles(w_, kernel_, plan_));
     ir::SymInts points = kernel_.outer;
     const bool across = plan_.lanes > 1 && mapping_ == Mapping::thread;
@@ -77,6 +82,11 @@ public:
       emit_across(points);
     else {
       unflatten_outer(points);
+      if (plan_.row_begin) {
+        first_vector_ = w_.fresh("f");
+        w_.line(fmt::format("const i64 {} = umod(W - umod({}, W), W);", first_vector_,
+                            w_.index_text(*plan_.row_begin)));
+      }
       for (const Phase& phase : kernel_.phases) emit_phase(phase);
     }
     w_.close();
@@ -99,6 +109,7 @@ private:
                : mapping_ == Mapping::warp ? Team::warp
                                            : Team::block;
     out.scratch_bytes = w_.scratch_bytes;
+    out.shared_bytes = static_cast<int>(shared_.bytes);
     return out;
   }
 
@@ -113,7 +124,9 @@ private:
     for (const Phase& phase : kernel_.phases)
       if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
     const int64_t vectors = (points + plan_.lanes - 1) / plan_.lanes;
-    return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, kMostThreads));
+    // No other block has room beside a long shared row.
+    const int most = shared_.bytes > kLongShared ? 2 * kMostThreads : kMostThreads;
+    return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, most));
   }
 
   /// Pointers and sizes by value: they lie in constant memory, where a table would cost a dependent load
@@ -209,6 +222,39 @@ private:
     }
   }
 
+  void declare_shared() {
+    if (shared_.rows.empty()) return;
+    const std::string memory = w_.fresh("m");
+    w_.line(fmt::format("SHARED_ROWS({}, {})", memory, shared_.bytes));
+    for (const SharedRows::Row& row : shared_.rows) {
+      const char* type = storage_of(kernel_.buffers[row.load->buffer].dtype);
+      shared_names_.push_back(w_.fresh("s"));
+      w_.line(
+          fmt::format("{0}* const {1} = ({0}*)({2} + {3});", type, shared_names_.back(), memory, row.offset));
+    }
+  }
+
+  /// What the phase has in shared memory, or puts there: the thread's points are at `place` of a row.
+  void share(const Phase& phase, const std::string& place) {
+    const auto number = static_cast<int>(&phase - kernel_.phases.data());
+    if (shared_.rows.empty() || !shared_.phases[number]) return;
+    const bool vector = plan_.lanes > 1;
+    for (size_t k = 0; k < shared_.rows.size(); ++k) {
+      const SharedRows::Row& row = shared_.rows[k];
+      const std::string at = fmt::format("{} + {}", shared_names_[k], place);
+      std::string text = vector ? fmt::format("load_lanes<W, 16>({})", at) : fmt::format("*({})", at);
+      if (row.phase > number) continue;
+      if (row.phase == number) {
+        const std::string x = w_.fresh("h");
+        w_.line(fmt::format("const {}{} {} = {};", storage_of(kernel_.buffers[row.load->buffer].dtype),
+                            vector ? "v" : "", x, w_.stored(row.load)));
+        w_.line(vector ? fmt::format("store_lanes<16>({}, {});", at, x) : fmt::format("*({}) = {};", at, x));
+        text = x;
+      }
+      w_.set_tile(row.load, text, w_.current(), vector);
+    }
+  }
+
   /// The points of a row in steps, all of them written out: what is held of each has registers of its own.
   void emit_steps(const Phase& phase, Reductions& reductions) {
     const auto number = static_cast<int>(&phase - kernel_.phases.data());
@@ -279,6 +325,7 @@ private:
 
   void emit_phase(const Phase& phase) {
     w_.enter_phase(&phase);
+    w_.forget_tiles();
     if (is_team() && is_scan_of_team(phase)) return emit_scan(phase);
     const bool steps = rows_.threads > 0 && rows_.phases[&phase - kernel_.phases.data()];
     const bool spread = is_team() && !phase.inner.empty();
@@ -340,6 +387,7 @@ private:
                         unrolled),
             true);
     unflatten_inner(r, phase);
+    share(phase, r);
     emit_stmts(phase, reductions);
     w_.close();
     if (!chunks) return;
@@ -347,33 +395,52 @@ private:
     w_.close();
   }
 
-  /// The same with a vector for each thread; the rest of a space of one dimension is one vector more.
+  /// The same with a vector for each thread; the rest of a space of one dimension is one vector more, or two
+  /// where rows begin anywhere.
   void emit_vectors(const Phase& phase, Reductions& reductions, LaneAnalysis& along) {
     const SymInt points = ir::product(phase.inner);
     const std::string n = w_.index_text(points);
     const bool even = known_divisor(points, nullptr, 1) % plan_.lanes == 0;
+    auto body = [&](const std::string& r, const std::string& rest, const std::string& place) {
+      unflatten_inner(r, phase);
+      w_.set_lanes(&along, rest);
+      share(phase, place);
+      emit_stmts(phase, reductions);
+      w_.set_lanes(&along, "");
+      w_.close();
+    };
+    const std::string begin = plan_.row_begin ? first_vector_ : "0";
     auto loop = [&](const std::string& lo, const std::string& condition, const std::string& live) {
       const std::string r = w_.fresh("r"), rest = w_.fresh("n");
       w_.open(fmt::format("for (i64 {0} = {1} + (i64)team::rank() * W; {2}; {0} += (i64)team::size() * W)", r,
                           lo, fmt::format(fmt::runtime(condition), r)),
               true);
       if (!live.empty()) w_.line(fmt::format("const i64 {} = {} - {};", rest, n, r));
-      unflatten_inner(r, phase);
-      w_.set_lanes(&along, live.empty() ? "" : rest);
-      emit_stmts(phase, reductions);
-      w_.set_lanes(&along, "");
-      w_.close();
+      body(r, live.empty() ? "" : rest, plan_.row_begin ? fmt::format("({} - {})", r, begin) : r);
     };
     if (reductions.cascade_level() >= 0) {
       const std::string c = w_.fresh("c"), ce = w_.fresh("c");
       const std::string step = fmt::format("{}l * team::size()", int64_t{kChunk} * plan_.lanes);
-      w_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; {0} += {2})", c, n, step), true);
+      w_.open(fmt::format("for (i64 {0} = {3}; {0} < {1}; {0} += {2})", c, n, step, begin), true);
       w_.line(fmt::format("const i64 {} = vmin({} + {}, {});", ce, c, step, n));
       loop(c, "{} + W <= " + ce, "");
       reductions.flush();
       w_.close();
     } else {
-      loop("0", "{} + W <= " + n, "");
+      loop(begin, "{} + W <= " + n, "");
+    }
+    if (plan_.row_begin) {
+      // What is before the first vector and behind the last one, each a thread's.
+      const std::string r = w_.fresh("r"), rest = w_.fresh("n");
+      w_.line(
+          fmt::format("const i64 {0} = team::rank() == 0 ? 0 : {1} > {2} ? {1} - umod({1} - {2}, W) : {1};",
+                      r, n, begin));
+      w_.line(
+          fmt::format("const i64 {} = team::rank() == 0 ? vmin({}, {}) : {} - {};", rest, begin, n, n, r));
+      w_.open(fmt::format("if (team::rank() < 2 && {} > 0)", rest), true);
+      body(r, rest, fmt::format("({} + team::rank() * W)", shared_.points));
+      reductions.flush();
+      return;
     }
     if (even) return;
     loop(fmt::format("umod({0}, W) == 0 ? {0} : {0} - umod({0}, W)", n), "{} < " + n, "rest");
@@ -427,13 +494,19 @@ private:
   static constexpr const char* kTeamLoop =
       "for (i64 p = begin + team::number(); p < end; p += team::count())";
   static constexpr int kThreads = 128, kMostThreads = 512;
+  /// Shared memory that reductions need beside rows; rows of which no two blocks have room on a
+  /// multiprocessor with threads for all of it.
+  static constexpr int64_t kOtherShared = 4 << 10, kLongShared = 64 << 10;
   static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
   const ThreadPlan plan_;
   Writer w_;
   const Mapping mapping_;
   const HeldRows rows_;
+  const SharedRows shared_;
   std::vector<std::string> held_names_, held_buffers_; ///< of rows_.values and rows_.buffers
+  std::vector<std::string> shared_names_;              ///< of shared_.rows
+  std::string first_vector_;                           ///< of plan_.row_begin
   LaneAnalysis across_; ///< lanes along the last outer dimension (Mapping::thread)
 };
 
@@ -441,6 +514,8 @@ private:
 
 std::string prelude_cuda() { return kPrelude; }
 
-EmittedKernel emit_cuda(const ir::KernelProgram& kernel) { return CudaEmitter(kernel).emit(); }
+EmittedKernel emit_cuda(const ir::KernelProgram& kernel, int64_t most_shared_bytes) {
+  return CudaEmitter(kernel, most_shared_bytes).emit();
+}
 
 } // namespace tbx::codegen

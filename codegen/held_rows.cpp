@@ -189,4 +189,41 @@ HeldRows hold_rows(const ir::KernelProgram& kernel, int lanes, int threads) {
   return held <= (threads > kManyThreads ? kMostHeld / 2 : kMostHeld) ? rows : HeldRows{};
 }
 
+SharedRows share_rows(const ir::KernelProgram& kernel, int lanes, int64_t most_bytes) {
+  SharedRows shared;
+  const ir::SymInts* inner = common_inner(kernel);
+  if (!inner || inner->size() != 1) return shared;
+  LaneAnalysis along(kernel.context->rvar(0).node(), lanes, 1);
+  shared.points = (*(*inner)[0].as_constant() + lanes - 1) / lanes * lanes;
+  std::vector<bool> changing(kernel.buffers.size());
+  for (size_t b = 0; b < changing.size(); ++b) changing[b] = kernel.buffers[b].access != Access::read;
+  std::vector<std::pair<Expr, int>> loads; // in the order of the text
+  std::unordered_map<Expr, bool> again;
+  for (size_t p = 0; p < kernel.phases.size(); ++p) {
+    const Phase& phase = kernel.phases[p];
+    shared.phases.push_back(phase.inner == *inner && !is_scan_of_team(phase));
+    if (!shared.phases.back()) continue;
+    std::unordered_set<Expr> here;
+    for (const Stmt& s : phase.stmts)
+      visit_values(s, [&](Expr e) {
+        if (e->op != Op::load || e->mask() || changing[e->buffer] || kernel.buffers[e->buffer].may_alias)
+          return;
+        const LaneForm form = along.form(e->indices[0]);
+        if (form.kind != LaneForm::affine || !form.stride.is(1) || !here.insert(e).second) return;
+        auto [it, fresh] = again.try_emplace(e, false);
+        if (fresh)
+          loads.emplace_back(e, static_cast<int>(p));
+        else
+          it->second = true;
+      });
+  }
+  for (auto& [load, phase] : loads) {
+    const int64_t bytes = (shared.points + int64_t{2} * lanes) * size_of(kernel.buffers[load->buffer].dtype);
+    if (!again[load] || shared.bytes + bytes > most_bytes) continue;
+    shared.rows.push_back({load, phase, shared.bytes});
+    shared.bytes += (bytes + 15) / 16 * 16;
+  }
+  return shared;
+}
+
 } // namespace tbx::codegen

@@ -34,4 +34,21 @@ RowWork row_work(const ir::KernelProgram& kernel);
 /// For teams of `threads` threads whose vectors have `lanes` neighbours of the innermost dimension.
 HeldRows hold_rows(const ir::KernelProgram& kernel, int lanes, int threads);
 
+/// Rows that are too long for registers: what several phases load of them is kept in the shared memory of the
+/// block, by the thread that needs it.
+struct SharedRows {
+  struct Row {
+    ir::Expr load;
+    int phase;      ///< that loads it from memory; later ones have it
+    int64_t offset; ///< bytes
+  };
+  int64_t points = 0; ///< of a row, a multiple of the lanes; behind them is place for two vectors more
+  int64_t bytes = 0;
+  std::vector<Row> rows;
+  std::vector<bool> phases; ///< by phase: it goes along the row
+};
+
+/// As many as `most_bytes` hold. Vectors need not begin at a multiple of their lanes.
+SharedRows share_rows(const ir::KernelProgram& kernel, int lanes, int64_t most_bytes);
+
 } // namespace tbx::codegen

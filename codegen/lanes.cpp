@@ -109,10 +109,10 @@ LaneForm LaneAnalysis::form_of(const SymNode& n) {
     // x a multiple of s*lanes and s*lanes | c: all lanes lie in one block of c.
     int64_t span = 0;
     if (*s > 0 && !__builtin_mul_overflow(*s, int64_t(lanes_), &span) && *c % span == 0 &&
-        known_divisor(n.args[0], variable_, lanes_) % span == 0)
+        known_divisor(n.args[0], variable_, multiple_) % span == 0)
       return divide ? LaneForm{} : affine(*s);
     if (divide && *s == 1 && *c < lanes_ && lanes_ % *c == 0 &&
-        known_divisor(n.args[0], variable_, lanes_) % lanes_ == 0)
+        known_divisor(n.args[0], variable_, multiple_) % lanes_ == 0)
       return {LaneForm::varying, 0, *c};
     return varying;
   }

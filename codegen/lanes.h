@@ -20,7 +20,10 @@ struct LaneForm {
 /// Answers for one choice of vector variable. Without a variable everything is uniform.
 class LaneAnalysis {
 public:
-  LaneAnalysis(const ir::SymNode* variable, int lanes) : variable_(variable), lanes_(lanes) {}
+  LaneAnalysis(const ir::SymNode* variable, int lanes) : LaneAnalysis(variable, lanes, lanes) {}
+  /// `multiple`: of what the variable is a multiple in the first lane, where that is not of `lanes`.
+  LaneAnalysis(const ir::SymNode* variable, int lanes, int multiple)
+      : variable_(variable), lanes_(lanes), multiple_(multiple) {}
 
   const ir::SymNode* variable() const { return variable_; }
   /// Results that are vectors: those of vertical reductions, and of `let`s of varying values.
@@ -37,7 +40,7 @@ private:
   LaneForm form_of(const ir::SymNode& n);
   bool compute_varies(ir::Expr e);
   const ir::SymNode* variable_;
-  int lanes_;
+  int lanes_, multiple_;
   std::unordered_set<int> accumulators_, locals_, buffers_;
   std::unordered_map<const ir::SymNode*, LaneForm> forms_;
   std::unordered_map<ir::Expr, bool> varies_;

@@ -187,6 +187,85 @@ int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
   return any ? lanes : 1;
 }
 
+/// Rows along `variable` begin at no multiple of a vector, each somewhere else: the element that point 0 has
+/// in them. Nothing where vectors that are whole in one of the buffers are not so in another one of rows.
+std::optional<SymInt> begin_of_rows(const ir::KernelProgram& kernel, const std::vector<const Phase*>& phases,
+                                    const ir::SymNode* variable, int lanes,
+                                    const std::vector<ir::Expr>& turned = {}) {
+  std::optional<SymInt> begin;
+  bool good = true;
+  auto visit_rows = [&](auto&& f) {
+    for (const Phase* phase : phases) {
+      LaneAnalysis analysis(variable, lanes, 1);
+      for (const Stmt& s : phase->stmts)
+        visit_accesses(s, [&](int buffer, SymInt address) {
+          for (ir::Expr e : turned)
+            if (e->buffer == buffer && e->indices[0] == address) return;
+          const LaneForm form = analysis.form(address);
+          const auto place = ir::affine_in(address, variable);
+          if (form.kind == LaneForm::uniform)
+            good &= buffer != s.buffer || s.kind == StmtKind::reduce;
+          else if (form.kind != LaneForm::affine || !form.stride.is(1) || !place)
+            good = false;
+          else
+            f(place->rest + SymInt(kernel.buffers[buffer].offset), buffer == s.buffer);
+        });
+    }
+  };
+  visit_rows([&](SymInt first, bool) {
+    if (!begin && ir::has_loop_variable(first)) begin = first;
+  });
+  if (!begin) return std::nullopt;
+  // What rows have in common is read often, if not in vectors.
+  auto is_shared = [&](SymInt first) {
+    for (size_t k = 0; k < kernel.outer.size(); ++k) {
+      const ir::SymNode* outer = kernel.context->var(static_cast<int>(k)).node();
+      if (outer != variable && !ir::depends_on(first, outer)) return true;
+    }
+    return false;
+  };
+  visit_rows([&](SymInt first, bool stored) {
+    good &= known_divisor(first - *begin, nullptr, 1) % lanes == 0 || (!stored && is_shared(first));
+  });
+  return good ? begin : std::nullopt;
+}
+
+/// Of rows that a block has.
+std::optional<SymInt> begin_of_long_rows(const ir::KernelProgram& kernel, int lanes) {
+  constexpr int64_t kLongRow = 2048; // the ends take time, too
+  int64_t longest = 0;
+  std::vector<const Phase*> phases;
+  for (const Phase& phase : kernel.phases) {
+    if (phase.inner.empty()) continue;
+    if (phase.inner.size() > 1 || is_scan_of_team(phase)) return std::nullopt;
+    longest = std::max(longest, ir::size_hint(phase.inner[0]));
+    phases.push_back(&phase);
+  }
+  if (longest < kLongRow) return std::nullopt;
+  return begin_of_rows(kernel, phases, kernel.context->rvar(0).node(), lanes);
+}
+
+/// Of the last dimension behind turned loads, where they or what is stored are not in whole vectors.
+std::optional<SymInt> begin_of_tiles(const ir::KernelProgram& kernel, const ThreadPlan& plan) {
+  constexpr int64_t kSize = 64; // both ends of a row of a smaller tile are much of it
+  if (plan.tile_size < kSize) return std::nullopt;
+  const ir::SymNode* axis = kernel.context->var(plan.tiles.axis).node();
+  bool whole = plan.lanes > 1;
+  for (ir::Expr e : plan.tiles.loads) {
+    const auto place = ir::affine_in(e->indices[0], axis);
+    const ir::KernelBuffer& b = kernel.buffers[e->buffer];
+    if (!place || !place->coefficient.is(1) || size_of(b.dtype) > kBytes / 2) return std::nullopt;
+    whole &= access_bytes(b, e->indices[0], axis, kBytes) == kBytes &&
+             known_divisor(kernel.outer[plan.tiles.axis], nullptr, 1) * size_of(b.dtype) % kBytes == 0;
+  }
+  if (whole || most_lanes(kernel) == 1) return std::nullopt;
+  std::vector<const Phase*> phases;
+  for (const Phase& phase : kernel.phases) phases.push_back(&phase);
+  const int last = static_cast<int>(kernel.outer.size()) - 1;
+  return begin_of_rows(kernel, phases, kernel.context->var(last).node(), most_lanes(kernel),
+                       plan.tiles.loads);
+}
+
 /// Long columns, and too few of them to fill the device with a thread for each.
 bool suits_columns(const ir::KernelProgram& kernel) {
   constexpr int64_t kShortColumn = 256, kManyColumns = 1 << 18;
@@ -261,6 +340,8 @@ ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
       plan.mapping = Mapping::tile;
       plan.lanes = lanes_of_tiles(kernel, plan.tiles);
       plan.tile_size = size_of_tiles(kernel, plan.tiles);
+      plan.row_begin = begin_of_tiles(kernel, plan);
+      if (plan.row_begin) plan.lanes = most_lanes(kernel);
       return plan;
     }
   }
@@ -270,7 +351,11 @@ ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
     return plan;
   }
   plan.lanes = choose_lanes(kernel, plan.mapping);
-  if (plan.mapping == Mapping::block && suits_warps(kernel)) plan.mapping = Mapping::warp;
+  if (plan.mapping == Mapping::block && plan.lanes == 1 && most_lanes(kernel) > 1) {
+    plan.row_begin = begin_of_long_rows(kernel, most_lanes(kernel));
+    if (plan.row_begin) plan.lanes = most_lanes(kernel);
+  }
+  if (plan.mapping == Mapping::block && !plan.row_begin && suits_warps(kernel)) plan.mapping = Mapping::warp;
   plan.row_threads = threads_of_rows(kernel, plan.lanes);
   return plan;
 }

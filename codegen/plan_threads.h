@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "codegen/tiles.h"
 #include "ir/kernel.h"
@@ -23,8 +24,12 @@ struct ThreadPlan {
   /// at once, so that its accesses are 16 bytes wide; 1 where addresses do not allow that.
   int lanes = 1;
   int row_threads = 0; ///< Mapping::block: that suit rows of known length
-  TilePlan tiles;      ///< Mapping::tile: the loads that are turned
-  int tile_size = 32;  ///< points of a tile along each of its two dimensions
+  /// Mapping::block and tile, where rows (along the last dimension) begin anywhere: the element of memory
+  /// that point 0 of a row has. Vectors begin where it and the point are a multiple of the lanes; less than a
+  /// vector is left at both ends of a row.
+  std::optional<ir::SymInt> row_begin;
+  TilePlan tiles;     ///< Mapping::tile: the loads that are turned
+  int tile_size = 32; ///< points of a tile along each of its two dimensions
 };
 
 /// A team computes the running values of the phase together: nothing else happens in it.

@@ -88,6 +88,8 @@ public:
   // --- memory (writer_memory.cpp)
   Value load(ir::Expr e);
   void store(const ir::Stmt& s, const Value& value);
+  /// Of a load without a mask that is contiguous in the lanes: the text of its storage elements in memory.
+  std::string stored(ir::Expr load);
   /// Called when a phase begins: which buffers its statements write.
   void enter_phase(const ir::Phase* phase);
   std::string buffer(int b);
@@ -99,6 +101,7 @@ public:
   void set_tile(ir::Expr load, std::string text, int scope, bool vector = true) {
     tiles_[load] = {std::move(text), scope, vector};
   }
+  void forget_tiles() { tiles_.clear(); }
 
   /// Of CUDA, in f32: products and sums are rounded once, and what many elements are divided by is inverted
   /// once, but for values of this set.
@@ -129,6 +132,9 @@ public:
   bool by_value = false;       ///< buffers b0, b1, ... and sizes s0, s1, ... are parameters of the function
   int point_scope = 0;         ///< values that depend on memory written by the kernel stay inside it
   bool vertical = false;
+  /// Of CUDA: vectors along rvar(0) begin where it and this element together are a multiple of the lanes, not
+  /// where it is one.
+  std::optional<ir::SymInt> row_begin;
   bool byte_tables = false; ///< chains of 8 bits are looked up (byte_tables.h)
 
 private:

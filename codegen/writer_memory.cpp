@@ -42,6 +42,14 @@ std::string Writer::encode(DType t, const std::string& value) {
 }
 
 int Writer::access_bytes(int buffer, SymInt address) const {
+  if (const ir::SymNode* variable = analysis_ ? analysis_->variable() : nullptr; variable && row_begin)
+    if (const auto place = ir::affine_in(address, variable); place && !place->coefficient.is(0)) {
+      // The address is the sum of this and of a multiple of the lanes.
+      const SymInt apart = place->rest - *row_begin;
+      return std::min(
+          codegen::access_bytes(kernel_.buffers[buffer], apart, nullptr, 1),
+          static_cast<int>(std::min<int64_t>(16, lanes_ * size_of(kernel_.buffers[buffer].dtype))));
+    }
   return codegen::access_bytes(kernel_.buffers[buffer], address, analysis_ ? analysis_->variable() : nullptr,
                                lanes_);
 }
@@ -54,6 +62,13 @@ std::string Writer::whole_load(int b, SymInt address, const std::string& at) {
 std::string Writer::whole_store(const Stmt& s, const std::string& at, const std::string& value) const {
   if (!by_value) return fmt::format("stv({}, {});", at, value);
   return fmt::format("store_lanes<{}>({}, {});", access_bytes(s.buffer, s.address), at, value);
+}
+
+std::string Writer::stored(Expr load) {
+  const std::string at = index_text(load->indices[0]);
+  if (!analysis_) return fmt::format("{}[{}]", buffer(load->buffer), at);
+  return is_tail() ? fmt::format("ldn({} + {}, {})", buffer(load->buffer), at, live_)
+                   : whole_load(load->buffer, load->indices[0], at);
 }
 
 Value Writer::load(Expr e) {

@@ -218,7 +218,8 @@ void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const C
   result.has_compiler = codegen::have_compiler(toolchain_of(options));
   const Emit emit = [&](const ir::KernelProgram& kernel) {
     try {
-      return result.for_device.emplace_back(codegen::emit_cuda(kernel));
+      return result.for_device.emplace_back(
+          codegen::emit_cuda(kernel, result.device->properties().shared_bytes_block));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::unsupported) throw;
       if (options.log) options.log(fmt::format("kernel on the host, not on the device: {}", e.message()));
@@ -511,7 +512,10 @@ std::string dump_program(LoweredGraph lowered, const Graph& graph, const Compile
   if (stage == "schedule") return fusion::to_string(schedule);
   if (stage == "source")
     return source_text(codegen::prelude_cpp(isa), emit_all(schedule, emit_cpp_for(isa), options));
-  return source_text(codegen::prelude_cuda(), emit_all(schedule, codegen::emit_cuda, options));
+  const std::shared_ptr<device::Device> device = device_of(options);
+  const int64_t shared = device ? device->properties().shared_bytes_block : codegen::kLeastSharedBytes;
+  const Emit emit = [&](const ir::KernelProgram& kernel) { return codegen::emit_cuda(kernel, shared); };
+  return source_text(codegen::prelude_cuda(), emit_all(schedule, emit, options));
 }
 
 /// The same of a graph that runs in segments, one after the other.

@@ -50,11 +50,19 @@ private:
     if (auto* kernel = std::get_if<KernelStep>(&step.what))
       why_not = choose_kernel(*kernel);
     else
-      why_not = choose_extern(std::get<ExternStep>(step.what));
-    if (why_not.empty())
+      why_not = choose_extern(std::get<ExternStep>(step.what), info);
+    if (why_not.empty()) {
       step.device = DeviceKind::cuda;
-    else
-      info.decisions.push_back("on the host: " + why_not);
+      return;
+    }
+    info.decisions.push_back("on the host: " + why_not);
+    // What TF32 allows is less than what `any` allows the host.
+    if (auto* call = std::get_if<ExternStep>(&step.what)) {
+      if (auto* conv = std::get_if<extern_kernels::ConvProblem>(&call->problem))
+        conv->precision = extern_kernels::Precision::strict;
+      if (auto* product = std::get_if<extern_kernels::MatMulProblem>(&call->problem))
+        product->precision = extern_kernels::Precision::strict;
+    }
   }
 
   std::string choose_kernel(KernelStep& step) {
@@ -65,11 +73,12 @@ private:
     const ir::SymInt blocks = ir::ceildiv(k.tasks, ir::SymInt(codegen::teams_of_block(k)));
     step.launch.blocks = size_expr(ir::max(ir::SymInt(1), ir::min(blocks, most)));
     step.launch.threads = k.block_threads;
+    step.launch.shared_bytes = k.shared_bytes;
     step.launch.teams = k.team == codegen::Team::warp ? k.block_threads / 32 : 1;
     return {};
   }
 
-  std::string choose_extern(const ExternStep& step) {
+  std::string choose_extern(const ExternStep& step, StepInfo& info) {
     if (!step.dynamic_outputs.empty()) return "the sizes of its results depend on data";
     auto facts = [&](const std::vector<runtime::OperandView>& views) {
       std::vector<extern_kernels::OperandInfo> all;
@@ -82,7 +91,10 @@ private:
         !extern_kernels::accepts_on_gpu(step.problem, in, out).empty())
       return fmt::format("{} has no kernel for the device", extern_kernels::name_of(step.problem));
     try {
-      extern_kernels::select_on(device_, step.problem, in, out);
+      const std::string chosen = extern_kernels::select_on(device_, step.problem, in, out).chosen;
+      for (const extern_kernels::DeviceCandidate& c : extern_kernels::device_candidates(step.problem))
+        if (c.name == chosen && extern_kernels::multiplies_tf32(c, step.problem, in))
+          info.decisions.push_back("operands of float32 are rounded to TF32");
       return {};
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::unsupported) throw;

@@ -13,10 +13,10 @@ namespace {
 
 /// The type that a precision names; undefined: none. "any" is the coarsest type that it allows.
 DType type_of(const std::string& precision) {
-  if (precision == "strict") return DType::undefined;
+  if (precision == "strict" || precision == "tf32") return DType::undefined;
   if (precision == "bf16" || precision == "any") return DType::bf16;
   if (precision == "f16") return DType::f16;
-  throw_model_error("unknown precision '{}': expected strict, bf16, f16 or any", precision);
+  throw_model_error("unknown precision '{}': expected strict, tf32, bf16, f16 or any", precision);
 }
 
 } // namespace
@@ -32,7 +32,13 @@ codegen::Isa chosen_isa(const CompileOptions& options) {
 
 extern_kernels::Precision chosen_precision(const CompileOptions& options) {
   type_of(options.precision); // refused where unknown
-  return options.precision == "any" ? extern_kernels::Precision::any : extern_kernels::Precision::strict;
+  if (options.reference) return extern_kernels::Precision::strict;
+  if (options.precision == "tf32" && options.device.empty())
+    throw Error(ErrorKind::model, "precision 'tf32' is a way in which GPUs multiply, and no device is given",
+                "give device 'cuda' too, or another precision (docs/precision.md)");
+  // On a device `any` means TF32 (extern_kernels/cuda/select.h).
+  const bool any = options.precision == "any" || options.precision == "tf32";
+  return any ? extern_kernels::Precision::any : extern_kernels::Precision::strict;
 }
 
 Target target_of(const CompileOptions& options) { return target_of(options, chosen_isa(options)); }

@@ -10,7 +10,8 @@ namespace tbx::driver {
 
 /// ModelError for an instruction set that is unknown or that this CPU has not.
 codegen::Isa chosen_isa(const CompileOptions& options);
-/// What single products may do with float32 operands. ModelError for a precision that is unknown.
+/// What single products may do with float32 operands. ModelError for a precision that is unknown or not the
+/// device's.
 extern_kernels::Precision chosen_precision(const CompileOptions& options);
 Target target_of(const CompileOptions& options);
 /// The same for another instruction set than the options'.

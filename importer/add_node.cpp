@@ -6,6 +6,7 @@
 #include "graph/names.h"
 #include "importer/microsoft.h"
 #include "importer/node_order.h"
+#include "importer/schemas.h"
 #include "importer/to_graph.h"
 
 namespace tbx::importer {
@@ -212,10 +213,10 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
 const onnx::OpSchema* GraphBuilder::find_schema(const onnx::NodeProto& node, const std::string& domain,
                                                 int opset) {
   const std::string& op = node.op_type();
-  const auto* schema = onnx::OpSchemaRegistry::Schema(op, opset, domain);
+  const auto* schema = find_onnx_schema(domain, op, opset);
   if (!schema) schema = find_microsoft_schema(domain, op);
   if (schema || !is_onnx_domain(domain) || is_experimental(op) || is_of_onnxruntime(op)) return schema;
-  if (const auto* newest = onnx::OpSchemaRegistry::Schema(op, domain))
+  if (const auto* newest = find_onnx_schema(domain, op))
     throw Error(ErrorKind::model,
                 fmt::format("the operator {} is not in version {} of {}; its newest form is of version {}",
                             shown(op), opset, shown_domain(domain), newest->since_version()),

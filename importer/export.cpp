@@ -19,6 +19,7 @@
 #include "graph/metadata.h"
 #include "graph/names.h"
 #include "importer/attributes.h"
+#include "importer/schemas.h"
 #include "importer/tensors.h"
 #include "ir/symint.h"
 
@@ -49,8 +50,7 @@ std::map<std::string, int> choose_opsets(const Graph& graph) {
     auto fits = [&, &domain = domain](int version) {
       return std::all_of(forms[domain].begin(), forms[domain].end(), [&](const auto& form) {
         const auto& [op, own] = form.first;
-        return own == version || onnx::OpSchemaRegistry::Schema(op, own, domain) ==
-                                     onnx::OpSchemaRegistry::Schema(op, version, domain);
+        return own == version || find_onnx_schema(domain, op, own) == find_onnx_schema(domain, op, version);
       });
     };
     std::vector<int> candidates(versions.rbegin(), versions.rend());

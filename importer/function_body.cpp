@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "graph/names.h"
 #include "importer/microsoft.h"
+#include "importer/schemas.h"
 #include "importer/to_graph.h"
 
 namespace tbx {
@@ -17,7 +18,7 @@ using namespace importer;
 
 const onnx::OpSchema* find_schema(std::string_view domain, std::string_view op_type, int opset) {
   const std::string name(op_type), owner(canonical_domain(domain));
-  const auto* schema = onnx::OpSchemaRegistry::Schema(name, opset, owner);
+  const auto* schema = find_onnx_schema(owner, name, opset);
   return schema ? schema : find_microsoft_schema(owner, name);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "importer/inference_guards.h"
+#include "importer/schemas.h"
 #include "importer/tensors.h"
 #include "importer/types.h"
 
@@ -157,9 +158,8 @@ void run_inference(NodeView& node, InferenceView& view, bool strict) {
     } else if (node.schema->HasFunction()) {
       onnx::shape_inference::DataValueMap values;
       onnx::ShapeInferenceOptions options;
-      onnx::shape_inference::InferShapeForFunctionNode(*node.schema->GetFunction(),
-                                                       onnx::OpSchemaRegistry::Instance(), view, options, {},
-                                                       nullptr, &values);
+      onnx::shape_inference::InferShapeForFunctionNode(*node.schema->GetFunction(), &onnx_schemas(), view,
+                                                       options, {}, nullptr, &values);
     }
   } catch (const onnx::InferenceError& e) {
     bool is_type_error = std::string_view(e.what()).starts_with("[TypeInferenceError]");

@@ -7,6 +7,7 @@
 
 #include "base/fork.h"
 #include "base/stack.h"
+#include "runtime/isolated.h"
 #include "tensorbox/tensorbox.h"
 
 namespace tbx::package {
@@ -18,7 +19,8 @@ template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   try {
     CallScope call;
     std::optional<decltype(f())> result;
-    with_stack([&] { result.emplace(f()); });
+    // A caller may be a task itself, of many that use one session: they wait for locks of each other.
+    with_stack([&] { runtime::isolated([&] { result.emplace(f()); }); });
     return std::move(*result);
   } catch (const std::exception& e) {
     return failure_of(e);

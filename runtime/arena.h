@@ -6,6 +6,8 @@
 
 #include <stdexcept>
 
+#include "runtime/isolated.h"
+
 namespace tbx::runtime {
 
 class Arena {
@@ -18,7 +20,7 @@ public:
   template <class F> void execute(F&& work) {
     if (may_start_threads()) {
       try {
-        arena_.execute(work);
+        arena_.execute([&] { isolated([&] { work(); }); });
         return;
       } catch (const std::runtime_error& e) {
         if (!gave_up(e)) throw;

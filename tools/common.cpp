@@ -38,10 +38,11 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
                    ->group("Compiler");
   app.add_option(
          "--precision", compile.precision,
-         "float32 models: strict (default), bf16 or f16 (memory and operands of products are narrow, sums "
+         "float32 models: strict (default), tf32 (of GPUs: operands of products are rounded to it), bf16 or "
+         "f16 (memory and operands of products are narrow, sums "
          "and sensitive operators float32; docs/precision.md) or any (bf16 where the CPU is faster with it, "
          "larger tiles of convolutions)")
-      ->check(CLI::IsMember({"strict", "bf16", "f16", "any"}))
+      ->check(CLI::IsMember({"strict", "tf32", "bf16", "f16", "any"}))
       ->group("Compiler");
   app.add_flag_callback(
          "--no-compile", [this] { compile.compile = false; }, "run everything in the evaluator")

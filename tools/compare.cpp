@@ -73,7 +73,10 @@ Values reference_values(const CompareArguments& o, std::vector<OwnedTensor>& inp
   bool compiled = o.reference_compiled || !o.reference_isa.empty() || !o.reference.empty();
   other.compile.reference = !compiled && !o.reference_evaluated;
   other.compile.compile = compiled;
-  if (!compiled) other.compile.device.clear(); // plain loops and the evaluator are the CPU's
+  if (!compiled) { // plain loops and the evaluator are the CPU's
+    other.compile.device.clear();
+    if (other.compile.precision == "tf32") other.compile.precision = "strict";
+  }
   if (!o.reference_isa.empty()) other.compile.isa = o.reference_isa;
   std::string how = compiled                ? "generated code without fusion"
                     : o.reference_evaluated ? "the evaluator without fusion"
@@ -108,7 +111,7 @@ const OwnedTensor* partner(const OwnedTensor& got, bool output, const Values& wa
 /// What rounding to the types of a precision may change, where the user says nothing: sums of many rounded
 /// values differ by some parts in a hundred of their spread (docs/precision.md).
 void loosen(Tolerance& t, const std::string& precision) {
-  if (precision == "f16")
+  if (precision == "f16" || precision == "tf32") // as many significant bits
     t.spread = 1.25e-2, t.rtol = 4e-3;
   else if (precision == "bf16" || precision == "any")
     t.spread = 1e-1, t.rtol = 3e-2;

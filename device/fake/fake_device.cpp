@@ -305,7 +305,7 @@ public:
     properties_.multiprocessors = 4;
     properties_.memory_bytes = int64_t{4} << 30;
     properties_.l2_bytes = 4 << 20;
-    properties_.shared_bytes_block = 48 << 10;
+    properties_.shared_bytes_block = 227 << 10;
   }
   const Properties& properties() const override { return properties_; }
   std::unique_ptr<Memory> allocate(size_t bytes) override {

@@ -115,7 +115,7 @@ private:
 std::string supports_cublas_conv(const Problem& problem, std::span<const OperandInfo> inputs,
                                  std::span<const OperandInfo> outputs) {
   const auto& p = std::get<ConvProblem>(problem);
-  if (inputs[0].dtype != DType::f32 || p.precision != Precision::strict) return "tensor cores may be used";
+  if (inputs[0].dtype != DType::f32 || p.precision == Precision::any) return "tensor cores may be used";
   if (p.transposed || p.group != 1) return "a transposed or grouped convolution";
   auto all = [](const std::vector<int64_t>& v, int64_t n) {
     return std::all_of(v.begin(), v.end(), [&](int64_t x) { return x == n; });

@@ -69,7 +69,7 @@ Products products_of(const MatMulProblem& p, const Epilogue& e, std::span<const 
   const size_t rank = c.sizes.size(), row = rank - 2, column = rank - 1;
   Gemm& g = out.gemm;
   g.type = type_of(a.dtype), g.result = type_of(c.dtype);
-  g.tf32 = p.precision != Precision::strict && a.dtype == DType::f32;
+  g.tf32 = p.precision == Precision::any && a.dtype == DType::f32;
   g.m = c.sizes[row], g.n = c.sizes[column], g.k = a.sizes[column];
   if (g.k == 0) return refuse("an empty inner dimension");
   const Matrix ma = matrix_of(g.m, g.k, a.strides[row], a.strides[column]),

@@ -70,7 +70,7 @@ struct Key {
   Activation activation = Activation::none;
   dnn::Graph::Convolution form;
   int type = dnn::kF32;
-  bool strict = false;
+  dnn::Arithmetic arithmetic = dnn::Arithmetic::free;
   auto operator<=>(const Key&) const = default;
 };
 
@@ -204,9 +204,10 @@ private:
       for (auto* v : {&key.form.pads_begin, &key.form.pads_end}) v->insert(v->begin(), 0);
     }
     key.type = type_of(type_);
-    key.strict = type_ == DType::f32 && p_.precision == Precision::strict;
+    if (type_ == DType::f32)
+      key.arithmetic = p_.precision == Precision::any ? dnn::Arithmetic::tf32 : dnn::Arithmetic::strict;
     dnn::PlanWish wish;
-    wish.strict = key.strict;
+    wish.arithmetic = key.arithmetic;
     call.found = cache->get(context_, key, wish, [&] { return conv_graph(key); });
     return call;
   }

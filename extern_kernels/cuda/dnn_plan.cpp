@@ -195,8 +195,12 @@ void Plans::collect(Object& graph, int mode, const PlanWish& wish) {
     if (!wish.runtime_compiled &&
         has(kEngineBehaviorNote, kTypeBehaviorNote, kBehaviorNotes, {kNoteRuntimeCompiled}))
       continue;
-    if (wish.strict && has(kEngineNumericalNote, kTypeNumericalNote, kNumericalNotes,
-                           {kNoteTensorCore, kNoteDownConvert, kNoteReducedSum, kNoteFft, kNoteWinograd}))
+    if (wish.arithmetic != Arithmetic::free &&
+        has(kEngineNumericalNote, kTypeNumericalNote, kNumericalNotes,
+            {kNoteDownConvert, kNoteReducedSum, kNoteFft, kNoteWinograd}))
+      continue;
+    if (wish.arithmetic == Arithmetic::strict &&
+        has(kEngineNumericalNote, kTypeNumericalNote, kNumericalNotes, {kNoteTensorCore}))
       continue;
     plan.config = std::move(configs[static_cast<size_t>(i)]);
     plan.plan = std::make_unique<Object>(kPlan);

@@ -75,9 +75,16 @@ private:
   int64_t next_inner_ = 1000;
 };
 
+/// What plans may do with their operands.
+enum class Arithmetic : uint8_t {
+  free,   ///< half types: the library's choice
+  tf32,   ///< float32 on tensor cores that round it to TF32, not to half types, and nothing transformed
+  strict, ///< float32 as it is: no tensor cores, no transformed arithmetic
+};
+
 /// Which plans may be taken.
 struct PlanWish {
-  bool strict = false;           ///< sums of float32 as it is: no tensor cores, no transformed arithmetic
+  Arithmetic arithmetic = Arithmetic::free;
   bool runtime_compiled = false; ///< those that are compiled now, too: up to seconds
   size_t most = 6;               ///< plans to make
 };

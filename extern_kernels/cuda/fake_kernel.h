@@ -9,9 +9,15 @@
 
 namespace tbx::extern_kernels {
 
-/// `candidate`: for which one it stands. `launched`: that is a LaunchedKernel.
-std::unique_ptr<ExternKernel> make_fake_kernel(const std::string& candidate, bool launched,
-                                               const Problem& problem, std::span<const OperandInfo> inputs,
+/// What the candidate is for which it stands.
+struct Impersonated {
+  std::string name;
+  bool launched = false; ///< a LaunchedKernel
+  bool tf32 = false;     ///< it rounds the two factors to TF32
+};
+
+std::unique_ptr<ExternKernel> make_fake_kernel(const Impersonated& candidate, const Problem& problem,
+                                               std::span<const OperandInfo> inputs,
                                                std::span<const OperandInfo> outputs);
 
 } // namespace tbx::extern_kernels

@@ -72,6 +72,16 @@ GemmPlan::GemmPlan(std::shared_ptr<const ContextOwner> context, lt::Handle handl
   };
   align(lt::kAlignA, g.align_b), align(lt::kAlignB, g.align_a);
   align(lt::kAlignC, g.align_c), align(lt::kAlignD, g.align_c);
+  find(preference);
+  if (results_.empty() && gemm_.tf32) { // a GPU before sm_80
+    gemm_.tf32 = false;
+    find(preference);
+  }
+  l.cublasLtMatmulPreferenceDestroy(preference);
+}
+
+void GemmPlan::find(lt::Preference* preference) {
+  const lt::Library& l = lt::library();
   lt::Desc* desc = make_desc(nullptr);
   results_.resize(kCandidates);
   int found = 0;
@@ -80,7 +90,6 @@ GemmPlan::GemmPlan(std::shared_ptr<const ContextOwner> context, lt::Handle handl
   results_.resize(status == 0 ? static_cast<size_t>(found) : 0);
   std::erase_if(results_, [](const lt::Result& r) { return r.state != 0; });
   l.cublasLtMatmulDescDestroy(desc);
-  l.cublasLtMatmulPreferenceDestroy(preference);
 }
 
 GemmPlan::~GemmPlan() {
@@ -189,8 +198,8 @@ bool GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float 
 
 std::string GemmPlan::description() const {
   std::scoped_lock lock(mutex_);
-  return fmt::format("algorithm {} of {}{}", measured_.value_or(0) + 1, results_.size(),
-                     measured_ ? ", measured" : "");
+  return fmt::format("algorithm {} of {}{}{}", measured_.value_or(0) + 1, results_.size(),
+                     gemm_.tf32 ? ", in TF32" : "", measured_ ? ", measured" : "");
 }
 
 std::shared_ptr<GemmPlan> plan_of(const std::shared_ptr<const ContextOwner>& context, const Gemm& gemm) {

@@ -54,10 +54,11 @@ public:
   /// nothing queued, where every algorithm needs a larger workspace.
   bool run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
            size_t workspace_bytes);
-  /// "algorithm 2 of 8, measured".
+  /// "algorithm 2 of 8, in TF32, measured".
   std::string description() const;
 
 private:
+  void find(lt::Preference* preference);
   void launch(size_t which, device::cuda::StreamHandle stream, const GemmAddresses& at, float alpha,
               void* workspace, size_t workspace_bytes) const;
   void measure(device::cuda::StreamHandle stream, const GemmAddresses& at, float alpha, void* workspace,

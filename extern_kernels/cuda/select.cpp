@@ -17,6 +17,21 @@ namespace tbx::extern_kernels {
 #undef TBX_DEVICE
 #undef TBX_DEVICE_PLAIN
 
+namespace {
+
+bool is_any(const Problem& problem) {
+  if (const auto* p = std::get_if<ConvProblem>(&problem)) return p->precision == Precision::any;
+  if (const auto* p = std::get_if<MatMulProblem>(&problem)) return p->precision == Precision::any;
+  return false;
+}
+
+} // namespace
+
+bool multiplies_tf32(const DeviceCandidate& candidate, const Problem& problem,
+                     std::span<const OperandInfo> inputs) {
+  return !candidate.plain && is_any(problem) && inputs[0].dtype == DType::f32;
+}
+
 std::span<const DeviceCandidate> device_candidates(const Problem& problem) {
   enum Kind { conv, matmul, attention, host };
   using Lists = std::vector<std::vector<DeviceCandidate>>;
@@ -43,9 +58,11 @@ Selection select_on(device::Device& device, const Problem& problem, std::span<co
                               ? "the number of keys grows from run to run, each would be another plan"
                               : c.supports(problem, inputs, outputs);
     if (refusal.empty()) {
-      s.kernel = device::is_fake(device)
-                     ? make_fake_kernel(c.name, is_attention && c.plain, problem, inputs, outputs)
-                     : c.make(device, problem, inputs, outputs);
+      s.kernel =
+          device::is_fake(device)
+              ? make_fake_kernel({c.name, is_attention && c.plain, multiplies_tf32(c, problem, inputs)},
+                                 problem, inputs, outputs)
+              : c.make(device, problem, inputs, outputs);
       s.chosen = c.name;
       return s;
     }

@@ -22,6 +22,11 @@ struct DeviceCandidate {
 /// All candidates for the kind of problem, preferred first. None for host kernels.
 std::span<const DeviceCandidate> device_candidates(const Problem& problem);
 
+/// The candidate rounds operands of float32 to TF32 (11 significant bits), on GPUs that have it: that is what
+/// Precision::any means on a device. Loops over the elements multiply float32 as it is.
+bool multiplies_tf32(const DeviceCandidate& candidate, const Problem& problem,
+                     std::span<const OperandInfo> inputs);
+
 /// How the keys of attention change from run to run of a session: that of a state grows with each.
 enum class Lengths : uint8_t { any, grow };
 

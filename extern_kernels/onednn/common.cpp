@@ -1,6 +1,7 @@
 #include "extern_kernels/onednn/common.h"
 
 #include <fmt/format.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
 
@@ -237,13 +238,20 @@ bool reorder_in_pieces(const Tensor& weights, const memory& from, const memory& 
 } // namespace
 
 memory PackedWeights::get(const memory::desc& wanted) {
-  std::lock_guard lock(mutex_);
-  // The library has no fast way from halves to f32 everywhere: we widen.
-  const bool widens = is_half(weights_->dtype) && wanted.get_data_type() == memory::data_type::f32;
   // oneDNN knows no constant memory.
   if (wanted == plain_) return memory(plain_, cpu_engine(), const_cast<std::byte*>(weights_->data));
+  std::lock_guard lock(mutex_);
   for (const Packed& p : packed_)
     if (p.memory.get_desc() == wanted) return p.memory;
+  // Whoever waits for the loops of a reorder takes no other task: one that asks for these weights would wait
+  // for the lock that its own thread holds.
+  tbb::this_task_arena::isolate([&] { pack(wanted); });
+  return packed_.back().memory;
+}
+
+void PackedWeights::pack(const memory::desc& wanted) {
+  // The library has no fast way from halves to f32 everywhere: we widen.
+  const bool widens = is_half(weights_->dtype) && wanted.get_data_type() == memory::data_type::f32;
   std::shared_ptr<const Tensor> source = widens ? widened(weights_) : weights_;
   const memory::desc plain =
       widens ? memory::desc(plain_.get_dims(), memory::data_type::f32, plain_.get_strides()) : plain_;
@@ -256,7 +264,6 @@ memory PackedWeights::get(const memory::desc& wanted) {
   }
   drop_pages(*weights_);
   packed_.push_back({to, std::move(owner)});
-  return to;
 }
 
 int64_t PackedWeights::bytes() const {

@@ -61,6 +61,8 @@ public:
   int64_t bytes() const;
 
 private:
+  void pack(const dnnl::memory::desc& wanted);
+
   dnnl::memory::desc plain_;
   std::shared_ptr<const Tensor> weights_;
   mutable std::mutex mutex_;

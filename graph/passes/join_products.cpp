@@ -30,7 +30,10 @@ struct Kind {
   ValueId x;
   bool gemm, transposed; ///< transposed: weights are [columns, rows]
   int64_t rows;
-  DType type;
+  DType type;          ///< of the weights in memory
+  DType wide;          ///< of the operand: float32 where it is a Cast of halves (widen_halves)
+  DType stored_wide;   ///< Value::stored of the operand
+  DType stored_result; ///< and of the results
   auto operator<=>(const Kind&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
@@ -67,7 +70,9 @@ private:
     const ValueId x = node.inputs[0];
     Product p;
     p.node = at;
-    p.weights = constant_of(node.inputs[1]);
+    const ValueId weights = node.inputs[1];
+    p.weights = constant_of(weights);
+    if (!p.weights) p.weights = widened_constant(weights);
     const auto& shape = g_.at(x).type.shape;
     if (!p.weights || p.weights->dims.size() != 2 || g_.at(x).constant || !shape || shape->size() < 2)
       return std::nullopt;
@@ -93,7 +98,14 @@ private:
     const auto& made = g_.at(p.result).type.shape;
     if (!made || made->size() != shape->size() || !is_split_into_heads(p.result)) return std::nullopt;
     const bool transposed = gemm && attribute_or<int64_t>(node, "transB", 0) != 0;
-    kind = {x, gemm, transposed, p.weights->dims[transposed ? 1 : 0], p.weights->dtype};
+    kind = {x,
+            gemm,
+            transposed,
+            p.weights->dims[transposed ? 1 : 0],
+            p.weights->dtype,
+            g_.at(weights).type.dtype,
+            g_.at(weights).stored,
+            g_.at(p.result).stored};
     return p;
   }
 
@@ -101,16 +113,26 @@ private:
     return p.weights->dims[attribute_or<int64_t>(node, "transB", 0) != 0 ? 0 : 1];
   }
 
-  /// Floats of 2 or 4 bytes, or nullptr. (Halves are still there only on targets that compute with them.)
+  /// Floats of 2 or 4 bytes, or nullptr.
   const Tensor* constant_of(ValueId id) const {
     if (id < 0 || !g_.at(id).constant) return nullptr;
     const Tensor& t = *g_.at(id).constant;
     return t.dtype == DType::f32 || is_half(t.dtype) ? &t : nullptr;
   }
 
+  /// Halves that a product of float32 multiplies.
+  const Tensor* widened_constant(ValueId id) const {
+    const int at = id < 0 ? -1 : g_.at(id).producer;
+    if (at < 0 || g_.at(id).type.dtype != DType::f32) return nullptr;
+    const Node& node = g_.nodes[at];
+    if (!node.domain.empty() || node.op_type != "Cast") return nullptr;
+    const Tensor* t = constant_of(node.inputs[0]);
+    return t && is_half(t->dtype) ? t : nullptr;
+  }
+
   const Tensor* bias_of(ValueId id, const Product& p, const Node& node) const {
     const Tensor* bias = constant_of(id);
-    return bias && bias->dtype == p.weights->dtype && bias->dims.size() == 1 &&
+    return bias && bias->dtype == g_.at(node.inputs[1]).type.dtype && bias->dims.size() == 1 &&
                    bias->dims[0] == columns(p, node)
                ? bias
                : nullptr;
@@ -166,19 +188,33 @@ private:
       node.outputs = std::move(outputs);
       made.push_back(std::move(node));
     };
-    const ValueId weights = e_.add_constant(joined_weights(kind, products, columns), "");
+    ValueId weights = e_.add_constant(joined_weights(kind, products, columns), "");
+    if (kind.wide != kind.type) {
+      ValueType wide = g_.at(weights).type;
+      wide.dtype = kind.wide;
+      const ValueId narrow = weights;
+      weights = e_.add_value("", wide);
+      g_.at(weights).stored = kind.stored_wide;
+      add_node("Cast", 13, {narrow}, {weights});
+      made.back().attributes["to"] = static_cast<int64_t>(kind.wide);
+    }
     ValueId bias = -1;
     if (biased) {
-      Tensor all = Tensor::make(kind.type, {columns});
+      Tensor all = Tensor::make(kind.wide, {columns});
       auto* to = all.mutable_data();
       for (size_t i = 0; i < products.size(); ++i) {
-        const int64_t bytes = lengths[i] * size_of(kind.type);
+        const int64_t bytes = lengths[i] * size_of(kind.wide);
         to = products[i].bias ? std::copy_n(products[i].bias->data, bytes, to)
                               : std::fill_n(to, bytes, std::byte{0});
       }
       bias = e_.add_constant(std::move(all), "");
     }
-    ValueId result = e_.add_value(name, type);
+    auto add_result = [&] {
+      const ValueId id = e_.add_value(name, type);
+      g_.at(id).stored = kind.stored_result;
+      return id;
+    };
+    ValueId result = add_result();
     if (kind.gemm) {
       add_node("Gemm", 13, {kind.x, weights}, {result});
       if (biased) made.back().inputs.push_back(bias);
@@ -186,7 +222,7 @@ private:
     } else {
       add_node("MatMul", 13, {kind.x, weights}, {result});
       if (biased) {
-        const ValueId sum = e_.add_value(name, type);
+        const ValueId sum = add_result();
         add_node("Add", 14, {result, bias}, {sum});
         result = sum;
       }

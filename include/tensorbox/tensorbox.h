@@ -210,9 +210,9 @@ struct TBX_API CompileOptions {
   /// Initializers that the model declares as inputs, too, and that are to be inputs, with the initializer as
   /// default. All others are constants, which is faster. Other names are errors.
   std::vector<std::string> overridable;
-  /// Of float32 models: "strict" as they are; "bf16" or "f16": memory holds that type between operators and
-  /// products multiply it, sums and sensitive operators are float32, where the CPU multiplies the type (a
-  /// note in the log where it does not); "any": bf16 where that is faster (docs/precision.md).
+  /// Of float32 models: "strict" as they are; "tf32" (device "cuda"): operands of products are rounded to it;
+  /// "bf16" or "f16": memory holds and products multiply that type, where the CPU does (else a note in the
+  /// log), sums and sensitive operators are float32; "any": bf16 where that is faster (docs/precision.md).
   std::string precision = "strict";
   /// Inputs that are what an output of the run before was, as the caches of a decoder: input -> output
   /// ("past_key_values.0.key" -> "present.0.key"; a "*" on both sides stands for the same text). The session

@@ -18,7 +18,7 @@ from .optimize import optimize
 from .ort_options import fixed_dimensions, is_foreign, symbolic_names
 from .ort_value import IOBinding, OrtValue, type_text, unwrapped
 from .profile_trace import ProfileTrace
-from .providers import CPU, CUDA, available, chosen_provider, device_of, stream_of
+from .providers import CPU, CUDA, available, chosen_provider, device_of, precision_of, stream_of
 from .session import Session
 
 _NO_VERSION = 2**63 - 1  # what ONNX Runtime gives for a model without one
@@ -105,6 +105,7 @@ class InferenceSession:
         self._stream = None
         if self._provider == CUDA:
             arguments["device"] = device_of(self._provider_options)
+            arguments["precision"] = precision_of(self._provider_options)
             self._stream = stream_of(self._provider_options)
         severity = self._options.log_severity_level
         if 0 <= severity <= 1:

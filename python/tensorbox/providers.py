@@ -87,6 +87,11 @@ def stream_of(options: Mapping[str, Any]) -> int | None:
     return None if stream in (None, "") else int(stream)
 
 
+def precision_of(options: Mapping[str, Any]) -> str:
+    """TF32 is for those who ask for it; float32 is strict where ONNX Runtime's default is TF32."""
+    return "strict" if str(options.get("use_tf32", "0")) in ("0", "False") else "tf32"
+
+
 def _check_cuda_options(options: Mapping[str, Any]) -> None:
     unknown = [name for name in options if name not in _HINTS | _DONE | _REFUSED]
     if unknown:
@@ -95,7 +100,5 @@ def _check_cuda_options(options: Mapping[str, Any]) -> None:
     if refused:
         raise UnsupportedError(f"UnsupportedError: {CUDA}: option {refused[0]}: memory of the GPU is allocated by "
                                "tensorbox itself; leave the option out")
-    if str(options.get("use_tf32", "0")) not in ("0", "False"):
-        warnings.warn(f"{CUDA}: option use_tf32 has no effect: float32 is multiplied as it is", UserWarning, stacklevel=6)
     if hints := [name for name in options if name in _HINTS]:
         warnings.warn(f"{CUDA}: these options have no effect: {', '.join(hints)}", UserWarning, stacklevel=6)

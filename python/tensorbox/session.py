@@ -44,7 +44,8 @@ class Session:
     max_tensor_bytes (of one) and max_dense_bytes (of sparse tensors) bound what a model may be. 0: the usual limit.
     compile_time_limit_ms and compile_memory (bytes of address space) bound the C++ compiler, for each file of kernels;
     0: 5 minutes and 4 GiB. Ctrl-C stops it.
-    precision: "strict" multiplies float32 as it is; "bf16" rounds the operands of products and convolutions to bfloat16
+    precision: "strict" multiplies float32 as it is; "tf32" (of device "cuda") on tensor cores, with operands of 11
+    significant bits; "bf16" rounds the operands of products and convolutions to bfloat16
     where the CPU multiplies those faster, "any" to what the library finds fastest (docs/precision.md).
     state: inputs that are what an output of the run before was, as the caches of a decoder ({"past_key_values.*":
     "present.*"}, where the * stands for the same text). The session keeps them in memory with room for `state_capacity`

@@ -258,7 +258,7 @@ def test_a_product_behind_one_of_float32_multiplies_bfloat16() -> None:
 def test_an_unknown_precision_is_refused() -> None:
     x = np.zeros((1, 1), np.float32)
     m = model([helper.make_node("Relu", ["x"], ["y"])], {"x": x}, {}, ["y"])
-    with pytest.raises(tensorbox.ModelError, match="unknown precision 'half': expected strict, bf16, f16 or any"):
+    with pytest.raises(tensorbox.ModelError, match="unknown precision 'half': expected strict, tf32, bf16, f16 or any"):
         tensorbox.Session(m, compile=False, precision="half")
 
 

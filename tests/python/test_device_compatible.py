@@ -61,8 +61,6 @@ def test_a_machine_without_a_gpu(model: bytes, monkeypatch: pytest.MonkeyPatch) 
 def test_options_are_done_named_or_refused(model: bytes) -> None:
     with pytest.warns(UserWarning, match="these options have no effect: cudnn_conv_algo_search, gpu_mem_limit"):
         tensorbox.InferenceSession(model, providers=[(CUDA, {"cudnn_conv_algo_search": "HEURISTIC", "gpu_mem_limit": 1 << 30})])
-    with pytest.warns(UserWarning, match="use_tf32 has no effect"):
-        tensorbox.InferenceSession(model, providers=[(CUDA, {"use_tf32": 1})])
     with pytest.raises(ValueError, match="has no option 'gpu_memory'"):
         tensorbox.InferenceSession(model, providers=[(CUDA, {"gpu_memory": 1})])
     with pytest.raises(tensorbox.UnsupportedError, match="option gpu_external_alloc"):

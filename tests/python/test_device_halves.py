@@ -115,6 +115,28 @@ def test_attention_with_a_mask(tokens: int, lowest: float) -> None:
         close(session.run({"q": q, "k": k, "v": v, "mask": mask})["y"], expected)
 
 
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_queries_keys_and_values_are_one_product(batch: int) -> None:
+    """Of weights of halves, which are too large to be widened while the model is compiled."""
+    weights, nodes = {}, []
+    for name in "qkv":
+        weights |= {f"w{name}": draw(272, 272) / np.float16(16), f"b{name}": draw(272)}
+        nodes += [helper.make_node("MatMul", ["x", f"w{name}"], [f"p{name}"]),
+                  helper.make_node("Add", [f"p{name}", f"b{name}"], [f"s{name}"]),
+                  helper.make_node("Reshape", [f"s{name}", "heads"], [name])]
+    session = session_of(nodes, {"x": (F16, ["n", 5, 272])}, {name: (F16, ["n", 5, 4, 68]) for name in "qkv"},
+                         weights | {"heads": np.array([0, 5, 4, 68])})
+    assert chosen(session) == ["cublas_matmul"]
+    x = draw(batch, 5, 272)
+    for _ in range(3):
+        got = session.run({"x": x})
+        for name in "qkv":
+            expected = (x.astype(np.float64) @ weights[f"w{name}"] + weights[f"b{name}"]).reshape(batch, 5, 4, 68)
+            assert got[name].dtype == np.float16 and got[name].shape == expected.shape
+            if batch:
+                close(got[name], expected)
+
+
 def test_what_the_model_multiplies_in_float32_is_not_rounded() -> None:
     """Casts say so: operands that memory holds as float16 are no leave to round the others or the result."""
     w, b = draw(24, 16), draw(16, dtype=np.float32)

@@ -154,7 +154,7 @@ def test_unknown_options_are_errors() -> None:
         tensorbox.SessionOptions().enable_magic = True
     with pytest.raises(ValueError, match="CUDAExecutionProvider"):
         tensorbox.InferenceSession(doubled().SerializeToString(), providers=["CUDAExecutionProvider"])
-    with pytest.raises(tensorbox.ModelError, match="unknown precision 'fast': expected strict, bf16, f16 or any"):
+    with pytest.raises(tensorbox.ModelError, match="unknown precision 'fast': expected strict, tf32, bf16, f16 or any"):
         tensorbox.Session(doubled(), precision="fast")
     with pytest.raises(tensorbox.ModelError, match="unknown pass"):
         tensorbox.Session(doubled(), disable_passes=["nix"])

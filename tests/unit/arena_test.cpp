@@ -1,13 +1,19 @@
 // Threads of sessions: one process-wide arena, and private ones on request. Threads are counted in kernels.
 #include <gtest/gtest.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
 
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <span>
 #include <thread>
 
+#include "runtime/arena.h"
 #include "runtime/bind.h"
 #include "runtime/session.h"
+#include "tensorbox/tensorbox.h"
+#include "tests/support/onnx_text.h"
 
 namespace tbx::test {
 namespace {
@@ -108,6 +114,84 @@ TEST(Arena, APrivateOneHasThreadsOfItsOwn) {
   const int most = most_threads(
       callers, options, [&](int seen) { return seen >= callers; }, std::chrono::seconds(60));
   EXPECT_GE(most, callers) << "each caller works in an arena of its own";
+}
+
+thread_local bool in_work = false;
+
+using Work = std::function<void()>;
+
+/// Somebody calls `around(loop)` in an arena of two threads, and waits for the end of the loop inside, while
+/// others bring work to the arena. How much of it the thread that waits does meanwhile.
+int taken_while_waiting(const std::function<void(const Work&)>& execute,
+                        const std::function<void(const Work&)>& around) {
+  std::atomic<bool> other_half{false};
+  std::atomic<int> callers{0}, taken{0}, done{0};
+  /// Until `enough` or, where that never comes, for a while.
+  auto wait = [](std::chrono::milliseconds longest, const std::function<bool()>& enough) {
+    const auto end = std::chrono::steady_clock::now() + longest;
+    while (!enough() && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+  };
+  // The caller and the worker have a half of the loop each. The caller is ready soon, and waits.
+  auto loop = [&] {
+    const auto self = std::this_thread::get_id();
+    tbb::parallel_for(
+        0, 2,
+        [&](int) {
+          if (std::this_thread::get_id() == self)
+            return wait(std::chrono::seconds(5), [&] { return other_half.load(); });
+          other_half = true;
+          wait(std::chrono::seconds(5), [&] { return callers == 6; });
+          wait(std::chrono::milliseconds(100), [&] { return taken > 0; });
+        },
+        tbb::static_partitioner());
+  };
+  std::thread first([&] {
+    execute([&] {
+      in_work = true;
+      around(loop);
+      in_work = false;
+    });
+  });
+  wait(std::chrono::seconds(5), [&] { return other_half.load(); });
+  std::vector<std::thread> others;
+  for (int t = 0; t < 6; ++t)
+    others.emplace_back([&] {
+      ++callers;
+      execute([&] {
+        taken += in_work;
+        ++done;
+      });
+    });
+  first.join();
+  for (std::thread& t : others) t.join();
+  EXPECT_EQ(done, 6);
+  return taken;
+}
+
+TEST(Arena, ARunThatWaitsTakesNoOtherRun) {
+  runtime::Arena arena(2);
+  if (arena.threads() < 2) GTEST_SKIP() << "the system gives one thread";
+  EXPECT_EQ(
+      taken_while_waiting([&](const Work& work) { arena.execute(work); }, [](const Work& loop) { loop(); }),
+      0);
+}
+
+TEST(Arena, ACallFromATaskOfTheUserTakesNoOtherTask) {
+  tbb::task_arena of_user(2);
+  const std::string model = to_bytes(parse_graph("g (float[n] x) => (float[n] y) { y = Neg (x) }"));
+  CompileOptions options;
+  options.compile = false;
+  int loops = 0;
+  EXPECT_EQ(taken_while_waiting([&](const Work& work) { of_user.execute(work); },
+                                [&](const Work& loop) {
+                                  options.progress = [&](const std::string&, int, int) {
+                                    if (loops++ == 0) loop();
+                                  };
+                                  Session::compile(std::as_bytes(std::span(model)), options).value();
+                                }),
+            0);
+  EXPECT_GE(loops, 1);
 }
 
 } // namespace

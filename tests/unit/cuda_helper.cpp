@@ -71,7 +71,8 @@ int64_t run_on(device::Device& device, const device::Module& module, const codeg
   for (void* p : {static_cast<void*>(&begin), static_cast<void*>(&end), static_cast<void*>(&scratch),
                   static_cast<void*>(&failed)})
     arguments.push_back(p);
-  stream->launch(module.kernel(e.function), {blocks, threads}, arguments);
+  stream->launch(module.kernel(e.function), {blocks, threads, static_cast<unsigned>(e.shared_bytes)},
+                 arguments);
   for (size_t b = 0; b < r.buffers.size(); ++b)
     stream->download(static_cast<char*>(r.buffers[b]) - kGuard, memory[b]->data(), r.bytes[b] + 2 * kGuard);
   stream->download(error, failed, sizeof error);
@@ -83,14 +84,16 @@ int64_t run_on(device::Device& device, const device::Module& module, const codeg
 
 void run_cuda_cases(const std::vector<std::shared_ptr<KernelCase>>& cases) {
   if (!codegen::have_compiler()) GTEST_SKIP() << "no compiler";
-  std::vector<codegen::EmittedKernel> emitted;
-  for (const auto& k : cases) {
-    verify(k->kernel);
-    emitted.push_back(codegen::emit_cuda(k->kernel));
-  }
   auto fake = device::make_fake_device();
   std::vector<device::Device*> devices{fake.get()};
   if (gpu()) devices.push_back(gpu());
+  int64_t shared = fake->properties().shared_bytes_block;
+  for (device::Device* device : devices) shared = std::min(shared, device->properties().shared_bytes_block);
+  std::vector<codegen::EmittedKernel> emitted;
+  for (const auto& k : cases) {
+    verify(k->kernel);
+    emitted.push_back(codegen::emit_cuda(k->kernel, shared));
+  }
   for (device::Device* device : devices) {
     SCOPED_TRACE(device->properties().name);
     auto module = device->load(codegen::device_binary(emitted, device->properties()));

@@ -5,10 +5,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "graph/function_body.h"
 #include "importer/export.h"
+#include "importer/schemas.h"
 #include "ir/symint.h"
 #include "tests/support/onnx_text.h"
 
@@ -308,6 +311,48 @@ TEST(FunctionBody, BodiesKeepTheVersionTheyWereWrittenFor) {
   EXPECT_EQ(schema_since_version("", "Softmax", 12), 11);
   EXPECT_EQ(schema_since_version("ai.onnx", "Softmax", 21), 13);
   EXPECT_EQ(schema_since_version("", "NoSuchOperator", 21), std::nullopt);
+}
+
+TEST(Schemas, AreThoseOfTheRegistryOfOnnx) {
+  const int newest = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map().at("").second;
+  std::set<std::pair<std::string, std::string>> operators;
+  size_t forms = 0;
+  for (const onnx::OpSchema& theirs : onnx::OpSchemaRegistry::get_all_schemas_with_history()) {
+    const std::string &domain = theirs.domain(), &op = theirs.Name();
+    SCOPED_TRACE(domain + "." + op + " " + std::to_string(theirs.since_version()));
+    operators.emplace(domain, op);
+    ++forms;
+    const onnx::OpSchema* ours = importer::find_onnx_schema(domain, op, theirs.since_version());
+    ASSERT_TRUE(ours);
+    EXPECT_EQ(ours->since_version(), theirs.since_version());
+    EXPECT_EQ(ours->domain(), domain);
+    EXPECT_EQ(ours->Name(), op);
+    EXPECT_EQ(ours->deprecated(), theirs.deprecated());
+    EXPECT_EQ(ours->min_input(), theirs.min_input());
+    EXPECT_EQ(ours->max_input(), theirs.max_input());
+    EXPECT_EQ(ours->min_output(), theirs.min_output());
+    EXPECT_EQ(ours->max_output(), theirs.max_output());
+    EXPECT_EQ(ours->attributes().size(), theirs.attributes().size());
+    EXPECT_EQ(ours->HasFunction(), theirs.HasFunction());
+    EXPECT_EQ(ours->function_opset_versions(), theirs.function_opset_versions());
+    EXPECT_EQ(ours->context_dependent_function_opset_versions(),
+              theirs.context_dependent_function_opset_versions());
+    EXPECT_EQ(ours, importer::find_onnx_schema(domain, op, theirs.since_version())); // made once
+  }
+  EXPECT_GT(forms, 600u);
+  for (const auto& [domain, op] : operators) {
+    for (int version = 0; version <= newest + 1; ++version) {
+      const onnx::OpSchema *theirs = onnx::OpSchemaRegistry::Schema(op, version, domain),
+                           *ours = importer::find_onnx_schema(domain, op, version);
+      ASSERT_EQ(ours != nullptr, theirs != nullptr) << domain << "." << op << " " << version;
+      if (ours) EXPECT_EQ(ours->since_version(), theirs->since_version()) << op << " " << version;
+    }
+    EXPECT_EQ(importer::find_onnx_schema(domain, op)->since_version(),
+              onnx::OpSchemaRegistry::Schema(op, domain)->since_version());
+  }
+  EXPECT_FALSE(importer::find_onnx_schema("", "NoSuchOperator"));
+  EXPECT_FALSE(importer::find_onnx_schema("ai.onnx.ml", "Relu"));
+  EXPECT_FALSE(importer::find_onnx_schema("com.microsoft", "Relu"));
 }
 
 /// What another runtime would read: ONNX's checker must be content with it.

@@ -82,6 +82,7 @@ private:
     if (!step.dynamic_outputs.empty()) return "the sizes of its results depend on data";
     auto facts = [&](const std::vector<runtime::OperandView>& views) {
       std::vector<extern_kernels::OperandInfo> all;
+      all.reserve(views.size());
       for (const auto& v : views) all.push_back(runtime::operand_facts(executable_, v));
       return all;
     };

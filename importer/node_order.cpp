@@ -1,5 +1,7 @@
 #include "importer/node_order.h"
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <queue>
 #include <string>
@@ -82,8 +84,9 @@ std::vector<int> topological_order(const google::protobuf::RepeatedPtrField<onnx
   };
   std::string circle = label(at);
   int next = waits_on[at];
-  for (int i = 1; next != at && i < 8; next = waits_on[next], ++i) circle = label(next) + " -> " + circle;
-  circle = (next == at ? label(at) : "...") + " -> " + circle;
+  for (int i = 1; next != at && i < 8; next = waits_on[next], ++i)
+    circle = fmt::format("{} -> {}", label(next), circle);
+  circle = fmt::format("{} -> {}", next == at ? label(at) : "...", circle);
   throw_model_error("nodes need each other's outputs in a circle: {}", circle);
 }
 

@@ -63,6 +63,20 @@ def test_the_readme_runs_without_a_compiler(environment, tmp_path):
     assert said.startswith("accuracy 0.9")
 
 
+@pytest.mark.skipif(not os.environ.get("TBX_NEWER_PYTHONS"), reason="TBX_NEWER_PYTHONS names no Pythons from 3.12 on")
+def test_newer_pythons_share_a_wheel(tmp_path):
+    """TBX_NEWER_PYTHONS="<python3.12> <python3.13>": the wheel of the first runs in all. Loads numpy; builds for minutes."""
+    pythons = os.environ["TBX_NEWER_PYTHONS"].split()
+    wheel = pathlib.Path(run(ROOT / "dev", "wheel", pythons[0]).strip())
+    assert "-cp312-abi3-manylinux_2_" in wheel.name
+    for number, python in enumerate(pythons):
+        run(python, "-m", "venv", tmp_path / str(number))
+        new = tmp_path / str(number) / "bin/python"
+        run(new, "-m", "pip", "install", wheel)
+        said = run(new, "-c", readme_lines(), cwd=ROOT, env={"PATH": "", "TBX_CACHE_DIR": str(tmp_path / "kernels")})
+        assert said.startswith("accuracy 0.9"), python
+
+
 def test_nothing_of_the_system_is_loaded(environment):
     loaded = environment.python("""
 import tensorbox, numpy

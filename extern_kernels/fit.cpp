@@ -6,9 +6,9 @@
 
 namespace tbx::extern_kernels {
 
-void Fit::require(bool fits, std::string_view what) const {
-  TBX_MODEL(fits, "the operands of {} do not fit each other ({}): the plan is damaged", name_of(problem_),
-            what);
+void Fit::fail(const std::string& what) const {
+  throw_model_error("the operands of {} do not fit each other ({}): the plan is damaged", name_of(problem_),
+                    what);
 }
 
 bool Fit::matches(char c, int64_t size) {
@@ -28,22 +28,21 @@ void Fit::match(std::string_view which, size_t i, const TensorRef& t, std::strin
   bool fits = any ? rank >= pattern.size() : rank == pattern.size();
   for (size_t d = 0; fits && d < pattern.size(); ++d)
     fits = matches(pattern[d], t.sizes[rank - pattern.size() + d]);
-  if (!fits) require(false, fmt::format("{} {} is [{}]", which, i, fmt::join(t.sizes, ", ")));
+  require(fits, "{} {} is [{}]", which, i, fmt::join(t.sizes, ", "));
 }
 
 void Fit::input(size_t i, std::string_view sizes) {
-  if (!has(i)) require(false, fmt::format("input {} is missing", i));
+  require(has(i), "input {} is missing", i);
   match("input", i, inputs_[i], sizes);
 }
 
 void Fit::output(size_t i, std::string_view sizes) {
-  if (i >= outputs_.size() || outputs_[i].dtype == DType::undefined)
-    require(false, fmt::format("output {} is missing", i));
+  require(i < outputs_.size() && outputs_[i].dtype != DType::undefined, "output {} is missing", i);
   match("output", i, outputs_[i], sizes);
 }
 
 void Fit::derived(char letter, int64_t size) {
-  if (!matches(letter, size)) require(false, fmt::format("{} for {}", this->size(letter), size));
+  require(matches(letter, size), "{} for {}", this->size(letter), size);
 }
 
 int64_t times(int64_t a, int64_t b) {
@@ -62,11 +61,11 @@ namespace {
 /// Operand `i` is repeated over the result.
 void check_repeated(const Fit& fit, size_t i) {
   const std::span<const int64_t> to = fit.out(0).sizes;
-  fit.require(fit.has(i), fmt::format("input {} is missing", i));
+  fit.require(fit.has(i), "input {} is missing", i);
   const std::span<const int64_t> sizes = fit.in(i).sizes;
   bool fits = sizes.size() == to.size();
   for (size_t d = 0; fits && d < to.size(); ++d) fits = sizes[d] == 1 || same_size(sizes[d], to[d]);
-  if (!fits) fit.require(false, fmt::format("input {} is [{}]", i, fmt::join(sizes, ", ")));
+  fit.require(fits, "input {} is [{}]", i, fmt::join(sizes, ", "));
 }
 
 void check_zero_point(const Fit& fit, int i) {
@@ -93,7 +92,7 @@ void check(const MatMulProblem& p, Fit& fit) {
     const std::span<const int64_t> sizes = fit.in(i).sizes;
     bool fits = sizes.size() == to.size();
     for (size_t d = 0; fits && d + 2 < to.size(); ++d) fits = sizes[d] == 1 || same_size(sizes[d], to[d]);
-    if (!fits) fit.require(false, fmt::format("input {} is [{}]", i, fmt::join(sizes, ", ")));
+    fit.require(fits, "input {} is [{}]", i, fmt::join(sizes, ", "));
   }
   if (p.has_bias) check_repeated(fit, 2);
   check_zero_point(fit, p.a_zero);
@@ -124,14 +123,14 @@ void check(const ConvProblem& p, Fit& fit) {
   const int64_t group = fit.size('g');
   fit.require(p.group > 0 && (group < 0 || all < 0 || times(group, p.group) == all) &&
                   (others < 0 || others % p.group == 0),
-              fmt::format("{} and {} channels in {} groups", fit.size('c'), fit.size('m'), p.group));
+              "{} and {} channels in {} groups", fit.size('c'), fit.size('m'), p.group);
   const std::span<const int64_t> x = fit.in(0).sizes, w = fit.in(1).sizes, y = fit.out(0).sizes;
   for (size_t d = 0; d < p.strides.size(); ++d) {
     const int64_t from = x[d + 2], to = y[d + 2];
     fit.require(p.strides[d] > 0 && p.dilations[d] > 0 &&
                     reaches(p.transposed ? from : to, p.transposed ? to : from, w[d + 2], p.strides[d],
                             p.dilations[d], p.pads_begin[d], p.pads_end[d]),
-                fmt::format("{} elements of {} and their padding", to, from));
+                "{} elements of {} and their padding", to, from);
   }
   if (p.has_bias) fit.input(2, "m");
   check_zero_point(fit, p.x_zero);

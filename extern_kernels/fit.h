@@ -3,10 +3,13 @@
 // file may say anything.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <array>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "extern_kernels/kernel.h"
 
@@ -49,9 +52,12 @@ public:
   void derived(char letter, int64_t size);
 
   /// What no pattern says.
-  void require(bool fits, std::string_view what) const;
+  template <class... A> void require(bool fits, fmt::format_string<A...> what, A&&... args) const {
+    if (!fits) fail(fmt::format(what, std::forward<A>(args)...));
+  }
 
 private:
+  [[noreturn]] void fail(const std::string& what) const;
   void match(std::string_view which, size_t i, const TensorRef& t, std::string_view pattern);
   bool matches(char c, int64_t size);
 

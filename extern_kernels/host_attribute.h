@@ -1,6 +1,10 @@
 // What lowering states of a host kernel's call, read where the call may come out of a file.
 #pragma once
 
+#include <memory>
+#include <span>
+#include <type_traits>
+
 #include "base/error.h"
 #include "extern_kernels/problem.h"
 
@@ -12,7 +16,21 @@ template <class T> const T& attribute(const HostProblem& problem, const char* na
   const auto found = problem.attributes.find(name);
   const T* value = found == problem.attributes.end() ? nullptr : std::get_if<T>(&found->second);
   TBX_MODEL(value, "a call of {} does not say its {}: the package is damaged", problem.op, name);
+  if constexpr (std::is_same_v<T, std::shared_ptr<const Tensor>>)
+    TBX_MODEL(*value, "a call of {} does not say its {}: the package is damaged", problem.op, name);
   return *value;
+}
+
+/// The elements of a tensor of this type.
+template <class T> std::span<const T> elements_of(const HostProblem& problem, const char* name) {
+  constexpr DType kType = std::is_same_v<T, float>    ? DType::f32
+                          : std::is_same_v<T, double> ? DType::f64
+                                                      : DType::i32;
+  static_assert(kType != DType::i32 || std::is_same_v<T, int32_t>);
+  const Tensor& t = *attribute<std::shared_ptr<const Tensor>>(problem, name);
+  TBX_MODEL(t.dtype == kType, "{} of a call of {} is of type {}: the package is damaged", name, problem.op,
+            name_of(t.dtype));
+  return t.as<T>();
 }
 
 } // namespace tbx::extern_kernels

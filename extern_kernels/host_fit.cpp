@@ -58,13 +58,13 @@ void check_top_k(const HostProblem& p, Fit& fit) {
               std::equal(values.begin(), values.end(), places.begin(), places.end(), same_size);
   for (size_t d = 0; fits && d < x.size(); ++d)
     fits = d == static_cast<size_t>(axis) || same_size(x[d], values[d]);
-  fit.require(fits, fmt::format("results along axis {}", axis));
+  fit.require(fits, "results along axis {}", axis);
 }
 
 void check_one_hot(const HostProblem& p, Fit& fit) {
   const auto categories = static_cast<int64_t>(attribute<std::vector<int64_t>>(p, "categories").size());
   fit.require(same_size(elements(fit.out(0)), times(elements(fit.in(0)), categories)),
-              fmt::format("results for {} categories", categories));
+              "results for {} categories", categories);
 }
 
 /// A row of results for each row of the input; an input of one dimension is a row.
@@ -108,8 +108,8 @@ void check_sizes(const HostProblem&, Fit& fit) {
 void check_linear_attention(const HostProblem& p, Fit& fit) {
   const int64_t q_heads = integer(p, "q_heads"), heads = integer(p, "kv_heads"),
                 slots = std::max<int64_t>(integer(p, "window"), 1);
-  fit.require(q_heads > 0 && heads > 0 && (q_heads % heads == 0 || heads % q_heads == 0),
-              fmt::format("{} and {} heads", q_heads, heads));
+  fit.require(q_heads > 0 && heads > 0 && (q_heads % heads == 0 || heads % q_heads == 0), "{} and {} heads",
+              q_heads, heads);
   if (integer(p, "decays") != 0) fit.input(4, "bt.");
   if (integer(p, "delta") != 0) fit.input(5, "bt.");
   const int64_t q = fit.size('q'), v = fit.size('v');
@@ -119,7 +119,7 @@ void check_linear_attention(const HostProblem& p, Fit& fit) {
       times(times(slots, fit.size('b')), times(times(heads, quotient(q, q_heads)), quotient(v, heads)));
   fit.require(same_size(elements(fit.out(1)), state) &&
                   (!fit.has(3) || same_size(elements(fit.in(3)), state)),
-              fmt::format("a state of {} elements", state));
+              "a state of {} elements", state);
 }
 
 void check_recurrent(const HostProblem& p, Fit& fit) {
@@ -152,7 +152,7 @@ void check_packed_product(const HostProblem& p, Fit& fit) {
                 bits = integer(p, "bits");
   fit.require(k >= 0 && k <= kMost && n >= 0 && n <= kMost && block >= 8 && block <= kMost &&
                   (bits == 2 || bits == 4 || bits == 8),
-              fmt::format("{} x {} integers of {} bits in blocks of {}", n, k, bits, block));
+              "{} x {} integers of {} bits in blocks of {}", n, k, bits, block);
   fit.derived('k', k);
   fit.derived('n', n);
 }
@@ -162,11 +162,11 @@ void check_experts(const HostProblem& p, Fit& fit) {
   const DType type = fit.in(2).dtype;
   const bool packs = type == DType::u8 && (bits == 2 || bits == 4 || bits == 8);
   fit.require((packs || (bits == 0 && (type == DType::f32 || is_half(type)))) && block >= 0,
-              fmt::format("{} of {} bits in blocks of {}", name_of(type), bits, block));
+              "{} of {} bits in blocks of {}", name_of(type), bits, block);
   fit.require(bits == 0 ? same_size(fit.size('w'), k) : same_size(times(fit.size('w'), 8), times(k, bits)),
               "rows of the matrices and of the input");
   for (size_t i = 0; i < fit.count_in(); ++i)
-    fit.require(is_row_major(fit.in(i)), fmt::format("input {} in another order", i));
+    fit.require(is_row_major(fit.in(i)), "input {} in another order", i);
   fit.require(is_row_major(fit.out(0)), "a result in another order");
   if (bits == 0) return;
   auto bytes = [&](int64_t count) { return count < 0 ? -1 : quotient(times(count, bits) + 7, 8); };
@@ -247,19 +247,19 @@ void check(const Signature& s, const HostProblem& p, Fit& fit, bool allocates) {
     const Pattern pattern(inputs);
     if (pattern.optional && !fit.has(i)) continue;
     fit.input(i, pattern.sizes);
-    fit.require(is_of(pattern.type, fit.in(i).dtype, first),
-                fmt::format("input {} is of type {}", i, name_of(fit.in(i).dtype)));
+    fit.require(is_of(pattern.type, fit.in(i).dtype, first), "input {} is of type {}", i,
+                name_of(fit.in(i).dtype));
   }
   if (allocates && fit.count_out() == 0) return; // a run: what will be made was looked at before
   for (size_t i = 0; !outputs.empty(); ++i) {
     const Pattern pattern(outputs);
     fit.output(i, pattern.sizes);
-    fit.require(is_of(pattern.type, fit.out(i).dtype, first),
-                fmt::format("output {} is of type {}", i, name_of(fit.out(i).dtype)));
+    fit.require(is_of(pattern.type, fit.out(i).dtype, first), "output {} is of type {}", i,
+                name_of(fit.out(i).dtype));
   }
   for (size_t i = 0; s.allocates && i < fit.count_out(); ++i)
-    fit.require(i < p.output_types.size() && p.output_types[i] == fit.out(i).dtype,
-                fmt::format("output {} is of type {}", i, name_of(fit.out(i).dtype)));
+    fit.require(i < p.output_types.size() && p.output_types[i] == fit.out(i).dtype, "output {} is of type {}",
+                i, name_of(fit.out(i).dtype));
   if (s.more) s.more(p, fit);
 }
 

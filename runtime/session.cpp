@@ -58,7 +58,8 @@ std::shared_ptr<ShapePlan> Session::Impl::shapes_with_room(const std::vector<int
     make_shape_plan(*bound, symbols, uses); // checks the operands of this run
     *made = make_shape_plan(*bound, room, uses, nullptr, Operands::unchecked);
     made->room = std::move(room);
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
     return nullptr;
   }
   int64_t bytes = made->arena_bytes + made->device_bytes + state_bytes(*plan);

@@ -16,7 +16,7 @@ OPAQUE = re.compile(r'R"([^(\s"]*)\(.*?\)\1"|/\*.*?\*/|//[^\n]*', re.S)
 NAMESPACE = re.compile(r"^namespace tbx::(\w+)[\w:]* \{\n(.*?)^\}", re.M | re.S)
 DECLARED_ONLY = re.compile(r"\s*((struct|class) \w+;\s*)*")
 STANDARD = re.compile(r"[a-z0-9_]+|(sys|arpa|netinet|linux)/[a-z0-9_.]+|"
-                      r"(assert|ctype|cpuid|dirent|dlfcn|elf|errno|fcntl|fenv|float|getopt|immintrin|inttypes|limits|link|locale|"
+                      r"(assert|ctype|cpuid|cxxabi|dirent|dlfcn|elf|errno|fcntl|fenv|float|getopt|immintrin|inttypes|limits|link|locale|"
                       r"malloc|math|poll|pthread|sched|semaphore|setjmp|signal|spawn|stdarg|stdbool|stddef|stdint|stdio|"
                       r"stdlib|string|strings|syslog|termios|time|uchar|ucontext|unistd|utime|wchar|wctype|x86intrin)\.h")
 

@@ -4,12 +4,14 @@
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "base/error.h"
+#include "extern_kernels/host/forest.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/ml_scores.h"
 #include "extern_kernels/host_attribute.h"
@@ -59,6 +61,9 @@ public:
   bool one_value = false;            ///< one target, and every leaf has a value in `split`
 
 private:
+  void check_indices(const HostProblem& p, std::span<const int32_t> feature, std::span<const int32_t> yes,
+                     std::span<const int32_t> no) const;
+
   /// What all conditions are. The first has one comparison, the last has three.
   enum class Conditions { at_most, at_most_or_nan, any };
 
@@ -111,9 +116,33 @@ private:
 };
 
 template <class T> std::vector<T> read(const HostProblem& p, const char* name) {
-  const auto& t = attribute<std::shared_ptr<const Tensor>>(p, name);
-  auto values = t->as<T>();
+  const std::span<const T> values = elements_of<T>(p, name);
   return {values.begin(), values.end()};
+}
+
+void check(const HostProblem& p, bool fits, const char* what) {
+  TBX_MODEL(fits, "{} of a call of {} do not fit each other: the package is damaged", what, p.op);
+}
+
+/// As lowering/ops/ml/forest.cpp makes them: a walk reads what they say.
+template <class T>
+void Forest<T>::check_indices(const HostProblem& p, std::span<const int32_t> feature,
+                              std::span<const int32_t> yes, std::span<const int32_t> no) const {
+  const auto count = static_cast<int64_t>(yes.size()), weights = static_cast<int64_t>(leaf_weight.size());
+  auto all_below = [](std::span<const int32_t> values, int64_t end) {
+    return std::all_of(values.begin(), values.end(), [&](int32_t v) { return v >= 0 && v < end; });
+  };
+  check(p, all_below(roots, count) && all_below(yes, count) && all_below(no, count), "nodes");
+  check_acyclic(roots, yes, no);
+  check(p, all_below(feature, int64_t{1} << kFeatureBits), "features");
+  for (size_t i = 0; i < yes.size(); ++i)
+    check(p, yes[i] != static_cast<int32_t>(i) || (no[i] == yes[i] && feature[i] == 0), "leaves");
+  check(p,
+        static_cast<int64_t>(leaf_begin.size()) == count + 1 && all_below(leaf_begin, weights + 1) &&
+            std::is_sorted(leaf_begin.begin(), leaf_begin.end()) &&
+            leaf_target.size() == leaf_weight.size() && all_below(leaf_target, targets),
+        "leaves");
+  check(p, targets > 0, "targets");
 }
 
 template <class T> Forest<T>::Forest(const HostProblem& p) {
@@ -126,6 +155,10 @@ template <class T> Forest<T>::Forest(const HostProblem& p) {
   leaf_weight = read<T>(p, "leaf_weight");
   base = read<T>(p, "base");
   targets = attribute<int64_t>(p, "targets");
+  const bool sound = feature.size() == split.size() && mask.size() == split.size() &&
+                     yes.size() == split.size() && no.size() == split.size();
+  check(p, sound, "nodes");
+  check_indices(p, feature, yes, no);
   auto aggregate = static_cast<Aggregate>(attribute<int64_t>(p, "aggregate"));
   one_value = targets == 1 && attribute<int64_t>(p, "classes") == 0;
   nodes.reserve(split.size());
@@ -158,7 +191,14 @@ public:
       : name_(p.op), forest_(p), aggregate_(static_cast<Aggregate>(attribute<int64_t>(p, "aggregate"))),
         transform_(static_cast<PostTransform>(attribute<int64_t>(p, "transform"))),
         classes_(attribute<int64_t>(p, "classes")), one_sided_(attribute<int64_t>(p, "one_sided") != 0),
-        positive_(attribute<int64_t>(p, "positive") != 0) {}
+        positive_(attribute<int64_t>(p, "positive") != 0) {
+    check(p, (classes_ != 0) == (p.op == "TreeEnsembleClassifier") && (!one_sided_ || forest_.targets == 2),
+          "classes");
+    check(p,
+          classes_ != 0 || forest_.base.size() <= 1 ||
+              static_cast<int64_t>(forest_.base.size()) >= forest_.targets,
+          "targets");
+  }
 
   std::string description() const override {
     return fmt::format("host {} of {} trees, {} nodes", name_, forest_.roots.size(), forest_.nodes.size());
@@ -339,7 +379,29 @@ private:
 
 } // namespace
 
-/// Attributes as lowering/ops/forest.cpp makes them: indices are within bounds, trees have no cycles.
+void check_acyclic(std::span<const int32_t> roots, std::span<const int32_t> yes,
+                   std::span<const int32_t> no) {
+  enum State : uint8_t { fresh, open, done };
+  std::vector<State> state(yes.size(), fresh);
+  std::vector<int32_t> stack;
+  for (int32_t root : roots) {
+    stack.push_back(root);
+    while (!stack.empty()) {
+      const int32_t at = stack.back();
+      if (state[at] != fresh || yes[at] == at) {
+        state[at] = done;
+        stack.pop_back();
+        continue;
+      }
+      state[at] = open;
+      for (int32_t child : {yes[at], no[at]}) {
+        TBX_MODEL(state[child] != open, "the trees have a cycle through node {}", child);
+        if (state[child] == fresh) stack.push_back(child);
+      }
+    }
+  }
+}
+
 std::unique_ptr<ExternKernel> make_forest(const HostProblem& p) {
   const auto& split = attribute<std::shared_ptr<const Tensor>>(p, "split");
   if (split->dtype == DType::f64) return std::make_unique<ForestKernel<double>>(p);

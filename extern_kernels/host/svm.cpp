@@ -9,15 +9,16 @@
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/ml_scores.h"
 #include "extern_kernels/host/svm_kernels.h"
+#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
 namespace {
 
+/// Regressors have no probabilities.
 std::vector<float> floats(const HostProblem& p, const char* name) {
-  auto it = p.attributes.find(name);
-  if (it == p.attributes.end()) return {};
-  auto values = std::get<std::shared_ptr<const Tensor>>(it->second)->as<float>();
+  if (p.attributes.count(name) == 0) return {};
+  const std::span<const float> values = elements_of<float>(p, name);
   return {values.begin(), values.end()};
 }
 
@@ -59,8 +60,7 @@ public:
       : name_(p.op), coefficients_(floats(p, "coefficients")), rho_(floats(p, "rho")),
         prob_a_(floats(p, "prob_a")), prob_b_(floats(p, "prob_b")) {
     auto integer = [&](const char* name) {
-      auto it = p.attributes.find(name);
-      return it == p.attributes.end() ? int64_t{0} : std::get<int64_t>(it->second);
+      return p.attributes.count(name) == 0 ? 0 : attribute<int64_t>(p, name);
     };
     kernel_ = static_cast<KernelType>(integer("kernel"));
     transform_ = static_cast<PostTransform>(integer("transform"));
@@ -68,18 +68,18 @@ public:
     features_ = integer("features");
     classes_ = integer("classes");
     one_class_ = integer("one_class") != 0;
-    auto params = floats(p, "kernel_params");
-    if (!params.empty()) {
+    if (p.attributes.count("vectors_per_class") != 0)
+      per_class_ = attribute<std::vector<int64_t>>(p, "vectors_per_class");
+    const std::vector<float> support = floats(p, "support_vectors"), params = floats(p, "kernel_params");
+    check(p.op == "SVMClassifier", static_cast<int64_t>(support.size()));
+    if (params.size() >= 3) {
       gamma_ = params[0];
       coef0_ = params[1];
       degree_ = params[2];
     }
-    kernels_ = vectors_ > 0 ? SvmKernels(kernel_, gamma_, coef0_, degree_, floats(p, "support_vectors"),
-                                         vectors_, features_)
+    kernels_ = vectors_ > 0 ? SvmKernels(kernel_, gamma_, coef0_, degree_, support, vectors_, features_)
                             : SvmKernels(kernel_, gamma_, coef0_, degree_, coefficients_,
                                          std::max<int64_t>(classes_, 1), features_);
-    if (auto it = p.attributes.find("vectors_per_class"); it != p.attributes.end())
-      per_class_ = std::get<std::vector<int64_t>>(it->second);
     int64_t before = 0;
     for (int64_t n : per_class_) {
       first_.push_back(before);
@@ -105,6 +105,31 @@ public:
   }
 
 private:
+  /// As lowering/ops/ml/svm.cpp makes them.
+  void check(bool classifies, int64_t support) const {
+    constexpr int64_t kMost = 1 << 30; // products of two do not overflow
+    const auto counted = static_cast<int64_t>(coefficients_.size()), rho = static_cast<int64_t>(rho_.size());
+    bool fits = vectors_ >= 0 && vectors_ <= kMost && features_ >= 0 && features_ <= kMost && classes_ >= 0 &&
+                classes_ <= 1 << 16 && (classifies || classes_ == 0) && rho > 0 &&
+                prob_a_.size() == prob_b_.size();
+    if (fits && vectors_ == 0)
+      fits = counted >= std::max<int64_t>(classes_, 1) * features_;
+    else if (fits)
+      fits = support >= vectors_ * features_ && counted >= vectors_;
+    if (fits && classifies && vectors_ > 0) {
+      const int64_t pairs = classes_ * (classes_ - 1) / 2;
+      int64_t left = vectors_;
+      for (int64_t n : per_class_) {
+        fits = fits && n >= 0 && n <= left;
+        left -= fits ? n : 0;
+      }
+      fits = fits && static_cast<int64_t>(per_class_.size()) == classes_ &&
+             counted / vectors_ >= classes_ - 1 && rho >= pairs &&
+             (prob_a_.empty() || static_cast<int64_t>(prob_a_.size()) >= pairs);
+    }
+    TBX_MODEL(fits, "the numbers of a call of {} do not fit each other: the package is damaged", name_);
+  }
+
   /// Of the support vectors; of a machine without, its coefficients stand for them.
   const std::vector<float>& kernels(const float* x) const {
     static thread_local std::vector<float> values;

@@ -116,5 +116,104 @@ TEST(HostAttribute, GramsLieInTheirPoolAndCountForColumnsThatThereAre) {
   EXPECT_THAT(error_of([&] { counted(tf_idf({0, 2}, {0, 1, 2}), 4); }), HasSubstr("the package is damaged"));
 }
 
+template <class T> std::shared_ptr<const Tensor> values(DType type, std::vector<T> v) {
+  Tensor t = Tensor::make(type, {static_cast<int64_t>(v.size())});
+  std::copy(v.begin(), v.end(), t.as_mutable<T>().begin());
+  return std::make_shared<const Tensor>(std::move(t));
+}
+std::shared_ptr<const Tensor> ints(std::vector<int32_t> v) { return values(DType::i32, std::move(v)); }
+std::shared_ptr<const Tensor> floats(std::vector<float> v) { return values(DType::f32, std::move(v)); }
+
+std::string made_of(const HostProblem& p, const std::map<std::string, Attribute>& spoilt) {
+  HostProblem copy = p;
+  for (const auto& [name, value] : spoilt) copy.attributes[name] = value;
+  const OperandInfo real{DType::f32, {-1, -1}, {}, nullptr};
+  return error_of([&] { select(copy, std::vector{real}, std::vector{real}); });
+}
+
+/// One tree: 3 for a first feature of at most 0.5, else 7.
+TEST(HostAttribute, TreesLeadToLeaves) {
+  const HostProblem p{"ai.onnx.ml",
+                      "TreeEnsembleRegressor",
+                      3,
+                      {{"feature", ints({0, 0, 0})},
+                       {"mask", ints({3, 0, 0})},
+                       {"yes", ints({1, 1, 2})},
+                       {"no", ints({2, 1, 2})},
+                       {"split", floats({0.5f, 0, 0})},
+                       {"roots", ints({0})},
+                       {"leaf_begin", ints({0, 0, 1, 2})},
+                       {"leaf_target", ints({0, 0})},
+                       {"leaf_weight", floats({3, 7})},
+                       {"base", floats({})},
+                       {"targets", int64_t{1}},
+                       {"aggregate", int64_t{1}},
+                       {"transform", int64_t{0}},
+                       {"classes", int64_t{0}},
+                       {"one_sided", int64_t{0}},
+                       {"positive", int64_t{0}}},
+                      {DType::f32},
+                      {}};
+  EXPECT_EQ(made_of(p, {}), "no error");
+  const std::map<std::string, Attribute> spoilt[] = {{{"feature", ints({0, 0})}},
+                                                     {{"feature", ints({-1, 0, 0})}},
+                                                     {{"feature", ints({0, 0, 5})}},
+                                                     {{"feature", floats({0, 0, 0})}},
+                                                     {{"yes", ints({3, 1, 2})}},
+                                                     {{"no", ints({-1, 1, 2})}},
+                                                     {{"no", ints({2, 2, 2})}},
+                                                     {{"roots", ints({3})}},
+                                                     {{"leaf_begin", ints({0, 0, 1})}},
+                                                     {{"leaf_begin", ints({0, 0, 1, 3})}},
+                                                     {{"leaf_begin", ints({0, 2, 1, 2})}},
+                                                     {{"leaf_target", ints({0})}},
+                                                     {{"leaf_target", ints({0, 1})}},
+                                                     {{"targets", int64_t{0}}},
+                                                     {{"classes", int64_t{2}}},
+                                                     {{"one_sided", int64_t{1}}},
+                                                     {{"split", std::shared_ptr<const Tensor>()}}};
+  for (size_t i = 0; i < std::size(spoilt); ++i)
+    EXPECT_THAT(made_of(p, spoilt[i]), HasSubstr("the package is damaged")) << i;
+  // Two inner nodes that lead to each other.
+  EXPECT_THAT(made_of(p, {{"yes", ints({1, 0, 2})}, {"no", ints({2, 2, 2})}}), HasSubstr("a cycle"));
+}
+
+/// Two classes of one feature with a support vector each.
+TEST(HostAttribute, MachinesHaveTheVectorsThatTheyName) {
+  const HostProblem p{"ai.onnx.ml",
+                      "SVMClassifier",
+                      1,
+                      {{"coefficients", floats({1, -1})},
+                       {"support_vectors", floats({2, 3})},
+                       {"rho", floats({0.5f})},
+                       {"kernel_params", floats({})},
+                       {"kernel", int64_t{0}},
+                       {"vectors", int64_t{2}},
+                       {"features", int64_t{1}},
+                       {"transform", int64_t{0}},
+                       {"prob_a", floats({})},
+                       {"prob_b", floats({})},
+                       {"vectors_per_class", std::vector<int64_t>{1, 1}},
+                       {"classes", int64_t{2}}},
+                      {DType::i64, DType::f32},
+                      {}};
+  EXPECT_EQ(made_of(p, {}), "no error");
+  const std::map<std::string, Attribute> spoilt[] = {{{"coefficients", floats({1})}},
+                                                     {{"support_vectors", floats({2})}},
+                                                     {{"rho", floats({})}},
+                                                     {{"vectors", int64_t{1} << 40}},
+                                                     {{"features", int64_t{2}}},
+                                                     {{"features", int64_t{-1}}},
+                                                     {{"prob_a", floats({1})}},
+                                                     {{"vectors_per_class", std::vector<int64_t>{1, 2}}},
+                                                     {{"classes", int64_t{3}}},
+                                                     {{"vectors_per_class", std::vector<int64_t>{-1, 1}}},
+                                                     {{"rho", ints({1})}},
+                                                     {{"vectors_per_class", std::vector<int64_t>{2}}},
+                                                     {{"coefficients", std::shared_ptr<const Tensor>()}}};
+  for (size_t i = 0; i < std::size(spoilt); ++i)
+    EXPECT_THAT(made_of(p, spoilt[i]), HasSubstr("the package is damaged")) << i;
+}
+
 } // namespace
 } // namespace tbx::extern_kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "extern_kernels/host/forest.h"
 
 namespace tbx::lowering {
 namespace {
@@ -102,30 +103,8 @@ int64_t ForestBuilder::features() const {
 }
 
 /// Nodes may be shared between branches; a walk must end.
-void ForestBuilder::check_acyclic() const {
-  enum State : uint8_t { fresh, open, done };
-  std::vector<State> state(feature_.size(), fresh);
-  std::vector<int32_t> stack;
-  for (int32_t root : roots_) {
-    stack.push_back(root);
-    while (!stack.empty()) {
-      int32_t at = stack.back();
-      if (state[at] != fresh || yes_[at] == at) {
-        state[at] = done;
-        stack.pop_back();
-        continue;
-      }
-      state[at] = open;
-      for (int32_t child : {yes_[at], no_[at]}) {
-        TBX_MODEL(state[child] != open, "the trees have a cycle through node {}", child);
-        if (state[child] == fresh) stack.push_back(child);
-      }
-    }
-  }
-}
-
 extern_kernels::Attributes ForestBuilder::attributes(DType type) const {
-  check_acyclic();
+  extern_kernels::check_acyclic(roots_, yes_, no_);
   std::vector<int32_t> leaf_begin{0}, leaf_target;
   std::vector<double> leaf_weight;
   for (const auto& weights : weights_) {

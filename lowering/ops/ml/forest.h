@@ -37,8 +37,6 @@ public:
   extern_kernels::Attributes attributes(DType type) const;
 
 private:
-  void check_acyclic() const;
-
   struct Weight {
     int32_t target;
     double value;

@@ -94,8 +94,8 @@ public:
 
 private:
   struct Parts;
-  /// Of a single image: convolutions share it among threads by its rows. A thread that summed channels instead
-  /// would read from the caches of all others, and what is next written there waits for them.
+  /// Of a single image: convolutions share it among threads by its rows. A thread that summed channels
+  /// instead would read from the caches of all others, and what is next written there waits for them.
   std::optional<Parts> parts_of_image(ReduceOp op) const;
   /// Where few long rows would leave threads without work.
   std::optional<Parts> parts_of_few_rows(ReduceOp op) const;

@@ -31,6 +31,8 @@ constexpr int64_t kColumns = 128, kColumnLength = 1 << 12;
 constexpr int64_t kMinParts = 8, kMaxParts = 256, kDynamicParts = 64;
 /// The same on GPUs: results, or rows that have a block each, that fill one; and what is left of a part.
 constexpr int64_t kResultsOfGpu = 1 << 17, kRowsOfGpu = 512, kColumnOfGpu = 256, kRowOfGpu = 1 << 14;
+/// Elements of an image from which on it matters to threads where it lies.
+constexpr int64_t kImageElements = 1 << 14;
 /// Elements of a part that is looked at twice: it stays in the second level cache with room to spare.
 constexpr int64_t kPartLength = 1 << 15;
 
@@ -132,8 +134,14 @@ TensorBox AxisReducer::arg_of_parts(ReduceOp op, const Parts& parts, const Body&
 }
 
 TensorBox AxisReducer::operator()(ReduceOp op, DType dtype, const Body& body) const {
+  auto parts = parts_of_image(op);
+  return reduced_in(parts ? parts : parts_of_few_rows(op), op, dtype, body);
+}
+
+TensorBox AxisReducer::reduced_in(const std::optional<Parts>& parts, ReduceOp op, DType dtype,
+                                  const Body& body) const {
   ir::Program& p = ctx_.program;
-  if (auto parts = parts_of_few_rows(op)) {
+  if (parts) {
     if (op >= ReduceOp::argmax) return arg_of_parts(op, *parts, body);
     DType wide = is_float(dtype) ? compute_type(dtype) : dtype;
     TensorBox partial = of_parts(op, wide, *parts, body);
@@ -153,6 +161,20 @@ std::optional<int64_t> AxisReducer::even_parts(size_t k, int64_t first, int64_t 
   for (int64_t of : {k + 1 == reduced_.size() ? kVectors : 1, int64_t{1}})
     for (int64_t n = first; n != last + step; n += step)
       if (size % (n * of) == 0) return n;
+  return std::nullopt;
+}
+
+std::optional<AxisReducer::Parts> AxisReducer::parts_of_image(ReduceOp op) const {
+  const Target& target = ctx_.program.target;
+  const bool image = axes_.size() >= 2 && axes_.front() == 2 && axes_.size() + 2 == sizes_.size();
+  const auto channels = ir::product(kept_).as_constant(), length = count_.as_constant();
+  if (target.cuda || target.threads < 2 || op >= ReduceOp::argmax || !image || !sizes_[0].is(1) ||
+      !channels || !length || *channels == 0 || *channels * *length < kImageElements)
+    return std::nullopt;
+  const int64_t rows = reduced_[0].constant();
+  const int64_t least = std::min<int64_t>(rows, 2 * target.threads);
+  if (auto n = even_parts(0, least, std::min(rows, 8 * least)))
+    if (*n > 1) return Parts{0, *n, rows / *n, true, true};
   return std::nullopt;
 }
 
@@ -221,9 +243,11 @@ Moments AxisReducer::moments(const TensorBox& x, DType type) const {
   auto squared = [](Expr d) { return ir::mul(d, d); };
   auto parts = parts_of_long_rows();
   if (!parts) {
-    TensorBox mean = divided((*this)(ReduceOp::sum, type, value));
+    // One kernel looks at a row three times while it is in cache: not in parts of images.
+    const auto rows = parts_of_few_rows(ReduceOp::sum);
+    TensorBox mean = divided(reduced_in(rows, ReduceOp::sum, type, value));
     TensorBox means = ir::expand(p, mean, sizes_);
-    return {mean, (*this)(ReduceOp::sum, type, [&](std::span<const SymInt> at) {
+    return {mean, reduced_in(rows, ReduceOp::sum, type, [&](std::span<const SymInt> at) {
               return squared(ir::sub(value(at), means.load(p, at)));
             })};
   }

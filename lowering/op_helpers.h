@@ -94,8 +94,12 @@ public:
 
 private:
   struct Parts;
+  /// Of a single image: convolutions share it among threads by its rows. A thread that summed channels
+  /// instead would read from the caches of all others, and what is next written there waits for them.
+  std::optional<Parts> parts_of_image(ReduceOp op) const;
   /// Where few long rows would leave threads without work.
   std::optional<Parts> parts_of_few_rows(ReduceOp op) const;
+  TensorBox reduced_in(const std::optional<Parts>& parts, ReduceOp op, DType dtype, const Body& body) const;
   /// The position of the first or last best element, by those of the parts.
   TensorBox arg_of_parts(ReduceOp op, const Parts& parts, const Body& body) const;
   /// Where a row is too long to stay in cache between two looks.

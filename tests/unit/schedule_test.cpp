@@ -135,20 +135,33 @@ TEST(Schedule, ExponentialsOfLargeConvolutionsAreKernels) {
   EXPECT_NE(problem_of(30, "Relu").find("+relu"), std::string::npos);
 }
 
+/// The points of the largest kernel of a global average.
+ir::SymInts points_of_pool(int64_t images, int64_t channels, int64_t side) {
+  GraphHelper h;
+  h.output(h.node("GlobalAveragePool", {h.input("x", DType::f32, {images, channels, side, side})}));
+  ir::SymInts most = {ir::SymInt(0)};
+  for (const Schedule s = schedule_of(h); const Group& g : s.groups)
+    if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what))
+      if (ir::product(kernel->outer).constant() > ir::product(most).constant()) most = kernel->outer;
+  return most;
+}
+
+/// Convolutions share one image among threads by its rows, and so does what reduces it.
+TEST(Schedule, PoolsOfOneImageAreReducedByItsRows) {
+  EXPECT_EQ(points_of_pool(1, 640, 112), (ir::SymInts{4, 640})); // two threads
+  EXPECT_EQ(points_of_pool(1, 640, 7), (ir::SymInts{7, 640}));
+  EXPECT_EQ(points_of_pool(1, 32, 14), ir::SymInts{32});     // too little work
+  EXPECT_EQ(points_of_pool(2, 640, 112), ir::SymInts{1280}); // threads share the images
+}
+
 /// Where channels come last, those of an image are few tasks: its pixels are shared among threads, too.
 TEST(Schedule, PoolsOfFewChannelsAreReducedInParts) {
   auto most_points = [](int64_t channels, int64_t side) {
-    GraphHelper h;
-    h.output(h.node("GlobalAveragePool", {h.input("x", DType::f32, {1, channels, side, side})}));
-    int64_t most = 0;
-    for (const Schedule s = schedule_of(h); const Group& g : s.groups)
-      if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what))
-        most = std::max(most, ir::product(kernel->outer).constant());
-    return most;
+    return ir::product(points_of_pool(2, channels, side)).constant();
   };
-  EXPECT_GE(most_points(32, 112), 32 * 8);
-  EXPECT_EQ(most_points(32, 14), 32);    // too little work
-  EXPECT_EQ(most_points(640, 112), 640); // enough channels
+  EXPECT_GE(most_points(16, 112), 32 * 8);
+  EXPECT_EQ(most_points(16, 14), 32);    // too little work
+  EXPECT_EQ(most_points(320, 112), 640); // enough channels
 }
 
 /// Integers times a scale plus a bias, as bytes.

@@ -28,8 +28,8 @@ struct Made {
 
 class KernelBuilder {
 public:
-  KernelBuilder(const Program& program, const Dependencies& deps, const Draft& draft)
-      : program_(program), deps_(deps), draft_(draft), c_(*program.context) {}
+  KernelBuilder(const Program& program, const Dependencies& deps, const SizeFacts& facts, const Draft& draft)
+      : program_(program), deps_(deps), facts_(facts), draft_(draft), c_(*program.context) {}
 
   KernelProgram build() {
     kernel_.context = program_.context;
@@ -67,7 +67,7 @@ private:
         s.address = simplify(s.address, extents);
       }
     split_loops(kernel_);
-    merge_loops(kernel_);
+    merge_loops(kernel_, facts_);
     move_offsets(kernel_);
     return std::move(kernel_);
   }
@@ -434,6 +434,7 @@ private:
 
   const Program& program_;
   const Dependencies& deps_;
+  const SizeFacts& facts_;
   const Draft& draft_;
   Context& c_;
   KernelProgram kernel_;
@@ -447,8 +448,9 @@ private:
 
 } // namespace
 
-KernelProgram build_kernel(const Program& program, const Dependencies& deps, const Draft& draft) {
-  return KernelBuilder(program, deps, draft).build();
+KernelProgram build_kernel(const Program& program, const Dependencies& deps, const SizeFacts& facts,
+                           const Draft& draft) {
+  return KernelBuilder(program, deps, facts, draft).build();
 }
 
 } // namespace tbx::fusion

@@ -39,19 +39,21 @@ void for_each_index(const KernelProgram& kernel, const std::function<void(SymInt
 }
 
 /// coefficient(a) == extent_b * coefficient(b) in every index: a*extent_b + b acts as one variable.
-bool act_as_one(const std::unordered_set<SymInt>& indices, SymInt a, SymInt b, SymInt extent_b) {
+bool act_as_one(const std::unordered_set<SymInt>& indices, const SizeFacts& facts, SymInt a, SymInt b,
+                SymInt extent_b) {
   for (SymInt e : indices) {
     if (!depends_on(e, a.node()) && !depends_on(e, b.node())) continue;
     auto fa = affine_in(e, a.node());
     auto fb = affine_in(e, b.node());
-    if (!fa || !fb || !provably_equal(fa->coefficient, extent_b * fb->coefficient)) return false;
+    if (!fa || !fb || !facts.equal(fa->coefficient, extent_b * fb->coefficient)) return false;
   }
   return true;
 }
 
 class Merger {
 public:
-  explicit Merger(KernelProgram& kernel) : kernel_(kernel), c_(*kernel.context) {}
+  Merger(KernelProgram& kernel, const SizeFacts& facts)
+      : kernel_(kernel), facts_(facts), c_(*kernel.context) {}
 
   void run() {
     for_each_index(kernel_, [&](SymInt e) {
@@ -85,7 +87,8 @@ private:
         continue;
       }
       size_t r = runs.size();
-      while (r > 0 && !act_as_one(indices_, variable(runs[r - 1].back()), variable(loop), extents[k])) {
+      while (r > 0 &&
+             !act_as_one(indices_, facts_, variable(runs[r - 1].back()), variable(loop), extents[k])) {
         --r;
         if (!any_order || r == 0 || !gives_enough_tasks(extents, runs[r])) {
           r = 0;
@@ -165,12 +168,13 @@ private:
   }
 
   KernelProgram& kernel_;
+  const SizeFacts& facts_;
   Context& c_;
   std::unordered_set<SymInt> indices_;
 };
 
 } // namespace
 
-void merge_loops(KernelProgram& kernel) { Merger(kernel).run(); }
+void merge_loops(KernelProgram& kernel, const SizeFacts& facts) { Merger(kernel, facts).run(); }
 
 } // namespace tbx::fusion

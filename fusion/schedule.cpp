@@ -24,7 +24,7 @@ using namespace ir;
 
 namespace {
 
-Group make_group(const Program& program, const Dependencies& deps, Draft& draft) {
+Group make_group(const Program& program, const Dependencies& deps, const SizeFacts& facts, Draft& draft) {
   Group group;
   std::vector<int> origins;
   for (const Member& m : draft.members) {
@@ -41,7 +41,7 @@ Group make_group(const Program& program, const Dependencies& deps, Draft& draft)
     group.reads = deps.access[draft.first_op].reads;
     group.writes = deps.access[draft.first_op].writes;
   } else {
-    KernelProgram kernel = build_kernel(program, deps, draft);
+    KernelProgram kernel = build_kernel(program, deps, facts, draft);
     for (const KernelBuffer& b : kernel.buffers) {
       if (b.id < 0) continue;
       if (b.access != Access::write) group.reads.push_back(b.id);
@@ -70,11 +70,24 @@ namespace {
 bool wants_folding(const ScheduleOptions& options) { return options.fold_constants; }
 bool wants_extern_fusion(const ScheduleOptions& options) { return options.fuse_extern; }
 
+/// What the checks say of sizes that are known before the first kernel. Another one may run before the checks
+/// of sizes that are found while running.
+SizeFacts facts_of(const Program& program) {
+  SizeFacts facts;
+  for (const Check& check : program.checks) {
+    bool known = true;
+    visit(check.value, [&](const SymNode& n) { known &= !n.unbacked; });
+    if (known) facts.add(check);
+  }
+  return facts;
+}
+
 void build_groups(ScheduleWork& w) {
+  const SizeFacts facts = facts_of(w.program);
   w.groups.reserve(w.drafts.size());
   for (Draft& draft : w.drafts) {
     check_stop_often();
-    w.groups.push_back(make_group(w.program, w.deps, draft));
+    w.groups.push_back(make_group(w.program, w.deps, facts, draft));
   }
   w.program.operations.clear();
 }

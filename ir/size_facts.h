@@ -13,7 +13,11 @@ public:
   void add(const Check& check) { add(check.value, check.equal); }
   void add(SymInt value, bool equal);
   /// The expression with symbols that equal others written as those.
-  SymInt in_terms(SymInt e) const { return replace(e, equals_); }
+  SymInt in_terms(SymInt e) const { return equals_.empty() ? e : replace(e, equals_); }
+  /// Whether the facts say so, or nothing but the expressions does.
+  bool equal(SymInt a, SymInt b) const {
+    return provably_equal(a, b) || (!equals_.empty() && provably_equal(in_terms(a), in_terms(b)));
+  }
   /// Expressions that are >= 0, in these terms.
   const std::vector<SymInt>& nonnegative() const { return nonnegative_; }
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import tensorbox
 
+from . import arbiter
 from .cases import Case
 from .tolerance import Bound, difference
 
@@ -100,7 +101,7 @@ def _largest(values: dict[str, Any], feeds: dict[str, np.ndarray]) -> float:
 
 def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dict[str, Any]:
     """verdict: pass, wrong, error, slow, invalid (ONNX Runtime and tensorbox refuse it both), disputed (ONNX Runtime
-    alone differs)."""
+    differs, and `settled` does not), open (nobody agrees with either)."""
     b, mode = case.builder, case.mode
     proto = b.model()
     model = proto.SerializeToString()
@@ -171,9 +172,12 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
                 result["peer"] = f"{type(e).__name__}: {e}"[:200]
                 has_peer = False
                 continue
-            for name in names:
-                if wrong := difference(want[name], others[name], bound, largest):
-                    result.update(verdict="disputed", detail=f"ONNX Runtime, {name}: {wrong}")
+            def differs(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> str:
+                return next((f"{name}: {d}" for name in names if (d := difference(a[name], b[name], bound, largest))), "")
+
+            if wrong := differs(want, others):
+                verdict, who = arbiter.settle(proto, f, {name: want[name] for name in names}, others, differs, mode.threads)
+                result.update(verdict=verdict, settled=who, detail=f"ONNX Runtime, {wrong}")
     f = feeds[-1]
     if has_peer and mode.kind != "evaluator" and not device and not empty:
         result["ms"] = round(_least_ms(lambda: session.run(f), 3), 4)

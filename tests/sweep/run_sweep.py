@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sweep import cases, table  # noqa: E402
 
-BAD = ("wrong", "crash", "hang", "error", "broken")
+BAD = ("wrong", "open", "crash", "hang", "error", "broken")
 HANG_S = 120
 CASES_PER_PROCESS = 150
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import collections
 from typing import Any, Callable, Iterable
 
-VERDICTS = ("pass", "slow", "disputed", "wrong", "crash", "hang", "error", "broken", "invalid")
+VERDICTS = ("pass", "slow", "disputed", "open", "wrong", "crash", "hang", "error", "broken", "invalid")
 
 
 def counts(results: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str], title: str) -> str:
@@ -46,16 +46,22 @@ def slow_kinds(results: Iterable[dict[str, Any]]) -> str:
                      [f"{len(v):6}{sorted(v)[len(v) // 2]:7.0f}x{max(v):7.0f}x  {name}" for name, v in rows])
 
 
+def settled(results: Iterable[dict[str, Any]]) -> str:
+    """Disputed cases by who agrees with the plain loops."""
+    found = collections.Counter(f"{r['settled']}: {r['family']} {r['dtype']}" for r in results if r["verdict"] == "disputed")
+    return "\n".join(f"{n:6} disputed, right by {who}" for who, n in sorted(found.items()))
+
+
 def summary(results: list[dict[str, Any]]) -> str:
     ran = [r for r in results if "isa" in r]
     parts = [counts(ran, lambda r: f"{r['family']} {r['dtype']}", "family and type"),
              counts(ran, lambda r: f"{r['isa']}/{r['library']} {r['kind']}", "mode"),
              counts(ran, lambda r: f"{'dynamic' if r['dynamic'] else 'static'} threads={r['threads']}", "sizes, threads"),
-             implementations(ran), slow_kinds(ran)]
+             implementations(ran), slow_kinds(ran), settled(ran)]
     slow = sorted((r for r in ran if r["verdict"] == "slow"), key=lambda r: -r["ms"] / r["peer_ms"])
     parts += [f"slow: {r['ms'] / r['peer_ms']:.1f} x {r['number']} {r['family']} {r['dtype']} {r['isa']}/{r['library']} "
               f"{r['kind']} {r['nodes']} [{r['shapes']}] {', '.join(r.get('implementations', {}))}" for r in slow]
     parts += [f"{r['verdict']}: {r['number']} {r.get('family', '')} {r.get('dtype', '')} {r.get('isa', '')}/"
               f"{r.get('library', '')} {r.get('kind', '')} {r.get('nodes', '')} [{r.get('shapes', '')}] {r['detail']}"
               for r in results if r["verdict"] not in ("pass", "slow", "invalid", "disputed")]
-    return "\n\n".join(parts[:5]) + "\n\n" + "\n".join(parts[5:])
+    return "\n\n".join(filter(None, parts[:6])) + "\n\n" + "\n".join(parts[6:])

@@ -1,5 +1,6 @@
 """A few hundred cases of the sweep, others every day. The seed is printed; TBX_SWEEP_SEED sets it."""
 import datetime
+import math
 import os
 import subprocess
 import sys
@@ -8,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+tensorbox = pytest.importorskip("tensorbox")
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sweep import cases, tolerance  # noqa: E402
+from sweep import arbiter, cases, tolerance  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 SEED = int(os.environ.get("TBX_SWEEP_SEED") or datetime.date.today().toordinal())
@@ -73,3 +76,48 @@ def test_the_bound_lets_rounding_pass_and_nothing_else(dtype):
         assert tolerance.difference(sequential, want.astype(np.float32), bound, largest) == ""
     short = (a[:, 1:] @ b[1:]).astype(storage)
     assert tolerance.difference(short, want.astype(storage), bound, largest) != ""
+
+
+def _settled(want_factor: float, other_factor: float, approximate: str = "none") -> tuple[str, str]:
+    """Of a Gelu of a product in float32, whose right results the two get times a factor."""
+    import onnx
+    from onnx import helper
+
+    rng = np.random.default_rng(5)
+    x, w = rng.standard_normal((4, 8), np.float32), rng.standard_normal((8, 3), np.float32)
+    floats = onnx.TensorProto.FLOAT
+    model = helper.make_model(helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Gelu", ["p"], ["y"], approximate=approximate)], "product",
+        [helper.make_tensor_value_info("x", floats, [4, 8])], [helper.make_tensor_value_info("y", floats, [4, 3])],
+        [helper.make_tensor("w", floats, [8, 3], w.ravel())]), opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    p = x.astype(np.float64) @ w
+    inner = np.tanh(np.sqrt(2 / np.pi) * (p + 0.044715 * p ** 3)) if approximate == "tanh" else np.vectorize(math.erf)(p / np.sqrt(2))
+    right = 0.5 * p * (1 + inner)
+    bound = tolerance.Bound("f32", 8, 2, 1.0, False, False)
+    return arbiter.settle(
+        model, {"x": x}, {"y": (right * want_factor).astype(np.float32)}, {"y": (right * other_factor).astype(np.float32)},
+        lambda a, b: tolerance.difference(a["y"], b["y"], bound, float(np.abs(right).max())))
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_others_say_who_is_right(approximate):
+    verdict, who = _settled(1, 1.01, approximate)
+    assert verdict == "disputed" and who
+    assert _settled(1.01, 1, approximate) == ("wrong", "onnx.reference in float64")
+    assert _settled(1.01, 0.99, approximate) == ("open", "")
+
+
+def test_gelu_of_the_arbiter_has_exact_constants():
+    x = np.linspace(-4, 4, 81)
+    tanh = [0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v ** 3))) for v in x]
+    erf = [0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in x]
+    import onnx
+    from onnx import helper
+    for how, want in (("tanh", tanh), ("none", erf)):
+        model = helper.make_model(helper.make_graph(
+            [helper.make_node("Gelu", ["x"], ["y"], approximate=how)], "gelu",
+            [helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [81])],
+            [helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [81])]), opset_imports=[helper.make_opsetid("", 20)])
+        found = dict(arbiter.opinions(model, {"x": x}))
+        np.testing.assert_allclose(found["onnx.reference in float64"]["y"], want, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(tensorbox.Session(model, compile=False).run({"x": x})["y"], want, rtol=1e-13, atol=1e-15)

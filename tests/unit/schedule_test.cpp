@@ -289,6 +289,26 @@ TEST(Schedule, DynamicShapesLeaveNoShapeTensorBehind) {
       << to_string(s); // merged into one loop
 }
 
+TEST(Schedule, SizesThatMeetInAnOperatorAreOneLoopUnderAllNames) {
+  // The dimensions of both operands have names of their own; a check says that they are equal.
+  GraphHelper h;
+  auto sizes = [&](const std::string& name) {
+    return std::vector<ir::SymInt>{h.symbol(name + "0"), h.symbol(name + "1"), h.symbol(name + "2")};
+  };
+  const auto a = sizes("a"), b = sizes("b");
+  ValueId x = h.input("x", DType::f32, {a[0], a[1], a[2], 512});
+  ValueId y = h.input("y", DType::f32, {b[0], 512, b[1], b[2]});
+  ValueId moved = h.node("Transpose", {x}, {{"perm", std::vector<int64_t>{0, 3, 1, 2}}});
+  h.output(h.node("Add", {moved, y}));
+  auto loops_of = [&](bool assume) {
+    Schedule s = fusion::schedule(lowering::lower_or_throw(h.graph, {.assume_broadcast = assume}), {}, {});
+    EXPECT_EQ(s.groups.size(), 1u);
+    return std::get<ir::KernelProgram>(s.groups[0].what).outer.size();
+  };
+  EXPECT_EQ(loops_of(true), 3u);  // batch, channels, points of an image
+  EXPECT_EQ(loops_of(false), 4u); // each dimension may be 1 on one side
+}
+
 TEST(Schedule, EveryDecisionIsRecorded) {
   GraphHelper h;
   h.output(h.node("Softmax", {h.input("x", DType::f32, {4, 64})}));

@@ -1,0 +1,119 @@
+"""Who is right where ONNX Runtime and the plain loops differ: others are asked, one after the other.
+
+The plain loops share the lowering of operators with what they judge, so that a fault there would be theirs as well. ONNX
+Runtime's optimizer, its narrow types and its kernels are what it may err by: each of the others is without one of them."""
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+
+Values = dict[str, np.ndarray]
+Differs = Callable[[Values, Values], str]  # empty where they agree
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
+
+
+def widened(model: onnx.ModelProto, to: int) -> onnx.ModelProto:
+    """The model with floats of type `to` instead of all narrower ones."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    types = {t for t in (TensorProto.FLOAT16, TensorProto.FLOAT) if t != to}
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
+
+    def tensor(t: TensorProto) -> None:
+        if t.data_type in types:
+            t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(t).astype(dtype), t.name))
+
+    graph = wide.graph
+    for t in graph.initializer:
+        tensor(t)
+    for info in [*graph.input, *graph.output, *graph.value_info]:
+        if info.type.tensor_type.elem_type in types:
+            info.type.tensor_type.elem_type = to
+    for node in graph.node:
+        for a in node.attribute:
+            if a.HasField("t"):
+                tensor(a.t)
+            elif a.name in TYPE_ATTRIBUTES and a.i in types:
+                a.i = to
+    return wide
+
+
+def _by_onnxruntime(model: onnx.ModelProto, feeds: Values, threads: int) -> Values:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds)))
+
+
+class Gelu(OpRun):
+    """By the formula of the standard. Its function, which ONNX Runtime runs in float64, has the constants in float32."""
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, approximate: str = "none") -> tuple[np.ndarray]:
+        if approximate == "tanh":
+            return (0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))),)
+        erf = np.frompyfunc(math.erf, 1, 1)(x / np.sqrt(2)).astype(x.dtype)
+        return (0.5 * x * (1 + erf),)
+
+
+class HardSwish(OpRun):
+    """Likewise: 1/6 is an attribute of the function, and so in float32."""
+    op_domain = ""
+
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray]:
+        return (x * np.clip(x / 6 + 0.5, 0, 1),)
+
+
+def _by_onnx(model: onnx.ModelProto, feeds: Values) -> Values:
+    evaluator = ReferenceEvaluator(model, new_ops=[Gelu, HardSwish])
+    return dict(zip([o.name for o in model.graph.output], evaluator.run(None, feeds)))
+
+
+def opinions(model: onnx.ModelProto, feeds: Values, threads: int = 1) -> Iterator[tuple[str, Values]]:
+    """Whose, and what they get. Who lacks an operator or a type of the model has none."""
+    asked: list[tuple[str, int, Callable[..., Values], tuple[Any, ...]]] = []
+    if onnxruntime is not None:
+        asked.append(("ONNX Runtime without its optimizer", 0, _by_onnxruntime, (threads,)))
+        asked.append(("ONNX Runtime in float32, without its optimizer", TensorProto.FLOAT, _by_onnxruntime, (threads,)))
+        asked.append(("ONNX Runtime in float64, without its optimizer", TensorProto.DOUBLE, _by_onnxruntime, (threads,)))
+    asked.append(("onnx.reference in float64", TensorProto.DOUBLE, _by_onnx, ()))
+    for who, to, run, more in asked:
+        given = widened(model, to) if to else model
+        if to and given == model and run is not _by_onnx:
+            continue
+        types = {i.name: onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in given.graph.input}
+        try:
+            with np.errstate(all="ignore"):
+                yield who, run(given, {k: v.astype(types[k]) for k, v in feeds.items()}, *more)
+        except Exception:  # neither has a class for what it lacks
+            continue
+
+
+def settle(model: onnx.ModelProto, feeds: Values, want: Values, other: Values, differs: Differs, threads: int = 1) -> tuple[str, str]:
+    """"disputed", who agrees with the plain loops (`want`); "wrong", who agrees with ONNX Runtime (`other`) against them;
+    "open" where nobody agrees with either."""
+    against = ""
+    for who, values in opinions(model, feeds, threads):
+        same = {name: values[name].astype(w.dtype) for name, w in want.items()}
+        if any(same[name].shape != w.shape for name, w in want.items()):
+            continue
+        if not differs(same, want):
+            return "disputed", who
+        # Its own kernels prove nothing where they do what they did before.
+        if who.startswith("onnx.") and not differs(same, other):
+            against = who
+    return ("wrong", against) if against else ("open", "")

@@ -8,6 +8,7 @@
 #include "extern_kernels/catalogue.h"
 #include "fusion/schedule.h"
 #include "graph_helper.h"
+#include "lowering/ops/attention_core.h"
 
 namespace tbx::test {
 namespace {
@@ -133,6 +134,49 @@ TEST(Schedule, ExponentialsOfLargeConvolutionsAreKernels) {
   EXPECT_NE(problem_of(20, "Sigmoid", true).find("+silu"), std::string::npos);
   EXPECT_EQ(problem_of(30, "Sigmoid", true).find("+"), std::string::npos);
   EXPECT_NE(problem_of(30, "Relu").find("+relu"), std::string::npos);
+}
+
+/// What is large, and how long a vector is, the target says, in lowering as in the schedule.
+TEST(Schedule, LimitsAreThoseOfTheTarget) {
+  auto made_for = [](const fusion::Target& target, const GraphHelper& h) {
+    lowering::LowerOptions options;
+    options.target = target;
+    return fusion::schedule(lowering::lower_or_throw(h.graph, options), target);
+  };
+  GraphHelper sigmoid;
+  ValueId x = sigmoid.input("x", DType::f32, {2, 8, 20, 20}); // 25.6 KB
+  sigmoid.output(
+      sigmoid.node("Sigmoid", {sigmoid.node("Conv", {x, sigmoid.constant(weights({8, 8, 1, 1}))})}));
+  fusion::Target target;
+  const int inside = kernels(made_for(target, sigmoid));
+  target.l1_bytes = 24 << 10;
+  EXPECT_EQ(kernels(made_for(target, sigmoid)), inside + 1);
+
+  auto parts = [&](int64_t length, const fusion::Target& target) {
+    GraphHelper h;
+    h.output(h.node("ReduceSum", {h.input("x", DType::f32, {1, length}), h.constant(ints({1}, {1}))}));
+    int64_t most = 0;
+    for (const Schedule s = made_for(target, h); const Group& g : s.groups)
+      if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what))
+        most = std::max(most, ir::product(kernel->outer).constant());
+    return most;
+  };
+  target = {};
+  EXPECT_EQ(parts(1 << 16, target), 1);
+  target.l2_bytes = 1 << 18;
+  EXPECT_GE(parts(1 << 16, target), 8);
+  EXPECT_EQ(parts((1 << 16) - 64, target), 1);
+  const int64_t length = (1 << 13) * 33; // 256 parts of 1056 elements, or 192 of 1408
+  for (auto [vector_bytes, count] : {std::pair{16, 256}, {32, 256}, {64, 192}}) {
+    target.vector_bytes = vector_bytes;
+    EXPECT_EQ(parts(length, target), count) << vector_bytes;
+  }
+
+  target = {};
+  EXPECT_EQ(lowering::is_fast_fused(target, 512, 512), true);
+  EXPECT_EQ(lowering::is_fast_fused(target, 511, 512), false);
+  target.l2_bytes *= 2;
+  EXPECT_EQ(lowering::is_fast_fused(target, 512, 512), false);
 }
 
 /// Where channels come last, those of an image are few tasks: its pixels are shared among threads, too.

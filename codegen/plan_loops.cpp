@@ -216,7 +216,8 @@ LoopPlan plan_loops(const KernelProgram& kernel, int width, const Target& target
       for (const Phase& phase : kernel.phases)
         vertical += hint(phase.inner) * cycles(phase, kernel, lanes, width);
       vertical *= std::ceil(n / width) / n;
-      if (row_local_bytes(kernel) * width > target.l2_bytes / 4) vertical *= 4; // rows side by side
+      const double rows = row_local_bytes(kernel) * width; // side by side
+      if (4 * rows > static_cast<double>(target.l2_bytes)) vertical *= 4;
     }
   }
 

@@ -184,6 +184,18 @@ TEST(Schedule, LimitsAreThoseOfTheTarget) {
   EXPECT_EQ(lowering::is_fast_fused(target, 511, 512), false);
   target.l2_bytes *= 2;
   EXPECT_EQ(lowering::is_fast_fused(target, 512, 512), false);
+
+  // Columns side by side keep what their rows hold in that cache, too.
+  GraphHelper columns;
+  columns.output(
+      columns.node("Softmax", {columns.input("x", DType::f32, {64, 1024})}, {{"axis", int64_t{0}}}));
+  const Schedule s = made_for({}, columns);
+  target.l2_bytes = 1 << 10;
+  for (const Group& g : s.groups)
+    if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what)) {
+      EXPECT_NE(codegen::emit_cpp(*kernel, codegen::Isa::avx2, target).text,
+                codegen::emit_cpp(*kernel, codegen::Isa::avx2).text);
+    }
 }
 
 /// Where channels come last, those of an image are few tasks: its pixels are shared among threads, too.

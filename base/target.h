@@ -9,9 +9,10 @@
 namespace tbx {
 
 struct Target {
-  int vector_bytes = 32; ///< 64 AVX-512, 32 AVX2, 16 SSE
+  int vector_bytes = 32; ///< 64 AVX-512, 32 AVX2, 16 SSE; the same for all GPUs
   int threads = 2;
-  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
+  int64_t l1_bytes = 32 << 10; ///< of a core, for data
+  int64_t l2_bytes = 1 << 20;  ///< of a core; for GPUs what it is here, whatever the host has
   bool cuda = false;
   bool byte_products = false; ///< exact products of 8-bit integers at full speed (AVX512-VNNI)
   bool bf16_products = false; ///< products of bfloat16, added in float32 (AVX512-BF16, AMX, GPUs)

@@ -18,8 +18,8 @@ using ir::SymInts;
 
 int lanes_of(Isa isa) { return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 4; }
 
-LoopEmitter::LoopEmitter(const ir::KernelProgram& kernel, Isa isa)
-    : kernel_(kernel), width_(lanes_of(isa)), plan_(plan_loops(kernel, width_)), w_(kernel, width_) {
+LoopEmitter::LoopEmitter(const ir::KernelProgram& kernel, Isa isa, const Target& target)
+    : kernel_(kernel), width_(lanes_of(isa)), plan_(plan_loops(kernel, width_, target)), w_(kernel, width_) {
   w_.byte_tables = true;
 }
 

@@ -13,7 +13,7 @@ namespace tbx::codegen {
 
 class LoopEmitter {
 public:
-  LoopEmitter(const ir::KernelProgram& kernel, Isa isa);
+  LoopEmitter(const ir::KernelProgram& kernel, Isa isa, const Target& target);
 
   EmittedKernel emit();
 

@@ -188,7 +188,7 @@ bool points_are_independent(const Phase& phase, const KernelProgram& kernel) {
   return ok;
 }
 
-LoopPlan plan_loops(const KernelProgram& kernel, int width) {
+LoopPlan plan_loops(const KernelProgram& kernel, int width, const Target& target) {
   LoopPlan plan;
   ir::Context& c = *kernel.context;
   LaneAnalysis none(nullptr, width);
@@ -216,7 +216,8 @@ LoopPlan plan_loops(const KernelProgram& kernel, int width) {
       for (const Phase& phase : kernel.phases)
         vertical += hint(phase.inner) * cycles(phase, kernel, lanes, width);
       vertical *= std::ceil(n / width) / n;
-      if (row_local_bytes(kernel) * width > (256 << 10)) vertical *= 4;
+      const double rows = row_local_bytes(kernel) * width; // side by side
+      if (4 * rows > static_cast<double>(target.l2_bytes)) vertical *= 4;
     }
   }
 

@@ -108,8 +108,10 @@ std::vector<codegen::EmittedKernel> emit_all(const fusion::Schedule& schedule, c
   return emitted;
 }
 
-Emit emit_cpp_for(codegen::Isa isa) {
-  return [isa](const ir::KernelProgram& kernel) { return codegen::emit_cpp(kernel, isa); };
+Emit emit_cpp_for(const CompileOptions& options, codegen::Isa isa) {
+  return [isa, target = target_of(options, isa)](const ir::KernelProgram& kernel) {
+    return codegen::emit_cpp(kernel, isa, target);
+  };
 }
 
 /// The prelude and every distinct kernel.
@@ -221,6 +223,7 @@ void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const C
   const int64_t shared =
       gpus == For::any_device ? codegen::kLeastSharedBytes : result.device->properties().shared_bytes_block;
   result.has_compiler = codegen::have_compiler(toolchain_of(options));
+  const Target target = target_of(options, isa);
   const Emit emit = [&](const ir::KernelProgram& kernel) {
     try {
       return result.for_device.emplace_back(codegen::emit_cuda(kernel, shared));
@@ -228,7 +231,7 @@ void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const C
       if (e.kind() != ErrorKind::unsupported) throw;
       if (options.log) options.log(fmt::format("kernel on the host, not on the device: {}", e.message()));
       if (!result.has_compiler) throw;
-      return codegen::emit_cpp(kernel, isa);
+      return codegen::emit_cpp(kernel, isa, target);
     }
   };
   result.emitted = emit_all(schedule, emit, options);
@@ -296,7 +299,7 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
     emit_for_device(schedule, isa, options, gpus, result);
   } else if (options.compile) {
     const codegen::Toolchain toolchain = toolchain_of(options);
-    result.emitted = emit_all(schedule, emit_cpp_for(isa), options);
+    result.emitted = emit_all(schedule, emit_cpp_for(options, isa), options);
     // Whether a compiler works takes a process to find out, which a start with a filled cache can do without.
     const std::vector<codegen::EmittedKernel> kernels = named_kernels(result.emitted);
     result.found = codegen::cached_module(kernels, isa, toolchain);
@@ -515,7 +518,7 @@ std::string dump_program(LoweredGraph lowered, const Graph& graph, const Compile
   fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, isa);
   if (stage == "schedule") return fusion::to_string(schedule);
   if (stage == "source")
-    return source_text(codegen::prelude_cpp(isa), emit_all(schedule, emit_cpp_for(isa), options));
+    return source_text(codegen::prelude_cpp(isa), emit_all(schedule, emit_cpp_for(options, isa), options));
   const std::shared_ptr<device::Device> device = device_of(options);
   const int64_t shared = device ? device->properties().shared_bytes_block : codegen::kLeastSharedBytes;
   const Emit emit = [&](const ir::KernelProgram& kernel) { return codegen::emit_cuda(kernel, shared); };

@@ -87,8 +87,7 @@ private:
       return all;
     };
     const auto in = facts(step.inputs), out = facts(step.outputs);
-    if (std::holds_alternative<extern_kernels::HostProblem>(step.problem) &&
-        !extern_kernels::accepts_on_gpu(step.problem, in, out).empty())
+    if (extern_kernels::device_candidates(step.problem).empty())
       return fmt::format("{} has no kernel for the device", extern_kernels::name_of(step.problem));
     try {
       const std::string chosen = extern_kernels::select_on(device_, step.problem, in, out).chosen;

@@ -46,12 +46,15 @@ Target target_of(const CompileOptions& options) { return target_of(options, chos
 Target target_of(const CompileOptions& options, codegen::Isa isa) {
   Target t;
   t.cuda = !options.device.empty();
-  t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
-  t.threads = options.threads > 0 ? options.threads : runtime::default_threads();
-  if (t.cuda)
+  if (t.cuda) { // nothing of the host's
+    t.vector_bytes = 64;
     t.threads = 1; // a row has a block of threads: few rows are no reason to cut them
-  else if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0)
-    t.l2_bytes = l2;
+  } else {
+    t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
+    t.threads = options.threads > 0 ? options.threads : runtime::default_threads();
+    if (const long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
+    if (const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
+  }
   t.byte_products = extern_kernels::has_byte_products();
   t.bf16_products = t.cuda || extern_kernels::has_half_products(DType::bf16);
   t.f16_products = t.cuda || extern_kernels::has_half_products(DType::f16);

@@ -160,7 +160,11 @@ void check_fit(const Problem& problem, std::span<const TensorRef> inputs, std::s
                bool allocates) {
   Fit fit(problem, inputs, outputs);
   if (const auto* host = std::get_if<HostProblem>(&problem)) return check_host_fit(*host, fit, allocates);
-  fit.require(!allocates && outputs.size() == 1, "one result of a known size");
+  fit.require(!allocates, "results of known sizes");
+  if (const auto* layer = std::get_if<RecurrentProblem>(&problem)) return check_layer_fit(*layer, fit);
+  fit.require(outputs.size() == 1, "one result");
+  if (const auto* product = std::get_if<PackedMatMulProblem>(&problem)) return check_layer_fit(*product, fit);
+  if (const auto* experts = std::get_if<ExpertsProblem>(&problem)) return check_layer_fit(*experts, fit);
   if (const auto* conv = std::get_if<ConvProblem>(&problem))
     check(*conv, fit);
   else if (const auto* product = std::get_if<MatMulProblem>(&problem))

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "extern_kernels/attributes.h"
 #include "extern_kernels/fit.h"
@@ -28,16 +27,6 @@ bool is_of(std::string_view type, DType given, DType first) {
                    : type == "i64" ? DType::i64
                    : type == "i32" ? DType::i32
                                    : DType::u8);
-}
-
-/// Behind each other, as far as strides are known.
-bool is_row_major(const TensorRef& t) {
-  int64_t step = 1;
-  for (size_t d = t.strides.size(); d-- > 0; step *= t.sizes[d]) {
-    if (t.sizes[d] <= 0) return true;
-    if (t.sizes[d] != 1 && t.strides[d] != step) return false;
-  }
-  return true;
 }
 
 void check_det(const HostProblem&, Fit& fit) {
@@ -122,61 +111,6 @@ void check_linear_attention(const HostProblem& p, Fit& fit) {
               "a state of {} elements", state);
 }
 
-void check_recurrent(const HostProblem& p, Fit& fit) {
-  const bool batch_first = integer(p, "layout") != 0;
-  const int64_t gates = p.op == "LSTM" ? 4 : p.op == "GRU" ? 3 : 1;
-  const int64_t directions = attribute<std::string>(p, "direction") == "bidirectional" ? 2 : 1;
-  fit.input(0, batch_first ? "btx" : "tbx");
-  fit.input(1, "dgh");
-  fit.derived('d', directions);
-  fit.derived('g', times(fit.size('h'), gates));
-  fit.derived('x', times(fit.size('g'), directions));
-  fit.optional(2, "b");
-  for (size_t state : {3, 4}) fit.optional(state, batch_first ? "bdh" : "dbh");
-  fit.optional(5, "dp");
-  fit.derived('p', fit.has(5) ? times(fit.size('h'), 3) : -1);
-  fit.optional(6, "dh");
-  const auto wanted = static_cast<uint64_t>(integer(p, "outputs"));
-  fit.require(wanted < 8 && fit.count_out() == static_cast<size_t>(std::popcount(wanted)),
-              "results that are asked for");
-  for (size_t i = 0; i < fit.count_out(); ++i)
-    fit.require(is_of("f", fit.out(i).dtype, DType::undefined), "results that are no floats");
-  for (size_t k = 0, at = 0; k < 3; ++k)
-    if (wanted >> k & 1)
-      fit.output(at++, k == 0 ? (batch_first ? "btdh" : "tdbh") : (batch_first ? "bdh" : "dbh"));
-}
-
-void check_packed_product(const HostProblem& p, Fit& fit) {
-  constexpr int64_t kMost = 1 << 30; // what follows overflows with none of these
-  const int64_t k = integer(p, "K"), n = integer(p, "N"), block = integer(p, "block_size"),
-                bits = integer(p, "bits");
-  fit.require(k >= 0 && k <= kMost && n >= 0 && n <= kMost && block >= 8 && block <= kMost &&
-                  (bits == 2 || bits == 4 || bits == 8),
-              "{} x {} integers of {} bits in blocks of {}", n, k, bits, block);
-  fit.derived('k', k);
-  fit.derived('n', n);
-}
-
-void check_experts(const HostProblem& p, Fit& fit) {
-  const int64_t bits = integer(p, "bits"), block = integer(p, "block_size"), k = fit.size('k');
-  const DType type = fit.in(2).dtype;
-  const bool packs = type == DType::u8 && (bits == 2 || bits == 4 || bits == 8);
-  fit.require((packs || (bits == 0 && (type == DType::f32 || is_half(type)))) && block >= 0,
-              "{} of {} bits in blocks of {}", name_of(type), bits, block);
-  fit.require(bits == 0 ? same_size(fit.size('w'), k) : same_size(times(fit.size('w'), 8), times(k, bits)),
-              "rows of the matrices and of the input");
-  for (size_t i = 0; i < fit.count_in(); ++i)
-    fit.require(is_row_major(fit.in(i)), "input {} in another order", i);
-  fit.require(is_row_major(fit.out(0)), "a result in another order");
-  if (bits == 0) return;
-  auto bytes = [&](int64_t count) { return count < 0 ? -1 : quotient(times(count, bits) + 7, 8); };
-  const int64_t blocks = block && k >= 0 ? k / block + (k % block != 0) : -1;
-  fit.input(4, block ? "enb" : "en");
-  fit.derived('b', blocks);
-  fit.optional(5, block ? "enz" : "ez");
-  fit.derived('z', fit.has(5) ? bytes(block ? blocks : fit.size('n')) : -1);
-}
-
 /// Operands as "type:sizes", those that may be absent behind a '?'. Types as in is_of, sizes as in Fit.
 struct Signature {
   std::string_view domain, op;
@@ -187,20 +121,15 @@ struct Signature {
 
 constexpr std::string_view kMicrosoft = "com.microsoft", kMl = "ai.onnx.ml";
 constexpr std::string_view kLinearAttention = "f32:btq f32:btk f32:btv ?f32:* ?f32:bt. ?f32:bt.";
-constexpr std::string_view kRecurrent = "f:... f:... ?i:. ?f:... ?f:... ?f:.. ?f:..";
-constexpr std::string_view kExperts = "f:rk i64:rc n:enw ?f:en ?f:* ?u8:*";
 
 constexpr Signature kSignatures[] = {
     {"", "Compress", true, "n:* bool:*", "x:*", nullptr},
     {"", "DFT", false, "f:*.. i64:1", "x:*..", nullptr},
     {"", "Det", false, "n:*..", "n:*", check_det},
-    {"", "GRU", false, kRecurrent, "", check_recurrent},
     {"", "ImageDecoder", true, "u8:*", "u8:...", nullptr},
-    {"", "LSTM", false, kRecurrent, "", check_recurrent},
     {"", "LinearAttention", false, kLinearAttention, "f32:bto f32:*", check_linear_attention},
     {"", "NonMaxSuppression", true, "f32:* f32:* ?i64:* ?f32:* ?f32:*", "i64:..", nullptr},
     {"", "NonZero", true, "n:*", "i64:..", nullptr},
-    {"", "RNN", false, kRecurrent, "", check_recurrent},
     {"", "STFT", false, "f:*.. i64:1", "x:*..", nullptr},
     {"", "TfIdfVectorizer", false, "n:*", "f32:*", nullptr},
     {"", "TopK", false, "n:*", "x:* i64:*", check_top_k},
@@ -216,10 +145,7 @@ constexpr Signature kSignatures[] = {
     {kMicrosoft, "DynamicTimeWarping", true, "f32:..", "i32:2.", nullptr},
     {kMicrosoft, "Inverse", false, "n:*..", "n:*..", check_same_sizes},
     {kMicrosoft, "LinearAttention", false, kLinearAttention, "f32:bto f32:*", check_linear_attention},
-    {kMicrosoft, "MatMulNBits", false, "f:mk u8:* n:* ?n:* ?f32:n", "f:mn", check_packed_product},
-    {kMicrosoft, "MoE", false, kExperts, "f32:rcn", check_experts},
     {kMicrosoft, "NGramRepeatBlock", false, "i64:.. f32:bv", "f32:bv", check_ngram},
-    {kMicrosoft, "QMoE", false, kExperts, "f32:rcn", check_experts},
     {kMicrosoft, "SparseAttention", false, "i32:ls i32:l.", "u8:lrr", check_block_mask},
     {"tensorbox", "RandomSeed", false, "", "i64:1", nullptr},
     {"tensorbox", "Sizes", true, "i64:s", "", check_sizes},

@@ -35,6 +35,39 @@ std::string text(const std::vector<PostOp>& ops) {
   return s;
 }
 
+std::string text(const GateActivation& a) {
+  static constexpr const char* kNames[] = {"affine", "relu",        "leaky_relu", "thresholded_relu",
+                                           "tanh",   "scaled_tanh", "sigmoid",    "hard_sigmoid",
+                                           "elu",    "softsign",    "softplus"};
+  switch (a.kind) {
+  case GateActivation::leaky_relu:
+  case GateActivation::thresholded_relu:
+  case GateActivation::elu: return fmt::format("{}({})", kNames[a.kind], a.alpha);
+  case GateActivation::affine:
+  case GateActivation::scaled_tanh:
+  case GateActivation::hard_sigmoid: return fmt::format("{}({}, {})", kNames[a.kind], a.alpha, a.beta);
+  default: return kNames[a.kind];
+  }
+}
+
+std::string text(const RecurrentProblem& p) {
+  static constexpr const char* kDirections[] = {"", " reverse", " bidirectional"};
+  std::string s = kDirections[p.direction];
+  for (const GateActivation& a : p.activations) s += " " + text(a);
+  if (p.cell == RecurrentProblem::gru_linear) s += " linear before reset";
+  if (p.input_forget) s += " input forget";
+  if (p.clip < std::numeric_limits<double>::infinity()) s += fmt::format(" clip {}", p.clip);
+  if (p.batch_first) s += " batch first";
+  s += p.gives_y ? " +Y" : "";
+  s += p.gives_h ? " +Y_h" : "";
+  return s + (p.gives_c ? " +Y_c" : "");
+}
+
+std::string in_blocks(int bits, int64_t block, bool rounds) {
+  return fmt::format(" of {} bits{}{}", bits, block ? fmt::format(" in blocks of {}", block) : "",
+                     rounds ? ", activations rounded to 8 bits" : "");
+}
+
 std::string text(const Attribute& a) {
   return std::visit(
       [](const auto& v) -> std::string {
@@ -58,6 +91,12 @@ std::string name_of(const Problem& problem) {
     return conv->transposed ? "ConvTranspose" : "Conv";
   if (std::holds_alternative<MatMulProblem>(problem)) return "MatMul";
   if (std::holds_alternative<AttentionProblem>(problem)) return "Attention";
+  if (const auto* layer = std::get_if<RecurrentProblem>(&problem))
+    return layer->cell == RecurrentProblem::lstm  ? "LSTM"
+           : layer->cell == RecurrentProblem::rnn ? "RNN"
+                                                  : "GRU";
+  if (std::holds_alternative<PackedMatMulProblem>(problem)) return "MatMulNBits";
+  if (const auto* experts = std::get_if<ExpertsProblem>(&problem)) return experts->bits ? "QMoE" : "MoE";
   return std::get<HostProblem>(problem).op;
 }
 
@@ -79,6 +118,11 @@ std::string to_string(const Problem& problem) {
                        p->softcap > 0 ? fmt::format(" softcap {}", p->softcap) : "",
                        p->has_mask ? " +mask" : "", p->has_starts ? " +starts" : "",
                        p->has_sinks ? " +sinks" : "", p->zero_undefined_rows ? " 0 for undefined rows" : "");
+  if (const auto* p = std::get_if<RecurrentProblem>(&problem)) return name_of(problem) + text(*p);
+  if (const auto* p = std::get_if<PackedMatMulProblem>(&problem))
+    return fmt::format("MatMulNBits {} x {}{}", p->k, p->n, in_blocks(p->bits, p->block, p->rounds));
+  if (const auto* p = std::get_if<ExpertsProblem>(&problem))
+    return name_of(problem) + (p->bits ? in_blocks(p->bits, p->block, p->rounds) : "");
   const auto& host = std::get<HostProblem>(problem);
   std::string s = host.op;
   for (const auto& [name, value] : host.attributes) s += fmt::format(" {}={}", name, text(value));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -93,6 +94,70 @@ struct AttentionProblem {
   float softcap = 0;  ///< scores become softcap * tanh(score / softcap) before the mask is added; 0: off
 };
 
+/// What a gate of a recurrent layer makes of its sum.
+struct GateActivation {
+  enum Kind : uint8_t {
+    affine /*alpha*x+beta*/,
+    relu,
+    leaky_relu /*x or alpha*x*/,
+    thresholded_relu /*x where x > alpha*/,
+    tanh,
+    scaled_tanh /*alpha*tanh(beta*x)*/,
+    sigmoid,
+    hard_sigmoid /*alpha*x+beta clipped to 0..1*/,
+    elu /*x or alpha*(e^x-1)*/,
+    softsign,
+    softplus,
+  } kind = tanh;
+  double alpha = 0, beta = 0;
+};
+
+/// The steps of LSTM, GRU and RNN: their products with the input are made before, for all steps at once.
+/// Inputs: 0 = gates of the input [steps, batch, directions * gates * hidden] (batch_first: [batch, steps,
+/// ...]) with all biases that are plain sums, 1 = R [directions, gates * hidden, hidden], 2 = lengths
+/// [batch], i32 or i64, 3 = initial h, 4 = initial c, both [directions, batch, hidden] (batch_first: [batch,
+/// directions, hidden]), 5 = peepholes [directions, 3 * hidden], 6 = the hidden gate's recurrent bias
+/// [directions, hidden] (gru_linear); 2 to 6 are optional. Outputs: those asked for of Y [steps, directions,
+/// batch, hidden] (batch_first: [batch, steps, directions, hidden]), the last h and the last c.
+struct RecurrentProblem {
+  enum Cell : uint8_t { lstm, gru, gru_linear /*linear_before_reset*/, rnn } cell = lstm;
+  enum Direction : uint8_t { forward, reverse, bidirectional } direction = forward;
+  bool batch_first = false;
+  bool input_forget = false;                              ///< the forget gate is 1 - the input gate
+  bool gives_y = false, gives_h = false, gives_c = false; ///< the outputs that are asked for
+  double clip = std::numeric_limits<double>::infinity();  ///< bound of what goes into an activation
+  /// Per direction: f, g and h of an LSTM, f and g of a GRU, f of an RNN, as ONNX calls them.
+  std::vector<GateActivation> activations;
+
+  int directions() const { return direction == bidirectional ? 2 : 1; }
+  int gates() const { return cell == lstm ? 4 : cell == rnn ? 1 : 3; }
+  size_t activations_of_direction() const { return cell == lstm ? 3 : cell == rnn ? 1 : 2; }
+};
+
+/// A product with a matrix of 2-, 4- or 8-bit integers that lie packed, lowest bits first, a scale for each
+/// block of a column: inputs 0 = a [rows, k], 1 = integers [n, blocks, bytes] u8, 2 = scales [n * blocks] of
+/// any float type, 3 = zero points: integers packed like those of the matrix, column by column, or floats [n
+/// * blocks], 4 = bias [n]; 3 and 4 are optional. Without zero points they are half of the range. Output:
+/// [rows, n].
+struct PackedMatMulProblem {
+  int64_t k = 0, n = 0;
+  int64_t block = 0;
+  int bits = 4;
+  bool rounds = false; ///< a may be rounded to 8 bits by blocks
+};
+
+/// Rows times the matrices that each of them chooses: inputs 0 = x [rows, k] f32, 1 = which matrices [rows,
+/// choices] i64, 2 = matrices [experts, n, k] of f32, f16 or bf16, or with `bits` integers packed into bytes
+/// [experts, n, k * bits / 8], 3 = bias [experts, n] f32, 4 = scales [experts, n], or with `block` [experts,
+/// n, k / block], of any float type, 5 = zero points, packed along their last dimension: [experts, n] or
+/// [experts, n, k / block]. 3 and 5 are optional, 4 where there are no integers. Output: [rows, choices, n]
+/// f32.
+struct ExpertsProblem {
+  int bits = 0;        ///< 0: floats
+  int64_t block = 0;   ///< 0: a scale for each row
+  bool rounds = false; ///< x may be rounded to 8 bits by blocks
+};
+
 struct CustomCall; // extern_kernels/custom_operator.h
 
 using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
@@ -108,9 +173,11 @@ struct HostProblem {
   std::shared_ptr<const CustomCall> custom; ///< an operator of a user's library
 };
 
-using Problem = std::variant<ConvProblem, MatMulProblem, AttentionProblem, HostProblem>;
+using Problem = std::variant<ConvProblem, MatMulProblem, AttentionProblem, RecurrentProblem,
+                             PackedMatMulProblem, ExpertsProblem, HostProblem>;
 
-/// "Conv", "ConvTranspose", "MatMul", "Attention", or the host operator's name.
+/// "Conv", "ConvTranspose", "MatMul", "Attention", "LSTM", "GRU", "RNN", "MatMulNBits", "MoE", "QMoE", or the
+/// host operator's name.
 std::string name_of(const Problem& problem);
 /// One line with all parameters; deterministic.
 std::string to_string(const Problem& problem);

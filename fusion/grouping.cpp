@@ -189,12 +189,13 @@ private:
     if (d.has_reduction || !first || !is_part(*first) || !is_part(compute) ||
         first->loops.ranges != compute.loops.ranges)
       return false;
-    // Large ones only with what follows at once: whoever reads them finds them in cache.
-    constexpr int64_t kLarge = 1 << 14;
+    // Large ones only with what follows at once: whoever reads them finds them in cache, with all that the
+    // kernel reads and writes.
+    const int64_t large = target_.l2_bytes / 16 / size_of(DType::f32);
     constexpr int kNear = 4;
     constexpr size_t kMostParts = 16; // each is a stream in and one out
     if (d.members.size() >= kMostParts) return false;
-    if (m.op - d.last_op > kNear && size_hint(product(compute.loops.ranges)) > kLarge) return false;
+    if (m.op - d.last_op > kNear && size_hint(product(compute.loops.ranges)) > large) return false;
     m.axis_of_var = d.members.front().axis_of_var;
     return true;
   }

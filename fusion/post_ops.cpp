@@ -111,7 +111,8 @@ std::optional<ExternOperand> operand_of(const Program& program, Expr load, const
 
 class PostOpPass {
 public:
-  PostOpPass(Program& program, bool cuda) : program_(program), deps_(analyse(program)), cuda_(cuda) {}
+  PostOpPass(Program& program, const Target& target)
+      : program_(program), deps_(analyse(program)), target_(target) {}
 
   void run() {
     std::vector<bool> moved(program_.operations.size(), false);
@@ -168,7 +169,7 @@ private:
   }
 
   /// Bytes that the library has stored may be what it goes on with, and what it adds.
-  bool takes_bytes(DType type) const { return is_byte(type) && !cuda_; }
+  bool takes_bytes(DType type) const { return is_byte(type) && !target_.cuda; }
 
   /// The load of what a kernel of its own computes, or of a constant.
   Expr in_memory(Expr e, const SymInts& ranges, std::vector<Operation>& made,
@@ -223,16 +224,15 @@ private:
   }
 
   /// Convolutions of oneDNN with AVX-512 spend longer on these than a pass of generated code does, the memory
-  /// it moves included (with AVX2 as long; matrix products gain nothing either way). Small results are not
-  /// worth a kernel of their own.
-  static bool is_dear_inside(const extern_kernels::Problem& problem, PostOp::Kind kind,
-                             const SymInts& result) {
-    constexpr int64_t kSmall = 8192;
+  /// it moves included (with AVX2 as long; matrix products gain nothing either way). Small results, which the
+  /// first cache holds, are not worth a kernel of their own.
+  bool is_dear_inside(const extern_kernels::Problem& problem, PostOp::Kind kind,
+                      const SymInts& result) const {
     if (!std::holds_alternative<extern_kernels::ConvProblem>(problem)) return false;
     if (kind != PostOp::silu && kind != PostOp::sigmoid && kind != PostOp::tanh && kind != PostOp::gelu_tanh)
       return false;
     auto elements = ir::product(result).as_constant();
-    return !elements || *elements >= kSmall;
+    return !elements || *elements >= target_.l1_bytes / size_of(DType::f32);
   }
 
   /// One value per column, added first: products have a place for it.
@@ -350,8 +350,8 @@ private:
     if (bytes && !adds_bytes) return refused(op, "what follows is a table of bytes");
     fused.outputs = {compute.output};
     fused.output_sizes = same_sizes ? SymInts{} : sizes;
-    if (cuda_) narrow_constants(fused);
-    if (std::string reason = refused_as_a_whole(program_, fused, sizes, cuda_); !reason.empty())
+    if (target_.cuda) narrow_constants(fused);
+    if (std::string reason = refused_as_a_whole(program_, fused, sizes, target_.cuda); !reason.empty())
       return refused(op, reason);
     Operation merged{std::move(fused), op.origins,
                      op.reason + "; pointwise consumer fused as post-operations"};
@@ -364,7 +364,7 @@ private:
   Program& program_;
   Dependencies deps_;
   std::map<int, std::vector<Operation>> before_; ///< operations made, by the one they come before
-  const bool cuda_;                              ///< libraries of GPUs are asked
+  const Target& target_;                         ///< GPUs: their libraries are asked
 };
 
 } // namespace
@@ -380,6 +380,6 @@ std::string refused_as_a_whole(const Program& program, const ExternCall& call, c
               : accepts_post_ops(call.problem, inputs, outputs);
 }
 
-void fuse_post_ops(Program& program, bool cuda) { PostOpPass(program, cuda).run(); }
+void fuse_post_ops(Program& program, const Target& target) { PostOpPass(program, target).run(); }
 
 } // namespace tbx::fusion

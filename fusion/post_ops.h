@@ -10,8 +10,8 @@ namespace tbx::fusion {
 
 /// Needs a program without fixed layouts. For every extern call whose only reader is a pointwise nest over
 /// the same points, the longest chain of post-operations that the kernel accepts is moved into the call.
-/// Reasons for stopping are appended to the operation's reason. `cuda`: libraries of GPUs are asked.
-void fuse_post_ops(ir::Program& program, bool cuda = false);
+/// Reasons for stopping are appended to the operation's reason.
+void fuse_post_ops(ir::Program& program, const Target& target);
 
 /// Why no fast kernel takes the call with its post-operations: asked of the kernels themselves, since
 /// libraries fall back to plain loops where their fast ones do not know an operand. Sizes known at run time

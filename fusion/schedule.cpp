@@ -109,7 +109,7 @@ std::span<const ScheduleStep> schedule_steps() {
                    [](ScheduleWork& w) { keep_natural_order(w.program); }, wants_extern_fusion},
       // Before assign_layouts: which order a buffer gets depends on who reads it.
       ScheduleStep{"fuse_post_ops", "f(product) -> product that computes f, where the library can",
-                   [](ScheduleWork& w) { fuse_post_ops(w.program, w.target.cuda); }, wants_extern_fusion},
+                   [](ScheduleWork& w) { fuse_post_ops(w.program, w.target); }, wants_extern_fusion},
       ScheduleStep{"assign_layouts", "fixes the memory order of every buffer",
                    [](ScheduleWork& w) { assign_layouts(w.program, w.options); }},
       // Behind assign_layouts, which adds copies: they may join a kernel.

@@ -20,11 +20,10 @@ struct AxisReducer::Parts {
 
 namespace {
 
-constexpr int64_t kRows = 8;                // enough rows for two threads as they are
-constexpr int64_t kLength = 1 << 18;        // shorter ones are not worth a second kernel
-constexpr int64_t kDynamicLength = 1 << 14; // the same where sizes are guesses
-/// The same for the pixels of images: where channels come last, the rows are lanes of vectors and make few
-/// tasks.
+constexpr int64_t kRows = 8; // enough rows for two threads as they are
+/// Where sizes are guesses, shorter rows are not worth a second kernel.
+constexpr int64_t kDynamicLength = 1 << 14;
+/// Both for the pixels of images: where channels come last, the rows are lanes of vectors and make few tasks.
 constexpr int64_t kImageRows = 128, kImageLength = 1 << 10;
 /// The same where columns are reduced, which are lanes, too: the parts are then the outermost dimension.
 constexpr int64_t kColumns = 128, kColumnLength = 1 << 12;
@@ -33,8 +32,13 @@ constexpr int64_t kMinParts = 8, kMaxParts = 256, kDynamicParts = 64;
 constexpr int64_t kResultsOfGpu = 1 << 17, kRowsOfGpu = 512, kColumnOfGpu = 256, kRowOfGpu = 1 << 14;
 /// Elements of an image from which on it matters to threads where it lies.
 constexpr int64_t kImageElements = 1 << 14;
-/// Elements of a part that is looked at twice: it stays in the second level cache with room to spare.
-constexpr int64_t kPartLength = 1 << 15;
+
+/// A row that the cache of a core does not hold; shorter ones are not worth a second kernel.
+int64_t long_row(const Target& target) { return target.l2_bytes / size_of(DType::f32); }
+/// Elements of a part that is looked at twice: it stays in that cache with room to spare.
+int64_t length_of_part(const Target& target) { return long_row(target) / 8; }
+/// Elements of a step of an unrolled loop: four vectors.
+int64_t step_of_loop(const Target& target) { return 4 * target.vector_bytes / size_of(DType::f32); }
 
 /// By how much more rows it takes than two threads need.
 int64_t crowd(const Target& target) { return target.cuda ? 1 : std::max(1, target.threads / 2); }
@@ -156,9 +160,9 @@ TensorBox AxisReducer::reduced_in(const std::optional<Parts>& parts, ReduceOp op
 /// The first number from `first` to `last` of parts of one length into which dimension `k` of the reduced
 /// ones can be cut: of whole vectors where it can be, since each part ends with a loop for what is left.
 std::optional<int64_t> AxisReducer::even_parts(size_t k, int64_t first, int64_t last) const {
-  constexpr int64_t kVectors = 64; // elements of a step of an unrolled loop
+  const int64_t vectors = step_of_loop(ctx_.program.target);
   const int64_t size = reduced_[k].constant(), step = first < last ? 1 : -1;
-  for (int64_t of : {k + 1 == reduced_.size() ? kVectors : 1, int64_t{1}})
+  for (int64_t of : {k + 1 == reduced_.size() ? vectors : 1, int64_t{1}})
     for (int64_t n = first; n != last + step; n += step)
       if (size % (n * of) == 0) return n;
   return std::nullopt;
@@ -203,8 +207,9 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) co
   const int64_t enough = (image ? kImageRows : columns ? kColumns : kRows) * crowd(ctx_.program.target);
   if (!rows || *rows == 0 || *rows >= enough) return std::nullopt;
   if (length) {
-    if (columns && (*length < kColumnLength || *length < kLength / *rows)) return std::nullopt;
-    if (!columns && *length < (image ? kImageLength : kLength)) return std::nullopt;
+    const int64_t least = long_row(ctx_.program.target);
+    if (columns && (*length < kColumnLength || *length < least / *rows)) return std::nullopt;
+    if (!columns && *length < (image ? kImageLength : least)) return std::nullopt;
     for (size_t k = 0; k < reduced_.size(); ++k)
       if (auto n = even_parts(k, kMaxParts, kMinParts))
         return Parts{k, *n, reduced_[k].constant() / *n, true, columns};
@@ -220,8 +225,9 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) co
 
 std::optional<AxisReducer::Parts> AxisReducer::parts_of_long_rows() const {
   auto length = count_.as_constant();
-  if (!length || *length < kLength) return std::nullopt;
-  const int64_t least = std::max(kMinParts, *length / kPartLength);
+  const Target& target = ctx_.program.target;
+  if (!length || *length < long_row(target)) return std::nullopt;
+  const int64_t least = std::max(kMinParts, *length / length_of_part(target));
   for (size_t k = 0; k < reduced_.size(); ++k) {
     int64_t size = reduced_[k].constant();
     if (size < least) continue;

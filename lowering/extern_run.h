@@ -8,7 +8,7 @@ namespace tbx::lowering {
 /// An ExternFn. Throws what the kernel throws; UnsupportedError when there is none.
 std::vector<Tensor> run_extern(const ir::ExternCall& call, std::span<const ExternArgument> inputs,
                                std::span<const ExternArgument> outputs);
-/// The same for host kernels; UnsupportedError for products and all else that is a library's.
+/// The same but for convolutions, matrix products and attention, which are a library's: UnsupportedError.
 std::vector<Tensor> run_host(const ir::ExternCall& call, std::span<const ExternArgument> inputs,
                              std::span<const ExternArgument> outputs);
 

@@ -163,8 +163,10 @@ enum class Trait : uint8_t {
   random,      ///< draws random numbers: its results are never folded, and two of them are never one
   selects,     ///< its result is as large as elements decide, and about as large as the inputs at most
   elementwise, ///< of broadcast inputs, place by place: the order of dimensions means nothing to it
-  moves,   ///< its result has elements of the inputs in other places (unless attributes tell it to compute)
-  by_part, ///< besides operators that move: of complex numbers, each part of the result is that of the parts
+  moves,    ///< its result has elements of the inputs in other places (unless attributes tell it to compute)
+  compares, ///< asks of elements only which are equal, and which less
+  tests,    ///< asks of elements only whether they are zero, or empty
+  by_part,  ///< besides operators that move: of complex numbers, each part of the result is that of the parts
   any_values,   ///< passes values on as they are, whatever they are
   reads_shape,  ///< reads no element
   keeps_first,  ///< integers of input 0 come out again, unchanged

@@ -19,6 +19,15 @@ template <> struct Last<extern_kernels::Precision> {
 template <> struct Last<extern_kernels::PostOp::Kind> {
   static constexpr auto value = extern_kernels::PostOp::sum;
 };
+template <> struct Last<extern_kernels::GateActivation::Kind> {
+  static constexpr auto value = extern_kernels::GateActivation::softplus;
+};
+template <> struct Last<extern_kernels::RecurrentProblem::Cell> {
+  static constexpr auto value = extern_kernels::RecurrentProblem::rnn;
+};
+template <> struct Last<extern_kernels::RecurrentProblem::Direction> {
+  static constexpr auto value = extern_kernels::RecurrentProblem::bidirectional;
+};
 
 template <class A> void fields(A& a, runtime::SizeExpr::Item& v) {
   a.template all<runtime::SizeExpr::Item>(v.code, v.value);
@@ -55,6 +64,19 @@ template <class A> void fields(A& a, extern_kernels::AttentionProblem& v) {
   a.template all<extern_kernels::AttentionProblem>(v.scale, v.causal, v.from_end, v.has_mask, v.has_starts,
                                                    v.has_sinks, v.tokens_first, v.zero_undefined_rows,
                                                    v.window, v.softcap);
+}
+template <class A> void fields(A& a, extern_kernels::GateActivation& v) {
+  a.template all<extern_kernels::GateActivation>(v.kind, v.alpha, v.beta);
+}
+template <class A> void fields(A& a, extern_kernels::RecurrentProblem& v) {
+  a.template all<extern_kernels::RecurrentProblem>(v.cell, v.direction, v.batch_first, v.input_forget,
+                                                   v.gives_y, v.gives_h, v.gives_c, v.clip, v.activations);
+}
+template <class A> void fields(A& a, extern_kernels::PackedMatMulProblem& v) {
+  a.template all<extern_kernels::PackedMatMulProblem>(v.k, v.n, v.block, v.bits, v.rounds);
+}
+template <class A> void fields(A& a, extern_kernels::ExpertsProblem& v) {
+  a.template all<extern_kernels::ExpertsProblem>(v.bits, v.block, v.rounds);
 }
 template <class A> void fields(A& a, extern_kernels::HostProblem& v) {
   static_assert(kArity<extern_kernels::HostProblem> == 6, "a member is not saved");

@@ -22,16 +22,12 @@ constexpr int64_t kColumnsOfBlock = 8; ///< one for each warp
 
 using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
 
-int64_t attribute(const HostProblem& p, const char* name, int64_t otherwise) {
-  auto it = p.attributes.find(name);
-  return it == p.attributes.end() ? otherwise : std::get<int64_t>(it->second);
-}
-
 class PackedProduct final : public ExternKernel {
 public:
-  PackedProduct(device::Device& device, const HostProblem& p, std::span<const OperandInfo> inputs, Load load)
-      : k_(attribute(p, "K", 0)), n_(attribute(p, "N", 0)), block_(attribute(p, "block_size", 32)),
-        rounded_(attribute(p, "accuracy_level", 0) == 4), type_(inputs[0].dtype), load_(std::move(load)) {
+  PackedProduct(device::Device& device, const PackedMatMulProblem& p, std::span<const OperandInfo> inputs,
+                Load load)
+      : k_(p.k), n_(p.n), block_(p.block), rounded_(p.rounds), type_(inputs[0].dtype),
+        load_(std::move(load)) {
     if (inputs.size() > 3 && inputs[3].dtype != DType::undefined)
       zeros_ = inputs[3].dtype == DType::u8 ? 1 : 2;
     if (load_) return;
@@ -89,17 +85,16 @@ private:
 
 std::string supports_cuda_packed_product(const Problem& problem, std::span<const OperandInfo> inputs,
                                          std::span<const OperandInfo> outputs) {
-  const auto& p = std::get<HostProblem>(problem);
-  if (p.domain != "com.microsoft" || p.op != "MatMulNBits") return "no product with packed integers";
+  const auto& p = std::get<PackedMatMulProblem>(problem);
   const DType t = inputs[0].dtype;
   if (t != DType::f32 && t != DType::f16) return fmt::format("{} activations", name_of(t));
   if (outputs[0].dtype != t || inputs[2].dtype != t)
     return "activations, scales and result of different types";
-  const int64_t bits = attribute(p, "bits", 4), block = attribute(p, "block_size", 32);
-  if (bits != 4 || block % 32 != 0 || block == 0) return fmt::format("{} bits in blocks of {}", bits, block);
+  if (p.bits != 4 || p.block % 32 != 0 || p.block == 0)
+    return fmt::format("{} bits in blocks of {}", p.bits, p.block);
   constexpr int64_t kDepth = 2048; // as in packed_product.inc
-  if (attribute(p, "accuracy_level", 0) == 4 && kDepth % block != 0)
-    return fmt::format("activations that are rounded by blocks of {}", block);
+  if (p.rounds && kDepth % p.block != 0)
+    return fmt::format("activations that are rounded by blocks of {}", p.block);
   if (inputs.size() > 3 && inputs[3].dtype != DType::undefined && inputs[3].dtype != DType::u8 &&
       inputs[3].dtype != t)
     return fmt::format("zero points of {}", name_of(inputs[3].dtype));
@@ -112,7 +107,8 @@ std::string supports_cuda_packed_product(const Problem& problem, std::span<const
 
 std::unique_ptr<ExternKernel> make_packed_product(device::Device& device, const Problem& problem,
                                                   std::span<const OperandInfo> inputs, Load load) {
-  return std::make_unique<PackedProduct>(device, std::get<HostProblem>(problem), inputs, std::move(load));
+  return std::make_unique<PackedProduct>(device, std::get<PackedMatMulProblem>(problem), inputs,
+                                         std::move(load));
 }
 
 std::unique_ptr<ExternKernel> make_cuda_packed_product(device::Device& device, const Problem& problem,

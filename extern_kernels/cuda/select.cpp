@@ -33,10 +33,11 @@ bool multiplies_tf32(const DeviceCandidate& candidate, const Problem& problem,
 }
 
 std::span<const DeviceCandidate> device_candidates(const Problem& problem) {
-  enum Kind { conv, matmul, attention, host };
+  enum Kind { conv, matmul, attention, recurrent, packed_matmul, experts, host, kinds };
+  static_assert(kinds == std::variant_size_v<Problem>);
   using Lists = std::vector<std::vector<DeviceCandidate>>;
   static const Lists lists = [] {
-    Lists all(4);
+    Lists all(kinds);
 #define TBX_DEVICE(problem, name) all[problem].push_back({#name, supports_##name, make_##name, false});
 #define TBX_DEVICE_PLAIN(problem, name) all[problem].push_back({#name, supports_##name, make_##name, true});
 #include "extern_kernels/cuda/kernels.inc"

@@ -4,10 +4,6 @@
 // 4) they are rounded as ONNX Runtime rounds them: by blocks, to 255 values.
 //
 // Few rows become integers, too, where the CPU multiplies them: with as many digits as adding floats keeps.
-//
-// Inputs: 0 = a [rows, k] f32, 1 = integers [n, blocks, bytes] u8, 2 = scales [n * blocks] of any float type,
-// 3 = zero points: integers packed like those of the matrix, column by column, or floats [n * blocks], 4 =
-// bias [n] f32. 3 and 4 may be absent. Output: [rows, n] f32.
 #include <fmt/format.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
@@ -20,7 +16,6 @@
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/gemv/byte_rows.h"
 #include "extern_kernels/gemv/quantized_panels.h"
-#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
@@ -73,13 +68,8 @@ TensorRef reference_of(const OperandInfo& info) {
 
 class MatMulNBits : public ExternKernel {
 public:
-  MatMulNBits(const HostProblem& p, std::span<const OperandInfo> inputs) : p_(p) {
-    auto integer = [&](const char* name) { return attribute<int64_t>(p_, name); };
-    k_ = integer("K");
-    n_ = integer("N");
-    block_ = integer("block_size");
-    bits_ = static_cast<int>(integer("bits"));
-    narrow_ = integer("accuracy_level") == 4;
+  MatMulNBits(const PackedMatMulProblem& p, std::span<const OperandInfo> inputs)
+      : p_(p), k_(p.k), n_(p.n), block_(p.block), bits_(p.bits), narrow_(p.rounds) {
     has_bias_ = inputs.size() > 4 && inputs[4].dtype != DType::undefined;
     auto known = [&](size_t i) {
       return i >= inputs.size() || inputs[i].dtype == DType::undefined ||
@@ -92,9 +82,7 @@ public:
     }
   }
 
-  std::string description() const override {
-    return fmt::format("{}-bit matrix product {}", bits_, to_string(Problem(p_)));
-  }
+  std::string description() const override { return "packed " + to_string(Problem(p_)); }
   int64_t packed_bytes() const override { return panels_ ? panels_->bytes() : 0; }
 
   int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
@@ -283,19 +271,17 @@ private:
       store(args, first + i, column, std::min(width, n_ - column), sums + i * width);
   }
 
-  HostProblem p_;
+  PackedMatMulProblem p_;
   int64_t k_, n_, block_;
   int bits_;
-  bool has_bias_, narrow_;
+  bool narrow_, has_bias_;
   std::optional<QuantizedPanels> panels_;
 };
 
 } // namespace
 
-std::string supports_matmul_nbits(const Problem& problem, std::span<const OperandInfo> inputs,
+std::string supports_matmul_nbits(const Problem&, std::span<const OperandInfo> inputs,
                                   std::span<const OperandInfo> outputs) {
-  const auto& p = std::get<HostProblem>(problem);
-  if (p.domain != "com.microsoft" || p.op != "MatMulNBits") return "no product with packed integers";
   if (inputs[0].dtype != DType::f32 || outputs[0].dtype != DType::f32)
     return fmt::format("a product of {} that gives {}", name_of(inputs[0].dtype), name_of(outputs[0].dtype));
   return {};
@@ -303,7 +289,7 @@ std::string supports_matmul_nbits(const Problem& problem, std::span<const Operan
 
 std::unique_ptr<ExternKernel> make_matmul_nbits(const Problem& problem, std::span<const OperandInfo> inputs,
                                                 std::span<const OperandInfo>) {
-  return std::make_unique<MatMulNBits>(std::get<HostProblem>(problem), inputs);
+  return std::make_unique<MatMulNBits>(std::get<PackedMatMulProblem>(problem), inputs);
 }
 
 } // namespace tbx::extern_kernels

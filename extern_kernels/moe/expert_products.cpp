@@ -1,11 +1,5 @@
 // com.microsoft MoE and QMoE: rows times the matrices that each of them chooses. The rows of a matrix are
 // gathered, multiplied at once and put where they belong; a matrix that no row chooses is not read.
-//
-// Inputs: 0 = x [rows, k] f32, 1 = which matrices [rows, choices] i64, 2 = matrices [experts, n, k] of f32,
-// f16 or bf16, or (attribute `bits` above 0) integers packed into bytes [experts, n, k * bits / 8], 3 = bias
-// [experts, n] f32, 4 = scales [experts, n] or [experts, n, k / block_size] of any float type, 5 = zero
-// points, packed along their last dimension: [experts, n] or [experts, n, k / block_size]. 3 and 5 may be
-// absent, 4 where there are no integers. Output: [rows, choices, n] f32.
 #include <fmt/format.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
@@ -16,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "extern_kernels/host_attribute.h"
 #include "extern_kernels/kernel.h"
 #include "extern_kernels/moe/row_products.h"
 #include "extern_kernels/widen.h"
@@ -67,12 +60,9 @@ private:
 
 class ExpertProducts : public ExternKernel {
 public:
-  ExpertProducts(const HostProblem& p, std::span<const OperandInfo> in) : p_(p) {
-    auto integer = [&](const char* name) { return attribute<int64_t>(p_, name); };
-    bits_ = integer("bits");
-    block_ = integer("block_size");
-    level_ = integer("accuracy_level");
-    has_bias_ = in.size() > 3 && in[3].dtype != DType::undefined;
+  ExpertProducts(const ExpertsProblem& p, std::span<const OperandInfo> in)
+      : bits_(p.bits), block_(p.block), rounds_(p.rounds),
+        has_bias_(in.size() > 3 && in[3].dtype != DType::undefined) {
     if (bits_ == 0) {
       MatMulProblem product;
       product.has_bias = has_bias_;
@@ -287,30 +277,22 @@ private:
     std::vector<OperandInfo> in{{DType::f32, {-1, k}, {}, nullptr}};
     for (const auto& t : constants) in.push_back(t ? OperandInfo{t->dtype, t->dims, {1}, t} : OperandInfo());
     in.push_back(has_bias_ ? OperandInfo{DType::f32, {n}, {}, nullptr} : OperandInfo());
-    const HostProblem product{
-        "com.microsoft",
-        "MatMulNBits",
-        1,
-        {{"K", k}, {"N", n}, {"bits", bits_}, {"block_size", block}, {"accuracy_level", block_ ? level_ : 0}},
-        {DType::f32},
-        nullptr};
+    const PackedMatMulProblem product{k, n, block, bits_, rounds_};
     const OperandInfo out{DType::f32, {-1, n}, {}, nullptr};
     return select(product, in, {&out, 1}).kernel;
   }
 
-  HostProblem p_;
-  int64_t bits_, block_, level_;
-  bool has_bias_;
+  int bits_;
+  int64_t block_;
+  bool rounds_, has_bias_;
   std::unique_ptr<ExternKernel> product_;             ///< of many rows with floats
   std::vector<std::unique_ptr<ExternKernel>> packed_; ///< one per expert, where the integers are constant
 };
 
 } // namespace
 
-std::string supports_expert_products(const Problem& problem, std::span<const OperandInfo> inputs,
+std::string supports_expert_products(const Problem&, std::span<const OperandInfo> inputs,
                                      std::span<const OperandInfo> outputs) {
-  const auto& p = std::get<HostProblem>(problem);
-  if (p.domain != "com.microsoft" || (p.op != "MoE" && p.op != "QMoE")) return "no mixture of experts";
   if (inputs[0].dtype != DType::f32 || outputs[0].dtype != DType::f32)
     return fmt::format("products of {} that give {}", name_of(inputs[0].dtype), name_of(outputs[0].dtype));
   return {};
@@ -319,7 +301,7 @@ std::string supports_expert_products(const Problem& problem, std::span<const Ope
 std::unique_ptr<ExternKernel> make_expert_products(const Problem& problem,
                                                    std::span<const OperandInfo> inputs,
                                                    std::span<const OperandInfo>) {
-  return std::make_unique<ExpertProducts>(std::get<HostProblem>(problem), inputs);
+  return std::make_unique<ExpertProducts>(std::get<ExpertsProblem>(problem), inputs);
 }
 
 } // namespace tbx::extern_kernels

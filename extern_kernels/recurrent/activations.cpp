@@ -140,21 +140,6 @@ template <class T> T value_of(const Activation& f, T x) {
 
 } // namespace
 
-bool find_activation(std::string_view name, ActivationKind& kind) {
-  static constexpr std::array<std::string_view, 11> kNames = {
-      "affine",  "relu",        "leakyrelu", "thresholdedrelu", "tanh",    "scaledtanh",
-      "sigmoid", "hardsigmoid", "elu",       "softsign",        "softplus"};
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    bool same = kNames[i].size() == name.size();
-    for (size_t j = 0; same && j < name.size(); ++j)
-      same = (name[j] >= 'A' && name[j] <= 'Z' ? name[j] - 'A' + 'a' : name[j]) == kNames[i][j];
-    if (!same) continue;
-    kind = static_cast<ActivationKind>(i);
-    return true;
-  }
-  return false;
-}
-
 void apply(const Activation& activation, float* x, int64_t n) {
   if (activation.kind == ActivationKind::sigmoid) return functions().sigmoid(x, n);
   if (activation.kind == ActivationKind::tanh) return functions().tanh(x, n);

@@ -1,4 +1,4 @@
-// What a recurrent layer's attributes say.
+// What a recurrent layer's problem says, as its steps use it.
 #pragma once
 
 #include <vector>
@@ -8,19 +8,17 @@
 
 namespace tbx::extern_kernels::recurrent {
 
-enum class Kind { lstm, gru, gru_linear, rnn };
+using Kind = RecurrentProblem::Cell;
 
 struct Layer {
   Kind kind;
-  int64_t layout, outputs;          ///< outputs: bit k is set where Y, Y_h, Y_c number k is asked for
+  bool batch_first;
+  int outputs;                      ///< bit k is set where Y, Y_h, Y_c number k is asked for
   std::vector<CellOptions> options; ///< one per direction
   std::vector<char> reverse;        ///< the same
 
-  explicit Layer(const HostProblem& p);
+  explicit Layer(const RecurrentProblem& p);
   int gates() const { return kind == Kind::lstm ? 4 : kind == Kind::rnn ? 1 : 3; }
 };
-
-/// Empty for LSTM, GRU and RNN, else why this is none.
-std::string refuses_layer(const HostProblem& p);
 
 } // namespace tbx::extern_kernels::recurrent

@@ -1,11 +1,5 @@
 // LSTM, GRU and RNN: the products with the input are made before, for all steps at once; here the steps run.
 // Directions and blocks of rows are independent; a single long sequence splits its hidden units over threads.
-//
-// Inputs: 0 = gates of the input [steps, batch, directions * gates * hidden] (layout 1: batch first) with all
-// biases that are plain sums, 1 = R [directions, gates * hidden, hidden], 2 = lengths [batch] i32, 3 =
-// initial h, 4 = initial c, 5 = peepholes [directions, 3 * hidden], 6 = the hidden gate's recurrent bias
-// [directions, hidden] (GRU, linear_before_reset). 2 to 6 may be absent. Outputs: those that `outputs` names
-// of Y, Y_h, Y_c.
 #include <fmt/format.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
@@ -72,7 +66,7 @@ template <class T> struct Run {
 
 template <class T> class Recurrent : public ExternKernel {
 public:
-  Recurrent(const HostProblem& p, const OperandInfo& r) : p_(p), layer_(p) {
+  Recurrent(const RecurrentProblem& p, const OperandInfo& r) : p_(p), layer_(p) {
     if (r.constant && r.strides.size() == 3) {
       constant_ = r.constant;
       pack(reinterpret_cast<const T*>(constant_->data), r.sizes, r.strides, packed_);
@@ -90,7 +84,7 @@ public:
 
   int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
     const int64_t hidden = in[1].sizes[2], padded = (hidden + kPadding - 1) / kPadding * kPadding;
-    const int64_t batch = in[0].sizes[layer_.layout ? 0 : 1], directions = in[1].sizes[0];
+    const int64_t batch = in[0].sizes[layer_.batch_first ? 0 : 1], directions = in[1].sizes[0];
     const int64_t sizes[] = {5 * batch + 4, directions, padded, static_cast<int64_t>(sizeof(T))};
     return checked_numel(sizes);
   }
@@ -135,14 +129,14 @@ private:
   }
   /// Element 0 of a row of an initial or last state: [directions, batch, hidden], layout 1: batch first.
   int64_t state_at(const TensorRef& t, int64_t d, int64_t row) const {
-    return d * t.strides[layer_.layout ? 1 : 0] + row * t.strides[layer_.layout ? 0 : 1];
+    return d * t.strides[layer_.batch_first ? 1 : 0] + row * t.strides[layer_.batch_first ? 0 : 1];
   }
   int64_t y_at(const TensorRef& y, int64_t t, int64_t d, int64_t row) const {
-    return layer_.layout ? row * y.strides[0] + t * y.strides[1] + d * y.strides[2]
-                         : t * y.strides[0] + d * y.strides[1] + row * y.strides[2];
+    return layer_.batch_first ? row * y.strides[0] + t * y.strides[1] + d * y.strides[2]
+                              : t * y.strides[0] + d * y.strides[1] + row * y.strides[2];
   }
 
-  HostProblem p_;
+  RecurrentProblem p_;
   Layer layer_;
   std::shared_ptr<const Tensor> constant_;
   std::vector<GateWeights<T>> packed_;
@@ -151,22 +145,22 @@ private:
 template <class T> void Recurrent<T>::run(const RunArgs& args) const {
   const TensorRef &x = args.inputs[0], &weights = args.inputs[1];
   Run<T> r{args,
-           x.sizes[layer_.layout ? 1 : 0],
-           x.sizes[layer_.layout ? 0 : 1],
+           x.sizes[layer_.batch_first ? 1 : 0],
+           x.sizes[layer_.batch_first ? 0 : 1],
            weights.sizes[2],
            0,
            weights.sizes[0],
            static_cast<const T*>(x.data),
-           x.strides[layer_.layout ? 1 : 0],
-           x.strides[layer_.layout ? 0 : 1],
+           x.strides[layer_.batch_first ? 1 : 0],
+           x.strides[layer_.batch_first ? 0 : 1],
            nullptr,
            nullptr};
   std::vector<T> dense;
   if (x.strides[2] != 1 && x.numel() > 0) {
     dense = to_dense<T>(x);
     r.gates = dense.data();
-    r.step_stride = layer_.layout ? x.sizes[2] : x.sizes[1] * x.sizes[2];
-    r.row_stride = layer_.layout ? x.sizes[1] * x.sizes[2] : x.sizes[2];
+    r.step_stride = layer_.batch_first ? x.sizes[2] : x.sizes[1] * x.sizes[2];
+    r.row_stride = layer_.batch_first ? x.sizes[1] * x.sizes[2] : x.sizes[2];
   }
   r.padded = (r.hidden + kPadding - 1) / kPadding * kPadding;
   TBX_MODEL(r.directions == static_cast<int64_t>(layer_.options.size()) &&
@@ -179,8 +173,8 @@ template <class T> void Recurrent<T>::run(const RunArgs& args) const {
     TBX_MODEL(std::equal(got.begin(), got.end(), want.begin(), want.end()), "{} is [{}], expected [{}]", what,
               fmt::join(got, ", "), fmt::join(want, ", "));
   };
-  auto state = layer_.layout ? std::vector{r.batch, r.directions, r.hidden}
-                             : std::vector{r.directions, r.batch, r.hidden};
+  auto state = layer_.batch_first ? std::vector{r.batch, r.directions, r.hidden}
+                                  : std::vector{r.directions, r.batch, r.hidden};
   check(2, {r.batch}, "sequence_lens");
   check(3, state, "initial_h");
   check(4, state, "initial_c");
@@ -356,10 +350,8 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
 
 } // namespace
 
-std::string supports_recurrent(const Problem& problem, std::span<const OperandInfo> inputs,
+std::string supports_recurrent(const Problem&, std::span<const OperandInfo> inputs,
                                std::span<const OperandInfo>) {
-  const auto& p = std::get<HostProblem>(problem);
-  if (std::string refusal = refuses_layer(p); !refusal.empty()) return refusal;
   if (inputs[0].dtype != inputs[1].dtype || (inputs[0].dtype != DType::f32 && inputs[0].dtype != DType::f64))
     return fmt::format("{} gates and {} weights", name_of(inputs[0].dtype), name_of(inputs[1].dtype));
   return {};
@@ -367,7 +359,7 @@ std::string supports_recurrent(const Problem& problem, std::span<const OperandIn
 
 std::unique_ptr<ExternKernel> make_recurrent(const Problem& problem, std::span<const OperandInfo> inputs,
                                              std::span<const OperandInfo>) {
-  const auto& p = std::get<HostProblem>(problem);
+  const auto& p = std::get<RecurrentProblem>(problem);
   if (inputs[0].dtype == DType::f64) return std::make_unique<Recurrent<double>>(p, inputs[1]);
   return std::make_unique<Recurrent<float>>(p, inputs[1]);
 }

@@ -8,18 +8,19 @@
 
 namespace tbx::extern_kernels {
 
-/// A plain host kernel: `run` is all there is to it.
-class PlainHost : public ExternKernel {
+/// A plain kernel of problems of type P: `run` is all there is to it.
+template <class P> class PlainKernel : public ExternKernel {
 public:
-  using Function = void (*)(const HostProblem&, const RunArgs&);
-  PlainHost(const Problem& p, Function function) : p_(std::get<HostProblem>(p)), function_(function) {}
+  using Function = void (*)(const P&, const RunArgs&);
+  PlainKernel(const Problem& p, Function function) : p_(std::get<P>(p)), function_(function) {}
   std::string description() const override { return "reference " + to_string(Problem(p_)); }
   void run(const RunArgs& args) const override { function_(p_, args); }
 
 private:
-  HostProblem p_;
+  P p_;
   Function function_;
 };
+using PlainHost = PlainKernel<HostProblem>;
 
 inline bool is_host(const Problem& p, std::string_view domain, std::string_view op) {
   const auto& host = std::get<HostProblem>(p);

@@ -1,5 +1,5 @@
 // MatMulNBits, MoE and QMoE: matrices of packed integers become doubles whole, and plain loops multiply with
-// them. Operands as in gemv/matmul_nbits.cpp and moe/expert_products.cpp.
+// them.
 #include <tbb/parallel_for.h>
 
 #include "extern_kernels/gemv/byte_rows.h"
@@ -43,10 +43,10 @@ double dot(const double* a, const double* b, int64_t n) {
   return sum;
 }
 
-void matmul_nbits(const HostProblem& p, const RunArgs& args) {
+void matmul_nbits(const PackedMatMulProblem& p, const RunArgs& args) {
   const std::span<const TensorRef> in = args.inputs;
-  const int64_t k = integer(p, "K"), n = integer(p, "N"), block = integer(p, "block_size"),
-                bits = integer(p, "bits"), blocks = (k + block - 1) / block, rows = in[0].sizes[0];
+  const int64_t k = p.k, n = p.n, block = p.block, bits = p.bits, blocks = (k + block - 1) / block,
+                rows = in[0].sizes[0];
   auto has = [&](size_t i) { return in.size() > i && in[i].data; };
   const std::vector<uint8_t> data = to_dense<uint8_t>(in[1]);
   const Values scales = to_dense<double>(in[2]), bias = has(4) ? to_dense<double>(in[4]) : Values(),
@@ -66,7 +66,7 @@ void matmul_nbits(const HostProblem& p, const RunArgs& args) {
         if (zeros.empty()) return static_cast<double>(1 << (bits - 1));
         return packed_zeros ? element(zero_data.data() + j * zero_bytes, b, bits) : zeros[j * blocks + b];
       });
-  const Values x = activations(in[0], k, block, integer(p, "accuracy_level") == 4);
+  const Values x = activations(in[0], k, block, p.rounds);
   Values y(static_cast<size_t>(rows * n));
   tbb::parallel_for(int64_t{0}, rows * n, [&](int64_t i) {
     y[i] = dot(x.data() + i / n * k, w.data() + i % n * k, k) + (bias.empty() ? 0 : bias[i % n]);
@@ -75,12 +75,12 @@ void matmul_nbits(const HostProblem& p, const RunArgs& args) {
 }
 
 /// The matrices of all experts [experts, n, k].
-Values expert_matrices(const HostProblem& p, std::span<const TensorRef> in, int64_t k) {
+Values expert_matrices(const ExpertsProblem& p, std::span<const TensorRef> in, int64_t k) {
   const TensorRef& t = in[2];
-  const int64_t experts = t.sizes[0], n = t.sizes[1], bits = integer(p, "bits");
+  const int64_t experts = t.sizes[0], n = t.sizes[1], bits = p.bits;
   if (bits == 0) return to_dense<double>(t);
-  const int64_t given = integer(p, "block_size"), block = given ? given : k,
-                blocks = given ? (k + block - 1) / block : 1, row_bytes = t.sizes[2];
+  const int64_t given = p.block, block = given ? given : k, blocks = given ? (k + block - 1) / block : 1,
+                row_bytes = t.sizes[2];
   const std::vector<uint8_t> data = to_dense<uint8_t>(t);
   const Values scales = to_dense<double>(in[4]);
   const bool has_zeros = in.size() > 5 && in[5].data;
@@ -103,13 +103,11 @@ Values expert_matrices(const HostProblem& p, std::span<const TensorRef> in, int6
   return all;
 }
 
-void expert_products(const HostProblem& p, const RunArgs& args) {
+void expert_products(const ExpertsProblem& p, const RunArgs& args) {
   const std::span<const TensorRef> in = args.inputs;
   const int64_t rows = in[0].sizes[0], k = in[0].sizes[1], choices = in[1].sizes[1], experts = in[2].sizes[0],
-                n = in[2].sizes[1], block = integer(p, "block_size");
-  const Values w = expert_matrices(p, in, k),
-               x = activations(in[0], k, block,
-                               integer(p, "bits") != 0 && block != 0 && integer(p, "accuracy_level") == 4);
+                n = in[2].sizes[1], block = p.block;
+  const Values w = expert_matrices(p, in, k), x = activations(in[0], k, block, p.rounds);
   const Values bias = in.size() > 3 && in[3].data ? to_dense<double>(in[3]) : Values();
   const std::vector<int64_t> chosen = to_dense<int64_t>(in[1]);
   for (int64_t e : chosen) TBX_MODEL(e >= 0 && e < experts, "expert {} of {} is chosen", e, experts);
@@ -123,25 +121,24 @@ void expert_products(const HostProblem& p, const RunArgs& args) {
 
 } // namespace
 
-std::string supports_reference_matmul_nbits(const Problem& p, std::span<const OperandInfo>,
+std::string supports_reference_matmul_nbits(const Problem&, std::span<const OperandInfo>,
                                             std::span<const OperandInfo>) {
-  return is_host(p, "com.microsoft", "MatMulNBits") ? "" : "no product with packed integers";
+  return {};
 }
 
 std::unique_ptr<ExternKernel> make_reference_matmul_nbits(const Problem& p, std::span<const OperandInfo>,
                                                           std::span<const OperandInfo>) {
-  return std::make_unique<PlainHost>(p, matmul_nbits);
+  return std::make_unique<PlainKernel<PackedMatMulProblem>>(p, matmul_nbits);
 }
 
-std::string supports_reference_expert_products(const Problem& p, std::span<const OperandInfo>,
+std::string supports_reference_expert_products(const Problem&, std::span<const OperandInfo>,
                                                std::span<const OperandInfo>) {
-  return is_host(p, "com.microsoft", "MoE") || is_host(p, "com.microsoft", "QMoE") ? ""
-                                                                                   : "no mixture of experts";
+  return {};
 }
 
 std::unique_ptr<ExternKernel> make_reference_expert_products(const Problem& p, std::span<const OperandInfo>,
                                                              std::span<const OperandInfo>) {
-  return std::make_unique<PlainHost>(p, expert_products);
+  return std::make_unique<PlainKernel<ExpertsProblem>>(p, expert_products);
 }
 
 } // namespace tbx::extern_kernels

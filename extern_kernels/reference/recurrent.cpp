@@ -1,5 +1,4 @@
-// LSTM, GRU and RNN by plain loops in double: a unit of a row of a step at a time. Operands as in
-// recurrent/recurrent.cpp.
+// LSTM, GRU and RNN by plain loops in double: a unit of a row of a step at a time.
 #include <tbb/parallel_for.h>
 
 #include "extern_kernels/recurrent/layer.h"
@@ -18,8 +17,8 @@ struct Call {
 
   Call(const RunArgs& args, const Layer& layer) {
     const TensorRef &x = args.inputs[0], &r = args.inputs[1];
-    steps = x.sizes[layer.layout ? 1 : 0];
-    batch = x.sizes[layer.layout ? 0 : 1];
+    steps = x.sizes[layer.batch_first ? 1 : 0];
+    batch = x.sizes[layer.batch_first ? 0 : 1];
     hidden = r.sizes[2];
     directions = r.sizes[0];
     TBX_MODEL(directions == static_cast<int64_t>(layer.options.size()) &&
@@ -53,7 +52,7 @@ double activated(const Activation& a, double x, double clip = std::numeric_limit
 
 class ReferenceRecurrent : public ExternKernel {
 public:
-  explicit ReferenceRecurrent(const HostProblem& p) : p_(p), layer_(p) {}
+  explicit ReferenceRecurrent(const RecurrentProblem& p) : p_(p), layer_(p) {}
   std::string description() const override { return "reference " + to_string(Problem(p_)); }
 
   void run(const RunArgs& args) const override {
@@ -72,7 +71,7 @@ public:
 private:
   /// Where the state of a row begins: [directions, batch, hidden], layout 1: batch first.
   int64_t state_at(const Call& r, int64_t d, int64_t row) const {
-    return (layer_.layout ? row * r.directions + d : d * r.batch + row) * r.hidden;
+    return (layer_.batch_first ? row * r.directions + d : d * r.batch + row) * r.hidden;
   }
 
   /// All steps of one row in one direction.
@@ -88,11 +87,11 @@ private:
       const int64_t t = layer_.reverse[d] ? length - 1 - s : s;
       const double* x =
           r.gates.data() +
-          ((layer_.layout ? row * r.steps + t : t * r.batch + row) * r.directions + d) * gates * n;
+          ((layer_.batch_first ? row * r.steps + t : t * r.batch + row) * r.directions + d) * gates * n;
       step(r, d, x, h, c);
-      const int64_t y =
-          (layer_.layout ? (row * r.steps + t) * r.directions + d : (t * r.directions + d) * r.batch + row) *
-          n;
+      const int64_t y = (layer_.batch_first ? (row * r.steps + t) * r.directions + d
+                                            : (t * r.directions + d) * r.batch + row) *
+                        n;
       std::copy(h.begin(), h.end(), out[0].begin() + y);
     }
     std::copy(h.begin(), h.end(), out[1].begin() + begin);
@@ -142,20 +141,20 @@ private:
     h = std::move(next);
   }
 
-  HostProblem p_;
+  RecurrentProblem p_;
   Layer layer_;
 };
 
 } // namespace
 
-std::string supports_reference_recurrent(const Problem& problem, std::span<const OperandInfo>,
+std::string supports_reference_recurrent(const Problem&, std::span<const OperandInfo>,
                                          std::span<const OperandInfo>) {
-  return refuses_layer(std::get<HostProblem>(problem));
+  return {};
 }
 
 std::unique_ptr<ExternKernel> make_reference_recurrent(const Problem& problem, std::span<const OperandInfo>,
                                                        std::span<const OperandInfo>) {
-  return std::make_unique<ReferenceRecurrent>(std::get<HostProblem>(problem));
+  return std::make_unique<ReferenceRecurrent>(std::get<RecurrentProblem>(problem));
 }
 
 } // namespace tbx::extern_kernels

@@ -76,18 +76,17 @@ enum class Numbers : int64_t {
 };
 
 Numbers numbers_for(const Graph& g, const Node& n) {
-  const std::string& op = n.op_type;
-  if (n.domain == "ai.onnx.ml") return op == "ArrayFeatureExtractor" ? Numbers::position : Numbers::none;
-  if (!n.domain.empty()) return Numbers::none;
-  if (op == "Equal" || op == "Unique") return Numbers::order;
-  if (op == "NonZero") return Numbers::truth;
-  if (op == "RandomNormalLike" || op == "RandomUniformLike") // the shape is all they read
+  using lowering::has, lowering::Trait;
+  if (has(Trait::compares, n)) return Numbers::order;
+  if (has(Trait::tests, n)) return Numbers::truth;
+  if (has(Trait::random, n) && has(Trait::reads_shape, n))
     return is_string(g, n.outputs[0]) ? Numbers::none : Numbers::position;
+  const std::string& op = n.op_type;
   bool interpolates =
       (op == "Resize" || op == "Upsample") && attribute_or<std::string>(n, "mode", "nearest") != "nearest";
   interpolates |= op == "GridSample" && attribute_or<std::string>(n, "mode", "linear") != "nearest";
   bool computes = interpolates || attribute_or<std::string>(n, "reduction", "none") != "none";
-  return lowering::has(lowering::Trait::moves, n) && !computes ? Numbers::position : Numbers::none;
+  return has(Trait::moves, n) && !computes ? Numbers::position : Numbers::none;
 }
 
 /// A classifier with string labels becomes one that gives positions (from 1), and a look-up of the labels.

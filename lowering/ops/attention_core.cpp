@@ -79,14 +79,16 @@ TensorBox composed(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Te
 
 std::optional<bool> is_fast_fused(const Target& target, SymInt queries, SymInt keys) {
   if (target.cuda) return true; // one launch instead of three, and no scores in memory
-  // The scores of a head have to be many before not storing them outweighs the faster products of the
-  // library: measured with 2 threads at 4096 x 77 and 197 x 197 (slower) and 1024 x 1024 (faster).
-  constexpr int64_t kMinKeys = 256, kMinScores = int64_t{1} << 18;
+  // The scores of a head have to be more than the cache of a core holds before not storing them outweighs the
+  // faster products of the library: measured with 2 threads and 1 MB at 4096 x 77 and 197 x 197 (slower) and
+  // 1024 x 1024 (faster).
+  constexpr int64_t kMinKeys = 256;
+  const int64_t min_scores = target.l2_bytes / size_of(DType::f32);
   // So few queries (decoding) read keys and values where they lie.
   constexpr int64_t kFewQueries = 4;
   if (queries.is_constant() && queries.constant() <= kFewQueries) return true;
   if (!queries.is_constant() || !keys.is_constant()) return std::nullopt;
-  return keys.constant() >= kMinKeys && queries.constant() >= kMinScores / keys.constant();
+  return keys.constant() >= kMinKeys && queries.constant() >= min_scores / keys.constant();
 }
 
 void store_like(OpContext& ctx, const TensorBox& shares, const TensorBox& values) {

@@ -45,20 +45,17 @@ bool is_made_here(const ir::Program& program, SymInt size) {
 
 } // namespace
 
-std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,
-                                    const std::vector<HostOutput>& outputs,
-                                    extern_kernels::Attributes attributes,
-                                    std::shared_ptr<const extern_kernels::CustomCall> custom) {
+std::vector<LoweredValue> typed_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,
+                                     const std::vector<HostOutput>& outputs,
+                                     extern_kernels::Problem problem) {
   ir::ExternCall call;
-  extern_kernels::HostProblem problem{
-      ctx.node.domain, ctx.node.op_type, ctx.opset(), std::move(attributes), {}, std::move(custom)};
+  const std::string name = name_of(problem), operand = "operand of " + name;
   for (const auto& in : inputs) {
     call.inputs.emplace_back();
-    if (in) call.inputs.back() = operand_of(ir::realize_strided(ctx.program, *in, "input of a host kernel"));
+    if (in) call.inputs.back() = operand_of(ir::realize_strided(ctx.program, *in, operand));
   }
   std::vector<LoweredValue> values;
   for (const HostOutput& out : outputs) {
-    problem.output_types.push_back(out.dtype);
     ir::BufferId id = ctx.program.new_buffer("", out.dtype, out.sizes);
     call.outputs.push_back(id);
     for (SymInt s : out.sizes)
@@ -68,8 +65,18 @@ std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optio
     values.emplace_back(ir::make_buffer_box(ctx.program, id));
   }
   call.problem = std::move(problem);
-  ctx.program.operations.push_back({std::move(call), {}, "host kernel"});
+  ctx.program.operations.push_back({std::move(call), {}, "kernel of " + name});
   return values;
+}
+
+std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,
+                                    const std::vector<HostOutput>& outputs,
+                                    extern_kernels::Attributes attributes,
+                                    std::shared_ptr<const extern_kernels::CustomCall> custom) {
+  extern_kernels::HostProblem problem{
+      ctx.node.domain, ctx.node.op_type, ctx.opset(), std::move(attributes), {}, std::move(custom)};
+  for (const HostOutput& out : outputs) problem.output_types.push_back(out.dtype);
+  return typed_call(ctx, inputs, outputs, std::move(problem));
 }
 
 SymInts sizes_at_run_time(OpContext& ctx, const TensorBox& values, const std::string& what) {

@@ -1,4 +1,5 @@
-// Operators without a loop-nest form call a host kernel of their name (extern_kernels/host/).
+// Operators without a loop-nest form call a host kernel of their name (extern_kernels/host/), or a kernel for
+// a problem of their own.
 #pragma once
 
 #include <optional>
@@ -25,6 +26,10 @@ std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optio
                                     const std::vector<HostOutput>& outputs,
                                     extern_kernels::Attributes attributes,
                                     std::shared_ptr<const extern_kernels::CustomCall> custom = nullptr);
+
+/// Emits a call with a problem of its own over these operands and gives its outputs, of known sizes.
+std::vector<LoweredValue> typed_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,
+                                     const std::vector<HostOutput>& outputs, extern_kernels::Problem problem);
 
 /// Sizes that are computed while running: one fresh symbol per element of `values` (i64, 1-D, of known
 /// length). A negative element is a model error that speaks of `what`.

@@ -40,13 +40,7 @@ TEST_P(PackedProduct, AllForms) {
                         Case{2, 1, 1, 128}})
     for (int form = 0; form < 4; ++form) {
       const DType t = form == 1 ? DType::f16 : DType::f32;
-      extern_kernels::HostProblem p;
-      p.domain = "com.microsoft", p.op = "MatMulNBits", p.opset = 1;
-      p.attributes = {{"K", c.k},
-                      {"N", c.n},
-                      {"block_size", c.block},
-                      {"bits", int64_t{4}},
-                      {"accuracy_level", int64_t{form == 3 ? 4 : 0}}};
+      const extern_kernels::PackedMatMulProblem p{c.k, c.n, c.block, 4, form == 3};
       const int64_t blocks = (c.k + c.block - 1) / c.block;
       std::vector<Operand> in{random_operand(t, {c.rows, c.k}),
                               bytes({c.n, blocks, c.block / 2}),

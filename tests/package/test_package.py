@@ -66,6 +66,58 @@ def test_another_process_computes_the_same(isa, tmp_path):
         assert all(np.array_equal(got[name], want[name]) for name in want)
 
 
+def layers():
+    """A call of each kind of kernel with a problem of its own, but for convolutions, products and attention."""
+    rng = np.random.default_rng(5)
+    constants, nodes, outputs = [], [], []
+
+    def constant(array):
+        constants.append(numpy_helper.from_array(array, f"c{len(constants)}"))
+        return constants[-1].name
+
+    def add(op, inputs, shape, **attributes):
+        outputs.append((f"y{len(outputs)}", TensorProto.FLOAT, shape))
+        nodes.append(oh.make_node(op, inputs, [outputs[-1][0]], **attributes))
+
+    floats = lambda *shape: constant(rng.standard_normal(shape).astype(np.float32))  # noqa: E731
+    integers = lambda *shape: constant(rng.integers(0, 256, shape, dtype=np.uint8))  # noqa: E731
+    hidden, size = 5, 32
+    for op, gates, more in [("LSTM", 4, {"clip": 1.5, "input_forget": 1}), ("GRU", 3, {"linear_before_reset": 1}),
+                            ("RNN", 1, {"activations": ["ThresholdedRelu", "Affine"], "activation_alpha": [0.1, 2.0]})]:
+        weights = [floats(2, gates * hidden, size), floats(2, gates * hidden, hidden), floats(2, 2 * gates * hidden)]
+        add(op, ["sequences", *weights], ["t", 2, "b", hidden], hidden_size=hidden, direction="bidirectional", **more)
+    for level in [0, 4]:
+        add("MatMulNBits", ["x", integers(7, 2, 8), floats(14), integers(7)], ["n", 7], domain="com.microsoft", K=size, N=7, bits=4,
+            block_size=16, accuracy_level=level)
+    for block in [0, 16]:
+        scales = lambda: [floats(3, size, 2)] if block else [floats(3, size)]  # noqa: E731, B023
+        add("QMoE", ["x", "router", integers(3, size, 16), *scales(), "", integers(3, size, 16), *scales()], ["n", size],
+            domain="com.microsoft", k=2, expert_weight_bits=4, **({"block_size": block, "accuracy_level": 4} if block else {}))
+    add("MoE", ["x", "router", floats(3, size, size), "", floats(3, size, size)], ["n", size], domain="com.microsoft", k=2)
+    made = model(nodes, [("sequences", TensorProto.FLOAT, ["t", "b", size]), ("x", TensorProto.FLOAT, ["n", size]),
+                         ("router", TensorProto.FLOAT, ["n", 3])], outputs, constants)
+    made.opset_import.append(oh.make_opsetid("com.microsoft", 1))
+    return made
+
+
+def test_recurrent_layers_packed_products_and_experts(tmp_path):
+    session, reference = tensorbox.Session(layers(), compile=False), tensorbox.Session(layers(), reference=True)
+    session.save(tmp_path / "layers.tbx")
+    loaded = tensorbox.Session(tmp_path / "layers.tbx", compile=False)
+    for t, b, n in [(0, 1, 0), (1, 1, 1), (7, 3, 5), (2, 17, 33)]:
+        rng = np.random.default_rng(n)
+        feeds = {"sequences": (t, b, 32), "x": (n, 32), "router": (n, 3)}
+        feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in feeds.items()}
+        got, want, exact = loaded.run(feeds), session.run(feeds), reference.run(feeds)
+        for name in want:
+            np.testing.assert_array_equal(got[name], want[name], name)
+            np.testing.assert_allclose(got[name], exact[name], rtol=1e-3, atol=2e-3 * np.abs(exact[name]).max(initial=1), err_msg=name)
+    described = "\n".join(k["name"] for k in loaded.explain())
+    for text in ["recurrent LSTM bidirectional", "input forget clip 1.5", "GRU bidirectional sigmoid tanh sigmoid tanh linear before reset",
+                 "thresholded_relu(", "affine(", "packed MatMulNBits 32 x 7 of 4 bits in blocks of 16", "activations rounded to 8 bits"]:
+        assert text in described, described
+
+
 def test_equal_sessions_give_equal_files(saved, tmp_path):
     tensorbox.Session(network()).save(tmp_path / "again.tbx", isas=["sse", "avx2", "sse"])
     assert (tmp_path / "again.tbx").read_bytes() == saved[1].read_bytes()

@@ -136,31 +136,85 @@ HostProblem host(const char* domain, const char* op, std::map<std::string, Attri
 }
 
 TEST(Fit, RecurrentLayers) {
-  const HostProblem p = host("", "LSTM",
-                             {{"layout", int64_t{0}},
-                              {"direction", std::string("bidirectional")},
-                              {"outputs", int64_t{5}}}); // Y and Y_c
+  RecurrentProblem p;
+  p.direction = RecurrentProblem::bidirectional;
+  p.gives_y = p.gives_c = true;
+  p.activations.resize(6);
   const Operands in{f32({7, 5, 24}), f32({2, 12, 3}), of(DType::i32, {5}),
                     f32({2, 5, 3}),  f32({2, 5, 3}),  f32({2, 9})};
-  expect_all_count(p, in, {f32({7, 2, 5, 3}), f32({2, 5, 3})});
+  const Operands out{f32({7, 2, 5, 3}), f32({2, 5, 3})};
+  expect_all_count(p, in, out);
   EXPECT_THAT(misfit(p, in, {f32({7, 2, 5, 3})}), HasSubstr("do not fit"));
+  EXPECT_THAT(misfit(p, in, {out[0], out[1], out[1]}), HasSubstr("3 results of 2"));
   EXPECT_THAT(misfit(p, in, {f32({7, 2, 5, 3}), of(DType::i8, {2, 5, 3})}), HasSubstr("no floats"));
+  Operands longs = in;
+  longs[2] = of(DType::u8, {5});
+  EXPECT_THAT(misfit(p, longs, out), HasSubstr("input 2 is of type uint8"));
+  EXPECT_THAT(misfit(p, in, out, true), HasSubstr("of known sizes"));
+  p.batch_first = true;
+  expect_all_count(p, {f32({5, 7, 24}), in[1], in[2], f32({5, 2, 3})}, {f32({5, 7, 2, 3}), f32({5, 2, 3})});
+}
+
+/// A file may say any number of them: the steps read as many as there are gates.
+TEST(Fit, LayersHaveAsManyActivationsAsGates) {
+  using P = RecurrentProblem;
+  const std::pair<P::Cell, int> cells[] = {{P::lstm, 4}, {P::gru, 3}, {P::gru_linear, 3}, {P::rnn, 1}};
+  for (auto [cell, gates] : cells)
+    for (P::Direction direction : {P::forward, P::reverse, P::bidirectional}) {
+      P p;
+      p.cell = cell, p.direction = direction, p.gives_h = true;
+      const int64_t d = p.directions();
+      const size_t right = p.activations_of_direction() * static_cast<size_t>(d);
+      for (size_t n = 0; n <= right + 1; ++n) {
+        p.activations.resize(n);
+        const std::string error =
+            misfit(p, {f32({7, 5, d * gates * 3}), f32({d, gates * 3, 3})}, {f32({d, 5, 3})});
+        EXPECT_THAT(error, HasSubstr(n == right ? "no error" : "activations")) << to_string(p);
+      }
+    }
 }
 
 TEST(Fit, PackedProducts) {
-  const HostProblem product =
-      host("com.microsoft", "MatMulNBits",
-           {{"K", int64_t{32}}, {"N", int64_t{5}}, {"bits", int64_t{4}}, {"block_size", int64_t{16}}});
+  const PackedMatMulProblem product{32, 5, 16, 4, false};
   const Operands in{f32({3, 32}), of(DType::u8, {5, 2, 8}), f32({10}), kAbsent, f32({5})};
   EXPECT_EQ(misfit(product, in, {f32({3, 5})}), "no error");
   EXPECT_THAT(misfit(product, in, {f32({3, 6})}), HasSubstr("do not fit"));
   EXPECT_THAT(misfit(product, {f32({3, 31}), in[1], in[2]}, {f32({3, 5})}), HasSubstr("do not fit"));
-  const HostProblem experts =
-      host("com.microsoft", "QMoE", {{"bits", int64_t{4}}, {"block_size", int64_t{16}}});
-  expect_all_count(experts,
-                   {f32({3, 32}), of(DType::i64, {3, 2}), of(DType::u8, {4, 5, 16}), f32({4, 5}),
-                    f32({4, 5, 2}), of(DType::u8, {4, 5, 1})},
-                   {f32({3, 2, 5})});
+  EXPECT_THAT(misfit(product, {in[0], in[1], in[2], in[3], of(DType::f16, {5})}, {f32({3, 5})}),
+              HasSubstr("input 4 is of type float16")); // kernels read float32
+  EXPECT_THAT(misfit(PackedMatMulProblem{32, 5, 16, 3, false}, in, {f32({3, 5})}), HasSubstr("of 3 bits"));
+  EXPECT_THAT(misfit(PackedMatMulProblem{32, 5, 0, 4, true}, in, {f32({3, 5})}), HasSubstr("blocks of 0"));
+}
+
+TEST(Fit, Experts) {
+  const Operands in{f32({3, 32}), of(DType::i64, {3, 2}), of(DType::u8, {4, 5, 16}),
+                    f32({4, 5}),  f32({4, 5, 2}),         of(DType::u8, {4, 5, 1})};
+  const Operands out{f32({3, 2, 5})};
+  expect_all_count(ExpertsProblem{4, 16, false}, in, out);
+  expect_all_count(ExpertsProblem{}, {in[0], in[1], f32({4, 5, 32}), in[3]}, out);
+  expect_all_count(ExpertsProblem{4, 0, false},
+                   {in[0], in[1], in[2], in[3], f32({4, 5}), of(DType::u8, {4, 3})}, out);
+  EXPECT_THAT(misfit(ExpertsProblem{4, 0, true}, in, out), HasSubstr("rounded by no blocks"));
+  EXPECT_THAT(misfit(ExpertsProblem{0, 0, false}, in, out), HasSubstr("uint8 of 0 bits"));
+  Operands narrow = in;
+  narrow[3] = of(DType::bf16, {4, 5});
+  EXPECT_THAT(misfit(ExpertsProblem{4, 16, false}, narrow, out), HasSubstr("input 3 is of type bfloat16"));
+}
+
+/// What explain shows, and names in traces.
+TEST(Problem, SaysWhatItIs) {
+  RecurrentProblem layer;
+  layer.direction = RecurrentProblem::bidirectional;
+  layer.clip = 3, layer.gives_y = true, layer.batch_first = true;
+  layer.activations = {{GateActivation::sigmoid}, {GateActivation::elu, 0.5}, {GateActivation::affine, 2, 1}};
+  EXPECT_EQ(to_string(layer), "LSTM bidirectional sigmoid elu(0.5) affine(2, 1) clip 3 batch first +Y");
+  layer = {};
+  layer.cell = RecurrentProblem::gru_linear, layer.gives_h = true;
+  EXPECT_EQ(to_string(layer), "GRU linear before reset +Y_h");
+  EXPECT_EQ(to_string(PackedMatMulProblem{64, 5, 32, 4, true}),
+            "MatMulNBits 64 x 5 of 4 bits in blocks of 32, activations rounded to 8 bits");
+  EXPECT_EQ(to_string(ExpertsProblem{}), "MoE");
+  EXPECT_EQ(to_string(ExpertsProblem{8, 0, false}), "QMoE of 8 bits");
 }
 
 TEST(Fit, HostOperators) {
@@ -194,12 +248,7 @@ TEST(Fit, EveryHostKernelSaysWhatItTakes) {
 #include "extern_kernels/host/host_kernels.inc"
 #undef TBX_HOST
 #undef TBX_HOST_MADE
-      host("", "LSTM"),
-      host("", "GRU"),
-      host("", "RNN"),
-      host("com.microsoft", "MatMulNBits"),
-      host("com.microsoft", "MoE"),
-      host("com.microsoft", "QMoE")};
+  };
   for (const HostProblem& p : all) EXPECT_THAT(misfit(p, {}, {}), HasSubstr("is missing")) << p.op;
 }
 

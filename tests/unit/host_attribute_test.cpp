@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include "extern_kernels/kernel.h"
-#include "extern_kernels/recurrent/layer.h"
 #include "graph_helper.h"
 
 namespace tbx::extern_kernels {
@@ -12,24 +11,7 @@ namespace {
 
 using test::error_of;
 using testing::HasSubstr;
-using Strings = std::vector<std::string>;
 using Reals = std::vector<double>;
-
-HostProblem lstm(Strings activations, size_t parameters) {
-  return {"",
-          "LSTM",
-          22,
-          {{"layout", int64_t{0}},
-           {"outputs", int64_t{1}},
-           {"direction", std::string("forward")},
-           {"activations", std::move(activations)},
-           {"activation_alpha", Reals(parameters)},
-           {"activation_beta", Reals(parameters)},
-           {"clip", 1.0},
-           {"input_forget", int64_t{0}}},
-          {},
-          {}};
-}
 
 TEST(HostAttribute, IsThereAndOfItsType) {
   const HostProblem p{"", "DFT", 17, {{"inverse", int64_t{1}}}, {}, {}};
@@ -37,17 +19,6 @@ TEST(HostAttribute, IsThereAndOfItsType) {
   EXPECT_THAT(error_of([&] { attribute<double>(p, "inverse"); }), HasSubstr("the package is damaged"));
   EXPECT_THAT(error_of([&] { attribute<int64_t>(p, "onesided"); }),
               HasSubstr("a call of DFT does not say its onesided"));
-}
-
-TEST(HostAttribute, LayersHaveAsManyActivationsAsGates) {
-  const Strings three{"Sigmoid", "Tanh", "Tanh"};
-  EXPECT_NO_THROW(recurrent::Layer(lstm(three, 3)));
-  EXPECT_THAT(error_of([&] { recurrent::Layer(lstm(three, 2)); }), HasSubstr("the package is damaged"));
-  EXPECT_THAT(error_of([&] { recurrent::Layer(lstm({"Sigmoid", "Tanh"}, 2)); }), HasSubstr("damaged"));
-  EXPECT_THAT(error_of([&] {
-                recurrent::Layer(lstm({"Sigmoid", "Tanh", "Than"}, 3));
-              }),
-              HasSubstr("Than is no activation"));
 }
 
 /// The sizes of its operands are in the file as well.

@@ -8,6 +8,7 @@
 #include "extern_kernels/catalogue.h"
 #include "fusion/schedule.h"
 #include "graph_helper.h"
+#include "lowering/ops/attention_core.h"
 
 namespace tbx::test {
 namespace {
@@ -152,6 +153,68 @@ TEST(Schedule, PoolsOfOneImageAreReducedByItsRows) {
   EXPECT_EQ(points_of_pool(1, 640, 7), (ir::SymInts{7, 640}));
   EXPECT_EQ(points_of_pool(1, 32, 14), ir::SymInts{32});     // too little work
   EXPECT_EQ(points_of_pool(2, 640, 112), ir::SymInts{1280}); // threads share the images
+}
+
+/// What is large, and how long a vector is, the target says, in lowering as in the schedule.
+TEST(Schedule, LimitsAreThoseOfTheTarget) {
+  auto made_for = [](const fusion::Target& target, const GraphHelper& h) {
+    lowering::LowerOptions options;
+    options.target = target;
+    return fusion::schedule(lowering::lower_or_throw(h.graph, options), target);
+  };
+  GraphHelper sigmoid;
+  ValueId x = sigmoid.input("x", DType::f32, {2, 8, 20, 20}); // 25.6 KB
+  sigmoid.output(
+      sigmoid.node("Sigmoid", {sigmoid.node("Conv", {x, sigmoid.constant(weights({8, 8, 1, 1}))})}));
+  auto is_inside = [&](const fusion::Target& target) {
+    bool inside = false;
+    for (const Schedule s = made_for(target, sigmoid); const Group& g : s.groups)
+      if (const auto* call = std::get_if<ir::ExternCall>(&g.what))
+        inside |= extern_kernels::to_string(call->problem).find("+sigmoid") != std::string::npos;
+    return inside;
+  };
+  fusion::Target target;
+  EXPECT_TRUE(is_inside(target));
+  target.l1_bytes = 24 << 10;
+  EXPECT_FALSE(is_inside(target));
+
+  auto parts = [&](int64_t length, const fusion::Target& target) {
+    GraphHelper h;
+    h.output(h.node("ReduceSum", {h.input("x", DType::f32, {1, length}), h.constant(ints({1}, {1}))}));
+    int64_t most = 0;
+    for (const Schedule s = made_for(target, h); const Group& g : s.groups)
+      if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what))
+        most = std::max(most, ir::product(kernel->outer).constant());
+    return most;
+  };
+  target = {};
+  EXPECT_EQ(parts(1 << 16, target), 1);
+  target.l2_bytes = 1 << 18;
+  EXPECT_GE(parts(1 << 16, target), 8);
+  EXPECT_EQ(parts((1 << 16) - 64, target), 1);
+  const int64_t length = (1 << 13) * 33; // 256 parts of 1056 elements, or 192 of 1408
+  for (auto [vector_bytes, count] : {std::pair{16, 256}, {32, 256}, {64, 192}}) {
+    target.vector_bytes = vector_bytes;
+    EXPECT_EQ(parts(length, target), count) << vector_bytes;
+  }
+
+  target = {};
+  EXPECT_EQ(lowering::is_fast_fused(target, 512, 512), true);
+  EXPECT_EQ(lowering::is_fast_fused(target, 511, 512), false);
+  target.l2_bytes *= 2;
+  EXPECT_EQ(lowering::is_fast_fused(target, 512, 512), false);
+
+  // Columns side by side keep what their rows hold in that cache, too.
+  GraphHelper columns;
+  columns.output(
+      columns.node("Softmax", {columns.input("x", DType::f32, {64, 1024})}, {{"axis", int64_t{0}}}));
+  const Schedule s = made_for({}, columns);
+  target.l2_bytes = 1 << 10;
+  for (const Group& g : s.groups)
+    if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what)) {
+      EXPECT_NE(codegen::emit_cpp(*kernel, codegen::Isa::avx2, target).text,
+                codegen::emit_cpp(*kernel, codegen::Isa::avx2).text);
+    }
 }
 
 /// Where channels come last, those of an image are few tasks: its pixels are shared among threads, too.

@@ -98,11 +98,9 @@ std::vector<LoweredValue> matmul_nbits(OpContext& ctx) {
   } else {
     std::vector<std::optional<TensorBox>> inputs{x, ctx.in(1), ctx.in(2), std::nullopt, bias};
     if (ctx.has(3)) inputs[3] = ctx.in(3);
-    y = host_call(
-            ctx, inputs, {{DType::f32, {rows, f.n}}},
-            {{"K", f.k}, {"N", f.n}, {"bits", f.bits}, {"block_size", f.block}, {"accuracy_level", level}})
-            .at(0)
-            .tensor;
+    const extern_kernels::PackedMatMulProblem product{f.k, f.n, f.block, static_cast<int>(f.bits),
+                                                      level == 4};
+    y = typed_call(ctx, inputs, {{DType::f32, {rows, f.n}}}, product).at(0).tensor;
   }
   return {convert(ctx, ir::reshape(ctx.program, y, sizes), a.dtype())};
 }

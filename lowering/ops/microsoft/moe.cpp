@@ -21,7 +21,8 @@ struct Layer {
 
 struct Form {
   bool quantized;
-  int64_t k, block = 0, level = 0;
+  int64_t k, block = 0;
+  bool rounds = false; ///< what goes in may be rounded to 8 bits by blocks
   std::string activation;
   bool gated; ///< fc1 gives gate and value in one
   int fusion; ///< of the SwiGLU: 1 interleaved, 2 one behind the other
@@ -64,7 +65,7 @@ Form form_of(OpContext& ctx) {
     f.block = ctx.attr_int("block_size", 0);
     TBX_MODEL(f.block == 0 || (f.block >= 16 && f.block <= (1 << 30) && (f.block & (f.block - 1)) == 0),
               "block_size is {}, expected a power of two of at least 16", f.block);
-    f.level = ctx.attr_int("accuracy_level", 0) == 4 ? 4 : 0;
+    f.rounds = f.block != 0 && ctx.attr_int("accuracy_level", 0) == 4;
     const std::string type = ctx.attr_string("quant_type", "int");
     if (type != "int") throw_unsupported("quant_type '{}': experts are read as integers ('int') only", type);
     if (ctx.attr_int("weights_prepacked", -1) > 0)
@@ -135,8 +136,8 @@ TensorBox through(OpContext& ctx, const Form& f, const Layer& layer, const std::
       inputs[5] = z;
     }
   }
-  return host_call(ctx, inputs, {{DType::f32, {x.sizes()[0], chosen.sizes()[1], out}}},
-                   {{"bits", layer.bits}, {"block_size", f.block}, {"accuracy_level", f.level}})
+  const extern_kernels::ExpertsProblem products{static_cast<int>(layer.bits), f.block, f.rounds};
+  return typed_call(ctx, inputs, {{DType::f32, {x.sizes()[0], chosen.sizes()[1], out}}}, products)
       .at(0)
       .tensor;
 }

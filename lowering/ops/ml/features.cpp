@@ -205,6 +205,7 @@ void register_ml_features(Registry& r) {
   r.add("FeatureVectorizer", since(1), feature_vectorizer, kMl);
   r.add("OneHotEncoder", since(1), one_hot_encoder, kMl);
   r.need("ArrayFeatureExtractor", 1, index_into(0, -1), kMl);
+  r.mark(Trait::moves, {"ArrayFeatureExtractor"}, kMl);
 }
 
 } // namespace tbx::lowering

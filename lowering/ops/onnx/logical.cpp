@@ -76,6 +76,7 @@ void register_logical(Registry& r) {
          {"And", "BitShift", "Equal", "Greater", "IsInf", "IsNaN", "Less", "Not", "Or", "Where", "Xor",
           "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "GreaterOrEqual", "LessOrEqual"});
   r.mark(Trait::moves, {"Where"});
+  r.mark(Trait::compares, {"Equal"});
   r.mark(Trait::keeps_others, {"Where"});
   r.mark(Trait::half_follows, {"Where", "IsNaN"});
 }

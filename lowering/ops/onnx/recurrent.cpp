@@ -1,5 +1,5 @@
-// LSTM, GRU, RNN: one matrix product with the input for all steps and directions, then a host kernel that
-// runs the steps (extern_kernels/recurrent).
+// LSTM, GRU, RNN: one matrix product with the input for all steps and directions, then a kernel that runs the
+// steps (extern_kernels/recurrent).
 #include <algorithm>
 #include <cctype>
 #include <limits>
@@ -11,50 +11,78 @@
 namespace tbx::lowering {
 namespace {
 
-/// What an activation function is when the node does not say more.
-struct ActivationDefault {
+using extern_kernels::GateActivation;
+using extern_kernels::RecurrentProblem;
+
+/// An activation function, with the parameters that it has when the node does not say more.
+struct KnownActivation {
   const char* name;
   bool has_alpha, has_beta;
-  double alpha, beta;
+  GateActivation standard;
 };
 
-constexpr ActivationDefault kActivations[] = {
-    {"affine", true, true, 1, 0},        {"relu", false, false, 0, 0},
-    {"leakyrelu", true, false, 0.01, 0}, {"thresholdedrelu", true, false, 1, 0},
-    {"tanh", false, false, 0, 0},        {"scaledtanh", true, true, 1, 1},
-    {"sigmoid", false, false, 0, 0},     {"hardsigmoid", true, true, 0.2, 0.5},
-    {"elu", true, false, 1, 0},          {"softsign", false, false, 0, 0},
-    {"softplus", false, false, 0, 0},
+constexpr KnownActivation kActivations[] = {
+    {"affine", true, true, {GateActivation::affine, 1, 0}},
+    {"relu", false, false, {GateActivation::relu, 0, 0}},
+    {"leakyrelu", true, false, {GateActivation::leaky_relu, 0.01, 0}},
+    {"thresholdedrelu", true, false, {GateActivation::thresholded_relu, 1, 0}},
+    {"tanh", false, false, {GateActivation::tanh, 0, 0}},
+    {"scaledtanh", true, true, {GateActivation::scaled_tanh, 1, 1}},
+    {"sigmoid", false, false, {GateActivation::sigmoid, 0, 0}},
+    {"hardsigmoid", true, true, {GateActivation::hard_sigmoid, 0.2, 0.5}},
+    {"elu", true, false, {GateActivation::elu, 1, 0}},
+    {"softsign", false, false, {GateActivation::softsign, 0, 0}},
+    {"softplus", false, false, {GateActivation::softplus, 0, 0}},
 };
 
 /// The activations of all directions with their parameters; alpha and beta are handed out in order to the
 /// functions that have them.
-void add_activations(OpContext& ctx, size_t directions, extern_kernels::Attributes& to) {
+std::vector<GateActivation> activations_of(OpContext& ctx, const RecurrentProblem& problem) {
+  static const std::vector<std::string> kUsual[] = {
+      {"tanh"}, {"sigmoid", "tanh"}, {"sigmoid", "tanh", "tanh"}};
+  const auto& usual = kUsual[problem.activations_of_direction() - 1];
   std::vector<std::string> names = ctx.attr_strings("activations");
-  std::vector<std::string> one = ctx.node.op_type == "LSTM"
-                                     ? std::vector<std::string>{"sigmoid", "tanh", "tanh"}
-                                 : ctx.node.op_type == "GRU" ? std::vector<std::string>{"sigmoid", "tanh"}
-                                                             : std::vector<std::string>{"tanh"};
+  const size_t count = usual.size() * static_cast<size_t>(problem.directions());
   if (names.empty())
-    for (size_t d = 0; d < directions; ++d) names.insert(names.end(), one.begin(), one.end());
-  TBX_MODEL(names.size() == directions * one.size(), "{} activations, expected {}", names.size(),
-            directions * one.size());
+    while (names.size() < count) names.insert(names.end(), usual.begin(), usual.end());
+  TBX_MODEL(names.size() == count, "{} activations, expected {}", names.size(), count);
   std::vector<float> alphas = ctx.attr_floats("activation_alpha"), betas = ctx.attr_floats("activation_beta");
   size_t next_alpha = 0, next_beta = 0;
-  std::vector<double> alpha, beta;
+  std::vector<GateActivation> all;
   for (std::string& name : names) {
     for (char& ch : name) ch = static_cast<char>(std::tolower(static_cast<unsigned char>(ch)));
     const auto* known = std::find_if(std::begin(kActivations), std::end(kActivations),
-                                     [&](const ActivationDefault& a) { return name == a.name; });
+                                     [&](const KnownActivation& a) { return name == a.name; });
     TBX_MODEL(known != std::end(kActivations), "unknown activation '{}'", name);
-    bool given = known->has_alpha && next_alpha < alphas.size();
-    alpha.push_back(given ? alphas[next_alpha++] : known->alpha);
-    given = known->has_beta && next_beta < betas.size();
-    beta.push_back(given ? betas[next_beta++] : known->beta);
+    GateActivation& a = all.emplace_back(known->standard);
+    if (known->has_alpha && next_alpha < alphas.size()) a.alpha = alphas[next_alpha++];
+    if (known->has_beta && next_beta < betas.size()) a.beta = betas[next_beta++];
   }
-  to["activations"] = names;
-  to["activation_alpha"] = alpha;
-  to["activation_beta"] = beta;
+  return all;
+}
+
+/// What the attributes say, but for the outputs.
+RecurrentProblem problem_of(OpContext& ctx) {
+  const std::string& op = ctx.node.op_type;
+  RecurrentProblem p;
+  p.cell = op == "LSTM"                                  ? RecurrentProblem::lstm
+           : op == "RNN"                                 ? RecurrentProblem::rnn
+           : ctx.attr_int("linear_before_reset", 0) != 0 ? RecurrentProblem::gru_linear
+                                                         : RecurrentProblem::gru;
+  const int64_t layout = ctx.attr_int("layout", 0);
+  TBX_MODEL(layout == 0 || layout == 1, "layout is {}", layout);
+  p.batch_first = layout == 1;
+  const std::string direction = ctx.attr_string("direction", "forward");
+  TBX_MODEL(direction == "forward" || direction == "reverse" || direction == "bidirectional",
+            "unknown direction '{}'", direction);
+  p.direction = direction == "bidirectional" ? RecurrentProblem::bidirectional
+                : direction == "reverse"     ? RecurrentProblem::reverse
+                                             : RecurrentProblem::forward;
+  p.input_forget = op == "LSTM" && ctx.attr_int("input_forget", 0) != 0;
+  p.activations = activations_of(ctx, p);
+  if (ctx.has_attr("clip")) p.clip = ctx.attr_float("clip", 0);
+  TBX_MODEL(p.clip >= 0, "clip is {}", p.clip);
+  return p;
 }
 
 /// Input `i` in the type the steps compute in; constants are converted here.
@@ -103,15 +131,10 @@ std::vector<LoweredValue> recurrent(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   TBX_MODEL(x.rank() == 3 && ctx.rank(1) == 3 && ctx.rank(2) == 3,
             "X, W and R have ranks {}, {} and {}, expected 3", x.rank(), ctx.rank(1), ctx.rank(2));
-  const std::string& op = ctx.node.op_type;
-  const int gates = op == "LSTM" ? 4 : op == "GRU" ? 3 : 1;
-  int64_t layout = ctx.attr_int("layout", 0);
-  TBX_MODEL(layout == 0 || layout == 1, "layout is {}", layout);
-  std::string direction = ctx.attr_string("direction", "forward");
-  TBX_MODEL(direction == "forward" || direction == "reverse" || direction == "bidirectional",
-            "unknown direction '{}'", direction);
-  const int64_t directions = direction == "bidirectional" ? 2 : 1;
-  const bool linear = op == "GRU" && ctx.attr_int("linear_before_reset", 0) != 0;
+  RecurrentProblem problem = problem_of(ctx);
+  const int gates = problem.gates(), directions = problem.directions();
+  const bool layout = problem.batch_first, linear = problem.cell == RecurrentProblem::gru_linear,
+             lstm = problem.cell == RecurrentProblem::lstm;
   SymInt batch = x.sizes()[layout ? 0 : 1], steps = x.sizes()[layout ? 1 : 0], hidden = ctx.sizes(2)[2];
   if (ctx.has_attr("hidden_size") && hidden.is_constant())
     TBX_MODEL(ctx.attr_int("hidden_size", 0) == hidden.constant(), "hidden_size is {}, R is for {}",
@@ -146,33 +169,20 @@ std::vector<LoweredValue> recurrent(OpContext& ctx) {
                                                in_type(ctx, 2, type),
                                                operand(4),
                                                operand(5),
-                                               op == "LSTM" ? operand(6) : std::nullopt,
-                                               op == "LSTM" ? operand(7) : std::nullopt,
+                                               lstm ? operand(6) : std::nullopt,
+                                               lstm ? operand(7) : std::nullopt,
                                                reset_bias};
-
-  extern_kernels::Attributes attributes{
-      {"direction", direction},
-      {"layout", layout},
-      {"linear_before_reset", int64_t{linear}},
-      {"input_forget", int64_t{op == "LSTM" && ctx.attr_int("input_forget", 0) != 0}}};
-  add_activations(ctx, static_cast<size_t>(directions), attributes);
-  double clip = ctx.has_attr("clip") ? ctx.attr_float("clip", 0) : std::numeric_limits<double>::infinity();
-  TBX_MODEL(clip >= 0, "clip is {}", clip);
-  attributes["clip"] = clip;
 
   SymInts y = layout ? SymInts{batch, steps, SymInt(directions), hidden}
                      : SymInts{steps, SymInt(directions), batch, hidden};
   std::vector<HostOutput> outputs;
-  int64_t wanted = 0;
-  for (int k = 0; k < (op == "LSTM" ? 3 : 2); ++k) {
-    if (!ctx.wants(k)) continue;
-    wanted |= int64_t{1} << k;
-    outputs.push_back({x.dtype(), k == 0 ? y : state});
-  }
-  attributes["outputs"] = wanted;
-  std::vector<LoweredValue> made = host_call(ctx, inputs, outputs, std::move(attributes)), values(3);
+  bool* gives[] = {&problem.gives_y, &problem.gives_h, &problem.gives_c};
+  for (int k = 0; k < (lstm ? 3 : 2); ++k)
+    if ((*gives[k] = ctx.wants(k))) outputs.push_back({x.dtype(), k == 0 ? y : state});
+  const bool given[] = {problem.gives_y, problem.gives_h, problem.gives_c};
+  std::vector<LoweredValue> made = typed_call(ctx, inputs, outputs, std::move(problem)), values(3);
   for (size_t k = 0, next = 0; k < 3; ++k)
-    if (wanted >> k & 1) values[k] = made[next++];
+    if (given[k]) values[k] = made[next++];
   return values;
 }
 

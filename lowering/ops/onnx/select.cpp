@@ -85,6 +85,8 @@ void register_select(Registry& r) {
   r.add("NonMaxSuppression", since(10), non_max_suppression);
   r.mark(Trait::selects, {"Compress", "NonMaxSuppression", "NonZero", "Unique"});
   r.mark(Trait::moves, {"Compress"});
+  r.mark(Trait::compares, {"Unique"});
+  r.mark(Trait::tests, {"NonZero"});
   r.mark(Trait::keeps_first, {"Compress"});
   r.need("TopK", 1, count_along(0, "axis", -1));
 }

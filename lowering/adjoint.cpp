@@ -158,9 +158,10 @@ Expr Adjoint::running_product_seed(const ir::Loops& l, Boxes& locals) {
 
 void Adjoint::of_loops(const ir::Compute& compute, const TensorBox& g) {
   const ir::Loops& l = compute.loops;
-  SymInts loops = l.ranges; // which read each element of the gradient again and again
-  if (l.kind == ir::LoopKind::reduction)
-    loops.insert(loops.end(), l.reduction_ranges.begin(), l.reduction_ranges.end());
+  ir::Extents extents = l.extents();
+  if (l.kind == ir::LoopKind::scan) extents.rvars.clear(); // parts of the axis are no loops of the body
+  SymInts loops = extents.vars; // which read each element of the gradient again and again
+  loops.insert(loops.end(), extents.rvars.begin(), extents.rvars.end());
   realize_if_repeated(to_, g, loops);
   Boxes locals{g};
   Expr gate = nullptr, seed = c_.local(0, l.body->dtype);
@@ -184,7 +185,7 @@ void Adjoint::of_loops(const ir::Compute& compute, const TensorBox& g) {
     default: return; // positions and truth values
     }
   }
-  spread(l.body, seed, gate, l.extents(), locals);
+  spread(l.body, seed, gate, extents, locals);
 }
 
 /// Of points that store to the same element the last one counts: their numbers, stored the same way, say

@@ -86,12 +86,14 @@ protected:
 
   /// Branches that take each other's places in the arena, and a sum of all.
   static std::string model() {
+    const char* const functions[] = {"Sin", "Cos", "Tanh", "Neg", "Sigmoid"}; // no two branches are the same
     std::string text, sum = "x";
     for (int k = 0; k < 5; ++k) {
       auto n = [k](const char* name) { return name + std::to_string(k); };
-      text += n("t") + " = Transpose <perm = [0, 2, 1]> (" + (k == 3 ? "b0" : "x") + ") " + n("m") +
-              " = MatMul (" + n("t") + ", x) " + n("p") + " = Softmax <axis = 1> (" + n("m") + ") " + n("b") +
-              " = MatMul (x, " + n("p") + ") " + n("s") + " = Add (" + sum + ", " + n("b") + ") ";
+      text += n("u") + " = " + functions[k] + " (" + (k == 3 ? "b0" : "x") + ") " + n("t") +
+              " = Transpose <perm = [0, 2, 1]> (" + n("u") + ") " + n("m") + " = MatMul (" + n("t") +
+              ", x) " + n("p") + " = Softmax <axis = 1> (" + n("m") + ") " + n("b") + " = MatMul (x, " +
+              n("p") + ") " + n("s") + " = Add (" + sum + ", " + n("b") + ") ";
       sum = n("s");
     }
     return to_bytes(parse_graph("g (float[n, 9, 9] x) => (float[n, 9, 9] y, float[n, 9, 9] z) { " + text +

@@ -80,6 +80,23 @@ def test_running_sums_in_parts_are_read_by_others() -> None:
     np.testing.assert_array_equal(out["y"], 2 * sums.reshape(2, 96, 96).transpose(0, 2, 1))
 
 
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_running_sums_in_parts_have_derivatives(reverse: int) -> None:
+    w = RNG.integers(-3, 4, (2, 9216)).astype("f")
+    nodes = [helper.make_node("CumSum", ["x", "axis"], ["s"], reverse=reverse), helper.make_node("Mul", ["s", "w"], ["m"]),
+             helper.make_node("ReduceSum", ["m"], ["y"], keepdims=0),
+             helper.make_node("Gradient", ["x"], ["dx"], domain="ai.onnx.preview.training", xs=["x"], y="y")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, w.shape)],
+                              [helper.make_tensor_value_info("dx", TensorProto.FLOAT, w.shape)],
+                              [numpy_helper.from_array(np.array(1, "q"), "axis"), numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20),
+                                                                   helper.make_opsetid("ai.onnx.preview.training", 1)])
+    dx = tensorbox.Session(model, device="cuda").run({"x": np.ones_like(w)})["dx"]
+    turned = w if reverse else np.flip(w, 1)  # each element counts in all sums behind it
+    sums = np.cumsum(turned.astype("d"), 1)
+    np.testing.assert_array_equal(dx, sums if reverse else np.flip(sums, 1))
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((4096, 40), 0), ((8192, 3), 0), ((1, 70000), 1), ((3, 5000, 8), 1), ((9001, 7), 0)])
 def test_long_reductions_are_cut_for_the_device(shape: tuple[int, ...], axis: int) -> None:
     x = RNG.integers(-8, 9, shape).astype("f")

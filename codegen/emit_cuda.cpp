@@ -453,8 +453,12 @@ private:
   void emit_serial(const Phase& phase, size_t level, Reductions& reductions) {
     if (level == phase.inner.size()) return emit_stmts(phase, reductions);
     const std::string n = w_.index_text(phase.inner[level]), r = w_.fresh("r");
+    // The next elements of a running value are on their way while one is added.
+    const bool running =
+        mapping_ == Mapping::thread && !phase.stmts.empty() && phase.stmts.front().kind == StmtKind::scan;
+    const char* unrolled = running ? "_Pragma(\"unroll 8\") " : "";
     auto loop = [&](const std::string& lo, const std::string& hi) {
-      int scope = w_.open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", r, lo, hi), true);
+      int scope = w_.open(fmt::format("{3}for (i64 {0} = {1}; {0} < {2}; ++{0})", r, lo, hi, unrolled), true);
       w_.bind(kernel_.context->rvar(static_cast<int>(level)), r, scope);
       emit_serial(phase, level + 1, reductions);
       w_.close();

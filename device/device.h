@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,6 +75,12 @@ public:
   virtual void move_copy(size_t copy, void* to, const void* from, size_t bytes) = 0;
 };
 
+/// What became of a graph whose starts of kernels were to be changed.
+struct GraphUpdate {
+  size_t given = 0;    ///< starts that have other threads and arguments now
+  std::string refused; ///< why it has to be recorded again; empty: it has not
+};
+
 /// Work in order. All calls return at once; host memory that a copy uses must live until the stream is there.
 /// Errors of the device are thrown as BackendError, by the call that meets them or by synchronize().
 class Stream {
@@ -93,13 +98,17 @@ public:
   /// From here on work is recorded instead of run. One stream of a device at a time.
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<Graph> end_capture() = 0;
+  /// What is recorded from here on is the next piece, numbered from 0. It waits for the pieces `after` and
+  /// what was recorded before the first piece, and runs beside all others.
+  virtual void begin_piece(std::span<const size_t> after) = 0;
+  /// What is recorded from here on waits for all pieces.
+  virtual void join_pieces() = 0;
   /// Kernels started since begin_capture(), but for those of libraries.
   virtual size_t recorded_launches() const = 0;
   /// From here on a start of a kernel gives the next one that is recorded in `graph`, from number `first` of
   /// recorded_launches() on, other threads and other arguments, for starts of the graph from now on.
   virtual void begin_update(Graph& graph, size_t first) = 0;
-  /// How many were given. None where the graph has no such start: it has to be recorded again.
-  virtual std::optional<size_t> end_update() = 0;
+  virtual GraphUpdate end_update() = 0;
   virtual void launch(Graph& graph) = 0;
   /// What the device's own interface calls the stream: a CUstream.
   virtual void* handle() const = 0;

@@ -45,13 +45,14 @@ public:
                               : "with compile=false or reference there are none");
     options = with_limits(std::move(options));
     const Loading loading(options);
-    run_with = {.threads = options.threads,
-                .private_arena = options.private_threads,
-                .max_memory = options.max_memory};
-    time_limit_ms = options.time_limit_ms;
-    random = std::make_unique<RandomStreams>(package::seed_of(options.seed));
     if (options.log)
       options.log = [log = options.log](const std::string& text) { log(printable(text, Lines::kept)); };
+    run_with = {.threads = options.threads,
+                .private_arena = options.private_threads,
+                .max_memory = options.max_memory,
+                .log = options.log};
+    time_limit_ms = options.time_limit_ms;
+    random = std::make_unique<RandomStreams>(package::seed_of(options.seed));
     CompileStats stats;
     std::vector<InputDefault> declared;
     device = device_of(options);

@@ -188,7 +188,8 @@ void Specialiser::finish(Variant& v, Compiled compiled) const {
   v.session = std::make_unique<runtime::Session>(
       v.bound, runtime::SessionOptions{.threads = options_->threads,
                                        .private_arena = options_->private_threads,
-                                       .max_memory = options_->max_memory});
+                                       .max_memory = options_->max_memory,
+                                       .log = options_->log});
 }
 
 Specialiser::VariantPtr Specialiser::variant_for(std::span<const RunTensor> inputs, Assume assume) {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "ir/scan.h"
 
 namespace tbx::fusion {
 
@@ -362,21 +363,15 @@ private:
 
   void build_scan(const Compute& compute) {
     const Loops& loops = compute.loops;
-    Substitution s;
-    SymInt along = c_.rvar(0), n = loops.ranges[loops.scan_axis];
-    for (size_t k = 0; k < loops.ranges.size(); ++k) {
-      if (static_cast<int>(k) == loops.scan_axis) {
-        s.vars.push_back(loops.reverse ? n - SymInt(1) - along : along);
-      } else {
-        s.vars.push_back(c_.var(static_cast<int>(kernel_.outer.size())));
-        kernel_.outer.push_back(loops.ranges[k]);
-      }
-    }
+    ir::ScanLoops over = ir::loops_of_scan(c_, loops);
+    kernel_.outer = over.outer;
+    const ir::Extents extents{over.outer, {over.inner}};
+    Substitution s{over.at, {}};
     Phase phase;
-    phase.inner = {n};
+    phase.inner = {over.inner};
     Stmt st;
     st.kind = StmtKind::scan;
-    st.value = global_loads(ir::substitute(loops.body, s));
+    st.value = global_loads(simplify(ir::substitute(loops.body, s), extents));
     st.reduce = loops.reduce;
     st.exclusive = loops.exclusive;
     st.number = kernel_.num_accumulators++;

@@ -40,8 +40,10 @@ int64_t work_of(const SymInts& ranges, const SymInts& reduced, std::initializer_
 }
 
 int64_t work_of(const Operation& op) {
-  if (const auto* compute = std::get_if<Compute>(&op.what))
-    return work_of(compute->loops.ranges, compute->loops.reduction_ranges, {compute->loops.body});
+  if (const auto* compute = std::get_if<Compute>(&op.what)) {
+    const Loops& l = compute->loops;
+    return work_of(l.ranges, l.kind == LoopKind::reduction ? l.reduction_ranges : SymInts(), {l.body});
+  }
   if (const auto* scatter = std::get_if<Scatter>(&op.what)) {
     for (SymInt i : scatter->indices)
       if (has_symbols(i)) return -1;

@@ -1,5 +1,7 @@
 #include "ir/nest_kernel.h"
 
+#include "ir/scan.h"
+
 namespace tbx::ir {
 namespace {
 
@@ -45,20 +47,15 @@ void add_reduction(KernelProgram& kernel, const Loops& loops, const NestPlaces& 
 void add_scan(KernelProgram& kernel, const Loops& loops, const NestPlaces& places) {
   Context& c = *kernel.context;
   kernel.num_accumulators = 1;
-  SymInts at;
-  for (size_t k = 0; k < loops.ranges.size(); ++k) {
-    const bool along = static_cast<int>(k) == loops.scan_axis;
-    SymInt n = loops.ranges[k], i = c.rvar(0);
-    at.push_back(!along ? c.var(static_cast<int>(kernel.outer.size())) : loops.reverse ? n - 1 - i : i);
-    if (!along) kernel.outer.push_back(n);
-  }
-  Expr value = places.resolve(substitute(loops.body, {at, {}}));
-  Stmt scan = store_of(places.result(), places.address(at), value);
+  ScanLoops over = loops_of_scan(c, loops);
+  kernel.outer = std::move(over.outer);
+  Expr value = places.resolve(substitute(loops.body, {over.at, {}}));
+  Stmt scan = store_of(places.result(), places.address(over.at), value);
   scan.kind = StmtKind::scan;
   scan.reduce = loops.reduce;
   scan.exclusive = loops.exclusive;
   scan.number = 0;
-  kernel.phases.push_back({{loops.ranges[static_cast<size_t>(loops.scan_axis)]}, {scan}});
+  kernel.phases.push_back({{over.inner}, {scan}});
 }
 
 } // namespace

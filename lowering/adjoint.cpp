@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ir/scan.h"
 #include "lowering/op_helpers.h"
 #include "lowering/product_loops.h"
 #include "lowering/realize_policy.h"
@@ -108,8 +109,7 @@ TensorBox Adjoint::reduce(const ir::Loops& l, ReduceOp op, Expr body, const Boxe
 
 TensorBox Adjoint::scan(const ir::Loops& l, ReduceOp op, bool exclusive, bool reverse, Expr body,
                         const Boxes& locals) {
-  return ir::make_scan(to_, op, body->dtype, l.ranges, l.scan_axis, exclusive, reverse,
-                       replay_(body, locals));
+  return ir::make_scan_like(to_, l, op, body->dtype, exclusive, reverse, replay_(body, locals));
 }
 
 namespace {
@@ -158,8 +158,10 @@ Expr Adjoint::running_product_seed(const ir::Loops& l, Boxes& locals) {
 
 void Adjoint::of_loops(const ir::Compute& compute, const TensorBox& g) {
   const ir::Loops& l = compute.loops;
-  SymInts loops = l.ranges; // which read each element of the gradient again and again
-  loops.insert(loops.end(), l.reduction_ranges.begin(), l.reduction_ranges.end());
+  ir::Extents extents = l.extents();
+  if (l.kind == ir::LoopKind::scan) extents.rvars.clear(); // parts of the axis are no loops of the body
+  SymInts loops = extents.vars; // which read each element of the gradient again and again
+  loops.insert(loops.end(), extents.rvars.begin(), extents.rvars.end());
   realize_if_repeated(to_, g, loops);
   Boxes locals{g};
   Expr gate = nullptr, seed = c_.local(0, l.body->dtype);
@@ -183,7 +185,7 @@ void Adjoint::of_loops(const ir::Compute& compute, const TensorBox& g) {
     default: return; // positions and truth values
     }
   }
-  spread(l.body, seed, gate, l.extents(), locals);
+  spread(l.body, seed, gate, extents, locals);
 }
 
 /// Of points that store to the same element the last one counts: their numbers, stored the same way, say

@@ -1,6 +1,7 @@
 // Gradients of products as polynomials of the factors: what is differentiated again must be right in its
 // derivatives, too, where factors are 0. The forms of adjoint.cpp are shorter, but divide by factors, and
 // tell zeros from other numbers.
+#include "base/error.h"
 #include "lowering/adjoint.h"
 #include "lowering/op_helpers.h"
 
@@ -37,6 +38,7 @@ void Adjoint::of_product(const ir::Loops& l, Boxes locals) {
 /// Of the product up to k, the factor i has the product before i times that between i and k. The latter is a
 /// table over i and k, so this takes the square of the length.
 Expr Adjoint::running_product_polynomial(const ir::Loops& l, Boxes& locals) {
+  TBX_INTERNAL(l.reduction_ranges.empty()); // products are not computed in parts
   const int rank = static_cast<int>(l.ranges.size()), axis = l.scan_axis;
   const DType type = l.body->dtype;
   const SymInt i = c_.var(axis);

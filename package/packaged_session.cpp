@@ -83,11 +83,12 @@ public:
     check_threads(options.threads);
     TBX_MODEL(options.max_memory >= 0 && options.time_limit_ms >= 0, "a limit is negative");
     std::function<void(const std::string&)> log;
-    if (options.log) log = [&](const std::string& text) { options.log(printable(text, Lines::kept)); };
+    if (options.log) log = [to = options.log](const std::string& text) { to(printable(text, Lines::kept)); };
     const PackageIndex& index = package_->index();
     run_with = {.threads = options.threads,
                 .private_arena = options.private_threads,
-                .max_memory = options.max_memory};
+                .max_memory = options.max_memory,
+                .log = log};
     time_limit_ms = options.time_limit_ms;
     random = std::make_unique<RandomStreams>(seed_of(options.seed));
     inputs = index.inputs;

@@ -339,6 +339,9 @@ std::vector<KernelReport> Session::Impl::reports(package::ReportsByPlan* plans) 
       const auto& library = p.bound->steps[i].library;
       if (const int64_t packed = library ? library->packed_bytes() : 0; packed > 0)
         r.decisions.push_back(fmt::format("weights packed: {:.3f} MB", static_cast<double>(packed) / 1e6));
+      if (p.bound->on_device)
+        if (const std::string again = p.bound->on_device->recorded_again.text(i); !again.empty())
+          r.decisions.push_back(again);
       r.bytes = s.bytes;
       r.flops = s.flops;
       if (s.guessed) r.decisions.push_back(kGuessed);

@@ -1,5 +1,7 @@
 #include "runtime/bound_device.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -58,6 +60,14 @@ void find_recorded(const Executable& executable, BoundDevice& bound) {
 }
 
 } // namespace
+
+std::string RecordedAgain::text(size_t step) const {
+  std::scoped_lock lock(mutex_);
+  const auto count = counts_.find(step);
+  if (count == counts_.end()) return {};
+  return fmt::format("graph recorded again {} time{}: {}", count->second.times,
+                     count->second.times == 1 ? "" : "s", count->second.why);
+}
 
 std::shared_ptr<const BoundDevice> bind_device(const Executable& executable, const DeviceModule& on) {
   if (std::all_of(executable.steps.begin(), executable.steps.end(),

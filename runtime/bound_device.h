@@ -7,6 +7,7 @@
 #include "device/device.h"
 #include "runtime/device_edges.h"
 #include "runtime/executable.h"
+#include "runtime/recorded_again.h"
 
 namespace tbx::runtime {
 
@@ -28,6 +29,7 @@ struct BoundDevice {
   /// Steps [first, last) run on the device without the host: they are recorded once and replayed as a whole.
   /// The copies of inputs come before, those of outputs behind. Both 0 where the host has work, too.
   int first_recorded = 0, last_recorded = 0;
+  RecordedAgain recorded_again; ///< in runs so far
   bool is_recorded() const { return last_recorded > 0; }
 };
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -20,8 +22,9 @@ bool is_copy(const EdgeUse& use) { return use.how == EdgeUse::How::copied && use
 
 } // namespace
 
-DeviceContext::DeviceContext(const BoundExecutable& bound)
-    : bound_(bound), on_(*bound.on_device), pool_(*on_.device), staging_(*on_.device), chunks_(*on_.device),
+DeviceContext::DeviceContext(const BoundExecutable& bound, Log log)
+    : bound_(bound), on_(*bound.on_device), log_(std::move(log)), pool_(*on_.device), staging_(*on_.device),
+      chunks_(*on_.device),
       reports_(on_.num_check_slots > 0
                    ? on_.device->allocate(static_cast<size_t>(on_.num_check_slots) * kCheckBytes)
                    : nullptr),
@@ -283,10 +286,13 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
       for (size_t s = work.first; s < work.last; ++s) work.run(s);
     });
   } else {
-    if (mode == Mode::record || (recorded_.front().symbols != work.symbols && !move_launches(work)))
-      record(inputs, outputs, work);
-    else
+    const bool fits =
+        mode == Mode::replay && (recorded_.front().symbols == work.symbols || move_launches(work));
+    if (mode == Mode::replay && !fits) note_again();
+    if (fits)
       move_copies(inputs, outputs);
+    else
+      record(inputs, outputs, work);
     if (recorded_.front().graph->nodes() > 0) run_stream_->launch(*recorded_.front().graph);
   }
   for (const EdgeUse& use : outputs) {
@@ -295,21 +301,34 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
   }
 }
 
+/// Steps whose results do not depend on each other run side by side. Empty: one after the other, as asked
+/// for.
+std::vector<std::vector<size_t>> DeviceContext::order_of_work(const Work& work) {
+  const char* forks = std::getenv("TBX_CUDA_FORKS");
+  if (!work.touches || (forks && std::string_view(forks) == "0")) return {};
+  std::vector<std::vector<Access>> touched(work.last - work.first);
+  for (size_t s = work.first; s < work.last; ++s) work.touches(s, touched[s - work.first]);
+  return order_of(touched);
+}
+
 /// As the first of those recorded. On the context's own stream: that of a caller may be one that cannot.
 void DeviceContext::record(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs,
                            const Work& work) {
   std::scoped_lock lock(recording());
   Recorded& mine = recorded_.front();
   mine.launches.clear();
+  const std::vector<std::vector<size_t>> order = order_of_work(work);
   auto steps = [&] {
     auto next = work.growing.begin();
     for (size_t s = work.first; s < work.last; ++s) {
+      if (!order.empty()) stream_->begin_piece(order[s - work.first]);
       const size_t before = stream_->recorded_launches();
       work.run(s);
       while (next != work.growing.end() && static_cast<size_t>(*next) < s) ++next;
       if (next != work.growing.end() && static_cast<size_t>(*next) == s)
         mine.launches.push_back({before, stream_->recorded_launches() - before});
     }
+    stream_->join_pieces();
   };
   device::Stream* const run_on = run_stream_;
   run_stream_ = stream_.get();
@@ -332,8 +351,17 @@ void DeviceContext::record(const std::vector<EdgeUse>& inputs, const std::vector
   if (run_on != stream_.get()) stream_->synchronize(); // the graph is on the device
 }
 
-/// Gives kernels of the graph that was found the sizes of this run. False where other kernels compute these:
-/// it has to be recorded again.
+/// A graph that cannot be changed is recorded again, which the run waits for.
+void DeviceContext::note_again() const {
+  if (!on_.recorded_again.add(refused_.step, refused_.why) || !log_) return;
+  const Executable& plan = *bound_.executable;
+  log_(fmt::format("{}: the graph of an earlier run has to be recorded again for other sizes, which takes "
+                   "time: {}; `tbx explain --profile` has how often",
+                   nodes_of(plan, plan.steps[refused_.step].origins), refused_.why));
+}
+
+/// Gives kernels of the graph that was found the sizes of this run. False where it has to be recorded again:
+/// other kernels compute these, or the device refuses.
 bool DeviceContext::move_launches(const Work& work) {
   Recorded& mine = recorded_.front();
   mine.symbols.clear(); // until all have them
@@ -341,15 +369,20 @@ bool DeviceContext::move_launches(const Work& work) {
   for (int s : work.growing) {
     if (static_cast<size_t>(s) < work.first || static_cast<size_t>(s) >= work.last) continue;
     run_stream_->begin_update(*mine.graph, launches->first);
-    std::optional<size_t> given;
+    device::GraphUpdate update;
     try {
       work.run(static_cast<size_t>(s));
-      given = run_stream_->end_update();
+      update = run_stream_->end_update();
     } catch (...) {
       run_stream_->end_update();
       throw;
     }
-    if (given != launches->count) return false;
+    if (update.refused.empty() && update.given < launches->count) update.refused = "it starts fewer kernels";
+    if (update.refused.empty() && update.given > launches->count) update.refused = "it starts more kernels";
+    if (!update.refused.empty()) {
+      refused_ = {static_cast<size_t>(s), std::move(update.refused)};
+      return false;
+    }
     ++launches;
   }
   mine.symbols = work.symbols;

@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,12 +17,15 @@
 #include "runtime/chunked_copies.h"
 #include "runtime/device_memory.h"
 #include "runtime/shape_plan.h"
+#include "runtime/step_order.h"
 
 namespace tbx::runtime {
 
 class DeviceContext {
 public:
-  explicit DeviceContext(const BoundExecutable& bound);
+  using Log = std::function<void(const std::string&)>;
+  /// `log`: what costs time and is not an error; none: nobody asks.
+  DeviceContext(const BoundExecutable& bound, Log log);
   ~DeviceContext(); ///< waits for the device
   DeviceContext(const DeviceContext&) = delete;
   DeviceContext& operator=(const DeviceContext&) = delete;
@@ -62,6 +66,8 @@ public:
     std::function<void(size_t step)> run;
     const std::vector<int64_t>& symbols; ///< of this run; `choose` may have got rounded ones
     std::span<const int> growing;        ///< steps that depend on what was rounded
+    /// What the step touches of the memory that `choose` left it, for all sizes that a graph serves.
+    std::function<void(size_t step, std::vector<Access>& all)> touches;
   };
   /// The copies at the ends, and `work` between them. One start of a graph, but for what goes in chunks;
   /// where sizes have grown since it was started last, its kernels of growing steps get other arguments
@@ -109,9 +115,11 @@ private:
   bool find(const Key& key);
   bool was_seen(Key key);
   void stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs);
+  static std::vector<std::vector<size_t>> order_of_work(const Work& work);
   void record(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs, const Work& work);
   void do_all(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs,
               const std::function<void()>& steps);
+  void note_again() const;
   bool move_launches(const Work& work);
   void move_copies(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs);
   void report();
@@ -121,6 +129,7 @@ private:
 
   const BoundExecutable& bound_;
   const BoundDevice& on_;
+  const Log log_;
   DevicePool pool_;
   Staging staging_;
   ChunkedCopies chunks_;
@@ -134,6 +143,11 @@ private:
   bool running_ = false;  ///< a run has begun that nobody waited for, or left
   bool reported_ = false; ///< what checks find in this run is on its way to the host
   std::vector<void*> arguments_;
+  /// Why the graph could not be changed, and for which step.
+  struct Refused {
+    size_t step = 0;
+    std::string why;
+  } refused_;
   std::unique_ptr<device::Event> left_; ///< the end of a run that nobody waited for
   std::optional<void*> left_on_;        ///< the stream of that
   std::unique_ptr<device::Stream> adopted_;

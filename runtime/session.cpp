@@ -86,7 +86,7 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
           p.device == DeviceKind::cpu ? bound->constants[p.index] : bound->on_device->constants[p.index];
   }
   if (bound->on_device) {
-    if (!ctx.device) ctx.device = std::make_unique<DeviceContext>(*bound);
+    if (!ctx.device) ctx.device = std::make_unique<DeviceContext>(*bound, options.log);
     if (run_options.async) refuse_async(outputs);
     ctx.device->begin(run_options.stream);
     ctx.timed.clear();

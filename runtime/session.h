@@ -25,6 +25,7 @@ struct SessionOptions {
   bool private_arena = false; ///< own TBB arena instead of the process-wide one
   int64_t max_memory = 0;     ///< bytes per run for intermediate results and outputs that the session
                               ///< allocates, 0: none; checked before they are
+  std::function<void(const std::string&)> log = {}; ///< what costs runs time; called by their threads
 };
 
 class HostCopy;

@@ -136,6 +136,33 @@ DeviceContext::Mode Session::Impl::place_edges(RunContext& ctx, const ShapePlan&
   return mode;
 }
 
+/// Whole buffers with the room that they have: a recorded graph keeps its order when sizes grow.
+void Session::Impl::touched_by(size_t s, const RunContext& ctx, const ShapePlan& shapes,
+                               std::vector<Access>& all) const {
+  const Step& step = plan->steps[s];
+  for_each_buffer(step, [&](int b, bool writes) {
+    const auto* begin = static_cast<const std::byte*>(ctx.pointers[b]);
+    const std::byte* end = begin + std::max(shapes.buffers[b].bytes, shapes.buffers[b].room);
+    if (kept[b]) // anywhere in the memory of the state
+      for (const EdgeUse& use : ctx.edges_in) {
+        const auto* state = static_cast<const std::byte*>(use.memory);
+        if (use.how == EdgeUse::How::kept && begin >= state && begin < state + use.bytes)
+          begin = state, end = state + use.bytes;
+      }
+    if (end > begin) all.push_back({begin, end, writes});
+  });
+  // Memory to work in is the same for all steps. Sizes that grow may need some where those of this run do
+  // not.
+  const StepShape& shape = shapes.steps[s];
+  bool works = shape.scratch_bytes > 0 || shape.workspace_bytes > 0;
+  if (std::binary_search(growing.steps.begin(), growing.steps.end(), static_cast<int>(s))) {
+    const auto* kernel = std::get_if<KernelStep>(&step.what);
+    works = works || !kernel || !kernel->scratch_bytes.is_constant();
+  }
+  const auto* work = static_cast<const std::byte*>(ctx.device_work);
+  if (works) all.push_back({work, work + 1, true});
+}
+
 /// Waits for the device, and for the times it took.
 void Session::Impl::end_device(RunContext& ctx, std::span<RunTensor> outputs,
                                const RunOptions& run_options) const {

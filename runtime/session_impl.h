@@ -80,6 +80,7 @@ struct Session::Impl {
   void refuse_async(std::span<const RunTensor> outputs) const;
   DeviceContext::Mode place_edges(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                                   bool recorded) const;
+  void touched_by(size_t s, const RunContext& ctx, const ShapePlan& shapes, std::vector<Access>& all) const;
   void check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const;
   void run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan> plan_of_run,
                    std::span<RunTensor> outputs, const RunOptions& options) const;

@@ -104,7 +104,7 @@ void Session::Impl::expect_next(RunContext& ctx) const {
     ctx.device->expect({static_cast<size_t>(bound->on_device->first_recorded),
                         static_cast<size_t>(bound->on_device->last_recorded),
                         [&](size_t s) { run_step(s, shapes->steps[s], ctx, shapes->buffers); }, next,
-                        growing.steps});
+                        growing.steps, nullptr});
   } catch (const Error&) { // there is no such run; if it comes after all it says why
   }
 }
@@ -139,7 +139,8 @@ void Session::Impl::run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan
         const auto first = static_cast<size_t>(bound->on_device->first_recorded),
                    last = static_cast<size_t>(bound->on_device->last_recorded);
         ctx.device->run(mode, ctx.edges_in, ctx.edges_out,
-                        {first, last, run_one, shapes.symbols, growing.steps});
+                        {first, last, run_one, shapes.symbols, growing.steps,
+                         [&](size_t s, std::vector<Access>& all) { touched_by(s, ctx, shapes, all); }});
         done = plan->steps.size();
       }
     }

@@ -43,13 +43,15 @@ const Driver& driver() {
   return d;
 }
 
-void check(Result result, const char* what) {
-  if (result == 0) return;
+std::string text_of(Result result) {
   const char *name = nullptr, *text = nullptr;
   driver().cuGetErrorName(result, &name);
   driver().cuGetErrorString(result, &text);
-  throw_backend_error("{} failed: {} ({})", what, text ? text : "unknown error",
-                      name ? name : std::to_string(result));
+  return fmt::format("{} ({})", text ? text : "unknown error", name ? name : std::to_string(result));
+}
+
+void check(Result result, const char* what) {
+  if (result != 0) throw_backend_error("{} failed: {}", what, text_of(result));
 }
 
 } // namespace tbx::device::cuda

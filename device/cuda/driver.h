@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace tbx::device::cuda {
 
@@ -107,6 +108,7 @@ inline constexpr Result kOutOfMemory = 2, kNotReady = 600;
   X(cuStreamEndCapture, StreamHandle, GraphHandle*)                                                          \
   X(cuStreamGetCaptureInfo_v3, StreamHandle, int*, unsigned long long*, GraphHandle*, const GraphNode**,     \
     const void**, size_t*)                                                                                   \
+  X(cuStreamUpdateCaptureDependencies_v2, StreamHandle, GraphNode*, const void*, size_t, unsigned)           \
   X(cuEventCreate, EventHandle*, unsigned)                                                                   \
   X(cuEventDestroy_v2, EventHandle)                                                                          \
   X(cuEventRecord, EventHandle, StreamHandle)                                                                \
@@ -142,6 +144,8 @@ struct Driver {
 /// whose libraries are used), or there is no GPU.
 const Driver& driver();
 
+/// The driver's own words.
+std::string text_of(Result result);
 /// Throws BackendError with the driver's own words; `what` is what we did.
 void check(Result result, const char* what);
 

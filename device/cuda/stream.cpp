@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/pieces.h"
 
 namespace tbx::device::cuda {
 
@@ -10,6 +11,8 @@ namespace {
 
 constexpr unsigned kNonBlocking = 1; ///< CU_STREAM_NON_BLOCKING: does not wait for the default stream
 constexpr int kThreadLocal = 1; ///< CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may allocate meanwhile
+
+constexpr unsigned kSetDependencies = 1; ///< CU_STREAM_SET_CAPTURE_DEPENDENCIES
 
 Pointer pointer(const void* p) { return reinterpret_cast<Pointer>(p); }
 
@@ -66,15 +69,17 @@ public:
     check(driver().cuGraphExecMemcpyNodeSetParams(exec, copies_[copy], &node, context_->context()),
           "cuGraphExecMemcpyNodeSetParams");
   }
-  /// False where the graph has no such start, or the driver does not change it so.
-  bool move_launch(size_t launch, Function function, const LaunchShape& shape,
-                   std::span<void* const> arguments) {
-    if (launch >= launches_.size() || launches_[launch].function != function) return false;
+  /// Why the start cannot be changed so; empty: it was.
+  std::string move_launch(size_t launch, Function function, const LaunchShape& shape,
+                          std::span<void* const> arguments) {
+    if (launch >= launches_.size()) return "it starts more kernels";
+    if (launches_[launch].function != function) return "it starts another kernel";
     KernelNode node;
     node.function = function;
     node.grid_x = shape.blocks, node.block_x = shape.threads, node.shared_bytes = shape.shared_bytes;
     node.arguments = const_cast<void**>(arguments.data());
-    return driver().cuGraphExecKernelNodeSetParams_v2(exec, launches_[launch].node, &node) == 0;
+    const Result r = driver().cuGraphExecKernelNodeSetParams_v2(exec, launches_[launch].node, &node);
+    return r == 0 ? std::string() : "the driver refuses the change: " + text_of(r);
   }
   GraphExec exec = nullptr;
 
@@ -127,7 +132,7 @@ public:
     Current current(*context_);
     const auto function = static_cast<Function>(kernel.handle);
     if (updated_) {
-      fits_ = fits_ && updated_->move_launch(next_++, function, shape, arguments);
+      if (refused_.empty()) refused_ = updated_->move_launch(next_++, function, shape, arguments);
       return;
     }
     LaunchConfig config;
@@ -160,6 +165,7 @@ public:
     check(driver().cuStreamBeginCapture_v2(stream_, kThreadLocal), "cuStreamBeginCapture");
     copies_.clear();
     launches_.clear();
+    pieces_.clear();
     recording_ = true;
   }
   std::unique_ptr<Graph> end_capture() override {
@@ -171,15 +177,23 @@ public:
     check(driver().cuGraphUpload(out->exec, stream_), "cuGraphUpload");
     return out;
   }
+  void begin_piece(std::span<const size_t> after) override {
+    Current current(*context_);
+    wait_for(pieces_.begin(last_nodes(), after));
+  }
+  void join_pieces() override {
+    Current current(*context_);
+    if (pieces_.begun()) wait_for(pieces_.join(last_nodes()));
+  }
   size_t recorded_launches() const override { return launches_.size(); }
   void begin_update(Graph& graph, size_t first) override {
     updated_ = static_cast<CudaGraph*>(&graph);
     first_ = next_ = first;
-    fits_ = true;
+    refused_.clear();
   }
-  std::optional<size_t> end_update() override {
+  GraphUpdate end_update() override {
     updated_ = nullptr;
-    return fits_ ? std::optional(next_ - first_) : std::nullopt;
+    return {next_ - first_, std::move(refused_)};
   }
   void launch(Graph& graph) override {
     Current current(*context_);
@@ -189,8 +203,8 @@ public:
   void* handle() const override { return stream_; }
 
 private:
-  /// What was recorded last.
-  GraphNode last_node() const {
+  /// What the next node will wait for.
+  std::vector<GraphNode> last_nodes() const {
     int status = 0;
     unsigned long long id = 0;
     GraphHandle graph = nullptr;
@@ -199,8 +213,18 @@ private:
     size_t count = 0;
     check(driver().cuStreamGetCaptureInfo_v3(stream_, &status, &id, &graph, &nodes, &edges, &count),
           "cuStreamGetCaptureInfo");
-    TBX_INTERNAL(count == 1);
+    return {nodes, nodes + count};
+  }
+  /// What was recorded last.
+  GraphNode last_node() const {
+    const std::vector<GraphNode> nodes = last_nodes();
+    TBX_INTERNAL(nodes.size() == 1);
     return nodes[0];
+  }
+  void wait_for(std::vector<GraphNode> nodes) const {
+    check(driver().cuStreamUpdateCaptureDependencies_v2(stream_, nodes.data(), nullptr, nodes.size(),
+                                                        kSetDependencies),
+          "cuStreamUpdateCaptureDependencies");
   }
 
   std::shared_ptr<const ContextOwner> context_;
@@ -208,9 +232,10 @@ private:
   bool owned_ = true, recording_ = false;
   std::vector<GraphNode> copies_; ///< recorded so far
   std::vector<RecordedLaunch> launches_;
+  Pieces<GraphNode> pieces_;
   CudaGraph* updated_ = nullptr; ///< gets the next starts of kernels
   size_t first_ = 0, next_ = 0;
-  bool fits_ = true;
+  std::string refused_; ///< why the graph cannot be changed
 };
 
 } // namespace

@@ -13,12 +13,14 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <random>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
 #include "device/fake/emulator.h"
 #include "device/fake/guarded.h"
+#include "device/pieces.h"
 
 namespace tbx::device {
 
@@ -83,43 +85,67 @@ public:
     const void* kernel; ///< none: work that stands for a library's kernel
     Work work;
   };
-  using Item = std::variant<Work, Copy, Launch>;
+  struct Item {
+    std::variant<Work, Copy, Launch> what;
+    std::vector<size_t> after; ///< items that it waits for
+  };
 
   explicit FakeGraph(std::vector<Item> items) : items_(std::move(items)) {}
   size_t nodes() const override { return items_.size(); }
   size_t copies() const override {
-    return static_cast<size_t>(std::count_if(
-        items_.begin(), items_.end(), [](const Item& item) { return std::holds_alternative<Copy>(item); }));
+    return static_cast<size_t>(std::count_if(items_.begin(), items_.end(), [](const Item& item) {
+      return std::holds_alternative<Copy>(item.what);
+    }));
   }
   void move_copy(size_t copy, void* to, const void* from, size_t bytes) override {
     if (copy >= copies() || bytes == 0) throw_backend_error("changing copy {} to {} bytes", copy, bytes);
     for (Item& item : items_)
-      if (auto* c = std::get_if<Copy>(&item); c && copy-- == 0) *c = {to, from, bytes};
+      if (auto* c = std::get_if<Copy>(&item.what); c && copy-- == 0) *c = {to, from, bytes};
   }
-  /// False where there is no such launch.
-  bool move_launch(size_t launch, const void* kernel, Work work) {
+  /// Why the launch cannot be changed so; empty: it was.
+  std::string move_launch(size_t launch, const void* kernel, Work work) {
     for (Item& item : items_)
-      if (auto* l = std::get_if<Launch>(&item); l && launch-- == 0) {
-        if (l->kernel != kernel) return false;
+      if (auto* l = std::get_if<Launch>(&item.what); l && launch-- == 0) {
+        if (l->kernel != kernel) return "it starts another kernel";
         l->work = std::move(work);
-        return true;
+        return {};
       }
-    return false;
+    return "it starts more kernels";
   }
-  /// As it is now.
-  Work work() const {
-    return [items = items_]() mutable {
-      for (Item& item : items)
-        if (auto* c = std::get_if<Copy>(&item))
+  /// As it is now, in an order of those that it allows.
+  Work work(size_t seed) const {
+    return [items = items_, order = order_from(seed)]() mutable {
+      for (size_t i : order)
+        if (auto* c = std::get_if<Copy>(&items[i].what))
           std::memcpy(c->to, c->from, c->bytes);
-        else if (auto* l = std::get_if<Launch>(&item))
+        else if (auto* l = std::get_if<Launch>(&items[i].what))
           l->work();
         else
-          std::get<Work>(item)();
+          std::get<Work>(items[i].what)();
     };
   }
 
 private:
+  std::vector<size_t> order_from(size_t seed) const {
+    std::vector<size_t> missing(items_.size()), ready, order;
+    std::vector<std::vector<size_t>> next(items_.size());
+    for (size_t i = 0; i < items_.size(); ++i) {
+      for (size_t before : items_[i].after) next[before].push_back(i);
+      missing[i] = items_[i].after.size();
+      if (missing[i] == 0) ready.push_back(i);
+    }
+    std::mt19937 random(static_cast<unsigned>(seed));
+    while (!ready.empty()) {
+      std::swap(ready[random() % ready.size()], ready.back());
+      const size_t i = ready.back();
+      ready.pop_back();
+      order.push_back(i);
+      for (size_t n : next[i])
+        if (--missing[n] == 0) ready.push_back(n);
+    }
+    return order;
+  }
+
   std::vector<Item> items_;
 };
 
@@ -170,7 +196,8 @@ private:
 
 /// FakeCounts, of all streams of a device.
 struct Counters {
-  std::atomic<size_t> launches = 0, recorded = 0, started = 0, updated = 0;
+  std::atomic<size_t> launches = 0, recorded = 0, started = 0, updated = 0, forked = 0;
+  std::atomic<bool> refuses_updates = false;
 };
 
 class FakeStream final : public Stream {
@@ -182,7 +209,7 @@ public:
   void download(void* to, const void* from, size_t bytes) override { move(to, from, bytes); }
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes > 0 && capturing_)
-      recorded_.emplace_back(FakeGraph::Copy{to, from, bytes});
+      keep(FakeGraph::Copy{to, from, bytes});
     else
       move(to, from, bytes);
   }
@@ -226,6 +253,9 @@ public:
     if (capturing_) throw_backend_error("the stream records a graph already");
     capturing_ = true;
     launches_ = 0;
+    recorded_.clear();
+    last_.clear();
+    pieces_.clear();
   }
   std::unique_ptr<Graph> end_capture() override {
     if (!capturing_) throw_backend_error("the stream records no graph");
@@ -233,29 +263,34 @@ public:
     ++counters_->recorded;
     return std::make_unique<FakeGraph>(std::move(recorded_));
   }
+  void begin_piece(std::span<const size_t> after) override { last_ = pieces_.begin(std::move(last_), after); }
+  void join_pieces() override {
+    if (pieces_.begun()) last_ = pieces_.join(std::move(last_));
+  }
   size_t recorded_launches() const override { return launches_; }
   void begin_update(Graph& graph, size_t first) override {
     updated_ = static_cast<FakeGraph*>(&graph);
     first_ = next_ = first;
-    fits_ = true;
+    refused_.clear();
+    if (counters_->refuses_updates) refused_ = "the fake device refuses the change";
   }
-  std::optional<size_t> end_update() override {
+  GraphUpdate end_update() override {
     updated_ = nullptr;
-    return fits_ ? std::optional(next_ - first_) : std::nullopt;
+    return {next_ - first_, std::move(refused_)};
   }
   void launch(Graph& graph) override {
     ++counters_->started;
-    add(static_cast<FakeGraph&>(graph).work());
+    add(static_cast<FakeGraph&>(graph).work(counters_->started));
   }
   void* handle() const override { return queue_.get(); }
 
   /// `kernel`: none where the work stands for a library's.
   void launch(const void* kernel, Work work) {
     if (updated_) {
-      fits_ = fits_ && updated_->move_launch(next_++, kernel, std::move(work));
-      ++counters_->updated;
+      if (refused_.empty()) refused_ = updated_->move_launch(next_++, kernel, std::move(work));
+      if (refused_.empty()) ++counters_->updated;
     } else if (capturing_) {
-      recorded_.emplace_back(FakeGraph::Launch{kernel, std::move(work)});
+      keep(FakeGraph::Launch{kernel, std::move(work)});
       ++launches_;
     } else {
       ++counters_->launches;
@@ -264,12 +299,18 @@ public:
   }
   void add(Work work) {
     if (capturing_)
-      recorded_.emplace_back(std::move(work));
+      keep(std::move(work));
     else
       queue_->add(std::move(work));
   }
 
 private:
+  void keep(decltype(FakeGraph::Item::what) what) {
+    const size_t number = recorded_.size();
+    if (number > 0 && std::find(last_.begin(), last_.end(), number - 1) == last_.end()) ++counters_->forked;
+    recorded_.push_back({std::move(what), std::move(last_)});
+    last_ = {number};
+  }
   void move(void* to, const void* from, size_t bytes) {
     if (bytes > 0) add([to, from, bytes] { std::memcpy(to, from, bytes); });
   }
@@ -277,11 +318,13 @@ private:
   std::shared_ptr<Queue> queue_;
   std::shared_ptr<Counters> counters_;
   std::vector<FakeGraph::Item> recorded_;
+  std::vector<size_t> last_; ///< items that the next one waits for
+  Pieces<size_t> pieces_;
   size_t launches_ = 0; ///< recorded
   bool capturing_ = false;
   FakeGraph* updated_ = nullptr; ///< gets the next launches
   size_t first_ = 0, next_ = 0;
-  bool fits_ = true;
+  std::string refused_; ///< why the graph cannot be changed
   uint32_t seed_ = 1;
 };
 
@@ -357,8 +400,10 @@ public:
     return std::make_shared<LoadedObject>(binary);
   }
   FakeCounts counts() const {
-    return {counters_->launches, counters_->recorded, counters_->started, counters_->updated};
+    return {counters_->launches, counters_->recorded, counters_->started, counters_->updated,
+            counters_->forked};
   }
+  void refuse_updates(bool refuse) const { counters_->refuses_updates = refuse; }
 
 private:
   Properties properties_;
@@ -378,6 +423,10 @@ std::shared_ptr<Device> make_fake_device(int number) { return std::make_shared<f
 bool is_fake(const Device& device) { return dynamic_cast<const fake::FakeDevice*>(&device) != nullptr; }
 
 FakeCounts counts_of(const Device& device) { return dynamic_cast<const fake::FakeDevice&>(device).counts(); }
+
+void refuse_updates(const Device& device, bool refuse) {
+  dynamic_cast<const fake::FakeDevice&>(device).refuse_updates(refuse);
+}
 
 void run_on_host(Stream& stream, std::function<void()> work) {
   dynamic_cast<fake::FakeStream&>(stream).launch(nullptr, std::move(work));

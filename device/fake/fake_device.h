@@ -1,6 +1,7 @@
 // A device for tests without a GPU (TBX_FAKE_CUDA=1). Its memory is host memory that host code cannot touch
 // while no work of the device runs; streams do their work when somebody waits for it, so a missing wait
-// shows; kernels run in the emulator.
+// shows; a graph's work is done in an order drawn from those that it allows, so a missing edge shows; kernels
+// run in the emulator.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +21,11 @@ struct FakeCounts {
   size_t recorded = 0; ///< graphs
   size_t started = 0;  ///< graphs
   size_t updated = 0;  ///< kernels of graphs that got other arguments
+  size_t forked = 0;   ///< recorded work that does not wait for what was recorded before it
 };
 FakeCounts counts_of(const Device& device);
+/// From now on graphs of the device cannot be changed, as a driver may refuse it; or can again.
+void refuse_updates(const Device& device, bool refuse);
 
 /// Work of a fake device's stream that is a function of ours: it may touch the device's memory, and stands
 /// for a library's kernel.

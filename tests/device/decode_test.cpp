@@ -96,9 +96,11 @@ protected:
   void SetUp() override { setenv("TBX_FAKE_CUDA", "1", 1); }
   void TearDown() override { unsetenv("TBX_FAKE_CUDA"); }
 
-  static Session session(int64_t capacity, int64_t max_memory = 0) {
+  static Session session(int64_t capacity, int64_t max_memory = 0,
+                         std::function<void(const std::string&)> log = {}) {
     CompileOptions options;
     options.device = "cuda";
+    options.log = std::move(log);
     options.state = {{"pk", "k"}, {"pv", "v"}};
     options.state_capacity = capacity;
     options.max_memory = max_memory;
@@ -146,6 +148,34 @@ TEST_F(Decode, OneGraphServesManyLengths) {
   const size_t moved = after.updated - before.updated;
   EXPECT_GE(moved, 40u);
   EXPECT_LE(moved, 40u * 8u); // both caches, the mask, attention; not the products of the layer
+}
+
+TEST_F(Decode, SaysWhenAGraphIsRecordedAgain) {
+  std::vector<std::string> said;
+  const Session s = session(600, 0, [&](const std::string& text) {
+    if (text.find("recorded again") != std::string::npos) said.push_back(text);
+  });
+  auto counted = [&](const std::vector<KernelReport>& reports) {
+    std::vector<std::string> lines;
+    for (const KernelReport& r : reports)
+      for (const std::string& d : r.decisions)
+        if (d.find("recorded again") != std::string::npos) lines.push_back(d);
+    return lines;
+  };
+  Reference reference;
+  step(s, reference, 7);
+  for (int i = 0; i < 4; ++i) step(s, reference, 1);
+  EXPECT_THAT(counted(s.explain()), testing::IsEmpty());
+  const device::FakeCounts before = counts();
+  device::refuse_updates(*device::open("cuda"), true);
+  for (int i = 0; i < 3; ++i) step(s, reference, 1); // the first has its sizes from the run before
+  device::refuse_updates(*device::open("cuda"), false);
+  EXPECT_EQ(counts().recorded - before.recorded, 2u);
+  for (int i = 0; i < 3; ++i) step(s, reference, 1);
+  EXPECT_EQ(counts().recorded - before.recorded, 2u);
+  EXPECT_THAT(counted(s.explain()),
+              testing::ElementsAre("graph recorded again 2 times: the fake device refuses the change"));
+  EXPECT_THAT(said, testing::ElementsAre(HasSubstr("the fake device refuses the change")));
 }
 
 TEST_F(Decode, PlacesGrowByPowersOfTwo) {

@@ -1,52 +1,67 @@
 // Running sums and products along one axis.
 #include <algorithm>
 
+#include "ir/scan.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
 
 namespace tbx::lowering {
 namespace {
 
-/// Parts of a long axis that threads of a GPU go through side by side; 1 where there are enough rows or
-/// columns.
-int64_t parts_of_axis(OpContext& ctx, const TensorBox& x, int along) {
-  constexpr int64_t kRows = 1024, kRowOfPart = 1 << 12, kColumns = 1 << 17, kColumnOfPart = 64;
+/// The largest divisor of `n` within the bounds; 0: there is none.
+int64_t divisor_within(int64_t n, int64_t least, int64_t most) {
+  for (int64_t d = most; d >= least; --d)
+    if (n % d == 0) return d;
+  return 0;
+}
+
+/// The length of the parts of a long axis that threads of a GPU go through side by side; 0 where there are
+/// enough rows or columns for them, or the axis has no such parts. Parts cost that memory is read twice.
+int64_t part_of_axis(OpContext& ctx, const TensorBox& x, int along) {
   auto elements = ir::product(x.sizes()).as_constant(), length = x.sizes()[along].as_constant();
-  if (!ctx.program.target.cuda || !elements || !length || *elements == 0) return 1;
-  const bool rows = along + 1 == x.rank(); // a block for each, else a thread for each column
-  const int64_t most = std::min((rows ? kRows : kColumns) / (*elements / *length),
-                                *length / (rows ? kRowOfPart : kColumnOfPart));
-  for (int64_t n = most; n >= std::max<int64_t>(2, most / 4); --n)
-    if (*length % n == 0) return n;
-  return 1;
+  if (!ctx.program.target.cuda || !elements || !length || *elements == 0) return 0;
+  const int64_t others = *elements / *length;
+  if (along + 1 == x.rank()) { // a row for each warp or block
+    constexpr int64_t kFewRows = 512, kLongRow = 1 << 13;
+    constexpr int64_t kWarp = 1024; // elements that a warp goes through
+    if (others > kFewRows || *length < kLongRow) return 0;
+    const int64_t lanes = 16 / std::min<int64_t>(8, size_of(x.dtype())); // whole vectors of 16 bytes first
+    const int64_t vectors =
+        *length % lanes == 0 ? divisor_within(*length / lanes, 256 / lanes, kWarp / lanes) : 0;
+    if (vectors > 0) return vectors * lanes;
+    const int64_t part = divisor_within(*length, 256, kWarp);
+    return part > 0 ? part : divisor_within(*length, kWarp, std::min(*length / 2, 16 * kWarp));
+  }
+  // A thread for neighbouring columns of 16 bytes.
+  constexpr int64_t kFewColumns = 1 << 16, kThreads = 1 << 17, kShortest = 64;
+  if (others > kFewColumns || *length < 2 * kShortest) return 0;
+  const int64_t columns = kThreads * (16 / std::min<int64_t>(8, size_of(x.dtype())));
+  const int64_t most = std::min(columns / others, *length / kShortest);
+  const int64_t parts = divisor_within(*length, std::max<int64_t>(2, most / 4), most);
+  return parts > 0 ? *length / parts : 0;
 }
 
 /// Sums of the parts first, then those of all parts before each, with which its running sums begin.
-TensorBox sum_in_parts(OpContext& ctx, const TensorBox& x, int along, int64_t parts, bool reverse) {
+TensorBox sum_in_parts(OpContext& ctx, const TensorBox& x, int along, int64_t part, bool reverse) {
   ir::Program& p = ctx.program;
   const DType type = is_float(x.dtype()) ? compute_type(x.dtype()) : x.dtype();
-  SymInts split = x.sizes();
-  const SymInt length = split[along].constant() / parts;
-  split[along] = length;
-  split.insert(split.begin() + along, SymInt(parts));
-  TensorBox pieces = ir::reshape(p, x, split);
-  SymInts kept = split, of_sums = loop_vars(ctx.c, x.rank()), at = of_sums;
-  kept.erase(kept.begin() + along + 1);
-  at.insert(at.begin() + along + 1, ctx.c.rvar(0));
+  const SymInt length = part;
+  SymInts kept = x.sizes(), of_sums = loop_vars(ctx.c, x.rank()), at = of_sums;
+  kept[along] = floordiv(kept[along], length);
+  at[along] = at[along] * length + ctx.c.rvar(0);
   TensorBox sums =
-      ir::make_reduction(p, ReduceOp::sum, type, kept, {length}, to_compute(pieces.load(p, at), type));
+      ir::make_reduction(p, ReduceOp::sum, type, kept, {length}, to_compute(x.load(p, at), type));
   realize(ctx, sums, "sums of the parts of a long axis");
   TensorBox before = ir::make_scan(p, ReduceOp::sum, type, kept, along, true, reverse, sums.load(p, of_sums));
   realize(ctx, before, "what the parts of a long axis begin with");
-  SymInts point = loop_vars(ctx.c, x.rank() + 1), part = point;
-  const SymInt place = point[along + 1];
-  part.erase(part.begin() + along + 1);
-  Expr value = to_compute(pieces.load(p, point), type);
+  SymInts point = of_sums, of_part = of_sums;
+  const SymInt place = mod(point[along], length);
+  of_part[along] = floordiv(point[along], length);
+  Expr value = to_compute(x.load(p, point), type);
   Expr first =
       ir::binary(Op::equal, ctx.c.index(place), ctx.c.index(reverse ? length - SymInt(1) : SymInt(0)));
-  Expr begun = ir::where(first, ir::add(value, before.load(p, part)), value);
-  TensorBox running = ir::make_scan(p, ReduceOp::sum, x.dtype(), split, along + 1, false, reverse, begun);
-  return ir::reshape(p, running, x.sizes());
+  Expr begun = ir::where(first, ir::add(value, before.load(p, of_part)), value);
+  return ir::make_scan_of_parts(p, ReduceOp::sum, x.dtype(), x.sizes(), along, length, false, reverse, begun);
 }
 
 LowerFn scan(ReduceOp op) {
@@ -56,8 +71,8 @@ LowerFn scan(ReduceOp op) {
     TBX_MODEL(axis.size() == 1, "{} axes", axis.size());
     int along = ctx.axis(axis[0], x.rank());
     const bool exclusive = ctx.attr_int("exclusive", 0) != 0, reverse = ctx.attr_int("reverse", 0) != 0;
-    if (const int64_t parts = parts_of_axis(ctx, x, along); parts > 1 && op == ReduceOp::sum && !exclusive)
-      return {sum_in_parts(ctx, x, along, parts, reverse)};
+    if (const int64_t part = part_of_axis(ctx, x, along); part > 0 && op == ReduceOp::sum && !exclusive)
+      return {sum_in_parts(ctx, x, along, part, reverse)};
     return {ir::make_scan(ctx.program, op, x.dtype(), x.sizes(), along, exclusive, reverse,
                           x.load(ctx.program, loop_vars(ctx.c, x.rank())))};
   };

@@ -142,6 +142,7 @@ void Session::Impl::touched_by(size_t s, const RunContext& ctx, const ShapePlan&
   const Step& step = plan->steps[s];
   for_each_buffer(step, [&](int b, bool writes) {
     const auto* begin = static_cast<const std::byte*>(ctx.pointers[b]);
+    if (!begin) return; // of no elements
     const std::byte* end = begin + std::max(shapes.buffers[b].bytes, shapes.buffers[b].room);
     if (kept[b]) // anywhere in the memory of the state
       for (const EdgeUse& use : ctx.edges_in) {

@@ -301,11 +301,11 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
   }
 }
 
-/// Steps whose results do not depend on each other run side by side. Empty: one after the other, as asked
-/// for.
+/// Steps whose results do not depend on each other run side by side, where that is asked for. Empty: one after
+/// the other.
 std::vector<std::vector<size_t>> DeviceContext::order_of_work(const Work& work) {
   const char* forks = std::getenv("TBX_CUDA_FORKS");
-  if (!work.touches || (forks && std::string_view(forks) == "0")) return {};
+  if (!work.touches || !forks || std::string_view(forks) != "1") return {};
   std::vector<std::vector<Access>> touched(work.last - work.first);
   for (size_t s = work.first; s < work.last; ++s) work.touches(s, touched[s - work.first]);
   return order_of(touched);

@@ -15,7 +15,7 @@ template <> struct Last<ir::Op> { static constexpr auto value = ir::Op::where; }
 template <> struct Last<ir::Access> { static constexpr auto value = ir::Access::row_local; };
 template <> struct Last<ir::StmtKind> { static constexpr auto value = ir::StmtKind::let; };
 template <> struct Last<ir::StoreMode> { static constexpr auto value = ir::StoreMode::min; };
-template <> struct Last<ir::ReduceOp> { static constexpr auto value = ir::ReduceOp::argmin; };
+template <> struct Last<ir::ReduceOp> { static constexpr auto value = ir::ReduceOp::argmin_last; };
 
 } // namespace tbx::archive
 

@@ -15,7 +15,7 @@ template <> struct Last<ir::Op> { static constexpr auto value = ir::Op::where; }
 template <> struct Last<ir::Access> { static constexpr auto value = ir::Access::row_local; };
 template <> struct Last<ir::StmtKind> { static constexpr auto value = ir::StmtKind::let; };
 template <> struct Last<ir::StoreMode> { static constexpr auto value = ir::StoreMode::min; };
-template <> struct Last<ir::ReduceOp> { static constexpr auto value = ir::ReduceOp::argmin; };
+template <> struct Last<ir::ReduceOp> { static constexpr auto value = ir::ReduceOp::argmin_last; };
 
 } // namespace tbx::archive
 
@@ -255,8 +255,8 @@ public:
     KernelProgram k;
     k.context = context_;
     k.outer = unpack(f.outer);
-    k.num_accumulators = count(f.num_accumulators);
-    k.num_locals = count(f.num_locals);
+    k.num_accumulators = count(f, f.num_accumulators, false);
+    k.num_locals = count(f, f.num_locals, true);
     k.sequential = f.sequential;
     for (const FileBuffer& b : f.buffers)
       k.buffers.push_back({b.id, b.dtype, b.access, unpack(b.numel), b.may_alias, b.offset});
@@ -291,8 +291,13 @@ public:
   }
 
 private:
-  static int count(int n) {
-    if (n < 0 || n > 1 << 20) archive::damaged("a kernel has an odd number of values");
+  /// `n` values, each of which a statement makes: what they take is not for the file to say.
+  static int count(const FileKernel& f, int n, bool locals) {
+    int64_t made = 0;
+    for (const FilePhase& phase : f.phases)
+      for (const FileStmt& s : phase.stmts)
+        made += s.kind != StmtKind::store && (s.kind == StmtKind::let) == locals;
+    if (n < 0 || n > made) archive::damaged("a kernel has more values than its statements make");
     return n;
   }
 

@@ -226,19 +226,23 @@ void LaneRunner::check_guards(const LaneIndex& index, const Lanes* mask, int n) 
 /// Addresses of a block, all of them inside the buffer.
 LaneAddress LaneRunner::locate(const LaneIndex& index, int buffer, const Lanes* mask, int n) {
   LaneAddress a;
+  bool good = true;
   if (index.affine) {
     a.step = index.step.is(0) ? 0 : now(index.step);
-    a.first = now(index.base) + a.step * block_start_;
+    // No address of a buffer is that far away, not even one that a mask takes out.
+    int64_t before = 0, after = 0;
+    good = !__builtin_mul_overflow(a.step, block_start_, &before) &&
+           !__builtin_add_overflow(now(index.base), before, &a.first) &&
+           !__builtin_mul_overflow(a.step, n - 1, &after) && !__builtin_add_overflow(a.first, after, &after);
   } else {
     check_guards(index, mask, n);
     a.at = lanes(index.slot).i;
   }
   auto inside = [&](int l) { return a.of(l) >= 0 && a.of(l) < numel_[static_cast<size_t>(buffer)]; };
-  bool good = true;
   if (index.affine && !mask) {
-    good = inside(0) && inside(n - 1);
+    good = good && inside(0) && inside(n - 1);
   } else {
-    for (int l = 0; l < n; ++l) good &= inside(l) || (mask && !mask->i[l]);
+    for (int l = 0; good && l < n; ++l) good = inside(l) || (mask && !mask->i[l]);
   }
   // What depends on data is guarded above; anything else is a defect of whoever made the kernel.
   TBX_INTERNAL(good && "address inside the buffer");

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "package/package_file.h"
 #include "tensorbox/tensorbox.h"
 
 namespace {
@@ -61,6 +62,7 @@ std::optional<std::vector<Part>> parts_of(const std::string& file) {
 std::string file_of(const std::string& old, const std::vector<Part>& parts) {
   Header h;
   std::memcpy(&h, old.data(), sizeof h);
+  h.version = package::kVersion; // a package of an older corpus would be refused for that alone
   h.parts = static_cast<uint32_t>(parts.size());
   std::string file(sizeof h + parts.size() * sizeof(Entry), 0);
   std::vector<Entry> table;

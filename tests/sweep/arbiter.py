@@ -20,7 +20,7 @@ except ImportError:
 
 Values = dict[str, np.ndarray]
 Differs = Callable[[Values, Values], str]  # empty where they agree
-TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "stash_type")
 
 
 def widened(model: onnx.ModelProto, to: int) -> onnx.ModelProto:
@@ -40,7 +40,12 @@ def widened(model: onnx.ModelProto, to: int) -> onnx.ModelProto:
     for info in [*graph.input, *graph.output, *graph.value_info]:
         if info.type.tensor_type.elem_type in types:
             info.type.tensor_type.elem_type = to
+    opsets = {o.domain: o.version for o in wide.opset_import}
     for node in graph.node:
+        # What norms compute in, float32 where nothing else is said.
+        known = onnx.defs.has(node.op_type, node.domain) and onnx.defs.get_schema(node.op_type, opsets[node.domain], node.domain)
+        if known and "stash_type" in known.attributes and all(a.name != "stash_type" for a in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("stash_type", to))
         for a in node.attribute:
             if a.HasField("t"):
                 tensor(a.t)

@@ -121,3 +121,18 @@ def test_gelu_of_the_arbiter_has_exact_constants():
         found = dict(arbiter.opinions(model, {"x": x}))
         np.testing.assert_allclose(found["onnx.reference in float64"]["y"], want, rtol=1e-13, atol=1e-15)
         np.testing.assert_allclose(tensorbox.Session(model, compile=False).run({"x": x})["y"], want, rtol=1e-13, atol=1e-15)
+
+
+def test_norms_of_the_arbiter_compute_in_its_type():
+    import onnx
+    from onnx import helper
+    x = np.random.default_rng(2).standard_normal((2, 4, 3))
+    floats = onnx.TensorProto.DOUBLE
+    model = helper.make_model(helper.make_graph(
+        [helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2)], "norm",
+        [helper.make_tensor_value_info(n, floats, d) for n, d in (("x", [2, 4, 3]), ("s", [4]), ("b", [4]))],
+        [helper.make_tensor_value_info("y", floats, [2, 4, 3])]), opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    groups = x.reshape(2, 2, 6)
+    want = (groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + np.float32(1e-5))
+    found = dict(arbiter.opinions(model, {"x": x, "s": np.ones(4), "b": np.zeros(4)}))
+    np.testing.assert_allclose(found["onnx.reference in float64"]["y"].reshape(want.shape), want, rtol=1e-12, atol=1e-14)

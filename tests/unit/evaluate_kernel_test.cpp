@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "base/error.h"
 #include "ir/evaluate.h"
 #include "ir/lane_ops.h"
 
@@ -74,6 +75,26 @@ TEST(EvaluateKernel, PhasesLocalsAndRowMemory) {
       for (int j = 0; j < columns; ++j)
         ASSERT_NEAR(std::exp(x[i * columns + j] - top) / sum, y[i * columns + j], 1e-6);
     }
+  }
+}
+
+TEST(EvaluateKernel, AddressesDoNotComeRound) {
+  // The last address of a block is 2^64, which 64 bits call 0; those between are nobody's. Or begins there.
+  for (const int64_t begin : {int64_t{0}, int64_t{1}, int64_t{4}}) {
+    KernelProgram k;
+    k.context = std::make_shared<Context>();
+    k.outer = {9};
+    k.buffers = {{0, DType::f32, Access::read, 8}, {1, DType::f32, Access::write, 16}};
+    const SymInt far = k.context->var(0) * SymInt(int64_t{1} << 62);
+    Stmt s;
+    s.buffer = 1;
+    s.address = k.context->var(0);
+    s.value = k.context->load(0, DType::f32, {far});
+    k.phases = {{{}, {s}}};
+    float from[8] = {}, to[16] = {};
+    void* buffers[] = {from, to};
+    const KernelEvaluator evaluator(k);
+    EXPECT_THROW(evaluator.run(buffers, {}, begin, begin + 5), Error);
   }
 }
 

@@ -122,6 +122,21 @@ TEST(KernelFile, AKernelThatLeavesItsBuffersIsTheFilesFault) {
   }
 }
 
+/// Each takes kilobytes, so that a number in the file would be gigabytes of a run.
+TEST(KernelFile, ValuesAreThoseThatStatementsMake) {
+  for (const bool locals : {false, true}) {
+    std::vector<ir::NamedKernel> kernels = some_kernels();
+    ir::KernelProgram& kernel = kernels[0].second;
+    int& count = locals ? kernel.num_locals : kernel.num_accumulators;
+    EXPECT_EQ(read(ir::to_bytes(kernels)).size(), kernels.size());
+    for (const int more : {1, 1 << 19}) {
+      count += more;
+      EXPECT_THAT(error_of([&] { read(ir::to_bytes(kernels)); }), HasSubstr("is damaged"));
+      count -= more;
+    }
+  }
+}
+
 /// What is read is an error of the file or kernels that can be prepared, never a crash.
 TEST(KernelFile, SpoiltBytesAreRefusedOrSound) {
   const std::string bytes = ir::to_bytes(some_kernels());

@@ -11,8 +11,9 @@ namespace {
 class InPlaceKernels {
 public:
   InPlaceKernels(Program& program, const Target& target, const Dependencies& deps, std::vector<Group>& groups)
-      : program_(program), lanes_(target.vector_bytes / 4), deps_(deps), groups_(groups), last_use_(program.buffers.size(), 0),
-        has_parts_(program.buffers.size(), false) {
+      : program_(program), lanes_(target.vector_bytes / 4), deps_(deps), groups_(groups),
+        last_use_(program.buffers.size(), 0), has_parts_(program.buffers.size(), false),
+        taken_over_(program.buffers.size(), false) {
     for (size_t g = 0; g < groups.size(); ++g)
       for (const auto* list : {&groups[g].reads, &groups[g].writes})
         for (BufferId b : *list) last_use_[b] = g;
@@ -24,7 +25,7 @@ public:
   void run() {
     for (size_t g = 0; g < groups_.size(); ++g)
       if (auto* kernel = std::get_if<KernelProgram>(&groups_[g].what))
-        if (!kernel->sequential && is_simple(*kernel) && has_whole_vectors(*kernel)) try_kernel(g, *kernel);
+        if (!kernel->sequential && is_simple(*kernel)) try_kernel(g, *kernel);
   }
 
 private:
@@ -43,15 +44,22 @@ private:
     return good;
   }
 
-  /// Short loops end with a vector that overlaps the one before, whose elements must be there as they were.
-  bool has_whole_vectors(const KernelProgram& kernel) const {
+  /// A short loop over neighbouring elements ends with a vector that overlaps the one before, for which these
+  /// must be as they were.
+  bool has_whole_vectors(const KernelProgram& kernel, const Phase& phase, SymInt address) const {
     constexpr int64_t kLong = 64; // vectors, beside which the elements left over count for nothing
-    auto whole = [&](const SymInts& loops) {
-      const auto n = loops.empty() ? std::nullopt : loops.back().as_constant();
-      return !n || *n < lanes_ || *n % lanes_ == 0 || *n >= kLong * lanes_;
+    bool whole = true;
+    auto check = [&](const SymInts& loops, auto&& variable) {
+      for (size_t k = 0; k < loops.size(); ++k) {
+        const auto n = loops[k].as_constant();
+        const auto along = affine_in(address, variable(static_cast<int>(k)).node());
+        if (!n || (along && !along->coefficient.is(1))) continue;
+        whole &= *n < lanes_ || *n % lanes_ == 0 || *n >= kLong * lanes_;
+      }
     };
-    return whole(kernel.outer) && std::all_of(kernel.phases.begin(), kernel.phases.end(),
-                                              [&](const Phase& phase) { return whole(phase.inner); });
+    check(kernel.outer, [&](int k) { return kernel.context->var(k); });
+    check(phase.inner, [&](int k) { return kernel.context->rvar(k); });
+    return whole;
   }
 
   void try_kernel(size_t group, KernelProgram& kernel) {
@@ -59,7 +67,7 @@ private:
       if (kernel.buffers[to].access != Access::write || !is_plain(kernel.buffers[to])) continue;
       Phase* phase = nullptr;
       const auto store = only_store(kernel, static_cast<int>(to), phase);
-      if (!phase) continue;
+      if (!phase || !has_whole_vectors(kernel, *phase, store->address)) continue;
       for (size_t from = 0; from < kernel.buffers.size(); ++from) {
         const KernelBuffer &old = kernel.buffers[from], &result = kernel.buffers[to];
         if (old.access != Access::read || !is_plain(old) || last_use_[old.id] != group) continue;
@@ -76,8 +84,8 @@ private:
   bool is_plain(const KernelBuffer& kernel_buffer) const {
     if (kernel_buffer.id < 0 || kernel_buffer.offset != 0) return false;
     const Buffer& b = program_.at(kernel_buffer.id);
-    return b.kind == BufferKind::computed && b.slice_of < 0 && b.overwrites < 0 && !has_parts_[b.id] &&
-           !deps_.is_output[b.id] && deps_.writers[b.id].size() == 1 &&
+    return b.kind == BufferKind::computed && b.slice_of < 0 && (b.overwrites < 0 || taken_over_[b.id]) &&
+           !has_parts_[b.id] && !deps_.is_output[b.id] && deps_.writers[b.id].size() == 1 &&
            provably_equal(kernel_buffer.numel, product(b.sizes)) &&
            std::none_of(b.sizes.begin(), b.sizes.end(), [](SymInt s) { return has_unbacked(s); });
   }
@@ -119,6 +127,7 @@ private:
     kernel.buffers[from].may_alias = kernel.buffers[to].may_alias = true;
     Buffer& result = program_.at(kernel.buffers[to].id);
     result.overwrites = kernel.buffers[from].id;
+    taken_over_[result.id] = true;
     group.decisions.push_back("what it reads is not read afterwards: the result takes its memory");
   }
 
@@ -128,6 +137,7 @@ private:
   std::vector<Group>& groups_;
   std::vector<size_t> last_use_; ///< by buffer: the last group that reads or writes it
   std::vector<bool> has_parts_;  ///< other buffers were bound to it before
+  std::vector<bool> taken_over_; ///< overwrites another one since
 };
 
 } // namespace

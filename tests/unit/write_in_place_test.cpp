@@ -23,9 +23,11 @@ int in_place(const Schedule& s) {
   int n = 0;
   for (const Group& g : s.groups)
     if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what)) {
-      n += std::any_of(kernel->buffers.begin(), kernel->buffers.end(),
-                       [&](const ir::KernelBuffer& b) { return b.id >= 0 && s.program.at(b.id).overwrites >= 0 && b.access == ir::Access::write; });
-      const auto aliases = std::count_if(kernel->buffers.begin(), kernel->buffers.end(), [](const ir::KernelBuffer& b) { return b.may_alias; });
+      n += std::any_of(kernel->buffers.begin(), kernel->buffers.end(), [&](const ir::KernelBuffer& b) {
+        return b.id >= 0 && s.program.at(b.id).overwrites >= 0 && b.access == ir::Access::write;
+      });
+      const auto aliases = std::count_if(kernel->buffers.begin(), kernel->buffers.end(),
+                                         [](const ir::KernelBuffer& b) { return b.may_alias; });
       EXPECT_TRUE(aliases == 0 || aliases == 2);
     }
   return n;
@@ -56,7 +58,8 @@ TEST(WriteInPlace, AKernelWritesOverWhatNobodyReadsLater) {
   EXPECT_EQ(in_place(schedule_of(Activated(32).h, {}, gpu)), 0);
 
   Activated read_later(32);
-  read_later.h.output(read_later.h.node("Conv", {read_later.conv, read_later.h.constant(weights({16, 16, 1, 1}))}));
+  read_later.h.output(
+      read_later.h.node("Conv", {read_later.conv, read_later.h.constant(weights({16, 16, 1, 1}))}));
   EXPECT_EQ(in_place(schedule_of(read_later.h)), 0) << "another convolution reads it";
 
   Activated given_out(32);
@@ -74,12 +77,19 @@ TEST(WriteInPlace, AKernelThatReadsMoreThanItsOwnElementHasAPlaceOfItsOwn) {
     h.output(h.node("Conv", {then(h, x), h.constant(w)}));
     return in_place(schedule_of(h));
   };
-  EXPECT_EQ(count([](GraphHelper& h, ValueId x) { return h.node("Softmax", {x}, {{"axis", int64_t{1}}}); }), 0);
-  EXPECT_EQ(count([](GraphHelper& h, ValueId x) { return h.node("CumSum", {x, h.constant(ints({}, {2}))}); }), 0);
   EXPECT_EQ(count([](GraphHelper& h, ValueId x) {
-              return h.node("Mul", {x, h.node("Transpose", {x}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}})});
+              return h.node("Softmax", {x}, {{"axis", int64_t{1}}});
             }),
             0);
+  EXPECT_EQ(count([](GraphHelper& h, ValueId x) {
+              return h.node("CumSum", {x, h.constant(ints({}, {2}))});
+            }),
+            0);
+  EXPECT_EQ(
+      count([](GraphHelper& h, ValueId x) {
+        return h.node("Mul", {x, h.node("Transpose", {x}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}})});
+      }),
+      0);
 }
 
 /// A short row ends with a vector that overlaps the one before, which must still be as it was.

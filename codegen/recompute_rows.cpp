@@ -47,7 +47,7 @@ public:
         if (is_cheap_row(s, p))
           values_[s.buffer] = s.value;
         else
-          kept.push_back(std::move(s));
+          kept.push_back(s);
       }
       kernel_.phases[p].stmts = std::move(kept);
     }

@@ -39,7 +39,10 @@ private:
   /// Notes which threads are workers: a fork waits until they sleep (base/fork.h).
   class Workers : public tbb::task_scheduler_observer {
   public:
-    explicit Workers(tbb::task_arena& arena) : task_scheduler_observer(arena) { observe(true); }
+    explicit Workers(tbb::task_arena& arena) : task_scheduler_observer(arena) {
+      arena.initialize(); // or observe() does, and where that has no memory it cannot be taken back
+      observe(true);
+    }
     ~Workers() override { observe(false); }
     void on_scheduler_entry(bool is_worker) override;
   };

@@ -78,8 +78,11 @@ class Bench:
         if code == 0:
             return "right" if np.array_equal(self.output(), self.expected) else "WRONG RESULT"
         if code < 0:
-            # oneDNN writes into what malloc gave it without a look (docs/kernels.md).
-            return "crash in oneDNN" if "crash in libdnnl" in text else f"SIGNAL {signal.Signals(-code).name}"
+            # oneDNN writes into what malloc gave it without a look; oneTBB takes back what it had not made (docs/kernels.md).
+            for library, name in (("libdnnl", "oneDNN"), ("libtbb", "oneTBB")):
+                if f"crash in {library}" in text:
+                    return f"crash in {name}"
+            return f"SIGNAL {signal.Signals(-code).name}"
         if not text.strip():
             return "SILENT ERROR"
         return CLEAR.get(code, f"EXIT {code}")

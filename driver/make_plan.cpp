@@ -167,7 +167,7 @@ private:
                   const codegen::EmittedKernel* emitted) {
     runtime::KernelStep step;
     for (const KernelBuffer& b : program.buffers) {
-      step.buffers.push_back(b.id < 0 ? -1 : index_of_[b.id]);
+      step.buffers.push_back(b.id < 0 ? -1 : index_of_[ir::owner_of(program_, b.id)]);
       step.writes.push_back(b.access != Access::read);
       step.offset_bytes.push_back(b.offset * size_of(b.dtype));
     }

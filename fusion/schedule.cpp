@@ -17,6 +17,7 @@
 #include "fusion/layout.h"
 #include "fusion/natural_order.h"
 #include "fusion/post_ops.h"
+#include "fusion/write_in_place.h"
 
 namespace tbx::fusion {
 
@@ -68,6 +69,7 @@ struct ScheduleWork {
 namespace {
 
 bool wants_folding(const ScheduleOptions& options) { return options.fold_constants; }
+bool wants_fusion(const ScheduleOptions& options) { return options.fuse; }
 bool wants_extern_fusion(const ScheduleOptions& options) { return options.fuse_extern; }
 
 /// What the checks say of sizes that are known before the first kernel. Another one may run before the checks
@@ -125,6 +127,12 @@ std::span<const ScheduleStep> schedule_steps() {
                    wants_extern_fusion},
       ScheduleStep{"build_kernels", "each group -> one kernel of rows and phases, or one library call",
                    build_groups},
+      // Last: it looks at the addresses of kernels.
+      ScheduleStep{"write_in_place", "kernel that reads x for the last time -> its result in the memory of x",
+                   [](ScheduleWork& w) {
+                     if (!w.target.cuda) write_in_place(w.program, w.target, w.deps, w.groups);
+                   },
+                   wants_fusion},
   };
   return kSteps;
 }

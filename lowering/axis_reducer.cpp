@@ -175,10 +175,9 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_image(ReduceOp op) const
   if (target.cuda || target.threads < 2 || op >= ReduceOp::argmax || !image || !sizes_[0].is(1) ||
       !channels || !length || *channels == 0 || *channels * *length < kImageElements)
     return std::nullopt;
+  // Single rows: only these join the kernel that makes the image.
   const int64_t rows = reduced_[0].constant();
-  const int64_t least = std::min<int64_t>(rows, 2 * target.threads);
-  if (auto n = even_parts(0, least, std::min(rows, 8 * least)))
-    if (*n > 1) return Parts{0, *n, rows / *n, true, true};
+  if (rows >= target.threads && rows <= kMaxParts) return Parts{0, rows, 1, true, true};
   return std::nullopt;
 }
 

@@ -301,8 +301,8 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
   }
 }
 
-/// Steps whose results do not depend on each other run side by side, where that is asked for. Empty: one after
-/// the other.
+/// Steps whose results do not depend on each other run side by side, where that is asked for. Empty: one
+/// after the other.
 std::vector<std::vector<size_t>> DeviceContext::order_of_work(const Work& work) {
   const char* forks = std::getenv("TBX_CUDA_FORKS");
   if (!work.touches || !forks || std::string_view(forks) != "1") return {};

@@ -17,12 +17,14 @@ bool is_row_major(const TensorRef& t) {
   return true;
 }
 
-/// Operand `i` is of a type for which `fits` holds.
-void check_type(const Fit& fit, size_t i, bool (*fits)(DType)) {
-  fit.require(!fit.has(i) || fits(fit.in(i).dtype), "input {} is of type {}", i, name_of(fit.in(i).dtype));
+/// Operand `i`, if it is there, is of a type for which `fits` holds.
+template <class F> void check_type(const Fit& fit, size_t i, F fits) {
+  if (!fit.has(i)) return;
+  const DType type = fit.in(i).dtype;
+  fit.require(fits(type), "input {} is of type {}", i, name_of(type));
 }
-void check_type(const Fit& fit, size_t i, DType type) {
-  fit.require(!fit.has(i) || fit.in(i).dtype == type, "input {} is of type {}", i, name_of(fit.in(i).dtype));
+void check_type(const Fit& fit, size_t i, DType wanted) {
+  check_type(fit, i, [&](DType t) { return t == wanted; });
 }
 
 } // namespace

@@ -104,8 +104,8 @@ Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions op
   impl_->uses = symbol_uses(*impl_->plan);
   impl_->kept = places_of_states(*impl_->plan);
   impl_->growing = growing_sizes(*impl_->bound, impl_->uses);
-  impl_->options = options;
-  impl_->arena = arena_for(options);
+  impl_->options = std::move(options);
+  impl_->arena = arena_for(impl_->options);
   if (impl_->bound->on_device)
     impl_->device_pool = std::make_unique<OutputPool>(impl_->bound->on_device->device);
   impl_->threads = impl_->arena->threads();

@@ -247,13 +247,15 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
     }
     if (run_options.async && into.empty())
       for (runtime::RunTensor& o : out) o.on_device = true;
-    if (v->bound->on_device) {
+    if (!v->bound->on_device) {
+      if (state && device) throw_unsupported("no work of this run is the device's, where the state is");
+      if (run_options.async) package::throw_not_async();
+    }
+    if (v->bound->on_device || !device) {
       v->session->run(in, out, limited(run_options));
       return v;
     }
-    if (state && device) throw_unsupported("no work of this run is the device's, where the state is");
     // Nothing of this program has a kernel for the device: what lies there goes through the host.
-    if (run_options.async) package::throw_not_async();
     std::vector<runtime::RunTensor> here = in, made = out;
     for (runtime::RunTensor& t : here)
       if (t.on_device) t.data = const_cast<void*>(runtime::host_elements(t)), t.on_device = false;
@@ -275,9 +277,10 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
     }
   if (state) state->grow(*ran->bound->executable, in);
   std::vector<OutputTensor> result;
+  result.reserve(out.size());
   for (size_t i = 0; i < out.size(); ++i)
     result.push_back({ran->bound->executable->outputs[i].name, static_cast<int32_t>(out[i].dtype),
-                      out[i].dims, out[i].data, out[i].owner, out[i].strings,
+                      std::move(out[i].dims), out[i].data, std::move(out[i].owner), std::move(out[i].strings),
                       out[i].on_device ? device->properties().number : kHost});
   return result;
 }

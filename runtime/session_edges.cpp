@@ -87,11 +87,11 @@ void Session::Impl::refuse_async(std::span<const RunTensor> outputs) const {
 
 /// How inputs meet their buffers on the device, and a copy on the host for steps there.
 void Session::Impl::take_device_inputs(RunContext& ctx, std::span<const RunTensor> inputs) const {
+  if (!bound->on_device) return;
   ctx.edges_in.assign(inputs.size(), {});
   ctx.edges_out.assign(plan->outputs.size(), {});
   for (size_t i = 0; i < inputs.size(); ++i) {
     const RunTensor& t = inputs[i];
-    if (!t.on_device && !bound->on_device) continue;
     const int64_t bytes = bytes_of(*plan, i, t);
     if (t.on_device && plan->inputs[i].state_axis < 0)
       check_place(*bound, "input", plan->inputs[i].name, t.data, bytes);

@@ -2,8 +2,6 @@
 
 #include <vector>
 
-#include "codegen/statement_values.h"
-
 namespace tbx::codegen {
 
 using ir::Expr;
@@ -45,7 +43,7 @@ public:
   explicit Marker(const ir::KernelProgram& kernel) : kernel_(kernel) {
     for (const ir::Phase& phase : kernel.phases)
       for (const Stmt& s : phase.stmts) {
-        visit_values(s, [&](Expr e) {
+        ir::visit(ir::values_of(s), [&](Expr e) {
           if (is_step(e))
             for (int i = 0; i < e->num_args; ++i) mark(e->args[i]);
         });

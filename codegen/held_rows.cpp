@@ -1,7 +1,6 @@
 #include "codegen/held_rows.h"
 
 #include "codegen/plan_threads.h"
-#include "codegen/statement_values.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -74,7 +73,7 @@ private:
     };
     for (size_t p = 0; p < kernel_.phases.size(); ++p)
       for (const Stmt& s : kernel_.phases[p].stmts) {
-        visit_values(s, [&](Expr e) {
+        ir::visit(ir::values_of(s), [&](Expr e) {
           if (e->op != Op::load) return;
           note(e->buffer, e->indices[0], p, false);
           uses[e->buffer].good &= !e->mask();
@@ -169,7 +168,7 @@ RowWork row_work(const ir::KernelProgram& kernel) {
   std::unordered_set<Expr> seen;
   for (const Phase& phase : kernel.phases)
     for (const Stmt& s : phase.stmts)
-      visit_values(s, [&](Expr e) {
+      ir::visit(ir::values_of(s), [&](Expr e) {
         if (e->op != Op::constant && seen.insert(e).second)
           work.instructions += ir::is_expensive(e->op) ? 16 : 1;
       });
@@ -205,7 +204,7 @@ SharedRows share_rows(const ir::KernelProgram& kernel, int lanes, int64_t most_b
     if (!shared.phases.back()) continue;
     std::unordered_set<Expr> here;
     for (const Stmt& s : phase.stmts)
-      visit_values(s, [&](Expr e) {
+      ir::visit(ir::values_of(s), [&](Expr e) {
         if (e->op != Op::load || e->mask() || changing[e->buffer] || kernel.buffers[e->buffer].may_alias)
           return;
         const LaneForm form = along.form(e->indices[0]);

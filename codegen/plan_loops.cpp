@@ -36,17 +36,6 @@ double hint(const ir::SymInts& extents) {
   return n;
 }
 
-/// Every expression of a statement, the values of indirect indices included.
-void visit_stmt(const Stmt& s, const std::function<void(Expr)>& fn) {
-  std::vector<Expr> roots{s.value};
-  if (s.mask) roots.push_back(s.mask);
-  if (s.buffer >= 0)
-    ir::visit(s.address, [&](const SymNode& n) {
-      if (n.kind == SymKind::indirect) roots.push_back(n.value);
-    });
-  ir::visit(std::span<const Expr>(roots), fn);
-}
-
 /// Cycles of the statements at one point, or at `lanes` points together when the analysis has a variable.
 double cycles(const Phase& phase, const KernelProgram& kernel, LaneAnalysis& lanes, int width) {
   const bool vector = lanes.variable() != nullptr;
@@ -68,7 +57,7 @@ double cycles(const Phase& phase, const KernelProgram& kernel, LaneAnalysis& lan
       total += access(s.buffer, s.address, vertical_row && vector && lanes.variable()->kind == SymKind::var);
     if (s.mode != StoreMode::set) total += 2.0 * width;
     if (s.kind == StmtKind::reduce || s.kind == StmtKind::scan) total += 1;
-    visit_stmt(s, [&](Expr e) {
+    ir::visit(ir::values_of(s), [&](Expr e) {
       if (!seen.insert(e).second) return;
       if (e->op == Op::load) {
         bool row = kernel.buffers[e->buffer].access == Access::row_local;
@@ -98,7 +87,7 @@ bool vertical_is_possible(const KernelProgram& kernel, LaneAnalysis& lanes) {
       bool row = s.buffer >= 0 && kernel.buffers[s.buffer].access == Access::row_local;
       if (row && (lanes.varies(s.address) || s.mode != StoreMode::set)) return false;
       bool ok = true;
-      visit_stmt(s, [&](Expr e) {
+      ir::visit(ir::values_of(s), [&](Expr e) {
         if (e->op == Op::load && kernel.buffers[e->buffer].access == Access::row_local)
           ok &= !lanes.varies(e->indices[0]);
       });
@@ -154,7 +143,7 @@ bool can_overlap(const KernelProgram& kernel, const std::vector<const Phase*>& p
         check_index(s.address);
         written.insert(s.buffer);
       }
-      visit_stmt(s, [&](Expr e) {
+      ir::visit(ir::values_of(s), [&](Expr e) {
         for (SymInt i : e->indices) check_index(i);
         if (e->op == Op::load) read.insert(e->buffer);
       });
@@ -177,7 +166,7 @@ bool points_are_independent(const Phase& phase, const KernelProgram& kernel) {
   }
   bool ok = true;
   for (const Stmt& s : phase.stmts)
-    visit_stmt(s, [&](Expr e) {
+    ir::visit(ir::values_of(s), [&](Expr e) {
       if (e->op != Op::load) return;
       auto it = written.find(e->buffer);
       if (it != written.end()) ok &= it->second == e->indices[0];

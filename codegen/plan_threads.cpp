@@ -84,18 +84,10 @@ Mapping choose_mapping(const ir::KernelProgram& kernel) {
 
 /// Calls f(buffer, address) for every access to memory of the statement.
 template <class F> void visit_accesses(const Stmt& s, F&& f) {
-  std::vector<ir::Expr> roots{s.value};
-  if (s.mask) roots.push_back(s.mask);
-  if (s.buffer >= 0) {
-    f(s.buffer, s.address);
-    ir::visit(s.address, [&](const ir::SymNode& n) {
-      if (n.kind == ir::SymKind::indirect) roots.push_back(n.value);
-    });
-  }
-  for (ir::Expr root : roots)
-    ir::visit(root, [&](ir::Expr e) {
-      if (e->op == ir::Op::load) f(e->buffer, e->indices[0]);
-    });
+  if (s.buffer >= 0) f(s.buffer, s.address);
+  ir::visit(ir::values_of(s), [&](ir::Expr e) {
+    if (e->op == ir::Op::load) f(e->buffer, e->indices[0]);
+  });
 }
 
 constexpr int kBytes = 16;    ///< of the widest access

@@ -20,17 +20,13 @@ constexpr int kMostOperations = 12, kMostExpensive = 1;
 template <class F> void visit_loads(const ir::KernelProgram& kernel, F&& f) {
   for (const Phase& phase : kernel.phases)
     for (const Stmt& s : phase.stmts) {
-      auto visit = [&](Expr root, bool plain) {
-        ir::visit(root, [&](Expr e) {
+      auto visit = [&](const std::vector<Expr>& values, bool plain) {
+        ir::visit(values, [&](Expr e) {
           if (e->op == Op::load) f(e, phase, plain);
         });
       };
-      visit(s.value, true);
-      if (s.mask) visit(s.mask, true);
-      if (s.buffer >= 0)
-        ir::visit(s.address, [&](const ir::SymNode& n) {
-          if (n.kind == ir::SymKind::indirect) visit(n.value, false);
-        });
+      visit(ir::operands_of(s), true);
+      visit(ir::address_values_of(s), false);
     }
 }
 

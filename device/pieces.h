@@ -14,11 +14,11 @@ template <class Node> class Pieces {
 public:
   using Nodes = std::vector<Node>;
 
-  void clear() { ends_.clear(), begun_ = false; }
-  bool begun() const { return begun_; }
+  void clear() { ends_.clear(); }
+  bool begun() const { return !ends_.empty(); }
   /// The nodes that the next piece waits for. `last`: what would be waited for now.
   Nodes begin(Nodes last, std::span<const size_t> after) {
-    end_last(std::move(last));
+    ends_.push_back(std::move(last));
     Nodes nodes;
     if (after.empty()) nodes = ends_.front();
     for (size_t piece : after) add(nodes, ends_.at(piece + 1));
@@ -26,7 +26,7 @@ public:
   }
   /// Those that the rest waits for: all ends.
   Nodes join(Nodes last) {
-    end_last(std::move(last));
+    ends_.push_back(std::move(last));
     Nodes nodes;
     for (const Nodes& ends : ends_) add(nodes, ends);
     clear();
@@ -34,16 +34,11 @@ public:
   }
 
 private:
-  void end_last(Nodes last) {
-    begun_ = true;
-    ends_.push_back(std::move(last));
-  }
   static void add(Nodes& to, const Nodes& nodes) {
     for (const Node& n : nodes)
       if (std::find(to.begin(), to.end(), n) == to.end()) to.push_back(n);
   }
   std::vector<Nodes> ends_; ///< of what was recorded before the first piece, then of each
-  bool begun_ = false;
 };
 
 } // namespace tbx::device

@@ -26,21 +26,16 @@ int64_t ExternKernel::workspace_bytes(std::span<const TensorRef>, std::span<cons
 
 namespace {
 
-/// The alternatives of Problem.
-enum class Kind : size_t { conv, matmul, attention, recurrent, packed_matmul, experts, host, count };
-constexpr auto kKinds = static_cast<size_t>(Kind::count);
-static_assert(kKinds == std::variant_size_v<Problem>);
-
 struct Entry {
-  Kind kind;
+  ProblemKind kind;
   Candidate candidate;
   bool plain;
 };
 
 const std::vector<Entry>& all_entries() {
   static const std::vector<Entry> entries = {
-#define TBX_CANDIDATE(problem, name) {Kind::problem, {#name, supports_##name, make_##name}, false},
-#define TBX_PLAIN(problem, name) {Kind::problem, {#name, supports_##name, make_##name}, true},
+#define TBX_CANDIDATE(problem, name) {ProblemKind::problem, {#name, supports_##name, make_##name}, false},
+#define TBX_PLAIN(problem, name) {ProblemKind::problem, {#name, supports_##name, make_##name}, true},
 #include "extern_kernels/kernels.inc"
 #undef TBX_CANDIDATE
 #undef TBX_PLAIN
@@ -53,12 +48,12 @@ const std::vector<Entry>& all_entries() {
 std::span<const Candidate> candidates(const Problem& problem, Kernels kernels) {
   using Lists = std::vector<std::vector<Candidate>>;
   static const Lists fastest = [] {
-    Lists lists(kKinds);
+    Lists lists(kProblemKinds);
     for (const Entry& e : all_entries()) lists[static_cast<size_t>(e.kind)].push_back(e.candidate);
     return lists;
   }();
   static const Lists plain = [] {
-    Lists lists(kKinds);
+    Lists lists(kProblemKinds);
     for (const Entry& e : all_entries())
       if (auto& list = lists[static_cast<size_t>(e.kind)]; e.plain) list.insert(list.begin(), e.candidate);
     return lists;

@@ -175,6 +175,10 @@ struct HostProblem {
 
 using Problem = std::variant<ConvProblem, MatMulProblem, AttentionProblem, RecurrentProblem,
                              PackedMatMulProblem, ExpertsProblem, HostProblem>;
+/// Which of them: Problem::index().
+enum class ProblemKind : size_t { conv, matmul, attention, recurrent, packed_matmul, experts, host };
+constexpr size_t kProblemKinds = std::variant_size_v<Problem>;
+static_assert(kProblemKinds == static_cast<size_t>(ProblemKind::host) + 1);
 
 /// "Conv", "ConvTranspose", "MatMul", "Attention", "LSTM", "GRU", "RNN", "MatMulNBits", "MoE", "QMoE", or the
 /// host operator's name.

@@ -42,7 +42,7 @@ int64_t work_of(const SymInts& ranges, const SymInts& reduced, std::initializer_
 int64_t work_of(const Operation& op) {
   if (const auto* compute = std::get_if<Compute>(&op.what)) {
     const Loops& l = compute->loops;
-    return work_of(l.ranges, l.kind == LoopKind::reduction ? l.reduction_ranges : SymInts(), {l.body});
+    return work_of(l.ranges, l.reduction_ranges, {l.body});
   }
   if (const auto* scatter = std::get_if<Scatter>(&op.what)) {
     for (SymInt i : scatter->indices)

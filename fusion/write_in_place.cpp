@@ -38,14 +38,13 @@ private:
     for (const Phase& phase : kernel.phases)
       for (const Stmt& s : phase.stmts) {
         good &= s.kind != StmtKind::scan && !has_indirect(s.address);
-        visit(s.value, check);
-        if (s.mask) visit(s.mask, check);
+        visit(operands_of(s), check);
       }
     return good;
   }
 
-  /// A short loop over neighbouring elements ends with a vector that overlaps the one before, for which these
-  /// must be as they were.
+  /// A short loop over neighbouring elements ends with a vector that overlaps the one before. It cannot where
+  /// the result lies over what is read, and would take the elements that are left one by one.
   bool has_whole_vectors(const KernelProgram& kernel, const Phase& phase, SymInt address) const {
     constexpr int64_t kLong = 64; // vectors, beside which the elements left over count for nothing
     bool whole = true;
@@ -115,10 +114,7 @@ private:
         if (e->op == Op::load && e->buffer == buffer)
           good &= &phase == &in && !e->mask() && e->indices[0] == address;
       };
-      for (const Stmt& s : phase.stmts) {
-        visit(s.value, check);
-        if (s.mask) visit(s.mask, check);
-      }
+      for (const Stmt& s : phase.stmts) visit(operands_of(s), check);
     }
     return good;
   }

@@ -48,6 +48,27 @@ std::string to_string(const Stmt& s) {
 
 } // namespace
 
+std::vector<Expr> operands_of(const Stmt& s) {
+  std::vector<Expr> values{s.value};
+  if (s.mask) values.push_back(s.mask);
+  return values;
+}
+
+std::vector<Expr> address_values_of(const Stmt& s) {
+  std::vector<Expr> values;
+  if (s.buffer >= 0)
+    visit(s.address, [&](const SymNode& n) {
+      if (n.kind == SymKind::indirect) values.push_back(n.value);
+    });
+  return values;
+}
+
+std::vector<Expr> values_of(const Stmt& s) {
+  std::vector<Expr> values = operands_of(s);
+  for (Expr e : address_values_of(s)) values.push_back(e);
+  return values;
+}
+
 std::string to_string(const KernelProgram& kernel) {
   std::string out =
       fmt::format("kernel outer {}{}\n", to_string(kernel.outer), kernel.sequential ? " sequential" : "");

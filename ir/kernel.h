@@ -59,6 +59,13 @@ struct Stmt {
   int number = -1; ///< accumulator or local
 };
 
+/// What a statement stores or adds, and its mask.
+std::vector<Expr> operands_of(const Stmt& s);
+/// The values in its address that come from data.
+std::vector<Expr> address_values_of(const Stmt& s);
+/// Both of them: all that it computes.
+std::vector<Expr> values_of(const Stmt& s);
+
 struct Phase {
   SymInts inner;
   std::vector<Stmt> stmts;

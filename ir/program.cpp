@@ -72,7 +72,7 @@ std::string text_of(const Compute& compute) {
   case LoopKind::scan:
     what = fmt::format("{}scan {} along {}{}", l.exclusive ? "exclusive " : "", name_of(l.reduce),
                        l.scan_axis, l.reverse ? " reversed" : "");
-    if (!l.reduction_ranges.empty()) what += fmt::format(" in parts of {}", to_string(l.reduction_ranges[0]));
+    if (l.scan_part) what += fmt::format(" in parts of {}", to_string(*l.scan_part));
     break;
   }
   return fmt::format("b{} = {} {}: {}", compute.output, what, to_string(std::span<const SymInt>(l.ranges)),
@@ -207,8 +207,8 @@ private:
     TBX_INTERNAL(l.dtype == out.dtype || (l.dtype == DType::f32 && is_half(out.dtype)));
     bool is_arg = l.kind == LoopKind::reduction && l.reduce >= ReduceOp::argmax;
     TBX_INTERNAL(is_arg || l.body->dtype == compute_type(l.dtype));
-    TBX_INTERNAL(l.kind == LoopKind::reduction || l.reduction_ranges.empty() ||
-                 (l.kind == LoopKind::scan && l.reduction_ranges.size() == 1));
+    TBX_INTERNAL(l.kind == LoopKind::reduction || l.reduction_ranges.empty());
+    TBX_INTERNAL(l.kind == LoopKind::scan || !l.scan_part);
     TBX_INTERNAL(
         l.kind != LoopKind::scan ||
         (l.scan_axis >= 0 && l.scan_axis < static_cast<int>(l.ranges.size()) && l.reduce < ReduceOp::argmax));

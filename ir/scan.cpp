@@ -9,17 +9,16 @@ TensorBox make_scan_of_parts(Program& p, ReduceOp op, DType dtype, SymInts range
   TensorBox whole = make_scan(p, op, dtype, std::move(ranges), axis, exclusive, reverse, body);
   Loops loops = whole.storage()->loops();
   TBX_INTERNAL(mod(loops.ranges[static_cast<size_t>(axis)], part).is(0));
-  loops.reduction_ranges = {part};
+  loops.scan_part = part;
   SymInts sizes = loops.ranges;
   return TensorBox(std::make_shared<StorageBox>(std::move(loops)), dtype, std::move(sizes));
 }
 
 TensorBox make_scan_like(Program& p, const Loops& like, ReduceOp op, DType dtype, bool exclusive,
                          bool reverse, Expr body) {
-  if (like.reduction_ranges.empty())
-    return make_scan(p, op, dtype, like.ranges, like.scan_axis, exclusive, reverse, body);
-  return make_scan_of_parts(p, op, dtype, like.ranges, like.scan_axis, like.reduction_ranges[0], exclusive,
-                            reverse, body);
+  if (!like.scan_part) return make_scan(p, op, dtype, like.ranges, like.scan_axis, exclusive, reverse, body);
+  return make_scan_of_parts(p, op, dtype, like.ranges, like.scan_axis, *like.scan_part, exclusive, reverse,
+                            body);
 }
 
 ScanLoops loops_of_scan(Context& c, const Loops& scan) {
@@ -34,10 +33,9 @@ ScanLoops loops_of_scan(Context& c, const Loops& scan) {
       loops.at.push_back(next(n));
       continue;
     }
-    const bool parts = !scan.reduction_ranges.empty();
-    loops.inner = parts ? scan.reduction_ranges[0] : n;
+    loops.inner = scan.scan_part.value_or(n);
     const SymInt place = scan.reverse ? loops.inner - SymInt(1) - c.rvar(0) : c.rvar(0);
-    loops.at.push_back(parts ? next(floordiv(n, loops.inner)) * loops.inner + place : place);
+    loops.at.push_back(scan.scan_part ? next(floordiv(n, loops.inner)) * loops.inner + place : place);
   }
   return loops;
 }

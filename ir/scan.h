@@ -1,5 +1,4 @@
-// Scans whose running values begin anew after every part of their axis. Of such Loops, `reduction_ranges`
-// is the length of a part, which divides that of the axis; the body has no variable for it.
+// Scans whose running values begin anew after every part of their axis (Loops::scan_part).
 #pragma once
 
 #include "ir/tensor_box.h"

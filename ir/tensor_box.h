@@ -47,6 +47,8 @@ struct Loops {
   SymInts reduction_ranges; ///< rvar(k) < reduction_ranges[k]
   ReduceOp reduce = ReduceOp::sum;
   int scan_axis = 0;
+  std::optional<SymInt>
+      scan_part; ///< running values begin anew after so many elements, which divide the axis
   bool exclusive = false, reverse = false;
   Expr body = nullptr;
   DType dtype = DType::undefined; ///< type of the result (may be narrow; its buffer may be narrower)

@@ -158,8 +158,7 @@ Expr Adjoint::running_product_seed(const ir::Loops& l, Boxes& locals) {
 
 void Adjoint::of_loops(const ir::Compute& compute, const TensorBox& g) {
   const ir::Loops& l = compute.loops;
-  ir::Extents extents = l.extents();
-  if (l.kind == ir::LoopKind::scan) extents.rvars.clear(); // parts of the axis are no loops of the body
+  const ir::Extents extents = l.extents();
   SymInts loops = extents.vars; // which read each element of the gradient again and again
   loops.insert(loops.end(), extents.rvars.begin(), extents.rvars.end());
   realize_if_repeated(to_, g, loops);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Graphs whose independent steps run side by side, (TBX_CUDA_FORKS=1) over graphs of one step after the other.
+"""Graphs whose independent steps run side by side (TBX_CUDA_FORKS=1) over graphs of one step after the other.
 
     python bench/gpu/forks.py [NAME...]      # of: branches and the models of models.py
 

@@ -33,13 +33,15 @@ bool multiplies_tf32(const DeviceCandidate& candidate, const Problem& problem,
 }
 
 std::span<const DeviceCandidate> device_candidates(const Problem& problem) {
-  enum Kind { conv, matmul, attention, recurrent, packed_matmul, experts, host, kinds };
-  static_assert(kinds == std::variant_size_v<Problem>);
   using Lists = std::vector<std::vector<DeviceCandidate>>;
   static const Lists lists = [] {
-    Lists all(kinds);
-#define TBX_DEVICE(problem, name) all[problem].push_back({#name, supports_##name, make_##name, false});
-#define TBX_DEVICE_PLAIN(problem, name) all[problem].push_back({#name, supports_##name, make_##name, true});
+    Lists all(kProblemKinds);
+    auto add = [&](ProblemKind kind, const DeviceCandidate& candidate) {
+      all[static_cast<size_t>(kind)].push_back(candidate);
+    };
+#define TBX_DEVICE(problem, name) add(ProblemKind::problem, {#name, supports_##name, make_##name, false});
+#define TBX_DEVICE_PLAIN(problem, name)                                                                      \
+  add(ProblemKind::problem, {#name, supports_##name, make_##name, true});
 #include "extern_kernels/cuda/kernels.inc"
 #undef TBX_DEVICE
 #undef TBX_DEVICE_PLAIN

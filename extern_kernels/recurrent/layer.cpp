@@ -5,7 +5,8 @@
 namespace tbx::extern_kernels::recurrent {
 
 Layer::Layer(const RecurrentProblem& p)
-    : kind(p.cell), batch_first(p.batch_first), outputs(p.gives_y | p.gives_h << 1 | p.gives_c << 2) {
+    : kind(p.cell), gates(p.gates()), batch_first(p.batch_first),
+      outputs(p.gives_y | p.gives_h << 1 | p.gives_c << 2) {
   const size_t per = p.activations_of_direction();
   TBX_INTERNAL(p.activations.size() == static_cast<size_t>(p.directions()) * per); // layer_fit.cpp
   for (int d = 0; d < p.directions(); ++d) {

@@ -12,13 +12,13 @@ using Kind = RecurrentProblem::Cell;
 
 struct Layer {
   Kind kind;
+  int gates;
   bool batch_first;
   int outputs;                      ///< bit k is set where Y, Y_h, Y_c number k is asked for
   std::vector<CellOptions> options; ///< one per direction
   std::vector<char> reverse;        ///< the same
 
   explicit Layer(const RecurrentProblem& p);
-  int gates() const { return kind == Kind::lstm ? 4 : kind == Kind::rnn ? 1 : 3; }
 };
 
 } // namespace tbx::extern_kernels::recurrent

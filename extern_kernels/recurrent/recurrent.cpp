@@ -92,7 +92,7 @@ public:
   void run(const RunArgs& args) const override;
 
 private:
-  int gates() const { return layer_.gates(); }
+  int gates() const { return layer_.gates; }
 
   /// Weights per direction; without linear_before_reset a GRU has a second set for the hidden gate.
   void pack(const T* r, std::span<const int64_t> sizes, std::span<const int64_t> strides,

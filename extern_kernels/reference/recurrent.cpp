@@ -22,7 +22,7 @@ struct Call {
     hidden = r.sizes[2];
     directions = r.sizes[0];
     TBX_MODEL(directions == static_cast<int64_t>(layer.options.size()) &&
-                  r.sizes[1] == layer.gates() * hidden && x.sizes[2] == directions * r.sizes[1],
+                  r.sizes[1] == layer.gates * hidden && x.sizes[2] == directions * r.sizes[1],
               "R is for {} directions of {} rows, the gates of the input are {}", directions, r.sizes[1],
               x.sizes[2]);
     gates = to_dense<double>(x);
@@ -76,7 +76,7 @@ private:
 
   /// All steps of one row in one direction.
   void sequence(const Call& r, int64_t d, int64_t row, std::vector<Values>& out) const {
-    const int64_t n = r.hidden, gates = layer_.gates(), begin = state_at(r, d, row);
+    const int64_t n = r.hidden, gates = layer_.gates, begin = state_at(r, d, row);
     const int64_t length = r.lengths.empty() ? r.steps : static_cast<int64_t>(r.lengths[row]);
     Values h(static_cast<size_t>(n), 0.0), c = h;
     for (int64_t u = 0; u < n; ++u) {
@@ -104,7 +104,7 @@ private:
     const int64_t n = r.hidden;
     /// The product of a state with the weights of one unit of a gate.
     auto product = [&](int64_t gate, int64_t u, const Values& state) {
-      const double* w = r.weights.data() + ((d * layer_.gates() + gate) * n + u) * n;
+      const double* w = r.weights.data() + ((d * layer_.gates + gate) * n + u) * n;
       double sum = 0;
       for (int64_t k = 0; k < n; ++k) sum += w[k] * state[k];
       return sum;

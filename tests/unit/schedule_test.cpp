@@ -6,19 +6,14 @@
 
 #include "codegen/emit.h"
 #include "extern_kernels/catalogue.h"
-#include "fusion/schedule.h"
-#include "graph_helper.h"
 #include "lowering/ops/attention_core.h"
+#include "schedule_helper.h"
 
 namespace tbx::test {
 namespace {
 
 using fusion::Group;
 using fusion::Schedule;
-
-Schedule schedule_of(const GraphHelper& h, fusion::ScheduleOptions options = {}, fusion::Target target = {}) {
-  return fusion::schedule(lowering::lower_or_throw(h.graph), target, options);
-}
 
 int kernels(const Schedule& s) {
   int n = 0;
@@ -27,8 +22,6 @@ int kernels(const Schedule& s) {
 }
 
 int externs(const Schedule& s) { return static_cast<int>(s.groups.size()) - kernels(s); }
-
-Tensor weights(std::vector<int64_t> dims) { return Tensor::make(DType::f32, std::move(dims)); }
 
 TEST(Schedule, SoftmaxIsOneKernelWithoutFullIntermediates) {
   GraphHelper h;

@@ -1,6 +1,7 @@
 // What this machine can do at best, as one line of JSON: products per second of each type out of registers,
-// and bytes per second read from memory, with a number of threads. Built and run by peak.py with the compiler
-// and the instructions of this machine.
+// and bytes per second read from memory, with a number of threads; of two threads or more also bytes per second
+// that one reads of what it has just written itself, and of what another one has. Built and run by peak.py with
+// the compiler and the instructions of this machine.
 //
 //     peak THREADS SECONDS
 #include <immintrin.h>
@@ -46,6 +47,46 @@ template <typename Work> double best_rate(int threads, double seconds, double am
     best = std::max(best, amount_of_a_turn * threads / *std::max_element(taken.begin(), taken.end()));
   } while (since(begin) < seconds);
   return best;
+}
+
+/// Bytes per second at which a thread reads what was written just before, by itself or by another one: the
+/// median of many turns, since a virtual machine's cores may be near each other at one time and far at another.
+double rate_after_writing(bool by_another, double seconds) {
+  constexpr size_t kWords = (size_t{256} << 10) / sizeof(uint64_t); // fits a second level cache
+  std::vector<uint64_t> memory(kWords);
+  std::atomic<int> turn{0}; // even: to be written, odd: to be read
+  std::atomic<bool> done{false};
+  const auto write = [&](int number) {
+    for (uint64_t& word : memory) word = static_cast<uint64_t>(number);
+  };
+  std::thread other([&] {
+    for (int number = 0; by_another && !done; std::this_thread::yield())
+      if (turn == number) {
+        write(number);
+        turn = number + 1;
+        number += 2;
+      }
+  });
+  std::vector<double> rates;
+  uint64_t total = 0;
+  const Clock::time_point begin = Clock::now();
+  for (int number = 0; rates.size() < 3 || since(begin) < seconds; number += 2) {
+    if (!by_another) {
+      write(number);
+      turn = number + 1;
+    }
+    while (turn != number + 1) {
+    }
+    const Clock::time_point start = Clock::now();
+    for (const uint64_t word : memory) total += word;
+    asm volatile("" : "+r"(total)); // not to be put off
+    rates.push_back(kWords * sizeof(uint64_t) / since(start));
+    turn = number + 2;
+  }
+  done = true;
+  other.join();
+  std::nth_element(rates.begin(), rates.begin() + rates.size() / 2, rates.end());
+  return rates[rates.size() / 2];
 }
 
 constexpr int kSteps = 200000;
@@ -164,6 +205,10 @@ int main(int argc, char** argv) {
             }
           sink += total;
         }));
+  if (threads > 1) {
+    print("own_bytes", rate_after_writing(false, seconds));
+    print("neighbour_bytes", rate_after_writing(true, seconds));
+  }
   std::printf("\"threads\": %d}\n", threads);
   return 0;
 }

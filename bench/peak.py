@@ -12,7 +12,8 @@ SOURCE = Path(__file__).with_name("peak.cpp")
 
 
 def measure(threads: int, seconds: float = 0.5) -> dict[str, float]:
-    """f32_flops, bf16_flops and int8_flops as far as the processor multiplies them, and bytes, all per second."""
+    """Per second: f32_flops, bf16_flops and int8_flops as far as the processor multiplies them, and bytes; with two threads
+    or more own_bytes and neighbour_bytes, as one reads what it or another one has just written."""
     with tempfile.TemporaryDirectory(prefix="tbx-peak-") as folder:
         program = Path(folder) / "peak"
         compiler = os.environ.get("TBX_CXX", "c++")

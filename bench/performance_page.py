@@ -11,6 +11,7 @@ import performance_targets
 OURS, BF16 = "tensorbox", "tensorbox_bf16"
 NAMES = {"ort": "ONNX Runtime", "openvino": "OpenVINO f32", "openvino_default": "OpenVINO default", "torch": "torch.compile"}
 FLOPS = {"f32": "f32_flops", "fp16": "f32_flops", "int8": "int8_flops", "int4": "f32_flops"}
+PEAKS = ("f32_flops", "bf16_flops", "int8_flops", "bytes", "own_bytes", "neighbour_bytes")
 Entry = dict[str, Any]
 
 
@@ -240,14 +241,15 @@ def page(results: dict[str, Any], precision: dict[str, str], cores: int) -> tupl
         "## What the machine can do",
         "",
         *table(
-            ["threads", "f32 GFLOP/s", "bf16 GFLOP/s", "8 bits GOP/s", "memory GB/s"],
+            ["threads", "f32 GFLOP/s", "bf16 GFLOP/s", "8 bits GOP/s", "memory GB/s", "own GB/s", "neighbour's GB/s"],
             [
-                [str(p["threads"]), *(f"{p[k] / 1e9:.4g}" if k in p else "not there" for k in ("f32_flops", "bf16_flops", "int8_flops", "bytes"))]
+                [str(p["threads"]), *(f"{p[k] / 1e9:.4g}" if k in p else "not there" for k in PEAKS)]
                 for p in results["peak"]
             ],
         ),
         "",
-        "Measured in the same run (`bench/peak.cpp`): products out of registers, and reading 512 MiB. *arithmetic* and *bytes* below "
+        "Measured in the same run (`bench/peak.cpp`): products out of registers, and reading 512 MiB; *own* is what a core reads of "
+        "256 KiB that it has just written, *neighbour's* of 256 KiB that another one has. *arithmetic* and *bytes* below "
         "are the times that the operations of products and the bytes of their operands and results take at these "
         "speeds; *rest* is our minimum less the larger of them. Bytes that stay in caches take less than said, and so do all where "
         "others used the memory while its speed was measured. Empty: models of dynamic shapes, whose operations are not counted.",

@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,11 @@ def python(script: str, *arguments: str) -> list[str]:
     return [sys.executable, script, *arguments]
 
 
+def sanitized(tool: str, *command: str) -> list[str]:
+    """Under compute-sanitizer, with its findings as a failure."""
+    return ["compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9", *command]
+
+
 def tests(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
 
@@ -50,6 +57,7 @@ PARTS = [
     Part("state", tests("tests/python/test_state.py", "tests/ops/test_kept_cache.py"), 60, VERDICT, TESTS),
     Part("forks", python("bench/gpu/forks.py"), 100, NUMBERS),
     Part("copies", python("bench/gpu/kernels.py", "running", "50257", "odd"), 60, NUMBERS),
+    Part("decode", python("bench/gpu/decode.py"), 100, r"bandwidth|rror:"),
     Part("tf32", python("bench/gpu/run.py", "--models", "resnet50_b1_tf32,bert_b1_tf32", "--peers", "eager", "--seconds", "2"),
          80, r"^\|"),
     Part("models", python("bench/gpu/run.py", "--models", "bert_b1_f16,bert_b32_f16,resnet50_b1_f16,gpt2_s64_f16,vit_b1_f16",
@@ -57,6 +65,11 @@ PARTS = [
     Part("halves", tests("tests/python/test_device_halves.py", "tests/python/test_device_tf32.py"), 60, VERDICT, TESTS),
     Part("torch", tests("tests/python/test_device_torch.py", "tests/python/test_device_compatible.py"), 60, VERDICT, TESTS),
     Part("suite", python("tests/conformance/run_suite.py", "--device", "CUDA"), 300, r"pass|fail|differ"),
+    Part("sweep", python("tests/sweep/run_sweep.py", "--device", "cuda", "--processes", str(max(1, (os.cpu_count() or 2) - 4)),
+                         "--count", "100000", "--seconds", "240", "--seed", str(date.today().toordinal())), 300, r"wrong|pass|slow|FAILED"),
+    *(Part(tool, sanitized(tool, *kernels), 150, r"ERROR SUMMARY|RACECHECK SUMMARY|passed|failed|PASSED|FAILED", TESTS)
+      for tool, kernels in (("memcheck", tests("tests/python/test_device_kernels.py")),
+                            ("racecheck", [str(BUILD / "tbx_device_tests"), "--gtest_filter=*/cuda", "--gtest_brief=1"]))),
 ]
 
 
@@ -66,9 +79,9 @@ def lines_of(part: Part, text: str, most: int = 14) -> list[str]:
 
 
 def run(part: Part, seconds: float, logs: Path) -> tuple[str, list[str]]:
-    program = ROOT / part.command[0]
-    if not Path(part.command[0]).is_absolute() and not program.exists():
-        return "not built", []
+    missing = [word for word in part.command if word.startswith(str(BUILD)) and not (ROOT / word).exists()]
+    if missing or not (shutil.which(part.command[0]) or (ROOT / part.command[0]).exists()):
+        return f"left out: no {(missing or part.command)[0]}", []
     log = logs / f"{part.name}.log"
     with log.open("w") as out:
         try:

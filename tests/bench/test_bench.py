@@ -262,3 +262,5 @@ def test_peak_of_this_machine() -> None:
         found = peak.measure(threads, 0.02)
         assert found["threads"] == threads and 1e8 < found["bytes"] < 1e13
         assert all(1e8 < rate < 1e15 for name, rate in found.items() if name.endswith("_flops"))
+        written = {name: rate for name, rate in found.items() if name in ("own_bytes", "neighbour_bytes")}
+        assert len(written) == (0 if threads == 1 else 2) and all(1e6 < rate < 1e13 for rate in written.values())

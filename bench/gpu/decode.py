@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Decoding on an NVIDIA GPU: steps of decoders of the zoo that keep their caches on the GPU.
+
+    python bench/gpu/decode.py [WORD...]      # only cases whose name has one of the words
+
+Prints the time of a step whose scores the host waits for, and that of steps in a row (`run_async`), both the least of many; of
+the latter the share of the memory's bandwidth, as a copy has it, that reading weights and caches once takes; and the L2 norm of
+the difference to ONNX Runtime on the CPU over its norm, after three steps. Needs torch, onnx and onnxruntime, and tensorbox on
+the path.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+import tensorbox
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import decoding  # noqa: E402
+import engines  # noqa: E402
+import workloads  # noqa: E402
+
+PASTS = (1, 512, 2048)
+CASES = {f"{model} {precision}": (model, precision) for model, precision in (
+    ("gpt2_decode", "f16"), ("llama100m_decode", "f16"), ("llama100m_decode_int4", "f16"), ("gpt2_decode", "strict"))}
+ROUNDS, STEPS = 12, decoding.STEPS
+
+
+def copy_bytes_per_s() -> float:
+    """Read and written by the device's own copy of 1 GiB."""
+    x = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    y = torch.empty_like(x)
+    best = float("inf")
+    for _ in range(10):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        y.copy_(x)
+        end.record()
+        end.synchronize()
+        best = min(best, begin.elapsed_time(end))
+    return 2 * x.numel() / best * 1e3
+
+
+def weight_bytes(path: Path, halves: bool) -> int:
+    """Of what a step has to read: all constants but tables of which it takes a row."""
+    graph = onnx.load(path, load_external_data=False).graph
+    rows_only = {node.input[0] for node in graph.node if node.op_type in ("Gather", "GatherBlockQuantized")}
+    rows_only -= {name for node in graph.node if node.op_type != "Gather" for name in node.input}
+    total = 0
+    for tensor in graph.initializer:
+        if tensor.name in rows_only:
+            continue
+        size = int(np.prod(tensor.dims)) * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
+        total += size // 2 if halves and tensor.data_type == onnx.TensorProto.FLOAT else size
+    return total
+
+
+def measure(model: str, precision: str, past: int, bandwidth: float) -> str:
+    workload = workloads.parse(f"{model}@past_len={past},total_len={past + 1}")
+    inputs = workload.inputs()
+    caches = {name: array for name, array in inputs.items() if name.startswith(decoding.GIVEN)}
+    feeds = decoding.growing_feeds(workload.spec(), {name: a for name, a in inputs.items() if name not in caches})
+    options: dict[str, Any] = {} if precision == "strict" else {"precision": precision}
+    session = tensorbox.Session(str(workload.path()), device="cuda", state={f"{decoding.GIVEN}*": f"{decoding.LEFT}*"},
+                                state_capacity=past + STEPS + 1, **options)
+    expected = decoding.Ort(workload.path(), engines.LoadOptions(threads=4), caches, past + STEPS)
+    expected.reset()
+    session.set_state(caches)
+    for step in feeds[:3]:
+        ours, theirs = session.run(step), expected.step(step)
+    error = max(float(np.linalg.norm(ours[k].astype("d") - v) / np.linalg.norm(v.astype("d"))) for k, v in theirs.items())
+    wall, row = float("inf"), float("inf")
+    for _ in range(ROUNDS):
+        session.set_state(caches)
+        for number, step in enumerate(feeds):
+            begin = time.perf_counter()
+            session.run(step)
+            wall = min(wall, time.perf_counter() - begin) if number > 1 else wall
+        session.set_state(caches)
+        session.run(feeds[0])
+        begin = time.perf_counter()
+        kept = [session.run_async(step) for step in feeds[1:]]
+        session.synchronize()
+        row = min(row, (time.perf_counter() - begin) / (STEPS - 1))
+        del kept
+    moved = weight_bytes(workload.path(), precision == "f16") + sum(array.nbytes for array in caches.values())
+    return (f"{model:22} {precision:7} past {past:5}  step {wall * 1e3:7.3f} ms  in a row {row * 1e3:7.3f} ms  "
+            f"{moved / 1e6:6.0f} MB  bandwidth {moved / row / bandwidth:5.0%}  error {error:.1e}")
+
+
+def main() -> None:
+    words, failed = sys.argv[1:], False
+    bandwidth = copy_bytes_per_s()
+    print(f"{torch.cuda.get_device_name()}, copy {bandwidth / 1e9:.0f} GB/s", flush=True)
+    for name, (model, precision) in CASES.items():
+        if words and not any(word in name for word in words):
+            continue
+        for past in PASTS:
+            try:
+                print(measure(model, precision, past, bandwidth), flush=True)
+            except (tensorbox.Error, RuntimeError, ValueError) as error:
+                failed = True
+                print(f"{name} past {past}: Error: {error}", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -179,7 +179,9 @@ public:
   }
   void begin_piece(std::span<const size_t> after) override {
     Current current(*context_);
-    wait_for(pieces_.begin(last_nodes(), after));
+    const std::vector<GraphNode> last = last_nodes();
+    // Edges that are there stay, and may say that a kernel begins while the one before ends.
+    if (std::vector<GraphNode> nodes = pieces_.begin(last, after); nodes != last) wait_for(std::move(nodes));
   }
   void join_pieces() override {
     Current current(*context_);

@@ -328,12 +328,14 @@ TEST(OpenDevice, RefusesOtherNames) {
 }
 
 TEST(FakeDevice, HostCannotTouchItsMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe"); // other tests have started threads
   auto device = device::make_fake_device();
   auto block = device->allocate(64);
   EXPECT_DEATH(*static_cast<volatile char*>(block->data()) = 1, "");
 }
 
 TEST(FakeDevice, WritesAfterTheEndAreSeen) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
         auto device = device::make_fake_device();

@@ -166,6 +166,8 @@ protected:
     return specialiser_->variant_for(given, assume);
   }
 
+  std::shared_ptr<const package::Program> plain_program() const override { return plain_; }
+
   std::vector<std::shared_ptr<const package::Program>> programs() const override {
     std::vector<std::shared_ptr<const package::Program>> all;
     if (specialiser_)

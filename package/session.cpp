@@ -225,6 +225,37 @@ std::string Session::Impl::input_names() const {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+void Session::Impl::place_outputs(const std::vector<TensorView>& into, std::vector<runtime::RunTensor>& out) {
+  for (size_t i = 0; i < into.size(); ++i) {
+    out[i].data = into[i].data;
+    out[i].dtype = static_cast<DType>(into[i].type);
+    out[i].dims = into[i].dims;
+    out[i].on_device = into[i].device != kHost;
+  }
+}
+
+void Session::Impl::run_program(const package::Program& program, const std::vector<runtime::RunTensor>& in,
+                                std::vector<runtime::RunTensor>& out,
+                                const runtime::RunOptions& run_options) const {
+  if (!program.bound->on_device) {
+    if (state && device) throw_unsupported("no work of this run is the device's, where the state is");
+    if (run_options.async) package::throw_not_async();
+  }
+  if (program.bound->on_device || !device) return program.session->run(in, out, limited(run_options));
+  // Nothing of this program has a kernel for the device: what lies there goes through the host.
+  std::vector<runtime::RunTensor> here = in, made = out;
+  for (runtime::RunTensor& t : here)
+    if (t.on_device) t.data = const_cast<void*>(runtime::host_elements(t)), t.on_device = false;
+  for (runtime::RunTensor& t : made)
+    if (t.on_device) t.data = nullptr, t.on_device = false;
+  program.session->run(here, made, limited(run_options));
+  for (size_t i = 0; i < out.size(); ++i)
+    if (out[i].on_device)
+      package::to_device(device, made[i], out[i]);
+    else
+      out[i] = std::move(made[i]);
+}
+
 std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vector<TensorView>& into,
                                              const runtime::RunOptions& run_options) const {
   TBX_MODEL(into.empty() || into.size() == outputs.size(), "{} output views given, the model has {} outputs",
@@ -234,47 +265,16 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
   if (state) alone = std::unique_lock(state->mutex());
   std::vector<runtime::RunTensor> in = bind(given, run_options), out;
   for (size_t i = 0; i < into.size(); ++i) check_device("output", outputs[i].name, into[i].device);
-  auto run_variant = [&](std::shared_ptr<const package::Program> v) {
+  const std::shared_ptr<const package::Program> ran = with_program(in, [&](const package::Program& program) {
     // With every value shown, a variant made for known shapes may have more constants and fewer outputs.
-    out.assign(v->bound->executable->outputs.size(), {});
+    out.assign(program.bound->executable->outputs.size(), {});
     TBX_MODEL(into.empty() || into.size() == out.size(), "{} output views given, the run has {} outputs",
               into.size(), out.size());
-    for (size_t i = 0; i < into.size(); ++i) {
-      out[i].data = into[i].data;
-      out[i].dtype = static_cast<DType>(into[i].type);
-      out[i].dims = into[i].dims;
-      out[i].on_device = into[i].device != kHost;
-    }
+    place_outputs(into, out);
     if (run_options.async && into.empty())
       for (runtime::RunTensor& o : out) o.on_device = true;
-    if (!v->bound->on_device) {
-      if (state && device) throw_unsupported("no work of this run is the device's, where the state is");
-      if (run_options.async) package::throw_not_async();
-    }
-    if (v->bound->on_device || !device) {
-      v->session->run(in, out, limited(run_options));
-      return v;
-    }
-    // Nothing of this program has a kernel for the device: what lies there goes through the host.
-    std::vector<runtime::RunTensor> here = in, made = out;
-    for (runtime::RunTensor& t : here)
-      if (t.on_device) t.data = const_cast<void*>(runtime::host_elements(t)), t.on_device = false;
-    for (runtime::RunTensor& t : made)
-      if (t.on_device) t.data = nullptr, t.on_device = false;
-    v->session->run(here, made, limited(run_options));
-    for (size_t i = 0; i < out.size(); ++i)
-      if (out[i].on_device)
-        package::to_device(device, made[i], out[i]);
-      else
-        out[i] = std::move(made[i]);
-    return v;
-  };
-  std::shared_ptr<const package::Program> ran;
-  for (auto assume = runtime::Assume::broadcast_too; !ran; assume = less_than(assume)) try {
-      ran = run_variant(program_for(in, assume));
-    } catch (const runtime::AssumptionError&) {
-      if (assume == runtime::Assume::nothing) throw;
-    }
+    run_program(program, in, out, run_options);
+  });
   if (state) state->grow(*ran->bound->executable, in);
   std::vector<OutputTensor> result;
   result.reserve(out.size());

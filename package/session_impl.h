@@ -70,6 +70,9 @@ struct Session::Impl {
 
   std::vector<OutputTensor> run(const Inputs& given, const std::vector<TensorView>& into,
                                 const runtime::RunOptions& run_options) const;
+  /// Throws what is known to be wrong before a run. In package/bound_run.cpp, as run_bound.
+  void make_bound(BoundRun::Impl& bound) const;
+  void run_bound(BoundRun::Impl& bound, runtime::RunOptions run_options) const;
   void synchronize() const;
   Values run_values(const Values& given) const;
   /// `first`: where the steps of a plan begin.
@@ -84,6 +87,8 @@ protected:
   /// The program for these inputs that takes no more for granted.
   virtual std::shared_ptr<const package::Program> program_for(const std::vector<runtime::RunTensor>& given,
                                                               runtime::Assume assume) const = 0;
+  /// The one for any inputs, where it stays.
+  virtual std::shared_ptr<const package::Program> plain_program() const { return nullptr; }
   /// All that runs were made with so far.
   virtual std::vector<std::shared_ptr<const package::Program>> programs() const = 0;
   /// All that is compiled, for explain and profile. `keep` holds it.
@@ -94,6 +99,20 @@ private:
   [[noreturn]] void throw_no_input(const std::string& name) const;
   std::vector<runtime::RunTensor> bind(const Inputs& given, const runtime::RunOptions& run_options) const;
   void check_device(const char* what, const std::string& name, int32_t number) const;
+  void run_program(const package::Program& program, const std::vector<runtime::RunTensor>& in,
+                   std::vector<runtime::RunTensor>& out, const runtime::RunOptions& run_options) const;
+  static void place_outputs(const std::vector<TensorView>& into, std::vector<runtime::RunTensor>& out);
+  template <class Run>
+  std::shared_ptr<const package::Program> with_program(const std::vector<runtime::RunTensor>& in,
+                                                       Run run) const {
+    for (auto assume = runtime::Assume::broadcast_too;; assume = less_than(assume)) try {
+        std::shared_ptr<const package::Program> program = program_for(in, assume);
+        run(*program);
+        return program;
+      } catch (const runtime::AssumptionError&) {
+        if (assume == runtime::Assume::nothing) throw;
+      }
+  }
   std::vector<OutputTensor> run_through_host(const Inputs& given, const std::vector<TensorView>& into,
                                              const runtime::RunOptions& run_options) const;
   template <class Given>

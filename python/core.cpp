@@ -8,6 +8,7 @@
 #include <exception>
 #include <stdexcept>
 
+#include "python/bound_run.h"
 #include "python/device.h"
 #include "python/values.h"
 #include "tensorbox/tensorbox.h"
@@ -270,24 +271,7 @@ NB_MODULE(_core, m) {
              std::optional<uintptr_t> stream, bool async) {
             BoundInputs bound = bind(given);
             std::vector<HeldBuffer> held;
-            std::vector<tbx::TensorView> views;
-            for (nb::handle item : into) {
-              tbx::TensorView& view = views.emplace_back();
-              if (item.is_none()) continue;         // the session allocates
-              if (nb::isinstance<nb::int_>(item)) { // on this GPU
-                view.device = nb::cast<int32_t>(item);
-                continue;
-              }
-              if (nb::isinstance<DeviceTensor>(item)) {
-                const auto& there = nb::cast<const DeviceTensor&>(item).tensor;
-                view = {there.data, there.type, there.dims, there.device};
-                continue;
-              }
-              auto t = nb::cast<nb::tuple>(item);
-              held.emplace_back(t[2], true);
-              view = {held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])};
-              check_size(held.back(), view.type, view.dims);
-            }
+            const std::vector<tbx::TensorView> views = views_of(into, held);
             auto result = [&] {
               nb::gil_scoped_release nogil;
               void* on = reinterpret_cast<void*>(stream.value_or(0));
@@ -391,6 +375,7 @@ NB_MODULE(_core, m) {
           report["left_out"] = r.left_out;
           return report;
         });
+  bind_bound_run(m);
   m.def("set_seed", &tbx::set_seed);
   m.def("device_problem", &tbx::device_problem);
   m.def("pass_names", &tbx::pass_names);

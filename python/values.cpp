@@ -100,6 +100,28 @@ BoundInputs bind(const nb::list& given) {
   return bound;
 }
 
+std::vector<TensorView> views_of(const nb::list& into, std::vector<HeldBuffer>& held) {
+  std::vector<TensorView> views;
+  for (nb::handle item : into) {
+    TensorView& view = views.emplace_back();
+    if (item.is_none()) continue;         // the session allocates
+    if (nb::isinstance<nb::int_>(item)) { // on this GPU
+      view.device = nb::cast<int32_t>(item);
+      continue;
+    }
+    if (nb::isinstance<DeviceTensor>(item)) {
+      const auto& there = nb::cast<const DeviceTensor&>(item).tensor;
+      view = {there.data, there.type, there.dims, there.device};
+      continue;
+    }
+    auto t = nb::cast<nb::tuple>(item);
+    held.emplace_back(t[2], true);
+    view = {held.back().data(), nb::cast<int32_t>(t[0]), nb::cast<std::vector<int64_t>>(t[1])};
+    check_size(held.back(), view.type, view.dims);
+  }
+  return views;
+}
+
 nb::list outputs_to_python(std::vector<OutputTensor> outputs) {
   nb::list result;
   for (OutputTensor& o : outputs) {

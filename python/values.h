@@ -56,6 +56,10 @@ struct BoundInputs {
 /// DeviceTensor, which the tuple keeps.
 BoundInputs bind(const nanobind::list& given);
 
+/// Where outputs go: None, the number of a GPU, a DeviceTensor, or a tuple of ONNX element type, dims and a
+/// buffer, which `held` keeps.
+std::vector<TensorView> views_of(const nanobind::list& into, std::vector<HeldBuffer>& held);
+
 /// Each output as a tuple: name, ONNX element type, dims, and an Output, a list of str or a DeviceTensor.
 nanobind::list outputs_to_python(std::vector<OutputTensor> outputs);
 

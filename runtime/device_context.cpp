@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kMostGraphs = 16; ///< of a context
 constexpr size_t kMostSeen = 64;   ///< pieces of work that may come again
 constexpr size_t kAlign = 256;
+void* const kOfThread = reinterpret_cast<void*>(2); ///< CU_STREAM_PER_THREAD: another stream in each thread
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 /// A copy of nothing is no node of a graph.
 bool is_copy(const EdgeUse& use) { return use.how == EdgeUse::How::copied && use.bytes > 0; }
@@ -61,14 +62,22 @@ void DeviceContext::begin(std::optional<void*> stream) {
   downloads_.clear();
   marks_ = 0;
   reported_ = false;
+  if (stream && adopted_as_ != stream) {
+    adopted_as_.reset(); // should there be no such stream
+    run_stream_ = stream_.get();
+    adopted_ = on_.device->adopt_stream(*stream);
+    adopted_as_ = stream;
+  }
   running_ = true;
-  adopted_ = stream ? on_.device->adopt_stream(*stream) : nullptr;
-  run_stream_ = adopted_ ? adopted_.get() : stream_.get();
-  if (left_on_ && on_.device->is_reached(*left_)) {
+  run_stream_ = stream ? adopted_.get() : stream_.get();
+  // What an earlier run on the same stream left is done before this one: nothing has to be asked, but for
+  // what checks found.
+  const bool behind = left_on_ && *left_on_ == run_stream_->handle() && *left_on_ != kOfThread;
+  if (left_on_ && (reports_ || !behind) && on_.device->is_reached(*left_)) {
     left_on_.reset();
     check_failures();
   }
-  if (left_on_ && *left_on_ != run_stream_->handle()) run_stream_->wait(*left_);
+  if (left_on_ && !behind) run_stream_->wait(*left_);
   if (!left_on_) staging_.reset();
 }
 
@@ -226,7 +235,7 @@ DeviceContext::Mode DeviceContext::choose(const std::vector<int64_t>& symbols, s
     if (mode != Mode::now) inputs = std::move(in), outputs = std::move(out);
   }
   if (mode == Mode::record) {
-    recorded_.push_front({std::move(chosen), nullptr, {}, {}, {}});
+    recorded_.push_front({std::move(chosen), nullptr, {}, {}, 0, {}});
     if (recorded_.size() > kMostGraphs) recorded_.pop_back();
   }
   return mode;
@@ -317,6 +326,7 @@ void DeviceContext::record(const std::vector<EdgeUse>& inputs, const std::vector
   std::scoped_lock lock(recording());
   Recorded& mine = recorded_.front();
   mine.launches.clear();
+  mine.number = 0;
   const std::vector<std::vector<size_t>> order = order_of_work(work);
   auto steps = [&] {
     auto next = work.growing.begin();
@@ -365,6 +375,7 @@ void DeviceContext::note_again() const {
 bool DeviceContext::move_launches(const Work& work) {
   Recorded& mine = recorded_.front();
   mine.symbols.clear(); // until all have them
+  mine.number = 0;
   auto launches = mine.launches.begin();
   for (int s : work.growing) {
     if (static_cast<size_t>(s) < work.first || static_cast<size_t>(s) >= work.last) continue;
@@ -411,9 +422,24 @@ void DeviceContext::move_copies(const std::vector<EdgeUse>& inputs, const std::v
   const auto first = static_cast<size_t>(std::count_if(inputs.begin(), inputs.end(), is_copy));
   const size_t between = mine.graph->copies() - wanted.size();
   for (size_t c = 0; c < wanted.size(); ++c)
-    if (wanted[c] != mine.copies[c])
+    if (wanted[c] != mine.copies[c]) {
+      mine.number = 0;
       mine.graph->move_copy(c < first ? c : c + between, wanted[c].to, wanted[c].from, wanted[c].bytes);
+    }
   mine.copies = std::move(wanted);
+}
+
+void DeviceContext::remember(uint64_t number) { recorded_.front().number = number; }
+
+bool DeviceContext::run_again(uint64_t number, std::optional<void*> stream) {
+  const auto it =
+      std::find_if(recorded_.begin(), recorded_.end(), [&](const Recorded& r) { return r.number == number; });
+  if (it == recorded_.end()) return false;
+  recorded_.splice(recorded_.begin(), recorded_, it);
+  begin(stream);
+  reported_ = true;
+  if (it->graph->nodes() > 0) run_stream_->launch(*it->graph);
+  return true;
 }
 
 size_t DeviceContext::graphs() const { return recorded_.size(); }

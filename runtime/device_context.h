@@ -78,6 +78,14 @@ public:
   void expect(const Work& work);
   /// The run is not waited for.
   void leave();
+  /// The end of the last run that was left.
+  const std::shared_ptr<device::Event>& left() const { return left_; }
+
+  /// Runs with this number (not 0) have the same ends as the one that was done last: all of its work is in
+  /// the graph that was started.
+  void remember(uint64_t number);
+  /// Begins a run with the number, and starts that graph. False where there is none any more.
+  bool run_again(uint64_t number, std::optional<void*> stream);
   /// Waits for all runs. Throws what checks in kernels found.
   void settle();
   size_t graphs() const;
@@ -105,6 +113,7 @@ private:
     std::unique_ptr<device::Graph> graph;
     std::vector<Copy> copies;     ///< of its ends, as they are set
     std::vector<int64_t> symbols; ///< for which its kernels are set; empty: for none
+    uint64_t number = 0;          ///< of runs for which it is set as it is; 0: of none
     struct Launches {
       size_t first, count;
     };
@@ -148,9 +157,10 @@ private:
     size_t step = 0;
     std::string why;
   } refused_;
-  std::unique_ptr<device::Event> left_; ///< the end of a run that nobody waited for
+  std::shared_ptr<device::Event> left_; ///< the end of a run that nobody waited for
   std::optional<void*> left_on_;        ///< the stream of that
   std::unique_ptr<device::Stream> adopted_;
+  std::optional<void*> adopted_as_; ///< its handle, as the caller gave it
   device::Stream* run_stream_ = nullptr;
   std::unique_ptr<device::Stream> stream_; ///< ends first
 };

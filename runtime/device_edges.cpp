@@ -77,11 +77,12 @@ void copy_what_overlaps(const std::vector<EdgeUse>& inputs, std::vector<EdgeUse>
 }
 
 void* HostCopy::get() {
-  if (!copy_) {
-    copy_ = device_->allocate_staging(bytes_);
+  if (!is_there_) {
+    if (!copy_) copy_ = device_->allocate_staging(bytes_);
     const std::unique_ptr<device::Stream> stream = device_->adopt_stream(stream_);
     stream->download(copy_->data(), data_, bytes_);
     stream->synchronize();
+    is_there_ = true;
   }
   return copy_->data();
 }

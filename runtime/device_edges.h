@@ -63,6 +63,11 @@ public:
   HostCopy(std::shared_ptr<device::Device> device, const void* data, size_t bytes, void* stream)
       : device_(std::move(device)), data_(data), bytes_(bytes), stream_(stream) {}
   void* get();
+  /// The tensor may have other elements from now on, which are there on `stream`.
+  void renew(void* stream) {
+    stream_ = stream;
+    is_there_ = false;
+  }
 
 private:
   std::shared_ptr<device::Device> device_;
@@ -70,6 +75,7 @@ private:
   size_t bytes_;
   void* stream_;
   std::unique_ptr<device::Memory> copy_;
+  bool is_there_ = false;
 };
 
 } // namespace tbx::runtime

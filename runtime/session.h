@@ -17,6 +17,9 @@
 namespace tbx {
 class RandomStreams;
 }
+namespace tbx::device {
+class Event;
+}
 
 namespace tbx::runtime {
 
@@ -46,6 +49,14 @@ struct RunTensor {
 /// Where the host reads the elements of an input.
 const void* host_elements(const RunTensor& tensor);
 
+/// What runs with the same memory for all inputs and outputs have in common.
+struct SameRuns {
+  SameRuns();
+  uint64_t number; ///< of these, and no others in the process
+  /// Ends of runs that nobody waited for: the memory is in use until then.
+  std::vector<std::shared_ptr<device::Event>> ends;
+};
+
 /// Time and work of one step in one run.
 struct StepProfile {
   const Executable* plan = nullptr; ///< of this step
@@ -70,6 +81,9 @@ struct RunOptions {
   /// The run ends when the stream was asked for everything. Outputs are on the device; inputs of the host
   /// were read, others live until the stream is there. Refused where the host has work in between.
   bool async = false;
+  /// Inputs and outputs are those of earlier runs with the same one, which runs one at a time have: what was
+  /// found out about them holds.
+  SameRuns* same = nullptr;
   /// Called after each step with the buffer number and its contents (compare, first-NaN); slows the run.
   std::function<void(const Executable&, int step, int buffer, const extern_kernels::TensorRef&)> observe;
 };
@@ -92,6 +106,9 @@ public:
   /// outputs are given and the input shapes were seen before. Throws Error.
   void run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
            const RunOptions& options = {}) const;
+
+  /// Throws what a run with these would say of them, as far as that takes no elements of inputs.
+  void check(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs) const;
 
   /// Arena bytes of a run with these input shapes.
   int64_t peak_bytes(std::span<const RunTensor> inputs) const;

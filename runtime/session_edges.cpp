@@ -32,18 +32,34 @@ int64_t bytes_of(const Executable& plan, size_t input, const RunTensor& t) {
 
 } // namespace
 
+/// Whether memory of the caller's can take the output.
+void Session::Impl::check_output(const RunTensor& out, const SignatureEntry& entry,
+                                 const BufferShape& shape) const {
+  // The buffer of a complex output has the parts as a dimension of their own.
+  const std::span<const int64_t> sizes{shape.sizes.data(),
+                                       shape.sizes.size() - (is_complex(entry.dtype) ? 1 : 0)};
+  TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name, name_of(out.dtype),
+            name_of(entry.dtype));
+  TBX_MODEL(std::equal(out.dims.begin(), out.dims.end(), sizes.begin(), sizes.end()),
+            "output '{}' has shape [{}], expected [{}]", entry.name, fmt::join(out.dims, ", "),
+            fmt::join(sizes, ", "));
+  if (out.on_device) check_place(*bound, "output", entry.name, out.data, shape.bytes);
+}
+
+/// Whether inputs that are said to be on the device are.
+void Session::Impl::check_places(std::span<const RunTensor> inputs) const {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].on_device && plan->inputs[i].state_axis < 0)
+      check_place(*bound, "input", plan->inputs[i].name, inputs[i].data, bytes_of(*plan, i, inputs[i]));
+}
+
 void Session::Impl::place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                                  RunContext& ctx) const {
   // The buffer of a complex output has the parts as a dimension of their own.
   const std::span<const int64_t> sizes{shape.sizes.data(),
                                        shape.sizes.size() - (is_complex(entry.dtype) ? 1 : 0)};
   if (out.data) {
-    TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name,
-              name_of(out.dtype), name_of(entry.dtype));
-    TBX_MODEL(std::equal(out.dims.begin(), out.dims.end(), sizes.begin(), sizes.end()),
-              "output '{}' has shape [{}], expected [{}]", entry.name, fmt::join(out.dims, ", "),
-              fmt::join(sizes, ", "));
-    if (out.on_device) check_place(*bound, "output", entry.name, out.data, shape.bytes);
+    check_output(out, entry, shape);
   } else if (out.on_device) {
     out.block = device_pool->get(static_cast<size_t>(shape.bytes), ctx.device->stream());
     out.owner = out.block;
@@ -88,13 +104,12 @@ void Session::Impl::refuse_async(std::span<const RunTensor> outputs) const {
 /// How inputs meet their buffers on the device, and a copy on the host for steps there.
 void Session::Impl::take_device_inputs(RunContext& ctx, std::span<const RunTensor> inputs) const {
   if (!bound->on_device) return;
+  check_places(inputs);
   ctx.edges_in.assign(inputs.size(), {});
   ctx.edges_out.assign(plan->outputs.size(), {});
   for (size_t i = 0; i < inputs.size(); ++i) {
     const RunTensor& t = inputs[i];
     const int64_t bytes = bytes_of(*plan, i, t);
-    if (t.on_device && plan->inputs[i].state_axis < 0)
-      check_place(*bound, "input", plan->inputs[i].name, t.data, bytes);
     const PlanEdge& edge = bound->on_device->edges.inputs[i];
     if (t.on_device && edge.on_host)
       ctx.pointers[plan->inputs[i].buffer] = const_cast<void*>(host_elements(t));
@@ -136,6 +151,34 @@ DeviceContext::Mode Session::Impl::place_edges(RunContext& ctx, const ShapePlan&
   return mode;
 }
 
+/// Runs with the same inputs and outputs begin with one start of a graph from then on, where all that a run
+/// does is in there, with their addresses.
+void Session::Impl::remember(RunContext& ctx, const ShapePlan& shapes, std::span<const RunTensor> outputs,
+                             SameRuns& same) const {
+  using How = EdgeUse::How;
+  if (!shapes.room.empty() || !ctx.made_on_host.empty()) return;
+  auto is_in_graph = [](const EdgeUse& use) {
+    return use.how == How::direct || use.how == How::copied || (use.how == How::none && use.bytes == 0);
+  };
+  for (size_t i = 0; i < ctx.edges_in.size(); ++i) {
+    // One that nothing reads has no place on the device.
+    const PlanEdge& edge = bound->on_device->edges.inputs[i];
+    if (edge.on_host || !(is_in_graph(ctx.edges_in[i]) || edge.twin < 0)) return;
+  }
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (!outputs[o].on_device || !is_in_graph(ctx.edges_out[o])) return;
+  ctx.device->remember(same.number);
+}
+
+/// All of a run whose work is in a graph.
+bool Session::Impl::start_again(RunContext& ctx, const RunOptions& run_options) const {
+  if (!run_options.same || run_options.profile || run_options.observe || !ctx.device) return false;
+  if (!ctx.device->run_again(run_options.same->number, run_options.stream)) return false;
+  ctx.timed.clear();
+  ctx.made_on_host.clear();
+  return true;
+}
+
 /// Whole buffers with the room that they have: a recorded graph keeps its order when sizes grow.
 void Session::Impl::touched_by(size_t s, const RunContext& ctx, const ShapePlan& shapes,
                                std::vector<Access>& all) const {
@@ -171,7 +214,12 @@ void Session::Impl::end_device(RunContext& ctx, std::span<RunTensor> outputs,
   if (run_options.async) {
     for (RunTensor& out : outputs)
       if (out.block) out.block->made_on(ctx.device->stream().handle());
-    return ctx.device->leave();
+    ctx.device->leave();
+    if (!run_options.same) return;
+    auto& ends = run_options.same->ends;
+    if (std::find(ends.begin(), ends.end(), ctx.device->left()) == ends.end())
+      ends.push_back(ctx.device->left());
+    return;
   }
   if (!ctx.made_on_host.empty()) ctx.device->wait();
   for (const RunContext::MadeOnHost& made : ctx.made_on_host)

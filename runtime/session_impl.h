@@ -77,7 +77,12 @@ struct Session::Impl {
            const RunOptions& options) const;
   void end_device(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
   void take_device_inputs(RunContext& ctx, std::span<const RunTensor> inputs) const;
+  void check_places(std::span<const RunTensor> inputs) const;
+  void check_output(const RunTensor& out, const SignatureEntry& entry, const BufferShape& shape) const;
   void refuse_async(std::span<const RunTensor> outputs) const;
+  bool start_again(RunContext& ctx, const RunOptions& options) const;
+  void remember(RunContext& ctx, const ShapePlan& shapes, std::span<const RunTensor> outputs,
+                SameRuns& same) const;
   DeviceContext::Mode place_edges(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                                   bool recorded) const;
   void touched_by(size_t s, const RunContext& ctx, const ShapePlan& shapes, std::vector<Access>& all) const;

@@ -146,6 +146,7 @@ void Session::Impl::run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan
     }
     for (; done < plan->steps.size(); ++done) run_one(done);
   }
+  if (mode != DeviceContext::Mode::now && run_options.same) remember(ctx, shapes, outputs, *run_options.same);
   if (mode != DeviceContext::Mode::now && !shapes.room.empty()) {
     plan_of_run.reset(); // nobody else has it: the next run may change it
     expect_next(ctx);

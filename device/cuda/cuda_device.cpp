@@ -159,12 +159,16 @@ ContextOwner::ContextOwner(int number) {
 ContextOwner::~ContextOwner() { driver().cuDevicePrimaryCtxRelease_v2(device_); }
 
 Current::Current(const ContextOwner& owner) {
+  Context now = nullptr;
+  check(driver().cuCtxGetCurrent(&now), "cuCtxGetCurrent");
+  if (now == owner.context()) return; // as in threads that use CUDA's runtime, or torch
   check(driver().cuCtxPushCurrent_v2(owner.context()), "cuCtxPushCurrent");
+  pushed_ = true;
 }
 
 Current::~Current() {
   Context context = nullptr;
-  driver().cuCtxPopCurrent_v2(&context);
+  if (pushed_) driver().cuCtxPopCurrent_v2(&context);
 }
 
 } // namespace cuda

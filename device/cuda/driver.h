@@ -88,6 +88,7 @@ inline constexpr Result kOutOfMemory = 2, kNotReady = 600;
   X(cuDeviceGetAttribute, int*, int, DeviceNumber)                                                           \
   X(cuDevicePrimaryCtxRetain, Context*, DeviceNumber)                                                        \
   X(cuDevicePrimaryCtxRelease_v2, DeviceNumber)                                                              \
+  X(cuCtxGetCurrent, Context*)                                                                               \
   X(cuCtxPushCurrent_v2, Context)                                                                            \
   X(cuCtxPopCurrent_v2, Context*)                                                                            \
   X(cuCtxRecordEvent, Context, EventHandle)                                                                  \

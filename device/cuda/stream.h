@@ -30,6 +30,9 @@ public:
   ~Current();
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
+
+private:
+  bool pushed_ = false; ///< it was not already
 };
 
 std::unique_ptr<Stream> make_stream(std::shared_ptr<const ContextOwner> context);

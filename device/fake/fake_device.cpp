@@ -197,6 +197,7 @@ private:
 /// FakeCounts, of all streams of a device.
 struct Counters {
   std::atomic<size_t> launches = 0, recorded = 0, started = 0, updated = 0, forked = 0;
+  std::atomic<size_t> marked = 0, queried = 0, waited = 0, located = 0, adopted = 0, allocated = 0;
   std::atomic<bool> refuses_updates = false;
 };
 
@@ -234,6 +235,7 @@ public:
     });
   }
   void record(Event& event) override {
+    ++counters_->marked;
     std::shared_ptr<FakeEvent::State> state = of(event).state = std::make_shared<FakeEvent::State>();
     state->queues = {queue_};
     state->pending = 1;
@@ -243,6 +245,7 @@ public:
     });
   }
   void wait(const Event& event) override {
+    ++counters_->waited;
     add([state = of(event).state] { finish(*state); });
   }
   void synchronize() override {
@@ -354,9 +357,11 @@ public:
   std::unique_ptr<Memory> allocate(size_t bytes) override {
     if (bytes > static_cast<size_t>(properties_.memory_bytes))
       throw_backend_error("there is no room for {} bytes on the device", bytes);
+    ++counters_->allocated;
     return std::make_unique<Guarded>(arena_, bytes);
   }
   std::unique_ptr<Memory> allocate_staging(size_t bytes) override {
+    ++counters_->allocated;
     return std::make_unique<HostBlock>(bytes);
   }
   std::unique_ptr<Stream> make_stream() override {
@@ -367,6 +372,7 @@ public:
     return std::make_unique<FakeStream>(std::move(queue), counters_);
   }
   std::unique_ptr<Stream> adopt_stream(void* handle) override {
+    ++counters_->adopted;
     if (reinterpret_cast<uintptr_t>(handle) <= 2 || handle == default_queue_.get())
       return std::make_unique<FakeStream>(default_queue_, counters_);
     std::scoped_lock lock(mutex_);
@@ -376,6 +382,7 @@ public:
     return std::make_unique<FakeStream>(std::move(queue), counters_);
   }
   std::string defect_of(const void* data, size_t bytes) override {
+    ++counters_->located;
     return bytes == 0 ? std::string() : arena_->defect_of(data, bytes);
   }
   void record_all(Event& event) override {
@@ -390,7 +397,10 @@ public:
     state->pending = static_cast<int>(queues.size());
     for (const auto& queue : queues) queue->add([state] { --state->pending; });
   }
-  bool is_reached(const Event& event) override { return of(event).state->pending == 0; }
+  bool is_reached(const Event& event) override {
+    ++counters_->queried;
+    return of(event).state->pending == 0;
+  }
   void wait(const Event& event) override { finish(*of(event).state); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<FakeEvent>(); }
   double elapsed_ms(const Event& from, const Event& to) override {
@@ -400,8 +410,9 @@ public:
     return std::make_shared<LoadedObject>(binary);
   }
   FakeCounts counts() const {
-    return {counters_->launches, counters_->recorded, counters_->started, counters_->updated,
-            counters_->forked};
+    return {counters_->launches, counters_->recorded, counters_->started,  counters_->updated,
+            counters_->forked,   counters_->marked,   counters_->queried,  counters_->waited,
+            counters_->located,  counters_->adopted,  counters_->allocated};
   }
   void refuse_updates(bool refuse) const { counters_->refuses_updates = refuse; }
 

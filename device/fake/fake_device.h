@@ -17,11 +17,17 @@ bool is_fake(const Device& device);
 
 /// What streams of a fake device were asked for so far: tests count what a run costs on a GPU.
 struct FakeCounts {
-  size_t launches = 0; ///< kernels started one by one
-  size_t recorded = 0; ///< graphs
-  size_t started = 0;  ///< graphs
-  size_t updated = 0;  ///< kernels of graphs that got other arguments
-  size_t forked = 0;   ///< recorded work that does not wait for what was recorded before it
+  size_t launches = 0;  ///< kernels started one by one
+  size_t recorded = 0;  ///< graphs
+  size_t started = 0;   ///< graphs
+  size_t updated = 0;   ///< kernels of graphs that got other arguments
+  size_t forked = 0;    ///< recorded work that does not wait for what was recorded before it
+  size_t marked = 0;    ///< events that a stream came to be asked for
+  size_t queried = 0;   ///< events: whether they are reached
+  size_t waited = 0;    ///< streams that were made to wait for events
+  size_t located = 0;   ///< addresses that were looked up
+  size_t adopted = 0;   ///< streams of callers
+  size_t allocated = 0; ///< blocks of memory, of the device and of the host
 };
 FakeCounts counts_of(const Device& device);
 /// From now on graphs of the device cannot be changed, as a driver may refuse it; or can again.

@@ -11,6 +11,7 @@ that `import tensorbox as onnxruntime` does for most programs; `tensorbox.backen
 from ._core import (BackendError, Error, InternalError, ModelError, UnsupportedError, __version__, operators,
                     device_problem, pass_names, set_seed)
 from .arrays import TensorInfo
+from .bound_run import BoundRun
 from .compatible import (InferenceSession, ModelMetadata, NodeArg, get_all_providers, get_available_providers,
                          get_device, get_version_string, set_default_logger_severity, set_default_logger_verbosity)
 from .compatible_options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, RunOptions, SessionOptions
@@ -22,6 +23,7 @@ from .session import Session
 
 __all__ = [
     "BackendError",
+    "BoundRun",
     "DeviceTensor",
     "Difference",
     "Error",

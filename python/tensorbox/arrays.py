@@ -183,6 +183,25 @@ def output_memory(name: str, array: Any) -> tuple[int, list[int], np.ndarray]:
     return number, list(array.shape), as_bytes(array)
 
 
+def bound_memory(name: str, value: Any) -> tuple[str, int, list[int], np.ndarray]:
+    """As `given_tensor`, of an array that every run reads where it is."""
+    _check_name(name)
+    array = value
+    if not isinstance(value, np.ndarray):
+        if not hasattr(value, "__dlpack__"):
+            raise TypeError(f"input '{name}' is a {type(value).__name__}; memory of an array can be bound, or of a tensor "
+                            "with DLPack")
+        whole = not hasattr(value, "is_contiguous") or value.is_contiguous()  # torch may copy others
+        array = _from_dlpack(value, name) if whole else value
+    if not (isinstance(array, np.ndarray) and array.flags.c_contiguous and array.dtype.isnative):
+        raise ValueError(f"input '{name}' cannot be bound, as its memory is not read as it is: it must be C-contiguous and "
+                         "of the machine's byte order")
+    number = onnx_type(array.dtype)
+    if number == _STRING or number in _NARROW:
+        raise TypeError(f"input '{name}' has elements of type {array.dtype}, which are not read where they are; use run")
+    return name, number, list(array.shape), as_bytes(array)
+
+
 def to_numpy(number: int, dims: list[int], payload: Any) -> np.ndarray:
     """An output, which shares its memory."""
     if number == _STRING:

@@ -165,17 +165,28 @@ class InferenceSession:
         check_run_options(run_options)
         if not iobinding.outputs:
             raise ValueError(f"no output is bound; the model's outputs are {self._output_names(None)}")
+        asynchronous = leaves_running(run_options)
+        if asynchronous and self._stream is None:
+            raise ValueError("a run that is not waited for is work of the caller's stream: give the provider the "
+                             "option user_compute_stream")
+        mine = iobinding._session is self._session
+        if mine and (bound := iobinding._bound) is not None:
+            if asynchronous:
+                bound.run_async(self._stream)
+            else:
+                bound.run(self._stream)
+            iobinding._results = [value for value in iobinding.outputs.values() if value is not None]
+            return
         memory = {name: unwrapped(value) for name, value in iobinding.outputs.items() if value is not None}
-        if leaves_running(run_options):
-            if self._stream is None:
-                raise ValueError("a run that is not waited for is work of the caller's stream: give the provider the "
-                                 "option user_compute_stream")
+        if asynchronous:
             outputs = self._session._run_partly_into(iobinding.inputs, memory, "device", self._stream, True)
         elif memory or iobinding.on_device:
             outputs = self._session._run_partly_into(iobinding.inputs, memory, iobinding.on_device, self._stream)
         else:
             outputs = dict(zip(self._output_names(None), self.run(None, iobinding.inputs)))
         iobinding._results = [bound or OrtValue(outputs[name]) for name, bound in iobinding.outputs.items()]
+        if mine:
+            iobinding._bind_for_good(self._session)
 
     def end_profiling(self) -> str:
         """Writes the trace of the runs so far (Chrome's trace events) and returns the name of the file: prefix, date

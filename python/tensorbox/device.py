@@ -6,6 +6,7 @@ import functools
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,31 @@ def is_on_device(value: Any) -> bool:
     return hasattr(value, _TYPESTR_FIELD)
 
 
+class Taken:
+    """Tensors of any library for work of one stream of a GPU."""
+
+    def __init__(self, stream: int, device: int):
+        self._stream, self._device = stream, device
+        self._behind_torch = False
+
+    def tensor(self, what: str, value: Any, writable: bool = False) -> _core.DeviceTensor:
+        """The memory of a tensor, which the stream may use from now on. `what`: "input 'x'", for errors."""
+        if _is_torch(value):
+            if not self._behind_torch:  # torch is asked once for all tensors of a run
+                self._wait_for_torch()
+            if (tensor := _from_torch(value, self._device)) is not None:
+                return tensor
+        return device_tensor(what, value, self._stream, self._device, writable)
+
+    def _wait_for_torch(self) -> None:
+        current = torch_stream(self._device)
+        if current != self._stream:
+            _core.order_streams(f"cuda:{self._device}", current, self._stream)
+        self._behind_torch = True
+
+
 def device_tensor(what: str, value: Any, stream: int, device: int, writable: bool = False) -> _core.DeviceTensor:
-    """The memory of a tensor of any library, which `stream` may use from now on. `what`: "input 'x'", for errors."""
+    """The memory of one tensor, as `Taken` gives it."""
     if isinstance(value, _core.DeviceTensor):
         return value
     if isinstance(value, DeviceTensor):
@@ -113,8 +137,6 @@ def device_tensor(what: str, value: Any, stream: int, device: int, writable: boo
             value._core.use_on_stream(stream)
         return value._core
     try:
-        if _is_torch(value) and (tensor := _from_torch(value, stream, device)) is not None:
-            return tensor
         if hasattr(value, "__dlpack__"):
             return _from_dlpack(value, stream, device, writable)
         return _from_cuda_array_interface(value, stream, device, writable)
@@ -127,15 +149,24 @@ def _is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _from_torch(value: Any, stream: int, device: int) -> _core.DeviceTensor | None:
-    """What DLPack gives, in a fraction of the time, which counts where a run takes tens of microseconds."""
+def torch_stream(device: int) -> int:
+    """What torch calls the current stream."""
     torch = sys.modules["torch"]
+    if raw := getattr(torch._C, "_cuda_getCurrentRawStream", None):  # makes no object of a stream, as Triton asks for it
+        return int(raw(device))
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def has_torch(values: Iterable[Any]) -> bool:
+    """Whether a tensor of torch's on a GPU is among them."""
+    return any(_is_torch(value) and value.is_cuda for value in values)
+
+
+def _from_torch(value: Any, device: int) -> _core.DeviceTensor | None:
+    """What DLPack gives, in a fraction of the time, which counts where a run takes tens of microseconds."""
     number = _torch_types().get(value.dtype)
     if number is None or value.device.index != device or not value.is_contiguous() or value.is_conj() or value.is_neg():
         return None
-    current = torch.cuda.current_stream(device).cuda_stream
-    if current != stream:
-        _core.order_streams(f"cuda:{device}", current, stream)
     return _core.DeviceTensor.at_address(value.data_ptr(), number, list(value.shape), device, value)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core
 from .arrays import TensorInfo, as_bytes
+from .bound_run import BoundRun
 from .device import DeviceTensor, device_tensor, is_on_device, to_device
 from .dtypes import numpy_dtype, onnx_type
+
+if TYPE_CHECKING:
+    from .session import Session
 
 _TYPE_NAMES = {1: "float", 8: "string", 11: "double", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2",
                20: "float8e5m2fnuz", 23: "float4e2m1", 24: "float8e8m0", 27: "float6e2m3", 28: "float6e3m2"}
@@ -165,14 +169,17 @@ class IOBinding:
         self.outputs: dict[str, OrtValue | None] = {}  # None: the session allocates
         self.on_device: set[str] = set()  # outputs that it allocates on its GPU
         self._results: list[OrtValue] = []
+        self._bound: BoundRun | None = None  # runs with what is bound now, where all of it is memory of the GPU
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
         """Binds an array to an input."""
+        self._bound = None
         self._check("input", name)
         self.inputs[name] = arr_on_cpu
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Binds a value to an input."""
+        self._bound = None
         self._check("input", name)
         self.inputs[name] = unwrapped(ortvalue)
 
@@ -181,6 +188,7 @@ class IOBinding:
         """The memory at an address, as long as the binding is used; it is the caller's word that it has that shape, and
         on a GPU that it is filled (synchronize_inputs waits for nothing)."""
         device = _device_name(device_type, device_id)
+        self._bound = None
         self._check("input", name)
         self.inputs[name] = _memory_at(buffer_ptr, shape, _dtype(element_type), device)
 
@@ -189,6 +197,7 @@ class IOBinding:
         """Where an output goes: into the memory at an address, which needs element_type and shape, or, without one, into
         memory that each run takes on that device."""
         device = _device_name(device_type, device_id)
+        self._bound = None
         self._check("output", name)
         self.on_device.discard(name)
         if buffer_ptr is None:
@@ -204,6 +213,7 @@ class IOBinding:
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Binds an output to memory that the run writes."""
+        self._bound = None
         self._check("output", name)
         self.on_device.discard(name)
         self.outputs[name] = ortvalue
@@ -226,13 +236,22 @@ class IOBinding:
 
     def clear_binding_inputs(self) -> None:
         """Forgets the inputs."""
+        self._bound = None
         self.inputs.clear()
 
     def clear_binding_outputs(self) -> None:
         """Forgets the outputs and what the last run gave."""
+        self._bound = None
         self.outputs.clear()
         self.on_device.clear()
         self._results = []
+
+    def _bind_for_good(self, session: Session) -> None:
+        """Where a run has used this memory of a GPU once, later ones need not look at it again."""
+        memory = {name: unwrapped(value) for name, value in self.outputs.items()}
+        values = [*self.inputs.values(), *memory.values()]
+        if len(memory) == len(session.outputs) and all(isinstance(value, DeviceTensor) for value in values):
+            self._bound = session.bind(self.inputs, memory)
 
     def _check(self, kind: str, name: str) -> None:
         if name not in self._infos[kind]:

@@ -129,6 +129,35 @@ def test_binding(model: bytes) -> None:
         tensorbox.InferenceSession(model).io_binding().bind_output("y", "cuda", 0)
 
 
+def test_a_binding_that_is_used_again(model: bytes) -> None:
+    """What is bound is looked at once (Session.bind), until something else is."""
+    session = tensorbox.InferenceSession(model, providers=[CUDA])
+    x, y, z = (tensorbox.OrtValue.ortvalue_from_numpy(a, "cuda", 0) for a in (X, np.zeros((3, 5), "f"), np.zeros((3, 5), "f")))
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_output("y", y)
+    used = []
+    for turn in range(4):
+        x.update_inplace(turn * X)
+        session.run_with_iobinding(binding)
+        used.append(binding._bound)
+        assert binding.get_outputs()[0].data_ptr() == y.data_ptr()
+        np.testing.assert_allclose(y.numpy(), expected_of(model, turn * X), rtol=1e-5, atol=1e-6)
+    assert used[0] is not None and len({id(bound) for bound in used}) == 1
+    binding.bind_ortvalue_output("y", z)
+    for factor in (5, 6):
+        other = tensorbox.OrtValue.ortvalue_from_numpy(factor * X, "cuda", 0)
+        binding.bind_ortvalue_input("x", other)
+        for _ in range(2):
+            session.run_with_iobinding(binding)
+            np.testing.assert_allclose(z.numpy(), expected_of(model, factor * X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(y.numpy(), expected_of(model, 3 * X), rtol=1e-5, atol=1e-6)
+    binding.clear_binding_outputs()
+    binding.bind_output("y", "cuda")
+    session.run_with_iobinding(binding)
+    assert binding._bound is None and binding.get_outputs()[0].data_ptr() != z.data_ptr()
+
+
 def test_streams_of_the_caller(model: bytes) -> None:
     stream = _core.make_stream("cuda")
     session = tensorbox.InferenceSession(model, providers=[(CUDA, {"user_compute_stream": str(stream.handle), "has_user_compute_stream": "1"})])

@@ -31,13 +31,14 @@ constexpr const char* kPrelude =
 
 class CudaEmitter {
 public:
-  CudaEmitter(const ir::KernelProgram& kernel, int64_t most_shared_bytes)
-      : kernel_(kernel), plan_(plan_threads(kernel)), w_(kernel, plan_.lanes), mapping_(plan_.mapping),
+  CudaEmitter(const ir::KernelProgram& kernel, const Gpu& gpu)
+      : kernel_(kernel), gpu_(gpu), plan_(plan_threads(kernel, gpu)), w_(kernel, plan_.lanes),
+        mapping_(plan_.mapping),
         rows_((mapping_ == Mapping::warp || mapping_ == Mapping::block) && !plan_.row_begin
-                  ? hold_rows(kernel, plan_.lanes, mapping_ == Mapping::warp ? 32 : plan_.row_threads)
+                  ? hold_rows(kernel, plan_.lanes, mapping_ == Mapping::warp ? 32 : plan_.row_threads, gpu)
                   : HeldRows{}),
         shared_(mapping_ == Mapping::block && rows_.threads == 0
-                    ? share_rows(kernel, plan_.lanes, most_shared_bytes - kOtherShared)
+                    ? share_rows(kernel, plan_.lanes, gpu.shared_bytes - kOtherShared)
                     : SharedRows{}),
         across_(kernel.outer.empty() ? nullptr
                                      : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node(),
@@ -119,14 +120,14 @@ private:
     if (mapping_ == Mapping::thread || mapping_ == Mapping::warp) return kThreads;
     if (mapping_ == Mapping::leader) return 32;
     if (mapping_ == Mapping::tile) return kTileThreads;
-    if (mapping_ == Mapping::column) return kMostThreads;
+    if (mapping_ == Mapping::column) return gpu_.block_threads / 2;
     if (rows_.threads > 0) return rows_.threads;
     int64_t points = 1;
     for (const Phase& phase : kernel_.phases)
       if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
     const int64_t vectors = (points + plan_.lanes - 1) / plan_.lanes;
     // No other block is there to keep the multiprocessor busy.
-    const int most = shared_.bytes > kLongShared ? 2 * kMostThreads : kMostThreads;
+    const int most = shared_.bytes > gpu_.lonely_bytes ? gpu_.block_threads : gpu_.block_threads / 2;
     return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, most));
   }
 
@@ -500,11 +501,11 @@ private:
 
   static constexpr const char* kTeamLoop =
       "for (i64 p = begin + team::number(); p < end; p += team::count())";
-  static constexpr int kThreads = 128, kMostThreads = 512;
-  /// Shared memory that reductions need beside rows; rows of which no two have room on a multiprocessor.
-  static constexpr int64_t kOtherShared = 4 << 10, kLongShared = 112 << 10;
+  static constexpr int kThreads = 128;
+  static constexpr int64_t kOtherShared = 4 << 10; ///< bytes that reductions need beside rows
   static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
+  const Gpu& gpu_;
   const ThreadPlan plan_;
   Writer w_;
   const Mapping mapping_;
@@ -520,12 +521,12 @@ private:
 
 std::string prelude_cuda() { return kPrelude; }
 
-EmittedKernel emit_cuda(const ir::KernelProgram& kernel, int64_t most_shared_bytes) {
-  const ThreadPlan plan = plan_threads(kernel);
+EmittedKernel emit_cuda(const ir::KernelProgram& kernel, const Gpu& gpu) {
+  const ThreadPlan plan = plan_threads(kernel, gpu);
   if (plan.mapping == Mapping::block &&
-      (plan.row_begin || hold_rows(kernel, plan.lanes, plan.row_threads).threads == 0))
-    return CudaEmitter(recompute_rows(kernel), most_shared_bytes).emit();
-  return CudaEmitter(kernel, most_shared_bytes).emit();
+      (plan.row_begin || hold_rows(kernel, plan.lanes, plan.row_threads, gpu).threads == 0))
+    return CudaEmitter(recompute_rows(kernel), gpu).emit();
+  return CudaEmitter(kernel, gpu).emit();
 }
 
 } // namespace tbx::codegen

@@ -43,12 +43,13 @@ extern_kernels::Precision chosen_precision(const CompileOptions& options) {
 
 Target target_of(const CompileOptions& options) { return target_of(options, chosen_isa(options)); }
 
-Target target_of(const CompileOptions& options, codegen::Isa isa) {
+Target target_of(const CompileOptions& options, codegen::Isa isa, const device::Device* gpu) {
   Target t;
   t.cuda = !options.device.empty();
   if (t.cuda) { // nothing of the host's
     t.vector_bytes = 64;
     t.threads = 1; // a row has a block of threads: few rows are no reason to cut them
+    if (gpu) t.gpu.shared_bytes = gpu->properties().shared_bytes_block;
   } else {
     t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
     t.threads = options.threads > 0 ? options.threads : runtime::default_threads();

@@ -160,7 +160,7 @@ Values roi_align(OpContext& ctx) {
 
   SymInt regions = rois.sizes()[0], channels = x.sizes()[1];
   const int64_t reads = 4 * bins[0] * bins[1] * (adaptive ? 4 : ratio * ratio);
-  const bool last = channels_last_pays(x, SymInt(reads) * regions);
+  const bool last = channels_last_pays(ctx, x, SymInt(reads) * regions);
   // Loops over regions, bins and channels; the channels innermost where X is read that way.
   const SymInt roi = ctx.c.var(0), channel = ctx.c.var(last ? 3 : 1);
   const SymInt bin[] = {ctx.c.var(last ? 1 : 2), ctx.c.var(last ? 2 : 3)};
@@ -267,7 +267,7 @@ Values max_roi_pool(OpContext& ctx) {
   }
   SymInts window = largest_at_run_time(ctx, {extent[0], extent[1]}, "the size of a bin");
   SymInt regions = rois.sizes()[0], channels = x.sizes()[1];
-  const bool last = channels_last_pays(x, SymInt(pooled[0] * pooled[1]) * regions);
+  const bool last = channels_last_pays(ctx, x, SymInt(pooled[0] * pooled[1]) * regions);
   // Loops over regions, bins and channels; the channels innermost where X is read that way.
   const SymInt roi = ctx.c.var(0), channel = ctx.c.var(last ? 3 : 1);
   SymInt inside[2];

@@ -269,7 +269,7 @@ std::vector<LoweredValue> affine_grid(OpContext& ctx) {
 void register_grid_sample(Registry& r) {
   r.add("GridSample", since(16), grid_sample);
   r.add("AffineGrid", since(20), affine_grid);
-  r.mark(Trait::moves, {"GridSample"});
+  r.moves_where({"GridSample"}, "mode", "nearest", "linear");
 }
 
 } // namespace tbx::lowering

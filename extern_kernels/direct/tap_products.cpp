@@ -30,7 +30,7 @@ void multiply_pixels(const Shape& s, const Image<T>& x, int64_t n, const T* weig
   const int64_t pixels = volume(sizes), panels = (pixels + kPanel<T> - 1) / kPanel<T>,
                 tiles = (n + kRows - 1) / kRows;
   int64_t cuts = 1; // few pixels: threads share the elements of the kernel
-  const int64_t wanted = 2 * tbb::this_task_arena::max_concurrency();
+  const int64_t wanted = int64_t{2} * tbb::this_task_arena::max_concurrency();
   if (images * panels < wanted) cuts = std::min(tiles, (wanted + images * panels - 1) / (images * panels));
   in_pieces(images * panels * cuts, 2.0 * static_cast<double>(images * pixels) * s.depth * n,
             [&](int64_t begin, int64_t end) {

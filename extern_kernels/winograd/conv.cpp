@@ -96,7 +96,7 @@ private:
       cut.panels = kernel.weights_.panels();
       const int64_t of_tile = kernel.products_ * (line + cut.panels * kPanel) * size;
       const int64_t least = (waits ? 4 : 1) * kRows;
-      const int64_t most = std::clamp<int64_t>(kBytes / of_tile, std::max<int64_t>(least, 2 * kRows), kMost);
+      const int64_t most = std::clamp<int64_t>(kBytes / of_tile, std::max(least, 2 * kRows), kMost);
       int64_t blocks = std::max(quotient(cut.tiles, most), std::min(wanted, quotient(cut.tiles, least)));
       if (blocks > threads) blocks = round_up(blocks, threads);
       cut.block = quotient(cut.tiles, blocks);
@@ -227,7 +227,7 @@ private:
     /// A tile that an infinity or a NaN reaches, or sums that overflow: the transforms would carry it to
     /// results whose own pixels are finite. Such tiles are computed element by element of the kernel.
     void write_plain(const Parts& parts, const Place& at, int64_t panel, TileOutput out) const {
-      const int m = kernel.tile_, span = span_of(m);
+      const int64_t m = kernel.tile_, span = span_of(kernel.tile_);
       const int64_t depth = kernel.weights_.in_channels();
       const float* weights = kernel.weights_.plain() + panel * 9 * depth * kPanel;
       std::vector<float> taken(static_cast<size_t>(m * m * depth));
@@ -235,10 +235,11 @@ private:
       const float* pixels[36];
       find_pixels(at, parts, pixels);
       for (int e = 0; e < 9; ++e) {
-        for (int i = 0; i < m * m; ++i)
+        for (int64_t i = 0; i < m * m; ++i)
           std::copy_n(pixels[(i / m + e / 3) * span + i % m + e % 3], depth, taken.data() + i * depth);
-        for (int i = 0; i < m * m; i += kRows)
-          kernel.loops_.multiply(taken.data() + i * depth, depth, std::min(kRows, m * m - i), depth,
+        for (int64_t i = 0; i < m * m; i += kRows)
+          kernel.loops_.multiply(taken.data() + i * depth, depth,
+                                 static_cast<int>(std::min(kRows, m * m - i)), depth,
                                  weights + e * depth * kPanel, channels_of(panel), sums + i * kPanel, e > 0);
       }
       out.sums = sums;

@@ -73,6 +73,7 @@ std::vector<LoweredValue> lower_pow(OpContext& ctx) {
 LowerFn variadic(Op op) {
   return [op](OpContext& ctx) -> std::vector<LoweredValue> {
     std::vector<TensorBox> xs;
+    xs.reserve(static_cast<size_t>(ctx.num_inputs()));
     for (int i = 0; i < ctx.num_inputs(); ++i) xs.push_back(ctx.in(i));
     TBX_MODEL(!xs.empty(), "at least one input is needed");
     DType type = xs[0].dtype();

@@ -1,6 +1,7 @@
 // Pooling over regions given at run time (RoiAlign, MaxRoiPool) and convolution at displaced positions
 // (DeformConv): reductions and pointwise sums over indirect reads.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "lowering/ops/channels.h"
@@ -82,8 +83,8 @@ RoiAxis roi_axis(OpContext& ctx, const TensorBox& rois, int column, int64_t bins
 /// Where the samples along one side read and how much their two neighbours count: [regions, bins, samples].
 /// What lies outside of the image has the weights 0.
 struct RoiSamples {
-  TensorBox index[2];  ///< i32, inside of the image
-  TensorBox weight[2]; ///< the first one is above 0 inside
+  std::array<TensorBox, 2> index;  ///< i32, inside of the image
+  std::array<TensorBox, 2> weight; ///< the first one is above 0 inside
 };
 
 RoiSamples roi_samples(OpContext& ctx, const RoiAxis& axis, SymInt size, int64_t bins, SymInt grid,

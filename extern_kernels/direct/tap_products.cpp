@@ -1,5 +1,6 @@
 #include "extern_kernels/direct/tap_products.h"
 
+#include "base/caches.h"
 #include "extern_kernels/direct/operands.h"
 
 namespace tbx::extern_kernels::direct {
@@ -163,9 +164,9 @@ Part taps_as_phases(std::span<const int64_t> kernel) {
 }
 
 int64_t tap_sums(const Shape& s, std::span<const int64_t> in, int64_t elements) {
-  constexpr int64_t kAtOnce = 1 << 20;
+  const int64_t at_once = host_caches().share_bytes / static_cast<int64_t>(sizeof(float));
   const int64_t of_image = volume(in) * elements * s.columns;
-  return of_image == 0 ? 0 : of_image * std::clamp<int64_t>(kAtOnce / of_image, 1, s.images);
+  return of_image == 0 ? 0 : of_image * std::clamp<int64_t>(at_once / of_image, 1, s.images);
 }
 
 template <class T, class R>

@@ -29,14 +29,24 @@ constexpr const char* kPrelude =
 #include "codegen/prelude/cuda_lanes.inc"
     ;
 
+/// What is decided before the text: what threads do, and what they keep of rows in registers.
+struct CudaPlan {
+  ThreadPlan threads;
+  HeldRows held;
+
+  CudaPlan(const ir::KernelProgram& kernel, const Gpu& gpu) : threads(plan_threads(kernel, gpu)) {
+    const bool warp = threads.mapping == Mapping::warp;
+    if ((warp || threads.mapping == Mapping::block) && !threads.row_begin)
+      held = hold_rows(kernel, threads.lanes, warp ? 32 : threads.row_threads, gpu);
+  }
+  bool keeps_rows_in_memory() const { return threads.mapping == Mapping::block && held.threads == 0; }
+};
+
 class CudaEmitter {
 public:
-  CudaEmitter(const ir::KernelProgram& kernel, const Gpu& gpu)
-      : kernel_(kernel), gpu_(gpu), plan_(plan_threads(kernel, gpu)), w_(kernel, plan_.lanes),
-        mapping_(plan_.mapping),
-        rows_((mapping_ == Mapping::warp || mapping_ == Mapping::block) && !plan_.row_begin
-                  ? hold_rows(kernel, plan_.lanes, mapping_ == Mapping::warp ? 32 : plan_.row_threads, gpu)
-                  : HeldRows{}),
+  CudaEmitter(const ir::KernelProgram& kernel, CudaPlan plan, const Gpu& gpu)
+      : kernel_(kernel), gpu_(gpu), plan_(std::move(plan.threads)), w_(kernel, plan_.lanes),
+        mapping_(plan_.mapping), rows_(std::move(plan.held)),
         shared_(mapping_ == Mapping::block && rows_.threads == 0
                     ? share_rows(kernel, plan_.lanes, gpu.shared_bytes - kOtherShared)
                     : SharedRows{}),
@@ -522,11 +532,11 @@ private:
 std::string prelude_cuda() { return kPrelude; }
 
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel, const Gpu& gpu) {
-  const ThreadPlan plan = plan_threads(kernel, gpu);
-  if (plan.mapping == Mapping::block &&
-      (plan.row_begin || hold_rows(kernel, plan.lanes, plan.row_threads, gpu).threads == 0))
-    return CudaEmitter(recompute_rows(kernel), gpu).emit();
-  return CudaEmitter(kernel, gpu).emit();
+  CudaPlan plan(kernel, gpu);
+  if (plan.keeps_rows_in_memory())
+    if (const auto shorter = recompute_rows(kernel))
+      return CudaEmitter(*shorter, CudaPlan(*shorter, gpu), gpu).emit();
+  return CudaEmitter(kernel, std::move(plan), gpu).emit();
 }
 
 } // namespace tbx::codegen

@@ -40,10 +40,8 @@ EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa, const Target& t
 /// <buffers> are pointers to address 0 of the kernel's buffers that are not row-local, in order; <sizes> an
 /// i64 for each of size_args. Any one-dimensional grid runs all tasks of [begin, end); blocks have
 /// block_threads threads. scratch_bytes are needed per team. *error, 0 at first, becomes the number of a
-/// failed index check, and the two numbers behind it what runtime/abi.h has in scratch. `most_shared_bytes`:
-/// that a block of the GPU may have.
-constexpr int64_t kLeastSharedBytes = 48 << 10; // of every GPU
-EmittedKernel emit_cuda(const ir::KernelProgram& kernel, int64_t most_shared_bytes = kLeastSharedBytes);
+/// failed index check, and the two numbers behind it what runtime/abi.h has in scratch.
+EmittedKernel emit_cuda(const ir::KernelProgram& kernel, const Gpu& gpu = {});
 
 /// The text every translation unit begins with: vector types, loads and stores with tails, conversions,
 /// inlined math.

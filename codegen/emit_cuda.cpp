@@ -29,15 +29,26 @@ constexpr const char* kPrelude =
 #include "codegen/prelude/cuda_lanes.inc"
     ;
 
+/// What is decided before the text: what threads do, and what they keep of rows in registers.
+struct CudaPlan {
+  ThreadPlan threads;
+  HeldRows held;
+
+  CudaPlan(const ir::KernelProgram& kernel, const Gpu& gpu) : threads(plan_threads(kernel, gpu)) {
+    const bool warp = threads.mapping == Mapping::warp;
+    if ((warp || threads.mapping == Mapping::block) && !threads.row_begin)
+      held = hold_rows(kernel, threads.lanes, warp ? 32 : threads.row_threads, gpu);
+  }
+  bool keeps_rows_in_memory() const { return threads.mapping == Mapping::block && held.threads == 0; }
+};
+
 class CudaEmitter {
 public:
-  CudaEmitter(const ir::KernelProgram& kernel, int64_t most_shared_bytes)
-      : kernel_(kernel), plan_(plan_threads(kernel)), w_(kernel, plan_.lanes), mapping_(plan_.mapping),
-        rows_((mapping_ == Mapping::warp || mapping_ == Mapping::block) && !plan_.row_begin
-                  ? hold_rows(kernel, plan_.lanes, mapping_ == Mapping::warp ? 32 : plan_.row_threads)
-                  : HeldRows{}),
+  CudaEmitter(const ir::KernelProgram& kernel, CudaPlan plan, const Gpu& gpu)
+      : kernel_(kernel), gpu_(gpu), plan_(std::move(plan.threads)), w_(kernel, plan_.lanes),
+        mapping_(plan_.mapping), rows_(std::move(plan.held)),
         shared_(mapping_ == Mapping::block && rows_.threads == 0
-                    ? share_rows(kernel, plan_.lanes, most_shared_bytes - kOtherShared)
+                    ? share_rows(kernel, plan_.lanes, gpu.shared_bytes - kOtherShared)
                     : SharedRows{}),
         across_(kernel.outer.empty() ? nullptr
                                      : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node(),
@@ -119,14 +130,14 @@ private:
     if (mapping_ == Mapping::thread || mapping_ == Mapping::warp) return kThreads;
     if (mapping_ == Mapping::leader) return 32;
     if (mapping_ == Mapping::tile) return kTileThreads;
-    if (mapping_ == Mapping::column) return kMostThreads;
+    if (mapping_ == Mapping::column) return gpu_.block_threads / 2;
     if (rows_.threads > 0) return rows_.threads;
     int64_t points = 1;
     for (const Phase& phase : kernel_.phases)
       if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
     const int64_t vectors = (points + plan_.lanes - 1) / plan_.lanes;
     // No other block is there to keep the multiprocessor busy.
-    const int most = shared_.bytes > kLongShared ? 2 * kMostThreads : kMostThreads;
+    const int most = shared_.bytes > gpu_.lonely_bytes ? gpu_.block_threads : gpu_.block_threads / 2;
     return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, most));
   }
 
@@ -500,11 +511,11 @@ private:
 
   static constexpr const char* kTeamLoop =
       "for (i64 p = begin + team::number(); p < end; p += team::count())";
-  static constexpr int kThreads = 128, kMostThreads = 512;
-  /// Shared memory that reductions need beside rows; rows of which no two have room on a multiprocessor.
-  static constexpr int64_t kOtherShared = 4 << 10, kLongShared = 112 << 10;
+  static constexpr int kThreads = 128;
+  static constexpr int64_t kOtherShared = 4 << 10; ///< bytes that reductions need beside rows
   static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
+  const Gpu& gpu_;
   const ThreadPlan plan_;
   Writer w_;
   const Mapping mapping_;
@@ -520,12 +531,12 @@ private:
 
 std::string prelude_cuda() { return kPrelude; }
 
-EmittedKernel emit_cuda(const ir::KernelProgram& kernel, int64_t most_shared_bytes) {
-  const ThreadPlan plan = plan_threads(kernel);
-  if (plan.mapping == Mapping::block &&
-      (plan.row_begin || hold_rows(kernel, plan.lanes, plan.row_threads).threads == 0))
-    return CudaEmitter(recompute_rows(kernel), most_shared_bytes).emit();
-  return CudaEmitter(kernel, most_shared_bytes).emit();
+EmittedKernel emit_cuda(const ir::KernelProgram& kernel, const Gpu& gpu) {
+  CudaPlan plan(kernel, gpu);
+  if (plan.keeps_rows_in_memory())
+    if (const auto shorter = recompute_rows(kernel))
+      return CudaEmitter(*shorter, CudaPlan(*shorter, gpu), gpu).emit();
+  return CudaEmitter(kernel, std::move(plan), gpu).emit();
 }
 
 } // namespace tbx::codegen

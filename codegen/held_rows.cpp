@@ -19,9 +19,6 @@ using ir::SymInt;
 namespace {
 
 constexpr int kMostSteps = 16;
-constexpr int kManyThreads = 512; ///< larger blocks have few registers for each
-constexpr int64_t kMostHeld = 64; ///< elements that a thread holds between two phases; half of it then
-constexpr int64_t kMostInstructions = 6000; ///< of all steps: more do not stay in the cache of instructions
 
 /// The inner space of the first phase that has one of constant size.
 const ir::SymInts* common_inner(const ir::KernelProgram& kernel) {
@@ -175,17 +172,18 @@ RowWork row_work(const ir::KernelProgram& kernel) {
   return work;
 }
 
-HeldRows hold_rows(const ir::KernelProgram& kernel, int lanes, int threads) {
+HeldRows hold_rows(const ir::KernelProgram& kernel, int lanes, int threads, const Gpu& gpu) {
   HeldRows rows;
   const RowWork work = row_work(kernel);
   const int64_t step = int64_t{lanes} * threads, steps = (work.points + step - 1) / step;
-  if (work.points == 0 || work.points % lanes != 0 || steps > kMostSteps || steps * lanes > kMostHeld ||
-      steps * lanes * work.instructions > kMostInstructions)
+  const int64_t most_held = gpu.registers_of(threads) / 2; // elements of a thread, between two phases
+  if (work.points == 0 || work.points % lanes != 0 || steps > kMostSteps ||
+      steps * lanes > gpu.registers_of(1) / 2 || steps * lanes * work.instructions > gpu.instructions)
     return rows;
   rows.threads = threads;
   rows.steps = static_cast<int>(steps);
   const int64_t held = Finder(kernel, lanes, rows).run() * steps * lanes;
-  return held <= (threads > kManyThreads ? kMostHeld / 2 : kMostHeld) ? rows : HeldRows{};
+  return held <= most_held ? rows : HeldRows{};
 }
 
 SharedRows share_rows(const ir::KernelProgram& kernel, int lanes, int64_t most_bytes) {

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/target.h"
 #include "codegen/lanes.h"
 #include "ir/kernel.h"
 
@@ -32,7 +33,7 @@ struct RowWork {
 RowWork row_work(const ir::KernelProgram& kernel);
 
 /// For teams of `threads` threads whose vectors have `lanes` neighbours of the innermost dimension.
-HeldRows hold_rows(const ir::KernelProgram& kernel, int lanes, int threads);
+HeldRows hold_rows(const ir::KernelProgram& kernel, int lanes, int threads, const Gpu& gpu);
 
 /// Rows that are too long for registers: what several phases load of them is kept in the shared memory of the
 /// block, by the thread that needs it.

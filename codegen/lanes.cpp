@@ -3,6 +3,8 @@
 
 #include <numeric>
 
+#include "base/target.h"
+
 namespace tbx::codegen {
 
 using ir::Expr;
@@ -46,7 +48,7 @@ int64_t known_divisor(SymInt e, const SymNode* variable, int lanes) {
 }
 
 int access_bytes(const ir::KernelBuffer& buffer, SymInt address, const SymNode* variable, int lanes) {
-  constexpr int64_t kMost = 16;
+  constexpr int64_t kMost = Gpu::kAccessBytes;
   const int64_t divisor = std::gcd(known_divisor(address, variable, lanes) % kMost, buffer.offset % kMost);
   return static_cast<int>(std::gcd(kMost, divisor * size_of(buffer.dtype)));
 }

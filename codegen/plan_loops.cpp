@@ -27,7 +27,6 @@ namespace {
 constexpr int64_t kAssumedSize = 256;  ///< extent of a symbol without a known value
 constexpr int64_t kTaskElements = 512; ///< a task should not be smaller
 constexpr int64_t kBlock = 1024;       ///< pointwise: elements of the last dimension per task
-constexpr double kCyclesPerNanosecond = 3;
 
 double hint(SymInt e) { return static_cast<double>(std::max<int64_t>(1, ir::size_hint(e, kAssumedSize))); }
 double hint(const ir::SymInts& extents) {
@@ -239,7 +238,7 @@ LoopPlan plan_loops(const KernelProgram& kernel, int width, const Target& target
     plan.cost_per_task = per_point * static_cast<double>(plan.points_per_task);
   }
   if (kernel.sequential) plan.cost_per_task = per_point * hint(kernel.outer);
-  plan.cost_per_task /= kCyclesPerNanosecond;
+  plan.cost_per_task /= target.cycles_per_ns;
   return plan;
 }
 

@@ -16,8 +16,7 @@ using ir::SymInt;
 
 namespace {
 
-constexpr int64_t kShortRow = 16;   ///< inner points that one thread runs alone
-constexpr int64_t kManyRows = 2048; ///< that fill the device with a warp for each
+constexpr int64_t kShortRow = 16; ///< inner points that one thread runs alone
 
 /// Statements must run in the order of the inner points.
 bool is_serial(const ir::KernelProgram& kernel, const Phase& phase) {
@@ -56,17 +55,17 @@ bool outer_is_contiguous(const ir::KernelProgram& kernel) {
 }
 
 /// Few long columns of what a cache holds: a block for each reads them with gaps, but at once.
-bool is_small(const ir::KernelProgram& kernel) {
-  constexpr int64_t kColumns = 1024, kLongColumn = 256, kElements = 1 << 20;
+bool is_small(const ir::KernelProgram& kernel, const Gpu& gpu) {
+  constexpr int64_t kLongColumn = 256;
   const int64_t columns = ir::size_hint(ir::product(kernel.outer));
   int64_t longest = 0;
   for (const Phase& phase : kernel.phases)
     longest = std::max(longest, phase.inner.empty() ? 0 : ir::size_hint(ir::product(phase.inner)));
-  return columns <= kColumns && longest >= kLongColumn && longest <= kElements / columns &&
-         kernel.phases.size() <= 2;
+  return columns <= 2 * gpu.blocks() && longest >= kLongColumn &&
+         longest <= gpu.l2_bytes / size_of(DType::f32) / columns && kernel.phases.size() <= 2;
 }
 
-Mapping choose_mapping(const ir::KernelProgram& kernel) {
+Mapping choose_mapping(const ir::KernelProgram& kernel, const Gpu& gpu) {
   bool serial = kernel.sequential, rows = false, loops = false, longer = false;
   for (const Phase& phase : kernel.phases) {
     serial |= is_serial(kernel, phase);
@@ -79,7 +78,7 @@ Mapping choose_mapping(const ir::KernelProgram& kernel) {
   if (kernel.sequential || (serial && rows)) return Mapping::leader;
   if (rows) return Mapping::block;
   if (!loops || serial || !longer) return Mapping::thread;
-  return outer_is_contiguous(kernel) && !is_small(kernel) ? Mapping::thread : Mapping::block;
+  return outer_is_contiguous(kernel) && !is_small(kernel, gpu) ? Mapping::thread : Mapping::block;
 }
 
 /// Calls f(buffer, address) for every access to memory of the statement.
@@ -90,7 +89,7 @@ template <class F> void visit_accesses(const Stmt& s, F&& f) {
   });
 }
 
-constexpr int kBytes = 16;    ///< of the widest access
+constexpr int kBytes = Gpu::kAccessBytes;
 constexpr int kMostLanes = 8; ///< more would only take registers
 
 /// Accesses of the phase with neighbouring points of `variable` in `lanes` lanes: all uniform, or contiguous
@@ -141,24 +140,23 @@ int lanes_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles) {
   return good ? lanes : 1;
 }
 
-/// Larger tiles where both dimensions fill them and a block has memory for them.
-int size_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles) {
-  constexpr int64_t kBytes = 40 << 10;
+/// Larger tiles where both dimensions fill them and several blocks have memory for them.
+int size_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles, const Gpu& gpu) {
   const int64_t least = std::min(ir::size_hint(kernel.outer[tiles.axis]), ir::size_hint(kernel.outer.back()));
   int64_t bytes = 0;
   for (ir::Expr e : tiles.loads) bytes += size_of(kernel.buffers[e->buffer].dtype);
-  return least >= 64 && int64_t{64} * 68 * bytes <= kBytes ? 64 : 32;
+  return least >= 64 && int64_t{64} * 68 * bytes <= gpu.crowded_bytes ? 64 : 32;
 }
 
-int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping) {
+int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping, const Gpu& gpu) {
   if (kernel.sequential || mapping == Mapping::leader) return 1;
   const int lanes = most_lanes(kernel);
   if (lanes == 1) return 1;
   // A thread for each of few results that take long.
-  constexpr int64_t kFewResults = 1 << 16;
   const bool loops = std::any_of(kernel.phases.begin(), kernel.phases.end(),
                                  [](const Phase& phase) { return !phase.inner.empty(); });
-  if (mapping == Mapping::thread && loops && ir::size_hint(ir::product(kernel.outer)) < kFewResults) return 1;
+  if (mapping == Mapping::thread && loops && ir::size_hint(ir::product(kernel.outer)) < gpu.threads / 4)
+    return 1;
   bool any = false;
   for (const Phase& phase : kernel.phases) {
     const ir::SymNode* variable = lane_variable(kernel, phase, mapping);
@@ -260,9 +258,9 @@ std::optional<SymInt> begin_of_tiles(const ir::KernelProgram& kernel, const Thre
 }
 
 /// Long columns, and too few of them to fill the device with a thread for each.
-bool suits_columns(const ir::KernelProgram& kernel) {
-  constexpr int64_t kShortColumn = 256, kManyColumns = 1 << 18;
-  if (kernel.sequential || kernel.outer.empty() || ir::size_hint(ir::product(kernel.outer)) >= kManyColumns)
+bool suits_columns(const ir::KernelProgram& kernel, const Gpu& gpu) {
+  constexpr int64_t kShortColumn = 256;
+  if (kernel.sequential || kernel.outer.empty() || ir::size_hint(ir::product(kernel.outer)) >= gpu.threads)
     return false;
   int64_t longest = 0;
   for (const Phase& phase : kernel.phases) {
@@ -286,28 +284,33 @@ int lanes_of_columns(const ir::KernelProgram& kernel) {
   return lanes;
 }
 
+/// So many rows that a warp for each of them fills the device well.
+bool has_many_rows(const ir::KernelProgram& kernel, const Gpu& gpu) {
+  return ir::size_hint(ir::product(kernel.outer)) >= gpu.warps() / 4;
+}
+
 /// Rows that a warp holds in registers, and enough of them to fill the device with warps.
-bool suits_warps(const ir::KernelProgram& kernel) {
-  constexpr int64_t kMostPoints = 1024, kMostInstructions = 4096;
+bool suits_warps(const ir::KernelProgram& kernel, const Gpu& gpu) {
+  const int64_t most_points = 32 * gpu.registers_of(gpu.block_threads) / 2;
   const RowWork work = row_work(kernel);
   // Long code does not stay in the cache of instructions, and is shorter with more threads for a row.
-  if (work.points * work.instructions / 32 > kMostInstructions) return false;
+  if (work.points * work.instructions / 32 > gpu.warp_instructions) return false;
   for (const Phase& phase : kernel.phases) {
     auto points = ir::product(phase.inner).as_constant();
-    if (!points || *points > kMostPoints || is_scan_of_team(phase)) return false;
+    if (!points || *points > most_points || is_scan_of_team(phase)) return false;
   }
-  return ir::size_hint(ir::product(kernel.outer)) >= kManyRows;
+  return has_many_rows(kernel, gpu);
 }
 
 /// Enough elements for each thread that many are on their way at once, where there are rows for all of the
 /// device and their code stays short; else as few as there are in a vector.
-int threads_of_rows(const ir::KernelProgram& kernel, int lanes) {
-  constexpr int64_t kVectors = 4, kShortCode = 64, kMostThreads = 1024;
+int threads_of_rows(const ir::KernelProgram& kernel, int lanes, const Gpu& gpu) {
+  constexpr int64_t kVectors = 4, kShortCode = 64;
   const RowWork work = row_work(kernel);
-  const bool many = ir::size_hint(ir::product(kernel.outer)) >= kManyRows && work.instructions <= kShortCode;
+  const bool many = has_many_rows(kernel, gpu) && work.instructions <= kShortCode;
   const int64_t each = many ? lanes * kVectors : lanes;
   const int64_t threads = ((work.points + each - 1) / each + 31) / 32 * 32;
-  return static_cast<int>(std::clamp<int64_t>(threads, 32, kMostThreads));
+  return static_cast<int>(std::clamp<int64_t>(threads, 32, gpu.block_threads));
 }
 
 } // namespace
@@ -322,9 +325,9 @@ bool is_scan_of_team(const Phase& phase) {
   return good;
 }
 
-ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
+ThreadPlan plan_threads(const ir::KernelProgram& kernel, const Gpu& gpu) {
   ThreadPlan plan;
-  plan.mapping = choose_mapping(kernel);
+  plan.mapping = choose_mapping(kernel, gpu);
   if (plan.mapping == Mapping::thread && kernel.outer.size() > 1) {
     constexpr int kLeast = 32; // along the axis, else lanes of a warp read little that is contiguous
     LaneAnalysis across(lane_variable(kernel, kernel.phases.front(), plan.mapping), kLeast);
@@ -332,24 +335,25 @@ ThreadPlan plan_threads(const ir::KernelProgram& kernel) {
     if (plan.tiles.axis >= 0) {
       plan.mapping = Mapping::tile;
       plan.lanes = lanes_of_tiles(kernel, plan.tiles);
-      plan.tile_size = size_of_tiles(kernel, plan.tiles);
+      plan.tile_size = size_of_tiles(kernel, plan.tiles, gpu);
       plan.row_begin = begin_of_tiles(kernel, plan);
       if (plan.row_begin) plan.lanes = most_lanes(kernel);
       return plan;
     }
   }
-  if (plan.mapping == Mapping::thread && suits_columns(kernel)) {
+  if (plan.mapping == Mapping::thread && suits_columns(kernel, gpu)) {
     plan.mapping = Mapping::column;
     plan.lanes = lanes_of_columns(kernel);
     return plan;
   }
-  plan.lanes = choose_lanes(kernel, plan.mapping);
+  plan.lanes = choose_lanes(kernel, plan.mapping, gpu);
   if (plan.mapping == Mapping::block && plan.lanes == 1 && most_lanes(kernel) > 1) {
     plan.row_begin = begin_of_long_rows(kernel, most_lanes(kernel));
     if (plan.row_begin) plan.lanes = most_lanes(kernel);
   }
-  if (plan.mapping == Mapping::block && !plan.row_begin && suits_warps(kernel)) plan.mapping = Mapping::warp;
-  plan.row_threads = threads_of_rows(kernel, plan.lanes);
+  if (plan.mapping == Mapping::block && !plan.row_begin && suits_warps(kernel, gpu))
+    plan.mapping = Mapping::warp;
+  plan.row_threads = threads_of_rows(kernel, plan.lanes, gpu);
   return plan;
 }
 

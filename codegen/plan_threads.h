@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/target.h"
 #include "codegen/tiles.h"
 #include "ir/kernel.h"
 
@@ -35,6 +36,6 @@ struct ThreadPlan {
 /// A team computes the running values of the phase together: nothing else happens in it.
 bool is_scan_of_team(const ir::Phase& phase);
 
-ThreadPlan plan_threads(const ir::KernelProgram& kernel);
+ThreadPlan plan_threads(const ir::KernelProgram& kernel, const Gpu& gpu);
 
 } // namespace tbx::codegen

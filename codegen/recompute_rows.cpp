@@ -34,7 +34,7 @@ class Recomputer {
 public:
   explicit Recomputer(const ir::KernelProgram& kernel) : kernel_(kernel) {}
 
-  ir::KernelProgram run() {
+  std::optional<ir::KernelProgram> run() {
     for (size_t p = 0; p < kernel_.phases.size(); ++p) {
       std::vector<Stmt> kept;
       for (Stmt s : kernel_.phases[p].stmts) {
@@ -47,6 +47,7 @@ public:
       }
       kernel_.phases[p].stmts = std::move(kept);
     }
+    if (values_.empty()) return std::nullopt;
     std::erase_if(kernel_.phases, [](const Phase& phase) { return phase.stmts.empty(); });
     return std::move(kernel_);
   }
@@ -92,6 +93,8 @@ private:
 
 } // namespace
 
-ir::KernelProgram recompute_rows(const ir::KernelProgram& kernel) { return Recomputer(kernel).run(); }
+std::optional<ir::KernelProgram> recompute_rows(const ir::KernelProgram& kernel) {
+  return Recomputer(kernel).run();
+}
 
 } // namespace tbx::codegen

@@ -220,13 +220,11 @@ enum class For : uint8_t { this_device, any_device };
 /// One entry per kernel group, for the device where it can be; else for the host, which is said.
 void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const CompileOptions& options,
                      For gpus, Planned& result) {
-  const int64_t shared =
-      gpus == For::any_device ? codegen::kLeastSharedBytes : result.device->properties().shared_bytes_block;
   result.has_compiler = codegen::have_compiler(toolchain_of(options));
-  const Target target = target_of(options, isa);
+  const Target target = target_of(options, isa, gpus == For::this_device ? result.device.get() : nullptr);
   const Emit emit = [&](const ir::KernelProgram& kernel) {
     try {
-      return result.for_device.emplace_back(codegen::emit_cuda(kernel, shared));
+      return result.for_device.emplace_back(codegen::emit_cuda(kernel, target.gpu));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::unsupported) throw;
       if (options.log) options.log(fmt::format("kernel on the host, not on the device: {}", e.message()));
@@ -519,9 +517,8 @@ std::string dump_program(LoweredGraph lowered, const Graph& graph, const Compile
   if (stage == "schedule") return fusion::to_string(schedule);
   if (stage == "source")
     return source_text(codegen::prelude_cpp(isa), emit_all(schedule, emit_cpp_for(options, isa), options));
-  const std::shared_ptr<device::Device> device = device_of(options);
-  const int64_t shared = device ? device->properties().shared_bytes_block : codegen::kLeastSharedBytes;
-  const Emit emit = [&](const ir::KernelProgram& kernel) { return codegen::emit_cuda(kernel, shared); };
+  const Gpu gpu = target_of(options, isa, device_of(options).get()).gpu;
+  const Emit emit = [&](const ir::KernelProgram& kernel) { return codegen::emit_cuda(kernel, gpu); };
   return source_text(codegen::prelude_cuda(), emit_all(schedule, emit, options));
 }
 

@@ -1,8 +1,8 @@
 #include "driver/target.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include "base/caches.h"
 #include "base/error.h"
 #include "base/isa.h"
 #include "extern_kernels/catalogue.h"
@@ -43,17 +43,19 @@ extern_kernels::Precision chosen_precision(const CompileOptions& options) {
 
 Target target_of(const CompileOptions& options) { return target_of(options, chosen_isa(options)); }
 
-Target target_of(const CompileOptions& options, codegen::Isa isa) {
+Target target_of(const CompileOptions& options, codegen::Isa isa, const device::Device* gpu) {
   Target t;
   t.cuda = !options.device.empty();
   if (t.cuda) { // nothing of the host's
     t.vector_bytes = 64;
     t.threads = 1; // a row has a block of threads: few rows are no reason to cut them
+    if (gpu) t.gpu.shared_bytes = gpu->properties().shared_bytes_block;
   } else {
     t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
     t.threads = options.threads > 0 ? options.threads : runtime::default_threads();
-    if (const long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0) t.l1_bytes = l1;
-    if (const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0) t.l2_bytes = l2;
+    const Caches caches = host_caches();
+    t.l1_bytes = caches.l1_bytes;
+    t.l2_bytes = caches.l2_bytes;
   }
   t.byte_products = extern_kernels::has_byte_products();
   t.bf16_products = t.cuda || extern_kernels::has_half_products(DType::bf16);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "codegen/emit.h"
+#include "device/device.h"
 #include "extern_kernels/problem.h"
 #include "graph/passes/graph_passes.h"
 #include "tensorbox/tensorbox.h"
@@ -14,8 +15,8 @@ codegen::Isa chosen_isa(const CompileOptions& options);
 /// device's.
 extern_kernels::Precision chosen_precision(const CompileOptions& options);
 Target target_of(const CompileOptions& options);
-/// The same for another instruction set than the options'.
-Target target_of(const CompileOptions& options, codegen::Isa isa);
+/// The same for another instruction set than the options', and for this GPU; without it for every one.
+Target target_of(const CompileOptions& options, codegen::Isa isa, const device::Device* gpu = nullptr);
 /// What graph passes depend on: the target, and the type that `precision` keeps float32 values in there.
 graph::PassContext pass_context(const CompileOptions& options);
 /// Why `precision` changes nothing on this target; empty where it does, or asks for nothing.

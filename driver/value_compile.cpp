@@ -51,9 +51,7 @@ public:
 
 private:
   static bool is_control(const Node& n) {
-    if (runtime::find_generation_op(n.domain, n.op_type)) return true;
-    return n.domain.empty() &&
-           (n.op_type == "If" || n.op_type == "Loop" || n.op_type == "Scan" || n.op_type == "SequenceMap");
+    return runtime::find_generation_op(n.domain, n.op_type) || has(lowering::Trait::runs_bodies, n);
   }
   static bool runs_on_values(const Node& n) {
     return is_control(n) || runtime::find_value_op(n.domain, n.op_type, n.opset);

@@ -6,6 +6,14 @@
 
 namespace tbx::extern_kernels {
 
+bool is_product(const Problem& problem) {
+  return std::holds_alternative<ConvProblem>(problem) || std::holds_alternative<MatMulProblem>(problem);
+}
+
+bool is_for_libraries(const Problem& problem) {
+  return is_product(problem) || std::holds_alternative<AttentionProblem>(problem);
+}
+
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
   if (std::holds_alternative<ConvProblem>(problem)) {
     // Operands of post-operations, too: libraries have only plain loops for those in another order than the
@@ -29,9 +37,7 @@ LayoutWish output_layout(const Problem& problem, bool channels_last) {
 }
 
 std::string accepts_post_op(const Problem& problem, const PostOp& op, DType result, Spread operand) {
-  bool product =
-      std::holds_alternative<ConvProblem>(problem) || std::holds_alternative<MatMulProblem>(problem);
-  if (!product) return name_of(problem) + " takes no post-operations";
+  if (!is_product(problem)) return name_of(problem) + " takes no post-operations";
   if (result != DType::f32) return "post-operations work on float32 results only";
   // The libraries' fast kernels know no other repetition, and their slow ones are slower than a kernel of its
   // own.

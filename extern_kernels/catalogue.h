@@ -8,6 +8,11 @@
 
 namespace tbx::extern_kernels {
 
+/// Convolutions and matrix products: work on the result may be done with them (PostOp).
+bool is_product(const Problem& problem);
+/// Products and attention: what libraries have kernels for, and compiling runs none of.
+bool is_for_libraries(const Problem& problem);
+
 /// Memory order wished for an operand or the output of `problem`.
 enum class LayoutWish {
   any,           ///< any strides

@@ -255,16 +255,15 @@ private:
   /// The group reads rows at places that data decides, and `m` would write along another axis: in one kernel
   /// either would go element by element, while rows in memory are turned by blocks.
   bool turns_gathered_rows(const Draft& d, const Member& m, const Compute& compute) const {
-    constexpr int64_t kRow = 8; // a row of fewer elements fills no vector
     const SymInts own = loop_vars(*program_.context, compute.loops.ranges.size());
     const int written = contiguous_axis(compute.output, own, m.axis_of_var);
-    if (written < 0 || size_hint(d.axes[written]) < kRow) return false;
+    if (written < 0 || size_hint(d.axes[written]) < target_.short_row) return false;
     bool turns = false;
     for (const Member& member : d.members)
       visit(compute_of(program_, member.op)->loops.body, [&](Expr n) {
         if (n->op != Op::load || std::none_of(n->indices.begin(), n->indices.end(), has_indirect)) return;
         const int read = contiguous_axis(n->buffer, n->indices, member.axis_of_var);
-        turns |= read >= 0 && read != written && size_hint(d.axes[read]) >= kRow;
+        turns |= read >= 0 && read != written && size_hint(d.axes[read]) >= target_.short_row;
       });
     return turns;
   }

@@ -12,8 +12,6 @@ namespace {
 
 /// More loops than these cost more than the remainders.
 constexpr size_t kMaxLoops = 8;
-/// Shorter innermost loops would leave most lanes of a vector without work.
-constexpr int64_t kMinInnermost = 8;
 
 /// Calls `fn` on every index of a statement's addresses and values.
 template <class F> void for_each_index(const Stmt& s, F&& fn) {
@@ -42,12 +40,12 @@ std::optional<int64_t> period_of(const KernelProgram& kernel, SymInt variable) {
 
 } // namespace
 
-void split_loops(KernelProgram& kernel) {
+void split_loops(KernelProgram& kernel, int64_t short_row) {
   Context& c = *kernel.context;
   for (size_t k = 0; k < kernel.outer.size() && kernel.outer.size() < kMaxLoops; ++k) {
     const auto period = period_of(kernel, c.var(static_cast<int>(k)));
     if (!period || *period < 2 || !provably_divisible(kernel.outer[k], *period)) continue;
-    if (k + 1 == kernel.outer.size() && *period < kMinInnermost) continue;
+    if (k + 1 == kernel.outer.size() && *period < short_row) continue;
     Substitution s;
     for (size_t v = 0; v < kernel.outer.size(); ++v) {
       const SymInt after = c.var(static_cast<int>(v + (v > k ? 1 : 0)));

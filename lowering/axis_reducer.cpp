@@ -28,8 +28,6 @@ constexpr int64_t kImageRows = 128, kImageLength = 1 << 10;
 /// The same where columns are reduced, which are lanes, too: the parts are then the outermost dimension.
 constexpr int64_t kColumns = 128, kColumnLength = 1 << 12;
 constexpr int64_t kMinParts = 8, kMaxParts = 256, kDynamicParts = 64;
-/// The same on GPUs: results, or rows that have a block each, that fill one; and what is left of a part.
-constexpr int64_t kResultsOfGpu = 1 << 17, kRowsOfGpu = 512, kColumnOfGpu = 256, kRowOfGpu = 1 << 14;
 /// Elements of an image from which on it matters to threads where it lies.
 constexpr int64_t kImageElements = 1 << 14;
 
@@ -189,9 +187,10 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) co
   const bool columns = !image && axes_.back() + 1 < static_cast<int>(sizes_.size());
   if (ctx_.program.target.cuda && op < ReduceOp::argmax && rows && *rows > 0 && length) {
     // Columns are summed by warps side by side, rows by blocks.
+    const Gpu& gpu = ctx_.program.target.gpu;
     const bool across = axes_.back() + 1 < static_cast<int>(sizes_.size());
-    const int64_t wanted = (across ? kResultsOfGpu : kRowsOfGpu) / *rows;
-    const int64_t most = std::min(wanted, *length / (across ? kColumnOfGpu : kRowOfGpu));
+    const int64_t wanted = (across ? gpu.threads / 2 : gpu.blocks()) / *rows;
+    const int64_t most = std::min(wanted, *length / (across ? gpu.part_of_column : gpu.part_of_row));
     if (most < 2) return std::nullopt;
     for (size_t k = 0; k < reduced_.size(); ++k)
       for (int64_t n = most; n >= std::max<int64_t>(2, most / 4); --n)

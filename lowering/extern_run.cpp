@@ -1,6 +1,7 @@
 #include "lowering/extern_run.h"
 
 #include "base/error.h"
+#include "extern_kernels/catalogue.h"
 #include "extern_kernels/kernel.h"
 
 namespace tbx::lowering {
@@ -41,10 +42,7 @@ std::vector<Tensor> run_extern(const ir::ExternCall& call, std::span<const Exter
 
 std::vector<Tensor> run_host(const ir::ExternCall& call, std::span<const ExternArgument> inputs,
                              std::span<const ExternArgument> outputs) {
-  using namespace extern_kernels;
-  if (std::holds_alternative<ConvProblem>(call.problem) ||
-      std::holds_alternative<MatMulProblem>(call.problem) ||
-      std::holds_alternative<AttentionProblem>(call.problem))
+  if (extern_kernels::is_for_libraries(call.problem))
     throw_unsupported("a library's kernel in a reference run");
   return run_extern(call, inputs, outputs);
 }

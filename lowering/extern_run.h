@@ -8,7 +8,7 @@ namespace tbx::lowering {
 /// An ExternFn. Throws what the kernel throws; UnsupportedError when there is none.
 std::vector<Tensor> run_extern(const ir::ExternCall& call, std::span<const ExternArgument> inputs,
                                std::span<const ExternArgument> outputs);
-/// The same but for convolutions, matrix products and attention, which are a library's: UnsupportedError.
+/// The same but for problems that are for libraries: UnsupportedError.
 std::vector<Tensor> run_host(const ir::ExternCall& call, std::span<const ExternArgument> inputs,
                              std::span<const ExternArgument> outputs);
 

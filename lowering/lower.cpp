@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/stop.h"
+#include "extern_kernels/catalogue.h"
 #include "graph/function_body.h"
 #include "ir/check_bounds.h"
 #include "lowering/complex.h"
@@ -412,9 +413,7 @@ void Lowerer::keep_narrow(DType stored, const Values& inputs, const ir::TensorBo
     if (const auto* compute = std::get_if<ir::Compute>(&what)) written.push_back(compute->output);
     const auto* call = std::get_if<ir::ExternCall>(&what);
     // A product of float32 operands gives float32.
-    if (call &&
-        (std::holds_alternative<extern_kernels::ConvProblem>(call->problem) ||
-         std::holds_alternative<extern_kernels::MatMulProblem>(call->problem)) &&
+    if (call && extern_kernels::is_product(call->problem) &&
         program_.at(call->inputs[0].buffer).dtype == stored)
       written.insert(written.end(), call->outputs.begin(), call->outputs.end());
     if (call && std::holds_alternative<extern_kernels::AttentionProblem>(call->problem)) // stores any float

@@ -1,6 +1,7 @@
 // The operator registry: one line per operator and opset, next to the function that lowers it.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -163,14 +164,20 @@ enum class Trait : uint8_t {
   random,      ///< draws random numbers: its results are never folded, and two of them are never one
   selects,     ///< its result is as large as elements decide, and about as large as the inputs at most
   elementwise, ///< of broadcast inputs, place by place: the order of dimensions means nothing to it
-  moves,    ///< its result has elements of the inputs in other places (unless attributes tell it to compute)
-  compares, ///< asks of elements only which are equal, and which less
-  tests,    ///< asks of elements only whether they are zero, or empty
-  by_part,  ///< besides operators that move: of complex numbers, each part of the result is that of the parts
+  moves,       ///< its result has elements of the inputs in other places (where Registry::moves() says so)
+  rearranges,  ///< its result has the elements of input 0, each once, in the same or another order
+  compares,    ///< asks of elements only which are equal, and which less
+  tests,       ///< asks of elements only whether they are zero, or empty
+  by_part, ///< besides operators that move: of complex numbers, each part of the result is that of the parts
   any_values,   ///< passes values on as they are, whatever they are
+  runs_bodies,  ///< its bodies can run as graphs of their own, where a model has other values than tensors
   reads_shape,  ///< reads no element
   keeps_first,  ///< integers of input 0 come out again, unchanged
   keeps_others, ///< the same of the inputs behind it
+  /// A rounded quotient may enter: it moves elements, or rounds to integers. The latter give what they give
+  /// for the exact quotient p / q as long as p and q are at most 2^n, n the bits of the significand: a p / q
+  /// that is no integer is farther from one than it is rounded.
+  takes_quotients,
   // Of float16 and bfloat16 values (graph/passes/widen_halves.cpp):
   half_product, ///< is worth float32 operands whatever its neighbours are
   half_rows,    ///< rows go into memory once, in the type that their readers want
@@ -194,6 +201,15 @@ public:
   void narrow(Narrow trait, std::initializer_list<const char*> names, std::string domain = "");
   void mark(Trait trait, std::initializer_list<const char*> names, const std::string& domain = "");
   bool has(Trait trait, const Node& node) const;
+  /// Operators that move elements only where the attribute says `value`; where it is left out, it says
+  /// `otherwise`.
+  void moves_where(std::initializer_list<const char*> names, const char* attribute, const char* value,
+                   const char* otherwise);
+  bool moves(const Node& node) const;
+  /// A classifier that takes its labels from the attribute "classlabels_strings" or, integers, from this one.
+  void labels_in(const char* attribute, const char* name, const std::string& domain);
+  /// The attribute for integers; nullptr: it is no classifier.
+  const std::string* labels_of(const Node& node) const;
   /// Results have the type of this input; for operators that the importer knows no types of.
   void type_from(int input, std::initializer_list<const char*> names, const std::string& domain = "");
   int type_giver(const Node& node) const; ///< -1: not said
@@ -210,6 +226,8 @@ private:
   struct Facts {
     uint32_t traits = 0;
     int type_giver = -1;
+    std::array<const char*, 3> moving{}; ///< attribute, value, otherwise of moves_where()
+    std::string labels;                  ///< of labels_in()
     std::map<size_t, NeedOf> needs;
   };
   const Facts* facts_of(const Node& node) const;

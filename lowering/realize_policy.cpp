@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "extern_kernels/catalogue.h"
+
 namespace tbx::lowering {
 
 std::string reason_to_realize(const ir::Loops& loops, int users, const RealizeLimits& limits) {
@@ -31,9 +33,7 @@ bool is_product(const ir::Program& program, ir::BufferId id) {
   for (size_t i = operations.size(); i-- > 0 && operations.size() - i <= kBack;)
     if (const auto* call = std::get_if<ir::ExternCall>(&operations[i].what))
       for (ir::BufferId out : call->outputs)
-        if (out == id)
-          return std::holds_alternative<extern_kernels::MatMulProblem>(call->problem) ||
-                 std::holds_alternative<extern_kernels::ConvProblem>(call->problem);
+        if (out == id) return extern_kernels::is_product(call->problem);
   return false;
 }
 

@@ -1,5 +1,6 @@
 // The registry of operators: domain and name -> forms by first opset.
 #include "base/error.h"
+#include "graph/node_attributes.h"
 #include "lowering/op_registry.h"
 
 namespace tbx::lowering {
@@ -26,6 +27,27 @@ void Registry::mark(Trait trait, std::initializer_list<const char*> names, const
 bool Registry::has(Trait trait, const Node& node) const {
   const Facts* facts = facts_of(node);
   return facts && ((facts->traits >> static_cast<int>(trait)) & 1) != 0;
+}
+
+void Registry::moves_where(std::initializer_list<const char*> names, const char* attribute, const char* value,
+                           const char* otherwise) {
+  mark(Trait::moves, names);
+  for (const char* name : names) facts_[{"", name}].moving = {attribute, value, otherwise};
+}
+
+bool Registry::moves(const Node& node) const {
+  if (!has(Trait::moves, node)) return false;
+  auto [attribute, value, otherwise] = facts_of(node)->moving;
+  return !attribute || attribute_or<std::string>(node, attribute, otherwise) == value;
+}
+
+void Registry::labels_in(const char* attribute, const char* name, const std::string& domain) {
+  facts_[{domain, name}].labels = attribute;
+}
+
+const std::string* Registry::labels_of(const Node& node) const {
+  const Facts* facts = facts_of(node);
+  return facts && !facts->labels.empty() ? &facts->labels : nullptr;
 }
 
 void Registry::type_from(int input, std::initializer_list<const char*> names, const std::string& domain) {

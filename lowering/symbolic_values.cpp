@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <set>
 
 #include "lowering/known_rules.h"
 
@@ -62,16 +61,6 @@ std::optional<Dims> Args::axes(int opset_of_input) const {
   return has(1) ? ints(1) : Dims{};
 }
 
-/// Operators that a rounded quotient may enter: they move elements, or round to integers. The latter give
-/// what they give for the exact quotient p / q as long as p and q are at most 2^n, n the bits of the
-/// significand: a p / q that is no integer is farther from one than it is rounded.
-static bool takes_quotients(const std::string& op) {
-  static const std::set<std::string> kOps = {"Cast",    "CastLike", "Ceil",      "Expand",   "Floor",
-                                             "Gather",  "Identity", "Neg",       "Reshape",  "Slice",
-                                             "Squeeze", "Tile",     "Transpose", "Unsqueeze"};
-  return kOps.count(op) != 0;
-}
-
 /// A constant that is held exactly with so many bits of significand.
 static bool is_held(int64_t v, int64_t limit) {
   if (v == 0 || v == INT64_MIN) return true;
@@ -80,12 +69,12 @@ static bool is_held(int64_t v, int64_t limit) {
 
 bool is_exact(const Args& args, const KnownTensor& out) {
   const std::string& op = args.node.node.op_type;
+  const bool takes_quotients = has(Trait::takes_quotients, args.node.node);
   const bool of_quotients =
       std::any_of(args.in.begin(), args.in.end(), [](const auto& k) { return k && is_quotient(*k); });
-  if (of_quotients && (!takes_quotients(op) || (is_float(out.dtype) && out.dtype != args[0].dtype)))
-    return false;
+  if (of_quotients && (!takes_quotients || (is_float(out.dtype) && out.dtype != args[0].dtype))) return false;
   // What comes in is exact, and these make nothing larger.
-  if (!is_float(out.dtype) || (takes_quotients(op) && out.dtype == args[0].dtype)) return true;
+  if (!is_float(out.dtype) || (takes_quotients && out.dtype == args[0].dtype)) return true;
   const int64_t limit = int64_t{1} << significand_bits(out.dtype);
   if (is_quotient(out) && out.denominator > limit) return false;
   // A sum of many is exact on the way when no term is negative.

@@ -14,7 +14,7 @@
 namespace tbx::extern_kernels::attention {
 namespace {
 
-constexpr int kLanes = 16, kPanel = 64; ///< those of the f32 blocks, which pack the panels
+constexpr int64_t kLanes = 16, kPanel = 64; ///< those of the f32 blocks, which pack the panels
 typedef int32_t Ints __attribute__((vector_size(64), may_alias));
 
 template <int V, int M>

@@ -36,9 +36,9 @@ template <int kLanes> constexpr Exchanges<kLanes> kExchanges;
 template <int B> struct Body {
   using Lanes = typename VectorOf<B>::Lanes;
   using Ints = typename VectorOf<B>::Ints;
-  static constexpr int kLanes = B / 4;
+  static constexpr int64_t kLanes = B / 4;
   static constexpr int kVectors = B == 64 ? 4 : 2; ///< of a whole panel
-  static constexpr int kPanel = kVectors * kLanes;
+  static constexpr int64_t kPanel = kVectors * kLanes;
 
   [[gnu::always_inline]] static inline void load(Lanes& v, const float* p) { __builtin_memcpy(&v, p, B); }
   [[gnu::always_inline]] static inline void store(float* p, const Lanes& v) { __builtin_memcpy(p, &v, B); }
@@ -47,6 +47,16 @@ template <int B> struct Body {
     float all[kLanes];
     for (int i = 0; i < kLanes; ++i) all[i] = i < n ? p[i] : rest;
     load(v, all);
+  }
+
+  /// Lane i becomes lane order[i] of `a` and, behind it, `b`.
+  [[gnu::always_inline]] static inline void shuffle(const Lanes& a, const Lanes& b, const Ints& order,
+                                                    Lanes& to) {
+#if defined(__clang__) // has only shuffles of an order that is written out
+    for (int i = 0; i < kLanes; ++i) to[i] = order[i] < kLanes ? a[order[i]] : b[order[i] - kLanes];
+#else
+    to = __builtin_shuffle(a, b, order);
+#endif
   }
 
   /// Columns to rows for contiguous columns: [kLanes][kLanes] in registers.
@@ -60,8 +70,8 @@ template <int B> struct Body {
       for (int i = 0; i < kLanes; ++i) {
         if (i & s) continue;
         Lanes a = v[i], b = v[i + s];
-        v[i] = __builtin_shuffle(a, b, low);
-        v[i + s] = __builtin_shuffle(a, b, high);
+        shuffle(a, b, low, v[i]);
+        shuffle(a, b, high, v[i + s]);
       }
     }
   }
@@ -164,7 +174,7 @@ template <int B> struct Body {
   template <int Step, int... I>
   [[gnu::always_inline]] static inline void turn(const Lanes& v, Lanes& to,
                                                  std::integer_sequence<int, I...>) {
-    to = __builtin_shuffle(v, Ints{(I + Step) % kLanes...});
+    shuffle(v, v, Ints{(I + Step) % kLanes...}, to);
   }
 
   /// `f` joins its second argument with the first; in the end the first lane has what all gave.
@@ -239,13 +249,16 @@ template <int B> struct Body {
   }
 
   /// Lane t of v[0] becomes the sum of the lanes of v[t]: halves of two vectors at a time.
-  template <int K = 0, int J = 0> [[gnu::always_inline]] static inline void fold(Lanes* v) {
+  template <int K = 0, int64_t J = 0> [[gnu::always_inline]] static inline void fold(Lanes* v) {
     if constexpr (1 << K < kLanes) {
       Ints low, high;
       __builtin_memcpy(&low, kExchanges<kLanes>.low[K], B);
       __builtin_memcpy(&high, kExchanges<kLanes>.high[K], B);
       const Lanes a = v[2 * J], b = v[2 * J + 1];
-      v[J] = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+      Lanes even, odd;
+      shuffle(a, b, low, even);
+      shuffle(a, b, high, odd);
+      v[J] = even + odd;
       constexpr bool kLast = J + 1 == kLanes >> (K + 1);
       fold<kLast ? K + 1 : K, kLast ? 0 : J + 1>(v);
     }
@@ -398,6 +411,7 @@ template <int B> struct Body {
 };
 
 // The functions of one instruction set.
+// NOLINTBEGIN(bugprone-macro-parentheses): attributes and names take none
 #define TBX_BLOCKS(name, bytes, target)                                                                      \
   namespace name {                                                                                           \
   target void pack(const float* x, int64_t rs, int64_t cs, int64_t rows, int64_t columns, float* to) {       \
@@ -434,6 +448,7 @@ template <int B> struct Body {
                            softcap,                                                                          \
                            add_rows};                                                                        \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 TBX_BLOCKS(base, 16, )
 #if defined(__x86_64__)

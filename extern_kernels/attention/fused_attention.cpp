@@ -24,8 +24,10 @@ namespace {
 using attention::Blocks;
 using attention::RowState;
 
-constexpr int64_t kQueries = 96;   ///< rows of a block: a multiple of every tile's height
-constexpr int64_t kKeys = 256;     ///< columns of a block: scores of a block stay in the second level cache
+constexpr int64_t kQueries = 96; ///< rows of a block: a multiple of every tile's height
+/// Columns of a block: its scores stay in any second-level cache. No cache is asked for its size, for the
+/// order of the sums depends on it.
+constexpr int64_t kKeys = 256;
 constexpr int64_t kFewQueries = 4; ///< up to here packing the keys costs more than it saves
 constexpr int64_t kTasks = 4;      ///< per thread, where heads do not divide evenly among threads
 constexpr int64_t kPartKeys = 512; ///< keys of a part at least

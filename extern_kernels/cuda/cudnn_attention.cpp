@@ -26,7 +26,8 @@ constexpr int64_t kWidest = 128;
 struct Described {
   std::vector<int64_t> sizes, strides;
   int align = 16;
-  auto operator<=>(const Described&) const = default;
+  auto
+  operator<=>(const Described&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
 Described described(const TensorRef& t, bool placed) {
@@ -40,7 +41,7 @@ struct Key {
   Described q, k, v, o, mask;
   bool causal = false;
   int type = dnn::kF16;
-  auto operator<=>(const Key&) const = default;
+  auto operator<=>(const Key&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
 /// A query sees what lies on the diagonal and left of it: the form of a causal mask that the graph has.

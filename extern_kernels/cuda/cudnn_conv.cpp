@@ -38,7 +38,8 @@ int type_of(DType t) {
 struct Described {
   std::vector<int64_t> sizes, strides;
   int align = 16;
-  auto operator<=>(const Described&) const = default;
+  auto
+  operator<=>(const Described&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
 /// `data`: nullptr where it is not known yet.
@@ -71,7 +72,7 @@ struct Key {
   dnn::Graph::Convolution form;
   int type = dnn::kF32;
   dnn::Arithmetic arithmetic = dnn::Arithmetic::free;
-  auto operator<=>(const Key&) const = default;
+  auto operator<=>(const Key&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
 std::shared_ptr<dnn::Graph> conv_graph(const Key& key) {

@@ -58,6 +58,7 @@ public:
   struct Convolution {
     bool backward = false; ///< by its gradient: x is smaller than y
     std::vector<int64_t> strides, dilations, pads_begin, pads_end;
+    // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 sees a 0 here
     auto operator<=>(const Convolution&) const = default;
   };
   void convolution(const Convolution& c, const Object& x, const Object& w, const Object& y);

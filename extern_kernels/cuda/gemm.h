@@ -28,8 +28,8 @@ struct Gemm {
   int64_t m = 0, n = 0, k = 0, batch = 1;
   int64_t a_step = 0, b_step = 0, c_step = 0, residual_step = 0; ///< from one dense row or column to the next
   int64_t a_batch = 0, b_batch = 0, c_batch = 0, residual_batch = 0;
-  int align_a = 16, align_b = 16, align_c = 16; ///< bytes; c: of the residual, too
-  auto operator<=>(const Gemm&) const = default;
+  int align_a = 16, align_b = 16, align_c = 16;  ///< bytes; c: of the residual, too
+  auto operator<=>(const Gemm&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
 /// Where the operands of one product lie. `residual` may be `c`.

@@ -84,7 +84,7 @@ private:
   static int rows_of_tile(int rows) { return rows == 1 ? 1 : kRowsOfTile; }
   /// What a warp, or a block, knows of the rows of a tile.
   int64_t bytes_of_part(int rows) const {
-    return rows_of_tile(rows) * (4 * lanes_ + 2) * static_cast<int64_t>(sizeof(float));
+    return int64_t{rows_of_tile(rows)} * (4 * lanes_ + 2) * static_cast<int64_t>(sizeof(float));
   }
 
   HeadsArguments arguments(std::span<const TensorRef> inputs, const TensorRef& y) const {
@@ -101,7 +101,7 @@ private:
     const int64_t key_tiles = std::max<int64_t>(1, (p.keys + 31) / 32);
     a.shares = static_cast<int>(std::min<int64_t>(kWarps, key_tiles));
     // Blocks for the whole device, with some tiles of keys for each warp: joining parts costs a launch.
-    const int64_t most = key_tiles / (2 * kWarps);
+    const int64_t most = key_tiles / (int64_t{2} * kWarps);
     const int64_t splits =
         std::clamp<int64_t>(properties_.multiprocessors / a.tiles, 1, std::max<int64_t>(1, most));
     a.splits = static_cast<int>(splits);

@@ -77,8 +77,8 @@ public:
     device::LaunchShape shape;
     shape.blocks = static_cast<uint32_t>(blocks);
     shape.threads = static_cast<uint32_t>(a.shares * a.tiles_of_block * 32);
-    shape.shared_bytes =
-        static_cast<uint32_t>(a.shares / 2 * a.tiles_of_block * form_.numbers() * 32 * sizeof(float));
+    shape.shared_bytes = static_cast<uint32_t>(int64_t{32} * sizeof(float) * form_.numbers() *
+                                               (a.shares / 2) * a.tiles_of_block);
     void* pointers[] = {&a};
     args.stream->launch(kernels.heads, shape, pointers);
     if (a.splits == 1) return;
@@ -162,7 +162,7 @@ void spread_heads(HeadsArguments& a, const HeadsForm& form, int64_t batch, int m
   constexpr int64_t kLeastTiles = 4;
   int64_t splits = 1;
   if (shares == kWarpsOfBlock)
-    splits = std::clamp<int64_t>(2 * multiprocessors / a.tiles, 1,
+    splits = std::clamp<int64_t>(int64_t{2} * multiprocessors / a.tiles, 1,
                                  std::max<int64_t>(1, key_tiles / kWarpsOfBlock));
   if (key_tiles < kLeastTiles * kWarpsOfBlock) splits = 1;
   a.splits = static_cast<int>(splits);

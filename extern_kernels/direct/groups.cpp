@@ -117,11 +117,13 @@ template <class T, int Bytes, int Most>
   for (; r < count; ++r) vectors<T, Bytes, 1>(run, rows + r, results + r);
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): attributes and names take none
 #define TBX_GROUPS(name, target, bytes, rows_at_once)                                                        \
   template <class T>                                                                                         \
   target void groups_##name(const GroupRun<T>& run, const T* const* rows, int count, T* const* results) {    \
     body<T, bytes, rows_at_once>(run, rows, count, results);                                                 \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 TBX_GROUPS(plain16, , 16, 4)
 #if defined(__x86_64__)

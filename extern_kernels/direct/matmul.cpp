@@ -104,7 +104,7 @@ public:
 
 private:
   /// Rows of a that are done with one panel of b after the other.
-  static constexpr int64_t kBlock = 8 * kRows;
+  static constexpr int64_t kBlock = int64_t{8} * kRows;
 
   template <class T> struct Space {
     T *a, *b; ///< copies, where needed
@@ -167,7 +167,7 @@ private:
 
     const int64_t blocks = (m + kBlock - 1) / kBlock;
     int64_t cuts = 1; // few rows: threads share the columns
-    const int64_t wanted = 2 * tbb::this_task_arena::max_concurrency();
+    const int64_t wanted = int64_t{2} * tbb::this_task_arena::max_concurrency();
     if (batches * blocks < wanted)
       cuts = std::min(panels, (wanted + batches * blocks - 1) / (batches * blocks));
     auto piece = [&](int64_t i) {

@@ -60,7 +60,7 @@ public:
     const int64_t panels = s_.has_small_groups() ? 1 : s_.groups * panels_of_group();
     // Few points: threads share the columns.
     int64_t cuts = 1;
-    const int64_t wanted = 2 * tbb::this_task_arena::max_concurrency();
+    const int64_t wanted = int64_t{2} * tbb::this_task_arena::max_concurrency();
     if (s_.images * blocks < wanted)
       cuts = std::min(panels, (wanted + s_.images * blocks - 1) / (s_.images * blocks));
     const double work = 2.0 * static_cast<double>(s_.images * points) * part_.taps * s_.depth * part_.phases *
@@ -80,7 +80,8 @@ public:
   }
 
 private:
-  static constexpr int64_t kBlock = 8 * kRows; ///< points that are done with one panel after the other
+  static constexpr int64_t kBlock =
+      int64_t{8} * kRows; ///< points that are done with one panel after the other
 
   struct Scratch {
     explicit Scratch(const PartRun& run)

@@ -1,5 +1,6 @@
 #include "extern_kernels/direct/tap_products.h"
 
+#include "base/caches.h"
 #include "extern_kernels/direct/operands.h"
 
 namespace tbx::extern_kernels::direct {
@@ -30,7 +31,7 @@ void multiply_pixels(const Shape& s, const Image<T>& x, int64_t n, const T* weig
   const int64_t pixels = volume(sizes), panels = (pixels + kPanel<T> - 1) / kPanel<T>,
                 tiles = (n + kRows - 1) / kRows;
   int64_t cuts = 1; // few pixels: threads share the elements of the kernel
-  const int64_t wanted = 2 * tbb::this_task_arena::max_concurrency();
+  const int64_t wanted = int64_t{2} * tbb::this_task_arena::max_concurrency();
   if (images * panels < wanted) cuts = std::min(tiles, (wanted + images * panels - 1) / (images * panels));
   in_pieces(images * panels * cuts, 2.0 * static_cast<double>(images * pixels) * s.depth * n,
             [&](int64_t begin, int64_t end) {
@@ -163,9 +164,9 @@ Part taps_as_phases(std::span<const int64_t> kernel) {
 }
 
 int64_t tap_sums(const Shape& s, std::span<const int64_t> in, int64_t elements) {
-  constexpr int64_t kAtOnce = 1 << 20;
+  const int64_t at_once = host_caches().share_bytes / static_cast<int64_t>(sizeof(float));
   const int64_t of_image = volume(in) * elements * s.columns;
-  return of_image == 0 ? 0 : of_image * std::clamp<int64_t>(kAtOnce / of_image, 1, s.images);
+  return of_image == 0 ? 0 : of_image * std::clamp<int64_t>(at_once / of_image, 1, s.images);
 }
 
 template <class T, class R>

@@ -75,12 +75,14 @@ template <class T, int Bytes, int Most>
 }
 
 // One body for all instruction sets: what it becomes is decided by the target of the function around it.
+// NOLINTBEGIN(bugprone-macro-parentheses): attributes and names take none
 #define TBX_TILES(name, target, bytes, rows_at_once)                                                         \
   template <class T>                                                                                         \
   target void multiply_##name(const T* const* rows, int count, int64_t taps, int64_t offset, int64_t depth,  \
                               const T* panel, int64_t step, int width, T* sums) {                            \
     multiply_body<T, bytes, rows_at_once>(rows, count, taps, offset, depth, panel, step, width, sums);       \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 TBX_TILES(plain, , 16, 4)
 #if defined(__x86_64__)
@@ -110,7 +112,8 @@ void multiply_tile(const T* const* rows, int count, int64_t taps, int64_t offset
   if constexpr (std::is_same_v<T, R>) {
     tiles<T>().multiply(rows, count, taps, offset, depth, panel, step, width, sums);
   } else {
-    constexpr int64_t kExact = (int64_t{1} << 24) / (255 * 255); // products that float32 adds exactly
+    constexpr int64_t kExact =
+        (int64_t{1} << 24) / (int64_t{255} * 255); // products that float32 adds exactly
     const int64_t taps_at_once = std::max<int64_t>(1, kExact / std::max<int64_t>(1, depth));
     std::fill_n(sums, count * kPanel<T>, R(0));
     alignas(64) T part[kRows * kPanel<T>];

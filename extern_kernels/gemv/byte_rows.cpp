@@ -83,8 +83,8 @@ struct Row {
 /// `M` rows of `D` digits times the vectors [first, first + V) of the panel.
 template <int kBits, int V, int M, int D>
 TBX_VNNI void tile(const QuantizedPanels::View& p, int64_t k, int first, const Row* rows, float* sums) {
-  constexpr int kPerWord = 32 / kBits, kSteps = 8 / kBits, kVector = 64,
-                kPanelBytes = kPanelVectors * kVector;
+  constexpr int kPerWord = 32 / kBits, kSteps = 8 / kBits;
+  constexpr int64_t kVector = 64, kPanelBytes = kPanelVectors * kVector, kLanes = 16, kWord = 4;
   // Elements are stored around zero; the product takes them from 0 on.
   const __m512i middle = _mm512_set1_epi8(static_cast<char>(kBits == 8 ? 0x80 : kBits == 4 ? 0x88 : 0xAA));
   const __m512i mask = _mm512_set1_epi8(static_cast<char>((1 << kBits) - 1));
@@ -116,7 +116,7 @@ TBX_VNNI void tile(const QuantizedPanels::View& p, int64_t k, int first, const R
 #pragma GCC unroll 16
         for (int i = 0; i < M * D; ++i) {
           int32_t four;
-          std::memcpy(&four, rows[i / D].bytes + i % D * k + b * p.block + w + s * 4, 4);
+          std::memcpy(&four, rows[i / D].bytes + i % D * k + b * p.block + w + s * kWord, kWord);
           const __m512i x = _mm512_set1_epi32(four);
 #pragma GCC unroll 4
           for (int v = 0; v < V; ++v)
@@ -139,7 +139,7 @@ TBX_VNNI void tile(const QuantizedPanels::View& p, int64_t k, int first, const R
   }
 #pragma GCC unroll 16
   for (int i = 0; i < M * V; ++i)
-    _mm512_storeu_ps(sums + (i / V) * kPanelVectors * 16 + (first + i % V) * 16, (__m512)total[i / V][i % V]);
+    _mm512_storeu_ps(sums + (i / V * kPanelVectors + first + i % V) * kLanes, (__m512)total[i / V][i % V]);
 }
 
 template <int kBits, int V, int M, int D>

@@ -207,7 +207,7 @@ private:
           alignas(64) float sums[kTileRows * kMaxPanel];
           const int count = static_cast<int>(std::min<int64_t>(kTileRows, rows - i));
           multiply(p, i, count, sums);
-          for (int r = 0; r < count; ++r) store(args, i + r, first, here, sums + r * panels.width());
+          for (int64_t r = 0; r < count; ++r) store(args, i + r, first, here, sums + r * panels.width());
         }
       }
     };

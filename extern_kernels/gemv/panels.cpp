@@ -54,7 +54,7 @@ template <DType type>
     for (int v = 0; v < kVectors; ++v) even[v] += load<type>(panel + i * kRow + v * kVector) * x[i];
   for (int v = 0; v < kVectors; ++v) {
     Lanes sum = even[v] + odd[v];
-    __builtin_memcpy(sums + v * 16, &sum, sizeof sum);
+    __builtin_memcpy(sums + int64_t{16} * v, &sum, sizeof sum);
   }
 }
 

@@ -35,7 +35,8 @@ template <> struct VectorOf<64> {
 template <int B, int kBits> struct Body {
   using Lanes = typename VectorOf<B>::Lanes;
   using Ints = typename VectorOf<B>::Ints;
-  static constexpr int kLanes = B / 4, kWidth = kPanelVectors * kLanes, kPerWord = 32 / kBits;
+  static constexpr int64_t kBytes = B, kLanes = B / 4, kWidth = kPanelVectors * kLanes;
+  static constexpr int kPerWord = 32 / kBits;
 
   [[gnu::always_inline]] static inline void load(Lanes& v, const std::byte* p) { __builtin_memcpy(&v, p, B); }
   /// Element `s` of each word, as floats.
@@ -49,25 +50,25 @@ template <int B, int kBits> struct Body {
   [[gnu::always_inline]] static inline void tile(const View& p, int first, const float* x, int64_t stride,
                                                  const float* totals, float* sums) {
     Lanes total[M][V] = {};
-    const std::byte* at = p.data + first * B;
+    const std::byte* at = p.data + first * kBytes;
     for (int64_t b = 0; b < p.blocks; ++b) {
       Lanes scale[V], zero[V], sum[M][V] = {};
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) load(scale[v], at + v * B);
-      at += kPanelVectors * B;
+      for (int v = 0; v < V; ++v) load(scale[v], at + v * kBytes);
+      at += kPanelVectors * kBytes;
       if (p.has_zeros) {
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) load(zero[v], at + v * B);
-        at += kPanelVectors * B;
+        for (int v = 0; v < V; ++v) load(zero[v], at + v * kBytes);
+        at += kPanelVectors * kBytes;
       }
       const float* from = x + b * p.block;
-      for (int64_t w = 0; w < p.block; w += kPerWord, at += kPanelVectors * B, from += kPerWord) {
+      for (int64_t w = 0; w < p.block; w += kPerWord, at += kPanelVectors * kBytes, from += kPerWord) {
         Ints words[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
-          __builtin_memcpy(&words[v], at + v * B, B);
+          __builtin_memcpy(&words[v], at + v * kBytes, B);
           // Hardware prefetchers stop at page borders.
-          __builtin_prefetch(at + v * B + 4096);
+          __builtin_prefetch(at + v * kBytes + 4096);
         }
 #pragma GCC unroll 16
         for (int s = 0; s < kPerWord; ++s) {
@@ -116,16 +117,16 @@ template <int B, int kBits> struct Body {
   /// Rows [first, end) as floats; `first` is where a row of words begins.
   template <bool kZeros>
   [[gnu::always_inline]] static inline void expand(const View& p, int64_t first, int64_t end, float* to) {
-    constexpr int64_t kRow = kPanelVectors * B, kHead = kZeros ? 2 : 1;
+    constexpr int64_t kRow = kPanelVectors * kBytes, kHead = kZeros ? 2 : 1;
     const int64_t words = p.block / kPerWord;
     for (int64_t row = first; row < end;) {
       const int64_t b = row / p.block, stop = std::min(end, (b + 1) * p.block);
       const std::byte* block = p.data + b * (kHead + words) * kRow;
       const std::byte* at = block + (kHead + (row - b * p.block) / kPerWord) * kRow;
       Lanes scale[kPanelVectors], zero[kPanelVectors];
-      for (int v = 0; v < kPanelVectors; ++v) load(scale[v], block + v * B);
+      for (int v = 0; v < kPanelVectors; ++v) load(scale[v], block + v * kBytes);
       if constexpr (kZeros)
-        for (int v = 0; v < kPanelVectors; ++v) load(zero[v], block + kRow + v * B);
+        for (int v = 0; v < kPanelVectors; ++v) load(zero[v], block + kRow + v * kBytes);
       for (; row < stop; at += kRow) {
         Ints word[kPanelVectors];
         __builtin_memcpy(word, at, sizeof word);
@@ -150,7 +151,7 @@ template <int B, int kBits> struct Body {
   /// The number in every lane. The compiler loads it first and repeats it in a step of its own, which takes
   /// the place of a multiplication; the load can do that.
   [[gnu::always_inline]] static inline void repeat(Lanes& v, const float* p) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__clang__) // which does not know here what the function around it may use
     if constexpr (B > 16) {
       asm("vbroadcastss %1, %0" : "=v"(v) : "m"(*p));
       return;
@@ -226,6 +227,7 @@ struct InstructionSet {
   Kernels kernels[3];
 };
 
+// NOLINTBEGIN(bugprone-macro-parentheses): attributes and names take none
 #define TBX_QUANTIZED(isa, bytes, target)                                                                    \
   namespace isa {                                                                                            \
   template <int kBits>                                                                                       \
@@ -243,6 +245,7 @@ struct InstructionSet {
   constexpr InstructionSet kAll = {                                                                          \
       bytes / 4, add, {{multiply<2>, expand<2>}, {multiply<4>, expand<4>}, {multiply<8>, expand<8>}}};       \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 TBX_QUANTIZED(base, 16, )
 #if defined(__x86_64__)

@@ -37,7 +37,7 @@ typedef float Lanes __attribute__((vector_size(64), may_alias));
 /// The columns [j, j + V * lanes) of one step, in vectors that stay in registers.
 template <class L, int V> [[gnu::always_inline]] inline void columns(const Step& given, int64_t j) {
   const Step s = given; // stores of vectors, which may alias anything, do not reach a copy
-  constexpr int64_t kLanes = sizeof(L) / sizeof(float);
+  constexpr int64_t kLanes = sizeof(L) / 4; // of float
   auto row = [&](int64_t i, int v) { return s.state + i * s.dv + j + v * kLanes; };
   auto factor = [&](int64_t i) { return s.decay ? s.decay[s.decay_per_key ? i : 0] : 1.0f; };
   L change[V] = {};

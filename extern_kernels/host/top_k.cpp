@@ -119,6 +119,7 @@ template <class K> [[gnu::always_inline]] inline void bit_keys_body(const K* x, 
   for (; i < n; ++i) keys[i] = x[i] ^ flip;
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): attributes and names take none
 #define TBX_TOP_K(name, attributes)                                                                          \
   attributes void largest_##name(const uint32_t* k, int64_t n, uint32_t* b) { largest_body(k, n, b); }       \
   attributes void largest_##name(const uint64_t* k, int64_t n, uint64_t* b) { largest_body(k, n, b); }       \
@@ -137,6 +138,7 @@ template <class K> [[gnu::always_inline]] inline void bit_keys_body(const K* x, 
   attributes void float_keys_##name(const float* x, int64_t n, uint32_t flip, uint32_t* keys) {              \
     float_keys_body(x, n, flip, keys);                                                                       \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 TBX_TOP_K(plain, )
 #if defined(__x86_64__)
 TBX_TOP_K(avx2, __attribute__((target("avx2"))))

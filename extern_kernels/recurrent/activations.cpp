@@ -12,7 +12,7 @@ namespace {
 
 typedef float Lanes __attribute__((vector_size(64), may_alias));
 typedef int32_t Ints __attribute__((vector_size(64), may_alias));
-constexpr int kLanes = 16;
+constexpr int64_t kLanes = 16;
 
 // One body for all instruction sets, inlined into a function per target (as in gemv/panels.cpp).
 

@@ -66,8 +66,10 @@ template <class T> std::vector<T> to_dense(const TensorRef& t) {
     return v;
   }
   with_storage(t.dtype, [&]<class S>(S) {
-    for_each_element(
-        t, [&](int64_t i, int64_t at) { v[i] = static_cast<T>(static_cast<const S*>(t.data)[at]); });
+    for_each_element(t, [&](int64_t i, int64_t at) {
+      // NOLINTNEXTLINE(bugprone-signed-char-misuse): they are numbers
+      v[i] = static_cast<T>(static_cast<const S*>(t.data)[at]);
+    });
   });
   return v;
 }
@@ -87,7 +89,7 @@ template <class T> void from_dense(const std::vector<T>& v, const TensorRef& t) 
     for_each_element(t, [&](int64_t i, int64_t at) {
       T x = v[i];
       if constexpr (std::is_same_v<T, double> && std::is_integral_v<S> && sizeof(S) == 1)
-        x = std::clamp(x, double{std::numeric_limits<S>::min()}, double{std::numeric_limits<S>::max()});
+        x = std::clamp(x, T{std::numeric_limits<S>::min()}, T{std::numeric_limits<S>::max()});
       static_cast<S*>(t.data)[at] = static_cast<S>(x);
     });
   });

@@ -10,7 +10,10 @@ namespace {
 
 constexpr int64_t kLanes = 16, kPoints = 32;
 
-double round_up(int64_t n, int64_t step) { return static_cast<double>((n + step - 1) / step * step); }
+double round_up(int64_t n, int64_t step) {
+  const int64_t whole = (n + step - 1) / step;
+  return static_cast<double>(whole * step);
+}
 
 /// All in products of whole vectors, of which a core makes one at a time. Measured on Zen 4: the transforms
 /// of a tile for each vector of channels in and out, and what comes from memory with each product at most.

@@ -11,6 +11,7 @@
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/scratch.h"
 #include "extern_kernels/winograd/choice.h"
+#include "extern_kernels/winograd/cut.h"
 #include "extern_kernels/winograd/loops.h"
 #include "extern_kernels/winograd/tiles.h"
 #include "extern_kernels/winograd/transform.h"
@@ -26,13 +27,6 @@ int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step;
 int64_t quotient(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
 constexpr size_t kMostOps = 8;
-
-/// How a run is cut into tasks: blocks of tiles, times parts of the results' channels.
-struct Cut {
-  int64_t tiles = 0, panels = 0; ///< in all
-  int64_t block = 0, parts = 1;  ///< tiles of a task, parts of the panels
-  int64_t blocks() const { return quotient(tiles, block); }
-};
 
 class WinogradConv : public ExternKernel {
 public:
@@ -74,7 +68,10 @@ private:
       // cache.
       line = (round_up(kernel.weights_.in_channels(), kLine) / kLine | 1) * kLine;
       if (kernel.p_.has_bias) bias = to_dense<float>(args.inputs[2]);
-      cut_tasks();
+      const int64_t panels = kernel.weights_.panels(), size = sizeof(float);
+      cut = cut_tasks(y.sizes[0] * rows.count() * columns.count(), panels,
+                      kernel.products_ * (line + panels * kPanel) * size, kernel.weights_.bytes(),
+                      tbb::this_task_arena::max_concurrency(), kernel.caches_);
       product_step = cut.block * line + kLine;
       sums_step = most_panels() * cut.block * kPanel + kLine;
     }
@@ -83,25 +80,6 @@ private:
       return std::min<int64_t>(kPanel, kernel.weights_.out_channels() - panel * kPanel);
     }
     int64_t most_panels() const { return quotient(cut.panels, cut.parts); }
-
-    void cut_tasks() {
-      // Transformed data of a task: half of a common second-level cache. Weights beyond a core's share of the
-      // last cache are what a task waits for, and are read by every block: then few tiles are one block, and
-      // tasks share the panels.
-      constexpr int64_t kBytes = 512 << 10, kShare = 4 << 20, kMost = 8 * kRows;
-      const int64_t size = sizeof(float), threads = tbb::this_task_arena::max_concurrency(),
-                    wanted = 2 * threads;
-      const bool waits = kernel.weights_.bytes() > kShare;
-      cut.tiles = y.sizes[0] * rows.count() * columns.count();
-      cut.panels = kernel.weights_.panels();
-      const int64_t of_tile = kernel.products_ * (line + cut.panels * kPanel) * size;
-      const int64_t least = (waits ? 4 : 1) * kRows;
-      const int64_t most = std::clamp<int64_t>(kBytes / of_tile, std::max<int64_t>(least, 2 * kRows), kMost);
-      int64_t blocks = std::max(quotient(cut.tiles, most), std::min(wanted, quotient(cut.tiles, least)));
-      if (blocks > threads) blocks = round_up(blocks, threads);
-      cut.block = quotient(cut.tiles, blocks);
-      cut.parts = std::clamp(quotient(wanted, cut.blocks()), int64_t{1}, cut.panels);
-    }
 
     /// The tiles of a block, with panels from `begin` to `end`.
     void task(int64_t block, int64_t begin, int64_t end) const {
@@ -227,7 +205,7 @@ private:
     /// A tile that an infinity or a NaN reaches, or sums that overflow: the transforms would carry it to
     /// results whose own pixels are finite. Such tiles are computed element by element of the kernel.
     void write_plain(const Parts& parts, const Place& at, int64_t panel, TileOutput out) const {
-      const int m = kernel.tile_, span = span_of(m);
+      const int64_t m = kernel.tile_, span = span_of(kernel.tile_);
       const int64_t depth = kernel.weights_.in_channels();
       const float* weights = kernel.weights_.plain() + panel * 9 * depth * kPanel;
       std::vector<float> taken(static_cast<size_t>(m * m * depth));
@@ -235,10 +213,11 @@ private:
       const float* pixels[36];
       find_pixels(at, parts, pixels);
       for (int e = 0; e < 9; ++e) {
-        for (int i = 0; i < m * m; ++i)
+        for (int64_t i = 0; i < m * m; ++i)
           std::copy_n(pixels[(i / m + e / 3) * span + i % m + e % 3], depth, taken.data() + i * depth);
-        for (int i = 0; i < m * m; i += kRows)
-          kernel.loops_.multiply(taken.data() + i * depth, depth, std::min(kRows, m * m - i), depth,
+        for (int64_t i = 0; i < m * m; i += kRows)
+          kernel.loops_.multiply(taken.data() + i * depth, depth,
+                                 static_cast<int>(std::min(kRows, m * m - i)), depth,
                                  weights + e * depth * kPanel, channels_of(panel), sums + i * kPanel, e > 0);
       }
       out.sums = sums;
@@ -251,6 +230,7 @@ private:
   int tile_, products_;
   Weights weights_;
   const Loops& loops_;
+  const Caches caches_ = host_caches();
 };
 
 Sizes sizes_of(std::span<const OperandInfo> inputs, const OperandInfo& result) {

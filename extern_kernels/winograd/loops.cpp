@@ -13,7 +13,7 @@ namespace {
 template <int Bytes> struct Vector {
   typedef float Lanes __attribute__((vector_size(Bytes)));
   typedef int32_t Ints __attribute__((vector_size(Bytes)));
-  static constexpr int count = Bytes / sizeof(float);
+  static constexpr int64_t count = Bytes / sizeof(float);
 };
 
 template <class V> [[gnu::always_inline]] inline void load(V& v, const float* from) {
@@ -63,7 +63,7 @@ template <int Bytes, int Count, int Vectors>
 [[gnu::always_inline]] inline void multiply_rows(const float* rows, int64_t row_step, int64_t depth,
                                                  const float* column, float* sums, bool more) {
   using V = typename Vector<Bytes>::Lanes;
-  constexpr int kLanes = Vector<Bytes>::count;
+  constexpr int64_t kLanes = Vector<Bytes>::count;
   V sum[Count][Vectors] = {};
   if (more) {
 #pragma GCC unroll 14
@@ -92,7 +92,7 @@ template <int Bytes, int Count, int Vectors>
 template <int Bytes, int Most>
 [[gnu::always_inline]] inline void multiply_few(const float* rows, int64_t row_step, int count, int64_t depth,
                                                 const float* panel, int64_t columns, float* sums, bool more) {
-  constexpr int kLanes = Vector<Bytes>::count;
+  constexpr int64_t kLanes = Vector<Bytes>::count;
   if (count == Most) {
     int64_t j = 0;
     for (; j + kLanes < columns; j += 2 * kLanes)
@@ -126,7 +126,7 @@ template <int Bytes, class V> [[gnu::always_inline]] inline void sigmoid(const V
 
 template <int Bytes, int Count, class V>
 [[gnu::always_inline]] inline void apply(const TileOp& op, int64_t channel, int64_t left, V* y) {
-  constexpr int kLanes = Vector<Bytes>::count;
+  constexpr int64_t kLanes = Vector<Bytes>::count;
   auto each = [&](auto&& f) __attribute__((always_inline)) {
 #pragma GCC unroll 16
     for (int i = 0; i < Count; ++i) f(y[i]);
@@ -253,6 +253,7 @@ template <int Bytes, int M> [[gnu::always_inline]] inline void store_body(const 
 }
 
 // One body for all instruction sets: what it becomes is decided by the target of the function around it.
+// NOLINTBEGIN(bugprone-macro-parentheses): attributes and names take none
 #define TBX_LOOPS(name, target, bytes, rows_at_once)                                                         \
   template <int M>                                                                                           \
   target void input_##name(const float* const* pixels, int64_t channels, float* to, int64_t step) {          \
@@ -267,6 +268,7 @@ template <int Bytes, int M> [[gnu::always_inline]] inline void store_body(const 
   template <int M> Loops loops_##name() {                                                                    \
     return {input_##name<M>, multiply_##name, output_##name<M>, store_##name<M>};                            \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 TBX_LOOPS(plain, , 16, 6)
 #if defined(__x86_64__)

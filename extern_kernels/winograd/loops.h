@@ -9,13 +9,13 @@
 namespace tbx::extern_kernels::winograd {
 
 /// Columns of a panel of packed weights, and of the sums that are made of it.
-inline constexpr int kPanel = 32;
+inline constexpr int64_t kPanel = 32;
 /// Floats that lines of channels are padded to.
-inline constexpr int kLine = 16;
+inline constexpr int64_t kLine = 16;
 /// Rows of a product at most.
-inline constexpr int kRows = 14;
+inline constexpr int64_t kRows = 14;
 /// Results of a tile at most.
-inline constexpr int kResults = 16;
+inline constexpr int64_t kResults = 16;
 
 /// A post-operation at one tile.
 struct TileOp {

@@ -18,7 +18,7 @@ constexpr int products_of(int m) { return span_of(m) * span_of(m); }
 inline constexpr double kNear = 1 / std::numbers::sqrt2, kFar = std::numbers::sqrt2;
 
 /// t[i * step] = the input polynomial's part for point i. `V`: a vector of float.
-template <int M, int Step, class V> [[gnu::always_inline]] inline void transform_input(const V* d, V* t) {
+template <int M, int64_t Step, class V> [[gnu::always_inline]] inline void transform_input(const V* d, V* t) {
   if constexpr (M == 2) {
     t[0] = d[0] - d[2 * Step];
     t[Step] = d[2 * Step] + d[Step];
@@ -38,7 +38,7 @@ template <int M, int Step, class V> [[gnu::always_inline]] inline void transform
 }
 
 /// y[i * to]: m results of the products p[i * from].
-template <int M, int From, int To, class V>
+template <int M, int64_t From, int64_t To, class V>
 [[gnu::always_inline]] inline void transform_output(const V* p, V* y) {
   if constexpr (M == 2) {
     y[0] = p[0] + p[From] + p[2 * From];
@@ -56,7 +56,7 @@ template <int M, int From, int To, class V>
 
 /// u[i * to]: the kernel's value at point i over what the other points divide by, so that the rest needs no
 /// division.
-template <int M> inline void transform_kernel(const double* g, int from, double* u, int to) {
+template <int M> inline void transform_kernel(const double* g, int64_t from, double* u, int64_t to) {
   const double g0 = g[0], g1 = g[from], g2 = g[2 * from];
   if constexpr (M == 2) {
     u[0] = g0;

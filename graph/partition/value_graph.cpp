@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -81,19 +80,13 @@ Numbers numbers_for(const Graph& g, const Node& n) {
   if (has(Trait::tests, n)) return Numbers::truth;
   if (has(Trait::random, n) && has(Trait::reads_shape, n))
     return is_string(g, n.outputs[0]) ? Numbers::none : Numbers::position;
-  const std::string& op = n.op_type;
-  bool interpolates =
-      (op == "Resize" || op == "Upsample") && attribute_or<std::string>(n, "mode", "nearest") != "nearest";
-  interpolates |= op == "GridSample" && attribute_or<std::string>(n, "mode", "linear") != "nearest";
-  bool computes = interpolates || attribute_or<std::string>(n, "reduction", "none") != "none";
-  return has(Trait::moves, n) && !computes ? Numbers::position : Numbers::none;
+  return lowering::Registry::instance().moves(n) ? Numbers::position : Numbers::none;
 }
 
 /// A classifier with string labels becomes one that gives positions (from 1), and a look-up of the labels.
 bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
-  static const std::set<std::string> classifiers = {"LinearClassifier", "SVMClassifier",
-                                                    "TreeEnsembleClassifier"};
-  if (node.domain != "ai.onnx.ml" || !classifiers.count(node.op_type)) return false;
+  const std::string* labels = lowering::Registry::instance().labels_of(node);
+  if (!labels) return false;
   const auto* texts = find_attribute<std::vector<std::string>>(node, "classlabels_strings");
   if (!texts || texts->empty() || node.outputs.empty() || node.outputs[0] < 0) return false;
   auto count = static_cast<int64_t>(texts->size());
@@ -113,8 +106,7 @@ bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
   g.values.push_back(std::move(index));
   Node numbers = node, take;
   numbers.attributes.erase("classlabels_strings");
-  numbers.attributes[node.op_type[0] == 'T' ? "classlabels_int64s" : "classlabels_ints"] =
-      std::move(positions);
+  numbers.attributes[*labels] = std::move(positions);
   numbers.outputs[0] = id + 1;
   take.name = node.name;
   take.domain = "tensorbox";

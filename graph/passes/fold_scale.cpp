@@ -6,6 +6,7 @@
 #include "graph/node_attributes.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
+#include "lowering/op_registry.h"
 
 namespace tbx::graph {
 namespace {
@@ -205,16 +206,9 @@ bool fold(Editor& e, Node& last, const Linear& l, const Affine& a) {
 
 /// A product with one number also passes what only moves elements, on its way to a linear operator.
 ValueId behind_views(Editor& e, ValueId id) {
-  static constexpr const char* kViews[] = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"};
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (const char* op : kViews)
-      if (Node* view = e.producer(id, op); view && e.uses(id) == 1) {
-        id = view->inputs[0];
-        moved = true;
-        break;
-      }
-  }
+  for (const Node* view = e.producer(id); view && has(lowering::Trait::rearranges, *view) && e.uses(id) == 1;
+       view = e.producer(id))
+    id = view->inputs[0];
   return id;
 }
 

@@ -16,10 +16,13 @@ Editor::Editor(Graph& g) : graph(g), uses_(g.values.size(), 0) {
   for (ValueId id : g.outputs) ++uses_[id];
 }
 
+Node* Editor::producer(ValueId id) {
+  return id < 0 || graph.at(id).producer < 0 ? nullptr : &graph.nodes[graph.at(id).producer];
+}
+
 Node* Editor::producer(ValueId id, const char* op_type) {
-  if (id < 0 || graph.at(id).producer < 0) return nullptr;
-  Node& node = graph.nodes[graph.at(id).producer];
-  return node.domain.empty() && node.op_type == op_type ? &node : nullptr;
+  Node* node = producer(id);
+  return node && node->domain.empty() && node->op_type == op_type ? node : nullptr;
 }
 
 std::optional<double> Editor::number(ValueId id) const {

@@ -16,7 +16,9 @@ public:
 
   Graph& graph;
 
-  /// The node that makes `id`, when it is an ai.onnx operator of that name; nullptr otherwise.
+  /// The node that makes `id`; nullptr where none does.
+  Node* producer(ValueId id);
+  /// The same where it is an ai.onnx operator of that name; nullptr otherwise.
   Node* producer(ValueId id, const char* op_type);
   /// Uses of a value as node input, by subgraphs and as graph output.
   int uses(ValueId id) const { return uses_[id]; }

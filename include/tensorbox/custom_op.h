@@ -266,7 +266,7 @@ static inline const TbxAttribute* tbx_attribute(const TbxNode* node, const char*
   for (size_t i = 0; i < node->num_attributes; ++i)
     if (node->attributes[i].kind == kind && strcmp(node->attributes[i].name, name) == 0)
       return &node->attributes[i];
-  return NULL;
+  return NULL; /* NOLINT(modernize-use-nullptr): C has none */
 }
 static inline int64_t tbx_int(const TbxNode* node, const char* name, int64_t otherwise) {
   const TbxAttribute* a = tbx_attribute(node, name, TBX_ATTRIBUTE_INT);

@@ -1,11 +1,6 @@
 #include "lowering/ops/channels.h"
 
 namespace tbx::lowering {
-namespace {
-
-constexpr int64_t kFewChannels = 8; ///< fewer do not fill a vector
-
-} // namespace
 
 TensorBox with_channels_last(OpContext& ctx, const TensorBox& x) {
   std::vector<int> order{0};
@@ -25,10 +20,11 @@ TensorBox with_channels_second(OpContext& ctx, const TensorBox& x) {
   return ir::permute(ctx.program, x, order);
 }
 
-bool channels_last_pays(const TensorBox& x, SymInt reads) {
+bool channels_last_pays(const OpContext& ctx, const TensorBox& x, SymInt reads) {
   SymInt plane = x.sizes()[0];
   for (int k = 2; k < x.rank(); ++k) plane = plane * x.sizes()[k];
-  return ir::size_hint(x.sizes()[1]) >= kFewChannels && ir::size_hint(reads) >= ir::size_hint(plane);
+  return ir::size_hint(x.sizes()[1]) >= ctx.program.target.short_row &&
+         ir::size_hint(reads) >= ir::size_hint(plane);
 }
 
 } // namespace tbx::lowering

@@ -10,7 +10,7 @@ extern_kernels::Attributes host_attributes(const Node& node) {
   extern_kernels::Attributes all;
   for (const auto& [name, value] : node.attributes)
     std::visit(
-        [&](const auto& v) {
+        [&, &name = name](const auto& v) {
           using T = std::decay_t<decltype(v)>;
           if constexpr (std::is_same_v<T, float>)
             all[name] = double{v};

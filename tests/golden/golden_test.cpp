@@ -12,8 +12,8 @@
 //   graph ...
 //
 // tests/golden/stages/<stage>/<case>.t holds what the stages behind make of a model: lower, schedule, emit
-// (C++ for AVX2). "disabled: a, b" leaves out steps of the schedule. Each case also runs with every step left
-// out in turn.
+// (C++ for AVX2), cuda. "disabled: a, b" leaves out steps of the schedule. Each case also runs with every
+// step left out in turn.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -225,18 +225,21 @@ INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::ValuesIn(all_cases()), case_nam
 std::string text_of_stage(const std::string& stage, const Graph& graph,
                           const std::vector<std::string>& disabled) {
   lowering::LowerOptions lower_options;
-  lower_options.target = kContext.target;
+  Target target = kContext.target;
+  target.cuda = stage == "cuda";
+  lower_options.target = target;
   ir::Program program = lowering::lower_or_throw(graph, lower_options);
   if (stage == "lower") return ir::to_string(program);
   fusion::ScheduleOptions options;
   options.disabled = disabled;
   options.verify_steps = true;
-  const fusion::Schedule schedule = fusion::schedule(std::move(program), kContext.target, options);
+  const fusion::Schedule schedule = fusion::schedule(std::move(program), target, options);
   if (stage == "schedule") return fusion::to_string(schedule);
   std::string text;
   for (const fusion::Group& group : schedule.groups)
     if (const auto* kernel = std::get_if<ir::KernelProgram>(&group.what))
-      text += codegen::emit_cpp(*kernel, codegen::Isa::avx2).text;
+      text += target.cuda ? codegen::emit_cuda(*kernel, target.gpu).text
+                          : codegen::emit_cpp(*kernel, codegen::Isa::avx2).text;
   return text;
 }
 

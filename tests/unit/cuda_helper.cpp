@@ -87,12 +87,13 @@ void run_cuda_cases(const std::vector<std::shared_ptr<KernelCase>>& cases) {
   auto fake = device::make_fake_device();
   std::vector<device::Device*> devices{fake.get()};
   if (gpu()) devices.push_back(gpu());
-  int64_t shared = fake->properties().shared_bytes_block;
-  for (device::Device* device : devices) shared = std::min(shared, device->properties().shared_bytes_block);
+  Gpu target{.shared_bytes = fake->properties().shared_bytes_block};
+  for (device::Device* device : devices)
+    target.shared_bytes = std::min(target.shared_bytes, device->properties().shared_bytes_block);
   std::vector<codegen::EmittedKernel> emitted;
   for (const auto& k : cases) {
     verify(k->kernel);
-    emitted.push_back(codegen::emit_cuda(k->kernel, shared));
+    emitted.push_back(codegen::emit_cuda(k->kernel, target));
   }
   for (device::Device* device : devices) {
     SCOPED_TRACE(device->properties().name);

@@ -88,7 +88,7 @@ TEST(EmitCudaRows, VectorsWhereRowsBeginAnywhere) {
 
 TEST(EmitCudaRows, SharedMemoryKeepsWhatSeveralPhasesLoad) {
   auto bytes = [](const std::shared_ptr<KernelCase>& k, int64_t most) {
-    return codegen::emit_cuda(k->kernel, most).shared_bytes;
+    return codegen::emit_cuda(k->kernel, {.shared_bytes = most}).shared_bytes;
   };
   const Rows vocabulary{DType::f32, DType::f32, 2, 50257};
   EXPECT_EQ(bytes(softmax_of(vocabulary), 48 << 10), 0) << "no room";
@@ -98,10 +98,14 @@ TEST(EmitCudaRows, SharedMemoryKeepsWhatSeveralPhasesLoad) {
       << "the scale is used once";
   EXPECT_EQ(bytes(centred({DType::f32, DType::f32, 2, 4099}), 24 << 10), (4100 + 8) * 4) << "room for one";
   auto threads = [](const Rows& r) {
-    return codegen::emit_cuda(softmax_of(r)->kernel, 227 << 10).block_threads;
+    return codegen::emit_cuda(softmax_of(r)->kernel, {.shared_bytes = 227 << 10}).block_threads;
   };
   EXPECT_EQ(threads(vocabulary), 1024) << "a block to itself";
   EXPECT_EQ(threads({DType::f16, DType::f16, 2, 50257}), 512) << "two blocks on a multiprocessor";
+  EXPECT_EQ(codegen::emit_cuda(softmax_of({DType::f16, DType::f16, 2, 50257})->kernel,
+                               {.shared_bytes = 227 << 10, .lonely_bytes = 64 << 10})
+                .block_threads,
+            1024);
 }
 
 /// The row holds exp(exp(...)), which is not computed twice.
@@ -125,11 +129,12 @@ std::shared_ptr<KernelCase> dear_row(int64_t n) {
 
 TEST(EmitCudaRows, RowsAreComputedAgainWhereThatIsCheaperThanMemory) {
   auto scratch = [](const std::shared_ptr<KernelCase>& k) {
-    return codegen::emit_cuda(k->kernel, 227 << 10).scratch_bytes.is(0) ? 0 : 1;
+    return codegen::emit_cuda(k->kernel, {.shared_bytes = 227 << 10}).scratch_bytes.is(0) ? 0 : 1;
   };
   Rows rows{DType::f32, DType::f32, 2, 50257, 0, true};
   EXPECT_EQ(scratch(softmax_of(rows)), 0);
-  EXPECT_EQ(codegen::emit_cuda(softmax_of(rows)->kernel, 227 << 10).shared_bytes, (50260 + 8) * 4);
+  EXPECT_EQ(codegen::emit_cuda(softmax_of(rows)->kernel, {.shared_bytes = 227 << 10}).shared_bytes,
+            (50260 + 8) * 4);
   EXPECT_EQ(scratch(dear_row(50257)), 1);
   std::vector<std::shared_ptr<KernelCase>> cases;
   for (DType t : {DType::f32, DType::f16})

@@ -320,6 +320,43 @@ TEST(EmitCuda, RunningValues) {
   run_cuda_cases(cases);
 }
 
+TEST(EmitCuda, LimitsAreThoseOfTheGpu) {
+  using codegen::Team;
+  auto team = [](const std::shared_ptr<KernelCase>& k, const Gpu& gpu) {
+    return codegen::emit_cuda(k->kernel, gpu).team;
+  };
+  auto differs = [](const std::shared_ptr<KernelCase>& k, const Gpu& gpu) {
+    return codegen::emit_cuda(k->kernel, gpu).text != codegen::emit_cuda(k->kernel).text;
+  };
+  auto is_column = [](const std::shared_ptr<KernelCase>& k, const Gpu& gpu) {
+    return codegen::emit_cuda(k->kernel, gpu).text.find("column_team") != std::string::npos;
+  };
+  const auto rows = fixed_softmax(DType::f32, 4096, 768);
+  EXPECT_EQ(team(rows, {}), Team::warp);
+  EXPECT_EQ(team(rows, {.threads = 1 << 20}), Team::block) << "a warp for each does not fill it";
+  EXPECT_EQ(team(rows, {.registers = 1 << 15}), Team::block) << "a warp cannot hold a row";
+  EXPECT_EQ(team(rows, {.warp_instructions = 64}), Team::block);
+  EXPECT_TRUE(differs(fixed_softmax(DType::f32, 3, 1024), {.instructions = 1})) << "rows are not held";
+  EXPECT_EQ(codegen::emit_cuda(fixed_softmax(DType::f32, 3, 4096)->kernel).block_threads, 1024);
+  EXPECT_EQ(
+      codegen::emit_cuda(fixed_softmax(DType::f32, 3, 4096)->kernel, {.block_threads = 512}).block_threads,
+      512);
+  EXPECT_TRUE(is_column(columns(DType::f32, 1000, 40), {}));
+  EXPECT_FALSE(is_column(columns(DType::f32, 1000, 40), {.threads = 32})) << "a thread for each fills it";
+  EXPECT_TRUE(differs(turned(DType::f32, 128, 3, 128), {.crowded_bytes = 16 << 10})) << "smaller tiles";
+  auto sums = std::make_shared<KernelCase>("sums of columns");
+  Context& c = sums->c();
+  sums->kernel.outer = {40};
+  const int x = sums->buffer(DType::f32, 40000, Access::read),
+            y = sums->buffer(DType::f32, 40, Access::write);
+  sums->phase({1000});
+  Expr sum = sums->reduce(ReduceOp::sum, sums->load(x, c.rvar(0) * 40 + c.var(0)));
+  sums->phase();
+  sums->store(y, c.var(0), sum);
+  EXPECT_FALSE(is_column(sums, {})) << "a cache holds them";
+  EXPECT_TRUE(is_column(sums, {.l2_bytes = 100 << 10}));
+}
+
 TEST(EmitCuda, Operations) {
   std::vector<std::shared_ptr<KernelCase>> cases;
   for (DType t : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u16, DType::i32,

@@ -89,6 +89,7 @@ Values linear_classifier(OpContext& ctx) {
 void register_ml_linear(Registry& r) {
   r.add("LinearRegressor", since(1), linear_regressor, kMl);
   r.add("LinearClassifier", since(1), linear_classifier, kMl);
+  r.labels_in("classlabels_ints", "LinearClassifier", kMl);
 }
 
 } // namespace tbx::lowering

@@ -95,6 +95,7 @@ Values svm_classifier(OpContext& ctx) {
 void register_ml_svm(Registry& r) {
   r.add("SVMRegressor", since(1), svm_regressor, kMl);
   r.add("SVMClassifier", since(1), svm_classifier, kMl);
+  r.labels_in("classlabels_ints", "SVMClassifier", kMl);
 }
 
 } // namespace tbx::lowering

@@ -264,6 +264,7 @@ void register_ml_trees(Registry& r) {
   r.add("TreeEnsemble", since(5), tree_ensemble, kMl);
   r.add("TreeEnsembleRegressor", since(1), tree_ensemble_regressor, kMl);
   r.add("TreeEnsembleClassifier", since(1), tree_ensemble_classifier, kMl);
+  r.labels_in("classlabels_int64s", "TreeEnsembleClassifier", kMl);
 }
 
 } // namespace tbx::lowering

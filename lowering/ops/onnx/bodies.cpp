@@ -5,6 +5,7 @@ namespace tbx::lowering {
 
 void register_bodies(Registry& r) {
   r.mark(Trait::any_values, {"SequenceMap"});
+  r.mark(Trait::runs_bodies, {"SequenceMap"});
   r.mark(Trait::half_product, {"Attention"});
   r.mark(Trait::half_follows, {"RotaryEmbedding"});
   for (const char* op : {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})

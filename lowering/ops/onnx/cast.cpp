@@ -163,6 +163,7 @@ void register_cast(Registry& r) {
   r.add("BitCast", since(26), lower_bit_cast);
   r.mark(Trait::elementwise, {"Cast"});
   r.mark(Trait::keeps_first, {"Cast", "CastLike"});
+  r.mark(Trait::takes_quotients, {"Cast", "CastLike"});
 }
 
 } // namespace tbx::lowering

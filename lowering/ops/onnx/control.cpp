@@ -201,6 +201,7 @@ void register_control(Registry& r) {
   r.add("Loop", since(1), lower_loop);
   r.add("Scan", since(9), lower_scan);
   r.mark(Trait::any_values, {"If", "Loop", "Scan"});
+  r.mark(Trait::runs_bodies, {"If", "Loop", "Scan"});
   r.need("Loop", 0, some());
 }
 

@@ -105,12 +105,12 @@ TensorBox pixel_product(OpContext& ctx, const TensorBox& x, const TensorBox& w, 
   return ir::reshape(ctx.program, y, sizes);
 }
 
-/// Windows beside each other of an image with few channels, as at the start of vision transformers. Libraries
-/// of GPUs have fast convolutions for channels by eights only.
+/// Windows beside each other of an image with few channels, as at the start of vision transformers, for which
+/// libraries of GPUs have no fast convolutions.
 bool is_of_patches(OpContext& ctx, const Window& window, int64_t group, const TensorBox& x) {
-  constexpr int64_t kChannels = 8;
   auto channels = x.sizes()[1].as_constant();
-  bool patches = ctx.program.target.cuda && group == 1 && channels && *channels % kChannels != 0;
+  bool patches =
+      ctx.program.target.cuda && group == 1 && channels && *channels % ctx.program.target.gpu.channels != 0;
   for (int k = 0; k < window.spatial(); ++k)
     patches &= window.strides[k] == window.kernel[k] && window.dilations[k] == 1 &&
                window.pads_begin[k].is(0) && window.pads_end[k].is(0) && x.sizes()[2 + k].is_constant() &&

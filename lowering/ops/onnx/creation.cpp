@@ -209,6 +209,7 @@ void register_creation(Registry& r) {
   r.mark(Trait::by_part, {"Identity"});
   r.mark(Trait::reads_shape, {"Shape", "Size"});
   r.mark(Trait::keeps_first, {"Identity", "Trilu"});
+  r.mark(Trait::takes_quotients, {"Identity"});
   r.mark(Trait::half_follows, {"Identity"});
   r.need("ConstantOfShape", 0, some());
   for (const char* op : {"OneHot", "Range"}) r.need(op, 1, some());

@@ -21,22 +21,21 @@ int64_t part_of_axis(OpContext& ctx, const TensorBox& x, int along) {
   auto elements = ir::product(x.sizes()).as_constant(), length = x.sizes()[along].as_constant();
   if (!ctx.program.target.cuda || !elements || !length || *elements == 0) return 0;
   const int64_t others = *elements / *length;
-  if (along + 1 == x.rank()) { // a row for each warp or block
-    constexpr int64_t kFewRows = 512, kLongRow = 1 << 13;
+  const Gpu& gpu = ctx.program.target.gpu;
+  const int64_t lanes = Gpu::kAccessBytes / std::min<int64_t>(8, size_of(x.dtype())); // of a vector
+  if (along + 1 == x.rank()) {      // a row for each warp or block
     constexpr int64_t kWarp = 1024; // elements that a warp goes through
-    if (others > kFewRows || *length < kLongRow) return 0;
-    const int64_t lanes = 16 / std::min<int64_t>(8, size_of(x.dtype())); // whole vectors of 16 bytes first
-    const int64_t vectors =
+    if (others > gpu.blocks() || *length < gpu.part_of_row / 2) return 0;
+    const int64_t vectors = // whole ones first
         *length % lanes == 0 ? divisor_within(*length / lanes, 256 / lanes, kWarp / lanes) : 0;
     if (vectors > 0) return vectors * lanes;
     const int64_t part = divisor_within(*length, 256, kWarp);
     return part > 0 ? part : divisor_within(*length, kWarp, std::min(*length / 2, 16 * kWarp));
   }
-  // A thread for neighbouring columns of 16 bytes.
-  constexpr int64_t kFewColumns = 1 << 16, kThreads = 1 << 17, kShortest = 64;
-  if (others > kFewColumns || *length < 2 * kShortest) return 0;
-  const int64_t columns = kThreads * (16 / std::min<int64_t>(8, size_of(x.dtype())));
-  const int64_t most = std::min(columns / others, *length / kShortest);
+  // A thread for neighbouring columns of a vector.
+  constexpr int64_t kShortest = 64;
+  if (others > gpu.threads / 4 || *length < 2 * kShortest) return 0;
+  const int64_t most = std::min(gpu.threads / 2 * lanes / others, *length / kShortest);
   const int64_t parts = divisor_within(*length, std::max<int64_t>(2, most / 4), most);
   return parts > 0 ? *length / parts : 0;
 }

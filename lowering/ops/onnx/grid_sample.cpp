@@ -179,7 +179,7 @@ std::vector<LoweredValue> grid_sample(OpContext& ctx) {
 
   SymInt reads = ir::product(positions);
   for (int k = 0; k < spatial; ++k) reads = reads * SymInt(neighbours);
-  const bool last = tables && channels_last_pays(x, reads);
+  const bool last = tables && channels_last_pays(ctx, x, reads);
   realize_if_repeated(ctx.program, x, sizes);
   TensorBox image = last ? with_channels_last(ctx, x) : x;
   // Loops over the batch, positions and channels; the channels innermost where x is read that way.
@@ -269,7 +269,7 @@ std::vector<LoweredValue> affine_grid(OpContext& ctx) {
 void register_grid_sample(Registry& r) {
   r.add("GridSample", since(16), grid_sample);
   r.add("AffineGrid", since(20), affine_grid);
-  r.mark(Trait::moves, {"GridSample"});
+  r.moves_where({"GridSample"}, "mode", "nearest", "linear");
 }
 
 } // namespace tbx::lowering

@@ -468,7 +468,9 @@ void register_indexing(Registry& r) {
   r.narrow(Narrow::view, {"Slice"});
   r.narrow(Narrow::follows, {"Pad", "Gather", "GatherElements", "GatherND"});
   r.mark(Trait::moves, {"CenterCropPad", "Gather", "GatherND", "Pad", "GatherElements", "Scatter", "Slice",
-                        "ReverseSequence", "ScatterElements", "ScatterND", "TensorScatter"});
+                        "ReverseSequence", "TensorScatter"});
+  r.moves_where({"ScatterElements", "ScatterND"}, "reduction", "none", "none");
+  r.mark(Trait::takes_quotients, {"Gather", "Slice"});
   r.mark(Trait::keeps_first, {"Slice", "Gather", "GatherElements", "GatherND", "Pad"});
   r.mark(Trait::half_follows, {"Slice", "Pad"});
   r.mark(Trait::half_lookup, {"Gather", "GatherND", "GatherElements"});

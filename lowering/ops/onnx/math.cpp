@@ -73,6 +73,7 @@ std::vector<LoweredValue> lower_pow(OpContext& ctx) {
 LowerFn variadic(Op op) {
   return [op](OpContext& ctx) -> std::vector<LoweredValue> {
     std::vector<TensorBox> xs;
+    xs.reserve(static_cast<size_t>(ctx.num_inputs()));
     for (int i = 0; i < ctx.num_inputs(); ++i) xs.push_back(ctx.in(i));
     TBX_MODEL(!xs.empty(), "at least one input is needed");
     DType type = xs[0].dtype();
@@ -142,6 +143,7 @@ void register_math(Registry& r) {
          {"Abs", "Acos",       "Acosh", "Add",   "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh",
           "Div", "Erf",        "Exp",   "Floor", "Log",  "Max",   "Mean", "Min",   "Mod",  "Mul", "Neg",
           "Pow", "Reciprocal", "Round", "Sign",  "Sin",  "Sinh",  "Sqrt", "Sub",   "Sum",  "Tan", "Tanh"});
+  r.mark(Trait::takes_quotients, {"Ceil", "Floor", "Neg"});
   r.mark(Trait::keeps_first, {"Min", "Max"});
   r.mark(Trait::keeps_others, {"Min", "Max"});
   r.mark(Trait::half_follows, {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "Neg", "Abs",

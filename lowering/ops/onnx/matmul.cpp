@@ -157,8 +157,7 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   b = wide(ctx, b);
   int rank = std::max(a.rank(), b.rank());
   auto pad_rank = [&](const TensorBox& x) {
-    std::vector<int> axes;
-    for (int k = 0; k < rank - x.rank(); ++k) axes.push_back(k);
+    const std::vector<int> axes = axes_from(0, rank - x.rank());
     return axes.empty() ? x : ir::unsqueeze(ctx.program, x, axes);
   };
   a = pad_rank(a);

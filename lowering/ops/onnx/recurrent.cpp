@@ -38,9 +38,9 @@ constexpr KnownActivation kActivations[] = {
 /// The activations of all directions with their parameters; alpha and beta are handed out in order to the
 /// functions that have them.
 std::vector<GateActivation> activations_of(OpContext& ctx, const RecurrentProblem& problem) {
-  static const std::vector<std::string> kUsual[] = {
+  static const std::vector<std::string> all_usual[] = {
       {"tanh"}, {"sigmoid", "tanh"}, {"sigmoid", "tanh", "tanh"}};
-  const auto& usual = kUsual[problem.activations_of_direction() - 1];
+  const auto& usual = all_usual[problem.activations_of_direction() - 1];
   std::vector<std::string> names = ctx.attr_strings("activations");
   const size_t count = usual.size() * static_cast<size_t>(problem.directions());
   if (names.empty())

@@ -78,7 +78,7 @@ TensorBox reduce_over(OpContext& ctx, const ReduceForm& form, const TensorBox& x
   });
 }
 
-LowerFn reduction(ReduceForm form, int opset_of_input = 18) {
+LowerFn reduction(const ReduceForm& form, int opset_of_input = 18) {
   return [=](OpContext& ctx) -> std::vector<LoweredValue> {
     const TensorBox& x = ctx.in(0);
     std::vector<int> axes = reduced_axes(ctx, x.rank(), opset_of_input);

@@ -1,6 +1,7 @@
 // Pooling over regions given at run time (RoiAlign, MaxRoiPool) and convolution at displaced positions
 // (DeformConv): reductions and pointwise sums over indirect reads.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "lowering/ops/channels.h"
@@ -82,8 +83,8 @@ RoiAxis roi_axis(OpContext& ctx, const TensorBox& rois, int column, int64_t bins
 /// Where the samples along one side read and how much their two neighbours count: [regions, bins, samples].
 /// What lies outside of the image has the weights 0.
 struct RoiSamples {
-  TensorBox index[2];  ///< i32, inside of the image
-  TensorBox weight[2]; ///< the first one is above 0 inside
+  std::array<TensorBox, 2> index;  ///< i32, inside of the image
+  std::array<TensorBox, 2> weight; ///< the first one is above 0 inside
 };
 
 RoiSamples roi_samples(OpContext& ctx, const RoiAxis& axis, SymInt size, int64_t bins, SymInt grid,
@@ -160,7 +161,7 @@ Values roi_align(OpContext& ctx) {
 
   SymInt regions = rois.sizes()[0], channels = x.sizes()[1];
   const int64_t reads = 4 * bins[0] * bins[1] * (adaptive ? 4 : ratio * ratio);
-  const bool last = channels_last_pays(x, SymInt(reads) * regions);
+  const bool last = channels_last_pays(ctx, x, SymInt(reads) * regions);
   // Loops over regions, bins and channels; the channels innermost where X is read that way.
   const SymInt roi = ctx.c.var(0), channel = ctx.c.var(last ? 3 : 1);
   const SymInt bin[] = {ctx.c.var(last ? 1 : 2), ctx.c.var(last ? 2 : 3)};
@@ -267,7 +268,7 @@ Values max_roi_pool(OpContext& ctx) {
   }
   SymInts window = largest_at_run_time(ctx, {extent[0], extent[1]}, "the size of a bin");
   SymInt regions = rois.sizes()[0], channels = x.sizes()[1];
-  const bool last = channels_last_pays(x, SymInt(pooled[0] * pooled[1]) * regions);
+  const bool last = channels_last_pays(ctx, x, SymInt(pooled[0] * pooled[1]) * regions);
   // Loops over regions, bins and channels; the channels innermost where X is read that way.
   const SymInt roi = ctx.c.var(0), channel = ctx.c.var(last ? 3 : 1);
   SymInt inside[2];

@@ -432,7 +432,7 @@ void register_resize(Registry& r) {
   r.add("Resize", since(10), resize);
   r.add("Upsample", since(1), upsample);
   r.narrow(Narrow::follows, {"Resize", "Upsample"});
-  r.mark(Trait::moves, {"Resize", "Upsample"});
+  r.moves_where({"Resize", "Upsample"}, "mode", "nearest", "nearest");
   r.mark(Trait::half_follows, {"Resize"});
   r.need("Resize", 3, some());
 }

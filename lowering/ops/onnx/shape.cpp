@@ -409,6 +409,8 @@ void register_shape(Registry& r) {
   r.narrow(Narrow::follows, {"Concat"});
   r.mark(Trait::moves, {"Concat", "DepthToSpace", "Expand", "Flatten", "Reshape", "SpaceToDepth", "Split",
                         "Squeeze", "Tile", "Transpose", "Unsqueeze"});
+  r.mark(Trait::rearranges, {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"});
+  r.mark(Trait::takes_quotients, {"Expand", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"});
   r.mark(Trait::keeps_first,
          {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile", "Split", "Concat"});
   r.mark(Trait::keeps_others, {"Concat"});

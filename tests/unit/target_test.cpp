@@ -1,0 +1,154 @@
+// What lowering and the schedule read of the target: another machine in it, and they decide otherwise.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "codegen/emit.h"
+#include "schedule_helper.h"
+
+namespace tbx::test {
+namespace {
+
+ir::Program lowered_for(const Target& target, const GraphHelper& h) {
+  lowering::LowerOptions options;
+  options.target = target;
+  return lowering::lower_or_throw(h.graph, options);
+}
+
+std::vector<ir::KernelProgram> kernels_for(const Target& target, const GraphHelper& h) {
+  std::vector<ir::KernelProgram> kernels;
+  for (const fusion::Schedule s = fusion::schedule(lowered_for(target, h), target);
+       const fusion::Group& g : s.groups)
+    if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what)) kernels.push_back(*kernel);
+  return kernels;
+}
+
+Target gpu() {
+  Target target;
+  target.cuda = true;
+  return target;
+}
+
+int64_t most_tasks(const Target& target, const GraphHelper& h) {
+  int64_t most = 0;
+  for (const ir::KernelProgram& k : kernels_for(target, h))
+    most = std::max(most, ir::product(k.outer).constant());
+  return most;
+}
+
+GraphHelper sum(std::vector<int64_t> dims, int64_t axis) {
+  GraphHelper h;
+  h.output(h.node("ReduceSum",
+                  {h.input("x", DType::f32, {dims.begin(), dims.end()}), h.constant(ints({1}, {axis}))}));
+  return h;
+}
+
+TEST(Target, SumsAreCutForTheGpu) {
+  const GraphHelper row = sum({2, 1 << 23}, 1), column = sum({1 << 12, 64}, 0);
+  Target target = gpu();
+  EXPECT_EQ(most_tasks(target, row), 512) << "2 rows of 256 parts fill it with blocks";
+  target.gpu.threads /= 4;
+  EXPECT_EQ(most_tasks(target, row), 128);
+  target = gpu();
+  target.gpu.part_of_row *= 8;
+  EXPECT_EQ(most_tasks(target, row), 2 * 64);
+  target = gpu();
+  EXPECT_EQ(most_tasks(target, column), 64 * 16);
+  target.gpu.part_of_column *= 4;
+  EXPECT_EQ(most_tasks(target, column), 64 * 4);
+  target = gpu();
+  target.gpu.threads = 1 << 10;
+  EXPECT_EQ(most_tasks(target, column), 64 * 8) << "512 results fill it";
+}
+
+TEST(Target, RunningSumsAreCutForTheGpu) {
+  auto of = [](std::vector<int64_t> dims, int64_t axis) {
+    GraphHelper h;
+    h.output(h.node("CumSum",
+                    {h.input("x", DType::f32, {dims.begin(), dims.end()}), h.constant(ints({}, {axis}))}));
+    return h;
+  };
+  Target target = gpu();
+  EXPECT_EQ(kernels_for(target, of({512, 1 << 13}, 1)).size(), 3u);
+  EXPECT_EQ(kernels_for(target, of({513, 1 << 13}, 1)).size(), 1u) << "a row for each block";
+  EXPECT_EQ(kernels_for(target, of({1 << 13, 1 << 16}, 0)).size(), 3u);
+  target.gpu.threads /= 2;
+  EXPECT_EQ(kernels_for(target, of({512, 1 << 13}, 1)).size(), 1u);
+  EXPECT_EQ(kernels_for(target, of({1 << 13, 1 << 16}, 0)).size(), 1u) << "columns for all threads";
+  target = gpu();
+  target.gpu.part_of_row *= 2;
+  EXPECT_EQ(kernels_for(target, of({512, 1 << 13}, 1)).size(), 1u);
+}
+
+TEST(Target, PatchesAreProductsWhereTheGpuHasNoConvolution) {
+  GraphHelper h;
+  h.output(h.node("Conv", {h.input("x", DType::f32, {1, 3, 8, 8}), h.constant(weights({4, 3, 2, 2}))},
+                  {{"strides", std::vector<int64_t>{2, 2}}}));
+  auto is_product = [&](const Target& target) {
+    for (const ir::Operation& op : lowered_for(target, h).operations)
+      if (const auto* call = std::get_if<ir::ExternCall>(&op.what))
+        return std::holds_alternative<extern_kernels::MatMulProblem>(call->problem);
+    return false;
+  };
+  Target target = gpu();
+  EXPECT_TRUE(is_product(target));
+  target.gpu.channels = 3;
+  EXPECT_FALSE(is_product(target));
+}
+
+TEST(Target, RowsThatFillVectors) {
+  Target wide;
+  wide.short_row = 32;
+  // Channels are read side by side.
+  GraphHelper sample;
+  sample.output(sample.node("GridSample", {sample.input("x", DType::f32, {1, 16, 9, 9}),
+                                           sample.input("grid", DType::f32, {1, 20, 20, 2})}));
+  EXPECT_GT(lowered_for({}, sample).operations.size(), lowered_for(wide, sample).operations.size());
+
+  // A roll along rows of 32 elements is a view of them.
+  GraphHelper roll;
+  const ValueId x = roll.input("x", DType::f32, {4, 6, 32});
+  auto part = [&](int64_t from, int64_t to) {
+    return roll.node("Slice", {x, roll.constant(ints({1}, {from})), roll.constant(ints({1}, {to})),
+                               roll.constant(ints({1}, {1}))});
+  };
+  roll.output(roll.node("Concat", {part(2, 6), part(0, 2)}, {{"axis", int64_t{1}}}));
+  auto text = [&](const Target& target) { return ir::to_string(lowered_for(target, roll)); };
+  EXPECT_NE(text({}), text(wide));
+  wide.short_row = 16;
+  EXPECT_EQ(text({}), text(wide));
+
+  // A remainder of the innermost index becomes a loop.
+  GraphHelper repeated;
+  repeated.output(repeated.node("Tile", {repeated.node("Sigmoid", {repeated.input("x", DType::f32, {8})}),
+                                         repeated.constant(ints({1}, {64}))}));
+  auto most_loops = [&](const Target& target) {
+    size_t most = 0;
+    for (const ir::KernelProgram& k : kernels_for(target, repeated)) most = std::max(most, k.outer.size());
+    return most;
+  };
+  EXPECT_EQ(most_loops({}), 2u);
+  EXPECT_EQ(most_loops(wide), 1u);
+
+  // Gathered rows are not turned in the kernel that gathers them.
+  wide.short_row = 32;
+  GraphHelper gathered;
+  const ValueId rows = gathered.node(
+      "Gather", {gathered.input("t", DType::f32, {100, 24}), gathered.input("i", DType::i64, {24})});
+  gathered.output(rows);
+  gathered.output(
+      gathered.node("Transpose", {gathered.node("Sigmoid", {rows})}, {{"perm", std::vector<int64_t>{1, 0}}}));
+  EXPECT_GT(kernels_for({}, gathered).size(), kernels_for(wide, gathered).size());
+}
+
+TEST(Target, TasksTakeLongerOnASlowerCore) {
+  const std::vector<ir::KernelProgram> kernels = kernels_for({}, sum({64, 64}, 1));
+  Target slow;
+  slow.cycles_per_ns /= 2;
+  for (const ir::KernelProgram& k : kernels)
+    EXPECT_DOUBLE_EQ(codegen::emit_cpp(k, codegen::Isa::avx2, slow).cost_per_task,
+                     2 * codegen::emit_cpp(k, codegen::Isa::avx2).cost_per_task);
+}
+
+} // namespace
+} // namespace tbx::test

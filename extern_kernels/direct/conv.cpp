@@ -139,10 +139,16 @@ template <class T> void copy_image(const TensorRef& x, const TakenPixels::Places
         const int64_t first = i % blocks * kTogether, count = std::min(kTogether, width - first);
         int64_t pixels[kTogether];
         for (int64_t j = 0; j < count; ++j) pixels[j] = places.taken[last - 2][first + j] * x.strides[last];
+        const bool in_line = count == kTogether && pixels[count - 1] == pixels[0] + count - 1;
         T* line = to + (i / blocks * width + first) * channels;
-        for (int64_t c = 0; c < channels; ++c)
-          for (int64_t j = 0; j < count; ++j)
-            line[j * channels + c] = static_cast<T>(from[c * x.strides[1] + pixels[j]]) - zero;
+        for (int64_t c = 0; c < channels; ++c, from += x.strides[1]) {
+          T values[kTogether]; // first all of them: vectors convert
+          if (in_line)
+            for (int64_t j = 0; j < kTogether; ++j) values[j] = static_cast<T>(from[pixels[0] + j]) - zero;
+          else
+            for (int64_t j = 0; j < count; ++j) values[j] = static_cast<T>(from[pixels[j]]) - zero;
+          for (int64_t j = 0; j < count; ++j) line[j * channels + c] = values[j];
+        }
       }
     });
   });

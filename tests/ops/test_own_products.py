@@ -297,7 +297,8 @@ def test_products_of_few_numbers(depth: int, columns: int, bias: Any) -> None:
         want = (0.5 if bias == (1,) else 1.0) * (given.astype(np.float64) @ w) + (0 if c is None else c.astype(np.float64))
         got = session.run({"x": given})["y"]
         assert got.shape == want.shape
-        np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+        roundoff = (depth + 2) * 2.0**-24 * (np.abs(given.astype(np.float64)) @ np.abs(w) + (0 if c is None else np.abs(c)))
+        assert np.all(np.abs(got - want) <= roundoff)
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int32])

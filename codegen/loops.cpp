@@ -250,6 +250,30 @@ std::string interleaved(const std::vector<std::string>& texts) {
 
 } // namespace
 
+bool LoopEmitter::takes_single_elements(LaneAnalysis& lanes) const {
+  if (width_ > 8 || plan_.shape != LoopShape::vertical || plan_.tiles.axis >= 0 || kernel_.sequential)
+    return false;
+  bool one_by_one = false;
+  auto touches = [&](int buffer, SymInt address) {
+    const LaneForm::Kind kind = lanes.form(address).kind;
+    one_by_one |=
+        kind == LaneForm::varying || (kind == LaneForm::affine && size_of(kernel_.buffers[buffer].dtype) < 4);
+  };
+  for (const ir::KernelBuffer& b : kernel_.buffers)
+    if (b.access == ir::Access::row_local) return false;
+  for (const Phase& phase : kernel_.phases) {
+    if (!phase.inner.empty()) return false;
+    for (const Stmt& s : phase.stmts) {
+      if (s.buffer < 0 || s.mode != ir::StoreMode::set) return false;
+      touches(s.buffer, s.address);
+      ir::visit(ir::values_of(s), [&](ir::Expr e) {
+        if (e->op == ir::Op::load) touches(e->buffer, e->indices[0]);
+      });
+    }
+  }
+  return one_by_one;
+}
+
 void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::string& lo,
                             const std::string& hi, std::optional<int64_t> extent, int unroll,
                             const std::function<void(int)>& body) {
@@ -299,6 +323,13 @@ void LoopEmitter::lane_loop(SymInt variable, LaneAnalysis& lanes, const std::str
   if (unroll > 1 && (!extent || *extent % step >= width_)) {
     w_.open(fmt::format("for (; {0} + W <= {1}; {0} += W)", v, hi));
     run("", 0, v);
+    w_.close();
+  }
+  if (!extent && takes_single_elements(lanes)) {
+    w_.open(fmt::format("for (; {0} < {1} && {1} - {0} <= W / 4; ++{0})", v, hi));
+    w_.bind(variable, v, w_.current());
+    body(0);
+    w_.unbind(variable);
     w_.close();
   }
   if (!extent || *extent % width_ != 0) {

@@ -37,6 +37,9 @@ private:
   int vectors_per_step(const ir::Phase& phase, ir::SymInt extent) const;
   int vectors_per_reduction(ir::SymInt extent) const;
 
+  /// Whether a short rest is done element by element: lanes that are gathered, or narrow, are read and
+  /// written so without masks of the processor, and a line may have a few elements in all.
+  bool takes_single_elements(LaneAnalysis& lanes) const;
   /// `body(live)` over [lo, hi) in steps of W; the rest, if there can be one, with `live` lanes. A constant
   /// `extent` is hi - lo. With unroll > 1, body runs that many times per step, told which.
   void lane_loop(ir::SymInt variable, LaneAnalysis& lanes, const std::string& lo, const std::string& hi,

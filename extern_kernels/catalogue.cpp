@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "extern_kernels/direct/lines.h"
 #include "extern_kernels/direct/tap_products.h"
 
 namespace tbx::extern_kernels {
@@ -26,9 +27,22 @@ LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
   return LayoutWish::row_major;
 }
 
-bool takes_planes(const Problem& problem, std::span<const int64_t> weights, DType result) {
+bool takes_planes(const Problem& problem, std::span<const OperandInfo> inputs,
+                  std::span<const OperandInfo> outputs) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
-  return conv && is_float(result) && direct::is_best_by_taps(*conv, weights);
+  if (!conv) return false;
+  const DType result = outputs[0].dtype;
+  if (is_float(result) && direct::is_best_by_taps(*conv, inputs[1].sizes)) return true;
+  return direct::is_best_by_lines(*conv, inputs[1].sizes, size_of(result)) &&
+         copies_image(problem, inputs, outputs);
+}
+
+bool copies_image(const Problem& problem, std::span<const OperandInfo> inputs,
+                  std::span<const OperandInfo> outputs) {
+  if (!std::holds_alternative<ConvProblem>(problem)) return false;
+  for (const Candidate& c : candidates(problem))
+    if (c.supports(problem, inputs, outputs).empty()) return std::string_view(c.name) == "direct_conv";
+  return false;
 }
 
 LayoutWish output_layout(const Problem& problem, bool channels_last) {

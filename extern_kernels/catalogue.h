@@ -22,7 +22,11 @@ enum class LayoutWish {
 };
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last);
 /// Whether the fastest kernel of a convolution reads channels one by one, wherever they lie side by side.
-bool takes_planes(const Problem& problem, std::span<const int64_t> weights, DType result);
+bool takes_planes(const Problem& problem, std::span<const OperandInfo> inputs,
+                  std::span<const OperandInfo> outputs);
+/// Whether it takes an image in any order, and copies for itself what it needs of it in another one.
+bool copies_image(const Problem& problem, std::span<const OperandInfo> inputs,
+                  std::span<const OperandInfo> outputs);
 LayoutWish output_layout(const Problem& problem, bool channels_last);
 
 /// How the operand of a post-operation is repeated over the result.

@@ -6,6 +6,7 @@
 
 #include "extern_kernels/catalogue.h"
 #include "fusion/dependencies.h"
+#include "fusion/operand_infos.h"
 
 namespace tbx::fusion {
 
@@ -86,9 +87,15 @@ private:
   bool wants_channels_last(const ExternCall& call) const {
     if (!options_.channels_last || program_.target.cuda || call.inputs.size() < 2)
       return options_.channels_last;
-    std::vector<int64_t> weights;
-    for (SymInt s : call.inputs[1].sizes) weights.push_back(s.as_constant().value_or(-1));
-    return !extern_kernels::takes_planes(call.problem, weights, program_.at(call.outputs[0]).dtype);
+    const OperandInfos infos = operand_infos(program_, call, program_.at(call.outputs[0]).sizes);
+    return !extern_kernels::takes_planes(call.problem, infos.inputs, infos.outputs);
+  }
+
+  /// Operand `i` is an image, and who convolves it copies what it needs: a copy before would be a second one.
+  bool is_copied_there(const ExternCall& call, size_t i) const {
+    if (i != 0 || program_.target.cuda || call.inputs.size() < 2) return false;
+    const OperandInfos infos = operand_infos(program_, call, program_.at(call.outputs[0]).sizes);
+    return extern_kernels::copies_image(call.problem, infos.inputs, infos.outputs);
   }
 
   void seed() {
@@ -214,7 +221,7 @@ private:
           ExternOperand& in = call->inputs[i];
           if (in.buffer < 0 || program_.at(in.buffer).kind == BufferKind::constant) continue;
           LayoutWish wish = input_layout(call->problem, static_cast<int>(i), wants_channels_last(*call));
-          if (satisfies(in, wish) || take_copy(in, wish)) continue;
+          if (satisfies(in, wish) || is_copied_there(*call, i) || take_copy(in, wish)) continue;
           const ExternOperand from = in;
           result.push_back(copy_operand(in, wish, op.origins));
           copies_.push_back({from, in, wish});

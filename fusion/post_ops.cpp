@@ -11,6 +11,7 @@
 #include "extern_kernels/catalogue.h"
 #include "extern_kernels/cuda/select.h"
 #include "fusion/dependencies.h"
+#include "fusion/operand_infos.h"
 #include "fusion/post_op_chain.h"
 
 namespace tbx::fusion {
@@ -24,31 +25,6 @@ std::vector<PostOp>* post_ops_of(extern_kernels::Problem& problem) {
   if (auto* conv = std::get_if<extern_kernels::ConvProblem>(&problem)) return &conv->post_ops;
   if (auto* matmul = std::get_if<extern_kernels::MatMulProblem>(&problem)) return &matmul->post_ops;
   return nullptr;
-}
-
-extern_kernels::OperandInfo info_of(const Program& program, BufferId id, const SymInts& sizes) {
-  extern_kernels::OperandInfo info;
-  if (id < 0) return info;
-  info.dtype = program.at(id).dtype;
-  for (SymInt s : sizes) info.sizes.push_back(s.as_constant().value_or(-1));
-  return info;
-}
-
-/// The strides of an operand that shows its buffer, which is a constant and lies as it is.
-void add_constant(const Program& program, extern_kernels::OperandInfo& info, const ExternOperand& in) {
-  if (in.buffer < 0 || program.at(in.buffer).kind != BufferKind::constant) return;
-  const Buffer& b = program.at(in.buffer);
-  const size_t rank = b.sizes.size();
-  const SymInts steps = contiguous_strides(b.sizes);
-  for (SymInt s : in.start)
-    if (!s.is(0)) return;
-  for (size_t d = 0; d < in.sizes.size(); ++d) {
-    SymInt stride = 0;
-    for (size_t k = 0; k < rank; ++k) stride += in.coefficients[d * rank + k] * steps[k];
-    if (!stride.is_constant()) return info.strides.clear();
-    info.strides.push_back(stride.constant());
-  }
-  info.constant = b.constant;
 }
 
 /// Which loop variables of a consumer make up each dimension of the result it reads, row-major; variables of
@@ -371,11 +347,7 @@ private:
 
 std::string refused_as_a_whole(const Program& program, const ExternCall& call, const SymInts& result,
                                bool cuda) {
-  std::vector<extern_kernels::OperandInfo> inputs, outputs{info_of(program, call.outputs[0], result)};
-  for (const ExternOperand& in : call.inputs) {
-    inputs.push_back(info_of(program, in.buffer, in.sizes));
-    add_constant(program, inputs.back(), in);
-  }
+  const auto [inputs, outputs] = operand_infos(program, call, result);
   return cuda ? extern_kernels::accepts_on_gpu(call.problem, inputs, outputs)
               : accepts_post_ops(call.problem, inputs, outputs);
 }

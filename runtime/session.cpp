@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/random_streams.h"
+#include "extern_kernels/serial_kernel.h"
 #include "runtime/run_checks.h"
 #include "runtime/shared_arena.h"
 
@@ -23,13 +24,47 @@ const void* host_elements(const RunTensor& tensor) {
   return tensor.host_copy->get();
 }
 
+/// Those of an earlier run of these sizes, or nullptr.
+std::shared_ptr<const ShapePlan> Session::Impl::known_shapes(const std::vector<int64_t>& symbols) const {
+  std::lock_guard lock(mutex);
+  for (const auto& p : shape_plans)
+    if (p->symbols == symbols) return p;
+  return nullptr;
+}
+
+/// No step of a run of these sizes asks for other threads.
+bool Session::Impl::stays_with_caller(const ShapePlan& shapes) const {
+  std::vector<extern_kernels::TensorRef> in, out;
+  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& sizes, auto& list) {
+    list.clear();
+    for (size_t i = 0; i < sizes.size(); ++i)
+      list.push_back({nullptr, views[i].buffer < 0 ? DType::undefined : plan->buffers[views[i].buffer].dtype,
+                      sizes[i].sizes, sizes[i].strides});
+  };
+  for (size_t s = 0; s < plan->steps.size(); ++s) {
+    const Step& step = plan->steps[s];
+    if (step.device != DeviceKind::cpu) return false;
+    if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+      if (chunks_of(*kernel, shapes.steps[s].tasks) > 1) return false;
+      continue;
+    }
+    const auto* call = std::get_if<ExternStep>(&step.what);
+    if (!call || !call->dynamic_outputs.empty()) return false;
+    refs(call->inputs, shapes.steps[s].inputs, in);
+    refs(call->outputs, shapes.steps[s].outputs, out);
+    const auto* library = dynamic_cast<const extern_kernels::SerialKernel*>(bound->steps[s].library.get());
+    if (!library || !library->is_serial(in, out)) return false;
+  }
+  return true;
+}
+
 std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int64_t>& symbols) const {
   const std::vector<int64_t> room = growing.any() ? growing.room_of(symbols) : std::vector<int64_t>();
   std::shared_ptr<const ShapePlan> previous;
   std::shared_ptr<ShapePlan> made;
   {
     std::lock_guard lock(mutex);
-    for (const auto& p : shape_plans)
+    for (const auto& p : shape_plans) // another run may have made them meanwhile
       if (p->symbols == symbols) return p;
     auto is_free = [&](const auto& p) { return !room.empty() && p->room == room && p.use_count() == 1; };
     if (auto it = std::find_if(shape_plans.begin(), shape_plans.end(), is_free); it != shape_plans.end()) {
@@ -42,6 +77,7 @@ std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int
   if (made && !move_shape_plan(*bound, *made, symbols, growing.buffers, growing.steps)) made.reset();
   if (!made && growing.any()) made = shapes_with_room(symbols);
   if (!made) made = std::make_shared<ShapePlan>(make_shape_plan(*bound, symbols, uses, previous.get()));
+  made->stays_with_caller = stays_with_caller(*made);
   std::lock_guard lock(mutex);
   if (shape_plans.size() >= kMaxShapePlans) shape_plans.erase(shape_plans.begin());
   shape_plans.push_back(made);
@@ -68,12 +104,13 @@ std::shared_ptr<ShapePlan> Session::Impl::shapes_with_room(const std::vector<int
   return move_shape_plan(*bound, *made, symbols, growing.buffers, growing.steps) ? made : nullptr;
 }
 
-void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
-                        const RunOptions& run_options) const {
+/// Checks what a run is given, and puts inputs and constants into their buffers.
+void Session::Impl::begin(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+                          const RunOptions& run_options) const {
   TBX_MODEL(outputs.size() == plan->outputs.size(), "{} outputs given, the model has {}", outputs.size(),
             plan->outputs.size());
-  ctx.stop = {run_options.cancel, run_options.time_limit_ms,
-              run_options.started ? *run_options.started : Clock::now()};
+  ctx.stop = {run_options.cancel, run_options.time_limit_ms, {}};
+  if (ctx.stop.active()) ctx.stop.start = run_options.started ? *run_options.started : Clock::now();
   ctx.symbols_before.swap(ctx.symbols);
   bind_symbols(*plan, inputs, ctx.symbols);
   check_inputs(*plan, inputs, ctx.symbols);
@@ -85,6 +122,11 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
       ctx.pointers[b] =
           p.device == DeviceKind::cpu ? bound->constants[p.index] : bound->on_device->constants[p.index];
   }
+}
+
+void Session::Impl::run(RunContext& ctx, std::shared_ptr<const ShapePlan> shapes,
+                        std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+                        const RunOptions& run_options) const {
   if (bound->on_device) {
     if (!ctx.device) ctx.device = std::make_unique<DeviceContext>(*bound, options.log);
     if (run_options.async) refuse_async(outputs);
@@ -94,7 +136,23 @@ void Session::Impl::run(RunContext& ctx, std::span<const RunTensor> inputs, std:
   }
   take_device_inputs(ctx, inputs);
   if (bound->data_dependent) return run_dynamic(ctx, outputs, run_options);
-  run_planned(ctx, shapes_for(ctx.symbols), outputs, run_options);
+  run_planned(ctx, shapes ? std::move(shapes) : shapes_for(ctx.symbols), outputs, run_options);
+}
+
+void Session::Impl::begin_and_run(RunContext& ctx, std::span<const RunTensor> inputs,
+                                  std::span<RunTensor> outputs, const RunOptions& run_options) const {
+  begin(ctx, inputs, outputs, run_options);
+  std::shared_ptr<const ShapePlan> shapes;
+  if (!bound->data_dependent) shapes = known_shapes(ctx.symbols);
+  const bool stays = shapes && shapes->stays_with_caller;
+  auto work = [&] {
+    RandomScope random(run_options.random);
+    run(ctx, std::move(shapes), inputs, outputs, run_options);
+  };
+  if (stays)
+    work();
+  else
+    (ctx.own_arena ? *ctx.own_arena : *arena).execute(work);
 }
 
 Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions options)
@@ -134,15 +192,10 @@ void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> output
     ctx = std::make_unique<RunContext>();
     if (impl_->threads == 1) ctx->own_arena = std::make_unique<Arena>(1);
   }
-  if (impl_->start_again(*ctx, options)) {
+  if (impl_->start_again(*ctx, options))
     impl_->end_device(*ctx, outputs, options);
-  } else {
-    Arena& arena = ctx->own_arena ? *ctx->own_arena : *impl_->arena;
-    arena.execute([&] {
-      RandomScope random(options.random);
-      impl_->run(*ctx, inputs, outputs, options);
-    });
-  }
+  else
+    impl_->begin_and_run(*ctx, inputs, outputs, options);
   std::lock_guard lock(impl_->mutex);
   impl_->idle.push_back(std::move(ctx));
 }

@@ -70,11 +70,17 @@ struct Session::Impl {
   mutable BlockPool pool;
   mutable std::unique_ptr<OutputPool> device_pool; ///< of outputs on the device
 
+  std::shared_ptr<const ShapePlan> known_shapes(const std::vector<int64_t>& symbols) const;
   std::shared_ptr<const ShapePlan> shapes_for(const std::vector<int64_t>& symbols) const;
+  bool stays_with_caller(const ShapePlan& shapes) const;
   std::shared_ptr<ShapePlan> shapes_with_room(const std::vector<int64_t>& symbols) const;
   void expect_next(RunContext& ctx) const;
-  void run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
-           const RunOptions& options) const;
+  void begin(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+             const RunOptions& options) const;
+  void run(RunContext& ctx, std::shared_ptr<const ShapePlan> shapes, std::span<const RunTensor> inputs,
+           std::span<RunTensor> outputs, const RunOptions& options) const;
+  void begin_and_run(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
+                     const RunOptions& options) const;
   void end_device(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
   void take_device_inputs(RunContext& ctx, std::span<const RunTensor> inputs) const;
   void check_places(std::span<const RunTensor> inputs) const;

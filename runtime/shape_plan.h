@@ -39,6 +39,7 @@ struct ShapePlan {
   int64_t device_work = 0;   ///< where that begins
   int64_t scratch_bytes = 0; ///< per thread, the most any step needs
   int64_t workspace_bytes = 0;
+  bool stays_with_caller = false; ///< no step asks for other threads: a session of that many threads says so
 };
 
 /// By buffer: on a device its place is the memory of a state.

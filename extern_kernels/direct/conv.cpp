@@ -1,11 +1,13 @@
 // Convolutions of every rank, group and stride without a library: f32 where the library has only a plain
 // loop, f64 and integers. Each tile of results is a product of rows of the input, found through pointers,
-// with packed weights; of small groups a vector has the results of several.
+// with packed weights; of small groups a vector has the results of several, or of several pixels of a line.
 #include <tbb/blocked_range.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/memory.h"
+#include "extern_kernels/direct/lines.h"
 #include "extern_kernels/direct/part_run.h"
 #include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/widen.h"
@@ -29,6 +31,7 @@ Shape shape_of(const ConvProblem& p, std::span<const int64_t> weights, int64_t i
 /// groups as GroupRun has it.
 template <class T> int64_t packed_elements(const Part& part, const Shape& s) {
   if (s.by_taps) return part.phases * s.columns * s.depth;
+  if (s.by_lines) return s.groups * s.depth * part.taps * s.columns;
   if (s.has_small_groups()) return s.vectors.count() * part.taps * s.depth * s.vectors.lanes;
   const int64_t n = part.phases * s.columns, panels = (n + kPanel<T> - 1) / kPanel<T>;
   return s.groups * panels * part.taps * s.depth * kPanel<T>;
@@ -57,6 +60,15 @@ void pack(const ConvProblem& p, const Part& part, const Shape& s, const TensorRe
       for (int64_t i = begin; i < end; ++i)
         for (int64_t l = 0; l < s.depth; ++l)
           to[i * s.depth + l] = value(i / s.columns, 0, 0, l, i % s.columns);
+    });
+    return;
+  }
+  if (s.by_lines) {
+    in_pieces(s.groups * s.depth, work, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t t = 0; t < part.taps; ++t)
+          for (int64_t c = 0; c < s.columns; ++c)
+            to[(i * part.taps + t) * s.columns + c] = value(0, t, i / s.depth, i % s.depth, c);
     });
     return;
   }
@@ -103,16 +115,40 @@ template <class T> bool has_planes(const TensorRef& x) {
   return size_of(x.dtype) == static_cast<int64_t>(sizeof(T)) && x.strides[1] != 1;
 }
 
-template <class T> void copy_image(const TensorRef& x, T zero, T* to) {
-  const int64_t channels = x.sizes[1], pixels = x.sizes[0] * volume(x.sizes.subspan(2));
+/// The sizes of an image's copy: without pixels that no tap takes.
+std::vector<int64_t> copied_sizes(const TensorRef& x, const TakenPixels::Places& places) {
+  std::vector<int64_t> sizes(x.sizes.begin(), x.sizes.begin() + 2);
+  for (const auto& taken : places.taken) sizes.push_back(static_cast<int64_t>(taken.size()));
+  return sizes;
+}
+
+/// Channels side by side: to[pixel, channel].
+template <class T> void copy_image(const TensorRef& x, const TakenPixels::Places& places, T zero, T* to) {
+  constexpr int64_t kTogether = 16; // pixels whose lines of channels stay in the cache
+  const std::vector<int64_t> sizes = copied_sizes(x, places);
+  const size_t last = sizes.size() - 1;
+  const int64_t channels = sizes[1], width = sizes[last], blocks = (width + kTogether - 1) / kTogether;
+  const int64_t lines = sizes[0] * volume(std::span(sizes).subspan(2, last - 2));
   with_storage(x.dtype, [&]<class S>(S) {
-    in_pieces(pixels, static_cast<double>(pixels) * channels, [&](int64_t begin, int64_t end) {
+    in_pieces(lines * blocks, static_cast<double>(lines) * width * channels, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        int64_t rest = i, at = 0;
-        for (size_t d = x.sizes.size(); d-- > 2; rest /= x.sizes[d]) at += rest % x.sizes[d] * x.strides[d];
+        int64_t rest = i / blocks, at = 0;
+        for (size_t d = last; d-- > 2; rest /= sizes[d])
+          at += places.taken[d - 2][rest % sizes[d]] * x.strides[d];
         const S* from = static_cast<const S*>(x.data) + at + rest * x.strides[0];
-        for (int64_t c = 0; c < channels; ++c)
-          to[i * channels + c] = static_cast<T>(from[c * x.strides[1]]) - zero;
+        const int64_t first = i % blocks * kTogether, count = std::min(kTogether, width - first);
+        int64_t pixels[kTogether];
+        for (int64_t j = 0; j < count; ++j) pixels[j] = places.taken[last - 2][first + j] * x.strides[last];
+        const bool in_line = count == kTogether && pixels[count - 1] == pixels[0] + count - 1;
+        T* line = to + (i / blocks * width + first) * channels;
+        for (int64_t c = 0; c < channels; ++c, from += x.strides[1]) {
+          T values[kTogether]; // first all of them: vectors convert
+          if (in_line)
+            for (int64_t j = 0; j < kTogether; ++j) values[j] = static_cast<T>(from[pixels[0] + j]) - zero;
+          else
+            for (int64_t j = 0; j < count; ++j) values[j] = static_cast<T>(from[pixels[j]]) - zero;
+          for (int64_t j = 0; j < count; ++j) line[j * channels + c] = values[j];
+        }
       }
     });
   });
@@ -136,19 +172,22 @@ template <class R> void fill(const TensorRef& y, const R* bias) {
 
 class DirectConv : public ExternKernel {
 public:
-  DirectConv(const ConvProblem& p, std::span<const OperandInfo> inputs, DType result) : p_(p) {
+  DirectConv(const ConvProblem& p, std::span<const OperandInfo> inputs, const OperandInfo& result) : p_(p) {
     const OperandInfo& weights = inputs[1];
     const std::vector<int64_t>& w = weights.sizes;
     const bool known = w[0] >= 0 && w[1] >= 0;
-    has_bytes_ = is_byte(inputs[0].dtype) && is_byte(weights.dtype) && known &&
+    has_lines_ = is_best_by_lines(p_, w, size_of(result.dtype));
+    if (const int64_t width = result.sizes.empty() ? -1 : result.sizes.back(); has_lines_ && width >= 0)
+      has_lines_ = has_only_lines_ = !is_short(width, size_of(result.dtype));
+    has_bytes_ = is_byte(inputs[0].dtype) && is_byte(weights.dtype) && known && !has_lines_ &&
                  !shape_of(p_, w, 1, sizeof(int32_t)).has_small_groups();
-    by_taps_ = (is_float(result) || has_bytes_) && is_best_by_taps(p_, w);
+    by_taps_ = (is_float(result.dtype) || has_bytes_) && is_best_by_taps(p_, w);
     if (by_taps_) geometry_.parts.push_back(taps_as_phases(std::span(w).subspan(2)));
-    with_types(result, [&]<class T, class R>(T, R) {
+    with_types(result.dtype, [&]<class T, class R>(T, R) {
       int64_t columns = 0;
-      if (known)
+      if (known && !has_lines_)
         if (const Shape s = shape_of(p_, w, 1, sizeof(T)); !s.has_small_groups()) columns = s.columns;
-      if (!by_taps_) geometry_ = geometry_of(p_, std::span(w).subspan(2), columns, kPanel<T>);
+      if (!by_taps_) set_geometry(geometry_of(p_, std::span(w).subspan(2), columns, kPanel<T>));
       if (weights.constant) pack_constant<T>(weights);
     });
   }
@@ -160,13 +199,13 @@ public:
                           std::span<const TensorRef> outputs) const override {
     Memory memory(nullptr);
     with_types(outputs[0].dtype, [&]<class T, class R>(T, R) {
-      const Shape s = shape<T>(inputs[1].sizes, outputs[0].sizes[0]);
-      take_image<T>(memory, inputs[0]);
+      const Shape s = shape<T>(inputs[1].sizes, outputs[0].sizes[0], by_lines(outputs[0]));
+      if (!s.by_lines) take_image<T>(memory, inputs[0], outputs[0]);
       take_bias<R>(memory, s);
       take_places(memory, s);
       if (by_taps_)
         memory.take<R>(tap_sums(s, inputs[0].sizes.subspan(2), volume(inputs[1].sizes.subspan(2))));
-      if (!packed_) take_weights<T>(memory, s);
+      if (!packed_[s.by_lines]) take_weights<T>(memory, s);
     });
     return memory.used();
   }
@@ -177,6 +216,16 @@ public:
   }
 
 private:
+  void set_geometry(Geometry geometry) {
+    geometry_ = std::move(geometry);
+    taken_.emplace(geometry_);
+    copied_ = taken_->geometry_of_taken(geometry_);
+  }
+  TakenPixels::Places places(const TensorRef& x, const TensorRef& y) const {
+    return taken_ ? taken_->places(x.sizes.subspan(2), y.sizes.subspan(2))
+                  : TakenPixels::all(x.sizes.subspan(2));
+  }
+
   /// Calls `f` with the type of the products and of their sums.
   template <class F> void with_types(DType result, F&& f) const {
     with_element(result, [&]<class R>(R) {
@@ -186,32 +235,50 @@ private:
     });
   }
 
-  template <class T> Shape shape(std::span<const int64_t> weights, int64_t images) const {
+  bool is_short(int64_t width, int64_t size) const {
+    return is_short_line(width, p_.transposed ? p_.strides.back() : 1, size);
+  }
+  bool by_lines(const TensorRef& y) const {
+    return has_only_lines_ || (has_lines_ && !is_short(y.sizes.back(), size_of(y.dtype)));
+  }
+
+  template <class T> Shape shape(std::span<const int64_t> weights, int64_t images, bool by_lines) const {
     Shape s = shape_of(p_, weights, images, sizeof(T));
     s.by_taps = by_taps_;
+    s.by_lines = by_lines;
     return s;
   }
 
   template <class T> void pack_constant(const OperandInfo& info) {
-    const Shape s = shape<T>(info.sizes, 1);
-    int64_t elements = 0;
-    for (const Part& part : geometry_.parts) elements += packed_elements<T>(part, s);
-    packed_bytes_ = elements * static_cast<int64_t>(sizeof(T));
-    packed_ = allocate_aligned(packed_bytes_);
     std::shared_ptr<const Tensor> t = widened(info.constant);
     const TensorRef w{const_cast<std::byte*>(t->data), t->dtype, info.sizes, info.strides};
-    auto* to = static_cast<T*>(packed_.get());
-    for (const Part& part : geometry_.parts) {
-      pack(p_, part, s, w, to);
-      to += packed_elements<T>(part, s);
+    for (const bool by_lines : {false, true}) {
+      if (by_lines ? !has_lines_ : has_only_lines_) continue;
+      const Shape s = shape<T>(info.sizes, 1, by_lines);
+      const int64_t bytes = weight_elements<T>(s) * static_cast<int64_t>(sizeof(T));
+      packed_bytes_ += bytes;
+      packed_[by_lines] = allocate_aligned(bytes);
+      auto* to = static_cast<T*>(packed_[by_lines].get());
+      for (const Part& part : geometry_.parts) {
+        pack(p_, part, s, w, to);
+        to += packed_elements<T>(part, s);
+      }
     }
     drop_pages(*info.constant);
   }
 
-  template <class T> std::pair<T*, T*> take_image(Memory& memory, const TensorRef& x) const {
+  template <class T> int64_t weight_elements(const Shape& s) const {
+    int64_t elements = 0;
+    for (const Part& part : geometry_.parts) elements += packed_elements<T>(part, s);
+    return elements;
+  }
+
+  /// Zeros, and room for a copy where there must be one.
+  template <class T>
+  std::pair<T*, T*> take_image(Memory& memory, const TensorRef& x, const TensorRef& y) const {
     T* zeros = memory.take<T>(x.sizes[1]);
     const bool in_place = is_ready<T>(p_, x) || (by_taps_ && has_planes<T>(x));
-    return {zeros, in_place ? nullptr : memory.take<T>(x.numel())};
+    return {zeros, in_place ? nullptr : memory.take<T>(volume(copied_sizes(x, places(x, y))))};
   }
   template <class R> static R* take_bias(Memory& memory, const Shape& s) {
     return memory.take<R>(s.out_channels() + s.vectors.lanes);
@@ -220,59 +287,87 @@ private:
     return memory.take<int64_t>(s.has_small_groups() ? s.vectors.count() * s.depth * s.vectors.lanes : 0);
   }
   template <class T> T* take_weights(Memory& memory, const Shape& s) const {
-    int64_t elements = 0;
-    for (const Part& part : geometry_.parts) elements += packed_elements<T>(part, s);
-    return memory.take<T>(elements);
+    return memory.take<T>(weight_elements<T>(s));
   }
-
-  template <class T, class R> void compute(const RunArgs& args) const {
-    const TensorRef &x = args.inputs[0], &w = args.inputs[1], &y = args.outputs[0];
-    const Shape s = shape<T>(w.sizes, y.sizes[0]);
-    Memory memory(args.workspace);
-    auto [zeros, copy] = take_image<T>(memory, x);
-    std::fill_n(zeros, x.sizes[1], T(0));
-    Image<T> image{static_cast<const T*>(x.data), {x.strides[0]}, x.sizes, zeros};
-    if (!copy) {
-      image.channel_step = is_ready<T>(p_, x) ? 1 : x.strides[1];
-      image.strides.insert(image.strides.end(), x.strides.begin() + 2, x.strides.end());
-    } else {
-      copy_image<T>(x, zero_point<T>(args.inputs, p_.x_zero), copy);
-      image.data = copy;
-      image.strides.assign(x.sizes.size() - 1, x.sizes[1]);
-      for (size_t d = x.sizes.size() - 1; d-- > 1;) image.strides[d - 1] = image.strides[d] * x.sizes[d + 1];
-      // [images, spatial...]
-    }
+  template <class R> R* make_bias(Memory& memory, const Shape& s, const RunArgs& args) const {
     R* bias = take_bias<R>(memory, s);
     std::fill_n(bias, s.out_channels() + s.vectors.lanes, R(0));
     if (p_.has_bias) {
       const std::vector<R> given = to_dense<R>(args.inputs[2]);
       std::copy_n(given.begin(), s.out_channels(), bias);
     }
+    return bias;
+  }
+
+  template <class T, class R> void compute(const RunArgs& args) const {
+    const TensorRef &x = args.inputs[0], &w = args.inputs[1], &y = args.outputs[0];
+    const Shape s = shape<T>(w.sizes, y.sizes[0], by_lines(y));
+    Memory memory(args.workspace);
+    if constexpr (std::is_same_v<T, R>)
+      if (s.by_lines) return compute_lines<T>(args, s, memory);
+    auto [zeros, copy] = take_image<T>(memory, x, y);
+    std::fill_n(zeros, x.sizes[1], T(0));
+    Image<T> image{static_cast<const T*>(x.data), {x.strides[0]}, x.sizes, zeros};
+    std::vector<int64_t> sizes(x.sizes.begin(), x.sizes.end());
+    if (!copy) {
+      image.channel_step = is_ready<T>(p_, x) ? 1 : x.strides[1];
+      image.strides.insert(image.strides.end(), x.strides.begin() + 2, x.strides.end());
+    } else {
+      TakenPixels::Places taken = places(x, y);
+      copy_image<T>(x, taken, zero_point<T>(args.inputs, p_.x_zero), copy);
+      const std::vector<int64_t> copied = copied_sizes(x, taken);
+      image.data = copy;
+      image.strides.assign(copied.size() - 1, copied[1]);
+      for (size_t d = copied.size() - 1; d-- > 1;) image.strides[d - 1] = image.strides[d] * copied[d + 1];
+      // [images, spatial...]
+      image.index = std::move(taken.index);
+      sizes.back() = copied.back();
+      image.sizes = sizes;
+    }
+    R* bias = make_bias<R>(memory, s, args);
     int64_t* places = take_places(memory, s);
     for (int64_t v = 0, i = 0; s.has_small_groups() && v < s.vectors.count(); ++v)
       for (int64_t l = 0; l < s.depth; ++l)
         for (int64_t j = 0; j < s.vectors.lanes; ++j) places[i++] = s.vectors.place(v, l, j);
     R* between =
         by_taps_ ? memory.take<R>(tap_sums(s, x.sizes.subspan(2), volume(w.sizes.subspan(2)))) : nullptr;
-    T* packed = packed_ ? static_cast<T*>(packed_.get()) : take_weights<T>(memory, s);
-    if (std::any_of(geometry_.parts.begin(), geometry_.parts.end(),
-                    [](const Part& q) { return q.taps == 0; }))
+    const bool is_packed = packed_[0] != nullptr;
+    T* packed = is_packed ? static_cast<T*>(packed_[0].get()) : take_weights<T>(memory, s);
+    const Geometry& geometry = copy && taken_ ? copied_ : geometry_;
+    if (std::any_of(geometry.parts.begin(), geometry.parts.end(), [](const Part& q) { return q.taps == 0; }))
       fill(y, bias);
-    for (const Part& part : geometry_.parts) {
+    for (const Part& part : geometry.parts) {
       if (part.taps == 0) continue;
-      if (!packed_) pack(p_, part, s, w, packed);
+      if (!is_packed) pack(p_, part, s, w, packed);
       if constexpr (std::is_floating_point_v<T>)
         if (by_taps_) return run_by_taps(p_, s, w.sizes.subspan(2), image, packed, bias, y, between);
-      PartRun<T, R>(geometry_, part, s, image, packed, places, bias, y).run();
+      PartRun<T, R>(geometry, part, s, image, packed, places, bias, y).run();
+      packed += packed_elements<T>(part, s);
+    }
+  }
+
+  template <class T> void compute_lines(const RunArgs& args, const Shape& s, Memory& memory) const {
+    const TensorRef &w = args.inputs[1], &y = args.outputs[0];
+    const T* bias = make_bias<T>(memory, s, args);
+    const bool is_packed = packed_[1] != nullptr;
+    T* packed = is_packed ? static_cast<T*>(packed_[1].get()) : take_weights<T>(memory, s);
+    for (const Part& part : geometry_.parts) {
+      if (!is_packed) pack(p_, part, s, w, packed);
+      run_by_lines<T>(
+          {geometry_, part, s, args.inputs[0], zero_point<T>(args.inputs, p_.x_zero), packed, bias, y});
       packed += packed_elements<T>(part, s);
     }
   }
 
   ConvProblem p_;
   Geometry geometry_;
-  bool has_bytes_ = false; ///< products are made in float32, sums in integers
+  std::optional<TakenPixels> taken_; ///< nothing: all pixels
+  Geometry copied_;                  ///< of an image of those alone
+  bool has_bytes_ = false;           ///< products are made in float32, sums in integers
   bool by_taps_ = false;
-  std::shared_ptr<void> packed_;
+  /// Some results are best computed line by line, or all: how long lines are may be known at run time only.
+  bool has_lines_ = false, has_only_lines_ = false;
+  std::shared_ptr<void> packed_[2]; ///< for tiles, for lines
   int64_t packed_bytes_ = 0;
 };
 
@@ -291,7 +386,7 @@ std::string supports_direct_conv(const Problem& problem, std::span<const Operand
 
 std::unique_ptr<ExternKernel> make_direct_conv(const Problem& problem, std::span<const OperandInfo> inputs,
                                                std::span<const OperandInfo> outputs) {
-  return std::make_unique<direct::DirectConv>(std::get<ConvProblem>(problem), inputs, outputs[0].dtype);
+  return std::make_unique<direct::DirectConv>(std::get<ConvProblem>(problem), inputs, outputs[0]);
 }
 
 } // namespace tbx::extern_kernels

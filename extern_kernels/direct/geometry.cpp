@@ -1,6 +1,7 @@
 #include "extern_kernels/direct/geometry.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tbx::extern_kernels::direct {
 namespace {
@@ -114,6 +115,68 @@ Geometry geometry_of(const ConvProblem& problem, std::span<const int64_t> kernel
     g.parts.push_back(std::move(all));
   }
   return g;
+}
+
+TakenPixels::TakenPixels(const Geometry& geometry) : steps_(geometry.in_step), offsets_(steps_.size()) {
+  const size_t rank = steps_.size(), last = rank - 1;
+  auto once = [](std::vector<int64_t>& v) {
+    std::sort(v.begin(), v.end());
+    v.erase(std::unique(v.begin(), v.end()), v.end());
+  };
+  for (size_t d = 0; geometry.parts.size() == 1 && d < rank; ++d) { // transposed ones take all
+    const Part& part = geometry.parts[0];
+    for (int64_t t = 0; t < part.taps; ++t) offsets_[d].push_back(part.offsets[t * rank + d]);
+    once(offsets_[d]);
+  }
+  for (int64_t o : offsets_[last]) remainders_.push_back(o - floor_div(o, steps_[last]) * steps_[last]);
+  once(remainders_);
+  if (remainders_.empty())
+    for (int64_t r = 0; r < steps_[last]; ++r) remainders_.push_back(r);
+}
+
+TakenPixels::Places TakenPixels::all(std::span<const int64_t> in) {
+  Places p;
+  for (int64_t size : in) {
+    std::vector<int64_t>& taken = p.taken.emplace_back(static_cast<size_t>(size));
+    std::iota(taken.begin(), taken.end(), 0);
+  }
+  p.index = p.taken;
+  return p;
+}
+
+TakenPixels::Places TakenPixels::places(std::span<const int64_t> in, std::span<const int64_t> out) const {
+  Places p;
+  p.taken.resize(in.size());
+  p.index.resize(in.size());
+  for (size_t d = 0; d < in.size(); ++d) {
+    const bool is_last = d + 1 == in.size();
+    std::vector<bool> taken(static_cast<size_t>(in[d]), offsets_[d].empty());
+    for (int64_t i = 0; is_last && i < in[d]; ++i)
+      taken[i] = std::binary_search(remainders_.begin(), remainders_.end(), i % steps_[d]);
+    for (int64_t offset : offsets_[d])
+      for (int64_t q = 0; !is_last && q < out[d]; ++q)
+        if (const int64_t i = q * steps_[d] + offset; i >= 0 && i < in[d]) taken[i] = true;
+    for (int64_t i = 0; i < in[d]; ++i) {
+      if (!is_last) p.index[d].push_back(static_cast<int64_t>(p.taken[d].size()));
+      if (taken[i]) p.taken[d].push_back(i);
+    }
+  }
+  return p;
+}
+
+Geometry TakenPixels::geometry_of_taken(Geometry geometry) const {
+  const size_t rank = steps_.size(), d = rank - 1;
+  const auto each = static_cast<int64_t>(remainders_.size());
+  geometry.in_step[d] = each;
+  for (Part& part : geometry.parts)
+    for (int64_t t = 0; t < part.taps; ++t) {
+      int64_t& offset = part.offsets[t * rank + d];
+      const int64_t whole = floor_div(offset, steps_[d]);
+      offset = whole * each +
+               (std::lower_bound(remainders_.begin(), remainders_.end(), offset - whole * steps_[d]) -
+                remainders_.begin());
+    }
+  return geometry;
 }
 
 const char* refused_geometry(const ConvProblem& problem, std::span<const int64_t> kernel) {

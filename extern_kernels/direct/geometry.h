@@ -26,6 +26,29 @@ struct Geometry {
   std::vector<Part> parts;
 };
 
+/// Which pixels some tap takes: strides and dilations pass over others, which a copy of the image leaves out.
+class TakenPixels {
+public:
+  explicit TakenPixels(const Geometry& geometry);
+
+  struct Places {
+    std::vector<std::vector<int64_t>> taken; ///< by dimension, ascending
+    std::vector<std::vector<int64_t>>
+        index; ///< of all but the last dimension: place -> where it is in `taken`
+  };
+  /// All pixels.
+  static Places all(std::span<const int64_t> in);
+  /// Of an image of these sizes, for a result of these.
+  Places places(std::span<const int64_t> in, std::span<const int64_t> out) const;
+  /// The geometry that has the taken pixels alone along the last dimension.
+  Geometry geometry_of_taken(Geometry geometry) const;
+
+private:
+  std::vector<int64_t> steps_;
+  std::vector<std::vector<int64_t>> offsets_; ///< by dimension, each once; none: all pixels are taken
+  std::vector<int64_t> remainders_;           ///< of those of the last dimension by the step, ascending
+};
+
 /// Phases and taps beyond these are left to the plain loops.
 inline constexpr int64_t kMaxPhases = 1024, kMaxTaps = 1 << 14;
 

@@ -8,16 +8,6 @@
 
 namespace tbx::extern_kernels::direct {
 
-int64_t GroupVectors::used(int64_t v) const { return std::min(in_each, groups - v * in_each) * columns; }
-
-int64_t GroupVectors::base(int64_t v) const { return std::min(v * in_each * depth, groups * depth - lanes); }
-
-int64_t GroupVectors::place(int64_t v, int64_t l, int64_t j) const {
-  return j < used(v) ? (v * in_each + j / columns) * depth + l - base(v) : 0;
-}
-
-namespace {
-
 int64_t vector_bytes() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -27,6 +17,16 @@ int64_t vector_bytes() {
 #endif
   return 16;
 }
+
+int64_t GroupVectors::used(int64_t v) const { return std::min(in_each, groups - v * in_each) * columns; }
+
+int64_t GroupVectors::base(int64_t v) const { return std::min(v * in_each * depth, groups * depth - lanes); }
+
+int64_t GroupVectors::place(int64_t v, int64_t l, int64_t j) const {
+  return j < used(v) ? (v * in_each + j / columns) * depth + l - base(v) : 0;
+}
+
+namespace {
 
 template <class T, int Bytes> struct Vector {
   using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;

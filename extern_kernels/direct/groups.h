@@ -21,6 +21,9 @@ struct GroupVectors {
   int64_t place(int64_t v, int64_t l, int64_t j) const;
 };
 
+/// Of the widest vectors of this CPU.
+int64_t vector_bytes();
+
 /// Elements of `size` bytes; the widest vectors of this CPU that pixels fill.
 GroupVectors group_vectors(int64_t groups, int64_t depth, int64_t columns, int64_t size);
 

@@ -22,6 +22,7 @@ struct Shape {
   int64_t images, groups, depth, columns; ///< depth, columns: channels of a group that go in and come out
   GroupVectors vectors;                   ///< of small groups
   bool by_taps = false;                   ///< tap_products.h
+  bool by_lines = false;                  ///< lines.h
   bool has_small_groups() const { return vectors.lanes > 0; }
   int64_t in_channels() const { return groups * depth; }
   int64_t out_channels() const { return groups * columns; }
@@ -34,6 +35,9 @@ template <class T> struct Image {
   std::vector<int64_t> strides; ///< of images and the spatial dimensions
   std::span<const int64_t> sizes;
   const T* zeros; ///< a pixel of padding
+  /// Of a copy, by spatial dimension but the last: where a place is in it. Along the last one it has only
+  /// what the geometry takes. None: everything is where it is.
+  std::vector<std::vector<int64_t>> index = {};
   int64_t channel_step = 1;
 };
 
@@ -90,6 +94,7 @@ private:
           sums(static_cast<size_t>(kRows * std::max<int64_t>(kPanel<T>, run.s_.out_channels()))) {}
     std::vector<const T*> rows;  ///< [tile of kRows points, tap, point]
     std::vector<int64_t> points; ///< [point, rank]
+    std::vector<R*> results;     ///< [point, phase]
     std::vector<const T*> at;    ///< of one point
     std::vector<int64_t> steps;  ///< from there to the next point
     std::vector<R> sums;
@@ -107,7 +112,7 @@ private:
     for (size_t d = 0; d < rank_; ++d) {
       const int64_t i = q[d] * geometry_.in_step[d] + part_.offsets[tap * rank_ + d];
       if (i < 0 || i >= x_.sizes[d + 2]) return x_.zeros;
-      at += i * x_.strides[d + 1];
+      at += (x_.index.empty() || d + 1 == rank_ ? i : x_.index[d][i]) * x_.strides[d + 1];
     }
     return at;
   }
@@ -178,6 +183,10 @@ private:
 
   void products(Scratch& scratch, int64_t image, int64_t points, int64_t begin, int64_t end) const {
     const int64_t size = part_.taps * s_.depth * kPanel<T>, all = part_.phases * s_.columns;
+    scratch.results.resize(static_cast<size_t>(points * part_.phases));
+    for (int64_t p = 0; p < points; ++p)
+      for (int64_t phase = 0; phase < part_.phases; ++phase)
+        scratch.results[p * part_.phases + phase] = result(image, scratch.points.data() + p * rank_, phase);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t group = i / panels_of_group(), column = i % panels_of_group() * kPanel<T>;
       const int width = static_cast<int>(std::min<int64_t>(kPanel<T>, all - column));
@@ -186,18 +195,18 @@ private:
         multiply_tile(scratch.rows.data() + first * part_.taps, rows, part_.taps, group * s_.depth, s_.depth,
                       weights_ + i * size, kPanel<T>, width, scratch.sums.data());
         for (int r = 0; r < rows; ++r)
-          write(image, scratch.points.data() + (first + r) * rank_, group, column, width,
+          write(scratch.results.data() + (first + r) * part_.phases, group, column, width,
                 scratch.sums.data() + r * kPanel<T>);
       }
     }
   }
 
-  void write(int64_t image, const int64_t* q, int64_t group, int64_t column, int width, const R* sums) const {
+  void write(R* const* results, int64_t group, int64_t column, int width, const R* sums) const {
     const int64_t step = y_.strides[1];
     for (int j = 0; j < width;) {
       const int64_t phase = (column + j) / s_.columns, m = (column + j) % s_.columns;
       const int run = static_cast<int>(std::min<int64_t>(width - j, s_.columns - m));
-      if (R* y = result(image, q, phase)) {
+      if (R* y = results[phase]) {
         const R* bias = bias_ + group * s_.columns + m;
         y += (group * s_.columns + m) * step;
         if (step == 1)

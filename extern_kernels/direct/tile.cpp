@@ -115,8 +115,15 @@ void multiply_tile(const T* const* rows, int count, int64_t taps, int64_t offset
     constexpr int64_t kExact =
         (int64_t{1} << 24) / (int64_t{255} * 255); // products that float32 adds exactly
     const int64_t taps_at_once = std::max<int64_t>(1, kExact / std::max<int64_t>(1, depth));
-    std::fill_n(sums, count * kPanel<T>, R(0));
     alignas(64) T part[kRows * kPanel<T>];
+    if (taps <= taps_at_once && depth <= kExact) {
+      tiles<T>().multiply(rows, count, taps, offset, depth, panel, step, width, part);
+      for (int r = 0; r < count; ++r)
+        for (int j = 0; j < width; ++j)
+          sums[r * kPanel<T> + j] = static_cast<R>(static_cast<int32_t>(part[r * kPanel<T> + j]));
+      return;
+    }
+    std::fill_n(sums, count * kPanel<T>, R(0));
     for (int64_t t = 0; t < taps; t += taps_at_once)
       for (int64_t l = 0; l < depth; l += kExact) {
         tiles<T>().multiply(rows + t * kRows, count, std::min(taps_at_once, taps - t), offset + l,

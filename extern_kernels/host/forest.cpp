@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "extern_kernels/host/ml_scores.h"
 #include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
+#include "extern_kernels/serial_kernel.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -26,12 +28,18 @@ constexpr int64_t kSerialWork = 5000; ///< rows x trees below which one thread i
 
 enum class Aggregate { average = 0, sum = 1, min = 2, max = 3 };
 
+/// A vector of weights: those of a leaf for all targets, where there are no more.
+template <class T> struct Row {
+  typedef T Lanes __attribute__((vector_size(32)));
+  static constexpr int64_t kLanes = 32 / sizeof(T);
+};
+
 /// Bits of a node's condition: it holds when the value compares like this with the split.
 constexpr uint32_t kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8;
 constexpr uint32_t kFeatureBits = 28;
 
 template <class T> struct TreeNode {
-  T split;               ///< of a leaf: its value, when there is one target
+  T split; ///< of a leaf: its value, when there is one target, or where its row of weights begins
   uint32_t feature_mask; ///< feature, condition in the upper four bits
   int32_t child[2];      ///< condition false, true; a leaf is its own child
 };
@@ -59,8 +67,10 @@ public:
   std::vector<T> leaf_weight, base;
   int64_t targets = 1, features = 0; ///< features: one more than the greatest index used
   bool one_value = false;            ///< one target, and every leaf has a value in `split`
+  bool has_rows = false;             ///< sums, and every leaf has a weight for all targets, in their order
 
 private:
+  void find_rows(std::span<const int32_t> yes);
   void check_indices(const HostProblem& p, std::span<const int32_t> feature, std::span<const int32_t> yes,
                      std::span<const int32_t> no) const;
 
@@ -183,9 +193,25 @@ template <class T> Forest<T>::Forest(const HostProblem& p) {
     for (int32_t k = from; k < to; ++k) nodes[i].split += leaf_weight[k];
   }
   features = std::max<int64_t>(features, 1); // a leaf reads feature 0 without using it
+  if (!one_value && (aggregate == Aggregate::sum || aggregate == Aggregate::average)) find_rows(yes);
 }
 
-template <class T> class ForestKernel : public ExternKernel {
+template <class T> void Forest<T>::find_rows(std::span<const int32_t> yes) {
+  constexpr size_t kExact = size_t{1} << 24; // places that a float counts
+  has_rows = targets <= Row<T>::kLanes && leaf_weight.size() < kExact;
+  for (size_t i = 0; has_rows && i < yes.size(); ++i) {
+    const int32_t from = leaf_begin[i];
+    if (yes[i] != static_cast<int32_t>(i)) continue;
+    has_rows = leaf_begin[i + 1] - from == targets;
+    for (int64_t t = 0; has_rows && t < targets; ++t) has_rows = leaf_target[from + t] == t;
+  }
+  if (!has_rows) return;
+  for (size_t i = 0; i < yes.size(); ++i)
+    if (yes[i] == static_cast<int32_t>(i)) nodes[i].split = static_cast<T>(leaf_begin[i]);
+  leaf_weight.resize(leaf_weight.size() + Row<T>::kLanes); // the last row is read as a vector, too
+}
+
+template <class T> class ForestKernel : public ExternKernel, public SerialKernel {
 public:
   explicit ForestKernel(const HostProblem& p)
       : name_(p.op), forest_(p), aggregate_(static_cast<Aggregate>(attribute<int64_t>(p, "aggregate"))),
@@ -208,14 +234,17 @@ public:
     return static_cast<int64_t>(forest_.nodes.size() * sizeof(TreeNode<T>));
   }
 
+  bool is_serial(std::span<const TensorRef> inputs, std::span<const TensorRef>) const override {
+    return is_little(rows_of(inputs[0]));
+  }
+
   void run(const RunArgs& args) const override {
     const TensorRef& x = args.inputs[0];
-    bool vector = x.sizes.size() == 1;
-    int64_t rows = vector ? 1 : x.sizes[0], width = vector ? x.sizes[0] : x.sizes[1];
+    const int64_t rows = rows_of(x), width = x.sizes.back();
     if (rows == 0) return;
     TBX_MODEL(width >= forest_.features, "{}: the trees read {} features, the input has {}", name_,
               forest_.features, width);
-    const bool serial = rows * static_cast<int64_t>(forest_.roots.size()) < kSerialWork;
+    const bool serial = is_little(rows);
     const int64_t size = serial ? kBlock : block_size(rows, tbb::this_task_arena::max_concurrency());
     const int64_t blocks = (rows + size - 1) / size;
     auto run = [&](int64_t b) { run_block(args, b * size, std::min(rows, (b + 1) * size), width); };
@@ -226,6 +255,11 @@ public:
   }
 
 private:
+  static int64_t rows_of(const TensorRef& x) { return x.sizes.size() == 1 ? 1 : x.sizes[0]; }
+  bool is_little(int64_t rows) const {
+    return rows * static_cast<int64_t>(forest_.roots.size()) < kSerialWork;
+  }
+
   /// Few rows are shared by all threads, in whole groups of those that go down together.
   static int64_t block_size(int64_t rows, int threads) {
     const int64_t groups = (rows + kTogether - 1) / kTogether;
@@ -258,8 +292,9 @@ private:
     int64_t count = end - begin, targets = forest_.targets;
     bool nan = false;
     for (int64_t i = 0; forest_.knows_nan() && i < count * width; ++i) nan |= x[i] != x[i];
-    s.scores.assign(static_cast<size_t>(count * targets), 0);
-    s.scored.assign(static_cast<size_t>(count * targets), 0);
+    const int64_t pitch = this->pitch();
+    s.scores.assign(static_cast<size_t>(count * pitch), 0);
+    s.scored.assign(static_cast<size_t>(count * pitch), forest_.has_rows && !forest_.roots.empty());
     // Lanes are rows of one tree; with few rows they are trees of one row.
     auto trees = static_cast<int64_t>(forest_.roots.size());
     if (count >= kTogether) {
@@ -274,10 +309,33 @@ private:
                 [&](int64_t k) { return std::pair(r, t + k); });
     }
     for (int64_t r = 0; r < count; ++r) {
-      std::span<T> scores(s.scores.data() + r * targets, static_cast<size_t>(targets));
-      const uint8_t* scored = s.scored.data() + r * targets;
+      std::span<T> scores(s.scores.data() + r * pitch, static_cast<size_t>(targets));
+      const uint8_t* scored = s.scored.data() + r * pitch;
       classes_ ? classify(args, begin + r, scores, scored) : regress(args, begin + r, scores);
     }
+  }
+
+  /// From the scores of a row to those of the next.
+  int64_t pitch() const { return forest_.has_rows ? Row<T>::kLanes : forest_.targets; }
+
+  /// Adds the weights of leaves to scores, lane by lane.
+  template <class F> void add_rows(const int32_t (&at)[kTogether], int64_t n, T* scores, F&& place) const {
+    using Lanes = typename Row<T>::Lanes;
+    Lanes sum;
+    int64_t row = place(0).first;
+    std::memcpy(&sum, scores + row * Row<T>::kLanes, sizeof sum);
+    for (int64_t k = 0; k < n; ++k) {
+      if (const int64_t next = place(k).first; next != row) {
+        std::memcpy(scores + row * Row<T>::kLanes, &sum, sizeof sum);
+        row = next;
+        std::memcpy(&sum, scores + row * Row<T>::kLanes, sizeof sum);
+      }
+      Lanes weights;
+      const auto begin = static_cast<int64_t>(forest_.nodes[at[k]].split);
+      std::memcpy(&weights, forest_.leaf_weight.data() + begin, sizeof weights);
+      sum += weights;
+    }
+    std::memcpy(scores + row * Row<T>::kLanes, &sum, sizeof sum);
   }
 
   /// Walks `n` lanes, of which `place` says row and tree, and collects what their leaves give.
@@ -290,6 +348,7 @@ private:
       at[k] = forest_.roots[tree];
     }
     forest_.walk(rows, at, nan);
+    if (forest_.has_rows) return add_rows(at, n, s.scores.data(), place);
     bool sums = forest_.one_value && (aggregate_ == Aggregate::sum || aggregate_ == Aggregate::average);
     for (int64_t k = 0; k < n; ++k) {
       int64_t first = place(k).first * forest_.targets;

@@ -8,6 +8,7 @@
 
 #include "extern_kernels/custom_operator.h"
 #include "extern_kernels/reference/dense.h"
+#include "extern_kernels/serial_kernel.h"
 
 namespace tbx::extern_kernels {
 
@@ -76,7 +77,7 @@ struct DenseCopy {
   }
 };
 
-class HostKernel : public ExternKernel {
+class HostKernel : public ExternKernel, public SerialKernel {
 public:
   HostKernel(const HostProblem& p, HostFunction function) : p_(p), function_(function) {}
   explicit HostKernel(std::unique_ptr<ExternKernel> made) : made_(std::move(made)) {}
@@ -84,6 +85,10 @@ public:
     return made_ ? made_->description() : "host " + to_string(Problem(p_));
   }
   int64_t packed_bytes() const override { return made_ ? made_->packed_bytes() : 0; }
+  bool is_serial(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
+    const auto* made = dynamic_cast<const SerialKernel*>(made_.get());
+    return made && made->is_serial(inputs, outputs);
+  }
 
   /// Host functions see row-major tensors: views and parts of larger tensors go through copies.
   void run(const RunArgs& args) const override {

@@ -11,9 +11,14 @@
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
+#include "extern_kernels/serial_kernel.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
+
+std::unique_ptr<ExternKernel> make_direct_matmul(const Problem&, std::span<const OperandInfo>,
+                                                 std::span<const OperandInfo>);
+
 namespace {
 
 using dnnl::memory;
@@ -34,11 +39,17 @@ bool interleaves_batches(const TensorRef& t) {
 /// A constant matrix, kept in the order that the library likes best.
 bool is_packed(const OperandInfo& b) { return b.constant && b.sizes.size() == 2; }
 
-class OneDnnMatMul : public LibraryKernel {
+/// Products of numbers that take less time than asking the library for them, and waking its threads.
+constexpr int64_t kLittle = 1 << 14;
+
+class OneDnnMatMul : public LibraryKernel, public SerialKernel {
 public:
-  /// `for_question`: nothing is packed, and nothing can be run.
-  OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs, bool for_question = false)
-      : p_(problem), is_packed_(is_packed(inputs[1])), large_sums_(has_large_sums(problem, inputs[1])) {
+  /// `for_question`: nothing is packed, and nothing can be run. `little`: what computes products of few
+  /// numbers.
+  OneDnnMatMul(const MatMulProblem& problem, std::span<const OperandInfo> inputs, bool for_question = false,
+               std::unique_ptr<ExternKernel> little = nullptr)
+      : p_(problem), is_packed_(is_packed(inputs[1])), large_sums_(has_large_sums(problem, inputs[1])),
+        little_(std::move(little)) {
     if (is_packed_ && !for_question)
       packed_ = std::make_unique<PackedWeights>(describe(inputs[1].sizes, inputs[1].strides, inputs[1].dtype),
                                                 inputs[1].constant);
@@ -48,6 +59,7 @@ public:
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {
+    if (is_serial(inputs, outputs)) return little_->workspace_bytes(inputs, outputs);
     // Made ahead of the run; calls bring memory of their own.
     if (outputs[0].numel() > 0 && inputs[0].sizes.back() > 0) prepared(inputs, outputs);
     return 0;
@@ -61,10 +73,18 @@ public:
       std::memset(args.outputs[0].data, 0, args.outputs[0].numel() * size_of(args.outputs[0].dtype));
       return;
     }
+    if (is_serial(args.inputs, args.outputs)) return little_->run(args);
     guarded("matrix product", [&] { prepared(args.inputs, args.outputs)->execute(args); });
   }
 
-  int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
+  bool is_serial(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
+    const int64_t terms = inputs[0].sizes.back();
+    return little_ && terms > 0 && terms <= kLittle && outputs[0].numel() <= kLittle / terms;
+  }
+
+  int64_t packed_bytes() const override {
+    return (packed_ ? packed_->bytes() : 0) + (little_ ? little_->packed_bytes() : 0);
+  }
   std::vector<std::string> implementations() const override { return cache_.implementations(); }
 
   /// As in conv.cpp.
@@ -223,6 +243,7 @@ private:
   MatMulProblem p_;
   bool is_packed_;
   bool large_sums_; ///< of bytes (Use)
+  std::unique_ptr<ExternKernel> little_;
   std::unique_ptr<PackedWeights> packed_;
   mutable PreparedCache cache_;
 };
@@ -293,8 +314,13 @@ std::string slow_work(const MatMulProblem& p, std::span<const OperandInfo> input
 } // namespace onednn
 
 std::unique_ptr<ExternKernel> make_onednn_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
-                                                 std::span<const OperandInfo>) {
-  return std::make_unique<OneDnnMatMul>(std::get<MatMulProblem>(problem), inputs);
+                                                 std::span<const OperandInfo> outputs) {
+  const auto& p = std::get<MatMulProblem>(problem);
+  std::unique_ptr<ExternKernel> little;
+  if (is_packed(inputs[1]) && inputs[0].dtype == DType::f32 && outputs[0].dtype == DType::f32 &&
+      p.post_ops.empty() && inputs[1].constant->numel() <= kLittle)
+    little = make_direct_matmul(problem, inputs, outputs);
+  return std::make_unique<OneDnnMatMul>(p, inputs, false, std::move(little));
 }
 
 } // namespace tbx::extern_kernels

@@ -6,68 +6,77 @@
 namespace tbx::extern_kernels::recurrent {
 namespace {
 
-template <class T> struct VectorOf { typedef T type __attribute__((vector_size(kVectorBytes), may_alias)); };
 template <class T> constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
-/// `M` rows of states times a panel of `V` vectors per k. A single row keeps two sums per vector, so that
-/// additions do not wait for each other. Unrolled whole: the sums must stay in registers at -O2. Unrolled
-/// whole: the sums must stay in registers at -O2.
-template <class T, int V, int M>
-[[gnu::always_inline]] inline void multiply_rows(const T* panel, const T* x, int64_t stride, int64_t k,
-                                                 T* sums) {
-  using Lanes = typename VectorOf<T>::type;
-  constexpr int kSets = M == 1 ? 2 : 1;
-  Lanes total[kSets][M][V] = {};
+/// `M` rows of states times `N` vectors of `Bytes` of a panel that has `width` elements per k, from its
+/// column on that `panel` and `sums` point to. A single row with few vectors keeps two sums for each, so that
+/// additions do not wait for each other. Unrolled whole: the sums must stay in registers at -O2.
+template <class T, int Bytes, int M, int N>
+[[gnu::always_inline]] inline void multiply_tile(const T* panel, int64_t width, const T* x, int64_t stride,
+                                                 int64_t k, T* sums) {
+  typedef T Lanes __attribute__((vector_size(Bytes), may_alias));
+  constexpr int64_t kCount = Bytes / static_cast<int64_t>(sizeof(T));
+  constexpr int kSets = M == 1 && N < 6 ? 2 : 1;
+  Lanes total[kSets][M][N] = {};
+  auto add = [&](int s, int64_t i) __attribute__((always_inline)) {
+    const auto* at = reinterpret_cast<const Lanes*>(panel + i * width);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+      for (int n = 0; n < N; ++n) total[s][m][n] += at[n] * x[m * stride + i];
+  };
   int64_t i = 0;
-  for (; i + kSets <= k; i += kSets) {
-    const auto* at = reinterpret_cast<const Lanes*>(panel + i * V * kLanes<T>);
+  for (; i + kSets <= k; i += kSets)
 #pragma GCC unroll 16
-    for (int s = 0; s < kSets; ++s)
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m)
-#pragma GCC unroll 16
-        for (int v = 0; v < V; ++v) total[s][m][v] += at[s * V + v] * x[m * stride + i + s];
-  }
-  if (kSets == 2 && i < k) {
-    const auto* at = reinterpret_cast<const Lanes*>(panel + i * V * kLanes<T>);
-#pragma GCC unroll 16
-    for (int v = 0; v < V; ++v) total[0][0][v] += at[v] * x[i];
-  }
+    for (int s = 0; s < kSets; ++s) add(s, i + s);
+  if (kSets == 2 && i < k) add(0, i);
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 16
-    for (int v = 0; v < V; ++v) {
-      Lanes sum = total[0][m][v];
-      if (kSets == 2) sum += total[kSets - 1][m][v];
-      __builtin_memcpy(sums + (m * V + v) * kLanes<T>, &sum, sizeof sum);
+    for (int n = 0; n < N; ++n) {
+      Lanes sum = total[0][m][n];
+      if (kSets == 2) sum += total[kSets - 1][m][n];
+      __builtin_memcpy(sums + m * width + n * kCount, &sum, sizeof sum);
     }
 }
 
-template <class T, int V>
+/// `M` rows times a whole panel of `V` times 64 bytes per k, `N` vectors after the other.
+template <class T, int Bytes, int V, int M, int N>
+[[gnu::always_inline]] inline void multiply_rows(const T* panel, const T* x, int64_t stride, int64_t k,
+                                                 T* sums) {
+  constexpr int kAll = V * kVectorBytes / Bytes, kCount = Bytes / static_cast<int>(sizeof(T));
+  static_assert(kAll % N == 0);
+  for (int n = 0; n < kAll; n += N)
+    multiply_tile<T, Bytes, M, N>(panel + n * kCount, V * kLanes<T>, x, stride, k, sums + n * kCount);
+}
+
+/// Tiles whose sums and operands fit into 16 registers, of 64 bytes into 32.
+template <class T, int Bytes, int V>
 [[gnu::always_inline]] inline void multiply_body(const T* panel, const T* x, int64_t stride, int64_t rows,
                                                  int64_t k, T* sums) {
+  constexpr int kFew = Bytes == kVectorBytes ? V : V == 3 ? 3 : 2, kMany = Bytes == kVectorBytes ? V : 2 * V;
   for (; rows >= 4; rows -= 4, x += 4 * stride, sums += 4 * V * kLanes<T>)
-    multiply_rows<T, V, 4>(panel, x, stride, k, sums);
+    multiply_rows<T, Bytes, V, 4, kFew>(panel, x, stride, k, sums);
   for (; rows > 0; --rows, x += stride, sums += V * kLanes<T>)
-    multiply_rows<T, V, 1>(panel, x, stride, k, sums);
+    multiply_rows<T, Bytes, V, 1, kMany>(panel, x, stride, k, sums);
 }
 
 template <class T> using Multiply = void (*)(const T*, const T*, int64_t, int64_t, int64_t, T*);
 
 template <class T, int V>
 void multiply_plain(const T* panel, const T* x, int64_t stride, int64_t rows, int64_t k, T* sums) {
-  multiply_body<T, V>(panel, x, stride, rows, k, sums);
+  multiply_body<T, 16, V>(panel, x, stride, rows, k, sums);
 }
 #if defined(__x86_64__)
 template <class T, int V>
 __attribute__((target("avx2,fma"))) void multiply_avx2(const T* panel, const T* x, int64_t stride,
                                                        int64_t rows, int64_t k, T* sums) {
-  multiply_body<T, V>(panel, x, stride, rows, k, sums);
+  multiply_body<T, 32, V>(panel, x, stride, rows, k, sums);
 }
 template <class T, int V>
 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))) void
 multiply_avx512(const T* panel, const T* x, int64_t stride, int64_t rows, int64_t k, T* sums) {
-  multiply_body<T, V>(panel, x, stride, rows, k, sums);
+  multiply_body<T, kVectorBytes, V>(panel, x, stride, rows, k, sums);
 }
 #endif
 

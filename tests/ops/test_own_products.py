@@ -64,13 +64,13 @@ def conv(x: np.ndarray, w: np.ndarray, transposed: bool, group: int, strides: Se
             if any(o < 0 or o >= n for o, n in zip(other, limit, strict=True)):
                 continue
             source, target = (at, other) if transposed else (other, at)
-            taken = x[(slice(None), slice(None), *source)].reshape(x.shape[0], group, -1)
+            taken = x[(slice(None), slice(None), *source)].reshape(x.shape[0], group, x.shape[1] // group)
             factor = w[(slice(None), slice(None), *k)]
             if transposed:
                 part = np.einsum("ngc,gcm->ngm", taken, factor.reshape(group, -1, per_group))
             else:
                 part = np.einsum("ngc,gmc->ngm", taken, factor.reshape(group, per_group, -1))
-            y[(slice(None), slice(None), *target)] += part.reshape(x.shape[0], -1)
+            y[(slice(None), slice(None), *target)] += part.reshape(x.shape[0], group * per_group)
     return y
 
 
@@ -165,6 +165,70 @@ def test_convolutions_of_few_results(transposed: bool, depth: int, columns: int,
         np.testing.assert_allclose(got, want, tolerance, tolerance * max(1, np.abs(want).max(initial=0)))
 
 
+# Groups that fill no vector of channels. Lines are long enough for vectors, or not, or empty.
+LINES: list[tuple[bool, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
+    # transposed, kernel, strides, dilations, pads
+    (False, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)), (False, (2, 5), (3, 2), (1, 3), (0, 7, 1, 2)), (False, (1, 4), (2, 5), (1, 1), (0, 0, 0, 3)),
+    (True, (1, 3), (2, 2), (3, 3), (0, 2, 0, 2)), (True, (3, 2), (1, 3), (2, 1), (1, 0, 2, 1)), (True, (4, 4), (2, 1), (1, 2), (1, 1, 1, 1)),
+    (False, (5,), (1,), (2,), (4, 4)), (True, (3,), (4,), (1,), (1, 0)), (False, (2, 1, 3), (1, 2, 1), (1, 1, 2), (0, 0, 2, 1, 0, 2)),
+]
+
+
+@pytest.mark.parametrize("group", [(2, 1, 1), (3, 1, 1), (3, 1, 2), (2, 9, 1), (3, 5, 3), (5, 33, 2)])
+@pytest.mark.parametrize("width", [0, 1, 7, 37, 130])
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.uint8])
+def test_convolutions_by_lines(group: tuple[int, int, int], width: int, kind: type) -> None:
+    groups, depth, columns = group
+    for number, (transposed, kernel, strides, dilations, pads) in enumerate(LINES):
+        rank = len(kernel)
+        sizes = (*[6] * (rank - 1), width)
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        if kind is np.uint8 and transposed:
+            continue # ONNX has none
+        if transposed and width * strides[-1] <= reach[-1] or not transposed and width + pads[rank - 1] + pads[-1] < reach[-1]:
+            continue
+        attributes: dict[str, Any] = {"group": groups, "strides": strides, "dilations": dilations, "pads": pads}
+        shape = (*((groups * depth, columns) if transposed else (groups * columns, depth)), *kernel)
+        images = number % 3
+        if kind is np.uint8:
+            x, w = RNG.integers(0, 256, (images, groups * depth, *sizes)).astype(np.uint8), RNG.integers(-128, 128, shape).astype(np.int8)
+            m = model([helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)], {"x": x}, {"w": w, "z": np.array(77, np.uint8)},
+                      np.dtype(np.int32))
+            want = conv(x.astype(np.int64) - 77, w, False, groups, strides, dilations, pads, [0] * rank)
+        else:
+            x, w, b = normal(images, groups * depth, *sizes).astype(kind), normal(*shape).astype(kind), normal(groups * columns).astype(kind)
+            m = model([helper.make_node("ConvTranspose" if transposed else "Conv", ["x", "w", "b"], ["y"], **attributes)], {"x": x},
+                      {"w": w, "b": b}, np.dtype(kind))
+            want = conv(x, w, transposed, groups, strides, dilations, pads, [0] * rank) + b.astype(np.float64).reshape(1, -1, *[1] * rank)
+        tolerance = {np.float32: 2e-5, np.float64: 1e-13, np.uint8: 0.0}[kind]
+        for session in sessions(m, threads=2):
+            got = session.run({"x": x})["y"]
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, tolerance, tolerance * max(1, np.abs(want).max(initial=0)))
+
+
+@pytest.mark.parametrize(("kernel", "strides", "dilations", "pads"), [
+    ((1, 1), (3, 3), (1, 1), (0, 0, 0, 0)), ((2, 1), (4, 5), (1, 1), (1, 0, 3, 2)), ((3, 2), (4, 3), (3, 2), (5, 2, 0, 3)), ((2, 3), (5, 4), (5, 7), (2, 9, 2, 1))])
+@pytest.mark.parametrize("group", [(1, 64, 5), (1, 3, 20), (32, 2, 8), (4, 7, 6)])
+@pytest.mark.parametrize("size", [(0, 40), (9, 16), (21, 37)])
+@pytest.mark.parametrize("kind", [np.float64, np.uint8])
+def test_strides_that_pass_over_pixels(kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int], pads: tuple[int, ...],
+                                       group: tuple[int, int, int], size: tuple[int, int], kind: type) -> None:
+    """Only pixels that a tap takes are copied."""
+    groups, depth, columns = group
+    if any(n + pads[a] + pads[a + 2] < (kernel[a] - 1) * dilations[a] + 1 for a, n in enumerate(size)):
+        return
+    x, w = RNG.integers(0, 256, (2, groups * depth, *size)), RNG.integers(-128, 128, (groups * columns, depth, *kernel))
+    attributes: dict[str, Any] = {"group": groups, "strides": strides, "dilations": dilations, "pads": pads}
+    want = conv(x, w, False, groups, strides, dilations, pads, (0, 0))
+    if kind is np.uint8:
+        m = model([helper.make_node("ConvInteger", ["x", "w"], ["y"], **attributes)], {"x": x.astype(kind)}, {"w": w.astype(np.int8)}, np.dtype(np.int32))
+    else:
+        m = model([helper.make_node("Conv", ["x", "w"], ["y"], **attributes)], {"x": x.astype(kind)}, {"w": w.astype(kind)}, np.dtype(kind))
+    for session in sessions(m, threads=2):
+        np.testing.assert_array_equal(session.run({"x": x.astype(kind)})["y"], want)
+
+
 @pytest.mark.parametrize(("group", "depth", "columns", "kernel"), [
     (1, 700, 9, (1, 1)), (1, 40, 33, (5, 7)), (1, 270, 1, (5, 5)), (1, 64, 2, (3, 7)), (2, 259, 3, (2, 1)), (1, 258, 40, (1, 2)), (24, 1, 2, (5, 5)), (13, 1, 3, (4, 4)), (20, 8, 8, (3, 3))])
 @pytest.mark.parametrize("left", [np.uint8, np.int8])
@@ -215,6 +279,26 @@ def test_products_of_doubles(constant: bool) -> None:
             got = session.run({"a": a} | ({} if constant else {"b": b}))["y"]
             assert got.shape == np.matmul(a, b).shape
             np.testing.assert_allclose(got, np.matmul(a, b), 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize(("depth", "columns"), [(1, 1), (64, 3), (33, 100), (128, 127), (3, 0)])
+@pytest.mark.parametrize("bias", [None, (1,), (1, 1), "columns"])
+def test_products_of_few_numbers(depth: int, columns: int, bias: Any) -> None:
+    """Up to some number of products they are ours, in the thread of the caller; above, the library's: both in one session."""
+    w, c = normal(depth, columns), None if bias is None else normal(*((columns,) if bias == "columns" else bias))
+    node = helper.make_node("Gemm", ["x", "w"] + ["c"] * (c is not None), ["y"], alpha=0.5 if bias == (1,) else 1.0)
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", depth])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", columns])
+    values = [onnx.numpy_helper.from_array(v, n) for n, v in (("w", w), ("c", c)) if v is not None]
+    m = helper.make_model(helper.make_graph([node], "few numbers", [x], [y], values), opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    session = tensorbox.Session(m, compile=False, threads=2)
+    for rows in (0, 1, 2, 7, 9, 130, 1, 0, 400):
+        given = normal(rows, depth)
+        want = (0.5 if bias == (1,) else 1.0) * (given.astype(np.float64) @ w) + (0 if c is None else c.astype(np.float64))
+        got = session.run({"x": given})["y"]
+        assert got.shape == want.shape
+        roundoff = (depth + 2) * 2.0**-24 * (np.abs(given.astype(np.float64)) @ np.abs(w) + (0 if c is None else np.abs(c)))
+        assert np.all(np.abs(got - want) <= roundoff)
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int32])

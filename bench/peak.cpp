@@ -1,7 +1,7 @@
 // What this machine can do at best, as one line of JSON: products per second of each type out of registers,
-// and bytes per second read from memory, with a number of threads; of two threads or more also bytes per second
-// that one reads of what it has just written itself, and of what another one has. Built and run by peak.py with
-// the compiler and the instructions of this machine.
+// and bytes per second read from memory, with a number of threads; of two threads or more also bytes per
+// second that one reads of what it has just written itself, and of what another one has. Built and run by
+// peak.py with the compiler and the instructions of this machine.
 //
 //     peak THREADS SECONDS
 #include <immintrin.h>
@@ -50,7 +50,8 @@ template <typename Work> double best_rate(int threads, double seconds, double am
 }
 
 /// Bytes per second at which a thread reads what was written just before, by itself or by another one: the
-/// median of many turns, since a virtual machine's cores may be near each other at one time and far at another.
+/// median of many turns, since a virtual machine's cores may be near each other at one time and far at
+/// another.
 double rate_after_writing(bool by_another, double seconds) {
   constexpr size_t kWords = (size_t{256} << 10) / sizeof(uint64_t); // fits a second level cache
   std::vector<uint64_t> memory(kWords);

@@ -50,10 +50,8 @@ void bind_bound_run(nb::module_& m) {
   nb::class_<HeldRun>(m, "BoundRun")
       .def(nb::init<const Session&, nb::list, nb::list>())
       .def("run", [](const HeldRun& r) { r.run(&BoundRun::run); })
-      .def("run_on",
-           [](const HeldRun& r, uintptr_t stream) {
-             r.run(&BoundRun::run_on, reinterpret_cast<void*>(stream));
-           })
+      .def("run_on", [](const HeldRun& r,
+                        uintptr_t stream) { r.run(&BoundRun::run_on, reinterpret_cast<void*>(stream)); })
       .def("run_async", [](const HeldRun& r, uintptr_t stream) {
         r.run(&BoundRun::run_async, reinterpret_cast<void*>(stream));
       });

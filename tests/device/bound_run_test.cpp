@@ -1,5 +1,5 @@
-// Runs whose inputs and outputs are the same memory each time (Session::bind), on the fake device, which counts
-// what its streams are asked for, and on the CPU. Results are held against loops of our own.
+// Runs whose inputs and outputs are the same memory each time (Session::bind), on the fake device, which
+// counts what its streams are asked for, and on the CPU. Results are held against loops of our own.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -263,14 +263,15 @@ TEST_F(Bound, RunsOnTheHost) {
   }
   std::vector<float> x = {1, 2, 3}, y(3);
   bool more = true;
-  const Session branches = compile("g (float[n] x, bool c) => (float[n] y) { y = If (c) <then_branch = t () => "
-                                   "(float[n] a) { a = Neg (x) }, else_branch = e () => (float[n] b) { b = "
-                                   "Abs (x) }> }",
-                                   "");
-  const BoundRun bound = branches
-                             .bind({{"x", TensorView::of(x, {3})}, {"c", TensorView{&more, 9, {}}}},
-                                   {TensorView::of(y, {3})})
-                             .value();
+  const Session branches =
+      compile("g (float[n] x, bool c) => (float[n] y) { y = If (c) <then_branch = t () => "
+              "(float[n] a) { a = Neg (x) }, else_branch = e () => (float[n] b) { b = "
+              "Abs (x) }> }",
+              "");
+  const BoundRun bound =
+      branches
+          .bind({{"x", TensorView::of(x, {3})}, {"c", TensorView{&more, 9, {}}}}, {TensorView::of(y, {3})})
+          .value();
   ASSERT_FALSE(bound.run());
   EXPECT_EQ(y, (std::vector<float>{-1, -2, -3}));
   more = false;

@@ -120,10 +120,10 @@ public:
     const Choice choice = call.refusal.empty() ? choose(args, call) : Choice{0, call.refusal};
     compute(choice.way, args, call);
     const Gemm& g = call.gemm;
-    notes_.add(fmt::format("[{} x {} x {} x {}]: {}{}{}", g.batch, g.m, g.k, g.n,
-                           choice.way == 0 ? "the library and a pass behind it"
-                                           : "our own kernel, " + kTiles[choice.way - 1].name(),
-                           choice.why.empty() ? "" : ", ", choice.why));
+    notes_.add(fmt::format(
+        "[{} x {} x {} x {}]: {}{}{}", g.batch, g.m, g.k, g.n,
+        choice.way == 0 ? "the library and a pass behind it" : "our own kernel, " + kTiles[choice.way - 1].name(),
+        choice.why.empty() ? "" : ", ", choice.why));
   }
 
   std::vector<std::string> implementations() const override {
@@ -146,9 +146,9 @@ private:
     Call call;
     std::vector<OperandInfo> infos = infos_;
     for (size_t i = 0; i < infos.size(); ++i) infos[i].sizes.assign(in[i].sizes.begin(), in[i].sizes.end());
-    const Epilogue e = epilogue_of(p_.post_ops, p_.has_bias ? 2 : -1, infos,
-                                   {c.dtype, {c.sizes.begin(), c.sizes.end()}, {}, nullptr},
-                                   static_cast<int>(c.sizes.size()) - 1);
+    const Epilogue e =
+        epilogue_of(p_.post_ops, p_.has_bias ? 2 : -1, infos,
+                    {c.dtype, {c.sizes.begin(), c.sizes.end()}, {}, nullptr}, static_cast<int>(c.sizes.size()) - 1);
     if (!e.refusal.empty()) return call.refusal = e.refusal, call;
     const Products products = products_of(sums_, e, in, c);
     const Gemm& g = call.gemm = products.gemm;
@@ -217,22 +217,21 @@ private:
     std::string refusals;
     std::vector<float> times(ways.size());
     const Bytes hot = bytes_of(args.inputs[0]);
-    const std::optional<size_t> best = fastest(
-        device::cuda::handle_of(*args.stream), ways.size(), {&hot, 1},
-        [&](size_t i) {
-          try {
-            compute(ways[i], args, call);
-            return true;
-          } catch (const Error& e) { // another one will do
-            refusals += fmt::format(", {}: {}", kTiles[ways[i] - 1].name(), e.message());
-            return false;
-          }
-        },
-        times);
+    const std::optional<size_t> best =
+        fastest(device::cuda::handle_of(*args.stream), ways.size(), {&hot, 1},
+                [&](size_t i) {
+                  try {
+                    compute(ways[i], args, call);
+                    return true;
+                  } catch (const Error& e) { // another one will do
+                    refusals += fmt::format(", {}: {}", kTiles[ways[i] - 1].name(), e.message());
+                    return false;
+                  }
+                },
+                times);
     Choice choice{best ? ways[*best] : 0, ""};
     if (choice.way != 0)
-      choice.why =
-          fmt::format("{:.2f} of the time of the library and a pass behind it", times[*best] / times[0]);
+      choice.why = fmt::format("{:.2f} of the time of the library and a pass behind it", times[*best] / times[0]);
     else // of ways that do not work the time is 0
       choice.why = fmt::format("{:.2f} of the time of our own kernel",
                                times[0] / *std::max_element(times.begin() + 1, times.end()));
@@ -293,9 +292,8 @@ private:
   }
 
   void activate_anywhere(device::Stream& stream, const TensorRef& c) const {
-    std::call_once(finish_once_, [&] {
-      finish_ = std::make_unique<LoopKernel>(device_, Loop::finishing, half_, half_, half_);
-    });
+    std::call_once(finish_once_,
+                   [&] { finish_ = std::make_unique<LoopKernel>(device_, Loop::finishing, half_, half_, half_); });
     FinishArguments a;
     a.elements = c.numel();
     a.rank = static_cast<int>(c.sizes.size());
@@ -334,7 +332,7 @@ private:
   }
 
   static constexpr double kMostDifference = 2e-2; ///< bfloat16 has 8 bits, and the library rounds twice
-  MatMulProblem p_, sums_;                        ///< the product without the activation
+  MatMulProblem p_, sums_; ///< the product without the activation
   DType half_;
   device::Device& device_;
   Load load_;
@@ -350,21 +348,17 @@ private:
 
 } // namespace
 
-std::string supports_cublas_matmul(const Problem&, std::span<const OperandInfo>,
-                                   std::span<const OperandInfo>);
+std::string supports_cublas_matmul(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
 
 std::string supports_cuda_fused_product(const Problem& problem, std::span<const OperandInfo> inputs,
                                         std::span<const OperandInfo> outputs) {
   MatMulProblem sums = std::get<MatMulProblem>(problem);
-  if (sums.post_ops.empty() || sums.post_ops.back().kind != PostOp::gelu_erf)
-    return "no exact GELU at the end";
+  if (sums.post_ops.empty() || sums.post_ops.back().kind != PostOp::gelu_erf) return "no exact GELU at the end";
   const DType half = inputs[0].dtype;
   if (!is_half(half) || outputs[0].dtype != half)
-    return fmt::format("exact GELU of {} operands and a result of {}", name_of(half),
-                       name_of(outputs[0].dtype));
+    return fmt::format("exact GELU of {} operands and a result of {}", name_of(half), name_of(outputs[0].dtype));
   sums.post_ops.pop_back();
-  if (std::any_of(sums.post_ops.begin(), sums.post_ops.end(),
-                  [](const PostOp& op) { return op.kind != PostOp::add; }))
+  if (std::any_of(sums.post_ops.begin(), sums.post_ops.end(), [](const PostOp& op) { return op.kind != PostOp::add; }))
     return "work other than additions before GELU";
   return supports_cublas_matmul(sums, inputs, outputs);
 }
@@ -377,8 +371,7 @@ std::unique_ptr<ExternKernel> make_fused_product(device::Device& device, const P
                                                  std::span<const OperandInfo> inputs,
                                                  std::span<const OperandInfo> outputs, Load load,
                                                  std::optional<size_t> way) {
-  return std::make_unique<FusedProduct>(device, std::get<MatMulProblem>(problem), inputs, outputs,
-                                        std::move(load), way);
+  return std::make_unique<FusedProduct>(device, std::get<MatMulProblem>(problem), inputs, outputs, std::move(load), way);
 }
 
 std::unique_ptr<ExternKernel> make_cuda_fused_product(device::Device& device, const Problem& problem,

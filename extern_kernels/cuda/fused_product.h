@@ -1,5 +1,5 @@
-// Products of halves behind which stands what cuBLASLt does not do, exact GELU: by a kernel of ours on tensor
-// cores where rows are few, else by the library and a pass behind it. Which of them is faster is measured.
+// Products of halves behind which stands what cuBLASLt does not do, exact GELU: by a kernel of ours on tensor cores
+// where rows are few, else by the library and a pass behind it. Which of them is faster is measured.
 #pragma once
 
 #include <functional>

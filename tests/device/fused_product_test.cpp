@@ -1,5 +1,5 @@
-// Products with exact GELU behind them against plain loops in double: the text of our kernel runs in the
-// emulator always, in all its forms, on a GPU where there is one.
+// Products with exact GELU behind them against plain loops in double: the text of our kernel runs in the emulator
+// always, in all its forms, on a GPU where there is one.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -129,8 +129,7 @@ TEST_P(FusedProduct, LibraryAndAPass) {
   for (const std::vector<int>& order : {std::vector<int>{}, {1, 0, 2}}) {
     if (is_fake() && !order.empty()) continue;
     const auto notes = check(
-        p,
-        {random_operand(DType::f16, {2, 3, 16}, order), random_operand(DType::f16, {2, 16, 24}), Operand{}},
+        p, {random_operand(DType::f16, {2, 3, 16}, order), random_operand(DType::f16, {2, 16, 24}), Operand{}},
         random_operand(DType::f16, {2, 3, 24}, order), 4);
     ASSERT_FALSE(notes.empty());
     EXPECT_NE(notes[0].find("batches"), std::string::npos) << notes[0];
@@ -141,9 +140,9 @@ TEST_P(FusedProduct, LibraryAndAPass) {
 TEST_P(FusedProduct, BatchesOfRows) {
   MatMulProblem p;
   p.post_ops = {{PostOp::gelu_erf}};
-  const auto notes =
-      check(p, {random_operand(DType::f16, {2, 9, 16}), random_operand(DType::f16, {1, 16, 24}), Operand{}},
-            random_operand(DType::f16, {2, 9, 24}), 1);
+  const auto notes = check(
+      p, {random_operand(DType::f16, {2, 9, 16}), random_operand(DType::f16, {1, 16, 24}), Operand{}},
+      random_operand(DType::f16, {2, 9, 24}), 1);
   ASSERT_FALSE(notes.empty());
   EXPECT_NE(notes[0].find("[1 x 18 x 16 x 24]: our own kernel"), std::string::npos) << notes[0];
 }
@@ -152,8 +151,7 @@ TEST_P(FusedProduct, BatchesOfRows) {
 TEST_P(FusedProduct, RealLayers) {
   if (is_fake()) GTEST_SKIP() << "emulated threads are slow, and nothing is measured";
   for (int64_t m : {1, 33, 64, 128, 197})
-    for (const Sizes& s :
-         {Sizes{m, 768, 3072}, Sizes{m, 3072, 768}, Sizes{m, 1000, 1024}, Sizes{m, 770, 3070}})
+    for (const Sizes& s : {Sizes{m, 768, 3072}, Sizes{m, 3072, 768}, Sizes{m, 1000, 1024}, Sizes{m, 770, 3070}})
       for (const Form& f : {Form{DType::f16, true, true, false}, Form{DType::bf16, false, true, true}}) {
         const Made all = made(s, f);
         for (const std::string& note : check(all.p, all.in, all.out, kMeasured))

@@ -55,7 +55,6 @@ PARTS = [
     Part("sessions", tests("tests/python/test_device.py", "tests/python/test_device_memory.py"), 90, VERDICT, TESTS),
     Part("kernels", tests("tests/python/test_device_kernels.py"), 90, VERDICT, TESTS),
     Part("state", tests("tests/python/test_state.py", "tests/ops/test_kept_cache.py"), 60, VERDICT, TESTS),
-    Part("gelu", python("bench/gpu/gelu.py"), 60, r"768 x 3072: ratio|NOT|rror:"),
     Part("forks", python("bench/gpu/forks.py"), 100, NUMBERS),
     Part("copies", python("bench/gpu/kernels.py", "running", "50257", "odd"), 60, NUMBERS),
     Part("decode", python("bench/gpu/decode.py"), 100, r"bandwidth|rror:"),

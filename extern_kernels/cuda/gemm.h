@@ -14,7 +14,7 @@
 
 namespace tbx::extern_kernels::cuda {
 
-enum class Activation : uint8_t { none, relu, gelu, gelu_erf /*not of cuBLASLt*/ };
+enum class Activation : uint8_t { none, relu, gelu };
 
 /// c = activation(alpha * a*b + residual + bias): rows of c and of the residual are dense, a and b have rows
 /// or columns that are. Steps of batches are 0 where an operand repeats.

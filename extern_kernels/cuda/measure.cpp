@@ -67,7 +67,7 @@ bool measuring() {
 }
 
 std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const Bytes> hot,
-                              const std::function<bool(size_t)>& work, std::span<float> times) {
+                              const std::function<bool(size_t)>& work) {
   const Scratch cache(kCache);
   const auto at = reinterpret_cast<Pointer>(cache.data());
   Timer timer;
@@ -75,7 +75,7 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const
   float best_ms = 0;
   for (size_t i = 0; i < count; ++i) {
     if (!work(i)) continue; // also loads its code
-    std::vector<float> rounds;
+    std::vector<float> times;
     for (int round = 0; round < kRounds; ++round) {
       check(driver().cuMemsetD8Async(at, 0, kCache, stream), "filling the cache");
       for (const Bytes& h : hot)
@@ -85,12 +85,11 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const
       timer.begin(stream);
       work(i);
       timer.end(stream);
-      rounds.push_back(timer.wait());
+      times.push_back(timer.wait());
     }
     // A sum, as clocks tick coarsely.
-    std::sort(rounds.begin(), rounds.end());
-    const float sum = std::accumulate(rounds.begin(), rounds.begin() + kCounted, 0.0f);
-    if (!times.empty()) times[i] = sum / kCounted;
+    std::sort(times.begin(), times.end());
+    const float sum = std::accumulate(times.begin(), times.begin() + kCounted, 0.0f);
     if (!best || sum < best_ms) best = i, best_ms = sum;
   }
   return best;

@@ -38,8 +38,8 @@ bool measuring();
 /// Queues each of `count` ways several times, each time behind a write that fills the cache and a read of the
 /// `hot` bytes, as in a network whose weights do not stay in the cache while its activations do. The fastest
 /// way, without the slowest rounds; nullopt when none works. `work` gives false where a way does not work.
-/// Waits for the stream. `times`: of each way, in milliseconds; 0 where it does not work.
+/// Waits for the stream.
 std::optional<size_t> fastest(device::cuda::StreamHandle stream, size_t count, std::span<const Bytes> hot,
-                              const std::function<bool(size_t)>& work, std::span<float> times = {});
+                              const std::function<bool(size_t)>& work);
 
 } // namespace tbx::extern_kernels::cuda

@@ -3,7 +3,6 @@ numpy in double, rounded where the model says."""
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Any
 
@@ -72,34 +71,6 @@ def test_products_with_bias_and_residual(rows: int, wide_input: bool) -> None:
         assert got.dtype == np.float16
         if rows:
             close(got, expected)
-
-
-@pytest.mark.parametrize("kind", [F16, TensorProto.BFLOAT16])
-@pytest.mark.parametrize("form", ["operator", "parts"])
-@pytest.mark.parametrize("rows", [0, 1, 7, 197])
-def test_products_with_exact_gelu(kind: int, form: str, rows: int) -> None:
-    """GELU is part of the product, whatever the number of rows, which is not known here."""
-    dtype = helper.tensor_dtype_to_np_dtype(kind)
-    w1, b1, w2 = (draw(*sizes).astype(dtype) for sizes in ((24, 48), (48,), (48, 24)))
-    gelu = [helper.make_node("Gelu", ["s"], ["g"])] if form == "operator" else [
-        helper.make_node("Div", ["s", "root"], ["d"]), helper.make_node("Erf", ["d"], ["e"]),
-        helper.make_node("Add", ["e", "one"], ["p1"]), helper.make_node("Mul", ["s", "p1"], ["m"]),
-        helper.make_node("Mul", ["m", "half"], ["g"])]
-    nodes = [helper.make_node("MatMul", ["x", "w1"], ["p"]), helper.make_node("Add", ["p", "b1"], ["s"]), *gelu,
-             helper.make_node("MatMul", ["g", "w2"], ["y"])]
-    numbers = {"root": 2**0.5, "one": 1.0, "half": 0.5} if form == "parts" else {}
-    session = session_of(nodes, {"x": (kind, ["n", 24])}, {"y": (kind, ["n", 24])},
-                         {"w1": w1, "b1": b1, "w2": w2} | {k: np.array(v).astype(dtype) for k, v in numbers.items()})
-    assert chosen(session) == ["cuda_fused_product", "cublas_matmul"]
-    x = draw(rows, 24).astype(dtype)
-    s = x.astype(np.float64) @ w1.astype(np.float64) + b1.astype(np.float64)
-    expected = (s / 2 * (1 + np.vectorize(math.erf, otypes=[float])(s / 2**0.5))) @ w2.astype(np.float64)
-    for _ in range(3):
-        got = session.run({"x": x})["y"]
-        assert got.dtype == dtype
-        if rows:
-            tolerance = 4e-3 if kind == F16 else 3e-2
-            np.testing.assert_allclose(got.astype(np.float64), expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("group", [1, 2])

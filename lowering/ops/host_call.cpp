@@ -23,10 +23,11 @@ extern_kernels::Attributes host_attributes(const Node& node) {
   return all;
 }
 
-std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
+std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<HostOutput>& outputs,
                                     extern_kernels::Attributes attributes, int num_inputs) {
   std::vector<std::optional<TensorBox>> inputs;
   int n = num_inputs < 0 ? ctx.num_inputs() : num_inputs;
+  inputs.reserve(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) inputs.push_back(ctx.has(i) ? std::optional(ctx.in(i)) : std::nullopt);
   return host_call(ctx, inputs, outputs, std::move(attributes));
 }

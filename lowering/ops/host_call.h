@@ -19,7 +19,7 @@ struct HostOutput {
 extern_kernels::Attributes host_attributes(const Node& node);
 
 /// Emits the call over the first `num_inputs` inputs (-1: all) and gives its outputs.
-std::vector<LoweredValue> host_call(OpContext& ctx, std::vector<HostOutput> outputs,
+std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<HostOutput>& outputs,
                                     extern_kernels::Attributes attributes, int num_inputs = -1);
 /// Same over these operands; nullopt: absent.
 std::vector<LoweredValue> host_call(OpContext& ctx, const std::vector<std::optional<TensorBox>>& inputs,

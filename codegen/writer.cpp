@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
 
 #include "base/error.h"
 
@@ -82,6 +85,16 @@ Writer::Writer(const KernelProgram& kernel, int lanes) : kernel_(kernel), lanes_
   for (size_t b = 0; b < n; ++b)
     if (kernel.buffers[b].may_alias) written_[b] = aliased_write, read_[b] = aliased_read;
   scopes_.emplace_back();
+}
+
+std::string Writer::fresh(const char* prefix) {
+  // Types of the prelude are a letter and a number, too.
+  static const std::set<std::string, std::less<>> types{"i8",  "u8",  "i16", "u16", "i32",
+                                                        "u32", "i64", "u64", "f32", "f64"};
+  std::string name;
+  do name = prefix + std::to_string(counter_++);
+  while (types.contains(name));
+  return name;
 }
 
 int Writer::open(std::string header, bool guard) {

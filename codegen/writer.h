@@ -47,7 +47,8 @@ public:
   int current() const { return static_cast<int>(scopes_.size()) - 1; }
   void line(const std::string& text) { line_in(current(), text); }
   void line_in(int scope, const std::string& text);
-  std::string fresh(const char* prefix) { return prefix + std::to_string(counter_++); }
+  /// A name that nothing in the text has: `prefix` and a number.
+  std::string fresh(const char* prefix);
   /// const <type> x<n> = <text>; in `scope`.
   Value define(int scope, const std::string& type, const std::string& text, bool vector);
   void bind(ir::SymInt variable, std::string name, int scope);

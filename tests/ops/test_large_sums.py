@@ -6,6 +6,7 @@ it becomes float32, and never before zero points are taken off: that would leave
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ import onnx
 import pytest
 from onnx import helper
 from peers import tensorbox
+
+# Dequantised products that nothing quantises again are made of bytes where the CPU is fast with them, else of float32.
+HAS_BYTE_PRODUCTS = "vnni" in Path("/proc/cpuinfo").read_text()
 
 
 def kind(value: np.ndarray) -> int:
@@ -76,7 +80,12 @@ def test_sums_above_what_float32_counts(form: str, left: type, right: type, righ
     if form != "DQ":
         limits = np.iinfo(left)
         want = np.clip(np.rint(want / scale_y) + zero_y.astype(np.float32), limits.min, limits.max).astype(left)
+    left_over = 0.0
+    if form == "DQ" and not HAS_BYTE_PRODUCTS:  # of a sum of float32 in any order: Higham, Accuracy and Stability, 4.2
+        sizes_of_terms = products(np.abs(x.astype(np.int64) - zero), np.abs(w.astype(np.int64) - right_zero), window)
+        left_over = terms * (window[0] ** 2 if window else 1) * 2.0**-24 * sizes_of_terms * float(scale_a * scale_b)
     m = model(form, x, constants, window)
     for dynamic in (False, True):
         got = tensorbox.Session(m, compile=False, all_dims_dynamic=dynamic).run({"x": x})["y"]
-        np.testing.assert_array_equal(got, want)
+        assert got.dtype == want.dtype and got.shape == want.shape
+        assert (np.abs(got.astype(np.float64) - want) <= left_over).all()

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ OTHERS = Path(__file__).with_name("results")  # what bench/compare.py --json wro
 PAGE = REPO_ROOT / "docs" / "status.md"
 SPEED = REPO_ROOT / "build" / "performance" / "models.json"
 ENGINES = ("tensorbox", "ort")
+ALL_ENGINES = (*ENGINES, "openvino", "tensorbox_bf16", "openvino_default")
 COMMANDS = {
     "conformance": ["tests/conformance/run_suite.py"],
     "zoo": ["tests/zoo/run_zoo.py", "--models", "all"],
@@ -105,6 +107,7 @@ def page(results: dict[str, Any], targets: dict[str, Any]) -> str:
 
 def _other_machine(compare: dict[str, Any], targets: dict[str, Any]) -> list[str]:
     where = compare["machine"]
+    measured = {engine for entry in compare["models"].values() for engine in entry.get("latency", {})}
     return [
         f"### On {machine.one_line(where)}",
         "",
@@ -112,7 +115,7 @@ def _other_machine(compare: dict[str, Any], targets: dict[str, Any]) -> list[str
         f"machine {where['busy_before']:.0%} busy before the run and {where['busy_after']:.0%} after it. "
         f"{compare['threads']} threads.",
         "",
-        *_latency_table(compare, targets, list(compare["models"])),
+        *_latency_table(compare, targets, list(compare["models"]), [engine for engine in ALL_ENGINES if engine in measured]),
         "",
     ]
 
@@ -131,18 +134,18 @@ def _table(header: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(header) + " |", "|---" * len(header) + "|", *body]
 
 
-def _latency_table(compare: dict[str, Any], targets: dict[str, Any], models: list[str]) -> list[str]:
+def _latency_table(compare: dict[str, Any], targets: dict[str, Any], models: list[str], engines: Sequence[str] = ENGINES) -> list[str]:
     rows = []
     for model in models:
         latency = compare["models"].get(model, {}).get("latency", {})
         ratio = latency.get("tensorbox", {}).get("latency_ratio")
         cells = [
             f"{f['min_ms']:.3g} / {f['median_ms']:.3g}" if "min_ms" in f else "fails" if "error" in f else ""
-            for f in (latency.get(engine, {}) for engine in ENGINES)
+            for f in (latency.get(engine, {}) for engine in engines)
         ]
         target = targets["latency_ratio"].get(model)
         rows.append([model, *cells, "" if ratio is None else f"{ratio:.2f}", verdict(ratio, target)])
-    return _table(["model", *ENGINES, "ratio", "target"], rows)
+    return _table(["model", *engines, "ratio", "target"], rows)
 
 
 def _start_table(compare: dict[str, Any], targets: dict[str, Any]) -> list[str]:

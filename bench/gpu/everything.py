@@ -48,10 +48,15 @@ def tests(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
 
 
+def device_tests(which: str) -> list[str]:
+    return [str(BUILD / "tbx_device_tests"), f"--gtest_filter={which}", "--gtest_brief=1"]
+
+
+GTEST = r"FAILED|PASSED|SKIPPED"
 VERDICT = r"^(FAILED|ERROR)|passed|failed"
 NUMBERS = r"over copy|ratio|NOT|rror:"
 PARTS = [
-    Part("device", [str(BUILD / "tbx_device_tests"), "--gtest_filter=*/cuda", "--gtest_brief=1"], 90, r"FAILED|PASSED|SKIPPED", TESTS),
+    Part("device", device_tests("*/cuda:-*LibraryKernels*"), 90, GTEST, TESTS),
     Part("sessions", tests("tests/python/test_device.py", "tests/python/test_device_memory.py"), 90, VERDICT, TESTS),
     Part("kernels", tests("tests/python/test_device_kernels.py"), 90, VERDICT, TESTS),
     Part("state", tests("tests/python/test_state.py", "tests/ops/test_kept_cache.py"), 60, VERDICT, TESTS),
@@ -64,12 +69,13 @@ PARTS = [
                           "--peers", "graph", "--seconds", "2"), 200, r"^\|"),
     Part("halves", tests("tests/python/test_device_halves.py", "tests/python/test_device_tf32.py"), 60, VERDICT, TESTS),
     Part("torch", tests("tests/python/test_device_torch.py", "tests/python/test_device_compatible.py"), 60, VERDICT, TESTS),
+    Part("libraries", device_tests("*LibraryKernels*/cuda"), 240, GTEST, TESTS),
     Part("suite", python("tests/conformance/run_suite.py", "--device", "CUDA"), 300, r"pass|fail|differ"),
     Part("sweep", python("tests/sweep/run_sweep.py", "--device", "cuda", "--processes", str(max(1, (os.cpu_count() or 2) - 4)),
                          "--count", "100000", "--seconds", "240", "--seed", str(date.today().toordinal())), 300, r"wrong|pass|slow|FAILED"),
     *(Part(tool, sanitized(tool, *kernels), 150, r"ERROR SUMMARY|RACECHECK SUMMARY|passed|failed|PASSED|FAILED", TESTS)
       for tool, kernels in (("memcheck", tests("tests/python/test_device_kernels.py")),
-                            ("racecheck", [str(BUILD / "tbx_device_tests"), "--gtest_filter=*/cuda", "--gtest_brief=1"]))),
+                            ("racecheck", device_tests("*/cuda:-*LibraryKernels*")))),
 ]
 
 

@@ -329,10 +329,11 @@ def test_qattention(per_column: bool, weights: type, zeros: bool, past: int) -> 
     g = rng(8)
     batch, queries, n, d = 2, 4, 2, 8
     columns = 3 * n * d
-    low = -128 if weights == np.int8 else 0
+    # Weights of 7 bits: the reference's kernels for u8 times s8 saturate in 16 bits on machines without VNNI.
+    low, high = (-64, 64) if weights == np.int8 else (0, 256)
     inputs = {
         "x": g.integers(0, 256, (batch, queries, 20)).astype(np.uint8),
-        "w": g.integers(low, low + 256, (20, columns)).astype(weights), "bias": randn(g, columns),
+        "w": g.integers(low, high, (20, columns)).astype(weights), "bias": randn(g, columns),
         "x_scale": np.array(0.02, np.float32),
         "w_scale": g.uniform(0.001, 0.01, columns).astype(np.float32) if per_column else np.array(0.01, np.float32),
         "mask": np.array([4 + past, 2 + past], np.int32),

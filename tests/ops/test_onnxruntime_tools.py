@@ -153,9 +153,9 @@ def static(file_format: Any, activations: Any, weights: Any, per_channel: bool =
         per_channel=per_channel, reduce_range=weights == TYPES.QInt8, extra_options=extra)
 
 
-def dynamic(weights: Any, **options: Any) -> Callable[..., None]:
-    return lambda source, target, feeds: quantization.quantize_dynamic(
-        source, target, weight_type=weights, reduce_range=weights == TYPES.QInt8, **options)
+def dynamic(weights: Any, per_channel: bool = False) -> Callable[..., None]:
+    return lambda source, target, feeds: quantization.quantize_dynamic( # weights of channels are s8 for any type
+        source, target, weight_type=weights, per_channel=per_channel, reduce_range=per_channel or weights == TYPES.QInt8)
 
 
 # Of 8 bits one step of a value that two engines round differently shows in the result; of 16 bits it hardly does.

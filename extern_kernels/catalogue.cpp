@@ -33,8 +33,7 @@ bool takes_planes(const Problem& problem, std::span<const OperandInfo> inputs,
   if (!conv) return false;
   const DType result = outputs[0].dtype;
   if (is_float(result) && direct::is_best_by_taps(*conv, inputs[1].sizes)) return true;
-  return direct::is_best_by_lines(*conv, inputs[1].sizes, size_of(result)) &&
-         copies_image(problem, inputs, outputs);
+  return direct::is_best_by_lines(*conv, inputs, result) && copies_image(problem, inputs, outputs);
 }
 
 bool copies_image(const Problem& problem, std::span<const OperandInfo> inputs,

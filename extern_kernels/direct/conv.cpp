@@ -99,7 +99,7 @@ void pack(const ConvProblem& p, const Part& part, const Shape& s, const TensorRe
 
 template <class T>
 void pack(const ConvProblem& p, const Part& part, const Shape& s, const TensorRef& w, T* to) {
-  with_storage(w.dtype, [&]<class S>(S) { pack<T, S>(p, part, s, w, to); });
+  with_operand<T>(w.dtype, [&]<class S>(S) { pack<T, S>(p, part, s, w, to); });
 }
 
 template <class T> bool is_ready(const ConvProblem& p, const TensorRef& x) {
@@ -129,7 +129,7 @@ template <class T> void copy_image(const TensorRef& x, const TakenPixels::Places
   const size_t last = sizes.size() - 1;
   const int64_t channels = sizes[1], width = sizes[last], blocks = (width + kTogether - 1) / kTogether;
   const int64_t lines = sizes[0] * volume(std::span(sizes).subspan(2, last - 2));
-  with_storage(x.dtype, [&]<class S>(S) {
+  with_operand<T>(x.dtype, [&]<class S>(S) {
     in_pieces(lines * blocks, static_cast<double>(lines) * width * channels, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         int64_t rest = i / blocks, at = 0;
@@ -176,7 +176,7 @@ public:
     const OperandInfo& weights = inputs[1];
     const std::vector<int64_t>& w = weights.sizes;
     const bool known = w[0] >= 0 && w[1] >= 0;
-    has_lines_ = is_best_by_lines(p_, w, size_of(result.dtype));
+    has_lines_ = is_best_by_lines(p_, inputs, result.dtype);
     if (const int64_t width = result.sizes.empty() ? -1 : result.sizes.back(); has_lines_ && width >= 0)
       has_lines_ = has_only_lines_ = !is_short(width, size_of(result.dtype));
     has_bytes_ = is_byte(inputs[0].dtype) && is_byte(weights.dtype) && known && !has_lines_ &&
@@ -303,7 +303,7 @@ private:
     const TensorRef &x = args.inputs[0], &w = args.inputs[1], &y = args.outputs[0];
     const Shape s = shape<T>(w.sizes, y.sizes[0], by_lines(y));
     Memory memory(args.workspace);
-    if constexpr (std::is_same_v<T, R>)
+    if constexpr (std::is_same_v<T, R> && !std::is_same_v<T, uint64_t>)
       if (s.by_lines) return compute_lines<T>(args, s, memory);
     auto [zeros, copy] = take_image<T>(memory, x, y);
     std::fill_n(zeros, x.sizes[1], T(0));

@@ -243,7 +243,11 @@ private:
 
 } // namespace
 
-bool is_best_by_lines(const ConvProblem& p, std::span<const int64_t> weights, int64_t size) {
+bool is_best_by_lines(const ConvProblem& p, std::span<const OperandInfo> inputs, DType result) {
+  const std::span<const int64_t> weights = inputs[1].sizes;
+  const int64_t size = size_of(result);
+  if (is_float(result) ? inputs[0].dtype != result : result != DType::i32 || !is_byte(inputs[0].dtype))
+    return false; // others are rare, and each would be code of its own
   if (p.group < 2 || weights.size() < 3 || weights[0] < 1 || weights[1] < 1) return false;
   const int64_t depth = p.transposed ? weights[0] / p.group : weights[1];
   const int64_t columns = p.transposed ? weights[1] : weights[0] / p.group;
@@ -256,12 +260,16 @@ bool is_short_line(int64_t width, int64_t step, int64_t size) {
 }
 
 template <class T> void run_by_lines(const LineWork<T>& work) {
-  with_storage(work.x.dtype, [&]<class S>(S) { LineRun<T, S>(work).run(); });
+  with_operand<T>(work.x.dtype, [&]<class S>(S) {
+    if constexpr (std::is_same_v<S, T> || (std::is_integral_v<T> && sizeof(S) == 1))
+      LineRun<T, S>(work).run();
+    else
+      TBX_INTERNAL(false); // is_best_by_lines
+  });
 }
 
 template void run_by_lines(const LineWork<float>&);
 template void run_by_lines(const LineWork<double>&);
 template void run_by_lines(const LineWork<uint32_t>&);
-template void run_by_lines(const LineWork<uint64_t>&);
 
 } // namespace tbx::extern_kernels::direct

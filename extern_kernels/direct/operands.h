@@ -23,6 +23,17 @@ template <class F> auto with_element(DType result, F&& f) {
   }
 }
 
+/// Calls `f(S{})` with the type that stores an operand of products of T.
+template <class T, class F> void with_operand(DType stored, F&& f) {
+  with_storage(stored, [&]<class S>(S s) {
+    constexpr bool kBytes = std::is_same_v<T, float> && sizeof(S) == 1; // multiplied in float32
+    if constexpr (kBytes || std::is_same_v<S, T> || (std::is_integral_v<S> && std::is_integral_v<T>))
+      f(s);
+    else
+      TBX_INTERNAL(false); // refused_types
+  });
+}
+
 /// Empty where products of these types are computed as `result`, else the reason why not.
 std::string refused_types(std::span<const OperandInfo> inputs, DType result);
 

@@ -6,8 +6,6 @@
 namespace tbx::extern_kernels::direct {
 namespace {
 
-int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }
-
 /// Calls `f` with every index below `extents`, the last one fastest.
 template <class F> void for_each_index(const std::vector<int64_t>& extents, F&& f) {
   std::vector<int64_t> at(extents.size(), 0);

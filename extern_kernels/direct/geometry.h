@@ -26,6 +26,9 @@ struct Geometry {
   std::vector<Part> parts;
 };
 
+/// The largest whole number below a / b.
+inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }
+
 /// Which pixels some tap takes: strides and dilations pass over others, which a copy of the image leaves out.
 class TakenPixels {
 public:

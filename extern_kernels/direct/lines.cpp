@@ -6,8 +6,6 @@
 namespace tbx::extern_kernels::direct {
 namespace {
 
-int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
-
 /// Lines are read and written in whole steps of this many elements, behind their end as well.
 template <class T> constexpr int64_t kStep = 64 / sizeof(T);
 template <class T> int64_t padded(int64_t width) { return (width + kStep<T> - 1) / kStep<T> * kStep<T>; }

@@ -265,10 +265,7 @@ bool LoopEmitter::takes_single_elements(LaneAnalysis& lanes) const {
     if (!phase.inner.empty()) return false;
     for (const Stmt& s : phase.stmts) {
       if (s.buffer < 0 || s.mode != ir::StoreMode::set) return false;
-      touches(s.buffer, s.address);
-      ir::visit(ir::values_of(s), [&](ir::Expr e) {
-        if (e->op == ir::Op::load) touches(e->buffer, e->indices[0]);
-      });
+      ir::visit_accesses(s, touches);
     }
   }
   return one_by_one;

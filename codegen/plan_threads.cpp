@@ -81,14 +81,6 @@ Mapping choose_mapping(const ir::KernelProgram& kernel, const Gpu& gpu) {
   return outer_is_contiguous(kernel) && !is_small(kernel, gpu) ? Mapping::thread : Mapping::block;
 }
 
-/// Calls f(buffer, address) for every access to memory of the statement.
-template <class F> void visit_accesses(const Stmt& s, F&& f) {
-  if (s.buffer >= 0) f(s.buffer, s.address);
-  ir::visit(ir::values_of(s), [&](ir::Expr e) {
-    if (e->op == ir::Op::load) f(e->buffer, e->indices[0]);
-  });
-}
-
 constexpr int kBytes = Gpu::kAccessBytes;
 constexpr int kMostLanes = 8; ///< more would only take registers
 
@@ -99,7 +91,7 @@ bool suits(const ir::KernelProgram& kernel, const Phase& phase, const ir::SymNod
   LaneAnalysis analysis(variable, lanes);
   bool good = true;
   for (const Stmt& s : phase.stmts)
-    visit_accesses(s, [&](int buffer, SymInt address) {
+    ir::visit_accesses(s, [&](int buffer, SymInt address) {
       for (ir::Expr e : turned)
         if (e->buffer == buffer && e->indices[0] == address) return;
       const LaneForm form = analysis.form(address);
@@ -188,7 +180,7 @@ std::optional<SymInt> begin_of_rows(const ir::KernelProgram& kernel, const std::
     for (const Phase* phase : phases) {
       LaneAnalysis analysis(variable, lanes, 1);
       for (const Stmt& s : phase->stmts)
-        visit_accesses(s, [&](int buffer, SymInt address) {
+        ir::visit_accesses(s, [&](int buffer, SymInt address) {
           for (ir::Expr e : turned)
             if (e->buffer == buffer && e->indices[0] == address) return;
           const LaneForm form = analysis.form(address);

@@ -48,7 +48,7 @@ struct RunArgs {
 };
 
 /// Immutable after creation and callable from many threads at once (primitive caches inside are
-/// synchronised). Runs inside the runtime's TBB arena and may use all of its threads.
+/// synchronised). Runs inside the runtime's TBB arena and may use all of its threads, unless it is serial.
 class ExternKernel {
 public:
   virtual ~ExternKernel() = default;
@@ -58,6 +58,9 @@ public:
   virtual void run(const RunArgs& args) const = 0;
   virtual int64_t workspace_bytes(std::span<const TensorRef> inputs,
                                   std::span<const TensorRef> outputs) const;
+  /// Whether a run with these operands does all of its work in the thread that calls it. Such a run needs no
+  /// arena, which takes as long to enter and to leave as the least of them last.
+  virtual bool is_serial(std::span<const TensorRef>, std::span<const TensorRef>) const { return false; }
   /// Bytes of packed weights held (the plain constant may be dropped when `owns_weights`).
   virtual int64_t packed_bytes() const { return 0; }
 };

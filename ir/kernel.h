@@ -65,6 +65,13 @@ std::vector<Expr> operands_of(const Stmt& s);
 std::vector<Expr> address_values_of(const Stmt& s);
 /// Both of them: all that it computes.
 std::vector<Expr> values_of(const Stmt& s);
+/// Calls f(buffer, address) for every access of the statement to memory.
+template <class F> void visit_accesses(const Stmt& s, F&& f) {
+  if (s.buffer >= 0) f(s.buffer, s.address);
+  visit(values_of(s), [&](Expr e) {
+    if (e->op == Op::load) f(e->buffer, e->indices[0]);
+  });
+}
 
 struct Phase {
   SymInts inner;

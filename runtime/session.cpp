@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/random_streams.h"
-#include "extern_kernels/serial_kernel.h"
 #include "runtime/run_checks.h"
 #include "runtime/shared_arena.h"
 
@@ -52,7 +51,7 @@ bool Session::Impl::stays_with_caller(const ShapePlan& shapes) const {
     if (!call || !call->dynamic_outputs.empty()) return false;
     refs(call->inputs, shapes.steps[s].inputs, in);
     refs(call->outputs, shapes.steps[s].outputs, out);
-    const auto* library = dynamic_cast<const extern_kernels::SerialKernel*>(bound->steps[s].library.get());
+    const extern_kernels::ExternKernel* library = bound->steps[s].library.get();
     if (!library || !library->is_serial(in, out)) return false;
   }
   return true;

@@ -30,14 +30,17 @@ int64_t bytes_of(const Executable& plan, size_t input, const RunTensor& t) {
   return bytes;
 }
 
+/// Without the parts of a complex output, which its buffer has as a dimension of their own.
+std::span<const int64_t> sizes_of(const SignatureEntry& entry, const BufferShape& shape) {
+  return {shape.sizes.data(), shape.sizes.size() - (is_complex(entry.dtype) ? 1 : 0)};
+}
+
 } // namespace
 
 /// Whether memory of the caller's can take the output.
 void Session::Impl::check_output(const RunTensor& out, const SignatureEntry& entry,
                                  const BufferShape& shape) const {
-  // The buffer of a complex output has the parts as a dimension of their own.
-  const std::span<const int64_t> sizes{shape.sizes.data(),
-                                       shape.sizes.size() - (is_complex(entry.dtype) ? 1 : 0)};
+  const std::span<const int64_t> sizes = sizes_of(entry, shape);
   TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name, name_of(out.dtype),
             name_of(entry.dtype));
   TBX_MODEL(std::equal(out.dims.begin(), out.dims.end(), sizes.begin(), sizes.end()),
@@ -55,9 +58,7 @@ void Session::Impl::check_places(std::span<const RunTensor> inputs) const {
 
 void Session::Impl::place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                                  RunContext& ctx) const {
-  // The buffer of a complex output has the parts as a dimension of their own.
-  const std::span<const int64_t> sizes{shape.sizes.data(),
-                                       shape.sizes.size() - (is_complex(entry.dtype) ? 1 : 0)};
+  const std::span<const int64_t> sizes = sizes_of(entry, shape);
   if (out.data) {
     check_output(out, entry, shape);
   } else if (out.on_device) {

@@ -200,7 +200,7 @@ public:
     Memory memory(nullptr);
     with_types(outputs[0].dtype, [&]<class T, class R>(T, R) {
       const Shape s = shape<T>(inputs[1].sizes, outputs[0].sizes[0], by_lines(outputs[0]));
-      if (!s.by_lines) take_image<T>(memory, inputs[0], outputs[0]);
+      if (!s.by_lines) take_image<T>(memory, inputs[0], copied_pixels<T>(inputs[0], outputs[0]));
       take_bias<R>(memory, s);
       take_places(memory, s);
       if (by_taps_)
@@ -220,10 +220,6 @@ private:
     geometry_ = std::move(geometry);
     taken_.emplace(geometry_);
     copied_ = taken_->geometry_of_taken(geometry_);
-  }
-  TakenPixels::Places places(const TensorRef& x, const TensorRef& y) const {
-    return taken_ ? taken_->places(x.sizes.subspan(2), y.sizes.subspan(2))
-                  : TakenPixels::all(x.sizes.subspan(2));
   }
 
   /// Calls `f` with the type of the products and of their sums.
@@ -273,12 +269,19 @@ private:
     return elements;
   }
 
+  /// Of the image's copy; nothing where it is read in its place.
+  template <class T>
+  std::optional<TakenPixels::Places> copied_pixels(const TensorRef& x, const TensorRef& y) const {
+    if (is_ready<T>(p_, x) || (by_taps_ && has_planes<T>(x))) return {};
+    return taken_ ? taken_->places(x.sizes.subspan(2), y.sizes.subspan(2))
+                  : TakenPixels::all(x.sizes.subspan(2));
+  }
   /// Zeros, and room for a copy where there must be one.
   template <class T>
-  std::pair<T*, T*> take_image(Memory& memory, const TensorRef& x, const TensorRef& y) const {
+  static std::pair<T*, T*> take_image(Memory& memory, const TensorRef& x,
+                                      const std::optional<TakenPixels::Places>& copied) {
     T* zeros = memory.take<T>(x.sizes[1]);
-    const bool in_place = is_ready<T>(p_, x) || (by_taps_ && has_planes<T>(x));
-    return {zeros, in_place ? nullptr : memory.take<T>(volume(copied_sizes(x, places(x, y))))};
+    return {zeros, copied ? memory.take<T>(volume(copied_sizes(x, *copied))) : nullptr};
   }
   template <class R> static R* take_bias(Memory& memory, const Shape& s) {
     return memory.take<R>(s.out_channels() + s.vectors.lanes);
@@ -305,7 +308,8 @@ private:
     Memory memory(args.workspace);
     if constexpr (std::is_same_v<T, R> && !std::is_same_v<T, uint64_t>)
       if (s.by_lines) return compute_lines<T>(args, s, memory);
-    auto [zeros, copy] = take_image<T>(memory, x, y);
+    std::optional<TakenPixels::Places> taken = copied_pixels<T>(x, y);
+    auto [zeros, copy] = take_image<T>(memory, x, taken);
     std::fill_n(zeros, x.sizes[1], T(0));
     Image<T> image{static_cast<const T*>(x.data), {x.strides[0]}, x.sizes, zeros};
     std::vector<int64_t> sizes(x.sizes.begin(), x.sizes.end());
@@ -313,14 +317,13 @@ private:
       image.channel_step = is_ready<T>(p_, x) ? 1 : x.strides[1];
       image.strides.insert(image.strides.end(), x.strides.begin() + 2, x.strides.end());
     } else {
-      TakenPixels::Places taken = places(x, y);
-      copy_image<T>(x, taken, zero_point<T>(args.inputs, p_.x_zero), copy);
-      const std::vector<int64_t> copied = copied_sizes(x, taken);
+      copy_image<T>(x, *taken, zero_point<T>(args.inputs, p_.x_zero), copy);
+      const std::vector<int64_t> copied = copied_sizes(x, *taken);
       image.data = copy;
       image.strides.assign(copied.size() - 1, copied[1]);
       for (size_t d = copied.size() - 1; d-- > 1;) image.strides[d - 1] = image.strides[d] * copied[d + 1];
       // [images, spatial...]
-      image.index = std::move(taken.index);
+      image.index = std::move(taken->index);
       sizes.back() = copied.back();
       image.sizes = sizes;
     }

@@ -17,7 +17,6 @@
 #include "extern_kernels/host/ml_scores.h"
 #include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
-#include "extern_kernels/serial_kernel.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -211,7 +210,7 @@ template <class T> void Forest<T>::find_rows(std::span<const int32_t> yes) {
   leaf_weight.resize(leaf_weight.size() + Row<T>::kLanes); // the last row is read as a vector, too
 }
 
-template <class T> class ForestKernel : public ExternKernel, public SerialKernel {
+template <class T> class ForestKernel : public ExternKernel {
 public:
   explicit ForestKernel(const HostProblem& p)
       : name_(p.op), forest_(p), aggregate_(static_cast<Aggregate>(attribute<int64_t>(p, "aggregate"))),

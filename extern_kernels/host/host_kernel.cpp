@@ -8,7 +8,6 @@
 
 #include "extern_kernels/custom_operator.h"
 #include "extern_kernels/reference/dense.h"
-#include "extern_kernels/serial_kernel.h"
 
 namespace tbx::extern_kernels {
 
@@ -77,7 +76,7 @@ struct DenseCopy {
   }
 };
 
-class HostKernel : public ExternKernel, public SerialKernel {
+class HostKernel : public ExternKernel {
 public:
   HostKernel(const HostProblem& p, HostFunction function) : p_(p), function_(function) {}
   explicit HostKernel(std::unique_ptr<ExternKernel> made) : made_(std::move(made)) {}
@@ -86,8 +85,7 @@ public:
   }
   int64_t packed_bytes() const override { return made_ ? made_->packed_bytes() : 0; }
   bool is_serial(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
-    const auto* made = dynamic_cast<const SerialKernel*>(made_.get());
-    return made && made->is_serial(inputs, outputs);
+    return made_ && made_->is_serial(inputs, outputs);
   }
 
   /// Host functions see row-major tensors: views and parts of larger tensors go through copies.

@@ -11,7 +11,6 @@
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
-#include "extern_kernels/serial_kernel.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
@@ -42,7 +41,7 @@ bool is_packed(const OperandInfo& b) { return b.constant && b.sizes.size() == 2;
 /// Products of numbers that take less time than asking the library for them, and waking its threads.
 constexpr int64_t kLittle = 1 << 14;
 
-class OneDnnMatMul : public LibraryKernel, public SerialKernel {
+class OneDnnMatMul : public LibraryKernel {
 public:
   /// `for_question`: nothing is packed, and nothing can be run. `little`: what computes products of few
   /// numbers.

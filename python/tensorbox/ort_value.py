@@ -173,14 +173,12 @@ class IOBinding:
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
         """Binds an array to an input."""
-        self._bound = None
-        self._check("input", name)
+        self._change("input", name)
         self.inputs[name] = arr_on_cpu
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Binds a value to an input."""
-        self._bound = None
-        self._check("input", name)
+        self._change("input", name)
         self.inputs[name] = unwrapped(ortvalue)
 
     def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int],
@@ -188,8 +186,7 @@ class IOBinding:
         """The memory at an address, as long as the binding is used; it is the caller's word that it has that shape, and
         on a GPU that it is filled (synchronize_inputs waits for nothing)."""
         device = _device_name(device_type, device_id)
-        self._bound = None
-        self._check("input", name)
+        self._change("input", name)
         self.inputs[name] = _memory_at(buffer_ptr, shape, _dtype(element_type), device)
 
     def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None,
@@ -197,8 +194,7 @@ class IOBinding:
         """Where an output goes: into the memory at an address, which needs element_type and shape, or, without one, into
         memory that each run takes on that device."""
         device = _device_name(device_type, device_id)
-        self._bound = None
-        self._check("output", name)
+        self._change("output", name)
         self.on_device.discard(name)
         if buffer_ptr is None:
             self.outputs[name] = None
@@ -213,8 +209,7 @@ class IOBinding:
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Binds an output to memory that the run writes."""
-        self._bound = None
-        self._check("output", name)
+        self._change("output", name)
         self.on_device.discard(name)
         self.outputs[name] = ortvalue
 
@@ -253,7 +248,9 @@ class IOBinding:
         if len(memory) == len(session.outputs) and all(isinstance(value, DeviceTensor) for value in values):
             self._bound = session.bind(self.inputs, memory)
 
-    def _check(self, kind: str, name: str) -> None:
+    def _change(self, kind: str, name: str) -> None:
+        """What is bound to a name will be something else."""
+        self._bound = None
         if name not in self._infos[kind]:
             raise ValueError(f"the model has no {kind} '{name}'; its {kind}s are {list(self._infos[kind])}")
 

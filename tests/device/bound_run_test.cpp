@@ -60,6 +60,22 @@ protected:
     return {values.begin(), values.end()};
   }
   static device::FakeCounts counts() { return device::counts_of(*device::open("cuda")); }
+  /// Each of ten runs starts a graph, marks its end for whoever needs the memory, asks where so many tensors
+  /// lie, and does nothing else.
+  template <class Run> static void expect_starts_of_graphs(uint64_t located, const Run& run) {
+    const device::FakeCounts before = counts();
+    for (int turn = 0; turn < 10; ++turn) ASSERT_TRUE(run());
+    const device::FakeCounts after = counts();
+    EXPECT_EQ(after.started - before.started, 10u);
+    EXPECT_EQ(after.marked - before.marked, 10u);
+    EXPECT_EQ(after.located - before.located, 10 * located);
+    EXPECT_EQ(after.queried - before.queried, 0u);
+    EXPECT_EQ(after.waited - before.waited, 0u);
+    EXPECT_EQ(after.adopted - before.adopted, 0u);
+    EXPECT_EQ(after.allocated - before.allocated, 0u);
+    EXPECT_EQ(after.launches - before.launches, 0u);
+    EXPECT_EQ(after.recorded - before.recorded, 0u);
+  }
 };
 
 TEST_F(Bound, ReadsAndWritesTheSameMemory) {
@@ -89,18 +105,7 @@ TEST_F(Bound, IsOneStartOfAGraph) {
   const std::shared_ptr<void> stream = make_stream("cuda").value();
   const BoundRun bound = s.bind({{"x", view(x)}}, {view(y)}).value();
   for (int turn = 0; turn < 3; ++turn) ASSERT_FALSE(bound.run_async(stream.get()));
-  const device::FakeCounts before = counts();
-  for (int turn = 0; turn < 10; ++turn) ASSERT_FALSE(bound.run_async(stream.get()));
-  const device::FakeCounts after = counts();
-  EXPECT_EQ(after.started - before.started, 10u);
-  EXPECT_EQ(after.marked - before.marked, 10u); // the end, for whoever needs the memory
-  EXPECT_EQ(after.queried - before.queried, 0u);
-  EXPECT_EQ(after.waited - before.waited, 0u);
-  EXPECT_EQ(after.located - before.located, 0u);
-  EXPECT_EQ(after.adopted - before.adopted, 0u);
-  EXPECT_EQ(after.allocated - before.allocated, 0u);
-  EXPECT_EQ(after.launches - before.launches, 0u);
-  EXPECT_EQ(after.recorded - before.recorded, 0u);
+  expect_starts_of_graphs(0, [&] { return !bound.run_async(stream.get()); });
   ASSERT_FALSE(s.synchronize());
   EXPECT_EQ(floats(y), affine_of(numbers(5, 1)));
 }
@@ -113,16 +118,7 @@ TEST_F(Bound, WhatAPlainRunAsksFor) {
   const std::shared_ptr<void> stream = make_stream("cuda").value();
   auto run = [&] { return s.run_async(stream.get(), {{"x", view(x)}}, {view(y)}).ok(); };
   for (int turn = 0; turn < 3; ++turn) ASSERT_TRUE(run());
-  const device::FakeCounts before = counts();
-  for (int turn = 0; turn < 10; ++turn) ASSERT_TRUE(run());
-  const device::FakeCounts after = counts();
-  EXPECT_EQ(after.started - before.started, 10u);
-  EXPECT_EQ(after.marked - before.marked, 10u);
-  EXPECT_EQ(after.located - before.located, 20u);
-  EXPECT_EQ(after.queried - before.queried, 0u);
-  EXPECT_EQ(after.waited - before.waited, 0u);
-  EXPECT_EQ(after.adopted - before.adopted, 0u);
-  EXPECT_EQ(after.allocated - before.allocated, 0u);
+  expect_starts_of_graphs(2, run);
   ASSERT_FALSE(s.synchronize());
 }
 

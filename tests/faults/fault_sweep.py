@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -83,11 +84,12 @@ class Bench:
         path = self.folder / "report"
         return path.read_text() if path.exists() else ""
 
-    def judge(self, code: int, text: str) -> str:
+    def judge(self, code: int, text: str, kind: str = "") -> str:
         """What a run was: "right", the kind of its error, or, in capitals, what it must not be."""
         if code == 0:
             # Fewer threads may change last bits (docs/precision.md).
-            return "right" if np.allclose(self.output(), self.expected, rtol=1e-5, atol=1e-7) else "WRONG RESULT"
+            same = partial(np.allclose, rtol=1e-5, atol=1e-7) if kind == "thread" else np.array_equal
+            return "right" if same(self.output(), self.expected) else "WRONG RESULT"
         if code < 0:
             # oneDNN writes into what malloc gave it without a look; oneTBB takes back what it had not made (docs/kernels.md).
             for library, name in (("libdnnl", "oneDNN"), ("libtbb", "oneTBB")):
@@ -124,7 +126,7 @@ class Bench:
             text = (e.stdout or b"").decode(errors="replace")
             # oneTBB throws while it holds a lock that throwing takes (docs/kernels.md).
             return ("wait in oneTBB" if "crash in libtbb" in text else "HANG"), text
-        outcome = self.judge(code, text) if self.report().startswith("hit") or code != 0 else "not reached"
+        outcome = self.judge(code, text, kind) if self.report().startswith("hit") or code != 0 else "not reached"
         after, more = self.run(cache)
         if self.judge(after, more) != "right":
             return f"NEXT RUN: {self.judge(after, more)}", more

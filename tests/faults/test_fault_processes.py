@@ -168,7 +168,7 @@ def test_closed_standard_files(bench: Bench, closed: str) -> None:
 
 @pytest.mark.parametrize("started", range(4))
 def test_threads_that_do_not_start(bench: Bench, started: int) -> None:
-    assert bench.judge(*bench.run(bench.cache(False), f"thread:{started + 1}")) == "right"
+    assert bench.judge(*bench.run(bench.cache(False), f"thread:{started + 1}"), "thread") == "right"
 
 
 def test_limits_of_the_compiler(bench: Bench, tmp_path: Path, slow_compiler: Path) -> None:

@@ -6,17 +6,16 @@ it becomes float32, and never before zero points are taken off: that would leave
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from peers import tensorbox
+from peers import CPU_FLAGS, tensorbox
 
 # Dequantised products that nothing quantises again are made of bytes where the CPU is fast with them, else of float32.
-HAS_BYTE_PRODUCTS = "vnni" in Path("/proc/cpuinfo").read_text()
+HAS_BYTE_PRODUCTS = "avx512_vnni" in CPU_FLAGS
 
 
 def kind(value: np.ndarray) -> int:

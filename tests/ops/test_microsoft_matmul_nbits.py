@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from peers import compare, expected, model_of, tensorbox
+from peers import CPU_FLAGS, compare, expected, model_of, tensorbox
 
 TYPES = {"float32": (np.float32, 1e-4), "float16": (np.float16, 4e-3)}
 
@@ -194,7 +192,7 @@ def of_onnxruntime(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list
         import onnxruntime  # noqa: F401
     except ImportError:
         return None
-    return expected(model, feeds, "ort") if "avx512" in Path("/proc/cpuinfo").read_text() else None
+    return expected(model, feeds, "ort") if "avx512f" in CPU_FLAGS else None
 
 
 @pytest.mark.parametrize("kind,shape,message", [(2, (32, 5), "blk_quant_type 2"), (3, (32, 5), "blk_quant_type is 3"),

@@ -102,6 +102,7 @@ if(TBX_WITH_PYTHON)
   find_package(nanobind CONFIG REQUIRED)
   # For every Python from 3.12 on where that one is at hand; for the Python at hand alone where it is older.
   nanobind_add_module(tbx_python NB_STATIC STABLE_ABI ${binding_sources})
+  tbx_join_units(tbx_python ${binding_sources})
   target_link_libraries(tbx_python PRIVATE tensorbox tbx_options)
   set_target_properties(tbx_python PROPERTIES OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY ${python_out}/tensorbox
                                               INSTALL_RPATH "$ORIGIN/lib;$ORIGIN/../../..")

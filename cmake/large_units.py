@@ -22,6 +22,7 @@ TYPE = re.compile(r"(?:struct|class|enum class|enum)\s+(\w+)")
 ALIAS = re.compile(r"(?:using|namespace) (?:\w+::)*(\w+)(?: = .*|;)")
 # What is declared by a line that begins at the margin: the name before the first parenthesis, or before "=", "{", "[", ";".
 DECLARED = re.compile(r"[^(={;]*?\b(\w+)(?:<[^()]*>)?\s*(?:\(|\[|=|\{|;|$)")
+TESTS = re.compile(r"(?:TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\(")  # it declares nothing that is named
 ATTRIBUTE = re.compile(r"__attribute__\(\(.*?\)\)\)?|alignas\(\w+\) |^template <.*?> ?")
 # It changes what the files behind it see: only files with the same are joined.
 WORD = re.compile(r"\b[A-Z]\w*")
@@ -33,7 +34,7 @@ def own_names(text):
     names = dict.fromkeys(set(MACRO.findall(text)) - set(re.findall(r"^#undef (\w+)", text, re.M)))
     parts = [part.splitlines() for part in OWN.findall(text)] + [STATIC.findall(text), GLOBAL_ALIAS.findall(text)]
     for line in (line for part in parts for line in part):
-        if line[:1] in (" ", "}", "#", "/", ""):
+        if line[:1] in (" ", "}", "#", "/", "") or TESTS.match(line):
             continue
         line = ATTRIBUTE.sub("", line)
         alias = ALIAS.match(line)

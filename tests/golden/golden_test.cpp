@@ -34,6 +34,7 @@
 #include "tensorbox/tensorbox.h"
 #include "tests/support/extern_runner.h"
 #include "tests/support/onnx_text.h"
+#include "tests/support/places.h"
 
 namespace tbx::test {
 namespace {
@@ -42,7 +43,7 @@ namespace fs = std::filesystem;
 
 bool update_files = false;
 
-const fs::path kFolder = fs::path(TBX_SOURCE_DIR) / "tests/golden";
+const fs::path kFolder = fs::path(source_dir()) / "tests/golden";
 
 struct Case {
   fs::path file;

@@ -1,4 +1,4 @@
-"""The preset `once` compiles many files at a time: which ones may be joined, and that none is lost."""
+"""Many files are compiled at a time: which ones may be joined, and that none is lost."""
 
 import pathlib
 import sys
@@ -30,6 +30,10 @@ def own(declarations):
 )
 def test_names_of_a_file(declaration, name):
     assert own(declaration) == {name}
+
+
+def test_tests_have_no_names():
+    assert own("TEST(Shapes, Add) {\n}\nTEST_P(Shapes, Scale) {\n}\nINSTANTIATE_TEST_SUITE_P(All, Shapes, testing::Values(1));") == set()
 
 
 def test_names_outside_of_the_namespace():

@@ -22,6 +22,7 @@
 #include "importer/import.h"
 #include "importer/tensors.h"
 #include "tensorbox/tensorbox.h"
+#include "tests/support/places.h"
 
 namespace tbx {
 namespace {
@@ -233,7 +234,7 @@ bool is_wanted(const std::string& configuration) {
 constexpr const char* kNotComparableByTheSuite[] = {"node/test_loop16_seq_none_cpu"};
 
 void register_cases(const fs::path& cases) {
-  std::ifstream manifest(std::string(TBX_SOURCE_DIR) + "/tests/conformance/manifest.txt");
+  std::ifstream manifest(test::source_dir() + "/tests/conformance/manifest.txt");
   std::vector<std::string> names(std::begin(kNotComparableByTheSuite), std::end(kNotComparableByTheSuite));
   for (std::string line; std::getline(manifest, line);)
     if (!line.empty() && line[0] != '#') names.push_back(line);

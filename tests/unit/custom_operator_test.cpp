@@ -8,6 +8,7 @@
 #include "../support/onnx_text.h"
 #include "extern_kernels/custom_operator.h"
 #include "tensorbox/tensorbox.h"
+#include "tests/support/places.h"
 
 namespace tbx::test {
 namespace {
@@ -16,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string library(const std::string& name) { return std::string(TBX_OPERATORS_DIR) + "/" + name + ".so"; }
+std::string library(const std::string& name) { return operators_dir() + "/" + name + ".so"; }
 
 Result<Session> compile(const std::string& text,
                         std::vector<std::string> libraries = {library("test_operators")}, bool code = false) {
@@ -202,7 +203,7 @@ TEST(CustomOperatorErrors, Libraries) {
               AllOf(HasSubstr("BackendError"), HasSubstr("/nowhere/lib.so"), HasSubstr("No such file")));
   EXPECT_THAT(error_of(kCopy, {"libm.so.6"}),
               HasSubstr("cannot be opened")); // no search in the system's folders
-  EXPECT_THAT(error_of(kCopy, {std::string(TBX_SOURCE_DIR) + "/README.md"}), HasSubstr("cannot be loaded"));
+  EXPECT_THAT(error_of(kCopy, {source_dir() + "/README.md"}), HasSubstr("cannot be loaded"));
   EXPECT_THAT(error_of(kCopy, {library("test_operators_no_entry")}),
               AllOf(HasSubstr("does not export tensorbox_register_operators"),
                     HasSubstr("ONNX Runtime's interface")));

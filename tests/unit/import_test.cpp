@@ -14,6 +14,7 @@
 #include "importer/schemas.h"
 #include "ir/symint.h"
 #include "tests/support/onnx_text.h"
+#include "tests/support/places.h"
 
 namespace tbx {
 namespace {
@@ -421,7 +422,7 @@ TEST(Export, LargeConstantsGoIntoASecondFile) {
 /// Every model of the zoo imports; its weights, which the repository does not hold, stand in as zeros.
 TEST(Import, Zoo) {
   namespace fs = std::filesystem;
-  fs::path root = fs::path(TBX_SOURCE_DIR) / "models" / "zoo";
+  fs::path root = fs::path(test::source_dir()) / "models" / "zoo";
   fs::path folder = fs::path(::testing::TempDir()) / ("tbx_zoo_" + std::to_string(::getpid()));
   int count = 0;
   for (const auto& entry : fs::directory_iterator(root)) {

@@ -14,6 +14,7 @@
 #include "runtime/block_pool.h"
 #include "runtime/session.h"
 #include "tensorbox/tensorbox.h"
+#include "tests/support/places.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TBX_COUNT_ALLOCATIONS 0 // the sanitizers bring their own allocator
@@ -37,7 +38,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string model_path() { return std::string(TBX_SOURCE_DIR) + "/examples/digits/digits.onnx"; }
+std::string model_path() { return source_dir() + "/examples/digits/digits.onnx"; }
 
 std::vector<float> picture() {
   std::vector<float> p(64);

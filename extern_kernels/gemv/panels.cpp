@@ -10,6 +10,7 @@
 namespace tbx::extern_kernels::gemv {
 namespace {
 
+#pragma GCC diagnostic ignored "-Wpsabi" // no function that returns vectors is called from elsewhere
 typedef float Lanes __attribute__((vector_size(64), may_alias));
 typedef uint32_t Words __attribute__((vector_size(64), may_alias));
 typedef uint16_t Halves __attribute__((vector_size(32), may_alias));

@@ -234,7 +234,9 @@ TEST_P(DeviceTest, PiecesOfAGraphWaitForWhatTheyAreToldTo) {
     seen.insert(back[7]);
   }
   // An edge that is missing shows on the fake device, whose order is drawn anew for every start.
-  if (GetParam() == std::string("fake")) EXPECT_THAT(seen, testing::ElementsAre(12, 112));
+  if (GetParam() == std::string("fake")) {
+    EXPECT_THAT(seen, testing::ElementsAre(12, 112));
+  }
 }
 
 TEST_P(DeviceTest, AdoptsStreamsAndKnowsItsMemory) {

@@ -27,7 +27,9 @@ TEST(Caches, AreThoseOfTheSystem) {
   EXPECT_GT(c.share_bytes, 0);
   EXPECT_LE(c.share_bytes, 4 << 20);
   std::ifstream in("/sys/devices/system/cpu/cpu0/cache/index2/size");
-  if (int64_t kilobytes = 0; in >> kilobytes) EXPECT_EQ(c.l2_bytes, kilobytes << 10);
+  if (int64_t kilobytes = 0; in >> kilobytes) {
+    EXPECT_EQ(c.l2_bytes, kilobytes << 10);
+  }
 }
 
 TEST(Caches, TheTargetHasThem) {

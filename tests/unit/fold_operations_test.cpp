@@ -100,7 +100,9 @@ TEST(FoldOperations, ResultsAreBounded) {
   const size_t before = operations(p);
   fusion::fold_operations(p);
   for (const ir::Buffer& b : p.buffers)
-    if (b.constant) EXPECT_LE(b.constant->bytes(), int64_t{64} << 20);
+    if (b.constant) {
+      EXPECT_LE(b.constant->bytes(), int64_t{64} << 20);
+    }
   EXPECT_GE(operations(p), before - 1);
 }
 

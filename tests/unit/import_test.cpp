@@ -346,7 +346,9 @@ TEST(Schemas, AreThoseOfTheRegistryOfOnnx) {
       const onnx::OpSchema *theirs = onnx::OpSchemaRegistry::Schema(op, version, domain),
                            *ours = importer::find_onnx_schema(domain, op, version);
       ASSERT_EQ(ours != nullptr, theirs != nullptr) << domain << "." << op << " " << version;
-      if (ours) EXPECT_EQ(ours->since_version(), theirs->since_version()) << op << " " << version;
+      if (ours) {
+        EXPECT_EQ(ours->since_version(), theirs->since_version()) << op << " " << version;
+      }
     }
     EXPECT_EQ(importer::find_onnx_schema(domain, op)->since_version(),
               onnx::OpSchemaRegistry::Schema(op, domain)->since_version());

@@ -17,8 +17,8 @@ void expect_store_behind_loads(const ir::KernelProgram& kernel) {
     bool stored = false;
     for (const ir::Stmt& s : phase.stmts) {
       ir::visit(ir::values_of(s), [&](ir::Expr e) {
-        if (e->op == ir::Op::load && kernel.buffers[e->buffer].may_alias)
-          EXPECT_FALSE(stored) << to_string(kernel);
+        EXPECT_FALSE(stored && e->op == ir::Op::load && kernel.buffers[e->buffer].may_alias)
+            << to_string(kernel);
       });
       stored |= s.buffer >= 0 && kernel.buffers[s.buffer].may_alias;
     }

@@ -3,75 +3,96 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "base/memory.h"
+#include "extern_kernels/gemv/vectors.h"
 
 namespace tbx::extern_kernels::gemv {
 namespace {
 
-#pragma GCC diagnostic ignored "-Wpsabi" // no function that returns vectors is called from elsewhere
-typedef float Lanes __attribute__((vector_size(64), may_alias));
-typedef uint32_t Words __attribute__((vector_size(64), may_alias));
-typedef uint16_t Halves __attribute__((vector_size(32), may_alias));
-constexpr int kVectors = kPanel / 16;
+/// One body for all instruction sets, of vectors of `B` bytes; by reference, since wide vectors have no
+/// calling convention on the base target.
+template <DType type, int B> struct Body {
+  using Lanes = typename VectorOf<B>::Lanes;
+  using Words = typename VectorOf<B>::Words;
+  using Halves = typename VectorOf<B>::Halves;
+  static constexpr int kLanes = B / 4, kTogether = B == 64 ? 4 : 8; ///< vectors of columns at a time
+  static constexpr int kRows = B == 64 ? 2 : 1; ///< as many sums of a column: all of them fit into registers
+  static constexpr int64_t kWidth = type == DType::f32 ? 4 : 2, kRow = kPanel * kWidth,
+                           kVector = kLanes * kWidth;
+  // Hardware prefetchers stop at page borders; two pages ahead keeps the memory busy across them.
+  static constexpr int64_t kAhead = 4096, kLine = 64;
+  static_assert(kPanel % (kLanes * kTogether) == 0);
 
-/// Sixteen elements as f32. All three are bits and products, which every instruction set has; f16 would be
-/// one instruction with F16C, but reading is what takes the time.
-template <DType type> [[gnu::always_inline]] inline Lanes load(const std::byte* from) {
-  if constexpr (type == DType::f32) {
-    return *reinterpret_cast<const Lanes*>(from);
-  } else {
-    const Words bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Words);
-    if constexpr (type == DType::bf16) {
-      return std::bit_cast<Lanes>(bits << 16);
+  /// Elements as f32. All three are bits and products, which every instruction set has; f16 would be one
+  /// instruction with F16C, but reading is what takes the time.
+  [[gnu::always_inline]] static inline void load(Lanes& v, const std::byte* from) {
+    if constexpr (type == DType::f32) {
+      __builtin_memcpy(&v, from, B);
     } else {
-      // As in decode_halves: exponents differ by 112, the product also makes denormals normal.
-      const Words magnitude = (bits & 0x7fffu) << 13, sign = (bits & 0x8000u) << 16;
-      const auto finite = std::bit_cast<Words>(std::bit_cast<Lanes>(magnitude) * 0x1p112f);
-      const Words special = std::bit_cast<Words>(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
-      return std::bit_cast<Lanes>(finite | special | sign);
+      Halves halves;
+      __builtin_memcpy(&halves, from, B / 2);
+      const Words bits = __builtin_convertvector(halves, Words);
+      if constexpr (type == DType::bf16) {
+        v = reinterpret_cast<Lanes>(bits << 16);
+      } else {
+        // As in decode_halves: exponents differ by 112, the product also makes denormals normal.
+        const Words magnitude = (bits & 0x7fffu) << 13, sign = (bits & 0x8000u) << 16;
+        const Words finite = reinterpret_cast<Words>(reinterpret_cast<Lanes>(magnitude) * 0x1p112f);
+        const Words special = reinterpret_cast<Words>(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
+        v = reinterpret_cast<Lanes>(finite | special | sign);
+      }
     }
   }
-}
 
-/// One body for all instruction sets: the compiler splits the vectors as its caller's target has them. Two
-/// rows at a time give each column two sums.
-template <DType type>
-[[gnu::always_inline]] inline void multiply_body(const std::byte* panel, const float* x, int64_t k,
-                                                 float* sums) {
-  constexpr int64_t kWidth = type == DType::f32 ? 4 : 2, kRow = kPanel * kWidth, kVector = 16 * kWidth;
-  // Hardware prefetchers stop at page borders; two pages ahead keeps the memory busy across them.
-  constexpr int64_t kAhead = 4096, kLine = 64;
-  Lanes even[kVectors] = {}, odd[kVectors] = {};
-  int64_t i = 0;
-  for (; i + 2 <= k; i += 2) {
-    const std::byte* rows = panel + i * kRow;
-    for (int64_t at = 0; at < 2 * kRow; at += kLine) __builtin_prefetch(rows + kAhead + at);
-    for (int v = 0; v < kVectors; ++v) even[v] += load<type>(rows + v * kVector) * x[i];
-    for (int v = 0; v < kVectors; ++v) odd[v] += load<type>(rows + kRow + v * kVector) * x[i + 1];
+  /// `R` rows times the vectors that are computed together.
+  template <int R>
+  [[gnu::always_inline]] static inline void add(Lanes (&sums)[kRows][kTogether], const std::byte* rows,
+                                                const float* x) {
+#pragma GCC unroll 2
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int v = 0; v < kTogether; ++v) {
+        Lanes row;
+        load(row, rows + r * kRow + v * kVector);
+        sums[r][v] += row * x[r];
+      }
   }
-  if (i < k)
-    for (int v = 0; v < kVectors; ++v) even[v] += load<type>(panel + i * kRow + v * kVector) * x[i];
-  for (int v = 0; v < kVectors; ++v) {
-    Lanes sum = even[v] + odd[v];
-    __builtin_memcpy(sums + int64_t{16} * v, &sum, sizeof sum);
+
+  [[gnu::always_inline]] static inline void multiply(const std::byte* panel, const float* x, int64_t k,
+                                                     float* to) {
+    for (int64_t first = 0; first < kPanel; first += kLanes * kTogether) {
+      const std::byte* rows = panel + first * kWidth;
+      Lanes sums[kRows][kTogether] = {};
+      int64_t i = 0;
+      for (; i + kRows <= k; i += kRows, rows += kRows * kRow) {
+#pragma GCC unroll 8
+        for (int64_t at = 0; at < kRows * kTogether * kVector; at += kLine)
+          __builtin_prefetch(rows + kAhead + at);
+        add<kRows>(sums, rows, x + i);
+      }
+      if (i < k) add<1>(sums, rows, x + i);
+      for (int v = 0; v < kTogether; ++v) {
+        if constexpr (kRows == 2) sums[0][v] += sums[1][v];
+        __builtin_memcpy(to + first + v * kLanes, &sums[0][v], B);
+      }
+    }
   }
-}
+};
 
 template <DType type> void multiply_plain(const std::byte* panel, const float* x, int64_t k, float* sums) {
-  multiply_body<type>(panel, x, k, sums);
+  Body<type, 16>::multiply(panel, x, k, sums);
 }
 #if defined(__x86_64__)
 template <DType type>
 __attribute__((target("avx2,fma"))) void multiply_avx2(const std::byte* panel, const float* x, int64_t k,
                                                        float* sums) {
-  multiply_body<type>(panel, x, k, sums);
+  Body<type, 32>::multiply(panel, x, k, sums);
 }
 template <DType type>
 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))) void
 multiply_avx512(const std::byte* panel, const float* x, int64_t k, float* sums) {
-  multiply_body<type>(panel, x, k, sums);
+  Body<type, 64>::multiply(panel, x, k, sums);
 }
 #endif
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/memory.h"
+#include "extern_kernels/gemv/vectors.h"
 
 namespace tbx::extern_kernels::gemv {
 namespace {
@@ -15,20 +16,6 @@ namespace {
 // in its lowest bits, so that two shifts give the elements of a row for all columns at once.
 
 using View = QuantizedPanels::View;
-
-template <int B> struct VectorOf;
-template <> struct VectorOf<16> {
-  typedef float Lanes __attribute__((vector_size(16), may_alias));
-  typedef int32_t Ints __attribute__((vector_size(16), may_alias));
-};
-template <> struct VectorOf<32> {
-  typedef float Lanes __attribute__((vector_size(32), may_alias));
-  typedef int32_t Ints __attribute__((vector_size(32), may_alias));
-};
-template <> struct VectorOf<64> {
-  typedef float Lanes __attribute__((vector_size(64), may_alias));
-  typedef int32_t Ints __attribute__((vector_size(64), may_alias));
-};
 
 /// One body for all instruction sets, as in panels.cpp; by reference, since wide vectors have no calling
 /// convention on the base target.

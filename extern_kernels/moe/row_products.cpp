@@ -5,18 +5,23 @@
 #include <vector>
 
 #include "base/float_formats.h"
+#include "extern_kernels/gemv/vectors.h"
 
 namespace tbx::extern_kernels {
 namespace {
 
-typedef float Lanes __attribute__((vector_size(64), may_alias));
-constexpr int kLanes = 16, kColumns = 4, kTileRows = 4;
+constexpr int kColumns = 4, kTileRows = 4;
 
-[[gnu::always_inline]] inline void load(Lanes& v, const float* from) { std::memcpy(&v, from, sizeof v); }
+template <class V> [[gnu::always_inline]] inline void load(V& v, const float* from) {
+  std::memcpy(&v, from, sizeof v);
+}
 
-/// One body for all instruction sets, as in gemv/panels.cpp: `M` rows times `C` columns.
-template <int M, int C>
+/// One body for all instruction sets, of vectors of `B` bytes, as in gemv/panels.cpp: `M` rows times `C`
+/// columns.
+template <int B, int M, int C>
 [[gnu::always_inline]] inline void tile(const float* w, int64_t k, const float* const* x, float* sums) {
+  using Lanes = typename gemv::VectorOf<B>::Lanes;
+  constexpr int kLanes = B / 4;
   Lanes sum[M][C] = {};
   int64_t l = 0;
   for (; l + kLanes <= k; l += kLanes) {
@@ -41,37 +46,38 @@ template <int M, int C>
 }
 
 /// `count` columns, at most kColumns.
-template <int M>
+template <int B, int M>
 [[gnu::always_inline]] inline void columns(const float* w, int64_t k, int count, const float* const* x,
                                            float* sums) {
   constexpr int kAtOnce = M > 2 ? 2 : kColumns; // what leaves the sums in registers
   int c = 0;
-  for (; c + kAtOnce <= count; c += kAtOnce) tile<M, kAtOnce>(w + c * k, k, x, sums + c);
-  for (; c < count; ++c) tile<M, 1>(w + c * k, k, x, sums + c);
+  for (; c + kAtOnce <= count; c += kAtOnce) tile<B, M, kAtOnce>(w + c * k, k, x, sums + c);
+  for (; c < count; ++c) tile<B, M, 1>(w + c * k, k, x, sums + c);
 }
 
+template <int B>
 [[gnu::always_inline]] inline void body(const float* w, int64_t k, int count, const float* const* x, int rows,
                                         float* sums) {
   static_assert(kTileRows == 4);
   switch (rows) {
-  case 1: return columns<1>(w, k, count, x, sums);
-  case 2: return columns<2>(w, k, count, x, sums);
-  case 3: return columns<3>(w, k, count, x, sums);
-  default: return columns<4>(w, k, count, x, sums);
+  case 1: return columns<B, 1>(w, k, count, x, sums);
+  case 2: return columns<B, 2>(w, k, count, x, sums);
+  case 3: return columns<B, 3>(w, k, count, x, sums);
+  default: return columns<B, 4>(w, k, count, x, sums);
   }
 }
 
 void plain(const float* w, int64_t k, int count, const float* const* x, int rows, float* sums) {
-  body(w, k, count, x, rows, sums);
+  body<16>(w, k, count, x, rows, sums);
 }
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) void avx2(const float* w, int64_t k, int count, const float* const* x,
                                               int rows, float* sums) {
-  body(w, k, count, x, rows, sums);
+  body<32>(w, k, count, x, rows, sums);
 }
 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))) void
 avx512(const float* w, int64_t k, int count, const float* const* x, int rows, float* sums) {
-  body(w, k, count, x, rows, sums);
+  body<64>(w, k, count, x, rows, sums);
 }
 #endif
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/memory.h"
-#include "extern_kernels/gemv/vectors.h"
+#include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels::gemv {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/memory.h"
-#include "extern_kernels/gemv/vectors.h"
+#include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels::gemv {
 namespace {

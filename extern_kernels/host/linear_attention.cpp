@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -31,8 +32,6 @@ struct Step {
   float beta, scale;
   float* out;
 };
-
-typedef float Lanes __attribute__((vector_size(64), may_alias));
 
 /// The columns [j, j + V * lanes) of one step, in vectors that stay in registers.
 template <class L, int V> [[gnu::always_inline]] inline void columns(const Step& given, int64_t j) {
@@ -81,19 +80,21 @@ template <class L, int V> [[gnu::always_inline]] inline void columns(const Step&
   }
 }
 
-[[gnu::always_inline]] inline void step_body(const Step& s) {
+/// One body for all instruction sets, of vectors of `B` bytes.
+template <int B> [[gnu::always_inline]] inline void step_body(const Step& s) {
+  using Lanes = typename VectorOf<B>::Lanes;
+  constexpr int64_t kLanes = B / 4;
   int64_t j = 0;
-  for (; j + 64 <= s.dv; j += 64) columns<Lanes, 4>(s, j);
-  for (; j + 16 <= s.dv; j += 16) columns<Lanes, 1>(s, j);
+  for (; j + 4 * kLanes <= s.dv; j += 4 * kLanes) columns<Lanes, 4>(s, j);
+  for (; j + kLanes <= s.dv; j += kLanes) columns<Lanes, 1>(s, j);
   for (; j < s.dv; ++j) columns<float, 1>(s, j);
 }
 
-// One body for all instruction sets: the compiler splits the vectors as its caller's target has them.
-void step_plain(const Step& s) { step_body(s); }
+void step_plain(const Step& s) { step_body<16>(s); }
 #if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) void step_avx2(const Step& s) { step_body(s); }
+__attribute__((target("avx2,fma"))) void step_avx2(const Step& s) { step_body<32>(s); }
 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))) void step_avx512(const Step& s) {
-  step_body(s);
+  step_body<64>(s);
 }
 #endif
 

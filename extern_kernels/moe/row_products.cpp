@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/float_formats.h"
-#include "extern_kernels/gemv/vectors.h"
+#include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -20,7 +20,7 @@ template <class V> [[gnu::always_inline]] inline void load(V& v, const float* fr
 /// columns.
 template <int B, int M, int C>
 [[gnu::always_inline]] inline void tile(const float* w, int64_t k, const float* const* x, float* sums) {
-  using Lanes = typename gemv::VectorOf<B>::Lanes;
+  using Lanes = typename VectorOf<B>::Lanes;
   constexpr int kLanes = B / 4;
   Lanes sum[M][C] = {};
   int64_t l = 0;

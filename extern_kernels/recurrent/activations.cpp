@@ -6,24 +6,23 @@
 #include <cstring>
 
 #include "extern_kernels/vector_exp.h"
+#include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels::recurrent {
 namespace {
 
-typedef float Lanes __attribute__((vector_size(64), may_alias));
-typedef int32_t Ints __attribute__((vector_size(64), may_alias));
-constexpr int64_t kLanes = 16;
+// One body for all instruction sets, of vectors of `B` bytes, inlined into a function per target.
 
-// One body for all instruction sets, inlined into a function per target (as in gemv/panels.cpp).
-
-[[gnu::always_inline]] inline void sigmoid_of(Lanes& x) {
+template <int B> [[gnu::always_inline]] inline void sigmoid_of(typename VectorOf<B>::Lanes& x) {
+  using Lanes = typename VectorOf<B>::Lanes;
   Lanes a = x < 0 ? x : -x, e; // NaN stays
   a = a < -87.0f ? a * 0 - 87.0f : a;
-  exp_of_negative<Ints>(a, e);
+  exp_of_negative<typename VectorOf<B>::Ints>(a, e);
   x = (x >= 0 ? e * 0 + 1 : e) / (1 + e);
 }
 
-[[gnu::always_inline]] inline void tanh_of(Lanes& x) {
+template <int B> [[gnu::always_inline]] inline void tanh_of(typename VectorOf<B>::Lanes& x) {
+  using Lanes = typename VectorOf<B>::Lanes;
   Lanes a = x < 0 ? -x : x, u = x * x, e;
   Lanes t = 0.02060200832784176f + u * -0.005660790018737316f;
   t = -0.05372922867536545f + u * t;
@@ -32,66 +31,71 @@ constexpr int64_t kLanes = 16;
   Lanes small = x + x * (u * t);
   Lanes b = a > 10.0f ? a * 0 + 10.0f : a;
   b = -2 * b;
-  exp_of_negative<Ints>(b, e);
+  exp_of_negative<typename VectorOf<B>::Ints>(b, e);
   Lanes big = (1 - e) / (1 + e);
   big = x < 0 ? -big : big;
   x = a < 0.625f ? small : big;
 }
 
-template <bool is_tanh> [[gnu::always_inline]] inline void apply_body(float* x, int64_t n) {
+template <int B, bool is_tanh> [[gnu::always_inline]] inline void apply_body(float* x, int64_t n) {
+  constexpr int64_t kLanes = B / 4;
   for (int64_t i = 0; i < n; i += kLanes) {
-    Lanes v = {};
+    typename VectorOf<B>::Lanes v = {};
     if (i + kLanes <= n)
       __builtin_memcpy(&v, x + i, sizeof v);
     else
       __builtin_memcpy(&v, x + i, static_cast<size_t>(n - i) * sizeof(float));
     if (is_tanh)
-      tanh_of(v);
+      tanh_of<B>(v);
     else
-      sigmoid_of(v);
+      sigmoid_of<B>(v);
     __builtin_memcpy(x + i, &v, static_cast<size_t>(std::min<int64_t>(kLanes, n - i)) * sizeof(float));
   }
 }
 
+template <int B>
 [[gnu::always_inline]] inline void lstm_body(const float* sums, const float* input, int64_t stride, float* c,
                                              float* h) {
-  static_assert(kPlainUnits == kLanes);
-  Lanes gate[4], state;
-  for (int g = 0; g < 4; ++g) {
-    Lanes a, b;
-    __builtin_memcpy(&a, sums + g * kLanes, sizeof a);
-    __builtin_memcpy(&b, input + g * stride, sizeof b);
-    gate[g] = a + b;
+  constexpr int64_t kLanes = B / 4;
+  static_assert(kPlainUnits % kLanes == 0);
+  for (int64_t u = 0; u < kPlainUnits; u += kLanes) {
+    typename VectorOf<B>::Lanes gate[4], state;
+    for (int g = 0; g < 4; ++g) {
+      typename VectorOf<B>::Lanes a, b;
+      __builtin_memcpy(&a, sums + g * kPlainUnits + u, sizeof a);
+      __builtin_memcpy(&b, input + g * stride + u, sizeof b);
+      gate[g] = a + b;
+    }
+    sigmoid_of<B>(gate[0]);
+    sigmoid_of<B>(gate[1]);
+    sigmoid_of<B>(gate[2]);
+    tanh_of<B>(gate[3]);
+    __builtin_memcpy(&state, c + u, sizeof state);
+    state = gate[2] * state + gate[0] * gate[3];
+    __builtin_memcpy(c + u, &state, sizeof state);
+    tanh_of<B>(state);
+    state *= gate[1];
+    __builtin_memcpy(h + u, &state, sizeof state);
   }
-  sigmoid_of(gate[0]);
-  sigmoid_of(gate[1]);
-  sigmoid_of(gate[2]);
-  tanh_of(gate[3]);
-  __builtin_memcpy(&state, c, sizeof state);
-  state = gate[2] * state + gate[0] * gate[3];
-  __builtin_memcpy(c, &state, sizeof state);
-  tanh_of(state);
-  state *= gate[1];
-  __builtin_memcpy(h, &state, sizeof state);
 }
 
-void sigmoid_plain(float* x, int64_t n) { apply_body<false>(x, n); }
-void tanh_plain(float* x, int64_t n) { apply_body<true>(x, n); }
+void sigmoid_plain(float* x, int64_t n) { apply_body<16, false>(x, n); }
+void tanh_plain(float* x, int64_t n) { apply_body<16, true>(x, n); }
 void lstm_plain(const float* s, const float* x, int64_t stride, float* c, float* h) {
-  lstm_body(s, x, stride, c, h);
+  lstm_body<16>(s, x, stride, c, h);
 }
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) void lstm_avx2(const float* s, const float* x, int64_t stride, float* c,
                                                    float* h) {
-  lstm_body(s, x, stride, c, h);
+  lstm_body<32>(s, x, stride, c, h);
 }
-__attribute__((target("avx2,fma"))) void sigmoid_avx2(float* x, int64_t n) { apply_body<false>(x, n); }
-__attribute__((target("avx2,fma"))) void tanh_avx2(float* x, int64_t n) { apply_body<true>(x, n); }
+__attribute__((target("avx2,fma"))) void sigmoid_avx2(float* x, int64_t n) { apply_body<32, false>(x, n); }
+__attribute__((target("avx2,fma"))) void tanh_avx2(float* x, int64_t n) { apply_body<32, true>(x, n); }
 #define TBX_AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
-TBX_AVX512 void sigmoid_avx512(float* x, int64_t n) { apply_body<false>(x, n); }
-TBX_AVX512 void tanh_avx512(float* x, int64_t n) { apply_body<true>(x, n); }
+TBX_AVX512 void sigmoid_avx512(float* x, int64_t n) { apply_body<64, false>(x, n); }
+TBX_AVX512 void tanh_avx512(float* x, int64_t n) { apply_body<64, true>(x, n); }
 TBX_AVX512 void lstm_avx512(const float* s, const float* x, int64_t stride, float* c, float* h) {
-  lstm_body(s, x, stride, c, h);
+  lstm_body<64>(s, x, stride, c, h);
 }
 #undef TBX_AVX512
 #endif

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace tbx::extern_kernels::gemv {
+namespace tbx::extern_kernels {
 
 /// Of `B` bytes; `Halves` are as many as the others, of two bytes each.
 template <int B> struct VectorOf;
@@ -26,4 +26,4 @@ template <> struct VectorOf<64> {
   typedef uint16_t Halves __attribute__((vector_size(32), may_alias));
 };
 
-} // namespace tbx::extern_kernels::gemv
+} // namespace tbx::extern_kernels

@@ -3,60 +3,69 @@
 #include <cmath>
 
 #include "extern_kernels/vector_exp.h"
+#include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels {
 namespace {
 
-typedef float Lanes __attribute__((vector_size(64), may_alias));
-typedef int32_t Ints __attribute__((vector_size(64), may_alias));
-constexpr int64_t kLanes = 16;
-constexpr int64_t kRun = 64; ///< features that are added up before their sum joins the others
+constexpr int64_t kLanes = 16; ///< of a block
+constexpr int64_t kRun = 64;   ///< features that are added up before their sum joins the others
 
 /// |x - v|² (`squares`) or x·v of 16 support vectors v at a time; with `gamma`, which is not negative,
-/// e^(-gamma |x - v|²). One body for all instruction sets, inlined into a function per target.
+/// e^(-gamma |x - v|²). One body for all instruction sets, of vectors of `B` bytes, inlined into a function
+/// per target.
+template <int B>
 [[gnu::always_inline]] inline void values_body(const float* blocks, int64_t count, const float* x,
                                                int64_t features, bool squares, const float* gamma,
                                                float* out) {
-  for (int64_t b = 0; b < count; ++b, out += kLanes) {
-    Lanes total = {};
+  using Lanes = typename VectorOf<B>::Lanes;
+  constexpr int kVectors = kLanes * 4 / B;
+  for (int64_t b = 0; b < count; ++b) {
+    Lanes total[kVectors] = {};
     for (int64_t first = 0; first < features; first += kRun) {
-      Lanes sum = {};
+      Lanes sum[kVectors] = {};
       int64_t end = first + kRun < features ? first + kRun : features;
-      for (int64_t i = first; i < end; ++i, blocks += kLanes) {
-        Lanes v;
-        __builtin_memcpy(&v, blocks, sizeof v);
-        if (squares) {
-          v = x[i] - v;
-          sum += v * v;
-        } else {
-          sum += x[i] * v;
+      for (int64_t i = first; i < end; ++i, blocks += kLanes)
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) {
+          Lanes v;
+          __builtin_memcpy(&v, blocks + j * (B / 4), sizeof v);
+          if (squares) {
+            v = x[i] - v;
+            sum[j] += v * v;
+          } else {
+            sum[j] += x[i] * v;
+          }
         }
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) total[j] += sum[j];
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j, out += B / 4) {
+      if (gamma) {
+        Lanes power = total[j] * -*gamma;
+        power = power < -87.0f ? Lanes{} - 87.0f : power;
+        exp_of_negative<typename VectorOf<B>::Ints>(power, total[j]);
       }
-      total += sum;
+      __builtin_memcpy(out, &total[j], sizeof total[j]);
     }
-    if (gamma) {
-      Lanes power = total * -*gamma;
-      power = power < -87.0f ? Lanes{} - 87.0f : power;
-      exp_of_negative<Ints>(power, total);
-    }
-    __builtin_memcpy(out, &total, sizeof total);
   }
 }
 
 void values_plain(const float* blocks, int64_t count, const float* x, int64_t features, bool squares,
                   const float* gamma, float* out) {
-  values_body(blocks, count, x, features, squares, gamma, out);
+  values_body<16>(blocks, count, x, features, squares, gamma, out);
 }
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) void values_avx2(const float* blocks, int64_t count, const float* x,
                                                      int64_t features, bool squares, const float* gamma,
                                                      float* out) {
-  values_body(blocks, count, x, features, squares, gamma, out);
+  values_body<32>(blocks, count, x, features, squares, gamma, out);
 }
 __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))) void
 values_avx512(const float* blocks, int64_t count, const float* x, int64_t features, bool squares,
               const float* gamma, float* out) {
-  values_body(blocks, count, x, features, squares, gamma, out);
+  values_body<64>(blocks, count, x, features, squares, gamma, out);
 }
 #endif
 

@@ -44,8 +44,10 @@ struct Target {
   int64_t short_row = 8;       ///< rows of fewer elements do not fill the lanes of vectors
   double cycles_per_ns = 3;    ///< of a core, about
   bool cuda = false;
-  Gpu gpu;                    ///< where `cuda`
-  bool byte_products = false; ///< exact products of 8-bit integers at full speed (AVX512-VNNI)
+  Gpu gpu; ///< where `cuda`
+  /// Exact products of 8-bit integers are faster than those of float32; of convolutions, groups of as many
+  /// results. 0: none are.
+  int64_t byte_group = 0;
   bool bf16_products = false; ///< products of bfloat16, added in float32 (AVX512-BF16, AMX, GPUs)
   bool f16_products = false;  ///< of float16 (AVX512-FP16, GPUs)
 

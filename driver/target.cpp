@@ -57,7 +57,7 @@ Target target_of(const CompileOptions& options, codegen::Isa isa, const device::
     t.l1_bytes = caches.l1_bytes;
     t.l2_bytes = caches.l2_bytes;
   }
-  t.byte_products = extern_kernels::has_byte_products();
+  t.byte_group = extern_kernels::least_byte_group();
   t.bf16_products = t.cuda || extern_kernels::has_half_products(DType::bf16);
   t.f16_products = t.cuda || extern_kernels::has_half_products(DType::f16);
   return t;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "extern_kernels/bytes/tile.h"
 #include "extern_kernels/direct/lines.h"
 #include "extern_kernels/direct/tap_products.h"
 
@@ -40,7 +41,8 @@ bool copies_image(const Problem& problem, std::span<const OperandInfo> inputs,
                   std::span<const OperandInfo> outputs) {
   if (!std::holds_alternative<ConvProblem>(problem)) return false;
   for (const Candidate& c : candidates(problem))
-    if (c.supports(problem, inputs, outputs).empty()) return std::string_view(c.name) == "direct_conv";
+    if (c.supports(problem, inputs, outputs).empty())
+      return std::string_view(c.name) == "direct_conv" || std::string_view(c.name) == "byte_conv";
   return false;
 }
 
@@ -68,7 +70,10 @@ std::string slow_work(const ConvProblem&, std::span<const OperandInfo>, std::spa
 std::string slow_work(const MatMulProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
 } // namespace onednn
 
-bool has_byte_products() { return onednn::inexact_bytes().empty(); }
+int64_t least_byte_group() {
+  if (onednn::inexact_bytes().empty()) return 1;
+  return bytes::has_tiles() ? bytes::kLeastGroup : 0;
+}
 bool has_half_products(DType type) { return onednn::multiplies(type); }
 
 std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
@@ -87,7 +92,7 @@ std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo
   return reasons;
 }
 #else
-bool has_byte_products() { return false; }
+int64_t least_byte_group() { return 0; } // nothing takes their post-operations
 bool has_half_products(DType) { return false; }
 
 std::string accepts_post_ops(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>) {

@@ -48,8 +48,9 @@ std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo
 /// The candidate (its name) is taken where nothing else computes a problem: any other kernel is faster.
 bool is_plain_loops(std::string_view candidate);
 
-/// Products of 8-bit integers have a fast exact kernel on this CPU.
-bool has_byte_products();
+/// From how many results on a group of a convolution of 8-bit integers has a fast exact kernel on this CPU;
+/// 0: none has, and no matrix product.
+int64_t least_byte_group();
 /// Products of f16 or bf16, added in f32, are faster than those of f32 on this CPU.
 bool has_half_products(DType type);
 

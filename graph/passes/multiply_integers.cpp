@@ -18,7 +18,7 @@ struct Quantised {
 
 class IntegerProducts {
 public:
-  explicit IntegerProducts(Graph& graph) : e_(graph), g_(graph) {}
+  IntegerProducts(Graph& graph, int64_t least_group) : e_(graph), g_(graph), least_group_(least_group) {}
 
   int run() {
     int count = 0;
@@ -104,12 +104,20 @@ private:
     return t;
   }
 
+  /// Of `results` channels in all.
+  bool is_in_small_groups(const Node& node, int64_t results) const {
+    const int64_t group = attribute_or<int64_t>(node, "group", 1);
+    return group > 1 && results / group < least_group_;
+  }
+
   std::vector<Node> convolution(const Node& node, const Quantised& x, const Quantised& w, size_t rank,
                                 int64_t w_zero) {
     const bool several = w.scale->numel() > 1;
     const auto& weights = g_.at(w.values).constant;
     // Other weights than these have no library kernel.
-    if (!weights || rank < 3 || (several && (w.axis != 0 || w.scale->numel() != weights->dims[0]))) return {};
+    if (!weights || rank < 3 || is_in_small_groups(node, weights->dims[0]) ||
+        (several && (w.axis != 0 || w.scale->numel() != weights->dims[0])))
+      return {};
     if (w_zero != (type_of(w.values) == DType::u8 ? 128 : 0)) return {};
     ValueId bias = -1;
     if (node.input(2) >= 0) {
@@ -205,13 +213,15 @@ private:
 
   Editor e_;
   Graph& g_;
+  int64_t least_group_; ///< of a convolution
 };
 
 } // namespace
 
 int multiply_integers(Graph& graph, const PassContext& context) {
   // Elsewhere float32 is faster.
-  return context.target.byte_products ? IntegerProducts(graph).run() : 0;
+  const int64_t least = context.target.byte_group;
+  return least > 0 ? IntegerProducts(graph, least).run() : 0;
 }
 
 } // namespace tbx::graph

@@ -1,0 +1,8 @@
+// What functions are marked with that are written in AVX2 and FMA.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define TBX_AVX2 __attribute__((target("avx2,fma")))
+#endif

@@ -1,0 +1,270 @@
+// Exact convolutions of 8-bit integers where the library has only saturating ones.
+#include <fmt/format.h>
+
+#include "base/memory.h"
+#include "base/pages.h"
+#include "extern_kernels/bytes/operands.h"
+#include "extern_kernels/bytes/product.h"
+#include "extern_kernels/direct/operands.h"
+#include "extern_kernels/fit.h"
+
+namespace tbx::extern_kernels {
+namespace bytes {
+namespace {
+
+using direct::in_pieces;
+using direct::Memory;
+
+/// Pixels between the first tap and the last one: the copy of the image has no more padding than this.
+constexpr int64_t kLargestKernel = 4096;
+
+/// -1: more than can be counted.
+int64_t volume(std::span<const int64_t> sizes) { return known_numel(sizes); }
+
+/// A copy of the image with its padding, channels innermost, in which the taps of all results of a row lie at
+/// the same distances. Of dimensions in which the kernel is 1 wide it has the pixels that are taken alone.
+struct Copy {
+  std::vector<int64_t> sizes;       ///< [spatial...]
+  std::vector<int64_t> in_step;     ///< from one pixel of the copy to the next in the image
+  std::vector<int64_t> result_step; ///< in the copy from one result to the next
+};
+
+class ByteConv : public ExternKernel {
+public:
+  ByteConv(const ConvProblem& p, const OperandInfo& w) : p_(p) {
+    if (!w.constant || w.strides.empty()) return;
+    const TensorRef weights{const_cast<std::byte*>(w.constant->data), w.dtype, w.sizes, w.strides};
+    const Places places = places_of(w.sizes, {});
+    packed_bytes_ = bytes_of(w.sizes, places);
+    packed_ = allocate_aligned(packed_bytes_);
+    pack(weights, places, static_cast<int8_t*>(packed_.get()));
+    drop_pages(*w.constant);
+  }
+
+  std::string description() const override {
+    return "own " + to_string(Problem(p_)) + ", exact products of bytes";
+  }
+  int64_t packed_bytes() const override { return packed_bytes_; }
+
+  int64_t workspace_bytes(std::span<const TensorRef> inputs,
+                          std::span<const TensorRef> outputs) const override {
+    Memory memory(nullptr);
+    take(memory, inputs, copy_of(inputs[1].sizes, outputs[0].sizes));
+    return memory.used();
+  }
+
+  void run(const RunArgs& args) const override {
+    const TensorRef &x = args.inputs[0], &w = args.inputs[1], &y = args.outputs[0];
+    if (y.numel() == 0) return;
+    Memory memory(args.workspace);
+    const Copy copy = copy_of(w.sizes, y.sizes);
+    const auto [image, unpacked] = take(memory, args.inputs, copy);
+    copy_image(x, copy, direct::zero_point<int32_t>(args.inputs, p_.x_zero), image);
+    const int64_t channels = x.sizes[1];
+    const Places places = places_of(w.sizes, steps_of(copy, channels));
+    if (unpacked) pack(w, places, unpacked);
+
+    const size_t rank = copy.sizes.size();
+    Product p;
+    p.sizes = {p_.group, y.sizes[0]};
+    p.sizes.insert(p.sizes.end(), y.sizes.begin() + 2, y.sizes.end());
+    p.outer = 1;
+    p.terms = terms(places);
+    p.columns = y.sizes[1] / p_.group;
+    p.rows = image;
+    p.row_steps = {w.sizes[1], volume(copy.sizes) * channels};
+    const std::vector<int64_t> steps = steps_of(copy, channels);
+    for (size_t d = 0; d < rank; ++d) p.row_steps.push_back(copy.result_step[d] * steps[d]);
+    p.panels = unpacked ? unpacked : static_cast<const int8_t*>(packed_.get());
+    p.panel_steps = {panels_of(p.columns) * panel_bytes(p.terms)};
+    p.unsigned_weights = w.dtype == DType::u8;
+    p.result = walk_of(y, p.columns);
+    for (const PostOp& op : p_.post_ops)
+      if (op.operand >= 0) p.operands.push_back(walk_of(args.inputs[op.operand], p.columns));
+    p.post_ops = &p_.post_ops;
+    bytes::run(p);
+  }
+
+private:
+  /// Where the terms of a result lie, and which weights belong to them.
+  struct Places {
+    std::vector<int64_t> starts; ///< in elements from the first
+    int64_t depth = 0;           ///< terms at each of them
+    bool in_line = false;        ///< the taps of the last dimension follow each other like channels
+  };
+
+  static Terms terms(const Places& places) {
+    return {places.starts.data(), static_cast<int64_t>(places.starts.size()), (places.depth + 1) / 2};
+  }
+
+  /// Elements between neighbours of each dimension of the copy.
+  static std::vector<int64_t> steps_of(const Copy& copy, int64_t channels) {
+    std::vector<int64_t> steps(copy.sizes.size());
+    int64_t step = channels;
+    for (size_t d = steps.size(); d-- > 0; step *= copy.sizes[d]) steps[d] = step;
+    return steps;
+  }
+
+  /// Without `steps` only how many places there are, and how deep, is told.
+  Places places_of(std::span<const int64_t> weights, std::span<const int64_t> steps) const {
+    Places places;
+    const std::span<const int64_t> kernel = weights.subspan(2);
+    places.in_line = p_.group == 1 && p_.dilations.back() == 1;
+    places.depth = weights[1] * (places.in_line ? kernel.back() : 1);
+    const size_t dims = kernel.size() - (places.in_line ? 1 : 0);
+    const int64_t count = volume(kernel.first(dims));
+    for (int64_t t = 0; t < count; ++t) {
+      int64_t rest = t, place = 0;
+      for (size_t d = dims; d-- > 0; rest /= kernel[d])
+        if (!steps.empty()) place += rest % kernel[d] * p_.dilations[d] * steps[d];
+      places.starts.push_back(place);
+    }
+    return places;
+  }
+
+  Copy copy_of(std::span<const int64_t> weights, std::span<const int64_t> result) const {
+    Copy copy;
+    for (size_t d = 0; d < p_.strides.size(); ++d) {
+      const int64_t kernel = weights[d + 2], results = result[d + 2];
+      copy.sizes.push_back(
+          kernel == 1 ? results : (results - 1) * p_.strides[d] + (kernel - 1) * p_.dilations[d] + 1);
+      copy.in_step.push_back(kernel == 1 ? p_.strides[d] : 1);
+      copy.result_step.push_back(kernel == 1 ? 1 : p_.strides[d]);
+    }
+    return copy;
+  }
+
+  /// The image's copy, and room for panels where weights are not packed yet.
+  std::pair<int16_t*, int8_t*> take(Memory& memory, std::span<const TensorRef> in, const Copy& copy) const {
+    const int64_t pixels = times(in[0].sizes[0], volume(copy.sizes)), count = times(pixels, in[0].sizes[1]);
+    auto* image = memory.take<int16_t>(count < 0 ? -1 : count + kSlack);
+    return {image,
+            packed_ ? nullptr : memory.take<int8_t>(bytes_of(in[1].sizes, places_of(in[1].sizes, {})))};
+  }
+
+  int64_t bytes_of(std::span<const int64_t> weights, const Places& places) const {
+    return p_.group * panels_of(weights[0] / p_.group) * panel_bytes(terms(places));
+  }
+
+  /// [group, panel, place, pair, column, 2]
+  void pack(const TensorRef& w, const Places& places, int8_t* to) const {
+    const int64_t columns = w.sizes[0] / p_.group, panels = panels_of(columns), depth = w.sizes[1];
+    const Terms terms = ByteConv::terms(places);
+    const std::span<const int64_t> kernel = w.sizes.subspan(2);
+    const size_t dims = kernel.size() - (places.in_line ? 1 : 0);
+    std::vector<int64_t> starts; // of the places, in the weights
+    for (int64_t t = 0; t < terms.count; ++t) {
+      int64_t rest = t, place = 0;
+      for (size_t d = dims; d-- > 0; rest /= kernel[d]) place += rest % kernel[d] * w.strides[d + 2];
+      starts.push_back(place);
+    }
+    in_pieces(p_.group * panels, static_cast<double>(w.numel()), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int8_t* from = static_cast<const int8_t*>(w.data) + i / panels * columns * w.strides[0];
+        auto value = [&](int64_t column, int64_t place, int64_t term) {
+          const int64_t along = places.in_line ? term / depth * w.strides.back() : 0;
+          return from[column * w.strides[0] + starts[place] + along + term % depth * w.strides[1]];
+        };
+        pack_panel(i % panels, columns, terms, places.depth, value, to + i * panel_bytes(terms));
+      }
+    });
+  }
+
+  /// Line by line; pixels outside of the image are 0, as the zero point is by then.
+  void copy_image(const TensorRef& x, const Copy& copy, int32_t zero, int16_t* to) const {
+    const size_t rank = copy.sizes.size();
+    const int64_t channels = x.sizes[1], width = copy.sizes.back(),
+                  lines = x.sizes[0] * volume(std::span(copy.sizes).first(rank - 1));
+    // Results of the last dimension that lie in the image.
+    const int64_t step = copy.in_step.back(), size = x.sizes.back(), begin = p_.pads_begin.back();
+    const int64_t first = std::min(width, (begin + step - 1) / step),
+                  end = std::clamp((begin + size + step - 1) / step, first, width);
+    std::fill_n(to + lines * width * channels, kSlack, int16_t{0});
+    in_pieces(lines, static_cast<double>(lines) * width * channels, [&](int64_t from, int64_t until) {
+      for (int64_t i = from; i < until; ++i) {
+        int64_t rest = i, at = 0;
+        bool inside = true;
+        for (size_t d = rank - 1; d-- > 0; rest /= copy.sizes[d]) {
+          const int64_t place = rest % copy.sizes[d] * copy.in_step[d] - p_.pads_begin[d];
+          inside &= place >= 0 && place < x.sizes[d + 2];
+          at += place * x.strides[d + 2];
+        }
+        int16_t* line = to + i * width * channels;
+        if (!inside || first == end) {
+          std::fill_n(line, width * channels, int16_t{0});
+          continue;
+        }
+        std::fill_n(line, first * channels, int16_t{0});
+        std::fill_n(line + end * channels, (width - end) * channels, int16_t{0});
+        at += rest * x.strides[0] + (first * step - begin) * x.strides.back();
+        copy_pixels(x, at, step * x.strides.back(), end - first, zero, line + first * channels);
+      }
+    });
+  }
+
+  /// `count` pixels that are `step` elements apart.
+  static void copy_pixels(const TensorRef& x, int64_t at, int64_t step, int64_t count, int32_t zero,
+                          int16_t* to) {
+    const auto* from = static_cast<const int8_t*>(x.data) + at;
+    const int64_t channels = x.sizes[1];
+    const bool is_last = x.strides[1] == 1 || channels == 1;
+    if (is_last && step == channels) {
+      widen(from, x.dtype, 1, count * channels, zero, to);
+    } else if (is_last) {
+      for (int64_t j = 0; j < count; ++j) widen(from + j * step, x.dtype, 1, channels, zero, to + j * channels);
+    } else {
+      constexpr int64_t kTogether = 64; // pixels whose lines stay in the cache
+      int16_t values[kTogether];
+      for (int64_t first = 0; first < count; first += kTogether) {
+        const int64_t some = std::min(kTogether, count - first);
+        for (int64_t c = 0; c < channels; ++c) {
+          widen(from + c * x.strides[1] + first * step, x.dtype, step, some, zero, values);
+          for (int64_t j = 0; j < some; ++j) to[(first + j) * channels + c] = values[j];
+        }
+      }
+    }
+  }
+
+  /// Its rows are [group, image, spatial...].
+  static Walk walk_of(const TensorRef& t, int64_t columns) {
+    auto step = [&](size_t d) { return t.sizes[d] == 1 ? 0 : t.strides[d]; };
+    Walk w{t.data, t.dtype, step(1), {columns * step(1), step(0)}};
+    for (size_t d = 2; d < t.sizes.size(); ++d) w.steps.push_back(step(d));
+    return w;
+  }
+
+  ConvProblem p_;
+  std::shared_ptr<void> packed_;
+  int64_t packed_bytes_ = 0;
+};
+
+} // namespace
+} // namespace bytes
+
+std::string supports_byte_conv(const Problem& problem, std::span<const OperandInfo> inputs,
+                               std::span<const OperandInfo> outputs) {
+  const auto& p = std::get<ConvProblem>(problem);
+  const OperandInfo& w = inputs[1];
+  if (!is_byte(inputs[0].dtype) || !is_byte(w.dtype)) return "operands that are no bytes";
+  if (!bytes::has_tiles()) return "a CPU without AVX2";
+  if (p.has_bias || p.transposed) return "a bias or a transposed convolution of integers";
+  if (p.group > 1 && (w.sizes[0] < 0 || w.sizes[0] / p.group < bytes::kLeastGroup))
+    return "groups of few results, which leave most of a vector empty";
+  if (w.constant && w.strides.empty()) return "weights without known strides";
+  for (size_t d = 0; d < p.strides.size(); ++d) {
+    if (p.pads_begin[d] < 0 || p.pads_end[d] < 0) return "negative padding";
+    const int64_t taps = w.sizes[d + 2];
+    int64_t width;
+    if (taps < 0 || __builtin_mul_overflow(taps - 1, p.dilations[d], &width) || width >= bytes::kLargestKernel)
+      return "a kernel of unknown or great width";
+    if (taps > 1 && std::max(p.pads_begin[d], p.pads_end[d]) > width) return "padding beyond the kernel";
+  }
+  return bytes::Epilogue::refusal(p.post_ops, inputs, outputs[0].dtype);
+}
+
+std::unique_ptr<ExternKernel> make_byte_conv(const Problem& problem, std::span<const OperandInfo> inputs,
+                                             std::span<const OperandInfo>) {
+  return std::make_unique<bytes::ByteConv>(std::get<ConvProblem>(problem), inputs[1]);
+}
+
+} // namespace tbx::extern_kernels

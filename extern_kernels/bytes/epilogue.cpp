@@ -1,0 +1,227 @@
+#include "extern_kernels/bytes/epilogue.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "extern_kernels/bytes/avx2.h"
+
+namespace tbx::extern_kernels::bytes {
+
+std::string Epilogue::refusal(const std::vector<PostOp>& ops, std::span<const OperandInfo> inputs,
+                              DType result) {
+  for (const PostOp& op : ops) {
+    switch (op.kind) {
+    case PostOp::gelu_erf:
+    case PostOp::gelu_tanh:
+    case PostOp::silu:
+    case PostOp::sigmoid:
+    case PostOp::tanh: return "post-operations with powers of e";
+    default: break;
+    }
+    if (op.operand < 0) continue;
+    const DType type = inputs[static_cast<size_t>(op.operand)].dtype;
+    if (type != DType::f32 && !is_byte(type)) return fmt::format("{} operands", name_of(type));
+  }
+  if (result != DType::f32 && !is_byte(result) && (result != DType::i32 || !ops.empty()))
+    return fmt::format("a {} result", name_of(result));
+  return {};
+}
+
+#if defined(__x86_64__)
+namespace {
+
+/// A row of a tile. All rows of one are in registers from the first operation to the last, whether there are
+/// as many or not.
+struct Row {
+  __m256 low, high;
+};
+
+// What is made of eight elements, and of the two numbers of the operation or of an operand. Objects, since of a
+// lambda the compiler asks for the type of its result before it has seen for which instructions it is.
+#define TBX_EIGHT(name, parameters, value)                                                                   \
+  struct name {                                                                                              \
+    TBX_AVX2 [[gnu::always_inline]] inline __m256 operator() parameters const { return value; }              \
+  }
+TBX_EIGHT(Add, (__m256 x, __m256 y), _mm256_add_ps(x, y));
+TBX_EIGHT(Sub, (__m256 x, __m256 y), _mm256_sub_ps(x, y));
+TBX_EIGHT(Mul, (__m256 x, __m256 y), _mm256_mul_ps(x, y));
+TBX_EIGHT(Div, (__m256 x, __m256 y), _mm256_div_ps(x, y));
+// Where an operand of a comparison is NaN the second one is the result.
+TBX_EIGHT(Relu, (__m256 x, __m256, __m256), _mm256_max_ps(_mm256_setzero_ps(), x));
+TBX_EIGHT(LeakyRelu, (__m256 x, __m256 a, __m256),
+          _mm256_blendv_ps(x, _mm256_mul_ps(a, x), _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LT_OQ)));
+TBX_EIGHT(Clip, (__m256 x, __m256 a, __m256 b), _mm256_min_ps(b, _mm256_max_ps(a, x)));
+TBX_EIGHT(Linear, (__m256 x, __m256 a, __m256 b), _mm256_fmadd_ps(a, x, b));
+TBX_EIGHT(Round, (__m256 x, __m256, __m256),
+          _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+TBX_EIGHT(HardSigmoid, (__m256 x, __m256 a, __m256 b),
+          _mm256_max_ps(_mm256_setzero_ps(), _mm256_min_ps(_mm256_set1_ps(1), _mm256_fmadd_ps(a, x, b))));
+TBX_EIGHT(SixthAndHalf, (__m256 x),
+          _mm256_add_ps(_mm256_div_ps(x, _mm256_set1_ps(6)), _mm256_set1_ps(0.5f)));
+TBX_EIGHT(HardSwish, (__m256 x, __m256, __m256),
+          _mm256_mul_ps(x, _mm256_max_ps(_mm256_setzero_ps(), _mm256_min_ps(_mm256_set1_ps(1), SixthAndHalf{}(x)))));
+#undef TBX_EIGHT
+
+template <class F> TBX_AVX2 [[gnu::always_inline]] inline void each(Row* tile, const PostOp& op) {
+  const __m256 a = _mm256_set1_ps(op.alpha), b = _mm256_set1_ps(op.beta);
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) tile[r] = {F{}(tile[r].low, a, b), F{}(tile[r].high, a, b)};
+}
+
+template <class F>
+TBX_AVX2 [[gnu::always_inline]] inline void combine(Row* tile, const float* const* operand) {
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r)
+    tile[r] = {F{}(tile[r].low, _mm256_loadu_ps(operand[r])), F{}(tile[r].high, _mm256_loadu_ps(operand[r] + 8))};
+}
+
+TBX_AVX2 [[gnu::always_inline]] inline __m256 eight(const uint8_t* from) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
+TBX_AVX2 [[gnu::always_inline]] inline __m256 eight(const int8_t* from) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
+TBX_AVX2 [[gnu::always_inline]] inline __m256 eight(const float* from) { return _mm256_loadu_ps(from); }
+
+/// An operand of a tile, each row as sixteen floats; those beyond `width` are 1.
+class Operand {
+public:
+  template <class S>
+  TBX_AVX2 void load(const Walk& w, const int64_t* rows, int count, int64_t column, int width) {
+    const S* from = static_cast<const S*>(w.data) + column * w.column_step;
+    const bool is_whole = w.column_step == 1 && width == kPanel;
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= count || (r > 0 && rows[r] == rows[r - 1])) {
+        rows_[r] = rows_[r - 1];
+        continue;
+      }
+      if constexpr (std::is_same_v<S, float>)
+        if (is_whole) {
+          rows_[r] = from + rows[r];
+          continue;
+        }
+      float* to = copies_[r];
+      rows_[r] = to;
+      if (is_whole) {
+        _mm256_storeu_ps(to, eight(from + rows[r]));
+        _mm256_storeu_ps(to + 8, eight(from + rows[r] + 8));
+      } else {
+        for (int j = 0; j < kPanel; ++j)
+          to[j] = j < width ? static_cast<float>(from[rows[r] + j * w.column_step]) : 1.0f;
+      }
+    }
+  }
+  const float* const* rows() const { return rows_; }
+
+private:
+  const float* rows_[kRows];
+  float copies_[kRows][kPanel];
+};
+
+void load(Operand& operand, const Walk& w, const int64_t* rows, int count, int64_t column, int width) {
+  switch (w.dtype) {
+  case DType::u8: return operand.load<uint8_t>(w, rows, count, column, width);
+  case DType::i8: return operand.load<int8_t>(w, rows, count, column, width);
+  default: return operand.load<float>(w, rows, count, column, width);
+  }
+}
+
+/// Sixteen bytes, rounded to even and saturated.
+TBX_AVX2 __m128i to_bytes(const Row& x, bool is_signed) {
+  const __m256 low = _mm256_set1_ps(is_signed ? -128.0f : 0.0f),
+               high = _mm256_set1_ps(is_signed ? 127.0f : 255.0f);
+  const __m256i first_eight = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(x.low, low), high)),
+                others = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(x.high, low), high));
+  const __m256i halves = _mm256_packs_epi32(first_eight, others); // in turns of four
+  const __m256i ordered = _mm256_permute4x64_epi64(halves, 0xd8);
+  const __m128i first = _mm256_castsi256_si128(ordered), second = _mm256_extracti128_si256(ordered, 1);
+  return is_signed ? _mm_packs_epi16(first, second) : _mm_packus_epi16(first, second);
+}
+
+/// `width` of the numbers in a row of a tile.
+template <class S> void store(const S* from, const Walk& w, int64_t at, int width) {
+  S* to = static_cast<S*>(w.data) + at;
+  for (int j = 0; j < width; ++j) to[j * w.column_step] = from[j];
+}
+
+TBX_AVX2 [[gnu::always_inline]] inline void store(const Row& x, const Walk& w, int64_t at, int width) {
+  const bool is_whole = w.column_step == 1 && width == kPanel;
+  if (w.dtype == DType::f32) {
+    float values[kPanel];
+    float* to = is_whole ? static_cast<float*>(w.data) + at : values;
+    _mm256_storeu_ps(to, x.low);
+    _mm256_storeu_ps(to + 8, x.high);
+    if (!is_whole) store(values, w, at, width);
+    return;
+  }
+  int8_t values[kPanel];
+  int8_t* to = is_whole ? static_cast<int8_t*>(w.data) + at : values;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), to_bytes(x, w.dtype == DType::i8));
+  if (!is_whole) store(values, w, at, width);
+}
+
+/// How many operations there are before those that storing a byte does.
+size_t count_before_storing(const std::vector<PostOp>& ops, DType result) {
+  size_t count = ops.size();
+  const float low = result == DType::u8 ? 0 : -128;
+  if (is_byte(result) && count > 0 && ops[count - 1].kind == PostOp::clip && ops[count - 1].alpha == low &&
+      ops[count - 1].beta == low + 255)
+    --count;
+  return is_byte(result) && count > 0 && ops[count - 1].kind == PostOp::round ? count - 1 : count;
+}
+
+} // namespace
+
+TBX_AVX2 void Epilogue::finish(const int32_t* sums, int count, int64_t column, int width,
+                               const int64_t* const* rows) const {
+  const int64_t first = column * result_.column_step;
+  if (result_.dtype == DType::i32) {
+    for (int r = 0; r < count; ++r) store(sums + r * kPanel, result_, rows[0][r] + first, width);
+    return;
+  }
+  Row tile[kRows];
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+    const auto* from = reinterpret_cast<const __m256i*>(sums + std::min(r, count - 1) * kPanel);
+    tile[r] = {_mm256_cvtepi32_ps(_mm256_loadu_si256(from)), _mm256_cvtepi32_ps(_mm256_loadu_si256(from + 1))};
+  }
+  Operand operand;
+  size_t number = 0;
+  for (size_t i = 0; i < count_; ++i) {
+    const PostOp& op = ops_[i];
+    if (op.operand >= 0) {
+      load(operand, operands_[number], rows[1 + number], count, column, width);
+      ++number;
+    }
+    switch (op.kind) {
+    case PostOp::relu: each<Relu>(tile, op); break;
+    case PostOp::leaky_relu: each<LeakyRelu>(tile, op); break;
+    case PostOp::clip: each<Clip>(tile, op); break;
+    case PostOp::linear: each<Linear>(tile, op); break;
+    case PostOp::round: each<Round>(tile, op); break;
+    case PostOp::hard_sigmoid: each<HardSigmoid>(tile, op); break;
+    case PostOp::hard_swish: each<HardSwish>(tile, op); break;
+    case PostOp::add:
+    case PostOp::sum: combine<Add>(tile, operand.rows()); break;
+    case PostOp::sub: combine<Sub>(tile, operand.rows()); break;
+    case PostOp::mul: combine<Mul>(tile, operand.rows()); break;
+    case PostOp::div: combine<Div>(tile, operand.rows()); break;
+    default: TBX_INTERNAL(false); // Epilogue::refusal
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r)
+    if (r < count) store(tile[r], result_, rows[0][r] + first, width);
+}
+
+Epilogue::Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span<const Walk> operands)
+    : ops_(ops), count_(count_before_storing(ops, result.dtype)), result_(result), operands_(operands) {}
+#else
+Epilogue::Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span<const Walk> operands)
+    : ops_(ops), count_(ops.size()), result_(result), operands_(operands) {}
+void Epilogue::finish(const int32_t*, int, int64_t, int, const int64_t* const*) const { TBX_INTERNAL(false); }
+#endif
+
+} // namespace tbx::extern_kernels::bytes

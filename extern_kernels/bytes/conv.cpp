@@ -6,6 +6,7 @@
 #include "extern_kernels/bytes/operands.h"
 #include "extern_kernels/bytes/product.h"
 #include "extern_kernels/direct/operands.h"
+#include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/fit.h"
 
 namespace tbx::extern_kernels {
@@ -126,8 +127,8 @@ private:
     Copy copy;
     for (size_t d = 0; d < p_.strides.size(); ++d) {
       const int64_t kernel = weights[d + 2], results = result[d + 2];
-      copy.sizes.push_back(
-          kernel == 1 ? results : (results - 1) * p_.strides[d] + (kernel - 1) * p_.dilations[d] + 1);
+      copy.sizes.push_back(kernel == 1 ? results
+                                       : (results - 1) * p_.strides[d] + (kernel - 1) * p_.dilations[d] + 1);
       copy.in_step.push_back(kernel == 1 ? p_.strides[d] : 1);
       copy.result_step.push_back(kernel == 1 ? 1 : p_.strides[d]);
     }
@@ -211,7 +212,8 @@ private:
     if (is_last && step == channels) {
       widen(from, x.dtype, 1, count * channels, zero, to);
     } else if (is_last) {
-      for (int64_t j = 0; j < count; ++j) widen(from + j * step, x.dtype, 1, channels, zero, to + j * channels);
+      for (int64_t j = 0; j < count; ++j)
+        widen(from + j * step, x.dtype, 1, channels, zero, to + j * channels);
     } else {
       constexpr int64_t kTogether = 64; // pixels whose lines stay in the cache
       int16_t values[kTogether];
@@ -250,12 +252,15 @@ std::string supports_byte_conv(const Problem& problem, std::span<const OperandIn
   if (p.has_bias || p.transposed) return "a bias or a transposed convolution of integers";
   if (p.group > 1 && (w.sizes[0] < 0 || w.sizes[0] / p.group < bytes::kLeastGroup))
     return "groups of few results, which leave most of a vector empty";
+  // Which does no post-operations: what has some is one call here.
+  if (p.post_ops.empty() && direct::is_best_by_taps(p, w.sizes)) return "few results: taps first, sums after";
   if (w.constant && w.strides.empty()) return "weights without known strides";
   for (size_t d = 0; d < p.strides.size(); ++d) {
     if (p.pads_begin[d] < 0 || p.pads_end[d] < 0) return "negative padding";
     const int64_t taps = w.sizes[d + 2];
     int64_t width;
-    if (taps < 0 || __builtin_mul_overflow(taps - 1, p.dilations[d], &width) || width >= bytes::kLargestKernel)
+    if (taps < 0 || __builtin_mul_overflow(taps - 1, p.dilations[d], &width) ||
+        width >= bytes::kLargestKernel)
       return "a kernel of unknown or great width";
     if (taps > 1 && std::max(p.pads_begin[d], p.pads_end[d]) > width) return "padding beyond the kernel";
   }

@@ -38,8 +38,8 @@ struct Row {
   __m256 low, high;
 };
 
-// What is made of eight elements, and of the two numbers of the operation or of an operand. Objects, since of a
-// lambda the compiler asks for the type of its result before it has seen for which instructions it is.
+// What is made of eight elements, and of the two numbers of the operation or of an operand. Objects, since of
+// a lambda the compiler asks for the type of its result before it has seen for which instructions it is.
 #define TBX_EIGHT(name, parameters, value)                                                                   \
   struct name {                                                                                              \
     TBX_AVX2 [[gnu::always_inline]] inline __m256 operator() parameters const { return value; }              \
@@ -58,10 +58,10 @@ TBX_EIGHT(Round, (__m256 x, __m256, __m256),
           _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 TBX_EIGHT(HardSigmoid, (__m256 x, __m256 a, __m256 b),
           _mm256_max_ps(_mm256_setzero_ps(), _mm256_min_ps(_mm256_set1_ps(1), _mm256_fmadd_ps(a, x, b))));
-TBX_EIGHT(SixthAndHalf, (__m256 x),
-          _mm256_add_ps(_mm256_div_ps(x, _mm256_set1_ps(6)), _mm256_set1_ps(0.5f)));
+TBX_EIGHT(SixthAndHalf, (__m256 x), _mm256_add_ps(_mm256_div_ps(x, _mm256_set1_ps(6)), _mm256_set1_ps(0.5f)));
 TBX_EIGHT(HardSwish, (__m256 x, __m256, __m256),
-          _mm256_mul_ps(x, _mm256_max_ps(_mm256_setzero_ps(), _mm256_min_ps(_mm256_set1_ps(1), SixthAndHalf{}(x)))));
+          _mm256_mul_ps(x, _mm256_max_ps(_mm256_setzero_ps(),
+                                         _mm256_min_ps(_mm256_set1_ps(1), SixthAndHalf{}(x)))));
 #undef TBX_EIGHT
 
 template <class F> TBX_AVX2 [[gnu::always_inline]] inline void each(Row* tile, const PostOp& op) {
@@ -74,7 +74,8 @@ template <class F>
 TBX_AVX2 [[gnu::always_inline]] inline void combine(Row* tile, const float* const* operand) {
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r)
-    tile[r] = {F{}(tile[r].low, _mm256_loadu_ps(operand[r])), F{}(tile[r].high, _mm256_loadu_ps(operand[r] + 8))};
+    tile[r] = {F{}(tile[r].low, _mm256_loadu_ps(operand[r])),
+               F{}(tile[r].high, _mm256_loadu_ps(operand[r] + 8))};
 }
 
 TBX_AVX2 [[gnu::always_inline]] inline __m256 eight(const uint8_t* from) {
@@ -185,7 +186,8 @@ TBX_AVX2 void Epilogue::finish(const int32_t* sums, int count, int64_t column, i
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
     const auto* from = reinterpret_cast<const __m256i*>(sums + std::min(r, count - 1) * kPanel);
-    tile[r] = {_mm256_cvtepi32_ps(_mm256_loadu_si256(from)), _mm256_cvtepi32_ps(_mm256_loadu_si256(from + 1))};
+    tile[r] = {_mm256_cvtepi32_ps(_mm256_loadu_si256(from)),
+               _mm256_cvtepi32_ps(_mm256_loadu_si256(from + 1))};
   }
   Operand operand;
   size_t number = 0;

@@ -42,7 +42,8 @@ int64_t place_of_matrix(int64_t i, const TensorRef& t) {
 }
 
 Walk walk_of(const TensorRef& t) {
-  Walk w{t.data, t.dtype, at_end(t.sizes, 1) == 1 ? 0 : at_end(t.strides, 1), batch_steps(t.sizes, t.strides)};
+  Walk w{t.data, t.dtype, at_end(t.sizes, 1) == 1 ? 0 : at_end(t.strides, 1),
+         batch_steps(t.sizes, t.strides)};
   w.steps.push_back(at_end(t.sizes, 2) == 1 ? 0 : at_end(t.strides, 2));
   return w;
 }
@@ -130,7 +131,8 @@ private:
       for (int64_t i = begin; i < end; ++i) {
         const auto* from = static_cast<const int8_t*>(b.data) + place_of_matrix(i / panels, b);
         pack_panel(
-            i % panels, n, terms, k, [&](int64_t j, int64_t, int64_t l) { return from[l * down + j * along]; },
+            i % panels, n, terms, k,
+            [&](int64_t j, int64_t, int64_t l) { return from[l * down + j * along]; },
             to + i * panel_bytes(terms));
       }
     });

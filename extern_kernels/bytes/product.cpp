@@ -27,8 +27,9 @@ int64_t place_of(int64_t i, std::span<const int64_t> sizes, std::span<const int6
 class Blocks {
 public:
   explicit Blocks(const Product& p)
-      : p_(p), epilogue_(*p.post_ops, p.result, p.operands), outer_(volume(std::span(p.sizes).first(p.outer))),
-        rows_(volume(std::span(p.sizes).subspan(p.outer))), panels_(panels_of(p.columns)) {
+      : p_(p), epilogue_(*p.post_ops, p.result, p.operands),
+        outer_(volume(std::span(p.sizes).first(p.outer))), rows_(volume(std::span(p.sizes).subspan(p.outer))),
+        panels_(panels_of(p.columns)) {
     // Of even lengths: a last block of few rows would keep the threads waiting.
     const int64_t least = std::max<int64_t>(1, (rows_ + kBlockRows - 1) / kBlockRows);
     block_ = ((rows_ + least - 1) / least + kRows - 1) / kRows * kRows;
@@ -68,8 +69,8 @@ public:
         if (p_.weight_zero != 0) take_off_zeros(begins + r, count, sums);
         for (size_t w = 0; w < walks; ++w) rows[w] = places.data() + w * kBlockRows + r;
         const int64_t column = panel * kPanel;
-        epilogue_.finish(sums, count, column, static_cast<int>(std::min<int64_t>(kPanel, p_.columns - column)),
-                         rows.data());
+        epilogue_.finish(sums, count, column,
+                         static_cast<int>(std::min<int64_t>(kPanel, p_.columns - column)), rows.data());
       }
   }
 

@@ -77,7 +77,9 @@ void multiply(const int16_t* const* rows, int count, const Terms& terms, const i
 }
 #else
 bool has_tiles() { return false; }
-void multiply(const int16_t* const*, int, const Terms&, const int8_t*, bool, int32_t*) { TBX_INTERNAL(false); }
+void multiply(const int16_t* const*, int, const Terms&, const int8_t*, bool, int32_t*) {
+  TBX_INTERNAL(false);
+}
 #endif
 
 } // namespace tbx::extern_kernels::bytes

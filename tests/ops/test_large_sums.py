@@ -15,7 +15,7 @@ from onnx import helper
 from peers import CPU_FLAGS, tensorbox
 
 # Dequantised products that nothing quantises again are made of bytes where the CPU is fast with them, else of float32.
-HAS_BYTE_PRODUCTS = "avx512_vnni" in CPU_FLAGS
+HAS_BYTE_PRODUCTS = not CPU_FLAGS.isdisjoint({"avx512_vnni", "avx2"})
 
 
 def kind(value: np.ndarray) -> int:

@@ -45,7 +45,9 @@ struct Operand {
     if (!tensor) return {};
     return {tensor->mutable_data(), dtype, sizes, strides};
   }
-  OperandInfo info(bool constant = false) const { return {dtype, sizes, strides, constant ? tensor : nullptr}; }
+  OperandInfo info(bool constant = false) const {
+    return {dtype, sizes, strides, constant ? tensor : nullptr};
+  }
 };
 
 Operand zero_point(DType of) {
@@ -54,8 +56,8 @@ Operand zero_point(DType of) {
   return z;
 }
 
-/// Each kind of post-operation that is taken, in some order, the last of them for a result of bytes; `columns`
-/// is the dimension of the columns.
+/// Each kind of post-operation that is taken, in some order, the last of them for a result of bytes;
+/// `columns` is the dimension of the columns.
 DType add_post_ops(std::vector<PostOp>& ops, std::vector<Operand>& in, const Dims& sizes, size_t columns) {
   const int result = pick(0, 3); // i32, f32, u8, i8
   if (result == 0) return DType::i32;
@@ -67,14 +69,16 @@ DType add_post_ops(std::vector<PostOp>& ops, std::vector<Operand>& in, const Dim
     if (form == 3) s[columns] = 1;
     Operand t(type, s, pick(0, 1) && s.size() > 2 ? channels_last(s.size()) : std::vector<int>{});
     if (is_divisor)
-      for (int64_t i = 0; i < t.tensor->numel(); ++i) t.tensor->as_mutable<float>()[i] = 0.5f + 0.01f * pick(0, 99);
+      for (int64_t i = 0; i < t.tensor->numel(); ++i)
+        t.tensor->as_mutable<float>()[i] = 0.5f + 0.01f * pick(0, 99);
     in.push_back(std::move(t));
     return static_cast<int>(in.size()) - 1;
   };
   ops.push_back({PostOp::linear, 0.001f, 0.25f});
-  static constexpr PostOp::Kind kKinds[] = {PostOp::relu,         PostOp::leaky_relu, PostOp::clip,  PostOp::linear,
-                                            PostOp::hard_sigmoid, PostOp::hard_swish, PostOp::add,   PostOp::sub,
-                                            PostOp::mul,          PostOp::div,        PostOp::round};
+  static constexpr PostOp::Kind kKinds[] = {PostOp::relu,   PostOp::leaky_relu,   PostOp::clip,
+                                            PostOp::linear, PostOp::hard_sigmoid, PostOp::hard_swish,
+                                            PostOp::add,    PostOp::sub,          PostOp::mul,
+                                            PostOp::div,    PostOp::round};
   for (int i = pick(0, 4); i > 0; --i) {
     PostOp op{kKinds[pick(0, static_cast<int>(std::size(kKinds)) - 1)], 0.5f, 0.75f};
     if (op.kind == PostOp::clip) op.alpha = -3;
@@ -168,7 +172,8 @@ void check_matmul(int64_t batch, int64_t m, int64_t k, int64_t n) {
   c.out = Operand(type, sizes);
   std::vector<OperandInfo> infos = c.infos(), outs{c.out.info()};
   if (pick(0, 1)) infos[1] = c.in[1].info(true);
-  const std::string what = to_string(Problem(p)) + " " + std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n);
+  const std::string what =
+      to_string(Problem(p)) + " " + std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n);
   ASSERT_EQ(supports_byte_matmul(p, infos, outs), "") << what;
   c.run(*make_byte_matmul(p, infos, outs));
   auto zero = [&](int number) {
@@ -228,7 +233,9 @@ void check_conv(const Layer& l) {
   const DType left = pick(0, 1) ? DType::u8 : DType::i8, right = pick(0, 1) ? DType::u8 : DType::i8;
   const std::vector<int> last = channels_last(x.size());
   Call c;
-  c.in = {Operand(left, x, pick(0, 2) ? last : std::vector<int>{}), Operand(right, w, pick(0, 2) ? std::vector<int>{} : last), {}};
+  c.in = {Operand(left, x, pick(0, 2) ? last : std::vector<int>{}),
+          Operand(right, w, pick(0, 2) ? std::vector<int>{} : last),
+          {}};
   if (pick(0, 2)) {
     p.x_zero = static_cast<int>(c.in.size());
     c.in.push_back(zero_point(left));
@@ -258,7 +265,8 @@ void check_conv(const Layer& l) {
         int64_t tap = rest / l.kernel;
         for (int64_t e = d + 1; e < l.rank; ++e) tap /= l.kernel;
         tap %= l.kernel;
-        const int64_t at = place[static_cast<size_t>(d + 2)] * l.stride + tap * l.dilation - p.pads_begin[static_cast<size_t>(d)];
+        const int64_t at = place[static_cast<size_t>(d + 2)] * l.stride + tap * l.dilation -
+                           p.pads_begin[static_cast<size_t>(d)];
         inside &= at >= 0 && at < x[static_cast<size_t>(d + 2)];
         from.push_back(at);
         of.push_back(tap);
@@ -266,7 +274,8 @@ void check_conv(const Layer& l) {
       for (int64_t k = 0; inside && k < l.depth; ++k) {
         from[1] = place[1] / l.columns * l.depth + k;
         of[1] = k;
-        sum += (static_cast<int64_t>(at_place(c.in[0], from)) - zero) * static_cast<int64_t>(at_place(c.in[1], of));
+        sum += (static_cast<int64_t>(at_place(c.in[0], from)) - zero) *
+               static_cast<int64_t>(at_place(c.in[1], of));
       }
     }
     expect_near(at_place(c.out, place), finished(sum, i, p.post_ops, c.in, c.out), type, what);
@@ -295,19 +304,57 @@ TEST(ByteProducts, ConvolutionsOfAllForms) {
 
 TEST(ByteProducts, ConvolutionsOfLayers) {
   if (!bytes::has_tiles()) GTEST_SKIP() << "no AVX2";
-  check_conv({.rank = 2, .images = 1, .group = 1, .depth = 3, .columns = 24, .kernel = 7, .stride = 2, .dilation = 1, .pad = 3, .size = 45});
-  check_conv({.rank = 2, .images = 1, .group = 1, .depth = 64, .columns = 64, .kernel = 3, .stride = 1, .dilation = 1, .pad = 1, .size = 14});
-  check_conv({.rank = 2, .images = 2, .group = 1, .depth = 256, .columns = 40, .kernel = 1, .stride = 2, .dilation = 1, .pad = 0, .size = 14});
-  check_conv({.rank = 2, .images = 1, .group = 4, .depth = 32, .columns = 32, .kernel = 3, .stride = 1, .dilation = 2, .pad = 2, .size = 9});
+  check_conv({.rank = 2,
+              .images = 1,
+              .group = 1,
+              .depth = 3,
+              .columns = 24,
+              .kernel = 7,
+              .stride = 2,
+              .dilation = 1,
+              .pad = 3,
+              .size = 45});
+  check_conv({.rank = 2,
+              .images = 1,
+              .group = 1,
+              .depth = 64,
+              .columns = 64,
+              .kernel = 3,
+              .stride = 1,
+              .dilation = 1,
+              .pad = 1,
+              .size = 14});
+  check_conv({.rank = 2,
+              .images = 2,
+              .group = 1,
+              .depth = 256,
+              .columns = 40,
+              .kernel = 1,
+              .stride = 2,
+              .dilation = 1,
+              .pad = 0,
+              .size = 14});
+  check_conv({.rank = 2,
+              .images = 1,
+              .group = 4,
+              .depth = 32,
+              .columns = 32,
+              .kernel = 3,
+              .stride = 1,
+              .dilation = 2,
+              .pad = 2,
+              .size = 9});
 }
 
 TEST(ByteProducts, WhatIsNotTakenSaysWhy) {
   if (!bytes::has_tiles()) GTEST_SKIP() << "no AVX2";
   const OperandInfo byte{DType::u8, {4, 4}, {4, 1}, nullptr}, real{DType::f32, {4, 4}, {4, 1}, nullptr};
   MatMulProblem p;
-  EXPECT_EQ(supports_byte_matmul(p, std::vector{real, byte}, std::vector{real}), "operands that are no bytes");
+  EXPECT_EQ(supports_byte_matmul(p, std::vector{real, byte}, std::vector{real}),
+            "operands that are no bytes");
   p.post_ops = {{PostOp::tanh}};
-  EXPECT_EQ(supports_byte_matmul(p, std::vector{byte, byte}, std::vector{real}), "post-operations with powers of e");
+  EXPECT_EQ(supports_byte_matmul(p, std::vector{byte, byte}, std::vector{real}),
+            "post-operations with powers of e");
   ConvProblem c;
   c.strides = c.dilations = {1, 1};
   c.pads_begin = c.pads_end = {0, 0};
@@ -318,7 +365,8 @@ TEST(ByteProducts, WhatIsNotTakenSaysWhy) {
             "groups of few results, which leave most of a vector empty");
   c.group = 1;
   c.pads_begin = {1, int64_t{1} << 40};
-  EXPECT_EQ(supports_byte_conv(c, std::vector{image, taps}, std::vector{result}), "padding beyond the kernel");
+  EXPECT_EQ(supports_byte_conv(c, std::vector{image, taps}, std::vector{result}),
+            "padding beyond the kernel");
 }
 
 } // namespace

@@ -46,7 +46,7 @@ struct Target {
   bool cuda = false;
   Gpu gpu; ///< where `cuda`
   /// Exact products of 8-bit integers are faster than those of float32; of convolutions, groups of as many
-  /// results. 0: none are.
+  /// results, and terms in each. 0: none are.
   int64_t byte_group = 0;
   bool bf16_products = false; ///< products of bfloat16, added in float32 (AVX512-BF16, AMX, GPUs)
   bool f16_products = false;  ///< of float16 (AVX512-FP16, GPUs)

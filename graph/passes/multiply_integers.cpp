@@ -104,10 +104,11 @@ private:
     return t;
   }
 
-  /// Of `results` channels in all.
-  bool is_in_small_groups(const Node& node, int64_t results) const {
-    const int64_t group = attribute_or<int64_t>(node, "group", 1);
-    return group > 1 && results / group < least_group_;
+  /// Fewer results or terms in a group than there are side by side in what multiplies bytes.
+  bool is_small(const Node& node, const Tensor& weights) const {
+    const int64_t group = attribute_or<int64_t>(node, "group", 1), results = weights.dims[0];
+    return results / std::max<int64_t>(1, group) < least_group_ ||
+           weights.numel() / std::max<int64_t>(1, results) < least_group_;
   }
 
   std::vector<Node> convolution(const Node& node, const Quantised& x, const Quantised& w, size_t rank,
@@ -115,7 +116,7 @@ private:
     const bool several = w.scale->numel() > 1;
     const auto& weights = g_.at(w.values).constant;
     // Other weights than these have no library kernel.
-    if (!weights || rank < 3 || is_in_small_groups(node, weights->dims[0]) ||
+    if (!weights || rank < 3 || is_small(node, *weights) ||
         (several && (w.axis != 0 || w.scale->numel() != weights->dims[0])))
       return {};
     if (w_zero != (type_of(w.values) == DType::u8 ? 128 : 0)) return {};

@@ -220,5 +220,33 @@ TEST(GraphPasses, UnknownNamesAreErrors) {
   EXPECT_THROW(graph::run_graph_passes(h.graph, disabled), Error);
 }
 
+/// One convolution of bytes between DequantizeLinear; whether the pass makes it a product of integers.
+bool multiplies_bytes(int64_t results, int64_t depth, int64_t group, int64_t kernel, int64_t least_group) {
+  GraphHelper h;
+  const ValueId scale = h.constant(scalar(0.5f)), zero = h.constant(Tensor::make(DType::u8, {}));
+  const ValueId x =
+      h.node("DequantizeLinear", {h.input("x", DType::u8, {1, depth * group, 9, 9}), scale, zero});
+  const std::vector<int64_t> sizes{results, depth, kernel, kernel};
+  const ValueId weights = h.constant(Tensor::make(DType::i8, sizes)),
+                w = h.node("DequantizeLinear", {weights, scale});
+  h.graph.at(weights).type.dtype = DType::i8;
+  h.graph.at(weights).type.shape = ir::SymInts(sizes.begin(), sizes.end());
+  h.output(h.node("Conv", {x, w}, {{"group", group}}));
+  for (ValueId v : {x, w, h.graph.outputs[0]}) h.graph.at(v).type.dtype = DType::f32;
+  Target target;
+  target.byte_group = least_group;
+  return graph::multiply_integers(h.graph, {target, DType::undefined}) > 0;
+}
+
+TEST(GraphPasses, SmallConvolutionsOfBytesStayFloatsWhereTheyLeaveVectorsEmpty) {
+  EXPECT_TRUE(multiplies_bytes(8, 8, 1, 1, 8));
+  EXPECT_FALSE(multiplies_bytes(7, 8, 1, 1, 8)); // results
+  EXPECT_FALSE(multiplies_bytes(8, 7, 1, 1, 8)); // terms
+  EXPECT_TRUE(multiplies_bytes(16, 1, 2, 3, 8));
+  EXPECT_FALSE(multiplies_bytes(15 * 2, 1, 5, 3, 8));
+  EXPECT_TRUE(multiplies_bytes(4, 1, 4, 1, 1)); // depthwise
+  EXPECT_FALSE(multiplies_bytes(8, 8, 1, 1, 0));
+}
+
 } // namespace
 } // namespace tbx::test

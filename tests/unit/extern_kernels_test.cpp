@@ -299,9 +299,10 @@ TEST(ExternKernels, IntegersGoToOwnKernels) {
   Selection s = select(MatMulProblem{}, in, out);
   EXPECT_EQ(s.chosen, "direct_matmul");
 #if defined(TBX_WITH_ONEDNN)
-  ASSERT_EQ(s.refusals.size(), 2u);
+  ASSERT_EQ(s.refusals.size(), 3u);
   EXPECT_EQ(s.refusals[0], "gemv: more than one row");
-  EXPECT_EQ(s.refusals[1], "onednn_matmul: int32 operands");
+  EXPECT_EQ(s.refusals[1], "blocked_matmul: int32 operands");
+  EXPECT_EQ(s.refusals[2], "onednn_matmul: int32 operands");
 #endif
 }
 

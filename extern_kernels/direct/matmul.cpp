@@ -3,11 +3,11 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/memory.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/direct/tile.h"
+#include "extern_kernels/stack.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
@@ -15,25 +15,6 @@ namespace direct {
 namespace {
 
 int64_t panels_of(int64_t columns, int panel) { return (columns + panel - 1) / panel; }
-
-/// A stack of matrices by strides.
-struct Stack {
-  const TensorRef& t;
-  std::span<const int64_t> batch() const { return t.sizes.first(t.sizes.size() - 2); }
-  int64_t count() const {
-    return std::accumulate(batch().begin(), batch().end(), int64_t{1}, std::multiplies<>());
-  }
-  int64_t rows() const { return t.sizes.end()[-2]; }
-  int64_t columns() const { return t.sizes.end()[-1]; }
-  int64_t row_step() const { return t.strides.end()[-2]; }
-  int64_t column_step() const { return t.strides.end()[-1]; }
-  /// Where matrix `i` begins.
-  int64_t at(int64_t i) const {
-    int64_t place = 0;
-    for (size_t d = batch().size(); d-- > 0; i /= batch()[d]) place += i % batch()[d] * t.strides[d];
-    return place;
-  }
-};
 
 /// Rows [k, kPanel] of panel `p` of a matrix; columns beyond the last one are 0.
 template <class T> void pack_panel(const TensorRef& b, int64_t at, const Stack& m, int64_t p, T zero, T* to) {

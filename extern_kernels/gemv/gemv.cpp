@@ -5,12 +5,11 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/float_formats.h"
 #include "base/pages.h"
 #include "extern_kernels/gemv/panels.h"
-#include "extern_kernels/recurrent/activations.h"
+#include "extern_kernels/post_ops.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
@@ -91,33 +90,15 @@ private:
     if (p_.has_bias)
       for (int64_t j = 0; j < width; ++j) sums[j] += element(args.inputs[2], first + j);
     for (const PostOp& op : p_.post_ops) {
-      if (activate(op, width, sums)) continue;
+      if (op.operand < 0) {
+        activate(op, sums, kPanel); // one by one takes as long as a panel takes to come from memory
+        continue;
+      }
       for (int64_t j = 0; j < width; ++j) {
-        float other = op.operand >= 0 ? element(args.inputs[op.operand], first + j) : 0;
+        const float other = element(args.inputs[op.operand], first + j);
         sums[j] = static_cast<float>(apply_post_op(op, sums[j], other));
       }
     }
-  }
-
-  /// The usual activations in vectors: one by one they take as long as a panel takes to come from memory.
-  static bool activate(const PostOp& op, int64_t width, float* sums) {
-    using recurrent::ActivationKind;
-    if (op.kind == PostOp::sigmoid || op.kind == PostOp::tanh) {
-      const bool tanh = op.kind == PostOp::tanh;
-      recurrent::apply({tanh ? ActivationKind::tanh : ActivationKind::sigmoid}, sums, width);
-      return true;
-    }
-    if (op.kind != PostOp::silu && op.kind != PostOp::gelu_tanh) return false;
-    // Both are x times a sigmoid: (1 + tanh(u)) / 2 is that of 2u.
-    float gates[kPanel];
-    const float two_u = static_cast<float>(2 * std::sqrt(2 / M_PI));
-    for (int64_t j = 0; j < width; ++j) {
-      const float x = sums[j];
-      gates[j] = op.kind == PostOp::silu ? op.alpha * x : two_u * (x + 0.044715f * x * x * x);
-    }
-    recurrent::apply({ActivationKind::sigmoid}, gates, width);
-    for (int64_t j = 0; j < width; ++j) sums[j] *= gates[j];
-    return true;
   }
 
   MatMulProblem p_;

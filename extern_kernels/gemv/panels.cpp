@@ -1,9 +1,5 @@
 #include "extern_kernels/gemv/panels.h"
 
-#include <tbb/parallel_for.h>
-
-#include <algorithm>
-
 #include "base/memory.h"
 #include "extern_kernels/vectors.h"
 
@@ -104,57 +100,6 @@ template <DType type> auto best_multiply() {
   return multiply_plain<type>;
 }
 
-/// Rows [first, last) of a matrix that is stored by rows, into all panels.
-template <class T>
-void copy_rows(const T* data, T* panels, int64_t k, int64_t n, int64_t row_stride, int64_t first,
-               int64_t last) {
-  tbb::parallel_for(int64_t{0}, (n + kPanel - 1) / kPanel, [&](int64_t p) {
-    T* to = panels + p * k * kPanel;
-    const int64_t begin = p * kPanel, width = std::min<int64_t>(kPanel, n - begin);
-    if (width < kPanel) std::fill_n(to + first * kPanel, (last - first) * kPanel, T{});
-    for (int64_t i = first; i < last; ++i) std::copy_n(data + begin + i * row_stride, width, to + i * kPanel);
-  });
-}
-
-/// Columns [first, last) of one that is stored by columns, whole panels of them.
-template <class T>
-void copy_columns(const T* data, T* panels, int64_t k, int64_t row_stride, int64_t column_stride,
-                  int64_t first, int64_t last) {
-  tbb::parallel_for(first / kPanel, (last + kPanel - 1) / kPanel, [&](int64_t p) {
-    T* to = panels + p * k * kPanel;
-    const int64_t begin = p * kPanel, width = std::min<int64_t>(kPanel, last - begin);
-    const T* from = data + begin * column_stride;
-    if (width < kPanel) std::fill_n(to, k * kPanel, T{});
-    // Blocks of rows keep the lines of all columns of the panel in the cache.
-    constexpr int64_t kRows = 16;
-    for (int64_t row = 0; row < k; row += kRows)
-      for (int64_t j = 0; j < width; ++j)
-        for (int64_t i = row; i < std::min(row + kRows, k); ++i)
-          to[i * kPanel + j] = from[i * row_stride + j * column_stride];
-  });
-}
-
-/// Strip by strip of the matrix as it is stored: what lies between is read by nobody, for the system brings
-/// in pages by the dozen.
-template <class T>
-void copy_strips(const T* data, T* panels, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
-                 const Panels::Copied& copied) {
-  constexpr int64_t kStrip = (8 << 20) / sizeof(T);
-  const bool by_rows = column_stride == 1;
-  const int64_t line = by_rows ? row_stride : column_stride, lines = by_rows ? k : n;
-  const int64_t of_line = by_rows ? n : (k - 1) * row_stride + 1; // elements from its first to its last
-  const int64_t step = std::max<int64_t>(kPanel, kStrip / std::max<int64_t>(1, line) / kPanel * kPanel);
-  for (int64_t first = 0; first < lines; first += step) {
-    const int64_t last = std::min(first + step, lines);
-    if (by_rows)
-      copy_rows(data, panels, k, n, row_stride, first, last);
-    else
-      copy_columns(data, panels, k, row_stride, column_stride, first, last);
-    if (copied)
-      copied(data + first * line, ((last - first - 1) * line + of_line) * static_cast<int64_t>(sizeof(T)));
-  }
-}
-
 } // namespace
 
 Panels::Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
@@ -165,11 +110,11 @@ Panels::Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_s
                 : type == DType::bf16 ? best_multiply<DType::bf16>()
                                       : best_multiply<DType::f16>()) {
   if (type == DType::f32)
-    copy_strips(static_cast<const float*>(data), reinterpret_cast<float*>(data_), k, n, row_stride,
+    copy_panels(static_cast<const float*>(data), reinterpret_cast<float*>(data_), kPanel, k, n, row_stride,
                 column_stride, copied);
   else
-    copy_strips(static_cast<const uint16_t*>(data), reinterpret_cast<uint16_t*>(data_), k, n, row_stride,
-                column_stride, copied);
+    copy_panels(static_cast<const uint16_t*>(data), reinterpret_cast<uint16_t*>(data_), kPanel, k, n,
+                row_stride, column_stride, copied);
 }
 
 void Panels::multiply(int64_t panel, const float* x, std::span<float, kPanel> sums) const {

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 
 #include "base/dtype.h"
+#include "extern_kernels/panel_copy.h"
 
 namespace tbx::extern_kernels::gemv {
 
@@ -18,11 +18,7 @@ constexpr int kPanel = 64;
 /// columns beyond n are 0.
 class Panels {
 public:
-  /// What is told of a run of the matrix's bytes that are copied: nobody reads them again here.
-  using Copied = std::function<void(const void* begin, int64_t bytes)>;
-  /// Copies the matrix whose element (i, j) is `data[i * row_stride + j * column_stride]`, strip by strip, so
-  /// that never more than one is in memory twice where `copied` gives its pages back. Runs on all threads of
-  /// the current arena.
+  /// Copies the matrix as copy_panels does.
   Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
          const Copied& copied = {});
 

@@ -5,37 +5,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "extern_kernels/vector_exp.h"
-#include "extern_kernels/vectors.h"
+#include "extern_kernels/vector_activations.h"
 
 namespace tbx::extern_kernels::recurrent {
 namespace {
 
 // One body for all instruction sets, of vectors of `B` bytes, inlined into a function per target.
-
-template <int B> [[gnu::always_inline]] inline void sigmoid_of(typename VectorOf<B>::Lanes& x) {
-  using Lanes = typename VectorOf<B>::Lanes;
-  Lanes a = x < 0 ? x : -x, e; // NaN stays
-  a = a < -87.0f ? a * 0 - 87.0f : a;
-  exp_of_negative<typename VectorOf<B>::Ints>(a, e);
-  x = (x >= 0 ? e * 0 + 1 : e) / (1 + e);
-}
-
-template <int B> [[gnu::always_inline]] inline void tanh_of(typename VectorOf<B>::Lanes& x) {
-  using Lanes = typename VectorOf<B>::Lanes;
-  Lanes a = x < 0 ? -x : x, u = x * x, e;
-  Lanes t = 0.02060200832784176f + u * -0.005660790018737316f;
-  t = -0.05372922867536545f + u * t;
-  t = 0.13331328332424164f + u * t;
-  t = -0.33333277702331543f + u * t;
-  Lanes small = x + x * (u * t);
-  Lanes b = a > 10.0f ? a * 0 + 10.0f : a;
-  b = -2 * b;
-  exp_of_negative<typename VectorOf<B>::Ints>(b, e);
-  Lanes big = (1 - e) / (1 + e);
-  big = x < 0 ? -big : big;
-  x = a < 0.625f ? small : big;
-}
 
 template <int B, bool is_tanh> [[gnu::always_inline]] inline void apply_body(float* x, int64_t n) {
   constexpr int64_t kLanes = B / 4;

@@ -4,15 +4,15 @@
 #include <cstring>
 
 #include "base/isa.h"
-#include "extern_kernels/vector_exp.h"
+#include "extern_kernels/vector_activations.h"
+#include "extern_kernels/vector_tile.h"
 #include "extern_kernels/winograd/transform.h"
 
 namespace tbx::extern_kernels::winograd {
 namespace {
 
 template <int Bytes> struct Vector {
-  typedef float Lanes __attribute__((vector_size(Bytes)));
-  typedef int32_t Ints __attribute__((vector_size(Bytes)));
+  using Lanes = typename VectorOf<Bytes>::Lanes;
   static constexpr int64_t count = Bytes / sizeof(float);
 };
 
@@ -58,36 +58,6 @@ template <int Bytes, int M>
   }
 }
 
-/// `Count` rows times `Vectors` vectors of columns. The sums stay in registers.
-template <int Bytes, int Count, int Vectors>
-[[gnu::always_inline]] inline void multiply_rows(const float* rows, int64_t row_step, int64_t depth,
-                                                 const float* column, float* sums, bool more) {
-  using V = typename Vector<Bytes>::Lanes;
-  constexpr int64_t kLanes = Vector<Bytes>::count;
-  V sum[Count][Vectors] = {};
-  if (more) {
-#pragma GCC unroll 14
-    for (int r = 0; r < Count; ++r)
-#pragma GCC unroll 2
-      for (int v = 0; v < Vectors; ++v) load(sum[r][v], sums + r * kPanel + v * kLanes);
-  }
-  for (int64_t l = 0; l < depth; ++l, column += kPanel) {
-    V w[Vectors];
-#pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) load(w[v], column + v * kLanes);
-#pragma GCC unroll 14
-    for (int r = 0; r < Count; ++r) {
-      const float x = rows[r * row_step + l];
-#pragma GCC unroll 2
-      for (int v = 0; v < Vectors; ++v) sum[r][v] += w[v] * x;
-    }
-  }
-#pragma GCC unroll 14
-  for (int r = 0; r < Count; ++r)
-#pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) store(sum[r][v], sums + r * kPanel + v * kLanes);
-}
-
 /// `Most`: rows whose sums leave registers for the operands. `count` is at most that.
 template <int Bytes, int Most>
 [[gnu::always_inline]] inline void multiply_few(const float* rows, int64_t row_step, int count, int64_t depth,
@@ -96,8 +66,11 @@ template <int Bytes, int Most>
   if (count == Most) {
     int64_t j = 0;
     for (; j + kLanes < columns; j += 2 * kLanes)
-      multiply_rows<Bytes, Most, 2>(rows, row_step, depth, panel + j, sums + j, more);
-    if (j < columns) multiply_rows<Bytes, Most, 1>(rows, row_step, depth, panel + j, sums + j, more);
+      multiply_tile<Bytes, Most, 2, kPanel>(rows, row_step, depth, panel + j, more ? sums + j : nullptr,
+                                            kPanel, sums + j, kPanel);
+    if (j < columns)
+      multiply_tile<Bytes, Most, 1, kPanel>(rows, row_step, depth, panel + j, more ? sums + j : nullptr,
+                                            kPanel, sums + j, kPanel);
     return;
   }
   if constexpr (Most > 1)
@@ -113,15 +86,6 @@ template <int Bytes, int Most>
     multiply_few<Bytes, Most>(rows, row_step, some, depth, panel, columns, sums, more);
     count -= some, rows += some * row_step, sums += some * kPanel;
   }
-}
-
-/// 1 / (1 + e^-x)
-template <int Bytes, class V> [[gnu::always_inline]] inline void sigmoid(const V& x, V& y) {
-  const V falling = x < 0 ? x : -x;
-  V e;
-  exp_of_negative<typename Vector<Bytes>::Ints>(falling > -87 ? falling : V{} - 87, e);
-  y = x < 0 ? e / (1 + e) : 1 / (1 + e);
-  y = x != x ? x : y;
 }
 
 template <int Bytes, int Count, class V>
@@ -167,12 +131,12 @@ template <int Bytes, int Count, class V>
       v = v * gate;
     });
   case PostOp::sigmoid:
-    for (int i = 0; i < Count; ++i) sigmoid<Bytes>(y[i], y[i]);
+    for (int i = 0; i < Count; ++i) sigmoid_of<Bytes>(y[i]);
     return;
   case PostOp::silu:
     for (int i = 0; i < Count; ++i) {
-      V gate;
-      sigmoid<Bytes>(y[i] * alpha, gate);
+      V gate = y[i] * alpha;
+      sigmoid_of<Bytes>(gate);
       y[i] = y[i] * gate;
     }
     return;

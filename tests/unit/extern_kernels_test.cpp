@@ -299,10 +299,11 @@ TEST(ExternKernels, IntegersGoToOwnKernels) {
   Selection s = select(MatMulProblem{}, in, out);
   EXPECT_EQ(s.chosen, "direct_matmul");
 #if defined(TBX_WITH_ONEDNN)
-  ASSERT_EQ(s.refusals.size(), 3u);
+  ASSERT_EQ(s.refusals.size(), 4u);
   EXPECT_EQ(s.refusals[0], "gemv: more than one row");
-  EXPECT_EQ(s.refusals[1], "onednn_matmul: int32 operands");
-  EXPECT_EQ(s.refusals[2], "byte_matmul: operands that are no bytes");
+  EXPECT_EQ(s.refusals[1], "blocked_matmul: int32 operands");
+  EXPECT_EQ(s.refusals[2], "onednn_matmul: int32 operands");
+  EXPECT_EQ(s.refusals[3], "byte_matmul: operands that are no bytes");
 #endif
 }
 

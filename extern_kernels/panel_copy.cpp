@@ -1,0 +1,73 @@
+#include "extern_kernels/panel_copy.h"
+
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+
+namespace tbx::extern_kernels {
+namespace {
+
+/// Rows [first, last) of a matrix that is stored by rows, into all panels. Narrow panels are made some at a
+/// time, so that lines of memory are read one after the other.
+template <class T>
+void copy_rows(const T* data, T* panels, int64_t panel, int64_t k, int64_t n, int64_t row_stride,
+               int64_t first, int64_t last) {
+  constexpr int64_t kColumns = 256;
+  const int64_t count = (n + panel - 1) / panel, together = std::max<int64_t>(1, kColumns / panel);
+  tbb::parallel_for(int64_t{0}, (count + together - 1) / together, [&](int64_t part) {
+    const int64_t end = std::min(count, (part + 1) * together);
+    for (int64_t i = first; i < last; ++i)
+      for (int64_t p = part * together; p < end; ++p) {
+        const int64_t begin = p * panel, width = std::min<int64_t>(panel, n - begin);
+        T* to = panels + (p * k + i) * panel;
+        std::copy_n(data + begin + i * row_stride, width, to);
+        std::fill_n(to + width, panel - width, T{});
+      }
+  });
+}
+
+/// Columns [first, last) of one that is stored by columns, whole panels of them.
+template <class T>
+void copy_columns(const T* data, T* panels, int64_t panel, int64_t k, int64_t row_stride,
+                  int64_t column_stride, int64_t first, int64_t last) {
+  tbb::parallel_for(first / panel, (last + panel - 1) / panel, [&](int64_t p) {
+    T* to = panels + p * k * panel;
+    const int64_t begin = p * panel, width = std::min<int64_t>(panel, last - begin);
+    const T* from = data + begin * column_stride;
+    if (width < panel) std::fill_n(to, k * panel, T{});
+    // Blocks of rows keep the lines of all columns of the panel in the cache.
+    constexpr int64_t kRows = 16;
+    for (int64_t row = 0; row < k; row += kRows)
+      for (int64_t j = 0; j < width; ++j)
+        for (int64_t i = row; i < std::min(row + kRows, k); ++i)
+          to[i * panel + j] = from[i * row_stride + j * column_stride];
+  });
+}
+
+} // namespace
+
+// What lies between the strips is read by nobody, for the system brings in pages by the dozen.
+template <class T>
+void copy_panels(const T* data, T* panels, int64_t width, int64_t k, int64_t n, int64_t row_stride,
+                 int64_t column_stride, const Copied& copied) {
+  constexpr int64_t kStrip = (8 << 20) / sizeof(T);
+  const bool by_rows = column_stride == 1;
+  const int64_t line = by_rows ? row_stride : column_stride, lines = by_rows ? k : n;
+  const int64_t of_line = by_rows ? n : (k - 1) * row_stride + 1; // elements from its first to its last
+  const int64_t step = std::max<int64_t>(width, kStrip / std::max<int64_t>(1, line) / width * width);
+  for (int64_t first = 0; first < lines; first += step) {
+    const int64_t last = std::min(first + step, lines);
+    if (by_rows)
+      copy_rows(data, panels, width, k, n, row_stride, first, last);
+    else
+      copy_columns(data, panels, width, k, row_stride, column_stride, first, last);
+    if (copied)
+      copied(data + first * line, ((last - first - 1) * line + of_line) * static_cast<int64_t>(sizeof(T)));
+  }
+}
+
+template void copy_panels(const float*, float*, int64_t, int64_t, int64_t, int64_t, int64_t, const Copied&);
+template void copy_panels(const uint16_t*, uint16_t*, int64_t, int64_t, int64_t, int64_t, int64_t,
+                          const Copied&);
+
+} // namespace tbx::extern_kernels

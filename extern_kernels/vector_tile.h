@@ -1,0 +1,46 @@
+// The innermost loop of blocked products, inlined into one function per instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "extern_kernels/vectors.h"
+
+namespace tbx::extern_kernels {
+
+/// Rows of sums that leave registers for the operands, where each row is two vectors.
+template <int B> inline constexpr int kTileRows = B == 64 ? 14 : 6;
+
+/// `Count` rows times `Vectors` vectors of columns: sums[r, j] = start[r, j] + sum over l of rows[r, l] *
+/// column[l, j]; rows of `column` are `Step` apart. Without `start` sums begin with 0. They stay in
+/// registers.
+template <int B, int Count, int Vectors, int Step>
+[[gnu::always_inline]] inline void multiply_tile(const float* rows, int64_t row_step, int64_t depth,
+                                                 const float* column, const float* start, int64_t start_step,
+                                                 float* sums, int64_t sums_step) {
+  using Lanes = typename VectorOf<B>::Lanes;
+  constexpr int64_t kLanes = B / 4;
+  Lanes sum[Count][Vectors] = {};
+  if (start) {
+#pragma GCC unroll 14
+    for (int r = 0; r < Count; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v) __builtin_memcpy(&sum[r][v], start + r * start_step + v * kLanes, B);
+  }
+  for (int64_t l = 0; l < depth; ++l, column += Step) {
+    Lanes w[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) __builtin_memcpy(&w[v], column + v * kLanes, B);
+#pragma GCC unroll 14
+    for (int r = 0; r < Count; ++r) {
+      const float x = rows[r * row_step + l];
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v) sum[r][v] += w[v] * x;
+    }
+  }
+#pragma GCC unroll 14
+  for (int r = 0; r < Count; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) __builtin_memcpy(sums + r * sums_step + v * kLanes, &sum[r][v], B);
+}
+
+} // namespace tbx::extern_kernels

@@ -6,20 +6,13 @@
 
 #include "base/error.h"
 #include "extern_kernels/bytes/avx2.h"
+#include "extern_kernels/post_ops.h"
 
 namespace tbx::extern_kernels::bytes {
 
 std::string Epilogue::refusal(const std::vector<PostOp>& ops, std::span<const OperandInfo> inputs,
                               DType result) {
   for (const PostOp& op : ops) {
-    switch (op.kind) {
-    case PostOp::gelu_erf:
-    case PostOp::gelu_tanh:
-    case PostOp::silu:
-    case PostOp::sigmoid:
-    case PostOp::tanh: return "post-operations with powers of e";
-    default: break;
-    }
     if (op.operand < 0) continue;
     const DType type = inputs[static_cast<size_t>(op.operand)].dtype;
     if (type != DType::f32 && !is_byte(type)) return fmt::format("{} operands", name_of(type));
@@ -163,6 +156,19 @@ TBX_AVX2 [[gnu::always_inline]] inline void store(const Row& x, const Walk& w, i
   if (!is_whole) store(values, w, at, width);
 }
 
+/// Those that take many registers of their own.
+TBX_AVX2 [[gnu::always_inline]] inline void activate_all(Row* tile, const PostOp& op) {
+  float values[kRows * kPanel]; // the tile itself must not be seen in memory, or it would stay there
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+    _mm256_storeu_ps(values + r * kPanel, tile[r].low);
+    _mm256_storeu_ps(values + r * kPanel + 8, tile[r].high);
+  }
+  activate(op, values, kRows * kPanel);
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) tile[r] = {eight(values + r * kPanel), eight(values + r * kPanel + 8)};
+}
+
 /// How many operations there are before those that storing a byte does.
 size_t count_before_storing(const std::vector<PostOp>& ops, DType result) {
   size_t count = ops.size();
@@ -210,7 +216,7 @@ TBX_AVX2 void Epilogue::finish(const int32_t* sums, int count, int64_t column, i
     case PostOp::sub: combine<Sub>(tile, operand.rows()); break;
     case PostOp::mul: combine<Mul>(tile, operand.rows()); break;
     case PostOp::div: combine<Div>(tile, operand.rows()); break;
-    default: TBX_INTERNAL(false); // Epilogue::refusal
+    default: activate_all(tile, op); break;
     }
   }
 #pragma GCC unroll 6

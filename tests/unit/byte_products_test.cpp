@@ -75,10 +75,11 @@ DType add_post_ops(std::vector<PostOp>& ops, std::vector<Operand>& in, const Dim
     return static_cast<int>(in.size()) - 1;
   };
   ops.push_back({PostOp::linear, 0.001f, 0.25f});
-  static constexpr PostOp::Kind kKinds[] = {PostOp::relu,   PostOp::leaky_relu,   PostOp::clip,
-                                            PostOp::linear, PostOp::hard_sigmoid, PostOp::hard_swish,
-                                            PostOp::add,    PostOp::sub,          PostOp::mul,
-                                            PostOp::div,    PostOp::round};
+  static constexpr PostOp::Kind kKinds[] = {
+      PostOp::relu,         PostOp::leaky_relu, PostOp::clip,    PostOp::linear,
+      PostOp::hard_sigmoid, PostOp::hard_swish, PostOp::add,     PostOp::sub,
+      PostOp::mul,          PostOp::div,        PostOp::round,   PostOp::gelu_erf,
+      PostOp::gelu_tanh,    PostOp::silu,       PostOp::sigmoid, PostOp::tanh};
   for (int i = pick(0, 4); i > 0; --i) {
     PostOp op{kKinds[pick(0, static_cast<int>(std::size(kKinds)) - 1)], 0.5f, 0.75f};
     if (op.kind == PostOp::clip) op.alpha = -3;
@@ -352,9 +353,9 @@ TEST(ByteProducts, WhatIsNotTakenSaysWhy) {
   MatMulProblem p;
   EXPECT_EQ(supports_byte_matmul(p, std::vector{real, byte}, std::vector{real}),
             "operands that are no bytes");
-  p.post_ops = {{PostOp::tanh}};
+  p.alpha = 2;
   EXPECT_EQ(supports_byte_matmul(p, std::vector{byte, byte}, std::vector{real}),
-            "post-operations with powers of e");
+            "a bias or a factor of an integer product");
   ConvProblem c;
   c.strides = c.dilations = {1, 1};
   c.pads_begin = c.pads_end = {0, 0};

@@ -167,3 +167,17 @@ def close_to(got: np.ndarray, expected: np.ndarray, relative: float) -> None:
 def test_turned_tiles_of_odd_sizes(shape: tuple[int, ...], perm: tuple[int, ...], kind: str) -> None:
     x = RNG.integers(0, 100, shape).astype(kind)
     np.testing.assert_array_equal(session_of("Transpose", x, {"perm": perm}).run({"x": x})["y"], x.transpose(perm))
+
+
+def test_names_of_sizes_and_of_shared_rows_differ() -> None:
+    """Rows that begin at no multiple of 16 bytes, kept in shared memory, in dimensions that a run decides."""
+    nodes = [helper.make_node("LayerNormalization", ["x", "w"], ["n"], axis=-1), helper.make_node("Sigmoid", ["n"], ["y"])]
+    w = RNG.standard_normal(4097).astype("f")
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["a", "b", 4097])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(w, "w")])
+    session = tensorbox.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), device="cuda")
+    for sizes in ((2, 3), (1, 1), (0, 3)):
+        x = RNG.standard_normal((*sizes, 4097)).astype("f")
+        wide = x.astype("d")
+        normal = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5) * w
+        np.testing.assert_allclose(session.run({"x": x})["y"], 1 / (1 + np.exp(-normal)), rtol=1e-5, atol=1e-6)

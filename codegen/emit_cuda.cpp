@@ -240,7 +240,7 @@ private:
     w_.line(fmt::format("SHARED_ROWS({}, {})", memory, shared_.bytes));
     for (const SharedRows::Row& row : shared_.rows) {
       const char* type = storage_of(kernel_.buffers[row.load->buffer].dtype);
-      shared_names_.push_back(w_.fresh("s"));
+      shared_names_.push_back(w_.fresh("sh")); // s0, s1, ... are sizes
       w_.line(
           fmt::format("{0}* const {1} = ({0}*)({2} + {3});", type, shared_names_.back(), memory, row.offset));
     }

@@ -9,6 +9,7 @@
 #include "extern_kernels/cuda/notes.h"
 #include "extern_kernels/cuda/padded_columns.h"
 #include "extern_kernels/cuda/plain.h"
+#include "extern_kernels/cuda/row_product.h"
 #include "extern_kernels/library_kernel.h"
 
 namespace tbx::extern_kernels {
@@ -135,7 +136,7 @@ public:
   CublasMatMul(device::Device& device, const MatMulProblem& p, std::span<const OperandInfo> inputs,
                std::span<const OperandInfo> outputs)
       : p_(p), context_(device::context_of(device)), plain_(make_cuda_matmul, device, p, inputs, outputs),
-        padded_(device, inputs[1]), version_(lt::version()) {}
+        row_(device, inputs[0], inputs[1]), padded_(device, inputs[1]), version_(lt::version()) {}
 
   std::string description() const override { return fmt::format("{} {}", version_, to_string(Problem(p_))); }
 
@@ -144,8 +145,9 @@ public:
     if (outputs[0].numel() == 0) return 0;
     const Products products = decompose(inputs, outputs[0]);
     if (!products.refusal.empty()) return 0;
+    if (products.gemm.m == 1) row_.prepare(products.gemm); // ahead of the run, which may be recorded
     if (pads(products)) {
-      padded_.weights(); // ahead of the run, which may be recorded
+      padded_.weights(); // also ahead
       const Gemm g = padded_gemm(products.gemm);
       return result_bytes(g) + static_cast<int64_t>(plan_of(context_, g)->workspace_bytes());
     }
@@ -164,6 +166,10 @@ public:
                      e.residual >= 0 ? args.inputs[e.residual].data : nullptr, args.outputs[0].data};
     if (e.in_place) at.residual = at.c;
     Gemm& g = products.gemm;
+    if (products.outer.empty() && row_.suits(g, at)) {
+      row_.run(*args.stream, g, at, p_.alpha);
+      return notes_.add(fmt::format("[{} x {} x {} x {}]: our own, of one row", g.batch, g.m, g.k, g.n));
+    }
     g.align_a = alignment(at.a, products.outer, &BatchStep::a, args.inputs[0].dtype);
     g.align_b = alignment(at.b, products.outer, &BatchStep::b, args.inputs[1].dtype);
     g.align_c = alignment(at.c, products.outer, &BatchStep::c, args.outputs[0].dtype);
@@ -192,7 +198,7 @@ public:
     notes_.add(plan_text(g, *plan));
   }
 
-  int64_t packed_bytes() const override { return padded_.bytes(); }
+  int64_t packed_bytes() const override { return padded_.bytes() + row_.bytes(); }
   std::vector<std::string> implementations() const override { return notes_.all(); }
 
 private:
@@ -259,6 +265,7 @@ private:
   MatMulProblem p_;
   std::shared_ptr<const device::cuda::ContextOwner> context_;
   LazyKernel plain_;
+  RowProduct row_;
   PaddedColumns padded_;
   std::string version_;
   Notes notes_;

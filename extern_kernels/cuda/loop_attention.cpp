@@ -27,19 +27,11 @@ public:
   LoopAttention(device::Device& device, const AttentionProblem& p, std::span<const OperandInfo> inputs,
                 std::span<const OperandInfo> outputs)
       : p_(p), kernel_(device, Loop::attention, inputs[0].dtype, p.has_mask ? inputs[3].dtype : DType::f32,
-                       outputs[0].dtype, (inputs[2].sizes[3] + 31) / 32) {
-    if (refuses_row_attention(inputs, outputs).empty()) few_ = make_row_attention(device, p, inputs, outputs);
-  }
+                       outputs[0].dtype, (inputs[2].sizes[3] + 31) / 32) {}
 
   std::string description() const override { return "our own " + to_string(Problem(p_)); }
 
-  int64_t workspace_bytes(std::span<const TensorRef> inputs,
-                          std::span<const TensorRef> outputs) const override {
-    return few_ && suits_row_attention(inputs) ? few_->workspace_bytes(inputs, outputs) : 0;
-  }
-
   void run(const RunArgs& args) const override {
-    if (few_ && suits_row_attention(args.inputs)) return few_->run(args);
     const TensorRef &q = args.inputs[0], &y = args.outputs[0];
     if (y.numel() == 0) return;
     AttentionArguments a = attention_arguments(p_, args.inputs, y);
@@ -61,7 +53,26 @@ public:
 private:
   AttentionProblem p_;
   LoopKernel kernel_;
-  std::unique_ptr<ExternKernel> few_; ///< for few queries; nullptr: not of these operands
+};
+
+/// One kernel for few queries, another one for more.
+class FewOrManyRows final : public LaunchedKernel {
+public:
+  FewOrManyRows(std::unique_ptr<ExternKernel> few, std::unique_ptr<ExternKernel> many)
+      : few_(std::move(few)), many_(std::move(many)) {}
+
+  std::string description() const override { return many_->description(); }
+  int64_t workspace_bytes(std::span<const TensorRef> inputs,
+                          std::span<const TensorRef> outputs) const override {
+    return suited(inputs).workspace_bytes(inputs, outputs);
+  }
+  void run(const RunArgs& args) const override { suited(args.inputs).run(args); }
+
+private:
+  const ExternKernel& suited(std::span<const TensorRef> inputs) const {
+    return suits_row_attention(inputs) ? *few_ : *many_;
+  }
+  std::unique_ptr<ExternKernel> few_, many_;
 };
 
 } // namespace
@@ -111,13 +122,17 @@ std::unique_ptr<ExternKernel> make_cuda_attention(device::Device& device, const 
                                                   std::span<const OperandInfo> inputs,
                                                   std::span<const OperandInfo> outputs) {
   const auto& p = std::get<AttentionProblem>(problem);
+  auto with_few = [&](std::unique_ptr<ExternKernel> many) -> std::unique_ptr<ExternKernel> {
+    if (!refuses_row_attention(inputs, outputs).empty()) return many;
+    return std::make_unique<FewOrManyRows>(make_row_attention(device, p, inputs, outputs), std::move(many));
+  };
   if (has_tensor_cores(device.properties()) && refuses_tensor_attention(inputs, outputs).empty())
-    return make_tensor_attention(device, p, inputs, outputs);
+    return with_few(make_tensor_attention(device, p, inputs, outputs));
   if (inputs[0].dtype != inputs[1].dtype)
     throw_unsupported("attention of {} queries over {} keys needs an sm_80 (Ampere) or newer; {} is an {}",
                       name_of(inputs[0].dtype), name_of(inputs[1].dtype), device.properties().name,
                       device.properties().architecture);
-  return std::make_unique<LoopAttention>(device, p, inputs, outputs);
+  return with_few(std::make_unique<LoopAttention>(device, p, inputs, outputs));
 }
 
 } // namespace tbx::extern_kernels

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <mutex>
 
@@ -92,6 +93,13 @@ device::LaunchShape shape_of_elements(int64_t elements, const device::Properties
   shape.blocks = static_cast<uint32_t>(std::clamp<int64_t>(
       (elements + kThreads - 1) / kThreads, 1, properties.multiprocessors * kBlocksPerMultiprocessor));
   return shape;
+}
+
+int architecture_number(const device::Properties& properties) {
+  const std::string_view a = properties.architecture;
+  int number = 0;
+  if (a.starts_with("sm_")) std::from_chars(a.data() + 3, a.data() + a.size(), number);
+  return number;
 }
 
 View view_of(const TensorRef& t, std::span<const int64_t> sizes) {

@@ -44,6 +44,9 @@ private:
 /// Blocks of threads for so many results, each of which may do several.
 device::LaunchShape shape_of_elements(int64_t elements, const device::Properties& properties);
 
+/// 90 of "sm_90"; 0 of what is no GPU.
+int architecture_number(const device::Properties& properties);
+
 /// An operand that broadcasts to `sizes`, its dimensions counted from the last; absent: no data.
 View view_of(const TensorRef& t, std::span<const int64_t> sizes);
 PostSteps steps_of(const std::vector<PostOp>& ops, std::span<const TensorRef> inputs,

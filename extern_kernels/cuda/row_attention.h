@@ -1,4 +1,5 @@
-// Attention of few queries in float32 by a kernel of ours: steps of decoders.
+// Attention of few queries by a kernel of ours, in float32 whatever the types of its operands: steps of
+// decoders.
 #pragma once
 
 #include <functional>

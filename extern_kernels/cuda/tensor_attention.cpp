@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <mutex>
 
 #include "base/error.h"
@@ -172,10 +171,7 @@ void spread_heads(HeadsArguments& a, const HeadsForm& form, int64_t batch, int m
 } // namespace cuda
 
 bool has_tensor_cores(const device::Properties& properties) {
-  const std::string_view a = properties.architecture;
-  int number = 0;
-  if (a.starts_with("sm_")) std::from_chars(a.data() + 3, a.data() + a.size(), number);
-  return number >= 80; // mma of 16 x 8 x 16, bfloat16
+  return architecture_number(properties) >= 80; // mma of 16 x 8 x 16, bfloat16
 }
 
 std::string refuses_tensor_attention(std::span<const OperandInfo> inputs,

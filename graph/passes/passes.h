@@ -34,6 +34,8 @@ int fold_scale(Graph& graph);
 /// Products with constants, of few rows or for a GPU, of which each is split into heads -> one product and a
 /// Split.
 int join_products(Graph& graph, const PassContext& context);
+/// Products of one input with packed integers, for a GPU -> one product and a Split.
+int join_packed_products(Graph& graph, const PassContext& context);
 /// 0.5*x*(1 + erf(x/sqrt(2))) and its tanh form, in any spelling -> Gelu.
 int fuse_gelu(Graph& graph);
 /// x*Sigmoid(x) -> Swish; x*HardSigmoid(x, 1/6, 1/2) -> HardSwish.

@@ -26,18 +26,21 @@ Operand bytes(Dims sizes) {
   return t;
 }
 
-/// One row, more than a block has at a time, none; ends of blocks and of what shared memory holds.
+/// One row, also of more columns than all blocks have at a time, and longer than a block has threads for;
+/// more rows than a block has at a time, none; ends of blocks and of what shared memory holds.
 TEST_P(PackedProduct, AllForms) {
   std::string why;
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
   if (!device) GTEST_SKIP() << why;
   const auto emulated = [&](const std::string& text) {
     codegen::EmittedKernel kernel;
-    kernel.function = "packed_product", kernel.text = text;
+    kernel.function = text.find("packed_row(") != std::string::npos ? "packed_row" : "packed_product";
+    kernel.text = text;
     return device->load(codegen::device_binary({kernel}, device->properties()));
   };
   for (const Case& c : {Case{1, 64, 9, 32}, Case{5, 100, 17, 32}, Case{1, 2080, 8, 64}, Case{0, 32, 3, 32},
-                        Case{2, 1, 1, 128}})
+                        Case{2, 1, 1, 128}, Case{1, 1, 1, 32}, Case{1, 4200, 33, 128}, Case{1, 96, 700, 32},
+                        Case{1, 9000, 3, 32}, Case{1, 600, 5, 64}})
     for (int form = 0; form < 4; ++form) {
       const DType t = form == 1 ? DType::f16 : DType::f32;
       const extern_kernels::PackedMatMulProblem p{c.k, c.n, c.block, 4, form == 3};

@@ -47,8 +47,11 @@ protected:
       GTEST_SKIP() << device_->properties().architecture;
   }
   void check(const AttentionProblem& p, const std::vector<Operand>& in, const Operand& out) {
+    check(p, in, out, is_half(in[0].dtype));
+  }
+  /// `half`: on tensor cores, not as few rows.
+  void check(const AttentionProblem& p, const std::vector<Operand>& in, const Operand& out, bool half) {
     const std::vector<extern_kernels::OperandInfo> infos = infos_of(in), outs = infos_of({out});
-    const bool half = is_half(in[0].dtype);
     ASSERT_EQ(half ? extern_kernels::refuses_tensor_attention(infos, outs)
                    : extern_kernels::refuses_row_attention(infos, outs),
               "");
@@ -127,6 +130,28 @@ TEST_P(TensorAttention, KeysAndValuesOfFloat32) {
     std::vector<Operand> in = operands(c, DType::f16, DType::f32);
     in[3] = random_operand(DType::f32, {1, 1, c.queries, c.keys});
     check(p, in, result(c, p, DType::f16));
+  }
+}
+
+/// Steps of decoders: caches, scores and results of types of their own, as many keys as several blocks share.
+TEST_P(TensorAttention, FewRowsOfAllTypes) {
+  constexpr DType kTypes[][4] = {{DType::f32, DType::f32, DType::f16, DType::f32},
+                                 {DType::f16, DType::f32, DType::f16, DType::f32},
+                                 {DType::f16, DType::f16, DType::f16, DType::f16},
+                                 {DType::bf16, DType::bf16, DType::bf16, DType::f32},
+                                 {DType::f32, DType::f16, DType::f32, DType::bf16}};
+  for (const Case& c : {Case{1, 6, 2, 1, 70, 64, 64}, Case{2, 2, 2, 1, 33, 33, 65},
+                        Case{1, 12, 12, 1, 513, 64, 64}, Case{1, 6, 1, 1, 2049, 64, 128}}) {
+    if (device::is_fake(*device_) && c.keys > 500) continue; // emulated threads are slow
+    for (const auto& [query, kv, out, mask] : kTypes) {
+      AttentionProblem p;
+      p.scale = 0.3f, p.has_mask = p.has_sinks = true;
+      std::vector<Operand> in = operands(c, kv, kv);
+      in[0] = random_operand(query, {c.batch, c.heads, c.queries, c.depth}, kTokens);
+      in[3] = random_operand(mask, {1, 1, 1, c.keys});
+      in[5] = random_operand(mask, {c.heads});
+      check(p, in, result(c, p, out), false);
+    }
   }
 }
 

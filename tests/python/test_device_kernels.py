@@ -167,3 +167,48 @@ def close_to(got: np.ndarray, expected: np.ndarray, relative: float) -> None:
 def test_turned_tiles_of_odd_sizes(shape: tuple[int, ...], perm: tuple[int, ...], kind: str) -> None:
     x = RNG.integers(0, 100, shape).astype(kind)
     np.testing.assert_array_equal(session_of("Transpose", x, {"perm": perm}).run({"x": x})["y"], x.transpose(perm))
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_packed_products_of_one_input_are_one(rows: int, zeros: bool) -> None:
+    """Each part of the result is what its own integers give; another input's product stays apart."""
+    k, block, columns = 96, 32, {"q": 40, "k": 8, "v": 9}
+    x = RNG.standard_normal((rows, k)).astype("f")
+    nodes, constants, expected = [], [], {}
+    for name, n in {**columns, "other": 8}.items():
+        q, scales, zero = RNG.integers(0, 16, (n, k)), RNG.random((n, k // block)).astype("f"), RNG.integers(0, 16, (n, k // block))
+        constants.append(numpy_helper.from_array((q[:, ::2] | q[:, 1::2] << 4).astype("B").reshape(n, k // block, block // 2), f"{name}_w"))
+        constants.append(numpy_helper.from_array(scales.reshape(-1), f"{name}_s"))
+        if zeros:
+            packed = np.pad(zero, ((0, 0), (0, 1)))
+            constants.append(numpy_helper.from_array((packed[:, ::2] | packed[:, 1::2] << 4).astype("B").reshape(-1), f"{name}_z"))
+        given = "half" if name == "other" else "x"
+        nodes.append(helper.make_node("MatMulNBits", [given, f"{name}_w", f"{name}_s", *[f"{name}_z"][:zeros]], [name], K=k, N=n, bits=4,
+                                      block_size=block, domain="com.microsoft"))
+        real = (q - np.repeat(zero if zeros else np.full_like(zero, 8), block, 1)) * np.repeat(scales, block, 1).astype("d")
+        expected[name] = (x.astype("d") * (0.5 if name == "other" else 1)) @ real.T
+    nodes.insert(1, helper.make_node("Mul", ["x", "c"], ["half"]))
+    constants.append(numpy_helper.from_array(np.array(0.5, "f"), "c"))
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+                              [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in expected], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
+    session = tensorbox.Session(model, device="cuda")
+    got = session.run({"x": x})
+    for name, values in expected.items():
+        np.testing.assert_allclose(got[name], values, rtol=1e-5, atol=1e-4)
+    assert sum("MatMulNBits" in k["name"] for k in session.explain()) == 2
+
+
+def test_names_of_sizes_and_of_shared_rows_differ() -> None:
+    """Rows that begin at no multiple of 16 bytes, kept in shared memory, in dimensions that a run decides."""
+    nodes = [helper.make_node("LayerNormalization", ["x", "w"], ["n"], axis=-1), helper.make_node("Sigmoid", ["n"], ["y"])]
+    w = RNG.standard_normal(4097).astype("f")
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["a", "b", 4097])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(w, "w")])
+    session = tensorbox.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), device="cuda")
+    for sizes in ((2, 3), (1, 1), (0, 3)):
+        x = RNG.standard_normal((*sizes, 4097)).astype("f")
+        wide = x.astype("d")
+        normal = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5) * w
+        np.testing.assert_allclose(session.run({"x": x})["y"], 1 / (1 + np.exp(-normal)), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,133 @@
+#include "extern_kernels/cuda/row_product.h"
+
+#include <fmt/format.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+
+#include "base/dtype.h"
+#include "extern_kernels/cuda/loops.h"
+
+namespace tbx::extern_kernels::cuda {
+
+namespace {
+
+const char* const kText =
+#include "extern_kernels/cuda/row_product.inc"
+    ;
+
+constexpr int kWarps = 8; ///< of a block
+
+/// Of a library's type; undefined: the kernel has none of it.
+DType type_of(int type) {
+  switch (type) {
+  case lt::kF32: return DType::f32;
+  case lt::kF16: return DType::f16;
+  case lt::kBf16: return DType::bf16;
+  default: return DType::undefined;
+  }
+}
+
+/// [columns, terms] of a matrix with these strides, some columns at a time, which lie beside each other.
+template <class T>
+void turn(const T* from, T* to, int64_t terms, int64_t columns, int64_t term_stride, int64_t column_stride) {
+  constexpr int64_t kTogether = 32;
+  tbb::parallel_for(int64_t{0}, (columns + kTogether - 1) / kTogether, [&](int64_t part) {
+    const int64_t begin = part * kTogether, end = std::min(columns, begin + kTogether);
+    for (int64_t k = 0; k < terms; ++k)
+      for (int64_t n = begin; n < end; ++n) to[n * terms + k] = from[k * term_stride + n * column_stride];
+  });
+}
+
+} // namespace
+
+RowProduct::RowProduct(device::Device& device, const OperandInfo& a, const OperandInfo& b, Load load)
+    : device_(device), load_(std::move(load)), type_(b.dtype) {
+  if (!load_) load_ = [&device](const std::string& text) { return loaded(device, text); };
+  const auto is_one = [](int64_t size) { return size == 1; };
+  if (!b.constant || (type_ != DType::f32 && !is_half(type_))) return;
+  if (a.sizes.empty() || b.sizes.size() < 2 || b.strides.size() != b.sizes.size()) return;
+  if (!std::all_of(a.sizes.begin(), a.sizes.end() - 1, is_one)) return;
+  if (!std::all_of(b.sizes.begin(), b.sizes.end() - 2, is_one)) return;
+  terms_ = b.sizes.end()[-2], columns_ = b.sizes.back();
+  term_stride_ = b.strides.end()[-2], column_stride_ = b.strides.back();
+  if (terms_ > 0 && columns_ > 0 && terms_ * size_of(type_) % 16 == 0) constant_ = b.constant;
+}
+
+bool RowProduct::suits(const Gemm& g, const GemmAddresses& at) const {
+  return constant_ && g.m == 1 && g.batch == 1 && g.k == terms_ && g.n == columns_ &&
+         type_of(g.result) != DType::undefined && (!g.a_columns || g.a_step == 1) &&
+         reinterpret_cast<uintptr_t>(at.a) % 16 == 0;
+}
+
+bool RowProduct::is_as_read(const Gemm& g) const { return g.b_columns && g.b_step == terms_; }
+
+void RowProduct::prepare(const Gemm& g) const {
+  if (constant_ && !is_as_read(g)) weights();
+}
+
+const void* RowProduct::weights() const {
+  std::scoped_lock lock(mutex_);
+  if (memory_) return memory_->data();
+  std::vector<std::byte> all(static_cast<size_t>(terms_ * columns_ * size_of(type_)));
+  // Work of others may wait for the lock.
+  tbb::this_task_arena::isolate([&] {
+    auto turned = [&]<class T>(T* to) {
+      turn(reinterpret_cast<const T*>(constant_->data), to, terms_, columns_, term_stride_, column_stride_);
+    };
+    if (type_ == DType::f32)
+      turned(reinterpret_cast<uint32_t*>(all.data()));
+    else
+      turned(reinterpret_cast<uint16_t*>(all.data()));
+  });
+  auto memory = device_.allocate(all.size());
+  const auto stream = device_.make_stream();
+  stream->upload(memory->data(), all.data(), memory->bytes());
+  stream->synchronize();
+  memory_ = std::move(memory);
+  return memory_->data();
+}
+
+int64_t RowProduct::bytes() const {
+  std::scoped_lock lock(mutex_);
+  return memory_ ? static_cast<int64_t>(memory_->bytes()) : 0;
+}
+
+void RowProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha) const {
+  const device::Properties properties = device_.properties();
+  // A warp has a column whose vectors a thread can have on their way, or several share it, more of them where
+  // columns are few.
+  const int64_t vectors = (terms_ * size_of(type_) / 16 + 31) / 32, most = type_ == DType::f32 ? 6 : 4;
+  int64_t warps = 1;
+  auto too_few = [&] {
+    return vectors > most * warps ||
+           (vectors >= 2 * warps && columns_ * warps * 10 < int64_t{7} * kWarps * properties.multiprocessors);
+  };
+  while (warps < kWarps && too_few()) warps *= 2;
+  device::LaunchShape shape;
+  shape.overlap = architecture_number(properties) >= 90;
+  const std::string text = fmt::format(
+      "#define TYPE {}\n#define RESULT {}\n#define WARPS {}\n#define HELD {}\n#define BIAS {}\n"
+      "#define RESIDUAL {}\n#define ACTIVATION {}\n#define OVERLAP {}\n{}",
+      static_cast<int>(type_), static_cast<int>(type_of(g.result)), warps,
+      std::min(most, (vectors + warps - 1) / warps), g.bias ? 1 : 0, g.residual ? 1 : 0,
+      static_cast<int>(g.activation), shape.overlap ? 1 : 0, kText);
+  device::Kernel kernel;
+  {
+    std::scoped_lock lock(mutex_);
+    std::shared_ptr<device::Module>& module = modules_[text];
+    if (!module) module = load_(text);
+    kernel = module->kernel("row_product");
+  }
+  int64_t k = g.k, n = g.n;
+  const void *x = at.a, *w = is_as_read(g) ? at.b : weights(), *bias = at.bias, *residual = at.residual;
+  void* y = at.c;
+  void* pointers[] = {&x, &w, &bias, &residual, &y, &alpha, &k, &n};
+  const int64_t columns_of_block = kWarps / warps;
+  shape.blocks = static_cast<uint32_t>((columns_ + columns_of_block - 1) / columns_of_block);
+  shape.threads = kWarps * 32;
+  stream.launch(kernel, shape, pointers);
+}
+
+} // namespace tbx::extern_kernels::cuda

@@ -1,0 +1,44 @@
+// One row times a constant matrix by a kernel of ours: steps of decoders, which wait for the matrix. It has a copy of
+// the matrix whose columns are dense, unless they are.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "device/device.h"
+#include "extern_kernels/cuda/gemm.h"
+#include "extern_kernels/kernel.h"
+
+namespace tbx::extern_kernels::cuda {
+
+class RowProduct {
+public:
+  using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
+  /// `load` makes a module of the text; empty: by NVRTC.
+  RowProduct(device::Device& device, const OperandInfo& a, const OperandInfo& b, Load load = {});
+
+  /// The kernel computes the product: it is known to have one row and a constant matrix.
+  bool suits(const Gemm& gemm, const GemmAddresses& at) const;
+  /// Makes the copy of the matrix; to be called before a run that is recorded.
+  void prepare(const Gemm& gemm) const;
+  void run(device::Stream& stream, const Gemm& gemm, const GemmAddresses& at, float alpha) const;
+  int64_t bytes() const; ///< of the copy
+
+private:
+  const void* weights() const;
+  bool is_as_read(const Gemm& gemm) const;
+
+  device::Device& device_;
+  Load load_;
+  DType type_;
+  int64_t terms_ = 0, columns_ = 0, term_stride_ = 0, column_stride_ = 0;
+  std::shared_ptr<const Tensor> constant_; ///< nullptr: the kernel does not suit
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<device::Memory> memory_;
+  mutable std::map<std::string, std::shared_ptr<device::Module>> modules_; ///< by text
+};
+
+} // namespace tbx::extern_kernels::cuda

@@ -107,12 +107,12 @@ void RowProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses&
   while (warps < kWarps && too_few()) warps *= 2;
   device::LaunchShape shape;
   shape.overlap = architecture_number(properties) >= 90;
-  const std::string text = fmt::format(
-      "#define TYPE {}\n#define RESULT {}\n#define WARPS {}\n#define HELD {}\n#define BIAS {}\n"
-      "#define RESIDUAL {}\n#define ACTIVATION {}\n#define OVERLAP {}\n{}",
-      static_cast<int>(type_), static_cast<int>(type_of(g.result)), warps,
-      std::min(most, (vectors + warps - 1) / warps), g.bias ? 1 : 0, g.residual ? 1 : 0,
-      static_cast<int>(g.activation), shape.overlap ? 1 : 0, kText);
+  const std::string text =
+      fmt::format("#define TYPE {}\n#define RESULT {}\n#define WARPS {}\n#define HELD {}\n#define BIAS {}\n"
+                  "#define RESIDUAL {}\n#define ACTIVATION {}\n#define OVERLAP {}\n{}",
+                  static_cast<int>(type_), static_cast<int>(type_of(g.result)), warps,
+                  std::min(most, (vectors + warps - 1) / warps), g.bias ? 1 : 0, g.residual ? 1 : 0,
+                  static_cast<int>(g.activation), shape.overlap ? 1 : 0, kText);
   device::Kernel kernel;
   {
     std::scoped_lock lock(mutex_);

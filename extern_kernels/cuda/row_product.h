@@ -1,5 +1,5 @@
-// One row times a constant matrix by a kernel of ours: steps of decoders, which wait for the matrix. It has a copy of
-// the matrix whose columns are dense, unless they are.
+// One row times a constant matrix by a kernel of ours: steps of decoders, which wait for the matrix. It has a
+// copy of the matrix whose columns are dense, unless they are.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
-// join_packed_products: products of one input with packed integers (MatMulNBits: queries, keys and values; gate and up)
-// become one product, whose results are parts of it. For a GPU: a step of a decoder starts one kernel instead of several,
-// each of which reads little, and rounds the activations once.
+// join_packed_products: products of one input with packed integers (MatMulNBits: queries, keys and values;
+// gate and up) become one product, whose results are parts of it. For a GPU: a step of a decoder starts one
+// kernel instead of several, each of which reads little, and rounds the activations once.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -44,12 +44,13 @@ public:
   }
 
 private:
-  /// What products have in common that can be one: the input, its version, attributes but for N, which inputs there
-  /// are, of which types and forms (dimensions behind the first), and how the result is stored.
+  /// What products have in common that can be one: the input, its version, attributes but for N, which inputs
+  /// there are, of which types and forms (dimensions behind the first), and how the result is stored.
   using Kind = std::tuple<ValueId, int, std::vector<int64_t>, std::vector<int64_t>, DType>;
 
   std::optional<Kind> find(const Node& node) const {
-    if (node.op_type != "MatMulNBits" || node.domain != "com.microsoft" || node.input(4) >= 0) return std::nullopt;
+    if (node.op_type != "MatMulNBits" || node.domain != "com.microsoft" || node.input(4) >= 0)
+      return std::nullopt;
     const auto& shape = g_.at(node.inputs[0]).type.shape;
     if (g_.at(node.inputs[0]).constant || !shape || shape->empty()) return std::nullopt;
     auto number = [&](const char* name, int64_t none) { return attribute_or<int64_t>(node, name, none); };
@@ -66,10 +67,12 @@ private:
       forms.push_back(constant->dims[0] / columns);
       forms.insert(forms.end(), constant->dims.begin() + 1, constant->dims.end());
     }
-    return Kind{node.inputs[0], node.opset,
+    return Kind{node.inputs[0],
+                node.opset,
                 {number("K", 0), number("bits", 4), number("block_size", 0), number("accuracy_level", 0),
                  number("weight_prepacked", 0)},
-                std::move(forms), g_.at(node.outputs[0]).stored};
+                std::move(forms),
+                g_.at(node.outputs[0]).stored};
   }
 
   /// Those of all columns, one after the other.

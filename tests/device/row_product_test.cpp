@@ -1,5 +1,5 @@
-// Our products of one row against plain loops in double: the text runs in the emulator always, on a GPU where there
-// is one.
+// Our products of one row against plain loops in double: the text runs in the emulator always, on a GPU where
+// there is one.
 #include <gtest/gtest.h>
 
 #include "codegen/device_binary.h"
@@ -22,7 +22,8 @@ int library_type(DType t) { return t == DType::f32 ? lt::kF32 : t == DType::f16 
 /// As a step of a session calls it: a, b, a bias or none, a residual or none.
 class OneRow final : public extern_kernels::ExternKernel {
 public:
-  OneRow(device::Device& device, const Gemm& gemm, float alpha, const std::vector<Operand>& in, RowProduct::Load load)
+  OneRow(device::Device& device, const Gemm& gemm, float alpha, const std::vector<Operand>& in,
+         RowProduct::Load load)
       : gemm_(gemm), alpha_(alpha), row_(device, infos_of(in)[0], infos_of(in)[1], std::move(load)) {}
   std::string description() const override { return "one row"; }
   void run(const extern_kernels::RunArgs& args) const override {
@@ -43,7 +44,8 @@ struct Case {
   int64_t k, n;
 };
 
-/// One column, columns that warps share, ends of what threads have on their way; matrices with dense rows and columns.
+/// One column, columns that warps share, ends of what threads have on their way; matrices with dense rows and
+/// columns.
 TEST_P(RowProductTest, AllForms) {
   std::string why;
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
@@ -66,8 +68,11 @@ TEST_P(RowProductTest, AllForms) {
         g.type = library_type(t), g.result = library_type(result);
         g.m = 1, g.k = c.k, g.n = c.n, g.a_step = c.k, g.b_step = g.c_step = g.residual_step = c.n;
         const bool columns = form == 1; // are dense
-        std::vector<Operand> in{random_operand(t, {1, c.k}),
-                                random_operand(t, {c.k, c.n}, columns ? std::vector{1, 0} : std::vector<int>{}), {}, {}};
+        std::vector<Operand> in{
+            random_operand(t, {1, c.k}),
+            random_operand(t, {c.k, c.n}, columns ? std::vector{1, 0} : std::vector<int>{}),
+            {},
+            {}};
         in[1].constant = true;
         if (columns) g.b_columns = true, g.b_step = c.k;
         if (form != 0) {
@@ -96,7 +101,8 @@ TEST(RowProductSuits, LeavesTheRestToTheLibrary) {
     int shift = 0;
   };
   auto suits = [&](const Form& form) {
-    Operand a = random_operand(form.type, {form.rows, form.terms}), b = random_operand(form.type, {form.terms, 127});
+    Operand a = random_operand(form.type, {form.rows, form.terms}),
+            b = random_operand(form.type, {form.terms, 127});
     b.constant = form.constant;
     Gemm g;
     g.type = g.result = form.type == DType::f32 ? lt::kF32 : lt::kF64;

@@ -1,6 +1,7 @@
 // Golden tests of the graph passes: tests/golden/<pass>/<case>.t holds a small model and the graph that the
-// pass makes of it. A failure shows the lines that changed; `tbx_golden_tests --update` rewrites the files,
-// and review reads their diff. Every case is also run before and after the pass: the values must be the same.
+// pass makes of it ("for: cuda": for a GPU). A failure shows the lines that changed; `tbx_golden_tests
+// --update` rewrites the files, and review reads their diff. Every case is also run before and after the
+// pass: the values must be the same.
 //
 //   title                                what the case shows, one line
 //   pass: a, b                           optional: the passes to run, instead of the one the folder names
@@ -51,6 +52,7 @@ struct Case {
   std::vector<std::string> passes;
   std::vector<std::string> disabled;
   double tolerance = 1e-5;
+  bool cuda = false; ///< passes are for a GPU
 };
 
 std::string text_of(const fs::path& file) {
@@ -61,7 +63,7 @@ std::string text_of(const fs::path& file) {
 }
 
 Case read_case(const fs::path& file) {
-  Case c{file, {}, {}, {}, {}, {}, 1e-5};
+  Case c{.file = file};
   std::string text = text_of(file);
   size_t model = text.find("----\n"), expected = text.find("====\n");
   if (model == std::string::npos) throw std::runtime_error(file.string() + ": no line '----'");
@@ -71,6 +73,7 @@ Case read_case(const fs::path& file) {
   std::istringstream lines(c.head);
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("tolerance: ", 0) == 0) c.tolerance = std::stod(line.substr(11));
+    c.cuda |= line == "for: cuda";
     for (auto [key, list] : {std::pair("pass: ", &c.passes), std::pair("disabled: ", &c.disabled)}) {
       if (line.rfind(key, 0) != 0) continue;
       std::istringstream names(line.substr(std::string_view(key).size()));
@@ -165,9 +168,11 @@ void expect_same(const std::vector<Tensor>& before, const std::vector<Tensor>& a
 const graph::PassContext kContext{{.byte_group = 1, .bf16_products = true, .f16_products = false},
                                   DType::bf16};
 
-int apply(const std::string& name, Graph& graph) {
+int apply(const std::string& name, Graph& graph, bool cuda) {
   const graph::Pass& pass = find_pass(name);
-  return pass.run ? pass.run(graph) : pass.run_for(graph, kContext);
+  graph::PassContext context = kContext;
+  context.target.cuda = cuda;
+  return pass.run ? pass.run(graph) : pass.run_for(graph, context);
 }
 
 void expect_text(const Case& c, const std::string& got) {
@@ -189,7 +194,7 @@ TEST_P(Golden, Pass) {
 
   std::string got;
   for (const std::string& name : c.passes) {
-    got += fmt::format("{}: {}\n", name, apply(name, graph));
+    got += fmt::format("{}: {}\n", name, apply(name, graph, c.cuda));
     verify(graph);
   }
   graph::eliminate_dead_code(graph); // passes rewire and leave what nobody reads any more
@@ -197,7 +202,7 @@ TEST_P(Golden, Pass) {
   got += to_string(graph);
   for (const std::string& name : c.passes) {
     if (name == "eliminate_dead_code") continue;
-    EXPECT_EQ(apply(name, graph), 0) << name << " finds more to do the second time";
+    EXPECT_EQ(apply(name, graph, c.cuda), 0) << name << " finds more to do the second time";
   }
   expect_same(before, run(graph, inputs), c.tolerance);
 

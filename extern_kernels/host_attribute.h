@@ -21,6 +21,8 @@ template <class T> const T& attribute(const HostProblem& problem, const char* na
   return *value;
 }
 
+inline int64_t integer(const HostProblem& p, const char* name) { return attribute<int64_t>(p, name); }
+
 /// The elements of a tensor of this type.
 template <class T> std::span<const T> elements_of(const HostProblem& problem, const char* name) {
   constexpr DType kType = std::is_same_v<T, float>    ? DType::f32

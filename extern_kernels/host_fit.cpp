@@ -11,7 +11,6 @@
 namespace tbx::extern_kernels {
 namespace {
 
-int64_t integer(const HostProblem& p, const char* name) { return attribute<int64_t>(p, name); }
 int64_t elements(const TensorRef& t) { return known_numel(t.sizes); }
 int64_t quotient(int64_t a, int64_t b) { return a < 0 ? -1 : a / b; }
 

@@ -27,6 +27,4 @@ inline bool is_host(const Problem& p, std::string_view domain, std::string_view 
   return host.domain == domain && host.op == op && !host.custom;
 }
 
-inline int64_t integer(const HostProblem& p, const char* name) { return attribute<int64_t>(p, name); }
-
 } // namespace tbx::extern_kernels

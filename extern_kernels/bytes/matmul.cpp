@@ -4,6 +4,7 @@
 #include "extern_kernels/bytes/operands.h"
 #include "extern_kernels/bytes/product.h"
 #include "extern_kernels/direct/operands.h"
+#include "extern_kernels/stack.h"
 
 namespace tbx::extern_kernels {
 namespace bytes {
@@ -11,8 +12,6 @@ namespace {
 
 using direct::in_pieces;
 using direct::Memory;
-
-int64_t at_end(std::span<const int64_t> v, size_t from_end) { return v[v.size() - from_end]; }
 
 /// Steps through the batch dimensions, 0 where the operand is repeated.
 std::vector<int64_t> batch_steps(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
@@ -29,22 +28,10 @@ std::vector<int64_t> dense_batch(std::span<const int64_t> sizes, int64_t each) {
   return strides;
 }
 
-int64_t count_of(std::span<const int64_t> sizes) {
-  int64_t n = 1;
-  for (size_t d = 0; d + 2 < sizes.size(); ++d) n *= sizes[d];
-  return n;
-}
-
-int64_t place_of_matrix(int64_t i, const TensorRef& t) {
-  int64_t place = 0;
-  for (size_t d = t.sizes.size() - 2; d-- > 0; i /= t.sizes[d]) place += i % t.sizes[d] * t.strides[d];
-  return place;
-}
-
 Walk walk_of(const TensorRef& t) {
-  Walk w{t.data, t.dtype, at_end(t.sizes, 1) == 1 ? 0 : at_end(t.strides, 1),
-         batch_steps(t.sizes, t.strides)};
-  w.steps.push_back(at_end(t.sizes, 2) == 1 ? 0 : at_end(t.strides, 2));
+  const Stack m{t};
+  Walk w{t.data, t.dtype, m.columns() == 1 ? 0 : m.column_step(), batch_steps(t.sizes, t.strides)};
+  w.steps.push_back(m.rows() == 1 ? 0 : m.row_step());
   return w;
 }
 
@@ -78,14 +65,13 @@ public:
     widen_rows(a, direct::zero_point<int32_t>(args.inputs, p_.a_zero), space);
     if (space.panels) pack(b, space.panels);
 
-    const int64_t k = at_end(a.sizes, 1);
-    const int64_t start = 0;
+    const int64_t k = a.sizes.back(), start = 0;
     Product p;
     p.sizes.assign(c.sizes.begin(), c.sizes.end() - 1);
     p.terms = terms(k, &start);
-    p.columns = at_end(c.sizes, 1);
+    p.columns = c.sizes.back();
     p.rows = space.rows;
-    p.row_steps = batch_steps(a.sizes, dense_batch(a.sizes, at_end(a.sizes, 2) * k));
+    p.row_steps = batch_steps(a.sizes, dense_batch(a.sizes, Stack{a}.rows() * k));
     p.row_steps.push_back(k);
     p.panels = space.panels ? space.panels : static_cast<const int8_t*>(packed_.get());
     p.panel_steps = batch_steps(b.sizes, dense_batch(b.sizes, matrix_bytes(b)));
@@ -112,26 +98,26 @@ private:
   Space take(Memory& memory, std::span<const TensorRef> in) const {
     Space space{};
     space.rows = memory.take<int16_t>(in[0].numel() + kSlack);
-    space.totals = memory.take<int32_t>(count_of(in[0].sizes) * at_end(in[0].sizes, 2));
+    space.totals = memory.take<int32_t>(Stack{in[0]}.count() * Stack{in[0]}.rows());
     if (!packed_) space.panels = memory.take<int8_t>(bytes_of(in[1]));
     return space;
   }
 
   static Terms terms(int64_t k, const int64_t* start) { return {start, 1, (k + 1) / 2}; }
   static int64_t matrix_bytes(const TensorRef& b) {
-    return panels_of(at_end(b.sizes, 1)) * panel_bytes(terms(at_end(b.sizes, 2), nullptr));
+    return panels_of(Stack{b}.columns()) * panel_bytes(terms(Stack{b}.rows(), nullptr));
   }
-  static int64_t bytes_of(const TensorRef& b) { return count_of(b.sizes) * matrix_bytes(b); }
+  static int64_t bytes_of(const TensorRef& b) { return Stack{b}.count() * matrix_bytes(b); }
 
   static void pack(const TensorRef& b, int8_t* to) {
-    const int64_t k = at_end(b.sizes, 2), n = at_end(b.sizes, 1), panels = panels_of(n);
-    const int64_t down = at_end(b.strides, 2), along = at_end(b.strides, 1);
+    const Stack m{b};
+    const int64_t k = m.rows(), panels = panels_of(m.columns()), down = m.row_step(), along = m.column_step();
     const Terms terms = ByteMatMul::terms(k, nullptr);
-    in_pieces(count_of(b.sizes) * panels, static_cast<double>(b.numel()), [&](int64_t begin, int64_t end) {
+    in_pieces(m.count() * panels, static_cast<double>(b.numel()), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const auto* from = static_cast<const int8_t*>(b.data) + place_of_matrix(i / panels, b);
+        const auto* from = static_cast<const int8_t*>(b.data) + m.at(i / panels);
         pack_panel(
-            i % panels, n, terms, k,
+            i % panels, m.columns(), terms, k,
             [&](int64_t j, int64_t, int64_t l) { return from[l * down + j * along]; },
             to + i * panel_bytes(terms));
       }
@@ -139,13 +125,14 @@ private:
   }
 
   static void widen_rows(const TensorRef& a, int32_t zero, const Space& space) {
-    const int64_t m = at_end(a.sizes, 2), k = at_end(a.sizes, 1);
+    const Stack m{a};
+    const int64_t k = m.columns();
     std::fill_n(space.rows + a.numel(), kSlack, int16_t{0});
-    in_pieces(count_of(a.sizes) * m, static_cast<double>(a.numel()), [&](int64_t begin, int64_t end) {
+    in_pieces(m.count() * m.rows(), static_cast<double>(a.numel()), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const auto* from =
-            static_cast<const int8_t*>(a.data) + place_of_matrix(i / m, a) + i % m * at_end(a.strides, 2);
-        space.totals[i] = widen(from, a.dtype, at_end(a.strides, 1), k, zero, space.rows + i * k);
+            static_cast<const int8_t*>(a.data) + m.at(i / m.rows()) + i % m.rows() * m.row_step();
+        space.totals[i] = widen(from, a.dtype, m.column_step(), k, zero, space.rows + i * k);
       }
     });
   }

@@ -67,11 +67,9 @@ private:
       forms.push_back(constant->dims[0] / columns);
       forms.insert(forms.end(), constant->dims.begin() + 1, constant->dims.end());
     }
-    return Kind{node.inputs[0],
-                node.opset,
-                {number("K", 0), number("bits", 4), number("block_size", 0), number("accuracy_level", 0),
-                 number("weight_prepacked", 0)},
-                std::move(forms),
+    std::vector<int64_t> numbers{number("K", 0), number("bits", 4), number("block_size", 0),
+                                 number("accuracy_level", 0), number("weight_prepacked", 0)};
+    return Kind{node.inputs[0], node.opset, std::move(numbers), std::move(forms),
                 g_.at(node.outputs[0]).stored};
   }
 

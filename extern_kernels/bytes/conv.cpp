@@ -42,9 +42,7 @@ public:
     drop_pages(*w.constant);
   }
 
-  std::string description() const override {
-    return "own " + to_string(Problem(p_)) + ", exact products of bytes";
-  }
+  std::string description() const override { return "own exact bytes, " + to_string(Problem(p_)); }
   int64_t packed_bytes() const override { return packed_bytes_; }
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs,

@@ -21,8 +21,8 @@ public:
   }
 
   std::string description() const override {
-    return fmt::format("own blocked {} in tiles of {} x {}, weights packed once", to_string(Problem(p_)),
-                       weights_.tile().rows, weights_.tile().columns);
+    return fmt::format("own tiles of {} x {}, {}", weights_.tile().rows, weights_.tile().columns,
+                       to_string(Problem(p_)));
   }
   int64_t packed_bytes() const override { return weights_.bytes(); }
 

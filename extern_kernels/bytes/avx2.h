@@ -5,4 +5,5 @@
 #include <immintrin.h>
 
 #define TBX_AVX2 __attribute__((target("avx2,fma")))
+#define TBX_AVX2_INLINE __attribute__((target("avx2,fma"), always_inline)) inline
 #endif

@@ -35,7 +35,7 @@ struct Row {
 // a lambda the compiler asks for the type of its result before it has seen for which instructions it is.
 #define TBX_EIGHT(name, parameters, value)                                                                   \
   struct name {                                                                                              \
-    TBX_AVX2 [[gnu::always_inline]] inline __m256 operator() parameters const { return value; }              \
+    TBX_AVX2_INLINE __m256 operator() parameters const { return value; }                                     \
   }
 TBX_EIGHT(Add, (__m256 x, __m256 y), _mm256_add_ps(x, y));
 TBX_EIGHT(Sub, (__m256 x, __m256 y), _mm256_sub_ps(x, y));
@@ -57,27 +57,26 @@ TBX_EIGHT(HardSwish, (__m256 x, __m256, __m256),
                                          _mm256_min_ps(_mm256_set1_ps(1), SixthAndHalf{}(x)))));
 #undef TBX_EIGHT
 
-template <class F> TBX_AVX2 [[gnu::always_inline]] inline void each(Row* tile, const PostOp& op) {
+template <class F> TBX_AVX2_INLINE void each(Row* tile, const PostOp& op) {
   const __m256 a = _mm256_set1_ps(op.alpha), b = _mm256_set1_ps(op.beta);
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) tile[r] = {F{}(tile[r].low, a, b), F{}(tile[r].high, a, b)};
 }
 
-template <class F>
-TBX_AVX2 [[gnu::always_inline]] inline void combine(Row* tile, const float* const* operand) {
+template <class F> TBX_AVX2_INLINE void combine(Row* tile, const float* const* operand) {
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r)
     tile[r] = {F{}(tile[r].low, _mm256_loadu_ps(operand[r])),
                F{}(tile[r].high, _mm256_loadu_ps(operand[r] + 8))};
 }
 
-TBX_AVX2 [[gnu::always_inline]] inline __m256 eight(const uint8_t* from) {
+TBX_AVX2_INLINE __m256 eight(const uint8_t* from) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
 }
-TBX_AVX2 [[gnu::always_inline]] inline __m256 eight(const int8_t* from) {
+TBX_AVX2_INLINE __m256 eight(const int8_t* from) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
 }
-TBX_AVX2 [[gnu::always_inline]] inline __m256 eight(const float* from) { return _mm256_loadu_ps(from); }
+TBX_AVX2_INLINE __m256 eight(const float* from) { return _mm256_loadu_ps(from); }
 
 /// An operand of a tile, each row as sixteen floats; those beyond `width` are 1.
 class Operand {
@@ -140,7 +139,7 @@ template <class S> void store(const S* from, const Walk& w, int64_t at, int widt
   for (int j = 0; j < width; ++j) to[j * w.column_step] = from[j];
 }
 
-TBX_AVX2 [[gnu::always_inline]] inline void store(const Row& x, const Walk& w, int64_t at, int width) {
+TBX_AVX2_INLINE void store(const Row& x, const Walk& w, int64_t at, int width) {
   const bool is_whole = w.column_step == 1 && width == kPanel;
   if (w.dtype == DType::f32) {
     float values[kPanel];
@@ -157,7 +156,7 @@ TBX_AVX2 [[gnu::always_inline]] inline void store(const Row& x, const Walk& w, i
 }
 
 /// Those that take many registers of their own.
-TBX_AVX2 [[gnu::always_inline]] inline void activate_all(Row* tile, const PostOp& op) {
+TBX_AVX2_INLINE void activate_all(Row* tile, const PostOp& op) {
   float values[kRows * kPanel]; // the tile itself must not be seen in memory, or it would stay there
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {

@@ -10,14 +10,14 @@ namespace tbx::extern_kernels::bytes {
 #if defined(__x86_64__)
 namespace {
 
-template <bool Unsigned> TBX_AVX2 [[gnu::always_inline]] inline __m256i widened(const int8_t* from) {
+template <bool Unsigned> TBX_AVX2_INLINE __m256i widened(const int8_t* from) {
   const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   if constexpr (Unsigned) return _mm256_cvtepu8_epi16(narrow);
   return _mm256_cvtepi8_epi16(narrow);
 }
 
 /// A pair in every lane.
-TBX_AVX2 [[gnu::always_inline]] inline __m256i pair_at(const int16_t* from) {
+TBX_AVX2_INLINE __m256i pair_at(const int16_t* from) {
   int32_t pair;
   std::memcpy(&pair, from, sizeof pair);
   return _mm256_set1_epi32(pair);

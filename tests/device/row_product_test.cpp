@@ -77,7 +77,7 @@ TEST_P(RowProductTest, AllForms) {
         if (columns) g.b_columns = true, g.b_step = c.k;
         if (form != 0) {
           p.has_bias = g.bias = true;
-          in[2] = random_operand(result, {c.n});
+          in[2] = random_operand(result, {1, c.n});
         }
         if (form >= 2) {
           g.residual = true;

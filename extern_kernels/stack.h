@@ -8,6 +8,13 @@
 
 namespace tbx::extern_kernels {
 
+/// Where element number `i` of these dimensions lies, counted in rows.
+inline int64_t place_of(int64_t i, std::span<const int64_t> sizes, std::span<const int64_t> steps) {
+  int64_t place = 0;
+  for (size_t d = sizes.size(); d-- > 0; i /= sizes[d]) place += i % sizes[d] * steps[d];
+  return place;
+}
+
 struct Stack {
   const TensorRef& t;
   std::span<const int64_t> batch() const { return t.sizes.first(t.sizes.size() - 2); }
@@ -19,11 +26,7 @@ struct Stack {
   int64_t row_step() const { return t.strides.end()[-2]; }
   int64_t column_step() const { return t.strides.end()[-1]; }
   /// Where matrix `i` begins.
-  int64_t at(int64_t i) const {
-    int64_t place = 0;
-    for (size_t d = batch().size(); d-- > 0; i /= batch()[d]) place += i % batch()[d] * t.strides[d];
-    return place;
-  }
+  int64_t at(int64_t i) const { return place_of(i, batch(), t.strides); }
 };
 
 } // namespace tbx::extern_kernels

@@ -1,6 +1,4 @@
 // Exact convolutions of 8-bit integers where the library has only saturating ones.
-#include <fmt/format.h>
-
 #include "base/memory.h"
 #include "base/pages.h"
 #include "extern_kernels/bytes/operands.h"
@@ -8,6 +6,7 @@
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/fit.h"
+#include "extern_kernels/stack.h"
 
 namespace tbx::extern_kernels {
 namespace bytes {
@@ -18,9 +17,6 @@ using direct::Memory;
 
 /// Pixels between the first tap and the last one: the copy of the image has no more padding than this.
 constexpr int64_t kLargestKernel = 4096;
-
-/// -1: more than can be counted.
-int64_t volume(std::span<const int64_t> sizes) { return known_numel(sizes); }
 
 /// A copy of the image with its padding, channels innermost, in which the taps of all results of a row lie at
 /// the same distances. Of dimensions in which the kernel is 1 wide it has the pixels that are taken alone.
@@ -60,7 +56,8 @@ public:
     const auto [image, unpacked] = take(memory, args.inputs, copy);
     copy_image(x, copy, direct::zero_point<int32_t>(args.inputs, p_.x_zero), image);
     const int64_t channels = x.sizes[1];
-    const Places places = places_of(w.sizes, steps_of(copy, channels));
+    const std::vector<int64_t> steps = steps_of(copy, channels);
+    const Places places = places_of(w.sizes, steps);
     if (unpacked) pack(w, places, unpacked);
 
     const size_t rank = copy.sizes.size();
@@ -71,8 +68,7 @@ public:
     p.terms = terms(places);
     p.columns = y.sizes[1] / p_.group;
     p.rows = image;
-    p.row_steps = {w.sizes[1], volume(copy.sizes) * channels};
-    const std::vector<int64_t> steps = steps_of(copy, channels);
+    p.row_steps = {w.sizes[1], known_numel(copy.sizes) * channels};
     for (size_t d = 0; d < rank; ++d) p.row_steps.push_back(copy.result_step[d] * steps[d]);
     p.panels = unpacked ? unpacked : static_cast<const int8_t*>(packed_.get());
     p.panel_steps = {panels_of(p.columns) * panel_bytes(p.terms)};
@@ -111,13 +107,10 @@ private:
     places.in_line = p_.group == 1 && p_.dilations.back() == 1;
     places.depth = weights[1] * (places.in_line ? kernel.back() : 1);
     const size_t dims = kernel.size() - (places.in_line ? 1 : 0);
-    const int64_t count = volume(kernel.first(dims));
-    for (int64_t t = 0; t < count; ++t) {
-      int64_t rest = t, place = 0;
-      for (size_t d = dims; d-- > 0; rest /= kernel[d])
-        if (!steps.empty()) place += rest % kernel[d] * p_.dilations[d] * steps[d];
-      places.starts.push_back(place);
-    }
+    std::vector<int64_t> tap_steps(dims, 0);
+    for (size_t d = 0; d < dims && !steps.empty(); ++d) tap_steps[d] = p_.dilations[d] * steps[d];
+    const int64_t count = known_numel(kernel.first(dims));
+    for (int64_t t = 0; t < count; ++t) places.starts.push_back(place_of(t, kernel.first(dims), tap_steps));
     return places;
   }
 
@@ -135,7 +128,8 @@ private:
 
   /// The image's copy, and room for panels where weights are not packed yet.
   std::pair<int16_t*, int8_t*> take(Memory& memory, std::span<const TensorRef> in, const Copy& copy) const {
-    const int64_t pixels = times(in[0].sizes[0], volume(copy.sizes)), count = times(pixels, in[0].sizes[1]);
+    const int64_t pixels = times(in[0].sizes[0], known_numel(copy.sizes)),
+                  count = times(pixels, in[0].sizes[1]);
     auto* image = memory.take<int16_t>(count < 0 ? -1 : count + kSlack);
     return {image,
             packed_ ? nullptr : memory.take<int8_t>(bytes_of(in[1].sizes, places_of(in[1].sizes, {})))};
@@ -152,11 +146,8 @@ private:
     const std::span<const int64_t> kernel = w.sizes.subspan(2);
     const size_t dims = kernel.size() - (places.in_line ? 1 : 0);
     std::vector<int64_t> starts; // of the places, in the weights
-    for (int64_t t = 0; t < terms.count; ++t) {
-      int64_t rest = t, place = 0;
-      for (size_t d = dims; d-- > 0; rest /= kernel[d]) place += rest % kernel[d] * w.strides[d + 2];
-      starts.push_back(place);
-    }
+    for (int64_t t = 0; t < terms.count; ++t)
+      starts.push_back(place_of(t, kernel.first(dims), w.strides.subspan(2)));
     in_pieces(p_.group * panels, static_cast<double>(w.numel()), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int8_t* from = static_cast<const int8_t*>(w.data) + i / panels * columns * w.strides[0];
@@ -173,7 +164,7 @@ private:
   void copy_image(const TensorRef& x, const Copy& copy, int32_t zero, int16_t* to) const {
     const size_t rank = copy.sizes.size();
     const int64_t channels = x.sizes[1], width = copy.sizes.back(),
-                  lines = x.sizes[0] * volume(std::span(copy.sizes).first(rank - 1));
+                  lines = x.sizes[0] * known_numel(std::span(copy.sizes).first(rank - 1));
     // Results of the last dimension that lie in the image.
     const int64_t step = copy.in_step.back(), size = x.sizes.back(), begin = p_.pads_begin.back();
     const int64_t first = std::min(width, (begin + step - 1) / step),

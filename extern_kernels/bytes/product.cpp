@@ -1,35 +1,23 @@
 #include "extern_kernels/bytes/product.h"
 
-#include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 #include "extern_kernels/direct/operands.h"
+#include "extern_kernels/fit.h"
+#include "extern_kernels/stack.h"
 
 namespace tbx::extern_kernels::bytes {
 namespace {
-
-int64_t volume(std::span<const int64_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-}
-
-/// Where row number `i` of these dimensions lies.
-int64_t place_of(int64_t i, std::span<const int64_t> sizes, std::span<const int64_t> steps) {
-  int64_t place = 0;
-  for (size_t d = sizes.size(); d-- > 0; i /= sizes[d]) place += i % sizes[d] * steps[d];
-  return place;
-}
 
 /// A block of rows and a stretch of the panels.
 class Blocks {
 public:
   explicit Blocks(const Product& p)
       : p_(p), epilogue_(*p.post_ops, p.result, p.operands),
-        outer_(volume(std::span(p.sizes).first(p.outer))), rows_(volume(std::span(p.sizes).subspan(p.outer))),
-        panels_(panels_of(p.columns)) {
+        outer_(known_numel(std::span(p.sizes).first(p.outer))),
+        rows_(known_numel(std::span(p.sizes).subspan(p.outer))), panels_(panels_of(p.columns)) {
     // Of even lengths: a last block of few rows would keep the threads waiting.
     const int64_t least = std::max<int64_t>(1, (rows_ + kBlockRows - 1) / kBlockRows);
     block_ = ((rows_ + least - 1) / least + kRows - 1) / kRows * kRows;

@@ -5,7 +5,7 @@
 
 namespace tbx::extern_kernels::bytes {
 
-/// The largest workspace of threads is of their own stack: rows of a block.
+/// Rows that a task multiplies with one panel after the other.
 inline constexpr int64_t kBlockRows = int64_t{8} * kRows;
 
 struct Product {

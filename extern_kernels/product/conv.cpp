@@ -66,7 +66,8 @@ public:
       if (i == 0)
         pixels.emplace_back(t, y.sizes, p_.strides);
       else if (i == 1 || t.sizes.size() < y.sizes.size()) // its elements lie packed; a bias, or none
-        pixels.emplace_back(y.sizes.size(), i > 1 && t.data ? t.sizes[0] : 1, i > 1 && t.data ? t.strides[0] : 0);
+        pixels.emplace_back(y.sizes.size(), i > 1 && t.data ? t.sizes[0] : 1,
+                            i > 1 && t.data ? t.strides[0] : 0);
       else
         pixels.emplace_back(t, t.sizes, ones);
     }
@@ -97,7 +98,8 @@ std::string supports_blocked_conv(const Problem& problem, std::span<const Operan
   for (const PostOp& op : p.post_ops)
     if (op.operand >= 0 && inputs[op.operand].sizes.size() != w.sizes.size())
       return "an operand of another rank";
-  if (!w.constant || w.strides.size() != w.sizes.size()) return "weights that change, or lie in no known order";
+  if (!w.constant || w.strides.size() != w.sizes.size())
+    return "weights that change, or lie in no known order";
   std::vector<OperandInfo> as_product(inputs.begin(), inputs.end());
   as_product[1] = product::matrix_of(w);
   if (std::string reason = product::refusal(as_product, outputs[0].dtype); !reason.empty()) return reason;

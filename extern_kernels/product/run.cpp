@@ -10,11 +10,10 @@
 namespace tbx::extern_kernels::product {
 namespace {
 
-constexpr int64_t kLine = 16;      ///< floats of a line of the cache
-constexpr int64_t kSome = 8;       ///< floats that are copied without a call
-constexpr int64_t kFewPanels = 8;  ///< with so many, all rows are read where they lie
-constexpr int64_t kSameSet = 1024; ///< floats after which lines meet in one set of the first cache
-constexpr int64_t kTogether = 24;  ///< rows whose sums stay in the first cache beside a panel
+constexpr int64_t kLine = 16;     ///< floats of a line of the cache
+constexpr int64_t kSome = 8;      ///< floats that are copied without a call
+constexpr int64_t kFewPanels = 8; ///< with so many, rows are read where they lie
+constexpr int64_t kTogether = 24; ///< rows whose sums stay in the first cache beside a panel
 
 /// The first `width` of `all` columns, zeros behind them.
 void load(const float* from, int64_t step, int64_t width, int64_t all, float* to) {
@@ -146,7 +145,7 @@ void Run::compute(Task& t) const {
 }
 
 void Run::multiply(const Task& t, int64_t from, int64_t to) const {
-  const bool copies = !t.a.is_plain() || (t.end - t.panel > kFewPanels && *t.a.step % kSameSet == 0);
+  const bool copies = !t.a.is_plain() || t.end - t.panel > kFewPanels;
   if (copies) copy(t, from, to);
   Strip strip{};
   strip.rows = copies ? t.copy : t.a.at(0, from);

@@ -65,13 +65,16 @@ template <int B, int Vectors, int Most>
   if constexpr (Most > 1) multiply_some<B, Vectors, Most - 1>(s, first, count);
 }
 
-/// What the next tile begins with and where it goes: rows far from each other, which no hardware foresees.
-template <int Count> [[gnu::always_inline]] inline void fetch_rows(const Strip& s, int64_t first) {
-  const int64_t count = std::min<int64_t>(Count, s.count - first);
+/// Where a tile goes, and what the next one begins with: rows far from each other, which no hardware
+/// foresees.
+template <int Most, int Columns>
+[[gnu::always_inline]] inline void fetch_rows(const Strip& s, int64_t first, int64_t count) {
   for (int64_t r = first; r < first + count; ++r) __builtin_prefetch(s.to + r * s.to_step, 1);
-  for (int k = 0; k < 2; ++k)
-    for (int64_t r = first; s.start_steps[k] != 0 && s.starts[k] != s.to && r < first + count; ++r)
-      __builtin_prefetch(s.starts[k] + r * s.start_steps[k]);
+  const int64_t next = first + count, end = std::min(s.count, next + Most);
+  for (int k = 0; k < 2; ++k) {
+    if (s.start_steps[k] <= Columns) continue;
+    for (int64_t r = next; r < end; ++r) __builtin_prefetch(s.starts[k] + r * s.start_steps[k]);
+  }
 }
 
 template <int B, int Vectors> [[gnu::always_inline]] inline void multiply_strip(const Strip& s) {
@@ -83,7 +86,7 @@ template <int B, int Vectors> [[gnu::always_inline]] inline void multiply_strip(
   int64_t first = 0;
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t count = least + (i < larger);
-    fetch_rows<kMost>(s, first + count);
+    fetch_rows<kMost, Vectors * B / 4>(s, first, count);
     const int64_t end = std::min(s.next_count, (i + 1) * fetched);
     for (int64_t at = i * fetched; at < end; at += kLine) __builtin_prefetch(s.next + at, 0, 2);
     multiply_some<B, Vectors, kMost>(s, first, count);

@@ -70,7 +70,9 @@ struct ConvCase {
       Expected expected(sum, magnitude, channels);
       if (p.has_bias) expected.apply({PostOp::add}, in[2].at({index[1]}));
       for (const PostOp& op : p.post_ops)
-        expected.apply(op, op.kind == PostOp::sum ? before[i] : op.operand >= 0 ? in[op.operand].at(index) : 0);
+        expected.apply(op, op.kind == PostOp::sum ? before[i]
+                           : op.operand >= 0      ? in[op.operand].at(index)
+                                                  : 0);
       ASSERT_NEAR(out.at(index), expected.value, expected.error)
           << to_string(Problem(p)) << " of " << channels << " channels, element " << i;
     }
@@ -110,7 +112,8 @@ TEST(BlockedConv, AllSizesAreRight) {
 
 TEST(BlockedConv, LayersOfModelsAreRight) {
   for (const auto& [channels, results, side, stride] :
-       std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>{{512, 512, 7, 1}, {256, 512, 28, 2}, {1152, 192, 7, 1}}) {
+       std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>{
+           {512, 512, 7, 1}, {256, 512, 28, 2}, {1152, 192, 7, 1}}) {
     ConvCase c = conv(1, channels, results, {side, side}, {stride, stride});
     c.p.post_ops = {{PostOp::sum, 0, 0, 3}, {PostOp::relu}};
     c.in.push_back(c.out);
@@ -140,7 +143,8 @@ TEST(BlockedConv, AnyOrderIsRight) {
     const PostOp::Kind kinds[] = {PostOp::add, PostOp::sum, PostOp::mul, PostOp::sub};
     if (pick_between(0, 2)) c.p.post_ops.push_back({kinds[pick_between(0, 3)], 0, 0, 3});
     if (pick_between(0, 1)) c.p.post_ops.push_back({PostOp::add, 0, 0, 4});
-    const PostOp last[] = {{PostOp::relu}, {PostOp::clip, -0.5f, 0.7f}, {PostOp::hard_swish}, {PostOp::silu, 1}};
+    const PostOp last[] = {
+        {PostOp::relu}, {PostOp::clip, -0.5f, 0.7f}, {PostOp::hard_swish}, {PostOp::silu, 1}};
     if (pick_between(0, 1)) c.p.post_ops.push_back(last[pick_between(0, 3)]);
     c.check();
     if (HasFatalFailure()) return;
@@ -150,7 +154,8 @@ TEST(BlockedConv, AnyOrderIsRight) {
 /// Neither threads nor caches change a bit.
 TEST(BlockedConv, ThreadsAndCachesChangeNothing) {
   for (const auto& [channels, results, side, stride] :
-       std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>{{600, 200, 7, 1}, {30, 72, 40, 1}, {300, 60, 19, 2}}) {
+       std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>{
+           {600, 200, 7, 1}, {30, 72, 40, 1}, {300, 60, 19, 2}}) {
     ConvCase c = conv(2, channels, results, {side, side}, {stride, stride});
     c.p.post_ops = {{PostOp::hard_swish}};
     std::vector<uint32_t> first;
@@ -161,7 +166,8 @@ TEST(BlockedConv, ThreadsAndCachesChangeNothing) {
         tbb::task_arena arena(threads);
         arena.execute([&] { c.run_on(*c.make()); });
         std::vector<uint32_t> bits;
-        for (size_t i = 0; i < c.out.count; ++i) bits.push_back(std::bit_cast<uint32_t>(c.out.memory.data()[i]));
+        for (size_t i = 0; i < c.out.count; ++i)
+          bits.push_back(std::bit_cast<uint32_t>(c.out.memory.data()[i]));
         if (first.empty()) first = bits;
         ASSERT_EQ(first, bits) << threads << " threads, caches of " << caches.l1_bytes;
       }

@@ -14,7 +14,9 @@
 namespace tbx::extern_kernels {
 
 inline std::mt19937 operand_rng(20261124);
-inline int64_t pick_between(int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(operand_rng); }
+inline int64_t pick_between(int64_t lo, int64_t hi) {
+  return std::uniform_int_distribution<int64_t>(lo, hi)(operand_rng);
+}
 
 /// Floats between two pages that cannot be read, right before the one or right behind the other.
 class Guarded {

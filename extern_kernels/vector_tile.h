@@ -10,33 +10,39 @@ namespace tbx::extern_kernels {
 /// Rows of sums that leave registers for the operands, where each row is two vectors.
 template <int B> inline constexpr int kTileRows = B == 64 ? 14 : 6;
 
-/// `Count` rows times `Vectors` vectors of columns: sums[r, j] = start[r, j] + sum over l of rows[r, l] *
-/// column[l, j]; rows of `column` are `Step` apart. Without `start` sums begin with 0. They stay in
-/// registers.
+/// sum[r, j] += sum over l of rows[r, l] * column[l, j], for `Count` rows times `Vectors` vectors of columns;
+/// rows of `column` are `Step` apart. Sums stay in registers.
+template <int B, int Count, int Vectors, int Step>
+[[gnu::always_inline]] inline void add_products(const float* rows, int64_t row_step, int64_t depth,
+                                                const float* column,
+                                                typename VectorOf<B>::Lanes (&sum)[Count][Vectors]) {
+  for (int64_t l = 0; l < depth; ++l, column += Step) {
+    typename VectorOf<B>::Lanes w[Vectors];
+#pragma GCC unroll 3
+    for (int v = 0; v < Vectors; ++v) __builtin_memcpy(&w[v], column + v * (B / 4), B);
+#pragma GCC unroll 14
+    for (int r = 0; r < Count; ++r) {
+      const float x = rows[r * row_step + l];
+#pragma GCC unroll 3
+      for (int v = 0; v < Vectors; ++v) sum[r][v] += w[v] * x;
+    }
+  }
+}
+
+/// The same with sums that begin with `start`, or without it with 0, and are stored.
 template <int B, int Count, int Vectors, int Step>
 [[gnu::always_inline]] inline void multiply_tile(const float* rows, int64_t row_step, int64_t depth,
                                                  const float* column, const float* start, int64_t start_step,
                                                  float* sums, int64_t sums_step) {
-  using Lanes = typename VectorOf<B>::Lanes;
   constexpr int64_t kLanes = B / 4;
-  Lanes sum[Count][Vectors] = {};
+  typename VectorOf<B>::Lanes sum[Count][Vectors] = {};
   if (start) {
 #pragma GCC unroll 14
     for (int r = 0; r < Count; ++r)
 #pragma GCC unroll 2
       for (int v = 0; v < Vectors; ++v) __builtin_memcpy(&sum[r][v], start + r * start_step + v * kLanes, B);
   }
-  for (int64_t l = 0; l < depth; ++l, column += Step) {
-    Lanes w[Vectors];
-#pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) __builtin_memcpy(&w[v], column + v * kLanes, B);
-#pragma GCC unroll 14
-    for (int r = 0; r < Count; ++r) {
-      const float x = rows[r * row_step + l];
-#pragma GCC unroll 2
-      for (int v = 0; v < Vectors; ++v) sum[r][v] += w[v] * x;
-    }
-  }
+  add_products<B, Count, Vectors, Step>(rows, row_step, depth, column, sum);
 #pragma GCC unroll 14
   for (int r = 0; r < Count; ++r)
 #pragma GCC unroll 2

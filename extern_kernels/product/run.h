@@ -11,10 +11,18 @@
 
 namespace tbx::extern_kernels::product {
 
+/// What is done with sums, in its order: what is in registers with the product, and the rest.
+struct Work {
+  explicit Work(std::vector<PostOp> all);
+
+  std::vector<int> starts;   ///< inputs that sums begin with
+  std::vector<PostOp> later; ///< done in the cache
+  Ending ending;             ///< done in registers, where there is nothing in `later`
+};
+
 class Run {
 public:
-  /// `work`: all that is done with a sum.
-  Run(const Weights& weights, std::span<const PostOp> work, const RunArgs& args, int64_t threads);
+  Run(const Weights& weights, const Work& work, const RunArgs& args, int64_t threads);
   int64_t tasks() const { return size_.groups * cut_.blocks * cut_.parts; }
   void task(int64_t number) const;
 
@@ -22,17 +30,20 @@ private:
   /// Those of an operand that a task has to do with.
   struct Rows {
     float* data = nullptr;
-    int64_t* places = nullptr;
     int64_t column_step = 0;
-    std::optional<int64_t> step; ///< between rows whose columns lie side by side, where it is always the same
-    float* at(int64_t row, int64_t column) const { return data + places[row] + column * column_step; }
+    std::optional<int64_t> step; ///< between rows, where it is always the same
+    int64_t* places = nullptr;   ///< of rows, where it is not
+    float* at(int64_t row, int64_t column) const {
+      return data + (step ? row * *step : places[row]) + column * column_step;
+    }
+    bool is_plain() const { return step && column_step == 1; }
   };
   struct Task {
-    int64_t first, rows, tiles; ///< rows of the result, counted over all products
+    int64_t first, rows; ///< rows of the result, counted over all products
     int64_t panel, end;
-    const float* weights;   ///< their matrix
-    Rows a, c, start;       ///< `start`: what sums begin with
-    std::span<Rows> others; ///< of `work_`
+    int64_t matrix;
+    Rows a, c, starts[2];
+    std::span<Rows> others; ///< of `work_.later`
     float *copy, *sums;
   };
 
@@ -41,18 +52,20 @@ private:
   int64_t line() const;
   /// Memory of a task.
   void take(direct::Memory& memory, Task& t) const;
-  void find(const TensorRef& of, const Task& t, Rows& rows) const;
+  /// The step between all rows of an operand, over all products.
+  std::optional<int64_t> common_step(const Stack& s) const;
+  void find(const TensorRef& of, const Task& t, int64_t* places, Rows& rows) const;
   void compute(Task& t) const;
   /// A part of the depth with all panels of the task.
   void multiply(const Task& t, int64_t from, int64_t to) const;
+  /// A part of the depth with one of them; `all` has what is multiplied.
+  void multiply_panel(const Task& t, int64_t panel, bool is_first, bool is_last, Strip all) const;
   void copy(const Task& t, int64_t from, int64_t to) const;
-  /// What is done with the sums of a tile, and the store.
-  void finish(const Task& t, int64_t first, int64_t count, int64_t column, float* sums) const;
+  /// What is done with finished sums, and the store.
+  void finish(const Task& t, int64_t first, int64_t count, int64_t panel, float* sums) const;
 
   const Weights& weights_;
-  const Tile& tile_;
-  std::optional<int> start_; ///< the input that sums begin with
-  std::span<const PostOp> work_;
+  const Work& work_;
   const RunArgs& args_;
   const Stack c_;
   Size size_;

@@ -8,18 +8,33 @@
 
 namespace tbx::extern_kernels::product {
 
-Weights::Weights(const OperandInfo& b) : tile_(product::tile()) {
+Weights::Weights(const OperandInfo& b) : tiles_(tiles()), last_(tiles_.usual) {
   const std::shared_ptr<const Tensor> t = widened(b.constant);
   const TensorRef ref{nullptr, t->dtype, b.sizes, b.strides};
   const Stack m{ref};
   matrices_ = m.count();
   depth_ = m.rows();
   columns_ = m.columns();
+  const int64_t usual = tiles_.usual.columns, rest = columns_ % usual;
+  panels_ = (columns_ + usual - 1) / usual;
+  if (panels_ > 1 && rest > 0 && usual + rest <= tiles_.wide.columns) {
+    --panels_;
+    last_ = tiles_.wide;
+  }
   memory_ = allocate_aligned(bytes());
-  for (int64_t i = 0; i < matrices_; ++i)
-    copy_panels(reinterpret_cast<const float*>(t->data) + m.at(i), data() + i * matrix_size(), tile_.columns,
-                depth_, columns_, m.row_step(), m.column_step(),
-                [&](const void* begin, int64_t bytes) { drop_pages(*t, begin, bytes); });
+  const int64_t first = (panels_ - 1) * usual; // column of the last panel
+  for (int64_t i = 0; i < matrices_; ++i) {
+    const float* from = reinterpret_cast<const float*>(t->data) + m.at(i);
+    float* to = data() + i * matrix_size();
+    auto pack = [&](int64_t column, int64_t columns, int64_t width, const Copied& copied) {
+      copy_panels(from + column * m.column_step(), to + column * depth_, width, depth_, columns, m.row_step(),
+                  m.column_step(), copied);
+    };
+    const Copied drop = [&](const void* begin, int64_t size) { drop_pages(*t, begin, size); };
+    const bool is_one = last_.columns == usual;
+    if (!is_one) pack(first, columns_ - first, last_.columns, {});
+    pack(0, is_one ? columns_ : first, usual, drop);
+  }
   drop_pages(*b.constant);
 }
 

@@ -1,0 +1,71 @@
+#include "extern_kernels/product/call.h"
+
+#include <fmt/format.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include "base/isa.h"
+
+namespace tbx::extern_kernels::product {
+namespace {
+
+constexpr double kInline = 1 << 17; ///< factors that take as long as waking a thread
+
+/// Known strides, none of which repeats or turns around.
+bool is_plain(const OperandInfo& t) {
+  if (t.strides.size() != t.sizes.size()) return false;
+  for (size_t d = 0; d < t.sizes.size(); ++d)
+    if (t.sizes[d] != 1 && t.strides[d] < 1) return false;
+  return true;
+}
+
+std::vector<PostOp> all_of(float alpha, bool has_bias, std::span<const PostOp> post_ops) {
+  std::vector<PostOp> all;
+  if (alpha != 1) all.push_back({PostOp::linear, alpha, 0});
+  if (has_bias) all.push_back({PostOp::add, 0, 0, 2});
+  all.insert(all.end(), post_ops.begin(), post_ops.end());
+  return all;
+}
+
+} // namespace
+
+Call::Call(const OperandInfo& matrix, float alpha, bool has_bias, std::span<const PostOp> post_ops)
+    : weights_(matrix), work_(all_of(alpha, has_bias, post_ops)) {}
+
+std::string Call::description(const Problem& problem) const {
+  return fmt::format("own tiles of {} x {}, {}", weights_.usual().rows, weights_.usual().columns,
+                     to_string(problem));
+}
+
+bool Call::is_serial(int64_t results, int64_t depth) {
+  return static_cast<double>(results) * static_cast<double>(depth) < kInline;
+}
+
+void Call::run(const RunArgs& args) const {
+  const int64_t results = args.outputs[0].numel();
+  if (results == 0) return;
+  const bool alone = is_serial(results, args.inputs[0].sizes.back());
+  const Run run(weights_, work_, args, alone ? 1 : tbb::this_task_arena::max_concurrency());
+  if (alone || run.tasks() == 1)
+    for (int64_t i = 0; i < run.tasks(); ++i) run.task(i);
+  else
+    tbb::parallel_for(int64_t{0}, run.tasks(), [&](int64_t i) { run.task(i); });
+}
+
+std::string refusal(std::span<const OperandInfo> inputs, DType result) {
+  const OperandInfo& matrix = inputs[1];
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].dtype != DType::f32 && inputs[i].dtype != DType::undefined &&
+        !(i == 1 && is_half(matrix.dtype)))
+      return fmt::format("{} operands", name_of(inputs[i].dtype));
+  if (result != DType::f32) return fmt::format("a {} result", name_of(result));
+  if (!matrix.constant) return "no constant matrix";
+  if (!is_plain(matrix) || matrix.constant->numel() == 0) return "an empty or repeated matrix";
+  constexpr int64_t kFew = 8; // panels would be mostly empty
+  if (matrix.sizes.back() < kFew) return fmt::format("less than {} columns", kFew);
+  if (host_isa() != Isa::avx2)
+    return "for CPUs with AVX2 and without AVX-512, where the library packs the matrix in every run";
+  return {};
+}
+
+} // namespace tbx::extern_kernels::product

@@ -249,13 +249,12 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
         if (id == addresses.in_place) address = result->data();
     }
     measured_ = fastest(handle, ways, addresses.hot, [&](size_t i) {
-      if (i == plans_.size()) {
-        addresses.other();
-        return true;
-      }
-      if (plans_[i].workspace > addresses.workspace_bytes) return false;
+      if (i < plans_.size() && plans_[i].workspace > addresses.workspace_bytes) return false;
       try {
-        execute(i, there);
+        if (i == plans_.size())
+          addresses.other();
+        else
+          execute(i, there);
       } catch (const Error&) {
         return false; // another one will do
       }

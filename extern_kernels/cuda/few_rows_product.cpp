@@ -15,10 +15,10 @@ const char* const kText =
 #include "extern_kernels/cuda/few_rows_product.inc"
     ;
 
-constexpr int64_t kTile = 64;                                         ///< rows, columns and terms of a tile
+constexpr int64_t kTile = 64;                                        ///< rows, columns and terms of a tile
 constexpr uint32_t kSharedBytes = 4 * 2 * 64 * 64 * 2 + 64 * 68 * 4; ///< of a block, as the text has it
-constexpr int kLargestCluster = 8;                                    ///< that every GPU with clusters takes
-constexpr int64_t kEach = 8;                                          ///< halves that are read at once
+constexpr int kLargestCluster = 8;                                   ///< that every GPU with clusters takes
+constexpr int64_t kEach = 8;                                         ///< halves that are read at once
 
 int64_t tiles(int64_t n) { return (n + kTile - 1) / kTile; }
 bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
@@ -60,11 +60,11 @@ int FewRowsProduct::blocks_of_cluster(const Gemm& g) const {
 void FewRowsProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha) const {
   const int blocks = blocks_of_cluster(g);
   const DType half = g.type == lt::kF16 ? DType::f16 : DType::bf16;
-  const std::string text =
-      fmt::format("#define HALF {}\n#define BLOCKS {}\n#define TURNED {}\n#define BIAS {}\n#define RESIDUAL {}\n"
-                  "#define ACTIVATION {}\n{}",
-                  static_cast<int>(half), blocks, g.b_columns ? 1 : 0, g.bias ? 1 : 0, g.residual ? 1 : 0,
-                  static_cast<int>(g.activation), kText);
+  const std::string text = fmt::format(
+      "#define HALF {}\n#define BLOCKS {}\n#define TURNED {}\n#define BIAS {}\n#define RESIDUAL {}\n"
+      "#define ACTIVATION {}\n{}",
+      static_cast<int>(half), blocks, g.b_columns ? 1 : 0, g.bias ? 1 : 0, g.residual ? 1 : 0,
+      static_cast<int>(g.activation), kText);
   device::Kernel kernel;
   {
     std::scoped_lock lock(mutex_);
@@ -78,8 +78,8 @@ void FewRowsProduct::run(device::Stream& stream, const Gemm& g, const GemmAddres
   int terms = (k + blocks - 1) / blocks; // of a block
   terms = static_cast<int>((terms + kEach - 1) / kEach * kEach);
   int64_t a_step = g.a_step, b_step = g.b_step, c_step = g.c_step, residual_step = g.residual_step;
-  void* pointers[] = {&a, &b, &bias, &residual, &c, &alpha, &m, &n, &k, &terms, &a_step, &b_step, &c_step,
-                      &residual_step};
+  void* pointers[] = {&a, &b, &bias,  &residual, &c,      &alpha,  &m,
+                      &n, &k, &terms, &a_step,   &b_step, &c_step, &residual_step};
   device::LaunchShape shape;
   shape.blocks = static_cast<uint32_t>(tiles(g.m) * tiles(g.n) * blocks);
   shape.threads = 128;

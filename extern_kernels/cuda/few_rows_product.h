@@ -1,5 +1,6 @@
-// Few rows times a matrix in float16 or bfloat16 by a kernel of ours: the terms of a tile are shared by a cluster of
-// blocks, which join their sums in their own memory. Libraries join those of long rows in a kernel behind the product.
+// Few rows times a matrix in float16 or bfloat16 by a kernel of ours: the terms of a tile are shared by a
+// cluster of blocks, which join their sums in their own memory. Libraries join those of long rows in a kernel
+// behind the product.
 #pragma once
 
 #include <functional>
@@ -16,8 +17,8 @@ namespace tbx::extern_kernels::cuda {
 class FewRowsProduct {
 public:
   using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
-  /// `load` makes a module of the text; empty: by NVRTC. `multiprocessors`: work is spread over so many; 0: as
-  /// many as the device has.
+  /// `load` makes a module of the text; empty: by NVRTC. `multiprocessors`: work is spread over so many; 0:
+  /// as many as the device has.
   explicit FewRowsProduct(device::Device& device, Load load = {}, int multiprocessors = 0);
 
   /// The kernel computes the product.

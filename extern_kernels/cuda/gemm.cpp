@@ -165,13 +165,12 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
       gemm_.a_columns ? (gemm_.k - 1) * gemm_.a_step + gemm_.m : (gemm_.m - 1) * gemm_.a_step + gemm_.k;
   const Bytes hot{at.a, static_cast<size_t>(elements * element_bytes(gemm_.type))};
   measured_ = fastest(stream, results_.size() + (other ? 1 : 0), {&hot, 1}, [&](size_t i) {
-    if (i == results_.size()) {
-      other(there);
-      return true;
-    }
-    if (results_[i].workspace > workspace_bytes) return false;
+    if (i < results_.size() && results_[i].workspace > workspace_bytes) return false;
     try {
-      launch(i, stream, there, alpha, workspace, workspace_bytes);
+      if (i == results_.size())
+        other(there);
+      else
+        launch(i, stream, there, alpha, workspace, workspace_bytes);
     } catch (const Error&) {
       return false; // another one will do
     }

@@ -52,7 +52,8 @@ public:
         s = most == -kInfinity ? 0 : std::exp(s - most);
         sum += s;
       }
-      const bool nothing = p_.zero_undefined_rows && !(sum > 0); // also NaN
+      const bool nothing = (p_.zero_undefined_rows && !(sum > 0)) || // also NaN
+                           (p_.zero_hidden_rows && sum == 0);
       const int64_t to = p_.tokens_first ? ((b * queries + i) * heads + h) * width : row * width;
       for (int64_t d = 0; d < width; ++d) {
         double total = 0;

@@ -1,5 +1,5 @@
-// Our products of few rows in half types against plain loops in double: the text runs in the emulator always, and on a
-// GPU, where clusters share the terms, if there is one that has them.
+// Our products of few rows in half types against plain loops in double: the text runs in the emulator always,
+// and on a GPU, where clusters share the terms, if there is one that has them.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -43,8 +43,8 @@ struct Case {
   int64_t m, n, k;
 };
 
-/// Parts of tiles in each dimension, more tiles than are on their way, clusters of each size (by the numbers of tiles),
-/// blocks without terms; matrices with dense rows and columns.
+/// Parts of tiles in each dimension, more tiles than are on their way, clusters of each size (by the numbers
+/// of tiles), blocks without terms; matrices with dense rows and columns.
 TEST_P(FewRowsProductTest, AllForms) {
   std::string why;
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
@@ -61,8 +61,15 @@ TEST_P(FewRowsProductTest, AllForms) {
   };
   std::vector<Case> cases{{1, 8, 8}, {3, 72, 24}, {64, 64, 64}, {65, 136, 328}, {17, 40, 456}};
   if (!fake)
-    cases.insert(cases.end(), {{64, 768, 3072}, {128, 768, 3072}, {197, 768, 3072}, {64, 768, 768}, {64, 2304, 768},
-                               {63, 3072, 520}, {7, 64, 136}, {1, 768, 4096}, {256, 1024, 1000}});
+    cases.insert(cases.end(), {{64, 768, 3072},
+                               {128, 768, 3072},
+                               {197, 768, 3072},
+                               {64, 768, 768},
+                               {64, 2304, 768},
+                               {63, 3072, 520},
+                               {7, 64, 136},
+                               {1, 768, 4096},
+                               {256, 1024, 1000}});
   for (const Case& c : cases)
     for (DType t : {DType::f16, DType::bf16})
       for (int form = 0; form < 4; ++form) {
@@ -72,10 +79,11 @@ TEST_P(FewRowsProductTest, AllForms) {
         g.type = g.result = t == DType::f16 ? lt::kF16 : lt::kBf16;
         g.m = c.m, g.k = c.k, g.n = c.n, g.a_step = c.k, g.b_step = g.c_step = g.residual_step = c.n;
         const bool columns = form == 1; // are dense
-        std::vector<Operand> in{random_operand(t, {c.m, c.k}),
-                                random_operand(t, {c.k, c.n}, columns ? std::vector{1, 0} : std::vector<int>{}),
-                                {},
-                                {}};
+        std::vector<Operand> in{
+            random_operand(t, {c.m, c.k}),
+            random_operand(t, {c.k, c.n}, columns ? std::vector{1, 0} : std::vector<int>{}),
+            {},
+            {}};
         if (columns) g.b_columns = true, g.b_step = c.k;
         if (form != 0) {
           p.has_bias = g.bias = true;

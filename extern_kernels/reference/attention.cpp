@@ -77,8 +77,9 @@ private:
       end += static_cast<int64_t>(start);
     else if (p_.from_end)
       end += keys - queries;
-    end = std::clamp<int64_t>(end, 0, keys);
-    return {p_.window > 0 ? std::max<int64_t>(end - p_.window, 0) : 0, end};
+    // A window counts from the query's own place, also where that is behind the last key.
+    const int64_t first = p_.window > 0 ? std::clamp<int64_t>(end - p_.window, 0, keys) : 0;
+    return {first, std::clamp<int64_t>(end, first, keys)};
   }
 
   AttentionProblem p_;

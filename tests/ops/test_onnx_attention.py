@@ -55,6 +55,7 @@ SMALL = {
     "softcap": Case(softcap=0.7, scale=0.9, mask=(3, 2)),
     "window": Case(causal=True, window=2, queries=9, keys=9, opset=25),
     "window of one key": Case(causal=True, window=0, queries=4, keys=4, past=3, opset=25),
+    "window behind the last key": Case(causal=True, window=2, queries=4, keys=2, past=8, opset=25),
     "window without a causal mask": Case(window=1, queries=6, keys=6, opset=25),
     "float16": Case(dtype="float16", mask=(3, 2), causal=True, heads=6, shared=3),
     "double": Case(dtype="float64", causal=True),

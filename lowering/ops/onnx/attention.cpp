@@ -1,5 +1,6 @@
-// Attention of ONNX (since 23): heads in a dimension of their own or side by side, keys that heads share, masks, a past.
-// What it gives besides, and what the kernel knows nothing of, runs through the body that ONNX defines.
+// Attention of ONNX (since 23): heads in a dimension of their own or side by side, keys that heads share,
+// masks, a past. What it gives besides, and what the kernel knows nothing of, runs through the body that ONNX
+// defines.
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -18,7 +19,8 @@ enum Input : uint8_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kNonpadLengths }
 /// Scores are given out, their softmax is one of double, or lengths are those of each batch entry.
 bool asks_for_more(OpContext& ctx) {
   const DType precision = ctx.attr_dtype("softmax_precision", DType::f32);
-  if (ctx.wants(3) || ctx.has(kNonpadLengths) || (precision != DType::f32 && !is_half(precision))) return true;
+  if (ctx.wants(3) || ctx.has(kNonpadLengths) || (precision != DType::f32 && !is_half(precision)))
+    return true;
   const DType type = ctx.dtype(kQ);
   if (type != DType::f32 && !is_half(type)) return true;
   for (int i : {kK, kV, kPastKey, kPastValue})
@@ -27,8 +29,8 @@ bool asks_for_more(OpContext& ctx) {
   return !(ctx.attr_float("scale", 1) >= 0) || !(ctx.attr_float("softcap", 0) >= 0);
 }
 
-/// Queries and the keys and values behind those of the past, as [B, H, S, D]; nullopt where sizes that the kernel has
-/// to know are not known, or differ.
+/// Queries and the keys and values behind those of the past, as [B, H, S, D]; nullopt where sizes that the
+/// kernel has to know are not known, or differ.
 std::optional<AttentionCore> operands(OpContext& ctx) {
   const int rank = ctx.rank(kQ);
   if ((rank != 3 && rank != 4) || ctx.rank(kK) != rank || ctx.rank(kV) != rank) return std::nullopt;

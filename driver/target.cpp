@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/isa.h"
 #include "extern_kernels/catalogue.h"
+#include "extern_kernels/cuda/byte_product.h"
 #include "runtime/session.h"
 
 namespace tbx::driver {
@@ -57,7 +58,7 @@ Target target_of(const CompileOptions& options, codegen::Isa isa, const device::
     t.l1_bytes = caches.l1_bytes;
     t.l2_bytes = caches.l2_bytes;
   }
-  t.byte_group = extern_kernels::least_byte_group();
+  t.byte_group = t.cuda ? extern_kernels::kFewestChannels : extern_kernels::least_byte_group();
   t.bf16_products = t.cuda || extern_kernels::has_half_products(DType::bf16);
   t.f16_products = t.cuda || extern_kernels::has_half_products(DType::f16);
   return t;

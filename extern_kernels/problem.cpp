@@ -117,7 +117,10 @@ std::string to_string(const Problem& problem) {
                        p->window > 0 ? fmt::format(" window {}", p->window) : "",
                        p->softcap > 0 ? fmt::format(" softcap {}", p->softcap) : "",
                        p->has_mask ? " +mask" : "", p->has_starts ? " +starts" : "",
-                       p->has_sinks ? " +sinks" : "", p->zero_undefined_rows ? " 0 for undefined rows" : "");
+                       p->has_sinks ? " +sinks" : "",
+                       p->zero_undefined_rows ? " 0 for undefined rows"
+                       : p->zero_hidden_rows  ? " 0 for hidden rows"
+                                              : "");
   if (const auto* p = std::get_if<RecurrentProblem>(&problem)) return name_of(problem) + text(*p);
   if (const auto* p = std::get_if<PackedMatMulProblem>(&problem))
     return fmt::format("MatMulNBits {} x {}{}", p->k, p->n, in_blocks(p->bits, p->block, p->rounds));

@@ -90,6 +90,8 @@ struct AttentionProblem {
   bool tokens_first = false; ///< the output is [B, S, H, Dv]
   /// Rows whose softmax is not defined (everything masked by -inf, or NaN) give 0 instead of NaN.
   bool zero_undefined_rows = false;
+  /// Rows that see no key, or whose keys are all masked by -inf, give 0; what is no number stays so.
+  bool zero_hidden_rows = false;
   int64_t window = 0; ///< with causal: a query sees that many keys at most, the last ones; 0: all
   float softcap = 0;  ///< scores become softcap * tanh(score / softcap) before the mask is added; 0: off
 };

@@ -204,7 +204,8 @@ private:
               float* sums) const {
     int head = p_.tokens_first ? 2 : 1;
     const int64_t at = b * y.strides[0] + h * y.strides[head] + i * y.strides[3 - head];
-    bool nothing = p_.zero_undefined_rows && !(row.sum > 0); // also NaN
+    const bool nothing = (p_.zero_undefined_rows && !(row.sum > 0)) || // also NaN
+                         (p_.zero_hidden_rows && row.sum == 0);
     if (is_half(y.dtype)) {
       for (int64_t d = 0; d < s.width; ++d) sums[d] = nothing ? 0 : sums[d] / row.sum;
       auto* bits = static_cast<uint16_t*>(y.data) + at;

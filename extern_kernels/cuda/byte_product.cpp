@@ -23,11 +23,10 @@ const char* const kText =
 #include "extern_kernels/cuda/byte_product.inc"
     ;
 
-constexpr int64_t kTile = 64;       ///< rows and columns of a block, and terms that it multiplies at a time
-constexpr int64_t kJoined = 8;      ///< rows of a block that joins
-constexpr int64_t kRound = 16;      ///< packed columns are padded to that
-constexpr size_t kOuter = 3;        ///< dimensions of a batch, or of an image
-constexpr int64_t kFewChannels = 8; ///< with fewer in a group tensor cores would multiply mostly zeros
+constexpr int64_t kTile = 64;  ///< rows and columns of a block, and terms that it multiplies at a time
+constexpr int64_t kJoined = 8; ///< rows of a block that joins
+constexpr int64_t kRound = 16; ///< packed columns are padded to that
+constexpr size_t kOuter = 3;   ///< dimensions of a batch, or of an image
 
 using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
 
@@ -388,8 +387,8 @@ std::string supports_cuda_byte_product(const Problem& problem, std::span<const O
   if (product) return product->has_bias || product->alpha != 1 ? "a bias or a factor of an exact sum" : "";
   if (conv->transposed) return "a transposed convolution";
   if (conv->has_bias && inputs[2].dtype != DType::i32) return "a bias that is not int32";
-  if (const int64_t channels = inputs[1].sizes[1]; conv->group > 1 && channels < kFewChannels)
-    return fmt::format("groups of fewer than {} channels", kFewChannels);
+  if (const int64_t channels = inputs[1].sizes[1]; conv->group > 1 && channels < kFewestChannels)
+    return fmt::format("groups of fewer than {} channels", kFewestChannels);
   return {};
 }
 

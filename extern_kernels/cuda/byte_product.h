@@ -1,6 +1,7 @@
 // Products and convolutions of 8-bit integers by a kernel of ours on tensor cores.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -10,6 +11,9 @@
 #include "extern_kernels/kernel.h"
 
 namespace tbx::extern_kernels {
+
+/// Channels of a group of a convolution: with fewer tensor cores would multiply mostly zeros.
+constexpr int64_t kFewestChannels = 8;
 
 std::string supports_cuda_byte_product(const Problem& problem, std::span<const OperandInfo> inputs,
                                        std::span<const OperandInfo> outputs);

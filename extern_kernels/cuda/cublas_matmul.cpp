@@ -5,6 +5,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "extern_kernels/cuda/epilogue.h"
+#include "extern_kernels/cuda/few_rows_product.h"
 #include "extern_kernels/cuda/gemm.h"
 #include "extern_kernels/cuda/notes.h"
 #include "extern_kernels/cuda/padded_columns.h"
@@ -136,7 +137,8 @@ public:
   CublasMatMul(device::Device& device, const MatMulProblem& p, std::span<const OperandInfo> inputs,
                std::span<const OperandInfo> outputs)
       : p_(p), context_(device::context_of(device)), plain_(make_cuda_matmul, device, p, inputs, outputs),
-        row_(device, inputs[0], inputs[1]), padded_(device, inputs[1]), version_(lt::version()) {}
+        row_(device, inputs[0], inputs[1]), few_(device), padded_(device, inputs[1]),
+        version_(lt::version()) {}
 
   std::string description() const override { return fmt::format("{} {}", version_, to_string(Problem(p_))); }
 
@@ -178,6 +180,9 @@ public:
           g.align_c, alignment(at.residual, products.outer, &BatchStep::residual, args.outputs[0].dtype));
     const std::shared_ptr<GemmPlan> plan = plan_of(context_, g);
     if (plan->empty()) return run_plain(args, "the library has no algorithm");
+    GemmPlan::Other few;
+    if (products.outer.empty() && few_.suits(g, at))
+      few = [&](const GemmAddresses& there) { few_.run(*args.stream, g, there, p_.alpha); };
     int64_t batches = 1;
     for (const BatchStep& s : products.outer) batches *= s.size;
     for (int64_t i = 0; i < batches; ++i) {
@@ -192,7 +197,7 @@ public:
         here.c = static_cast<char*>(here.c) + index * s.c * out;
         if (here.residual) here.residual = static_cast<const char*>(here.residual) + index * s.residual * out;
       }
-      if (!plan->run(*args.stream, here, p_.alpha, args.workspace, bytes))
+      if (!plan->run(*args.stream, here, p_.alpha, args.workspace, bytes, few))
         return run_plain(args, kLargerWorkspace);
     }
     notes_.add(plan_text(g, *plan));
@@ -266,6 +271,7 @@ private:
   std::shared_ptr<const device::cuda::ContextOwner> context_;
   LazyKernel plain_;
   RowProduct row_;
+  FewRowsProduct few_;
   PaddedColumns padded_;
   std::string version_;
   Notes notes_;

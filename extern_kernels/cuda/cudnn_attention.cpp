@@ -1,5 +1,5 @@
 // Attention in float16 and bfloat16 by cuDNN: the graph of its operations that the library knows as
-// attention. What it does not take is left to our own kernel.
+// attention. What it does not take is left to our own kernel, and so is what that computes faster.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -112,7 +112,8 @@ public:
                           std::span<const TensorRef> outputs) const override {
     if (outputs[0].numel() == 0) return 0;
     const Call call = make_call(inputs, outputs[0], false);
-    return call.found.plans ? call.found.plans->workspace_bytes() : 0;
+    return std::max(call.found.plans ? call.found.plans->workspace_bytes() : 0,
+                    plain_.get().workspace_bytes(inputs, outputs));
   }
 
   void run(const RunArgs& args) const override {
@@ -132,6 +133,7 @@ public:
     at.workspace = args.workspace;
     at.workspace_bytes = workspace_bytes(args.inputs, args.outputs);
     for (int i = 0; i < 3; ++i) at.hot.push_back(bytes_of(args.inputs[i])); // no weights
+    at.other = [&] { plain_.get().run(args); };
     if (!call.found.plans->run(*args.stream, at)) return run_own(args, kLargerWorkspace);
     notes_.add(fmt::format("[{}] x {}: {}", fmt::join(args.inputs[0].sizes, " x "), args.inputs[1].sizes[2],
                            call.found.plans->description()));
@@ -215,7 +217,8 @@ std::string supports_cudnn_attention(const Problem& problem, std::span<const Ope
   if (p.has_starts || p.window > 0) return "queries that do not begin at the first key, or see few of them";
   if (p.has_sinks) return "sinks";
   if (p.softcap > 0) return "a bound of the scores";
-  if (p.zero_undefined_rows && p.has_mask) return "rows of zeros where everything is masked";
+  if ((p.zero_undefined_rows || p.zero_hidden_rows) && p.has_mask)
+    return "rows of zeros where everything is masked";
   // Where the library refuses the sizes of a run, our own kernel must do.
   return supports_cuda_attention(problem, inputs, outputs);
 }

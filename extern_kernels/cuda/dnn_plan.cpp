@@ -239,7 +239,8 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
   const device::cuda::StreamHandle handle = device::cuda::handle_of(stream);
   std::scoped_lock lock(owner_->mutex, mutex_);
   check(library().cudnnSetStream(owner_->handle, handle), "cudnnSetStream");
-  if (!measured_ && plans_.size() > 1 && measuring() && !device::cuda::is_capturing(stream)) {
+  const size_t ways = plans_.size() + (addresses.other ? 1 : 0);
+  if (!measured_ && ways > 1 && measuring() && !device::cuda::is_capturing(stream)) {
     Addresses there = addresses;
     std::optional<Scratch> result;
     if (addresses.in_place >= 0) {
@@ -247,10 +248,13 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
       for (auto& [id, address] : there.of)
         if (id == addresses.in_place) address = result->data();
     }
-    measured_ = fastest(handle, plans_.size(), addresses.hot, [&](size_t i) {
-      if (plans_[i].workspace > addresses.workspace_bytes) return false;
+    measured_ = fastest(handle, ways, addresses.hot, [&](size_t i) {
+      if (i < plans_.size() && plans_[i].workspace > addresses.workspace_bytes) return false;
       try {
-        execute(i, there);
+        if (i == plans_.size())
+          addresses.other();
+        else
+          execute(i, there);
       } catch (const Error&) {
         return false; // another one will do
       }
@@ -259,6 +263,13 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
   }
   auto fits = [&](const Plan& p) { return p.workspace <= addresses.workspace_bytes; };
   size_t which = measured_.value_or(0);
+  if (which == plans_.size()) {
+    if (addresses.other) {
+      addresses.other();
+      return true;
+    }
+    which = 0;
+  }
   if (!fits(plans_[which])) {
     const auto other = std::find_if(plans_.begin(), plans_.end(), fits);
     if (other == plans_.end()) return false;
@@ -283,9 +294,10 @@ Found find_plans(const std::shared_ptr<const ContextOwner>& context, const PlanW
 std::string Plans::description() const {
   std::scoped_lock lock(mutex_);
   const size_t which = measured_.value_or(0);
-  return plans_.empty() ? "no plan"
-                        : fmt::format("engine {}, plan {} of {}{}", plans_[which].engine, which + 1,
-                                      plans_.size(), measured_ ? ", measured" : "");
+  if (plans_.empty()) return "no plan";
+  if (which == plans_.size()) return fmt::format("our own kernel, measured beside {} plans", which);
+  return fmt::format("engine {}, plan {} of {}{}", plans_[which].engine, which + 1, plans_.size(),
+                     measured_ ? ", measured" : "");
 }
 
 } // namespace tbx::extern_kernels::cuda::dnn

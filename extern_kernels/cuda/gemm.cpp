@@ -152,7 +152,7 @@ void GemmPlan::launch(size_t which, device::cuda::StreamHandle stream, const Gem
 }
 
 void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& at, float alpha,
-                       void* workspace, size_t workspace_bytes) {
+                       void* workspace, size_t workspace_bytes, const Other& other) {
   GemmAddresses there = at;
   // What a sum in place adds to must not change.
   std::optional<Scratch> result;
@@ -164,10 +164,13 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
   const int64_t elements =
       gemm_.a_columns ? (gemm_.k - 1) * gemm_.a_step + gemm_.m : (gemm_.m - 1) * gemm_.a_step + gemm_.k;
   const Bytes hot{at.a, static_cast<size_t>(elements * element_bytes(gemm_.type))};
-  measured_ = fastest(stream, results_.size(), {&hot, 1}, [&](size_t i) {
-    if (results_[i].workspace > workspace_bytes) return false;
+  measured_ = fastest(stream, results_.size() + (other ? 1 : 0), {&hot, 1}, [&](size_t i) {
+    if (i < results_.size() && results_[i].workspace > workspace_bytes) return false;
     try {
-      launch(i, stream, there, alpha, workspace, workspace_bytes);
+      if (i == results_.size())
+        other(there);
+      else
+        launch(i, stream, there, alpha, workspace, workspace_bytes);
     } catch (const Error&) {
       return false; // another one will do
     }
@@ -176,15 +179,23 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
 }
 
 bool GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
-                   size_t workspace_bytes) {
+                   size_t workspace_bytes, const Other& other) {
   const Current current(*context_);
   const device::cuda::StreamHandle handle = device::cuda::handle_of(stream);
   size_t which = 0;
   {
     std::scoped_lock lock(mutex_);
-    if (!measured_ && results_.size() > 1 && measuring() && !device::cuda::is_capturing(stream))
-      measure(handle, at, alpha, workspace, workspace_bytes);
+    if (!measured_ && results_.size() + (other ? 1 : 0) > 1 && measuring() &&
+        !device::cuda::is_capturing(stream))
+      measure(handle, at, alpha, workspace, workspace_bytes, other);
     if (measured_) which = *measured_;
+  }
+  if (which == results_.size()) {
+    if (other) {
+      other(at);
+      return true;
+    }
+    which = 0; // measured by a caller that has one
   }
   if (results_[which].workspace > workspace_bytes) {
     const auto fits = std::find_if(results_.begin(), results_.end(),
@@ -198,6 +209,8 @@ bool GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float 
 
 std::string GemmPlan::description() const {
   std::scoped_lock lock(mutex_);
+  if (measured_ == results_.size())
+    return fmt::format("our own, measured beside {} algorithms", results_.size());
   return fmt::format("algorithm {} of {}{}{}", measured_.value_or(0) + 1, results_.size(),
                      gemm_.tf32 ? ", in TF32" : "", measured_ ? ", measured" : "");
 }

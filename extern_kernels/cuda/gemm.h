@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,12 +50,15 @@ public:
   /// The library has no algorithm: somebody else must compute.
   bool empty() const { return results_.empty(); }
   size_t workspace_bytes() const; ///< enough for every algorithm
+  /// Queues the same product by a kernel of ours.
+  using Other = std::function<void(const GemmAddresses&)>;
   /// Queues the product. The first time, outside of a graph that is recorded, the algorithms are measured
-  /// with operands b that are not in the cache (as weights are), and the host waits for that. False, and
-  /// nothing queued, where every algorithm needs a larger workspace.
+  /// with operands b that are not in the cache (as weights are), and the host waits for that; `other` is
+  /// measured beside them, and taken where it is faster. False, and nothing queued, where every algorithm
+  /// needs a larger workspace.
   bool run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
-           size_t workspace_bytes);
-  /// "algorithm 2 of 8, in TF32, measured".
+           size_t workspace_bytes, const Other& other = {});
+  /// "algorithm 2 of 8, in TF32, measured"; "our own, measured beside 8 algorithms".
   std::string description() const;
 
 private:
@@ -62,7 +66,7 @@ private:
   void launch(size_t which, device::cuda::StreamHandle stream, const GemmAddresses& at, float alpha,
               void* workspace, size_t workspace_bytes) const;
   void measure(device::cuda::StreamHandle stream, const GemmAddresses& at, float alpha, void* workspace,
-               size_t workspace_bytes);
+               size_t workspace_bytes, const Other& other);
   lt::Desc* make_desc(const void* bias) const;
 
   std::shared_ptr<const device::cuda::ContextOwner> context_;
@@ -71,7 +75,7 @@ private:
   lt::Layout *a_ = nullptr, *b_ = nullptr, *c_ = nullptr, *residual_ = nullptr;
   std::vector<lt::Result> results_;
   mutable std::mutex mutex_;
-  std::optional<size_t> measured_;
+  std::optional<size_t> measured_; ///< as many as there are algorithms: the other kernel
 };
 
 /// The plan of a product on the GPU of the context, made once per process.

@@ -52,7 +52,8 @@ public:
         s = most == -kInfinity ? 0 : std::exp(s - most);
         sum += s;
       }
-      const bool nothing = p_.zero_undefined_rows && !(sum > 0); // also NaN
+      const bool nothing = (p_.zero_undefined_rows && !(sum > 0)) || // also NaN
+                           (p_.zero_hidden_rows && sum == 0);
       const int64_t to = p_.tokens_first ? ((b * queries + i) * heads + h) * width : row * width;
       for (int64_t d = 0; d < width; ++d) {
         double total = 0;
@@ -76,8 +77,9 @@ private:
       end += static_cast<int64_t>(start);
     else if (p_.from_end)
       end += keys - queries;
-    end = std::clamp<int64_t>(end, 0, keys);
-    return {p_.window > 0 ? std::max<int64_t>(end - p_.window, 0) : 0, end};
+    // A window counts from the query's own place, also where that is behind the last key.
+    const int64_t first = p_.window > 0 ? std::clamp<int64_t>(end - p_.window, 0, keys) : 0;
+    return {first, std::clamp<int64_t>(end, first, keys)};
   }
 
   AttentionProblem p_;

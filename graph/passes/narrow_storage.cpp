@@ -145,6 +145,7 @@ private:
     if (node.op_type == "FusedAttention" && node.inputs.size() > 3 &&
         std::find(node.inputs.begin() + 3, node.inputs.end(), id) != node.inputs.end())
       return true;
+    if (node.domain.empty() && node.op_type == "Attention" && node.input(3) == id) return true;
     // A Cast to the narrow type gives what memory holds then anyway, as an output of a cache does.
     const bool stores = trait == Narrow::wide_inputs && node.op_type == "Cast" && cuda_ &&
                         g_.at(node.outputs[0]).type.dtype == type_;

@@ -39,7 +39,7 @@ TensorBox composed(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Te
     return generate(ctx, DType::f32, s.sizes(), [&](std::span<const SymInt> at) {
       ir::Context& c = ctx.c;
       Expr start = a.starts ? to_compute(a.starts->load(ctx.program, at.first(1)), DType::i64)
-                            : c.index(s.sizes()[3] - s.sizes()[2]);
+                            : c.index(a.from_first ? SymInt(0) : s.sizes()[3] - s.sizes()[2]);
       Expr behind = ir::sub(ir::add(start, c.index(at[2])), c.index(at[3]));
       Expr sees = ir::binary(Op::greater_equal, behind, number(behind, 0));
       if (a.window > 0)
@@ -66,6 +66,13 @@ TensorBox composed(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Te
     p = ir::slice(ctx.program, p, 3, 0, 1, seen.sizes()[3]);
   } else {
     p = lower_as(ctx, "Softmax", 13, {seen}, {{"axis", int64_t{-1}}}).at(0).tensor;
+  }
+  if (a.zero_hidden_rows && a.mask) {
+    TensorBox most = lower_as(ctx, "ReduceMax", 13, {seen}, {{"axes", std::vector<int64_t>{3}}}).at(0).tensor;
+    p = map(ctx, DType::f32, p, ir::expand(ctx.program, most, seen.sizes()), [](Expr share, Expr top) {
+      const Expr hidden = ir::binary(Op::equal, top, number(top, -std::numeric_limits<double>::infinity()));
+      return ir::where(hidden, number(share, 0), share);
+    });
   }
   if (probabilities) {
     realize(ctx, p, "output of attention");
@@ -110,13 +117,14 @@ TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
   extern_kernels::AttentionProblem problem;
   problem.scale = a.scale;
   problem.causal = a.causal;
-  problem.from_end = !a.starts;
+  problem.from_end = !a.starts && !a.from_first;
   problem.has_mask = a.mask.has_value();
   problem.has_starts = a.starts.has_value();
   problem.has_sinks = a.sinks.has_value();
   problem.window = a.window;
   problem.softcap = a.softcap;
   problem.zero_undefined_rows = a.zero_undefined_rows;
+  problem.zero_hidden_rows = a.zero_hidden_rows;
   problem.tokens_first = true; // whatever follows joins the heads of a token again
   ir::ExternCall call;
   auto operand = [&](const TensorBox& x, const char* what) {

@@ -15,12 +15,14 @@ struct AttentionCore {
   std::optional<TensorBox> mask; ///< added to scores, broadcasts to [B, H, S, T]
   bool causal = false;           ///< query i sees the keys 0 to start + i
   /// Where the first query of each batch entry lies among the keys, i32 [B]; absent: the last query sees all
-  /// keys.
+  /// keys, unless from_first.
   std::optional<TensorBox> starts;
   std::optional<TensorBox> sinks;   ///< [H]: exp(sink) is added to the denominator
   int64_t window = 0;               ///< with causal: how many keys a query sees at most; 0: all
   float softcap = 0;                ///< 0: off
+  bool from_first = false;          ///< with causal, without starts: the first query sees the first key alone
   bool zero_undefined_rows = false; ///< what is no number becomes 0
+  bool zero_hidden_rows = false;    ///< rows that see no key are 0; what is no number stays so
   double unseen = 0;                ///< what stored scores are for keys that a query does not see
 };
 

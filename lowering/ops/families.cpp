@@ -38,6 +38,7 @@ void register_all_ops(Registry& r) {
   register_matmul(r);
   register_bodies(r);
   register_attention(r);
+  register_onnx_attention(r);
   register_packed_attention(r);
   register_microsoft_attention(r);
   register_group_query_attention(r);

@@ -40,6 +40,7 @@ void register_matmul(Registry& r);
 void register_integer_products(Registry& r);
 void register_bodies(Registry& r);
 void register_attention(Registry& r);
+void register_onnx_attention(Registry& r);
 void register_packed_attention(Registry& r);
 void register_microsoft_attention(Registry& r);
 void register_group_query_attention(Registry& r);

@@ -271,21 +271,22 @@ struct AttentionCase {
 };
 
 TEST_P(LibraryKernels, Attention) {
-  for (const AttentionCase& c :
-       {AttentionCase{1, 2, 2, 16, 16, 64, 64}, AttentionCase{2, 4, 2, 7, 33, 16, 24},
-        AttentionCase{1, 2, 1, 1, 70, 64, 64}, AttentionCase{1, 1, 1, 1, 1, 1, 1},
-        AttentionCase{2, 3, 3, 40, 40, 33, 65}, AttentionCase{1, 2, 2, 0, 5, 8, 8}})
+  for (const AttentionCase& c : {AttentionCase{1, 2, 2, 16, 16, 64, 64},
+                                 AttentionCase{2, 4, 2, 7, 33, 16, 24}, AttentionCase{1, 2, 1, 1, 70, 64, 64},
+                                 AttentionCase{1, 1, 1, 1, 1, 1, 1}, AttentionCase{2, 3, 3, 40, 40, 33, 65},
+                                 AttentionCase{1, 2, 2, 0, 5, 8, 8}, AttentionCase{1, 4, 1, 9, 4100, 16, 24}})
     for (DType t : kFloats)
-      for (int form = 0; form < 8; ++form) {
+      for (int form = 0; form < 9; ++form) {
         AttentionProblem p;
         p.scale = 0.3f;
         p.has_mask = form == 1 || form == 5;
-        p.causal = form == 2 || form == 3 || form == 4 || form == 7;
+        p.causal = form == 2 || form == 3 || form == 4 || form >= 7;
         p.from_end = form == 3;
-        p.has_starts = form == 4;
+        p.has_starts = form == 4 || form == 8; // 8: queries behind the last key, too
         p.has_sinks = form == 5;
         p.softcap = form == 6 ? 0.5f : 0;
-        p.window = form == 7 ? 3 : 0;
+        p.window = form >= 7 ? 3 : 0;
+        p.zero_hidden_rows = form == 8;
         p.tokens_first = form == 1;
         p.zero_undefined_rows = form == 3 || form == 4;
         const std::vector<int> joined{0, 2, 1, 3}; // heads beside each other in a row of tokens
@@ -301,7 +302,8 @@ TEST_P(LibraryKernels, Attention) {
         if (p.has_starts) {
           in[4] = random_operand(DType::i32, {c.batch});
           for (int64_t b = 0; b < c.batch; ++b)
-            reinterpret_cast<int32_t*>(in[4].bytes.data())[b] = static_cast<int32_t>(b);
+            reinterpret_cast<int32_t*>(in[4].bytes.data())[b] =
+                static_cast<int32_t>(form == 8 ? c.keys - 2 + b : b);
         }
         if (p.has_sinks) in[5] = random_operand(t, {c.heads});
         const Dims out = p.tokens_first ? Dims{c.batch, c.queries, c.heads, c.width}

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "codegen/emit.h"
+#include "driver/target.h"
+#include "extern_kernels/cuda/byte_product.h"
 #include "schedule_helper.h"
 
 namespace tbx::test {
@@ -41,6 +43,14 @@ GraphHelper sum(std::vector<int64_t> dims, int64_t axis) {
   h.output(h.node("ReduceSum",
                   {h.input("x", DType::f32, {dims.begin(), dims.end()}), h.constant(ints({1}, {axis}))}));
   return h;
+}
+
+/// A CPU without VNNI, or without AVX2, says nothing about the GPU beside it.
+TEST(Target, BytesOfAGpuAreItsOwn) {
+  CompileOptions options;
+  options.device = "cuda";
+  for (Isa isa : {Isa::sse, Isa::avx2, Isa::avx512})
+    EXPECT_EQ(driver::target_of(options, isa).byte_group, extern_kernels::kFewestChannels);
 }
 
 TEST(Target, SumsAreCutForTheGpu) {

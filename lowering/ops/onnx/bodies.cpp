@@ -6,12 +6,10 @@ namespace tbx::lowering {
 void register_bodies(Registry& r) {
   r.mark(Trait::any_values, {"SequenceMap"});
   r.mark(Trait::runs_bodies, {"SequenceMap"});
-  r.mark(Trait::half_product, {"Attention"});
   r.mark(Trait::half_follows, {"RotaryEmbedding"});
   for (const char* op : {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
     r.need(op, 1, index_into(0, 1));
   r.need("RotaryEmbedding", 3, index_into(1, 0));
-  r.need("Attention", 6, count_along(1, -2));
 }
 
 } // namespace tbx::lowering

@@ -36,7 +36,7 @@ int64_t long_row(const Target& target) { return target.l2_bytes / size_of(DType:
 /// Elements of a part that is looked at twice: it stays in that cache with room to spare.
 int64_t length_of_part(const Target& target) { return long_row(target) / 8; }
 /// Elements of a step of an unrolled loop: four vectors.
-int64_t step_of_loop(const Target& target) { return 4 * target.vector_bytes / size_of(DType::f32); }
+int64_t step_of_loop(const Target& target) { return int64_t{4} * target.vector_bytes / size_of(DType::f32); }
 
 /// By how much more rows it takes than two threads need.
 int64_t crowd(const Target& target) { return target.cuda ? 1 : std::max(1, target.threads / 2); }

@@ -130,9 +130,9 @@ std::vector<LoweredValue> lower_checked(const OpEntry& entry, OpContext& ctx) {
   } catch (const ir::TypeError& e) {
     const Node& node = ctx.node;
     if (schema_since_version(node.domain, node.op_type, node.opset)) throw;
-    std::vector<std::string> types;
+    std::vector<std::string> types(static_cast<size_t>(ctx.num_inputs()), "-");
     for (int i = 0; i < ctx.num_inputs(); ++i)
-      types.emplace_back(ctx.has(i) && ctx.value(i).is_tensor() ? name_of(ctx.dtype(i)) : "-");
+      if (ctx.has(i) && ctx.value(i).is_tensor()) types[static_cast<size_t>(i)] = name_of(ctx.dtype(i));
     throw_model_error("the operator does not take inputs of types {}: {}", fmt::join(types, ", "),
                       e.message());
   }
@@ -301,7 +301,7 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
   if (node.custom) return lower_custom(ctx);
   if (is_complex_node(node, inputs))
     return lower_complex(
-        ctx, [&](const Node& real, Values parts) { return lower_op(g, real, env, std::move(parts)); });
+        ctx, [&](const Node& real, const Values& parts) { return lower_op(g, real, env, parts); });
   if (auto known = known_results(ctx)) return {known->begin(), known->end()};
   if (auto folded = fold(node, inputs)) return std::move(*folded);
   if (const OpEntry* entry = Registry::instance().find(node.domain, node.op_type, node.opset))

@@ -208,12 +208,14 @@ float OpContext::attr_float(std::string_view name, float otherwise) const {
 
 std::string OpContext::attr_string(std::string_view name, std::string otherwise) const {
   const std::string* v = attribute<std::string>(name);
-  return v ? *v : std::move(otherwise);
+  if (v) return *v;
+  return otherwise;
 }
 
 std::vector<int64_t> OpContext::attr_ints(std::string_view name, std::vector<int64_t> otherwise) const {
   const auto* v = attribute<std::vector<int64_t>>(name);
-  return v ? *v : std::move(otherwise);
+  if (v) return *v;
+  return otherwise;
 }
 
 std::vector<float> OpContext::attr_floats(std::string_view name) const {

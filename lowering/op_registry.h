@@ -172,6 +172,7 @@ enum class Trait : uint8_t {
   any_values,   ///< passes values on as they are, whatever they are
   runs_bodies,  ///< its bodies can run as graphs of their own, where a model has other values than tensors
   reads_shape,  ///< reads no element
+  no_gradient,  ///< its results stay as they are when elements change by little, or are no numbers of theirs
   keeps_first,  ///< integers of input 0 come out again, unchanged
   keeps_others, ///< the same of the inputs behind it
   /// A rounded quotient may enter: it moves elements, or rounds to integers. The latter give what they give
@@ -196,9 +197,9 @@ class Registry {
 public:
   /// `since(n)` of ai.onnx unless a domain is given. The newest entry not newer than the node's opset is
   /// used.
-  OpEntry& add(std::string name, int since, LowerFn lower, std::string domain = "");
+  OpEntry& add(const std::string& name, int since, LowerFn lower, const std::string& domain = "");
   /// Sets the trait of operators that are registered, in all their forms.
-  void narrow(Narrow trait, std::initializer_list<const char*> names, std::string domain = "");
+  void narrow(Narrow trait, std::initializer_list<const char*> names, const std::string& domain = "");
   void mark(Trait trait, std::initializer_list<const char*> names, const std::string& domain = "");
   bool has(Trait trait, const Node& node) const;
   /// Operators that move elements only where the attribute says `value`; where it is left out, it says
@@ -214,7 +215,7 @@ public:
   void type_from(int input, std::initializer_list<const char*> names, const std::string& domain = "");
   int type_giver(const Node& node) const; ///< -1: not said
   /// What the operator needs the integers of an input to be; nullptr: nothing is known.
-  void need(const char* name, size_t input, NeedOf need, const std::string& domain = "");
+  void need(const char* name, size_t input, const NeedOf& need, const std::string& domain = "");
   const NeedOf* need_of(const Node& node, size_t input) const;
   const OpEntry* find(std::string_view domain, std::string_view name, int opset) const;
   std::vector<const OpEntry*> all() const;

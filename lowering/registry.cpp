@@ -5,14 +5,14 @@
 
 namespace tbx::lowering {
 
-OpEntry& Registry::add(std::string name, int since, LowerFn lower, std::string domain) {
+OpEntry& Registry::add(const std::string& name, int since, LowerFn lower, const std::string& domain) {
   auto [it, fresh] = entries_[{domain, name}].try_emplace(
       since, OpEntry{domain, name, since, std::move(lower), Narrow::sensitive});
   TBX_INTERNAL(fresh); // an operator is registered once per opset
   return it->second;
 }
 
-void Registry::narrow(Narrow trait, std::initializer_list<const char*> names, std::string domain) {
+void Registry::narrow(Narrow trait, std::initializer_list<const char*> names, const std::string& domain) {
   for (const char* name : names) {
     auto it = entries_.find({domain, name});
     TBX_INTERNAL(it != entries_.end());
@@ -59,8 +59,8 @@ int Registry::type_giver(const Node& node) const {
   return facts ? facts->type_giver : -1;
 }
 
-void Registry::need(const char* name, size_t input, NeedOf need, const std::string& domain) {
-  const bool fresh = facts_[{domain, name}].needs.try_emplace(input, std::move(need)).second;
+void Registry::need(const char* name, size_t input, const NeedOf& need, const std::string& domain) {
+  const bool fresh = facts_[{domain, name}].needs.try_emplace(input, need).second;
   TBX_INTERNAL(fresh);
 }
 

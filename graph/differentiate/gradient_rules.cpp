@@ -269,12 +269,4 @@ bool takes_all_gradients(std::string_view op) {
   return rule == movement_rule || rule == if_rule || rule == loop_rule || rule == scan_rule;
 }
 
-bool stops_gradient(std::string_view op) {
-  static const std::set<std::string_view> stops = {
-      "ArgMax", "ArgMin", "Ceil", "ConstantOfShape", "Equal",   "Floor", "Greater", "GreaterOrEqual",
-      "IsInf",  "IsNaN",  "Less", "LessOrEqual",     "NonZero", "Not",   "Round",   "Shape",
-      "Sign",   "Size"};
-  return stops.count(op) != 0;
-}
-
 } // namespace tbx::graph

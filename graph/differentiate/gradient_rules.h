@@ -91,8 +91,6 @@ bool gives_way_to_body(std::string_view op);
 Rule find_rule(std::string_view op);
 /// The rule takes gradients of all outputs.
 bool takes_all_gradients(std::string_view op);
-/// Operators that pass no gradient on: comparisons, Shape, rounding.
-bool stops_gradient(std::string_view op);
 
 // graph/differentiate/gradient_movement.cpp
 void movement_rule(const RuleCall& c);

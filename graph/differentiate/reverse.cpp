@@ -2,6 +2,7 @@
 
 #include "graph/differentiate/recurrent_body.h"
 #include "graph/function_body.h"
+#include "lowering/op_registry.h"
 
 namespace tbx::graph {
 
@@ -31,9 +32,10 @@ Reverse::Reverse(Graph& g, std::vector<Node>& out, int origin, std::vector<Node>
     : b(g, out, origin), g_(g), forward_(std::move(forward)) {}
 
 void Reverse::vary(const std::vector<ValueId>& xs) {
+  const auto& registry = lowering::Registry::instance();
   dependent_.insert(xs.begin(), xs.end());
   for (const Node& n : forward_) {
-    if ((n.domain.empty() && stops_gradient(n.op_type)) || !reads_any(n, dependent_)) continue;
+    if (registry.has(lowering::Trait::no_gradient, n) || !reads_any(n, dependent_)) continue;
     for (ValueId v : n.outputs)
       if (v >= 0 && may_vary(g_.at(v).type)) dependent_.insert(v);
   }

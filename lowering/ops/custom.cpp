@@ -52,9 +52,9 @@ std::vector<LoweredValue> lower_custom(OpContext& ctx) {
                                                           : ctx.c.unbacked_symbol("custom"));
     }
   }
-  std::vector<std::optional<TensorBox>> boxes;
+  std::vector<std::optional<TensorBox>> boxes(static_cast<size_t>(ctx.num_inputs()));
   for (int i = 0; i < ctx.num_inputs(); ++i)
-    boxes.push_back(ctx.has(i) ? std::optional(ctx.in(i)) : std::nullopt);
+    if (ctx.has(i)) boxes[static_cast<size_t>(i)] = ctx.in(i);
   return host_call(ctx, boxes, outputs, {}, std::make_shared<const CustomCall>(std::move(call)));
 }
 

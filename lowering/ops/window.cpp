@@ -37,7 +37,7 @@ Window read_window(OpContext& ctx, std::span<const SymInt> spatial_sizes, std::v
   w.strides = positive_ints(ctx, "strides", n);
   w.dilations = positive_ints(ctx, "dilations", n);
   w.ceil_mode = ctx.attr_int("ceil_mode", 0) != 0;
-  std::vector<int64_t> pads = ctx.attr_ints("pads", std::vector<int64_t>(2 * n, 0));
+  std::vector<int64_t> pads = ctx.attr_ints("pads", std::vector<int64_t>(2 * spatial_sizes.size(), 0));
   TBX_MODEL(static_cast<int>(pads.size()) == 2 * n, "pads has {} entries, expected {}", pads.size(), 2 * n);
   for (int64_t p : pads) TBX_MODEL(p >= 0 && p < (int64_t{1} << 31), "pads has the value {}", p);
   std::string auto_pad = ctx.attr_string("auto_pad", "NOTSET");

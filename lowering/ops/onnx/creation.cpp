@@ -208,6 +208,7 @@ void register_creation(Registry& r) {
   r.mark(Trait::moves, {"OneHot", "Trilu"});
   r.mark(Trait::by_part, {"Identity"});
   r.mark(Trait::reads_shape, {"Shape", "Size"});
+  r.mark(Trait::no_gradient, {"ConstantOfShape", "Shape", "Size"});
   r.mark(Trait::keeps_first, {"Identity", "Trilu"});
   r.mark(Trait::takes_quotients, {"Identity"});
   r.mark(Trait::half_follows, {"Identity"});

@@ -49,9 +49,9 @@ std::vector<LoweredValue> linear_attention(OpContext& ctx) {
     for (size_t d = 0; d < state.size(); ++d)
       require_equal(ctx, ctx.sizes(3)[d], state[d],
                     fmt::format("dimension {} of past_state and the state", d));
-  std::vector<std::optional<TensorBox>> inputs;
+  std::vector<std::optional<TensorBox>> inputs(6);
   for (int i = 0; i < 6; ++i)
-    inputs.push_back(used[i] ? std::optional(convert(ctx, ctx.in(i), DType::f32)) : std::nullopt);
+    if (used[i]) inputs[static_cast<size_t>(i)] = convert(ctx, ctx.in(i), DType::f32);
   auto made = host_call(
       ctx, inputs, {{DType::f32, {q[0], q[1], dv * SymInt(std::max(q_heads, heads))}}, {DType::f32, state}},
       {{"q_heads", q_heads},

@@ -77,6 +77,8 @@ void register_logical(Registry& r) {
           "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "GreaterOrEqual", "LessOrEqual"});
   r.mark(Trait::moves, {"Where"});
   r.mark(Trait::compares, {"Equal"});
+  r.mark(Trait::no_gradient,
+         {"Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not"});
   r.mark(Trait::keeps_others, {"Where"});
   r.mark(Trait::half_follows, {"Where", "IsNaN"});
 }

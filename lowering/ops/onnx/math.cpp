@@ -143,6 +143,7 @@ void register_math(Registry& r) {
          {"Abs", "Acos",       "Acosh", "Add",   "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh",
           "Div", "Erf",        "Exp",   "Floor", "Log",  "Max",   "Mean", "Min",   "Mod",  "Mul", "Neg",
           "Pow", "Reciprocal", "Round", "Sign",  "Sin",  "Sinh",  "Sqrt", "Sub",   "Sum",  "Tan", "Tanh"});
+  r.mark(Trait::no_gradient, {"Ceil", "Floor", "Round", "Sign"});
   r.mark(Trait::takes_quotients, {"Ceil", "Floor", "Neg"});
   r.mark(Trait::keeps_first, {"Min", "Max"});
   r.mark(Trait::keeps_others, {"Min", "Max"});

@@ -120,6 +120,7 @@ void register_reduce(Registry& r) {
   r.add("ReduceLogSumExp", since(1), reduction({.in_float = true, .log_sum_exp = true}));
   r.add("ArgMax", since(1), arg_reduction(ReduceOp::argmax, ReduceOp::argmax_last));
   r.add("ArgMin", since(1), arg_reduction(ReduceOp::argmin, ReduceOp::argmin_last));
+  r.mark(Trait::no_gradient, {"ArgMax", "ArgMin"});
   // Sums are float32; their results may be as long as the reduced axis times larger, which a float16 has no
   // room for, so that they stay as they are.
   r.narrow(Narrow::follows, {"ReduceMax", "ReduceMin", "ReduceMean"});

@@ -415,13 +415,15 @@ Values upsample(OpContext& ctx) {
   if (ctx.opset() >= 9) {
     scales = floats_of(ctx, 1, "scales");
   } else if (ctx.opset() >= 7) {
-    for (float s : ctx.attr_floats("scales")) scales.push_back(s);
+    const std::vector<float> given = ctx.attr_floats("scales");
+    scales.assign(given.begin(), given.end());
   } else {
     scales = {1, 1, ctx.attr_float("height_scale", 1), ctx.attr_float("width_scale", 1)};
   }
   TBX_MODEL(static_cast<int>(scales.size()) == x.rank(), "{} scales for an input of rank {}", scales.size(),
             x.rank());
   std::vector<AxisPlan> plans;
+  plans.reserve(scales.size());
   for (int k = 0; k < x.rank(); ++k) plans.push_back(scaled(x.sizes()[k], scales[k]));
   return {resample(ctx, x, plans, o)};
 }

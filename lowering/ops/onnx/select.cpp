@@ -87,6 +87,7 @@ void register_select(Registry& r) {
   r.mark(Trait::moves, {"Compress"});
   r.mark(Trait::compares, {"Unique"});
   r.mark(Trait::tests, {"NonZero"});
+  r.mark(Trait::no_gradient, {"NonZero"});
   r.mark(Trait::keeps_first, {"Compress"});
   r.need("TopK", 1, count_along(0, "axis", -1));
 }

@@ -331,6 +331,7 @@ TensorBox concat_boxes(OpContext& ctx, const std::vector<TensorBox>& all, int ax
 
 Values concat(OpContext& ctx) {
   std::vector<TensorBox> xs;
+  xs.reserve(static_cast<size_t>(ctx.num_inputs()));
   for (int i = 0; i < ctx.num_inputs(); ++i) xs.push_back(ctx.in(i));
   TBX_MODEL(!xs.empty(), "no inputs");
   int64_t raw = ctx.opset() < 4 ? ctx.attr_int("axis", 1) : ctx.required_int("axis");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "lowering/ops/families.h"
 #include "lowering/ops/host_call.h"
@@ -54,8 +55,8 @@ Values dft(OpContext& ctx) {
   TBX_MODEL(!length.is_constant() || length.constant() > 0 || (have.is(0) && !onesided), "dft_length is {}",
             length.constant());
   ctx.program.add_check(length - SymInt(onesided ? 1 : 0), false, "DFT: dft_length is not positive");
-  std::vector<int> order;
-  for (int k = 0; k < x.rank(); ++k) order.push_back(k);
+  std::vector<int> order(static_cast<size_t>(x.rank()));
+  std::iota(order.begin(), order.end(), 0);
   std::swap(order[along], order[x.rank() - 2]);
   TensorBox y = transform(ctx, ir::permute(ctx.program, x, order), length, inverse, onesided);
   return {ir::permute(ctx.program, y, order)};

@@ -160,6 +160,16 @@ Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions op
   impl_->plan = impl_->bound->executable.get();
   impl_->uses = symbol_uses(*impl_->plan);
   impl_->kept = places_of_states(*impl_->plan);
+  if (impl_->bound->data_dependent) {
+    const Executable& plan = *impl_->plan;
+    impl_->begin_at.resize(plan.steps.size());
+    impl_->end_at.resize(plan.steps.size());
+    for (size_t b = 0; b < plan.buffers.size(); ++b) {
+      const BufferPlan& p = plan.buffers[b];
+      if (p.first_step >= 0) impl_->begin_at[p.first_step].push_back(static_cast<int>(b));
+      if (p.last_step >= 0) impl_->end_at[p.last_step].push_back(static_cast<int>(b));
+    }
+  }
   impl_->growing = growing_sizes(*impl_->bound, impl_->uses);
   impl_->options = std::move(options);
   impl_->arena = arena_for(impl_->options);

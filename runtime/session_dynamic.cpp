@@ -38,16 +38,15 @@ void Session::Impl::run_dynamic(RunContext& ctx, std::span<RunTensor> outputs,
 void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTensor> outputs,
                                      const RunOptions& run_options, int64_t& in_use,
                                      Clock::time_point start) const {
-  const size_t n = plan->buffers.size();
   const Step& step = plan->steps[s];
   const auto* call = std::get_if<ExternStep>(&step.what);
   auto made_by_kernel = [&](int b) {
     return call && std::find(call->dynamic_outputs.begin(), call->dynamic_outputs.end(), b) !=
                        call->dynamic_outputs.end();
   };
-  for (size_t b = 0; b < n; ++b) {
+  for (int b : begin_at[s]) {
+    if (made_by_kernel(b)) continue;
     const BufferPlan& p = plan->buffers[b];
-    if (p.first_step != static_cast<int>(s) || made_by_kernel(static_cast<int>(b))) continue;
     ctx.dynamic_shapes[b] = evaluate_buffer(p, ctx.symbols);
     const bool is_output = p.storage == StorageKind::output;
     if (!is_output && p.storage != StorageKind::arena && p.storage != StorageKind::dynamic) continue;
@@ -105,9 +104,8 @@ void Session::Impl::run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTen
         if (is_complex(out.dtype)) out.dims.pop_back();
       }
     }
-  for (size_t b = 0; b < n; ++b)
-    if (plan->buffers[b].last_step == static_cast<int>(s) && ctx.dynamic[b] &&
-        plan->buffers[b].storage != StorageKind::output) {
+  for (int b : end_at[s])
+    if (ctx.dynamic[b] && plan->buffers[b].storage != StorageKind::output) {
       in_use -= ctx.dynamic_shapes[b].bytes;
       ctx.dynamic[b].reset();
     }

@@ -65,6 +65,7 @@ struct Session::Impl {
   mutable std::vector<std::unique_ptr<RunContext>> idle;
   SymbolUses uses; ///< of the plan
   Growing growing;
+  std::vector<std::vector<int>> begin_at, end_at; ///< by step: buffers, of executables that depend on data
   std::vector<bool> kept; ///< by buffer: its place on a device is the memory of a state
   mutable std::vector<std::shared_ptr<ShapePlan>> shape_plans; ///< changed where nobody else has them
   mutable BlockPool pool;

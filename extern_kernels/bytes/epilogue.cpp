@@ -159,13 +159,13 @@ TBX_AVX2_INLINE void store(const Row& x, const Walk& w, int64_t at, int width) {
 TBX_AVX2_INLINE void activate_all(Row* tile, const PostOp& op) {
   float values[kRows * kPanel]; // the tile itself must not be seen in memory, or it would stay there
 #pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
+  for (int64_t r = 0; r < kRows; ++r) {
     _mm256_storeu_ps(values + r * kPanel, tile[r].low);
     _mm256_storeu_ps(values + r * kPanel + 8, tile[r].high);
   }
-  activate(op, values, kRows * kPanel);
+  activate(op, values, std::size(values));
 #pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) tile[r] = {eight(values + r * kPanel), eight(values + r * kPanel + 8)};
+  for (int64_t r = 0; r < kRows; ++r) tile[r] = {eight(values + r * kPanel), eight(values + r * kPanel + 8)};
 }
 
 /// How many operations there are before those that storing a byte does.
@@ -184,13 +184,13 @@ TBX_AVX2 void Epilogue::finish(const int32_t* sums, int count, int64_t column, i
                                const int64_t* const* rows) const {
   const int64_t first = column * result_.column_step;
   if (result_.dtype == DType::i32) {
-    for (int r = 0; r < count; ++r) store(sums + r * kPanel, result_, rows[0][r] + first, width);
+    for (int64_t r = 0; r < count; ++r) store(sums + r * kPanel, result_, rows[0][r] + first, width);
     return;
   }
   Row tile[kRows];
 #pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-    const auto* from = reinterpret_cast<const __m256i*>(sums + std::min(r, count - 1) * kPanel);
+  for (int64_t r = 0; r < kRows; ++r) {
+    const auto* from = reinterpret_cast<const __m256i*>(sums + std::min<int64_t>(r, count - 1) * kPanel);
     tile[r] = {_mm256_cvtepi32_ps(_mm256_loadu_si256(from)),
                _mm256_cvtepi32_ps(_mm256_loadu_si256(from + 1))};
   }

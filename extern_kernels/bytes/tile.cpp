@@ -42,7 +42,7 @@ TBX_AVX2 void tile(const int16_t* const* rows, const Terms& terms, const int8_t*
     }
   }
 #pragma GCC unroll 6
-  for (int r = 0; r < Count; ++r) {
+  for (int64_t r = 0; r < Count; ++r) {
     auto* to = reinterpret_cast<__m256i*>(sums + r * kPanel);
     _mm256_storeu_si256(to, sum[r][0]);
     _mm256_storeu_si256(to + 1, sum[r][1]);

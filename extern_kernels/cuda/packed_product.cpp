@@ -65,7 +65,7 @@ public:
     device::LaunchShape shape;
     if (rows == 1 && suits_row()) {
       void* pointers[] = {&from, &w, &scales, &zeros, &bias, &to, &k, &n, &block, &x_step, &y_step};
-      const int64_t parts = (n_ + 8 * columns_of_warp() - 1) / (8 * columns_of_warp());
+      const int64_t columns = int64_t{8} * columns_of_warp(), parts = (n_ + columns - 1) / columns;
       shape.blocks = static_cast<uint32_t>(std::min<int64_t>(parts, int64_t{4} * multiprocessors_));
       shape.threads = 256;
       shape.shared_bytes = static_cast<uint32_t>(row_bytes());

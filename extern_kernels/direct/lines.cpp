@@ -61,18 +61,24 @@ template <class T, int Bytes>
 }
 
 /// to[c * line + i] += the sum over taps t of from[t][i] * weights[t * columns + c].
-#define TBX_LINES(name, target, bytes)                                                                       \
-  template <class T>                                                                                         \
-  target void lines_##name(const T* const* from, int64_t taps, const T* weights, int64_t columns,            \
-                           int64_t width, T* to, int64_t line) {                                             \
-    body<T, bytes>(from, taps, weights, columns, width, to, line);                                           \
-  }
-TBX_LINES(plain, , 16)
+template <class T>
+void lines_plain(const T* const* from, int64_t taps, const T* weights, int64_t columns, int64_t width, T* to,
+                 int64_t line) {
+  body<T, 16>(from, taps, weights, columns, width, to, line);
+}
 #if defined(__x86_64__)
-TBX_LINES(avx2, __attribute__((target("avx2,fma"))), 32)
-TBX_LINES(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))), 64)
+template <class T>
+__attribute__((target("avx2,fma"))) void lines_avx2(const T* const* from, int64_t taps, const T* weights,
+                                                    int64_t columns, int64_t width, T* to, int64_t line) {
+  body<T, 32>(from, taps, weights, columns, width, to, line);
+}
+template <class T>
+__attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))) void
+lines_avx512(const T* const* from, int64_t taps, const T* weights, int64_t columns, int64_t width, T* to,
+             int64_t line) {
+  body<T, 64>(from, taps, weights, columns, width, to, line);
+}
 #endif
-#undef TBX_LINES
 
 template <class T>
 using AddTaps = void (*)(const T* const*, int64_t, const T*, int64_t, int64_t, T*, int64_t);

@@ -12,8 +12,9 @@ template <DType type, int B> struct Body {
   using Lanes = typename VectorOf<B>::Lanes;
   using Words = typename VectorOf<B>::Words;
   using Halves = typename VectorOf<B>::Halves;
-  static constexpr int kLanes = B / 4, kTogether = B == 64 ? 4 : 8; ///< vectors of columns at a time
-  static constexpr int kRows = B == 64 ? 2 : 1; ///< as many sums of a column: all of them fit into registers
+  static constexpr int64_t kLanes = B / 4, kTogether = B == 64 ? 4 : 8; ///< vectors of columns at a time
+  static constexpr int64_t kRows =
+      B == 64 ? 2 : 1; ///< as many sums of a column: all of them fit into registers
   static constexpr int64_t kWidth = type == DType::f32 ? 4 : 2, kRow = kPanel * kWidth,
                            kVector = kLanes * kWidth;
   // Hardware prefetchers stop at page borders; two pages ahead keeps the memory busy across them.

@@ -25,9 +25,9 @@ template <int B>
     for (int64_t first = 0; first < features; first += kRun) {
       Lanes sum[kVectors] = {};
       int64_t end = first + kRun < features ? first + kRun : features;
-      for (int64_t i = first; i < end; ++i, blocks += kLanes)
+      for (int64_t i = first; i < end; ++i, blocks += kLanes) {
 #pragma GCC unroll 4
-        for (int j = 0; j < kVectors; ++j) {
+        for (int64_t j = 0; j < kVectors; ++j) {
           Lanes v;
           __builtin_memcpy(&v, blocks + j * (B / 4), sizeof v);
           if (squares) {
@@ -37,6 +37,7 @@ template <int B>
             sum[j] += x[i] * v;
           }
         }
+      }
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j) total[j] += sum[j];
     }

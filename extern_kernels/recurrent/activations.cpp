@@ -35,7 +35,7 @@ template <int B>
   static_assert(kPlainUnits % kLanes == 0);
   for (int64_t u = 0; u < kPlainUnits; u += kLanes) {
     typename VectorOf<B>::Lanes gate[4], state;
-    for (int g = 0; g < 4; ++g) {
+    for (int64_t g = 0; g < 4; ++g) {
       typename VectorOf<B>::Lanes a, b;
       __builtin_memcpy(&a, sums + g * kPlainUnits + u, sizeof a);
       __builtin_memcpy(&b, input + g * stride + u, sizeof b);

@@ -26,14 +26,14 @@ Weights::Weights(const OperandInfo& b) : tiles_(tiles()), last_(tiles_.usual) {
   for (int64_t i = 0; i < matrices_; ++i) {
     const float* from = reinterpret_cast<const float*>(t->data) + m.at(i);
     float* to = data() + i * matrix_size();
-    auto pack = [&](int64_t column, int64_t columns, int64_t width, const Copied& copied) {
+    // The pages that the last panel shares with the others are read twice, but not kept for it.
+    auto pack = [&](int64_t column, int64_t columns, int64_t width) {
       copy_panels(from + column * m.column_step(), to + column * depth_, width, depth_, columns, m.row_step(),
-                  m.column_step(), copied);
+                  m.column_step(), [&](const void* begin, int64_t size) { drop_pages(*t, begin, size); });
     };
-    const Copied drop = [&](const void* begin, int64_t size) { drop_pages(*t, begin, size); };
     const bool is_one = last_.columns == usual;
-    if (!is_one) pack(first, columns_ - first, last_.columns, {});
-    pack(0, is_one ? columns_ : first, usual, drop);
+    pack(0, is_one ? columns_ : first, usual);
+    if (!is_one) pack(first, columns_ - first, last_.columns);
   }
   drop_pages(*b.constant);
 }

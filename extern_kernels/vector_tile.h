@@ -16,10 +16,11 @@ template <int B, int Count, int Vectors, int Step>
 [[gnu::always_inline]] inline void add_products(const float* rows, int64_t row_step, int64_t depth,
                                                 const float* column,
                                                 typename VectorOf<B>::Lanes (&sum)[Count][Vectors]) {
+  constexpr int64_t kLanes = B / 4;
   for (int64_t l = 0; l < depth; ++l, column += Step) {
     typename VectorOf<B>::Lanes w[Vectors];
 #pragma GCC unroll 3
-    for (int v = 0; v < Vectors; ++v) __builtin_memcpy(&w[v], column + v * (B / 4), B);
+    for (int v = 0; v < Vectors; ++v) __builtin_memcpy(&w[v], column + v * kLanes, B);
 #pragma GCC unroll 14
     for (int r = 0; r < Count; ++r) {
       const float x = rows[r * row_step + l];

@@ -50,11 +50,11 @@ bool FewRowsProduct::suits(const Gemm& g, const GemmAddresses& at) const {
 
 /// As many as the device has places for, each with a tile of terms at least.
 int FewRowsProduct::blocks_of_cluster(const Gemm& g) const {
-  int blocks = 1;
+  int64_t blocks = 1;
   while (has_clusters_ && blocks < kLargestCluster && 2 * blocks <= tiles(g.k) &&
          tiles(g.m) * tiles(g.n) * 2 * blocks <= multiprocessors_)
     blocks *= 2;
-  return blocks;
+  return static_cast<int>(blocks);
 }
 
 void FewRowsProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha) const {

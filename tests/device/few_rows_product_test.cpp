@@ -73,6 +73,7 @@ TEST_P(FewRowsProductTest, AllForms) {
   for (const Case& c : cases)
     for (DType t : {DType::f16, DType::bf16})
       for (int form = 0; form < 4; ++form) {
+        if (fake && t == DType::bf16 && form != 1) continue; // each is a text of its own to compile
         MatMulProblem p;
         p.alpha = form == 3 ? 0.25f : 1;
         Gemm g;

@@ -34,6 +34,8 @@ template <class T> struct IsVariant : std::false_type {};
 template <class... T> struct IsVariant<std::variant<T...>> : std::true_type {};
 template <class T> struct IsOptional : std::false_type {};
 template <class T> struct IsOptional<std::optional<T>> : std::true_type {};
+template <class T> struct IsShared : std::false_type {};
+template <class T> struct IsShared<std::shared_ptr<const T>> : std::true_type { using Element = T; };
 template <class T> struct IsPair : std::false_type {};
 template <class A, class B> struct IsPair<std::pair<A, B>> : std::true_type {};
 template <class T> struct IsMap : std::false_type {};
@@ -87,9 +89,9 @@ private:
       if (v) put(*v);
     } else if constexpr (std::is_same_v<T, Tensor>) {
       put_tensor(v);
-    } else if constexpr (std::is_same_v<T, std::shared_ptr<const Tensor>>) {
+    } else if constexpr (IsShared<T>::value) {
       raw<uint8_t>(v != nullptr);
-      if (v) put_tensor(*v);
+      if (v) put(const_cast<typename IsShared<T>::Element&>(*v)); // only read
     } else if constexpr (std::is_enum_v<T>) {
       raw<int32_t>(static_cast<int32_t>(v));
     } else if constexpr (std::is_same_v<T, bool>) {
@@ -112,6 +114,9 @@ private:
 
   TensorPool& tensors_;
 };
+
+/// Values in values: what reads them calls itself, and a stack ends.
+inline constexpr int kMostNested = 512;
 
 /// Throws Error (model) that says what is wrong.
 class Reader {
@@ -172,8 +177,13 @@ private:
       if (boolean()) get(v.emplace());
     } else if constexpr (std::is_same_v<T, Tensor>) {
       v = tensor();
-    } else if constexpr (std::is_same_v<T, std::shared_ptr<const Tensor>>) {
-      v = boolean() ? std::make_shared<const Tensor>(tensor()) : nullptr;
+    } else if constexpr (IsShared<T>::value) {
+      v.reset();
+      if (boolean()) {
+        auto made = std::make_shared<typename IsShared<T>::Element>();
+        get(*made);
+        v = std::move(made);
+      }
     } else if constexpr (std::is_same_v<T, DType>) {
       const auto type = raw<int32_t>();
       const std::optional<DType> known = dtype_from_number(type);
@@ -188,7 +198,9 @@ private:
     } else if constexpr (std::is_arithmetic_v<T>) {
       v = raw<T>();
     } else {
+      if (++depth_ > kMostNested) damaged("its values are nested too deep");
       fields(*this, v);
+      --depth_;
     }
   }
 
@@ -227,6 +239,7 @@ private:
 
   std::span<const std::byte> at_;
   TensorMemory tensors_;
+  int depth_ = 0;
 };
 
 /// The value as bytes; its tensors' elements go into the pool.

@@ -48,8 +48,16 @@ LoadScope::~LoadScope() {
   current_load = outer_;
 }
 
+int64_t waited_outside_ms() {
+  if (!current_load) return 0;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(current_load->outside_).count();
+}
+
 OutsideOfLoad::~OutsideOfLoad() {
-  if (current_load) current_load->stop_.start += std::chrono::steady_clock::now() - start_;
+  if (!current_load) return;
+  const auto waited = std::chrono::steady_clock::now() - start_;
+  current_load->stop_.start += waited;
+  current_load->outside_ += waited;
 }
 
 } // namespace tbx

@@ -67,11 +67,16 @@ public:
 
 private:
   friend class OutsideOfLoad;
+  friend int64_t waited_outside_ms();
   Stop stop_;
+  std::chrono::steady_clock::duration outside_{};
   StopScope stop_scope_;
   std::shared_ptr<Budget> budget_, outer_budget_;
   LoadScope* outer_;
 };
+
+/// How long the loading that this thread works for has waited outside so far, in scopes that ended.
+int64_t waited_outside_ms();
 
 /// What this thread waits for until the end of the scope has limits of its own: the C++ compiler.
 class OutsideOfLoad {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/isa.h"
 
 namespace tbx {
 
@@ -13,6 +14,7 @@ namespace tbx {
 /// it is made; only the shared memory is that of the device at hand.
 struct Gpu {
   static constexpr int kAccessBytes = 16; ///< of the widest access of a thread
+  static constexpr int kWarp = 32;        ///< threads
 
   int64_t threads = 1 << 18;        ///< that run side by side: 2048 on each of 128 multiprocessors
   int block_threads = 1024;         ///< most threads of a block
@@ -26,8 +28,22 @@ struct Gpu {
   int64_t channels = 8;             ///< its libraries are fast with multiples of so many
   int64_t part_of_column = 256;     ///< elements of a sum that are worth a warp of their own
   int64_t part_of_row = 1 << 14;    ///< and a block
+  int64_t scan_of_warp = 1024;      ///< elements of a running sum that a warp goes through
+  int64_t short_scan = 64;          ///< and a thread at least
+  int usual_threads = 128;          ///< of a block whose threads need nothing of each other
+  int tile_threads = 256;           ///< of a block that turns tiles in shared memory
+  int most_lanes = 8;               ///< elements that a thread takes at once: more would only take registers
+  int64_t reduce_bytes = 4 << 10;   ///< of shared memory, for reductions of a block beside its rows
+  int flush = 256;                  ///< float32 values that a thread sums before it adds them to a float64
+  int64_t short_row = 16;           ///< inner points that one thread runs alone
+  int64_t short_column = 32;        ///< of fewer, each column has a thread
+  int64_t long_column = 256;        ///< from so many on a block reads a column at once
+  int64_t long_row = 2048;          ///< beside which both ends, less than a vector each, count for nothing
+  int64_t wide_tile = 64;           ///< the same of a row of a tile
+  int64_t short_code = 64;          ///< instructions per point with which a thread has several vectors
+  int64_t vectors_of_thread = 4;    ///< and so many of them
 
-  int64_t warps() const { return threads / 32; }
+  int64_t warps() const { return threads / kWarp; }
   /// Blocks that fill it, half as large as they may be: larger ones have few registers for each thread.
   int64_t blocks() const { return threads / (block_threads / 2); }
   /// Registers of each thread of blocks of so many.
@@ -37,12 +53,17 @@ struct Gpu {
 };
 
 struct Target {
-  int vector_bytes = 32; ///< 64 AVX-512, 32 AVX2, 16 SSE; the same for all GPUs
+  Isa isa = Isa::avx2; ///< of generated kernels for the CPU, those beside a GPU included
+  /// What the CPU runs, of which library kernels take all: more than `isa` where a session asks for less.
+  Isa library_isa = Isa::avx2;
   int threads = 2;
   int64_t l1_bytes = 32 << 10; ///< of a core, for data
   int64_t l2_bytes = 1 << 20;  ///< of a core; for GPUs what it is here, whatever the host has
-  int64_t short_row = 8;       ///< rows of fewer elements do not fill the lanes of vectors
-  double cycles_per_ns = 3;    ///< of a core, about
+  /// Rows of fewer elements do not fill the lanes of vectors; and cycles of a core, about. Both are taken to
+  /// be the same for all CPUs: by them layouts and estimates are made, and a package has the same wherever it
+  /// is made.
+  int64_t short_row = 8;
+  double cycles_per_ns = 3;
   bool cuda = false;
   Gpu gpu; ///< where `cuda`
   /// Exact products of 8-bit integers are faster than those of float32; of convolutions, groups of as many
@@ -51,10 +72,19 @@ struct Target {
   bool bf16_products = false; ///< products of bfloat16, added in float32 (AVX512-BF16, AMX, GPUs)
   bool f16_products = false;  ///< of float16 (AVX512-FP16, GPUs)
 
+  /// 64 with AVX-512, 32 with AVX2, 16 with SSE; the same for all GPUs.
+  int vector_bytes() const { return tbx::vector_bytes(cuda ? Isa::avx512 : isa); }
+  /// float32 values of a vector of the CPU, beside a GPU, too.
+  int cpu_lanes() const { return tbx::vector_bytes(isa) / 4; }
+
   /// Products of this 16-bit type are faster than those of float32.
   bool multiplies(DType type) const {
     return (type == DType::bf16 && bf16_products) || (type == DType::f16 && f16_products);
   }
 };
+
+/// The CPU at hand, as it was made: its instruction set and the caches of a core. How many threads work is
+/// not its to say, and what its libraries multiply is what they say (extern_kernels/catalogue.h).
+Target host_target();
 
 } // namespace tbx

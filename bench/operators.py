@@ -33,7 +33,7 @@ except ImportError:  # not the Python that has the peers: change to it
     from engine_process import peers_python
 
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(BUILT_MODULE), os.getenv("PYTHONPATH")]))
-    os.execv(peers_python(), [peers_python(), *sys.argv])
+    os.execv(peers_python("ort"), [peers_python("ort"), *sys.argv])
 
 import machine  # noqa: E402
 import numpy as np  # noqa: E402

@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "codegen/compiler.h"
 #include "codegen/kernel_cache.h"
@@ -125,7 +126,11 @@ public:
       commands.push_back(std::move(c));
     }
     const int threads = static_cast<int>(std::thread::hardware_concurrency());
-    const ProcessLimits limits{toolchain_.time_limit_ms, toolchain_.memory_limit, toolchain_.gives_way};
+    // What was waited for before, for other parts of the model, counts.
+    const int64_t time = toolchain_.time_limit_ms > 0
+                             ? std::max<int64_t>(1, toolchain_.time_limit_ms - waited_outside_ms())
+                             : 0;
+    const ProcessLimits limits{time, toolchain_.memory_limit, toolchain_.gives_way};
     run_processes(
         commands, std::max(1, toolchain_.jobs > 0 ? toolchain_.jobs : threads), limits,
         [&](size_t n, const ProcessResult& r) {
@@ -220,11 +225,13 @@ private:
 
   [[noreturn]] void fail(size_t i, const ProcessResult& r, const std::string& compiler) {
     const std::string source = keep_source(i);
+    if (in_cache_) cache_.prune({});
     if (r.timed_out)
-      throw Error(ErrorKind::backend,
-                  fmt::format("{} took longer than the limit of {} ms on {}", compiler,
-                              toolchain_.time_limit_ms, source),
-                  "raise compile_time_limit_ms if the machine is slow");
+      throw Error(
+          ErrorKind::backend,
+          fmt::format("{} took longer than the limit of {} ms for the kernels of a model; it ended on {}",
+                      compiler, toolchain_.time_limit_ms, source),
+          "raise compile_time_limit_ms if the machine is slow");
     const std::string text = fmt::format("{} failed on {}:\n{}", compiler, source, r.output.substr(0, 4000));
     if (toolchain_.memory_limit > 0 && ran_out_of_memory(r.output))
       throw Error(ErrorKind::backend, text,
@@ -312,7 +319,8 @@ static std::shared_ptr<Module> module_in_cache(const std::vector<EmittedKernel>&
   try {
     Build build(kernels, isa, toolchain);
     return build.find(identity).empty() ? build.module(0, identity) : nullptr;
-  } catch (const Error&) { // no cache
+  } catch (const Error& e) { // no cache
+    if (e.kind() == ErrorKind::internal) throw;
     return nullptr;
   }
 }

@@ -19,7 +19,7 @@ class TileEmitter {
 public:
   TileEmitter(Writer& w, const ir::KernelProgram& kernel, const ThreadPlan& plan)
       : w_(w), kernel_(kernel), tiles_(plan.tiles), row_begin_(plan.row_begin), lanes_(plan.lanes),
-        size_(plan.tile_size), last_(static_cast<int>(kernel.outer.size()) - 1),
+        size_(plan.tile_size), threads_(plan.tile_threads), last_(static_cast<int>(kernel.outer.size()) - 1),
         across_(kernel.context->var(last_).node(), plan.lanes, plan.row_begin ? 1 : plan.lanes) {}
 
   SymInt run() {
@@ -82,16 +82,16 @@ private:
   /// and v are bound, and `at` is the place of the first point in a tile. A part of a tile is what lies
   /// inside of the space.
   template <class Body> void steps(bool whole, bool along_u, int lanes, int pitch, Body&& body) {
-    const int across = size_ / lanes, count = (size_ * across + kTileThreads - 1) / kTileThreads;
+    const int across = size_ / lanes, count = (size_ * across + threads_ - 1) / threads_;
     const std::string j = w_.fresh("j"), k = w_.fresh("k"), u = w_.fresh("u"), v = w_.fresh("v");
     w_.open(fmt::format("_Pragma(\"unroll\") for (i32 {0} = 0; {0} < {1}; ++{0})", j, count), true);
     const std::string fast = fmt::format("{} % {} * {}", k, across, lanes),
                       slow = fmt::format("{} / {}", k, across);
-    w_.line(fmt::format("const i32 {} = {} * {} + (i32)threadIdx.x;", k, j, kTileThreads));
+    w_.line(fmt::format("const i32 {} = {} * {} + (i32)threadIdx.x;", k, j, threads_));
     w_.line(
         fmt::format("const i32 d{0} = {1}, d{2} = {3};", u, along_u ? fast : slow, v, along_u ? slow : fast));
     w_.line(fmt::format("const i64 {0} = {1} + d{0}, {2} = {3} + d{2};", u, u0_, v, v0_));
-    const bool idle = size_ * across % kTileThreads != 0; // threads, in the last step
+    const bool idle = size_ * across % threads_ != 0; // threads, in the last step
     if (idle) w_.open(fmt::format("if ({} < {})", k, size_ * across), true);
     if (!whole)
       w_.open(fmt::format("if ({} < {} && {} < {})", u, w_.index_text(kernel_.outer[tiles_.axis]), v,
@@ -111,7 +111,7 @@ private:
   void passes(bool whole) {
     for (size_t t = 0; t < names_.size(); ++t) {
       const Expr e = tiles_.loads[t];
-      const int lanes = load_lanes(e), count = (size_ * size_ / lanes + kTileThreads - 1) / kTileThreads;
+      const int lanes = load_lanes(e), count = (size_ * size_ / lanes + threads_ - 1) / threads_;
       const int bytes = lanes * static_cast<int>(size_of(kernel_.buffers[e->buffer].dtype));
       const std::string held = w_.fresh("h");
       w_.line(fmt::format("vec<{}, {}> {}[{}];", storage(e), lanes, held, count));
@@ -161,16 +161,14 @@ private:
     const int across = size_ / lanes + 1, count = windows_of_thread(lanes);
     const std::string j = w_.fresh("j"), k = w_.fresh("k"), row = w_.fresh("r"), i = w_.fresh("i");
     w_.open(fmt::format("_Pragma(\"unroll\") for (i32 {0} = 0; {0} < {1}; ++{0})", j, count), true);
-    w_.line(fmt::format("const i32 {} = {} * {} + (i32)threadIdx.x;", k, j, kTileThreads));
+    w_.line(fmt::format("const i32 {} = {} * {} + (i32)threadIdx.x;", k, j, threads_));
     w_.line(fmt::format("const i32 {0} = {2} / {3}, {1} = {2} % {3} * {4};", row, i, k, across, lanes));
     w_.open(fmt::format("if ({} < {})", row, rows), true);
     body(j, row, i);
     w_.close();
     w_.close();
   }
-  int windows_of_thread(int lanes) const {
-    return (size_ * (size_ / lanes + 1) + kTileThreads - 1) / kTileThreads;
-  }
+  int windows_of_thread(int lanes) const { return (size_ * (size_ / lanes + 1) + threads_ - 1) / threads_; }
 
   /// The passes where rows begin anywhere: whole windows are one access, those at the ends are one for each
   /// element.
@@ -243,7 +241,7 @@ private:
   const ir::KernelProgram& kernel_;
   const TilePlan& tiles_;
   const std::optional<SymInt>& row_begin_;
-  const int lanes_, size_, last_;
+  const int lanes_, size_, threads_, last_;
   LaneAnalysis across_;
   std::string u0_, v0_;            ///< where the tile begins
   std::vector<std::string> names_; ///< of the loads' tiles

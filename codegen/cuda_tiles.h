@@ -7,8 +7,6 @@
 
 namespace tbx::codegen {
 
-constexpr int kTileThreads = 256; ///< of a block
-
 /// Writes the loop over all tiles, a block for each; their number.
 ir::SymInt emit_tiles(Writer& w, const ir::KernelProgram& kernel, const ThreadPlan& plan);
 

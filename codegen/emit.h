@@ -32,9 +32,8 @@ struct EmittedKernel {
   int shared_bytes = 0;     ///< CUDA: dynamic shared memory that a block needs
 };
 
-/// The kernel as a function of runtime/abi.h's type KernelFunction, in the instructions of `isa`; `target`
-/// says what its caches hold.
-EmittedKernel emit_cpp(const ir::KernelProgram& kernel, Isa isa, const Target& target = {});
+/// The kernel as a function of runtime/abi.h's type KernelFunction, in the instructions of the target.
+EmittedKernel emit_cpp(const ir::KernelProgram& kernel, const Target& target = {});
 /// The same kernel as a CUDA C++17 function for sm_75 and newer, for NVRTC or nvcc with --fmad=false:
 ///   extern "C" __global__ void name(<buffers>, <sizes>, i64 begin, i64 end, void* scratch, i64* error)
 /// <buffers> are pointers to address 0 of the kernel's buffers that are not row-local, in order; <sizes> an

@@ -48,7 +48,7 @@ public:
       : kernel_(kernel), gpu_(gpu), plan_(std::move(plan.threads)), w_(kernel, plan_.lanes),
         mapping_(plan_.mapping), rows_(std::move(plan.held)),
         shared_(mapping_ == Mapping::block && rows_.threads == 0
-                    ? share_rows(kernel, plan_.lanes, gpu.shared_bytes - kOtherShared)
+                    ? share_rows(kernel, plan_.lanes, gpu.shared_bytes - gpu.reduce_bytes)
                     : SharedRows{}),
         across_(kernel.outer.empty() ? nullptr
                                      : kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node(),
@@ -127,9 +127,9 @@ private:
 
   /// A vector for each thread along the longest phase, where that is no more than a block holds.
   int block_threads() const {
-    if (mapping_ == Mapping::thread || mapping_ == Mapping::warp) return kThreads;
-    if (mapping_ == Mapping::leader) return 32;
-    if (mapping_ == Mapping::tile) return kTileThreads;
+    if (mapping_ == Mapping::thread || mapping_ == Mapping::warp) return gpu_.usual_threads;
+    if (mapping_ == Mapping::leader) return Gpu::kWarp;
+    if (mapping_ == Mapping::tile) return plan_.tile_threads;
     if (mapping_ == Mapping::column) return gpu_.block_threads / 2;
     if (rows_.threads > 0) return rows_.threads;
     int64_t points = 1;
@@ -296,7 +296,7 @@ private:
     const int64_t threads = mapping_ == Mapping::column ? block_threads() / 32
                             : mapping_ == Mapping::warp ? 32
                                                         : block_threads();
-    return is_team() && points && *points / threads <= kChunk;
+    return is_team() && points && *points / threads <= gpu_.flush;
   }
 
   /// Running values: a chunk at a time of as many points as the team has lanes, all threads in each.
@@ -388,7 +388,7 @@ private:
     std::string n = w_.index_text(ir::product(phase.inner)), r = w_.fresh("r"), lo = "0";
     const bool chunks = reductions.cascade_level() >= 0;
     if (chunks) {
-      std::string c = w_.fresh("c"), ce = w_.fresh("c"), step = fmt::format("{}l * team::size()", kChunk);
+      std::string c = w_.fresh("c"), ce = w_.fresh("c"), step = fmt::format("{}l * team::size()", gpu_.flush);
       w_.open(fmt::format("for (i64 {0} = 0; {0} < {1}; {0} += {2})", c, n, step), true);
       w_.line(fmt::format("const i64 {} = vmin({} + {}, {});", ce, c, step, n));
       lo = c, n = ce;
@@ -434,7 +434,7 @@ private:
     };
     if (reductions.cascade_level() >= 0) {
       const std::string c = w_.fresh("c"), ce = w_.fresh("c");
-      const std::string step = fmt::format("{}l * team::size()", int64_t{kChunk} * plan_.lanes);
+      const std::string step = fmt::format("{}l * team::size()", int64_t{gpu_.flush} * plan_.lanes);
       w_.open(fmt::format("for (i64 {0} = {3}; {0} < {1}; {0} += {2})", c, n, step, begin), true);
       w_.line(fmt::format("const i64 {} = vmin({} + {}, {});", ce, c, step, n));
       loop(c, "{} + W <= " + ce, "");
@@ -511,9 +511,6 @@ private:
 
   static constexpr const char* kTeamLoop =
       "for (i64 p = begin + team::number(); p < end; p += team::count())";
-  static constexpr int kThreads = 128;
-  static constexpr int64_t kOtherShared = 4 << 10; ///< bytes that reductions need beside rows
-  static constexpr int kChunk = 256; ///< f32 values that a thread sums before it flushes them into f64
   const ir::KernelProgram& kernel_;
   const Gpu& gpu_;
   const ThreadPlan plan_;

@@ -16,10 +16,8 @@ using ir::StmtKind;
 using ir::SymInt;
 using ir::SymInts;
 
-int lanes_of(Isa isa) { return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 4; }
-
-LoopEmitter::LoopEmitter(const ir::KernelProgram& kernel, Isa isa, const Target& target)
-    : kernel_(kernel), width_(lanes_of(isa)), plan_(plan_loops(kernel, width_, target)), w_(kernel, width_) {
+LoopEmitter::LoopEmitter(const ir::KernelProgram& kernel, const Target& target)
+    : kernel_(kernel), width_(target.cpu_lanes()), plan_(plan_loops(kernel, target)), w_(kernel, width_) {
   w_.byte_tables = true;
 }
 

@@ -13,7 +13,7 @@ namespace tbx::codegen {
 
 class LoopEmitter {
 public:
-  LoopEmitter(const ir::KernelProgram& kernel, Isa isa, const Target& target);
+  LoopEmitter(const ir::KernelProgram& kernel, const Target& target);
 
   EmittedKernel emit();
 
@@ -54,7 +54,5 @@ private:
   std::optional<int64_t> overlap_;
   std::string overlap_mask_; ///< lanes not done before
 };
-
-int lanes_of(Isa isa);
 
 } // namespace tbx::codegen

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/task_work.h"
 #include "codegen/lanes.h"
 
 namespace tbx::codegen {
@@ -24,9 +25,9 @@ using ir::SymNode;
 
 namespace {
 
-constexpr int64_t kAssumedSize = 256;  ///< extent of a symbol without a known value
-constexpr int64_t kTaskElements = 512; ///< a task should not be smaller
-constexpr int64_t kBlock = 1024;       ///< pointwise: elements of the last dimension per task
+constexpr int64_t kAssumedSize = 256; ///< extent of a symbol without a known value
+constexpr int64_t kTaskElements = kTaskWork.generated_elements;
+constexpr int64_t kBlock = 1024; ///< pointwise: elements of the last dimension per task
 
 double hint(SymInt e) { return static_cast<double>(std::max<int64_t>(1, ir::size_hint(e, kAssumedSize))); }
 double hint(const ir::SymInts& extents) {
@@ -176,7 +177,8 @@ bool points_are_independent(const Phase& phase, const KernelProgram& kernel) {
   return ok;
 }
 
-LoopPlan plan_loops(const KernelProgram& kernel, int width, const Target& target) {
+LoopPlan plan_loops(const KernelProgram& kernel, const Target& target) {
+  const int width = target.cpu_lanes();
   LoopPlan plan;
   ir::Context& c = *kernel.context;
   LaneAnalysis none(nullptr, width);

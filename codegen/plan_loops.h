@@ -30,6 +30,6 @@ bool points_are_independent(const ir::Phase& phase, const ir::KernelProgram& ker
 bool can_overlap(const ir::KernelProgram& kernel, const std::vector<const ir::Phase*>& phases,
                  ir::SymInt variable, int width);
 
-LoopPlan plan_loops(const ir::KernelProgram& kernel, int lanes, const Target& target);
+LoopPlan plan_loops(const ir::KernelProgram& kernel, const Target& target);
 
 } // namespace tbx::codegen

@@ -16,8 +16,6 @@ using ir::SymInt;
 
 namespace {
 
-constexpr int64_t kShortRow = 16; ///< inner points that one thread runs alone
-
 /// Statements must run in the order of the inner points.
 bool is_serial(const ir::KernelProgram& kernel, const Phase& phase) {
   if (phase.inner.empty() || is_scan_of_team(phase)) return false;
@@ -56,12 +54,11 @@ bool outer_is_contiguous(const ir::KernelProgram& kernel) {
 
 /// Few long columns of what a cache holds: a block for each reads them with gaps, but at once.
 bool is_small(const ir::KernelProgram& kernel, const Gpu& gpu) {
-  constexpr int64_t kLongColumn = 256;
   const int64_t columns = ir::size_hint(ir::product(kernel.outer));
   int64_t longest = 0;
   for (const Phase& phase : kernel.phases)
     longest = std::max(longest, phase.inner.empty() ? 0 : ir::size_hint(ir::product(phase.inner)));
-  return columns <= 2 * gpu.blocks() && longest >= kLongColumn &&
+  return columns <= 2 * gpu.blocks() && longest >= gpu.long_column &&
          longest <= gpu.l2_bytes / size_of(DType::f32) / columns && kernel.phases.size() <= 2;
 }
 
@@ -72,7 +69,7 @@ Mapping choose_mapping(const ir::KernelProgram& kernel, const Gpu& gpu) {
     if (phase.inner.empty()) continue;
     loops = true;
     auto points = ir::product(phase.inner).as_constant();
-    longer |= !points || *points > kShortRow;
+    longer |= !points || *points > gpu.short_row;
   }
   for (const ir::KernelBuffer& b : kernel.buffers) rows |= b.access == Access::row_local;
   if (kernel.sequential || (serial && rows)) return Mapping::leader;
@@ -82,7 +79,6 @@ Mapping choose_mapping(const ir::KernelProgram& kernel, const Gpu& gpu) {
 }
 
 constexpr int kBytes = Gpu::kAccessBytes;
-constexpr int kMostLanes = 8; ///< more would only take registers
 
 /// Accesses of the phase with neighbouring points of `variable` in `lanes` lanes: all uniform, or contiguous
 /// and as wide as they can be.
@@ -117,15 +113,15 @@ const ir::SymNode* lane_variable(const ir::KernelProgram& kernel, const Phase& p
                              : kernel.context->rvar(static_cast<int>(phase.inner.size()) - 1).node();
 }
 
-int most_lanes(const ir::KernelProgram& kernel) {
+int most_lanes(const ir::KernelProgram& kernel, const Gpu& gpu) {
   int64_t narrowest = 8;
   for (const ir::KernelBuffer& b : kernel.buffers) narrowest = std::min(narrowest, size_of(b.dtype));
-  return static_cast<int>(std::min<int64_t>(kMostLanes, kBytes / narrowest));
+  return static_cast<int>(std::min<int64_t>(gpu.most_lanes, kBytes / narrowest));
 }
 
 /// Lanes along the last dimension, beside the loads that are turned in shared memory.
-int lanes_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles) {
-  const int lanes = most_lanes(kernel);
+int lanes_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles, const Gpu& gpu) {
+  const int lanes = most_lanes(kernel, gpu);
   const ir::SymNode* last = kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
   bool good = known_divisor(kernel.outer.back(), nullptr, 1) % lanes == 0;
   for (const Phase& phase : kernel.phases) good = good && suits(kernel, phase, last, lanes, tiles.loads);
@@ -142,7 +138,7 @@ int size_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles, const 
 
 int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping, const Gpu& gpu) {
   if (kernel.sequential || mapping == Mapping::leader) return 1;
-  const int lanes = most_lanes(kernel);
+  const int lanes = most_lanes(kernel, gpu);
   if (lanes == 1) return 1;
   // A thread for each of few results that take long.
   const bool loops = std::any_of(kernel.phases.begin(), kernel.phases.end(),
@@ -214,8 +210,7 @@ std::optional<SymInt> begin_of_rows(const ir::KernelProgram& kernel, const std::
 }
 
 /// Of rows that a block has.
-std::optional<SymInt> begin_of_long_rows(const ir::KernelProgram& kernel, int lanes) {
-  constexpr int64_t kLongRow = 2048; // the ends take time, too
+std::optional<SymInt> begin_of_long_rows(const ir::KernelProgram& kernel, int lanes, const Gpu& gpu) {
   int64_t longest = 0;
   std::vector<const Phase*> phases;
   for (const Phase& phase : kernel.phases) {
@@ -224,14 +219,14 @@ std::optional<SymInt> begin_of_long_rows(const ir::KernelProgram& kernel, int la
     longest = std::max(longest, ir::size_hint(phase.inner[0]));
     phases.push_back(&phase);
   }
-  if (longest < kLongRow) return std::nullopt;
+  if (longest < gpu.long_row) return std::nullopt;
   return begin_of_rows(kernel, phases, kernel.context->rvar(0).node(), lanes);
 }
 
 /// Of the last dimension behind turned loads, where they or what is stored are not in whole vectors.
-std::optional<SymInt> begin_of_tiles(const ir::KernelProgram& kernel, const ThreadPlan& plan) {
-  constexpr int64_t kSize = 64; // both ends of a row of a smaller tile are much of it
-  if (plan.tile_size < kSize) return std::nullopt;
+std::optional<SymInt> begin_of_tiles(const ir::KernelProgram& kernel, const ThreadPlan& plan,
+                                     const Gpu& gpu) {
+  if (plan.tile_size < gpu.wide_tile) return std::nullopt; // both ends of a row are much of it
   const ir::SymNode* axis = kernel.context->var(plan.tiles.axis).node();
   bool whole = plan.lanes > 1;
   for (ir::Expr e : plan.tiles.loads) {
@@ -241,17 +236,16 @@ std::optional<SymInt> begin_of_tiles(const ir::KernelProgram& kernel, const Thre
     whole &= access_bytes(b, e->indices[0], axis, kBytes) == kBytes &&
              known_divisor(kernel.outer[plan.tiles.axis], nullptr, 1) * size_of(b.dtype) % kBytes == 0;
   }
-  if (whole || most_lanes(kernel) == 1) return std::nullopt;
+  if (whole || most_lanes(kernel, gpu) == 1) return std::nullopt;
   std::vector<const Phase*> phases;
   for (const Phase& phase : kernel.phases) phases.push_back(&phase);
   const int last = static_cast<int>(kernel.outer.size()) - 1;
-  return begin_of_rows(kernel, phases, kernel.context->var(last).node(), most_lanes(kernel),
+  return begin_of_rows(kernel, phases, kernel.context->var(last).node(), most_lanes(kernel, gpu),
                        plan.tiles.loads);
 }
 
 /// Long columns, and too few of them to fill the device with a thread for each.
 bool suits_columns(const ir::KernelProgram& kernel, const Gpu& gpu) {
-  constexpr int64_t kShortColumn = 256;
   if (kernel.sequential || kernel.outer.empty() || ir::size_hint(ir::product(kernel.outer)) >= gpu.threads)
     return false;
   int64_t longest = 0;
@@ -259,12 +253,13 @@ bool suits_columns(const ir::KernelProgram& kernel, const Gpu& gpu) {
     if (is_serial(kernel, phase) || is_scan_of_team(phase)) return false;
     if (!phase.inner.empty()) longest = std::max(longest, ir::size_hint(ir::product(phase.inner)));
   }
-  return longest >= kShortColumn && outer_is_contiguous(kernel);
+  return longest >= gpu.short_column && outer_is_contiguous(kernel);
 }
 
-/// Neighbouring columns that a thread takes at once.
-int lanes_of_columns(const ir::KernelProgram& kernel) {
-  const int lanes = most_lanes(kernel);
+/// Neighbouring columns that a thread takes at once, where there are enough of them for many blocks.
+int lanes_of_columns(const ir::KernelProgram& kernel, const Gpu& gpu) {
+  const int lanes = most_lanes(kernel, gpu);
+  if (ir::size_hint(ir::product(kernel.outer)) < int64_t{Gpu::kWarp} * lanes * gpu.blocks() / 8) return 1;
   if (known_divisor(kernel.outer.back(), nullptr, 1) % lanes != 0) return 1;
   const ir::SymNode* last = kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
   for (const Phase& phase : kernel.phases) {
@@ -283,10 +278,10 @@ bool has_many_rows(const ir::KernelProgram& kernel, const Gpu& gpu) {
 
 /// Rows that a warp holds in registers, and enough of them to fill the device with warps.
 bool suits_warps(const ir::KernelProgram& kernel, const Gpu& gpu) {
-  const int64_t most_points = 32 * gpu.registers_of(gpu.block_threads) / 2;
+  const int64_t most_points = Gpu::kWarp * gpu.registers_of(gpu.block_threads) / 2;
   const RowWork work = row_work(kernel);
   // Long code does not stay in the cache of instructions, and is shorter with more threads for a row.
-  if (work.points * work.instructions / 32 > gpu.warp_instructions) return false;
+  if (work.points * work.instructions / Gpu::kWarp > gpu.warp_instructions) return false;
   for (const Phase& phase : kernel.phases) {
     auto points = ir::product(phase.inner).as_constant();
     if (!points || *points > most_points || is_scan_of_team(phase)) return false;
@@ -297,12 +292,11 @@ bool suits_warps(const ir::KernelProgram& kernel, const Gpu& gpu) {
 /// Enough elements for each thread that many are on their way at once, where there are rows for all of the
 /// device and their code stays short; else as few as there are in a vector.
 int threads_of_rows(const ir::KernelProgram& kernel, int lanes, const Gpu& gpu) {
-  constexpr int64_t kVectors = 4, kShortCode = 64;
   const RowWork work = row_work(kernel);
-  const bool many = has_many_rows(kernel, gpu) && work.instructions <= kShortCode;
-  const int64_t each = many ? lanes * kVectors : lanes;
-  const int64_t threads = ((work.points + each - 1) / each + 31) / 32 * 32;
-  return static_cast<int>(std::clamp<int64_t>(threads, 32, gpu.block_threads));
+  const bool many = has_many_rows(kernel, gpu) && work.instructions <= gpu.short_code;
+  const int64_t each = many ? lanes * gpu.vectors_of_thread : lanes;
+  const int64_t warps = (work.points + each * Gpu::kWarp - 1) / (each * Gpu::kWarp);
+  return static_cast<int>(std::clamp<int64_t>(warps * Gpu::kWarp, Gpu::kWarp, gpu.block_threads));
 }
 
 } // namespace
@@ -326,22 +320,23 @@ ThreadPlan plan_threads(const ir::KernelProgram& kernel, const Gpu& gpu) {
     plan.tiles = plan_tiles(kernel, across, kLeast);
     if (plan.tiles.axis >= 0) {
       plan.mapping = Mapping::tile;
-      plan.lanes = lanes_of_tiles(kernel, plan.tiles);
+      plan.lanes = lanes_of_tiles(kernel, plan.tiles, gpu);
       plan.tile_size = size_of_tiles(kernel, plan.tiles, gpu);
-      plan.row_begin = begin_of_tiles(kernel, plan);
-      if (plan.row_begin) plan.lanes = most_lanes(kernel);
+      plan.tile_threads = gpu.tile_threads;
+      plan.row_begin = begin_of_tiles(kernel, plan, gpu);
+      if (plan.row_begin) plan.lanes = most_lanes(kernel, gpu);
       return plan;
     }
   }
   if (plan.mapping == Mapping::thread && suits_columns(kernel, gpu)) {
     plan.mapping = Mapping::column;
-    plan.lanes = lanes_of_columns(kernel);
+    plan.lanes = lanes_of_columns(kernel, gpu);
     return plan;
   }
   plan.lanes = choose_lanes(kernel, plan.mapping, gpu);
-  if (plan.mapping == Mapping::block && plan.lanes == 1 && most_lanes(kernel) > 1) {
-    plan.row_begin = begin_of_long_rows(kernel, most_lanes(kernel));
-    if (plan.row_begin) plan.lanes = most_lanes(kernel);
+  if (plan.mapping == Mapping::block && plan.lanes == 1 && most_lanes(kernel, gpu) > 1) {
+    plan.row_begin = begin_of_long_rows(kernel, most_lanes(kernel, gpu), gpu);
+    if (plan.row_begin) plan.lanes = most_lanes(kernel, gpu);
   }
   if (plan.mapping == Mapping::block && !plan.row_begin && suits_warps(kernel, gpu))
     plan.mapping = Mapping::warp;

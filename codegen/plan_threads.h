@@ -29,8 +29,9 @@ struct ThreadPlan {
   /// that point 0 of a row has. Vectors begin where it and the point are a multiple of the lanes; less than a
   /// vector is left at both ends of a row.
   std::optional<ir::SymInt> row_begin;
-  TilePlan tiles;     ///< Mapping::tile: the loads that are turned
-  int tile_size = 32; ///< points of a tile along each of its two dimensions
+  TilePlan tiles;       ///< Mapping::tile: the loads that are turned
+  int tile_size = 32;   ///< points of a tile along each of its two dimensions
+  int tile_threads = 0; ///< of the block that has one
 };
 
 /// A team computes the running values of the phase together: nothing else happens in it.

@@ -119,8 +119,7 @@ std::string type_lists(const std::unordered_set<std::string_view>& used) {
 
 std::string assemble(Isa isa, const std::vector<bool>& wanted,
                      const std::unordered_set<std::string_view>& used) {
-  int lanes = isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 8 : 4;
-  std::string text = fmt::format("#define W {}\n", lanes) + type_lists(used);
+  std::string text = fmt::format("#define W {}\n", vector_bytes(isa) / 4) + type_lists(used);
   for (size_t i = 0; i < items().size(); ++i)
     if (wanted[i]) text += items()[i].text;
   return text;

@@ -203,13 +203,20 @@ bool may_pass(int error) { return error == EAGAIN || error == ENOMEM || error ==
 void run_processes(const std::vector<Command>& commands, int jobs, const ProcessLimits& limits,
                    const std::function<void(size_t, ProcessResult)>& ended,
                    const std::function<void()>& interrupted) {
+  const Clock::time_point start = Clock::now();
+  auto left = [&] {
+    ProcessLimits now = limits;
+    const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
+    if (limits.time_ms > 0) now.time_ms = std::max<int64_t>(1, limits.time_ms - spent);
+    return now;
+  };
   std::vector<std::unique_ptr<Process>> running;
   size_t next = 0;
   int failures = 0;
   while (next < commands.size() || !running.empty()) {
     if (interrupted) interrupted();
     while (next < commands.size() && static_cast<int>(running.size()) < std::max(1, jobs)) {
-      auto process = std::make_unique<Process>(next, commands[next], limits);
+      auto process = std::make_unique<Process>(next, commands[next], left());
       if (process->error() == 0) {
         running.push_back(std::move(process));
         failures = 0;

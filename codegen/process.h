@@ -10,7 +10,9 @@
 namespace tbx::codegen {
 
 struct ProcessLimits {
-  int64_t time_ms = 0;    ///< of the clock; a little more of the processor, should this process die; 0: none
+  /// Of the clock, for all of them from the call on; each has a little more of the processor, should this
+  /// process die; 0: none.
+  int64_t time_ms = 0;
   int64_t memory = 0;     ///< bytes of address space of each process; 0: none
   bool gives_way = false; ///< to processes that somebody waits for
 };

@@ -23,9 +23,11 @@
 #include "graph/partition/every_value.h"
 #include "graph/partition/value_graph.h"
 #include "lowering/lower.h"
+#include "lowering/op_registry.h"
 #include "package/evaluated_module.h"
 #include "package/session_impl.h"
 #include "runtime/session.h"
+#include "runtime/verify.h"
 
 namespace tbx::driver {
 namespace {
@@ -53,6 +55,7 @@ Graph import_source(const Source& source, const CompileOptions& options,
   import_options.dim_overrides = options.dims;
   import_options.all_dims_dynamic = options.all_dims_dynamic;
   set_limits(import_options, options);
+  import_options.type_giver = lowering::type_giver;
   import_options.custom_operators = extern_kernels::load_custom_operators(options.operator_libraries);
   if (const auto* path = std::get_if<std::filesystem::path>(&source))
     return import_model(*path, import_options);
@@ -62,14 +65,15 @@ Graph import_source(const Source& source, const CompileOptions& options,
 
 using StepTimes = std::vector<std::pair<std::string, double>>;
 
-fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options, codegen::Isa isa,
+fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options,
                                   StepTimes* times = nullptr) {
   fusion::ScheduleOptions so;
   so.disabled = sort_disabled(options.disabled_passes).of_schedule;
   so.fuse = options.fuse;
   so.fuse_extern = options.fuse_extern;
   so.fold_constants = !options.reference;
-  fusion::Schedule schedule = fusion::schedule(std::move(program), target_of(options, isa), so, times);
+  const Target target = program.target;
+  fusion::Schedule schedule = fusion::schedule(std::move(program), target, so, times);
   const extern_kernels::Precision precision = chosen_precision(options);
   for (fusion::Group& group : schedule.groups)
     if (auto* call = std::get_if<ir::ExternCall>(&group.what); call && !call->inputs.empty()) {
@@ -108,10 +112,8 @@ std::vector<codegen::EmittedKernel> emit_all(const fusion::Schedule& schedule, c
   return emitted;
 }
 
-Emit emit_cpp_for(const CompileOptions& options, codegen::Isa isa) {
-  return [isa, target = target_of(options, isa)](const ir::KernelProgram& kernel) {
-    return codegen::emit_cpp(kernel, isa, target);
-  };
+Emit emit_cpp_for(const Target& target) {
+  return [target](const ir::KernelProgram& kernel) { return codegen::emit_cpp(kernel, target); };
 }
 
 /// The prelude and every distinct kernel.
@@ -180,19 +182,19 @@ std::shared_ptr<device::Device> device_of(const CompileOptions& options) {
 
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats,
-                    std::vector<InputDefault>* defaults) {
+                    std::vector<InputDefault>* defaults, std::optional<Isa> isa) {
   chosen_isa(options); // refused before the model is read
   chosen_precision(options);
   device_of(options);
-  if (std::string note = precision_note(options); options.log && !note.empty()) options.log(note);
+  if (std::string note = isa ? "" : precision_note(options); options.log && !note.empty()) options.log(note);
   Stopwatch watch;
   if (options.progress) options.progress("import", 0, 0);
   Graph graph = import_source(source, options, shapes, defaults);
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const graph::PassResult& p :
-       graph::run_graph_passes(graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options)))
+  for (const graph::PassResult& p : graph::run_graph_passes(
+           graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options, isa)))
     stats.passes_ms.emplace_back(p.name, p.ms);
   put_state_last(graph, options);
   if (options.every_value) graph::show_every_value(graph);
@@ -218,10 +220,11 @@ struct Planned {
 enum class For : uint8_t { this_device, any_device };
 
 /// One entry per kernel group, for the device where it can be; else for the host, which is said.
-void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const CompileOptions& options,
-                     For gpus, Planned& result) {
+void emit_for_device(const fusion::Schedule& schedule, const CompileOptions& options, For gpus,
+                     Planned& result) {
   result.has_compiler = codegen::have_compiler(toolchain_of(options));
-  const Target target = target_of(options, isa, gpus == For::this_device ? result.device.get() : nullptr);
+  const Target target = target_of(options, schedule.program.target.isa,
+                                  gpus == For::this_device ? result.device.get() : nullptr);
   const Emit emit = [&](const ir::KernelProgram& kernel) {
     try {
       return result.for_device.emplace_back(codegen::emit_cuda(kernel, target.gpu));
@@ -229,7 +232,7 @@ void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const C
       if (e.kind() != ErrorKind::unsupported) throw;
       if (options.log) options.log(fmt::format("kernel on the host, not on the device: {}", e.message()));
       if (!result.has_compiler) throw;
-      return codegen::emit_cpp(kernel, isa, target);
+      return codegen::emit_cpp(kernel, target);
     }
   };
   result.emitted = emit_all(schedule, emit, options);
@@ -237,10 +240,9 @@ void emit_for_device(const fusion::Schedule& schedule, codegen::Isa isa, const C
 
 using LowerResult = std::variant<LoweredGraph, lowering::Demand>;
 
-lowering::Lowered lower_as(const Graph& graph, const CompileOptions& options, codegen::Isa isa,
-                           const Specialisation& made_for) {
+lowering::Lowered lower_as(const Graph& graph, const Target& target, const Specialisation& made_for) {
   lowering::LowerOptions how;
-  how.target = target_of(options, isa);
+  how.target = target;
   how.known_inputs = made_for.known;
   how.element_inputs = made_for.elements;
   how.assume_broadcast = made_for.assume == Assume::broadcast_too;
@@ -248,18 +250,18 @@ lowering::Lowered lower_as(const Graph& graph, const CompileOptions& options, co
   return lowering::lower(graph, how);
 }
 
-/// The same for another instruction set than the options'.
-LowerResult lower_for(const Graph& graph, const CompileOptions& options, codegen::Isa isa,
+/// The same for another target than the options'.
+LowerResult lower_for(const Graph& graph, const CompileOptions& options, const Target& target,
                       Specialisation made_for, CompileStats stats) {
   Stopwatch watch;
   if (options.progress) options.progress("lower", 0, 0);
-  lowering::Lowered lowered = lower_as(graph, options, isa, made_for);
+  lowering::Lowered lowered = lower_as(graph, target, made_for);
   if (auto* demand = std::get_if<lowering::Demand>(&lowered);
       demand && demand->kind == lowering::Demand::Kind::assumptions) {
     made_for.assume = Assume::nothing;
     const Error first = demand->reason;
     try {
-      lowered = lower_as(graph, options, isa, made_for);
+      lowered = lower_as(graph, target, made_for);
     } catch (const Error& again) {
       if (again.kind() != ErrorKind::model) throw;
       throw Error(first); // it was not for what was assumed
@@ -281,28 +283,30 @@ LoweredGraph or_throw(LowerResult result) {
 
 /// Schedule, emit and plan. `stats` of what was lowered go on counting.
 Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOptions& options,
-                     codegen::Isa isa, For gpus = For::this_device) {
+                     For gpus = For::this_device) {
   Stopwatch watch;
+  const Target target = lowered.program.target;
   CompileStats& stats = lowered.stats;
   auto stage = [&](const char* name) {
     if (options.progress) options.progress(name, 0, 0);
   };
   stage("schedule");
-  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, isa, &stats.passes_ms);
+  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, &stats.passes_ms);
   stats.schedule_ms = watch.lap();
 
   Planned result;
   result.device = device_of(options);
   if (result.device) {
-    emit_for_device(schedule, isa, options, gpus, result);
+    emit_for_device(schedule, options, gpus, result);
   } else if (options.compile) {
     const codegen::Toolchain toolchain = toolchain_of(options);
-    result.emitted = emit_all(schedule, emit_cpp_for(options, isa), options);
+    result.emitted = emit_all(schedule, emit_cpp_for(target), options);
     // Whether a compiler works takes a process to find out, which a start with a filled cache can do without.
     const std::vector<codegen::EmittedKernel> kernels = named_kernels(result.emitted);
-    result.found = codegen::cached_module(kernels, isa, toolchain);
+    result.found = codegen::cached_module(kernels, target.isa, toolchain);
     result.has_compiler = !result.found && codegen::have_compiler(toolchain);
-    if (!result.found && !result.has_compiler) result.found = codegen::find_module(kernels, isa, toolchain);
+    if (!result.found && !result.has_compiler)
+      result.found = codegen::find_module(kernels, target.isa, toolchain);
     if (!result.has_compiler && !result.found) {
       result.emitted.clear();
       if (options.log)
@@ -406,7 +410,7 @@ Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOpt
 
 LowerResult lower_graph(const Graph& graph, const CompileOptions& options, Specialisation made_for,
                         CompileStats stats) {
-  return lower_for(graph, options, chosen_isa(options), std::move(made_for), std::move(stats));
+  return lower_for(graph, options, target_of(options), std::move(made_for), std::move(stats));
 }
 
 Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options) {
@@ -414,7 +418,7 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   auto stage = [&](const char* name, int done = 0, int of = 0) {
     if (options.progress) options.progress(name, done, of);
   };
-  Planned planned = plan_program(lowered, graph, options, chosen_isa(options));
+  Planned planned = plan_program(lowered, graph, options);
   CompileStats& stats = lowered.stats;
 
   watch.lap();
@@ -454,9 +458,9 @@ Portable compile_portable(const Graph& graph, const CompileOptions& options, std
   CompileOptions how = options;
   how.compile = isa.has_value();
   how.tiered = false; // the file has the compiled kernels
-  const codegen::Isa lowered_for = isa ? *isa : chosen_isa(options);
-  LoweredGraph lowered = or_throw(lower_for(graph, how, lowered_for, made_for, {}));
-  Planned planned = plan_program(lowered, graph, how, lowered_for, For::any_device);
+  const Target target = isa ? target_of(options, *isa) : target_of(options);
+  LoweredGraph lowered = or_throw(lower_for(graph, how, target, made_for, {}));
+  Planned planned = plan_program(lowered, graph, how, For::any_device);
   Portable result;
   if (isa && !planned.emitted.empty()) {
     codegen::Toolchain toolchain = toolchain_of(options);
@@ -510,14 +514,14 @@ namespace {
 /// A stage behind lowering.
 std::string dump_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options,
                          const std::string& stage) {
-  codegen::Isa isa = chosen_isa(options);
-  if (stage == "plan") return runtime::to_string(plan_program(lowered, graph, options, isa).plan.executable);
+  const Target target = lowered.program.target;
+  if (stage == "plan") return runtime::to_string(plan_program(lowered, graph, options).plan.executable);
   if (stage == "lower") return ir::to_string(lowered.program);
-  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, isa);
+  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options);
   if (stage == "schedule") return fusion::to_string(schedule);
   if (stage == "source")
-    return source_text(codegen::prelude_cpp(isa), emit_all(schedule, emit_cpp_for(options, isa), options));
-  const Gpu gpu = target_of(options, isa, device_of(options).get()).gpu;
+    return source_text(codegen::prelude_cpp(target.isa), emit_all(schedule, emit_cpp_for(target), options));
+  const Gpu gpu = target_of(options, target.isa, device_of(options).get()).gpu;
   const Emit emit = [&](const ir::KernelProgram& kernel) { return codegen::emit_cuda(kernel, gpu); };
   return source_text(codegen::prelude_cuda(), emit_all(schedule, emit, options));
 }
@@ -527,9 +531,7 @@ std::string dump_segments(Graph graph, const CompileOptions& options, const std:
   CompileOptions evaluated = options;
   evaluated.compile = false;
   ValueProgram program = compile_values(std::move(graph), evaluated);
-  std::vector<const runtime::TensorStage*> stages;
-  for (const auto& segment : program.segments) stages.push_back(segment.get());
-  std::string text = stage == "plan" ? runtime::to_string(*program.plan, stages) : "";
+  std::string text = stage == "plan" ? runtime::to_string(*program.plan) : "";
   for (size_t i = 0; i < program.segments.size(); ++i) {
     const Graph& part = program.segments[i]->graph();
     std::vector<InputKind> kinds;

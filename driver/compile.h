@@ -62,10 +62,11 @@ struct Specialisation {
 std::shared_ptr<device::Device> device_of(const CompileOptions& options);
 
 /// The graph that `compile` lowers: imported and simplified, with what that took in `stats`, and the
-/// initializers that the model declares as inputs in `defaults`.
+/// initializers that the model declares as inputs in `defaults`. `isa`: for a package for machines that run
+/// it.
 Graph prepare_graph(const Source& source, const CompileOptions& options,
                     const std::map<std::string, std::vector<int64_t>>& shapes, CompileStats& stats,
-                    std::vector<InputDefault>* defaults = nullptr);
+                    std::vector<InputDefault>* defaults = nullptr, std::optional<Isa> isa = {});
 /// A program, what it was made for, and what was spent so far.
 struct LoweredGraph {
   ir::Program program;

@@ -10,12 +10,12 @@
 #include "base/printable.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
-#include "driver/input_ranges.h"
 #include "driver/limits.h"
 #include "driver/load_options.h"
 #include "driver/make_package.h"
 #include "driver/specialiser.h"
 #include "driver/value_compile.h"
+#include "graph/analysis/input_ranges.h"
 #include "graph/partition/every_value.h"
 #include "graph/partition/value_graph.h"
 #include "package/guarded.h"
@@ -64,7 +64,7 @@ public:
     }
     metadata = metadata_of(graph);
     producers_ = graph::producers_of_outputs(graph);
-    ranges_ = ranges_of_inputs(graph);
+    ranges_ = graph::ranges_of_inputs(graph);
     auto refuse_state = [&](const std::string& why) {
       if (!options.state.empty()) throw_unsupported("option state: {}", why);
     };
@@ -96,7 +96,7 @@ public:
     refuse_state(parts.empty() ? "the model has values that are no tensors, or control flow" : parts);
     values_ = compile_values(std::move(graph), options, std::move(stats));
     if (options.log && !parts.empty()) options.log("runs in parts: " + parts);
-    value_session = std::make_unique<runtime::ValueSession>(values_.plan);
+    value_session = std::make_unique<runtime::ValueSession>(values_.bind());
     set_signature(values_.plan->inputs, values_.plan->outputs);
   }
 
@@ -104,13 +104,14 @@ public:
   void make_specialiser(const Graph& graph) {
     std::vector<std::string> names;
     for (ValueId id : graph.inputs) names.push_back(graph.at(id).name);
-    auto graph_for = [this, names](const std::vector<InputKind>& kinds, bool, CompileStats& stats) {
+    auto graph_for = [this, names](const std::vector<InputKind>& kinds, bool, CompileStats& stats,
+                                   std::optional<Isa> isa) {
       std::map<std::string, std::vector<int64_t>> shapes; // where all sizes are known
       for (size_t i = 0; i < kinds.size(); ++i)
         if (kinds[i].dims &&
             std::all_of(kinds[i].dims->begin(), kinds[i].dims->end(), [](int64_t d) { return d >= 0; }))
           shapes[names[i]] = *kinds[i].dims;
-      return prepare_graph(source, options, shapes, stats);
+      return prepare_graph(source, options, shapes, stats, nullptr, isa);
     };
     specialiser_ = std::make_unique<Specialiser>(names, std::move(graph_for),
                                                  std::make_shared<const CompileOptions>(options));
@@ -149,13 +150,9 @@ public:
       maker.add_values(values_);
       return maker.write(file);
     }
-    package::PackedStage& stage = index.stages.emplace_back();
-    if (plain_) {
-      maker.add_program(stage, *specialiser_, *plain_);
-    } else {
-      for (const auto& v : specialiser_->variants()) maker.add_program(stage, *specialiser_, *v);
-    }
-    if (stage.programs.empty()) throw_not_compiled();
+    // Where such a model waits for runs, it is for shapes, of which there is no end.
+    maker.add_stage(*specialiser_, plain_ ? Coverage{{plain_}, true} : compiled_variants(*specialiser_),
+                    "the model");
     return maker.write(file);
   }
 
@@ -189,26 +186,11 @@ protected:
 
 private:
   std::map<std::string, std::string> producers_; ///< of the outputs: "name (OpType)"
-  std::map<std::string, IntegerRange> ranges_;   ///< of the inputs
+  std::map<std::string, graph::InputRange> ranges_;
   ValueProgram values_;
   /// The program for any inputs, when there is one that stays: most models have no other.
   Specialiser::VariantPtr plain_;
   std::unique_ptr<Specialiser> specialiser_; ///< none where the model runs in parts, which have their own
-
-  [[noreturn]] void throw_not_compiled() const {
-    const std::vector<std::string> needed = specialiser_->needs(false);
-    throw Error(
-        ErrorKind::unsupported,
-        needed.empty()
-            ? std::string("the code of the model depends on the shapes of its inputs, which are not known "
-                          "before a run")
-            : fmt::format("the code of the model depends on the values of '{}', which are not known before a "
-                          "run",
-                          fmt::join(needed, "', '")),
-        "fix dimensions (--dim), or run the session once with such inputs before saving it (tbx compile: "
-        "give "
-        "them with --input)");
-  }
 
   template <class Entries> void set_signature(const Entries& in, const Entries& out) {
     for (const auto& e : in) {
@@ -217,7 +199,8 @@ private:
       input_index[e.name] = inputs.size();
       inputs.push_back(info_of(e));
       inputs.back().has_default = defaults.contains(e.name);
-      if (auto it = ranges_.find(e.name); it != ranges_.end()) inputs.back().range = it->second;
+      if (auto it = ranges_.find(e.name); it != ranges_.end())
+        inputs.back().range = {it->second.least, it->second.below, it->second.distinct};
     }
     for (const auto& e : out) {
       outputs.push_back(info_of(e));

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "driver/target.h"
 #include "runtime/executable_file.h"
 #include "runtime/value_plan_file.h"
 
@@ -13,7 +14,15 @@ namespace tbx::driver {
 
 using package::PartKind;
 
-PackageMaker::PackageMaker(const CompileOptions& options, const PackageOptions& how) : options_(options) {
+namespace {
+
+constexpr const char* kForInputsSeen =
+    "the option for_inputs_seen (tbx compile --for-inputs-seen): for inputs like those alone";
+
+} // namespace
+
+PackageMaker::PackageMaker(const CompileOptions& options, const PackageOptions& how)
+    : options_(options), for_inputs_seen_(how.for_inputs_seen) {
   if (options.reference)
     throw Error(ErrorKind::unsupported,
                 "a reference session cannot be saved: no package computes by plain loops",
@@ -42,6 +51,9 @@ PackageMaker::PackageMaker(const CompileOptions& options, const PackageOptions& 
     isas.push_back(options.isa.empty() ? host_isa() : isa_of_name(options.isa).value_or(host_isa()));
   std::sort(isas.rbegin(), isas.rend());
   isas.erase(std::unique(isas.begin(), isas.end()), isas.end());
+  for (const Isa isa : isas)
+    if (const std::string note = precision_note(options, isa); options.log && !note.empty())
+      options.log(note);
   targets_.assign(isas.begin(), isas.end());
   if (architectures_.empty()) targets_.push_back(std::nullopt);
   index.version = version();
@@ -54,7 +66,8 @@ package::PackedProgram PackageMaker::pack(const Specialiser& specialiser, const 
   program.made_for.assume = made_for.assume = assume;
   for (const std::optional<Isa>& isa : targets_) {
     // The graph is made anew each time: lowering changes what its sizes are made of.
-    Portable p = compile_portable(specialiser.graph_of(variant), options_, isa, made_for, architectures_);
+    Portable p =
+        compile_portable(specialiser.graph_of(variant, isa), options_, isa, made_for, architectures_);
     for (const runtime::PlanCheck& check : p.executable.checks) assumes |= check.assumption;
     package::PackedPlan& plan = program.plans.emplace_back();
     plan.isa = isa ? name_of(*isa) : "";
@@ -71,46 +84,86 @@ package::PackedProgram PackageMaker::pack(const Specialiser& specialiser, const 
   return program;
 }
 
+void PackageMaker::note(const std::string& made_for) {
+  std::pair<std::string, std::string> entry{package::kMadeFor, made_for};
+  if (std::find(index.options.begin(), index.options.end(), entry) == index.options.end())
+    index.options.push_back(std::move(entry));
+}
+
+std::optional<Error> PackageMaker::try_program(package::PackedStage& stage, const Specialiser& specialiser,
+                                               const Specialiser::Variant& variant, Assume assume) {
+  try {
+    bool unused = false;
+    stage.programs.push_back(pack(specialiser, variant, assume, unused));
+    return std::nullopt;
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal || e.kind() == ErrorKind::backend) throw;
+    return e;
+  }
+}
+
 void PackageMaker::add_program(package::PackedStage& stage, const Specialiser& specialiser,
-                               const Specialiser::Variant& variant) {
+                               const Specialiser::Variant& variant, const std::string& where) {
   bool assumes = false;
   const Assume assume = variant.specialisation.assume;
   stage.programs.push_back(pack(specialiser, variant, assume, assumes));
   if (!assumes || assume == Assume::nothing) return;
-  try {
-    stage.programs.push_back(pack(specialiser, variant, Assume::nothing, assumes));
-  } catch (const Error& e) { // there is none for any inputs: a run that needs it says what it lacks
-    if (e.kind() == ErrorKind::internal || e.kind() == ErrorKind::backend) throw;
-    if (options_.log)
-      options_.log(
-          "runs of the package whose dimensions meet as 1 and more where the model does not say so end "
-          "with an error: " +
-          e.message());
+  const std::optional<Error> none = try_program(stage, specialiser, variant, Assume::nothing);
+  if (!none || none->kind() == ErrorKind::model) return; // no session runs such inputs
+  const bool of_any_dimensions =
+      assume == Assume::exact_floats || !try_program(stage, specialiser, variant, Assume::exact_floats);
+  const char* only = of_any_dimensions ? "sizes that floats hold exactly, where they pass through floats"
+                                       : "dimensions that are equal where they meet";
+  // Sizes that floats do not hold are above 2^24: said, and no reason to refuse all others.
+  if (!for_inputs_seen_ && !of_any_dimensions)
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} is compiled for {}; for others there is no code before a run: {}", where,
+                            only, none->message()),
+                std::string("fix dimensions (--dim), or save it with ") + kForInputsSeen);
+  note(fmt::format("{}: {}", where, only));
+  if (options_.log) options_.log(fmt::format("the package is made for {} ({})", only, where));
+}
+
+void PackageMaker::add_stage(const Specialiser& specialiser, const Coverage& all, const std::string& where) {
+  const std::vector<std::string> needs = specialiser.needs(false);
+  const std::string depends =
+      needs.empty() ? "its code depends on the shapes of its inputs"
+                    : fmt::format("its code depends on the values of '{}'", fmt::join(needs, "', '"));
+  if (all.variants.empty())
+    throw Error(
+        ErrorKind::unsupported, fmt::format("{} is compiled for what a run brings: {}", where, depends),
+        for_inputs_seen_
+            ? "run the session once with such inputs before saving it (tbx compile: give them with "
+              "--input), or fix dimensions (--dim)"
+            : std::string("fix dimensions (--dim), or run the session once with such inputs (tbx compile: "
+                          "give them with --input) and save it with ") +
+                  kForInputsSeen);
+  if (!all.complete && !for_inputs_seen_)
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("{} is compiled for what a run brings: {}, and there is code for the {} kind(s) of "
+                    "inputs of the runs so far alone",
+                    where, depends, all.variants.size()),
+        std::string("fix dimensions (--dim), or save it with ") + kForInputsSeen);
+  package::PackedStage& stage = index.stages.emplace_back();
+  for (const auto& v : all.variants) {
+    add_program(stage, specialiser, *v, where);
+    if (!all.complete) note(fmt::format("{}: {}", where, text_of(v->made_for, specialiser.inputs())));
   }
 }
 
 void PackageMaker::add_values(const ValueProgram& values) {
-  std::vector<const runtime::TensorStage*> stages;
-  for (size_t i = 0; i < values.segments.size(); ++i) {
-    const Segment& segment = *values.segments[i];
-    const std::vector<Specialiser::VariantPtr> variants = segment.specialiser().variants();
-    if (variants.empty()) {
-      const Graph& g = segment.graph();
-      const std::string where =
-          g.nodes.empty() ? "" : fmt::format(", which begins with {}", describe(g, g.nodes[0]));
-      const std::vector<std::string> needs = segment.specialiser().needs(true);
-      throw Error(
-          ErrorKind::unsupported,
-          fmt::format("a part of the model{} is compiled for what a run brings: {}", where,
-                      needs.empty() ? "the ranks of its inputs are not known before"
-                                    : fmt::format("its code depends on '{}'", fmt::join(needs, "', '"))),
-          "run the session once with such inputs before saving it (tbx compile: give them with --input)");
-    }
-    package::PackedStage& stage = index.stages.emplace_back();
-    for (const auto& v : variants) add_program(stage, segment.specialiser(), *v);
-    stages.push_back(&segment);
+  for (const auto& segment : values.segments) {
+    const Graph& g = segment->graph();
+    Coverage all = compiled_variants(segment->specialiser());
+    if (!all.complete && (!for_inputs_seen_ || all.variants.empty()))
+      all = all_variants(segment->specialiser(), g);
+    add_stage(segment->specialiser(), all,
+              g.nodes.empty()
+                  ? "a part of the model"
+                  : fmt::format("the part of the model that begins with {}", describe(g, g.nodes[0])));
   }
-  index.values = writer_.add(PartKind::values, runtime::to_bytes(*values.plan, stages, writer_.tensors()));
+  index.values = writer_.add(PartKind::values, runtime::to_bytes(*values.plan, writer_.tensors()));
 }
 
 PackageReport PackageMaker::write(const std::string& file) {

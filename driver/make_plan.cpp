@@ -6,6 +6,7 @@
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "driver/call_work.h"
 #include "fusion/dependencies.h"
 #include "ir/owner.h"
 
@@ -207,19 +208,22 @@ private:
   static void measure(const KernelProgram& program, StepInfo& info) {
     for (const KernelBuffer& b : program.buffers)
       if (b.access != Access::row_local) add_bytes(info, b.numel, b.dtype);
-    double rows = static_cast<double>(size_hint(product(program.outer)));
     for (const Phase& phase : program.phases) {
       std::vector<Expr> values;
       for (const Stmt& s : phase.stmts) values.push_back(s.value);
-      double points = rows * static_cast<double>(size_hint(product(phase.inner)));
-      const auto each = static_cast<double>(count(values).ops);
-      info.flops += points * each;
       SymInts sizes = program.outer;
       sizes.insert(sizes.end(), phase.inner.begin(), phase.inner.end());
-      info.work.push_back({each, size_exprs(sizes)});
+      add_work(info, static_cast<double>(count(values).ops), sizes);
     }
     note_guesses(info);
     for (const KernelBuffer& b : program.buffers) info.guessed |= !b.numel.is_constant();
+  }
+
+  static void add_work(StepInfo& info, double each, const SymInts& sizes) {
+    double flops = each;
+    for (SymInt size : sizes) flops *= static_cast<double>(size_hint(size));
+    info.flops += flops;
+    info.work.push_back({each, size_exprs(sizes)});
   }
 
   static void note_guesses(StepInfo& info) {
@@ -287,7 +291,7 @@ private:
       for (BufferId b : *buffers) add_bytes(info, product(program_.at(b).sizes), program_.at(b).dtype);
     for (const auto* buffers : {&group.reads, &group.writes})
       for (BufferId b : *buffers) info.guessed |= !product(program_.at(b).sizes).is_constant();
-    info.work = work_of(call, info.flops);
+    for (const CallWork& nest : work_of(program_, call)) add_work(info, nest.each, nest.sizes);
     note_guesses(info);
     push({std::move(step), group.origins}, std::move(info));
   }
@@ -301,25 +305,6 @@ private:
       if (bound) step.bound_symbols.push_back(s.node()->number);
     }
     step.dynamic_dims.push_back(std::move(dims));
-  }
-
-  /// Of products and convolutions: a multiplication and an addition per result and term. `flops`: at size
-  /// hints.
-  std::vector<runtime::NestWork> work_of(const ExternCall& call, double& flops) const {
-    if (call.outputs.empty() || call.outputs[0] < 0) return {};
-    SymInts sizes = program_.at(call.outputs[0]).sizes;
-    if (std::holds_alternative<extern_kernels::MatMulProblem>(call.problem)) {
-      sizes.push_back(call.inputs[0].sizes.back());
-    } else if (const auto* conv = std::get_if<extern_kernels::ConvProblem>(&call.problem)) {
-      if (conv->transposed) sizes = call.inputs[0].sizes;
-      const SymInts& w = call.inputs[1].sizes;
-      sizes.insert(sizes.end(), w.begin() + 1, w.end());
-    } else {
-      return {};
-    }
-    flops = 2;
-    for (SymInt size : sizes) flops *= static_cast<double>(size_hint(size));
-    return {{2, size_exprs(sizes)}};
   }
 
   void push(runtime::Step step, StepInfo info) {

@@ -6,18 +6,18 @@
 #include "base/error.h"
 #include "driver/limits.h"
 #include "driver/passes.h"
+#include "graph/passes/fold_shapes.h"
 #include "graph/passes/graph_passes.h"
 #include "importer/convert_opset.h"
 #include "importer/export.h"
 #include "importer/import.h"
-#include "lowering/lower.h"
+#include "lowering/op_registry.h"
 
 namespace tbx::driver {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxShapeElements = 1024;
 constexpr int kMaxRounds = 8;
 
 int opset_of(const Graph& graph) {
@@ -29,31 +29,6 @@ std::map<std::string, int> operators_of(const Graph& graph) {
   std::map<std::string, int> counts;
   for (const Node& n : graph.nodes) ++counts[n.domain.empty() ? n.op_type : n.domain + "." + n.op_type];
   return counts;
-}
-
-/// Integers that follow from shapes become constants: all of what Shape, Gather, Concat, ... compute for
-/// Reshape and its like where no dynamic dimension is in it. Lowering knows them.
-int fold_shapes(Graph& graph) {
-  std::map<ValueId, std::shared_ptr<const Tensor>> found;
-  lowering::LowerOptions options;
-  options.constant_found = [&](ValueId id, const std::shared_ptr<const Tensor>& value) { found[id] = value; };
-  try {
-    lowering::lower(graph, options);
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::internal) throw;
-    // A model that needs its inputs' values, or operators we lack, is optimised as far as it was read.
-  }
-  int folded = 0;
-  for (auto& [id, value] : found) {
-    Value& v = graph.at(id);
-    const bool output = std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
-    const bool integer =
-        value->dtype == DType::i64 || value->dtype == DType::i32 || value->dtype == DType::boolean;
-    if (v.constant || v.producer < 0 || output || !integer || value->numel() > kMaxShapeElements) continue;
-    v.constant = value;
-    ++folded;
-  }
-  return folded;
 }
 
 /// Passes that make operators which the model's operator set has not, or that serve our own compiler only.
@@ -72,13 +47,12 @@ std::vector<std::string> passes_beyond(int opset, std::vector<std::string>& reas
 } // namespace
 
 OptimizeReport optimize(const fs::path& model, const fs::path& to, const OptimizeOptions& options) {
-  CompileOptions limits;
-  limits.untrusted = options.untrusted;
-  limits = with_limits(limits);
+  const CompileOptions limits = with_limits(options.limits);
   const Loading loading(limits);
   ImportOptions import_options;
   set_limits(import_options, limits);
   import_options.dim_overrides = options.dims;
+  import_options.type_giver = lowering::type_giver;
   Graph graph = import_model(model, import_options);
   OptimizeReport report;
   report.operators_before = operators_of(graph);
@@ -89,7 +63,7 @@ OptimizeReport optimize(const fs::path& model, const fs::path& to, const Optimiz
     graph = import_model(std::as_bytes(std::span(converted)), import_options);
   }
   report.opset = opset_of(graph);
-  report.rewrites.emplace_back("fold_shapes", fold_shapes(graph));
+  report.rewrites.emplace_back("fold_shapes", graph::fold_shapes(graph));
   std::vector<std::string> disabled = passes_beyond(report.opset, report.left_out);
   for (std::string& name : sort_disabled(options.disabled_passes).of_graph)
     disabled.push_back(std::move(name));

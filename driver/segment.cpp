@@ -34,7 +34,7 @@ Segment::Segment(Graph graph, std::shared_ptr<const CompileOptions> options)
     : graph_(std::move(graph)),
       specialiser_(std::make_unique<Specialiser>(
           names_of_inputs(graph_),
-          [this](const std::vector<InputKind>& kinds, bool declared, CompileStats&) {
+          [this](const std::vector<InputKind>& kinds, bool declared, CompileStats&, std::optional<Isa>) {
             return graph::copy_with(graph_, kinds, declared);
           },
           std::move(options))) {}

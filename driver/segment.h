@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "driver/specialiser.h"
-#include "runtime/value_plan.h"
+#include "runtime/bind_values.h"
 
 namespace tbx::driver {
 

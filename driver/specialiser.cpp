@@ -83,6 +83,15 @@ Specialiser::Specialiser(std::vector<std::string> inputs, GraphFor graph_for,
     : inputs_(std::move(inputs)), graph_for_(std::move(graph_for)), options_(std::move(options)),
       variants_(kMaxVariants) {}
 
+std::unique_ptr<Specialiser> Specialiser::another() const {
+  auto made = std::make_unique<Specialiser>(inputs_, graph_for_, options_);
+  made->variants_.learn([&](Needs& needs) {
+    needs = variants_.knowledge();
+    return true;
+  });
+  return made;
+}
+
 std::optional<lowering::Demand> Specialiser::lower_declared(const Graph& graph, std::vector<InputKind> kinds,
                                                             CompileStats stats) {
   auto lowered = lower_graph(graph, *options_, {}, std::move(stats));
@@ -154,7 +163,7 @@ Specialiser::Cache::Request Specialiser::request(const Needs& needs, std::span<c
           [this, kinds = std::move(kinds), made_for = std::move(made_for)]() -> Cache::Compiled {
             const Loading loading(*options_);
             CompileStats stats;
-            const Graph graph = graph_for_(kinds, false, stats);
+            const Graph graph = graph_for_(kinds, false, stats, {});
             auto lowered = lower_graph(graph, *options_, made_for, std::move(stats));
             if (auto* demand = std::get_if<lowering::Demand>(&lowered)) return std::move(*demand);
             return build(std::move(std::get<LoweredGraph>(lowered)), graph, kinds, false);
@@ -224,9 +233,9 @@ Specialiser::VariantPtr Specialiser::next_of(const VariantPtr& v) {
   return next;
 }
 
-Graph Specialiser::graph_of(const Variant& v) const {
+Graph Specialiser::graph_of(const Variant& v, std::optional<Isa> isa) const {
   CompileStats unused;
-  return graph_for_(v.made_for.kinds, v.declared, unused);
+  return graph_for_(v.made_for.kinds, v.declared, unused, isa);
 }
 
 std::vector<std::string> Specialiser::needs(bool or_shapes) const {

@@ -35,13 +35,17 @@ public:
   };
   using VariantPtr = std::shared_ptr<const Variant>;
   /// The graph for inputs of these kinds, each time in a Context of its own. `declared`: for the kinds that
-  /// the model declares, none of which need be given.
-  using GraphFor =
-      std::function<Graph(const std::vector<InputKind>& kinds, bool declared, CompileStats& stats)>;
+  /// the model declares, none of which need be given. `isa`: simplified for any machine that runs it, none:
+  /// for this one.
+  using GraphFor = std::function<Graph(const std::vector<InputKind>& kinds, bool declared,
+                                       CompileStats& stats, std::optional<Isa> isa)>;
 
   /// `inputs` are the names of the graph's. `options` are those of the session, limits included.
   Specialiser(std::vector<std::string> inputs, GraphFor graph_for,
               std::shared_ptr<const CompileOptions> options);
+
+  /// Another one of the same graph, which knows what this one has learnt and has compiled nothing.
+  std::unique_ptr<Specialiser> another() const;
 
   /// Before any run: lowers the graph as it is declared, for inputs of these kinds (none: for any). What it
   /// demands instead is the caller's to decide on; note() takes it as something that runs will bring.
@@ -56,14 +60,16 @@ public:
   /// The variant for these inputs that takes no more for granted, compiled where there is none. Throws Error.
   VariantPtr variant_for(std::span<const runtime::RunTensor> inputs, Assume assume);
 
-  /// The graph that a variant was compiled from, anew.
-  Graph graph_of(const Variant& v) const;
+  /// The graph that a variant was compiled from, anew, for a package for `isa`.
+  Graph graph_of(const Variant& v, std::optional<Isa> isa) const;
   /// All that was compiled and is kept, newest first.
   std::vector<VariantPtr> variants() const { return variants_.variants(); }
   /// The one used last, or nullptr.
   VariantPtr latest() const { return variants_.latest(); }
   /// Names of inputs on whose elements the code depends, or, with `or_shapes`, on whose shapes.
   std::vector<std::string> needs(bool or_shapes) const;
+  bool depends_on_shapes() const { return variants_.knowledge().by_shapes; }
+  const std::vector<std::string>& inputs() const { return inputs_; }
 
 private:
   /// What was learnt from demands.

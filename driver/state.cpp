@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "driver/make_plan.h"
 #include "graph/kept_past.h"
+#include "lowering/op_registry.h"
 
 namespace tbx::driver {
 namespace {
@@ -62,8 +63,8 @@ void mark_kept_past(Graph& graph, const Pairs& pairs) {
                        [&](const auto& p) { return p.first == graph.at(id).name; });
   };
   for (Node& node : graph.nodes)
-    if (node.op_type == "GroupQueryAttention" && node.domain == "com.microsoft" && is_state(node.input(3)) &&
-        is_state(node.input(4)))
+    if (const int past = lowering::Registry::instance().past_of(node);
+        past >= 0 && is_state(node.input(past)) && is_state(node.input(past + 1)))
       node.attributes[kKeptPast] = int64_t{1};
 }
 

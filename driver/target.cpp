@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/caches.h"
 #include "base/error.h"
 #include "base/isa.h"
 #include "extern_kernels/catalogue.h"
@@ -46,36 +45,42 @@ Target target_of(const CompileOptions& options) { return target_of(options, chos
 
 Target target_of(const CompileOptions& options, codegen::Isa isa, const device::Device* gpu) {
   Target t;
-  t.cuda = !options.device.empty();
-  if (t.cuda) { // nothing of the host's
-    t.vector_bytes = 64;
+  if (!options.device.empty()) { // nothing of the host's caches and threads
+    t.cuda = true;
     t.threads = 1; // a row has a block of threads: few rows are no reason to cut them
     if (gpu) t.gpu.shared_bytes = gpu->properties().shared_bytes_block;
   } else {
-    t.vector_bytes = isa == codegen::Isa::avx512 ? 64 : isa == codegen::Isa::avx2 ? 32 : 16;
+    t = host_target();
     t.threads = options.threads > 0 ? options.threads : runtime::default_threads();
-    const Caches caches = host_caches();
-    t.l1_bytes = caches.l1_bytes;
-    t.l2_bytes = caches.l2_bytes;
   }
-  t.byte_group = t.cuda ? extern_kernels::kFewestChannels : extern_kernels::least_byte_group();
-  t.bf16_products = t.cuda || extern_kernels::has_half_products(DType::bf16);
-  t.f16_products = t.cuda || extern_kernels::has_half_products(DType::f16);
+  const bool here = isa == chosen_isa(options);
+  t.isa = isa;
+  t.library_isa = here ? host_isa() : isa;
+  t.byte_group = t.cuda ? extern_kernels::kFewestChannels
+                 : here ? extern_kernels::least_byte_group()
+                        : extern_kernels::least_byte_group(isa);
+  t.bf16_products = t.cuda || (here && extern_kernels::has_half_products(DType::bf16));
+  t.f16_products = t.cuda || (here && extern_kernels::has_half_products(DType::f16));
   return t;
 }
 
-graph::PassContext pass_context(const CompileOptions& options) {
-  graph::PassContext context{target_of(options), DType::undefined};
+graph::PassContext pass_context(const CompileOptions& options, std::optional<Isa> isa) {
+  graph::PassContext context{target_of(options, isa ? *isa : chosen_isa(options)), DType::undefined};
   // The reference computes what the model says.
   const DType type = options.reference ? DType::undefined : type_of(options.precision);
   if (context.target.multiplies(type)) context.stored = type;
+  context.halves_too = options.precision == "any";
   return context;
 }
 
-std::string precision_note(const CompileOptions& options) {
+std::string precision_note(const CompileOptions& options, std::optional<Isa> isa) {
   const DType type = options.reference ? DType::undefined : type_of(options.precision);
-  if (type == DType::undefined || options.precision == "any" || target_of(options).multiplies(type))
-    return {};
+  const Target target = target_of(options, isa ? *isa : chosen_isa(options));
+  if (type == DType::undefined || options.precision == "any" || target.multiplies(type)) return {};
+  if (isa && isa != chosen_isa(options))
+    return fmt::format("precision '{}' changes nothing for isa {}, of which not every CPU multiplies {}: "
+                       "results there are those of 'strict'",
+                       options.precision, name_of(*isa), name_of(type));
   if (!options.device.empty())
     return fmt::format("precision '{}' changes nothing on device '{}' yet: results are those of 'strict'",
                        options.precision, options.device);

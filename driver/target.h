@@ -1,6 +1,9 @@
 // The machine that a model is compiled for, made from the options in one place.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "codegen/emit.h"
 #include "device/device.h"
 #include "extern_kernels/problem.h"
@@ -15,11 +18,13 @@ codegen::Isa chosen_isa(const CompileOptions& options);
 /// device's.
 extern_kernels::Precision chosen_precision(const CompileOptions& options);
 Target target_of(const CompileOptions& options);
-/// The same for another instruction set than the options', and for this GPU; without it for every one.
+/// The same for another instruction set than the options', whatever else a CPU that runs it has; and for this
+/// GPU, without it for every one.
 Target target_of(const CompileOptions& options, codegen::Isa isa, const device::Device* gpu = nullptr);
 /// What graph passes depend on: the target, and the type that `precision` keeps float32 values in there.
-graph::PassContext pass_context(const CompileOptions& options);
+/// `isa`: of a package for other machines; none: this one.
+graph::PassContext pass_context(const CompileOptions& options, std::optional<Isa> isa = {});
 /// Why `precision` changes nothing on this target; empty where it does, or asks for nothing.
-std::string precision_note(const CompileOptions& options);
+std::string precision_note(const CompileOptions& options, std::optional<Isa> isa = {});
 
 } // namespace tbx::driver

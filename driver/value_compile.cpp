@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -12,11 +13,10 @@
 #include "driver/passes.h"
 #include "driver/target.h"
 #include "driver/value_steps.h"
-#include "graph/function_body.h"
-#include "graph/partition/value_graph.h"
+#include "graph/partition/graph_part.h"
+#include "graph/partition/splitter.h"
 #include "lowering/lower.h"
-#include "lowering/op_registry.h"
-#include "runtime/generation/generation.h"
+#include "runtime/verify.h"
 
 namespace tbx::driver {
 
@@ -25,224 +25,65 @@ using runtime::ValueStep;
 
 namespace {
 
-/// Splits one graph: which nodes run on values, and which segment every other node belongs to.
-class Splitter {
+/// A part of a graph, and what it is compiled from. Without outputs there is no segment.
+struct StagePart {
+  graph::Part part;
+  std::shared_ptr<Segment> segment;
+  std::vector<ValueId> from; ///< value of the segment's graph -> value of the whole graph
+  int stage = -1;            ///< of the segment, in the plan
+};
+
+/// Lowers the parts of a graph, and splits it anew until all can be lowered; what one split has in common
+/// with the next is lowered once.
+class PartLowerer {
 public:
-  Splitter(Graph& g, ValueCompiler& compiler, bool is_body) : g_(g), compiler_(compiler), is_body_(is_body) {}
+  PartLowerer(Graph& g, ValueCompiler& compiler, bool is_body)
+      : g_(g), compiler_(compiler), is_body_(is_body), split_(g) {}
 
-  /// Until every segment can be lowered.
-  void run() {
-    graph::number_strings(g_);
-    on_values_.clear();
-    mark_by_type();
-    while (!try_segments()) {
+  std::vector<StagePart> run() {
+    std::optional<std::vector<StagePart>> parts;
+    while (!(parts = lower_all())) {
     }
+    return std::move(*parts);
   }
-
-  struct Part {
-    std::vector<int> nodes;
-    std::vector<ValueId> inputs, outputs;
-    std::shared_ptr<Segment> segment;
-    std::vector<ValueId> from; ///< value of the segment's graph -> value of this graph
-  };
-  /// By level: first the part, then the nodes on values.
-  std::vector<Part> parts;
-  std::vector<std::vector<int>> value_nodes;
+  const graph::Splitter& split() const { return split_; }
 
 private:
-  static bool is_control(const Node& n) {
-    return runtime::find_generation_op(n.domain, n.op_type) || has(lowering::Trait::runs_bodies, n);
-  }
-  static bool runs_on_values(const Node& n) {
-    return is_control(n) || runtime::find_value_op(n.domain, n.op_type, n.opset);
-  }
-
-  /// Marks a node, or puts the body of its operator in its place. False when neither is possible.
-  bool mark(int i) {
-    if (runs_on_values(g_.nodes[i])) {
-      on_values_[i] = 1;
-      return true;
-    }
-    if (!inline_function(g_, static_cast<size_t>(i))) return false;
-    graph::number_strings(g_);
-    on_values_.clear();
-    mark_by_type();
-    return true;
-  }
-
-  void mark_by_type() {
-    while (!try_mark_by_type()) graph::number_strings(g_);
-  }
-
-  /// False when the body of an operator was put in its place: then all is to be looked at again.
-  bool try_mark_by_type() {
-    on_values_.assign(g_.nodes.size(), 0);
-    std::vector<char> live = live_nodes(g_);
-    for (size_t i = 0; i < g_.nodes.size(); ++i) {
-      const Node& n = g_.nodes[i];
-      if (!live[i]) continue;
-      const bool of_values =
-          n.domain == "tensorbox" && !lowering::Registry::instance().find(n.domain, n.op_type, n.opset);
-      bool special = of_values || runtime::find_generation_op(n.domain, n.op_type) ||
-                     (n.domain.empty() && n.op_type == "SequenceMap") ||
-                     forced_.count(n.outputs.empty() ? -1 : first_output(n));
-      for (ValueId v : graph::values_read(n)) special |= !graph::is_numeric(g_.at(v).type);
-      for (ValueId v : n.outputs) special |= v >= 0 && !graph::is_numeric(g_.at(v).type);
-      if (!special) continue;
-      if (runs_on_values(n)) {
-        on_values_[i] = 1;
-      } else if (inline_function(g_, i)) {
-        return false;
-      } else {
-        Error e(ErrorKind::unsupported,
-                fmt::format("operator {}{} does not take values of these types: {}",
-                            n.domain.empty() ? "" : n.domain + ".", n.op_type, types_of(n)),
-                "`tbx ops` lists the supported operators");
-        e.set_where(describe(g_, n));
-        throw e;
-      }
-    }
-    return true;
-  }
-
-  std::string types_of(const Node& n) const {
-    std::vector<std::string> texts;
-    for (ValueId v : n.inputs) texts.push_back(v < 0 ? "-" : type_text(g_.at(v).type));
-    return fmt::format("{}", fmt::join(texts, ", "));
-  }
-
-  static ValueId first_output(const Node& n) {
-    for (ValueId v : n.outputs)
-      if (v >= 0) return v;
-    return -1;
-  }
-
-  void split() {
-    std::vector<char> live = live_nodes(g_);
-    std::vector<int> level_of(g_.values.size(), 0); ///< 2 * level, + 1 when made by a node on values
-    std::vector<std::vector<int>> tensor_nodes;
-    value_nodes.clear();
-    for (size_t i = 0; i < g_.nodes.size(); ++i) {
-      if (!live[i]) continue;
-      int at = 0;
-      for (ValueId v : graph::values_read(g_.nodes[i])) at = std::max(at, level_of[v]);
-      if (auto late = needed_.find(first_output(g_.nodes[i])); late != needed_.end())
-        for (ValueId v : late->second) // in a segment behind the one that makes them
-          at = std::max(at, g_.at(v).producer < 0 ? 0 : (level_of[v] | 1) + 1);
-      if (on_values_[i])
-        at |= 1;
-      else
-        at += at & 1;
-      for (ValueId v : g_.nodes[i].outputs)
-        if (v >= 0) level_of[v] = at;
-      size_t level = static_cast<size_t>(at / 2);
-      if (tensor_nodes.size() <= level) {
-        tensor_nodes.resize(level + 1);
-        value_nodes.resize(level + 1);
-      }
-      (on_values_[i] ? value_nodes : tensor_nodes)[level].push_back(static_cast<int>(i));
-    }
-    parts.clear();
-    for (std::vector<int>& nodes : tensor_nodes) parts.push_back({std::move(nodes), {}, {}, nullptr, {}});
-    set_borders();
-  }
-
-  void set_borders() {
-    std::vector<int> made_in(g_.values.size(), -1); ///< part
-    for (size_t p = 0; p < parts.size(); ++p)
-      for (int i : parts[p].nodes)
-        for (ValueId v : g_.nodes[i].outputs)
-          if (v >= 0) made_in[v] = static_cast<int>(p);
-    std::vector<std::set<ValueId>> inputs(parts.size()), outputs(parts.size());
-    auto used = [&](ValueId v, int by) { // by: part, -1: nodes on values and the graph's outputs
-      if (v < 0 || g_.at(v).constant || (by >= 0 && made_in[v] == by)) return;
-      if (by >= 0) inputs[by].insert(v);
-      if (made_in[v] >= 0) outputs[made_in[v]].insert(v);
-    };
-    for (size_t p = 0; p < parts.size(); ++p)
-      for (int i : parts[p].nodes)
-        for (ValueId v : graph::values_read(g_.nodes[i])) used(v, static_cast<int>(p));
-    for (const auto& nodes : value_nodes)
-      for (int i : nodes)
-        for (ValueId v : graph::values_read(g_.nodes[i])) used(v, -1);
-    for (ValueId v : g_.outputs) used(v, -1);
-    for (size_t p = 0; p < parts.size(); ++p) {
-      parts[p].inputs.assign(inputs[p].begin(), inputs[p].end());
-      parts[p].outputs.assign(outputs[p].begin(), outputs[p].end());
-    }
-  }
-
-  /// Lowers the segments, and compiles them when all can be lowered. False when one demanded another split.
-  bool try_segments() {
-    split();
-    for (Part& part : parts) {
+  /// Nothing when a part demanded another split.
+  std::optional<std::vector<StagePart>> lower_all() {
+    std::vector<StagePart> parts;
+    for (const graph::Part& part : split_.parts()) {
+      parts.push_back({part, nullptr, {}, -1});
       if (part.outputs.empty()) continue;
       check_stop();
-      part.segment = compiler_.segment(g_, part.nodes, part.inputs, part.outputs, is_body_, part.from);
-      if (const auto demand = part.segment->lower(); demand && !part.segment->wait_for_runs(*demand)) {
-        if (!meet(part, *demand)) throw Error(demand->reason);
-        return false;
-      }
-      if (!part.segment->waits()) continue;
-      // Compiled at the first run: what is control flow now must not depend on what is found out then.
-      bool news = false;
-      for (int i : part.nodes)
-        if (is_control(g_.nodes[i])) {
-          on_values_[i] = 1;
-          remember(i);
-          news = true;
-        }
-      if (news) return false;
+      if (!lower(parts.back())) return std::nullopt;
+      if (parts.back().segment->waits() && split_.runs_later(parts.back().part)) return std::nullopt;
     }
-    for (Part& part : parts)
-      if (part.segment) part.segment->build();
+    return parts;
+  }
+
+  bool lower(StagePart& p) {
+    if (version_ != split_.version()) lowered_.clear();
+    version_ = split_.version();
+    if (auto before = lowered_.find(p.part); before != lowered_.end()) {
+      p = before->second;
+      return true;
+    }
+    p.segment = compiler_.segment(g_, p.part.nodes, p.part.inputs, p.part.outputs, is_body_, p.from);
+    if (const auto demand = p.segment->lower(); demand && !p.segment->wait_for_runs(*demand)) {
+      if (!split_.meet({p.segment->graph(), p.from}, *demand)) throw Error(demand->reason);
+      return false;
+    }
+    lowered_.emplace(p.part, p);
     return true;
-  }
-
-  /// Changes what the split is made from, so that the demand does not come again. False where nothing can.
-  bool meet(const Part& part, const lowering::Demand& demand) {
-    if (demand.kind == lowering::Demand::Kind::assumptions) return false;
-    const int node = original(part, demand.node);
-    if (demand.kind != lowering::Demand::Kind::split) return cut(part, node, demand.values);
-    if (node < 0 || !mark(node)) return false;
-    remember(node);
-    return true;
-  }
-
-  void remember(int i) {
-    if (i < static_cast<int>(g_.nodes.size()) && on_values_[i]) forced_.insert(first_output(g_.nodes[i]));
-  }
-
-  /// What a node must know while it is compiled is made from data: it goes into a later segment, which is
-  /// compiled for the values of a run. False when it is there already.
-  bool cut(const Part& part, int node, const std::vector<ValueId>& values) {
-    if (node < 0) return false;
-    std::set<ValueId>& needed = needed_[first_output(g_.nodes[node])];
-    size_t before = needed.size();
-    for (ValueId w : values)
-      if (ValueId v = place(part, w); v >= 0 && g_.at(v).producer >= 0) needed.insert(v);
-    return needed.size() > before;
-  }
-
-  static ValueId place(const Part& part, ValueId v) {
-    return v >= 0 && v < static_cast<ValueId>(part.from.size()) ? part.from[v] : -1;
-  }
-
-  /// The node of this graph that makes what node `i` of the segment makes: passes may have changed the
-  /// segment.
-  int original(const Part& part, int i) const {
-    if (i < 0) return -1;
-    for (ValueId v : part.segment->graph().nodes[i].outputs)
-      if (ValueId w = place(part, v); w >= 0) return g_.at(w).producer;
-    return -1;
   }
 
   Graph& g_;
   ValueCompiler& compiler_;
   bool is_body_;
-  std::vector<char> on_values_;
-  std::map<ValueId, std::set<ValueId>> needed_; ///< first output of a node: what it must know
-  std::set<ValueId> forced_;                    ///< first outputs of nodes that were marked after a failure
+  graph::Splitter split_;
+  int version_ = 0; ///< of the split that these are parts of
+  std::map<graph::Part, StagePart> lowered_;
 };
 
 /// Steps of one graph over numbered slots.
@@ -251,11 +92,13 @@ public:
   StepMaker(Graph& g, ValueCompiler& compiler)
       : g_(g), compiler_(compiler), plan_(std::make_shared<ValuePlan>()) {}
 
-  std::shared_ptr<const ValuePlan> run(const Splitter& split, size_t num_captures) {
+  std::shared_ptr<const ValuePlan> run(const std::vector<StagePart>& parts,
+                                       const std::vector<std::vector<int>>& value_nodes,
+                                       size_t num_captures) {
     for (ValueId v : g_.inputs) plan_->inputs.push_back(entry(v, v < 0 || g_.at(v).constant ? -1 : slot(v)));
-    for (size_t level = 0; level < split.parts.size(); ++level) {
-      if (const auto& part = split.parts[level]; part.segment) add_segment(part);
-      for (int i : split.value_nodes[level]) add_node(g_.nodes[i]);
+    for (size_t level = 0; level < parts.size(); ++level) {
+      if (parts[level].segment) add_segment(parts[level]);
+      for (int i : value_nodes[level]) add_node(g_.nodes[i]);
     }
     for (ValueId v : g_.outputs) {
       plan_->outputs.push_back(entry(v, slot(v)));
@@ -267,7 +110,6 @@ public:
     }
     plan_->num_slots = static_cast<int>(num_slots_);
     finish(num_captures);
-    verify(*plan_);
     return plan_;
   }
 
@@ -283,11 +125,11 @@ private:
 
   runtime::ValueEntry entry(ValueId v, int slot) const { return make_entry(g_, v, slot); }
 
-  void add_segment(const Splitter::Part& part) {
+  void add_segment(const StagePart& p) {
     ValueStep step;
-    step.what = runtime::StageStep{part.segment};
-    for (ValueId v : part.inputs) step.inputs.push_back(slot(v));
-    for (ValueId v : part.outputs) step.outputs.push_back(slot(v));
+    step.what = runtime::StageStep{p.stage};
+    for (ValueId v : p.part.inputs) step.inputs.push_back(slot(v));
+    for (ValueId v : p.part.outputs) step.outputs.push_back(slot(v));
     plan_->steps.push_back(std::move(step));
   }
 
@@ -352,11 +194,15 @@ std::shared_ptr<const ValuePlan> ValueCompiler::compile(Graph& g, size_t num_cap
     ~Depth() { --depth; }
   } depth{++depth_};
   TBX_MODEL(depth_ <= 64, "bodies are nested more than 64 deep");
-  Splitter splitter(g, *this, is_body);
-  splitter.run();
-  for (const auto& part : splitter.parts)
-    if (part.segment) segments.push_back(part.segment);
-  return StepMaker(g, *this).run(splitter, num_captures);
+  PartLowerer lowerer(g, *this, is_body);
+  std::vector<StagePart> parts = lowerer.run();
+  for (StagePart& part : parts)
+    if (part.segment) {
+      part.segment->build();
+      part.stage = static_cast<int>(segments.size());
+      segments.push_back(part.segment);
+    }
+  return StepMaker(g, *this).run(parts, lowerer.split().value_nodes(), num_captures);
 }
 
 std::shared_ptr<Segment> ValueCompiler::segment(const Graph& g, const std::vector<int>& nodes,
@@ -394,22 +240,36 @@ runtime::BodyCall ValueCompiler::body(const Graph& outer, const std::shared_ptr<
   return call;
 }
 
+std::shared_ptr<const runtime::BoundValuePlan> ValueProgram::bind() const {
+  return runtime::bind(plan, {segments.begin(), segments.end()});
+}
+
 ValueProgram compile_values(Graph graph, const CompileOptions& options, CompileStats stats) {
   auto start = std::chrono::steady_clock::now();
   ValueCompiler compiler(std::make_shared<const CompileOptions>(options));
   ValueProgram program;
   program.plan = compiler.compile(graph, 0, false);
   program.segments = std::move(compiler.segments);
-  for (const auto& segment : program.segments)
+  std::vector<runtime::StageParts> stages;
+  for (const auto& segment : program.segments) {
+    const Graph& part = segment->graph();
+    runtime::StageParts& stage =
+        stages.emplace_back(runtime::StageParts{part.inputs.size(), part.outputs.size(), {}});
     for (const auto& v : segment->specialiser().variants()) {
+      stage.executables.push_back(v->bound->executable.get());
       stats.generated_kernels += v->stats.generated_kernels;
       stats.extern_kernels += v->stats.extern_kernels;
+      stats.evaluated_kernels += v->stats.evaluated_kernels;
+      stats.device_steps += v->stats.device_steps;
+      stats.copies += v->stats.copies;
       stats.compiled_units += v->stats.compiled_units;
       stats.cached_units += v->stats.cached_units;
       stats.lower_ms += v->stats.lower_ms;
       stats.schedule_ms += v->stats.schedule_ms;
       stats.build_ms += v->stats.build_ms;
     }
+  }
+  runtime::verify({std::move(stages), program.plan.get()});
   stats.total_ms +=
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   program.stats = std::move(stats);

@@ -12,16 +12,16 @@
 
 namespace tbx::driver {
 
+/// The plan is data; what its stages are compiled from, and can be compiled again, are the segments.
 struct ValueProgram {
   std::shared_ptr<const runtime::ValuePlan> plan;
-  std::vector<std::shared_ptr<const Segment>> segments; ///< bodies' included, in order of compilation
+  std::vector<std::shared_ptr<const Segment>> segments; ///< by stage, bodies' included
   CompileStats stats;
+
+  std::shared_ptr<const runtime::BoundValuePlan> bind() const;
 };
 
 /// Throws Error. `stats`: what was spent before.
 ValueProgram compile_values(Graph graph, const CompileOptions& options, CompileStats stats = {});
-
-/// "tensor(float32)", "sequence(tensor(string))", "map(int64, tensor(float32))".
-std::string type_text(const ValueType& type);
 
 } // namespace tbx::driver

@@ -13,19 +13,6 @@ namespace tbx::driver {
 
 using What = decltype(runtime::ValueStep::what);
 
-std::string type_text(const ValueType& type) {
-  std::string element = type.element ? type_text(*type.element) : "?";
-  switch (type.kind) {
-  case ValueType::tensor: return fmt::format("tensor({})", name_of(type.dtype));
-  case ValueType::sparse_tensor: return fmt::format("sparse_tensor({})", name_of(type.dtype));
-  case ValueType::sequence: return "sequence(" + element + ")";
-  case ValueType::optional: return "optional(" + element + ")";
-  case ValueType::map: return fmt::format("map({}, {})", name_of(type.dtype), element);
-  case ValueType::unknown: return "?";
-  }
-  return "?";
-}
-
 namespace {
 
 /// An input of the graph and its dimension whose size is the symbol `d`; -1: none.
@@ -88,14 +75,6 @@ runtime::ValueNode value_node(const Graph& g, const Node& node) {
                                                                               : DType::undefined);
   }
   return n;
-}
-
-runtime::OpStep make_op(const Graph& g, const Node& node) {
-  auto make = runtime::find_value_op(node.domain, node.op_type, node.opset);
-  TBX_INTERNAL(make != nullptr);
-  runtime::ValueNode seen = value_node(g, node);
-  runtime::ValueFunction function = make(seen);
-  return {std::move(seen), std::move(function)};
 }
 
 std::vector<int64_t> per_scan(const Node& node, const char* name, size_t count) {
@@ -173,8 +152,8 @@ What make_scan(const Graph& g, const Node& node, ValueCompiler& compiler,
 What make_generation(const Graph& g, const Node& node, ValueCompiler& compiler,
                      const std::function<int(ValueId)>& slot) {
   runtime::GenerationStep s;
-  s.what = std::make_shared<const runtime::Generation>(runtime::read_generation(value_node(g, node)));
-  const bool decoder_only = s.what->family == runtime::Family::gpt;
+  s.what = runtime::read_generation(value_node(g, node));
+  const bool decoder_only = s.what.family == runtime::Family::gpt;
   auto decoder = required_graph(node, "decoder");
   if (!decoder_only)
     s.first = compiler.body(g, required_graph(node, "encoder"), slot);
@@ -190,7 +169,7 @@ What make_generation(const Graph& g, const Node& node, ValueCompiler& compiler,
 What make_value_step(const Graph& g, const Node& node, ValueCompiler& compiler,
                      const std::function<int(ValueId)>& slot) {
   if (runtime::find_generation_op(node.domain, node.op_type)) return make_generation(g, node, compiler, slot);
-  if (!node.domain.empty()) return make_op(g, node);
+  if (!node.domain.empty()) return runtime::OpStep{value_node(g, node)};
   if (node.op_type == "If") {
     runtime::IfStep s;
     auto then_branch = required_graph(node, "then_branch"), else_branch = required_graph(node, "else_branch");
@@ -205,12 +184,12 @@ What make_value_step(const Graph& g, const Node& node, ValueCompiler& compiler,
         return compiler.body(g, body, slot);
       } catch (const Error& e) {
         if (e.kind() == ErrorKind::internal) throw;
-        return {nullptr, {}, std::make_shared<const Error>(e)};
+        return {nullptr, {}, runtime::Failure::of(e)};
       }
     };
     s.then_branch = branch(then_branch);
     s.else_branch = branch(else_branch);
-    if (!s.then_branch.plan && !s.else_branch.plan) throw Error(*s.then_branch.failure);
+    if (!s.then_branch.plan && !s.else_branch.plan) throw s.then_branch.failure->error();
     return s;
   }
   if (node.op_type == "Loop") return make_loop(g, node, compiler, slot);
@@ -223,7 +202,7 @@ What make_value_step(const Graph& g, const Node& node, ValueCompiler& compiler,
     for (ValueId v : node.inputs) TBX_MODEL(v >= 0, "an input is missing");
     return runtime::SequenceMapStep{compiler.body(g, body, slot)};
   }
-  return make_op(g, node);
+  return runtime::OpStep{value_node(g, node)};
 }
 
 } // namespace tbx::driver

@@ -21,7 +21,7 @@ public:
   runtime::BodyCall body(const Graph& outer, const std::shared_ptr<Graph>& graph,
                          const std::function<int(ValueId)>& slot);
 
-  std::vector<std::shared_ptr<const Segment>> segments;
+  std::vector<std::shared_ptr<const Segment>> segments; ///< by the numbers that plans have for them
 
 private:
   std::shared_ptr<const CompileOptions> options_;

@@ -5,9 +5,8 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 
-#include "base/error.h"
+#include "base/attributes.h"
 #include "extern_kernels/problem.h"
 
 namespace tbx::extern_kernels {
@@ -16,11 +15,7 @@ using Attributes = std::map<std::string, Attribute>;
 
 /// nullptr where there is none of this name; ModelError for one of another type.
 template <class T> const T* find_attribute(const Attributes& all, const std::string& name) {
-  auto it = all.find(name);
-  if (it == all.end()) return nullptr;
-  const T* value = std::get_if<T>(&it->second);
-  TBX_MODEL(value != nullptr, "attribute '{}' has the wrong type", name);
-  return value;
+  return checked_attribute_in<T>(all, name);
 }
 
 template <class T> T attribute_or(const Attributes& all, const std::string& name, T otherwise) {

@@ -29,19 +29,20 @@ LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
 }
 
 bool takes_planes(const Problem& problem, std::span<const OperandInfo> inputs,
-                  std::span<const OperandInfo> outputs) {
+                  std::span<const OperandInfo> outputs, const Target& target) {
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (!conv) return false;
   const DType result = outputs[0].dtype;
   if (is_float(result) && direct::is_best_by_taps(*conv, inputs[1].sizes)) return true;
-  return direct::is_best_by_lines(*conv, inputs, result) && copies_image(problem, inputs, outputs);
+  return direct::is_best_by_lines(*conv, inputs, result, vector_bytes(target.library_isa)) &&
+         copies_image(problem, inputs, outputs, target);
 }
 
 bool copies_image(const Problem& problem, std::span<const OperandInfo> inputs,
-                  std::span<const OperandInfo> outputs) {
+                  std::span<const OperandInfo> outputs, const Target& target) {
   if (!std::holds_alternative<ConvProblem>(problem)) return false;
   for (const Candidate& c : candidates(problem))
-    if (c.supports(problem, inputs, outputs).empty())
+    if (c.supports(problem, inputs, outputs, target).empty())
       return std::string_view(c.name) == "direct_conv" || std::string_view(c.name) == "byte_conv";
   return false;
 }
@@ -72,16 +73,18 @@ std::string slow_work(const MatMulProblem&, std::span<const OperandInfo>, std::s
 
 int64_t least_byte_group() {
   if (onednn::inexact_bytes().empty()) return 1;
-  return bytes::has_tiles() ? bytes::kLeastGroup : 0;
+  return least_byte_group(host_isa());
 }
+int64_t least_byte_group(Isa isa) { return isa >= Isa::avx2 ? bytes::kLeastGroup : 0; }
 bool has_half_products(DType type) { return onednn::multiplies(type); }
 
 std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
-                             std::span<const OperandInfo> outputs) {
+                             std::span<const OperandInfo> outputs, const Target& target) {
   std::string reasons;
   for (const Candidate& c : candidates(problem)) {
     const bool is_onednn = std::string_view(c.name).starts_with("onednn");
-    std::string refusal = is_plain_loops(c.name) ? "plain loops" : c.supports(problem, inputs, outputs);
+    std::string refusal =
+        is_plain_loops(c.name) ? "plain loops" : c.supports(problem, inputs, outputs, target);
     if (refusal.empty() && is_onednn)
       refusal = std::holds_alternative<ConvProblem>(problem)
                     ? onednn::slow_work(std::get<ConvProblem>(problem), inputs, outputs)
@@ -93,9 +96,11 @@ std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo
 }
 #else
 int64_t least_byte_group() { return 0; } // nothing takes their post-operations
+int64_t least_byte_group(Isa) { return 0; }
 bool has_half_products(DType) { return false; }
 
-std::string accepts_post_ops(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>) {
+std::string accepts_post_ops(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
+                             const Target&) {
   return "no library";
 }
 #endif

@@ -1,9 +1,11 @@
-// What lowering and fusion may ask about extern kernels: layout wishes and which post-operations fit.
+// What lowering and fusion may ask about extern kernels: layout wishes and which post-operations fit. They
+// ask for the CPU of the target. The library answers for the one that it runs on: it knows no other.
 #pragma once
 
 #include <span>
 #include <string>
 
+#include "base/isa.h"
 #include "extern_kernels/kernel.h"
 
 namespace tbx::extern_kernels {
@@ -23,10 +25,10 @@ enum class LayoutWish {
 LayoutWish input_layout(const Problem& problem, int input, bool channels_last);
 /// Whether the fastest kernel of a convolution reads channels one by one, wherever they lie side by side.
 bool takes_planes(const Problem& problem, std::span<const OperandInfo> inputs,
-                  std::span<const OperandInfo> outputs);
+                  std::span<const OperandInfo> outputs, const Target& target);
 /// Whether it takes an image in any order, and copies for itself what it needs of it in another one.
 bool copies_image(const Problem& problem, std::span<const OperandInfo> inputs,
-                  std::span<const OperandInfo> outputs);
+                  std::span<const OperandInfo> outputs, const Target& target);
 LayoutWish output_layout(const Problem& problem, bool channels_last);
 
 /// How the operand of a post-operation is repeated over the result.
@@ -43,7 +45,7 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
 /// Empty when a kernel that is no plain loop computes the problem with all its post-operations, else the
 /// reasons why not. Operands without known strides are taken to lie as their layout wish says.
 std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
-                             std::span<const OperandInfo> outputs);
+                             std::span<const OperandInfo> outputs, const Target& target);
 
 /// The candidate (its name) is taken where nothing else computes a problem: any other kernel is faster.
 bool is_plain_loops(std::string_view candidate);
@@ -51,7 +53,10 @@ bool is_plain_loops(std::string_view candidate);
 /// From how many results on a group of a convolution of 8-bit integers has a fast exact kernel on this CPU;
 /// 0: none has, and no matrix product.
 int64_t least_byte_group();
-/// Products of f16 or bf16, added in f32, are faster than those of f32 on this CPU.
+/// The same on every CPU that runs `isa`, whatever else it has.
+int64_t least_byte_group(Isa isa);
+/// Products of f16 or bf16, added in f32, are faster than those of f32 on this CPU. No instruction set of
+/// ours has them.
 bool has_half_products(DType type);
 
 } // namespace tbx::extern_kernels

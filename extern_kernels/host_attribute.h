@@ -5,7 +5,7 @@
 #include <span>
 #include <type_traits>
 
-#include "base/error.h"
+#include "base/attributes.h"
 #include "extern_kernels/problem.h"
 
 namespace tbx::extern_kernels {
@@ -13,8 +13,7 @@ namespace tbx::extern_kernels {
 /// Lowering writes every attribute of a call: one that is not there, or of another type, is a package's
 /// fault.
 template <class T> const T& attribute(const HostProblem& problem, const char* name) {
-  const auto found = problem.attributes.find(name);
-  const T* value = found == problem.attributes.end() ? nullptr : std::get_if<T>(&found->second);
+  const T* value = attribute_in<T>(problem.attributes, name);
   TBX_MODEL(value, "a call of {} does not say its {}: the package is damaged", problem.op, name);
   if constexpr (std::is_same_v<T, std::shared_ptr<const Tensor>>)
     TBX_MODEL(*value, "a call of {} does not say its {}: the package is damaged", problem.op, name);

@@ -16,7 +16,8 @@ int64_t ExternKernel::workspace_bytes(std::span<const TensorRef>, std::span<cons
 }
 
 #define TBX_CANDIDATE(problem, name)                                                                         \
-  std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);   \
+  std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>,    \
+                              const Target&);                                                                \
   std::unique_ptr<ExternKernel> make_##name(const Problem&, std::span<const OperandInfo>,                    \
                                             std::span<const OperandInfo>);
 #define TBX_PLAIN TBX_CANDIDATE
@@ -69,8 +70,9 @@ bool is_plain_loops(std::string_view candidate) {
 Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
                  std::span<const OperandInfo> outputs, Kernels kernels) {
   Selection s;
+  const Target target = host_target();
   for (const Candidate& c : candidates(problem, kernels)) {
-    std::string refusal = c.supports(problem, inputs, outputs);
+    std::string refusal = c.supports(problem, inputs, outputs, target);
     if (refusal.empty()) {
       s.kernel = c.make(problem, inputs, outputs);
       s.chosen = c.name;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/target.h"
 #include "extern_kernels/problem.h"
 
 namespace tbx::device {
@@ -76,7 +77,7 @@ struct Candidate {
   const char* name;
   /// Empty string: supported. Otherwise the reason of the refusal.
   std::string (*supports)(const Problem&, std::span<const OperandInfo> inputs,
-                          std::span<const OperandInfo> outputs);
+                          std::span<const OperandInfo> outputs, const Target& target);
   std::unique_ptr<ExternKernel> (*make)(const Problem&, std::span<const OperandInfo> inputs,
                                         std::span<const OperandInfo> outputs);
 };
@@ -89,7 +90,7 @@ struct Selection {
   std::string chosen;
   std::vector<std::string> refusals; ///< "onednn_conv: dilation of a 3-D transposed convolution"
 };
-/// The first candidate that accepts. UnsupportedError with all refusals when none does.
+/// The first candidate that accepts for the CPU at hand. UnsupportedError with all refusals when none does.
 Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
                  std::span<const OperandInfo> outputs, Kernels kernels = Kernels::fastest);
 

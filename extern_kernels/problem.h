@@ -77,6 +77,10 @@ struct MatMulProblem {
   std::vector<PostOp> post_ops;
 };
 
+/// So few queries of attention (decoding) read keys and values where they lie: packing the keys would cost
+/// more than it saves.
+inline constexpr int64_t kFewQueries = 4;
+
 /// Scaled dot-product attention: q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], 3 = additive mask
 /// (broadcastable to [B, H, S, T]), 4 = starts [B] i32, 5 = sinks [H]; 3 to 5 are optional. Output
 /// [B, H, S, Dv] (any strides). H is a multiple of Hkv. f32; q, k, v and the output may be f16 or bf16.

@@ -27,4 +27,31 @@ template <class Ints, class Lanes>
   y = p * scale;
 }
 
+/// What the next function takes as the least power. Volatile: the compiler makes one maximum with a number
+/// that it does not know, but a comparison and a choice with a constant.
+inline const volatile float kLeastPower = -0x1.601e68p6f; // -127 ln 2
+
+/// y = e^x for every lane of x <= 0: off by 2 + |x| / 8 ULP at most, where rounding x alone may make |x| / 2;
+/// 0 below -88, NaN for NaN. `least` is kLeastPower in every lane. For targets that round a product and a sum
+/// at once: what is left of x / ln 2 is exact only so.
+template <class Ints, class Lanes>
+[[gnu::always_inline]] inline void exp_of_negative_fused(const Lanes& x, const Lanes& least, Lanes& y) {
+  constexpr float kWhole = 0x1.8p23f + 127, kPerLn2 = 0x1.715476p0f;
+  const Lanes in = least > x ? least : x;
+  const Lanes at = in * kPerLn2 + kWhole;
+  const Lanes n = at - kWhole;
+  const Lanes r = in * kPerLn2 - n;
+  Lanes p = 0.009671619161963463f + r * 0.0013264591107144952f; // 2^r
+  p = 0.0555073507130146f + r * p;
+  p = 0.24022240936756134f + r * p;
+  p = 0.6931470036506653f + r * p;
+  p = 1 + r * p;
+  Ints power; // 2^n, 0 for the least
+  std::memcpy(&power, &at, sizeof power);
+  power = power << 23;
+  Lanes scale;
+  std::memcpy(&scale, &power, sizeof scale);
+  y = p * scale;
+}
+
 } // namespace tbx::extern_kernels

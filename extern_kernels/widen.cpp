@@ -5,11 +5,12 @@
 #include <algorithm>
 
 #include "base/float_formats.h"
+#include "base/task_work.h"
 
 namespace tbx::extern_kernels {
 
 void widen(DType from, const void* elements, int64_t count, float* to) {
-  constexpr int64_t kChunk = 1 << 16;
+  constexpr int64_t kChunk = kTaskWork.converted_elements;
   const auto* bits = static_cast<const uint16_t*>(elements);
   tbb::parallel_for(int64_t{0}, (count + kChunk - 1) / kChunk, [&](int64_t c) {
     const int64_t begin = c * kChunk, n = std::min(kChunk, count - begin);

@@ -15,9 +15,10 @@ namespace {
 
 class InPlace {
 public:
-  InPlace(Program& program, const Dependencies& deps, std::vector<Draft>& drafts, bool cuda)
-      : program_(program), deps_(deps), drafts_(drafts), cuda_(cuda), position_(program.operations.size(), 0),
-        has_parts_(program.buffers.size(), false), taken_over_(program.buffers.size(), false) {
+  InPlace(Program& program, const Dependencies& deps, std::vector<Draft>& drafts, const Target& target)
+      : program_(program), deps_(deps), drafts_(drafts), target_(target),
+        position_(program.operations.size(), 0), has_parts_(program.buffers.size(), false),
+        taken_over_(program.buffers.size(), false) {
     for (size_t d = 0; d < drafts.size(); ++d)
       for (const Member& m : drafts[d].members) position_[m.op] = static_cast<int>(d);
     for (const Buffer& b : program.buffers)
@@ -45,7 +46,7 @@ private:
     op->kind = PostOp::sum;
     // Libraries may have a fast kernel for an operand that they add and none for a sum.
     const SymInts& sizes = call.output_sizes.empty() ? program_.at(result).sizes : call.output_sizes;
-    if (!cuda_ && !refused_as_a_whole(program_, call, sizes, false).empty()) {
+    if (!target_.cuda && !refused_as_a_whole(program_, call, sizes, target_).empty()) {
       op->kind = PostOp::add;
       return;
     }
@@ -104,7 +105,7 @@ private:
   Program& program_;
   const Dependencies& deps_;
   std::vector<Draft>& drafts_;
-  bool cuda_;
+  const Target& target_;
   std::vector<int> position_;    ///< of the draft an operation is in
   std::vector<bool> has_parts_;  ///< other buffers are bound to it
   std::vector<bool> taken_over_; ///< overwrites what a residual was
@@ -112,8 +113,9 @@ private:
 
 } // namespace
 
-void add_in_place(Program& program, const Dependencies& deps, std::vector<Draft>& drafts, bool cuda) {
-  InPlace(program, deps, drafts, cuda).run();
+void add_in_place(Program& program, const Dependencies& deps, std::vector<Draft>& drafts,
+                  const Target& target) {
+  InPlace(program, deps, drafts, target).run();
 }
 
 } // namespace tbx::fusion

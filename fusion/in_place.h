@@ -12,6 +12,7 @@ namespace tbx::fusion {
 /// and memory order and dies there: the result takes over its memory (Buffer::overwrites). One tensor less is
 /// read from and written to memory, and chains of residual blocks work in a single buffer. After layouts and
 /// order are fixed; leaves its reason in the draft.
-void add_in_place(ir::Program& program, const Dependencies& deps, std::vector<Draft>& drafts, bool cuda);
+void add_in_place(ir::Program& program, const Dependencies& deps, std::vector<Draft>& drafts,
+                  const Target& target);
 
 } // namespace tbx::fusion

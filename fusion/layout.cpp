@@ -88,14 +88,14 @@ private:
     if (!options_.channels_last || program_.target.cuda || call.inputs.size() < 2)
       return options_.channels_last;
     const OperandInfos infos = operand_infos(program_, call, program_.at(call.outputs[0]).sizes);
-    return !extern_kernels::takes_planes(call.problem, infos.inputs, infos.outputs);
+    return !extern_kernels::takes_planes(call.problem, infos.inputs, infos.outputs, program_.target);
   }
 
   /// Operand `i` is an image, and who convolves it copies what it needs: a copy before would be a second one.
   bool is_copied_there(const ExternCall& call, size_t i) const {
     if (i != 0 || program_.target.cuda || call.inputs.size() < 2) return false;
     const OperandInfos infos = operand_infos(program_, call, program_.at(call.outputs[0]).sizes);
-    return extern_kernels::copies_image(call.problem, infos.inputs, infos.outputs);
+    return extern_kernels::copies_image(call.problem, infos.inputs, infos.outputs, program_.target);
   }
 
   void seed() {

@@ -201,10 +201,10 @@ private:
 
   /// Convolutions of oneDNN with AVX-512 spend longer on these than a pass of generated code does, the memory
   /// it moves included (with AVX2 as long; matrix products gain nothing either way). Small results, which the
-  /// first cache holds, are not worth a kernel of their own.
+  /// first cache holds, are not worth a kernel of their own. Kernels of GPUs that take them are ours.
   bool is_dear_inside(const extern_kernels::Problem& problem, PostOp::Kind kind,
                       const SymInts& result) const {
-    if (!std::holds_alternative<extern_kernels::ConvProblem>(problem)) return false;
+    if (target_.cuda || !std::holds_alternative<extern_kernels::ConvProblem>(problem)) return false;
     if (kind != PostOp::silu && kind != PostOp::sigmoid && kind != PostOp::tanh && kind != PostOp::gelu_tanh)
       return false;
     auto elements = ir::product(result).as_constant();
@@ -327,7 +327,7 @@ private:
     fused.outputs = {compute.output};
     fused.output_sizes = same_sizes ? SymInts{} : sizes;
     if (target_.cuda) narrow_constants(fused);
-    if (std::string reason = refused_as_a_whole(program_, fused, sizes, target_.cuda); !reason.empty())
+    if (std::string reason = refused_as_a_whole(program_, fused, sizes, target_); !reason.empty())
       return refused(op, reason);
     Operation merged{std::move(fused), op.origins,
                      op.reason + "; pointwise consumer fused as post-operations"};
@@ -346,10 +346,10 @@ private:
 } // namespace
 
 std::string refused_as_a_whole(const Program& program, const ExternCall& call, const SymInts& result,
-                               bool cuda) {
+                               const Target& target) {
   const auto [inputs, outputs] = operand_infos(program, call, result);
-  return cuda ? extern_kernels::accepts_on_gpu(call.problem, inputs, outputs)
-              : accepts_post_ops(call.problem, inputs, outputs);
+  return target.cuda ? extern_kernels::accepts_on_gpu(call.problem, inputs, outputs)
+                     : accepts_post_ops(call.problem, inputs, outputs, target);
 }
 
 void fuse_post_ops(Program& program, const Target& target) { PostOpPass(program, target).run(); }

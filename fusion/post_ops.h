@@ -17,6 +17,6 @@ void fuse_post_ops(ir::Program& program, const Target& target);
 /// libraries fall back to plain loops where their fast ones do not know an operand. Sizes known at run time
 /// only are taken to be middling. `result`: the sizes of the result.
 std::string refused_as_a_whole(const ir::Program& program, const ir::ExternCall& call,
-                               const ir::SymInts& result, bool cuda);
+                               const ir::SymInts& result, const Target& target);
 
 } // namespace tbx::fusion

@@ -94,6 +94,23 @@ void build_groups(ScheduleWork& w) {
   w.program.operations.clear();
 }
 
+/// Every buffer is written before it is read, in an order that is fixed, by kernels that are sound.
+void verify_groups(const Program& p, std::span<const Group> groups) {
+  std::vector<bool> written(p.buffers.size(), false);
+  for (const Buffer& b : p.buffers) {
+    if (b.kind != BufferKind::computed) written[b.id] = true;
+    TBX_INTERNAL(!b.is_flexible());
+  }
+  for (const Group& group : groups) {
+    for (BufferId b : group.reads)
+      TBX_INTERNAL(written[b] ||
+                   std::find(group.writes.begin(), group.writes.end(), b) != group.writes.end());
+    for (BufferId b : group.writes) written[b] = true;
+    if (const auto* kernel = std::get_if<KernelProgram>(&group.what)) verify(*kernel);
+  }
+  for (const ProgramOutput& out : p.outputs) TBX_INTERNAL(written[owner_of(p, out.buffer)]);
+}
+
 } // namespace
 
 std::span<const ScheduleStep> schedule_steps() {
@@ -121,10 +138,9 @@ std::span<const ScheduleStep> schedule_steps() {
                      w.drafts = group_operations(w.program, w.deps, w.target, w.options);
                    }},
       // Behind what fixes layouts and order: both say whether a tensor dies there.
-      ScheduleStep{"add_in_place",
-                   "product + x -> product added in the memory of x, which nobody reads later",
-                   [](ScheduleWork& w) { add_in_place(w.program, w.deps, w.drafts, w.target.cuda); },
-                   wants_extern_fusion},
+      ScheduleStep{
+          "add_in_place", "product + x -> product added in the memory of x, which nobody reads later",
+          [](ScheduleWork& w) { add_in_place(w.program, w.deps, w.drafts, w.target); }, wants_extern_fusion},
       ScheduleStep{"build_kernels", "each group -> one kernel of rows and phases, or one library call",
                    build_groups},
       // Last: it looks at the addresses of kernels.
@@ -148,9 +164,12 @@ Schedule schedule(Program program, const Target& target, const ScheduleOptions& 
     step.run(work);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     if (times) times->emplace_back(step.name, took.count());
-    if (!options.verify_steps || !work.groups.empty()) continue;
+    if (!options.verify_steps) continue;
     try {
-      verify(work.program);
+      if (work.groups.empty())
+        verify(work.program);
+      else
+        verify_groups(work.program, work.groups);
     } catch (Error& e) {
       e.set_where(fmt::format("after step '{}' of the schedule", step.name));
       throw;
@@ -176,21 +195,6 @@ std::string to_string(const Schedule& schedule) {
   return out;
 }
 
-void verify(const Schedule& schedule) {
-  const Program& p = schedule.program;
-  std::vector<bool> written(p.buffers.size(), false);
-  for (const Buffer& b : p.buffers) {
-    if (b.kind != BufferKind::computed) written[b.id] = true;
-    TBX_INTERNAL(!b.is_flexible());
-  }
-  for (const Group& group : schedule.groups) {
-    for (BufferId b : group.reads)
-      TBX_INTERNAL(written[b] ||
-                   std::find(group.writes.begin(), group.writes.end(), b) != group.writes.end());
-    for (BufferId b : group.writes) written[b] = true;
-    if (const auto* kernel = std::get_if<KernelProgram>(&group.what)) verify(*kernel);
-  }
-  for (const ProgramOutput& out : p.outputs) TBX_INTERNAL(written[owner_of(p, out.buffer)]);
-}
+void verify(const Schedule& schedule) { verify_groups(schedule.program, schedule.groups); }
 
 } // namespace tbx::fusion

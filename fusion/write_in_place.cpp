@@ -11,7 +11,7 @@ namespace {
 class InPlaceKernels {
 public:
   InPlaceKernels(Program& program, const Target& target, const Dependencies& deps, std::vector<Group>& groups)
-      : program_(program), lanes_(target.vector_bytes / 4), deps_(deps), groups_(groups),
+      : program_(program), lanes_(target.vector_bytes() / 4), deps_(deps), groups_(groups),
         last_use_(program.buffers.size(), 0), has_parts_(program.buffers.size(), false),
         taken_over_(program.buffers.size(), false) {
     for (size_t g = 0; g < groups.size(); ++g)

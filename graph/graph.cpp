@@ -183,6 +183,19 @@ void set_producers(Graph& graph) {
       if (id >= 0) graph.at(id).producer = static_cast<int>(i);
 }
 
+std::string type_text(const ValueType& type) {
+  std::string element = type.element ? type_text(*type.element) : "?";
+  switch (type.kind) {
+  case ValueType::tensor: return fmt::format("tensor({})", name_of(type.dtype));
+  case ValueType::sparse_tensor: return fmt::format("sparse_tensor({})", name_of(type.dtype));
+  case ValueType::sequence: return "sequence(" + element + ")";
+  case ValueType::optional: return "optional(" + element + ")";
+  case ValueType::map: return fmt::format("map({}, {})", name_of(type.dtype), element);
+  case ValueType::unknown: return "?";
+  }
+  return "?";
+}
+
 std::string describe(const Graph& graph, const Node& node) {
   std::string_view label = node.name;
   for (size_t i = 0; label.empty() && i < node.outputs.size(); ++i)

@@ -99,6 +99,9 @@ std::vector<char> live_nodes(const Graph& graph);
 /// Sets Value::producer from the nodes' outputs, after nodes were moved, added or removed.
 void set_producers(Graph& graph);
 
+/// "tensor(float32)", "sequence(tensor(string))", "map(int64, tensor(float32))".
+std::string type_text(const ValueType& type);
+
 /// How errors name a node: "node 'conv1' (Conv, opset 13)"; one without a name goes by its first output.
 std::string describe(const Graph& graph, const Node& node);
 

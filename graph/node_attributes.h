@@ -4,24 +4,19 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
+#include "base/attributes.h"
 #include "graph/graph.h"
 
 namespace tbx {
 
 /// nullptr where the node has no such attribute, or one of another type.
 template <class T> const T* find_attribute(const Node& node, std::string_view name) {
-  auto it = node.attributes.find(std::string(name));
-  return it == node.attributes.end() ? nullptr : std::get_if<T>(&it->second);
+  return attribute_in<T>(node.attributes, name);
 }
 
 /// The same, but ModelError for one of another type.
 template <class T> const T* checked_attribute(const Node& node, std::string_view name) {
-  auto it = node.attributes.find(std::string(name));
-  if (it == node.attributes.end()) return nullptr;
-  const T* value = std::get_if<T>(&it->second);
-  TBX_MODEL(value != nullptr, "attribute '{}' has the wrong type", name);
-  return value;
+  return checked_attribute_in<T>(node.attributes, name);
 }
 
 template <class T> T attribute_or(const Node& node, std::string_view name, T otherwise) {

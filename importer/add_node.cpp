@@ -183,6 +183,12 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
     }
   }
 
+  if (!schema && !custom && options_.type_giver) {
+    const int giver = options_.type_giver(node);
+    if (giver >= 0 && giver < static_cast<int>(view.inputs.size()) && view.inputs[giver])
+      if (const auto& type = view.inputs[giver]->type; type.has_tensor_type() && is_known(type))
+        inferred.types[0].mutable_tensor_type()->set_elem_type(type.tensor_type().elem_type());
+  }
   if (custom) {
     node.custom = custom_node(std::move(custom), node, proto);
     infer_custom(*node.custom, view, inferred.types);
@@ -196,8 +202,11 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
       continue;
     }
     onnx::TypeProto& type = inferred.types[i];
-    if (auto it = env.declared.find(name); it != env.declared.end())
-      complete(type, declared_type(*it->second, options_, "value " + shown(name)));
+    if (auto it = env.declared.find(name); it != env.declared.end()) {
+      const onnx::TypeProto declared = declared_type(*it->second, options_, "value " + shown(name));
+      if (!complete(type, declared) && is_known(type) && is_known(declared))
+        throw declared_otherwise(name, declared, type);
+    }
     ValueId id = add_value(env, name, std::move(type));
     env.scope->graph.at(id).producer = index;
     env.scope->facts[id].data = std::move(inferred.data[i]);

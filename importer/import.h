@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -37,6 +38,9 @@ struct ImportOptions {
   bool all_dims_dynamic = false; ///< forget every static dimension of the inputs (conformance configuration)
   /// Operators of the user's libraries; they come before functions of the model and before our own.
   std::shared_ptr<const extern_kernels::CustomOperators> custom_operators;
+  /// Of a node whose operator ONNX knows no types of: the input that has the type of the first result; -1:
+  /// not known. (lowering::type_giver, which this room does not know.)
+  std::function<int(const Node&)> type_giver;
 
   // Limits, of the names that they have as options of the API. Beyond one is a ModelError that names it.
   int64_t max_model_bytes = int64_t{1} << 31; ///< what protobuf takes

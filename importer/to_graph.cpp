@@ -2,13 +2,12 @@
 
 #include <fmt/ranges.h>
 
-#include <onnx/defs/data_type_utils.h>
-
 #include <algorithm>
 #include <set>
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "base/shown.h"
 #include "graph/metadata.h"
 #include "graph/names.h"
 
@@ -73,15 +72,6 @@ onnx::TypeProto::Tensor* tensor_of(onnx::TypeProto& type) {
   return type.has_tensor_type() ? type.mutable_tensor_type() : nullptr;
 }
 
-[[noreturn]] void throw_declared_otherwise(const Graph& g, ValueId id, const onnx::TypeProto& declared,
-                                           const onnx::TypeProto& made) {
-  auto text = [](const onnx::TypeProto& type) { return *onnx::Utils::DataTypeUtils::ToType(type); };
-  Error e(ErrorKind::model, fmt::format("output {} is declared as {}, but it is {}", shown(g.at(id).name),
-                                        text(declared), text(made)));
-  if (g.at(id).producer >= 0) e.set_where(describe(g, g.nodes[g.at(id).producer]));
-  throw e;
-}
-
 void add_dim_names(const onnx::TypeProto& type, std::set<std::string>& names) {
   auto add = [&](const auto& tensor) {
     for (const auto& dim : tensor.shape().dim())
@@ -95,6 +85,13 @@ void add_dim_names(const onnx::TypeProto& type, std::set<std::string>& names) {
 }
 
 /// Sizes are given to dimensions that the model has: a misspelt name would change nothing, silently.
+/// Of dimension `i` of an input, where the model has none. It is part of messages, which are lines.
+std::string name_of_size(const std::string& input, int i) {
+  const bool plain =
+      std::none_of(input.begin(), input.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  return fmt::format("{}_dim{}", plain ? input : shown(input), i);
+}
+
 void check_dim_overrides(const onnx::GraphProto& graph, const ImportOptions& options) {
   if (options.dim_overrides.empty()) return;
   std::set<std::string> of_inputs, others;
@@ -261,7 +258,7 @@ void GraphBuilder::read_main_inputs(Env& env, onnx::GraphProto& graph) {
   });
   for_each_dim([&](const std::string& name, int i, auto& dim) {
     if (dim.has_dim_value() || dim.has_dim_param()) return;
-    std::string symbol = fmt::format("{}_dim{}", name, i);
+    std::string symbol = name_of_size(name, i);
     while (symbols_.is_input(symbol)) symbol += '_';
     symbols_.of_input(symbol);
     dim.set_dim_param(symbol);
@@ -282,7 +279,7 @@ void GraphBuilder::add_default(const std::string& name, onnx::TypeProto& type,
     const auto& dim = tensor->shape().dim(i);
     dims.push_back(dim.has_dim_value()   ? std::to_string(dim.dim_value())
                    : dim.has_dim_param() ? dim.dim_param()
-                                         : fmt::format("{}_dim{}", name, i));
+                                         : name_of_size(name, i));
   }
   if (defaults_.contains(name)) { // declared shapes of constants are often stale; this one will be used
     bool fits = tensor && (!ranked || dims.size() == value->dims.size());
@@ -307,11 +304,13 @@ void GraphBuilder::read_outputs(Env& env, onnx::GraphProto& graph, std::vector<o
     ValueFacts& facts = env.scope->facts[id];
     onnx::TypeProto declared = declared_type(output.type(), options_, "output " + shown(output.name()));
     if (is_known(facts.type) && is_known(declared)) {
-      onnx::TypeProto shapeless_have = facts.type, shapeless_want = declared;
-      if (auto* t = tensor_of(shapeless_have)) t->clear_shape();
-      if (auto* t = tensor_of(shapeless_want)) t->clear_shape();
-      if (!complete(shapeless_have, shapeless_want))
-        throw_declared_otherwise(env.scope->graph, id, shapeless_want, shapeless_have);
+      onnx::TypeProto have = facts.type;
+      if (!complete(have, declared)) {
+        const Graph& g = env.scope->graph;
+        Error e = declared_otherwise(output.name(), declared, have);
+        if (g.at(id).producer >= 0) e.set_where(describe(g, g.nodes[g.at(id).producer]));
+        throw e;
+      }
     }
     env.scope->graph.outputs.push_back(id);
     if (env.in_subgraph) env.scope->graph.declared_sizes.push_back(numbers_in_shape(declared));

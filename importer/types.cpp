@@ -1,5 +1,7 @@
 #include "importer/types.h"
 
+#include <onnx/defs/data_type_utils.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -226,6 +228,13 @@ bool complete(onnx::TypeProto& inferred, const onnx::TypeProto& declared) {
            complete(*inferred.mutable_map_type()->mutable_value_type(), declared.map_type().value_type());
   default: return true;
   }
+}
+
+Error declared_otherwise(const std::string& output, const onnx::TypeProto& declared,
+                         const onnx::TypeProto& made) {
+  auto text = [](const onnx::TypeProto& type) { return *onnx::Utils::DataTypeUtils::ToType(type); };
+  return Error(ErrorKind::model, fmt::format("output {} is declared as {}, but it is {}", shown(output),
+                                             text(declared), text(made)));
 }
 
 bool is_known(const onnx::TypeProto& type) {

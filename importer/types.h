@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/error.h"
 #include "graph/graph.h"
 #include "importer/import.h"
 
@@ -59,6 +60,10 @@ onnx::TypeProto declared_type(const onnx::TypeProto& type, const ImportOptions& 
 /// shapes are often stale (tools change a batch size and leave them), so what was inferred always wins, and
 /// names never make two dimensions equal. False when kind or element type contradict each other.
 bool complete(onnx::TypeProto& inferred, const onnx::TypeProto& declared);
+
+/// Of a value that is made as one type and declared as another, both known.
+Error declared_otherwise(const std::string& output, const onnx::TypeProto& declared,
+                         const onnx::TypeProto& made);
 
 /// True when kind and element types are known, whatever the shape.
 bool is_known(const onnx::TypeProto& type);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "ir/context_impl.h"
+#include "ir/seen.h"
 
 namespace tbx::ir {
 
@@ -69,7 +70,7 @@ constexpr int kMaxDepth = 800;
 
 /// True when `value` depends on loop variables.
 bool expr_varies(Expr value) {
-  std::unordered_set<Expr> seen{value};
+  Seen seen;
   std::vector<Expr> stack{value};
   while (!stack.empty()) {
     Expr e = stack.back();
@@ -77,7 +78,7 @@ bool expr_varies(Expr value) {
     for (SymInt i : e->indices)
       if (!i.is_constant() && i.node()->varies) return true;
     for (int k = 0; k < e->num_args; ++k)
-      if (seen.insert(e->args[k]).second) stack.push_back(e->args[k]);
+      if (seen.insert(e->args[k])) stack.push_back(e->args[k]);
   }
   return false;
 }

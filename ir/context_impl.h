@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory_resource>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -39,8 +40,9 @@ struct Context::Impl {
   explicit Impl(Context* context) : context(context) {}
 
   Context* context;
+  std::pmr::monotonic_buffer_resource entries; ///< of the tables, which only grow
   std::deque<SymNode> sym_arena;
-  std::unordered_set<const SymNode*, SymHash, SymEqual> sym_table;
+  std::pmr::unordered_set<const SymNode*, SymHash, SymEqual> sym_table{&entries};
   std::vector<const SymNode*> symbols; // symbols[n]->number == n
   std::unordered_map<std::string, SymNode*> symbol_by_name;
   std::unordered_map<std::string, int> numbered; ///< how often unbacked_symbol() put a number behind a name
@@ -61,12 +63,12 @@ struct Context::Impl {
       return h;
     }
   };
-  std::unordered_map<DivisionKey, SymInt, DivisionHash> divisions;
+  std::pmr::unordered_map<DivisionKey, SymInt, DivisionHash> divisions{&entries};
 
   Counted memory; ///< of the nodes: what loading a model may take of it is limited
 
   std::deque<ExprNode> expr_arena;
-  std::unordered_set<Expr, ExprHash, ExprEqual> expr_table;
+  std::pmr::unordered_set<Expr, ExprHash, ExprEqual> expr_table{&entries};
 
   /// The one node equal to `node`, whose `context` and `id` need not be set. Symbols are not interned here.
   const SymNode* intern(SymNode node);

@@ -1,11 +1,11 @@
 // Walks over Expr DAGs: each visits every node once, without native recursion along operand chains.
 #include <algorithm>
-#include <unordered_set>
 
 #include "base/budget.h"
 #include "base/error.h"
 #include "ir/expr.h"
 #include "ir/rewriter.h"
+#include "ir/seen.h"
 #include "ir/symint_impl.h"
 
 namespace tbx::ir {
@@ -40,10 +40,10 @@ template <class Enter> void post_order(std::span<const Expr> roots, Enter&& ente
 }
 
 std::vector<Expr> ordered(std::span<const Expr> roots) {
-  std::unordered_set<Expr> seen;
+  Seen seen;
   std::vector<Expr> order;
   post_order(
-      roots, [&](Expr e) { return seen.insert(e).second; }, order);
+      roots, [&](Expr e) { return seen.insert(e); }, order);
   return order;
 }
 
@@ -79,9 +79,9 @@ Expr Rewriter::rebuild(Expr e) {
 Expr Rewriter::operator()(Expr e) {
   if (auto it = values_.find(e); it != values_.end()) return it->second;
   std::vector<Expr> order;
-  std::unordered_set<Expr> seen;
+  Seen seen;
   post_order(
-      std::span(&e, 1), [&](Expr n) { return !values_.contains(n) && seen.insert(n).second; }, order);
+      std::span(&e, 1), [&](Expr n) { return !values_.contains(n) && seen.insert(n); }, order);
   for (Expr n : order) {
     Expr r = finish(rebuild(n));
     values_[n] = r;

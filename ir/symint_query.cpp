@@ -1,14 +1,14 @@
 // Questions about SymInt expressions: what they contain, their affine form, their value.
 #include <algorithm>
-#include <unordered_set>
 
+#include "ir/seen.h"
 #include "ir/symint_impl.h"
 
 namespace tbx::ir {
 
 void symint::for_each_indirect(SymInt e, const std::function<void(const SymNode&)>& fn) {
   if (!has_indirect(e)) return;
-  std::unordered_set<const SymNode*> seen;
+  Seen seen;
   std::vector<std::pair<const SymNode*, bool>> stack{{e.node(), false}};
   while (!stack.empty()) {
     auto [n, done] = stack.back();
@@ -17,7 +17,7 @@ void symint::for_each_indirect(SymInt e, const std::function<void(const SymNode&
       fn(*n);
       continue;
     }
-    if (!n->has_indirect || !seen.insert(n).second) continue;
+    if (!n->has_indirect || !seen.insert(n)) continue;
     if (n->kind == SymKind::indirect) stack.emplace_back(n, true);
     for (size_t i = n->terms.size(); i-- > 0;) stack.emplace_back(n->terms[i].second, false);
     for (size_t i = n->args.size(); i-- > 0;)
@@ -34,7 +34,7 @@ void visit(SymInt e, const std::function<void(const SymNode&)>& fn) {
     bool done;
   };
   std::vector<Item> stack{{e.node(), nullptr, false}};
-  std::unordered_set<const void*> seen;
+  Seen seen;
   while (!stack.empty()) {
     Item item = stack.back();
     stack.pop_back();
@@ -42,7 +42,7 @@ void visit(SymInt e, const std::function<void(const SymNode&)>& fn) {
       fn(*item.node);
       continue;
     }
-    if (!seen.insert(item.node ? static_cast<const void*>(item.node) : item.expr).second) continue;
+    if (!seen.insert(item.node ? static_cast<const void*>(item.node) : item.expr)) continue;
     if (item.node) stack.push_back({item.node, nullptr, true});
     size_t first = stack.size();
     auto push = [&](SymInt x) {

@@ -27,6 +27,7 @@ constexpr int64_t kDynamicLength = 1 << 14;
 constexpr int64_t kImageRows = 128, kImageLength = 1 << 10;
 /// The same where columns are reduced, which are lanes, too: the parts are then the outermost dimension.
 constexpr int64_t kColumns = 128, kColumnLength = 1 << 12;
+/// Parts of few rows, for two threads; of images and long rows at least, and at most.
 constexpr int64_t kMinParts = 8, kMaxParts = 256, kDynamicParts = 64;
 /// Elements of an image from which on it matters to threads where it lies.
 constexpr int64_t kImageElements = 1 << 14;
@@ -36,9 +37,11 @@ int64_t long_row(const Target& target) { return target.l2_bytes / size_of(DType:
 /// Elements of a part that is looked at twice: it stays in that cache with room to spare.
 int64_t length_of_part(const Target& target) { return long_row(target) / 8; }
 /// Elements of a step of an unrolled loop: four vectors.
-int64_t step_of_loop(const Target& target) { return int64_t{4} * target.vector_bytes / size_of(DType::f32); }
+int64_t step_of_loop(const Target& target) {
+  return int64_t{4} * target.vector_bytes() / size_of(DType::f32);
+}
 
-/// By how much more rows it takes than two threads need.
+/// By how much more rows and parts it takes than two threads need.
 int64_t crowd(const Target& target) { return target.cuda ? 1 : std::max(1, target.threads / 2); }
 
 /// What changes no result; of places: what is no better than any element.
@@ -175,7 +178,7 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_image(ReduceOp op) const
     return std::nullopt;
   // Single rows: only these join the kernel that makes the image.
   const int64_t rows = reduced_[0].constant();
-  if (rows >= target.threads && rows <= kMaxParts) return Parts{0, rows, 1, true, true};
+  if (rows >= target.threads && rows <= kMaxParts * crowd(target)) return Parts{0, rows, 1, true, true};
   return std::nullopt;
 }
 
@@ -186,12 +189,12 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) co
   const bool image = axes_.size() >= 2 && axes_.front() == 2 && axes_.size() + 2 == sizes_.size();
   const bool columns = !image && axes_.back() + 1 < static_cast<int>(sizes_.size());
   if (ctx_.program.target.cuda && op < ReduceOp::argmax && rows && *rows > 0 && length) {
-    // Columns are summed by warps side by side, rows by blocks.
+    // Columns are summed by warps side by side, rows by blocks. Channels of images lie beside each other.
     const Gpu& gpu = ctx_.program.target.gpu;
-    const bool across = axes_.back() + 1 < static_cast<int>(sizes_.size());
+    const bool across = image || axes_.back() + 1 < static_cast<int>(sizes_.size());
     const int64_t wanted = (across ? gpu.threads / 2 : gpu.blocks()) / *rows;
     const int64_t most = std::min(wanted, *length / (across ? gpu.part_of_column : gpu.part_of_row));
-    if (most < 2) return std::nullopt;
+    if (most < (image ? kMinParts : 2)) return std::nullopt;
     for (size_t k = 0; k < reduced_.size(); ++k)
       for (int64_t n = most; n >= std::max<int64_t>(2, most / 4); --n)
         if (reduced_[k].constant() % n == 0) return Parts{k, n, reduced_[k].constant() / n, true, across};
@@ -202,14 +205,15 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) co
     if (parts < 2) return std::nullopt;
     return Parts{longest, parts, ir::ceildiv(reduced_[longest], parts), false, across};
   }
-  const int64_t enough = (image ? kImageRows : columns ? kColumns : kRows) * crowd(ctx_.program.target);
+  const int64_t many = crowd(ctx_.program.target);
+  const int64_t enough = (image ? kImageRows : columns ? kColumns : kRows) * many;
   if (!rows || *rows == 0 || *rows >= enough) return std::nullopt;
   if (length) {
     const int64_t least = long_row(ctx_.program.target);
     if (columns && (*length < kColumnLength || *length < least / *rows)) return std::nullopt;
     if (!columns && *length < (image ? kImageLength : least)) return std::nullopt;
     for (size_t k = 0; k < reduced_.size(); ++k)
-      if (auto n = even_parts(k, kMaxParts, kMinParts))
+      if (auto n = even_parts(k, kMaxParts * many, kMinParts * many))
         return Parts{k, *n, reduced_[k].constant() / *n, true, columns};
   } else if (ir::has_unbacked(count_) || ir::size_hint(count_) < kDynamicLength) {
     return std::nullopt;
@@ -217,8 +221,9 @@ std::optional<AxisReducer::Parts> AxisReducer::parts_of_few_rows(ReduceOp op) co
   size_t longest = 0;
   for (size_t k = 1; k < reduced_.size(); ++k)
     if (ir::size_hint(reduced_[k]) > ir::size_hint(reduced_[longest])) longest = k;
-  if (ir::size_hint(reduced_[longest]) < kDynamicParts) return std::nullopt;
-  return Parts{longest, kDynamicParts, ir::ceildiv(reduced_[longest], kDynamicParts), false, columns};
+  const int64_t parts = kDynamicParts * many;
+  if (ir::size_hint(reduced_[longest]) < parts) return std::nullopt;
+  return Parts{longest, parts, ir::ceildiv(reduced_[longest], parts), false, columns};
 }
 
 std::optional<AxisReducer::Parts> AxisReducer::parts_of_long_rows() const {

@@ -68,7 +68,7 @@ const ir::TensorBox& BoxPool::box(ir::Program& program, const LoweredValue& valu
   if (fresh) {
     if (value.constant) {
       if (value.constant->dtype == DType::string || is_complex(value.constant->dtype))
-        throw RuntimeValueError(
+        ask_for_run(
             fmt::format("a constant of type {} in a tensor operator", name_of(value.constant->dtype)));
       it->second.keep_alive = value.constant;
       it->second.box = ir::make_constant(program, *value.constant);

@@ -12,8 +12,6 @@ namespace {
 using Values = std::vector<LoweredValue>;
 using LowerReal = std::function<Values(const Node&, Values)>;
 
-bool is_onnx(const Node& node) { return node.domain.empty(); }
-
 /// Each part of the result is the operator of that part of the inputs.
 bool works_by_part(const Node& node) {
   if (!has(Trait::by_part, node) && (!has(Trait::moves, node) || has(Trait::selects, node))) return false;
@@ -23,8 +21,7 @@ bool works_by_part(const Node& node) {
 
 DType bit_cast_target(const Node& node) {
   const auto* number = find_attribute<int64_t>(node, "to");
-  return is_onnx(node) && node.op_type == "BitCast" && number ? static_cast<DType>(*number)
-                                                              : DType::undefined;
+  return number && has(Trait::recasts, node) ? static_cast<DType>(*number) : DType::undefined;
 }
 
 Values part_of(const Values& values, size_t part) {
@@ -40,7 +37,7 @@ Values by_part(const Node& node, const Values& inputs, const LowerReal& lower_re
   return out;
 }
 
-/// Compress and Unique: whole pairs are kept or left out, along an axis of the pairs' tensor.
+/// Whole pairs are kept or left out, along an axis of the pairs' tensor.
 Values by_pair(OpContext& ctx, const Values& inputs, const LowerReal& lower_real) {
   TensorBox pairs = to_pairs(ctx.program, ctx.pool, inputs[0]);
   const int rank = pairs.rank() - 1;
@@ -146,16 +143,15 @@ Values lower_complex(OpContext& ctx, const LowerReal& lower_real) {
   if (has(Trait::reads_shape, node)) return lower_real(node, part_of(inputs, 0));
   if (bit_cast_target(node) != DType::undefined)
     return bit_cast(ctx, inputs.at(0), bit_cast_target(node), lower_real);
-  bool selects = is_onnx(node) && (node.op_type == "Compress" || node.op_type == "Unique");
-  if (selects && inputs[0].parts) return by_pair(ctx, inputs, lower_real);
-  if (is_onnx(node) && node.op_type == "NonZero") {
+  if (has(Trait::by_pair, node) && inputs[0].parts) return by_pair(ctx, inputs, lower_real);
+  if (has(Trait::tests, node)) {
     TensorBox real = ctx.box((*inputs[0].parts)[0]), imaginary = ctx.box((*inputs[0].parts)[1]);
     return lower_real(node, {map(ctx, DType::boolean, real, imaginary, [](Expr a, Expr b) {
                         return ir::binary(Op::logical_or, ir::binary(Op::not_equal, a, number(a, 0)),
                                           ir::binary(Op::not_equal, b, number(b, 0)));
                       })});
   }
-  throw RuntimeValueError(fmt::format("operator {} of complex elements", node.op_type));
+  ask_for_run(fmt::format("operator {} of complex elements", node.op_type));
 }
 
 } // namespace tbx::lowering

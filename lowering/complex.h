@@ -23,7 +23,7 @@ ir::TensorBox to_pairs(ir::Program& program, BoxPool& pool, const LoweredValue& 
 /// Whether the node reads a complex tensor, or makes one out of real ones.
 bool is_complex_node(const Node& node, const std::vector<LoweredValue>& inputs);
 
-/// Lowers the node of `ctx` over the parts; `lower_real` lowers a node of real tensors. RuntimeValueError for
+/// Lowers the node of `ctx` over the parts; `lower_real` lowers a node of real tensors. Asks for a run for
 /// operators that are not meant for complex elements here.
 std::vector<LoweredValue> lower_complex(
     OpContext& ctx,

@@ -9,13 +9,15 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/shown.h"
 #include "base/stop.h"
 #include "extern_kernels/catalogue.h"
 #include "graph/function_body.h"
 #include "ir/check_bounds.h"
+#include "lowering/ask.h"
+#include "lowering/begun.h"
 #include "lowering/complex.h"
 #include "lowering/constant_node.h"
-#include "lowering/demand_error.h"
 #include "lowering/op_registry.h"
 #include "lowering/ops/custom.h"
 #include "lowering/realize_policy.h"
@@ -36,7 +38,7 @@ std::vector<int> count_users(const Graph& g, const std::vector<char>& live, bool
   std::vector<int> users(g.values.size(), 0);
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     const Node& node = g.nodes[i];
-    if (!live[i] || (node.domain.empty() && (node.op_type == "Shape" || node.op_type == "Size"))) continue;
+    if (!live[i] || has(Trait::reads_shape, node)) continue;
     for (ValueId v : node.inputs)
       if (v >= 0) ++users[v];
     for_each_capture(node, [&](const Graph::Capture& capture) { ++users[capture.outer]; });
@@ -65,6 +67,7 @@ public:
   }
 
   ir::Program run(const Graph& graph);
+  const Begun& begun() const { return begun_; }
 
 private:
   using Values = std::vector<LoweredValue>;
@@ -76,6 +79,7 @@ private:
   std::optional<Values> fold(const Node& node, const Values& inputs);
   static bool has_dynamic_sizes(const Node& node, const Values& env);
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
+  void require_declared_type(const Node& node, const Value& declared, const LoweredValue& made);
   void keep_narrow(DType stored, const Values& inputs, const ir::TensorBox& box, size_t first_operation);
   void apply_policy(ValueId id, const Values& inputs, const ir::TensorBox& box, int users);
   void realize_residuals(const Node& node, const Values& env, const std::vector<int>& users);
@@ -87,6 +91,7 @@ private:
   const LowerOptions& options_;
   ir::Program program_;
   BoxPool pool_;
+  Begun begun_;
   std::unordered_set<ValueId> is_output_; ///< of the outermost graph
   int depth_ = 0;
   int origin_ = -1;
@@ -138,29 +143,6 @@ std::vector<LoweredValue> lower_checked(const OpEntry& entry, OpContext& ctx) {
   }
 }
 
-/// Graph inputs and captures from which the elements of `values` are computed.
-std::vector<ValueId> sources_of(const Graph& g, std::vector<ValueId> values) {
-  std::set<ValueId> seen(values.begin(), values.end());
-  std::vector<ValueId> sources;
-  while (!values.empty()) {
-    ValueId v = values.back();
-    values.pop_back();
-    if (g.at(v).constant) continue;
-    if (g.at(v).producer < 0) {
-      sources.push_back(v);
-      continue;
-    }
-    const Node& node = g.nodes[g.at(v).producer];
-    if (node.op_type == "Shape" || node.op_type == "Size") continue;
-    auto follow = [&](ValueId in) {
-      if (in >= 0 && seen.insert(in).second) values.push_back(in);
-    };
-    for (ValueId in : node.inputs) follow(in);
-    for_each_capture(node, [&](const Graph::Capture& capture) { follow(capture.outer); });
-  }
-  return sources;
-}
-
 /// An input of the node has a size, or is made of sizes, that a run's input shapes decide.
 bool Lowerer::has_dynamic_sizes(const Node& node, const Values& env) {
   auto dynamic = [](const ir::SymInts& values) {
@@ -201,6 +183,19 @@ Lowerer::Values Lowerer::lower_graph(const Graph& g, Values inputs, const Values
   return outputs;
 }
 
+/// Of operators that ONNX knows no types of, the importer has to believe what the model declares.
+void Lowerer::require_declared_type(const Node& node, const Value& declared, const LoweredValue& made) {
+  if (!node.domain.starts_with("com.microsoft") || declared.type.kind != ValueType::tensor ||
+      !made.is_tensor())
+    return;
+  const DType type = declared.type.dtype;
+  if (type == DType::undefined || is_complex(type) || type == made.dtype()) return;
+  Error e(ErrorKind::model, fmt::format("output {} is declared as {}, but it is {}", shown(declared.name),
+                                        name_of(type), name_of(made.dtype())));
+  e.set_where(program_.where);
+  throw e;
+}
+
 void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const std::vector<int>& users) {
   check_stop();
   Saved<int> origin(origin_);
@@ -211,37 +206,11 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   Saved<std::string> where(program_.where);
   program_.where = describe(g, node) + (program_.where.empty() ? "" : ", in " + program_.where);
   realize_residuals(node, env, users);
-  Values outputs;
-  try {
-    outputs = lower_op(g, node, env);
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (outputs[i].is_tensor()) check_size(outputs[i], i);
-  } catch (UnknownValueError& e) {
-    e.add_where(describe(g, node));
-    if (e.of_shapes) throw;
-    if (e.values.empty()) e.values = node.inputs;
-    std::erase(e.values, -1);
-    e.node = static_cast<int>(&node - g.nodes.data()); // the outermost graph's stays
-    e.needed = e.values;
-    e.values = sources_of(g, e.values);
-    e.of_shapes = e.values.empty(); // no element decides: the sizes of the inputs do
-    throw;
-  } catch (RuntimeValueError& e) {
-    e.add_where(describe(g, node));
-    if (depth_ == 1) e.node = static_cast<int>(&node - g.nodes.data());
-    throw;
-  } catch (Error& e) {
-    e.add_where(describe(g, node));
-    // What is refused for dynamic sizes may well work for the sizes of a run.
-    bool unknown_operator = !node.custom &&
-                            !Registry::instance().find(node.domain, node.op_type, node.opset) &&
-                            !has_function_body(node);
-    if (e.kind() != ErrorKind::unsupported || unknown_operator || !has_dynamic_sizes(node, env)) throw;
-    UnknownValueError of_shapes(e.message(), {});
-    of_shapes.of_shapes = true;
-    of_shapes.add_where(e.where());
-    throw of_shapes;
-  }
+  const size_t before = begun_.push(g, node, has_dynamic_sizes(node, env));
+  Values outputs = lower_op(g, node, env);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i].is_tensor()) check_size(outputs[i], i);
+  begun_.end(before);
   Values inputs;
   for (ValueId v : node.inputs)
     if (v >= 0) inputs.push_back(env[v]);
@@ -254,6 +223,7 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
       e.set_where(program_.where);
       throw e;
     }
+    require_declared_type(node, g.at(v), outputs[i]);
     const ir::TensorBox& box = outputs[i].tensor;
     if (box.defined() && box.storage()->name.empty()) box.storage()->name = g.at(v).name;
     env[v] = outputs[i];
@@ -282,21 +252,10 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
 }
 
 Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values& env, const Values& inputs) {
-  OpContext ctx(program_, g, node, inputs, pool_, [&](const Graph& body, Values arguments) {
-    try {
-      return lower_graph(body, std::move(arguments), &env);
-    } catch (UnknownValueError& e) {
-      if (e.of_shapes) throw;
-      // In terms of this graph: the captures stand for themselves, the inputs for all inputs of the node.
-      std::vector<ValueId> values;
-      for (ValueId v : e.values)
-        for (const Graph::Capture& capture : body.captures)
-          if (capture.inner == v) values.push_back(capture.outer);
-      for (ValueId v : node.inputs)
-        if (v >= 0) values.push_back(v);
-      e.values = std::move(values);
-      throw;
-    }
+  OpContext ctx(program_, g, node, inputs, pool_, [&](std::shared_ptr<const Graph> body, Values arguments) {
+    const Graph& graph = *body;
+    begun_.set_body(std::move(body));
+    return lower_graph(graph, std::move(arguments), &env);
   });
   if (node.custom) return lower_custom(ctx);
   if (is_complex_node(node, inputs))
@@ -307,22 +266,22 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
   if (const OpEntry* entry = Registry::instance().find(node.domain, node.op_type, node.opset))
     return lower_checked(*entry, ctx);
   if (options_.allow_expansion) {
-    if (auto body = expand_function(g, node)) return ctx.lower_subgraph(*body, inputs);
+    if (auto body = expand_function(g, node))
+      return ctx.lower_subgraph(std::make_shared<const Graph>(std::move(*body)), inputs);
     bool dynamic = false;
     for (const LoweredValue& v : inputs)
       if (v.is_tensor())
         for (ir::SymInt s : v.sizes()) dynamic |= !s.is_constant();
-    if (dynamic && has_function_body(node)) throw_unknown_shape("the operator's body depends on its shapes");
+    if (dynamic && has_function_body(node)) ask_for_sizes("the operator's body depends on its shapes");
   }
   if (has_function_body(node) && has_dynamic_sizes(node, env))
-    throw_unknown_shape(fmt::format("the body that ONNX defines for {} depends on sizes", node.op_type));
-  throw RuntimeValueError(
-      fmt::format("operator {}{} has no lowering for opset {}", node.domain.empty() ? "" : node.domain + ".",
-                  node.op_type, node.opset),
-      is_onnx_domain(node.domain)
-          ? "`tbx ops` lists the supported operators"
-          : "`tbx ops` lists the supported operators; a library that has this one is named "
-            "with operator_libraries (docs/custom_operators.md)");
+    ask_for_sizes(fmt::format("the body that ONNX defines for {} depends on sizes", node.op_type));
+  ask_for_run(fmt::format("operator {}{} has no lowering for opset {}",
+                          node.domain.empty() ? "" : node.domain + ".", node.op_type, node.opset),
+              is_onnx_domain(node.domain)
+                  ? "`tbx ops` lists the supported operators"
+                  : "`tbx ops` lists the supported operators; a library that has this one is named "
+                    "with operator_libraries (docs/custom_operators.md)");
 }
 
 /// The results of a node of small constants; nullopt where it has to be lowered (which also reports its
@@ -451,10 +410,9 @@ void Lowerer::realize_residuals(const Node& node, const Values& env, const std::
 LoweredValue Lowerer::make_input(const Graph& g, ValueId id) {
   const Value& value = g.at(id);
   if (value.type.kind != ValueType::tensor || value.type.dtype == DType::string)
-    throw RuntimeValueError(fmt::format("input '{}' is not a numeric tensor", value.name));
+    ask_for_run(fmt::format("input '{}' is not a numeric tensor", value.name));
   if (!value.type.shape)
-    throw RuntimeValueError(fmt::format("input '{}' has no known rank", value.name),
-                            "give its shape when importing");
+    ask_for_run(fmt::format("input '{}' has no known rank", value.name), "give its shape when importing");
   ir::SymInts sizes = *value.type.shape;
   const bool complex = is_complex(value.type.dtype);
   if (complex) sizes.emplace_back(2); // real and imaginary part
@@ -492,9 +450,9 @@ ir::BufferId Lowerer::memory_of_last(ir::BufferId id, const std::vector<int>& st
 void Lowerer::make_output(const Graph& g, ValueId id, const LoweredValue& value,
                           const std::vector<int>& stored_in, std::set<ir::BufferId>& taken) {
   const std::string& name = g.at(id).name;
-  if (!value.is_tensor()) throw RuntimeValueError(fmt::format("output '{}' is not a tensor", name));
+  if (!value.is_tensor()) ask_for_run(fmt::format("output '{}' is not a tensor", name));
   if (value.parts && !is_complex(g.at(id).type.dtype))
-    throw RuntimeValueError(fmt::format("output '{}' is complex, which its type does not say", name));
+    ask_for_run(fmt::format("output '{}' is complex, which its type does not say", name));
   if (!value.parts && is_complex(g.at(id).type.dtype)) {
     Error e(ErrorKind::model, fmt::format("output '{}' is declared as {}, but it is {}", name,
                                           name_of(g.at(id).type.dtype), name_of(value.dtype())));
@@ -542,15 +500,18 @@ ir::Program Lowerer::run(const Graph& graph) {
 } // namespace
 
 Lowered lower(const Graph& graph, const LowerOptions& options) {
+  Lowerer lowerer(graph, options);
   try {
-    return Lowerer(graph, options).run(graph);
-  } catch (const UnknownValueError& e) {
-    Demand demand{e.of_shapes ? Demand::Kind::shapes : Demand::Kind::elements, e, e.node, e.needed, {}};
-    for (ValueId v : e.values) demand.inputs.push_back(graph.at(v).name);
-    return demand;
-  } catch (const RuntimeValueError& e) {
-    return Demand{Demand::Kind::split, e, e.node, {}, {}};
-  } catch (const Error& e) {
+    return lowerer.run(graph);
+  } catch (const Asked& asked) {
+    return lowerer.begun().demand(asked);
+  } catch (Error& e) {
+    if (e.kind() == ErrorKind::unsupported && lowerer.begun().is_refused_for_sizes()) {
+      Asked asked = asked_for_sizes(e.message());
+      asked.reason.set_where(e.where());
+      return lowerer.begun().demand(asked);
+    }
+    lowerer.begun().say_where(e);
     const bool assumes = options.assume_broadcast || options.assume_exact_floats;
     if (e.kind() != ErrorKind::model || !assumes) throw;
     return Demand{Demand::Kind::assumptions, e, -1, {}, {}};

@@ -77,17 +77,26 @@ ir::SymInts LoweredValue::sizes() const {
   return {dims.begin(), dims.end()};
 }
 
-UnknownValueError::UnknownValueError(std::string message, std::vector<ValueId> values)
-    : Error(ErrorKind::unsupported, std::move(message),
-            "make it an initializer, or fix the graph inputs it is computed from while compiling"),
-      values(std::move(values)) {
-  std::erase_if(this->values, [](ValueId v) { return v < 0; });
+/// The same hint for all that a caller of the compiler can say.
+static Error must_be_known(std::string message) {
+  return {ErrorKind::unsupported, std::move(message),
+          "make it an initializer, or fix the graph inputs it is computed from while compiling"};
 }
 
-void throw_unknown_shape(std::string message) {
-  UnknownValueError e(std::move(message), {});
-  e.of_shapes = true;
-  throw e;
+void ask_for_elements(std::string message, const std::vector<ValueId>& values) {
+  Asked asked{Demand::Kind::elements, must_be_known(std::move(message)), values};
+  std::erase_if(asked.values, [](ValueId v) { return v < 0; });
+  throw Asked(std::move(asked));
+}
+
+Asked asked_for_sizes(std::string message) {
+  return {Demand::Kind::shapes, must_be_known(std::move(message)), {}};
+}
+
+void ask_for_sizes(std::string message) { throw asked_for_sizes(std::move(message)); }
+
+void ask_for_run(std::string message, std::string hint) {
+  throw Asked{Demand::Kind::split, Error(ErrorKind::unsupported, std::move(message), std::move(hint)), {}};
 }
 
 OpContext::OpContext(ir::Program& program, const Graph& graph, const Node& node,
@@ -115,7 +124,7 @@ const LoweredValue& OpContext::tensor_value(int i) const {
 }
 
 const ir::TensorBox& OpContext::box(const LoweredValue& value) const {
-  if (value.parts) throw RuntimeValueError("a complex tensor in an operator of real ones");
+  if (value.parts) ask_for_run("a complex tensor in an operator of real ones");
   return value.tensor.defined() ? value.tensor : pool.box(program, value);
 }
 
@@ -142,31 +151,44 @@ std::optional<ir::SymInts> OpContext::known(int i) const {
   return k->values;
 }
 
+static std::string unknown_elements(std::string_view what, int i) {
+  return fmt::format("{} (input {}) must be known while compiling", what, i);
+}
+
 ir::SymInts OpContext::known_or_throw(int i, std::string_view what) const {
   tensor_value(i);
   auto values = known(i);
-  if (!values)
-    throw UnknownValueError(fmt::format("{} (input {}) must be known while compiling", what, i),
-                            {node.input(i)});
+  if (!values) ask_for_elements(unknown_elements(what, i), {node.input(i)});
   return *values;
 }
 
-std::vector<int64_t> OpContext::ints_or_throw(int i, std::string_view what) const {
+/// Where none depends on a symbol.
+static std::optional<std::vector<int64_t>> fixed_ints(const ir::SymInts& values) {
   std::vector<int64_t> out;
-  for (ir::SymInt v : known_or_throw(i, what)) {
-    if (!v.is_constant())
-      throw_unknown_shape(fmt::format("{} (input {}) depends on a dynamic dimension", what, i));
+  for (ir::SymInt v : values) {
+    if (!v.is_constant()) return std::nullopt;
     out.push_back(v.constant());
   }
   return out;
 }
 
+static std::string depends_on_sizes(std::string_view what, int i) {
+  return fmt::format("{} (input {}) depends on a dynamic dimension", what, i);
+}
+
+std::vector<int64_t> OpContext::ints_or_throw(int i, std::string_view what) const {
+  const auto values = fixed_ints(known_or_throw(i, what));
+  if (!values) ask_for_sizes(depends_on_sizes(what, i));
+  return *values;
+}
+
 std::vector<int64_t> OpContext::ints_or_run(int i, std::string_view what) const {
-  try {
-    return ints_or_throw(i, what);
-  } catch (const UnknownValueError& e) {
-    throw RuntimeValueError(e.message());
-  }
+  tensor_value(i);
+  const auto values = known(i);
+  if (!values) ask_for_run(unknown_elements(what, i));
+  const auto ints = fixed_ints(*values);
+  if (!ints) ask_for_run(depends_on_sizes(what, i));
+  return *ints;
 }
 
 int64_t OpContext::int_or_throw(int i, std::string_view what) const {
@@ -184,7 +206,7 @@ std::shared_ptr<const Tensor> OpContext::constant(int i) const {
 std::shared_ptr<const Tensor> OpContext::constant_or_throw(int i, std::string_view what) const {
   tensor_value(i);
   auto t = constant(i);
-  if (!t) throw UnknownValueError(fmt::format("{} (input {}) must be constant", what, i), {node.input(i)});
+  if (!t) ask_for_elements(fmt::format("{} (input {}) must be constant", what, i), {node.input(i)});
   return t;
 }
 

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "ir/tensor_box.h"
-#include "lowering/demand_error.h"
+#include "lowering/ask.h"
 #include "lowering/element_needs.h"
 
 namespace tbx::lowering {
@@ -49,9 +49,6 @@ struct LoweredValue {
   ir::SymInts sizes() const; ///< ModelError when it is no tensor
 };
 
-/// UnknownValueError of a size that must be known while compiling.
-[[noreturn]] void throw_unknown_shape(std::string message);
-
 /// The value as a constant tensor; nullptr when it is none or depends on a symbol.
 std::shared_ptr<const Tensor> constant_of(const LoweredValue& value);
 
@@ -69,7 +66,7 @@ private:
 };
 
 using LowerSubgraphFn =
-    std::function<std::vector<LoweredValue>(const Graph& body, std::vector<LoweredValue> inputs)>;
+    std::function<std::vector<LoweredValue>(std::shared_ptr<const Graph> body, std::vector<LoweredValue>)>;
 
 /// One node being lowered: its inputs, attributes and the program that grows.
 class OpContext {
@@ -99,17 +96,16 @@ public:
   /// The integers of input `i` where they are known while compiling (constant or shape computation); else
   /// nullopt.
   std::optional<ir::SymInts> known(int i) const;
-  /// Same, but UnknownValueError naming the input when they are not known.
+  /// Same, but asks for the elements of the input when they are not known.
   ir::SymInts known_or_throw(int i, std::string_view what) const;
-  /// Known and free of symbols, else UnknownValueError.
+  /// Known and free of symbols; else asks for what they are made from.
   std::vector<int64_t> ints_or_throw(int i, std::string_view what) const;
   /// Input `i` with its shape as a known tensor (floats included), where it is one.
   std::shared_ptr<const KnownTensor> known_tensor(int i) const;
   /// Input `i` as a constant tensor, or nullptr.
   std::shared_ptr<const Tensor> constant(int i) const;
   std::shared_ptr<const Tensor> constant_or_throw(int i, std::string_view what) const;
-  /// As ints_or_throw, but a value that is not known makes the node one that runs on run-time values
-  /// (RuntimeValueError).
+  /// As ints_or_throw, but a value that is not known makes the node one that runs on run-time values.
   std::vector<int64_t> ints_or_run(int i, std::string_view what) const;
   /// The same of an input that holds one number; ModelError when it holds more or none.
   int64_t int_or_throw(int i, std::string_view what) const;
@@ -169,9 +165,17 @@ enum class Trait : uint8_t {
   compares,    ///< asks of elements only which are equal, and which less
   tests,       ///< asks of elements only whether they are zero, or empty
   by_part, ///< besides operators that move: of complex numbers, each part of the result is that of the parts
-  any_values,   ///< passes values on as they are, whatever they are
-  runs_bodies,  ///< its bodies can run as graphs of their own, where a model has other values than tensors
-  reads_shape,  ///< reads no element
+  by_pair, ///< keeps complex numbers or leaves them out, whole, along its axis
+  recasts, ///< the bits of input 0 as elements of another type, which the attribute "to" names
+  any_values,  ///< passes values on as they are, whatever they are
+  runs_bodies, ///< its bodies can run as graphs of their own, where a model has other values than tensors
+  on_values,   ///< always runs so, on values of a run
+  reads_shape, ///< reads no element
+  has_gates,   ///< multiplies input 0 by input 1, and a state that goes from step to step by input 2
+  convolves,   ///< input 0 with input 1
+  has_weights, ///< takes constants of a type of their own for input 1
+  by_body, ///< differentiated by the body that ONNX defines: its lowering calls kernels that no expression
+           ///< says
   no_gradient,  ///< its results stay as they are when elements change by little, or are no numbers of theirs
   keeps_first,  ///< integers of input 0 come out again, unchanged
   keeps_others, ///< the same of the inputs behind it
@@ -214,6 +218,13 @@ public:
   /// Results have the type of this input; for operators that the importer knows no types of.
   void type_from(int input, std::initializer_list<const char*> names, const std::string& domain = "");
   int type_giver(const Node& node) const; ///< -1: not said
+  /// Inputs [first, end) are masks: what they hide may be the lowest number of their type.
+  void masks(int first, int end, std::initializer_list<const char*> names, const std::string& domain = "");
+  bool is_mask(const Node& node, int input) const;
+  /// Keys and values of the past are this input and the next one; where they are a session's state, the
+  /// operator appends to them (kKeptPast).
+  void past_at(int input, std::initializer_list<const char*> names, const std::string& domain = "");
+  int past_of(const Node& node) const; ///< -1: none
   /// What the operator needs the integers of an input to be; nullptr: nothing is known.
   void need(const char* name, size_t input, const NeedOf& need, const std::string& domain = "");
   const NeedOf* need_of(const Node& node, size_t input) const;
@@ -226,7 +237,8 @@ public:
 private:
   struct Facts {
     uint32_t traits = 0;
-    int type_giver = -1;
+    int type_giver = -1, past = -1;
+    int first_mask = 0, end_of_masks = 0;
     std::array<const char*, 3> moving{}; ///< attribute, value, otherwise of moves_where()
     std::string labels;                  ///< of labels_in()
     std::map<size_t, NeedOf> needs;
@@ -240,6 +252,9 @@ private:
 
 /// Of an operator with this trait.
 inline bool has(Trait trait, const Node& node) { return Registry::instance().has(trait, node); }
+
+/// The input that has the type of the first result, of operators that ONNX knows no types of; -1: not said.
+inline int type_giver(const Node& node) { return Registry::instance().type_giver(node); }
 
 inline int since(int opset) { return opset; }
 

@@ -59,6 +59,29 @@ int Registry::type_giver(const Node& node) const {
   return facts ? facts->type_giver : -1;
 }
 
+void Registry::masks(int first, int end, std::initializer_list<const char*> names,
+                     const std::string& domain) {
+  for (const char* name : names) {
+    Facts& facts = facts_[{domain, name}];
+    facts.first_mask = first;
+    facts.end_of_masks = end;
+  }
+}
+
+bool Registry::is_mask(const Node& node, int input) const {
+  const Facts* facts = facts_of(node);
+  return facts && facts->first_mask <= input && input < facts->end_of_masks;
+}
+
+void Registry::past_at(int input, std::initializer_list<const char*> names, const std::string& domain) {
+  for (const char* name : names) facts_[{domain, name}].past = input;
+}
+
+int Registry::past_of(const Node& node) const {
+  const Facts* facts = facts_of(node);
+  return facts ? facts->past : -1;
+}
+
 void Registry::need(const char* name, size_t input, const NeedOf& need, const std::string& domain) {
   const bool fresh = facts_[{domain, name}].needs.try_emplace(input, need).second;
   TBX_INTERNAL(fresh);

@@ -13,6 +13,10 @@ struct tbx_outputs {
 
 namespace tbx::package {
 
+[[noreturn]] void refuse(const std::string& why) {
+  throw Exception({Failure::model_error, "ModelError: " + why});
+}
+
 void set_error(tbx_error** error, Failure failure) {
   if (error) *error = new (std::nothrow) tbx_error{std::move(failure)};
 }
@@ -40,10 +44,6 @@ template <class T, class F> T caught(tbx_error** error, T otherwise, F&& f) noex
     set_error(error, {Failure::internal_error, std::string("InternalError: ") + e.what()});
   }
   return otherwise;
-}
-
-[[noreturn]] void refuse(const std::string& why) {
-  throw Exception({Failure::model_error, "ModelError: " + why});
 }
 
 tbx_info info_of(const std::vector<TensorInfo>& all, const std::vector<std::vector<const char*>>& dims,
@@ -128,10 +128,21 @@ tbx_session* session_or_error(const std::function<Result<Session>()>& make, tbx_
   });
 }
 
-tbx_options known_options(const tbx_options* given) {
-  tbx_options o{};
-  if (given) std::memcpy(&o, given, std::min(given->size, sizeof o));
-  return o;
+std::vector<std::string> listed(const char* names) {
+  std::vector<std::string> all;
+  for (const char* at = names; at && *at;) {
+    const char* end = std::strchr(at, ',');
+    all.emplace_back(at, end ? static_cast<size_t>(end - at) : std::strlen(at));
+    at = end ? end + 1 : nullptr;
+  }
+  return all;
+}
+
+std::function<void(const std::string&)> log_of(const tbx_options& options) {
+  if (!options.log) return {};
+  return [log = options.log, context = options.log_context](const std::string& message) {
+    log(message.c_str(), context);
+  };
 }
 
 } // namespace tbx::package
@@ -153,6 +164,11 @@ tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_
       [&]() -> tbx::Result<tbx::Session> {
         if (!package_file) refuse("the name of the package is NULL");
         const tbx_options o = known_options(options);
+        const std::pair<const char*, const char*> of_compile[] = {
+            {"dims", o.dims}, {"precision", o.precision}, {"disabled_passes", o.disabled_passes}};
+        for (const auto& [name, given] : of_compile)
+          if (given)
+            refuse(std::string("option ") + name + " is of tbx_compile: what a package holds is compiled");
         tbx::LoadOptions load;
         load.threads = o.threads;
         load.private_threads = o.private_threads != 0;
@@ -161,21 +177,29 @@ tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_
         load.max_memory = o.max_memory;
         load.time_limit_ms = o.time_limit_ms;
         load.device = o.device ? o.device : "";
+        load.log = log_of(o);
         return tbx::Session::load(package_file, load);
       },
       error);
 }
 
 int tbx_save(const tbx_session* session, const char* package_file, const char* isas, tbx_error** error) {
+  tbx_save_options options{};
+  options.size = sizeof options;
+  options.isas = isas;
+  return tbx_save_with(session, package_file, &options, error);
+}
+
+int tbx_save_with(const tbx_session* session, const char* package_file, const tbx_save_options* options,
+                  tbx_error** error) {
   return caught(error, -1, [&] {
     if (!session || !package_file) refuse("the session or the name of the package is NULL");
-    tbx::PackageOptions options;
-    for (const char* at = isas; at && *at;) {
-      const char* end = std::strchr(at, ',');
-      options.isas.emplace_back(at, end ? static_cast<size_t>(end - at) : std::strlen(at));
-      at = end ? end + 1 : nullptr;
-    }
-    session->session.save(package_file, options).value();
+    const tbx_save_options o = known_options(options);
+    tbx::PackageOptions save;
+    save.isas = listed(o.isas);
+    save.architectures = listed(o.architectures);
+    save.for_inputs_seen = o.for_inputs_seen != 0;
+    session->session.save(package_file, save).value();
     return 0;
   });
 }
@@ -204,8 +228,7 @@ tbx_outputs* tbx_run_with(const tbx_session* session, const tbx_tensor* inputs, 
                           const tbx_run_options* options, tbx_error** error) {
   return caught(error, static_cast<tbx_outputs*>(nullptr), [&] {
     if (!session) refuse("the session is NULL");
-    tbx_run_options o{};
-    if (options) std::memcpy(&o, options, std::min(options->size, sizeof o));
+    const tbx_run_options o = known_options(options);
     if (o.async && !o.on_stream) refuse("an asynchronous run needs a stream: set on_stream");
     std::vector<std::vector<std::string>> kept;
     const tbx::Session& run = session->session;

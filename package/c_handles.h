@@ -1,6 +1,8 @@
 // The handles of the C interface (include/tensorbox/c.h), for the two places that make sessions.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,10 +22,19 @@ struct tbx_session {
 
 namespace tbx::package {
 
+/// ModelError.
+[[noreturn]] void refuse(const std::string& why);
 void set_error(tbx_error** error, Failure failure);
 /// The session that `make` gives; nullptr with *error where it fails. Throws nothing.
 tbx_session* session_or_error(const std::function<Result<Session>()>& make, tbx_error** error);
 /// What the caller's struct has of the options; the others are 0.
-tbx_options known_options(const tbx_options* given);
+template <class Options> Options known_options(const Options* given) {
+  Options o{};
+  if (given) std::memcpy(&o, given, std::min(given->size, sizeof o));
+  return o;
+}
+/// "a,b" -> a, b; none where it is NULL or empty.
+std::vector<std::string> listed(const char* names);
+std::function<void(const std::string&)> log_of(const tbx_options& options);
 
 } // namespace tbx::package

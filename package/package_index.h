@@ -39,6 +39,10 @@ struct PackedStage {
   std::vector<PackedProgram> programs;
 };
 
+/// The name of an option that says what the package is made for, where it does not serve all inputs that the
+/// model takes.
+inline constexpr const char* kMadeFor = "made for";
+
 struct PackageIndex {
   std::string version; ///< of the tensorbox that wrote it
   ModelMetadata metadata;

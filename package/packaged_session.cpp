@@ -11,6 +11,7 @@
 #include "package/guarded.h"
 #include "package/packaged_stage.h"
 #include "runtime/value_plan_file.h"
+#include "runtime/verify.h"
 
 namespace tbx {
 namespace package {
@@ -104,29 +105,35 @@ public:
     }
     device = chosen_device(index, options);
     const RunWith how{device ? std::string() : chosen_isa(index, options, log), device, log, run_with};
-    std::vector<std::shared_ptr<const runtime::TensorStage>> stages;
     for (size_t i = 0; i < index.stages.size(); ++i) {
       stages_.push_back(std::make_shared<const PackagedStage>(
           package_, index.stages[i], how,
           index.stages.size() == 1 ? "the model" : fmt::format("part {} of the model", i)));
-      stages.push_back(stages_.back());
     }
-    if (index.values < 0) {
-      if (stages_.size() != 1) archive::damaged("it has parts and no plan for them");
+    std::shared_ptr<const runtime::ValuePlan> values;
+    if (index.values >= 0)
+      values = std::make_shared<const runtime::ValuePlan>(runtime::value_plan_from_bytes(
+          package_->part(index.values, PartKind::values), package_->tensors()));
+    check(values.get());
+    if (!values) {
       stages_[0]->prepare();
       if (const auto bound = stages_[0]->programs(); !bound.empty())
         state = KeptState::of(*bound[0]->bound->executable, bound[0]->bound->on_device ? device : nullptr,
                               run_with.max_memory);
       return;
     }
-    value_session = std::make_unique<runtime::ValueSession>(runtime::value_plan_from_bytes(
-        package_->part(index.values, PartKind::values), package_->tensors(), stages));
-    const runtime::ValuePlan& plan = value_session->plan();
-    if (plan.inputs.size() != inputs.size() || plan.outputs.size() != outputs.size())
-      archive::damaged("the plan of values has another signature");
+    value_session =
+        std::make_unique<runtime::ValueSession>(runtime::bind(values, {stages_.begin(), stages_.end()}));
   }
 
   CompileStats stats() const override { return package_->index().stats; }
+
+  std::vector<std::string> made_for() const override {
+    std::vector<std::string> all;
+    for (const auto& [name, value] : package_->index().options)
+      if (name == kMadeFor) all.push_back(value);
+    return all;
+  }
 
   std::string dump(const std::string& stage) const override {
     if (stage != "plan")
@@ -135,11 +142,7 @@ public:
     const PackageIndex& index = package_->index();
     std::string text = fmt::format("package of tensorbox {}\n", index.version);
     for (const auto& [name, value] : index.options) text += fmt::format("option: {} {}\n", name, value);
-    if (value_session) {
-      std::vector<const runtime::TensorStage*> all;
-      for (const auto& stage : stages_) all.push_back(stage.get());
-      text += runtime::to_string(value_session->plan(), all);
-    }
+    if (value_session) text += runtime::to_string(value_session->plan());
     for (size_t i = 0; i < stages_.size(); ++i)
       for (const auto& p : stages_[i]->programs())
         text += (stages_.size() > 1 ? fmt::format("--- part {}\n", i) : "") +
@@ -176,6 +179,16 @@ protected:
   }
 
 private:
+  /// What was read, before any of it is bound.
+  void check(const runtime::ValuePlan* values) const {
+    std::vector<runtime::StageParts> parts;
+    for (const auto& stage : stages_) parts.push_back(stage->parts());
+    if (const std::string defect = runtime::defect_of({std::move(parts), values}); !defect.empty())
+      archive::damaged(defect.c_str());
+    if (values && (values->inputs.size() != inputs.size() || values->outputs.size() != outputs.size()))
+      archive::damaged("the plan of values has another signature");
+  }
+
   std::shared_ptr<const Package> package_;
   std::vector<std::shared_ptr<const PackagedStage>> stages_;
 };

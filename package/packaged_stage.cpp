@@ -131,13 +131,17 @@ PackagedStage::PackagedStage(std::shared_ptr<const Package> package, const Packe
     : package_(std::move(package)), how_(how), what_(std::move(what)) {
   for (const PackedProgram& p : stage.programs)
     variants_.push_back(std::make_unique<Variant>(*package_, p, how_));
-  for (const auto& v : variants_)
-    if (v->plan.executable->inputs.size() != variants_[0]->plan.executable->inputs.size() ||
-        v->plan.executable->outputs.size() != variants_[0]->plan.executable->outputs.size())
-      archive::damaged("programs of one part have other inputs and outputs");
+  if (variants_.empty()) archive::damaged("a part has no program");
 }
 
 PackagedStage::~PackagedStage() = default;
+
+runtime::StageParts PackagedStage::parts() const {
+  const runtime::Executable& first = *variants_[0]->plan.executable;
+  runtime::StageParts parts{first.inputs.size(), first.outputs.size(), {}};
+  for (const auto& v : variants_) parts.executables.push_back(v->plan.executable.get());
+  return parts;
+}
 
 void PackagedStage::prepare() const {
   for (const auto& v : variants_)
@@ -156,14 +160,12 @@ std::shared_ptr<const Program> PackagedStage::program_for(std::span<const runtim
       fmt::format("the package has no code for these inputs: {} was compiled for {} kind(s) of values or "
                   "shapes of inputs, and these are others",
                   what_, variants_.size()),
-      "save the package from a session that has run such inputs, or run the ONNX model");
+      "`tbx explain` says what the package is made for: save it from a session that has run such inputs, or "
+      "run the ONNX model");
 }
 
 void PackagedStage::run(std::span<const runtime::RunTensor> inputs, std::span<runtime::RunTensor> outputs,
                         const runtime::RunOptions& options) const {
-  if (!variants_.empty() && (inputs.size() != variants_[0]->plan.executable->inputs.size() ||
-                             outputs.size() != variants_[0]->plan.executable->outputs.size()))
-    archive::damaged("a part has other inputs and outputs than the step that runs it");
   for (Assume assume = Assume::broadcast_too;; assume = less_than(assume)) {
     const auto program = program_for(inputs, assume);
     try {

@@ -8,7 +8,8 @@
 #include "device/device.h"
 #include "package/package_file.h"
 #include "package/session_impl.h"
-#include "runtime/value_plan.h"
+#include "runtime/bind_values.h"
+#include "runtime/verify.h"
 
 namespace tbx::package {
 
@@ -22,8 +23,8 @@ struct RunWith {
 
 class PackagedStage : public runtime::TensorStage {
 public:
-  /// `what`: for errors, "the model" or "part 3 of the model". The plans are read and verified here; a
-  /// program is bound when it is first used.
+  /// `what`: for errors, "the model" or "part 3 of the model". The plans are read here; a program is bound
+  /// when it is first used, which must not be before its executable is verified.
   PackagedStage(std::shared_ptr<const Package> package, const PackedStage& stage, const RunWith& how,
                 std::string what);
   ~PackagedStage() override;
@@ -31,6 +32,8 @@ public:
   void run(std::span<const runtime::RunTensor> inputs, std::span<runtime::RunTensor> outputs,
            const runtime::RunOptions& options) const override;
 
+  /// What is to be verified.
+  runtime::StageParts parts() const;
   /// Throws Error (unsupported) where the package has none.
   std::shared_ptr<const Program> program_for(std::span<const runtime::RunTensor> inputs,
                                              runtime::Assume assume) const;

@@ -360,6 +360,7 @@ const std::vector<TensorInfo>& Session::overridable_initializers() const {
   return impl_->overridable_initializers;
 }
 const ModelMetadata& Session::metadata() const { return impl_->metadata; }
+std::vector<std::string> Session::made_for() const { return impl_->made_for(); }
 CompileStats Session::stats() const { return impl_->stats(); }
 int Session::threads() const { return impl_->threads(); }
 int32_t Session::device() const { return impl_->device ? impl_->device->properties().number : kHost; }

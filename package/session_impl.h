@@ -79,6 +79,8 @@ struct Session::Impl {
   std::vector<KernelReport> reports(package::ReportsByPlan* plans = nullptr) const;
 
   virtual CompileStats stats() const = 0;
+  /// Of packages that do not serve all inputs.
+  virtual std::vector<std::string> made_for() const { return {}; }
   virtual std::string dump(const std::string& stage) const = 0;
   virtual PackageReport save(const std::string& file, const PackageOptions& options) const = 0;
   int threads() const { return run_with.threads > 0 ? run_with.threads : runtime::default_threads(); }

@@ -235,6 +235,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("overridable_initializers",
                    [](const tbx::Session& s) { return s.overridable_initializers(); })
       .def_prop_ro("metadata", [](const tbx::Session& s) { return s.metadata(); })
+      .def_prop_ro("made_for", [](const tbx::Session& s) { return s.made_for(); })
       .def_prop_ro("stats", [](const tbx::Session& s) { return s.stats(); })
       .def_prop_ro("threads", &tbx::Session::threads)
       .def("run",
@@ -341,11 +342,11 @@ NB_MODULE(_core, m) {
       .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
       .def("save",
            [](const tbx::Session& s, const nb::bytes& file, const std::vector<std::string>& isas,
-              const std::vector<std::string>& architectures) {
+              const std::vector<std::string>& architectures, bool for_inputs_seen) {
              std::string path(file.c_str(), file.size()); // as the file system spells it
              auto result = [&] {
                nb::gil_scoped_release nogil;
-               return s.save(path, {isas, architectures});
+               return s.save(path, {isas, architectures, for_inputs_seen});
              }();
              return unwrap(std::move(result));
            })
@@ -359,10 +360,11 @@ NB_MODULE(_core, m) {
 
   m.def("optimize",
         [](const std::string& model, const std::string& to, const std::map<std::string, int64_t>& dims,
-           int opset, const std::vector<std::string>& disabled_passes, bool untrusted) {
+           int opset, const std::vector<std::string>& disabled_passes, const tbx::CompileOptions& limits) {
+          const tbx::OptimizeOptions options{dims, opset, disabled_passes, limits};
           auto result = [&] {
             nb::gil_scoped_release nogil;
-            return tbx::optimize(model, to, {dims, opset, disabled_passes, untrusted});
+            return tbx::optimize(model, to, options);
           }();
           tbx::OptimizeReport r = unwrap(std::move(result));
           nb::dict report;

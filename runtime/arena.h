@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 
+#include "base/spare_memory.h"
 #include "runtime/isolated.h"
 
 namespace tbx::runtime {
@@ -40,6 +41,7 @@ private:
   class Workers : public tbb::task_scheduler_observer {
   public:
     explicit Workers(tbb::task_arena& arena) : task_scheduler_observer(arena) {
+      require_spare_memory();
       arena.initialize(); // or observe() does, and where that has no memory it cannot be taken back
       observe(true);
     }

@@ -101,10 +101,11 @@ Tensor slice_at(const Tensor& t, int64_t axis, int64_t i) {
 } // namespace
 
 void run_if(const IfStep& s, const ValueStep& step, size_t number, ValueFrame& frame, const RunGuard& guard) {
-  bool taken = condition(frame.slots[step.inputs[0]], "an If");
+  const bool taken = condition(frame.slots[step.inputs[0]], "an If");
   const BodyCall& call = taken ? s.then_branch : s.else_branch;
-  if (call.failure) throw Error(*call.failure);
-  ValueFrame& body = frame.body(number, call, !taken);
+  const size_t branch = taken ? 0 : 1;
+  if (const auto& failure = frame.bound.steps[number].bodies[branch].failure) throw Error(*failure);
+  ValueFrame& body = frame.body(number, branch);
   set_captures(frame, call, body);
   run_frame(body, guard);
   for (size_t i = 0; i < step.outputs.size(); ++i) set_output(frame, step, i, take_output(body, i));
@@ -133,7 +134,7 @@ void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFram
     RuntimeValue& v = frame.slots[step.inputs[i + 2]];
     state[i] = step.last_use[i + 2] ? std::move(v) : v;
   }
-  ValueFrame& body = frame.body(number, s.body);
+  ValueFrame& body = frame.body(number);
   set_captures(frame, s.body, body);
   std::vector<Stack> stacks(plan.outputs.size() - 1 - carried);
   for (int64_t i = 0; go && i < limit; ++i) {
@@ -261,7 +262,7 @@ void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFram
       scanned.push_back(v.tensor);
     }
   }
-  ValueFrame& body = frame.body(number, s.body);
+  ValueFrame& body = frame.body(number);
   set_captures(frame, s.body, body);
   if (!s.batched) {
     std::vector<RuntimeValue> out =
@@ -330,7 +331,7 @@ void run_sequence_map(const SequenceMapStep& s, const ValueStep& step, size_t nu
     TBX_MODEL(!v.is_sequence() || v.elements->size() == n, "sequences of {} and {} elements", n,
               v.elements->size());
   }
-  ValueFrame& body = frame.body(number, s.body);
+  ValueFrame& body = frame.body(number);
   set_captures(frame, s.body, body);
   std::vector<std::vector<RuntimeValue>> results(plan.outputs.size());
   for (size_t i = 0; i < n; ++i) {

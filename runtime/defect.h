@@ -1,10 +1,13 @@
-// How the verifiers of this folder say what is wrong.
+// What runtime/verify.h looks through, and how it says what is wrong.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <span>
 #include <string>
 #include <utility>
+
+#include "runtime/verify.h"
 
 namespace tbx::runtime {
 
@@ -16,6 +19,11 @@ struct Defect {
 template <class... A> void require(bool sound, fmt::format_string<A...> f, A&&... a) {
   if (!sound) throw Defect{fmt::format(f, std::forward<A>(a)...)};
 }
+
+/// Throws the first defect.
+void require_sound(const Executable& executable);
+/// The plan and those of its bodies.
+void require_sound(const ValuePlan& plan, std::span<const StageParts> stages);
 
 /// What `verify` throws first; "" where all is sound.
 template <class Verify> std::string first_defect(Verify&& verify) {

@@ -43,7 +43,7 @@ enum class StorageKind : uint8_t {
   input,
   output,
   constant,
-  dynamic /*allocated by a data-dependent step*/
+  dynamic /*of sizes that a step finds out*/
 };
 
 struct BufferPlan {
@@ -174,13 +174,5 @@ std::string nodes_of(const Executable& executable, std::span<const int> origins)
 
 /// Deterministic text (`tbx dump --stage=plan`).
 std::string to_string(const Executable& executable);
-
-/// What is wrong with an executable: a number out of range, a size that cannot be evaluated, a constant of
-/// another type or size than its buffer, a buffer that is read before it is written or outside of its life, a
-/// view that leaves its buffer. Empty: it is sound. Whatever this accepts can be bound and run without
-/// touching memory that is not its own, as far as sizes are constant; the others are checked per run.
-std::string defect_of(const Executable& executable);
-/// Throws InternalError with what is wrong.
-void verify(const Executable& executable);
 
 } // namespace tbx::runtime

@@ -14,8 +14,8 @@ namespace tbx::runtime {
 /// UnsupportedError for an operator of a user's library, which is code that lies elsewhere.
 std::string to_bytes(const Executable& executable, TensorPool& tensors);
 
-/// The executable, verified. Its constants are views of `tensors`. Throws Error (model) that says what is
-/// wrong.
+/// The executable as it was written, not yet verified (runtime/verify.h). Its constants are views of
+/// `tensors`. Throws Error (model) that says what is wrong with the bytes.
 Executable from_bytes(std::span<const std::byte> bytes, TensorMemory tensors);
 
 } // namespace tbx::runtime

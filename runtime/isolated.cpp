@@ -2,8 +2,15 @@
 
 #include <tbb/task_arena.h>
 
+#include "base/spare_memory.h"
+
 namespace tbx::runtime {
 
-void isolated(const std::function<void()>& work) { tbb::this_task_arena::isolate(work); }
+void isolated(const std::function<void()>& work) {
+  thread_local bool is_known = false; // to oneTBB, which makes what a thread needs when it first hears of it
+  if (!is_known) require_spare_memory();
+  is_known = true;
+  tbb::this_task_arena::isolate(work);
+}
 
 } // namespace tbx::runtime

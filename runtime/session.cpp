@@ -75,7 +75,7 @@ std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int
   }
   if (made && !move_shape_plan(*bound, *made, symbols, growing.buffers, growing.steps)) made.reset();
   if (!made && growing.any()) made = shapes_with_room(symbols);
-  if (!made) made = std::make_shared<ShapePlan>(make_shape_plan(*bound, symbols, uses, previous.get()));
+  if (!made) made = std::make_shared<ShapePlan>(make_shape_plan(*bound, symbols, facts, previous.get()));
   made->stays_with_caller = stays_with_caller(*made);
   std::lock_guard lock(mutex);
   if (shape_plans.size() >= kMaxShapePlans) shape_plans.erase(shape_plans.begin());
@@ -90,8 +90,8 @@ std::shared_ptr<ShapePlan> Session::Impl::shapes_with_room(const std::vector<int
   try {
     std::vector<int64_t> room = growing.room_of(symbols);
     // Not what another plan left: recorded work relies on the same places for the same sizes.
-    make_shape_plan(*bound, symbols, uses); // checks the operands of this run
-    *made = make_shape_plan(*bound, room, uses, nullptr, Operands::unchecked);
+    make_shape_plan(*bound, symbols, facts); // checks the operands of this run
+    *made = make_shape_plan(*bound, room, facts, nullptr, Operands::unchecked);
     made->room = std::move(room);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::internal) throw;
@@ -134,15 +134,13 @@ void Session::Impl::run(RunContext& ctx, std::shared_ptr<const ShapePlan> shapes
     ctx.made_on_host.clear();
   }
   take_device_inputs(ctx, inputs);
-  if (bound->data_dependent) return run_dynamic(ctx, outputs, run_options);
   run_planned(ctx, shapes ? std::move(shapes) : shapes_for(ctx.symbols), outputs, run_options);
 }
 
 void Session::Impl::begin_and_run(RunContext& ctx, std::span<const RunTensor> inputs,
                                   std::span<RunTensor> outputs, const RunOptions& run_options) const {
   begin(ctx, inputs, outputs, run_options);
-  std::shared_ptr<const ShapePlan> shapes;
-  if (!bound->data_dependent) shapes = known_shapes(ctx.symbols);
+  std::shared_ptr<const ShapePlan> shapes = known_shapes(ctx.symbols);
   const bool stays = shapes && shapes->stays_with_caller;
   auto work = [&] {
     RandomScope random(run_options.random);
@@ -158,19 +156,14 @@ Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions op
     : impl_(std::make_unique<Impl>()) {
   impl_->bound = std::move(bound);
   impl_->plan = impl_->bound->executable.get();
-  impl_->uses = symbol_uses(*impl_->plan);
+  impl_->facts = shape_facts(*impl_->plan);
   impl_->kept = places_of_states(*impl_->plan);
-  if (impl_->bound->data_dependent) {
-    const Executable& plan = *impl_->plan;
-    impl_->begin_at.resize(plan.steps.size());
-    impl_->end_at.resize(plan.steps.size());
-    for (size_t b = 0; b < plan.buffers.size(); ++b) {
-      const BufferPlan& p = plan.buffers[b];
-      if (p.first_step >= 0) impl_->begin_at[p.first_step].push_back(static_cast<int>(b));
-      if (p.last_step >= 0) impl_->end_at[p.last_step].push_back(static_cast<int>(b));
-    }
-  }
-  impl_->growing = growing_sizes(*impl_->bound, impl_->uses);
+  const std::vector<BufferPlan>& buffers = impl_->plan->buffers;
+  impl_->made_until.resize(impl_->plan->steps.size());
+  for (size_t b = 0; b < buffers.size(); ++b)
+    if (impl_->facts.made[b] && buffers[b].storage != StorageKind::output && buffers[b].last_step >= 0)
+      impl_->made_until[buffers[b].last_step].push_back(static_cast<int>(b));
+  impl_->growing = growing_sizes(*impl_->bound, impl_->facts.uses);
   impl_->options = std::move(options);
   impl_->arena = arena_for(impl_->options);
   if (impl_->bound->on_device)

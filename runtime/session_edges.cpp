@@ -124,7 +124,9 @@ DeviceContext::Mode Session::Impl::place_edges(RunContext& ctx, const ShapePlan&
                                                std::span<RunTensor> outputs, bool recorded) const {
   const PlanEdges& edges = bound->on_device->edges;
   for (size_t o = 0; o < outputs.size(); ++o) {
-    const auto bytes = static_cast<size_t>(shapes.buffers[plan->outputs[o].buffer].bytes);
+    const BufferShape& shape = shapes.buffers[plan->outputs[o].buffer];
+    if (!shape.known) continue; // when a step has found its sizes
+    const auto bytes = static_cast<size_t>(shape.bytes);
     ctx.edges_out[o] = {way_of(edges.outputs[o], outputs[o].on_device, outputs[o].data, bytes),
                         outputs[o].data, nullptr, bytes, bytes};
   }

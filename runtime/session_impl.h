@@ -1,5 +1,5 @@
 // Session::Impl: what a session keeps, and what one run needs. Its functions are in session.cpp and in
-// session_edges.cpp, session_planned.cpp, session_dynamic.cpp and session_steps.cpp.
+// session_edges.cpp, session_planned.cpp, session_found.cpp and session_steps.cpp.
 #pragma once
 
 #include <chrono>
@@ -21,6 +21,38 @@ namespace tbx::runtime {
 
 using Clock = std::chrono::steady_clock;
 
+/// An arena that grows in a run: blocks one behind the other.
+class ArenaBlocks {
+public:
+  void begin(std::byte* memory, int64_t bytes) {
+    blocks_.assign(1, {memory, nullptr});
+    ends_.assign(1, bytes);
+  }
+  void add(std::shared_ptr<void> memory, int64_t end) {
+    auto* begin = static_cast<std::byte*>(memory.get());
+    blocks_.push_back({begin, std::move(memory)});
+    ends_.push_back(end);
+  }
+  /// Keeps the first.
+  void end() { begin(blocks_[0].begin, ends_[0]); }
+  std::byte* at(int64_t offset) const {
+    size_t block = 0;
+    while (block + 1 < blocks_.size() && offset >= ends_[block]) ++block;
+    return blocks_[block].begin + (block ? offset - ends_[block - 1] : offset);
+  }
+  /// Where blocks end, by offset.
+  const std::vector<int64_t>& ends() const { return ends_; }
+  int64_t bytes() const { return ends_.back(); }
+
+private:
+  struct One {
+    std::byte* begin;
+    std::shared_ptr<void> owner;
+  };
+  std::vector<One> blocks_;
+  std::vector<int64_t> ends_;
+};
+
 /// What one run needs besides the plan; reused by later runs.
 struct RunContext {
   std::unique_ptr<DeviceContext> device;    ///< of plans with steps of a device; ends last
@@ -35,8 +67,18 @@ struct RunContext {
   std::vector<KernelRoom> kernel_rooms;
   std::vector<extern_kernels::TensorRef> inputs, outputs;
   Block arena, scratch, workspace;
-  std::vector<std::shared_ptr<void>> dynamic; ///< per buffer, data-dependent shapes only
-  std::vector<BufferShape> dynamic_shapes;
+  // Of plans whose steps find out sizes.
+  std::shared_ptr<const ShapePlan> known; ///< what is known from the inputs
+  ShapePlan shapes;                       ///< and what steps of the run have found
+  ArenaBlocks blocks, device_blocks;      ///< places of its buffers
+  int64_t wanted = 0;                     ///< bytes of the arena that hold all that runs found so far
+  struct Made {
+    std::shared_ptr<void> memory;
+    int64_t bytes = 0;
+  };
+  std::vector<Made> made;           ///< per buffer: what its step made
+  int64_t made_bytes = 0;           ///< of these, and of outputs that the session made
+  std::span<RunTensor> run_outputs; ///< of this run
   /// Outputs that are to be on the device, and that steps of the host make.
   struct MadeOnHost {
     size_t output;
@@ -63,9 +105,10 @@ struct Session::Impl {
   std::shared_ptr<Arena> arena;
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<RunContext>> idle;
-  SymbolUses uses; ///< of the plan
+  ShapeFacts facts; ///< of the plan
   Growing growing;
-  std::vector<std::vector<int>> begin_at, end_at; ///< by step: buffers, of executables that depend on data
+  std::vector<std::vector<int>>
+      made_until;         ///< by step: buffers that a step made, which it is the last to use
   std::vector<bool> kept; ///< by buffer: its place on a device is the memory of a state
   mutable std::vector<std::shared_ptr<ShapePlan>> shape_plans; ///< changed where nobody else has them
   mutable BlockPool pool;
@@ -93,12 +136,15 @@ struct Session::Impl {
   DeviceContext::Mode place_edges(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                                   bool recorded) const;
   void touched_by(size_t s, const RunContext& ctx, const ShapePlan& shapes, std::vector<Access>& all) const;
-  void check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const;
+  void check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs, int64_t made_bytes) const;
+  int64_t begin_finding(RunContext& ctx, std::shared_ptr<const ShapePlan> known) const;
+  void take_found(size_t s, RunContext& ctx) const;
+  void place_found_output(int output, RunContext& ctx) const;
+  void hand_over(int buffer, RunContext& ctx) const;
+  void let_go(int buffer, RunContext& ctx) const;
+  void end_finding(RunContext& ctx) const;
   void run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan> plan_of_run,
                    std::span<RunTensor> outputs, const RunOptions& options) const;
-  void run_dynamic(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
-  void run_dynamic_step(size_t s, RunContext& ctx, std::span<RunTensor> outputs,
-                        const RunOptions& run_options, int64_t& in_use, Clock::time_point start) const;
   void place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                     RunContext& ctx) const;
   void run_step(size_t s, const StepShape& shape, RunContext& ctx, std::span<const BufferShape> shapes) const;

@@ -1,4 +1,4 @@
-// Runs whose shapes are known before they begin: one arena, planned per shape signature.
+// A run: one arena, planned per shape signature.
 #include "runtime/session_impl.h"
 
 #include <chrono>
@@ -15,12 +15,12 @@ namespace {
 /// Shows a sanitizer what of the arena belongs to a buffer while a step runs, and to none.
 class Watch {
 public:
-  Watch(const Executable& plan, const ShapePlan& shapes, const std::byte* arena)
-      : plan_(plan), shapes_(shapes), arena_(arena), on_(is_watched()) {
-    if (on_) forbid(arena_, shapes_.arena_bytes);
+  Watch(const Executable& plan, const ShapePlan& shapes, const std::byte* arena, int64_t bytes)
+      : plan_(plan), shapes_(shapes), arena_(arena), bytes_(bytes), on_(is_watched()) {
+    if (on_) forbid(arena_, bytes_);
   }
   ~Watch() {
-    if (on_) allow(arena_, shapes_.arena_bytes);
+    if (on_) allow(arena_, bytes_);
   }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -34,38 +34,47 @@ public:
 
 private:
   template <class F> void each(size_t step, int BufferPlan::*when, F&& fn) const {
-    for (size_t b = 0; on_ && b < plan_.buffers.size(); ++b)
-      if (plan_.buffers[b].*when == static_cast<int>(step) && shapes_.buffers[b].offset >= 0 &&
-          plan_.buffers[b].device == DeviceKind::cpu)
-        fn(arena_ + shapes_.buffers[b].offset, shapes_.buffers[b].bytes);
+    for (size_t b = 0; on_ && b < plan_.buffers.size(); ++b) {
+      const BufferShape& shape = shapes_.buffers[b];
+      if (plan_.buffers[b].*when == static_cast<int>(step) && shape.known && shape.offset >= 0 &&
+          shape.offset < bytes_ && plan_.buffers[b].device == DeviceKind::cpu)
+        fn(arena_ + shape.offset, shape.bytes);
+    }
   }
 
   const Executable& plan_;
   const ShapePlan& shapes_;
   const std::byte* arena_;
+  const int64_t bytes_;
   const bool on_;
 };
 
 } // namespace
 
-/// Refuses what does not fit before anything is allocated, and names the largest tensor.
-void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs) const {
-  int64_t needed = shapes.arena_bytes;
+/// Refuses what does not fit before it is allocated, and names the largest tensor. `made_bytes`: what the run
+/// has allocated besides.
+void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs,
+                                 int64_t made_bytes) const {
+  int64_t needed = shapes.arena_bytes + made_bytes;
   // What a device lacks it says itself; the limit of a run is for both together, and for what is kept.
   const int64_t kept = options.max_memory > 0 ? state_bytes(*plan) : 0;
   if (options.max_memory > 0 && (__builtin_add_overflow(needed, shapes.device_bytes, &needed) ||
                                  __builtin_add_overflow(needed, kept, &needed)))
     needed = INT64_MAX;
-  for (size_t i = 0; i < outputs.size(); ++i)
-    if (!outputs[i].data &&
-        __builtin_add_overflow(needed, shapes.buffers[plan->outputs[i].buffer].bytes, &needed))
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const int b = plan->outputs[i].buffer;
+    if (!outputs[i].data && shapes.buffers[b].known && !facts.made[b] &&
+        __builtin_add_overflow(needed, shapes.buffers[b].bytes, &needed))
       needed = INT64_MAX;
+  }
   const bool over_limit = options.max_memory > 0 && needed > options.max_memory;
   if (!over_limit && needed <= memory_limit()) return;
   size_t largest = plan->buffers.size();
   for (size_t b = 0; b < plan->buffers.size(); ++b) {
     const BufferPlan& p = plan->buffers[b];
-    if (p.storage == StorageKind::input || p.storage == StorageKind::constant || p.first_step < 0) continue;
+    if (p.storage == StorageKind::input || p.storage == StorageKind::constant || p.first_step < 0 ||
+        !shapes.buffers[b].known)
+      continue;
     if (largest == plan->buffers.size() || shapes.buffers[b].bytes > shapes.buffers[largest].bytes)
       largest = b;
   }
@@ -105,35 +114,48 @@ void Session::Impl::expect_next(RunContext& ctx) const {
                         static_cast<size_t>(bound->on_device->last_recorded),
                         [&](size_t s) { run_step(s, shapes->steps[s], ctx, shapes->buffers); }, next,
                         growing.steps, nullptr});
-  } catch (const Error&) { // there is no such run; if it comes after all it says why
+  } catch (const Error& e) { // there is no such run; if it comes after all it says why
+    if (e.kind() == ErrorKind::internal) throw;
   }
 }
 
 void Session::Impl::run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan> plan_of_run,
                                 std::span<RunTensor> outputs, const RunOptions& run_options) const {
-  const ShapePlan& shapes = *plan_of_run;
-  check_memory(shapes, outputs);
-  auto* base = static_cast<std::byte*>(ctx.arena.get(shapes.arena_bytes));
+  const bool finds = bound->data_dependent;
+  int64_t arena_bytes = plan_of_run->arena_bytes;
+  if (finds) arena_bytes = begin_finding(ctx, plan_of_run);
+  const ShapePlan& shapes = finds ? ctx.shapes : *plan_of_run;
+  check_memory(shapes, outputs, 0);
+  auto* base = static_cast<std::byte*>(ctx.arena.get(arena_bytes));
   std::byte* device_base = ctx.device ? ctx.device->arena(shapes.device_bytes) : nullptr;
   if (ctx.device) ctx.device_work = device_base + shapes.device_work;
+  if (finds) ctx.blocks.begin(base, arena_bytes), ctx.device_blocks.begin(device_base, shapes.device_work);
   for (size_t b = 0; b < plan->buffers.size(); ++b)
-    if (shapes.buffers[b].offset >= 0)
+    if (shapes.buffers[b].known && shapes.buffers[b].offset >= 0)
       ctx.pointers[b] =
           (plan->buffers[b].device == DeviceKind::cpu ? base : device_base) + shapes.buffers[b].offset;
-  for (size_t i = 0; i < outputs.size(); ++i)
-    place_output(outputs[i], plan->outputs[i], shapes.buffers[plan->outputs[i].buffer], ctx);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const BufferShape& shape = shapes.buffers[plan->outputs[i].buffer];
+    if (!shape.known) continue; // when a step has found its sizes
+    if (!outputs[i].data) ctx.made_bytes += shape.bytes;
+    place_output(outputs[i], plan->outputs[i], shape, ctx);
+  }
+  ctx.run_outputs = outputs;
   const auto start = run_options.profile ? Clock::now() : Clock::time_point();
   DeviceContext::Mode mode = DeviceContext::Mode::now;
   {
-    const Watch watch(*plan, shapes, base);
+    const Watch watch(*plan, shapes, base, arena_bytes);
     auto run_one = [&](size_t s) {
       watch.begin(s);
       observed_step(s, shapes.steps[s], ctx, run_options, shapes.buffers, start);
       watch.end(s);
+      if (finds)
+        for (int b : made_until[s]) let_go(b, ctx);
     };
     size_t done = 0;
     if (ctx.device) {
-      const bool recorded = bound->on_device->is_recorded() && !run_options.profile && !run_options.observe;
+      const bool recorded =
+          bound->on_device->is_recorded() && !finds && !run_options.profile && !run_options.observe;
       mode = place_edges(ctx, shapes, outputs, recorded);
       if (recorded) {
         const auto first = static_cast<size_t>(bound->on_device->first_recorded),
@@ -152,6 +174,7 @@ void Session::Impl::run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan
     expect_next(ctx);
   }
   end_device(ctx, outputs, run_options);
+  if (finds) end_finding(ctx);
 }
 
 } // namespace tbx::runtime

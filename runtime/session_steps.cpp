@@ -20,12 +20,12 @@ constexpr double kInlineNs = 3'000;
 constexpr double kBalanceNs = 200'000;  ///< a kernel dearer than this is cut finer than one chunk per thread
 constexpr double kPieceNs = 20'000'000; ///< work between two looks at the time, where it is limited
 
-/// Memory of the outputs of one data-dependent extern step.
+/// Memory of the outputs of one data-dependent extern step: no more than `room` bytes.
 class DynamicAllocator : public extern_kernels::OutputAllocator {
 public:
   DynamicAllocator(const Executable& plan, const ExternStep& step, RunContext& ctx, BlockPool& pool,
-                   int64_t max_memory)
-      : plan_(plan), step_(step), ctx_(ctx), pool_(pool), max_memory_(max_memory) {}
+                   int64_t room)
+      : plan_(plan), step_(step), ctx_(ctx), pool_(pool), room_(room) {}
   void* allocate(int index, DType dtype, std::span<const int64_t> sizes) override {
     auto check = [](bool fits) { TBX_MODEL(fits, "a call makes other results: the plan is damaged"); };
     check(index >= 0 && index < static_cast<int>(step_.dynamic_outputs.size()));
@@ -35,12 +35,14 @@ public:
     check(dims.size() == sizes.size());
     for (size_t d = 0; d < dims.size(); ++d)
       if (dims[d] >= 0) ctx_.symbols[dims[d]] = sizes[d];
-    const int64_t n = checked_numel(sizes), limit = max_memory_ > 0 ? max_memory_ : memory_limit();
-    TBX_MODEL(n <= limit / std::max<int64_t>(1, size_of(dtype)),
-              "output {} would have the shape [{}], the limit of memory is {} bytes", index,
-              fmt::join(sizes, ", "), limit);
-    ctx_.dynamic[buffer] = pool_.get(n * size_of(dtype));
-    return ctx_.pointers[buffer] = ctx_.dynamic[buffer].get();
+    const int64_t n = checked_numel(sizes), width = std::max<int64_t>(1, size_of(dtype));
+    TBX_MODEL(n <= room_ / width, "output {} would have the shape [{}], there is memory for {} bytes", index,
+              fmt::join(sizes, ", "), room_);
+    RunContext::Made& made = ctx_.made[buffer];
+    ctx_.made_bytes += n * width - made.bytes;
+    room_ -= n * width - made.bytes;
+    made = {pool_.get(n * width), n * width};
+    return ctx_.pointers[buffer] = made.memory.get();
   }
 
 private:
@@ -48,7 +50,7 @@ private:
   const ExternStep& step_;
   RunContext& ctx_;
   BlockPool& pool_;
-  int64_t max_memory_;
+  int64_t room_;
 };
 
 int64_t tasks_of_piece(const KernelStep& step) {
@@ -75,21 +77,30 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
   int64_t begin = run_options.profile ? since_start() : 0;
   run_step(s, shape, ctx, shapes);
   if (timed_there) ctx.timed.push_back({run_options.profile->size(), mark, ctx.device->mark()});
+  const int64_t end = run_options.profile ? since_start() : 0;
+  if (const auto* call = std::get_if<ExternStep>(&step.what); call && !call->dynamic_outputs.empty()) try {
+      take_found(s, ctx);
+    } catch (Error& e) {
+      e.set_where(nodes_of(*plan, step.origins));
+      throw;
+    }
   const auto* kernel = std::get_if<KernelStep>(&step.what);
-  std::vector<int> touched;
+  std::vector<std::pair<int, bool>> touched; // read or written, each once however many operands it is
   if (run_options.profile || run_options.observe) {
-    for_each_buffer(step, [&](int b, bool) { touched.push_back(b); });
+    for_each_buffer(step, [&](int b, bool writes) {
+      const std::pair touch{b, writes};
+      if (std::find(touched.begin(), touched.end(), touch) == touched.end()) touched.push_back(touch);
+    });
   }
   if (run_options.profile) {
-    StepProfile p{plan, static_cast<int>(s), begin, since_start() - begin, shape.tasks, threads,
-                  0,    ctx.symbols};
+    StepProfile p{plan, static_cast<int>(s), begin, end - begin, shape.tasks, threads, 0, ctx.symbols};
     if (kernel) p.threads = std::min(threads, chunks_of(*kernel, shape.tasks));
-    for (int b : touched) p.bytes += shapes[b].bytes;
+    for (auto [b, writes] : touched) p.bytes += shapes[b].bytes;
     run_options.profile->push_back(p);
   }
   if (run_options.observe && ctx.device) ctx.device->wait();
   if (run_options.observe)
-    for (int b : touched)
+    for (auto [b, writes] : touched)
       if (plan->buffers[b].last_step >= static_cast<int>(s) &&
           plan->buffers[b].first_step == static_cast<int>(s) &&
           plan->buffers[b].storage != StorageKind::input &&
@@ -253,7 +264,11 @@ void Session::Impl::run_extern(const Step& of, const extern_kernels::ExternKerne
     library.run({ctx.inputs, ctx.outputs, nullptr, workspace});
     return;
   }
-  DynamicAllocator allocator(*plan, step, ctx, pool, options.max_memory);
+  int64_t room = memory_limit();
+  if (options.max_memory > 0)
+    room = std::max<int64_t>(0, options.max_memory - ctx.shapes.arena_bytes - ctx.shapes.device_bytes -
+                                    state_bytes(*plan) - ctx.made_bytes);
+  DynamicAllocator allocator(*plan, step, ctx, pool, room);
   library.run({ctx.inputs, {}, &allocator, workspace});
   for (int symbol : step.bound_symbols)
     TBX_MODEL(ctx.symbols[symbol] >= 0, "a call does not bind symbol '{}': the plan is damaged",

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/watch.h"
 #include "extern_kernels/fit.h"
 #include "extern_kernels/library_kernel.h"
 
@@ -17,13 +16,6 @@ namespace {
 
 constexpr int64_t kAlign = 64;
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-/// A buffer's place in an arena. A sanitizer finds what runs over its end by a gap behind it.
-int64_t place_of(int64_t bytes, DeviceKind device) {
-  constexpr int64_t kDeviceAlign = 256;
-  if (device != DeviceKind::cpu) return (bytes + kDeviceAlign - 1) / kDeviceAlign * kDeviceAlign;
-  return aligned(bytes) + (is_watched() ? kAlign : 0);
-}
 
 std::vector<int64_t> evaluate_all(const SizeExprs& es, std::span<const int64_t> symbols) {
   std::vector<int64_t> v;
@@ -74,16 +66,18 @@ template <class Work> void naming(const Executable& plan, int step, Work work) {
 }
 
 bool calls_library(const Step& step) {
-  return step.device == DeviceKind::cpu && std::holds_alternative<ExternStep>(step.what);
+  const auto* call = std::get_if<ExternStep>(&step.what);
+  return call && step.device == DeviceKind::cpu &&
+         !std::holds_alternative<extern_kernels::HostProblem>(call->problem);
 }
 
 /// `one` for each of the steps. Libraries generate code for sizes that they have not met, most of the time of
 /// a first run of a small model: all threads of the arena share that. The error is that of the first step.
-template <class One> void evaluate_steps(const Executable& plan, const std::vector<size_t>& steps, One one) {
+template <class One> void evaluate_steps(const Executable& plan, const std::vector<int>& steps, One one) {
   std::vector<std::exception_ptr> failed(steps.size());
   auto evaluate = [&](size_t i) {
     try {
-      naming(plan, static_cast<int>(steps[i]), [&] { one(steps[i]); });
+      naming(plan, steps[i], [&] { one(static_cast<size_t>(steps[i])); });
     } catch (...) {
       failed[i] = std::current_exception();
     }
@@ -104,84 +98,16 @@ template <class One> void evaluate_steps(const Executable& plan, const std::vect
     if (error) std::rethrow_exception(error);
 }
 
-/// Buffers that have a place, by the steps during which they live: a buffer is compared with those it meets
-/// only, so that a long chain takes time in proportion to its length.
-class Placed {
-public:
-  explicit Placed(const Executable& plan) : plan_(plan), seen_(plan.buffers.size(), -1) {}
-
-  void add(int b) {
-    for (size_t block = block_of(plan_.buffers[b].first_step); block <= block_of(plan_.buffers[b].last_step);
-         ++block) {
-      if (blocks_.size() <= block) blocks_.resize(block + 1);
-      blocks_[block].push_back(b);
-    }
-  }
-  /// Calls fn with each that lives at a time when `b` does, once.
-  template <class Fn> void for_each_met(int b, Fn fn) {
-    const BufferPlan& mine = plan_.buffers[b];
-    for (size_t block = block_of(mine.first_step);
-         block <= block_of(mine.last_step) && block < blocks_.size(); ++block)
-      for (int p : blocks_[block]) {
-        const BufferPlan& other = plan_.buffers[p];
-        if (seen_[p] == b || other.first_step > mine.last_step || mine.first_step > other.last_step) continue;
-        seen_[p] = b;
-        fn(p);
-      }
-  }
-
-private:
-  static size_t block_of(int step) { return static_cast<size_t>(step) / 64; }
-  const Executable& plan_;
-  std::vector<std::vector<int>> blocks_;
-  std::vector<int> seen_; ///< per buffer: for which it was looked at last
-};
-
-/// Greedy best fit in the arena of a device: largest buffers first, each at the lowest gap free during its
-/// life.
-int64_t lay_out(const Executable& plan, DeviceKind device, std::vector<BufferShape>& shapes) {
-  std::vector<int> order;
-  const std::vector<bool> kept = places_of_states(plan);
-  for (size_t b = 0; b < shapes.size(); ++b)
-    if (plan.buffers[b].storage == StorageKind::arena && plan.buffers[b].first_step >= 0 &&
-        plan.buffers[b].device == device && !kept[b])
-      order.push_back(static_cast<int>(b));
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return shapes[a].bytes > shapes[b].bytes; });
-  int64_t total = 0;
-  Placed placed(plan);
-  std::vector<std::pair<int64_t, int64_t>> busy;
-  for (int b : order) {
-    busy.clear();
-    placed.for_each_met(b, [&](int p) {
-      busy.emplace_back(shapes[p].offset, shapes[p].offset + place_of(shapes[p].bytes, device));
-    });
-    std::sort(busy.begin(), busy.end());
-    int64_t need = place_of(shapes[b].bytes, device), at = 0, best = -1, best_gap = INT64_MAX;
-    for (auto [begin, end] : busy) {
-      if (begin - at >= need && begin - at < best_gap) {
-        best = at;
-        best_gap = begin - at;
-      }
-      at = std::max(at, end);
-    }
-    shapes[b].offset = best >= 0 ? best : at;
-    total = std::max(total, shapes[b].offset + need);
-    placed.add(b);
-  }
-  return total;
+/// Those of the buffers that need a place on a device.
+std::vector<int> placed_on(const Executable& plan, const Lives& lives, DeviceKind device,
+                           std::span<const int> buffers) {
+  std::vector<int> placed;
+  for (int b : buffers)
+    if (lives.needs_place(b) && plan.buffers[b].device == device) placed.push_back(b);
+  return placed;
 }
 
 } // namespace
-
-std::vector<bool> places_of_states(const Executable& plan) {
-  std::vector<bool> state(plan.buffers.size(), false), places = state;
-  for (const SignatureEntry& in : plan.inputs) state[in.buffer] = in.state_axis >= 0;
-  for (const Step& step : plan.steps)
-    if (const auto* copy = std::get_if<CopyStep>(&step.what); copy && state[copy->from])
-      places[copy->to] = true;
-  return places;
-}
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols) {
   BufferShape s;
@@ -201,6 +127,7 @@ BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> s
                             fmt::join(s.sizes, ", "), memory_limit()),
                 "smaller inputs or sizes need less");
   s.room = s.bytes;
+  s.known = true;
   return s;
 }
 
@@ -264,6 +191,8 @@ std::vector<std::string> implementations_of(const BoundExecutable& bound, size_t
   return library ? library->implementations() : std::vector<std::string>();
 }
 
+namespace {
+
 SymbolUses symbol_uses(const Executable& plan) {
   SymbolUses uses;
   std::vector<int>* to = nullptr;
@@ -284,14 +213,62 @@ SymbolUses symbol_uses(const Executable& plan) {
       *to = uses.buffers[copy->from];
     } else {
       const auto& call = std::get<ExternStep>(step.what);
-      for (const auto* views : {&call.inputs, &call.outputs})
-        for (const OperandView& v : *views) all(v.sizes), all(v.strides), one(v.offset);
+      auto operands = [&](const std::vector<OperandView>& views) {
+        for (const OperandView& v : views) {
+          all(v.sizes), all(v.strides), one(v.offset);
+          if (v.buffer < 0) continue;
+          const std::vector<int>& of_buffer = uses.buffers[v.buffer]; // it is to lie in there
+          to->insert(to->end(), of_buffer.begin(), of_buffer.end());
+        }
+      };
+      operands(call.inputs);
+      if (call.dynamic_outputs.empty()) operands(call.outputs); // else they are what it finds
     }
   }
   return uses;
 }
 
-ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const SymbolUses& uses,
+} // namespace
+
+ShapeFacts shape_facts(const Executable& plan) {
+  ShapeFacts facts;
+  facts.uses = symbol_uses(plan);
+  // The last step to find a symbol, or to make a buffer; -1: none does.
+  std::vector<int> found_by(plan.symbol_names.size(), -1), known_after(plan.buffers.size(), -1);
+  facts.made.assign(plan.buffers.size(), false);
+  for (size_t s = 0; s < plan.steps.size(); ++s)
+    if (const auto* call = std::get_if<ExternStep>(&plan.steps[s].what)) {
+      for (int b : call->dynamic_outputs) {
+        facts.made[b] = true;
+        known_after[b] = static_cast<int>(s);
+      }
+      for (const std::vector<int>& dims : call->dynamic_dims)
+        for (int symbol : dims)
+          if (symbol >= 0) found_by[symbol] = static_cast<int>(s);
+    }
+  facts.found.resize(plan.steps.size());
+  for (size_t b = 0; b < plan.buffers.size(); ++b) {
+    int& after = known_after[b];
+    for (int symbol : facts.uses.buffers[b]) after = std::max(after, found_by[symbol]);
+    facts.later_buffers.push_back(after >= 0);
+    if (after >= 0) facts.found[after].buffers.push_back(static_cast<int>(b));
+  }
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    int after = -1;
+    for (int symbol : facts.uses.steps[s]) after = std::max(after, found_by[symbol]);
+    const auto* call = std::get_if<ExternStep>(&plan.steps[s].what);
+    const bool finds = call && !call->dynamic_outputs.empty();
+    for_each_buffer(plan.steps[s], [&](int b, bool writes) {
+      if (!writes || !finds) after = std::max(after, known_after[b]);
+    });
+    facts.later_steps.push_back(after >= 0);
+    if (after >= 0) facts.found[after].steps.push_back(static_cast<int>(s));
+  }
+  facts.lives = Lives(plan, facts.made);
+  return facts;
+}
+
+ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const ShapeFacts& facts,
                           const ShapePlan* previous, Operands operands) {
   const Executable& plan = *bound.executable;
   ShapePlan p;
@@ -302,15 +279,18 @@ ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> sym
            std::all_of(used.begin(), used.end(), [&](int s) { return p.symbols[s] == previous->symbols[s]; });
   };
   bool same_places = previous != nullptr; // of all buffers in the arenas
-  p.buffers.reserve(plan.buffers.size());
+  std::vector<int> known, changed;
+  p.buffers.resize(plan.buffers.size());
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const BufferPlan& b = plan.buffers[i];
-    if (stays(uses.buffers[i])) {
-      p.buffers.push_back(previous->buffers[i]);
+    if (facts.later_buffers[i]) continue;
+    known.push_back(static_cast<int>(i));
+    if (stays(facts.uses.buffers[i])) {
+      p.buffers[i] = previous->buffers[i];
       continue;
     }
-    naming(plan, b.first_step, [&] { p.buffers.push_back(evaluate_buffer(b, p.symbols)); });
-    if (!previous || b.storage != StorageKind::arena) continue;
+    naming(plan, b.first_step, [&] { p.buffers[i] = evaluate_buffer(b, p.symbols); });
+    if (!previous || !facts.lives.needs_place(static_cast<int>(i))) continue;
     p.buffers[i].offset = previous->buffers[i].offset;
     same_places = same_places &&
                   place_of(p.buffers[i].bytes, b.device) == place_of(previous->buffers[i].bytes, b.device);
@@ -319,12 +299,11 @@ ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> sym
   const std::span<const BufferShape> checked = operands == Operands::checked
                                                    ? std::span<const BufferShape>(p.buffers)
                                                    : std::span<const BufferShape>();
-  std::vector<size_t> changed;
   for (size_t s = 0; s < plan.steps.size(); ++s)
-    if (stays(uses.steps[s]))
+    if (!facts.later_steps[s] && stays(facts.uses.steps[s]))
       p.steps[s] = previous->steps[s];
-    else
-      changed.push_back(s);
+    else if (!facts.later_steps[s])
+      changed.push_back(static_cast<int>(s));
   evaluate_steps(plan, changed, [&](size_t s) { p.steps[s] = evaluate_step(bound, s, p.symbols, checked); });
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     const StepShape& step = p.steps[s];
@@ -335,10 +314,68 @@ ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> sym
     p.scratch_bytes = std::max(p.scratch_bytes, step.scratch_bytes);
     p.workspace_bytes = std::max(p.workspace_bytes, aligned(step.workspace_bytes));
   }
-  p.arena_bytes = same_places ? previous->arena_bytes : lay_out(plan, DeviceKind::cpu, p.buffers);
-  p.device_work = same_places ? previous->device_work : lay_out(plan, DeviceKind::cuda, p.buffers);
+  auto laid_out = [&](DeviceKind device) {
+    return lay_out(plan, facts.lives, placed_on(plan, facts.lives, device, known), p.buffers);
+  };
+  p.arena_bytes = same_places ? previous->arena_bytes : laid_out(DeviceKind::cpu);
+  p.device_work = same_places ? previous->device_work : laid_out(DeviceKind::cuda);
   p.device_bytes = p.device_work + device_work;
   return p;
+}
+
+void forget_found(const ShapeFacts& facts, const ShapePlan& known, ShapePlan& plan, bool same_places) {
+  for (const ShapeFacts::Found& found : facts.found)
+    for (int b : found.buffers) plan.buffers[b].known = false;
+  plan.extended.resize(plan.steps.size());
+  plan.arena_bytes = known.arena_bytes;
+  plan.device_work = known.device_work;
+  plan.device_bytes = known.device_bytes;
+  plan.same_places = same_places;
+}
+
+void extend_shape_plan(const BoundExecutable& bound, ShapePlan& p, const ShapeFacts& facts,
+                       const Extension& by) {
+  const Executable& plan = *bound.executable;
+  const ShapeFacts::Found& found = facts.found[by.step];
+  auto stays = [&](const std::vector<int>& used) {
+    return p.extended[by.step] &&
+           std::all_of(used.begin(), used.end(), [&](int s) { return by.symbols[s] == by.before[s]; });
+  };
+  for (int b : found.buffers) {
+    BufferShape& shape = p.buffers[b];
+    if (stays(facts.uses.buffers[b])) {
+      shape.known = true;
+      continue;
+    }
+    const int64_t offset = shape.offset, room = shape.room;
+    naming(plan, plan.buffers[b].first_step, [&] { shape = evaluate_buffer(plan.buffers[b], by.symbols); });
+    shape.offset = offset;
+    p.same_places = p.same_places && (by.exact ? shape.bytes == room : shape.bytes <= room);
+    if (p.same_places) shape.room = room;
+  }
+  std::vector<int> changed;
+  for (int s : found.steps)
+    if (!stays(facts.uses.steps[s])) changed.push_back(s);
+  evaluate_steps(plan, changed,
+                 [&](size_t s) { p.steps[s] = evaluate_step(bound, s, by.symbols, p.buffers); });
+  p.same_places = p.same_places && p.extended[by.step];
+  p.extended[by.step] = true;
+  auto lay_out_on = [&](DeviceKind device, std::span<const int64_t> across) {
+    const std::vector<int> placed = placed_on(plan, facts.lives, device, found.buffers);
+    int64_t end = 0;
+    for (int b : placed) {
+      if (!p.same_places) p.buffers[b].room = p.buffers[b].bytes;
+      end = std::max(end, p.buffers[b].offset + place_of(p.buffers[b].room, device));
+    }
+    return p.same_places ? end : lay_out(plan, facts.lives, placed, p.buffers, across);
+  };
+  p.arena_bytes = std::max(p.arena_bytes, lay_out_on(DeviceKind::cpu, by.borders));
+  int64_t work = p.device_bytes - p.device_work;
+  for (int s : found.steps)
+    if (plan.steps[s].device != DeviceKind::cpu)
+      work = std::max({work, p.steps[s].scratch_bytes, p.steps[s].workspace_bytes});
+  p.device_work = std::max(p.device_work, lay_out_on(DeviceKind::cuda, by.device_borders));
+  p.device_bytes = p.device_work + work;
 }
 
 bool move_shape_plan(const BoundExecutable& bound, ShapePlan& plan, std::span<const int64_t> symbols,

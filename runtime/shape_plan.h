@@ -5,15 +5,9 @@
 #include <vector>
 
 #include "runtime/bind.h"
+#include "runtime/layout.h"
 
 namespace tbx::runtime {
-
-struct BufferShape {
-  std::vector<int64_t> sizes, strides;
-  int64_t bytes = 0;
-  int64_t room = 0;    ///< bytes of its place, at least `bytes`
-  int64_t offset = -1; ///< in the arena of its device; -1: not there
-};
 
 struct OperandShape {
   std::vector<int64_t> sizes, strides;
@@ -40,10 +34,10 @@ struct ShapePlan {
   int64_t scratch_bytes = 0; ///< per thread, the most any step needs
   int64_t workspace_bytes = 0;
   bool stays_with_caller = false; ///< no step asks for other threads: a session of that many threads says so
+  // Of a run whose steps find out sizes.
+  std::vector<bool> extended; ///< by step: what it found in an earlier run is still here
+  bool same_places = false;   ///< as in the run before, so far
 };
-
-/// By buffer: on a device its place is the memory of a state.
-std::vector<bool> places_of_states(const Executable& plan);
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols);
 /// Throws ModelError where an operand of a library call is not within its buffer, or does not fit the others,
@@ -59,14 +53,42 @@ std::vector<std::string> implementations_of(const BoundExecutable& bound, size_t
 struct SymbolUses {
   std::vector<std::vector<int>> buffers, steps;
 };
-SymbolUses symbol_uses(const Executable& plan);
 
-/// Needs an executable without data-dependent symbols (all symbols known). `previous`: a plan for other
+/// What is known of the shapes of a plan before any run.
+struct ShapeFacts {
+  SymbolUses uses;
+  /// By step: the buffers and steps whose sizes are known when it has run, and were not before.
+  struct Found {
+    std::vector<int> buffers, steps;
+  };
+  std::vector<Found> found;
+  std::vector<bool> later_buffers, later_steps; ///< not known from the inputs alone
+  std::vector<bool> made;                       ///< buffers whose memory a step brings
+  Lives lives;
+};
+ShapeFacts shape_facts(const Executable& plan);
+
+/// All that is known from the inputs; symbols that steps find out are -1. `previous`: a plan for other
 /// symbols, of which what they do not change is taken over: a decoder grows by a token a run. `operands`: of
 /// sizes that are to reserve places alone they need not fit together.
 enum class Operands { checked, unchecked };
-ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const SymbolUses& uses,
+ShapePlan make_shape_plan(const BoundExecutable& bound, std::vector<int64_t> symbols, const ShapeFacts& facts,
                           const ShapePlan* previous = nullptr, Operands operands = Operands::checked);
+
+/// Before a run: `plan`, in which steps of the last run found sizes, has them yet to find. `known`: what it
+/// was at first. `same_places`: its arena is what it was.
+void forget_found(const ShapeFacts& facts, const ShapePlan& known, ShapePlan& plan, bool same_places);
+/// What a step has found out, and where there is room for what has these sizes.
+struct Extension {
+  size_t step;
+  std::span<const int64_t> symbols, before;         ///< of this run as far as known, and of the one before
+  std::span<const int64_t> borders, device_borders; ///< of the arenas: no buffer lies across one
+  bool exact = false;                               ///< no place is larger than its buffer
+};
+/// Adds places that are free, or behind all others. What is as in the run before is kept, and places that are
+/// large enough.
+void extend_shape_plan(const BoundExecutable& bound, ShapePlan& plan, const ShapeFacts& facts,
+                       const Extension& by);
 
 /// The plan for other symbols, with places where they are: `buffers` and `steps` are those whose sizes
 /// change. False, and the plan is of no use, where something does not fit into its place.

@@ -2,27 +2,29 @@
 // control_steps.cpp only.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
-#include "runtime/value_plan.h"
+#include "runtime/bind_values.h"
 
 namespace tbx::runtime {
 
 /// What one execution of a plan needs; reused by later ones.
 struct ValueFrame {
-  explicit ValueFrame(const ValuePlan& plan);
+  explicit ValueFrame(const BoundValuePlan& bound);
 
-  const ValuePlan& plan;
+  const BoundValuePlan& bound;
+  const ValuePlan& plan; ///< of `bound`
   std::vector<RuntimeValue> slots;
-  /// Frames of the bodies of each step: kept from iteration to iteration.
-  std::vector<std::unique_ptr<ValueFrame>> bodies, else_bodies;
+  /// Frames of the bodies of each step, in the order of for_each_body: kept from iteration to iteration.
+  std::vector<std::array<std::unique_ptr<ValueFrame>, 2>> bodies;
   // Scratch of single steps.
   std::vector<RunTensor> stage_inputs, stage_outputs;
   std::vector<ValueArgument> arguments;
   std::vector<RuntimeValue> results;
 
-  ValueFrame& body(size_t step, const BodyCall& call, bool otherwise = false);
+  ValueFrame& body(size_t step, size_t number = 0);
 };
 
 /// Limits of a run, checked between steps.

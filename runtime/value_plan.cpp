@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 namespace tbx::runtime {
+
+Failure Failure::of(const Error& e) { return {e.kind(), e.message(), e.hint(), e.where()}; }
+
+Error Failure::error() const {
+  Error e(kind, message, hint);
+  if (!where.empty()) e.set_where(where);
+  return e;
+}
+
 namespace {
 
 class Printer {
 public:
-  explicit Printer(std::span<const TensorStage* const> stages) : stages_(stages) {}
   std::string text;
 
   void print(const ValuePlan& plan, const std::string& indent) {
@@ -34,9 +40,7 @@ private:
 
   void print(const ValueStep& step, const std::string& indent) {
     std::string what = step.where;
-    if (const auto* s = std::get_if<StageStep>(&step.what))
-      what = fmt::format("segment {}",
-                         std::find(stages_.begin(), stages_.end(), s->stage.get()) - stages_.begin());
+    if (const auto* s = std::get_if<StageStep>(&step.what)) what = fmt::format("segment {}", s->stage);
     line(indent, "[{}] = {} [{}]", slots(step.outputs), what, slots(step.inputs));
     if (const auto* s = std::get_if<IfStep>(&step.what)) {
       body("then", s->then_branch, indent);
@@ -54,18 +58,16 @@ private:
   }
 
   void body(const char* what, const BodyCall& call, const std::string& indent) {
-    if (call.failure) return line(indent, "  {} cannot run: {}", what, call.failure->message());
+    if (call.failure) return line(indent, "  {} cannot run: {}", what, call.failure->message);
     line(indent, "  {} with [{}]", what, slots(call.captures));
     print(*call.plan, indent + "    ");
   }
-
-  std::span<const TensorStage* const> stages_;
 };
 
 } // namespace
 
-std::string to_string(const ValuePlan& plan, std::span<const TensorStage* const> stages) {
-  Printer printer(stages);
+std::string to_string(const ValuePlan& plan) {
+  Printer printer;
   printer.print(plan, "");
   return std::move(printer.text);
 }

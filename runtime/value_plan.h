@@ -1,47 +1,46 @@
 // ValuePlan: a model (or the body of an If, Loop, Scan, SequenceMap) whose values are not all numeric
-// tensors, as steps over numbered slots. Its compiled parts are stages: plans of numeric tensors that a
-// Session runs.
+// tensors, as steps over numbered slots. Plain data, as it comes from the compiler and from a package; what
+// runs is what runtime/bind_values.h makes of it. Its parts of numeric tensors are stages, which it numbers:
+// they are executables of their own.
 #pragma once
 
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
 #include "base/value.h"
-#include "runtime/session.h"
+#include "runtime/generation/generation.h"
 #include "runtime/value_op.h"
 
 namespace tbx::runtime {
 
-/// A part of numeric tensors only. The first run for inputs of a new kind may compile it.
-class TensorStage {
-public:
-  virtual ~TensorStage() = default;
-  /// As Session::run; the outputs have no memory yet. Thread-safe.
-  virtual void run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
-                   const RunOptions& options) const = 0;
-};
-
 struct ValuePlan;
+
+/// An Error, as data.
+struct Failure {
+  ErrorKind kind = ErrorKind::internal;
+  std::string message, hint, where;
+
+  static Failure of(const Error& error);
+  Error error() const;
+};
 
 /// A body and the slots around it that it captures: its inputs after the explicit ones.
 struct BodyCall {
   std::shared_ptr<const ValuePlan> plan;
   std::vector<int> captures;
-  std::shared_ptr<const Error>
-      failure; ///< why there is no plan: a branch that cannot run, found while compiling
+  std::optional<Failure> failure; ///< why there is no plan: a branch that cannot run, found while compiling
 };
 
 struct StageStep {
-  std::shared_ptr<const TensorStage> stage;
+  int stage = -1; ///< of the model, bodies included
 };
 
 struct OpStep {
   ValueNode node;
-  ValueFunction function; ///< what the operator makes of the node
 };
 
 /// Input 0: the condition.
@@ -73,10 +72,9 @@ struct SequenceMapStep {
   BodyCall body;
 };
 
-struct Generation;
 /// Inputs: those of GreedySearch and its like (runtime/generation/generation.h).
 struct GenerationStep {
-  std::shared_ptr<const Generation> what;
+  Generation what;
   BodyCall decoder;
   BodyCall first; ///< the encoder, or the decoder of the first token; no plan: there is none
 };
@@ -116,7 +114,7 @@ struct ValuePlan {
   std::vector<ValueStep> steps;
 };
 
-/// Calls `see(body)` for every body of a step.
+/// Calls `see(body)` for every body of a step, of which there are two at most.
 template <class See> void for_each_body(const ValueStep& step, See see) {
   if (const auto* branch = std::get_if<IfStep>(&step.what)) {
     see(branch->then_branch);
@@ -133,14 +131,7 @@ template <class See> void for_each_body(const ValueStep& step, See see) {
   }
 }
 
-/// What is wrong with a plan: a slot that there is not, that is read while it holds nothing, or moved while
-/// others read it; a step that does not fit its bodies. Empty: it is sound. Whatever this accepts can be run
-/// without touching memory that is not its own. The bodies' own plans have to be sound already.
-std::string defect_of(const ValuePlan& plan);
-/// Throws InternalError with what is wrong.
-void verify(const ValuePlan& plan);
-
-/// Deterministic text (`tbx dump --stage=plan`); stages are called by their place in `stages`.
-std::string to_string(const ValuePlan& plan, std::span<const TensorStage* const> stages);
+/// Deterministic text (`tbx dump --stage=plan`).
+std::string to_string(const ValuePlan& plan);
 
 } // namespace tbx::runtime

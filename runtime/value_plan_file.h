@@ -1,24 +1,20 @@
-// Value plan file: a ValuePlan as bytes and back, a part of a package. Its stages are elsewhere: they are
-// named by their place in a list.
+// Value plan file: a ValuePlan as bytes and back, a part of a package. Its stages are parts of their own.
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/tensor_pool.h"
 #include "runtime/value_plan.h"
 
 namespace tbx::runtime {
 
-/// All stages must be in `stages`. The elements of constants go into `tensors`.
-std::string to_bytes(const ValuePlan& plan, std::span<const TensorStage* const> stages, TensorPool& tensors);
+/// Needs a verified plan. The elements of constants go into `tensors`.
+std::string to_bytes(const ValuePlan& plan, TensorPool& tensors);
 
-/// Throws Error (model) that says what is wrong.
-std::shared_ptr<const ValuePlan>
-value_plan_from_bytes(std::span<const std::byte> bytes, TensorMemory tensors,
-                      std::span<const std::shared_ptr<const TensorStage>> stages);
+/// The plan as it was written, not yet verified (runtime/verify.h). Throws Error (model) that says what is
+/// wrong with the bytes.
+ValuePlan value_plan_from_bytes(std::span<const std::byte> bytes, TensorMemory tensors);
 
 } // namespace tbx::runtime

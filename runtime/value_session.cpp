@@ -11,15 +11,14 @@
 
 namespace tbx::runtime {
 
-ValueFrame::ValueFrame(const ValuePlan& plan)
-    : plan(plan), slots(static_cast<size_t>(plan.num_slots)), bodies(plan.steps.size()),
-      else_bodies(plan.steps.size()) {
+ValueFrame::ValueFrame(const BoundValuePlan& bound)
+    : bound(bound), plan(*bound.plan), slots(static_cast<size_t>(plan.num_slots)), bodies(plan.steps.size()) {
   for (const auto& [slot, value] : plan.constants) slots[slot] = value;
 }
 
-ValueFrame& ValueFrame::body(size_t step, const BodyCall& call, bool otherwise) {
-  auto& frame = otherwise ? else_bodies[step] : bodies[step];
-  if (!frame) frame = std::make_unique<ValueFrame>(*call.plan);
+ValueFrame& ValueFrame::body(size_t step, size_t number) {
+  auto& frame = bodies[step][number];
+  if (!frame) frame = std::make_unique<ValueFrame>(*bound.steps[step].bodies[number].plan);
   return *frame;
 }
 
@@ -32,7 +31,7 @@ void RunGuard::check_gathered(int64_t bytes) const {
 
 namespace {
 
-void run_stage(const StageStep& s, const ValueStep& step, ValueFrame& frame, const RunGuard& guard) {
+void run_stage(const TensorStage& stage, const ValueStep& step, ValueFrame& frame, const RunGuard& guard) {
   frame.stage_inputs.resize(step.inputs.size());
   frame.stage_outputs.resize(step.outputs.size());
   for (size_t i = 0; i < step.inputs.size(); ++i) {
@@ -47,7 +46,7 @@ void run_stage(const StageStep& s, const ValueStep& step, ValueFrame& frame, con
     t.data = nullptr;
     t.owner = nullptr;
   }
-  s.stage->run(frame.stage_inputs, frame.stage_outputs, guard.options);
+  stage.run(frame.stage_inputs, frame.stage_outputs, guard.options);
   for (size_t i = 0; i < step.outputs.size(); ++i) {
     RuntimeValue& v = frame.slots[step.outputs[i]];
     RunTensor& t = frame.stage_outputs[i];
@@ -62,13 +61,13 @@ void run_stage(const StageStep& s, const ValueStep& step, ValueFrame& frame, con
   }
 }
 
-void run_op(const OpStep& s, const ValueStep& step, ValueFrame& frame) {
+void run_op(const ValueFunction& function, const ValueStep& step, ValueFrame& frame) {
   frame.arguments.clear();
   for (size_t i = 0; i < step.inputs.size(); ++i)
     frame.arguments.push_back(
         {step.inputs[i] < 0 ? nullptr : &frame.slots[step.inputs[i]], step.last_use[i]});
   frame.results.assign(step.outputs.size(), RuntimeValue());
-  s.function({frame.arguments, frame.results});
+  function({frame.arguments, frame.results});
   for (size_t i = 0; i < step.outputs.size(); ++i)
     if (step.outputs[i] >= 0) frame.slots[step.outputs[i]] = std::move(frame.results[i]);
 }
@@ -96,13 +95,14 @@ RuntimeValue take_output(ValueFrame& frame, size_t i) {
 void run_frame(ValueFrame& frame, const RunGuard& guard) {
   for (size_t s = 0; s < frame.plan.steps.size(); ++s) {
     const ValueStep& step = frame.plan.steps[s];
+    const BoundValueStep& bound = frame.bound.steps[s];
     try {
       // A stage looks at the time before each of its steps, and says at which it was up.
-      if (!std::holds_alternative<StageStep>(step.what)) guard.check();
-      if (const auto* stage = std::get_if<StageStep>(&step.what))
-        run_stage(*stage, step, frame, guard);
-      else if (const auto* op = std::get_if<OpStep>(&step.what))
-        run_op(*op, step, frame);
+      if (!bound.stage) guard.check();
+      if (bound.stage)
+        run_stage(*bound.stage, step, frame, guard);
+      else if (bound.function)
+        run_op(bound.function, step, frame);
       else if (const auto* branch = std::get_if<IfStep>(&step.what))
         run_if(*branch, step, s, frame, guard);
       else if (const auto* loop = std::get_if<LoopStep>(&step.what))
@@ -122,17 +122,17 @@ void run_frame(ValueFrame& frame, const RunGuard& guard) {
 }
 
 struct ValueSession::Impl {
-  std::shared_ptr<const ValuePlan> plan;
+  std::shared_ptr<const BoundValuePlan> bound;
   std::mutex mutex;
   std::vector<std::unique_ptr<ValueFrame>> idle;
 };
 
-ValueSession::ValueSession(std::shared_ptr<const ValuePlan> plan) : impl_(std::make_unique<Impl>()) {
-  impl_->plan = std::move(plan);
+ValueSession::ValueSession(std::shared_ptr<const BoundValuePlan> bound) : impl_(std::make_unique<Impl>()) {
+  impl_->bound = std::move(bound);
 }
 
 ValueSession::~ValueSession() = default;
-const ValuePlan& ValueSession::plan() const { return *impl_->plan; }
+const ValuePlan& ValueSession::plan() const { return *impl_->bound->plan; }
 
 void check_data(const std::string& name, const Tensor& t) {
   int64_t n = checked_numel(t.dims);
@@ -187,7 +187,7 @@ void check_input(const ValueEntry& e, const RuntimeValue& v) {
 
 void ValueSession::run(std::vector<RuntimeValue> inputs, std::vector<RuntimeValue>& outputs,
                        const RunOptions& options) const {
-  const ValuePlan& plan = *impl_->plan;
+  const ValuePlan& plan = *impl_->bound->plan;
   TBX_MODEL(inputs.size() == plan.inputs.size(), "{} inputs given, the model has {}", inputs.size(),
             plan.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) check_input(plan.inputs[i], inputs[i]);
@@ -199,7 +199,7 @@ void ValueSession::run(std::vector<RuntimeValue> inputs, std::vector<RuntimeValu
       impl_->idle.pop_back();
     }
   }
-  if (!frame) frame = std::make_unique<ValueFrame>(plan);
+  if (!frame) frame = std::make_unique<ValueFrame>(*impl_->bound);
   for (size_t i = 0; i < inputs.size(); ++i)
     if (plan.inputs[i].slot >= 0) frame->slots[plan.inputs[i].slot] = std::move(inputs[i]);
   RunOptions of_steps = options;

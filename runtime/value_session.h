@@ -1,11 +1,11 @@
-// ValueSession: runs a ValuePlan. Immutable after construction; `run` may be called from many threads at
-// once.
+// ValueSession: runs a bound ValuePlan. Immutable after construction; `run` may be called from many threads
+// at once.
 #pragma once
 
 #include <memory>
 #include <span>
 
-#include "runtime/value_plan.h"
+#include "runtime/bind_values.h"
 
 namespace tbx::runtime {
 
@@ -14,7 +14,7 @@ void check_data(const std::string& name, const Tensor& t);
 
 class ValueSession {
 public:
-  explicit ValueSession(std::shared_ptr<const ValuePlan> plan);
+  explicit ValueSession(std::shared_ptr<const BoundValuePlan> bound);
   ~ValueSession();
   const ValuePlan& plan() const;
 

@@ -4,18 +4,16 @@
 #include <algorithm>
 
 #include "runtime/defect.h"
-#include "runtime/generation/generation.h"
-#include "runtime/value_plan.h"
 
 namespace tbx::runtime {
 namespace {
 
 constexpr int kMostSlots = 1 << 24;
 
-/// One plan; those of its bodies are verified on their own, since they are made first.
+/// One plan, and those of its bodies where its steps have them.
 class Verifier {
 public:
-  explicit Verifier(const ValuePlan& plan) : plan_(plan) {}
+  Verifier(const ValuePlan& plan, std::span<const StageParts> stages) : plan_(plan), stages_(stages) {}
 
   void run() {
     require(plan_.num_slots >= 0 && plan_.num_slots < kMostSlots, "it has {} slots", plan_.num_slots);
@@ -99,6 +97,7 @@ private:
                  body.inputs.size() - call.captures.size() == static_cast<size_t>(explicit_inputs)),
             "{}: a body has {} inputs, {} of them captured", step.where, body.inputs.size(),
             call.captures.size());
+    Verifier(body, stages_).run();
     for (int slot : call.captures) {
       check_read(step, slot);
       require(slot >= 0, "{}: a body captures nothing", step.where);
@@ -122,13 +121,19 @@ private:
   }
 
   void check(const StageStep& s, const ValueStep& step) const {
-    require(s.stage != nullptr, "a part is missing");
+    require(s.stage >= 0 && at(s.stage) < stages_.size(), "a step runs part {} of {}", s.stage,
+            stages_.size());
+    require(step.inputs.size() == stages_[at(s.stage)].inputs &&
+                step.outputs.size() == stages_[at(s.stage)].outputs,
+            "a part has other inputs and outputs than the step that runs it");
     for (const auto* slots : {&step.inputs, &step.outputs})
       require(std::find(slots->begin(), slots->end(), -1) == slots->end(),
               "a part without one of its tensors");
   }
 
   static void check(const OpStep& s, const ValueStep& step) {
+    require(find_value_op(s.node.domain, s.node.op, s.node.opset) != nullptr,
+            "{}: there is no operator {} in this version", step.where, s.node.op);
     require(!step.outputs.empty() && s.node.wanted.size() == step.outputs.size() &&
                 s.node.output_types.size() == step.outputs.size(),
             "{}: {} outputs, {} are known", step.where, step.outputs.size(), s.node.wanted.size());
@@ -181,8 +186,7 @@ private:
   }
 
   void check(const GenerationStep& s, const ValueStep& step) const {
-    require(s.what != nullptr, "{}: what it generates is missing", step.where);
-    const Generation& g = *s.what;
+    const Generation& g = s.what;
     require(g.ngram >= 0 && g.vocabulary >= 0 && g.least_kept >= 0, "{}: a count is below 0", step.where);
     check_body(s.decoder, step, -1);
     if (s.first.plan || g.family != Family::gpt) check_body(s.first, step, -1);
@@ -194,19 +198,15 @@ private:
   }
 
   const ValuePlan& plan_;
+  const std::span<const StageParts> stages_;
   std::vector<bool> holds_;    ///< per slot: a value is there, after the steps so far
   std::vector<bool> constant_; ///< per slot: it is there in every run
 };
 
 } // namespace
 
-std::string defect_of(const ValuePlan& plan) {
-  return first_defect([&] { Verifier(plan).run(); });
-}
-
-void verify(const ValuePlan& plan) {
-  if (std::string defect = defect_of(plan); !defect.empty())
-    throw Error(ErrorKind::internal, "the plan of values is broken: " + defect);
+void require_sound(const ValuePlan& plan, std::span<const StageParts> stages) {
+  Verifier(plan, stages).run();
 }
 
 } // namespace tbx::runtime

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the #include lines of the sources against the tables in docs/architecture.md, and namespaces against folders.
+"""Checks the #include lines of the sources against the tables in docs/architecture.md, namespaces against folders, that
+nobody takes a defect of ours, an Error of kind internal, for an answer, and that the compiler asks its Target about the
+machine, not the machine that it runs on.
 
 usage: tools/check_includes.py [root]
 Prints "file:line: what is wrong and which rule says so" for each breach; exits 1 if there is one.
@@ -14,6 +16,10 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 OPAQUE = re.compile(r'R"([^(\s"]*)\(.*?\)\1"|/\*.*?\*/|//[^\n]*', re.S)
 # A namespace that is opened at the margin, with all that is in it.
 NAMESPACE = re.compile(r"^namespace tbx::(\w+)[\w:]* \{\n(.*?)^\}", re.M | re.S)
+# Errors that are caught without a name go on as they are, or their kind was not looked at.
+CAUGHT_UNSEEN = re.compile(r"catch \(const Error&\) \{(?!\s*throw;)")
+COMPILER = ("ir", "graph", "lowering", "fusion", "codegen")
+ASKS_THE_MACHINE = re.compile(r"\b(host_isa|host_caches|host_target) ?\(")
 DECLARED_ONLY = re.compile(r"\s*((struct|class) \w+;\s*)*")
 STANDARD = re.compile(r"[a-z0-9_]+|(sys|arpa|netinet|linux)/[a-z0-9_.]+|"
                       r"(assert|ctype|cpuid|cxxabi|dirent|dlfcn|elf|errno|fcntl|fenv|float|getopt|immintrin|inttypes|limits|link|locale|"
@@ -86,6 +92,10 @@ def main():
             source = OPAQUE.sub(blank, path.read_text(errors="replace"))
             for position, name in foreign_namespaces(source, folder, folders) if folder != "tests" else ():
                 breaches.append(f"{path.relative_to(root)}:{line_of(source, position)}: tbx::{name} is the namespace of {name}/")
+            for match in CAUGHT_UNSEEN.finditer(source) if folder != "tests" else ():
+                breaches.append(f"{path.relative_to(root)}:{line_of(source, match.start())}: an error is swallowed whose kind may be internal")
+            for match in ASKS_THE_MACHINE.finditer(source) if folder.split("/")[0] in COMPILER else ():
+                breaches.append(f"{path.relative_to(root)}:{line_of(source, match.start())}: {match.group(1)} is this machine, Target the one compiled for")
             for match in INCLUDE.finditer(source):
                 quote, name = match.groups()
                 where = f"{path.relative_to(root)}:{line_of(source, match.start())}"

@@ -116,39 +116,52 @@ void ModelOptions::add_tiered(CLI::App& app) {
       ->group("Compiler");
 }
 
-void ModelOptions::add_limits(CLI::App& app) {
-  app.add_flag("--untrusted", compile.untrusted,
+namespace {
+
+void add_bytes(CLI::App& app, const char* name, int64_t& value, const char* what) {
+  app.add_option(name, value, what)
+      ->transform(CLI::AsSizeValue(false))
+      ->check(at_least_zero())
+      ->group("Limits");
+}
+
+void add_count(CLI::App& app, const char* name, int64_t& value, const char* what) {
+  app.add_option(name, value, what)->check(at_least_zero())->group("Limits");
+}
+
+} // namespace
+
+void add_load_limits(CLI::App& app, CompileOptions& to) {
+  app.add_flag("--untrusted", to.untrusted,
                "the model comes from a stranger: all limits hold, with the values of docs/security.md; no "
                "--operators, no links to external data")
       ->group("Limits");
-  auto bytes = [&](const char* name, int64_t& value, const char* what) {
-    app.add_option(name, value, what)
-        ->transform(CLI::AsSizeValue(false))
-        ->check(at_least_zero())
-        ->group("Limits");
-  };
-  auto count = [&](const char* name, int64_t& value, const char* what) {
-    app.add_option(name, value, what)->check(at_least_zero())->group("Limits");
-  };
-  bytes("--max-memory", compile.max_memory, "of a run's working memory: bytes, or 64kb, 512mb, 2gb");
-  count("--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error");
-  bytes("--load-memory", compile.load_memory,
-        "of what loading makes of the model; default: --max-memory, where that is given");
-  count(
-      "--load-time-limit", compile.load_time_limit_ms,
-      "milliseconds after which loading ends with an error, without the C++ compiler; default: --time-limit");
-  bytes("--max-model-bytes", compile.max_model_bytes, "of the model file, without external data");
-  count("--max-nodes", compile.max_nodes, "of the model, functions inlined");
-  count("--max-nesting", compile.max_nesting,
-        "levels of bodies, types and functions inside each other, to 64");
-  count("--max-tensors", compile.max_tensors, "in the model");
-  bytes("--max-tensor-bytes", compile.max_tensor_bytes, "of one tensor in the model");
-  bytes("--max-dense-bytes", compile.max_dense_bytes, "of all sparse tensors of the model, made dense");
-  count("--compile-time-limit-ms", compile.compile_time_limit_ms,
-        "milliseconds that the C++ compiler may take for one file of kernels; default: 5 minutes");
-  bytes("--compile-memory", compile.compile_memory, "address space of the C++ compiler; default: 4gb");
-  app.add_flag("--strict-links", compile.strict_links, "external data must not be a symbolic or hard link")
+  add_bytes(app, "--load-memory", to.load_memory,
+            "of what loading makes of the model: bytes, or 64kb, 512mb, 2gb; default: --max-memory, where "
+            "that is given");
+  add_count(
+      app, "--load-time-limit", to.load_time_limit_ms,
+      "milliseconds after which loading ends with an error, without the C++ compiler; default: --time-limit, "
+      "where that is given");
+  add_bytes(app, "--max-model-bytes", to.max_model_bytes, "of the model file, without external data");
+  add_count(app, "--max-nodes", to.max_nodes, "of the model, functions inlined");
+  add_count(app, "--max-nesting", to.max_nesting,
+            "levels of bodies, types and functions inside each other, to 64");
+  add_count(app, "--max-tensors", to.max_tensors, "in the model");
+  add_bytes(app, "--max-tensor-bytes", to.max_tensor_bytes, "of one tensor in the model");
+  add_bytes(app, "--max-dense-bytes", to.max_dense_bytes, "of all sparse tensors of the model, made dense");
+  app.add_flag("--strict-links", to.strict_links, "external data must not be a symbolic or hard link")
       ->group("Limits");
+}
+
+void ModelOptions::add_limits(CLI::App& app) {
+  add_bytes(app, "--max-memory", compile.max_memory, "of a run's working memory: bytes, or 64kb, 512mb, 2gb");
+  add_count(app, "--time-limit", compile.time_limit_ms, "milliseconds after which a run ends with an error");
+  add_load_limits(app, compile);
+  add_count(app, "--compile-time-limit-ms", compile.compile_time_limit_ms,
+            "milliseconds that the C++ compiler may take for all kernels; default: 5 minutes");
+  add_bytes(app, "--compile-memory", compile.compile_memory,
+            "address space of the C++ compiler; default: 4gb");
 }
 
 Session ModelOptions::open() {

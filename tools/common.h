@@ -54,6 +54,9 @@ private:
   void add_limits(CLI::App& app);
 };
 
+/// Limits of loading, and `--untrusted`.
+void add_load_limits(CLI::App& app, CompileOptions& to);
+
 /// With --tiered: what the last run was.
 void say_tier(const ModelOptions& options, const Session& session);
 

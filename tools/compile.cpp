@@ -13,6 +13,7 @@ namespace {
 struct PackOptions {
   ModelOptions model;
   std::string output, isas;
+  bool for_inputs_seen = false;
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -39,7 +40,8 @@ void compile(PackOptions& o) {
     std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
     session.run_values(values_of(inputs)).value();
   }
-  const PackageReport report = session.save(o.output, {split(o.isas), architectures}).value();
+  const PackageReport report =
+      session.save(o.output, {split(o.isas), architectures, o.for_inputs_seen}).value();
   if (o.model.json) {
     print_json({{"file", o.output},
                 {"bytes", report.bytes},
@@ -83,15 +85,21 @@ void add_compile(CLI::App& app, int&) {
          "run the model once before, with this input from a file (name=x.npy, as of `tbx run`) and random "
          "others; repeatable")
       ->allow_extra_args(false);
+  cmd->add_flag(
+      "--for-inputs-seen", o->for_inputs_seen,
+      "where code depends on values or shapes that only a run brings: the package serves inputs like "
+      "those of --input alone");
   cmd->footer(
       R"(A package holds the plan, the constants and native kernels of a model, and is run by `tbx run`, `bench` and
 `explain`, tensorbox.Session and Session::load like the model. It is native code: load none from a stranger.
---dim fixes a dimension of the model. Where code depends on values or shapes that only a run brings, give them
-with --input: the model is run once, and the package holds the code for such inputs. docs/packages.md has more.
+--dim fixes a dimension of the model. A model whose code depends on values or shapes that only a run brings is
+refused, unless those are few, such as axes. With --for-inputs-seen and these in --input the model is run once, and
+the package holds the code for such inputs alone; `tbx explain` says which. docs/packages.md has more.
 Examples:
   tbx compile model.onnx -o model.tbx
   tbx compile model.onnx -o model.tbx --isa avx512,avx2 --dim batch=8 --precision bf16
   tbx compile model.onnx -o model.tbx --device cuda:sm_90
+  tbx compile model.onnx -o model.tbx --input shape=shape.npy --for-inputs-seen
   tbx run model.tbx --input image=cat.png)");
   cmd->callback([o] { compile(*o); });
 }

@@ -79,8 +79,7 @@ void add_optimize(CLI::App& app, int&) {
   CLI::App* cmd = app.add_subcommand("optimize", "write a simplified ONNX file that every runtime reads");
   cmd->add_option("model", o->model, "ONNX file")->required()->check(CLI::ExistingFile);
   cmd->add_option("optimized", o->to, "file to write; may be the model itself")->required();
-  cmd->add_flag("--untrusted", o->optimize.untrusted,
-                "the model comes from a stranger: the limits of docs/security.md hold");
+  add_load_limits(*cmd, o->optimize.limits);
   cmd->add_flag("--json", o->json, "one JSON value on stdout; notes and errors stay on stderr");
   cmd->add_option("--dim", o->dims, "fixes a symbolic dimension: batch=4; repeatable")
       ->allow_extra_args(false);

@@ -1,5 +1,6 @@
 """The networks that bench/gpu measures, as plain PyTorch modules with random weights: what is exported to ONNX is what
-the peers run. They have the shapes of the well-known ones, and need torch alone."""
+the peers run. They have the shapes of the well-known ones, and need torch alone, but for those of torchvision. What a network has besides one
+tensor is cut out of that tensor, so that no engine can compute it ahead."""
 
 from __future__ import annotations
 
@@ -112,6 +113,181 @@ class MemoryBound(nn.Module):
         return torch.softmax(x, -1)
 
 
+class WhisperEncoder(nn.Module):
+    """Of whisper tiny: 30 seconds of sound."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(80, 384, 3, 1, 1), nn.Conv1d(384, 384, 3, 2, 1)
+        self.places = nn.Parameter(torch.randn(1, 1500, 384))
+        self.layers, self.norm = nn.Sequential(*(Layer(True, "none", False, 384, 6) for _ in range(4))), nn.LayerNorm(384)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.gelu(self.second(F.gelu(self.first(x)))).transpose(1, 2) + self.places
+        return self.norm(self.layers(x))
+
+
+class T5Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.RMSNorm(512, eps=1e-6), nn.RMSNorm(512, eps=1e-6)
+        self.q, self.k, self.v, self.o = (nn.Linear(512, 512, bias=False) for _ in range(4))
+        self.wi, self.wo = nn.Linear(512, 2048, bias=False), nn.Linear(2048, 512, bias=False)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        b, s, _ = x.shape
+        y = self.norm1(x)
+        q, k, v = (f(y).view(b, s, 8, 64).transpose(1, 2) for f in (self.q, self.k, self.v))
+        y = torch.softmax(q @ k.transpose(2, 3) + bias, -1) @ v
+        x = x + self.o(y.transpose(1, 2).reshape(b, s, 512))
+        return x + self.wo(F.relu(self.wi(self.norm2(x))))
+
+
+class T5Encoder(nn.Module):
+    """Of T5 small, with a bias for each distance of two words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.distances = nn.Embedding(32128, 512), nn.Embedding(32, 8)
+        self.layers, self.norm = nn.ModuleList(T5Layer() for _ in range(6)), nn.RMSNorm(512, eps=1e-6)
+        place = torch.arange(128)
+        self.register_buffer("buckets", ((place[None] - place[:, None]).clamp(-16, 15) + 16))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, bias = self.words(ids), self.distances(self.buckets).permute(2, 0, 1)[None].contiguous()
+        for layer in self.layers:
+            x = layer(x, bias)
+        return self.norm(x)
+
+
+class Residual(nn.Module):
+    def __init__(self, before: int, after: int):
+        super().__init__()
+        self.norm1, self.norm2 = nn.GroupNorm(32, before), nn.GroupNorm(32, after)
+        self.conv1, self.conv2 = nn.Conv2d(before, after, 3, 1, 1), nn.Conv2d(after, after, 3, 1, 1)
+        self.time = nn.Linear(512, after)
+        self.shortcut = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        y = self.conv1(F.silu(self.norm1(x))) + self.time(F.silu(time))[:, :, None, None]
+        return self.shortcut(x) + self.conv2(F.silu(self.norm2(y)))
+
+
+class Attention(nn.Module):
+    """Of `x` on `context`, or on itself."""
+
+    def __init__(self, size: int, other: int):
+        super().__init__()
+        self.q, self.out = nn.Linear(size, size, bias=False), nn.Linear(size, size)
+        self.k, self.v = nn.Linear(other, size, bias=False), nn.Linear(other, size, bias=False)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        b, s, size = x.shape
+        q, k, v = (t.view(b, -1, size // 64, 64).transpose(1, 2) for t in (self.q(x), self.k(context), self.v(context)))
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, s, size))
+
+
+class SpatialTransformer(nn.Module):
+    def __init__(self, size: int):
+        super().__init__()
+        self.norm, self.into, self.back = nn.GroupNorm(32, size), nn.Conv2d(size, size, 1), nn.Conv2d(size, size, 1)
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(3))
+        self.own, self.cross = Attention(size, size), Attention(size, 256)
+        self.up, self.down = nn.Linear(size, 8 * size), nn.Linear(4 * size, size)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        y = self.into(self.norm(x)).permute(0, 2, 3, 1).reshape(b, h * w, c)
+        z = self.norms[0](y)
+        y = y + self.own(z, z)
+        y = y + self.cross(self.norms[1](y), context)
+        z, gate = self.up(self.norms[2](y)).chunk(2, -1)
+        y = y + self.down(z * F.gelu(gate))
+        return x + self.back(y.reshape(b, h, w, c).permute(0, 3, 1, 2))
+
+
+class UNet(nn.Module):
+    """A small network of diffusion: its input is an image of 4 x 32 x 32, 77 words of 256, and the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.time = nn.Conv2d(4, 128, 3, 1, 1), nn.Sequential(nn.Linear(128, 512), nn.SiLU(), nn.Linear(512, 512))
+        down, up = ((128, 128, True), (128, 256, True), (256, 384, False)), ((768, 384, False), (640, 256, True), (384, 128, True))
+        self.down = nn.ModuleList(Residual(a, b) for a, b, _ in down)
+        self.down_words = nn.ModuleList(SpatialTransformer(b) if w else nn.Identity() for _, b, w in down)
+        self.smaller = nn.ModuleList(nn.Conv2d(b, b, 3, 2, 1) for _, b, _ in down[:2])
+        self.middle = nn.ModuleList((Residual(384, 384), SpatialTransformer(384), Residual(384, 384)))
+        self.up = nn.ModuleList(Residual(a, b) for a, b, _ in up)
+        self.up_words = nn.ModuleList(SpatialTransformer(b) if w else nn.Identity() for _, b, w in up)
+        self.larger = nn.ModuleList(nn.Conv2d(b, b, 3, 1, 1) for _, b, _ in up[:2])
+        self.norm, self.last = nn.GroupNorm(32, 128), nn.Conv2d(128, 4, 3, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        image, words, time = x[:, :4096].view(-1, 4, 32, 32), x[:, 4096:-1].view(-1, 77, 256), x[:, -1:]
+        waves = time * torch.exp(torch.arange(64, device=x.device, dtype=x.dtype) * -0.14)
+        time = self.time(torch.cat([waves.cos(), waves.sin()], -1))
+        y, kept = self.first(image), []
+        for i, block in enumerate(self.down):
+            y = block(y, time)
+            if i < 2:
+                y = self.down_words[i](y, words)
+            kept.append(y)
+            if i < 2:
+                y = self.smaller[i](y)
+        y = self.middle[2](self.middle[1](self.middle[0](y, time), words), time)
+        for i, block in enumerate(self.up):
+            y = block(torch.cat([y, kept.pop()], 1), time)
+            if i > 0:
+                y = self.up_words[i](y, words)
+            if i < 2:
+                y = self.larger[i](F.interpolate(y, scale_factor=2.0, mode="nearest"))
+        return self.last(F.silu(self.norm(y)))
+
+
+class Recommender(nn.Module):
+    """DLRM: 26 categories and 13 numbers, which are whole ones here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(20000 if i < 16 else 1000, 64) for i in range(26))
+        self.bottom = nn.Sequential(nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 64), nn.ReLU())
+        self.top = nn.Sequential(nn.Linear(415, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1))
+        self.register_buffer("pairs", torch.tril_indices(27, 27, -1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        dense = self.bottom(x[:, 26:].to(self.bottom[0].weight.dtype) / 1000)
+        rows = torch.stack([dense, *(table(x[:, i]) for i, table in enumerate(self.tables))], 1)
+        products = torch.bmm(rows, rows.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
+        return torch.sigmoid(self.top(torch.cat([dense, products], 1)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, layer: type[nn.RNNBase]):
+        super().__init__()
+        self.layers, self.last = layer(128, 256, 2, batch_first=True, bidirectional=True), nn.Linear(512, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layers(x)[0])
+
+
+def of_torchvision(name: str) -> Callable[[], nn.Module]:
+    """Random weights, and the statistics that they lead to: with those of a new network values vanish."""
+
+    def make() -> nn.Module:
+        import torchvision
+
+        module = getattr(torchvision.models, name)(weights=None)
+        norms = [m for m in module.modules() if isinstance(m, nn.BatchNorm2d)]
+        for norm in norms:
+            norm.momentum = 1.0
+        if norms:
+            with torch.no_grad():
+                module.train()(torch.randn(8, 3, 224, 224))
+        return module
+
+    return make
+
+
 @dataclass(frozen=True)
 class Case:
     module: Callable[[], nn.Module]
@@ -119,6 +295,7 @@ class Case:
     type: torch.dtype
     channels_last: bool = False
     tf32: bool = False  # all of them multiply float32 so
+    traced: bool = False  # exported by tracing: the other exporter takes recurrent layers apart
 
 
 def _image(batch: int) -> Callable[[], Tensor]:
@@ -146,3 +323,25 @@ CASES = {
     "resnet50_b1_tf32": Case(ResNet50, _image(1), torch.float32, True, tf32=True),
     "bert_b1_tf32": Case(_bert, _ids(1, 128, 30522), torch.float32, tf32=True),
 }
+
+
+def _zoo() -> dict[str, Case]:
+    floats: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], bool, bool]] = {
+        name: (of_torchvision(name), _image(1), name != "swin_t", False)
+        for name in ("mobilenet_v3_large", "efficientnet_b0", "convnext_tiny", "swin_t")}
+    floats |= {
+        "vit_b1": (VisionTransformer, _image(1), False, False),
+        "gpt2_s64": (lambda: Text(True, 50257, 1024, True), _ids(1, 64, 50257), False, False),
+        "whisper_tiny": (WhisperEncoder, lambda: torch.randn(1, 80, 3000), False, False),
+        "t5_small": (T5Encoder, _ids(1, 128, 32128), False, False),
+        "sd_unet": (UNet, lambda: torch.randn(1, 4 * 32 * 32 + 77 * 256 + 1), True, False),
+        "dlrm": (Recommender, _ids(128, 39, 1000), False, False),
+        "bilstm": (lambda: Recurrent(nn.LSTM), lambda: torch.randn(1, 100, 128), False, True),
+        "bigru": (lambda: Recurrent(nn.GRU), lambda: torch.randn(1, 100, 128), False, True),
+    }
+    return {f"{name}_{short}": Case(module, inputs, dtype, channels_last and dtype == torch.float16, traced=traced)
+            for name, (module, inputs, channels_last, traced) in floats.items()
+            for short, dtype in (("f16", torch.float16), ("f32", torch.float32))}
+
+
+ZOO = {name: case for name, case in _zoo().items() if name not in CASES}  # the other architectures of the zoo

@@ -28,19 +28,29 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from models import CASES, Case  # noqa: E402
+from models import CASES, ZOO, Case  # noqa: E402
 
 Run = Callable[[], torch.Tensor]
 PEERS = ("eager", "reduce-overhead", "max-autotune", "graph")
 
 
-def export(module: torch.nn.Module, x: torch.Tensor, to: Path) -> None:
-    torch.onnx.export(module, (x,), str(to), opset_version=20, dynamo=True, input_names=["x"], output_names=["y"],
-                      verbose=False)
+def export(module: torch.nn.Module, x: torch.Tensor, to: Path, traced: bool = False) -> None:
+    torch.onnx.export(module, (x,), str(to), opset_version=17 if traced else 20, dynamo=not traced, input_names=["x"],
+                      output_names=["y"], verbose=False)
+
+
+def cases_of(names: str) -> dict[str, Case]:
+    """`zoo`: all of those that have no row of their own."""
+    known = CASES | ZOO
+    return {n: known[n] for given in names.split(",") for n in (ZOO if given == "zoo" else [given])}
 
 
 def allow_tf32(case: Case) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = case.tf32
+
+
+def channels_last(module: torch.nn.Module, x: torch.Tensor) -> tuple[torch.nn.Module, torch.Tensor]:
+    return module.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
 def tensorbox_runs(path: Path, x: torch.Tensor, like: torch.Tensor, precision: str) -> tuple[Run, Run, dict[str, Any]]:
@@ -145,13 +155,13 @@ def measure(case: Case, peers: list[str], seconds: float, folder: Path) -> dict[
         expected = original.double()(x.double() if x.is_floating_point() else x)
         like = module(x)
         path = folder / "model.onnx"
-        export(module, x, path)
+        export(module, x, path, case.traced)
         runs["tensorbox"], runs["bound"], results["tensorbox"] = tensorbox_runs(path, x, like,
                                                                                 "tf32" if case.tf32 else "strict")
         results["bound"] = {}
         theirs, their_x = module, x
         if case.channels_last:  # what their convolutions like
-            theirs, their_x = module.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+            theirs, their_x = channels_last(module, x)
         for peer in peers:
             try:
                 runs[peer], results[peer] = peer_runs(peer, theirs, their_x)
@@ -187,7 +197,7 @@ def warm(case: Case, peers: list[str]) -> None:
     module, x = case.module().eval().cuda().to(case.type), case.inputs().cuda()
     x = x.to(case.type) if x.is_floating_point() else x
     if case.channels_last:
-        module, x = module.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+        module, x = channels_last(module, x)
     with torch.no_grad():
         for peer in peers:
             if peer != "eager":
@@ -220,7 +230,7 @@ def table(results: dict[str, Any], peers: list[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(CASES), help="of: %(default)s")
+    parser.add_argument("--models", default=",".join(CASES), help="of: %(default)s; zoo: all others of models.py")
     parser.add_argument("--peers", default=",".join(PEERS), help="of: %(default)s; none: tensorbox alone")
     parser.add_argument("--seconds", type=float, default=5, help="of measuring, for each model")
     parser.add_argument("--limit", type=float, default=0, help="seconds after which no other model is begun; 0: none")
@@ -230,19 +240,19 @@ def main() -> None:
     args = parser.parse_args()
     peers = [p for p in args.peers.split(",") if p and p != "none"]
     if args.warm:
-        for name in args.models.split(","):
-            warm(CASES[name], peers)
+        for case in cases_of(args.models).values():
+            warm(case, peers)
         return
     begin = time.perf_counter()
     results: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
                                "cuda": torch.version.cuda, "date": datetime.date.today().isoformat(), "models": {}}
-    for name in args.models.split(","):
+    for name, case in cases_of(args.models).items():
         if args.limit and time.perf_counter() - begin > args.limit:
             print(f"{name}: not begun, the limit is reached", flush=True)
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                results["models"][name] = measure(CASES[name], peers, args.seconds, Path(folder))
+                results["models"][name] = measure(case, peers, args.seconds, Path(folder))
             except Exception as e:
                 results["models"][name] = {"failed": str(e)[:500]}
         print(name, json.dumps(results["models"][name]), flush=True)

@@ -28,15 +28,15 @@ RUNS, MOST = 4, 24
 
 def of_network(name: str) -> tuple[Callable[[], object], list[dict[str, Any]]]:
     import run
-    from models import CASES
+    from models import CASES, ZOO
 
-    case = CASES[name]
+    case = (CASES | ZOO)[name]
     module = case.module().eval().cuda().to(case.type)
     x = case.inputs().cuda()
     x = x.to(case.type) if x.is_floating_point() else x
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        run.export(module, x, path)
+        run.export(module, x, path, case.traced)
         plain, bound, _ = run.tensorbox_runs(path, x, module(x), "tf32" if case.tf32 else "strict")
     return bound, []
 

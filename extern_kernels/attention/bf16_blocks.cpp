@@ -69,69 +69,75 @@ TBX_TARGET void multiply(const float* a, int64_t lda, int64_t m, int64_t k, cons
   }
 }
 
-TBX_TARGET float greatest_of(__m512 v) {
-  alignas(64) float all[kLanes];
-  _mm512_store_ps(all, v);
-  return *std::max_element(all, all + kLanes);
-}
-
-TBX_TARGET float total(__m512 v) {
-  alignas(64) float all[kLanes];
-  _mm512_store_ps(all, v);
-  for (int s = kLanes / 2; s > 0; s /= 2)
-    for (int i = 0; i < s; ++i) all[i] += all[i + s];
-  return all[0];
-}
+// Forms with a mask of all lanes: GCC 12 warns of the others, in its own headers.
+constexpr __mmask16 kAll = 0xffff;
 
 /// The larger lanes, those of `b` where one is NaN.
 [[gnu::always_inline]] TBX_TARGET inline __m512 larger(__m512 a, __m512 b) {
-  return _mm512_maskz_max_ps(static_cast<__mmask16>(-1), a, b);
+  return _mm512_maskz_max_ps(kAll, a, b);
 }
 
-/// e^x for x <= 0: 0 below -87, NaN for NaN.
-[[gnu::always_inline]] TBX_TARGET inline __m512 exp_of(__m512 x) {
-  const __m512 least = _mm512_set1_ps(-87);
-  const __mmask16 counts = _mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ); // also NaN
-  __m512 e;
-  exp_of_negative<Ints>(larger(least, x), e);
-  return _mm512_maskz_mov_ps(counts, e);
+/// `f` joins the lanes of a vector with those of another; the first lane has what all gave.
+template <class F> [[gnu::always_inline]] TBX_TARGET inline float fold(__m512 v, F f) {
+  v = f(v, _mm512_maskz_shuffle_f32x4(kAll, v, v, 0x4e));
+  v = f(v, _mm512_maskz_shuffle_f32x4(kAll, v, v, 0xb1));
+  v = f(v, _mm512_maskz_permute_ps(kAll, v, 0x4e));
+  return _mm512_cvtss_f32(f(v, _mm512_maskz_permute_ps(kAll, v, 0xb1)));
+}
+
+[[gnu::always_inline]] TBX_TARGET inline __m512 add(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
+
+TBX_TARGET float prepare(float* s, int64_t n, float& scale, const float* mask, int64_t mask_stride) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  // Scores that are not stored again are scaled twice instead; times 0 or less -inf would not stay what it
+  // is.
+  if (mask || !(scale > 0)) return blocks().prepare(s, n, scale, mask, mask_stride);
+  for (int64_t j = n; j % kLanes != 0; ++j) s[j] = -kInf;
+  const __m512 factor = _mm512_set1_ps(scale);
+  __m512 top[4];
+  for (__m512& t : top) t = _mm512_set1_ps(-kInf);
+  int64_t j = 0;
+  for (; j + 4 * kLanes <= n; j += 4 * kLanes)
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+      top[i] = larger(_mm512_mul_ps(_mm512_loadu_ps(s + j + i * kLanes), factor), top[i]);
+  for (; j < n; j += kLanes) top[0] = larger(_mm512_mul_ps(_mm512_loadu_ps(s + j), factor), top[0]);
+  return fold(larger(larger(top[0], top[1]), larger(top[2], top[3])), larger);
 }
 
 /// Shares are rounded where they are stored; their sum is that of the numbers before.
-TBX_TARGET void softmax(float* s, int64_t n, float scale, const float* mask, int64_t mask_stride,
-                        RowState& state, float* out, int64_t width, void* shares) {
+TBX_TARGET void softmax(const float* s, int64_t n, float scale, float here, RowState& state, float* out,
+                        int64_t width, void* shares) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
-  if (mask || !(scale > 0)) { // else -inf would not stay what it is
-    for (int64_t j = 0; j < n; ++j) s[j] = s[j] * scale + (mask ? mask[j * mask_stride] : 0);
-    scale = 1;
-  }
-  for (int64_t j = n; j % kLanes != 0; ++j) s[j] = -kInf;
-  const __m512 factor = _mm512_set1_ps(scale);
-  __m512 top = _mm512_set1_ps(-kInf);
-  for (int64_t j = 0; j < n; j += kLanes) top = larger(_mm512_mul_ps(_mm512_loadu_ps(s + j), factor), top);
-  const float here = greatest_of(top), greatest = here > state.greatest ? here : state.greatest;
+  const __m512 factor = _mm512_set1_ps(scale), least = _mm512_set1_ps(kLeastPower);
+  const float greatest = here > state.greatest ? here : state.greatest;
   // Nothing but -inf so far: any finite value to subtract gives 0; NaN stays.
   const __m512 shift = _mm512_set1_ps(greatest == -kInf ? 0 : greatest);
-  __m512 sum = _mm512_setzero_ps();
+  __m512 sum = _mm512_setzero_ps(), e;
   auto* to = static_cast<uint16_t*>(shares);
   for (int64_t j = 0; j < n; j += kLanes) {
-    const __m512 e = exp_of(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), factor, shift));
+    exp_of_negative_fused<Ints>(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), factor, shift), least, e);
     sum = _mm512_add_ps(sum, e);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + j), (__m256i)_mm512_cvtneps_pbh(e));
   }
   if (greatest != state.greatest) {
-    const float f = _mm512_cvtss_f32(exp_of(_mm512_set1_ps(state.greatest - greatest)));
+    exp_of_negative_fused<Ints>(_mm512_set1_ps(state.greatest - greatest), least, e);
+    const float f = _mm512_cvtss_f32(e);
     state.sum *= f;
-    for (int64_t j = 0; j < width; ++j) out[j] *= f;
+    int64_t j = 0;
+    for (; j + kLanes <= width; j += kLanes)
+      _mm512_storeu_ps(out + j, _mm512_mul_ps(_mm512_loadu_ps(out + j), e));
+    for (; j < width; ++j) out[j] *= f;
     state.greatest = greatest;
   }
-  state.sum += total(sum);
+  state.sum += fold(sum, add);
 }
 
 Blocks with_bf16() {
   Blocks b = blocks();
   b.per_word = 2;
   b.multiply = multiply;
+  b.prepare = prepare;
   b.softmax = softmax;
   return b;
 }

@@ -1,6 +1,7 @@
 #include "extern_kernels/attention/blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -29,6 +30,13 @@ template <int kLanes> struct Exchanges {
   }
 };
 template <int kLanes> constexpr Exchanges<kLanes> kExchanges;
+
+template <int kLanes>
+constexpr auto kLaneNumbers = [] {
+  std::array<int32_t, kLanes> numbers = {};
+  for (int i = 0; i < kLanes; ++i) numbers[i] = i;
+  return numbers;
+}();
 
 // One body for all instruction sets, inlined into a function per target (as in gemv/panels.cpp); by
 // reference, since vectors wider than the base target's have no calling convention there.
@@ -98,11 +106,14 @@ template <int B> struct Body {
       for (; r < rows; ++r) {
         const float* from = x + r * rs + first * cs;
         float* row = to + r * width;
-        if (cs == 1)
-          __builtin_memcpy(row, from, static_cast<size_t>(here) * 4);
-        else
-          for (int64_t c = 0; c < here; ++c) row[c] = from[c * cs];
-        for (int64_t c = here; c < width; ++c) row[c] = 0;
+        int64_t c = 0;
+        for (; cs == 1 && c + kLanes <= here; c += kLanes) {
+          Lanes v;
+          load(v, from + c);
+          store(row + c, v);
+        }
+        for (; c < here; ++c) row[c] = from[c * cs];
+        for (; c < width; ++c) row[c] = 0;
       }
       to += rows * width;
     }
@@ -195,29 +206,6 @@ template <int B> struct Body {
   /// NaN is not larger than anything.
   [[gnu::always_inline]] static inline void keep_larger(Lanes& a, const Lanes& b) { a = b > a ? b : a; }
 
-  /// The largest of `n` numbers, of whole vectors; -inf where there is none. Four at a time: each comparison
-  /// waits for the one before it.
-  [[gnu::always_inline]] static inline float greatest_of(const float* s, int64_t n) {
-    constexpr int kAtOnce = 4;
-    Lanes top[kAtOnce], v;
-    for (Lanes& t : top) t = Lanes{} - std::numeric_limits<float>::infinity();
-    int64_t j = 0;
-    for (; j + kAtOnce * kLanes <= n; j += kAtOnce * kLanes)
-#pragma GCC unroll 4
-      for (int i = 0; i < kAtOnce; ++i) {
-        load(v, s + j + i * kLanes);
-        keep_larger(top[i], v);
-      }
-    for (; j < n; j += kLanes) {
-      load(v, s + j);
-      keep_larger(top[0], v);
-    }
-    for (int i = 1; i < kAtOnce; ++i) keep_larger(top[0], top[i]);
-    fold(
-        top[0], [](Lanes & a, const Lanes& b) __attribute__((always_inline)) { keep_larger(a, b); });
-    return top[0][0];
-  }
-
   template <int M>
   [[gnu::always_inline]] static inline void dot_rows(const float* a, int64_t lda, int64_t k, const float* row,
                                                      float* c, int64_t ldc) {
@@ -301,63 +289,143 @@ template <int B> struct Body {
     }
   }
 
-  /// e^x for x <= 0: 1 ULP off at most, 0 below -87, NaN for NaN.
-  [[gnu::always_inline]] static inline void exp_of(Lanes& x) {
-    const auto low = x < -87.0f;
-    const Lanes in = low ? Lanes{} : x;
-    exp_of_negative<Ints>(in, x);
-    x = low ? Lanes{} : x;
+  /// e^x for x <= 0: 0 far below 0, NaN for NaN. `least`: kLeastPower.
+  [[gnu::always_inline]] static inline void exp_of(const Lanes& least, Lanes& x) {
+    if constexpr (B > 16) { // with FMA
+      const Lanes in = x;
+      exp_of_negative_fused<Ints>(in, least, x);
+    } else {
+      const auto low = x < -87.0f;
+      const Lanes in = low ? Lanes{} : x;
+      exp_of_negative<Ints>(in, x);
+      x = low ? Lanes{} : x;
+    }
   }
 
-  [[gnu::always_inline]] static inline void softmax(float* s, int64_t n, float scale, const float* mask,
-                                                    int64_t mask_stride, RowState& state, float* out,
-                                                    int64_t width, void* shares) {
+  /// `top` becomes the larger of itself and what `change(lanes, j)` makes of the scores from `j` on, which is
+  /// stored where `kStore`. Four at a time: each comparison waits for the one before it.
+  template <bool kStore, class F>
+  [[gnu::always_inline]] static inline void change_and_compare(float* s, int64_t whole, Lanes& top,
+                                                               F&& change) {
+    constexpr int kAtOnce = 4;
+    Lanes tops[kAtOnce], v;
+    for (Lanes& t : tops) t = top;
+    int64_t j = 0;
+    for (; j + kAtOnce * kLanes <= whole; j += kAtOnce * kLanes)
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kAtOnce; ++i) {
+        load(v, s + j + i * kLanes);
+        change(v, j + i * kLanes);
+        if (kStore) store(s + j + i * kLanes, v);
+        keep_larger(tops[i], v);
+      }
+    for (; j < whole; j += kLanes) {
+      load(v, s + j);
+      change(v, j);
+      if (kStore) store(s + j, v);
+      keep_larger(tops[0], v);
+    }
+    keep_larger(tops[0], tops[1]);
+    keep_larger(tops[2], tops[3]);
+    keep_larger(tops[0], tops[2]);
+    top = tops[0];
+  }
+
+  [[gnu::always_inline]] static inline float prepare(float* s, int64_t n, float& left, const float* mask,
+                                                     int64_t mask_stride) {
     constexpr float kInf = std::numeric_limits<float>::infinity();
-    auto* to = static_cast<float*>(shares);
-    if (scale != 1)
-      for (int64_t j = 0; j < n; ++j) s[j] *= scale;
-    if (mask && mask_stride == 1)
-      for (int64_t j = 0; j < n; ++j) s[j] += mask[j];
-    else if (mask)
-      for (int64_t j = 0; j < n; ++j) s[j] += mask[j * mask_stride];
-    for (int64_t j = n; j % kLanes != 0; ++j) s[j] = -kInf; // the row has room for whole vectors
-    const float here = greatest_of(s, n), greatest = here > state.greatest ? here : state.greatest;
+    float scale = left;
+    left = 1;
+    if (mask && mask_stride != 1) {
+      for (int64_t j = 0; j < n; ++j) s[j] = s[j] * scale + mask[j * mask_stride];
+      scale = 1;
+      mask = nullptr;
+    }
+    const int64_t whole = n / kLanes * kLanes;
+    Lanes top = Lanes{} - kInf;
+    if (mask)
+      change_and_compare<true>(
+          s, whole, top, [&](Lanes & v, int64_t j) __attribute__((always_inline)) {
+            Lanes m;
+            load(m, mask + j);
+            v = v * scale + m;
+          });
+    else if (scale != 1)
+      change_and_compare<true>(
+          s, whole, top, [&](Lanes & v, int64_t) __attribute__((always_inline)) { v = v * scale; });
+    else
+      change_and_compare<false>(s, whole, top, [](Lanes&, int64_t) __attribute__((always_inline)){});
+    if (whole < n) {
+      Lanes v, m = Lanes{};
+      load(v, s + whole);
+      if (mask) load_some(m, mask + whole, n - whole, 0);
+      v = v * scale + m;
+      Ints lane;
+      __builtin_memcpy(&lane, kLaneNumbers<kLanes>.data(), B);
+      v = lane < Ints{} + static_cast<int32_t>(n - whole) ? v : Lanes{} - kInf;
+      store(s + whole, v);
+      keep_larger(top, v);
+    }
+    fold(
+        top, [](Lanes & a, const Lanes& b) __attribute__((always_inline)) { keep_larger(a, b); });
+    return top[0];
+  }
+
+  [[gnu::always_inline]] static inline void softmax(const float* s, int64_t n, float here, RowState& state,
+                                                    float* out, int64_t width, float* to) {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    const float greatest = here > state.greatest ? here : state.greatest;
     // Nothing but -inf so far: any finite value to subtract gives 0; NaN stays.
-    float shift = greatest == -kInf ? 0 : greatest;
+    const float shift = greatest == -kInf ? 0 : greatest;
+    const Lanes least = Lanes{} + kLeastPower;
     Lanes sum = Lanes{}, v;
     for (int64_t j = 0; j < n; j += kLanes) {
       load(v, s + j);
       v = v - shift;
-      exp_of(v);
+      exp_of(least, v);
       store(to + j, v);
       sum += v;
     }
     if (greatest != state.greatest) {
       Lanes factor = Lanes{} + (state.greatest - greatest);
-      exp_of(factor);
-      float f = factor[0];
-      state.sum *= f;
-      for (int64_t j = 0; j < width; ++j) out[j] *= f;
+      exp_of(least, factor);
+      state.sum *= factor[0];
+      scale(out, width, factor[0], out);
       state.greatest = greatest;
     }
     state.sum += total(sum);
   }
 
-  [[gnu::always_inline]] static inline void divide(const float* from, int64_t n, float by, float* to) {
+  /// to[j] = f(from[j]) for vectors and single numbers.
+  template <class F>
+  [[gnu::always_inline]] static inline void map(const float* from, int64_t n, float* to, F&& f) {
     int64_t j = 0;
     for (; j + kLanes <= n; j += kLanes) {
       Lanes v;
       load(v, from + j);
-      store(to + j, v / by);
+      f(v);
+      store(to + j, v);
     }
-    for (; j < n; ++j) to[j] = from[j] / by;
+    for (; j < n; ++j) {
+      to[j] = from[j];
+      f(to[j]);
+    }
+  }
+  [[gnu::always_inline]] static inline void scale(const float* from, int64_t n, float by, float* to) {
+    map(
+        from, n, to, [=](auto& x) __attribute__((always_inline)) { x = x * by; });
+  }
+  [[gnu::always_inline]] static inline void divide(const float* from, int64_t n, float by, float* to) {
+    map(
+        from, n, to, [=](auto& x) __attribute__((always_inline)) { x = x / by; });
   }
 
   [[gnu::always_inline]] static inline void softcap(float* s, int64_t n, float cap) {
+    const Lanes least = Lanes{} + kLeastPower;
     auto capped = [&](Lanes & v) __attribute__((always_inline)) {
       Lanes size = v < 0.0f ? -v : v;
       Lanes e = size * (-2 / cap);
-      exp_of(e);
+      exp_of(least, e);
       Lanes t = (1 - e) / (1 + e) * cap;
       v = v < 0.0f ? -t : t;
     };
@@ -425,9 +493,15 @@ template <int B> struct Body {
                    float* c, int64_t ldc) {                                                                  \
     Body<bytes>::dots(a, lda, m, k, b, rs, n, c, ldc);                                                       \
   }                                                                                                          \
-  target void softmax(float* s, int64_t n, float scale, const float* mask, int64_t stride, RowState& state,  \
+  target float prepare(float* s, int64_t n, float& scale, const float* mask, int64_t stride) {               \
+    return Body<bytes>::prepare(s, n, scale, mask, stride);                                                  \
+  }                                                                                                          \
+  target void softmax(const float* s, int64_t n, float /*scale: 1*/, float greatest, RowState& state,        \
                       float* out, int64_t width, void* shares) {                                             \
-    Body<bytes>::softmax(s, n, scale, mask, stride, state, out, width, shares);                              \
+    Body<bytes>::softmax(s, n, greatest, state, out, width, static_cast<float*>(shares));                    \
+  }                                                                                                          \
+  target void scale(const float* from, int64_t n, float by, float* to) {                                     \
+    Body<bytes>::scale(from, n, by, to);                                                                     \
   }                                                                                                          \
   target void divide(const float* from, int64_t n, float by, float* to) {                                    \
     Body<bytes>::divide(from, n, by, to);                                                                    \
@@ -443,7 +517,9 @@ template <int B> struct Body {
                            pack,                                                                             \
                            multiply,                                                                         \
                            dots,                                                                             \
+                           prepare,                                                                          \
                            softmax,                                                                          \
+                           scale,                                                                            \
                            divide,                                                                           \
                            softcap,                                                                          \
                            add_rows};                                                                        \
@@ -457,18 +533,19 @@ TBX_BLOCKS(avx512, 64, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw
 #endif
 #undef TBX_BLOCKS
 
-const Blocks& best() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return avx512::kAll;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::kAll;
-#endif
-  return base::kAll;
-}
-
 } // namespace
 
+std::vector<const Blocks*> all_blocks() {
+  std::vector<const Blocks*> all = {&base::kAll};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&avx2::kAll);
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) all.push_back(&avx512::kAll);
+#endif
+  return all;
+}
+
 const Blocks& blocks() {
-  static const Blocks& chosen = best();
+  static const Blocks& chosen = *all_blocks().back();
   return chosen;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace tbx::extern_kernels::attention {
 
@@ -28,11 +29,18 @@ struct Blocks {
   /// scores[i * ld + j] += dot of a[i * lda ..] and row j of b, without packing: for few rows.
   void (*dots)(const float* a, int64_t lda, int64_t m, int64_t k, const float* b, int64_t row_stride,
                int64_t n, float* c, int64_t ldc);
-  /// Scores, times `scale` and plus `mask` (may be null) with its stride, become exp(score - greatest so
-  /// far), stored one after the other as multiply() takes them; `out` (of `width` numbers) is scaled to the
-  /// new greatest. There is room for whole vectors at `scores`; `shares` may be the same memory or before it.
-  void (*softmax)(float* scores, int64_t n, float scale, const float* mask, int64_t mask_stride,
-                  RowState& state, float* out, int64_t width, void* shares);
+  /// Scores become what softmax() takes: times `scale`, plus `mask` (may be null) with its stride. What is
+  /// left to multiply them by goes to `scale`. There is room for whole vectors, which are filled up with
+  /// -inf. Gives the greatest of what scores are in the end; -inf where there is none; NaN is not greater
+  /// than anything.
+  float (*prepare)(float* scores, int64_t n, float& scale, const float* mask, int64_t mask_stride);
+  /// Prepared scores, of which `greatest` is the greatest, become exp(score - greatest so far), stored one
+  /// after the other as multiply() takes them; `out` (of `width` numbers) is scaled to the new greatest.
+  /// `shares` may be the same memory or before it.
+  void (*softmax)(const float* scores, int64_t n, float scale, float greatest, RowState& state, float* out,
+                  int64_t width, void* shares);
+  /// to[j] = from[j] * by.
+  void (*scale)(const float* from, int64_t n, float by, float* to);
   /// to[j] = from[j] / by.
   void (*divide)(const float* from, int64_t n, float by, float* to);
   /// Scores become cap * tanh(score / cap).
@@ -43,6 +51,9 @@ struct Blocks {
 };
 
 const Blocks& blocks();
+
+/// Those of every instruction set of this CPU, the last ones are blocks(): for tests.
+std::vector<const Blocks*> all_blocks();
 
 /// The same with bfloat16 operands of multiply(), added in f32; null where this CPU multiplies none.
 const Blocks* bf16_blocks();

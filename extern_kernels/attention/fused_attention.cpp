@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/float_formats.h"
+#include "base/task_work.h"
 #include "extern_kernels/attention/blocks.h"
 #include "extern_kernels/kernel.h"
 #include "extern_kernels/scratch.h"
@@ -24,13 +25,11 @@ namespace {
 using attention::Blocks;
 using attention::RowState;
 
-constexpr int64_t kQueries = 96; ///< rows of a block: a multiple of every tile's height
+constexpr int64_t kQueries = 48; ///< rows of a block: a multiple of every tile's height, which registers give
 /// Columns of a block: its scores stay in any second-level cache. No cache is asked for its size, for the
 /// order of the sums depends on it.
-constexpr int64_t kKeys = 256;
-constexpr int64_t kFewQueries = 4; ///< up to here packing the keys costs more than it saves
-constexpr int64_t kTasks = 4;      ///< per thread, where heads do not divide evenly among threads
-constexpr int64_t kPartKeys = 512; ///< keys of a part at least
+constexpr int64_t kKeys = 512;
+constexpr int64_t kPartKeys = kKeys; ///< keys of a part at least, where heads do not fill the threads
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 /// Of `n` elements along a sum.
@@ -193,10 +192,10 @@ private:
         decode_halves(q.dtype, bits, s.depth, to);
       else
         for (int64_t d = 0; d < s.depth; ++d) decode_halves(q.dtype, bits + d * q.strides[3], 1, to + d);
-      for (int64_t d = 0; d < s.depth; ++d) to[d] *= p_.scale;
-      return;
+      return b_.scale(to, s.depth, p_.scale, to);
     }
     const float* from = data_of(q) + at;
+    if (q.strides[3] == 1) return b_.scale(from, s.depth, p_.scale, to);
     for (int64_t d = 0; d < s.depth; ++d) to[d] = from[d * q.strides[3]] * p_.scale;
   }
 
@@ -249,10 +248,9 @@ private:
     return {first, std::clamp<int64_t>(keys.end - block, first, n)};
   }
 
-  /// The `n` scores of one query from key `key` on, which still have to be multiplied by `scale`.
-  void softmax(const Blocks& by, const RunArgs& args, int64_t b, int64_t h, int64_t query, int64_t key,
-               float* scores, int64_t n, float scale, RowState& state, float* sums, int64_t width,
-               void* shares) const {
+  /// The `n` scores of one query from key `key` on become what the softmax takes; gives the greatest.
+  float prepare(const Blocks& by, const RunArgs& args, int64_t b, int64_t h, int64_t query, int64_t key,
+                float* scores, int64_t n, float& scale) const {
     int64_t stride = 0;
     const float* mask = mask_at(args, b, h, query, key, stride);
     if (p_.softcap > 0) {
@@ -260,7 +258,7 @@ private:
       scale = 1;
       by.softcap(scores, n, p_.softcap);
     }
-    by.softmax(scores, n, scale, mask, stride, state, sums, width, shares);
+    return by.prepare(scores, n, scale, mask, stride);
   }
 
   void run_block(const RunArgs& args, const Sizes& s, int64_t b, int64_t h, int64_t first) const {
@@ -272,8 +270,7 @@ private:
     float *scores = q, *sums = scores + rows * room;
     q = sums + rows * width;
     RowState state[kQueries];
-    // Queries of bfloat16 stay what they are: their scores are scaled.
-    const float scale = in_pairs() ? p_.scale : 1;
+    float greatest[kQueries], scales[kQueries];
     for (int64_t r = 0; r < rows; ++r) {
       const TensorRef& from = args.inputs[0];
       if (in_pairs())
@@ -289,15 +286,22 @@ private:
     const float* values = keys + s.packed_keys(b_);
     const int64_t end = visible(args, s, b, first + rows - 1).end, share = 4 / b_.per_word;
     for (int64_t k = visible(args, s, b, first).first / kKeys * kKeys; k < end; k += kKeys) {
-      int64_t n = std::min(kKeys, s.keys - k);
-      // Whole panels of keys lie one after the other.
+      // Whole panels of keys, which lie one after the other.
+      const int64_t n = std::min({kKeys, s.keys - k, round_up(end - k, b_.panel)});
       b_.multiply(q, depth, rows, depth, keys + k * depth, depth, 0, n, scores, room, false);
+      // The greatest of all rows first: no row waits for its own.
+      for (int64_t r = 0; r < rows; ++r) {
+        auto [from, to] = within(visible(args, s, b, first + r), k, n);
+        scales[r] = in_pairs() ? p_.scale : 1; // queries of bfloat16 stay what they are
+        greatest[r] =
+            prepare(b_, args, b, h, first + r, k + from, scores + r * room + from, to - from, scales[r]);
+      }
       for (int64_t r = 0; r < rows; ++r) {
         float* row = scores + r * room;
         auto* shares = reinterpret_cast<char*>(row);
         auto [from, to] = within(visible(args, s, b, first + r), k, n);
-        softmax(b_, args, b, h, first + r, k + from, row + from, to - from, scale, state[r], sums + r * width,
-                width, shares + from * share);
+        b_.softmax(row + from, to - from, scales[r], greatest[r], state[r], sums + r * width, width,
+                   shares + from * share);
         std::memset(shares, 0, static_cast<size_t>(from * share));
         std::memset(shares + to * share, 0, static_cast<size_t>((round_up(n, b_.per_word) - to) * share));
       }
@@ -317,8 +321,8 @@ private:
   /// In how many parts the keys of a head are read, for the threads: few heads would leave some of them idle.
   static int64_t parts_of(const Sizes& s) {
     const int64_t heads = s.batch * s.kv_heads, threads = tbb::this_task_arena::max_concurrency();
-    if (heads % threads == 0 || heads >= kTasks * threads) return 1;
-    const int64_t wanted = (kTasks * threads + heads - 1) / heads;
+    if (heads % threads == 0 || heads >= kTaskWork.tasks_of_thread * threads) return 1;
+    const int64_t wanted = (kTaskWork.tasks_of_thread * threads + heads - 1) / heads;
     return std::clamp<int64_t>(s.keys / kPartKeys, 1, wanted);
   }
 
@@ -394,8 +398,9 @@ private:
         // To the front of the row: only there is room for whole vectors.
         float* row = scores + r * kKeys;
         if (from > 0) std::copy(row + from, row + to, row);
-        softmax(wide, args, b, h, i, first + from, row, to - from, 1, into.state[r], into.sums + r * s.width,
-                s.width, row);
+        float scale = 1;
+        const float greatest = prepare(wide, args, b, h, i, first + from, row, to - from, scale);
+        wide.softmax(row, to - from, scale, greatest, into.state[r], into.sums + r * s.width, s.width, row);
         if (alike && r + 1 < rows) continue; // the last one adds them all
         const int64_t count = alike ? rows : 1, at = alike ? 0 : r;
         wide.add_rows(scores + at * kKeys, kKeys, count, to - from, values.data + from * values.row_stride,
@@ -411,7 +416,7 @@ private:
 } // namespace
 
 std::string supports_fused_attention(const Problem&, std::span<const OperandInfo> inputs,
-                                     std::span<const OperandInfo> outputs) {
+                                     std::span<const OperandInfo> outputs, const Target&) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const OperandInfo& in = inputs[i];
     if (in.dtype == DType::undefined) continue;

@@ -148,12 +148,14 @@ private:
     std::vector<int64_t> starts; // of the places, in the weights
     for (int64_t t = 0; t < terms.count; ++t)
       starts.push_back(place_of(t, kernel.first(dims), w.strides.subspan(2)));
+    std::vector<int64_t> behind; // their terms, from there
+    for (int64_t t = 0; t < places.depth; ++t)
+      behind.push_back((places.in_line ? t / depth * w.strides.back() : 0) + t % depth * w.strides[1]);
     in_pieces(p_.group * panels, static_cast<double>(w.numel()), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int8_t* from = static_cast<const int8_t*>(w.data) + i / panels * columns * w.strides[0];
         auto value = [&](int64_t column, int64_t place, int64_t term) {
-          const int64_t along = places.in_line ? term / depth * w.strides.back() : 0;
-          return from[column * w.strides[0] + starts[place] + along + term % depth * w.strides[1]];
+          return from[column * w.strides[0] + starts[place] + behind[term]];
         };
         pack_panel(i % panels, columns, terms, places.depth, value, to + i * panel_bytes(terms));
       }
@@ -233,11 +235,11 @@ private:
 } // namespace bytes
 
 std::string supports_byte_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                               std::span<const OperandInfo> outputs) {
+                               std::span<const OperandInfo> outputs, const Target& target) {
   const auto& p = std::get<ConvProblem>(problem);
   const OperandInfo& w = inputs[1];
   if (!is_byte(inputs[0].dtype) || !is_byte(w.dtype)) return "operands that are no bytes";
-  if (!bytes::has_tiles()) return "a CPU without AVX2";
+  if (target.library_isa < Isa::avx2) return "a CPU without AVX2";
   if (p.has_bias || p.transposed) return "a bias or a transposed convolution of integers";
   if (p.group > 1 && (w.sizes[0] < 0 || w.sizes[0] / p.group < bytes::kLeastGroup))
     return "groups of few results, which leave most of a vector empty";

@@ -144,10 +144,10 @@ private:
 } // namespace bytes
 
 std::string supports_byte_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
-                                 std::span<const OperandInfo> outputs) {
+                                 std::span<const OperandInfo> outputs, const Target& target) {
   const auto& p = std::get<MatMulProblem>(problem);
   if (!is_byte(inputs[0].dtype) || !is_byte(inputs[1].dtype)) return "operands that are no bytes";
-  if (!bytes::has_tiles()) return "a CPU without AVX2";
+  if (target.library_isa < Isa::avx2) return "a CPU without AVX2";
   if (p.has_bias || p.alpha != 1) return "a bias or a factor of an integer product";
   if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
   return bytes::Epilogue::refusal(p.post_ops, inputs, outputs[0].dtype);

@@ -19,11 +19,12 @@ int32_t widen(const void* from, DType type, int64_t step, int64_t count, int32_t
 template <class F>
 void pack_panel(int64_t panel, int64_t columns, const Terms& terms, int64_t depth, F&& value, int8_t* to) {
   const int64_t first = panel * kPanel, width = std::min<int64_t>(kPanel, columns - first);
-  for (int64_t t = 0; t < terms.count; ++t)
-    for (int64_t p = 0; p < terms.pairs; ++p)
-      for (int64_t j = 0; j < kPanel; ++j)
-        for (int64_t k = 0; k < 2; ++k, ++to)
-          *to = j < width && 2 * p + k < depth ? value(first + j, t, 2 * p + k) : int8_t{0};
+  std::fill_n(to, terms.count * terms.pairs * kPairBytes, int8_t{0});
+  for (int64_t t = 0; t < terms.count; ++t, to += terms.pairs * kPairBytes)
+    for (int64_t l = 0; l < depth; ++l) {
+      int8_t* row = to + l / 2 * kPairBytes + l % 2;
+      for (int64_t j = 0; j < width; ++j) row[2 * j] = value(first + j, t, l);
+    }
 }
 
 } // namespace tbx::extern_kernels::bytes

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/task_work.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/fit.h"
 #include "extern_kernels/stack.h"
@@ -22,7 +23,8 @@ public:
     const int64_t least = std::max<int64_t>(1, (rows_ + kBlockRows - 1) / kBlockRows);
     block_ = ((rows_ + least - 1) / least + kRows - 1) / kRows * kRows;
     blocks_ = (rows_ + block_ - 1) / block_;
-    const int64_t wanted = int64_t{4} * tbb::this_task_arena::max_concurrency(), there = outer_ * blocks_;
+    const int64_t wanted = kTaskWork.tasks_of_thread * tbb::this_task_arena::max_concurrency(),
+                  there = outer_ * blocks_;
     if (there > 0 && there < wanted) cuts_ = std::clamp<int64_t>((wanted + there - 1) / there, 1, panels_);
   }
 

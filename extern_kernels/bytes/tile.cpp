@@ -63,11 +63,6 @@ void tile_of(int count, const int16_t* const* rows, const Terms& terms, const in
 
 } // namespace
 
-bool has_tiles() {
-  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return has;
-}
-
 void multiply(const int16_t* const* rows, int count, const Terms& terms, const int8_t* panel,
               bool unsigned_weights, int32_t* sums) {
   if (unsigned_weights)
@@ -76,7 +71,6 @@ void multiply(const int16_t* const* rows, int count, const Terms& terms, const i
     tile_of<false>(count, rows, terms, panel, sums);
 }
 #else
-bool has_tiles() { return false; }
 void multiply(const int16_t* const*, int, const Terms&, const int8_t*, bool, int32_t*) {
   TBX_INTERNAL(false);
 }

@@ -21,11 +21,8 @@ struct Terms {
   int64_t count, pairs;
 };
 
-/// Whether this CPU has what the loops are written in (AVX2).
-bool has_tiles();
-
 /// sums[r * kPanel + j] = the sum over all terms of rows[r] times column j, for `count` rows. Panels are
-/// [place, pair, column, 2] of i8 or, with `unsigned_weights`, u8. Sums wrap.
+/// [place, pair, column, 2] of i8 or, with `unsigned_weights`, u8. Sums wrap. Needs AVX2.
 void multiply(const int16_t* const* rows, int count, const Terms& terms, const int8_t* panel,
               bool unsigned_weights, int32_t* sums);
 

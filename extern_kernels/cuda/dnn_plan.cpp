@@ -255,7 +255,8 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
           addresses.other();
         else
           execute(i, there);
-      } catch (const Error&) {
+      } catch (const Error& e) {
+        if (e.kind() == ErrorKind::internal) throw;
         return false; // another one will do
       }
       return true;
@@ -287,6 +288,7 @@ Found find_plans(const std::shared_ptr<const ContextOwner>& context, const PlanW
     if (plans->empty()) return {nullptr, "the library has no plan"};
     return {std::move(plans), ""};
   } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
     return {nullptr, e.message()};
   }
 }

@@ -171,7 +171,8 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
         other(there);
       else
         launch(i, stream, there, alpha, workspace, workspace_bytes);
-    } catch (const Error&) {
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::internal) throw;
       return false; // another one will do
     }
     return true;

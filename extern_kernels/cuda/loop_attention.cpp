@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "extern_kernels/cuda/float_attention.h"
 #include "extern_kernels/cuda/loop_attention.h"
 #include "extern_kernels/cuda/loops.h"
 #include "extern_kernels/cuda/plain.h"
@@ -103,13 +104,13 @@ AttentionArguments attention_arguments(const AttentionProblem& p, std::span<cons
 } // namespace cuda
 
 std::string supports_reference_attention(const Problem&, std::span<const OperandInfo>,
-                                         std::span<const OperandInfo>);
+                                         std::span<const OperandInfo>, const Target&);
 
 std::string supports_cuda_attention(const Problem& problem, std::span<const OperandInfo> inputs,
                                     std::span<const OperandInfo> outputs) {
   constexpr int64_t kWidest = 1024;
   if (std::string reason = loops_refuse(inputs, outputs, {}); !reason.empty()) return reason;
-  if (std::string reason = supports_reference_attention(problem, inputs, outputs); !reason.empty())
+  if (std::string reason = supports_reference_attention(problem, inputs, outputs, {}); !reason.empty())
     return reason;
   if (refuses_tensor_attention(inputs, outputs).empty()) return {};
   if (inputs[0].dtype != inputs[1].dtype || inputs[0].dtype != inputs[2].dtype)
@@ -133,6 +134,8 @@ std::unique_ptr<ExternKernel> make_cuda_attention(device::Device& device, const 
     throw_unsupported("attention of {} queries over {} keys needs an sm_80 (Ampere) or newer; {} is an {}",
                       name_of(inputs[0].dtype), name_of(inputs[1].dtype), device.properties().name,
                       device.properties().architecture);
+  if (refuses_float_attention(device.properties(), inputs, outputs).empty())
+    return with_few(make_float_attention(device, p, inputs));
   return with_few(std::make_unique<LoopAttention>(device, p, inputs, outputs));
 }
 

@@ -47,13 +47,13 @@ private:
 } // namespace
 
 std::string supports_reference_matmul(const Problem&, std::span<const OperandInfo>,
-                                      std::span<const OperandInfo>);
+                                      std::span<const OperandInfo>, const Target&);
 
 std::string supports_cuda_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
                                  std::span<const OperandInfo> outputs) {
   const auto& p = std::get<MatMulProblem>(problem);
   if (std::string reason = loops_refuse(inputs, outputs, p.post_ops); !reason.empty()) return reason;
-  return supports_reference_matmul(problem, inputs, outputs);
+  return supports_reference_matmul(problem, inputs, outputs, {});
 }
 
 std::unique_ptr<ExternKernel> make_cuda_matmul(device::Device& device, const Problem& problem,

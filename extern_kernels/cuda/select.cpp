@@ -12,9 +12,11 @@ namespace tbx::extern_kernels {
   std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);   \
   std::unique_ptr<ExternKernel> make_##name(device::Device&, const Problem&, std::span<const OperandInfo>,   \
                                             std::span<const OperandInfo>);
+#define TBX_DEVICE_EXACT TBX_DEVICE
 #define TBX_DEVICE_PLAIN TBX_DEVICE
 #include "extern_kernels/cuda/kernels.inc"
 #undef TBX_DEVICE
+#undef TBX_DEVICE_EXACT
 #undef TBX_DEVICE_PLAIN
 
 namespace {
@@ -29,7 +31,7 @@ bool is_any(const Problem& problem) {
 
 bool multiplies_tf32(const DeviceCandidate& candidate, const Problem& problem,
                      std::span<const OperandInfo> inputs) {
-  return !candidate.plain && is_any(problem) && inputs[0].dtype == DType::f32;
+  return !candidate.exact && is_any(problem) && inputs[0].dtype == DType::f32;
 }
 
 std::span<const DeviceCandidate> device_candidates(const Problem& problem) {
@@ -39,11 +41,15 @@ std::span<const DeviceCandidate> device_candidates(const Problem& problem) {
     auto add = [&](ProblemKind kind, const DeviceCandidate& candidate) {
       all[static_cast<size_t>(kind)].push_back(candidate);
     };
-#define TBX_DEVICE(problem, name) add(ProblemKind::problem, {#name, supports_##name, make_##name, false});
-#define TBX_DEVICE_PLAIN(problem, name)                                                                      \
-  add(ProblemKind::problem, {#name, supports_##name, make_##name, true});
+#define TBX_CANDIDATE(problem, name, exact, plain)                                                           \
+  add(ProblemKind::problem, {#name, supports_##name, make_##name, exact, plain});
+#define TBX_DEVICE(problem, name) TBX_CANDIDATE(problem, name, false, false)
+#define TBX_DEVICE_EXACT(problem, name) TBX_CANDIDATE(problem, name, true, false)
+#define TBX_DEVICE_PLAIN(problem, name) TBX_CANDIDATE(problem, name, true, true)
 #include "extern_kernels/cuda/kernels.inc"
+#undef TBX_CANDIDATE
 #undef TBX_DEVICE
+#undef TBX_DEVICE_EXACT
 #undef TBX_DEVICE_PLAIN
     return all;
   }();

@@ -16,6 +16,7 @@ struct DeviceCandidate {
   /// Throws BackendError when a library is missing or too old, with the way to get it.
   std::unique_ptr<ExternKernel> (*make)(device::Device&, const Problem&, std::span<const OperandInfo> inputs,
                                         std::span<const OperandInfo> outputs);
+  bool exact; ///< never multiplies in TF32
   bool plain; ///< loops over the elements: taken where nothing else computes the problem
 };
 

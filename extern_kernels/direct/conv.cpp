@@ -176,7 +176,7 @@ public:
     const OperandInfo& weights = inputs[1];
     const std::vector<int64_t>& w = weights.sizes;
     const bool known = w[0] >= 0 && w[1] >= 0;
-    has_lines_ = is_best_by_lines(p_, inputs, result.dtype);
+    has_lines_ = is_best_by_lines(p_, inputs, result.dtype, vector_bytes());
     if (const int64_t width = result.sizes.empty() ? -1 : result.sizes.back(); has_lines_ && width >= 0)
       has_lines_ = has_only_lines_ = !is_short(width, size_of(result.dtype));
     has_bytes_ = is_byte(inputs[0].dtype) && is_byte(weights.dtype) && known && !has_lines_ &&
@@ -378,7 +378,7 @@ private:
 } // namespace direct
 
 std::string supports_direct_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                 std::span<const OperandInfo> outputs) {
+                                 std::span<const OperandInfo> outputs, const Target&) {
   const auto& p = std::get<ConvProblem>(problem);
   if (!p.post_ops.empty()) return "post-operations";
   if (std::string reason = direct::refused_types(inputs, outputs[0].dtype); !reason.empty()) return reason;

@@ -4,19 +4,12 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/isa.h"
 #include "extern_kernels/direct/tile.h"
 
 namespace tbx::extern_kernels::direct {
 
-int64_t vector_bytes() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq"))
-    return 64;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 32;
-#endif
-  return 16;
-}
+int64_t vector_bytes() { return tbx::vector_bytes(host_isa()); }
 
 int64_t GroupVectors::used(int64_t v) const { return std::min(in_each, groups - v * in_each) * columns; }
 

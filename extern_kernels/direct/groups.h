@@ -21,7 +21,7 @@ struct GroupVectors {
   int64_t place(int64_t v, int64_t l, int64_t j) const;
 };
 
-/// Of the widest vectors of this CPU.
+/// Of the widest vectors of this CPU (host_isa).
 int64_t vector_bytes();
 
 /// Elements of `size` bytes; the widest vectors of this CPU that pixels fill.

@@ -247,7 +247,8 @@ private:
 
 } // namespace
 
-bool is_best_by_lines(const ConvProblem& p, std::span<const OperandInfo> inputs, DType result) {
+bool is_best_by_lines(const ConvProblem& p, std::span<const OperandInfo> inputs, DType result,
+                      int64_t vector) {
   const std::span<const int64_t> weights = inputs[1].sizes;
   const int64_t size = size_of(result);
   if (is_float(result) ? inputs[0].dtype != result : result != DType::i32 || !is_byte(inputs[0].dtype))
@@ -256,7 +257,7 @@ bool is_best_by_lines(const ConvProblem& p, std::span<const OperandInfo> inputs,
   const int64_t depth = p.transposed ? weights[0] / p.group : weights[1];
   const int64_t columns = p.transposed ? weights[1] : weights[0] / p.group;
   constexpr int64_t kMaxDepth = 8; // every channel of a group is a line that has to be fetched
-  return depth <= kMaxDepth && p.group * columns * size <= vector_bytes();
+  return depth <= kMaxDepth && p.group * columns * size <= vector;
 }
 
 bool is_short_line(int64_t width, int64_t step, int64_t size) {

@@ -6,9 +6,10 @@
 
 namespace tbx::extern_kernels::direct {
 
-/// Whether vectors along lines do more at once than vectors of channels would, of elements of `size` bytes,
-/// for these weights (sizes known at run time only say no): all results together fill none.
-bool is_best_by_lines(const ConvProblem& problem, std::span<const OperandInfo> inputs, DType result);
+/// Whether vectors along lines do more at once than vectors of channels would, for these weights (sizes known
+/// at run time only say no): all results together fill none of `vector` bytes.
+bool is_best_by_lines(const ConvProblem& problem, std::span<const OperandInfo> inputs, DType result,
+                      int64_t vector);
 /// Lines so short that their vectors would be mostly empty, too: of `width` results with `step` between those
 /// of a phase.
 bool is_short_line(int64_t width, int64_t step, int64_t size);

@@ -217,7 +217,7 @@ private:
 } // namespace direct
 
 std::string supports_direct_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
-                                   std::span<const OperandInfo> outputs) {
+                                   std::span<const OperandInfo> outputs, const Target&) {
   const auto& p = std::get<MatMulProblem>(problem);
   if (!p.post_ops.empty()) return "post-operations";
   if (std::string reason = direct::refused_types(inputs, outputs[0].dtype); !reason.empty()) return reason;

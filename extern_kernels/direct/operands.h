@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "base/task_work.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels::direct {
@@ -68,8 +69,7 @@ private:
 
 /// Calls `f(begin, end)` on pieces of `count` items, side by side where the whole is worth it.
 template <class F> void in_pieces(int64_t count, double work, F&& f) {
-  constexpr double kInline = 1 << 16; // operations that take as long as waking a thread
-  if (count <= 1 || work < kInline) {
+  if (count <= 1 || work < kTaskWork.operations) {
     if (count > 0) f(int64_t{0}, count);
     return;
   }

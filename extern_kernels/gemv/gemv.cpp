@@ -8,14 +8,13 @@
 
 #include "base/float_formats.h"
 #include "base/pages.h"
+#include "base/task_work.h"
 #include "extern_kernels/gemv/panels.h"
 #include "extern_kernels/post_ops.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
 namespace {
-
-constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth waking a thread for
 
 class Gemv : public ExternKernel {
 public:
@@ -53,7 +52,7 @@ public:
     };
     const int64_t count = panels_.count();
     const int64_t chunks = std::min<int64_t>(count, tbb::this_task_arena::max_concurrency());
-    if (chunks == 1 || panels_.bytes() < kInlineBytes) return panels(0, count);
+    if (chunks == 1 || panels_.bytes() < kTaskWork.matrix_bytes) return panels(0, count);
     // One long run of memory per thread.
     tbb::parallel_for(
         int64_t{0}, chunks, [&](int64_t c) { panels(count * c / chunks, count * (c + 1) / chunks); },
@@ -115,7 +114,7 @@ bool is_row(const OperandInfo& t) { return !t.sizes.empty() && t.sizes.back() >=
 } // namespace
 
 std::string supports_gemv(const Problem& problem, std::span<const OperandInfo> inputs,
-                          std::span<const OperandInfo> outputs) {
+                          std::span<const OperandInfo> outputs, const Target&) {
   const auto& p = std::get<MatMulProblem>(problem);
   if (!is_row(inputs[0]) || !is_row(outputs[0])) return "more than one row";
   const OperandInfo& b = inputs[1];

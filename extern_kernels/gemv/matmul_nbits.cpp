@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/task_work.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/gemv/byte_rows.h"
 #include "extern_kernels/gemv/quantized_panels.h"
@@ -25,11 +26,10 @@ using gemv::kMaxPanel;
 using gemv::kTileRows;
 using gemv::QuantizedPanels;
 
-constexpr int64_t kFewRows = 16;            ///< with more, floats that are made once are faster
-constexpr int64_t kInlineBytes = 128 << 10; ///< smaller matrices are not worth waking a thread for
-constexpr int64_t kAlignment = 16;          ///< floats
-/// Rows of a and of the matrix that are done together: what is made of the matrix, and the sums, stay in a
-/// second-level cache.
+constexpr int64_t kFewRows = 16;   ///< with more, floats that are made once are faster
+constexpr int64_t kAlignment = 16; ///< floats
+/// Rows of a and of the matrix that are done together: what is made of the matrix, and the sums, are 112 KB,
+/// which stay in any second-level cache. Its size is not asked, for the order of the sums depends on it.
 constexpr int64_t kManyRows = 192, kDepth = 256, kTile = 6;
 
 /// Where a thread multiplies many rows: more than the stack of a caller may have left, and kept.
@@ -213,7 +213,7 @@ private:
     };
     const int64_t count = panels.count();
     const int64_t chunks = std::min<int64_t>(count, tbb::this_task_arena::max_concurrency());
-    if (chunks == 1 || panels.bytes() * rows < kInlineBytes) return some(0, count);
+    if (chunks == 1 || panels.bytes() * rows < kTaskWork.matrix_bytes) return some(0, count);
     // One long run of memory per thread.
     tbb::parallel_for(
         int64_t{0}, chunks, [&](int64_t c) { some(count * c / chunks, count * (c + 1) / chunks); },
@@ -281,7 +281,7 @@ private:
 } // namespace
 
 std::string supports_matmul_nbits(const Problem&, std::span<const OperandInfo> inputs,
-                                  std::span<const OperandInfo> outputs) {
+                                  std::span<const OperandInfo> outputs, const Target&) {
   if (inputs[0].dtype != DType::f32 || outputs[0].dtype != DType::f32)
     return fmt::format("a product of {} that gives {}", name_of(inputs[0].dtype), name_of(outputs[0].dtype));
   return {};

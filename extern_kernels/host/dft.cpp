@@ -129,7 +129,8 @@ template <class T, class S> void run_batches(const Batch<T, S>& batch, int64_t f
 }
 
 template <class T, class S> void transform(const Lines& lines, const Kept<T>& kept) {
-  // Long lines are vectorised inside: several at once would not fit into the cache.
+  // Long lines are vectorised inside: several at once would not fit into a second-level cache. Its size is
+  // not asked, for the order of the sums depends on it.
   const int64_t longest = int64_t{65536} / static_cast<int64_t>(sizeof(T));
   const int64_t batches = lines.length <= longest ? lines.count / Fft<T>::kLanes : 0;
   const int64_t rest = batches * Fft<T>::kLanes;

@@ -1,6 +1,7 @@
 // Tree ensembles. A walk is a loop without data-dependent branches in which eight rows go down one tree (or
 // one row down eight trees) together, so that the loads of one hide those of the others. Rows are blocked, so
-// that a tree is read from cache by all rows of a block.
+// that a tree is read from cache by all rows of a block. Most trees are walked in a memory of their own
+// (compact_trees.h); here are those of any conditions, and those of few nodes among many features.
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
@@ -9,9 +10,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/task_work.h"
+#include "extern_kernels/host/compact_trees.h"
 #include "extern_kernels/host/forest.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/ml_scores.h"
@@ -21,9 +25,8 @@
 namespace tbx::extern_kernels {
 namespace {
 
-constexpr int64_t kBlock = 64;        ///< rows that go through a tree one after another, at most
-constexpr int kTogether = 8;          ///< rows that go down a tree side by side
-constexpr int64_t kSerialWork = 5000; ///< rows x trees below which one thread is faster
+constexpr int64_t kBlock = 64; ///< rows that go through a tree one after another, at most
+constexpr int kTogether = CompactTrees<float>::kTogether;
 
 enum class Aggregate { average = 0, sum = 1, min = 2, max = 3 };
 
@@ -33,22 +36,12 @@ template <class T> struct Row {
   static constexpr int64_t kLanes = 32 / sizeof(T);
 };
 
-/// Bits of a node's condition: it holds when the value compares like this with the split.
-constexpr uint32_t kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8;
-constexpr uint32_t kFeatureBits = 28;
-
-template <class T> struct TreeNode {
-  T split; ///< of a leaf: its value, when there is one target, or where its row of weights begins
-  uint32_t feature_mask; ///< feature, condition in the upper four bits
-  int32_t child[2];      ///< condition false, true; a leaf is its own child
-};
-
 template <class T> class Forest {
 public:
   explicit Forest(const HostProblem& p);
 
   /// Goes down from the nodes `at` to leaves, lane k with the features `rows[k]`. `nan`: features may be NaN.
-  void walk(const T* const (&rows)[kTogether], int32_t (&at)[kTogether], bool nan) const {
+  void walk(const T* const (&rows)[kTogether], uint32_t (&at)[kTogether], bool nan) const {
     if (conditions_ == Conditions::any)
       walk_as<Conditions::any>(rows, at);
     else if (conditions_ == Conditions::at_most || !nan)
@@ -56,17 +49,21 @@ public:
     else
       walk_as<Conditions::at_most_or_nan>(rows, at);
   }
+  T split(uint32_t leaf) const { return nodes[leaf].split; }
+  int32_t source(uint32_t leaf) const { return static_cast<int32_t>(leaf); }
   /// NaN among the features needs a walk of its own.
   bool knows_nan() const { return conditions_ == Conditions::at_most_or_nan; }
 
-  std::vector<TreeNode<T>> nodes;
+  std::vector<TreeNode<T>> nodes; ///< empty where there are compact trees
+  std::optional<CompactTrees<T>> compact;
   std::vector<int32_t> roots;
   std::vector<int32_t> leaf_begin; ///< node -> first of its weights
   std::vector<int32_t> leaf_target;
   std::vector<T> leaf_weight, base;
   int64_t targets = 1, features = 0; ///< features: one more than the greatest index used
-  bool one_value = false;            ///< one target, and every leaf has a value in `split`
-  bool has_rows = false;             ///< sums, and every leaf has a weight for all targets, in their order
+  int64_t count() const { return static_cast<int64_t>(leaf_begin.size()) - 1; }
+  bool one_value = false; ///< one target, and every leaf has a value in `split`
+  bool has_rows = false;  ///< sums, and every leaf has a weight for all targets, in their order
 
 private:
   void find_rows(std::span<const int32_t> yes);
@@ -94,15 +91,15 @@ private:
   }
 
   template <Conditions conditions>
-  void walk_as(const T* const (&rows)[kTogether], int32_t (&at)[kTogether]) const {
+  void walk_as(const T* const (&rows)[kTogether], uint32_t (&at)[kTogether]) const {
     const TreeNode<T>* all = nodes.data();
-    int32_t moved;
+    uint32_t moved;
     do {
       moved = 0;
 #pragma GCC unroll 8
       for (int r = 0; r < kTogether; ++r) {
         const TreeNode<T>& n = all[at[r]];
-        T v = rows[r][n.feature_mask & ((1u << kFeatureBits) - 1)];
+        T v = rows[r][n.feature()];
         bool yes;
         if constexpr (conditions == Conditions::at_most) {
           yes = v <= n.split;
@@ -112,9 +109,9 @@ private:
           uint32_t less = v<n.split, equal = v == n.split, greater = v> n.split;
           uint32_t how = less * kLess | equal * kEqual | greater * kGreater;
           how |= (how == 0) * kUnordered;
-          yes = ((n.feature_mask >> kFeatureBits) & how) != 0;
+          yes = (n.condition() & how) != 0;
         }
-        int32_t next = n.child[yes];
+        const auto next = static_cast<uint32_t>(n.child[yes]);
         moved |= next ^ at[r];
         at[r] = next;
       }
@@ -193,6 +190,9 @@ template <class T> Forest<T>::Forest(const HostProblem& p) {
   }
   features = std::max<int64_t>(features, 1); // a leaf reads feature 0 without using it
   if (!one_value && (aggregate == Aggregate::sum || aggregate == Aggregate::average)) find_rows(yes);
+  if (conditions_ == Conditions::any) return;
+  compact = CompactTrees<T>::make(nodes, roots);
+  if (compact) std::vector<TreeNode<T>>().swap(nodes);
 }
 
 template <class T> void Forest<T>::find_rows(std::span<const int32_t> yes) {
@@ -226,11 +226,12 @@ public:
   }
 
   std::string description() const override {
-    return fmt::format("host {} of {} trees, {} nodes", name_, forest_.roots.size(), forest_.nodes.size());
+    return fmt::format("host {} of {} trees, {} nodes", name_, forest_.roots.size(), forest_.count());
   }
 
   int64_t packed_bytes() const override {
-    return static_cast<int64_t>(forest_.nodes.size() * sizeof(TreeNode<T>));
+    return forest_.compact ? forest_.compact->bytes()
+                           : static_cast<int64_t>(forest_.nodes.size() * sizeof(TreeNode<T>));
   }
 
   bool is_serial(std::span<const TensorRef> inputs, std::span<const TensorRef>) const override {
@@ -256,7 +257,7 @@ public:
 private:
   static int64_t rows_of(const TensorRef& x) { return x.sizes.size() == 1 ? 1 : x.sizes[0]; }
   bool is_little(int64_t rows) const {
-    return rows * static_cast<int64_t>(forest_.roots.size()) < kSerialWork;
+    return rows * static_cast<int64_t>(forest_.roots.size()) < kTaskWork.walks;
   }
 
   /// Few rows are shared by all threads, in whole groups of those that go down together.
@@ -266,7 +267,7 @@ private:
   }
 
   struct Scratch {
-    std::vector<T> rows, scores;
+    std::vector<T> rows, columns, scores;
     std::vector<uint8_t> scored;
   };
 
@@ -288,14 +289,53 @@ private:
   void run_block(const RunArgs& args, int64_t begin, int64_t end, int64_t width) const {
     static thread_local Scratch s;
     const T* x = rows_of(args.inputs[0], begin, end, width, s);
-    int64_t count = end - begin, targets = forest_.targets;
-    bool nan = false;
-    for (int64_t i = 0; forest_.knows_nan() && i < count * width; ++i) nan |= x[i] != x[i];
-    const int64_t pitch = this->pitch();
+    const int64_t count = end - begin, targets = forest_.targets, pitch = this->pitch();
     s.scores.assign(static_cast<size_t>(count * pitch), 0);
     s.scored.assign(static_cast<size_t>(count * pitch), forest_.has_rows && !forest_.roots.empty());
-    // Lanes are rows of one tree; with few rows they are trees of one row.
-    auto trees = static_cast<int64_t>(forest_.roots.size());
+    forest_.compact ? score_compact(x, width, count, s) : score(x, width, count, s);
+    for (int64_t r = 0; r < count; ++r) {
+      std::span<T> scores(s.scores.data() + r * pitch, static_cast<size_t>(targets));
+      const uint8_t* scored = s.scored.data() + r * pitch;
+      classes_ ? classify(args, begin + r, scores, scored) : regress(args, begin + r, scores);
+    }
+  }
+
+  /// From the scores of a row to those of the next.
+  int64_t pitch() const { return forest_.has_rows ? Row<T>::kLanes : forest_.targets; }
+
+  /// Lanes are rows of one tree; with few rows they are trees of one row.
+  void score_compact(const T* x, int64_t width, int64_t count, Scratch& s) const {
+    const CompactTrees<T>& compact = *forest_.compact;
+    const auto trees = static_cast<int64_t>(forest_.roots.size());
+    const int64_t group = compact.columns() * kTogether;
+    uint32_t leaves[kBlock];
+    if (2 * count <= kTogether) {
+      s.columns.resize(static_cast<size_t>(compact.columns()));
+      for (int64_t r = 0; r < count; ++r) {
+        compact.copy(x + r * width, width, 1, 1, s.columns.data());
+        for (int64_t t = 0; t < trees; t += kTogether) {
+          compact.walk_row(t, s.columns.data(), leaves);
+          collect_all(compact, leaves, std::min<int64_t>(kTogether, trees - t), s,
+                      [&](int64_t) { return r; });
+        }
+      }
+      return;
+    }
+    const int64_t groups = (count + kTogether - 1) / kTogether;
+    s.columns.resize(static_cast<size_t>(groups * group));
+    for (int64_t g = 0; g < groups; ++g)
+      compact.copy(x + g * kTogether * width, width, std::min<int64_t>(kTogether, count - g * kTogether),
+                   kTogether, s.columns.data() + g * group);
+    for (int64_t t = 0; t < trees; ++t) {
+      compact.walk(t, s.columns.data(), groups, leaves);
+      collect_all(compact, leaves, count, s, [](int64_t k) { return k; });
+    }
+  }
+
+  void score(const T* x, int64_t width, int64_t count, Scratch& s) const {
+    bool nan = false;
+    for (int64_t i = 0; forest_.knows_nan() && i < count * width; ++i) nan |= x[i] != x[i];
+    const auto trees = static_cast<int64_t>(forest_.roots.size());
     if (count >= kTogether) {
       for (int64_t t = 0; t < trees; ++t)
         for (int64_t r = 0; r < count; r += kTogether)
@@ -307,54 +347,47 @@ private:
           lanes(x, width, nan, s, std::min<int64_t>(kTogether, trees - t),
                 [&](int64_t k) { return std::pair(r, t + k); });
     }
-    for (int64_t r = 0; r < count; ++r) {
-      std::span<T> scores(s.scores.data() + r * pitch, static_cast<size_t>(targets));
-      const uint8_t* scored = s.scored.data() + r * pitch;
-      classes_ ? classify(args, begin + r, scores, scored) : regress(args, begin + r, scores);
-    }
-  }
-
-  /// From the scores of a row to those of the next.
-  int64_t pitch() const { return forest_.has_rows ? Row<T>::kLanes : forest_.targets; }
-
-  /// Adds the weights of leaves to scores, lane by lane.
-  template <class F> void add_rows(const int32_t (&at)[kTogether], int64_t n, T* scores, F&& place) const {
-    using Lanes = typename Row<T>::Lanes;
-    Lanes sum;
-    int64_t row = place(0).first;
-    std::memcpy(&sum, scores + row * Row<T>::kLanes, sizeof sum);
-    for (int64_t k = 0; k < n; ++k) {
-      if (const int64_t next = place(k).first; next != row) {
-        std::memcpy(scores + row * Row<T>::kLanes, &sum, sizeof sum);
-        row = next;
-        std::memcpy(&sum, scores + row * Row<T>::kLanes, sizeof sum);
-      }
-      Lanes weights;
-      const auto begin = static_cast<int64_t>(forest_.nodes[at[k]].split);
-      std::memcpy(&weights, forest_.leaf_weight.data() + begin, sizeof weights);
-      sum += weights;
-    }
-    std::memcpy(scores + row * Row<T>::kLanes, &sum, sizeof sum);
   }
 
   /// Walks `n` lanes, of which `place` says row and tree, and collects what their leaves give.
   template <class F> void lanes(const T* x, int64_t width, bool nan, Scratch& s, int64_t n, F&& place) const {
     const T* rows[kTogether];
-    int32_t at[kTogether];
+    uint32_t at[kTogether];
     for (int64_t k = 0; k < kTogether; ++k) {
       auto [row, tree] = place(std::min(k, n - 1));
       rows[k] = x + row * width;
-      at[k] = forest_.roots[tree];
+      at[k] = static_cast<uint32_t>(forest_.roots[tree]);
     }
     forest_.walk(rows, at, nan);
-    if (forest_.has_rows) return add_rows(at, n, s.scores.data(), place);
-    bool sums = forest_.one_value && (aggregate_ == Aggregate::sum || aggregate_ == Aggregate::average);
+    collect_all(forest_, at, n, s, [&](int64_t k) { return place(k).first; });
+  }
+
+  /// Adds what the leaves of `n` lanes give to the scores of their rows.
+  template <class Trees, class F>
+  void collect_all(const Trees& trees, const uint32_t* leaves, int64_t n, Scratch& s, F&& row_of) const {
+    if (forest_.has_rows) return add_rows(trees, leaves, n, s.scores.data(), row_of);
+    const bool sums = forest_.one_value && (aggregate_ == Aggregate::sum || aggregate_ == Aggregate::average);
     for (int64_t k = 0; k < n; ++k) {
-      int64_t first = place(k).first * forest_.targets;
+      const int64_t first = row_of(k) * forest_.targets;
       if (sums)
-        s.scores[first] += forest_.nodes[at[k]].split;
+        s.scores[first] += trees.split(leaves[k]);
       else
-        collect(at[k], s.scores.data() + first, s.scored.data() + first);
+        collect(trees.source(leaves[k]), s.scores.data() + first, s.scored.data() + first);
+    }
+  }
+
+  /// Adds the weights of leaves to scores, lane by lane.
+  template <class Trees, class F>
+  void add_rows(const Trees& trees, const uint32_t* leaves, int64_t n, T* scores, F&& row_of) const {
+    using Lanes = typename Row<T>::Lanes;
+    for (int64_t k = 0; k < n; ++k) {
+      T* sums = scores + row_of(k) * Row<T>::kLanes;
+      Lanes sum, weights;
+      const auto begin = static_cast<int64_t>(trees.split(leaves[k]));
+      std::memcpy(&weights, forest_.leaf_weight.data() + begin, sizeof weights);
+      std::memcpy(&sum, sums, sizeof sum);
+      sum += weights;
+      std::memcpy(sums, &sum, sizeof sum);
     }
   }
 

@@ -126,7 +126,7 @@ private:
 bool find_host_kernel(std::string_view domain, std::string_view op) { return find(domain, op) != nullptr; }
 
 std::string supports_host_kernel(const Problem& problem, std::span<const OperandInfo>,
-                                 std::span<const OperandInfo>) {
+                                 std::span<const OperandInfo>, const Target&) {
   const auto& p = std::get<HostProblem>(problem);
   return p.custom || find_host_kernel(p.domain, p.op) ? "" : fmt::format("no host kernel for {}", p.op);
 }

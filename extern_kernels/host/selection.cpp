@@ -6,13 +6,12 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/task_work.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
 namespace {
-
-constexpr int64_t kElementsPerPart = 1 << 15; ///< of one thread at least
 
 /// Elements as numbers that order like the originals, 64-bit integers exactly.
 template <class F> void with_values(const TensorRef& t, F&& f) {
@@ -42,7 +41,7 @@ void copy_element(const TensorRef& src, int64_t from, void* dst, int64_t to, int
 void run_non_zero(const HostCall& call) {
   const TensorRef& x = call.in(0);
   const auto rank = static_cast<int64_t>(x.sizes.size());
-  const int64_t count = x.numel(), parts = std::clamp<int64_t>(count / kElementsPerPart, 1, 64);
+  const int64_t count = x.numel(), parts = std::clamp<int64_t>(count / kTaskWork.seen_elements, 1, 64);
   std::vector<int64_t> first(static_cast<size_t>(parts) + 1, 0); // where a part writes
   auto begin_of = [&](int64_t part) { return count * part / parts; };
   auto each_part = [&](auto&& f) {

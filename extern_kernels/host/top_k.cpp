@@ -6,6 +6,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "base/task_work.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/reference/dense.h"
 
@@ -231,7 +232,7 @@ void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, 
   auto* out = static_cast<S*>(call.out(0).data);
   auto* positions = static_cast<int64_t*>(call.out(1).data);
   const int64_t rows = view.outer * view.inner,
-                grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, view.length));
+                grain = std::max<int64_t>(1, kTaskWork.compared_elements / std::max<int64_t>(1, view.length));
   tbb::parallel_for(tbb::blocked_range<int64_t>(0, rows, static_cast<size_t>(grain)),
                     [&](const tbb::blocked_range<int64_t>& r) {
                       std::vector<typename Entry<K>::Type> entries;

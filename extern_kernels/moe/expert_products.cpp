@@ -8,8 +8,10 @@
 #include <array>
 #include <numeric>
 
+#include "base/caches.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/task_work.h"
 #include "extern_kernels/kernel.h"
 #include "extern_kernels/moe/row_products.h"
 #include "extern_kernels/widen.h"
@@ -17,10 +19,8 @@
 namespace tbx::extern_kernels {
 namespace {
 
-constexpr int64_t kFewRows = 8;            ///< up to here the matrix is read where it lies
-constexpr int64_t kMostRows = 256;         ///< gathered at a time: they stay in the cache
-constexpr int64_t kSlabElements = 1 << 20; ///< floats made of narrow ones at a time
-constexpr int64_t kTaskBytes = 64 << 10;   ///< of a matrix: less is not worth a task
+constexpr int64_t kFewRows = 8;    ///< up to here the matrix is read where it lies
+constexpr int64_t kMostRows = 256; ///< gathered at a time: another kernel of the library for each number
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -155,7 +155,8 @@ private:
   void few_rows(const RunArgs& args, const Shape& s, const std::vector<Batch>& batches) const {
     const TensorRef& w = args.inputs[2];
     const int64_t row_bytes = s.k * size_of(w.dtype);
-    const int64_t columns = std::max<int64_t>(4, round_up(kTaskBytes / std::max<int64_t>(row_bytes, 1), 4));
+    const int64_t columns =
+        std::max<int64_t>(4, round_up(kTaskWork.part_bytes / std::max<int64_t>(row_bytes, 1), 4));
     const int64_t parts = (s.n + columns - 1) / columns, tasks = parts * static_cast<int64_t>(batches.size());
     auto* out = static_cast<float*>(args.outputs[0].data);
     auto task = [&](int64_t t) {
@@ -201,7 +202,7 @@ private:
     const TensorRef& w = args.inputs[2];
     const bool narrow = is_half(w.dtype);
     const auto* matrix = static_cast<const std::byte*>(w.data) + expert * s.n * s.k * size_of(w.dtype);
-    const int64_t slab = narrow ? std::clamp<int64_t>(kSlabElements / s.k, 1, s.n) : s.n;
+    const int64_t slab = narrow ? std::clamp<int64_t>(slab_elements_ / s.k, 1, s.n) : s.n;
     Scratch wide;
     for (int64_t first = 0; first < s.n; first += slab) {
       const int64_t width = std::min(slab, s.n - first);
@@ -285,14 +286,16 @@ private:
   int bits_;
   int64_t block_;
   bool rounds_, has_bias_;
-  std::unique_ptr<ExternKernel> product_;             ///< of many rows with floats
-  std::vector<std::unique_ptr<ExternKernel>> packed_; ///< one per expert, where the integers are constant
+  const int64_t slab_elements_ =
+      host_caches().share_bytes / size_of(DType::f32); ///< floats made of halves at a time
+  std::unique_ptr<ExternKernel> product_;              ///< of many rows with floats
+  std::vector<std::unique_ptr<ExternKernel>> packed_;  ///< one per expert, where the integers are constant
 };
 
 } // namespace
 
 std::string supports_expert_products(const Problem&, std::span<const OperandInfo> inputs,
-                                     std::span<const OperandInfo> outputs) {
+                                     std::span<const OperandInfo> outputs, const Target&) {
   if (inputs[0].dtype != DType::f32 || outputs[0].dtype != DType::f32)
     return fmt::format("products of {} that give {}", name_of(inputs[0].dtype), name_of(outputs[0].dtype));
   return {};

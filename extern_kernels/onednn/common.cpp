@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/pages.h"
+#include "base/spare_memory.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels::onednn {
@@ -17,6 +18,7 @@ using dnnl::memory;
 
 const dnnl::engine& cpu_engine() {
   static const dnnl::engine engine = [] {
+    require_spare_memory();
     dnnl::set_primitive_cache_capacity(0);
     return dnnl::engine(dnnl::engine::kind::cpu, 0);
   }();
@@ -145,6 +147,7 @@ void require_countable(std::span<const int64_t> sizes) {
 
 memory::desc describe(std::span<const int64_t> sizes, std::span<const int64_t> strides, DType type) {
   require_countable(sizes);
+  require_spare_memory();
   memory::dims dims(sizes.begin(), sizes.end()), steps(strides.begin(), strides.end());
   for (size_t d = dims.size(); d-- > 0;)
     if (dims[d] == 1) {
@@ -251,6 +254,7 @@ memory PackedWeights::get(const memory::desc& wanted) {
 
 void PackedWeights::pack(const memory::desc& wanted) {
   // The library has no fast way from halves to f32 everywhere: we widen.
+  require_spare_memory();
   const bool widens = is_half(weights_->dtype) && wanted.get_data_type() == memory::data_type::f32;
   std::shared_ptr<const Tensor> source = widens ? widened(weights_) : weights_;
   const memory::desc plain =

@@ -353,7 +353,7 @@ std::string slow(const ConvProblem& p, std::span<const OperandInfo> inputs,
 } // namespace
 
 std::string supports_onednn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                 std::span<const OperandInfo> outputs) {
+                                 std::span<const OperandInfo> outputs, const Target&) {
   const auto& p = std::get<ConvProblem>(problem);
   const bool bytes = is_byte(inputs[0].dtype) && inputs[1].dtype == DType::i8;
   if (bytes) {

@@ -15,7 +15,8 @@ bool is_reference(std::string_view name, const Use& use) {
   // Composed names have one part per library layer: "conv:any+ref:any".
   for (size_t at = 0; at != std::string_view::npos;) {
     const size_t end = name.find('+', at);
-    if (name.substr(at).starts_with("ref:")) return true;
+    if (const std::string_view part = name.substr(at); part.starts_with("ref:") || part.starts_with("ref_"))
+      return true;
     at = end == std::string_view::npos ? end : end + 1;
   }
   return name.starts_with("conv:any") && (use.has_bias || use.has_post_ops);

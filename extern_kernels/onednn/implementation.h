@@ -19,6 +19,7 @@ struct Use {
   bool large_sums = false;                  ///< of bytes, which may reach 2^24
   bool pads_dilated = false;                ///< convolutions: a dimension has padding and a dilation above 1
   bool interleaved_batches = false;         ///< products: rows of several matrices take turns in an operand
+  bool repeats_weights = false; ///< products: one matrix of weights is multiplied by several matrices
 };
 
 /// The implementation taken for one primitive.
@@ -34,8 +35,11 @@ struct Implementation {
 /// the products by a fast kernel, but bias and post-operations by a plain loop.
 bool is_reference(std::string_view name, const Use& use);
 
+/// The version of the library that is linked, as 100 * major + minor.
+int library_version();
+
 /// Why this version of the library must not run the implementation; empty: it may (refusals.cpp).
-std::string refusal(std::string_view name, const Use& use);
+std::string refusal(std::string_view name, const Use& use, int version = library_version());
 
 /// Moves `descriptor` on to the first implementation that is not refused. Where all are, or the descriptor is
 /// empty, `name` is empty: the descriptor must not be used.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <iterator>
 
 #include "base/error.h"
@@ -17,6 +16,8 @@ namespace tbx::extern_kernels {
 
 std::unique_ptr<ExternKernel> make_direct_matmul(const Problem&, std::span<const OperandInfo>,
                                                  std::span<const OperandInfo>);
+std::unique_ptr<ExternKernel> make_reference_matmul(const Problem&, std::span<const OperandInfo>,
+                                                    std::span<const OperandInfo>);
 
 namespace {
 
@@ -32,6 +33,13 @@ bool interleaves_batches(const TensorRef& t) {
     if (t.sizes[d] > 1) inside = std::max(inside, t.strides[d]);
   for (size_t d = 0; d + 2 < rank; ++d)
     if (t.sizes[d] > 1 && t.strides[d] < inside) return true;
+  return false;
+}
+
+/// One matrix of weights is multiplied by several matrices.
+bool repeats_weights(const TensorRef& weights, const TensorRef& result) {
+  for (size_t d = 0; d + 2 < result.sizes.size(); ++d)
+    if (weights.sizes[d] == 1 && result.sizes[d] > 1) return true;
   return false;
 }
 
@@ -66,12 +74,8 @@ public:
 
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
-    if (args.inputs[0].sizes.back() == 0) {
-      // An empty sum: oneDNN refuses zero-sized inner dimensions.
-      TBX_MODEL(!p_.has_bias && p_.post_ops.empty(), "a matrix product over an empty dimension with bias");
-      std::memset(args.outputs[0].data, 0, args.outputs[0].numel() * size_of(args.outputs[0].dtype));
-      return;
-    }
+    // An empty sum, with what follows it: oneDNN refuses inner dimensions of no elements.
+    if (args.inputs[0].sizes.back() == 0) return make_reference_matmul(p_, {}, {})->run(args);
     if (is_serial(args.inputs, args.outputs)) return little_->run(args);
     guarded("matrix product", [&] { prepared(args.inputs, args.outputs)->execute(args); });
   }
@@ -186,6 +190,7 @@ private:
     w.use.has_zero_point = p_.a_zero >= 0 || p_.b_zero >= 0;
     w.use.large_sums = large_sums_;
     w.use.interleaved_batches = interleaves_batches(in[0]) || interleaves_batches(in[1]);
+    w.use.repeats_weights = repeats_weights(in[1], out[0]);
     return w;
   }
 
@@ -263,7 +268,7 @@ std::string slow(const MatMulProblem& p, std::span<const OperandInfo> inputs,
 } // namespace
 
 std::string supports_onednn_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
-                                   std::span<const OperandInfo> outputs) {
+                                   std::span<const OperandInfo> outputs, const Target&) {
   const auto& p = std::get<MatMulProblem>(problem);
   const bool bytes = is_byte(inputs[0].dtype) && inputs[1].dtype == DType::i8;
   if (bytes) {

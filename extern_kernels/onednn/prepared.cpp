@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/spare_memory.h"
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/scratch.h"
 
@@ -45,6 +46,7 @@ std::unique_ptr<Prepared::Slot> Prepared::take() {
       return slot;
     }
   }
+  require_spare_memory();
   auto slot = std::make_unique<Slot>();
   for (const Stage& s : stages_) {
     auto& memories = slot->memories.emplace_back();

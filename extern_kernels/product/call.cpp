@@ -4,12 +4,10 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
-#include "base/isa.h"
+#include "base/task_work.h"
 
 namespace tbx::extern_kernels::product {
 namespace {
-
-constexpr double kInline = 1 << 17; ///< factors that take as long as waking a thread
 
 /// Known strides, none of which repeats or turns around.
 bool is_plain(const OperandInfo& t) {
@@ -38,7 +36,7 @@ std::string Call::description(const Problem& problem) const {
 }
 
 bool Call::is_serial(int64_t results, int64_t depth) {
-  return static_cast<double>(results) * static_cast<double>(depth) < kInline;
+  return static_cast<double>(results) * static_cast<double>(depth) < kTaskWork.factors;
 }
 
 void Call::run(const RunArgs& args) const {
@@ -52,7 +50,7 @@ void Call::run(const RunArgs& args) const {
     tbb::parallel_for(int64_t{0}, run.tasks(), [&](int64_t i) { run.task(i); });
 }
 
-std::string refusal(std::span<const OperandInfo> inputs, DType result) {
+std::string refusal(std::span<const OperandInfo> inputs, DType result, Isa isa) {
   const OperandInfo& matrix = inputs[1];
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].dtype != DType::f32 && inputs[i].dtype != DType::undefined &&
@@ -63,7 +61,7 @@ std::string refusal(std::span<const OperandInfo> inputs, DType result) {
   if (!is_plain(matrix) || matrix.constant->numel() == 0) return "an empty or repeated matrix";
   constexpr int64_t kFew = 8; // panels would be mostly empty
   if (matrix.sizes.back() < kFew) return fmt::format("less than {} columns", kFew);
-  if (host_isa() != Isa::avx2)
+  if (isa != Isa::avx2)
     return "for CPUs with AVX2 and without AVX-512, where the library packs the matrix in every run";
   return {};
 }

@@ -24,6 +24,6 @@ private:
 
 /// Why not: operands, of which 1 is the matrix, and the type of the result. Empty: packed weights are fastest
 /// on this CPU.
-std::string refusal(std::span<const OperandInfo> inputs, DType result);
+std::string refusal(std::span<const OperandInfo> inputs, DType result, Isa isa);
 
 } // namespace tbx::extern_kernels::product

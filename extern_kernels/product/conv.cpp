@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/caches.h"
 #include "extern_kernels/product/call.h"
 
 namespace tbx::extern_kernels {
@@ -36,8 +35,7 @@ OperandInfo matrix_of(const OperandInfo& w) {
 
 /// The library's kernel of one pixel has its weights packed, too. It is as fast while its cache holds them,
 /// and computes exponentials faster.
-std::string slower_than_library(const ConvProblem& p, const OperandInfo& w) {
-  const int64_t cache = host_caches().l2_bytes;
+std::string slower_than_library(const ConvProblem& p, const OperandInfo& w, int64_t cache) {
   if (w.sizes[0] * w.sizes[1] * static_cast<int64_t>(sizeof(float)) < cache)
     return fmt::format("weights of less than {} KB: a second cache holds the library's, too", cache >> 10);
   for (const PostOp& op : p.post_ops)
@@ -87,7 +85,7 @@ private:
 } // namespace product
 
 std::string supports_blocked_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                  std::span<const OperandInfo> outputs) {
+                                  std::span<const OperandInfo> outputs, const Target& target) {
   const auto& p = std::get<ConvProblem>(problem);
   const OperandInfo& w = inputs[1];
   if (p.transposed || p.group != 1) return "a transposed convolution, or one of groups";
@@ -102,8 +100,10 @@ std::string supports_blocked_conv(const Problem& problem, std::span<const Operan
     return "weights that change, or lie in no known order";
   std::vector<OperandInfo> as_product(inputs.begin(), inputs.end());
   as_product[1] = product::matrix_of(w);
-  if (std::string reason = product::refusal(as_product, outputs[0].dtype); !reason.empty()) return reason;
-  return product::slower_than_library(p, w);
+  if (std::string reason = product::refusal(as_product, outputs[0].dtype, target.library_isa);
+      !reason.empty())
+    return reason;
+  return product::slower_than_library(p, w, target.l2_bytes);
 }
 
 std::unique_ptr<ExternKernel> make_blocked_conv(const Problem& problem, std::span<const OperandInfo> inputs,

@@ -26,10 +26,10 @@ private:
 } // namespace product
 
 std::string supports_blocked_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
-                                    std::span<const OperandInfo> outputs) {
+                                    std::span<const OperandInfo> outputs, const Target& target) {
   const auto& p = std::get<MatMulProblem>(problem);
   if (p.a_zero >= 0 || p.b_zero >= 0) return "zero points";
-  return product::refusal(inputs, outputs[0].dtype);
+  return product::refusal(inputs, outputs[0].dtype, target.library_isa);
 }
 
 std::unique_ptr<ExternKernel> make_blocked_matmul(const Problem& problem, std::span<const OperandInfo> inputs,

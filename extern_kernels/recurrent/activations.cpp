@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/isa.h"
 #include "extern_kernels/vector_activations.h"
 
 namespace tbx::extern_kernels::recurrent {
@@ -83,10 +84,8 @@ struct Functions {
 
 Functions best_functions() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-    return {sigmoid_avx512, tanh_avx512, lstm_avx512};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return {sigmoid_avx2, tanh_avx2, lstm_avx2};
+  if (host_isa() == Isa::avx512) return {sigmoid_avx512, tanh_avx512, lstm_avx512};
+  if (host_isa() == Isa::avx2) return {sigmoid_avx2, tanh_avx2, lstm_avx2};
 #endif
   return {sigmoid_plain, tanh_plain, lstm_plain};
 }

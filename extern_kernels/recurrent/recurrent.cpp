@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/float_formats.h"
+#include "base/task_work.h"
 #include "extern_kernels/kernel.h"
 #include "extern_kernels/recurrent/cells.h"
 #include "extern_kernels/recurrent/layer.h"
@@ -19,9 +20,10 @@ namespace {
 
 using namespace recurrent;
 
-constexpr int64_t kRows = 16;              ///< rows of a block share each read of the weights
-constexpr int64_t kSplitBytes = 512 << 10; ///< weights from which a step is worth splitting over threads
-constexpr int64_t kPadding = 64;           ///< states are padded to whole panels of any kind
+constexpr int64_t kRows = 16;    ///< rows of a block share each read of the weights, at most
+constexpr int64_t kTile = 4;     ///< rows that are multiplied together, at most
+constexpr int64_t kBuffers = 6;  ///< per direction and row
+constexpr int64_t kPadding = 64; ///< states are padded to whole panels of any kind
 
 template <class T> T value_at(const TensorRef& t, int64_t at) {
   switch (t.dtype) {
@@ -53,23 +55,30 @@ template <class T> struct Run {
   int64_t step_stride, row_stride; ///< of `gates`
   const GateWeights<T>*first, *second;
   int64_t rows() const { return directions * batch; }
-  /// Buffers of `padded` values per direction and row: h, h of the next step, c, update gate, reset state;
-  /// then per direction three peepholes and a bias.
+  /// Buffers of `padded` values per direction and row: h, h of the next step, c, update gate, reset state,
+  /// and what the weights multiply; then per direction three peepholes and a bias.
   T* buffer(int which, int64_t direction, int64_t row) const {
     return static_cast<T*>(args.workspace) + ((which * directions + direction) * batch + row) * padded;
   }
   T* parameter(int which, int64_t direction) const {
-    return static_cast<T*>(args.workspace) + (5 * rows() + which * directions + direction) * padded;
+    return static_cast<T*>(args.workspace) + (kBuffers * rows() + which * directions + direction) * padded;
   }
   bool has(size_t input) const { return args.inputs.size() > input && args.inputs[input].data; }
 };
+
+/// Rows of a block, of which there are enough for the threads. A row alone takes as long as two do, which
+/// wait for the same weights.
+int64_t rows_of_block(int64_t rows, int64_t directions, int64_t threads) {
+  const int64_t each = std::max<int64_t>(2, (rows * directions + threads - 1) / threads);
+  return std::min(kRows, each < kTile ? each : (each + kTile - 1) / kTile * kTile);
+}
 
 template <class T> class Recurrent : public ExternKernel {
 public:
   Recurrent(const RecurrentProblem& p, const OperandInfo& r) : p_(p), layer_(p) {
     if (r.constant && r.strides.size() == 3) {
       constant_ = r.constant;
-      pack(reinterpret_cast<const T*>(constant_->data), r.sizes, r.strides, packed_);
+      pack(constant_->data, r.dtype, r.sizes, r.strides, packed_);
       drop_pages(*constant_);
     }
   }
@@ -85,23 +94,38 @@ public:
   int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
     const int64_t hidden = in[1].sizes[2], padded = (hidden + kPadding - 1) / kPadding * kPadding;
     const int64_t batch = in[0].sizes[layer_.batch_first ? 0 : 1], directions = in[1].sizes[0];
-    const int64_t sizes[] = {5 * batch + 4, directions, padded, static_cast<int64_t>(sizeof(T))};
+    const int64_t sizes[] = {kBuffers * batch + 4, directions, padded, static_cast<int64_t>(sizeof(T))};
     return checked_numel(sizes);
+  }
+
+  bool is_serial(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
+    return is_little(in[0], in[1]);
   }
 
   void run(const RunArgs& args) const override;
 
 private:
+  /// The products of all steps and rows with these weights are few.
+  static bool is_little(const TensorRef& x, const TensorRef& weights) {
+    const auto products = static_cast<double>(x.sizes[0]) * static_cast<double>(x.sizes[1]) *
+                          static_cast<double>(weights.numel());
+    return products < kTaskWork.layer_products;
+  }
   int gates() const { return layer_.gates; }
 
   /// Weights per direction; without linear_before_reset a GRU has a second set for the hidden gate.
-  void pack(const T* r, std::span<const int64_t> sizes, std::span<const int64_t> strides,
+  void pack(const void* r, DType type, std::span<const int64_t> sizes, std::span<const int64_t> strides,
             std::vector<GateWeights<T>>& to) const {
-    for (int64_t d = 0; d < sizes[0]; ++d) {
-      const T* at = r + d * strides[0];
-      to.emplace_back(at, strides[1], strides[2], sizes[2], 0, layer_.kind == Kind::gru ? 2 : gates());
-      if (layer_.kind == Kind::gru) to.emplace_back(at, strides[1], strides[2], sizes[2], 2, 1);
-    }
+    auto pack_as = [&]<class S>(const S* at) {
+      for (int64_t d = 0; d < sizes[0]; ++d, at += strides[0]) {
+        to.emplace_back(at, strides[1], strides[2], sizes[2], 0, layer_.kind == Kind::gru ? 2 : gates());
+        if (layer_.kind == Kind::gru) to.emplace_back(at, strides[1], strides[2], sizes[2], 2, 1);
+      }
+    };
+    if (type == DType::bf16)
+      pack_as(static_cast<const uint16_t*>(r));
+    else
+      pack_as(static_cast<const T*>(r));
   }
 
   /// `n` values of an input into a padded buffer; zeros where it is absent.
@@ -193,19 +217,26 @@ template <class T> void Recurrent<T>::run(const RunArgs& args) const {
     load(r, 6, r.has(6) ? d * stride[0] : 0, r.has(6) ? stride[1] : 0, r.parameter(3, d), r.hidden);
   }
   std::vector<GateWeights<T>> made;
-  if (packed_.empty()) pack(static_cast<const T*>(weights.data), weights.sizes, weights.strides, made);
+  if (packed_.empty()) pack(weights.data, weights.dtype, weights.sizes, weights.strides, made);
   const std::vector<GateWeights<T>>& packed = packed_.empty() ? made : packed_;
 
-  const int64_t blocks = (r.batch + kRows - 1) / kRows, tasks = r.directions * blocks;
-  const bool split = 2 * tasks <= tbb::this_task_arena::max_concurrency() && packed[0].bytes() >= kSplitBytes;
+  const bool serial = is_little(x, weights);
+  const int64_t threads = serial ? 1 : tbb::this_task_arena::max_concurrency();
+  const int64_t block = rows_of_block(r.batch, r.directions, threads);
+  const int64_t blocks = (r.batch + block - 1) / block, tasks = r.directions * blocks;
+  const bool split = 2 * tasks <= threads && packed[0].bytes() >= kTaskWork.step_bytes;
   const size_t sets = layer_.kind == Kind::gru ? 2 : 1;
-  tbb::parallel_for(int64_t{0}, tasks, [&](int64_t task) {
-    int64_t d = task / blocks, begin = task % blocks * kRows;
+  auto run = [&](int64_t task) {
+    int64_t d = task / blocks, begin = task % blocks * block;
     Run<T> mine = r;
     mine.first = &packed[static_cast<size_t>(d) * sets];
     mine.second = &packed[static_cast<size_t>(d) * sets + sets - 1];
-    sequence(mine, d, begin, std::min(begin + kRows, r.batch), split);
-  });
+    sequence(mine, d, begin, std::min(begin + block, r.batch), split);
+  };
+  if (serial)
+    for (int64_t task = 0; task < tasks; ++task) run(task);
+  else
+    tbb::parallel_for(int64_t{0}, tasks, run);
 }
 
 /// All steps of rows [begin, end) in one direction.
@@ -234,9 +265,11 @@ void Recurrent<T>::sequence(const Run<T>& r, int64_t d, int64_t begin, int64_t e
   }
 }
 
-/// Runs `work(panel, sums)` with the products of `rows` states for every panel.
+/// Runs `work(panel, sums)` with the products of `rows` states for every panel. Every other step goes `back`
+/// from the last panel to the first: a cache that does not hold all of them still has those that were read
+/// last.
 template <class T, class F>
-void for_panels(const GateWeights<T>& w, const T* states, int64_t stride, int64_t rows, bool split,
+void for_panels(const GateWeights<T>& w, const T* states, int64_t stride, int64_t rows, bool split, bool back,
                 const F& work) {
   auto one = [&](int64_t p) {
     alignas(64) T sums[kRows * 4 * kVectorBytes / sizeof(T)];
@@ -246,7 +279,7 @@ void for_panels(const GateWeights<T>& w, const T* states, int64_t stride, int64_
   if (split)
     tbb::parallel_for(int64_t{0}, w.panels(), one);
   else
-    for (int64_t p = 0; p < w.panels(); ++p) one(p);
+    for (int64_t p = 0; p < w.panels(); ++p) one(back ? w.panels() - 1 - p : p);
 }
 
 /// Step number `s` of each row that has one; `flip` says which of the two h buffers is the old state.
@@ -286,7 +319,8 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
   /// Calls `cell(row, unit, sums)` for active rows; the others keep their state.
   auto cells = [&]<int U>(std::integral_constant<int, U>, const GateWeights<T>& w, int from,
                           const auto& cell) {
-    for_panels(w, r.buffer(from, d, begin), r.padded, end - begin, split, [&](int64_t p, T* sums) {
+    const T* states = w.operands(r.buffer(from, d, begin), r.padded, end - begin, r.buffer(5, d, begin));
+    for_panels(w, states, r.padded, end - begin, split, flip, [&](int64_t p, T* sums) {
       for (int64_t row = begin; row < end; ++row) {
         T* mine = sums + (row - begin) * w.width();
         if (is_active(row))
@@ -351,9 +385,11 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
 } // namespace
 
 std::string supports_recurrent(const Problem&, std::span<const OperandInfo> inputs,
-                               std::span<const OperandInfo>) {
-  if (inputs[0].dtype != inputs[1].dtype || (inputs[0].dtype != DType::f32 && inputs[0].dtype != DType::f64))
-    return fmt::format("{} gates and {} weights", name_of(inputs[0].dtype), name_of(inputs[1].dtype));
+                               std::span<const OperandInfo>, const Target&) {
+  const DType gates = inputs[0].dtype, weights = inputs[1].dtype;
+  const bool narrow = gates == DType::f32 && weights == DType::bf16;
+  if ((gates != weights && !narrow) || (gates != DType::f32 && gates != DType::f64))
+    return fmt::format("{} gates and {} weights", name_of(gates), name_of(weights));
   return {};
 }
 

@@ -1,7 +1,12 @@
 #include "extern_kernels/recurrent/weights.h"
 
 #include <algorithm>
+#include <bit>
 #include <new>
+#include <type_traits>
+
+#include "base/isa.h"
+#include "extern_kernels/recurrent/pairs.h"
 
 namespace tbx::extern_kernels::recurrent {
 namespace {
@@ -54,10 +59,15 @@ template <class T, int Bytes, int V, int M, int N>
 template <class T, int Bytes, int V>
 [[gnu::always_inline]] inline void multiply_body(const T* panel, const T* x, int64_t stride, int64_t rows,
                                                  int64_t k, T* sums) {
-  constexpr int kFew = Bytes == kVectorBytes ? V : V == 3 ? 3 : 2, kMany = Bytes == kVectorBytes ? V : 2 * V;
+  constexpr bool kWide = Bytes == kVectorBytes;
+  constexpr int kFew = kWide || V == 3 ? V : 2, kMany = kWide ? V : 2 * V;
   for (; rows >= 4; rows -= 4, x += 4 * stride, sums += 4 * V * kLanes<T>)
     multiply_rows<T, Bytes, V, 4, kFew>(panel, x, stride, k, sums);
-  for (; rows > 0; --rows, x += stride, sums += V * kLanes<T>)
+  if (rows == 3)
+    multiply_rows<T, Bytes, V, 3, kFew>(panel, x, stride, k, sums);
+  else if (rows == 2)
+    multiply_rows<T, Bytes, V, 2, V>(panel, x, stride, k, sums);
+  else if (rows == 1)
     multiply_rows<T, Bytes, V, 1, kMany>(panel, x, stride, k, sums);
 }
 
@@ -82,8 +92,8 @@ multiply_avx512(const T* panel, const T* x, int64_t stride, int64_t rows, int64_
 
 template <class T, int V> Multiply<T> best() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return multiply_avx512<T, V>;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2<T, V>;
+  if (host_isa() == Isa::avx512) return multiply_avx512<T, V>;
+  if (host_isa() == Isa::avx2) return multiply_avx2<T, V>;
 #endif
   return multiply_plain<T, V>;
 }
@@ -91,29 +101,67 @@ template <class T, int V> Multiply<T> best() {
 } // namespace
 
 template <class T>
-GateWeights<T>::GateWeights(const T* r, int64_t row_stride, int64_t k_stride, int64_t hidden, int first,
-                            int count)
+GateWeights<T>::GateWeights(int64_t hidden, int count, bool pairs)
     // Three or four vectors per k, whatever the number of gates.
     : hidden_(hidden), units_(kLanes<T> * (count == 1   ? 4
                                            : count == 2 ? 2
                                                         : 1)),
-      count_(count), data_(nullptr, std::free) {
+      count_(count), pairs_(pairs), data_(nullptr, std::free) {
   data_.reset(static_cast<T*>(std::aligned_alloc(64, static_cast<size_t>(std::max<int64_t>(64, bytes())))));
   if (!data_) throw std::bad_alloc();
-  T* to = data_.get();
+}
+
+template <class T>
+template <class F>
+void GateWeights<T>::for_values(int first, int64_t step, const F& put) const {
   for (int64_t p = 0; p < panels(); ++p)
-    for (int64_t k = 0; k < hidden_; ++k)
+    for (int64_t k = 0; k < hidden_; k += step)
       for (int g = 0; g < count_; ++g)
         for (int64_t u = 0; u < units_; ++u) {
-          int64_t unit = p * units_ + u;
-          *to++ = unit < hidden_ ? r[((first + g) * hidden_ + unit) * row_stride + k * k_stride] : T(0);
+          const int64_t unit = p * units_ + u;
+          put(k, unit < hidden_ ? (first + g) * hidden_ + unit : -1);
         }
+}
+
+template <class T>
+GateWeights<T>::GateWeights(const T* r, int64_t row_stride, int64_t k_stride, int64_t hidden, int first,
+                            int count)
+    : GateWeights(hidden, count, false) {
+  T* to = data_.get();
+  for_values(first, 1,
+             [&](int64_t k, int64_t row) { *to++ = row < 0 ? T(0) : r[row * row_stride + k * k_stride]; });
+}
+
+template <class T>
+GateWeights<T>::GateWeights(const uint16_t* r, int64_t row_stride, int64_t k_stride, int64_t hidden,
+                            int first, int count)
+    : GateWeights(hidden, count, std::is_same_v<T, float> && multiplies_pairs()) {
+  auto bits = [&](int64_t k, int64_t row) -> uint32_t {
+    return row < 0 || k >= hidden ? 0 : r[row * row_stride + k * k_stride];
+  };
+  T* to = data_.get();
+  for_values(first, pairs_ ? 2 : 1, [&](int64_t k, int64_t row) {
+    const uint32_t word = pairs_ ? bits(k, row) | bits(k + 1, row) << 16 : bits(k, row) << 16;
+    *to++ = pairs_ ? std::bit_cast<float>(word) : static_cast<T>(std::bit_cast<float>(word));
+  });
+}
+
+template <class T>
+const T* GateWeights<T>::operands(const T* states, int64_t stride, int64_t rows, T* to) const {
+  if (!pairs_) return states;
+  if constexpr (std::is_same_v<T, float>)
+    for (int64_t row = 0; row < rows; ++row)
+      round_to_pairs(states + row * stride, hidden_, to + row * stride);
+  return to;
 }
 
 template <class T>
 void GateWeights<T>::multiply(int64_t panel, const T* states, int64_t stride, int64_t rows, T* sums) const {
   static const Multiply<T> three = best<T, 3>(), four = best<T, 4>();
-  (count_ == 3 ? three : four)(data_.get() + panel * hidden_ * width(), states, stride, rows, hidden_, sums);
+  const T* from = data_.get() + panel * depth() * width();
+  if constexpr (std::is_same_v<T, float>)
+    if (pairs_) return multiply_pairs(from, count_ == 3 ? 3 : 4, states, stride, rows, depth(), sums);
+  (count_ == 3 ? three : four)(from, states, stride, rows, hidden_, sums);
 }
 
 template class GateWeights<float>;

@@ -88,7 +88,7 @@ private:
 } // namespace
 
 std::string supports_reference_attention(const Problem&, std::span<const OperandInfo> inputs,
-                                         std::span<const OperandInfo> outputs) {
+                                         std::span<const OperandInfo> outputs, const Target&) {
   for (size_t i = 0; i < 3; ++i)
     if (inputs[i].sizes.size() != 4 || !is_float(inputs[i].dtype))
       return "operands that are no heads of floats";

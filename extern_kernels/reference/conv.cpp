@@ -94,7 +94,7 @@ private:
 } // namespace
 
 std::string supports_reference_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                    std::span<const OperandInfo> outputs) {
+                                    std::span<const OperandInfo> outputs, const Target&) {
   return refuse_product(std::get<ConvProblem>(problem).post_ops, inputs, outputs);
 }
 

@@ -53,7 +53,7 @@ void dft(const HostProblem& p, const RunArgs& args) {
 } // namespace
 
 std::string supports_reference_dft(const Problem& p, std::span<const OperandInfo>,
-                                   std::span<const OperandInfo>) {
+                                   std::span<const OperandInfo>, const Target&) {
   return is_host(p, "", "DFT") || is_host(p, "", "STFT") ? "" : "no transform";
 }
 

@@ -73,7 +73,7 @@ void linear_attention(const HostProblem& p, const RunArgs& args) {
 } // namespace
 
 std::string supports_reference_linear_attention(const Problem& p, std::span<const OperandInfo>,
-                                                std::span<const OperandInfo>) {
+                                                std::span<const OperandInfo>, const Target&) {
   return is_host(p, "", "LinearAttention") || is_host(p, "com.microsoft", "LinearAttention")
              ? ""
              : "no linear attention";

@@ -54,7 +54,7 @@ private:
 } // namespace
 
 std::string supports_reference_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
-                                      std::span<const OperandInfo> outputs) {
+                                      std::span<const OperandInfo> outputs, const Target&) {
   return refuse_product(std::get<MatMulProblem>(problem).post_ops, inputs, outputs);
 }
 

@@ -122,7 +122,7 @@ void expert_products(const ExpertsProblem& p, const RunArgs& args) {
 } // namespace
 
 std::string supports_reference_matmul_nbits(const Problem&, std::span<const OperandInfo>,
-                                            std::span<const OperandInfo>) {
+                                            std::span<const OperandInfo>, const Target&) {
   return {};
 }
 
@@ -132,7 +132,7 @@ std::unique_ptr<ExternKernel> make_reference_matmul_nbits(const Problem& p, std:
 }
 
 std::string supports_reference_expert_products(const Problem&, std::span<const OperandInfo>,
-                                               std::span<const OperandInfo>) {
+                                               std::span<const OperandInfo>, const Target&) {
   return {};
 }
 

@@ -148,7 +148,7 @@ private:
 } // namespace
 
 std::string supports_reference_recurrent(const Problem&, std::span<const OperandInfo>,
-                                         std::span<const OperandInfo>) {
+                                         std::span<const OperandInfo>, const Target&) {
   return {};
 }
 

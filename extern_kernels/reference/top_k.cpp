@@ -52,7 +52,7 @@ void top_k(const HostProblem& p, const RunArgs& args) {
 } // namespace
 
 std::string supports_reference_top_k(const Problem& p, std::span<const OperandInfo>,
-                                     std::span<const OperandInfo>) {
+                                     std::span<const OperandInfo>, const Target&) {
   return is_host(p, "", "TopK") ? "" : "no TopK";
 }
 

@@ -242,7 +242,7 @@ Sizes sizes_of(std::span<const OperandInfo> inputs, const OperandInfo& result) {
 } // namespace winograd
 
 std::string supports_winograd_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                   std::span<const OperandInfo> outputs) {
+                                   std::span<const OperandInfo> outputs, const Target&) {
   const auto& p = std::get<ConvProblem>(problem);
   const OperandInfo& w = inputs[1];
   const bool is_three = p.spatial_rank == 2 && w.sizes[2] == 3 && w.sizes[3] == 3;

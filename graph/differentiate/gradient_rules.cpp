@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <set>
 
 #include "base/error.h"
 #include "graph/differentiate/derivative_node.h"
@@ -232,12 +231,6 @@ Rule find_rule(std::string_view op) {
   for (const Entry& e : kRules)
     if (e.op == op) return e.rule;
   return nullptr;
-}
-
-bool gives_way_to_body(std::string_view op) {
-  static const std::set<std::string_view> composed = {"Attention", "CausalConvWithState", "FlexAttention",
-                                                      "LinearAttention", "SequenceMap"};
-  return composed.count(op) != 0;
 }
 
 void derivative_rule(const RuleCall& c) {

@@ -84,9 +84,6 @@ using Rule = void (*)(const RuleCall&);
 /// By the expressions that the operator lowers to (graph/differentiate/derivative_node.h): for every operator
 /// that has no rule of its own.
 void derivative_rule(const RuleCall& c);
-/// The operator is a composition of others in ONNX's words, while its lowering calls kernels that no
-/// expression describes.
-bool gives_way_to_body(std::string_view op);
 /// nullptr when the operator (of ai.onnx) has no rule.
 Rule find_rule(std::string_view op);
 /// The rule takes gradients of all outputs.

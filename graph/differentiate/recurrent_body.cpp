@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "graph/function_body.h"
 #include "graph/node_attributes.h"
+#include "lowering/op_registry.h"
 
 namespace tbx::graph {
 namespace {
@@ -271,8 +272,7 @@ private:
 } // namespace
 
 std::optional<Graph> recurrent_body(const Node& node, const Graph& graph) {
-  if (!node.domain.empty() || (node.op_type != "LSTM" && node.op_type != "GRU" && node.op_type != "RNN"))
-    return std::nullopt;
+  if (!has(lowering::Trait::has_gates, node)) return std::nullopt;
   if (node.inputs.empty() || node.inputs[0] < 0) return std::nullopt;
   const DType type = graph.at(node.inputs[0]).type.dtype;
   if (type != DType::f32 && type != DType::f64) return std::nullopt;

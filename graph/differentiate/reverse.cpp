@@ -21,7 +21,7 @@ bool open_body(Graph& g, size_t i) {
   const Node& n = g.nodes[i];
   if (!n.domain.empty()) return false;
   if (auto body = recurrent_body(n, g)) return inline_function(g, i, *body);
-  return gives_way_to_body(n.op_type) && inline_function(g, i);
+  return has(lowering::Trait::by_body, n) && inline_function(g, i);
 }
 
 bool may_vary(const ValueType& type) {

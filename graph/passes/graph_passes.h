@@ -18,6 +18,8 @@ struct PassContext {
   /// The narrower float that memory is to hold float32 values in (passes/narrow_storage.cpp); undefined:
   /// none.
   DType stored = DType::undefined;
+  /// So are values that the model has in another type of 16 bits; else those keep what the model gives them.
+  bool halves_too = false;
 };
 
 struct Pass {

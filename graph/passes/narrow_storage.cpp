@@ -29,18 +29,15 @@ Narrow trait_of(const Graph& g, const Node& node) {
   return entry ? entry->narrow : Narrow::sensitive;
 }
 
-/// The input that a product may take as a constant of its own type; -1: none.
-int weights_of(const Node& node) {
-  const bool known = node.domain.empty() && (node.op_type == "MatMul" || node.op_type == "Gemm" ||
-                                             node.op_type == "Conv" || node.op_type == "ConvTranspose");
-  return known ? 1 : -1;
-}
-
 class Narrower {
 public:
-  /// `all`: every value may become narrow; else those of which Value::stored says so.
+  /// `all`: every value may become narrow but those of which Value::stored says another type; else those of
+  /// which it says this one.
   Narrower(Graph& graph, DType type, bool all, bool cuda)
-      : e_(graph), g_(graph), type_(type), all_(all), cuda_(cuda) {}
+      : e_(graph), g_(graph), type_(type), all_(all), cuda_(cuda) {
+    for (const Value& v : graph.values)
+      of_another_.push_back(v.stored != DType::undefined && v.stored != type);
+  }
 
   int run() {
     find_readers();
@@ -50,12 +47,13 @@ public:
     for (size_t i = 0; i < before_.size(); ++i) {
       Node node = before_[i];
       for (ValueId id : node.outputs)
-        if (id >= 0) {
+        if (id >= 0 && !keeps_half(id)) {
           const DType stored = wide_[id] && !stays_narrow(node, id) ? DType::undefined : type_;
           count += g_.at(id).stored != stored;
           g_.at(id).stored = stored;
         }
       if (trait_of(g_, node) == Narrow::product && !exact_node_[i]) count += narrow_operands(node);
+      if (is_recurrent(node)) count += narrow_gates(node);
       g_.nodes.push_back(std::move(node));
     }
     set_producers(g_);
@@ -65,9 +63,14 @@ public:
 private:
   /// Libraries of GPUs give convolutions of halves as halves, which is what a model of halves says.
   bool stays_narrow(const Node& node, ValueId id) const {
-    return cuda_ && !all_ && g_.at(id).stored == type_ && node.domain.empty() &&
-           (node.op_type == "Conv" || node.op_type == "ConvTranspose");
+    return cuda_ && !all_ && g_.at(id).stored == type_ && has(lowering::Trait::convolves, node);
   }
+
+  /// Memory holds it as something else than `type_`, whatever reads it.
+  bool is_of_another(ValueId id) const {
+    return static_cast<size_t>(id) < of_another_.size() && of_another_[id];
+  }
+  bool keeps_half(ValueId id) const { return is_of_another(id) && is_half(g_.at(id).stored); }
 
   bool is_f32(ValueId id) const {
     return id >= 0 && g_.at(id).type.kind == ValueType::tensor && g_.at(id).type.dtype == DType::f32;
@@ -87,7 +90,7 @@ private:
     for (size_t v = 0; v < g_.values.size(); ++v) {
       const Value& value = g_.values[v];
       wide_[v] = wide_[v] || !is_f32(static_cast<ValueId>(v)) || value.constant || value.producer < 0 ||
-                 (!all_ && value.stored != type_);
+                 (all_ ? of_another_[v] : value.stored != type_);
     }
   }
 
@@ -142,10 +145,9 @@ private:
     const Node& node = g_.nodes[r];
     const Narrow trait = trait_of(g_, node);
     // The lowest float32, with which masks are made, would be no number in fewer bits, but -inf.
-    if (node.op_type == "FusedAttention" && node.inputs.size() > 3 &&
-        std::find(node.inputs.begin() + 3, node.inputs.end(), id) != node.inputs.end())
-      return true;
-    if (node.domain.empty() && node.op_type == "Attention" && node.input(3) == id) return true;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] == id && lowering::Registry::instance().is_mask(node, static_cast<int>(i)))
+        return true;
     // A Cast to the narrow type gives what memory holds then anyway, as an output of a cache does.
     const bool stores = trait == Narrow::wide_inputs && node.op_type == "Cast" && cuda_ &&
                         g_.at(node.outputs[0]).type.dtype == type_;
@@ -163,10 +165,11 @@ private:
 
   /// Weights in the narrow type, and what they multiply through memory of that type.
   int narrow_operands(Node& node) {
-    const int w = weights_of(node);
-    if (w < 0 || !is_f32(node.input(0)) || g_.at(node.inputs[0]).constant) return 0;
+    constexpr int w = 1;
+    if (!has(lowering::Trait::has_weights, node) || !is_f32(node.input(0)) || g_.at(node.inputs[0]).constant)
+      return 0;
     const ValueId weights = node.input(w);
-    if (!is_f32(weights)) return 0;
+    if (!is_f32(weights) || is_of_another(weights) || is_of_another(node.inputs[0])) return 0;
     if (g_.at(weights).constant) {
       if (node.op_type == "MatMul" && g_.at(weights).constant->dims.size() != 2) return 0;
       node.inputs[w] = narrowed(weights);
@@ -175,6 +178,21 @@ private:
     } else if (!is_widened_constant(weights)) {
       return 0;
     }
+    if (g_.at(node.inputs[0]).stored != type_) node.inputs[0] = stored(node.inputs[0], node);
+    return 1;
+  }
+
+  /// Layers whose gates multiply the input and the state by constants.
+  bool is_recurrent(const Node& node) const {
+    return !cuda_ && type_ == DType::bf16 && has(lowering::Trait::has_gates, node);
+  }
+
+  /// What comes out of gates is float32; what they multiply is not.
+  int narrow_gates(Node& node) {
+    if (!is_f32(node.input(0)) || g_.at(node.inputs[0]).constant || is_of_another(node.inputs[0])) return 0;
+    for (const int w : {1, 2})
+      if (!is_f32(node.input(w)) || !g_.at(node.inputs[w]).constant) return 0;
+    for (const int w : {1, 2}) node.inputs[w] = narrowed(node.inputs[w]);
     if (g_.at(node.inputs[0]).stored != type_) node.inputs[0] = stored(node.inputs[0], node);
     return 1;
   }
@@ -247,6 +265,7 @@ private:
   bool all_, cuda_;
   std::vector<Node> before_; ///< the nodes as they were
   std::vector<std::vector<int>> readers_;
+  std::vector<char> of_another_; ///< by value: memory holds it in a type that is not ours
   std::vector<bool> wide_;       ///< by value: memory holds it as it is
   std::vector<bool> exact_;      ///< by value: only what is sensitive sees it
   std::vector<bool> exact_node_; ///< all its results are exact
@@ -256,12 +275,17 @@ private:
 } // namespace
 
 int narrow_storage(Graph& graph, const PassContext& context) {
-  if (context.stored != DType::undefined)
-    return Narrower(graph, context.stored, true, context.target.cuda).run();
+  int count = 0;
+  if (context.stored != DType::undefined) {
+    if (context.halves_too)
+      for (Value& v : graph.values) v.stored = DType::undefined;
+    count += Narrower(graph, context.stored, true, context.target.cuda).run();
+  }
   // A model of halves stays one where they are multiplied: widen_halves has left word of what they were.
   for (const Value& v : graph.values)
-    if (v.stored != DType::undefined) return Narrower(graph, v.stored, false, context.target.cuda).run();
-  return 0;
+    if (is_half(v.stored) && v.stored != context.stored)
+      return count + Narrower(graph, v.stored, false, context.target.cuda).run();
+  return count;
 }
 
 } // namespace tbx::graph

@@ -222,6 +222,7 @@ private:
       type.shape = before;
     }
     ValueId u = e_.add_value(g_.at(v).name + " before transposition", std::move(type));
+    g_.at(u).stored = g_.at(v).stored;
     stands_for_.push_back(u);
     return u;
   }

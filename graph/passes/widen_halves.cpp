@@ -17,8 +17,8 @@ constexpr int64_t kSmall = 1 << 16; ///< constants up to this many elements are 
 
 class Widener {
 public:
-  Widener(Graph& graph, const Target& target)
-      : g_(graph), target_(target), wide_(graph.values.size(), -1), read_(graph.values.size()) {}
+  Widener(Graph& graph, const PassContext& context)
+      : g_(graph), context_(context), wide_(graph.values.size(), -1), read_(graph.values.size()) {}
 
   int run() {
     learn_types();
@@ -132,8 +132,13 @@ private:
     Value v;
     v.name = g_.at(id).name + " as float32";
     v.type = g_.at(id).type;
-    // Where halves are multiplied memory holds what the model says (narrow_storage).
-    if (target_.multiplies(v.type.dtype)) v.stored = v.type.dtype;
+    // Where halves are multiplied memory holds what the model says (narrow_storage). Elsewhere it holds
+    // float32, also where `precision` narrows what the model has as float32.
+    const DType half = v.type.dtype, asked = context_.stored;
+    if (context_.target.multiplies(half))
+      v.stored = half;
+    else if (asked != DType::undefined && asked != half && !context_.halves_too)
+      v.stored = DType::f32;
     v.type.dtype = DType::f32;
     g_.values.push_back(std::move(v));
     wide_.push_back(-1);
@@ -170,7 +175,7 @@ private:
   }
 
   Graph& g_;
-  const Target& target_;
+  const PassContext& context_;
   std::vector<ValueId> wide_; ///< the float32 form of a value, -1: none
   std::vector<bool> read_;    ///< somebody reads it in half precision
   std::map<ValueId, ValueId> renamed_;
@@ -179,6 +184,6 @@ private:
 
 } // namespace
 
-int widen_halves(Graph& graph, const PassContext& context) { return Widener(graph, context.target).run(); }
+int widen_halves(Graph& graph, const PassContext& context) { return Widener(graph, context).run(); }
 
 } // namespace tbx::graph

@@ -11,8 +11,8 @@
  *
  * Handles are opaque and freed with their own functions, which take NULL, too. A function that can fail gives
  * NULL (or a negative number) and, where `error` is not NULL, sets *error, which the caller frees; it never
- * throws and never ends the process. tbx_options may grow at its end: it begins with
- * the size that the caller knows. */
+ * throws and never ends the process. Structs of options may grow at their end: they begin with the size that
+ * the caller knows. */
 #ifndef TENSORBOX_C_H
 #define TENSORBOX_C_H
 
@@ -79,6 +79,10 @@ typedef struct {
   const void* data;
 } tbx_tensor;
 
+/* Fallbacks and warnings: `message` is UTF-8 and valid during the call, which may come from several threads
+ * at once and must not end but by returning. `context` is log_context of the options. */
+typedef void (*tbx_log)(const char* message, void* context);
+
 /* Set `size` to sizeof(tbx_options) and the rest to 0 for what is usual. */
 typedef struct {
   size_t size;
@@ -94,6 +98,12 @@ typedef struct {
   int64_t state_capacity; /* room for so many along the dimension that grows */
   int32_t tiered; /* of tbx_compile, not 0: first runs by the evaluator while the C++ compiler works behind
                      them */
+  /* What is compiled is decided by these; with tbx_load they are errors. */
+  const char* dims;      /* fixes sizes of the model: "batch=8", more of them behind commas; NULL: none */
+  const char* precision; /* "strict", "tf32", "bf16", "f16", "any" (docs/precision.md); NULL: "strict" */
+  const char* disabled_passes; /* names of passes, behind commas; NULL: none */
+  tbx_log log;                 /* NULL: nothing is said */
+  void* log_context;
 } tbx_options;
 
 /* A package of `tbx compile`, which is native code: load none from a stranger. `options` may be NULL. */
@@ -103,6 +113,16 @@ TBX_C_API tbx_session* tbx_compile(const char* onnx_file, const tbx_options* opt
 /* Writes a package of a compiled session; `isas` is "avx512,avx2" or NULL for the session's own. 0, or -1. */
 TBX_C_API int tbx_save(const tbx_session* session, const char* package_file, const char* isas,
                        tbx_error** error);
+/* Set `size` to sizeof(tbx_save_options) and the rest to 0 for what is usual. */
+typedef struct {
+  size_t size;
+  const char* isas;          /* as above */
+  const char* architectures; /* of a session on a GPU: "sm_90", more of them behind commas; NULL: its own */
+  int32_t for_inputs_seen;   /* not 0: where code depends on values or shapes that only a run brings, the
+                              * package has that of the runs so far, and refuses others (docs/packages.md) */
+} tbx_save_options;
+TBX_C_API int tbx_save_with(const tbx_session* session, const char* package_file,
+                            const tbx_save_options* options, tbx_error** error);
 TBX_C_API void tbx_session_free(tbx_session* session);
 
 /* An input or output of the model. Pointers are valid as long as the session. */

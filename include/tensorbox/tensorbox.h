@@ -237,7 +237,7 @@ struct TBX_API CompileOptions {
   int64_t max_tensors = 0;           ///< initializers, constants and tensors of attributes
   int64_t max_tensor_bytes = 0;      ///< of one tensor in the model
   int64_t max_dense_bytes = 0;       ///< of all sparse tensors together, made dense
-  int64_t compile_time_limit_ms = 0; ///< of the C++ compiler for one file of kernels
+  int64_t compile_time_limit_ms = 0; ///< of the C++ compiler for all kernels of a model
   int64_t compile_memory = 0;        ///< bytes of address space of the C++ compiler
   bool strict_links = false;         ///< external data must not be a symbolic or hard link
   bool private_threads = false;      ///< own thread arena instead of the process-wide one
@@ -286,6 +286,10 @@ struct TBX_API PackageOptions {
   /// Of a session on a GPU: machine code for these architectures ("sm_90"). Empty: for the session's own. Its
   /// text is there, too, from which NVRTC makes that of others when the package is loaded there.
   std::vector<std::string> architectures;
+  /// Where code depends on values or shapes that only a run brings, there is code for the inputs of the runs
+  /// so far alone, as Session::made_for says. Without it, a package that would lack code for inputs that the
+  /// model takes is an unsupported error of `save`.
+  bool for_inputs_seen = false;
 };
 
 /// What was written.
@@ -347,6 +351,9 @@ public:
   /// version 4, where all initializers had to be declared so.
   const std::vector<TensorInfo>& overridable_initializers() const;
   const ModelMetadata& metadata() const;
+  /// Of a package that was saved with for_inputs_seen and needed it: the inputs that its parts are made for,
+  /// a line each. Empty: it serves all inputs that the model takes.
+  std::vector<std::string> made_for() const;
   CompileStats stats() const; ///< of the latest compilation
   int threads() const;
   /// Number of the GPU that runs the model; kHost: none does.
@@ -412,7 +419,9 @@ struct TBX_API OptimizeOptions {
   std::map<std::string, int64_t> dims; ///< fixes dimension symbols ("batch" -> 1); unknown ones are errors
   int opset = 0;                       ///< the ai.onnx version to convert to first; 0: the model's own
   std::vector<std::string> disabled_passes; ///< unknown names are errors
-  bool untrusted = false;                   ///< with the limits of CompileOptions::untrusted
+  /// Of which `untrusted`, `strict_links` and the limits of loading hold here, too; nothing else is looked
+  /// at.
+  CompileOptions limits;
 };
 
 /// What optimize() did.

@@ -1,4 +1,5 @@
 // Attention as one extern call; what graph/passes/fuse_attention.cpp makes.
+#include <climits>
 #include <optional>
 
 #include "lowering/ops/attention_core.h"
@@ -80,7 +81,7 @@ std::optional<AttentionCore> core_of(OpContext& ctx, const std::vector<TensorBox
   for (int d : {0, 1})
     if (!ir::provably_equal(q[d], k[d]) || !ir::provably_equal(q[d], v[d])) return std::nullopt;
   if (!q[1].is_constant() || !ir::provably_equal(q[3], k[3])) return std::nullopt;
-  if (is_fast_fused(ctx.program.target, q[2], k[2]) != true) return std::nullopt;
+  if (is_fast_fused(ctx.program.target, q[2], k[2]) == false) return std::nullopt;
   std::vector<TensorBox> wide;
   for (const TensorBox& mask : masks) {
     if (mask.rank() > ctx.rank(0)) return std::nullopt;
@@ -122,6 +123,7 @@ Values fused_attention(OpContext& ctx) {
 
 void register_attention(Registry& r) {
   r.add("FusedAttention", since(1), fused_attention, "tensorbox");
+  r.masks(3, INT_MAX, {"FusedAttention"}, "tensorbox");
   r.narrow(Narrow::follows, {"FusedAttention"}, "tensorbox");
 }
 

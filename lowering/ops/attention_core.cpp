@@ -86,16 +86,15 @@ TensorBox composed(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Te
 
 std::optional<bool> is_fast_fused(const Target& target, SymInt queries, SymInt keys) {
   if (target.cuda) return true; // one launch instead of three, and no scores in memory
-  // The scores of a head have to be more than the cache of a core holds before not storing them outweighs the
-  // faster products of the library: measured with 2 threads and 1 MB at 4096 x 77 and 197 x 197 (slower) and
-  // 1024 x 1024 (faster).
+  // The scores of a head have to be more than half of what the cache of a core holds before not storing them
+  // outweighs the faster products of the library: measured with 1 MB at 128 x 128 and 4096 x 77 (slower), 197
+  // x 197 and 256 x 256 (as fast) and 384 x 384 (faster).
   constexpr int64_t kMinKeys = 256;
-  const int64_t min_scores = target.l2_bytes / size_of(DType::f32);
-  // So few queries (decoding) read keys and values where they lie.
-  constexpr int64_t kFewQueries = 4;
-  if (queries.is_constant() && queries.constant() <= kFewQueries) return true;
+  const int64_t min_scores = target.l2_bytes / 2 / size_of(DType::f32);
+  if (queries.is_constant() && queries.constant() <= extern_kernels::kFewQueries) return true;
+  if (keys.is_constant() && keys.constant() < kMinKeys) return false;
   if (!queries.is_constant() || !keys.is_constant()) return std::nullopt;
-  return keys.constant() >= kMinKeys && queries.constant() >= min_scores / keys.constant();
+  return queries.constant() >= min_scores / keys.constant();
 }
 
 void store_like(OpContext& ctx, const TensorBox& shares, const TensorBox& values) {
@@ -238,7 +237,7 @@ TensorBox padding_mask(OpContext& ctx, const TensorBox& x, SymInt batch, SymInt 
     const bool starts = !ir::provably_equal(n, batch) && ir::provably_equal(n, batch * SymInt(2));
     if (!starts && !ir::provably_equal(n, batch) && !ir::provably_equal(n, batch * SymInt(3) + SymInt(2))) {
       if (!n.is_constant() || !batch.is_constant())
-        throw_unknown_shape("the batch size must be known to tell what kind of mask this is");
+        ask_for_sizes("the batch size must be known to tell what kind of mask this is");
       TBX_MODEL(false, "the mask has {} elements for a batch of {}: expected one, two or three and 2 more",
                 n.constant(), batch.constant());
     }
@@ -273,7 +272,7 @@ void require_equal(OpContext& ctx, SymInt a, SymInt b, const std::string& what) 
 }
 
 int64_t known_size(SymInt size, const char* what) {
-  if (!size.is_constant()) throw_unknown_shape(fmt::format("{} must be known while compiling", what));
+  if (!size.is_constant()) ask_for_sizes(fmt::format("{} must be known while compiling", what));
   return size.constant();
 }
 

@@ -73,8 +73,8 @@ ir::Program lower_alone(OpContext& ctx, const Alone& a) {
   if (auto* program = std::get_if<ir::Program>(&lowered)) return std::move(*program);
   const Demand& demand = std::get<Demand>(lowered);
   switch (demand.kind) {
-  case Demand::Kind::shapes: throw_unknown_shape(demand.reason.message());
-  case Demand::Kind::elements: throw UnknownValueError(demand.reason.message(), {}); // of this node's inputs
+  case Demand::Kind::shapes: ask_for_sizes(demand.reason.message());
+  case Demand::Kind::elements: ask_for_elements(demand.reason.message(), {}); // of this node's inputs
   case Demand::Kind::split: throw_unsupported("{}", demand.reason.message());
   case Demand::Kind::assumptions: break;
   }
@@ -120,9 +120,7 @@ Values derivative(OpContext& ctx) {
       out[a.inputs[i]] = g.defined() ? convert(ctx, g, type) : full(ctx, type, inputs[i].sizes(), 0);
     }
     return out;
-  } catch (const UnknownValueError&) {
-    throw;
-  } catch (const Error& e) {
+  } catch (const Error& e) { // also of the lowering of the operator alone
     if (e.kind() != ErrorKind::unsupported) throw;
     throw_unsupported("{} cannot be differentiated: {}", d.forward.op_type, e.message());
   }

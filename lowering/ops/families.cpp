@@ -43,6 +43,7 @@ void register_all_ops(Registry& r) {
   register_microsoft_attention(r);
   register_group_query_attention(r);
   register_sparse_attention(r);
+  register_longformer_attention(r);
   register_positions(r);
   register_embed_layer_norm(r);
   register_group_norm(r);

@@ -45,6 +45,7 @@ void register_packed_attention(Registry& r);
 void register_microsoft_attention(Registry& r);
 void register_group_query_attention(Registry& r);
 void register_sparse_attention(Registry& r);
+void register_longformer_attention(Registry& r);
 void register_positions(Registry& r);
 void register_embed_layer_norm(Registry& r);
 void register_group_norm(Registry& r);

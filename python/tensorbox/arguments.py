@@ -24,3 +24,9 @@ def names(option: str, given: Sequence[str | os.PathLike[str]]) -> list[str]:
 def sizes(option: str, given: Mapping[str, int] | None) -> dict[str, int]:
     """Of dimension symbols."""
     return {name: integer(f"{option}[{name!r}]", size) for name, size in (given or {}).items()}
+
+
+def set_integers(options: Any, **values: Any) -> None:
+    """Sets the fields of these names."""
+    for name, value in values.items():
+        setattr(options, name, integer(name, value))

@@ -14,8 +14,9 @@ from typing import Any
 from ._core import UnsupportedError, __version__
 from .arrays import TensorInfo
 from .compatible_options import SessionOptions, check_run_options, leaves_running, session_arguments
+from .model_names import constant_names
 from .optimize import optimize
-from .ort_options import fixed_dimensions, is_foreign, symbolic_names
+from .ort_options import fixed_dimensions, is_foreign, refuse_initializers, symbolic_names
 from .ort_value import IOBinding, OrtValue, type_text, unwrapped
 from .profile_trace import ProfileTrace
 from .providers import CPU, CUDA, available, chosen_provider, device_of, precision_of, stream_of
@@ -114,7 +115,9 @@ class InferenceSession:
         self._session = Session(path_or_bytes, **arguments)
         if is_foreign(sess_options):
             free = symbolic_names([i.shape or [] for i in self._session.inputs])
-            if free and (fixed := fixed_dimensions(sess_options, free)):
+            fixed = fixed_dimensions(sess_options, free)
+            refuse_initializers(sess_options, constant_names(path_or_bytes))
+            if fixed:
                 arguments["dims"] = fixed | dict(arguments["dims"] or {})
                 self._session = Session(path_or_bytes, **arguments)
         if self._options.optimized_model_filepath:

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ._core import UnsupportedError, pass_names
+from .config_entries import EXTERNAL_DATA, KNOWN, check_entry, warn_of_entries
 from .ort_options import config_of, is_foreign
 from .providers import checked_provider
 
@@ -108,9 +109,9 @@ class SessionOptions:
         return bool(self._providers)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Kept, and without effect but for the folder of external data: the entries are hints about ONNX Runtime's
-        insides. One that asks for another file format is an error."""
-        _check_entry(key, value)
+        """Kept, and without effect but for the folder of external data. One that asks for another file format is an
+        error; the session warns of those that change results in ONNX Runtime, and of those that nobody knows."""
+        check_entry(key, value)
         self._config[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
@@ -118,15 +119,6 @@ class SessionOptions:
         if key not in self._config:
             raise RuntimeError(f"SessionOptions does not have configuration with key: {key}")
         return self._config[key]
-
-
-_EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
-_FORMAT = "session.load_model_format"
-
-
-def _check_entry(key: str, value: str) -> None:
-    if key == _FORMAT and value.upper() != "ONNX":
-        raise UnsupportedError(f"UnsupportedError: a model in the format {value} cannot be read; use the ONNX file")
 
 
 class RunOptions:
@@ -184,11 +176,10 @@ def session_arguments(options: Any) -> dict[str, Any]:
     }
     config = getattr(options, "_config", {})
     if is_foreign(options):
-        config = config_of(options, [_EXTERNAL_DATA, _FORMAT])
-        for key, value in config.items():
-            _check_entry(key, value)
-    if _EXTERNAL_DATA in config:
-        arguments["external_data_dir"] = config[_EXTERNAL_DATA]
+        config = config_of(options, KNOWN)
+    warn_of_entries(config)
+    if EXTERNAL_DATA in config:
+        arguments["external_data_dir"] = config[EXTERNAL_DATA]
     if int(options.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
         arguments.update(fuse=False, fuse_extern=False, disable_passes=pass_names())
     return arguments

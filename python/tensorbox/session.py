@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import _core
-from .arguments import integer, names, sizes
+from .arguments import integer, names, set_integers, sizes
 from .arrays import TensorInfo, given_tensor, given_value, output_memory, to_numpy, to_value
 from .bound_run import BoundRun
 from .device import DeviceTensor, Streams, Taken, is_on_device, stream_handle
@@ -43,7 +43,7 @@ class Session:
     compiler; where they are not given, max_memory (of at least 64 MiB) and time_limit_ms do. 0: none.
     max_model_bytes (without external data), max_nodes (functions inlined), max_nesting (to 64), max_tensors,
     max_tensor_bytes (of one) and max_dense_bytes (of sparse tensors) bound what a model may be. 0: the usual limit.
-    compile_time_limit_ms and compile_memory (bytes of address space) bound the C++ compiler, for each file of kernels;
+    compile_time_limit_ms and compile_memory (bytes of address space) bound the C++ compiler: for all kernels of a model, and of one process;
     0: 5 minutes and 4 GiB. Ctrl-C stops it.
     precision: "strict" multiplies float32 as it is; "tf32" (of device "cuda") on tensor cores, with operands of 11
     significant bits; "bf16" rounds the operands of products and convolutions to bfloat16
@@ -87,20 +87,13 @@ class Session:
         options.external_data_dir = os.fsdecode(external_data_dir) if external_data_dir else ""
         options.all_dims_dynamic = all_dims_dynamic
         options.every_value = every_value
-        options.max_memory = integer("max_memory", max_memory)
-        options.time_limit_ms = integer("time_limit_ms", time_limit_ms)
-        options.load_memory = integer("load_memory", load_memory)
-        options.load_time_limit_ms = integer("load_time_limit_ms", load_time_limit_ms)
-        options.max_model_bytes = integer("max_model_bytes", max_model_bytes)
-        options.max_nodes = integer("max_nodes", max_nodes)
-        options.max_nesting = integer("max_nesting", max_nesting)
-        options.max_tensors = integer("max_tensors", max_tensors)
-        options.max_tensor_bytes = integer("max_tensor_bytes", max_tensor_bytes)
-        options.max_dense_bytes = integer("max_dense_bytes", max_dense_bytes)
+        set_integers(options, max_memory=max_memory, time_limit_ms=time_limit_ms, load_memory=load_memory,
+                     load_time_limit_ms=load_time_limit_ms, max_model_bytes=max_model_bytes, max_nodes=max_nodes,
+                     max_nesting=max_nesting, max_tensors=max_tensors, max_tensor_bytes=max_tensor_bytes,
+                     max_dense_bytes=max_dense_bytes, compile_time_limit_ms=compile_time_limit_ms,
+                     compile_memory=compile_memory)
         options.strict_links = strict_links
         options.untrusted = untrusted
-        options.compile_time_limit_ms = integer("compile_time_limit_ms", compile_time_limit_ms)
-        options.compile_memory = integer("compile_memory", compile_memory)
         options.private_threads = private_threads
         options.state = {} if state is None else dict(state)
         options.state_capacity = integer("state_capacity", state_capacity)
@@ -138,6 +131,12 @@ class Session:
         """What the file says of itself: producer_name, producer_version, graph_name, domain, description,
         graph_description, version (None: not given) and custom ({key: value} of its metadata_props)."""
         return self._core.metadata
+
+    @property
+    def made_for(self) -> list[str]:
+        """Of a package that was saved with `for_inputs_seen` and needed it: what its parts are made for, a line each.
+        Empty: it serves all inputs that the model takes."""
+        return self._core.made_for
 
     @property
     def stats(self) -> _core.CompileStats:
@@ -289,13 +288,15 @@ class Session:
         return self._core.explain()
 
     def save(self, file: str | os.PathLike[str], isas: Sequence[str] = (),
-             architectures: Sequence[str] = ()) -> _core.PackageReport:
+             architectures: Sequence[str] = (), for_inputs_seen: bool = False) -> _core.PackageReport:
         """Writes a package: one file that `Session(file)` loads without a compiler (docs/packages.md), with native
-        kernels for the instruction sets `isas` ("avx512", "avx2", "sse"; none: this session's own). Where the code
-        depends on values or shapes of inputs, it holds what was compiled for the runs so far. UnsupportedError for
-        what no package can hold. That of a session on a GPU has machine code for `architectures` ("sm_90"; none: that of
+        kernels for the instruction sets `isas` ("avx512", "avx2", "sse"; none: this session's own). UnsupportedError for
+        what no package can hold, and where the code depends on values or shapes of inputs that only a run brings and
+        are not few; with `for_inputs_seen` the package holds what was compiled for the runs so far, and serves such
+        inputs alone (`made_for`). That of a session on a GPU has machine code for `architectures` ("sm_90"; none: that of
         its GPU), and is loaded with the option `device`."""
-        return self._core.save(os.fsencode(file), names("isas", isas), names("architectures", architectures))
+        return self._core.save(os.fsencode(file), names("isas", isas), names("architectures", architectures),
+                               bool(for_inputs_seen))
 
     def dump(self, stage: str) -> str:
         """Text of the model at a stage: import, simplify, lower, schedule, source, cuda or plan."""

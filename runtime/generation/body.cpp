@@ -13,7 +13,7 @@
 namespace tbx::runtime {
 
 Body::Body(const BodyCall& call, bool first, ValueFrame& frame, size_t number)
-    : frame_(frame.body(number, call, first)) {
+    : frame_(frame.body(number, first ? 1 : 0)) {
   set_captures(frame, call, frame_);
 }
 

@@ -28,7 +28,7 @@ public:
       int32_t position = 0;
       for (int64_t i = b * length; i < (b + 1) * length; ++i) {
         const auto at = static_cast<size_t>(i);
-        const bool padding = c_.s.input->as<int32_t>()[at] == c_.step.what->pad;
+        const bool padding = c_.s.input->as<int32_t>()[at] == c_.step.what.pad;
         mask_.as_mutable<int32_t>()[at] =
             c_.s.attention_mask ? c_.s.attention_mask->as<int32_t>()[at] : static_cast<int32_t>(!padding);
         positions.as_mutable<int32_t>()[at] = padding ? 0 : position++;

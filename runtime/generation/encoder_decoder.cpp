@@ -18,7 +18,7 @@
 namespace tbx::runtime {
 namespace {
 
-bool has_mask(const GenerationStep& s) { return s.what->family == Family::t5; }
+bool has_mask(const GenerationStep& s) { return s.what.family == Family::t5; }
 
 bool decoder_takes(const GenerationStep& s, size_t at, const char* name) {
   return num_inputs(s.decoder) > at && s.decoder.plan->inputs[at].name == name;
@@ -53,7 +53,7 @@ public:
     if (c_.s.decoder_input) return *c_.s.decoder_input;
     Tensor start = integers({c_.s.batch, 1});
     auto to = start.as_mutable<int32_t>();
-    std::fill(to.begin(), to.end(), c_.step.what->start);
+    std::fill(to.begin(), to.end(), c_.step.what.start);
     return start;
   }
 
@@ -149,7 +149,7 @@ private:
     auto ids = c_.s.input->as<int32_t>();
     for (int64_t b = 0; b < c_.s.batch; ++b) {
       auto row = ids.subspan(static_cast<size_t>(b * length), static_cast<size_t>(length));
-      auto text = std::find_if(row.begin(), row.end(), [&](int32_t id) { return id != c_.step.what->pad; });
+      auto text = std::find_if(row.begin(), row.end(), [&](int32_t id) { return id != c_.step.what.pad; });
       auto to = mask.as_mutable<int32_t>().begin() + b * length;
       std::fill(to + (text - row.begin()), to + length, 1);
     }
@@ -208,7 +208,7 @@ void check_encoder_decoder(const GenerationStep& s) {
   check_floats(s.decoder, "decoder", 0, 3);
   for (size_t i = 1; i <= self; ++i) check_floats(s.decoder, "decoder", i, 4);
   check_encoder(s);
-  TBX_MODEL(s.what->family == Family::whisper || s.what->start >= 0,
+  TBX_MODEL(s.what.family == Family::whisper || s.what.start >= 0,
             "attribute 'decoder_start_token_id' is missing");
   if (encoder_starts(s)) return;
   for (size_t i = past; i < past + self; ++i) {

@@ -72,7 +72,7 @@ void check_memory(const Settings& s, int64_t vocabulary, bool wants_scores, cons
 } // namespace
 
 void check_bodies(const GenerationStep& step) {
-  if (step.what->family == Family::gpt)
+  if (step.what.family == Family::gpt)
     check_decoder_only(step);
   else
     check_encoder_decoder(step);
@@ -80,7 +80,7 @@ void check_bodies(const GenerationStep& step) {
 
 void run_generation(const GenerationStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
                     const RunGuard& guard) {
-  const Generation& g = *s.what;
+  const Generation& g = s.what;
   const Settings settings = read_settings(g, step, frame);
   check_memory(settings, 0, false, guard);
   const ModelContext model_context{s, settings, frame, number, guard};

@@ -70,6 +70,29 @@ def test_profiles_count_at_the_sizes_of_the_run(tbx: Tbx, tmp_path: Path) -> Non
         assert not any("guessed sizes" in d for k in report["kernels"] for d in k["decisions"])
 
 
+def test_attention_and_recurrent_layers_are_counted(tbx: Tbx, tmp_path: Path) -> None:
+    info, heads, width, hidden = helper.make_tensor_value_info, 2, 8, 4
+    weights = {"w": np.ones((1, 4 * hidden, width), np.float32), "r": np.ones((1, 4 * hidden, hidden), np.float32)}
+    nodes = [helper.make_node("Attention", ["x", "x", "x"], ["a"], "attention", q_num_heads=heads, kv_num_heads=heads),
+             helper.make_node("LSTM", ["a", "w", "r"], ["y"], "lstm", hidden_size=hidden)]
+    for rows in (4, "n"):
+        graph = helper.make_graph(nodes, "g", [info("x", TensorProto.FLOAT, [3, rows, width])],
+                                  [info("y", TensorProto.FLOAT, None)],
+                                  [numpy_helper.from_array(value, name) for name, value in weights.items()])
+        path = tmp_path / f"{rows}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+        sizes = ["--dim", "n=4"] if rows == "n" else []
+        for profile in ([], ["--profile", *sizes]) if rows == "n" else ([], ["--profile"]):
+            report = tbx("explain", path, "--no-compile", "--json", *profile).json
+            told = {kernel["name"]: kernel for kernel in report["kernels"] if kernel["kind"] == "extern"}
+            attention = next(k for k in told.values() if k["nodes"] == ["attention (Attention)"])
+            steps = next(k for name, k in told.items() if "LSTM" in name)
+            n = 4 if rows == 4 or profile else 128  # what is assumed where nothing is known
+            assert attention["flops"] == 2 * 3 * n * n * 2 * width
+            assert attention["bytes"] == 4 * 2 * 3 * n * width  # one input, read once, and the result
+            assert steps["flops"] == 2 * 3 * n * 4 * hidden * hidden
+
+
 def test_precision(tbx: Tbx, tmp_path: Path) -> None:
     model = products(tmp_path / "products.onnx")
     for precision, shown in (("strict", False), ("bf16", True)):

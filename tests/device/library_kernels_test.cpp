@@ -209,9 +209,12 @@ std::vector<std::string> check_conv(device::Device& device, const ConvCase& c, D
   const Chosen chosen = expect_right(device, p, in, random_operand(t, y, order));
   const bool is_product = t == DType::f32 && c.group == 1 && Dims(c.w.begin() + 2, c.w.end()) == Dims{1, 1} &&
                           (last || c.x == Dims{1, 1, 1, 1});
-  EXPECT_EQ(chosen.candidate, form == 4 || (c.is_transposed && form == 3) ? "cuda_conv"
-                              : is_product                                ? "cublas_conv"
-                                                                          : wanted);
+  const bool is_depthwise =
+      !c.is_transposed && c.group > 1 && c.group == c.w[0] && c.w[1] == 1 && t != DType::f64;
+  EXPECT_EQ(chosen.candidate, is_depthwise                                  ? "cuda_depthwise_conv"
+                              : form == 4 || (c.is_transposed && form == 3) ? "cuda_conv"
+                              : is_product                                  ? "cublas_conv"
+                                                                            : wanted);
   return chosen.notes;
 }
 

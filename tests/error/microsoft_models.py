@@ -152,6 +152,8 @@ def _attention() -> Iterator[Any]:
     starts, blocks = np.array([[0, 1, 3]], np.int32), np.array([[0, 0, 1]], np.int32)
     yield _model("SparseAttention", [f(1, 3, 16), f(1, 3, 8), f(1, 3, 8), f(1, 1, 20, 8), f(1, 1, 20, 8), starts, blocks,
                                      i32(18), i32(18).reshape(1)], 3, num_heads=2, kv_num_heads=1, sparse_block_size=16)
+    flags = np.array([[1, 0, 0], [0, 0, 0]], np.int32)
+    yield _model("LongformerAttention", [x, f(8, 24), f(24), f(2, 3), f(8, 24), f(24), flags], num_heads=2, window=1)
     yield _model("RotaryEmbedding", [f(1, 3, 8), i64(0), f(4, 2), f(4, 2)], num_heads=2)
     yield _model("LinearAttention", [x, x, x, f(2, 2, 4, 4), f(2, 3, 2), f(2, 3, 2)], 2, q_num_heads=2, kv_num_heads=2)
     yield _model("CausalConvWithState", [f(1, 3, 4), f(3, 1, 2), f(3), f(1, 3, 2)], 2, dilation=2, activation="silu")

@@ -146,3 +146,6 @@ def test_optimize_has_the_limits(tmp_path: pathlib.Path) -> None:
     onnx.save(nested(28), tmp_path / "m.onnx")
     with pytest.raises(tensorbox.ModelError, match="levels.*raise max_nesting"):
         tensorbox.optimize(tmp_path / "m.onnx", tmp_path / "o.onnx", untrusted=True)
+    with pytest.raises(tensorbox.ModelError, match="raise max_nodes"):
+        tensorbox.optimize(tmp_path / "m.onnx", tmp_path / "o.onnx", max_nodes=3)
+    assert tensorbox.optimize(tmp_path / "m.onnx", tmp_path / "o.onnx", untrusted=True, max_nesting=64)["nodes_before"] > 0

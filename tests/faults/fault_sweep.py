@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("malloc", "mmap", "open", "write", "rename", "thread", "spawn", "wait")
+OF_THE_COMPILER = ("spawn", "wait")  # which nothing is left for with a filled cache
 CLEAR = {2: "usage", 3: "ModelError", 4: "UnsupportedError", 5: "BackendError"}
 
 
@@ -194,18 +196,73 @@ def killed(bench: Bench, rounds: int, rng: random.Random) -> tuple[Counter[str],
     return counts, bad
 
 
-def disk(bench: Bench) -> tuple[Counter[str], list[str]]:
-    """Files that cannot grow beyond a limit, with an empty cache; folders that cannot be written to."""
+def unwritable(bench: Bench) -> list[Path]:
+    """Folders for the cache: one without the permission, and two that nobody may write to, root neither."""
+    closed = bench.folder / "closed"
+    if not closed.exists():
+        closed.mkdir(mode=0o555)
+    return [closed, closed / "below", Path("/proc/tensorbox"), Path("/sys/tensorbox")]
+
+
+def disk(bench: Bench, sizes: Sequence[int] = (0, 1, 8, 16, 32, 64, 128)) -> tuple[Counter[str], list[str]]:
+    """Files that cannot grow beyond so many blocks, with an empty cache; cache folders that cannot be written to, alone and
+    with such a folder for temporary files."""
     counts: Counter[str] = Counter()
     bad = []
-    for blocks in (0, 1, 8, 16, 32, 64, 128):
-        cache = bench.cache(False)
-        outcome = bench.judge(*bench.run(cache, before=f"trap '' XFSZ; ulimit -f {blocks}"))
+
+    def note(outcome: str, what: str) -> None:
         counts[outcome] += 1
         if outcome[:4].isupper():
-            bad.append(f"files of {blocks} blocks: {outcome}")
+            bad.append(f"{what}: {outcome}")
+
+    for blocks in sizes:
+        cache = bench.cache(False)
+        note(bench.judge(*bench.run(cache, before=f"trap '' XFSZ; ulimit -f {blocks}")), f"files of {blocks} blocks")
         if (after := bench.judge(*bench.run(cache))) != "right":
             bad.append(f"after files of {blocks} blocks: {after}")
+    for cache in unwritable(bench):
+        outcome = bench.judge(*bench.run(cache))
+        note(outcome, f"cache in {cache}")
+        if outcome != "right":  # another folder is taken
+            bad.append(f"cache in {cache}: {outcome}")
+    note(bench.judge(*bench.run(Path("/sys/tensorbox"), before="export TMPDIR=/sys HOME=/sys; unset XDG_CACHE_HOME")),
+         "no folder that can be written to")
+    return counts, bad
+
+
+def little_memory(bench: Bench, tries: int) -> tuple[Counter[str], list[str]]:
+    """Address space between what the command needs to get to its main and what a run needs: no more is to be had from some
+    call on."""
+    def starts(kilobytes: int) -> bool:
+        command = ["sh", "-c", f'ulimit -v {kilobytes}; exec "$@"', "sh", bench.tbx, "--version"]
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode in (0, 3)
+
+    def runs(kilobytes: int) -> bool:
+        return bench.judge(*bench.run(bench.full, before=f"ulimit -v {kilobytes}")) == "right"
+
+    def least(enough: Callable[[int], bool], below: int) -> int:
+        while not enough(below):
+            below *= 2
+        above = below // 2
+        while below - above > 64:
+            middle = (above + below) // 2
+            above, below = (above, middle) if enough(middle) else (middle, below)
+        return below
+
+    first = least(starts, 1 << 16) + 128  # it differs from run to run
+    last = first + (8 << 10)
+    while not runs(last):
+        last += 8 << 10
+    counts: Counter[str] = Counter()
+    bad = []
+    for kilobytes in np.linspace(first, last, tries, dtype=int):
+        try:
+            outcome = bench.judge(*bench.run(bench.full, before=f"ulimit -v {kilobytes}", timeout=8))
+        except subprocess.TimeoutExpired:
+            outcome = "HANG"
+        counts[outcome] += 1
+        if outcome[:4].isupper() or outcome.startswith("crash"):
+            bad.append(f"{kilobytes} KB of address space: {outcome}")
     return counts, bad
 
 
@@ -258,7 +315,8 @@ def main() -> int:
                     row(kind, "warm" if warm else "empty", calls, sweep(bench, kind, warm, numbers))
         if not given.no_others:
             row("kill -9", "empty", "", killed(bench, min(given.most or 100, 100), rng))
-            row("files limited (full disk)", "empty", "", disk(bench))
+            row("files limited (full disk), folders read-only", "empty", "", disk(bench))
+            row("address space from what a start needs to what a run needs", "filled", "", little_memory(bench, given.most or 300))
             row("4 processes at once, one killed", "empty", "", racing(bench, 4))
     print("\n".join(bad))
     return 1 if bad else 0

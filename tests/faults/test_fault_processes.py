@@ -166,9 +166,12 @@ def test_closed_standard_files(bench: Bench, closed: str) -> None:
     assert list(cache.glob("*.so"))
 
 
-@pytest.mark.parametrize("started", range(4))
-def test_threads_that_do_not_start(bench: Bench, started: int) -> None:
-    assert bench.judge(*bench.run(bench.cache(False), f"thread:{started + 1}"), "thread") == "right"
+def test_threads_that_do_not_start(bench: Bench) -> None:
+    """Each of those that a run starts."""
+    calls = bench.calls("thread", False)
+    assert calls > 0
+    for n in range(1, calls + 1):
+        assert bench.one("thread", n, False) == ("right", ""), n  # "not reached" where none failed
 
 
 def test_limits_of_the_compiler(bench: Bench, tmp_path: Path, slow_compiler: Path) -> None:

@@ -245,7 +245,7 @@ std::string text_of_stage(const std::string& stage, const Graph& graph,
   for (const fusion::Group& group : schedule.groups)
     if (const auto* kernel = std::get_if<ir::KernelProgram>(&group.what))
       text += target.cuda ? codegen::emit_cuda(*kernel, target.gpu).text
-                          : codegen::emit_cpp(*kernel, codegen::Isa::avx2).text;
+                          : codegen::emit_cpp(*kernel, target).text;
   return text;
 }
 

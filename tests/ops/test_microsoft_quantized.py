@@ -400,5 +400,6 @@ def test_quantize_and_back(kind: str, axis: int | None) -> None:
 def test_refuses(message: str, op: str, inputs: dict[str, Any], attributes: dict[str, Any]) -> None:
     values = {name: None if shape is None else np.zeros((1, 2, 4), np.float32) if shape == "f"
               else np.ones(shape, np.float32 if name.endswith("s") else np.uint8) for name, shape in inputs.items()}
+    result = TensorProto.FLOAT if inputs.get("x") == "f" else TensorProto.UINT8  # the type of x, as results have
     with pytest.raises(tensorbox.ModelError, match=f"(?s){op}.*{message}|{message}.*{op}"):
-        tensorbox.Session(node_model(op, values, TensorProto.UINT8, **attributes), compile=False)
+        tensorbox.Session(node_model(op, values, result, **attributes), compile=False)

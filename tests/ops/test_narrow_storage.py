@@ -255,6 +255,48 @@ def test_a_product_behind_one_of_float32_multiplies_bfloat16() -> None:
     assert "arena bfloat16 [9, 256]" in plan
 
 
+def layers_of(dtype: np.dtype | type) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A product, a convolution, one of two inputs, a recurrent layer and an attention, all of one type."""
+    rng = np.random.default_rng(14)
+    x = rng.standard_normal((1, 8, 9, 16)).astype(dtype)
+    shapes = {"k": (8, 8, 3, 3), "w": (16, 24), "v": (24, 24), "lw": (1, 96, 24), "lr": (1, 96, 24), "big": (24, 3000)}
+    constants = {n: (rng.standard_normal(s) / np.sqrt(np.prod(s[1:] or s))).astype(dtype) for n, s in shapes.items()}
+    constants |= {"row": np.array([72, 1, 24]), "flat": np.array([1, 72, 24])}
+    nodes = [helper.make_node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["cr"]),
+             helper.make_node("MatMul", ["cr", "w"], ["m"]), helper.make_node("Reshape", ["m", "row"], ["s"]),
+             helper.make_node("LSTM", ["s", "lw", "lr"], ["l", "h"], hidden_size=24), helper.make_node("Reshape", ["l", "flat"], ["f"]),
+             helper.make_node("Transpose", ["f"], ["t"], perm=[0, 2, 1]), helper.make_node("MatMul", ["f", "t"], ["q"]),
+             helper.make_node("Softmax", ["q"], ["p"]), helper.make_node("MatMul", ["p", "f"], ["a"]),
+             helper.make_node("Add", ["a", "f"], ["r"]), helper.make_node("MatMul", ["r", "big"], ["y"])]
+    return model(nodes, {"x": x}, constants, ["y", "h"], helper.np_dtype_to_tensor_dtype(np.dtype(dtype))), {"x": x}
+
+
+def test_products_of_float16_keep_their_significand() -> None:
+    m, feeds = layers_of(np.float16)
+    got, plan = narrow(m, feeds)
+    assert "bfloat16" not in plan
+    for name, value in tensorbox.Session(m, compile=False).run(feeds).items():
+        np.testing.assert_array_equal(got[name], value)
+    # The same model in float32 is rounded, and `any` takes float16 for float32.
+    wide, wide_feeds = layers_of(np.float32)
+    assert "bfloat16" in narrow(wide, wide_feeds)[1]
+    assert "bfloat16" in tensorbox.Session(m, compile=False, precision="any").dump("plan")
+
+
+def test_what_is_float32_beside_float16_is_rounded() -> None:
+    rng = np.random.default_rng(15)
+    x = rng.standard_normal((40, 64)).astype(np.float16)
+    w, v, u = ((rng.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(3))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Cast", ["a"], ["b"], to=TensorProto.FLOAT),
+             helper.make_node("MatMul", ["b", "v"], ["c"]), helper.make_node("MatMul", ["c", "u"], ["y"])]
+    w = w.astype(np.float16)
+    got, plan = narrow(model(nodes, {"x": x}, {"w": w, "v": v, "u": u}, ["y"]), {"x": x})
+    assert "bfloat16" in plan
+    first = x.astype(np.float64) @ w.astype(np.float64)
+    exact = first @ v @ u
+    assert 1e-4 < far(got["y"], exact) < 8e-3
+
+
 def test_an_unknown_precision_is_refused() -> None:
     x = np.zeros((1, 1), np.float32)
     m = model([helper.make_node("Relu", ["x"], ["y"])], {"x": x}, {}, ["y"])

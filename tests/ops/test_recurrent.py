@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from peers import compare, model_of, tensorbox
@@ -83,3 +87,137 @@ def test_batch_first_and_types(op: str, dtype: str) -> None:
     for name, order in (("Y", (1, 2, 0, 3)), ("Y_h", (1, 0, 2))):
         got = results[1][name].astype(np.float64).transpose(order)
         np.testing.assert_allclose(got, results[0][name], tolerance, tolerance)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def layer_in_double(op: str, x: np.ndarray, w: np.ndarray, r: np.ndarray, b: np.ndarray, linear: bool, state: object) -> np.ndarray:
+    """Y of one direction by plain loops; `state` is what the weights multiply of a state."""
+    hidden = r.shape[1]
+    h, c, y = np.zeros((x.shape[1], hidden)), np.zeros((x.shape[1], hidden)), []
+    wb, rb = b[: len(w)], b[len(w):]
+    for step in x:
+        own, kept = step @ w.T + wb, state(h) @ r.T + rb
+        if op == "RNN":
+            h = np.tanh(own + kept)
+        elif op == "LSTM":
+            i, o, f, g = np.split(own + kept, 4, 1)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+        else:
+            z, reset = np.split(sigmoid((own + kept)[:, : 2 * hidden]), 2, 1)
+            new = reset * kept[:, 2 * hidden:] if linear else state(reset * h) @ r[2 * hidden:].T + rb[2 * hidden:]
+            h = (1 - z) * np.tanh(own[:, 2 * hidden:] + new) + z * h
+        y.append(h)
+    return np.array(y)
+
+
+LAYERS = [("LSTM", 0), ("GRU", 0), ("GRU", 1), ("RNN", 0)]
+
+
+def weights_of(op: str, rng: np.random.Generator, width: int, hidden: int) -> tuple[np.ndarray, ...]:
+    rows = GATES[op] * hidden
+    w, r = ((rng.standard_normal((2, rows, n)) / np.sqrt(n)).astype(np.float32) for n in (width, hidden))
+    return w, r, rng.standard_normal((2, 2 * rows)).astype(np.float32) / 4
+
+
+def both_directions(op: str, x: np.ndarray, w: np.ndarray, r: np.ndarray, b: np.ndarray, linear: int, state: object) -> np.ndarray:
+    want = np.zeros((len(x), 2, x.shape[1], r.shape[2]))
+    for d in range(2):
+        turn = slice(None, None, -1) if d else slice(None)
+        y = layer_in_double(op, x[turn], w[d], r[d], b[d].astype(np.float64), bool(linear), state)
+        want[turn, d] = y.reshape(want[:, d].shape)
+    return want
+
+
+@pytest.mark.parametrize("hidden", [96, 250])
+@pytest.mark.parametrize(("op", "linear"), LAYERS)
+def test_blocks_of_rows(op: str, linear: int, hidden: int) -> None:
+    """As many rows as there are to a block, for several threads, by plain loops in double."""
+    rng = np.random.default_rng(hidden)
+    w, r, b = weights_of(op, rng, 8, hidden)
+    attributes = {"linear_before_reset": linear} if op == "GRU" else {}
+    for batch in (1, 2, 3, 5, 6, 7, 19, 34):
+        x = rng.standard_normal((max(2, 60 // batch), batch, 8)).astype(np.float32)
+        inputs = {"X": x, "W": w, "R": r, "B": b}
+        model = model_of(op, inputs, ["Y"], 14, ["W", "R", "B"], hidden_size=hidden, direction="bidirectional", **attributes)
+        want = both_directions(op, x.astype(np.float64), w.astype(np.float64), r.astype(np.float64), b, linear, lambda h: h)
+        for threads in (1, 2, 4):
+            got = next(iter(tensorbox.Session(model, compile=False, threads=threads).run({"X": x}).values()))
+            np.testing.assert_allclose(got, want, 0, 2e-5)
+
+
+@pytest.mark.parametrize("hidden", [1, 15, 64, 97, 520])
+@pytest.mark.parametrize(("op", "linear"), LAYERS)
+def test_weights_in_bfloat16(op: str, linear: int, hidden: int) -> None:
+    """With precision bf16 weights, inputs and states are rounded before they multiply each other, nothing else is."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    rng = np.random.default_rng(hidden)
+    attributes = {"linear_before_reset": linear} if op == "GRU" else {}
+    # Without vectors that multiply pairs the rounded weights are widened, and states stay as they are.
+    rounds = os.environ.get("TBX_ISA", "avx512") == "avx512"
+
+    def rounded(v: np.ndarray) -> np.ndarray:
+        return v.astype(np.float32).astype(bfloat16).astype(np.float64)
+
+    w, r, b = weights_of(op, rng, 9, hidden)
+    for steps, batch in ((0, 2), (1, 1), (7, 1), (5, 3), (3, 21)):
+        x = rng.standard_normal((steps, batch, 9)).astype(np.float32)
+        inputs = {"X": x, "W": w, "R": r, "B": b}
+        model = model_of(op, inputs, ["Y"], 14, ["W", "R", "B"], hidden_size=hidden, direction="bidirectional", **attributes)
+        notes: list[str] = []
+        session = tensorbox.Session(model, compile=False, precision="bf16", threads=2, log=notes.append)
+        if any("changes nothing on this CPU" in n for n in notes):
+            pytest.skip("this CPU multiplies no bfloat16")
+        assert "bfloat16" in session.dump("plan")
+        got = next(iter(session.run({"X": x}).values()))
+        want = both_directions(op, rounded(x), rounded(w), rounded(r), b, linear, rounded if rounds else lambda h: h)
+        # A state in the middle of two bfloat16 goes to either.
+        np.testing.assert_allclose(got, want, 0, 4e-3)
+        assert np.abs(got - want).mean() < 1e-4 if steps else got.shape == want.shape
+
+
+MODES = [{"compile": False}, {"compile": True}, {"reference": True}]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=["evaluated", "compiled", "reference"])
+@pytest.mark.parametrize(("op", "linear"), LAYERS)
+def test_lengths_of_sequences(op: str, linear: int, mode: dict) -> None:
+    """Of 0 to all steps they count by row, in both directions; others are refused, before anything is read by them."""
+    rng = np.random.default_rng(3)
+    steps, batch, hidden = 3, 4, 17
+    w, r, b = weights_of(op, rng, 8, hidden)
+    attributes = {"linear_before_reset": linear} if op == "GRU" else {}
+    x = rng.standard_normal((steps, batch, 8)).astype(np.float32)
+    good = np.array([0, 1, steps, 2], np.int32)
+    inputs = {"X": x, "W": w, "R": r, "B": b, "sequence_lens": good}
+    model = model_of(op, inputs, ["Y", "Y_h"], 14, ["W", "R", "B"], hidden_size=hidden, direction="bidirectional", **attributes)
+    session = tensorbox.Session(model, all_dims_dynamic=True, **mode)
+    got = session.run({"X": x, "sequence_lens": good})
+    for row, length in enumerate(good):
+        wide = (v.astype(np.float64) for v in (x[:length, row:row + 1], w, r))
+        want = np.zeros((steps, 2, hidden))
+        want[:length] = both_directions(op, *wide, b, linear, lambda h: h)[:, :, 0]
+        np.testing.assert_allclose(got["Y"][:, :, row], want, 0, 2e-5)
+        last = [want[length - 1, 0], want[0, 1]] if length else np.zeros((2, hidden))
+        np.testing.assert_allclose(got["Y_h"][:, row], last, 0, 2e-5)
+    for bad in (-1, steps + 1, -2**31, 2**31 - 1):
+        for row in range(batch):
+            lengths = good.copy()
+            lengths[row] = bad
+            with pytest.raises(tensorbox.ModelError, match=rf"sequence_lens.* {bad}, the input has {steps} steps"):
+                session.run({"X": x, "sequence_lens": lengths})
+    constant = model_of(op, inputs | {"sequence_lens": np.array([1, 4, 0, 2], np.int32)}, ["Y"], 14,
+                        ["W", "R", "B", "sequence_lens"], hidden_size=hidden, direction="bidirectional", **attributes)
+    with pytest.raises(tensorbox.ModelError, match="sequence_lens.* 4, the input has 3 steps"):
+        tensorbox.Session(constant, **mode).run({"X": x})
+
+
+@pytest.mark.parametrize("isa", ["sse", "avx2"])
+def test_other_instruction_sets(isa: str) -> None:
+    chosen = [f"{__file__}::test_blocks_of_rows", f"{__file__}::test_weights_in_bfloat16"]
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *chosen], env={**os.environ, "TBX_ISA": isa},
+                         capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0 and " passed" in run.stdout, run.stdout[-4000:]

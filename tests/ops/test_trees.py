@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -123,6 +126,113 @@ def test_weights_of_leaves(op: str, targets: int, leaves: str) -> None:
         np.testing.assert_allclose(got[-1], want, 1e-5, 1e-5)
         if kind == "class":
             np.testing.assert_array_equal(got[0], 7 * want.argmax(1))
+
+
+class RandomTrees:
+    """Trees of any shape: branches with probability `grow`, conditions from `modes`, children shared where `shares`."""
+
+    def __init__(self, seed: int, trees: int, levels: int, features: int, targets: int, modes: list[str], grow: float, shares: bool = False) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.trees, self.features, self.targets, self.modes = trees, features, targets, modes
+        self.nodes: list[list[Any]] = []  # tree, id, mode, feature, split, true, false, missing goes to true, weights
+        for tree in range(trees):
+            first = len(self.nodes)
+            self.nodes.append([tree, 0])
+            open_nodes = [(first, 0)]
+            while open_nodes:
+                at, level = open_nodes.pop()
+                if level == levels or self.rng.random() > grow:
+                    self.nodes[at] += ["LEAF", 0, 0.0, 0, 0, 0, self.rng.standard_normal(targets).astype(np.float32)]
+                    continue
+                children = []
+                for _ in range(1 if shares and self.rng.random() < 0.3 else 2):
+                    children.append(len(self.nodes) - first)
+                    self.nodes.append([tree, len(self.nodes) - first])
+                    open_nodes.append((len(self.nodes) - 1, level + 1))
+                split = float(self.rng.choice([-2, -0.5, 0, 0.5, 2] if self.rng.random() < 0.5 else [-INF, 1, -1, 0.25, 1.5]))
+                self.nodes[at] += [modes[self.rng.integers(len(modes))], int(self.rng.integers(features)), split, children[0], children[-1],
+                                   int(self.rng.integers(2)), None]
+
+    def attributes(self) -> dict[str, Any]:
+        names = ["treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids", "missing_value_tracks_true"]
+        leaves = [(n, c) for n in self.nodes if n[2] == "LEAF" for c in range(self.targets)]
+        return {f"nodes_{name}": [n[i] for n in self.nodes] for i, name in enumerate(names)} | {
+            "target_treeids": [n[0] for n, _ in leaves], "target_nodeids": [n[1] for n, _ in leaves],
+            "target_ids": [c for _, c in leaves], "target_weights": [float(n[8][c]) for n, c in leaves], "n_targets": self.targets}
+
+    def inputs(self, rows: int, missing: bool) -> np.ndarray:
+        values = [-INF, -2, -0.5, 0, 0.3, 0.5, 1, 2, INF] + [NAN] * missing
+        return self.rng.choice(values, (rows, self.features))
+
+    def leaves(self, row: np.ndarray) -> list[np.ndarray]:
+        compare = {"BRANCH_LEQ": np.less_equal, "BRANCH_LT": np.less, "BRANCH_GTE": np.greater_equal, "BRANCH_GT": np.greater,
+                   "BRANCH_EQ": np.equal, "BRANCH_NEQ": np.not_equal}
+        first = {n[0]: i for i, n in reversed(list(enumerate(self.nodes)))}
+        found = []
+        for tree in range(self.trees):
+            n = self.nodes[first[tree]]
+            while n[2] != "LEAF":
+                v = row[n[3]]
+                n = self.nodes[first[tree] + (n[5] if compare[n[2]](v, n[4]) or (n[7] and np.isnan(v)) else n[6])]
+            found.append(n[8])
+        return found
+
+
+ORDERED = MODES[:4]
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize(("trees", "levels", "features", "targets", "modes", "grow", "shares"), [
+    (1, 3, 2, 1, ["BRANCH_LEQ"], 1, False),
+    (9, 4, 5, 3, ORDERED, 0.9, False),
+    (20, 5, 3, 1, ["BRANCH_LEQ"], 1, False),
+    (13, 9, 7, 8, ORDERED, 0.95, False),
+    (7, 30, 40, 2, ["BRANCH_LT", "BRANCH_GT"], 0.55, False),
+    (3, 6, 300, 1, ORDERED, 1, False),  # more features than are copied
+    (12, 6, 4, 2, ORDERED, 0.9, True),
+    (12, 6, 4, 9, MODES, 0.95, False),
+], ids=str)
+def test_shapes_of_trees(trees: int, levels: int, features: int, targets: int, modes: list[str], grow: float, shares: bool, aggregate: str) -> None:
+    """By plain walks: full and sparse trees, with and without NaN, rows of f32 and f64."""
+    made = RandomTrees(trees, trees, levels, features, targets, modes, grow, shares)
+    onnx_model = model("TreeEnsembleRegressor", features, [(TensorProto.FLOAT, ("n", targets))], aggregate_function=aggregate, **made.attributes())
+    wide = onnx.ModelProto()
+    wide.CopyFrom(onnx_model)
+    wide.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
+    combine = {"SUM": np.sum, "AVERAGE": np.mean, "MIN": np.min, "MAX": np.max}[aggregate]
+    for of_type, dtype in ((onnx_model, np.float32), (wide, np.float64)):
+        session = tensorbox.Session(of_type, compile=False, threads=2)
+        for rows, missing in ((0, False), (1, True), (3, False), (4, True), (5, True), (8, False), (9, True), (71, True), (130, False)):
+            x = made.inputs(rows, missing).astype(dtype)
+            want = np.array([combine(made.leaves(row), axis=0) for row in x]).reshape(rows, targets)
+            np.testing.assert_allclose(session.run({"x": x})["y0"], want, 1e-5, 1e-5)
+
+
+def test_a_long_way_down() -> None:
+    """A tree that is a list: each branch has a leaf on one side, in turn."""
+    levels = 3000
+    nodes = list(range(2 * levels + 1))  # branch 2i has the leaf 2i + 1 and the branch 2i + 2
+    branch = [i % 2 == 0 and i < 2 * levels for i in nodes]
+    leaf = [i for i in nodes if not branch[i]]
+    made = model(
+        "TreeEnsembleRegressor", 1, [(TensorProto.FLOAT, ("n", 1))], n_targets=1,
+        nodes_treeids=[0] * len(nodes), nodes_nodeids=nodes, nodes_featureids=[0] * len(nodes),
+        nodes_modes=["BRANCH_LEQ" if b else "LEAF" for b in branch], nodes_values=[i / 2 if b else 0.0 for i, b in enumerate(branch)],
+        nodes_truenodeids=[i + 1 if b else 0 for i, b in enumerate(branch)], nodes_falsenodeids=[i + 2 if b else 0 for i, b in enumerate(branch)],
+        target_treeids=[0] * len(leaf), target_nodeids=leaf, target_ids=[0] * len(leaf), target_weights=[float(i) for i in leaf])
+    x = np.array([-1, 0, 0.5, 3, 4, 5, 17, 1000, 2998.5, 2999, 3000, NAN], np.float32)[:, None]
+    steps = np.where(np.isnan(x), levels, np.clip(np.ceil(x), 0, levels))
+    want = np.where(steps == levels, 2 * levels, 2 * steps + 1)
+    session = tensorbox.Session(made, compile=False)
+    np.testing.assert_array_equal(session.run({"x": x})["y0"], want)
+    np.testing.assert_array_equal(session.run({"x": x[:2]})["y0"], want[:2])
+
+
+def test_other_instruction_sets() -> None:
+    chosen = [f"{__file__}::test_shapes_of_trees", f"{__file__}::test_weights_of_leaves"]
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *chosen], env={**os.environ, "TBX_ISA": "sse"},
+                         capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0 and " passed" in run.stdout, run.stdout[-4000:]
 
 
 @pytest.mark.parametrize("features", [3, 70])

@@ -226,3 +226,12 @@ def test_queries_keys_and_values_are_one_product() -> None:
         assert [kind for kind, _ in kinds(session)].count("extern") == products
         for n, y in session.run({"x": x}).items():
             np.testing.assert_allclose(y, (x @ w[n[0]]).reshape(1, 40, 2, 8), rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_of_models_in_parts_are_counted_where_they_run() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("SequenceConstruct", ["a", "x"], ["s"]),
+             helper.make_node("SequenceAt", ["s", "first"], ["b"]), helper.make_node("Neg", ["b"], ["y"])]
+    model = model_of(nodes, {"x": (TensorProto.FLOAT, [4])}, {"y": (TensorProto.FLOAT, [4])}, first=np.asarray(0, "q"))
+    session = tensorbox.Session(model, device="cuda")
+    assert session.stats.device_steps == sum(kind != "copy" and device == "cuda" for kind, device in kinds(session)) > 0
+    assert session.stats.copies == sum(kind == "copy" for kind, _ in kinds(session))

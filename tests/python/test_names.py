@@ -96,3 +96,17 @@ def test_the_module_does_not_trust_dims(dims: list[int]) -> None:
         session._core.run_values([("PLACE", ("tensor", 1, dims, memory))])
     with pytest.raises(tensorbox.ModelError, match="fewer than its dims"):
         session._core.run_into([("PLACE", 1, [3, 2], memory)], [(1, dims, memory)])
+
+
+def test_messages_with_names_of_sizes_are_lines() -> None:
+    """A size that the model does not name is named after its input."""
+    def product(rows: int) -> bytes:
+        x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, dims) for n, dims in (("a\nb\tc", [None, 3]), ("y", None)))
+        w = helper.make_tensor("w", onnx.TensorProto.FLOAT, [rows, 2], np.zeros(2 * rows, np.float32))
+        graph = helper.make_graph([helper.make_node("MatMul", ["a\nb\tc", "w"], ["y"])], "g", [x], [y], [w])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+    assert tensorbox.Session(product(3)).inputs[0].shape[0] == "'a\\x0ab\\x09c'_dim0"
+    with pytest.raises(tensorbox.ModelError) as raised:
+        tensorbox.Session(product(4)).run({"a\nb\tc": np.zeros((2, 3), np.float32)})
+    assert str(raised.value).isprintable()

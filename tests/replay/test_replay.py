@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,12 @@ def test_text_of_a_stage_is_the_same_in_every_process(model: Path, stage: str) -
     first = replay.text_of(model, stage)
     assert first and not first.startswith("exit code"), first
     assert all(replay.text_of(model, stage) == first for _ in range(2))
+
+
+def test_kernels_of_the_zoo_are_the_kept_ones() -> None:
+    """A change of them that is meant: tests/replay/replay.py --renew."""
+    head = replay.hash_all(replay.models_of(replay.zoo.names(), None, 1), 2)
+    assert not replay.compared(json.loads(replay.KEPT.read_text()), head)
 
 
 def test_a_difference_is_named(tmp_path: Path) -> None:

@@ -83,8 +83,21 @@ class HardSwish(OpRun):
         return (x * np.clip(x / 6 + 0.5, 0, 1),)
 
 
+class LayerNormalization(OpRun):
+    """In the type of its data. That of onnx.reference refuses every stash_type but float32."""
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, scale: np.ndarray, bias: np.ndarray | None = None, axis: int = -1, epsilon: float = 1e-5,
+             stash_type: int = 1) -> tuple[np.ndarray, ...]:
+        axes = tuple(range(axis % x.ndim, x.ndim))
+        mean = x.mean(axes, keepdims=True)
+        inverse = 1 / np.sqrt(np.square(x - mean).mean(axes, keepdims=True) + np.float32(epsilon).astype(x.dtype))
+        y = (x - mean) * inverse * scale
+        return (y if bias is None else y + bias).astype(x.dtype), mean, inverse
+
+
 def _by_onnx(model: onnx.ModelProto, feeds: Values) -> Values:
-    evaluator = ReferenceEvaluator(model, new_ops=[Gelu, HardSwish])
+    evaluator = ReferenceEvaluator(model, new_ops=[Gelu, HardSwish, LayerNormalization])
     return dict(zip([o.name for o in model.graph.output], evaluator.run(None, feeds)))
 
 

@@ -14,6 +14,7 @@ import tensorbox
 
 from . import arbiter
 from .cases import Case
+from .scale import multiplies_floats, scales
 from .tolerance import Bound, difference
 
 try:
@@ -87,16 +88,17 @@ def _least_ms(run: Any, times: int) -> float:
     return best * 1e3
 
 
-def _largest(values: dict[str, Any], feeds: dict[str, np.ndarray]) -> float:
-    """The largest finite float among inputs, constants and results."""
-    most = 0.0
-    for v in [*values.values(), *feeds.values()]:
-        if not isinstance(v, np.ndarray) or v.dtype.kind in "iubO" or v.size == 0:
-            continue
-        a = v.astype(np.float64)
-        a = a[np.isfinite(a) & (a > -5000)]  # what a mask takes out has no part in the result
-        most = max(most, float(np.abs(a).max(initial=0)))
-    return most or 1.0
+MULTIPLY_BF16 = ("ALL", "AVX512_CORE_BF16", "AVX512_CORE_FP16")  # of DNNL_MAX_CPU_ISA
+
+
+def bound_of(case: Case, device: str = "") -> Bound:
+    """What is allowed of the case's arithmetic. precision="bf16" rounds floats of 32 and 16 bits next to products of
+    floats, where the processor multiplies bfloat16: elsewhere, and of integers, it must give what "strict" gives."""
+    b, mode = case.builder, case.mode
+    narrow = (mode.kind in ("bf16", "any") and (bool(device) or mode.library in MULTIPLY_BF16) and case.dtype != "f64"
+              and multiplies_floats(b.model().graph))
+    return Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain, narrow, b.off_by_one,
+                 mode.kind == "tiles")
 
 
 def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dict[str, Any]:
@@ -111,8 +113,7 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
         "nodes": " ".join(n.op_type for n in proto.graph.node),
         "shapes": "; ".join(f"{i.name}{list(i.shapes[0])}" for i in b.inputs)}
     feeds = [b.feeds(r) for r in range(b.runs)]
-    bound = Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain,
-                  mode.kind in ("bf16", "any"), b.off_by_one, mode.kind == "tiles")
+    bound = bound_of(case, device)
     peer = _peer(case, model)
     has_peer = not isinstance(peer, str)
 
@@ -152,14 +153,14 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
         want = reference.run(f)
         # Empty batches end ONNX Runtime's process in some operators (a division by 0 in GroupQueryAttention).
         empty = any(want[name].size == 0 for name in names)
-        largest = _largest(want, f)
+        size = scales(proto.graph, {**want, **f})
         for name in names:
-            if wrong := difference(got[r][name], want[name], bound, largest):
+            if wrong := difference(got[r][name], want[name], bound, size[name]):
                 detail = f"run {r}, {name}: {wrong}"
                 if has_peer and not empty:
                     other = dict(zip(names, peer.run(names, f)))[name]
-                    ours = difference(got[r][name], other, bound, largest)
-                    theirs = difference(want[name], other, bound, largest)
+                    ours = difference(got[r][name], other, bound, size[name])
+                    theirs = difference(want[name], other, bound, size[name])
                     detail += f"; ONNX Runtime agrees with {'both' if not ours and not theirs else 'us' if not ours else 'the plain loops' if not theirs else 'neither'}"
                 result.update(verdict="wrong", detail=detail, run=r)
                 if log:
@@ -173,7 +174,7 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
                 has_peer = False
                 continue
             def differs(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> str:
-                return next((f"{name}: {d}" for name in names if (d := difference(a[name], b[name], bound, largest))), "")
+                return next((f"{name}: {d}" for name in names if (d := difference(a[name], b[name], bound, size[name]))), "")
 
             if wrong := differs(want, others):
                 verdict, who = arbiter.settle(proto, f, {name: want[name] for name in names}, others, differs, mode.threads)

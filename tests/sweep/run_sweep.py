@@ -83,12 +83,13 @@ def describe(series: cases.Series, number: int) -> dict[str, Any]:
     return known
 
 
-def sweep(series: cases.Series, numbers: list[int], deadline: float, processes: int = 1, device: str = "") -> Iterator[dict[str, Any]]:
+def sweep(series: cases.Series, numbers: list[int], deadline: float, processes: int = 1, device: str = "",
+          part_size: int = CASES_PER_PROCESS) -> Iterator[dict[str, Any]]:
     """Results as they come. Each process has some cases of one lane, in turns."""
     lanes: dict[tuple[str, str], list[int]] = {}
     for n in numbers:
         lanes.setdefault(cases.lane(n), []).append(n)
-    parts = [(lane, lanes[lane][at:at + CASES_PER_PROCESS]) for at in range(0, len(numbers), CASES_PER_PROCESS)
+    parts = [(lane, lanes[lane][at:at + part_size]) for at in range(0, len(numbers), part_size)
              for lane in lanes if at < len(lanes[lane])]
     results: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
 
@@ -150,6 +151,8 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget results that are there")
     parser.add_argument("--device", default="", help='"cuda": what has kernels for it runs on the GPU, compiled ("evaluator" too); '
                         "nothing is timed then")
+    parser.add_argument("--part", type=int, default=CASES_PER_PROCESS, metavar="N", help="cases of a lane in one process, before the "
+                        "next lane has its turn")
     parser.add_argument("--processes", type=int, default=1, help="that many cases at once")
     parser.add_argument("--verbose", action="store_true", help="a line for every case")
     options = parser.parse_args()
@@ -166,7 +169,8 @@ def main() -> int:
     print(f"seed {options.seed}: {len(numbers)} cases to run, {len(done)} done before", flush=True)
     start = time.time()
     with path.open("a") as out:
-        for result in sweep(series, numbers, start + options.seconds, options.processes, options.device):
+        for result in sweep(series, numbers, start + options.seconds, options.processes, options.device,
+                            options.part):
             results.append(result)
             out.write(json.dumps(result) + "\n")
             out.flush()

@@ -2,16 +2,22 @@
 
 A sum of n products in floating point of unit roundoff u errs by about u * sqrt(n) times the size of its result, when
 the terms are as random as these cases' are; each value that is stored errs by its type's roundoff. Errors of several
-operators add up, and what is subtracted may be larger than the difference: so all of it is taken relative to the
-largest value anywhere in the model. `gain` is what operators that are steeper than 1 may make of an error."""
+operators add up, and are taken relative to the size that `scale.py` finds for an output. `gain` is what operators that
+are steeper than 1 may make of an error: of the largest of many, so that a bound for each value alone may grow to the
+size of the output. The output as a whole must be right to its norm, too."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from .scale import Size
+
 ROUNDOFF = {"f32": 2.0 ** -24, "f64": 2.0 ** -53, "f16": 2.0 ** -11, "bf16": 2.0 ** -8}
 SAFETY = 4.0  # maxima over many elements are some standard deviations out
+# Of the whole output, relative to its norm: some ten times what cases need, and far from what is no result.
+OF_NORM = {"f32": 1e-4, "f64": 1e-10, "f16": 1e-2, "bf16": 6e-2}
 ELEMENTARY = 8.0  # ulps of exp, tanh and their like in float32 or float64, and of the roundings around them
 
 
@@ -26,18 +32,32 @@ class Bound:
     off_by_one: bool  # 8-bit results are rounded from floats
     larger_tiles: bool = False  # convolutions by F(4x4), whose sums err by up to 2.2 times as much on average
 
-    def absolute(self, largest: float) -> float:
-        sums = ROUNDOFF["f64" if self.dtype == "f64" else "f32"] * self.terms ** 0.5  # halves are added in float32
-        if self.larger_tiles:
-            sums *= 4
+    @property
+    def sums(self) -> float:
+        """Halves are added in float32."""
+        return ROUNDOFF["f64" if self.dtype == "f64" else "f32"] * self.terms ** 0.5 * (4 if self.larger_tiles else 1)
+
+    def absolute(self, size: Any) -> Any:
+        """Of a value, or of each."""
         wide = ROUNDOFF["f64" if self.dtype == "f64" else "f32"]
         stored = (wide * ELEMENTARY + (ROUNDOFF[self.dtype] if self.dtype in ("f16", "bf16") else 0)) * self.nodes ** 0.5
         if self.bf16_products:  # and what lies between the operators is stored so
             stored += ROUNDOFF["bf16"] * self.nodes ** 0.5
-        return SAFETY * self.gain * (sums + stored) * largest
+        return SAFETY * self.gain * (self.sums + stored) * size
+
+    @property
+    def narrowest(self) -> str:
+        """What values between the operators are stored in."""
+        return "bf16" if self.bf16_products else self.dtype
+
+    def norm(self, want: np.ndarray, size: float) -> float:
+        """Of the difference as a whole. Outputs that are small since what they are computed from cancels have no norm to
+        be held against: the roundoff of that is allowed. On average it is a quarter of the largest, of values that are less."""
+        floor = (ROUNDOFF[self.narrowest] / 4 + self.sums) * size * max(want.size, 1) ** 0.5
+        return OF_NORM[self.narrowest] * float(np.linalg.norm(want)) + floor
 
 
-def difference(got: np.ndarray, want: np.ndarray, bound: Bound, largest: float) -> str:
+def difference(got: np.ndarray, want: np.ndarray, bound: Bound, size: Size) -> str:
     """Empty where they agree, else what is wrong."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
@@ -58,12 +78,16 @@ def difference(got: np.ndarray, want: np.ndarray, bound: Bound, largest: float) 
         return f"{np.count_nonzero(~np.isfinite(g))} values are not finite, expected {np.count_nonzero(~same)}"
     if not same.any():
         return ""
-    apart, allowed = np.abs(g[same] - w[same]), bound.absolute(largest)
+    apart, allowed = np.abs(g[same] - w[same]), np.broadcast_to(bound.absolute(size.each), w.shape)[same]
     if bound.dtype in ("f16", "bf16"):
         allowed = allowed + np.abs(w[same]) * ROUNDOFF[bound.dtype]
     bad = apart > allowed
     if not bad.any():
-        return ""
-    at = int(np.argmax(apart))
-    return (f"{np.count_nonzero(bad)} of {bad.size} values are off, by {apart.max():.3g} at most ({g[same].flat[at]:.6g} for "
-            f"{w[same].flat[at]:.6g}), allowed {float(np.max(allowed)):.3g}, largest value {largest:.3g}")
+        norm, most = float(np.linalg.norm(apart)), bound.norm(w[same], size.mean)
+        if norm <= most:
+            return ""
+        return (f"the output as a whole is off by {norm:.3g} of {np.linalg.norm(w[same]):.3g} (L2), allowed {most:.3g}, "
+                f"size {size.mean:.3g}")
+    at = int(np.argmax(np.where(bad, apart, 0)))
+    return (f"{np.count_nonzero(bad)} of {bad.size} values are off, by {apart[at]:.3g} at most ({g[same].flat[at]:.6g} for "
+            f"{w[same].flat[at]:.6g}), allowed {allowed[at]:.3g}, size {size.mean:.3g}")

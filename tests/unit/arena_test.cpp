@@ -12,6 +12,7 @@
 #include "runtime/arena.h"
 #include "runtime/bind.h"
 #include "runtime/session.h"
+#include "runtime/verify.h"
 #include "tensorbox/tensorbox.h"
 #include "tests/support/onnx_text.h"
 

@@ -135,9 +135,9 @@ public:
   Array q, k, v, mask, y;
 };
 
-const Shape kShapes[] = {{1, 2, 2, 5, 7, 3, 2},     {2, 4, 2, 97, 300, 40, 24}, {1, 1, 1, 197, 197, 64, 64},
-                         {1, 6, 2, 1, 513, 64, 64}, {1, 2, 1, 3, 33, 20, 70},   {1, 2, 2, 13, 1, 8, 16},
-                         {1, 1, 1, 7, 600, 33, 100}};
+const Shape kShapes[] = {{1, 2, 2, 5, 7, 3, 2},      {2, 4, 2, 97, 300, 40, 24}, {1, 1, 1, 197, 197, 64, 64},
+                         {1, 6, 2, 1, 513, 64, 64},  {1, 2, 1, 3, 33, 20, 70},   {1, 2, 2, 13, 1, 8, 16},
+                         {1, 1, 1, 7, 600, 33, 100}, {1, 1, 1, 580, 580, 17, 9}};
 
 TEST(FusedAttention, ShapesAndStrides) {
   for (const Shape& s : kShapes)
@@ -214,6 +214,21 @@ TEST(FusedAttention, GreatestAtEveryKey) {
       for (int64_t i = 0; i < s.queries; ++i) a.mask.at(0, 0, i, i % keys) = score;
       a.check();
     }
+}
+
+/// Whatever shares the tasks: blocks of queries do not depend on it.
+TEST(FusedAttention, ThreadsChangeNothing) {
+  for (const bool causal : {false, true}) {
+    AttentionProblem p{0.25f};
+    p.causal = causal;
+    std::vector<float> first;
+    for (const int threads : {1, 2, 5, 16}) {
+      Attention a({1, 3, 3, 203, 570, 24, 40}, p, kTokensFirst, kPlain);
+      tbb::task_arena(threads).execute([&] { a.run(); });
+      if (threads == 1) first = a.y.data;
+      EXPECT_EQ(a.y.data, first) << threads;
+    }
+  }
 }
 
 TEST(FusedAttention, LargeScores) {

@@ -10,7 +10,8 @@
 
 namespace tbx::extern_kernels {
 
-std::string supports_blocked_conv(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+std::string supports_blocked_conv(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
+                                  const Target&);
 std::unique_ptr<ExternKernel> make_blocked_conv(const Problem&, std::span<const OperandInfo>,
                                                 std::span<const OperandInfo>);
 
@@ -188,7 +189,8 @@ TEST(BlockedConv, IsChosenWhereWeightsComeFromMemory) {
   ConvCase wide = conv(1, 512, 256, {7, 7}, {1, 1});
   wide.p.pads_begin = {1, 1};
   const OperandInfo result = wide.out.info();
-  EXPECT_EQ(supports_blocked_conv(wide.p, wide.infos(), {&result, 1}), "more than one pixel for each result");
+  EXPECT_EQ(supports_blocked_conv(wide.p, wide.infos(), {&result, 1}, host_target()),
+            "more than one pixel for each result");
 }
 
 } // namespace

@@ -12,7 +12,7 @@
 namespace tbx::extern_kernels {
 
 std::string supports_blocked_matmul(const Problem&, std::span<const OperandInfo>,
-                                    std::span<const OperandInfo>);
+                                    std::span<const OperandInfo>, const Target&);
 std::unique_ptr<ExternKernel> make_blocked_matmul(const Problem&, std::span<const OperandInfo>,
                                                   std::span<const OperandInfo>);
 
@@ -205,7 +205,8 @@ TEST(BlockedMatMul, IsChosenWhereTheLibraryPacksInEveryRun) {
   EXPECT_EQ(select(MatMulProblem(), constant, {&out, 1}).chosen == "blocked_matmul", host_isa() == Isa::avx2);
   EXPECT_NE(select(MatMulProblem(), variable, {&out, 1}).chosen, "blocked_matmul");
   const Operand empty({0, 32});
-  EXPECT_EQ(supports_blocked_matmul(MatMulProblem(), std::vector{a.info(), empty.constant()}, {&out, 1}),
+  EXPECT_EQ(supports_blocked_matmul(MatMulProblem(), std::vector{a.info(), empty.constant()}, {&out, 1},
+                                    host_target()),
             "an empty or repeated matrix");
 }
 

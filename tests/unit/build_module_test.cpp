@@ -14,6 +14,8 @@
 #include <fstream>
 #include <thread>
 
+#include "../support/temporary_folder.h"
+#include "base/budget.h"
 #include "base/error.h"
 #include "codegen/compiler.h"
 #include "codegen/kernel_cache.h"
@@ -37,9 +39,7 @@ class BuildModule : public testing::Test {
 protected:
   void SetUp() override {
     if (!codegen::have_compiler()) GTEST_SKIP() << "no compiler";
-    std::string pattern = (fs::temp_directory_path() / "tbx-cache-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    folder_ = temporary_folder("tbx-cache");
     toolchain_.cache_dir = folder_ / "kernels";
     toolchain_.jobs = 2;
   }
@@ -434,6 +434,29 @@ TEST_F(BuildModule, LimitsOfTheCompilerNameTheirOptions) {
   toolchain_.memory_limit = 40 << 20;
   EXPECT_NE(full_message({kernel("k_one", 1)}).find("which compile_memory raises"), std::string::npos);
   EXPECT_EQ(files(".tmp"), 0);
+}
+
+TEST_F(BuildModule, TheTimeOfTheCompilerIsThatOfAllKernels) {
+  std::vector<EmittedKernel> many; // ten units, each of which would have the time
+  for (int i = 0; i < 40; ++i) many.push_back(kernel(fmt::format("k_many{}", i), 1));
+  toolchain_.compiler =
+      write_compiler("sleep 0.1; exec '" + codegen::find_compiler(codegen::Toolchain{}) + "' \"$@\"");
+  toolchain_.jobs = 1;
+  toolchain_.time_limit_ms = 900;
+  EXPECT_NE(full_message(many).find("limit of 900 ms for the kernels of a model"), std::string::npos);
+
+  // So is what the loading has waited for before.
+  toolchain_.compiler.clear();
+  toolchain_.time_limit_ms = 100'000;
+  const LoadScope scope(0, 0);
+  {
+    const OutsideOfLoad waiting;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_GE(waited_outside_ms(), 20);
+  EXPECT_EQ(codegen::build_module({kernel("k_more", 1)}, Isa::sse, toolchain_)->compiled, 1);
+  toolchain_.time_limit_ms = 20;
+  EXPECT_NE(full_message({kernel("k_late", 1)}).find("raise compile_time_limit_ms"), std::string::npos);
 }
 
 TEST_F(BuildModule, CompilerErrorsNameTheSource) {

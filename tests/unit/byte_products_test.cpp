@@ -11,10 +11,12 @@
 
 namespace tbx::extern_kernels {
 
-std::string supports_byte_matmul(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+std::string supports_byte_matmul(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
+                                 const Target&);
 std::unique_ptr<ExternKernel> make_byte_matmul(const Problem&, std::span<const OperandInfo>,
                                                std::span<const OperandInfo>);
-std::string supports_byte_conv(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+std::string supports_byte_conv(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
+                               const Target&);
 std::unique_ptr<ExternKernel> make_byte_conv(const Problem&, std::span<const OperandInfo>,
                                              std::span<const OperandInfo>);
 
@@ -175,7 +177,7 @@ void check_matmul(int64_t batch, int64_t m, int64_t k, int64_t n) {
   if (pick(0, 1)) infos[1] = c.in[1].info(true);
   const std::string what =
       to_string(Problem(p)) + " " + std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n);
-  ASSERT_EQ(supports_byte_matmul(p, infos, outs), "") << what;
+  ASSERT_EQ(supports_byte_matmul(p, infos, outs, host_target()), "") << what;
   c.run(*make_byte_matmul(p, infos, outs));
   auto zero = [&](int number) {
     return number < 0 ? 0 : c.in[static_cast<size_t>(number)].tensor->as<int32_t>()[0];
@@ -195,7 +197,7 @@ void check_matmul(int64_t batch, int64_t m, int64_t k, int64_t n) {
 }
 
 TEST(ByteProducts, MatrixProductsOfAllSizes) {
-  if (!bytes::has_tiles()) GTEST_SKIP() << "no AVX2";
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
   const int64_t sizes[] = {0, 1, 2, 5, 6, 7, 15, 16, 17, 33};
   for (int64_t m : sizes)
     for (int64_t n : sizes)
@@ -203,7 +205,7 @@ TEST(ByteProducts, MatrixProductsOfAllSizes) {
 }
 
 TEST(ByteProducts, MatrixProductsOfLayers) {
-  if (!bytes::has_tiles()) GTEST_SKIP() << "no AVX2";
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
   check_matmul(0, 128, 768, 96);
   check_matmul(0, 49, 3072, 65);
   check_matmul(3, 64, 64, 64);
@@ -246,7 +248,7 @@ void check_conv(const Layer& l) {
   std::vector<OperandInfo> infos = c.infos(), outs{c.out.info()};
   if (pick(0, 3)) infos[1] = c.in[1].info(true);
   const std::string what = to_string(Problem(p));
-  ASSERT_EQ(supports_byte_conv(p, infos, outs), "") << what;
+  ASSERT_EQ(supports_byte_conv(p, infos, outs, host_target()), "") << what;
   c.run(*make_byte_conv(p, infos, outs));
   const int64_t zero = p.x_zero < 0 ? 0 : c.in[static_cast<size_t>(p.x_zero)].tensor->as<int32_t>()[0];
   int64_t taps = 1, numel = 1;
@@ -285,7 +287,7 @@ void check_conv(const Layer& l) {
 }
 
 TEST(ByteProducts, ConvolutionsOfAllForms) {
-  if (!bytes::has_tiles()) GTEST_SKIP() << "no AVX2";
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
   for (int trial = 0; trial < 300; ++trial) {
     Layer l{};
     l.rank = pick(0, 3) ? 2 : pick(1, 3);
@@ -304,7 +306,7 @@ TEST(ByteProducts, ConvolutionsOfAllForms) {
 }
 
 TEST(ByteProducts, ConvolutionsOfLayers) {
-  if (!bytes::has_tiles()) GTEST_SKIP() << "no AVX2";
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
   check_conv({.rank = 2,
               .images = 1,
               .group = 1,
@@ -348,13 +350,13 @@ TEST(ByteProducts, ConvolutionsOfLayers) {
 }
 
 TEST(ByteProducts, WhatIsNotTakenSaysWhy) {
-  if (!bytes::has_tiles()) GTEST_SKIP() << "no AVX2";
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
   const OperandInfo byte{DType::u8, {4, 4}, {4, 1}, nullptr}, real{DType::f32, {4, 4}, {4, 1}, nullptr};
   MatMulProblem p;
-  EXPECT_EQ(supports_byte_matmul(p, std::vector{real, byte}, std::vector{real}),
+  EXPECT_EQ(supports_byte_matmul(p, std::vector{real, byte}, std::vector{real}, host_target()),
             "operands that are no bytes");
   p.alpha = 2;
-  EXPECT_EQ(supports_byte_matmul(p, std::vector{byte, byte}, std::vector{real}),
+  EXPECT_EQ(supports_byte_matmul(p, std::vector{byte, byte}, std::vector{real}, host_target()),
             "a bias or a factor of an integer product");
   ConvProblem c;
   c.strides = c.dilations = {1, 1};
@@ -362,11 +364,11 @@ TEST(ByteProducts, WhatIsNotTakenSaysWhy) {
   c.group = 4;
   const OperandInfo image{DType::u8, {1, 4, 9, 9}, {}, nullptr}, taps{DType::i8, {4, 1, 3, 3}, {}, nullptr},
       result{DType::i32, {1, 4, 7, 7}, {}, nullptr};
-  EXPECT_EQ(supports_byte_conv(c, std::vector{image, taps}, std::vector{result}),
+  EXPECT_EQ(supports_byte_conv(c, std::vector{image, taps}, std::vector{result}, host_target()),
             "groups of few results, which leave most of a vector empty");
   c.group = 1;
   c.pads_begin = {1, int64_t{1} << 40};
-  EXPECT_EQ(supports_byte_conv(c, std::vector{image, taps}, std::vector{result}),
+  EXPECT_EQ(supports_byte_conv(c, std::vector{image, taps}, std::vector{result}, host_target()),
             "padding beyond the kernel");
 }
 

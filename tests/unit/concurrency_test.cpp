@@ -10,6 +10,7 @@
 #include <future>
 #include <thread>
 
+#include "../support/temporary_folder.h"
 #include "codegen/build_module.h"
 #include "codegen/compiler.h"
 #include "driver/compile.h"
@@ -84,9 +85,7 @@ class Concurrency : public testing::TestWithParam<bool> {
 protected:
   void SetUp() override {
     if (GetParam() && !codegen::have_compiler()) GTEST_SKIP() << "no compiler";
-    std::string pattern = (std::filesystem::temp_directory_path() / "tbx-threads-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    folder_ = temporary_folder("tbx-threads");
     options_.compile = GetParam();
     options_.cache_dir = folder_ / "kernels";
     options_.threads = 2;

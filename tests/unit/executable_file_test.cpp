@@ -1,16 +1,17 @@
 // An executable as bytes and back, and bytes that are no executable. Checksums are the package's
 // (package_file_test.cpp).
-#include "runtime/executable_file.h"
-
 #include <cstring>
 #include <gmock/gmock.h>
 #include <random>
 
+#include "base/archive.h"
 #include "driver/compile.h"
 #include "graph_helper.h"
 #include "importer/export.h"
+#include "plan_bytes.h"
 #include "runtime/bind.h"
 #include "runtime/session.h"
+#include "runtime/verify.h"
 
 namespace tbx::test {
 namespace {
@@ -53,28 +54,15 @@ driver::Compiled some_model() {
   return compiled(h);
 }
 
-struct Bytes {
-  std::string plan, tensors;
-  bool operator==(const Bytes&) const = default;
-};
-
-Bytes bytes_of(const Executable& e) {
-  TensorPool pool;
-  Bytes b;
-  b.plan = runtime::to_bytes(e, pool);
-  b.tensors = pool.to_string();
-  return b;
-}
-
-Executable read(const Bytes& bytes) {
-  auto kept = std::make_shared<const Bytes>(bytes);
-  return runtime::from_bytes(std::as_bytes(std::span(kept->plan)),
-                             {std::as_bytes(std::span(kept->tensors)), kept});
+Executable read(const PlanBytes& bytes) {
+  Executable e = plan_of(bytes, runtime::from_bytes);
+  if (const std::string defect = runtime::defect_of(e); !defect.empty()) archive::damaged(defect.c_str());
+  return e;
 }
 
 TEST(ExecutableFile, WhatIsReadIsWhatWasWritten) {
   driver::Compiled model = some_model();
-  const Bytes bytes = bytes_of(model.executable());
+  const PlanBytes bytes = bytes_of(model.executable());
   Executable back = read(bytes);
   EXPECT_EQ(runtime::to_string(back), runtime::to_string(model.executable()));
   EXPECT_EQ(bytes_of(back), bytes);
@@ -103,7 +91,7 @@ TEST(ExecutableFile, ResultsAreBitEqual) {
 }
 
 TEST(ExecutableFile, ConstantsAreViewsOfTheFileAndAligned) {
-  const Bytes bytes = bytes_of(some_model().executable());
+  const PlanBytes bytes = bytes_of(some_model().executable());
   const std::span<const std::byte> file = std::as_bytes(std::span(bytes.tensors));
   Executable e = runtime::from_bytes(std::as_bytes(std::span(bytes.plan)), {file, nullptr});
   ASSERT_FALSE(e.constants.empty());
@@ -126,7 +114,7 @@ TEST(ExecutableFile, EqualConstantsLieInTheFileOnce) {
 }
 
 TEST(ExecutableFile, CutPlansAreDamaged) {
-  const Bytes bytes = bytes_of(some_model().executable());
+  const PlanBytes bytes = bytes_of(some_model().executable());
   for (size_t n = 0; n < bytes.plan.size(); n += 1 + n / 16)
     EXPECT_THAT(error_of([&] {
                   read({bytes.plan.substr(0, n), bytes.tensors});
@@ -142,16 +130,12 @@ TEST(ExecutableFile, CutPlansAreDamaged) {
 
 /// What is read is an error or sound, never a crash.
 TEST(ExecutableFile, ASpoiltPlanIsRefusedOrSound) {
-  const Bytes bytes = bytes_of(some_model().executable());
+  const PlanBytes bytes = bytes_of(some_model().executable());
   std::mt19937 random(7);
   int refused = 0;
   for (int i = 0; i < 3000; ++i) {
-    Bytes spoilt = bytes;
-    for (int k = 0, n = 1 + static_cast<int>(random() % 3); k < n; ++k)
-      spoilt.plan[random() % spoilt.plan.size()] =
-          static_cast<char>(random() % 4 ? random() % 4 : random() % 256);
     try {
-      Executable e = read(spoilt);
+      Executable e = read(spoilt(bytes, random));
       EXPECT_EQ(runtime::defect_of(e), "");
       runtime::to_string(e);
     } catch (const Error& e) {

@@ -14,6 +14,7 @@
 #include "runtime/bind.h"
 #include "runtime/session.h"
 #include "runtime/shape_plan.h"
+#include "runtime/verify.h"
 
 namespace tbx::test {
 namespace {
@@ -50,6 +51,12 @@ driver::Compiled compiled_model(bool with_positions = true) {
 template <class S> S& first_step(Executable& e) {
   for (runtime::Step& step : e.steps)
     if (auto* s = std::get_if<S>(&step.what)) return *s;
+  throw std::runtime_error("no such step");
+}
+
+ExternStep& finding_step(Executable& e) {
+  for (runtime::Step& step : e.steps)
+    if (auto* s = std::get_if<ExternStep>(&step.what); s && !s->dynamic_outputs.empty()) return *s;
   throw std::runtime_error("no such step");
 }
 
@@ -93,6 +100,13 @@ TEST(Executable, DefectsAreFound) {
       {[](Executable& e) { e.buffers[e.inputs[0].buffer].last_step += 1; }, "its life is"},
       {[](Executable& e) { std::swap(e.steps[0], e.steps[1]); }, "before it is written"},
       {[](Executable& e) { e.steps.clear(); }, "lives"},
+      {[](Executable& e) {
+         const int found = finding_step(e).bound_symbols[0];
+         first_step<KernelStep>(e).tasks = {{{SizeExpr::Code::symbol, found}}};
+       },
+       "needs sizes that step"},
+      {[](Executable& e) { finding_step(e).dynamic_dims[0][1] = e.bindings[0].symbol; },
+       "needs sizes that step"},
   };
   for (const auto& [spoil, defect] : cases) {
     Executable e = sound;
@@ -138,7 +152,7 @@ TEST(ShapePlan, OperandsOfLibrariesLieInTheirBuffers) {
     spoil(first_step<ExternStep>(*e));
     const auto bound = runtime::bind(e, compiled.bound->modules);
     std::vector<int64_t> symbols(e->symbol_names.size(), 5);
-    return error_of([&] { runtime::make_shape_plan(*bound, symbols, runtime::symbol_uses(*e)); });
+    return error_of([&] { runtime::make_shape_plan(*bound, symbols, runtime::shape_facts(*e)); });
   };
   const SizeExpr batch{{{SizeExpr::Code::symbol, 0}}}, far{{{SizeExpr::Code::push, int64_t{1} << 62}}},
       back{{{SizeExpr::Code::push, -1}}}, twice{{{SizeExpr::Code::push, 6}}};
@@ -163,7 +177,7 @@ TEST(ShapePlan, OperandsOfLibrariesFitEachOther) {
     return error_of([&] {
       const auto bound = runtime::bind(e, compiled.bound->modules);
       std::vector<int64_t> symbols(e->symbol_names.size(), 5);
-      runtime::make_shape_plan(*bound, symbols, runtime::symbol_uses(*e));
+      runtime::make_shape_plan(*bound, symbols, runtime::shape_facts(*e));
     });
   };
   const SizeExpr one{{{SizeExpr::Code::push, 1}}}, two{{{SizeExpr::Code::push, 2}}};
@@ -196,7 +210,7 @@ TEST(ShapePlan, ManyThreadsMakeWhatOneMakes) {
     runtime::ShapePlan made;
     const std::vector<int64_t> symbols(e->symbol_names.size(), batch);
     tbb::task_arena(threads).execute(
-        [&] { made = runtime::make_shape_plan(*bound, symbols, runtime::symbol_uses(*e)); });
+        [&] { made = runtime::make_shape_plan(*bound, symbols, runtime::shape_facts(*e)); });
     return made;
   };
   for (int64_t batch : {0, 1, 7, 64}) {

@@ -267,11 +267,13 @@ std::vector<codegen::Isa> runnable_isas() {
 
 void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases, codegen::Isa isa, uint32_t seed) {
   SCOPED_TRACE(codegen::name_of(isa));
+  Target target;
+  target.isa = isa;
   std::vector<codegen::EmittedKernel> emitted;
   for (const auto& k : cases) {
     verify(k->kernel);
-    emitted.push_back(codegen::emit_cpp(k->kernel, isa));
-    EXPECT_EQ(emitted.back().text, codegen::emit_cpp(k->kernel, isa).text) << k->name;
+    emitted.push_back(codegen::emit_cpp(k->kernel, target));
+    EXPECT_EQ(emitted.back().text, codegen::emit_cpp(k->kernel, target).text) << k->name;
   }
   std::shared_ptr<codegen::Module> module;
   try {

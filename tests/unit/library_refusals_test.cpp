@@ -21,6 +21,14 @@
 #include "extern_kernels_helper.h"
 
 namespace tbx::extern_kernels {
+
+#if defined(TBX_WITH_ONEDNN)
+std::string supports_onednn_matmul(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
+                                   const Target&);
+std::unique_ptr<ExternKernel> make_onednn_matmul(const Problem&, std::span<const OperandInfo>,
+                                                 std::span<const OperandInfo>);
+#endif
+
 namespace {
 
 struct Case {
@@ -203,6 +211,58 @@ TEST(LibraryRefusals, TilesAreRefusedWhereTheyAreWrong) {
   }
 }
 
+/// Conditions by version, whichever is linked.
+TEST(LibraryRefusals, HoldForTheirVersions) {
+  onednn::Use product{dnnl::primitive::kind::matmul, false, false, {}, {}};
+  EXPECT_EQ(onednn::refusal("brg_matmul:avx512_core", product, 307), "");
+  product.repeats_weights = true;
+  for (const char* name : {"brg_matmul:avx512_core", "brg_matmul:avx512_core_bf16"}) {
+    EXPECT_NE(onednn::refusal(name, product, 307), "") << name;
+    EXPECT_NE(onednn::refusal(name, product, 311), "") << name;
+    EXPECT_EQ(onednn::refusal(name, product, 302), "") << name;
+  }
+  EXPECT_EQ(onednn::refusal("brg_matmul:avx2", product, 307), "");
+  EXPECT_EQ(onednn::refusal("gemm:jit:f32", product, 307), "");
+  const std::vector<int64_t> kernel{4, 4}, strides{2, 2};
+  const onednn::Use deconvolution{dnnl::primitive::kind::deconvolution, true, false, kernel, strides};
+  const char* strided = "brg_conv:avx512_core+brgconv_strided:avx512_core";
+  EXPECT_NE(onednn::refusal(strided, deconvolution, 302), "");
+  EXPECT_EQ(onednn::refusal(strided, deconvolution, 303), "");
+}
+
+/// An operand in which neither rows nor columns lie packed, which no product of ours hands to the library: it
+/// has plain loops for it alone.
+TEST(LibraryRefusals, ExplainMarksPlainLoops) {
+  Image a = image({5, 7}), b = image({7, 6}), got = image({5, 6}), want = got;
+  a.strides = {14, 2};
+  a.data.resize(5 * 14, 1);
+  const std::vector<OperandInfo> infos{a.info(), b.info(), {}}, outs{got.info()};
+  std::vector<TensorRef> in{a.ref(), b.ref(), {}}, to{want.ref()};
+  run(*make_reference_matmul(MatMulProblem(), infos, outs), in, to);
+  to = {got.ref()};
+  const auto kernel = make_onednn_matmul(MatMulProblem(), infos, outs);
+  run(*kernel, in, to);
+  for (size_t i = 0; i < got.data.size(); ++i) EXPECT_NEAR(got.data[i], want.data[i], 1e-5);
+  const auto* library = dynamic_cast<const LibraryKernel*>(kernel.get());
+  ASSERT_NE(library, nullptr);
+  EXPECT_EQ(library->implementations(),
+            std::vector<std::string>{"ref:any (a plain loop of the library: slow)"});
+  EXPECT_NE(supports_onednn_matmul(MatMulProblem(), infos, outs, host_target()), "");
+}
+
+TEST(LibraryRefusals, PlainLoopsAreKnownByName) {
+  const onednn::Use alone{dnnl::primitive::kind::convolution, false, false, {}, {}};
+  const onednn::Use with_bias{dnnl::primitive::kind::convolution, true, false, {}, {}};
+  for (const char* name : {"ref:any", "ref_int8:any", "conv:any+ref:any"})
+    EXPECT_TRUE(onednn::is_reference(name, alone)) << name;
+  for (const char* name : {"brg:avx512_core", "jit:avx2", "gemm:ref", "brgconv:avx512_core"})
+    EXPECT_FALSE(onednn::is_reference(name, with_bias)) << name;
+  EXPECT_FALSE(onednn::is_reference("conv:any+brgconv:avx2", alone));
+  EXPECT_TRUE(onednn::is_reference("conv:any+brgconv:avx2", with_bias));
+  EXPECT_EQ((onednn::Implementation{"ref:any", true, {"brg:avx2: wrong"}}).text(),
+            "ref:any (a plain loop of the library: slow); refused brg:avx2: wrong");
+}
+
 TEST(LibraryRefusals, ExplainNamesWhatIsRefused) {
   const std::string text = run_case({2, 1024, 16, 4, 2, 4, 1, true, {PostOp::relu}});
   // The product, what follows beside it, and why it is not one call.
@@ -258,6 +318,22 @@ TEST(LibraryRefusals, CallersThatShareAnArenaOfOneThread) {
     });
   for (std::thread& t : callers) t.join();
   EXPECT_EQ(wrong, 0);
+}
+
+/// Its cache hands out descriptors whose attributes may be gone, from 1,024 primitives on.
+TEST(LibraryRefusals, TheLibraryKeepsNoPrimitives) {
+  const Dims left{4, 64}, right{64, 48}, out{4, 48};
+  std::vector<OperandInfo> infos{{DType::f32, left, {}, nullptr}, {DType::f32, right, {}, nullptr}, {}},
+      outs{{DType::f32, out, {}, nullptr}};
+  const Selection s = select(MatMulProblem{}, infos, outs);
+  ASSERT_NE(s.kernel, nullptr);
+  std::vector<float> a(4 * 64, 1), b(64 * 48, 1), y(4 * 48);
+  const Dims ls{64, 1}, rs{48, 1}, os{48, 1};
+  std::vector<TensorRef> in{{a.data(), DType::f32, left, ls}, {b.data(), DType::f32, right, rs}, {}},
+      to{{y.data(), DType::f32, out, os}};
+  run(*s.kernel, in, to);
+  EXPECT_EQ(y.back(), 64);
+  EXPECT_EQ(dnnl::get_primitive_cache_capacity(), 0);
 }
 #endif
 

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "../support/onnx_text.h"
 #include "base/error.h"
 #include "graph_helper.h"
 #include "lowering/op_registry.h"
@@ -158,6 +159,30 @@ TEST(Lowering, UnknownAxesNameTheGraphInput) {
   auto out =
       run_program(lower_or_throw(h.graph, options), {tensor({2, 3}, {1, 2, 3, 4, 5, 6}), ints({1}, {-1})});
   EXPECT_THAT(values_of(out[0]), ElementsAre(6, 15));
+}
+
+/// What a node of a body asks for is told in terms of the outermost graph.
+TEST(Lowering, ABodyAsksInTermsOfItsNode) {
+  auto graph = [](const std::string& axes) {
+    return test::import_text(
+        "g (float[2] x, int64[1] a, float[n] w) => (float[] y) { t = Constant<value = bool {1}>() "
+        "y = If(t) <then_branch = b () => (float[] z) { u = Exp(x) v = Neg(u) k = " +
+        axes + " z = ReduceSum(v, k) }, else_branch = e () => (float[] z) { z = Neg(x) }> }");
+  };
+  const Graph elements = graph("Neg(a)");
+  const Demand demand = demand_of(elements);
+  EXPECT_EQ(demand.kind, Demand::Kind::elements);
+  ASSERT_EQ(demand.node, static_cast<int>(elements.nodes.size()) - 1);
+  EXPECT_EQ(elements.nodes[static_cast<size_t>(demand.node)].op_type, "If");
+  EXPECT_THAT(demand.inputs, ElementsAre("a"));
+  EXPECT_THAT(demand.reason.where(), HasSubstr("ReduceSum"));
+  EXPECT_THAT(demand.reason.where(), HasSubstr(", in node"));
+
+  const Graph sizes = graph("Shape(w)");
+  const Demand of_sizes = demand_of(sizes);
+  EXPECT_EQ(of_sizes.kind, Demand::Kind::shapes);
+  EXPECT_EQ(of_sizes.node, static_cast<int>(sizes.nodes.size()) - 1);
+  EXPECT_THAT(of_sizes.inputs, ElementsAre());
 }
 
 TEST(Lowering, ANodeOnValuesDemandsASplit) {

@@ -53,5 +53,45 @@ TEST(Registry, BodiesRunByThemselves) {
   EXPECT_FALSE(has(Trait::runs_bodies, node("FlexAttention")));
 }
 
+TEST(Registry, BodiesDifferentiate) {
+  for (const char* op : {"Attention", "CausalConvWithState", "LinearAttention", "SequenceMap"})
+    EXPECT_TRUE(has(Trait::by_body, node(op))) << op;
+  EXPECT_FALSE(has(Trait::by_body, node("Attention", {}, "com.microsoft")));
+  EXPECT_TRUE(has(Trait::on_values, node("SequenceMap")));
+  EXPECT_FALSE(has(Trait::on_values, node("Loop")));
+}
+
+TEST(Registry, InputsOfAttention) {
+  const Registry& registry = Registry::instance();
+  auto masks = [&](const Node& n) {
+    std::vector<int> found;
+    for (int i = 0; i < 6; ++i)
+      if (registry.is_mask(n, i)) found.push_back(i);
+    return found;
+  };
+  EXPECT_EQ(masks(node("Attention")), (std::vector<int>{3}));
+  EXPECT_EQ(masks(node("FusedAttention", {}, "tensorbox")), (std::vector<int>{3, 4, 5}));
+  EXPECT_EQ(masks(node("MatMul")), std::vector<int>{});
+  EXPECT_EQ(registry.past_of(node("GroupQueryAttention", {}, "com.microsoft")), 3);
+  EXPECT_EQ(registry.past_of(node("GroupQueryAttention")), -1);
+}
+
+TEST(Registry, ProductsAndTheirWeights) {
+  for (const char* op : {"MatMul", "Gemm", "Conv", "ConvTranspose"})
+    EXPECT_TRUE(has(Trait::has_weights, node(op))) << op;
+  EXPECT_FALSE(has(Trait::has_weights, node("Einsum")));
+  for (const char* op : {"LSTM", "GRU", "RNN"}) EXPECT_TRUE(has(Trait::has_gates, node(op))) << op;
+  EXPECT_TRUE(has(Trait::convolves, node("ConvTranspose")));
+  EXPECT_FALSE(has(Trait::convolves, node("MatMul")));
+}
+
+TEST(Registry, OperatorsOfComplexNumbers) {
+  EXPECT_TRUE(has(Trait::by_pair, node("Compress")));
+  EXPECT_TRUE(has(Trait::by_pair, node("Unique")));
+  EXPECT_FALSE(has(Trait::by_pair, node("NonZero")));
+  EXPECT_TRUE(has(Trait::recasts, node("BitCast")));
+  EXPECT_FALSE(has(Trait::recasts, node("Cast")));
+}
+
 } // namespace
 } // namespace tbx::test

@@ -186,16 +186,21 @@ TEST(Schedule, LimitsAreThoseOfTheTarget) {
   EXPECT_GE(parts(1 << 16, target), 8);
   EXPECT_EQ(parts((1 << 16) - 64, target), 1);
   const int64_t length = (1 << 13) * 33; // 256 parts of 1056 elements, or 192 of 1408
-  for (auto [vector_bytes, count] : {std::pair{16, 256}, {32, 256}, {64, 192}}) {
-    target.vector_bytes = vector_bytes;
-    EXPECT_EQ(parts(length, target), count) << vector_bytes;
+  for (auto [isa, count] : {std::pair{Isa::sse, 256}, {Isa::avx2, 256}, {Isa::avx512, 192}}) {
+    target.isa = isa;
+    EXPECT_EQ(parts(length, target), count) << name_of(isa);
   }
 
   target = {};
-  EXPECT_EQ(lowering::is_fast_fused(target, 512, 512), true);
-  EXPECT_EQ(lowering::is_fast_fused(target, 511, 512), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, 256, 512), true);
+  EXPECT_EQ(lowering::is_fast_fused(target, 255, 512), false);
+  const ir::SymInt unknown = GraphHelper().symbol("n");
+  EXPECT_EQ(lowering::is_fast_fused(target, unknown, unknown), std::nullopt);
+  EXPECT_EQ(lowering::is_fast_fused(target, unknown, 512), std::nullopt);
+  EXPECT_EQ(lowering::is_fast_fused(target, unknown, 77), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, 1, 77), true);
   target.l2_bytes *= 2;
-  EXPECT_EQ(lowering::is_fast_fused(target, 512, 512), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, 256, 512), false);
 
   // Columns side by side keep what their rows hold in that cache, too.
   GraphHelper columns;
@@ -205,8 +210,7 @@ TEST(Schedule, LimitsAreThoseOfTheTarget) {
   target.l2_bytes = 1 << 10;
   for (const Group& g : s.groups)
     if (const auto* kernel = std::get_if<ir::KernelProgram>(&g.what)) {
-      EXPECT_NE(codegen::emit_cpp(*kernel, codegen::Isa::avx2, target).text,
-                codegen::emit_cpp(*kernel, codegen::Isa::avx2).text);
+      EXPECT_NE(codegen::emit_cpp(*kernel, target).text, codegen::emit_cpp(*kernel).text);
     }
 }
 
@@ -414,9 +418,11 @@ TEST(Schedule, SlicesThatDifferInTheirBeginningShareOneFunction) {
         h.node("Exp", {h.node("Slice", {x, h.constant(ints({1}, {i})), h.constant(ints({1}, {i + 1}))})}));
   std::set<std::string> functions;
   std::set<int64_t> offsets;
+  Target sse;
+  sse.isa = Isa::sse;
   for (const Group& g : schedule_of(h).groups) {
     const auto& kernel = std::get<ir::KernelProgram>(g.what);
-    functions.insert(codegen::emit_cpp(kernel, codegen::Isa::sse).function);
+    functions.insert(codegen::emit_cpp(kernel, sse).function);
     for (const ir::KernelBuffer& b : kernel.buffers) offsets.insert(b.offset);
   }
   EXPECT_EQ(functions.size(), 1u);

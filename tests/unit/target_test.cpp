@@ -5,6 +5,7 @@
 
 #include "codegen/emit.h"
 #include "driver/target.h"
+#include "extern_kernels/catalogue.h"
 #include "extern_kernels/cuda/byte_product.h"
 #include "schedule_helper.h"
 
@@ -51,6 +52,28 @@ TEST(Target, BytesOfAGpuAreItsOwn) {
   options.device = "cuda";
   for (Isa isa : {Isa::sse, Isa::avx2, Isa::avx512})
     EXPECT_EQ(driver::target_of(options, isa).byte_group, extern_kernels::kFewestChannels);
+}
+
+/// A package for another instruction set runs on CPUs of which nothing else is known.
+TEST(Target, AnotherInstructionSetHasNothingBesidesItself) {
+  CompileOptions options;
+  options.precision = "bf16";
+  for (Isa isa : {Isa::sse, Isa::avx2, Isa::avx512}) {
+    const Target target = driver::target_of(options, isa);
+    const DType stored = driver::pass_context(options, isa).stored;
+    if (isa == host_isa()) {
+      EXPECT_EQ(target.byte_group, extern_kernels::least_byte_group());
+      EXPECT_EQ(stored == DType::bf16, extern_kernels::has_half_products(DType::bf16));
+      continue;
+    }
+    EXPECT_EQ(target.byte_group, isa == Isa::sse ? 0 : 8) << name_of(isa);
+    EXPECT_FALSE(target.bf16_products || target.f16_products) << name_of(isa);
+    EXPECT_EQ(stored, DType::undefined) << name_of(isa);
+    EXPECT_NE(driver::precision_note(options, isa), "") << name_of(isa);
+  }
+  if (host_isa() == Isa::sse) return;
+  options.isa = "sse"; // of a session, which has the rest of this machine
+  EXPECT_EQ(driver::target_of(options).byte_group, extern_kernels::least_byte_group());
 }
 
 TEST(Target, SumsAreCutForTheGpu) {
@@ -151,13 +174,88 @@ TEST(Target, RowsThatFillVectors) {
   EXPECT_GT(kernels_for({}, gathered).size(), kernels_for(wide, gathered).size());
 }
 
+/// The more threads, the more parts of a row there are.
+TEST(Target, LongRowsAreCutForTheThreads) {
+  Target target;
+  EXPECT_EQ(most_tasks(target, sum({1, 1 << 23}, 1)), 256);
+  target.threads = 16;
+  EXPECT_EQ(most_tasks(target, sum({1, 1 << 23}, 1)), 256 * 8);
+}
+
+/// Which library kernels there will be is asked of the target, not of the CPU that compiles.
+TEST(Target, LibraryKernelsAreThoseOfItsCpu) {
+  using namespace extern_kernels;
+  const OperandInfo byte{DType::u8, {4, 64}, {64, 1}, nullptr},
+      weights{DType::i8, {64, 64}, {64, 1}, nullptr}, sums{DType::i32, {4, 64}, {64, 1}, nullptr};
+  auto refusal = [&](Isa isa) {
+    Target target;
+    target.library_isa = isa;
+    for (const Candidate& c : candidates(MatMulProblem()))
+      if (std::string_view(c.name) == "byte_matmul")
+        return c.supports(MatMulProblem(), std::vector{byte, weights}, {&sums, 1}, target);
+    return std::string("not there");
+  };
+  EXPECT_EQ(refusal(Isa::sse), "a CPU without AVX2");
+  EXPECT_EQ(refusal(Isa::avx2), "");
+
+  // Results of all groups, 48 bytes, fill a vector of AVX2, not one of AVX-512.
+  ConvProblem depthwise;
+  depthwise.spatial_rank = 2;
+  depthwise.strides = depthwise.dilations = {1, 1};
+  depthwise.pads_begin = depthwise.pads_end = {0, 0};
+  depthwise.group = 6;
+  const std::vector inputs{OperandInfo{DType::f64, {1, 6, 20, 20}, {}, nullptr},
+                           OperandInfo{DType::f64, {6, 1, 5, 5}, {25, 25, 5, 1}, nullptr}};
+  const OperandInfo result{DType::f64, {1, 6, 16, 16}, {}, nullptr};
+  Target target;
+  target.library_isa = Isa::avx2;
+  EXPECT_FALSE(takes_planes(depthwise, inputs, {&result, 1}, target));
+  target.library_isa = Isa::avx512;
+  EXPECT_TRUE(takes_planes(depthwise, inputs, {&result, 1}, target));
+}
+
+TEST(Target, BlocksAreThoseOfTheGpu) {
+  GraphHelper h;
+  h.output(h.node("Exp", {h.input("x", DType::f32, {64, 64})}));
+  Target target = gpu();
+  const std::vector<ir::KernelProgram> kernels = kernels_for(target, h);
+  ASSERT_EQ(kernels.size(), 1u);
+  EXPECT_EQ(codegen::emit_cuda(kernels[0], target.gpu).block_threads, 128);
+  target.gpu.usual_threads = 64;
+  EXPECT_EQ(codegen::emit_cuda(kernels[0], target.gpu).block_threads, 64);
+
+  GraphHelper turned; // through tiles
+  turned.output(turned.node("Transpose", {turned.input("x", DType::f32, {512, 512})},
+                            {{"perm", std::vector<int64_t>{1, 0}}}));
+  target = gpu();
+  const std::vector<ir::KernelProgram> tiles = kernels_for(target, turned);
+  ASSERT_EQ(tiles.size(), 1u);
+  EXPECT_EQ(codegen::emit_cuda(tiles[0], target.gpu).block_threads, 256);
+  target.gpu.tile_threads = 128;
+  EXPECT_EQ(codegen::emit_cuda(tiles[0], target.gpu).block_threads, 128);
+}
+
+/// The caches and the instruction set of this machine, and what its library has.
+TEST(Target, OfThisMachine) {
+  const Target host = host_target(), target = driver::target_of({});
+  EXPECT_EQ(host.isa, host_isa());
+  EXPECT_EQ(host.library_isa, host_isa());
+  EXPECT_EQ(target.isa, host.isa);
+  EXPECT_EQ(target.l2_bytes, host.l2_bytes);
+  if (host_isa() == Isa::sse) return;
+  CompileOptions options;
+  options.isa = "sse"; // generated kernels alone
+  EXPECT_EQ(driver::target_of(options).isa, Isa::sse);
+  EXPECT_EQ(driver::target_of(options).library_isa, host_isa());
+  EXPECT_EQ(driver::target_of({}, Isa::sse).library_isa, Isa::sse) << "of a package, all kernels";
+}
+
 TEST(Target, TasksTakeLongerOnASlowerCore) {
   const std::vector<ir::KernelProgram> kernels = kernels_for({}, sum({64, 64}, 1));
   Target slow;
   slow.cycles_per_ns /= 2;
   for (const ir::KernelProgram& k : kernels)
-    EXPECT_DOUBLE_EQ(codegen::emit_cpp(k, codegen::Isa::avx2, slow).cost_per_task,
-                     2 * codegen::emit_cpp(k, codegen::Isa::avx2).cost_per_task);
+    EXPECT_DOUBLE_EQ(codegen::emit_cpp(k, slow).cost_per_task, 2 * codegen::emit_cpp(k).cost_per_task);
 }
 
 } // namespace

@@ -191,7 +191,7 @@ TEST(Values, AnEndlessLoopStopsAtTheTimeLimit) {
   })");
   CompileOptions options;
   options.compile = false;
-  runtime::ValueSession session(driver::compile_values(std::move(graph), options).plan);
+  runtime::ValueSession session(driver::compile_values(std::move(graph), options).bind());
   std::vector<RuntimeValue> out;
   runtime::RunOptions limited;
   limited.time_limit_ms = 20;

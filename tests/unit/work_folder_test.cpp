@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "../support/temporary_folder.h"
 #include "base/error.h"
 
 namespace tbx::codegen {
@@ -17,8 +18,7 @@ namespace {
 
 /// Each one that begins removes what others left, and may meet a folder that is made, but not locked yet.
 TEST(WorkFolder, ManyAtOnce) {
-  std::string parent = std::filesystem::temp_directory_path() / "tbx-work-XXXXXX";
-  ASSERT_TRUE(mkdtemp(parent.data()));
+  const std::filesystem::path parent = test::temporary_folder("tbx-work");
   std::atomic<int> failed{0}, lost{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t)

@@ -112,7 +112,7 @@ TEST(WriteInPlace, AKernelThatReadsMoreThanItsOwnElementHasAPlaceOfItsOwn) {
 
 /// A short row ends with a vector that overlaps the one before, which must still be as it was.
 TEST(WriteInPlace, OnlyWholeVectors) {
-  auto count = [](int64_t channels, int vector_bytes) {
+  auto count = [](int64_t channels, Isa isa) {
     GraphHelper h;
     const Tensor w = weights({channels, channels, 1, 1});
     ValueId x = h.node("Conv", {h.input("x", DType::f32, {1, channels, 20, 20}), h.constant(w)});
@@ -120,12 +120,12 @@ TEST(WriteInPlace, OnlyWholeVectors) {
     x = h.node("Mul", {x, h.node("Tanh", {h.node("Add", {x, scale})})});
     h.output(h.node("Conv", {x, h.constant(w)}));
     fusion::Target target;
-    target.vector_bytes = vector_bytes;
+    target.isa = isa;
     return in_place(schedule_of(h, {}, target));
   };
-  EXPECT_EQ(count(48, 64), 1);
-  EXPECT_EQ(count(40, 64), 0);
-  EXPECT_EQ(count(40, 32), 1);
+  EXPECT_EQ(count(48, Isa::avx512), 1);
+  EXPECT_EQ(count(40, Isa::avx512), 0);
+  EXPECT_EQ(count(40, Isa::avx2), 1);
 }
 
 } // namespace

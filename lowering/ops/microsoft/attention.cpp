@@ -281,6 +281,7 @@ void register_microsoft_attention(Registry& r) {
   r.add("Attention", since(1), attention, "com.microsoft");
   r.add("QAttention", since(1), quantized_attention, "com.microsoft");
   r.type_from(0, {"Attention", "MultiHeadAttention", "DecoderMaskedMultiHeadAttention"}, "com.microsoft");
+  r.type_from(3, {"QAttention"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

@@ -94,6 +94,7 @@ Values crop_and_resize(OpContext& ctx) {
 
 void register_crop_and_resize(Registry& r) {
   r.add("CropAndResize", since(1), crop_and_resize, "com.microsoft");
+  r.type_from(0, {"CropAndResize"}, "com.microsoft");
   r.need("CropAndResize", 2, index_into(0, 0), "com.microsoft");
 }
 

@@ -33,6 +33,7 @@ Values cdist(OpContext& ctx) {
 void register_distances(Registry& r) {
   const char* const domain = "com.microsoft";
   r.add("CDist", since(1), cdist, domain);
+  r.type_from(0, {"CDist"}, domain);
 }
 
 } // namespace tbx::lowering

@@ -81,6 +81,7 @@ void register_fourier(Registry& r) {
   r.add("ComplexMulConj", since(1), complex_mul(true), domain);
   r.add("Rfft", since(1), rfft, domain);
   r.add("Irfft", since(1), irfft, domain);
+  r.type_from(0, {"ComplexMul", "ComplexMulConj", "Rfft", "Irfft"}, domain);
 }
 
 } // namespace tbx::lowering

@@ -162,7 +162,9 @@ void register_fused(Registry& r) {
   r.add("BiasSoftmax", since(1), bias_softmax, kMicrosoft);
   r.add("BiasDropout", since(1), bias_dropout, kMicrosoft);
   r.mark(Trait::random, {"BiasDropout"}, kMicrosoft);
-  r.type_from(0, {"GemmFastGelu", "BiasSoftmax", "FusedGemm", "FusedConv", "NhwcConv", "NhwcFusedConv"},
+  r.type_from(0,
+              {"GemmFastGelu", "BiasSoftmax", "BiasDropout", "FusedGemm", "FusedConv", "NhwcConv",
+               "NhwcFusedConv", "FusedMatMulActivation", "ConvTransposeWithDynamicPads"},
               kMicrosoft);
 }
 

@@ -116,6 +116,7 @@ std::vector<LoweredValue> gather_block_quantized(OpContext& ctx) {
 
 void register_gather_quantized(Registry& r) {
   r.add("GatherBlockQuantized", since(1), gather_block_quantized, "com.microsoft");
+  r.type_from(2, {"GatherBlockQuantized"}, "com.microsoft");
   r.need("GatherBlockQuantized", 1, index_into(0, "gather_axis", 0), "com.microsoft");
 }
 

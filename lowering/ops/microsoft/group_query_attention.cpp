@@ -382,6 +382,7 @@ std::vector<LoweredValue> group_query_attention(OpContext& ctx) { return Lowerin
 void register_group_query_attention(Registry& r) {
   r.add("GroupQueryAttention", since(1), group_query_attention, "com.microsoft");
   r.type_from(0, {"GroupQueryAttention"}, "com.microsoft");
+  r.past_at(3, {"GroupQueryAttention"}, "com.microsoft");
   r.need("GroupQueryAttention", 5, between(0, 1), "com.microsoft");
   r.need("GroupQueryAttention", 6, at_least_queries(), "com.microsoft");
   r.need("GroupQueryAttention", 9, position_in(9, 7), "com.microsoft");

@@ -127,7 +127,7 @@ bool is_first(OpContext& ctx, SymInt size, SymInt a, SymInt b, const char* what)
   if (size == a || a == b) return require_equal(ctx, size, a, what), true;
   if (size == b) return false;
   if (!size.is_constant() || !a.is_constant() || !b.is_constant())
-    throw_unknown_shape(fmt::format("{}: the shape decides what it means", what));
+    ask_for_sizes(fmt::format("{}: the shape decides what it means", what));
   TBX_MODEL(size == b, "{} has size {}, expected {} or {}", what, size.constant(), a.constant(),
             b.constant());
   return false;
@@ -355,6 +355,10 @@ void register_hyper_connection(Registry& r) {
   r.add("HyperConnectionPreMix", since(1), pre_mix, domain);
   r.add("HyperConnectionPostMix", since(1), post_mix, domain);
   r.add("EngramGate", since(1), engram_gate, domain);
+  r.type_from(0,
+              {"GatedRMSNorm", "BranchwiseRMSNorm", "GatedAdd", "LinearAttentionGate", "ScaledSiLU",
+               "HyperConnectionPreMix", "HyperConnectionPostMix", "EngramGate"},
+              domain);
 }
 
 } // namespace tbx::lowering

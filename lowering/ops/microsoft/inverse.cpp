@@ -22,6 +22,7 @@ Values inverse(OpContext& ctx) {
 void register_inverse(Registry& r) {
   const char* const domain = "com.microsoft";
   r.add("Inverse", since(1), inverse, domain);
+  r.type_from(0, {"Inverse"}, domain);
 }
 
 } // namespace tbx::lowering

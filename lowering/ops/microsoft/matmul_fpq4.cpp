@@ -56,6 +56,9 @@ std::vector<LoweredValue> matmul_fpq4(OpContext& ctx) {
 
 } // namespace
 
-void register_matmul_fpq4(Registry& r) { r.add("MatMulFpQ4", since(1), matmul_fpq4, "com.microsoft"); }
+void register_matmul_fpq4(Registry& r) {
+  r.add("MatMulFpQ4", since(1), matmul_fpq4, "com.microsoft");
+  r.type_from(0, {"MatMulFpQ4"}, "com.microsoft");
+}
 
 } // namespace tbx::lowering

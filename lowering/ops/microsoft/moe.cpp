@@ -276,6 +276,7 @@ Values mixture(OpContext& ctx) {
 void register_moe(Registry& r) {
   r.add("MoE", since(1), mixture, "com.microsoft");
   r.add("QMoE", since(1), mixture, "com.microsoft");
+  r.type_from(0, {"MoE", "QMoE"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

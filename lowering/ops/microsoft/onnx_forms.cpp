@@ -85,6 +85,9 @@ void register_onnx_forms(Registry& r) {
   r.add("Range", since(1), range, domain);
   r.add("Unique", since(1), unique, domain);
   r.add("TorchEmbedding", since(1), torch_embedding, domain);
+  r.type_from(
+      0, {"ExpandDims", "GatherND", "GridSample", "Pad", "SampleOp", "Range", "Unique", "TorchEmbedding"},
+      domain);
   r.mark(Trait::selects, {"Unique"}, domain);
   r.need("GatherND", 1, index_tuple(), domain);
 }

@@ -229,7 +229,8 @@ void register_packed_attention(Registry& r) {
   r.add("PackedMultiHeadAttention", since(1), packed_multi_head_attention, "com.microsoft");
   r.add("RemovePadding", since(1), remove_padding, "com.microsoft");
   r.add("RestorePadding", since(1), restore_padding, "com.microsoft");
-  r.type_from(0, {"PackedAttention", "PackedMultiHeadAttention"}, "com.microsoft");
+  r.type_from(0, {"PackedAttention", "PackedMultiHeadAttention", "RemovePadding", "RestorePadding"},
+              "com.microsoft");
 }
 
 } // namespace tbx::lowering

@@ -157,7 +157,7 @@ void register_positions(Registry& r) {
   r.add("RotaryEmbedding", since(1), rotary_embedding, "com.microsoft");
   r.add("MRotaryEmbedding", since(1), mrotary_embedding, "com.microsoft");
   r.add("RelativePositionBias", since(1), relative_position_bias, "com.microsoft");
-  r.type_from(0, {"RotaryEmbedding"}, "com.microsoft");
+  r.type_from(0, {"RotaryEmbedding", "MRotaryEmbedding", "RelativePositionBias"}, "com.microsoft");
   r.need("RotaryEmbedding", 1, position_in(1, 2), "com.microsoft");
 }
 

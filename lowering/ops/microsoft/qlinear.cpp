@@ -230,6 +230,8 @@ void register_qlinear(Registry& r) {
   r.add("QLinearWhere", since(1), qlinear_where, domain);
   r.add("QLinearSoftmax", since(1), qlinear_softmax, domain);
   r.add("MulInteger", since(1), mul_integer, domain);
+  r.type_from(0, {"QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"},
+              domain);
 }
 
 } // namespace tbx::lowering

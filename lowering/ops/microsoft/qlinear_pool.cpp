@@ -149,6 +149,10 @@ void register_qlinear_pool(Registry& r) {
   r.add("ReduceSumInteger", since(1), reduce_sum_integer, domain);
   r.add("NhwcMaxPool", since(1), nhwc_max_pool, domain);
   r.add("MaxpoolWithMask", since(1), maxpool_with_mask, domain);
+  r.type_from(0,
+              {"QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearReduceMean", "NhwcMaxPool",
+               "MaxpoolWithMask"},
+              domain);
 }
 
 } // namespace tbx::lowering

@@ -93,6 +93,7 @@ std::vector<LoweredValue> sparse_attention(OpContext& ctx) {
 
 void register_sparse_attention(Registry& r) {
   r.add("SparseAttention", since(1), sparse_attention, "com.microsoft");
+  r.type_from(0, {"SparseAttention"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

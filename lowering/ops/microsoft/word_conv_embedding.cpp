@@ -76,6 +76,7 @@ Values word_conv_embedding(OpContext& ctx) {
 void register_word_conv_embedding(Registry& r) {
   const char* const domain = "com.microsoft";
   r.add("WordConvEmbedding", since(1), word_conv_embedding, domain);
+  r.type_from(1, {"WordConvEmbedding"}, domain);
 }
 
 } // namespace tbx::lowering

@@ -155,7 +155,7 @@ Values feature_vectorizer(OpContext& ctx) {
       continue;
     }
     if (!width.is_constant())
-      throw_unknown_shape(fmt::format("the width of input {} must be known while compiling", i));
+      ask_for_sizes(fmt::format("the width of input {} must be known while compiling", i));
     if (width.constant() >= sizes[1].constant()) {
       parts.push_back(convert(ctx, ir::slice(ctx.program, x, 1, 0, 1, sizes[1]), DType::f32));
       continue;

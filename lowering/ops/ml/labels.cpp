@@ -11,7 +11,7 @@ namespace {
 std::vector<LoweredValue> label_encoder(OpContext& ctx) {
   const extern_kernels::Labels labels = extern_kernels::read_labels(host_attributes(ctx.node));
   if (labels.keys.strings || labels.values.strings)
-    throw RuntimeValueError("labels that are strings, in a compiled part");
+    ask_for_run("labels that are strings, in a compiled part");
   TBX_MODEL(labels.keys.dtype == ctx.dtype(0), "keys of type {} for an input of type {}",
             name_of(labels.keys.dtype), name_of(ctx.dtype(0)));
   auto shared = [](const Tensor& t) { return std::make_shared<const Tensor>(t); };

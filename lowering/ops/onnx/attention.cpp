@@ -8,6 +8,7 @@
 #include "graph/function_body.h"
 #include "lowering/ops/attention_core.h"
 #include "lowering/ops/families.h"
+#include "lowering/ops/products.h"
 
 namespace tbx::lowering {
 namespace {
@@ -110,11 +111,11 @@ std::optional<Values> by_kernel(OpContext& ctx) {
 
 Values attention(OpContext& ctx) {
   if (auto done = by_kernel(ctx)) return std::move(*done);
-  const std::optional<Graph> body = expand_function(ctx.graph, ctx.node);
-  if (!body) throw_unknown_shape("the operator's body depends on its shapes");
+  std::optional<Graph> body = expand_function(ctx.graph, ctx.node);
+  if (!body) ask_for_sizes("the operator's body depends on its shapes");
   Values inputs;
   for (int i = 0; i < ctx.num_inputs(); ++i) inputs.push_back(ctx.value(i));
-  return ctx.lower_subgraph(*body, std::move(inputs));
+  return ctx.lower_subgraph(std::make_shared<const Graph>(std::move(*body)), std::move(inputs));
 }
 
 } // namespace
@@ -122,6 +123,8 @@ Values attention(OpContext& ctx) {
 void register_onnx_attention(Registry& r) {
   r.add("Attention", since(23), attention);
   r.mark(Trait::half_product, {"Attention"});
+  r.mark(Trait::by_body, {"Attention"});
+  r.masks(kMask, kMask + 1, {"Attention"});
   r.narrow(Narrow::follows, {"Attention"});
   r.need("Attention", kNonpadLengths, count_along(1, -2));
 }

@@ -142,7 +142,7 @@ std::vector<LoweredValue> lower_bit_cast(OpContext& ctx) {
   return {map(ctx, to, x, [&](Expr e) {
     Expr bits = bits_of_value(e, from);
     Expr out = bits ? value_of_bits(bits, to) : nullptr;
-    if (!out) throw RuntimeValueError(fmt::format("a bit cast from {} to {}", name_of(from), name_of(to)));
+    if (!out) ask_for_run(fmt::format("a bit cast from {} to {}", name_of(from), name_of(to)));
     return out;
   })};
 }
@@ -161,6 +161,7 @@ void register_cast(Registry& r) {
   r.add("Cast", since(1), lower_cast);
   r.add("CastLike", since(15), [](OpContext& ctx) { return cast_to(ctx, ctx.dtype(1)); });
   r.add("BitCast", since(26), lower_bit_cast);
+  r.mark(Trait::recasts, {"BitCast"});
   r.mark(Trait::elementwise, {"Cast"});
   r.mark(Trait::keeps_first, {"Cast", "CastLike"});
   r.mark(Trait::takes_quotients, {"Cast", "CastLike"});

@@ -129,6 +129,8 @@ std::vector<LoweredValue> causal_conv(OpContext& ctx) {
 void register_causal_conv(Registry& r) {
   r.add("CausalConvWithState", since(27), causal_conv);
   r.add("CausalConvWithState", since(1), causal_conv, "com.microsoft");
+  r.mark(Trait::by_body, {"CausalConvWithState"});
+  r.type_from(0, {"CausalConvWithState"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

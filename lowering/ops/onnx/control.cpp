@@ -17,7 +17,7 @@ Values lower_if(OpContext& ctx) {
   const char* name = condition[0] ? "then_branch" : "else_branch";
   auto branch = ctx.attr_graph(name);
   TBX_MODEL(branch != nullptr, "attribute '{}' is missing", name);
-  return ctx.lower_subgraph(*branch, {});
+  return ctx.lower_subgraph(branch, {});
 }
 
 // --- Loop with a number of iterations known while compiling, unrolled
@@ -36,7 +36,7 @@ bool decide(const LoweredValue& v) {
   if (v.constant && v.constant->numel() == 1) return element_as_int(*v.constant, 0) != 0;
   if (v.known && v.known->values.size() == 1 && v.known->values[0].is_constant())
     return !v.known->values[0].is(0);
-  throw RuntimeValueError("the condition of a Loop is not known while compiling");
+  ask_for_run("the condition of a Loop is not known while compiling");
 }
 
 /// The sizes of output `output` of a body that does not run: those it declares, those of its inputs and of
@@ -85,7 +85,7 @@ LoweredValue stack(OpContext& ctx, const Values& parts, const ValueType& type, S
   Values columns;
   int64_t axis = 0;
   for (const LoweredValue& part : parts) {
-    if (!part.is_tensor()) throw RuntimeValueError("a scan output is no numeric tensor");
+    if (!part.is_tensor()) ask_for_run("a scan output is no numeric tensor");
     const int at[] = {ctx.axis(along, static_cast<int>(part.sizes().size()) + 1)};
     axis = at[0];
     columns.emplace_back(ir::unsqueeze(ctx.program, ctx.box(part), at));
@@ -95,7 +95,7 @@ LoweredValue stack(OpContext& ctx, const Values& parts, const ValueType& type, S
 
 void check_unrolling(int64_t iterations, const Graph& body) {
   if (iterations > kMaxUnrolled || iterations * static_cast<int64_t>(body.nodes.size()) > kMaxUnrolledNodes)
-    throw RuntimeValueError(fmt::format("a loop of {} iterations or more", iterations));
+    ask_for_run(fmt::format("a loop of {} iterations or more", iterations));
 }
 
 Values lower_loop(OpContext& ctx) {
@@ -115,7 +115,7 @@ Values lower_loop(OpContext& ctx) {
     check_unrolling(i + 1, *body);
     Values inputs = {number_for(*body, 0, DType::i64, i), number_for(*body, 1, DType::boolean, 1)};
     inputs.insert(inputs.end(), carried.begin(), carried.end());
-    Values out = ctx.lower_subgraph(*body, std::move(inputs));
+    Values out = ctx.lower_subgraph(body, std::move(inputs));
     for (size_t k = 0; k < scanned.size(); ++k) scanned[k].push_back(out[1 + num_carried + k]);
     carried.assign(out.begin() + 1, out.begin() + 1 + num_carried);
     go = decide(out[0]);
@@ -161,7 +161,7 @@ Values lower_scan(OpContext& ctx) {
     int axis = ctx.axis(axes[k], x.rank());
     axes[k] = axis;
     auto n = x.sizes()[axis].as_constant();
-    if (!n) throw RuntimeValueError("the length of a Scan is not known while compiling");
+    if (!n) ask_for_run("the length of a Scan is not known while compiling");
     TBX_MODEL(!steps || *steps == *n, "scanned inputs of {} and {} slices", *steps, *n);
     steps = n;
   }
@@ -175,7 +175,7 @@ Values lower_scan(OpContext& ctx) {
       TensorBox part = ir::slice(ctx.program, ctx.in(static_cast<int>(states + k)), axis[0], at, 1, 1);
       inputs.emplace_back(ir::squeeze(ctx.program, part, axis));
     }
-    Values out = ctx.lower_subgraph(*body, std::move(inputs));
+    Values out = ctx.lower_subgraph(body, std::move(inputs));
     state.assign(out.begin(), out.begin() + states);
     for (size_t k = 0; k < scanned_outputs; ++k)
       scanned[k].insert(out_backwards[k] ? scanned[k].begin() : scanned[k].end(), out[states + k]);

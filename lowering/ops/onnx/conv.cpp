@@ -244,6 +244,8 @@ void register_conv(Registry& r) {
   r.add("ConvTranspose", since(1), conv_transpose);
   r.narrow(Narrow::product, {"Conv", "ConvTranspose"});
   r.mark(Trait::half_product, {"Conv", "ConvTranspose"});
+  r.mark(Trait::has_weights, {"Conv", "ConvTranspose"});
+  r.mark(Trait::convolves, {"Conv", "ConvTranspose"});
 }
 
 } // namespace tbx::lowering

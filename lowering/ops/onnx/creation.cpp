@@ -117,7 +117,7 @@ std::vector<LoweredValue> lower_range(OpContext& ctx) {
     std::vector<ValueId> values;
     for (int i = 0; i < ctx.num_inputs(); ++i)
       if (!ctx.constant(i)) values.push_back(ctx.node.input(i));
-    throw UnknownValueError("start, limit and delta must be known while compiling", values);
+    ask_for_elements("start, limit and delta must be known while compiling", values);
   }
   auto scalar = [&](int i) { return ir::reshape(ctx.program, ctx.in(i), {}).load(ctx.program, {}); };
   // 16-bit floats are generated in f32 (stash_type); ORT's form has no delta.
@@ -162,7 +162,7 @@ std::vector<LoweredValue> lower_one_hot(OpContext& ctx) {
   const TensorBox& indices = ctx.in(0);
   auto depth_values = ctx.known_tensor(1);
   if (!depth_values || depth_values->values.size() != 1 || depth_values->denominator != 1)
-    throw UnknownValueError("depth must be known while compiling", {ctx.node.input(1)});
+    ask_for_elements("depth must be known while compiling", {ctx.node.input(1)});
   SymInt depth = depth_values->values[0];
   TBX_MODEL(!depth.is_constant() || depth.constant() >= 0, "depth is {}", depth.constant());
   TBX_MODEL(ctx.rank(2) == 1, "values of rank {}", ctx.rank(2));
@@ -202,6 +202,7 @@ void register_creation(Registry& r) {
   r.add("Identity", since(1), lower_identity);
   r.add("Store", since(1), lower_store, "tensorbox");
   r.add("Trilu", since(1), lower_trilu, kMicrosoft);
+  r.type_from(0, {"Trilu"}, kMicrosoft);
   r.narrow(Narrow::view, {"Identity"});
   r.narrow(Narrow::wide_inputs, {"Store"}, "tensorbox");
   r.narrow(Narrow::follows, {"Shape", "Size"}); // read no element

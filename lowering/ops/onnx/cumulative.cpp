@@ -23,19 +23,18 @@ int64_t part_of_axis(OpContext& ctx, const TensorBox& x, int along) {
   const int64_t others = *elements / *length;
   const Gpu& gpu = ctx.program.target.gpu;
   const int64_t lanes = Gpu::kAccessBytes / std::min<int64_t>(8, size_of(x.dtype())); // of a vector
-  if (along + 1 == x.rank()) {      // a row for each warp or block
-    constexpr int64_t kWarp = 1024; // elements that a warp goes through
+  if (along + 1 == x.rank()) { // a row for each warp or block
     if (others > gpu.blocks() || *length < gpu.part_of_row / 2) return 0;
     const int64_t vectors = // whole ones first
-        *length % lanes == 0 ? divisor_within(*length / lanes, 256 / lanes, kWarp / lanes) : 0;
+        *length % lanes == 0 ? divisor_within(*length / lanes, 256 / lanes, gpu.scan_of_warp / lanes) : 0;
     if (vectors > 0) return vectors * lanes;
-    const int64_t part = divisor_within(*length, 256, kWarp);
-    return part > 0 ? part : divisor_within(*length, kWarp, std::min(*length / 2, 16 * kWarp));
+    const int64_t part = divisor_within(*length, 256, gpu.scan_of_warp);
+    return part > 0 ? part
+                    : divisor_within(*length, gpu.scan_of_warp, std::min(*length / 2, 16 * gpu.scan_of_warp));
   }
   // A thread for neighbouring columns of a vector.
-  constexpr int64_t kShortest = 64;
-  if (others > gpu.threads / 4 || *length < 2 * kShortest) return 0;
-  const int64_t most = std::min(gpu.threads / 2 * lanes / others, *length / kShortest);
+  if (others > gpu.threads / 4 || *length < 2 * gpu.short_scan) return 0;
+  const int64_t most = std::min(gpu.threads / 2 * lanes / others, *length / gpu.short_scan);
   const int64_t parts = divisor_within(*length, std::max<int64_t>(2, most / 4), most);
   return parts > 0 ? *length / parts : 0;
 }

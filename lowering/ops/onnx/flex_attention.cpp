@@ -23,7 +23,7 @@ TensorBox modified(OpContext& ctx, const char* name, const TensorBox& x) {
   TBX_MODEL(body->inputs.size() == 1 && body->outputs.size() == 1,
             "'{}' has {} inputs and {} outputs, expected one of each", name, body->inputs.size(),
             body->outputs.size());
-  LoweredValue out = ctx.lower_subgraph(*body, {x}).at(0);
+  LoweredValue out = ctx.lower_subgraph(body, {x}).at(0);
   TBX_MODEL(out.is_tensor() && out.dtype() == x.dtype(), "'{}' gives {} for {}", name, name_of(out.dtype()),
             name_of(x.dtype()));
   TensorBox y = ctx.box(out);
@@ -50,7 +50,7 @@ std::vector<LoweredValue> flex_attention(OpContext& ctx) {
   bool grouped = heads != shared_heads;
   if (grouped) {
     if (!heads.is_constant() || !shared_heads.is_constant())
-      throw_unknown_shape("the numbers of heads must be known while compiling");
+      ask_for_sizes("the numbers of heads must be known while compiling");
     TBX_MODEL(shared_heads.constant() > 0 && heads.constant() % shared_heads.constant() == 0,
               "{} query heads for {} key heads", heads.constant(), shared_heads.constant());
   }
@@ -71,7 +71,7 @@ std::vector<LoweredValue> flex_attention(OpContext& ctx) {
   double scale = ctx.attr_float("scale", 0);
   if (!ctx.has_attr("scale")) {
     auto width = q.sizes()[3].as_constant();
-    if (!width) throw_unknown_shape("the head size must be known while compiling");
+    if (!width) ask_for_sizes("the head size must be known while compiling");
     TBX_MODEL(*width > 0, "the head size is 0");
     scale = 1 / std::sqrt(static_cast<double>(*width));
   }

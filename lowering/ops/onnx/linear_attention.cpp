@@ -69,6 +69,8 @@ std::vector<LoweredValue> linear_attention(OpContext& ctx) {
 void register_linear_attention(Registry& r) {
   r.add("LinearAttention", since(27), linear_attention);
   r.add("LinearAttention", since(1), linear_attention, "com.microsoft");
+  r.mark(Trait::by_body, {"LinearAttention"});
+  r.type_from(0, {"LinearAttention"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

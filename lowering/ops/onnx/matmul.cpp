@@ -131,9 +131,10 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
     extern_kernels::OperandInfo output = info(DType::f32, result);
     if (ctx.program.target.cuda) output.dtype = result_in_memory(ctx, problem, x);
     for (size_t i = 2; i < inputs.size(); ++i) inputs[i].dtype = output.dtype;
-    const bool accepted = ctx.program.target.cuda
-                              ? extern_kernels::accepts_on_gpu(problem, inputs, {&output, 1}).empty()
-                              : extern_kernels::accepts_post_ops(problem, inputs, {&output, 1}).empty();
+    const bool accepted =
+        ctx.program.target.cuda
+            ? extern_kernels::accepts_on_gpu(problem, inputs, {&output, 1}).empty()
+            : extern_kernels::accepts_post_ops(problem, inputs, {&output, 1}, ctx.program.target).empty();
     if (accepted) {
       a = std::move(x);
       b = std::move(y);
@@ -486,9 +487,11 @@ void register_matmul(Registry& r) {
   r.add("SparseToDenseMatMul", since(1), sparse_to_dense_matmul, "com.microsoft");
   r.narrow(Narrow::product, {"MatMul", "Gemm", "Einsum"});
   r.narrow(Narrow::product, {"FusedMatMul", "TransposeMatMul"}, "com.microsoft");
+  r.mark(Trait::has_weights, {"MatMul", "Gemm"});
   r.mark(Trait::half_product, {"MatMul", "Gemm", "Einsum"});
   r.mark(Trait::half_product, {"FusedMatMul"}, "com.microsoft");
-  r.type_from(0, {"FusedMatMul"}, "com.microsoft");
+  r.type_from(0, {"FusedMatMul", "TransposeMatMul"}, "com.microsoft");
+  r.type_from(1, {"SparseToDenseMatMul"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

@@ -327,6 +327,7 @@ void register_norm(Registry& r) {
   r.mark(Trait::half_follows, {"BatchNormalization"});
   r.type_from(0, {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}, kMicrosoft);
   r.type_from(1, {"SimplifiedLayerNormalization"});
+  r.type_from(1, {"SimplifiedLayerNormalization"}, kMicrosoft);
 }
 
 } // namespace tbx::lowering

@@ -167,6 +167,7 @@ void register_quantize(Registry& r) {
   r.add("DynamicQuantizeLinear", since(11), lower_dynamic_quantize);
   r.add("QuantizeLinear", since(1), lower_quantize, "com.microsoft");
   r.add("DequantizeLinear", since(1), lower_dequantize, "com.microsoft");
+  r.type_from(1, {"DequantizeLinear"}, "com.microsoft");
 }
 
 } // namespace tbx::lowering

@@ -127,6 +127,14 @@ TensorBox summed_bias(OpContext& ctx, DType type, SymInt rows, SymInt both) {
   });
 }
 
+/// Weights, which are narrow beside an input of float32 where `precision` says so: then their kernels read
+/// them as they are.
+TensorBox weights(OpContext& ctx, int i, DType type) {
+  const auto constant = ctx.constant(i);
+  const bool narrow = ctx.in(0).dtype() == DType::f32 && constant && is_half(constant->dtype);
+  return narrow ? ctx.in(i) : in_type(ctx, i, type);
+}
+
 std::vector<LoweredValue> recurrent(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   TBX_MODEL(x.rank() == 3 && ctx.rank(1) == 3 && ctx.rank(2) == 3,
@@ -153,7 +161,7 @@ std::vector<LoweredValue> recurrent(OpContext& ctx) {
   const DType type = compute_type(x.dtype());
   TBX_MODEL(type == DType::f32 || type == DType::f64, "X is of type {}", name_of(x.dtype()));
   TensorBox in = ir::reshape(ctx.program, convert(ctx, x, type), {steps * batch, x.sizes()[2]});
-  TensorBox w = ir::reshape(ctx.program, in_type(ctx, 1, type), {all_rows, ctx.sizes(1)[2]});
+  TensorBox w = ir::reshape(ctx.program, weights(ctx, 1, type), {all_rows, ctx.sizes(1)[2]});
   w = ir::permute(ctx.program, w, std::vector<int>{1, 0});
   std::optional<TensorBox> bias, reset_bias;
   if (ctx.has(3)) {
@@ -166,7 +174,7 @@ std::vector<LoweredValue> recurrent(OpContext& ctx) {
   SymInts gate_sizes{x.sizes()[0], x.sizes()[1], all_rows};
   auto operand = [&](int i) { return ctx.has(i) ? std::optional(ctx.in(i)) : std::nullopt; };
   std::vector<std::optional<TensorBox>> inputs{ir::reshape(ctx.program, product, gate_sizes),
-                                               in_type(ctx, 2, type),
+                                               weights(ctx, 2, type),
                                                operand(4),
                                                operand(5),
                                                lstm ? operand(6) : std::nullopt,
@@ -191,6 +199,7 @@ std::vector<LoweredValue> recurrent(OpContext& ctx) {
 void register_recurrent(Registry& r) {
   for (const char* op : {"LSTM", "GRU", "RNN"}) r.add(op, since(1), recurrent);
   r.mark(Trait::half_product, {"LSTM", "GRU", "RNN"});
+  r.mark(Trait::has_gates, {"LSTM", "GRU", "RNN"});
   for (const char* op : {"RNN", "GRU", "LSTM"}) r.need(op, 4, count_along(0, 0));
 }
 

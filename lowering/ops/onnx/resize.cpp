@@ -92,7 +92,7 @@ public:
   int64_t taps() const {
     if (is_identity() || o_.mode == "nearest") return 1;
     if (o_.antialias && !a_.scale_known)
-      throw_unknown_shape("the number of elements that an antialiased resize reads depends on dynamic sizes");
+      ask_for_sizes("the number of elements that an antialiased resize reads depends on dynamic sizes");
     return 2 * reach();
   }
   bool weighted() const { return o_.mode != "nearest"; }
@@ -305,7 +305,7 @@ TensorBox resample(OpContext& ctx, const TensorBox& x, const std::vector<AxisPla
 
 std::vector<double> floats_of(OpContext& ctx, int input, const char* what) {
   if (!ctx.constant(input) && ctx.known_tensor(input))
-    throw_unknown_shape(fmt::format("{} (input {}) depends on a dynamic dimension", what, input));
+    ask_for_sizes(fmt::format("{} (input {}) depends on a dynamic dimension", what, input));
   auto t = ctx.constant_or_throw(input, what);
   std::vector<double> v;
   for (int64_t i = 0; i < t->numel(); ++i) v.push_back(element_as_double(*t, i));
@@ -328,8 +328,7 @@ AxisPlan scaled(SymInt in, double scale) {
   } else if (1 / scale == std::floor(1 / scale)) {
     a.out = ir::floordiv(in, static_cast<int64_t>(1 / scale));
   } else {
-    throw_unknown_shape(
-        fmt::format("scale {} of a dynamic axis: only whole factors and their inverses", scale));
+    ask_for_sizes(fmt::format("scale {} of a dynamic axis: only whole factors and their inverses", scale));
   }
   return a;
 }
@@ -380,7 +379,7 @@ Values resize(OpContext& ctx) {
     if (o.policy != "stretch") {
       for (int k : axes) {
         if (!plans[k].scale_known)
-          throw_unknown_shape(fmt::format("keep_aspect_ratio_policy '{}' with dynamic sizes", o.policy));
+          ask_for_sizes(fmt::format("keep_aspect_ratio_policy '{}' with dynamic sizes", o.policy));
         const double size = common * static_cast<double>(plans[k].in.constant());
         TBX_MODEL(size < static_cast<double>(ir::kMaxSize), "axis {} would get the size {}", k, size);
         plans[k].scale = common;

@@ -84,6 +84,7 @@ void register_select(Registry& r) {
   r.add("Unique", since(11), unique);
   r.add("NonMaxSuppression", since(10), non_max_suppression);
   r.mark(Trait::selects, {"Compress", "NonMaxSuppression", "NonZero", "Unique"});
+  r.mark(Trait::by_pair, {"Compress", "Unique"});
   r.mark(Trait::moves, {"Compress"});
   r.mark(Trait::compares, {"Unique"});
   r.mark(Trait::tests, {"NonZero"});

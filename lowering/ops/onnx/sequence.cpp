@@ -89,7 +89,7 @@ Values lower_split_to_sequence(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   int axis = ctx.axis(ctx.attr_int("axis", 0), x.rank());
   auto total = x.sizes()[axis].as_constant();
-  if (!total) throw RuntimeValueError("the length of a dimension that becomes a sequence is not known");
+  if (!total) ask_for_run("the length of a dimension that becomes a sequence is not known");
   std::vector<int64_t> lengths;
   bool keep = true;
   if (!ctx.has(1) || ctx.rank(1) == 0) {

@@ -102,9 +102,8 @@ std::vector<int> dimensions_of_one(OpContext& ctx, const TensorBox& x) {
     const ir::Bounds bounds = ir::bounds_of(n);
     if (n.is_constant() || bounds.lo > 1 || bounds.hi < 1) continue;
     const std::string what = fmt::format("whether dimension {} of {} is 1", a, ir::to_string(x.sizes()));
-    if (ir::has_unbacked(n))
-      throw UnknownValueError(what + " must be known while compiling", {ctx.node.input(0)});
-    if (!ctx.program.assume_broadcast) throw_unknown_shape(what + " must be known while compiling");
+    if (ir::has_unbacked(n)) ask_for_elements(what + " must be known while compiling", {ctx.node.input(0)});
+    if (!ctx.program.assume_broadcast) ask_for_sizes(what + " must be known while compiling");
     ctx.program.add_check(ir::max(n - 2, -n), false, what, true);
   }
   return axes;
@@ -403,6 +402,7 @@ void register_shape(Registry& r) {
   r.add("DepthToSpace", since(1), depth_to_space);
   r.add("SpaceToDepth", since(1), space_to_depth);
   r.add("UnfoldTensor", since(1), unfold, "com.microsoft");
+  r.type_from(0, {"UnfoldTensor"}, "com.microsoft");
   r.add("Concat", since(1), concat);
   r.add("Split", since(1), split);
   r.narrow(Narrow::view, {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile",

@@ -1,4 +1,4 @@
-#include "driver/input_ranges.h"
+#include "graph/analysis/input_ranges.h"
 
 #include <algorithm>
 #include <optional>
@@ -8,7 +8,7 @@
 
 #include "lowering/op_registry.h"
 
-namespace tbx::driver {
+namespace tbx::graph {
 namespace {
 
 using lowering::Bound;
@@ -122,14 +122,14 @@ private:
 
 } // namespace
 
-std::map<std::string, IntegerRange> ranges_of_inputs(const Graph& graph) {
-  std::map<std::string, IntegerRange> ranges;
+std::map<std::string, InputRange> ranges_of_inputs(const Graph& graph) {
+  std::map<std::string, InputRange> ranges;
   Follower follower;
   for (ValueId v : graph.inputs) {
     if (v < 0 || graph.at(v).type.kind != ValueType::tensor || !is_integer(graph.at(v).type.dtype)) continue;
     const Need found = follower.follow_input(graph, v);
     if (found.least == INT64_MIN) continue; // nothing was reached
-    IntegerRange& r = ranges[graph.at(v).name];
+    InputRange& r = ranges[graph.at(v).name];
     r.least = std::max<int64_t>(0, found.least);
     r.distinct = found.distinct;
     if (found.below.number < INT64_MAX) r.below.push_back(std::to_string(found.below.number));
@@ -138,4 +138,4 @@ std::map<std::string, IntegerRange> ranges_of_inputs(const Graph& graph) {
   return ranges;
 }
 
-} // namespace tbx::driver
+} // namespace tbx::graph

@@ -1,0 +1,91 @@
+/* options MODEL PACKAGE: compiles, saves and loads with what tbx_options and tbx_save_options have; prints what is
+ * logged, how the first input is shown, and the errors of options that cannot be. */
+#include <stddef.h>
+#include <stdio.h>
+
+#include "tensorbox/c.h"
+
+static void print_line(const char* message, void* context) { printf("%s: %s\n", (const char*)context, message); }
+
+static int fail(tbx_error* error) {
+  fprintf(stderr, "%d: %s\n", (int)tbx_error_kind(error), tbx_error_text(error));
+  return 1;
+}
+
+static void print_error(tbx_error* error) {
+  printf("error %d: %s\n", (int)tbx_error_kind(error), tbx_error_text(error));
+  tbx_error_free(error);
+}
+
+/* The model takes float x[rows, 4] and the axes of a sum. */
+static int run(tbx_session* session, int64_t axis, tbx_error** error) {
+  float x[12];
+  int64_t dims[] = {3, 4}, one = 1;
+  for (int i = 0; i < 12; ++i) x[i] = (float)i;
+  tbx_tensor in[] = {{"x", TBX_FLOAT, 2, dims, x}, {"axes", TBX_INT64, 1, &one, &axis}};
+  tbx_outputs* out = tbx_run(session, in, 2, error);
+  if (!out) return 1;
+  tbx_tensor y = tbx_outputs_at(out, 0);
+  printf("sums");
+  for (int64_t i = 0; i < y.dims[0] * y.dims[1]; ++i) printf(" %g", ((const float*)y.data)[i]);
+  printf("\n");
+  tbx_outputs_free(out);
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  tbx_error* error = NULL;
+  tbx_options options = {0};
+  options.size = sizeof options;
+  options.threads = 1;
+  options.isa = "sse";
+  options.dims = "rows=3";
+  options.precision = "bf16"; /* not in a package for another instruction set: a note says so */
+  options.disabled_passes = "fold_constants,eliminate_no_ops";
+  options.log = print_line;
+  options.log_context = "log";
+  tbx_session* session = tbx_compile(argv[1], &options, &error);
+  if (!session) return fail(error);
+  printf("rows %s\n", tbx_input(session, 0).dims[0]);
+  if (run(session, 0, &error)) return fail(error);
+
+  if (tbx_save_with(session, argv[2], NULL, &error) == 0) return 3;
+  print_error(error);
+  tbx_save_options save = {0};
+  save.size = sizeof save;
+  save.isas = "sse,avx2";
+  save.for_inputs_seen = 1;
+  if (tbx_save_with(session, argv[2], &save, &error)) return fail(error);
+  tbx_session_free(session);
+
+  tbx_options load = {0};
+  load.size = offsetof(tbx_options, dims); /* of a program that was compiled before there were more */
+  load.dims = "rows=3";
+  load.threads = 1;
+  tbx_session* loaded = tbx_load(argv[2], &load, &error);
+  if (!loaded) return fail(error);
+  if (run(loaded, 0, &error)) return fail(error);
+  if (!run(loaded, 1, &error)) return 4;
+  print_error(error);
+  tbx_session_free(loaded);
+
+  load.size = sizeof load;
+  if (tbx_load(argv[2], &load, &error)) return 5;
+  print_error(error);
+  const char* wrong[] = {"rows", "rows=three", "no_such=1"};
+  for (int i = 0; i < 3; ++i) {
+    options.dims = wrong[i];
+    if (tbx_compile(argv[1], &options, &error)) return 6;
+    print_error(error);
+  }
+  options.dims = NULL;
+  options.disabled_passes = "no_such";
+  if (tbx_compile(argv[1], &options, &error)) return 7;
+  print_error(error);
+  options.disabled_passes = NULL;
+  options.precision = "f8";
+  if (tbx_compile(argv[1], &options, &error)) return 8;
+  print_error(error);
+  return 0;
+}

@@ -127,10 +127,22 @@ class WhisperEncoder(nn.Module):
         return self.norm(self.layers(x))
 
 
+class RootMeanSquare(nn.Module):
+    """As transformers have it for T5; exporters have no operator for that of PyTorch's in all versions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(512))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+
 class T5Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.RMSNorm(512, eps=1e-6), nn.RMSNorm(512, eps=1e-6)
+        self.norm1, self.norm2 = RootMeanSquare(), RootMeanSquare()
         self.q, self.k, self.v, self.o = (nn.Linear(512, 512, bias=False) for _ in range(4))
         self.wi, self.wo = nn.Linear(512, 2048, bias=False), nn.Linear(2048, 512, bias=False)
 
@@ -149,7 +161,7 @@ class T5Encoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.distances = nn.Embedding(32128, 512), nn.Embedding(32, 8)
-        self.layers, self.norm = nn.ModuleList(T5Layer() for _ in range(6)), nn.RMSNorm(512, eps=1e-6)
+        self.layers, self.norm = nn.ModuleList(T5Layer() for _ in range(6)), RootMeanSquare()
         place = torch.arange(128)
         self.register_buffer("buckets", ((place[None] - place[:, None]).clamp(-16, 15) + 16))
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Where the time of a run goes on an NVIDIA GPU: every kernel of one run, as the driver times them.
 
-    python bench/gpu/where.py NAME...     # of bench/gpu/models.py, or MODEL:PRECISION:PAST of a decoder of the zoo
+    python bench/gpu/where.py NAME...     # of bench/gpu/models.py, or MODEL:PRECISION:PAST of a decoder of the zoo;
+                                          # NAME:torch has those of torch.compile, as a graph
 
 Prints the kernels of the run by their share: how often, their time, the gaps before them, and what a generated kernel
 does. Times of single kernels are those under the profiler, which makes gaps longer. Needs torch, onnx and onnxscript, and
@@ -30,11 +31,17 @@ def of_network(name: str) -> tuple[Callable[[], object], list[dict[str, Any]]]:
     import run
     from models import CASES, ZOO
 
+    name, _, engine = name.partition(":")
     case = (CASES | ZOO)[name]
+    run.allow_tf32(case)
     module = case.module().eval().cuda().to(case.type)
     x = case.inputs().cuda()
     x = x.to(case.type) if x.is_floating_point() else x
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        if engine == "torch":
+            if case.channels_last:
+                module, x = run.channels_last(module, x)
+            return run.peer_runs("graph", module, x)[0], []
         path = Path(folder) / "model.onnx"
         run.export(module, x, path, case.traced)
         plain, bound, _ = run.tensorbox_runs(path, x, module(x), "tf32" if case.tf32 else "strict")
@@ -77,7 +84,7 @@ def kernels_of(run: Callable[[], object]) -> list[list[dict[str, Any]]]:
 
 
 def show(name: str) -> None:
-    run, report = of_decoder(name) if ":" in name else of_network(name)
+    run, report = of_decoder(name) if name.count(":") == 2 else of_network(name)
     does = {k["name"]: ", ".join(n.split("/")[-1] for n in k["nodes"][:3]) for k in report}
     runs = kernels_of(run)
     kernels = min(runs, key=lambda r: r[-1]["ts"] + r[-1]["dur"] - r[0]["ts"])

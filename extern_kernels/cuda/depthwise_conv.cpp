@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/error.h"
 #include "extern_kernels/cuda/loops.h"
@@ -17,8 +18,14 @@ using namespace cuda;
 
 namespace {
 
-const char* const kDepthwiseText =
+const char* const kParts =
+#include "extern_kernels/cuda/depthwise_parts.inc"
+    ;
+const char* const kStripsText =
 #include "extern_kernels/cuda/depthwise_conv.inc"
+    ;
+const char* const kTileText =
+#include "extern_kernels/cuda/depthwise_tile.inc"
     ;
 
 constexpr int64_t kMostTaps = 128, kMostSpan = 32; ///< loops over a row of the window are unrolled
@@ -107,26 +114,15 @@ public:
       const std::vector<int64_t> strides(v.strides, v.strides + y.sizes.size());
       set_steps(strides, a.post[i].operand.steps);
     }
-    const int64_t points = int64_t{a.images} * a.rows;
-    Cut cut = cut_of(a, points);
-    int64_t together = kThreads / cut.lanes; // strips of a block
-    const int64_t strips = points * ((a.columns + cut.strip - 1) / cut.strip), shares = a.channels / cut.each;
-    auto parts = [](int64_t n, int64_t of) { return (n + of - 1) / of; };
-    while (together > 1 && together * cut.lanes > kFewestThreads &&
-           parts(strips, together) * parts(shares, cut.lanes) < 2 * multiprocessors_)
-      together /= 2;
-    const int64_t blocks = cut.space ? parts(strips * shares, together * cut.lanes)
-                                     : parts(strips, together) * parts(shares, cut.lanes);
-    TBX_MODEL(blocks <= std::numeric_limits<int>::max(), "{} results of a convolution", y.numel());
-    device::LaunchShape shape;
-    shape.blocks = static_cast<uint32_t>(blocks);
-    shape.threads = static_cast<uint32_t>(together * cut.lanes);
-    void* arguments[] = {&a};
-    args.stream->launch(compiled_for(cut, w), shape, arguments);
+    if (const std::optional<Tile> tile = tile_of(a))
+      run_tile(*args.stream, a, *tile);
+    else
+      run_strips(*args.stream, a, w);
   }
 
 private:
   static constexpr int64_t kThreads = 256, kFewestThreads = 64; ///< of a block
+  static constexpr int64_t kSharedBytes = 48 << 10;             ///< that every block may have
   static constexpr int64_t kThreadsOfMultiprocessor =
       128; ///< that hide what each waits for; more would read more
 
@@ -165,25 +161,105 @@ private:
     return (strip - 1) * p_.strides.back() + (w_.sizes.back() - 1) * p_.dilations.back() + 1;
   }
 
-  device::Kernel compiled_for(const Cut& c, const TensorRef& w) const {
+  void run_strips(device::Stream& stream, DepthwiseArguments& a, const TensorRef& w) const {
+    const int64_t points = int64_t{a.images} * a.rows;
+    const Cut cut = cut_of(a, points);
+    int64_t together = kThreads / cut.lanes; // strips of a block
+    const int64_t strips = points * parts(a.columns, cut.strip), shares = a.channels / cut.each;
+    while (together > 1 && together * cut.lanes > kFewestThreads &&
+           parts(strips, together) * parts(shares, cut.lanes) < 2 * multiprocessors_)
+      together /= 2;
+    const int64_t blocks = cut.space ? parts(strips * shares, together * cut.lanes)
+                                     : parts(strips, together) * parts(shares, cut.lanes);
+    const std::string own = fmt::format("#define SPACE {}\n#define LANES {}\n#define PACKED {}\n",
+                                        cut.space ? 1 : 0, cut.lanes, w_.constant ? 1 : 0);
+    void* arguments[] = {&a};
+    stream.launch(compiled(own, cut.each, cut.strip, w.sizes, kStripsText).kernel("depthwise_conv"),
+                  shape_of(blocks, together * cut.lanes), arguments);
+  }
+
+  /// What a block of depthwise_tile.inc does: `rows` times `strips` strips of `slab` channels.
+  struct Tile {
+    int64_t each = 1, vector = 1, strip = 1, slab = 32, rows = 1, strips = 1;
+    int64_t threads = 0, blocks = 0, shared_bytes = 0;
+  };
+
+  /// Empty where channels are not innermost, weights are no constants, or nothing fits.
+  std::optional<Tile> tile_of(const DepthwiseArguments& a) const {
+    if (!w_.constant || a.x_steps[1] != 1 || a.y_steps[1] != 1) return std::nullopt;
+    const bool flat = p_.strides.size() == 1;
+    const int64_t element = size_of(type_), kernel_h = flat ? 1 : w_.sizes[2],
+                  stride_h = flat ? 1 : p_.strides[0], dilation_h = flat ? 1 : p_.dilations[0];
+    auto fits = [&](int64_t n, const void* data, const int64_t(&steps)[4]) {
+      return a.channels % n == 0 &&
+             reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(n * element) == 0 &&
+             steps[0] % n == 0 && steps[2] % n == 0 && steps[3] % n == 0;
+    };
+    Tile t;
+    for (t.vector = 16 / element; !fits(t.vector, a.x, a.x_steps);) t.vector /= 2;
+    t.each = fits(2, a.y, a.y_steps) ? 2 : 1;
+    // Lanes of a slab that have no channel are idle.
+    if (parts(a.channels, 16) * 16 * 5 < parts(a.channels, 32) * 32 * 4) t.slab = 16;
+    for (t.strip = kMostStrip; t.strip > 1 && (span(t.strip) > kMostSpan || t.strip / 2 >= a.columns);)
+      t.strip /= 2;
+    std::optional<Tile> best;
+    double least = 0;
+    for (t.rows = 1; t.rows <= 8; t.rows *= 2)
+      for (t.strips = 1; t.strips <= 8; t.strips *= 2) {
+        const int64_t pixels =
+            ((t.rows - 1) * stride_h + (kernel_h - 1) * dilation_h + 1) * span(t.strips * t.strip);
+        t.threads = t.slab / t.each * t.rows * t.strips;
+        t.shared_bytes = (pixels + kernel_h * w_.sizes.back()) * t.slab * size_of(DType::f32);
+        t.blocks = int64_t{a.images} * parts(a.channels, t.slab) * parts(a.rows, t.rows) *
+                   parts(a.columns, t.strip * t.strips);
+        if (t.threads > kThreads || t.shared_bytes > kSharedBytes) continue;
+        // Pixels that a multiprocessor loads one after the other; blocks of few threads hide nothing.
+        const double pixels_in_turn =
+            static_cast<double>(pixels) *
+            std::max(1.0, static_cast<double>(t.blocks) / static_cast<double>(2 * multiprocessors_)) *
+            (t.threads < kFewestThreads ? 2 : 1);
+        if (!best || pixels_in_turn < least) best = t, least = pixels_in_turn;
+      }
+    return best;
+  }
+
+  void run_tile(device::Stream& stream, DepthwiseArguments& a, const Tile& t) const {
+    const std::string own = fmt::format("#define SLAB {}\n#define VECTOR {}\n", t.slab, t.vector);
+    int rows = static_cast<int>(t.rows), strips = static_cast<int>(t.strips);
+    void* arguments[] = {&a, &rows, &strips};
+    device::LaunchShape shape = shape_of(t.blocks, parts(t.threads, 32) * 32);
+    shape.shared_bytes = static_cast<uint32_t>(t.shared_bytes);
+    stream.launch(compiled(own, t.each, t.strip, w_.sizes, kTileText).kernel("depthwise_tile"), shape,
+                  arguments);
+  }
+
+  static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
+  static device::LaunchShape shape_of(int64_t blocks, int64_t threads) {
+    TBX_MODEL(blocks <= std::numeric_limits<int>::max(), "a convolution of {} blocks", blocks);
+    device::LaunchShape shape;
+    shape.blocks = static_cast<uint32_t>(blocks);
+    shape.threads = static_cast<uint32_t>(threads);
+    return shape;
+  }
+
+  /// `own`: macros of the kernel alone.
+  device::Module& compiled(const std::string& own, int64_t each, int64_t strip,
+                           std::span<const int64_t> window, const char* kernel) const {
     const bool flat = p_.strides.size() == 1;
     std::string kinds;
     for (const PostOp& op : p_.post_ops) kinds += fmt::format("{}, ", static_cast<int>(op.kind));
     const std::string text = fmt::format(
-        "#define TYPE {}\n#define EACH {}\n#define STRIP {}\n#define SPACE {}\n#define LANES {}\n#define "
-        "PACKED {}\n#define "
-        "KERNEL_H {}\n"
-        "#define KERNEL_W {}\n#define STRIDE_H {}\n#define STRIDE_W {}\n#define DILATION_H {}\n#define "
-        "DILATION_W {}\n"
+        "{}#define TYPE {}\n#define EACH {}\n#define STRIP {}\n#define KERNEL_H {}\n#define KERNEL_W {}\n"
+        "#define STRIDE_H {}\n#define STRIDE_W {}\n#define DILATION_H {}\n#define DILATION_W {}\n"
         "#define STEPS {}\nnamespace tbx {{ namespace depthwise_conv_ {{\nconstexpr int kKind[] = "
-        "{{{}0}};\n}} }}\n{}",
-        static_cast<int>(type_), c.each, c.strip, c.space ? 1 : 0, c.lanes, w_.constant ? 1 : 0,
-        flat ? 1 : w.sizes[2], w.sizes.back(), flat ? 1 : p_.strides[0], p_.strides.back(),
-        flat ? 1 : p_.dilations[0], p_.dilations.back(), p_.post_ops.size(), kinds, kDepthwiseText);
+        "{{{}0}};\n}} }}\n{}{}",
+        own, static_cast<int>(type_), each, strip, flat ? 1 : window[2], window.back(),
+        flat ? 1 : p_.strides[0], p_.strides.back(), flat ? 1 : p_.dilations[0], p_.dilations.back(),
+        p_.post_ops.size(), kinds, kParts, kernel);
     std::scoped_lock lock(mutex_);
     std::shared_ptr<device::Module>& module = modules_[text];
     if (!module) module = load_(text);
-    return module->kernel("depthwise_conv");
+    return *module;
   }
 
   /// Constant weights as [taps, channels], uploaded by the first call.

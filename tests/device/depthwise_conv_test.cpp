@@ -72,7 +72,7 @@ Layer layer(const Case& c, DType type, int form) {
 }
 
 /// Windows of 1 to 7, at the edge and beyond it; channels that fill vectors and not; no image, no result,
-/// strips that end early; one dimension and two; sizes of real layers on a GPU.
+/// strips and tiles that end early; one dimension and two; sizes of real layers on a GPU.
 TEST_P(DepthwiseConv, AllForms) {
   std::string why;
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
@@ -80,16 +80,15 @@ TEST_P(DepthwiseConv, AllForms) {
   const bool fake = device::is_fake(*device);
   const auto emulated = [&](const std::string& text) {
     codegen::EmittedKernel kernel;
-    kernel.function = "depthwise_conv", kernel.text = text;
+    kernel.function = text.find("depthwise_tile(") == std::string::npos ? "depthwise_conv" : "depthwise_tile";
+    kernel.text = text;
     return device->load(codegen::device_binary({kernel}, device->properties()));
   };
-  std::vector<Case> cases{{{2, 16, 9, 11}, 3},
-                          {{1, 5, 4, 3}, 5, 2},
-                          {{1, 37, 3, 3}, 3},
-                          {{1, 8, 13}, 4, 1, 2},
-                          {{0, 8, 5, 5}, 3}};
+  std::vector<Case> cases{{{2, 16, 9, 11}, 3},   {{1, 5, 4, 3}, 5, 2}, {{1, 37, 3, 3}, 3},
+                          {{1, 8, 13}, 4, 1, 2}, {{1, 72, 5, 37}, 3},  {{0, 8, 5, 5}, 3}};
   if (!fake)
     cases.insert(cases.end(), {{{1, 96, 56, 56}, 7},
+                               {{1, 384, 14, 14}, 7},
                                {{1, 768, 7, 7}, 7},
                                {{3, 1152, 7, 7}, 5},
                                {{1, 64, 112, 112}, 3, 2},

@@ -42,6 +42,42 @@ private:
   EventHandle from_ = nullptr, to_ = nullptr;
 };
 
+/// Work as a graph, as sessions run it: there a kernel waits longer for a memset before it than in a stream.
+class Recorded {
+public:
+  /// Empty where the stream cannot be recorded, or the work not.
+  Recorded(StreamHandle stream, const std::function<bool()>& work) {
+    constexpr int kThreadLocal = 1; // CUstreamCaptureMode
+    if (driver().cuStreamBeginCapture_v2(stream, kThreadLocal) != 0) return;
+    bool works = false;
+    try {
+      works = work();
+    } catch (...) {
+      end(stream);
+      throw;
+    }
+    end(stream);
+    if (!works || !graph_ || driver().cuGraphInstantiateWithFlags(&exec_, graph_, 0) != 0) exec_ = nullptr;
+  }
+  ~Recorded() {
+    if (exec_) driver().cuGraphExecDestroy(exec_);
+    if (graph_) driver().cuGraphDestroy(graph_);
+  }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+  bool start(StreamHandle stream) const {
+    if (exec_) check(driver().cuGraphLaunch(exec_, stream), "cuGraphLaunch");
+    return exec_ != nullptr;
+  }
+
+private:
+  void end(StreamHandle stream) {
+    if (driver().cuStreamEndCapture(stream, &graph_) != 0) graph_ = nullptr; // what was recorded is of no use
+  }
+  GraphHandle graph_ = nullptr;
+  GraphExec exec_ = nullptr;
+};
+
 } // namespace
 
 Scratch::Scratch(size_t bytes) {
@@ -75,6 +111,7 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const
   float best_ms = 0;
   for (size_t i = 0; i < count; ++i) {
     if (!work(i)) continue; // also loads its code
+    const Recorded recorded(stream, [&] { return work(i); });
     std::vector<float> times;
     for (int round = 0; round < kRounds; ++round) {
       check(driver().cuMemsetD8Async(at, 0, kCache, stream), "filling the cache");
@@ -83,7 +120,7 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const
           check(driver().cuMemcpyDtoDAsync_v2(at, reinterpret_cast<Pointer>(h.data), h.size, stream),
                 "reading into the cache");
       timer.begin(stream);
-      work(i);
+      if (!recorded.start(stream)) work(i);
       timer.end(stream);
       times.push_back(timer.wait());
     }

@@ -35,10 +35,10 @@ Bytes bytes_of(const TensorRef& t);
 /// False with TBX_CUDA_MEASURE=0: libraries' first choices are taken, the same ones in every process.
 bool measuring();
 
-/// Queues each of `count` ways several times, each time behind a write that fills the cache and a read of the
-/// `hot` bytes, as in a network whose weights do not stay in the cache while its activations do. The fastest
-/// way, without the slowest rounds; nullopt when none works. `work` gives false where a way does not work.
-/// Waits for the stream.
+/// Queues each of `count` ways several times, as a graph where the stream can be recorded, each time behind a
+/// write that fills the cache and a read of the `hot` bytes, as in a network whose weights do not stay in the
+/// cache while its activations do. The fastest way, without the slowest rounds; nullopt when none works.
+/// `work` gives false where a way does not work. Waits for the stream.
 std::optional<size_t> fastest(device::cuda::StreamHandle stream, size_t count, std::span<const Bytes> hot,
                               const std::function<bool(size_t)>& work);
 

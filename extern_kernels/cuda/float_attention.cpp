@@ -107,8 +107,7 @@ private:
   device::Properties properties_;
   Load load_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<bool, Cut>, std::shared_ptr<device::Module>>
-      modules_; ///< by `vector`
+  mutable std::map<std::pair<bool, Cut>, std::shared_ptr<device::Module>> modules_; ///< by `vector`
 };
 
 } // namespace

@@ -227,6 +227,8 @@ void LaneRunner::check_guards(const LaneIndex& index, const Lanes* mask, int n) 
 LaneAddress LaneRunner::locate(const LaneIndex& index, int buffer, const Lanes* mask, int n) {
   LaneAddress a;
   bool good = true;
+  // Where nothing is read a place need not be computable: the rest of a division by a size that is 0 here.
+  if (index.affine && mask && std::all_of(mask->i, mask->i + n, [](int64_t m) { return m == 0; })) return a;
   if (index.affine) {
     a.step = index.step.is(0) ? 0 : now(index.step);
     // No address of a buffer is that far away, not even one that a mask takes out.

@@ -133,7 +133,7 @@ public:
     at.workspace = args.workspace;
     at.workspace_bytes = workspace_bytes(args.inputs, args.outputs);
     for (int i = 0; i < 3; ++i) at.hot.push_back(bytes_of(args.inputs[i])); // no weights
-    at.other = [&] { plain_.get().run(args); };
+    at.other = [&](const dnn::Plans::Addresses&) { plain_.get().run(args); };
     if (!call.found.plans->run(*args.stream, at)) return run_own(args, kLargerWorkspace);
     notes_.add(fmt::format("[{}] x {}: {}", fmt::join(args.inputs[0].sizes, " x "), args.inputs[1].sizes[2],
                            call.found.plans->description()));

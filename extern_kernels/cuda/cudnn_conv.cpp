@@ -10,6 +10,7 @@
 #include "extern_kernels/cuda/conv_weights.h"
 #include "extern_kernels/cuda/dnn_plan.h"
 #include "extern_kernels/cuda/epilogue.h"
+#include "extern_kernels/cuda/gathered_conv.h"
 #include "extern_kernels/cuda/loops.h"
 #include "extern_kernels/cuda/notes.h"
 #include "extern_kernels/cuda/plain.h"
@@ -110,7 +111,7 @@ public:
   CudnnConv(device::Device& device, const ConvProblem& p, std::span<const OperandInfo> inputs,
             std::span<const OperandInfo> outputs)
       : p_(p), type_(inputs[0].dtype), context_(device::context_of(device)),
-        plain_(make_cuda_conv, device, p, inputs, outputs), weights_(device, inputs[1]),
+        plain_(make_cuda_conv, device, p, inputs, outputs), weights_(device, inputs[1]), gathered_(device, p),
         version_(dnn::version()) {}
 
   std::string description() const override { return fmt::format("{} {}", version_, to_string(Problem(p_))); }
@@ -119,7 +120,12 @@ public:
                           std::span<const TensorRef> outputs) const override {
     if (outputs[0].numel() == 0) return 0;
     const Call call = make_call(inputs, outputs[0], false);
-    return call.found.plans ? call.found.plans->workspace_bytes() : 0;
+    if (!call.found.plans) return 0;
+    int64_t bytes = call.found.plans->workspace_bytes();
+    if (call.gathered)
+      bytes =
+          std::max(bytes, call.gathered->row_bytes + static_cast<int64_t>(product(call)->workspace_bytes()));
+    return bytes;
   }
 
   void run(const RunArgs& args) const override {
@@ -137,6 +143,10 @@ public:
     if (call.key.residual && call.epilogue.in_place) {
       at.in_place = kY;
       at.in_place_bytes = bytes_of(y).size;
+    }
+    if (call.gathered && !product(call)->empty()) {
+      at.other = [&](const dnn::Plans::Addresses& there) { run_gathered(args, call, there); };
+      at.other_name = "windows gathered into rows and cuBLASLt";
     }
     if (!call.found.plans->run(*args.stream, at)) return run_plain(args, kLargerWorkspace);
     notes_.add(
@@ -158,7 +168,27 @@ private:
     Epilogue epilogue;
     const void *weights = nullptr, *bias = nullptr;
     dnn::Found found;
+    std::optional<GatheredConv::Call> gathered;
   };
+
+  std::shared_ptr<GemmPlan> product(const Call& call) const { return plan_of(context_, call.gathered->gemm); }
+
+  /// Where the plans of `call` would write.
+  void run_gathered(const RunArgs& args, const Call& call, const dnn::Plans::Addresses& there) const {
+    const TensorRef& x = args.inputs[0];
+    gathered_.gather(*args.stream, x, args.inputs[1].sizes, args.outputs[0], args.workspace);
+    // A bias of zeros is one for cuDNN alone.
+    GemmAddresses at{args.workspace, call.weights, call.epilogue.bias >= 0 ? call.bias : nullptr, nullptr,
+                     nullptr};
+    for (const auto& [id, address] : there.of) {
+      if (id == kY) at.c = const_cast<void*>(address);
+      if (id == kZ) at.residual = address;
+    }
+    const int64_t rows = call.gathered->row_bytes;
+    const bool done = product(call)->run(*args.stream, at, 1, static_cast<char*>(args.workspace) + rows,
+                                         static_cast<size_t>(there.workspace_bytes - rows));
+    if (!done) throw_backend_error("{}", kLargerWorkspace);
+  }
 
   /// `placed`: the addresses of a run count, not only the sizes.
   Call make_call(std::span<const TensorRef> inputs, const TensorRef& y, bool placed) const {
@@ -207,6 +237,15 @@ private:
     key.type = type_of(type_);
     if (type_ == DType::f32)
       key.arithmetic = p_.precision == Precision::any ? dnn::Arithmetic::tf32 : dnn::Arithmetic::strict;
+    call.gathered = gathered_.call(x, w.sizes, strides, y, call.epilogue,
+                                   key.residual ? &inputs[call.epilogue.residual] : nullptr);
+    if (call.gathered) {
+      Gemm& g = call.gathered->gemm;
+      g.align_b = alignment_of(at(call.weights));
+      g.align_c = alignment_of(at(y.data));
+      if (key.residual)
+        g.align_c = std::min(g.align_c, alignment_of(at(inputs[call.epilogue.residual].data)));
+    }
     dnn::PlanWish wish;
     wish.arithmetic = key.arithmetic;
     call.found = cache->get(context_, key, wish, [&] { return conv_graph(key); });
@@ -263,6 +302,7 @@ private:
   std::shared_ptr<const device::cuda::ContextOwner> context_;
   LazyKernel plain_;
   ConvWeights weights_;
+  GatheredConv gathered_;
   std::string version_;
   Notes notes_;
   mutable std::once_flag zeros_once_, finish_once_;

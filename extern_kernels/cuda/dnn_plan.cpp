@@ -240,6 +240,7 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
   std::scoped_lock lock(owner_->mutex, mutex_);
   check(library().cudnnSetStream(owner_->handle, handle), "cudnnSetStream");
   const size_t ways = plans_.size() + (addresses.other ? 1 : 0);
+  if (addresses.other) other_name_ = addresses.other_name;
   if (!measured_ && ways > 1 && measuring() && !device::cuda::is_capturing(stream)) {
     Addresses there = addresses;
     std::optional<Scratch> result;
@@ -252,7 +253,7 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
       if (i < plans_.size() && plans_[i].workspace > addresses.workspace_bytes) return false;
       try {
         if (i == plans_.size())
-          addresses.other();
+          addresses.other(there);
         else
           execute(i, there);
       } catch (const Error& e) {
@@ -266,7 +267,7 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
   size_t which = measured_.value_or(0);
   if (which == plans_.size()) {
     if (addresses.other) {
-      addresses.other();
+      addresses.other(addresses);
       return true;
     }
     which = 0;
@@ -297,7 +298,7 @@ std::string Plans::description() const {
   std::scoped_lock lock(mutex_);
   const size_t which = measured_.value_or(0);
   if (plans_.empty()) return "no plan";
-  if (which == plans_.size()) return fmt::format("our own kernel, measured beside {} plans", which);
+  if (which == plans_.size()) return fmt::format("{}, measured beside {} plans", other_name_, which);
   return fmt::format("engine {}, plan {} of {}{}", plans_[which].engine, which + 1, plans_.size(),
                      measured_ ? ", measured" : "");
 }

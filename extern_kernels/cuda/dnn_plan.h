@@ -105,8 +105,10 @@ public:
     /// A tensor that is read and written: measurements write elsewhere. -1: none.
     int64_t in_place = -1;
     size_t in_place_bytes = 0;
-    /// Queues the same work by a kernel of ours: measured beside the plans, and taken where it is faster.
-    std::function<void()> other;
+    /// Queues the same work in another way: measured beside the plans, and taken where it is faster. The
+    /// addresses are those to take, also while it is measured.
+    std::function<void(const Addresses&)> other;
+    const char* other_name = "our own kernel";
   };
   /// Queues the work. The first time, outside of a graph that is recorded, the plans are measured. False, and
   /// nothing queued, where every plan needs a larger workspace.
@@ -128,6 +130,7 @@ private:
   std::vector<Plan> plans_;
   mutable std::mutex mutex_;
   std::optional<size_t> measured_; ///< as many as there are plans: the other kernel
+  const char* other_name_ = "";
 };
 
 /// Plans, or why there are none.

@@ -2,9 +2,11 @@
 // classifier reads the first token of its encoder: all of the last layer behind its keys and values is for
 // that token alone.
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
@@ -84,8 +86,8 @@ private:
     return at < 0 || (*shape_of(id))[at].is(1) ? kNoAxis : at;
   }
 
-  /// Of which axis each input is read at one place for one place of `axis` of the result, kNoAxis: as a whole;
-  /// nullopt: the result at one place depends on others, or the node is not known.
+  /// Of which axis each input is read at one place for one place of `axis` of the result, kNoAxis: as a
+  /// whole; nullopt: the result at one place depends on others, or the node is not known.
   std::optional<std::vector<int>> axes_read(const Node& node, int axis) const {
     if (node.outputs.size() != 1 || node.inputs.empty()) return std::nullopt;
     for (ValueId id : node.inputs)
@@ -162,9 +164,9 @@ private:
   }
 
   static bool is_work(const Node& node) {
-    static const std::set<std::string> kWork = {"MatMul",           "Gemm",   "LayerNormalization",
-                                                "RMSNormalization", "Softmax", "FusedAttention"};
-    return kWork.contains(node.op_type);
+    constexpr std::array<std::string_view, 6> kWork = {"MatMul",           "Gemm",    "LayerNormalization",
+                                                       "RMSNormalization", "Softmax", "FusedAttention"};
+    return std::find(kWork.begin(), kWork.end(), node.op_type) != kWork.end();
   }
 
   /// Follows what node `at` selects up to what others read as well. True: some work is less by that.
@@ -192,7 +194,8 @@ private:
       axis_of[producer] = read.second;
       narrowed.emplace(producer, std::move(*axes));
     }
-    if (std::none_of(narrowed.begin(), narrowed.end(), [&](const auto& n) { return is_work(g_.nodes[n.first]); }))
+    if (std::none_of(narrowed.begin(), narrowed.end(),
+                     [&](const auto& n) { return is_work(g_.nodes[n.first]); }))
       return false;
     std::map<Read, ValueId> made;
     for (const auto& [read, count] : reads)
@@ -229,7 +232,8 @@ private:
     Tensor place = Tensor::make(DType::i64, {1});
     place.as_mutable<int64_t>()[0] = index;
     Node node;
-    if (const std::string& name = g_.nodes[at].name; !name.empty()) node.name = name + " of " + g_.at(of).name;
+    if (const std::string& name = g_.nodes[at].name; !name.empty())
+      node.name = name + " of " + g_.at(of).name;
     node.origin = g_.nodes[at].origin;
     node.op_type = "Gather";
     node.opset = 13;

@@ -318,7 +318,7 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
   stage("plan");
   auto plan_with = [&](const std::vector<codegen::EmittedKernel>& emitted) {
     PlanResult plan = make_plan(schedule, emitted);
-    if (result.device) place(plan, result.for_device, *result.device);
+    if (result.device) place(plan, emitted, result.for_device, *result.device);
     bind_elements(plan.executable, lowered.made_for);
     show_state(plan.executable, lowered.state);
     show_complex(graph, graph.inputs, plan.executable.inputs);

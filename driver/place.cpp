@@ -23,9 +23,10 @@ namespace {
 
 class Placer {
 public:
-  Placer(PlanResult& plan, const std::vector<codegen::EmittedKernel>& kernels, device::Device& device)
-      : plan_(plan), executable_(plan.executable), device_(device) {
-    for (const codegen::EmittedKernel& k : kernels) kernels_.emplace(k.function, &k);
+  Placer(PlanResult& plan, const std::vector<codegen::EmittedKernel>& emitted,
+         const std::vector<codegen::EmittedKernel>& for_device, device::Device& device)
+      : plan_(plan), executable_(plan.executable), emitted_(emitted), device_(device) {
+    for (const codegen::EmittedKernel& k : for_device) for_device_.insert(k.function);
   }
 
   void run() {
@@ -48,7 +49,7 @@ private:
   void choose(runtime::Step& step, StepInfo& info) {
     std::string why_not;
     if (auto* kernel = std::get_if<KernelStep>(&step.what))
-      why_not = choose_kernel(*kernel);
+      why_not = choose_kernel(*kernel, emitted_[kernel_++]);
     else
       why_not = choose_extern(std::get<ExternStep>(step.what), info);
     if (why_not.empty()) {
@@ -65,10 +66,9 @@ private:
     }
   }
 
-  std::string choose_kernel(KernelStep& step) {
-    auto it = kernels_.find(step.name);
-    if (it == kernels_.end()) return "the kernel has no form for the device";
-    const codegen::EmittedKernel& k = *it->second;
+  /// `k` is that of the step itself: others of the same text have other numbers of tasks.
+  std::string choose_kernel(KernelStep& step, const codegen::EmittedKernel& k) const {
+    if (!for_device_.contains(k.function)) return "the kernel has no form for the device";
     const ir::SymInt most = codegen::most_blocks(!k.scratch_bytes.is(0), device_.properties());
     const ir::SymInt blocks = ir::ceildiv(k.tasks, ir::SymInt(codegen::teams_of_block(k)));
     step.launch.blocks = size_expr(ir::max(ir::SymInt(1), ir::min(blocks, most)));
@@ -195,15 +195,18 @@ private:
 
   PlanResult& plan_;
   runtime::Executable& executable_;
+  const std::vector<codegen::EmittedKernel>& emitted_;
+  size_t kernel_ = 0; ///< generated kernels that have a place already
   device::Device& device_;
-  std::map<std::string, const codegen::EmittedKernel*> kernels_;
+  std::set<std::string> for_device_;
   std::vector<Place> places_; ///< by buffer of the plan as it came
 };
 
 } // namespace
 
-void place(PlanResult& plan, const std::vector<codegen::EmittedKernel>& kernels, device::Device& device) {
-  Placer(plan, kernels, device).run();
+void place(PlanResult& plan, const std::vector<codegen::EmittedKernel>& emitted,
+           const std::vector<codegen::EmittedKernel>& for_device, device::Device& device) {
+  Placer(plan, emitted, for_device, device).run();
 }
 
 } // namespace tbx::driver

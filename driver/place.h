@@ -10,10 +10,12 @@
 
 namespace tbx::driver {
 
-/// Generated kernels run on the device where they are among `kernels`, which were emitted for it; library
-/// problems where a library kernel of the device takes them. All else stays on the host, and its StepInfo
+/// `emitted` are the generated kernels of the plan in the order of their steps. They run on the device where
+/// they are among `for_device`, which were emitted for it; library problems where a library kernel of the
+/// device takes them. All else stays on the host, and its StepInfo
 /// says why. Inputs are copied first, outputs last. Throws BackendError where a library of the device is
 /// missing.
-void place(PlanResult& plan, const std::vector<codegen::EmittedKernel>& kernels, device::Device& device);
+void place(PlanResult& plan, const std::vector<codegen::EmittedKernel>& emitted,
+           const std::vector<codegen::EmittedKernel>& for_device, device::Device& device);
 
 } // namespace tbx::driver

@@ -29,9 +29,16 @@ double take_scale(Editor& e, ValueId& id) {
   }
 }
 
+/// What is added to the scaled scores. Windows of an image have masks of their own, which models add to
+/// scores whose batch is seen as [images, windows].
+struct Mask {
+  ValueId id = -1;
+  int64_t windows = 0; ///< 0: added to the scores as they are
+};
+
 struct Match {
   ValueId q = -1, k = -1, v = -1;
-  std::vector<ValueId> masks; ///< added to the scaled scores
+  std::vector<Mask> masks;
   double scale = 1;
   bool guarded = false; ///< NaN probabilities become 0
 };
@@ -64,17 +71,45 @@ bool is_scaled_product(Editor& e, ValueId id) {
   return single_product(e, id) != nullptr;
 }
 
+/// How many parts [batch / parts, parts, ...] has of each entry of [batch, ...]; 0: they differ otherwise.
+int64_t parts_of(const Graph& g, ValueId whole, ValueId split) {
+  const auto &a = g.at(whole).type.shape, &b = g.at(split).type.shape;
+  if (!a || !b || a->empty() || b->size() != a->size() + 1) return 0;
+  const auto parts = (*b)[1].as_constant();
+  return parts && std::equal(a->begin() + 1, a->end(), b->begin() + 2, ir::provably_equal) ? *parts : 0;
+}
+
+/// Whether adding `mask` to `scores`, which are seen in parts, leaves their shape as it is.
+bool repeats(const Graph& g, ValueId mask, ValueId scores) {
+  const auto &m = g.at(mask).type.shape, &s = g.at(scores).type.shape;
+  return m && s && m->size() <= s->size() &&
+         std::equal(m->rbegin(), m->rend(), s->rbegin(), [](ir::SymInt have, ir::SymInt want) {
+           return have.is(1) || ir::provably_equal(have, want);
+         });
+}
+
 /// Follows sums down to the scaled product, which may be on either side of each; what else they add are
-/// masks. False: there is none.
-bool take_masks(Editor& e, ValueId& scores, std::vector<ValueId>& masks) {
+/// masks. `windows`: as in Mask, of `scores`. False: there is no product.
+bool take_masks(Editor& e, ValueId& scores, std::vector<Mask>& masks, int64_t windows = 0) {
   constexpr size_t kMost = 4; // each is one more tensor that the softmax reads
-  if (is_scaled_product(e, scores)) return true;
-  Node* add = e.producer(scores, "Add");
-  if (!add || e.uses(scores) != 1 || masks.size() == kMost) return false;
+  if (windows == 0 && is_scaled_product(e, scores)) return true;
+  if (e.uses(scores) != 1) return false;
+  if (const Node* reshape = e.producer(scores, "Reshape")) {
+    ValueId below = reshape->inputs[0];
+    const int64_t parts = windows == 0 ? parts_of(e.graph, scores, below) : parts_of(e.graph, below, scores);
+    if (parts == 0 || (windows != 0 && parts != windows)) return false;
+    if (!take_masks(e, below, masks, windows == 0 ? parts : 0)) return false;
+    scores = below;
+    return true;
+  }
+  const Node* add = e.producer(scores, "Add");
+  if (!add || masks.size() == kMost) return false;
   for (int side : {0, 1}) {
     ValueId below = add->inputs[side];
-    masks.push_back(add->inputs[1 - side]);
-    if (take_masks(e, below, masks)) {
+    const ValueId mask = add->inputs[1 - side];
+    if (windows != 0 && !repeats(e.graph, mask, below)) continue;
+    masks.push_back({mask, windows});
+    if (take_masks(e, below, masks, windows)) {
       scores = below;
       return true;
     }
@@ -111,7 +146,7 @@ bool fits(const Graph& g, const Match& m) {
   const size_t rank = f32_rank(g, m.q);
   if ((rank != 3 && rank != 4) || f32_rank(g, m.k) != rank || f32_rank(g, m.v) != rank) return false;
   return std::all_of(m.masks.begin(), m.masks.end(),
-                     [&](ValueId mask) { return g.at(mask).type.dtype == DType::f32; });
+                     [&](const Mask& mask) { return g.at(mask.id).type.dtype == DType::f32; });
 }
 
 } // namespace
@@ -124,9 +159,16 @@ int fuse_attention(Graph& graph) {
     auto m = match(e, node);
     if (!m || !fits(graph, *m)) continue;
     std::vector<ValueId> inputs = {m->q, m->k, m->v};
-    inputs.insert(inputs.end(), m->masks.begin(), m->masks.end());
-    e.become(node, "FusedAttention", 1, inputs,
-             {{"scale", static_cast<float>(m->scale)}, {"zero_undefined_rows", int64_t{m->guarded}}});
+    std::map<std::string, Attribute> attributes = {{"scale", static_cast<float>(m->scale)},
+                                                   {"zero_undefined_rows", int64_t{m->guarded}}};
+    std::vector<int64_t> windows;
+    for (const Mask& mask : m->masks) {
+      inputs.push_back(mask.id);
+      windows.push_back(mask.windows);
+    }
+    if (std::any_of(windows.begin(), windows.end(), [](int64_t n) { return n != 0; }))
+      attributes["windows"] = windows;
+    e.become(node, "FusedAttention", 1, inputs, std::move(attributes));
     node.domain = "tensorbox";
     ++count;
   }

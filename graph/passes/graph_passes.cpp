@@ -57,6 +57,9 @@ std::span<const Pass> graph_passes() {
       Pass{"fuse_rms_norm", "x/sqrt(mean(x^2) + eps)*scale -> RMSNormalization", fuse_rms_norm, 23},
       Pass{"fuse_gelu", "0.5*x*(1 + erf(x/sqrt(2))), and with tanh -> Gelu", fuse_gelu, 20},
       Pass{"fuse_swish", "x*Sigmoid(x) -> Swish, x*HardSigmoid(x) -> HardSwish", fuse_swish, 24},
+      // Behind the recognisers: it knows what they make.
+      Pass{"compute_selected", "f(x)[i] -> f(x[i]), where nothing else is read of f(x)", compute_selected,
+           13},
       // Last: it decides for the values that are left.
       Pass{"narrow_storage", "float32 in memory -> the type of `precision`, where nothing sensitive reads it",
            nullptr, kCompileOnly, narrow_storage},

@@ -46,6 +46,8 @@ int fuse_layer_norm(Graph& graph);
 int fuse_rms_norm(Graph& graph);
 /// Softmax(q * k * scale + masks) * v -> one node, tensorbox::FusedAttention.
 int fuse_attention(Graph& graph);
+/// What is read at one place of an axis alone is computed there alone.
+int compute_selected(Graph& graph);
 /// float32 values that memory may hold narrower -> Value::stored; weights of products -> that type.
 int narrow_storage(Graph& graph, const PassContext& context);
 /// Nodes nobody needs -> nothing.

@@ -70,9 +70,36 @@ bool take_masks(OpContext& ctx, AttentionCore& a, const std::vector<TensorBox>& 
   return true;
 }
 
+/// `mask` of scores whose batch is seen as [batch / windows, windows], for scores of [batch, ...].
+TensorBox joined_windows(OpContext& ctx, const TensorBox& mask, SymInt batch, int64_t windows) {
+  const SymInts& have = mask.sizes();
+  SymInts sizes(have.begin() + 1, have.end()), at = loop_vars(ctx.c, mask.rank() - 1);
+  const SymInt entry = at[0];
+  if (!have[0].is(1) || !have[1].is(1)) sizes[0] = batch;
+  at[0] = have[1].is(1) ? SymInt(0) : ir::mod(entry, windows);
+  at.insert(at.begin(), have[0].is(1) ? SymInt(0) : ir::floordiv(entry, windows));
+  return mask.view(ctx.c, sizes, at);
+}
+
+/// The masks for scores of `batch` entries; those of windows are told by the attribute `windows`, by mask.
+std::vector<TensorBox> masks_of(OpContext& ctx, SymInt batch) {
+  const std::vector<int64_t> windows = ctx.attr_ints("windows");
+  const int rank = ctx.rank(0);
+  std::vector<TensorBox> masks;
+  for (int i = 3; i < ctx.num_inputs(); ++i) {
+    TensorBox mask = ctx.in(i);
+    if (!windows.empty() && windows[i - 3] != 0 && mask.rank() >= rank) {
+      if (mask.rank() == rank) mask = ir::unsqueeze(ctx.program, mask, std::vector<int>{0});
+      mask = joined_windows(ctx, mask, batch, windows[i - 3]);
+    }
+    masks.push_back(mask);
+  }
+  return masks;
+}
+
 /// The operands of the kernel that never stores scores; nullopt where it does not take them, or two products
 /// and a softmax are faster.
-std::optional<AttentionCore> core_of(OpContext& ctx, const std::vector<TensorBox>& masks) {
+std::optional<AttentionCore> core_of(OpContext& ctx) {
   AttentionCore a;
   a.q = with_batch(ctx, ctx.in(0));
   a.k = ir::permute(ctx.program, with_batch(ctx, ctx.in(1)), kSwapLast);
@@ -83,7 +110,7 @@ std::optional<AttentionCore> core_of(OpContext& ctx, const std::vector<TensorBox
   if (!q[1].is_constant() || !ir::provably_equal(q[3], k[3])) return std::nullopt;
   if (is_fast_fused(ctx.program.target, q[2], k[2]) == false) return std::nullopt;
   std::vector<TensorBox> wide;
-  for (const TensorBox& mask : masks) {
+  for (const TensorBox& mask : masks_of(ctx, ctx.in(0).sizes()[0])) {
     if (mask.rank() > ctx.rank(0)) return std::nullopt;
     wide.push_back(with_batch(ctx, mask));
   }
@@ -96,11 +123,11 @@ std::optional<AttentionCore> core_of(OpContext& ctx, const std::vector<TensorBox
 }
 
 /// What the nodes of the model say, the scale where the softmax reads the scores: there it costs nothing.
-TensorBox composed(OpContext& ctx, const std::vector<TensorBox>& masks) {
+TensorBox composed(OpContext& ctx) {
   TensorBox s = matmul_boxes(ctx, ctx.in(0), ctx.in(1), DType::f32);
   if (const float scale = ctx.attr_float("scale", 1); scale != 1)
     s = map(ctx, DType::f32, s, [&](Expr e) { return ir::mul(e, number(e, scale)); });
-  for (const TensorBox& mask : masks) s = map(ctx, DType::f32, s, mask, ir::add);
+  for (const TensorBox& mask : masks_of(ctx, s.sizes()[0])) s = map(ctx, DType::f32, s, mask, ir::add);
   TensorBox p = lower_as(ctx, "Softmax", 13, {s}, {{"axis", int64_t{-1}}}).at(0).tensor;
   if (ctx.attr_int("zero_undefined_rows", 0) != 0)
     p = map(ctx, DType::f32, p, [](Expr e) { return ir::where(ir::unary(Op::is_nan, e), number(e, 0), e); });
@@ -111,10 +138,8 @@ TensorBox composed(OpContext& ctx, const std::vector<TensorBox>& masks) {
 /// Inputs q [(B,) H, S, D], k transposed [(B,) H, D, T], v [(B,) H, T, Dv], and any number of masks to be
 /// added to the scores; all f32. Batches and masks broadcast as in the products and sums that they were.
 Values fused_attention(OpContext& ctx) {
-  std::vector<TensorBox> masks;
-  for (int i = 3; i < ctx.num_inputs(); ++i) masks.push_back(ctx.in(i));
-  auto a = core_of(ctx, masks);
-  if (!a) return {composed(ctx, masks)};
+  auto a = core_of(ctx);
+  if (!a) return {composed(ctx)};
   TensorBox y = attend_fused(ctx, *a);
   return {ctx.rank(0) == 3 ? ir::squeeze(ctx.program, y, std::vector<int>{0}) : y};
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -277,3 +278,17 @@ def test_doctor(tbx: Tbx) -> None:
         assert row["where"].startswith("/") if row["found"] else "was not found" in row["problem"]
     assert "cuda:0" in by_name
     assert "C++ compiler" in tbx("doctor").out
+
+
+def test_kernels_of_equal_text_are_launched_for_their_own_sizes(tbx: Tbx, tmp_path: Path) -> None:
+    sizes = {"a": 64, "b": 64 * 1024}
+    graph = helper.make_graph([helper.make_node("Exp", [n], [f"e{n}"]) for n in sizes], "g",
+                              [helper.make_tensor_value_info(n, TensorProto.FLOAT, [s]) for n, s in sizes.items()],
+                              [helper.make_tensor_value_info(f"e{n}", TensorProto.FLOAT, [s]) for n, s in sizes.items()])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    plan = tbx("dump", path, "--stage", "plan", "--device", "cuda", environment={"TBX_FAKE_CUDA": "1"}).out
+    steps = re.findall(r"kernel (\w+) .* tasks (\d+) blocks (\d+) of (\d+) threads", plan)
+    assert len(steps) == 2 and steps[0][0] == steps[1][0]
+    for _, tasks, blocks, threads in steps:
+        assert int(blocks) == -(-int(tasks) // int(threads))

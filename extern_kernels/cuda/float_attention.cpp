@@ -27,7 +27,7 @@ int64_t in_vectors(int64_t columns) { return (columns + 3) / 4 * 4; }
 class FloatAttention final : public LaunchedKernel {
 public:
   using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
-  static constexpr int64_t kRowsOfTile = 32, kFewKeys = 64, kManyKeys = 128, kWidestHead = 128;
+  static constexpr int64_t kRowsOfTile = 32, kKeysOfTile = 64, kWidestHead = 128;
 
   FloatAttention(device::Device& device, const AttentionProblem& p, std::span<const OperandInfo> in,
                  Load load)
@@ -38,19 +38,15 @@ public:
     load_ = [&device](const std::string& text) { return loaded(device, text); };
     const auto& q = in[0].sizes;
     if (std::min({q[0], q[1], q[2], in[1].sizes[2]}) > 0) // for the first run
-      compiled_for(depth_ % 4 == 0 && width_ % 4 == 0, cut_of(q[0] * q[1] * tiles_of(q[2]), in[1].sizes[2]));
+      compiled_for(depth_ % 4 == 0 && width_ % 4 == 0,
+                   groups_of(q[0] * q[1] * tiles_of(q[2]), in[1].sizes[2]));
   }
 
-  /// Keys in shared memory, and groups of warps, each with keys of its own.
-  struct Cut {
-    int64_t keys = kFewKeys, groups = 1;
-    auto
-    operator<=>(const Cut&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
-  };
-  static int64_t shared_bytes(int64_t depth, int64_t width, const Cut& cut) {
-    const int64_t columns = in_vectors(depth), step = columns % 8 == 0 ? columns + 4 : columns;
-    const int64_t of_group = cut.keys * (step + in_vectors(width) + kRowsOfTile + 4);
-    return (kRowsOfTile * step + cut.groups * of_group) * size_of(DType::f32);
+  /// `groups` of warps, each with keys of its own.
+  static int64_t shared_bytes(int64_t depth, int64_t width, int64_t groups) {
+    const int64_t step = in_vectors(depth) + 4;
+    const int64_t of_group = kKeysOfTile * (step + in_vectors(width) + kRowsOfTile + 4);
+    return (kRowsOfTile * step + groups * of_group) * size_of(DType::f32);
   }
 
   std::string description() const override { return "our own " + to_string(Problem(p_)) + " in tiles"; }
@@ -59,29 +55,23 @@ public:
     const TensorRef &q = args.inputs[0], &y = args.outputs[0];
     if (y.numel() == 0) return;
     AttentionArguments a = attention_arguments(p_, args.inputs, y);
-    const int64_t blocks = q.sizes[0] * a.heads * tiles_of(a.queries);
-    const Cut cut = cut_of(blocks, a.keys);
+    const int64_t blocks = q.sizes[0] * a.heads * tiles_of(a.queries), groups = groups_of(blocks, a.keys);
     if (blocks > INT32_MAX) throw_unsupported("attention of {} blocks of queries", blocks);
     device::LaunchShape shape;
     shape.blocks = static_cast<uint32_t>(blocks);
-    shape.threads = static_cast<uint32_t>(128 * cut.groups);
-    shape.shared_bytes = static_cast<uint32_t>(shared_bytes(depth_, width_, cut));
+    shape.threads = static_cast<uint32_t>(128 * groups);
+    shape.shared_bytes = static_cast<uint32_t>(shared_bytes(depth_, width_, groups));
     void* pointers[] = {&a};
     const bool vector = std::all_of(args.inputs.begin(), args.inputs.begin() + 3, in_whole_vectors);
-    args.stream->launch(compiled_for(vector, cut), shape, pointers);
+    args.stream->launch(compiled_for(vector, groups), shape, pointers);
   }
 
 private:
   static int64_t tiles_of(int64_t queries) { return (queries + kRowsOfTile - 1) / kRowsOfTile; }
-  Cut cut_of(int64_t blocks, int64_t keys) const {
-    // Where blocks do not fill the device their warps would wait for each other alone: others share the keys.
-    const Cut split{kFewKeys, 2}, many{kManyKeys, 1};
-    auto fits = [&](const Cut& c, int64_t of) {
-      return shared_bytes(depth_, width_, c) <= properties_.shared_bytes_block / of;
-    };
-    if (keys <= kFewKeys) return {};
-    if (blocks <= properties_.multiprocessors && fits(split, 1)) return split;
-    return keys > 2 * kManyKeys && fits(many, 2) ? many : Cut{};
+  /// Two where blocks do not fill the device: their warps would wait for each other alone.
+  int64_t groups_of(int64_t blocks, int64_t keys) const {
+    const bool fits = shared_bytes(depth_, width_, 2) <= properties_.shared_bytes_block;
+    return blocks <= properties_.multiprocessors && keys > kKeysOfTile && fits ? 2 : 1;
   }
   static bool in_whole_vectors(const TensorRef& t) {
     if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0 || t.sizes[3] % 4 != 0) return false;
@@ -89,15 +79,14 @@ private:
     return std::all_of(t.strides.begin(), t.strides.end() - 1, [](int64_t s) { return s % 4 == 0; });
   }
 
-  device::Kernel compiled_for(bool vector, const Cut& cut) const {
+  device::Kernel compiled_for(bool vector, int64_t groups) const {
     std::scoped_lock lock(mutex_);
-    std::shared_ptr<device::Module>& module = modules_[{vector, cut}];
+    std::shared_ptr<device::Module>& module = modules_[{vector, groups}];
     if (!module)
-      module =
-          load_(fmt::format("#define DEPTH {}\n#define WIDTH {}\n#define VECTOR {}\n#define MASK {}\n#define "
-                            "KEYS {}\n#define GROUPS {}\n{}\n{}",
-                            in_vectors(depth_), in_vectors(width_), vector ? 1 : 0, static_cast<int>(mask_),
-                            cut.keys, cut.groups, loops_arguments(), kFloatText));
+      module = load_(fmt::format(
+          "#define DEPTH {}\n#define WIDTH {}\n#define VECTOR {}\n#define MASK {}\n#define GROUPS {}\n{}\n{}",
+          in_vectors(depth_), in_vectors(width_), vector ? 1 : 0, static_cast<int>(mask_), groups,
+          loops_arguments(), kFloatText));
     return module->kernel("float_attention");
   }
 
@@ -107,7 +96,7 @@ private:
   device::Properties properties_;
   Load load_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<bool, Cut>, std::shared_ptr<device::Module>> modules_; ///< by `vector`
+  mutable std::map<std::pair<bool, int64_t>, std::shared_ptr<device::Module>> modules_; ///< by vector, groups
 };
 
 } // namespace
@@ -126,7 +115,7 @@ std::string refuses_float_attention(const device::Properties& properties, std::s
   if (depth < 1 || width < 1) return "heads whose width is known at run time only";
   if (std::max(depth, width) > FloatAttention::kWidestHead)
     return fmt::format("heads wider than {}", FloatAttention::kWidestHead);
-  if (FloatAttention::shared_bytes(depth, width, {}) > properties.shared_bytes_block)
+  if (FloatAttention::shared_bytes(depth, width, 1) > properties.shared_bytes_block)
     return "tiles that are larger than the memory of a block";
   return {};
 }

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "extern_kernels/cuda/select.h"
 #include "extern_kernels/fit.h"
+#include "extern_kernels/threads.h"
+#include "runtime/session.h"
 
 namespace tbx::runtime {
 namespace {
@@ -36,7 +38,7 @@ std::vector<extern_kernels::OperandInfo> made_facts(const Executable& executable
 }
 
 /// On a device, where there is one.
-BoundStep bind_extern(const Executable& executable, const ExternStep& step, extern_kernels::Kernels kernels,
+BoundStep bind_extern(const Executable& executable, const ExternStep& step, const BindOptions& options,
                       device::Device* device) {
   auto facts = [&](const std::vector<OperandView>& views) {
     std::vector<extern_kernels::OperandInfo> all;
@@ -54,14 +56,16 @@ BoundStep bind_extern(const Executable& executable, const ExternStep& step, exte
                                  [](const SizeExpr& e) { return !e.is_constant(); });
   using extern_kernels::Lengths;
   extern_kernels::Selection s =
-      device ? extern_kernels::select_on(*device, step.problem, in, out, grows ? Lengths::grow : Lengths::any)
-             : extern_kernels::select(step.problem, in, out, kernels);
+      device
+          ? extern_kernels::select_on(*device, step.problem, in, out, grows ? Lengths::grow : Lengths::any)
+          : extern_kernels::as_with_threads(options.threads > 0 ? options.threads : default_threads(), [&] {
+              return extern_kernels::select(step.problem, in, out, options.kernels);
+            });
   return {{}, std::move(s.kernel), std::move(s.chosen), std::move(s.refusals)};
 }
 
 /// Library calls of a device, by step. Side by side: each may have texts compiled, and wait for that.
-std::vector<BoundStep> bind_on_device(const Executable& executable, extern_kernels::Kernels kernels,
-                                      device::Device& device) {
+std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOptions& options) {
   std::vector<size_t> calls;
   for (size_t s = 0; s < executable.steps.size(); ++s)
     if (executable.steps[s].device != DeviceKind::cpu &&
@@ -73,7 +77,7 @@ std::vector<BoundStep> bind_on_device(const Executable& executable, extern_kerne
   auto work = [&] {
     for (size_t i = next++; i < calls.size(); i = next++) try {
         const auto& call = std::get<ExternStep>(executable.steps[calls[i]].what);
-        bound[calls[i]] = bind_extern(executable, call, kernels, &device);
+        bound[calls[i]] = bind_extern(executable, call, options, options.on.device.get());
       } catch (...) {
         failed[i] = std::current_exception();
       }
@@ -112,16 +116,16 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
 
 std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> executable,
                                             std::vector<std::shared_ptr<const Module>> modules,
-                                            extern_kernels::Kernels kernels, const DeviceModule& on,
-                                            const BoundExecutable* twin) {
+                                            const BindOptions& options) {
+  const BoundExecutable* twin = options.twin;
   TBX_INTERNAL(!twin || twin->steps.size() == executable->steps.size());
   auto bound = std::make_shared<BoundExecutable>();
-  bound->on_device = bind_device(*executable, on);
+  bound->on_device = bind_device(*executable, options.on);
   // What a run reads without writing it: kernels get all buffers as void*.
   for (const auto& constant : executable->constants)
     bound->constants.push_back(const_cast<std::byte*>(constant->data));
   std::vector<BoundStep> made;
-  if (bound->on_device && !twin) made = bind_on_device(*executable, kernels, *on.device);
+  if (bound->on_device && !twin) made = bind_on_device(*executable, options);
   for (const Step& step : executable->steps) {
     try {
       const bool host = step.device == DeviceKind::cpu;
@@ -132,7 +136,7 @@ std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> ex
         if (twin)
           bound->steps.push_back(twin->steps[at]);
         else
-          bound->steps.push_back(host ? bind_extern(*executable, *call, kernels, nullptr)
+          bound->steps.push_back(host ? bind_extern(*executable, *call, options, nullptr)
                                       : std::move(made[at]));
         bound->data_dependent |= !call->dynamic_outputs.empty();
       } else {

@@ -10,6 +10,7 @@
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "base/spare_memory.h"
 #include "codegen/build_module.h"
 #include "codegen/device_binary.h"
 #include "driver/limits.h"
@@ -291,6 +292,7 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
     if (options.progress) options.progress(name, 0, 0);
   };
   stage("schedule");
+  require_spare_memory(); // for what libraries make of a question
   fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, &stats.passes_ms);
   stats.schedule_ms = watch.lap();
 

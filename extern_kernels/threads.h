@@ -7,12 +7,11 @@
 
 namespace tbx::extern_kernels {
 
-/// Calls `f`, which starts no work of several threads, as in an arena of so many: libraries look at the arena
-/// that they are asked in, and have other implementations for one thread than for two. They get memory for
-/// their descriptors.
+/// Calls `f` as in an arena of so many threads: libraries look at the arena that they are asked in, and have
+/// other implementations for one thread than for two.
 template <class F> auto as_with_threads(int threads, F&& f) -> decltype(f()) {
-  require_spare_memory();
   if (tbb::this_task_arena::max_concurrency() == threads) return f();
+  require_spare_memory();
   tbb::task_arena arena(threads);
   return arena.execute(f);
 }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/spare_memory.h"
 #include "extern_kernels/cuda/select.h"
 #include "extern_kernels/fit.h"
 #include "extern_kernels/threads.h"
@@ -56,11 +57,8 @@ BoundStep bind_extern(const Executable& executable, const ExternStep& step, cons
                                  [](const SizeExpr& e) { return !e.is_constant(); });
   using extern_kernels::Lengths;
   extern_kernels::Selection s =
-      device
-          ? extern_kernels::select_on(*device, step.problem, in, out, grows ? Lengths::grow : Lengths::any)
-          : extern_kernels::as_with_threads(options.threads > 0 ? options.threads : default_threads(), [&] {
-              return extern_kernels::select(step.problem, in, out, options.kernels);
-            });
+      device ? extern_kernels::select_on(*device, step.problem, in, out, grows ? Lengths::grow : Lengths::any)
+             : extern_kernels::select(step.problem, in, out, options.kernels);
   return {{}, std::move(s.kernel), std::move(s.chosen), std::move(s.refusals)};
 }
 
@@ -116,7 +114,9 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
 
 std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> executable,
                                             std::vector<std::shared_ptr<const Module>> modules,
-                                            const BindOptions& options) {
+                                            const BindOptions& given) {
+  BindOptions options = given;
+  if (options.threads <= 0) options.threads = default_threads();
   const BoundExecutable* twin = options.twin;
   TBX_INTERNAL(!twin || twin->steps.size() == executable->steps.size());
   auto bound = std::make_shared<BoundExecutable>();
@@ -126,27 +126,30 @@ std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> ex
     bound->constants.push_back(const_cast<std::byte*>(constant->data));
   std::vector<BoundStep> made;
   if (bound->on_device && !twin) made = bind_on_device(*executable, options);
-  for (const Step& step : executable->steps) {
-    try {
-      const bool host = step.device == DeviceKind::cpu;
-      if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
-        bound->steps.push_back({host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}});
-      } else if (const auto* call = std::get_if<ExternStep>(&step.what)) {
-        const size_t at = bound->steps.size();
-        if (twin)
-          bound->steps.push_back(twin->steps[at]);
-        else
-          bound->steps.push_back(host ? bind_extern(*executable, *call, options, nullptr)
-                                      : std::move(made[at]));
-        bound->data_dependent |= !call->dynamic_outputs.empty();
-      } else {
-        bound->steps.emplace_back();
+  require_spare_memory(); // for what libraries make of a question
+  extern_kernels::as_with_threads(options.threads, [&] {
+    for (const Step& step : executable->steps) {
+      try {
+        const bool host = step.device == DeviceKind::cpu;
+        if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+          bound->steps.push_back({host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}});
+        } else if (const auto* call = std::get_if<ExternStep>(&step.what)) {
+          const size_t at = bound->steps.size();
+          if (twin)
+            bound->steps.push_back(twin->steps[at]);
+          else
+            bound->steps.push_back(host ? bind_extern(*executable, *call, options, nullptr)
+                                        : std::move(made[at]));
+          bound->data_dependent |= !call->dynamic_outputs.empty();
+        } else {
+          bound->steps.emplace_back();
+        }
+      } catch (Error& e) {
+        e.set_where(nodes_of(*executable, step.origins));
+        throw;
       }
-    } catch (Error& e) {
-      e.set_where(nodes_of(*executable, step.origins));
-      throw;
     }
-  }
+  });
   bound->executable = std::move(executable);
   bound->modules = std::move(modules);
   return bound;

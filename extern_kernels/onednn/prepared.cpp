@@ -122,7 +122,7 @@ std::shared_ptr<Prepared> PreparedCache::get(std::span<const TensorRef> inputs,
   };
   for (const TensorRef& t : inputs) add(t);
   for (const TensorRef& t : outputs) add(t);
-  require_spare_memory(); // for descriptors, which come before what is made of them
+  require_spare_memory(); // for descriptors and the primitives that are made of them
   auto prepared = make();
   std::lock_guard lock(mutex_);
   entries_.push_front({threads, std::move(key), prepared});

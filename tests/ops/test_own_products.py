@@ -271,7 +271,20 @@ def transposed_convolution_of_one_channel() -> None:
             assert not any("a plain loop of the library" in d for step in session.explain() for d in step["decisions"])
 
 
-@pytest.mark.parametrize("case", ["add_twice_to_one_column", "transposed_convolution_of_one_channel"])
+def groups_of_bytes_whose_weights_have_a_zero_point() -> None:
+    """Sums of the image, which the zero point is multiplied by, come with the products: it is turned once."""
+    x, w = RNG.integers(0, 256, (1, 12, 9, 8)).astype(np.uint8), RNG.integers(0, 256, (27, 4, 3, 3)).astype(np.uint8)
+    node = helper.make_node("ConvInteger", ["x", "w", "", "z"], ["y"], group=3)
+    m = model([node], {"x": x}, {"w": w, "z": np.array(9, np.uint8)}, np.dtype(np.int32))
+    want = conv(x, w.astype(np.int64) - 9, False, 3, (1, 1), (1, 1), (0, 0, 0, 0), (0, 0))
+    for session in sessions(m):
+        np.testing.assert_array_equal(session.run({"x": x})["y"], want)
+        calls = [step["name"] for step in session.explain() if step["kind"] == "extern"]
+        assert len(calls) == 1 or os.environ["DNNL_MAX_CPU_ISA"] != "AVX2", calls
+
+
+@pytest.mark.parametrize("case", ["add_twice_to_one_column", "transposed_convolution_of_one_channel",
+                                  "groups_of_bytes_whose_weights_have_a_zero_point"])
 @pytest.mark.parametrize("isa", ["AVX2", "DEFAULT"])
 def test_what_the_library_has_for_an_instruction_set(isa: str, case: str) -> None:
     """It looks at its instruction set once, so that each has a process. What it has depends on the number of threads, too."""

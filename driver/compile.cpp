@@ -10,6 +10,7 @@
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "base/spare_memory.h"
 #include "codegen/build_module.h"
 #include "codegen/device_binary.h"
 #include "driver/limits.h"
@@ -291,6 +292,7 @@ Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOpt
     if (options.progress) options.progress(name, 0, 0);
   };
   stage("schedule");
+  require_spare_memory(); // for what libraries make of a question
   fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, &stats.passes_ms);
   stats.schedule_ms = watch.lap();
 
@@ -354,8 +356,7 @@ struct Bindable {
 
 /// The last stage. `stats` of what was planned go on counting.
 Compiled bind_program(const Bindable& plan, const std::shared_ptr<const codegen::Module>& native,
-                      CompileStats stats, extern_kernels::Kernels kernels,
-                      const runtime::DeviceModule& on = {}, const runtime::BoundExecutable* twin = nullptr) {
+                      CompileStats stats, const runtime::BindOptions& options) {
   Compiled result;
   std::vector<std::shared_ptr<const runtime::Module>> modules;
   if (native) {
@@ -364,7 +365,7 @@ Compiled bind_program(const Bindable& plan, const std::shared_ptr<const codegen:
     modules.push_back(native);
   }
   modules.push_back(plan.evaluated);
-  result.bound = runtime::bind(plan.executable, std::move(modules), kernels, on, twin);
+  result.bound = runtime::bind(plan.executable, std::move(modules), options);
   result.steps = plan.steps;
   package::describe(*result.bound, result.steps);
   for (size_t s = 0; s < result.steps.size(); ++s) {
@@ -379,7 +380,6 @@ Compiled bind_program(const Bindable& plan, const std::shared_ptr<const codegen:
 
 /// The program, evaluated; its kernels are built later, with the library kernels that it has.
 Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOptions& options) {
-  constexpr auto kernels = extern_kernels::Kernels::fastest;
   codegen::Toolchain toolchain = toolchain_of(options);
   toolchain.log = nullptr; // it was told already
   toolchain.interrupted = nullptr;
@@ -388,16 +388,16 @@ Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOpt
   Bindable first(std::move(*planned.evaluated));
   for (StepInfo& step : first.steps)
     if (step.kind == "evaluated") step.decisions.emplace_back(kTierNote);
-  Compiled result = bind_program(first, nullptr, stats, kernels);
+  Compiled result = bind_program(first, nullptr, stats, {.threads = options.threads});
   result.later = [emitted = named_kernels(planned.emitted), isa = chosen_isa(options),
                   toolchain = std::move(toolchain), plan = Bindable(std::move(planned.plan)), stats,
-                  twin = result.bound](const auto& stopped, const auto& log) {
+                  threads = options.threads, twin = result.bound](const auto& stopped, const auto& log) {
     Stopwatch watch;
     codegen::Toolchain with = toolchain;
     with.interrupted = stopped;
     with.log = log;
-    Compiled made =
-        bind_program(plan, codegen::build_module(emitted, isa, with), stats, kernels, {}, twin.get());
+    Compiled made = bind_program(plan, codegen::build_module(emitted, isa, with), stats,
+                                 {.threads = threads, .twin = twin.get()});
     const double ms = watch.lap();
     made.stats.build_ms += ms;
     made.stats.total_ms += ms;
@@ -450,7 +450,9 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   stage("bind");
   return timed(bind_program(
       Bindable(std::move(planned.plan)), native, stats,
-      options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest, on));
+      {.threads = options.threads,
+       .kernels = options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest,
+       .on = on}));
 }
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,

@@ -67,8 +67,10 @@ namespace onednn {
 std::string inexact_bytes(); // extern_kernels/onednn/common.h
 bool multiplies(DType half);
 // Why bias and post-operations are not done inside of a fast kernel; empty: they are.
-std::string slow_work(const ConvProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
-std::string slow_work(const MatMulProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+std::string slow_work(const ConvProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
+                      const Target&);
+std::string slow_work(const MatMulProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
+                      const Target&);
 } // namespace onednn
 
 int64_t least_byte_group() {
@@ -87,8 +89,8 @@ std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo
         is_plain_loops(c.name) ? "plain loops" : c.supports(problem, inputs, outputs, target);
     if (refusal.empty() && is_onednn)
       refusal = std::holds_alternative<ConvProblem>(problem)
-                    ? onednn::slow_work(std::get<ConvProblem>(problem), inputs, outputs)
-                    : onednn::slow_work(std::get<MatMulProblem>(problem), inputs, outputs);
+                    ? onednn::slow_work(std::get<ConvProblem>(problem), inputs, outputs, target)
+                    : onednn::slow_work(std::get<MatMulProblem>(problem), inputs, outputs, target);
     if (refusal.empty()) return {};
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", c.name, refusal);
   }

@@ -1,5 +1,6 @@
 // What lowering and fusion may ask about extern kernels: layout wishes and which post-operations fit. They
-// ask for the CPU of the target. The library answers for the one that it runs on: it knows no other.
+// ask for the CPU and the threads of the target. The library answers for the CPU that it runs on: it knows no
+// other.
 #pragma once
 
 #include <span>

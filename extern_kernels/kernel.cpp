@@ -1,6 +1,7 @@
 #include "extern_kernels/kernel.h"
 
 #include <fmt/format.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
 
@@ -70,7 +71,8 @@ bool is_plain_loops(std::string_view candidate) {
 Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
                  std::span<const OperandInfo> outputs, Kernels kernels) {
   Selection s;
-  const Target target = host_target();
+  Target target = host_target();
+  target.threads = tbb::this_task_arena::max_concurrency();
   for (const Candidate& c : candidates(problem, kernels)) {
     std::string refusal = c.supports(problem, inputs, outputs, target);
     if (refusal.empty()) {

@@ -90,7 +90,8 @@ struct Selection {
   std::string chosen;
   std::vector<std::string> refusals; ///< "onednn_conv: dilation of a 3-D transposed convolution"
 };
-/// The first candidate that accepts for the CPU at hand. UnsupportedError with all refusals when none does.
+/// The first candidate that accepts for the CPU at hand and the number of threads of the arena that the call
+/// is in, which is to be that of its runs. UnsupportedError with all refusals when none does.
 Selection select(const Problem& problem, std::span<const OperandInfo> inputs,
                  std::span<const OperandInfo> outputs, Kernels kernels = Kernels::fastest);
 

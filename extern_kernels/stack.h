@@ -15,6 +15,19 @@ inline int64_t place_of(int64_t i, std::span<const int64_t> sizes, std::span<con
   return place;
 }
 
+/// The same of elements one after the other, from number `first` on.
+inline void places_from(int64_t first, std::span<const int64_t> sizes, std::span<const int64_t> steps,
+                        std::span<int64_t> places) {
+  for (size_t done = 0; done < places.size();) {
+    const int64_t i = first + static_cast<int64_t>(done), length = sizes.empty() ? 1 : sizes.back();
+    int64_t place = place_of(i, sizes, steps);
+    for (int64_t rest = length - i % length; rest > 0 && done < places.size(); --rest) {
+      places[done++] = place;
+      if (!sizes.empty()) place += steps[sizes.size() - 1];
+    }
+  }
+}
+
 struct Stack {
   const TensorRef& t;
   std::span<const int64_t> batch() const { return t.sizes.first(t.sizes.size() - 2); }

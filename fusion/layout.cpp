@@ -221,7 +221,9 @@ private:
           ExternOperand& in = call->inputs[i];
           if (in.buffer < 0 || program_.at(in.buffer).kind == BufferKind::constant) continue;
           LayoutWish wish = input_layout(call->problem, static_cast<int>(i), wants_channels_last(*call));
-          if (satisfies(in, wish) || is_copied_there(*call, i) || take_copy(in, wish)) continue;
+          if (satisfies(in, wish) || is_copied_there(*call, i)) continue;
+          if (i == 0) leave_out_pixels(*call);
+          if (take_copy(in, wish)) continue;
           const ExternOperand from = in;
           result.push_back(copy_operand(in, wish, op.origins));
           copies_.push_back({from, in, wish});
@@ -235,6 +237,23 @@ private:
       result.push_back(std::move(op));
     }
     program_.operations = std::move(result);
+  }
+
+  /// An image that will be copied for a convolution has no pixels that it steps over: with a kernel of one
+  /// element these are all between two steps. Padding would be among the pixels that are left.
+  void leave_out_pixels(ExternCall& call) {
+    auto* conv = std::get_if<extern_kernels::ConvProblem>(&call.problem);
+    if (!conv || conv->transposed) return;
+    ExternOperand& image = call.inputs[0];
+    const size_t r = program_.at(image.buffer).sizes.size();
+    for (size_t s = 0; s < conv->strides.size(); ++s) {
+      const size_t d = s + 2;
+      if (!call.inputs[1].sizes[d].is(1) || conv->pads_begin[s] != 0 || conv->pads_end[s] != 0) continue;
+      image.sizes[d] = program_.at(call.outputs[0]).sizes[d];
+      for (size_t k = 0; k < r; ++k)
+        image.coefficients[d * r + k] = image.coefficients[d * r + k] * SymInt(conv->strides[s]);
+      conv->strides[s] = 1;
+    }
   }
 
   /// An operand that was copied for another call is shown there.

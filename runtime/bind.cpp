@@ -7,8 +7,11 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/spare_memory.h"
 #include "extern_kernels/cuda/select.h"
 #include "extern_kernels/fit.h"
+#include "extern_kernels/threads.h"
+#include "runtime/session.h"
 
 namespace tbx::runtime {
 namespace {
@@ -36,7 +39,7 @@ std::vector<extern_kernels::OperandInfo> made_facts(const Executable& executable
 }
 
 /// On a device, where there is one.
-BoundStep bind_extern(const Executable& executable, const ExternStep& step, extern_kernels::Kernels kernels,
+BoundStep bind_extern(const Executable& executable, const ExternStep& step, const BindOptions& options,
                       device::Device* device) {
   auto facts = [&](const std::vector<OperandView>& views) {
     std::vector<extern_kernels::OperandInfo> all;
@@ -55,13 +58,12 @@ BoundStep bind_extern(const Executable& executable, const ExternStep& step, exte
   using extern_kernels::Lengths;
   extern_kernels::Selection s =
       device ? extern_kernels::select_on(*device, step.problem, in, out, grows ? Lengths::grow : Lengths::any)
-             : extern_kernels::select(step.problem, in, out, kernels);
+             : extern_kernels::select(step.problem, in, out, options.kernels);
   return {{}, std::move(s.kernel), std::move(s.chosen), std::move(s.refusals)};
 }
 
 /// Library calls of a device, by step. Side by side: each may have texts compiled, and wait for that.
-std::vector<BoundStep> bind_on_device(const Executable& executable, extern_kernels::Kernels kernels,
-                                      device::Device& device) {
+std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOptions& options) {
   std::vector<size_t> calls;
   for (size_t s = 0; s < executable.steps.size(); ++s)
     if (executable.steps[s].device != DeviceKind::cpu &&
@@ -73,7 +75,7 @@ std::vector<BoundStep> bind_on_device(const Executable& executable, extern_kerne
   auto work = [&] {
     for (size_t i = next++; i < calls.size(); i = next++) try {
         const auto& call = std::get<ExternStep>(executable.steps[calls[i]].what);
-        bound[calls[i]] = bind_extern(executable, call, kernels, &device);
+        bound[calls[i]] = bind_extern(executable, call, options, options.on.device.get());
       } catch (...) {
         failed[i] = std::current_exception();
       }
@@ -112,37 +114,42 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
 
 std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> executable,
                                             std::vector<std::shared_ptr<const Module>> modules,
-                                            extern_kernels::Kernels kernels, const DeviceModule& on,
-                                            const BoundExecutable* twin) {
+                                            const BindOptions& given) {
+  BindOptions options = given;
+  if (options.threads <= 0) options.threads = default_threads();
+  const BoundExecutable* twin = options.twin;
   TBX_INTERNAL(!twin || twin->steps.size() == executable->steps.size());
   auto bound = std::make_shared<BoundExecutable>();
-  bound->on_device = bind_device(*executable, on);
+  bound->on_device = bind_device(*executable, options.on);
   // What a run reads without writing it: kernels get all buffers as void*.
   for (const auto& constant : executable->constants)
     bound->constants.push_back(const_cast<std::byte*>(constant->data));
   std::vector<BoundStep> made;
-  if (bound->on_device && !twin) made = bind_on_device(*executable, kernels, *on.device);
-  for (const Step& step : executable->steps) {
-    try {
-      const bool host = step.device == DeviceKind::cpu;
-      if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
-        bound->steps.push_back({host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}});
-      } else if (const auto* call = std::get_if<ExternStep>(&step.what)) {
-        const size_t at = bound->steps.size();
-        if (twin)
-          bound->steps.push_back(twin->steps[at]);
-        else
-          bound->steps.push_back(host ? bind_extern(*executable, *call, kernels, nullptr)
-                                      : std::move(made[at]));
-        bound->data_dependent |= !call->dynamic_outputs.empty();
-      } else {
-        bound->steps.emplace_back();
+  if (bound->on_device && !twin) made = bind_on_device(*executable, options);
+  require_spare_memory(); // for what libraries make of a question
+  extern_kernels::as_with_threads(options.threads, [&] {
+    for (const Step& step : executable->steps) {
+      try {
+        const bool host = step.device == DeviceKind::cpu;
+        if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
+          bound->steps.push_back({host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}});
+        } else if (const auto* call = std::get_if<ExternStep>(&step.what)) {
+          const size_t at = bound->steps.size();
+          if (twin)
+            bound->steps.push_back(twin->steps[at]);
+          else
+            bound->steps.push_back(host ? bind_extern(*executable, *call, options, nullptr)
+                                        : std::move(made[at]));
+          bound->data_dependent |= !call->dynamic_outputs.empty();
+        } else {
+          bound->steps.emplace_back();
+        }
+      } catch (Error& e) {
+        e.set_where(nodes_of(*executable, step.origins));
+        throw;
       }
-    } catch (Error& e) {
-      e.set_where(nodes_of(*executable, step.origins));
-      throw;
     }
-  }
+  });
   bound->executable = std::move(executable);
   bound->modules = std::move(modules);
   return bound;

@@ -33,13 +33,19 @@ struct BoundExecutable {
 /// What the catalogue may know of an operand before a run.
 extern_kernels::OperandInfo operand_facts(const Executable& executable, const OperandView& view);
 
-/// Needs a verified executable. A kernel is taken from the first module that has it, library kernels from
-/// `kernels`; for steps of a device, from `on`. Throws BackendError when none has, UnsupportedError when no
-/// library kernel computes a problem; both name the nodes of the step. `twin` has the same steps with kernels
-/// of another kind: its library kernels are used, with the weights that they have packed.
-std::shared_ptr<const BoundExecutable>
-bind(std::shared_ptr<const Executable> executable, std::vector<std::shared_ptr<const Module>> modules,
-     extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest, const DeviceModule& on = {},
-     const BoundExecutable* twin = nullptr);
+struct BindOptions {
+  int threads = 0; ///< of the sessions that will run it; 0: as many as the machine grants
+  extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest; ///< what library kernels are taken from
+  DeviceModule on;                                                    ///< kernels of the steps of a device
+  /// Has the same steps with kernels of another kind: its library kernels are used, with the weights that
+  /// they have packed.
+  const BoundExecutable* twin = nullptr;
+};
+
+/// Needs a verified executable. A kernel is taken from the first module that has it. Throws BackendError when
+/// none has, UnsupportedError when no library kernel computes a problem; both name the nodes of the step.
+std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> executable,
+                                            std::vector<std::shared_ptr<const Module>> modules,
+                                            const BindOptions& options = {});
 
 } // namespace tbx::runtime

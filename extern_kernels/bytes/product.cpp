@@ -40,12 +40,12 @@ public:
     std::vector<int64_t> places((walks + 1) * kBlockRows);
     const int64_t number = outer * rows_ + first;
     int64_t* begins = places.data() + walks * kBlockRows;
-    for (int64_t r = 0; r < end - first; ++r) {
-      begins[r] = place_of(number + r, p_.sizes, p_.row_steps);
-      for (size_t w = 0; w < walks; ++w)
-        places[w * kBlockRows + r] =
-            place_of(number + r, p_.sizes, w == 0 ? p_.result.steps : p_.operands[w - 1].steps);
-    }
+    auto find = [&](std::span<const int64_t> steps, int64_t* to) {
+      places_from(number, p_.sizes, steps, {to, static_cast<size_t>(end - first)});
+    };
+    find(p_.row_steps, begins);
+    for (size_t w = 0; w < walks; ++w)
+      find(w == 0 ? p_.result.steps : p_.operands[w - 1].steps, places.data() + w * kBlockRows);
     const int64_t size = panel_bytes(p_.terms);
     const int8_t* panels = p_.panels + place_of(outer, std::span(p_.sizes).first(p_.outer), p_.panel_steps);
     std::vector<const int64_t*> rows(walks);

@@ -225,6 +225,26 @@ void choose(const K* keys, int64_t n, int64_t k, std::vector<typename Entry<K>::
   std::sort(entries.begin(), entries.end(), before);
 }
 
+constexpr int64_t kColumns = 64; ///< that lie side by side, each of which gives its best element
+
+/// The first of the largest keys of each of `count` columns of `n` elements that are `inner` apart.
+template <class K, class S, class Key>
+void best_of_columns(const S* x, int64_t n, int64_t inner, int64_t count, const Key& key, S* out,
+                     int64_t* positions) {
+  K best[kColumns], at[kColumns];
+  for (int64_t q = 0; q < count; ++q) best[q] = key(x[q]), at[q] = 0;
+  for (int64_t j = 1; j < n; ++j)
+    for (int64_t q = 0; q < count; ++q) {
+      const K here = key(x[j * inner + q]);
+      at[q] = here > best[q] ? static_cast<K>(j) : at[q];
+      best[q] = std::max(here, best[q]);
+    }
+  for (int64_t q = 0; q < count; ++q) {
+    positions[q] = static_cast<int64_t>(at[q]);
+    out[q] = x[positions[q] * inner + q];
+  }
+}
+
 /// Elements of storage type S that are numbers of type T, by `value`.
 template <class K, class S, class Value>
 void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, const Value& value) {
@@ -233,49 +253,54 @@ void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, 
   auto* positions = static_cast<int64_t*>(call.out(1).data);
   const int64_t rows = view.outer * view.inner,
                 grain = std::max<int64_t>(1, kTaskWork.compared_elements / std::max<int64_t>(1, view.length));
-  tbb::parallel_for(tbb::blocked_range<int64_t>(0, rows, static_cast<size_t>(grain)),
-                    [&](const tbb::blocked_range<int64_t>& r) {
-                      std::vector<typename Entry<K>::Type> entries;
-                      constexpr int64_t kTogether = 16; // rows that lie side by side are read together
-                      const int64_t n = view.length, inner = view.inner;
-                      std::vector<K> keys(static_cast<size_t>(n * std::min(kTogether, inner)));
-                      std::vector<int64_t> found;
-                      const K flip = largest ? K{0} : static_cast<K>(~K{0});
-                      for (int64_t row = r.begin(), rows; row < r.end(); row += rows) {
-                        const int64_t o = row / inner, i = row % inner;
-                        rows = std::min({kTogether, inner - i, r.end() - row});
-                        const S* x = in + o * n * inner + i;
-                        bool done = false;
-                        if constexpr (std::is_same_v<S, float> && std::is_same_v<K, uint32_t>)
-                          if (inner == 1) {
-                            TBX_BEST(float_keys, x, n, flip, keys.data());
-                            done = true;
-                          }
-                        if constexpr (std::is_integral_v<S> && sizeof(S) == sizeof(K))
-                          if (inner == 1) {
-                            const K turned =
-                                flip ^ (std::is_signed_v<S> ? K{1} << (sizeof(K) * 8 - 1) : K{0});
-                            TBX_BEST(bit_keys, reinterpret_cast<const K*>(x), n, turned, keys.data());
-                            done = true;
-                          }
-                        if (!done && inner == 1) {
-                          for (int64_t j = 0; j < n; ++j) keys[j] = ordered<K>(value(x[j])) ^ flip;
-                          done = true;
-                        }
-                        for (int64_t j = 0; !done && j < n; ++j)
-                          for (int64_t q = 0; q < rows; ++q)
-                            keys[q * n + j] = ordered<K>(value(x[j * inner + q])) ^ flip;
-                        for (int64_t q = 0; q < rows; ++q) {
-                          choose<K>(keys.data() + q * n, n, k, entries, found);
-                          for (int64_t j = 0; j < k; ++j) {
-                            const int64_t from = Entry<K>::index(entries[j]),
-                                          to = (o * k + j) * inner + i + q;
-                            out[to] = x[from * inner + q];
-                            positions[to] = from;
-                          }
-                        }
-                      }
-                    });
+  tbb::parallel_for(
+      tbb::blocked_range<int64_t>(0, rows, static_cast<size_t>(grain)),
+      [&](const tbb::blocked_range<int64_t>& r) {
+        std::vector<typename Entry<K>::Type> entries;
+        constexpr int64_t kTogether = 16; // rows that lie side by side are read together
+        const int64_t n = view.length, inner = view.inner;
+        const bool by_columns = k == 1 && inner > 1;
+        std::vector<K> keys(by_columns ? 0 : static_cast<size_t>(n * std::min(kTogether, inner)));
+        std::vector<int64_t> found;
+        const K flip = largest ? K{0} : static_cast<K>(~K{0});
+        for (int64_t row = r.begin(), rows; row < r.end(); row += rows) {
+          const int64_t o = row / inner, i = row % inner;
+          rows = std::min({by_columns ? kColumns : kTogether, inner - i, r.end() - row});
+          const S* x = in + o * n * inner + i;
+          if (by_columns) {
+            best_of_columns<K>(
+                x, n, inner, rows, [&](S v) { return ordered<K>(value(v)) ^ flip; }, out + o * inner + i,
+                positions + o * inner + i);
+            continue;
+          }
+          bool done = false;
+          if constexpr (std::is_same_v<S, float> && std::is_same_v<K, uint32_t>)
+            if (inner == 1) {
+              TBX_BEST(float_keys, x, n, flip, keys.data());
+              done = true;
+            }
+          if constexpr (std::is_integral_v<S> && sizeof(S) == sizeof(K))
+            if (inner == 1) {
+              const K turned = flip ^ (std::is_signed_v<S> ? K{1} << (sizeof(K) * 8 - 1) : K{0});
+              TBX_BEST(bit_keys, reinterpret_cast<const K*>(x), n, turned, keys.data());
+              done = true;
+            }
+          if (!done && inner == 1) {
+            for (int64_t j = 0; j < n; ++j) keys[j] = ordered<K>(value(x[j])) ^ flip;
+            done = true;
+          }
+          for (int64_t j = 0; !done && j < n; ++j)
+            for (int64_t q = 0; q < rows; ++q) keys[q * n + j] = ordered<K>(value(x[j * inner + q])) ^ flip;
+          for (int64_t q = 0; q < rows; ++q) {
+            choose<K>(keys.data() + q * n, n, k, entries, found);
+            for (int64_t j = 0; j < k; ++j) {
+              const int64_t from = Entry<K>::index(entries[j]), to = (o * k + j) * inner + i + q;
+              out[to] = x[from * inner + q];
+              positions[to] = from;
+            }
+          }
+        }
+      });
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 
 #include "base/error.h"
 #include "extern_kernels/direct/groups.h"
@@ -11,9 +12,16 @@
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
+#include "extern_kernels/threads.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
+
+std::string supports_direct_conv(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
+                                 const Target&);
+std::unique_ptr<ExternKernel> make_direct_conv(const Problem&, std::span<const OperandInfo>,
+                                               std::span<const OperandInfo>);
+
 namespace {
 
 using dnnl::memory;
@@ -46,8 +54,11 @@ bool is_depthwise(const ConvProblem& p, std::span<const int64_t> weights) {
 class OneDnnConv : public LibraryKernel {
 public:
   /// `for_question`: nothing is packed.
-  OneDnnConv(const ConvProblem& problem, const OperandInfo& weights, bool for_question = false)
-      : p_(problem), large_sums_(has_large_sums(problem, weights)) {
+  OneDnnConv(const ConvProblem& problem, std::span<const OperandInfo> inputs,
+             std::span<const OperandInfo> outputs, bool for_question = false)
+      : p_(problem), large_sums_(has_large_sums(problem, inputs[1])), inputs_(inputs.begin(), inputs.end()),
+        outputs_(outputs.begin(), outputs.end()) {
+    const OperandInfo& weights = inputs[1];
     if (weights.constant && !for_question)
       packed_ = std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides, weights.dtype),
                                                 weights.constant);
@@ -66,7 +77,10 @@ public:
     guarded("convolution", [&] { prepared(args.inputs, args.outputs)->execute(args); });
   }
 
-  int64_t packed_bytes() const override { return packed_ ? packed_->bytes() : 0; }
+  int64_t packed_bytes() const override {
+    std::lock_guard lock(mutex_);
+    return (packed_ ? packed_->bytes() : 0) + (own_ ? own_->packed_bytes() : 0);
+  }
   std::vector<std::string> implementations() const override { return cache_.implementations(); }
 
   /// Why the library does not do all of the work inside of a fast kernel; empty: it does. `or_beside`: bias
@@ -141,7 +155,9 @@ private:
 
   /// In order of preference: everything in one call; the added operand copied into the result first (oneDNN
   /// has fast kernels of few channels for a sum with what lies there, not for an operand); the convolution
-  /// alone, bias and post-operations beside it. A plain loop of the library only where nothing else is left.
+  /// alone, bias and post-operations beside it; our own kernel, post-operations beside it. Questions that
+  /// come before sizes or threads are known may have had another answer. A plain loop of the library only
+  /// where nothing else is left.
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
     return guarded("convolution", [&] {
       const bool has_work = p_.has_bias || !p_.post_ops.empty();
@@ -155,7 +171,8 @@ private:
                                     describe_image(out[0])),
                          std::move(with_sum)});
       }
-      if (has_work && out[0].dtype == DType::f32 && in[0].dtype == DType::f32) {
+      const bool floats = out[0].dtype == DType::f32 && in[0].dtype == DType::f32;
+      if (has_work && floats) {
         auto alone = call(in, out, {.summed = -1, .with_work = false});
         auto beside =
             stages_beside(describe_image(out[0]), p_.has_bias ? std::optional<int>(2) : std::nullopt,
@@ -166,11 +183,29 @@ private:
           return finish(in, std::move(stages), whole.primitive->implementation.text());
         }
       }
+      if (const auto own = floats ? own_product() : nullptr) {
+        auto beside = stages_beside(describe_image(out[0]), std::nullopt, p_.post_ops,
+                                    [&](int k) { return after(in[k], out[0]); });
+        if (beside)
+          return std::make_shared<Prepared>(std::move(*beside), std::vector<int64_t>{}, std::vector<memory>{},
+                                            whole.primitive->implementation.text(), own);
+      }
       if (whole.primitive->implementation.name.empty())
         throw_backend_error("oneDNN has no implementation that is known to be right: {}",
                             whole.primitive->implementation.text());
       return finish(in, {std::move(whole)});
     });
+  }
+
+  /// Our kernel for the convolution with its bias; null where it does not take it.
+  std::shared_ptr<const ExternKernel> own_product() const {
+    ConvProblem product = p_;
+    product.post_ops.clear();
+    const std::span<const OperandInfo> in = std::span(inputs_).first(std::min<size_t>(inputs_.size(), 3));
+    if (!supports_direct_conv(product, in, outputs_, Target()).empty()) return nullptr;
+    std::lock_guard lock(mutex_);
+    if (!own_) own_ = make_direct_conv(product, in, outputs_);
+    return own_;
   }
 
   /// An operand of what comes after the convolution, as a tensor of the result's rank.
@@ -330,7 +365,10 @@ private:
 
   ConvProblem p_;
   bool large_sums_; ///< of bytes (Use)
+  std::vector<OperandInfo> inputs_, outputs_;
   std::unique_ptr<PackedWeights> packed_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const ExternKernel> own_; ///< made where it is needed
   mutable PreparedCache cache_;
 };
 
@@ -339,11 +377,13 @@ constexpr int64_t kBlock = 16;
 
 /// As OneDnnConv::slow, of operands that may not be known.
 std::string slow(const ConvProblem& p, std::span<const OperandInfo> inputs,
-                 std::span<const OperandInfo> outputs, bool or_beside) {
+                 std::span<const OperandInfo> outputs, const Target& target, bool or_beside) {
   const Guess guess(p, inputs, outputs);
   if (guess.is_empty) return {};
   try {
-    return OneDnnConv(p, inputs[1], true).slow(guess.inputs, guess.outputs, or_beside);
+    return as_with_threads(target.threads, [&] {
+      return OneDnnConv(p, inputs, outputs, true).slow(guess.inputs, guess.outputs, or_beside);
+    });
   } catch (const dnnl::error& e) {
     if (e.status == dnnl_unimplemented) return "the library has no implementation";
     return {}; // sizes that do not fit are found before a run
@@ -353,7 +393,7 @@ std::string slow(const ConvProblem& p, std::span<const OperandInfo> inputs,
 } // namespace
 
 std::string supports_onednn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                 std::span<const OperandInfo> outputs, const Target&) {
+                                 std::span<const OperandInfo> outputs, const Target& target) {
   const auto& p = std::get<ConvProblem>(problem);
   const bool bytes = is_byte(inputs[0].dtype) && inputs[1].dtype == DType::i8;
   if (bytes) {
@@ -387,19 +427,19 @@ std::string supports_onednn_conv(const Problem& problem, std::span<const Operand
     if (p.pads_begin[k] < 0 || (p.pads_end[k] < 0 && !p.transposed)) return "negative padding";
   if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
   // Nothing else does post-operations: whether they go along was asked before (accepts_post_ops).
-  return p.post_ops.empty() ? slow(p, inputs, outputs, true) : "";
+  return p.post_ops.empty() ? slow(p, inputs, outputs, target, true) : "";
 }
 
 namespace onednn {
 std::string slow_work(const ConvProblem& p, std::span<const OperandInfo> inputs,
-                      std::span<const OperandInfo> outputs) {
-  return slow(p, inputs, outputs, false);
+                      std::span<const OperandInfo> outputs, const Target& target) {
+  return slow(p, inputs, outputs, target, false);
 }
 } // namespace onednn
 
 std::unique_ptr<ExternKernel> make_onednn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                               std::span<const OperandInfo>) {
-  return std::make_unique<OneDnnConv>(std::get<ConvProblem>(problem), inputs[1]);
+                                               std::span<const OperandInfo> outputs) {
+  return std::make_unique<OneDnnConv>(std::get<ConvProblem>(problem), inputs, outputs);
 }
 
 } // namespace tbx::extern_kernels

@@ -10,6 +10,7 @@
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
+#include "extern_kernels/threads.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels {
@@ -254,11 +255,13 @@ private:
 
 /// As in conv.cpp.
 std::string slow(const MatMulProblem& p, std::span<const OperandInfo> inputs,
-                 std::span<const OperandInfo> outputs, bool or_beside) {
+                 std::span<const OperandInfo> outputs, const Target& target, bool or_beside) {
   const Guess guess(p, inputs, outputs);
   if (guess.is_empty) return {};
   try {
-    return OneDnnMatMul(p, inputs, true).slow(guess.inputs, guess.outputs, or_beside);
+    return as_with_threads(target.threads, [&] {
+      return OneDnnMatMul(p, inputs, true).slow(guess.inputs, guess.outputs, or_beside);
+    });
   } catch (const dnnl::error& e) {
     if (e.status == dnnl_unimplemented) return "the library has no implementation";
     return {};
@@ -268,7 +271,7 @@ std::string slow(const MatMulProblem& p, std::span<const OperandInfo> inputs,
 } // namespace
 
 std::string supports_onednn_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
-                                   std::span<const OperandInfo> outputs, const Target&) {
+                                   std::span<const OperandInfo> outputs, const Target& target) {
   const auto& p = std::get<MatMulProblem>(problem);
   const bool bytes = is_byte(inputs[0].dtype) && inputs[1].dtype == DType::i8;
   if (bytes) {
@@ -307,13 +310,13 @@ std::string supports_onednn_matmul(const Problem& problem, std::span<const Opera
       if (inputs[i].strides[d] == 0 && inputs[i].sizes[d] != 1) return "a repeated operand (stride 0)";
   if (inputs[1].constant && inputs[1].strides.empty()) return "weights without known strides";
   // Nothing else does post-operations: whether they go along was asked before (accepts_post_ops).
-  return p.post_ops.empty() ? slow(p, inputs, outputs, true) : "";
+  return p.post_ops.empty() ? slow(p, inputs, outputs, target, true) : "";
 }
 
 namespace onednn {
 std::string slow_work(const MatMulProblem& p, std::span<const OperandInfo> inputs,
-                      std::span<const OperandInfo> outputs) {
-  return slow(p, inputs, outputs, false);
+                      std::span<const OperandInfo> outputs, const Target& target) {
+  return slow(p, inputs, outputs, target, false);
 }
 } // namespace onednn
 

@@ -14,8 +14,9 @@ namespace tbx::extern_kernels::onednn {
 using dnnl::memory;
 
 Prepared::Prepared(std::vector<Stage> stages, const std::vector<int64_t>& buffers, std::vector<memory> owned,
-                   std::string passed_over)
-    : stages_(std::move(stages)), owned_(std::move(owned)), passed_over_(std::move(passed_over)) {
+                   std::string passed_over, std::shared_ptr<const ExternKernel> first)
+    : stages_(std::move(stages)), owned_(std::move(owned)), passed_over_(std::move(passed_over)),
+      first_(std::move(first)) {
   auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   for (int64_t bytes : buffers) {
     offsets_.push_back(scratchpad_at_);
@@ -31,7 +32,7 @@ Prepared::Prepared(std::vector<Stage> stages, const std::vector<int64_t>& buffer
 }
 
 std::string Prepared::text() const {
-  std::string s;
+  std::string s = first_ ? first_->description() : "";
   for (const Stage& stage : stages_)
     s += (s.empty() ? "" : ", then ") + stage.primitive->implementation.text();
   return passed_over_.empty() ? s : s + "; in one call: " + passed_over_;
@@ -61,6 +62,10 @@ std::unique_ptr<Prepared::Slot> Prepared::take() {
 }
 
 void Prepared::execute(const RunArgs& args) {
+  if (first_) {
+    const Scratch memory(first_->workspace_bytes(args.inputs, args.outputs));
+    first_->run({args.inputs, args.outputs, nullptr, memory.data()});
+  }
   auto slot = take();
   const Scratch scratch(bytes_);
   for (size_t s = 0; s < stages_.size(); ++s) {
@@ -117,6 +122,7 @@ std::shared_ptr<Prepared> PreparedCache::get(std::span<const TensorRef> inputs,
   };
   for (const TensorRef& t : inputs) add(t);
   for (const TensorRef& t : outputs) add(t);
+  require_spare_memory(); // for descriptors and the primitives that are made of them
   auto prepared = make();
   std::lock_guard lock(mutex_);
   entries_.push_front({threads, std::move(key), prepared});

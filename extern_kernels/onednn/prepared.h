@@ -36,9 +36,10 @@ struct Stage {
 class Prepared {
 public:
   /// `buffers`: bytes of those between stages. `owned`: packed weights to keep. `passed_over`: what the
-  /// library has for everything in one call, where that is not taken.
+  /// library has for everything in one call, where that is not taken. `first`: a kernel of ours that runs
+  /// ahead of the stages, on the operands of the problem.
   Prepared(std::vector<Stage> stages, const std::vector<int64_t>& buffers, std::vector<dnnl::memory> owned,
-           std::string passed_over = "");
+           std::string passed_over = "", std::shared_ptr<const ExternKernel> first = nullptr);
   void execute(const RunArgs& args);
   /// For explain: what the stages run.
   std::string text() const;
@@ -55,6 +56,7 @@ private:
   int64_t scratchpad_at_ = 0, bytes_ = 0;
   std::vector<dnnl::memory> owned_;
   std::string passed_over_;
+  std::shared_ptr<const ExternKernel> first_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> idle_;
 };

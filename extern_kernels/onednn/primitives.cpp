@@ -7,8 +7,6 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "base/spare_memory.h"
-
 namespace tbx::extern_kernels::onednn {
 
 Key& Key::add(std::span<const int64_t> list) {
@@ -77,7 +75,6 @@ std::shared_ptr<const Primitive> shared_primitive(Key key, const std::function<P
   static auto* primitives = new Primitives; // sessions may outlive static objects
   key.add(tbb::this_task_arena::max_concurrency());
   if (auto found = primitives->find(key)) return found;
-  require_spare_memory();
   return primitives->insert(std::move(key), std::make_shared<const Primitive>(make()));
 }
 

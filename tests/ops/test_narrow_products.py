@@ -363,7 +363,8 @@ def test_products_behind_values_of_unknown_type(op: str, half: type) -> None:
         assert steps_apart(got["y"], a @ w.astype(np.float64) + b.astype(np.float64)) <= 6
 
 
-@pytest.mark.parametrize("group,shape", [(1, (4, 3, 3, 3)), (3, (6, 1, 3, 2)), (2, (4, 3, 1, 1)), (1, (5, 4, 3))])
+@pytest.mark.parametrize("group,shape", [(1, (4, 3, 3, 3)), (3, (6, 1, 3, 2)), (2, (4, 3, 1, 1)), (1, (5, 4, 3)), (3, (27, 2, 3, 3)),
+                                         (20, (20, 1, 3, 3)), (2, (32, 5, 2, 1))])
 @pytest.mark.parametrize("zeros", ["one", "each", "low"])
 @pytest.mark.parametrize("byte", BYTES)
 @pytest.mark.parametrize("op", ["ConvInteger", "QLinearConv"])

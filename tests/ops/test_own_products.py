@@ -260,10 +260,35 @@ def add_twice_to_one_column() -> None:
         assert not any("plain loop" in d for step in session.explain() for d in step["decisions"])
 
 
+def transposed_convolution_of_one_channel() -> None:
+    x, w, a = normal(1, 1, 31, 19), normal(1, 24, 11, 5), normal(1, 24, 39, 39)
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[1, 2]), helper.make_node("Add", ["c", "a"], ["y"])]
+    m = model(nodes, {"x": x, "a": a}, {"w": w}, np.dtype(np.float32))
+    want = conv(x, w, True, 1, (1, 2), (1, 1), (1, 1, 1, 1), (0, 0)) + a
+    for threads in (1, 2, 3):
+        for session in sessions(m, threads=threads):
+            np.testing.assert_allclose(session.run({"x": x, "a": a})["y"], want, 1e-4, 1e-4)
+            assert not any("a plain loop of the library" in d for step in session.explain() for d in step["decisions"])
+
+
+def groups_of_bytes_whose_weights_have_a_zero_point() -> None:
+    """Sums of the image, which the zero point is multiplied by, come with the products: it is turned once."""
+    x, w = RNG.integers(0, 256, (1, 12, 9, 8)).astype(np.uint8), RNG.integers(0, 256, (27, 4, 3, 3)).astype(np.uint8)
+    node = helper.make_node("ConvInteger", ["x", "w", "", "z"], ["y"], group=3)
+    m = model([node], {"x": x}, {"w": w, "z": np.array(9, np.uint8)}, np.dtype(np.int32))
+    want = conv(x, w.astype(np.int64) - 9, False, 3, (1, 1), (1, 1), (0, 0, 0, 0), (0, 0))
+    for session in sessions(m):
+        np.testing.assert_array_equal(session.run({"x": x})["y"], want)
+        calls = [step["name"] for step in session.explain() if step["kind"] == "extern"]
+        assert len(calls) == 1 or os.environ["DNNL_MAX_CPU_ISA"] != "AVX2", calls
+
+
+@pytest.mark.parametrize("case", ["add_twice_to_one_column", "transposed_convolution_of_one_channel",
+                                  "groups_of_bytes_whose_weights_have_a_zero_point"])
 @pytest.mark.parametrize("isa", ["AVX2", "DEFAULT"])
-def test_two_sums_after_a_depthwise_convolution_of_one_column(isa: str) -> None:
-    """The library looks at its instruction set once, so that each has a process."""
-    code = "import test_own_products; test_own_products.add_twice_to_one_column()"
+def test_what_the_library_has_for_an_instruction_set(isa: str, case: str) -> None:
+    """It looks at its instruction set once, so that each has a process. What it has depends on the number of threads, too."""
+    code = f"import test_own_products; test_own_products.{case}()"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "DNNL_MAX_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 

@@ -65,3 +65,13 @@ def test_one_very_long_row() -> None:
 def test_empty() -> None:
     check(np.zeros((0, 4), np.float32), 2)
     check(np.zeros((3, 0), np.float32), 0)
+
+
+@pytest.mark.parametrize("shape", [(12, 1, 3, 50), (2, 1, 130), (3, 7, 65), (1, 300, 64), (2, 21, 3)])
+def test_the_best_of_columns(shape: tuple[int, ...]) -> None:
+    """Which lie side by side; an axis of one element is one of them."""
+    rng = np.random.default_rng(3)
+    for dtype in (np.float32, np.float16, np.int64):
+        x = rng.integers(-3, 4, shape).astype(dtype)
+        for largest in (False, True):
+            check(x, 1, 1, largest)

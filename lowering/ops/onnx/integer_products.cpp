@@ -124,20 +124,25 @@ std::optional<SignedWeights> signed_weights(OpContext& ctx, int w, int w_zero) {
   return result;
 }
 
-/// The weights with `rows` output channels of ones behind them, or those alone.
-TensorBox with_ones(OpContext& ctx, const Tensor& weights, int64_t rows, bool alone) {
+/// The weights with an output channel of ones behind those of each group, or such channels alone.
+TensorBox with_ones(OpContext& ctx, const Tensor& weights, int64_t groups, bool alone) {
+  const int64_t each = weights.dims[0] / groups, terms = weights.numel() / weights.dims[0];
   std::vector<int64_t> dims = weights.dims;
-  dims[0] = rows + (alone ? 0 : dims[0]);
+  dims[0] = groups + (alone ? 0 : dims[0]);
   Tensor t = Tensor::make(DType::i8, dims);
-  auto to = t.as_mutable<int8_t>();
-  auto rest =
-      alone ? to.begin() : std::copy(weights.as<int8_t>().begin(), weights.as<int8_t>().end(), to.begin());
-  std::fill(rest, to.end(), int8_t{1});
+  auto from = weights.as<int8_t>().begin();
+  auto to = t.as_mutable<int8_t>().begin();
+  for (int64_t g = 0; g < groups; ++g) {
+    if (!alone) to = std::copy_n(from + g * each * terms, each * terms, to);
+    to = std::fill_n(to, terms, int8_t{1});
+  }
   return ir::make_constant(ctx.program, std::move(t));
 }
 
 /// x * (w - z) as x * w less z times the sums of x under the window, which ones as weights give: as one more
-/// output channel, or with groups as a convolution with one output channel for each.
+/// output channel of each group, or as a convolution with one output channel for each. The library has fast
+/// kernels of bytes for groups of one channel, which would have two; ours turn the image once instead of
+/// twice.
 TensorBox conv_of_signed(OpContext& ctx, const Bytes& x, const SignedWeights& w) {
   ZeroPoints zeros{x.zero, {}};
   auto conv = [&](const TensorBox& weights) {
@@ -145,19 +150,37 @@ TensorBox conv_of_signed(OpContext& ctx, const Bytes& x, const SignedWeights& w)
   };
   if (w.zeros.empty()) return conv(ir::make_constant(ctx.program, w.values));
   ir::Program& p = ctx.program;
-  const int64_t channels = w.values.dims[0], groups = ctx.attr_int("group", 1);
+  const int64_t channels = w.values.dims[0], groups = ctx.attr_int("group", 1), each = channels / groups;
   TensorBox y, sums;
   if (groups == 1) {
     TensorBox both = conv(with_ones(ctx, w.values, 1, false));
     y = ir::slice(p, both, 1, 0, 1, channels);
     sums = ir::slice(p, both, 1, channels, 1, 1);
   } else {
-    y = conv(ir::make_constant(p, w.values));
-    sums = conv(with_ones(ctx, w.values, groups, true));
-    SymInts sizes = sums.sizes();
-    sizes.insert(sizes.begin() + 2, channels / groups);
-    sums = ir::expand(p, ir::unsqueeze(p, sums, std::vector<int>{2}), sizes);
-    sums = ir::reshape(p, sums, y.sizes());
+    // [image, group, output channel of it, ...]
+    auto split = [&](const TensorBox& t, int64_t of_group) {
+      SymInts sizes = t.sizes();
+      sizes[1] = groups;
+      sizes.insert(sizes.begin() + 2, of_group);
+      return ir::reshape(p, t, sizes);
+    };
+    auto joined = [&](const TensorBox& t) {
+      SymInts sizes = t.sizes();
+      sizes[2] = each;
+      TensorBox all = ir::expand(p, t, sizes);
+      sizes.erase(sizes.begin() + 1);
+      sizes[1] = channels;
+      return ir::reshape(p, all, sizes);
+    };
+    const bool library = p.target.cuda || p.target.byte_group == 1;
+    if (library) {
+      y = conv(ir::make_constant(p, w.values));
+      sums = joined(split(conv(with_ones(ctx, w.values, groups, true)), 1));
+    } else {
+      TensorBox both = split(conv(with_ones(ctx, w.values, groups, false)), each + 1);
+      y = joined(ir::slice(p, both, 2, 0, 1, each));
+      sums = joined(ir::slice(p, both, 2, each, 1, 1));
+    }
   }
   Tensor t = Tensor::make(DType::i32, {channels});
   std::copy(w.zeros.begin(), w.zeros.end(), t.as_mutable<int32_t>().begin());

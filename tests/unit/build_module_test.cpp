@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "codegen/compiler.h"
 #include "codegen/kernel_cache.h"
+#include "codegen/prelude.h"
 
 namespace tbx::test {
 namespace {
@@ -104,6 +105,12 @@ TEST_F(BuildModule, CompilesOnceThenHitsTheCache) {
   struct stat st {};
   ASSERT_EQ(stat(toolchain_.cache_dir.c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0700u);
+}
+
+TEST(Prelude, HasANumberForEachInstructionSet) {
+  EXPECT_EQ(codegen::prelude_hash(Isa::avx2), codegen::prelude_hash(Isa::avx2));
+  EXPECT_NE(codegen::prelude_hash(Isa::avx2), codegen::prelude_hash(Isa::avx512));
+  EXPECT_NE(codegen::prelude_hash(Isa::avx2), codegen::prelude_hash(Isa::sse));
 }
 
 TEST_F(BuildModule, ReportsProgressOverUnits) {

@@ -1,7 +1,11 @@
 #include "base/stack.h"
 
 #include <pthread.h>
+#include <sys/auxv.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,8 +24,21 @@ constexpr size_t kNeeded = size_t{2} << 20;
 #endif
 constexpr size_t kGiven = size_t{4} * kNeeded;
 
+/// The lowest address of the first thread's stack, in a moment: the library reads the list of all mappings
+/// for it, which takes longer than loading a small model. The name of the program lies at its top, and the
+/// kernel leaves room for kGrows below that. 0: another thread's, or one that we do not know.
+uintptr_t lowest_of_first_thread(uintptr_t here) {
+  constexpr rlim_t kGrows = 64 << 20;
+  const uintptr_t top = getauxval(AT_EXECFN);
+  rlimit limit{};
+  if (gettid() != getpid() || getrlimit(RLIMIT_STACK, &limit) != 0) return 0;
+  const uintptr_t lowest = top - std::min(limit.rlim_cur, kGrows);
+  return lowest < here && here < top ? lowest : 0; // a fork of another thread goes on with that one's
+}
+
 /// The lowest address of this thread's stack; 0 where the system does not tell.
-uintptr_t lowest_address() {
+uintptr_t lowest_address(uintptr_t here) {
+  if (const uintptr_t lowest = lowest_of_first_thread(here)) return lowest;
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
   void* lowest = nullptr;
@@ -49,8 +66,8 @@ void* run(void* argument) {
 } // namespace
 
 void with_stack(const std::function<void()>& work) {
-  thread_local const uintptr_t lowest = lowest_address(); // asking takes a while
   const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  thread_local const uintptr_t lowest = lowest_address(here); // asking takes a while
   if (lowest == 0 || here < lowest || here - lowest >= kNeeded) return work();
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);

@@ -38,10 +38,10 @@ constexpr size_t kTextOfKernel = 4 << 10;
 constexpr size_t kLongText = 32 << 10;
 /// Changes when objects of before are no more what they would be now, for reasons that text and flags do not
 /// show.
-constexpr const char* kVersion = "tensorbox kernels 1";
+constexpr const char* kVersion = "tensorbox kernels 2";
 
 struct Unit {
-  std::string text, key;
+  std::string text, key; ///< the text without its prelude
   std::vector<std::string> functions;
   bool brief = false; ///< compiled so
   std::shared_ptr<void> object;
@@ -63,8 +63,7 @@ std::vector<Unit> make_units(const std::vector<EmittedKernel>& kernels, Isa isa)
     units.back().brief |= k->text.size() > kLongText;
   }
   for (Unit& u : units) {
-    u.text = prelude_for(isa, u.text) + u.text;
-    std::string how = kVersion;
+    std::string how = fmt::format("{} {:016x}", kVersion, prelude_hash(isa));
     for (const std::string& flag : compiler_flags(isa, u.brief)) how += " " + flag;
     XXH128_hash_t h =
         XXH3_128bits_withSeed(u.text.data(), u.text.size(), XXH3_64bits(how.data(), how.size()));
@@ -111,9 +110,12 @@ public:
     return missing;
   }
 
-  void compile(const std::vector<size_t>& missing, const std::string& compiler, const std::string& identity,
+  void compile(std::vector<size_t> missing, const std::string& compiler, const std::string& identity,
                const std::function<void()>& built) {
     open_work(missing);
+    // The longest first, or the last one is waited for alone.
+    std::stable_sort(missing.begin(), missing.end(),
+                     [&](size_t a, size_t b) { return units_[a].text.size() > units_[b].text.size(); });
     std::vector<Command> commands;
     for (size_t i : missing) {
       Command c{{compiler}, work_->path().string()};
@@ -181,7 +183,7 @@ private:
         for (size_t i : missing) {
           const fs::path path = work_->path() / source_name(i);
           std::ofstream out(path, std::ios::binary | std::ios::trunc);
-          out << units_[i].text;
+          out << prelude_for(isa_, units_[i].text) << units_[i].text;
           if (!out.flush()) throw_backend_error("cannot write {}: {}", path.string(), std::strerror(errno));
         }
         if (!wrong.empty())

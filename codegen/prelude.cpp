@@ -5,6 +5,7 @@
 #include "codegen/prelude.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <cctype>
 #include <string_view>
@@ -162,6 +163,16 @@ std::string prelude_for(Isa isa, const std::string& text) {
         changed |= use(t);
   }
   return assemble(isa, wanted, used);
+}
+
+uint64_t prelude_hash(Isa isa) {
+  static const uint64_t of_parts = [] {
+    uint64_t hash = 0;
+    for (std::string_view part : kParts) hash = XXH3_64bits_withSeed(part.data(), part.size(), hash);
+    return hash;
+  }();
+  const int bytes = vector_bytes(isa);
+  return XXH3_64bits_withSeed(&bytes, sizeof bytes, of_parts);
 }
 
 } // namespace tbx::codegen

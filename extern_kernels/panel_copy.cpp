@@ -7,6 +7,14 @@
 namespace tbx::extern_kernels {
 namespace {
 
+/// `part` of each: by all threads, unless there is one.
+template <class Part> void for_parts(int64_t begin, int64_t end, const Part& part) {
+  if (end - begin == 1)
+    part(begin);
+  else
+    tbb::parallel_for(begin, end, part);
+}
+
 /// Rows [first, last) of a matrix that is stored by rows, into all panels. Narrow panels are made some at a
 /// time, so that lines of memory are read one after the other.
 template <class T>
@@ -14,7 +22,7 @@ void copy_rows(const T* data, T* panels, int64_t panel, int64_t k, int64_t n, in
                int64_t first, int64_t last) {
   constexpr int64_t kColumns = 256;
   const int64_t count = (n + panel - 1) / panel, together = std::max<int64_t>(1, kColumns / panel);
-  tbb::parallel_for(int64_t{0}, (count + together - 1) / together, [&](int64_t part) {
+  for_parts(0, (count + together - 1) / together, [&](int64_t part) {
     const int64_t end = std::min(count, (part + 1) * together);
     for (int64_t i = first; i < last; ++i)
       for (int64_t p = part * together; p < end; ++p) {
@@ -30,7 +38,7 @@ void copy_rows(const T* data, T* panels, int64_t panel, int64_t k, int64_t n, in
 template <class T>
 void copy_columns(const T* data, T* panels, int64_t panel, int64_t k, int64_t row_stride,
                   int64_t column_stride, int64_t first, int64_t last) {
-  tbb::parallel_for(first / panel, (last + panel - 1) / panel, [&](int64_t p) {
+  for_parts(first / panel, (last + panel - 1) / panel, [&](int64_t p) {
     T* to = panels + p * k * panel;
     const int64_t begin = p * panel, width = std::min<int64_t>(panel, last - begin);
     const T* from = data + begin * column_stride;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "ir/merge_loops.h"
 #include "ir/scan.h"
 
 namespace tbx::fusion {

@@ -16,10 +16,6 @@ ir::KernelProgram build_kernel(const ir::Program& program, const Dependencies& d
 /// stay where they would be shorter than `short_row`.
 void split_loops(ir::KernelProgram& kernel, int64_t short_row);
 
-/// Merges neighbouring loops that every address treats as one, and drops loops of extent 1. Sizes that meet
-/// in an operator have names of their own where the model does not say that they are equal: `facts` does.
-void merge_loops(ir::KernelProgram& kernel, const ir::SizeFacts& facts);
-
 /// Sets KernelBuffer::offset to the constant that all addresses of a buffer share, and takes it out of them.
 void move_offsets(ir::KernelProgram& kernel);
 

@@ -14,13 +14,16 @@ namespace {
 /// Direct operands in the widest sense: arguments and the values inside indirect indices.
 template <class F> void for_each_operand(Expr e, F&& fn) {
   for (int i = 0; i < e->num_args; ++i) fn(e->args[i]);
-  for (SymInt index : e->indices) symint::for_each_indirect(index, [&](const SymNode& n) { fn(n.value); });
+  for (SymInt index : e->indices)
+    if (has_indirect(index)) symint::for_each_indirect(index, [&](const SymNode& n) { fn(n.value); });
 }
 
 /// Operands first. Explicit stack: chains may be tens of thousands long. `enter` says whether a node is
-/// wanted and new.
-template <class Enter> void post_order(std::span<const Expr> roots, Enter&& enter, std::vector<Expr>& order) {
+/// wanted and new, `leave` sees it behind its operands.
+template <class Enter, class Leave>
+void post_order(std::span<const Expr> roots, Enter&& enter, Leave&& leave) {
   std::vector<std::pair<Expr, bool>> stack;
+  stack.reserve(32);
   for (size_t r = roots.size(); r-- > 0;)
     if (roots[r]) stack.emplace_back(roots[r], false);
   while (!stack.empty()) {
@@ -28,7 +31,7 @@ template <class Enter> void post_order(std::span<const Expr> roots, Enter&& ente
     auto [e, done] = stack.back();
     stack.pop_back();
     if (done) {
-      order.push_back(e);
+      leave(e);
       continue;
     }
     if (!enter(e)) continue;
@@ -39,12 +42,10 @@ template <class Enter> void post_order(std::span<const Expr> roots, Enter&& ente
   }
 }
 
-std::vector<Expr> ordered(std::span<const Expr> roots) {
+template <class Leave> void each_once(std::span<const Expr> roots, Leave&& leave) {
   Seen seen;
-  std::vector<Expr> order;
   post_order(
-      roots, [&](Expr e) { return seen.insert(e); }, order);
-  return order;
+      roots, [&](Expr e) { return seen.insert(e); }, leave);
 }
 
 } // namespace
@@ -81,7 +82,8 @@ Expr Rewriter::operator()(Expr e) {
   std::vector<Expr> order;
   Seen seen;
   post_order(
-      std::span(&e, 1), [&](Expr n) { return !values_.contains(n) && seen.insert(n); }, order);
+      std::span(&e, 1), [&](Expr n) { return !values_.contains(n) && seen.insert(n); },
+      [&](Expr n) { order.push_back(n); });
   for (Expr n : order) {
     Expr r = finish(rebuild(n));
     values_[n] = r;
@@ -90,9 +92,7 @@ Expr Rewriter::operator()(Expr e) {
   return values_.at(e);
 }
 
-void visit(std::span<const Expr> es, const std::function<void(Expr)>& fn) {
-  for (Expr e : ordered(es)) fn(e);
-}
+void visit(std::span<const Expr> es, const std::function<void(Expr)>& fn) { each_once(es, fn); }
 
 void visit(Expr e, const std::function<void(Expr)>& fn) { visit(std::span(&e, 1), fn); }
 
@@ -169,14 +169,14 @@ Expr mask_loads(Expr e, Expr mask) {
 
 ExprCounts count(std::span<const Expr> es) {
   ExprCounts counts;
-  for (Expr e : ordered(es)) {
+  each_once(es, [&](Expr e) {
     if (e->op == Op::load) {
       ++counts.loads;
     } else if (e->op > Op::local) {
       ++counts.ops;
       counts.expensive += is_expensive(e->op);
     }
-  }
+  });
   return counts;
 }
 

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -229,7 +231,7 @@ public:
   void need(const char* name, size_t input, const NeedOf& need, const std::string& domain = "");
   const NeedOf* need_of(const Node& node, size_t input) const;
   const OpEntry* find(std::string_view domain, std::string_view name, int opset) const;
-  std::vector<const OpEntry*> all() const;
+  std::vector<const OpEntry*> all() const; ///< by domain, name and opset
 
   /// Filled once with every family.
   static const Registry& instance();
@@ -243,11 +245,27 @@ private:
     std::string labels;                  ///< of labels_in()
     std::map<size_t, NeedOf> needs;
   };
+  /// Domain and name. Looking for them copies no text.
+  using Name = std::pair<std::string, std::string>;
+  using NameView = std::pair<std::string_view, std::string_view>;
+  struct NameHash {
+    using is_transparent = void;
+    size_t operator()(const NameView& n) const {
+      const std::hash<std::string_view> hash;
+      return hash(n.second) + 31 * hash(n.first);
+    }
+  };
+  struct NameEqual {
+    using is_transparent = void;
+    bool operator()(const NameView& a, const NameView& b) const { return a == b; }
+  };
+  template <class T> using ByName = std::unordered_map<Name, T, NameHash, NameEqual>;
+
+  Facts& facts_for(std::string_view domain, std::string_view name);
   const Facts* facts_of(const Node& node) const;
 
-  std::map<std::pair<std::string, std::string>, std::map<int, OpEntry>> entries_;
-  std::map<std::pair<std::string, std::string>, Facts>
-      facts_; ///< also of operators that run through their body
+  ByName<std::map<int, OpEntry>> entries_;
+  ByName<Facts> facts_; ///< also of operators that run through their body
 };
 
 /// Of an operator with this trait.

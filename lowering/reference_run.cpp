@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/random_streams.h"
 #include "ir/kernel.h"
+#include "ir/merge_loops.h"
 #include "ir/nest_kernel.h"
 #include "ir/owner.h"
 
@@ -154,6 +155,7 @@ void Runner::run_compute(const Compute& compute) {
            {[&](Expr e) { return resolve(kernel, e); },
             [&] { return kernel_buffer(kernel, compute.output, Access::write); },
             [&](const SymInts& at) { return address(compute.output, at); }});
+  merge_loops(kernel, {}); // the evaluator takes a row at a time, and filters have rows of three
   execute(kernel);
 }
 

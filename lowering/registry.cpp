@@ -1,4 +1,7 @@
 // The registry of operators: domain and name -> forms by first opset.
+#include <algorithm>
+#include <tuple>
+
 #include "base/error.h"
 #include "graph/node_attributes.h"
 #include "lowering/op_registry.h"
@@ -6,22 +9,24 @@
 namespace tbx::lowering {
 
 OpEntry& Registry::add(const std::string& name, int since, LowerFn lower, const std::string& domain) {
-  auto [it, fresh] = entries_[{domain, name}].try_emplace(
-      since, OpEntry{domain, name, since, std::move(lower), Narrow::sensitive});
+  auto forms = entries_.find(NameView{domain, name});
+  if (forms == entries_.end()) forms = entries_.try_emplace({domain, name}).first;
+  auto [it, fresh] =
+      forms->second.try_emplace(since, OpEntry{domain, name, since, std::move(lower), Narrow::sensitive});
   TBX_INTERNAL(fresh); // an operator is registered once per opset
   return it->second;
 }
 
 void Registry::narrow(Narrow trait, std::initializer_list<const char*> names, const std::string& domain) {
   for (const char* name : names) {
-    auto it = entries_.find({domain, name});
+    auto it = entries_.find(NameView{domain, name});
     TBX_INTERNAL(it != entries_.end());
     for (auto& [since, entry] : it->second) entry.narrow = trait;
   }
 }
 
 void Registry::mark(Trait trait, std::initializer_list<const char*> names, const std::string& domain) {
-  for (const char* name : names) facts_[{domain, name}].traits |= uint32_t{1} << static_cast<int>(trait);
+  for (const char* name : names) facts_for(domain, name).traits |= uint32_t{1} << static_cast<int>(trait);
 }
 
 bool Registry::has(Trait trait, const Node& node) const {
@@ -32,7 +37,7 @@ bool Registry::has(Trait trait, const Node& node) const {
 void Registry::moves_where(std::initializer_list<const char*> names, const char* attribute, const char* value,
                            const char* otherwise) {
   mark(Trait::moves, names);
-  for (const char* name : names) facts_[{"", name}].moving = {attribute, value, otherwise};
+  for (const char* name : names) facts_for("", name).moving = {attribute, value, otherwise};
 }
 
 bool Registry::moves(const Node& node) const {
@@ -42,7 +47,7 @@ bool Registry::moves(const Node& node) const {
 }
 
 void Registry::labels_in(const char* attribute, const char* name, const std::string& domain) {
-  facts_[{domain, name}].labels = attribute;
+  facts_for(domain, name).labels = attribute;
 }
 
 const std::string* Registry::labels_of(const Node& node) const {
@@ -51,7 +56,7 @@ const std::string* Registry::labels_of(const Node& node) const {
 }
 
 void Registry::type_from(int input, std::initializer_list<const char*> names, const std::string& domain) {
-  for (const char* name : names) facts_[{domain, name}].type_giver = input;
+  for (const char* name : names) facts_for(domain, name).type_giver = input;
 }
 
 int Registry::type_giver(const Node& node) const {
@@ -62,7 +67,7 @@ int Registry::type_giver(const Node& node) const {
 void Registry::masks(int first, int end, std::initializer_list<const char*> names,
                      const std::string& domain) {
   for (const char* name : names) {
-    Facts& facts = facts_[{domain, name}];
+    Facts& facts = facts_for(domain, name);
     facts.first_mask = first;
     facts.end_of_masks = end;
   }
@@ -74,7 +79,7 @@ bool Registry::is_mask(const Node& node, int input) const {
 }
 
 void Registry::past_at(int input, std::initializer_list<const char*> names, const std::string& domain) {
-  for (const char* name : names) facts_[{domain, name}].past = input;
+  for (const char* name : names) facts_for(domain, name).past = input;
 }
 
 int Registry::past_of(const Node& node) const {
@@ -83,7 +88,7 @@ int Registry::past_of(const Node& node) const {
 }
 
 void Registry::need(const char* name, size_t input, const NeedOf& need, const std::string& domain) {
-  const bool fresh = facts_[{domain, name}].needs.try_emplace(input, need).second;
+  const bool fresh = facts_for(domain, name).needs.try_emplace(input, need).second;
   TBX_INTERNAL(fresh);
 }
 
@@ -94,13 +99,19 @@ const NeedOf* Registry::need_of(const Node& node, size_t input) const {
   return it == facts->needs.end() ? nullptr : &it->second;
 }
 
+Registry::Facts& Registry::facts_for(std::string_view domain, std::string_view name) {
+  auto it = facts_.find(NameView{domain, name});
+  if (it == facts_.end()) it = facts_.try_emplace({std::string(domain), std::string(name)}).first;
+  return it->second;
+}
+
 const Registry::Facts* Registry::facts_of(const Node& node) const {
-  auto it = facts_.find({node.domain, node.op_type});
+  auto it = facts_.find(NameView{node.domain, node.op_type});
   return it == facts_.end() ? nullptr : &it->second;
 }
 
 const OpEntry* Registry::find(std::string_view domain, std::string_view name, int opset) const {
-  auto it = entries_.find({std::string(domain), std::string(name)});
+  auto it = entries_.find(NameView{domain, name});
   if (it == entries_.end()) return nullptr;
   auto form = it->second.upper_bound(opset);
   return form == it->second.begin() ? nullptr : &std::prev(form)->second;
@@ -110,6 +121,8 @@ std::vector<const OpEntry*> Registry::all() const {
   std::vector<const OpEntry*> out;
   for (const auto& [key, forms] : entries_)
     for (const auto& [since, entry] : forms) out.push_back(&entry);
+  auto key = [](const OpEntry* e) { return std::tie(e->domain, e->name, e->since); };
+  std::sort(out.begin(), out.end(), [&](const OpEntry* a, const OpEntry* b) { return key(a) < key(b); });
   return out;
 }
 

@@ -31,30 +31,33 @@ std::shared_ptr<const ShapePlan> Session::Impl::known_shapes(const std::vector<i
   return nullptr;
 }
 
-/// No step of a run of these sizes asks for other threads.
-bool Session::Impl::stays_with_caller(const ShapePlan& shapes) const {
-  std::vector<extern_kernels::TensorRef> in, out;
-  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& sizes, auto& list) {
-    list.clear();
-    for (size_t i = 0; i < sizes.size(); ++i)
-      list.push_back({nullptr, views[i].buffer < 0 ? DType::undefined : plan->buffers[views[i].buffer].dtype,
-                      sizes[i].sizes, sizes[i].strides});
-  };
+/// No step of a run asks for other threads. `shape_of` gives the sizes of a step.
+template <class ShapeOf> bool Session::Impl::stays_with_caller(ShapeOf&& shape_of) const {
   for (size_t s = 0; s < plan->steps.size(); ++s) {
     const Step& step = plan->steps[s];
-    if (step.device != DeviceKind::cpu) return false;
-    if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
-      if (chunks_of(*kernel, shapes.steps[s].tasks) > 1) return false;
-      continue;
-    }
+    const auto* kernel = std::get_if<KernelStep>(&step.what);
     const auto* call = std::get_if<ExternStep>(&step.what);
-    if (!call || !call->dynamic_outputs.empty()) return false;
-    refs(call->inputs, shapes.steps[s].inputs, in);
-    refs(call->outputs, shapes.steps[s].outputs, out);
+    if (step.device != DeviceKind::cpu || (call && !call->dynamic_outputs.empty())) return false;
     const extern_kernels::ExternKernel* library = bound->steps[s].library.get();
-    if (!library || !library->is_serial(in, out)) return false;
+    if (!kernel && !library) return false;
+    const StepShape& shape = shape_of(s);
+    if (kernel && chunks_of(*kernel, shape.tasks) > 1) return false;
+    if (kernel) continue;
+    const CallRefs refs = refs_of(*plan, *call, shape);
+    if (!library->is_serial(refs.inputs, refs.outputs)) return false;
   }
   return true;
+}
+
+/// The same before there are shapes: to make them may take threads, too.
+bool Session::Impl::will_stay_with_caller(const std::vector<int64_t>& symbols) const {
+  try {
+    StepShape shape;
+    return stays_with_caller(
+        [&](size_t s) -> const StepShape& { return shape = sizes_of_step(*plan, s, symbols); });
+  } catch (const Error&) {
+    return false; // whoever makes them says what is wrong
+  }
 }
 
 std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int64_t>& symbols) const {
@@ -76,7 +79,7 @@ std::shared_ptr<const ShapePlan> Session::Impl::shapes_for(const std::vector<int
   if (made && !move_shape_plan(*bound, *made, symbols, growing.buffers, growing.steps)) made.reset();
   if (!made && growing.any()) made = shapes_with_room(symbols);
   if (!made) made = std::make_shared<ShapePlan>(make_shape_plan(*bound, symbols, facts, previous.get()));
-  made->stays_with_caller = stays_with_caller(*made);
+  made->stays_with_caller = stays_with_caller([&](size_t s) -> const StepShape& { return made->steps[s]; });
   std::lock_guard lock(mutex);
   if (shape_plans.size() >= kMaxShapePlans) shape_plans.erase(shape_plans.begin());
   shape_plans.push_back(made);
@@ -141,15 +144,19 @@ void Session::Impl::begin_and_run(RunContext& ctx, std::span<const RunTensor> in
                                   std::span<RunTensor> outputs, const RunOptions& run_options) const {
   begin(ctx, inputs, outputs, run_options);
   std::shared_ptr<const ShapePlan> shapes = known_shapes(ctx.symbols);
-  const bool stays = shapes && shapes->stays_with_caller;
+  const bool stays = shapes ? shapes->stays_with_caller : will_stay_with_caller(ctx.symbols);
   auto work = [&] {
     RandomScope random(run_options.random);
     run(ctx, std::move(shapes), inputs, outputs, run_options);
   };
-  if (stays)
-    work();
-  else
-    (ctx.own_arena ? *ctx.own_arena : *arena).execute(work);
+  if (stays) return work();
+  if (threads() == 1 && !ctx.own_arena) ctx.own_arena = std::make_unique<Arena>(1);
+  (ctx.own_arena ? *ctx.own_arena : arena()).execute(work);
+}
+
+Arena& Session::Impl::arena() const {
+  std::call_once(arena_made, [&] { shared_or_own = arena_for(options); });
+  return *shared_or_own;
 }
 
 Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions options)
@@ -165,10 +172,8 @@ Session::Session(std::shared_ptr<const BoundExecutable> bound, SessionOptions op
       impl_->made_until[buffers[b].last_step].push_back(static_cast<int>(b));
   impl_->growing = growing_sizes(*impl_->bound, impl_->facts.uses);
   impl_->options = std::move(options);
-  impl_->arena = arena_for(impl_->options);
   if (impl_->bound->on_device)
     impl_->device_pool = std::make_unique<OutputPool>(impl_->bound->on_device->device);
-  impl_->threads = impl_->arena->threads();
 }
 
 Session::~Session() = default;
@@ -178,7 +183,7 @@ SameRuns::SameRuns() {
   number = ++made;
 }
 
-int Session::threads() const { return impl_->threads; }
+int Session::threads() const { return impl_->threads(); }
 
 void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> outputs,
                   const RunOptions& options) const {
@@ -190,10 +195,7 @@ void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> output
       impl_->idle.pop_back();
     }
   }
-  if (!ctx) {
-    ctx = std::make_unique<RunContext>();
-    if (impl_->threads == 1) ctx->own_arena = std::make_unique<Arena>(1);
-  }
+  if (!ctx) ctx = std::make_unique<RunContext>();
   if (impl_->start_again(*ctx, options))
     impl_->end_device(*ctx, outputs, options);
   else
@@ -225,7 +227,7 @@ int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
   if (impl_->bound->data_dependent) throw_unsupported("the memory of this model depends on its data");
   int64_t bytes = 0;
   // As a run does: libraries are asked for as many threads, and what they make serves the run.
-  impl_->arena->execute([&] {
+  impl_->arena().execute([&] {
     const auto shapes = impl_->shapes_for(symbols);
     bytes = shapes->arena_bytes + shapes->device_bytes;
   });

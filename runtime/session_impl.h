@@ -101,8 +101,8 @@ struct Session::Impl {
   std::shared_ptr<const BoundExecutable> bound;
   const Executable* plan = nullptr; ///< the one that is bound
   SessionOptions options;
-  int threads = 1;
-  std::shared_ptr<Arena> arena;
+  mutable std::once_flag arena_made;
+  mutable std::shared_ptr<Arena> shared_or_own;
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<RunContext>> idle;
   ShapeFacts facts; ///< of the plan
@@ -116,7 +116,12 @@ struct Session::Impl {
 
   std::shared_ptr<const ShapePlan> known_shapes(const std::vector<int64_t>& symbols) const;
   std::shared_ptr<const ShapePlan> shapes_for(const std::vector<int64_t>& symbols) const;
-  bool stays_with_caller(const ShapePlan& shapes) const;
+  template <class ShapeOf> bool stays_with_caller(ShapeOf&& shape_of) const;
+  bool will_stay_with_caller(const std::vector<int64_t>& symbols) const;
+  /// Made when the first run asks for it. To try threads, and to start oneTBB, takes as long as a tenth of
+  /// loading a small model, and such a model's runs stay with their callers.
+  Arena& arena() const;
+  int threads() const { return arena().threads(); }
   std::shared_ptr<ShapePlan> shapes_with_room(const std::vector<int64_t>& symbols) const;
   void expect_next(RunContext& ctx) const;
   void begin(RunContext& ctx, std::span<const RunTensor> inputs, std::span<RunTensor> outputs,

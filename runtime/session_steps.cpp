@@ -93,8 +93,8 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
     });
   }
   if (run_options.profile) {
-    StepProfile p{plan, static_cast<int>(s), begin, end - begin, shape.tasks, threads, 0, ctx.symbols};
-    if (kernel) p.threads = std::min(threads, chunks_of(*kernel, shape.tasks));
+    StepProfile p{plan, static_cast<int>(s), begin, end - begin, shape.tasks, threads(), 0, ctx.symbols};
+    if (kernel) p.threads = std::min(threads(), chunks_of(*kernel, shape.tasks));
     for (auto [b, writes] : touched) p.bytes += shapes[b].bytes;
     run_options.profile->push_back(p);
   }
@@ -144,8 +144,8 @@ void Session::Impl::run_step(size_t s, const StepShape& shape, RunContext& ctx,
 
 int Session::Impl::chunks_of(const KernelStep& step, int64_t tasks) const {
   double total = step.cost_per_task * static_cast<double>(tasks);
-  if (threads == 1 || step.sequential || tasks < 2 || total < kInlineNs) return 1;
-  int64_t chunks = total > kBalanceNs ? threads * 4 : threads;
+  if (step.sequential || tasks < 2 || total < kInlineNs || threads() == 1) return 1;
+  int64_t chunks = total > kBalanceNs ? threads() * 4 : threads();
   return static_cast<int>(std::min(chunks, tasks));
 }
 

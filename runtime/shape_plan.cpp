@@ -131,9 +131,7 @@ BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> s
   return s;
 }
 
-StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols,
-                        std::span<const BufferShape> buffers) {
-  const Executable& plan = *bound.executable;
+StepShape sizes_of_step(const Executable& plan, size_t step, std::span<const int64_t> symbols) {
   const auto& what = plan.steps[step].what;
   StepShape s;
   if (const auto* kernel = std::get_if<KernelStep>(&what)) {
@@ -145,33 +143,40 @@ StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<con
     TBX_MODEL(s.blocks <= INT32_MAX, "a kernel would need {} blocks", s.blocks);
     TBX_MODEL(!__builtin_mul_overflow(s.scratch_bytes, s.blocks * kernel->launch.teams, &s.scratch_bytes),
               "a kernel would need more memory than there is");
-    return s;
-  }
-  if (const auto* copy = std::get_if<CopyStep>(&what)) {
+  } else if (const auto* copy = std::get_if<CopyStep>(&what)) {
     s.copy_bytes = evaluate_buffer(plan.buffers[copy->from], symbols).bytes;
-    return s;
+  } else {
+    const auto& call = std::get<ExternStep>(what);
+    for (const OperandView& v : call.inputs) s.inputs.push_back(evaluate_operand(plan, v, symbols));
+    if (call.dynamic_outputs.empty())
+      for (const OperandView& v : call.outputs) s.outputs.push_back(evaluate_operand(plan, v, symbols));
   }
-  const auto& call = std::get<ExternStep>(what);
-  auto operand = [&](const OperandView& v) {
-    OperandShape o = evaluate_operand(plan, v, symbols);
-    check_within(plan, v, o, buffers);
-    return o;
-  };
-  for (const OperandView& v : call.inputs) s.inputs.push_back(operand(v));
-  std::vector<extern_kernels::TensorRef> in, out;
-  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
-                  auto& list) {
-    for (size_t i = 0; i < views.size(); ++i)
+  return s;
+}
+
+CallRefs refs_of(const Executable& plan, const ExternStep& call, const StepShape& shape) {
+  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes) {
+    std::vector<extern_kernels::TensorRef> list;
+    for (size_t i = 0; i < shapes.size(); ++i)
       list.push_back({nullptr, views[i].buffer < 0 ? DType::undefined : plan.buffers[views[i].buffer].dtype,
                       shapes[i].sizes, shapes[i].strides});
+    return list;
   };
-  refs(call.inputs, s.inputs, in);
-  if (call.dynamic_outputs.empty()) {
-    for (const OperandView& v : call.outputs) s.outputs.push_back(operand(v));
-    refs(call.outputs, s.outputs, out);
-  }
-  if (!buffers.empty()) extern_kernels::check_fit(call.problem, in, out, !call.dynamic_outputs.empty());
-  s.workspace_bytes = bound.steps[step].library->workspace_bytes(in, out);
+  return {refs(call.inputs, shape.inputs), refs(call.outputs, shape.outputs)};
+}
+
+StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols,
+                        std::span<const BufferShape> buffers) {
+  const Executable& plan = *bound.executable;
+  StepShape s = sizes_of_step(plan, step, symbols);
+  const auto* call = std::get_if<ExternStep>(&plan.steps[step].what);
+  if (!call) return s;
+  for (size_t i = 0; i < s.inputs.size(); ++i) check_within(plan, call->inputs[i], s.inputs[i], buffers);
+  for (size_t i = 0; i < s.outputs.size(); ++i) check_within(plan, call->outputs[i], s.outputs[i], buffers);
+  const CallRefs refs = refs_of(plan, *call, s);
+  if (!buffers.empty())
+    extern_kernels::check_fit(call->problem, refs.inputs, refs.outputs, !call->dynamic_outputs.empty());
+  s.workspace_bytes = bound.steps[step].library->workspace_bytes(refs.inputs, refs.outputs);
   return s;
 }
 

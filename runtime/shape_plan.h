@@ -40,6 +40,13 @@ struct ShapePlan {
 };
 
 BufferShape evaluate_buffer(const BufferPlan& buffer, std::span<const int64_t> symbols);
+/// The operands of a library call, without their memory. `shape` has their sizes.
+struct CallRefs {
+  std::vector<extern_kernels::TensorRef> inputs, outputs;
+};
+CallRefs refs_of(const Executable& plan, const ExternStep& call, const StepShape& shape);
+/// The sizes of a step alone: no library is asked, and nothing checked.
+StepShape sizes_of_step(const Executable& plan, size_t step, std::span<const int64_t> symbols);
 /// Throws ModelError where an operand of a library call is not within its buffer, or does not fit the others,
 /// as far as `buffers` are given: what is known of all of them before the step.
 StepShape evaluate_step(const BoundExecutable& bound, size_t step, std::span<const int64_t> symbols,

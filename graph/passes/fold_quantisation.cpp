@@ -11,10 +11,12 @@ namespace {
 /// The constant divided by the scale; nullopt where an element would leave the range of normal numbers.
 std::optional<Tensor> divided(const Tensor& t, double scale) {
   Tensor out = Tensor::make(DType::f32, t.dims);
-  for (int64_t i = 0; i < t.numel(); ++i) {
-    const float x = t.as<float>()[i], y = static_cast<float>(x / scale);
+  const std::span<float> to = out.as_mutable<float>();
+  const std::span<const float> from = t.as<float>();
+  for (size_t i = 0; i < from.size(); ++i) {
+    const float x = from[i], y = static_cast<float>(x / scale);
     if (x != 0 && !std::isnormal(y)) return std::nullopt;
-    out.as_mutable<float>()[i] = y;
+    to[i] = y;
   }
   return out;
 }

@@ -80,8 +80,9 @@ private:
       dims[0] = b.scale->numel();
     }
     Tensor t = Tensor::make(DType::f32, dims);
-    for (int64_t i = 0; i < t.numel(); ++i)
-      t.as_mutable<float>()[i] = a.scale->as<float>()[0] * b.scale->as<float>()[i];
+    const std::span<float> to = t.as_mutable<float>();
+    const std::span<const float> of_a = a.scale->as<float>(), of_b = b.scale->as<float>();
+    for (size_t i = 0; i < to.size(); ++i) to[i] = of_a[0] * of_b[i];
     return e_.add_constant(std::move(t), node.name + ".scale");
   }
 
@@ -98,9 +99,10 @@ private:
     const int64_t n = values.numel(), scales = q->scale->numel();
     if (values.dims.size() != 1 || (scales != 1 && scales != n)) return nullptr;
     auto t = std::make_shared<Tensor>(Tensor::make(DType::f32, {n}));
+    const std::span<float> to = t->as_mutable<float>();
+    const std::span<const float> scale = q->scale->as<float>();
     for (int64_t i = 0; i < n; ++i)
-      t->as_mutable<float>()[i] =
-          static_cast<float>(element_as_int(values, i)) * q->scale->as<float>()[scales == 1 ? 0 : i];
+      to[i] = static_cast<float>(element_as_int(values, i)) * scale[scales == 1 ? 0 : i];
     return t;
   }
 

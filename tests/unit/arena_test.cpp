@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <thread>
+#include <vector>
 
 #include "runtime/arena.h"
 #include "runtime/bind.h"
@@ -115,6 +116,32 @@ TEST(Arena, APrivateOneHasThreadsOfItsOwn) {
   const int most = most_threads(
       callers, options, [&](int seen) { return seen >= callers; }, std::chrono::seconds(60));
   EXPECT_GE(most, callers) << "each caller works in an arena of its own";
+}
+
+/// Loads y = -x and runs it in a new thread. Whether oneTBB has heard of the thread by then.
+bool enters_an_arena(int64_t elements) {
+  const std::string model = to_bytes(parse_graph("g (float[n] x) => (float[n] y) { y = Neg (x) }"));
+  bool heard = false;
+  std::thread([&] {
+    CompileOptions options;
+    options.compile = false;
+    const Session session = Session::compile(std::as_bytes(std::span(model)), options).value();
+    std::vector<float> x(elements);
+    for (int64_t i = 0; i < elements; ++i) x[i] = static_cast<float>(i % 1001) - 500;
+    for (int run = 0; run < 2; ++run) {
+      const auto y = session.run({{"x", TensorView::of(x, {elements})}}).value();
+      for (int64_t i = 0; i < elements; ++i) ASSERT_EQ(y[0].values<float>()[i], -x[i]);
+    }
+    heard = tbb::this_task_arena::current_thread_index() != tbb::task_arena::not_initialized;
+  }).join();
+  return heard;
+}
+
+TEST(Arena, LittleWorkNeedsNone) {
+  EXPECT_FALSE(enters_an_arena(2)); // two microseconds of the evaluator
+  if (runtime::default_threads() > 1) {
+    EXPECT_TRUE(enters_an_arena(1 << 20));
+  }
 }
 
 thread_local bool in_work = false;

@@ -5,8 +5,11 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
+#include <set>
+#include <vector>
 
 #include "base/error.h"
 #include "ir/scalar_ops.h"
@@ -212,6 +215,34 @@ TEST_F(ExprTest, LongChainsNeedNoStack) {
   EXPECT_EQ(e, rewrite(e, [](Expr node) { return node; }));
   EXPECT_EQ(20000, count(std::span(&e, 1)).ops);
   EXPECT_LT(to_string(e).size(), 1000000u);
+}
+
+TEST_F(ExprTest, VisitsEachNodeOnceBehindItsOperands) {
+  std::mt19937 random(7);
+  std::vector<Expr> made{x, y};
+  for (const int operations : {3, 60, 70, 4000}) { // few, and more than a walk remembers without the heap
+    for (int i = 0; i < operations; ++i) {
+      auto any = [&] { return made[random() % made.size()]; };
+      made.push_back(random() % 8 == 0 ? c.load(1, DType::f32, {c.indirect(c.cast(any(), DType::i64), n)})
+                                       : binary(Op::sub, any(), any()));
+    }
+    std::set<Expr> wanted;
+    std::function<void(Expr)> collect = [&](Expr e) {
+      if (!wanted.insert(e).second) return;
+      for (int k = 0; k < e->num_args; ++k) collect(e->args[k]);
+      for (SymInt index : e->indices)
+        visit(index, [&](const SymNode& s) {
+          if (s.kind == SymKind::indirect) collect(s.value);
+        });
+    };
+    for (size_t r = 0; r < 3; ++r) collect(made[made.size() - 1 - r]);
+    std::set<Expr> seen;
+    visit(std::span(made).last(3), [&](Expr e) {
+      for (int k = 0; k < e->num_args; ++k) EXPECT_TRUE(seen.contains(e->args[k]));
+      EXPECT_TRUE(seen.insert(e).second);
+    });
+    EXPECT_EQ(seen, wanted);
+  }
 }
 
 TEST_F(ExprTest, NestedIndirectIndicesAreHandledOnce) {

@@ -181,6 +181,26 @@ TEST(GraphPasses, LayerNormalization) {
   }
 }
 
+TEST(GraphPasses, WeightsAreDequantizedByChannel) {
+  GraphHelper h;
+  const std::vector<int64_t> dims{37, 1, 5, 3};
+  Tensor weight = Tensor::make(DType::i8, dims), scale = Tensor::make(DType::f32, {37});
+  for (int64_t i = 0; i < weight.numel(); ++i)
+    weight.as_mutable<int8_t>()[i] = static_cast<int8_t>(i * 29 % 251 - 125);
+  for (int64_t i = 0; i < 37; ++i) scale.as_mutable<float>()[i] = 0.01f * static_cast<float>(i + 1);
+  const ValueId x = h.input("x", DType::f32, {37, 1, 5, 3});
+  const ValueId w =
+      h.node("DequantizeLinear", {h.constant(weight), h.constant(scale)}, {{"axis", int64_t{0}}});
+  h.graph.at(w).type = h.graph.at(x).type;
+  h.output(h.node("Add", {x, w}));
+  EXPECT_EQ(graph::dequantize_weights(h.graph), 1);
+  const Tensor* found = h.graph.at(w).constant.get();
+  ASSERT_TRUE(found);
+  ASSERT_EQ(found->dims, dims);
+  for (int64_t i = 0; i < weight.numel(); ++i)
+    EXPECT_EQ(found->as<float>()[i], static_cast<float>(weight.as<int8_t>()[i]) * scale.as<float>()[i / 15]);
+}
+
 TEST(GraphPasses, BatchNormalizationFoldsIntoTheConvolution) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {1, 2, 4, 4});

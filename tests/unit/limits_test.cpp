@@ -1,7 +1,9 @@
 // What loading a model may take: time, memory and stack, and that its cost does not grow faster than the
 // model.
+#include <alloca.h>
 #include <gmock/gmock.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <functional>
 #include <numeric>
@@ -215,6 +217,35 @@ TEST(SmallStack, DeepNesting) {
     EXPECT_EQ(outputs.value()[0].values<float>()[0], 0);
     EXPECT_EQ(outputs.value()[0].values<float>()[1], 2);
   });
+}
+
+/// Whether work that is called `depth` bytes further down gets a stack of its own.
+[[gnu::noinline]] bool moves_away(size_t depth) {
+  auto* room = static_cast<volatile char*>(alloca(depth + 1));
+  room[0] = 0;
+  const auto caller = std::this_thread::get_id();
+  bool moved = false;
+  with_stack([&] { moved = std::this_thread::get_id() != caller; });
+  return moved;
+}
+
+TEST(SmallStack, OfTheFirstThreadIsKnown) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "frames of sanitizers lie elsewhere";
+#endif
+  if (gettid() != getpid()) GTEST_SKIP() << "tests run in another thread";
+  pthread_attr_t attributes; // what the library reads from the list of mappings
+  ASSERT_EQ(pthread_getattr_np(pthread_self(), &attributes), 0);
+  void* lowest = nullptr;
+  size_t size = 0;
+  pthread_attr_getstack(&attributes, &lowest, &size);
+  pthread_attr_destroy(&attributes);
+  const size_t left = static_cast<char*>(__builtin_frame_address(0)) - static_cast<char*>(lowest);
+  constexpr size_t kMiB = size_t{1} << 20;
+  if (left < 5 * kMiB || left > 60 * kMiB) GTEST_SKIP() << left << " bytes of stack";
+  EXPECT_FALSE(moves_away(0));
+  EXPECT_FALSE(moves_away(left - 3 * kMiB));
+  EXPECT_TRUE(moves_away(left - 3 * kMiB / 2));
 }
 
 TEST(SmallStack, ErrorsPassThrough) {

@@ -1,6 +1,9 @@
 // What operators say of themselves beside their lowering.
 #include <gtest/gtest.h>
 
+#include <tuple>
+#include <vector>
+
 #include "lowering/op_registry.h"
 
 namespace tbx::test {
@@ -33,6 +36,19 @@ TEST(Registry, MovesWhereAttributesSaySo) {
     EXPECT_TRUE(moves(node(op, {{"reduction", std::string("none")}}))) << op;
     EXPECT_FALSE(moves(node(op, {{"reduction", std::string("add")}}))) << op;
   }
+}
+
+TEST(Registry, FindsWhatItLists) {
+  const std::vector<const lowering::OpEntry*> all = Registry::instance().all();
+  ASSERT_GT(all.size(), 200u);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(Registry::instance().find(all[i]->domain, all[i]->name, all[i]->since), all[i]);
+    if (i == 0) continue;
+    auto key = [](const lowering::OpEntry* e) { return std::tuple(e->domain, e->name, e->since); };
+    EXPECT_LT(key(all[i - 1]), key(all[i]));
+  }
+  EXPECT_EQ(Registry::instance().find("com.nobody", "Add", 20), nullptr);
+  EXPECT_EQ(Registry::instance().find("", "Add", 0), nullptr);
 }
 
 TEST(Registry, ClassifiersNameTheirLabels) {

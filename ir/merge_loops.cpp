@@ -1,14 +1,10 @@
-// Merges neighbouring loops that every address of a kernel treats as one, and drops loops of extent 1.
+#include "ir/merge_loops.h"
+
 #include <algorithm>
 #include <functional>
 #include <unordered_set>
 
-#include "fusion/build_kernel.h"
-
-namespace tbx::fusion {
-
-using namespace ir;
-
+namespace tbx::ir {
 namespace {
 
 /// Calls `fn` on every index expression of the kernel: store addresses, load addresses, index values.
@@ -177,4 +173,4 @@ private:
 
 void merge_loops(KernelProgram& kernel, const SizeFacts& facts) { Merger(kernel, facts).run(); }
 
-} // namespace tbx::fusion
+} // namespace tbx::ir

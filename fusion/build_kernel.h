@@ -13,8 +13,8 @@ ir::KernelProgram build_kernel(const ir::Program& program, const Dependencies& d
                                const ir::SizeFacts& facts, const Draft& draft);
 
 /// Splits outer loops of which addresses take a remainder: i mod n becomes a loop variable. Innermost loops
-/// stay where they would be shorter than `short_row`.
-void split_loops(ir::KernelProgram& kernel, int64_t short_row);
+/// stay where they would be shorter than `Target::kShortRow`.
+void split_loops(ir::KernelProgram& kernel);
 
 /// Merges neighbouring loops that every address treats as one, and drops loops of extent 1. Sizes that meet
 /// in an operator have names of their own where the model does not say that they are equal: `facts` does.

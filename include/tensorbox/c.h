@@ -182,17 +182,19 @@ TBX_C_API size_t tbx_outputs_count(const tbx_outputs* outputs);
 TBX_C_API tbx_tensor tbx_outputs_at(const tbx_outputs* outputs, size_t number);
 TBX_C_API void tbx_outputs_free(tbx_outputs* outputs);
 
-/* A value of any ONNX type. An optional is its element, or nothing. */
+/* What a value is. An optional is its element, or nothing. */
 typedef enum { TBX_NONE = 0, TBX_TENSOR = 1, TBX_SEQUENCE = 2, TBX_MAP = 3 } tbx_kind;
 
-typedef struct tbx_value {
+/* A value of any ONNX type. */
+typedef struct tbx_value tbx_value;
+struct tbx_value {
   const char* name;  /* of the input or output; of what is inside of another value NULL */
   int32_t kind;      /* tbx_kind */
   tbx_tensor tensor; /* of a tensor, on the host; its own name counts for nothing */
   size_t count;      /* of `elements` */
   /* Of a sequence; of a map two tensors of one dimension and of equal length: its keys, its values. */
-  const struct tbx_value* elements;
-} tbx_value;
+  const tbx_value* elements;
+};
 
 /* What a run gave, as values. */
 typedef struct tbx_values tbx_values;

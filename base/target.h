@@ -53,17 +53,18 @@ struct Gpu {
 };
 
 struct Target {
+  /// Rows of fewer elements do not fill the lanes of vectors; and cycles of a core, about. Both are taken to
+  /// be the same for all CPUs: by them layouts and estimates are made, and a package has the same wherever it
+  /// is made.
+  static constexpr int64_t kShortRow = 8;
+  static constexpr double kCyclesPerNs = 3;
+
   Isa isa = Isa::avx2; ///< of generated kernels for the CPU, those beside a GPU included
   /// What the CPU runs, of which library kernels take all: more than `isa` where a session asks for less.
   Isa library_isa = Isa::avx2;
   int threads = 2;
   int64_t l1_bytes = 32 << 10; ///< of a core, for data
   int64_t l2_bytes = 1 << 20;  ///< of a core; for GPUs what it is here, whatever the host has
-  /// Rows of fewer elements do not fill the lanes of vectors; and cycles of a core, about. Both are taken to
-  /// be the same for all CPUs: by them layouts and estimates are made, and a package has the same wherever it
-  /// is made.
-  int64_t short_row = 8;
-  double cycles_per_ns = 3;
   bool cuda = false;
   Gpu gpu; ///< where `cuda`
   /// Exact products of 8-bit integers are faster than those of float32; of convolutions, groups of as many

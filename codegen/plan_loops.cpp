@@ -240,7 +240,7 @@ LoopPlan plan_loops(const KernelProgram& kernel, const Target& target) {
     plan.cost_per_task = per_point * static_cast<double>(plan.points_per_task);
   }
   if (kernel.sequential) plan.cost_per_task = per_point * hint(kernel.outer);
-  plan.cost_per_task /= target.cycles_per_ns;
+  plan.cost_per_task /= Target::kCyclesPerNs;
   return plan;
 }
 

@@ -172,15 +172,11 @@ protected:
     return all;
   }
 
-  std::vector<package::PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const override {
-    std::vector<package::PlanSteps> all;
-    auto add = [&](const Specialiser::VariantPtr& v) {
-      all.push_back({v->bound.get(), &v->steps});
-      keep.push_back(v);
-    };
-    if (auto variant = specialiser_ ? specialiser_->latest() : nullptr) add(variant);
+  std::vector<std::shared_ptr<const package::Program>> compiled() const override {
+    std::vector<std::shared_ptr<const package::Program>> all;
+    if (auto variant = specialiser_ ? specialiser_->latest() : nullptr) all.push_back(std::move(variant));
     for (const auto& segment : values_.segments)
-      for (const auto& v : segment->specialiser().variants()) add(v);
+      for (const auto& v : segment->specialiser().variants()) all.push_back(v);
     return all;
   }
 

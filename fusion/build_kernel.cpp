@@ -68,7 +68,7 @@ private:
         if (s.mask) s.mask = simplify(s.mask, extents);
         s.address = simplify(s.address, extents);
       }
-    split_loops(kernel_, program_.target.short_row);
+    split_loops(kernel_);
     merge_loops(kernel_, facts_);
     move_offsets(kernel_);
     return std::move(kernel_);

@@ -13,8 +13,8 @@ ir::KernelProgram build_kernel(const ir::Program& program, const Dependencies& d
                                const ir::SizeFacts& facts, const Draft& draft);
 
 /// Splits outer loops of which addresses take a remainder: i mod n becomes a loop variable. Innermost loops
-/// stay where they would be shorter than `short_row`.
-void split_loops(ir::KernelProgram& kernel, int64_t short_row);
+/// stay where they would be shorter than `Target::kShortRow`.
+void split_loops(ir::KernelProgram& kernel);
 
 /// Sets KernelBuffer::offset to the constant that all addresses of a buffer share, and takes it out of them.
 void move_offsets(ir::KernelProgram& kernel);

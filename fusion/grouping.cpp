@@ -257,13 +257,13 @@ private:
   bool turns_gathered_rows(const Draft& d, const Member& m, const Compute& compute) const {
     const SymInts own = loop_vars(*program_.context, compute.loops.ranges.size());
     const int written = contiguous_axis(compute.output, own, m.axis_of_var);
-    if (written < 0 || size_hint(d.axes[written]) < target_.short_row) return false;
+    if (written < 0 || size_hint(d.axes[written]) < Target::kShortRow) return false;
     bool turns = false;
     for (const Member& member : d.members)
       visit(compute_of(program_, member.op)->loops.body, [&](Expr n) {
         if (n->op != Op::load || std::none_of(n->indices.begin(), n->indices.end(), has_indirect)) return;
         const int read = contiguous_axis(n->buffer, n->indices, member.axis_of_var);
-        turns |= read >= 0 && read != written && size_hint(d.axes[read]) >= target_.short_row;
+        turns |= read >= 0 && read != written && size_hint(d.axes[read]) >= Target::kShortRow;
       });
     return turns;
   }

@@ -2,6 +2,7 @@
 // remainder.
 #include <set>
 
+#include "base/target.h"
 #include "fusion/build_kernel.h"
 
 namespace tbx::fusion {
@@ -40,12 +41,12 @@ std::optional<int64_t> period_of(const KernelProgram& kernel, SymInt variable) {
 
 } // namespace
 
-void split_loops(KernelProgram& kernel, int64_t short_row) {
+void split_loops(KernelProgram& kernel) {
   Context& c = *kernel.context;
   for (size_t k = 0; k < kernel.outer.size() && kernel.outer.size() < kMaxLoops; ++k) {
     const auto period = period_of(kernel, c.var(static_cast<int>(k)));
     if (!period || *period < 2 || !provably_divisible(kernel.outer[k], *period)) continue;
-    if (k + 1 == kernel.outer.size() && *period < short_row) continue;
+    if (k + 1 == kernel.outer.size() && *period < Target::kShortRow) continue;
     Substitution s;
     for (size_t v = 0; v < kernel.outer.size(); ++v) {
       const SymInt after = c.var(static_cast<int>(v + (v > k ? 1 : 0)));

@@ -127,7 +127,7 @@ private:
       give(x, both(gate, e->args[0]), s);
       return give(e->args[2], both(gate, unary(Op::logical_not, e->args[0])), s);
     case Op::round_to: return give(x, gate, s);
-    case Op::bitcast: throw_unsupported("numbers are taken as bits");
+    case Op::bitcast: throw NoDerivative{"its lowering takes numbers as bits"};
     case Op::cast:
       if (is_real(x)) give(x, gate, c_.cast(s, x->dtype));
       return;

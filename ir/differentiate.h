@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "ir/expr.h"
@@ -14,6 +15,12 @@ struct Partial {
   Expr load, gate, value;
 };
 
+/// Thrown for what no rule differentiates, and caught by who knows which operator that is. No Error, so
+/// nobody takes it for one.
+struct NoDerivative {
+  std::string why;
+};
+
 /// seed * d body / d load for every load that `wanted` names and that the body depends on smoothly, in order
 /// of creation. `seed` has the type of the body.
 ///
@@ -21,7 +28,7 @@ struct Partial {
 /// others share it; `where` passes on to the operand it takes. Rounding to a narrow float is taken as the
 /// identity, functions of integer or boolean value (comparisons, floor, sign, ...) have slope 0. A product
 /// with a slope that is not taken or that has died out is no product: 0 * infinity does not arise where the
-/// body is finite. UnsupportedError where a float is seen as bits.
+/// body is finite. NoDerivative where a float is seen as bits.
 std::vector<Partial> differentiate(Expr body, Expr seed, const std::function<bool(Expr load)>& wanted);
 
 /// The value of a contribution, 0 outside of its gate.

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,10 +26,9 @@ namespace tbx::ir {
 using BufferId = int32_t;
 
 /// Operands of types that no expression joins. A defect, unless the operator is one whose types nobody
-/// checked.
-class TypeError : public Error {
-public:
-  explicit TypeError(std::string message) : Error(ErrorKind::internal, std::move(message)) {}
+/// checked: lower() knows, and makes an Error of it. No Error itself, so nobody takes it for one.
+class TypeError : public std::logic_error {
+  using std::logic_error::logic_error;
 };
 
 enum class Op : uint8_t {

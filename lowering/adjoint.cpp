@@ -1,8 +1,9 @@
 #include "lowering/adjoint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
-#include "base/error.h"
 #include "ir/scan.h"
 #include "lowering/op_helpers.h"
 #include "lowering/product_loops.h"
@@ -24,7 +25,7 @@ bool Adjoint::reads_active(Expr e) const {
   ir::visit(e, [&](Expr n) {
     any = any || (n->op == Op::load && active_[n->buffer]);
     if (n->op == Op::random)
-      throw_unsupported("its lowering draws random numbers, which would be others here");
+      throw ir::NoDerivative{"its lowering draws random numbers, which would be others here"};
   });
   return any;
 }
@@ -171,7 +172,7 @@ void Adjoint::of_loops(const ir::Compute& compute, const TensorBox& g) {
     else if (l.reduce == ReduceOp::prod)
       seed = differentiated_ ? running_product_polynomial(l, locals) : running_product_seed(l, locals);
     else
-      throw_unsupported("its lowering takes a running {}", name_of(l.reduce));
+      throw ir::NoDerivative{fmt::format("its lowering takes a running {}", name_of(l.reduce))};
   } else if (l.kind == ir::LoopKind::reduction) {
     switch (l.reduce) {
     case ReduceOp::sum: break;
@@ -191,9 +192,10 @@ void Adjoint::of_loops(const ir::Compute& compute, const TensorBox& g) {
 /// which that is, and which elements keep what they were.
 void Adjoint::of_scatter(const ir::Scatter& s, const TensorBox& g) {
   if (s.mode != ir::StoreMode::add && s.mode != ir::StoreMode::set)
-    throw_unsupported("its lowering stores with reduction '{}'", s.mode == ir::StoreMode::mul   ? "mul"
-                                                                 : s.mode == ir::StoreMode::max ? "max"
-                                                                                                : "min");
+    throw ir::NoDerivative{
+        fmt::format("its lowering stores with reduction '{}'", s.mode == ir::StoreMode::mul   ? "mul"
+                                                               : s.mode == ir::StoreMode::max ? "max"
+                                                                                              : "min")};
   SymInts place;
   for (SymInt index : s.indices) place.push_back(replay_(index));
   Expr mask = s.mask ? replay_(s.mask) : nullptr;

@@ -16,7 +16,7 @@ namespace tbx::lowering {
 /// that is one more loop nest over the value, a reduction over the loops that the index leaves out; else the
 /// parts are scattered. All boxes are over the buffers of `to`, in compute types.
 ///
-/// Calls of libraries for products count as the loop nests they stand for. UnsupportedError for other
+/// Calls of libraries for products count as the loop nests they stand for. ir::NoDerivative for other
 /// kernels, random numbers, stores with reductions other than sums, and running maxima.
 class Adjoint {
 public:

@@ -1,7 +1,10 @@
 #include "lowering/begun.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "graph/function_body.h"
 #include "lowering/op_registry.h"
@@ -41,6 +44,21 @@ bool is_known_operator(const Node& node) {
 
 void Begun::say_where(Error& e) const {
   for (size_t k = nodes_.size(); k-- > 0;) e.add_where(describe(nodes_[k].graph, nodes_[k].node));
+}
+
+Error Begun::refusal_of(const ir::TypeError& e) const {
+  auto has_schema = [](const Node& n) {
+    return schema_since_version(n.domain, n.op_type, n.opset).has_value();
+  };
+  std::vector<std::string_view> types;
+  if (!nodes_.empty() && !has_schema(nodes_.back().node))
+    for (DType t : nodes_.back().types) types.push_back(t == DType::undefined ? "-" : name_of(t));
+  Error error = types.empty()
+                    ? Error(ErrorKind::internal, e.what())
+                    : Error(ErrorKind::model, fmt::format("the operator does not take inputs of types {}: {}",
+                                                          fmt::join(types, ", "), e.what()));
+  say_where(error);
+  return error;
 }
 
 bool Begun::is_refused_for_sizes() const {

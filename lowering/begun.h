@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/expr.h"
 #include "lowering/ask.h"
 #include "lowering/demand.h"
 
@@ -14,8 +15,8 @@ namespace tbx::lowering {
 class Begun {
 public:
   /// How many there were before.
-  size_t push(const Graph& graph, const Node& node, bool has_dynamic_sizes) {
-    nodes_.push_back({graph, node, nullptr, has_dynamic_sizes});
+  size_t push(const Graph& graph, const Node& node, bool has_dynamic_sizes, std::vector<DType> types) {
+    nodes_.push_back({graph, node, nullptr, has_dynamic_sizes, std::move(types)});
     return nodes_.size() - 1;
   }
   /// The body of the last node that is lowered next.
@@ -27,6 +28,9 @@ public:
 
   /// What was asked for, in terms of the outermost graph.
   Demand demand(const Asked& asked) const;
+  /// Types are checked against ONNX's schemas while importing. Operators outside of ONNX have none: types
+  /// that do not fit show up in their lowering. Anywhere else they are a defect.
+  Error refusal_of(const ir::TypeError& e) const;
   /// Adds the nodes.
   void say_where(Error& e) const;
   /// What is refused there may well work for the sizes of a run.
@@ -38,6 +42,7 @@ private:
     const Node& node;
     std::shared_ptr<const Graph> body;
     bool has_dynamic_sizes;
+    std::vector<DType> types; ///< of the inputs; undefined: no tensor
   };
   std::vector<One> nodes_; ///< the outermost first
 };

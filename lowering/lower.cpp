@@ -78,6 +78,7 @@ private:
   Values lower_op(const Graph& g, const Node& node, const Values& env, const Values& inputs);
   std::optional<Values> fold(const Node& node, const Values& inputs);
   static bool has_dynamic_sizes(const Node& node, const Values& env);
+  static std::vector<DType> types_of(const Node& node, const Values& env);
   void record_origins(const Values& inputs, const Values& outputs, size_t first_operation);
   void require_declared_type(const Node& node, const Value& declared, const LoweredValue& made);
   void keep_narrow(DType stored, const Values& inputs, const ir::TensorBox& box, size_t first_operation);
@@ -127,22 +128,6 @@ void check_size(const LoweredValue& value, size_t output) {
   }
 }
 
-/// Types are checked against ONNX's schemas while importing. Operators outside of ONNX have none: types that
-/// do not fit show up in their lowering.
-std::vector<LoweredValue> lower_checked(const OpEntry& entry, OpContext& ctx) {
-  try {
-    return entry.lower(ctx);
-  } catch (const ir::TypeError& e) {
-    const Node& node = ctx.node;
-    if (schema_since_version(node.domain, node.op_type, node.opset)) throw;
-    std::vector<std::string> types(static_cast<size_t>(ctx.num_inputs()), "-");
-    for (int i = 0; i < ctx.num_inputs(); ++i)
-      if (ctx.has(i) && ctx.value(i).is_tensor()) types[static_cast<size_t>(i)] = name_of(ctx.dtype(i));
-    throw_model_error("the operator does not take inputs of types {}: {}", fmt::join(types, ", "),
-                      e.message());
-  }
-}
-
 /// An input of the node has a size, or is made of sizes, that a run's input shapes decide.
 bool Lowerer::has_dynamic_sizes(const Node& node, const Values& env) {
   auto dynamic = [](const ir::SymInts& values) {
@@ -153,6 +138,14 @@ bool Lowerer::has_dynamic_sizes(const Node& node, const Values& env) {
     if (v < 0 || !env[v].is_tensor()) return false;
     return dynamic(env[v].sizes()) || (env[v].known && dynamic(env[v].known->values));
   });
+}
+
+/// Of its inputs, as far as they are tensors.
+std::vector<DType> Lowerer::types_of(const Node& node, const Values& env) {
+  std::vector<DType> types;
+  for (ValueId v : node.inputs)
+    types.push_back(v >= 0 && env[v].is_tensor() ? env[v].dtype() : DType::undefined);
+  return types;
 }
 
 Lowerer::Values Lowerer::lower_graph(const Graph& g, Values inputs, const Values* outer) {
@@ -206,7 +199,7 @@ void Lowerer::lower_node(const Graph& g, const Node& node, Values& env, const st
   Saved<std::string> where(program_.where);
   program_.where = describe(g, node) + (program_.where.empty() ? "" : ", in " + program_.where);
   realize_residuals(node, env, users);
-  const size_t before = begun_.push(g, node, has_dynamic_sizes(node, env));
+  const size_t before = begun_.push(g, node, has_dynamic_sizes(node, env), types_of(node, env));
   Values outputs = lower_op(g, node, env);
   for (size_t i = 0; i < outputs.size(); ++i)
     if (outputs[i].is_tensor()) check_size(outputs[i], i);
@@ -264,7 +257,7 @@ Lowerer::Values Lowerer::lower_op(const Graph& g, const Node& node, const Values
   if (auto known = known_results(ctx)) return {known->begin(), known->end()};
   if (auto folded = fold(node, inputs)) return std::move(*folded);
   if (const OpEntry* entry = Registry::instance().find(node.domain, node.op_type, node.opset))
-    return lower_checked(*entry, ctx);
+    return entry->lower(ctx);
   if (options_.allow_expansion) {
     if (auto body = expand_function(g, node))
       return ctx.lower_subgraph(std::make_shared<const Graph>(std::move(*body)), inputs);
@@ -501,10 +494,15 @@ ir::Program Lowerer::run(const Graph& graph) {
 
 Lowered lower(const Graph& graph, const LowerOptions& options) {
   Lowerer lowerer(graph, options);
+  const bool assumes = options.assume_broadcast || options.assume_exact_floats;
   try {
     return lowerer.run(graph);
   } catch (const Asked& asked) {
     return lowerer.begun().demand(asked);
+  } catch (const ir::TypeError& e) {
+    const Error refused = lowerer.begun().refusal_of(e);
+    if (refused.kind() != ErrorKind::model || !assumes) throw Error(refused);
+    return Demand{Demand::Kind::assumptions, refused, -1, {}, {}};
   } catch (Error& e) {
     if (e.kind() == ErrorKind::unsupported && lowerer.begun().is_refused_for_sizes()) {
       Asked asked = asked_for_sizes(e.message());
@@ -512,7 +510,6 @@ Lowered lower(const Graph& graph, const LowerOptions& options) {
       return lowerer.begun().demand(asked);
     }
     lowerer.begun().say_where(e);
-    const bool assumes = options.assume_broadcast || options.assume_exact_floats;
     if (e.kind() != ErrorKind::model || !assumes) throw;
     return Demand{Demand::Kind::assumptions, e, -1, {}, {}};
   }

@@ -1,6 +1,8 @@
 #include "lowering/product_loops.h"
 
-#include "base/error.h"
+#include <fmt/format.h>
+
+#include "ir/differentiate.h"
 #include "lowering/op_helpers.h"
 
 namespace tbx::lowering {
@@ -20,7 +22,7 @@ public:
   }
 
   [[noreturn]] void refuse() const {
-    throw_unsupported("its lowering calls the kernel {}", name_of(call_.problem));
+    throw ir::NoDerivative{fmt::format("its lowering calls the kernel {}", name_of(call_.problem))};
   }
 
   std::vector<ir::Compute> matmul(const MatMulProblem& m) {

@@ -8,7 +8,7 @@
 namespace tbx::lowering {
 
 /// Loop nests whose sum the call computes: the product, then the bias. Of matrix products and convolutions of
-/// floats; UnsupportedError for every other kernel.
+/// floats; ir::NoDerivative for every other kernel.
 std::vector<ir::Compute> as_loops(const ir::Program& program, const ir::ExternCall& call);
 
 } // namespace tbx::lowering

@@ -32,20 +32,6 @@ std::vector<std::vector<const char*>> dims_of(const std::vector<TensorInfo>& all
   return dims;
 }
 
-/// `f()`; `otherwise` with *error where it throws.
-template <class T, class F> T caught(tbx_error** error, T otherwise, F&& f) noexcept {
-  try {
-    return f();
-  } catch (const Exception& e) {
-    set_error(error, e.failure);
-  } catch (const std::bad_alloc&) {
-    set_error(error, {Failure::model_error, "ModelError: out of memory"});
-  } catch (const std::exception& e) {
-    set_error(error, {Failure::internal_error, std::string("InternalError: ") + e.what()});
-  }
-  return otherwise;
-}
-
 tbx_info info_of(const std::vector<TensorInfo>& all, const std::vector<std::vector<const char*>>& dims,
                  size_t number) {
   if (number >= all.size()) return {};
@@ -66,23 +52,12 @@ Session::Inputs views(const tbx_tensor* inputs, size_t count, std::vector<std::v
                       const int32_t* devices = nullptr) {
   if (count > 0 && !inputs) refuse("there are inputs, and the pointer to them is NULL");
   Session::Inputs all;
-  kept.reserve(count);
+  kept.resize(count);
   for (size_t i = 0; i < count; ++i) {
     const tbx_tensor& t = inputs[i];
     if (!t.name) refuse("an input has no name");
-    if (t.rank < 0 || (t.rank > 0 && !t.dims))
-      refuse(std::string("input '") + t.name + "' has no dimensions");
-    TensorView view{const_cast<void*>(t.data), t.type, {}};
-    if (t.rank > 0) view.dims.assign(t.dims, t.dims + t.rank);
+    TensorView view = checked_view(t, t.name, kept[i]);
     if (devices) view.device = devices[i];
-    const int64_t n = numel_of(t);
-    if (n > 0 && !t.data) refuse(std::string("input '") + t.name + "' has no data");
-    if (t.type == TBX_STRING) {
-      const auto* texts = static_cast<const char* const*>(t.data);
-      std::vector<std::string>& strings = kept.emplace_back();
-      for (int64_t k = 0; k < n; ++k) strings.emplace_back(texts[k] ? texts[k] : "");
-      view.data = &strings;
-    }
     all.emplace_back(t.name, std::move(view));
   }
   return all;
@@ -120,6 +95,20 @@ std::unique_ptr<tbx_outputs> outputs_of(std::vector<OutputTensor> tensors) {
 }
 
 } // namespace
+
+TensorView checked_view(const tbx_tensor& t, const char* name, std::vector<std::string>& strings) {
+  if (t.rank < 0 || (t.rank > 0 && !t.dims)) refuse(std::string("input '") + name + "' has no dimensions");
+  TensorView view{const_cast<void*>(t.data), t.type, {}};
+  if (t.rank > 0) view.dims.assign(t.dims, t.dims + t.rank);
+  const int64_t n = numel_of(t);
+  if (n > 0 && !t.data) refuse(std::string("input '") + name + "' has no data");
+  if (t.type == TBX_STRING) {
+    const auto* texts = static_cast<const char* const*>(t.data);
+    for (int64_t k = 0; k < n; ++k) strings.emplace_back(texts[k] ? texts[k] : "");
+    view.data = &strings;
+  }
+  return view;
+}
 
 tbx_session* session_or_error(const std::function<Result<Session>()>& make, tbx_error** error) {
   return caught(error, static_cast<tbx_session*>(nullptr), [&]() -> tbx_session* {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,22 @@ namespace tbx::package {
 /// ModelError.
 [[noreturn]] void refuse(const std::string& why);
 void set_error(tbx_error** error, Failure failure);
+/// `f()`; `otherwise` with *error where it throws.
+template <class T, class F> T caught(tbx_error** error, T otherwise, F&& f) noexcept {
+  try {
+    return f();
+  } catch (const Exception& e) {
+    set_error(error, e.failure);
+  } catch (const std::bad_alloc&) {
+    set_error(error, {Failure::model_error, "ModelError: out of memory"});
+  } catch (const std::exception& e) {
+    set_error(error, {Failure::internal_error, std::string("InternalError: ") + e.what()});
+  }
+  return otherwise;
+}
+/// Of the caller's memory; elements that are strings are copied into `strings`. ModelError where the tensor
+/// is none; `name` is that of the input.
+TensorView checked_view(const tbx_tensor& tensor, const char* name, std::vector<std::string>& strings);
 /// The session that `make` gives; nullptr with *error where it fails. Throws nothing.
 tbx_session* session_or_error(const std::function<Result<Session>()>& make, tbx_error** error);
 /// What the caller's struct has of the options; the others are 0.

@@ -168,15 +168,7 @@ protected:
     return all;
   }
 
-  std::vector<PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const override {
-    std::vector<PlanSteps> all;
-    for (const auto& stage : stages_)
-      for (auto& p : stage->programs()) {
-        all.push_back({p->bound.get(), &p->steps});
-        keep.push_back(std::move(p));
-      }
-    return all;
-  }
+  std::vector<std::shared_ptr<const Program>> compiled() const override { return programs(); }
 
 private:
   /// What was read, before any of it is bound.

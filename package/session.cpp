@@ -323,12 +323,11 @@ static constexpr const char* kGuessed = "bytes and operations are those of guess
 
 std::vector<KernelReport> Session::Impl::reports(package::ReportsByPlan* plans) const {
   std::vector<KernelReport> result;
-  std::vector<std::shared_ptr<const void>> keep;
-  for (const package::PlanSteps& p : compiled(keep)) {
-    const runtime::Executable& plan = *p.bound->executable;
-    if (plans) (*plans)[&plan] = {result.size(), *p.steps};
-    for (size_t i = 0; i < p.steps->size(); ++i) {
-      const runtime::StepInfo& s = (*p.steps)[i];
+  for (const std::shared_ptr<const package::Program>& p : compiled()) {
+    const runtime::Executable& plan = *p->bound->executable;
+    if (plans) (*plans)[&plan] = {result.size(), p->steps};
+    for (size_t i = 0; i < p->steps.size(); ++i) {
+      const runtime::StepInfo& s = p->steps[i];
       KernelReport r;
       r.name = s.name;
       r.kind = s.kind;
@@ -336,14 +335,18 @@ std::vector<KernelReport> Session::Impl::reports(package::ReportsByPlan* plans) 
       for (int o : s.origins)
         if (o >= 0 && o < static_cast<int>(plan.origin_names.size())) r.nodes.push_back(plan.origin_names[o]);
       r.decisions = s.decisions;
-      for (const std::string& text : runtime::implementations_of(*p.bound, i, threads()))
+      for (const std::string& text : runtime::implementations_of(*p->bound, i, threads()))
         r.decisions.push_back("implementation: " + text);
       // Many kernels pack their weights in the first run, when the layout is known.
-      const auto& library = p.bound->steps[i].library;
+      const auto& library = p->bound->steps[i].library;
       if (const int64_t packed = library ? library->packed_bytes() : 0; packed > 0)
         r.decisions.push_back(fmt::format("weights packed: {:.3f} MB", static_cast<double>(packed) / 1e6));
-      if (p.bound->on_device)
-        if (const std::string again = p.bound->on_device->recorded_again.text(i); !again.empty())
+      const auto* call = std::get_if<runtime::ExternStep>(&plan.steps[i].what);
+      if (const int64_t most = p->session->most_found(); call && !call->dynamic_outputs.empty() && most > 0)
+        r.decisions.push_back(fmt::format("finds out sizes: runs so far took up to {:.3f} MB",
+                                          static_cast<double>(most) / 1e6));
+      if (p->bound->on_device)
+        if (const std::string again = p->bound->on_device->recorded_again.text(i); !again.empty())
           r.decisions.push_back(again);
       r.bytes = s.bytes;
       r.flops = s.flops;

@@ -27,12 +27,6 @@ struct Program {
   std::unique_ptr<runtime::Session> session;
 };
 
-/// Where explain and profile find a kernel.
-struct PlanSteps {
-  const runtime::BoundExecutable* bound;
-  const std::vector<runtime::StepInfo>* steps;
-};
-
 /// Where the reports of a plan begin, and what is known of its steps.
 struct PlanReports {
   size_t first;
@@ -93,8 +87,8 @@ protected:
   virtual std::shared_ptr<const package::Program> plain_program() const { return nullptr; }
   /// All that runs were made with so far.
   virtual std::vector<std::shared_ptr<const package::Program>> programs() const = 0;
-  /// All that is compiled, for explain and profile. `keep` holds it.
-  virtual std::vector<package::PlanSteps> compiled(std::vector<std::shared_ptr<const void>>& keep) const = 0;
+  /// All that is compiled, for explain and profile.
+  virtual std::vector<std::shared_ptr<const package::Program>> compiled() const = 0;
 
 private:
   template <class Given, class Put> void bind_by_name(const Given& given, Put put) const;

@@ -207,8 +207,7 @@ void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> output
 void Session::check(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs) const {
   const Executable& plan = *impl_->plan;
   auto by_element = [](const SymbolBinding& b) { return b.element; };
-  if (impl_->bound->data_dependent || std::any_of(plan.bindings.begin(), plan.bindings.end(), by_element))
-    return;
+  if (std::any_of(plan.bindings.begin(), plan.bindings.end(), by_element)) return;
   std::vector<int64_t> symbols;
   bind_symbols(plan, inputs, symbols);
   check_inputs(plan, inputs, symbols);
@@ -216,23 +215,26 @@ void Session::check(std::span<const RunTensor> inputs, std::span<const RunTensor
   TBX_MODEL(outputs.size() == plan.outputs.size(), "{} outputs given, the model has {}", outputs.size(),
             plan.outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o)
-    impl_->check_output(outputs[o], plan.outputs[o],
-                        evaluate_buffer(plan.buffers[plan.outputs[o].buffer], symbols));
+    if (const int b = plan.outputs[o].buffer; impl_->facts.later_buffers[b])
+      Impl::check_type(outputs[o], plan.outputs[o]);
+    else
+      impl_->check_output(outputs[o], plan.outputs[o], evaluate_buffer(plan.buffers[b], symbols));
 }
 
 int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
   std::vector<int64_t> symbols;
   bind_symbols(*impl_->plan, inputs, symbols);
   check_inputs(*impl_->plan, inputs, symbols);
-  if (impl_->bound->data_dependent) throw_unsupported("the memory of this model depends on its data");
   int64_t bytes = 0;
   // As a run does: libraries are asked for as many threads, and what they make serves the run.
   impl_->arena().execute([&] {
     const auto shapes = impl_->shapes_for(symbols);
     bytes = shapes->arena_bytes + shapes->device_bytes;
   });
-  return bytes;
+  return std::max(bytes, most_found());
 }
+
+int64_t Session::most_found() const { return impl_->most_found; }
 
 void Session::synchronize() const {
   std::vector<std::unique_ptr<RunContext>> all;

@@ -110,8 +110,12 @@ public:
   /// Throws what a run with these would say of them, as far as that takes no elements of inputs.
   void check(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs) const;
 
-  /// Arena bytes of a run with these input shapes.
+  /// Arena bytes of a run with these input shapes. Where steps find out sizes: what is known of them from the
+  /// inputs, or `most_found`, whichever is more.
   int64_t peak_bytes(std::span<const RunTensor> inputs) const;
+  /// Where steps find out sizes: bytes of the run so far that took most, with what these steps made and
+  /// outputs that the session allocated. 0: all is known from the inputs, or there was no run.
+  int64_t most_found() const;
   /// Waits for runs that were `async`. Throws what checks in their kernels found.
   void synchronize() const;
   /// Gives idle arenas back to the system.

@@ -37,14 +37,24 @@ std::span<const int64_t> sizes_of(const SignatureEntry& entry, const BufferShape
 
 } // namespace
 
+/// Of memory of the caller's that is to take an output.
+void Session::Impl::check_type(const RunTensor& out, const SignatureEntry& entry) {
+  TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name, name_of(out.dtype),
+            name_of(entry.dtype));
+}
+
 /// Whether memory of the caller's can take the output.
 void Session::Impl::check_output(const RunTensor& out, const SignatureEntry& entry,
                                  const BufferShape& shape) const {
+  check_type(out, entry);
   const std::span<const int64_t> sizes = sizes_of(entry, shape);
-  TBX_MODEL(out.dtype == entry.dtype, "output '{}' has type {}, expected {}", entry.name, name_of(out.dtype),
-            name_of(entry.dtype));
-  TBX_MODEL(std::equal(out.dims.begin(), out.dims.end(), sizes.begin(), sizes.end()),
-            "output '{}' has shape [{}], expected [{}]", entry.name, fmt::join(out.dims, ", "),
+  const bool fits = std::equal(out.dims.begin(), out.dims.end(), sizes.begin(), sizes.end());
+  if (!fits && facts.later_buffers[entry.buffer])
+    throw Error(ErrorKind::model,
+                fmt::format("output '{}' has shape [{}] in this run, and memory of shape [{}]", entry.name,
+                            fmt::join(sizes, ", "), fmt::join(out.dims, ", ")),
+                "data decides its shape: a run that is given no memory for it allocates what it takes");
+  TBX_MODEL(fits, "output '{}' has shape [{}], expected [{}]", entry.name, fmt::join(out.dims, ", "),
             fmt::join(sizes, ", "));
   if (out.on_device) check_place(*bound, "output", entry.name, out.data, shape.bytes);
 }
@@ -86,16 +96,19 @@ void Session::Impl::place_output(RunTensor& out, const SignatureEntry& entry, co
 
 /// What cannot run without the host waiting.
 void Session::Impl::refuse_async(std::span<const RunTensor> outputs) const {
-  const BoundDevice& on = *bound->on_device;
-  if (bound->data_dependent || !on.is_recorded()) {
-    for (const Step& step : plan->steps)
-      if (step.device == DeviceKind::cpu) {
-        Error e(ErrorKind::unsupported, "the host has work in every run, which cannot be asynchronous",
-                "use run; `tbx explain` has the steps on the host");
-        e.set_where(nodes_of(*plan, step.origins));
-        throw e;
-      }
-    throw_unsupported("the host has work in every run, which cannot be asynchronous");
+  const bool finds = bound->data_dependent;
+  if (finds || !bound->on_device->is_recorded()) {
+    auto waits = [&](const Step& step) {
+      const auto* call = std::get_if<ExternStep>(&step.what);
+      return finds ? call && !call->dynamic_outputs.empty() : step.device == DeviceKind::cpu;
+    };
+    Error e(ErrorKind::unsupported,
+            finds ? "the host waits for the sizes of its results, and such a run cannot be asynchronous"
+                  : "the host has work in every run, which cannot be asynchronous",
+            "use run; `tbx explain` has the steps on the host");
+    const auto step = std::find_if(plan->steps.begin(), plan->steps.end(), waits);
+    if (step != plan->steps.end()) e.set_where(nodes_of(*plan, step->origins));
+    throw e;
   }
   for (size_t o = 0; o < outputs.size(); ++o)
     TBX_MODEL(outputs[o].on_device, "output '{}' of an asynchronous run is memory of the host",

@@ -56,6 +56,9 @@ void Session::Impl::take_found(size_t s, RunContext& ctx) const {
       ctx.pointers[b] = (p.device == DeviceKind::cpu ? ctx.blocks : ctx.device_blocks).at(shape.offset);
     }
   }
+  const int64_t bytes = shapes.arena_bytes + shapes.device_bytes + ctx.made_bytes;
+  int64_t most = most_found;
+  while (most < bytes && !most_found.compare_exchange_weak(most, bytes)) continue;
 }
 
 void Session::Impl::place_found_output(int output, RunContext& ctx) const {

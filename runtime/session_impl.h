@@ -2,6 +2,7 @@
 // session_edges.cpp, session_planned.cpp, session_found.cpp and session_steps.cpp.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -111,6 +112,7 @@ struct Session::Impl {
       made_until;         ///< by step: buffers that a step made, which it is the last to use
   std::vector<bool> kept; ///< by buffer: its place on a device is the memory of a state
   mutable std::vector<std::shared_ptr<ShapePlan>> shape_plans; ///< changed where nobody else has them
+  mutable std::atomic<int64_t> most_found = 0; ///< bytes of the run that took most, where steps find sizes
   mutable BlockPool pool;
   mutable std::unique_ptr<OutputPool> device_pool; ///< of outputs on the device
 
@@ -133,6 +135,7 @@ struct Session::Impl {
   void end_device(RunContext& ctx, std::span<RunTensor> outputs, const RunOptions& options) const;
   void take_device_inputs(RunContext& ctx, std::span<const RunTensor> inputs) const;
   void check_places(std::span<const RunTensor> inputs) const;
+  static void check_type(const RunTensor& out, const SignatureEntry& entry);
   void check_output(const RunTensor& out, const SignatureEntry& entry, const BufferShape& shape) const;
   void refuse_async(std::span<const RunTensor> outputs) const;
   bool start_again(RunContext& ctx, const RunOptions& options) const;

@@ -142,7 +142,7 @@ TBX_C_API tbx_info tbx_input(const tbx_session* session, size_t number);
 TBX_C_API tbx_info tbx_output(const tbx_session* session, size_t number);
 
 /* Runs the model: inputs by name in any order, read during the call alone. Callable from many threads at
- * once. Models whose inputs and outputs are tensors. */
+ * once. Models whose inputs and outputs are tensors; tbx_run_values takes others. */
 TBX_C_API tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
                                tbx_error** error);
 
@@ -181,6 +181,32 @@ TBX_C_API size_t tbx_outputs_count(const tbx_outputs* outputs);
 /* In the model's order, valid as long as the outputs; of all zeros where there is none of this number. */
 TBX_C_API tbx_tensor tbx_outputs_at(const tbx_outputs* outputs, size_t number);
 TBX_C_API void tbx_outputs_free(tbx_outputs* outputs);
+
+/* What a value is. An optional is its element, or nothing. */
+typedef enum { TBX_NONE = 0, TBX_TENSOR = 1, TBX_SEQUENCE = 2, TBX_MAP = 3 } tbx_kind;
+
+/* A value of any ONNX type. */
+typedef struct tbx_value tbx_value;
+struct tbx_value {
+  const char* name;  /* of the input or output; of what is inside of another value NULL */
+  int32_t kind;      /* tbx_kind */
+  tbx_tensor tensor; /* of a tensor, on the host; its own name counts for nothing */
+  size_t count;      /* of `elements` */
+  /* Of a sequence; of a map two tensors of one dimension and of equal length: its keys, its values. */
+  const tbx_value* elements;
+};
+
+/* What a run gave, as values. */
+typedef struct tbx_values tbx_values;
+
+/* As tbx_run, for models with inputs and outputs of any type. An optional input may be left out. */
+TBX_C_API tbx_values* tbx_run_values(const tbx_session* session, const tbx_value* inputs, size_t num_inputs,
+                                     tbx_error** error);
+/* How many outputs a run gave. */
+TBX_C_API size_t tbx_values_count(const tbx_values* values);
+/* In the model's order, valid as long as the values; of all zeros where there is none of this number. */
+TBX_C_API tbx_value tbx_values_at(const tbx_values* values, size_t number);
+TBX_C_API void tbx_values_free(tbx_values* values);
 
 /* "0.1.0" */
 TBX_C_API const char* tbx_version(void);

@@ -377,8 +377,8 @@ public:
                                               const std::vector<TensorView>& outputs = {}) const;
   /// Runs that read their inputs and write their outputs in the same memory every time, which costs the least
   /// time of the host: on a GPU, where all of it lies there, one start of a graph. One view with memory per
-  /// output. Names, types and shapes are checked here where the model's code does not depend on them, else by
-  /// the first run.
+  /// output. Names, types and shapes are checked here where they do not depend on the data or the model's
+  /// code on them, else by each run: model_error where it finds another shape than that of the memory.
   Result<BoundRun> bind(const Inputs& inputs, const std::vector<TensorView>& outputs) const;
   /// Waits for all runs of run_async; the error of one that failed.
   std::optional<Failure> synchronize() const;

@@ -23,8 +23,7 @@ TensorBox with_channels_second(OpContext& ctx, const TensorBox& x) {
 bool channels_last_pays(const OpContext& ctx, const TensorBox& x, SymInt reads) {
   SymInt plane = x.sizes()[0];
   for (int k = 2; k < x.rank(); ++k) plane = plane * x.sizes()[k];
-  return ir::size_hint(x.sizes()[1]) >= ctx.program.target.short_row &&
-         ir::size_hint(reads) >= ir::size_hint(plane);
+  return ir::size_hint(x.sizes()[1]) >= Target::kShortRow && ir::size_hint(reads) >= ir::size_hint(plane);
 }
 
 } // namespace tbx::lowering

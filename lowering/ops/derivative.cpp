@@ -6,6 +6,7 @@
 // so gradients of gradients need nothing more.
 #include "graph/differentiate/derivative_node.h"
 #include "lowering/adjoint.h"
+#include "lowering/ask.h"
 #include "lowering/lower.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
@@ -73,9 +74,9 @@ ir::Program lower_alone(OpContext& ctx, const Alone& a) {
   if (auto* program = std::get_if<ir::Program>(&lowered)) return std::move(*program);
   const Demand& demand = std::get<Demand>(lowered);
   switch (demand.kind) {
-  case Demand::Kind::shapes: ask_for_sizes(demand.reason.message());
-  case Demand::Kind::elements: ask_for_elements(demand.reason.message(), {}); // of this node's inputs
-  case Demand::Kind::split: throw_unsupported("{}", demand.reason.message());
+  case Demand::Kind::shapes:
+  case Demand::Kind::elements: throw Asked{demand.kind, demand.reason, {}}; // of this node's inputs
+  case Demand::Kind::split:
   case Demand::Kind::assumptions: break;
   }
   throw Error(demand.reason);
@@ -88,7 +89,7 @@ void check_gradient(OpContext& ctx, const TensorBox& g, const ir::Buffer& y, int
             name_of(g.dtype()), g.rank(), name_of(y.dtype), y.sizes.size());
   for (size_t k = 0; k < y.sizes.size(); ++k) {
     if (ir::provably_equal(g.sizes()[k], y.sizes[k])) continue;
-    if (ir::has_unbacked(y.sizes[k])) throw_unsupported("a run decides how large its result is");
+    if (ir::has_unbacked(y.sizes[k])) throw ir::NoDerivative{"a run decides how large its result is"};
     ctx.program.add_check(
         g.sizes()[k] - y.sizes[k], true,
         fmt::format("the gradient of output {} has another size than it along dimension {}", output, k));
@@ -120,9 +121,8 @@ Values derivative(OpContext& ctx) {
       out[a.inputs[i]] = g.defined() ? convert(ctx, g, type) : full(ctx, type, inputs[i].sizes(), 0);
     }
     return out;
-  } catch (const Error& e) { // also of the lowering of the operator alone
-    if (e.kind() != ErrorKind::unsupported) throw;
-    throw_unsupported("{} cannot be differentiated: {}", d.forward.op_type, e.message());
+  } catch (const ir::NoDerivative& none) {
+    throw_unsupported("{} cannot be differentiated: {}", d.forward.op_type, none.why);
   }
 }
 

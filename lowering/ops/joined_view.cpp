@@ -23,10 +23,10 @@ bool continues(OpContext& ctx, const TensorBox& a, const TensorBox& b, int axis)
 
 /// Elements that lie side by side behind an index along `axis`: fewer are read one by one when the index
 /// jumps.
-bool has_rows(const OpContext& ctx, const TensorBox& x, int axis) {
+bool has_rows(const TensorBox& x, int axis) {
   SymInt row = 1;
   for (int k = axis + 1; k < x.rank(); ++k) row = row * x.sizes()[k];
-  return row.is_constant() && row.constant() >= 2 * ctx.program.target.short_row;
+  return row.is_constant() && row.constant() >= 2 * Target::kShortRow;
 }
 
 } // namespace
@@ -48,7 +48,7 @@ std::optional<TensorBox> joined_view(OpContext& ctx, std::vector<TensorBox> part
     parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1);
   }
   if (parts.size() == 1) return parts[0];
-  if (parts.size() > 2 || !continues(ctx, parts[1], parts[0], axis) || !has_rows(ctx, parts[0], axis))
+  if (parts.size() > 2 || !continues(ctx, parts[1], parts[0], axis) || !has_rows(parts[0], axis))
     return std::nullopt;
   SymInts sizes = parts[0].sizes(), at = loop_vars(ctx.c, parts[0].rank());
   const SymInt first = parts[1].sizes()[axis];

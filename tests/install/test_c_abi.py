@@ -26,7 +26,8 @@ def layout() -> list[str]:
     """What a C compiler says of each struct and enumerator that the header defines."""
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
     lines = []
-    for fields, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", text, re.S):
+    for tag, fields, alias in re.findall(r"struct (\w*)\s*\{(.*?)\}\s*(\w*);", text, re.S):
+        name = alias or tag
         lines.append(f'printf("struct {name} of %zu bytes, aligned to %zu\\n", sizeof({name}), _Alignof({name}));')
         for field in re.findall(r"(\w+);", fields):
             at = f"offsetof({name}, {field}), sizeof((({name}*)0)->{field})"

@@ -95,6 +95,37 @@ agraph (float[rows, 4] x, int64[k] axes) => (float[m, n] y) {
     assert len(lines) == len(expected) and all(map(re.match, expected, lines)), "\n".join(lines)
 
 
+def test_values_of_the_c_interface(runtime_programs, tmp_path):
+    graph = onnx.parser.parse_model('''<ir_version: 9, opset_import: ["": 20, "ai.onnx.ml": 1]>
+agraph (seq(float[n]) parts, map(string, float) counts, string[k] words, optional(float[2]) maybe)
+    => (seq(float[n]) more, float[1, 3] dense, seq(map(string, float)) named, string[k] twice, bool there, optional(float[2]) same) {
+  end = Constant <value = float[1] {7.0}> ()
+  more = SequenceInsert (parts, end)
+  dense = ai.onnx.ml.DictVectorizer <string_vocabulary = ["a", "b", "c"]> (counts)
+  named = ai.onnx.ml.ZipMap <classlabels_strings = ["p", "q", "r"]> (dense)
+  twice = StringConcat (words, words)
+  there = OptionalHasElement (maybe)
+  same = Identity (maybe)
+}''')
+    onnx.save(graph, tmp_path / "values.onnx")
+    lines = run(runtime_programs / "values_in_c", tmp_path / "values.onnx").splitlines()
+    assert lines[:4] == ["parts: sequence(tensor(float32))", "counts: map(string, tensor(float32))", "words: string",
+                         "maybe: optional(tensor(float32))"]
+
+    def outputs(parts, maybe):
+        return [f"more = sequence({'; '.join([*parts, '1[1] 7'])})", "dense = 1[1, 3] 2 0.5 0",
+                "named = sequence(map(8[3] p q r; 1[3] 2 0.5 0))", "twice = 8[2] redred blueblue", f"there = 9[] {int(maybe != 'none')}",
+                f"same = {maybe}"]
+
+    parts = ["1[2] 1 2", "1[3] 3 4 5"]
+    assert lines[4:22] == outputs(parts, "1[2] 1 2") + outputs(parts, "none") + outputs([], "none")
+    expected = ["input 'parts' has no elements", "input 'counts' is a map without one list", "an input has odd dimensions",
+                "input 'words' is of no kind", "input 'parts' is nested too deep", "input 'parts' is missing",
+                "there are inputs, and the pointer", "the session is NULL"]
+    assert len(lines[22:]) == len(expected)
+    assert all(re.match("error 1: ModelError: " + e, line) for e, line in zip(expected, lines[22:])), "\n".join(lines[22:])
+
+
 def test_the_runtime_needs_no_importer(prefix):
     needed = run("readelf", "-d", prefix / "lib/libtensorbox_runtime.so")
     symbols = run("nm", "-DC", prefix / "lib/libtensorbox_runtime.so")

@@ -13,15 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 from PIL import Image
 
-ROOT = pathlib.Path(__file__).parents[2]
+from environment import ROOT, Environment, readme_lines, run
+
 # What manylinux takes for granted on every system.
 SYSTEM = re.compile(r"ld-linux-x86-64|lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+|z|expat)[.-]")
-
-
-def run(*command, **options):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=600, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -29,29 +24,9 @@ def wheel():
     return pathlib.Path(run(ROOT / "dev", "wheel").strip())
 
 
-class Environment:
-    """A virtual environment with numpy and the wheel, and nothing else."""
-
-    def __init__(self, folder, wheel):
-        self.bin, self.variables = folder / "bin", {"PATH": "/usr/bin:/bin", "TBX_CACHE_DIR": str(folder / "kernels")}
-        run(sys.executable, "-m", "venv", "--without-pip", folder)
-        self.packages = next((folder / "lib").glob("python3*/site-packages"))
-        here = pathlib.Path(np.__file__).parents[1]
-        for found in [*here.glob("numpy"), *here.glob("numpy-*"), *here.glob("numpy.libs")]:
-            (self.packages / found.name).symlink_to(found)
-        run(sys.executable, "-m", "pip", "--python", self.bin / "python", "install", "--no-index", wheel)
-
-    def python(self, code, **variables):
-        return run(self.bin / "python", "-c", code, cwd=ROOT, env=self.variables | variables)
-
-
 @pytest.fixture(scope="module")
 def environment(wheel, tmp_path_factory):
     return Environment(tmp_path_factory.mktemp("environment") / "venv", wheel)
-
-
-def readme_lines():
-    return re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)[1]
 
 
 def test_the_readme_runs(environment):

@@ -3,6 +3,7 @@ them when the sizes are known."""
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -107,6 +108,43 @@ def test_outputs_into_memory_of_the_caller(session: tensorbox.Session) -> None:
     with pytest.raises(tensorbox.ModelError, match="rows"):
         session.run(inputs, out=out)
     check(session.run(inputs), inputs)  # and a run that failed leaves nothing
+
+
+def test_runs_that_are_bound(session: tensorbox.Session) -> None:
+    """Memory that fits the counts of one run is written by all runs that find as much; a run that finds more says so."""
+    inputs = given(30, 0.5)
+    out = {name: np.full(value.shape, -1, value.dtype) for name, value in session.run(inputs).items()}
+    bound = session.bind(inputs, out)
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        inputs["x"][:] = rng.permutation(inputs["x"])
+        check(bound.run(), inputs)
+    kept = inputs["x"].copy()
+    inputs["x"][:, 3] = 1
+    with pytest.raises(tensorbox.ModelError, match=r"has shape .* in this run, and memory of shape"):
+        bound.run()
+    inputs["x"][:] = kept
+    check(bound.run(), inputs)
+    with pytest.raises(tensorbox.ModelError, match=r"'soft' has shape \[29, 8\], expected \[30, 8\]"):
+        session.bind(inputs, out | {"soft": np.zeros((29, 8), np.float32)}).run()
+
+
+def test_explain_says_what_runs_took() -> None:
+    session = tensorbox.Session(onnx.parser.parse_model(MODEL), threads=1)
+
+    def took() -> list[float]:
+        return [float(found[1]) for kernel in session.explain() for line in kernel["decisions"]
+                if (found := re.fullmatch(r"finds out sizes: runs so far took up to ([\d.]+) MB", line))]
+
+    assert not took()
+    session.run(given(100, 1))
+    first = took()
+    assert len(first) == 3 and len(set(first)) == 1  # a line at each step that finds
+    assert first[0] * 1e6 >= 100 * 8 * 4 * 3  # soft, rows and few alone
+    session.run(given(10, 1))
+    assert took() == first
+    session.run(given(1000, 1))
+    assert took()[0] > 5 * first[0]
 
 
 def test_a_package_computes_the_same(session: tensorbox.Session, tmp_path) -> None:

@@ -211,5 +211,37 @@ TEST(FoundSizes, UnderALimitOfMemoryNoPlaceIsLargerThanItsBuffer) {
   for (const runtime::BufferShape& shape : run.shapes().buffers) EXPECT_EQ(shape.room, shape.bytes);
 }
 
+/// Of runs in which everything is found: all rows are equal after a softmax, 0.25 each.
+TEST(FoundSizes, TheMostThatRunsTookIsKnown) {
+  const driver::Compiled compiled = compiled_model();
+  const runtime::Session session(compiled.bound, {.threads = 1});
+  auto rows = [](int64_t n, std::vector<float>& x) {
+    x.assign(static_cast<size_t>(n * 4), 1);
+    return std::vector<runtime::RunTensor>{{x.data(), DType::f32, {n, 4}, nullptr, nullptr}};
+  };
+  std::vector<float> x;
+  // Places, the numbers that NonZero makes, and both outputs.
+  auto bytes_of = [&](int64_t n) {
+    RunOfSizes run(compiled);
+    run(n, {n, n}, 0);
+    return run.shapes().arena_bytes + n * 8 + 2 * n * 16;
+  };
+  RunOfSizes known(compiled);
+  known(100, {0, 0}, 0);
+  EXPECT_EQ(session.most_found(), 0);
+  EXPECT_EQ(session.peak_bytes(rows(100, x)), known.known().arena_bytes);
+  int64_t most = 0;
+  for (int64_t n : {10, 100, 40}) {
+    std::vector<runtime::RunTensor> outputs(2);
+    session.run(rows(n, x), outputs);
+    EXPECT_EQ(outputs[1].dims, (std::vector<int64_t>{n, 4}));
+    most = std::max(most, bytes_of(n));
+    EXPECT_EQ(session.most_found(), most) << n << " rows";
+    EXPECT_EQ(session.peak_bytes(rows(n, x)), most);
+  }
+  known(5000, {0, 0}, 0);
+  EXPECT_EQ(session.peak_bytes(rows(5000, x)), known.known().arena_bytes) << "more than any run took";
+}
+
 } // namespace
 } // namespace tbx::test

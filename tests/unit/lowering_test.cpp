@@ -144,6 +144,22 @@ TEST(Lowering, ErrorsNameTheNode) {
   }
 }
 
+/// ONNX's schemas say which types an operator takes; others meet in the lowering.
+TEST(Lowering, TypesThatDoNotMeetNameTheNode) {
+  const Graph g = test::import_proto(test::parse_text(
+      "<ir_version: 10, opset_import: [\"\": 18, \"com.microsoft\": 1]>\n"
+      "g (float[2, 3] x, double[3] b) => (y) { [apart] y = com.microsoft.BiasGelu (x, b) }"));
+  lowering::LowerOptions options;
+  options.assume_broadcast = true;
+  const Demand demand = demand_of(g, options);
+  EXPECT_EQ(demand.kind, Demand::Kind::assumptions);
+  for (const std::string& text :
+       {std::string(demand.reason.what()), test::error_of([&] { lower_or_throw(g); })})
+    EXPECT_THAT(text, testing::MatchesRegex(
+                          "ModelError: node 'apart' .com.microsoft.BiasGelu, opset 1.: the operator "
+                          "does not take inputs of types float32, float64: operands of types .*"));
+}
+
 TEST(Lowering, UnknownAxesNameTheGraphInput) {
   GraphHelper h;
   ValueId x = h.input("x", DType::f32, {2, 3});

@@ -129,49 +129,53 @@ TEST(Target, PatchesAreProductsWhereTheGpuHasNoConvolution) {
   EXPECT_FALSE(is_product(target));
 }
 
+/// Rows of kShortRow elements fill the lanes of a vector, shorter ones do not.
 TEST(Target, RowsThatFillVectors) {
-  Target wide;
-  wide.short_row = 32;
   // Channels are read side by side.
-  GraphHelper sample;
-  sample.output(sample.node("GridSample", {sample.input("x", DType::f32, {1, 16, 9, 9}),
-                                           sample.input("grid", DType::f32, {1, 20, 20, 2})}));
-  EXPECT_GT(lowered_for({}, sample).operations.size(), lowered_for(wide, sample).operations.size());
-
-  // A roll along rows of 32 elements is a view of them.
-  GraphHelper roll;
-  const ValueId x = roll.input("x", DType::f32, {4, 6, 32});
-  auto part = [&](int64_t from, int64_t to) {
-    return roll.node("Slice", {x, roll.constant(ints({1}, {from})), roll.constant(ints({1}, {to})),
-                               roll.constant(ints({1}, {1}))});
+  auto operations = [](int64_t channels) {
+    GraphHelper h;
+    h.output(h.node("GridSample", {h.input("x", DType::f32, {1, channels, 9, 9}),
+                                   h.input("grid", DType::f32, {1, 20, 20, 2})}));
+    return lowered_for({}, h).operations.size();
   };
-  roll.output(roll.node("Concat", {part(2, 6), part(0, 2)}, {{"axis", int64_t{1}}}));
-  auto text = [&](const Target& target) { return ir::to_string(lowered_for(target, roll)); };
-  EXPECT_NE(text({}), text(wide));
-  wide.short_row = 16;
-  EXPECT_EQ(text({}), text(wide));
+  EXPECT_GT(operations(Target::kShortRow), operations(Target::kShortRow - 1));
 
   // A remainder of the innermost index becomes a loop.
-  GraphHelper repeated;
-  repeated.output(repeated.node("Tile", {repeated.node("Sigmoid", {repeated.input("x", DType::f32, {8})}),
-                                         repeated.constant(ints({1}, {64}))}));
-  auto most_loops = [&](const Target& target) {
+  auto most_loops = [](int64_t period) {
+    GraphHelper h;
+    h.output(h.node("Tile",
+                    {h.node("Sigmoid", {h.input("x", DType::f32, {period})}), h.constant(ints({1}, {64}))}));
     size_t most = 0;
-    for (const ir::KernelProgram& k : kernels_for(target, repeated)) most = std::max(most, k.outer.size());
+    for (const ir::KernelProgram& k : kernels_for({}, h)) most = std::max(most, k.outer.size());
     return most;
   };
-  EXPECT_EQ(most_loops({}), 2u);
-  EXPECT_EQ(most_loops(wide), 1u);
+  EXPECT_EQ(most_loops(Target::kShortRow), 2u);
+  EXPECT_EQ(most_loops(Target::kShortRow - 1), 1u);
 
   // Gathered rows are not turned in the kernel that gathers them.
-  wide.short_row = 32;
-  GraphHelper gathered;
-  const ValueId rows = gathered.node(
-      "Gather", {gathered.input("t", DType::f32, {100, 24}), gathered.input("i", DType::i64, {24})});
-  gathered.output(rows);
-  gathered.output(
-      gathered.node("Transpose", {gathered.node("Sigmoid", {rows})}, {{"perm", std::vector<int64_t>{1, 0}}}));
-  EXPECT_GT(kernels_for({}, gathered).size(), kernels_for(wide, gathered).size());
+  auto kernels = [](int64_t row) {
+    GraphHelper h;
+    const ValueId rows =
+        h.node("Gather", {h.input("t", DType::f32, {100, row}), h.input("i", DType::i64, {24})});
+    h.output(rows);
+    h.output(h.node("Transpose", {h.node("Sigmoid", {rows})}, {{"perm", std::vector<int64_t>{1, 0}}}));
+    return kernels_for({}, h).size();
+  };
+  EXPECT_GT(kernels(Target::kShortRow), kernels(Target::kShortRow - 1));
+
+  // A roll along two rows' worth of elements is a view of them: no loop decides which part it reads.
+  auto is_view = [](int64_t row) {
+    GraphHelper h;
+    const ValueId x = h.input("x", DType::f32, {4, 6, row});
+    auto part = [&](int64_t from, int64_t to) {
+      return h.node("Slice", {x, h.constant(ints({1}, {from})), h.constant(ints({1}, {to})),
+                              h.constant(ints({1}, {1}))});
+    };
+    h.output(h.node("Concat", {part(2, 6), part(0, 2)}, {{"axis", int64_t{1}}}));
+    return ir::to_string(lowered_for({}, h)).find("where") == std::string::npos;
+  };
+  EXPECT_TRUE(is_view(2 * Target::kShortRow));
+  EXPECT_FALSE(is_view(2 * Target::kShortRow - 1));
 }
 
 /// The more threads, the more parts of a row there are.
@@ -248,14 +252,6 @@ TEST(Target, OfThisMachine) {
   EXPECT_EQ(driver::target_of(options).isa, Isa::sse);
   EXPECT_EQ(driver::target_of(options).library_isa, host_isa());
   EXPECT_EQ(driver::target_of({}, Isa::sse).library_isa, Isa::sse) << "of a package, all kernels";
-}
-
-TEST(Target, TasksTakeLongerOnASlowerCore) {
-  const std::vector<ir::KernelProgram> kernels = kernels_for({}, sum({64, 64}, 1));
-  Target slow;
-  slow.cycles_per_ns /= 2;
-  for (const ir::KernelProgram& k : kernels)
-    EXPECT_DOUBLE_EQ(codegen::emit_cpp(k, slow).cost_per_task, 2 * codegen::emit_cpp(k).cost_per_task);
 }
 
 } // namespace

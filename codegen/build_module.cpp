@@ -110,9 +110,12 @@ public:
     return missing;
   }
 
-  void compile(const std::vector<size_t>& missing, const std::string& compiler, const std::string& identity,
+  void compile(std::vector<size_t> missing, const std::string& compiler, const std::string& identity,
                const std::function<void()>& built) {
     open_work(missing);
+    // The longest first, or the last one is waited for alone.
+    std::stable_sort(missing.begin(), missing.end(),
+                     [&](size_t a, size_t b) { return units_[a].text.size() > units_[b].text.size(); });
     std::vector<Command> commands;
     for (size_t i : missing) {
       Command c{{compiler}, work_->path().string()};

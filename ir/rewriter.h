@@ -6,7 +6,10 @@
 // is bounded when nodes are made.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <unordered_map>
 
@@ -16,7 +19,10 @@ namespace tbx::ir {
 
 class Rewriter {
 public:
+  Rewriter() = default;
   virtual ~Rewriter() = default;
+  Rewriter(const Rewriter&) = delete;
+  Rewriter& operator=(const Rewriter&) = delete;
   SymInt operator()(SymInt e);
   Expr operator()(Expr e);
 
@@ -36,8 +42,10 @@ private:
   SymInt rebuild(const SymNode& n);
   Expr rebuild(Expr e);
 
-  std::unordered_map<const SymNode*, SymInt> indices_;
-  std::unordered_map<Expr, Expr> values_;
+  std::array<std::byte, 2048> first_; ///< most rewritings are short, and take no memory of the heap
+  std::pmr::monotonic_buffer_resource memory_{first_.data(), first_.size()};
+  std::pmr::unordered_map<const SymNode*, SymInt> indices_{&memory_};
+  std::pmr::unordered_map<Expr, Expr> values_{&memory_};
 };
 
 /// substitute() as a Rewriter. `s` must outlive it.

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -124,6 +125,27 @@ TEST_F(BuildModule, ReportsProgressOverUnits) {
   ASSERT_EQ(static_cast<int>(seen.size()), of + 1);
   for (int i = 0; i <= of; ++i) EXPECT_EQ(seen[i], i);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(run(*m, fmt::format("k_{}", i)), i);
+}
+
+TEST_F(BuildModule, TheLongestUnitIsCompiledFirst) {
+  const std::string log = (folder_ / "sizes").string();
+  toolchain_.compiler =
+      write_compiler(fmt::format("for a in \"$@\"; do case \"$a\" in *.cpp) wc -c < \"$a\" >> '{}' ;; "
+                                 "esac; done; exec '{}' \"$@\"",
+                                 log, codegen::find_compiler(toolchain_)));
+  toolchain_.jobs = 1;
+  std::vector<EmittedKernel> kernels;
+  for (int i = 0; i < 12; ++i) {
+    kernels.push_back(kernel(fmt::format("k_{:02}", i), i));
+    kernels.back().text += "//" + std::string(i < 4 ? 10 : i < 8 ? 2000 : 500, 'x') + "\n";
+  }
+  auto m = codegen::build_module(kernels, Isa::sse, toolchain_);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(run(*m, fmt::format("k_{:02}", i)), i);
+  std::vector<int> sizes;
+  std::ifstream in(log);
+  for (int size; in >> size;) sizes.push_back(size);
+  EXPECT_EQ(sizes.size(), 3u);
+  EXPECT_TRUE(std::is_sorted(sizes.rbegin(), sizes.rend()));
 }
 
 TEST_F(BuildModule, ManyBuildersAtOnce) {

@@ -191,6 +191,7 @@ TEST(GraphPasses, WeightsAreDequantizedByChannel) {
   const ValueId x = h.input("x", DType::f32, {37, 1, 5, 3});
   const ValueId w =
       h.node("DequantizeLinear", {h.constant(weight), h.constant(scale)}, {{"axis", int64_t{0}}});
+  h.graph.at(w).type = h.graph.at(x).type;
   h.output(h.node("Add", {x, w}));
   EXPECT_EQ(graph::dequantize_weights(h.graph), 1);
   const Tensor* found = h.graph.at(w).constant.get();

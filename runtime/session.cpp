@@ -55,7 +55,8 @@ bool Session::Impl::will_stay_with_caller(const std::vector<int64_t>& symbols) c
     StepShape shape;
     return stays_with_caller(
         [&](size_t s) -> const StepShape& { return shape = sizes_of_step(*plan, s, symbols); });
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
     return false; // whoever makes them says what is wrong
   }
 }

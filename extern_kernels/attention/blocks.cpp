@@ -173,9 +173,9 @@ template <int B> struct Body {
           rows_of<1, 12>(a, lda, m, k, panel, c + j, ldc, add);
       } else {
         if (vectors == 2)
-          rows_of<2, 6>(a, lda, m, k, panel, c + j, ldc, add);
+          rows_of<2, 4>(a, lda, m, k, panel, c + j, ldc, add);
         else
-          rows_of<1, 12>(a, lda, m, k, panel, c + j, ldc, add);
+          rows_of<1, 6>(a, lda, m, k, panel, c + j, ldc, add);
       }
       b += b_rows * width;
     }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/stack.h"
 #include "runtime/arena.h"
 #include "runtime/bind.h"
 #include "runtime/session.h"
@@ -123,16 +124,19 @@ bool enters_an_arena(int64_t elements) {
   const std::string model = to_bytes(parse_graph("g (float[n] x) => (float[n] y) { y = Neg (x) }"));
   bool heard = false;
   std::thread([&] {
-    CompileOptions options;
-    options.compile = false;
-    const Session session = Session::compile(std::as_bytes(std::span(model)), options).value();
-    std::vector<float> x(elements);
-    for (int64_t i = 0; i < elements; ++i) x[i] = static_cast<float>(i % 1001) - 500;
-    for (int run = 0; run < 2; ++run) {
-      const auto y = session.run({{"x", TensorView::of(x, {elements})}}).value();
-      for (int64_t i = 0; i < elements; ++i) ASSERT_EQ(y[0].values<float>()[i], -x[i]);
-    }
-    heard = tbb::this_task_arena::current_thread_index() != tbb::task_arena::not_initialized;
+    // Sessions work on a thread with more stack where a caller has little, as for sanitizers.
+    with_stack([&] {
+      CompileOptions options;
+      options.compile = false;
+      const Session session = Session::compile(std::as_bytes(std::span(model)), options).value();
+      std::vector<float> x(elements);
+      for (int64_t i = 0; i < elements; ++i) x[i] = static_cast<float>(i % 1001) - 500;
+      for (int run = 0; run < 2; ++run) {
+        const auto y = session.run({{"x", TensorView::of(x, {elements})}}).value();
+        for (int64_t i = 0; i < elements; ++i) ASSERT_EQ(y[0].values<float>()[i], -x[i]);
+      }
+      heard = tbb::this_task_arena::current_thread_index() != tbb::task_arena::not_initialized;
+    });
   }).join();
   return heard;
 }

@@ -2,7 +2,6 @@
 // where there is one.
 #include <gtest/gtest.h>
 
-#include "codegen/device_binary.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/depthwise_conv.h"
 #include "library_kernels_helper.h"
@@ -79,10 +78,8 @@ TEST_P(DepthwiseConv, AllForms) {
   if (!device) GTEST_SKIP() << why;
   const bool fake = device::is_fake(*device);
   const auto emulated = [&](const std::string& text) {
-    codegen::EmittedKernel kernel;
-    kernel.function = text.find("depthwise_tile(") == std::string::npos ? "depthwise_conv" : "depthwise_tile";
-    kernel.text = text;
-    return device->load(codegen::device_binary({kernel}, device->properties()));
+    const bool tiles = text.find("depthwise_tile(") != std::string::npos;
+    return load_text(*device, text, tiles ? "depthwise_tile" : "depthwise_conv");
   };
   std::vector<Case> cases{{{2, 16, 9, 11}, 3},   {{1, 5, 4, 3}, 5, 2}, {{1, 37, 3, 3}, 3},
                           {{1, 8, 13}, 4, 1, 2}, {{1, 72, 5, 37}, 3},  {{0, 8, 5, 5}, 3}};

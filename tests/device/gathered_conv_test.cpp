@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "codegen/device_binary.h"
+#include "base/error.h"
 #include "device/cuda/cuda_device.h"
 #include "device/fake/fake_device.h"
 #include "library_kernels_helper.h"
@@ -54,11 +54,7 @@ protected:
   }
   GatheredConv::Load load() {
     if (!device::is_fake(*device_)) return {};
-    return [this](const std::string& text) {
-      codegen::EmittedKernel kernel;
-      kernel.function = "gather_windows", kernel.text = text;
-      return device_->load(codegen::device_binary({kernel}, device_->properties()));
-    };
+    return [this](const std::string& text) { return load_text(*device_, text, "gather_windows"); };
   }
   std::shared_ptr<device::Device> device_;
 };

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/float_formats.h"
+#include "codegen/device_binary.h"
 #include "device/cuda/cuda_device.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/select.h"
@@ -125,6 +126,13 @@ std::vector<int> channels_last(size_t rank) {
   for (size_t d = 2; d < rank; ++d) order.push_back(static_cast<int>(d));
   order.push_back(1);
   return order;
+}
+
+std::shared_ptr<device::Module> load_text(device::Device& device, const std::string& text,
+                                          const std::string& function) {
+  codegen::EmittedKernel kernel;
+  kernel.function = function, kernel.text = text;
+  return device.load(codegen::device_binary({kernel}, device.properties()));
 }
 
 Operand random_operand(DType dtype, Dims sizes, std::vector<int> order) {

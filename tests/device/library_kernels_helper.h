@@ -20,6 +20,10 @@ using Dims = std::vector<int64_t>;
 /// "fake", or "cuda" where there is a GPU; else nullptr and the reason.
 std::shared_ptr<device::Device> open_for_test(const std::string& name, std::string& why);
 
+/// Makes a module of a text with the kernel `function`, without a library: for the emulator.
+std::shared_ptr<device::Module> load_text(device::Device& device, const std::string& text,
+                                          const std::string& function);
+
 /// A tensor in host memory, of any strides. Without sizes: absent.
 struct Operand {
   DType dtype = DType::undefined;

@@ -2,7 +2,6 @@
 // GPU where there is one.
 #include <gtest/gtest.h>
 
-#include "codegen/device_binary.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/packed_product.h"
 #include "library_kernels_helper.h"
@@ -33,10 +32,8 @@ TEST_P(PackedProduct, AllForms) {
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
   if (!device) GTEST_SKIP() << why;
   const auto emulated = [&](const std::string& text) {
-    codegen::EmittedKernel kernel;
-    kernel.function = text.find("packed_row(") != std::string::npos ? "packed_row" : "packed_product";
-    kernel.text = text;
-    return device->load(codegen::device_binary({kernel}, device->properties()));
+    const bool row = text.find("packed_row(") != std::string::npos;
+    return load_text(*device, text, row ? "packed_row" : "packed_product");
   };
   for (const Case& c : {Case{1, 64, 9, 32}, Case{5, 100, 17, 32}, Case{1, 2080, 8, 64}, Case{0, 32, 3, 32},
                         Case{2, 1, 1, 128}, Case{1, 1, 1, 32}, Case{1, 4200, 33, 128}, Case{1, 96, 700, 32},

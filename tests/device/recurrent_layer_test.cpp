@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "codegen/device_binary.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/loops.h"
 #include "extern_kernels/cuda/recurrent_layer.h"
@@ -115,11 +114,7 @@ TEST_P(RecurrentLayer, AllForms) {
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
   if (!device) GTEST_SKIP() << why;
   const bool fake = device::is_fake(*device);
-  const auto emulated = [&](const std::string& text) {
-    codegen::EmittedKernel kernel;
-    kernel.function = "recurrent_layer", kernel.text = text;
-    return device->load(codegen::device_binary({kernel}, device->properties()));
-  };
+  const auto emulated = [&](const std::string& text) { return load_text(*device, text, "recurrent_layer"); };
   std::vector<Case> cases{{3, 2, 5}, {2, 1, 16}};
   if (fake) cases.insert(cases.end(), {{0, 1, 1}, {1, 3, 1}});
   if (!fake)

@@ -2,7 +2,6 @@
 // there is one.
 #include <gtest/gtest.h>
 
-#include "codegen/device_binary.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/row_product.h"
 #include "library_kernels_helper.h"
@@ -51,11 +50,7 @@ TEST_P(RowProductTest, AllForms) {
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
   if (!device) GTEST_SKIP() << why;
   const bool fake = device::is_fake(*device);
-  const auto emulated = [&](const std::string& text) {
-    codegen::EmittedKernel kernel;
-    kernel.function = "row_product", kernel.text = text;
-    return device->load(codegen::device_binary({kernel}, device->properties()));
-  };
+  const auto emulated = [&](const std::string& text) { return load_text(*device, text, "row_product"); };
   std::vector<Case> cases{{8, 1}, {24, 7}, {304, 136}, {1096, 17}, {9000, 3}};
   if (!fake) cases.insert(cases.end(), {{768, 768}, {3072, 768}, {768, 3072}, {2048, 2304}, {96, 50257}});
   for (const Case& c : cases)

@@ -24,6 +24,17 @@ std::vector<int64_t> channels_last_strides(const std::vector<int64_t>& sizes) {
 
 } // namespace
 
+bool is_rows(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+  int64_t step = sizes[1];
+  if (sizes[1] > 1 && strides[1] != 1) return false;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (d == 1) continue;
+    if (sizes[d] > 1 && strides[d] != step) return false;
+    step *= sizes[d];
+  }
+  return true;
+}
+
 std::vector<char> with_channels_last(const OperandInfo& weights) {
   const std::vector<int64_t>&sizes = weights.sizes, to = channels_last_strides(sizes);
   const int64_t element = size_of(weights.dtype);

@@ -3,11 +3,16 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
+#include <vector>
 
 #include "device/device.h"
 #include "extern_kernels/kernel.h"
 
 namespace tbx::extern_kernels::cuda {
+
+/// Pixels one behind another, the channels (dimension 1) of each side by side; weights likewise.
+bool is_rows(std::span<const int64_t> sizes, std::span<const int64_t> strides);
 
 /// Elements of [outputs, inputs, ...] weights with the inputs innermost. By all threads: the weights of a
 /// model are ordered at its first run.

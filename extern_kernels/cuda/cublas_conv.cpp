@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_device.h"
+#include "extern_kernels/cuda/conv_weights.h"
 #include "extern_kernels/cuda/epilogue.h"
 #include "extern_kernels/cuda/gemm.h"
 #include "extern_kernels/cuda/notes.h"
@@ -20,18 +21,6 @@ std::unique_ptr<ExternKernel> make_cudnn_conv(device::Device&, const Problem&, s
 std::string supports_cudnn_conv(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
 
 namespace {
-
-/// Pixels one behind another, the channels of each side by side.
-bool is_rows(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
-  int64_t step = sizes[1];
-  if (sizes[1] > 1 && strides[1] != 1) return false;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    if (d == 1) continue;
-    if (sizes[d] > 1 && strides[d] != step) return false;
-    step *= sizes[d];
-  }
-  return true;
-}
 
 class CublasConv final : public LibraryKernel {
 public:

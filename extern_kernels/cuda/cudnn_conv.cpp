@@ -124,7 +124,7 @@ public:
     int64_t bytes = call.found.plans->workspace_bytes();
     if (call.gathered)
       bytes =
-          std::max(bytes, call.gathered->row_bytes + static_cast<int64_t>(product(call)->workspace_bytes()));
+          std::max(bytes, call.gathered->row_bytes + static_cast<int64_t>(call.product->workspace_bytes()));
     return bytes;
   }
 
@@ -144,7 +144,7 @@ public:
       at.in_place = kY;
       at.in_place_bytes = bytes_of(y).size;
     }
-    if (call.gathered && !product(call)->empty()) {
+    if (call.gathered) {
       at.other = [&](const dnn::Plans::Addresses& there) { run_gathered(args, call, there); };
       at.other_name = "windows gathered into rows and cuBLASLt";
     }
@@ -169,9 +169,8 @@ private:
     const void *weights = nullptr, *bias = nullptr;
     dnn::Found found;
     std::optional<GatheredConv::Call> gathered;
+    std::shared_ptr<GemmPlan> product; ///< of what is gathered
   };
-
-  std::shared_ptr<GemmPlan> product(const Call& call) const { return plan_of(context_, call.gathered->gemm); }
 
   /// Where the plans of `call` would write.
   void run_gathered(const RunArgs& args, const Call& call, const dnn::Plans::Addresses& there) const {
@@ -185,8 +184,8 @@ private:
       if (id == kZ) at.residual = address;
     }
     const int64_t rows = call.gathered->row_bytes;
-    const bool done = product(call)->run(*args.stream, at, 1, static_cast<char*>(args.workspace) + rows,
-                                         static_cast<size_t>(there.workspace_bytes - rows));
+    const bool done = call.product->run(*args.stream, at, 1, static_cast<char*>(args.workspace) + rows,
+                                        static_cast<size_t>(there.workspace_bytes - rows));
     if (!done) throw_backend_error("{}", kLargerWorkspace);
   }
 
@@ -245,11 +244,24 @@ private:
       g.align_c = alignment_of(at(y.data));
       if (key.residual)
         g.align_c = std::min(g.align_c, alignment_of(at(inputs[call.epilogue.residual].data)));
+      call.product = product_of(g);
+      if (!call.product) call.gathered.reset();
     }
     dnn::PlanWish wish;
     wish.arithmetic = key.arithmetic;
     call.found = cache->get(context_, key, wish, [&] { return conv_graph(key); });
     return call;
+  }
+
+  /// Null where cuBLASLt has no algorithm, or is missing: cuDNN computes without it.
+  std::shared_ptr<GemmPlan> product_of(const Gemm& gemm) const {
+    try {
+      auto plan = plan_of(context_, gemm);
+      return plan->empty() ? nullptr : plan;
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::internal) throw;
+      return nullptr;
+    }
   }
 
   /// The bias of one that has none, but an addition or activation: the library has these behind a bias only.

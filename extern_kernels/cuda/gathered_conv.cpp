@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "extern_kernels/cuda/conv_weights.h"
 #include "extern_kernels/cuda/loops.h"
 
 namespace tbx::extern_kernels::cuda {
@@ -27,20 +28,6 @@ struct Arguments {
   int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1, pad_h = 0, pad_w = 0;
 };
 
-/// Channels side by side, in the order image, row, column, and nothing between: `steps` of sizes above 1.
-bool is_dense_last(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
-  int64_t step = 1;
-  auto takes = [&](size_t d) {
-    const bool fits = sizes[d] == 1 || strides[d] == step;
-    step *= sizes[d];
-    return fits;
-  };
-  if (!takes(1)) return false;
-  for (size_t d = sizes.size() - 1; d > 1; --d)
-    if (!takes(d)) return false;
-  return takes(0);
-}
-
 } // namespace
 
 GatheredConv::GatheredConv(device::Device& device, const ConvProblem& p, Load load)
@@ -55,8 +42,8 @@ std::optional<GatheredConv::Call> GatheredConv::call(const TensorRef& x,
   const bool is_strict = x.dtype == DType::f32 && p_.precision != Precision::any;
   if (!is_strict || p_.transposed || p_.group != 1 || p_.spatial_rank > 2) return std::nullopt;
   if (x.sizes[1] > 1 && x.strides[1] != 1) return std::nullopt;
-  if (!is_dense_last(y.sizes, y.strides) || !is_dense_last(weight_sizes, weights)) return std::nullopt;
-  if (residual && !is_dense_last(residual->sizes, residual->strides)) return std::nullopt;
+  if (!is_rows(y.sizes, y.strides) || !is_rows(weight_sizes, weights)) return std::nullopt;
+  if (residual && !is_rows(residual->sizes, residual->strides)) return std::nullopt;
   Call c;
   Gemm& g = c.gemm;
   g.m = y.numel() / y.sizes[1], g.n = y.sizes[1], g.k = x.sizes[1];

@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_conv import _conv_implementation
 
 try:
     import onnxruntime
@@ -96,8 +97,23 @@ class LayerNormalization(OpRun):
         return (y if bias is None else y + bias).astype(x.dtype), mean, inverse
 
 
+class QLinearConv(OpRun):
+    """For images of any rank. That of onnx.reference takes scales of channels as if all had two dimensions."""
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, x_scale: np.ndarray, x_zero: np.ndarray, w: np.ndarray, w_scale: np.ndarray, w_zero: np.ndarray,
+             y_scale: np.ndarray, y_zero: np.ndarray, bias: np.ndarray | None = None, **attributes: Any) -> tuple[np.ndarray]:
+        asked = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+        image = x.astype(np.int64) - x_zero.astype(np.int64)
+        weights = w.astype(np.int64) - w_zero.astype(np.int64).reshape(-1, *[1] * (w.ndim - 1))
+        sums = _conv_implementation(image, weights, bias, *[attributes[name] for name in asked])
+        scale = (x_scale * w_scale / y_scale).reshape(-1, *[1] * (x.ndim - 2))
+        limits = np.iinfo(y_zero.dtype)
+        return (np.clip(np.round(sums * scale) + y_zero.astype(np.int64), limits.min, limits.max).astype(y_zero.dtype),)
+
+
 def _by_onnx(model: onnx.ModelProto, feeds: Values) -> Values:
-    evaluator = ReferenceEvaluator(model, new_ops=[Gelu, HardSwish, LayerNormalization])
+    evaluator = ReferenceEvaluator(model, new_ops=[Gelu, HardSwish, LayerNormalization, QLinearConv])
     return dict(zip([o.name for o in model.graph.output], evaluator.run(None, feeds)))
 
 

@@ -97,23 +97,36 @@ class LayerNormalization(OpRun):
         return (y if bias is None else y + bias).astype(x.dtype), mean, inverse
 
 
+def _integer_sums(x: np.ndarray, x_zero: np.ndarray, w: np.ndarray, w_zero: np.ndarray, bias: np.ndarray | None,
+                  attributes: dict[str, Any]) -> np.ndarray:
+    """Of a convolution of any rank. Those of onnx.reference take zero points and scales of channels as if all had two."""
+    zeros = w_zero.astype(np.int64).reshape(-1, *[1] * (w.ndim - 1))
+    asked = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    return _conv_implementation(x.astype(np.int64) - x_zero.astype(np.int64), w.astype(np.int64) - zeros, bias,
+                                *[attributes[name] for name in asked])
+
+
+class ConvInteger(OpRun):
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, w: np.ndarray, x_zero: np.ndarray = np.uint8(0), w_zero: np.ndarray = np.uint8(0),
+             **attributes: Any) -> tuple[np.ndarray]:
+        return (_integer_sums(x, x_zero, w, w_zero, None, attributes).astype(np.int32),)
+
+
 class QLinearConv(OpRun):
-    """For images of any rank. That of onnx.reference takes scales of channels as if all had two dimensions."""
     op_domain = ""
 
     def _run(self, x: np.ndarray, x_scale: np.ndarray, x_zero: np.ndarray, w: np.ndarray, w_scale: np.ndarray, w_zero: np.ndarray,
              y_scale: np.ndarray, y_zero: np.ndarray, bias: np.ndarray | None = None, **attributes: Any) -> tuple[np.ndarray]:
-        asked = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-        image = x.astype(np.int64) - x_zero.astype(np.int64)
-        weights = w.astype(np.int64) - w_zero.astype(np.int64).reshape(-1, *[1] * (w.ndim - 1))
-        sums = _conv_implementation(image, weights, bias, *[attributes[name] for name in asked])
         scale = (x_scale * w_scale / y_scale).reshape(-1, *[1] * (x.ndim - 2))
+        rounded = np.round(_integer_sums(x, x_zero, w, w_zero, bias, attributes) * scale) + y_zero.astype(np.int64)
         limits = np.iinfo(y_zero.dtype)
-        return (np.clip(np.round(sums * scale) + y_zero.astype(np.int64), limits.min, limits.max).astype(y_zero.dtype),)
+        return (np.clip(rounded, limits.min, limits.max).astype(y_zero.dtype),)
 
 
 def _by_onnx(model: onnx.ModelProto, feeds: Values) -> Values:
-    evaluator = ReferenceEvaluator(model, new_ops=[Gelu, HardSwish, LayerNormalization, QLinearConv])
+    evaluator = ReferenceEvaluator(model, new_ops=[ConvInteger, Gelu, HardSwish, LayerNormalization, QLinearConv])
     return dict(zip([o.name for o in model.graph.output], evaluator.run(None, feeds)))
 
 

@@ -220,29 +220,39 @@ def test_layer_norms_of_the_arbiter_compute_in_its_type():
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_quantised_convolutions_of_the_arbiter_have_scales_of_channels(rank):
+@pytest.mark.parametrize("op", ["QLinearConv", "ConvInteger"])
+def test_integer_convolutions_of_the_arbiter_have_values_of_channels(op, rank):
     import itertools
 
     import onnx
     from onnx import helper, numpy_helper
     rng = np.random.default_rng(rank)
     groups, each, taps, extent, zero = 2, 3, 2, 4, 7
+    channels = groups * each
     x = rng.integers(0, 256, (2, groups, *[extent] * rank)).astype(np.uint8)
-    w = rng.integers(-127, 128, (groups * each, 1, *[taps] * rank)).astype(np.int8)
-    bias = rng.integers(-500, 500, groups * each).astype(np.int32)
-    scales = (0.01 * (1 + rng.random(groups * each))).astype(np.float32)
-    constants = {"xs": np.float32(0.02), "xz": np.uint8(91), "w": w, "ws": scales, "wz": np.zeros(groups * each, np.int8),
-                 "ys": np.float32(0.03), "yz": np.uint8(zero), "b": bias}
+    w = rng.integers(-127, 128, (channels, 1, *[taps] * rank)).astype(np.int8)
+    zeros = rng.integers(-5, 5, channels).astype(np.int8)
+    bias = rng.integers(-500, 500, channels).astype(np.int32)
+    scales = (0.01 * (1 + rng.random(channels))).astype(np.float32)
+    quantised = op == "QLinearConv"
+    constants: dict[str, object] = {"w": w, "xz": np.uint8(91), "wz": zeros}
+    if quantised:
+        constants = {"xs": np.float32(0.02), "xz": np.uint8(91), "w": w, "ws": scales, "wz": zeros, "ys": np.float32(0.03),
+                     "yz": np.uint8(zero), "b": bias}
     model = helper.make_model(helper.make_graph(
-        [helper.make_node("QLinearConv", ["x", *constants], ["y"], group=groups)], "conv",
+        [helper.make_node(op, ["x", *constants], ["y"], group=groups)], "conv",
         [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, x.shape)],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, None)],
-        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]), opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    want = np.zeros((2, groups * each, *[extent - taps + 1] * rank), np.int64)
+        [helper.make_tensor_value_info("y", onnx.TensorProto.UINT8 if quantised else onnx.TensorProto.INT32, None)],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]),
+        opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    want = np.zeros((2, channels, *[extent - taps + 1] * rank), np.int64)
     for n, m, *at in itertools.product(*map(range, want.shape)):
         window = tuple(slice(a, a + taps) for a in at)
-        sums = int(((x[(n, m // each, *window)].astype(np.int64) - 91) * w[m, 0]).sum()) + int(bias[m])
-        want[(n, m, *at)] = np.clip(np.rint(sums * (0.02 * float(scales[m]) / 0.03)) + zero, 0, 255)
-    assert 0 < (want > 0).mean() and len(np.unique(want)) > 16
+        want[(n, m, *at)] = ((x[(n, m // each, *window)].astype(np.int64) - 91) * (w[m, 0].astype(np.int64) - zeros[m])).sum()
+    if quantised:
+        to_channels = (-1, *[1] * rank)
+        factor = (0.02 * scales.astype(np.float64) / 0.03).reshape(to_channels)
+        want = np.clip(np.rint((want + bias.reshape(to_channels)) * factor) + zero, 0, 255)
+        assert len(np.unique(want)) > 16
     found = dict(arbiter.opinions(model, {"x": x}))["onnx.reference in float64"]["y"]
-    assert found.shape == want.shape and np.abs(found - want).max() <= 1 and (found != want).mean() < 0.02
+    assert found.shape == want.shape and np.abs(found - want).max() <= quantised and (found != want).mean() < 0.02

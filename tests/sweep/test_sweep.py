@@ -187,6 +187,22 @@ def test_gelu_of_the_arbiter_has_exact_constants():
         np.testing.assert_allclose(tensorbox.Session(model, compile=False).run({"x": x})["y"], want, rtol=1e-13, atol=1e-15)
 
 
+@pytest.mark.parametrize("op, more", [("Gelu", {"approximate": "tanh"}), ("Gelu", {}), ("HardSwish", {})])
+def test_onnxruntime_can_have_exact_constants(op, more):
+    import onnx
+    from onnx import helper
+    x = np.linspace(-4, 4, 81)
+    model = helper.make_model(helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"], **more)], "one", [helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [81])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [81])]), opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    found = dict(arbiter.opinions(model, {"x": x}))
+    want = tensorbox.Session(model, reference=True).run({"x": x})["y"]
+    for who in ("ONNX Runtime in float64, with exact constants", "onnx.reference in float64"):
+        if who in found:  # ONNX Runtime has no Erf of float64
+            np.testing.assert_allclose(found[who]["y"], want, rtol=1e-13, atol=1e-15)
+    assert len([who for who in found if "exact" in who]) == (more != {} or op != "Gelu")
+
+
 def test_norms_of_the_arbiter_compute_in_its_type():
     import onnx
     from onnx import helper

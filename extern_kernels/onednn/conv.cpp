@@ -277,6 +277,10 @@ private:
     }
     w.use = {p_.transposed ? dnnl::primitive::kind::deconvolution : dnnl::primitive::kind::convolution,
              has_bias, ops.len() > 0, in[1].sizes.subspan(2), p_.strides};
+    w.use.has_sum =
+        form.with_work && std::any_of(p_.post_ops.begin(), p_.post_ops.end(), [&](const PostOp& op) {
+          return op.kind == PostOp::sum || (form.summed >= 0 && op.kind == PostOp::add);
+        });
     w.use.has_zero_point = p_.x_zero >= 0;
     w.use.large_sums = large_sums_;
     for (size_t d = 0; d < p_.dilations.size(); ++d)

@@ -15,6 +15,7 @@ struct Use {
   dnnl::primitive::kind kind = dnnl::primitive::kind::undef;
   bool has_bias = false, has_post_ops = false;
   std::span<const int64_t> kernel, strides; ///< convolutions: one entry per spatial dimension
+  bool has_sum = false;                     ///< what lies in the destination is added
   bool has_zero_point = false;              ///< of the source, or of the other operand
   bool large_sums = false;                  ///< of bytes, which may reach 2^24
   bool pads_dilated = false;                ///< convolutions: a dimension has padding and a dilation above 1

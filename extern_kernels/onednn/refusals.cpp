@@ -32,6 +32,12 @@ bool pads_dilated_with_zero_point(const Use& use) { return use.has_zero_point &&
 /// Tiles (AMX) of products add zero points behind the conversion to float32, all other kernels before it.
 bool rounds_before_zero_points(const Use& use) { return use.has_zero_point && use.large_sums; }
 
+/// Instructions of SSE that read memory and add want addresses at multiples of 16 bytes. Destinations are
+/// what users bind, or slices of other tensors.
+bool always(const Use&) { return true; }
+bool adds_destination(const Use& use) { return use.has_sum; }
+bool adds_bias_in_memory(const Use& use) { return use.has_sum && use.has_bias; }
+
 bool interleaves_batches(const Use& use) { return use.interleaved_batches; }
 
 bool repeats_weights(const Use& use) { return use.repeats_weights; }
@@ -46,6 +52,13 @@ constexpr Refusal kRefusals[] = {
     // Seen on tile registers alone (AMX). What of the padding counts as zero points is told wrongly.
     {dnnl::primitive::kind::convolution, "jit:", "avx512_core_amx", 300, kOpen, pads_dilated_with_zero_point,
      "zero points of padded, dilated kernels"},
+    // The three are to be read in the source (addps of memory in load_src, store and init), of 3.2 and later.
+    {dnnl::primitive::kind::convolution, "jit_dw:", "sse41", 300, kOpen, adds_destination,
+     "crashes where a pixel of the destination does not lie at a multiple of 16 bytes"},
+    {dnnl::primitive::kind::convolution, "jit_1x1:", "sse41", 300, kOpen, always,
+     "crashes where a pixel of the destination does not lie at a multiple of 16 bytes"},
+    {dnnl::primitive::kind::convolution, "jit:", "sse41", 300, kOpen, adds_bias_in_memory,
+     "crashes where the bias does not lie at a multiple of 16 bytes"},
     // Heads side by side in a row (the transposed operands of attention) with no more rows than heads.
     {dnnl::primitive::kind::matmul, "brg:", "avx512_core_amx", 300, kOpen, interleaves_batches,
      "matrices whose rows take turns are read as if each were dense"},

@@ -230,6 +230,21 @@ TEST(LibraryRefusals, HoldForTheirVersions) {
   EXPECT_EQ(onednn::refusal(strided, deconvolution, 303), "");
 }
 
+/// Additions of what lies in memory, by instructions that want it aligned.
+TEST(LibraryRefusals, AdditionsOfUnalignedMemory) {
+  onednn::Use use{dnnl::primitive::kind::convolution, false, true, {}, {}};
+  EXPECT_EQ(onednn::refusal("jit_dw:sse41", use), "");
+  EXPECT_EQ(onednn::refusal("jit:sse41", use), "");
+  EXPECT_NE(onednn::refusal("jit_1x1:sse41", use), ""); // adds to its own partial sums there
+  use.has_sum = true;
+  EXPECT_NE(onednn::refusal("jit_dw:sse41", use), "");
+  EXPECT_EQ(onednn::refusal("jit:sse41", use), "");
+  use.has_bias = true;
+  EXPECT_NE(onednn::refusal("jit:sse41", use), "");
+  for (const char* name : {"jit_dw:avx2", "jit:avx2", "jit_1x1:avx2", "x64:gemm:jit"})
+    EXPECT_EQ(onednn::refusal(name, use), "") << name;
+}
+
 /// An operand in which neither rows nor columns lie packed, which no product of ours hands to the library: it
 /// has plain loops for it alone.
 TEST(LibraryRefusals, ExplainMarksPlainLoops) {

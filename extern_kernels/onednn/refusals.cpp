@@ -32,6 +32,14 @@ bool pads_dilated_with_zero_point(const Use& use) { return use.has_zero_point &&
 /// Tiles (AMX) of products add zero points behind the conversion to float32, all other kernels before it.
 bool rounds_before_zero_points(const Use& use) { return use.has_zero_point && use.large_sums; }
 
+/// Tiles (AMX) multiply copies of blocks of lines and planes. Room is made for what kernels read of them, but
+/// what strides pass over is copied as well. The last dimension has room for all of it.
+bool passes_lines(const Use& use) {
+  for (size_t d = 0; d + 1 < use.kernel.size(); ++d)
+    if (use.strides[d] > use.kernel[d]) return true;
+  return false;
+}
+
 /// Instructions of SSE that read memory and add want addresses at multiples of 16 bytes. Destinations are
 /// what users bind, or slices of other tensors.
 bool always(const Use&) { return true; }
@@ -52,6 +60,10 @@ constexpr Refusal kRefusals[] = {
     // Seen on tile registers alone (AMX). What of the padding counts as zero points is told wrongly.
     {dnnl::primitive::kind::convolution, "jit:", "avx512_core_amx", 300, kOpen, pads_dilated_with_zero_point,
      "zero points of padded, dilated kernels"},
+    // get_inp_size of brgemm_conv_utils takes the smaller of kernel and stride, that of brgemm_conv the
+    // stride.
+    {dnnl::primitive::kind::convolution, "brgconv:", "avx512_core_amx", 300, kOpen, passes_lines,
+     "strides above the kernel: copied images are larger than the memory for them"},
     // The three are to be read in the source (addps of memory in load_src, store and init), of 3.2 and later.
     {dnnl::primitive::kind::convolution, "jit_dw:", "sse41", 300, kOpen, adds_destination,
      "crashes where a pixel of the destination does not lie at a multiple of 16 bytes"},

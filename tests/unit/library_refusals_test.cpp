@@ -230,6 +230,17 @@ TEST(LibraryRefusals, HoldForTheirVersions) {
   EXPECT_EQ(onednn::refusal(strided, deconvolution, 303), "");
 }
 
+/// Copies of images that are larger than the memory for them.
+TEST(LibraryRefusals, TilesWithStridesAboveTheKernel) {
+  const std::vector<int64_t> kernel{1, 3, 1}, passing{1, 4, 2}, reading{1, 3, 2};
+  onednn::Use use{dnnl::primitive::kind::convolution, false, false, kernel, passing};
+  EXPECT_NE(onednn::refusal("brgconv:avx512_core_amx", use), "");
+  EXPECT_EQ(onednn::refusal("brgconv_1x1:avx512_core_amx", use), "");
+  EXPECT_EQ(onednn::refusal("brgconv:avx512_core_bf16", use), "");
+  use.strides = reading; // the last dimension has room
+  EXPECT_EQ(onednn::refusal("brgconv:avx512_core_amx", use), "");
+}
+
 /// Additions of what lies in memory, by instructions that want it aligned.
 TEST(LibraryRefusals, AdditionsOfUnalignedMemory) {
   onednn::Use use{dnnl::primitive::kind::convolution, false, true, {}, {}};

@@ -46,14 +46,16 @@ template <class F> double least_seconds(F&& call) {
 /// Operations per second of one thread: a product of the kernel's own blocks that stay in the first-level
 /// cache.
 double speed(const attention::Blocks& b) {
-  constexpr int64_t kRows = 24, kDepth = 64, kTimes = 100;
+  constexpr int64_t kRows = 48, kDepth = 64, kTimes = 100;
   const int64_t words = kDepth / b.per_word;
   std::vector<float> rows(kRows * words), panel(words * b.panel), sums(kRows * b.panel);
+  if (b.begin) b.begin();
   const double seconds = least_seconds([&] {
     for (int64_t i = 0; i < kTimes; ++i)
       b.multiply(rows.data(), words, kRows, words, panel.data(), words, 0, b.panel, sums.data(), b.panel,
                  false);
   });
+  if (b.end) b.end();
   return 2.0 * kTimes * kRows * kDepth * b.panel / seconds;
 }
 
@@ -97,7 +99,9 @@ int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::stoi(argv[1]) : 1;
   tbb::task_arena(threads).execute([&] {
     for (const DType type : {DType::f32, DType::bf16}) {
-      const attention::Blocks* b = type == DType::f32 ? &attention::blocks() : attention::bf16_blocks();
+      const attention::Blocks* b = type == DType::f32         ? &attention::blocks()
+                                   : attention::tile_blocks() ? attention::tile_blocks()
+                                                              : attention::bf16_blocks();
       if (!b) continue;
       const double peak = speed(*b) * threads;
       for (const Shape& s : kShapes) {

@@ -133,12 +133,38 @@ TBX_TARGET void softmax(const float* s, int64_t n, float scale, float here, RowS
   state.sum += fold(sum, add);
 }
 
+/// Lanes before the end of `n` numbers from `j` on.
+[[gnu::always_inline]] inline __mmask16 before(int64_t n, int64_t j) {
+  return n - j >= kLanes ? kAll : static_cast<__mmask16>((1 << (n - j)) - 1);
+}
+
+TBX_TARGET void divide_to_bf16(const float* from, int64_t n, float by, uint16_t* to) {
+  const __m512 all = _mm512_set1_ps(by);
+  for (int64_t j = 0; j < n; j += kLanes) {
+    const __mmask16 here = before(n, j);
+    const __m512 x = _mm512_maskz_div_ps(here, _mm512_maskz_loadu_ps(here, from + j), all);
+    _mm256_mask_storeu_epi16(to + j, here, (__m256i)_mm512_cvtneps_pbh(x));
+  }
+}
+
+TBX_TARGET void pair(const uint16_t* low, const uint16_t* high, int64_t n, float* to) {
+  for (int64_t j = 0; j < n; j += kLanes) {
+    const __mmask16 here = before(n, j);
+    const __m512i even = _mm512_maskz_cvtepu16_epi32(kAll, _mm256_maskz_loadu_epi16(here, low + j)),
+                  odd = _mm512_maskz_cvtepu16_epi32(kAll, _mm256_maskz_loadu_epi16(here, high + j));
+    _mm512_mask_storeu_epi32(to + j, here, _mm512_or_si512(even, _mm512_maskz_slli_epi32(kAll, odd, 16)));
+  }
+}
+
 Blocks with_bf16() {
   Blocks b = blocks();
+  b.name = "avx512_bf16";
   b.per_word = 2;
   b.multiply = multiply;
   b.prepare = prepare;
   b.softmax = softmax;
+  b.divide_to_bf16 = divide_to_bf16;
+  b.pair = pair;
   return b;
 }
 

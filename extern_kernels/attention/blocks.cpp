@@ -511,22 +511,29 @@ template <int B> struct Body {
                        int64_t n, float* out, int64_t ldo) {                                                 \
     Body<bytes>::add_rows(p, ldp, m, k, v, rs, n, out, ldo);                                                 \
   }                                                                                                          \
-  constexpr Blocks kAll = {Body<bytes>::kLanes,                                                              \
+  constexpr Blocks kAll = {#name,                                                                            \
+                           Body<bytes>::kLanes,                                                              \
                            Body<bytes>::kPanel,                                                              \
+                           1,                                                                                \
+                           1,                                                                                \
                            1,                                                                                \
                            pack,                                                                             \
                            multiply,                                                                         \
+                           nullptr,                                                                          \
+                           nullptr,                                                                          \
                            dots,                                                                             \
                            prepare,                                                                          \
                            softmax,                                                                          \
                            scale,                                                                            \
                            divide,                                                                           \
+                           nullptr,                                                                          \
+                           nullptr,                                                                          \
                            softcap,                                                                          \
                            add_rows};                                                                        \
   }
 // NOLINTEND(bugprone-macro-parentheses)
 
-TBX_BLOCKS(base, 16, )
+TBX_BLOCKS(sse, 16, )
 #if defined(__x86_64__)
 TBX_BLOCKS(avx2, 32, __attribute__((target("avx2,fma"))))
 TBX_BLOCKS(avx512, 64, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))))
@@ -536,7 +543,7 @@ TBX_BLOCKS(avx512, 64, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw
 } // namespace
 
 std::vector<const Blocks*> all_blocks() {
-  std::vector<const Blocks*> all = {&base::kAll};
+  std::vector<const Blocks*> all = {&sse::kAll};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&avx2::kAll);
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) all.push_back(&avx512::kAll);

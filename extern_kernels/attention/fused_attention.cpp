@@ -17,6 +17,7 @@
 #include "base/task_work.h"
 #include "extern_kernels/attention/blocks.h"
 #include "extern_kernels/kernel.h"
+#include "extern_kernels/library_kernel.h"
 #include "extern_kernels/scratch.h"
 
 namespace tbx::extern_kernels {
@@ -32,8 +33,8 @@ constexpr int64_t kKeys = 512;
 constexpr int64_t kPartKeys = kKeys; ///< keys of a part at least, where heads do not fill the threads
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-/// Of `n` elements along a sum.
-int64_t words(int64_t n, const Blocks& b) { return (n + b.per_word - 1) / b.per_word; }
+/// Of `n` elements along a sum, with those of zeros behind them.
+int64_t words(int64_t n, const Blocks& b) { return round_up((n + b.per_word - 1) / b.per_word, b.step); }
 
 /// Sizes of one call.
 struct Sizes {
@@ -81,15 +82,15 @@ struct Matrix {
   }
 };
 
-/// Rows of bfloat16 as words of two neighbours; the last one is filled up with 0.
-void pair_along_row(const uint16_t* row, int64_t stride, int64_t n, float* to) {
+/// Rows of bfloat16 as `words` words of two neighbours; what is behind the last one is 0.
+void pair_along_row(const uint16_t* row, int64_t stride, int64_t n, int64_t words, float* to) {
   auto* bits = reinterpret_cast<char*>(to);
   if (stride == 1) {
     std::memcpy(bits, row, static_cast<size_t>(n) * 2);
   } else {
     for (int64_t i = 0; i < n; ++i) std::memcpy(bits + 2 * i, row + i * stride, 2);
   }
-  if (n % 2 != 0) std::memset(bits + 2 * n, 0, 2);
+  std::memset(bits + 2 * n, 0, static_cast<size_t>(4 * words - 2 * n));
 }
 
 /// Two rows of bfloat16 as words of an element of each; no second row: 0.
@@ -109,12 +110,35 @@ float* scratch(size_t floats) {
   return reinterpret_cast<float*>((at + 63) / 64 * 64);
 }
 
-class FusedAttention : public ExternKernel {
+/// What multiplies operands of this type.
+const Blocks& blocks_for(bool bf16) {
+  const Blocks* const narrow = attention::tile_blocks() ? attention::tile_blocks() : attention::bf16_blocks();
+  return bf16 && narrow ? *narrow : attention::blocks();
+}
+
+/// A task in which multiply() may be called.
+class Products {
 public:
-  FusedAttention(const AttentionProblem& p, bool bf16)
-      : p_(p), b_(bf16 && attention::bf16_blocks() ? *attention::bf16_blocks() : attention::blocks()) {}
+  explicit Products(const Blocks& b) : b_(b) {
+    if (b_.begin) b_.begin();
+  }
+  ~Products() {
+    if (b_.end) b_.end();
+  }
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+private:
+  const Blocks& b_;
+};
+
+class FusedAttention : public LibraryKernel {
+public:
+  FusedAttention(const AttentionProblem& p, bool bf16) : p_(p), b_(blocks_for(bf16)) {}
 
   std::string description() const override { return "fused " + to_string(Problem(p_)); }
+  /// Those of more than a few queries.
+  std::vector<std::string> implementations() const override { return {b_.name}; }
 
   int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef> out) const override {
     Sizes s(in);
@@ -162,15 +186,27 @@ private:
     const int64_t depth = s.depth_words(b_), pairs = s.key_words(b_);
     memory.resize(static_cast<size_t>(std::max(s.keys * depth, pairs * s.width)));
     const auto* key = static_cast<const uint16_t*>(k.data) + b * k.strides[0] + h * k.strides[1];
-    for (int64_t j = 0; j < s.keys; ++j)
-      pair_along_row(key + j * k.strides[2], k.strides[3], s.depth, memory.data() + j * depth);
-    b_.pack(memory.data(), 1, depth, depth, s.keys, to);
+    const bool are_words = k.strides[3] == 1 && k.strides[2] % 2 == 0 && s.depth == 2 * depth &&
+                           reinterpret_cast<uintptr_t>(key) % 4 == 0;
+    if (are_words) {
+      b_.pack(reinterpret_cast<const float*>(key), 1, k.strides[2] / 2, depth, s.keys, to);
+    } else {
+      for (int64_t j = 0; j < s.keys; ++j)
+        pair_along_row(key + j * k.strides[2], k.strides[3], s.depth, depth, memory.data() + j * depth);
+      b_.pack(memory.data(), 1, depth, depth, s.keys, to);
+    }
     const auto* value = static_cast<const uint16_t*>(v.data) + b * v.strides[0] + h * v.strides[1];
     for (int64_t j = 0; j < s.keys; j += 2) {
       const uint16_t* row = value + j * v.strides[2];
-      pair_rows(row, j + 1 < s.keys ? row + v.strides[2] : nullptr, v.strides[3], s.width,
-                memory.data() + j / 2 * s.width);
+      const bool two = j + 1 < s.keys;
+      float* pairs_of = memory.data() + j / 2 * s.width;
+      if (two && v.strides[3] == 1)
+        b_.pair(row, row + v.strides[2], s.width, pairs_of);
+      else
+        pair_rows(row, two ? row + v.strides[2] : nullptr, v.strides[3], s.width, pairs_of);
     }
+    const int64_t used = (s.keys + 1) / 2;
+    std::fill_n(memory.data() + used * s.width, (pairs - used) * s.width, 0.0f);
     b_.pack(memory.data(), s.width, 1, pairs, s.width, to + s.packed_keys(b_));
   }
 
@@ -206,8 +242,13 @@ private:
     const bool nothing = (p_.zero_undefined_rows && !(row.sum > 0)) || // also NaN
                          (p_.zero_hidden_rows && row.sum == 0);
     if (is_half(y.dtype)) {
-      for (int64_t d = 0; d < s.width; ++d) sums[d] = nothing ? 0 : sums[d] / row.sum;
       auto* bits = static_cast<uint16_t*>(y.data) + at;
+      if (y.dtype == DType::bf16 && y.strides[3] == 1 && !nothing && b_.divide_to_bf16)
+        return b_.divide_to_bf16(sums, s.width, row.sum, bits);
+      if (nothing)
+        std::fill_n(sums, s.width, 0.0f);
+      else
+        b_.divide(sums, s.width, row.sum, sums);
       if (y.strides[3] == 1)
         encode_halves(y.dtype, sums, s.width, bits);
       else
@@ -263,12 +304,15 @@ private:
 
   void run_block(const RunArgs& args, const Sizes& s, int64_t b, int64_t h, int64_t first) const {
     int64_t rows = std::min(kQueries, s.queries - first), width = round_up(s.width, b_.lanes);
-    int64_t room = std::min(kKeys, round_up(s.keys, b_.lanes)), depth = s.depth_words(b_);
-    if (p_.window > 0) room += b_.lanes; // rows of a softmax may then begin anywhere
-    float* q = scratch(static_cast<size_t>(rows * (depth + room + width)));
+    // A vector more: rows of a softmax may begin anywhere where there is a window, and rows whose distance is
+    // a power of two take turns in a few places of a cache.
+    int64_t room = std::min(kKeys, round_up(s.keys, b_.lanes)) + b_.lanes, depth = s.depth_words(b_);
+    const int64_t whole = round_up(rows, b_.rows);
+    float* q = scratch(static_cast<size_t>(whole * (depth + room + width)));
     // Vectors are whole only from aligned starts: scores and sums come first.
-    float *scores = q, *sums = scores + rows * room;
-    q = sums + rows * width;
+    float *scores = q, *sums = scores + whole * room;
+    q = sums + whole * width;
+    const Products products(b_);
     RowState state[kQueries];
     float greatest[kQueries], scales[kQueries];
     for (int64_t r = 0; r < rows; ++r) {
@@ -276,7 +320,7 @@ private:
       if (in_pairs())
         pair_along_row(static_cast<const uint16_t*>(from.data) + b * from.strides[0] + h * from.strides[1] +
                            (first + r) * from.strides[2],
-                       from.strides[3], s.depth, q + r * depth);
+                       from.strides[3], s.depth, depth, q + r * depth);
       else
         load_query(from, s, b, h, first + r, q + r * depth);
       state[r] = initial(args, h);
@@ -303,7 +347,7 @@ private:
         b_.softmax(row + from, to - from, scales[r], greatest[r], state[r], sums + r * width, width,
                    shares + from * share);
         std::memset(shares, 0, static_cast<size_t>(from * share));
-        std::memset(shares + to * share, 0, static_cast<size_t>((round_up(n, b_.per_word) - to) * share));
+        std::memset(shares + to * share, 0, static_cast<size_t>((words(n, b_) * b_.per_word - to) * share));
       }
       b_.multiply(scores, room, rows, words(n, b_), values, s.key_words(b_), k / b_.per_word, s.width, sums,
                   width, true);

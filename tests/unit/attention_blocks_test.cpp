@@ -26,7 +26,8 @@ std::vector<float> random_numbers(int64_t n, int seed, float size = 3) {
 /// Those of bfloat16, too.
 std::vector<const Blocks*> every_kind() {
   std::vector<const Blocks*> all = all_blocks();
-  if (bf16_blocks()) all.push_back(bf16_blocks());
+  for (const Blocks* narrow : {bf16_blocks(), tile_blocks()})
+    if (narrow) all.push_back(narrow);
   return all;
 }
 
@@ -129,6 +130,67 @@ TEST(AttentionBlocks, PackedProducts) {
                 ASSERT_NEAR(c[i * whole + j], sum, 1e-5 * (k + 1) * 9);
               }
           }
+}
+
+/// Pairs of bfloat16 are multiplied exactly, and added in f32. Rows and words that no operand has are there.
+TEST(AttentionBlocks, PackedProductsOfPairs) {
+  for (const Blocks* b : {bf16_blocks(), tile_blocks()})
+    for (const int64_t n : {1, 15, 16, 64, 70, 130, 512})
+      for (const int64_t k : {1, 2, 31, 64, 77, 200})
+        for (const int64_t m : {1, 5, 16, 19, 33, 48})
+          for (const bool add : {false, true}) {
+            if (!b) continue;
+            auto up = [](int64_t size, int64_t to) { return (size + to - 1) / to * to; };
+            const int64_t words = up((k + 1) / 2, b->step), rows = up(m, b->rows), whole = up(n, b->lanes);
+            std::vector<float> a(static_cast<size_t>(rows * words)), x(static_cast<size_t>(words * n)),
+                panels(static_cast<size_t>(words * whole)), c(static_cast<size_t>(rows * whole), 1.0f);
+            std::vector<float> a_values = random_numbers(m * k, 1), x_values = random_numbers(k * n, 2);
+            auto* a_bits = reinterpret_cast<uint16_t*>(a.data());
+            auto* x_bits = reinterpret_cast<uint16_t*>(x.data());
+            for (int64_t i = 0; i < m; ++i)
+              for (int64_t l = 0; l < k; ++l)
+                encode_halves(DType::bf16, &a_values[i * k + l], 1, a_bits + i * 2 * words + l);
+            for (int64_t l = 0; l < k; ++l)
+              for (int64_t j = 0; j < n; ++j)
+                encode_halves(DType::bf16, &x_values[l * n + j], 1, x_bits + (l / 2 * n + j) * 2 + l % 2);
+            b->pack(x.data(), n, 1, words, n, panels.data());
+            if (b->begin) b->begin();
+            b->multiply(a.data(), words, m, words, panels.data(), words, 0, n, c.data(), whole, add);
+            if (b->end) b->end();
+            for (int64_t i = 0; i < m; ++i)
+              for (int64_t j = 0; j < n; ++j) {
+                double sum = add ? 1 : 0;
+                for (int64_t l = 0; l < k; ++l) {
+                  float left = 0, right = 0;
+                  decode_halves(DType::bf16, a_bits + i * 2 * words + l, 1, &left);
+                  decode_halves(DType::bf16, x_bits + (l / 2 * n + j) * 2 + l % 2, 1, &right);
+                  sum += double{left} * right;
+                }
+                ASSERT_NEAR(c[i * whole + j], sum, 0x1p-23 * static_cast<double>(k + 1) * 9)
+                    << b->name << " " << m << " " << n << " " << k;
+              }
+          }
+}
+
+TEST(AttentionBlocks, PairsAndRoundedRows) {
+  for (const Blocks* b : {bf16_blocks(), tile_blocks()})
+    for (const int64_t n : {0, 1, 15, 16, 50}) {
+      if (!b) continue;
+      std::vector<float> from = random_numbers(n, 5);
+      if (n > 1) from[1] = NAN;
+      std::vector<uint16_t> rounded(static_cast<size_t>(n + 1), 7), wanted(static_cast<size_t>(n));
+      b->divide_to_bf16(from.data(), n, 0.3f, rounded.data());
+      for (float& x : from) x /= 0.3f;
+      encode_halves(DType::bf16, from.data(), n, wanted.data());
+      std::vector<uint32_t> pairs(static_cast<size_t>(n + 1), 9);
+      b->pair(rounded.data(), wanted.data(), n, reinterpret_cast<float*>(pairs.data()));
+      for (int64_t j = 0; j < n; ++j) {
+        EXPECT_EQ(rounded[j], wanted[j]) << j;
+        EXPECT_EQ(pairs[j], rounded[j] | uint32_t{wanted[j]} << 16) << j;
+      }
+      EXPECT_EQ(rounded[n], 7);
+      EXPECT_EQ(pairs[n], 9u);
+    }
 }
 
 TEST(AttentionBlocks, ScalesAndDivides) {

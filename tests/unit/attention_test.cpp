@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include "base/float_formats.h"
 #include "extern_kernels/kernel.h"
@@ -75,15 +76,21 @@ public:
 
   void run() {
     std::vector<TensorRef> in = {q.ref_in(type), k.ref_in(type), v.ref_in(type)}, out = {y.ref()};
+    if (is_half(result)) {
+      y.halves.resize(y.data.size());
+      out = {{y.halves.data(), result, y.sizes, y.strides}};
+    }
     if (p.has_mask) in.push_back(mask.ref());
     std::vector<extern_kernels::OperandInfo> infos, out_infos;
     for (const TensorRef& t : in) infos.push_back({t.dtype, {t.sizes.begin(), t.sizes.end()}, {}, nullptr});
-    out_infos.push_back({DType::f32, y.sizes, {}, nullptr});
+    out_infos.push_back({result, y.sizes, {}, nullptr});
     auto selected = extern_kernels::select(extern_kernels::Problem(p), infos, out_infos);
     EXPECT_EQ(selected.chosen, "fused_attention");
     int64_t bytes = selected.kernel->workspace_bytes(in, out);
     std::vector<float> workspace(static_cast<size_t>(bytes / 4));
     selected.kernel->run({in, out, nullptr, workspace.data()});
+    if (is_half(result))
+      decode_halves(result, y.halves.data(), static_cast<int64_t>(y.data.size()), y.data.data());
   }
 
   double expected(int64_t b, int64_t h, int64_t i, int64_t d) {
@@ -114,7 +121,7 @@ public:
             if (std::isnan(want)) {
               ASSERT_TRUE(std::isnan(got)) << i;
             } else {
-              ASSERT_NEAR(got, want, tolerance + 2e-5 * (1 + std::fabs(want)))
+              ASSERT_NEAR(got, want, tolerance + (2e-5 + of_result) * (1 + std::fabs(want)))
                   << b << " " << h << " " << i << " " << d;
             }
           }
@@ -127,17 +134,24 @@ public:
     tolerance = 2.0 / 512;
     return *this;
   }
+  /// The result as well, which is rounded in turn.
+  Attention& to_bf16() {
+    result = DType::bf16;
+    of_result = 1.0 / 512;
+    return of_bf16();
+  }
 
   Shape s;
   AttentionProblem p;
-  DType type = DType::f32;
-  double tolerance = 0;
+  DType type = DType::f32, result = DType::f32;
+  double tolerance = 0, of_result = 0;
   Array q, k, v, mask, y;
 };
 
 const Shape kShapes[] = {{1, 2, 2, 5, 7, 3, 2},      {2, 4, 2, 97, 300, 40, 24}, {1, 1, 1, 197, 197, 64, 64},
                          {1, 6, 2, 1, 513, 64, 64},  {1, 2, 1, 3, 33, 20, 70},   {1, 2, 2, 13, 1, 8, 16},
-                         {1, 1, 1, 7, 600, 33, 100}, {1, 1, 1, 580, 580, 17, 9}};
+                         {1, 1, 1, 7, 600, 33, 100}, {1, 1, 1, 580, 580, 17, 9}, {1, 2, 1, 16, 1, 1, 1},
+                         {1, 1, 1, 33, 31, 32, 16}};
 
 TEST(FusedAttention, ShapesAndStrides) {
   for (const Shape& s : kShapes)
@@ -145,7 +159,27 @@ TEST(FusedAttention, ShapesAndStrides) {
       for (const auto& k_order : {kPlain, kTokensFirst, kTransposed}) {
         Attention(s, {0.125f}, q_order, k_order).check();
         Attention(s, {0.125f}, q_order, k_order).of_bf16().check();
+        Attention(s, {0.125f}, q_order, k_order).to_bf16().check();
       }
+}
+
+TEST(FusedAttention, SizesOfNetworks) {
+  for (const Shape& s : {Shape{1, 2, 2, 128, 128, 64, 64},
+                         {1, 1, 1, 200, 1500, 64, 64},
+                         {1, 1, 1, 200, 77, 40, 40},
+                         {4, 3, 3, 49, 49, 32, 32}})
+    Attention(s, {0.125f}, kTokensFirst, kTokensFirst).to_bf16().check();
+}
+
+TEST(FusedAttention, NothingInOneDimension) {
+  for (const Shape& s : {Shape{1, 2, 2, 20, 0, 8, 8},
+                         {1, 2, 2, 0, 20, 8, 8},
+                         {1, 1, 1, 20, 20, 0, 8},
+                         {0, 1, 1, 20, 20, 8, 8},
+                         {1, 1, 1, 20, 20, 8, 0}}) {
+    Attention(s, {0.125f}, kPlain, kPlain).check();
+    Attention(s, {0.125f}, kPlain, kPlain).to_bf16().check();
+  }
 }
 
 TEST(FusedAttention, Masks) {
@@ -190,9 +224,10 @@ TEST(FusedAttention, MaskedRowsAndNaN) {
       Shape s{1, 2, 2, queries, 270, 16, 16};
       AttentionProblem p{0.25f};
       p.zero_undefined_rows = zero;
-      for (bool narrow : {false, true}) {
+      for (int narrow : {0, 1, 2}) {
         Attention a(s, p, kPlain, kPlain, {1, 1, queries, 270});
-        if (narrow) a.of_bf16();
+        if (narrow == 1) a.of_bf16();
+        if (narrow == 2) a.to_bf16();
         for (int64_t j = 0; j < 270; ++j) {
           a.mask.at(0, 0, 0, j) = -kInf;              // nothing to see
           if (j < 260) a.mask.at(0, 0, 1, j) = -kInf; // nothing in the first block of keys
@@ -229,6 +264,40 @@ TEST(FusedAttention, ThreadsChangeNothing) {
       EXPECT_EQ(a.y.data, first) << threads;
     }
   }
+}
+
+/// Registers of a thread are what calls on it share: those of attention, and of products between them.
+TEST(FusedAttention, SeveralCallers) {
+  constexpr int64_t kRows = 70, kDepth = 96, kColumns = 64;
+  const std::vector<int64_t> left{kRows, kDepth}, right{kDepth, kColumns}, both{kRows, kColumns};
+  const std::vector<int64_t> left_strides{kDepth, 1}, strides{kColumns, 1};
+  std::vector<uint16_t> a(kRows * kDepth, 0x3f80), b(kDepth * kColumns, 0x4000); // ones and twos
+  extern_kernels::MatMulProblem product;
+  const std::vector<extern_kernels::OperandInfo> infos{
+      {DType::bf16, left, {}, nullptr}, {DType::bf16, right, {}, nullptr}, {}},
+      results{{DType::f32, both, {}, nullptr}};
+  Attention first({1, 3, 3, 203, 570, 24, 40}, {0.25f}, kTokensFirst, kPlain);
+  tbb::task_arena(2).execute([&] { first.of_bf16().run(); });
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i)
+    callers.emplace_back([&] {
+      tbb::task_arena(2).execute([&] {
+        for (int times = 0; times < 5; ++times) {
+          Attention again({1, 3, 3, 203, 570, 24, 40}, {0.25f}, kTokensFirst, kPlain);
+          again.of_bf16().run();
+          EXPECT_EQ(again.y.data, first.y.data);
+          std::vector<float> y(kRows * kColumns);
+          const std::vector<TensorRef> in{
+              {a.data(), DType::bf16, left, left_strides}, {b.data(), DType::bf16, right, strides}, {}},
+              out{{y.data(), DType::f32, both, strides}};
+          const auto kernel = select(extern_kernels::Problem(product), infos, results).kernel;
+          std::vector<float> workspace(static_cast<size_t>(kernel->workspace_bytes(in, out) / 4 + 1));
+          kernel->run({in, out, nullptr, workspace.data()});
+          for (float x : y) ASSERT_EQ(x, 2 * kDepth);
+        }
+      });
+    });
+  for (std::thread& caller : callers) caller.join();
 }
 
 TEST(FusedAttention, LargeScores) {

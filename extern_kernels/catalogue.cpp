@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "extern_kernels/attention/blocks.h"
 #include "extern_kernels/bytes/tile.h"
 #include "extern_kernels/direct/lines.h"
 #include "extern_kernels/direct/tap_products.h"
@@ -61,6 +62,8 @@ std::string accepts_post_op(const Problem& problem, const PostOp& op, DType resu
   if (op.kind == PostOp::sum) return "in-place sums are decided after layouts";
   return {};
 }
+
+bool has_attention_tiles() { return attention::tile_blocks() != nullptr; }
 
 #if defined(TBX_WITH_ONEDNN)
 namespace onednn {

@@ -59,5 +59,7 @@ int64_t least_byte_group(Isa isa);
 /// Products of f16 or bf16, added in f32, are faster than those of f32 on this CPU. No instruction set of
 /// ours has them.
 bool has_half_products(DType type);
+/// Attention of bf16 multiplies in registers of tiles (AMX) on this CPU.
+bool has_attention_tiles();
 
 } // namespace tbx::extern_kernels

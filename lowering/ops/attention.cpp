@@ -108,7 +108,7 @@ std::optional<AttentionCore> core_of(OpContext& ctx) {
   for (int d : {0, 1})
     if (!ir::provably_equal(q[d], k[d]) || !ir::provably_equal(q[d], v[d])) return std::nullopt;
   if (!q[1].is_constant() || !ir::provably_equal(q[3], k[3])) return std::nullopt;
-  if (is_fast_fused(ctx.program.target, q[2], k[2]) == false) return std::nullopt;
+  if (is_fast_fused(ctx.program.target, operand_type(ctx, a), q[2], k[2]) == false) return std::nullopt;
   std::vector<TensorBox> wide;
   for (const TensorBox& mask : masks_of(ctx, ctx.in(0).sizes()[0])) {
     if (mask.rank() > ctx.rank(0)) return std::nullopt;

@@ -84,8 +84,22 @@ TensorBox composed(OpContext& ctx, const AttentionCore& a, TensorBox* scores, Te
 
 } // namespace
 
-std::optional<bool> is_fast_fused(const Target& target, SymInt queries, SymInt keys) {
+/// Queries, keys or values as they lie in memory, halves as well.
+static TensorBox as_stored(OpContext& ctx, const TensorBox& x) {
+  return shown_half(ctx, convert(ctx, x, DType::f32));
+}
+
+DType operand_type(OpContext& ctx, const AttentionCore& a) {
+  std::set<DType> types;
+  for (const TensorBox* x : {&a.q, &a.k, &a.v})
+    types.insert(ir::memory_type(ctx.program, as_stored(ctx, *x)));
+  return types.size() == 1 ? *types.begin() : DType::undefined;
+}
+
+std::optional<bool> is_fast_fused(const Target& target, DType operands, SymInt queries, SymInt keys) {
   if (target.cuda) return true; // one launch instead of three, and no scores in memory
+  // Its products take less time there than storing the scores does, at any length.
+  if (target.bf16_tiles && operands == DType::bf16) return true;
   // The scores of a head have to be more than half of what the cache of a core holds before not storing them
   // outweighs the faster products of the library: measured with 1 MB at 128 x 128 and 4096 x 77 (slower), 197
   // x 197 and 256 x 256 (as fast) and 384 x 384 (faster).
@@ -133,7 +147,7 @@ TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
   std::array<TensorBox, 3> shown;
   std::array<DType, 3> in_memory{};
   for (int i = 0; const TensorBox* x : {&a.q, &a.k, &a.v}) {
-    shown[i] = shown_half(ctx, convert(ctx, *x, DType::f32));
+    shown[i] = as_stored(ctx, *x);
     in_memory[i] = ir::memory_type(ctx.program, shown[i]);
     ++i;
   }
@@ -197,7 +211,8 @@ TensorBox attend(OpContext& ctx, const AttentionCore& given, TensorBox* scores, 
   if (a.mask) a.mask = mask_of_scores(ctx, a);
   const bool plain = !a.sinks && a.softcap == 0 && a.window == 0;
   TensorBox y = scores || probabilities ||
-                        (plain && is_fast_fused(ctx.program.target, a.q.sizes()[2], a.k.sizes()[2]) == false)
+                        (plain && is_fast_fused(ctx.program.target, operand_type(ctx, a), a.q.sizes()[2],
+                                                a.k.sizes()[2]) == false)
                     ? composed(ctx, a, scores, probabilities)
                     : attend_fused(ctx, a);
   return convert(ctx, y, a.q.dtype());

@@ -31,9 +31,12 @@ struct AttentionCore {
 TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores = nullptr,
                  TensorBox* probabilities = nullptr);
 
-/// Whether the kernel that never stores scores is faster than two products and a softmax; nullopt: sizes
-/// known at run time only decide.
-std::optional<bool> is_fast_fused(const Target& target, SymInt queries, SymInt keys);
+/// What queries, keys and values are in memory; undefined where they differ.
+DType operand_type(OpContext& ctx, const AttentionCore& a);
+
+/// Whether the kernel that never stores scores is faster than two products and a softmax with operands of
+/// this type; nullopt: sizes known at run time only decide.
+std::optional<bool> is_fast_fused(const Target& target, DType operands, SymInt queries, SymInt keys);
 
 /// The shares of a softmax go into memory as what they are multiplied with does.
 void store_like(OpContext& ctx, const TensorBox& shares, const TensorBox& values);

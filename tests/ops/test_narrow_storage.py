@@ -179,7 +179,7 @@ def test_views_of_what_an_output_shows_stay_float32() -> None:
     assert far(got["q"], z[:, :32].T @ z[:, 32:]) < 1.5e-2
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(512, 512), (1, 300), (3, 77)])
+@pytest.mark.parametrize(("queries", "keys"), [(512, 512), (128, 128), (49, 49), (1, 300), (3, 77), (20, 1)])
 def test_attention_reads_and_writes_bfloat16(queries: int, keys: int) -> None:
     rng = np.random.default_rng(8)
     h, d = 2, 32

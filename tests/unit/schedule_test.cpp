@@ -192,15 +192,21 @@ TEST(Schedule, LimitsAreThoseOfTheTarget) {
   }
 
   target = {};
-  EXPECT_EQ(lowering::is_fast_fused(target, 256, 512), true);
-  EXPECT_EQ(lowering::is_fast_fused(target, 255, 512), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, 256, 512), true);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, 255, 512), false);
   const ir::SymInt unknown = GraphHelper().symbol("n");
-  EXPECT_EQ(lowering::is_fast_fused(target, unknown, unknown), std::nullopt);
-  EXPECT_EQ(lowering::is_fast_fused(target, unknown, 512), std::nullopt);
-  EXPECT_EQ(lowering::is_fast_fused(target, unknown, 77), false);
-  EXPECT_EQ(lowering::is_fast_fused(target, 1, 77), true);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, unknown, unknown), std::nullopt);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, unknown, 512), std::nullopt);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, unknown, 77), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, 1, 77), true);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::bf16, 128, 128), false);
+  target.bf16_tiles = true;
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::bf16, 128, 128), true);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::bf16, unknown, unknown), true);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, 128, 128), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::undefined, 128, 128), false);
   target.l2_bytes *= 2;
-  EXPECT_EQ(lowering::is_fast_fused(target, 256, 512), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, 256, 512), false);
 
   // Columns side by side keep what their rows hold in that cache, too.
   GraphHelper columns;

@@ -67,7 +67,7 @@ TEST(Target, AnotherInstructionSetHasNothingBesidesItself) {
       continue;
     }
     EXPECT_EQ(target.byte_group, isa == Isa::sse ? 0 : 8) << name_of(isa);
-    EXPECT_FALSE(target.bf16_products || target.f16_products) << name_of(isa);
+    EXPECT_FALSE(target.bf16_products || target.f16_products || target.bf16_tiles) << name_of(isa);
     EXPECT_EQ(stored, DType::undefined) << name_of(isa);
     EXPECT_NE(driver::precision_note(options, isa), "") << name_of(isa);
   }

@@ -20,6 +20,7 @@
 #include "lowering/constant_node.h"
 #include "lowering/op_registry.h"
 #include "lowering/ops/custom.h"
+#include "lowering/ops/products.h"
 #include "lowering/realize_policy.h"
 #include "lowering/symbolic_values.h"
 
@@ -366,7 +367,8 @@ void Lowerer::keep_narrow(DType stored, const Values& inputs, const ir::TensorBo
     const auto* call = std::get_if<ir::ExternCall>(&what);
     // A product of float32 operands gives float32.
     if (call && extern_kernels::is_product(call->problem) &&
-        program_.at(call->inputs[0].buffer).dtype == stored)
+        program_.at(call->inputs[0].buffer).dtype == stored &&
+        (program_.target.cuda || !is_slow_as(program_, *call, stored)))
       written.insert(written.end(), call->outputs.begin(), call->outputs.end());
     if (call && std::holds_alternative<extern_kernels::AttentionProblem>(call->problem)) // stores any float
       written.insert(written.end(), call->outputs.begin(), call->outputs.end());

@@ -24,6 +24,9 @@ bool gives_half(OpContext& ctx);
 /// What memory holds of the result of a product with this (chosen) left operand. Libraries of GPUs give what
 /// they multiply, unless nothing is added to a matrix product.
 DType result_in_memory(OpContext& ctx, const extern_kernels::Problem& problem, const TensorBox& operand);
+/// Whether a library of the CPU gives the result of this product, whose operands are of `type`, quickly as
+/// float32 and slowly as `type`.
+bool is_slow_as(const ir::Program& program, const ir::ExternCall& call, DType type);
 /// The bias of a product, realized: in the type of a narrow `result`, else in f32.
 ir::ExternOperand bias_operand(OpContext& ctx, const TensorBox& bias, DType result);
 

@@ -85,6 +85,29 @@ def test_convolution_of_halves(half: type, group: int) -> None:
         assert got["y"].dtype == half and steps_apart(got["y"], want) <= 1
 
 
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(("channels", "size"), [(96, 3), (32, 5), (7, 3), (100, 3)])
+def test_depthwise_convolution_between_products_of_halves(half: type, channels: int, size: int) -> None:
+    """oneDNN is slow where the result of such a convolution is float16, and fast where it is float32."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((2, 24, 14, 5)).astype(half)
+    constants = {"u": (rng.standard_normal((channels, 24, 1, 1)) / 5).astype(half),
+                 "w": (rng.standard_normal((channels, 1, size, size)) / size).astype(half),
+                 "b": rng.standard_normal(channels).astype(half),
+                 "v": (rng.standard_normal((16, channels, 1, 1)) / np.sqrt(channels)).astype(half)}
+    nodes = [helper.make_node("Conv", ["x", "u"], ["t"]), helper.make_node("Relu", ["t"], ["r"]),
+             helper.make_node("Conv", ["r", "w", "b"], ["s"], group=channels, pads=[size // 2] * 4), helper.make_node("Conv", ["s", "v"], ["y"])]
+    m = model(nodes, {"x": x}, constants, {"y": half})
+    session = tensorbox.Session(m, compile=False)
+    ours = [step["decisions"] for step in session.explain() if f"group {channels}" in step["name"]]
+    assert ours and not any("implementation: brgconv:" in line for line in ours[0])
+    double = {n: c.astype(np.float64) for n, c in constants.items()}
+    wide = model(nodes, {"x": x.astype(np.float64)}, double, {"y": np.float64})
+    want = ReferenceEvaluator(wide).run(None, {"x": x.astype(np.float64)})[0]
+    for got in run(m, {"x": x}):
+        assert got["y"].dtype == half and steps_apart(got["y"], want) <= 3
+
+
 def whole(rng: np.random.Generator, shape: tuple[int, ...], dtype: type) -> np.ndarray:
     """A third of the numbers at the ends of the range, where 16-bit sums of products saturate."""
     info = np.iinfo(dtype)

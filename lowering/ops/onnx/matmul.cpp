@@ -99,6 +99,25 @@ ir::ExternOperand bias_operand(OpContext& ctx, const TensorBox& bias, DType resu
   return operand_of(ir::realize_strided(ctx.program, x, "bias of a product"));
 }
 
+static extern_kernels::OperandInfo info_of(DType type, const SymInts& sizes) {
+  extern_kernels::OperandInfo i;
+  i.dtype = type;
+  for (SymInt s : sizes) i.sizes.push_back(s.as_constant().value_or(-1));
+  return i;
+}
+
+bool is_slow_as(const ir::Program& program, const ir::ExternCall& call, DType type) {
+  std::vector<extern_kernels::OperandInfo> inputs;
+  for (const ir::ExternOperand& in : call.inputs)
+    inputs.push_back(in.buffer < 0 ? extern_kernels::OperandInfo{}
+                                   : info_of(program.at(in.buffer).dtype, in.sizes));
+  auto is_slow = [&](DType result) {
+    const extern_kernels::OperandInfo output = info_of(result, program.at(call.outputs[0]).sizes);
+    return !extern_kernels::accepts_post_ops(call.problem, inputs, {&output, 1}, program.target).empty();
+  };
+  return is_slow(type) && !is_slow(DType::f32);
+}
+
 void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem, TensorBox& a, TensorBox& b,
                           const SymInts& result) {
   TensorBox x = shown_half(ctx, a), y = shown_half(ctx, b);
@@ -118,17 +137,11 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
     left = right;
   }
   if (!is_half(left) && !is_half(right)) return;
-  auto info = [](DType type, const SymInts& sizes) {
-    extern_kernels::OperandInfo i;
-    i.dtype = type;
-    for (SymInt s : sizes) i.sizes.push_back(s.as_constant().value_or(-1));
-    return i;
-  };
   if (left == right) {
-    std::vector<extern_kernels::OperandInfo> inputs{info(left, x.sizes()), info(right, y.sizes())};
+    std::vector<extern_kernels::OperandInfo> inputs{info_of(left, x.sizes()), info_of(right, y.sizes())};
     if (const auto* conv = std::get_if<extern_kernels::ConvProblem>(&problem); conv && conv->has_bias)
-      inputs.push_back(info(DType::f32, {result[1]}));
-    extern_kernels::OperandInfo output = info(DType::f32, result);
+      inputs.push_back(info_of(DType::f32, {result[1]}));
+    extern_kernels::OperandInfo output = info_of(DType::f32, result);
     if (ctx.program.target.cuda) output.dtype = result_in_memory(ctx, problem, x);
     for (size_t i = 2; i < inputs.size(); ++i) inputs[i].dtype = output.dtype;
     const bool accepted =

@@ -145,20 +145,16 @@ private:
     const Terms terms = ByteConv::terms(places);
     const std::span<const int64_t> kernel = w.sizes.subspan(2);
     const size_t dims = kernel.size() - (places.in_line ? 1 : 0);
-    std::vector<int64_t> starts; // of the places, in the weights
+    WeightSteps steps{w.strides[0], {}, {}};
     for (int64_t t = 0; t < terms.count; ++t)
-      starts.push_back(place_of(t, kernel.first(dims), w.strides.subspan(2)));
-    std::vector<int64_t> behind; // their terms, from there
+      steps.places.push_back(place_of(t, kernel.first(dims), w.strides.subspan(2)));
     for (int64_t t = 0; t < places.depth; ++t)
-      behind.push_back((places.in_line ? t / depth * w.strides.back() : 0) + t % depth * w.strides[1]);
+      steps.terms.push_back((places.in_line ? t / depth * w.strides.back() : 0) + t % depth * w.strides[1]);
     in_pieces(p_.group * panels, static_cast<double>(w.numel()), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int8_t* from = static_cast<const int8_t*>(w.data) + i / panels * columns * w.strides[0];
-        auto value = [&](int64_t column, int64_t place, int64_t term) {
-          return from[column * w.strides[0] + starts[place] + behind[term]];
-        };
-        pack_panel(i % panels, columns, terms, places.depth, value, to + i * panel_bytes(terms));
-      }
+      for (int64_t i = begin; i < end; ++i)
+        pack_panel(i % panels, columns,
+                   static_cast<const int8_t*>(w.data) + i / panels * columns * w.strides[0], steps,
+                   to + i * panel_bytes(terms));
     });
   }
 

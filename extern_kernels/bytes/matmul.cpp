@@ -111,14 +111,12 @@ private:
     const Stack m{b};
     const int64_t k = m.rows(), panels = panels_of(m.columns()), down = m.row_step(), along = m.column_step();
     const Terms terms = ByteMatMul::terms(k, nullptr);
+    WeightSteps steps{along, {0}, {}};
+    for (int64_t l = 0; l < k; ++l) steps.terms.push_back(l * down);
     in_pieces(m.count() * panels, static_cast<double>(b.numel()), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const auto* from = static_cast<const int8_t*>(b.data) + m.at(i / panels);
-        pack_panel(
-            i % panels, m.columns(), terms, k,
-            [&](int64_t j, int64_t, int64_t l) { return from[l * down + j * along]; },
-            to + i * panel_bytes(terms));
-      }
+      for (int64_t i = begin; i < end; ++i)
+        pack_panel(i % panels, m.columns(), static_cast<const int8_t*>(b.data) + m.at(i / panels), steps,
+                   to + i * panel_bytes(terms));
     });
   }
 

@@ -1,5 +1,8 @@
 #include "extern_kernels/bytes/operands.h"
 
+#include <algorithm>
+#include <array>
+
 #include "extern_kernels/bytes/avx2.h"
 
 namespace tbx::extern_kernels::bytes {
@@ -48,6 +51,25 @@ template <class S> int32_t widen(const S* from, int64_t step, int64_t count, int
 int32_t widen(const void* from, DType type, int64_t step, int64_t count, int32_t zero, int16_t* to) {
   return type == DType::u8 ? widen(static_cast<const uint8_t*>(from), step, count, zero, to)
                            : widen(static_cast<const int8_t*>(from), step, count, zero, to);
+}
+
+void pack_panel(int64_t panel, int64_t columns, const int8_t* from, const WeightSteps& steps, int8_t* to) {
+  const int64_t first = panel * kPanel, width = std::min<int64_t>(kPanel, columns - first);
+  const auto depth = static_cast<int64_t>(steps.terms.size());
+  const int64_t* terms = steps.terms.data();
+  for (int64_t place : steps.places) {
+    const int8_t* begin = from + first * steps.column + place;
+    for (int64_t l = 0; l < depth; l += 2, to += kPairBytes) {
+      const bool is_pair = l + 1 < depth;
+      const int8_t *one = begin + terms[l], *other = begin + terms[is_pair ? l + 1 : l];
+      std::array<int8_t, kPairBytes> pairs{}; // no memory that `terms` could lie in
+      for (int64_t j = 0; j < width; ++j, one += steps.column, other += steps.column) {
+        pairs[2 * j] = *one;
+        pairs[2 * j + 1] = is_pair ? *other : int8_t{0};
+      }
+      std::copy(pairs.begin(), pairs.end(), to);
+    }
+  }
 }
 
 } // namespace tbx::extern_kernels::bytes

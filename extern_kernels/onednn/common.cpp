@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/byte_sums.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/pages.h"
@@ -70,29 +71,11 @@ namespace {
 /// The largest sum of positive weights, or of negative ones, that belongs to one element of the result: no
 /// more of either side adds up, since the left-hand side less its zero point spans 255.
 int64_t largest_sum(const OperandInfo& weights, size_t columns) {
-  const auto* w = reinterpret_cast<const int8_t*>(weights.constant->data);
-  std::vector<int32_t> above(static_cast<size_t>(weights.sizes[columns]), 0), below = above;
-  const int64_t step = weights.strides[columns];
-  std::vector<int64_t> at(weights.sizes.size(), 0);
-  // Over all places of the other dimensions, columns innermost.
-  for (int64_t rest = checked_numel(weights.sizes) / std::max<int64_t>(1, weights.sizes[columns]); rest > 0;
-       --rest) {
-    int64_t offset = 0;
-    for (size_t d = 0; d < at.size(); ++d) offset += at[d] * weights.strides[d];
-    for (size_t j = 0; j < above.size(); ++j) {
-      const int32_t v = w[offset + static_cast<int64_t>(j) * step];
-      above[j] += std::max(v, 0);
-      below[j] -= std::min(v, 0);
-    }
-    for (size_t d = at.size(); d-- > 0;) {
-      if (d == columns) continue;
-      if (++at[d] < weights.sizes[d]) break;
-      at[d] = 0;
-    }
-  }
-  if (above.empty()) return 0;
-  return std::max(*std::max_element(above.begin(), above.end()),
-                  *std::max_element(below.begin(), below.end()));
+  const ByteSums sums = byte_sums(weights.constant->data, DType::i8, weights.sizes, weights.strides, columns);
+  int64_t most = 0;
+  for (const std::vector<int64_t>* side : {&sums.above, &sums.below})
+    for (int64_t sum : *side) most = std::max(most, sum);
+  return most;
 }
 
 } // namespace

@@ -2,8 +2,8 @@
 // With one zero point for each operand the bytes go to the library as they are; else operands become i32
 // first, except constant weights, whose zero points are applied to the result.
 #include <algorithm>
-#include <cstdlib>
 
+#include "base/byte_sums.h"
 #include "lowering/ops/families.h"
 #include "lowering/ops/onnx/integer_products.h"
 
@@ -213,20 +213,10 @@ TensorBox sums_of_rows(OpContext& ctx, const Bytes& x) {
   });
 }
 
-/// The sum of each column of a matrix of constant bytes, of f(element as `bytes` makes it signed). Row by
-/// row: weights are many.
-template <class F> std::vector<int64_t> sums_of_constant_columns(const Tensor& t, F f) {
-  const auto columns = static_cast<size_t>(t.dims[1]);
-  std::vector<int64_t> sums(columns, 0);
-  auto add = [&](auto from, int shift) {
-    for (size_t at = 0; at < from.size(); at += columns)
-      for (size_t c = 0; c < columns; ++c) sums[c] += f(from[at + c] - shift);
-  };
-  if (t.dtype == DType::u8)
-    add(t.as<uint8_t>(), 128);
-  else
-    add(t.as<int8_t>(), 0);
-  return sums;
+/// Of each column of a matrix of constant bytes, as `bytes` makes them signed.
+ByteSums sums_of_constant_columns(const Tensor& t) {
+  const int64_t strides[] = {t.dims[1], 1};
+  return byte_sums(t.data, t.dtype, t.dims, strides, 1);
 }
 
 /// Libraries apply zero points in float32, which is exact while sums stay below 2^24. Constant matrices `b`
@@ -240,8 +230,9 @@ bool zero_points_may_round(OpContext& ctx, const Bytes& left, const Bytes& right
   if (*terms < kExact / (kLeft * kRight + of_zero)) return false;
   auto t = ctx.constant(b);
   if (!t || t->dims.size() != 2 || *terms >= kExact / (kLeft + of_zero)) return true;
-  const std::vector<int64_t> sums = sums_of_constant_columns(*t, [](int v) { return std::abs(v); });
-  const int64_t largest = sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
+  const ByteSums sums = sums_of_constant_columns(*t);
+  int64_t largest = 0;
+  for (size_t c = 0; c < sums.above.size(); ++c) largest = std::max(largest, sums.above[c] + sums.below[c]);
   return kLeft * largest + of_zero * *terms >= kExact;
 }
 
@@ -249,9 +240,10 @@ bool zero_points_may_round(OpContext& ctx, const Bytes& left, const Bytes& right
 TensorBox sums_of_columns(OpContext& ctx, const TensorBox& values, int b) {
   if (auto t = ctx.constant(b); t && t->dims.size() == 2) {
     Tensor sums = Tensor::make(DType::i32, {1, t->dims[1]});
-    const std::vector<int64_t> from = sums_of_constant_columns(*t, [](int v) { return v; });
-    std::transform(from.begin(), from.end(), sums.as_mutable<int32_t>().begin(),
-                   [](int64_t v) { return static_cast<int32_t>(v); });
+    const ByteSums from = sums_of_constant_columns(*t);
+    std::transform(from.above.begin(), from.above.end(), from.below.begin(),
+                   sums.as_mutable<int32_t>().begin(),
+                   [](int64_t above, int64_t below) { return static_cast<int32_t>(above - below); });
     return ir::make_constant(ctx.program, std::move(sums));
   }
   AxisReducer reduce(ctx, values.sizes(), {values.rank() - 2});

@@ -9,7 +9,8 @@
 
 namespace tbx {
 
-/// Of each index of one dimension: the sum of its positive elements, and of its negative ones, less their sign.
+/// Of each index of one dimension: the sum of its positive elements, and of its negative ones, less their
+/// sign.
 struct ByteSums {
   std::vector<int64_t> above, below;
 };

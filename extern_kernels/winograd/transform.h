@@ -55,20 +55,23 @@ template <int M, int64_t From, int64_t To, class V>
 }
 
 /// u[i * to]: the kernel's value at point i over what the other points divide by, so that the rest needs no
-/// division.
-template <int M> inline void transform_kernel(const double* g, int64_t from, double* u, int64_t to) {
-  const double g0 = g[0], g1 = g[from], g2 = g[2 * from];
+/// division. `V`: double, or a vector of it.
+template <int M, class V>
+[[gnu::always_inline]] inline void transform_kernel(const V* g, int64_t from, V* u, int64_t to) {
+  const V g0 = g[0], g1 = g[from], g2 = g[2 * from];
   if constexpr (M == 2) {
     u[0] = g0;
-    u[to] = (g0 + g1 + g2) / 2;
-    u[2 * to] = (g0 - g1 + g2) / 2;
+    u[to] = 0.5 * (g0 + g1 + g2);
+    u[2 * to] = 0.5 * (g0 - g1 + g2);
     u[3 * to] = g2;
   } else {
+    constexpr double near = 1 / -1.5, far = 1.0 / 6;
+    const V even_near = g0 + 0.5 * g2, odd_near = kNear * g1, even_far = g0 + 2.0 * g2, odd_far = kFar * g1;
     u[0] = g0;
-    u[to] = (g0 + kNear * g1 + g2 / 2) / -1.5;
-    u[2 * to] = (g0 - kNear * g1 + g2 / 2) / -1.5;
-    u[3 * to] = (g0 + kFar * g1 + 2 * g2) / 6;
-    u[4 * to] = (g0 - kFar * g1 + 2 * g2) / 6;
+    u[to] = near * (even_near + odd_near);
+    u[2 * to] = near * (even_near - odd_near);
+    u[3 * to] = far * (even_far + odd_far);
+    u[4 * to] = far * (even_far - odd_far);
     u[5 * to] = g2;
   }
 }

@@ -2,6 +2,9 @@
 
 #include <tbb/task_arena.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/memory.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/widen.h"
@@ -11,20 +14,25 @@
 namespace tbx::extern_kernels::winograd {
 namespace {
 
-using Line = double[kPanel]; ///< of one channel, for the results of a panel
+constexpr int64_t kSome = 4; ///< results that are transformed together
+using Doubles [[gnu::vector_size(kSome * sizeof(double))]] = double;
+using Floats [[gnu::vector_size(kSome * sizeof(float))]] = float;
 
-/// In double: rounded once.
-template <int M> void transform_line(const Line* elements, float* to, int64_t step) {
+/// One channel of the kernels of a panel: elements of some results, then those of the next ones.
+using Elements = Doubles[kPanel / kSome][9];
+
+/// In double: rounded once. Products lie `kPanel` apart.
+template <int M> void transform(const Doubles* elements, float* to) {
   constexpr int kSpan = span_of(M);
-  Line rows[kSpan * 3];
-  for (int j = 0; j < 3; ++j)
-    for (int k = 0; k < kPanel; ++k)
-      transform_kernel<M>(&elements[j][k], 3 * kPanel, &rows[j][k], 3 * kPanel);
+  Doubles rows[kSpan * 3];
+  for (int j = 0; j < 3; ++j) transform_kernel<M>(elements + j, 3, rows + j, 3);
   for (int i = 0; i < kSpan; ++i) {
-    Line products[kSpan];
-    for (int k = 0; k < kPanel; ++k) transform_kernel<M>(&rows[i * 3][k], kPanel, &products[0][k], kPanel);
-    for (int j = 0; j < kSpan; ++j, to += step)
-      for (int k = 0; k < kPanel; ++k) to[k] = static_cast<float>(products[j][k]);
+    Doubles products[kSpan];
+    transform_kernel<M>(rows + i * 3, 1, products, 1);
+    for (int j = 0; j < kSpan; ++j, to += kPanel) {
+      const Floats rounded = __builtin_convertvector(products[j], Floats);
+      std::memcpy(to, &rounded, sizeof(rounded));
+    }
   }
 }
 
@@ -33,10 +41,15 @@ template <int M> void transform_line(const Line* elements, float* to, int64_t st
 Weights::Weights(const OperandInfo& weights, int tile)
     : info_(weights), products_(products_of(tile)), panels_((out_channels() + kPanel - 1) / kPanel),
       panel_size_(in_channels() * kPanel), transformed_(allocate_aligned(bytes())) {
-  each_line([&](const Line* elements, int64_t panel, int64_t channel) {
+  each_line([&](const Elements& elements, int64_t panel, int64_t channel) {
+    // Whole lines go to memory: those of all products may meet in one set of a cache.
+    float products[products_of(4) * kPanel];
+    for (int64_t k = 0; k < kPanel / kSome; ++k)
+      tile == 2 ? transform<2>(elements[k], products + k * kSome)
+                : transform<4>(elements[k], products + k * kSome);
     float* to = static_cast<float*>(transformed_.get()) + panel * panel_size_ + channel * kPanel;
-    tile == 2 ? transform_line<2>(elements, to, panels_ * panel_size_)
-              : transform_line<4>(elements, to, panels_ * panel_size_);
+    for (int i = 0; i < products_; ++i, to += panels_ * panel_size_)
+      std::copy_n(products + i * kPanel, kPanel, to);
   });
 }
 
@@ -46,10 +59,10 @@ const float* Weights::plain() const {
     // Whoever waits here for other threads takes none of the tasks that ask for these weights: it would wait
     // for itself.
     tbb::this_task_arena::isolate([&] {
-      each_line([&](const Line* elements, int64_t panel, int64_t channel) {
+      each_line([&](const Elements& elements, int64_t panel, int64_t channel) {
         float* to = static_cast<float*>(plain.get()) + panel * 9 * panel_size_ + channel * kPanel;
         for (int e = 0; e < 9; ++e, to += panel_size_)
-          for (int k = 0; k < kPanel; ++k) to[k] = static_cast<float>(elements[e][k]);
+          for (int64_t k = 0; k < kPanel; ++k) to[k] = static_cast<float>(elements[k / kSome][e][k % kSome]);
       });
     });
     plain_ = std::move(plain);
@@ -64,14 +77,15 @@ template <class Put> void Weights::each_line(Put put) const {
   const std::vector<int64_t>& step = info_.strides;
   const int64_t channels = in_channels(), results = out_channels();
   direct::in_pieces(panels_ * channels, static_cast<double>(bytes()), [&](int64_t begin, int64_t end) {
-    Line elements[9] = {};
+    int64_t steps[9];
+    for (int e = 0; e < 9; ++e) steps[e] = e / 3 * step[2] + e % 3 * step[3];
     for (int64_t i = begin; i < end; ++i) {
       const int64_t panel = i / channels, channel = i % channels;
-      for (int64_t k = 0; k < kPanel; ++k) {
-        const int64_t result = panel * kPanel + k;
-        const float* w = from + result * step[0] + channel * step[1];
-        for (int64_t e = 0; e < 9; ++e)
-          elements[e][k] = result < results ? w[e / 3 * step[2] + e % 3 * step[3]] : 0.0;
+      Elements elements = {};
+      const int64_t first = panel * kPanel, count = std::min(kPanel, results - first);
+      for (int64_t k = 0; k < count; ++k) {
+        const float* w = from + (first + k) * step[0] + channel * step[1];
+        for (int e = 0; e < 9; ++e) elements[k / kSome][e][k % kSome] = w[steps[e]];
       }
       put(elements, panel, channel);
     }

@@ -17,7 +17,8 @@ using Dims = std::vector<int64_t>;
 Dims strides_of(const Dims& sizes, const std::vector<size_t>& order) {
   Dims strides(sizes.size());
   int64_t step = 1;
-  for (size_t i = order.size(); i-- > 0; step *= std::max<int64_t>(1, sizes[order[i]])) strides[order[i]] = step;
+  for (size_t i = order.size(); i-- > 0; step *= std::max<int64_t>(1, sizes[order[i]]))
+    strides[order[i]] = step;
   return strides;
 }
 
@@ -32,10 +33,12 @@ void expect_sums(DType type, const Dims& sizes, const Dims& strides, const std::
         at += rest % sizes[d] * strides[d];
         if (d == kept) place = rest % sizes[d];
       }
-      const int64_t v = type == DType::u8 ? int64_t{bytes[at]} - 128 : int64_t{static_cast<int8_t>(bytes[at])};
+      const int64_t v =
+          type == DType::u8 ? int64_t{bytes[at]} - 128 : int64_t{static_cast<int8_t>(bytes[at])};
       (v > 0 ? above : below)[place] += std::abs(v);
     }
-    const ByteSums sums = byte_sums(reinterpret_cast<const std::byte*>(bytes.data()), type, sizes, strides, kept);
+    const ByteSums sums =
+        byte_sums(reinterpret_cast<const std::byte*>(bytes.data()), type, sizes, strides, kept);
     EXPECT_EQ(sums.above, above) << "kept " << kept;
     EXPECT_EQ(sums.below, below) << "kept " << kept;
   }

@@ -306,8 +306,10 @@ private:
   /// What the library would run for a form.
   Implementation implementation(std::span<const TensorRef> in, std::span<const TensorRef> out,
                                 Form form) const {
-    const Wanted w = wanted(in, out, form);
-    return with_descriptor(w, [&](auto descriptor) { return choose(descriptor, w.use); });
+    return *shared_answer(key(in, out, form), [&] {
+      const Wanted w = wanted(in, out, form);
+      return with_descriptor(w, [&](auto descriptor) { return choose(descriptor, w.use); });
+    });
   }
 
   /// The call of a convolution in this form; its primitive has no name where all implementations are refused.

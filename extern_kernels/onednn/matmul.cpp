@@ -94,9 +94,11 @@ public:
   /// As in conv.cpp.
   std::string slow(std::span<const TensorRef> in, std::span<const TensorRef> out, bool or_beside) const {
     auto implementation = [&](bool with_work) {
-      const Wanted w = wanted(in, out, with_work);
-      auto made = descriptor(w);
-      return choose(made, w.use);
+      return *shared_answer(key(in, out, with_work), [&] {
+        const Wanted w = wanted(in, out, with_work);
+        auto made = descriptor(w);
+        return choose(made, w.use);
+      });
     };
     auto good = [](const Implementation& i) { return !i.name.empty() && !i.is_reference; };
     const Implementation whole = implementation(true);
@@ -218,7 +220,7 @@ private:
 
   Key key(std::span<const TensorRef> in, std::span<const TensorRef> out, bool with_work) const {
     Key k;
-    k.add(static_cast<int64_t>(dnnl::primitive::kind::matmul)).add(packed_ != nullptr).add(p_.has_bias);
+    k.add(static_cast<int64_t>(dnnl::primitive::kind::matmul)).add(is_packed_).add(p_.has_bias);
     k.add(std::bit_cast<int32_t>(p_.alpha)).add(static_cast<int64_t>(p_.precision)).add(with_work);
     k.add(p_.a_zero).add(p_.b_zero).add(large_sums_).add(p_.post_ops);
     for (const TensorRef& t : in) k.add(t);

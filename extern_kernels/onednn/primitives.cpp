@@ -37,9 +37,9 @@ struct HashOfKey {
 };
 
 /// The most recently used ones.
-class Primitives {
+template <class Value> class Shared {
 public:
-  std::shared_ptr<const Primitive> find(const Key& key) {
+  std::shared_ptr<const Value> find(const Key& key) {
     std::lock_guard lock(mutex_);
     auto it = places_.find(key);
     if (it == places_.end()) return nullptr;
@@ -48,7 +48,7 @@ public:
   }
 
   /// What was there first wins.
-  std::shared_ptr<const Primitive> insert(Key key, std::shared_ptr<const Primitive> made) {
+  std::shared_ptr<const Value> insert(Key key, std::shared_ptr<const Value> made) {
     std::lock_guard lock(mutex_);
     auto [it, is_new] = places_.try_emplace(key);
     if (!is_new) return it->second->second;
@@ -63,19 +63,30 @@ public:
 
 private:
   static constexpr size_t kLimit = 1024;
-  using Entry = std::pair<Key, std::shared_ptr<const Primitive>>;
+  using Entry = std::pair<Key, std::shared_ptr<const Value>>;
   std::mutex mutex_;
   std::list<Entry> entries_;
-  std::unordered_map<Key, std::list<Entry>::iterator, HashOfKey> places_;
+  std::unordered_map<Key, typename std::list<Entry>::iterator, HashOfKey> places_;
 };
+
+template <class Value>
+std::shared_ptr<const Value> find_or_make(Shared<Value>& shared, Key key,
+                                          const std::function<Value()>& make) {
+  key.add(tbb::this_task_arena::max_concurrency());
+  if (auto found = shared.find(key)) return found;
+  return shared.insert(std::move(key), std::make_shared<const Value>(make()));
+}
 
 } // namespace
 
 std::shared_ptr<const Primitive> shared_primitive(Key key, const std::function<Primitive()>& make) {
-  static auto* primitives = new Primitives; // sessions may outlive static objects
-  key.add(tbb::this_task_arena::max_concurrency());
-  if (auto found = primitives->find(key)) return found;
-  return primitives->insert(std::move(key), std::make_shared<const Primitive>(make()));
+  static auto* primitives = new Shared<Primitive>; // sessions may outlive static objects
+  return find_or_make(*primitives, std::move(key), make);
+}
+
+std::shared_ptr<const Implementation> shared_answer(Key key, const std::function<Implementation()>& ask) {
+  static auto* answers = new Shared<Implementation>;
+  return find_or_make(*answers, std::move(key), ask);
 }
 
 } // namespace tbx::extern_kernels::onednn

@@ -45,4 +45,8 @@ struct Primitive {
 /// When such a descriptor outlives its primitive in the cache, making the primitive anew reads freed memory.
 std::shared_ptr<const Primitive> shared_primitive(Key key, const std::function<Primitive()>& make);
 
+/// What the library would compute the primitive of `key` with, asked once: compilers and binders ask for the
+/// same layer many times, and each time the library describes it anew.
+std::shared_ptr<const Implementation> shared_answer(Key key, const std::function<Implementation()>& ask);
+
 } // namespace tbx::extern_kernels::onednn

@@ -126,7 +126,9 @@ def test_what_comes_after(name: str, precision: str) -> None:
     for dynamic in (False, True):
         session = tensorbox.Session(m, compile=False, all_dims_dynamic=dynamic, threads=2, precision=precision, disable_passes=["narrow_storage"])
         got = session.run({"x": x} | others)["y"]
-        np.testing.assert_allclose(got, want, 1e-5, 4e-6 * max(1, np.abs(want).max()))
+        # Where the library takes it after all, "any" lets tiles (AMX) round what they multiply to bfloat16.
+        rounds = precision == "any" and any("avx512_core_amx" in d for d in decisions(session))
+        np.testing.assert_allclose(got, want, 1e-5, (2**-8 if rounds else 4e-6) * max(1, np.abs(want).max()))
 
 
 @pytest.mark.parametrize("isa", ["sse", "avx2"])

@@ -34,7 +34,8 @@ bool takes_planes(const Problem& problem, std::span<const OperandInfo> inputs,
   const auto* conv = std::get_if<ConvProblem>(&problem);
   if (!conv) return false;
   const DType result = outputs[0].dtype;
-  if (is_float(result) && direct::is_best_by_taps(*conv, inputs[1].sizes)) return true;
+  // Of bytes the library may compute few results, too.
+  if (is_float(inputs[0].dtype) && direct::is_best_by_taps(*conv, inputs[1].sizes)) return true;
   return direct::is_best_by_lines(*conv, inputs, result, vector_bytes(target.library_isa)) &&
          copies_image(problem, inputs, outputs, target);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <list>
 #include <mutex>
 
 #include "base/error.h"
@@ -27,22 +28,33 @@ namespace {
 using dnnl::memory;
 using namespace onednn;
 
+/// Strides of an image whose channels are last.
+std::vector<int64_t> with_channels_last(std::span<const int64_t> sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t step = 1;
+  auto place = [&](size_t d) {
+    strides[d] = step;
+    step *= sizes[d];
+  };
+  place(1);
+  for (size_t d = sizes.size() - 1; d > 1; --d) place(d);
+  place(0);
+  return strides;
+}
+
+bool has_channels_last(const TensorRef& t) {
+  const std::vector<int64_t> last = with_channels_last(t.sizes);
+  for (size_t d = 0; d < last.size(); ++d)
+    if (t.sizes[d] != 1 && t.strides[d] != last[d]) return false;
+  return true;
+}
+
 /// Images: where sizes of 1 leave it open how they lie, channels are last. oneDNN has plain loops only for
 /// orders that differ between source and destination.
 memory::desc describe_image(const TensorRef& t) {
   require_countable(t.sizes);
-  std::vector<int64_t> last(t.sizes.size());
-  int64_t step = 1;
-  auto place = [&](size_t d) {
-    last[d] = step;
-    step *= t.sizes[d];
-  };
-  place(1);
-  for (size_t d = t.sizes.size() - 1; d > 1; --d) place(d);
-  place(0);
-  for (size_t d = 0; d < last.size(); ++d)
-    if (t.sizes[d] != 1 && t.strides[d] != last[d]) return describe(t.sizes, t.strides, t.dtype);
-  return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), last);
+  if (!has_channels_last(t)) return describe(t.sizes, t.strides, t.dtype);
+  return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), with_channels_last(t.sizes));
 }
 
 /// One channel in and one out, for each group.
@@ -154,23 +166,26 @@ private:
   }
 
   /// In order of preference: everything in one call; the added operand copied into the result first (oneDNN
-  /// has fast kernels of few channels for a sum with what lies there, not for an operand); the convolution
-  /// alone, bias and post-operations beside it; our own kernel, post-operations beside it. Questions that
-  /// come before sizes or threads are known may have had another answer. A plain loop of the library only
-  /// where nothing else is left.
+  /// has fast kernels of few channels for a sum with what lies there, not for an operand); images of bytes
+  /// copied to have channels last; the convolution alone, bias and post-operations beside it; our own kernel,
+  /// post-operations beside it. Questions that come before sizes or threads are known may have had another
+  /// answer. A plain loop of the library only where nothing else is left.
   std::shared_ptr<Prepared> make(std::span<const TensorRef> in, std::span<const TensorRef> out) const {
     return guarded("convolution", [&] {
       const bool has_work = p_.has_bias || !p_.post_ops.empty();
       auto whole = call(in, out, {.summed = -1, .with_work = true});
-      if (is_fast(*whole.primitive)) return finish(in, {std::move(whole)});
+      if (is_fast(*whole.primitive)) return finish(in, {std::move(whole)}, 0);
       if (const int summed = operand_to_sum(in, out); summed >= 0) {
         auto with_sum = call(in, out, {.summed = summed, .with_work = true});
         if (is_fast(*with_sum.primitive))
           return finish(in,
                         {copy_stage(summed, describe(in[summed].sizes, in[summed].strides, in[summed].dtype),
                                     describe_image(out[0])),
-                         std::move(with_sum)});
+                         std::move(with_sum)},
+                        1);
       }
+      if (is_byte(in[0].dtype))
+        if (auto turned = with_images_turned(in, out, whole.primitive->implementation.text())) return turned;
       const bool floats = out[0].dtype == DType::f32 && in[0].dtype == DType::f32;
       if (has_work && floats) {
         auto alone = call(in, out, {.summed = -1, .with_work = false});
@@ -180,7 +195,7 @@ private:
         if (is_fast(*alone.primitive) && beside) {
           std::vector<Stage> stages{std::move(alone)};
           std::move(beside->begin(), beside->end(), std::back_inserter(stages));
-          return finish(in, std::move(stages), whole.primitive->implementation.text());
+          return finish(in, std::move(stages), 0, whole.primitive->implementation.text());
         }
       }
       if (const auto own = floats ? own_product() : nullptr) {
@@ -193,8 +208,44 @@ private:
       if (whole.primitive->implementation.name.empty())
         throw_backend_error("oneDNN has no implementation that is known to be right: {}",
                             whole.primitive->implementation.text());
-      return finish(in, {std::move(whole)});
+      return finish(in, {std::move(whole)}, 0);
     });
+  }
+
+  /// Everything in one call on copies of the images with channels last, the only order in which the library
+  /// has fast kernels of bytes. Null where none lies otherwise, or that does not help.
+  std::shared_ptr<Prepared> with_images_turned(std::span<const TensorRef> in, std::span<const TensorRef> out,
+                                               std::string passed_over) const {
+    std::vector<TensorRef> inputs(in.begin(), in.end()), outputs(out.begin(), out.end());
+    std::list<std::vector<int64_t>> strides; // which those refer to
+    std::vector<int64_t> buffers;
+    /// The number of the buffer for its copy, -1: it needs none.
+    auto turn = [&](TensorRef& t) {
+      if (t.sizes.size() != out[0].sizes.size() || has_channels_last(t)) return -1;
+      t.strides = strides.emplace_back(with_channels_last(t.sizes));
+      buffers.push_back(static_cast<int64_t>(describe_image(t).get_size()));
+      return static_cast<int>(buffers.size()) - 1;
+    };
+    std::vector<int> copies(in.size(), -1);
+    for (size_t k = 0; k < in.size(); ++k)
+      if (k != 1) copies[k] = turn(inputs[k]);
+    const int result = turn(outputs[0]);
+    if (buffers.empty()) return nullptr;
+    Stage product = call(inputs, outputs, {.summed = -1, .with_work = true});
+    if (!is_fast(*product.primitive)) return nullptr;
+    for (Argument& a : product.arguments)
+      if (const int own = a.output >= 0 ? result : a.input >= 0 ? copies[a.input] : -1; own >= 0)
+        a = {a.id, a.desc, -1, -1, nullptr, own};
+    std::vector<Stage> stages;
+    for (size_t k = 0; k < in.size(); ++k)
+      if (copies[k] >= 0)
+        stages.push_back(
+            copy_stage(static_cast<int>(k), describe_image(in[k]), describe_image(inputs[k]), copies[k]));
+    const size_t at = stages.size();
+    stages.push_back(std::move(product));
+    if (result >= 0)
+      stages.push_back(copy_back_stage(result, describe_image(outputs[0]), describe_image(out[0])));
+    return finish(in, std::move(stages), at, std::move(passed_over), std::move(buffers));
   }
 
   /// Our kernel for the convolution with its bias; null where it does not take it.
@@ -342,29 +393,23 @@ private:
     return k;
   }
 
-  /// Gives the convolution among the stages its weights, in the order that it wants.
-  std::shared_ptr<Prepared> finish(std::span<const TensorRef> in, std::vector<Stage> stages,
-                                   std::string passed_over = "") const {
+  /// Gives the convolution, stage number `at`, its weights in the order that it wants.
+  std::shared_ptr<Prepared> finish(std::span<const TensorRef> in, std::vector<Stage> stages, size_t at,
+                                   std::string passed_over = "", std::vector<int64_t> buffers = {}) const {
     std::vector<memory> owned;
-    std::vector<int64_t> buffers;
     const memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
-    for (size_t s = 0; s < stages.size(); ++s) {
-      const bool convolves =
-          std::any_of(stages[s].arguments.begin(), stages[s].arguments.end(),
-                      [](const Argument& a) { return a.id == DNNL_ARG_SRC && a.input == 0; });
-      if (!convolves) continue;
-      const memory::desc wanted = stages[s].primitive->weights();
-      if (packed_) {
-        owned.push_back(packed_->get(wanted));
-        stages[s].arguments.push_back({DNNL_ARG_WEIGHTS, wanted, -1, -1, owned.back().get_data_handle()});
-      } else if (wanted == plain) {
-        stages[s].arguments.push_back({DNNL_ARG_WEIGHTS, plain, 1});
-      } else {
-        buffers.push_back(static_cast<int64_t>(wanted.get_size()));
-        stages[s].arguments.push_back({DNNL_ARG_WEIGHTS, wanted, -1, -1, nullptr, 0});
-        stages.insert(stages.begin() + static_cast<std::ptrdiff_t>(s), copy_stage(1, plain, wanted, 0));
-      }
-      break;
+    const memory::desc wanted = stages[at].primitive->weights();
+    std::vector<Argument>& arguments = stages[at].arguments;
+    if (packed_) {
+      owned.push_back(packed_->get(wanted));
+      arguments.push_back({DNNL_ARG_WEIGHTS, wanted, -1, -1, owned.back().get_data_handle()});
+    } else if (wanted == plain) {
+      arguments.push_back({DNNL_ARG_WEIGHTS, plain, 1});
+    } else {
+      const int own = static_cast<int>(buffers.size());
+      buffers.push_back(static_cast<int64_t>(wanted.get_size()));
+      arguments.push_back({DNNL_ARG_WEIGHTS, wanted, -1, -1, nullptr, own});
+      stages.insert(stages.begin() + static_cast<std::ptrdiff_t>(at), copy_stage(1, plain, wanted, own));
     }
     return std::make_shared<Prepared>(std::move(stages), buffers, std::move(owned), std::move(passed_over));
   }

@@ -31,6 +31,14 @@ dnnl::primitive_attr with(const dnnl::post_ops& ops) {
   return attr;
 }
 
+Stage reorder_stage(const memory::desc& from, const memory::desc& to) {
+  const dnnl::reorder::primitive_desc pd(cpu_engine(), from, cpu_engine(), to, attributes(Precision::strict));
+  Stage stage;
+  stage.primitive = std::make_shared<const Primitive>(
+      Primitive{pd, dnnl::reorder(pd), {std::string("copy by ") + pd.impl_info_str(), false, {}}});
+  return stage;
+}
+
 } // namespace
 
 std::optional<std::vector<Stage>> stages_beside(const memory::desc& result, std::optional<int> bias,
@@ -76,11 +84,14 @@ std::optional<std::vector<Stage>> stages_beside(const memory::desc& result, std:
 }
 
 Stage copy_stage(int input, const memory::desc& from, const memory::desc& to, int own) {
-  const dnnl::reorder::primitive_desc pd(cpu_engine(), from, cpu_engine(), to, attributes(Precision::strict));
-  Stage stage;
-  stage.primitive = std::make_shared<const Primitive>(
-      Primitive{pd, dnnl::reorder(pd), {std::string("copy by ") + pd.impl_info_str(), false, {}}});
+  Stage stage = reorder_stage(from, to);
   stage.arguments = {{DNNL_ARG_FROM, from, input}, {DNNL_ARG_TO, to, -1, own < 0 ? 0 : -1, nullptr, own}};
+  return stage;
+}
+
+Stage copy_back_stage(int own, const memory::desc& from, const memory::desc& to) {
+  Stage stage = reorder_stage(from, to);
+  stage.arguments = {{DNNL_ARG_FROM, from, -1, -1, nullptr, own}, {DNNL_ARG_TO, to, -1, 0}};
   return stage;
 }
 

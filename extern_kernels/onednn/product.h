@@ -30,4 +30,7 @@ std::optional<std::vector<Stage>> stages_beside(const dnnl::memory::desc& result
 /// A copy of input `input` into output 0 or, `own` >= 0, into that buffer between stages.
 Stage copy_stage(int input, const dnnl::memory::desc& from, const dnnl::memory::desc& to, int own = -1);
 
+/// A copy of buffer number `own` between stages into output 0.
+Stage copy_back_stage(int own, const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+
 } // namespace tbx::extern_kernels::onednn

@@ -218,6 +218,23 @@ TEST(Target, LibraryKernelsAreThoseOfItsCpu) {
   EXPECT_TRUE(takes_planes(depthwise, inputs, {&result, 1}, target));
 }
 
+TEST(Target, ImagesOfBytesHaveChannelsLast) {
+  // Of floats, so few results are computed tap by tap, from planes; of bytes by the library or by ours, with
+  // what makes floats of the sums.
+  using namespace extern_kernels;
+  ConvProblem p;
+  p.spatial_rank = 2;
+  p.strides = p.dilations = p.pads_begin = p.pads_end = {1, 1};
+  const OperandInfo result{DType::f32, {1, 1, 40, 40}, {}, nullptr};
+  auto inputs = [](DType type, DType weights) {
+    return std::vector{OperandInfo{type, {1, 64, 40, 40}, {}, nullptr},
+                       OperandInfo{weights, {1, 64, 3, 3}, {576, 9, 3, 1}, nullptr}};
+  };
+  EXPECT_TRUE(takes_planes(p, inputs(DType::f32, DType::f32), {&result, 1}, host_target()));
+  p.post_ops = {{PostOp::linear, 0.5f, 0}};
+  EXPECT_FALSE(takes_planes(p, inputs(DType::u8, DType::i8), {&result, 1}, host_target()));
+}
+
 TEST(Target, BlocksAreThoseOfTheGpu) {
   GraphHelper h;
   h.output(h.node("Exp", {h.input("x", DType::f32, {64, 64})}));

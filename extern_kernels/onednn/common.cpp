@@ -175,7 +175,7 @@ void append(dnnl::post_ops& ops, const PostOp& op, const std::function<memory::d
   }
 }
 
-void append_all(const std::vector<PostOp>& list, DType result,
+void append_all(std::span<const PostOp> list, DType result,
                 const std::function<void(const PostOp&)>& append_one) {
   size_t count = list.size();
   const float low = result == DType::u8 ? 0 : -128;

@@ -41,7 +41,7 @@ std::string inexact_sums(const OperandInfo& weights, size_t columns, int64_t ter
 bool large_sums_on_tiles(const OperandInfo& weights, size_t columns, int64_t terms, bool has_right_zero);
 /// Appends the operations; an 8-bit `result` is rounded and saturates, so a last clip to its range and a
 /// rounding before it are left out.
-void append_all(const std::vector<PostOp>& list, DType result,
+void append_all(std::span<const PostOp> list, DType result,
                 const std::function<void(const PostOp&)>& append_one);
 
 /// Scratchpad of the caller, operands as exact as asked for.

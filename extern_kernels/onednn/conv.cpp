@@ -13,6 +13,7 @@
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
+#include "extern_kernels/onednn/scaled_sums.h"
 #include "extern_kernels/threads.h"
 #include "extern_kernels/widen.h"
 
@@ -294,19 +295,25 @@ private:
     memory::desc src, weights, bias, dst;
     dnnl::primitive_attr attr;
     Use use;
-    std::vector<Argument> arguments; ///< of post-operations and zero points
+    std::vector<Argument> arguments; ///< of bias, scales, post-operations and zero points
   };
 
   Wanted wanted(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
     const memory::desc plain = weight_desc(in[1].sizes, in[1].strides, in[1].dtype);
-    const bool has_bias = p_.has_bias && form.with_work;
+    ScaledSums sums;
+    if (is_byte(in[0].dtype) && form.with_work) sums = scaled_sums(p_.post_ops, in, out[0], 1);
+    const int bias = form.with_work && p_.has_bias ? 2 : sums.bias;
     Wanted w;
     w.src = describe_image(in[0]);
     w.dst = describe_image(out[0]);
     w.weights =
         memory::desc(plain.get_dims(), is_byte(in[0].dtype) ? plain.get_data_type() : w.src.get_data_type(),
                      memory::format_tag::any);
-    if (has_bias) w.bias = describe(in[2].sizes, in[2].strides, in[2].dtype);
+    const memory::dims columns{out[0].sizes[1]};
+    if (bias >= 0) {
+      w.bias = memory::desc(columns, data_type(in[bias].dtype), memory::dims{1});
+      w.arguments.push_back({DNNL_ARG_BIAS, w.bias, bias});
+    }
     w.attr = attributes(p_.precision);
     dnnl::post_ops ops;
     auto add = [&](const PostOp& op) {
@@ -320,14 +327,19 @@ private:
         w.arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len() - 1) | DNNL_ARG_SRC_1,
                                operand(op.operand), op.operand});
     };
-    if (form.with_work) append_all(p_.post_ops, out[0].dtype, add);
+    if (form.with_work) append_all(std::span(p_.post_ops).subspan(sums.post_ops), out[0].dtype, add);
     w.attr.set_post_ops(ops);
+    if (sums.has_scale()) {
+      const int of_columns = p_.group > 1 ? 3 : 1; // weights have groups first
+      w.attr.set_scales_mask(DNNL_ARG_WEIGHTS, sums.is_of_columns ? of_columns : 0);
+      w.arguments.push_back(scale_argument(sums, columns));
+    }
     if (p_.x_zero >= 0) {
       w.attr.set_zero_points_mask(DNNL_ARG_SRC, 0);
       w.arguments.push_back({DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, one_integer(), p_.x_zero});
     }
     w.use = {p_.transposed ? dnnl::primitive::kind::deconvolution : dnnl::primitive::kind::convolution,
-             has_bias, ops.len() > 0, in[1].sizes.subspan(2), p_.strides};
+             bias >= 0, ops.len() > 0, in[1].sizes.subspan(2), p_.strides};
     w.use.has_sum =
         form.with_work && std::any_of(p_.post_ops.begin(), p_.post_ops.end(), [&](const PostOp& op) {
           return op.kind == PostOp::sum || (form.summed >= 0 && op.kind == PostOp::add);
@@ -373,7 +385,6 @@ private:
     });
     stage.arguments = std::move(w.arguments);
     stage.arguments.push_back({DNNL_ARG_SRC, w.src, 0});
-    if (w.use.has_bias) stage.arguments.push_back({DNNL_ARG_BIAS, w.bias, 2});
     stage.arguments.push_back({DNNL_ARG_DST, w.dst, -1, 0});
     return stage;
   }

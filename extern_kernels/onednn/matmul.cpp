@@ -10,6 +10,7 @@
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
+#include "extern_kernels/onednn/scaled_sums.h"
 #include "extern_kernels/threads.h"
 #include "extern_kernels/widen.h"
 
@@ -152,7 +153,7 @@ private:
     memory::desc a, b, weights, bias, c;
     dnnl::primitive_attr attr;
     Use use;
-    std::vector<Argument> arguments; ///< of post-operations and zero points
+    std::vector<Argument> arguments; ///< of bias, scales, post-operations and zero points
   };
 
   Wanted wanted(std::span<const TensorRef> in, std::span<const TensorRef> out, bool with_work) const {
@@ -175,10 +176,16 @@ private:
     };
     // alpha scales the product before the bias, so a bias beside it is added by a post-operation.
     const bool plain_bias = with_work && p_.has_bias && p_.alpha == 1 && is_row(in[2], out[0]);
+    ScaledSums sums;
+    if (bytes && with_work) sums = scaled_sums(p_.post_ops, in, out[0], out[0].sizes.size() - 1);
     if (with_work) {
       if (p_.alpha != 1) add({PostOp::linear, p_.alpha, 0});
       if (p_.has_bias && !plain_bias) add({PostOp::add, 0, 0, 2});
-      append_all(p_.post_ops, out[0].dtype, add);
+      append_all(std::span(p_.post_ops).subspan(sums.post_ops), out[0].dtype, add);
+    }
+    if (sums.has_scale()) {
+      w.attr.set_scales_mask(DNNL_ARG_WEIGHTS, sums.is_of_columns ? 1 << (out[0].sizes.size() - 1) : 0);
+      w.arguments.push_back(scale_argument(sums, {out[0].sizes.back()}));
     }
     auto zero_point = [&](int input, int argument) {
       if (input < 0) return;
@@ -188,8 +195,11 @@ private:
     zero_point(p_.a_zero, DNNL_ARG_SRC);
     zero_point(p_.b_zero, DNNL_ARG_WEIGHTS);
     w.attr.set_post_ops(ops);
-    if (plain_bias) w.bias = operand(2);
-    w.use = {dnnl::primitive::kind::matmul, plain_bias, ops.len() > 0, {}, {}};
+    if (const int bias = plain_bias ? 2 : sums.bias; bias >= 0) {
+      w.bias = operand(bias);
+      w.arguments.push_back({DNNL_ARG_BIAS, w.bias, bias});
+    }
+    w.use = {dnnl::primitive::kind::matmul, plain_bias || sums.bias >= 0, ops.len() > 0, {}, {}};
     w.use.has_zero_point = p_.a_zero >= 0 || p_.b_zero >= 0;
     w.use.large_sums = large_sums_;
     w.use.interleaved_batches = interleaves_batches(in[0]) || interleaves_batches(in[1]);
@@ -213,7 +223,6 @@ private:
     stage.arguments = std::move(w.arguments);
     stage.arguments.push_back({DNNL_ARG_SRC, w.a, 0});
     if (!packed_) stage.arguments.push_back({DNNL_ARG_WEIGHTS, w.b, 1});
-    if (w.use.has_bias) stage.arguments.push_back({DNNL_ARG_BIAS, w.bias, 2});
     stage.arguments.push_back({DNNL_ARG_DST, w.c, -1, 0});
     return stage;
   }

@@ -22,7 +22,7 @@ struct Argument {
   int id; ///< DNNL_ARG_*
   dnnl::memory::desc desc;
   int input = -1, output = -1; ///< of the problem
-  void* fixed = nullptr;       ///< packed weights
+  void* fixed = nullptr;       ///< packed weights, or a number
   int own = -1;                ///< number of a buffer between two stages
 };
 

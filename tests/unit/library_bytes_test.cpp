@@ -9,6 +9,9 @@
 #include <random>
 
 #include "extern_kernels/library_kernel.h"
+#if defined(TBX_WITH_ONEDNN)
+#include "extern_kernels/onednn/scaled_sums.h"
+#endif
 #include "extern_kernels/reference/dense.h"
 #include "extern_kernels_helper.h"
 
@@ -47,18 +50,34 @@ int add_zero_point(std::vector<Operand>& in, DType of) {
   return static_cast<int>(in.size()) - 1;
 }
 
-/// A type of results, and what makes it of the sums.
-DType add_post_ops(std::vector<PostOp>& ops, std::vector<Operand>& in, const Dims& sizes,
+/// A type of results, and what makes it of the sums: of scale and bias every form. `columns`: the dimension
+/// of those.
+DType add_post_ops(std::vector<PostOp>& ops, std::vector<Operand>& in, const Dims& sizes, size_t columns,
                    const std::vector<int>& order) {
   const DType result = std::array{DType::f32, DType::u8, DType::i8, DType::i32}[pick(0, 3)];
   if (result == DType::i32) return result;
-  ops.push_back({PostOp::linear, 0.0005f, 0.25f});
+  auto operand = [&](bool is_of_columns, float factor) {
+    Dims each(sizes.size(), 1);
+    if (is_of_columns) each[columns] = sizes[columns];
+    in.emplace_back(DType::f32, each);
+    for (float& v : in.back().tensor->as_mutable<float>()) v *= factor;
+    return static_cast<int>(in.size()) - 1;
+  };
+  if (const int scale = pick(0, 3); scale < 2)
+    ops.push_back({PostOp::mul, 0, 0, operand(scale == 0, 0.001f)});
+  else
+    ops.push_back({PostOp::linear, 0.0005f, scale == 2 ? 0 : 0.25f});
+  if (const int bias = pick(0, 3); bias < 2) ops.push_back({PostOp::add, 0, 0, operand(bias == 0, 2)});
   if (pick(0, 1)) {
     ops.push_back({PostOp::add, 0, 0, static_cast<int>(in.size())});
     in.emplace_back(DType::f32, sizes, order);
   }
   if (pick(0, 1)) ops.push_back({PostOp::relu});
-  if (result != DType::f32) ops.push_back({PostOp::linear, 30, 3});
+  if (result != DType::f32) {
+    ops.push_back({PostOp::linear, 30, 0});
+    ops.push_back({PostOp::round});
+    if (pick(0, 1)) ops.push_back({PostOp::linear, 1, 3});
+  }
   return result;
 }
 
@@ -123,13 +142,13 @@ void check_conv() {
   const std::vector<int> order = pick(0, 2) ? channels_last(x.size()) : std::vector<int>{};
   std::vector<Operand> in{Operand(pick(0, 1) ? DType::u8 : DType::i8, x, order), Operand(DType::i8, w), {}};
   p.x_zero = add_zero_point(in, in[0].dtype);
-  const Operand out(add_post_ops(p.post_ops, in, y, order), y, order);
+  const Operand out(add_post_ops(p.post_ops, in, y, 1, order), y, order);
   std::vector<OperandInfo> infos, outs{out.info()};
   for (const Operand& t : in) infos.push_back(t.info());
   infos[1].constant = in[1].tensor;
   if (pick(0, 3)) {
     for (size_t k = 0; k < infos.size(); ++k)
-      if (k != 1 && infos[k].sizes.size() > 2) forget(infos[k], 2);
+      if (k == 0 || (k > 2 && in[k].sizes == y)) forget(infos[k], 2);
     forget(outs[0], 2);
   }
   check(p, in, out, infos, outs, 1 << pick(0, 2), 1 << pick(0, 2));
@@ -155,17 +174,49 @@ void check_matmul() {
   p.a_zero = add_zero_point(in, in[0].dtype);
   p.b_zero = add_zero_point(in, DType::i8);
   const Dims sizes = shape(true, m, n);
-  const Operand out(add_post_ops(p.post_ops, in, sizes, {}), sizes);
+  const Operand out(add_post_ops(p.post_ops, in, sizes, sizes.size() - 1, {}), sizes);
   std::vector<OperandInfo> infos, outs{out.info()};
   for (const Operand& t : in) infos.push_back(t.info());
   if (is_constant) infos[1].constant = in[1].tensor;
   if (pick(0, 2)) {
     infos[0].sizes.end()[-2] = outs[0].sizes.end()[-2] = -1;
-    if (!p.post_ops.empty() && infos.back().dtype == DType::f32) infos.back().sizes.end()[-2] = -1;
+    for (size_t i = 3; i < infos.size(); ++i)
+      if (in[i].sizes == sizes && m > 1) infos[i].sizes.end()[-2] = -1;
     infos[0].strides.clear();
   }
   check(p, in, out, infos, outs, 1 << pick(0, 2), 1 << pick(0, 2));
 }
+
+#if defined(TBX_WITH_ONEDNN)
+TEST(LibraryBytes, ScaleAndBiasAreOfTheSums) {
+  using onednn::scaled_sums, onednn::ScaledSums;
+  const Dims sizes{2, 24, 7, 7};
+  const Operand out(DType::f32, sizes), row(DType::f32, {1, 24, 1, 1}), one(DType::f32, {1, 1, 1, 1}),
+      bytes(DType::u8, {1, 24, 1, 1});
+  const std::vector<TensorRef> in{{}, {}, {}, row.ref(), one.ref(), out.ref(), bytes.ref()};
+  auto taken = [&](const std::vector<PostOp>& ops) { return scaled_sums(ops, in, out.ref(), 1); };
+  const PostOp times_row{PostOp::mul, 0, 0, 3}, times_one{PostOp::mul, 0, 0, 4},
+      plus_row{PostOp::add, 0, 0, 3};
+
+  const ScaledSums both = taken({times_row, plus_row, {PostOp::relu}});
+  EXPECT_TRUE(both.is_of_columns && both.scale == 3 && both.bias == 3 && both.post_ops == 2);
+  const ScaledSums single = taken({times_one, {PostOp::add, 0, 0, 4}});
+  EXPECT_TRUE(!single.is_of_columns && single.scale == 4 && single.bias == -1 && single.post_ops == 1);
+  const std::vector<PostOp> factor{{PostOp::linear, 0.5f, 0}, plus_row};
+  EXPECT_EQ(taken(factor).factor, &factor[0].alpha);
+  EXPECT_EQ(taken(factor).post_ops, 2U);
+  const ScaledSums bias = taken({plus_row});
+  EXPECT_TRUE(!bias.has_scale() && bias.bias == 3 && bias.post_ops == 1);
+  // A factor after a bias, a second one, a whole tensor, bytes, a shift: post-operations.
+  EXPECT_EQ(taken({plus_row, times_row}).post_ops, 1U);
+  EXPECT_EQ(taken({times_row, times_one}).post_ops, 1U);
+  for (const PostOp& op :
+       {PostOp{PostOp::mul, 0, 0, 5}, PostOp{PostOp::add, 0, 0, 5}, PostOp{PostOp::mul, 0, 0, 6},
+        PostOp{PostOp::linear, 0.5f, 1}, PostOp{PostOp::sum, 0, 0, 5}})
+    EXPECT_EQ(taken({op}).post_ops, 0U);
+  EXPECT_EQ(taken({}).post_ops, 0U);
+}
+#endif
 
 TEST(LibraryBytes, ConvolutionsRunNoPlainLoop) {
   for (int trial = 0; trial < 400 && !HasFatalFailure(); ++trial) check_conv();

@@ -190,6 +190,13 @@ private:
     });
   }
 
+  /// Where the memory of bytes ends.
+  static const int8_t* end_of(const TensorRef& x) {
+    int64_t last = 0;
+    for (size_t d = 0; d < x.sizes.size(); ++d) last += (x.sizes[d] - 1) * x.strides[d];
+    return static_cast<const int8_t*>(x.data) + last + 1;
+  }
+
   /// `count` pixels that are `step` elements apart.
   static void copy_pixels(const TensorRef& x, int64_t at, int64_t step, int64_t count, int32_t zero,
                           int16_t* to) {
@@ -206,7 +213,10 @@ private:
       int16_t values[kTogether];
       for (int64_t first = 0; first < count; first += kTogether) {
         const int64_t some = std::min(kTogether, count - first);
-        for (int64_t c = 0; c < channels; ++c) {
+        const int64_t turned = step == 1 ? turn(from + first, x.dtype, x.strides[1], some, channels, zero,
+                                                end_of(x), to + first * channels)
+                                         : 0;
+        for (int64_t c = turned; c < channels; ++c) {
           widen(from + c * x.strides[1] + first * step, x.dtype, step, some, zero, values);
           for (int64_t j = 0; j < some; ++j) to[(first + j) * channels + c] = values[j];
         }

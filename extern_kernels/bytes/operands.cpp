@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "extern_kernels/bytes/avx2.h"
 
@@ -36,8 +37,66 @@ TBX_AVX2 int64_t widen_vectors(const S* from, int64_t count, int32_t zero, int16
   for (int32_t lane : lanes) total += lane;
   return i;
 }
+
+/// Eight pixels of sixteen channels.
+constexpr int64_t kPixels = 8, kChannels = 16;
+
+TBX_AVX2_INLINE __m128i eight_pixels(const void* from, int64_t count, const void* end) {
+  // Pixels beyond the last one are read where there is memory, and not stored.
+  if (static_cast<const char*>(end) - static_cast<const char*>(from) >= kPixels)
+    return _mm_loadl_epi64(static_cast<const __m128i*>(from));
+  int64_t bytes = 0;
+  std::memcpy(&bytes, from, static_cast<size_t>(count));
+  return _mm_cvtsi64_si128(bytes);
+}
+
+template <class S>
+TBX_AVX2 void turn_block(const S* from, int64_t channel_step, int64_t count, int64_t channels, int32_t zero,
+                         const void* end, int16_t* to) {
+  // Neighbours are joined: channels of a pixel by twos, fours, eights.
+  __m128i twos[kChannels / 2], fours[kChannels / 2], eights[kChannels / 2];
+#pragma GCC unroll 8
+  for (int64_t i = 0; i < kChannels / 2; ++i)
+    twos[i] = _mm_unpacklo_epi8(eight_pixels(from + 2 * i * channel_step, count, end),
+                                eight_pixels(from + (2 * i + 1) * channel_step, count, end));
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < kChannels / 4; ++i) { // pixels 0 to 3, 4 to 7
+    fours[2 * i] = _mm_unpacklo_epi16(twos[2 * i], twos[2 * i + 1]);
+    fours[2 * i + 1] = _mm_unpackhi_epi16(twos[2 * i], twos[2 * i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int64_t i = 0; i < kChannels / 8; ++i)
+#pragma GCC unroll 2
+    for (int64_t half = 0; half < 2; ++half) { // two pixels each
+      eights[4 * i + 2 * half] = _mm_unpacklo_epi32(fours[4 * i + half], fours[4 * i + 2 + half]);
+      eights[4 * i + 2 * half + 1] = _mm_unpackhi_epi32(fours[4 * i + half], fours[4 * i + 2 + half]);
+    }
+  const __m256i zeros = _mm256_set1_epi16(static_cast<int16_t>(zero));
+#pragma GCC unroll 8
+  for (int64_t pixel = 0; pixel < kPixels; ++pixel) {
+    if (pixel >= count) return;
+    const __m128i low = eights[pixel / 2], high = eights[4 + pixel / 2];
+    const __m128i all = pixel % 2 == 0 ? _mm_unpacklo_epi64(low, high) : _mm_unpackhi_epi64(low, high);
+    const __m256i wide = std::is_signed_v<S> ? _mm256_cvtepi8_epi16(all) : _mm256_cvtepu8_epi16(all);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + pixel * channels), _mm256_sub_epi16(wide, zeros));
+  }
+}
+
+template <class S>
+int64_t turn(const S* from, int64_t channel_step, int64_t count, int64_t channels, int32_t zero,
+             const void* end, int16_t* to) {
+  const int64_t whole = channels / kChannels * kChannels;
+  for (int64_t c = 0; c < whole; c += kChannels)
+    for (int64_t j = 0; j < count; j += kPixels)
+      turn_block(from + c * channel_step + j, channel_step, std::min(kPixels, count - j), channels, zero, end,
+                 to + j * channels + c);
+  return whole;
+}
 #else
 template <class S> int64_t widen_vectors(const S*, int64_t, int32_t, int16_t*, int32_t&) { return 0; }
+template <class S> int64_t turn(const S*, int64_t, int64_t, int64_t, int32_t, const void*, int16_t*) {
+  return 0;
+}
 #endif
 
 template <class S> int32_t widen(const S* from, int64_t step, int64_t count, int32_t zero, int16_t* to) {
@@ -70,6 +129,13 @@ void pack_panel(int64_t panel, int64_t columns, const int8_t* from, const Weight
       std::copy(pairs.begin(), pairs.end(), to);
     }
   }
+}
+
+int64_t turn(const void* from, DType type, int64_t channel_step, int64_t count, int64_t channels,
+             int32_t zero, const void* end, int16_t* to) {
+  return type == DType::u8
+             ? turn(static_cast<const uint8_t*>(from), channel_step, count, channels, zero, end, to)
+             : turn(static_cast<const int8_t*>(from), channel_step, count, channels, zero, end, to);
 }
 
 } // namespace tbx::extern_kernels::bytes

@@ -25,4 +25,10 @@ struct WeightSteps {
 /// beyond the terms of a place and beyond the last column.
 void pack_panel(int64_t panel, int64_t columns, const int8_t* from, const WeightSteps& steps, int8_t* to);
 
+/// Planes of bytes of this type to channels that lie side by side, less their zero point: `count` pixels one
+/// after the other, channels `channel_step` apart, to[pixel * channels + channel]. As many channels as fill
+/// whole vectors, which is returned. `end`: where the memory of the image ends.
+int64_t turn(const void* from, DType type, int64_t channel_step, int64_t count, int64_t channels,
+             int32_t zero, const void* end, int16_t* to);
+
 } // namespace tbx::extern_kernels::bytes

@@ -305,6 +305,25 @@ TEST(ByteProducts, ConvolutionsOfAllForms) {
   }
 }
 
+TEST(ByteProducts, ConvolutionsOfPlanesWithManyChannels) {
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
+  for (int trial = 0; trial < 60; ++trial) {
+    Layer l{};
+    l.rank = pick(1, 3);
+    l.images = pick(1, 2);
+    l.group = 1;
+    l.depth = pick(15, 70);
+    l.columns = pick(16, 24);
+    l.kernel = pick(1, 2);
+    l.stride = 1;
+    l.dilation = 1;
+    l.pad = pick(0, 1) * (l.kernel - 1);
+    l.size = l.rank == 1 ? pick(2, 80) : pick(2, 9);
+    check_conv(l);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(ByteProducts, ConvolutionsOfLayers) {
   if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
   check_conv({.rank = 2,

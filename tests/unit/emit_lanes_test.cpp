@@ -1,5 +1,5 @@
 // Lanes of vectors that belong to no element: what is computed in them is not stored, but takes its time. On
-// some CPUs a product of denormal numbers takes as long as a hundred others.
+// some CPUs a product of denormal numbers takes many times as long as others.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -51,6 +51,7 @@ TEST(EmitLanes, NothingIsComputedOfWhatTheStackHolds) {
     Target target;
     target.isa = isa;
     std::vector<codegen::EmittedKernel> emitted;
+    emitted.reserve(cases.size());
     for (const auto& k : cases) emitted.push_back(codegen::emit_cpp(k->kernel, target));
     const std::shared_ptr<codegen::Module> module = codegen::build_module(emitted, isa);
     for (size_t i = 0; i < cases.size(); ++i)

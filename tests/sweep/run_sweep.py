@@ -29,12 +29,24 @@ HANG_S = 120
 CASES_PER_PROCESS = 150
 
 
+def guarded_memory(folder: Path) -> Path:
+    """A library to preload: what reads or writes behind its memory ends the process (guarded_memory.cpp)."""
+    library = (folder / "guarded_memory.so").resolve()
+    source = Path(__file__).with_name("guarded_memory.cpp")
+    subprocess.run(["c++", "-std=c++20", "-O1", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    return library
+
+
 class Worker:
     """A process for the cases of one lane."""
+
+    preloaded = ""  # library
 
     def __init__(self, series: cases.Series, lane: tuple[str, str], device: str):
         env = dict(os.environ, DNNL_MAX_CPU_ISA=lane[1], DNNL_VERBOSE="1", PYTHONPATH=os.pathsep.join(
             [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]))
+        if self.preloaded:
+            env["LD_PRELOAD"] = self.preloaded
         self._process = subprocess.Popen([sys.executable, "-m", "sweep.worker", json.dumps(asdict(series)), device], env=env, stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE)
         self.left = CASES_PER_PROCESS
@@ -151,6 +163,8 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget results that are there")
     parser.add_argument("--device", default="", help='"cuda": what has kernels for it runs on the GPU, compiled ("evaluator" too); '
                         "nothing is timed then")
+    parser.add_argument("--guarded", action="store_true", help="what reads or writes behind memory of 2 KiB or more ends the process, "
+                        "in kernels that libraries make as well; slow")
     parser.add_argument("--part", type=int, default=CASES_PER_PROCESS, metavar="N", help="cases of a lane in one process, before the "
                         "next lane has its turn")
     parser.add_argument("--processes", type=int, default=1, help="that many cases at once")
@@ -158,6 +172,8 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TBX_CACHE_DIR", str((options.out / "cache").resolve()))
+    if options.guarded:
+        Worker.preloaded = str(guarded_memory(options.out))
     series = cases.Series(options.seed, options.family, options.kind)
     path = options.out / f"results-{'-'.join(filter(None, [str(options.seed), options.family, options.kind]))}.jsonl"
     if options.fresh:

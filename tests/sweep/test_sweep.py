@@ -20,18 +20,49 @@ HERE = Path(__file__).resolve().parent
 SEEDS = (1, 2, 3, 5, 6)
 SEED = int(os.environ.get("TBX_SWEEP_SEED") or SEEDS[datetime.date.today().toordinal() % len(SEEDS)])
 SERIES = cases.Series(SEED)
+OF_THIS_CPU = [] if "avx512f" in Path("/proc/cpuinfo").read_text() else ["--filter", " (avx2|sse)/"]
 
 
 @pytest.mark.timeout(400)
 def test_sweep(tmp_path):
     command = [sys.executable, str(HERE / "run_sweep.py"), "--seed", str(SEED), "--count", "4000", "--seconds", "230",
-               "--processes", "2", "--part", "20", "--out", str(tmp_path)]
-    if "avx512f" not in Path("/proc/cpuinfo").read_text():
-        command += ["--filter", " (avx2|sse)/"]
+               "--processes", "2", "--part", "20", "--out", str(tmp_path), *OF_THIS_CPU]
     print("seed", SEED)
     done = subprocess.run(command, capture_output=True, text=True)
     again = f"python tests/sweep/run_sweep.py --seed {SEED} --first NUMBER --count 1"
     assert done.returncode == 0, f"{done.stdout}{done.stderr}\none case again: {again}"
+
+
+def test_memory_ends_where_it_ends(tmp_path):
+    """A byte behind a block ends the process, and the last one of it does not."""
+    from sweep import run_sweep
+    env = dict(os.environ, LD_PRELOAD=str(run_sweep.guarded_memory(tmp_path)))
+    code = """
+import ctypes, sys
+c = ctypes.CDLL(None)
+c.malloc.restype = c.realloc.restype = ctypes.c_void_p
+c.realloc.argtypes, c.free.argtypes = [ctypes.c_void_p, ctypes.c_size_t], [ctypes.c_void_p]
+for size in range(2048, 9000, 64):
+    at = c.realloc(c.malloc(100), size)
+    ctypes.memset(at, 1, size)
+    at = c.realloc(at, size + 64)
+    assert ctypes.string_at(at, size) == bytes([1]) * size
+    c.free(at)
+at = c.malloc(4096)
+ctypes.memset(at, 0, 4096 + int(sys.argv[1]))
+"""
+    for behind, status in ((0, 0), (1, -11)):
+        assert subprocess.run([sys.executable, "-c", code, str(behind)], env=env).returncode == status
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("family, kind", [("conv", ""), ("conv_transpose", "bf16"), ("qlinear", ""), ("matmul", "bf16"), ("attention", "")])
+def test_no_kernel_leaves_its_memory(tmp_path, family, kind):
+    """Those that the library makes at run time, too, which no sanitizer watches."""
+    command = [sys.executable, str(HERE / "run_sweep.py"), "--seed", str(SEED), "--family", family, "--count", "48",
+               "--seconds", "60", "--guarded", "--out", str(tmp_path), *(["--kind", kind] if kind else []), *OF_THIS_CPU]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
 def test_equal_numbers_give_equal_cases():

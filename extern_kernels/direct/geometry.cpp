@@ -115,13 +115,25 @@ Geometry geometry_of(const ConvProblem& problem, std::span<const int64_t> kernel
   return g;
 }
 
+namespace {
+
+/// Results lie at the points of the grid, which begins with the first of both: those of convolutions. Grids
+/// of transposed ones begin where their padding ends.
+bool gives_its_points(const Geometry& g) {
+  return g.parts.size() == 1 && std::ranges::all_of(g.out_step, [](int64_t step) { return step == 1; }) &&
+         std::ranges::all_of(g.parts[0].shifts, [](int64_t shift) { return shift == 0; });
+}
+
+} // namespace
+
 TakenPixels::TakenPixels(const Geometry& geometry) : steps_(geometry.in_step), offsets_(steps_.size()) {
   const size_t rank = steps_.size(), last = rank - 1;
   auto once = [](std::vector<int64_t>& v) {
     std::sort(v.begin(), v.end());
     v.erase(std::unique(v.begin(), v.end()), v.end());
   };
-  for (size_t d = 0; geometry.parts.size() == 1 && d < rank; ++d) { // transposed ones take all
+  const bool passes = gives_its_points(geometry); // others take all
+  for (size_t d = 0; passes && d < rank; ++d) {
     const Part& part = geometry.parts[0];
     for (int64_t t = 0; t < part.taps; ++t) offsets_[d].push_back(part.offsets[t * rank + d]);
     once(offsets_[d]);

@@ -58,6 +58,27 @@ memory::desc describe_image(const TensorRef& t) {
   return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), with_channels_last(t.sizes));
 }
 
+/// Whether the window of some result has nothing of the image in a dimension, but padding alone.
+bool has_empty_window(const ConvProblem& p, const TensorRef& image, const TensorRef& weights,
+                      const TensorRef& result) {
+  for (size_t d = 0; d < p.strides.size(); ++d) {
+    const int64_t extent = image.sizes[d + 2], stride = p.strides[d];
+    auto counts = [&](int64_t o, int64_t tap) {
+      const int64_t reach = tap * p.dilations[d];
+      if (!p.transposed)
+        return o * stride - p.pads_begin[d] + reach >= 0 && o * stride - p.pads_begin[d] + reach < extent;
+      const int64_t at = o + p.pads_begin[d] - reach;
+      return at >= 0 && at % stride == 0 && at / stride < extent;
+    };
+    for (int64_t o = 0; o < result.sizes[d + 2]; ++o) {
+      int64_t tap = 0;
+      while (tap < weights.sizes[d + 2] && !counts(o, tap)) ++tap;
+      if (tap == weights.sizes[d + 2]) return true;
+    }
+  }
+  return false;
+}
+
 /// One channel in and one out, for each group.
 bool is_depthwise(const ConvProblem& p, std::span<const int64_t> weights) {
   return p.group > 1 &&
@@ -344,6 +365,7 @@ private:
         form.with_work && std::any_of(p_.post_ops.begin(), p_.post_ops.end(), [&](const PostOp& op) {
           return op.kind == PostOp::sum || (form.summed >= 0 && op.kind == PostOp::add);
         });
+    w.use.has_empty_window = has_empty_window(p_, in[0], in[1], out[0]);
     w.use.has_zero_point = p_.x_zero >= 0;
     w.use.large_sums = large_sums_;
     for (size_t d = 0; d < p_.dilations.size(); ++d)

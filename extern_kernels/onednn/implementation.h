@@ -19,8 +19,9 @@ struct Use {
   bool has_zero_point = false;              ///< of the source, or of the other operand
   bool large_sums = false;                  ///< of bytes, which may reach 2^24
   bool pads_dilated = false;                ///< convolutions: a dimension has padding and a dilation above 1
-  bool interleaved_batches = false;         ///< products: rows of several matrices take turns in an operand
-  bool repeats_weights = false; ///< products: one matrix of weights is multiplied by several matrices
+  bool has_empty_window = false;    ///< convolutions: a result for which no element of the image counts
+  bool interleaved_batches = false; ///< products: rows of several matrices take turns in an operand
+  bool repeats_weights = false;     ///< products: one matrix of weights is multiplied by several matrices
 };
 
 /// The implementation taken for one primitive.

@@ -40,6 +40,8 @@ bool passes_lines(const Use& use) {
   return false;
 }
 
+bool has_empty_window(const Use& use) { return use.has_empty_window; }
+
 /// Instructions of SSE that read memory and add want addresses at multiples of 16 bytes. Destinations are
 /// what users bind, or slices of other tensors.
 bool always(const Use&) { return true; }
@@ -64,6 +66,11 @@ constexpr Refusal kRefusals[] = {
     // stride.
     {dnnl::primitive::kind::convolution, "brgconv:", "avx512_core_amx", 300, kOpen, passes_lines,
      "strides above the kernel: copied images are larger than the memory for them"},
+    // Seen with an image of one line, dilations of 2 and padding of 3.
+    {dnnl::primitive::kind::convolution, "brgconv:", "avx512_core_amx", 300, kOpen, has_empty_window,
+     "crashes where the window of a result has padding alone"},
+    {dnnl::primitive::kind::deconvolution, "brg_conv:", "+brgconv:avx512_core_amx", 300, kOpen,
+     has_empty_window, "crashes where the window of a result has padding alone"},
     // The three are to be read in the source (addps of memory in load_src, store and init), of 3.2 and later.
     {dnnl::primitive::kind::convolution, "jit_dw:", "sse41", 300, kOpen, adds_destination,
      "crashes where a pixel of the destination does not lie at a multiple of 16 bytes"},

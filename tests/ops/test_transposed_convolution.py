@@ -36,3 +36,59 @@ def test_residuals(channels: int, size: tuple[int, int], made: int, kernel: int,
     for compiled in (False, True):
         np.testing.assert_allclose(tensorbox.Session(model, compile=compiled).run(feeds)[last], want, 1e-4, 1e-4)
     onnx.checker.check_model(model)
+
+
+def by_taps(x: np.ndarray, w: np.ndarray, groups: int, strides: list[int], dilations: list[int], pads: list[int],
+            more: list[int]) -> np.ndarray:
+    """In float64: every pixel times every element of the kernel, added where it belongs."""
+    rank, each = x.ndim - 2, x.shape[1] // groups
+    reach = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)]
+    y = np.zeros((x.shape[0], w.shape[1] * groups, *[r + m for r, m in zip(reach, more, strict=True)]))
+    for g in range(groups):
+        of = slice(g * each, (g + 1) * each)
+        for tap in np.ndindex(*w.shape[2:]):
+            part = np.einsum("nc...,cm->nm...", x[:, of].astype(np.float64), w[(of, slice(None), *tap)].astype(np.float64))
+            to = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in zip(tap, dilations, x.shape[2:], strides, strict=True))
+            y[(slice(None), slice(g * w.shape[1], (g + 1) * w.shape[1]), *to)] += part
+    cut = tuple(slice(pads[d], y.shape[d + 2] - pads[rank + d]) for d in range(rank))
+    return y[(slice(None), slice(None), *cut)]
+
+
+# image, results of a group, kernel, groups, strides, dilations, pads, output_padding
+CROPPED = [
+    ((1, 33, 3, 3), 3, (3, 4), 1, [1, 4], [1, 3], [3, 0, 0, 8], [0, 3]),
+    ((4, 32, 17, 2), 3, (4, 4), 2, [1, 2], [1, 2], [2, 4, 4, 2], [0, 0]),
+    ((1, 64, 17, 5), 3, (3, 3), 1, [1, 3], [1, 1], [2, 2, 2, 3], [0, 0]),
+    ((4, 64, 2, 3, 9), 3, (2, 3, 1), 1, [4, 2, 1], [3, 2, 1], [1, 4, 1, 3, 5, 0], [2, 1, 0]),
+    ((2, 16, 40, 9), 24, (3, 3), 1, [1, 1], [1, 1], [9, 2, 7, 4], [0, 0]),
+    ((2, 5, 60), 7, (3,), 1, [1], [1], [20, 11], [0]),
+    ((1, 8, 30, 30), 1, (5, 5), 1, [2, 2], [1, 1], [12, 9, 11, 20], [1, 0]),
+    ((1, 6, 30, 30), 1, (3, 3), 6, [1, 1], [2, 1], [12, 9, 11, 10], [0, 0]),
+]
+
+
+@pytest.mark.parametrize("case", CROPPED, ids=[f"{c[0]} {c[2]} {c[6]}" for c in CROPPED])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("constant", [False, True])
+def test_padding_that_leaves_less_than_the_image(case: tuple, dtype: type, constant: bool) -> None:
+    image, made, kernel, groups, strides, dilations, pads, more = case
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal(image).astype(dtype)
+    w = rng.standard_normal((image[1], made, *kernel)).astype(dtype) / image[1] ** 0.5
+    w = w.astype(dtype)
+    want = by_taps(x, w, groups, strides, dilations, pads, more)
+    of = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    feeds = {"x": x} | ({} if constant else {"w": w})
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], group=groups, strides=strides, dilations=dilations, pads=pads,
+                            output_padding=more)
+    model = helper.make_model(helper.make_graph(
+        [node], "cropped", [helper.make_tensor_value_info(n, of, v.shape) for n, v in feeds.items()],
+        [helper.make_tensor_value_info("y", of, None)], [numpy_helper.from_array(w, "w")] if constant else []),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for dynamic in (False, True):
+        for isa in ("sse", ""):
+            session = tensorbox.Session(model, all_dims_dynamic=dynamic, threads=1, compile=False, **({"isa": isa} if isa else {}))
+            for _ in range(2):
+                got = session.run(feeds)["y"]
+                assert got.shape == want.shape
+                np.testing.assert_allclose(got, want, 1e-4, 1e-4 * np.abs(want).max())

@@ -241,6 +241,18 @@ TEST(LibraryRefusals, TilesWithStridesAboveTheKernel) {
   EXPECT_EQ(onednn::refusal("brgconv:avx512_core_amx", use), "");
 }
 
+/// Windows without an element of the image.
+TEST(LibraryRefusals, WindowsOfPaddingAlone) {
+  onednn::Use use{dnnl::primitive::kind::convolution, false, false, {}, {}};
+  EXPECT_EQ(onednn::refusal("brgconv:avx512_core_amx", use), "");
+  use.has_empty_window = true;
+  EXPECT_NE(onednn::refusal("brgconv:avx512_core_amx", use), "");
+  EXPECT_EQ(onednn::refusal("brgconv:avx512_core_bf16", use), "");
+  use.kind = dnnl::primitive::kind::deconvolution;
+  EXPECT_NE(onednn::refusal("brg_conv:avx512_core_amx+brgconv:avx512_core_amx", use), "");
+  EXPECT_EQ(onednn::refusal("brg_conv:avx512_core+brgconv:avx512_core", use), "");
+}
+
 /// Additions of what lies in memory, by instructions that want it aligned.
 TEST(LibraryRefusals, AdditionsOfUnalignedMemory) {
   onednn::Use use{dnnl::primitive::kind::convolution, false, true, {}, {}};

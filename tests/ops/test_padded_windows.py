@@ -1,0 +1,62 @@
+"""Convolutions whose windows have padding alone, or whose strides pass whole planes, in float32 and in bfloat16: kernels of
+the library that multiply in tiles (AMX) left their memory there. A process for all, which a fault would end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from peers import model_of, tensorbox
+
+RNG = np.random.default_rng(6)
+
+# image, results, kernel, strides, dilations, pads
+CASES = [
+    ((4, 16, 1, 17), 3, (3, 2), [1, 3], [2, 2], [3, 2, 1, 1]),
+    ((4, 64, 1, 17), 24, (3, 3), [1, 1], [2, 2], [3, 2, 1, 1]),
+    ((4, 16, 1, 17), 40, (4, 3), [3, 2], [3, 2], [2, 2, 7, 0]),
+    ((4, 3, 1, 1, 2), 16, (1, 2, 3), [1, 1, 1], [1, 3, 3], [0, 1, 6, 1, 2, 3]),
+    ((2, 5, 1), 7, (2,), [1], [3], [4, 4]),
+    ((3, 129, 7, 24, 17), 2, (1, 1, 1), [2, 2, 2], [3, 3, 1], [0, 0, 0, 0, 1, 0]),
+    ((2, 97, 7, 24, 17), 24, (1, 1, 1), [2, 2, 2], [1, 1, 1], [0, 0, 0, 0, 1, 0]),
+    ((1, 129, 10, 12, 11), 64, (1, 1, 1), [2, 2, 2], [1, 1, 1], [0, 0, 0, 1, 1, 1]),
+    ((1, 64, 30, 14), 16, (1, 3), [4, 1], [1, 1], [0, 1, 0, 1]),
+]
+
+
+def by_taps(x: np.ndarray, w: np.ndarray, strides: list[int], dilations: list[int], pads: list[int]) -> np.ndarray:
+    """In float64, tap by tap."""
+    rank = x.ndim - 2
+    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
+    out = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], w.shape[2:], strides, dilations, strict=True)]
+    y = np.zeros((x.shape[0], w.shape[0], *out))
+    for tap in np.ndindex(*w.shape[2:]):
+        seen = tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in zip(tap, dilations, out, strides, strict=True))
+        y += np.einsum("nc...,mc->nm...", x[(slice(None), slice(None), *seen)], w[(slice(None), slice(None), *tap)].astype(np.float64))
+    return y
+
+
+def check(number: int) -> None:
+    image, results, kernel, strides, dilations, pads = CASES[number]
+    x = RNG.standard_normal(image).astype(np.float32)
+    w = RNG.standard_normal((results, image[1], *kernel)).astype(np.float32)
+    want = by_taps(x, w, strides, dilations, pads)
+    sizes = by_taps(np.abs(x), np.abs(w), strides, dilations, pads)  # what errors of terms are relative to
+    m = model_of("Conv", {"x": x, "w": w}, ["y"], 22, constants=["w"], strides=strides, dilations=dilations, pads=pads)
+    for precision, step in (("strict", 2.0**-18), ("bf16", 2.0**-7)):
+        for dynamic in (False, True):
+            session = tensorbox.Session(m, compile=False, precision=precision, threads=2, all_dims_dynamic=dynamic)
+            for _ in range(3):
+                got = session.run({"x": x})["y"]
+                assert got.shape == want.shape and (np.abs(got - want) <= step * sizes + 1e-30).all(), (precision, dynamic)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]} {c[2]}" for c in CASES])
+def test_padded_windows(number: int) -> None:
+    code = f"import test_padded_windows; test_padded_windows.check({number})"
+    here = os.pathsep.join([os.path.dirname(os.path.abspath(__file__)), *sys.path])
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": here}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -147,6 +147,46 @@ def conv_transpose(b: Builder) -> None:
     b.output(post_operations(b, y, 1))
 
 
+def _small(b: Builder) -> tuple[Value, int, int, list[int], list[int], list[int], list[int]]:
+    """A small image, and attributes by which windows reach beyond it on both sides: image, results, groups and the rest."""
+    rank, group = b.choice((1, 2, 2, 2, 3)), b.choice((1, 1, 1, 2))
+    c, m = (group * b.choice((1, 3, 16, 24, 33, 64, 129)) for _ in range(2))
+    if b.chance(0.2):
+        group = c
+        m = c * b.choice((1, 1, 2))
+    kernel, strides, dilations = ([b.integer(1, most) for _ in range(rank)] for most in (4, 4, 3))
+    span = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    sizes = [b.sizes(lambda: b.choice((1, 1, 2, 3, 5, 9, 17))) for _ in range(rank)]
+    pads = [b.integer(0, s) for s in span] + [b.integer(0, s) for s in span]
+    x = b.input([b.choice((1, 4)), c, *[s if b.dynamic else s[0] for s in sizes]])
+    return x, m, group, kernel, strides, dilations, pads
+
+
+def padded(b: Builder) -> None:
+    """Windows that have padding alone, and strides that pass whole lines."""
+    x, m, group, kernel, strides, dilations, pads = _small(b)
+    b.output(post_operations(b, convolved(b, x, m, group, kernel, strides, dilations, pads, b.chance(0.5)), 1))
+
+
+def transpose_padded(b: Builder) -> None:
+    """Padding that leaves less than the image."""
+    x, m, group, kernel, strides, dilations, pads = _small(b)
+    rank, c = len(kernel), x.shape[1]
+    extra = [b.integer(0, s - 1) for s in strides]
+    shapes = []
+    for s in x.shapes:
+        out = [(s[2 + d] - 1) * strides[d] + extra[d] + (kernel[d] - 1) * dilations[d] + 1 - pads[d] - pads[rank + d]
+               for d in range(rank)]
+        if min(out) < 1:
+            raise TooLarge
+        shapes.append((s[0], m, *out))
+    b.sums(max(prod(s) for s in x.shapes) * (m // group), c // group * prod(kernel))
+    inputs = [x, b.weights([c, m // group, *kernel], c // group * prod(kernel))] + ([b.weights([m], 4)] if b.chance(0.5) else [])
+    y = b.node("ConvTranspose", inputs, shapes, group=group, kernel_shape=kernel, strides=strides, dilations=dilations,
+               pads=pads, output_padding=extra)
+    b.output(post_operations(b, y, 1))
+
+
 def pool(b: Builder) -> None:
     rank, c = spatial_rank(b), b.channels(512)
     kernel, strides, dilations, pads = attributes(b, rank)

@@ -88,8 +88,8 @@ def test_a_long_softmax_is_read_twice_by_many_tasks() -> None:
 
 @pytest.mark.parametrize(("threads", "kernels"), [(2, 1), (16, 2)])
 def test_more_threads_take_more_parts(threads: int, kernels: int) -> None:
-    """Of 20 rows 2 threads have enough, 16 threads have not."""
-    x = np.random.default_rng(5).standard_normal((20, 1 << 18)).astype(np.float32)
+    """Of 20 rows 2 threads have enough, 16 threads have not. Each is more than the cache of any core holds."""
+    x = np.random.default_rng(5).standard_normal((20, 1 << 20)).astype(np.float32)
     model = model_of("ReduceSum", {"x": x, "axes": np.array([1])}, ["y"], 18, constants=["axes"], keepdims=0)
     session = tensorbox.Session(model, compile=False, threads=threads)
     assert session.dump("plan").count(": kernel ") == kernels

@@ -21,6 +21,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 RUNS_PER_PROCESS = 50
+# With precision="any" products are rounded to bfloat16 where the CPU has tiles for it: two of them, one of the other's results.
+ROUNDED = 2e-2 if "amx_bf16" in Path("/proc/cpuinfo").read_text() else 1e-4
 FEW, MANY, WIDTH = 12, 40, 20  # channels
 
 
@@ -71,6 +73,7 @@ def one_run(number: int, options: argparse.Namespace) -> int:
         feeds[batch] = rng.standard_normal((1 + batch % 5, channels, height, WIDTH)).astype(np.float32)
         want[batch] = expected(feeds[batch], weights, filters)
     count = 1 + number % 2
+    step = ROUNDED if number // 4 % 2 else 1e-4
     larger = {"precision": "any", "disable_passes": ["narrow_storage"]} if number // 4 % 2 else {}
     sessions = [tensorbox.Session(made, threads=count, compile=options.compile, **larger)
                 for _ in range(options.threads // 2 if number % 3 == 0 else 1)]
@@ -85,8 +88,8 @@ def one_run(number: int, options: argparse.Namespace) -> int:
         try:
             for key in order:
                 got = sessions[k % len(sessions)].run({"x": feeds[key]})
-                fits = np.allclose(got["y"], want[key], rtol=1e-4, atol=1e-4)
-                if not fits or not np.allclose(got["m"], want[key].mean(1), rtol=1e-4, atol=1e-4):
+                fits = np.allclose(got["y"], want[key], rtol=step, atol=step)
+                if not fits or not np.allclose(got["m"], want[key].mean(1), rtol=step, atol=step):
                     wrong.append(int(key))
         except Exception as e:
             print(f"run {number}: {type(e).__name__}: {e}", file=sys.stderr)

@@ -19,6 +19,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "extern_kernels/catalogue.h"
 #include "importer/import.h"
 #include "importer/tensors.h"
 #include "tensorbox/tensorbox.h"
@@ -80,12 +81,21 @@ OnnxValue to_value(const onnx::SequenceProto& proto) {
 /// entry is to be removed.
 struct KnownDifference {
   std::string_view configuration, name, why;
+  bool with_f16_products = false; ///< on CPUs alone that multiply float16 (AVX512-FP16)
 };
+
+constexpr std::string_view kRoundedShares =
+    "the model has the shares of its softmax in float16, and so has numpy: both are within the tolerance of "
+    "sums in double, and not of each other";
 
 constexpr KnownDifference kKnownDifferences[] = {
     {"Evaluator", "test_dft_inverse_cpu",
      "expects the rounding errors of numpy in single precision where 0 is exact"},
     {"Evaluator", "test_dft_inverse_opset19_cpu", "as test_dft_inverse_cpu"},
+    {"Default", "test_attention_4d_causal_fp16_expanded_cpu", kRoundedShares, true},
+    {"NoFusionNoExtern", "test_attention_4d_causal_fp16_expanded_cpu", kRoundedShares, true},
+    {"Evaluator", "test_attention_4d_causal_fp16_expanded_cpu", kRoundedShares, true},
+    {"AllDimsDynamic", "test_attention_4d_causal_fp16_expanded_cpu", kRoundedShares, true},
 };
 
 /// <stem>.tensor.pb, <stem>.sequence.pb or <stem>.optional.pb; nullopt when there is none.
@@ -216,7 +226,8 @@ private:
   bool is_known_to_differ() const {
     return std::any_of(
         std::begin(kKnownDifferences), std::end(kKnownDifferences), [&](const KnownDifference& k) {
-          return k.configuration == configuration_.name && k.name == folder_.filename().string();
+          return k.configuration == configuration_.name && k.name == folder_.filename().string() &&
+                 (!k.with_f16_products || extern_kernels::has_half_products(DType::f16));
         });
   }
 

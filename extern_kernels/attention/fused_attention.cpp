@@ -84,6 +84,7 @@ struct Matrix {
 
 /// Rows of bfloat16 as `words` words of two neighbours; what is behind the last one is 0.
 void pair_along_row(const uint16_t* row, int64_t stride, int64_t n, int64_t words, float* to) {
+  if (n == 0) return; // there may be no memory
   auto* bits = reinterpret_cast<char*>(to);
   if (stride == 1) {
     std::memcpy(bits, row, static_cast<size_t>(n) * 2);

@@ -106,6 +106,18 @@ def tiles(b: Builder) -> None:
     b.output(y)
 
 
+def transposed_shapes(x: Value, m: int, kernel, strides, dilations, pads, extra) -> list[tuple[int, ...]]:
+    """Of the results of a transposed convolution; `extra` is its output_padding."""
+    rank, shapes = len(kernel), []
+    for s in x.shapes:
+        out = [(s[2 + d] - 1) * strides[d] + extra[d] + (kernel[d] - 1) * dilations[d] + 1 - pads[d] - pads[rank + d]
+               for d in range(rank)]
+        if min(out) < 1:
+            raise TooLarge
+        shapes.append((s[0], m, *out))
+    return shapes
+
+
 def conv_transpose(b: Builder) -> None:
     rank = spatial_rank(b)
     c, m, group = groups_of(b)
@@ -130,13 +142,7 @@ def conv_transpose(b: Builder) -> None:
         x = b.input([1, c, *[b.sizes(lambda: b.integer(1, most)) if b.dynamic else b.integer(1, most) for _ in range(rank)]])
     else:
         x = image(b, c, rank, [1] * rank)
-    shapes = []
-    for s in x.shapes:
-        out = [(s[2 + d] - 1) * strides[d] + extra[d] + (kernel[d] - 1) * dilations[d] + 1 - pads[d] - pads[rank + d]
-               for d in range(rank)]
-        if min(out) < 1:
-            raise TooLarge
-        shapes.append((s[0], m, *out))
+    shapes = transposed_shapes(x, m, kernel, strides, dilations, pads, extra)
     terms = c // group * prod(kernel)
     b.sums(max(prod(s) for s in x.shapes) * (m // group) * prod(kernel) / terms, terms)
     inputs = [x, b.weights([c, m // group, *kernel], max(1, terms // prod(strides)))]
@@ -171,15 +177,9 @@ def padded(b: Builder) -> None:
 def transpose_padded(b: Builder) -> None:
     """Padding that leaves less than the image."""
     x, m, group, kernel, strides, dilations, pads = _small(b)
-    rank, c = len(kernel), x.shape[1]
+    c = x.shape[1]
     extra = [b.integer(0, s - 1) for s in strides]
-    shapes = []
-    for s in x.shapes:
-        out = [(s[2 + d] - 1) * strides[d] + extra[d] + (kernel[d] - 1) * dilations[d] + 1 - pads[d] - pads[rank + d]
-               for d in range(rank)]
-        if min(out) < 1:
-            raise TooLarge
-        shapes.append((s[0], m, *out))
+    shapes = transposed_shapes(x, m, kernel, strides, dilations, pads, extra)
     b.sums(max(prod(s) for s in x.shapes) * (m // group), c // group * prod(kernel))
     inputs = [x, b.weights([c, m // group, *kernel], c // group * prod(kernel))] + ([b.weights([m], 4)] if b.chance(0.5) else [])
     y = b.node("ConvTranspose", inputs, shapes, group=group, kernel_shape=kernel, strides=strides, dilations=dilations,

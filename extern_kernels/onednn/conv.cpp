@@ -58,22 +58,20 @@ memory::desc describe_image(const TensorRef& t) {
   return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), with_channels_last(t.sizes));
 }
 
-/// Whether the window of some result has nothing of the image in a dimension, but padding alone.
+/// Whether the window of some result has nothing of the image in a dimension, but padding alone. Transposed
+/// convolutions with strides are not looked at: they are computed by other kernels.
 bool has_empty_window(const ConvProblem& p, const TensorRef& image, const TensorRef& weights,
                       const TensorRef& result) {
+  if (p.transposed && std::any_of(p.strides.begin(), p.strides.end(), [](int64_t s) { return s != 1; }))
+    return false;
   for (size_t d = 0; d < p.strides.size(); ++d) {
-    const int64_t extent = image.sizes[d + 2], stride = p.strides[d];
-    auto counts = [&](int64_t o, int64_t tap) {
-      const int64_t reach = tap * p.dilations[d];
-      if (!p.transposed)
-        return o * stride - p.pads_begin[d] + reach >= 0 && o * stride - p.pads_begin[d] + reach < extent;
-      const int64_t at = o + p.pads_begin[d] - reach;
-      return at >= 0 && at % stride == 0 && at / stride < extent;
-    };
+    const int64_t extent = image.sizes[d + 2], taps = weights.sizes[d + 2], step = p.dilations[d];
+    // Transposed: the same with the kernel turned round.
+    const int64_t before = p.transposed ? (taps - 1) * step - p.pads_begin[d] : p.pads_begin[d];
     for (int64_t o = 0; o < result.sizes[d + 2]; ++o) {
-      int64_t tap = 0;
-      while (tap < weights.sizes[d + 2] && !counts(o, tap)) ++tap;
-      if (tap == weights.sizes[d + 2]) return true;
+      const int64_t first = o * p.strides[d] - before;
+      const int64_t tap = first < 0 ? (-first + step - 1) / step : 0; // the first one not before the image
+      if (tap >= taps || first + tap * step >= extent) return true;
     }
   }
   return false;

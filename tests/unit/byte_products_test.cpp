@@ -25,16 +25,10 @@ namespace {
 std::mt19937 rng(20261124);
 int pick(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); }
 
-/// A tensor in memory that ends with its last element.
-struct Operand {
-  DType dtype = DType::undefined;
-  Dims sizes, strides;
-  std::shared_ptr<Tensor> tensor;
-
+struct Operand : OwnedOperand {
   Operand() = default;
   Operand(DType type, Dims s, std::vector<int> order = {})
-      : dtype(type), sizes(std::move(s)), strides(dense_strides(sizes, std::move(order))),
-        tensor(std::make_shared<Tensor>(Tensor::make(type, sizes))) {
+      : OwnedOperand(type, std::move(s), std::move(order)) {
     for (int64_t i = 0; i < tensor->numel(); ++i) set(i, pick(0, 3) ? pick(0, 255) : 255 * pick(0, 1));
   }
   void set(int64_t i, int byte) {
@@ -42,13 +36,6 @@ struct Operand {
     if (dtype == DType::i8) tensor->as_mutable<int8_t>()[i] = static_cast<int8_t>(byte - 128);
     if (dtype == DType::i32) tensor->as_mutable<int32_t>()[i] = byte - 100;
     if (dtype == DType::f32) tensor->as_mutable<float>()[i] = static_cast<float>(byte) * 0.007f - 0.4f;
-  }
-  TensorRef ref() const {
-    if (!tensor) return {};
-    return {tensor->mutable_data(), dtype, sizes, strides};
-  }
-  OperandInfo info(bool constant = false) const {
-    return {dtype, sizes, strides, constant ? tensor : nullptr};
   }
 };
 

@@ -40,6 +40,24 @@ inline std::vector<int> channels_last(size_t rank) {
   return order;
 }
 
+/// A tensor in memory of its own, which ends with its last element, dense over the dimensions in `order`.
+struct OwnedOperand {
+  DType dtype = DType::undefined;
+  Dims sizes, strides;
+  std::shared_ptr<Tensor> tensor; ///< null: there is none
+
+  OwnedOperand() = default;
+  OwnedOperand(DType type, Dims s, std::vector<int> order)
+      : dtype(type), sizes(std::move(s)), strides(dense_strides(sizes, std::move(order))),
+        tensor(std::make_shared<Tensor>(Tensor::make(type, sizes))) {}
+  TensorRef ref() const {
+    return tensor ? TensorRef{tensor->mutable_data(), dtype, sizes, strides} : TensorRef{};
+  }
+  OperandInfo info(bool constant = false) const {
+    return {dtype, sizes, strides, constant ? tensor : nullptr};
+  }
+};
+
 /// Runs the kernel with a workspace of its own.
 inline void run(const ExternKernel& kernel, std::span<const TensorRef> inputs,
                 std::span<const TensorRef> outputs) {

@@ -21,25 +21,16 @@ namespace {
 std::mt19937 rng(20261126);
 int pick(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); }
 
-struct Operand {
-  DType dtype = DType::undefined;
-  Dims sizes, strides;
-  std::shared_ptr<Tensor> tensor;
-
+struct Operand : OwnedOperand {
   Operand() = default;
   Operand(DType type, Dims s, std::vector<int> order = {})
-      : dtype(type), sizes(std::move(s)), strides(dense_strides(sizes, std::move(order))),
-        tensor(std::make_shared<Tensor>(Tensor::make(type, sizes))) {
+      : OwnedOperand(type, std::move(s), std::move(order)) {
     for (int64_t i = 0; i < tensor->numel(); ++i) {
       if (dtype == DType::u8) tensor->as_mutable<uint8_t>()[i] = static_cast<uint8_t>(pick(0, 255));
       if (dtype == DType::i8) tensor->as_mutable<int8_t>()[i] = static_cast<int8_t>(pick(-128, 127));
       if (dtype == DType::f32) tensor->as_mutable<float>()[i] = static_cast<float>(pick(-100, 100)) * 0.01f;
     }
   }
-  TensorRef ref() const {
-    return tensor ? TensorRef{tensor->mutable_data(), dtype, sizes, strides} : TensorRef{};
-  }
-  OperandInfo info() const { return {dtype, sizes, strides, nullptr}; }
 };
 
 /// A zero point of bytes of this type, or none.

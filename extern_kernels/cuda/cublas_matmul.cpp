@@ -6,7 +6,9 @@
 #include "device/cuda/cuda_device.h"
 #include "extern_kernels/cuda/epilogue.h"
 #include "extern_kernels/cuda/few_rows_product.h"
+#include "extern_kernels/cuda/gelu_product.h"
 #include "extern_kernels/cuda/gemm.h"
+#include "extern_kernels/cuda/measure.h"
 #include "extern_kernels/cuda/notes.h"
 #include "extern_kernels/cuda/padded_columns.h"
 #include "extern_kernels/cuda/plain.h"
@@ -137,7 +139,7 @@ public:
   CublasMatMul(device::Device& device, const MatMulProblem& p, std::span<const OperandInfo> inputs,
                std::span<const OperandInfo> outputs)
       : p_(p), context_(device::context_of(device)), plain_(make_cuda_matmul, device, p, inputs, outputs),
-        row_(device, inputs[0], inputs[1]), few_(device), padded_(device, inputs[1]),
+        row_(device, inputs[0], inputs[1]), few_(device), gelu_(device), padded_(device, inputs[1]),
         version_(lt::version()) {}
 
   std::string description() const override { return fmt::format("{} {}", version_, to_string(Problem(p_))); }
@@ -147,12 +149,17 @@ public:
     if (outputs[0].numel() == 0) return 0;
     const Products products = decompose(inputs, outputs[0]);
     if (!products.refusal.empty()) return 0;
+    if (products.gemm.activation == Activation::gelu_erf)
+      return products.outer.empty() ? gelu_.workspace_bytes(products.gemm) : 0;
     if (products.gemm.m == 1) row_.prepare(products.gemm); // ahead of the run, which may be recorded
     if (pads(products)) {
       padded_.weights(); // also ahead
       const Gemm g = padded_gemm(products.gemm);
       return result_bytes(g) + static_cast<int64_t>(plan_of(context_, g)->workspace_bytes());
     }
+    GemmAddresses unknown; // as if they lay at the best addresses
+    if (products.outer.empty() && measuring() && few_.suits(products.gemm, unknown))
+      few_.prepare(products.gemm);
     return static_cast<int64_t>(plan_of(context_, products.gemm)->workspace_bytes());
   }
 
@@ -168,6 +175,10 @@ public:
                      e.residual >= 0 ? args.inputs[e.residual].data : nullptr, args.outputs[0].data};
     if (e.in_place) at.residual = at.c;
     Gemm& g = products.gemm;
+    if (g.activation == Activation::gelu_erf) {
+      if (!products.outer.empty()) return run_plain(args, "batches that do not lie as one");
+      return run_gelu(args, g, at, bytes);
+    }
     if (products.outer.empty() && row_.suits(g, at)) {
       row_.run(*args.stream, g, at, p_.alpha);
       return notes_.add(fmt::format("[{} x {} x {} x {}]: our own, of one row", g.batch, g.m, g.k, g.n));
@@ -260,6 +271,14 @@ private:
     notes_.add(plan_text(g, *plan) + ", padded columns");
   }
 
+  void run_gelu(const RunArgs& args, Gemm g, const GemmAddresses& at, size_t bytes) const {
+    g.align_a = alignment_of(at.a), g.align_b = alignment_of(at.b), g.align_c = alignment_of(at.c);
+    const std::string refusal = gelu_.run(*args.stream, g, at, p_.alpha, args.workspace, bytes);
+    if (!refusal.empty()) return run_plain(args, refusal);
+    notes_.add(
+        fmt::format("[{} x {} x {} x {}] with GELU: {}", g.batch, g.m, g.k, g.n, gelu_.description(g, at)));
+  }
+
   void run_plain(const RunArgs& args, const std::string& why) const {
     notes_.add("plain loops: " + why);
     plain_.get().run(args);
@@ -272,6 +291,7 @@ private:
   LazyKernel plain_;
   RowProduct row_;
   FewRowsProduct few_;
+  GeluProduct gelu_;
   PaddedColumns padded_;
   std::string version_;
   Notes notes_;
@@ -300,6 +320,7 @@ std::string supports_cublas_matmul(const Problem& problem, std::span<const Opera
   if ((bytes || a == DType::f64) && (e.bias >= 0 || e.activation != Activation::none))
     return fmt::format("a bias or an activation of a product in {}", name_of(c));
   if (bytes && e.residual >= 0) return "an addition to an integer product";
+  if (e.activation == Activation::gelu_erf) return refuse_gelu(inputs, outputs[0], e);
   return {};
 }
 

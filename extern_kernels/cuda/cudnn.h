@@ -21,7 +21,7 @@ inline constexpr int kF32 = 0, kF64 = 1, kF16 = 2, kI32 = 4, kBf16 = 9, kBool = 
 inline constexpr int kTypeHandle = 0, kTypeDataType = 1, kTypeBool = 2, kTypeI64 = 3, kTypeF32 = 4,
                      kTypePointer = 6, kTypeConvMode = 7, kTypeHeurMode = 8, kTypeNumericalNote = 11,
                      kTypePointwiseMode = 14, kTypeDescriptor = 15, kTypeReduction = 18,
-                     kTypeBehaviorNote = 19;
+                     kTypeBehaviorNote = 19, kTypeChar = 24;
 // cudnnBackendDescriptorType_t
 inline constexpr int kPointwise = 0, kConvolution = 1, kEngine = 2, kEngineConfig = 3, kHeuristics = 4,
                      kPlan = 5, kForward = 10, kBackwardData = 12, kPointwiseOperation = 13, kGraph = 15,
@@ -33,7 +33,7 @@ inline constexpr int kConvCompute = 100, kConvMode = 101, kConvDilations = 102, 
                      kConvPost = 104, kConvPre = 105, kConvRank = 106;
 inline constexpr int kHeurMode = 200, kHeurGraph = 201, kHeurResults = 202;
 inline constexpr int kConfigEngine = 300;
-inline constexpr int kPlanHandle = 400, kPlanConfig = 401, kPlanWorkspace = 402;
+inline constexpr int kPlanHandle = 400, kPlanConfig = 401, kPlanWorkspace = 402, kPlanJson = 405;
 inline constexpr int kForwardAlpha = 700, kForwardBeta = 701, kForwardConv = 702, kForwardW = 703,
                      kForwardX = 704, kForwardY = 705;
 inline constexpr int kBackwardAlpha = 706, kBackwardBeta = 707, kBackwardConv = 708, kBackwardW = 709,
@@ -51,7 +51,7 @@ inline constexpr int kReductionOperator = 1600, kReductionCompute = 1601, kReduc
                      kReductionY = 1611, kReductionDesc = 1612;
 // cudnnPointwiseMode_t
 inline constexpr int kAdd = 0, kMul = 1, kDiv = 6, kSub = 9, kExp = 13, kLog = 15, kReluForward = 100,
-                     kGreaterOrEqual = 303, kGenIndex = 501, kSelect = 601;
+                     kGeluForward = 104, kGreaterOrEqual = 303, kGenIndex = 501, kSelect = 601;
 // cudnnReduceTensorOp_t
 inline constexpr int kReduceAdd = 0, kReduceMax = 3;
 // cudnnBackendHeurMode_t, cudnnConvolutionMode_t

@@ -336,7 +336,8 @@ std::string supports_cudnn_conv(const Problem& problem, std::span<const OperandI
     if (std::any_of(pads.begin(), pads.end(), [](int64_t n) { return n < 0; })) return "a negative padding";
   const Epilogue e = epilogue_of(p.post_ops, p.has_bias ? 2 : -1, inputs, outputs[0], 1);
   if (!e.refusal.empty()) return e.refusal;
-  if (e.activation == Activation::gelu) return "an activation other than Relu";
+  if (e.activation != Activation::none && e.activation != Activation::relu)
+    return "an activation other than Relu";
   if (p.transposed && e.in_place) return "an addition in place to a transposed convolution";
   return {};
 }

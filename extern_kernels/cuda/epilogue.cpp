@@ -51,7 +51,8 @@ Epilogue epilogue_of(const std::vector<PostOp>& ops, int bias, std::span<const O
       break;
     case PostOp::relu: e.activation = Activation::relu; break;
     case PostOp::gelu_tanh: e.activation = Activation::gelu; break;
-    default: return refuse("an activation other than Relu and tanh-GELU");
+    case PostOp::gelu_erf: e.activation = Activation::gelu_erf; break;
+    default: return refuse("an activation other than Relu and GELU");
     }
   }
   return e;

@@ -57,21 +57,22 @@ int FewRowsProduct::blocks_of_cluster(const Gemm& g) const {
   return static_cast<int>(blocks);
 }
 
-void FewRowsProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha) const {
-  const int blocks = blocks_of_cluster(g);
+device::Kernel FewRowsProduct::kernel_for(const Gemm& g) const {
   const DType half = g.type == lt::kF16 ? DType::f16 : DType::bf16;
   const std::string text = fmt::format(
       "#define HALF {}\n#define BLOCKS {}\n#define TURNED {}\n#define BIAS {}\n#define RESIDUAL {}\n"
       "#define ACTIVATION {}\n{}",
-      static_cast<int>(half), blocks, g.b_columns ? 1 : 0, g.bias ? 1 : 0, g.residual ? 1 : 0,
+      static_cast<int>(half), blocks_of_cluster(g), g.b_columns ? 1 : 0, g.bias ? 1 : 0, g.residual ? 1 : 0,
       static_cast<int>(g.activation), kText);
-  device::Kernel kernel;
-  {
-    std::scoped_lock lock(mutex_);
-    std::shared_ptr<device::Module>& module = modules_[text];
-    if (!module) module = load_(text);
-    kernel = module->kernel("few_rows_product");
-  }
+  std::scoped_lock lock(mutex_);
+  std::shared_ptr<device::Module>& module = modules_[text];
+  if (!module) module = load_(text);
+  return module->kernel("few_rows_product");
+}
+
+void FewRowsProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha) const {
+  const int blocks = blocks_of_cluster(g);
+  const device::Kernel kernel = kernel_for(g);
   const void *a = at.a, *b = at.b, *bias = at.bias, *residual = at.residual;
   void* c = at.c;
   int m = static_cast<int>(g.m), n = static_cast<int>(g.n), k = static_cast<int>(g.k);

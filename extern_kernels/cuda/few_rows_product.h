@@ -25,10 +25,13 @@ public:
   bool takes(const Gemm& gemm, const GemmAddresses& at) const;
   /// It takes it, and may be faster than a library: the device has clusters, which the terms are enough for.
   bool suits(const Gemm& gemm, const GemmAddresses& at) const;
+  /// Compiles what run() needs, ahead of it.
+  void prepare(const Gemm& gemm) const { kernel_for(gemm); }
   void run(device::Stream& stream, const Gemm& gemm, const GemmAddresses& at, float alpha) const;
 
 private:
   int blocks_of_cluster(const Gemm& gemm) const;
+  device::Kernel kernel_for(const Gemm& gemm) const;
 
   device::Device& device_;
   Load load_;

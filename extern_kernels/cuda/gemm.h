@@ -15,7 +15,12 @@
 
 namespace tbx::extern_kernels::cuda {
 
-enum class Activation : uint8_t { none, relu, gelu };
+enum class Activation : uint8_t {
+  none,
+  relu,
+  gelu,     ///< its approximation by tanh, which cuBLASLt has
+  gelu_erf, ///< the exact one, which it has not (gelu_product.h)
+};
 
 /// c = activation(alpha * a*b + residual + bias): rows of c and of the residual are dense, a and b have rows
 /// or columns that are. Steps of batches are 0 where an operand repeats.
@@ -68,6 +73,9 @@ private:
   void measure(device::cuda::StreamHandle stream, const GemmAddresses& at, float alpha, void* workspace,
                size_t workspace_bytes, const Other& other);
   lt::Desc* make_desc(const void* bias) const;
+  std::string problem() const;
+  void remember(bool other);
+  void recall(bool other);
 
   std::shared_ptr<const device::cuda::ContextOwner> context_;
   lt::Handle handle_;
@@ -76,6 +84,7 @@ private:
   std::vector<lt::Result> results_;
   mutable std::mutex mutex_;
   std::optional<size_t> measured_; ///< as many as there are algorithms: the other kernel
+  bool recalled_ = false;          ///< it was asked for what an earlier process measured
 };
 
 /// The plan of a product on the GPU of the context, made once per process.

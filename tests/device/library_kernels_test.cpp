@@ -344,8 +344,10 @@ TEST(SelectOn, SaysWhichWorkALibraryDoes) {
   p.post_ops = {{PostOp::gelu_tanh}};
   EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}), "");
   p.post_ops = {{PostOp::gelu_erf}};
+  EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}), "");
+  p.post_ops = {{PostOp::tanh}};
   EXPECT_EQ(extern_kernels::accepts_on_gpu(Problem(p), in, {&c, 1}),
-            "cublas_matmul: an activation other than Relu and tanh-GELU; cuda_byte_product: float16 times "
+            "cublas_matmul: an activation other than Relu and GELU; cuda_byte_product: float16 times "
             "float16; cuda_matmul: plain loops");
 }
 

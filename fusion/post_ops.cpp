@@ -127,13 +127,28 @@ private:
     auto* compute = std::get_if<Compute>(&consumer.what);
     if (!compute || compute->loops.kind != LoopKind::pointwise ||
         !(is_real(compute->loops.dtype) || (integers && is_byte(compute->loops.dtype))) ||
-        program_.at(compute->output).slice_of >= 0)
+        !may_write(*call, compute->output))
       return std::nullopt;
     std::vector<Operation> made;
     if (!fuse_chain(op, *call, consumer, *compute, made)) return std::nullopt;
     auto& before = before_[readers[0]];
     std::move(made.begin(), made.end(), std::back_inserter(before));
     return readers[0];
+  }
+
+  /// Products on GPUs write into a part of a concatenation that is one piece of its memory: whatever shape
+  /// the call sees the result in, it lies there.
+  bool may_write(const ExternCall& call, BufferId result) const {
+    const Buffer& part = program_.at(result);
+    if (part.slice_of < 0) return true;
+    const Buffer& whole = program_.at(part.slice_of);
+    if (!target_.cuda || !std::holds_alternative<extern_kernels::MatMulProblem>(call.problem) ||
+        whole.slice_of >= 0 || whole.overwrites >= 0)
+      return false;
+    size_t inner = part.sizes.size(); // dimensions from here on are those of the whole
+    while (inner > 0 && provably_equal(part.sizes[inner - 1], whole.sizes[inner - 1])) --inner;
+    return inner == 0 ||
+           std::all_of(part.sizes.begin(), part.sizes.begin() + inner - 1, [](SymInt s) { return s.is(1); });
   }
 
   /// Computed in f32, whatever memory holds.

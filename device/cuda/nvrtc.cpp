@@ -172,12 +172,13 @@ void set_binary_cache(std::shared_ptr<BinaryCache> cache) {
   current_cache() = std::move(cache);
 }
 
+std::shared_ptr<BinaryCache> binary_cache() {
+  std::scoped_lock lock(cache_mutex);
+  return current_cache();
+}
+
 std::string compile_cached(const std::string& source, const std::string& architecture) {
-  std::shared_ptr<BinaryCache> cache;
-  {
-    std::scoped_lock lock(cache_mutex);
-    cache = current_cache();
-  }
+  const std::shared_ptr<BinaryCache> cache = binary_cache();
   if (cache)
     if (std::optional<std::string> found = cache->find(source, architecture)) return *std::move(found);
   std::string binary = compile(source, architecture);

@@ -32,6 +32,7 @@ public:
 };
 /// For all that compile from now on; nullptr: none.
 void set_binary_cache(std::shared_ptr<BinaryCache> cache);
+std::shared_ptr<BinaryCache> binary_cache();
 /// compile(), or what the cache has.
 std::string compile_cached(const std::string& source, const std::string& architecture);
 

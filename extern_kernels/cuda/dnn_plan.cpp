@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <system_error>
+#include <thread>
 
 #include "base/error.h"
 
@@ -24,6 +27,38 @@ std::shared_ptr<Owner> owner_of(const std::shared_ptr<const ContextOwner>& conte
     owner = std::move(fresh);
   }
   return owner;
+}
+
+Owner::Lent::Lent(Owner& owner, Wait wait) : owner_(owner) {
+  {
+    std::unique_lock lock(owner_.of_others_);
+    auto is_free = [&] { return !owner_.others_.empty() || owner_.made_ < kMostLent; };
+    if (wait == Wait::no && !is_free()) return;
+    owner_.given_back_.wait(lock, is_free);
+    if (!owner_.others_.empty()) {
+      handle_ = owner_.others_.back();
+      owner_.others_.pop_back();
+      return;
+    }
+    ++owner_.made_;
+  }
+  const Status status = library().cudnnCreate(&handle_);
+  if (status == 0) return;
+  {
+    std::scoped_lock lock(owner_.of_others_);
+    --owner_.made_;
+  }
+  owner_.given_back_.notify_one();
+  check(status, "cudnnCreate");
+}
+
+Owner::Lent::~Lent() {
+  if (!handle_) return;
+  {
+    std::scoped_lock lock(owner_.of_others_);
+    owner_.others_.push_back(handle_);
+  }
+  owner_.given_back_.notify_one();
 }
 
 Object::Object(int type) {
@@ -51,7 +86,18 @@ Object& Graph::tensor(int64_t id, int type, const std::vector<int64_t>& sizes,
   t.set(kTensorStrides, strides);
   t.set(kTensorAlign, kTypeI64, align);
   t.finalize("a tensor of cuDNN");
-  return t;
+  text_ += fmt::format("tensor {} {} [{}] [{}] {}\n", id, type, fmt::join(sizes, ","),
+                       fmt::join(strides, ","), align);
+  return numbered(t);
+}
+
+Object& Graph::numbered(Object& tensor) {
+  numbers_.emplace(tensor.get(), numbers_.size());
+  return tensor;
+}
+
+std::string Graph::name_of(const Object& tensor) const {
+  return fmt::format("t{}", numbers_.at(tensor.get()));
 }
 
 Object& Graph::inner(int type, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
@@ -63,7 +109,8 @@ Object& Graph::inner(int type, const std::vector<int64_t>& sizes, const std::vec
   t.set(kTensorAlign, kTypeI64, int64_t{16});
   t.set(kTensorVirtual, kTypeBool, true);
   t.finalize("a tensor of cuDNN");
-  return t;
+  text_ += fmt::format("inner {} [{}] [{}]\n", type, fmt::join(sizes, ","), fmt::join(strides, ","));
+  return numbered(t);
 }
 
 Object& Graph::scalar(int64_t id) {
@@ -75,7 +122,8 @@ Object& Graph::scalar(int64_t id) {
   t.set(kTensorAlign, kTypeI64, int64_t{4});
   t.set(kTensorByValue, kTypeBool, true);
   t.finalize("a scalar of cuDNN");
-  return t;
+  text_ += fmt::format("scalar {}\n", id);
+  return numbered(t);
 }
 
 void Graph::convolution(const Convolution& c, const Object& x, const Object& w, const Object& y) {
@@ -96,6 +144,9 @@ void Graph::convolution(const Convolution& c, const Object& x, const Object& w, 
   o.set(c.backward ? kBackwardAlpha : kForwardAlpha, kTypeF32, 1.0f);
   o.set(c.backward ? kBackwardBeta : kForwardBeta, kTypeF32, 0.0f);
   o.finalize("a convolution of cuDNN");
+  text_ += fmt::format("convolution {} {} {} {} [{}] [{}] [{}] [{}]\n", c.backward, name_of(x), name_of(w),
+                       name_of(y), fmt::join(c.strides, ","), fmt::join(c.dilations, ","),
+                       fmt::join(c.pads_begin, ","), fmt::join(c.pads_end, ","));
   operations_.push_back(o.get());
 }
 
@@ -113,6 +164,8 @@ void Graph::pointwise(int mode, const Object& x, const Object* b, const Object& 
   if (condition) o.set(kPointwiseT, *condition);
   o.set(kPointwiseY, y);
   o.finalize("an elementwise operation of cuDNN");
+  text_ += fmt::format("pointwise {} {} {} {} {} {} {}\n", mode, name_of(x), b ? name_of(*b) : "-",
+                       condition ? name_of(*condition) : "-", name_of(y), precision, axis);
   operations_.push_back(o.get());
 }
 
@@ -126,6 +179,7 @@ void Graph::reduction(int operation, const Object& x, const Object& y) {
   o.set(kReductionY, y);
   o.set(kReductionDesc, d);
   o.finalize("a reduction of cuDNN");
+  text_ += fmt::format("reduction {} {} {}\n", operation, name_of(x), name_of(y));
   operations_.push_back(o.get());
 }
 
@@ -139,6 +193,7 @@ void Graph::product(const Object& a, const Object& b, const Object& c) {
   o.set(kMatmulC, c);
   o.set(kMatmulDesc, d);
   o.finalize("a product of cuDNN");
+  text_ += fmt::format("product {} {} {}\n", name_of(a), name_of(b), name_of(c));
   operations_.push_back(o.get());
 }
 
@@ -151,65 +206,168 @@ Object& Graph::finish(Handle handle) {
 }
 
 Plans::Plans(std::shared_ptr<const ContextOwner> context, std::shared_ptr<Graph> graph, const PlanWish& wish)
-    : context_(std::move(context)), owner_(owner_of(context_)), graph_(std::move(graph)) {
+    : context_(std::move(context)), owner_(owner_of(context_)), graph_(std::move(graph)), wish_(wish),
+      problem_(fmt::format("{}, arithmetic {}, compiled {}, most {}\n{}", version(),
+                           static_cast<int>(wish.arithmetic), wish.runtime_compiled, wish.most,
+                           graph_->text())) {
   const Current current(*context_);
-  std::scoped_lock lock(owner_->mutex);
-  Object& all = graph_->finish(owner_->handle);
-  collect(all, kHeurA, wish);
-  if (plans_.empty()) collect(all, kHeurFallback, wish);
+  const Owner::Lent lent(*owner_);
+  recall(lent.get());
+  if (!recalled_) collect(lent.get());
 }
 
-void Plans::collect(Object& graph, int mode, const PlanWish& wish) {
+constexpr std::string_view kOther = "another kernel", kJson = "plan ";
+
+/// An answer is "another kernel", or "plan ENGINE JSON".
+void Plans::recall(Handle handle) {
+  std::string answer = kept_answer(*context_, problem_);
+  if (answer == kOther) {
+    measured_ = 0; // of no plans
+    recalled_ = true;
+  }
+  if (!answer.starts_with(kJson)) return;
+  const size_t space = answer.find(' ', kJson.size());
+  if (space == std::string::npos) return;
+  Plan plan;
+  plan.engine = std::atoll(answer.c_str() + kJson.size());
+  answer.erase(0, space + 1);
+  plan.plan = std::make_unique<Object>(kPlan);
+  const Library& l = library();
+  int64_t count = 0;
+  plan.plan->set(kPlanHandle, kTypeHandle, handle);
+  if (l.cudnnBackendSetAttribute(plan.plan->get(), kPlanJson, kTypeChar, static_cast<int64_t>(answer.size()),
+                                 answer.data()) != 0 ||
+      l.cudnnBackendFinalize(plan.plan->get()) != 0 ||
+      l.cudnnBackendGetAttribute(plan.plan->get(), kPlanWorkspace, kTypeI64, 1, &count, &plan.workspace) != 0)
+    return; // it is made again
+  plans_.push_back(std::move(plan));
+  measured_ = 0;
+  recalled_ = true;
+}
+
+void Plans::keep() const {
+  if (*measured_ == plans_.size()) return keep_answer(*context_, problem_, std::string(kOther));
+  const Plan& plan = plans_[*measured_];
+  const Library& l = library();
+  int64_t size = 0;
+  if (l.cudnnBackendGetAttribute(plan.plan->get(), kPlanJson, kTypeChar, 0, &size, nullptr) != 0 || size <= 0)
+    return;
+  std::string json(static_cast<size_t>(size), '\0');
+  if (l.cudnnBackendGetAttribute(plan.plan->get(), kPlanJson, kTypeChar, size, &size, json.data()) != 0)
+    return;
+  keep_answer(*context_, problem_, fmt::format("{}{} {}", kJson, plan.engine, json));
+}
+
+void Plans::collect(Handle handle) {
+  Object& all = graph_->finish(handle);
+  collect(all, kHeurA, handle);
+  if (plans_.empty()) collect(all, kHeurFallback, handle);
+}
+
+void Plans::collect(Object& graph, int mode, Handle handle) {
   constexpr int64_t kConfigs = 64;
   const Library& l = library();
   Object heuristics(kHeuristics);
   heuristics.set(kHeurGraph, graph);
   heuristics.set(kHeurMode, kTypeHeurMode, mode);
   if (l.cudnnBackendFinalize(heuristics.get()) != 0) return; // it knows none
-  std::vector<std::unique_ptr<Object>> configs;
+  std::vector<std::shared_ptr<Object>> configs;
   std::vector<Descriptor> raw;
   for (int64_t i = 0; i < kConfigs; ++i) {
-    configs.push_back(std::make_unique<Object>(kEngineConfig));
+    configs.push_back(std::make_shared<Object>(kEngineConfig));
     raw.push_back(configs.back()->get());
   }
   int64_t found = 0;
   if (l.cudnnBackendGetAttribute(heuristics.get(), kHeurResults, kTypeDescriptor, kConfigs, &found,
                                  raw.data()) != 0)
     return;
-  for (int64_t i = 0; i < std::min(found, kConfigs) && plans_.size() < wish.most; ++i) {
+  std::vector<Plan> candidates;
+  for (int64_t i = 0; i < std::min(found, kConfigs); ++i) {
     Plan plan;
     const Object engine(kEngine);
     Descriptor e = engine.get();
     int64_t count = 0;
     if (l.cudnnBackendGetAttribute(raw[i], kConfigEngine, kTypeDescriptor, 1, &count, &e) != 0) continue;
     l.cudnnBackendGetAttribute(e, kEngineIndex, kTypeI64, 1, &count, &plan.engine);
-    auto has = [&](int attribute, int type, int64_t most, std::initializer_list<int> wanted) {
-      std::vector<int> notes(static_cast<size_t>(most));
-      int64_t n = 0;
-      if (l.cudnnBackendGetAttribute(e, attribute, type, most, &n, notes.data()) != 0) return true;
-      notes.resize(static_cast<size_t>(std::min(n, most)));
-      return std::any_of(notes.begin(), notes.end(), [&](int note) {
-        return std::find(wanted.begin(), wanted.end(), note) != wanted.end();
-      });
-    };
-    if (!wish.runtime_compiled &&
-        has(kEngineBehaviorNote, kTypeBehaviorNote, kBehaviorNotes, {kNoteRuntimeCompiled}))
-      continue;
-    if (wish.arithmetic != Arithmetic::free &&
-        has(kEngineNumericalNote, kTypeNumericalNote, kNumericalNotes,
-            {kNoteDownConvert, kNoteReducedSum, kNoteFft, kNoteWinograd}))
-      continue;
-    if (wish.arithmetic == Arithmetic::strict &&
-        has(kEngineNumericalNote, kTypeNumericalNote, kNumericalNotes, {kNoteTensorCore}))
-      continue;
+    if (!may_be_taken(e)) continue;
     plan.config = std::move(configs[static_cast<size_t>(i)]);
-    plan.plan = std::make_unique<Object>(kPlan);
-    plan.plan->set(kPlanHandle, kTypeHandle, owner_->handle);
-    plan.plan->set(kPlanConfig, *plan.config);
-    if (l.cudnnBackendFinalize(plan.plan->get()) != 0) continue; // heuristics only guess
-    l.cudnnBackendGetAttribute(plan.plan->get(), kPlanWorkspace, kTypeI64, 1, &count, &plan.workspace);
-    plans_.push_back(std::move(plan));
+    candidates.push_back(std::move(plan));
   }
+  // Heuristics only guess: some of them cannot be made.
+  for (size_t next = 0; next < candidates.size() && plans_.size() < wish_.most;) {
+    const size_t count = std::min(candidates.size() - next, wish_.most - plans_.size());
+    const std::span<Plan> now(candidates.data() + next, count);
+    make(now, handle);
+    for (Plan& plan : now)
+      if (plan.plan) plans_.push_back(std::move(plan));
+    next += count;
+  }
+}
+
+bool Plans::may_be_taken(Descriptor engine) const {
+  auto has = [&](int attribute, int type, int64_t most, std::initializer_list<int> wanted) {
+    std::vector<int> notes(static_cast<size_t>(most));
+    int64_t n = 0;
+    if (library().cudnnBackendGetAttribute(engine, attribute, type, most, &n, notes.data()) != 0) return true;
+    notes.resize(static_cast<size_t>(std::min(n, most)));
+    return std::any_of(notes.begin(), notes.end(), [&](int note) {
+      return std::find(wanted.begin(), wanted.end(), note) != wanted.end();
+    });
+  };
+  if (!wish_.runtime_compiled &&
+      has(kEngineBehaviorNote, kTypeBehaviorNote, kBehaviorNotes, {kNoteRuntimeCompiled}))
+    return false;
+  if (wish_.arithmetic != Arithmetic::free &&
+      has(kEngineNumericalNote, kTypeNumericalNote, kNumericalNotes,
+          {kNoteDownConvert, kNoteReducedSum, kNoteFft, kNoteWinograd}))
+    return false;
+  return wish_.arithmetic != Arithmetic::strict ||
+         !has(kEngineNumericalNote, kTypeNumericalNote, kNumericalNotes, {kNoteTensorCore});
+}
+
+bool Plans::Plan::make(Handle handle) {
+  const Library& l = library();
+  int64_t count = 0;
+  auto made = std::make_unique<Object>(kPlan);
+  made->set(kPlanHandle, kTypeHandle, handle);
+  made->set(kPlanConfig, *config);
+  if (l.cudnnBackendFinalize(made->get()) != 0) return false;
+  l.cudnnBackendGetAttribute(made->get(), kPlanWorkspace, kTypeI64, 1, &count, &workspace);
+  plan = std::move(made);
+  return true;
+}
+
+/// Those that are compiled take up to a second each: every one has a thread.
+void Plans::make(std::span<Plan> plans, Handle handle) {
+  if (!wish_.runtime_compiled || plans.size() == 1) {
+    for (Plan& plan : plans) plan.make(handle);
+    return;
+  }
+  std::vector<std::exception_ptr> failed(plans.size());
+  std::vector<char> done(plans.size(), 0); // of the plan's own thread
+  auto work = [&](size_t i) {
+    try {
+      const Current current(*context_);
+      const Owner::Lent lent(*owner_, Owner::Lent::Wait::no);
+      if (!lent.get()) return; // all are lent to those who wait for theirs
+      plans[i].make(lent.get());
+    } catch (...) {
+      failed[i] = std::current_exception();
+    }
+    done[i] = 1;
+  };
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (size_t i = 1; i < plans.size(); ++i) threads.emplace_back(work, i);
+    } catch (const std::system_error&) { // there are no more threads
+    }
+    plans[0].make(handle);
+  }
+  for (size_t i = 1; i < plans.size(); ++i)
+    if (done[i] == 0) plans[i].make(handle);
+  for (const std::exception_ptr& e : failed)
+    if (e) std::rethrow_exception(e);
 }
 
 int64_t Plans::workspace_bytes() const {
@@ -239,9 +397,15 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
   const device::cuda::StreamHandle handle = device::cuda::handle_of(stream);
   std::scoped_lock lock(owner_->mutex, mutex_);
   check(library().cudnnSetStream(owner_->handle, handle), "cudnnSetStream");
-  const size_t ways = plans_.size() + (addresses.other ? 1 : 0);
   if (addresses.other) other_name_ = addresses.other_name;
-  if (!measured_ && ways > 1 && measuring() && !device::cuda::is_capturing(stream)) {
+  if (plans_.empty() && !addresses.other) { // an earlier process had another kernel
+    measured_.reset();
+    recalled_ = false;
+    collect(owner_->handle);
+    if (plans_.empty()) return false;
+  }
+  const size_t ways = plans_.size() + (addresses.other ? 1 : 0);
+  if (!measured_ && measuring() && !device::cuda::is_capturing(stream)) {
     Addresses there = addresses;
     std::optional<Scratch> result;
     if (addresses.in_place >= 0) {
@@ -249,7 +413,7 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
       for (auto& [id, address] : there.of)
         if (id == addresses.in_place) address = result->data();
     }
-    measured_ = fastest(handle, ways, addresses.hot, [&](size_t i) {
+    const auto work = [&](size_t i) {
       if (i < plans_.size() && plans_[i].workspace > addresses.workspace_bytes) return false;
       try {
         if (i == plans_.size())
@@ -261,7 +425,9 @@ bool Plans::run(const device::Stream& stream, const Addresses& addresses) {
         return false; // another one will do
       }
       return true;
-    });
+    };
+    measured_ = ways == 1 ? 0 : fastest(handle, ways, addresses.hot, work);
+    if (measured_) keep();
   }
   auto fits = [&](const Plan& p) { return p.workspace <= addresses.workspace_bytes; };
   size_t which = measured_.value_or(0);
@@ -297,8 +463,12 @@ Found find_plans(const std::shared_ptr<const ContextOwner>& context, const PlanW
 std::string Plans::description() const {
   std::scoped_lock lock(mutex_);
   const size_t which = measured_.value_or(0);
+  const bool other = which == plans_.size();
+  if (recalled_ && measured_)
+    return fmt::format("{}, measured before",
+                       other ? other_name_ : fmt::format("engine {}", plans_[which].engine));
   if (plans_.empty()) return "no plan";
-  if (which == plans_.size()) return fmt::format("{}, measured beside {} plans", other_name_, which);
+  if (other) return fmt::format("{}, measured beside {} plans", other_name_, which);
   return fmt::format("engine {}, plan {} of {}{}", plans_[which].engine, which + 1, plans_.size(),
                      measured_ ? ", measured" : "");
 }

@@ -1,12 +1,14 @@
 // Graphs of cuDNN's operations, and the plans that the library has for them.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +20,33 @@
 
 namespace tbx::extern_kernels::cuda::dnn {
 
-/// The library's state for one GPU. Not for two threads at a time.
+/// The library's state for one GPU.
 struct Owner {
-  Handle handle = nullptr;
-  std::mutex mutex;
+  Handle handle = nullptr; ///< of runs. Not for two threads at a time
+  std::mutex mutex;        ///< of the handle
+
+  /// A handle to make plans with, for one thread. Several make plans at the same time, each with its own.
+  /// Where all are lent it waits, or has none.
+  class Lent {
+  public:
+    enum class Wait : uint8_t { yes, no };
+    explicit Lent(Owner& owner, Wait wait = Wait::yes);
+    ~Lent();
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+    Handle get() const { return handle_; }
+
+  private:
+    Owner& owner_;
+    Handle handle_ = nullptr;
+  };
+
+private:
+  static constexpr int kMostLent = 8;
+  std::mutex of_others_;
+  std::condition_variable given_back_;
+  std::vector<Handle> others_;
+  int made_ = 0;
 };
 
 /// That of the context, made once per process.
@@ -68,11 +93,17 @@ public:
   void product(const Object& a, const Object& b, const Object& c);
   /// The graph of all operations so far.
   Object& finish(Handle handle);
+  /// All that was described: the same for equal graphs.
+  const std::string& text() const { return text_; }
 
 private:
   Object& add(int type);
+  Object& numbered(Object& tensor);
+  std::string name_of(const Object& tensor) const;
   std::list<Object> objects_;
   std::vector<Descriptor> operations_;
+  std::map<Descriptor, size_t> numbers_; ///< of tensors, in order
+  std::string text_;
   int64_t next_inner_ = 1000;
 };
 
@@ -90,12 +121,13 @@ struct PlanWish {
   size_t most = 6;               ///< plans to make
 };
 
-/// The plans for a graph on one GPU, best first as the library sees it.
+/// The plans for a graph on one GPU, best first as the library sees it; only the best one, where an earlier
+/// process has measured and kept it.
 class Plans {
 public:
   Plans(std::shared_ptr<const device::cuda::ContextOwner> context, std::shared_ptr<Graph> graph,
         const PlanWish& wish);
-  bool empty() const { return plans_.empty(); }
+  bool empty() const { return plans_.empty() && !measured_; }
   int64_t workspace_bytes() const; ///< enough for every plan
   struct Addresses {
     std::vector<std::pair<int64_t, const void*>> of; ///< ids of tensors; scalars are floats of the host
@@ -118,18 +150,28 @@ public:
 
 private:
   struct Plan {
-    std::unique_ptr<Object> config, plan;
+    std::shared_ptr<Object> config;
+    std::unique_ptr<Object> plan;
     int64_t engine = -1, workspace = 0;
+    bool make(Handle handle);
   };
-  void collect(Object& graph, int mode, const PlanWish& wish);
+  void make(std::span<Plan> plans, Handle handle);
+  void collect(Handle handle);
+  void collect(Object& graph, int mode, Handle handle);
+  bool may_be_taken(Descriptor engine) const;
+  void recall(Handle handle);
+  void keep() const;
   void execute(size_t which, const Addresses& addresses);
 
   std::shared_ptr<const device::cuda::ContextOwner> context_;
   std::shared_ptr<Owner> owner_;
   std::shared_ptr<Graph> graph_;
+  PlanWish wish_;
+  std::string problem_; ///< what answers are kept for
   std::vector<Plan> plans_;
   mutable std::mutex mutex_;
   std::optional<size_t> measured_; ///< as many as there are plans: the other kernel
+  bool recalled_ = false;          ///< an earlier process measured it
   const char* other_name_ = "";
 };
 
@@ -144,20 +186,28 @@ Found find_plans(const std::shared_ptr<const device::cuda::ContextOwner>& contex
                  const std::function<std::shared_ptr<Graph>()>& describe);
 
 /// What was found for the problems of one kind, kept to the end of the process. `Key` is all that plans
-/// depend on but for the GPU.
+/// depend on but for the GPU. Plans of several problems may be made at the same time.
 template <class Key> class PlanCache {
 public:
   Found get(const std::shared_ptr<const device::cuda::ContextOwner>& context, const Key& key,
             const PlanWish& wish, const std::function<std::shared_ptr<Graph>()>& describe) {
-    std::scoped_lock lock(mutex_);
-    auto [it, fresh] = found_.try_emplace({context->context(), key});
-    if (fresh) it->second = find_plans(context, wish, describe);
-    return it->second;
+    Entry* entry = nullptr;
+    {
+      std::scoped_lock lock(mutex_);
+      entry = &entries_[{context->context(), key}];
+    }
+    std::scoped_lock lock(entry->mutex);
+    if (!entry->found) entry->found = find_plans(context, wish, describe);
+    return *entry->found;
   }
 
 private:
+  struct Entry {
+    std::mutex mutex;
+    std::optional<Found> found;
+  };
   std::mutex mutex_;
-  std::map<std::pair<device::cuda::Context, Key>, Found> found_;
+  std::map<std::pair<device::cuda::Context, Key>, Entry> entries_;
 };
 
 } // namespace tbx::extern_kernels::cuda::dnn

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <string_view>
 
@@ -179,6 +179,35 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
   });
 }
 
+std::string GemmPlan::problem() const {
+  const Gemm& g = gemm_;
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", lt::version(),
+                     g.type, g.result, g.tf32, g.a_columns, g.b_columns, g.bias, g.residual,
+                     static_cast<int>(g.activation), g.m, g.n, g.k, g.batch, g.a_step, g.b_step, g.c_step,
+                     g.residual_step, g.a_batch, g.b_batch, g.c_batch, g.residual_batch, g.align_a, g.align_b,
+                     g.align_c);
+}
+
+// The algorithm itself is kept, not its place in the list: that may differ with the memory that is free.
+void GemmPlan::remember(bool other) {
+  if (!measured_) return;
+  const std::string what = problem() + (other ? ", beside our own" : "");
+  if (*measured_ == results_.size())
+    keep_answer(*context_, what, "our own");
+  else
+    keep_answer(
+        *context_, what,
+        {reinterpret_cast<const char*>(&results_[*measured_].algo), sizeof results_[*measured_].algo});
+}
+
+void GemmPlan::recall(bool other) {
+  recalled_ = true;
+  const std::string answer = kept_answer(*context_, problem() + (other ? ", beside our own" : ""));
+  if (other && answer == "our own") measured_ = results_.size();
+  for (size_t i = 0; i < results_.size() && answer.size() == sizeof results_[i].algo; ++i)
+    if (std::memcmp(answer.data(), &results_[i].algo, answer.size()) == 0) measured_ = i;
+}
+
 bool GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float alpha, void* workspace,
                    size_t workspace_bytes, const Other& other) {
   const Current current(*context_);
@@ -186,9 +215,10 @@ bool GemmPlan::run(const device::Stream& stream, const GemmAddresses& at, float 
   size_t which = 0;
   {
     std::scoped_lock lock(mutex_);
+    if (!measured_ && !recalled_) recall(static_cast<bool>(other));
     if (!measured_ && results_.size() + (other ? 1 : 0) > 1 && measuring() &&
         !device::cuda::is_capturing(stream))
-      measure(handle, at, alpha, workspace, workspace_bytes, other);
+      measure(handle, at, alpha, workspace, workspace_bytes, other), remember(static_cast<bool>(other));
     if (measured_) which = *measured_;
   }
   if (which == results_.size()) {

@@ -1,12 +1,16 @@
 #include "extern_kernels/cuda/measure.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/nvrtc.h"
 
 namespace tbx::extern_kernels::cuda {
 
@@ -130,6 +134,41 @@ std::optional<size_t> fastest(StreamHandle stream, size_t count, std::span<const
     if (!best || sum < best_ms) best = i, best_ms = sum;
   }
   return best;
+}
+
+namespace {
+
+/// The problem with the GPU that measured it.
+std::string on_gpu(const device::cuda::ContextOwner& context, const std::string& problem) {
+  char name[256] = {};
+  check(driver().cuDeviceGetName(name, sizeof name, context.device()), "cuDeviceGetName");
+  return fmt::format("// measured on {}\n{}", name, problem);
+}
+
+constexpr const char* kAnyArchitecture = "sm_measured"; ///< the name says which
+
+} // namespace
+
+std::string kept_answer(const device::cuda::ContextOwner& context, const std::string& problem) {
+  const auto cache = measuring() ? device::cuda::binary_cache() : nullptr;
+  if (!cache) return {};
+  try {
+    return cache->find(on_gpu(context, problem), kAnyArchitecture).value_or("");
+  } catch (const Error& e) { // the cache names what it keeps after the compiler, which may be missing
+    if (e.kind() == ErrorKind::internal) throw;
+    return {};
+  }
+}
+
+void keep_answer(const device::cuda::ContextOwner& context, const std::string& problem,
+                 const std::string& answer) {
+  const auto cache = measuring() ? device::cuda::binary_cache() : nullptr;
+  if (!cache) return;
+  try {
+    cache->keep(on_gpu(context, problem), kAnyArchitecture, answer);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
+  }
 }
 
 } // namespace tbx::extern_kernels::cuda

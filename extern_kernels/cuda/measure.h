@@ -4,8 +4,9 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 
-#include "device/cuda/driver.h"
+#include "device/cuda/stream.h"
 #include "extern_kernels/kernel.h"
 
 namespace tbx::extern_kernels::cuda {
@@ -41,5 +42,11 @@ bool measuring();
 /// `work` gives false where a way does not work. Waits for the stream.
 std::optional<size_t> fastest(device::cuda::StreamHandle stream, size_t count, std::span<const Bytes> hot,
                               const std::function<bool(size_t)>& work);
+
+/// What an earlier process found to be the best way, out of the kernel cache; empty: nothing. `problem`: all
+/// that decides but for the GPU, the library's version among it.
+std::string kept_answer(const device::cuda::ContextOwner& context, const std::string& problem);
+void keep_answer(const device::cuda::ContextOwner& context, const std::string& problem,
+                 const std::string& answer);
 
 } // namespace tbx::extern_kernels::cuda

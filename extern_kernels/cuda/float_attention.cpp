@@ -27,26 +27,38 @@ int64_t in_vectors(int64_t columns) { return (columns + 3) / 4 * 4; }
 class FloatAttention final : public LaunchedKernel {
 public:
   using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
-  static constexpr int64_t kRowsOfTile = 32, kKeysOfTile = 64, kWidestHead = 128;
+  static constexpr int64_t kKeysOfTile = 64, kWidestHead = 128;
 
   FloatAttention(device::Device& device, const AttentionProblem& p, std::span<const OperandInfo> in,
                  Load load)
       : p_(p), depth_(in[0].sizes[3]), width_(in[2].sizes[3]),
         mask_(p.has_mask ? in[3].dtype : DType::undefined), properties_(device.properties()),
-        load_(std::move(load)) {
+        has_clusters_(!load && architecture_number(properties_) >= 90), load_(std::move(load)) {
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
     const auto& q = in[0].sizes;
     if (std::min({q[0], q[1], q[2], in[1].sizes[2]}) > 0) // for the first run
-      compiled_for(depth_ % 4 == 0 && width_ % 4 == 0,
-                   groups_of(q[0] * q[1] * tiles_of(q[2]), in[1].sizes[2]));
+      compiled_for(depth_ % 4 == 0 && width_ % 4 == 0, sharing_of(q[0] * q[1], q[2], in[1].sizes[2]));
   }
 
-  /// `groups` of warps, each with keys of its own.
-  static int64_t shared_bytes(int64_t depth, int64_t width, int64_t groups) {
+  /// Who has which queries and keys.
+  struct Sharing {
+    int64_t each = 4, groups = 1,
+            blocks = 1;   ///< rows of a thread, groups of warps in a block, blocks of a cluster
+    int64_t together = 1; ///< blocks that a multiprocessor is to have registers for
+    int64_t rows() const { return 8 * each; } ///< queries of a block
+    auto
+    operator<=>(const Sharing&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
+  };
+  /// Weights of eight rows lie where keys were, which leaves room for more blocks.
+  static bool lies_over(int64_t depth, const Sharing& s) {
+    return s.each == 8 && s.rows() <= in_vectors(depth);
+  }
+  static int64_t shared_bytes(int64_t depth, int64_t width, const Sharing& s) {
     const int64_t step = in_vectors(depth) + 4;
-    const int64_t of_group = kKeysOfTile * (step + in_vectors(width) + kRowsOfTile + 4);
-    return (kRowsOfTile * step + groups * of_group) * size_of(DType::f32);
+    const int64_t weights = lies_over(depth, s) ? 0 : s.rows() + 4;
+    const int64_t of_group = kKeysOfTile * (step + in_vectors(width) + weights);
+    return (s.rows() * step + s.groups * of_group) * size_of(DType::f32);
   }
 
   std::string description() const override { return "our own " + to_string(Problem(p_)) + " in tiles"; }
@@ -55,23 +67,39 @@ public:
     const TensorRef &q = args.inputs[0], &y = args.outputs[0];
     if (y.numel() == 0) return;
     AttentionArguments a = attention_arguments(p_, args.inputs, y);
-    const int64_t blocks = q.sizes[0] * a.heads * tiles_of(a.queries), groups = groups_of(blocks, a.keys);
-    if (blocks > INT32_MAX) throw_unsupported("attention of {} blocks of queries", blocks);
+    const Sharing sharing = sharing_of(q.sizes[0] * a.heads, a.queries, a.keys);
+    const int64_t blocks = blocks_of(q.sizes[0] * a.heads, a.queries, sharing) * sharing.blocks;
+    if (std::max<int64_t>(blocks, a.keys) > INT32_MAX)
+      throw_unsupported("attention of {} blocks of queries and {} keys", blocks, a.keys);
     device::LaunchShape shape;
     shape.blocks = static_cast<uint32_t>(blocks);
-    shape.threads = static_cast<uint32_t>(128 * groups);
-    shape.shared_bytes = static_cast<uint32_t>(shared_bytes(depth_, width_, groups));
+    shape.threads = static_cast<uint32_t>(128 * sharing.groups);
+    shape.shared_bytes = static_cast<uint32_t>(shared_bytes(depth_, width_, sharing));
     void* pointers[] = {&a};
     const bool vector = std::all_of(args.inputs.begin(), args.inputs.begin() + 3, in_whole_vectors);
-    args.stream->launch(compiled_for(vector, groups), shape, pointers);
+    args.stream->launch(compiled_for(vector, sharing), shape, pointers);
   }
 
 private:
-  static int64_t tiles_of(int64_t queries) { return (queries + kRowsOfTile - 1) / kRowsOfTile; }
-  /// Two where blocks do not fill the device: their warps would wait for each other alone.
-  int64_t groups_of(int64_t blocks, int64_t keys) const {
-    const bool fits = shared_bytes(depth_, width_, 2) <= properties_.shared_bytes_block;
-    return blocks <= properties_.multiprocessors && keys > kKeysOfTile && fits ? 2 : 1;
+  static int64_t blocks_of(int64_t heads, int64_t queries, const Sharing& s) {
+    return heads * ((queries + s.rows() - 1) / s.rows());
+  }
+  bool fits(const Sharing& s) const {
+    return shared_bytes(depth_, width_, s) <= properties_.shared_bytes_block;
+  }
+  /// Measured on an H100 with 64 to 4,096 keys. Where blocks do not fill the device, their warps would wait
+  /// for each other alone: two groups share the keys. Where they hardly do, some multiprocessors have one
+  /// more to do: two blocks share many keys, and each has half. Wide heads gain from more rows for a thread,
+  /// if blocks are left.
+  Sharing sharing_of(int64_t heads, int64_t queries, int64_t keys) const {
+    constexpr int64_t kManyKeys = 1024, kNarrow = 64;
+    const int64_t all = properties_.multiprocessors, blocks = blocks_of(heads, queries, {});
+    const bool narrow = std::max(depth_, width_) <= kNarrow;
+    const Sharing two{4, 2, 1, 1}, wide{8, 1, 1, 2};
+    if (blocks <= all) return keys > kKeysOfTile && fits(two) ? two : Sharing{};
+    if (!narrow) return blocks_of(heads, queries, wide) >= 4 * all && fits(wide) ? wide : Sharing{};
+    if (has_clusters_ && blocks < 3 * all && keys >= kManyKeys) return {4, 1, 2, 4};
+    return {4, 1, 1, blocks > 3 * all ? 4 : 1};
   }
   static bool in_whole_vectors(const TensorRef& t) {
     if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0 || t.sizes[3] % 4 != 0) return false;
@@ -79,13 +107,15 @@ private:
     return std::all_of(t.strides.begin(), t.strides.end() - 1, [](int64_t s) { return s % 4 == 0; });
   }
 
-  device::Kernel compiled_for(bool vector, int64_t groups) const {
+  device::Kernel compiled_for(bool vector, Sharing sharing) const {
     std::scoped_lock lock(mutex_);
-    std::shared_ptr<device::Module>& module = modules_[{vector, groups}];
+    std::shared_ptr<device::Module>& module = modules_[{vector, sharing}];
     if (!module)
       module = load_(fmt::format(
-          "#define DEPTH {}\n#define WIDTH {}\n#define VECTOR {}\n#define MASK {}\n#define GROUPS {}\n{}\n{}",
-          in_vectors(depth_), in_vectors(width_), vector ? 1 : 0, static_cast<int>(mask_), groups,
+          "#define DEPTH {}\n#define WIDTH {}\n#define VECTOR {}\n#define MASK {}\n#define EACH {}\n"
+          "#define GROUPS {}\n#define BLOCKS {}\n#define OVER {}\n#define TOGETHER {}\n{}\n{}",
+          in_vectors(depth_), in_vectors(width_), vector ? 1 : 0, static_cast<int>(mask_), sharing.each,
+          sharing.groups, sharing.blocks, lies_over(depth_, sharing) ? 1 : 0, sharing.together,
           loops_arguments(), kFloatText));
     return module->kernel("float_attention");
   }
@@ -94,9 +124,11 @@ private:
   int64_t depth_, width_;
   DType mask_; ///< undefined: none
   device::Properties properties_;
+  bool has_clusters_;
   Load load_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<bool, int64_t>, std::shared_ptr<device::Module>> modules_; ///< by vector, groups
+  mutable std::map<std::pair<bool, Sharing>, std::shared_ptr<device::Module>>
+      modules_; ///< by vector, sharing
 };
 
 } // namespace
@@ -115,7 +147,7 @@ std::string refuses_float_attention(const device::Properties& properties, std::s
   if (depth < 1 || width < 1) return "heads whose width is known at run time only";
   if (std::max(depth, width) > FloatAttention::kWidestHead)
     return fmt::format("heads wider than {}", FloatAttention::kWidestHead);
-  if (FloatAttention::shared_bytes(depth, width, 1) > properties.shared_bytes_block)
+  if (FloatAttention::shared_bytes(depth, width, {}) > properties.shared_bytes_block)
     return "tiles that are larger than the memory of a block";
   return {};
 }

@@ -70,15 +70,20 @@ Operand result(const Case& c, const AttentionProblem& p) {
 /// Parts of tiles and whole ones, one query, none, one key; rows that are whole vectors and not; on a GPU
 /// sizes of real layers.
 TEST_P(FloatAttention, AllForms) {
-  std::vector<Case> cases{{1, 2, 2, 33, 70, 8, 8}, {1, 3, 3, 40, 270, 12, 36}, {2, 4, 2, 5, 65, 5, 7},
-                          {1, 1, 1, 1, 1, 1, 1},   {1, 2, 1, 0, 5, 8, 8},      {1, 1, 1, 3, 20, 64, 72}};
+  std::vector<Case> cases{
+      {1, 2, 2, 33, 70, 8, 8},  {1, 3, 3, 40, 270, 12, 36}, {2, 4, 2, 5, 65, 5, 7},
+      {1, 1, 1, 1, 1, 1, 1},    {1, 2, 1, 0, 5, 8, 8},      {1, 1, 1, 3, 20, 64, 72},
+      {1, 9, 9, 65, 65, 68, 8}, {1, 9, 9, 65, 30, 8, 68}}; // eight rows for a thread, parts of tiles
   if (!fake_)
     cases.insert(cases.end(), {{1, 6, 6, 1500, 1500, 64, 64},
                                {1, 12, 12, 197, 197, 64, 64},
                                {2, 12, 12, 128, 128, 64, 64},
                                {1, 8, 2, 100, 333, 128, 128},
                                {1, 8, 8, 1024, 77, 40, 40},
-                               {64, 3, 3, 49, 49, 32, 32}});
+                               {64, 3, 3, 49, 49, 32, 32},
+                               {4, 8, 8, 500, 257, 64, 64},        // more blocks than have room at once
+                               {2, 8, 8, 500, 1111, 40, 64},       // two blocks share the keys
+                               {2, 24, 24, 1000, 130, 128, 100}}); // eight rows for a thread
   int turn = 0;
   for (const Case& c : cases)
     for (int form = 0; form < 9; ++form) {

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <optional>
 #include <set>
+#include <system_error>
 
 #include "base/budget.h"
 #include "base/error.h"
@@ -378,6 +380,18 @@ Compiled bind_program(const Bindable& plan, const std::shared_ptr<const codegen:
   return result;
 }
 
+/// bind_on_device() in a thread of its own.
+std::function<std::vector<runtime::BoundStep>()>
+meanwhile(const std::shared_ptr<const runtime::Executable>& executable, const runtime::BindOptions& how) {
+  auto bound = std::make_shared<std::future<std::vector<runtime::BoundStep>>>();
+  try {
+    *bound = std::async(std::launch::async, [=] { return runtime::bind_on_device(*executable, how); });
+  } catch (const std::system_error&) { // there is no thread: it is bound when it is asked for
+    return {};
+  }
+  return [bound] { return bound->get(); };
+}
+
 /// The program, evaluated; its kernels are built later, with the library kernels that it has.
 Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOptions& options) {
   codegen::Toolchain toolchain = toolchain_of(options);
@@ -432,12 +446,17 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
     return timed(first_tier(std::move(planned), stats, options));
   }
   std::shared_ptr<codegen::Module> native = planned.found;
-  runtime::DeviceModule on{planned.device, nullptr};
+  const Bindable plan(std::move(planned.plan));
+  runtime::BindOptions how{.threads = options.threads,
+                           .kernels = options.reference ? extern_kernels::Kernels::plain
+                                                        : extern_kernels::Kernels::fastest,
+                           .on = {planned.device, nullptr}};
+  if (planned.device) how.libraries = meanwhile(plan.executable, how);
   if (planned.device && !planned.for_device.empty()) {
     stage("build");
     const OutsideOfLoad waiting;
     bool cached = false;
-    on.kernels = planned.device->load(codegen::cached_device_binary(
+    how.on.kernels = planned.device->load(codegen::cached_device_binary(
         planned.for_device, planned.device->properties(), toolchain_of(options), cached));
     ++(cached ? stats.cached_units : stats.compiled_units);
   }
@@ -448,11 +467,7 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
                                    [&](int done, int of) { stage("build", done, of); });
   }
   stage("bind");
-  return timed(bind_program(
-      Bindable(std::move(planned.plan)), native, stats,
-      {.threads = options.threads,
-       .kernels = options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest,
-       .on = on}));
+  return timed(bind_program(plan, native, stats, how));
 }
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,

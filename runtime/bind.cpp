@@ -62,7 +62,38 @@ BoundStep bind_extern(const Executable& executable, const ExternStep& step, cons
   return {{}, std::move(s.kernel), std::move(s.chosen), std::move(s.refusals)};
 }
 
-/// Library calls of a device, by step. Side by side: each may have texts compiled, and wait for that.
+/// What the first run of the sizes would compile and look for, where they are known.
+void prepare(const Executable& executable, const ExternStep& step,
+             const extern_kernels::ExternKernel& kernel) {
+  std::vector<extern_kernels::OperandInfo> infos;
+  for (const auto* views : {&step.inputs, &step.outputs})
+    for (const OperandView& v : *views) infos.push_back(operand_facts(executable, v));
+  std::vector<extern_kernels::TensorRef> refs;
+  for (const extern_kernels::OperandInfo& i : infos) {
+    if (i.strides.size() != i.sizes.size() ||
+        std::any_of(i.sizes.begin(), i.sizes.end(), [](int64_t s) { return s < 0; }))
+      return;
+    refs.push_back({nullptr, i.dtype, i.sizes, i.strides});
+  }
+  const std::span<const extern_kernels::TensorRef> all(refs);
+  kernel.workspace_bytes(all.first(step.inputs.size()), all.subspan(step.inputs.size()));
+}
+
+} // namespace
+
+extern_kernels::OperandInfo operand_facts(const Executable& executable, const OperandView& view) {
+  extern_kernels::OperandInfo info;
+  if (view.buffer < 0) return info;
+  info.dtype = executable.buffers[view.buffer].dtype;
+  for (const SizeExpr& size : view.sizes) info.sizes.push_back(size.is_constant() ? size.items[0].value : -1);
+  if (std::all_of(view.strides.begin(), view.strides.end(),
+                  [](const SizeExpr& s) { return s.is_constant(); }))
+    for (const SizeExpr& stride : view.strides) info.strides.push_back(stride.items[0].value);
+  info.constant = constant_of(executable, view);
+  return info;
+}
+
+// Side by side: each may have texts compiled, and wait for that.
 std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOptions& options) {
   std::vector<size_t> calls;
   for (size_t s = 0; s < executable.steps.size(); ++s)
@@ -76,6 +107,7 @@ std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOp
     for (size_t i = next++; i < calls.size(); i = next++) try {
         const auto& call = std::get<ExternStep>(executable.steps[calls[i]].what);
         bound[calls[i]] = bind_extern(executable, call, options, options.on.device.get());
+        prepare(executable, call, *bound[calls[i]].library);
       } catch (...) {
         failed[i] = std::current_exception();
       }
@@ -98,20 +130,6 @@ std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOp
   return bound;
 }
 
-} // namespace
-
-extern_kernels::OperandInfo operand_facts(const Executable& executable, const OperandView& view) {
-  extern_kernels::OperandInfo info;
-  if (view.buffer < 0) return info;
-  info.dtype = executable.buffers[view.buffer].dtype;
-  for (const SizeExpr& size : view.sizes) info.sizes.push_back(size.is_constant() ? size.items[0].value : -1);
-  if (std::all_of(view.strides.begin(), view.strides.end(),
-                  [](const SizeExpr& s) { return s.is_constant(); }))
-    for (const SizeExpr& stride : view.strides) info.strides.push_back(stride.items[0].value);
-  info.constant = constant_of(executable, view);
-  return info;
-}
-
 std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> executable,
                                             std::vector<std::shared_ptr<const Module>> modules,
                                             const BindOptions& given) {
@@ -125,7 +143,8 @@ std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> ex
   for (const auto& constant : executable->constants)
     bound->constants.push_back(const_cast<std::byte*>(constant->data));
   std::vector<BoundStep> made;
-  if (bound->on_device && !twin) made = bind_on_device(*executable, options);
+  if (bound->on_device && !twin)
+    made = options.libraries ? options.libraries() : bind_on_device(*executable, options);
   require_spare_memory(); // for what libraries make of a question
   extern_kernels::as_with_threads(options.threads, [&] {
     for (const Step& step : executable->steps) {

@@ -3,6 +3,7 @@
 // kernels become pointers. The stage before is data, and the session behind it only runs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,12 @@ struct BoundExecutable {
 /// What the catalogue may know of an operand before a run.
 extern_kernels::OperandInfo operand_facts(const Executable& executable, const OperandView& view);
 
+struct BindOptions;
+
+/// Library calls of the device among the steps, by step: with all that they compile, and look for where sizes
+/// are known. Takes no kernels of ours, so that these may be compiled meanwhile.
+std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOptions& options);
+
 struct BindOptions {
   int threads = 0; ///< of the sessions that will run it; 0: as many as the machine grants
   extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest; ///< what library kernels are taken from
@@ -40,6 +47,8 @@ struct BindOptions {
   /// Has the same steps with kernels of another kind: its library kernels are used, with the weights that
   /// they have packed.
   const BoundExecutable* twin = nullptr;
+  /// Gives what bind_on_device() gave; empty: it is called.
+  std::function<std::vector<BoundStep>()> libraries = {};
 };
 
 /// Needs a verified executable. A kernel is taken from the first module that has it. Throws BackendError when

@@ -56,29 +56,38 @@ std::span<const DeviceCandidate> device_candidates(const Problem& problem) {
   return lists[problem.index()];
 }
 
-Selection select_on(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
-                    std::span<const OperandInfo> outputs, Lengths lengths) {
-  Selection s;
-  const bool is_attention = std::holds_alternative<AttentionProblem>(problem);
-  const bool own =
-      is_attention && lengths == Lengths::grow && supports_cuda_attention(problem, inputs, outputs).empty();
+Choice choose_on_gpu(const Problem& problem, std::span<const OperandInfo> inputs,
+                     std::span<const OperandInfo> outputs, Lengths lengths) {
+  Choice choice;
+  const bool own = std::holds_alternative<AttentionProblem>(problem) && lengths == Lengths::grow &&
+                   supports_cuda_attention(problem, inputs, outputs).empty();
   for (const DeviceCandidate& c : device_candidates(problem)) {
-    std::string refusal = own && !c.plain
-                              ? "the number of keys grows from run to run, each would be another plan"
-                              : c.supports(problem, inputs, outputs);
+    const std::string refusal = own && !c.plain
+                                    ? "the number of keys grows from run to run, each would be another plan"
+                                    : c.supports(problem, inputs, outputs);
     if (refusal.empty()) {
-      s.kernel =
-          device::is_fake(device)
-              ? make_fake_kernel({c.name, is_attention && c.plain, multiplies_tf32(c, problem, inputs)},
-                                 problem, inputs, outputs)
-              : c.make(device, problem, inputs, outputs);
-      s.chosen = c.name;
-      return s;
+      choice.candidate = &c;
+      return choice;
     }
-    s.refusals.push_back(fmt::format("{}: {}", c.name, refusal));
+    choice.refusals.push_back(fmt::format("{}: {}", c.name, refusal));
   }
   throw_unsupported("no kernel of GPUs computes {}{}", to_string(problem),
-                    s.refusals.empty() ? "" : fmt::format(" ({})", fmt::join(s.refusals, "; ")));
+                    choice.refusals.empty() ? "" : fmt::format(" ({})", fmt::join(choice.refusals, "; ")));
+}
+
+Selection select_on(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
+                    std::span<const OperandInfo> outputs, Lengths lengths) {
+  Choice choice = choose_on_gpu(problem, inputs, outputs, lengths);
+  const DeviceCandidate& c = *choice.candidate;
+  const bool plain_attention = std::holds_alternative<AttentionProblem>(problem) && c.plain;
+  Selection s;
+  s.kernel = device::is_fake(device)
+                 ? make_fake_kernel({c.name, plain_attention, multiplies_tf32(c, problem, inputs)}, problem,
+                                    inputs, outputs)
+                 : c.make(device, problem, inputs, outputs);
+  s.chosen = c.name;
+  s.refusals = std::move(choice.refusals);
+  return s;
 }
 
 std::string accepts_on_gpu(const Problem& problem, std::span<const OperandInfo> inputs,

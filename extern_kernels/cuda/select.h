@@ -31,10 +31,18 @@ bool multiplies_tf32(const DeviceCandidate& candidate, const Problem& problem,
 /// How the keys of attention change from run to run of a session: that of a state grows with each.
 enum class Lengths : uint8_t { any, grow };
 
-/// The first candidate that accepts. UnsupportedError with all refusals when none does, as for host kernels:
-/// those work on the host. run() of the kernel queues its work in RunArgs::stream; all addresses are of the
-/// device's memory. On the fake device the plain kernels of the CPU stand in for the candidate that is
-/// chosen.
+/// The first candidate that accepts, and why those before it do not. UnsupportedError with all refusals when
+/// none does, as for host kernels: those work on the host. Asks no device.
+struct Choice {
+  const DeviceCandidate* candidate = nullptr;
+  std::vector<std::string> refusals;
+};
+Choice choose_on_gpu(const Problem& problem, std::span<const OperandInfo> inputs,
+                     std::span<const OperandInfo> outputs, Lengths lengths = Lengths::any);
+
+/// A kernel of the candidate that choose_on_gpu() gives. run() of the kernel queues its work in
+/// RunArgs::stream; all addresses are of the device's memory. On the fake device the plain kernels of the CPU
+/// stand in for the candidate that is chosen.
 Selection select_on(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
                     std::span<const OperandInfo> outputs, Lengths lengths = Lengths::any);
 

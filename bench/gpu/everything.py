@@ -68,6 +68,7 @@ PARTS = [
          80, r"^\|"),
     Part("models", python("bench/gpu/run.py", "--models", "bert_b1_f16,bert_b32_f16,resnet50_b1_f16,gpt2_s64_f16,vit_b1_f16",
                           "--peers", "graph", "--seconds", "2"), 200, r"^\|"),
+    Part("start", python("bench/gpu/start.py"), 120, r"^\|"),
     Part("halves", tests("tests/python/test_device_halves.py", "tests/python/test_device_tf32.py"), 60, VERDICT, TESTS),
     Part("torch", tests("tests/python/test_device_torch.py", "tests/python/test_device_compatible.py"), 60, VERDICT, TESTS),
     Part("libraries", device_tests("*LibraryKernels*/cuda"), 240, GTEST, TESTS),  # most of it: cuDNN makes plans of all forms

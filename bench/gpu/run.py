@@ -69,9 +69,10 @@ def tensorbox_runs(path: Path, x: torch.Tensor, like: torch.Tensor, precision: s
     run()
     torch.cuda.synchronize()
     bound = session.bind({"x": x}, out={"y": y})
+    stream = torch.cuda.current_stream()
 
     def run_bound() -> torch.Tensor:
-        bound.run_async(torch.cuda.current_stream())
+        bound.run_async(stream)
         return y
 
     report = session.explain()

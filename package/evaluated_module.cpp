@@ -20,8 +20,10 @@ public:
     for (size_t b = 0; b < rooms.size(); ++b) {
       const ir::KernelBuffer& takes = program_.buffers[b];
       const int64_t size = std::max<int64_t>(1, size_of(takes.dtype));
-      const int64_t n = ir::evaluate(takes.numel, symbols).value_or(-1);
-      require(n >= 0, "buffers of sizes that can be");
+      const std::optional<int64_t> numel = ir::evaluate(takes.numel, symbols);
+      require(numel.has_value(), "buffers of sizes that can be");
+      // It counts from the first element that is read: of an empty buffer there are fewer than none.
+      const int64_t n = std::max<int64_t>(*numel, 0);
       if (takes.access == ir::Access::row_local) {
         require(n <= memory_limit() / size / ir::kLanes, "memory of its own that there is");
         continue;

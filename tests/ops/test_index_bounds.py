@@ -142,3 +142,23 @@ def test_rows_of_an_empty_sequence(compiled: bool) -> None:
         np.testing.assert_allclose(session.run({"ids": ids, "table": table, "w": w})["y"], table[ids[:, 0]] @ w @ w, rtol=1e-4)
         with pytest.raises(tensorbox.ModelError, match=OUTSIDE):
             session.run({"ids": np.zeros((2, 0), np.int64), "table": table, "w": w})
+
+
+# The column begins behind the first element of its buffer, which may have none.
+@pytest.mark.parametrize("options", [{}, {"compile": False}, {"reference": True}], ids=["compiled", "evaluated", "reference"])
+@pytest.mark.parametrize(("text", "expected"), [
+    ("v = Gather<axis = 1>(t, i)  y = ReduceMax<keepdims = 0>(v, z)", lambda t: t[:, 7].max(initial=-np.inf)),
+    ("v = Gather<axis = 1>(t, i)  y = Neg(v)", lambda t: -t[:, 7]),
+    ("v = Slice(t, five, nine, one)  y = ReduceSum<keepdims = 0>(v, z)", lambda t: t[:, 5:9].sum(0))])
+def test_a_column_of_no_rows(text: str, expected: object, options: dict[str, object]) -> None:
+    constants = ("int64 i = {7}, int64[1] z = {0}, int64[1] five = {5}, int64[1] nine = {9}, int64[1] one = {1}, "
+                 "int64 axis = {1}")
+    y = "float y" if "Max" in text else "float[M] y"
+    model = parser.parse_model(HEADER + f"g (float[N, 16] x) => ({y}) <{constants}> {{ t = CumSum(x, axis)  {text} }}")
+    session = tensorbox.Session(model, **options)
+    for rows in (3, 0, 1):
+        x = floats(rows, 16)
+        got = session.run({"x": x})["y"]
+        want = expected(np.cumsum(x.astype("d"), axis=1))
+        assert got.shape == np.shape(want)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,15 @@ def test_steps_with_kept_caches(kind: str, dtype: Any, precision: str, tolerance
     assert len(names) == 2 + 6 * LAYERS, names
     assert sum("RowMatMul" in name for name in names) == 2 * LAYERS
     steps(session, kind, dtype, 3, tolerance)  # once more from the beginning
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt"])
+def test_packages_keep_the_work_of_rows(kind: str, tmp_path: Path) -> None:
+    options = {"state": STATE, "state_capacity": 40}
+    tensorbox.Session(decoder(kind, np.float32), device="cuda", **options).save(tmp_path / "steps.tbx")
+    session = tensorbox.Session(tmp_path / "steps.tbx", device="cuda")
+    steps(session, kind, np.float32, 5, 2e-6)
+    assert sum("RowMatMul" in name for name in kernels(session)) == 2 * LAYERS
 
 
 Weights = dict[str, np.ndarray]

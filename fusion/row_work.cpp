@@ -22,7 +22,7 @@ using extern_kernels::RowWork;
 
 namespace {
 
-/// Blocks of more columns than a GPU has at a time would each norm the row again.
+/// Results: blocks of more than a GPU has at a time would each norm the row again, one after the other.
 constexpr int64_t kMostNormed = 16384;
 
 RowWork* work_of(Problem& problem) {
@@ -98,6 +98,7 @@ private:
         if ((with_end && behind < 0) || (with_norm && !before) || (!with_end && !with_norm)) continue;
         ExternCall fused = *row;
         if (with_end) add_end(fused, behind);
+        if (with_norm && fused.output_sizes[1].constant() > kMostNormed) continue;
         if (with_norm) add_norm(fused, *before);
         if (accepted(fused)) return merge(at, std::move(fused), with_end ? behind : -1, with_norm ? &*before : nullptr);
       }
@@ -240,10 +241,6 @@ private:
     const SymInts strides = contiguous_strides(b.sizes);
     for (size_t d = 0; d < b.sizes.size(); ++d) step += x.coefficients[b.sizes.size() + d] * strides[d];
     if (!step.is(1)) return std::nullopt;
-    const SymInt columns = std::holds_alternative<PackedMatMulProblem>(row.problem)
-                               ? SymInt(std::get<PackedMatMulProblem>(row.problem).n)
-                               : row.inputs[1].sizes[1];
-    if (!columns.is_constant() || columns.constant() > kMostNormed) return std::nullopt;
     return find_row_norm(program_, deps_, deps_.writers[id][0]);
   }
 

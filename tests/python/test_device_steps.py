@@ -230,6 +230,17 @@ def test_gated_layers(k: int, n: int, activation: str, gate_first: bool) -> None
     assert not fits or len(kernels(session)) == (2 if activation == "Sigmoid" else 1), kernels(session)
 
 
+@pytest.mark.parametrize("n, count", [(9000, 1), (16400, 2)])
+def test_the_norm_of_many_results_is_a_kernel_of_its_own(n: int, count: int) -> None:
+    g = np.random.default_rng(n)
+    w = {"scale": g.standard_normal(8), "a": g.standard_normal((8, n)), "b": g.standard_normal((8, n))}
+    w = {name: v.astype(np.float32) for name, v in w.items()}
+    session = one_row(gated_nodes("Silu", True), w, 8, {"y": [1, n]})
+    x = g.standard_normal((1, 8)).astype(np.float32)
+    np.testing.assert_allclose(session.run({"x": x})["y"], gated(x, w, "Silu"), rtol=2e-5, atol=1e-4)
+    assert len(kernels(session)) == count
+
+
 def test_several_callers_of_one_session() -> None:
     g = np.random.default_rng(2)
     w = {"scale": g.standard_normal(96), "a": g.standard_normal((96, 50)) * 0.1, "b": g.standard_normal((96, 50)) * 0.1}

@@ -34,7 +34,8 @@ public:
     found_.operations = {op_};
     Expr e = compute->loops.body;
     // The store rounds.
-    if (e->op == Op::round_to && is_half(compute->loops.dtype) && e->format == compute->loops.dtype) e = e->args[0];
+    if (e->op == Op::round_to && is_half(compute->loops.dtype) && e->format == compute->loops.dtype)
+      e = e->args[0];
     e = without_vector(e, Op::add, found_.shift);
     e = without_vector(e, Op::mul, found_.scale);
     if (e->op == Op::round_to && is_half(e->format)) {
@@ -127,7 +128,8 @@ private:
 
   bool is_normed_by(Expr centred, Expr factor) {
     const bool with_mean = centred->op == Op::sub;
-    const Expr x = unwidened(with_mean ? centred->args[0] : centred), mean = with_mean ? centred->args[1] : nullptr;
+    const Expr x = unwidened(with_mean ? centred->args[0] : centred),
+               mean = with_mean ? centred->args[1] : nullptr;
     auto row = row_of(x, program_.context->var(variable_));
     if (!row) return false;
     const Expr x_at = x; // as the sums see it
@@ -146,7 +148,8 @@ private:
     if (!square || square->op != Op::mul || square->args[0] != square->args[1]) return false;
     const Expr term = square->args[0];
     if (with_mean) {
-      if (term->op != Op::sub || !is_same_row(unwidened(term->args[0]), x_at) || !is_element(term->args[1], mean))
+      if (term->op != Op::sub || !is_same_row(unwidened(term->args[0]), x_at) ||
+          !is_element(term->args[1], mean))
         return false;
       const int division = only_writer(mean, 2);
       const Expr total = division < 0 ? nullptr : over_length(compute_at(division)->loops.body);

@@ -11,9 +11,9 @@ namespace tbx::fusion {
 
 /// (x - mean) / deviation, or x over its root mean square, times scale, plus shift.
 struct RowNorm {
-  extern_kernels::RowWork work;       ///< of which norm, epsilon and rounded
-  ir::ExternOperand x, scale, shift;  ///< views [1, k]; the last two may be absent
-  std::vector<int> operations;        ///< all that compute it, which nobody else reads
+  extern_kernels::RowWork work;      ///< of which norm, epsilon and rounded
+  ir::ExternOperand x, scale, shift; ///< views [1, k]; the last two may be absent
+  std::vector<int> operations;       ///< all that compute it, which nobody else reads
 };
 
 /// The row of `length` elements that `load` reads while `variable` runs, of which each moves along one whole
@@ -21,8 +21,8 @@ struct RowNorm {
 std::optional<ir::ExternOperand> row_view(const ir::Program& program, ir::Expr load, ir::SymInt variable,
                                           ir::SymInt length);
 
-/// What the pointwise operation `op` computes, where that is a norm of one row of constant length that lies in
-/// memory.
+/// What the pointwise operation `op` computes, where that is a norm of one row of constant length that lies
+/// in memory.
 std::optional<RowNorm> find_row_norm(const ir::Program& program, const Dependencies& deps, int op);
 
 } // namespace tbx::fusion

@@ -73,7 +73,8 @@ constexpr std::array kActivations = {RowWork::none, RowWork::relu, RowWork::gelu
 
 class RowWorkPass {
 public:
-  RowWorkPass(Program& program) : program_(program), deps_(analyse(program)), gone_(program.operations.size(), 0) {}
+  RowWorkPass(Program& program)
+      : program_(program), deps_(analyse(program)), gone_(program.operations.size(), 0) {}
 
   void run() {
     for (size_t i = 0; i < program_.operations.size(); ++i)
@@ -100,7 +101,8 @@ private:
         if (with_end) add_end(fused, behind);
         if (with_norm && fused.output_sizes[1].constant() > kMostNormed) continue;
         if (with_norm) add_norm(fused, *before);
-        if (accepted(fused)) return merge(at, std::move(fused), with_end ? behind : -1, with_norm ? &*before : nullptr);
+        if (accepted(fused))
+          return merge(at, std::move(fused), with_end ? behind : -1, with_norm ? &*before : nullptr);
       }
   }
 
@@ -110,7 +112,8 @@ private:
     if (std::holds_alternative<PackedMatMulProblem>(call.problem)) {
       const SymInts& x = call.inputs[0].sizes;
       const auto& packed = std::get<PackedMatMulProblem>(call.problem);
-      if (x.size() != 2 || !x[0].is(1) || packed.work != RowWork{} || call.inputs.size() > 5) return std::nullopt;
+      if (x.size() != 2 || !x[0].is(1) || packed.work != RowWork{} || call.inputs.size() > 5)
+        return std::nullopt;
       row.output_sizes = {1, packed.n};
       return row;
     }
@@ -147,8 +150,8 @@ private:
     std::optional<ExternOperand> added{};
   };
 
-  /// The operation behind the product at `at` that its kernel might do; -1: there is none. `end_` says what it
-  /// does.
+  /// The operation behind the product at `at` that its kernel might do; -1: there is none. `end_` says what
+  /// it does.
   int end_of(int at, const ExternCall& row) {
     const BufferId result = row.outputs[0];
     if (owner_of(program_, result) != result || deps_.is_output[result] || deps_.readers[result].size() != 1)
@@ -282,7 +285,7 @@ private:
       for (int op : norm->operations) take_over(op);
     }
     if (behind >= 0) {
-      merged.reason += end_.added                          ? "; sum at its end"
+      merged.reason += end_.added                      ? "; sum at its end"
                        : end_.gate == RowWork::no_gate ? "; activation at its end"
                                                        : "; gate at its end";
       take_over(behind);

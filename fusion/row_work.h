@@ -6,9 +6,9 @@
 
 namespace tbx::fusion {
 
-/// Behind fuse_post_ops, for a GPU: the norm of the row, and the gate or activation behind the product, become
-/// part of the call where its kernel takes them. Steps of decoders start fewer kernels so; each block norms the
-/// row for itself.
+/// Behind fuse_post_ops, for a GPU: the norm of the row, and the gate or activation behind the product,
+/// become part of the call where its kernel takes them. Steps of decoders start fewer kernels so; each block
+/// norms the row for itself.
 void fuse_row_work(ir::Program& program, const Target& target);
 
 } // namespace tbx::fusion

@@ -44,6 +44,10 @@ std::vector<CallWork> work(const PackedMatMulProblem& p, const Operands& in, con
   return {{2, {a[0], a[1], p.n}}};
 }
 
+std::vector<CallWork> work(const RowProductProblem&, const Operands& in, const SymInts&) {
+  return {{2, in[1].sizes}};
+}
+
 std::vector<CallWork> work(const ExpertsProblem&, const Operands& in, const SymInts&) {
   const SymInts& choices = in[1].sizes;
   return {{2, {choices[0], choices[1], in[2].sizes[1], in[0].sizes[1]}}};

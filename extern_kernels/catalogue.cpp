@@ -24,7 +24,8 @@ LayoutWish input_layout(const Problem& problem, int input, bool channels_last) {
     if (input == 0 || input > 2) return channels_last ? LayoutWish::channels_last : LayoutWish::row_major;
     return LayoutWish::any;
   }
-  if (std::holds_alternative<MatMulProblem>(problem)) return input < 2 ? LayoutWish::matrix : LayoutWish::any;
+  if (std::holds_alternative<MatMulProblem>(problem) || std::holds_alternative<RowProductProblem>(problem))
+    return input < 2 ? LayoutWish::matrix : LayoutWish::any;
   if (std::holds_alternative<AttentionProblem>(problem)) return LayoutWish::any;
   return LayoutWish::row_major;
 }

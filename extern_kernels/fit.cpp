@@ -164,6 +164,7 @@ void check_fit(const Problem& problem, std::span<const TensorRef> inputs, std::s
   if (const auto* layer = std::get_if<RecurrentProblem>(&problem)) return check_layer_fit(*layer, fit);
   fit.require(outputs.size() == 1, "one result");
   if (const auto* product = std::get_if<PackedMatMulProblem>(&problem)) return check_layer_fit(*product, fit);
+  if (const auto* row = std::get_if<RowProductProblem>(&problem)) return check_layer_fit(*row, fit);
   if (const auto* experts = std::get_if<ExpertsProblem>(&problem)) return check_layer_fit(*experts, fit);
   if (const auto* conv = std::get_if<ConvProblem>(&problem))
     check(*conv, fit);

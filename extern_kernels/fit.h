@@ -75,6 +75,7 @@ int64_t known_numel(std::span<const int64_t> sizes);
 
 void check_layer_fit(const RecurrentProblem& problem, Fit& fit); // extern_kernels/layer_fit.cpp
 void check_layer_fit(const PackedMatMulProblem& problem, Fit& fit);
+void check_layer_fit(const RowProductProblem& problem, Fit& fit);
 void check_layer_fit(const ExpertsProblem& problem, Fit& fit);
 void check_host_fit(const HostProblem& problem, Fit& fit, bool allocates); // extern_kernels/host_fit.cpp
 

@@ -27,6 +27,15 @@ void check_type(const Fit& fit, size_t i, DType wanted) {
   check_type(fit, i, [&](DType t) { return t == wanted; });
 }
 
+/// Results are "r".
+void check_row_work(const RowWork& work, int64_t columns, const Fit& fit) {
+  const int64_t results = fit.size('r');
+  fit.require(same_size(columns, work.gate == RowWork::no_gate ? results : times(results, 2)),
+              "{} columns for {} results", columns, results);
+  fit.require(work.rounded == DType::undefined || is_half(work.rounded), "a row that is rounded to {}",
+              name_of(work.rounded));
+}
+
 } // namespace
 
 void check_layer_fit(const RecurrentProblem& p, Fit& fit) {
@@ -63,14 +72,38 @@ void check_layer_fit(const PackedMatMulProblem& p, Fit& fit) {
   fit.input(2, "*");
   fit.optional(3, "*");
   fit.optional(4, "n");
-  fit.output(0, "mn");
   fit.derived('k', p.k);
   fit.derived('n', p.n);
+  for (size_t i : {5, 6}) fit.optional(i, "1k");
+  if (p.work == RowWork{}) {
+    fit.output(0, "mn");
+  } else {
+    fit.output(0, "1r");
+    fit.derived('m', 1);
+    check_row_work(p.work, p.n, fit);
+  }
+  if (fit.has(7)) {
+    fit.derived('m', 1);
+    fit.input(7, p.work.gate == RowWork::no_gate ? "1n" : "1r");
+    check_type(fit, 7, is_real);
+  }
+  for (size_t i : {5, 6}) check_type(fit, i, is_real);
   check_type(fit, 0, is_real);
   check_type(fit, 1, DType::u8);
   for (size_t i : {2, 3}) check_type(fit, i, is_number);
   check_type(fit, 4, DType::f32);
   fit.require(is_real(fit.out(0).dtype), "output 0 is of type {}", name_of(fit.out(0).dtype));
+}
+
+void check_layer_fit(const RowProductProblem& p, Fit& fit) {
+  fit.input(0, "1k");
+  fit.input(1, "kn");
+  fit.optional(2, "1n");
+  for (size_t i : {3, 4}) fit.optional(i, "1k");
+  fit.output(0, "1r");
+  for (size_t i : {0, 1, 2, 3, 4}) check_type(fit, i, is_real);
+  fit.require(is_real(fit.out(0).dtype), "output 0 is of type {}", name_of(fit.out(0).dtype));
+  check_row_work(p.work, fit.size('n'), fit);
 }
 
 void check_layer_fit(const ExpertsProblem& p, Fit& fit) {

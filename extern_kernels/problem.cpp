@@ -63,6 +63,13 @@ std::string text(const RecurrentProblem& p) {
   return s + (p.gives_c ? " +Y_c" : "");
 }
 
+std::string text(const RowWork& work) {
+  static constexpr const char* kNorms[] = {"", " of a row over its root mean square", " of a normalised row"};
+  static constexpr const char* kActivations[] = {"", " +relu", " +gelu_tanh", " +gelu_erf", " +silu"};
+  static constexpr const char* kGates[] = {"", " *second half", " *first half"};
+  return std::string(kNorms[work.norm]) + kActivations[work.activation] + kGates[work.gate];
+}
+
 std::string in_blocks(int bits, int64_t block, bool rounds) {
   return fmt::format(" of {} bits{}{}", bits, block ? fmt::format(" in blocks of {}", block) : "",
                      rounds ? ", activations rounded to 8 bits" : "");
@@ -96,6 +103,7 @@ std::string name_of(const Problem& problem) {
            : layer->cell == RecurrentProblem::rnn ? "RNN"
                                                   : "GRU";
   if (std::holds_alternative<PackedMatMulProblem>(problem)) return "MatMulNBits";
+  if (std::holds_alternative<RowProductProblem>(problem)) return "RowMatMul";
   if (const auto* experts = std::get_if<ExpertsProblem>(&problem)) return experts->bits ? "QMoE" : "MoE";
   return std::get<HostProblem>(problem).op;
 }
@@ -123,7 +131,9 @@ std::string to_string(const Problem& problem) {
                                               : "");
   if (const auto* p = std::get_if<RecurrentProblem>(&problem)) return name_of(problem) + text(*p);
   if (const auto* p = std::get_if<PackedMatMulProblem>(&problem))
-    return fmt::format("MatMulNBits {} x {}{}", p->k, p->n, in_blocks(p->bits, p->block, p->rounds));
+    return fmt::format("MatMulNBits {} x {}{}{}", p->k, p->n, in_blocks(p->bits, p->block, p->rounds),
+                       text(p->work));
+  if (const auto* p = std::get_if<RowProductProblem>(&problem)) return name_of(problem) + text(p->work);
   if (const auto* p = std::get_if<ExpertsProblem>(&problem))
     return name_of(problem) + (p->bits ? in_blocks(p->bits, p->block, p->rounds) : "");
   const auto& host = std::get<HostProblem>(problem);

@@ -140,16 +140,38 @@ struct RecurrentProblem {
   size_t activations_of_direction() const { return cell == lstm ? 3 : cell == rnn ? 1 : 2; }
 };
 
+/// What becomes of the one row that a product reads, and of its results: steps of decoders, in one kernel.
+struct RowWork {
+  enum Norm : uint8_t { as_it_is, root_mean_square, layer } norm = as_it_is;
+  enum Activation : uint8_t { none, relu, gelu_tanh, gelu_erf, silu } activation = none;
+  /// The matrix has twice as many columns as there are results: those of the first or the second half go
+  /// through the activation, and are multiplied by those of the other half.
+  enum Gate : uint8_t { no_gate, first, second } gate = no_gate;
+  float epsilon = 0;                ///< added to the mean of the squares
+  DType rounded = DType::undefined; ///< the row over its root mean square becomes this before it is scaled
+  bool operator==(const RowWork&) const = default;
+};
+
+/// One row times a constant matrix: inputs 0 = x [1, k] of f32, f16 or bf16, 1 = matrix [k, n], 2 = bias [1,
+/// n], 3 = scale and 4 = shift of the norm [1, k]; 2 to 4 are optional. The normed row is taken in the type
+/// of the matrix. Output: [1, n], behind a gate [1, n / 2].
+struct RowProductProblem {
+  RowWork work;
+};
+
 /// A product with a matrix of 2-, 4- or 8-bit integers that lie packed, lowest bits first, a scale for each
 /// block of a column: inputs 0 = a [rows, k], 1 = integers [n, blocks, bytes] u8, 2 = scales [n * blocks] of
 /// any float type, 3 = zero points: integers packed like those of the matrix, column by column, or floats [n
 /// * blocks], 4 = bias [n]; 3 and 4 are optional. Without zero points they are half of the range. Output:
-/// [rows, n].
+/// [rows, n]. Of one row there may be work before and behind the product, with 5 = scale and 6 = shift of the
+/// norm [1, k] and 7 = what is added behind an activation or a gate [1, results], all optional. Output then:
+/// [1, n], behind a gate [1, n / 2].
 struct PackedMatMulProblem {
   int64_t k = 0, n = 0;
   int64_t block = 0;
   int bits = 4;
   bool rounds = false; ///< a may be rounded to 8 bits by blocks
+  RowWork work = {};
 };
 
 /// Rows times the matrices that each of them chooses: inputs 0 = x [rows, k] f32, 1 = which matrices [rows,
@@ -180,14 +202,23 @@ struct HostProblem {
 };
 
 using Problem = std::variant<ConvProblem, MatMulProblem, AttentionProblem, RecurrentProblem,
-                             PackedMatMulProblem, ExpertsProblem, HostProblem>;
+                             PackedMatMulProblem, RowProductProblem, ExpertsProblem, HostProblem>;
 /// Which of them: Problem::index().
-enum class ProblemKind : size_t { conv, matmul, attention, recurrent, packed_matmul, experts, host };
+enum class ProblemKind : size_t {
+  conv,
+  matmul,
+  attention,
+  recurrent,
+  packed_matmul,
+  row_product,
+  experts,
+  host
+};
 constexpr size_t kProblemKinds = std::variant_size_v<Problem>;
 static_assert(kProblemKinds == static_cast<size_t>(ProblemKind::host) + 1);
 
-/// "Conv", "ConvTranspose", "MatMul", "Attention", "LSTM", "GRU", "RNN", "MatMulNBits", "MoE", "QMoE", or the
-/// host operator's name.
+/// "Conv", "ConvTranspose", "MatMul", "Attention", "LSTM", "GRU", "RNN", "MatMulNBits", "RowMatMul", "MoE",
+/// "QMoE", or the host operator's name.
 std::string name_of(const Problem& problem);
 /// One line with all parameters; deterministic.
 std::string to_string(const Problem& problem);

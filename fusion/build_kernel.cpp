@@ -194,6 +194,8 @@ private:
     made.full = !made.reduction && is_full(m);
     Substitution s = substitution_of(m);
     Expr body = ir::substitute(loops.body, s);
+    const Expr mask = mask_of(m);
+    if (mask) body = mask_loads(body, mask);
     made.level = level_of(body, made);
     Expr value = resolve_loads(body, made.level);
     DType compute_dtype = compute_type(loops.dtype);
@@ -206,7 +208,7 @@ private:
     TBX_INTERNAL(value->dtype == compute_dtype);
     if (!made.full && !kernel_has_inner()) {
       made.value = as_stored(value, loops.dtype);
-      if (made.stored) store(compute.output, value, m, made.level);
+      if (made.stored) store(compute.output, value, m, made.level, mask);
       return;
     }
     if (!made.full) {
@@ -322,10 +324,17 @@ private:
     return c_.load(b, n->dtype, {address_of(n->buffer, n->indices)}, n->mask());
   }
 
-  void store(BufferId id, Expr value, const Member& m, int level) {
+  /// Where the member has points; nullptr: everywhere.
+  Expr mask_of(const Member& m) const {
+    if (m.short_axis < 0) return nullptr;
+    return ir::binary(Op::less, c_.index(axis_var_[m.short_axis]), c_.index(m.end));
+  }
+
+  void store(BufferId id, Expr value, const Member& m, int level, Expr mask = nullptr) {
     Stmt s;
     s.kind = StmtKind::store;
     s.value = value;
+    s.mask = mask;
     s.buffer = kernel_buffer(id, Access::write);
     s.address = address_of(id, substitution_of(m).vars);
     levels_[level].stmts.push_back(s);

@@ -68,6 +68,7 @@ struct Match {
   Member member;
   std::vector<bool> inner;
   bool has_reduction;
+  std::optional<SymInts> axes{}; ///< longer ones than the group has
 };
 
 struct HashRanges {
@@ -111,6 +112,7 @@ private:
           why = fmt::format("not with group of operation {}: {}", d.first_op, reason);
           continue;
         }
+        if (match->axes) widen(d, *match->axes);
         d.members.push_back(std::move(match->member));
         d.work += work_of(compute->loops);
         d.inner = match->inner;
@@ -200,6 +202,50 @@ private:
     return true;
   }
 
+  /// Small nests over points in the same number of dimensions, of which one may be of another length, are one
+  /// kernel of a GPU: the rotation of queries and those of keys, which go into a cache with the values.
+  std::optional<Match> beside_of(const Draft& d, int op, const Loops& loops) const {
+    constexpr int64_t kMostPoints = 1 << 15; // which start together anyway
+    constexpr int kNear = 4;
+    if (!target_.cuda || d.has_reduction || op - d.last_op > kNear || loops.kind != LoopKind::pointwise)
+      return std::nullopt;
+    Match match{{op, std::vector<int>(loops.ranges.size(), kUnit), {}}, d.inner, false, d.axes};
+    size_t axis = 0;
+    for (size_t k = 0; k < loops.ranges.size(); ++k) {
+      const SymInt extent = loops.ranges[k];
+      if (extent.is(1)) continue;
+      if (axis == d.axes.size() || !extent.is_constant() || !d.axes[axis].is_constant()) return std::nullopt;
+      match.member.axis_of_var[k] = static_cast<int>(axis);
+      if (extent != d.axes[axis]) {
+        if (match.member.short_axis >= 0) return std::nullopt;
+        match.member.short_axis = static_cast<int>(axis);
+        match.member.end = extent;
+        (*match.axes)[axis] = ir::max(extent, d.axes[axis]);
+      }
+      ++axis;
+    }
+    const int shorter = match.member.short_axis;
+    if (axis != d.axes.size() || product(*match.axes).constant() > kMostPoints) return std::nullopt;
+    for (const Member& m : d.members) {
+      const Compute* other = compute_of(program_, m.op);
+      if (!other || other->loops.kind != LoopKind::pointwise ||
+          (m.short_axis >= 0 && shorter >= 0 && m.short_axis != shorter))
+        return std::nullopt;
+    }
+    if (shorter >= 0 && (*match.axes)[shorter] == match.member.end) match.member.short_axis = -1;
+    return match;
+  }
+
+  /// What ran over all points of an axis ends before it does now.
+  static void widen(Draft& d, const SymInts& axes) {
+    for (size_t a = 0; a < axes.size(); ++a) {
+      if (axes[a] == d.axes[a]) continue;
+      for (Member& m : d.members)
+        if (m.short_axis < 0) m.short_axis = static_cast<int>(a), m.end = d.axes[a];
+      d.axes[a] = axes[a];
+    }
+  }
+
   /// Binds the loop variables of `op` to the axes of `d`.
   std::optional<Match> try_match(const Draft& d, int op, const Compute& compute, std::string& reason) const {
     if (static_cast<int>(d.members.size()) >= kMaxMembers) {
@@ -227,6 +273,9 @@ private:
         why = "parts of concatenations over the same loops";
       } else if (bind_totals(d, compute, m)) {
         why = "totals over the same loops";
+      } else if (auto beside = beside_of(d, op, loops)) {
+        reason = "small, beside the group";
+        return beside;
       } else {
         reason = "no shared data at the same points";
         return std::nullopt;

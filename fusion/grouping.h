@@ -4,6 +4,9 @@
 // reduced axes are the group's inner axes: members either cover all inner axes (row work) or none (one value
 // per row), and all cover the outer axes. A member may read what another member wrote at the same point, or,
 // when the other belongs to an earlier phase, anywhere in the same row.
+//
+// On a GPU nests that share nothing but their shape run beside each other where they are small: a member may
+// end before an axis does.
 #pragma once
 
 #include <string>
@@ -17,6 +20,8 @@ namespace tbx::fusion {
 struct Member {
   int op = -1;                                ///< operation of the program
   std::vector<int> axis_of_var, axis_of_rvar; ///< group axis per loop variable; -1: extent 1
+  int short_axis = -1;                        ///< along which it runs over `end` points only; -1: none
+  ir::SymInt end = 0;
 };
 
 struct Draft {

@@ -17,6 +17,7 @@
 #include "fusion/layout.h"
 #include "fusion/natural_order.h"
 #include "fusion/post_ops.h"
+#include "fusion/row_work.h"
 #include "fusion/write_in_place.h"
 
 namespace tbx::fusion {
@@ -129,6 +130,9 @@ std::span<const ScheduleStep> schedule_steps() {
       // Before assign_layouts: which order a buffer gets depends on who reads it.
       ScheduleStep{"fuse_post_ops", "f(product) -> product that computes f, where the library can",
                    [](ScheduleWork& w) { fuse_post_ops(w.program, w.target); }, wants_extern_fusion},
+      // Behind fuse_post_ops: what a library does of it, it does for any number of rows.
+      ScheduleStep{"fuse_row_work", "norm, product of one row, gate -> one product, for a GPU",
+                   [](ScheduleWork& w) { fuse_row_work(w.program, w.target); }, wants_extern_fusion},
       ScheduleStep{"assign_layouts", "fixes the memory order of every buffer",
                    [](ScheduleWork& w) { assign_layouts(w.program, w.options); }},
       // Behind assign_layouts, which adds copies: they may join a kernel.

@@ -26,6 +26,14 @@ std::string reason_to_realize(const ir::Loops& loops, int users, const RealizeLi
 
 namespace {
 
+/// The call gives a product whose kernel adds to it: of packed integers that of one row, on a GPU.
+bool is_product(const ir::Program& program, const ir::ExternCall& call) {
+  if (!std::holds_alternative<extern_kernels::PackedMatMulProblem>(call.problem))
+    return extern_kernels::is_product(call.problem);
+  const ir::SymInts& sizes = program.at(call.outputs[0]).sizes;
+  return program.target.cuda && !sizes.empty() && sizes[0].is(1);
+}
+
 /// The buffer holds the result of a convolution or a matrix product.
 bool is_product(const ir::Program& program, ir::BufferId id) {
   constexpr size_t kBack = 64; // products are followed at once by what becomes part of them
@@ -33,7 +41,7 @@ bool is_product(const ir::Program& program, ir::BufferId id) {
   for (size_t i = operations.size(); i-- > 0 && operations.size() - i <= kBack;)
     if (const auto* call = std::get_if<ir::ExternCall>(&operations[i].what))
       for (ir::BufferId out : call->outputs)
-        if (out == id) return extern_kernels::is_product(call->problem);
+        if (out == id) return is_product(program, *call);
   return false;
 }
 
@@ -49,6 +57,8 @@ bool finishes_product(const ir::Program& program, const ir::Loops& loops) {
     if (!simple) return;
     const ir::SymInts& sizes = program.at(n->buffer).sizes;
     bool whole = ir::provably_equal(ir::product(sizes), ir::product(loops.ranges));
+    // Of one row a bias has as many elements; a GPU gains by the end of a product there, too.
+    if (program.target.cuda && sizes.size() <= 1 && loops.ranges.size() > 1) whole = false;
     if (whole && is_product(program, n->buffer)) {
       ++products;
     } else if (whole) {

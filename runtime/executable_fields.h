@@ -29,6 +29,16 @@ template <> struct Last<extern_kernels::RecurrentProblem::Direction> {
   static constexpr auto value = extern_kernels::RecurrentProblem::bidirectional;
 };
 
+template <> struct Last<extern_kernels::RowWork::Norm> {
+  static constexpr auto value = extern_kernels::RowWork::layer;
+};
+template <> struct Last<extern_kernels::RowWork::Activation> {
+  static constexpr auto value = extern_kernels::RowWork::silu;
+};
+template <> struct Last<extern_kernels::RowWork::Gate> {
+  static constexpr auto value = extern_kernels::RowWork::second;
+};
+
 template <class A> void fields(A& a, runtime::SizeExpr::Item& v) {
   a.template all<runtime::SizeExpr::Item>(v.code, v.value);
 }
@@ -72,8 +82,14 @@ template <class A> void fields(A& a, extern_kernels::RecurrentProblem& v) {
   a.template all<extern_kernels::RecurrentProblem>(v.cell, v.direction, v.batch_first, v.input_forget,
                                                    v.gives_y, v.gives_h, v.gives_c, v.clip, v.activations);
 }
+template <class A> void fields(A& a, extern_kernels::RowWork& v) {
+  a.template all<extern_kernels::RowWork>(v.norm, v.activation, v.gate, v.epsilon, v.rounded);
+}
 template <class A> void fields(A& a, extern_kernels::PackedMatMulProblem& v) {
-  a.template all<extern_kernels::PackedMatMulProblem>(v.k, v.n, v.block, v.bits, v.rounds);
+  a.template all<extern_kernels::PackedMatMulProblem>(v.k, v.n, v.block, v.bits, v.rounds, v.work);
+}
+template <class A> void fields(A& a, extern_kernels::RowProductProblem& v) {
+  a.template all<extern_kernels::RowProductProblem>(v.work);
 }
 template <class A> void fields(A& a, extern_kernels::ExpertsProblem& v) {
   a.template all<extern_kernels::ExpertsProblem>(v.bits, v.block, v.rounds);

@@ -25,9 +25,41 @@ const char* const kRowText =
 #include "extern_kernels/cuda/packed_row.inc"
     ;
 
-constexpr int64_t kColumnsOfBlock = 8;                              ///< one for each warp
+const char* const kWorkText =
+#include "extern_kernels/cuda/row_work.inc"
+    ;
+
+constexpr int64_t kMostNormed = 8192;  ///< elements of a row, of which a thread keeps some
+constexpr int64_t kColumnsOfBlock = 8; ///< one for each warp
 constexpr int64_t kEmulatedBytes = 32 << 10, kMostBytes = 48 << 10; ///< of shared memory, for one row
 constexpr int kManyColumns = 4; ///< that a warp has at a time, of matrices that fill the device many times
+
+/// Of shared memory, for the activations of one row.
+int64_t row_bytes_of(int64_t k, int64_t block, bool rounded) {
+  return (k + block - 1) / block * block / 32 * (rounded ? 40 : 36 * 4);
+}
+/// Threads share the groups that are rounded by shuffles.
+bool shares_groups(int64_t block, bool rounded) {
+  return !rounded || (std::has_single_bit(static_cast<uint64_t>(block)) && block <= 256);
+}
+
+/// Why the kernel of one row, which is the only one that knows such work, does not do it; empty: it does.
+std::string refuse_row_work(const PackedMatMulProblem& p, std::span<const OperandInfo> inputs) {
+  if (inputs[0].sizes.empty() || inputs[0].sizes[0] != 1) return "work before or behind more than one row";
+  if (row_bytes_of(p.k, p.block, p.rounds) > kEmulatedBytes || !shares_groups(p.block, p.rounds))
+    return fmt::format("work around a row of {}", p.k);
+  if (p.work.norm != RowWork::as_it_is && p.k > kMostNormed)
+    return fmt::format("the norm of {} elements", p.k);
+  auto has = [&](size_t i) { return i < inputs.size() && inputs[i].dtype != DType::undefined; };
+  auto is_dense = [&](size_t i) {
+    return inputs[i].sizes.back() == 1 || inputs[i].strides.empty() || inputs[i].strides.back() == 1;
+  };
+  for (size_t i : {5, 6, 7})
+    if (has(i) && !((inputs[i].dtype == DType::f32 || is_half(inputs[i].dtype)) && is_dense(i)))
+      return "scale, shift or what is added lie in an order of their own";
+  if (has(7) && inputs[7].dtype != inputs[0].dtype) return "what is added has another type";
+  return {};
+}
 
 using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
 
@@ -35,11 +67,13 @@ class PackedProduct final : public ExternKernel {
 public:
   PackedProduct(device::Device& device, const PackedMatMulProblem& p, std::span<const OperandInfo> inputs,
                 Load load)
-      : k_(p.k), n_(p.n), block_(p.block), rounded_(p.rounds), type_(inputs[0].dtype), load_(std::move(load)),
-        multiprocessors_(std::max(1, device.properties().multiprocessors)),
+      : k_(p.k), n_(p.n), block_(p.block), rounded_(p.rounds), work_(p.work), type_(inputs[0].dtype),
+        load_(std::move(load)), multiprocessors_(std::max(1, device.properties().multiprocessors)),
         overlaps_(architecture_number(device.properties()) >= 90), emulated_(device::is_fake(device)) {
     if (inputs.size() > 3 && inputs[3].dtype != DType::undefined)
       zeros_ = inputs[3].dtype == DType::u8 ? 1 : 2;
+    if (inputs.size() > 5) scale_ = inputs[5].dtype;
+    if (inputs.size() > 6) shift_ = inputs[6].dtype;
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
     if (!inputs[0].sizes.empty() && inputs[0].sizes[0] > 0)
@@ -61,11 +95,14 @@ public:
     int64_t rows = x.sizes[0], k = k_, n = n_, block = block_, x_row = x.strides[0], x_step = x.strides[1],
             y_row = y.strides[0], y_step = y.strides[1];
     void *from = x.data, *w = args.inputs[1].data, *scales = args.inputs[2].data, *zeros = given(3),
-         *bias = given(4), *to = y.data;
+         *bias = given(4), *to = y.data, *scale = given(5), *shift = given(6), *added = given(7);
     device::LaunchShape shape;
     if (rows == 1 && suits_row()) {
-      void* pointers[] = {&from, &w, &scales, &zeros, &bias, &to, &k, &n, &block, &x_step, &y_step};
-      const int64_t columns = int64_t{8} * columns_of_warp(), parts = (n_ + columns - 1) / columns;
+      n = results();
+      float epsilon = work_.epsilon;
+      void* pointers[] = {&from,  &w,      &scales, &zeros, &bias,  &to,    &k,      &n,
+                          &block, &x_step, &y_step, &scale, &shift, &added, &epsilon};
+      const int64_t columns = int64_t{8} * columns_of_warp(), parts = (n + columns - 1) / columns;
       shape.blocks = static_cast<uint32_t>(std::min<int64_t>(parts, int64_t{4} * multiprocessors_));
       shape.threads = 256;
       shape.shared_bytes = static_cast<uint32_t>(row_bytes());
@@ -82,15 +119,14 @@ public:
 
 private:
   int64_t blocks_of_column() const { return (k_ + block_ - 1) / block_; }
-  /// Of shared memory, for the activations of one row.
-  int64_t row_bytes() const { return blocks_of_column() * block_ / 32 * (rounded_ ? 40 : 36 * 4); }
-  /// Threads share the groups that are rounded by shuffles.
+  int64_t row_bytes() const { return row_bytes_of(k_, block_, rounded_); }
   bool suits_row() const {
-    return row_bytes() <= (emulated_ ? kEmulatedBytes : kMostBytes) &&
-           (!rounded_ || (std::has_single_bit(static_cast<uint64_t>(block_)) && block_ <= 256));
+    return row_bytes() <= (emulated_ ? kEmulatedBytes : kMostBytes) && shares_groups(block_, rounded_);
   }
+  int64_t results() const { return work_.gate == RowWork::no_gate ? n_ : n_ / 2; }
   int columns_of_warp() const {
-    return n_ >= int64_t{8} * 2 * kManyColumns * multiprocessors_ ? kManyColumns : 1;
+    const int many = work_.gate == RowWork::no_gate ? kManyColumns : kManyColumns / 2;
+    return n_ >= int64_t{8} * 2 * kManyColumns * multiprocessors_ ? many : 1;
   }
 
   device::Kernel compiled_for(int64_t rows) const {
@@ -101,16 +137,26 @@ private:
     if (fresh) {
       const std::string macros = fmt::format("#define TYPE {}\n#define ZEROS {}\n#define ROUNDED {}\n",
                                              static_cast<int>(type_), zeros_, rounded_ ? 1 : 0);
-      it->second =
-          load_(row ? fmt::format("{}#define COLUMNS {}\n#define OVERLAP {}\n#define SHARED {}\n{}", macros,
-                                  columns_of_warp(), overlaps_ ? 1 : 0, kEmulatedBytes, kRowText)
-                    : fmt::format("{}#define ROWS {}\n{}", macros, each, kText));
+      it->second = load_(row ? row_text(macros) : fmt::format("{}#define ROWS {}\n{}", macros, each, kText));
     }
     return it->second->kernel(row ? "packed_row" : "packed_product");
   }
 
+  std::string row_text(const std::string& macros) const {
+    auto number = [](auto value) { return static_cast<int>(value); };
+    return fmt::format(
+        "#define NORM {}\n#define ROUNDED_ROW {}\n#define ACTIVATION {}\n{}{}#define COLUMNS {}\n"
+        "#define SCALE {}\n#define SHIFT {}\n#define TERMS {}\n#define GATE {}\n#define OVERLAP {}\n"
+        "#define SHARED {}\n{}",
+        number(work_.norm), number(work_.rounded), number(work_.activation), kWorkText, macros,
+        columns_of_warp(), number(scale_), number(shift_), work_.norm == RowWork::as_it_is ? 0 : k_,
+        number(work_.gate), overlaps_ ? 1 : 0, kEmulatedBytes, kRowText);
+  }
+
   int64_t k_, n_, block_;
   bool rounded_; ///< activations become 8-bit integers, as the model allows
+  RowWork work_;
+  DType scale_ = DType::undefined, shift_ = DType::undefined; ///< of the norm
   DType type_;
   int zeros_ = 0; ///< as the macro
   Load load_;
@@ -137,11 +183,11 @@ std::string supports_cuda_packed_product(const Problem& problem, std::span<const
   if (inputs.size() > 3 && inputs[3].dtype != DType::undefined && inputs[3].dtype != DType::u8 &&
       inputs[3].dtype != t)
     return fmt::format("zero points of {}", name_of(inputs[3].dtype));
-  for (size_t i = 1; i < inputs.size(); ++i)
+  for (size_t i = 1; i < std::min<size_t>(inputs.size(), 7); ++i)
     if (inputs[i].dtype != DType::undefined && !inputs[i].constant) return "weights that are no constants";
   if (inputs.size() > 4 && inputs[4].dtype != DType::undefined && inputs[4].dtype != t)
     return "a bias of another type";
-  return {};
+  return p.work != RowWork{} || inputs.size() > 5 ? refuse_row_work(p, inputs) : "";
 }
 
 std::unique_ptr<ExternKernel> make_packed_product(device::Device& device, const Problem& problem,

@@ -13,6 +13,10 @@ namespace tbx::extern_kernels::cuda {
 
 namespace {
 
+const char* const kWorkText =
+#include "extern_kernels/cuda/row_work.inc"
+    ;
+
 const char* const kText =
 #include "extern_kernels/cuda/row_product.inc"
     ;
@@ -95,24 +99,49 @@ int64_t RowProduct::bytes() const {
 }
 
 void RowProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha) const {
+  RowEnds ends;
+  ends.x = type_;
+  ends.work.activation = g.activation == Activation::relu   ? RowWork::relu
+                         : g.activation == Activation::gelu ? RowWork::gelu_tanh
+                                                            : RowWork::none;
+  launch(stream, g, at, alpha, ends, false);
+}
+
+void RowProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at,
+                     const RowEnds& ends) const {
+  const bool as_it_lies =
+      ends.work.norm == RowWork::as_it_is && ends.x == type_ && reinterpret_cast<uintptr_t>(at.a) % 16 == 0;
+  launch(stream, g, at, 1, ends, !as_it_lies);
+}
+
+void RowProduct::launch(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha,
+                        const RowEnds& ends, bool staged) const {
   const device::Properties properties = device_.properties();
+  const bool gated = ends.work.gate != RowWork::no_gate;
+  const int64_t results = gated ? columns_ / 2 : columns_;
   // A warp has a column whose vectors a thread can have on their way, or several share it, more of them where
-  // columns are few.
-  const int64_t vectors = (terms_ * size_of(type_) / 16 + 31) / 32, most = type_ == DType::f32 ? 6 : 4;
+  // columns are few. Two columns of a gate are on their way together.
+  const int64_t vectors = (terms_ * size_of(type_) / 16 + 31) / 32,
+                most = (type_ == DType::f32 ? 6 : 4) / (gated ? 2 : 1);
   int64_t warps = 1;
   auto too_few = [&] {
     return vectors > most * warps ||
-           (vectors >= 2 * warps && columns_ * warps * 10 < int64_t{7} * kWarps * properties.multiprocessors);
+           (vectors >= 2 * warps && results * warps * 10 < int64_t{7} * kWarps * properties.multiprocessors);
   };
   while (warps < kWarps && too_few()) warps *= 2;
   device::LaunchShape shape;
   shape.overlap = architecture_number(properties) >= 90;
-  const std::string text =
-      fmt::format("#define TYPE {}\n#define RESULT {}\n#define WARPS {}\n#define HELD {}\n#define BIAS {}\n"
-                  "#define RESIDUAL {}\n#define ACTIVATION {}\n#define OVERLAP {}\n{}",
-                  static_cast<int>(type_), static_cast<int>(type_of(g.result)), warps,
-                  std::min(most, (vectors + warps - 1) / warps), g.bias ? 1 : 0, g.residual ? 1 : 0,
-                  static_cast<int>(g.activation), shape.overlap ? 1 : 0, kText);
+  auto number = [](auto value) { return static_cast<int>(value); };
+  const std::string text = fmt::format(
+      "#define NORM {}\n#define ROUNDED_ROW {}\n#define ACTIVATION {}\n{}#define TYPE {}\n#define SOURCE {}\n"
+      "#define RESULT {}\n#define WARPS {}\n#define HELD {}\n#define BIAS {}\n#define RESIDUAL {}\n"
+      "#define SCALE {}\n#define SHIFT {}\n#define GATE {}\n#define STAGED {}\n#define TERMS {}\n"
+      "#define OVERLAP {}\n{}",
+      number(ends.work.norm), number(ends.work.rounded), number(ends.work.activation), kWorkText,
+      number(type_), number(ends.x), number(type_of(g.result)), warps,
+      std::min(most, (vectors + warps - 1) / warps), g.bias ? 1 : 0, g.residual ? 1 : 0, number(ends.scale),
+      number(ends.shift), number(ends.work.gate), staged ? 1 : 0, staged ? terms_ : 0, shape.overlap ? 1 : 0,
+      kText);
   device::Kernel kernel;
   {
     std::scoped_lock lock(mutex_);
@@ -120,12 +149,14 @@ void RowProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses&
     if (!module) module = load_(text);
     kernel = module->kernel("row_product");
   }
-  int64_t k = g.k, n = g.n;
-  const void *x = at.a, *w = is_as_read(g) ? at.b : weights(), *bias = at.bias, *residual = at.residual;
+  int64_t k = g.k, n = results;
+  const void *x = at.a, *w = is_as_read(g) ? at.b : weights(), *bias = at.bias, *residual = at.residual,
+             *scale = ends.scale_data, *shift = ends.shift_data;
   void* y = at.c;
-  void* pointers[] = {&x, &w, &bias, &residual, &y, &alpha, &k, &n};
+  float epsilon = ends.work.epsilon;
+  void* pointers[] = {&x, &w, &bias, &residual, &y, &alpha, &k, &n, &scale, &shift, &epsilon};
   const int64_t columns_of_block = kWarps / warps;
-  shape.blocks = static_cast<uint32_t>((columns_ + columns_of_block - 1) / columns_of_block);
+  shape.blocks = static_cast<uint32_t>((results + columns_of_block - 1) / columns_of_block);
   shape.threads = kWarps * 32;
   stream.launch(kernel, shape, pointers);
 }

@@ -1,5 +1,6 @@
 // One row times a constant matrix by a kernel of ours: steps of decoders, which wait for the matrix. It has a
-// copy of the matrix whose columns are dense, unless they are.
+// copy of the matrix whose columns are dense, unless they are. Each block may norm the row for itself, which
+// is less than one more kernel is, and have two columns for a result, of which one gates the other.
 #pragma once
 
 #include <functional>
@@ -14,8 +15,18 @@
 
 namespace tbx::extern_kernels::cuda {
 
+/// What comes before and behind the product besides what a Gemm says. The product's n are columns of the
+/// matrix.
+struct RowEnds {
+  RowWork work;
+  DType x = DType::undefined;                               ///< of the row in memory
+  DType scale = DType::undefined, shift = DType::undefined; ///< undefined: none
+  const void *scale_data = nullptr, *shift_data = nullptr;
+};
+
 class RowProduct {
 public:
+  static constexpr int64_t kMostStaged = 8192; ///< terms of a row that a block keeps
   using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
   /// `load` makes a module of the text; empty: by NVRTC.
   RowProduct(device::Device& device, const OperandInfo& a, const OperandInfo& b, Load load = {});
@@ -25,9 +36,13 @@ public:
   /// Makes the copy of the matrix; to be called before a run that is recorded.
   void prepare(const Gemm& gemm) const;
   void run(device::Stream& stream, const Gemm& gemm, const GemmAddresses& at, float alpha) const;
+  /// The same of a row of at most kMostStaged elements, of any alignment, without a residual.
+  void run(device::Stream& stream, const Gemm& gemm, const GemmAddresses& at, const RowEnds& ends) const;
   int64_t bytes() const; ///< of the copy
 
 private:
+  void launch(device::Stream& stream, const Gemm& gemm, const GemmAddresses& at, float alpha,
+              const RowEnds& ends, bool staged) const;
   const void* weights() const;
   bool is_as_read(const Gemm& gemm) const;
 

@@ -280,8 +280,10 @@ private:
 
 } // namespace
 
-std::string supports_matmul_nbits(const Problem&, std::span<const OperandInfo> inputs,
+std::string supports_matmul_nbits(const Problem& problem, std::span<const OperandInfo> inputs,
                                   std::span<const OperandInfo> outputs, const Target&) {
+  if (std::get<PackedMatMulProblem>(problem).work != RowWork{} || inputs.size() > 5)
+    return "work before or behind the product";
   if (inputs[0].dtype != DType::f32 || outputs[0].dtype != DType::f32)
     return fmt::format("a product of {} that gives {}", name_of(inputs[0].dtype), name_of(outputs[0].dtype));
   return {};

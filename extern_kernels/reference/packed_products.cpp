@@ -5,6 +5,7 @@
 #include "extern_kernels/gemv/byte_rows.h"
 #include "extern_kernels/reference/dense.h"
 #include "extern_kernels/reference/host.h"
+#include "extern_kernels/reference/row_work.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -29,9 +30,9 @@ Values unpacked(const uint8_t* bytes, int64_t row_bytes, int64_t n, int64_t k, i
 }
 
 /// `rows` of k activations, rounded to 8 bits by blocks where the model is content with that.
-Values activations(const TensorRef& t, int64_t k, int64_t block, bool rounded) {
-  if (!rounded) return to_dense<double>(t);
-  std::vector<float> x = to_dense<float>(t);
+Values activations(Values given, int64_t k, int64_t block, bool rounded) {
+  if (!rounded) return given;
+  std::vector<float> x(given.begin(), given.end());
   for (size_t row = 0; row + k <= x.size(); row += static_cast<size_t>(k))
     gemv::round_to_bytes(x.data() + row, k, block);
   return {x.begin(), x.end()};
@@ -66,11 +67,20 @@ void matmul_nbits(const PackedMatMulProblem& p, const RunArgs& args) {
         if (zeros.empty()) return static_cast<double>(1 << (bits - 1));
         return packed_zeros ? element(zero_data.data() + j * zero_bytes, b, bits) : zeros[j * blocks + b];
       });
-  const Values x = activations(in[0], k, block, p.rounds);
+  Values given = to_dense<double>(in[0]);
+  if (p.work.norm != RowWork::as_it_is)
+    norm_row(p.work, given, has(5) ? to_dense<double>(in[5]) : Values(),
+             has(6) ? to_dense<double>(in[6]) : Values());
+  const Values x = activations(std::move(given), k, block, p.rounds);
   Values y(static_cast<size_t>(rows * n));
   tbb::parallel_for(int64_t{0}, rows * n, [&](int64_t i) {
     y[i] = dot(x.data() + i / n * k, w.data() + i % n * k, k) + (bias.empty() ? 0 : bias[i % n]);
   });
+  if (p.work != RowWork{}) y = finish_row(p.work, std::move(y));
+  if (has(7)) {
+    const Values added = to_dense<double>(in[7]);
+    for (size_t i = 0; i < y.size(); ++i) y[i] += added[i];
+  }
   from_dense(y, args.outputs[0]);
 }
 
@@ -107,7 +117,7 @@ void expert_products(const ExpertsProblem& p, const RunArgs& args) {
   const std::span<const TensorRef> in = args.inputs;
   const int64_t rows = in[0].sizes[0], k = in[0].sizes[1], choices = in[1].sizes[1], experts = in[2].sizes[0],
                 n = in[2].sizes[1], block = p.block;
-  const Values w = expert_matrices(p, in, k), x = activations(in[0], k, block, p.rounds);
+  const Values w = expert_matrices(p, in, k), x = activations(to_dense<double>(in[0]), k, block, p.rounds);
   const Values bias = in.size() > 3 && in[3].data ? to_dense<double>(in[3]) : Values();
   const std::vector<int64_t> chosen = to_dense<int64_t>(in[1]);
   for (int64_t e : chosen) TBX_MODEL(e >= 0 && e < experts, "expert {} of {} is chosen", e, experts);

@@ -57,6 +57,10 @@ std::span<const Pass> graph_passes() {
       Pass{"fuse_rms_norm", "x/sqrt(mean(x^2) + eps)*scale -> RMSNormalization", fuse_rms_norm, 23},
       Pass{"fuse_gelu", "0.5*x*(1 + erf(x/sqrt(2))), and with tanh -> Gelu", fuse_gelu, 20},
       Pass{"fuse_swish", "x*Sigmoid(x) -> Swish, x*HardSigmoid(x) -> HardSwish", fuse_swish, 24},
+      // Behind the recognisers of activations.
+      Pass{"join_gates",
+           "f(MatMul(x, V)) * MatMul(x, W), on a GPU -> f(y) * z of y, z = Split(MatMul(x, [V W]))", nullptr,
+           kCompileOnly, join_gates},
       // Behind the recognisers: it knows what they make.
       Pass{"compute_selected", "f(x)[i] -> f(x[i]), where nothing else is read of f(x)", compute_selected,
            13},

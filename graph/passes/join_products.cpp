@@ -3,7 +3,12 @@
 // starts one kernel instead of three, of which each alone would leave most of it idle. Products that an
 // activation or a gate follows stay apart: there the library computes what follows while it has the elements,
 // which a product of both could not.
+//
+// join_gates: a product that is multiplied by the activation of another one of the same input (gate and up),
+// for a GPU. Its library has no such activation or ends with it, and multiplies by nothing: what follows is a
+// kernel of its own anyway, or the end of a product of one row of ours.
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "graph/node_attributes.h"
@@ -34,13 +39,16 @@ struct Kind {
   DType wide;          ///< of the operand: float32 where it is a Cast of halves (widen_halves)
   DType stored_wide;   ///< Value::stored of the operand
   DType stored_result; ///< and of the results
+  int gate;            ///< join_gates: the node that multiplies two results
   auto operator<=>(const Kind&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
 };
 
+enum class Wanted : uint8_t { heads, gates };
+
 class Joiner {
 public:
-  Joiner(Graph& graph, const PassContext& context)
-      : e_(graph), g_(graph), any_rows_(context.target.cuda), readers_(graph.values.size()) {
+  Joiner(Graph& graph, const PassContext& context, Wanted wanted)
+      : e_(graph), g_(graph), wanted_(wanted), any_rows_(context.target.cuda), readers_(graph.values.size()) {
     for (size_t i = 0; i < g_.nodes.size(); ++i)
       for (ValueId id : g_.nodes[i].inputs)
         if (id >= 0) readers_[id].push_back(static_cast<int>(i));
@@ -96,7 +104,9 @@ private:
       }
     }
     const auto& made = g_.at(p.result).type.shape;
-    if (!made || made->size() != shape->size() || !is_split_into_heads(p.result)) return std::nullopt;
+    if (!made || made->size() != shape->size()) return std::nullopt;
+    const int gate = wanted_ == Wanted::gates ? gate_of(p.result) : -1;
+    if (wanted_ == Wanted::gates ? gate < 0 : !is_split_into_heads(p.result)) return std::nullopt;
     const bool transposed = gemm && attribute_or<int64_t>(node, "transB", 0) != 0;
     kind = {x,
             gemm,
@@ -105,7 +115,8 @@ private:
             p.weights->dtype,
             g_.at(weights).type.dtype,
             g_.at(weights).stored,
-            g_.at(p.result).stored};
+            g_.at(p.result).stored,
+            gate};
     return p;
   }
 
@@ -145,6 +156,21 @@ private:
              const Node& node = g_.nodes[reader];
              return node.domain.empty() && node.op_type == "Reshape" && node.inputs[0] == id;
            });
+  }
+
+  /// The only reader of a value, by number; -1: there are others, or none.
+  int only_reader(ValueId id) const {
+    return readers_[id].size() == 1 && e_.uses(id) == 1 ? readers_[id][0] : -1;
+  }
+
+  /// The Mul that multiplies the value, or what an activation makes of it, by something else; -1: none does.
+  int gate_of(ValueId id) const {
+    static constexpr std::array kActivations = {"Swish", "Gelu", "Sigmoid", "Relu", "Tanh", "HardSwish"};
+    int reader = only_reader(id);
+    if (reader < 0 || !g_.nodes[reader].domain.empty()) return -1;
+    if (std::count(kActivations.begin(), kActivations.end(), g_.nodes[reader].op_type) > 0)
+      reader = only_reader(g_.nodes[reader].outputs[0]);
+    return reader >= 0 && g_.nodes[reader].domain.empty() && g_.nodes[reader].op_type == "Mul" ? reader : -1;
   }
 
   /// The rows of all weights side by side, or one after the other where they are transposed.
@@ -255,6 +281,7 @@ private:
 
   Editor e_;
   Graph& g_;
+  const Wanted wanted_;
   const bool any_rows_;
   std::vector<std::vector<int>> readers_; ///< nodes, by value
   std::map<int, std::vector<Node>> made_; ///< by the node they replace
@@ -263,6 +290,12 @@ private:
 
 } // namespace
 
-int join_products(Graph& graph, const PassContext& context) { return Joiner(graph, context).run(); }
+int join_products(Graph& graph, const PassContext& context) {
+  return Joiner(graph, context, Wanted::heads).run();
+}
+
+int join_gates(Graph& graph, const PassContext& context) {
+  return context.target.cuda ? Joiner(graph, context, Wanted::gates).run() : 0;
+}
 
 } // namespace tbx::graph

@@ -34,6 +34,9 @@ int fold_scale(Graph& graph);
 /// Products with constants, of few rows or for a GPU, of which each is split into heads -> one product and a
 /// Split.
 int join_products(Graph& graph, const PassContext& context);
+/// A product with constants that is multiplied by the activation of another one of its input, for a GPU ->
+/// one product and a Split.
+int join_gates(Graph& graph, const PassContext& context);
 /// Products of one input with packed integers, for a GPU -> one product and a Split.
 int join_packed_products(Graph& graph, const PassContext& context);
 /// 0.5*x*(1 + erf(x/sqrt(2))) and its tanh form, in any spelling -> Gelu.

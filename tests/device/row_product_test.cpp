@@ -3,13 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "device/fake/fake_device.h"
-#include "extern_kernels/cuda/row_product.h"
+#include "extern_kernels/cuda/row_call.h"
 #include "library_kernels_helper.h"
 
 namespace tbx::test {
 namespace {
 
 using namespace extern_kernels::cuda;
+using extern_kernels::RowProductProblem;
+using extern_kernels::RowWork;
 
 class RowProductTest : public testing::TestWithParam<const char*> {};
 
@@ -84,6 +86,94 @@ TEST_P(RowProductTest, AllForms) {
         const OneRow kernel(*device, g, p.alpha, in, fake ? RowProduct::Load(emulated) : nullptr);
         expect_right(*device, kernel, Problem(p), in, random_operand(result, {1, c.n}));
       }
+}
+
+/// Norms before the product and gates behind it: rows of one vector, of an odd number of them, of which a
+/// block has the last part only, of the longest; one result, odd numbers of results, columns that warps
+/// share; matrices with dense rows and columns, rows in memory of other types, and at any address.
+TEST_P(RowProductTest, NormsAndGates) {
+  std::string why;
+  const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
+  if (!device) GTEST_SKIP() << why;
+  const bool fake = device::is_fake(*device);
+  const RowProduct::Load emulated = [&](const std::string& text) {
+    return load_text(*device, text, "row_product");
+  };
+  std::vector<Case> cases{{8, 1}, {24, 7}, {304, 34}, {1096, 5}, {8192, 1}};
+  if (!fake) cases.insert(cases.end(), {{768, 2304}, {768, 4096}, {2048, 5632}, {4096, 4096}, {8192, 1024}});
+  int number = 0;
+  for (const Case& c : cases)
+    for (DType t : {DType::f32, DType::f16, DType::bf16})
+      for (auto norm : {RowWork::as_it_is, RowWork::root_mean_square, RowWork::layer})
+        for (auto gate : {RowWork::no_gate, RowWork::first, RowWork::second}) {
+          SCOPED_TRACE(++number);
+          if (fake && number % 3 != 1 && c.k > 24) continue; // a text for each is compiled
+          RowProductProblem p;
+          p.work = {norm, static_cast<RowWork::Activation>(number % 5), gate, 1e-3f, DType::undefined};
+          const bool scaled = norm != RowWork::as_it_is && number % 4 != 0, columns = number % 2 == 0;
+          const int64_t n = gate == RowWork::no_gate ? c.n : 2 * c.n;
+          const DType x = number % 3 == 0 ? DType::f32 : t, result = number % 7 == 0 ? DType::f32 : t;
+          std::vector<Operand> in(5);
+          in[0] = random_operand(x, {1, c.k});
+          in[1] = random_operand(t, {c.k, n}, columns ? std::vector{1, 0} : std::vector<int>{});
+          if (number % 2 != 0) in[2] = random_operand(result, {1, n});
+          if (scaled) in[3] = random_operand(number % 5 < 2 ? DType::f32 : t, {1, c.k});
+          if (scaled && norm == RowWork::layer) in[4] = random_operand(t, {1, c.k});
+          for (size_t i : {1, 3, 4}) in[i].constant = in[i].present();
+          const Operand out = random_operand(result, {1, c.n});
+          const auto infos = infos_of(in), outs = infos_of({out});
+          ASSERT_EQ(extern_kernels::supports_cuda_row_product(Problem(p), infos, outs), "");
+          const auto kernel =
+              extern_kernels::make_row_call(*device, Problem(p), infos, outs, fake ? emulated : nullptr);
+          expect_right(*device, *kernel, Problem(p), in, out);
+        }
+}
+
+/// A model of halves rounds the row over its deviation to halves before it scales it.
+TEST_P(RowProductTest, RoundsBeforeItScales) {
+  std::string why;
+  const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
+  if (!device) GTEST_SKIP() << why;
+  const bool fake = device::is_fake(*device);
+  RowProductProblem p;
+  p.work = {RowWork::root_mean_square, RowWork::none, RowWork::no_gate, 0, DType::f16};
+  // Of numbers +-1 and one that is larger the row over its deviation is no half; scaled by 2048 the
+  // difference is a whole number.
+  std::vector<Operand> in(5);
+  in[0] = random_operand(DType::f32, {1, 8}), in[1] = random_operand(DType::f32, {8, 1});
+  in[3] = random_operand(DType::f32, {1, 8});
+  std::vector<float> x{1, -1, 1, 1, -1, 1, 3, 1}, w{1, 0, 0, 0, 0, 0, 0, 0}, scale(8, 2048);
+  auto give = [](Operand& to, const std::vector<float>& values) {
+    std::copy_n(reinterpret_cast<const char*>(values.data()), to.bytes.size(), to.bytes.data());
+  };
+  give(in[0], x), give(in[1], w), give(in[3], scale);
+  in[1].constant = in[3].constant = true;
+  const Operand out = random_operand(DType::f32, {1, 1});
+  const RowProduct::Load emulated = [&](const std::string& text) {
+    return load_text(*device, text, "row_product");
+  };
+  const auto kernel = extern_kernels::make_row_call(*device, Problem(p), infos_of(in), infos_of({out}),
+                                                    fake ? emulated : nullptr);
+  expect_right(*device, *kernel, Problem(p), in, out); // 1/sqrt(2) is no half
+}
+
+TEST(RowCallSuits, WhatBlocksKeep) {
+  const auto refusal = [](DType x, DType w, Dims sizes, RowWork::Gate gate = RowWork::no_gate,
+                          bool constant = true, int64_t rows = 1) {
+    RowProductProblem p;
+    p.work.gate = gate;
+    std::vector<Operand> in{random_operand(x, {rows, sizes[0]}), random_operand(w, sizes)};
+    in[1].constant = constant;
+    const Operand out = random_operand(DType::f32, {1, gate == RowWork::no_gate ? sizes[1] : sizes[1] / 2});
+    return extern_kernels::supports_cuda_row_product(Problem(p), infos_of(in), infos_of({out}));
+  };
+  EXPECT_EQ(refusal(DType::f32, DType::f16, {64, 6}, RowWork::first), "");
+  EXPECT_NE(refusal(DType::f32, DType::f16, {64, 5}, RowWork::first), "");
+  EXPECT_NE(refusal(DType::f64, DType::f64, {64, 6}), "");
+  EXPECT_NE(refusal(DType::f32, DType::f32, {63, 6}), "");
+  EXPECT_NE(refusal(DType::f32, DType::f32, {8200, 6}), "");
+  EXPECT_NE(refusal(DType::f32, DType::f32, {64, 6}, RowWork::no_gate, false), "");
+  EXPECT_NE(refusal(DType::f32, DType::f32, {64, 6}, RowWork::no_gate, true, 2), "");
 }
 
 TEST(RowProductSuits, LeavesTheRestToTheLibrary) {

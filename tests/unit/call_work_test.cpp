@@ -74,6 +74,7 @@ TEST_F(CallWorkOf, PackedProductsAndExperts) {
   const PackedMatMulProblem packed{96, 40, 32, 4};
   EXPECT_EQ(flops(packed, {{7, 96}, {40, 3, 16}, {120}}, {7, 40}), 2.0 * 7 * 96 * 40);
   EXPECT_EQ(flops(packed, {{n, 96}, {40, 3, 16}, {120}}, {n, 40}, 5), 2.0 * 5 * 96 * 40);
+  EXPECT_EQ(flops(RowProductProblem{}, {{1, 96}, {96, 40}}, {1, 20}), 2.0 * 96 * 40);
   EXPECT_EQ(flops(ExpertsProblem{}, {{n, 24}, {n, 2}, {8, 50, 24}}, {n, 2, 50}, 5), 2.0 * 5 * 2 * 50 * 24);
   EXPECT_EQ(flops(ExpertsProblem{4}, {{3, 24}, {3, 2}, {8, 50, 12}}, {3, 2, 50}), 2.0 * 3 * 2 * 50 * 24);
 }

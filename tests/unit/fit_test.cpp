@@ -201,6 +201,34 @@ TEST(Fit, Experts) {
   EXPECT_THAT(misfit(ExpertsProblem{4, 16, false}, narrow, out), HasSubstr("input 3 is of type bfloat16"));
 }
 
+TEST(Fit, ProductsOfOneRow) {
+  RowProductProblem product;
+  std::vector<OperandInfo> in = {f32({1, 32}), f32({32, 6}), f32({1, 6}), f32({1, 32}), {}};
+  EXPECT_EQ(misfit(product, in, {f32({1, 6})}), "no error");
+  EXPECT_THAT(misfit(product, in, {f32({1, 3})}), HasSubstr("6 columns for 3 results"));
+  product.work.gate = RowWork::second;
+  EXPECT_EQ(misfit(product, in, {f32({1, 3})}), "no error");
+  EXPECT_THAT(misfit(product, in, {f32({1, 6})}), HasSubstr("6 columns for 6 results"));
+  in[3] = f32({1, 31});
+  EXPECT_THAT(misfit(product, in, {f32({1, 3})}), HasSubstr("input 3"));
+  in[3] = {};
+  in[0] = f32({2, 32});
+  EXPECT_THAT(misfit(product, in, {f32({1, 3})}), HasSubstr("input 0"));
+  in[0] = f32({1, 32});
+  product.work.rounded = DType::i8;
+  EXPECT_THAT(misfit(product, in, {f32({1, 3})}), HasSubstr("rounded to int8"));
+
+  PackedMatMulProblem packed{32, 6, 16, 4, false};
+  in = {f32({1, 32}), of(DType::u8, {6, 2, 8}), f32({12}), {}, {}, f32({1, 32}), f32({1, 32}), f32({1, 3})};
+  packed.work = {RowWork::layer, RowWork::silu, RowWork::first};
+  EXPECT_EQ(misfit(packed, in, {f32({1, 3})}), "no error");
+  EXPECT_THAT(misfit(packed, in, {f32({1, 6})}), HasSubstr("6 columns for 6 results"));
+  in[0] = f32({2, 32});
+  EXPECT_THAT(misfit(packed, in, {f32({1, 3})}), HasSubstr("2 for 1"));
+  in[0] = f32({1, 32}), in[6] = f32({1, 16});
+  EXPECT_THAT(misfit(packed, in, {f32({1, 3})}), HasSubstr("input 6"));
+}
+
 /// What explain shows, and names in traces.
 TEST(Problem, SaysWhatItIs) {
   RecurrentProblem layer;
@@ -213,6 +241,10 @@ TEST(Problem, SaysWhatItIs) {
   EXPECT_EQ(to_string(layer), "GRU linear before reset +Y_h");
   EXPECT_EQ(to_string(PackedMatMulProblem{64, 5, 32, 4, true}),
             "MatMulNBits 64 x 5 of 4 bits in blocks of 32, activations rounded to 8 bits");
+  RowProductProblem row;
+  EXPECT_EQ(to_string(row), "RowMatMul");
+  row.work = {RowWork::layer, RowWork::silu, RowWork::first};
+  EXPECT_EQ(to_string(row), "RowMatMul of a normalised row +silu *second half");
   EXPECT_EQ(to_string(ExpertsProblem{}), "MoE");
   EXPECT_EQ(to_string(ExpertsProblem{8, 0, false}), "QMoE of 8 bits");
 }

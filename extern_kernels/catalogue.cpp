@@ -37,8 +37,11 @@ bool takes_planes(const Problem& problem, std::span<const OperandInfo> inputs,
   const DType result = outputs[0].dtype;
   // Of bytes the library may compute few results, too.
   if (is_float(inputs[0].dtype) && direct::is_best_by_taps(*conv, inputs[1].sizes)) return true;
-  return direct::is_best_by_lines(*conv, inputs, result, vector_bytes(target.library_isa)) &&
-         copies_image(problem, inputs, outputs, target);
+  const bool wants_planes =
+      direct::is_best_by_lines(*conv, inputs, result, vector_bytes(target.library_isa)) ||
+      (is_float(result) &&
+       direct::is_less_by_taps(*conv, inputs[1].sizes, inputs[0].sizes, outputs[0].sizes, size_of(result)));
+  return wants_planes && copies_image(problem, inputs, outputs, target);
 }
 
 bool copies_image(const Problem& problem, std::span<const OperandInfo> inputs,

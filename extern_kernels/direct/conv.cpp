@@ -30,7 +30,7 @@ Shape shape_of(const ConvProblem& p, std::span<const int64_t> weights, int64_t i
 /// Panels of a part: [group, panel, tap, depth, kPanel] with columns [phase, column of the group]; of small
 /// groups as GroupRun has it.
 template <class T> int64_t packed_elements(const Part& part, const Shape& s) {
-  if (s.by_taps) return part.phases * s.columns * s.depth;
+  if (s.by_taps) return s.groups * part.phases * s.columns * s.depth;
   if (s.by_lines) return s.groups * s.depth * part.taps * s.columns;
   if (s.has_small_groups()) return s.vectors.count() * part.taps * s.depth * s.vectors.lanes;
   const int64_t n = part.phases * s.columns, panels = (n + kPanel<T> - 1) / kPanel<T>;
@@ -56,10 +56,11 @@ void pack(const ConvProblem& p, const Part& part, const Shape& s, const TensorRe
   };
   const double work = static_cast<double>(packed_elements<T>(part, s)) * 4;
   if (s.by_taps) {
-    in_pieces(part.phases * s.columns, work, [&](int64_t begin, int64_t end) {
+    const int64_t sums = part.phases * s.columns; // of a group
+    in_pieces(s.groups * sums, work, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         for (int64_t l = 0; l < s.depth; ++l)
-          to[i * s.depth + l] = value(i / s.columns, 0, 0, l, i % s.columns);
+          to[i * s.depth + l] = value(i % sums / s.columns, 0, i / sums, l, i % s.columns);
     });
     return;
   }
@@ -181,7 +182,9 @@ public:
       has_lines_ = has_only_lines_ = !is_short(width, size_of(result.dtype));
     has_bytes_ = is_byte(inputs[0].dtype) && is_byte(weights.dtype) && known && !has_lines_ &&
                  !shape_of(p_, w, 1, sizeof(int32_t)).has_small_groups();
-    by_taps_ = (is_float(result.dtype) || has_bytes_) && is_best_by_taps(p_, w);
+    by_taps_ = !has_lines_ && (is_float(result.dtype) || has_bytes_) &&
+               (is_best_by_taps(p_, w) ||
+                is_less_by_taps(p_, w, inputs[0].sizes, result.sizes, size_of(result.dtype)));
     if (by_taps_) geometry_.parts.push_back(taps_as_phases(std::span(w).subspan(2)));
     with_types(result.dtype, [&]<class T, class R>(T, R) {
       int64_t columns = 0;

@@ -92,3 +92,52 @@ def test_padding_that_leaves_less_than_the_image(case: tuple, dtype: type, const
                 got = session.run(feeds)["y"]
                 assert got.shape == want.shape
                 np.testing.assert_allclose(got, want, 1e-4, 1e-4 * np.abs(want).max())
+
+
+# Few results for each group, which are made tap by tap: image, results of a group, kernel, groups, strides, dilations, pads,
+# output_padding
+FEW = [
+    ((2, 10, 3, 4), 1, (3, 3), 2, [5, 3], [1, 1], [0, 0, 0, 0], [0, 0]),
+    ((1, 64, 9, 31), 1, (3, 3), 4, [5, 3], [1, 1], [1, 0, 0, 2], [4, 1]),
+    ((3, 4, 5, 6, 7), 1, (1, 1, 1), 1, [2, 2, 2], [1, 1, 1], [0, 0, 0, 0, 0, 0], [1, 0, 1]),
+    ((1, 96, 7, 5), 1, (16, 16), 2, [2, 2], [1, 1], [7, 0, 7, 0], [0, 1]),
+    ((2, 65, 7, 5), 7, (11, 11), 1, [3, 1], [2, 2], [6, 3, 6, 3], [0, 0]),
+    ((2, 1, 8, 33), 1, (3, 3), 1, [5, 5], [1, 1], [0, 1, 0, 1], [0, 0]),
+    ((1, 9, 1, 1), 2, (2, 5), 3, [1, 4], [3, 2], [0, 1, 1, 0], [0, 3]),
+    ((2, 21, 35), 3, (4,), 7, [3], [1], [2, 1], [0]),
+    ((0, 8, 3, 3), 1, (3, 3), 2, [2, 2], [1, 1], [0, 0, 0, 0], [0, 0]),
+]
+
+
+@pytest.mark.parametrize("case", FEW, ids=[f"{c[0]} {c[2]} {c[3]}" for c in FEW])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("constant", [False, True])
+def test_few_results_of_groups(case: tuple, dtype: type, constant: bool) -> None:
+    """As the model has the image, with channels last (between two transpositions), with a bias, on one thread and two."""
+    image, made, kernel, groups, strides, dilations, pads, more = case
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal(image).astype(dtype)
+    w = (rng.standard_normal((image[1], made, *kernel)) / (image[1] // groups) ** 0.5).astype(dtype)
+    bias = rng.standard_normal(made * groups).astype(dtype)
+    want = by_taps(x, w, groups, strides, dilations, pads, more) + bias.reshape(-1, *[1] * len(kernel)).astype(np.float64)
+    sizes = by_taps(np.abs(x), np.abs(w), groups, strides, dilations, pads, more) + np.abs(bias).max()
+    of = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    last, first = [0, *range(2, x.ndim), 1], [0, x.ndim - 1, *range(1, x.ndim - 1)]
+    for turned in (False, True):
+        given = x.transpose(last) if turned else x
+        feeds = {"x": np.ascontiguousarray(given)} | ({} if constant else {"w": w})
+        node = helper.make_node("ConvTranspose", ["t" if turned else "x", "w", "b"], ["c" if turned else "y"], group=groups,
+                                strides=strides, dilations=dilations, pads=pads, output_padding=more)
+        around = [helper.make_node("Transpose", ["x"], ["t"], perm=first), node, helper.make_node("Transpose", ["c"], ["y"], perm=last)]
+        model = helper.make_model(helper.make_graph(
+            around if turned else [node], "few", [helper.make_tensor_value_info(n, of, v.shape) for n, v in feeds.items()],
+            [helper.make_tensor_value_info("y", of, None)],
+            [numpy_helper.from_array(bias, "b"), *([numpy_helper.from_array(w, "w")] if constant else [])]),
+            opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        for dynamic in (False, True):
+            for isa, threads in (("sse", 1), ("avx2", 1), ("", 2)):
+                session = tensorbox.Session(model, all_dims_dynamic=dynamic, threads=threads, compile=False, **({"isa": isa} if isa else {}))
+                for _ in range(2):
+                    got = session.run(feeds)["y"].transpose(first) if turned else session.run(feeds)["y"]
+                    assert got.shape == want.shape
+                    assert (np.abs(got - want) <= np.finfo(dtype).eps * 64 * sizes).all()

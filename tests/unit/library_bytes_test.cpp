@@ -184,7 +184,10 @@ TEST(LibraryBytes, ScaleAndBiasAreOfTheSums) {
   const Dims sizes{2, 24, 7, 7};
   const Operand out(DType::f32, sizes), row(DType::f32, {1, 24, 1, 1}), one(DType::f32, {1, 1, 1, 1}),
       bytes(DType::u8, {1, 24, 1, 1});
-  const std::vector<TensorRef> in{{}, {}, {}, row.ref(), one.ref(), out.ref(), bytes.ref()};
+  const Dims with_channels_last = dense_strides(sizes, channels_last(4)), of_every_second{48, 2, 2, 2};
+  TensorRef whole = out.ref(), apart = row.ref();
+  whole.strides = with_channels_last, apart.strides = of_every_second;
+  const std::vector<TensorRef> in{{}, {}, {}, row.ref(), one.ref(), out.ref(), bytes.ref(), whole, apart};
   auto taken = [&](const std::vector<PostOp>& ops) { return scaled_sums(ops, in, out.ref(), 1); };
   const PostOp times_row{PostOp::mul, 0, 0, 3}, times_one{PostOp::mul, 0, 0, 4},
       plus_row{PostOp::add, 0, 0, 3};
@@ -198,12 +201,14 @@ TEST(LibraryBytes, ScaleAndBiasAreOfTheSums) {
   EXPECT_EQ(taken(factor).post_ops, 2U);
   const ScaledSums bias = taken({plus_row});
   EXPECT_TRUE(!bias.has_scale() && bias.bias == 3 && bias.post_ops == 1);
-  // A factor after a bias, a second one, a whole tensor, bytes, a shift: post-operations.
+  // A factor after a bias, a second one, a whole tensor (whose channels may lie side by side), bytes, columns
+  // that do not lie side by side, a shift: post-operations.
   EXPECT_EQ(taken({plus_row, times_row}).post_ops, 1U);
   EXPECT_EQ(taken({times_row, times_one}).post_ops, 1U);
   for (const PostOp& op :
        {PostOp{PostOp::mul, 0, 0, 5}, PostOp{PostOp::add, 0, 0, 5}, PostOp{PostOp::mul, 0, 0, 6},
-        PostOp{PostOp::linear, 0.5f, 1}, PostOp{PostOp::sum, 0, 0, 5}})
+        PostOp{PostOp::mul, 0, 0, 7}, PostOp{PostOp::add, 0, 0, 7}, PostOp{PostOp::mul, 0, 0, 8},
+        PostOp{PostOp::add, 0, 0, 8}, PostOp{PostOp::linear, 0.5f, 1}, PostOp{PostOp::sum, 0, 0, 5}})
     EXPECT_EQ(taken({op}).post_ops, 0U);
   EXPECT_EQ(taken({}).post_ops, 0U);
 }

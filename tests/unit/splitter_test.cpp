@@ -62,6 +62,26 @@ TEST(Splitter, ADemandPutsItsNodeOnValues) {
   EXPECT_FALSE(meet(split, g, 0, Demand::Kind::assumptions, "Exp"));
 }
 
+/// All is looked at again then, by types, which say nothing of the loop.
+TEST(Splitter, WhatADemandPutOnValuesStaysThereWhenABodyTakesAnOperatorsPlace) {
+  for (const bool before_lowering : {false, true}) {
+    std::string text = kLoop;
+    text.replace(text.find("Neg(b)"), 6, "Celu(b)");
+    Graph g = import_text(text);
+    Splitter split(g);
+    const int version = split.version();
+    if (before_lowering)
+      ASSERT_TRUE(split.runs_later(graph::Part(split.parts()[0])));
+    else
+      ASSERT_TRUE(meet(split, g, 0, Demand::Kind::split, "Loop"));
+    ASSERT_TRUE(meet(split, g, 1, Demand::Kind::split, "Celu"));
+    EXPECT_NE(split.version(), version);
+    ASSERT_EQ(split.parts().size(), 2u);
+    EXPECT_THAT(operators(g, split.value_nodes()[0]), ElementsAre("Loop"));
+    EXPECT_THAT(operators(g, split.parts()[1].nodes), ::testing::Not(::testing::Contains("Celu")));
+  }
+}
+
 TEST(Splitter, WhatMustBeKnownIsMadeBefore) {
   Graph g = import_text("g (float[n] x, int64[2] a) => (float[] y) { s = Mul(a, a) y = Reshape(x, s) }");
   Splitter split(g);

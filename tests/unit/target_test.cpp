@@ -235,6 +235,40 @@ TEST(Target, ImagesOfBytesHaveChannelsLast) {
   EXPECT_FALSE(takes_planes(p, inputs(DType::u8, DType::i8), {&result, 1}, host_target()));
 }
 
+TEST(Target, FewResultsOfTransposedConvolutionsAreMadeTapByTap) {
+  // From planes. What was slow in a sweep: large kernels of small images, strides above the kernel, groups.
+  using namespace extern_kernels;
+  struct Case {
+    std::vector<int64_t> image, weights, result, strides;
+    int64_t group;
+    bool by_taps;
+  };
+  const Case cases[] = {
+      {{4, 65, 7, 5}, {65, 7, 11, 11}, {4, 7, 29, 15}, {3, 1}, 1, true},
+      {{8, 1, 8, 128}, {1, 1, 3, 3}, {8, 1, 38, 638}, {5, 5}, 1, true},
+      {{1, 1024, 7, 5}, {1024, 1, 16, 16}, {1, 2, 28, 24}, {2, 2}, 2, true},
+      {{-1, 64, -1, -1}, {64, 1, 3, 3}, {-1, 4, -1, -1}, {5, 3}, 4, true},
+      {{1, 1, 112, 112}, {1, 8, 7, 11}, {1, 8, 118, 344}, {1, 3}, 1, false},    // sums are memory
+      {{1, 64, 28, 28}, {64, 16, 4, 4}, {1, 16, 58, 58}, {2, 2}, 1, false},     // they fill a vector
+      {{1, 256, 28, 28}, {256, 1, 4, 4}, {1, 128, 58, 58}, {2, 2}, 128, false}, // so do those of all groups
+  };
+  for (const Case& c : cases) {
+    ConvProblem p;
+    p.spatial_rank = 2;
+    p.transposed = true;
+    p.strides = c.strides;
+    p.dilations = {1, 1};
+    p.pads_begin = p.pads_end = {0, 0};
+    p.group = c.group;
+    const auto& w = c.weights;
+    const std::vector inputs{OperandInfo{DType::f32, c.image, {}, nullptr},
+                             OperandInfo{DType::f32, w, {w[1] * w[2] * w[3], w[2] * w[3], w[3], 1}, nullptr}};
+    const OperandInfo result{DType::f32, c.result, {}, nullptr};
+    EXPECT_EQ(takes_planes(p, inputs, {&result, 1}, host_target()), c.by_taps)
+        << testing::PrintToString(c.image);
+  }
+}
+
 TEST(Target, BlocksAreThoseOfTheGpu) {
   GraphHelper h;
   h.output(h.node("Exp", {h.input("x", DType::f32, {64, 64})}));

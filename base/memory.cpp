@@ -26,10 +26,18 @@ int64_t memory_limit() {
   return limit;
 }
 
-std::shared_ptr<void> allocate_aligned(int64_t bytes) {
-  // The system grants more than there is, and ends the process when that is used.
+namespace {
+
+/// The system grants more than there is, and ends the process when that is used.
+void check_against_limit(int64_t bytes) {
   if (bytes > memory_limit())
     throw_model_error("{} bytes are asked for, the machine has {}", bytes, memory_limit());
+}
+
+} // namespace
+
+std::shared_ptr<void> allocate_aligned(int64_t bytes) {
+  check_against_limit(bytes);
   // Streams of weights and activations miss the TLB on every 4 KiB: blocks of several huge pages ask for
   // them. Only whole ones, so that the end of a block takes no more memory than it needs.
   constexpr size_t kHugePage = 2 << 20, kAlignment = 64;
@@ -56,6 +64,20 @@ std::shared_ptr<void> allocate_aligned(int64_t bytes) {
             allow(behind, unused);
             std::free(q);
           }};
+}
+
+std::shared_ptr<void> allocate_pages(int64_t bytes) {
+  constexpr int64_t kLeast = 256 << 10, kBehind = 64; // processes have tens of thousands of mappings
+  if (bytes < kLeast || is_watched()) return allocate_aligned(bytes);
+  check_against_limit(bytes);
+  const auto size = static_cast<size_t>(bytes + kBehind);
+  void* p = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw_model_error("cannot allocate {} bytes", bytes);
+#if defined(MADV_HUGEPAGE)
+  constexpr size_t kHugePage = 2 << 20;
+  if (size >= 2 * kHugePage) (void)::madvise(p, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
+  return {p, [size](void* q) { ::munmap(q, size); }};
 }
 
 } // namespace tbx

@@ -58,9 +58,10 @@ Graph import_source(const Source& source, const CompileOptions& options,
   set_limits(import_options, options);
   import_options.type_giver = lowering::type_giver;
   import_options.custom_operators = extern_kernels::load_custom_operators(options.operator_libraries);
-  if (const auto* path = std::get_if<std::filesystem::path>(&source))
+  import_options.seen = source.seen;
+  if (const auto* path = std::get_if<std::filesystem::path>(&source.from))
     return import_model(*path, import_options);
-  return import_model(std::get<std::span<const std::byte>>(source), import_options,
+  return import_model(std::get<std::span<const std::byte>>(source.from), import_options,
                       options.external_data_dir);
 }
 
@@ -346,10 +347,10 @@ std::vector<codegen::EmittedKernel> kernels_of_host(const Planned& planned) {
 /// A plan, with those of its kernels that are evaluated.
 struct Bindable {
   explicit Bindable(PlanResult plan)
-      : executable(std::make_shared<const runtime::Executable>(std::move(plan.executable))),
+      : executable(std::make_shared<runtime::Executable>(std::move(plan.executable))),
         steps(std::move(plan.steps)),
         evaluated(package::evaluated_module(std::move(plan.evaluated), package::KernelsFrom::here)) {}
-  std::shared_ptr<const runtime::Executable> executable;
+  std::shared_ptr<runtime::Executable> executable;
   std::vector<StepInfo> steps;
   std::shared_ptr<const runtime::Module> evaluated;
 };
@@ -448,11 +449,21 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
                                    [&](int done, int of) { stage("build", done, of); });
   }
   stage("bind");
+  const Bindable plan(std::move(planned.plan));
+  // Nobody else has the executable: packed weights are not kept beside what they were.
+  auto give_up = [&](size_t constant) {
+    const Tensor& t = *plan.executable->constants[constant];
+    Tensor known;
+    known.dtype = t.dtype;
+    known.dims = t.dims;
+    plan.executable->constants[constant] = std::make_shared<const Tensor>(std::move(known));
+  };
   return timed(bind_program(
-      Bindable(std::move(planned.plan)), native, stats,
+      plan, native, stats,
       {.threads = options.threads,
        .kernels = options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest,
-       .on = on}));
+       .on = on,
+       .unread = give_up}));
 }
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,

@@ -16,6 +16,7 @@
 #include "fusion/state.h"
 #include "graph/passes/graph_passes.h"
 #include "importer/import.h"
+#include "importer/seen_files.h"
 #include "ir/tensor_box.h"
 #include "lowering/demand.h"
 #include "runtime/bind.h"
@@ -24,7 +25,15 @@
 
 namespace tbx::driver {
 
-using Source = std::variant<std::filesystem::path, std::span<const std::byte>>;
+/// A model, which may be read several times: from the same files each time.
+struct Source {
+  Source() : Source(std::filesystem::path()) {}
+  Source(std::filesystem::path file) : from(std::move(file)) {}
+  Source(std::span<const std::byte> bytes) : from(bytes) {}
+
+  std::variant<std::filesystem::path, std::span<const std::byte>> from;
+  std::shared_ptr<importer::SeenFiles> seen = std::make_shared<importer::SeenFiles>();
+};
 
 struct Compiled {
   std::shared_ptr<const runtime::BoundExecutable> bound;

@@ -3,6 +3,7 @@
 // kernels become pointers. The stage before is data, and the session behind it only runs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ struct BoundStep {
 struct BoundExecutable {
   std::shared_ptr<const Executable> executable;
   std::vector<BoundStep> steps;                       ///< by step
-  std::vector<void*> constants;                       ///< by constant: its elements where the host reads them
+  std::vector<void*> constants;                       ///< by constant: its elements; null: no run reads them
   std::shared_ptr<const BoundDevice> on_device;       ///< null: the host does everything
   bool data_dependent = false;                        ///< some step's output sizes depend on data
   std::vector<std::shared_ptr<const Module>> modules; ///< keep the kernels loaded
@@ -40,6 +41,9 @@ struct BindOptions {
   /// Has the same steps with kernels of another kind: its library kernels are used, with the weights that
   /// they have packed.
   const BoundExecutable* twin = nullptr;
+  /// Told of constants whose elements no run reads, as soon as that is so: library kernels have packed them, or
+  /// keep what they still need. Their memory may go.
+  std::function<void(size_t constant)> unread = {};
 };
 
 /// Needs a verified executable. A kernel is taken from the first module that has it. Throws BackendError when

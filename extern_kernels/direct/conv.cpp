@@ -194,6 +194,7 @@ public:
 
   std::string description() const override { return "own " + to_string(Problem(p_)); }
   int64_t packed_bytes() const override { return packed_bytes_; }
+  bool reads(size_t input) const override { return input != 1 || !(packed_[0] || packed_[1]); }
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {

@@ -66,18 +66,23 @@ std::shared_ptr<void> allocate_aligned(int64_t bytes) {
           }};
 }
 
-std::shared_ptr<void> allocate_pages(int64_t bytes) {
-  constexpr int64_t kLeast = 256 << 10, kBehind = 64; // processes have tens of thousands of mappings
-  if (bytes < kLeast || is_watched()) return allocate_aligned(bytes);
+std::shared_ptr<void> allocate_pages(int64_t bytes, Pages pages) {
   check_against_limit(bytes);
-  const auto size = static_cast<size_t>(bytes + kBehind);
-  void* p = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (is_watched()) return allocate_aligned(bytes);
+  constexpr size_t kHugePage = 2 << 20, kBehind = 64;
+  const bool huge = pages == Pages::huge && static_cast<size_t>(bytes) >= kHugePage;
+  const size_t size = static_cast<size_t>(bytes) + kBehind, mapped = size + (huge ? kHugePage : 0);
+  void* p = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) throw_model_error("cannot allocate {} bytes", bytes);
+  void* first = p;
 #if defined(MADV_HUGEPAGE)
-  constexpr size_t kHugePage = 2 << 20;
-  if (size >= 2 * kHugePage) (void)::madvise(p, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+  if (huge) { // from a border of them on; refused: small pages do
+    const auto at = reinterpret_cast<uintptr_t>(p);
+    first = static_cast<std::byte*>(p) + (kHugePage - at % kHugePage) % kHugePage;
+    (void)::madvise(first, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+  }
 #endif
-  return {p, [size](void* q) { ::munmap(q, size); }};
+  return {std::shared_ptr<void>(p, [mapped](void* q) { ::munmap(q, mapped); }), first};
 }
 
 } // namespace tbx

@@ -55,7 +55,10 @@ void ModelBytes::fill(size_t at) {
 
 std::shared_ptr<const std::byte> ModelBytes::copy(size_t at, size_t bytes) {
   TBX_INTERNAL(bytes > 0 && at < size_ && bytes <= size_ - at);
-  std::shared_ptr<void> block = allocate_pages(static_cast<int64_t>(bytes));
+  constexpr size_t kOwnPages = 256 << 10; // a process has some tens of thousands of mappings
+  const auto size = static_cast<int64_t>(bytes);
+  std::shared_ptr<void> block =
+      bytes < kOwnPages ? allocate_aligned(size) : allocate_pages(size, Pages::huge);
   auto* to = static_cast<std::byte*>(block.get());
   constexpr size_t kPiece = 16 << 20; // what is read before the time is looked at
   for (size_t done = 0; done < bytes; done += kPiece) {

@@ -1,6 +1,6 @@
 // Exact convolutions of 8-bit integers where the library has only saturating ones.
-#include "base/memory.h"
 #include "base/pages.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/bytes/operands.h"
 #include "extern_kernels/bytes/product.h"
 #include "extern_kernels/direct/operands.h"
@@ -33,7 +33,7 @@ public:
     const TensorRef weights{const_cast<std::byte*>(w.constant->data), w.dtype, w.sizes, w.strides};
     const Places places = places_of(w.sizes, {});
     packed_bytes_ = bytes_of(w.sizes, places);
-    packed_ = allocate_aligned(packed_bytes_);
+    packed_ = allocate_weights(packed_bytes_);
     pack(weights, places, static_cast<int8_t*>(packed_.get()));
     drop_pages(*w.constant);
   }

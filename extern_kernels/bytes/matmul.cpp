@@ -1,6 +1,6 @@
 // Exact matrix products of 8-bit integers where the library has only saturating ones.
-#include "base/memory.h"
 #include "base/pages.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/bytes/operands.h"
 #include "extern_kernels/bytes/product.h"
 #include "extern_kernels/direct/operands.h"
@@ -41,7 +41,7 @@ public:
     if (!b.constant || b.strides.empty()) return;
     const TensorRef weights{const_cast<std::byte*>(b.constant->data), b.dtype, b.sizes, b.strides};
     packed_bytes_ = bytes_of(weights);
-    packed_ = allocate_aligned(packed_bytes_);
+    packed_ = allocate_weights(packed_bytes_);
     pack(weights, static_cast<int8_t*>(packed_.get()));
     drop_pages(*b.constant);
   }

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/memory.h"
 #include "extern_kernels/direct/lines.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/direct/part_run.h"
 #include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/widen.h"
@@ -254,7 +254,7 @@ private:
       const Shape s = shape<T>(info.sizes, 1, by_lines);
       const int64_t bytes = weight_elements<T>(s) * static_cast<int64_t>(sizeof(T));
       packed_bytes_ += bytes;
-      packed_[by_lines] = allocate_aligned(bytes);
+      packed_[by_lines] = allocate_weights(bytes);
       auto* to = static_cast<T*>(packed_[by_lines].get());
       for (const Part& part : geometry_.parts) {
         pack(p_, part, s, w, to);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "base/memory.h"
 #include "extern_kernels/direct/operands.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/direct/tile.h"
 #include "extern_kernels/stack.h"
 #include "extern_kernels/widen.h"
@@ -57,7 +57,7 @@ public:
         std::shared_ptr<const Tensor> t = widened(b.constant);
         const TensorRef ref{const_cast<std::byte*>(t->data), t->dtype, b.sizes, b.strides};
         packed_bytes_ = packed_elements<T>(ref) * static_cast<int64_t>(sizeof(T));
-        packed_ = allocate_aligned(packed_bytes_);
+        packed_ = allocate_weights(packed_bytes_);
         pack_all<T>(ref, T(0), static_cast<T*>(packed_.get()));
         drop_pages(*b.constant);
       }

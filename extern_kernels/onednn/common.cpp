@@ -7,9 +7,9 @@
 
 #include "base/byte_sums.h"
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/pages.h"
 #include "base/spare_memory.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels::onednn {
@@ -262,7 +262,7 @@ void PackedWeights::pack(const memory::desc& wanted) {
   std::shared_ptr<const Tensor> source = widens ? widened(weights_) : weights_;
   const memory::desc plain =
       widens ? memory::desc(plain_.get_dims(), memory::data_type::f32, plain_.get_strides()) : plain_;
-  std::shared_ptr<void> owner = allocate_aligned(static_cast<int64_t>(wanted.get_size()));
+  std::shared_ptr<void> owner = allocate_weights(static_cast<int64_t>(wanted.get_size()));
   memory from(plain, cpu_engine(), const_cast<std::byte*>(source->data)),
       to(wanted, cpu_engine(), owner.get());
   if (widens || !reorder_in_pieces(*weights_, from, to)) {

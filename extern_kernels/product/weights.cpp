@@ -1,7 +1,7 @@
 #include "extern_kernels/product/weights.h"
 
-#include "base/memory.h"
 #include "base/pages.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/panel_copy.h"
 #include "extern_kernels/stack.h"
 #include "extern_kernels/widen.h"
@@ -21,7 +21,7 @@ Weights::Weights(const OperandInfo& b) : tiles_(tiles()), last_(tiles_.usual) {
     --panels_;
     last_ = tiles_.wide;
   }
-  memory_ = allocate_aligned(bytes());
+  memory_ = allocate_weights(bytes());
   const int64_t first = (panels_ - 1) * usual; // column of the last panel
   for (int64_t i = 0; i < matrices_; ++i) {
     const float* from = reinterpret_cast<const float*>(t->data) + m.at(i);

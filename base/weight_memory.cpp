@@ -12,7 +12,7 @@ namespace tbx {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kLeast = 16 << 10, kMost = 8 << 20;            ///< of a block in a shared piece
+constexpr int64_t kLeast = 16 << 10, kMost = 8 << 20; ///< of a block in a shared piece
 constexpr int64_t kLeastPiece = 1 << 20, kMostPiece = 32 << 20;
 constexpr int64_t kHugePiece = 8 << 20; ///< the last huge page of a piece may stay mostly empty
 

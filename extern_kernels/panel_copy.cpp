@@ -3,6 +3,8 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 
 namespace tbx::extern_kernels {
 namespace {
@@ -34,6 +36,25 @@ void copy_rows(const T* data, T* panels, int64_t panel, int64_t k, int64_t n, in
   });
 }
 
+/// Four rows of four columns that lie `step` apart, turned.
+void turn(const float* from, int64_t step, float* to, int64_t panel) {
+  using Four [[gnu::vector_size(16)]] = float;
+  using Places [[gnu::vector_size(16)]] = int;
+  Four a, b, c, d;
+  std::memcpy(&a, from, sizeof(a));
+  std::memcpy(&b, from + step, sizeof(b));
+  std::memcpy(&c, from + 2 * step, sizeof(c));
+  std::memcpy(&d, from + 3 * step, sizeof(d));
+  const Four ab = __builtin_shuffle(a, b, Places{0, 4, 1, 5}),
+             cd = __builtin_shuffle(c, d, Places{0, 4, 1, 5});
+  const Four ab2 = __builtin_shuffle(a, b, Places{2, 6, 3, 7}),
+             cd2 = __builtin_shuffle(c, d, Places{2, 6, 3, 7});
+  const Four rows[] = {
+      __builtin_shuffle(ab, cd, Places{0, 1, 4, 5}), __builtin_shuffle(ab, cd, Places{2, 3, 6, 7}),
+      __builtin_shuffle(ab2, cd2, Places{0, 1, 4, 5}), __builtin_shuffle(ab2, cd2, Places{2, 3, 6, 7})};
+  for (int i = 0; i < 4; ++i) std::memcpy(to + i * panel, &rows[i], sizeof(rows[i]));
+}
+
 /// Columns [first, last) of one that is stored by columns, whole panels of them.
 template <class T>
 void copy_columns(const T* data, T* panels, int64_t panel, int64_t k, int64_t row_stride,
@@ -45,10 +66,16 @@ void copy_columns(const T* data, T* panels, int64_t panel, int64_t k, int64_t ro
     if (width < panel) std::fill_n(to, k * panel, T{});
     // Blocks of rows keep the lines of all columns of the panel in the cache.
     constexpr int64_t kRows = 16;
-    for (int64_t row = 0; row < k; row += kRows)
-      for (int64_t j = 0; j < width; ++j)
-        for (int64_t i = row; i < std::min(row + kRows, k); ++i)
-          to[i * panel + j] = from[i * row_stride + j * column_stride];
+    for (int64_t row = 0; row < k; row += kRows) {
+      const int64_t end = std::min(row + kRows, k);
+      int64_t j = 0;
+      if constexpr (std::is_same_v<T, float>)
+        for (; row_stride == 1 && end - row == kRows && j + 4 <= width; j += 4)
+          for (int64_t i = row; i < end; i += 4)
+            turn(from + i + j * column_stride, column_stride, to + i * panel + j, panel);
+      for (; j < width; ++j)
+        for (int64_t i = row; i < end; ++i) to[i * panel + j] = from[i * row_stride + j * column_stride];
+    }
   });
 }
 

@@ -76,8 +76,7 @@ ExternalData ExternalData::beside_model(const fs::path& model_file, bool strict_
   return result;
 }
 
-ExternalData ExternalData::below(const fs::path& folder, bool strict_links,
-                                 std::shared_ptr<SeenFiles> seen) {
+ExternalData ExternalData::below(const fs::path& folder, bool strict_links, std::shared_ptr<SeenFiles> seen) {
   ExternalData result;
   result.folder_ = folder.empty() ? fs::path(".") : folder;
   result.strict_links_ = strict_links;

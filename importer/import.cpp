@@ -45,9 +45,8 @@ Graph import_model(const std::filesystem::path& file, const ImportOptions& optio
 Graph import_model(std::span<const std::byte> bytes, const ImportOptions& options,
                    const std::filesystem::path& base_dir) {
   return import_parsed(read_model(ModelBytes(bytes), options), options,
-                       base_dir.empty()
-                           ? ExternalData()
-                           : ExternalData::below(base_dir, options.strict_links, options.seen));
+                       base_dir.empty() ? ExternalData()
+                                        : ExternalData::below(base_dir, options.strict_links, options.seen));
 }
 
 } // namespace tbx

@@ -19,13 +19,13 @@ class SeenFiles;
 class ModelBytes {
 public:
   explicit ModelBytes(std::span<const std::byte> bytes) : size_(bytes.size()), some_(bytes) {}
-  /// ModelError when the file cannot be opened, is no regular file, or is not the one of `seen` (may be null).
-  /// Links are followed: the user named it.
+  /// ModelError when the file cannot be opened, is no regular file, or is not the one of `seen` (may be
+  /// null). Links are followed: the user named it.
   ModelBytes(const std::filesystem::path& file, SeenFiles* seen);
 
   size_t size() const { return size_; }
-  /// Bytes from `at` < size() on, at least one, valid until the next call. ModelError when the file is shorter
-  /// by now.
+  /// Bytes from `at` < size() on, at least one, valid until the next call. ModelError when the file is
+  /// shorter by now.
   std::span<const std::byte> from(size_t at) {
     if (at - begin_ >= some_.size()) fill(at);
     return some_.subspan(at - begin_);
@@ -41,8 +41,8 @@ private:
   FileDescriptor file_{-1}; ///< none: all is in memory
   std::string name_;        ///< of the file, for messages
   size_t size_ = 0;
-  std::span<const std::byte> some_; ///< of all bytes
-  size_t begin_ = 0;                ///< where those begin
+  std::span<const std::byte> some_;     ///< of all bytes
+  size_t begin_ = 0;                    ///< where those begin
   std::unique_ptr<std::byte[]> window_; ///< they are in, of a file
 };
 

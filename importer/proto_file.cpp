@@ -60,7 +60,8 @@ onnx::ModelProto parse(std::string_view bytes, const ImportOptions& options) {
   google::protobuf::io::CodedInputStream input(&stream);
   input.SetTotalBytesLimit(INT32_MAX);
   input.SetRecursionLimit(options.max_nesting * 4 + 16); // graph in attribute in node: three messages a level
-  bool whole = bytes.size() <= INT32_MAX && model.ParseFromCodedStream(&input) && input.ConsumedEntireMessage();
+  bool whole =
+      bytes.size() <= INT32_MAX && model.ParseFromCodedStream(&input) && input.ConsumedEntireMessage();
   if (!whole)
     throw Error(ErrorKind::model, "the bytes are not a valid ONNX model",
                 "the file may be cut off, or be of another format");
@@ -85,7 +86,8 @@ ParsedModel read_model(ModelBytes bytes, const ImportOptions& options) {
     return {parse({reinterpret_cast<const char*>(all.get()), bytes.size()}, options), {}};
   }
   onnx::ModelProto model = parse(skeleton->text, options);
-  return {std::move(model), RawData(std::move(bytes), std::move(skeleton->places), std::move(skeleton->mark))};
+  return {std::move(model),
+          RawData(std::move(bytes), std::move(skeleton->places), std::move(skeleton->mark))};
 }
 
 std::optional<RawData::Place> RawData::place_of(const onnx::TensorProto& tensor) const {

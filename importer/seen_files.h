@@ -12,12 +12,12 @@
 namespace tbx::importer {
 
 /// Sessions read their model again for what a run brings: from another file than at first they would compute
-/// with parts of two models. A file is known by device, number, size and time of its last change. May be asked
-/// by several threads.
+/// with parts of two models. A file is known by device, number, size and time of its last change. May be
+/// asked by several threads.
 class SeenFiles {
 public:
-  /// The open file `role` ("": the model, else a location of external data) with these facts. The first one of
-  /// a role is noted; ModelError when a later one is another, or was changed. `name` is for the message.
+  /// The open file `role` ("": the model, else a location of external data) with these facts. The first one
+  /// of a role is noted; ModelError when a later one is another, or was changed. `name` is for the message.
   void check(const std::string& role, const std::string& name, const struct stat& facts);
 
 private:

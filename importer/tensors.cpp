@@ -202,8 +202,7 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std
   int64_t entries = total_entries(p);
   const bool has_raw = !p.raw_data().empty() || raw_.place_of(p);
   if (p.data_location() == onnx::TensorProto::EXTERNAL) {
-    TBX_MODEL(entries == 0 && !has_raw, "tensor {} has both external data and data of its own",
-              name);
+    TBX_MODEL(entries == 0 && !has_raw, "tensor {} has both external data and data of its own", name);
     TBX_MODEL(dtype != DType::string, "tensor {}: strings cannot be external data", name);
     ExternalData::Entries pairs;
     for (const auto& e : p.external_data()) pairs.emplace_back(e.key(), e.value());

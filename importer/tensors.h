@@ -22,8 +22,9 @@ public:
   TensorReader(const ImportOptions& options, ExternalData external, RawData raw)
       : options_(options), external_(std::move(external)), raw_(std::move(raw)) {}
 
-  /// Raw data is read from the model, or moved out of `proto` where it is little, and not copied where its form
-  /// allows it. External data is a view of the mapped file. `what` names the tensor in messages when it has no name of its own.
+  /// Raw data is read from the model, or moved out of `proto` where it is little, and not copied where its
+  /// form allows it. External data is a view of the mapped file. `what` names the tensor in messages when it
+  /// has no name of its own.
   std::shared_ptr<const Tensor> read(onnx::TensorProto& proto, const std::string& what);
   /// Densified.
   std::shared_ptr<const Tensor> read(onnx::SparseTensorProto& proto, const std::string& what);

@@ -128,7 +128,8 @@ bool is_single(Message message, uint32_t field) {
          (message == Message::sparse_tensor && (field == 1 || field == 2));
 }
 
-/// Copies the model but for the raw data that is left where it lies. What goes over as it is goes in one piece.
+/// Copies the model but for the raw data that is left where it lies. What goes over as it is goes in one
+/// piece.
 class Copier {
 public:
   Copier(ModelBytes& bytes, Skeleton& to) : bytes_(bytes), to_(to) {}
@@ -233,8 +234,8 @@ bool walk(ModelBytes& bytes, const ImportOptions& options, Skeleton* to) {
       if (nests && in.depth > options.max_nesting)
         over_limit("levels of nested graphs", options.max_nesting, "max_nesting");
       reader.rewind(start);
-      open.push_back({message, start + length, in.depth + nests,
-                      copier ? copier->open(behind_tag, start) : 0});
+      open.push_back(
+          {message, start + length, in.depth + nests, copier ? copier->open(behind_tag, start) : 0});
       break;
     }
     default: reader.fail("a field has an unknown form");

@@ -20,8 +20,8 @@ void check_wire(ModelBytes& bytes, const ImportOptions& options);
 /// Of so many bytes on, raw data of a tensor is worth memory of its own.
 inline constexpr size_t kLargeRawData = 4096;
 
-/// A model without the raw data of its large tensors, which protobuf would copy: it is left where it lies, and
-/// the tensor says in its doc_string which it is. Those of other tensors are left out.
+/// A model without the raw data of its large tensors, which protobuf would copy: it is left where it lies,
+/// and the tensor says in its doc_string which it is. Those of other tensors are left out.
 struct Skeleton {
   struct Place {
     size_t at, bytes;
@@ -31,8 +31,8 @@ struct Skeleton {
   std::string mark;          ///< what the doc_string begins with; the number of the place follows
 };
 
-/// As check_wire. Nothing where a message has two tensors that protobuf joins to one: it is to have all of the
-/// model then.
+/// As check_wire. Nothing where a message has two tensors that protobuf joins to one: it is to have all of
+/// the model then.
 std::optional<Skeleton> skeleton_of(ModelBytes& bytes, const ImportOptions& options);
 
 } // namespace tbx::importer

@@ -41,8 +41,8 @@ struct BindOptions {
   /// Has the same steps with kernels of another kind: its library kernels are used, with the weights that
   /// they have packed.
   const BoundExecutable* twin = nullptr;
-  /// Told of constants whose elements no run reads, as soon as that is so: library kernels have packed them, or
-  /// keep what they still need. Their memory may go.
+  /// Told of constants whose elements no run reads, as soon as that is so: library kernels have packed them,
+  /// or keep what they still need. Their memory may go.
   std::function<void(size_t constant)> unread = {};
 };
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "extern_kernels/direct/lines.h"
 #include "base/weight_memory.h"
+#include "extern_kernels/direct/lines.h"
 #include "extern_kernels/direct/part_run.h"
 #include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/widen.h"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "extern_kernels/direct/operands.h"
 #include "base/weight_memory.h"
+#include "extern_kernels/direct/operands.h"
 #include "extern_kernels/direct/tile.h"
 #include "extern_kernels/stack.h"
 #include "extern_kernels/widen.h"

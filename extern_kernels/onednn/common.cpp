@@ -222,8 +222,8 @@ bool reorder_in_pieces(const Tensor& weights, const memory& from, const memory& 
 
 } // namespace
 
-// Whoever waits for the loops of a reorder takes no other task: one that asks for these weights would wait for
-// the lock that its own thread holds.
+// Whoever waits for the loops of a reorder takes no other task: one that asks for these weights would wait
+// for the lock that its own thread holds.
 memory PackedWeights::get(const memory::desc& wanted) {
   std::lock_guard lock(mutex_);
   if (wanted == plain_) {
@@ -272,9 +272,10 @@ void PackedWeights::pack(const memory::desc& wanted) {
   drop_pages(*weights_);
   packed_.push_back({to, std::move(owner)});
   // Integers may have sums in their layouts, and what is rounded is not what it was.
-  const bool reversible = packed_.front().memory.get_desc().get_format_kind() == memory::format_kind::blocked &&
-                          packed_.front().memory.get_desc().get_data_type() == memory::data_type::f32 &&
-                          weights_->dtype == DType::f32;
+  const bool reversible =
+      packed_.front().memory.get_desc().get_format_kind() == memory::format_kind::blocked &&
+      packed_.front().memory.get_desc().get_data_type() == memory::data_type::f32 &&
+      weights_->dtype == DType::f32;
   if (reversible && !lent_) weights_.reset();
 }
 

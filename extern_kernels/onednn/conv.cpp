@@ -275,7 +275,8 @@ private:
   std::shared_ptr<const ExternKernel> own_product() const {
     ConvProblem product = p_;
     product.post_ops.clear();
-    std::vector<OperandInfo> in(inputs_.begin(), inputs_.begin() + std::min<std::ptrdiff_t>(std::ssize(inputs_), 3));
+    std::vector<OperandInfo> in(inputs_.begin(),
+                                inputs_.begin() + std::min<std::ptrdiff_t>(std::ssize(inputs_), 3));
     if (packed_) in[1].constant = packed_->original();
     if (!supports_direct_conv(product, in, outputs_, Target()).empty()) return nullptr;
     std::lock_guard lock(mutex_);

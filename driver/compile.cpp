@@ -414,7 +414,8 @@ LowerResult lower_graph(const Graph& graph, const CompileOptions& options, Speci
   return lower_for(graph, options, target_of(options), std::move(made_for), std::move(stats));
 }
 
-Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options) {
+Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options,
+                         PackedConstants packed) {
   Stopwatch total, watch;
   auto stage = [&](const char* name, int done = 0, int of = 0) {
     if (options.progress) options.progress(name, done, of);
@@ -450,20 +451,19 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   }
   stage("bind");
   const Bindable plan(std::move(planned.plan));
-  // Nobody else has the executable: packed weights are not kept beside what they were.
-  auto give_up = [&](size_t constant) {
+  const auto give_up = [&](size_t constant) {
     const Tensor& t = *plan.executable->constants[constant];
     Tensor known;
     known.dtype = t.dtype;
     known.dims = t.dims;
     plan.executable->constants[constant] = std::make_shared<const Tensor>(std::move(known));
   };
-  return timed(bind_program(
-      plan, native, stats,
-      {.threads = options.threads,
-       .kernels = options.reference ? extern_kernels::Kernels::plain : extern_kernels::Kernels::fastest,
-       .on = on,
-       .unread = give_up}));
+  runtime::BindOptions how{.threads = options.threads,
+                           .kernels = options.reference ? extern_kernels::Kernels::plain
+                                                        : extern_kernels::Kernels::fastest,
+                           .on = on};
+  if (packed == PackedConstants::given_up) how.unread = give_up;
+  return timed(bind_program(plan, native, stats, how));
 }
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
@@ -504,7 +504,8 @@ Portable compile_portable(const Graph& graph, const CompileOptions& options, std
 Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for) {
   CompileStats stats;
   Graph graph = prepare_graph(source, options, made_for.shapes, stats);
-  return compile_program(or_throw(lower_graph(graph, options, made_for, std::move(stats))), graph, options);
+  return compile_program(or_throw(lower_graph(graph, options, made_for, std::move(stats))), graph, options,
+                         PackedConstants::kept);
 }
 
 Signature signature_of(const Graph& graph) {

@@ -177,7 +177,7 @@ Specialiser::VariantPtr Specialiser::build(LoweredGraph lowered, const Graph& gr
   v->specialisation = lowered.made_for;
   v->made_for = conditions(inputs_, std::move(kinds), lowered.made_for);
   v->declared = declared;
-  Compiled compiled = compile_program(std::move(lowered), graph, *options_);
+  Compiled compiled = compile_program(std::move(lowered), graph, *options_, PackedConstants::given_up);
   if (const Compiled::Later later = std::move(compiled.later)) {
     v->next = NextTier::start(later);
     if (!v->next) {

@@ -27,7 +27,8 @@ protected:
     return file_;
   }
   void TearDown() override { std::filesystem::remove(file_); }
-  std::filesystem::path file_ = std::filesystem::path(::testing::TempDir()) / fmt::format("tbx_bytes_{}.onnx", ::getpid());
+  std::filesystem::path file_ =
+      std::filesystem::path(::testing::TempDir()) / fmt::format("tbx_bytes_{}.onnx", ::getpid());
 };
 
 std::string numbered_bytes(size_t count) {
@@ -108,7 +109,8 @@ void for_both(const ModelFile*, const std::filesystem::path& file, const std::st
 }
 
 TEST_F(ModelFile, HasTensorsOfAllSizesEverywhere) {
-  auto model = parse_graph("g (float[N] x) => (float[N] y) { a = Constant <value = float[1] {0}> ()  y = Relu(x) }");
+  auto model =
+      parse_graph("g (float[N] x) => (float[N] y) { a = Constant <value = float[1] {0}> ()  y = Relu(x) }");
   auto& graph = *model.mutable_graph();
   const int64_t sizes[] = {1, 7, 1023, 1024, 1025, 100'003};
   for (int64_t n : sizes) {
@@ -152,9 +154,11 @@ TEST_F(ModelFile, RawDataOfAnotherSizeIsAnError) {
   }
 }
 
-/// A tensor that the wire has twice is what protobuf makes of both: the last raw data, sizes one after the other.
+/// A tensor that the wire has twice is what protobuf makes of both: the last raw data, sizes one after the
+/// other.
 TEST_F(ModelFile, TensorsThatProtobufJoinsAreJoined) {
-  auto model = parse_graph("g (float[N] x) => (float[N] y) { a = Constant <value = float[1] {0}> ()  y = Relu(x) }");
+  auto model =
+      parse_graph("g (float[N] x) => (float[N] y) { a = Constant <value = float[1] {0}> ()  y = Relu(x) }");
   onnx::AttributeProto first, second;
   first.set_name("value");
   first.set_type(onnx::AttributeProto::TENSOR);
@@ -194,8 +198,7 @@ TEST_F(ModelFile, TensorsThatProtobufJoinsAreJoined) {
 }
 
 TEST_F(ModelFile, IsTheOneOfBefore) {
-  const std::string bytes =
-      to_bytes(parse_graph("g (float[N] x) => (float[N] y) { y = Relu(x) }"));
+  const std::string bytes = to_bytes(parse_graph("g (float[N] x) => (float[N] y) { y = Relu(x) }"));
   ImportOptions options;
   options.seen = std::make_shared<SeenFiles>();
   import_model(write(bytes), options);

@@ -37,7 +37,8 @@ TEST(WeightMemory, BlocksAreTheirOwn) {
   std::vector<Block> blocks;
   std::mt19937 random(1);
   unsigned char with = 0;
-  for (int64_t bytes : {0, 1, 63, 64, 65, 16383, 16384, 16385, 100'000, 1 << 20, 3'000'001, 8 << 20, (8 << 20) + 1})
+  for (int64_t bytes :
+       {0, 1, 63, 64, 65, 16383, 16384, 16385, 100'000, 1 << 20, 3'000'001, 8 << 20, (8 << 20) + 1})
     for (int i = 0; i < 4; ++i) blocks.push_back(block(bytes, ++with));
   for (int round = 0; round < 200; ++round) {
     Block& b = blocks[random() % blocks.size()];

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <numeric>
+#include <random>
 
 #include "base/error.h"
 #include "importer/model_bytes.h"
@@ -195,6 +196,63 @@ TEST_F(ModelFile, TensorsThatProtobufJoinsAreJoined) {
   ModelBytes source(std::as_bytes(std::span(bytes)));
   EXPECT_FALSE(skeleton_of(source, {})) << "protobuf joins them";
   for_both(this, write(bytes), bytes, [&](const Graph& g) { expect_floats(g, "a", 5000, 9); });
+}
+
+/// What protobuf makes of the bytes, raw data put back and texts of tensors left out; or the error.
+template <class Parse> std::string outcome(Parse&& parse) {
+  try {
+    ParsedModel parsed = parse();
+    auto whole = [&](onnx::TensorProto& t) {
+      if (const auto place = parsed.raw.place_of(t)) {
+        const auto bytes = parsed.raw.copy(*place);
+        t.set_raw_data(bytes.get(), place->bytes);
+      }
+      t.clear_doc_string();
+    };
+    for (auto& t : *parsed.model.mutable_graph()->mutable_initializer()) whole(t);
+    for (auto& sparse : *parsed.model.mutable_graph()->mutable_sparse_initializer())
+      for (auto* t : {sparse.mutable_values(), sparse.mutable_indices()}) whole(*t);
+    for (auto& node : *parsed.model.mutable_graph()->mutable_node())
+      for (auto& attribute : *node.mutable_attribute())
+        if (attribute.has_t()) whole(*attribute.mutable_t());
+    return parsed.model.SerializeAsString();
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+/// Whatever the bytes are, leaving raw data out of them changes nothing.
+TEST_F(ModelFile, BytesThatWereSpoiltAreReadAsProtobufReadsThem) {
+  auto model =
+      parse_graph("g (float[N] x) => (float[N] y) { a = Constant <value = float[1] {0}> ()  y = Relu(x) }");
+  *model.mutable_graph()->mutable_node(0)->mutable_attribute(0)->mutable_t() = floats("", 1100, 3);
+  *model.mutable_graph()->add_initializer() = floats("w", 1500, 1);
+  *model.mutable_graph()->add_initializer() = floats("v", 3, 1);
+  model.mutable_graph()->mutable_initializer(0)->set_doc_string("text");
+  *model.mutable_graph()->add_sparse_initializer()->mutable_values() = floats("s", 1024, 1);
+  const std::string bytes = to_bytes(model);
+  std::vector<size_t> heads; // what is no raw data
+  for (size_t i = 0; i < bytes.size(); ++i)
+    if (i < 150 || i > bytes.size() - 200 || i % 97 == 0) heads.push_back(i);
+  std::mt19937 random(7);
+  int read = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string spoilt = bytes;
+    for (unsigned n = 1 + random() % 3; n > 0; --n) {
+      const size_t at = heads[random() % heads.size()] % spoilt.size();
+      switch (random() % 4) {
+      case 0: spoilt[at] = static_cast<char>(random()); break;
+      case 1: spoilt.erase(at, 1 + random() % 4); break;
+      case 2: spoilt.insert(at, bytes, random() % bytes.size(), 1 + random() % 6000); break;
+      default: spoilt.insert(at, 1, static_cast<char>(random())); break;
+      }
+    }
+    const auto span = std::as_bytes(std::span(spoilt));
+    const std::string plain = outcome([&] { return ParsedModel{parse_model(span, {}), {}}; });
+    ASSERT_EQ(outcome([&] { return read_model(ModelBytes(span), {}); }), plain) << "round " << round;
+    read += !plain.starts_with("ModelError");
+  }
+  EXPECT_GT(read, 100);
 }
 
 TEST_F(ModelFile, IsTheOneOfBefore) {

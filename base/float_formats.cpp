@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -116,7 +117,46 @@ float decode_float(DType type, uint32_t bits) {
   return decode(format_of(type), bits);
 }
 
+#if defined(__x86_64__)
+namespace {
+
+/// As below, eight at a time; returns how many that were. The instruction for it would change NaNs.
+__attribute__((target("avx2"))) int64_t decode_eights(DType type, const uint16_t* bits, int64_t count,
+                                                      float* to) {
+  using Halves [[gnu::vector_size(16)]] = uint16_t;
+  using Words [[gnu::vector_size(32)]] = uint32_t;
+  using Floats [[gnu::vector_size(32)]] = float;
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    Halves halves;
+    std::memcpy(&halves, bits + i, sizeof(halves));
+    Words words = __builtin_convertvector(halves, Words);
+    if (type == DType::bf16) {
+      words <<= 16;
+    } else {
+      const Words magnitude = (words & 0x7fffu) << 13, sign = (words & 0x8000u) << 16;
+      const Words finite = reinterpret_cast<Words>(reinterpret_cast<Floats>(magnitude) * 0x1p112f);
+      const Words special = reinterpret_cast<Words>(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
+      words = finite | special | sign;
+    }
+    std::memcpy(to + i, &words, sizeof(words));
+  }
+  return i;
+}
+
+} // namespace
+#endif
+
 void decode_halves(DType type, const uint16_t* bits, int64_t count, float* to) {
+#if defined(__x86_64__)
+  static const bool by_eights = __builtin_cpu_supports("avx2");
+  if (by_eights) {
+    const int64_t done = decode_eights(type, bits, count, to);
+    bits += done;
+    to += done;
+    count -= done;
+  }
+#endif
   if (type == DType::bf16) {
     for (int64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(bits[i]) << 16);
     return;

@@ -26,10 +26,18 @@ int64_t memory_limit() {
   return limit;
 }
 
-std::shared_ptr<void> allocate_aligned(int64_t bytes) {
-  // The system grants more than there is, and ends the process when that is used.
+namespace {
+
+/// The system grants more than there is, and ends the process when that is used.
+void check_against_limit(int64_t bytes) {
   if (bytes > memory_limit())
     throw_model_error("{} bytes are asked for, the machine has {}", bytes, memory_limit());
+}
+
+} // namespace
+
+std::shared_ptr<void> allocate_aligned(int64_t bytes) {
+  check_against_limit(bytes);
   // Streams of weights and activations miss the TLB on every 4 KiB: blocks of several huge pages ask for
   // them. Only whole ones, so that the end of a block takes no more memory than it needs.
   constexpr size_t kHugePage = 2 << 20, kAlignment = 64;
@@ -56,6 +64,25 @@ std::shared_ptr<void> allocate_aligned(int64_t bytes) {
             allow(behind, unused);
             std::free(q);
           }};
+}
+
+std::shared_ptr<void> allocate_pages(int64_t bytes, Pages pages) {
+  check_against_limit(bytes);
+  if (is_watched()) return allocate_aligned(bytes);
+  constexpr size_t kHugePage = 2 << 20, kBehind = 64;
+  const bool huge = pages == Pages::huge && static_cast<size_t>(bytes) >= kHugePage;
+  const size_t size = static_cast<size_t>(bytes) + kBehind, mapped = size + (huge ? kHugePage : 0);
+  void* p = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw_model_error("cannot allocate {} bytes", bytes);
+  void* first = p;
+#if defined(MADV_HUGEPAGE)
+  if (huge) { // from a border of them on; refused: small pages do
+    const auto at = reinterpret_cast<uintptr_t>(p);
+    first = static_cast<std::byte*>(p) + (kHugePage - at % kHugePage) % kHugePage;
+    (void)::madvise(first, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+  }
+#endif
+  return {std::shared_ptr<void>(p, [mapped](void* q) { ::munmap(q, mapped); }), first};
 }
 
 } // namespace tbx

@@ -13,4 +13,9 @@ int64_t memory_limit();
 /// Error (model) when it is more than memory_limit() or there is no memory.
 std::shared_ptr<void> allocate_aligned(int64_t bytes);
 
+enum class Pages : uint8_t { small, huge };
+/// The same of memory that goes back to the system with its last owner, where a heap would keep some of it.
+/// Huge pages are asked for where there is at least one.
+std::shared_ptr<void> allocate_pages(int64_t bytes, Pages pages);
+
 } // namespace tbx

@@ -60,9 +60,10 @@ Graph import_source(const Source& source, const CompileOptions& options,
   set_limits(import_options, options);
   import_options.type_giver = lowering::type_giver;
   import_options.custom_operators = extern_kernels::load_custom_operators(options.operator_libraries);
-  if (const auto* path = std::get_if<std::filesystem::path>(&source))
+  import_options.seen = source.seen;
+  if (const auto* path = std::get_if<std::filesystem::path>(&source.from))
     return import_model(*path, import_options);
-  return import_model(std::get<std::span<const std::byte>>(source), import_options,
+  return import_model(std::get<std::span<const std::byte>>(source.from), import_options,
                       options.external_data_dir);
 }
 
@@ -348,10 +349,10 @@ std::vector<codegen::EmittedKernel> kernels_of_host(const Planned& planned) {
 /// A plan, with those of its kernels that are evaluated.
 struct Bindable {
   explicit Bindable(PlanResult plan)
-      : executable(std::make_shared<const runtime::Executable>(std::move(plan.executable))),
+      : executable(std::make_shared<runtime::Executable>(std::move(plan.executable))),
         steps(std::move(plan.steps)),
         evaluated(package::evaluated_module(std::move(plan.evaluated), package::KernelsFrom::here)) {}
-  std::shared_ptr<const runtime::Executable> executable;
+  std::shared_ptr<runtime::Executable> executable;
   std::vector<StepInfo> steps;
   std::shared_ptr<const runtime::Module> evaluated;
 };
@@ -427,7 +428,8 @@ LowerResult lower_graph(const Graph& graph, const CompileOptions& options, Speci
   return lower_for(graph, options, target_of(options), std::move(made_for), std::move(stats));
 }
 
-Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options) {
+Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options,
+                         PackedConstants packed) {
   Stopwatch total, watch;
   auto stage = [&](const char* name, int done = 0, int of = 0) {
     if (options.progress) options.progress(name, done, of);
@@ -467,6 +469,14 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
                                    [&](int done, int of) { stage("build", done, of); });
   }
   stage("bind");
+  if (packed == PackedConstants::given_up)
+    how.unread = [&](size_t constant) {
+      const Tensor& t = *plan.executable->constants[constant];
+      Tensor known;
+      known.dtype = t.dtype;
+      known.dims = t.dims;
+      plan.executable->constants[constant] = std::make_shared<const Tensor>(std::move(known));
+    };
   return timed(bind_program(plan, native, stats, how));
 }
 
@@ -508,7 +518,8 @@ Portable compile_portable(const Graph& graph, const CompileOptions& options, std
 Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for) {
   CompileStats stats;
   Graph graph = prepare_graph(source, options, made_for.shapes, stats);
-  return compile_program(or_throw(lower_graph(graph, options, made_for, std::move(stats))), graph, options);
+  return compile_program(or_throw(lower_graph(graph, options, made_for, std::move(stats))), graph, options,
+                         PackedConstants::kept);
 }
 
 Signature signature_of(const Graph& graph) {

@@ -16,6 +16,7 @@
 #include "fusion/state.h"
 #include "graph/passes/graph_passes.h"
 #include "importer/import.h"
+#include "importer/seen_files.h"
 #include "ir/tensor_box.h"
 #include "lowering/demand.h"
 #include "runtime/bind.h"
@@ -24,7 +25,15 @@
 
 namespace tbx::driver {
 
-using Source = std::variant<std::filesystem::path, std::span<const std::byte>>;
+/// A model, which may be read several times: from the same files each time.
+struct Source {
+  Source() : Source(std::filesystem::path()) {}
+  Source(std::filesystem::path file) : from(std::move(file)) {}
+  Source(std::span<const std::byte> bytes) : from(bytes) {}
+
+  std::variant<std::filesystem::path, std::span<const std::byte>> from;
+  std::shared_ptr<importer::SeenFiles> seen = std::make_shared<importer::SeenFiles>();
+};
 
 struct Compiled {
   std::shared_ptr<const runtime::BoundExecutable> bound;
@@ -78,8 +87,12 @@ struct LoweredGraph {
 /// so. Other demands are the caller's to meet. `stats` is what was spent before.
 std::variant<LoweredGraph, lowering::Demand> lower_graph(const Graph& graph, const CompileOptions& options,
                                                          Specialisation made_for, CompileStats stats = {});
+/// Whether an executable keeps the elements of constants that library kernels have packed: runs do not need
+/// them, who writes it into a file or binds it once more does.
+enum class PackedConstants : uint8_t { given_up, kept };
 /// The stages behind that: schedule, emit, plan, build, bind. `graph` is the one that was lowered.
-Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options);
+Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options,
+                         PackedConstants packed);
 
 /// A program as a package holds it: nothing in it belongs to this process.
 struct Portable {
@@ -96,8 +109,8 @@ struct Portable {
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,
                           const Specialisation& made_for, const std::vector<std::string>& architectures = {});
 
-/// All in one. Throws Error, also for what a demand asks for: sessions can do more (driver/specialiser.h,
-/// driver/value_compile.h).
+/// All in one, with all constants. Throws Error, also for what a demand asks for: sessions can do more
+/// (driver/specialiser.h, driver/value_compile.h).
 Compiled compile(const Source& source, const CompileOptions& options, const Specialisation& made_for = {});
 
 /// Inputs and outputs of a model that cannot be compiled before its inputs' values are seen.

@@ -62,6 +62,7 @@ public:
       if (d.by_choice || named) overridable_initializers.push_back(info_of(d));
       defaults.emplace(d.name, named ? d.value : nullptr); // a constant's memory is the plan's business
     }
+    declared.clear();
     metadata = metadata_of(graph);
     producers_ = graph::producers_of_outputs(graph);
     ranges_ = graph::ranges_of_inputs(graph);
@@ -73,6 +74,7 @@ public:
       make_specialiser(graph);
       const std::optional<lowering::Demand> demand = specialiser_->lower_declared(graph, {}, stats);
       if (!demand) {
+        keep_signature(graph); // the program has the constants that it needs, and gives them up
         plain_ = specialiser_->build_declared(graph);
         set_signature(plain_->bound->executable->inputs, plain_->bound->executable->outputs);
         state = package::KeptState::of(*plain_->bound->executable,

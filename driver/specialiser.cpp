@@ -163,9 +163,10 @@ Specialiser::Cache::Request Specialiser::request(const Needs& needs, std::span<c
           [this, kinds = std::move(kinds), made_for = std::move(made_for)]() -> Cache::Compiled {
             const Loading loading(*options_);
             CompileStats stats;
-            const Graph graph = graph_for_(kinds, false, stats, {});
+            Graph graph = graph_for_(kinds, false, stats, {});
             auto lowered = lower_graph(graph, *options_, made_for, std::move(stats));
             if (auto* demand = std::get_if<lowering::Demand>(&lowered)) return std::move(*demand);
+            keep_signature(graph); // the program has the constants that it needs, and gives them up
             return build(std::move(std::get<LoweredGraph>(lowered)), graph, kinds, false);
           }};
 }
@@ -176,7 +177,7 @@ Specialiser::VariantPtr Specialiser::build(LoweredGraph lowered, const Graph& gr
   v->specialisation = lowered.made_for;
   v->made_for = conditions(inputs_, std::move(kinds), lowered.made_for);
   v->declared = declared;
-  Compiled compiled = compile_program(std::move(lowered), graph, *options_);
+  Compiled compiled = compile_program(std::move(lowered), graph, *options_, PackedConstants::given_up);
   if (const Compiled::Later later = std::move(compiled.later)) {
     v->next = NextTier::start(later);
     if (!v->next) {

@@ -62,8 +62,11 @@ public:
   /// Whether a run with these operands does all of its work in the thread that calls it. Such a run needs no
   /// arena, which takes as long to enter and to leave as the least of them last.
   virtual bool is_serial(std::span<const TensorRef>, std::span<const TensorRef>) const { return false; }
-  /// Bytes of packed weights held (the plain constant may be dropped when `owns_weights`).
+  /// Bytes of packed weights held.
   virtual int64_t packed_bytes() const { return 0; }
+  /// Whether runs read the elements of this input. Not of a constant that is packed, or is kept by the kernel
+  /// until it is: its address in `RunArgs` may be null then.
+  virtual bool reads(size_t input) const { return static_cast<void>(input), true; }
 };
 
 /// Which kernels may compute.

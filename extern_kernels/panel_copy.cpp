@@ -3,6 +3,10 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "base/float_formats.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -15,11 +19,24 @@ template <class Part> void for_parts(int64_t begin, int64_t end, const Part& par
     tbb::parallel_for(begin, end, part);
 }
 
+/// How elements that follow each other are copied.
+template <class T> struct Same {
+  using From = T;
+  void operator()(const T* from, int64_t count, T* to) const { std::copy_n(from, count, to); }
+};
+struct Widened {
+  using From = uint16_t;
+  DType type;
+  void operator()(const uint16_t* from, int64_t count, float* to) const {
+    decode_halves(type, from, count, to);
+  }
+};
+
 /// Rows [first, last) of a matrix that is stored by rows, into all panels. Narrow panels are made some at a
 /// time, so that lines of memory are read one after the other.
-template <class T>
-void copy_rows(const T* data, T* panels, int64_t panel, int64_t k, int64_t n, int64_t row_stride,
-               int64_t first, int64_t last) {
+template <class Line, class T>
+void copy_rows(const Line& line, const typename Line::From* data, T* panels, int64_t panel, int64_t k,
+               int64_t n, int64_t row_stride, int64_t first, int64_t last) {
   constexpr int64_t kColumns = 256;
   const int64_t count = (n + panel - 1) / panel, together = std::max<int64_t>(1, kColumns / panel);
   for_parts(0, (count + together - 1) / together, [&](int64_t part) {
@@ -28,54 +45,96 @@ void copy_rows(const T* data, T* panels, int64_t panel, int64_t k, int64_t n, in
       for (int64_t p = part * together; p < end; ++p) {
         const int64_t begin = p * panel, width = std::min<int64_t>(panel, n - begin);
         T* to = panels + (p * k + i) * panel;
-        std::copy_n(data + begin + i * row_stride, width, to);
+        line(data + begin + i * row_stride, width, to);
         std::fill_n(to + width, panel - width, T{});
       }
   });
 }
 
+/// Four rows of four columns that lie `step` apart, turned.
+void turn(const float* from, int64_t step, float* to, int64_t panel) {
+  using Four [[gnu::vector_size(16)]] = float;
+  using Places [[gnu::vector_size(16)]] = int;
+  Four a, b, c, d;
+  std::memcpy(&a, from, sizeof(a));
+  std::memcpy(&b, from + step, sizeof(b));
+  std::memcpy(&c, from + 2 * step, sizeof(c));
+  std::memcpy(&d, from + 3 * step, sizeof(d));
+  const Four ab = __builtin_shuffle(a, b, Places{0, 4, 1, 5}),
+             cd = __builtin_shuffle(c, d, Places{0, 4, 1, 5});
+  const Four ab2 = __builtin_shuffle(a, b, Places{2, 6, 3, 7}),
+             cd2 = __builtin_shuffle(c, d, Places{2, 6, 3, 7});
+  const Four rows[] = {
+      __builtin_shuffle(ab, cd, Places{0, 1, 4, 5}), __builtin_shuffle(ab, cd, Places{2, 3, 6, 7}),
+      __builtin_shuffle(ab2, cd2, Places{0, 1, 4, 5}), __builtin_shuffle(ab2, cd2, Places{2, 3, 6, 7})};
+  for (int i = 0; i < 4; ++i) std::memcpy(to + i * panel, &rows[i], sizeof(rows[i]));
+}
+
 /// Columns [first, last) of one that is stored by columns, whole panels of them.
-template <class T>
-void copy_columns(const T* data, T* panels, int64_t panel, int64_t k, int64_t row_stride,
-                  int64_t column_stride, int64_t first, int64_t last) {
+template <class Line, class T>
+void copy_columns(const Line& line, const typename Line::From* data, T* panels, int64_t panel, int64_t k,
+                  int64_t row_stride, int64_t column_stride, int64_t first, int64_t last) {
   for_parts(first / panel, (last + panel - 1) / panel, [&](int64_t p) {
     T* to = panels + p * k * panel;
     const int64_t begin = p * panel, width = std::min<int64_t>(panel, last - begin);
-    const T* from = data + begin * column_stride;
+    const auto* from = data + begin * column_stride;
     if (width < panel) std::fill_n(to, k * panel, T{});
     // Blocks of rows keep the lines of all columns of the panel in the cache.
     constexpr int64_t kRows = 16;
-    for (int64_t row = 0; row < k; row += kRows)
-      for (int64_t j = 0; j < width; ++j)
-        for (int64_t i = row; i < std::min(row + kRows, k); ++i)
-          to[i * panel + j] = from[i * row_stride + j * column_stride];
+    T column[kRows];
+    for (int64_t row = 0; row < k; row += kRows) {
+      const int64_t end = std::min(row + kRows, k);
+      int64_t j = 0;
+      if constexpr (std::is_same_v<Line, Same<float>>)
+        for (; row_stride == 1 && end - row == kRows && j + 4 <= width; j += 4)
+          for (int64_t i = row; i < end; i += 4)
+            turn(from + i + j * column_stride, column_stride, to + i * panel + j, panel);
+      for (; j < width; ++j) {
+        const auto* place = from + row * row_stride + j * column_stride;
+        if (row_stride == 1)
+          line(place, end - row, column);
+        else
+          for (int64_t i = 0; i < end - row; ++i) line(place + i * row_stride, 1, column + i);
+        for (int64_t i = row; i < end; ++i) to[i * panel + j] = column[i - row];
+      }
+    }
   });
+}
+
+// What lies between the strips is read by nobody, for the system brings in pages by the dozen.
+template <class Line, class T>
+void copy_strips(const Line& line, const typename Line::From* data, T* panels, int64_t width, int64_t k,
+                 int64_t n, int64_t row_stride, int64_t column_stride, const Copied& copied) {
+  constexpr int64_t kSize = sizeof(typename Line::From), kStrip = (8 << 20) / kSize;
+  const bool by_rows = column_stride == 1;
+  const int64_t step_of = by_rows ? row_stride : column_stride, lines = by_rows ? k : n;
+  const int64_t of_line = by_rows ? n : (k - 1) * row_stride + 1; // elements from its first to its last
+  const int64_t step = std::max<int64_t>(width, kStrip / std::max<int64_t>(1, step_of) / width * width);
+  for (int64_t first = 0; first < lines; first += step) {
+    const int64_t last = std::min(first + step, lines);
+    if (by_rows)
+      copy_rows(line, data, panels, width, k, n, row_stride, first, last);
+    else
+      copy_columns(line, data, panels, width, k, row_stride, column_stride, first, last);
+    if (copied) copied(data + first * step_of, ((last - first - 1) * step_of + of_line) * kSize);
+  }
 }
 
 } // namespace
 
-// What lies between the strips is read by nobody, for the system brings in pages by the dozen.
 template <class T>
 void copy_panels(const T* data, T* panels, int64_t width, int64_t k, int64_t n, int64_t row_stride,
                  int64_t column_stride, const Copied& copied) {
-  constexpr int64_t kStrip = (8 << 20) / sizeof(T);
-  const bool by_rows = column_stride == 1;
-  const int64_t line = by_rows ? row_stride : column_stride, lines = by_rows ? k : n;
-  const int64_t of_line = by_rows ? n : (k - 1) * row_stride + 1; // elements from its first to its last
-  const int64_t step = std::max<int64_t>(width, kStrip / std::max<int64_t>(1, line) / width * width);
-  for (int64_t first = 0; first < lines; first += step) {
-    const int64_t last = std::min(first + step, lines);
-    if (by_rows)
-      copy_rows(data, panels, width, k, n, row_stride, first, last);
-    else
-      copy_columns(data, panels, width, k, row_stride, column_stride, first, last);
-    if (copied)
-      copied(data + first * line, ((last - first - 1) * line + of_line) * static_cast<int64_t>(sizeof(T)));
-  }
+  copy_strips(Same<T>{}, data, panels, width, k, n, row_stride, column_stride, copied);
 }
 
 template void copy_panels(const float*, float*, int64_t, int64_t, int64_t, int64_t, int64_t, const Copied&);
 template void copy_panels(const uint16_t*, uint16_t*, int64_t, int64_t, int64_t, int64_t, int64_t,
                           const Copied&);
+
+void copy_panels(DType from, const uint16_t* data, float* panels, int64_t width, int64_t k, int64_t n,
+                 int64_t row_stride, int64_t column_stride, const Copied& copied) {
+  copy_strips(Widened{from}, data, panels, width, k, n, row_stride, column_stride, copied);
+}
 
 } // namespace tbx::extern_kernels

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/dtype.h"
+
 namespace tbx::extern_kernels {
 
 /// What is told of a run of a matrix's bytes that are copied: nobody reads them again here.
@@ -16,5 +18,9 @@ using Copied = std::function<void(const void* begin, int64_t bytes)>;
 template <class T>
 void copy_panels(const T* data, T* panels, int64_t width, int64_t k, int64_t n, int64_t row_stride,
                  int64_t column_stride, const Copied& copied);
+
+/// The same of f16 or bf16 elements as f32.
+void copy_panels(DType from, const uint16_t* data, float* panels, int64_t width, int64_t k, int64_t n,
+                 int64_t row_stride, int64_t column_stride, const Copied& copied);
 
 } // namespace tbx::extern_kernels

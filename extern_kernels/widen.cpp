@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/float_formats.h"
+#include "base/memory.h"
 #include "base/task_work.h"
 
 namespace tbx::extern_kernels {
@@ -20,7 +21,13 @@ void widen(DType from, const void* elements, int64_t count, float* to) {
 
 std::shared_ptr<const Tensor> widened(const std::shared_ptr<const Tensor>& t) {
   if (!is_half(t->dtype)) return t;
-  Tensor wide = Tensor::make(DType::f32, t->dims);
+  Tensor wide;
+  wide.dtype = DType::f32;
+  wide.dims = t->dims;
+  // Written once, read once and given back: zeros would be a third time.
+  std::shared_ptr<void> memory = allocate_pages(wide.bytes(), Pages::huge);
+  wide.data = static_cast<const std::byte*>(memory.get());
+  wide.owner = std::move(memory);
   widen(t->dtype, t->data, t->numel(), wide.as_mutable<float>().data());
   drop_pages(*t);
   return std::make_shared<const Tensor>(std::move(wide));

@@ -176,6 +176,14 @@ std::vector<char> live_nodes(const Graph& graph) {
   return live;
 }
 
+void keep_signature(Graph& graph) {
+  graph.nodes.clear();
+  for (Value& v : graph.values) {
+    v.constant.reset();
+    v.producer = -1;
+  }
+}
+
 void set_producers(Graph& graph) {
   for (Value& v : graph.values) v.producer = -1;
   for (size_t i = 0; i < graph.nodes.size(); ++i)

@@ -96,6 +96,9 @@ template <class Fn> void for_each_capture(const Node& node, Fn fn) {
 /// Nodes with an output that the graph's outputs need and that is no constant; 0 or 1 per node.
 std::vector<char> live_nodes(const Graph& graph);
 
+/// Gives up the nodes and constants of a graph that was lowered, and leaves inputs, outputs and types.
+void keep_signature(Graph& graph);
+
 /// Sets Value::producer from the nodes' outputs, after nodes were moved, added or removed.
 void set_producers(Graph& graph);
 

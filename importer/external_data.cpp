@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/sha1.h"
 #include "graph/names.h"
+#include "importer/seen_files.h"
 
 namespace tbx::importer {
 namespace {
@@ -68,16 +69,18 @@ int64_t parse_size(const std::string& tensor, const char* key, const std::string
 
 } // namespace
 
-ExternalData ExternalData::beside_model(const fs::path& model_file, bool strict_links) {
-  ExternalData result = below(model_file.parent_path(), strict_links);
+ExternalData ExternalData::beside_model(const fs::path& model_file, bool strict_links,
+                                        std::shared_ptr<SeenFiles> seen) {
+  ExternalData result = below(model_file.parent_path(), strict_links, std::move(seen));
   result.real_folder_ = canonical_or_empty(model_file).parent_path();
   return result;
 }
 
-ExternalData ExternalData::below(const fs::path& folder, bool strict_links) {
+ExternalData ExternalData::below(const fs::path& folder, bool strict_links, std::shared_ptr<SeenFiles> seen) {
   ExternalData result;
   result.folder_ = folder.empty() ? fs::path(".") : folder;
   result.strict_links_ = strict_links;
+  result.seen_ = std::move(seen);
   return result;
 }
 
@@ -170,6 +173,7 @@ std::shared_ptr<const MappedFile> ExternalData::open(const std::string& tensor,
   struct stat facts;
   if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) refuse("is not a regular file");
   if (strict_links_ && facts.st_nlink != 1) refuse("has several hard links, which strict_links forbids");
+  if (seen_) seen_->check(location, location, facts);
   return MappedFile::map(file.get(), location);
 }
 

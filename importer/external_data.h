@@ -14,6 +14,8 @@
 
 namespace tbx::importer {
 
+class SeenFiles;
+
 /// The folder that external data may be read from, and the files mapped so far.
 ///
 /// A location is relative, without `..`. It may pass through links as long as the file it ends at lies below
@@ -25,8 +27,11 @@ class ExternalData {
 public:
   /// No folder: every external reference is an error.
   ExternalData() = default;
-  static ExternalData beside_model(const std::filesystem::path& model_file, bool strict_links);
-  static ExternalData below(const std::filesystem::path& folder, bool strict_links);
+  /// `seen` is asked whether files are those of before; none: nothing is.
+  static ExternalData beside_model(const std::filesystem::path& model_file, bool strict_links,
+                                   std::shared_ptr<SeenFiles> seen = {});
+  static ExternalData below(const std::filesystem::path& folder, bool strict_links,
+                            std::shared_ptr<SeenFiles> seen = {});
 
   struct Slice {
     std::span<const std::byte> bytes;
@@ -47,6 +52,7 @@ private:
   std::filesystem::path folder_;      ///< as named; empty: no external data
   std::filesystem::path real_folder_; ///< canonical folder of the real model file
   bool strict_links_ = false;
+  std::shared_ptr<SeenFiles> seen_;
   std::map<std::string, File> files_;
 };
 

@@ -12,9 +12,9 @@ namespace {
 
 using namespace importer;
 
-Graph import_proto(onnx::ModelProto model, const ImportOptions& options, ExternalData external) {
-  GraphBuilder builder(options, std::make_shared<ir::Context>(), std::move(external));
-  Graph graph = builder.build_model(model);
+Graph import_parsed(ParsedModel parsed, const ImportOptions& options, ExternalData external) {
+  GraphBuilder builder(options, std::make_shared<ir::Context>(), std::move(external), std::move(parsed.raw));
+  Graph graph = builder.build_model(parsed.model);
   graph::expand_gradients(graph);
   verify(graph);
   return graph;
@@ -30,22 +30,23 @@ void check_model_bytes(size_t bytes, const ImportOptions& options) {
 }
 
 Graph import_model(const std::filesystem::path& file, const ImportOptions& options) {
-  auto mapped = MappedFile::open(file);
-  onnx::ModelProto model;
+  ModelBytes bytes(file, options.seen.get());
+  ParsedModel parsed;
   try {
-    model = parse_model(mapped->bytes(), options);
+    parsed = read_model(std::move(bytes), options);
   } catch (Error& e) {
     e.set_where(fmt::format("file {}", shown(file.native())));
     throw;
   }
-  return import_proto(std::move(model), options, ExternalData::beside_model(file, options.strict_links));
+  return import_parsed(std::move(parsed), options,
+                       ExternalData::beside_model(file, options.strict_links, options.seen));
 }
 
 Graph import_model(std::span<const std::byte> bytes, const ImportOptions& options,
                    const std::filesystem::path& base_dir) {
-  return import_proto(parse_model(bytes, options), options,
-                      base_dir.empty() ? ExternalData()
-                                       : ExternalData::below(base_dir, options.strict_links));
+  return import_parsed(read_model(ModelBytes(bytes), options), options,
+                       base_dir.empty() ? ExternalData()
+                                        : ExternalData::below(base_dir, options.strict_links, options.seen));
 }
 
 } // namespace tbx

@@ -15,6 +15,9 @@
 namespace tbx::extern_kernels {
 class CustomOperators;
 }
+namespace tbx::importer {
+class SeenFiles;
+}
 
 namespace tbx {
 
@@ -50,12 +53,15 @@ struct ImportOptions {
   int64_t max_tensor_bytes = int64_t{1} << 40; ///< one tensor
   int64_t max_dense_bytes = int64_t{1} << 32;  ///< all sparse tensors together, made dense
   bool strict_links = false; ///< external data must be a regular file with one name, not a symbolic link
+
+  /// Of several imports of one model: files that are not those of the first one are refused.
+  std::shared_ptr<importer::SeenFiles> seen;
 };
 
 /// ModelError when a model has more bytes than the limit.
 void check_model_bytes(size_t bytes, const ImportOptions& options);
 
-/// From a file, which is memory-mapped; external data is read from below its folder only.
+/// From a file, which is read; external data is mapped, from below its folder only.
 Graph import_model(const std::filesystem::path& file, const ImportOptions& options = {});
 /// From bytes (copied as needed); external data is refused unless `base_dir` is given.
 Graph import_model(std::span<const std::byte> bytes, const ImportOptions& options = {},

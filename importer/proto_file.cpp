@@ -42,26 +42,61 @@ void name_other_format(std::span<const std::byte> bytes) {
 
 } // namespace
 
-onnx::ModelProto parse_model(std::span<const std::byte> bytes, const ImportOptions& options) {
+namespace {
+
+void check_beginning(ModelBytes& bytes, const ImportOptions& options) {
   check_model_bytes(bytes.size(), options);
   if (bytes.size() > INT32_MAX)
     throw Error(ErrorKind::model,
                 fmt::format("the model has {} bytes, more than protobuf's limit of 2 GB", bytes.size()),
                 "save its weights as external data");
-  TBX_MODEL(!bytes.empty(), "the model is empty");
-  name_other_format(bytes);
-  check_wire(bytes, options);
+  TBX_MODEL(bytes.size() > 0, "the model is empty");
+  name_other_format(bytes.from(0));
+}
+
+onnx::ModelProto parse(std::string_view bytes, const ImportOptions& options) {
   onnx::ModelProto model;
   google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
   google::protobuf::io::CodedInputStream input(&stream);
   input.SetTotalBytesLimit(INT32_MAX);
   input.SetRecursionLimit(options.max_nesting * 4 + 16); // graph in attribute in node: three messages a level
-  bool whole = model.ParseFromCodedStream(&input) && input.ConsumedEntireMessage();
+  bool whole =
+      bytes.size() <= INT32_MAX && model.ParseFromCodedStream(&input) && input.ConsumedEntireMessage();
   if (!whole)
     throw Error(ErrorKind::model, "the bytes are not a valid ONNX model",
                 "the file may be cut off, or be of another format");
   TBX_MODEL(model.has_graph(), "the model has no graph: is it an ONNX file?");
   return model;
+}
+
+} // namespace
+
+onnx::ModelProto parse_model(std::span<const std::byte> bytes, const ImportOptions& options) {
+  ModelBytes source(bytes);
+  check_beginning(source, options);
+  check_wire(source, options);
+  return parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, options);
+}
+
+ParsedModel read_model(ModelBytes bytes, const ImportOptions& options) {
+  check_beginning(bytes, options);
+  std::optional<Skeleton> skeleton = skeleton_of(bytes, options);
+  if (!skeleton) {
+    const auto all = bytes.copy(0, bytes.size());
+    return {parse({reinterpret_cast<const char*>(all.get()), bytes.size()}, options), {}};
+  }
+  onnx::ModelProto model = parse(skeleton->text, options);
+  return {std::move(model),
+          RawData(std::move(bytes), std::move(skeleton->places), std::move(skeleton->mark))};
+}
+
+std::optional<RawData::Place> RawData::place_of(const onnx::TensorProto& tensor) const {
+  if (mark_.empty() || !tensor.doc_string().starts_with(mark_)) return std::nullopt;
+  return places_.at(std::stoul(tensor.doc_string().substr(mark_.size())));
+}
+
+std::shared_ptr<const std::byte> RawData::copy(const Place& place) {
+  return bytes_->copy(place.at, place.bytes);
 }
 
 } // namespace tbx::importer

@@ -200,9 +200,9 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std
         how_to_raise("max_tensor_bytes"));
 
   int64_t entries = total_entries(p);
+  const bool has_raw = !p.raw_data().empty() || raw_.place_of(p);
   if (p.data_location() == onnx::TensorProto::EXTERNAL) {
-    TBX_MODEL(entries == 0 && p.raw_data().empty(), "tensor {} has both external data and data of its own",
-              name);
+    TBX_MODEL(entries == 0 && !has_raw, "tensor {} has both external data and data of its own", name);
     TBX_MODEL(dtype != DType::string, "tensor {}: strings cannot be external data", name);
     ExternalData::Entries pairs;
     for (const auto& e : p.external_data()) pairs.emplace_back(e.key(), e.value());
@@ -212,7 +212,7 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std
     tensor->file_mapped = tensor->data == slice.bytes.data();
     return tensor;
   }
-  if (!p.raw_data().empty()) {
+  if (has_raw) {
     TBX_MODEL(entries == 0, "tensor {} has both raw data and a typed field", name);
     TBX_MODEL(dtype != DType::string, "tensor {}: strings cannot be raw data", name);
     return std::make_shared<Tensor>(from_raw(dtype, std::move(dims), p, name));
@@ -231,9 +231,15 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std
 Tensor TensorReader::from_raw(DType dtype, std::vector<int64_t> dims, onnx::TensorProto& p,
                               const std::string& name) {
   int64_t expected = file_bytes(dtype, checked_numel(dims), name);
-  auto size = static_cast<int64_t>(p.raw_data().size());
+  const std::optional<RawData::Place> place = raw_.place_of(p);
+  auto size = static_cast<int64_t>(place ? place->bytes : p.raw_data().size());
   TBX_MODEL(size == expected, "tensor {} of type {} and shape [{}] has {} bytes of raw data, expected {}",
             name, name_of(dtype), fmt::join(dims, ", "), size, expected);
+  if (place) {
+    auto bytes = raw_.copy(*place);
+    const std::byte* first = bytes.get();
+    return view_or_copy(dtype, std::move(dims), first, std::move(bytes));
+  }
   auto owner = std::make_shared<std::string>(std::move(*p.mutable_raw_data()));
   p.clear_raw_data();
   const auto* bytes = reinterpret_cast<const std::byte*>(owner->data());

@@ -9,6 +9,7 @@
 #include "base/tensor.h"
 #include "importer/external_data.h"
 #include "importer/import.h"
+#include "importer/proto_file.h"
 
 namespace tbx::importer {
 
@@ -18,11 +19,12 @@ DType to_dtype(int32_t data_type, const std::string& what);
 /// Reads tensors of one model. Every size is checked before anything is allocated or viewed.
 class TensorReader {
 public:
-  TensorReader(const ImportOptions& options, ExternalData external)
-      : options_(options), external_(std::move(external)) {}
+  TensorReader(const ImportOptions& options, ExternalData external, RawData raw)
+      : options_(options), external_(std::move(external)), raw_(std::move(raw)) {}
 
-  /// The raw bytes are moved out of `proto`, not copied, where their form allows it. External data is a view
-  /// of the mapped file. `what` names the tensor in messages when it has no name of its own.
+  /// Raw data is read from the model, or moved out of `proto` where it is little, and not copied where its
+  /// form allows it. External data is a view of the mapped file. `what` names the tensor in messages when it
+  /// has no name of its own.
   std::shared_ptr<const Tensor> read(onnx::TensorProto& proto, const std::string& what);
   /// Densified.
   std::shared_ptr<const Tensor> read(onnx::SparseTensorProto& proto, const std::string& what);
@@ -32,6 +34,7 @@ private:
 
   const ImportOptions& options_;
   ExternalData external_;
+  RawData raw_;
   int64_t tensors_ = 0;     ///< so far
   int64_t dense_bytes_ = 0; ///< of sparse tensors so far
 };

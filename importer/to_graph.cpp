@@ -127,9 +127,9 @@ void check_size(const onnx::TypeProto& type, const std::string& name) {
 } // namespace
 
 GraphBuilder::GraphBuilder(const ImportOptions& options, std::shared_ptr<ir::Context> context,
-                           ExternalData external)
+                           ExternalData external, RawData raw)
     : options_(options), context_(std::move(context)), symbols_(*context_),
-      tensors_(options, std::move(external)) {}
+      tensors_(options, std::move(external), std::move(raw)) {}
 
 Graph GraphBuilder::build_model(onnx::ModelProto& model) {
   OpsetImports opsets = read_opset_imports(model.opset_import(), "the model");

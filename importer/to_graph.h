@@ -60,7 +60,8 @@ inline const std::string& label_of(const onnx::NodeProto& node) {
 
 class GraphBuilder final : AttributeTensors {
 public:
-  GraphBuilder(const ImportOptions& options, std::shared_ptr<ir::Context> context, ExternalData external);
+  GraphBuilder(const ImportOptions& options, std::shared_ptr<ir::Context> context, ExternalData external,
+               RawData raw = {});
 
   /// The model's main graph. `model` is used up: its tensors are moved out of it.
   Graph build_model(onnx::ModelProto& model);

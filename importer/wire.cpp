@@ -1,6 +1,10 @@
 #include "importer/wire.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 #include "base/budget.h"
@@ -79,14 +83,14 @@ Message part_of(Message message, uint32_t field) {
 
 class Reader {
 public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  explicit Reader(ModelBytes& bytes) : bytes_(bytes) {}
   size_t at() const { return at_; }
 
   uint64_t varint(size_t end) {
     uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
       if (at_ == end) fail("a number is cut off");
-      auto byte = static_cast<uint8_t>(bytes_[at_++]);
+      auto byte = static_cast<uint8_t>(next());
       value |= uint64_t{byte & 0x7fu} << shift;
       if (byte < 0x80) return value;
     }
@@ -104,7 +108,9 @@ public:
   }
 
 private:
-  std::span<const std::byte> bytes_;
+  std::byte next() { return bytes_.from(at_++).front(); }
+
+  ModelBytes& bytes_;
   size_t at_ = 0;
 };
 
@@ -113,26 +119,92 @@ private:
               how_to_raise(option));
 }
 
-} // namespace
+constexpr uint32_t kRawData = 9, kTensorText = 12; ///< fields of a tensor
 
-void check_wire(std::span<const std::byte> bytes, const ImportOptions& options) {
+/// What there is once, though the wire may have it again: protobuf then takes the last, or merges both.
+bool is_single(Message message, uint32_t field) {
+  return (message == Message::tensor && field == kRawData) ||
+         (message == Message::attribute && (field == 5 || field == 22)) ||
+         (message == Message::sparse_tensor && (field == 1 || field == 2));
+}
+
+/// Copies the model but for the raw data that is left where it lies. What goes over as it is goes in one
+/// piece.
+class Copier {
+public:
+  Copier(ModelBytes& bytes, Skeleton& to) : bytes_(bytes), to_(to) {}
+
+  /// The message whose contents begin at `at`, behind its length. Lengths are written when they are known, as
+  /// numbers of five bytes.
+  size_t open(size_t behind_tag, size_t at) {
+    copy_until(behind_tag);
+    const size_t place = to_.text.size();
+    to_.text.append(kLength, '\0');
+    begin_ = at;
+    return place;
+  }
+  void close(size_t place, size_t end) {
+    copy_until(end);
+    size_t length = to_.text.size() - place - kLength;
+    for (size_t i = 0; i < kLength; ++i, length >>= 7)
+      to_.text[place + i] = static_cast<char>((length & 0x7f) | (i + 1 < kLength ? 0x80 : 0));
+  }
+  void leave_out(size_t from, size_t to) {
+    copy_until(from);
+    begin_ = to;
+  }
+  void leave(size_t tag, size_t from, size_t to) {
+    leave_out(tag, to);
+    const std::string text = to_.mark + std::to_string(to_.places.size());
+    to_.places.push_back({from, to - from});
+    to_.text += static_cast<char>(kTensorText << 3 | 2);
+    to_.text += static_cast<char>(text.size());
+    to_.text += text;
+  }
+  void copy_until(size_t end) {
+    while (begin_ < end) {
+      const std::span<const std::byte> some = bytes_.from(begin_);
+      const size_t count = std::min(some.size(), end - begin_);
+      to_.text.append(reinterpret_cast<const char*>(some.data()), count);
+      begin_ += count;
+    }
+  }
+
+private:
+  static constexpr size_t kLength = 5;
+  ModelBytes& bytes_;
+  Skeleton& to_;
+  size_t begin_ = 0; ///< of what was not copied yet
+};
+
+/// False where something that there is once is there again, which is for protobuf to join: `to` is of no use
+/// then.
+bool walk(ModelBytes& bytes, const ImportOptions& options, Skeleton* to) {
   constexpr int64_t kPartsPerNode = 20; // names, attributes, types: generous for any real graph
   struct Open {
     Message message;
     size_t end;
-    int depth; ///< of graphs or types around it
+    int depth;         ///< of graphs or types around it
+    size_t length = 0; ///< where the copy has its length
+    uint32_t seen = 0; ///< fields of those that there are once
   };
   Reader reader(bytes);
+  std::optional<Copier> copier;
+  if (to) copier.emplace(bytes, *to);
   std::vector<Open> open{{Message::model, bytes.size(), 0}};
   int64_t nodes = 0, parts = 0;
+  bool once = true;
   while (!open.empty()) {
     check_stop_often();
-    const Open in = open.back();
+    Open& in = open.back();
     if (reader.at() == in.end) {
+      if (copier && open.size() > 1) copier->close(in.length, in.end);
       open.pop_back();
       continue;
     }
+    const size_t begin = reader.at();
     uint64_t tag = reader.varint(in.end);
+    const size_t behind_tag = reader.at();
     if (tag >> 32 != 0 || tag >> 3 == 0) reader.fail("a field has an impossible number");
     auto field = static_cast<uint32_t>(tag >> 3);
     switch (tag & 7) {
@@ -145,20 +217,45 @@ void check_wire(std::span<const std::byte> bytes, const ImportOptions& options) 
       reader.skip(length, in.end);
       if (++parts / kPartsPerNode > options.max_nodes)
         over_limit("parts", options.max_nodes * kPartsPerNode, "max_nodes");
+      if (is_single(in.message, field)) {
+        once &= (in.seen >> field & 1) == 0;
+        in.seen |= uint32_t{1} << field;
+      }
       Message message = part_of(in.message, field);
-      if (message == Message::none) break;
+      if (message == Message::none) {
+        if (!copier || in.message != Message::tensor) break;
+        if (field == kRawData && length >= kLargeRawData) copier->leave(begin, start, start + length);
+        if (field == kTensorText) copier->leave_out(begin, start + length);
+        break;
+      }
       if (message == Message::node && ++nodes > options.max_nodes)
         over_limit("nodes", options.max_nodes, "max_nodes");
       bool nests = message == Message::graph || message == Message::type;
       if (nests && in.depth > options.max_nesting)
         over_limit("levels of nested graphs", options.max_nesting, "max_nesting");
       reader.rewind(start);
-      open.push_back({message, start + length, in.depth + nests});
+      open.push_back(
+          {message, start + length, in.depth + nests, copier ? copier->open(behind_tag, start) : 0});
       break;
     }
     default: reader.fail("a field has an unknown form");
     }
   }
+  if (copier) copier->copy_until(bytes.size());
+  return once;
+}
+
+} // namespace
+
+void check_wire(ModelBytes& bytes, const ImportOptions& options) { walk(bytes, options, nullptr); }
+
+std::optional<Skeleton> skeleton_of(ModelBytes& bytes, const ImportOptions& options) {
+  Skeleton skeleton;
+  // Nobody who writes a model knows it: no text of a file passes for it.
+  std::random_device random;
+  for (int i = 0; i < 4; ++i) skeleton.mark += fmt::format("{:08x}", random());
+  if (!walk(bytes, options, &skeleton)) return std::nullopt;
+  return skeleton;
 }
 
 } // namespace tbx::importer

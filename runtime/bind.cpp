@@ -38,6 +38,34 @@ std::vector<extern_kernels::OperandInfo> made_facts(const Executable& executable
   return made;
 }
 
+/// Who reads the elements of each constant in a run.
+class ConstantReaders {
+public:
+  explicit ConstantReaders(const Executable& executable) : executable_(executable) {
+    readers_.resize(executable.constants.size());
+    auto add = [&](int buffer) {
+      if (buffer >= 0 && executable.buffers[buffer].storage == StorageKind::constant)
+        ++readers_[executable.buffers[buffer].index];
+    };
+    for (const Step& step : executable.steps) for_each_buffer(step, [&](int b, bool) { add(b); });
+    for (const SignatureEntry& out : executable.outputs) add(out.buffer);
+  }
+
+  /// The kernel of this step is there: `unread` is told which constants nobody is left to read.
+  template <class Unread>
+  void leave(const ExternStep& call, const extern_kernels::ExternKernel& kernel, const Unread& unread) {
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      if (call.inputs[i].buffer < 0 || kernel.reads(i) || !constant_of(executable_, call.inputs[i])) continue;
+      const auto constant = static_cast<size_t>(executable_.buffers[call.inputs[i].buffer].index);
+      if (--readers_[constant] == 0) unread(constant);
+    }
+  }
+
+private:
+  const Executable& executable_;
+  std::vector<int> readers_; ///< by constant
+};
+
 /// On a device, where there is one.
 BoundStep bind_extern(const Executable& executable, const ExternStep& step, const BindOptions& options,
                       device::Device* device) {
@@ -146,6 +174,7 @@ std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> ex
   if (bound->on_device && !twin)
     made = options.libraries ? options.libraries() : bind_on_device(*executable, options);
   require_spare_memory(); // for what libraries make of a question
+  ConstantReaders readers(*executable);
   extern_kernels::as_with_threads(options.threads, [&] {
     for (const Step& step : executable->steps) {
       try {
@@ -160,6 +189,11 @@ std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> ex
             bound->steps.push_back(host ? bind_extern(*executable, *call, options, nullptr)
                                         : std::move(made[at]));
           bound->data_dependent |= !call->dynamic_outputs.empty();
+          if (host && options.unread)
+            readers.leave(*call, *bound->steps.back().library, [&](size_t constant) {
+              bound->constants[constant] = nullptr;
+              options.unread(constant);
+            });
         } else {
           bound->steps.emplace_back();
         }

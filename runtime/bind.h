@@ -25,7 +25,7 @@ struct BoundStep {
 struct BoundExecutable {
   std::shared_ptr<const Executable> executable;
   std::vector<BoundStep> steps;                       ///< by step
-  std::vector<void*> constants;                       ///< by constant: its elements where the host reads them
+  std::vector<void*> constants;                       ///< by constant: its elements; null: no run reads them
   std::shared_ptr<const BoundDevice> on_device;       ///< null: the host does everything
   bool data_dependent = false;                        ///< some step's output sizes depend on data
   std::vector<std::shared_ptr<const Module>> modules; ///< keep the kernels loaded
@@ -49,6 +49,9 @@ struct BindOptions {
   const BoundExecutable* twin = nullptr;
   /// Gives what bind_on_device() gave; empty: it is called.
   std::function<std::vector<BoundStep>()> libraries = {};
+  /// Told of constants whose elements no run reads, as soon as that is so: library kernels have packed them,
+  /// or keep what they still need. Their memory may go.
+  std::function<void(size_t constant)> unread = {};
 };
 
 /// Needs a verified executable. A kernel is taken from the first module that has it. Throws BackendError when

@@ -1,6 +1,6 @@
 // Exact convolutions of 8-bit integers where the library has only saturating ones.
-#include "base/memory.h"
 #include "base/pages.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/bytes/operands.h"
 #include "extern_kernels/bytes/product.h"
 #include "extern_kernels/direct/operands.h"
@@ -33,13 +33,14 @@ public:
     const TensorRef weights{const_cast<std::byte*>(w.constant->data), w.dtype, w.sizes, w.strides};
     const Places places = places_of(w.sizes, {});
     packed_bytes_ = bytes_of(w.sizes, places);
-    packed_ = allocate_aligned(packed_bytes_);
+    packed_ = allocate_weights(packed_bytes_);
     pack(weights, places, static_cast<int8_t*>(packed_.get()));
     drop_pages(*w.constant);
   }
 
   std::string description() const override { return "own exact bytes, " + to_string(Problem(p_)); }
   int64_t packed_bytes() const override { return packed_bytes_; }
+  bool reads(size_t input) const override { return input != 1 || !packed_; }
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {

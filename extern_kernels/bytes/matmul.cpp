@@ -1,6 +1,6 @@
 // Exact matrix products of 8-bit integers where the library has only saturating ones.
-#include "base/memory.h"
 #include "base/pages.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/bytes/operands.h"
 #include "extern_kernels/bytes/product.h"
 #include "extern_kernels/direct/operands.h"
@@ -41,13 +41,14 @@ public:
     if (!b.constant || b.strides.empty()) return;
     const TensorRef weights{const_cast<std::byte*>(b.constant->data), b.dtype, b.sizes, b.strides};
     packed_bytes_ = bytes_of(weights);
-    packed_ = allocate_aligned(packed_bytes_);
+    packed_ = allocate_weights(packed_bytes_);
     pack(weights, static_cast<int8_t*>(packed_.get()));
     drop_pages(*b.constant);
   }
 
   std::string description() const override { return "own exact bytes, " + to_string(Problem(p_)); }
   int64_t packed_bytes() const override { return packed_bytes_; }
+  bool reads(size_t input) const override { return input != 1 || !packed_; }
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef>) const override {
     Memory memory(nullptr);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/memory.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/direct/lines.h"
 #include "extern_kernels/direct/part_run.h"
 #include "extern_kernels/direct/tap_products.h"
@@ -197,6 +197,7 @@ public:
 
   std::string description() const override { return "own " + to_string(Problem(p_)); }
   int64_t packed_bytes() const override { return packed_bytes_; }
+  bool reads(size_t input) const override { return input != 1 || !(packed_[0] || packed_[1]); }
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {
@@ -256,7 +257,7 @@ private:
       const Shape s = shape<T>(info.sizes, 1, by_lines);
       const int64_t bytes = weight_elements<T>(s) * static_cast<int64_t>(sizeof(T));
       packed_bytes_ += bytes;
-      packed_[by_lines] = allocate_aligned(bytes);
+      packed_[by_lines] = allocate_weights(bytes);
       auto* to = static_cast<T*>(packed_[by_lines].get());
       for (const Part& part : geometry_.parts) {
         pack(p_, part, s, w, to);

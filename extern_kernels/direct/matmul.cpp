@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/memory.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/direct/tile.h"
 #include "extern_kernels/stack.h"
@@ -57,7 +57,7 @@ public:
         std::shared_ptr<const Tensor> t = widened(b.constant);
         const TensorRef ref{const_cast<std::byte*>(t->data), t->dtype, b.sizes, b.strides};
         packed_bytes_ = packed_elements<T>(ref) * static_cast<int64_t>(sizeof(T));
-        packed_ = allocate_aligned(packed_bytes_);
+        packed_ = allocate_weights(packed_bytes_);
         pack_all<T>(ref, T(0), static_cast<T*>(packed_.get()));
         drop_pages(*b.constant);
       }
@@ -66,6 +66,7 @@ public:
 
   std::string description() const override { return "own " + to_string(Problem(p_)); }
   int64_t packed_bytes() const override { return packed_bytes_; }
+  bool reads(size_t input) const override { return input != 1 || !packed_; }
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {

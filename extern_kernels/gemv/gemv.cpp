@@ -28,6 +28,7 @@ public:
 
   std::string description() const override { return "matrix-vector " + to_string(Problem(p_)); }
   int64_t packed_bytes() const override { return panels_.bytes(); }
+  bool reads(size_t input) const override { return input != 1; }
 
   int64_t workspace_bytes(std::span<const TensorRef> inputs, std::span<const TensorRef>) const override {
     return is_plain(inputs[0]) ? 0 : panels_.k() * static_cast<int64_t>(sizeof(float));

@@ -84,6 +84,7 @@ public:
 
   std::string description() const override { return "packed " + to_string(Problem(p_)); }
   int64_t packed_bytes() const override { return panels_ ? panels_->bytes() : 0; }
+  bool reads(size_t input) const override { return !panels_ || input < 1 || input > 3; }
 
   int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
     return layout(in).end * 4;

@@ -1,6 +1,6 @@
 #include "extern_kernels/gemv/panels.h"
 
-#include "base/memory.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels::gemv {
@@ -105,7 +105,7 @@ template <DType type> auto best_multiply() {
 
 Panels::Panels(const void* data, DType type, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
                const Copied& copied)
-    : k_(k), n_(n), type_(type), memory_(allocate_aligned(bytes())),
+    : k_(k), n_(n), type_(type), memory_(allocate_weights(bytes())),
       data_(static_cast<std::byte*>(memory_.get())),
       multiply_(type == DType::f32    ? best_multiply<DType::f32>()
                 : type == DType::bf16 ? best_multiply<DType::bf16>()

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/memory.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels::gemv {
@@ -264,7 +264,7 @@ QuantizedPanels::QuantizedPanels(const QuantizedMatrix& m)
   const int64_t words = block_ * bits_ / 32, floats = has_zeros_ ? 2 : 1;
   const int64_t block_words = (floats + words) * width_;
   panel_bytes_ = blocks_ * block_words * 4;
-  memory_ = allocate_aligned(bytes());
+  memory_ = allocate_weights(bytes());
   static_assert(sizeof(float) == sizeof(uint32_t));
   tbb::parallel_for(int64_t{0}, count(), [&](int64_t p) {
     auto* panel = static_cast<std::byte*>(memory_.get()) + p * panel_bytes_;

@@ -7,9 +7,9 @@
 
 #include "base/byte_sums.h"
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/pages.h"
 #include "base/spare_memory.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels::onednn {
@@ -222,26 +222,47 @@ bool reorder_in_pieces(const Tensor& weights, const memory& from, const memory& 
 
 } // namespace
 
+// Whoever waits for the loops of a reorder takes no other task: one that asks for these weights would wait
+// for the lock that its own thread holds.
 memory PackedWeights::get(const memory::desc& wanted) {
-  // oneDNN knows no constant memory.
-  if (wanted == plain_) return memory(plain_, cpu_engine(), const_cast<std::byte*>(weights_->data));
   std::lock_guard lock(mutex_);
+  if (wanted == plain_) {
+    tbb::this_task_arena::isolate([&] { restore(); });
+    lent_ = true;
+    // oneDNN knows no constant memory.
+    return memory(plain_, cpu_engine(), const_cast<std::byte*>(weights_->data));
+  }
   for (const Packed& p : packed_)
     if (p.memory.get_desc() == wanted) return p.memory;
-  // Whoever waits for the loops of a reorder takes no other task: one that asks for these weights would wait
-  // for the lock that its own thread holds.
   tbb::this_task_arena::isolate([&] { pack(wanted); });
   return packed_.back().memory;
 }
 
+std::shared_ptr<const Tensor> PackedWeights::original() {
+  std::lock_guard lock(mutex_);
+  tbb::this_task_arena::isolate([&] { restore(); });
+  return weights_;
+}
+
+void PackedWeights::restore() {
+  if (weights_) return;
+  require_spare_memory();
+  Tensor made = Tensor::make(DType::f32, dims_);
+  memory from = packed_.front().memory, to(plain_, cpu_engine(), made.mutable_data());
+  dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
+  this_thread_stream().wait();
+  weights_ = std::make_shared<const Tensor>(std::move(made));
+}
+
 void PackedWeights::pack(const memory::desc& wanted) {
+  restore();
   // The library has no fast way from halves to f32 everywhere: we widen.
   require_spare_memory();
   const bool widens = is_half(weights_->dtype) && wanted.get_data_type() == memory::data_type::f32;
   std::shared_ptr<const Tensor> source = widens ? widened(weights_) : weights_;
   const memory::desc plain =
       widens ? memory::desc(plain_.get_dims(), memory::data_type::f32, plain_.get_strides()) : plain_;
-  std::shared_ptr<void> owner = allocate_aligned(static_cast<int64_t>(wanted.get_size()));
+  std::shared_ptr<void> owner = allocate_weights(static_cast<int64_t>(wanted.get_size()));
   memory from(plain, cpu_engine(), const_cast<std::byte*>(source->data)),
       to(wanted, cpu_engine(), owner.get());
   if (widens || !reorder_in_pieces(*weights_, from, to)) {
@@ -250,6 +271,12 @@ void PackedWeights::pack(const memory::desc& wanted) {
   }
   drop_pages(*weights_);
   packed_.push_back({to, std::move(owner)});
+  // Integers may have sums in their layouts, and what is rounded is not what it was.
+  const bool reversible =
+      packed_.front().memory.get_desc().get_format_kind() == memory::format_kind::blocked &&
+      packed_.front().memory.get_desc().get_data_type() == memory::data_type::f32 &&
+      weights_->dtype == DType::f32;
+  if (reversible && !lent_) weights_.reset();
 }
 
 int64_t PackedWeights::bytes() const {

@@ -52,19 +52,24 @@ void append(dnnl::post_ops& ops, const PostOp& op,
             const std::function<dnnl::memory::desc(int operand)>& operand);
 
 /// Constant weights (f16 and bf16 become f32 where that is asked for) reordered into the layouts primitives
-/// ask for, each layout once.
+/// ask for, each layout once. What they were is given up where it can be made of the first layout again.
 class PackedWeights {
 public:
   PackedWeights(dnnl::memory::desc plain, std::shared_ptr<const Tensor> weights)
-      : plain_(std::move(plain)), weights_(std::move(weights)) {}
+      : plain_(std::move(plain)), dims_(weights->dims), weights_(std::move(weights)) {}
   dnnl::memory get(const dnnl::memory::desc& wanted);
+  /// The weights as they were, at least those that `plain` describes.
+  std::shared_ptr<const Tensor> original();
   int64_t bytes() const;
 
 private:
   void pack(const dnnl::memory::desc& wanted);
+  void restore();
 
   dnnl::memory::desc plain_;
-  std::shared_ptr<const Tensor> weights_;
+  std::vector<int64_t> dims_;
+  std::shared_ptr<const Tensor> weights_; ///< null: given up
+  bool lent_ = false;                     ///< somebody has their address
   mutable std::mutex mutex_;
   struct Packed {
     dnnl::memory memory;

@@ -91,9 +91,11 @@ public:
       : p_(problem), large_sums_(has_large_sums(problem, inputs[1])), inputs_(inputs.begin(), inputs.end()),
         outputs_(outputs.begin(), outputs.end()) {
     const OperandInfo& weights = inputs[1];
-    if (weights.constant && !for_question)
+    if (weights.constant && !for_question) {
       packed_ = std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides, weights.dtype),
                                                 weights.constant);
+      inputs_[1].constant.reset(); // who packs them gives them up
+    }
   }
 
   std::string description() const override { return "oneDNN " + extern_kernels::to_string(Problem(p_)); }
@@ -113,6 +115,7 @@ public:
     std::lock_guard lock(mutex_);
     return (packed_ ? packed_->bytes() : 0) + (own_ ? own_->packed_bytes() : 0);
   }
+  bool reads(size_t input) const override { return input != 1 || !packed_; }
   std::vector<std::string> implementations() const override { return cache_.implementations(); }
 
   /// Why the library does not do all of the work inside of a fast kernel; empty: it does. `or_beside`: bias
@@ -272,7 +275,9 @@ private:
   std::shared_ptr<const ExternKernel> own_product() const {
     ConvProblem product = p_;
     product.post_ops.clear();
-    const std::span<const OperandInfo> in = std::span(inputs_).first(std::min<size_t>(inputs_.size(), 3));
+    std::vector<OperandInfo> in(inputs_.begin(),
+                                inputs_.begin() + std::min<std::ptrdiff_t>(std::ssize(inputs_), 3));
+    if (packed_) in[1].constant = packed_->original();
     if (!supports_direct_conv(product, in, outputs_, Target()).empty()) return nullptr;
     std::lock_guard lock(mutex_);
     if (!own_) own_ = make_direct_conv(product, in, outputs_);

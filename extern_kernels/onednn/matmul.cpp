@@ -90,6 +90,9 @@ public:
   int64_t packed_bytes() const override {
     return (packed_ ? packed_->bytes() : 0) + (little_ ? little_->packed_bytes() : 0);
   }
+  bool reads(size_t input) const override {
+    return input != 1 || !packed_ || (little_ && little_->reads(input));
+  }
   std::vector<std::string> implementations() const override { return cache_.implementations(); }
 
   /// As in conv.cpp.

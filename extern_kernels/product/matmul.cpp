@@ -12,6 +12,7 @@ public:
 
   std::string description() const override { return call_.description(p_); }
   int64_t packed_bytes() const override { return call_.packed_bytes(); }
+  bool reads(size_t input) const override { return input != 1; }
   bool is_serial(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
     return Call::is_serial(outputs[0].numel(), inputs[0].sizes.back());
   }

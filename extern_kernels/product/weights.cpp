@@ -1,16 +1,15 @@
 #include "extern_kernels/product/weights.h"
 
-#include "base/memory.h"
 #include "base/pages.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/panel_copy.h"
 #include "extern_kernels/stack.h"
-#include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels::product {
 
 Weights::Weights(const OperandInfo& b) : tiles_(tiles()), last_(tiles_.usual) {
-  const std::shared_ptr<const Tensor> t = widened(b.constant);
-  const TensorRef ref{nullptr, t->dtype, b.sizes, b.strides};
+  const Tensor& t = *b.constant;
+  const TensorRef ref{nullptr, t.dtype, b.sizes, b.strides};
   const Stack m{ref};
   matrices_ = m.count();
   depth_ = m.rows();
@@ -21,21 +20,26 @@ Weights::Weights(const OperandInfo& b) : tiles_(tiles()), last_(tiles_.usual) {
     --panels_;
     last_ = tiles_.wide;
   }
-  memory_ = allocate_aligned(bytes());
+  memory_ = allocate_weights(bytes());
   const int64_t first = (panels_ - 1) * usual; // column of the last panel
   for (int64_t i = 0; i < matrices_; ++i) {
-    const float* from = reinterpret_cast<const float*>(t->data) + m.at(i);
     float* to = data() + i * matrix_size();
     // The pages that the last panel shares with the others are read twice, but not kept for it.
     auto pack = [&](int64_t column, int64_t columns, int64_t width) {
-      copy_panels(from + column * m.column_step(), to + column * depth_, width, depth_, columns, m.row_step(),
-                  m.column_step(), [&](const void* begin, int64_t size) { drop_pages(*t, begin, size); });
+      const int64_t at = m.at(i) + column * m.column_step();
+      auto drop = [&](const void* begin, int64_t size) { drop_pages(t, begin, size); };
+      if (is_half(t.dtype))
+        copy_panels(t.dtype, reinterpret_cast<const uint16_t*>(t.data) + at, to + column * depth_, width,
+                    depth_, columns, m.row_step(), m.column_step(), drop);
+      else
+        copy_panels(reinterpret_cast<const float*>(t.data) + at, to + column * depth_, width, depth_, columns,
+                    m.row_step(), m.column_step(), drop);
     };
     const bool is_one = last_.columns == usual;
     pack(0, is_one ? columns_ : first, usual);
     if (!is_one) pack(first, columns_ - first, last_.columns);
   }
-  drop_pages(*b.constant);
+  drop_pages(t);
 }
 
 } // namespace tbx::extern_kernels::product

@@ -38,6 +38,7 @@ public:
   }
 
   int64_t packed_bytes() const override { return weights_.bytes(); }
+  bool reads(size_t input) const override { return input != 1; }
 
   void run(const RunArgs& args) const override {
     const TensorRef& y = args.outputs[0];

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/memory.h"
+#include "base/weight_memory.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/widen.h"
 #include "extern_kernels/winograd/loops.h"
@@ -40,7 +40,7 @@ template <int M> void transform(const Doubles* elements, float* to) {
 
 Weights::Weights(const OperandInfo& weights, int tile)
     : info_(weights), products_(products_of(tile)), panels_((out_channels() + kPanel - 1) / kPanel),
-      panel_size_(in_channels() * kPanel), transformed_(allocate_aligned(bytes())) {
+      panel_size_(in_channels() * kPanel), transformed_(allocate_weights(bytes())) {
   each_line([&](const Elements& elements, int64_t panel, int64_t channel) {
     // Whole lines go to memory: those of all products may meet in one set of a cache.
     float products[products_of(4) * kPanel];
@@ -55,7 +55,7 @@ Weights::Weights(const OperandInfo& weights, int tile)
 
 const float* Weights::plain() const {
   std::call_once(plain_once_, [&] {
-    auto plain = allocate_aligned(9 * panels_ * panel_size_ * static_cast<int64_t>(sizeof(float)));
+    auto plain = allocate_weights(9 * panels_ * panel_size_ * static_cast<int64_t>(sizeof(float)));
     // Whoever waits here for other threads takes none of the tasks that ask for these weights: it would wait
     // for itself.
     tbb::this_task_arena::isolate([&] {

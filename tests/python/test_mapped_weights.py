@@ -1,5 +1,5 @@
 """Weights in a file beside the model: what was packed or joined from them does not stay in memory, and large ones are
-packed piece by piece."""
+packed piece by piece. Those inside the model's own file are given up one by one."""
 
 from __future__ import annotations
 
@@ -100,3 +100,30 @@ def test_joined_weights_leave_the_file(tmp_path: Path) -> None:
     for name in "qkv":
         np.testing.assert_allclose(outputs[name].ravel(), x[0, 0].astype(np.float64) @ weights[f"w{name}"], rtol=1e-4, atol=1e-4)
     assert 0 < report["mapped"] < 1
+
+
+def chain(path: Path, weights: list[np.ndarray], rows: int | str, external: bool) -> Path:
+    """The products of all weights, one after the other."""
+    names = ["x"] + [f"t{i}" for i in range(1, len(weights))] + ["y"]
+    nodes = [helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(len(weights))]
+    size = weights[0].shape[0]
+    return save(path, nodes, {"x": [rows, size]}, {"y": [rows, size]}, {f"w{i}": w for i, w in enumerate(weights)}, external)
+
+
+@pytest.mark.parametrize("rows", [1, 33, "n"])
+def test_weights_in_the_model_are_not_kept_beside_packed_ones(tmp_path: Path, rows: int | str) -> None:
+    rng = np.random.default_rng(3)
+    size, count = 1030, 16
+    weights = [rng.standard_normal((size, size)).astype(np.float32) / 32 for _ in range(count)]
+    x = rng.standard_normal((33 if rows == "n" else rows, size)).astype(np.float32)
+    small = product(tmp_path / "small.onnx", np.ones((size, 16), np.float32), False)
+    model = chain(tmp_path / "model.onnx", weights, rows, external=False)
+    beside = chain(tmp_path / "beside.onnx", weights, rows, external=True)
+    report, outputs = run_alone(model, x, small)
+    np.testing.assert_array_equal(outputs["y"], tensorbox.Session(str(beside)).run({"x": x})["y"])
+    want = x.astype(np.float64)
+    for w in weights:
+        want = want @ w
+    np.testing.assert_allclose(outputs["y"], want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
+    all_weights = sum(w.nbytes for w in weights) / 2**20
+    assert report["peak"] < 1.35 * all_weights, "what is packed is not there twice, nor the file"

@@ -160,5 +160,27 @@ TEST(FloatFormats, ManyHalvesAreRoundedAsOne) {
   }
 }
 
+/// Bit by bit, NaNs with what they carry included.
+TEST(FloatFormats, ManyHalvesAreWidenedAsOne) {
+  std::vector<uint16_t> all(0x10000);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i * 40503); // each once
+  for (DType t : {DType::f16, DType::bf16})
+    for (int64_t first : {0, 1, 3})
+      for (int64_t count :
+           {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{8}, int64_t{9}, int64_t{0x10000} - first}) {
+        std::vector<float> wide(static_cast<size_t>(count) + 1, 7);
+        decode_halves(t, all.data() + first, count, wide.data());
+        for (int64_t i = 0; i < count; ++i) {
+          const uint32_t bits = all[first + i], mantissa = t == DType::f16 ? bits & 0x3ff : bits & 0x7f;
+          const uint32_t exponent = t == DType::f16 ? bits >> 10 & 0x1f : bits >> 7 & 0xff;
+          const bool is_nan = exponent == (t == DType::f16 ? 0x1fu : 0xffu) && mantissa != 0;
+          uint32_t want = std::bit_cast<uint32_t>(decode_float(t, bits));
+          if (is_nan) want = (bits >> 15) << 31 | 0x7f800000u | mantissa << (t == DType::f16 ? 13 : 16);
+          ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), want) << bits;
+        }
+        EXPECT_EQ(wide[count], 7) << "nothing behind the last";
+      }
+}
+
 } // namespace
 } // namespace tbx

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
+#include "base/float_formats.h"
 #include "extern_kernels/gemv/panels.h"
 
 namespace tbx::extern_kernels::gemv {
@@ -63,6 +65,61 @@ TEST(Panels, AViewIsNotLeft) {
   panels.multiply(1, x.data(), sums);
   EXPECT_EQ(sums[0], k / 2);
   EXPECT_EQ(sums[n - kPanel], 0);
+}
+
+/// By rows, by columns and with other steps, of rows and columns that blocks of a copy do not divide.
+template <class T> void expect_copied() {
+  for (const Shape s : {Shape{1, 1}, {15, 5}, {16, 24}, {17, 23}, {33, 130}, {160, 48}, {1000, 77}})
+    for (const int64_t width : {4, 6, 16, 24, 64})
+      for (const auto& [row, column] : {std::pair{s.n, int64_t{1}},
+                                        {int64_t{1}, s.k},
+                                        {s.n + 3, int64_t{1}},
+                                        {int64_t{1}, s.k + 5},
+                                        {2 * s.n, int64_t{2}}}) {
+        std::vector<T> matrix(static_cast<size_t>((s.k - 1) * row + (s.n - 1) * column + 1));
+        for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<T>(i % 60'000 + 1);
+        const int64_t count = (s.n + width - 1) / width;
+        std::vector<T> panels(static_cast<size_t>(count * s.k * width), T(-1));
+        copy_panels(matrix.data(), panels.data(), width, s.k, s.n, row, column, {});
+        for (int64_t p = 0; p < count; ++p)
+          for (int64_t i = 0; i < s.k; ++i)
+            for (int64_t j = 0; j < width; ++j) {
+              const int64_t at = p * width + j;
+              ASSERT_EQ(panels[(p * s.k + i) * width + j], at < s.n ? matrix[i * row + at * column] : T(0))
+                  << s.k << " x " << s.n << " in " << width << ", steps " << row << " " << column << " at "
+                  << i << " " << at;
+            }
+      }
+}
+
+/// All halves there are, at odd places: as they are one by one.
+TEST(Panels, HalvesAreWidenedOnTheWay) {
+  for (const DType type : {DType::f16, DType::bf16})
+    for (const bool by_columns : {false, true})
+      for (const Shape s : {Shape{1, 1}, {7, 19}, {256, 257}, {300, 221}})
+        for (const int64_t width : {6, 16, 24}) {
+          const int64_t row = by_columns ? 1 : s.n + 1, column = by_columns ? s.k + 3 : 1;
+          std::vector<uint16_t> matrix(static_cast<size_t>((s.k - 1) * row + (s.n - 1) * column + 1));
+          for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<uint16_t>(i);
+          const int64_t count = (s.n + width - 1) / width;
+          std::vector<float> panels(static_cast<size_t>(count * s.k * width), -1);
+          copy_panels(type, matrix.data(), panels.data(), width, s.k, s.n, row, column, {});
+          for (int64_t p = 0; p < count; ++p)
+            for (int64_t i = 0; i < s.k; ++i)
+              for (int64_t j = 0; j < width; ++j) {
+                const int64_t at = p * width + j;
+                const float want = at < s.n ? decode_float(type, matrix[i * row + at * column]) : 0;
+                const float got = panels[(p * s.k + i) * width + j];
+                ASSERT_TRUE(std::isnan(want) ? std::isnan(got)
+                                             : std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(want))
+                    << s.k << " x " << s.n << " in " << width << " at " << i << " " << at;
+              }
+        }
+}
+
+TEST(Panels, EveryElementIsCopiedToItsPlace) {
+  expect_copied<float>();
+  expect_copied<uint16_t>();
 }
 
 } // namespace

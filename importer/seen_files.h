@@ -1,0 +1,35 @@
+// SeenFiles: the files that a model was read from, which must be the same when it is read again.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace tbx::importer {
+
+/// Sessions read their model again for what a run brings: from another file than at first they would compute
+/// with parts of two models. A file is known by device, number, size and time of its last change. May be
+/// asked by several threads.
+class SeenFiles {
+public:
+  /// The open file `role` ("": the model, else a location of external data) with these facts. The first one
+  /// of a role is noted; ModelError when a later one is another, or was changed. `name` is for the message.
+  void check(const std::string& role, const std::string& name, const struct stat& facts);
+
+private:
+  struct Facts {
+    dev_t device;
+    ino_t number;
+    off_t size;
+    int64_t changed_s, changed_ns;
+    bool operator==(const Facts&) const = default;
+  };
+  std::mutex mutex_;
+  std::map<std::string, Facts> seen_;
+};
+
+} // namespace tbx::importer

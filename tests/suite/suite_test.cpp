@@ -59,7 +59,7 @@ template <class Proto> Proto parse(const fs::path& path) {
 
 OnnxValue to_value(onnx::TensorProto proto) {
   const ImportOptions options;
-  auto tensor = importer::TensorReader(options, {}).read(proto, "value");
+  auto tensor = importer::TensorReader(options, {}, {}).read(proto, "value");
   OnnxValue v;
   v.kind = OnnxValue::tensor;
   v.type = static_cast<int32_t>(tensor->dtype);

@@ -39,7 +39,7 @@ std::vector<Tensor> read_tensors(const std::string& folder, const std::string& k
     onnx::TensorProto proto;
     if (!proto.ParseFromString(read_file(path))) throw_model_error("{} is no tensor", path);
     ImportOptions options;
-    importer::TensorReader reader(options, {});
+    importer::TensorReader reader(options, {}, {});
     out.push_back(*reader.read(proto, path));
   }
 }

@@ -329,4 +329,5 @@ def test_packed_integers(level: int) -> None:
         assert np.linalg.norm(got["last"] - want) <= tolerance * np.linalg.norm(want)
         assert np.linalg.norm(got["squares"] - r * r) <= tolerance * np.linalg.norm(r * r)
     names = kernels(session)
-    assert [name.startswith("cuda_packed_product") for name in names].count(True) == 3 and len(names) == 5, names  # Relu and squares
+    products = [name for name in names if name.startswith("cuda_packed_product") or "MatMulNBits" in name]  # the fake device, a GPU
+    assert len(products) == 3 and len(names) == 5, names  # Relu and squares

@@ -220,7 +220,9 @@ Part taps_as_phases(std::span<const int64_t> kernel) {
 int64_t tap_sums(const Shape& s, std::span<const int64_t> in, int64_t elements) {
   const int64_t at_once = host_caches().share_bytes / static_cast<int64_t>(sizeof(float));
   const int64_t of_image = volume(in) * elements * s.out_channels();
-  return of_image == 0 ? 0 : of_image * std::clamp<int64_t>(at_once / of_image, 1, s.images);
+  return of_image == 0
+             ? 0
+             : of_image * std::clamp<int64_t>(at_once / of_image, 1, std::max<int64_t>(1, s.images));
 }
 
 template <class T, class R>

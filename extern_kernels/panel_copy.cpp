@@ -54,19 +54,16 @@ void copy_rows(const Line& line, const typename Line::From* data, T* panels, int
 /// Four rows of four columns that lie `step` apart, turned.
 void turn(const float* from, int64_t step, float* to, int64_t panel) {
   using Four [[gnu::vector_size(16)]] = float;
-  using Places [[gnu::vector_size(16)]] = int;
   Four a, b, c, d;
   std::memcpy(&a, from, sizeof(a));
   std::memcpy(&b, from + step, sizeof(b));
   std::memcpy(&c, from + 2 * step, sizeof(c));
   std::memcpy(&d, from + 3 * step, sizeof(d));
-  const Four ab = __builtin_shuffle(a, b, Places{0, 4, 1, 5}),
-             cd = __builtin_shuffle(c, d, Places{0, 4, 1, 5});
-  const Four ab2 = __builtin_shuffle(a, b, Places{2, 6, 3, 7}),
-             cd2 = __builtin_shuffle(c, d, Places{2, 6, 3, 7});
+  const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
   const Four rows[] = {
-      __builtin_shuffle(ab, cd, Places{0, 1, 4, 5}), __builtin_shuffle(ab, cd, Places{2, 3, 6, 7}),
-      __builtin_shuffle(ab2, cd2, Places{0, 1, 4, 5}), __builtin_shuffle(ab2, cd2, Places{2, 3, 6, 7})};
+      __builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+      __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5), __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7)};
   for (int i = 0; i < 4; ++i) std::memcpy(to + i * panel, &rows[i], sizeof(rows[i]));
 }
 

@@ -25,7 +25,7 @@ namespace {
 /// Results: blocks of more than a GPU has at a time would each norm the row again, one after the other.
 constexpr int64_t kMostNormed = 16384;
 
-RowWork* work_of(Problem& problem) {
+template <class P> auto work_of(P& problem) -> decltype(&std::get_if<RowProductProblem>(&problem)->work) {
   if (auto* row = std::get_if<RowProductProblem>(&problem)) return &row->work;
   if (auto* packed = std::get_if<PackedMatMulProblem>(&problem)) return &packed->work;
   return nullptr;
@@ -159,7 +159,7 @@ private:
     const int reader = deps_.readers[result][0];
     const auto* compute = std::get_if<Compute>(&program_.operations[reader].what);
     if (reader <= at || !compute || compute->loops.kind != LoopKind::pointwise ||
-        program_.at(compute->output).slice_of >= 0 || work_of_const(row).activation != RowWork::none)
+        program_.at(compute->output).slice_of >= 0 || work_of(row.problem)->activation != RowWork::none)
       return -1;
     const DType type = compute->loops.dtype;
     if (type != DType::f32 && !is_half(type)) return -1;
@@ -212,10 +212,6 @@ private:
       }
     }
     return false;
-  }
-
-  static const RowWork& work_of_const(const ExternCall& call) {
-    return *work_of(const_cast<Problem&>(call.problem));
   }
 
   /// The load reads element i of the result in round i of the loops: 0; element i + results: 1; else -1.

@@ -371,6 +371,7 @@ void Plans::make(std::span<Plan> plans, Handle handle) {
 }
 
 int64_t Plans::workspace_bytes() const {
+  std::scoped_lock lock(mutex_); // a run may have to look for plans
   int64_t most = 0;
   for (const Plan& p : plans_) most = std::max(most, p.workspace);
   return most;

@@ -58,12 +58,11 @@ int FewRowsProduct::blocks_of_cluster(const Gemm& g) const {
 }
 
 device::Kernel FewRowsProduct::kernel_for(const Gemm& g) const {
-  const DType half = g.type == lt::kF16 ? DType::f16 : DType::bf16;
   const std::string text = fmt::format(
       "#define HALF {}\n#define BLOCKS {}\n#define TURNED {}\n#define BIAS {}\n#define RESIDUAL {}\n"
       "#define ACTIVATION {}\n{}",
-      static_cast<int>(half), blocks_of_cluster(g), g.b_columns ? 1 : 0, g.bias ? 1 : 0, g.residual ? 1 : 0,
-      static_cast<int>(g.activation), kText);
+      static_cast<int>(half_type(g)), blocks_of_cluster(g), g.b_columns ? 1 : 0, g.bias ? 1 : 0,
+      g.residual ? 1 : 0, static_cast<int>(g.activation), kText);
   std::scoped_lock lock(mutex_);
   std::shared_ptr<device::Module>& module = modules_[text];
   if (!module) module = load_(text);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/error.h"
 #include "device/cuda/cuda_device.h"
@@ -101,7 +100,7 @@ dnn::Found GeluProduct::plans_of(const Gemm& gemm, int bias_align) const {
 
 int64_t GeluProduct::workspace_bytes(const Gemm& gemm) const {
   const dnn::Found found = plans_of(gemm, 16);
-  if (found.plans) pass_.prepare(gemm.type == lt::kF16 ? DType::f16 : DType::bf16); // it is measured
+  if (found.plans) pass_.prepare(half_type(gemm)); // it is measured
   return std::max(found.plans ? found.plans->workspace_bytes() : 0,
                   static_cast<int64_t>(plan_of(context_, without_gelu(gemm))->workspace_bytes()));
 }
@@ -112,7 +111,7 @@ std::string GeluProduct::run(device::Stream& stream, const Gemm& gemm, const Gem
   if (plain->empty()) return "the library has no algorithm";
   auto two_kernels = [&] {
     if (!plain->run(stream, at, alpha, workspace, workspace_bytes)) return false;
-    const DType half = gemm.type == lt::kF16 ? DType::f16 : DType::bf16;
+    const DType half = half_type(gemm);
     for (int64_t i = 0; i < gemm.batch; ++i)
       pass_.run(stream, half, static_cast<char*>(at.c) + i * gemm.c_batch * size_of(half), gemm.m, gemm.n,
                 gemm.c_step);
@@ -125,9 +124,7 @@ std::string GeluProduct::run(device::Stream& stream, const Gemm& gemm, const Gem
   if (gemm.bias) there.of.emplace_back(kBias, at.bias);
   there.workspace = workspace;
   there.workspace_bytes = static_cast<int64_t>(workspace_bytes);
-  const int64_t of_a =
-      gemm.a_columns ? (gemm.k - 1) * gemm.a_step + gemm.m : (gemm.m - 1) * gemm.a_step + gemm.k;
-  there.hot = {{at.a, static_cast<size_t>(of_a * size_of(DType::f16))}}; // weights are not
+  there.hot = {left_of(gemm, at)}; // weights are not
   there.other = [&](const dnn::Plans::Addresses&) {
     if (!two_kernels()) throw_backend_error("{}", kLargerWorkspace);
   };

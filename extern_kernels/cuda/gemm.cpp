@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "extern_kernels/cuda/measure.h"
 
 namespace tbx::extern_kernels::cuda {
 
@@ -46,6 +45,11 @@ lt::Layout* make_layout(int type, int64_t rows, int64_t columns, int64_t step, i
 }
 
 } // namespace
+
+Bytes left_of(const Gemm& g, const GemmAddresses& at) {
+  const int64_t elements = g.a_columns ? (g.k - 1) * g.a_step + g.m : (g.m - 1) * g.a_step + g.k;
+  return {at.a, static_cast<size_t>(elements * element_bytes(g.type))};
+}
 
 int alignment_of(const void* address) {
   const auto value = reinterpret_cast<uintptr_t>(address) | 16; // no kernel wants more
@@ -161,9 +165,7 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
     result.emplace(static_cast<size_t>(last * element_bytes(gemm_.result)));
     there.c = result->data();
   }
-  const int64_t elements =
-      gemm_.a_columns ? (gemm_.k - 1) * gemm_.a_step + gemm_.m : (gemm_.m - 1) * gemm_.a_step + gemm_.k;
-  const Bytes hot{at.a, static_cast<size_t>(elements * element_bytes(gemm_.type))};
+  const Bytes hot = left_of(gemm_, at);
   measured_ = fastest(stream, results_.size() + (other ? 1 : 0), {&hot, 1}, [&](size_t i) {
     if (i < results_.size() && results_[i].workspace > workspace_bytes) return false;
     try {

@@ -12,6 +12,7 @@
 #include "device/cuda/stream.h"
 #include "device/device.h"
 #include "extern_kernels/cuda/cublas_lt.h"
+#include "extern_kernels/cuda/measure.h"
 
 namespace tbx::extern_kernels::cuda {
 
@@ -43,6 +44,11 @@ struct GemmAddresses {
   const void *a = nullptr, *b = nullptr, *bias = nullptr, *residual = nullptr;
   void* c = nullptr;
 };
+
+/// The type of a and b where they are halves.
+inline DType half_type(const Gemm& g) { return g.type == lt::kF16 ? DType::f16 : DType::bf16; }
+/// The memory of the first operand, of one product of a batch.
+Bytes left_of(const Gemm& gemm, const GemmAddresses& at);
 
 /// The algorithms for a Gemm on one GPU, best first as the library sees it. Found once per process.
 class GemmPlan {

@@ -1,12 +1,9 @@
 #include "runtime/bind.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <system_error>
-#include <thread>
 
 #include "base/error.h"
+#include "base/side_by_side.h"
 #include "base/spare_memory.h"
 #include "extern_kernels/cuda/select.h"
 #include "extern_kernels/fit.h"
@@ -129,26 +126,11 @@ std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOp
         std::holds_alternative<ExternStep>(executable.steps[s].what))
       calls.push_back(s);
   std::vector<BoundStep> bound(executable.steps.size());
-  std::vector<std::exception_ptr> failed(calls.size());
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i = next++; i < calls.size(); i = next++) try {
-        const auto& call = std::get<ExternStep>(executable.steps[calls[i]].what);
-        bound[calls[i]] = bind_extern(executable, call, options, options.on.device.get());
-        prepare(executable, call, *bound[calls[i]].library);
-      } catch (...) {
-        failed[i] = std::current_exception();
-      }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const size_t most = std::min<size_t>(calls.size(), std::max(1u, std::thread::hardware_concurrency()));
-    try {
-      for (size_t t = 1; t < most; ++t) threads.emplace_back(work);
-    } catch (const std::system_error&) { // fewer do it
-    }
-    work();
-  }
+  const std::vector<std::exception_ptr> failed = side_by_side(calls.size(), [&](size_t i) {
+    const auto& call = std::get<ExternStep>(executable.steps[calls[i]].what);
+    bound[calls[i]] = bind_extern(executable, call, options, options.on.device.get());
+    prepare(executable, call, *bound[calls[i]].library);
+  });
   for (size_t i = 0; i < calls.size(); ++i) try {
       if (failed[i]) std::rethrow_exception(failed[i]);
     } catch (Error& e) {

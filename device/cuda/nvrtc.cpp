@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <exception>
 #include <mutex>
-#include <system_error>
-#include <thread>
 
 #include "base/error.h"
+#include "base/side_by_side.h"
 #include "device/library.h"
 
 namespace tbx::device::cuda {
@@ -115,27 +112,9 @@ std::shared_ptr<BinaryCache>& current_cache() {
 std::string compile_all(std::span<const std::string> sources, std::string_view architecture) {
   if (sources.size() == 1) return compile(sources[0], architecture);
   std::vector<std::string> parts(sources.size());
-  std::vector<std::exception_ptr> failed(sources.size());
-  std::atomic<size_t> next{0};
   nvrtc(); // found once, and what is missing is said once
-  auto work = [&] {
-    for (size_t i = next++; i < sources.size(); i = next++) try {
-        parts[i] = compile(sources[i], architecture);
-      } catch (...) {
-        failed[i] = std::current_exception();
-      }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const size_t count = std::min<size_t>(sources.size(), std::max(1u, std::thread::hardware_concurrency()));
-    try {
-      for (size_t t = 1; t < count; ++t) threads.emplace_back(work);
-    } catch (const std::system_error&) { // fewer do it
-    }
-    work();
-  }
-  for (const std::exception_ptr& e : failed)
-    if (e) std::rethrow_exception(e);
+  rethrow_first(
+      side_by_side(sources.size(), [&](size_t i) { parts[i] = compile(sources[i], architecture); }));
   std::string all(kJoined);
   auto number = [&](uint64_t n) { all.append(reinterpret_cast<const char*>(&n), sizeof n); };
   number(parts.size());

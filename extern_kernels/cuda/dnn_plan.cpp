@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
-#include <system_error>
-#include <thread>
 
 #include "base/error.h"
+#include "base/side_by_side.h"
 
 namespace tbx::extern_kernels::cuda::dnn {
 
@@ -343,31 +341,16 @@ void Plans::make(std::span<Plan> plans, Handle handle) {
     for (Plan& plan : plans) plan.make(handle);
     return;
   }
-  std::vector<std::exception_ptr> failed(plans.size());
-  std::vector<char> done(plans.size(), 0); // of the plan's own thread
-  auto work = [&](size_t i) {
-    try {
-      const Current current(*context_);
-      const Owner::Lent lent(*owner_, Owner::Lent::Wait::no);
-      if (!lent.get()) return; // all are lent to those who wait for theirs
-      plans[i].make(lent.get());
-    } catch (...) {
-      failed[i] = std::current_exception();
-    }
+  std::vector<char> done(plans.size(), 0); // of a plan's own thread
+  rethrow_first(side_by_side(plans.size(), [&](size_t i) {
+    const Current current(*context_);
+    const Owner::Lent lent(*owner_, Owner::Lent::Wait::no);
+    if (!lent.get()) return; // all are lent to those who wait for theirs
+    plans[i].make(lent.get());
     done[i] = 1;
-  };
-  {
-    std::vector<std::jthread> threads;
-    try {
-      for (size_t i = 1; i < plans.size(); ++i) threads.emplace_back(work, i);
-    } catch (const std::system_error&) { // there are no more threads
-    }
-    plans[0].make(handle);
-  }
-  for (size_t i = 1; i < plans.size(); ++i)
+  }));
+  for (size_t i = 0; i < plans.size(); ++i)
     if (done[i] == 0) plans[i].make(handle);
-  for (const std::exception_ptr& e : failed)
-    if (e) std::rethrow_exception(e);
 }
 
 int64_t Plans::workspace_bytes() const {

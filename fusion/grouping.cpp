@@ -9,6 +9,7 @@
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "fusion/horizontal_fusion.h"
 
 namespace tbx::fusion {
 
@@ -16,15 +17,13 @@ using namespace ir;
 
 namespace {
 
-constexpr int kUnbound = -2, kUnit = -1;
+constexpr int kUnbound = Member::kUnbound, kUnit = Member::kUnit;
 constexpr int kMaxMembers = 64; ///< per group: bounds the search
 /// Per group, in operations: the time of the C++ compiler grows with the square of a loop's body.
 constexpr int kMaxWork = 1000;
 constexpr int kExpensive = 16;    ///< operations that a transcendental one amounts to
 constexpr int kMaxSearch = 400;   ///< drafts visited by the cycle check before giving up
 constexpr int kMaxCandidates = 8; ///< drafts tried per operation
-
-const Compute* compute_of(const Program& p, int op) { return std::get_if<Compute>(&p.operations[op].what); }
 
 int work_of(const Loops& loops) {
   ExprCounts n = count({&loops.body, 1});
@@ -71,19 +70,11 @@ struct Match {
   std::optional<SymInts> axes{}; ///< longer ones than the group has
 };
 
-struct HashRanges {
-  size_t operator()(const SymInts& ranges) const {
-    size_t h = ranges.size();
-    for (SymInt r : ranges) h = h * 31 + r.hash();
-    return h;
-  }
-};
-
 class Grouper {
 public:
   Grouper(const Program& program, const Dependencies& deps, const Target& target,
           const ScheduleOptions& options)
-      : program_(program), deps_(deps), target_(target), options_(options) {}
+      : program_(program), deps_(deps), target_(target), options_(options), horizontal_(program, target) {}
 
   std::vector<Draft> run() {
     size_t n = program_.operations.size();
@@ -112,7 +103,7 @@ private:
           why = fmt::format("not with group of operation {}: {}", d.first_op, reason);
           continue;
         }
-        if (match->axes) widen(d, *match->axes);
+        if (match->axes) HorizontalFusion::widen(d, *match->axes);
         d.members.push_back(std::move(match->member));
         d.work += work_of(compute->loops);
         d.inner = match->inner;
@@ -129,8 +120,7 @@ private:
       why = "extern call or scatter";
     }
     draft_of_[op] = static_cast<int>(drafts_.size());
-    if (compute && is_total(*compute)) last_total_ = draft_of_[op];
-    if (compute && is_part(*compute)) last_part_[compute->loops.ranges] = draft_of_[op];
+    if (compute) horizontal_.begun(draft_of_[op], *compute);
     drafts_.push_back(single(program_, op));
     drafts_.back().decisions.push_back(fmt::format("operation {} starts a group: {}", op, why));
   }
@@ -154,96 +144,9 @@ private:
         if (draft_of_[*here] >= 0) offer(draft_of_[*here]);
       }
     }
-    if (const Compute* compute = compute_of(program_, op); compute && is_part(*compute))
-      if (auto it = last_part_.find(compute->loops.ranges); it != last_part_.end()) offer(it->second);
-    if (const Compute* compute = compute_of(program_, op); compute && is_total(*compute) && last_total_ >= 0)
-      offer(last_total_);
+    if (const Compute* compute = compute_of(program_, op))
+      if (const int alike = horizontal_.last_alike(*compute); alike >= 0) offer(alike);
     return result;
-  }
-
-  /// A reduction to one element.
-  static bool is_total(const Compute& compute) {
-    return compute.loops.kind == LoopKind::reduction && product(compute.loops.ranges).is(1);
-  }
-
-  /// Totals over equal loops that follow each other are one kernel though they share nothing: the smallest
-  /// and the largest of what rows gave.
-  bool bind_totals(const Draft& d, const Compute& compute, Member& m) const {
-    constexpr int kNear = 4;
-    const Member& first = d.members.front();
-    const Compute* other = compute_of(program_, first.op);
-    if (!other || !is_total(*other) || !is_total(compute) || m.op - d.last_op > kNear ||
-        other->loops.reduction_ranges != compute.loops.reduction_ranges)
-      return false;
-    m.axis_of_rvar = first.axis_of_rvar;
-    return true;
-  }
-
-  /// A part of a concatenation, which nobody reads by itself.
-  bool is_part(const Compute& compute) const {
-    return compute.loops.kind == LoopKind::pointwise && program_.at(compute.output).slice_of >= 0;
-  }
-
-  /// Parts over the same loops are one kernel though they share nothing: keys and values that are appended,
-  /// embeddings side by side.
-  bool bind_parts(const Draft& d, const Compute& compute, Member& m) const {
-    const Compute* first = compute_of(program_, d.members.front().op);
-    if (d.has_reduction || !first || !is_part(*first) || !is_part(compute) ||
-        first->loops.ranges != compute.loops.ranges)
-      return false;
-    // Large ones only with what follows at once: whoever reads them finds them in cache, with all that the
-    // kernel reads and writes.
-    const int64_t large = target_.l2_bytes / 16 / size_of(DType::f32);
-    constexpr int kNear = 4;
-    constexpr size_t kMostParts = 16; // each is a stream in and one out
-    if (d.members.size() >= kMostParts) return false;
-    if (m.op - d.last_op > kNear && size_hint(product(compute.loops.ranges)) > large) return false;
-    m.axis_of_var = d.members.front().axis_of_var;
-    return true;
-  }
-
-  /// Small nests over points in the same number of dimensions, of which one may be of another length, are one
-  /// kernel of a GPU: the rotation of queries and those of keys, which go into a cache with the values.
-  std::optional<Match> beside_of(const Draft& d, int op, const Loops& loops) const {
-    constexpr int64_t kMostPoints = 1 << 15; // which start together anyway
-    constexpr int kNear = 4;
-    if (!target_.cuda || d.has_reduction || op - d.last_op > kNear || loops.kind != LoopKind::pointwise)
-      return std::nullopt;
-    Match match{{op, std::vector<int>(loops.ranges.size(), kUnit), {}}, d.inner, false, d.axes};
-    size_t axis = 0;
-    for (size_t k = 0; k < loops.ranges.size(); ++k) {
-      const SymInt extent = loops.ranges[k];
-      if (extent.is(1)) continue;
-      if (axis == d.axes.size() || !extent.is_constant() || !d.axes[axis].is_constant()) return std::nullopt;
-      match.member.axis_of_var[k] = static_cast<int>(axis);
-      if (extent != d.axes[axis]) {
-        if (match.member.short_axis >= 0) return std::nullopt;
-        match.member.short_axis = static_cast<int>(axis);
-        match.member.end = extent;
-        (*match.axes)[axis] = ir::max(extent, d.axes[axis]);
-      }
-      ++axis;
-    }
-    const int shorter = match.member.short_axis;
-    if (axis != d.axes.size() || product(*match.axes).constant() > kMostPoints) return std::nullopt;
-    for (const Member& m : d.members) {
-      const Compute* other = compute_of(program_, m.op);
-      if (!other || other->loops.kind != LoopKind::pointwise ||
-          (m.short_axis >= 0 && shorter >= 0 && m.short_axis != shorter))
-        return std::nullopt;
-    }
-    if (shorter >= 0 && (*match.axes)[shorter] == match.member.end) match.member.short_axis = -1;
-    return match;
-  }
-
-  /// What ran over all points of an axis ends before it does now.
-  static void widen(Draft& d, const SymInts& axes) {
-    for (size_t a = 0; a < axes.size(); ++a) {
-      if (axes[a] == d.axes[a]) continue;
-      for (Member& m : d.members)
-        if (m.short_axis < 0) m.short_axis = static_cast<int>(a), m.end = d.axes[a];
-      d.axes[a] = axes[a];
-    }
   }
 
   /// Binds the loop variables of `op` to the axes of `d`.
@@ -267,26 +170,19 @@ private:
     std::vector<bool> cross(d.axes.size(), false); // read elsewhere along this axis: must be inner
     bool shares = false;
     if (!bind_from_loads(d, loops, m, cross, shares, reason)) return std::nullopt;
-    std::string why = "same points, shared data";
-    if (!shares && !bind_from_common_reads(d, loops, m)) {
-      if (bind_parts(d, compute, m)) {
-        why = "parts of concatenations over the same loops";
-      } else if (bind_totals(d, compute, m)) {
-        why = "totals over the same loops";
-      } else if (auto beside = beside_of(d, op, loops)) {
-        reason = "small, beside the group";
-        return beside;
-      } else {
-        reason = "no shared data at the same points";
-        return std::nullopt;
-      }
+    const char* why = shares ? "same points, shared data" : horizontal_.bind(d, compute, m);
+    if (!why) {
+      auto beside = horizontal_.beside(d, op, loops);
+      reason = beside ? "small, beside the group" : "no shared data at the same points";
+      if (!beside) return std::nullopt;
+      return Match{std::move(beside->member), d.inner, false, std::move(beside->axes)};
     }
     auto match = finish(d, loops, std::move(m), cross, reason);
     if (match && turns_gathered_rows(d, match->member, compute)) {
       reason = "its rows lie across those that the group gathers";
       return std::nullopt;
     }
-    if (match) reason = std::move(why);
+    if (match) reason = why;
     return match;
   }
 
@@ -323,15 +219,6 @@ private:
     return vars;
   }
 
-  bool bind(std::vector<int>& axis_of, int k, int axis, const Draft& d, SymInt extent) const {
-    if (axis_of[k] == kUnbound) {
-      if (!provably_equal(d.axes[axis], extent)) return false;
-      axis_of[k] = axis;
-      return true;
-    }
-    return axis_of[k] == axis;
-  }
-
   bool bind_from_loads(const Draft& d, const Loops& loops, Member& m, std::vector<bool>& cross, bool& shares,
                        std::string& reason) const {
     std::unordered_map<BufferId, const Member*> made;
@@ -362,90 +249,12 @@ private:
           auto& axis_of = reduced ? m.axis_of_rvar : m.axis_of_var;
           const SymInts& ranges = reduced ? loops.reduction_ranges : loops.ranges;
           int v = e.node()->number;
-          if (v < static_cast<int>(axis_of.size()) && bind(axis_of, v, axis, d, ranges[v])) continue;
+          if (v < static_cast<int>(axis_of.size()) && bind_variable(d, axis_of, v, axis, ranges[v])) continue;
         }
         cross[axis] = true;
       }
     });
     return good;
-  }
-
-  /// Siblings: same loops over the same inputs. Binds positionally when a common buffer is read with equal
-  /// indices; else a row and its reduction by the input that both read.
-  bool bind_from_common_reads(const Draft& d, const Loops& loops, Member& m) const {
-    const Member& first = d.members.front();
-    const Compute* other = compute_of(program_, first.op);
-    if (!other) return false;
-    std::vector<Expr> theirs = loads_of(other->loops), mine = loads_of(loops);
-    if (!same_extents(other->loops.ranges, loops.ranges) ||
-        !same_extents(other->loops.reduction_ranges, loops.reduction_ranges))
-      return bind_row(d, other->loops, theirs, loops, mine, m);
-    for (Expr load : mine)
-      if (std::find(theirs.begin(), theirs.end(), load) != theirs.end()) {
-        m.axis_of_var = first.axis_of_var;
-        m.axis_of_rvar = first.axis_of_rvar;
-        return true;
-      }
-    return false;
-  }
-
-  static bool same_extents(const SymInts& a, const SymInts& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](SymInt x, SymInt y) { return provably_equal(x, y); });
-  }
-
-  /// What a nest reads, without constants.
-  std::vector<Expr> loads_of(const Loops& loops) const {
-    std::vector<Expr> loads;
-    visit(loops.body, [&](Expr n) {
-      if (n->op == Op::load && !n->indices.empty() && program_.at(n->buffer).kind != BufferKind::constant)
-        loads.push_back(n);
-    });
-    return loads;
-  }
-
-  /// A nest over the elements of rows and a reduction of the same rows, which then are read once. Of the two
-  /// one reduces; both read the input at all their points, along its contiguous dimension.
-  bool bind_row(const Draft& d, const Loops& other, const std::vector<Expr>& theirs, const Loops& loops,
-                const std::vector<Expr>& mine, Member& m) const {
-    constexpr int64_t kLeastRow = 64; // shorter ones are done several at a time
-    const Loops& reduction = loops.kind == LoopKind::reduction ? loops : other;
-    if ((loops.kind == LoopKind::reduction) == (other.kind == LoopKind::reduction)) return false;
-    if (reduction.reduction_ranges.size() != 1 || size_hint(reduction.reduction_ranges[0]) < kLeastRow)
-      return false;
-    for (Expr load : mine)
-      for (Expr their : theirs) {
-        if (load->buffer != their->buffer || load->mask() || their->mask()) continue;
-        const SymInt along = (&reduction == &loops ? load : their)->indices.back();
-        if (along != program_.context->rvar(0) || !program_.at(load->buffer).strides.back().is(1)) continue;
-        Member bound = m;
-        if (!bind_indices(d, d.members.front(), their->indices, loops, load->indices, bound)) continue;
-        m = std::move(bound);
-        return true;
-      }
-    return false;
-  }
-
-  /// Binds the variables of `mine` to the axes that `theirs` has at the same places; all of them.
-  bool bind_indices(const Draft& d, const Member& first, const SymInts& theirs, const Loops& loops,
-                    const SymInts& mine, Member& m) const {
-    auto variable = [](SymInt i) {
-      return !i.is_constant() && (i.node()->kind == SymKind::var || i.node()->kind == SymKind::rvar);
-    };
-    for (size_t k = 0; k < mine.size(); ++k) {
-      if (theirs[k].is_constant() && mine[k] == theirs[k]) continue;
-      if (!variable(theirs[k]) || !variable(mine[k])) return false;
-      const bool reduced = mine[k].node()->kind == SymKind::rvar;
-      const auto& axes = theirs[k].node()->kind == SymKind::rvar ? first.axis_of_rvar : first.axis_of_var;
-      const int axis = axes[theirs[k].node()->number], number = mine[k].node()->number;
-      const SymInt extent = (reduced ? loops.reduction_ranges : loops.ranges)[number];
-      if (axis == kUnit || !bind(reduced ? m.axis_of_rvar : m.axis_of_var, number, axis, d, extent))
-        return false;
-    }
-    auto bound = [](const std::vector<int>& axes) {
-      return std::find(axes.begin(), axes.end(), kUnbound) == axes.end();
-    };
-    return bound(m.axis_of_var) && bound(m.axis_of_rvar);
   }
 
   std::optional<Match> finish(const Draft& d, const Loops& loops, Member m, const std::vector<bool>& cross,
@@ -610,12 +419,19 @@ private:
   const ScheduleOptions& options_;
   std::vector<Draft> drafts_;
   std::vector<int> draft_of_;
-  std::unordered_map<SymInts, int, HashRanges>
-      last_part_;       ///< the last draft that began with a part, by its loops
-  int last_total_ = -1; ///< the last draft that began with a total
+  HorizontalFusion horizontal_;
 };
 
 } // namespace
+
+const Compute* compute_of(const Program& program, int op) {
+  return std::get_if<Compute>(&program.operations[op].what);
+}
+
+bool bind_variable(const Draft& draft, std::vector<int>& axis_of, int variable, int axis, SymInt extent) {
+  if (axis_of[variable] == kUnbound && provably_equal(draft.axes[axis], extent)) axis_of[variable] = axis;
+  return axis_of[variable] == axis;
+}
 
 std::vector<Draft> group_operations(const Program& program, const Dependencies& deps, const Target& target,
                                     const ScheduleOptions& options) {

@@ -3,10 +3,8 @@
 // A group has axes; each member maps its loop variables to them one to one. Once a member reduces, its
 // reduced axes are the group's inner axes: members either cover all inner axes (row work) or none (one value
 // per row), and all cover the outer axes. A member may read what another member wrote at the same point, or,
-// when the other belongs to an earlier phase, anywhere in the same row.
-//
-// On a GPU nests that share nothing but their shape run beside each other where they are small: a member may
-// end before an axis does.
+// when the other belongs to an earlier phase, anywhere in the same row. What joins a group of which it reads
+// nothing is in horizontal_fusion.h.
 #pragma once
 
 #include <string>
@@ -18,8 +16,10 @@
 namespace tbx::fusion {
 
 struct Member {
+  static constexpr int kUnit = -1;            ///< no axis: the variable has extent 1
+  static constexpr int kUnbound = -2;         ///< no axis yet; of no member of a draft
   int op = -1;                                ///< operation of the program
-  std::vector<int> axis_of_var, axis_of_rvar; ///< group axis per loop variable; -1: extent 1
+  std::vector<int> axis_of_var, axis_of_rvar; ///< group axis per loop variable
   int short_axis = -1;                        ///< along which it runs over `end` points only; -1: none
   ir::SymInt end = 0;
 };
@@ -34,6 +34,12 @@ struct Draft {
   int work = 0; ///< arithmetic operations per element, transcendental ones counted by their length
   int first_op = 0, last_op = 0;
 };
+
+/// The nest of an operation; nullptr: it is none.
+const ir::Compute* compute_of(const ir::Program& program, int op);
+/// Binds a variable to an axis of the draft, where it has none and is as long. False where it runs over
+/// another.
+bool bind_variable(const Draft& draft, std::vector<int>& axis_of, int variable, int axis, ir::SymInt extent);
 
 /// Drafts in a valid execution order.
 std::vector<Draft> group_operations(const ir::Program& program, const Dependencies& deps,

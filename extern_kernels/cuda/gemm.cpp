@@ -1,6 +1,7 @@
 #include "extern_kernels/cuda/gemm.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -181,19 +182,26 @@ void GemmPlan::measure(device::cuda::StreamHandle stream, const GemmAddresses& a
   });
 }
 
-std::string GemmPlan::problem() const {
-  const Gemm& g = gemm_;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", lt::version(),
-                     g.type, g.result, g.tf32, g.a_columns, g.b_columns, g.bias, g.residual,
-                     static_cast<int>(g.activation), g.m, g.n, g.k, g.batch, g.a_step, g.b_step, g.c_step,
-                     g.residual_step, g.a_batch, g.b_batch, g.c_batch, g.residual_batch, g.align_a, g.align_b,
-                     g.align_c);
+std::string text_of(const Gemm& gemm) {
+  auto number = []<class T>(const T& field) {
+    if constexpr (std::is_same_v<T, Activation>)
+      return static_cast<int>(field);
+    else
+      return field;
+  };
+  return std::apply(
+      [&](const auto&... field) { return fmt::format("{}", fmt::join(std::tuple(number(field)...), " ")); },
+      gemm.fields());
+}
+
+std::string GemmPlan::problem(bool other) const {
+  return fmt::format("{} {}{}", lt::version(), text_of(gemm_), other ? ", beside our own" : "");
 }
 
 // The algorithm itself is kept, not its place in the list: that may differ with the memory that is free.
 void GemmPlan::remember(bool other) {
   if (!measured_) return;
-  const std::string what = problem() + (other ? ", beside our own" : "");
+  const std::string what = problem(other);
   if (*measured_ == results_.size())
     keep_answer(*context_, what, "our own");
   else
@@ -204,7 +212,7 @@ void GemmPlan::remember(bool other) {
 
 void GemmPlan::recall(bool other) {
   recalled_ = true;
-  const std::string answer = kept_answer(*context_, problem() + (other ? ", beside our own" : ""));
+  const std::string answer = kept_answer(*context_, problem(other));
   if (other && answer == "our own") measured_ = results_.size();
   for (size_t i = 0; i < results_.size() && answer.size() == sizeof results_[i].algo; ++i)
     if (std::memcmp(answer.data(), &results_[i].algo, answer.size()) == 0) measured_ = i;

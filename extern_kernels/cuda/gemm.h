@@ -1,12 +1,13 @@
 // One matrix product as cuBLASLt takes it: which algorithms there are for it, and which is the fastest.
 #pragma once
 
-#include <array>
+#include <compare>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "device/cuda/stream.h"
@@ -35,9 +36,20 @@ struct Gemm {
   int64_t m = 0, n = 0, k = 0, batch = 1;
   int64_t a_step = 0, b_step = 0, c_step = 0, residual_step = 0; ///< from one dense row or column to the next
   int64_t a_batch = 0, b_batch = 0, c_batch = 0, residual_batch = 0;
-  int align_a = 16, align_b = 16, align_c = 16;  ///< bytes; c: of the residual, too
-  auto operator<=>(const Gemm&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
+  int align_a = 16, align_b = 16, align_c = 16; ///< bytes; c: of the residual, too
+
+  /// All that a product is known by, here and in later processes.
+  auto fields() const {
+    return std::tie(type, result, tf32, a_columns, b_columns, bias, residual, activation, m, n, k, batch,
+                    a_step, b_step, c_step, residual_step, a_batch, b_batch, c_batch, residual_batch, align_a,
+                    align_b, align_c);
+  }
+  bool operator==(const Gemm& other) const { return fields() == other.fields(); }
+  auto operator<=>(const Gemm& other) const { return fields() <=> other.fields(); }
 };
+
+/// The fields as text: what answers are kept for, with the version of the library.
+std::string text_of(const Gemm& gemm);
 
 /// Where the operands of one product lie. `residual` may be `c`.
 struct GemmAddresses {
@@ -79,7 +91,7 @@ private:
   void measure(device::cuda::StreamHandle stream, const GemmAddresses& at, float alpha, void* workspace,
                size_t workspace_bytes, const Other& other);
   lt::Desc* make_desc(const void* bias) const;
-  std::string problem() const;
+  std::string problem(bool other) const;
   void remember(bool other);
   void recall(bool other);
 

@@ -90,12 +90,10 @@ private:
     if (extern_kernels::device_candidates(step.problem).empty())
       return fmt::format("{} has no kernel for the device", extern_kernels::name_of(step.problem));
     try {
-      const auto& candidate = *extern_kernels::choose_on_gpu(step.problem, in, out).candidate;
+      const auto& candidate =
+          *extern_kernels::choose_on_gpu(step.problem, in, out, device_.properties()).candidate;
       if (extern_kernels::multiplies_tf32(candidate, step.problem, in))
         info.decisions.push_back("operands of float32 are rounded to TF32");
-      // Heads may be too wide for the GPU: only its kernel knows.
-      if (std::holds_alternative<extern_kernels::AttentionProblem>(step.problem))
-        extern_kernels::select_on(device_, step.problem, in, out);
       return {};
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::unsupported) throw;

@@ -370,7 +370,11 @@ private:
 } // namespace
 
 std::string supports_cuda_byte_product(const Problem& problem, std::span<const OperandInfo> inputs,
-                                       std::span<const OperandInfo> outputs) {
+                                       std::span<const OperandInfo> outputs,
+                                       const device::Properties& properties) {
+  if (!has_tensor_cores(properties))
+    return fmt::format("tensor cores for bytes begin with sm_80 (Ampere), and {} is an {}", properties.name,
+                       properties.architecture);
   const DType a = inputs[0].dtype, b = inputs[1].dtype, y = outputs[0].dtype;
   if (!is_byte(a) || !is_byte(b)) return fmt::format("{} times {}", name_of(a), name_of(b));
   const auto* conv = std::get_if<ConvProblem>(&problem);
@@ -402,9 +406,7 @@ std::unique_ptr<ExternKernel> make_byte_product(device::Device& device, const Pr
 std::unique_ptr<ExternKernel> make_cuda_byte_product(device::Device& device, const Problem& problem,
                                                      std::span<const OperandInfo> inputs,
                                                      std::span<const OperandInfo> outputs) {
-  if (has_tensor_cores(device.properties())) return make_byte_product(device, problem, inputs, outputs);
-  return std::holds_alternative<ConvProblem>(problem) ? make_cuda_conv(device, problem, inputs, outputs)
-                                                      : make_cuda_matmul(device, problem, inputs, outputs);
+  return make_byte_product(device, problem, inputs, outputs);
 }
 
 } // namespace tbx::extern_kernels

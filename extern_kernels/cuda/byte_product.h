@@ -16,7 +16,7 @@ namespace tbx::extern_kernels {
 constexpr int64_t kFewestChannels = 8;
 
 std::string supports_cuda_byte_product(const Problem& problem, std::span<const OperandInfo> inputs,
-                                       std::span<const OperandInfo> outputs);
+                                       std::span<const OperandInfo> outputs, const device::Properties&);
 
 /// `load` makes a module of the text; empty: by NVRTC. `multiprocessors`: work is spread over so many; 0: as
 /// many as the device has.

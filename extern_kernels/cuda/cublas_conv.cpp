@@ -18,7 +18,8 @@ using namespace cuda;
 
 std::unique_ptr<ExternKernel> make_cudnn_conv(device::Device&, const Problem&, std::span<const OperandInfo>,
                                               std::span<const OperandInfo>);
-std::string supports_cudnn_conv(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);
+std::string supports_cudnn_conv(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
+                                const device::Properties&);
 
 namespace {
 
@@ -102,7 +103,7 @@ private:
 } // namespace
 
 std::string supports_cublas_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                 std::span<const OperandInfo> outputs) {
+                                 std::span<const OperandInfo> outputs, const device::Properties& properties) {
   const auto& p = std::get<ConvProblem>(problem);
   if (inputs[0].dtype != DType::f32 || p.precision == Precision::any) return "tensor cores may be used";
   if (p.transposed || p.group != 1) return "a transposed or grouped convolution";
@@ -112,7 +113,8 @@ std::string supports_cublas_conv(const Problem& problem, std::span<const Operand
   if (!all({inputs[1].sizes.begin() + 2, inputs[1].sizes.end()}, 1) || !all(p.strides, 1) ||
       !all(p.pads_begin, 0) || !all(p.pads_end, 0))
     return "more than single pixels";
-  if (std::string reason = supports_cudnn_conv(problem, inputs, outputs); !reason.empty()) return reason;
+  if (std::string reason = supports_cudnn_conv(problem, inputs, outputs, properties); !reason.empty())
+    return reason;
   std::vector<OperandInfo> images{inputs[0], inputs[1], outputs[0]};
   const Epilogue e = epilogue_of(p.post_ops, p.has_bias ? 2 : -1, inputs, outputs[0], 1);
   if (e.residual >= 0) images.push_back(inputs[e.residual]);

@@ -300,7 +300,7 @@ private:
 } // namespace
 
 std::string supports_cublas_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
-                                   std::span<const OperandInfo> outputs) {
+                                   std::span<const OperandInfo> outputs, const device::Properties&) {
   const auto& p = std::get<MatMulProblem>(problem);
   const DType a = inputs[0].dtype, c = outputs[0].dtype;
   if (a != inputs[1].dtype) return fmt::format("{} times {}", name_of(a), name_of(inputs[1].dtype));

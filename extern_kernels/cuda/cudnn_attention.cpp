@@ -205,10 +205,11 @@ private:
 } // namespace
 
 std::string supports_cuda_attention(const Problem&, std::span<const OperandInfo>,
-                                    std::span<const OperandInfo>);
+                                    std::span<const OperandInfo>, const device::Properties&);
 
 std::string supports_cudnn_attention(const Problem& problem, std::span<const OperandInfo> inputs,
-                                     std::span<const OperandInfo> outputs) {
+                                     std::span<const OperandInfo> outputs,
+                                     const device::Properties& properties) {
   const auto& p = std::get<AttentionProblem>(problem);
   if (!is_half(inputs[0].dtype)) return fmt::format("{} operands", name_of(inputs[0].dtype));
   for (const OperandInfo& o : {inputs[1], inputs[2], outputs[0]})
@@ -220,7 +221,7 @@ std::string supports_cudnn_attention(const Problem& problem, std::span<const Ope
   if ((p.zero_undefined_rows || p.zero_hidden_rows) && p.has_mask)
     return "rows of zeros where everything is masked";
   // Where the library refuses the sizes of a run, our own kernel must do.
-  return supports_cuda_attention(problem, inputs, outputs);
+  return supports_cuda_attention(problem, inputs, outputs, properties);
 }
 
 std::unique_ptr<ExternKernel> make_cudnn_attention(device::Device& device, const Problem& problem,

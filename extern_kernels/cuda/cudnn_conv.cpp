@@ -325,7 +325,7 @@ private:
 } // namespace
 
 std::string supports_cudnn_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                std::span<const OperandInfo> outputs) {
+                                std::span<const OperandInfo> outputs, const device::Properties&) {
   const auto& p = std::get<ConvProblem>(problem);
   const DType x = inputs[0].dtype;
   if (type_of(x) < 0) return fmt::format("{} operands", name_of(x));

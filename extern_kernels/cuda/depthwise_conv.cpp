@@ -300,7 +300,7 @@ private:
 } // namespace
 
 std::string supports_cuda_depthwise_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                         std::span<const OperandInfo> outputs) {
+                                         std::span<const OperandInfo> outputs, const device::Properties&) {
   const auto& p = std::get<ConvProblem>(problem);
   const std::vector<int64_t>& w = inputs[1].sizes;
   if (p.transposed || p.group < 2 || w.size() < 3 || w[0] != p.group || w[1] != 1)

@@ -16,7 +16,7 @@ namespace tbx::extern_kernels {
 /// One kernel for each channel, along one or two dimensions, in float32, float16 and bfloat16, with all
 /// post-operations.
 std::string supports_cuda_depthwise_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                                         std::span<const OperandInfo> outputs);
+                                         std::span<const OperandInfo> outputs, const device::Properties&);
 
 /// `load` makes a module of the text; empty: by NVRTC.
 std::unique_ptr<ExternKernel>

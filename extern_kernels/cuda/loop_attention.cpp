@@ -18,9 +18,17 @@ namespace {
 
 constexpr int64_t kWarps = 8, kKeys = 32; ///< as in loops.inc
 
-int64_t shared_bytes(int64_t depth, int64_t width, int64_t element) {
-  const int64_t padded = (depth + 3) / 4 * 4;
+int64_t shared_bytes(int64_t depth, int64_t width, DType type) {
+  const int64_t padded = (depth + 3) / 4 * 4, element = type == DType::f64 ? 8 : 4;
   return (kWarps * padded + kKeys * (padded + 4) + kKeys * ((width + 31) / 32 * 32)) * element;
+}
+
+/// Empty when a block of the GPU has room for the queries, keys and values that it looks at together.
+std::string refuses_heads(int64_t depth, int64_t width, DType type, const device::Properties& properties) {
+  const int64_t bytes = shared_bytes(depth, width, type);
+  if (bytes <= properties.shared_bytes_block) return {};
+  return fmt::format("heads of {} and {} takes {} bytes of shared memory, and a block of {} has {}", depth,
+                     width, bytes, properties.name, properties.shared_bytes_block);
 }
 
 class LoopAttention final : public LaunchedKernel {
@@ -37,16 +45,14 @@ public:
     if (y.numel() == 0) return;
     AttentionArguments a = attention_arguments(p_, args.inputs, y);
     const int64_t batch = q.sizes[0];
-    const int64_t bytes = shared_bytes(a.depth, a.width, q.dtype == DType::f64 ? 8 : 4);
-    if (bytes > kernel_.properties().shared_bytes_block)
-      throw_unsupported("attention of heads of {} and {}: a block of {} has {} bytes of shared memory",
-                        a.depth, a.width, kernel_.properties().name, kernel_.properties().shared_bytes_block);
+    if (const std::string why = refuses_heads(a.depth, a.width, q.dtype, kernel_.properties()); !why.empty())
+      throw_unsupported("attention of {}", why);
     device::LaunchShape shape;
     const int64_t blocks = batch * a.heads * ((a.queries + kWarps - 1) / kWarps);
     if (blocks > INT32_MAX) throw_unsupported("attention of {} blocks of queries", blocks);
     shape.blocks = static_cast<uint32_t>(blocks);
     shape.threads = kWarps * 32;
-    shape.shared_bytes = static_cast<uint32_t>(bytes);
+    shape.shared_bytes = static_cast<uint32_t>(shared_bytes(a.depth, a.width, q.dtype));
     void* pointers[] = {&a};
     kernel_.launch(*args.stream, shape, pointers);
   }
@@ -107,16 +113,25 @@ std::string supports_reference_attention(const Problem&, std::span<const Operand
                                          std::span<const OperandInfo>, const Target&);
 
 std::string supports_cuda_attention(const Problem& problem, std::span<const OperandInfo> inputs,
-                                    std::span<const OperandInfo> outputs) {
+                                    std::span<const OperandInfo> outputs,
+                                    const device::Properties& properties) {
   constexpr int64_t kWidest = 1024;
   if (std::string reason = loops_refuse(inputs, outputs, {}); !reason.empty()) return reason;
   if (std::string reason = supports_reference_attention(problem, inputs, outputs, {}); !reason.empty())
     return reason;
-  if (refuses_tensor_attention(inputs, outputs).empty()) return {};
+  const bool on_tensor_cores = refuses_tensor_attention(inputs, outputs).empty();
+  if (on_tensor_cores && has_tensor_cores(properties)) return {};
   if (inputs[0].dtype != inputs[1].dtype || inputs[0].dtype != inputs[2].dtype)
-    return "queries, keys and values of different types";
-  if (inputs[2].sizes[3] < 0) return "values whose width is known at run time only";
-  if (inputs[2].sizes[3] > kWidest) return fmt::format("values wider than {}", kWidest);
+    return on_tensor_cores
+               ? fmt::format("{} queries over {} keys need an sm_80 (Ampere) or newer, and {} is an {}",
+                             name_of(inputs[0].dtype), name_of(inputs[1].dtype), properties.name,
+                             properties.architecture)
+               : "queries, keys and values of different types";
+  if (refuses_float_attention(properties, inputs, outputs).empty()) return {};
+  const int64_t depth = inputs[0].sizes[3], width = inputs[2].sizes[3];
+  if (width < 0) return "values whose width is known at run time only";
+  if (width > kWidest) return fmt::format("values wider than {}", kWidest);
+  if (depth >= 0) return refuses_heads(depth, width, inputs[0].dtype, properties); // else a run tells
   return {};
 }
 
@@ -130,10 +145,6 @@ std::unique_ptr<ExternKernel> make_cuda_attention(device::Device& device, const 
   };
   if (has_tensor_cores(device.properties()) && refuses_tensor_attention(inputs, outputs).empty())
     return with_few(make_tensor_attention(device, p, inputs, outputs));
-  if (inputs[0].dtype != inputs[1].dtype)
-    throw_unsupported("attention of {} queries over {} keys needs an sm_80 (Ampere) or newer; {} is an {}",
-                      name_of(inputs[0].dtype), name_of(inputs[1].dtype), device.properties().name,
-                      device.properties().architecture);
   if (refuses_float_attention(device.properties(), inputs, outputs).empty())
     return with_few(make_float_attention(device, p, inputs));
   return with_few(std::make_unique<LoopAttention>(device, p, inputs, outputs));

@@ -56,7 +56,7 @@ std::string supports_reference_conv(const Problem&, std::span<const OperandInfo>
                                     std::span<const OperandInfo>, const Target&);
 
 std::string supports_cuda_conv(const Problem& problem, std::span<const OperandInfo> inputs,
-                               std::span<const OperandInfo> outputs) {
+                               std::span<const OperandInfo> outputs, const device::Properties&) {
   const auto& p = std::get<ConvProblem>(problem);
   if (std::string reason = loops_refuse(inputs, outputs, p.post_ops); !reason.empty()) return reason;
   return supports_reference_conv(problem, inputs, outputs, {});

@@ -50,7 +50,7 @@ std::string supports_reference_matmul(const Problem&, std::span<const OperandInf
                                       std::span<const OperandInfo>, const Target&);
 
 std::string supports_cuda_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
-                                 std::span<const OperandInfo> outputs) {
+                                 std::span<const OperandInfo> outputs, const device::Properties&) {
   const auto& p = std::get<MatMulProblem>(problem);
   if (std::string reason = loops_refuse(inputs, outputs, p.post_ops); !reason.empty()) return reason;
   return supports_reference_matmul(problem, inputs, outputs, {});

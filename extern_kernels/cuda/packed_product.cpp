@@ -169,7 +169,7 @@ private:
 } // namespace
 
 std::string supports_cuda_packed_product(const Problem& problem, std::span<const OperandInfo> inputs,
-                                         std::span<const OperandInfo> outputs) {
+                                         std::span<const OperandInfo> outputs, const device::Properties&) {
   const auto& p = std::get<PackedMatMulProblem>(problem);
   const DType t = inputs[0].dtype;
   if (t != DType::f32 && t != DType::f16) return fmt::format("{} activations", name_of(t));

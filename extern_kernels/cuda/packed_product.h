@@ -13,7 +13,7 @@
 namespace tbx::extern_kernels {
 
 std::string supports_cuda_packed_product(const Problem& problem, std::span<const OperandInfo> inputs,
-                                         std::span<const OperandInfo> outputs);
+                                         std::span<const OperandInfo> outputs, const device::Properties&);
 
 /// `load` makes a module of the text; empty: by NVRTC.
 std::unique_ptr<ExternKernel>

@@ -28,7 +28,7 @@ struct LayerCut {
   static constexpr int64_t kMostThreads = 512, kLargestCluster = 8, kMostRows = 8;
   static constexpr int64_t kHeldBytes = 256; ///< of weights in a thread's registers: more would not fit
   static constexpr int64_t kHeldItems = 2;   ///< of a thread that has them there: loops are unrolled
-  /// Of shared memory that a block may ask for: what sm_75 has, and sm_90.
+  /// Of shared memory that a block may ask for: what every GPU has, and what sm_90 has; sm_120 has less.
   static constexpr int64_t kSharedBytes = 64 << 10, kLargeSharedBytes = 224 << 10, kEmulatedBytes = 64 << 10;
 
   int64_t blocks = 1, rows = 1, threads = 32, split = 1, held = 0, shared = 0, shared_bytes = 0;
@@ -73,9 +73,10 @@ public:
     const int architecture = architecture_number(device.properties());
     emulated_ = device::is_fake(device);
     clusters_ = !emulated_ && architecture >= 90;
-    room_ = emulated_            ? LayerCut::kEmulatedBytes
-            : architecture >= 90 ? LayerCut::kLargeSharedBytes
-                                 : LayerCut::kSharedBytes;
+    room_ = emulated_ ? LayerCut::kEmulatedBytes
+            : architecture >= 90
+                ? std::min(LayerCut::kLargeSharedBytes, device.properties().shared_bytes_block)
+                : LayerCut::kSharedBytes;
     if (in.size() > 2) lengths_ = in[2].constant;
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
@@ -204,7 +205,7 @@ private:
 } // namespace
 
 std::string supports_cuda_recurrent(const Problem& problem, std::span<const OperandInfo> inputs,
-                                    std::span<const OperandInfo> outputs) {
+                                    std::span<const OperandInfo> outputs, const device::Properties&) {
   const auto& p = std::get<RecurrentProblem>(problem);
   const DType real = inputs[0].dtype;
   if ((real != DType::f32 && real != DType::f64) || inputs[1].dtype != real)

@@ -16,7 +16,7 @@ namespace tbx::extern_kernels {
 /// Everything that ONNX defines, in f32 and f64 with states and results of any float type. Lengths of
 /// sequences that are no constants belong to the host, which says which of them is wrong.
 std::string supports_cuda_recurrent(const Problem& problem, std::span<const OperandInfo> inputs,
-                                    std::span<const OperandInfo> outputs);
+                                    std::span<const OperandInfo> outputs, const device::Properties&);
 
 /// `value`: type of the states and results. `load` makes a module of the text; empty: by NVRTC.
 std::unique_ptr<ExternKernel>

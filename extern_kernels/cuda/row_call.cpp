@@ -60,7 +60,7 @@ private:
 } // namespace
 
 std::string supports_cuda_row_product(const Problem& problem, std::span<const OperandInfo> inputs,
-                                      std::span<const OperandInfo> outputs) {
+                                      std::span<const OperandInfo> outputs, const device::Properties&) {
   const RowWork& work = std::get<RowProductProblem>(problem).work;
   const OperandInfo &x = inputs[0], &w = inputs[1];
   if (!is_real(x.dtype) || !is_real(w.dtype) || !is_real(outputs[0].dtype))

@@ -9,7 +9,8 @@
 namespace tbx::extern_kernels {
 
 #define TBX_DEVICE(problem, name)                                                                            \
-  std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>);   \
+  std::string supports_##name(const Problem&, std::span<const OperandInfo>, std::span<const OperandInfo>,    \
+                              const device::Properties&);                                                    \
   std::unique_ptr<ExternKernel> make_##name(device::Device&, const Problem&, std::span<const OperandInfo>,   \
                                             std::span<const OperandInfo>);
 #define TBX_DEVICE_EXACT TBX_DEVICE
@@ -20,6 +21,17 @@ namespace tbx::extern_kernels {
 #undef TBX_DEVICE_PLAIN
 
 namespace {
+
+/// What is decided without a GPU is decided for large ones, as in base/target.h.
+const device::Properties& large_gpu() {
+  static const device::Properties properties = [] {
+    device::Properties p;
+    p.architecture = "sm_90";
+    p.shared_bytes_block = 227 << 10;
+    return p;
+  }();
+  return properties;
+}
 
 bool is_any(const Problem& problem) {
   if (const auto* p = std::get_if<ConvProblem>(&problem)) return p->precision == Precision::any;
@@ -57,14 +69,15 @@ std::span<const DeviceCandidate> device_candidates(const Problem& problem) {
 }
 
 Choice choose_on_gpu(const Problem& problem, std::span<const OperandInfo> inputs,
-                     std::span<const OperandInfo> outputs, Lengths lengths) {
+                     std::span<const OperandInfo> outputs, const device::Properties& properties,
+                     Lengths lengths) {
   Choice choice;
   const bool own = std::holds_alternative<AttentionProblem>(problem) && lengths == Lengths::grow &&
-                   supports_cuda_attention(problem, inputs, outputs).empty();
+                   supports_cuda_attention(problem, inputs, outputs, properties).empty();
   for (const DeviceCandidate& c : device_candidates(problem)) {
     const std::string refusal = own && !c.plain
                                     ? "the number of keys grows from run to run, each would be another plan"
-                                    : c.supports(problem, inputs, outputs);
+                                    : c.supports(problem, inputs, outputs, properties);
     if (refusal.empty()) {
       choice.candidate = &c;
       return choice;
@@ -77,7 +90,7 @@ Choice choose_on_gpu(const Problem& problem, std::span<const OperandInfo> inputs
 
 Selection select_on(device::Device& device, const Problem& problem, std::span<const OperandInfo> inputs,
                     std::span<const OperandInfo> outputs, Lengths lengths) {
-  Choice choice = choose_on_gpu(problem, inputs, outputs, lengths);
+  Choice choice = choose_on_gpu(problem, inputs, outputs, device.properties(), lengths);
   const DeviceCandidate& c = *choice.candidate;
   const bool plain_attention = std::holds_alternative<AttentionProblem>(problem) && c.plain;
   Selection s;
@@ -94,7 +107,7 @@ std::string accepts_on_gpu(const Problem& problem, std::span<const OperandInfo> 
                            std::span<const OperandInfo> outputs) {
   std::string reasons;
   for (const DeviceCandidate& c : device_candidates(problem)) {
-    const std::string refusal = c.plain ? "plain loops" : c.supports(problem, inputs, outputs);
+    const std::string refusal = c.plain ? "plain loops" : c.supports(problem, inputs, outputs, large_gpu());
     if (refusal.empty()) return {};
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", c.name, refusal);
   }

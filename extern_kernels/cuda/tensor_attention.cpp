@@ -171,7 +171,8 @@ void spread_heads(HeadsArguments& a, const HeadsForm& form, int64_t batch, int m
 } // namespace cuda
 
 bool has_tensor_cores(const device::Properties& properties) {
-  return architecture_number(properties) >= 80; // mma of 16 x 8 x 16, bfloat16
+  // mma of 16 x 8 x 16, bfloat16; the emulator has them, too
+  return !properties.architecture.starts_with("sm_") || architecture_number(properties) >= 80;
 }
 
 std::string refuses_tensor_attention(std::span<const OperandInfo> inputs,

@@ -38,7 +38,7 @@ protected:
   }
   void check(const Problem& p, const std::vector<Operand>& in, const Operand& out) {
     const auto infos = infos_of(in), outs = infos_of({out});
-    ASSERT_EQ(extern_kernels::supports_cuda_byte_product(p, infos, outs), "");
+    ASSERT_EQ(extern_kernels::supports_cuda_byte_product(p, infos, outs, device_->properties()), "");
     const auto load = [this](const std::string& text) { return emulated(text); };
     // A small device, so that few tiles are shared by few blocks.
     const auto kernel = is_fake() ? extern_kernels::make_byte_product(*device_, p, infos, outs, load, 2)

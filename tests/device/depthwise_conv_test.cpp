@@ -109,7 +109,8 @@ TEST_P(DepthwiseConv, AllForms) {
         const auto infos = infos_of(l.in);
         SCOPED_TRACE(testing::Message() << name_of(type) << ", " << c.x.size() - 2 << " dimensions of "
                                         << c.x.back() << ", window " << c.kernel << ", form " << form);
-        ASSERT_EQ(extern_kernels::supports_cuda_depthwise_conv(Problem(l.problem), infos, infos_of({l.out})),
+        ASSERT_EQ(extern_kernels::supports_cuda_depthwise_conv(Problem(l.problem), infos, infos_of({l.out}),
+                                                               device->properties()),
                   "");
         const auto kernel =
             fake ? extern_kernels::make_depthwise_conv(*device, Problem(l.problem), infos, emulated)
@@ -124,7 +125,7 @@ TEST(DepthwiseConvTakes, OneKernelForEachChannel) {
     Layer l = layer({{1, 8, 6, 6}, 3}, DType::f16, 1);
     auto in = infos_of(l.in), out = infos_of({l.out});
     change(l.problem, in, out[0]);
-    return extern_kernels::supports_cuda_depthwise_conv(Problem(l.problem), in, out);
+    return extern_kernels::supports_cuda_depthwise_conv(Problem(l.problem), in, out, {});
   };
   EXPECT_EQ(refusal([](auto&, auto&, auto&) {}), "");
   EXPECT_NE(refusal([](auto& p, auto&, auto&) { p.group = 4; }), "");

@@ -335,6 +335,47 @@ TEST(SelectOn, RefusesWhatOnlyTheHostDoes) {
   }
 }
 
+/// What a GPU has decides, and nothing is made for the answer: instructions, and the memory of a block.
+TEST(SelectOn, AsksWhatTheDeviceHas) {
+  using extern_kernels::OperandInfo;
+  const auto chosen = [](const Problem& p, const std::vector<OperandInfo>& in, const OperandInfo& out,
+                         const char* architecture, int64_t shared_bytes) -> std::string {
+    device::Properties properties;
+    properties.name = "a GPU", properties.architecture = architecture;
+    properties.shared_bytes_block = shared_bytes;
+    try {
+      return extern_kernels::choose_on_gpu(p, in, {&out, 1}, properties).candidate->name;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::unsupported);
+      return e.message();
+    }
+  };
+  const auto heads = [](DType q, DType kv, int64_t width) {
+    auto of = [width](DType t) { return OperandInfo{t, {1, 2, 9, width}, {}, nullptr}; };
+    return std::vector<OperandInfo>{of(q), of(kv), of(kv)};
+  };
+  const auto attention = [&](DType q, DType kv, int64_t width, const char* architecture, int64_t bytes) {
+    const auto in = heads(q, kv, width);
+    return chosen(Problem(AttentionProblem()), in, in[0], architecture, bytes);
+  };
+  constexpr int64_t kSm75 = 64 << 10, kSm86 = 99 << 10, kSm90 = 227 << 10;
+  EXPECT_EQ(attention(DType::f32, DType::f32, 512, "sm_90", kSm90), "cuda_attention");
+  EXPECT_NE(attention(DType::f32, DType::f32, 512, "sm_86", kSm86).find("bytes of shared memory"),
+            std::string::npos);
+  EXPECT_NE(attention(DType::f32, DType::f32, 1000, "sm_90", kSm90).find("bytes of shared memory"),
+            std::string::npos);
+  EXPECT_EQ(attention(DType::f32, DType::f32, 128, "sm_75", kSm75), "cuda_attention");
+  EXPECT_EQ(attention(DType::f64, DType::f64, 64, "sm_75", kSm75), "cuda_attention");
+  EXPECT_NE(attention(DType::f64, DType::f64, 200, "sm_75", kSm75).find("bytes of shared memory"),
+            std::string::npos);
+  EXPECT_EQ(attention(DType::f16, DType::f32, 64, "sm_80", kSm86), "cuda_attention");
+  EXPECT_NE(attention(DType::f16, DType::f32, 64, "sm_75", kSm75).find("need an sm_80"), std::string::npos);
+  const OperandInfo a{DType::u8, {5, 64}, {}, nullptr}, b{DType::i8, {64, 7}, {}, nullptr},
+      c{DType::i32, {5, 7}, {}, nullptr};
+  EXPECT_EQ(chosen(Problem(MatMulProblem()), {a, b, {}}, c, "sm_80", kSm86), "cuda_byte_product");
+  EXPECT_EQ(chosen(Problem(MatMulProblem()), {a, b, {}}, c, "sm_75", kSm75), "cuda_matmul");
+}
+
 TEST(SelectOn, SaysWhichWorkALibraryDoes) {
   const extern_kernels::OperandInfo a{DType::f16, {4, 8}, {8, 1}, nullptr},
       b{DType::f16, {8, 16}, {16, 1}, nullptr}, c{DType::f16, {4, 16}, {16, 1}, nullptr};

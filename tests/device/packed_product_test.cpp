@@ -52,7 +52,8 @@ TEST_P(PackedProduct, AllForms) {
       for (size_t i : {2, 3, 4}) in[i].constant = in[i].present();
       const Operand out = random_operand(t, {c.rows, c.n});
       const auto infos = infos_of(in), outs = infos_of({out});
-      ASSERT_EQ(extern_kernels::supports_cuda_packed_product(Problem(p), infos, outs), "");
+      ASSERT_EQ(extern_kernels::supports_cuda_packed_product(Problem(p), infos, outs, device->properties()),
+                "");
       const auto kernel = device::is_fake(*device)
                               ? extern_kernels::make_packed_product(*device, Problem(p), infos, emulated)
                               : extern_kernels::make_packed_product(*device, Problem(p), infos);
@@ -99,7 +100,9 @@ TEST_P(PackedProduct, WorkAroundOneRow) {
           for (size_t i = 2; i < 7; ++i) in[i].constant = in[i].present();
           const Operand out = random_operand(t, {1, c.n});
           const auto infos = infos_of(in), outs = infos_of({out});
-          ASSERT_EQ(extern_kernels::supports_cuda_packed_product(Problem(p), infos, outs), "");
+          ASSERT_EQ(
+              extern_kernels::supports_cuda_packed_product(Problem(p), infos, outs, device->properties()),
+              "");
           const auto kernel = fake ? extern_kernels::make_packed_product(*device, Problem(p), infos, emulated)
                                    : extern_kernels::make_packed_product(*device, Problem(p), infos);
           expect_right(*device, *kernel, Problem(p), in, out);
@@ -115,8 +118,8 @@ TEST(PackedProductSuits, WorkAroundOneRowThatABlockKeeps) {
                             bytes({4, (k + block - 1) / block, block / 2}),
                             random_operand(DType::f32, {4 * ((k + block - 1) / block)})};
     in[2].constant = true;
-    return extern_kernels::supports_cuda_packed_product(Problem(p), infos_of(in),
-                                                        infos_of({random_operand(DType::f32, {rows, 4})}));
+    return extern_kernels::supports_cuda_packed_product(
+        Problem(p), infos_of(in), infos_of({random_operand(DType::f32, {rows, 4})}), {});
   };
   EXPECT_EQ(refusal(1, 4096, 32, true), "");
   EXPECT_NE(refusal(2, 4096, 32, true), "");

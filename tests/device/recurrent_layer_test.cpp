@@ -147,7 +147,9 @@ TEST_P(RecurrentLayer, AllForms) {
           SCOPED_TRACE(testing::Message()
                        << c.steps << " steps, " << c.batch << " rows, " << c.hidden << " units, cell " << cell
                        << ", form " << form << ", result " << gives);
-          ASSERT_EQ(extern_kernels::supports_cuda_recurrent(Problem(l.problem), infos, outs), "");
+          ASSERT_EQ(
+              extern_kernels::supports_cuda_recurrent(Problem(l.problem), infos, outs, device->properties()),
+              "");
           const auto kernel =
               fake ? extern_kernels::make_recurrent_layer(*device, Problem(l.problem), infos, l.out.dtype,
                                                           emulated)
@@ -162,7 +164,7 @@ TEST(RecurrentLayerTakes, WhatItSays) {
     Layer l = layer(c, RecurrentProblem::lstm, 1, DType::f32, DType::f32, 0);
     auto in = infos_of(l.in);
     change(in, l.problem);
-    return extern_kernels::supports_cuda_recurrent(Problem(l.problem), in, infos_of({l.out}));
+    return extern_kernels::supports_cuda_recurrent(Problem(l.problem), in, infos_of({l.out}), {});
   };
   EXPECT_EQ(refusal([](auto&, auto&) {}), "");
   EXPECT_NE(refusal([](auto& in, auto&) { in[2].constant = nullptr; }), "")

@@ -122,7 +122,8 @@ TEST_P(RowProductTest, NormsAndGates) {
           for (size_t i : {1, 3, 4}) in[i].constant = in[i].present();
           const Operand out = random_operand(result, {1, c.n});
           const auto infos = infos_of(in), outs = infos_of({out});
-          ASSERT_EQ(extern_kernels::supports_cuda_row_product(Problem(p), infos, outs), "");
+          ASSERT_EQ(extern_kernels::supports_cuda_row_product(Problem(p), infos, outs, device->properties()),
+                    "");
           const auto kernel =
               extern_kernels::make_row_call(*device, Problem(p), infos, outs, fake ? emulated : nullptr);
           expect_right(*device, *kernel, Problem(p), in, out);
@@ -165,7 +166,7 @@ TEST(RowCallSuits, WhatBlocksKeep) {
     std::vector<Operand> in{random_operand(x, {rows, sizes[0]}), random_operand(w, sizes)};
     in[1].constant = constant;
     const Operand out = random_operand(DType::f32, {1, gate == RowWork::no_gate ? sizes[1] : sizes[1] / 2});
-    return extern_kernels::supports_cuda_row_product(Problem(p), infos_of(in), infos_of({out}));
+    return extern_kernels::supports_cuda_row_product(Problem(p), infos_of(in), infos_of({out}), {});
   };
   EXPECT_EQ(refusal(DType::f32, DType::f16, {64, 6}, RowWork::first), "");
   EXPECT_NE(refusal(DType::f32, DType::f16, {64, 5}, RowWork::first), "");

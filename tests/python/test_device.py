@@ -26,12 +26,12 @@ def _fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model_of(nodes: Sequence[onnx.NodeProto], inputs: dict[str, tuple[int, list[Any]]],
-             outputs: dict[str, tuple[int, list[Any] | None]], **weights: np.ndarray) -> onnx.ModelProto:
+             outputs: dict[str, tuple[int, list[Any] | None]], opset: int = 20, **weights: np.ndarray) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes, "g", [helper.make_tensor_value_info(n, *t) for n, t in inputs.items()],
         [helper.make_tensor_value_info(n, *t) for n, t in outputs.items()],
         [onnx.numpy_helper.from_array(w, n) for n, w in weights.items()])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
 def mlp(batch: Any = "n") -> onnx.ModelProto:
@@ -98,6 +98,17 @@ def test_host_kernels_say_why() -> None:
     assert any("on the host: TopK has no kernel for the device" in d for k in session.explain() for d in k["decisions"])
     x = RNG.standard_normal((4, 9)).astype("f")
     np.testing.assert_array_equal(session.run({"x": x})["y"], -np.sort(x, axis=1)[:, ::-1][:, :3])
+
+
+def test_heads_that_no_block_has_room_for_stay_on_the_host() -> None:
+    """The memory of a block decides before a run: the kernel would refuse in the run."""
+    shape = [1, 2, 3, 1024]
+    model = model_of([helper.make_node("Attention", ["q", "k", "v"], ["y"])],
+                     {name: (TensorProto.FLOAT, shape) for name in "qkv"}, {"y": (TensorProto.FLOAT, shape)}, opset=23)
+    session = tensorbox.Session(model, device="cuda")
+    assert any("on the host" in d and "bytes of shared memory" in d for k in session.explain() for d in k["decisions"])
+    inputs = {name: RNG.standard_normal(shape).astype("f") for name in "qkv"}
+    np.testing.assert_allclose(session.run(inputs)["y"], tensorbox.Session(model).run(inputs)["y"], rtol=1e-5, atol=1e-6)
 
 
 def test_an_index_outside_of_its_axis_names_the_node() -> None:

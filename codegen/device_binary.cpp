@@ -74,23 +74,20 @@ std::string source_of(const std::vector<EmittedKernel>& kernels, std::set<std::s
 
 bool is_gpu(const device::Properties& properties) { return properties.architecture.starts_with("sm_"); }
 
-/// Kernels in as many texts as keep all threads of the machine busy to the end: some take a hundred times as
-/// long as others.
+/// Kernels in few texts: NVRTC reads one text at a time, whoever asks, and the prelude of each takes longer
+/// than most kernels. What it has read it compiles side by side, with several threads for each text.
 std::vector<std::string> in_parts(const std::vector<EmittedKernel>& kernels) {
-  const std::string prelude = prelude_cuda();
-  constexpr size_t kPartsOfThread = 4;
-  const size_t most = kPartsOfThread * std::max(1u, std::thread::hardware_concurrency());
+  const size_t most = std::max(1u, std::thread::hardware_concurrency() / 2);
   std::vector<std::string> parts;
   std::set<std::string> seen;
-  size_t turn = 0;
   for (const EmittedKernel& k : kernels) {
     if (!seen.insert(k.function).second) continue;
     if (parts.size() < most)
-      parts.push_back(prelude + k.text);
+      parts.push_back(prelude_cuda() + k.text);
     else
-      parts[turn++ % most] += k.text;
+      parts[(seen.size() - 1) % most] += k.text;
   }
-  if (parts.empty()) parts.push_back(prelude);
+  if (parts.empty()) parts.push_back(prelude_cuda());
   return parts;
 }
 

@@ -18,6 +18,7 @@
 #include "fusion/natural_order.h"
 #include "fusion/post_ops.h"
 #include "fusion/row_work.h"
+#include "fusion/share_kernels.h"
 #include "fusion/write_in_place.h"
 
 namespace tbx::fusion {
@@ -147,6 +148,12 @@ std::span<const ScheduleStep> schedule_steps() {
           [](ScheduleWork& w) { add_in_place(w.program, w.deps, w.drafts, w.target); }, wants_extern_fusion},
       ScheduleStep{"build_kernels", "each group -> one kernel of rows and phases, or one library call",
                    build_groups},
+      // Behind build_kernels, which leaves the same numbers to equal kernels.
+      ScheduleStep{"share_kernels", "kernels that differ in factors alone -> one, which loads them, on a GPU",
+                   [](ScheduleWork& w) {
+                     if (w.target.cuda) share_kernels(w.program, w.groups);
+                   },
+                   wants_fusion},
       // Last: it looks at the addresses of kernels.
       ScheduleStep{"write_in_place", "kernel that reads x for the last time -> its result in the memory of x",
                    [](ScheduleWork& w) {

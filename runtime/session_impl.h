@@ -59,6 +59,7 @@ struct RunContext {
   std::unique_ptr<DeviceContext> device;    ///< of plans with steps of a device; ends last
   std::vector<EdgeUse> edges_in, edges_out; ///< of this run, by place in the signature
   void* device_work = nullptr;              ///< what a step of the device needs to work
+  bool rehearsed = false;                   ///< its kernels have what they need, for the first sizes
   std::shared_ptr<void> device_work_owner;
   Stop stop;
   std::vector<int64_t> symbols;
@@ -161,6 +162,10 @@ struct Session::Impl {
   void run_kernel(const KernelStep& step, const Kernel& kernel, const StepShape& shape,
                   RunContext& ctx) const;
   void run_on_device(size_t s, const StepShape& shape, RunContext& ctx) const;
+  /// Addresses and sizes of a call's operands in this run.
+  void find_operands(const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
+                     const RunContext& ctx, std::vector<extern_kernels::TensorRef>& operands) const;
+  void rehearse_kernels(const ShapePlan& shapes, const RunContext& ctx) const;
   void run_extern(const Step& step, const extern_kernels::ExternKernel& library, const StepShape& shape,
                   RunContext& ctx) const;
   int chunks_of(const KernelStep& step, int64_t tasks) const;

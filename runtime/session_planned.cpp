@@ -157,6 +157,8 @@ void Session::Impl::run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan
       const bool recorded =
           bound->on_device->is_recorded() && !finds && !run_options.profile && !run_options.observe;
       mode = place_edges(ctx, shapes, outputs, recorded);
+      if (!finds && !ctx.rehearsed) rehearse_kernels(shapes, ctx);
+      ctx.rehearsed = true;
       if (recorded) {
         const auto first = static_cast<size_t>(bound->on_device->first_recorded),
                    last = static_cast<size_t>(bound->on_device->last_recorded);

@@ -1,4 +1,5 @@
 // One step of a run: a generated kernel in chunks, a library call, or work of a device.
+#include "runtime/rehearsal.h"
 #include "runtime/session_impl.h"
 
 #include <tbb/parallel_for.h>
@@ -240,23 +241,39 @@ void Session::Impl::run_on_device(size_t s, const StepShape& shape, RunContext& 
   }
 }
 
+void Session::Impl::find_operands(const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
+                                  const RunContext& ctx,
+                                  std::vector<extern_kernels::TensorRef>& operands) const {
+  operands.clear();
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (views[i].buffer < 0) {
+      operands.push_back({});
+      continue;
+    }
+    operands.push_back({static_cast<std::byte*>(ctx.pointers[views[i].buffer]) + shapes[i].offset_bytes,
+                        plan->buffers[views[i].buffer].dtype, shapes[i].sizes, shapes[i].strides});
+  }
+}
+
+void Session::Impl::rehearse_kernels(const ShapePlan& shapes, const RunContext& ctx) const {
+  std::vector<RehearsedCall> calls;
+  for (size_t s = 0; s < plan->steps.size(); ++s) {
+    const auto* step = std::get_if<ExternStep>(&plan->steps[s].what);
+    const extern_kernels::ExternKernel* kernel = bound->steps[s].library.get();
+    if (!step || plan->steps[s].device == DeviceKind::cpu || !kernel->can_rehearse()) continue;
+    RehearsedCall& call = calls.emplace_back(kernel);
+    find_operands(step->inputs, shapes.steps[s].inputs, ctx, call.inputs);
+    find_operands(step->outputs, shapes.steps[s].outputs, ctx, call.outputs);
+    call.workspace = ctx.device_work;
+  }
+  rehearse(calls);
+}
+
 void Session::Impl::run_extern(const Step& of, const extern_kernels::ExternKernel& library,
                                const StepShape& shape, RunContext& ctx) const {
   const auto& step = std::get<ExternStep>(of.what);
-  auto refs = [&](const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
-                  auto& list) {
-    list.clear();
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      if (views[i].buffer < 0) {
-        list.push_back({});
-        continue;
-      }
-      list.push_back({static_cast<std::byte*>(ctx.pointers[views[i].buffer]) + shapes[i].offset_bytes,
-                      plan->buffers[views[i].buffer].dtype, shapes[i].sizes, shapes[i].strides});
-    }
-  };
-  refs(step.inputs, shape.inputs, ctx.inputs);
-  refs(step.outputs, shape.outputs, ctx.outputs);
+  find_operands(step.inputs, shape.inputs, ctx, ctx.inputs);
+  find_operands(step.outputs, shape.outputs, ctx, ctx.outputs);
   if (of.device != DeviceKind::cpu)
     return library.run({ctx.inputs, ctx.outputs, nullptr, ctx.device_work, &ctx.device->stream()});
   void* workspace = shape.workspace_bytes ? ctx.workspace.get(shape.workspace_bytes) : nullptr;

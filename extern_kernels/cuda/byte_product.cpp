@@ -59,8 +59,10 @@ public:
       : problem_(problem), conv_(std::get_if<ConvProblem>(&problem_)),
         product_(std::get_if<MatMulProblem>(&problem_)), device_(device), load_(std::move(load)),
         multiprocessors_(multiprocessors > 0 ? multiprocessors : device.properties().multiprocessors),
-        a_type_(inputs[0].dtype), w_(inputs[1]),
+        a_type_(inputs[0].dtype), result_type_(outputs[0].dtype), w_(inputs[1]),
         plain_(conv_ ? make_cuda_conv : make_cuda_matmul, device, problem, inputs, outputs) {
+    for (const PostOp& op : post_ops())
+      if (op.operand >= 0) read_types_ |= 1u << static_cast<int>(inputs[op.operand].dtype);
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
     compile_ahead(inputs[0]);
@@ -77,6 +79,8 @@ public:
     const Call call = make_call(inputs, outputs[0]);
     return call.fits ? partial_bytes(call) + (w_.constant ? 0 : packed_bytes(call)) : 0;
   }
+
+  bool can_rehearse() const override { return true; }
 
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
@@ -293,13 +297,14 @@ private:
     return fits;
   }
 
-  /// Exponentials are long in the text of the kernel.
-  bool is_dear() const {
-    const std::vector<PostOp>& ops = conv_ ? conv_->post_ops : product_->post_ops;
-    return std::any_of(ops.begin(), ops.end(), [](const PostOp& op) {
-      return op.kind == PostOp::gelu_erf || op.kind == PostOp::gelu_tanh || op.kind == PostOp::silu ||
-             op.kind == PostOp::sigmoid || op.kind == PostOp::tanh;
-    });
+  const std::vector<PostOp>& post_ops() const { return conv_ ? conv_->post_ops : product_->post_ops; }
+
+  /// What the end of a tile has to know.
+  std::string macros_of_end() const {
+    unsigned kinds = 0;
+    for (const PostOp& op : post_ops()) kinds |= 1u << op.kind;
+    return fmt::format("#define KINDS {}\n#define READS {}\n#define RESULT {}\n", kinds, read_types_,
+                       static_cast<int>(result_type_));
   }
 
   const Compiled& compiled_for(bool vector, bool taps) const {
@@ -307,9 +312,9 @@ private:
     std::call_once(once_[vector][taps], [&] {
       c.module =
           load_(fmt::format("#define A_SIGNED {}\n#define B_SIGNED {}\n#define VECTOR {}\n#define TAPS {}\n"
-                            "#define DEAR {}\n{}\n{}",
+                            "{}{}\n{}",
                             a_type_ == DType::i8 ? 1 : 0, w_.dtype == DType::i8 ? 1 : 0, vector ? 1 : 0,
-                            taps ? 1 : 0, is_dear() ? 1 : 0, loops_arguments(), kText));
+                            taps ? 1 : 0, macros_of_end(), loops_arguments(), kText));
       c.product = c.module->kernel("byte_product");
       c.join = c.module->kernel("join_bytes");
       c.pack = c.module->kernel("pack_bytes");
@@ -357,7 +362,8 @@ private:
   device::Device& device_;
   Load load_;
   int multiprocessors_;
-  DType a_type_;
+  DType a_type_, result_type_;
+  unsigned read_types_ = 0; ///< of operands of post-operations, a bit each
   OperandInfo w_;
   LazyKernel plain_;
   mutable std::once_flag once_[2][2];

@@ -78,6 +78,8 @@ public:
     return packed_ ? static_cast<int64_t>(packed_->bytes()) : 0;
   }
 
+  bool can_rehearse() const override { return true; }
+
   void run(const RunArgs& args) const override {
     const TensorRef &x = args.inputs[0], &w = args.inputs[1], &y = args.outputs[0];
     if (y.numel() == 0) return;

@@ -63,6 +63,8 @@ public:
 
   std::string description() const override { return "our own " + to_string(Problem(p_)) + " in tiles"; }
 
+  bool can_rehearse() const override { return true; }
+
   void run(const RunArgs& args) const override {
     const TensorRef &q = args.inputs[0], &y = args.outputs[0];
     if (y.numel() == 0) return;

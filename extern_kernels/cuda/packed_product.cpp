@@ -84,6 +84,8 @@ public:
     return fmt::format("our own MatMulNBits {} x {} in blocks of {}", k_, n_, block_);
   }
 
+  bool can_rehearse() const override { return true; }
+
   void run(const RunArgs& args) const override {
     const TensorRef &x = args.inputs[0], &y = args.outputs[0];
     if (y.numel() == 0) return;

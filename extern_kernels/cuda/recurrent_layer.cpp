@@ -91,6 +91,8 @@ public:
     return fmt::format("our own {}{}", to_string(Problem(p_)), clusters_ ? " by clusters of blocks" : "");
   }
 
+  bool can_rehearse() const override { return true; }
+
   void run(const RunArgs& args) const override {
     const TensorRef &x = args.inputs[0], &w = args.inputs[1];
     const int time = p_.batch_first ? 1 : 0, row = 1 - time;

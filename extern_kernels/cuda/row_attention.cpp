@@ -73,6 +73,8 @@ public:
     return a.splits == 1 || is_cluster(a) ? 0 : a.tiles * a.splits * bytes_of_part(a.rows);
   }
 
+  bool can_rehearse() const override { return true; }
+
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
     HeadsArguments a = arguments(args.inputs, args.outputs[0]);

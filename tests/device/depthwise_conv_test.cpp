@@ -2,6 +2,8 @@
 // where there is one.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/depthwise_conv.h"
 #include "library_kernels_helper.h"
@@ -133,6 +135,30 @@ TEST(DepthwiseConvTakes, OneKernelForEachChannel) {
   EXPECT_NE(refusal([](auto&, auto& in, auto&) { in[1].sizes[3] = -1; }), "");
   EXPECT_NE(refusal([](auto&, auto& in, auto&) { in[1].sizes[3] = 200; }), "");
   EXPECT_NE(refusal([](auto&, auto&, auto& out) { out.dtype = DType::f32; }), "");
+}
+
+/// Rehearsed kernels have compiled what the run needs.
+TEST(DepthwiseConvRehearsal, CompilesForTheRun) {
+  std::string why;
+  const std::shared_ptr<device::Device> device = open_for_test("fake", why);
+  ASSERT_TRUE(device) << why;
+  std::atomic<int> loads = 0;
+  const auto load = [&](const std::string& text) {
+    ++loads;
+    return load_text(*device, text, "depthwise_tile");
+  };
+  std::vector<Layer> layers{layer({{1, 16, 9, 11}, 3}, DType::f32, 0),
+                            layer({{1, 16, 9, 11}, 3, 2}, DType::f32, 0)};
+  std::vector<std::unique_ptr<extern_kernels::ExternKernel>> kernels;
+  for (const Layer& l : layers)
+    kernels.push_back(
+        extern_kernels::make_depthwise_conv(*device, Problem(l.problem), infos_of(l.in), load));
+  EXPECT_EQ(loads, 0);
+  // expect_right rehearses before it runs.
+  expect_right(*device, *kernels[0], layers[0].problem, layers[0].in, layers[0].out);
+  EXPECT_EQ(loads, 1);
+  expect_right(*device, *kernels[1], layers[1].problem, layers[1].in, layers[1].out);
+  EXPECT_EQ(loads, 2);
 }
 
 } // namespace

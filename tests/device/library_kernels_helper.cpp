@@ -13,8 +13,10 @@
 #include "codegen/device_binary.h"
 #include "device/cuda/cuda_device.h"
 #include "device/fake/fake_device.h"
+
 #include "extern_kernels/cuda/select.h"
 #include "extern_kernels/library_kernel.h"
+#include "runtime/rehearsal.h"
 
 namespace tbx::test {
 
@@ -208,6 +210,14 @@ void expect_right(device::Device& device, const extern_kernels::ExternKernel& ke
   const auto workspace =
       device.allocate(static_cast<size_t>(kernel.workspace_bytes(unplaced(in), unplaced(result))));
   const RunArgs args{in, result, nullptr, workspace->data(), stream.get()};
+  if (kernel.can_rehearse()) { // by two at a time, as it comes
+    const runtime::RehearsedCall call{&kernel, in, result, workspace->data()};
+    runtime::rehearse({call, call});
+    Operand still = before;
+    stream->download(still.bytes.data(), result[0].data, still.bytes.size());
+    stream->synchronize();
+    EXPECT_EQ(still.bytes, before.bytes) << kernel.description() << " writes while it is rehearsed";
+  }
 
   const std::vector<double> want = expected(problem, inputs, before);
   double size = 0;

@@ -23,7 +23,6 @@ struct Gpu {
   int64_t warp_instructions = 4096; ///< the same where every warp is somewhere else
   int64_t l2_bytes = 4 << 20;       ///< what one kernel may count on of the cache of all multiprocessors
   int64_t shared_bytes = 48 << 10;  ///< that a block may ask for: what every GPU gives
-  int64_t lonely_bytes = 112 << 10; ///< of shared memory: a block with more is alone on its multiprocessor
   int64_t crowded_bytes = 40 << 10; ///< with no more several blocks are on one
   int64_t channels = 8;             ///< its libraries are fast with multiples of so many
   int64_t part_of_column = 256;     ///< elements of a sum that are worth a warp of their own
@@ -31,7 +30,7 @@ struct Gpu {
   int64_t scan_of_warp = 1024;      ///< elements of a running sum that a warp goes through
   int64_t short_scan = 64;          ///< and a thread at least
   int usual_threads = 128;          ///< of a block whose threads need nothing of each other
-  int tile_threads = 256;           ///< of a block that turns tiles in shared memory
+  int tile_threads = 128;           ///< of a block that turns tiles in shared memory; more wait for each other
   int most_lanes = 8;               ///< elements that a thread takes at once: more would only take registers
   int64_t reduce_bytes = 4 << 10;   ///< of shared memory, for reductions of a block beside its rows
   int flush = 256;                  ///< float32 values that a thread sums before it adds them to a float64
@@ -39,7 +38,6 @@ struct Gpu {
   int64_t short_column = 32;        ///< of fewer, each column has a thread
   int64_t long_column = 256;        ///< from so many on a block reads a column at once
   int64_t long_row = 2048;          ///< beside which both ends, less than a vector each, count for nothing
-  int64_t wide_tile = 64;           ///< the same of a row of a tile
   int64_t short_code = 64;          ///< instructions per point with which a thread has several vectors
   int64_t vectors_of_thread = 4;    ///< and so many of them
 

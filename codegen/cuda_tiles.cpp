@@ -18,9 +18,9 @@ namespace {
 class TileEmitter {
 public:
   TileEmitter(Writer& w, const ir::KernelProgram& kernel, const ThreadPlan& plan)
-      : w_(w), kernel_(kernel), tiles_(plan.tiles), row_begin_(plan.row_begin), lanes_(plan.lanes),
-        size_(plan.tile_size), threads_(plan.tile_threads), last_(static_cast<int>(kernel.outer.size()) - 1),
-        across_(kernel.context->var(last_).node(), plan.lanes, plan.row_begin ? 1 : plan.lanes) {}
+      : w_(w), kernel_(kernel), tiles_(plan.tiles), lanes_(plan.lanes), size_(plan.tile_size),
+        threads_(plan.tile_threads), last_(static_cast<int>(kernel.outer.size()) - 1),
+        across_(kernel.context->var(last_).node(), plan.lanes, plan.lanes) {}
 
   SymInt run() {
     ir::SymInts points = kernel_.outer;
@@ -43,16 +43,12 @@ public:
         w_.bind(kernel_.context->var(k), name, w_.current());
     }
     const std::string u = w_.index_text(kernel_.outer[tiles_.axis]), v = w_.index_text(kernel_.outer[last_]);
-    if (row_begin_) {
-      shifted_passes(u, v);
-    } else {
-      w_.open(fmt::format("if ({} + {} <= {} && {} + {} <= {})", u0_, size_, u, v0_, size_, v), true);
-      passes(true);
-      w_.close();
-      w_.open("else", true);
-      passes(false);
-      w_.close();
-    }
+    w_.open(fmt::format("if ({} + {} <= {} && {} + {} <= {})", u0_, size_, u, v0_, size_, v), true);
+    passes(true);
+    w_.close();
+    w_.open("else", true);
+    passes(false);
+    w_.close();
     w_.close();
     return ir::product(points);
   }
@@ -134,14 +130,14 @@ private:
                                : fmt::format("{}[{}]", names_[t], at),
                     w_.current(), lanes_ > 1);
       }
-      statements("");
+      statements();
     });
     w_.line("__syncthreads();");
   }
 
-  void statements(const std::string& live) {
+  void statements() {
     w_.point_scope = w_.current();
-    if (lanes_ > 1) w_.set_lanes(&across_, live);
+    if (lanes_ > 1) w_.set_lanes(&across_, "");
     for (const Phase& phase : kernel_.phases) {
       w_.enter_phase(&phase);
       for (const Stmt& s : phase.stmts) {
@@ -155,92 +151,9 @@ private:
     w_.set_lanes(nullptr, "");
   }
 
-  /// A loop over a thread's windows of `lanes` elements in the first `rows` rows of the tile. A row has one
-  /// more than fit into it, for windows begin at multiples of 16 bytes in memory, which rows do not.
-  template <class Body> void windows(int lanes, const std::string& rows, Body&& body) {
-    const int across = size_ / lanes + 1, count = windows_of_thread(lanes);
-    const std::string j = w_.fresh("j"), k = w_.fresh("k"), row = w_.fresh("r"), i = w_.fresh("i");
-    w_.open(fmt::format("_Pragma(\"unroll\") for (i32 {0} = 0; {0} < {1}; ++{0})", j, count), true);
-    w_.line(fmt::format("const i32 {} = {} * {} + (i32)threadIdx.x;", k, j, threads_));
-    w_.line(fmt::format("const i32 {0} = {2} / {3}, {1} = {2} % {3} * {4};", row, i, k, across, lanes));
-    w_.open(fmt::format("if ({} < {})", row, rows), true);
-    body(j, row, i);
-    w_.close();
-    w_.close();
-  }
-  int windows_of_thread(int lanes) const { return (size_ * (size_ / lanes + 1) + threads_ - 1) / threads_; }
-
-  /// The passes where rows begin anywhere: whole windows are one access, those at the ends are one for each
-  /// element.
-  void shifted_passes(const std::string& u_extent, const std::string& v_extent) {
-    const std::string nu = w_.fresh("n"), nv = w_.fresh("n");
-    w_.line(fmt::format("const i32 {} = (i32)vmin({}l, {} - {});", nu, size_, u_extent, u0_));
-    w_.line(fmt::format("const i32 {} = (i32)vmin({}l, {} - {});", nv, size_, v_extent, v0_));
-    for (size_t t = 0; t < names_.size(); ++t) load_windows(t, nu, nv);
-    w_.line("__syncthreads();");
-    store_windows(nu, nv);
-    w_.line("__syncthreads();");
-  }
-
-  void load_windows(size_t t, const std::string& nu, const std::string& nv) {
-    const Expr e = tiles_.loads[t];
-    const ir::KernelBuffer& b = kernel_.buffers[e->buffer];
-    const int lanes = static_cast<int>(16 / size_of(b.dtype));
-    const std::string held = w_.fresh("h"), from = w_.fresh("f");
-    w_.line(fmt::format("vec<{}, {}> {}[{}];", storage(e), lanes, held, windows_of_thread(lanes)));
-    w_.line(fmt::format("i32 {}[{}];", from, windows_of_thread(lanes)));
-    windows(lanes, nv, [&](const std::string& j, const std::string& row, const std::string& i) {
-      const std::string here = w_.fresh("v"), at = w_.fresh("a"), f = fmt::format("{}[{}]", from, j);
-      w_.line(fmt::format("const i64 {} = {} + {};", here, v0_, row));
-      w_.bind(kernel_.context->var(tiles_.axis), u0_, w_.current());
-      w_.bind(kernel_.context->var(last_), here, w_.current());
-      w_.line(fmt::format("const i64 {} = {};", at, w_.index_text(e->indices[0])));
-      w_.line(fmt::format("{} = {} - (i32)umod({} + {}, {});", f, i, at, b.offset, lanes));
-      w_.line(fmt::format("{}[{}] = load_between<{}, 16>({} + {} + {}, -{}, {} - {});", held, j, lanes,
-                          w_.buffer(e->buffer), at, f, f, nu, f));
-    });
-    windows(lanes, nv, [&](const std::string& j, const std::string& row, const std::string&) {
-      const std::string place = fmt::format("{}[{}] + l", from, j);
-      w_.open(fmt::format("_Pragma(\"unroll\") for (i32 l = 0; l < {}; ++l)", lanes), true);
-      w_.line(fmt::format("if ({0} >= 0 && {0} < {1}) {2}[{3} * {4} + {0}] = {5}[{6}][l];", place, nu,
-                          names_[t], row, pitch(e), held, j));
-      w_.close();
-    });
-  }
-
-  void store_windows(const std::string& nu, const std::string& nv) {
-    windows(lanes_, nu, [&](const std::string&, const std::string& row, const std::string& i) {
-      const std::string u = w_.fresh("u"), from = w_.fresh("f"), first = w_.fresh("d"), v = w_.fresh("v"),
-                        live = w_.fresh("n");
-      w_.line(fmt::format("const i64 {} = {} + {};", u, u0_, row));
-      w_.bind(kernel_.context->var(tiles_.axis), u, w_.current());
-      w_.line(fmt::format("const i32 {} = {} - (i32)umod({} + {}, {});", from, i, w_.index_text(*row_begin_),
-                          v0_, lanes_));
-      w_.line(fmt::format("const i32 {} = vmax({}, 0);", first, from));
-      w_.line(fmt::format("const i32 {} = vmin({} + {}, {}) - {};", live, from, lanes_, nv, first));
-      w_.line(fmt::format("const i64 {} = {} + {};", v, v0_, first));
-      w_.bind(kernel_.context->var(last_), v, w_.current());
-      auto part = [&](const std::string& condition, const std::string& rest) {
-        w_.open(condition, true);
-        for (size_t t = 0; t < names_.size(); ++t) {
-          const int step = pitch(tiles_.loads[t]);
-          w_.set_tile(tiles_.loads[t],
-                      fmt::format("load_strided<W>({} + {} * {} + {}, {}, {})", names_[t], first, step, row,
-                                  step, rest.empty() ? "W" : rest),
-                      w_.current(), true);
-        }
-        statements(rest);
-        w_.close();
-      };
-      part(fmt::format("if ({} == {})", live, lanes_), "");
-      part(fmt::format("else if ({} > 0)", live), live);
-    });
-  }
-
   Writer& w_;
   const ir::KernelProgram& kernel_;
   const TilePlan& tiles_;
-  const std::optional<SymInt>& row_begin_;
   const int lanes_, size_, threads_, last_;
   LaneAnalysis across_;
   std::string u0_, v0_;            ///< where the tile begins

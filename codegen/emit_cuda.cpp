@@ -136,9 +136,8 @@ private:
     for (const Phase& phase : kernel_.phases)
       if (!phase.inner.empty()) points = std::max(points, ir::size_hint(ir::product(phase.inner)));
     const int64_t vectors = (points + plan_.lanes - 1) / plan_.lanes;
-    // No other block is there to keep the multiprocessor busy.
-    const int most = shared_.bytes > gpu_.lonely_bytes ? gpu_.block_threads : gpu_.block_threads / 2;
-    return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, most));
+    // More wait for each other, even where no other block has room on the multiprocessor.
+    return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, gpu_.block_threads / 2));
   }
 
   /// Pointers and sizes by value: they lie in constant memory, where a table would cost a dependent load

@@ -168,8 +168,7 @@ int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping, const Gpu& gp
 /// Rows along `variable` begin at no multiple of a vector, each somewhere else: the element that point 0 has
 /// in them. Nothing where vectors that are whole in one of the buffers are not so in another one of rows.
 std::optional<SymInt> begin_of_rows(const ir::KernelProgram& kernel, const std::vector<const Phase*>& phases,
-                                    const ir::SymNode* variable, int lanes,
-                                    const std::vector<ir::Expr>& turned = {}) {
+                                    const ir::SymNode* variable, int lanes) {
   std::optional<SymInt> begin;
   bool good = true;
   auto visit_rows = [&](auto&& f) {
@@ -177,8 +176,6 @@ std::optional<SymInt> begin_of_rows(const ir::KernelProgram& kernel, const std::
       LaneAnalysis analysis(variable, lanes, 1);
       for (const Stmt& s : phase->stmts)
         ir::visit_accesses(s, [&](int buffer, SymInt address) {
-          for (ir::Expr e : turned)
-            if (e->buffer == buffer && e->indices[0] == address) return;
           const LaneForm form = analysis.form(address);
           const auto place = ir::affine_in(address, variable);
           if (form.kind == LaneForm::uniform)
@@ -221,27 +218,6 @@ std::optional<SymInt> begin_of_long_rows(const ir::KernelProgram& kernel, int la
   }
   if (longest < gpu.long_row) return std::nullopt;
   return begin_of_rows(kernel, phases, kernel.context->rvar(0).node(), lanes);
-}
-
-/// Of the last dimension behind turned loads, where they or what is stored are not in whole vectors.
-std::optional<SymInt> begin_of_tiles(const ir::KernelProgram& kernel, const ThreadPlan& plan,
-                                     const Gpu& gpu) {
-  if (plan.tile_size < gpu.wide_tile) return std::nullopt; // both ends of a row are much of it
-  const ir::SymNode* axis = kernel.context->var(plan.tiles.axis).node();
-  bool whole = plan.lanes > 1;
-  for (ir::Expr e : plan.tiles.loads) {
-    const auto place = ir::affine_in(e->indices[0], axis);
-    const ir::KernelBuffer& b = kernel.buffers[e->buffer];
-    if (!place || !place->coefficient.is(1) || size_of(b.dtype) > kBytes / 2) return std::nullopt;
-    whole &= access_bytes(b, e->indices[0], axis, kBytes) == kBytes &&
-             known_divisor(kernel.outer[plan.tiles.axis], nullptr, 1) * size_of(b.dtype) % kBytes == 0;
-  }
-  if (whole || most_lanes(kernel, gpu) == 1) return std::nullopt;
-  std::vector<const Phase*> phases;
-  for (const Phase& phase : kernel.phases) phases.push_back(&phase);
-  const int last = static_cast<int>(kernel.outer.size()) - 1;
-  return begin_of_rows(kernel, phases, kernel.context->var(last).node(), most_lanes(kernel, gpu),
-                       plan.tiles.loads);
 }
 
 /// Long columns, and too few of them to fill the device with a thread for each.
@@ -323,8 +299,6 @@ ThreadPlan plan_threads(const ir::KernelProgram& kernel, const Gpu& gpu) {
       plan.lanes = lanes_of_tiles(kernel, plan.tiles, gpu);
       plan.tile_size = size_of_tiles(kernel, plan.tiles, gpu);
       plan.tile_threads = gpu.tile_threads;
-      plan.row_begin = begin_of_tiles(kernel, plan, gpu);
-      if (plan.row_begin) plan.lanes = most_lanes(kernel, gpu);
       return plan;
     }
   }

@@ -25,8 +25,8 @@ struct ThreadPlan {
   /// at once, so that its accesses are 16 bytes wide; 1 where addresses do not allow that.
   int lanes = 1;
   int row_threads = 0; ///< Mapping::block: that suit rows of known length
-  /// Mapping::block and tile, where rows (along the last dimension) begin anywhere: the element of memory
-  /// that point 0 of a row has. Vectors begin where it and the point are a multiple of the lanes; less than a
+  /// Mapping::block, where rows (along the last dimension) begin anywhere: the element of memory that point 0
+  /// of a row has. Vectors begin where it and the point are a multiple of the lanes; less than a
   /// vector is left at both ends of a row.
   std::optional<ir::SymInt> row_begin;
   TilePlan tiles;       ///< Mapping::tile: the loads that are turned

@@ -1,6 +1,8 @@
 #include "runtime/bind.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "base/error.h"
 #include "base/side_by_side.h"
@@ -118,13 +120,17 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
   return info;
 }
 
-// Side by side: each may have texts compiled, and wait for that.
+// Side by side: each may have texts compiled, and wait for that. The first of each kind come first, so that no
+// text waits behind threads that all wait for one other.
 std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOptions& options) {
-  std::vector<size_t> calls;
-  for (size_t s = 0; s < executable.steps.size(); ++s)
-    if (executable.steps[s].device != DeviceKind::cpu &&
-        std::holds_alternative<ExternStep>(executable.steps[s].what))
-      calls.push_back(s);
+  std::vector<size_t> calls, alike;
+  std::set<std::string> kinds;
+  for (size_t s = 0; s < executable.steps.size(); ++s) {
+    const auto* call = std::get_if<ExternStep>(&executable.steps[s].what);
+    if (executable.steps[s].device == DeviceKind::cpu || !call) continue;
+    (kinds.insert(extern_kernels::to_string(call->problem)).second ? calls : alike).push_back(s);
+  }
+  calls.insert(calls.end(), alike.begin(), alike.end());
   std::vector<BoundStep> bound(executable.steps.size());
   const std::vector<std::exception_ptr> failed = side_by_side(calls.size(), [&](size_t i) {
     const auto& call = std::get<ExternStep>(executable.steps[calls[i]].what);

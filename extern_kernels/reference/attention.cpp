@@ -30,18 +30,27 @@ public:
     const std::vector<double> qs = to_dense<double>(q), ks = to_dense<double>(k), vs = to_dense<double>(v),
                               mask = values(p_.has_mask, 3), starts = values(p_.has_starts, 4),
                               sinks = values(p_.has_sinks, 5);
+    // Keys stand beside each other, so that the loops below go along memory.
+    std::vector<double> columns(ks.size());
+    tbb::parallel_for(int64_t{0}, batch * kv_heads, [&](int64_t head) {
+      for (int64_t key = 0; key < keys; ++key)
+        for (int64_t d = 0; d < depth; ++d)
+          columns[(head * depth + d) * keys + key] = ks[(head * keys + key) * depth + d];
+    });
     std::vector<double> out(static_cast<size_t>(y.numel()));
     tbb::parallel_for(int64_t{0}, batch * heads * queries, [&](int64_t row) {
       const int64_t b = row / queries / heads, h = row / queries % heads, i = row % queries,
                     kv = b * kv_heads + h / (heads / kv_heads);
       const auto [first, end] = visible(p_.has_starts ? starts[b] : 0, i, queries, keys);
-      std::vector<double> scores(static_cast<size_t>(end - first));
+      std::vector<double> scores(static_cast<size_t>(end - first), 0);
+      for (int64_t d = 0; d < depth; ++d) {
+        const double x = qs[row * depth + d], *column = columns.data() + (kv * depth + d) * keys;
+        for (int64_t key = first; key < end; ++key) scores[key - first] += x * column[key];
+      }
       double most = p_.has_sinks ? sinks[h] : -kInfinity;
       const int64_t all[] = {batch, heads, queries, keys};
       for (int64_t key = first; key < end; ++key) {
-        double s = 0;
-        for (int64_t d = 0; d < depth; ++d) s += qs[row * depth + d] * ks[(kv * keys + key) * depth + d];
-        s *= p_.scale;
+        double s = scores[key - first] * p_.scale;
         if (p_.softcap > 0) s = p_.softcap * std::tanh(s / p_.softcap);
         if (p_.has_mask) s += mask[broadcast_index(row * keys + key, all, args.inputs[3].sizes)];
         scores[key - first] = s;
@@ -55,12 +64,10 @@ public:
       const bool nothing = (p_.zero_undefined_rows && !(sum > 0)) || // also NaN
                            (p_.zero_hidden_rows && sum == 0);
       const int64_t to = p_.tokens_first ? ((b * queries + i) * heads + h) * width : row * width;
-      for (int64_t d = 0; d < width; ++d) {
-        double total = 0;
-        for (int64_t key = first; key < end; ++key)
-          total += scores[key - first] * vs[(kv * keys + key) * width + d];
-        out[to + d] = nothing ? 0 : total / sum;
-      }
+      for (int64_t key = first; key < end; ++key)
+        for (int64_t d = 0; d < width; ++d)
+          out[to + d] += scores[key - first] * vs[(kv * keys + key) * width + d];
+      for (int64_t d = 0; d < width; ++d) out[to + d] = nothing ? 0 : out[to + d] / sum;
     });
     from_dense(out, y);
   }

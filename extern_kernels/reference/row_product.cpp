@@ -1,4 +1,7 @@
 // Products of one row with what comes before and behind them, by plain loops.
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+
 #include "extern_kernels/reference/dense.h"
 #include "extern_kernels/reference/host.h"
 #include "extern_kernels/reference/row_work.h"
@@ -16,8 +19,11 @@ void row_product(const RowProductProblem& p, const RunArgs& args) {
   norm_row(p.work, x, optional(3), optional(4));
   const auto n = static_cast<size_t>(in[1].sizes[1]);
   sums.resize(n, 0);
-  for (size_t k = 0; k < x.size(); ++k)
-    for (size_t j = 0; j < n; ++j) sums[j] += x[k] * w[k * n + j];
+  constexpr size_t kColumns = 64; // of a task
+  tbb::parallel_for(tbb::blocked_range<size_t>(0, n, kColumns), [&](const tbb::blocked_range<size_t>& part) {
+    for (size_t k = 0; k < x.size(); ++k)
+      for (size_t j = part.begin(); j < part.end(); ++j) sums[j] += x[k] * w[k * n + j];
+  });
   from_dense(finish_row(p.work, std::move(sums)), args.outputs[0]);
 }
 

@@ -2,9 +2,6 @@
 // on a GPU where there is one. Sums are exact, so results must be equal.
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "codegen/device_binary.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/byte_product.h"
 #include "extern_kernels/cuda/select.h"
@@ -24,22 +21,12 @@ protected:
       GTEST_SKIP() << device_->properties().architecture;
   }
   bool is_fake() const { return device::is_fake(*device_); }
-  /// The same text is compiled once.
-  std::shared_ptr<device::Module> emulated(const std::string& text) {
-    static std::map<std::string, std::string> binaries;
-    std::string& binary = binaries[text];
-    if (binary.empty()) {
-      codegen::EmittedKernel product, join, pack;
-      product.function = "byte_product", product.text = text;
-      join.function = "join_bytes", pack.function = "pack_bytes";
-      binary = codegen::device_binary({product, join, pack}, device_->properties());
-    }
-    return device_->load(binary);
-  }
   void check(const Problem& p, const std::vector<Operand>& in, const Operand& out) {
     const auto infos = infos_of(in), outs = infos_of({out});
     ASSERT_EQ(extern_kernels::supports_cuda_byte_product(p, infos, outs, device_->properties()), "");
-    const auto load = [this](const std::string& text) { return emulated(text); };
+    const auto load = [this](const std::string& text) {
+      return load_text(*device_, text, {"byte_product", "join_bytes", "pack_bytes"});
+    };
     // A small device, so that few tiles are shared by few blocks.
     const auto kernel = is_fake() ? extern_kernels::make_byte_product(*device_, p, infos, outs, load, 2)
                                   : extern_kernels::make_byte_product(*device_, p, infos, outs);

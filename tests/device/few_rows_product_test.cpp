@@ -2,9 +2,6 @@
 // and on a GPU, where clusters share the terms, if there is one that has them.
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "codegen/device_binary.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/few_rows_product.h"
 #include "extern_kernels/cuda/loops.h"
@@ -51,13 +48,8 @@ TEST_P(FewRowsProductTest, AllForms) {
   if (!device) GTEST_SKIP() << why;
   const bool fake = device::is_fake(*device);
   if (!fake && architecture_number(device->properties()) < 80) GTEST_SKIP() << "no tensor cores";
-  std::map<std::string, std::string> binaries; // the same text is compiled once
   const auto emulated = [&](const std::string& text) {
-    std::string& binary = binaries[text];
-    codegen::EmittedKernel kernel;
-    kernel.function = "few_rows_product", kernel.text = text;
-    if (binary.empty()) binary = codegen::device_binary({kernel}, device->properties());
-    return device->load(binary);
+    return load_text(*device, text, {"few_rows_product"});
   };
   std::vector<Case> cases{{1, 8, 8}, {3, 72, 24}, {64, 64, 64}, {65, 136, 328}, {17, 40, 456}};
   if (!fake)

@@ -4,9 +4,7 @@
 
 #include <cstring>
 #include <limits>
-#include <map>
 
-#include "codegen/device_binary.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/cuda/float_attention.h"
 #include "library_kernels_helper.h"
@@ -34,16 +32,8 @@ protected:
   }
   std::shared_ptr<device::Device> device_;
   bool fake_ = true;
-  /// The same text is compiled once.
   std::function<std::shared_ptr<device::Module>(const std::string&)> load_ = [this](const std::string& text) {
-    static std::map<std::string, std::string> binaries;
-    std::string& binary = binaries[text];
-    if (binary.empty()) {
-      codegen::EmittedKernel kernel;
-      kernel.function = "float_attention", kernel.text = text;
-      binary = codegen::device_binary({kernel}, device_->properties());
-    }
-    return device_->load(binary);
+    return load_text(*device_, text, {"float_attention"});
   };
 };
 

@@ -54,7 +54,7 @@ protected:
   }
   GatheredConv::Load load() {
     if (!device::is_fake(*device_)) return {};
-    return [this](const std::string& text) { return load_text(*device_, text, "gather_windows"); };
+    return [this](const std::string& text) { return load_text(*device_, text, {"gather_windows"}); };
   }
   std::shared_ptr<device::Device> device_;
 };

@@ -33,7 +33,7 @@ TEST_P(PackedProduct, AllForms) {
   if (!device) GTEST_SKIP() << why;
   const auto emulated = [&](const std::string& text) {
     const bool row = text.find("packed_row(") != std::string::npos;
-    return load_text(*device, text, row ? "packed_row" : "packed_product");
+    return load_text(*device, text, {row ? "packed_row" : "packed_product"});
   };
   for (const Case& c : {Case{1, 64, 9, 32}, Case{5, 100, 17, 32}, Case{1, 2080, 8, 64}, Case{0, 32, 3, 32},
                         Case{2, 1, 1, 128}, Case{1, 1, 1, 32}, Case{1, 4200, 33, 128}, Case{1, 96, 700, 32},
@@ -69,7 +69,7 @@ TEST_P(PackedProduct, WorkAroundOneRow) {
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
   if (!device) GTEST_SKIP() << why;
   const bool fake = device::is_fake(*device);
-  const auto emulated = [&](const std::string& text) { return load_text(*device, text, "packed_row"); };
+  const auto emulated = [&](const std::string& text) { return load_text(*device, text, {"packed_row"}); };
   std::vector<Case> cases{{1, 1, 1, 32}, {1, 64, 9, 32}, {1, 1000, 3, 128}, {1, 96, 350, 32}};
   cases.push_back(fake ? Case{1, 4096, 1, 64} : Case{1, 6000, 5, 64}); // of floats in shared memory, or bytes
   if (!fake) cases.insert(cases.end(), {{1, 768, 2048, 32}, {1, 2048, 5632, 32}});

@@ -114,7 +114,9 @@ TEST_P(RecurrentLayer, AllForms) {
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
   if (!device) GTEST_SKIP() << why;
   const bool fake = device::is_fake(*device);
-  const auto emulated = [&](const std::string& text) { return load_text(*device, text, "recurrent_layer"); };
+  const auto emulated = [&](const std::string& text) {
+    return load_text(*device, text, {"recurrent_layer"});
+  };
   std::vector<Case> cases{{3, 2, 5}, {2, 1, 16}};
   if (fake) cases.insert(cases.end(), {{0, 1, 1}, {1, 3, 1}});
   if (!fake)

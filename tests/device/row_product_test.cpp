@@ -52,7 +52,7 @@ TEST_P(RowProductTest, AllForms) {
   const std::shared_ptr<device::Device> device = open_for_test(GetParam(), why);
   if (!device) GTEST_SKIP() << why;
   const bool fake = device::is_fake(*device);
-  const auto emulated = [&](const std::string& text) { return load_text(*device, text, "row_product"); };
+  const auto emulated = [&](const std::string& text) { return load_text(*device, text, {"row_product"}); };
   std::vector<Case> cases{{8, 1}, {24, 7}, {304, 136}, {1096, 17}, {9000, 3}};
   if (!fake) cases.insert(cases.end(), {{768, 768}, {3072, 768}, {768, 3072}, {2048, 2304}, {96, 50257}});
   for (const Case& c : cases)
@@ -97,7 +97,7 @@ TEST_P(RowProductTest, NormsAndGates) {
   if (!device) GTEST_SKIP() << why;
   const bool fake = device::is_fake(*device);
   const RowProduct::Load emulated = [&](const std::string& text) {
-    return load_text(*device, text, "row_product");
+    return load_text(*device, text, {"row_product"});
   };
   std::vector<Case> cases{{8, 1}, {24, 7}, {304, 34}, {1096, 5}, {8192, 1}};
   if (!fake) cases.insert(cases.end(), {{768, 2304}, {768, 4096}, {2048, 5632}, {4096, 4096}, {8192, 1024}});
@@ -151,7 +151,7 @@ TEST_P(RowProductTest, RoundsBeforeItScales) {
   in[1].constant = in[3].constant = true;
   const Operand out = random_operand(DType::f32, {1, 1});
   const RowProduct::Load emulated = [&](const std::string& text) {
-    return load_text(*device, text, "row_product");
+    return load_text(*device, text, {"row_product"});
   };
   const auto kernel = extern_kernels::make_row_call(*device, Problem(p), infos_of(in), infos_of({out}),
                                                     fake ? emulated : nullptr);

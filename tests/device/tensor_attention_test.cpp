@@ -5,10 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 
 #include "base/error.h"
-#include "codegen/device_binary.h"
 #include "device/cuda/nvrtc.h"
 #include "device/fake/fake_device.h"
 #include "device/library.h"
@@ -18,20 +16,6 @@
 
 namespace tbx::test {
 namespace {
-
-/// The same text is compiled once.
-std::shared_ptr<device::Module> emulated(device::Device& device, const std::string& text) {
-  static std::map<std::string, std::string> binaries;
-  std::string& binary = binaries[text];
-  if (binary.empty()) {
-    codegen::EmittedKernel heads, join;
-    const bool few = text.find("few_rows") != std::string::npos;
-    heads.function = few ? "few_rows" : "heads", heads.text = text;
-    join.function = few ? "join_rows" : "join_heads";
-    binary = codegen::device_binary({heads, join}, device.properties());
-  }
-  return device.load(binary);
-}
 
 struct Case {
   int64_t batch, heads, kv_heads, queries, keys, depth, width;
@@ -61,7 +45,9 @@ protected:
   }
   std::shared_ptr<device::Device> device_;
   std::function<std::shared_ptr<device::Module>(const std::string&)> load_ = [this](const std::string& text) {
-    return emulated(*device_, text);
+    if (text.find("few_rows") != std::string::npos)
+      return load_text(*device_, text, {"few_rows", "join_rows"});
+    return load_text(*device_, text, {"heads", "join_heads"});
   };
 };
 

@@ -120,6 +120,25 @@ TEST_P(FloatAttention, HiddenValuesThatAreNoNumbers) {
   check(p, in, result(c, p));
 }
 
+/// Scores whose product with log2(e) no float32 is: one key has all the weight, or all keys the same.
+TEST_P(FloatAttention, HugeScores) {
+  for (bool equal : {false, true})
+    for (float sign : {1.0f, -1.0f})
+      for (int64_t keys : {64, 70}) { // a whole tile, and a part of one
+        AttentionProblem p;
+        const Case c{1, 1, 1, 40, keys, 8, 8};
+        std::vector<Operand> in = operands(c);
+        auto fill = [&](Operand& t, auto value) {
+          auto* v = reinterpret_cast<float*>(t.bytes.data());
+          for (size_t i = 0; i < t.bytes.size() / sizeof(float); ++i) v[i] = i % 8 == 0 ? value(i / 8) : 0.0f;
+        };
+        fill(in[0], [](size_t) { return 1e19f; });
+        fill(in[1], [&](size_t key) { return sign * (equal || key == 5 ? 2.9e19f : 1e19f); });
+        SCOPED_TRACE(testing::Message() << equal << " " << sign << " " << keys);
+        check(p, in, result(c, p));
+      }
+}
+
 TEST(FloatAttentionTakes, WhatItSays) {
   const auto device = device::make_fake_device();
   auto refusal = [&](auto change) {

@@ -109,6 +109,29 @@ TEST_P(GeluProductTest, PassOverRows) {
     }
 }
 
+/// Vectors where rows are made of them and begin at them.
+TEST(GeluPassTakes, VectorsThatLieInMemory) {
+  const auto device = device::make_fake_device();
+  const auto memory = device->allocate(1024);
+  const auto stream = device->make_stream();
+  auto takes = [&](int64_t columns, int64_t step, int64_t begin) {
+    bool vectors = false;
+    const GeluPass pass(*device, [&](const std::string& text) {
+      vectors = text.starts_with("#define HALF 10\n#define EACH 8\n");
+      return load_text(*device, text, {"gelu_rows"});
+    });
+    pass.run(*stream, DType::f16, static_cast<uint16_t*>(memory->data()) + begin, 2, columns, step);
+    stream->synchronize();
+    return vectors;
+  };
+  EXPECT_TRUE(takes(16, 24, 0));
+  EXPECT_TRUE(takes(16, 24, 8));
+  EXPECT_FALSE(takes(16, 24, 1));
+  EXPECT_FALSE(takes(16, 24, 4));
+  EXPECT_FALSE(takes(16, 20, 0));
+  EXPECT_FALSE(takes(12, 24, 0));
+}
+
 TEST(GeluProduct, TakesFewKnownRows) {
   auto reason = [](Dims a, Dims b, DType type = DType::f16, bool residual = false) {
     using extern_kernels::OperandInfo;

@@ -15,7 +15,7 @@ using namespace extern_kernels;
 
 namespace {
 
-int64_t operands_of_case = 0;
+thread_local int64_t operands_of_case = 0;
 
 class BeginsCases : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo&) override { end_case(); }
@@ -36,7 +36,8 @@ uint64_t mixed(uint64_t x) {
 /// Calls `f(T{}, encode, decode)` with the C++ type that stores `type` and its way from double and back.
 template <class F> void with_type(DType type, F&& f) {
   auto plain = [&]<class T>(T t) {
-    f(t, [](double v) { return static_cast<T>(v); }, [](T v) { return static_cast<double>(v); });
+    f(
+        t, [](double v) { return static_cast<T>(v); }, [](T v) { return static_cast<double>(v); });
   };
   switch (type) {
   case DType::f32: return plain(float{});

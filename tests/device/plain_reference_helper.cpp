@@ -18,7 +18,8 @@ Values computed(const Problem& problem, std::vector<Operand> in, Operand out) {
   for (Operand& t : in) t.constant = false;
   std::vector<TensorRef> refs, out_refs{ref_of(out, out.bytes.data())};
   for (Operand& t : in) refs.push_back(ref_of(t, t.bytes.data()));
-  extern_kernels::select(problem, infos_of(in), infos_of({out}), Kernels::plain).kernel->run({refs, out_refs});
+  extern_kernels::select(problem, infos_of(in), infos_of({out}), Kernels::plain)
+      .kernel->run({refs, out_refs});
   return values_of(out);
 }
 
@@ -32,7 +33,8 @@ double largest(const Values& values) {
 
 // How large results are where the terms of their sums do not cancel: the root of the sum of the squares.
 
-/// 0: they are exact, or bounded. The same loops add squares; functions behind the sum are left out, since they are hardly steeper than 1.
+/// 0: they are exact, or bounded. The same loops add squares; functions behind the sum are left out, since
+/// they are hardly steeper than 1.
 template <class P> double size_by_squares(P p, std::vector<Operand> in, const Operand& out) {
   for (Operand& t : in) {
     if (t.present() && t.dtype != DType::f64) return 0; // exact sums
@@ -111,7 +113,7 @@ double size_of_sums(const PackedMatMulProblem& p, const std::vector<Operand>& in
   };
   const auto weight = [&](size_t l, size_t j) {
     const size_t of = l / block;
-    const double zero = zeros.empty()                ? 8
+    const double zero = zeros.empty()              ? 8
                         : in[3].dtype == DType::u8 ? nibble(in[3], j * zero_bytes, of)
                                                    : zeros[j * blocks + of];
     return (nibble(in[1], j * blocks * block / 2, l) - zero) * scales[j * blocks + of];

@@ -23,7 +23,8 @@ TEST(RandomOperands, AreThoseOfTheirCase) {
 }
 
 TEST(RandomOperands, AreNearOneAndSmallIntegers) {
-  for (DType t : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u8, DType::i32, DType::i64}) {
+  for (DType t :
+       {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u8, DType::i32, DType::i64}) {
     const std::vector<double> values = values_of(random_operand(t, {100, 400})); // more than one thread's
     double low = 0, high = 0, sum = 0;
     for (double v : values) low = std::min(low, v), high = std::max(high, v), sum += v;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 namespace tbx {
 namespace {
@@ -16,6 +18,20 @@ TEST(SideBySide, CallsEachPieceOnce) {
     for (size_t i = 0; i < count; ++i) EXPECT_EQ(calls[i], 1) << i << " of " << count;
     EXPECT_NO_THROW(rethrow_first(thrown));
   }
+}
+
+/// Each waits until the other has begun.
+TEST(SideBySide, PiecesRunAtTheSameTime) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one thread";
+  std::atomic<int> begun{0};
+  std::atomic<bool> met{true};
+  side_by_side(2, [&](size_t) {
+    ++begun;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (begun < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    if (begun < 2) met = false;
+  });
+  EXPECT_TRUE(met);
 }
 
 TEST(SideBySide, GivesWhatWasThrownAndDoesTheRest) {

@@ -1,6 +1,8 @@
 // Memory of packed weights.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -62,11 +64,51 @@ TEST(WeightMemory, SeveralThreadsAskForIt) {
     for (const Block& b : mine) EXPECT_TRUE(b.is_whole());
 }
 
-int64_t resident_bytes() {
+/// Whoever asks without doing anything else meets others who do, too.
+TEST(WeightMemory, BlocksOfThreadsDoNotMeet) {
+  constexpr int64_t kSize = 16 << 10, kCount = 1000;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<std::vector<std::shared_ptr<void>>> all(4);
+    std::atomic<size_t> ready{0};
+    {
+      std::vector<std::jthread> threads;
+      for (auto& mine : all)
+        threads.emplace_back([&] {
+          mine.reserve(kCount);
+          for (++ready; ready < all.size();) std::this_thread::yield();
+          for (int64_t i = 0; i < kCount; ++i) mine.push_back(allocate_weights(kSize));
+        });
+    }
+    std::vector<uintptr_t> begins;
+    for (const auto& mine : all)
+      for (const auto& b : mine) begins.push_back(reinterpret_cast<uintptr_t>(b.get()));
+    std::sort(begins.begin(), begins.end());
+    for (size_t i = 1; i < begins.size(); ++i) ASSERT_GE(begins[i] - begins[i - 1], uintptr_t{kSize}) << i;
+  }
+}
+
+struct Used {
+  int64_t reserved, resident; ///< bytes of the process
+};
+
+Used memory_used() {
   std::ifstream statm("/proc/self/statm");
-  int64_t all = 0, resident = 0;
-  statm >> all >> resident;
-  return resident * 4096;
+  Used used{};
+  statm >> used.reserved >> used.resident;
+  return {used.reserved * 4096, used.resident * 4096};
+}
+int64_t resident_bytes() { return memory_used().resident; }
+
+TEST(WeightMemory, SmallModelsTakeSmallPieces) {
+  if (is_watched()) GTEST_SKIP() << "the sanitizer has the memory";
+  const int64_t before = memory_used().reserved;
+  const auto first = allocate_weights(20'000);
+  const int64_t little = memory_used().reserved - before;
+  EXPECT_LT(little, 8 << 20);
+  std::vector<std::shared_ptr<void>> rest;
+  for (int i = 0; i < 100; ++i) rest.push_back(allocate_weights(1'000'000));
+  EXPECT_GT(memory_used().reserved - before, 100'000'000);
+  EXPECT_LT(memory_used().reserved - before, 200'000'000) << "pieces are no larger than all before them";
 }
 
 TEST(WeightMemory, GoesBackWithTheLastBlock) {

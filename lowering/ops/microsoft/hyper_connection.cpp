@@ -99,11 +99,6 @@ struct Streams {
   bool flattened;
   SymInt branches, features;
   int rank() const { return grouped.rank(); }
-  SymInts feature_sizes() const { ///< [..., H]
-    SymInts sizes(grouped.sizes().begin(), grouped.sizes().end() - 2);
-    sizes.push_back(features);
-    return sizes;
-  }
 };
 
 Streams streams(OpContext& ctx, const char* name) {

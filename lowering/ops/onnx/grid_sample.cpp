@@ -16,7 +16,6 @@ public:
   Sampler(OpContext& ctx, const TensorBox& x, Padding padding, bool align_corners)
       : ctx_(ctx), c_(ctx.c), x_(x), padding_(padding), align_(align_corners) {}
 
-  Expr number_like(Expr e, double v) const { return number(e, v); }
   SymInt size(int k) const { return x_.sizes()[2 + k]; }
   Expr extent(Expr like, int k) const { return size_as(c_, size(k), like->dtype); }
   Expr integer(int64_t v) const { return c_.constant_int(DType::i64, v); }

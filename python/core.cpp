@@ -5,16 +5,13 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include <exception>
-#include <stdexcept>
-
 #include "python/bound_run.h"
 #include "python/device.h"
+#include "python/session.h"
 #include "python/values.h"
 #include "tensorbox/tensorbox.h"
 
 namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace {
 
@@ -22,12 +19,6 @@ PyObject* model_error;
 PyObject* unsupported_error;
 PyObject* backend_error;
 PyObject* internal_error;
-
-/// Asked while the C++ compiler works: a handler of Python's that raised (KeyboardInterrupt) ends the wait.
-bool interrupted() {
-  nb::gil_scoped_acquire gil;
-  return PyErr_Occurred() || PyErr_CheckSignals() != 0;
-}
 
 } // namespace
 
@@ -48,35 +39,7 @@ namespace {
 
 using namespace tbx::python;
 
-template <class T> T unwrap(tbx::Result<T> result) {
-  if (!result) raise(result.error());
-  if (PyErr_Occurred()) throw nb::python_error(); // interrupted, and done another way
-  return std::move(result).value();
-}
-
-nb::list reports_to_python(const std::vector<tbx::KernelReport>& reports) {
-  nb::list result;
-  for (const tbx::KernelReport& r : reports) {
-    nb::dict d;
-    d["name"] = r.name;
-    d["kind"] = r.kind;
-    d["device"] = r.device;
-    d["nodes"] = r.nodes;
-    d["decisions"] = r.decisions;
-    d["bytes"] = r.bytes;
-    d["flops"] = r.flops;
-    d["time_ns"] = r.time_ns;
-    d["start_ns"] = r.start_ns;
-    d["threads"] = r.threads;
-    result.append(d);
-  }
-  return result;
-}
-
-} // namespace
-
-NB_MODULE(_core, m) {
-  m.attr("__version__") = tbx::version();
+void bind_errors(nb::module_& m) {
   auto exception = [&](const char* name, PyObject* base, const char* doc) {
     PyObject* type =
         PyErr_NewExceptionWithDoc((std::string("tensorbox.") + name).c_str(), doc, base, nullptr);
@@ -90,9 +53,10 @@ NB_MODULE(_core, m) {
                                 "The model is valid, and needs something that tensorbox does not have.");
   backend_error = exception("BackendError", error, "The C++ compiler, a driver or a library failed.");
   internal_error = exception("InternalError", error, "A defect of tensorbox.");
+}
 
-  bind_output(m);
-  bind_device(m);
+/// Copies between memory of the host and that of devices.
+void bind_copies(nb::module_& m) {
   // Numbers of a tensor of the host as a DeviceTensor, and back.
   m.def("to_device",
         [](int32_t type, const std::vector<int64_t>& dims, nb::handle buffer, const std::string& device) {
@@ -113,7 +77,10 @@ NB_MODULE(_core, m) {
     }();
     return Output{unwrap(std::move(copy))};
   });
+}
 
+/// What models, sessions and packages tell of themselves.
+void bind_facts(nb::module_& m) {
   nb::class_<tbx::TensorInfo>(m, "TensorInfo")
       .def_ro("name", &tbx::TensorInfo::name)
       .def_ro("type", &tbx::TensorInfo::type)
@@ -122,59 +89,6 @@ NB_MODULE(_core, m) {
       .def_ro("any_rank", &tbx::TensorInfo::any_rank)
       .def_ro("has_default", &tbx::TensorInfo::has_default)
       .def_prop_ro("dims", [](const tbx::TensorInfo& i) { return i.dims; });
-
-  nb::class_<tbx::CompileOptions>(m, "CompileOptions")
-      .def("__init__",
-           [](tbx::CompileOptions* o) {
-             new (o) tbx::CompileOptions();
-             o->interrupted = interrupted;
-           })
-      .def_rw("threads", &tbx::CompileOptions::threads)
-      .def_rw("compile", &tbx::CompileOptions::compile)
-      .def_rw("tiered", &tbx::CompileOptions::tiered)
-      .def_rw("reference", &tbx::CompileOptions::reference)
-      .def_rw("device", &tbx::CompileOptions::device)
-      .def_rw("isa", &tbx::CompileOptions::isa)
-      .def_rw("cache_dir", &tbx::CompileOptions::cache_dir)
-      .def_rw("precision", &tbx::CompileOptions::precision)
-      .def_rw("seed", &tbx::CompileOptions::seed)
-      .def_rw("fuse", &tbx::CompileOptions::fuse)
-      .def_rw("fuse_extern", &tbx::CompileOptions::fuse_extern)
-      .def_rw("disabled_passes", &tbx::CompileOptions::disabled_passes)
-      .def_rw("operator_libraries", &tbx::CompileOptions::operator_libraries)
-      .def_rw("external_data_dir", &tbx::CompileOptions::external_data_dir)
-      .def_rw("dims", &tbx::CompileOptions::dims)
-      .def_rw("overridable", &tbx::CompileOptions::overridable)
-      .def_rw("all_dims_dynamic", &tbx::CompileOptions::all_dims_dynamic)
-      .def_rw("every_value", &tbx::CompileOptions::every_value)
-      .def_rw("max_memory", &tbx::CompileOptions::max_memory)
-      .def_rw("time_limit_ms", &tbx::CompileOptions::time_limit_ms)
-      .def_rw("load_memory", &tbx::CompileOptions::load_memory)
-      .def_rw("load_time_limit_ms", &tbx::CompileOptions::load_time_limit_ms)
-      .def_rw("max_model_bytes", &tbx::CompileOptions::max_model_bytes)
-      .def_rw("max_nodes", &tbx::CompileOptions::max_nodes)
-      .def_rw("max_nesting", &tbx::CompileOptions::max_nesting)
-      .def_rw("max_tensors", &tbx::CompileOptions::max_tensors)
-      .def_rw("max_tensor_bytes", &tbx::CompileOptions::max_tensor_bytes)
-      .def_rw("max_dense_bytes", &tbx::CompileOptions::max_dense_bytes)
-      .def_rw("strict_links", &tbx::CompileOptions::strict_links)
-      .def_rw("untrusted", &tbx::CompileOptions::untrusted)
-      .def_rw("compile_time_limit_ms", &tbx::CompileOptions::compile_time_limit_ms)
-      .def_rw("compile_memory", &tbx::CompileOptions::compile_memory)
-      .def_rw("private_threads", &tbx::CompileOptions::private_threads)
-      .def_rw("state", &tbx::CompileOptions::state)
-      .def_rw("state_capacity", &tbx::CompileOptions::state_capacity)
-      .def("set_log", [](tbx::CompileOptions& o, nb::callable log) {
-        o.log = [log](const std::string& message) {
-          nb::gil_scoped_acquire gil;
-          try {
-            log(message);
-          } catch (nb::python_error& e) { // nobody here can take it: to sys.unraisablehook, and on
-            e.restore();
-            PyErr_WriteUnraisable(log.ptr());
-          }
-        };
-      });
 
   nb::class_<tbx::CompileStats>(m, "CompileStats")
       .def_ro("nodes", &tbx::CompileStats::nodes)
@@ -209,155 +123,9 @@ NB_MODULE(_core, m) {
       .def_ro("programs", &tbx::PackageReport::programs)
       .def_ro("isas", &tbx::PackageReport::isas)
       .def_ro("architectures", &tbx::PackageReport::architectures);
+}
 
-  nb::class_<tbx::Session>(m, "Session")
-      .def_static("from_file",
-                  [](const nb::bytes& name, const tbx::CompileOptions& options) {
-                    std::string path(name.c_str(), name.size()); // as the file system spells it
-                    auto result = [&] {
-                      nb::gil_scoped_release nogil;
-                      return tbx::Session::compile(path, options);
-                    }();
-                    return unwrap(std::move(result));
-                  })
-      .def_static(
-          "from_bytes",
-          [](nb::bytes bytes, const tbx::CompileOptions& options) {
-            std::span<const std::byte> span{reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size()};
-            auto result = [&] {
-              nb::gil_scoped_release nogil;
-              return tbx::Session::compile(span, options);
-            }();
-            return unwrap(std::move(result));
-          })
-      .def_prop_ro("inputs", [](const tbx::Session& s) { return s.inputs(); })
-      .def_prop_ro("outputs", [](const tbx::Session& s) { return s.outputs(); })
-      .def_prop_ro("overridable_initializers",
-                   [](const tbx::Session& s) { return s.overridable_initializers(); })
-      .def_prop_ro("metadata", [](const tbx::Session& s) { return s.metadata(); })
-      .def_prop_ro("made_for", [](const tbx::Session& s) { return s.made_for(); })
-      .def_prop_ro("stats", [](const tbx::Session& s) { return s.stats(); })
-      .def_prop_ro("threads", &tbx::Session::threads)
-      .def("run",
-           [](const tbx::Session& s, const nb::list& given) {
-             BoundInputs bound = bind(given);
-             auto result = [&] {
-               nb::gil_scoped_release nogil;
-               return s.run(bound.inputs);
-             }();
-             return outputs_to_python(unwrap(std::move(result)));
-           })
-      .def("run_values",
-           [](const tbx::Session& s, const nb::list& given) {
-             std::vector<HeldBuffer> held;
-             tbx::Session::Values inputs;
-             for (nb::handle item : given) {
-               auto t = nb::cast<nb::tuple>(item);
-               inputs.emplace_back(nb::cast<std::string>(t[0]), value_of(t[1], held));
-             }
-             auto result = [&] {
-               nb::gil_scoped_release nogil;
-               return s.run_values(inputs);
-             }();
-             nb::list outputs;
-             SharedKeys shared;
-             for (const tbx::Session::Values values = unwrap(std::move(result));
-                  const auto& [name, value] : values)
-               outputs.append(nb::make_tuple(name, value_to_python(value, shared)));
-             return outputs;
-           })
-      .def(
-          "run_into",
-          [](const tbx::Session& s, const nb::list& given, const nb::list& into,
-             std::optional<uintptr_t> stream, bool async) {
-            BoundInputs bound = bind(given);
-            std::vector<HeldBuffer> held;
-            const std::vector<tbx::TensorView> views = views_of(into, held);
-            auto result = [&] {
-              nb::gil_scoped_release nogil;
-              void* on = reinterpret_cast<void*>(stream.value_or(0));
-              return async    ? s.run_async(on, bound.inputs, views)
-                     : stream ? s.run_on(on, bound.inputs, views)
-                              : s.run(bound.inputs, views);
-            }();
-            return outputs_to_python(unwrap(std::move(result)));
-          },
-          "given"_a, "into"_a, "stream"_a = nb::none(), "asynchronous"_a = false)
-      .def("synchronize",
-           [](const tbx::Session& s) {
-             std::optional<tbx::Failure> failed;
-             {
-               nb::gil_scoped_release nogil;
-               failed = s.synchronize();
-             }
-             if (failed) raise(*failed);
-           })
-      .def_prop_ro("state_length", &tbx::Session::state_length)
-      .def("set_state",
-           [](const tbx::Session& s, const nb::list& given) {
-             BoundInputs bound = bind(given);
-             std::optional<tbx::Failure> failed;
-             {
-               nb::gil_scoped_release nogil;
-               failed = s.set_state(bound.inputs);
-             }
-             if (failed) raise(*failed);
-           })
-      .def_prop_ro("device",
-                   [](const tbx::Session& s) -> std::optional<int32_t> {
-                     return s.device() == tbx::kHost ? std::nullopt : std::optional(s.device());
-                   })
-      .def("observe",
-           [](const tbx::Session& s, const nb::list& given, nb::callable observer) {
-             BoundInputs bound = bind(given);
-             std::exception_ptr raised; // of the observer: it ends the run, and goes on to the caller
-             auto see = [&](const std::string& name, const tbx::TensorView& view) {
-               nb::gil_scoped_acquire gil;
-               try {
-                 tbx::OutputTensor copy{name, view.type, view.dims, view.data, nullptr, nullptr};
-                 observer(name, view.type, nb::cast(view.dims), nb::cast(Output{copy}));
-               } catch (...) {
-                 raised = std::current_exception();
-                 throw std::runtime_error("the observer raised an exception");
-               }
-             };
-             auto result = [&] {
-               nb::gil_scoped_release nogil;
-               return s.run_observed(bound.inputs, see);
-             }();
-             if (raised) std::rethrow_exception(raised);
-             return outputs_to_python(unwrap(std::move(result)));
-           })
-      .def("profile", // (reports, outputs)
-           [](const tbx::Session& s, const nb::list& given) {
-             BoundInputs bound = bind(given);
-             std::vector<tbx::OutputTensor> outputs;
-             auto result = [&] {
-               nb::gil_scoped_release nogil;
-               return s.profile(bound.inputs, &outputs);
-             }();
-             nb::list reports = reports_to_python(unwrap(std::move(result)));
-             return nb::make_tuple(reports, outputs_to_python(std::move(outputs)));
-           })
-      .def("explain", [](const tbx::Session& s) { return reports_to_python(s.explain()); })
-      .def("save",
-           [](const tbx::Session& s, const nb::bytes& file, const std::vector<std::string>& isas,
-              const std::vector<std::string>& architectures, bool for_inputs_seen) {
-             std::string path(file.c_str(), file.size()); // as the file system spells it
-             auto result = [&] {
-               nb::gil_scoped_release nogil;
-               return s.save(path, {isas, architectures, for_inputs_seen});
-             }();
-             return unwrap(std::move(result));
-           })
-      .def("dump", [](const tbx::Session& s, const std::string& stage) {
-        auto result = [&] {
-          nb::gil_scoped_release nogil;
-          return s.dump(stage);
-        }();
-        return unwrap(std::move(result));
-      });
-
+void bind_optimize(nb::module_& m) {
   m.def("optimize",
         [](const std::string& model, const std::string& to, const std::map<std::string, int64_t>& dims,
            int opset, const std::vector<std::string>& disabled_passes, const tbx::CompileOptions& limits) {
@@ -377,6 +145,20 @@ NB_MODULE(_core, m) {
           report["left_out"] = r.left_out;
           return report;
         });
+}
+
+} // namespace
+
+NB_MODULE(_core, m) {
+  m.attr("__version__") = tbx::version();
+  bind_errors(m);
+  bind_output(m);
+  bind_device(m);
+  bind_copies(m);
+  bind_facts(m);
+  bind_options(m);
+  bind_session(m);
+  bind_optimize(m);
   bind_bound_run(m);
   m.def("set_seed", &tbx::set_seed);
   m.def("device_problem", &tbx::device_problem);

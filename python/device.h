@@ -17,6 +17,12 @@ struct DeviceTensor {
 
 /// Raises the Python exception of a failure.
 [[noreturn]] void raise(const Failure& failure);
+/// The value; raises where there is none, or where a wait was interrupted and the work was done another way.
+template <class T> T unwrap(Result<T> result) {
+  if (!result) raise(result.error());
+  if (PyErr_Occurred()) throw nanobind::python_error();
+  return std::move(result).value();
+}
 
 void bind_device(nanobind::module_& m);
 

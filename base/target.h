@@ -30,16 +30,16 @@ struct Gpu {
   int64_t scan_of_warp = 1024;      ///< elements of a running sum that a warp goes through
   int64_t short_scan = 64;          ///< and a thread at least
   int usual_threads = 128;          ///< of a block whose threads need nothing of each other
-  int tile_threads = 128;           ///< of a block that turns tiles in shared memory; more wait for each other
-  int most_lanes = 8;               ///< elements that a thread takes at once: more would only take registers
-  int64_t reduce_bytes = 4 << 10;   ///< of shared memory, for reductions of a block beside its rows
-  int flush = 256;                  ///< float32 values that a thread sums before it adds them to a float64
-  int64_t short_row = 16;           ///< inner points that one thread runs alone
-  int64_t short_column = 32;        ///< of fewer, each column has a thread
-  int64_t long_column = 256;        ///< from so many on a block reads a column at once
-  int64_t long_row = 2048;          ///< beside which both ends, less than a vector each, count for nothing
-  int64_t short_code = 64;          ///< instructions per point with which a thread has several vectors
-  int64_t vectors_of_thread = 4;    ///< and so many of them
+  int tile_threads = 128;         ///< of a block that turns tiles in shared memory; more wait for each other
+  int most_lanes = 8;             ///< elements that a thread takes at once: more would only take registers
+  int64_t reduce_bytes = 4 << 10; ///< of shared memory, for reductions of a block beside its rows
+  int flush = 256;                ///< float32 values that a thread sums before it adds them to a float64
+  int64_t short_row = 16;         ///< inner points that one thread runs alone
+  int64_t short_column = 32;      ///< of fewer, each column has a thread
+  int64_t long_column = 256;      ///< from so many on a block reads a column at once
+  int64_t long_row = 2048;        ///< beside which both ends, less than a vector each, count for nothing
+  int64_t short_code = 64;        ///< instructions per point with which a thread has several vectors
+  int64_t vectors_of_thread = 4;  ///< and so many of them
 
   int64_t warps() const { return threads / kWarp; }
   /// Blocks that fill it, half as large as they may be: larger ones have few registers for each thread.

@@ -62,8 +62,8 @@ public:
   /// Whether a run with these operands does all of its work in the thread that calls it. Such a run needs no
   /// arena, which takes as long to enter and to leave as the least of them last.
   virtual bool is_serial(std::span<const TensorRef>, std::span<const TensorRef>) const { return false; }
-  /// Of kernels of a device: whether run() asks its stream for launches alone, and may so be called on one that
-  /// does nothing, to compile what it needs (runtime/rehearsal.h).
+  /// Of kernels of a device: whether run() asks its stream for launches alone, and may so be called on one
+  /// that does nothing, to compile what it needs (runtime/rehearsal.h).
   virtual bool can_rehearse() const { return false; }
   /// Bytes of packed weights held.
   virtual int64_t packed_bytes() const { return 0; }

@@ -15,8 +15,8 @@ constexpr size_t kFewest = 3; ///< kernels that are worth a load of what is in t
 
 bool takes_factors(Op op) { return op == Op::add || op == Op::sub || op == Op::mul || op == Op::div; }
 
-/// Constants of a kernel that may be loaded instead, in the order of their first use: no other operation reads
-/// them.
+/// Constants of a kernel that may be loaded instead, in the order of their first use: no other operation
+/// reads them.
 std::vector<Expr> factors_of(const KernelProgram& kernel) {
   std::vector<Expr> found;
   std::unordered_map<Expr, bool> fits;

@@ -120,8 +120,8 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
   return info;
 }
 
-// Side by side: each may have texts compiled, and wait for that. The first of each kind come first, so that no
-// text waits behind threads that all wait for one other.
+// Side by side: each may have texts compiled, and wait for that. The first of each kind come first, so that
+// no text waits behind threads that all wait for one other.
 std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOptions& options) {
   std::vector<size_t> calls, alike;
   std::set<std::string> kinds;

@@ -29,7 +29,9 @@ public:
   void* handle() const override { refuse(); }
 
 private:
-  [[noreturn]] static void refuse() { throw_internal_error("a rehearsed kernel asks for launches alone", __FILE__, __LINE__); }
+  [[noreturn]] static void refuse() {
+    throw_internal_error("a rehearsed kernel asks for launches alone", __FILE__, __LINE__);
+  }
 };
 
 } // namespace

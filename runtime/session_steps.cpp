@@ -241,8 +241,8 @@ void Session::Impl::run_on_device(size_t s, const StepShape& shape, RunContext& 
   }
 }
 
-void Session::Impl::find_operands(const std::vector<OperandView>& views, const std::vector<OperandShape>& shapes,
-                                  const RunContext& ctx,
+void Session::Impl::find_operands(const std::vector<OperandView>& views,
+                                  const std::vector<OperandShape>& shapes, const RunContext& ctx,
                                   std::vector<extern_kernels::TensorRef>& operands) const {
   operands.clear();
   for (size_t i = 0; i < shapes.size(); ++i) {

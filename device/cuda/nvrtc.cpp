@@ -51,8 +51,7 @@ const Nvrtc& nvrtc() {
 /// mathematical functions.
 const std::vector<const char*>& options() {
   static const std::vector<const char*> o{"--std=c++17", "--fmad=false",
-                                          "--device-as-default-execution-space", "-w",
-                                          "--split-compile=4"};
+                                          "--device-as-default-execution-space", "-w", "--split-compile=4"};
   return o;
 }
 

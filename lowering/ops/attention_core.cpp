@@ -89,6 +89,16 @@ static TensorBox as_stored(OpContext& ctx, const TensorBox& x) {
   return shown_half(ctx, convert(ctx, x, DType::f32));
 }
 
+TensorBox join_tokens(OpContext& ctx, const std::vector<TensorBox>& parts) {
+  std::vector<TensorBox> halves;
+  for (const TensorBox& part : parts) halves.push_back(as_stored(ctx, part));
+  const DType type = halves.front().dtype();
+  const bool alike =
+      std::all_of(halves.begin(), halves.end(), [&](const TensorBox& half) { return half.dtype() == type; });
+  if (!ctx.program.target.cuda || !is_half(type) || !alike) return concatenate(ctx, parts, 2);
+  return wide(ctx, concatenate(ctx, halves, 2));
+}
+
 DType operand_type(OpContext& ctx, const AttentionCore& a) {
   std::set<DType> types;
   for (const TensorBox* x : {&a.q, &a.k, &a.v})

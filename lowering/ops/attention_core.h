@@ -31,6 +31,10 @@ struct AttentionCore {
 TensorBox attend(OpContext& ctx, const AttentionCore& a, TensorBox* scores = nullptr,
                  TensorBox* probabilities = nullptr);
 
+/// Keys or values [B, H, S, D] behind each other. On a GPU halves stay what they are: the kernel reads them
+/// so, and a session can keep them from run to run.
+TensorBox join_tokens(OpContext& ctx, const std::vector<TensorBox>& parts);
+
 /// What queries, keys and values are in memory; undefined where they differ.
 DType operand_type(OpContext& ctx, const AttentionCore& a);
 

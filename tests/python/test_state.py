@@ -118,29 +118,53 @@ def test_state_is_set(device: str | None, monkeypatch: pytest.MonkeyPatch) -> No
         kept.set_state({"x": x})
 
 
-@pytest.mark.parametrize("device", [None, "cuda"])
-def test_attention_with_a_past(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator of ONNX that takes and gives caches itself."""
+def causal_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Heads [1, H, S, D] beside fewer of keys, in float64; the last query sees all keys."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    seen = np.arange(k.shape[2]) <= np.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2]
+    weights = np.exp(np.where(seen, scores - scores.max(-1, keepdims=True), -np.inf))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize(("device", "half"), [(None, False), ("cuda", False), ("cuda", True)])
+@pytest.mark.parametrize("operator", ["Attention", "MultiHeadAttention"])
+def test_attention_with_a_past(operator: str, device: str | None, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators that take and give caches themselves."""
     if device and os.environ.get("TBX_TEST_GPU") is None:
         monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    dtype, kind = (np.float16, TensorProto.FLOAT16) if half else (np.float32, TensorProto.FLOAT)
 
     def info(name: str, *dims: int | str) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, *dims, 8])
+        return helper.make_tensor_value_info(name, kind, [1, *dims])
 
-    node = helper.make_node("Attention", ["q", "k", "v", "", "past_k", "past_v"], ["y", "present_k", "present_v"], is_causal=1)
-    graph = helper.make_graph(
-        [node], "g", [info("q", 4, "n"), info("k", 2, "n"), info("v", 2, "n"), info("past_k", 2, "p"), info("past_v", 2, "p")],
-        [info("y", 4, "n"), info("present_k", 2, "t"), info("present_v", 2, "t")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10).SerializeToString()
-    plain = tensorbox.Session(model)
+    caches = [info("past_k", 2, "p", 8), info("past_v", 2, "p", 8)], [info("present_k", 2, "t", 8), info("present_v", 2, "t", 8)]
+    if operator == "Attention":
+        heads, ours = 4, [info("q", 4, "n", 8), info("k", 2, "n", 8), info("v", 2, "n", 8)]
+        node = helper.make_node(operator, ["q", "k", "v", "", "past_k", "past_v"], ["y", "present_k", "present_v"], is_causal=1)
+    else:  # of ONNX Runtime: tokens [1, n, heads * width]
+        heads, ours = 2, [info(name, "n", 16) for name in "qkv"]
+        node = helper.make_node(operator, ["q", "k", "v", "", "", "", "past_k", "past_v"], ["y", "present_k", "present_v"],
+                                domain="com.microsoft", num_heads=2, unidirectional=1)
+    graph = helper.make_graph([node], "g", ours + caches[0], [helper.make_tensor_value_info("y", kind, None), *caches[1]])
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
     kept = tensorbox.Session(model, device=device, state={"past_*": "present_*"}, state_capacity=16)
-    past = {f"past_{part}": np.zeros((1, 2, 0, 8), np.float32) for part in "kv"}
+    past = {part: np.zeros((1, 2, 0, 8), dtype) for part in "kv"}
+    tolerance = dict(rtol=2e-3, atol=2e-3) if half else dict(rtol=1e-5, atol=1e-6)
     for step, n in enumerate([3, 1, 1, 4]):
         rng = np.random.default_rng(step)
-        x = {name: rng.standard_normal((1, heads, n, 8)).astype(np.float32) for name, heads in (("q", 4), ("k", 2), ("v", 2))}
-        want, got = plain.run({**x, **past}), kept.run(x)
-        np.testing.assert_allclose(got["y"], want["y"], rtol=1e-5, atol=1e-6)
-        past = {"past_k": want["present_k"], "past_v": want["present_v"]}
+        x = {name: rng.standard_normal((1, count, n, 8)).astype(dtype) for name, count in (("q", heads), ("k", 2), ("v", 2))}
+        past = {part: np.concatenate([past[part], x[part]], axis=2) for part in "kv"}
+        want = causal_attention(x["q"], past["k"], past["v"])
+        if operator == "Attention":
+            got = kept.run(x)["y"]
+        else:
+            flat = {name: value.swapaxes(1, 2).reshape(1, n, 16) for name, value in x.items()}
+            got = kept.run(flat)["y"].reshape(1, n, 2, 8).swapaxes(1, 2)
+        np.testing.assert_allclose(got, want, **tolerance)
+    assert kept.state_length == 9
 
 
 def test_nothing_but_new_tokens_is_written() -> None:

@@ -172,8 +172,8 @@ int one_run(int number, bool compile) {
       const Session& session = *made[static_cast<size_t>(t % sessions)];
       for (const Feed* feed : order) {
         const auto out = session.run({{"x", TensorView::of(feed->x, feed->dims)}}).value();
-        wrong += !close(out[0], feed->y, feed->y_off, rounding) ||
-                 !close(out[1], feed->m, feed->m_off, rounding);
+        wrong +=
+            !close(out[0], feed->y, feed->y_off, rounding) || !close(out[1], feed->m, feed->m_off, rounding);
       }
     });
   for (std::thread& t : threads) t.join();

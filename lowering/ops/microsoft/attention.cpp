@@ -28,15 +28,15 @@ Cache append(OpContext& ctx, const TensorBox& past, const TensorBox& x, std::opt
             name_of(past.dtype()), name_of(x.dtype()));
   for (int d : {0, 1, 3}) require_equal(ctx, past.sizes()[d], x.sizes()[d], "sizes of past and new keys");
   if (!past_length) {
-    TensorBox all = concatenate(ctx, {past, x}, 2);
-    return {all, all};
+    TensorBox all = join_tokens(ctx, {past, x});
+    return {shown_half(ctx, all), all};
   }
   ir::Program& p = ctx.program;
   SymInt room = past.sizes()[2], first = *past_length, end = first + x.sizes()[2];
   p.add_check(room - end, false, "past_sequence_length and the new tokens exceed the buffer of the past");
   TensorBox all =
-      concatenate(ctx, {ir::slice(p, past, 2, 0, 1, first), x, ir::slice(p, past, 2, end, 1, room - end)}, 2);
-  return {all, ir::slice(p, all, 2, 0, 1, end)};
+      join_tokens(ctx, {ir::slice(p, past, 2, 0, 1, first), x, ir::slice(p, past, 2, end, 1, room - end)});
+  return {shown_half(ctx, all), ir::slice(p, all, 2, 0, 1, end)};
 }
 
 std::optional<SymInt> past_length(OpContext& ctx, int input) {

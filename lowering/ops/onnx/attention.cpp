@@ -52,7 +52,7 @@ std::optional<AttentionCore> operands(OpContext& ctx) {
     if (ctx.rank(past) != 4) return false;
     for (int d : {0, 1, 3})
       if (!ir::provably_equal(ctx.sizes(past)[d], x.sizes()[d])) return false;
-    x = concatenate(ctx, {ctx.in(past), x}, 2);
+    x = join_tokens(ctx, {ctx.in(past), x});
     return true;
   };
   if (!behind(kPastKey, a.k) || !behind(kPastValue, a.v)) return std::nullopt;
@@ -106,7 +106,8 @@ std::optional<Values> by_kernel(OpContext& ctx) {
   a->softcap = ctx.attr_float("softcap", 0);
   a->zero_hidden_rows = true;
   const TensorBox y = attend(ctx, *a);
-  return Values{ctx.rank(kQ) == 3 ? join_heads(ctx, y) : y, a->k, a->v};
+  // What was joined as halves is so in memory, too.
+  return Values{ctx.rank(kQ) == 3 ? join_heads(ctx, y) : y, shown_half(ctx, a->k), shown_half(ctx, a->v)};
 }
 
 Values attention(OpContext& ctx) {

@@ -285,9 +285,9 @@ TEST(Target, BlocksAreThoseOfTheGpu) {
   target = gpu();
   const std::vector<ir::KernelProgram> tiles = kernels_for(target, turned);
   ASSERT_EQ(tiles.size(), 1u);
-  EXPECT_EQ(codegen::emit_cuda(tiles[0], target.gpu).block_threads, 256);
-  target.gpu.tile_threads = 128;
   EXPECT_EQ(codegen::emit_cuda(tiles[0], target.gpu).block_threads, 128);
+  target.gpu.tile_threads = 64;
+  EXPECT_EQ(codegen::emit_cuda(tiles[0], target.gpu).block_threads, 64);
 }
 
 /// The caches and the instruction set of this machine, and what its library has.

@@ -12,6 +12,9 @@
 
 namespace tbx::lowering {
 
+/// Of a row times a matrix in loops: by how much more rows than columns the matrix may have.
+constexpr int64_t kLongestOfRow = 4;
+
 ir::ExternOperand operand_of(const ir::StridedView& v) {
   return {v.buffer, v.sizes, v.coefficients, v.start};
 }
@@ -162,6 +165,43 @@ void choose_operand_types(OpContext& ctx, const extern_kernels::Problem& problem
   b = ir::wide_in_memory(ctx.program, b); // a constant stays: its kernel widens it
 }
 
+/// `beta` times the bias, of the rank of the product that it is added to.
+static TensorBox addend(OpContext& ctx, const TensorBox& bias, float beta, const SymInts& product) {
+  TensorBox c = wide(ctx, bias);
+  TBX_MODEL(c.rank() <= static_cast<int>(product.size()), "a bias of rank {} for a product of rank {}",
+            c.rank(), product.size());
+  for (int k = 1; k <= c.rank(); ++k)
+    require_broadcast(ctx, c.sizes()[c.rank() - k], product[product.size() - k], "the bias");
+  if (beta != 1) // libraries add a bias as it is: it is scaled before, in the type that sums have
+    c = map(ctx, is_float(c.dtype()) ? compute_type(c.dtype()) : c.dtype(), c,
+            [&](Expr e) { return ir::mul(e, number(e, beta)); });
+  const std::vector<int> axes = axes_from(0, static_cast<int>(product.size()) - c.rank());
+  return axes.empty() ? c : ir::unsqueeze(ctx.program, c, axes);
+}
+
+/// Matrices times vectors as sums in loops, which read each matrix once and where it was computed: the
+/// library copies it into its blocks first. nullopt: a product for the library. Long sums for few columns
+/// are, of which a vector would read little at each step.
+static std::optional<TensorBox> as_sums(OpContext& ctx, const TensorBox& a, const TensorBox& b,
+                                        const SymInts& sizes, DType type) {
+  const int rank = static_cast<int>(sizes.size());
+  if (ctx.program.target.cuda || !is_float(type) || a.dtype() != type || b.dtype() != type)
+    return std::nullopt;
+  const SymInt inner = a.sizes().back();
+  const bool one_column = sizes.back().is(1);
+  const bool one_row = rank > 2 && sizes[rank - 2].is(1) &&
+                       ir::size_hint(inner) <= kLongestOfRow * ir::size_hint(sizes.back());
+  if (!one_column && !one_row) return std::nullopt;
+  std::vector<int> turned = axes_from(0, rank);
+  std::swap(turned[rank - 2], turned[rank - 1]);
+  SymInts space = sizes;
+  const int axis = one_column ? rank - 1 : rank - 2;
+  space[axis] = inner; // takes the place of what is 1
+  const TensorBox products = one_column ? map(ctx, type, a, ir::permute(ctx.program, b, turned), ir::mul)
+                                        : map(ctx, type, ir::permute(ctx.program, a, turned), b, ir::mul);
+  return AxisReducer(ctx, space, {axis})(ReduceOp::sum, type, products);
+}
+
 TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorBox* bias, float alpha,
                          float beta, DType result_type, const ZeroPoints* zeros) {
   if (is_low_precision_float(result_type)) // sums are float32, rounded once
@@ -189,6 +229,12 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   SymInts sizes = batch;
   sizes.push_back(a.sizes()[rank - 2]);
   sizes.push_back(b.sizes()[rank - 1]);
+  // Nothing is summed: what loops of its readers compute.
+  if (inner_a.is(1) && inner_b.is(1) && !zeros && a.dtype() == result_type && b.dtype() == result_type) {
+    TensorBox y = map(ctx, result_type, a, b, ir::mul);
+    if (alpha != 1) y = map(ctx, result_type, y, [&](Expr e) { return ir::mul(e, number(e, alpha)); });
+    return bias ? map(ctx, result_type, y, addend(ctx, *bias, beta, sizes), ir::add) : y;
+  }
   show_once(ctx, a, b, sizes);
   // One product instead of many: a broadcast b sees the batch of a as rows.
   bool fold = rank > 2;
@@ -201,6 +247,12 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
     b = ir::reshape(ctx.program, b, {inner_b, b.sizes()[rank - 1]});
     folded = {rows, sizes.back()};
   }
+  if (!zeros)
+    if (auto y = as_sums(ctx, a, b, folded, result_type)) {
+      if (alpha != 1) y = map(ctx, result_type, *y, [&](Expr e) { return ir::mul(e, number(e, alpha)); });
+      if (bias) y = map(ctx, result_type, *y, addend(ctx, *bias, beta, folded), ir::add);
+      return fold ? ir::reshape(ctx.program, *y, sizes) : *y;
+    }
   ir::ExternCall call;
   extern_kernels::MatMulProblem problem;
   problem.alpha = alpha;
@@ -210,17 +262,7 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, b, "operand of a matrix product")));
   TensorBox beside; // what is added to the product, but is no bias to libraries
   if (bias) {
-    TensorBox c = wide(ctx, *bias);
-    TBX_MODEL(c.rank() <= static_cast<int>(folded.size()), "a bias of rank {} for a product of rank {}",
-              c.rank(), folded.size());
-    for (int k = 1; k <= c.rank(); ++k)
-      require_broadcast(ctx, c.sizes()[c.rank() - k], folded[folded.size() - k], "the bias");
-    if (beta != 1) // libraries add a bias as it is: it is scaled before, in the type that sums have
-      c = map(ctx, is_float(c.dtype()) ? compute_type(c.dtype()) : c.dtype(), c,
-              [&](Expr e) { return ir::mul(e, number(e, beta)); });
-    std::vector<int> axes;
-    for (int k = c.rank(); k < static_cast<int>(folded.size()); ++k) axes.push_back(k - c.rank());
-    if (!axes.empty()) c = ir::unsqueeze(ctx.program, c, axes);
+    const TensorBox c = addend(ctx, *bias, beta, folded);
     problem.has_bias = is_row(c, folded.back());
     if (problem.has_bias)
       call.inputs.push_back(bias_operand(ctx, c, result_in_memory(ctx, problem, a)));
@@ -401,7 +443,8 @@ private:
     return x.view(ctx_.c, sizes, at);
   }
 
-  /// left = sum over the labels nobody needs any more of left * right, as a batched matrix product.
+  /// left = sum over the labels nobody needs any more of left * right, as a batched matrix product where
+  /// there are such labels.
   void contract(TensorBox& left, std::string& labels, const TensorBox& right, const std::string& right_labels,
                 const std::string& needed) {
     std::string batch, rows, columns, inner;
@@ -415,6 +458,12 @@ private:
     }
     for (char l : right_labels)
       if (!has(labels, l)) columns += l;
+    const std::string all = batch + rows + columns;
+    if (inner.empty()) { // nothing is summed: no product of matrices, but what loops of its readers compute
+      left = map(ctx_, left.dtype(), arrange(left, labels, all), arrange(right, right_labels, all), ir::mul);
+      labels = all;
+      return;
+    }
     auto sizes_of = [&](const std::string& s) {
       SymInts sizes;
       for (char l : s) sizes.push_back(extent_.at(l));
@@ -432,8 +481,8 @@ private:
     TensorBox product =
         matrix_product(ctx_, grouped(left, labels, rows, inner), grouped(right, right_labels, inner, columns),
                        nullptr, 1, 1, left.dtype());
-    left = ir::reshape(ctx_.program, product, sizes_of(batch + rows + columns));
-    labels = batch + rows + columns;
+    left = ir::reshape(ctx_.program, product, sizes_of(all));
+    labels = all;
   }
 
   /// Sums the labels the output does not have, and puts the others in its order.

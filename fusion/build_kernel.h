@@ -12,8 +12,9 @@ namespace tbx::fusion {
 ir::KernelProgram build_kernel(const ir::Program& program, const Dependencies& deps,
                                const ir::SizeFacts& facts, const Draft& draft);
 
-/// Splits outer loops of which addresses take a remainder: i mod n becomes a loop variable. Innermost loops
-/// stay where they would be shorter than `Target::kShortRow`.
+/// Splits loops of which addresses take a remainder: i mod n becomes a loop variable. Innermost outer loops
+/// stay where they would be shorter than `Target::kShortRow`; of the two that an inner loop becomes, the one
+/// along which memory is nearer comes last.
 void split_loops(ir::KernelProgram& kernel);
 
 /// Sets KernelBuffer::offset to the constant that all addresses of a buffer share, and takes it out of them.

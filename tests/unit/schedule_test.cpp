@@ -415,6 +415,22 @@ TEST(Schedule, OriginsDoNotPileUp) {
   EXPECT_LT(origins, 3 * 400u);
 }
 
+// Channels that are last in memory and first in a row: the row is read as it lies, by no remainders of a size
+// that only a run knows.
+TEST(Schedule, RowsOfAReshapedImageAreReadInTheOrderOfMemory) {
+  GraphHelper h;
+  const ir::SymInt t = h.symbol("t");
+  const ValueId x = h.input("x", DType::f32, {3 * t + 3, 128});
+  const ValueId image = h.node("Transpose", {x}, {{"perm", std::vector<int64_t>{1, 0}}});
+  const ValueId rows = h.node("Reshape", {image, h.constant(ints({2}, {16, -1}))});
+  h.output(h.node("ReduceSumSquare", {rows, h.constant(ints({1}, {1}))}));
+  const Schedule s = schedule_of(h);
+  ASSERT_EQ(s.groups.size(), 1u);
+  const std::string text = ir::to_string(std::get<ir::KernelProgram>(s.groups[0].what));
+  EXPECT_EQ(text.find("r0%"), std::string::npos) << text;
+  EXPECT_NE(text.find("phase [3*t + 3, 8]"), std::string::npos) << text;
+}
+
 // Slices of one tensor differ in where they begin: one function serves all.
 TEST(Schedule, SlicesThatDifferInTheirBeginningShareOneFunction) {
   GraphHelper h;

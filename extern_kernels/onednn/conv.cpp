@@ -1,5 +1,6 @@
 // Convolutions by oneDNN: activations as they lie (channels last), weights packed once.
 #include <fmt/format.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <iterator>
@@ -82,6 +83,10 @@ bool is_depthwise(const ConvProblem& p, std::span<const int64_t> weights) {
   return p.group > 1 &&
          (p.transposed ? weights[0] == p.group && weights[1] == 1 : weights[1] == 1 && weights[0] == p.group);
 }
+
+/// Of a line of results: channels that the library computes together, pixels of a part that keeps a kernel
+/// busy, and the most parts.
+constexpr int64_t kColumns = 64, kPart = 256, kMostParts = 256;
 
 class OneDnnConv : public LibraryKernel {
 public:
@@ -391,12 +396,28 @@ private:
         strides, dilations, pads_l, pads_r, w.attr, /*allow_empty=*/true));
   }
 
+  /// Threads to tell the library of. It cuts the line of a result among them, and where padding is wider than
+  /// the kernel describes a kernel for each length that a part may have (release 3.2): with two threads these
+  /// take megabytes, and longer to make than a line of 10000 pixels to compute. Tasks of more threads than
+  /// there are follow each other.
+  int parts_of_line(const TensorRef& image, const TensorRef& result) const {
+    const int threads = tbb::this_task_arena::max_concurrency();
+    const int64_t width = result.sizes.back();
+    const bool is_line = checked_numel(std::span(result.sizes).subspan(2)) == width;
+    if (!is_line || width <= kPart || image.dtype != DType::f32) return threads;
+    const int64_t lines = result.sizes[0] * ((result.sizes[1] + kColumns - 1) / kColumns);
+    const int64_t parts = std::min((lines * width + kPart - 1) / kPart, kMostParts);
+    return static_cast<int>(std::max<int64_t>(threads, parts / threads * threads));
+  }
+
   /// What the library would run for a form.
   Implementation implementation(std::span<const TensorRef> in, std::span<const TensorRef> out,
                                 Form form) const {
-    return *shared_answer(key(in, out, form), [&] {
-      const Wanted w = wanted(in, out, form);
-      return with_descriptor(w, [&](auto descriptor) { return choose(descriptor, w.use); });
+    return as_with_threads(parts_of_line(in[0], out[0]), [&] {
+      return *shared_answer(key(in, out, form), [&] {
+        const Wanted w = wanted(in, out, form);
+        return with_descriptor(w, [&](auto descriptor) { return choose(descriptor, w.use); });
+      });
     });
   }
 
@@ -404,9 +425,11 @@ private:
   Stage call(std::span<const TensorRef> in, std::span<const TensorRef> out, Form form) const {
     Wanted w = wanted(in, out, form);
     Stage stage;
-    stage.primitive = shared_primitive(key(in, out, form), [&] {
-      return with_descriptor(w,
-                             [&](auto descriptor) { return make_primitive(std::move(descriptor), w.use); });
+    stage.primitive = as_with_threads(parts_of_line(in[0], out[0]), [&] {
+      return shared_primitive(key(in, out, form), [&] {
+        return with_descriptor(w,
+                               [&](auto descriptor) { return make_primitive(std::move(descriptor), w.use); });
+      });
     });
     stage.arguments = std::move(w.arguments);
     stage.arguments.push_back({DNNL_ARG_SRC, w.src, 0});

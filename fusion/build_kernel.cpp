@@ -17,6 +17,10 @@ namespace {
 /// Levels order the phases: even levels run once per row, odd levels run over the inner axes.
 constexpr bool is_row_level(int level) { return level % 2 == 0; }
 
+/// Votes for the axis along which memory is contiguous, of a result and of all reads at places that data
+/// decides; other reads have one each.
+constexpr double kStored = 4, kGathered = 2;
+
 /// What the group knows of a buffer it computes.
 struct Made {
   const Member* member = nullptr;
@@ -80,23 +84,22 @@ private:
   /// strides.
   void order_axes() {
     size_t n = draft_.axes.size();
-    std::vector<double> weight(n, 0), read(n, 0);
+    std::vector<double> weight(n, 0), read(n, 0), gathered(n, 0);
     for (const Member& m : draft_.members) {
       const Loops& loops = compute_of(m).loops;
       const Buffer& out = program_.at(compute_of(m).output);
       for (size_t k = 0; k < m.axis_of_var.size(); ++k)
-        if (m.axis_of_var[k] >= 0) vote(weight, m.axis_of_var[k], out.strides[k], 4.0);
+        if (m.axis_of_var[k] >= 0) vote(weight, m.axis_of_var[k], out.strides[k], kStored);
       visit(loops.body, [&](Expr e) {
         if (e->op != Op::load) return;
         const Buffer& b = program_.at(e->buffer);
         // At places that data decides: contiguous along its axis, single elements along those of the places.
         const bool gathers = std::any_of(e->indices.begin(), e->indices.end(), has_indirect);
         const bool whole = !gathers && !is_short(product(b.sizes));
-        const double votes = gathers ? 4.0 : 1.0;
         for (size_t d = 0; d < e->indices.size(); ++d) {
           auto add = [&](int axis, SymInt variable) {
-            vote_load(weight, axis, e->indices[d], b.strides[d], variable, votes);
-            if (whole) vote_load(read, axis, e->indices[d], b.strides[d], variable, 1);
+            vote_load(gathers ? gathered : weight, axis, e->indices[d], b.strides[d], variable);
+            if (whole) vote_load(read, axis, e->indices[d], b.strides[d], variable);
           };
           for (size_t k = 0; k < m.axis_of_var.size(); ++k)
             add(m.axis_of_var[k], c_.var(static_cast<int>(k)));
@@ -105,6 +108,9 @@ private:
         }
       });
     }
+    // All together less than one result: elements that a vector gathers from lines in the cache take less
+    // time than elements that it scatters over as many lines of memory.
+    for (size_t a = 0; a < n; ++a) weight[a] += std::min(gathered[a], 1.0) * kGathered;
     std::vector<int> outer, inner;
     for (size_t a = 0; a < n; ++a) (draft_.inner[a] ? inner : outer).push_back(static_cast<int>(a));
     // A small stride weighs most: such an axis goes last. Ties keep the order of the model.
@@ -147,11 +153,10 @@ private:
     if (!stride.is(0)) weight[axis] += votes / s;
   }
 
-  void vote_load(std::vector<double>& weight, int axis, SymInt index, SymInt stride, SymInt variable,
-                 double votes) const {
+  void vote_load(std::vector<double>& weight, int axis, SymInt index, SymInt stride, SymInt variable) const {
     if (axis < 0) return;
     auto affine = affine_in(index, variable.node());
-    if (affine && !affine->coefficient.is(0)) vote(weight, axis, affine->coefficient * stride, votes);
+    if (affine && !affine->coefficient.is(0)) vote(weight, axis, affine->coefficient * stride, 1);
   }
 
   Substitution substitution_of(const Member& m) const {

@@ -431,6 +431,20 @@ TEST(Schedule, RowsOfAReshapedImageAreReadInTheOrderOfMemory) {
   EXPECT_NE(text.find("phase [3*t + 3, 8]"), std::string::npos) << text;
 }
 
+// What writes along one axis and gathers along another goes along what it writes, however much it gathers:
+// the last step of a segmentation, which enlarges an image whose channels come last in memory.
+TEST(Schedule, ResultsAreWrittenAlongMemoryWhereReadsAreGathered) {
+  GraphHelper h;
+  const ValueId x = h.input("x", DType::f32, {64, 24});
+  const ValueId i = h.input("i", DType::i64, {256}), j = h.input("j", DType::i64, {256});
+  const ValueId sum = h.node("Add", {h.node("Gather", {x, i}), h.node("Gather", {x, j})});
+  h.output(h.node("Transpose", {sum}, {{"perm", std::vector<int64_t>{1, 0}}}));
+  const Schedule s = schedule_of(h);
+  ASSERT_EQ(s.groups.size(), 1u);
+  const auto& kernel = std::get<ir::KernelProgram>(s.groups[0].what);
+  EXPECT_EQ(ir::to_string(kernel.outer), "[24, 256]") << ir::to_string(kernel);
+}
+
 // Slices of one tensor differ in where they begin: one function serves all.
 TEST(Schedule, SlicesThatDifferInTheirBeginningShareOneFunction) {
   GraphHelper h;

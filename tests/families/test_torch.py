@@ -18,9 +18,12 @@ from torch_models import (  # noqa: E402
     cnn,
     diffusion,
     functions,
+    graphs,
     language,
     recurrent,
+    sequences,
     signals,
+    sound,
     speech,
     transformer,
     vision,
@@ -29,7 +32,20 @@ from torch_models.case import Case  # noqa: E402
 
 CASES = [
     (family.__name__.rpartition(".")[2], case)
-    for family in (cnn, transformer, language, diffusion, recurrent, speech, vision, signals, functions)
+    for family in (
+        cnn,
+        transformer,
+        language,
+        sequences,
+        diffusion,
+        recurrent,
+        speech,
+        sound,
+        vision,
+        graphs,
+        signals,
+        functions,
+    )
     for case in family.CASES
 ]
 
@@ -107,6 +123,7 @@ def test_torch(exporter: str, case: Case) -> None:
     torch.manual_seed(7)
     model = export(case, exporter)
     if case.reference == "torch":
+        torch.manual_seed(7)  # the weights that were exported
         check_torch(case.make().eval(), model, inputs_of(case, exporter))
     else:
         check(model, *feeds_of(case, exporter, model))
@@ -120,4 +137,4 @@ def check_torch(module: torch.nn.Module, model: onnx.ModelProto, inputs: list[di
         session = tensorbox.Session(model, compile=compiled)
         for given in inputs:
             (got,) = session.run({name: value.numpy() for name, value in given.items()}).values()
-            compare(got, module(*given.values()).numpy(), STRICT, "compiled" if compiled else "evaluator")
+            compare(got, module(*given.values()).detach().numpy(), STRICT, "compiled" if compiled else "evaluator")

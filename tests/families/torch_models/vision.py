@@ -191,7 +191,37 @@ def boxes(count: int, extent: float) -> torch.Tensor:
 BATCH = {"x": {0: "batch"}}
 PLANE = {"x": {0: "batch", 2: "height", 3: "width"}}
 
+class Modulated(nn.Module):
+    """As StyleGAN 2: a convolution whose weights each image scales by its style, and norms."""
+
+    def __init__(self, width: int = 8):
+        super().__init__()
+        self.weight, self.style = nn.Parameter(torch.randn(12, width, 3, 3) / 8), nn.Linear(6, width)
+
+    def forward(self, x: torch.Tensor, style: torch.Tensor) -> torch.Tensor:
+        n, c, h, w = x.shape
+        weight = self.weight * (self.style(style) + 1)[:, None, :, None, None]
+        weight = weight * torch.rsqrt(weight.pow(2).sum((2, 3, 4), keepdim=True) + 1e-8)
+        x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False).view(1, n * c, 2 * h, 2 * w)
+        y = F.conv2d(x, weight.view(n * 12, c, 3, 3), padding=1, groups=n)
+        return F.leaky_relu(y.view(n, 12, 2 * h, 2 * w), 0.2)
+
+
+class Segmenter(nn.Module):
+    """The end of a segmentation network: many classes, then the size of the image."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Conv2d(8, 19, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = F.interpolate(self.out(x), scale_factor=4, mode="bilinear", align_corners=False)
+        return y, y.argmax(1)
+
+
 CASES = [
+    Case("modulated", Modulated, lambda n: {"x": torch.randn(2, 8, 6, 5), "style": torch.randn(2, 6)}, sizes=(2,)),
+    Case("segmenter", Segmenter, lambda n: {"x": torch.randn(1, 8, 5 + n, 9)}, {"x": {2: "height"}}),
     Case(
         "yolo",
         lambda: YoloHead(False),

@@ -28,6 +28,7 @@ namespace {
 constexpr int64_t kAssumedSize = 256; ///< extent of a symbol without a known value
 constexpr int64_t kTaskElements = kTaskWork.generated_elements;
 constexpr int64_t kBlock = 1024; ///< pointwise: elements of the last dimension per task
+constexpr double kNextPoint = 1; ///< cycles from one outer point to the next, and of its addresses
 
 double hint(SymInt e) { return static_cast<double>(std::max<int64_t>(1, ir::size_hint(e, kAssumedSize))); }
 double hint(const ir::SymInts& extents) {
@@ -183,7 +184,7 @@ LoopPlan plan_loops(const KernelProgram& kernel, const Target& target) {
   ir::Context& c = *kernel.context;
   LaneAnalysis none(nullptr, width);
 
-  double horizontal = 0;
+  double horizontal = kNextPoint;
   for (const Phase& phase : kernel.phases) {
     double points = hint(phase.inner), scalar = points * cycles(phase, kernel, none, width);
     bool vector = false;

@@ -133,6 +133,24 @@ TEST(Emit, DividedIndices) {
   run_cases(cases);
 }
 
+// A copy that enlarges rows of an image whose channels come last: one gather for a vector, not an element at
+// a time.
+TEST(Emit, EnlargedRowsAreVectors) {
+  auto k = make("enlarged");
+  SymInt i = k->c().var(0), j = k->c().var(1);
+  k->kernel.outer = {3, 64};
+  int x = k->buffer(DType::f32, 3 * 16 * 5, Access::read), out = k->buffer(DType::f32, 3 * 64, Access::write);
+  k->phase();
+  k->store(out, 64 * i + j, k->load(x, 80 * i + 5 * floordiv(j, 4)));
+  run_cases({k});
+  for (codegen::Isa isa : {codegen::Isa::avx512, codegen::Isa::avx2}) {
+    Target target;
+    target.isa = isa;
+    const std::string text = codegen::emit_cpp(k->kernel, target).text;
+    EXPECT_NE(text.find("ldx("), std::string::npos) << text;
+  }
+}
+
 TEST(Emit, MaskedPadding) {
   Cases cases;
   for (int64_t n : kSizes)

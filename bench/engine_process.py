@@ -35,6 +35,8 @@ class EngineProcess:
         self.name = f"{engine} on {model}"
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(BUILT_MODULE), os.getenv("PYTHONPATH")]))
+        # NumPy only makes inputs here, but its threads would spin on the cores that the engine starts on.
+        environment["OPENBLAS_NUM_THREADS"] = "1"
         if cache_folder is not None:
             environment["TBX_CACHE_DIR"] = str(cache_folder)
         python = sys.executable if engine.startswith("tensorbox") else peers_python(engine)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/random_streams.h"
+#include "base/strided_copy.h"
 #include "ir/kernel.h"
 #include "ir/merge_loops.h"
 #include "ir/nest_kernel.h"
@@ -37,6 +38,7 @@ private:
   Expr resolve(KernelProgram& kernel, Expr e);
   SymInt resolve(KernelProgram& kernel, SymInt e);
   void execute(KernelProgram& kernel);
+  bool only_moves(const Compute& compute);
   void run_compute(const Compute& compute);
   void run_scatter(const Scatter& scatter);
   ExternArgument argument(const ExternOperand& operand);
@@ -148,7 +150,41 @@ void Runner::execute(KernelProgram& kernel) {
   if (points > 0) evaluate_kernel(kernel, buffers, symbols_, 0, points);
 }
 
+/// Elements that lie at constant steps in one buffer are copied; false: it is something else.
+bool Runner::only_moves(const Compute& compute) {
+  const Loops& loops = compute.loops;
+  const Expr load = loops.body;
+  const Buffer& to = program_.at(compute.output);
+  if (loops.kind != LoopKind::pointwise || load->op != Op::load || load->mask() || to.slice_of >= 0 ||
+      to.overwrites >= 0)
+    return false;
+  const BufferId owner = owner_of(program_, load->buffer);
+  const Buffer& from = program_.at(owner);
+  if (owner == compute.output || from.dtype != to.dtype || load->dtype != to.dtype ||
+      loops.dtype != to.dtype || size_of(to.dtype) > 8)
+    return false;
+  SymInt at = address(load->buffer, load->indices);
+  std::vector<int64_t> sizes, steps;
+  for (size_t k = 0; k < loops.ranges.size(); ++k) {
+    const auto affine = affine_in(at, c_.var(static_cast<int>(k)).node());
+    if (!affine || !affine->coefficient.is_constant() || !loops.ranges[k].is_constant()) return false;
+    sizes.push_back(*loops.ranges[k].as_constant());
+    steps.push_back(*affine->coefficient.as_constant());
+    at = affine->rest;
+  }
+  const auto elements = product(from.sizes).as_constant();
+  if (!at.is_constant() || !elements) return false;
+  int64_t least = *at.as_constant(), most = least;
+  for (size_t k = 0; k < sizes.size(); ++k)
+    (steps[k] < 0 ? least : most) += steps[k] * std::max<int64_t>(0, sizes[k] - 1);
+  if (least < 0 || most >= *elements) return false;
+  const auto* first = static_cast<const std::byte*>(memory(owner)) + *at.as_constant() * size_of(to.dtype);
+  copy_strided(first, sizes, steps, size_of(to.dtype), static_cast<std::byte*>(memory(compute.output)));
+  return true;
+}
+
 void Runner::run_compute(const Compute& compute) {
+  if (only_moves(compute)) return;
   KernelProgram kernel;
   kernel.context = program_.context;
   add_nest(kernel, compute.loops,

@@ -59,18 +59,25 @@ std::optional<Dequantised> dequantised(Expr e) {
   return std::nullopt;
 }
 
-std::vector<Link> whole_activations(Expr x) {
-  return {{gelu_erf(x), {PostOp::gelu_erf}},
-          {gelu_tanh(x), {PostOp::gelu_tanh}},
-          {silu(x), {PostOp::silu, 1}},
-          {hard_swish(x), {PostOp::hard_swish}},
-          {hard_sigmoid(x, 1.0 / 6, 0.5), {PostOp::hard_sigmoid, 1.0f / 6, 0.5f}},
-          {hard_sigmoid(x, 0.2, 0.5), {PostOp::hard_sigmoid, 0.2f, 0.5f}},
-          {relu(x), {PostOp::relu}},
-          {unary(Op::round_even, x), {PostOp::round}},
-          {unary(Op::sigmoid, x), {PostOp::sigmoid}},
-          {unary(Op::tanh, x), {PostOp::tanh}}};
-}
+/// An activation that is one post-operation.
+struct WholeActivation {
+  Op rare; ///< one of its operations: who does not have it has no use for the activation
+  PostOp op;
+  Expr (*of)(Expr x);
+};
+
+constexpr WholeActivation kWholeActivations[] = {
+    {Op::erf, {PostOp::gelu_erf}, gelu_erf},
+    {Op::tanh, {PostOp::gelu_tanh}, gelu_tanh},
+    {Op::sigmoid, {PostOp::silu, 1}, [](Expr x) { return silu(x); }},
+    {Op::min, {PostOp::hard_swish}, hard_swish},
+    {Op::min, {PostOp::hard_sigmoid, 1.0f / 6, 0.5f}, [](Expr x) { return hard_sigmoid(x, 1.0 / 6, 0.5); }},
+    {Op::min, {PostOp::hard_sigmoid, 0.2f, 0.5f}, [](Expr x) { return hard_sigmoid(x, 0.2, 0.5); }},
+    {Op::max, {PostOp::relu}, relu},
+    {Op::round_even, {PostOp::round}, [](Expr x) { return unary(Op::round_even, x); }},
+    {Op::sigmoid, {PostOp::sigmoid}, [](Expr x) { return unary(Op::sigmoid, x); }},
+    {Op::tanh, {PostOp::tanh}, [](Expr x) { return unary(Op::tanh, x); }},
+};
 
 /// leaky_relu and clip carry a number: read it from the node and compare with the spelled form.
 std::optional<Link> parametric_link(Expr cur, Expr user) {
@@ -133,7 +140,10 @@ void append_step(std::vector<PostOp>& steps, PostOp step) {
 
 ChainMatcher::ChainMatcher(Expr root, Expr product, bool integers)
     : root_(root), product_(product), integers_(integers) {
-  visit(root, [&](Expr n) { nodes_.push_back(n); });
+  visit(root, [&](Expr n) {
+    nodes_.push_back(n);
+    operations_.insert(n->op);
+  });
   present_.insert(nodes_.begin(), nodes_.end());
 }
 
@@ -141,8 +151,10 @@ std::optional<Link> ChainMatcher::next(Expr cur) const {
   // Before relu, with which a clip at 0 begins.
   for (Expr user : nodes_)
     if (auto link = parametric_link(cur, user); link && usable(cur, *link)) return link;
-  for (const Link& link : whole_activations(cur))
-    if (usable(cur, link)) return link;
+  for (const WholeActivation& activation : kWholeActivations) {
+    if (!operations_.contains(activation.rare)) continue;
+    if (const Link link{activation.of(cur), activation.op}; usable(cur, link)) return link;
+  }
   for (Expr user : nodes_) {
     if (user->num_args != 2 || (user->args[0] != cur && user->args[1] != cur)) continue;
     if (auto link = binary_link(cur, user); link && usable(cur, *link)) return link;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -51,6 +52,7 @@ private:
   bool integers_;
   std::vector<ir::Expr> nodes_;
   std::unordered_set<ir::Expr> present_;
+  std::set<ir::Op> operations_; ///< of the nodes
 };
 
 } // namespace tbx::fusion

@@ -10,6 +10,7 @@
 #include "base/pages.h"
 #include "base/spare_memory.h"
 #include "base/weight_memory.h"
+#include "extern_kernels/onednn/byte_layout.h"
 #include "extern_kernels/widen.h"
 
 namespace tbx::extern_kernels::onednn {
@@ -247,10 +248,15 @@ std::shared_ptr<const Tensor> PackedWeights::original() {
 void PackedWeights::restore() {
   if (weights_) return;
   require_spare_memory();
-  Tensor made = Tensor::make(DType::f32, dims_);
+  Tensor made = Tensor::make(type_, dims_);
   memory from = packed_.front().memory, to(plain_, cpu_engine(), made.mutable_data());
-  dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
-  this_thread_stream().wait();
+  if (is_byte(type_)) {
+    ByteLayout::of(plain_, from.get_desc(), has_left_zero_)
+        ->unpack(static_cast<const std::byte*>(from.get_data_handle()), made.mutable_data());
+  } else {
+    dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
+    this_thread_stream().wait();
+  }
   weights_ = std::make_shared<const Tensor>(std::move(made));
 }
 
@@ -265,17 +271,23 @@ void PackedWeights::pack(const memory::desc& wanted) {
   std::shared_ptr<void> owner = allocate_weights(static_cast<int64_t>(wanted.get_size()));
   memory from(plain, cpu_engine(), const_cast<std::byte*>(source->data)),
       to(wanted, cpu_engine(), owner.get());
+  const auto bytes = is_byte(type_) ? ByteLayout::of(plain_, wanted, has_left_zero_) : std::nullopt;
   if (widens || !reorder_in_pieces(*weights_, from, to)) {
-    dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
-    this_thread_stream().wait();
+    if (bytes && bytes->packs()) {
+      bytes->pack(weights_->data, static_cast<std::byte*>(owner.get()));
+    } else {
+      dnnl::reorder(from, to).execute(this_thread_stream(), from, to);
+      this_thread_stream().wait();
+    }
   }
   drop_pages(*weights_);
   packed_.push_back({to, std::move(owner)});
-  // Integers may have sums in their layouts, and what is rounded is not what it was.
-  const bool reversible =
-      packed_.front().memory.get_desc().get_format_kind() == memory::format_kind::blocked &&
-      packed_.front().memory.get_desc().get_data_type() == memory::data_type::f32 &&
-      weights_->dtype == DType::f32;
+  // What is rounded is not what it was.
+  const memory::desc first = packed_.front().memory.get_desc();
+  const bool reversible = is_byte(type_)
+                              ? ByteLayout::of(plain_, first, has_left_zero_).has_value()
+                              : first.get_format_kind() == memory::format_kind::blocked &&
+                                    first.get_data_type() == memory::data_type::f32 && type_ == DType::f32;
   if (reversible && !lent_) weights_.reset();
 }
 

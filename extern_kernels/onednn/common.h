@@ -55,8 +55,10 @@ void append(dnnl::post_ops& ops, const PostOp& op,
 /// ask for, each layout once. What they were is given up where it can be made of the first layout again.
 class PackedWeights {
 public:
-  PackedWeights(dnnl::memory::desc plain, std::shared_ptr<const Tensor> weights)
-      : plain_(std::move(plain)), dims_(weights->dims), weights_(std::move(weights)) {}
+  /// `has_left_zero`: bytes whose left-hand side is unsigned and has a zero point.
+  PackedWeights(dnnl::memory::desc plain, std::shared_ptr<const Tensor> weights, bool has_left_zero = false)
+      : plain_(std::move(plain)), dims_(weights->dims), type_(weights->dtype), has_left_zero_(has_left_zero),
+        weights_(std::move(weights)) {}
   dnnl::memory get(const dnnl::memory::desc& wanted);
   /// The weights as they were, at least those that `plain` describes.
   std::shared_ptr<const Tensor> original();
@@ -68,6 +70,8 @@ private:
 
   dnnl::memory::desc plain_;
   std::vector<int64_t> dims_;
+  DType type_;
+  bool has_left_zero_;
   std::shared_ptr<const Tensor> weights_; ///< null: given up
   bool lent_ = false;                     ///< somebody has their address
   mutable std::mutex mutex_;

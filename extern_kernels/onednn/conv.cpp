@@ -97,8 +97,9 @@ public:
         outputs_(outputs.begin(), outputs.end()) {
     const OperandInfo& weights = inputs[1];
     if (weights.constant && !for_question) {
-      packed_ = std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides, weights.dtype),
-                                                weights.constant);
+      packed_ =
+          std::make_unique<PackedWeights>(weight_desc(weights.sizes, weights.strides, weights.dtype),
+                                          weights.constant, p_.x_zero >= 0 && inputs[0].dtype == DType::u8);
       inputs_[1].constant.reset(); // who packs them gives them up
     }
   }

@@ -39,18 +39,18 @@ def mapped(name):
 x = np.load(sys.argv[2])
 tensorbox.Session(sys.argv[3]).run({"x": x.reshape(-1, x.shape[-1])})  # what libraries need, whatever the model
 before = status("VmRSS")
-session = tensorbox.Session(sys.argv[1])
+session = tensorbox.Session(sys.argv[1], **json.loads(sys.argv[5]))
 outputs = session.run({"x": x})
 print(json.dumps({"mapped": mapped(sys.argv[1].replace(".onnx", ".data")), "peak": status("VmHWM") - before}))
 np.savez(sys.argv[4], **outputs)
 """
 
 
-def run_alone(model: Path, x: np.ndarray, small: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def run_alone(model: Path, x: np.ndarray, small: Path, **options: object) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """MiB of its mapped file and of its peak beyond what another model left, and its outputs; in a process of its own."""
     np.save(model.with_suffix(".npy"), x)
-    done = subprocess.run([sys.executable, "-c", SCRIPT, model, model.with_suffix(".npy"), small, model.with_suffix(".npz")],
-                          capture_output=True, text=True)
+    arguments = [model, model.with_suffix(".npy"), small, model.with_suffix(".npz"), json.dumps(options)]
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), dict(np.load(model.with_suffix(".npz")))
 
@@ -127,3 +127,26 @@ def test_weights_in_the_model_are_not_kept_beside_packed_ones(tmp_path: Path, ro
     np.testing.assert_allclose(outputs["y"], want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
     all_weights = sum(w.nbytes for w in weights) / 2**20
     assert report["peak"] < 1.35 * all_weights, "what is packed is not there twice, nor the file"
+
+
+def test_bytes_in_the_model_are_not_kept_beside_packed_ones(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    size, count, scale = 2060, 16, 1 / 4096
+    weights = [rng.integers(-128, 128, (size, size), np.int8) for _ in range(count)]
+    x = rng.random((33, size), np.float32)
+    small = product(tmp_path / "small.onnx", np.ones((size, 16), np.float32), False)
+    constants = {"one": np.float32(1 / 255), "part": np.float32(scale), "low": np.uint8(0), "zero": np.int8(0), "middle": np.uint8(128)}
+    nodes = [helper.make_node("QuantizeLinear", ["x", "one", "low"], ["t0"])]
+    for i in range(count):
+        before, after = ("low" if i == 0 else "middle"), f"t{i + 1}"
+        nodes.append(helper.make_node("QLinearMatMul", [f"t{i}", "one", before, f"w{i}", "part", "zero", "one", "middle"], [after]))
+    nodes.append(helper.make_node("DequantizeLinear", [f"t{count}", "one", "middle"], ["y"]))
+    model = save(tmp_path / "model.onnx", nodes, {"x": [33, size]}, {"y": [33, size]},
+                 constants | {f"w{i}": w for i, w in enumerate(weights)}, False)
+    report, outputs = run_alone(model, x, small)
+    t = np.rint(x.astype(np.float64) * 255)
+    for i, w in enumerate(weights):
+        t = np.clip(np.rint((t - (128 if i else 0)) @ w.astype(np.float64) * scale) + 128, 0, 255)
+    steps = np.abs(outputs["y"] * 255 - (t - 128))
+    assert steps.max() <= 1.01, "rounded to a neighbour at most"
+    assert report["peak"] < 1.35 * sum(w.nbytes for w in weights) / 2**20, "what is packed is not there twice"

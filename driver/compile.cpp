@@ -381,6 +381,15 @@ Compiled bind_program(const Bindable& plan, const std::shared_ptr<const codegen:
   return result;
 }
 
+/// No run reads the elements of the constant: its type and sizes stay.
+void give_up(runtime::Executable& executable, size_t constant) {
+  const Tensor& t = *executable.constants[constant];
+  Tensor known;
+  known.dtype = t.dtype;
+  known.dims = t.dims;
+  executable.constants[constant] = std::make_shared<const Tensor>(std::move(known));
+}
+
 /// bind_on_device() in a thread of its own.
 std::function<std::vector<runtime::BoundStep>()>
 meanwhile(const std::shared_ptr<const runtime::Executable>& executable, const runtime::BindOptions& how) {
@@ -394,7 +403,8 @@ meanwhile(const std::shared_ptr<const runtime::Executable>& executable, const ru
 }
 
 /// The program, evaluated; its kernels are built later, with the library kernels that it has.
-Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOptions& options) {
+Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOptions& options,
+                    PackedConstants packed) {
   codegen::Toolchain toolchain = toolchain_of(options);
   toolchain.log = nullptr; // it was told already
   toolchain.interrupted = nullptr;
@@ -403,10 +413,17 @@ Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOpt
   Bindable first(std::move(*planned.evaluated));
   for (StepInfo& step : first.steps)
     if (step.kind == "evaluated") step.decisions.emplace_back(kTierNote);
-  Compiled result = bind_program(first, nullptr, stats, {.threads = options.threads});
+  const Bindable second(std::move(planned.plan)); // of the same schedule, with the same constants
+  runtime::BindOptions how{.threads = options.threads};
+  if (packed == PackedConstants::given_up)
+    how.unread = [&](size_t constant) {
+      give_up(*first.executable, constant);
+      give_up(*second.executable, constant);
+    };
+  Compiled result = bind_program(first, nullptr, stats, how);
   result.later = [emitted = named_kernels(planned.emitted), isa = chosen_isa(options),
-                  toolchain = std::move(toolchain), plan = Bindable(std::move(planned.plan)), stats,
-                  threads = options.threads, twin = result.bound](const auto& stopped, const auto& log) {
+                  toolchain = std::move(toolchain), plan = second, stats, threads = options.threads,
+                  twin = result.bound](const auto& stopped, const auto& log) {
     Stopwatch watch;
     codegen::Toolchain with = toolchain;
     with.interrupted = stopped;
@@ -445,7 +462,7 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   };
   if (planned.evaluated) {
     stage("bind");
-    return timed(first_tier(std::move(planned), stats, options));
+    return timed(first_tier(std::move(planned), stats, options, packed));
   }
   std::shared_ptr<codegen::Module> native = planned.found;
   const Bindable plan(std::move(planned.plan));
@@ -470,13 +487,7 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   }
   stage("bind");
   if (packed == PackedConstants::given_up)
-    how.unread = [&](size_t constant) {
-      const Tensor& t = *plan.executable->constants[constant];
-      Tensor known;
-      known.dtype = t.dtype;
-      known.dims = t.dims;
-      plan.executable->constants[constant] = std::make_shared<const Tensor>(std::move(known));
-    };
+    how.unread = [&](size_t constant) { give_up(*plan.executable, constant); };
   return timed(bind_program(plan, native, stats, how));
 }
 

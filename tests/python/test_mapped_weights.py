@@ -129,6 +129,26 @@ def test_weights_in_the_model_are_not_kept_beside_packed_ones(tmp_path: Path, ro
     assert report["peak"] < 1.35 * all_weights, "what is packed is not there twice, nor the file"
 
 
+def test_weights_in_the_model_are_given_up_behind_an_evaluated_first_run(tmp_path: Path) -> None:
+    """Of a tiered session, whose plans have them both."""
+    rng = np.random.default_rng(4)
+    size, count = 1030, 16
+    weights = [rng.standard_normal((size, size)).astype(np.float32) / 32 for _ in range(count)]
+    x = rng.standard_normal((33, size)).astype(np.float32)
+    small = product(tmp_path / "small.onnx", np.ones((size, 16), np.float32), False)
+    names = [f"t{i}" for i in range(count)] + ["y"]
+    nodes = [helper.make_node("Tanh", ["x"], ["t0"])]  # a kernel that is compiled
+    nodes += [helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(count)]
+    model = save(tmp_path / "model.onnx", nodes, {"x": [33, size]}, {"y": [33, size]},
+                 {f"w{i}": w for i, w in enumerate(weights)}, False)
+    report, outputs = run_alone(model, x, small, tiered=True, cache_dir=str(tmp_path / "cache"))
+    want = np.tanh(x.astype(np.float64))
+    for w in weights:
+        want = want @ w
+    np.testing.assert_allclose(outputs["y"], want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
+    assert report["peak"] < 1.35 * sum(w.nbytes for w in weights) / 2**20, "what is packed is not there twice"
+
+
 def test_bytes_in_the_model_are_not_kept_beside_packed_ones(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     size, count, scale = 2060, 16, 1 / 4096

@@ -51,6 +51,8 @@ void copy_rows(const Line& line, const typename Line::From* data, T* panels, int
   });
 }
 
+constexpr int64_t kRowsOfBlock = 16;
+
 /// Four rows of four columns that lie `step` apart, turned.
 void turn(const float* from, int64_t step, float* to, int64_t panel) {
   using Four [[gnu::vector_size(16)]] = float;
@@ -76,17 +78,13 @@ void copy_columns(const Line& line, const typename Line::From* data, T* panels, 
     const int64_t begin = p * panel, width = std::min<int64_t>(panel, last - begin);
     const auto* from = data + begin * column_stride;
     if (width < panel) std::fill_n(to, k * panel, T{});
+    if constexpr (std::is_same_v<Line, Same<float>>)
+      if (row_stride == 1) return turn_columns(from, column_stride, k, width, to, panel);
     // Blocks of rows keep the lines of all columns of the panel in the cache.
-    constexpr int64_t kRows = 16;
-    T column[kRows];
-    for (int64_t row = 0; row < k; row += kRows) {
-      const int64_t end = std::min(row + kRows, k);
-      int64_t j = 0;
-      if constexpr (std::is_same_v<Line, Same<float>>)
-        for (; row_stride == 1 && end - row == kRows && j + 4 <= width; j += 4)
-          for (int64_t i = row; i < end; i += 4)
-            turn(from + i + j * column_stride, column_stride, to + i * panel + j, panel);
-      for (; j < width; ++j) {
+    T column[kRowsOfBlock];
+    for (int64_t row = 0; row < k; row += kRowsOfBlock) {
+      const int64_t end = std::min(row + kRowsOfBlock, k);
+      for (int64_t j = 0; j < width; ++j) {
         const auto* place = from + row * row_stride + j * column_stride;
         if (row_stride == 1)
           line(place, end - row, column);
@@ -118,6 +116,17 @@ void copy_strips(const Line& line, const typename Line::From* data, T* panels, i
 }
 
 } // namespace
+
+void turn_columns(const float* from, int64_t stride, int64_t k, int64_t columns, float* to, int64_t row) {
+  for (int64_t begin = 0; begin < k; begin += kRowsOfBlock) {
+    const int64_t end = std::min(begin + kRowsOfBlock, k);
+    int64_t j = 0;
+    for (; end - begin == kRowsOfBlock && j + 4 <= columns; j += 4)
+      for (int64_t i = begin; i < end; i += 4) turn(from + i + j * stride, stride, to + i * row + j, row);
+    for (; j < columns; ++j)
+      for (int64_t i = begin; i < end; ++i) to[i * row + j] = from[i + j * stride];
+  }
+}
 
 template <class T>
 void copy_panels(const T* data, T* panels, int64_t width, int64_t k, int64_t n, int64_t row_stride,

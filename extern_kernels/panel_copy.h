@@ -23,4 +23,7 @@ void copy_panels(const T* data, T* panels, int64_t width, int64_t k, int64_t n, 
 void copy_panels(DType from, const uint16_t* data, float* panels, int64_t width, int64_t k, int64_t n,
                  int64_t row_stride, int64_t column_stride, const Copied& copied);
 
+/// `columns` columns of `k` elements, which lie side by side, `stride` apart: as rows, `row` apart.
+void turn_columns(const float* from, int64_t stride, int64_t k, int64_t columns, float* to, int64_t row);
+
 } // namespace tbx::extern_kernels

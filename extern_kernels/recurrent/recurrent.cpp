@@ -77,9 +77,8 @@ template <class T> class Recurrent : public ExternKernel {
 public:
   Recurrent(const RecurrentProblem& p, const OperandInfo& r) : p_(p), layer_(p) {
     if (r.constant && r.strides.size() == 3) {
-      constant_ = r.constant;
-      pack(constant_->data, r.dtype, r.sizes, r.strides, packed_);
-      drop_pages(*constant_);
+      pack(r.constant->data, r.dtype, r.sizes, r.strides, packed_);
+      drop_pages(*r.constant);
     }
   }
 
@@ -90,6 +89,8 @@ public:
     for (const auto& w : packed_) n += w.bytes();
     return n;
   }
+
+  bool reads(size_t input) const override { return input != 1 || packed_.empty(); }
 
   int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
     const int64_t hidden = in[1].sizes[2], padded = (hidden + kPadding - 1) / kPadding * kPadding;
@@ -162,7 +163,6 @@ private:
 
   RecurrentProblem p_;
   Layer layer_;
-  std::shared_ptr<const Tensor> constant_;
   std::vector<GateWeights<T>> packed_;
 };
 

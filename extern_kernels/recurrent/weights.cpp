@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/isa.h"
+#include "extern_kernels/panel_copy.h"
 #include "extern_kernels/recurrent/pairs.h"
 
 namespace tbx::extern_kernels::recurrent {
@@ -128,6 +129,14 @@ GateWeights<T>::GateWeights(const T* r, int64_t row_stride, int64_t k_stride, in
                             int count)
     : GateWeights(hidden, count, false) {
   T* to = data_.get();
+  if constexpr (std::is_same_v<T, float>)
+    if (k_stride == 1 && hidden_ % units_ == 0) { // rows of units side by side
+      for (int64_t p = 0; p < panels(); ++p, to += hidden_ * width())
+        for (int g = 0; g < count_; ++g)
+          turn_columns(r + ((first + g) * hidden_ + p * units_) * row_stride, row_stride, hidden_, units_,
+                       to + g * units_, width());
+      return;
+    }
   for_values(first, 1,
              [&](int64_t k, int64_t row) { *to++ = row < 0 ? T(0) : r[row * row_stride + k * k_stride]; });
 }

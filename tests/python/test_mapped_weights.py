@@ -170,3 +170,29 @@ def test_bytes_in_the_model_are_not_kept_beside_packed_ones(tmp_path: Path) -> N
     steps = np.abs(outputs["y"] * 255 - (t - 128))
     assert steps.max() <= 1.01, "rounded to a neighbour at most"
     assert report["peak"] < 1.35 * sum(w.nbytes for w in weights) / 2**20, "what is packed is not there twice"
+
+
+def test_recurrent_weights_are_not_kept_beside_packed_ones(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    size, count, steps = 640, 8, 2
+    small = product(tmp_path / "small.onnx", np.ones((8, 16), np.float32), False)
+    weights, nodes = {}, []
+    for i in range(count):
+        weights[f"w{i}"] = rng.standard_normal((1, 4 * size, 8)).astype(np.float32) / 8
+        weights[f"r{i}"] = rng.standard_normal((1, 4 * size, size)).astype(np.float32) / 32
+        nodes.append(helper.make_node("LSTM", ["x", f"w{i}", f"r{i}"], ["", f"h{i}"], hidden_size=size))
+    nodes.append(helper.make_node("Sum", [f"h{i}" for i in range(count)], ["y"]))
+    model = save(tmp_path / "model.onnx", nodes, {"x": [steps, 2, 8]}, {"y": [1, 2, size]}, weights, False)
+    x = rng.standard_normal((steps, 2, 8)).astype(np.float32)
+    report, outputs = run_alone(model, x, small)
+    want = np.zeros((2, size))
+    for i in range(count):
+        h = c = np.zeros((2, size))
+        for t in range(steps):
+            gates = x[t].astype(np.float64) @ weights[f"w{i}"][0].T + h @ weights[f"r{i}"][0].T
+            into, out, forget = (1 / (1 + np.exp(-gates[:, k * size:(k + 1) * size])) for k in range(3))
+            c = forget * c + into * np.tanh(gates[:, 3 * size:])
+            h = out * np.tanh(c)
+        want += h
+    np.testing.assert_allclose(outputs["y"][0], want, rtol=1e-4, atol=1e-4)
+    assert report["peak"] < 1.5 * sum(w.nbytes for w in weights.values()) / 2**20, "what is packed is not there twice"

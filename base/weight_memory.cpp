@@ -12,7 +12,8 @@ namespace tbx {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kLeast = 16 << 10, kMost = 8 << 20; ///< of a block in a shared piece
+constexpr int64_t kLeast = 16 << 10,
+                  kMost = 4 << 20; ///< of a block in a shared piece; more has huge pages of its own
 constexpr int64_t kLeastPiece = 1 << 20, kMostPiece = 32 << 20;
 constexpr int64_t kHugePiece = 8 << 20; ///< the last huge page of a piece may stay mostly empty
 
@@ -32,7 +33,7 @@ Filling& filling() {
 } // namespace
 
 std::shared_ptr<void> allocate_weights(int64_t bytes) {
-  if (bytes < kLeast || bytes > kMost || is_watched()) return allocate_aligned(bytes);
+  if (bytes < kLeast || bytes >= kMost || is_watched()) return allocate_aligned(bytes);
   const int64_t wanted = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   Filling& f = filling();
   const std::lock_guard lock(f.mutex);

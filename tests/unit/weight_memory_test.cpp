@@ -111,6 +111,13 @@ TEST(WeightMemory, SmallModelsTakeSmallPieces) {
   EXPECT_LT(memory_used().reserved - before, 200'000'000) << "pieces are no larger than all before them";
 }
 
+TEST(WeightMemory, LargeBlocksBeginHugePages) {
+  if (is_watched()) GTEST_SKIP() << "the sanitizer has the memory";
+  const auto first = allocate_weights(1 << 20);
+  for (int64_t bytes : {4 << 20, 5'000'000, 8 << 20})
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(allocate_weights(bytes).get()) % (2 << 20), 0u) << bytes;
+}
+
 TEST(WeightMemory, GoesBackWithTheLastBlock) {
   if (is_watched()) GTEST_SKIP() << "the sanitizer keeps what is freed";
   const int64_t before = resident_bytes(), size = 2'400'000, count = 60;

@@ -87,7 +87,9 @@ void share_kernels(Program& program, std::span<Group> groups) {
     const auto* kernel = std::get_if<KernelProgram>(&group.what);
     if (!kernel) continue;
     std::vector<Expr> factors = factors_of(*kernel);
-    if (!factors.empty()) alike[form_of(*kernel, factors)].push_back({&group, std::move(factors)});
+    if (factors.empty()) continue;
+    const std::string form = form_of(*kernel, factors);
+    alike[form].push_back({&group, std::move(factors)});
   }
   for (auto& [form, candidates] : alike) {
     const std::vector<Expr>& first = candidates.front().factors;
@@ -99,6 +101,7 @@ void share_kernels(Program& program, std::span<Group> groups) {
     if (candidates.size() < kFewest || differ.empty()) continue;
     for (const Candidate& c : candidates) {
       std::vector<Expr> factors;
+      factors.reserve(differ.size());
       for (size_t i : differ) factors.push_back(c.factors[i]);
       const BufferId id = constant_of(program, factors);
       auto& kernel = std::get<KernelProgram>(c.group->what);

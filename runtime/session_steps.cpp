@@ -261,7 +261,8 @@ void Session::Impl::rehearse_kernels(const ShapePlan& shapes, const RunContext& 
     const auto* step = std::get_if<ExternStep>(&plan->steps[s].what);
     const extern_kernels::ExternKernel* kernel = bound->steps[s].library.get();
     if (!step || plan->steps[s].device == DeviceKind::cpu || !kernel->can_rehearse()) continue;
-    RehearsedCall& call = calls.emplace_back(kernel);
+    RehearsedCall& call = calls.emplace_back();
+    call.kernel = kernel;
     find_operands(step->inputs, shapes.steps[s].inputs, ctx, call.inputs);
     find_operands(step->outputs, shapes.steps[s].outputs, ctx, call.outputs);
     call.workspace = ctx.device_work;

@@ -91,6 +91,7 @@ static TensorBox as_stored(OpContext& ctx, const TensorBox& x) {
 
 TensorBox join_tokens(OpContext& ctx, const std::vector<TensorBox>& parts) {
   std::vector<TensorBox> halves;
+  halves.reserve(parts.size());
   for (const TensorBox& part : parts) halves.push_back(as_stored(ctx, part));
   const DType type = halves.front().dtype();
   const bool alike =

@@ -381,15 +381,6 @@ Compiled bind_program(const Bindable& plan, const std::shared_ptr<const codegen:
   return result;
 }
 
-/// No run reads the elements of the constant: its type and sizes stay.
-void give_up(runtime::Executable& executable, size_t constant) {
-  const Tensor& t = *executable.constants[constant];
-  Tensor known;
-  known.dtype = t.dtype;
-  known.dims = t.dims;
-  executable.constants[constant] = std::make_shared<const Tensor>(std::move(known));
-}
-
 /// bind_on_device() in a thread of its own.
 std::function<std::vector<runtime::BoundStep>()>
 meanwhile(const std::shared_ptr<const runtime::Executable>& executable, const runtime::BindOptions& how) {
@@ -417,8 +408,8 @@ Compiled first_tier(Planned planned, const CompileStats& stats, const CompileOpt
   runtime::BindOptions how{.threads = options.threads};
   if (packed == PackedConstants::given_up)
     how.unread = [&](size_t constant) {
-      give_up(*first.executable, constant);
-      give_up(*second.executable, constant);
+      runtime::give_up(*first.executable, constant);
+      runtime::give_up(*second.executable, constant);
     };
   Compiled result = bind_program(first, nullptr, stats, how);
   result.later = [emitted = named_kernels(planned.emitted), isa = chosen_isa(options),
@@ -487,7 +478,7 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   }
   stage("bind");
   if (packed == PackedConstants::given_up)
-    how.unread = [&](size_t constant) { give_up(*plan.executable, constant); };
+    how.unread = [&](size_t constant) { runtime::give_up(*plan.executable, constant); };
   return timed(bind_program(plan, native, stats, how));
 }
 

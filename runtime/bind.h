@@ -54,6 +54,9 @@ struct BindOptions {
   std::function<void(size_t constant)> unread = {};
 };
 
+/// For `unread`: the elements of the constant go, its type and sizes stay.
+void give_up(Executable& executable, size_t constant);
+
 /// Needs a verified executable. A kernel is taken from the first module that has it. Throws BackendError when
 /// none has, UnsupportedError when no library kernel computes a problem; both name the nodes of the step.
 std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> executable,

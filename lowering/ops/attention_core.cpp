@@ -90,13 +90,14 @@ static TensorBox as_stored(OpContext& ctx, const TensorBox& x) {
 }
 
 TensorBox join_tokens(OpContext& ctx, const std::vector<TensorBox>& parts) {
+  if (!ctx.program.target.cuda) return concatenate(ctx, parts, 2);
   std::vector<TensorBox> halves;
   halves.reserve(parts.size());
   for (const TensorBox& part : parts) halves.push_back(as_stored(ctx, part));
   const DType type = halves.front().dtype();
   const bool alike =
       std::all_of(halves.begin(), halves.end(), [&](const TensorBox& half) { return half.dtype() == type; });
-  if (!ctx.program.target.cuda || !is_half(type) || !alike) return concatenate(ctx, parts, 2);
+  if (!is_half(type) || !alike) return concatenate(ctx, parts, 2);
   return wide(ctx, concatenate(ctx, halves, 2));
 }
 

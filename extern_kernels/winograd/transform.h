@@ -76,4 +76,13 @@ template <int M, class V>
   }
 }
 
+/// Back from transform_kernel: g[i * to] of the values u[i * from] at the points.
+template <int M, class V>
+[[gnu::always_inline]] inline void recover_kernel(const V* u, int64_t from, V* g, int64_t to) {
+  constexpr double odd = M == 2 ? 1 : 0.5 / (kNear / -1.5);
+  g[0] = u[0];
+  g[to] = odd * (u[from] - u[2 * from]);
+  g[2 * to] = u[(span_of(M) - 1) * from];
+}
+
 } // namespace tbx::extern_kernels::winograd

@@ -201,6 +201,48 @@ def test_numbers_that_are_not_finite(precision: str, value: float) -> None:
     assert np.all(np.abs(got[clean].astype(np.float64) - want[clean]) <= allowed[clean])
 
 
+def sparse(w: np.ndarray) -> np.ndarray:
+    return np.where(RNG.random(w.shape) < 0.6, np.float32(0), w)
+
+
+def uneven(w: np.ndarray) -> np.ndarray:
+    """Elements that the sums of their kernel hide: of either sign, below its rounding."""
+    return w * np.where(RNG.random(w.shape) < 0.3, np.float32(2.0**-30), np.float32(1)) * np.where(RNG.random(w.shape) < 0.3, np.float32(1e-35), np.float32(1))
+
+
+def huge(w: np.ndarray) -> np.ndarray:
+    """Whose transforms are no float."""
+    w[3, 5], w[32, 39, 1, 1] = 3.4e38, -3.4e38
+    return w
+
+
+def infinite(w: np.ndarray) -> np.ndarray:
+    w[3, 5, 1, 1], w[4, 0, 0, 1], w[32, 39, 2, 2], w[7, 7, 1, 0] = np.inf, -np.inf, np.inf, np.nan
+    return w
+
+
+@pytest.mark.parametrize("precision", ["strict", "any"])
+@pytest.mark.parametrize("kind", [sparse, uneven, huge, infinite])
+def test_weights_that_transforms_hide(kind: Callable[[np.ndarray], np.ndarray], precision: str) -> None:
+    """Tiles with infinities take the weights back from the transformed ones: 0 times infinity is NaN, and all else has its sign."""
+    x, w = normal(2, 40, 13, 14), kind(normal(33, 40, 3, 3) / np.float32(20))
+    x[0, 3, 6, 7], x[1, 39, 0, 13], x[0, 8, 2, 2] = np.inf, -np.inf, np.nan
+    x[:, 5] *= np.float32(1e-10)  # with weights near the end of float32
+    x[:, 39] *= np.float32(1e-10)
+    with np.errstate(invalid="ignore", over="ignore"):
+        want = conv(x, w, (1,) * 4).astype(np.float32)
+    session = tensorbox.Session(model(x, w, pads=[1] * 4), compile=False, precision=precision, disable_passes=["narrow_storage"])
+    assert OURS in decisions(session)
+    got = session.run({"x": x})["y"]
+    clean = np.isfinite(want)
+    np.testing.assert_array_equal(got[~clean], want[~clean])
+    assert np.all(np.isfinite(got[clean]))
+    with np.errstate(invalid="ignore"):
+        terms = conv(np.abs(np.where(np.isfinite(x), x, 0)), np.abs(np.where(np.isfinite(w), w, 0)), (1,) * 4)
+    allowed = np.broadcast_to(1e-5 * terms.max((0, 2, 3), keepdims=True) + 1e-30, want.shape)
+    np.testing.assert_array_less(np.abs(got[clean].astype(np.float64) - want[clean]), allowed[clean])
+
+
 def test_choice() -> None:
     """By the sizes and the precision alone."""
     def kernel(x: tuple[int, ...], w: tuple[int, ...], threads: int = 1, precision: str = "strict", constant: bool = True, **attributes: Any) -> str:

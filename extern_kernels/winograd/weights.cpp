@@ -3,6 +3,7 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/weight_memory.h"
@@ -17,30 +18,58 @@ namespace {
 constexpr int64_t kSome = 4; ///< results that are transformed together
 using Doubles [[gnu::vector_size(kSome * sizeof(double))]] = double;
 using Floats [[gnu::vector_size(kSome * sizeof(float))]] = float;
+using Bits [[gnu::vector_size(kSome * sizeof(int32_t))]] = int32_t;
 
-/// One channel of the kernels of a panel: elements of some results, then those of the next ones.
-using Elements = Doubles[kPanel / kSome][9];
+/// One channel of the kernels of a panel, whose elements lie `kPanel` apart.
+using Line = float[9][kPanel];
 
 /// What recovered weights are off by at most, of the largest of their kernel: products that are rounded once
 /// to float give 10 units in the last place (2^-24). What is below is 0.
-constexpr double kNothing = 0x1p-20;
+constexpr int kNothing = -20;
+
+Doubles load(const float* from) {
+  Floats v;
+  std::memcpy(&v, from, sizeof(v));
+  return __builtin_convertvector(v, Doubles);
+}
+
+void store(const Doubles& v, float* to) {
+  const Floats rounded = __builtin_convertvector(v, Floats);
+  std::memcpy(to, &rounded, sizeof(rounded));
+}
 
 /// In double: rounded once. Products lie `kPanel` apart.
-template <int M> void transform(const Doubles* elements, float* to) {
+template <int M> void transform(const float* elements, float* to) {
   constexpr int kSpan = span_of(M);
-  Doubles rows[kSpan * 3];
-  for (int j = 0; j < 3; ++j) transform_kernel<M>(elements + j, 3, rows + j, 3);
+  Doubles kernel[9], rows[kSpan * 3];
+  for (int e = 0; e < 9; ++e) kernel[e] = load(elements + e * kPanel);
+  for (int j = 0; j < 3; ++j) transform_kernel<M>(kernel + j, 3, rows + j, 3);
   for (int i = 0; i < kSpan; ++i) {
     Doubles products[kSpan];
     transform_kernel<M>(rows + i * 3, 1, products, 1);
-    for (int j = 0; j < kSpan; ++j, to += kPanel) {
-      const Floats rounded = __builtin_convertvector(products[j], Floats);
-      std::memcpy(to, &rounded, sizeof(rounded));
-    }
+    for (int j = 0; j < kSpan; ++j, to += kPanel) store(products[j], to);
   }
 }
 
 constexpr bool is_corner(int element) { return element % 2 == 0 && element != 4; }
+
+/// Whether an element may be none that comes back from the transformed ones: far smaller than its kernel, or
+/// near an end of float32. By exponents alone: it takes a part of the time of recover().
+bool may_be_hidden(const float* elements) {
+  constexpr int kExponent = 23;
+  constexpr int32_t kLeast = (127 - 100) << kExponent, kMost = (127 + 120) << kExponent; // 2^-100, 2^120
+  Bits sizes[9], most{};
+  for (int e = 0; e < 9; ++e) {
+    std::memcpy(&sizes[e], elements + e * kPanel, sizeof(Bits));
+    sizes[e] &= 0x7fffffff;
+    most = sizes[e] > most ? sizes[e] : most;
+  }
+  Bits found = (most > kMost) | ((most < kLeast) & (most != 0));
+  const Bits least = most + ((kNothing + 1) << kExponent);
+  for (int e = 0; e < 9; ++e)
+    if (!is_corner(e)) found |= (sizes[e] < least) & (sizes[e] != 0);
+  return (found[0] | found[1] | found[2] | found[3]) != 0;
+}
 
 /// Elements of kernels whose products lie `step` apart, and what is nothing beside them.
 template <int M> Doubles recover(const float* from, int64_t step, Doubles* elements) {
@@ -48,11 +77,7 @@ template <int M> Doubles recover(const float* from, int64_t step, Doubles* eleme
   Doubles rows[kSpan * 3];
   for (int i = 0; i < kSpan; ++i) {
     Doubles products[kSpan];
-    for (int j = 0; j < kSpan; ++j, from += step) {
-      Floats rounded;
-      std::memcpy(&rounded, from, sizeof(rounded));
-      products[j] = __builtin_convertvector(rounded, Doubles);
-    }
+    for (int j = 0; j < kSpan; ++j, from += step) products[j] = load(from);
     recover_kernel<M>(products, 1, rows + i * 3, 1);
   }
   for (int j = 0; j < 3; ++j) recover_kernel<M>(rows + j, 3, elements + j, 3);
@@ -61,7 +86,7 @@ template <int M> Doubles recover(const float* from, int64_t step, Doubles* eleme
     const Doubles size = elements[e] < 0 ? -elements[e] : elements[e];
     most = size > most ? size : most;
   }
-  most *= kNothing;
+  most *= std::ldexp(1, kNothing);
   for (int e = 0; e < 9; ++e)
     if (!is_corner(e)) elements[e] = elements[e] < most && -elements[e] < most ? Doubles{} : elements[e];
   return most;
@@ -79,13 +104,13 @@ template <class Put> void each_line(const OperandInfo& weights, double work, Put
     for (int e = 0; e < 9; ++e) steps[e] = e / 3 * step[2] + e % 3 * step[3];
     for (int64_t i = begin; i < end; ++i) {
       const int64_t panel = i / channels, channel = i % channels;
-      Elements elements = {};
+      Line line = {};
       const int64_t first = panel * kPanel, count = std::min(kPanel, results - first);
       for (int64_t k = 0; k < count; ++k) {
         const float* w = from + (first + k) * step[0] + channel * step[1];
-        for (int e = 0; e < 9; ++e) elements[k / kSome][e][k % kSome] = w[steps[e]];
+        for (int e = 0; e < 9; ++e) line[e][k] = w[steps[e]];
       }
-      put(elements, panel, channel);
+      put(line, panel, channel);
     }
   });
   drop_pages(*weights.constant);
@@ -102,30 +127,30 @@ Weights::Weights(const OperandInfo& weights, int tile)
 
 template <int M> void Weights::transform_all(const OperandInfo& weights) {
   std::mutex mutex;
-  each_line(
-      weights, static_cast<double>(bytes()), [&](const Elements& elements, int64_t panel, int64_t channel) {
-        // Whole lines go to memory: those of all products may meet in one set of a cache.
-        float products[products_of(M) * kPanel];
-        for (int64_t k = 0; k < kPanel / kSome; ++k) {
-          transform<M>(elements[k], products + k * kSome);
-          Doubles recovered[9];
-          const Doubles most = recover<M>(products + k * kSome, kPanel, recovered);
-          for (int e = 0; e < 9; ++e) {
-            const Doubles was = elements[k][e], is = recovered[e], off = is - was;
-            const auto near = (off <= most) & (-off <= most) & (off - off == 0); // what overflows is infinite
-            const auto alike = ((was == 0) == (is == 0)) & ((was < 0) == (is < 0));
-            const auto same = is_corner(e) ? was == is : near & alike;
-            for (int64_t l = 0; l < kSome; ++l) {
-              if (same[l]) continue;
-              const std::lock_guard lock(mutex);
-              kept_.push_back({place(panel, e, channel) + k * kSome + l, static_cast<float>(was[l])});
-            }
-          }
+  each_line(weights, static_cast<double>(bytes()), [&](const Line& line, int64_t panel, int64_t channel) {
+    // Whole lines go to memory: those of all products may meet in one set of a cache.
+    float products[products_of(M) * kPanel];
+    for (int64_t k = 0; k < kPanel; k += kSome) {
+      transform<M>(line[0] + k, products + k);
+      if (!may_be_hidden(line[0] + k)) continue;
+      Doubles recovered[9];
+      const Doubles most = recover<M>(products + k, kPanel, recovered);
+      for (int e = 0; e < 9; ++e) {
+        const Doubles was = load(line[e] + k), is = recovered[e], off = is - was;
+        const auto near = (off <= most) & (-off <= most) & (off - off == 0); // what overflows is infinite
+        const auto alike = ((was == 0) == (is == 0)) & ((was < 0) == (is < 0));
+        const auto same = is_corner(e) ? was == is : near & alike;
+        for (int64_t l = 0; l < kSome; ++l) {
+          if (same[l]) continue;
+          const std::lock_guard lock(mutex);
+          kept_.push_back({place(panel, e, channel) + k + l, line[e][k + l]});
         }
-        float* to = static_cast<float*>(transformed_.get()) + panel * panel_size_ + channel * kPanel;
-        for (int i = 0; i < products_; ++i, to += panels_ * panel_size_)
-          std::copy_n(products + i * kPanel, kPanel, to);
-      });
+      }
+    }
+    float* to = static_cast<float*>(transformed_.get()) + panel * panel_size_ + channel * kPanel;
+    for (int i = 0; i < products_; ++i, to += panels_ * panel_size_)
+      std::copy_n(products + i * kPanel, kPanel, to);
+  });
   kept_.shrink_to_fit();
 }
 
@@ -151,10 +176,7 @@ template <int M> void Weights::recover_all(float* plain) const {
         for (int64_t k = 0; k < kPanel; k += kSome) {
           Doubles elements[9];
           recover<M>(from + k, panels_ * panel_size_, elements);
-          for (int e = 0; e < 9; ++e) {
-            const Floats element = __builtin_convertvector(elements[e], Floats);
-            std::memcpy(plain + place(panel, e, channel) + k, &element, sizeof(element));
-          }
+          for (int e = 0; e < 9; ++e) store(elements[e], plain + place(panel, e, channel) + k);
         }
       }
     });

@@ -10,6 +10,7 @@ from typing import Any
 import microsoft_models
 import numpy as np
 import onnx
+import optional_models
 import other_models
 from onnx import numpy_helper
 
@@ -57,5 +58,5 @@ def all_models() -> list[BaseModel]:
     import tensorbox
 
     known = {tuple(op[:2]) for op in tensorbox.operators()}
-    others = [BaseModel(*parts) for listed in (microsoft_models, other_models) for parts in listed.models()]
+    others = [BaseModel(*parts) for listed in (microsoft_models, other_models, optional_models) for parts in listed.models()]
     return list(suite_models()) + [m for m in others if m.operator in known]

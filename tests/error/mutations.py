@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,33 @@ def mutants(base: BaseModel) -> Iterator[Mutant]:
         yield Mutant(f"without {attribute.name}", partial(_edited, base, lambda n, i=i: n.attribute.pop(i)))
         for value in _attribute_values(attribute):
             yield Mutant(f"{attribute.name} = {value}", partial(_edited, base, partial(_set_attribute, i, value)))
+    for name, kind in _left_out(base):
+        for value in _attribute_values(AttributeProto(name=name, type=kind)):
+            yield Mutant(f"with {name} = {value}", partial(_edited, base, partial(_add_attribute, name, kind, value)))
     yield Mutant("another operator set", partial(_older, base))
+
+
+@cache
+def _schemas() -> dict[tuple[str, str], Any]:
+    """The newest of ONNX, and where ONNX Runtime is there its own."""
+    found = {}
+    try:
+        from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+        found = {(s.domain, s.name): s for s in get_all_operator_schema() if s.domain == "com.microsoft"}
+    except ImportError:
+        pass
+    return found | {(s.domain, s.name): s for s in onnx.defs.get_all_schemas()}
+
+
+def _left_out(base: BaseModel) -> Iterator[tuple[str, int]]:
+    """Attributes that the node does not have, and what they are."""
+    schema = _schemas().get(base.operator)
+    there = {attribute.name for attribute in base.node.attribute}
+    for name, attribute in sorted(schema.attributes.items()) if schema else ():
+        kind = int(getattr(attribute.type, "value", attribute.type))
+        if name not in there and kind not in (AttributeProto.GRAPH, AttributeProto.TENSOR, AttributeProto.TYPE_PROTO):
+            yield name, kind
 
 
 def _arrays(a: np.ndarray) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
@@ -154,6 +180,11 @@ def _set_attribute(i: int, value: Any, node: onnx.NodeProto) -> None:
     kind = attribute.type if value == [] else kinds.get(type(value)) if value and isinstance(value, list) and all(
         isinstance(v, int) for v in value) else None
     attribute.CopyFrom(helper.make_attribute(attribute.name, value, attr_type=kind))
+
+
+def _add_attribute(name: str, kind: int, value: Any, node: onnx.NodeProto) -> None:
+    node.attribute.add(name=name, type=kind)
+    _set_attribute(len(node.attribute) - 1, value, node)
 
 
 def _older(base: BaseModel) -> Built:

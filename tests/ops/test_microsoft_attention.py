@@ -416,6 +416,22 @@ def test_group_query_attention_extras(queries: int, past: int | None, total: int
     compare(m, inputs, engine="ort", atol=1e-4)
 
 
+@pytest.mark.parametrize("positions,cause", [
+    (np.full(2, 7, np.int64), "position_ids has rank 1, expected 2"),
+    (np.full((2, 1, 1), 7, np.int64), "position_ids has rank 3, expected 2"),
+    (np.full((1, 1), 7, np.int64), "batch sizes of query and position_ids"),
+    (np.full((3, 1), 7, np.int64), "batch sizes of query and position_ids"),
+    (np.full((2, 0), 7, np.int64), "position_ids is shorter than the query"),
+    (np.full((2, 1), 7, np.float32), "position_ids is of type float32, expected int64"),
+])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_group_query_attention_refuses_positions(positions: Array, cause: str, compiled: bool) -> None:
+    inputs = gqa_inputs(1, 7, [8, 8], rotary=True) | {"positions": positions}
+    m = model("GroupQueryAttention", inputs, OUTPUTS, do_rotary=1, **GQA)
+    with pytest.raises(tensorbox.ModelError, match=cause):
+        tensorbox.Session(m, compile=compiled).run({k: v for k, v in inputs.items() if v is not None})
+
+
 @pytest.mark.parametrize("which", [1, 2])
 @pytest.mark.parametrize("queries,past,total", [(6, None, 6), (1, 7, 8)])
 def test_group_query_attention_scores(which: int, queries: int, past: int | None, total: int) -> None:

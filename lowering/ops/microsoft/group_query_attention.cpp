@@ -137,6 +137,7 @@ public:
     }
     if (ctx_.attr_int("do_rotary", 0) != 0) {
       TBX_MODEL(ctx_.has(7) && ctx_.has(8), "do_rotary is set without cos_cache and sin_cache");
+      if (ctx_.has(9)) check_positions();
       h.q = rotate(h.q);
       h.k = rotate(h.k);
     }
@@ -268,6 +269,15 @@ private:
       return to_compute(ir::where(prompt, zero, ir::binary(Op::max, e, zero)), DType::i32);
     });
     realize(ctx_, starts_, "where the new tokens begin");
+  }
+
+  void check_positions() {
+    TBX_MODEL(ctx_.dtype(9) == DType::i64, "position_ids is of type {}, expected int64",
+              name_of(ctx_.dtype(9)));
+    TBX_MODEL(ctx_.rank(9) == 2, "position_ids has rank {}, expected 2", ctx_.rank(9));
+    require_equal(ctx_, ctx_.sizes(9)[0], batch_, "batch sizes of query and position_ids");
+    p_.add_check(ctx_.sizes(9)[1] - queries_, false,
+                 "GroupQueryAttention: position_ids is shorter than the query");
   }
 
   Expr start(SymInt b) { return to_compute(starts_.load(p_, {&b, 1}), DType::i64); }

@@ -84,6 +84,10 @@ inline constexpr int64_t kFewQueries = 4;
 /// Scaled dot-product attention: q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], 3 = additive mask
 /// (broadcastable to [B, H, S, T]), 4 = starts [B] i32, 5 = sinks [H]; 3 to 5 are optional. Output
 /// [B, H, S, Dv] (any strides). H is a multiple of Hkv. f32; q, k, v and the output may be f16 or bf16.
+///
+/// With `carries`, inputs 6 and 7 are the keys [B, Hkv, P, D] and values [B, Hkv, P, Dv] of before, of the
+/// types of k and v. They become outputs 1 and 2, which are the first P tokens of k and v: of these the
+/// kernel finds the others written.
 struct AttentionProblem {
   float scale = 1;
   bool causal = false;   ///< query i sees the keys 0 to i, or with starts 0 to starts[batch] + i
@@ -98,6 +102,7 @@ struct AttentionProblem {
   bool zero_hidden_rows = false;
   int64_t window = 0; ///< with causal: a query sees that many keys at most, the last ones; 0: all
   float softcap = 0;  ///< scores become softcap * tanh(score / softcap) before the mask is added; 0: off
+  bool carries = false;
 };
 
 /// What a gate of a recurrent layer makes of its sum.

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/stop.h"
 #include "fusion/build_kernel.h"
+#include "fusion/carry_caches.h"
 #include "fusion/dependencies.h"
 #include "fusion/fold_operations.h"
 #include "fusion/grouping.h"
@@ -136,6 +137,12 @@ std::span<const ScheduleStep> schedule_steps() {
                    [](ScheduleWork& w) { fuse_row_work(w.program, w.target); }, wants_extern_fusion},
       ScheduleStep{"assign_layouts", "fixes the memory order of every buffer",
                    [](ScheduleWork& w) { assign_layouts(w.program, w.options); }},
+      // Behind assign_layouts: what attention takes over needs no other order any more.
+      ScheduleStep{"carry_caches", "cache copied to be longer, then read by attention -> attention copies it",
+                   [](ScheduleWork& w) {
+                     if (!w.target.cuda) carry_caches(w.program);
+                   },
+                   wants_extern_fusion},
       // Behind assign_layouts, which adds copies: they may join a kernel.
       ScheduleStep{"group_operations", "decides which loop nests become one kernel, and their order",
                    [](ScheduleWork& w) {

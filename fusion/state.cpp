@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "fusion/carry_caches.h"
 
 namespace tbx::fusion {
 
@@ -17,21 +18,6 @@ BufferId buffer_named(const Entries& entries, const std::string& name, const cha
   const auto it = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.name == name; });
   TBX_MODEL(it != entries.end(), "option state names the {} '{}', which the model has not", what, name);
   return it->buffer;
-}
-
-/// The nest that copies all of `from` to the beginning of `whole`.
-bool copies_to_start(const Program& program, const Operation& op, BufferId from, BufferId whole) {
-  const auto* compute = std::get_if<Compute>(&op.what);
-  if (!compute || compute->loops.kind != LoopKind::pointwise) return false;
-  const Buffer& part = program.at(compute->output);
-  if (part.slice_of != whole) return false;
-  if (!std::all_of(part.slice_start.begin(), part.slice_start.end(), [](SymInt s) { return s.is(0); }))
-    return false;
-  const Expr body = compute->loops.body;
-  if (body->op != Op::load || body->buffer != from || body->mask()) return false;
-  for (size_t d = 0; d < body->indices.size(); ++d)
-    if (body->indices[d] != program.context->var(static_cast<int>(d)) && !part.sizes[d].is(1)) return false;
-  return true;
 }
 
 } // namespace

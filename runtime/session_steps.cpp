@@ -54,6 +54,19 @@ private:
   int64_t room_;
 };
 
+/// Whether an observer is shown the buffer behind step `s`: an output where all steps that write it have,
+/// other memory, which may take another value later, where the first one has.
+bool is_made_by(const Executable& plan, int buffer, size_t s) {
+  if (plan.buffers[buffer].storage != StorageKind::output)
+    return plan.buffers[buffer].first_step == static_cast<int>(s);
+  bool here = false, later = false;
+  for (size_t other = s; other < plan.steps.size(); ++other)
+    for_each_buffer(plan.steps[other], [&](int b, bool writes) {
+      if (b == buffer && writes) (other == s ? here : later) = true;
+    });
+  return here && !later;
+}
+
 int64_t tasks_of_piece(const KernelStep& step) {
   return static_cast<int64_t>(kPieceNs / std::clamp(step.cost_per_task, 1.0, kPieceNs));
 }
@@ -102,8 +115,7 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
   if (run_options.observe && ctx.device) ctx.device->wait();
   if (run_options.observe)
     for (auto [b, writes] : touched)
-      if (plan->buffers[b].last_step >= static_cast<int>(s) &&
-          plan->buffers[b].first_step == static_cast<int>(s) &&
+      if (plan->buffers[b].last_step >= static_cast<int>(s) && is_made_by(*plan, b, s) &&
           plan->buffers[b].storage != StorageKind::input &&
           plan->buffers[b].storage != StorageKind::constant) {
         void* data = ctx.pointers[b];

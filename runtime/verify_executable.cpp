@@ -246,8 +246,8 @@ private:
       operand(product->a_zero);
       operand(product->b_zero);
       post_ops(product->post_ops);
-    } else if (std::holds_alternative<AttentionProblem>(call.problem)) {
-      require(call.inputs.size() >= 3, "step {} is no attention", s);
+    } else if (const auto* attention = std::get_if<AttentionProblem>(&call.problem)) {
+      require(call.inputs.size() >= (attention->carries ? 8u : 3u), "step {} is no attention", s);
     }
   }
 

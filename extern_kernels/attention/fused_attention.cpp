@@ -16,6 +16,7 @@
 #include "base/float_formats.h"
 #include "base/task_work.h"
 #include "extern_kernels/attention/blocks.h"
+#include "extern_kernels/attention/carried.h"
 #include "extern_kernels/kernel.h"
 #include "extern_kernels/library_kernel.h"
 #include "extern_kernels/scratch.h"
@@ -24,6 +25,7 @@ namespace tbx::extern_kernels {
 namespace {
 
 using attention::Blocks;
+using attention::Carried;
 using attention::RowState;
 
 constexpr int64_t kQueries = 48; ///< rows of a block: a multiple of every tile's height, which registers give
@@ -36,6 +38,8 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 /// Of `n` elements along a sum, with those of zeros behind them.
 int64_t words(int64_t n, const Blocks& b) { return round_up((n + b.per_word - 1) / b.per_word, b.step); }
 
+constexpr size_t kPastKeys = 6, kPastValues = 7; ///< inputs of a call that carries caches over
+
 /// Sizes of one call.
 struct Sizes {
   int64_t batch, heads, kv_heads, queries, keys, depth, width; ///< depth: of a key, width: of a value
@@ -46,8 +50,10 @@ struct Sizes {
   int64_t group() const { return heads / kv_heads; }
   /// Keys and values as they lie: rows without gaps inside, few queries.
   bool direct(std::span<const TensorRef> in) const {
-    return queries <= kFewQueries && (in[1].strides[3] == 1 || depth == 1) &&
-           (in[2].strides[3] == 1 || width == 1);
+    if (queries > kFewQueries) return false;
+    auto are_rows = [&](size_t i, int64_t n) { return in[i].strides[3] == 1 || n == 1; };
+    const bool now = are_rows(1, depth) && are_rows(2, width);
+    return now && (in.size() <= kPastValues || (are_rows(kPastKeys, depth) && are_rows(kPastValues, width)));
   }
   int64_t depth_words(const Blocks& b) const { return words(depth, b); }
   int64_t key_words(const Blocks& b) const { return words(keys, b); }
@@ -149,6 +155,10 @@ public:
 
   void run(const RunArgs& args) const override {
     Sizes s(args.inputs);
+    if (p_.carries && (args.outputs[0].numel() == 0 || !s.direct(args.inputs))) {
+      Carried(args.inputs[kPastKeys], args.outputs[1]).copy_all();
+      Carried(args.inputs[kPastValues], args.outputs[2]).copy_all();
+    }
     if (args.outputs[0].numel() == 0) return;
     TBX_MODEL(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "{} heads of queries over {} of keys", s.heads,
               s.kv_heads);
@@ -412,6 +422,22 @@ private:
              rows.sums + r * s.width);
   }
 
+  /// Tokens from `first` to before `end` of a head, those of before, go to where keys and values are. Whether
+  /// they all are.
+  static bool carry(const RunArgs& args, int64_t b, int64_t kv, int64_t first, int64_t end) {
+    const Carried keys(args.inputs[kPastKeys], args.outputs[1]),
+        values(args.inputs[kPastValues], args.outputs[2]);
+    keys.copy(b, kv, first, end);
+    values.copy(b, kv, first, end);
+    return end <= keys.tokens();
+  }
+
+  /// `n` keys or values of a head from number `first` on.
+  static Matrix rows_of(const TensorRef& t, int64_t b, int64_t kv, int64_t first, int64_t n,
+                        std::vector<float>& memory) {
+    return {t, b * t.strides[0] + kv * t.strides[1] + first * t.strides[2], n, t.sizes[3], memory};
+  }
+
   /// All queries of the heads that share keys, at once, over one of `parts` parts of the keys.
   void run_part(const RunArgs& args, const Sizes& s, int64_t b, int64_t kv, int64_t part, int64_t parts,
                 const Rows& into) const {
@@ -427,15 +453,21 @@ private:
     }
     std::fill_n(into.sums, rows * s.width, 0.0f);
     static thread_local std::vector<float> key_memory, value_memory; // of one block, of halves
-    const int64_t keys_at = b * k.strides[0] + kv * k.strides[1];
-    const int64_t values_at = b * v.strides[0] + kv * v.strides[1];
-    const bool alike = s.queries == 1 || !p_.causal; // all rows see the same keys
+    const bool alike = s.queries == 1 || !p_.causal;                 // all rows see the same keys
     const int64_t begin = visible(args, s, b, 0).first, all = visible(args, s, b, s.queries - 1).end - begin;
     const int64_t end = begin + all * (part + 1) / parts;
+    if (p_.carries) { // what no query sees
+      if (part == 0) carry(args, b, kv, 0, begin);
+      if (part == parts - 1) carry(args, b, kv, end, s.keys);
+    }
     for (int64_t first = begin + all * part / parts; first < end; first += kKeys) {
       const int64_t n = std::min(kKeys, end - first);
-      const Matrix keys(k, keys_at + first * k.strides[2], n, s.depth, key_memory);
-      const Matrix values(v, values_at + first * v.strides[2], n, s.width, value_memory);
+      // Tokens of before are read where the copy has just read them.
+      const bool is_past = p_.carries && carry(args, b, kv, first, first + n);
+      const Matrix keys = is_past ? rows_of(args.inputs[kPastKeys], b, kv, first, n, key_memory)
+                                  : rows_of(k, b, kv, first, n, key_memory);
+      const Matrix values = is_past ? rows_of(args.inputs[kPastValues], b, kv, first, n, value_memory)
+                                    : rows_of(v, b, kv, first, n, value_memory);
       wide.dots(q, s.depth, rows, s.depth, keys.data, keys.row_stride, n, scores, kKeys);
       for (int64_t r = 0; r < rows; ++r) {
         int64_t h = kv * s.group() + r / s.queries, i = r % s.queries;
@@ -465,9 +497,11 @@ std::string supports_fused_attention(const Problem&, std::span<const OperandInfo
   for (size_t i = 0; i < inputs.size(); ++i) {
     const OperandInfo& in = inputs[i];
     if (in.dtype == DType::undefined) continue;
-    const bool fits = in.dtype == (i == 4 ? DType::i32 : DType::f32) || (i < 3 && is_half(in.dtype));
+    const bool fits =
+        in.dtype == (i == 4 ? DType::i32 : DType::f32) || ((i < 3 || i > 5) && is_half(in.dtype));
     if (!fits) return fmt::format("{} operands", name_of(in.dtype));
-    if (in.sizes.size() != (i < 4 ? 4 : 1)) return fmt::format("an operand of rank {}", in.sizes.size());
+    if (in.sizes.size() != (i == 4 || i == 5 ? 1 : 4))
+      return fmt::format("an operand of rank {}", in.sizes.size());
   }
   const DType result = outputs[0].dtype;
   return result == DType::f32 || is_half(result) ? "" : fmt::format("a {} result", name_of(result));

@@ -48,8 +48,19 @@ bool repeats_weights(const TensorRef& weights, const TensorRef& result) {
 /// A constant matrix, kept in the order that the library likes best.
 bool is_packed(const OperandInfo& b) { return b.constant && b.sizes.size() == 2; }
 
-/// Products of numbers that take less time than asking the library for them, and waking its threads.
-constexpr int64_t kLittle = 1 << 14;
+/// Products of numbers that take less time than asking the library for them, and waking its threads: of any
+/// form, and of many terms, with results counted in whole vectors.
+constexpr int64_t kLittle = 1 << 14, kLittleInVectors = 1 << 16, kManyTerms = 32, kLanes = 16;
+
+bool is_little(int64_t rows, int64_t terms, int64_t columns) {
+  auto is_within = [&](int64_t width, int64_t most) { // none of the products overflows
+    return terms <= most && width <= most / terms && rows <= most / terms / width;
+  };
+  if (rows < 1 || terms < 1 || columns < 1) return false;
+  if (is_within(columns, kLittle)) return true;
+  return terms >= kManyTerms && columns <= kLittleInVectors &&
+         is_within((columns + kLanes - 1) / kLanes * kLanes, kLittleInVectors);
+}
 
 class OneDnnMatMul : public LibraryKernel {
 public:
@@ -83,8 +94,8 @@ public:
   }
 
   bool is_serial(std::span<const TensorRef> inputs, std::span<const TensorRef> outputs) const override {
-    const int64_t terms = inputs[0].sizes.back();
-    return little_ && terms > 0 && terms <= kLittle && outputs[0].numel() <= kLittle / terms;
+    const int64_t columns = outputs[0].sizes.back();
+    return little_ && columns > 0 && is_little(outputs[0].numel() / columns, inputs[0].sizes.back(), columns);
   }
 
   int64_t packed_bytes() const override {
@@ -337,9 +348,16 @@ std::string slow_work(const MatMulProblem& p, std::span<const OperandInfo> input
 std::unique_ptr<ExternKernel> make_onednn_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
                                                  std::span<const OperandInfo> outputs) {
   const auto& p = std::get<MatMulProblem>(problem);
+  // With sizes that only a run knows both hold the matrix, a small one.
+  auto may_be_little = [&] {
+    const std::vector<int64_t>&y = outputs[0].sizes, &w = inputs[1].sizes;
+    const bool known = std::all_of(y.begin(), y.end(), [](int64_t n) { return n >= 0; });
+    if (!known) return inputs[1].constant->numel() <= kLittle;
+    return is_little(checked_numel(std::span(y).first(y.size() - 1)), w[0], w[1]);
+  };
   std::unique_ptr<ExternKernel> little;
   if (is_packed(inputs[1]) && inputs[0].dtype == DType::f32 && outputs[0].dtype == DType::f32 &&
-      p.post_ops.empty() && inputs[1].constant->numel() <= kLittle)
+      p.post_ops.empty() && may_be_little())
     little = make_direct_matmul(problem, inputs, outputs);
   return std::make_unique<OneDnnMatMul>(p, inputs, false, std::move(little));
 }

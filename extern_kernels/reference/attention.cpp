@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "extern_kernels/attention/carried.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
@@ -20,6 +21,8 @@ public:
 
   void run(const RunArgs& args) const override {
     const TensorRef &q = args.inputs[0], &k = args.inputs[1], &v = args.inputs[2], &y = args.outputs[0];
+    for (size_t i = 1; p_.carries && i < 3; ++i)
+      attention::Carried(args.inputs[5 + i], args.outputs[i]).copy_all();
     if (y.numel() == 0) return;
     const int64_t batch = q.sizes[0], heads = q.sizes[1], queries = q.sizes[2], depth = q.sizes[3],
                   kv_heads = k.sizes[1], keys = k.sizes[2], width = v.sizes[3];

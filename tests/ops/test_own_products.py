@@ -10,6 +10,7 @@ import itertools
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -482,3 +483,32 @@ def test_weights_that_the_library_cannot_count(op: str, x: tuple[int, ...], w: t
     graph = helper.make_graph([helper.make_node(op, ["x", "w"], ["y"])], "many weights", infos, [result])
     session = tensorbox.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), compile=False)
     assert any("2^3" in line or "kernel: direct_conv" in line for kernel in session.explain() for line in kernel["decisions"])
+
+
+@pytest.mark.parametrize("terms, columns", [(1, 1), (31, 17), (32, 16), (33, 15), (64, 10), (64, 64), (100, 1), (2, 257), (0, 3), (5, 0)])
+def test_products_of_few_numbers_around_what_is_little(terms: int, columns: int) -> None:
+    w, bias = normal(terms, columns), normal(columns)
+    # Up to the largest products that are not the library's, by factors and by whole vectors, and one row more.
+    most = [limit // max(1, terms * width) for limit, width in [(1 << 14, columns), (1 << 16, (columns + 15) // 16 * 16)]]
+    for rows in sorted({0, 1, 7, *(n + more for n in most for more in (0, 1) if 0 < n < 5000)}):
+        x = normal(rows, terms)
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])]
+        want = x.astype(np.float64) @ w.astype(np.float64) + bias
+        for session in sessions(model(nodes, {"x": x}, {"w": w, "b": bias}, np.float32)):
+            np.testing.assert_allclose(session.run({"x": x})["y"], want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_small_product_starts_no_thread() -> None:
+    program = """
+import os, sys, numpy as np, tensorbox
+session = tensorbox.Session(sys.argv[1], threads=2, all_dims_dynamic=True, compile=False)
+before = len(os.listdir("/proc/self/task"))
+session.run({"x": np.ones((64, 64), np.float32)})
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "model.onnx")
+        onnx.save(model(nodes, {"x": normal(64, 64)}, {"w": normal(64, 10)}, np.float32), file)
+        done = subprocess.run([sys.executable, "-c", program, file], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"

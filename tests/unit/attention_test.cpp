@@ -333,5 +333,86 @@ TEST(FusedAttention, KeysInParts) {
   }
 }
 
+/// Calls f(batch, head, token, element) for the tokens before `before`.
+template <class F> void each_of_past(const Array& a, int64_t before, F f) {
+  for (int64_t b = 0; b < a.sizes[0]; ++b)
+    for (int64_t g = 0; g < a.sizes[1]; ++g)
+      for (int64_t j = 0; j < before; ++j)
+        for (int64_t e = 0; e < a.sizes[3]; ++e) f(b, g, j, e);
+}
+
+/// Tokens of before come from another place, and are in keys and values afterwards. The last query sees all.
+void check_carried(const Shape& s, int64_t before, DType type, AttentionProblem p,
+                   const std::vector<int>& order) {
+  p.causal = p.from_end = p.carries = true;
+  Attention a(s, p, kPlain, order);
+  a.type = type;
+  Array past_k({s.batch, s.kv_heads, before, s.depth}, order),
+      past_v({s.batch, s.kv_heads, before, s.width}, kPlain);
+  for (auto [whole, past] : {std::pair{&a.k, &past_k}, {&a.v, &past_v}}) {
+    if (type != DType::f32) whole->round_to(type);
+    each_of_past(*whole, before, [&](auto... at) { past->at(at...) = whole->at(at...); });
+  }
+  const Array keys = a.k, values = a.v;
+  for (const auto which : {extern_kernels::Kernels::fastest, extern_kernels::Kernels::plain}) {
+    for (Array* whole : {&a.k, &a.v})
+      each_of_past(*whole, before, [&](auto... at) { whole->at(at...) = NAN; });
+    const std::vector<TensorRef> in = {a.q.ref_in(type),    a.k.ref_in(type),   a.v.ref_in(type), {}, {}, {},
+                                       past_k.ref_in(type), past_v.ref_in(type)};
+    std::vector<TensorRef> out = {a.y.ref(), in[1], in[2]};
+    out[1].sizes = past_k.sizes;
+    out[2].sizes = past_v.sizes;
+    std::vector<extern_kernels::OperandInfo> infos, results;
+    for (const TensorRef& t : in) infos.push_back({t.dtype, {t.sizes.begin(), t.sizes.end()}, {}, nullptr});
+    for (const TensorRef& t : out)
+      results.push_back({t.dtype, {t.sizes.begin(), t.sizes.end()}, {}, nullptr});
+    const auto kernel = select(extern_kernels::Problem(p), infos, results, which).kernel;
+    std::vector<float> workspace(static_cast<size_t>(kernel->workspace_bytes(in, out) / 4));
+    kernel->run({in, out, nullptr, workspace.data()});
+    for (Array* x : {&a.k, &a.v})
+      if (type != DType::f32)
+        decode_halves(type, x->halves.data(), static_cast<int64_t>(x->data.size()), x->data.data());
+    EXPECT_EQ(a.k.data, keys.data);
+    EXPECT_EQ(a.v.data, values.data);
+    for (int64_t b = 0; b < s.batch; ++b)
+      for (int64_t h = 0; h < s.heads; ++h)
+        for (int64_t i = 0; i < s.queries; ++i) {
+          const int64_t g = h * s.kv_heads / s.heads, end = s.keys - s.queries + i + 1,
+                        first = p.window > 0 ? std::max<int64_t>(0, end - p.window) : 0;
+          double sum = 0, want = 0;
+          for (int64_t j = first; j < end; ++j) {
+            double score = 0;
+            for (int64_t l = 0; l < s.depth; ++l) score += double(a.q.at(b, h, i, l)) * a.k.at(b, g, j, l);
+            sum += std::exp(score * p.scale);
+            want += std::exp(score * p.scale) * a.v.at(b, g, j, i % s.width);
+          }
+          ASSERT_NEAR(a.y.at(b, h, i, i % s.width), want / sum, type == DType::f32 ? 1e-4 : 1e-2)
+              << before << " of " << s.keys;
+        }
+  }
+}
+
+TEST(FusedAttention, CarriesCaches) {
+  for (const int64_t queries : {1, 3, 9, 60})
+    for (const int64_t before : {0, 1, 511, 512, 1500})
+      for (const DType type : {DType::f32, DType::bf16, DType::f16})
+        for (const int64_t window : {0, 600}) {
+          AttentionProblem p{0.25f};
+          p.window = window;
+          check_carried({1, 4, 2, queries, before + queries, 20, 24}, before, type, p, kPlain);
+        }
+  check_carried({2, 2, 2, 1, 38, 7, 5}, 37, DType::f32, {0.25f}, kTokensFirst);
+  check_carried({2, 2, 2, 2, 39, 7, 5}, 37, DType::f32, {0.25f}, kTransposed);
+  check_carried({1, 3, 3, 1, 2100, 64, 64}, 2099, DType::f32, {0.125f}, kPlain);
+  check_carried({2, 1, 1, 0, 300, 64, 64}, 300, DType::f32, {0.125f}, kPlain); // nothing but the copy
+  tbb::task_arena(16).execute([] { // threads share the keys of a head
+    AttentionProblem p{0.125f};
+    for (const int64_t window : {0, 1200}) {
+      p.window = window;
+      check_carried({1, 2, 1, 2, 2602, 24, 24}, 2600, DType::f32, p, kPlain);
+    }
+  });
+}
+
 } // namespace
 } // namespace tbx::test

@@ -131,6 +131,23 @@ TEST(Fit, Attention) {
   EXPECT_THAT(misfit(p, repeated, {f32({2, 5, 6, 4})}), HasSubstr("input 4 is missing"));
 }
 
+TEST(Fit, AttentionThatCarriesCaches) {
+  AttentionProblem p;
+  p.carries = true;
+  const Operands in{f32({2, 6, 5, 8}), f32({2, 3, 7, 8}), f32({2, 3, 7, 4}), kAbsent,
+                    kAbsent,           kAbsent,           f32({2, 3, 2, 8}), f32({2, 3, 2, 4})};
+  const Operands out{f32({2, 6, 5, 4}), f32({2, 3, 2, 8}), f32({2, 3, 2, 4})};
+  EXPECT_EQ(misfit(p, in, out), "no error");
+  EXPECT_THAT(misfit(p, in, {out[0]}), HasSubstr("another number of results"));
+  EXPECT_THAT(misfit(p, {in.begin(), in.begin() + 6}, out), HasSubstr("input 6 is missing"));
+  EXPECT_THAT(misfit(p, in, {out[0], f32({2, 3, 1, 8}), out[2]}), HasSubstr("output 1 is"));
+  EXPECT_THAT(misfit(p, in, {out[0], of(DType::f16, {2, 3, 2, 8}), out[2]}), HasSubstr("another type"));
+  Operands longer = in, results = out;
+  longer[6] = results[1] = f32({2, 3, 8, 8});
+  longer[7] = results[2] = f32({2, 3, 8, 4});
+  EXPECT_THAT(misfit(p, longer, results), HasSubstr("8 of 7 tokens"));
+}
+
 HostProblem host(const char* domain, const char* op, std::map<std::string, Attribute> attributes = {}) {
   return {domain, op, 1, std::move(attributes), {}, nullptr};
 }

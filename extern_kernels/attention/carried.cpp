@@ -76,9 +76,8 @@ void Carried::copy(int64_t batch, int64_t head, int64_t first, int64_t end) cons
 }
 
 void Carried::copy_all() const {
-  tbb::parallel_for(int64_t{0}, from_.sizes[0] * from_.sizes[1], [&](int64_t i) {
-    copy(i / from_.sizes[1], i % from_.sizes[1], 0, tokens());
-  });
+  tbb::parallel_for(int64_t{0}, from_.sizes[0] * from_.sizes[1],
+                    [&](int64_t i) { copy(i / from_.sizes[1], i % from_.sizes[1], 0, tokens()); });
 }
 
 } // namespace tbx::extern_kernels::attention

@@ -1,4 +1,5 @@
-// Caches that attention gives out longer than it was given them: tokens of before are copied as they are read.
+// Caches that attention gives out longer than it was given them: tokens of before are copied as they are
+// read.
 #pragma once
 
 #include "extern_kernels/kernel.h"

@@ -1,5 +1,6 @@
-// pool_integers: the greatest of dequantised integers is the greatest of these integers, dequantised; and what
-// is quantised again as it was dequantised is what it was. Integers of 8 bits lie four times as dense as floats.
+// pool_integers: the greatest of dequantised integers is the greatest of these integers, dequantised; and
+// what is quantised again as it was dequantised is what it was. Integers of 8 bits lie four times as dense as
+// floats.
 #include <algorithm>
 #include <numeric>
 

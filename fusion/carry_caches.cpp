@@ -125,7 +125,8 @@ private:
     if (rank != 4 || !same(operand.sizes, all.sizes)) return false;
     for (size_t d = 0; d < rank; ++d)
       for (size_t k = 0; k < rank; ++k)
-        if (!all.sizes[d].is(1) && !provably_equal(operand.coefficients[d * rank + k], all.coefficients[d * rank + k]))
+        if (!all.sizes[d].is(1) &&
+            !provably_equal(operand.coefficients[d * rank + k], all.coefficients[d * rank + k]))
           return false;
     return same(operand.start, all.start);
   }

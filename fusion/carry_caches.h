@@ -9,8 +9,8 @@ namespace tbx::fusion {
 bool copies_to_start(const ir::Program& program, const ir::Operation& op, ir::BufferId from,
                      ir::BufferId whole);
 
-/// Keys and values that an output of the model has behind those that an input of it has: where attention reads
-/// them from the output, the copy of what the input has becomes work of the attention (`carries` in
+/// Keys and values that an output of the model has behind those that an input of it has: where attention
+/// reads them from the output, the copy of what the input has becomes work of the attention (`carries` in
 /// extern_kernels/problem.h). So it is read once, and not read again from what is written. After layouts are
 /// fixed.
 void carry_caches(ir::Program& program);

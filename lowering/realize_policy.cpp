@@ -113,6 +113,15 @@ void realize_bytes_of_product(ir::Program& program, const ir::TensorBox& x) {
   if (reads_product) storage.realize(program, "bytes of a product");
 }
 
+/// Where it is read is data: a loop along what is read so is no vector.
+static bool reads_by_index(const ir::Loops& loops) {
+  bool found = false;
+  ir::visit(loops.body, [&](ir::Expr n) {
+    for (ir::SymInt i : n->indices) found |= ir::has_indirect(i);
+  });
+  return found;
+}
+
 void realize_if_repeated(ir::Program& program, const ir::TensorBox& x, const ir::SymInts& sizes) {
   ir::StorageBox& storage = *x.storage();
   if (storage.is_realized() || storage.loops().kind != ir::LoopKind::pointwise) return;
@@ -122,6 +131,8 @@ void realize_if_repeated(ir::Program& program, const ir::TensorBox& x, const ir:
   ir::ExprCounts n = ir::count({&storage.loops().body, 1});
   if (n.expensive > limits.shared_expensive || n.loads > limits.shared_reads || n.ops > limits.shared_ops)
     storage.realize(program, fmt::format("broadcast of {} operations and {} reads", n.ops, n.loads));
+  else if (!program.target.cuda && reads_by_index(storage.loops()))
+    storage.realize(program, "broadcast of elements found by index");
 }
 
 } // namespace tbx::lowering

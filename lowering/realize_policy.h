@@ -36,7 +36,8 @@ void realize_if_in_parts(ir::Program& program, const ir::TensorBox& x);
 void realize_bytes_of_product(ir::Program& program, const ir::TensorBox& x);
 
 /// Called before `x` is broadcast to `sizes` or read through a window: every element would be computed again
-/// for each of its copies.
+/// for each of its copies. On a CPU elements that are found by index go into memory, however cheap they are:
+/// loops over the copies would take them one by one.
 void realize_if_repeated(ir::Program& program, const ir::TensorBox& x, const ir::SymInts& sizes);
 
 } // namespace tbx::lowering

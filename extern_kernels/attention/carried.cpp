@@ -14,6 +14,7 @@ namespace {
 /// Copies of so many bytes go past the caches: nobody reads them before weights have filled these.
 constexpr int64_t kLong = 256 << 10;
 constexpr int64_t kLine = 64;
+constexpr int64_t kPart = 512; ///< tokens that one thread copies
 
 /// Writes whole lines, which no cache has to read first.
 void copy_past_caches(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -76,8 +77,10 @@ void Carried::copy(int64_t batch, int64_t head, int64_t first, int64_t end) cons
 }
 
 void Carried::copy_all() const {
-  tbb::parallel_for(int64_t{0}, from_.sizes[0] * from_.sizes[1], [&](int64_t i) {
-    copy(i / from_.sizes[1], i % from_.sizes[1], 0, tokens());
+  const int64_t heads = from_.sizes[1], parts = (tokens() + kPart - 1) / kPart;
+  tbb::parallel_for(int64_t{0}, from_.sizes[0] * heads * parts, [&](int64_t i) {
+    const int64_t head = i / parts, first = i % parts * kPart;
+    copy(head / heads, head % heads, first, first + kPart);
   });
 }
 

@@ -1,4 +1,5 @@
-// Caches that attention gives out longer than it was given them: tokens of before are copied as they are read.
+// Caches that attention gives out longer than it was given them: tokens of before are copied as they are
+// read.
 #pragma once
 
 #include "extern_kernels/kernel.h"
@@ -15,7 +16,7 @@ public:
   int64_t tokens() const { return from_.sizes[2]; }
   /// Copies tokens from `first` to before `end` of one head, as many of them as there are.
   void copy(int64_t batch, int64_t head, int64_t first, int64_t end) const;
-  /// All heads, side by side.
+  /// All of them, side by side.
   void copy_all() const;
 
 private:

@@ -15,6 +15,9 @@ std::span<const Pass> graph_passes() {
       Pass{"eliminate_no_ops",
            "Identity, Dropout in inference, Cast to the same type, Transpose in order -> input",
            eliminate_no_ops},
+      // Before multiply_integers: what it leaves out is no quantisation of a product.
+      Pass{"pool_integers", "MaxPool(DequantizeLinear(x)) -> DequantizeLinear(MaxPool(x))", pool_integers,
+           kCompileOnly},
       // Before fold_constants: it would make floats of integer weights.
       Pass{"multiply_integers",
            "Conv/MatMul/Gemm(DequantizeLinear(x), DequantizeLinear(w)) -> ConvInteger/MatMulInteger(x, "

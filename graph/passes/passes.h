@@ -11,6 +11,8 @@ int eliminate_no_ops(Graph& graph);
 int merge_transposes(Graph& graph);
 /// Transposes move behind elementwise nodes where fewer of them are left by that.
 int sink_transposes(Graph& graph);
+/// MaxPool over DequantizeLinear -> MaxPool of the integers.
+int pool_integers(Graph& graph);
 /// MatMul, Gemm and Conv over DequantizeLinear -> products of the integers themselves, scaled.
 int multiply_integers(Graph& graph, const PassContext& context);
 /// An integer product that is scaled and quantised again -> one that is scaled once.

@@ -1,6 +1,7 @@
 #include "base/stop.h"
 
 #include "base/budget.h"
+#include "base/current_stop.h"
 #include "base/error.h"
 
 namespace tbx {
@@ -17,6 +18,8 @@ void Stop::check() const {
 
 StopScope::StopScope(const Stop& stop) : outer_(current) { current = &stop; }
 StopScope::~StopScope() { current = outer_; }
+
+const Stop* current_stop() { return current; }
 
 void check_stop() {
   if (current) current->check();

@@ -21,6 +21,9 @@ using Code = SizeExpr::Code;
 
 namespace {
 
+/// Of numbers in no memory that one result may be computed of: some ten seconds.
+constexpr int64_t kMostSteps = int64_t{1} << 33;
+
 void append(SizeExpr& out, SymInt e) {
   if (e.is_constant()) {
     out.items.push_back({Code::push, e.constant()});
@@ -182,6 +185,7 @@ private:
       step.scratch_bytes = size_expr(emitted->scratch_bytes);
       step.cost_per_task = emitted->cost_per_task;
       info.kind = "generated";
+      bound_steps(group, program);
     } else {
       step.name = fmt::format("evaluated_{}", executable_.steps.size());
       step.tasks = size_expr(product(program.outer));
@@ -195,6 +199,24 @@ private:
     info.decisions = group.decisions;
     measure(program, info);
     push({std::move(step), group.origins}, std::move(info));
+  }
+
+  /// Native code ends behind the results that it is at. What sums numbers that are in no memory, as those of
+  /// Range and of what Expand repeats, has no other bound of its time.
+  void bound_steps(const fusion::Group& group, const KernelProgram& program) {
+    for (const ir::Phase& phase : program.phases) {
+      const SymInt steps = product(phase.inner);
+      if (steps.is_constant() && *steps.as_constant() <= kMostSteps) continue;
+      if (std::ranges::any_of(program.buffers, [&](const KernelBuffer& b) {
+            return b.id >= 0 && ir::provably_divisible(product(program_.at(b.id).sizes), steps);
+          }))
+        continue;
+      executable_.checks.push_back(
+          {size_expr(SymInt(kMostSteps) - steps), false,
+           fmt::format("one result is computed of {} numbers, which no memory holds; {} are the most",
+                       to_string(steps), kMostSteps),
+           false, nodes_of(executable_, group.origins)});
+    }
   }
 
   /// Saturates: what a model asks for is compared with the machine's memory in a run.

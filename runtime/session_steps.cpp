@@ -290,6 +290,8 @@ void Session::Impl::run_extern(const Step& of, const extern_kernels::ExternKerne
   if (of.device != DeviceKind::cpu)
     return library.run({ctx.inputs, ctx.outputs, nullptr, ctx.device_work, &ctx.device->stream()});
   void* workspace = shape.workspace_bytes ? ctx.workspace.get(shape.workspace_bytes) : nullptr;
+  std::optional<StopScope> scope; // for operators of the host whose work grows faster than their operands
+  if (ctx.stop.active()) scope.emplace(ctx.stop);
   if (step.dynamic_outputs.empty()) {
     library.run({ctx.inputs, ctx.outputs, nullptr, workspace});
     return;

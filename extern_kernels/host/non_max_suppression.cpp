@@ -6,7 +6,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/current_stop.h"
 #include "base/error.h"
+#include "base/stop.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/overlap.h"
 
@@ -53,9 +55,11 @@ struct Limits {
   bool has_score;
 };
 
-/// The boxes kept for one class, best first.
+constexpr int kBoxesBetweenStops = 64;
+
+/// The boxes kept for one class, best first. Each is held against all that were kept before it.
 std::vector<int64_t> select(const std::vector<Box>& boxes, const std::vector<int32_t>& cluster,
-                            const float* scores, const Limits& limits) {
+                            const float* scores, const Limits& limits, const Stop* stop) {
   std::vector<int32_t> order;
   for (size_t i = 0; i < boxes.size(); ++i)
     if (!limits.has_score || scores[i] > limits.score) order.push_back(static_cast<int32_t>(i));
@@ -69,7 +73,9 @@ std::vector<int64_t> select(const std::vector<Box>& boxes, const std::vector<int
   std::vector<KeptBoxes> kept(
       boxes.empty() ? 0 : 1 + static_cast<size_t>(*std::max_element(cluster.begin(), cluster.end())));
   std::vector<int64_t> selected;
+  int boxes_seen = 0;
   for (int32_t i : order) {
+    if (stop && ++boxes_seen % kBoxesBetweenStops == 0) stop->check();
     if (static_cast<int64_t>(selected.size()) >= limits.count) break;
     KeptBoxes& near = kept[cluster[i]];
     if (near.overlaps(boxes[i], limits.iou)) continue;
@@ -95,6 +101,7 @@ void run_non_max_suppression(const HostCall& call) {
   const bool center = call.integer("center_point_box") != 0;
   const auto *box_data = static_cast<const float*>(boxes.data),
              *score_data = static_cast<const float*>(scores.data);
+  const Stop* const stop = current_stop();
   std::vector<int64_t> selected;
   std::vector<Box> all(static_cast<size_t>(n));
   for (int64_t b = 0; b < batches && limits.count > 0; ++b) {
@@ -102,7 +109,7 @@ void run_non_max_suppression(const HostCall& call) {
     const std::vector<int32_t> cluster = clusters_of(all);
     std::vector<std::vector<int64_t>> kept(static_cast<size_t>(classes));
     tbb::parallel_for(int64_t{0}, classes, [&](int64_t c) {
-      kept[c] = select(all, cluster, score_data + (b * classes + c) * n, limits);
+      kept[c] = select(all, cluster, score_data + (b * classes + c) * n, limits, stop);
     });
     for (int64_t c = 0; c < classes; ++c)
       for (int64_t i : kept[c]) selected.insert(selected.end(), {b, c, i});

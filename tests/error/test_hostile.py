@@ -81,15 +81,54 @@ def test_images_of_giant_sizes(image: Callable[[], bytes]) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_long_kernel_ends_in_time(compiled: bool) -> None:
-    # 2^36 additions that need no memory.
+    # 2^33 additions for each result, which need no memory.
     text = """g (float[N] x, float[M, 1, 1] z) => (float[M] y) {
-      s = Constant<value = int64[3] {1, 131072, 524288}>()
+      s = Constant<value = int64[3] {1, 16384, 524288}>()
       e = Expand(z, s)  n = Exp(e)  a = Constant<value = int64[2] {1, 2}>()  y = ReduceSum<keepdims = 0>(n, a) }"""
     session = tensorbox.Session(model(text), compile=compiled, threads=1, time_limit_ms=300, load_time_limit_ms=60_000)
     start = time.monotonic()
     with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
         session.run({"x": np.zeros(3, np.float32), "z": np.zeros((4096, 1, 1), np.float32)})
     assert time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize("what", ["constant", "size of an input", "element of an input"])
+def test_a_long_sum_of_numbers_in_no_memory(what: str) -> None:
+    """Native code is not interrupted within a result: each of these would take it hours."""
+    size = {"constant": "s = Constant<value = int64[1] {17592186044416}>()",
+            "size of an input": "f = Constant<value = int64[1] {17592186044416}>()  k = Shape(z)  s = Mul(k, f)",
+            "element of an input": "s = Identity(n)"}[what]
+    text = f"g (float[K] z, int64[1] n) => (float y) {{ {size}  e = Expand(z, s)  m = Exp(e)  y = ReduceSum<keepdims = 0>(m) }}"
+    session = tensorbox.Session(model(text), time_limit_ms=300, load_time_limit_ms=60_000)
+    with pytest.raises(tensorbox.ModelError, match="which no memory holds|longer than the limit"):
+        session.run({"z": np.zeros(1, np.float32), "n": np.array([2**44])})
+
+
+def test_a_long_sum_of_numbers_in_memory_runs() -> None:
+    """Sizes that only a run knows are held against what memory holds."""
+    text = "g (float[N, M] x) => (float[N] y) { a = Constant<value = int64[1] {1}>()  y = ReduceSum<keepdims = 0>(x, a) }"
+    session = tensorbox.Session(model(text), untrusted=True)
+    assert "no memory" not in session.dump("plan")
+    np.testing.assert_array_equal(session.run({"x": np.ones((2, 1001), np.float32)})["y"], [1001, 1001])
+
+
+@pytest.mark.parametrize("what", ["NonMaxSuppression", "Det", "Inverse"])
+def test_long_work_of_the_host_ends_in_time(what: str) -> None:
+    """Boxes none of which overlap, held each against all; matrices of 4,000 rows: 10 s and more without a limit."""
+    n, g = 300_000, np.random.default_rng(1)
+    x = np.arange(0.0, n, dtype=np.float32)
+    # Neighbours overlap too little to be left out, but enough to be compared with all.
+    boxes = np.stack([x * 0, x * 0.7, x * 0 + 1, x * 0.7 + 1], -1)[None]
+    text = {"NonMaxSuppression": """g (float[1, N, 4] b, float[1, 1, N] s) => (int64[K, 3] y) { k = Constant<value_int = 1000000>()
+              t = Constant<value_float = 0.9>()  y = NonMaxSuppression(b, s, k, t) }""",
+            "Det": "g (float[N, N] m) => (float y) { y = Det(m) }",
+            "Inverse": "g (float[N, N] m) => (float[N, N] y) { y = com.microsoft.Inverse(m) }"}[what]
+    header = '<ir_version: 10, opset_import: ["": 24, "com.microsoft": 1]> '
+    session = tensorbox.Session(onnx.parser.parse_model(header + text), compile=False, time_limit_ms=300, load_time_limit_ms=60_000)
+    feeds = {"b": boxes, "s": g.random((1, 1, n), np.float32)} if what == "NonMaxSuppression" else {
+        "m": g.standard_normal((4000, 4000)).astype(np.float32)}
+    with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
+        session.run(feeds)
 
 
 def test_loops_in_loops_end_in_time() -> None:

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
+from ml_dtypes import bfloat16
 from peers import model_of, tensorbox
 from test_transposed_convolution import by_taps as transposed_by_taps
 
@@ -27,6 +28,13 @@ CASES = [
     ((2, 97, 7, 24, 17), 24, (1, 1, 1), [2, 2, 2], [1, 1, 1], [0, 0, 0, 0, 1, 0]),
     ((1, 129, 10, 12, 11), 64, (1, 1, 1), [2, 2, 2], [1, 1, 1], [0, 0, 0, 1, 1, 1]),
     ((1, 64, 30, 14), 16, (1, 3), [4, 1], [1, 1], [0, 1, 0, 1]),
+]
+
+# Two results in a line, the first of padding alone: in bfloat16 without tiles, too.
+HALVES = [
+    ((1, 3, 3, 8, 7), 257, (3, 3, 3), [4, 4, 4], [1, 1, 1], [2, 1, 3, 0, 0, 0]),
+    ((1, 32, 8, 7), 257, (3, 3), [4, 4], [1, 1], [1, 3, 0, 0]),
+    ((1, 3, 3, 3, 7), 257, (1, 1, 3), [1, 1, 4], [1, 1, 1], [0, 0, 3, 0, 0, 0]),
 ]
 
 # image, results, kernel, dilations, pads, whether there is a bias; strides are 1: the library has tiles for those alone.
@@ -64,6 +72,19 @@ def check(number: int) -> None:
     hold(model_of("Conv", {"x": x, "w": w}, ["y"], 22, constants=["w"], strides=strides, dilations=dilations, pads=pads), x, want, sizes)
 
 
+def check_halves(number: int) -> None:
+    image, results, kernel, strides, dilations, pads = HALVES[number]
+    x = RNG.standard_normal(image).astype(bfloat16)
+    w = RNG.standard_normal((results, image[1], *kernel)).astype(bfloat16)
+    b = RNG.standard_normal(results).astype(bfloat16)
+
+    def plain(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return by_taps(x, w, strides, dilations, pads) + b.astype(np.float64).reshape(-1, *[1] * len(kernel))
+
+    m = model_of("Conv", {"x": x, "w": w, "b": b}, ["y"], 22, constants=["w", "b"], strides=strides, dilations=dilations, pads=pads)
+    hold(m, x, plain(x, w, b), plain(np.abs(x), np.abs(w), np.abs(b)), 2.0**-7)
+
+
 def check_transposed(number: int) -> None:
     image, results, kernel, dilations, pads, has_bias = TRANSPOSED[number]
     x = RNG.standard_normal(image).astype(np.float32)
@@ -79,12 +100,12 @@ def check_transposed(number: int) -> None:
     hold(m, x, plain(x, w, bias), plain(np.abs(x), np.abs(w), np.abs(bias)))
 
 
-def hold(m: onnx.ModelProto, x: np.ndarray, want: np.ndarray, sizes: np.ndarray) -> None:
-    for precision, step in (("strict", 2.0**-18), ("bf16", 2.0**-7)):
+def hold(m: onnx.ModelProto, x: np.ndarray, want: np.ndarray, sizes: np.ndarray, strict: float = 2.0**-18) -> None:
+    for precision, step in (("strict", strict), ("bf16", 2.0**-7)):
         for dynamic in (False, True):
             session = tensorbox.Session(m, compile=False, precision=precision, threads=2, all_dims_dynamic=dynamic)
             for _ in range(3):
-                got = session.run({"x": x})["y"]
+                got = session.run({"x": x})["y"].astype(np.float64)
                 assert got.shape == want.shape and (np.abs(got - want) <= step * sizes + 1e-30).all(), (precision, dynamic)
 
 
@@ -98,6 +119,11 @@ def in_a_process(call: str) -> None:
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]} {c[2]}" for c in CASES])
 def test_padded_windows(number: int) -> None:
     in_a_process(f"check({number})")
+
+
+@pytest.mark.parametrize("number", range(len(HALVES)), ids=[f"{c[0]} {c[2]}" for c in HALVES])
+def test_padded_windows_of_halves(number: int) -> None:
+    in_a_process(f"check_halves({number})")
 
 
 @pytest.mark.parametrize("number", range(len(TRANSPOSED)), ids=[f"{c[0]} {c[2]}" for c in TRANSPOSED])

@@ -24,8 +24,9 @@ using ir::SymInt;
 
 namespace {
 
-/// Blocks of a kernel that starts beside the one before it: each has a multiprocessor of a large GPU.
-constexpr int64_t kMostBeside = 128;
+/// Blocks of a kernel that starts beside the one before it: those of steps of decoders have fewer. Kernels of
+/// more gain nothing.
+constexpr int64_t kMostBeside = 8;
 
 constexpr const char* kPrelude =
 #include "codegen/prelude/cuda.inc"

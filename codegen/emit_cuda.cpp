@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "codegen/cuda_tiles.h"
+#include "codegen/device_binary.h"
 #include "codegen/emit.h"
 #include "codegen/exact_values.h"
 #include "codegen/held_rows.h"
@@ -22,6 +23,10 @@ using ir::StmtKind;
 using ir::SymInt;
 
 namespace {
+
+/// Blocks of a kernel that starts beside the one before it: those of steps of decoders have fewer. Kernels of
+/// more gain nothing.
+constexpr int64_t kMostBeside = 8;
 
 constexpr const char* kPrelude =
 #include "codegen/prelude/cuda.inc"
@@ -109,17 +114,20 @@ public:
 private:
   EmittedKernel finish(const SymInt& tasks) {
     EmittedKernel out;
-    std::string body = fmt::format("({}) {{\n{}}}\n", parameters(), w_.finish());
-    out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
     out.block_threads = block_threads();
-    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void __launch_bounds__({}{}) {}{}}}\n",
-                           out.block_threads, mapping_ == Mapping::tile ? ", 4" : "", out.function, body);
-    out.size_args = w_.size_args;
-    out.check_origins = w_.check_origins;
     out.tasks = tasks;
     out.team = mapping_ == Mapping::thread ? Team::thread
                : mapping_ == Mapping::warp ? Team::warp
                                            : Team::block;
+    const auto blocks = ir::ceildiv(tasks, ir::SymInt(teams_of_block(out))).as_constant();
+    out.overlaps = blocks && *blocks <= kMostBeside;
+    const std::string body = fmt::format("({}) {{\n{}{}}}\n", parameters(out.overlaps),
+                                         out.overlaps ? "BESIDE\n" : "", w_.finish());
+    out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
+    out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void __launch_bounds__({}{}) {}{}}}\n",
+                           out.block_threads, mapping_ == Mapping::tile ? ", 4" : "", out.function, body);
+    out.size_args = w_.size_args;
+    out.check_origins = w_.check_origins;
     out.scratch_bytes = w_.scratch_bytes;
     out.shared_bytes = static_cast<int>(shared_.bytes);
     return out;
@@ -141,12 +149,13 @@ private:
   }
 
   /// Pointers and sizes by value: they lie in constant memory, where a table would cost a dependent load
-  /// each.
-  std::string parameters() const {
+  /// each. What a kernel reads that starts while the one before it runs may change at first: the compiler
+  /// must not load it early, as it does where nothing else writes there (__restrict).
+  std::string parameters(bool changing) const {
     std::string out;
     for (size_t b = 0; b < kernel_.buffers.size(); ++b)
       if (kernel_.buffers[b].access != Access::row_local)
-        out += fmt::format("{} b{}, ", w_.pointer_type(static_cast<int>(b)), b);
+        out += fmt::format("{} b{}, ", w_.pointer_type(static_cast<int>(b), changing), b);
     for (size_t s = 0; s < w_.size_args.size(); ++s) out += fmt::format("i64 s{}, ", s);
     return out + "i64 begin, i64 end, void* scratch, i64* error";
   }

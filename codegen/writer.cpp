@@ -205,11 +205,11 @@ std::string Writer::buffer(int b) {
   return buffers_[b] = name;
 }
 
-std::string Writer::pointer_type(int b) const {
+std::string Writer::pointer_type(int b, bool changing) const {
   const ir::KernelBuffer& k = kernel_.buffers[b];
   const bool written = written_[b] && k.access != ir::Access::read;
   return fmt::format("{}{}*{}", written ? "" : "const ", storage_of(k.dtype),
-                     k.may_alias ? "" : " __restrict");
+                     k.may_alias || changing ? "" : " __restrict");
 }
 
 std::string Writer::finish() {

@@ -125,7 +125,7 @@ public:
   std::vector<int> check_origins; ///< of check number 1 + i
   std::string finish();           ///< text of the function scope
   /// Type of the pointer to a buffer: "const f32* __restrict".
-  std::string pointer_type(int buffer) const;
+  std::string pointer_type(int buffer, bool changing = false) const;
   /// What a failed check does: its number, the index, the extent, whether the index counts from the end, the
   /// lanes that failed.
   std::string on_failure = "return failed(scratch, {}, {}, {}, {}{});";

@@ -74,6 +74,7 @@ private:
     step.launch.blocks = size_expr(ir::max(ir::SymInt(1), ir::min(blocks, most)));
     step.launch.threads = k.block_threads;
     step.launch.shared_bytes = k.shared_bytes;
+    step.launch.overlaps = k.overlaps;
     step.launch.teams = k.team == codegen::Team::warp ? k.block_threads / 32 : 1;
     return {};
   }

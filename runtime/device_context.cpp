@@ -123,7 +123,8 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
     arguments_.push_back(p);
   run_stream_->launch(on_.kernels[step],
                       {static_cast<uint32_t>(shape.blocks), static_cast<uint32_t>(kernel.launch.threads),
-                       static_cast<uint32_t>(kernel.launch.shared_bytes)},
+                       static_cast<uint32_t>(kernel.launch.shared_bytes),
+                       kernel.launch.overlaps && on_.starts_early},
                       arguments_);
 }
 
@@ -263,20 +264,26 @@ void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& ou
       }
 }
 
-/// The work of a run, or what is recorded of it.
+/// The work of a run, or what is `recorded` of it: there copies wait for no other copy, which takes longer
+/// than they do themselves.
 void DeviceContext::do_all(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs,
-                           const std::function<void()>& steps) {
+                           const std::function<void()>& steps, bool recorded) {
   using How = EdgeUse::How;
+  auto beside = [&] {
+    if (recorded) run_stream_->begin_piece({});
+  };
   for (const EdgeUse& use : inputs) {
-    if (use.how == How::staged) run_stream_->upload(use.twin, use.stage, use.room);
-    if (use.how == How::copied) run_stream_->copy(use.twin, use.memory, use.bytes);
+    if (use.how == How::staged) beside(), run_stream_->upload(use.twin, use.stage, use.room);
+    if (use.how == How::copied) beside(), run_stream_->copy(use.twin, use.memory, use.bytes);
   }
+  if (recorded) run_stream_->join_pieces();
   steps();
   for (const EdgeUse& use : outputs) {
-    if (use.how == How::staged) run_stream_->download(use.stage, use.twin, use.room);
-    if (use.how == How::copied) run_stream_->copy(use.memory, use.twin, use.bytes);
+    if (use.how == How::staged) beside(), run_stream_->download(use.stage, use.twin, use.room);
+    if (use.how == How::copied) beside(), run_stream_->copy(use.memory, use.twin, use.bytes);
   }
-  if (reports_) run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
+  if (reports_) beside(), run_stream_->download(stage_->data(), reports_->data(), reports_->bytes());
+  if (recorded) run_stream_->join_pieces();
 }
 
 void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs,
@@ -291,9 +298,10 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
   }
   reported_ = true;
   if (mode == Mode::now) {
-    do_all(inputs, outputs, [&] {
+    auto steps = [&] {
       for (size_t s = work.first; s < work.last; ++s) work.run(s);
-    });
+    };
+    do_all(inputs, outputs, steps, false);
   } else {
     const bool fits =
         mode == Mode::replay && (recorded_.front().symbols == work.symbols || move_launches(work));
@@ -344,7 +352,7 @@ void DeviceContext::record(const std::vector<EdgeUse>& inputs, const std::vector
   run_stream_ = stream_.get();
   stream_->begin_capture();
   try {
-    do_all(inputs, outputs, steps);
+    do_all(inputs, outputs, steps, true);
   } catch (...) {
     run_stream_ = run_on;
     recorded_.pop_front();

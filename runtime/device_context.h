@@ -127,7 +127,7 @@ private:
   static std::vector<std::vector<size_t>> order_of_work(const Work& work);
   void record(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs, const Work& work);
   void do_all(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs,
-              const std::function<void()>& steps);
+              const std::function<void()>& steps, bool recorded);
   void note_again() const;
   bool move_launches(const Work& work);
   void move_copies(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs);

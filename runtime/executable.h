@@ -60,7 +60,8 @@ struct BufferPlan {
 struct KernelLaunch {
   SizeExpr blocks;
   int threads = 0, shared_bytes = 0;
-  int teams = 1; ///< of a block; each needs the kernel's scratch for itself
+  int teams = 1;         ///< of a block; each needs the kernel's scratch for itself
+  bool overlaps = false; ///< may start before the kernel before it ends, where the GPU can
 };
 
 /// Runs tasks of a generated kernel.

@@ -48,7 +48,7 @@ template <class A> void fields(A& a, runtime::BufferPlan& v) {
                                       v.first_step, v.last_step);
 }
 template <class A> void fields(A& a, runtime::KernelLaunch& v) {
-  a.template all<runtime::KernelLaunch>(v.blocks, v.threads, v.shared_bytes, v.teams);
+  a.template all<runtime::KernelLaunch>(v.blocks, v.threads, v.shared_bytes, v.teams, v.overlaps);
 }
 template <class A> void fields(A& a, runtime::KernelStep& v) {
   a.template all<runtime::KernelStep>(v.name, v.buffers, v.writes, v.offset_bytes, v.size_args, v.tasks,

@@ -139,7 +139,8 @@ public:
     config.grid_x = shape.blocks, config.block_x = shape.threads, config.shared_bytes = shape.shared_bytes;
     config.stream = stream_;
     LaunchAttribute overlap;
-    if (shape.overlap) {
+    // Of several nodes that it waits for it waits for the ends.
+    if (shape.overlap && (!recording_ || last_nodes().size() == 1)) {
       overlap.id = kProgrammaticStreamSerialization;
       overlap.value[0] = 1; // an int, little-endian
       config.attributes = &overlap, config.num_attributes = 1;

@@ -32,7 +32,7 @@ const char* const kWorkText =
 constexpr int64_t kMostNormed = 8192;  ///< elements of a row, of which a thread keeps some
 constexpr int64_t kColumnsOfBlock = 8; ///< one for each warp
 constexpr int64_t kEmulatedBytes = 32 << 10, kMostBytes = 48 << 10; ///< of shared memory, for one row
-constexpr int kManyColumns = 4; ///< that a warp has at a time, of matrices that fill the device many times
+constexpr int kManyColumns = 4;                                     ///< that a warp has at a time
 
 /// Of shared memory, for the activations of one row.
 int64_t row_bytes_of(int64_t k, int64_t block, bool rounded) {
@@ -128,7 +128,11 @@ private:
   int64_t results() const { return work_.gate == RowWork::no_gate ? n_ : n_ / 2; }
   int columns_of_warp() const {
     const int many = work_.gate == RowWork::no_gate ? kManyColumns : kManyColumns / 2;
-    return n_ >= int64_t{8} * 2 * kManyColumns * multiprocessors_ ? many : 1;
+    // Each block norms and rounds the row for itself, so one on each multiprocessor is enough.
+    const int64_t warps = int64_t{8} * multiprocessors_,
+                  each = std::max<int64_t>(1, (results() + warps - 1) / warps);
+    if (each <= many) return static_cast<int>(each);
+    return n_ >= warps * 2 * kManyColumns ? many : 1;
   }
 
   device::Kernel compiled_for(int64_t rows) const {

@@ -6,7 +6,6 @@
 #include <bit>
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "base/error.h"
 #include "extern_kernels/cuda/loop_attention.h"
@@ -25,7 +24,8 @@ const char* const kRowsText =
 constexpr int64_t kWidest = 128; ///< a warp has a key, a thread four of its columns
 constexpr int64_t kMostRows = 8;
 constexpr int kWarps = 16, kRowsOfTile = 4;
-constexpr int kCluster = 8; ///< blocks that share their memory: as many as every GPU that has clusters takes
+constexpr int kTogether = 8; ///< loads of a thread that are on their way, as the text has it
+constexpr int kCluster = 8;  ///< blocks that share their memory: as many as every GPU that has clusters takes
 
 /// As the text's macros have them.
 struct Types {
@@ -54,14 +54,14 @@ public:
   /// `rows`: of queries that share a head of keys; 0: not known yet.
   RowAttention(device::Device& device, const AttentionProblem& p, const Types& types, int64_t depth,
                int64_t width, int64_t rows, Load load)
-      : p_(p), types_(types), load_(std::move(load)), properties_(device.properties()),
-        has_clusters_(architecture_number(properties_) >= 90) {
+      : p_(p), types_(types), depth_(depth), width_(width), load_(std::move(load)),
+        properties_(device.properties()), is_sm_90_(architecture_number(properties_) >= 90) {
     const int64_t threads = (std::max(depth, width) + 3) / 4;
     lanes_ = static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(threads)), 8, 32));
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
     if (rows > 0) // for the first run
-      compiled_for(static_cast<int>(rows), depth % 4 == 0 && width % 4 == 0, has_clusters_);
+      compiled_for({rows == 1 ? 1 : kRowsOfTile, depth % 4 == 0 && width % 4 == 0, is_sm_90_, 1});
   }
 
   std::string description() const override { return "our own " + to_string(Problem(p_)) + " of few rows"; }
@@ -69,28 +69,30 @@ public:
   int64_t workspace_bytes(std::span<const TensorRef> inputs,
                           std::span<const TensorRef> outputs) const override {
     if (outputs[0].numel() == 0) return 0;
-    const HeadsArguments a = arguments(inputs, outputs[0]);
-    return a.splits == 1 || is_cluster(a) ? 0 : a.tiles * a.splits * bytes_of_part(a.rows);
+    const Call call = call_of(inputs, outputs[0]);
+    const HeadsArguments& a = call.arguments;
+    return a.splits == 1 || call.form.cluster ? 0 : a.tiles * a.splits * bytes_of_part(call.form.rows);
   }
 
   bool can_rehearse() const override { return true; }
 
   void run(const RunArgs& args) const override {
     if (args.outputs[0].numel() == 0) return;
-    HeadsArguments a = arguments(args.inputs, args.outputs[0]);
+    auto [a, form] = call_of(args.inputs, args.outputs[0]);
     if (a.tiles * a.splits > INT32_MAX) throw_unsupported("attention of {} tiles of queries", a.tiles);
-    const bool vector = rows_are_aligned(args.inputs[0]) && rows_are_aligned(args.inputs[1]) &&
-                        rows_are_aligned(args.inputs[2]);
-    const bool cluster = is_cluster(a);
-    if (a.splits > 1 && !cluster) a.partial = static_cast<float*>(args.workspace);
-    const Compiled& kernels = compiled_for(a.rows, vector, cluster);
+    form.vector = rows_are_aligned(args.inputs[0]) && rows_are_aligned(args.inputs[1]) &&
+                  rows_are_aligned(args.inputs[2]);
+    if (a.splits > 1 && !form.cluster) a.partial = static_cast<float*>(args.workspace);
+    const Compiled& kernels = compiled_for(form);
     device::LaunchShape shape;
     shape.blocks = static_cast<uint32_t>(a.tiles * a.splits);
     shape.threads = static_cast<uint32_t>(a.shares * 32);
-    shape.shared_bytes = static_cast<uint32_t>((a.shares + (cluster ? kCluster : 0)) * bytes_of_part(a.rows));
+    shape.overlap = is_sm_90_;
+    shape.shared_bytes =
+        static_cast<uint32_t>((a.shares + (form.cluster ? kCluster : 0)) * bytes_of_part(form.rows));
     void* pointers[] = {&a};
     args.stream->launch(kernels.rows, shape, pointers);
-    if (a.splits == 1 || cluster) return;
+    if (a.splits == 1 || form.cluster) return;
     shape.blocks = static_cast<uint32_t>(a.tiles);
     shape.threads = 256;
     shape.shared_bytes = 0;
@@ -103,67 +105,93 @@ private:
     device::Kernel rows, join;
   };
 
-  static int rows_of_tile(int rows) { return rows == 1 ? 1 : kRowsOfTile; }
+  /// What there is a text for.
+  struct Form {
+    int rows = 1; ///< of a tile
+    bool vector = false, cluster = false;
+    int batches = 1; ///< of loads that a warp has of a tile of keys
+    auto operator<=>(const Form&) const = default;
+  };
+  struct Call {
+    HeadsArguments arguments;
+    Form form; ///< but for `vector`
+  };
+
   /// What a warp, or a block, knows of the rows of a tile.
   int64_t bytes_of_part(int rows) const {
-    return int64_t{rows_of_tile(rows)} * (4 * lanes_ + 2) * static_cast<int64_t>(sizeof(float));
+    return int64_t{rows} * (4 * lanes_ + 2) * static_cast<int64_t>(sizeof(float));
   }
 
-  HeadsArguments arguments(std::span<const TensorRef> inputs, const TensorRef& y) const {
-    HeadsArguments a;
+  Call call_of(std::span<const TensorRef> inputs, const TensorRef& y) const {
+    Call call;
+    HeadsArguments& a = call.arguments;
     a.problem = attention_arguments(p_, inputs, y);
     const AttentionArguments& p = a.problem;
     const int64_t rows = p.heads / p.kv_heads * p.queries;
     if (rows > INT32_MAX - kRowsOfTile || p.keys > INT32_MAX - 64)
       throw_unsupported("attention of {} rows and {} keys", rows, p.keys);
     a.rows = static_cast<int>(rows);
-    const int each = rows_of_tile(a.rows);
+    // Warps take long for several rows, so these share warps only where one for each would not fit beside the
+    // others.
+    const int64_t groups = inputs[0].sizes[0] * p.kv_heads;
+    const int each = rows == 1 || groups * rows * kCluster <= properties_.multiprocessors ? 1 : kRowsOfTile;
     a.row_tiles = (a.rows + each - 1) / each;
-    a.tiles = inputs[0].sizes[0] * p.kv_heads * a.row_tiles;
-    const int64_t key_tiles = std::max<int64_t>(1, (p.keys + 31) / 32);
-    // A cluster costs little, so a warp may have a single tile of keys; joining parts of other blocks costs a
-    // launch, so there are some for each.
+    a.tiles = groups * a.row_tiles;
+    // A warp has one batch of loads of keys at a time where that leaves few tiles for each.
+    const int64_t all_batches = lanes_ / kTogether, small = 32 / all_batches,
+                  small_tiles = std::max<int64_t>(1, (p.keys + small - 1) / small);
+    // A cluster is worth its two meetings where a block's own warps have more than a tile each; joining parts
+    // of other blocks costs a launch, so there are some tiles for each warp.
     const int64_t places = properties_.multiprocessors / a.tiles;
-    int64_t splits = 1;
-    if (has_clusters_ && key_tiles >= kLeastOfCluster && 2 * places >= kCluster)
-      splits = kCluster;
-    else
-      splits = std::clamp<int64_t>(places, 1, std::max<int64_t>(1, key_tiles / (int64_t{2} * kWarps)));
-    a.splits = static_cast<int>(splits);
-    a.tiles_of_split = static_cast<int>((key_tiles + splits - 1) / splits);
-    a.shares = static_cast<int>(std::min<int64_t>(kWarps, is_cluster(a) ? a.tiles_of_split : key_tiles));
-    return a;
+    call.form.cluster = is_sm_90_ && small_tiles > kWarps && 2 * places >= kCluster;
+    const int64_t key_tiles = std::max<int64_t>(1, (p.keys + 31) / 32);
+    a.splits = static_cast<int>(
+        call.form.cluster
+            ? int64_t{kCluster}
+            : std::clamp<int64_t>(places, 1, std::max<int64_t>(1, key_tiles / (int64_t{2} * kWarps))));
+    const int64_t most = call.form.cluster ? kMostSmall : kWarps;
+    const bool is_small = small_tiles <= most * a.splits;
+    const int64_t tiles = is_small ? small_tiles : key_tiles;
+    call.form.rows = each;
+    call.form.batches = static_cast<int>(is_small ? 1 : all_batches);
+    a.tiles_of_split = static_cast<int>((tiles + a.splits - 1) / a.splits);
+    a.shares = static_cast<int>(std::min<int64_t>(kWarps, a.tiles_of_split));
+    return call;
   }
-  bool is_cluster(const HeadsArguments& a) const { return has_clusters_ && a.splits == kCluster; }
 
-  const Compiled& compiled_for(int rows, bool vector, bool cluster) const {
-    const int each = rows_of_tile(rows);
+  const Compiled& compiled_for(const Form& form) const {
     std::scoped_lock lock(mutex_);
-    auto [it, fresh] = compiled_.try_emplace({each, vector, cluster});
+    auto [it, fresh] = compiled_.try_emplace(form);
     if (fresh) {
+      auto number = [](auto value) { return static_cast<int>(value); };
       it->second.module = load_(fmt::format(
-          "#define ROWS {}\n#define LANES {}\n#define VECTOR {}\n#define CLUSTER {}\n#define QUERY {}\n"
-          "#define KV {}\n#define MASK {}\n#define SINK {}\n#define OUT {}\n{}\n{}",
-          each, lanes_, vector ? 1 : 0, cluster ? kCluster : 1, static_cast<int>(types_.query),
-          static_cast<int>(types_.kv), static_cast<int>(types_.mask), static_cast<int>(types_.sink),
-          static_cast<int>(types_.out), loops_arguments(), kRowsText));
+          "#define ROWS {}\n#define LANES {}\n#define BATCHES {}\n#define VECTOR {}\n#define CLUSTER {}\n"
+          "#define QUERY {}\n#define KV {}\n#define MASK {}\n#define SINK {}\n#define OUT {}\n#define "
+          "OVERLAP {}\n"
+          "#define DEPTH {}\n#define WIDTH {}\n#define MASKED {}\n#define CAUSAL {}\n#define STARTS {}\n"
+          "#define WINDOW {}\n#define SINKS {}\n#define SOFTCAP {}\n#define ZEROS {}\n{}\n{}",
+          form.rows, lanes_, form.batches, number(form.vector), form.cluster ? kCluster : 1,
+          number(types_.query), number(types_.kv), number(types_.mask), number(types_.sink),
+          number(types_.out), number(is_sm_90_), depth_, width_, number(p_.has_mask), number(p_.causal),
+          number(p_.has_starts), number(p_.window > 0), number(p_.has_sinks), number(p_.softcap > 0),
+          number(p_.zero_undefined_rows || p_.zero_hidden_rows), loops_arguments(), kRowsText));
       it->second.rows = it->second.module->kernel("few_rows");
       it->second.join = it->second.module->kernel("join_rows");
     }
     return it->second;
   }
 
-  static constexpr int64_t kLeastOfCluster = 3; ///< tiles of keys
+  static constexpr int64_t kMostSmall = 12; ///< tiles of one batch that a block of a cluster has at most
 
   AttentionProblem p_;
   Types types_;
+  int64_t depth_, width_;
   int lanes_ = 0;
   Load load_;
   device::Properties properties_;
-  bool has_clusters_;
+  bool is_sm_90_; ///< or newer: has clusters, and kernels that start before the ones before them end
   mutable std::mutex mutex_;
-  /// By the rows of a tile, VECTOR, and whether there are clusters.
-  mutable std::map<std::tuple<int, bool, bool>, Compiled> compiled_;
+  mutable std::map<Form, Compiled> compiled_;
 };
 
 } // namespace

@@ -5,6 +5,7 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/dtype.h"
 #include "extern_kernels/cuda/loops.h"
@@ -21,7 +22,7 @@ const char* const kText =
 #include "extern_kernels/cuda/row_product.inc"
     ;
 
-constexpr int kWarps = 8; ///< of a block
+constexpr int64_t kMostWarps = 8; ///< of a block
 
 /// Of a library's type; undefined: the kernel has none of it.
 DType type_of(int type) {
@@ -31,6 +32,50 @@ DType type_of(int type) {
   case lt::kBf16: return DType::bf16;
   default: return DType::undefined;
   }
+}
+
+/// What warps have of the results.
+struct Share {
+  int64_t block = kMostWarps; ///< warps of a block
+  int64_t warps = 1;          ///< of these that share the terms of a result
+  int64_t results = 1;        ///< that they have at a time
+  int64_t held = 1;           ///< vectors of a column that a thread has on their way
+  int64_t of_block() const { return block / warps * results; }
+};
+
+/// One block for each multiprocessor, whose threads have all of their columns on their way: so few blocks
+/// read the row, and norm it, and those of the next kernel have room beside them. `columns` of the matrix for
+/// each result, of `vectors` of 16 bytes for each thread of a warp.
+std::optional<Share> all_at_once(int64_t results, int64_t columns, int64_t vectors, int64_t multiprocessors) {
+  constexpr int64_t kMostHeld = 18, kLeastWarps = 4;
+  std::optional<Share> best;
+  int64_t least = 0;
+  const int64_t share = (results + multiprocessors - 1) / multiprocessors;
+  for (int64_t block = kMostWarps; block >= kLeastWarps; --block)
+    for (int64_t warps = 1; warps <= block; warps *= 2) {
+      if (block % warps != 0) continue;
+      const Share s{block, warps, (share * warps + block - 1) / block, (vectors + warps - 1) / warps};
+      const int64_t sums = s.results * columns;
+      if (s.held * sums > kMostHeld) continue;
+      // What a block reads, what a thread adds, and sums that meet in five steps, and once more among warps.
+      const int64_t cost =
+          s.of_block() * columns * vectors + 2 * s.held * sums + 4 * sums + (warps > 1 ? 8 : 0);
+      if (!best || cost < least) least = cost, best = s;
+    }
+  return best;
+}
+
+/// As many blocks as it takes: a warp has a column whose vectors a thread can have on their way, or several
+/// share it, more of them where columns are few. Two columns of a gate are on their way together.
+Share one_by_one(int64_t results, int64_t columns, int64_t vectors, DType type, int64_t multiprocessors) {
+  const int64_t most = (type == DType::f32 ? 6 : 4) / columns;
+  int64_t warps = 1;
+  auto too_few = [&] {
+    return vectors > most * warps ||
+           (vectors >= 2 * warps && results * warps * 10 < int64_t{7} * kMostWarps * multiprocessors);
+  };
+  while (warps < kMostWarps && too_few()) warps *= 2;
+  return {kMostWarps, warps, 1, std::min(most, (vectors + warps - 1) / warps)};
 }
 
 /// [columns, terms] of a matrix with these strides, some columns at a time, which lie beside each other.
@@ -119,29 +164,23 @@ void RowProduct::launch(device::Stream& stream, const Gemm& g, const GemmAddress
   const device::Properties properties = device_.properties();
   const bool gated = ends.work.gate != RowWork::no_gate;
   const int64_t results = gated ? columns_ / 2 : columns_;
-  // A warp has a column whose vectors a thread can have on their way, or several share it, more of them where
-  // columns are few. Two columns of a gate are on their way together.
-  const int64_t vectors = (terms_ * size_of(type_) / 16 + 31) / 32,
-                most = (type_ == DType::f32 ? 6 : 4) / (gated ? 2 : 1);
-  int64_t warps = 1;
-  auto too_few = [&] {
-    return vectors > most * warps ||
-           (vectors >= 2 * warps && results * warps * 10 < int64_t{7} * kWarps * properties.multiprocessors);
-  };
-  while (warps < kWarps && too_few()) warps *= 2;
+  const int64_t columns = gated ? 2 : 1, vectors = (terms_ * size_of(type_) / 16 + 31) / 32;
+  const Share share = all_at_once(results, columns, vectors, properties.multiprocessors)
+                          .value_or(one_by_one(results, columns, vectors, type_, properties.multiprocessors));
   device::LaunchShape shape;
   shape.overlap = architecture_number(properties) >= 90;
   auto number = [](auto value) { return static_cast<int>(value); };
   const std::string text = fmt::format(
       "#define NORM {}\n#define ROUNDED_ROW {}\n#define ACTIVATION {}\n{}#define TYPE {}\n#define SOURCE {}\n"
-      "#define RESULT {}\n#define WARPS {}\n#define HELD {}\n#define BIAS {}\n#define RESIDUAL {}\n"
-      "#define SCALE {}\n#define SHIFT {}\n#define GATE {}\n#define STAGED {}\n#define TERMS {}\n"
+      "#define RESULT {}\n#define BLOCK {}\n#define WARPS {}\n#define RESULTS {}\n#define HELD {}\n#define "
+      "BIAS {}\n"
+      "#define RESIDUAL {}\n#define SCALE {}\n#define SHIFT {}\n#define GATE {}\n#define STAGED {}\n#define "
+      "TERMS {}\n"
       "#define OVERLAP {}\n{}",
       number(ends.work.norm), number(ends.work.rounded), number(ends.work.activation), kWorkText,
-      number(type_), number(ends.x), number(type_of(g.result)), warps,
-      std::min(most, (vectors + warps - 1) / warps), g.bias ? 1 : 0, g.residual ? 1 : 0, number(ends.scale),
-      number(ends.shift), number(ends.work.gate), staged ? 1 : 0, staged ? terms_ : 0, shape.overlap ? 1 : 0,
-      kText);
+      number(type_), number(ends.x), number(type_of(g.result)), share.block, share.warps, share.results,
+      share.held, g.bias ? 1 : 0, g.residual ? 1 : 0, number(ends.scale), number(ends.shift),
+      number(ends.work.gate), staged ? 1 : 0, staged ? terms_ : 0, shape.overlap ? 1 : 0, kText);
   device::Kernel kernel;
   {
     std::scoped_lock lock(mutex_);
@@ -155,9 +194,8 @@ void RowProduct::launch(device::Stream& stream, const Gemm& g, const GemmAddress
   void* y = at.c;
   float epsilon = ends.work.epsilon;
   void* pointers[] = {&x, &w, &bias, &residual, &y, &alpha, &k, &n, &scale, &shift, &epsilon};
-  const int64_t columns_of_block = kWarps / warps;
-  shape.blocks = static_cast<uint32_t>((results + columns_of_block - 1) / columns_of_block);
-  shape.threads = kWarps * 32;
+  shape.blocks = static_cast<uint32_t>((results + share.of_block() - 1) / share.of_block());
+  shape.threads = static_cast<uint32_t>(share.block * 32);
   stream.launch(kernel, shape, pointers);
 }
 

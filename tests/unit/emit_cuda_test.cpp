@@ -195,6 +195,20 @@ TEST(EmitCuda, TeamsSuitTheWork) {
             std::string::npos);
 }
 
+/// A kernel that starts before the one before it ends waits before it reads, and nothing tells the compiler
+/// that what it reads stays as it is.
+TEST(EmitCuda, FewBlocksStartBesideTheKernelBefore) {
+  for (const int64_t rows : {8, 4096}) {
+    const auto k = fixed_softmax(DType::f32, rows, 4096);
+    const codegen::EmittedKernel emitted = codegen::emit_cuda(k->kernel);
+    const bool few = rows == 8;
+    EXPECT_EQ(emitted.overlaps, few);
+    EXPECT_EQ(emitted.text.find("{\nBESIDE\n") != std::string::npos, few) << emitted.text;
+    EXPECT_EQ(emitted.text.find("__restrict") == std::string::npos, few) << emitted.text;
+  }
+  EXPECT_FALSE(codegen::emit_cuda(row_kernel(DType::f32)->kernel).overlaps) << "of unknown many blocks";
+}
+
 TEST(EmitCuda, Tiles) {
   std::vector<std::shared_ptr<KernelCase>> cases;
   for (DType t : {DType::f32, DType::f16})

@@ -110,7 +110,8 @@ private:
     int rows = 1; ///< of a tile
     bool vector = false, cluster = false;
     int batches = 1; ///< of loads that a warp has of a tile of keys
-    auto operator<=>(const Form&) const = default;
+    auto
+    operator<=>(const Form&) const = default; // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 here
   };
   struct Call {
     HeadsArguments arguments;

@@ -4,7 +4,8 @@ A block for each of few rows, whose elements stay in the registers of its thread
 g (float[2, 12000] x) => (float[2, 12000] y) { a = Constant<value_ints=[1]>() s = ReduceMax(x, a) y = Sub(x, s) }
 ====
 namespace tbx {
-extern "C" __global__ void __launch_bounds__(1024) k_6bb74671aede2368(const f32* __restrict b0, f32* __restrict b1, i64 begin, i64 end, void* scratch, i64* error) {
+extern "C" __global__ void __launch_bounds__(1024) k_63f72239107258c4(const f32* b0, f32* b1, i64 begin, i64 end, void* scratch, i64* error) {
+BESIDE
   LANES(4)
   using team = block_of<1024>;
   for (i64 p = begin + team::number(); p < end; p += team::count()) {

@@ -46,8 +46,9 @@ private:
     return s > 0x1p-100f && s < 0x1p100f ? node : nullptr;
   }
 
-  /// Each window has an element of an image that has any. Padding is less than every float, but not than every
-  /// integer: of an image without pixels, which ONNX Runtime refuses, the result is the least integer then.
+  /// Each window has an element of an image that has any. Padding is less than every float, but not than
+  /// every integer: of an image without pixels, which ONNX Runtime refuses, the result is the least integer
+  /// then.
   static bool has_no_empty_window(const Node& pool) {
     const auto kernel = attribute_or<std::vector<int64_t>>(pool, "kernel_shape", {});
     const auto pads = attribute_or<std::vector<int64_t>>(pool, "pads", {});

@@ -6,14 +6,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <random>
 
 #include "extern_kernels_helper.h"
 
 namespace tbx::extern_kernels {
 
-inline std::mt19937 operand_rng(20261124);
+/// Of each thread, and other numbers in each.
+inline std::atomic<uint32_t> operand_seed{20261124};
+inline thread_local std::mt19937 operand_rng(operand_seed++);
 inline int64_t pick_between(int64_t lo, int64_t hi) {
   return std::uniform_int_distribution<int64_t>(lo, hi)(operand_rng);
 }

@@ -35,6 +35,10 @@ def _model(op: str, inputs: Sequence[Any], outputs: int = 1, domain: str = "", o
     return f"{domain}_{op}_all_inputs_" + "_".join(attributes), model, values
 
 
+def _m(op: str, inputs: Sequence[Any], outputs: int = 1, **attributes: Any) -> Parts:
+    return _model(op, inputs, outputs, "com.microsoft", **attributes)
+
+
 def _convolutions() -> Iterator[Parts]:
     image = f(1, 2, 5, 5)
     yield _model("Conv", [image, f(3, 2, 3, 3), f(3)], kernel_shape=[3, 3], strides=[2, 1], dilations=[1, 2], pads=[1, 2, 1, 2])
@@ -68,66 +72,57 @@ def _attention() -> Iterator[Parts]:
 
 
 def _microsoft_attention() -> Iterator[Parts]:
-    def m(op: str, inputs: Sequence[Any], outputs: int = 1, **attributes: Any) -> Parts:
-        return _model(op, inputs, outputs, "com.microsoft", **attributes)
-
     x, past, bias = f(2, 3, 8), f(2, 2, 4, 4), f(2, 2, 3, 7)
     seen = np.ones((2, 7), np.int32)
-    yield m("Attention", [x, f(8, 24), f(24), seen, f(2, 2, 2, 4, 4), bias], 2, num_heads=2)
-    yield m("Attention", [x, f(8, 24), f(24), None, f(2, 2, 2, 9, 4), bias, i32(4).reshape(1)], 2, num_heads=2,
+    yield _m("Attention", [x, f(8, 24), f(24), seen, f(2, 2, 2, 4, 4), bias], 2, num_heads=2)
+    yield _m("Attention", [x, f(8, 24), f(24), None, f(2, 2, 2, 9, 4), bias, i32(4).reshape(1)], 2, num_heads=2,
             past_present_share_buffer=1)
-    yield m("QAttention", [q(2, 3, 8), q(8, 24), f(24), scale(), scale(), seen, zero(), zero(), f(2, 2, 2, 4, 4)], 2,
+    yield _m("QAttention", [q(2, 3, 8), q(8, 24), f(24), scale(), scale(), seen, zero(), zero(), f(2, 2, 2, 4, 4)], 2,
             num_heads=2)
-    yield m("MultiHeadAttention", [x, x, x, f(24), seen, bias, past, past], 3, num_heads=2)
-    yield m("MultiHeadAttention", [x, x, x, None, None, bias, f(2, 2, 9, 4), f(2, 2, 9, 4), i32(4).reshape(1)], 3, num_heads=2,
+    yield _m("MultiHeadAttention", [x, x, x, f(24), seen, bias, past, past], 3, num_heads=2)
+    yield _m("MultiHeadAttention", [x, x, x, None, None, bias, f(2, 2, 9, 4), f(2, 2, 9, 4), i32(4).reshape(1)], 3, num_heads=2,
             past_present_share_buffer=1)
     one = f(2, 1, 8)
-    yield m("DecoderMaskedMultiHeadAttention", [one, one, one, seen[:, :4], f(2, 1, 1, 4), f(2, 2, 6, 4), f(2, 2, 6, 4),
+    yield _m("DecoderMaskedMultiHeadAttention", [one, one, one, seen[:, :4], f(2, 1, 1, 4), f(2, 2, 6, 4), f(2, 2, 6, 4),
                                                 i32(3).reshape(1), i32(2).reshape(1), None, f(24)], 3,
             num_heads=2, past_present_share_buffer=1)
     grouped = [f(1, 3, 16), f(1, 3, 8), f(1, 3, 8), f(1, 1, 4, 8), f(1, 1, 4, 8), i32(6).reshape(1), i32(7), f(16, 4), f(16, 4),
                i64(4, 5, 6).reshape(1, 3), f(1, 2, 3, 7), f(2)]
     kinds = {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}
-    yield m("GroupQueryAttention", grouped, 3, softcap=3.0, **kinds)
-    yield m("GroupQueryAttention", [*grouped[:3], *[q(1, 1, 4, 8, dtype=np.int8)] * 2, *grouped[5:11], None, scale().reshape(1),
+    yield _m("GroupQueryAttention", grouped, 3, softcap=3.0, **kinds)
+    yield _m("GroupQueryAttention", [*grouped[:3], *[q(1, 1, 4, 8, dtype=np.int8)] * 2, *grouped[5:11], None, scale().reshape(1),
                                     f(1, 1, 1, 8), f(8), f(8)], 3, k_quant_type="PER_TENSOR", v_quant_type="PER_CHANNEL", **kinds)
     starts, blocks = np.array([[0, 1, 3]], np.int32), np.array([[0, 0, 1]], np.int32)
-    yield m("SparseAttention", [*grouped[:3], f(1, 1, 20, 8), f(1, 1, 20, 8), starts, blocks, i32(18), i32(18).reshape(1),
+    yield _m("SparseAttention", [*grouped[:3], f(1, 1, 20, 8), f(1, 1, 20, 8), starts, blocks, i32(18), i32(18).reshape(1),
                                 f(32, 4), f(32, 4)], 3, num_heads=2, kv_num_heads=1, sparse_block_size=16, do_rotary=1)
 
 
 def _microsoft() -> Iterator[Parts]:
-    def m(op: str, inputs: Sequence[Any], outputs: int = 1, **attributes: Any) -> Parts:
-        return _model(op, inputs, outputs, "com.microsoft", **attributes)
-
     x, row = f(2, 3, 8), f(8)
-    yield m("SkipLayerNormalization", [x, x, row, row, row], 4, epsilon=1e-5)
-    yield m("SkipSimplifiedLayerNormalization", [x, x, row, row], 4, epsilon=1e-5)
+    yield _m("SkipLayerNormalization", [x, x, row, row, row], 4, epsilon=1e-5)
+    yield _m("SkipSimplifiedLayerNormalization", [x, x, row, row], 4, epsilon=1e-5)
     words = i32(1, 2, 3).reshape(1, 3)
-    yield m("EmbedLayerNormalization", [words, i32(0, 1, 1).reshape(1, 3), f(10, 8), f(5, 8), f(2, 8), row, row,
+    yield _m("EmbedLayerNormalization", [words, i32(0, 1, 1).reshape(1, 3), f(10, 8), f(5, 8), f(2, 8), row, row,
                                         i32(1, 1, 1).reshape(1, 3), i32(2, 0, 4).reshape(1, 3)], 3, epsilon=1e-5)
     groups = (np.arange(32) // 16)[::-1].astype(np.int32)
-    yield m("MatMulNBits", [f(2, 32), q(5, 2, 8), f(5, 2), q(5, 1), groups, f(5)], K=32, N=5, bits=4, block_size=16)
-    yield m("MatMulNBits", [f(2, 32), q(5, 2, 16), f(5, 2), q(5, 2), None, f(5)], K=32, N=5, bits=8, block_size=16)
-    yield m("GatherBlockQuantized", [q(4, 8), i64(1, 3), f(4, 1), q(4, 1)], bits=4, block_size=16, gather_axis=0, quantize_axis=1)
-    yield m("NhwcFusedConv", [f(1, 5, 5, 2), f(3, 2, 3, 3), f(3), f(1, 3, 3, 3)], activation="Relu", kernel_shape=[3, 3])
-    yield m("ConvTransposeWithDynamicPads", [f(1, 2, 5, 5), f(2, 3, 3, 3), i64(1, 1, 1, 1), f(3)], strides=[2, 2])
-    yield m("DynamicQuantizeLSTM", [f(3, 2, 4), q(1, 4, 12), q(1, 3, 12), f(1, 24), i32(3, 1), f(1, 2, 3), f(1, 2, 3), f(1, 9),
+    yield _m("MatMulNBits", [f(2, 32), q(5, 2, 8), f(5, 2), q(5, 1), groups, f(5)], K=32, N=5, bits=4, block_size=16)
+    yield _m("MatMulNBits", [f(2, 32), q(5, 2, 16), f(5, 2), q(5, 2), None, f(5)], K=32, N=5, bits=8, block_size=16)
+    yield _m("GatherBlockQuantized", [q(4, 8), i64(1, 3), f(4, 1), q(4, 1)], bits=4, block_size=16, gather_axis=0, quantize_axis=1)
+    yield _m("NhwcFusedConv", [f(1, 5, 5, 2), f(3, 2, 3, 3), f(3), f(1, 3, 3, 3)], activation="Relu", kernel_shape=[3, 3])
+    yield _m("ConvTransposeWithDynamicPads", [f(1, 2, 5, 5), f(2, 3, 3, 3), i64(1, 1, 1, 1), f(3)], strides=[2, 2])
+    yield _m("DynamicQuantizeLSTM", [f(3, 2, 4), q(1, 4, 12), q(1, 3, 12), f(1, 24), i32(3, 1), f(1, 2, 3), f(1, 2, 3), f(1, 9),
                                     f(1), q(1), f(1), q(1)], 3, hidden_size=3)
-    yield m("TorchEmbedding", [f(5, 3), i64(1, 2), np.array(1, np.int64), np.array(False)])
-    yield m("VarlenNGramHashMapping", [i32(1, 2, 3, 4), i32(3, 5, 7), i32(11, 13, 17, 19), i32(0, 1, 4), i32(1, 2, 3, 4).reshape(2, 2),
+    yield _m("TorchEmbedding", [f(5, 3), i64(1, 2), np.array(1, np.int64), np.array(False)])
+    yield _m("VarlenNGramHashMapping", [i32(1, 2, 3, 4), i32(3, 5, 7), i32(11, 13, 17, 19), i32(0, 1, 4), i32(1, 2, 3, 4).reshape(2, 2),
                                        i32(0, 11, 24, 41), i32(2), i32(0, 0, 1, 1), i32(0, 0, 1, 1).reshape(2, 2), i32(1, 2)], 4,
             max_ngram_size=3, n_head_per_ngram=2, pad_id=0, reset_on_eos=1, state_update_capacity=2)
 
 
 def _experts() -> Iterator[Parts]:
-    def m(op: str, inputs: Sequence[Any], **attributes: Any) -> Parts:
-        return _model(op, inputs, 1, "com.microsoft", **attributes)
-
     third = [f(4, 12, 8), f(4, 12)]
-    yield m("MoE", [f(3, 8), f(3, 4), f(4, 12, 8), f(4, 12), f(4, 8, 12), f(4, 8), *third], k=2, activation_type="silu")
+    yield _m("MoE", [f(3, 8), f(3, 4), f(4, 12, 8), f(4, 12), f(4, 8, 12), f(4, 8), *third], k=2, activation_type="silu")
     gate = [q(4, 16, 8), f(4, 16, 1), f(4, 16)]
-    yield m("QMoE", [f(3, 16), f(3, 4), *gate, q(4, 16, 8), f(4, 16, 1), f(4, 16), *gate, *[q(4, 16, 1)] * 3, f(3, 4)], k=2,
+    yield _m("QMoE", [f(3, 16), f(3, 4), *gate, q(4, 16, 8), f(4, 16, 1), f(4, 16), *gate, *[q(4, 16, 1)] * 3, f(3, 4)], k=2,
             activation_type="silu", expert_weight_bits=4, block_size=16)
 
 

@@ -309,8 +309,12 @@ private:
     info.kind = "extern";
     info.origins = group.origins;
     info.decisions = group.decisions;
+    const auto* attention = std::get_if<extern_kernels::AttentionProblem>(&call.problem);
+    const bool carries = attention && attention->carries; // it does not read what it writes of the caches
     for (const auto* buffers : {&group.reads, &group.writes})
-      for (BufferId b : *buffers) add_bytes(info, product(program_.at(b).sizes), program_.at(b).dtype);
+      for (BufferId b : *buffers)
+        if (!carries || buffers == &group.reads || b == call.outputs[0])
+          add_bytes(info, product(program_.at(b).sizes), program_.at(b).dtype);
     for (const auto* buffers : {&group.reads, &group.writes})
       for (BufferId b : *buffers) info.guessed |= !product(program_.at(b).sizes).is_constant();
     for (const CallWork& nest : work_of(program_, call)) add_work(info, nest.each, nest.sizes);

@@ -71,6 +71,15 @@ int64_t tasks_of_piece(const KernelStep& step) {
   return static_cast<int64_t>(kPieceNs / std::clamp(step.cost_per_task, 1.0, kPieceNs));
 }
 
+/// Whether attention carries a cache over into the buffer: what it writes of it, it does not read.
+bool is_carried(const Step& step, int buffer) {
+  const auto* call = std::get_if<ExternStep>(&step.what);
+  const auto* attention = call ? std::get_if<extern_kernels::AttentionProblem>(&call->problem) : nullptr;
+  return attention && attention->carries &&
+         std::any_of(call->outputs.begin() + 1, call->outputs.end(),
+                     [&](const OperandView& out) { return out.buffer == buffer; });
+}
+
 } // namespace
 
 void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& ctx,
@@ -109,7 +118,8 @@ void Session::Impl::observed_step(size_t s, const StepShape& shape, RunContext& 
   if (run_options.profile) {
     StepProfile p{plan, static_cast<int>(s), begin, end - begin, shape.tasks, threads(), 0, ctx.symbols};
     if (kernel) p.threads = std::min(threads(), chunks_of(*kernel, shape.tasks));
-    for (auto [b, writes] : touched) p.bytes += shapes[b].bytes;
+    for (auto [b, writes] : touched)
+      if (!writes || !is_carried(step, b)) p.bytes += shapes[b].bytes;
     run_options.profile->push_back(p);
   }
   if (run_options.observe && ctx.device) ctx.device->wait();

@@ -112,3 +112,12 @@ def test_observers_see_whole_caches() -> None:
     session.observe(feeds, lambda name, value: seen.update({name: np.array(value)}))
     for x in ("k", "v"):
         np.testing.assert_array_equal(seen[f"present_{x}"], np.concatenate([feeds[f"past_{x}"], feeds[x]], axis=2))
+
+
+def test_profiles_count_a_cache_once_read_and_once_written() -> None:
+    heads, past, size = 4, 300, 4
+    session = tensorbox.Session(model(heads, heads).SerializeToString(), dims={"b": 1, "n": 1})
+    feeds = feeds_of(heads, heads, 1, past, 1)
+    rows = heads * WIDTH * size  # bytes of one token
+    told = [step for step in session.profile(feeds) if "carries caches" in step["name"]]
+    assert [step["bytes"] for step in told] == [2 * past * rows + 2 * (past + 1) * rows + 2 * rows]  # read; read and written; q, y

@@ -21,3 +21,9 @@ def measure(threads: int, seconds: float = 0.5) -> dict[str, float]:
         subprocess.run([compiler, *options, str(SOURCE), "-o", str(program)], check=True)
         printed = subprocess.run([program, str(threads), str(seconds)], check=True, capture_output=True, text=True)
     return json.loads(printed.stdout)
+
+
+def best(*measured: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Of measurements at different times, each with the same numbers of threads: others on the machine, and neighbours of a
+    virtual one, only ever make it slower."""
+    return [{key: max(each[key] for each in same) for key in same[0]} for same in zip(*measured, strict=True)]

@@ -124,9 +124,9 @@ def _decode(part: Entry, peaks: Entry, kind: str) -> list[str]:
         latency, work = entry.get(kind, {}), entry.get("work", {}).get(OURS, {})
         ours = latency.get(OURS, {})
         share = moved = ""
-        if "min_ms" in ours and "product_bytes" in work:
-            rate = work["product_bytes"] / ours["min_ms"] * 1e3
-            moved, share = f"{work['product_bytes'] / 2**20:.0f}", f"{rate / peaks['bytes']:.0%}"
+        all_bytes = work.get("kept_bytes" if kind == "decode" else "product_bytes")
+        if "min_ms" in ours and all_bytes:
+            moved, share = f"{all_bytes / 2**20:.0f}", f"{all_bytes / ours['min_ms'] * 1e3 / peaks['bytes']:.0%}"
         model, _, sizes = name.partition("@")
         past = sizes.partition("past_len=")[2].partition(",")[0]
         cells = [_times(latency.get(engine)) for engine in (OURS, "ort", "openvino")]
@@ -248,11 +248,12 @@ def page(results: dict[str, Any], precision: dict[str, str], cores: int) -> tupl
             ],
         ),
         "",
-        "Measured in the same run (`bench/peak.cpp`): products out of registers, and reading 512 MiB; *own* is what a core reads of "
-        "256 KiB that it has just written, *neighbour's* of 256 KiB that another one has. *arithmetic* and *bytes* below "
+        "Measured beside the parts of the run (`bench/peak.cpp`), of which the best counts: products out of registers, and "
+        "reading 512 MiB; *own* is what a core reads of 256 KiB that it has just written, *neighbour's* of 256 KiB that another one has. *arithmetic* and *bytes* below "
         "are the times that the operations of products and the bytes of their operands and results take at these "
-        "speeds; *rest* is our minimum less the larger of them. Bytes that stay in caches take less than said, and so do all where "
-        "others used the memory while its speed was measured. Empty: models of dynamic shapes, whose operations are not counted.",
+        "speeds; *rest* is our minimum less the larger of them. Bytes that stay in caches take less than said; of a virtual "
+        "machine's memory neighbours take a part that changes from minute to minute. Empty: models of dynamic shapes, whose "
+        "operations are not counted.",
         "",
         f"## f32, {threads} threads",
         "",
@@ -292,8 +293,8 @@ def page(results: dict[str, Any], precision: dict[str, str], cores: int) -> tupl
         "",
         *(_decode(results["decode"], peaks, "latency") if "decode" in results else ["Not measured."]),
         "",
-        "`+w8`: weights alone in 8 bits, one scale per column. *MiB moved* is what products and attention read and write, "
-        "which is all with `state`; else the caches are also copied.",
+        "`+w8`: weights alone in 8 bits, one scale per column. *MiB moved* is what products and attention read and write: weights "
+        "once, and caches once with `state`, else twice, for they are copied.",
         "",
         "## Shapes",
         "",

@@ -264,3 +264,5 @@ def test_peak_of_this_machine() -> None:
         assert all(1e8 < rate < 1e15 for name, rate in found.items() if name.endswith("_flops"))
         written = {name: rate for name, rate in found.items() if name in ("own_bytes", "neighbour_bytes")}
         assert len(written) == (0 if threads == 1 else 2) and all(1e6 < rate < 1e13 for rate in written.values())
+    one, two = {"threads": 1, "bytes": 3.0, "f32_flops": 5.0}, {"threads": 2, "bytes": 4.0, "f32_flops": 9.0}
+    assert peak.best([one, two], [one | {"bytes": 2.0}, two | {"bytes": 6.0}]) == [one, two | {"bytes": 6.0}]

@@ -209,6 +209,8 @@ def page(results: dict[str, Any], precision: dict[str, str], cores: int) -> tupl
     }
     if halves:
         charts["bf16"] = bars(f"bf16, {threads} threads: our time / OpenVINO's default (minima)", halves)
+    targets = performance_targets.rows(results, list(f32), peaks, cores)
+    causes = performance_targets.causes(targets)
     picture = {name: f"![Ratios by model](performance/{name}.svg)" for name in charts}
     versions = {}
     for entry in models["models"].values():
@@ -236,8 +238,9 @@ def page(results: dict[str, Any], precision: dict[str, str], cores: int) -> tupl
         "",
         "## Targets",
         "",
-        *table(["what", "target", "measured (minima)", ""], performance_targets.rows(results, list(f32), peaks, cores)),
+        *table(["what", "target", "measured (minima)", ""], targets),
         "",
+        *(["Where the time of missed ones goes:", "", *causes, ""] if causes else []),
         "## What the machine can do",
         "",
         *table(

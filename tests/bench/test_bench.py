@@ -196,7 +196,8 @@ def test_targets_say_what_was_missed_and_what_the_machine_cannot_measure() -> No
     models = {"resnet50": entry(0.5), "dlrm": entry(1.1), "resnet50_int8_qdq": entry(0.8), "efficientnet_b0+qdq": entry(0.9)}
     where = {"isa": ["avx512_vnni", "avx512_bf16"]}
     results = {"models": {"models": models, "machine": where, "threads": 2}}
-    rows = {row[0]: row[2:] for row in performance_targets.rows(results, ["resnet50", "dlrm"], {"f32_flops": 1e9}, 2)}
+    table = performance_targets.rows(results, ["resnet50", "dlrm"], {"f32_flops": 1e9}, 2)
+    rows = {row[0]: row[2:] for row in table}
     assert rows["f32, 2 threads, to the best peer"] == ["mean 0.74, worst 1.10 (dlrm), 2 models", "**missed**"]
     assert rows["time / time of its arithmetic"] == ["mean 1.11, worst 1.11 (resnet50), 1 models", "met"]
     assert rows["bf16 on AMX to OpenVINO's default"][1] == "this machine has no AMX"
@@ -204,6 +205,9 @@ def test_targets_say_what_was_missed_and_what_the_machine_cannot_measure() -> No
     assert rows["8 bits (VNNI; AMX: this machine has none) to the best peer"][1] == "met"
     assert rows["16 threads to ONNX Runtime; faster than with 8"][1] == "this machine has 2 cores"
     assert rows["decoding token after token to the best peer"][1] == rows["cold start, seconds"][1] == "not measured"
+    for begin, cause in performance_targets.CAUSES.items():
+        concerned = [[*row[:3], "**missed**"] for row in table if row[0].startswith(begin)]
+        assert len(concerned) == 1 and performance_targets.causes([*concerned, ["others", "", "", "met"]]) == [f"- {concerned[0][0]}: {cause}"]
     on_amx = {"models": results["models"] | {"machine": {"isa": ["amx_bf16", "amx_int8"]}}}
     rows = {row[0]: row[2:] for row in performance_targets.rows(on_amx, [], {"f32_flops": 1e9}, 2)}
     assert rows["bf16 on AVX512-BF16 without AMX to our own f32"][1] == "this machine has AMX"

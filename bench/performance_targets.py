@@ -17,7 +17,7 @@ CAUSES = {
     "8 bits": "resnet50's convolutions run at 95 % of the peak in oneDNN; its first one has three channels where vectors have four.",
     "decoding token after token": "steps in float32 read the weights as fast as the memory gives them, and so do the peers: what they lose "
     "beside is all that there is to gain. At one time memory gives half of what it gives at another (see below).",
-    "the same of one step": "as above; past 1 there is hardly a cache to copy.",
+    "the same of one step": "as above; at a past of 1 there is hardly a cache to copy.",
     "runs/s of 4 callers": "of networks with depthwise layers at one thread: their 1 x 1 convolutions, which are two thirds of the time, "
     "run at 87 % of the peak in oneDNN, and half of the rest is SiLU, bound by its arithmetic.",
     "warm start": "small networks of many nodes. Of efficientnet_b0+qdq a sixth is the file and its checks, a third passes, lowering and "

@@ -1,56 +1,34 @@
 #include "driver/compile.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <future>
 #include <optional>
-#include <set>
 #include <system_error>
 
-#include "base/budget.h"
 #include "base/error.h"
-#include "base/spare_memory.h"
 #include "codegen/build_module.h"
 #include "codegen/device_binary.h"
 #include "driver/limits.h"
 #include "driver/passes.h"
-#include "driver/place.h"
+#include "driver/plan_program.h"
 #include "driver/state.h"
+#include "driver/stopwatch.h"
 #include "driver/target.h"
-#include "driver/value_compile.h"
 #include "extern_kernels/catalogue.h"
 #include "extern_kernels/custom_operator.h"
 #include "graph/partition/every_value.h"
-#include "graph/partition/value_graph.h"
 #include "lowering/lower.h"
 #include "lowering/op_registry.h"
 #include "package/evaluated_module.h"
 #include "package/session_impl.h"
 #include "runtime/session.h"
-#include "runtime/verify.h"
 
 namespace tbx::driver {
-namespace {
-
-class Stopwatch {
-public:
-  double lap() {
-    auto now = std::chrono::steady_clock::now();
-    double ms = std::chrono::duration<double, std::milli>(now - last_).count();
-    last_ = now;
-    return ms;
-  }
-
-private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
 
 Graph import_source(const Source& source, const CompileOptions& options,
-                    const std::map<std::string, std::vector<int64_t>>& shapes = {},
-                    std::vector<InputDefault>* defaults = nullptr) {
+                    const std::map<std::string, std::vector<int64_t>>& shapes,
+                    std::vector<InputDefault>* defaults) {
   ImportOptions import_options;
   import_options.overridable = options.overridable;
   import_options.defaults = defaults;
@@ -66,112 +44,6 @@ Graph import_source(const Source& source, const CompileOptions& options,
   return import_model(std::get<std::span<const std::byte>>(source.from), import_options,
                       options.external_data_dir);
 }
-
-using StepTimes = std::vector<std::pair<std::string, double>>;
-
-fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options,
-                                  StepTimes* times = nullptr) {
-  fusion::ScheduleOptions so;
-  so.disabled = sort_disabled(options.disabled_passes).of_schedule;
-  so.fuse = options.fuse;
-  so.fuse_extern = options.fuse_extern;
-  so.fold_constants = !options.reference;
-  const Target target = program.target;
-  fusion::Schedule schedule = fusion::schedule(std::move(program), target, so, times);
-  const extern_kernels::Precision precision = chosen_precision(options);
-  for (fusion::Group& group : schedule.groups)
-    if (auto* call = std::get_if<ir::ExternCall>(&group.what); call && !call->inputs.empty()) {
-      // Operands that memory holds narrow are multiplied as they are.
-      if (const ir::BufferId left = call->inputs[0].buffer;
-          left < 0 || is_half(schedule.program.at(left).dtype))
-        continue;
-      if (auto* conv = std::get_if<extern_kernels::ConvProblem>(&call->problem)) conv->precision = precision;
-      if (auto* product = std::get_if<extern_kernels::MatMulProblem>(&call->problem))
-        product->precision = precision;
-    }
-  return schedule;
-}
-
-using Emit = std::function<codegen::EmittedKernel(const ir::KernelProgram&)>;
-
-/// One entry per kernel group. A kernel the emitter cannot express keeps an empty name and is evaluated; that
-/// is reported, never silent.
-std::vector<codegen::EmittedKernel> emit_all(const fusion::Schedule& schedule, const Emit& emit,
-                                             const CompileOptions& options) {
-  std::vector<codegen::EmittedKernel> emitted;
-  Counted text;
-  for (const fusion::Group& group : schedule.groups) {
-    const auto* kernel = std::get_if<ir::KernelProgram>(&group.what);
-    if (!kernel) continue;
-    check_stop();
-    try {
-      emitted.push_back(emit(*kernel));
-      text.add(static_cast<int64_t>(emitted.back().text.size()));
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::unsupported) throw;
-      if (options.log) options.log(fmt::format("kernel evaluated, not compiled: {}", e.message()));
-      emitted.emplace_back();
-    }
-  }
-  return emitted;
-}
-
-Emit emit_cpp_for(const Target& target) {
-  return [target](const ir::KernelProgram& kernel) { return codegen::emit_cpp(kernel, target); };
-}
-
-/// The prelude and every distinct kernel.
-std::string source_text(std::string text, const std::vector<codegen::EmittedKernel>& kernels) {
-  std::set<std::string> seen;
-  for (const codegen::EmittedKernel& k : kernels)
-    if (!k.function.empty() && seen.insert(k.function).second) text += "\n" + k.text;
-  return text;
-}
-
-codegen::Toolchain toolchain_of(const CompileOptions& options) {
-  codegen::Toolchain toolchain;
-  toolchain.cache_dir = options.cache_dir;
-  if (options.compile_time_limit_ms > 0) toolchain.time_limit_ms = options.compile_time_limit_ms;
-  if (options.compile_memory > 0) toolchain.memory_limit = options.compile_memory;
-  toolchain.interrupted = options.interrupted;
-  toolchain.log = options.log;
-  return toolchain;
-}
-
-std::vector<codegen::EmittedKernel> named_kernels(const std::vector<codegen::EmittedKernel>& all) {
-  std::vector<codegen::EmittedKernel> named;
-  for (const codegen::EmittedKernel& k : all)
-    if (!k.function.empty()) named.push_back(k);
-  return named;
-}
-
-/// Symbols that stand for elements of inputs get their values from there.
-void bind_elements(runtime::Executable& plan, const Specialisation& made_for) {
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    auto it = made_for.elements.find(plan.inputs[i].name);
-    for (size_t k = 0; it != made_for.elements.end() && k < it->second.size(); ++k) {
-      auto symbol = std::find(plan.symbol_names.begin(), plan.symbol_names.end(),
-                              lowering::element_symbol(it->first, k));
-      if (!it->second[k] && symbol != plan.symbol_names.end())
-        plan.bindings.push_back({static_cast<int>(symbol - plan.symbol_names.begin()), static_cast<int>(i),
-                                 static_cast<int>(k), true});
-    }
-  }
-}
-
-/// Complex inputs and outputs are, in the plan's memory, pairs of parts along a last dimension of 2.
-void show_complex(const Graph& graph, const std::vector<ValueId>& ids,
-                  std::vector<runtime::SignatureEntry>& entries) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    DType type = ids[i] < 0 ? DType::undefined : graph.at(ids[i]).type.dtype;
-    if (!is_complex(type)) continue;
-    entries[i].dtype = type;
-    entries[i].dims.pop_back();
-    entries[i].sizes.pop_back();
-  }
-}
-
-} // namespace
 
 std::shared_ptr<device::Device> device_of(const CompileOptions& options) {
   if (options.device.empty()) return nullptr;
@@ -208,39 +80,6 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
 }
 
 namespace {
-
-/// What the stages before the plan give.
-struct Planned {
-  PlanResult plan;
-  std::optional<PlanResult> evaluated;         ///< the same, run before its kernels are built: option tiered
-  std::vector<codegen::EmittedKernel> emitted; ///< empty: all kernels are evaluated
-  bool has_compiler = false;                   ///< asked where it is needed
-  std::shared_ptr<codegen::Module> found;      ///< all kernels were in the cache
-  std::shared_ptr<device::Device> device;
-  std::vector<codegen::EmittedKernel> for_device;
-};
-
-/// Which GPUs kernels are for.
-enum class For : uint8_t { this_device, any_device };
-
-/// One entry per kernel group, for the device where it can be; else for the host, which is said.
-void emit_for_device(const fusion::Schedule& schedule, const CompileOptions& options, For gpus,
-                     Planned& result) {
-  result.has_compiler = codegen::have_compiler(toolchain_of(options));
-  const Target target = target_of(options, schedule.program.target.isa,
-                                  gpus == For::this_device ? result.device.get() : nullptr);
-  const Emit emit = [&](const ir::KernelProgram& kernel) {
-    try {
-      return result.for_device.emplace_back(codegen::emit_cuda(kernel, target.gpu));
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::unsupported) throw;
-      if (options.log) options.log(fmt::format("kernel on the host, not on the device: {}", e.message()));
-      if (!result.has_compiler) throw;
-      return codegen::emit_cpp(kernel, target);
-    }
-  };
-  result.emitted = emit_all(schedule, emit, options);
-}
 
 using LowerResult = std::variant<LoweredGraph, lowering::Demand>;
 
@@ -283,67 +122,6 @@ LowerResult lower_for(const Graph& graph, const CompileOptions& options, const T
 LoweredGraph or_throw(LowerResult result) {
   if (const auto* demand = std::get_if<lowering::Demand>(&result)) throw Error(demand->reason);
   return std::move(std::get<LoweredGraph>(result));
-}
-
-/// Schedule, emit and plan. `stats` of what was lowered go on counting.
-Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOptions& options,
-                     For gpus = For::this_device) {
-  Stopwatch watch;
-  const Target target = lowered.program.target;
-  CompileStats& stats = lowered.stats;
-  auto stage = [&](const char* name) {
-    if (options.progress) options.progress(name, 0, 0);
-  };
-  stage("schedule");
-  require_spare_memory(); // for what libraries make of a question
-  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options, &stats.passes_ms);
-  stats.schedule_ms = watch.lap();
-
-  Planned result;
-  result.device = device_of(options);
-  if (result.device) {
-    emit_for_device(schedule, options, gpus, result);
-  } else if (options.compile) {
-    const codegen::Toolchain toolchain = toolchain_of(options);
-    result.emitted = emit_all(schedule, emit_cpp_for(target), options);
-    // Whether a compiler works takes a process to find out, which a start with a filled cache can do without.
-    const std::vector<codegen::EmittedKernel> kernels = named_kernels(result.emitted);
-    result.found = codegen::cached_module(kernels, target.isa, toolchain);
-    result.has_compiler = !result.found && codegen::have_compiler(toolchain);
-    if (!result.found && !result.has_compiler)
-      result.found = codegen::find_module(kernels, target.isa, toolchain);
-    if (!result.has_compiler && !result.found) {
-      result.emitted.clear();
-      if (options.log)
-        options.log(
-            "no C++ compiler found, and not all kernels in the cache: they run in the evaluator (set TBX_CXX "
-            "to a compiler)");
-    }
-  }
-  stage("plan");
-  auto plan_with = [&](const std::vector<codegen::EmittedKernel>& emitted) {
-    PlanResult plan = make_plan(schedule, emitted);
-    if (result.device) place(plan, emitted, result.for_device, *result.device);
-    bind_elements(plan.executable, lowered.made_for);
-    show_state(plan.executable, lowered.state);
-    show_complex(graph, graph.inputs, plan.executable.inputs);
-    show_complex(graph, graph.outputs, plan.executable.outputs);
-    runtime::verify(plan.executable);
-    return plan;
-  };
-  result.plan = plan_with(result.emitted);
-  if (options.tiered && result.has_compiler && !result.device) result.evaluated = plan_with({});
-  stats.build_ms = watch.lap();
-  return result;
-}
-
-/// The kernels that were not emitted for a device.
-std::vector<codegen::EmittedKernel> kernels_of_host(const Planned& planned) {
-  std::set<std::string> elsewhere;
-  for (const codegen::EmittedKernel& k : planned.for_device) elsewhere.insert(k.function);
-  std::vector<codegen::EmittedKernel> kernels = named_kernels(planned.emitted);
-  std::erase_if(kernels, [&](const codegen::EmittedKernel& k) { return elsewhere.contains(k.function); });
-  return kernels;
 }
 
 /// A plan, with those of its kernels that are evaluated.
@@ -537,62 +315,6 @@ Signature signature_of(const Graph& graph) {
   for (ValueId id : graph.inputs) s.inputs.push_back(entry(id));
   for (ValueId id : graph.outputs) s.outputs.push_back(entry(id));
   return s;
-}
-
-namespace {
-
-/// A stage behind lowering.
-std::string dump_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options,
-                         const std::string& stage) {
-  const Target target = lowered.program.target;
-  if (stage == "plan") return runtime::to_string(plan_program(lowered, graph, options).plan.executable);
-  if (stage == "lower") return ir::to_string(lowered.program);
-  fusion::Schedule schedule = schedule_program(std::move(lowered.program), options);
-  if (stage == "schedule") return fusion::to_string(schedule);
-  if (stage == "source")
-    return source_text(codegen::prelude_cpp(target.isa), emit_all(schedule, emit_cpp_for(target), options));
-  const Gpu gpu = target_of(options, target.isa, device_of(options).get()).gpu;
-  const Emit emit = [&](const ir::KernelProgram& kernel) { return codegen::emit_cuda(kernel, gpu); };
-  return source_text(codegen::prelude_cuda(), emit_all(schedule, emit, options));
-}
-
-/// The same of a graph that runs in segments, one after the other.
-std::string dump_segments(Graph graph, const CompileOptions& options, const std::string& stage) {
-  CompileOptions evaluated = options;
-  evaluated.compile = false;
-  ValueProgram program = compile_values(std::move(graph), evaluated);
-  std::string text = stage == "plan" ? runtime::to_string(*program.plan) : "";
-  for (size_t i = 0; i < program.segments.size(); ++i) {
-    const Graph& part = program.segments[i]->graph();
-    std::vector<InputKind> kinds;
-    text += fmt::format("\n--- segment {}\n", i);
-    if (program.segments[i]->specialiser().variants().empty() || !graph::declared_kinds(part, kinds)) {
-      text += "compiled at the first run\n";
-      continue;
-    }
-    const Graph copy = graph::copy_with(part, kinds, true);
-    text += dump_program(or_throw(lower_graph(copy, options, {})), copy, options, stage);
-  }
-  return text;
-}
-
-} // namespace
-
-std::string dump_stage(const Source& source, const CompileOptions& options, const std::string& stage) {
-  static constexpr const char* kStages[] = {"import", "simplify", "lower", "schedule",
-                                            "source", "cuda",     "plan"};
-  TBX_MODEL(std::find(std::begin(kStages), std::end(kStages), stage) != std::end(kStages),
-            "unknown stage '{}': expected import, simplify, lower, schedule, source, cuda or plan", stage);
-  Graph graph = import_source(source, options);
-  if (stage == "import") return to_string(graph);
-  graph::run_graph_passes(graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options));
-  if (stage == "simplify") return to_string(graph);
-  if (!graph::needs_values(graph)) {
-    LowerResult lowered = lower_graph(graph, options, {});
-    if (auto* program = std::get_if<LoweredGraph>(&lowered))
-      return dump_program(std::move(*program), graph, options, stage);
-  }
-  return dump_segments(std::move(graph), options, stage);
 }
 
 } // namespace tbx::driver

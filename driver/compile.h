@@ -70,6 +70,11 @@ struct Specialisation {
 /// The device to compile for and run on; null: the CPU does everything.
 std::shared_ptr<device::Device> device_of(const CompileOptions& options);
 
+/// The first stage. `shapes`: of graph inputs; `defaults`: initializers that the model declares as inputs.
+Graph import_source(const Source& source, const CompileOptions& options,
+                    const std::map<std::string, std::vector<int64_t>>& shapes = {},
+                    std::vector<InputDefault>* defaults = nullptr);
+
 /// The graph that `compile` lowers: imported and simplified, with what that took in `stats`, and the
 /// initializers that the model declares as inputs in `defaults`. `isa`: for a package for machines that run
 /// it.

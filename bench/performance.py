@@ -26,6 +26,7 @@ import zoo
 
 REPO_ROOT = Path(__file__).resolve().parents[1]
 RESULTS = REPO_ROOT / "build" / "performance"
+ELSEWHERE = REPO_ROOT / "bench" / "results"  # what compare.py measured on other machines
 PAGE = REPO_ROOT / "docs" / "performance.md"
 CORES = len(os.sched_getaffinity(0))
 WIDE = "tensorbox ort openvino openvino_default tensorbox_bf16 torch".split()
@@ -107,7 +108,8 @@ def main() -> int:
         print(f"{RESULTS} has no results: use --run", file=sys.stderr)
         return 1
     precision = {name: entry["precision"] for name, entry in zoo.index().items()}
-    text, charts = performance_page.page(found, precision, CORES)
+    others = {part: json.loads((ELSEWHERE / f"xeon_{part}.json").read_text()) for part in ("threads_16", "amx_bf16")}
+    text, charts = performance_page.page(found, precision, CORES, others)
     options.page.write_text(text)
     folder = options.page.with_suffix("")
     folder.mkdir(exist_ok=True)

@@ -195,8 +195,10 @@ def _threads(results: dict[str, Entry], cores: int) -> list[str]:
     return lines
 
 
-def page(results: dict[str, Any], precision: dict[str, str], cores: int) -> tuple[str, dict[str, str]]:
-    """The page and its charts by name."""
+def page(
+    results: dict[str, Any], precision: dict[str, str], cores: int, others: dict[str, Entry]
+) -> tuple[str, dict[str, str]]:
+    """The page and its charts by name. `others`: as performance_targets.rows() has them."""
     models = results["models"]
     where, threads = models["machine"], models["threads"]
     peaks = next(p for p in results["peak"] if p["threads"] == threads)
@@ -209,7 +211,7 @@ def page(results: dict[str, Any], precision: dict[str, str], cores: int) -> tupl
     }
     if halves:
         charts["bf16"] = bars(f"bf16, {threads} threads: our time / OpenVINO's default (minima)", halves)
-    targets = performance_targets.rows(results, list(f32), peaks, cores)
+    targets = performance_targets.rows(results, list(f32), peaks, cores, others)
     causes = performance_targets.causes(targets)
     picture = {name: f"![Ratios by model](performance/{name}.svg)" for name in charts}
     versions = {}

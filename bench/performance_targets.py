@@ -77,8 +77,17 @@ def _least(what: str, target: str, values: Values, least: float) -> list[str]:
     return [what, target, told, _verdict(values[worst] >= least)]
 
 
-def rows(results: dict[str, Any], f32: list[str], peaks: Entry, cores: int) -> list[list[str]]:
-    """What, target, measured, verdict. `f32`: the models of that precision."""
+def _elsewhere(part: Entry, row: list[str]) -> list[str]:
+    """The row of a part that another machine measured."""
+    where = part["machine"]
+    on = f"{where['cpu']}, {where['cpu_id']}, {where['cores']} cores, {where['date'].split()[0]}: "
+    return [*row[:2], on + row[2], row[3]]
+
+
+def rows(results: dict[str, Any], f32: list[str], peaks: Entry, cores: int, others: dict[str, Entry] | None = None) -> list[list[str]]:
+    """What, target, measured, verdict. `f32`: the models of that precision. `others`: parts that other machines measured, for
+    what this one cannot: threads_16, amx_bf16."""
+    others = others or {}
     models = results["models"]
     isa, threads = models["machine"]["isa"], models["threads"]
 
@@ -98,7 +107,9 @@ def rows(results: dict[str, Any], f32: list[str], peaks: Entry, cores: int) -> l
         found.append(_row(amx, "mean ≤ 0.9, none above 1.1", _of(models, NARROW, _peer_ratio(BF16)), 1.1, 0.9))
         found.append([plain, "≤ 0.6", "", "this machine has AMX"])
     else:
-        found.append([amx, "mean ≤ 0.9, none above 1.1", "", "this machine has no AMX"])
+        part = others.get("amx_bf16")
+        row = _row(amx, "mean ≤ 0.9, none above 1.1", _of(part, NARROW, _peer_ratio(BF16)), 1.1, 0.9)
+        found.append(_elsewhere(part, row) if part else [*row[:3], "this machine has no AMX"])
         found.append(_row(plain, "mean ≤ 0.6", _of(models, NARROW, _to_f32), infinite, 0.6))
     instructions = "AMX" if "amx_int8" in isa else "VNNI" if "avx512_vnni" in isa else "neither VNNI nor AMX"
     missing = "" if "amx_int8" in isa else "; AMX: this machine has none"
@@ -107,11 +118,9 @@ def rows(results: dict[str, Any], f32: list[str], peaks: Entry, cores: int) -> l
     found.append(_row("decoding token after token to the best peer", "≤ 0.75", kept, 0.75))
     given = "the same of one step that takes and gives the caches"
     found.append(_row(given, "≤ 0.75", _of(decode, None, _peer_ratio()), 0.75))
-    many = results.get("threads_16")
-    if many:
-        found.append(_row("f32, 16 threads, to the best peer", "mean ≤ 0.75, none above 1", _of(many, None, _peer_ratio()), 1, 0.75))
-    else:
-        found.append(["16 threads to ONNX Runtime; faster than with 8", "mean ≤ 0.75, none above 1", "", f"this machine has {cores} cores"])
+    many, there = results.get("threads_16"), others.get("threads_16")
+    wide = _row("f32, 16 threads, to the best peer", "mean ≤ 0.75, none above 1", _of(many or there, None, _peer_ratio()), 1, 0.75)
+    found.append(wide if many else _elsewhere(there, wide) if there else [*wide[:3], f"this machine has {cores} cores"])
     found.append(_row("other batches and lengths to the best peer", "none above 1", _of(results.get("shapes"), None, _peer_ratio()), 1))
     rate = lambda entry: entry.get("callers", {}).get(OURS, {}).get("throughput_ratio")  # noqa: E731
     found.append(_least("runs/s of 4 callers × 1 thread to ONNX Runtime's", "≥ 1.1", _of(results.get("callers"), None, rate), 1.1))

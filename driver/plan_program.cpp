@@ -19,8 +19,7 @@
 
 namespace tbx::driver {
 
-fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options,
-                                  StepTimes* times) {
+fusion::Schedule schedule_program(ir::Program program, const CompileOptions& options, StepTimes* times) {
   fusion::ScheduleOptions so;
   so.disabled = sort_disabled(options.disabled_passes).of_schedule;
   so.fuse = options.fuse;
@@ -132,8 +131,7 @@ void emit_for_device(const fusion::Schedule& schedule, const CompileOptions& opt
 
 } // namespace
 
-Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOptions& options,
-                     For gpus) {
+Planned plan_program(LoweredGraph& lowered, const Graph& graph, const CompileOptions& options, For gpus) {
   Stopwatch watch;
   const Target target = lowered.program.target;
   CompileStats& stats = lowered.stats;

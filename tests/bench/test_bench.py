@@ -203,11 +203,16 @@ def test_targets_say_what_was_missed_and_what_the_machine_cannot_measure() -> No
     assert rows["bf16 on AMX to OpenVINO's default"][1] == "this machine has no AMX"
     assert rows["bf16 on AVX512-BF16 without AMX to our own f32"][1] == "met"
     assert rows["8 bits (VNNI; AMX: this machine has none) to the best peer"][1] == "met"
-    assert rows["16 threads to ONNX Runtime; faster than with 8"][1] == "this machine has 2 cores"
+    assert rows["f32, 16 threads, to the best peer"][1] == "this machine has 2 cores"
     assert rows["decoding token after token to the best peer"][1] == rows["cold start, seconds"][1] == "not measured"
     for begin, cause in performance_targets.CAUSES.items():
         concerned = [[*row[:3], "**missed**"] for row in table if row[0].startswith(begin)]
         assert len(concerned) == 1 and performance_targets.causes([*concerned, ["others", "", "", "met"]]) == [f"- {concerned[0][0]}: {cause}"]
+    there = {"cpu": "Big", "cpu_id": "model 7", "cores": 16, "date": "2026-01-02 10:00 UTC"}
+    others = {"threads_16": {"models": {"dlrm": entry(0.6), "vit_b_16": entry(0.4)}, "machine": there}}
+    rows = {row[0]: row[2:] for row in performance_targets.rows(results, [], {"f32_flops": 1e9}, 2, others)}
+    told = "Big, model 7, 16 cores, 2026-01-02: mean 0.49, worst 0.60 (dlrm), 2 models"
+    assert rows["f32, 16 threads, to the best peer"] == [told, "met"]
     on_amx = {"models": results["models"] | {"machine": {"isa": ["amx_bf16", "amx_int8"]}}}
     rows = {row[0]: row[2:] for row in performance_targets.rows(on_amx, [], {"f32_flops": 1e9}, 2)}
     assert rows["bf16 on AVX512-BF16 without AMX to our own f32"][1] == "this machine has AMX"

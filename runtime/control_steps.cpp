@@ -17,7 +17,12 @@ bool condition(const RuntimeValue& v, const char* what) {
 constexpr int64_t kTensorBytes = 128; ///< what a tensor takes besides its elements
 
 int64_t bytes_of(const RuntimeValue& v) {
-  if (v.is_tensor()) return kTensorBytes + (v.tensor.strings ? v.tensor.numel() * 32 : v.tensor.bytes());
+  if (v.is_tensor() && v.tensor.strings) {
+    int64_t bytes = kTensorBytes;
+    for (const std::string& s : *v.tensor.strings) bytes += static_cast<int64_t>(sizeof s + s.size());
+    return bytes;
+  }
+  if (v.is_tensor()) return kTensorBytes + v.tensor.bytes();
   int64_t bytes = kTensorBytes;
   if (v.is_sequence())
     for (const RuntimeValue& e : *v.elements) bytes += bytes_of(e);

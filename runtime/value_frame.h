@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/stop.h"
 #include "runtime/bind_values.h"
 
 namespace tbx::runtime {
@@ -30,7 +31,10 @@ struct ValueFrame {
 /// Limits of a run, checked between steps.
 struct RunGuard {
   const RunOptions& options; ///< with `started`
-  void check() const;
+  Stop stop() const;
+  void check() const { stop().check(); }
+  /// Bytes that the run may take.
+  int64_t memory() const;
   /// Memory for what a loop keeps from its iterations.
   void check_gathered(int64_t bytes) const;
 };

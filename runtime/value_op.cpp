@@ -1,5 +1,6 @@
 #include "runtime/value_op.h"
 
+#include <algorithm>
 #include <array>
 
 #include "extern_kernels/attributes.h"
@@ -108,8 +109,14 @@ RuntimeValue ValueCall::take(int i) const {
   return inputs[i].last_use ? std::move(*inputs[i].value) : *inputs[i].value;
 }
 
+void ValueCall::need(int64_t count, int64_t each) const {
+  TBX_MODEL(count <= room / each, "a result has {} elements of {} bytes, there is memory for {} bytes", count,
+            each, room);
+}
+
 Tensor& ValueCall::make(int i, DType dtype, std::vector<int64_t> dims) const {
   TBX_MODEL(static_cast<size_t>(i) < outputs.size(), "output {} is missing", i);
+  need(checked_numel(dims), std::max<int64_t>(1, size_of(dtype)));
   outputs[i] = RuntimeValue(Tensor::make(dtype, std::move(dims)));
   return outputs[i].tensor;
 }
@@ -119,6 +126,7 @@ std::vector<std::string>& ValueCall::make_strings(int i, std::vector<int64_t> di
   TBX_MODEL(static_cast<size_t>(i) < outputs.size(), "output {} is missing", i);
   int64_t n = checked_numel(dims);
   TBX_MODEL(n <= kMaxStrings, "a tensor of {} strings", n);
+  need(n, sizeof(std::string));
   outputs[i] =
       RuntimeValue(Tensor::of_strings(std::move(dims), std::vector<std::string>(static_cast<size_t>(n))));
   return *outputs[i].tensor.strings;

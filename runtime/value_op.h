@@ -45,6 +45,7 @@ struct ValueArgument {
 struct ValueCall {
   std::span<const ValueArgument> inputs;
   std::span<RuntimeValue> outputs;
+  int64_t room = INT64_MAX; ///< bytes that the results may take
 
   int num_inputs() const { return static_cast<int>(inputs.size()); }
   /// Given, and not an empty optional.
@@ -62,6 +63,8 @@ struct ValueCall {
   /// The value itself where this call is its last reader (a sequence can then grow in place), else a copy.
   RuntimeValue take(int i) const;
 
+  /// ModelError where `count` elements of `each` bytes are more than there is room for.
+  void need(int64_t count, int64_t each) const;
   /// Makes output `i` a tensor and gives it to be filled.
   Tensor& make(int i, DType dtype, std::vector<int64_t> dims) const;
   /// The same for strings: as many empty ones as `dims` say.

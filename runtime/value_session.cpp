@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/stop.h"
 #include "runtime/value_frame.h"
 
 namespace tbx::runtime {
@@ -22,10 +21,12 @@ ValueFrame& ValueFrame::body(size_t step, size_t number) {
   return *frame;
 }
 
-void RunGuard::check() const { Stop{options.cancel, options.time_limit_ms, *options.started}.check(); }
+Stop RunGuard::stop() const { return {options.cancel, options.time_limit_ms, *options.started}; }
+
+int64_t RunGuard::memory() const { return options.max_memory > 0 ? options.max_memory : memory_limit(); }
 
 void RunGuard::check_gathered(int64_t bytes) const {
-  const int64_t limit = options.max_memory > 0 ? options.max_memory : memory_limit();
+  const int64_t limit = memory();
   TBX_MODEL(bytes <= limit, "the iterations gathered {} bytes, the limit is {}", bytes, limit);
 }
 
@@ -61,13 +62,15 @@ void run_stage(const TensorStage& stage, const ValueStep& step, ValueFrame& fram
   }
 }
 
-void run_op(const ValueFunction& function, const ValueStep& step, ValueFrame& frame) {
+void run_op(const ValueFunction& function, const ValueStep& step, ValueFrame& frame, const RunGuard& guard) {
   frame.arguments.clear();
   for (size_t i = 0; i < step.inputs.size(); ++i)
     frame.arguments.push_back(
         {step.inputs[i] < 0 ? nullptr : &frame.slots[step.inputs[i]], step.last_use[i]});
   frame.results.assign(step.outputs.size(), RuntimeValue());
-  function({frame.arguments, frame.results});
+  const Stop stop = guard.stop();
+  const StopScope scope(stop);
+  function({frame.arguments, frame.results, guard.memory()});
   for (size_t i = 0; i < step.outputs.size(); ++i)
     if (step.outputs[i] >= 0) frame.slots[step.outputs[i]] = std::move(frame.results[i]);
 }
@@ -102,7 +105,7 @@ void run_frame(ValueFrame& frame, const RunGuard& guard) {
       if (bound.stage)
         run_stage(*bound.stage, step, frame, guard);
       else if (bound.function)
-        run_op(bound.function, step, frame);
+        run_op(bound.function, step, frame, guard);
       else if (const auto* branch = std::get_if<IfStep>(&step.what))
         run_if(*branch, step, s, frame, guard);
       else if (const auto* loop = std::get_if<LoopStep>(&step.what))

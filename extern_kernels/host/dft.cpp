@@ -1,8 +1,6 @@
 // DFT along the last but one dimension of [..., n, 1 or 2]: forward, inverse, one-sided and real. Halves and
 // f32 are transformed in f32, f64 in f64.
-#include <tbb/blocked_range.h>
 #include <tbb/cache_aligned_allocator.h>
-#include <tbb/parallel_for.h>
 
 #include <algorithm>
 #include <mutex>
@@ -10,8 +8,10 @@
 
 #include "base/error.h"
 #include "base/float_formats.h"
+#include "base/memory.h"
 #include "extern_kernels/host/fft.h"
 #include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/host/tasks.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -119,12 +119,14 @@ template <class T, class S> struct Batch {
 };
 
 template <class T, class S> void run_batches(const Batch<T, S>& batch, int64_t first, int64_t batches) {
-  tbb::parallel_for(tbb::blocked_range<int64_t>(0, batches), [&](const tbb::blocked_range<int64_t>& range) {
+  share(batches, 1, [&](int64_t begin, int64_t end) {
     using Buffer = std::vector<T, tbb::cache_aligned_allocator<T>>;
     Buffer line(static_cast<size_t>(batch.fft.length() * batch.fft.parts() * batch.lanes));
     Buffer scratch(static_cast<size_t>(batch.fft.scratch_size(batch.lanes > 1)));
-    for (int64_t i = range.begin(); i < range.end(); ++i)
+    for (int64_t i = begin; i < end; ++i) {
+      check_stop();
       batch.run(first + i * batch.lanes, line.data(), scratch.data());
+    }
   });
 }
 
@@ -134,7 +136,12 @@ template <class T, class S> void transform(const Lines& lines, const Kept<T>& ke
   const int64_t longest = int64_t{65536} / static_cast<int64_t>(sizeof(T));
   const int64_t batches = lines.length <= longest ? lines.count / Fft<T>::kLanes : 0;
   const int64_t rest = batches * Fft<T>::kLanes;
+  // A prime length takes most: tables, a line, and its transform by a convolution of twice the length.
+  constexpr int64_t kNumbers = 20;
+  TBX_MODEL(lines.length <= memory_limit() / kNumbers / static_cast<int64_t>(sizeof(T)),
+            "a transform of length {} takes more memory than there is", lines.length);
   auto fft = kept.get(lines.length, lines.real(), batches == 0);
+  check_stop();
   run_batches<T, S>({lines, *fft, Fft<T>::kLanes}, 0, batches);
   run_batches<T, S>({lines, *fft, 1}, rest, lines.count - rest);
 }

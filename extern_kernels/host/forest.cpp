@@ -2,7 +2,6 @@
 // one row down eight trees) together, so that the loads of one hide those of the others. Rows are blocked, so
 // that a tree is read from cache by all rows of a block. Most trees are walked in a memory of their own
 // (compact_trees.h); here are those of any conditions, and those of few nodes among many features.
-#include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "extern_kernels/host/forest.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/ml_scores.h"
+#include "extern_kernels/host/tasks.h"
 #include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
 
@@ -251,7 +251,7 @@ public:
     if (serial)
       for (int64_t b = 0; b < blocks; ++b) run(b);
     else
-      tbb::parallel_for(int64_t{0}, blocks, run);
+      for_each_task(blocks, run);
   }
 
 private:
@@ -314,6 +314,7 @@ private:
       for (int64_t r = 0; r < count; ++r) {
         compact.copy(x + r * width, width, 1, 1, s.columns.data());
         for (int64_t t = 0; t < trees; t += kTogether) {
+          check_stop();
           compact.walk_row(t, s.columns.data(), leaves);
           collect_all(compact, leaves, std::min<int64_t>(kTogether, trees - t), s,
                       [&](int64_t) { return r; });
@@ -327,6 +328,7 @@ private:
       compact.copy(x + g * kTogether * width, width, std::min<int64_t>(kTogether, count - g * kTogether),
                    kTogether, s.columns.data() + g * group);
     for (int64_t t = 0; t < trees; ++t) {
+      check_stop();
       compact.walk(t, s.columns.data(), groups, leaves);
       collect_all(compact, leaves, count, s, [](int64_t k) { return k; });
     }
@@ -351,6 +353,7 @@ private:
 
   /// Walks `n` lanes, of which `place` says row and tree, and collects what their leaves give.
   template <class F> void lanes(const T* x, int64_t width, bool nan, Scratch& s, int64_t n, F&& place) const {
+    check_stop();
     const T* rows[kTogether];
     uint32_t at[kTogether];
     for (int64_t k = 0; k < kTogether; ++k) {

@@ -7,15 +7,15 @@
 // dk, dv], 4 = decay [batch, tokens, kv_heads or kv_heads * dk], 5 = beta [batch, tokens, kv_heads or 1]. 3
 // to 5 may be absent. Outputs: [batch, tokens, max(q_heads, kv_heads) * dv], and the states after the last
 // tokens, as 3.
-#include <tbb/parallel_for.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/host/tasks.h"
 #include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels {
@@ -138,7 +138,7 @@ void run_linear_attention(const HostCall& call) {
   auto *out = static_cast<float*>(call.out(0).data), *states = static_cast<float*>(call.out(1).data);
   const int64_t slots = std::max<int64_t>(window, 1);
   if (slot > 0) std::fill_n(states, slots * slot, 0.0f);
-  tbb::parallel_for(int64_t{0}, batch * heads, [&](int64_t task) {
+  for_each_task(batch * heads, [&](int64_t task) {
     const int64_t b = task / heads, h = task % heads;
     float* state = states + (slots - 1) * slot + task * dk * dv;
     if (past) std::copy_n(past + (slots - 1) * slot + task * dk * dv, dk * dv, state);
@@ -146,6 +146,7 @@ void run_linear_attention(const HostCall& call) {
     // Several queries read one state, or several states are read by one query.
     const int64_t first_query = q_heads >= heads ? h * groups : h * q_heads / heads;
     for (int64_t t = 0; t < tokens; ++t) {
+      check_stop_often();
       const int64_t at = b * tokens + t;
       if (decays) {
         const float* from = decay + at * decay_width + (per_key ? h * dk : h);

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/budget.h"
+
 namespace tbx::extern_kernels {
 
 /// Token: int64_t or std::string. Immutable once filled.
@@ -31,6 +33,7 @@ public:
     for (int64_t step = 1; step - 1 <= max_skip && step <= size; ++step) {
       if (shortest > size) return; // and no product of what the model says overflows
       for (int64_t start = 0; start + step * (shortest - 1) < size; ++start) {
+        check_stop_often();
         size_t at = 0;
         for (int64_t n = 1, i = start; n <= longest && i < size; ++n, i += step) {
           auto it = nodes_[at].next.find(row[static_cast<size_t>(i)]);

@@ -1,16 +1,15 @@
 // NonMaxSuppression (ONNX opset 10): greedy selection of boxes by score, per batch and class.
 #include <fmt/ranges.h>
-#include <tbb/parallel_for.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "base/current_stop.h"
+#include "base/budget.h"
 #include "base/error.h"
-#include "base/stop.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/overlap.h"
+#include "extern_kernels/host/tasks.h"
 
 namespace tbx::extern_kernels {
 namespace {
@@ -55,11 +54,9 @@ struct Limits {
   bool has_score;
 };
 
-constexpr int kBoxesBetweenStops = 64;
-
 /// The boxes kept for one class, best first. Each is held against all that were kept before it.
 std::vector<int64_t> select(const std::vector<Box>& boxes, const std::vector<int32_t>& cluster,
-                            const float* scores, const Limits& limits, const Stop* stop) {
+                            const float* scores, const Limits& limits) {
   std::vector<int32_t> order;
   for (size_t i = 0; i < boxes.size(); ++i)
     if (!limits.has_score || scores[i] > limits.score) order.push_back(static_cast<int32_t>(i));
@@ -73,9 +70,8 @@ std::vector<int64_t> select(const std::vector<Box>& boxes, const std::vector<int
   std::vector<KeptBoxes> kept(
       boxes.empty() ? 0 : 1 + static_cast<size_t>(*std::max_element(cluster.begin(), cluster.end())));
   std::vector<int64_t> selected;
-  int boxes_seen = 0;
   for (int32_t i : order) {
-    if (stop && ++boxes_seen % kBoxesBetweenStops == 0) stop->check();
+    check_stop_often();
     if (static_cast<int64_t>(selected.size()) >= limits.count) break;
     KeptBoxes& near = kept[cluster[i]];
     if (near.overlaps(boxes[i], limits.iou)) continue;
@@ -101,15 +97,14 @@ void run_non_max_suppression(const HostCall& call) {
   const bool center = call.integer("center_point_box") != 0;
   const auto *box_data = static_cast<const float*>(boxes.data),
              *score_data = static_cast<const float*>(scores.data);
-  const Stop* const stop = current_stop();
   std::vector<int64_t> selected;
   std::vector<Box> all(static_cast<size_t>(n));
   for (int64_t b = 0; b < batches && limits.count > 0; ++b) {
     for (int64_t i = 0; i < n; ++i) all[i] = read_box(box_data + (b * n + i) * 4, center);
     const std::vector<int32_t> cluster = clusters_of(all);
     std::vector<std::vector<int64_t>> kept(static_cast<size_t>(classes));
-    tbb::parallel_for(int64_t{0}, classes, [&](int64_t c) {
-      kept[c] = select(all, cluster, score_data + (b * classes + c) * n, limits, stop);
+    for_each_task(classes, [&](int64_t c) {
+      kept[c] = select(all, cluster, score_data + (b * classes + c) * n, limits);
     });
     for (int64_t c = 0; c < classes; ++c)
       for (int64_t i : kept[c]) selected.insert(selected.end(), {b, c, i});

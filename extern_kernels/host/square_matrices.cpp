@@ -1,11 +1,9 @@
 // Det and Inverse of [..., n, n] by elimination with partial pivoting, in double precision.
-#include <tbb/parallel_for.h>
-
 #include <cmath>
 
-#include "base/current_stop.h"
 #include "base/stop.h"
 #include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/host/tasks.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
@@ -20,10 +18,10 @@ int64_t pivot_row(const double* a, int64_t n, int64_t k) {
 }
 
 /// Overwrites the matrix.
-double determinant(double* a, int64_t n, const Stop* stop) {
+double determinant(double* a, int64_t n) {
   double result = 1;
   for (int64_t k = 0; k < n; ++k) {
-    if (stop) stop->check();
+    check_stop();
     const int64_t pivot = pivot_row(a, n, k);
     if (pivot != k) {
       std::swap_ranges(a + k * n, a + (k + 1) * n, a + pivot * n);
@@ -42,11 +40,11 @@ double determinant(double* a, int64_t n, const Stop* stop) {
 
 /// Overwrites `a`; `y` comes in as anything. A singular matrix gives infinities and NaN, as the division
 /// does.
-void invert(double* a, double* y, int64_t n, const Stop* stop) {
+void invert(double* a, double* y, int64_t n) {
   std::fill(y, y + n * n, 0.0);
   for (int64_t i = 0; i < n; ++i) y[i * n + i] = 1;
   for (int64_t k = 0; k < n; ++k) {
-    if (stop) stop->check();
+    check_stop();
     const int64_t pivot = pivot_row(a, n, k);
     if (pivot != k) {
       std::swap_ranges(a + k * n, a + (k + 1) * n, a + pivot * n);
@@ -79,10 +77,8 @@ void run_det(const HostCall& call) {
   const TensorRef& x = call.in(0);
   const int64_t n = order_of(x, "Det");
   std::vector<double> values = to_dense<double>(x), results(static_cast<size_t>(call.out(0).numel()));
-  const Stop* const stop = current_stop();
-  tbb::parallel_for(size_t{0}, results.size(), [&](size_t i) {
-    results[i] = determinant(values.data() + static_cast<int64_t>(i) * n * n, n, stop);
-  });
+  for_each_task(static_cast<int64_t>(results.size()),
+                [&](int64_t i) { results[i] = determinant(values.data() + i * n * n, n); });
   from_dense(results, call.out(0));
 }
 
@@ -91,11 +87,8 @@ void run_inverse(const HostCall& call) {
   const int64_t n = order_of(x, "Inverse");
   std::vector<double> values = to_dense<double>(x), results(values.size());
   if (values.empty()) return;
-  const Stop* const stop = current_stop();
-  tbb::parallel_for(size_t{0}, values.size() / static_cast<size_t>(n * n), [&](size_t i) {
-    int64_t at = static_cast<int64_t>(i) * n * n;
-    invert(values.data() + at, results.data() + at, n, stop);
-  });
+  for_each_task(static_cast<int64_t>(values.size()) / (n * n),
+                [&](int64_t i) { invert(values.data() + i * n * n, results.data() + i * n * n, n); });
   from_dense(results, call.out(0));
 }
 

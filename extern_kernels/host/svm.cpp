@@ -1,14 +1,14 @@
 // Support vector machines as libsvm and liblinear compute them: kernel values of a row against all support
 // vectors, one decision per pair of classes, votes, and probabilities by pairwise coupling (Wu, Lin, Weng,
 // "Probability Estimates for Multi-class Classification by Pairwise Coupling", 2004, method 2).
-#include <oneapi/tbb/parallel_for.h>
-
 #include <cmath>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/ml_scores.h"
 #include "extern_kernels/host/svm_kernels.h"
+#include "extern_kernels/host/tasks.h"
 #include "extern_kernels/host_attribute.h"
 #include "extern_kernels/reference/dense.h"
 
@@ -35,6 +35,7 @@ void couple(int64_t k, const std::vector<double>& r, std::span<float> result) {
   for (int64_t round = 0; round < std::max<int64_t>(100, k); ++round) {
     double pqp = 0, error = 0;
     for (int64_t i = 0; i < k; ++i) {
+      check_stop_often();
       qp[i] = 0;
       for (int64_t j = 0; j < k; ++j) qp[i] += q[i * k + j] * p[j];
       pqp += p[i] * qp[i];
@@ -42,6 +43,7 @@ void couple(int64_t k, const std::vector<double>& r, std::span<float> result) {
     for (int64_t i = 0; i < k; ++i) error = std::max(error, std::abs(qp[i] - pqp));
     if (error < 0.005 / k) break;
     for (int64_t i = 0; i < k; ++i) {
+      check_stop_often();
       double diff = (pqp - qp[i]) / q[i * k + i];
       p[i] += diff;
       pqp = (pqp + diff * (diff * q[i * k + i] + 2 * qp[i])) / ((1 + diff) * (1 + diff));
@@ -98,7 +100,7 @@ public:
     int64_t rows = vector ? 1 : x.sizes[0], width = vector ? x.sizes[0] : x.sizes[1];
     TBX_MODEL(width == features_, "{}: vectors of {} features for an input of {}", name_, features_, width);
     auto data = to_dense<float>(x);
-    tbb::parallel_for(int64_t{0}, rows, [&](int64_t row) {
+    for_each_task(rows, [&](int64_t row) {
       const float* at = data.data() + row * width;
       classes_ ? classify(args, row, at) : regress(args, row, at);
     });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "extern_kernels/host/host_kernel.h"
 
@@ -21,6 +22,7 @@ void run_ngram_repeat_block(const HostCall& call) {
     const int64_t* row = static_cast<const int64_t*>(ids.data) + b * length;
     const int64_t* tail = row + length - (n - 1);
     for (int64_t i = 0; i + n <= length; ++i) {
+      check_stop_often();
       if (!std::equal(tail, row + length, row + i)) continue;
       int64_t token = row[i + n - 1];
       TBX_MODEL(token >= 0 && token < vocabulary, "NGramRepeatBlock: token {} in a vocabulary of {}", token,
@@ -50,14 +52,18 @@ void run_bifurcation_detector(const HostCall& call) {
     tokens.insert(tokens.end(), guess, guess + same + 1);
   }
   const auto length = static_cast<int64_t>(tokens.size());
+  auto is_same = [](int64_t a, int64_t b) {
+    check_stop_often();
+    return a == b;
+  };
   int64_t found = -1;
   for (int64_t n = call.integer("min_ngram_size"); n <= call.integer("max_ngram_size") && n <= length; ++n) {
     auto gram = tokens.end() - n;
-    const auto* at = std::search(src, src + src_length, gram, tokens.end());
+    const auto* at = std::search(src, src + src_length, gram, tokens.end(), is_same);
     if (at == src + src_length) break;
     found = at - src + n;
     if (found >= src_length) break;
-    if (std::search(at + 1, src + src_length, gram, tokens.end()) != src + src_length) found = -1;
+    if (std::search(at + 1, src + src_length, gram, tokens.end(), is_same) != src + src_length) found = -1;
   }
   std::copy(tokens.begin(), tokens.end(), static_cast<int64_t*>(call.make(0, std::vector{length})));
   std::vector<int64_t> shape(call.in(2).sizes.begin(), call.in(2).sizes.end());

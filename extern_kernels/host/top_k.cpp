@@ -1,13 +1,12 @@
 // TopK: the k largest or smallest elements along an axis, sorted.
-#include <tbb/blocked_range.h>
-#include <tbb/parallel_for.h>
-
 #include <algorithm>
 #include <bit>
 #include <type_traits>
 
+#include "base/budget.h"
 #include "base/task_work.h"
 #include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/host/tasks.h"
 #include "extern_kernels/reference/dense.h"
 
 namespace tbx::extern_kernels {
@@ -253,54 +252,52 @@ void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, 
   auto* positions = static_cast<int64_t*>(call.out(1).data);
   const int64_t rows = view.outer * view.inner,
                 grain = std::max<int64_t>(1, kTaskWork.compared_elements / std::max<int64_t>(1, view.length));
-  tbb::parallel_for(
-      tbb::blocked_range<int64_t>(0, rows, static_cast<size_t>(grain)),
-      [&](const tbb::blocked_range<int64_t>& r) {
-        std::vector<typename Entry<K>::Type> entries;
-        constexpr int64_t kTogether = 16; // rows that lie side by side are read together
-        const int64_t n = view.length, inner = view.inner;
-        const bool by_columns = k == 1 && inner > 1;
-        std::vector<K> keys(by_columns ? 0 : static_cast<size_t>(n * std::min(kTogether, inner)));
-        std::vector<int64_t> found;
-        const K flip = largest ? K{0} : static_cast<K>(~K{0});
-        for (int64_t row = r.begin(), rows; row < r.end(); row += rows) {
-          const int64_t o = row / inner, i = row % inner;
-          rows = std::min({by_columns ? kColumns : kTogether, inner - i, r.end() - row});
-          const S* x = in + o * n * inner + i;
-          if (by_columns) {
-            best_of_columns<K>(
-                x, n, inner, rows, [&](S v) { return ordered<K>(value(v)) ^ flip; }, out + o * inner + i,
-                positions + o * inner + i);
-            continue;
-          }
-          bool done = false;
-          if constexpr (std::is_same_v<S, float> && std::is_same_v<K, uint32_t>)
-            if (inner == 1) {
-              TBX_BEST(float_keys, x, n, flip, keys.data());
-              done = true;
-            }
-          if constexpr (std::is_integral_v<S> && sizeof(S) == sizeof(K))
-            if (inner == 1) {
-              const K turned = flip ^ (std::is_signed_v<S> ? K{1} << (sizeof(K) * 8 - 1) : K{0});
-              TBX_BEST(bit_keys, reinterpret_cast<const K*>(x), n, turned, keys.data());
-              done = true;
-            }
-          if (!done && inner == 1) {
-            for (int64_t j = 0; j < n; ++j) keys[j] = ordered<K>(value(x[j])) ^ flip;
-            done = true;
-          }
-          for (int64_t j = 0; !done && j < n; ++j)
-            for (int64_t q = 0; q < rows; ++q) keys[q * n + j] = ordered<K>(value(x[j * inner + q])) ^ flip;
-          for (int64_t q = 0; q < rows; ++q) {
-            choose<K>(keys.data() + q * n, n, k, entries, found);
-            for (int64_t j = 0; j < k; ++j) {
-              const int64_t from = Entry<K>::index(entries[j]), to = (o * k + j) * inner + i + q;
-              out[to] = x[from * inner + q];
-              positions[to] = from;
-            }
-          }
+  share(rows, grain, [&](int64_t begin, int64_t end) {
+    std::vector<typename Entry<K>::Type> entries;
+    constexpr int64_t kTogether = 16; // rows that lie side by side are read together
+    const int64_t n = view.length, inner = view.inner;
+    const K flip = largest ? K{0} : static_cast<K>(~K{0});
+    auto key = [&](S v) { return ordered<K>(value(v)) ^ flip; };
+    const bool by_columns = k == 1 && inner > 1;
+    std::vector<K> keys(by_columns ? 0 : static_cast<size_t>(n * std::min(kTogether, inner)));
+    std::vector<int64_t> found;
+    for (int64_t row = begin, rows; row < end; row += rows) {
+      const int64_t o = row / inner, i = row % inner;
+      rows = std::min({by_columns ? kColumns : kTogether, inner - i, end - row});
+      const S* x = in + o * n * inner + i;
+      if (by_columns) {
+        best_of_columns<K>(x, n, inner, rows, key, out + o * inner + i, positions + o * inner + i);
+        continue;
+      }
+      bool done = false;
+      if constexpr (std::is_same_v<S, float> && std::is_same_v<K, uint32_t>)
+        if (inner == 1) {
+          TBX_BEST(float_keys, x, n, flip, keys.data());
+          done = true;
         }
-      });
+      if constexpr (std::is_integral_v<S> && sizeof(S) == sizeof(K))
+        if (inner == 1) {
+          const K turned = flip ^ (std::is_signed_v<S> ? K{1} << (sizeof(K) * 8 - 1) : K{0});
+          TBX_BEST(bit_keys, reinterpret_cast<const K*>(x), n, turned, keys.data());
+          done = true;
+        }
+      if (!done && inner == 1) {
+        for (int64_t j = 0; j < n; ++j) keys[j] = key(x[j]);
+        done = true;
+      }
+      for (int64_t j = 0; !done && j < n; ++j)
+        for (int64_t q = 0; q < rows; ++q) keys[q * n + j] = key(x[j * inner + q]);
+      for (int64_t q = 0; q < rows; ++q) {
+        check_stop_often();
+        choose<K>(keys.data() + q * n, n, k, entries, found);
+        for (int64_t j = 0; j < k; ++j) {
+          const int64_t from = Entry<K>::index(entries[j]), to = (o * k + j) * inner + i + q;
+          out[to] = x[from * inner + q];
+          positions[to] = from;
+        }
+      }
+    }
+  });
 }
 
 } // namespace

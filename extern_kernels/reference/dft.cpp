@@ -1,9 +1,8 @@
 // DFT by its definition: a sum over the signal per frequency, in double. Operands as in host/dft.cpp.
-#include <tbb/parallel_for.h>
-
 #include <cmath>
 #include <complex>
 
+#include "extern_kernels/host/tasks.h"
 #include "extern_kernels/reference/dense.h"
 #include "extern_kernels/reference/host.h"
 
@@ -25,7 +24,7 @@ void dft(const HostProblem& p, const RunArgs& args) {
   std::vector<Complex> turn(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
     turn[i] = std::polar(1.0, (inverse ? 2 : -2) * M_PI * static_cast<double>(i) / static_cast<double>(n));
-  tbb::parallel_for(int64_t{0}, y.numel() / (made * out_parts), [&](int64_t line) {
+  for_each_task(y.numel() / (made * out_parts), [&](int64_t line) {
     // Longer signals are cut, shorter ones end in zeros; half of a spectrum has the other half's conjugate.
     std::vector<Complex> signal(static_cast<size_t>(n));
     const int64_t taken = std::min(given, hermitian ? n / 2 + 1 : n);
@@ -39,6 +38,7 @@ void dft(const HostProblem& p, const RunArgs& args) {
         if (i > 0) signal[n - i] = std::conj(signal[i]);
       }
     for (int64_t k = 0; k < made; ++k) {
+      check_stop();
       Complex sum = 0;
       for (int64_t i = 0; i < n; ++i) sum += signal[i] * turn[i * k % n];
       if (inverse) sum /= static_cast<double>(n);

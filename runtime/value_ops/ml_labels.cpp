@@ -21,21 +21,34 @@ Tensor counted(size_t n) {
   return Tensor::of_ints(ids);
 }
 
-void apply(const LabelTable& table, const ValueCall& call) {
+/// Bytes of the longest one.
+int64_t longest(const Tensor& strings, const Tensor& otherwise) {
+  size_t most = 0;
+  for (const Tensor* t : {&strings, &otherwise})
+    for (size_t i = 0; t->strings && i < t->strings->size(); ++i)
+      most = std::max(most, (*t->strings)[i].size());
+  return static_cast<int64_t>(most);
+}
+
+/// `most`: bytes of the longest value, where they are strings.
+void apply(const LabelTable& table, int64_t most, const ValueCall& call) {
   const Tensor& x = call.tensor(0);
-  if (table.value_type() == DType::string)
+  if (table.value_type() == DType::string) {
+    call.need(x.numel(), static_cast<int64_t>(sizeof(std::string)) + most);
     call.make_strings(0, x.dims);
-  else
+  } else {
     call.make(0, table.value_type(), x.dims);
+  }
   table.apply(x, call.outputs[0].tensor);
 }
 
 /// Two lists that map strings to ints and back, whichever the input asks for.
 ValueFunction both_ways(const Tensor& strings, const Tensor& ints, const ValueNode& node) {
   LabelTable to_ints(strings, ints, default_label(node.attributes, DType::i64));
-  LabelTable to_strings(ints, strings, default_label(node.attributes, DType::string));
-  return [to_ints, to_strings](const ValueCall& call) {
-    apply(call.tensor(0).dtype == DType::string ? to_ints : to_strings, call);
+  const Tensor otherwise = default_label(node.attributes, DType::string);
+  LabelTable to_strings(ints, strings, otherwise);
+  return [to_ints, to_strings, most = longest(strings, otherwise)](const ValueCall& call) {
+    apply(call.tensor(0).dtype == DType::string ? to_ints : to_strings, most, call);
   };
 }
 
@@ -45,7 +58,9 @@ ValueFunction both_ways(const Tensor& strings, const Tensor& ints, const ValueNo
 ValueFunction make_value_label_encoder(const ValueNode& node) {
   const extern_kernels::Labels labels = extern_kernels::read_labels(node.attributes);
   LabelTable table(labels.keys, labels.values, labels.otherwise);
-  return [table](const ValueCall& call) { apply(table, call); };
+  return [table, most = longest(labels.values, labels.otherwise)](const ValueCall& call) {
+    apply(table, most, call);
+  };
 }
 
 /// The form of ai.onnx.ml 1: a string and its position in `classes_strings`.

@@ -1,6 +1,8 @@
 // Sequences and optionals at run time, and operators that take values of every type.
 #include <algorithm>
+#include <cstring>
 
+#include "base/memory.h"
 #include "runtime/value_op.h"
 
 namespace tbx::runtime {
@@ -14,6 +16,36 @@ size_t wrapped(int64_t position, size_t count, size_t limit) {
   TBX_MODEL(position >= -n && position < static_cast<int64_t>(limit),
             "position {} is out of range for a sequence of {}", position, n);
   return static_cast<size_t>(position < 0 ? position + n : position);
+}
+
+/// Parts of these lengths along `axis`, which add up to it. Those of numbers share one block of memory.
+std::vector<RuntimeValue> split(const Tensor& t, int64_t axis, std::span<const int64_t> lengths) {
+  std::vector<RuntimeValue> parts;
+  parts.reserve(lengths.size());
+  const bool numbers = t.dtype != DType::string;
+  const int64_t all = t.dims[axis], rows = checked_numel({t.dims.begin(), t.dims.begin() + axis}),
+                each = checked_numel({t.dims.begin() + axis + 1, t.dims.end()}) * size_of(t.dtype);
+  const std::shared_ptr<void> memory = numbers ? allocate_aligned(t.bytes()) : nullptr;
+  auto* to = static_cast<std::byte*>(memory.get());
+  int64_t at = 0;
+  for (const int64_t n : lengths) {
+    Tensor part;
+    if (numbers) {
+      part.dtype = t.dtype;
+      part.dims = t.dims;
+      part.dims[axis] = n;
+      part.data = to;
+      part.owner = memory;
+      const int64_t bytes = n * each;
+      for (int64_t r = 0; r < rows && bytes > 0; ++r, to += bytes)
+        std::memcpy(to, t.data + r * all * each + at * each, static_cast<size_t>(bytes));
+    } else {
+      part = slice_of(t, axis, at, at + n);
+    }
+    parts.emplace_back(std::move(part));
+    at += n;
+  }
+  return parts;
 }
 
 void set_scalar(const ValueCall& call, DType dtype, int64_t v) {
@@ -121,14 +153,10 @@ ValueFunction make_split_to_sequence(const ValueNode& node) {
       for (int64_t at = 0; at < total; at += std::min(step, total - at))
         lengths.push_back(std::min(step, total - at));
     }
-    std::vector<RuntimeValue> parts;
-    int64_t at = 0;
-    for (int64_t n : lengths) {
-      Tensor part = slice_of(x, d, at, at + n);
-      if (!keep && !call.has(1)) part.dims.erase(part.dims.begin() + d);
-      parts.emplace_back(std::move(part));
-      at += n;
-    }
+    call.need(static_cast<int64_t>(lengths.size()), sizeof(RuntimeValue) + x.dims.size() * sizeof(int64_t));
+    std::vector<RuntimeValue> parts = split(x, d, lengths);
+    if (!keep && !call.has(1))
+      for (RuntimeValue& part : parts) part.tensor.dims.erase(part.tensor.dims.begin() + d);
     call.outputs[0] = RuntimeValue::sequence(std::move(parts));
   };
 }

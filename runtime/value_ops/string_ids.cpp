@@ -61,6 +61,7 @@ ValueFunction make_string_take(const ValueNode&) {
     for (int k = 1; k < call.num_inputs(); ++k) tables.push_back(&call.strings(k));
     const Tensor& ids = call.tensor(0, DType::i64);
     auto& out = call.make_strings(0, ids.dims);
+    int64_t bytes = 0;
     for (size_t i = 0; i < out.size(); ++i) {
       int64_t at = ids.as<int64_t>()[i] - 1;
       if (at == -1) continue;
@@ -68,6 +69,8 @@ ValueFunction make_string_take(const ValueNode&) {
       while (table != tables.end() && at >= static_cast<int64_t>((*table)->size()))
         at -= static_cast<int64_t>((*table++)->size());
       TBX_MODEL(at >= 0 && table != tables.end(), "an element is none of the inputs'");
+      bytes += static_cast<int64_t>(sizeof(std::string) + (**table)[at].size());
+      call.need(bytes, 1);
       out[i] = (**table)[at];
     }
   };

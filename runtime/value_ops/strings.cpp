@@ -7,6 +7,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "base/budget.h"
 #include "runtime/value_op.h"
 
 namespace tbx::runtime {
@@ -149,9 +150,13 @@ ValueFunction make_string_concat(const ValueNode&) {
     auto as = read_strides(a.dims, dims.size()), bs = read_strides(b.dims, dims.size());
     auto& out = call.make_strings(0, dims);
     std::vector<int64_t> index(dims.size(), 0);
-    int64_t i = 0, j = 0;
+    int64_t i = 0, j = 0, bytes = 0;
     for (std::string& s : out) {
-      s = (*a.strings)[i] + (*b.strings)[j];
+      check_stop_often();
+      const std::string &first = (*a.strings)[i], &second = (*b.strings)[j];
+      bytes += static_cast<int64_t>(sizeof(std::string) + first.size() + second.size());
+      call.need(bytes, 1);
+      s = first + second;
       for (size_t d = dims.size(); d-- > 0;) {
         i += as[d];
         j += bs[d];

@@ -147,6 +147,7 @@ ValueFunction make_tokenizer(const ValueNode& node) {
     }
     size_t length = most == 0 ? 0 : most + (mark ? 2 : 0);
     dims.push_back(static_cast<int64_t>(length));
+    call.need(checked_numel(dims), static_cast<int64_t>(sizeof(std::string) + pad.size()));
     auto& out = call.make_strings(0, std::move(dims));
     for (size_t i = 0; length > 0 && i < rows.size(); ++i) {
       auto to = out.begin() + static_cast<std::ptrdiff_t>(i * length),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import resource
 import struct
 import time
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -129,6 +132,119 @@ def test_long_work_of_the_host_ends_in_time(what: str) -> None:
         "m": g.standard_normal((4000, 4000)).astype(np.float32)}
     with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
         session.run(feeds)
+
+
+def regression_trees() -> onnx.ModelProto:
+    """One tree, whose 100,000 conditions every row meets one after another."""
+    depth, m = 100_000, model("g (float[N, 1] x) => (float[N, 1] y) { y = ai.onnx.ml.TreeEnsembleRegressor(x) }")
+    m.opset_import.add(domain="ai.onnx.ml", version=1)
+    ids, leaf = np.arange(2 * depth + 1), np.arange(2 * depth + 1) % 2 == 1
+    leaf[-1] = True
+    attributes = dict(
+        n_targets=1, nodes_treeids=[0] * len(ids), nodes_nodeids=ids, nodes_featureids=[0] * len(ids), nodes_values=[-1.0] * len(ids),
+        nodes_modes=["LEAF" if end else "BRANCH_LEQ" for end in leaf], nodes_truenodeids=np.where(leaf, 0, ids + 1),
+        nodes_falsenodeids=np.where(leaf, 0, ids + 2), target_treeids=[0] * int(leaf.sum()), target_nodeids=ids[leaf],
+        target_ids=[0] * int(leaf.sum()), target_weights=[1.0] * int(leaf.sum()))
+    m.graph.node[0].attribute.extend(onnx.helper.make_attribute(k, v.tolist() if isinstance(v, np.ndarray) else v) for k, v in attributes.items())
+    return m
+
+
+def support_vectors() -> onnx.ModelProto:
+    n, m = 20_000, model("g (float[N, 2] x) => (float[N, 1] y) { y = ai.onnx.ml.SVMRegressor(x) }")
+    m.opset_import.add(domain="ai.onnx.ml", version=1)
+    attributes = dict(kernel_type="POLY", kernel_params=[0.1, 1.0, 2.5], n_supports=n, rho=[0.0], coefficients=[1.0] * n,
+                      support_vectors=[0.5] * (2 * n))
+    m.graph.node[0].attribute.extend(onnx.helper.make_attribute(k, v) for k, v in attributes.items())
+    return m
+
+
+def microsoft(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 24, "com.microsoft": 1]> ' + text)
+
+
+LONG_WORK: dict[str, Callable[[], tuple[onnx.ModelProto, dict[str, np.ndarray]]]] = {
+    "trees": lambda: (regression_trees(), {"x": np.zeros((300_000, 1), np.float32)}),
+    "support vectors": lambda: (support_vectors(), {"x": np.ones((100_000, 2), np.float32)}),
+    "repeated n-grams": lambda: (
+        microsoft("g (int64[B, N] t, float[B, 9] s) => (float[B, 9] y) { y = com.microsoft.NGramRepeatBlock<ngram_size = 200000>(t, s) }"),
+        {"t": np.ones((1, 400_000), np.int64), "s": np.zeros((1, 9), np.float32)}),
+    "n-grams of a draft": lambda: (
+        microsoft("""g (int64[N] s, int64[C] c, int64 p) => (int64[T] y, int64 at) {
+          y, at = com.microsoft.BifurcationDetector<min_ngram_size = 150000, max_ngram_size = 150000>(s, c, p) }"""),
+        {"s": np.zeros(300_000, np.int64), "c": np.append(np.zeros(200_000, np.int64), 1), "p": np.array(0)}),
+    "n-grams with gaps": lambda: (
+        model("""g (int64[N] t) => (float[2] y) { y = TfIdfVectorizer<mode = "TF", min_gram_length = 2, max_gram_length = 2,
+          max_skip_count = 1000000, ngram_counts = [0, 1], ngram_indexes = [0, 1], pool_int64s = [1, 1, 1]>(t) }"""),
+        {"t": np.ones(100_000, np.int64)}),
+    "linear attention": lambda: (
+        microsoft("""g (float[B, T, D] q, float[B, T, D] k, float[B, T, D] v) => (float[B, T, D] y, float[B, 1, D, D] s) {
+          y, s = com.microsoft.LinearAttention<q_num_heads = 1, kv_num_heads = 1, update_rule = "linear">(q, k, v) }"""),
+        {name: np.zeros((1, 20_000, 2048), np.float32) for name in "qkv"}),
+    "a sum for each frequency": lambda: (
+        model("g (float[1, N, 1] x) => (float[1, N, 2] y) { a = Constant<value_int = 1>()  y = DFT(x, , a) }"),
+        {"x": np.zeros((1, 200_003, 1), np.float32)}),
+}
+
+
+@pytest.mark.parametrize("what", LONG_WORK)
+def test_more_long_work_of_the_host_ends_in_time(what: str) -> None:
+    """Each takes 10 s and more without a limit."""
+    made, feeds = LONG_WORK[what]()
+    session = tensorbox.Session(made, compile=False, time_limit_ms=300, load_time_limit_ms=60_000, reference="sum" in what)
+    start = time.monotonic()
+    with pytest.raises(tensorbox.ModelError, match="longer than the limit of 300 ms"):
+        session.run(feeds)
+    assert time.monotonic() - start < 5
+
+
+def test_a_transform_that_no_memory_holds() -> None:
+    """What the library takes for one of 80 bytes and more per element is no result, which the limit of a run counts."""
+    length = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 70
+    made = model(f"""g (float[1, N, 1] x) => (float[1, M, 2] y) {{
+      n = Constant<value_int = {length}>()  a = Constant<value_int = 1>()  y = DFT(x, n, a) }}""")
+    with pytest.raises(tensorbox.ModelError, match="takes more memory than there is"):
+        tensorbox.Session(made, compile=False).run({"x": np.ones((1, 3, 1), np.float32)})
+
+
+@pytest.mark.parametrize("what", ["chain", "loop"])
+def test_strings_that_double(what: str) -> None:
+    twice = "  ".join(f"s{i + 1} = StringConcat(s{i}, s{i})" for i in range(28))
+    text = {"chain": f"g (string[1] s0) => (string[1] s28) {{ {twice} }}",
+            "loop": """g (string[1] s0) => (string[1] y) { n = Constant<value_int = 28>()
+              y = Loop<body = b (int64 i, bool k, string[1] s) => (bool k2, string[1] t) { k2 = Identity(k)  t = StringConcat(s, s) }>(n, , s0) }"""}[what]
+    session = tensorbox.Session(model(text), max_memory=1 << 26)
+    with pytest.raises(tensorbox.ModelError, match=r"\(StringConcat, opset 24\).*there is memory for 67108864 bytes"):
+        session.run({"s0": np.array(["x"])})
+
+
+@pytest.mark.parametrize("what", ["elements", "labels", "fillers"])
+def test_long_strings_that_are_repeated(what: str) -> None:
+    long, count = "x" * (1 << 20), 256
+    text = {"elements": "g (string[1] s, int64[N] i) => (string[N] y) { y = Gather(s, i) }",
+            "labels": f'g (string[1] s, int64[N] i) => (string[N] y) {{ y = ai.onnx.ml.LabelEncoder<keys_int64s = [0], values_strings = ["{long}"]>(i) }}',
+            "fillers": f"""g (string[1] s, int64[N] i) => (string[N, M] y) {{ n = Shape(i)  t = Expand(s, n)
+              y = com.microsoft.Tokenizer<mark = 0, mincharnum = 1, pad_value = "{long}", separators = [" "]>(t) }}"""}[what]
+    made = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 24, "com.microsoft": 1, "ai.onnx.ml": 4]> ' + text)
+    session = tensorbox.Session(made, max_memory=1 << 26)
+    feeds = {"s": np.array(["a b" if what == "fillers" else long]), "i": np.zeros(count, np.int64)}
+    with pytest.raises(tensorbox.ModelError, match="there is memory for 67108864 bytes"):
+        session.run(feeds)
+
+
+def of_memory(what: str) -> int:
+    return int(re.findall(rf"{what}:\s*(\d+) kB", Path("/proc/self/status").read_text())[0]) << 10
+
+
+def test_memory_of_many_parts() -> None:
+    m = model("""g (float[N] x, int64 at) => (int64 n, float[1] y) {
+      s = SplitToSequence(x)  n = SequenceLength(s)  y = SequenceAt(s, at) }""")
+    session = tensorbox.Session(m, compile=False)
+    x = np.arange(3_000_000, dtype=np.float32)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is what is there now
+    before = of_memory("VmHWM")
+    got = session.run({"x": x, "at": np.array(2_345_678)})
+    assert got["n"] == len(x) and got["y"] == [2_345_678]
+    assert of_memory("VmHWM") - before < 200 * len(x)
 
 
 def test_loops_in_loops_end_in_time() -> None:

@@ -244,6 +244,22 @@ void best_of_columns(const S* x, int64_t n, int64_t inner, int64_t count, const 
   }
 }
 
+/// The same of `count` rows of `n` elements that lie side by side.
+template <class K, class S, class Key>
+void best_of_rows(const S* x, int64_t n, int64_t count, const Key& key, S* out, int64_t* positions) {
+  for (int64_t row = 0; row < count; ++row, x += n) {
+    K best = key(x[0]);
+    int64_t at = 0;
+    for (int64_t j = 1; j < n; ++j) {
+      const K here = key(x[j]);
+      at = here > best ? j : at;
+      best = std::max(here, best);
+    }
+    positions[row] = at;
+    out[row] = x[at];
+  }
+}
+
 /// Elements of storage type S that are numbers of type T, by `value`.
 template <class K, class S, class Value>
 void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, const Value& value) {
@@ -258,6 +274,8 @@ void top_k(const HostCall& call, const AxisView& view, int64_t k, bool largest, 
     const int64_t n = view.length, inner = view.inner;
     const K flip = largest ? K{0} : static_cast<K>(~K{0});
     auto key = [&](S v) { return ordered<K>(value(v)) ^ flip; };
+    if (k == 1 && inner == 1 && n < 2 * kGroups)
+      return best_of_rows<K>(in + begin * n, n, end - begin, key, out + begin, positions + begin);
     const bool by_columns = k == 1 && inner > 1;
     std::vector<K> keys(by_columns ? 0 : static_cast<size_t>(n * std::min(kTogether, inner)));
     std::vector<int64_t> found;

@@ -67,6 +67,18 @@ def test_empty() -> None:
     check(np.zeros((3, 0), np.float32), 0)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 127, 128])
+def test_the_best_of_short_rows(n: int) -> None:
+    rng = np.random.default_rng(4)
+    for dtype in (np.float32, np.float16, np.uint8, np.int64):
+        x = rng.integers(0, 5, (9, 41, n)).astype(dtype)
+        if np.dtype(dtype).kind == "f":
+            x = -x
+            x[rng.random(x.shape) < 0.05] = np.nan
+        for largest in (False, True):
+            check(x, 1, -1, largest)
+
+
 @pytest.mark.parametrize("shape", [(12, 1, 3, 50), (2, 1, 130), (3, 7, 65), (1, 300, 64), (2, 21, 3)])
 def test_the_best_of_columns(shape: tuple[int, ...]) -> None:
     """Which lie side by side; an axis of one element is one of them."""

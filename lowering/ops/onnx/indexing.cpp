@@ -316,7 +316,7 @@ Expr in_range(ir::Context& c, SymInt i, SymInt size) {
 /// The element of an axis of size `n` that position `i` shows, which may lie outside.
 SymInt padded_from(const std::string& mode, SymInt i, SymInt n) {
   if (mode == "edge") return ir::min(ir::max(i, 0), n - SymInt(1));
-  if (mode == "wrap") return ir::mod(i, n);
+  if (mode == "wrap") return n.is(0) ? i : ir::mod(i, n); // of nothing no position is one
   TBX_MODEL(mode == "reflect", "unknown mode '{}'", mode);
   if (n.is(1)) return 0;
   SymInt period = ir::max(SymInt(2) * n - SymInt(2), 1), m = ir::mod(i, period);
@@ -356,9 +356,15 @@ Values pad_by(OpContext& ctx, const SymInts& before, const SymInts& after, Expr 
       mask = mask ? ir::binary(Op::logical_and, mask, inside) : inside;
       continue;
     }
+    // What a negative pad takes away is not repeated at the other end.
+    const SymInt added = ir::max(before[k], 0), cut = added - before[k],
+                 left = n - cut - ir::max(SymInt(0) - after[k], 0);
+    if (left != n)
+      ctx.program.add_check(left - ir::min(added + ir::max(after[k], 0), 1), false,
+                            fmt::format("nothing is left of axis {} that pads could repeat", k));
     // A table of the elements along this axis: cheaper than finding them for each element.
     TensorBox table = generate(ctx, DType::i32, {sizes[k]}, [&](std::span<const SymInt> place) {
-      return ctx.c.cast(ctx.c.index(padded_from(mode, place[0] - before[k], n)), DType::i32);
+      return ctx.c.cast(ctx.c.index(cut + padded_from(mode, place[0] - added, left)), DType::i32);
     });
     realize(ctx, table, "read for every row");
     tables.push_back(table.load(ctx.program, {&i, 1}));

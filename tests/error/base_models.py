@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -54,9 +55,13 @@ def suite_models() -> Iterator[BaseModel]:
 
 
 def all_models() -> list[BaseModel]:
-    """Every base model whose operator this build knows."""
+    """Every base model whose operator this build knows; those of one name are numbered."""
     import tensorbox
 
     known = {tuple(op[:2]) for op in tensorbox.operators()}
-    others = [BaseModel(*parts) for listed in (microsoft_models, other_models, optional_models) for parts in listed.models()]
+    seen: Counter[str] = Counter()
+    others = []
+    for name, model, inputs in (parts for listed in (microsoft_models, other_models, optional_models) for parts in listed.models()):
+        seen[name] += 1
+        others.append(BaseModel(name if seen[name] == 1 else f"{name}_{seen[name]}", model, inputs))
     return list(suite_models()) + [m for m in others if m.operator in known]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 pytest.importorskip("tensorbox")
@@ -38,6 +40,11 @@ def test_the_models_are_good_unspoilt() -> None:
         if status != "ran":
             bad.append(f"{base.name}: {message}")
     assert not bad, "\n".join(bad)
+
+
+def test_no_two_models_have_one_name() -> None:
+    names = Counter(base.name for base in all_models())
+    assert not [name for name, count in names.items() if count > 1]
 
 
 NOT_GIVEN = {  # refused where they are given, or read by nobody

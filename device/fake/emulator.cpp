@@ -70,6 +70,8 @@ public:
   }
 
   static void block_barrier() { running->pause(State::at_block_barrier); }
+  static void wait_before() { ++running->waited_; }
+  size_t waited() const { return waited_; } ///< threads, of all blocks so far
 
   static void exchange(void* value, unsigned long bytes, int lane) {
     Block& b = *running;
@@ -155,6 +157,7 @@ private:
   std::vector<Fibre> fibres_;
   std::vector<unsigned> order_;
   unsigned current_ = 0;
+  size_t waited_ = 0;
   jmp_buf scheduler_;
 };
 
@@ -180,11 +183,16 @@ void emulate(const EmulatedKernel& kernel, const LaunchShape& shape, std::span<v
   s.block_barrier = &Block::block_barrier;
   s.exchange = &Block::exchange;
   s.vote = &Block::vote;
+  s.wait_before = &Block::wait_before;
   Block block(kernel, shape, arguments, seed);
   for (unsigned b = 0; b < shape.blocks; ++b) {
     s.block = {b, 0, 0};
     block.run();
   }
+  const size_t threads = size_t{shape.blocks} * shape.threads;
+  if (shape.overlap && block.waited() != threads)
+    throw_backend_error("kernel {} may start early, and {} of its {} threads wait for the one before it",
+                        kernel.name, block.waited(), threads);
 }
 
 } // namespace tbx::device::fake

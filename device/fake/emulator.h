@@ -25,6 +25,7 @@ struct Shared {
   void (*block_barrier)() = nullptr;
   void (*exchange)(void* value, unsigned long bytes, int lane) = nullptr;
   int (*vote)(int value, bool any) = nullptr;
+  void (*wait_before)() = nullptr;
 };
 
 /// A kernel of a loaded object.
@@ -36,7 +37,8 @@ struct EmulatedKernel {
 };
 
 /// Runs all blocks, one after another; within a block threads take turns at barriers, in an order drawn from
-/// `seed`. Throws BackendError where the threads of a block wait for each other for ever.
+/// `seed`. Throws BackendError where the threads of a block wait for each other for ever, and where not all
+/// threads of a launch that may start early wait for what is before it.
 void emulate(const EmulatedKernel& kernel, const LaunchShape& shape, std::span<void* const> arguments,
              uint32_t seed);
 

@@ -196,7 +196,7 @@ private:
 
 /// FakeCounts, of all streams of a device.
 struct Counters {
-  std::atomic<size_t> launches = 0, recorded = 0, started = 0, updated = 0, forked = 0;
+  std::atomic<size_t> launches = 0, early = 0, recorded = 0, started = 0, updated = 0, forked = 0;
   std::atomic<size_t> marked = 0, queried = 0, waited = 0, located = 0, adopted = 0, allocated = 0;
   std::atomic<bool> refuses_updates = false;
 };
@@ -222,6 +222,7 @@ public:
     if (shape.blocks == 0 || shape.threads == 0 || shape.threads > 1024)
       throw_backend_error("starting kernel {} failed: {} blocks of {} threads", k.name, shape.blocks,
                           shape.threads);
+    counters_->early += shape.overlap;
     std::vector<std::vector<char>> values;
     for (size_t i = 0; i < arguments.size(); ++i) {
       const char* from = static_cast<const char*>(arguments[i]);
@@ -410,9 +411,9 @@ public:
     return std::make_shared<LoadedObject>(binary);
   }
   FakeCounts counts() const {
-    return {counters_->launches, counters_->recorded, counters_->started,  counters_->updated,
-            counters_->forked,   counters_->marked,   counters_->queried,  counters_->waited,
-            counters_->located,  counters_->adopted,  counters_->allocated};
+    return {counters_->launches, counters_->early,   counters_->recorded, counters_->started,
+            counters_->updated,  counters_->forked,  counters_->marked,   counters_->queried,
+            counters_->waited,   counters_->located, counters_->adopted,  counters_->allocated};
   }
   void refuse_updates(bool refuse) const { counters_->refuses_updates = refuse; }
 

@@ -121,3 +121,55 @@ def test_profiles_count_a_cache_once_read_and_once_written() -> None:
     rows = heads * WIDTH * size  # bytes of one token
     told = [step for step in session.profile(feeds) if "carries caches" in step["name"]]
     assert [step["bytes"] for step in told] == [2 * past * rows + 2 * (past + 1) * rows + 2 * rows]  # read; read and written; q, y
+
+
+def near_miss(kind: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A step that gives its caches, and differs from others in one thing, so that a copy of what is past is no part of its attention."""
+    past, new, total = 15, 1, 16
+    random = np.random.default_rng(3)
+
+    def draw(*dims: int) -> np.ndarray:
+        return random.normal(size=dims).astype(np.float32)
+
+    axis = {"joined heads": 1, "joined batches": 0}.get(kind, 2)
+    sizes = {0: [(1, 4, total), (1, 4, total)], 1: [(2, 2, total), (2, 2, total)], 2: [(2, 4, past), (2, 4, new)]}[axis]
+    lengths = {"k": [s[2] for s in sizes], "v": [11, 5] if kind == "other lengths" else [s[2] for s in sizes]}
+    feeds = {"q": draw(2, 4, 1, WIDTH)}
+    for x in "kv":
+        feeds |= {f"past_{x}": draw(*sizes[0][:2], lengths[x][0], WIDTH), x: draw(*sizes[1][:2], lengths[x][1], WIDTH)}
+    constants = {"scale": np.array(0.25, np.float32), "from": np.array([-1]), "to": np.array([-(2**60)]), "tokens": np.array([2]),
+                 "back": np.array([-1]), "first": np.array([0]), "six": np.array([6])}
+    nodes = [helper.make_node("Concat", [f"past_{x}", x], [f"present_{x}"], axis=axis) for x in "kv"]
+    if kind == "reversed":
+        nodes = [helper.make_node("Slice", [f"past_{x}", "from", "to", "tokens", "back"], [f"turned_{x}"]) for x in "kv"] + nodes
+        for node, x in zip(nodes[2:], "kv", strict=True):
+            node.input[0] = f"turned_{x}"
+    keys, values = "present_k", "present_k" if kind == "shared" else "present_v"
+    if kind == "the first tokens":
+        nodes += [helper.make_node("Slice", [f"present_{x}", "first", "six", "tokens"], [f"seen_{x}"]) for x in "kv"]
+        keys, values = "seen_k", "seen_v"
+    if kind != "turned keys":
+        nodes.append(helper.make_node("Transpose", [keys], ["k_t"], perm=[0, 1, 3, 2]))
+    nodes += [helper.make_node("MatMul", ["q", keys if kind == "turned keys" else "k_t"], ["s"]), helper.make_node("Mul", ["s", "scale"], ["scaled"])]
+    if kind == "read before":
+        constants["width"] = np.array([3])
+        nodes += [helper.make_node("ReduceMax", ["present_k", "width"], ["m"], keepdims=1),
+                  helper.make_node("Transpose", ["m"], ["mask"], perm=[0, 1, 3, 2]), helper.make_node("Add", ["scaled", "mask"], ["masked"])]
+    nodes += [helper.make_node("Softmax", ["masked" if kind == "read before" else "scaled"], ["p"], axis=-1), helper.make_node("MatMul", ["p", values], ["y"])]
+    used = {name for node in nodes for name in node.input}
+    graph = helper.make_graph(
+        nodes, kind, [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in feeds.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "present_k", "present_v")],
+        [onnx.numpy_helper.from_array(value, name) for name, value in constants.items() if name in used])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), feeds
+
+
+@pytest.mark.parametrize("how", [{"compile": True}, {"compile": False}], ids=["compiled", "evaluated"])
+@pytest.mark.parametrize("kind", ["plain", "reversed", "joined heads", "joined batches", "other lengths", "shared", "the first tokens", "turned keys",
+                                  "read before"])
+def test_what_looks_like_a_carried_cache(kind: str, how: dict[str, bool]) -> None:
+    onnx_model, feeds = near_miss(kind)
+    session = tensorbox.Session(onnx_model.SerializeToString(), **how)
+    check(session, onnx_model, feeds)
+    carries = [step["name"] for step in session.explain() if "carries caches" in step["name"]]
+    assert bool(carries) == (kind == "plain"), carries

@@ -341,10 +341,12 @@ template <class F> void each_of_past(const Array& a, int64_t before, F f) {
         for (int64_t e = 0; e < a.sizes[3]; ++e) f(b, g, j, e);
 }
 
-/// Tokens of before come from another place, and are in keys and values afterwards. The last query sees all.
+/// Tokens of before come from another place, and are in keys and values afterwards. The last query sees all,
+/// or (not `from_end`) query i what is up to its number.
 void check_carried(const Shape& s, int64_t before, DType type, AttentionProblem p,
-                   const std::vector<int>& order) {
-  p.causal = p.from_end = p.carries = true;
+                   const std::vector<int>& order, bool from_end = true) {
+  p.causal = p.carries = true;
+  p.from_end = from_end;
   Attention a(s, p, kPlain, order);
   a.type = type;
   Array past_k({s.batch, s.kv_heads, before, s.depth}, order),
@@ -377,7 +379,7 @@ void check_carried(const Shape& s, int64_t before, DType type, AttentionProblem 
     for (int64_t b = 0; b < s.batch; ++b)
       for (int64_t h = 0; h < s.heads; ++h)
         for (int64_t i = 0; i < s.queries; ++i) {
-          const int64_t g = h * s.kv_heads / s.heads, end = s.keys - s.queries + i + 1,
+          const int64_t g = h * s.kv_heads / s.heads, end = (from_end ? s.keys - s.queries : 0) + i + 1,
                         first = p.window > 0 ? std::max<int64_t>(0, end - p.window) : 0;
           double sum = 0, want = 0;
           for (int64_t j = first; j < end; ++j) {
@@ -404,6 +406,8 @@ TEST(FusedAttention, CarriesCaches) {
   check_carried({2, 2, 2, 1, 38, 7, 5}, 37, DType::f32, {0.25f}, kTokensFirst);
   check_carried({2, 2, 2, 2, 39, 7, 5}, 37, DType::f32, {0.25f}, kTransposed);
   check_carried({1, 3, 3, 1, 2100, 64, 64}, 2099, DType::f32, {0.125f}, kPlain);
+  for (const int64_t queries : {1, 3, 60}) // most of what is past no query sees
+    check_carried({1, 4, 2, queries, 700 + queries, 20, 24}, 700, DType::f32, {0.25f}, kPlain, false);
   check_carried({2, 1, 1, 0, 300, 64, 64}, 300, DType::f32, {0.125f}, kPlain); // nothing but the copy
   tbb::task_arena(16).execute([] { // threads share the keys of a head
     AttentionProblem p{0.125f};

@@ -70,11 +70,30 @@ TEST_P(WinogradWeights, ZerosAreKeptAsNothing) {
 }
 
 TEST_P(WinogradWeights, ThatTheirKernelHidesAreKept) {
-  const float hidden[] = {1e-30F, -1e-9F, 1e-44F, -1e-45F, 1e-7F, 1, -1};
-  const OperandInfo info = operand(40, 30, [&] { return next() * hidden[random_() % 7]; });
+  const float hidden[] = {1e-30F, -1e-9F, 1e-44F, -1e-45F, 1e-7F, 6e-7F, -2e-6F, 1, -1};
+  const OperandInfo info = operand(40, 30, [&] { return next() * hidden[random_() % 9]; });
   const Weights weights(info, GetParam());
   EXPECT_GT(weights.kept(), 0u);
   expect_recovered(info, weights);
+}
+
+TEST_P(WinogradWeights, OneThatItsKernelHidesIsKept) {
+  for (const float size : {1e-8F, 1e-6F}) // some of the latter are large enough
+    for (const int64_t hidden : {1, 3, 4, 5, 7}) {
+      int64_t at = 0;
+      const OperandInfo info = operand(40, 30, [&] { return at++ % 9 == hidden ? size * next() : next(); });
+      const Weights weights(info, GetParam());
+      EXPECT_GT(weights.kept(), size == 1e-8F ? 1000u : 500u) << hidden;
+      expect_recovered(info, weights);
+    }
+}
+
+/// Their products have fewer digits than others, or none.
+TEST_P(WinogradWeights, OfTinyKernelsAreKept) {
+  for (const float size : {1e-31F, 1e-37F, 1e-41F}) {
+    const OperandInfo info = operand(40, 30, [&] { return next() * size; });
+    expect_recovered(info, Weights(info, GetParam()));
+  }
 }
 
 TEST_P(WinogradWeights, WithoutTransformsAreKept) {

@@ -131,6 +131,7 @@ void verify(const KernelProgram& kernel) {
         check_expr(s.mask, extents);
         TBX_INTERNAL(s.mask->dtype == DType::boolean);
       }
+      for (Expr e : address_values_of(s)) check_expr(e, extents);
       switch (s.kind) {
       case StmtKind::store:
       case StmtKind::scan:

@@ -122,6 +122,26 @@ TEST(KernelFile, AKernelThatLeavesItsBuffersIsTheFilesFault) {
   }
 }
 
+/// Values in the address of a store are no operands of its expressions.
+TEST(KernelFile, AddressesAreOfBuffersThatAreThere) {
+  std::vector<ir::NamedKernel> kernels = some_kernels();
+  ir::KernelProgram& kernel = kernels[0].second;
+  ir::Context& c = *kernel.context;
+  const ir::SymInt zero = 0;
+  for (const int beyond : {0, 1, 100}) {
+    const int buffer = beyond == 0 ? 0 : static_cast<int>(kernel.buffers.size()) + beyond - 1;
+    const DType type = compute_type(kernel.buffers[0].dtype);
+    for (ir::Phase& phase : kernel.phases)
+      for (ir::Stmt& s : phase.stmts)
+        if (s.kind == ir::StmtKind::store)
+          s.address = c.indirect(c.cast(c.load(buffer, type, {zero}), DType::i64), 1, false);
+    if (beyond == 0)
+      EXPECT_EQ(read(ir::to_bytes(kernels)).size(), kernels.size());
+    else
+      EXPECT_THAT(error_of([&] { read(ir::to_bytes(kernels)); }), HasSubstr("is damaged"));
+  }
+}
+
 /// Each takes kilobytes, so that a number in the file would be gigabytes of a run.
 TEST(KernelFile, ValuesAreThoseThatStatementsMake) {
   for (const bool locals : {false, true}) {

@@ -73,6 +73,8 @@ public:
   /// Other addresses for copy number `copy`, in the order they were recorded, and another length, which is
   /// not 0, for starts from now on.
   virtual void move_copy(size_t copy, void* to, const void* from, size_t bytes) = 0;
+  /// Other memory of the host for upload number `upload`, counted in the same way.
+  virtual void move_upload(size_t upload, const void* from_host) = 0;
 };
 
 /// What became of a graph whose starts of kernels were to be changed.

@@ -29,8 +29,10 @@ DeviceContext::DeviceContext(const BoundExecutable& bound, Log log)
       reports_(on_.num_check_slots > 0
                    ? on_.device->allocate(static_cast<size_t>(on_.num_check_slots) * kCheckBytes)
                    : nullptr),
-      stage_(on_.device->allocate_staging(reports_ ? reports_->bytes() : 0)), left_(on_.device->make_event()),
+      stage_(on_.device->allocate_staging(reports_ ? reports_->bytes() : 0)),
       stream_(on_.device->make_stream()) {
+  for (Turn& turn : turns_) turn.left = on_.device->make_event();
+  last_left_ = turns_[0].left;
   run_stream_ = stream_.get();
   forget_failures();
 }
@@ -53,9 +55,15 @@ void DeviceContext::forget_failures() {
 void DeviceContext::settle() {
   stream_->synchronize();
   if (!left_on_) return;
-  on_.device->wait(*left_);
-  left_on_.reset();
+  on_.device->wait(*last_left_);
+  all_is_done();
   check_failures();
+}
+
+/// Runs come one after the other, so all are where the last one is.
+void DeviceContext::all_is_done() {
+  left_on_.reset();
+  for (Turn& turn : turns_) turn.pending = false;
 }
 
 void DeviceContext::begin(std::optional<void*> stream) {
@@ -73,11 +81,11 @@ void DeviceContext::begin(std::optional<void*> stream) {
   // What an earlier run on the same stream left is done before this one: nothing has to be asked, but for
   // what checks found.
   const bool behind = left_on_ && *left_on_ == run_stream_->handle() && *left_on_ != kOfThread;
-  if (left_on_ && (reports_ || !behind) && on_.device->is_reached(*left_)) {
-    left_on_.reset();
+  if (left_on_ && (reports_ || !behind) && on_.device->is_reached(*last_left_)) {
+    all_is_done();
     check_failures();
   }
-  if (left_on_ && !behind) run_stream_->wait(*left_);
+  if (left_on_ && !behind) run_stream_->wait(*last_left_);
   if (!left_on_) staging_.reset();
 }
 
@@ -89,7 +97,11 @@ void DeviceContext::report() {
 
 void DeviceContext::leave() {
   report();
-  run_stream_->record(*left_);
+  Turn& mine = turns_[turn_];
+  run_stream_->record(*mine.left);
+  mine.pending = true;
+  turn_ = (turn_ + 1) % turns_.size();
+  last_left_ = mine.left;
   left_on_ = run_stream_->handle();
   running_ = false;
 }
@@ -104,6 +116,9 @@ std::byte* DeviceContext::arena(int64_t bytes) {
   }
   return static_cast<std::byte*>(arena_->data());
 }
+
+/// Kernels that start early do so before kernels alone.
+void DeviceContext::part() { run_stream_->fill(arena_->data(), 0, 1); }
 
 void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* const> buffers,
                            void* scratch) {
@@ -157,7 +172,7 @@ void DeviceContext::copy_output(const EdgeUse& use) {
 void DeviceContext::wait() {
   report();
   run_stream_->synchronize();
-  left_on_.reset();
+  all_is_done();
   running_ = false;
   check_failures();
   for (const Download& d : downloads_) std::memcpy(d.to, d.staged, d.bytes);
@@ -193,7 +208,7 @@ DeviceContext::Key DeviceContext::key_of(const std::vector<int64_t>& symbols,
   for (const auto* uses : {&inputs, &outputs})
     for (const EdgeUse& use : *uses) {
       key.push_back(static_cast<int64_t>(use.how));
-      if (is_in_place(use)) key.push_back(reinterpret_cast<int64_t>(use.memory));
+      if (is_in_place(use)) key.push_back(use.movers ? 0 : reinterpret_cast<int64_t>(use.memory));
       if (use.how == EdgeUse::How::copied) key.push_back(is_copy(use));
     }
   return key;
@@ -236,19 +251,23 @@ DeviceContext::Mode DeviceContext::choose(const std::vector<int64_t>& symbols, s
     if (mode != Mode::now) inputs = std::move(in), outputs = std::move(out);
   }
   if (mode == Mode::record) {
-    recorded_.push_front({std::move(chosen), nullptr, {}, {}, 0, {}});
+    recorded_.emplace_front().key = std::move(chosen);
     if (recorded_.size() > kMostGraphs) recorded_.pop_back();
   }
   return mode;
 }
 
-/// Places in page-locked memory, which are the same whenever sizes are. Behind what checks found.
+/// Places in page-locked memory, which are the same whenever sizes are, but for the turn of inputs. Behind
+/// what checks found.
 void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs) {
-  size_t needed = reports_ ? aligned(reports_->bytes()) : 0;
-  const size_t begin = needed;
-  for (const auto* uses : {&inputs, &outputs})
-    for (const EdgeUse& use : *uses)
-      if (use.how == EdgeUse::How::staged) needed += aligned(use.room);
+  auto bytes_of = [](const std::vector<EdgeUse>& uses) {
+    size_t bytes = 0;
+    for (const EdgeUse& use : uses)
+      if (use.how == EdgeUse::How::staged) bytes += aligned(use.room);
+    return bytes;
+  };
+  const size_t begin = reports_ ? aligned(reports_->bytes()) : 0, of_turn = bytes_of(inputs),
+               needed = begin + bytes_of(outputs) + turns_.size() * of_turn;
   if (stage_->bytes() < needed) {
     settle();
     recorded_.clear();
@@ -256,12 +275,16 @@ void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& ou
     std::memset(stage_->data(), 0, begin);
   }
   std::byte* at = static_cast<std::byte*>(stage_->data()) + begin;
-  for (auto* uses : {&inputs, &outputs})
-    for (EdgeUse& use : *uses)
+  auto place = [&](std::vector<EdgeUse>& uses) {
+    for (EdgeUse& use : uses)
       if (use.how == EdgeUse::How::staged) {
         use.stage = at;
         at += aligned(use.room);
       }
+  };
+  place(outputs);
+  at += turn_ * of_turn;
+  place(inputs);
 }
 
 /// The work of a run, or what is `recorded` of it: there copies wait for no other copy, which takes longer
@@ -293,7 +316,9 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
     if (use.how == How::chunked) chunks_.upload(*run_stream_, use.twin, use.memory, use.bytes);
   for (const EdgeUse& use : inputs) {
     if (use.how != How::staged) continue;
-    if (left_on_) on_.device->wait(*left_); // an earlier run may still read it
+    Turn& mine = turns_[turn_];
+    if (mine.pending) on_.device->wait(*mine.left); // the run that had it may still read it
+    mine.pending = false;
     std::memcpy(use.stage, use.memory, use.bytes);
   }
   reported_ = true;
@@ -303,8 +328,7 @@ void DeviceContext::run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<Edg
     };
     do_all(inputs, outputs, steps, false);
   } else {
-    const bool fits =
-        mode == Mode::replay && (recorded_.front().symbols == work.symbols || move_launches(work));
+    const bool fits = mode == Mode::replay && set_for(inputs, outputs, work);
     if (mode == Mode::replay && !fits) note_again();
     if (fits)
       move_copies(inputs, outputs);
@@ -337,14 +361,11 @@ void DeviceContext::record(const std::vector<EdgeUse>& inputs, const std::vector
   mine.number = 0;
   const std::vector<std::vector<size_t>> order = order_of_work(work);
   auto steps = [&] {
-    auto next = work.growing.begin();
     for (size_t s = work.first; s < work.last; ++s) {
       if (!order.empty()) stream_->begin_piece(order[s - work.first]);
       const size_t before = stream_->recorded_launches();
       work.run(s);
-      while (next != work.growing.end() && static_cast<size_t>(*next) < s) ++next;
-      if (next != work.growing.end() && static_cast<size_t>(*next) == s)
-        mine.launches.push_back({before, stream_->recorded_launches() - before});
+      mine.launches.push_back({before, stream_->recorded_launches() - before});
     }
     stream_->join_pieces();
   };
@@ -365,7 +386,9 @@ void DeviceContext::record(const std::vector<EdgeUse>& inputs, const std::vector
   run_stream_ = run_on;
   mine.graph = stream_->end_capture();
   mine.copies = copies_of(inputs, outputs);
+  mine.uploads = uploads_of(inputs);
   mine.symbols = work.symbols;
+  mine.places = places_of(inputs, outputs);
   if (run_on != stream_.get()) stream_->synchronize(); // the graph is on the device
 }
 
@@ -378,16 +401,37 @@ void DeviceContext::note_again() const {
                    nodes_of(plan, plan.steps[refused_.step].origins), refused_.why));
 }
 
-/// Gives kernels of the graph that was found the sizes of this run. False where it has to be recorded again:
-/// other kernels compute these, or the device refuses.
-bool DeviceContext::move_launches(const Work& work) {
+/// Gives kernels of the graph that was found the sizes of this run, and the addresses of its ends. False
+/// where it has to be recorded again.
+bool DeviceContext::set_for(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs,
+                            const Work& work) {
+  Recorded& mine = recorded_.front();
+  std::vector<const void*> places = places_of(inputs, outputs);
+  std::vector<int> steps;
+  if (mine.symbols != work.symbols) steps.assign(work.growing.begin(), work.growing.end());
+  size_t place = 0;
+  for (const auto* uses : {&inputs, &outputs})
+    for (const EdgeUse& use : *uses)
+      if (use.movers && mine.places[place++] != use.memory)
+        steps.insert(steps.end(), use.movers->begin(), use.movers->end());
+  if (steps.empty()) return true;
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  std::fill(mine.places.begin(), mine.places.end(), nullptr); // until all have them
+  if (!move_launches(work, steps)) return false;
+  mine.places = std::move(places);
+  return true;
+}
+
+/// False where other kernels compute these sizes, or the device refuses.
+bool DeviceContext::move_launches(const Work& work, const std::vector<int>& steps) {
   Recorded& mine = recorded_.front();
   mine.symbols.clear(); // until all have them
   mine.number = 0;
-  auto launches = mine.launches.begin();
-  for (int s : work.growing) {
+  for (int s : steps) {
     if (static_cast<size_t>(s) < work.first || static_cast<size_t>(s) >= work.last) continue;
-    run_stream_->begin_update(*mine.graph, launches->first);
+    const Recorded::Launches launches = mine.launches[static_cast<size_t>(s) - work.first];
+    run_stream_->begin_update(*mine.graph, launches.first);
     device::GraphUpdate update;
     try {
       work.run(static_cast<size_t>(s));
@@ -396,13 +440,12 @@ bool DeviceContext::move_launches(const Work& work) {
       run_stream_->end_update();
       throw;
     }
-    if (update.refused.empty() && update.given < launches->count) update.refused = "it starts fewer kernels";
-    if (update.refused.empty() && update.given > launches->count) update.refused = "it starts more kernels";
+    if (update.refused.empty() && update.given < launches.count) update.refused = "it starts fewer kernels";
+    if (update.refused.empty() && update.given > launches.count) update.refused = "it starts more kernels";
     if (!update.refused.empty()) {
       refused_ = {static_cast<size_t>(s), std::move(update.refused)};
       return false;
     }
-    ++launches;
   }
   mine.symbols = work.symbols;
   return true;
@@ -410,7 +453,7 @@ bool DeviceContext::move_launches(const Work& work) {
 
 void DeviceContext::expect(const Work& work) {
   if (!recorded_.empty() && recorded_.front().graph && recorded_.front().symbols != work.symbols)
-    move_launches(work);
+    move_launches(work, {work.growing.begin(), work.growing.end()});
 }
 
 std::vector<DeviceContext::Copy> DeviceContext::copies_of(const std::vector<EdgeUse>& inputs,
@@ -421,6 +464,22 @@ std::vector<DeviceContext::Copy> DeviceContext::copies_of(const std::vector<Edge
   for (const EdgeUse& use : outputs)
     if (is_copy(use)) copies.push_back({use.memory, use.twin, use.bytes});
   return copies;
+}
+
+std::vector<const void*> DeviceContext::uploads_of(const std::vector<EdgeUse>& inputs) {
+  std::vector<const void*> uploads;
+  for (const EdgeUse& use : inputs)
+    if (use.how == EdgeUse::How::staged) uploads.push_back(use.stage);
+  return uploads;
+}
+
+std::vector<const void*> DeviceContext::places_of(const std::vector<EdgeUse>& inputs,
+                                                  const std::vector<EdgeUse>& outputs) {
+  std::vector<const void*> places;
+  for (const auto* uses : {&inputs, &outputs})
+    for (const EdgeUse& use : *uses)
+      if (use.movers) places.push_back(use.memory);
+  return places;
 }
 
 /// Those of inputs are the first copies of the graph, those of outputs the last.
@@ -435,6 +494,13 @@ void DeviceContext::move_copies(const std::vector<EdgeUse>& inputs, const std::v
       mine.graph->move_copy(c < first ? c : c + between, wanted[c].to, wanted[c].from, wanted[c].bytes);
     }
   mine.copies = std::move(wanted);
+  std::vector<const void*> uploads = uploads_of(inputs);
+  for (size_t u = 0; u < uploads.size(); ++u)
+    if (uploads[u] != mine.uploads[u]) {
+      mine.number = 0;
+      mine.graph->move_upload(u, uploads[u]);
+    }
+  mine.uploads = std::move(uploads);
 }
 
 void DeviceContext::remember(uint64_t number) { recorded_.front().number = number; }

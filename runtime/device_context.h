@@ -4,6 +4,7 @@
 // begin by clearing it.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <list>
@@ -40,6 +41,8 @@ public:
   /// Memory for all buffers and the work of a plan. It moves when it has to grow, which ends recorded work.
   std::byte* arena(int64_t bytes);
 
+  /// What comes begins behind the end of all that was asked for before. A graph does so by itself.
+  void part();
   /// `buffers`: addresses by argument of the kernel.
   void launch(size_t step, const StepShape& shape, std::span<void* const> buffers, void* scratch);
   void upload(void* to, const void* from_host, size_t bytes);
@@ -70,8 +73,8 @@ public:
     std::function<void(size_t step, std::vector<Access>& all)> touches;
   };
   /// The copies at the ends, and `work` between them. One start of a graph, but for what goes in chunks;
-  /// where sizes have grown since it was started last, its kernels of growing steps get other arguments
-  /// before.
+  /// where sizes have grown since it was started last, or ends have moved, its kernels of growing steps, or
+  /// of those that work on these ends, get other arguments before.
   void run(Mode mode, std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs, const Work& work);
   /// Gives the graph that was started last the sizes that it is expected to have next, while the device still
   /// works: run() has nothing to do where they are.
@@ -79,7 +82,7 @@ public:
   /// The run is not waited for.
   void leave();
   /// The end of the last run that was left.
-  const std::shared_ptr<device::Event>& left() const { return left_; }
+  const std::shared_ptr<device::Event>& left() const { return last_left_; }
 
   /// Runs with this number (not 0) have the same ends as the one that was done last: all of its work is in
   /// the graph that was started.
@@ -101,7 +104,7 @@ private:
     void* to;
     size_t bytes;
   };
-  using Key = std::vector<int64_t>; ///< sizes, ways of the ends, addresses of those that are direct
+  using Key = std::vector<int64_t>; ///< sizes, ways of the ends, addresses of those that do not move
   struct Copy {
     void* to;
     const void* from;
@@ -111,13 +114,15 @@ private:
   struct Recorded {
     Key key;
     std::unique_ptr<device::Graph> graph;
-    std::vector<Copy> copies;     ///< of its ends, as they are set
-    std::vector<int64_t> symbols; ///< for which its kernels are set; empty: for none
-    uint64_t number = 0;          ///< of runs for which it is set as it is; 0: of none
+    std::vector<Copy> copies;         ///< of its ends, as they are set
+    std::vector<const void*> uploads; ///< from where, the same
+    std::vector<int64_t> symbols;     ///< for which its kernels are set; empty: for none
+    std::vector<const void*> places;  ///< of ends that move, for which they are set
+    uint64_t number = 0;              ///< of runs for which it is set as it is; 0: of none
     struct Launches {
       size_t first, count;
     };
-    std::vector<Launches> launches; ///< by growing step
+    std::vector<Launches> launches; ///< by step
   };
   static Key key_of(const std::vector<int64_t>& symbols, const std::vector<EdgeUse>& inputs,
                     const std::vector<EdgeUse>& outputs);
@@ -129,11 +134,16 @@ private:
   void do_all(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs,
               const std::function<void()>& steps, bool recorded);
   void note_again() const;
-  bool move_launches(const Work& work);
+  bool move_launches(const Work& work, const std::vector<int>& steps);
+  bool set_for(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs, const Work& work);
   void move_copies(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs);
   void report();
   void forget_failures();
   static std::vector<Copy> copies_of(const std::vector<EdgeUse>& inputs, const std::vector<EdgeUse>& outputs);
+  static std::vector<const void*> uploads_of(const std::vector<EdgeUse>& inputs);
+  static std::vector<const void*> places_of(const std::vector<EdgeUse>& inputs,
+                                            const std::vector<EdgeUse>& outputs);
+  void all_is_done();
   void check_failures();
 
   const BoundExecutable& bound_;
@@ -157,8 +167,16 @@ private:
     size_t step = 0;
     std::string why;
   } refused_;
-  std::shared_ptr<device::Event> left_; ///< the end of a run that nobody waited for
-  std::optional<void*> left_on_;        ///< the stream of that
+  /// Places for inputs of the host, which runs take in turns: one that nobody waited for may still read its
+  /// own.
+  struct Turn {
+    std::shared_ptr<device::Event> left; ///< the end of such a run
+    bool pending = false;                ///< it may not be reached
+  };
+  std::array<Turn, 4> turns_;
+  size_t turn_ = 0;                          ///< of this run
+  std::shared_ptr<device::Event> last_left_; ///< of the last of them
+  std::optional<void*> left_on_;             ///< the stream of that, until it is reached
   std::unique_ptr<device::Stream> adopted_;
   std::optional<void*> adopted_as_; ///< its handle, as the caller gave it
   device::Stream* run_stream_ = nullptr;

@@ -46,6 +46,8 @@ struct EdgeUse {
   size_t bytes = 0;
   size_t room = 0;            ///< bytes of the twin, which recorded work stages: sizes may grow in it
   std::byte* stage = nullptr; ///< staged
+  /// direct: steps that get its address where it is another one; null: a graph is for one address.
+  const std::vector<int>* movers = nullptr;
 };
 
 /// Whether memory from outside the plan is the buffer.

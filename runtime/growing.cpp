@@ -16,6 +16,26 @@ bool keeps_state(const Executable& plan) {
                      [](const SignatureEntry& e) { return e.state_axis >= 0; });
 }
 
+/// Another start of the step's kernels can take its place in a graph.
+bool can_move(const BoundExecutable& bound, size_t step) {
+  if (std::holds_alternative<KernelStep>(bound.executable->steps[step].what)) return true;
+  const auto& library = bound.steps[step].library;
+  return library && extern_kernels::is_launched(*library);
+}
+
+std::optional<std::vector<int>> movers_of(const BoundExecutable& bound, const PlanEdge& edge) {
+  std::vector<int> movers;
+  if (edge.twin < 0) return std::nullopt;
+  for (int s = bound.on_device->first_recorded; s < bound.on_device->last_recorded; ++s) {
+    bool works = false;
+    for_each_buffer(bound.executable->steps[s], [&](int b, bool) { works = works || b == edge.twin; });
+    if (!works) continue;
+    if (!can_move(bound, static_cast<size_t>(s))) return std::nullopt;
+    movers.push_back(s);
+  }
+  return movers;
+}
+
 } // namespace
 
 std::vector<int64_t> Growing::room_of(std::span<const int64_t> sizes) const {
@@ -47,6 +67,9 @@ Growing growing_sizes(const BoundExecutable& bound, const SymbolUses& uses) {
     if (concerned(uses.steps[s])) growing.steps.push_back(static_cast<int>(s));
   for (size_t b = 0; b < uses.buffers.size(); ++b)
     if (concerned(uses.buffers[b])) growing.buffers.push_back(static_cast<int>(b));
+  for (const PlanEdge& edge : bound.on_device->edges.inputs) growing.inputs.push_back(movers_of(bound, edge));
+  for (const PlanEdge& edge : bound.on_device->edges.outputs)
+    growing.outputs.push_back(movers_of(bound, edge));
   return growing;
 }
 

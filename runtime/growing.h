@@ -3,6 +3,7 @@
 // kernels that work on them get other arguments.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace tbx::runtime {
 struct Growing {
   std::vector<int> symbols;        ///< by their numbers
   std::vector<int> steps, buffers; ///< whose sizes depend on them
+  /// By input and output: the steps that work on it on the device, where all of them take other addresses
+  /// from run to run.
+  std::vector<std::optional<std::vector<int>>> inputs, outputs;
   bool any() const { return !symbols.empty(); }
   /// The sizes for which places are laid out: a power of two for each symbol that grows. So there are few
   /// of them.

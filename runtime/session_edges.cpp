@@ -148,8 +148,20 @@ DeviceContext::Mode Session::Impl::place_edges(RunContext& ctx, const ShapePlan&
       if (of[i].twin >= 0 && uses[i].how == EdgeUse::How::staged)
         uses[i].room = std::max(uses[i].bytes, static_cast<size_t>(shapes.buffers[of[i].twin].room));
   };
+  // One graph serves many lengths, and so it does addresses: of many graphs each would need its lengths.
+  auto give_movers = [](const std::vector<std::optional<std::vector<int>>>& of, std::vector<EdgeUse>& uses) {
+    for (size_t i = 0; i < uses.size(); ++i) {
+      if (uses[i].how != EdgeUse::How::direct) continue;
+      if (of[i])
+        uses[i].movers = &*of[i];
+      else
+        uses[i].how = EdgeUse::How::copied;
+    }
+  };
   if (!shapes.room.empty()) give_room(edges.inputs, ctx.edges_in), give_room(edges.outputs, ctx.edges_out);
   copy_what_overlaps(ctx.edges_in, ctx.edges_out);
+  if (!shapes.room.empty())
+    give_movers(growing.inputs, ctx.edges_in), give_movers(growing.outputs, ctx.edges_out);
   const DeviceContext::Mode mode =
       recorded ? ctx.device->choose(shapes.room.empty() ? shapes.symbols : shapes.room, ctx.edges_in,
                                     ctx.edges_out)

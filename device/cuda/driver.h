@@ -71,7 +71,7 @@ inline constexpr int kStaticShared = 1, kMaxDynamicShared = 8;
 inline constexpr int kPointerMemoryType = 2, kPointerDeviceOrdinal = 9, kPointerRangeStart = 11,
                      kPointerRangeSize = 12;
 // CUmemorytype
-inline constexpr unsigned kDeviceMemory = 2;
+inline constexpr unsigned kHostMemory = 1, kDeviceMemory = 2;
 // CUresult
 inline constexpr Result kOutOfMemory = 2, kNotReady = 600;
 

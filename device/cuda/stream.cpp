@@ -44,8 +44,8 @@ class CudaGraph final : public Graph {
 public:
   /// `copies`, `launches`: nodes of the graph.
   CudaGraph(std::shared_ptr<const ContextOwner> context, GraphHandle graph, std::vector<GraphNode> copies,
-            std::vector<RecordedLaunch> launches)
-      : context_(std::move(context)), graph_(graph), copies_(std::move(copies)),
+            std::vector<GraphNode> uploads, std::vector<RecordedLaunch> launches)
+      : context_(std::move(context)), graph_(graph), copies_(std::move(copies)), uploads_(std::move(uploads)),
         launches_(std::move(launches)) {
     check(driver().cuGraphGetNodes(graph_, nullptr, &nodes_), "cuGraphGetNodes");
     if (Result r = driver().cuGraphInstantiateWithFlags(&exec, graph_, 0); r != 0) {
@@ -61,13 +61,18 @@ public:
   size_t nodes() const override { return nodes_; }
   size_t copies() const override { return copies_.size(); }
   void move_copy(size_t copy, void* to, const void* from, size_t bytes) override {
-    Current current(*context_);
-    CopyNode node;
-    check(driver().cuGraphMemcpyNodeGetParams(copies_.at(copy), &node), "cuGraphMemcpyNodeGetParams");
-    node.from.device = pointer(from), node.to.device = pointer(to);
-    node.width = bytes;
-    check(driver().cuGraphExecMemcpyNodeSetParams(exec, copies_[copy], &node, context_->context()),
-          "cuGraphExecMemcpyNodeSetParams");
+    change(copies_.at(copy), [&](CopyNode& node) {
+      node.from.device = pointer(from), node.to.device = pointer(to);
+      node.width = bytes;
+    });
+  }
+  void move_upload(size_t upload, const void* from) override {
+    change(uploads_.at(upload), [&](CopyNode& node) {
+      if (node.from.type == static_cast<int>(kHostMemory))
+        node.from.host = const_cast<void*>(from);
+      else // by an address that host and device share
+        node.from.device = pointer(from);
+    });
   }
   /// Why the start cannot be changed so; empty: it was.
   std::string move_launch(size_t launch, Function function, const LaunchShape& shape,
@@ -84,9 +89,18 @@ public:
   GraphExec exec = nullptr;
 
 private:
+  template <class Change> void change(GraphNode copy, Change&& to) {
+    Current current(*context_);
+    CopyNode node;
+    check(driver().cuGraphMemcpyNodeGetParams(copy, &node), "cuGraphMemcpyNodeGetParams");
+    to(node);
+    check(driver().cuGraphExecMemcpyNodeSetParams(exec, copy, &node, context_->context()),
+          "cuGraphExecMemcpyNodeSetParams");
+  }
+
   std::shared_ptr<const ContextOwner> context_;
   GraphHandle graph_;
-  std::vector<GraphNode> copies_;
+  std::vector<GraphNode> copies_, uploads_;
   std::vector<RecordedLaunch> launches_;
   size_t nodes_ = 0;
 };
@@ -110,6 +124,7 @@ public:
     Current current(*context_);
     if (bytes > 0)
       check(driver().cuMemcpyHtoDAsync_v2(pointer(to), from, bytes, stream_), "copying to the device");
+    if (bytes > 0 && recording_) uploads_.push_back(last_node());
   }
   void download(void* to, const void* from, size_t bytes) override {
     Current current(*context_);
@@ -165,6 +180,7 @@ public:
     Current current(*context_);
     check(driver().cuStreamBeginCapture_v2(stream_, kThreadLocal), "cuStreamBeginCapture");
     copies_.clear();
+    uploads_.clear();
     launches_.clear();
     pieces_.clear();
     recording_ = true;
@@ -174,7 +190,8 @@ public:
     GraphHandle graph = nullptr;
     recording_ = false;
     check(driver().cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
-    auto out = std::make_unique<CudaGraph>(context_, graph, std::move(copies_), std::move(launches_));
+    auto out = std::make_unique<CudaGraph>(context_, graph, std::move(copies_), std::move(uploads_),
+                                           std::move(launches_));
     check(driver().cuGraphUpload(out->exec, stream_), "cuGraphUpload");
     return out;
   }
@@ -233,7 +250,7 @@ private:
   std::shared_ptr<const ContextOwner> context_;
   StreamHandle stream_ = nullptr;
   bool owned_ = true, recording_ = false;
-  std::vector<GraphNode> copies_; ///< recorded so far
+  std::vector<GraphNode> copies_, uploads_; ///< recorded so far
   std::vector<RecordedLaunch> launches_;
   Pieces<GraphNode> pieces_;
   CudaGraph* updated_ = nullptr; ///< gets the next starts of kernels

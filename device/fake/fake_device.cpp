@@ -39,9 +39,17 @@ public:
     std::scoped_lock lock(mutex_);
     work_.push_back(std::move(work));
   }
-  void finish() {
+  /// `more`: whether there is a reason to go on.
+  template <class More> void finish(More&& more) {
     Arena::Access access(*arena_);
-    while (Work work = next()) work();
+    while (more())
+      if (Work work = next())
+        work();
+      else
+        return;
+  }
+  void finish() {
+    finish([] { return true; });
   }
 
 private:
@@ -60,8 +68,12 @@ private:
 class FakeEvent final : public Event {
 public:
   struct State {
-    std::vector<std::weak_ptr<Queue>> queues; ///< that recorded it
-    std::atomic<int> pending = 0;             ///< of them have not come to it
+    struct Mark {
+      std::weak_ptr<Queue> queue;
+      std::atomic<bool> reached = false;
+    };
+    std::deque<Mark> marks;       ///< in the queues that recorded it
+    std::atomic<int> pending = 0; ///< of them are not reached
     Clock::time_point reached{};
   };
   std::shared_ptr<State> state = std::make_shared<State>();
@@ -69,9 +81,10 @@ public:
 
 FakeEvent& of(const Event& e) { return const_cast<FakeEvent&>(static_cast<const FakeEvent&>(e)); }
 
+/// Work before the event and no more: what comes behind it may have to wait for who waits here.
 void finish(const FakeEvent::State& event) {
-  for (const std::weak_ptr<Queue>& q : event.queues)
-    if (const std::shared_ptr<Queue> queue = q.lock(); queue && event.pending > 0) queue->finish();
+  for (const FakeEvent::State::Mark& mark : event.marks)
+    if (const std::shared_ptr<Queue> queue = mark.queue.lock()) queue->finish([&] { return !mark.reached; });
 }
 
 class FakeGraph final : public Graph {
@@ -81,12 +94,13 @@ public:
     const void* from;
     size_t bytes;
   };
+  struct Upload : Copy {};
   struct Launch {
     const void* kernel; ///< none: work that stands for a library's kernel
     Work work;
   };
   struct Item {
-    std::variant<Work, Copy, Launch> what;
+    std::variant<Work, Copy, Upload, Launch> what;
     std::vector<size_t> after; ///< items that it waits for
   };
 
@@ -101,6 +115,14 @@ public:
     if (copy >= copies() || bytes == 0) throw_backend_error("changing copy {} to {} bytes", copy, bytes);
     for (Item& item : items_)
       if (auto* c = std::get_if<Copy>(&item.what); c && copy-- == 0) *c = {to, from, bytes};
+  }
+  void move_upload(size_t upload, const void* from) override {
+    for (Item& item : items_)
+      if (auto* u = std::get_if<Upload>(&item.what); u && upload-- == 0) {
+        u->from = from;
+        return;
+      }
+    throw_backend_error("changing an upload that the graph does not have");
   }
   /// Why the launch cannot be changed so; empty: it was.
   std::string move_launch(size_t launch, const void* kernel, Work work) {
@@ -118,6 +140,8 @@ public:
       for (size_t i : order)
         if (auto* c = std::get_if<Copy>(&items[i].what))
           std::memcpy(c->to, c->from, c->bytes);
+        else if (auto* u = std::get_if<Upload>(&items[i].what))
+          std::memcpy(u->to, u->from, u->bytes);
         else if (auto* l = std::get_if<Launch>(&items[i].what))
           l->work();
         else
@@ -206,7 +230,12 @@ public:
   FakeStream(std::shared_ptr<Queue> queue, std::shared_ptr<Counters> counters)
       : queue_(std::move(queue)), counters_(std::move(counters)) {}
 
-  void upload(void* to, const void* from, size_t bytes) override { move(to, from, bytes); }
+  void upload(void* to, const void* from, size_t bytes) override {
+    if (bytes > 0 && capturing_)
+      keep(FakeGraph::Upload{{to, from, bytes}});
+    else
+      move(to, from, bytes);
+  }
   void download(void* to, const void* from, size_t bytes) override { move(to, from, bytes); }
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes > 0 && capturing_)
@@ -238,10 +267,11 @@ public:
   void record(Event& event) override {
     ++counters_->marked;
     std::shared_ptr<FakeEvent::State> state = of(event).state = std::make_shared<FakeEvent::State>();
-    state->queues = {queue_};
+    state->marks.emplace_back().queue = queue_;
     state->pending = 1;
     add([state] {
       state->reached = Clock::now();
+      state->marks[0].reached = true;
       state->pending = 0;
     });
   }
@@ -394,9 +424,13 @@ public:
       for (const auto& [handle, known] : queues_)
         if (std::shared_ptr<Queue> queue = known.lock()) queues.push_back(std::move(queue));
     }
-    state->queues.assign(queues.begin(), queues.end());
     state->pending = static_cast<int>(queues.size());
-    for (const auto& queue : queues) queue->add([state] { --state->pending; });
+    for (const auto& queue : queues) state->marks.emplace_back().queue = queue;
+    for (size_t q = 0; q < queues.size(); ++q)
+      queues[q]->add([state, q] {
+        state->marks[q].reached = true;
+        --state->pending;
+      });
   }
   bool is_reached(const Event& event) override {
     ++counters_->queried;

@@ -220,6 +220,37 @@ TEST_F(Decode, TakesMemoryOfTheDevice) {
   EXPECT_EQ(counts().recorded, before.recorded);
 }
 
+/// Runs that nobody waits for have inputs on the host, which the caller uses again at once, and outputs that
+/// it keeps: each at an address of its own.
+TEST_F(Decode, RunsInARowNeedNoOtherGraph) {
+  const Session s = session(100);
+  Reference reference;
+  const auto device = device::open("cuda");
+  const auto stream = device->make_stream();
+  std::vector<std::vector<float>> wanted;
+  std::vector<OutputTensor> made;
+  std::vector<float> x, mask;
+  device::FakeCounts before;
+  for (int i = 0; i < 24; ++i) {
+    if (i == 4) before = counts();
+    x = numbers(kColumns, i), mask = numbers(i + 1, 77);
+    const TensorView tokens = TensorView::of(x, {1, 1, kColumns}), masks = TensorView::of(mask, {1, i + 1});
+    wanted.push_back(reference.step(tokens, masks));
+    made.push_back(s.run_async(stream->handle(), {{"x", tokens}, {"mask", masks}}).value()[0]);
+    std::fill(x.begin(), x.end(), 7.0f), std::fill(mask.begin(), mask.end(), 7.0f);
+  }
+  EXPECT_EQ(counts().recorded, before.recorded);
+  EXPECT_EQ(counts().launches, before.launches);
+  EXPECT_EQ(counts().started - before.started, 20u);
+  ASSERT_FALSE(s.synchronize());
+  std::vector<float> got(kColumns);
+  for (size_t i = 0; i < made.size(); ++i) {
+    stream->download(got.data(), made[i].data, kColumns * sizeof(float));
+    stream->synchronize();
+    for (size_t d = 0; d < got.size(); ++d) ASSERT_NEAR(got[d], wanted[i][d], 2e-5) << "step " << i;
+  }
+}
+
 TEST_F(Decode, OneGraphServesGroupedHeads) {
   const std::string bytes = to_bytes(
       parse_text("<ir_version: 10, opset_import: [\"\": 21, \"com.microsoft\": 1]>\n"

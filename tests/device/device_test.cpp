@@ -152,6 +152,34 @@ TEST_P(DeviceTest, CopiesOfAGraphMove) {
   EXPECT_THAT(std::vector<int64_t>(back.begin(), back.begin() + 4), testing::ElementsAre(2, 2, 2, 1));
 }
 
+TEST_P(DeviceTest, UploadsOfAGraphMove) {
+  const size_t bytes = kCount * 8;
+  auto one = device_->allocate_staging(bytes), two = device_->allocate_staging(bytes);
+  auto fill = [](device::Memory& memory, int64_t value) {
+    std::fill_n(static_cast<int64_t*>(memory.data()), kCount, value);
+  };
+  auto a = device_->allocate(bytes), b = device_->allocate(bytes);
+  std::vector<int64_t> back(kCount);
+  auto stream = device_->make_stream();
+  stream->begin_capture();
+  stream->upload(a->data(), one->data(), bytes);
+  stream->upload(b->data(), one->data(), bytes);
+  stream->upload(b->data(), one->data(), 0); // nothing to move
+  auto graph = stream->end_capture();
+  auto result = [&](device::Memory& of) {
+    stream->download(back.data(), of.data(), bytes);
+    stream->synchronize();
+    return back;
+  };
+  fill(*one, 1), fill(*two, 2);
+  stream->launch(*graph); // a start has the addresses of its time
+  graph->move_upload(1, two->data());
+  EXPECT_THAT(result(*b), testing::Each(1));
+  stream->launch(*graph);
+  EXPECT_THAT(result(*b), testing::Each(2));
+  EXPECT_THAT(result(*a), testing::Each(1));
+}
+
 TEST_P(DeviceTest, LaunchesOfAGraphGetOtherArguments) {
   auto module = load({add_kernel(), add_kernel("other")});
   auto x = device_->allocate(kCount * 8), y = device_->allocate(kCount * 8);

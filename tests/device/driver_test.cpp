@@ -55,6 +55,7 @@ TEST(Driver, NumbersFitTheHeader) {
   EXPECT_EQ(ours::kPointerRangeStart, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
   EXPECT_EQ(ours::kPointerRangeSize, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
   EXPECT_EQ(ours::kDeviceMemory, CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(ours::kHostMemory, CU_MEMORYTYPE_HOST);
   EXPECT_EQ(sizeof(ours::CopyNode), sizeof(CUDA_MEMCPY3D));
   EXPECT_EQ(offsetof(ours::CopyNode, from.device), offsetof(CUDA_MEMCPY3D, srcDevice));
   EXPECT_EQ(offsetof(ours::CopyNode, to.device), offsetof(CUDA_MEMCPY3D, dstDevice));

@@ -145,16 +145,19 @@ void check(const AttentionProblem& p, Fit& fit) {
   if (p.has_starts) fit.input(4, "b");
   if (p.has_sinks) fit.input(5, "h");
   fit.output(0, p.tokens_first ? "bshv" : "bhsv");
-  if (!p.carries) return;
+  if (!p.carries && !p.appends) return;
   for (size_t i : {1, 2}) {
     const char* sizes = i == 1 ? "bgpd" : "bgpv";
     fit.input(5 + i, sizes);
     fit.output(i, sizes);
-    fit.require(fit.in(5 + i).dtype == fit.in(i).dtype && fit.out(i).dtype == fit.in(i).dtype,
+    const DType given = fit.in(5 + i).dtype;
+    fit.require((p.appends ? is_float(given) : given == fit.in(i).dtype) &&
+                    fit.out(i).dtype == fit.in(i).dtype,
                 "a cache of another type");
   }
-  const int64_t before = fit.size('p'), all = fit.size('t');
-  fit.require(before < 0 || all < 0 || before <= all, "{} of {} tokens are those of before", before, all);
+  const int64_t part = fit.size('p'), all = fit.size('t');
+  fit.require(part < 0 || all < 0 || part <= all, "{} of {} tokens are those {}", part, all,
+              p.appends ? "appended" : "of before");
 }
 
 std::vector<TensorRef> references(std::span<const OperandInfo> operands) {
@@ -173,7 +176,8 @@ void check_fit(const Problem& problem, std::span<const TensorRef> inputs, std::s
   fit.require(!allocates, "results of known sizes");
   if (const auto* layer = std::get_if<RecurrentProblem>(&problem)) return check_layer_fit(*layer, fit);
   const auto* attention = std::get_if<AttentionProblem>(&problem);
-  fit.require(outputs.size() == (attention && attention->carries ? 3 : 1), "another number of results");
+  const bool writes = attention && (attention->carries || attention->appends);
+  fit.require(outputs.size() == (writes ? 3 : 1), "another number of results");
   if (const auto* product = std::get_if<PackedMatMulProblem>(&problem)) return check_layer_fit(*product, fit);
   if (const auto* row = std::get_if<RowProductProblem>(&problem)) return check_layer_fit(*row, fit);
   if (const auto* experts = std::get_if<ExpertsProblem>(&problem)) return check_layer_fit(*experts, fit);

@@ -88,6 +88,10 @@ inline constexpr int64_t kFewQueries = 4;
 /// With `carries`, inputs 6 and 7 are the keys [B, Hkv, P, D] and values [B, Hkv, P, Dv] of before, of the
 /// types of k and v. They become outputs 1 and 2, which are the first P tokens of k and v: of these the
 /// kernel finds the others written.
+///
+/// With `appends`, inputs 6 and 7 are the new keys [B, Hkv, N, D] and values [B, Hkv, N, Dv], floats of any
+/// type. They become outputs 1 and 2, which are the last N tokens of k and v: of these the kernel finds the
+/// others written, before the run began. N is 1 on a GPU.
 struct AttentionProblem {
   float scale = 1;
   bool causal = false;   ///< query i sees the keys 0 to i, or with starts 0 to starts[batch] + i
@@ -103,6 +107,7 @@ struct AttentionProblem {
   int64_t window = 0; ///< with causal: a query sees that many keys at most, the last ones; 0: all
   float softcap = 0;  ///< scores become softcap * tanh(score / softcap) before the mask is added; 0: off
   bool carries = false;
+  bool appends = false;
 };
 
 /// What a gate of a recurrent layer makes of its sum.

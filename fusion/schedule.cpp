@@ -9,6 +9,7 @@
 #include "base/budget.h"
 #include "base/error.h"
 #include "base/stop.h"
+#include "fusion/append_caches.h"
 #include "fusion/build_kernel.h"
 #include "fusion/carry_caches.h"
 #include "fusion/dependencies.h"
@@ -141,6 +142,12 @@ std::span<const ScheduleStep> schedule_steps() {
       ScheduleStep{"carry_caches", "cache copied to be longer, then read by attention -> attention copies it",
                    [](ScheduleWork& w) {
                      if (!w.target.cuda) carry_caches(w.program);
+                   },
+                   wants_extern_fusion},
+      // The same.
+      ScheduleStep{"append_caches", "token appended to a state, then attention -> attention, for a GPU",
+                   [](ScheduleWork& w) {
+                     if (w.target.cuda) append_caches(w.program);
                    },
                    wants_extern_fusion},
       // Behind assign_layouts, which adds copies: they may join a kernel.

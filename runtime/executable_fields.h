@@ -71,9 +71,9 @@ template <class A> void fields(A& a, extern_kernels::MatMulProblem& v) {
                                                 v.post_ops);
 }
 template <class A> void fields(A& a, extern_kernels::AttentionProblem& v) {
-  a.template all<extern_kernels::AttentionProblem>(v.scale, v.causal, v.from_end, v.has_mask, v.has_starts,
-                                                   v.has_sinks, v.tokens_first, v.zero_undefined_rows,
-                                                   v.zero_hidden_rows, v.window, v.softcap, v.carries);
+  a.template all<extern_kernels::AttentionProblem>(
+      v.scale, v.causal, v.from_end, v.has_mask, v.has_starts, v.has_sinks, v.tokens_first,
+      v.zero_undefined_rows, v.zero_hidden_rows, v.window, v.softcap, v.carries, v.appends);
 }
 template <class A> void fields(A& a, extern_kernels::GateActivation& v) {
   a.template all<extern_kernels::GateActivation>(v.kind, v.alpha, v.beta);

@@ -1,6 +1,7 @@
 // A run: one arena, planned per shape signature.
 #include "runtime/session_impl.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
@@ -159,6 +160,9 @@ void Session::Impl::run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan
       mode = place_edges(ctx, shapes, outputs, recorded);
       if (!finds && !ctx.rehearsed) rehearse_kernels(shapes, ctx);
       ctx.rehearsed = true;
+      // Attention reads what earlier runs stored before the kernel before it ends.
+      const bool keeps_state = std::find(kept.begin(), kept.end(), true) != kept.end();
+      if (keeps_state && mode == DeviceContext::Mode::now) ctx.device->part();
       if (recorded) {
         const auto first = static_cast<size_t>(bound->on_device->first_recorded),
                    last = static_cast<size_t>(bound->on_device->last_recorded);

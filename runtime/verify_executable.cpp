@@ -247,7 +247,9 @@ private:
       operand(product->b_zero);
       post_ops(product->post_ops);
     } else if (const auto* attention = std::get_if<AttentionProblem>(&call.problem)) {
-      require(call.inputs.size() >= (attention->carries ? 8u : 3u), "step {} is no attention", s);
+      const bool writes = attention->carries || attention->appends;
+      require(call.inputs.size() >= (writes ? 8u : 3u) && !(attention->carries && attention->appends),
+              "step {} is no attention", s);
     }
   }
 

@@ -492,8 +492,9 @@ private:
 
 } // namespace
 
-std::string supports_fused_attention(const Problem&, std::span<const OperandInfo> inputs,
+std::string supports_fused_attention(const Problem& problem, std::span<const OperandInfo> inputs,
                                      std::span<const OperandInfo> outputs, const Target&) {
+  if (std::get<AttentionProblem>(problem).appends) return "a new key and value";
   for (size_t i = 0; i < inputs.size(); ++i) {
     const OperandInfo& in = inputs[i];
     if (in.dtype == DType::undefined) continue;

@@ -230,6 +230,7 @@ std::string supports_cudnn_attention(const Problem& problem, std::span<const Ope
   if (p.has_starts || p.window > 0) return "queries that do not begin at the first key, or see few of them";
   if (p.has_sinks) return "sinks";
   if (p.softcap > 0) return "a bound of the scores";
+  if (p.appends) return "a new key and value";
   if ((p.zero_undefined_rows || p.zero_hidden_rows) && p.has_mask)
     return "rows of zeros where everything is masked";
   // Where the library refuses the sizes of a run, our own kernel must do.

@@ -7,6 +7,7 @@
 #include "extern_kernels/cuda/loops.h"
 #include "extern_kernels/cuda/plain.h"
 #include "extern_kernels/cuda/row_attention.h"
+#include "extern_kernels/cuda/select.h"
 #include "extern_kernels/cuda/tensor_attention.h"
 #include "extern_kernels/launched_kernel.h"
 
@@ -77,7 +78,7 @@ public:
 
 private:
   const ExternKernel& suited(std::span<const TensorRef> inputs) const {
-    return suits_row_attention(inputs) ? *few_ : *many_;
+    return suits_row_attention(inputs[0].sizes[1], inputs[1].sizes[1], inputs[0].sizes[2]) ? *few_ : *many_;
   }
   std::unique_ptr<ExternKernel> few_, many_;
 };
@@ -119,6 +120,8 @@ std::string supports_cuda_attention(const Problem& problem, std::span<const Oper
   if (std::string reason = loops_refuse(inputs, outputs, {}); !reason.empty()) return reason;
   if (std::string reason = supports_reference_attention(problem, inputs, outputs, {}); !reason.empty())
     return reason;
+  if (std::get<AttentionProblem>(problem).appends)
+    return appends_on_gpu(inputs, outputs) ? "" : "a new key and value for queries that are many";
   const bool on_tensor_cores = refuses_tensor_attention(inputs, outputs).empty();
   if (on_tensor_cores && has_tensor_cores(properties)) return {};
   if (inputs[0].dtype != inputs[1].dtype || inputs[0].dtype != inputs[2].dtype)
@@ -135,10 +138,17 @@ std::string supports_cuda_attention(const Problem& problem, std::span<const Oper
   return {};
 }
 
+bool appends_on_gpu(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
+  if (!refuses_row_attention(inputs, outputs).empty()) return false;
+  const int64_t heads = inputs[0].sizes[1], shared = inputs[1].sizes[1];
+  return inputs[0].sizes[2] == 1 && inputs[6].sizes[2] == 1 && suits_row_attention(heads, shared, 1);
+}
+
 std::unique_ptr<ExternKernel> make_cuda_attention(device::Device& device, const Problem& problem,
                                                   std::span<const OperandInfo> inputs,
                                                   std::span<const OperandInfo> outputs) {
   const auto& p = std::get<AttentionProblem>(problem);
+  if (p.appends) return make_row_attention(device, p, inputs, outputs);
   auto with_few = [&](std::unique_ptr<ExternKernel> many) -> std::unique_ptr<ExternKernel> {
     if (!refuses_row_attention(inputs, outputs).empty()) return many;
     return std::make_unique<FewOrManyRows>(make_row_attention(device, p, inputs, outputs), std::move(many));

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "extern_kernels/cuda/loop_attention.h"
 #include "extern_kernels/cuda/loops.h"
+#include "extern_kernels/launched_kernel.h"
 
 namespace tbx::extern_kernels {
 
@@ -24,12 +25,13 @@ const char* const kRowsText =
 constexpr int64_t kWidest = 128; ///< a warp has a key, a thread four of its columns
 constexpr int64_t kMostRows = 8;
 constexpr int kWarps = 16, kRowsOfTile = 4;
+constexpr size_t kNewKeys = 6, kNewValues = 7; ///< inputs of a call that appends
 constexpr int kTogether = 8; ///< loads of a thread that are on their way, as the text has it
 constexpr int kCluster = 8;  ///< blocks that share their memory: as many as every GPU that has clusters takes
 
 /// As the text's macros have them.
 struct Types {
-  DType query, kv, mask = DType::f32, sink = DType::f32, out;
+  DType query, kv, mask = DType::f32, sink = DType::f32, out, appended = DType::undefined;
 };
 
 Types types_of(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
@@ -37,6 +39,7 @@ Types types_of(std::span<const OperandInfo> inputs, std::span<const OperandInfo>
   auto given = [&](size_t i) { return inputs.size() > i && inputs[i].dtype != DType::undefined; };
   if (given(3)) t.mask = inputs[3].dtype;
   if (given(5)) t.sink = inputs[5].dtype;
+  if (given(kNewKeys)) t.appended = inputs[kNewKeys].dtype;
   return t;
 }
 
@@ -49,7 +52,7 @@ bool rows_are_aligned(const TensorRef& t) {
 
 using Load = std::function<std::shared_ptr<device::Module>(const std::string& text)>;
 
-class RowAttention final : public ExternKernel {
+class RowAttention final : public LaunchedKernel {
 public:
   /// `rows`: of queries that share a head of keys; 0: not known yet.
   RowAttention(device::Device& device, const AttentionProblem& p, const Types& types, int64_t depth,
@@ -82,6 +85,12 @@ public:
     if (a.tiles * a.splits > INT32_MAX) throw_unsupported("attention of {} tiles of queries", a.tiles);
     form.vector = rows_are_aligned(args.inputs[0]) && rows_are_aligned(args.inputs[1]) &&
                   rows_are_aligned(args.inputs[2]);
+    if (p_.appends) {
+      form.vector =
+          form.vector && rows_are_aligned(args.inputs[kNewKeys]) && rows_are_aligned(args.inputs[kNewValues]);
+      a.new_k = view_of(args.inputs[kNewKeys], args.inputs[kNewKeys].sizes);
+      a.new_v = view_of(args.inputs[kNewValues], args.inputs[kNewValues].sizes);
+    }
     if (a.splits > 1 && !form.cluster) a.partial = static_cast<float*>(args.workspace);
     const Compiled& kernels = compiled_for(form);
     device::LaunchShape shape;
@@ -139,26 +148,30 @@ private:
     a.row_tiles = (a.rows + each - 1) / each;
     a.tiles = groups * a.row_tiles;
     // A warp has one batch of loads of keys at a time where that leaves few tiles for each.
+    const int64_t own = p_.appends ? 1 : 0, keys = p.keys - own; // one has a warp for itself
     const int64_t all_batches = lanes_ / kTogether, small = 32 / all_batches,
-                  small_tiles = std::max<int64_t>(1, (p.keys + small - 1) / small);
+                  small_tiles = std::max<int64_t>(1, (keys + small - 1) / small);
     // A cluster is worth its two meetings where a block's own warps have more than a tile each; joining parts
     // of other blocks costs a launch, so there are some tiles for each warp.
     const int64_t places = properties_.multiprocessors / a.tiles;
     call.form.cluster = is_sm_90_ && small_tiles > kWarps && 2 * places >= kCluster;
-    const int64_t key_tiles = std::max<int64_t>(1, (p.keys + 31) / 32);
+    const int64_t key_tiles = std::max<int64_t>(1, (keys + 31) / 32);
     a.splits = static_cast<int>(
         call.form.cluster
             ? int64_t{kCluster}
             : std::clamp<int64_t>(places, 1, std::max<int64_t>(1, key_tiles / (int64_t{2} * kWarps))));
-    const int64_t most = call.form.cluster ? kMostSmall : kWarps;
+    const int64_t most = call.form.cluster && !p_.appends ? kMostSmall : kWarps - own;
     const bool is_small = small_tiles <= most * a.splits;
     const int64_t tiles = is_small ? small_tiles : key_tiles;
     call.form.rows = each;
     call.form.batches = static_cast<int>(is_small ? 1 : all_batches);
     a.tiles_of_split = static_cast<int>((tiles + a.splits - 1) / a.splits);
-    a.shares = static_cast<int>(std::min<int64_t>(kWarps, a.tiles_of_split));
+    a.shares = static_cast<int>(std::min<int64_t>(threads_of(call.form) / 32, a.tiles_of_split + own));
     return call;
   }
+
+  /// At most, of a block: threads whose loads have registers of their own are fewer.
+  int threads_of(const Form& form) const { return p_.appends && form.batches == 2 ? 320 : kWarps * 32; }
 
   const Compiled& compiled_for(const Form& form) const {
     std::scoped_lock lock(mutex_);
@@ -170,12 +183,14 @@ private:
           "#define QUERY {}\n#define KV {}\n#define MASK {}\n#define SINK {}\n#define OUT {}\n#define "
           "OVERLAP {}\n"
           "#define DEPTH {}\n#define WIDTH {}\n#define MASKED {}\n#define CAUSAL {}\n#define STARTS {}\n"
-          "#define WINDOW {}\n#define SINKS {}\n#define SOFTCAP {}\n#define ZEROS {}\n{}\n{}",
+          "#define WINDOW {}\n#define SINKS {}\n#define SOFTCAP {}\n#define ZEROS {}\n#define APPENDS {}\n"
+          "#define THREADS {}\n{}\n{}",
           form.rows, lanes_, form.batches, number(form.vector), form.cluster ? kCluster : 1,
           number(types_.query), number(types_.kv), number(types_.mask), number(types_.sink),
           number(types_.out), number(is_sm_90_), depth_, width_, number(p_.has_mask), number(p_.causal),
           number(p_.has_starts), number(p_.window > 0), number(p_.has_sinks), number(p_.softcap > 0),
-          number(p_.zero_undefined_rows || p_.zero_hidden_rows), loops_arguments(), kRowsText));
+          number(p_.zero_undefined_rows || p_.zero_hidden_rows), number(types_.appended), threads_of(form),
+          loops_arguments(), kRowsText));
       it->second.rows = it->second.module->kernel("few_rows");
       it->second.join = it->second.module->kernel("join_rows");
     }
@@ -199,20 +214,21 @@ private:
 
 std::string refuses_row_attention(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
   auto suits = [](DType t) { return t == DType::f32 || is_half(t); };
-  for (size_t i : {0, 1, 2, 3, 5})
+  for (size_t i : {0, 1, 2, 3, 5, 6, 7})
     if (i < inputs.size() && !suits(inputs[i].dtype) && (i < 3 || inputs[i].dtype != DType::undefined))
       return fmt::format("{} operands", name_of(inputs[i].dtype));
   if (inputs[1].dtype != inputs[2].dtype) return "keys and values of different types";
   if (!suits(outputs[0].dtype)) return fmt::format("a result of {}", name_of(outputs[0].dtype));
+  if (inputs.size() > kNewValues && inputs[kNewKeys].dtype != inputs[kNewValues].dtype)
+    return "new keys and values of different types";
   for (const OperandInfo& i : {inputs[0], inputs[2]})
     if (i.sizes[3] < 1 || i.sizes[3] > kWidest)
       return fmt::format("heads wider than {}, or of a width known at run time only", kWidest);
   return {};
 }
 
-bool suits_row_attention(std::span<const TensorRef> inputs) {
-  const int64_t heads = inputs[0].sizes[1], shared = inputs[1].sizes[1];
-  return shared > 0 && heads % shared == 0 && heads / shared * inputs[0].sizes[2] <= kMostRows;
+bool suits_row_attention(int64_t heads, int64_t kv_heads, int64_t queries) {
+  return kv_heads > 0 && heads % kv_heads == 0 && heads / kv_heads * queries <= kMostRows;
 }
 
 std::unique_ptr<ExternKernel> make_row_attention(device::Device& device, const AttentionProblem& problem,

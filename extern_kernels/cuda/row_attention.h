@@ -15,7 +15,7 @@ namespace tbx::extern_kernels {
 /// Empty when the kernel can be made of the operands.
 std::string refuses_row_attention(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs);
 /// The kernel is the right one for as many queries of as many heads: others share what they read better.
-bool suits_row_attention(std::span<const TensorRef> inputs);
+bool suits_row_attention(int64_t heads, int64_t kv_heads, int64_t queries);
 
 /// `load` makes a module of the text; empty: by NVRTC.
 std::unique_ptr<ExternKernel>

@@ -23,6 +23,8 @@ public:
     const TensorRef &q = args.inputs[0], &k = args.inputs[1], &v = args.inputs[2], &y = args.outputs[0];
     for (size_t i = 1; p_.carries && i < 3; ++i)
       attention::Carried(args.inputs[5 + i], args.outputs[i]).copy_all();
+    for (size_t i = 1; p_.appends && i < 3; ++i)
+      from_dense(to_dense<double>(args.inputs[5 + i]), args.outputs[i]);
     if (y.numel() == 0) return;
     const int64_t batch = q.sizes[0], heads = q.sizes[1], queries = q.sizes[2], depth = q.sizes[3],
                   kv_heads = k.sizes[1], keys = k.sizes[2], width = v.sizes[3];

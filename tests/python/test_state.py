@@ -91,6 +91,28 @@ def test_runs_append(device: str | None, half: bool, monkeypatch: pytest.MonkeyP
         assert start < 2 and kept.state_length == 0
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_attention_appends_one_token(half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where runs are known to have one token, attention stores it: no kernel of its own does."""
+    if os.environ.get("TBX_TEST_GPU") is None:
+        monkeypatch.setenv("TBX_FAKE_CUDA", "1")
+    dtype = np.float16 if half else np.float32
+    model = decoder(dtype=TensorProto.FLOAT16 if half else TensorProto.FLOAT)
+    plain = tensorbox.Session(model)
+    kept = tensorbox.Session(model, device="cuda", dims={"n": 1}, state=STATE, state_capacity=600)
+    plan = kept.dump("plan")
+    assert len(re.findall(r"Attention.* appends", plan)) == 2
+    assert "past" not in "".join(line for line in plan.splitlines() if "tasks" in line)
+    past = empty(plain, dtype=dtype)
+    tolerance = dict(rtol=2e-2, atol=2e-2) if half else dict(rtol=1e-4, atol=1e-5)
+    for step in range(300):
+        x = tokens(1, dtype=dtype, seed=step)
+        got, want = kept.run({"x": x}), plain.run({"x": x, **past})
+        np.testing.assert_allclose(got["x1"], want["x1"], **tolerance)
+        past = {name.replace("present", "past"): value for name, value in want.items() if name != "x1"}
+    assert kept.state_length == 300
+
+
 @pytest.mark.parametrize("device", [None, "cuda"])
 def test_state_is_set(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What another session computed goes on here; batches by the option dims."""

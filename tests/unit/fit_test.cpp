@@ -148,6 +148,28 @@ TEST(Fit, AttentionThatCarriesCaches) {
   EXPECT_THAT(misfit(p, longer, results), HasSubstr("8 of 7 tokens"));
 }
 
+TEST(Fit, AttentionThatAppends) {
+  AttentionProblem p;
+  p.appends = true;
+  const Operands in{f32({2, 6, 1, 8}),
+                    of(DType::f16, {2, 3, 7, 8}),
+                    of(DType::f16, {2, 3, 7, 4}),
+                    kAbsent,
+                    kAbsent,
+                    kAbsent,
+                    f32({2, 3, 1, 8}),
+                    f32({2, 3, 1, 4})};
+  const Operands out{f32({2, 6, 1, 4}), of(DType::f16, {2, 3, 1, 8}), of(DType::f16, {2, 3, 1, 4})};
+  EXPECT_EQ(misfit(p, in, out), "no error");
+  EXPECT_THAT(misfit(p, in, {out[0]}), HasSubstr("another number of results"));
+  EXPECT_THAT(misfit(p, {in.begin(), in.begin() + 7}, out), HasSubstr("input 7 is missing"));
+  EXPECT_THAT(misfit(p, in, {out[0], f32({2, 3, 1, 8}), out[2]}), HasSubstr("another type"));
+  Operands integers = in;
+  integers[6] = of(DType::i32, {2, 3, 1, 8});
+  EXPECT_THAT(misfit(p, integers, out), HasSubstr("another type"));
+  EXPECT_THAT(misfit(p, in, {out[0], of(DType::f16, {2, 3, 2, 8}), out[2]}), HasSubstr("output 1 is"));
+}
+
 HostProblem host(const char* domain, const char* op, std::map<std::string, Attribute> attributes = {}) {
   return {domain, op, 1, std::move(attributes), {}, nullptr};
 }

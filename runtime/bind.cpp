@@ -1,5 +1,8 @@
 #include "runtime/bind.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -9,7 +12,9 @@
 #include "base/spare_memory.h"
 #include "extern_kernels/cuda/select.h"
 #include "extern_kernels/fit.h"
+#include "extern_kernels/library_kernel.h"
 #include "extern_kernels/threads.h"
+#include "runtime/rehearsal.h"
 #include "runtime/session.h"
 
 namespace tbx::runtime {
@@ -89,21 +94,44 @@ BoundStep bind_extern(const Executable& executable, const ExternStep& step, cons
   return {{}, std::move(s.kernel), std::move(s.chosen), std::move(s.refusals)};
 }
 
-/// What the first run of the sizes would compile and look for, where they are known.
-void prepare(const Executable& executable, const ExternStep& step,
-             const extern_kernels::ExternKernel& kernel) {
-  std::vector<extern_kernels::OperandInfo> infos;
+/// What is known of the operands of a call.
+EarlyCall early_call(const Executable& executable, const ExternStep& step) {
+  EarlyCall call;
+  call.inputs = step.inputs.size();
   for (const auto* views : {&step.inputs, &step.outputs})
-    for (const OperandView& v : *views) infos.push_back(operand_facts(executable, v));
+    for (const OperandView& v : *views) {
+      call.operands.push_back(operand_facts(executable, v));
+      call.operands.back().constant = nullptr;
+      const bool known = v.buffer >= 0 && v.offset.is_constant();
+      call.offsets.push_back(
+          known ? static_cast<size_t>(v.offset.items[0].value * size_of(call.operands.back().dtype)) : 0);
+    }
+  return call;
+}
+
+/// All that decides which texts, plans and measurements a call needs.
+std::string form_of(const ExternStep& step, const EarlyCall& call) {
+  std::string form = extern_kernels::to_string(step.problem);
+  for (const extern_kernels::OperandInfo& o : call.operands)
+    form += fmt::format("; {} {} {}", name_of(o.dtype), fmt::join(o.sizes, " "), fmt::join(o.strides, " "));
+  return form;
+}
+
+/// What the first run of the sizes would compile, look for and measure, where they are known. Only one call
+/// of a form is measured: the others take what it finds.
+void prepare(EarlyCall call, EarlyMeasurements* measurements) {
   std::vector<extern_kernels::TensorRef> refs;
-  for (const extern_kernels::OperandInfo& i : infos) {
-    if (i.strides.size() != i.sizes.size() ||
-        std::any_of(i.sizes.begin(), i.sizes.end(), [](int64_t s) { return s < 0; }))
+  for (const extern_kernels::OperandInfo& o : call.operands) {
+    if (o.strides.size() != o.sizes.size() ||
+        std::any_of(o.sizes.begin(), o.sizes.end(), [](int64_t s) { return s < 0; }))
       return;
-    refs.push_back({nullptr, i.dtype, i.sizes, i.strides});
+    refs.push_back({nullptr, o.dtype, o.sizes, o.strides});
   }
   const std::span<const extern_kernels::TensorRef> all(refs);
-  kernel.workspace_bytes(all.first(step.inputs.size()), all.subspan(step.inputs.size()));
+  call.kernel->workspace_bytes(all.first(call.inputs), all.subspan(call.inputs));
+  if (call.kernel->can_rehearse()) rehearse_early(call);
+  const auto* library = dynamic_cast<const extern_kernels::LibraryKernel*>(call.kernel);
+  if (measurements && library && library->measures()) measurements->add(std::move(call));
 }
 
 } // namespace
@@ -120,27 +148,38 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
   return info;
 }
 
-// Side by side: each may have texts compiled, and wait for that. The first of each kind come first, so that
+// Side by side: each may have texts compiled, and wait for that. The first of each form come first, so that
 // no text waits behind threads that all wait for one other.
 std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOptions& options) {
-  std::vector<size_t> calls, alike;
-  std::set<std::string> kinds;
+  struct Call {
+    size_t step;
+    EarlyCall early;
+    bool first; ///< of its form
+  };
+  std::vector<Call> calls;
+  std::set<std::string> forms;
   for (size_t s = 0; s < executable.steps.size(); ++s) {
-    const auto* call = std::get_if<ExternStep>(&executable.steps[s].what);
-    if (executable.steps[s].device == DeviceKind::cpu || !call) continue;
-    (kinds.insert(extern_kernels::to_string(call->problem)).second ? calls : alike).push_back(s);
+    const auto* step = std::get_if<ExternStep>(&executable.steps[s].what);
+    if (executable.steps[s].device == DeviceKind::cpu || !step) continue;
+    EarlyCall early = early_call(executable, *step);
+    const bool first = forms.insert(form_of(*step, early)).second;
+    calls.push_back({s, std::move(early), first});
   }
-  calls.insert(calls.end(), alike.begin(), alike.end());
   std::vector<BoundStep> bound(executable.steps.size());
+  if (calls.empty()) return bound;
+  std::stable_partition(calls.begin(), calls.end(), [](const Call& call) { return call.first; });
+  EarlyMeasurements measurements(*options.on.device);
   const std::vector<std::exception_ptr> failed = side_by_side(calls.size(), [&](size_t i) {
-    const auto& call = std::get<ExternStep>(executable.steps[calls[i]].what);
-    bound[calls[i]] = bind_extern(executable, call, options, options.on.device.get());
-    prepare(executable, call, *bound[calls[i]].library);
+    Call& call = calls[i];
+    const auto& step = std::get<ExternStep>(executable.steps[call.step].what);
+    bound[call.step] = bind_extern(executable, step, options, options.on.device.get());
+    call.early.kernel = bound[call.step].library.get();
+    prepare(std::move(call.early), call.first ? &measurements : nullptr);
   });
   for (size_t i = 0; i < calls.size(); ++i) try {
       if (failed[i]) std::rethrow_exception(failed[i]);
     } catch (Error& e) {
-      e.set_where(nodes_of(executable, executable.steps[calls[i]].origins));
+      e.set_where(nodes_of(executable, executable.steps[calls[i].step].origins));
       throw;
     }
   return bound;

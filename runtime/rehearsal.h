@@ -1,9 +1,14 @@
-// A run of library kernels without their work, in which they compile and load what they need.
+// Runs of library kernels ahead of a session's first one, in which they compile, load and measure what they
+// need.
 #pragma once
 
-#include <functional>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
 #include <vector>
 
+#include "device/device.h"
 #include "extern_kernels/kernel.h"
 
 namespace tbx::runtime {
@@ -18,5 +23,40 @@ struct RehearsedCall {
 /// Calls all of them side by side on a stream that does nothing, so that their texts are compiled at the same
 /// time and not one after the other by the run. What goes wrong does so again in the run, which says where.
 void rehearse(const std::vector<RehearsedCall>& calls);
+
+/// A call whose sizes and strides are known before there is a run.
+struct EarlyCall {
+  const extern_kernels::ExternKernel* kernel = nullptr;
+  std::vector<extern_kernels::OperandInfo> operands; ///< inputs, then outputs
+  std::vector<size_t> offsets;                       ///< bytes from a multiple of 256 to each
+  size_t inputs = 0;
+};
+
+/// The call at addresses that nobody looks at, on a stream that does nothing, as rehearse() does.
+void rehearse_early(const EarlyCall& call);
+
+/// Runs calls of kernels that measure, one after the other on the device, in a thread of its own: others
+/// compile meanwhile. Operands lie in memory of its own. What goes wrong does so again in the run.
+class EarlyMeasurements {
+public:
+  explicit EarlyMeasurements(device::Device& device);
+  ~EarlyMeasurements(); ///< waits for all of them
+  EarlyMeasurements(const EarlyMeasurements&) = delete;
+  EarlyMeasurements& operator=(const EarlyMeasurements&) = delete;
+  void add(EarlyCall call);
+
+private:
+  void work();
+  void measure(const EarlyCall& call);
+
+  device::Device& device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<EarlyCall> calls_; ///< that wait
+  bool ended_ = false;
+  std::unique_ptr<device::Memory> memory_;
+  std::unique_ptr<device::Stream> stream_;
+  std::jthread thread_; ///< the last: it uses all others
+};
 
 } // namespace tbx::runtime

@@ -48,10 +48,11 @@ const Nvrtc& nvrtc() {
 }
 
 /// Products and sums are not contracted: results are those of the evaluator and of generated C++ but for the
-/// mathematical functions.
+/// mathematical functions. Minimal: without textures and the runtime's functions, which no text of ours has.
 const std::vector<const char*>& options() {
-  static const std::vector<const char*> o{"--std=c++17", "--fmad=false",
-                                          "--device-as-default-execution-space", "-w", "--split-compile=4"};
+  static const std::vector<const char*> o{
+      "--std=c++17", "--fmad=false", "--device-as-default-execution-space",
+      "-w",          "--minimal",    "--split-compile=4"};
   return o;
 }
 

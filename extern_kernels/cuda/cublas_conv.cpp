@@ -61,6 +61,7 @@ public:
   }
 
   std::vector<std::string> implementations() const override { return notes_.all(); }
+  bool measures() const override { return measuring(); }
 
 private:
   struct Call {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "device/cuda/cuda_device.h"
 #include "extern_kernels/cuda/epilogue.h"
@@ -152,6 +153,7 @@ public:
     if (products.gemm.activation == Activation::gelu_erf)
       return products.outer.empty() ? gelu_.workspace_bytes(products.gemm) : 0;
     if (products.gemm.m == 1) row_.prepare(products.gemm); // ahead of the run, which may be recorded
+    if (products.outer.empty()) std::call_once(row_compiled_, [&] { row_.compile(products.gemm); });
     if (pads(products)) {
       padded_.weights(); // also ahead
       const Gemm g = padded_gemm(products.gemm);
@@ -216,6 +218,7 @@ public:
 
   int64_t packed_bytes() const override { return padded_.bytes() + row_.bytes(); }
   std::vector<std::string> implementations() const override { return notes_.all(); }
+  bool measures() const override { return measuring(); }
 
 private:
   Epilogue epilogue(std::span<const TensorRef> inputs, const TensorRef& out) const {
@@ -293,6 +296,7 @@ private:
   FewRowsProduct few_;
   GeluProduct gelu_;
   PaddedColumns padded_;
+  mutable std::once_flag row_compiled_; ///< for the first sizes
   std::string version_;
   Notes notes_;
 };

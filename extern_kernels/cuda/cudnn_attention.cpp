@@ -151,6 +151,7 @@ public:
   }
 
   std::vector<std::string> implementations() const override { return notes_.all(); }
+  bool measures() const override { return measuring(); }
 
 private:
   void run_own(const RunArgs& args, const std::string& why) const {

@@ -156,6 +156,7 @@ public:
 
   int64_t packed_bytes() const override { return weights_.bytes(); }
   std::vector<std::string> implementations() const override { return notes_.all(); }
+  bool measures() const override { return measuring(); }
 
 private:
   void run_plain(const RunArgs& args, const std::string& why) const {

@@ -27,10 +27,10 @@ std::shared_ptr<Owner> owner_of(const std::shared_ptr<const ContextOwner>& conte
   return owner;
 }
 
-Owner::Lent::Lent(Owner& owner, Wait wait) : owner_(owner) {
+Owner::Lent::Lent(Owner& owner, int most, Wait wait) : owner_(owner) {
   {
     std::unique_lock lock(owner_.of_others_);
-    auto is_free = [&] { return !owner_.others_.empty() || owner_.made_ < kMostLent; };
+    auto is_free = [&] { return !owner_.others_.empty() || owner_.made_ < most; };
     if (wait == Wait::no && !is_free()) return;
     owner_.given_back_.wait(lock, is_free);
     if (!owner_.others_.empty()) {
@@ -46,7 +46,7 @@ Owner::Lent::Lent(Owner& owner, Wait wait) : owner_(owner) {
     std::scoped_lock lock(owner_.of_others_);
     --owner_.made_;
   }
-  owner_.given_back_.notify_one();
+  owner_.given_back_.notify_all(); // not all of them wait for the same number
   check(status, "cudnnCreate");
 }
 
@@ -65,15 +65,16 @@ Plans::Plans(std::shared_ptr<const ContextOwner> context, std::shared_ptr<Graph>
                            static_cast<int>(wish.arithmetic), wish.runtime_compiled, wish.most,
                            graph_->text())) {
   const Current current(*context_);
-  const Owner::Lent lent(*owner_);
-  recall(lent.get());
-  if (!recalled_) collect(lent.get());
+  recall();
+  if (recalled_) return;
+  const Owner::Lent lent(*owner_, most_handles());
+  collect(lent.get());
 }
 
 constexpr std::string_view kOther = "another kernel", kJson = "plan ";
 
 /// An answer is "another kernel", or "plan ENGINE JSON".
-void Plans::recall(Handle handle) {
+void Plans::recall() {
   std::string answer = kept_answer(*context_, problem_);
   if (answer == kOther) {
     measured_ = 0; // of no plans
@@ -88,7 +89,8 @@ void Plans::recall(Handle handle) {
   plan.plan = std::make_unique<Object>(kPlan);
   const Library& l = library();
   int64_t count = 0;
-  plan.plan->set(kPlanHandle, kTypeHandle, handle);
+  const Owner::Lent lent(*owner_, Owner::kForFoundPlans);
+  plan.plan->set(kPlanHandle, kTypeHandle, lent.get());
   if (l.cudnnBackendSetAttribute(plan.plan->get(), kPlanJson, kTypeChar, static_cast<int64_t>(answer.size()),
                                  answer.data()) != 0 ||
       l.cudnnBackendFinalize(plan.plan->get()) != 0 ||
@@ -200,9 +202,11 @@ void Plans::make(std::span<Plan> plans, Handle handle) {
   std::vector<char> done(plans.size(), 0); // of a plan's own thread
   rethrow_first(side_by_side(plans.size(), [&](size_t i) {
     const Current current(*context_);
-    const Owner::Lent lent(*owner_, Owner::Lent::Wait::no);
-    if (!lent.get()) return; // all are lent to those who wait for theirs
-    plans[i].make(lent.get());
+    std::optional<Owner::Lent> lent;
+    if (i > 0) lent.emplace(*owner_, most_handles(), Owner::Lent::Wait::no);
+    const Handle mine = lent ? lent->get() : handle;
+    if (!mine) return; // all are lent to those who wait for theirs
+    plans[i].make(mine);
     done[i] = 1;
   }));
   for (size_t i = 0; i < plans.size(); ++i)

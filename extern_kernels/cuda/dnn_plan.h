@@ -25,11 +25,11 @@ struct Owner {
   std::mutex mutex;        ///< of the handle
 
   /// A handle to make plans with, for one thread. Several make plans at the same time, each with its own.
-  /// Where all are lent it waits, or has none.
+  /// Where `most` are lent it waits, or has none. To make a handle takes 20 ms, one after the other.
   class Lent {
   public:
     enum class Wait : uint8_t { yes, no };
-    explicit Lent(Owner& owner, Wait wait = Wait::yes);
+    Lent(Owner& owner, int most, Wait wait = Wait::yes);
     ~Lent();
     Lent(const Lent&) = delete;
     Lent& operator=(const Lent&) = delete;
@@ -40,8 +40,10 @@ struct Owner {
     Handle handle_ = nullptr;
   };
 
+  static constexpr int kForFoundPlans = 2;     ///< a plan takes milliseconds
+  static constexpr int kForCompiledPlans = 24; ///< a plan takes half a second and more
+
 private:
-  static constexpr int kMostLent = 8;
   std::mutex of_others_;
   std::condition_variable given_back_;
   std::vector<Handle> others_;
@@ -99,11 +101,14 @@ private:
     int64_t engine = -1, workspace = 0;
     bool make(Handle handle);
   };
+  int most_handles() const {
+    return wish_.runtime_compiled ? Owner::kForCompiledPlans : Owner::kForFoundPlans;
+  }
   void make(std::span<Plan> plans, Handle handle);
   void collect(Handle handle);
   void collect(Object& graph, int mode, Handle handle);
   bool may_be_taken(Descriptor engine) const;
-  void recall(Handle handle);
+  void recall();
   void keep() const;
   void execute(size_t which, const Addresses& addresses);
 

@@ -36,9 +36,13 @@ public:
         has_clusters_(!load && architecture_number(properties_) >= 90), load_(std::move(load)) {
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
+    // What the first run will most likely want, where it tells the sizes: one sequence of middle length.
+    auto likely = [](int64_t size, int64_t unknown) { return size < 0 ? unknown : size; };
     const auto& q = in[0].sizes;
-    if (std::min({q[0], q[1], q[2], in[1].sizes[2]}) > 0) // for the first run
-      compiled_for(depth_ % 4 == 0 && width_ % 4 == 0, sharing_of(q[0] * q[1], q[2], in[1].sizes[2]));
+    const int64_t heads = likely(q[0], 1) * likely(q[1], 16), queries = likely(q[2], 128),
+                  keys = likely(in[1].sizes[2], 128);
+    if (std::min({heads, queries, keys}) > 0)
+      compiled_for(depth_ % 4 == 0 && width_ % 4 == 0, sharing_of(heads, queries, keys));
   }
 
   /// Who has which queries and keys.

@@ -58,6 +58,8 @@ public:
     kernel_.launch(*args.stream, shape, pointers);
   }
 
+  bool can_rehearse() const override { return true; }
+
 private:
   AttentionProblem p_;
   LoopKernel kernel_;
@@ -74,6 +76,7 @@ public:
                           std::span<const TensorRef> outputs) const override {
     return suited(inputs).workspace_bytes(inputs, outputs);
   }
+  bool can_rehearse() const override { return few_->can_rehearse() && many_->can_rehearse(); }
   void run(const RunArgs& args) const override { suited(args.inputs).run(args); }
 
 private:

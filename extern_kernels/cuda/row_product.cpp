@@ -143,13 +143,29 @@ int64_t RowProduct::bytes() const {
   return memory_ ? static_cast<int64_t>(memory_->bytes()) : 0;
 }
 
-void RowProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha) const {
+/// A kernel with the shape of its launch, and its results.
+struct RowProduct::Work {
+  device::Kernel kernel;
+  device::LaunchShape shape;
+  int64_t results = 0;
+};
+
+RowEnds RowProduct::ends_of(const Gemm& g) const {
   RowEnds ends;
   ends.x = type_;
   ends.work.activation = g.activation == Activation::relu   ? RowWork::relu
                          : g.activation == Activation::gelu ? RowWork::gelu_tanh
                                                             : RowWork::none;
-  launch(stream, g, at, alpha, ends, false);
+  return ends;
+}
+
+void RowProduct::compile(const Gemm& g) const {
+  const GemmAddresses unknown; // as if they lay at the best addresses
+  if (suits(g, unknown)) work_of(g, ends_of(g), false);
+}
+
+void RowProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha) const {
+  launch(stream, g, at, alpha, ends_of(g), false);
 }
 
 void RowProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses& at,
@@ -159,16 +175,19 @@ void RowProduct::run(device::Stream& stream, const Gemm& g, const GemmAddresses&
   launch(stream, g, at, 1, ends, !as_it_lies);
 }
 
-void RowProduct::launch(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha,
-                        const RowEnds& ends, bool staged) const {
+RowProduct::Work RowProduct::work_of(const Gemm& g, const RowEnds& ends, bool staged) const {
   const device::Properties properties = device_.properties();
   const bool gated = ends.work.gate != RowWork::no_gate;
   const int64_t results = gated ? columns_ / 2 : columns_;
   const int64_t columns = gated ? 2 : 1, vectors = (terms_ * size_of(type_) / 16 + 31) / 32;
   const Share share = all_at_once(results, columns, vectors, properties.multiprocessors)
                           .value_or(one_by_one(results, columns, vectors, type_, properties.multiprocessors));
-  device::LaunchShape shape;
+  Work work;
+  work.results = results;
+  device::LaunchShape& shape = work.shape;
   shape.overlap = architecture_number(properties) >= 90;
+  shape.blocks = static_cast<uint32_t>((results + share.of_block() - 1) / share.of_block());
+  shape.threads = static_cast<uint32_t>(share.block * 32);
   auto number = [](auto value) { return static_cast<int>(value); };
   const std::string text = fmt::format(
       "#define NORM {}\n#define ROUNDED_ROW {}\n#define ACTIVATION {}\n{}#define TYPE {}\n#define SOURCE {}\n"
@@ -181,22 +200,23 @@ void RowProduct::launch(device::Stream& stream, const Gemm& g, const GemmAddress
       number(type_), number(ends.x), number(type_of(g.result)), share.block, share.warps, share.results,
       share.held, g.bias ? 1 : 0, g.residual ? 1 : 0, number(ends.scale), number(ends.shift),
       number(ends.work.gate), staged ? 1 : 0, staged ? terms_ : 0, shape.overlap ? 1 : 0, kText);
-  device::Kernel kernel;
-  {
-    std::scoped_lock lock(mutex_);
-    std::shared_ptr<device::Module>& module = modules_[text];
-    if (!module) module = load_(text);
-    kernel = module->kernel("row_product");
-  }
-  int64_t k = g.k, n = results;
+  std::scoped_lock lock(mutex_);
+  std::shared_ptr<device::Module>& module = modules_[text];
+  if (!module) module = load_(text);
+  work.kernel = module->kernel("row_product");
+  return work;
+}
+
+void RowProduct::launch(device::Stream& stream, const Gemm& g, const GemmAddresses& at, float alpha,
+                        const RowEnds& ends, bool staged) const {
+  const Work work = work_of(g, ends, staged);
+  int64_t k = g.k, n = work.results;
   const void *x = at.a, *w = is_as_read(g) ? at.b : weights(), *bias = at.bias, *residual = at.residual,
              *scale = ends.scale_data, *shift = ends.shift_data;
   void* y = at.c;
   float epsilon = ends.work.epsilon;
   void* pointers[] = {&x, &w, &bias, &residual, &y, &alpha, &k, &n, &scale, &shift, &epsilon};
-  shape.blocks = static_cast<uint32_t>((results + share.of_block() - 1) / share.of_block());
-  shape.threads = static_cast<uint32_t>(share.block * 32);
-  stream.launch(kernel, shape, pointers);
+  stream.launch(work.kernel, work.shape, pointers);
 }
 
 } // namespace tbx::extern_kernels::cuda

@@ -35,12 +35,17 @@ public:
   bool suits(const Gemm& gemm, const GemmAddresses& at) const;
   /// Makes the copy of the matrix; to be called before a run that is recorded.
   void prepare(const Gemm& gemm) const;
+  /// Compiles what run() without ends needs, where it suits.
+  void compile(const Gemm& gemm) const;
   void run(device::Stream& stream, const Gemm& gemm, const GemmAddresses& at, float alpha) const;
   /// The same of a row of at most kMostStaged elements, of any alignment, without a residual.
   void run(device::Stream& stream, const Gemm& gemm, const GemmAddresses& at, const RowEnds& ends) const;
   int64_t bytes() const; ///< of the copy
 
 private:
+  struct Work;
+  Work work_of(const Gemm& gemm, const RowEnds& ends, bool staged) const;
+  RowEnds ends_of(const Gemm& gemm) const;
   void launch(device::Stream& stream, const Gemm& gemm, const GemmAddresses& at, float alpha,
               const RowEnds& ends, bool staged) const;
   const void* weights() const;

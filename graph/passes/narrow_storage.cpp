@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/float_formats.h"
+#include "base/side_by_side.h"
 #include "graph/passes/match.h"
 #include "graph/passes/passes.h"
 #include "lowering/op_registry.h"
@@ -27,6 +28,20 @@ Narrow trait_of(const Graph& g, const Node& node) {
     return Narrow::wide_inputs;
   const lowering::OpEntry* entry = lowering::Registry::instance().find(node.domain, node.op_type, node.opset);
   return entry ? entry->narrow : Narrow::sensitive;
+}
+
+/// Large constants by several threads: they are read from a file for the first time.
+Tensor encoded(DType type, const Tensor& from) {
+  constexpr int64_t kEach = 1 << 18; // elements, about a millisecond
+  Tensor to = Tensor::make(type, from.dims);
+  const auto parts = static_cast<size_t>((from.numel() + kEach - 1) / kEach);
+  const float* values = from.as<float>().data();
+  uint16_t* bits = to.as_mutable<uint16_t>().data();
+  rethrow_first(side_by_side(parts, [&](size_t part) {
+    const int64_t begin = static_cast<int64_t>(part) * kEach;
+    encode_halves(type, values + begin, std::min(kEach, from.numel() - begin), bits + begin);
+  }));
+  return to;
 }
 
 class Narrower {
@@ -235,10 +250,7 @@ private:
   ValueId narrowed(ValueId id) {
     auto [it, fresh] = narrowed_.try_emplace(id, -1);
     if (!fresh) return it->second;
-    const Tensor& from = *g_.at(id).constant;
-    Tensor to = Tensor::make(type_, from.dims);
-    encode_halves(type_, from.as<float>().data(), from.numel(), to.as_mutable<uint16_t>().data());
-    return it->second = e_.add_constant(std::move(to), g_.at(id).name);
+    return it->second = e_.add_constant(encoded(type_, *g_.at(id).constant), g_.at(id).name);
   }
 
   /// A value of its own for what memory does not hold narrow.

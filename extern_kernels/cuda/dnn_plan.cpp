@@ -204,7 +204,7 @@ void Plans::make(std::span<Plan> plans, Handle handle) {
     const Current current(*context_);
     std::optional<Owner::Lent> lent;
     if (i > 0) lent.emplace(*owner_, most_handles(), Owner::Lent::Wait::no);
-    const Handle mine = lent ? lent->get() : handle;
+    Handle mine = lent ? lent->get() : handle;
     if (!mine) return; // all are lent to those who wait for theirs
     plans[i].make(mine);
     done[i] = 1;

@@ -22,6 +22,7 @@ struct Properties {
   int64_t l2_bytes = 0;           ///< cache shared by all multiprocessors
   int64_t shared_bytes_block = 0; ///< largest shared memory that a block may ask for
   int number = 0;                 ///< of "cuda:<number>"
+  bool starts_early = false;      ///< can start a kernel before the one before it ends
 };
 
 /// A block of device memory, given back with the object. Its address is a multiple of 256. Host code must not

@@ -6,6 +6,7 @@
 #include "extern_kernels/cuda/select.h"
 #include "fusion/dependencies.h"
 #include "fusion/operand_infos.h"
+#include "fusion/whole_operand.h"
 #include "ir/owner.h"
 
 namespace tbx::fusion {
@@ -17,14 +18,6 @@ namespace {
 
 constexpr size_t kNew = 6; ///< the input with the new keys, that with the values is behind it
 constexpr size_t kTokens = 2;
-
-ExternOperand whole(const Program& program, BufferId id) {
-  const SymInts& sizes = program.at(id).sizes;
-  const size_t rank = sizes.size();
-  ExternOperand operand{id, sizes, SymInts(rank * rank, SymInt(0)), SymInts(rank, SymInt(0))};
-  for (size_t d = 0; d < rank; ++d) operand.coefficients[d * rank + d] = 1;
-  return operand;
-}
 
 class Appends {
 public:
@@ -93,7 +86,7 @@ private:
   /// with which nobody else has to do.
   std::optional<Append> append_to(const ExternOperand& operand, size_t at) const {
     const BufferId shown = operand.buffer;
-    if (shown < 0 || !is_whole(operand) || program_.at(shown).slice_of < 0) return std::nullopt;
+    if (shown < 0 || !is_whole(program_, operand) || program_.at(shown).slice_of < 0) return std::nullopt;
     const BufferId state = owner_of(program_, shown);
     const std::vector<int>&readers = deps_.readers[state], &writers = deps_.writers[state];
     if (program_.at(state).kind != BufferKind::input || writers.size() != 1 || readers.size() != 1 ||
@@ -132,22 +125,6 @@ private:
         from.start[k] = affine->rest;
       }
     return from;
-  }
-
-  bool is_whole(const ExternOperand& operand) const {
-    const ExternOperand all = whole(program_, operand.buffer);
-    auto same = [](const SymInts& a, const SymInts& b) {
-      return std::equal(a.begin(), a.end(), b.begin(), b.end(), provably_equal);
-    };
-    // Where there is one element the index may be anything.
-    const size_t rank = all.sizes.size();
-    if (rank != 4 || !same(operand.sizes, all.sizes)) return false;
-    for (size_t d = 0; d < rank; ++d)
-      for (size_t k = 0; k < rank; ++k)
-        if (!all.sizes[d].is(1) &&
-            !provably_equal(operand.coefficients[d * rank + k], all.coefficients[d * rank + k]))
-          return false;
-    return same(operand.start, all.start);
   }
 
   Program& program_;

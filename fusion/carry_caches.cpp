@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "fusion/dependencies.h"
+#include "fusion/whole_operand.h"
 #include "ir/owner.h"
 
 namespace tbx::fusion {
@@ -59,7 +60,7 @@ private:
       return;
     call.inputs.resize(kPast);
     for (const Copy& copy : {*keys, *values}) {
-      call.inputs.push_back(whole(copy.from));
+      call.inputs.push_back(whole(program_, copy.from));
       call.outputs.push_back(copy.to);
       gone_[copy.operation] = true;
       std::vector<int>& origins = program_.operations[at].origins;
@@ -70,19 +71,11 @@ private:
     program_.operations[at].reason += "; copies the caches that it reads into those of the next step";
   }
 
-  ExternOperand whole(BufferId id) const {
-    const SymInts& sizes = program_.at(id).sizes;
-    const size_t rank = sizes.size();
-    ExternOperand operand{id, sizes, SymInts(rank * rank, SymInt(0)), SymInts(rank, SymInt(0))};
-    for (size_t d = 0; d < rank; ++d) operand.coefficients[d * rank + d] = 1;
-    return operand;
-  }
-
   /// The copy of an input to the first tokens of what the operand of operation `at` shows, an output of the
   /// model. Nobody else reads that before.
   std::optional<Copy> copy_into(const ExternOperand& operand, size_t at) const {
     const BufferId shown = operand.buffer;
-    if (shown < 0 || !is_output(shown) || !is_whole(operand)) return std::nullopt;
+    if (shown < 0 || !is_output(shown) || !is_whole(program_, operand)) return std::nullopt;
     const SymInts& all = program_.at(shown).sizes;
     std::optional<Copy> found;
     for (size_t i = 0; i < at; ++i) {
@@ -113,22 +106,6 @@ private:
   bool is_output(BufferId id) const {
     return std::any_of(program_.outputs.begin(), program_.outputs.end(),
                        [&](const ProgramOutput& out) { return out.buffer == id; });
-  }
-
-  bool is_whole(const ExternOperand& operand) const {
-    const ExternOperand all = whole(operand.buffer);
-    auto same = [](const SymInts& a, const SymInts& b) {
-      return std::equal(a.begin(), a.end(), b.begin(), b.end(), provably_equal);
-    };
-    // Where there is one element the index may be anything.
-    const size_t rank = all.sizes.size();
-    if (rank != 4 || !same(operand.sizes, all.sizes)) return false;
-    for (size_t d = 0; d < rank; ++d)
-      for (size_t k = 0; k < rank; ++k)
-        if (!all.sizes[d].is(1) &&
-            !provably_equal(operand.coefficients[d * rank + k], all.coefficients[d * rank + k]))
-          return false;
-    return same(operand.start, all.start);
   }
 
   Program& program_;

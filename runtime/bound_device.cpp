@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "device/fake/fake_device.h"
-#include "extern_kernels/cuda/loops.h"
 #include "runtime/chunked_copies.h"
 
 namespace tbx::runtime {
@@ -79,8 +77,7 @@ std::shared_ptr<const BoundDevice> bind_device(const Executable& executable, con
   auto bound = std::make_shared<BoundDevice>();
   bound->device = on.device;
   bound->module = on.kernels;
-  bound->starts_early =
-      device::is_fake(*on.device) || extern_kernels::cuda::architecture_number(on.device->properties()) >= 90;
+  bound->starts_early = on.device->properties().starts_early;
   for (const Step& step : executable.steps) {
     bound->kernels.emplace_back();
     bound->check_slots.push_back(-1);

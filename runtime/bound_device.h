@@ -25,7 +25,7 @@ struct BoundDevice {
   std::vector<void*> constants; ///< by constant: its elements on the device, where a step there reads it
   std::vector<int> check_slots; ///< by step: where its checks report, in kCheckBytes; -1: it has none
   int num_check_slots = 0;
-  bool starts_early = false; ///< the device can start a kernel before the one before it ends, or acts so
+  bool starts_early = false; ///< Properties::starts_early
   PlanEdges edges;
   /// Steps [first, last) run on the device without the host: they are recorded once and replayed as a whole.
   /// The copies of inputs come before, those of outputs behind. Both 0 where the host has work, too.

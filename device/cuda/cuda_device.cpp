@@ -91,6 +91,7 @@ public:
       return value;
     };
     properties_.architecture = fmt::format("sm_{}{}", attribute(kMajor), attribute(kMinor));
+    properties_.starts_early = attribute(kMajor) >= 9;
     properties_.multiprocessors = attribute(kMultiprocessors);
     properties_.l2_bytes = attribute(kL2Bytes);
     properties_.shared_bytes_block = attribute(kSharedBytesOptin);

@@ -379,6 +379,7 @@ public:
     properties_.number = number;
     properties_.name = "fake device (kernels run on the CPU)";
     properties_.architecture = "emulated";
+    properties_.starts_early = true; // it looks whether such kernels wait
     properties_.multiprocessors = 4;
     properties_.memory_bytes = int64_t{4} << 30;
     properties_.l2_bytes = 4 << 20;

@@ -38,13 +38,7 @@ public:
     for (size_t i = 0; i < program_.operations.size(); ++i)
       if (auto* call = std::get_if<ExternCall>(&program_.operations[i].what))
         if (auto* problem = std::get_if<AttentionProblem>(&call->problem)) take_copies(i, *call, *problem);
-    size_t kept = 0;
-    for (size_t i = 0; i < program_.operations.size(); ++i) {
-      if (gone_[i]) continue;
-      if (kept != i) program_.operations[kept] = std::move(program_.operations[i]);
-      ++kept;
-    }
-    program_.operations.resize(kept);
+    remove_operations(program_, gone_);
   }
 
 private:

@@ -170,6 +170,16 @@ Dependencies analyse(const Program& program) {
   return d;
 }
 
+void remove_operations(Program& program, const std::vector<bool>& gone) {
+  size_t kept = 0;
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    if (gone[i]) continue;
+    if (kept != i) program.operations[kept] = std::move(program.operations[i]);
+    ++kept;
+  }
+  program.operations.resize(kept);
+}
+
 void remove_dead_operations(Program& program) {
   Dependencies d = analyse(program);
   std::vector<bool> needed(program.buffers.size(), false);
@@ -189,13 +199,8 @@ void remove_dead_operations(Program& program) {
     for (BufferId b : a.reads) needed[b] = true;
     for (int binder : binders.of(i)) keep[binder] = true;
   }
-  size_t out = 0;
-  for (size_t i = 0; i < program.operations.size(); ++i) {
-    if (!keep[i]) continue;
-    if (out != i) program.operations[out] = std::move(program.operations[i]);
-    ++out;
-  }
-  program.operations.resize(out);
+  keep.flip(); // those that go
+  remove_operations(program, keep);
 }
 
 } // namespace tbx::fusion

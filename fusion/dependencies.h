@@ -27,6 +27,8 @@ struct Dependencies {
 /// Linear in the size of the program.
 Dependencies analyse(const ir::Program& program);
 
+/// Removes the operations that are marked; keeps the order.
+void remove_operations(ir::Program& program, const std::vector<bool>& gone);
 /// Removes operations whose results nobody needs; keeps the order.
 void remove_dead_operations(ir::Program& program);
 

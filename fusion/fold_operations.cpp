@@ -202,13 +202,7 @@ private:
           b.overwrites = -1;
         }
     }
-    size_t kept = 0;
-    for (size_t i = 0; i < folds_.size(); ++i)
-      if (!folds_[i]) {
-        if (kept != i) program_.operations[kept] = std::move(program_.operations[i]);
-        ++kept;
-      }
-    program_.operations.resize(kept);
+    remove_operations(program_, folds_);
     return true;
   }
 

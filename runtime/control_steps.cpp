@@ -19,7 +19,8 @@ constexpr int64_t kTensorBytes = 128; ///< what a tensor takes besides its eleme
 int64_t bytes_of(const RuntimeValue& v) {
   if (v.is_tensor() && v.tensor.strings) {
     int64_t bytes = kTensorBytes;
-    for (const std::string& s : *v.tensor.strings) bytes += static_cast<int64_t>(sizeof(std::string) + s.size());
+    for (const std::string& s : *v.tensor.strings)
+      bytes += static_cast<int64_t>(sizeof(std::string) + s.size());
     return bytes;
   }
   if (v.is_tensor()) return kTensorBytes + v.tensor.bytes();

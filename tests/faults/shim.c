@@ -62,6 +62,7 @@ __attribute__((constructor)) static void start(void) {
   backtrace(unused, 2); // loads what it needs
   signal(SIGSEGV, crashed);
   signal(SIGBUS, crashed);
+  signal(SIGABRT, crashed); // the C library, of memory that somebody spoilt
   report = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   report = (int)syscall(SYS_fcntl, report, F_DUPFD_CLOEXEC, 200);
   const char* colon = strchr(fault, ':');

@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 #include "runtime/chunked_copies.h"
+#include "runtime/device_align.h"
 
 namespace tbx::runtime {
 namespace {
 
-constexpr size_t kAlign = 256;
 constexpr size_t kChunked = 1 << 20; ///< bytes
 
 /// One block for all constants that steps of the device read.
@@ -22,7 +22,7 @@ void place_constants(const Executable& executable, BoundDevice& bound) {
     if (b.storage != StorageKind::constant || b.device == DeviceKind::cpu || offsets[b.index] != SIZE_MAX)
       continue;
     offsets[b.index] = bytes;
-    bytes += (static_cast<size_t>(executable.constants[b.index]->bytes()) + kAlign - 1) / kAlign * kAlign;
+    bytes += device_aligned(static_cast<size_t>(executable.constants[b.index]->bytes()));
   }
   if (bytes == 0 && std::all_of(offsets.begin(), offsets.end(), [](size_t o) { return o == SIZE_MAX; }))
     return;

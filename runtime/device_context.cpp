@@ -9,15 +9,14 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "runtime/device_align.h"
 
 namespace tbx::runtime {
 namespace {
 
-constexpr size_t kMostGraphs = 16; ///< of a context
-constexpr size_t kMostSeen = 64;   ///< pieces of work that may come again
-constexpr size_t kAlign = 256;
+constexpr size_t kMostGraphs = 16;                  ///< of a context
+constexpr size_t kMostSeen = 64;                    ///< pieces of work that may come again
 void* const kOfThread = reinterpret_cast<void*>(2); ///< CU_STREAM_PER_THREAD: another stream in each thread
-size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 /// A copy of nothing is no node of a graph.
 bool is_copy(const EdgeUse& use) { return use.how == EdgeUse::How::copied && use.bytes > 0; }
 
@@ -263,10 +262,10 @@ void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& ou
   auto bytes_of = [](const std::vector<EdgeUse>& uses) {
     size_t bytes = 0;
     for (const EdgeUse& use : uses)
-      if (use.how == EdgeUse::How::staged) bytes += aligned(use.room);
+      if (use.how == EdgeUse::How::staged) bytes += device_aligned(use.room);
     return bytes;
   };
-  const size_t begin = reports_ ? aligned(reports_->bytes()) : 0, of_turn = bytes_of(inputs),
+  const size_t begin = reports_ ? device_aligned(reports_->bytes()) : 0, of_turn = bytes_of(inputs),
                needed = begin + bytes_of(outputs) + turns_.size() * of_turn;
   if (stage_->bytes() < needed) {
     settle();
@@ -279,7 +278,7 @@ void DeviceContext::stage(std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& ou
     for (EdgeUse& use : uses)
       if (use.how == EdgeUse::How::staged) {
         use.stage = at;
-        at += aligned(use.room);
+        at += device_aligned(use.room);
       }
   };
   place(outputs);

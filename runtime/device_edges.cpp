@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "runtime/device_align.h"
+
 namespace tbx::runtime {
 namespace {
 
-constexpr size_t kAlign = 256;       ///< of all memory that plans have on a device
 constexpr size_t kChunked = 1 << 20; ///< more bytes than these are copied by several threads
 
 bool overlap(const EdgeUse& a, const EdgeUse& b) {
@@ -64,7 +65,7 @@ EdgeUse::How way_of(const PlanEdge& edge, bool on_device, const void* memory, si
   if (edge.twin < 0 || bytes == 0) return EdgeUse::How::none;
   if (!on_device) return bytes > kChunked ? EdgeUse::How::chunked : EdgeUse::How::staged;
   if (edge.state) return EdgeUse::How::kept;
-  const bool aligned = reinterpret_cast<uintptr_t>(memory) % kAlign == 0;
+  const bool aligned = reinterpret_cast<uintptr_t>(memory) % kDeviceAlign == 0;
   return aligned && !edge.fixed ? EdgeUse::How::direct : EdgeUse::How::copied;
 }
 

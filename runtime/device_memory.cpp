@@ -4,11 +4,12 @@
 #include <bit>
 #include <new>
 
+#include "runtime/device_align.h"
+
 namespace tbx::runtime {
 namespace {
-constexpr size_t kAlign = 256, kLeast = 64 << 10;
+constexpr size_t kLeast = 64 << 10;
 constexpr size_t kMostIdle = size_t{1} << 30; ///< bytes kept for later runs
-size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 } // namespace
 
 std::mutex& recording() {
@@ -17,7 +18,7 @@ std::mutex& recording() {
 }
 
 std::byte* Staging::get(size_t bytes) {
-  bytes = aligned(bytes);
+  bytes = device_aligned(bytes);
   if (blocks_.empty() || blocks_.back()->bytes() - used_ < bytes) {
     blocks_.push_back(device_.allocate_staging(std::max(bytes, kLeast)));
     used_ = 0;
@@ -43,7 +44,7 @@ size_t Staging::bytes() const {
 
 std::shared_ptr<void> DevicePool::get(size_t bytes) {
   // Few different sizes, so that what was used is of use again.
-  bytes = std::bit_ceil(std::max(bytes, kAlign));
+  bytes = std::bit_ceil(std::max(bytes, kDeviceAlign));
   std::shared_ptr<device::Memory> memory;
   if (auto it = idle_->find(bytes); it != idle_->end()) {
     memory = std::move(it->second);
@@ -116,7 +117,7 @@ OutputPool::OutputPool(std::shared_ptr<device::Device> device)
     : device_(std::move(device)), idle_(std::make_shared<OutputBlock::Idle>()) {}
 
 std::shared_ptr<OutputBlock> OutputPool::get(size_t bytes, device::Stream& stream) {
-  bytes = std::bit_ceil(std::max(bytes, kAlign));
+  bytes = std::bit_ceil(std::max(bytes, kDeviceAlign));
   OutputBlock::Idle::Free free;
   auto is_done = [&](const OutputBlock::Idle::Free& f) { // work of the same stream comes in order
     return std::all_of(f.users.begin(), f.users.end(), [&](void* u) { return u == stream.handle(); });

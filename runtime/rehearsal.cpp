@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/side_by_side.h"
 #include "device/device.h"
+#include "runtime/device_align.h"
 
 namespace tbx::runtime {
 
@@ -51,10 +52,6 @@ void rehearse(const std::vector<RehearsedCall>& calls) {
 
 namespace {
 
-constexpr size_t kAlign = 256;
-
-size_t up(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
-
 /// From the first element to the last; nothing where strides lead back.
 std::optional<size_t> bytes_of(const extern_kernels::OperandInfo& o) {
   int64_t last = 0;
@@ -86,9 +83,9 @@ std::optional<Placed> placed(const EarlyCall& call, uintptr_t base) {
     }
     const std::optional<size_t> bytes = bytes_of(o);
     if (!bytes) return std::nullopt;
-    const size_t offset = call.offsets[i] % kAlign;
+    const size_t offset = call.offsets[i] % kDeviceAlign;
     p.operands.push_back({reinterpret_cast<void*>(base + p.bytes + offset), o.dtype, o.sizes, o.strides});
-    p.bytes += up(offset + *bytes);
+    p.bytes += device_aligned(offset + *bytes);
   }
   return p;
 }

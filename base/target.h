@@ -68,9 +68,11 @@ struct Target {
   /// Exact products of 8-bit integers are faster than those of float32; of convolutions, groups of as many
   /// results, and terms in each. 0: none are.
   int64_t byte_group = 0;
-  bool bf16_products = false; ///< products of bfloat16, added in float32 (AVX512-BF16, AMX, GPUs)
-  bool f16_products = false;  ///< of float16 (AVX512-FP16, GPUs)
-  bool bf16_tiles = false;    ///< attention multiplies bfloat16 in registers of tiles (AMX)
+  /// Products of bfloat16, added in float32, are faster than those of float32 (AMX, most CPUs with
+  /// AVX512-BF16, GPUs).
+  bool bf16_products = false;
+  bool f16_products = false; ///< of float16 (AMX-FP16, GPUs)
+  bool bf16_tiles = false;   ///< attention multiplies bfloat16 in registers of tiles (AMX)
 
   /// 64 with AVX-512, 32 with AVX2, 16 with SSE; the same for all GPUs.
   int vector_bytes() const { return tbx::vector_bytes(cuda ? Isa::avx512 : isa); }

@@ -110,7 +110,9 @@ def rows(results: dict[str, Any], f32: list[str], peaks: Entry, cores: int, othe
         part = others.get("amx_bf16")
         row = _row(amx, "mean ≤ 0.9, none above 1.1", _of(part, NARROW, _peer_ratio(BF16)), 1.1, 0.9)
         found.append(_elsewhere(part, row) if part else [*row[:3], "this machine has no AMX"])
-        found.append(_row(plain, "mean ≤ 0.6", _of(models, NARROW, _to_f32), infinite, 0.6))
+        row = _row(plain, "mean ≤ 0.6", _of(models, NARROW, _to_f32), infinite, 0.6)
+        slow = peaks.get("bf16_flops", infinite) < peaks["f32_flops"]
+        found.append([*row[:3], "no target: this machine multiplies float32 faster"] if slow else row)
     instructions = "AMX" if "amx_int8" in isa else "VNNI" if "avx512_vnni" in isa else "neither VNNI nor AMX"
     missing = "" if "amx_int8" in isa else "; AMX: this machine has none"
     found.append(_row(f"8 bits ({instructions}{missing}) to the best peer", "≤ 0.9", _of(models, BYTES, _peer_ratio()), 0.9))

@@ -69,7 +69,7 @@ graph::PassContext pass_context(const CompileOptions& options, std::optional<Isa
   graph::PassContext context{target_of(options, isa ? *isa : chosen_isa(options)), DType::undefined};
   // The reference computes what the model says.
   const DType type = options.reference ? DType::undefined : type_of(options.precision);
-  if (context.target.multiplies(type)) context.stored = type;
+  (context.target.multiplies(type) ? context.stored : context.row_weights) = type;
   context.halves_too = options.precision == "any";
   return context;
 }
@@ -78,18 +78,14 @@ std::string precision_note(const CompileOptions& options, std::optional<Isa> isa
   const DType type = options.reference ? DType::undefined : type_of(options.precision);
   const Target target = target_of(options, isa ? *isa : chosen_isa(options));
   if (type == DType::undefined || options.precision == "any" || target.multiplies(type)) return {};
-  if (isa && isa != chosen_isa(options))
-    return fmt::format("precision '{}' changes nothing for isa {}, of which not every CPU multiplies {}: "
-                       "results there are those of 'strict'",
-                       options.precision, name_of(*isa), name_of(type));
-  if (!options.device.empty())
-    return fmt::format("precision '{}' changes nothing on device '{}' yet: results are those of 'strict'",
-                       options.precision, options.device);
-  return fmt::format(
-      "precision '{}' changes nothing on this CPU, which multiplies no {} (needs {}): results are those "
-      "of 'strict'",
-      options.precision, name_of(type),
-      type == DType::bf16 ? "AVX512-BF16 or AMX" : "AVX512-FP16 or AMX-FP16");
+  const bool other = isa && isa != chosen_isa(options);
+  return fmt::format("precision '{}' narrows weights that a single row, or an unknown number, is multiplied "
+                     "by, and nothing else: {} "
+                     "products of {} faster than those of float32",
+                     options.precision,
+                     other ? fmt::format("for isa {}, not every CPU computes", name_of(*isa))
+                           : "this CPU does not compute",
+                     name_of(type));
 }
 
 } // namespace tbx::driver

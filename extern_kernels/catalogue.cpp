@@ -6,6 +6,7 @@
 #include "extern_kernels/bytes/tile.h"
 #include "extern_kernels/direct/lines.h"
 #include "extern_kernels/direct/tap_products.h"
+#include "extern_kernels/half_speed.h"
 
 namespace tbx::extern_kernels {
 
@@ -74,6 +75,7 @@ bool has_attention_tiles() { return attention::tile_blocks() != nullptr; }
 namespace onednn {
 std::string inexact_bytes(); // extern_kernels/onednn/common.h
 bool multiplies(DType half);
+bool has_tiles(DType type);
 // Why bias and post-operations are not done inside of a fast kernel; empty: they are.
 std::string slow_work(const ConvProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
                       const Target&);
@@ -86,7 +88,10 @@ int64_t least_byte_group() {
   return least_byte_group(host_isa());
 }
 int64_t least_byte_group(Isa isa) { return isa >= Isa::avx2 ? bytes::kLeastGroup : 0; }
-bool has_half_products(DType type) { return onednn::multiplies(type); }
+bool has_half_products(DType type) {
+  // Without tiles the library multiplies f16 as f32, which it converts them to on the way.
+  return onednn::has_tiles(type) || (type == DType::bf16 && onednn::multiplies(type) && has_fast_pairs());
+}
 
 std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo> inputs,
                              std::span<const OperandInfo> outputs, const Target& target) {

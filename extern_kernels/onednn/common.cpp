@@ -60,6 +60,12 @@ bool multiplies(DType half) {
   return (half == DType::bf16 && bf16) || (half == DType::f16 && f16);
 }
 
+bool has_tiles(DType type) {
+  static const bool has = runs(dnnl::cpu_isa::avx512_core_amx),
+                    f16 = runs(dnnl::cpu_isa::avx512_core_amx_fp16);
+  return type == DType::f16 ? f16 : has && (type == DType::bf16 || is_byte(type));
+}
+
 std::string inexact_bytes() {
   // Older instructions add pairs of products in 16 bits, which saturate, and some kernels halve the weights
   // instead. The flag is what ISAs with AVX512-VNNI have in common.
@@ -94,8 +100,7 @@ std::string inexact_sums(const OperandInfo& weights, size_t columns, int64_t ter
 }
 
 bool large_sums_on_tiles(const OperandInfo& weights, size_t columns, int64_t terms, bool has_right_zero) {
-  static const bool has_tiles = runs(dnnl::cpu_isa::avx512_core_amx);
-  return has_tiles && !inexact_sums(weights, columns, terms, has_right_zero).empty();
+  return has_tiles(DType::i8) && !inexact_sums(weights, columns, terms, has_right_zero).empty();
 }
 
 std::string unfit_floats(std::span<const OperandInfo> inputs, DType result) {

@@ -25,6 +25,8 @@ dnnl::memory::desc one_integer();
 dnnl::memory::data_type data_type(DType type);
 /// The CPU multiplies f16 or bf16 and adds in f32.
 bool multiplies(DType half);
+/// The CPU multiplies f16, bf16 or bytes in registers of tiles (AMX), as far as the library may use them.
+bool has_tiles(DType type);
 /// Empty where the library takes these operands of a product of floats together, else the reason why not.
 std::string unfit_floats(std::span<const OperandInfo> inputs, DType result);
 

@@ -70,6 +70,11 @@ std::span<const Pass> graph_passes() {
       // Last: it decides for the values that are left.
       Pass{"narrow_storage", "float32 in memory -> the type of `precision`, where nothing sensitive reads it",
            nullptr, kCompileOnly, narrow_storage},
+      // Behind the joining of products and the folding of constants, which would undo it.
+      Pass{"narrow_row_weights",
+           "MatMul/Gemm(one row or an unknown number, w) -> MatMul/Gemm(rows, Cast(w in the type of "
+           "`precision`))",
+           nullptr, kCompileOnly, narrow_row_weights},
       // Also runs behind every pass above that did something: they only rewire.
       Pass{"eliminate_dead_code", "nodes whose results nobody reads -> nothing", eliminate_dead_code},
   };

@@ -18,6 +18,9 @@ struct PassContext {
   /// The narrower float that memory is to hold float32 values in (passes/narrow_storage.cpp); undefined:
   /// none.
   DType stored = DType::undefined;
+  /// The narrower float of weights that products of one row read where they are not `stored` in it
+  /// (passes/narrow_row_weights.cpp); undefined: none.
+  DType row_weights = DType::undefined;
   /// So are values that the model has in another type of 16 bits; else those keep what the model gives them.
   bool halves_too = false;
 };

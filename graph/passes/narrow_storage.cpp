@@ -5,9 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "base/float_formats.h"
-#include "base/side_by_side.h"
 #include "graph/passes/match.h"
+#include "graph/passes/narrow.h"
 #include "graph/passes/passes.h"
 #include "lowering/op_registry.h"
 
@@ -28,20 +27,6 @@ Narrow trait_of(const Graph& g, const Node& node) {
     return Narrow::wide_inputs;
   const lowering::OpEntry* entry = lowering::Registry::instance().find(node.domain, node.op_type, node.opset);
   return entry ? entry->narrow : Narrow::sensitive;
-}
-
-/// Large constants by several threads: they are read from a file for the first time.
-Tensor encoded(DType type, const Tensor& from) {
-  constexpr int64_t kEach = 1 << 18; // elements, about a millisecond
-  Tensor to = Tensor::make(type, from.dims);
-  const auto parts = static_cast<size_t>((from.numel() + kEach - 1) / kEach);
-  const float* values = from.as<float>().data();
-  uint16_t* bits = to.as_mutable<uint16_t>().data();
-  rethrow_first(side_by_side(parts, [&](size_t part) {
-    const int64_t begin = static_cast<int64_t>(part) * kEach;
-    encode_halves(type, values + begin, std::min(kEach, from.numel() - begin), bits + begin);
-  }));
-  return to;
 }
 
 class Narrower {
@@ -188,7 +173,7 @@ private:
     if (g_.at(weights).constant) {
       if (node.op_type == "MatMul" && g_.at(weights).constant->dims.size() != 2) return 0;
       node.inputs[w] = narrowed(weights);
-    } else if (const Node* turn = transpose_of_matrix(weights)) {
+    } else if (const Node* turn = transpose_of_matrix(g_, before_, weights)) {
       node.inputs[w] = turned(*turn);
     } else if (!is_widened_constant(weights)) {
       return 0;
@@ -210,16 +195,6 @@ private:
     for (const int w : {1, 2}) node.inputs[w] = narrowed(node.inputs[w]);
     if (g_.at(node.inputs[0]).stored != type_) node.inputs[0] = stored(node.inputs[0], node);
     return 1;
-  }
-
-  /// Weights that something else reads as they are, embeddings for example, are turned in the graph.
-  const Node* transpose_of_matrix(ValueId id) const {
-    const int producer = g_.at(id).producer;
-    if (producer < 0) return nullptr;
-    const Node& turn = before_[producer];
-    const bool known = turn.domain.empty() && turn.op_type == "Transpose" && is_f32(turn.input(0));
-    if (!known || !g_.at(turn.inputs[0]).constant) return nullptr;
-    return g_.at(turn.inputs[0]).constant->dims.size() == 2 ? &turn : nullptr;
   }
 
   /// The same view of the narrowed constant.

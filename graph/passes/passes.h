@@ -55,6 +55,8 @@ int fuse_attention(Graph& graph);
 int compute_selected(Graph& graph);
 /// float32 values that memory may hold narrower -> Value::stored; weights of products -> that type.
 int narrow_storage(Graph& graph, const PassContext& context);
+/// Constant weights of MatMul and Gemm of one row, or of an unknown number -> narrower ones behind a Cast.
+int narrow_row_weights(Graph& graph, const PassContext& context);
 /// Nodes nobody needs -> nothing.
 int eliminate_dead_code(Graph& graph);
 

@@ -211,8 +211,9 @@ struct TBX_API CompileOptions {
   /// default. All others are constants, which is faster. Other names are errors.
   std::vector<std::string> overridable;
   /// Of float32 models: "strict" as they are; "tf32" (device "cuda"): operands of products are rounded to it;
-  /// "bf16" or "f16": memory holds and products multiply that type, where the CPU does (else a note in the
-  /// log), sums and sensitive operators are float32; "any": bf16 where that is faster (docs/precision.md).
+  /// "bf16" or "f16": memory holds and products multiply that type, where the CPU is faster with it (else
+  /// only weights of single rows are narrow, and a note in the log says so), sums and sensitive operators are
+  /// float32; "any": bf16 where that is faster (docs/precision.md).
   std::string precision = "strict";
   /// Inputs that are what an output of the run before was, as the caches of a decoder: input -> output
   /// ("past_key_values.0.key" -> "present.0.key"; a "*" on both sides stands for the same text). The session

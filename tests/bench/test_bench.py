@@ -203,6 +203,9 @@ def test_targets_say_what_was_missed_and_what_the_machine_cannot_measure() -> No
     assert rows["bf16 on AMX to OpenVINO's default"][1] == "this machine has no AMX"
     assert rows["bf16 on AVX512-BF16 without AMX to our own f32"][1] == "met"
     assert rows["8 bits (VNNI; AMX: this machine has none) to the best peer"][1] == "met"
+    slow = performance_targets.rows(results, [], {"f32_flops": 1e9, "bf16_flops": 5e8}, 2)
+    told = next(row for row in slow if row[0] == "bf16 on AVX512-BF16 without AMX to our own f32")
+    assert told[2:] == ["mean 0.50, worst 0.50 (resnet50), 1 models", "no target: this machine multiplies float32 faster"]
     assert rows["f32, 16 threads, to the best peer"][1] == "this machine has 2 cores"
     assert rows["decoding token after token to the best peer"][1] == rows["cold start, seconds"][1] == "not measured"
     for begin, cause in performance_targets.CAUSES.items():

@@ -98,7 +98,7 @@ def test_precision(tbx: Tbx, tmp_path: Path) -> None:
     model = products(tmp_path / "products.onnx")
     for precision, shown in (("strict", False), ("bf16", True)):
         done = tbx("explain", model, "--no-compile", "--precision", precision)
-        without = "changes nothing on this CPU" in done.err
+        without = "and nothing else" in done.err
         assert done.code == 0 and ("in bfloat16" in done.out) == (shown and not without)
         assert not without or shown
     done = tbx("explain", model, "--precision", "half")
@@ -187,7 +187,6 @@ exec {compiler} "$@"
     assert done.json["first_difference"]["node"] == "first (Tanh)"
 
 
-@pytest.mark.skipif("avx512_bf16" not in Path("/proc/cpuinfo").read_text(), reason="bf16 changes nothing here")
 def test_compare_narrow_values(tbx: Tbx, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     nodes, constants = [], []
@@ -202,6 +201,8 @@ def test_compare_narrow_values(tbx: Tbx, tmp_path: Path) -> None:
     x = rng.standard_normal((40, 64), np.float32)
     np.save(tmp_path / "x.npy", x)
     done = tbx("compare", model, "--precision", "bf16", "--json", "--input", f"x0={tmp_path / 'x.npy'}")
+    if "and nothing else" in done.err:
+        pytest.skip("this CPU multiplies float32 faster than bfloat16")
     assert done.code == 0, done.out + done.err
     rows = {row["value"]: row for row in done.json["values"]}
     assert set(rows) == {"x1", "x2", "x3"}

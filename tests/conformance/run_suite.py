@@ -35,7 +35,7 @@ from workers import Limits, run_all  # noqa: E402
 
 REPO_ROOT = Path(__file__).resolve().parents[2]
 REPORT = REPO_ROOT / "docs" / "conformance.md"
-# Where float16 is multiplied as what it is, on GPUs and on CPUs with AVX512-FP16.
+# Where float16 is multiplied as what it is, on GPUs and on CPUs with AMX-FP16.
 DIFFERENCES = Path(__file__).with_name("float16_differences.txt")
 BUILT_MODULE = REPO_ROOT / "build" / "release" / "python"
 
@@ -79,7 +79,7 @@ def probe(suite: Suite) -> str:
 
 def multiplies_float16(device: str) -> bool:
     """Whether models in float16 are computed in it there."""
-    return device == "CUDA" or "avx512_fp16" in Path("/proc/cpuinfo").read_text()
+    return device == "CUDA" or "amx_fp16" in Path("/proc/cpuinfo").read_text()
 
 
 def judge(outcomes: Sequence[Outcome], options: argparse.Namespace) -> bool:

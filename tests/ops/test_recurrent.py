@@ -169,8 +169,8 @@ def test_weights_in_bfloat16(op: str, linear: int, hidden: int) -> None:
         model = model_of(op, inputs, ["Y"], 14, ["W", "R", "B"], hidden_size=hidden, direction="bidirectional", **attributes)
         notes: list[str] = []
         session = tensorbox.Session(model, compile=False, precision="bf16", threads=2, log=notes.append)
-        if any("changes nothing on this CPU" in n for n in notes):
-            pytest.skip("this CPU multiplies no bfloat16")
+        if any("and nothing else" in n for n in notes):
+            pytest.skip("this CPU multiplies float32 faster than bfloat16")
         assert "bfloat16" in session.dump("plan")
         got = next(iter(session.run({"X": x}).values()))
         want = both_directions(op, rounded(x), rounded(w), rounded(r), b, linear, rounded if rounds else lambda h: h)

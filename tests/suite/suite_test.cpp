@@ -81,7 +81,7 @@ OnnxValue to_value(const onnx::SequenceProto& proto) {
 /// entry is to be removed.
 struct KnownDifference {
   std::string_view configuration, name, why;
-  bool with_f16_products = false; ///< on CPUs alone that multiply float16 (AVX512-FP16)
+  bool with_f16_products = false; ///< on CPUs alone that multiply float16 (AMX-FP16)
 };
 
 constexpr std::string_view kRoundedShares =

@@ -1,0 +1,34 @@
+#include "graph/passes/narrow.h"
+
+#include <algorithm>
+
+#include "base/float_formats.h"
+#include "base/side_by_side.h"
+#include "graph/passes/match.h"
+
+namespace tbx::graph {
+
+/// Large constants by several threads: they are read from a file for the first time.
+Tensor encoded(DType type, const Tensor& from) {
+  constexpr int64_t kEach = 1 << 18; // elements, about a millisecond
+  Tensor to = Tensor::make(type, from.dims);
+  const auto parts = static_cast<size_t>((from.numel() + kEach - 1) / kEach);
+  const float* values = from.as<float>().data();
+  uint16_t* bits = to.as_mutable<uint16_t>().data();
+  rethrow_first(side_by_side(parts, [&](size_t part) {
+    const int64_t begin = static_cast<int64_t>(part) * kEach;
+    encode_halves(type, values + begin, std::min(kEach, from.numel() - begin), bits + begin);
+  }));
+  return to;
+}
+
+const Node* transpose_of_matrix(const Graph& graph, std::span<const Node> nodes, ValueId id) {
+  const int producer = graph.at(id).producer;
+  if (producer < 0) return nullptr;
+  const Node& turn = nodes[producer];
+  if (!turn.domain.empty() || turn.op_type != "Transpose") return nullptr;
+  const Tensor* matrix = f32_constant(graph, turn.input(0));
+  return matrix && matrix->dims.size() == 2 ? &turn : nullptr;
+}
+
+} // namespace tbx::graph

@@ -43,7 +43,7 @@ double seconds_of(void (*work)()) {
 /// In turns, of which the shortest counts: the first ones wake the wide units, and others on the machine only
 /// ever make one longer. What lies between CPUs is a factor of four, so that little can tip the answer.
 bool are_pairs_faster() {
-  constexpr int kTurns = 24;
+  constexpr int kTurns = 64;
   double floats = std::numeric_limits<double>::infinity(), pairs = floats;
   for (int turn = 0; turn < kTurns; ++turn) {
     floats = std::min(floats, seconds_of(multiply<false>));

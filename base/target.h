@@ -72,7 +72,9 @@ struct Target {
   /// AVX512-BF16, GPUs).
   bool bf16_products = false;
   bool f16_products = false; ///< of float16 (AMX-FP16, GPUs)
-  bool bf16_tiles = false;   ///< attention multiplies bfloat16 in registers of tiles (AMX)
+  /// It multiplies vectors of 512 bits at the rate of narrower ones: products wait for weights in memory.
+  bool wide_multipliers = false;
+  bool bf16_tiles = false; ///< attention multiplies bfloat16 in registers of tiles (AMX)
 
   /// 64 with AVX-512, 32 with AVX2, 16 with SSE; the same for all GPUs.
   int vector_bytes() const { return tbx::vector_bytes(cuda ? Isa::avx512 : isa); }

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "base/multiply_rates.h"
 #include "extern_kernels/attention/blocks.h"
 #include "extern_kernels/bytes/tile.h"
 #include "extern_kernels/direct/lines.h"
 #include "extern_kernels/direct/tap_products.h"
-#include "extern_kernels/half_speed.h"
 
 namespace tbx::extern_kernels {
 

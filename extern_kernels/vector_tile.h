@@ -19,12 +19,12 @@ template <int B, int Count, int Vectors, int Step>
   constexpr int64_t kLanes = B / 4;
   for (int64_t l = 0; l < depth; ++l, column += Step) {
     typename VectorOf<B>::Lanes w[Vectors];
-#pragma GCC unroll 3
+#pragma GCC unroll 6
     for (int v = 0; v < Vectors; ++v) __builtin_memcpy(&w[v], column + v * kLanes, B);
 #pragma GCC unroll 14
     for (int r = 0; r < Count; ++r) {
       const float x = rows[r * row_step + l];
-#pragma GCC unroll 3
+#pragma GCC unroll 6
       for (int v = 0; v < Vectors; ++v) sum[r][v] += w[v] * x;
     }
   }

@@ -8,12 +8,13 @@ namespace {
 int64_t quotient(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
 // Smaller tasks read their operands more often than they use them.
-constexpr int64_t kLeastRows = 24, kLeastPanels = 6, kMostRows = 256;
+constexpr int64_t kLeastRows = 24, kLeastColumns = 96, kMostRows = 256;
 
 } // namespace
 
 Cut cut_tasks(const Size& size, const Tile& tile, int64_t threads, const Caches& caches) {
   const int64_t line = tile.columns * static_cast<int64_t>(sizeof(float)); // of a panel
+  const int64_t least_panels = quotient(kLeastColumns, tile.columns);
   Cut cut;
   // Half of the first cache for a panel, the other one for the rows that pass by.
   const int64_t most_depth = std::max<int64_t>(64, caches.l1_bytes / 2 / line);
@@ -25,14 +26,14 @@ Cut cut_tasks(const Size& size, const Tile& tile, int64_t threads, const Caches&
       kLeastRows, kMostRows);
   cut.blocks = quotient(size.rows, most_rows);
   const int64_t sums = quotient(size.rows, cut.blocks) * line;
-  cut.parts = quotient(size.panels, std::max(kLeastPanels, caches.l2_bytes / sums));
+  cut.parts = quotient(size.panels, std::max(least_panels, caches.l2_bytes / sums));
   // Two tasks for each thread, so that one who comes late has less to do; panels are shared first, since a
   // part of them is read by one thread only.
   const int64_t wanted = threads == 1 ? 1 : 2 * threads;
   auto tasks = [&] { return size.groups * cut.blocks * cut.parts; };
   if (tasks() < wanted)
     cut.parts = std::clamp(quotient(wanted, size.groups * cut.blocks), cut.parts,
-                           std::max(cut.parts, size.panels / kLeastPanels));
+                           std::max(cut.parts, size.panels / least_panels));
   if (tasks() < wanted)
     cut.blocks = std::clamp(quotient(wanted, size.groups * cut.parts), cut.blocks,
                             std::max(cut.blocks, size.rows / kLeastRows));

@@ -1,4 +1,5 @@
-// Products of many rows with a constant matrix, for CPUs on which the library packs the matrix in every run.
+// Products of many rows with a constant matrix, for CPUs on which the library packs the matrix in every run,
+// or waits for it.
 #include "extern_kernels/product/call.h"
 
 namespace tbx::extern_kernels {
@@ -30,7 +31,10 @@ std::string supports_blocked_matmul(const Problem& problem, std::span<const Oper
                                     std::span<const OperandInfo> outputs, const Target& target) {
   const auto& p = std::get<MatMulProblem>(problem);
   if (p.a_zero >= 0 || p.b_zero >= 0) return "zero points";
-  return product::refusal(inputs, outputs[0].dtype, target.library_isa);
+  int64_t rows = 1;
+  for (const int64_t size : std::span(outputs[0].sizes).first(outputs[0].sizes.size() - 1))
+    rows = rows < 0 || size < 0 ? -1 : rows * size;
+  return product::refusal(inputs, outputs[0].dtype, rows, target);
 }
 
 std::unique_ptr<ExternKernel> make_blocked_matmul(const Problem& problem, std::span<const OperandInfo> inputs,

@@ -9,6 +9,7 @@ namespace tbx::extern_kernels::product {
 namespace {
 
 constexpr int64_t kLine = 16; ///< floats of a line of the cache
+constexpr int64_t kPart = 4;  ///< of the depth, between fetches
 
 /// Rows of sums that leave registers for the operands.
 template <int B, int Vectors> inline constexpr int kRows = ((B == 64 ? 32 : 16) - Vectors - 1) / Vectors;
@@ -18,15 +19,21 @@ template <class V> [[gnu::always_inline]] inline void clip(V& v, const V& lo, co
   v = v > hi ? hi : v;
 }
 
+/// What is fetched while a tile is computed, line after line.
+struct Fetch {
+  const float* from;
+  int64_t lines;
+};
+
 template <int B, int Vectors, int Count>
-[[gnu::always_inline]] inline void multiply_rows(const Strip& s, int64_t first) {
+[[gnu::always_inline]] inline void multiply_rows(const Strip& s, int64_t first, const Fetch& fetch) {
   using Lanes = typename VectorOf<B>::Lanes;
   constexpr int64_t kLanes = B / 4;
   Lanes sum[Count][Vectors] = {};
   auto each = [&](auto&& f) __attribute__((always_inline)) {
 #pragma GCC unroll 14
     for (int r = 0; r < Count; ++r)
-#pragma GCC unroll 3
+#pragma GCC unroll 6
       for (int v = 0; v < Vectors; ++v) f(sum[r][v], r, v * kLanes);
   };
   for (int k = 0; k < 2; ++k) {
@@ -39,8 +46,23 @@ template <int B, int Vectors, int Count>
       x += other;
     });
   }
-  add_products<B, Count, Vectors, Vectors * kLanes>(s.rows + first * s.row_step, s.row_step, s.depth, s.panel,
-                                                    sum);
+  const float* rows = s.rows + first * s.row_step;
+  const float *ahead = fetch.from, *end = ahead + fetch.lines * kLine;
+  auto fetch_line = [&]() __attribute__((always_inline)) {
+    if (ahead < end) __builtin_prefetch(ahead, 0, 2);
+    ahead += kLine;
+  };
+  // A few at a time: many at once would wait for each other, and loads behind them.
+  int64_t l = 0;
+  for (; l + kPart <= s.depth; l += kPart) {
+    fetch_line();
+    fetch_line();
+    add_products<B, Count, Vectors, Vectors * kLanes>(rows + l, s.row_step, kPart,
+                                                      s.panel + l * Vectors * kLanes, sum);
+  }
+  add_products<B, Count, Vectors, Vectors * kLanes>(rows + l, s.row_step, s.depth - l,
+                                                    s.panel + l * Vectors * kLanes, sum);
+  while (ahead < end) fetch_line();
   if (s.ending.kind != Ending::none) {
     const Lanes lo = Lanes{} + s.ending.lo, hi = Lanes{} + s.ending.hi;
     if (s.ending.kind == Ending::clip)
@@ -60,9 +82,10 @@ template <int B, int Vectors, int Count>
 
 /// `count` rows, at most `Most`.
 template <int B, int Vectors, int Most>
-[[gnu::always_inline]] inline void multiply_some(const Strip& s, int64_t first, int64_t count) {
-  if (count == Most) return multiply_rows<B, Vectors, Most>(s, first);
-  if constexpr (Most > 1) multiply_some<B, Vectors, Most - 1>(s, first, count);
+[[gnu::always_inline]] inline void multiply_some(const Strip& s, int64_t first, int64_t count,
+                                                 const Fetch& fetch) {
+  if (count == Most) return multiply_rows<B, Vectors, Most>(s, first, fetch);
+  if constexpr (Most > 1) multiply_some<B, Vectors, Most - 1>(s, first, count, fetch);
 }
 
 /// Where a tile goes, and what the next one begins with: rows far from each other, which no hardware
@@ -87,9 +110,8 @@ template <int B, int Vectors> [[gnu::always_inline]] inline void multiply_strip(
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t count = least + (i < larger);
     fetch_rows<kMost, Vectors * B / 4>(s, first, count);
-    const int64_t end = std::min(s.next_count, (i + 1) * fetched);
-    for (int64_t at = i * fetched; at < end; at += kLine) __builtin_prefetch(s.next + at, 0, 2);
-    multiply_some<B, Vectors, kMost>(s, first, count);
+    const int64_t at = std::min(s.next_count, i * fetched), end = std::min(s.next_count, at + fetched);
+    multiply_some<B, Vectors, kMost>(s, first, count, {s.next + at, (end - at + kLine - 1) / kLine});
     first += count;
   }
 }
@@ -117,7 +139,7 @@ const Tiles& tiles() {
   static const Tiles best = []() -> Tiles {
 #if defined(__x86_64__)
     switch (host_isa()) {
-    case Isa::avx512: return {tile_avx512<2>(), tile_avx512<3>()};
+    case Isa::avx512: return {tile_avx512<4>(), tile_avx512<6>()};
     case Isa::avx2: return {tile_avx2<2>(), tile_avx2<3>()};
     case Isa::sse: break;
     }

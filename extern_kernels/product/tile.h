@@ -23,7 +23,7 @@ struct Strip {
   float* to;
   int64_t to_step;
   Ending ending;
-  const float* next = nullptr; ///< what the cache is to hold afterwards
+  const float* next = nullptr; ///< what the second cache is to hold afterwards
   int64_t next_count = 0;      ///< floats of it
 };
 

@@ -62,7 +62,7 @@ void check(const MatMulProblem& p, const std::vector<Operand>& in, Operand& out)
 TEST(BlockedMatMul, AllSizesAreRight) {
   for (const int64_t m : {0, 1, 2, 5, 6, 7, 16, 17, 31, 64, 127, 197})
     for (const int64_t k : {1, 2, 5, 15, 16, 33, 128, 768})
-      for (const int64_t n : {1, 2, 7, 15, 16, 17, 24, 31, 33, 40, 64}) {
+      for (const int64_t n : {1, 2, 7, 15, 16, 17, 24, 31, 33, 40, 64, 65, 96, 97, 160, 200}) {
         if (m * k * n > 500'000 && (m + k + n) % 3 != 0) continue; // plain loops take their time
         std::vector<Operand> in{Operand({m, k}), Operand({k, n})};
         Operand out({m, n});
@@ -196,6 +196,43 @@ TEST(BlockedMatMul, CallersShareAKernel) {
       }
     });
   for (std::thread& t : callers) t.join();
+}
+
+/// Sizes of real layers, on several threads, whose parts are fetched while others are multiplied by.
+TEST(BlockedMatMul, LayersAreRight) {
+  for (const auto& [m, k, n] : {std::tuple<int64_t, int64_t, int64_t>{64, 768, 2304},
+                                {12, 3072, 768},
+                                {49, 2048, 520},
+                                {130, 512, 2000}}) {
+    std::vector<Operand> in{Operand({m, k}), Operand({k, n}), Operand({1, n}), Operand({m, n})};
+    MatMulProblem p;
+    p.has_bias = true;
+    p.post_ops = {{PostOp::add, 0, 0, 3}};
+    Operand out({m, n});
+    tbb::task_arena(3).execute([&] { check(p, in, out); });
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(BlockedMatMul, WithAvx512IsChosenForFewRowsAndLargeWeightsWhereMultipliersAreWide) {
+  const Operand b({768, 1024}), narrow({16384, 63});
+  auto refusal = [&](int64_t rows, bool wide, const Operand& weights, int64_t cache) {
+    Target target;
+    target.library_isa = Isa::avx512;
+    target.wide_multipliers = wide;
+    target.l2_bytes = cache;
+    const OperandInfo left{DType::f32, {rows, weights.sizes[0]}, {}, nullptr},
+        result{DType::f32, {rows, weights.sizes[1]}, {}, nullptr};
+    return supports_blocked_matmul(MatMulProblem(), std::vector{left, weights.constant()}, {&result, 1},
+                                   target);
+  };
+  constexpr int64_t kCache = 2 << 20;
+  for (const int64_t rows : {-1, 12, 128, 160}) EXPECT_EQ(refusal(rows, true, b, kCache), "") << rows;
+  EXPECT_EQ(refusal(11, true, b, kCache), "11 rows: not 12 to 160");
+  EXPECT_EQ(refusal(161, true, b, kCache), "161 rows: not 12 to 160");
+  EXPECT_EQ(refusal(128, true, b, 4 << 20), "weights that stay in the second cache, for which nobody waits");
+  EXPECT_EQ(refusal(128, true, narrow, kCache), "less than 64 columns");
+  EXPECT_NE(refusal(128, false, b, kCache), "");
 }
 
 TEST(BlockedMatMul, IsChosenWhereTheLibraryPacksInEveryRun) {

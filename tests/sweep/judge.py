@@ -95,20 +95,18 @@ def _behind_one(values: np.ndarray) -> np.ndarray:
     return memory[1:].reshape(values.shape)
 
 
-#: Of DNNL_MAX_CPU_ISA, those with which the library may multiply the type.
-MULTIPLY = {"bf16": ("ALL", "AVX512_CORE_BF16", "AVX512_CORE_FP16"), "f16": ("ALL", "AVX512_CORE_FP16")}
 #: What kinds of modes that are not strict ask for, and the coarsest type that it allows.
 PRECISIONS = {"bf16": "bf16", "f16": "f16", "any": "any", "tiles": "any"}
 ROUNDED = {"bf16": "bf16", "f16": "f16", "any": "bf16"}
 
 
-def bound_of(case: Case, device: str = "") -> Bound:
-    """What is allowed of the case's arithmetic. precision="bf16" rounds floats of 32 and 16 bits next to products of
-    floats, where the processor multiplies bfloat16: elsewhere, and of integers, it must give what "strict" gives.
-    precision="f16" does the same with float16."""
+def bound_of(case: Case) -> Bound:
+    """What is allowed of the case's arithmetic. precision="bf16" and "f16" round floats of 32 and 16 bits next to products
+    of floats, where the processor multiplies the type faster, and elsewhere the weights that one row is multiplied by. Of
+    integers they must give what "strict" gives."""
     b, mode = case.builder, case.mode
     rounded = ROUNDED.get(mode.kind, "")
-    if rounded and not ((device or mode.library in MULTIPLY[rounded]) and case.dtype != "f64" and multiplies_floats(b.model().graph)):
+    if rounded and (case.dtype == "f64" or not multiplies_floats(b.model().graph)):
         rounded = ""
     return Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain, rounded, b.off_by_one,
                  mode.kind == "tiles")
@@ -128,7 +126,7 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
     feeds = [b.feeds(r) for r in range(b.runs)]
     if case.number % 2:
         feeds = [{k: _behind_one(v) for k, v in f.items()} for f in feeds]
-    bound = bound_of(case, device)
+    bound = bound_of(case)
     peer = _peer(case, model)
     has_peer = not isinstance(peer, str)
 

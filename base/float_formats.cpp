@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/widen_f16.h"
 
 namespace tbx {
 namespace {
@@ -134,10 +135,9 @@ __attribute__((target("avx2"))) int64_t decode_eights(DType type, const uint16_t
     if (type == DType::bf16) {
       words <<= 16;
     } else {
-      const Words magnitude = (words & 0x7fffu) << 13, sign = (words & 0x8000u) << 16;
-      const Words finite = reinterpret_cast<Words>(reinterpret_cast<Floats>(magnitude) * 0x1p112f);
-      const Words special = reinterpret_cast<Words>(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
-      words = finite | special | sign;
+      Floats wide;
+      widen_f16(words, wide);
+      words = reinterpret_cast<Words>(wide);
     }
     std::memcpy(to + i, &words, sizeof(words));
   }
@@ -161,13 +161,7 @@ void decode_halves(DType type, const uint16_t* bits, int64_t count, float* to) {
     for (int64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(bits[i]) << 16);
     return;
   }
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t magnitude = bits[i] & 0x7fffu, sign = (bits[i] & 0x8000u) << 16;
-    // Exponents differ by 112; the product also makes denormals normal.
-    const auto finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
-    const uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
-    to[i] = std::bit_cast<float>(finite | special | sign);
-  }
+  for (int64_t i = 0; i < count; ++i) widen_f16(uint32_t{bits[i]}, to[i]);
 }
 
 void encode_halves(DType type, const float* from, int64_t count, uint16_t* to) {

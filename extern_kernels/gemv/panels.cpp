@@ -1,6 +1,7 @@
 #include "extern_kernels/gemv/panels.h"
 
 #include "base/weight_memory.h"
+#include "base/widen_f16.h"
 #include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels::gemv {
@@ -21,7 +22,7 @@ template <DType type, int B> struct Body {
   static constexpr int64_t kAhead = 4096, kLine = 64;
   static_assert(kPanel % (kLanes * kTogether) == 0);
 
-  /// Elements as f32. All three are bits and products, which every instruction set has; f16 would be one
+  /// Elements as f32. All three are bits and sums, which every instruction set has; f16 would be one
   /// instruction with F16C, but reading is what takes the time.
   [[gnu::always_inline]] static inline void load(Lanes& v, const std::byte* from) {
     if constexpr (type == DType::f32) {
@@ -33,11 +34,7 @@ template <DType type, int B> struct Body {
       if constexpr (type == DType::bf16) {
         v = reinterpret_cast<Lanes>(bits << 16);
       } else {
-        // As in decode_halves: exponents differ by 112, the product also makes denormals normal.
-        const Words magnitude = (bits & 0x7fffu) << 13, sign = (bits & 0x8000u) << 16;
-        const Words finite = reinterpret_cast<Words>(reinterpret_cast<Lanes>(magnitude) * 0x1p112f);
-        const Words special = reinterpret_cast<Words>(magnitude >= (0x7c00u << 13)) & 0x7f800000u;
-        v = reinterpret_cast<Lanes>(finite | special | sign);
+        widen_f16(bits, v);
       }
     }
   }

@@ -74,6 +74,8 @@ constexpr Refusal kRefusals[] = {
     // Seen with a stride above the kernel and two results in a line, of which the first has padding alone.
     {dnnl::primitive::kind::convolution, "brgconv:", "avx512_core_bf16", 300, kOpen, has_empty_window,
      "wrong, or crashes, where the window of a result has padding alone"},
+    {dnnl::primitive::kind::convolution, "brgconv:", "avx512_core_fp16", 300, kOpen, has_empty_window,
+     "wrong, or crashes, where the window of a result has padding alone"},
     // The three are to be read in the source (addps of memory in load_src, store and init), of 3.2 and later.
     {dnnl::primitive::kind::convolution, "jit_dw:", "sse41", 300, kOpen, adds_destination,
      "crashes where a pixel of the destination does not lie at a multiple of 16 bytes"},

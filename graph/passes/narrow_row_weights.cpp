@@ -47,7 +47,8 @@ private:
     return !rows || *rows == 1;
   }
 
-  /// The same weights as float32 behind a Cast of the narrow constant; -1: they are no constant matrix.
+  /// The same weights as float32 behind a Cast of the narrow constant; -1: they are no constant matrix, or
+  /// beyond the range of the type.
   ValueId narrowed(ValueId weights) {
     const Node* turn = transpose_of_matrix(g_, before_, weights);
     const ValueId from = turn ? turn->inputs[0] : weights;
@@ -55,7 +56,9 @@ private:
     if (!matrix || matrix->dims.size() != 2 || matrix->numel() < kLeastElements) return -1;
     auto [it, fresh] = narrowed_.try_emplace(weights, -1);
     if (!fresh) return it->second;
-    ValueId narrow = e_.add_constant(encoded(type_, *matrix), g_.at(from).name);
+    auto tensor = encoded(type_, *matrix);
+    if (!tensor) return -1;
+    ValueId narrow = e_.add_constant(std::move(*tensor), g_.at(from).name);
     if (turn) {
       Node n = *turn;
       n.inputs = {narrow};

@@ -172,8 +172,10 @@ private:
     if (!is_f32(weights) || is_of_another(weights) || is_of_another(node.inputs[0])) return 0;
     if (g_.at(weights).constant) {
       if (node.op_type == "MatMul" && g_.at(weights).constant->dims.size() != 2) return 0;
+      if (narrowed(weights) < 0) return 0;
       node.inputs[w] = narrowed(weights);
     } else if (const Node* turn = transpose_of_matrix(g_, before_, weights)) {
+      if (narrowed(turn->inputs[0]) < 0) return 0;
       node.inputs[w] = turned(*turn);
     } else if (!is_widened_constant(weights)) {
       return 0;
@@ -191,7 +193,7 @@ private:
   int narrow_gates(Node& node) {
     if (!is_f32(node.input(0)) || g_.at(node.inputs[0]).constant || is_of_another(node.inputs[0])) return 0;
     for (const int w : {1, 2})
-      if (!is_f32(node.input(w)) || !g_.at(node.inputs[w]).constant) return 0;
+      if (!is_f32(node.input(w)) || !g_.at(node.inputs[w]).constant || narrowed(node.inputs[w]) < 0) return 0;
     for (const int w : {1, 2}) node.inputs[w] = narrowed(node.inputs[w]);
     if (g_.at(node.inputs[0]).stored != type_) node.inputs[0] = stored(node.inputs[0], node);
     return 1;
@@ -222,10 +224,13 @@ private:
            g_.at(from).type.dtype == type_;
   }
 
+  /// -1: one of its numbers would become infinite.
   ValueId narrowed(ValueId id) {
     auto [it, fresh] = narrowed_.try_emplace(id, -1);
     if (!fresh) return it->second;
-    return it->second = e_.add_constant(encoded(type_, *g_.at(id).constant), g_.at(id).name);
+    if (auto tensor = encoded(type_, *g_.at(id).constant))
+      it->second = e_.add_constant(std::move(*tensor), g_.at(id).name);
+    return it->second;
   }
 
   /// A value of its own for what memory does not hold narrow.

@@ -298,6 +298,27 @@ def test_what_is_float32_beside_float16_is_rounded() -> None:
     assert 1e-4 < far(got["y"], exact) < 8e-3
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("form", ["MatMul", "Gemm", "Conv", "Transpose"])
+def test_weights_beyond_float16_stay_float32(form: str, rows: int) -> None:
+    """One of them would be infinite there, and so would each sum that it is a term of."""
+    rng = np.random.default_rng(16)
+    x, w = rng.standard_normal((rows, 80)).astype(np.float32), rng.standard_normal((80, 64)).astype(np.float32)
+    w[3, 7] = 70000
+    nodes = {"MatMul": [helper.make_node("MatMul", ["r", "w"], ["y"])], "Gemm": [helper.make_node("Gemm", ["r", "w"], ["y"])],
+             "Conv": [helper.make_node("Reshape", ["r", "shape"], ["c"]), helper.make_node("Conv", ["c", "w"], ["y"])],
+             "Transpose": [helper.make_node("Transpose", ["w"], ["t"]), helper.make_node("MatMul", ["r", "t"], ["y"]),
+                           helper.make_node("Gather", ["w", "row"], ["z"])]}[form]
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["p"]), helper.make_node("Relu", ["p"], ["r"]), *nodes]
+    held = {"Conv": w.T[:, :, None, None], "Transpose": w.T}.get(form, w)
+    constants = {"v": np.eye(80, dtype=np.float32), "w": np.ascontiguousarray(held), "shape": np.array([rows, 80, 1, 1]), "row": np.array([7])}
+    m = model(nodes, {"x": x}, constants, ["y", "z"] if form == "Transpose" else ["y"])
+    want = (np.maximum(x, 0).astype(np.float64) @ w).reshape(rows, 64, *[1] * (held.ndim - 2))
+    for precision in ("f16", "any"):
+        got = tensorbox.Session(m, compile=False, precision=precision).run({"x": x})["y"]
+        assert np.isfinite(got).all() and far(got, want) < 1e-2, precision
+
+
 def test_an_unknown_precision_is_refused() -> None:
     x = np.zeros((1, 1), np.float32)
     m = model([helper.make_node("Relu", ["x"], ["y"])], {"x": x}, {}, ["y"])

@@ -1,4 +1,4 @@
-"""Convolutions whose windows have padding alone, or whose strides pass whole planes, in float32 and in bfloat16: kernels of
+"""Convolutions whose windows have padding alone, or whose strides pass whole planes, in float32 and in halves: kernels of
 the library that multiply in tiles (AMX) left their memory there. A process for each case, which a fault would end. On other
 CPUs the same cases run by other kernels."""
 
@@ -30,7 +30,7 @@ CASES = [
     ((1, 64, 30, 14), 16, (1, 3), [4, 1], [1, 1], [0, 1, 0, 1]),
 ]
 
-# Two results in a line, the first of padding alone: in bfloat16 without tiles, too.
+# Two results in a line, the first of padding alone: in halves without tiles, too.
 HALVES = [
     ((1, 3, 3, 8, 7), 257, (3, 3, 3), [4, 4, 4], [1, 1, 1], [2, 1, 3, 0, 0, 0]),
     ((1, 32, 8, 7), 257, (3, 3), [4, 4], [1, 1], [1, 3, 0, 0]),
@@ -72,17 +72,18 @@ def check(number: int) -> None:
     hold(model_of("Conv", {"x": x, "w": w}, ["y"], 22, constants=["w"], strides=strides, dilations=dilations, pads=pads), x, want, sizes)
 
 
-def check_halves(number: int) -> None:
+def check_halves(number: int, half: str) -> None:
     image, results, kernel, strides, dilations, pads = HALVES[number]
-    x = RNG.standard_normal(image).astype(bfloat16)
-    w = RNG.standard_normal((results, image[1], *kernel)).astype(bfloat16)
-    b = RNG.standard_normal(results).astype(bfloat16)
+    dtype, step = {"bfloat16": (bfloat16, 2.0**-7), "float16": (np.float16, 2.0**-10)}[half]
+    x = RNG.standard_normal(image).astype(dtype)
+    w = RNG.standard_normal((results, image[1], *kernel)).astype(dtype)
+    b = RNG.standard_normal(results).astype(dtype)
 
     def plain(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
         return by_taps(x, w, strides, dilations, pads) + b.astype(np.float64).reshape(-1, *[1] * len(kernel))
 
     m = model_of("Conv", {"x": x, "w": w, "b": b}, ["y"], 22, constants=["w", "b"], strides=strides, dilations=dilations, pads=pads)
-    hold(m, x, plain(x, w, b), plain(np.abs(x), np.abs(w), np.abs(b)), 2.0**-7)
+    hold(m, x, plain(x, w, b), plain(np.abs(x), np.abs(w), np.abs(b)), step)
 
 
 def check_transposed(number: int) -> None:
@@ -101,7 +102,7 @@ def check_transposed(number: int) -> None:
 
 
 def hold(m: onnx.ModelProto, x: np.ndarray, want: np.ndarray, sizes: np.ndarray, strict: float = 2.0**-18) -> None:
-    for precision, step in (("strict", strict), ("bf16", 2.0**-7)):
+    for precision, step in (("strict", strict), ("bf16", 2.0**-7), ("f16", max(strict, 2.0**-9))):
         for dynamic in (False, True):
             session = tensorbox.Session(m, compile=False, precision=precision, threads=2, all_dims_dynamic=dynamic)
             for _ in range(3):
@@ -121,9 +122,10 @@ def test_padded_windows(number: int) -> None:
     in_a_process(f"check({number})")
 
 
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
 @pytest.mark.parametrize("number", range(len(HALVES)), ids=[f"{c[0]} {c[2]}" for c in HALVES])
-def test_padded_windows_of_halves(number: int) -> None:
-    in_a_process(f"check_halves({number})")
+def test_padded_windows_of_halves(number: int, half: str) -> None:
+    in_a_process(f"check_halves({number}, {half!r})")
 
 
 @pytest.mark.parametrize("number", range(len(TRANSPOSED)), ids=[f"{c[0]} {c[2]}" for c in TRANSPOSED])

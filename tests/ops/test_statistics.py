@@ -140,3 +140,19 @@ def test_mean_variance_normalization_of_doubles(axes: list[int], deviation: floa
         np.testing.assert_allclose(y, want, rtol=1e-11, atol=1e-13)
     else:  # a mean of numbers of 0.25 is off by some 1e-17, 1e-8 of these deviations
         np.testing.assert_allclose(y, want, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_instances_of_halves_are_rounded_once(compile: bool) -> None:
+    """The operator's formula has no value of the data type between input and result."""
+    rng = np.random.default_rng(8)
+    x = (rng.standard_normal((2, 5, 33, 7)) * 3 + 20).astype(np.float16)
+    s, b = (rng.standard_normal(5).astype(np.float16) for _ in range(2))
+    node = helper.make_node("InstanceNormalization", ["x", "s", "b"], ["y"], epsilon=EPSILON)
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name, shape in (("x", x.shape), ("y", None))]
+    graph = helper.make_graph([node], "halves", infos[:1], infos[1:], [numpy_helper.from_array(w, n) for n, w in (("s", s), ("b", b))])
+    m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    got = tensorbox.Session(m, compile=compile).run({"x": x})["y"].astype(np.float64)
+    scale, bias = (w.astype(np.float64)[:, None, None] for w in (s, b))
+    want = exact(x, (2, 3))[2] * scale + bias
+    assert (np.abs(got - want) <= 2.0**-11 * np.abs(want) + 1e-5).all()

@@ -20,7 +20,7 @@ KINDS = ("compiled", "compiled", "compiled", "compiled", "bf16", "evaluator", "c
 class Mode:
     isa: str
     library: str  # DNNL_MAX_CPU_ISA
-    kind: str  # compiled, bf16 (precision="bf16"), any (precision="any"), tiles (any without narrow values), evaluator
+    kind: str  # compiled, bf16, f16, any (precision="bf16", ...), tiles (any without narrow values), evaluator
     threads: int
     dynamic: bool
 

@@ -95,16 +95,20 @@ def _behind_one(values: np.ndarray) -> np.ndarray:
     return memory[1:].reshape(values.shape)
 
 
-MULTIPLY_BF16 = ("ALL", "AVX512_CORE_BF16", "AVX512_CORE_FP16")  # of DNNL_MAX_CPU_ISA
+#: What kinds of modes that are not strict ask for, and the coarsest type that it allows.
+PRECISIONS = {"bf16": "bf16", "f16": "f16", "any": "any", "tiles": "any"}
+ROUNDED = {"bf16": "bf16", "f16": "f16", "any": "bf16"}
 
 
-def bound_of(case: Case, device: str = "") -> Bound:
-    """What is allowed of the case's arithmetic. precision="bf16" rounds floats of 32 and 16 bits next to products of
-    floats, where the processor multiplies bfloat16: elsewhere, and of integers, it must give what "strict" gives."""
+def bound_of(case: Case) -> Bound:
+    """What is allowed of the case's arithmetic. precision="bf16" and "f16" round floats of 32 and 16 bits next to products
+    of floats, where the processor multiplies the type faster, and elsewhere the weights that one row is multiplied by. Of
+    integers they must give what "strict" gives."""
     b, mode = case.builder, case.mode
-    narrow = (mode.kind in ("bf16", "any") and (bool(device) or mode.library in MULTIPLY_BF16) and case.dtype != "f64"
-              and multiplies_floats(b.model().graph))
-    return Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain, narrow, b.off_by_one,
+    rounded = ROUNDED.get(mode.kind, "")
+    if rounded and (case.dtype == "f64" or not multiplies_floats(b.model().graph)):
+        rounded = ""
+    return Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain, rounded, b.off_by_one,
                  mode.kind == "tiles")
 
 
@@ -122,7 +126,7 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
     feeds = [b.feeds(r) for r in range(b.runs)]
     if case.number % 2:
         feeds = [{k: _behind_one(v) for k, v in f.items()} for f in feeds]
-    bound = bound_of(case, device)
+    bound = bound_of(case)
     peer = _peer(case, model)
     has_peer = not isinstance(peer, str)
 
@@ -137,7 +141,7 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
     try:
         session = tensorbox.Session(model, threads=mode.threads, isa=mode.isa, device=device or None,
                                     compile=bool(device) or mode.kind != "evaluator",
-                                    precision={"bf16": "bf16", "any": "any", "tiles": "any"}.get(mode.kind, "strict"),
+                                    precision=PRECISIONS.get(mode.kind, "strict"),
                                     disable_passes=["narrow_storage"] if mode.kind == "tiles" else [])
         got = [session.run(f) for f in feeds]
     except tensorbox.Error as e:

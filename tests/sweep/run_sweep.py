@@ -158,7 +158,7 @@ def main() -> int:
                         "'^conv_transpose f32 .*dynamic'; families: " + ", ".join(cases.FAMILIES))
     parser.add_argument("--family", default="", choices=list(cases.FAMILIES), metavar="NAME", help="all cases are of this one; some are "
                         "drawn only so: " + ", ".join(name for name, (often, _) in cases.FAMILIES.items() if not often))
-    parser.add_argument("--kind", default="", choices=("compiled", "bf16", "any", "tiles", "evaluator"), help="all cases are run so")
+    parser.add_argument("--kind", default="", choices=("compiled", "bf16", "f16", "any", "tiles", "evaluator"), help="all cases are run so")
     parser.add_argument("--out", type=Path, default=Path("build/sweep"), metavar="FOLDER")
     parser.add_argument("--fresh", action="store_true", help="forget results that are there")
     parser.add_argument("--device", default="", help='"cuda": what has kernels for it runs on the GPU, compiled ("evaluator" too); '

@@ -95,7 +95,7 @@ def test_the_bound_lets_rounding_pass_and_nothing_else(dtype):
     """Sums of n random products: an error of rounding passes, a term left out does not."""
     rng = np.random.default_rng(3)
     n = 256
-    bound = tolerance.Bound(dtype, n, 1, 1.0, False, False)
+    bound = tolerance.Bound(dtype, n, 1, 1.0, "", False)
     a, b = rng.standard_normal((64, n)), rng.standard_normal((n, 64)) / n ** 0.5
     want = a @ b
     size = scale.Size(*2 * [float(np.abs(a).max())])
@@ -164,7 +164,7 @@ def test_integers_are_exact_in_every_precision():
     """Sums of int32 are no size that errors of their multiples count against, and no bfloat16 lies between them."""
     for number in range(0, 200 * len(cases.LANES), len(cases.LANES)):
         case = cases.make(cases.Series(3, "integer", "bf16"), number)
-        assert not judge.bound_of(case).bf16_products
+        assert not judge.bound_of(case).rounded
     case = next(c for c in (cases.make(cases.Series(3, "integer"), n) for n in range(100)) if c.builder.outputs[0].dtype == "f32")
     b = case.builder
     feeds = b.feeds(0)
@@ -188,7 +188,7 @@ def _settled(want_factor: float, other_factor: float, approximate: str = "none")
     p = x.astype(np.float64) @ w
     inner = np.tanh(np.sqrt(2 / np.pi) * (p + 0.044715 * p ** 3)) if approximate == "tanh" else np.vectorize(math.erf)(p / np.sqrt(2))
     right = 0.5 * p * (1 + inner)
-    bound = tolerance.Bound("f32", 8, 2, 1.0, False, False)
+    bound = tolerance.Bound("f32", 8, 2, 1.0, "", False)
     size = scale.Size(*2 * [float(np.abs(right).max())])
     return arbiter.settle(
         model, {"x": x}, {"y": (right * want_factor).astype(np.float32)}, {"y": (right * other_factor).astype(np.float32)},

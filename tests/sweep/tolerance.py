@@ -28,7 +28,7 @@ class Bound:
     terms: int  # of all sums behind each other
     nodes: int
     gain: float
-    bf16_products: bool  # operands of products are rounded to bfloat16 (precision="bf16")
+    rounded: str  # type that operands of products are rounded to (precision="bf16", "f16"); empty: to none
     off_by_one: bool  # 8-bit results are rounded from floats
     larger_tiles: bool = False  # convolutions by F(4x4), whose sums err by up to 2.2 times as much on average
 
@@ -41,14 +41,14 @@ class Bound:
         """Of a value, or of each."""
         wide = ROUNDOFF["f64" if self.dtype == "f64" else "f32"]
         stored = (wide * ELEMENTARY + (ROUNDOFF[self.dtype] if self.dtype in ("f16", "bf16") else 0)) * self.nodes ** 0.5
-        if self.bf16_products:  # and what lies between the operators is stored so
-            stored += ROUNDOFF["bf16"] * self.nodes ** 0.5
+        if self.rounded:  # and what lies between the operators is stored so
+            stored += ROUNDOFF[self.rounded] * self.nodes ** 0.5
         return SAFETY * self.gain * (self.sums + stored) * size
 
     @property
     def narrowest(self) -> str:
         """What values between the operators are stored in."""
-        return "bf16" if self.bf16_products else self.dtype
+        return max(self.dtype, self.rounded or self.dtype, key=lambda dtype: ROUNDOFF[dtype])
 
     def norm(self, want: np.ndarray, size: float) -> float:
         """Of the difference as a whole. Outputs that are small since what they are computed from cancels have no norm to

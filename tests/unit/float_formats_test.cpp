@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "tests/support/denormals_as_zero.h"
+
 namespace tbx {
 namespace {
 
@@ -180,6 +182,23 @@ TEST(FloatFormats, ManyHalvesAreWidenedAsOne) {
         }
         EXPECT_EQ(wide[count], 7) << "nothing behind the last";
       }
+}
+
+/// Denormal halves are normal numbers of f32, and none that is denormal there takes part: they take many
+/// processors long, and a caller may have told its own to take them for 0.
+TEST(FloatFormats, HalvesAreWidenedWithoutDenormals) {
+  std::vector<uint16_t> denormals;
+  for (uint16_t bits = 0; bits < 0x400; ++bits)
+    for (const int sign : {0, 0x8000}) denormals.push_back(static_cast<uint16_t>(bits | sign));
+  std::vector<float> want(denormals.size()), got(denormals.size());
+  for (size_t i = 0; i < want.size(); ++i) want[i] = decode_float(DType::f16, denormals[i]);
+  {
+    const test::DenormalsAsZero here;
+    decode_halves(DType::f16, denormals.data(), 1021, got.data());
+    decode_halves(DType::f16, denormals.data() + 1021, std::ssize(denormals) - 1021, got.data() + 1021);
+  }
+  for (size_t i = 0; i < want.size(); ++i)
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i])) << denormals[i];
 }
 
 } // namespace

@@ -248,6 +248,7 @@ TEST(LibraryRefusals, WindowsOfPaddingAlone) {
   use.has_empty_window = true;
   EXPECT_NE(onednn::refusal("brgconv:avx512_core_amx", use), "");
   EXPECT_NE(onednn::refusal("brgconv:avx512_core_bf16", use), "");
+  EXPECT_NE(onednn::refusal("brgconv:avx512_core_fp16", use), "");
   EXPECT_EQ(onednn::refusal("brgconv:avx512_core", use), "");
   use.kind = dnnl::primitive::kind::deconvolution;
   EXPECT_NE(onednn::refusal("brg_conv:avx512_core_amx+brgconv:avx512_core_amx", use), "");

@@ -12,6 +12,7 @@
 #include "codegen/build_module.h"
 #include "codegen/writer.h"
 #include "kernel_helper.h"
+#include "tests/support/denormals_as_zero.h"
 
 namespace tbx::test {
 namespace {
@@ -238,6 +239,13 @@ TEST(Math, NarrowFloatFormats) {
       std::vector<float> values(codes);
       const void* in = two ? static_cast<const void*>(codes16.data()) : codes8.data();
       run(*module, fmt::format("dec{}", static_cast<int>(t)), in, in, values.data(), codes);
+      std::vector<float> without_denormals(codes);
+      {
+        const DenormalsAsZero here;
+        run(*module, fmt::format("dec{}", static_cast<int>(t)), in, in, without_denormals.data(), codes);
+      }
+      ASSERT_EQ(std::memcmp(values.data(), without_denormals.data(), codes * sizeof(float)), 0)
+          << name_of(t) << " on " << codegen::name_of(isa) << ": computed with denormals of f32";
       uint32_t valid = 1u << bits_of(t);
       std::vector<float> xs;
       for (uint32_t c = 0; c < valid; ++c) {

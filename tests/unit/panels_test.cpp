@@ -9,6 +9,7 @@
 
 #include "base/float_formats.h"
 #include "extern_kernels/gemv/panels.h"
+#include "tests/support/denormals_as_zero.h"
 
 namespace tbx::extern_kernels::gemv {
 namespace {
@@ -115,6 +116,25 @@ TEST(Panels, HalvesAreWidenedOnTheWay) {
                     << s.k << " x " << s.n << " in " << width << " at " << i << " " << at;
               }
         }
+}
+
+/// Weights that are denormal halves are multiplied as normal numbers of f32.
+TEST(Panels, DenormalHalvesAreNoDenormals) {
+  constexpr int64_t k = 1023, n = 70;
+  std::vector<uint16_t> matrix(static_cast<size_t>(k * n));
+  for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<uint16_t>(i % 0x400);
+  const std::vector<float> x(static_cast<size_t>(k), 1);
+  const Panels panels(matrix.data(), DType::f16, k, n, n, 1, {});
+  const test::DenormalsAsZero here;
+  for (int64_t p = 0; p * kPanel < n; ++p) {
+    alignas(64) float sums[kPanel];
+    panels.multiply(p, x.data(), sums);
+    for (int64_t j = p * kPanel; j < std::min(n, (p + 1) * kPanel); ++j) {
+      int64_t want = 0; // of 2^-24, exact in f32
+      for (int64_t i = 0; i < k; ++i) want += matrix[i * n + j];
+      ASSERT_EQ(sums[j % kPanel], static_cast<float>(want) * 0x1p-24f) << "column " << j;
+    }
+  }
 }
 
 TEST(Panels, EveryElementIsCopiedToItsPlace) {

@@ -41,9 +41,10 @@ Statistics statistics(OpContext& ctx, const AxisReducer& reduce, const TensorBox
   return {m.mean, inverse_root(ctx, reduce, m.squares, epsilon)};
 }
 
-/// (x - mean) * inverse deviation, rounded to the type of x, then * scale + bias (either may be undefined).
+/// (x - mean) * inverse deviation, rounded to the type of x where the operator says so, then * scale + bias
+/// (either may be undefined).
 TensorBox normalized(OpContext& ctx, const TensorBox& x, const Statistics& s, const TensorBox& scale,
-                     const TensorBox& bias, DType result) {
+                     const TensorBox& bias, DType result, bool rounds = true) {
   std::vector<TensorBox> xs = {x, s.inverse_deviation};
   auto optional = [&](const TensorBox& t) {
     if (t.defined()) xs.push_back(t);
@@ -53,7 +54,8 @@ TensorBox normalized(OpContext& ctx, const TensorBox& x, const Statistics& s, co
   return map(ctx, result, xs, [&](std::span<const Expr> v) {
     Expr e = to_compute(v[0], s.inverse_deviation.dtype());
     if (mean >= 0) e = ir::sub(e, v[mean]);
-    e = rounded(to_compute(ir::mul(e, v[1]), x.dtype()), x.dtype());
+    e = to_compute(ir::mul(e, v[1]), x.dtype());
+    if (rounds) e = rounded(e, x.dtype());
     e = to_compute(e, result);
     if (a >= 0) e = ir::mul(e, to_compute(v[a], result));
     if (b >= 0) e = ir::add(e, to_compute(v[b], result));
@@ -130,7 +132,7 @@ std::vector<LoweredValue> lower_instance_norm(OpContext& ctx) {
   AxisReducer reduce(ctx, x.sizes(), axes_from(2, x.rank()));
   Statistics s = statistics(ctx, reduce, x, ctx.attr_float("epsilon", 1e-5f));
   return {normalized(ctx, x, s, per_channel(ctx, ctx.in(1), x.rank()), per_channel(ctx, ctx.in(2), x.rank()),
-                     x.dtype())};
+                     x.dtype(), false)};
 }
 
 /// Scale and bias are per group in opset 18, per channel from 21 on.

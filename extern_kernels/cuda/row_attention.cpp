@@ -25,7 +25,8 @@ const char* const kRowsText =
 constexpr int64_t kWidest = 128; ///< a warp has a key, a thread four of its columns
 constexpr int64_t kMostRows = 8;
 constexpr int kWarps = 16, kRowsOfTile = 4;
-constexpr size_t kNewKeys = 6, kNewValues = 7; ///< inputs of a call that appends
+/// Inputs of a call that appends.
+constexpr size_t kNewKeys = AttentionProblem::kCacheKeys, kNewValues = AttentionProblem::kCacheValues;
 constexpr int kTogether = 8; ///< loads of a thread that are on their way, as the text has it
 constexpr int kCluster = 8;  ///< blocks that share their memory: as many as every GPU that has clusters takes
 
@@ -214,7 +215,7 @@ private:
 
 std::string refuses_row_attention(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
   auto suits = [](DType t) { return t == DType::f32 || is_half(t); };
-  for (size_t i : {0, 1, 2, 3, 5, 6, 7})
+  for (size_t i : std::initializer_list<size_t>{0, 1, 2, 3, 5, kNewKeys, kNewValues})
     if (i < inputs.size() && !suits(inputs[i].dtype) && (i < 3 || inputs[i].dtype != DType::undefined))
       return fmt::format("{} operands", name_of(inputs[i].dtype));
   if (inputs[1].dtype != inputs[2].dtype) return "keys and values of different types";

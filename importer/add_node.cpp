@@ -36,7 +36,34 @@ bool is_of_onnxruntime(const std::string& op) {
   return op == "SimplifiedLayerNormalization" || op == "LayerNormalization";
 }
 
-bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
+/// The version of its operator set under which a node is to be read.
+int opset_of(const Env& env, const std::string& domain) {
+  const auto import = env.opsets->find(domain);
+  if (import != env.opsets->end()) return import->second;
+  if (domain == "com.microsoft") return 1; // ONNX Runtime's own tools leave it out
+  if (domain == "ai.onnx.ml")              // as do converters of before 2018; ONNX Runtime takes the newest
+    return onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map().at(domain).second;
+  throw Error(ErrorKind::model,
+              fmt::format("the model imports no version of the operator set {}", shown(shown_domain(domain))),
+              "add it to opset_import");
+}
+
+void check_against(const onnx::OpSchema* schema, const onnx::NodeProto& node) {
+  if (!schema || schema->deprecated()) return;
+  try {
+    schema->Verify(node);
+  } catch (const std::exception& e) {
+    throw_model_error("{}", e.what());
+  }
+}
+
+/// The first result of an operator without a schema has the type of input `giver`, where that is known.
+void take_type(const NodeView& view, int giver, onnx::TypeProto& result) {
+  if (giver < 0 || giver >= static_cast<int>(view.inputs.size()) || !view.inputs[giver]) return;
+  const onnx::TypeProto& type = view.inputs[giver]->type;
+  if (type.has_tensor_type() && is_known(type))
+    result.mutable_tensor_type()->set_elem_type(type.tensor_type().elem_type());
+}
 
 std::string where(const Env& env, const onnx::NodeProto& node) {
   auto it = env.opsets->find(std::string(canonical_domain(node.domain())));

@@ -13,8 +13,6 @@
 
 namespace tbx::fusion {
 
-using tbx::Target; // base/target.h
-
 struct ScheduleOptions {
   bool fuse = true;        ///< false: one kernel per operation
   bool fuse_extern = true; ///< post-operations into convolutions and matrix products

@@ -26,4 +26,9 @@ bool channels_last_pays(const OpContext& ctx, const TensorBox& x, SymInt reads) 
   return ir::size_hint(x.sizes()[1]) >= Target::kShortRow && ir::size_hint(reads) >= ir::size_hint(plane);
 }
 
+SymInt clamped_index(OpContext& ctx, Expr i, SymInt size) {
+  Expr last = ctx.c.index(size - SymInt(1)), zero = ctx.c.constant_int(DType::i64, 0);
+  return ctx.c.indirect(ir::binary(Op::min, ir::binary(Op::max, i, zero), last), size, false);
+}
+
 } // namespace tbx::lowering

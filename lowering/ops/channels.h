@@ -15,4 +15,8 @@ bool channels_last_pays(const OpContext& ctx, const TensorBox& x, SymInt reads);
 /// [N, spatial..., C] shown as [N, C, spatial...].
 TensorBox with_channels_second(OpContext& ctx, const TensorBox& x);
 
+/// An i64 expression as an index of a dimension: what is outside is moved to the border, so that reads need
+/// no mask, which would also be one on the loads inside of the index.
+SymInt clamped_index(OpContext& ctx, Expr i, SymInt size);
+
 } // namespace tbx::lowering

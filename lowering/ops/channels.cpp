@@ -20,7 +20,7 @@ TensorBox with_channels_second(OpContext& ctx, const TensorBox& x) {
   return ir::permute(ctx.program, x, order);
 }
 
-bool channels_last_pays(const OpContext& ctx, const TensorBox& x, SymInt reads) {
+bool channels_last_pays(const TensorBox& x, SymInt reads) {
   SymInt plane = x.sizes()[0];
   for (int k = 2; k < x.rank(); ++k) plane = plane * x.sizes()[k];
   return ir::size_hint(x.sizes()[1]) >= Target::kShortRow && ir::size_hint(reads) >= ir::size_hint(plane);

@@ -10,7 +10,7 @@ namespace tbx::lowering {
 TensorBox with_channels_last(OpContext& ctx, const TensorBox& x);
 
 /// Whether the copy costs less than `reads` reads per channel at single places.
-bool channels_last_pays(const OpContext& ctx, const TensorBox& x, SymInt reads);
+bool channels_last_pays(const TensorBox& x, SymInt reads);
 
 /// [N, spatial..., C] shown as [N, C, spatial...].
 TensorBox with_channels_second(OpContext& ctx, const TensorBox& x);

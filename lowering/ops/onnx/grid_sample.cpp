@@ -247,7 +247,7 @@ std::vector<LoweredValue> grid_sample(OpContext& ctx) {
 
   SymInt reads = ir::product(positions);
   for (int k = 0; k < spatial; ++k) reads = reads * SymInt(count);
-  const bool last = !tables.empty() && channels_last_pays(ctx, x, reads);
+  const bool last = !tables.empty() && channels_last_pays(x, reads);
   realize_if_repeated(ctx.program, x, sizes);
   TensorBox image = last ? with_channels_last(ctx, x) : x;
   // Loops over the batch, positions and channels; the channels innermost where x is read that way.

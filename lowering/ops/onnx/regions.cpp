@@ -168,7 +168,7 @@ public:
     constexpr int64_t kGuess = 4; // samples of a bin, where a run decides
     const int64_t reads = 4 * o_.bins[0] * o_.bins[1] * (o_.adaptive() ? kGuess : o_.ratio * o_.ratio);
     // Loops over regions, bins and channels; the channels innermost where X is read that way.
-    last_ = channels_last_pays(ctx_, x_, SymInt(reads) * regions);
+    last_ = channels_last_pays(x_, SymInt(reads) * regions);
     roi_ = c_.var(0);
     channel_ = c_.var(last_ ? 3 : 1);
     for (int k = 0; k < 2; ++k) bin_[k] = c_.var(last_ ? 1 + k : 2 + k);
@@ -316,7 +316,7 @@ Values max_roi_pool(OpContext& ctx) {
                           bin_rows(ctx, rois, 1, pooled[1], scale, x.sizes()[3], type)};
   SymInts window = largest_at_run_time(ctx, {bins[0].count, bins[1].count}, "the size of a bin");
   SymInt regions = rois.sizes()[0], channels = x.sizes()[1];
-  const bool last = channels_last_pays(ctx, x, SymInt(pooled[0] * pooled[1]) * regions);
+  const bool last = channels_last_pays(x, SymInt(pooled[0] * pooled[1]) * regions);
   // Loops over regions, bins and channels; the channels innermost where X is read that way.
   const SymInt roi = ctx.c.var(0), channel = ctx.c.var(last ? 3 : 1);
   SymInt inside[2];

@@ -11,19 +11,18 @@ AT_THE_LIMIT = ["resnet50", "bert_base_s128", "vit_b_16", "whisper_tiny_encoder"
 BELOW_IT = ["sd_unet_small"]  # Winograd multiplies less than its arithmetic says
 NARROW = ["resnet50", "bert_base_s128", "vit_b_16", "sd_unet_small", "swin_t", "whisper_tiny_encoder"]
 BYTES = ["resnet50_int8_qdq", "mobilenet_v3_large+qdq", "efficientnet_b0+qdq", "bert_base_int8_dynamic"]
-# What profiles say of targets that are missed, by the beginning of their row.
+# Why targets are missed, by the beginning of their row. `tbx explain MODEL --profile` shows it, step by step.
 CAUSES = {
-    "time / time of its arithmetic": "products run at 90 to 96 % of the peak in oneDNN; the rest is softmax, norms and GELU between them.",
-    "8 bits": "resnet50's convolutions run at 95 % of the peak in oneDNN; its first one has three channels where vectors have four.",
+    "time / time of its arithmetic": "products are oneDNN's, near the peak; the rest is softmax, norms and GELU between them.",
+    "8 bits": "resnet50's convolutions are oneDNN's, near the peak; its first one has three channels where vectors have four.",
     "decoding token after token": "steps in float32 read the weights as fast as the memory gives them, and so do the peers: what they lose "
     "beside is all that there is to gain. At one time memory gives half of what it gives at another (see below).",
     "the same of one step": "as above; at a past of 1 there is hardly a cache to copy.",
-    "runs/s of 4 callers": "of networks with depthwise layers at one thread: their 1 x 1 convolutions, which are two thirds of the time, "
-    "run at 87 % of the peak in oneDNN, and half of the rest is SiLU, bound by its arithmetic.",
-    "warm start": "small networks of many nodes. Of efficientnet_b0+qdq a sixth is the file and its checks, a third passes, lowering and "
-    "the schedule, an eighth kernels and the plan, and a third the first run, in which oneDNN makes its code, anew in each process.",
-    "peak memory": "both hold the weights once, and they are nearly all: 324 MiB of bert_base_dyn's, beside 56 of Python and libraries; "
-    "24 of resnet50_int8_qdq's 95, beside 63.",
+    "runs/s of 4 callers": "of networks with depthwise layers at one thread: most of the time is that of their 1 x 1 convolutions, which are "
+    "oneDNN's, and much of the rest is SiLU, bound by its arithmetic.",
+    "warm start": "small networks of many nodes. What takes time is their file with its checks, passes with lowering and the schedule, and "
+    "the first run, in which oneDNN makes its code, anew in each process (`Session.stats` has the times of the stages, `tbx bench MODEL` that of the first run).",
+    "peak memory": "both hold the weights once, and beside them Python and its libraries.",
 }
 Entry = dict[str, Any]
 Values = dict[str, float]

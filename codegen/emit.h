@@ -10,10 +10,6 @@
 
 namespace tbx::codegen {
 
-using tbx::host_isa;
-using tbx::Isa;
-using tbx::name_of;
-
 /// Threads that work on one task together.
 enum class Team : uint8_t { thread, warp, block };
 

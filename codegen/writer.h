@@ -182,6 +182,12 @@ private:
   /// Of all lanes, contiguous from `at` on, which is the text of `address`.
   std::string whole_load(int buffer, ir::SymInt address, const std::string& at);
   std::string whole_store(const ir::Stmt& s, const std::string& at, const std::string& value) const;
+  struct Load;
+  Value load_row_vector(const Load& load);
+  Value load_one(const Load& load);
+  Value load_contiguous(const Load& load);
+  Value load_apart(const Load& load);
+  Value define_loaded(const Load& load, int scope, const std::string& raw);
   static std::string decode(DType t, const std::string& raw);
   static std::string encode(DType t, const std::string& value);
   std::string combined(const ir::Stmt& s, const std::string& old, const std::string& value) const;
@@ -211,8 +217,8 @@ private:
   std::unordered_map<const ir::SymNode*, bool> fits_;
   LaneAnalysis* analysis_ = nullptr;
   std::string live_;
-  ir::Expr mask_ =
-      nullptr; ///< of the access whose indices are being written: checks hold only where it is true
+  /// Of the access whose indices are being written: checks hold only where it is true.
+  ir::Expr mask_ = nullptr;
 };
 
 } // namespace tbx::codegen

@@ -71,83 +71,112 @@ std::string Writer::stored(Expr load) {
                    : whole_load(load->buffer, load->indices[0], at);
 }
 
+/// A load that is being written.
+struct Writer::Load {
+  Expr e;
+  DType type; ///< in memory
+  std::string pointer, vector_type;
+  Value mask; ///< where `e` has one
+  LaneForm form;
+
+  SymInt address() const { return e->indices[0]; }
+  bool is_masked() const { return e->mask() != nullptr; }
+};
+
 Value Writer::load(Expr e) {
   const DType t = kernel_.buffers[e->buffer].dtype;
-  const SymInt address = e->indices[0];
   if (const std::string& held = held_[e->buffer]; !held.empty()) {
-    const bool lanes = analysis_ && analysis_->varies(address);
+    const bool lanes = analysis_ && analysis_->varies(e->indices[0]);
     return define(current(), type_of(t, lanes), decode(t, held), lanes);
   }
-  const std::string p = buffer(e->buffer), vector_type = type_of(t, true);
+  Load load{e, t, buffer(e->buffer), type_of(t, true), {}, {}};
   if (auto it = tiles_.find(e); it != tiles_.end()) {
     const Value& tile = it->second;
     return define(tile.scope, type_of(t, tile.vector), decode(t, tile.text), tile.vector);
   }
-  const std::string zero = literal(t, 0);
-  Value mask = e->mask() ? emit(e->mask()) : Value{};
+  if (load.is_masked()) load.mask = emit(e->mask());
   MaskFor guard(mask_, e->mask());
-  auto define_vector = [&](int scope, const std::string& raw) {
-    return define(load_scope(e->buffer, std::max(scope, mask.scope)), vector_type, decode(t, raw), true);
-  };
+  if (analysis_) load.form = analysis_->form(load.address());
+  if (is_row_vector(e->buffer)) return load_row_vector(load);
+  if (load.form.kind == LaneForm::uniform) return load_one(load);
+  if (load.form.kind == LaneForm::affine && load.form.stride.is(1)) return load_contiguous(load);
+  return load_apart(load);
+}
 
-  LaneForm form = analysis_ ? analysis_->form(address) : LaneForm{};
-  if (is_row_vector(e->buffer)) {
-    TBX_INTERNAL(form.kind == LaneForm::uniform);
-    Value a = index(address);
-    Value x = define_vector(a.scope, fmt::format("ldv({} + {} * W)", p, a.text));
-    if (!e->mask()) return x;
-    std::string m = as_vector(mask, DType::boolean).text;
-    return define(x.scope, vector_type, fmt::format("sel({}, {}, {}{{}})", m, x.text, vector_type), true);
-  }
-  if (form.kind == LaneForm::uniform) {
-    Value a = index(address);
-    std::string text = decode(t, fmt::format("{}[{}]", p, a.text));
-    int scope = load_scope(e->buffer, std::max(a.scope, mask.scope));
-    if (!e->mask()) return define(scope, type_of(t, false), text, false);
-    std::string live = !mask.vector ? mask.text
-                       : is_tail()  ? fmt::format("any({} & first({}))", mask.text, live_)
-                                    : fmt::format("any({})", mask.text);
-    if (mask.vector && is_tail()) scope = current();
-    Value x = define(scope, type_of(t, false), fmt::format("{} ? {} : {}", live, text, zero), false);
-    if (!mask.vector) return x;
-    std::string all = as_vector(x, t).text;
-    return define(scope, vector_type, fmt::format("sel({}, {}, {}{{}})", mask.text, all, vector_type), true);
-  }
-  if (form.kind == LaneForm::affine && form.stride.is(1)) {
-    Value a = index(address);
-    if (!e->mask())
-      return define_vector(a.scope, is_tail() ? fmt::format("ldn({} + {}, {})", p, a.text, live_)
-                                              : whole_load(e->buffer, address, a.text));
-    if (!mask.vector) {
-      std::string raw = is_tail() ? fmt::format("ldn({} + {}, {})", p, a.text, live_)
-                                  : whole_load(e->buffer, address, a.text);
-      return define_vector(a.scope, fmt::format("{} ? {} : {}v{{}}", mask.text, raw, storage_of(t)));
-    }
-    return define_vector(a.scope, fmt::format("ldm({} + {}, {}, {})", p, a.text, mask.text, live()));
-  }
-  if (form.repeat != 0 && !e->mask() && !is_tail() && !by_value) {
-    Value a = index(address);
-    return define_vector(a.scope, fmt::format("ld_repeated<{}>({} + {})", form.repeat, p, a.text));
+Value Writer::define_loaded(const Load& load, int scope, const std::string& raw) {
+  return define(load_scope(load.e->buffer, std::max(scope, load.mask.scope)), load.vector_type,
+                decode(load.type, raw), true);
+}
+
+Value Writer::load_row_vector(const Load& load) {
+  TBX_INTERNAL(load.form.kind == LaneForm::uniform);
+  Value a = index(load.address());
+  Value x = define_loaded(load, a.scope, fmt::format("ldv({} + {} * W)", load.pointer, a.text));
+  if (!load.is_masked()) return x;
+  std::string m = as_vector(load.mask, DType::boolean).text;
+  return define(x.scope, load.vector_type, fmt::format("sel({}, {}, {}{{}})", m, x.text, load.vector_type),
+                true);
+}
+
+/// One element for all lanes.
+Value Writer::load_one(const Load& load) {
+  const DType t = load.type;
+  const std::string zero = literal(t, 0);
+  const Value& mask = load.mask;
+  Value a = index(load.address());
+  std::string text = decode(t, fmt::format("{}[{}]", load.pointer, a.text));
+  int scope = load_scope(load.e->buffer, std::max(a.scope, mask.scope));
+  if (!load.is_masked()) return define(scope, type_of(t, false), text, false);
+  std::string live = !mask.vector ? mask.text
+                     : is_tail()  ? fmt::format("any({} & first({}))", mask.text, live_)
+                                  : fmt::format("any({})", mask.text);
+  if (mask.vector && is_tail()) scope = current();
+  Value x = define(scope, type_of(t, false), fmt::format("{} ? {} : {}", live, text, zero), false);
+  if (!mask.vector) return x;
+  std::string all = as_vector(x, t).text;
+  return define(scope, load.vector_type, fmt::format("sel({}, {}, {}{{}})", mask.text, all, load.vector_type),
+                true);
+}
+
+Value Writer::load_contiguous(const Load& load) {
+  Value a = index(load.address());
+  if (load.mask.vector)
+    return define_loaded(load, a.scope,
+                         fmt::format("ldm({} + {}, {}, {})", load.pointer, a.text, load.mask.text, live()));
+  std::string raw = is_tail() ? fmt::format("ldn({} + {}, {})", load.pointer, a.text, live_)
+                              : whole_load(load.e->buffer, load.address(), a.text);
+  if (load.is_masked()) raw = fmt::format("{} ? {} : {}v{{}}", load.mask.text, raw, storage_of(load.type));
+  return define_loaded(load, a.scope, raw);
+}
+
+/// Lanes that are not neighbours in memory.
+Value Writer::load_apart(const Load& load) {
+  const LaneForm& form = load.form;
+  const std::string& p = load.pointer;
+  if (form.repeat != 0 && !load.is_masked() && !is_tail() && !by_value) {
+    Value a = index(load.address());
+    return define_loaded(load, a.scope, fmt::format("ld_repeated<{}>({} + {})", form.repeat, p, a.text));
   }
   // Small constant strides.
   std::string by_shuffles;
   if (auto s = form.stride.as_constant(); form.kind == LaneForm::affine && s && !is_tail() && !by_value) {
-    const std::string at = fmt::format("({} + {})", p, index_text(address));
+    const std::string at = fmt::format("({} + {})", p, index_text(load.address()));
     if (*s == -1) by_shuffles = "ldr" + at;
     if (*s >= 2 && *s <= 4) by_shuffles = fmt::format("lds{}{}", *s, at);
   }
-  if (form.kind == LaneForm::affine && !e->mask()) {
-    Value a = index(address), stride = index(form.stride);
-    if (!by_shuffles.empty()) return define_vector(a.scope, by_shuffles);
-    return define_vector(std::max(a.scope, stride.scope),
+  if (form.kind == LaneForm::affine && !load.is_masked()) {
+    Value a = index(load.address()), stride = index(form.stride);
+    if (!by_shuffles.empty()) return define_loaded(load, a.scope, by_shuffles);
+    return define_loaded(load, std::max(a.scope, stride.scope),
                          fmt::format("lds({} + {}, {}, {})", p, a.text, stride.text, live()));
   }
-  Value x = index_vector(address);
-  if (!e->mask()) return define_vector(x.scope, fmt::format("ldx({}, {}, {})", p, x.text, live()));
-  std::string m = as_vector(mask, DType::boolean).text;
+  Value x = index_vector(load.address());
+  if (!load.is_masked())
+    return define_loaded(load, x.scope, fmt::format("ldx({}, {}, {})", p, x.text, live()));
+  std::string m = as_vector(load.mask, DType::boolean).text;
   std::string lanes = fmt::format("ldx({}, {}, {}, {})", p, x.text, m, live());
   if (!by_shuffles.empty()) lanes = fmt::format("every({}) ? {} : {}", m, by_shuffles, lanes);
-  return define_vector(x.scope, lanes);
+  return define_loaded(load, x.scope, lanes);
 }
 
 void Writer::store(const Stmt& s, const Value& value) {

@@ -93,7 +93,7 @@ lowering::Lowered lower_as(const Graph& graph, const Target& target, const Speci
   return lowering::lower(graph, how);
 }
 
-/// The same for another target than the options'.
+/// lower_graph() for any target.
 LowerResult lower_for(const Graph& graph, const CompileOptions& options, const Target& target,
                       Specialisation made_for, CompileStats stats) {
   Stopwatch watch;

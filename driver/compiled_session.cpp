@@ -33,68 +33,13 @@ public:
   CompileOptions options;
 
   void finish() {
-    package::check_threads(options.threads);
-    if (options.reference) {
-      options.compile = options.fuse = options.fuse_extern = false;
-      // Constants are folded by what computes fastest: here they are left to the run.
-      options.disabled_passes.emplace_back("fold_constants");
-    }
-    TBX_MODEL(!options.tiered || (options.compile && options.device.empty()),
-              "option tiered is for kernels that the C++ compiler builds: {}",
-              options.compile ? "those of device '" + options.device + "' have no evaluator"
-                              : "with compile=false or reference there are none");
-    options = with_limits(std::move(options));
+    settle_options();
     const Loading loading(options);
-    if (options.log)
-      options.log = [log = options.log](const std::string& text) { log(printable(text, Lines::kept)); };
-    run_with = {.threads = options.threads,
-                .private_arena = options.private_threads,
-                .max_memory = options.max_memory,
-                .log = options.log};
-    time_limit_ms = options.time_limit_ms;
-    random = std::make_unique<RandomStreams>(package::seed_of(options.seed));
     CompileStats stats;
-    std::vector<InputDefault> declared;
     device = device_of(options);
-    Graph graph = prepare_graph(source, options, {}, stats, &declared);
-    for (InputDefault& d : declared) {
-      const bool named = std::count(options.overridable.begin(), options.overridable.end(), d.name) > 0;
-      if (d.by_choice || named) overridable_initializers.push_back(info_of(d));
-      defaults.emplace(d.name, named ? d.value : nullptr); // a constant's memory is the plan's business
-    }
-    declared.clear();
-    metadata = metadata_of(graph);
-    producers_ = graph::producers_of_outputs(graph);
-    ranges_ = graph::ranges_of_inputs(graph);
-    auto refuse_state = [&](const std::string& why) {
-      if (!options.state.empty()) throw_unsupported("option state: {}", why);
-    };
+    Graph graph = read_model(stats);
     std::string parts; // why it runs in parts
-    if (!graph::needs_values(graph)) {
-      make_specialiser(graph);
-      const std::optional<lowering::Demand> demand = specialiser_->lower_declared(graph, {}, stats);
-      if (!demand) {
-        keep_signature(graph); // the program has the constants that it needs, and gives them up
-        plain_ = specialiser_->build_declared(graph);
-        set_signature(plain_->bound->executable->inputs, plain_->bound->executable->outputs);
-        state = package::KeptState::of(*plain_->bound->executable,
-                                       plain_->bound->on_device ? device : nullptr, run_with.max_memory);
-        if (plain_->next) plain_.reset(); // another one will take its place
-        return;
-      }
-      using Kind = lowering::Demand::Kind;
-      // Where the code depends on shapes alone it waits for those of a run. Elements are a segment's
-      // business.
-      if (demand->kind == Kind::shapes && !graph::may_need_values(graph) && specialiser_->note(*demand)) {
-        refuse_state(demand->reason.message());
-        set_signature(signature_of(graph));
-        if (options.log)
-          options.log("compiled at the first run, for the shapes of its inputs: " + demand->reason.message());
-        return;
-      }
-      if (demand->kind == Kind::split) parts = demand->reason.what();
-      specialiser_.reset();
-    }
+    if (!graph::needs_values(graph) && compile_whole(graph, stats, parts)) return;
     refuse_state(parts.empty() ? "the model has values that are no tensors, or control flow" : parts);
     values_ = compile_values(std::move(graph), options, std::move(stats));
     if (options.log && !parts.empty()) options.log("runs in parts: " + parts);
@@ -183,6 +128,75 @@ protected:
   }
 
 private:
+  void settle_options() {
+    package::check_threads(options.threads);
+    if (options.reference) {
+      options.compile = options.fuse = options.fuse_extern = false;
+      // Constants are folded by what computes fastest: here they are left to the run.
+      options.disabled_passes.emplace_back("fold_constants");
+    }
+    TBX_MODEL(!options.tiered || (options.compile && options.device.empty()),
+              "option tiered is for kernels that the C++ compiler builds: {}",
+              options.compile ? "those of device '" + options.device + "' have no evaluator"
+                              : "with compile=false or reference there are none");
+    options = with_limits(std::move(options));
+    if (options.log)
+      options.log = [log = options.log](const std::string& text) { log(printable(text, Lines::kept)); };
+    run_with = {.threads = options.threads,
+                .private_arena = options.private_threads,
+                .max_memory = options.max_memory,
+                .log = options.log};
+    time_limit_ms = options.time_limit_ms;
+    random = std::make_unique<RandomStreams>(package::seed_of(options.seed));
+  }
+
+  /// The graph, and what the session tells of the model.
+  Graph read_model(CompileStats& stats) {
+    std::vector<InputDefault> declared;
+    Graph graph = prepare_graph(source, options, {}, stats, &declared);
+    for (InputDefault& d : declared) {
+      const bool named = std::count(options.overridable.begin(), options.overridable.end(), d.name) > 0;
+      if (d.by_choice || named) overridable_initializers.push_back(info_of(d));
+      defaults.emplace(d.name, named ? d.value : nullptr); // a constant's memory is the plan's business
+    }
+    metadata = metadata_of(graph);
+    producers_ = graph::producers_of_outputs(graph);
+    ranges_ = graph::ranges_of_inputs(graph);
+    return graph;
+  }
+
+  void refuse_state(const std::string& why) const {
+    if (!options.state.empty()) throw_unsupported("option state: {}", why);
+  }
+
+  /// One program for the whole model, now or for the shapes of each run. False where it has to be split, and
+  /// `parts` says why.
+  bool compile_whole(Graph& graph, const CompileStats& stats, std::string& parts) {
+    make_specialiser(graph);
+    const std::optional<lowering::Demand> demand = specialiser_->lower_declared(graph, {}, stats);
+    if (!demand) {
+      keep_signature(graph); // the program has the constants that it needs, and gives them up
+      plain_ = specialiser_->build_declared(graph);
+      set_signature(plain_->bound->executable->inputs, plain_->bound->executable->outputs);
+      state = package::KeptState::of(*plain_->bound->executable, plain_->bound->on_device ? device : nullptr,
+                                     run_with.max_memory);
+      if (plain_->next) plain_.reset(); // another one will take its place
+      return true;
+    }
+    using Kind = lowering::Demand::Kind;
+    // Where the code depends on shapes alone it waits for those of a run. Elements are a segment's business.
+    if (demand->kind == Kind::shapes && !graph::may_need_values(graph) && specialiser_->note(*demand)) {
+      refuse_state(demand->reason.message());
+      set_signature(signature_of(graph));
+      if (options.log)
+        options.log("compiled at the first run, for the shapes of its inputs: " + demand->reason.message());
+      return true;
+    }
+    if (demand->kind == Kind::split) parts = demand->reason.what();
+    specialiser_.reset();
+    return false;
+  }
+
   std::map<std::string, std::string> producers_; ///< of the outputs: "name (OpType)"
   std::map<std::string, graph::InputRange> ranges_;
   ValueProgram values_;

@@ -21,7 +21,7 @@ DType type_of(const std::string& precision) {
 
 } // namespace
 
-codegen::Isa chosen_isa(const CompileOptions& options) {
+Isa chosen_isa(const CompileOptions& options) {
   const Isa best = host_isa();
   if (options.isa.empty()) return best;
   const std::optional<Isa> isa = isa_of_name(options.isa);
@@ -43,7 +43,7 @@ extern_kernels::Precision chosen_precision(const CompileOptions& options) {
 
 Target target_of(const CompileOptions& options) { return target_of(options, chosen_isa(options)); }
 
-Target target_of(const CompileOptions& options, codegen::Isa isa, const device::Device* gpu) {
+Target target_of(const CompileOptions& options, Isa isa, const device::Device* gpu) {
   Target t;
   if (!options.device.empty()) { // nothing of the host's caches and threads
     t.cuda = true;

@@ -147,10 +147,11 @@ void check(const AttentionProblem& p, Fit& fit) {
   fit.output(0, p.tokens_first ? "bshv" : "bhsv");
   if (!p.carries && !p.appends) return;
   for (size_t i : {1, 2}) {
+    const size_t cache = i == 1 ? AttentionProblem::kCacheKeys : AttentionProblem::kCacheValues;
     const char* sizes = i == 1 ? "bgpd" : "bgpv";
-    fit.input(5 + i, sizes);
+    fit.input(cache, sizes);
     fit.output(i, sizes);
-    const DType given = fit.in(5 + i).dtype;
+    const DType given = fit.in(cache).dtype;
     fit.require((p.appends ? is_float(given) : given == fit.in(i).dtype) &&
                     fit.out(i).dtype == fit.in(i).dtype,
                 "a cache of another type");

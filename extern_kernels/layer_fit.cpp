@@ -1,4 +1,5 @@
 // What the operands of recurrent layers, of products with packed integers and of experts have to be.
+#include "base/strides.h"
 #include "extern_kernels/fit.h"
 
 namespace tbx::extern_kernels {
@@ -7,15 +8,8 @@ namespace {
 bool is_real(DType type) { return type == DType::f32 || type == DType::f64 || is_half(type); }
 bool is_number(DType type) { return type != DType::string && !is_complex(type); }
 
-/// Behind each other, as far as strides are known.
-bool is_row_major(const TensorRef& t) {
-  int64_t step = 1;
-  for (size_t d = t.strides.size(); d-- > 0; step *= t.sizes[d]) {
-    if (t.sizes[d] <= 0) return true;
-    if (t.sizes[d] != 1 && t.strides[d] != step) return false;
-  }
-  return true;
-}
+/// As far as strides are known.
+bool is_in_order(const TensorRef& t) { return t.strides.empty() || is_row_major(t.sizes, t.strides); }
 
 /// Operand `i`, if it is there, is of a type for which `fits` holds.
 template <class F> void check_type(const Fit& fit, size_t i, F fits) {
@@ -128,8 +122,8 @@ void check_layer_fit(const ExpertsProblem& p, Fit& fit) {
                           : same_size(times(fit.size('w'), 8), times(k, p.bits)),
               "rows of the matrices and of the input");
   for (size_t i = 0; i < fit.count_in(); ++i)
-    fit.require(is_row_major(fit.in(i)), "input {} in another order", i);
-  fit.require(is_row_major(fit.out(0)), "a result in another order");
+    fit.require(is_in_order(fit.in(i)), "input {} in another order", i);
+  fit.require(is_in_order(fit.out(0)), "a result in another order");
   if (p.bits == 0) return;
   auto bytes = [&](int64_t count) {
     const int64_t all = times(count, p.bits);

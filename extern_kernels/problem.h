@@ -85,14 +85,15 @@ inline constexpr int64_t kFewQueries = 4;
 /// (broadcastable to [B, H, S, T]), 4 = starts [B] i32, 5 = sinks [H]; 3 to 5 are optional. Output
 /// [B, H, S, Dv] (any strides). H is a multiple of Hkv. f32; q, k, v and the output may be f16 or bf16.
 ///
-/// With `carries`, inputs 6 and 7 are the keys [B, Hkv, P, D] and values [B, Hkv, P, Dv] of before, of the
-/// types of k and v. They become outputs 1 and 2, which are the first P tokens of k and v: of these the
-/// kernel finds the others written.
+/// With `carries`, inputs kCacheKeys and kCacheValues are the keys [B, Hkv, P, D] and values [B, Hkv, P, Dv]
+/// of before, of the types of k and v. They become outputs 1 and 2, which are the first P tokens of k and v:
+/// of these the kernel finds the others written.
 ///
-/// With `appends`, inputs 6 and 7 are the new keys [B, Hkv, N, D] and values [B, Hkv, N, Dv], floats of any
+/// With `appends`, these inputs are the new keys [B, Hkv, N, D] and values [B, Hkv, N, Dv], floats of any
 /// type. They become outputs 1 and 2, which are the last N tokens of k and v: of these the kernel finds the
 /// others written, before the run began. N is 1 on a GPU.
 struct AttentionProblem {
+  static constexpr size_t kCacheKeys = 6, kCacheValues = 7;
   float scale = 1;
   bool causal = false;   ///< query i sees the keys 0 to i, or with starts 0 to starts[batch] + i
   bool from_end = false; ///< with causal: the last query sees all keys, the one before it all but one, ...

@@ -16,7 +16,7 @@ using extern_kernels::AttentionProblem;
 
 namespace {
 
-constexpr size_t kNew = 6; ///< the input with the new keys, that with the values is behind it
+constexpr size_t kNew = AttentionProblem::kCacheKeys;
 constexpr size_t kTokens = 2;
 
 class Appends {

@@ -28,8 +28,6 @@ bool copies_to_start(const Program& program, const Operation& op, BufferId from,
 
 namespace {
 
-constexpr size_t kPast = 6; ///< the input with the keys of before, that with the values is behind it
-
 class Caches {
 public:
   explicit Caches(Program& program) : program_(program), gone_(program.operations.size(), false) {}
@@ -52,7 +50,7 @@ private:
     const std::optional<Copy> keys = copy_into(call.inputs[1], at), values = copy_into(call.inputs[2], at);
     if (!keys || !values || !provably_equal(program_.at(keys->to).sizes[2], program_.at(values->to).sizes[2]))
       return;
-    call.inputs.resize(kPast);
+    call.inputs.resize(AttentionProblem::kCacheKeys);
     for (const Copy& copy : {*keys, *values}) {
       call.inputs.push_back(whole(program_, copy.from));
       call.outputs.push_back(copy.to);

@@ -21,9 +21,10 @@ constexpr int kUnbound = Member::kUnbound, kUnit = Member::kUnit;
 constexpr int kMaxMembers = 64; ///< per group: bounds the search
 /// Per group, in operations: the time of the C++ compiler grows with the square of a loop's body.
 constexpr int kMaxWork = 1000;
-constexpr int kExpensive = 16;    ///< operations that a transcendental one amounts to
-constexpr int kMaxSearch = 400;   ///< drafts visited by the cycle check before giving up
-constexpr int kMaxCandidates = 8; ///< drafts tried per operation
+constexpr int kExpensive = 16;        ///< operations that a transcendental one amounts to
+constexpr int kMaxSearch = 400;       ///< drafts visited by the cycle check before giving up
+constexpr int kMaxCandidates = 8;     ///< drafts tried per operation
+constexpr double kRowOfThread = 4096; ///< elements: longer rows are cut for the threads, where they are few
 
 int work_of(const Loops& loops) {
   ExprCounts n = count({&loops.body, 1});
@@ -260,78 +261,73 @@ private:
   std::optional<Match> finish(const Draft& d, const Loops& loops, Member m, const std::vector<bool>& cross,
                               std::string& reason) const {
     Match match{std::move(m), d.inner, d.has_reduction};
-    bool reduces = loops.kind == LoopKind::reduction;
-    std::vector<int> used(d.axes.size(), 0);
-    auto count_used = [&] {
-      std::fill(used.begin(), used.end(), 0);
-      for (int a : match.member.axis_of_var)
-        if (a >= 0) ++used[a];
-      for (int a : match.member.axis_of_rvar)
-        if (a >= 0) ++used[a];
-    };
-    count_used();
-    // Variables no load has bound run over the group's inner axes, in order.
-    auto bind_rest = [&](std::vector<int>& axis_of, const SymInts& ranges) {
-      for (size_t k = 0; k < axis_of.size(); ++k) {
-        if (axis_of[k] != kUnbound) continue;
-        for (size_t a = 0; a < d.axes.size(); ++a)
-          if (used[a] == 0 && match.inner[a] && provably_equal(d.axes[a], ranges[k])) {
-            axis_of[k] = static_cast<int>(a);
-            used[a] = 1;
-            break;
-          }
-        if (axis_of[k] == kUnbound) return false;
-      }
-      return true;
-    };
-    if (!bind_rest(match.member.axis_of_rvar, loops.reduction_ranges) ||
-        !bind_rest(match.member.axis_of_var, loops.ranges)) {
-      reason = "loops over more than the group's axes";
+    auto refused = [&](const char* why) {
+      reason = why;
       return std::nullopt;
-    }
-    count_used();
-    for (int u : used)
-      if (u > 1) {
-        reason = "two loops run over one axis";
-        return std::nullopt;
-      }
+    };
+    if (!bind_rest(d, loops, match.member)) return refused("loops over more than the group's axes");
+    const std::vector<int> uses = uses_of(d, match.member);
+    if (std::any_of(uses.begin(), uses.end(), [](int n) { return n > 1; }))
+      return refused("two loops run over one axis");
+    const bool reduces = loops.kind == LoopKind::reduction;
     if (reduces) {
-      std::vector<bool> reduced(d.axes.size(), false);
-      for (int a : match.member.axis_of_rvar)
-        if (a >= 0) reduced[a] = true;
-      if (d.has_reduction && reduced != d.inner) {
-        reason = "reduces over other axes than the group";
-        return std::nullopt;
-      }
-      if (!d.has_reduction && std::none_of(reduced.begin(), reduced.end(), [](bool b) { return b; })) {
-        reason = "a reduction over axes the group does not have";
-        return std::nullopt;
-      }
+      const std::vector<bool> reduced = reduced_axes(d, match.member);
+      if (d.has_reduction && reduced != d.inner) return refused("reduces over other axes than the group");
+      if (!d.has_reduction && std::find(reduced.begin(), reduced.end(), true) == reduced.end())
+        return refused("a reduction over axes the group does not have");
       match.inner = reduced;
       match.has_reduction = true;
     }
-    int covered_inner = 0, num_inner = 0;
+    bool along_rows = false, whole_rows = true;
     for (size_t a = 0; a < d.axes.size(); ++a) {
+      const bool is_used = uses[a] > 0;
       if (match.inner[a]) {
-        ++num_inner;
-        covered_inner += used[a];
-      } else if (!used[a]) {
-        reason = "does not run over all of the group's rows";
-        return std::nullopt;
+        along_rows |= is_used;
+        whole_rows &= is_used;
+        continue;
       }
-      if (cross[a] && !match.inner[a]) {
-        reason = "reads another row of a result of the group";
-        return std::nullopt;
-      }
+      if (!is_used) return refused("does not run over all of the group's rows");
+      if (cross[a]) return refused("reads another row of a result of the group");
     }
-    if (covered_inner != 0 && covered_inner != num_inner) {
-      reason = "runs over part of a row";
-      return std::nullopt;
-    }
+    if (along_rows && !whole_rows) return refused("runs over part of a row");
     const bool once = reduces && only_reduces(d); // nothing of a row is kept, nothing else runs along it
-    if (match.has_reduction && covered_inner != 0 && !once && !row_worth_it(d, match, reason))
-      return std::nullopt;
+    if (match.has_reduction && along_rows && !once && !row_worth_it(d, match, reason)) return std::nullopt;
     return match;
+  }
+
+  /// How many of the member's variables run over each axis.
+  static std::vector<int> uses_of(const Draft& d, const Member& m) {
+    std::vector<int> uses(d.axes.size(), 0);
+    for (const auto* axes : {&m.axis_of_var, &m.axis_of_rvar})
+      for (int a : *axes)
+        if (a >= 0) ++uses[a];
+    return uses;
+  }
+
+  static std::vector<bool> reduced_axes(const Draft& d, const Member& m) {
+    std::vector<bool> reduced(d.axes.size(), false);
+    for (int a : m.axis_of_rvar)
+      if (a >= 0) reduced[a] = true;
+    return reduced;
+  }
+
+  /// Variables that no load has bound run over the group's inner axes, in order. False where these are too
+  /// few.
+  static bool bind_rest(const Draft& d, const Loops& loops, Member& m) {
+    std::vector<int> uses = uses_of(d, m);
+    auto bind = [&](std::vector<int>& axis_of, const SymInts& ranges) {
+      for (size_t k = 0; k < axis_of.size(); ++k) {
+        if (axis_of[k] != kUnbound) continue;
+        size_t a = 0;
+        while (a < d.axes.size() && (uses[a] > 0 || !d.inner[a] || !provably_equal(d.axes[a], ranges[k])))
+          ++a;
+        if (a == d.axes.size()) return false;
+        axis_of[k] = static_cast<int>(a);
+        uses[a] = 1;
+      }
+      return true;
+    };
+    return bind(m.axis_of_rvar, loops.reduction_ranges) && bind(m.axis_of_var, loops.ranges);
   }
 
   bool only_reduces(const Draft& d) const {
@@ -345,11 +341,12 @@ private:
     double rows = 1, row = 1;
     for (size_t a = 0; a < d.axes.size(); ++a)
       (match.inner[a] ? row : rows) *= static_cast<double>(std::max<int64_t>(1, size_hint(d.axes[a])));
-    if (row * 4 > static_cast<double>(target_.l2_bytes)) { // it and its intermediates should stay there
+    constexpr double kBytes = 4;                                // of an element
+    if (row * kBytes > static_cast<double>(target_.l2_bytes)) { // it and its intermediates should stay there
       reason = "a row does not fit the cache";
       return false;
     }
-    if (rows < target_.threads && row > 4096) {
+    if (rows < target_.threads && row > kRowOfThread) {
       reason = "too few rows for the threads";
       return false;
     }

@@ -59,20 +59,18 @@ bool same_dimension_order(const SymInts& indices, const SymInts& ranges, Context
 
 class LayoutPass {
 public:
-  LayoutPass(Program& program, const ScheduleOptions& options)
-      : program_(program), options_(options), order_(program.buffers.size(), Order::undecided) {}
+  explicit LayoutPass(Program& program)
+      : program_(program), order_(program.buffers.size(), Order::undecided) {}
 
   void run() {
     for (const ProgramOutput& out : program_.outputs) order_[out.buffer] = Order::row_major;
     for (const Operation& op : program_.operations)
       if (const auto* call = std::get_if<ExternCall>(&op.what); call && !call->output_sizes.empty())
         order_[call->outputs[0]] = Order::row_major;
-    if (options_.channels_last) {
-      seed();
-      forward();
-      backward();
-      forward();
-    }
+    seed();
+    forward();
+    backward();
+    forward();
     freeze();
     insert_copies();
   }
@@ -85,8 +83,7 @@ private:
   }
 
   bool wants_channels_last(const ExternCall& call) const {
-    if (!options_.channels_last || program_.target.cuda || call.inputs.size() < 2)
-      return options_.channels_last;
+    if (program_.target.cuda || call.inputs.size() < 2) return true;
     const OperandInfos infos = operand_infos(program_, call, program_.at(call.outputs[0]).sizes);
     return !extern_kernels::takes_planes(call.problem, infos.inputs, infos.outputs, program_.target);
   }
@@ -331,13 +328,12 @@ private:
   };
 
   Program& program_;
-  const ScheduleOptions& options_;
   std::vector<Order> order_;
   std::vector<Copy> copies_;
 };
 
 } // namespace
 
-void assign_layouts(Program& program, const ScheduleOptions& options) { LayoutPass(program, options).run(); }
+void assign_layouts(Program& program) { LayoutPass(program).run(); }
 
 } // namespace tbx::fusion

@@ -1,7 +1,9 @@
 // Layout: fixes the strides of every buffer. Channels-last for convolution networks, row-major otherwise.
 #pragma once
 
-#include "fusion/schedule.h"
+#include <vector>
+
+#include "ir/tensor_box.h"
 
 namespace tbx::fusion {
 
@@ -13,6 +15,6 @@ std::vector<int> channels_last_order(int rank);
 
 /// Needs a program before grouping. Guarantees fixed strides on every buffer; where an extern kernel cannot
 /// take an operand's layout a copy is inserted into the program just before the call.
-void assign_layouts(ir::Program& program, const ScheduleOptions& options);
+void assign_layouts(ir::Program& program);
 
 } // namespace tbx::fusion

@@ -251,6 +251,19 @@ private:
     }
   }
 
+  /// Post-operations that grow step by step, and the call that they become part of.
+  struct Chain {
+    ExternCall call;
+    SymInts sizes;    ///< of the result, as the problem sees it
+    DimGroups groups; ///< the consumer's loops, by dimension of the result
+    Expr cur, end;    ///< what the call computes so far, and what the consumer makes of it
+    bool bytes;       ///< the product is stored as bytes
+    bool integers;    ///< as bytes, or as exact sums
+    bool adds_bytes = false;
+
+    std::vector<PostOp>& post_ops() { return *post_ops_of(call.problem); }
+  };
+
   bool fuse_chain(Operation& op, ExternCall& call, Operation& consumer, Compute& compute,
                   std::vector<Operation>& made) {
     const Buffer buffer = program_.at(call.outputs[0]); // a copy: operands add buffers
@@ -269,76 +282,23 @@ private:
       return refused(op, "the consumer sees the result in another shape");
 
     const bool bytes = is_byte(buffer.dtype), integers = bytes || buffer.dtype == DType::i32;
-    bool adds_bytes = false;
-    ChainMatcher matcher(compute.loops.body, loads[0], integers);
-    ExternCall fused = call;
-    auto& post_ops = *post_ops_of(fused.problem);
-    Expr cur = loads[0], end = compute.loops.body;
+    Chain chain{call, sizes, std::move(*groups), loads[0], compute.loops.body, bytes, integers};
     // The store rounds.
-    if (end->op == Op::round_to && is_half(compute.loops.dtype) && end->format == compute.loops.dtype)
-      end = end->args[0];
-    if (integers) {
-      // Exact sums become f32 before anything else; in the end they may be integers again.
-      if (auto start = bytes ? matcher.as_dequantised(cur) : std::nullopt) {
-        cur = start->first;
-        if (start->second.zero != 0)
-          append_step(post_ops, {PostOp::linear, 1, static_cast<float>(-start->second.zero)});
-      } else {
-        cur = bytes ? nullptr : matcher.as_f32(cur);
-      }
-      if (!cur) return refused(op, bytes ? "bytes that stay bytes" : "the exact sum is used as an integer");
-      if (end->op == Op::cast && is_byte(end->dtype)) end = end->args[0];
-      if (end->dtype != DType::f32) return refused(op, "no library form of what follows");
-      if (is_byte(compute.loops.dtype) && (end->op != Op::min && end->op != Op::max))
-        return refused(op, "integers that are not clamped");
-    }
-    while (cur != end) {
-      auto link = matcher.next(cur);
+    if (chain.end->op == Op::round_to && is_half(compute.loops.dtype) &&
+        chain.end->format == compute.loops.dtype)
+      chain.end = chain.end->args[0];
+    const ChainMatcher matcher(compute.loops.body, loads[0], integers);
+    if (integers)
+      if (const char* reason = enter_floats(chain, matcher, compute.loops.dtype)) return refused(op, reason);
+    while (chain.cur != chain.end) {
+      std::optional<Link> link = matcher.next(chain.cur);
       // A partial chain would only move the boundary: the nest stays as one kernel.
       if (!link) return refused(op, "no library form of what follows");
-      if (!integers && is_dear_inside(call.problem, link->op.kind, sizes))
-        return refused(op, "what follows is faster in a kernel of its own");
-      std::optional<ExternOperand> operand;
-      auto spread = extern_kernels::Spread::other;
-      if (link->operand) {
-        if (link->operand->op != Op::load) link->operand = in_memory(link->operand, ranges, made, op.origins);
-        operand = operand_of(program_, link->operand, *groups, sizes);
-        if (!operand) return refused(op, "an operand moves with part of a dimension");
-        spread = spread_of(call.problem, operand->sizes, sizes);
-        link->op.operand = static_cast<int>(std::max<size_t>(fused.inputs.size(), 3));
-        // Whether a narrow one fits is asked of the kernel, with the whole call.
-        const DType type = program_.at(operand->buffer).dtype;
-        const bool fits =
-            link->bytes ? takes_bytes(type) && spread == extern_kernels::Spread::none : is_real(type);
-        if (!fits) return refused(op, "an operand is not float32");
-      }
-      std::string refusal = accepts_post_op(fused.problem, link->op, DType::f32, spread);
-      if (!refusal.empty()) return refused(op, refusal);
-      if (operand && is_bias(fused, link->op, operand->sizes, integers)) {
-        std::get<extern_kernels::MatMulProblem>(fused.problem).has_bias = true;
-        fused.inputs.push_back(std::move(*operand));
-        cur = link->next;
-        continue;
-      }
-      if (operand) {
-        while (fused.inputs.size() < 3) fused.inputs.push_back({});
-        fused.inputs.push_back(std::move(*operand));
-      }
-      if (integers) {
-        // Added as they lie, in units of their own scale.
-        const Dequantised d = link->bytes.value_or(Dequantised{});
-        if (d.scale != 1) append_step(post_ops, {PostOp::linear, static_cast<float>(1 / d.scale), 0});
-        append_step(post_ops, link->op);
-        if (d.scale != 1 || d.zero != 0)
-          append_step(post_ops,
-                      {PostOp::linear, static_cast<float>(d.scale), static_cast<float>(-d.zero * d.scale)});
-        adds_bytes |= link->bytes.has_value();
-      } else {
-        post_ops.push_back(link->op);
-      }
-      cur = link->next;
+      if (std::string reason = take(chain, *link, ranges, op.origins, made); !reason.empty())
+        return refused(op, reason);
     }
-    if (bytes && !adds_bytes) return refused(op, "what follows is a table of bytes");
+    if (bytes && !chain.adds_bytes) return refused(op, "what follows is a table of bytes");
+    ExternCall& fused = chain.call;
     fused.outputs = {compute.output};
     fused.output_sizes = same_sizes ? SymInts{} : sizes;
     if (target_.cuda) narrow_constants(fused);
@@ -350,6 +310,74 @@ private:
     // The call's result now is the consumer's buffer; readers of that buffer are unchanged.
     consumer = std::move(merged);
     return true;
+  }
+
+  /// Exact sums and bytes become f32 before anything else; in the end they may be integers again, of type
+  /// `result`. Why they do not; nullptr: they do.
+  static const char* enter_floats(Chain& chain, const ChainMatcher& matcher, DType result) {
+    const auto start = chain.bytes ? matcher.as_dequantised(chain.cur) : std::nullopt;
+    if (start) {
+      chain.cur = start->first;
+      if (start->second.zero != 0)
+        append_step(chain.post_ops(), {PostOp::linear, 1, static_cast<float>(-start->second.zero)});
+    } else if (chain.bytes) {
+      return "bytes that stay bytes";
+    } else {
+      chain.cur = matcher.as_f32(chain.cur);
+      if (!chain.cur) return "the exact sum is used as an integer";
+    }
+    if (chain.end->op == Op::cast && is_byte(chain.end->dtype)) chain.end = chain.end->args[0];
+    if (chain.end->dtype != DType::f32) return "no library form of what follows";
+    if (is_byte(result) && chain.end->op != Op::min && chain.end->op != Op::max)
+      return "integers that are not clamped";
+    return nullptr;
+  }
+
+  /// Makes the next link of the chain part of the call. Why it is not; empty: it is.
+  std::string take(Chain& chain, Link link, const SymInts& ranges, const std::vector<int>& origins,
+                   std::vector<Operation>& made) {
+    using extern_kernels::Spread;
+    ExternCall& call = chain.call;
+    if (!chain.integers && is_dear_inside(call.problem, link.op.kind, chain.sizes))
+      return "what follows is faster in a kernel of its own";
+    std::optional<ExternOperand> operand;
+    Spread spread = Spread::other;
+    if (link.operand) {
+      if (link.operand->op != Op::load) link.operand = in_memory(link.operand, ranges, made, origins);
+      operand = operand_of(program_, link.operand, chain.groups, chain.sizes);
+      if (!operand) return "an operand moves with part of a dimension";
+      spread = spread_of(call.problem, operand->sizes, chain.sizes);
+      link.op.operand = static_cast<int>(std::max<size_t>(call.inputs.size(), 3));
+      // Whether a narrow one fits is asked of the kernel, with the whole call.
+      const DType type = program_.at(operand->buffer).dtype;
+      const bool fits = link.bytes ? takes_bytes(type) && spread == Spread::none : is_real(type);
+      if (!fits) return "an operand is not float32";
+    }
+    if (std::string refusal = accepts_post_op(call.problem, link.op, DType::f32, spread); !refusal.empty())
+      return refusal;
+    chain.cur = link.next;
+    if (operand && is_bias(call, link.op, operand->sizes, chain.integers)) {
+      std::get<extern_kernels::MatMulProblem>(call.problem).has_bias = true;
+      call.inputs.push_back(std::move(*operand));
+      return {};
+    }
+    if (operand) {
+      while (call.inputs.size() < 3) call.inputs.push_back({});
+      call.inputs.push_back(std::move(*operand));
+    }
+    if (!chain.integers) {
+      chain.post_ops().push_back(link.op);
+      return {};
+    }
+    // Bytes are added as they lie, in units of their own scale.
+    const Dequantised d = link.bytes.value_or(Dequantised{});
+    if (d.scale != 1) append_step(chain.post_ops(), {PostOp::linear, static_cast<float>(1 / d.scale), 0});
+    append_step(chain.post_ops(), link.op);
+    if (d.scale != 1 || d.zero != 0)
+      append_step(chain.post_ops(),
+                  {PostOp::linear, static_cast<float>(d.scale), static_cast<float>(-d.zero * d.scale)});
+    chain.adds_bytes |= link.bytes.has_value();
+    return {};
   }
 
   Program& program_;

@@ -137,7 +137,7 @@ std::span<const ScheduleStep> schedule_steps() {
       ScheduleStep{"fuse_row_work", "norm, product of one row, gate -> one product, for a GPU",
                    [](ScheduleWork& w) { fuse_row_work(w.program, w.target); }, wants_extern_fusion},
       ScheduleStep{"assign_layouts", "fixes the memory order of every buffer",
-                   [](ScheduleWork& w) { assign_layouts(w.program, w.options); }},
+                   [](ScheduleWork& w) { assign_layouts(w.program); }},
       // Behind assign_layouts: what attention takes over needs no other order any more.
       ScheduleStep{"carry_caches", "cache copied to be longer, then read by attention -> attention copies it",
                    [](ScheduleWork& w) {

@@ -13,12 +13,9 @@
 
 namespace tbx::fusion {
 
-using tbx::Target; // base/target.h
-
 struct ScheduleOptions {
-  bool fuse = true;        ///< false: one kernel per operation
-  bool fuse_extern = true; ///< post-operations into convolutions and matrix products
-  bool channels_last = true;
+  bool fuse = true;                  ///< false: one kernel per operation
+  bool fuse_extern = true;           ///< post-operations into convolutions and matrix products
   bool fold_constants = true;        ///< what operations make of constants alone is computed now
   std::vector<std::string> disabled; ///< steps to leave out, of those that can be
 #ifdef NDEBUG

@@ -108,12 +108,13 @@ std::string type_text(const ValueType& type);
 /// How errors name a node: "node 'conv1' (Conv, opset 13)"; one without a name goes by its first output.
 std::string describe(const Graph& graph, const Node& node);
 
-/// Deterministic text (`tbx dump --stage=import`).
+/// The size that `body` declares for dimension `dim` of an output of rank `rank`; -1 where it declares none,
+/// or another rank.
+int64_t declared_size(const Graph& body, size_t output, size_t dim, size_t rank);
 /// The shape of the iteration number (input 0) or condition (input 1) that the body of a Loop gets: a scalar,
 /// or [1] where the body declares a rank of one, as files of older exporters do.
-/// What `body` declares of size `dim`, of `rank`, of an output; -1 where it says nothing.
-int64_t declared_size(const Graph& body, size_t output, size_t dim, size_t rank);
 std::vector<int64_t> dims_of_loop_number(const Graph& body, size_t input);
+/// Deterministic text (`tbx dump --stage=import`).
 std::string to_string(const Graph& graph);
 /// Throws InternalError when the graph is not SSA, not topologically ordered, or names a missing value.
 void verify(const Graph& graph);

@@ -22,6 +22,10 @@ inline std::string node_text(std::string_view label, std::string_view domain, st
 inline std::string_view canonical_domain(std::string_view domain) {
   return domain == "ai.onnx" ? std::string_view() : domain;
 }
+/// The domains that ONNX defines operators in, in their canonical spelling.
+inline bool is_onnx_domain(std::string_view domain) {
+  return domain.empty() || domain.starts_with("ai.onnx.");
+}
 /// For people: "" is shown as ai.onnx.
 inline std::string_view shown_domain(std::string_view domain) { return domain.empty() ? "ai.onnx" : domain; }
 

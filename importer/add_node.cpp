@@ -36,7 +36,34 @@ bool is_of_onnxruntime(const std::string& op) {
   return op == "SimplifiedLayerNormalization" || op == "LayerNormalization";
 }
 
-bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
+/// The version of its operator set under which a node is to be read.
+int opset_of(const Env& env, const std::string& domain) {
+  const auto import = env.opsets->find(domain);
+  if (import != env.opsets->end()) return import->second;
+  if (domain == "com.microsoft") return 1; // ONNX Runtime's own tools leave it out
+  if (domain == "ai.onnx.ml")              // as do converters of before 2018; ONNX Runtime takes the newest
+    return onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map().at(domain).second;
+  throw Error(ErrorKind::model,
+              fmt::format("the model imports no version of the operator set {}", shown(shown_domain(domain))),
+              "add it to opset_import");
+}
+
+void check_against(const onnx::OpSchema* schema, const onnx::NodeProto& node) {
+  if (!schema || schema->deprecated()) return;
+  try {
+    schema->Verify(node);
+  } catch (const std::exception& e) {
+    throw_model_error("{}", e.what());
+  }
+}
+
+/// The first result of an operator without a schema has the type of input `giver`, where that is known.
+void take_type(const NodeView& view, int giver, onnx::TypeProto& result) {
+  if (giver < 0 || giver >= static_cast<int>(view.inputs.size()) || !view.inputs[giver]) return;
+  const onnx::TypeProto& type = view.inputs[giver]->type;
+  if (type.has_tensor_type() && is_known(type))
+    result.mutable_tensor_type()->set_elem_type(type.tensor_type().elem_type());
+}
 
 std::string where(const Env& env, const onnx::NodeProto& node) {
   auto it = env.opsets->find(std::string(canonical_domain(node.domain())));
@@ -59,7 +86,7 @@ struct GraphBuilder::Subgraphs {
     }
   };
 
-  Subgraphs(GraphBuilder& builder, std::unordered_map<std::string, BoundAttribute>& attributes, bool of_loop)
+  Subgraphs(GraphBuilder& builder, BoundAttributes& attributes, bool of_loop)
       : builder(builder), attributes(attributes), of_loop(of_loop) {}
 
   Subgraph& get(const std::string& name, const std::vector<const onnx::TypeProto*>* inputs) {
@@ -101,7 +128,7 @@ struct GraphBuilder::Subgraphs {
   }
 
   GraphBuilder& builder;
-  std::unordered_map<std::string, BoundAttribute>& attributes;
+  BoundAttributes& attributes;
   bool of_loop;
   std::unordered_map<std::string, Subgraph> built;
   std::unordered_map<std::string, Inferencer> inferencers;
@@ -133,32 +160,14 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
   node.name = env.prefix.empty() ? proto.name() : env.prefix + label_of(proto);
   node.op_type = proto.op_type();
   node.domain = canonical_domain(proto.domain());
-  auto import = env.opsets->find(node.domain);
-  if (import != env.opsets->end())
-    node.opset = import->second;
-  else if (node.domain == "com.microsoft")
-    node.opset = 1;                     // ONNX Runtime's own tools leave it out
-  else if (node.domain == "ai.onnx.ml") // as do converters of before 2018; ONNX Runtime takes the newest
-    node.opset = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map().at(node.domain).second;
-  else
-    throw Error(
-        ErrorKind::model,
-        fmt::format("the model imports no version of the operator set {}", shown(shown_domain(node.domain))),
-        "add it to opset_import");
-
+  node.opset = opset_of(env, node.domain);
   const onnx::OpSchema* schema = custom ? nullptr : find_schema(proto, node.domain, node.opset);
-  if (schema && !schema->deprecated()) {
-    try {
-      schema->Verify(proto);
-    } catch (const std::exception& e) {
-      throw_model_error("{}", e.what());
-    }
-  }
+  check_against(schema, proto);
   TBX_MODEL(proto.output_size() > 0, "the node has no outputs");
   if (node.op_type == "Constant" && node.domain.empty()) return add_constant(env, proto);
 
   for (int i = 0; i < proto.input_size(); ++i) node.inputs.push_back(resolve_input(env, proto, i));
-  auto attributes = resolve_attributes(env, proto);
+  BoundAttributes attributes = resolve_attributes(env, proto);
   NodeView view{.proto = proto, .schema = schema};
   for (auto& [name, bound] : attributes) view.attributes.emplace(name, bound.proto);
   for (ValueId id : node.inputs) view.inputs.push_back(id < 0 ? nullptr : &env.scope->facts[id]);
@@ -169,32 +178,37 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
   InferredOutputs inferred =
       infer_outputs(view, /*strict=*/!env.in_subgraph, /*check_types=*/!env.in_operator_body);
 
-  for (auto& [name, bound] : attributes) {
-    AttributeProto& p = *bound.proto;
-    if (p.type() == AttributeProto::GRAPH) {
-      TBX_MODEL(p.has_g(), "attribute {} has no graph", shown(name));
-      node.attributes.emplace(name, subgraphs.get(name, nullptr).graph);
-    } else if (p.type() == AttributeProto::GRAPHS) {
-      std::vector<std::shared_ptr<Graph>> graphs;
-      for (auto& g : *p.mutable_graphs()) graphs.push_back(build_subgraph(*bound.env, g, nullptr).graph);
-      node.attributes.emplace(name, std::move(graphs));
-    } else {
-      node.attributes.emplace(name, to_attribute(p, *this, symbols_, options_));
-    }
-  }
-
-  if (!schema && !custom && options_.type_giver) {
-    const int giver = options_.type_giver(node);
-    if (giver >= 0 && giver < static_cast<int>(view.inputs.size()) && view.inputs[giver])
-      if (const auto& type = view.inputs[giver]->type; type.has_tensor_type() && is_known(type))
-        inferred.types[0].mutable_tensor_type()->set_elem_type(type.tensor_type().elem_type());
-  }
+  for (auto& [name, bound] : attributes) node.attributes.emplace(name, attribute_of(name, bound, subgraphs));
+  if (!schema && !custom && options_.type_giver)
+    take_type(view, options_.type_giver(node), inferred.types[0]);
   if (custom) {
     node.custom = custom_node(std::move(custom), node, proto);
     infer_custom(*node.custom, view, inferred.types);
   }
+  define_outputs(env, proto, node, std::move(inferred));
+  node.origin = static_cast<int>(origins_.size());
+  origins_.push_back(fmt::format("{}{} ({})", env.prefix, label_of(proto), node.op_type));
+  memory_.add(static_cast<int64_t>(sizeof node + node.name.size() + origins_.back().size()));
+  env.scope->graph.nodes.push_back(std::move(node));
+}
 
-  int index = static_cast<int>(env.scope->graph.nodes.size());
+Attribute GraphBuilder::attribute_of(const std::string& name, const BoundAttribute& bound,
+                                     Subgraphs& subgraphs) {
+  AttributeProto& p = *bound.proto;
+  if (p.type() == AttributeProto::GRAPH) {
+    TBX_MODEL(p.has_g(), "attribute {} has no graph", shown(name));
+    return subgraphs.get(name, nullptr).graph;
+  }
+  if (p.type() != AttributeProto::GRAPHS) return to_attribute(p, *this, symbols_, options_);
+  std::vector<std::shared_ptr<Graph>> graphs;
+  for (auto& g : *p.mutable_graphs()) graphs.push_back(build_subgraph(*bound.env, g, nullptr).graph);
+  return graphs;
+}
+
+/// The values of the node that the graph gets next.
+void GraphBuilder::define_outputs(Env& env, const onnx::NodeProto& proto, Node& node,
+                                  InferredOutputs inferred) {
+  const int index = static_cast<int>(env.scope->graph.nodes.size());
   for (int i = 0; i < proto.output_size(); ++i) {
     const std::string& name = proto.output(i);
     if (name.empty()) {
@@ -213,10 +227,6 @@ void GraphBuilder::add_node(Env& env, onnx::NodeProto& proto) {
     define(env, name, id);
     node.outputs.push_back(id);
   }
-  node.origin = static_cast<int>(origins_.size());
-  origins_.push_back(fmt::format("{}{} ({})", env.prefix, label_of(proto), node.op_type));
-  memory_.add(static_cast<int64_t>(sizeof node + node.name.size() + origins_.back().size()));
-  env.scope->graph.nodes.push_back(std::move(node));
 }
 
 const onnx::OpSchema* GraphBuilder::find_schema(const onnx::NodeProto& node, const std::string& domain,
@@ -240,9 +250,8 @@ ValueId GraphBuilder::resolve_input(Env& env, const onnx::NodeProto& node, int i
   throw_model_error("input {} does not exist: no node, input or initializer of this name", shown(name));
 }
 
-std::unordered_map<std::string, BoundAttribute> GraphBuilder::resolve_attributes(Env& env,
-                                                                                 onnx::NodeProto& node) {
-  std::unordered_map<std::string, BoundAttribute> result;
+BoundAttributes GraphBuilder::resolve_attributes(Env& env, onnx::NodeProto& node) {
+  BoundAttributes result;
   for (AttributeProto& attribute : *node.mutable_attribute()) {
     TBX_MODEL(!attribute.name().empty(), "an attribute has no name");
     BoundAttribute bound{&attribute, &env};

@@ -38,6 +38,84 @@ void for_each_node(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& no
   }
 }
 
+/// Finds the sizes and depths of functions: depth-first over their calls, with a stack of its own.
+class CallWalk {
+public:
+  CallWalk(const Functions& functions, int max_depth) : functions_(functions), max_depth_(max_depth) {}
+
+  /// Of this function and of all that it calls. ModelError where it calls itself, or too deep.
+  void measure(Functions::Function& root) {
+    if (calls_[&root].state == State::done) return;
+    enter(root);
+    while (!stack_.empty()) {
+      Frame& frame = stack_.back();
+      Calls& calls = calls_[frame.function];
+      if (frame.next == calls.callees.size()) {
+        leave(*frame.function, calls);
+        stack_.pop_back();
+        continue;
+      }
+      Functions::Function& callee = *calls.callees[frame.next++];
+      const State state = calls_[&callee].state;
+      if (state == State::open) throw_circle(callee);
+      if (state == State::fresh) enter(callee);
+    }
+  }
+
+private:
+  enum class State : uint8_t { fresh, open, done };
+  struct Calls {
+    State state = State::fresh;
+    std::vector<Functions::Function*> callees;
+    int64_t own_nodes = 0;
+  };
+  struct Frame {
+    Functions::Function* function;
+    size_t next = 0; ///< of its callees
+  };
+
+  void enter(Functions::Function& function) {
+    Calls& calls = calls_[&function];
+    calls.state = State::open;
+    for_each_node(function.proto->node(), [&](const onnx::NodeProto& node) {
+      if (auto* callee = const_cast<Functions::Function*>(functions_.find(node)))
+        calls.callees.push_back(callee);
+      else
+        ++calls.own_nodes;
+    });
+    stack_.push_back({&function});
+  }
+
+  void leave(Functions::Function& function, Calls& calls) const {
+    calls.state = State::done;
+    function.total_nodes = calls.own_nodes;
+    for (const Functions::Function* callee : calls.callees) {
+      function.total_nodes = saturating_add(function.total_nodes, callee->total_nodes);
+      function.depth = std::max(function.depth, callee->depth);
+    }
+    if (++function.depth > max_depth_)
+      throw Error(ErrorKind::model,
+                  fmt::format("function {} calls others {} levels deep, over the limit of {}", function.label,
+                              function.depth, max_depth_),
+                  how_to_raise("max_nesting"));
+  }
+
+  [[noreturn]] void throw_circle(const Functions::Function& callee) const {
+    constexpr int kShown = 8; // functions of the circle
+    std::string chain;
+    auto from = std::find_if(stack_.begin(), stack_.end(),
+                             [&](const Frame& frame) { return frame.function == &callee; });
+    for (auto it = from; it != stack_.end() && it - from < kShown; ++it)
+      chain += it->function->label + " -> ";
+    throw_model_error("functions call themselves, which ONNX forbids: {}{}", chain, callee.label);
+  }
+
+  const Functions& functions_;
+  const int max_depth_;
+  std::unordered_map<const Functions::Function*, Calls> calls_;
+  std::vector<Frame> stack_;
+};
+
 } // namespace
 
 OpsetImports read_opset_imports(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports,
@@ -66,67 +144,8 @@ Functions::Functions(onnx::ModelProto& model, const ImportOptions& options) {
     bool added = by_id_.emplace(id_of(proto, proto.name()), std::move(f)).second;
     TBX_MODEL(added, "function {} is defined twice", label);
   }
-
-  // Depth-first over calls with a stack of our own; sizes and depths are known when a function is left.
-  enum State { fresh, open, done };
-  struct Facts {
-    State state = fresh;
-    std::vector<Function*> callees;
-    int64_t own_nodes = 0;
-  };
-  std::unordered_map<Function*, Facts> facts;
-  auto enter = [&](Function* f) -> Facts& {
-    Facts& x = facts[f];
-    x.state = open;
-    for_each_node(f->proto->node(), [&](const onnx::NodeProto& node) {
-      if (auto* callee = const_cast<Function*>(find(node)))
-        x.callees.push_back(callee);
-      else
-        ++x.own_nodes;
-    });
-    return x;
-  };
-  struct Frame {
-    Function* f;
-    size_t next = 0;
-  };
-  for (auto& [id, root] : by_id_) {
-    if (facts[&root].state == done) continue;
-    std::vector<Frame> stack{{&root}};
-    enter(&root);
-    while (!stack.empty()) {
-      Frame& frame = stack.back();
-      Facts& x = facts[frame.f];
-      if (frame.next < x.callees.size()) {
-        Function* callee = x.callees[frame.next++];
-        State state = facts[callee].state;
-        if (state == open) {
-          std::string chain;
-          auto from = std::find_if(stack.begin(), stack.end(), [&](const Frame& s) { return s.f == callee; });
-          for (auto it = from; it != stack.end() && it - from < 8; ++it) chain += it->f->label + " -> ";
-          throw_model_error("functions call themselves, which ONNX forbids: {}{}", chain, callee->label);
-        }
-        if (state == fresh) {
-          enter(callee);
-          stack.push_back({callee});
-        }
-        continue;
-      }
-      x.state = done;
-      frame.f->total_nodes = x.own_nodes;
-      for (Function* callee : x.callees) {
-        frame.f->total_nodes = saturating_add(frame.f->total_nodes, callee->total_nodes);
-        frame.f->depth = std::max(frame.f->depth, callee->depth);
-      }
-      ++frame.f->depth;
-      if (frame.f->depth > options.max_nesting)
-        throw Error(ErrorKind::model,
-                    fmt::format("function {} calls others {} levels deep, over the limit of {}",
-                                frame.f->label, frame.f->depth, options.max_nesting),
-                    how_to_raise("max_nesting"));
-      stack.pop_back();
-    }
-  }
+  CallWalk walk(*this, options.max_nesting);
+  for (auto& [id, function] : by_id_) walk.measure(function);
 
   int64_t total = 0;
   for_each_node(model.graph().node(), [&](const onnx::NodeProto& node) {

@@ -203,8 +203,49 @@ void GraphBuilder::choose_defaults(const onnx::GraphProto& graph) {
   }
 }
 
+namespace {
+
+using NamedTypes = std::vector<std::pair<std::string, onnx::TypeProto>>;
+
+/// Sizes below 0 stay as the model declares them. `what`: the input, for errors.
+void give_shape(onnx::TypeProto& type, const std::vector<int64_t>& sizes, const std::string& what) {
+  auto* tensor = tensor_of(type);
+  TBX_MODEL(tensor, "{} is not a tensor, so it cannot be given a shape", what);
+  const bool same_rank = !tensor->has_shape() || tensor->shape().dim_size() == static_cast<int>(sizes.size());
+  TBX_MODEL(same_rank, "{} has rank {}, but was given the shape [{}]", what, tensor->shape().dim_size(),
+            fmt::join(sizes, ", "));
+  auto* shape = tensor->mutable_shape();
+  for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
+    auto* dim = i < shape->dim_size() ? shape->mutable_dim(i) : shape->add_dim();
+    if (sizes[i] >= 0) dim->set_dim_value(sizes[i]);
+  }
+}
+
+/// Symbols for all dimensions of inputs: first the names that the model itself uses, then those of dimensions
+/// that it leaves open, which must be other ones.
+void name_open_dims(NamedTypes& inputs, Symbols& symbols) {
+  auto for_each_dim = [&](auto fn) {
+    for (auto& [name, type] : inputs)
+      if (auto* tensor = tensor_of(type); tensor && tensor->has_shape())
+        for (int i = 0; i < tensor->shape().dim_size(); ++i)
+          fn(name, i, *tensor->mutable_shape()->mutable_dim(i));
+  };
+  for_each_dim([&](const std::string&, int, auto& dim) {
+    if (dim.has_dim_param()) symbols.of_input(dim.dim_param());
+  });
+  for_each_dim([&](const std::string& name, int i, auto& dim) {
+    if (dim.has_dim_value() || dim.has_dim_param()) return;
+    std::string symbol = name_of_size(name, i);
+    while (symbols.is_input(symbol)) symbol += '_';
+    symbols.of_input(symbol);
+    dim.set_dim_param(symbol);
+  });
+}
+
+} // namespace
+
 void GraphBuilder::read_main_inputs(Env& env, onnx::GraphProto& graph) {
-  std::vector<std::pair<std::string, onnx::TypeProto>> inputs;
+  NamedTypes inputs;
   std::unordered_set<std::string> seen;
   for (const auto& input : graph.input()) {
     const std::string what = "input " + shown(input.name());
@@ -224,45 +265,14 @@ void GraphBuilder::read_main_inputs(Env& env, onnx::GraphProto& graph) {
       if (is_constant) continue;
     }
     TBX_MODEL(is_known(type), "{} has no type", what);
-    auto override = options_.input_shapes.find(input.name());
-    if (override != options_.input_shapes.end()) {
-      auto* tensor = tensor_of(type);
-      TBX_MODEL(tensor, "{} is not a tensor, so it cannot be given a shape", what);
-      bool same_rank =
-          !tensor->has_shape() || tensor->shape().dim_size() == static_cast<int>(override->second.size());
-      TBX_MODEL(same_rank, "{} has rank {}, but was given the shape [{}]", what, tensor->shape().dim_size(),
-                fmt::join(override->second, ", "));
-      auto* shape = tensor->mutable_shape();
-      for (size_t i = 0; i < override->second.size(); ++i) {
-        auto* dim = static_cast<int>(i) < shape->dim_size() ? shape->mutable_dim(static_cast<int>(i))
-                                                            : shape->add_dim();
-        if (override->second[i] >= 0) dim->set_dim_value(override->second[i]);
-      }
-    }
+    auto given = options_.input_shapes.find(input.name());
+    if (given != options_.input_shapes.end()) give_shape(type, given->second, what);
     inputs.emplace_back(input.name(), std::move(type));
   }
   for (const auto& [name, dims] : options_.input_shapes)
     TBX_MODEL(seen.contains(name), "a shape was given for {}, which is not an input of the model",
               shown(name));
-
-  // First all names the model itself uses, then names for dimensions it leaves open, which must be other
-  // ones.
-  auto for_each_dim = [&](auto fn) {
-    for (auto& [name, type] : inputs)
-      if (auto* tensor = tensor_of(type); tensor && tensor->has_shape())
-        for (int i = 0; i < tensor->shape().dim_size(); ++i)
-          fn(name, i, *tensor->mutable_shape()->mutable_dim(i));
-  };
-  for_each_dim([&](const std::string&, int, auto& dim) {
-    if (dim.has_dim_param()) symbols_.of_input(dim.dim_param());
-  });
-  for_each_dim([&](const std::string& name, int i, auto& dim) {
-    if (dim.has_dim_value() || dim.has_dim_param()) return;
-    std::string symbol = name_of_size(name, i);
-    while (symbols_.is_input(symbol)) symbol += '_';
-    symbols_.of_input(symbol);
-    dim.set_dim_param(symbol);
-  });
+  name_open_dims(inputs, symbols_);
   for (auto& [name, type] : inputs) {
     ValueId id = add_value(env, name, std::move(type));
     define(env, name, id);

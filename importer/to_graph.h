@@ -40,10 +40,9 @@ using BoundAttributes = std::unordered_map<std::string, BoundAttribute>;
 /// Where a list of nodes is read: a graph, or a function body inlined into one.
 struct Env {
   Scope* scope = nullptr;
-  Env* outer =
-      nullptr; ///< names not found here are looked up there; none for the main graph and function bodies
-  std::unordered_map<std::string, ValueId>
-      names; ///< -1: an optional input that the function's caller left out
+  /// Names not found here are looked up there; none for the main graph and function bodies.
+  Env* outer = nullptr;
+  std::unordered_map<std::string, ValueId> names; ///< -1: an optional input that the caller left out
   const OpsetImports* opsets = nullptr;
   const BoundAttributes* attributes = nullptr;                      ///< in function bodies
   std::unordered_map<std::string, const onnx::TypeProto*> declared; ///< value_info and outputs
@@ -104,7 +103,9 @@ private:
   void add_node(Env& env, onnx::NodeProto& node);
   void add_constant(Env& env, onnx::NodeProto& node);
   ValueId resolve_input(Env& env, const onnx::NodeProto& node, int i);
-  std::unordered_map<std::string, BoundAttribute> resolve_attributes(Env& env, onnx::NodeProto& node);
+  BoundAttributes resolve_attributes(Env& env, onnx::NodeProto& node);
+  Attribute attribute_of(const std::string& name, const BoundAttribute& bound, Subgraphs& subgraphs);
+  void define_outputs(Env& env, const onnx::NodeProto& proto, Node& node, InferredOutputs inferred);
   const onnx::OpSchema* find_schema(const onnx::NodeProto& node, const std::string& domain, int opset);
 
   // add_custom.cpp

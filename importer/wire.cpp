@@ -177,10 +177,32 @@ private:
   size_t begin_ = 0; ///< of what was not copied yet
 };
 
-/// False where something that there is once is there again, which is for protobuf to join: `to` is of no use
-/// then.
-bool walk(ModelBytes& bytes, const ImportOptions& options, Skeleton* to) {
-  constexpr int64_t kPartsPerNode = 20; // names, attributes, types: generous for any real graph
+/// One way through all messages of a model, which counts what limits are for.
+class Walk {
+public:
+  Walk(ModelBytes& bytes, const ImportOptions& options, Skeleton* to)
+      : size_(bytes.size()), options_(options), reader_(bytes), open_{{Message::model, size_, 0}} {
+    if (to) copier_.emplace(bytes, *to);
+  }
+
+  /// False where something that there is once is there again, which is for protobuf to join: the copy is of
+  /// no use then.
+  bool run() {
+    while (!open_.empty()) {
+      check_stop_often();
+      const Open& in = open_.back();
+      if (reader_.at() < in.end) {
+        read_field();
+        continue;
+      }
+      if (copier_ && open_.size() > 1) copier_->close(in.length, in.end);
+      open_.pop_back();
+    }
+    if (copier_) copier_->copy_until(size_);
+    return once_;
+  }
+
+private:
   struct Open {
     Message message;
     size_t end;
@@ -188,73 +210,70 @@ bool walk(ModelBytes& bytes, const ImportOptions& options, Skeleton* to) {
     size_t length = 0; ///< where the copy has its length
     uint32_t seen = 0; ///< fields of those that there are once
   };
-  Reader reader(bytes);
-  std::optional<Copier> copier;
-  if (to) copier.emplace(bytes, *to);
-  std::vector<Open> open{{Message::model, bytes.size(), 0}};
-  int64_t nodes = 0, parts = 0;
-  bool once = true;
-  while (!open.empty()) {
-    check_stop_often();
-    Open& in = open.back();
-    if (reader.at() == in.end) {
-      if (copier && open.size() > 1) copier->close(in.length, in.end);
-      open.pop_back();
-      continue;
-    }
-    const size_t begin = reader.at();
-    uint64_t tag = reader.varint(in.end);
-    const size_t behind_tag = reader.at();
-    if (tag >> 32 != 0 || tag >> 3 == 0) reader.fail("a field has an impossible number");
-    auto field = static_cast<uint32_t>(tag >> 3);
+
+  void read_field() {
+    const size_t begin = reader_.at(), end = open_.back().end;
+    const uint64_t tag = reader_.varint(end);
+    const size_t behind_tag = reader_.at();
+    if (tag >> 32 != 0 || tag >> 3 == 0) reader_.fail("a field has an impossible number");
     switch (tag & 7) {
-    case 0: reader.varint(in.end); break;
-    case 1: reader.skip(8, in.end); break;
-    case 5: reader.skip(4, in.end); break;
-    case 2: {
-      uint64_t length = reader.varint(in.end);
-      size_t start = reader.at();
-      reader.skip(length, in.end);
-      if (++parts / kPartsPerNode > options.max_nodes)
-        over_limit("parts", options.max_nodes * kPartsPerNode, "max_nodes");
-      if (is_single(in.message, field)) {
-        once &= (in.seen >> field & 1) == 0;
-        in.seen |= uint32_t{1} << field;
-      }
-      Message message = part_of(in.message, field);
-      if (message == Message::none) {
-        if (!copier || in.message != Message::tensor) break;
-        if (field == kRawData && length >= kLargeRawData) copier->leave(begin, start, start + length);
-        if (field == kTensorText) copier->leave_out(begin, start + length);
-        break;
-      }
-      if (message == Message::node && ++nodes > options.max_nodes)
-        over_limit("nodes", options.max_nodes, "max_nodes");
-      bool nests = message == Message::graph || message == Message::type;
-      if (nests && in.depth > options.max_nesting)
-        over_limit("levels of nested graphs", options.max_nesting, "max_nesting");
-      reader.rewind(start);
-      open.push_back(
-          {message, start + length, in.depth + nests, copier ? copier->open(behind_tag, start) : 0});
-      break;
-    }
-    default: reader.fail("a field has an unknown form");
+    case 0: reader_.varint(end); break;
+    case 1: reader_.skip(8, end); break;
+    case 2: read_part(static_cast<uint32_t>(tag >> 3), begin, behind_tag); break;
+    case 5: reader_.skip(4, end); break;
+    default: reader_.fail("a field has an unknown form");
     }
   }
-  if (copier) copier->copy_until(bytes.size());
-  return once;
-}
+
+  /// A field of known length: a message is opened, all else is passed over.
+  void read_part(uint32_t field, size_t begin, size_t behind_tag) {
+    constexpr int64_t kPartsPerNode = 20; // names, attributes, types: generous for any real graph
+    Open& in = open_.back();
+    const uint64_t length = reader_.varint(in.end);
+    const size_t start = reader_.at();
+    reader_.skip(length, in.end);
+    if (++parts_ / kPartsPerNode > options_.max_nodes)
+      over_limit("parts", options_.max_nodes * kPartsPerNode, "max_nodes");
+    if (is_single(in.message, field)) {
+      once_ &= (in.seen >> field & 1) == 0;
+      in.seen |= uint32_t{1} << field;
+    }
+    const Message message = part_of(in.message, field);
+    if (message == Message::none) {
+      if (!copier_ || in.message != Message::tensor) return;
+      if (field == kRawData && length >= kLargeRawData) copier_->leave(begin, start, start + length);
+      if (field == kTensorText) copier_->leave_out(begin, start + length);
+      return;
+    }
+    if (message == Message::node && ++nodes_ > options_.max_nodes)
+      over_limit("nodes", options_.max_nodes, "max_nodes");
+    const bool nests = message == Message::graph || message == Message::type;
+    if (nests && in.depth > options_.max_nesting)
+      over_limit("levels of nested graphs", options_.max_nesting, "max_nesting");
+    reader_.rewind(start);
+    open_.push_back(
+        {message, start + length, in.depth + nests, copier_ ? copier_->open(behind_tag, start) : 0});
+  }
+
+  const size_t size_;
+  const ImportOptions& options_;
+  Reader reader_;
+  std::optional<Copier> copier_;
+  std::vector<Open> open_;
+  int64_t nodes_ = 0, parts_ = 0;
+  bool once_ = true;
+};
 
 } // namespace
 
-void check_wire(ModelBytes& bytes, const ImportOptions& options) { walk(bytes, options, nullptr); }
+void check_wire(ModelBytes& bytes, const ImportOptions& options) { Walk(bytes, options, nullptr).run(); }
 
 std::optional<Skeleton> skeleton_of(ModelBytes& bytes, const ImportOptions& options) {
   Skeleton skeleton;
   // Nobody who writes a model knows it: no text of a file passes for it.
   std::random_device random;
   for (int i = 0; i < 4; ++i) skeleton.mark += fmt::format("{:08x}", random());
-  if (!walk(bytes, options, &skeleton)) return std::nullopt;
+  if (!Walk(bytes, options, &skeleton).run()) return std::nullopt;
   return skeleton;
 }
 

@@ -47,8 +47,7 @@ struct Loops {
   SymInts reduction_ranges; ///< rvar(k) < reduction_ranges[k]
   ReduceOp reduce = ReduceOp::sum;
   int scan_axis = 0;
-  std::optional<SymInt>
-      scan_part; ///< running values begin anew after so many elements, which divide the axis
+  std::optional<SymInt> scan_part; ///< elements, which divide the axis, after which running values begin anew
   bool exclusive = false, reverse = false;
   Expr body = nullptr;
   DType dtype = DType::undefined; ///< type of the result (may be narrow; its buffer may be narrower)
@@ -106,15 +105,15 @@ struct Check {
   SymInt value;
   bool equal = false;
   std::string message;
-  bool assumption =
-      false;         ///< inputs for which it fails are legal, but need a program made without assumptions
+  /// Inputs for which it fails are legal, but need a program made without assumptions.
+  bool assumption = false;
   std::string where; ///< the node that needs it
 };
 
 class StorageBox;
 class TensorBox;
 
-/// A value of the program that is an input, output or constant known by name.
+/// Values of the program that are known by name.
 struct ProgramInput {
   std::string name;
   BufferId buffer;
@@ -237,8 +236,8 @@ TensorBox permute(Program& p, const TensorBox& x, std::span<const int> order);
 TensorBox expand(Program& p, const TensorBox& x, const SymInts& sizes);
 TensorBox reshape(Program& p, const TensorBox& x, SymInts sizes);
 TensorBox squeeze(Program& p, const TensorBox& x, std::span<const int> axes);
-TensorBox unsqueeze(Program& p, const TensorBox& x,
-                    std::span<const int> axes); ///< axes of the result, sorted
+/// `axes` are those of the result, sorted.
+TensorBox unsqueeze(Program& p, const TensorBox& x, std::span<const int> axes);
 /// Elements start, start+step, ... (`length` of them) along `axis`; step may be negative.
 TensorBox slice(Program& p, const TensorBox& x, int axis, SymInt start, SymInt step, SymInt length);
 

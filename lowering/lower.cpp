@@ -13,6 +13,7 @@
 #include "base/stop.h"
 #include "extern_kernels/catalogue.h"
 #include "graph/function_body.h"
+#include "graph/names.h"
 #include "ir/check_bounds.h"
 #include "lowering/ask.h"
 #include "lowering/begun.h"
@@ -31,8 +32,6 @@ constexpr int64_t kMaxFolded = 4096; ///< elements of a constant that is evaluat
 constexpr int kMaxNesting = 64;      ///< function bodies and branches inside each other
 /// Nodes that a value is said to come from. A chain that folds into one expression has any number of them.
 constexpr size_t kMaxOrigins = 256;
-
-bool is_onnx_domain(const std::string& domain) { return domain.empty() || domain.starts_with("ai.onnx."); }
 
 /// Consumers of each value that read its elements. The outputs of a body are counted where they arrive.
 std::vector<int> count_users(const Graph& g, const std::vector<char>& live, bool with_outputs) {

@@ -38,8 +38,8 @@ struct LoweredValue {
   std::shared_ptr<const Tensor> constant;
   std::shared_ptr<const KnownTensor> known;
   std::shared_ptr<std::vector<LoweredValue>> sequence;
-  std::shared_ptr<const std::vector<LoweredValue>>
-      parts; ///< complex: real and imaginary (lowering/complex.h)
+  /// Complex: real and imaginary (lowering/complex.h).
+  std::shared_ptr<const std::vector<LoweredValue>> parts;
   bool is_none = false;
   LoweredValue() = default;
   LoweredValue(ir::TensorBox t) : tensor(std::move(t)) {} // NOLINT: operators return tensors
@@ -109,7 +109,8 @@ public:
   std::shared_ptr<const Tensor> constant_or_throw(int i, std::string_view what) const;
   /// As ints_or_throw, but a value that is not known makes the node one that runs on run-time values.
   std::vector<int64_t> ints_or_run(int i, std::string_view what) const;
-  /// The same of an input that holds one number; ModelError when it holds more or none.
+  /// As ints_or_throw and ints_or_run, of an input that holds one number; ModelError when it holds more or
+  /// none.
   int64_t int_or_throw(int i, std::string_view what) const;
   int64_t int_or_run(int i, std::string_view what) const;
   /// True when output `i` is asked for.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/strided_copy.h"
 #include "extern_kernels/catalogue.h"
 #include "package/device_tensors.h"
 #include "package/guarded.h"
@@ -451,18 +452,8 @@ Result<std::vector<OutputTensor>> Session::run_observed(const Inputs& inputs,
       // Observers see dense row-major tensors: channels-last memory is copied into order.
       std::vector<int64_t> dims(t.sizes.begin(), t.sizes.end());
       Tensor dense = Tensor::make(t.dtype, dims);
-      int64_t width = size_of(t.dtype);
-      std::vector<int64_t> index(dims.size(), 0);
-      for (int64_t i = 0, n = dense.numel(); i < n; ++i) {
-        int64_t at = 0;
-        for (size_t d = 0; d < dims.size(); ++d) at += index[d] * t.strides[d];
-        std::copy_n(static_cast<const std::byte*>(t.data) + at * width, width,
-                    dense.mutable_data() + i * width);
-        for (size_t d = dims.size(); d-- > 0;) {
-          if (++index[d] < dims[d]) break;
-          index[d] = 0;
-        }
-      }
+      copy_strided(static_cast<const std::byte*>(t.data), t.sizes, t.strides, size_of(t.dtype),
+                   dense.mutable_data());
       observer(name, TensorView{dense.mutable_data(), static_cast<int32_t>(t.dtype), dims});
     };
     return impl_->run(inputs, {}, options);
@@ -476,14 +467,12 @@ int64_t Session::state_length() const {
 }
 
 std::optional<Failure> Session::set_state(const Inputs& state) const {
-  const Result<bool> set = package::guarded([&] {
+  return package::failure([&] {
     TBX_MODEL(impl_->state, "the session keeps no state; the option state makes it");
     impl_->synchronize();
     std::lock_guard lock(impl_->state->mutex());
     impl_->state->set(state);
-    return true;
   });
-  return set ? std::optional<Failure>() : set.error();
 }
 
 size_t detail::numel_within(const std::vector<int64_t>& dims, size_t have) {

@@ -209,33 +209,32 @@ std::shared_ptr<const BoundExecutable> bind(std::shared_ptr<const Executable> ex
     made = options.libraries ? options.libraries() : bind_on_device(*executable, options);
   require_spare_memory(); // for what libraries make of a question
   ConstantReaders readers(*executable);
+  auto bind_call = [&](const ExternStep& call, size_t at, bool host) {
+    bound->data_dependent |= !call.dynamic_outputs.empty();
+    BoundStep step = twin   ? twin->steps[at]
+                     : host ? bind_extern(*executable, call, options, nullptr)
+                            : std::move(made[at]);
+    if (host && options.unread)
+      readers.leave(call, *step.library, [&](size_t constant) {
+        bound->constants[constant] = nullptr;
+        options.unread(constant);
+      });
+    return step;
+  };
+  auto bind_step = [&](const Step& step, size_t at) {
+    const bool host = step.device == DeviceKind::cpu;
+    if (const auto* kernel = std::get_if<KernelStep>(&step.what))
+      return BoundStep{host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}};
+    const auto* call = std::get_if<ExternStep>(&step.what);
+    return call ? bind_call(*call, at, host) : BoundStep{};
+  };
   extern_kernels::as_with_threads(options.threads, [&] {
-    for (const Step& step : executable->steps) {
-      try {
-        const bool host = step.device == DeviceKind::cpu;
-        if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
-          bound->steps.push_back({host ? kernel_of(modules, kernel->name) : Kernel{}, nullptr, {}, {}});
-        } else if (const auto* call = std::get_if<ExternStep>(&step.what)) {
-          const size_t at = bound->steps.size();
-          if (twin)
-            bound->steps.push_back(twin->steps[at]);
-          else
-            bound->steps.push_back(host ? bind_extern(*executable, *call, options, nullptr)
-                                        : std::move(made[at]));
-          bound->data_dependent |= !call->dynamic_outputs.empty();
-          if (host && options.unread)
-            readers.leave(*call, *bound->steps.back().library, [&](size_t constant) {
-              bound->constants[constant] = nullptr;
-              options.unread(constant);
-            });
-        } else {
-          bound->steps.emplace_back();
-        }
+    for (const Step& step : executable->steps) try {
+        bound->steps.push_back(bind_step(step, bound->steps.size()));
       } catch (Error& e) {
         e.set_where(nodes_of(*executable, step.origins));
         throw;
       }
-    }
   });
   bound->executable = std::move(executable);
   bound->modules = std::move(modules);

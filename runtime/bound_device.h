@@ -23,7 +23,7 @@ struct BoundDevice {
   std::vector<device::Kernel> kernels;    ///< by step
   std::unique_ptr<device::Memory> memory; ///< of all constants
   std::vector<void*> constants; ///< by constant: its elements on the device, where a step there reads it
-  std::vector<int> check_slots; ///< by step: where its checks report, in kCheckBytes; -1: it has none
+  std::vector<int> check_slots; ///< by step: where its checks report a FailedCheck; -1: it has none
   int num_check_slots = 0;
   bool starts_early = false; ///< Properties::starts_early
   PlanEdges edges;
@@ -33,9 +33,6 @@ struct BoundDevice {
   RecordedAgain recorded_again; ///< in runs so far
   bool is_recorded() const { return last_recorded > 0; }
 };
-
-/// The number of a failed check, the index and the extent that it is about.
-inline constexpr size_t kCheckBytes = 3 * sizeof(int64_t);
 
 /// Null for an executable of the host alone. Uploads constants. Throws BackendError.
 std::shared_ptr<const BoundDevice> bind_device(const Executable& executable, const DeviceModule& on);

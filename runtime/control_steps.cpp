@@ -83,6 +83,11 @@ void set_output(ValueFrame& frame, const ValueStep& step, size_t i, RuntimeValue
   if (step.outputs[i] >= 0) frame.slots[step.outputs[i]] = std::move(v);
 }
 
+/// Binds an input of a body, where the body uses it.
+void give_input(ValueFrame& body, size_t input, RuntimeValue v) {
+  if (const int slot = body.plan.inputs[input].slot; slot >= 0) body.slots[slot] = std::move(v);
+}
+
 int64_t wrapped_axis(int64_t axis, size_t rank) {
   auto r = static_cast<int64_t>(rank);
   TBX_MODEL(axis >= -r && axis < r, "axis {} is out of range for rank {}", axis, r);
@@ -118,6 +123,38 @@ void run_if(const IfStep& s, const ValueStep& step, size_t number, ValueFrame& f
   clear_inputs(body);
 }
 
+namespace {
+
+int64_t trip_limit(const RuntimeValue* trips) {
+  if (!trips) return INT64_MAX;
+  TBX_MODEL(trips->is_tensor() && is_integer(trips->tensor.dtype) && trips->tensor.numel() == 1,
+            "the trip count is not one integer");
+  return element_as_int(trips->tensor, 0);
+}
+
+/// Binds the number of an iteration, and the condition that let it begin, as far as the body uses them.
+void begin_iteration(const LoopStep& s, int64_t i, ValueFrame& body) {
+  if (body.plan.inputs[0].slot >= 0) {
+    Tensor iteration = Tensor::make(DType::i64, s.iteration_dims);
+    iteration.as_mutable<int64_t>()[0] = i;
+    give_input(body, 0, std::move(iteration));
+  }
+  if (body.plan.inputs[1].slot >= 0) {
+    Tensor yes = Tensor::make(DType::boolean, s.condition_dims);
+    yes.as_mutable<uint8_t>()[0] = 1;
+    give_input(body, 1, std::move(yes));
+  }
+}
+
+int64_t bytes_of(const std::vector<Stack>& stacks, const std::vector<RuntimeValue>& state) {
+  int64_t bytes = 0;
+  for (const Stack& stack : stacks) bytes += stack.bytes();
+  for (const RuntimeValue& v : state) bytes += bytes_of(v);
+  return bytes;
+}
+
+} // namespace
+
 void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
               const RunGuard& guard) {
   auto given = [&](size_t i) -> RuntimeValue* {
@@ -125,12 +162,7 @@ void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFram
     RuntimeValue* v = &frame.slots[step.inputs[i]];
     return v->is_none() ? nullptr : v;
   };
-  int64_t limit = INT64_MAX;
-  if (const RuntimeValue* trips = given(0)) {
-    TBX_MODEL(trips->is_tensor() && is_integer(trips->tensor.dtype) && trips->tensor.numel() == 1,
-              "the trip count is not one integer");
-    limit = element_as_int(trips->tensor, 0);
-  }
+  const int64_t limit = trip_limit(given(0));
   bool go = !given(1) || condition(*given(1), "a Loop");
   const ValuePlan& plan = *s.body.plan;
   auto carried = static_cast<size_t>(s.carried);
@@ -144,32 +176,16 @@ void run_loop(const LoopStep& s, const ValueStep& step, size_t number, ValueFram
   set_captures(frame, s.body, body);
   std::vector<Stack> stacks(plan.outputs.size() - 1 - carried);
   for (int64_t i = 0; go && i < limit; ++i) {
-    auto put = [&](size_t k, RuntimeValue v) {
-      if (plan.inputs[k].slot >= 0) body.slots[plan.inputs[k].slot] = std::move(v);
-    };
-    if (plan.inputs[0].slot >= 0) {
-      Tensor iteration = Tensor::make(DType::i64, s.iteration_dims);
-      iteration.as_mutable<int64_t>()[0] = i;
-      put(0, std::move(iteration));
-    }
-    if (plan.inputs[1].slot >= 0) {
-      Tensor yes = Tensor::make(DType::boolean, s.condition_dims);
-      yes.as_mutable<uint8_t>()[0] = 1;
-      put(1, std::move(yes));
-    }
-    for (size_t k = 0; k < carried; ++k) put(2 + k, std::move(state[k]));
+    begin_iteration(s, i, body);
+    for (size_t k = 0; k < carried; ++k) give_input(body, 2 + k, std::move(state[k]));
     run_frame(body, guard);
     // The condition may be one of the values that the body passes on: read before those are moved.
     go = plan.outputs[0].slot < 0 || condition(body.slots[plan.outputs[0].slot], "a Loop");
     for (size_t k = 0; k < stacks.size(); ++k) stacks[k].push(take_output(body, 1 + carried + k));
     for (size_t k = 0; k < carried; ++k) state[k] = take_output(body, 1 + k);
     if (plan.steps.empty()) guard.check();
-    if ((i & (i - 1)) == 0) { // what is gathered at most doubles until the next look
-      int64_t bytes = 0;
-      for (const Stack& stack : stacks) bytes += stack.bytes();
-      for (const RuntimeValue& v : state) bytes += bytes_of(v);
-      guard.check_gathered(bytes);
-    }
+    // What is gathered at most doubles until the next look.
+    if ((i & (i - 1)) == 0) guard.check_gathered(bytes_of(stacks, state));
   }
   std::vector<const RuntimeValue*> bound(2, nullptr);
   for (const RuntimeValue& v : state) bound.push_back(&v);
@@ -194,14 +210,11 @@ std::vector<RuntimeValue> scan_once(const ScanStep& s, std::vector<RuntimeValue>
   size_t states = state.size();
   std::vector<Stack> stacks(plan.outputs.size() - states);
   for (int64_t i = 0; i < steps; ++i) {
-    auto put = [&](size_t k, RuntimeValue v) {
-      if (plan.inputs[k].slot >= 0) body.slots[plan.inputs[k].slot] = std::move(v);
-    };
-    for (size_t k = 0; k < states; ++k) put(k, std::move(state[k]));
+    for (size_t k = 0; k < states; ++k) give_input(body, k, std::move(state[k]));
     for (size_t k = 0; k < scanned.size(); ++k) {
       int64_t axis = wrapped_axis(s.input_axes[k], scanned[k].dims.size());
       int64_t n = scanned[k].dims[axis];
-      put(states + k, slice_at(scanned[k], axis, s.input_backwards[k] ? n - 1 - i : i));
+      give_input(body, states + k, slice_at(scanned[k], axis, s.input_backwards[k] ? n - 1 - i : i));
     }
     run_frame(body, guard);
     for (size_t k = 0; k < stacks.size(); ++k) stacks[k].push(take_output(body, states + k));
@@ -251,78 +264,104 @@ Tensor padded(const Tensor& t, int64_t length) {
   return concatenate({&t, &zeros}, 0, false);
 }
 
-} // namespace
-
-void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
-              const RunGuard& guard) {
-  size_t first = s.batched ? 1 : 0, states = static_cast<size_t>(s.states);
+struct ScanInputs {
   std::vector<RuntimeValue> state;
   std::vector<Tensor> scanned;
+};
+
+ScanInputs inputs_of(const ScanStep& s, const ValueStep& step, const ValueFrame& frame) {
+  const size_t first = s.batched ? 1 : 0, states = static_cast<size_t>(s.states);
+  ScanInputs in;
   for (size_t i = first; i < step.inputs.size(); ++i) {
     TBX_MODEL(step.inputs[i] >= 0, "input {} is missing", i);
-    RuntimeValue& v = frame.slots[step.inputs[i]];
+    const RuntimeValue& v = frame.slots[step.inputs[i]];
     if (i < first + states) {
-      state.push_back(v);
+      in.state.push_back(v);
     } else {
       TBX_MODEL(v.is_tensor(), "input {} is {}, not a tensor", i, name_of(v.kind));
-      scanned.push_back(v.tensor);
+      in.scanned.push_back(v.tensor);
     }
   }
-  ValueFrame& body = frame.body(number);
-  set_captures(frame, s.body, body);
-  if (!s.batched) {
-    std::vector<RuntimeValue> out =
-        scan_once(s, std::move(state), scanned, slices_of(s, scanned), body, guard);
-    for (size_t i = 0; i < step.outputs.size(); ++i) set_output(frame, step, i, std::move(out[i]));
-    clear_inputs(body);
-    return;
-  }
-  // Every batch element is a scan of its own; outputs are padded to the longest.
-  auto batch_of = [](const Tensor& t) {
+  return in;
+}
+
+/// Of opset 8: how many elements share the batch dimension that all inputs have.
+int64_t batch_of(const ScanInputs& in) {
+  auto first_dim = [](const Tensor& t) {
     TBX_MODEL(!t.dims.empty(), "an input of a Scan of opset 8 has no batch dimension");
     return t.dims[0];
   };
-  int64_t batch = batch_of(scanned.at(0));
-  for (const RuntimeValue& v : state)
-    TBX_MODEL(v.is_tensor() && batch_of(v.tensor) == batch, "batches differ");
-  for (const Tensor& t : scanned)
-    TBX_MODEL(batch_of(t) == batch && t.dims.size() > 1,
+  const int64_t batch = first_dim(in.scanned.at(0));
+  for (const RuntimeValue& v : in.state)
+    TBX_MODEL(v.is_tensor() && first_dim(v.tensor) == batch, "batches differ");
+  for (const Tensor& t : in.scanned)
+    TBX_MODEL(first_dim(t) == batch && t.dims.size() > 1,
               "scanned inputs need a batch and a sequence dimension");
-  std::vector<int64_t> lengths;
-  if (step.inputs[0] >= 0 && !frame.slots[step.inputs[0]].is_none()) {
-    const RuntimeValue& given = frame.slots[step.inputs[0]];
-    TBX_MODEL(given.is_tensor() && is_integer(given.tensor.dtype), "the lengths are no integers");
-    lengths = to_ints(given.tensor);
-    TBX_MODEL(static_cast<int64_t>(lengths.size()) == batch, "{} lengths for a batch of {}", lengths.size(),
-              batch);
-  }
-  int64_t longest = scanned[0].dims[1];
-  std::vector<std::vector<Tensor>> results(step.outputs.size());
+  return batch;
+}
+
+/// By element of the batch; empty: all are as long as the inputs.
+std::vector<int64_t> lengths_of(const ValueStep& step, const ValueFrame& frame, int64_t batch) {
+  if (step.inputs[0] < 0 || frame.slots[step.inputs[0]].is_none()) return {};
+  const RuntimeValue& given = frame.slots[step.inputs[0]];
+  TBX_MODEL(given.is_tensor() && is_integer(given.tensor.dtype), "the lengths are no integers");
+  std::vector<int64_t> lengths = to_ints(given.tensor);
+  TBX_MODEL(static_cast<int64_t>(lengths.size()) == batch, "{} lengths for a batch of {}", lengths.size(),
+            batch);
+  return lengths;
+}
+
+/// Every element of the batch is a scan of its own; outputs are padded to the longest.
+std::vector<RuntimeValue> scan_batch(const ScanStep& s, const ScanInputs& in,
+                                     const std::vector<int64_t>& lengths, int64_t batch, ValueFrame& body,
+                                     const RunGuard& guard) {
+  TBX_MODEL(batch > 0, "a Scan over an empty batch");
+  const int64_t longest = in.scanned[0].dims[1];
+  std::vector<std::vector<Tensor>> results(s.body.plan->outputs.size());
   for (int64_t b = 0; b < batch; ++b) {
-    std::vector<RuntimeValue> one;
+    std::vector<RuntimeValue> state;
     std::vector<Tensor> parts;
-    one.reserve(state.size());
-    parts.reserve(scanned.size());
-    for (const RuntimeValue& v : state) one.emplace_back(slice_at(v.tensor, 0, b));
-    for (const Tensor& t : scanned) parts.push_back(slice_at(t, 0, b));
+    state.reserve(in.state.size());
+    parts.reserve(in.scanned.size());
+    for (const RuntimeValue& v : in.state) state.emplace_back(slice_at(v.tensor, 0, b));
+    for (const Tensor& t : in.scanned) parts.push_back(slice_at(t, 0, b));
     int64_t steps = slices_of(s, parts);
     if (!lengths.empty()) {
       TBX_MODEL(lengths[b] >= 0 && lengths[b] <= steps, "a length of {} for {} slices", lengths[b], steps);
       for (Tensor& t : parts) t = slice_of(t, 0, 0, lengths[b]);
       steps = lengths[b];
     }
-    std::vector<RuntimeValue> out = scan_once(s, std::move(one), parts, steps, body, guard);
+    std::vector<RuntimeValue> out = scan_once(s, std::move(state), parts, steps, body, guard);
     for (size_t i = 0; i < results.size(); ++i) {
       TBX_MODEL(out[i].is_tensor(), "output {} is {}, not a tensor", i, name_of(out[i].kind));
-      results[i].push_back(i < states ? out[i].tensor : padded(out[i].tensor, longest));
+      results[i].push_back(i < in.state.size() ? out[i].tensor : padded(out[i].tensor, longest));
     }
   }
-  TBX_MODEL(batch > 0, "a Scan over an empty batch");
-  for (size_t i = 0; i < results.size(); ++i) {
+  std::vector<RuntimeValue> joined;
+  for (const std::vector<Tensor>& parts : results) {
     std::vector<const Tensor*> list;
-    for (const Tensor& t : results[i]) list.push_back(&t);
-    set_output(frame, step, i, concatenate(list, 0, true));
+    list.reserve(parts.size());
+    for (const Tensor& t : parts) list.push_back(&t);
+    joined.emplace_back(concatenate(list, 0, true));
   }
+  return joined;
+}
+
+} // namespace
+
+void run_scan(const ScanStep& s, const ValueStep& step, size_t number, ValueFrame& frame,
+              const RunGuard& guard) {
+  ScanInputs in = inputs_of(s, step, frame);
+  ValueFrame& body = frame.body(number);
+  set_captures(frame, s.body, body);
+  std::vector<RuntimeValue> out;
+  if (s.batched) {
+    const int64_t batch = batch_of(in);
+    out = scan_batch(s, in, lengths_of(step, frame, batch), batch, body, guard);
+  } else {
+    out = scan_once(s, std::move(in.state), in.scanned, slices_of(s, in.scanned), body, guard);
+  }
+  for (size_t i = 0; i < step.outputs.size(); ++i) set_output(frame, step, i, std::move(out[i]));
   clear_inputs(body);
 }
 
@@ -343,7 +382,7 @@ void run_sequence_map(const SequenceMapStep& s, const ValueStep& step, size_t nu
   for (size_t i = 0; i < n; ++i) {
     for (size_t k = 0; k < step.inputs.size(); ++k) {
       const RuntimeValue& v = frame.slots[step.inputs[k]];
-      if (plan.inputs[k].slot >= 0) body.slots[plan.inputs[k].slot] = v.is_sequence() ? (*v.elements)[i] : v;
+      give_input(body, k, v.is_sequence() ? (*v.elements)[i] : v);
     }
     run_frame(body, guard);
     for (size_t k = 0; k < results.size(); ++k) results[k].push_back(take_output(body, k));

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "runtime/device_align.h"
+#include "runtime/failed_check.h"
 
 namespace tbx::runtime {
 namespace {
@@ -26,7 +27,7 @@ DeviceContext::DeviceContext(const BoundExecutable& bound, Log log)
     : bound_(bound), on_(*bound.on_device), log_(std::move(log)), pool_(*on_.device), staging_(*on_.device),
       chunks_(*on_.device),
       reports_(on_.num_check_slots > 0
-                   ? on_.device->allocate(static_cast<size_t>(on_.num_check_slots) * kCheckBytes)
+                   ? on_.device->allocate(static_cast<size_t>(on_.num_check_slots) * sizeof(FailedCheck))
                    : nullptr),
       stage_(on_.device->allocate_staging(reports_ ? reports_->bytes() : 0)),
       stream_(on_.device->make_stream()) {
@@ -129,9 +130,7 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
   for (const int64_t& s : shape.size_args) arguments_.push_back(const_cast<int64_t*>(&s));
   int64_t begin = 0, end = shape.tasks;
   const int slot = on_.check_slots[step];
-  void* report = slot < 0
-                     ? nullptr
-                     : static_cast<std::byte*>(reports_->data()) + static_cast<size_t>(slot) * kCheckBytes;
+  void* report = slot < 0 ? nullptr : static_cast<FailedCheck*>(reports_->data()) + slot;
   for (void* p : {static_cast<void*>(&begin), static_cast<void*>(&end), static_cast<void*>(&scratch),
                   static_cast<void*>(&report)})
     arguments_.push_back(p);
@@ -186,14 +185,9 @@ void DeviceContext::check_failures() {
   const Executable& plan = *bound_.executable;
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     if (on_.check_slots[s] < 0) continue;
-    const auto* report =
-        static_cast<const int64_t*>(stage_->data()) + static_cast<size_t>(on_.check_slots[s]) * 3;
-    if (report[0] == 0) continue;
-    const auto& kernel = std::get<KernelStep>(plan.steps[s].what);
-    Error e(ErrorKind::model, fmt::format("index {} is outside an axis of size {}", report[1], report[2]));
-    const auto check = static_cast<size_t>(report[0] - 1);
-    if (check < kernel.check_origins.size() && kernel.check_origins[check] >= 0)
-      e.set_where(nodes_of(plan, {&kernel.check_origins[check], 1}));
+    const FailedCheck& failed = static_cast<const FailedCheck*>(stage_->data())[on_.check_slots[s]];
+    if (failed.number == 0) continue;
+    Error e = error_of(plan, std::get<KernelStep>(plan.steps[s].what), failed);
     e.set_where(nodes_of(plan, plan.steps[s].origins));
     forget_failures();
     throw e;

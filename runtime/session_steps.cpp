@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/stop.h"
+#include "runtime/failed_check.h"
 #include "runtime/memory.h"
 #include "runtime/run_checks.h"
 
@@ -196,8 +197,8 @@ void Session::Impl::run_kernel(const KernelStep& step, const Kernel& kernel, con
   int chunks = chunks_of(step, shape.tasks);
   auto* scratch =
       static_cast<std::byte*>(shape.scratch_bytes ? ctx.scratch.get(shape.scratch_bytes * chunks) : nullptr);
-  std::atomic<int64_t> failed{0};
-  int64_t outside[2] = {}; // the index that failed, and the extent of its axis
+  FailedCheck failed; // of the first task that meets one
+  std::atomic<bool> has_failed{false};
   auto run_chunk = [&](int chunk) {
     int64_t begin = shape.tasks * chunk / chunks, end = shape.tasks * (chunk + 1) / chunks;
     void* mine = scratch ? scratch + shape.scratch_bytes * chunk : nullptr;
@@ -218,21 +219,17 @@ void Session::Impl::run_kernel(const KernelStep& step, const Kernel& kernel, con
       code = kernel.native(ctx.kernel_buffers.data(), shape.size_args.data(), at, std::min(end, at + piece),
                            mine);
     }
-    int64_t none = 0;
-    if (code != 0 && failed.compare_exchange_strong(none, code)) std::memcpy(outside, mine, sizeof outside);
+    if (code == 0 || has_failed.exchange(true)) return;
+    failed.number = code;
+    std::memcpy(&failed.index, mine, sizeof failed.index);
+    std::memcpy(&failed.extent, static_cast<std::byte*>(mine) + sizeof failed.index, sizeof failed.extent);
   };
   if (chunks == 1) {
     run_chunk(0);
   } else {
     tbb::parallel_for(0, chunks, run_chunk, tbb::static_partitioner());
   }
-  if (failed.load() != 0) {
-    Error e(ErrorKind::model, fmt::format("index {} is outside an axis of size {}", outside[0], outside[1]));
-    const auto check = static_cast<size_t>(failed.load() - 1);
-    if (check < step.check_origins.size() && step.check_origins[check] >= 0)
-      e.set_where(nodes_of(*plan, {&step.check_origins[check], 1}));
-    throw e;
-  }
+  if (has_failed) throw error_of(*plan, step, failed);
 }
 
 /// Asks the device for the work; it is done when somebody waits.

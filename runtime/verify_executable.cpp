@@ -248,7 +248,8 @@ private:
       post_ops(product->post_ops);
     } else if (const auto* attention = std::get_if<AttentionProblem>(&call.problem)) {
       const bool writes = attention->carries || attention->appends;
-      require(call.inputs.size() >= (writes ? 8u : 3u) && !(attention->carries && attention->appends),
+      require(call.inputs.size() >= (writes ? AttentionProblem::kCacheValues + 1 : 3) &&
+                  !(attention->carries && attention->appends),
               "step {} is no attention", s);
     }
   }

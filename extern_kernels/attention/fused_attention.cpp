@@ -38,7 +38,8 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 /// Of `n` elements along a sum, with those of zeros behind them.
 int64_t words(int64_t n, const Blocks& b) { return round_up((n + b.per_word - 1) / b.per_word, b.step); }
 
-constexpr size_t kPastKeys = 6, kPastValues = 7; ///< inputs of a call that carries caches over
+/// Inputs of a call that carries caches over.
+constexpr size_t kPastKeys = AttentionProblem::kCacheKeys, kPastValues = AttentionProblem::kCacheValues;
 
 /// Sizes of one call.
 struct Sizes {

@@ -5,24 +5,9 @@
 
 #include <cstring>
 
+#include "base/strides.h"
+
 namespace tbx::extern_kernels::cuda {
-
-namespace {
-
-std::vector<int64_t> channels_last_strides(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t step = 1;
-  auto place = [&](size_t d) {
-    strides[d] = step;
-    step *= sizes[d];
-  };
-  place(1);
-  for (size_t d = sizes.size() - 1; d > 1; --d) place(d);
-  place(0);
-  return strides;
-}
-
-} // namespace
 
 bool is_rows(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
   int64_t step = sizes[1];

@@ -63,6 +63,47 @@ struct Products {
   std::string refusal;
 };
 
+/// The dimensions of the batch, those joined that lie as one would.
+std::vector<BatchStep> batch_steps(const TensorRef& a, const TensorRef& b, const TensorRef& c,
+                                   const TensorRef* residual) {
+  auto stride = [](const TensorRef& t, size_t d) { return t.sizes[d] == 1 ? 0 : t.strides[d]; };
+  std::vector<BatchStep> steps;
+  for (size_t d = 0; d + 2 < c.sizes.size(); ++d) {
+    if (c.sizes[d] == 1) continue;
+    const BatchStep s{c.sizes[d], stride(a, d), stride(b, d), c.strides[d],
+                      residual ? stride(*residual, d) : 0};
+    BatchStep* const last = steps.empty() ? nullptr : &steps.back();
+    if (last && last->a == s.a * s.size && last->b == s.b * s.size && last->c == s.c * s.size &&
+        last->residual == s.residual * s.size)
+      *last = {last->size * s.size, s.a, s.b, s.c, s.residual};
+    else
+      steps.push_back(s);
+  }
+  return steps;
+}
+
+/// A batch of which b knows nothing is more rows.
+void take_rows(Gemm& g, std::vector<BatchStep>& steps) {
+  if (steps.empty() || g.a_columns) return;
+  const BatchStep s = steps.back();
+  const bool residual_fits = !g.residual || s.residual == g.residual_step * g.m;
+  if (s.b != 0 || s.a != g.a_step * g.m || s.c != g.c_step * g.m || !residual_fits || (g.m <= 1 && s.a < g.k))
+    return;
+  g.m *= s.size;
+  steps.pop_back();
+}
+
+/// The library knows one dimension of a batch: the largest.
+void take_batch(Gemm& g, std::vector<BatchStep>& steps) {
+  if (steps.empty()) return;
+  const auto largest = std::max_element(
+      steps.begin(), steps.end(), [](const BatchStep& x, const BatchStep& y) { return x.size < y.size; });
+  g.batch = largest->size;
+  g.a_batch = largest->a, g.b_batch = largest->b, g.c_batch = largest->c;
+  g.residual_batch = largest->residual;
+  steps.erase(largest);
+}
+
 Products products_of(const MatMulProblem& p, const Epilogue& e, std::span<const TensorRef> in,
                      const TensorRef& c) {
   Products out;
@@ -95,43 +136,10 @@ Products products_of(const MatMulProblem& p, const Epilogue& e, std::span<const 
   if (g.bias && g.n > 1 && in[e.bias].strides.back() != 1 &&
       *std::max_element(in[e.bias].strides.begin(), in[e.bias].strides.end()) != 1)
     return refuse("a bias that is not dense");
-  std::vector<BatchStep> steps;
-  auto stride = [](const TensorRef& t, size_t d) { return t.sizes[d] == 1 ? 0 : t.strides[d]; };
-  for (size_t d = 0; d < row; ++d) {
-    if (c.sizes[d] == 1) continue;
-    const BatchStep s{c.sizes[d], stride(a, d), stride(b, d), c.strides[d],
-                      residual ? stride(*residual, d) : 0};
-    // Two dimensions that lie as one would.
-    if (!steps.empty()) {
-      BatchStep& last = steps.back();
-      if (last.a == s.a * s.size && last.b == s.b * s.size && last.c == s.c * s.size &&
-          last.residual == s.residual * s.size) {
-        last = {last.size * s.size, s.a, s.b, s.c, s.residual};
-        continue;
-      }
-    }
-    steps.push_back(s);
-  }
-  // A batch of which b knows nothing is more rows.
-  if (!steps.empty() && !g.a_columns) {
-    const BatchStep s = steps.back();
-    const bool residual_fits = !residual || s.residual == g.residual_step * g.m;
-    if (s.b == 0 && s.a == g.a_step * g.m && s.c == g.c_step * g.m && residual_fits &&
-        (g.m > 1 || s.a >= g.k)) {
-      g.m *= s.size;
-      steps.pop_back();
-    }
-  }
-  if (!steps.empty()) {
-    const auto largest = std::max_element(
-        steps.begin(), steps.end(), [](const BatchStep& x, const BatchStep& y) { return x.size < y.size; });
-    g.batch = largest->size;
-    g.a_batch = largest->a, g.b_batch = largest->b, g.c_batch = largest->c,
-    g.residual_batch = largest->residual;
-    steps.erase(largest);
-  }
+  out.outer = batch_steps(a, b, c, residual);
+  take_rows(g, out.outer);
+  take_batch(g, out.outer);
   if (std::max({g.m, g.n, g.k, g.batch}) > INT32_MAX) return refuse("a dimension above 2^31 - 1");
-  out.outer = std::move(steps);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "base/strides.h"
 #include "device/fake/fake_device.h"
 #include "extern_kernels/launched_kernel.h"
 
@@ -43,10 +44,8 @@ float to_tf32(float x) {
 class Rounded {
 public:
   explicit Rounded(const TensorRef& t)
-      : sizes_(t.sizes.begin(), t.sizes.end()), strides_(sizes_.size()),
+      : sizes_(t.sizes.begin(), t.sizes.end()), strides_(row_major_strides(t.sizes)),
         values_(static_cast<size_t>(t.numel())) {
-    for (int64_t d = static_cast<int64_t>(sizes_.size()) - 1, step = 1; d >= 0; step *= sizes_[d--])
-      strides_[d] = step;
     for (size_t i = 0; i < values_.size(); ++i) {
       int64_t at = 0;
       for (size_t d = 0; d < sizes_.size(); ++d)

@@ -26,7 +26,7 @@ bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(addres
 } // namespace
 
 FewRowsProduct::FewRowsProduct(device::Device& device, Load load, int multiprocessors)
-    : device_(device), load_(std::move(load)), has_clusters_(architecture_number(device.properties()) >= 90),
+    : device_(device), load_(std::move(load)), has_clusters_(has_clusters(device.properties())),
       multiprocessors_(multiprocessors > 0 ? multiprocessors : device.properties().multiprocessors) {
   if (!load_) load_ = [&device](const std::string& text) { return loaded(device, text); };
 }

@@ -33,7 +33,7 @@ public:
                  Load load)
       : p_(p), depth_(in[0].sizes[3]), width_(in[2].sizes[3]),
         mask_(p.has_mask ? in[3].dtype : DType::undefined), properties_(device.properties()),
-        has_clusters_(!load && architecture_number(properties_) >= 90), load_(std::move(load)) {
+        has_clusters_(!load && has_clusters(properties_)), load_(std::move(load)) {
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
     // What the first run will most likely want, where it tells the sizes: one sequence of middle length.

@@ -144,7 +144,8 @@ std::string supports_cuda_attention(const Problem& problem, std::span<const Oper
 bool appends_on_gpu(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
   if (!refuses_row_attention(inputs, outputs).empty()) return false;
   const int64_t heads = inputs[0].sizes[1], shared = inputs[1].sizes[1];
-  return inputs[0].sizes[2] == 1 && inputs[6].sizes[2] == 1 && suits_row_attention(heads, shared, 1);
+  return inputs[0].sizes[2] == 1 && inputs[AttentionProblem::kCacheKeys].sizes[2] == 1 &&
+         suits_row_attention(heads, shared, 1);
 }
 
 std::unique_ptr<ExternKernel> make_cuda_attention(device::Device& device, const Problem& problem,

@@ -102,6 +102,12 @@ int architecture_number(const device::Properties& properties) {
   return number;
 }
 
+bool has_clusters(const device::Properties& properties) { return architecture_number(properties) >= 90; }
+
+bool begins_early(const device::Properties& properties) {
+  return properties.starts_early && architecture_number(properties) > 0;
+}
+
 View view_of(const TensorRef& t, std::span<const int64_t> sizes) {
   View v;
   v.data = t.data;

@@ -46,6 +46,11 @@ device::LaunchShape shape_of_elements(int64_t elements, const device::Properties
 
 /// 90 of "sm_90"; 0 of what is no GPU.
 int architecture_number(const device::Properties& properties);
+/// Blocks of a cluster read each other's shared memory.
+bool has_clusters(const device::Properties& properties);
+/// Whether texts of ours are to begin before the kernel before them ends, for which they wait themselves
+/// (griddepcontrol). The fake device starts kernels early, too, but these texts have no form for it.
+bool begins_early(const device::Properties& properties);
 
 /// An operand that broadcasts to `sizes`, its dimensions counted from the last; absent: no data.
 View view_of(const TensorRef& t, std::span<const int64_t> sizes);

@@ -69,7 +69,7 @@ public:
                 Load load)
       : k_(p.k), n_(p.n), block_(p.block), rounded_(p.rounds), work_(p.work), type_(inputs[0].dtype),
         load_(std::move(load)), multiprocessors_(std::max(1, device.properties().multiprocessors)),
-        overlaps_(architecture_number(device.properties()) >= 90), emulated_(device::is_fake(device)) {
+        overlaps_(begins_early(device.properties())), emulated_(device::is_fake(device)) {
     if (inputs.size() > 3 && inputs[3].dtype != DType::undefined)
       zeros_ = inputs[3].dtype == DType::u8 ? 1 : 2;
     if (inputs.size() > 5) scale_ = inputs[5].dtype;

@@ -70,13 +70,11 @@ public:
                  DType value, Load load)
       : p_(p), value_(value), real_(in[0].dtype), load_(std::move(load)),
         places_(std::max(1, device.properties().multiprocessors)) {
-    const int architecture = architecture_number(device.properties());
     emulated_ = device::is_fake(device);
-    clusters_ = !emulated_ && architecture >= 90;
-    room_ = emulated_ ? LayerCut::kEmulatedBytes
-            : architecture >= 90
-                ? std::min(LayerCut::kLargeSharedBytes, device.properties().shared_bytes_block)
-                : LayerCut::kSharedBytes;
+    clusters_ = has_clusters(device.properties());
+    room_ = emulated_   ? LayerCut::kEmulatedBytes
+            : clusters_ ? std::min(LayerCut::kLargeSharedBytes, device.properties().shared_bytes_block)
+                        : LayerCut::kSharedBytes;
     if (in.size() > 2) lengths_ = in[2].constant;
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };

@@ -25,7 +25,8 @@ const char* const kRowsText =
 constexpr int64_t kWidest = 128; ///< a warp has a key, a thread four of its columns
 constexpr int64_t kMostRows = 8;
 constexpr int kWarps = 16, kRowsOfTile = 4;
-constexpr size_t kNewKeys = 6, kNewValues = 7; ///< inputs of a call that appends
+/// Inputs of a call that appends.
+constexpr size_t kNewKeys = AttentionProblem::kCacheKeys, kNewValues = AttentionProblem::kCacheValues;
 constexpr int kTogether = 8; ///< loads of a thread that are on their way, as the text has it
 constexpr int kCluster = 8;  ///< blocks that share their memory: as many as every GPU that has clusters takes
 
@@ -58,13 +59,13 @@ public:
   RowAttention(device::Device& device, const AttentionProblem& p, const Types& types, int64_t depth,
                int64_t width, int64_t rows, Load load)
       : p_(p), types_(types), depth_(depth), width_(width), load_(std::move(load)),
-        properties_(device.properties()), is_sm_90_(architecture_number(properties_) >= 90) {
+        properties_(device.properties()), has_clusters_(has_clusters(properties_)) {
     const int64_t threads = (std::max(depth, width) + 3) / 4;
     lanes_ = static_cast<int>(std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(threads)), 8, 32));
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
     if (rows > 0) // for the first run
-      compiled_for({rows == 1 ? 1 : kRowsOfTile, depth % 4 == 0 && width % 4 == 0, is_sm_90_, 1});
+      compiled_for({rows == 1 ? 1 : kRowsOfTile, depth % 4 == 0 && width % 4 == 0, has_clusters_, 1});
   }
 
   std::string description() const override { return "our own " + to_string(Problem(p_)) + " of few rows"; }
@@ -96,7 +97,7 @@ public:
     device::LaunchShape shape;
     shape.blocks = static_cast<uint32_t>(a.tiles * a.splits);
     shape.threads = static_cast<uint32_t>(a.shares * 32);
-    shape.overlap = is_sm_90_;
+    shape.overlap = begins_early(properties_);
     shape.shared_bytes =
         static_cast<uint32_t>((a.shares + (form.cluster ? kCluster : 0)) * bytes_of_part(form.rows));
     void* pointers[] = {&a};
@@ -154,7 +155,7 @@ private:
     // A cluster is worth its two meetings where a block's own warps have more than a tile each; joining parts
     // of other blocks costs a launch, so there are some tiles for each warp.
     const int64_t places = properties_.multiprocessors / a.tiles;
-    call.form.cluster = is_sm_90_ && small_tiles > kWarps && 2 * places >= kCluster;
+    call.form.cluster = has_clusters_ && small_tiles > kWarps && 2 * places >= kCluster;
     const int64_t key_tiles = std::max<int64_t>(1, (keys + 31) / 32);
     a.splits = static_cast<int>(
         call.form.cluster
@@ -187,10 +188,10 @@ private:
           "#define THREADS {}\n{}\n{}",
           form.rows, lanes_, form.batches, number(form.vector), form.cluster ? kCluster : 1,
           number(types_.query), number(types_.kv), number(types_.mask), number(types_.sink),
-          number(types_.out), number(is_sm_90_), depth_, width_, number(p_.has_mask), number(p_.causal),
-          number(p_.has_starts), number(p_.window > 0), number(p_.has_sinks), number(p_.softcap > 0),
-          number(p_.zero_undefined_rows || p_.zero_hidden_rows), number(types_.appended), threads_of(form),
-          loops_arguments(), kRowsText));
+          number(types_.out), number(begins_early(properties_)), depth_, width_, number(p_.has_mask),
+          number(p_.causal), number(p_.has_starts), number(p_.window > 0), number(p_.has_sinks),
+          number(p_.softcap > 0), number(p_.zero_undefined_rows || p_.zero_hidden_rows),
+          number(types_.appended), threads_of(form), loops_arguments(), kRowsText));
       it->second.rows = it->second.module->kernel("few_rows");
       it->second.join = it->second.module->kernel("join_rows");
     }
@@ -205,7 +206,7 @@ private:
   int lanes_ = 0;
   Load load_;
   device::Properties properties_;
-  bool is_sm_90_; ///< or newer: has clusters, and kernels that start before the ones before them end
+  bool has_clusters_;
   mutable std::mutex mutex_;
   mutable std::map<Form, Compiled> compiled_;
 };
@@ -214,7 +215,7 @@ private:
 
 std::string refuses_row_attention(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
   auto suits = [](DType t) { return t == DType::f32 || is_half(t); };
-  for (size_t i : {0, 1, 2, 3, 5, 6, 7})
+  for (size_t i : std::initializer_list<size_t>{0, 1, 2, 3, 5, kNewKeys, kNewValues})
     if (i < inputs.size() && !suits(inputs[i].dtype) && (i < 3 || inputs[i].dtype != DType::undefined))
       return fmt::format("{} operands", name_of(inputs[i].dtype));
   if (inputs[1].dtype != inputs[2].dtype) return "keys and values of different types";

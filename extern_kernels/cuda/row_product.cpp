@@ -185,7 +185,7 @@ RowProduct::Work RowProduct::work_of(const Gemm& g, const RowEnds& ends, bool st
   Work work;
   work.results = results;
   device::LaunchShape& shape = work.shape;
-  shape.overlap = architecture_number(properties) >= 90;
+  shape.overlap = begins_early(properties);
   shape.blocks = static_cast<uint32_t>((results + share.of_block() - 1) / share.of_block());
   shape.threads = static_cast<uint32_t>(share.block * 32);
   auto number = [](auto value) { return static_cast<int>(value); };

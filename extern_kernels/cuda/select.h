@@ -54,7 +54,7 @@ Selection select_on(device::Device& device, const Problem& problem, std::span<co
 std::string accepts_on_gpu(const Problem& problem, std::span<const OperandInfo> inputs,
                            std::span<const OperandInfo> outputs);
 
-/// There is a kernel of attention of one query that appends the new key and value, inputs 6 and 7.
+/// There is a kernel of attention of one query that appends the new key and value.
 bool appends_on_gpu(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs);
 
 } // namespace tbx::extern_kernels

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/strides.h"
 #include "extern_kernels/custom/custom_impl.h"
 #include "extern_kernels/reference/dense.h"
 
@@ -12,18 +13,11 @@ namespace tbx::extern_kernels {
 
 namespace {
 
-std::vector<int64_t> contiguous(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t step = 1;
-  for (size_t d = sizes.size(); d-- > 0; step *= sizes[d]) strides[d] = step;
-  return strides;
-}
-
 /// The constant as the operand shows it, without data where that is not known: a view of one gets a copy in
 /// row-major order.
 std::shared_ptr<const Tensor> dense(const OperandInfo& in) {
   if (in.strides.size() != in.sizes.size()) return std::make_shared<const Tensor>();
-  if (in.sizes == in.constant->dims && in.strides == contiguous(in.sizes)) return in.constant;
+  if (in.sizes == in.constant->dims && in.strides == row_major_strides(in.sizes)) return in.constant;
   auto copy = std::make_shared<Tensor>(Tensor::make(in.dtype, in.sizes));
   const int64_t width = size_of(in.dtype);
   TensorRef view{const_cast<std::byte*>(in.constant->data), in.dtype, in.sizes, in.strides};

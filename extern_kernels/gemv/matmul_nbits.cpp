@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/strides.h"
 #include "base/task_work.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/gemv/byte_rows.h"
@@ -153,7 +154,8 @@ private:
                                       const TensorRef& zeros) const {
     gemv::QuantizedMatrix m{k_, n_, block_, bits_};
     const int64_t blocks = m.blocks();
-    const std::vector<uint8_t> bytes = is_dense(data) ? std::vector<uint8_t>() : to_dense<uint8_t>(data);
+    const std::vector<uint8_t> bytes =
+        is_row_major(data.sizes, data.strides) ? std::vector<uint8_t>() : to_dense<uint8_t>(data);
     const std::vector<float> scale = to_dense<float>(scales);
     const std::vector<float> zero = zero_points(zeros, n_, blocks, bits_);
     TBX_MODEL(data.numel() == n_ * blocks * (block_ / 8 * bits_),
@@ -166,13 +168,6 @@ private:
     m.scales = scale.data();
     m.zeros = zero.empty() ? nullptr : zero.data();
     return QuantizedPanels(m);
-  }
-
-  static bool is_dense(const TensorRef& t) {
-    int64_t step = 1;
-    for (size_t d = t.sizes.size(); d-- > 0; step *= t.sizes[d])
-      if (t.sizes[d] != 1 && t.strides[d] != step) return false;
-    return true;
   }
 
   void few_rows(const RunArgs& args, const QuantizedPanels& panels, const float* x, int64_t stride,

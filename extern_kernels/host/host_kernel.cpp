@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/strides.h"
 #include "extern_kernels/custom_operator.h"
 #include "extern_kernels/reference/dense.h"
 
@@ -39,26 +40,14 @@ const Entry* find(std::string_view domain, std::string_view op) {
   return nullptr;
 }
 
-bool is_row_major(const TensorRef& t) {
-  int64_t step = 1;
-  for (size_t d = t.sizes.size(); d-- > 0;) {
-    if (t.sizes[d] == 0) return true;
-    if (t.sizes[d] != 1 && t.strides[d] != step) return false;
-    step *= t.sizes[d];
-  }
-  return true;
-}
-
 /// A row-major stand-in for a view.
 struct DenseCopy {
   std::vector<std::byte> data;
   std::vector<int64_t> strides;
 
   TensorRef make(const TensorRef& t) {
-    strides.resize(t.sizes.size());
-    int64_t step = 1;
-    for (size_t d = t.sizes.size(); d-- > 0; step *= t.sizes[d]) strides[d] = step;
-    data.resize(static_cast<size_t>(step * size_of(t.dtype)));
+    strides = row_major_strides(t.sizes);
+    data.resize(static_cast<size_t>(t.numel() * size_of(t.dtype)));
     return {data.data(), t.dtype, t.sizes, strides};
   }
   void gather(const TensorRef& from) {
@@ -90,7 +79,7 @@ public:
 
   /// Host functions see row-major tensors: views and parts of larger tensors go through copies.
   void run(const RunArgs& args) const override {
-    auto dense = [](const TensorRef& t) { return !t.data || is_row_major(t); };
+    auto dense = [](const TensorRef& t) { return !t.data || is_row_major(t.sizes, t.strides); };
     if (std::all_of(args.inputs.begin(), args.inputs.end(), dense) &&
         std::all_of(args.outputs.begin(), args.outputs.end(), dense))
       return compute(args);

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/strides.h"
 #include "extern_kernels/direct/groups.h"
 #include "extern_kernels/direct/tap_products.h"
 #include "extern_kernels/library_kernel.h"
@@ -30,22 +31,8 @@ namespace {
 using dnnl::memory;
 using namespace onednn;
 
-/// Strides of an image whose channels are last.
-std::vector<int64_t> with_channels_last(std::span<const int64_t> sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t step = 1;
-  auto place = [&](size_t d) {
-    strides[d] = step;
-    step *= sizes[d];
-  };
-  place(1);
-  for (size_t d = sizes.size() - 1; d > 1; --d) place(d);
-  place(0);
-  return strides;
-}
-
 bool has_channels_last(const TensorRef& t) {
-  const std::vector<int64_t> last = with_channels_last(t.sizes);
+  const std::vector<int64_t> last = channels_last_strides(t.sizes);
   for (size_t d = 0; d < last.size(); ++d)
     if (t.sizes[d] != 1 && t.strides[d] != last[d]) return false;
   return true;
@@ -56,7 +43,7 @@ bool has_channels_last(const TensorRef& t) {
 memory::desc describe_image(const TensorRef& t) {
   require_countable(t.sizes);
   if (!has_channels_last(t)) return describe(t.sizes, t.strides, t.dtype);
-  return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), with_channels_last(t.sizes));
+  return memory::desc({t.sizes.begin(), t.sizes.end()}, data_type(t.dtype), channels_last_strides(t.sizes));
 }
 
 /// Whether the window of some result has nothing of the image in a dimension, but padding alone. Transposed
@@ -251,7 +238,7 @@ private:
     /// The number of the buffer for its copy, -1: it needs none.
     auto turn = [&](TensorRef& t) {
       if (t.sizes.size() != out[0].sizes.size() || has_channels_last(t)) return -1;
-      t.strides = strides.emplace_back(with_channels_last(t.sizes));
+      t.strides = strides.emplace_back(channels_last_strides(t.sizes));
       buffers.push_back(static_cast<int64_t>(describe_image(t).get_size()));
       return static_cast<int>(buffers.size()) - 1;
     };

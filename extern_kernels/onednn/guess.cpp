@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/strides.h"
+
 namespace tbx::extern_kernels::onednn {
 namespace {
 
@@ -27,17 +29,7 @@ bool has_zero(const Sizes& sizes) {
 }
 
 std::vector<int64_t> dense(std::span<const int64_t> sizes, bool channels_last) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t step = 1;
-  auto place = [&](size_t d) {
-    strides[d] = step;
-    step *= sizes[d];
-  };
-  const bool turned = channels_last && sizes.size() >= 3;
-  if (turned) place(1);
-  for (size_t d = sizes.size(); d-- > 0;)
-    if (!turned || d != 1) place(d);
-  return strides;
+  return channels_last && sizes.size() >= 3 ? channels_last_strides(sizes) : row_major_strides(sizes);
 }
 
 } // namespace

@@ -22,8 +22,16 @@ using namespace recurrent;
 
 constexpr int64_t kRows = 16;    ///< rows of a block share each read of the weights, at most
 constexpr int64_t kTile = 4;     ///< rows that are multiplied together, at most
-constexpr int64_t kBuffers = 6;  ///< per direction and row
 constexpr int64_t kPadding = 64; ///< states are padded to whole panels of any kind
+
+/// Inputs of a RecurrentProblem.
+constexpr size_t kLengths = 2, kInitialH = 3, kInitialC = 4, kPeepholes = 5, kHiddenBias = 6;
+
+/// What there is of each direction and row: h and h of the next step, which take turns, c, the update gate,
+/// the reset state, and what the weights multiply.
+enum Buffer : uint8_t { kH, kOtherH, kC, kUpdate, kReset, kOperands, kBuffers };
+/// And of each direction.
+enum Parameter : uint8_t { kPeepholeI, kPeepholeO, kPeepholeF, kBias, kParameters };
 
 template <class T> T value_at(const TensorRef& t, int64_t at) {
   switch (t.dtype) {
@@ -55,12 +63,11 @@ template <class T> struct Run {
   int64_t step_stride, row_stride; ///< of `gates`
   const GateWeights<T>*first, *second;
   int64_t rows() const { return directions * batch; }
-  /// Buffers of `padded` values per direction and row: h, h of the next step, c, update gate, reset state,
-  /// and what the weights multiply; then per direction three peepholes and a bias.
-  T* buffer(int which, int64_t direction, int64_t row) const {
+  /// Of `padded` values each.
+  T* buffer(Buffer which, int64_t direction, int64_t row) const {
     return static_cast<T*>(args.workspace) + ((which * directions + direction) * batch + row) * padded;
   }
-  T* parameter(int which, int64_t direction) const {
+  T* parameter(Parameter which, int64_t direction) const {
     return static_cast<T*>(args.workspace) + (kBuffers * rows() + which * directions + direction) * padded;
   }
   bool has(size_t input) const { return args.inputs.size() > input && args.inputs[input].data; }
@@ -95,7 +102,8 @@ public:
   int64_t workspace_bytes(std::span<const TensorRef> in, std::span<const TensorRef>) const override {
     const int64_t hidden = in[1].sizes[2], padded = (hidden + kPadding - 1) / kPadding * kPadding;
     const int64_t batch = in[0].sizes[layer_.batch_first ? 0 : 1], directions = in[1].sizes[0];
-    const int64_t sizes[] = {kBuffers * batch + 4, directions, padded, static_cast<int64_t>(sizeof(T))};
+    const int64_t sizes[] = {kBuffers * batch + kParameters, directions, padded,
+                             static_cast<int64_t>(sizeof(T))};
     return checked_numel(sizes);
   }
 
@@ -138,7 +146,7 @@ private:
   void sequence(const Run<T>& r, int64_t d, int64_t begin, int64_t end, bool split) const;
   void step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, int64_t s, bool flip, bool split) const;
   int64_t length_of(const Run<T>& r, int64_t row) const {
-    return r.has(2) ? value_of_length(r.args.inputs[2], row) : r.steps;
+    return r.has(kLengths) ? value_of_length(r.args.inputs[kLengths], row) : r.steps;
   }
   static int64_t value_of_length(const TensorRef& t, int64_t row) {
     int64_t at = row * t.strides[0];
@@ -191,7 +199,7 @@ template <class T> void Recurrent<T>::run(const RunArgs& args) const {
                 weights.sizes[1] == gates() * r.hidden && x.sizes[2] == r.directions * gates() * r.hidden,
             "R is [{}], the gates of the input are [{}]", fmt::join(weights.sizes, ", "),
             fmt::join(x.sizes, ", "));
-  auto check = [&](int input, std::vector<int64_t> want, const char* what) {
+  auto check = [&](size_t input, std::vector<int64_t> want, const char* what) {
     if (!r.has(input)) return;
     std::span<const int64_t> got = args.inputs[input].sizes;
     TBX_MODEL(std::equal(got.begin(), got.end(), want.begin(), want.end()), "{} is [{}], expected [{}]", what,
@@ -199,22 +207,25 @@ template <class T> void Recurrent<T>::run(const RunArgs& args) const {
   };
   auto state = layer_.batch_first ? std::vector{r.batch, r.directions, r.hidden}
                                   : std::vector{r.directions, r.batch, r.hidden};
-  check(2, {r.batch}, "sequence_lens");
-  check(3, state, "initial_h");
-  check(4, state, "initial_c");
-  check(5, {r.directions, 3 * r.hidden}, "P");
-  check(6, {r.directions, r.hidden}, "the recurrent bias");
-  if (r.has(2))
+  check(kLengths, {r.batch}, "sequence_lens");
+  check(kInitialH, state, "initial_h");
+  check(kInitialC, state, "initial_c");
+  check(kPeepholes, {r.directions, 3 * r.hidden}, "P");
+  check(kHiddenBias, {r.directions, r.hidden}, "the recurrent bias");
+  if (r.has(kLengths))
     for (int64_t b = 0; b < r.batch; ++b)
       TBX_MODEL(length_of(r, b) >= 0 && length_of(r, b) <= r.steps,
                 "sequence_lens[{}] is {}, the input has {} steps", b, length_of(r, b), r.steps);
   for (int64_t d = 0; d < r.directions; ++d) {
-    for (int k = 0; k < 3 && r.has(5); ++k) {
-      const TensorRef& t = args.inputs[5];
-      load(r, 5, d * t.strides[0] + k * r.hidden * t.strides[1], t.strides[1], r.parameter(k, d), r.hidden);
+    for (Parameter p : {kPeepholeI, kPeepholeO, kPeepholeF}) { // as they follow each other in the input
+      if (!r.has(kPeepholes)) break;
+      const TensorRef& t = args.inputs[kPeepholes];
+      load(r, kPeepholes, d * t.strides[0] + p * r.hidden * t.strides[1], t.strides[1], r.parameter(p, d),
+           r.hidden);
     }
-    const std::span<const int64_t> stride = r.has(6) ? args.inputs[6].strides : std::span<const int64_t>();
-    load(r, 6, r.has(6) ? d * stride[0] : 0, r.has(6) ? stride[1] : 0, r.parameter(3, d), r.hidden);
+    const TensorRef* bias = r.has(kHiddenBias) ? &args.inputs[kHiddenBias] : nullptr;
+    load(r, kHiddenBias, bias ? d * bias->strides[0] : 0, bias ? bias->strides[1] : 0, r.parameter(kBias, d),
+         r.hidden);
   }
   std::vector<GateWeights<T>> made;
   if (packed_.empty()) pack(weights.data, weights.dtype, weights.sizes, weights.strides, made);
@@ -245,9 +256,10 @@ void Recurrent<T>::sequence(const Run<T>& r, int64_t d, int64_t begin, int64_t e
   int64_t longest = 0;
   for (int64_t b = begin; b < end; ++b) {
     longest = std::max(longest, length_of(r, b));
-    for (size_t k : {3, 4}) {
+    for (size_t k : {kInitialH, kInitialC}) {
       const TensorRef* t = r.has(k) ? &r.args.inputs[k] : nullptr;
-      load(r, k, t ? state_at(*t, d, b) : 0, t ? t->strides[2] : 0, r.buffer(k == 3 ? 0 : 2, d, b), r.hidden);
+      load(r, k, t ? state_at(*t, d, b) : 0, t ? t->strides[2] : 0, r.buffer(k == kInitialH ? kH : kC, d, b),
+           r.hidden);
     }
   }
   bool flip = false;
@@ -255,9 +267,10 @@ void Recurrent<T>::sequence(const Run<T>& r, int64_t d, int64_t begin, int64_t e
 
   auto y = output(r.args, 0), y_h = output(r.args, 1), y_c = output(r.args, 2);
   for (int64_t b = begin; b < end; ++b) {
-    if (y_h) store(r.buffer(flip, d, b), r.hidden, *y_h, state_at(*y_h, d, b), y_h->strides[2]);
-    if (y_c) store(r.buffer(2, d, b), r.hidden, *y_c, state_at(*y_c, d, b), y_c->strides[2]);
-    T* zero = r.buffer(3, d, b);
+    if (y_h)
+      store(r.buffer(flip ? kOtherH : kH, d, b), r.hidden, *y_h, state_at(*y_h, d, b), y_h->strides[2]);
+    if (y_c) store(r.buffer(kC, d, b), r.hidden, *y_c, state_at(*y_c, d, b), y_c->strides[2]);
+    T* zero = r.buffer(kUpdate, d, b); // which no step needs any more
     std::fill_n(zero, r.hidden, T(0));
     if (y)
       for (int64_t t = length_of(r, b); t < r.steps; ++t)
@@ -288,8 +301,8 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
                         bool split) const {
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
   const CellOptions& o = layer_.options[static_cast<size_t>(d)];
-  const int old = flip ? 1 : 0, next = flip ? 0 : 1;
-  const bool plain = o.is_plain() && !r.has(5);
+  const Buffer old = flip ? kOtherH : kH, next = flip ? kH : kOtherH;
+  const bool plain = o.is_plain() && !r.has(kPeepholes);
   const auto y = output(r.args, 0);
   const T* x = r.gates + d * gates() * r.hidden;
   auto is_active = [&](int64_t row) { return s < length_of(r, row); };
@@ -308,18 +321,19 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
         for (int64_t u = 0; u < n; ++u) to[u] += at[u];
   };
   auto state = [&](int64_t row, int64_t unit) {
-    CellState<T> c{r.buffer(old, d, row) + unit, r.buffer(next, d, row) + unit, r.buffer(2, d, row) + unit};
-    if (layer_.kind == Kind::lstm && r.has(5)) {
-      c.peephole_i = r.parameter(0, d) + unit;
-      c.peephole_o = r.parameter(1, d) + unit;
-      c.peephole_f = r.parameter(2, d) + unit;
+    CellState<T> c{r.buffer(old, d, row) + unit, r.buffer(next, d, row) + unit, r.buffer(kC, d, row) + unit};
+    if (layer_.kind == Kind::lstm && r.has(kPeepholes)) {
+      c.peephole_i = r.parameter(kPeepholeI, d) + unit;
+      c.peephole_o = r.parameter(kPeepholeO, d) + unit;
+      c.peephole_f = r.parameter(kPeepholeF, d) + unit;
     }
     return c;
   };
   /// Calls `cell(row, unit, sums)` for active rows; the others keep their state.
-  auto cells = [&]<int U>(std::integral_constant<int, U>, const GateWeights<T>& w, int from,
+  auto cells = [&]<int U>(std::integral_constant<int, U>, const GateWeights<T>& w, Buffer from,
                           const auto& cell) {
-    const T* states = w.operands(r.buffer(from, d, begin), r.padded, end - begin, r.buffer(5, d, begin));
+    const T* states =
+        w.operands(r.buffer(from, d, begin), r.padded, end - begin, r.buffer(kOperands, d, begin));
     for_panels(w, states, r.padded, end - begin, split, flip, [&](int64_t p, T* sums) {
       for (int64_t row = begin; row < end; ++row) {
         T* mine = sums + (row - begin) * w.width();
@@ -339,7 +353,7 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
       if constexpr (std::is_same_v<T, float> && kLanes == kPlainUnits) {
         if (plain && unit + kLanes <= r.hidden) {
           const float* input = x + time_of(row) * r.step_stride + row * r.row_stride + unit;
-          float* c = r.buffer(2, d, row) + unit;
+          float* c = r.buffer(kC, d, row) + unit;
           return plain_lstm_cell(sums, input, r.hidden, c, r.buffer(next, d, row) + unit);
         }
       }
@@ -351,21 +365,21 @@ void Recurrent<T>::step(const Run<T>& r, int64_t d, int64_t begin, int64_t end, 
     cells(kOne, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
       T input[3 * kLanes] = {};
       add_input(kOne, row, 0, 3, unit, input);
-      gru_cell<kLanes>(o, sums, input, r.parameter(3, d) + unit, state(row, unit));
+      gru_cell<kLanes>(o, sums, input, r.parameter(kBias, d) + unit, state(row, unit));
     });
     break;
   case Kind::gru:
     cells(kTwo, *r.first, old, [&](int64_t row, int64_t unit, T* sums) {
       add_input(kTwo, row, 0, 2, unit, sums);
       activate(o.f, o.clip, sums, 4 * kLanes);
-      std::copy_n(sums, 2 * kLanes, r.buffer(3, d, row) + unit);
-      T* reset = r.buffer(4, d, row) + unit;
+      std::copy_n(sums, 2 * kLanes, r.buffer(kUpdate, d, row) + unit);
+      T* reset = r.buffer(kReset, d, row) + unit;
       for (int u = 0; u < 2 * kLanes; ++u) reset[u] = sums[2 * kLanes + u] * r.buffer(old, d, row)[unit + u];
     });
-    cells(kFour, *r.second, 4, [&](int64_t row, int64_t unit, T* sums) {
+    cells(kFour, *r.second, kReset, [&](int64_t row, int64_t unit, T* sums) {
       add_input(kFour, row, 2, 1, unit, sums);
       activate(o.g, o.clip, sums, 4 * kLanes);
-      gru_mix<4 * kLanes>(r.buffer(3, d, row) + unit, sums, state(row, unit));
+      gru_mix<4 * kLanes>(r.buffer(kUpdate, d, row) + unit, sums, state(row, unit));
     });
     break;
   case Kind::rnn:

@@ -21,10 +21,11 @@ public:
 
   void run(const RunArgs& args) const override {
     const TensorRef &q = args.inputs[0], &k = args.inputs[1], &v = args.inputs[2], &y = args.outputs[0];
-    for (size_t i = 1; p_.carries && i < 3; ++i)
-      attention::Carried(args.inputs[5 + i], args.outputs[i]).copy_all();
-    for (size_t i = 1; p_.appends && i < 3; ++i)
-      from_dense(to_dense<double>(args.inputs[5 + i]), args.outputs[i]);
+    for (size_t i : {0, 1}) {
+      const size_t cache = AttentionProblem::kCacheKeys + i;
+      if (p_.carries) attention::Carried(args.inputs[cache], args.outputs[1 + i]).copy_all();
+      if (p_.appends) from_dense(to_dense<double>(args.inputs[cache]), args.outputs[1 + i]);
+    }
     if (y.numel() == 0) return;
     const int64_t batch = q.sizes[0], heads = q.sizes[1], queries = q.sizes[2], depth = q.sizes[3],
                   kv_heads = k.sizes[1], keys = k.sizes[2], width = v.sizes[3];

@@ -24,10 +24,6 @@ bool is_string(const Graph& g, ValueId v) {
   return v >= 0 && g.at(v).type.kind == ValueType::tensor && g.at(v).type.dtype == DType::string;
 }
 
-} // namespace
-
-namespace {
-
 /// Strings that come from nowhere but constants are strings, too.
 bool reads_strings(const Graph& g) {
   return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const Node& n) {
@@ -83,6 +79,37 @@ Numbers numbers_for(const Graph& g, const Node& n) {
   return lowering::Registry::instance().moves(n) ? Numbers::position : Numbers::none;
 }
 
+/// A node of ours beside `like`.
+Node node_beside(const Node& like, const char* op_type) {
+  Node node;
+  node.name = like.name;
+  node.domain = "tensorbox";
+  node.op_type = op_type;
+  node.opset = 1;
+  node.origin = like.origin;
+  return node;
+}
+
+/// A new value of integers, of the shape of the strings that they stand for.
+ValueId add_numbers(Graph& g, ValueId strings) {
+  Value v;
+  v.name = g.at(strings).name + " as numbers";
+  v.type = g.at(strings).type;
+  v.type.dtype = DType::i64;
+  g.values.push_back(std::move(v));
+  return static_cast<ValueId>(g.values.size()) - 1;
+}
+
+/// A new value of strings that numbers are looked up in.
+ValueId add_table(Graph& g, std::string name) {
+  Value table;
+  table.name = std::move(name);
+  table.type.kind = ValueType::tensor;
+  table.type.dtype = DType::string;
+  g.values.push_back(std::move(table));
+  return static_cast<ValueId>(g.values.size()) - 1;
+}
+
 /// A classifier with string labels becomes one that gives positions (from 1), and a look-up of the labels.
 bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
   const std::string* labels = lowering::Registry::instance().labels_of(node);
@@ -92,32 +119,50 @@ bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
   auto count = static_cast<int64_t>(texts->size());
   std::vector<int64_t> positions(texts->size());
   for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i) + 1;
-  Value table;
-  table.name = node.name + " labels";
-  table.type.kind = ValueType::tensor;
-  table.type.dtype = DType::string;
-  table.type.shape = ir::SymInts{count};
-  table.constant = std::make_shared<const Tensor>(Tensor::of_strings({count}, *texts));
-  Value index = g.at(node.outputs[0]);
-  index.name += " as numbers";
-  index.type.dtype = DType::i64;
-  auto id = static_cast<ValueId>(g.values.size());
-  g.values.push_back(std::move(table));
-  g.values.push_back(std::move(index));
-  Node numbers = node, take;
+  const ValueId table = add_table(g, node.name + " labels");
+  g.at(table).type.shape = ir::SymInts{count};
+  g.at(table).constant = std::make_shared<const Tensor>(Tensor::of_strings({count}, *texts));
+  const ValueId index = add_numbers(g, node.outputs[0]);
+  Node numbers = node, take = node_beside(node, "StringTake");
   numbers.attributes.erase("classlabels_strings");
   numbers.attributes[*labels] = std::move(positions);
-  numbers.outputs[0] = id + 1;
-  take.name = node.name;
-  take.domain = "tensorbox";
-  take.op_type = "StringTake";
-  take.opset = 1;
-  take.origin = node.origin;
-  take.inputs = {id + 1, id};
+  numbers.outputs[0] = index;
+  take.inputs = {index, table};
   take.outputs = {node.outputs[0]};
   nodes.push_back(std::move(numbers));
   nodes.push_back(std::move(take));
   return true;
+}
+
+/// A node that works on numbers as well as on strings gets numbers, and its results become strings again.
+void number_node(Graph& g, Node node, Numbers numbers, std::vector<Node>& nodes) {
+  Node ids = node_beside(node, "StringIds");
+  ids.attributes["numbers"] = static_cast<int64_t>(numbers);
+  std::vector<ValueId> tables;
+  for (ValueId& v : node.inputs) {
+    if (!is_string(g, v)) continue;
+    ids.inputs.push_back(v);
+    tables.push_back(v);
+    v = add_numbers(g, v);
+    ids.outputs.push_back(v);
+  }
+  if (numbers == Numbers::order) {
+    tables = {add_table(g, node.name + " strings")};
+    ids.outputs.push_back(tables[0]);
+  }
+  std::vector<Node> takes;
+  for (ValueId& v : node.outputs) {
+    if (!is_string(g, v)) continue;
+    Node take = node_beside(node, "StringTake");
+    take.outputs = {v};
+    v = add_numbers(g, v);
+    take.inputs = {v};
+    take.inputs.insert(take.inputs.end(), tables.begin(), tables.end());
+    takes.push_back(std::move(take));
+  }
+  nodes.push_back(std::move(ids));
+  nodes.push_back(std::move(node));
+  std::move(takes.begin(), takes.end(), std::back_inserter(nodes));
 }
 
 } // namespace
@@ -125,66 +170,20 @@ bool name_classes(Graph& g, const Node& node, std::vector<Node>& nodes) {
 void number_strings(Graph& g) {
   std::vector<Node> nodes;
   bool changed = false;
-  auto number = [&](ValueId like, const char* what) {
-    Value v;
-    v.name = g.at(like).name + what;
-    v.type = g.at(like).type;
-    v.type.dtype = DType::i64;
-    g.values.push_back(std::move(v));
-    return static_cast<ValueId>(g.values.size()) - 1;
-  };
   for (Node& node : g.nodes) {
-    bool strings =
+    const bool strings =
         std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return is_string(g, v); });
     if (name_classes(g, node, nodes)) {
       changed = true;
       continue;
     }
-    Numbers numbers = strings ? numbers_for(g, node) : Numbers::none;
+    const Numbers numbers = strings ? numbers_for(g, node) : Numbers::none;
     if (numbers == Numbers::none) {
       nodes.push_back(std::move(node));
       continue;
     }
     changed = true;
-    Node ids, moved = node;
-    ids.name = node.name;
-    ids.domain = "tensorbox";
-    ids.op_type = "StringIds";
-    ids.opset = 1;
-    ids.origin = node.origin;
-    ids.attributes["numbers"] = static_cast<int64_t>(numbers);
-    std::vector<ValueId> tables;
-    for (ValueId& v : moved.inputs) {
-      if (!is_string(g, v)) continue;
-      ids.inputs.push_back(v);
-      tables.push_back(v);
-      v = number(v, " as numbers");
-      ids.outputs.push_back(v);
-    }
-    if (numbers == Numbers::order) {
-      Value table;
-      table.name = node.name + " strings";
-      table.type.kind = ValueType::tensor;
-      table.type.dtype = DType::string;
-      g.values.push_back(std::move(table));
-      tables = {static_cast<ValueId>(g.values.size()) - 1};
-      ids.outputs.push_back(tables[0]);
-    }
-    std::vector<Node> takes;
-    for (ValueId& v : moved.outputs) {
-      if (!is_string(g, v)) continue;
-      Node take = ids;
-      take.op_type = "StringTake";
-      take.attributes.clear();
-      take.outputs = {v};
-      v = number(v, " as numbers");
-      take.inputs = {v};
-      take.inputs.insert(take.inputs.end(), tables.begin(), tables.end());
-      takes.push_back(std::move(take));
-    }
-    nodes.push_back(std::move(ids));
-    nodes.push_back(std::move(moved));
-    std::move(takes.begin(), takes.end(), std::back_inserter(nodes));
+    number_node(g, std::move(node), numbers, nodes);
   }
   g.nodes = std::move(nodes);
   if (changed) set_producers(g);

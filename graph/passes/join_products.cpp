@@ -189,6 +189,32 @@ private:
     return all;
   }
 
+  /// Those of all products, zeros where one has none.
+  static Tensor joined_biases(const Kind& kind, const std::vector<Product>& products,
+                              const std::vector<int64_t>& lengths, int64_t columns) {
+    Tensor all = Tensor::make(kind.wide, {columns});
+    auto* to = all.mutable_data();
+    for (size_t i = 0; i < products.size(); ++i) {
+      const int64_t bytes = lengths[i] * size_of(kind.wide);
+      to = products[i].bias ? std::copy_n(products[i].bias->data, bytes, to)
+                            : std::fill_n(to, bytes, std::byte{0});
+    }
+    return all;
+  }
+
+  /// A node in the place of `of`.
+  static Node& add_node(std::vector<Node>& to, const Node& of, const char* op, int opset,
+                        std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
+    Node& node = to.emplace_back();
+    node.op_type = op;
+    node.opset = opset;
+    node.name = of.name;
+    node.origin = of.origin;
+    node.inputs = std::move(inputs);
+    node.outputs = std::move(outputs);
+    return node;
+  }
+
   void join(const Kind& kind, const std::vector<Product>& products) {
     std::vector<int64_t> lengths;
     int64_t columns = 0;
@@ -203,16 +229,9 @@ private:
     ValueType type = g_.at(products[0].result).type;
     type.shape->back() = columns;
     std::vector<Node>& made = made_[products[0].node];
-    auto add_node = [&](const char* op, int opset, std::vector<ValueId> inputs,
-                        std::vector<ValueId> outputs) {
-      Node node;
-      node.op_type = op;
-      node.opset = opset;
-      node.name = first.name;
-      node.origin = first.origin;
-      node.inputs = std::move(inputs);
-      node.outputs = std::move(outputs);
-      made.push_back(std::move(node));
+    auto add = [&](const char* op, int opset, std::vector<ValueId> inputs,
+                   std::vector<ValueId> outputs) -> Node& {
+      return add_node(made, first, op, opset, std::move(inputs), std::move(outputs));
     };
     ValueId weights = e_.add_constant(joined_weights(kind, products, columns), "");
     if (kind.wide != kind.type) {
@@ -221,20 +240,10 @@ private:
       const ValueId narrow = weights;
       weights = e_.add_value("", wide);
       g_.at(weights).stored = kind.stored_wide;
-      add_node("Cast", 13, {narrow}, {weights});
-      made.back().attributes["to"] = static_cast<int64_t>(kind.wide);
+      add("Cast", 13, {narrow}, {weights}).attributes["to"] = static_cast<int64_t>(kind.wide);
     }
-    ValueId bias = -1;
-    if (biased) {
-      Tensor all = Tensor::make(kind.wide, {columns});
-      auto* to = all.mutable_data();
-      for (size_t i = 0; i < products.size(); ++i) {
-        const int64_t bytes = lengths[i] * size_of(kind.wide);
-        to = products[i].bias ? std::copy_n(products[i].bias->data, bytes, to)
-                              : std::fill_n(to, bytes, std::byte{0});
-      }
-      bias = e_.add_constant(std::move(all), "");
-    }
+    const ValueId bias =
+        biased ? e_.add_constant(joined_biases(kind, products, lengths, columns), "") : ValueId{-1};
     auto add_result = [&] {
       const ValueId id = e_.add_value(name, type);
       g_.at(id).stored = kind.stored_result;
@@ -242,14 +251,14 @@ private:
     };
     ValueId result = add_result();
     if (kind.gemm) {
-      add_node("Gemm", 13, {kind.x, weights}, {result});
-      if (biased) made.back().inputs.push_back(bias);
-      made.back().attributes["transB"] = int64_t{kind.transposed};
+      Node& gemm = add("Gemm", 13, {kind.x, weights}, {result});
+      if (biased) gemm.inputs.push_back(bias);
+      gemm.attributes["transB"] = int64_t{kind.transposed};
     } else {
-      add_node("MatMul", 13, {kind.x, weights}, {result});
+      add("MatMul", 13, {kind.x, weights}, {result});
       if (biased) {
         const ValueId sum = add_result();
-        add_node("Add", 14, {result, bias}, {sum});
+        add("Add", 14, {result, bias}, {sum});
         result = sum;
       }
     }
@@ -261,8 +270,8 @@ private:
     }
     Tensor sizes = Tensor::make(DType::i64, {static_cast<int64_t>(lengths.size())});
     std::copy(lengths.begin(), lengths.end(), sizes.as_mutable<int64_t>().begin());
-    add_node("Split", 13, {result, e_.add_constant(std::move(sizes), "")}, std::move(parts));
-    made.back().attributes["axis"] = static_cast<int64_t>(type.shape->size()) - 1;
+    add("Split", 13, {result, e_.add_constant(std::move(sizes), "")}, std::move(parts)).attributes["axis"] =
+        static_cast<int64_t>(type.shape->size()) - 1;
   }
 
   /// The new nodes stand where the first product of each group stood: nobody read a result before that.

@@ -113,8 +113,8 @@ struct TBX_API OutputTensor {
   void* data = nullptr;
   std::shared_ptr<void> owner;
   std::shared_ptr<std::vector<std::string>> strings; ///< string tensors only
-  int32_t device =
-      kHost; ///< number of the GPU whose memory `data` is; to_host (tensorbox/device.h) copies it
+  /// Number of the GPU whose memory `data` is; to_host (tensorbox/device.h) copies it.
+  int32_t device = kHost;
 
   /// The elements, row-major, valid while `owner` lives. Types that C++ lacks are read as their bits: float16
   /// and bfloat16 as uint16_t, narrower ones as uint8_t or int8_t. Throws Exception when T is another type,
@@ -137,9 +137,9 @@ struct TBX_API IntegerRange {
 /// One input or output of the model: dims are numbers or symbol names ("batch"), none where `any_rank`.
 struct TBX_API TensorInfo {
   std::string name;
-  int32_t type = 0; ///< 0: no tensor, but a value of the type `type_name`
-  std::string
-      type_name; ///< "float32"; "sequence(tensor(int64))", "optional(tensor(float32))", "map(string, ...)"
+  int32_t type = 0; ///< onnx.TensorProto.DataType; 0: no tensor, but a value of the type `type_name`
+  /// "float32", "sequence(tensor(int64))", "optional(tensor(float32))", "map(string, ...)".
+  std::string type_name;
   std::vector<std::string> dims;
   std::string node;         ///< outputs: "name (OpType)" of the ONNX node that computes it, where one does
   IntegerRange range;       ///< inputs of integers
@@ -295,8 +295,8 @@ struct TBX_API PackageOptions {
 
 /// What was written.
 struct TBX_API PackageReport {
-  int64_t bytes = 0, constant_bytes = 0,
-          kernel_bytes = 0;               ///< of the file, of its constants and native kernels
+  int64_t bytes = 0;                            ///< of the file
+  int64_t constant_bytes = 0, kernel_bytes = 0; ///< of its constants and native kernels
   int programs = 0;                       ///< parts of the model, and variants of them for kinds of inputs
   std::vector<std::string> isas;          ///< with native kernels
   std::vector<std::string> architectures; ///< of GPUs, with machine code
@@ -366,11 +366,11 @@ public:
   /// Writes into the caller's memory: one view per output, or an empty data pointer to let the session
   /// allocate, in memory of the view's `device`. Inputs and outputs on the GPU must be ready.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs, const std::vector<TensorView>& outputs) const;
-  /// The same as work of a stream of CUDA (a cudaStream_t or CUstream; nullptr: the default stream), behind
-  /// what it was asked for, and waits for it.
+  /// run() as work of a stream of CUDA (a cudaStream_t or CUstream; nullptr: the default stream), behind what
+  /// it was asked for, and waits for it.
   Result<std::vector<OutputTensor>> run_on(void* stream, const Inputs& inputs,
                                            const std::vector<TensorView>& outputs = {}) const;
-  /// The same without waiting: outputs are on the GPU, and there when the stream is. No views: the session
+  /// run_on() without waiting: outputs are on the GPU, and there when the stream is. No views: the session
   /// allocates all. Inputs on the host are read before this returns, others must live until the stream is
   /// there. unsupported_error where the host has work in every run. An index outside of its axis is an error
   /// of a later run, or of synchronize.
@@ -383,14 +383,14 @@ public:
   Result<BoundRun> bind(const Inputs& inputs, const std::vector<TensorView>& outputs) const;
   /// Waits for all runs of run_async; the error of one that failed.
   std::optional<Failure> synchronize() const;
+  using Values = std::vector<std::pair<std::string, OnnxValue>>;
+  /// run() for values of any type: strings, sequences, optionals, maps. An optional input may be left out.
+  Result<Values> run_values(const Values& inputs) const;
   /// With CompileOptions::state: how long what the session keeps is along the dimension that grows. 0 before
   /// the first run. Runs of one session happen one after another then.
   int64_t state_length() const;
   /// Another state: all of its inputs, dense, on the host or on the GPU, of equal length. None: an empty one.
   std::optional<Failure> set_state(const Inputs& state) const;
-  /// The same for values of any type: strings, sequences, optionals, maps. An optional input may be left out.
-  using Values = std::vector<std::pair<std::string, OnnxValue>>;
-  Result<Values> run_values(const Values& inputs) const;
   /// Runs once and reports every kernel with its time; `outputs` receives what the run gave.
   Result<std::vector<KernelReport>> profile(const Inputs& inputs,
                                             std::vector<OutputTensor>* outputs = nullptr) const;

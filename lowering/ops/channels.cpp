@@ -20,10 +20,15 @@ TensorBox with_channels_second(OpContext& ctx, const TensorBox& x) {
   return ir::permute(ctx.program, x, order);
 }
 
-bool channels_last_pays(const OpContext& ctx, const TensorBox& x, SymInt reads) {
+bool channels_last_pays(const TensorBox& x, SymInt reads) {
   SymInt plane = x.sizes()[0];
   for (int k = 2; k < x.rank(); ++k) plane = plane * x.sizes()[k];
   return ir::size_hint(x.sizes()[1]) >= Target::kShortRow && ir::size_hint(reads) >= ir::size_hint(plane);
+}
+
+SymInt clamped_index(OpContext& ctx, Expr i, SymInt size) {
+  Expr last = ctx.c.index(size - SymInt(1)), zero = ctx.c.constant_int(DType::i64, 0);
+  return ctx.c.indirect(ir::binary(Op::min, ir::binary(Op::max, i, zero), last), size, false);
 }
 
 } // namespace tbx::lowering

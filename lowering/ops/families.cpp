@@ -52,6 +52,7 @@ void register_all_ops(Registry& r) {
   register_grid_sample(r);
   register_fold_image(r);
   register_regions(r);
+  register_deform_conv(r);
   register_signal(r);
   register_causal_conv(r);
   register_hyper_connection(r);

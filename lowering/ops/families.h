@@ -54,6 +54,7 @@ void register_pool(Registry& r);
 void register_grid_sample(Registry& r);
 void register_fold_image(Registry& r);
 void register_regions(Registry& r);
+void register_deform_conv(Registry& r);
 void register_signal(Registry& r);
 void register_causal_conv(Registry& r);
 void register_hyper_connection(Registry& r);

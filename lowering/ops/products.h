@@ -54,7 +54,7 @@ TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, con
 /// at most 16 bits; for floats of at most 8 bits their sum, saturated. ModelError for other types.
 Expr quantized(Expr quotient, Expr zero, DType to);
 
-/// Joins boxes of equal rank along `axis` (lowering/ops/shape.cpp).
+/// Joins boxes of equal rank along `axis` (lowering/ops/onnx/shape.cpp).
 TensorBox concatenate(OpContext& ctx, const std::vector<TensorBox>& xs, int axis);
 
 /// A convolution with input 2 as bias (may be absent) plus `z` (may be undefined) through attribute

@@ -22,38 +22,56 @@ class Session:
 
     A path may be that of a package from `save` or `tbx compile`, too, which is loaded without a compiler; options that
     would change what was compiled are errors then. A package is native code: load none from a stranger.
-
-    threads: 0 takes the least of CPU quota, affinity and OMP_NUM_THREADS. compile=False runs everything in the
-    evaluator, without a compiler. tiered=True answers the first runs by the evaluator at once, while the C++ compiler
-    builds what the cache of kernels lacks behind them, and later ones by the compiled kernels; `stats.evaluated_kernels`
-    and `explain` say what the last run had, and `log` is told of a compiler that fails. reference=True computes everything by plain loops that add in double, without
-    libraries, tuned kernels and fusion, either: slow, and what results are compared with. device: "cuda" or "cuda:1"
-    runs what has kernels for it on an NVIDIA GPU (docs/gpu.md). isa: "avx512", "avx2" or "sse". dims fixes dimension symbols ({"batch": 1}).
-    seed: of random operators to which the model gives none. With equal seeds the n-th run of a session gives what the
-    n-th run of another gives. None: that of `tensorbox.set_seed`, else one from the operating system (docs/random.md).
-    overridable: names of initializers that the model declares as inputs, too (`overridable_initializers`), and that are
-    to be inputs which `run` may leave out, with the initializer as default. All others are constants, which is faster.
-    external_data_dir: the folder of the external data of a model that is given as bytes or ModelProto.
-    operator_libraries: shared libraries with operators of your own (docs/custom_operators.md), whose code runs in this
-    process.
-    untrusted=True: the model comes from a stranger. All limits hold, with the values of docs/security.md; there are no
-    operator_libraries, and external data must not be a link (strict_links).
-    max_memory (bytes) and time_limit_ms bound every run; the time is looked at between kernels and iterations,
-    and inside of long kernels. load_memory and load_time_limit_ms bound what loading makes of the model, without the C++
-    compiler; where they are not given, max_memory (of at least 64 MiB) and time_limit_ms do. 0: none.
-    max_model_bytes (without external data), max_nodes (functions inlined), max_nesting (to 64), max_tensors,
-    max_tensor_bytes (of one) and max_dense_bytes (of sparse tensors) bound what a model may be. 0: the usual limit.
-    compile_time_limit_ms and compile_memory (bytes of address space) bound the C++ compiler: for all kernels of a model, and of one process;
-    0: 5 minutes and 4 GiB. Ctrl-C stops it.
-    precision: "strict" multiplies float32 as it is; "tf32" (of device "cuda") on tensor cores, with operands of 11
-    significant bits; "bf16" rounds the operands of products and convolutions to bfloat16
-    where the CPU multiplies those faster, "any" to what the library finds fastest (docs/precision.md).
-    state: inputs that are what an output of the run before was, as the caches of a decoder ({"past_key_values.*":
-    "present.*"}, where the * stands for the same text). The session keeps them in memory with room for `state_capacity`
-    along the dimension that grows: a run writes behind what is there, and neither takes nor gives them (docs/decoding.md).
-    every_value=True makes what nodes compute for each other outputs too, in the order they are computed (slower, and
-    all of it stays in memory; see `tensorbox.compare`).
     Raises ModelError, UnsupportedError, BackendError; all are tensorbox.Error.
+
+    Where it runs, and how:
+      threads: 0: the least of CPU quota, affinity and OMP_NUM_THREADS.
+      private_threads: threads of its own, instead of those that the sessions of the process share.
+      device: "cuda" or "cuda:1": an NVIDIA GPU runs what has kernels for it (docs/gpu.md). None: the CPU.
+      isa: of generated kernels: "avx512", "avx2" or "sse". None: the CPU's best.
+      precision: of float32 models (docs/precision.md). "strict": as they are; "tf32" (device "cuda"): products on tensor
+        cores, with operands of 11 significant bits; "bf16" or "f16": memory holds and products multiply that type where
+        the CPU does, sums and sensitive operators are float32; "any": bf16 where the library finds that faster.
+      compile: False: the evaluator runs everything, without a compiler.
+      tiered: the evaluator answers first runs at once, while the C++ compiler builds what the cache of kernels lacks
+        behind them; compiled kernels answer later ones. `stats.evaluated_kernels` and `explain` say what the last run
+        had, `log` is told of a compiler that fails.
+      reference: plain loops that add in double compute everything, without compiler, libraries, tuned kernels and
+        fusion: slow, and what results are compared with.
+      fuse, fuse_extern: False: a kernel for each operation; no post-operations inside of library kernels.
+      disable_passes: names of graph passes and steps of the schedule to leave out (`tbx explain --passes`).
+      cache_dir: of compiled kernels. None: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels.
+      log: called with fallbacks and warnings.
+
+    What it takes and gives:
+      dims: fixes symbols of dimensions ({"batch": 1}). all_dims_dynamic: forgets fixed ones of inputs (for tests).
+      overridable: names of initializers that the model declares as inputs, too (`overridable_initializers`), and that
+        are to be inputs which `run` may leave out, with the initializer as default. All others are constants, which is
+        faster.
+      every_value: what nodes compute for each other is an output, too, in the order it is computed (slower, and all of
+        it stays in memory; see `tensorbox.compare`).
+      state: inputs that are what an output of the run before was, as the caches of a decoder
+        ({"past_key_values.*": "present.*"}, where the * stands for the same text). The session keeps them, in memory
+        with room for `state_capacity` along the dimension that grows: a run writes behind what is there, and neither
+        takes nor gives them (docs/decoding.md).
+      seed: of random operators to which the model gives none. With equal seeds the n-th run of a session gives what the
+        n-th run of another gives. None: that of `tensorbox.set_seed`, else one from the operating system
+        (docs/random.md).
+      external_data_dir: the folder of the external data of a model that is given as bytes or ModelProto.
+      operator_libraries: shared libraries with operators of your own (docs/custom_operators.md), whose code runs in this
+        process.
+
+    Limits (docs/security.md). 0: the usual one, which for time and memory is none:
+      untrusted: the model comes from a stranger: all limits hold; no operator_libraries, and external data must not be a
+        link (strict_links).
+      max_memory (bytes), time_limit_ms: of every run. The time is looked at between kernels and iterations, and inside
+        of long kernels.
+      load_memory, load_time_limit_ms: of what loading makes of the model, without the C++ compiler. Where they are not
+        given, max_memory (of at least 64 MiB) and time_limit_ms.
+      max_model_bytes (without external data), max_nodes (functions inlined), max_nesting (to 64), max_tensors,
+        max_tensor_bytes (of one), max_dense_bytes (of sparse tensors): of what a model may be.
+      compile_time_limit_ms, compile_memory (bytes of address space): of the C++ compiler, for all kernels of a model and
+        of one process. 0: 5 minutes and 4 GiB. Ctrl-C stops it.
     """
 
     def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, tiered: bool = False, device: str | None = None,

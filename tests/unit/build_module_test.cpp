@@ -27,7 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using codegen::EmittedKernel;
-using codegen::Isa;
 
 EmittedKernel kernel(const std::string& name, int result) {
   EmittedKernel k;

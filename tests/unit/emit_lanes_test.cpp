@@ -46,8 +46,8 @@ TEST(EmitLanes, NothingIsComputedOfWhatTheStackHolds) {
   for (DType type : {DType::f32, DType::f16, DType::f64})
     for (int64_t rows : {1, 3, 4, 7, 20})
       for (bool is_known : {true, false}) cases.push_back(turned(type, rows, 24, is_known));
-  for (codegen::Isa isa : runnable_isas()) {
-    SCOPED_TRACE(codegen::name_of(isa));
+  for (Isa isa : runnable_isas()) {
+    SCOPED_TRACE(name_of(isa));
     Target target;
     target.isa = isa;
     std::vector<codegen::EmittedKernel> emitted;

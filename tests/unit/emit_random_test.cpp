@@ -13,7 +13,7 @@ TEST(EmitRandom, AgreesWithTheEvaluator) {
   // TBX_SEED=n runs that kernel alone; TBX_ROUNDS=n that many times as many kernels.
   const char *seed = std::getenv("TBX_SEED"), *rounds = std::getenv("TBX_ROUNDS");
   int count = 24 * (rounds ? std::atoi(rounds) : 1);
-  for (codegen::Isa isa : runnable_isas()) {
+  for (Isa isa : runnable_isas()) {
     std::vector<std::shared_ptr<KernelCase>> cases;
     for (int i = 0; i < (seed ? 1 : count); ++i)
       cases.push_back(

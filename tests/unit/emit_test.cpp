@@ -143,7 +143,7 @@ TEST(Emit, EnlargedRowsAreVectors) {
   k->phase();
   k->store(out, 64 * i + j, k->load(x, 80 * i + 5 * floordiv(j, 4)));
   run_cases({k});
-  for (codegen::Isa isa : {codegen::Isa::avx512, codegen::Isa::avx2}) {
+  for (Isa isa : {Isa::avx512, Isa::avx2}) {
     Target target;
     target.isa = isa;
     const std::string text = codegen::emit_cpp(k->kernel, target).text;

@@ -258,15 +258,15 @@ void compare_with_evaluator(const KernelCase& k, const codegen::EmittedKernel& e
   }
 }
 
-std::vector<codegen::Isa> runnable_isas() {
-  std::vector<codegen::Isa> isas;
-  for (codegen::Isa isa : {codegen::Isa::sse, codegen::Isa::avx2, codegen::Isa::avx512})
-    if (isa <= codegen::host_isa()) isas.push_back(isa);
+std::vector<Isa> runnable_isas() {
+  std::vector<Isa> isas;
+  for (Isa isa : {Isa::sse, Isa::avx2, Isa::avx512})
+    if (isa <= host_isa()) isas.push_back(isa);
   return isas;
 }
 
-void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases, codegen::Isa isa, uint32_t seed) {
-  SCOPED_TRACE(codegen::name_of(isa));
+void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases, Isa isa, uint32_t seed) {
+  SCOPED_TRACE(name_of(isa));
   Target target;
   target.isa = isa;
   std::vector<codegen::EmittedKernel> emitted;
@@ -289,7 +289,7 @@ void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases, codegen::I
 
 void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases) {
   if (!codegen::have_compiler()) GTEST_SKIP() << "no compiler";
-  for (codegen::Isa isa : runnable_isas()) run_cases(cases, isa);
+  for (Isa isa : runnable_isas()) run_cases(cases, isa);
 }
 
 } // namespace tbx::test

@@ -56,11 +56,11 @@ void compare_with_evaluator(const KernelCase& k, const codegen::EmittedKernel& e
                             const std::function<int64_t(const KernelRun&)>& run, uint32_t seed = 1);
 
 /// ISAs this machine runs.
-std::vector<codegen::Isa> runnable_isas();
+std::vector<Isa> runnable_isas();
 
 /// Emits all cases for `isa`, builds them together, and compares each with the evaluator. Failures are test
 /// failures.
-void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases, codegen::Isa isa, uint32_t seed = 1);
+void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases, Isa isa, uint32_t seed = 1);
 /// The same for every ISA of runnable_isas().
 void run_cases(const std::vector<std::shared_ptr<KernelCase>>& cases);
 

@@ -18,7 +18,6 @@ namespace tbx::test {
 namespace {
 
 using codegen::EmittedKernel;
-using codegen::Isa;
 
 /// y[i] = call(x[i]) over `n` elements, buffers x0, x1, y.
 EmittedKernel unary_kernel(const std::string& name, const std::string& from, const std::string& to,
@@ -106,9 +105,8 @@ TEST(Math, FloatFunctionsKeepTheirBounds) {
         if (double u = ulps(ys[i], f.normal && subnormal ? 0 : want[i]); u > worst) worst = u, at = i;
       }
       EXPECT_LE(worst, f.bound) << f.name << "(" << xs[at] << ") = " << ys[at] << ", want " << want[at]
-                                << " on " << codegen::name_of(runnable_isas()[m]);
-      RecordProperty(fmt::format("{}_{}", f.name, codegen::name_of(runnable_isas()[m])),
-                     fmt::format("{:.2f}", worst));
+                                << " on " << name_of(runnable_isas()[m]);
+      RecordProperty(fmt::format("{}_{}", f.name, name_of(runnable_isas()[m])), fmt::format("{:.2f}", worst));
     }
   }
 }
@@ -124,7 +122,7 @@ TEST(Math, DoubleFunctionsKeepTheirBounds) {
   std::vector<EmittedKernel> kernels;
   for (const Function& f : kFunctions)
     kernels.push_back(unary_kernel(f.name, "f64", "f64", fmt::format("m_{}(a)", f.name)));
-  auto module = codegen::build_module(kernels, codegen::host_isa());
+  auto module = codegen::build_module(kernels, host_isa());
   for (const Function& f : kFunctions) {
     run(*module, f.name, xs.data(), xs.data(), ys.data(), xs.size());
     for (size_t i = 0; i < xs.size(); ++i)
@@ -170,7 +168,7 @@ TEST(Math, TwoArguments) {
       for (size_t i = 0; i < xs.size(); ++i)
         ASSERT_LE(ulps(ys[i], f.reference(xs[i], zs[i])), f.bound)
             << f.name << "(" << xs[i] << ", " << zs[i] << ") = " << ys[i] << ", want "
-            << f.reference(xs[i], zs[i]) << " on " << codegen::name_of(isa);
+            << f.reference(xs[i], zs[i]) << " on " << name_of(isa);
     }
   }
 }
@@ -205,7 +203,7 @@ TEST(Math, Rounding) {
           float want = f.reference(xs[i]);
           ASSERT_TRUE((std::isnan(want) && std::isnan(ys[i])) ||
                       std::bit_cast<uint32_t>(want) == std::bit_cast<uint32_t>(ys[i]))
-              << f.name << suffix << "(" << xs[i] << ") = " << ys[i] << " on " << codegen::name_of(isa);
+              << f.name << suffix << "(" << xs[i] << ") = " << ys[i] << " on " << name_of(isa);
         }
       }
   }
@@ -253,7 +251,7 @@ TEST(Math, NarrowFloatFormats) {
         ASSERT_TRUE((std::isnan(want) && std::isnan(values[c])) ||
                     std::bit_cast<uint32_t>(want) == std::bit_cast<uint32_t>(values[c]))
             << name_of(t) << " code " << c << ": " << values[c] << ", want " << want << " on "
-            << codegen::name_of(isa);
+            << name_of(isa);
         // Each value, its neighbours, and the middle to the next value with its neighbours.
         float next = decode_float(t, c + 1 < valid ? c + 1 : c),
               middle = static_cast<float>((double(want) + next) / 2);
@@ -274,7 +272,7 @@ TEST(Math, NarrowFloatFormats) {
           if (std::isnan(xs[i]) && std::isnan(decode_float(t, want)) && std::isnan(decode_float(t, got)))
             continue;
           ASSERT_EQ(want, got) << name_of(t) << " of " << xs[i] << " (" << std::bit_cast<uint32_t>(xs[i])
-                               << ") on " << codegen::name_of(isa) << (saturate ? "" : " without saturation");
+                               << ") on " << name_of(isa) << (saturate ? "" : " without saturation");
         }
       }
     }

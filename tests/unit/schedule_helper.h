@@ -9,7 +9,7 @@
 namespace tbx::test {
 
 inline fusion::Schedule schedule_of(const GraphHelper& h, fusion::ScheduleOptions options = {},
-                                    fusion::Target target = {}) {
+                                    Target target = {}) {
   return fusion::schedule(lowering::lower_or_throw(h.graph), target, options);
 }
 

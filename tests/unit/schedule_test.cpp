@@ -38,7 +38,7 @@ TEST(Schedule, SoftmaxIsOneKernelWithoutFullIntermediates) {
 TEST(Schedule, RowsOfOneKernelFitTheCacheOfTheTarget) {
   GraphHelper h;
   h.output(h.node("Softmax", {h.input("x", DType::f32, {64, 1 << 16})}, {{"axis", int64_t{-1}}}));
-  fusion::Target target;
+  Target target;
   target.l2_bytes = 4 << 16;
   EXPECT_EQ(kernels(schedule_of(h, {}, target)), 1);
   target.l2_bytes -= 1;
@@ -150,7 +150,7 @@ TEST(Schedule, PoolsOfOneImageAreReducedByItsRows) {
 
 /// What is large, and how long a vector is, the target says, in lowering as in the schedule.
 TEST(Schedule, LimitsAreThoseOfTheTarget) {
-  auto made_for = [](const fusion::Target& target, const GraphHelper& h) {
+  auto made_for = [](const Target& target, const GraphHelper& h) {
     lowering::LowerOptions options;
     options.target = target;
     return fusion::schedule(lowering::lower_or_throw(h.graph, options), target);
@@ -159,19 +159,19 @@ TEST(Schedule, LimitsAreThoseOfTheTarget) {
   ValueId x = sigmoid.input("x", DType::f32, {2, 8, 20, 20}); // 25.6 KB
   sigmoid.output(
       sigmoid.node("Sigmoid", {sigmoid.node("Conv", {x, sigmoid.constant(weights({8, 8, 1, 1}))})}));
-  auto is_inside = [&](const fusion::Target& target) {
+  auto is_inside = [&](const Target& target) {
     bool inside = false;
     for (const Schedule s = made_for(target, sigmoid); const Group& g : s.groups)
       if (const auto* call = std::get_if<ir::ExternCall>(&g.what))
         inside |= extern_kernels::to_string(call->problem).find("+sigmoid") != std::string::npos;
     return inside;
   };
-  fusion::Target target;
+  Target target;
   EXPECT_TRUE(is_inside(target));
   target.l1_bytes = 24 << 10;
   EXPECT_FALSE(is_inside(target));
 
-  auto parts = [&](int64_t length, const fusion::Target& target) {
+  auto parts = [&](int64_t length, const Target& target) {
     GraphHelper h;
     h.output(h.node("ReduceSum", {h.input("x", DType::f32, {1, length}), h.constant(ints({1}, {1}))}));
     int64_t most = 0;

@@ -61,7 +61,7 @@ TEST(WriteInPlace, AKernelWritesOverWhatNobodyReadsLater) {
   fusion::ScheduleOptions off;
   off.disabled = {"write_in_place"};
   EXPECT_EQ(in_place(schedule_of(Activated(32).h, off)), 0);
-  fusion::Target gpu;
+  Target gpu;
   gpu.cuda = true;
   EXPECT_EQ(in_place(schedule_of(Activated(32).h, {}, gpu)), 0);
 
@@ -119,7 +119,7 @@ TEST(WriteInPlace, OnlyWholeVectors) {
     const ValueId scale = h.input("scale", DType::f32, {1, channels, 1, 1});
     x = h.node("Mul", {x, h.node("Tanh", {h.node("Add", {x, scale})})});
     h.output(h.node("Conv", {x, h.constant(w)}));
-    fusion::Target target;
+    Target target;
     target.isa = isa;
     return in_place(schedule_of(h, {}, target));
   };

@@ -14,7 +14,7 @@ namespace {
 TEST(Writer, NamesAreNoTypes) {
   std::set<std::string> types;
   const std::string all = "u8 i8 u16 i16 u32 i32 u64 i64 f32 f64";
-  for (codegen::Isa isa : {Isa::sse, Isa::avx2, Isa::avx512}) {
+  for (Isa isa : {Isa::sse, Isa::avx2, Isa::avx512}) {
     const std::string text = codegen::prelude_for(isa, all);
     const std::regex type("typedef [^;]* ([a-z]+[0-9]+);");
     for (std::sregex_iterator it(text.begin(), text.end(), type), end; it != end; ++it)

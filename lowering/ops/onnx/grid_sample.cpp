@@ -9,13 +9,76 @@ namespace tbx::lowering {
 namespace {
 
 enum class Padding { zeros, border, reflection };
+enum class Interpolation : uint8_t { nearest, linear, cubic };
+
+/// Neighbours along each dimension.
+int count_of(Interpolation mode) {
+  return mode == Interpolation::nearest ? 1 : mode == Interpolation::linear ? 2 : 4;
+}
+
+/// What a position reads along one dimension, and how much each neighbour counts.
+struct Neighbours {
+  std::vector<Expr> index, weight; ///< nearest has no weights
+};
+
+/// Keys' cubic weights of the four neighbours at -1, 0, 1, 2 of a position `t` in [0, 1).
+std::vector<Expr> cubic_weights(Expr t) {
+  const double a = -0.75;
+  auto n = [&](double v) { return number(t, v); };
+  auto horner = [&](Expr x, double p3, double p2, double p1, double p0) {
+    return ir::add(ir::mul(ir::add(ir::mul(ir::add(ir::mul(n(p3), x), n(p2)), x), n(p1)), x), n(p0));
+  };
+  auto near = [&](Expr x) { return horner(x, a + 2, -(a + 3), 0, 1); };
+  auto far = [&](Expr x) { return horner(x, a, -5 * a, 8 * a, -4 * a); };
+  Expr one = n(1);
+  return {far(ir::add(t, one)), near(t), near(ir::sub(one, t)), far(ir::sub(n(2), t))};
+}
 
 /// Reads x [N, C, spatial...] at positions given by expressions.
 class Sampler {
 public:
-  Sampler(OpContext& ctx, const TensorBox& x, Padding padding, bool align_corners)
-      : ctx_(ctx), c_(ctx.c), x_(x), padding_(padding), align_(align_corners) {}
+  Sampler(OpContext& ctx, const TensorBox& x, Interpolation mode, Padding padding, bool align_corners)
+      : ctx_(ctx), c_(ctx.c), x_(x), mode_(mode), padding_(padding), align_(align_corners) {}
 
+  /// Along dimension `k`, of a grid coordinate in [-1, 1].
+  Neighbours neighbours(Expr coordinate, int k) const {
+    Expr p = position(coordinate, k);
+    if (mode_ == Interpolation::nearest) {
+      p = bring_inside(ir::unary(Op::round_even, p), k);
+      return {{index(c_.cast(p, DType::i64), k)}, {}};
+    }
+    // Cubic weights see the position as it is: beyond a border each neighbour is brought inside by itself.
+    if (mode_ == Interpolation::linear || padding_ == Padding::reflection) p = bring_inside(p, k);
+    Expr base = ir::unary(Op::floor, p), t = ir::sub(p, base), first = c_.cast(base, DType::i64);
+    const int count = count_of(mode_), before = mode_ == Interpolation::linear ? 0 : 1;
+    Neighbours n;
+    for (int j = 0; j < count; ++j) n.index.push_back(index(ir::add(first, integer(j - before)), k));
+    n.weight =
+        mode_ == Interpolation::linear ? std::vector<Expr>{ir::sub(number(t, 1), t), t} : cubic_weights(t);
+    return n;
+  }
+
+  /// The element of `image`, which is x in any order of dimensions, at indices as `neighbours` gives them;
+  /// `place` puts them where they belong.
+  Expr load(const TensorBox& image, const std::vector<Expr>& at,
+            const std::function<SymInts(const SymInts&)>& place) const {
+    SymInts indices;
+    Expr inside = nullptr;
+    for (size_t k = 0; k < at.size(); ++k) {
+      Expr i = at[k];
+      if (padding_ == Padding::zeros) {
+        Expr in = ir::binary(Op::greater_equal, i, integer(0));
+        inside = inside ? ir::binary(Op::logical_and, inside, in) : in;
+        i = ir::binary(Op::max, i, integer(0));
+      }
+      indices.push_back(c_.indirect(i, size(static_cast<int>(k)), false));
+    }
+    Expr v = image.load(ctx_.program, place(indices));
+    // The indices lie inside whatever the position: a mask on the loads would be one on the grid's, too.
+    return inside ? ir::where(inside, v, number(v, 0)) : v;
+  }
+
+private:
   SymInt size(int k) const { return x_.sizes()[2 + k]; }
   Expr extent(Expr like, int k) const { return size_as(c_, size(k), like->dtype); }
   Expr integer(int64_t v) const { return c_.constant_int(DType::i64, v); }
@@ -58,27 +121,6 @@ public:
     return ir::where(in, i, integer(-1));
   }
 
-  /// The element of `image`, which is x in any order of dimensions, at indices as `index` gives them; `place`
-  /// puts them where they belong.
-  Expr load(const TensorBox& image, const std::vector<Expr>& at,
-            const std::function<SymInts(const SymInts&)>& place) const {
-    SymInts indices;
-    Expr inside = nullptr;
-    for (size_t k = 0; k < at.size(); ++k) {
-      Expr i = at[k];
-      if (padding_ == Padding::zeros) {
-        Expr in = ir::binary(Op::greater_equal, i, integer(0));
-        inside = inside ? ir::binary(Op::logical_and, inside, in) : in;
-        i = ir::binary(Op::max, i, integer(0));
-      }
-      indices.push_back(c_.indirect(i, size(static_cast<int>(k)), false));
-    }
-    Expr v = image.load(ctx_.program, place(indices));
-    // The indices lie inside whatever the position: a mask on the loads would be one on the grid's, too.
-    return inside ? ir::where(inside, v, number(v, 0)) : v;
-  }
-
-private:
   Expr reflect(Expr i, SymInt length) const {
     SymInt period = align_ ? ir::max(length * SymInt(2) - SymInt(2), 1) : length * SymInt(2);
     Expr p = c_.index(period), m = ir::binary(Op::floor_mod, i, p);
@@ -89,32 +131,30 @@ private:
   OpContext& ctx_;
   ir::Context& c_;
   const TensorBox& x_;
+  Interpolation mode_;
   Padding padding_;
   bool align_;
 };
 
-/// Keys' cubic weights of the four neighbours at -1, 0, 1, 2 of a position `t` in [0, 1).
-std::vector<Expr> cubic_weights(Expr t) {
-  const double a = -0.75;
-  auto n = [&](double v) { return number(t, v); };
-  auto horner = [&](Expr x, double p3, double p2, double p1, double p0) {
-    return ir::add(ir::mul(ir::add(ir::mul(ir::add(ir::mul(n(p3), x), n(p2)), x), n(p1)), x), n(p0));
-  };
-  auto near = [&](Expr x) { return horner(x, a + 2, -(a + 3), 0, 1); };
-  auto far = [&](Expr x) { return horner(x, a, -5 * a, 8 * a, -4 * a); };
-  Expr one = n(1);
-  return {far(ir::add(t, one)), near(t), near(ir::sub(one, t)), far(ir::sub(n(2), t))};
+Interpolation interpolation_of(OpContext& ctx) {
+  const std::string mode = ctx.attr_string("mode", "linear");
+  if (mode == "nearest") return Interpolation::nearest;
+  if (mode == "linear" || mode == "bilinear") return Interpolation::linear;
+  if (mode == "cubic" || mode == "bicubic") return Interpolation::cubic;
+  throw_model_error("unknown mode '{}'", mode);
 }
 
-std::vector<LoweredValue> grid_sample(OpContext& ctx) {
-  const TensorBox &x = ctx.in(0), &grid = ctx.in(1);
-  std::string mode = ctx.attr_string("mode", "linear"), padding = ctx.attr_string("padding_mode", "zeros");
-  if (mode == "bilinear") mode = "linear";
-  if (mode == "bicubic") mode = "cubic";
-  TBX_MODEL(mode == "linear" || mode == "nearest" || mode == "cubic", "unknown mode '{}'", mode);
-  TBX_MODEL(padding == "zeros" || padding == "border" || padding == "reflection", "unknown padding_mode '{}'",
-            padding);
-  int spatial = x.rank() - 2;
+Padding padding_of(OpContext& ctx) {
+  const std::string padding = ctx.attr_string("padding_mode", "zeros");
+  if (padding == "zeros") return Padding::zeros;
+  if (padding == "border") return Padding::border;
+  if (padding == "reflection") return Padding::reflection;
+  throw_model_error("unknown padding_mode '{}'", padding);
+}
+
+/// x [N, C, spatial...], grid [N, positions..., coordinates].
+void check_shapes(OpContext& ctx, const TensorBox& x, const TensorBox& grid) {
+  const int spatial = x.rank() - 2;
   TBX_MODEL(spatial >= 1 && grid.rank() == x.rank(), "X has rank {}, grid has rank {}", x.rank(),
             grid.rank());
   SymInt tuple = grid.sizes().back();
@@ -123,62 +163,91 @@ std::vector<LoweredValue> grid_sample(OpContext& ctx) {
   ctx.program.add_check(tuple - SymInt(spatial), true,
                         "GridSample: grid holds another number of coordinates");
   ctx.program.add_check(x.sizes()[0] - grid.sizes()[0], true, "GridSample: batches of X and grid differ");
+}
+
+/// The neighbours along one dimension of all positions [N, positions...], in memory.
+struct NeighbourTables {
+  std::vector<TensorBox> index, weight; ///< one per neighbour; nearest has no weights
+
+  Neighbours at(OpContext& ctx, std::span<const SymInt> position) const {
+    Neighbours n;
+    for (const TensorBox& t : index) n.index.push_back(ctx.c.cast(t.load(ctx.program, position), DType::i64));
+    for (const TensorBox& t : weight) n.weight.push_back(t.load(ctx.program, position));
+    return n;
+  }
+};
+
+using NeighboursAt = std::function<Neighbours(std::span<const SymInt> position)>;
+
+NeighbourTables make_tables(OpContext& ctx, const SymInts& positions, int count, DType type,
+                            const NeighboursAt& neighbours) {
+  auto table = [&](DType dtype, std::vector<Expr> Neighbours::*part, int j) {
+    TensorBox t = generate(ctx, dtype, positions, [&](std::span<const SymInt> at) {
+      return to_compute((neighbours(at).*part)[j], dtype);
+    });
+    realize(ctx, t, "read by every channel");
+    return t;
+  };
+  NeighbourTables tables;
+  for (int j = 0; j < count; ++j) {
+    tables.index.push_back(table(DType::i32, &Neighbours::index, j));
+    if (count > 1) tables.weight.push_back(table(type, &Neighbours::weight, j));
+  }
+  return tables;
+}
+
+/// The sum of what is read at all combinations of neighbours, one along each dimension, times their weights;
+/// `read` gets their indices.
+Expr interpolated(const std::vector<Neighbours>& near,
+                  const std::function<Expr(const std::vector<Expr>&)>& read) {
+  std::vector<Expr> chosen(near.size());
+  // Over the neighbours along dimension k, of their weight times the sum over the dimensions behind it.
+  std::function<Expr(size_t)> sum = [&](size_t k) -> Expr {
+    if (k == near.size()) return read(chosen);
+    Expr total = nullptr;
+    for (size_t j = 0; j < near[k].index.size(); ++j) {
+      chosen[k] = near[k].index[j];
+      Expr term = sum(k + 1);
+      if (!near[k].weight.empty()) term = ir::mul(near[k].weight[j], term);
+      total = total ? ir::add(total, term) : term;
+    }
+    return total;
+  };
+  return sum(0);
+}
+
+std::vector<LoweredValue> grid_sample(OpContext& ctx) {
+  const TensorBox &x = ctx.in(0), &grid = ctx.in(1);
+  const Interpolation mode = interpolation_of(ctx);
+  const Padding padding = padding_of(ctx);
+  check_shapes(ctx, x, grid);
+  const int spatial = x.rank() - 2, count = count_of(mode);
   SymInts sizes{x.sizes()[0], x.sizes()[1]};
   sizes.insert(sizes.end(), grid.sizes().begin() + 1, grid.sizes().end() - 1);
   if (!ir::product(sizes).is(0))
     for (int k = 0; k < spatial; ++k)
       ctx.program.add_check(x.sizes()[2 + k] - SymInt(1), false, "GridSample: X has no elements to sample");
-
-  DType type = x.dtype() == DType::f64 || grid.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  Sampler sampler(ctx, x,
-                  padding == "zeros"    ? Padding::zeros
-                  : padding == "border" ? Padding::border
-                                        : Padding::reflection,
-                  ctx.attr_int("align_corners", 0) != 0);
-  // What a position reads along each dimension, and how much each neighbour counts: over [N, positions...].
   SymInts positions{sizes[0]};
   positions.insert(positions.end(), sizes.begin() + 2, sizes.end());
-  const int neighbours = mode == "nearest" ? 1 : mode == "linear" ? 2 : 4;
-  struct Neighbours {
-    std::vector<Expr> index, weight; ///< nearest has no weights
-  };
-  auto neighbours_at = [&](std::span<const SymInt> at, int k) {
-    SymInts from(at.begin(), at.end());
-    from.emplace_back(spatial - 1 - k); // the last coordinate is the first dimension's
-    Expr p = sampler.position(to_compute(grid.load(ctx.program, from), type), k);
-    Neighbours n;
-    if (neighbours == 1) {
-      p = sampler.bring_inside(ir::unary(Op::round_even, p), k);
-      n.index = {sampler.index(ctx.c.cast(p, DType::i64), k)};
-      return n;
-    }
-    // Cubic weights see the position as it is: beyond a border each neighbour is brought inside by itself.
-    if (mode == "linear" || padding == "reflection") p = sampler.bring_inside(p, k);
-    Expr base = ir::unary(Op::floor, p), t = ir::sub(p, base), first = ctx.c.cast(base, DType::i64);
-    for (int j = 0; j < neighbours; ++j)
-      n.index.push_back(sampler.index(ir::add(first, sampler.integer(neighbours == 2 ? j : j - 1)), k));
-    n.weight = neighbours == 2 ? std::vector<Expr>{ir::sub(number(t, 1), t), t} : cubic_weights(t);
-    return n;
+
+  const DType type = x.dtype() == DType::f64 || grid.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const Sampler sampler(ctx, x, mode, padding, ctx.attr_int("align_corners", 0) != 0);
+  auto neighbours = [&](int k) -> NeighboursAt {
+    return [&, k](std::span<const SymInt> at) {
+      SymInts from(at.begin(), at.end());
+      from.emplace_back(spatial - 1 - k); // the last coordinate is the first dimension's
+      return sampler.neighbours(to_compute(grid.load(ctx.program, from), type), k);
+    };
   };
   // Computed once for all channels, and put into memory.
-  const bool tables = !x.sizes()[1].is(1);
-  std::vector<std::vector<TensorBox>> index(spatial), weight(spatial);
-  for (int k = 0; tables && k < spatial; ++k)
-    for (int j = 0; j < neighbours; ++j) {
-      auto table = [&](DType dtype, std::vector<Expr> Neighbours::*part) {
-        TensorBox t = generate(ctx, dtype, positions, [&](std::span<const SymInt> at) {
-          return to_compute((neighbours_at(at, k).*part)[j], dtype);
-        });
-        realize(ctx, t, "read by every channel");
-        return t;
-      };
-      index[k].push_back(table(DType::i32, &Neighbours::index));
-      if (neighbours > 1) weight[k].push_back(table(type, &Neighbours::weight));
-    }
+  std::vector<NeighbourTables> tables;
+  if (!x.sizes()[1].is(1))
+    for (int k = 0; k < spatial; ++k)
+      tables.push_back(make_tables(ctx, positions, count, type, neighbours(k)));
 
   SymInt reads = ir::product(positions);
-  for (int k = 0; k < spatial; ++k) reads = reads * SymInt(neighbours);
-  const bool last = tables && channels_last_pays(ctx, x, reads);
+  for (int k = 0; k < spatial; ++k) reads = reads * SymInt(count);
+  const bool last = !tables.empty() && channels_last_pays(x, reads);
   realize_if_repeated(ctx.program, x, sizes);
   TensorBox image = last ? with_channels_last(ctx, x) : x;
   // Loops over the batch, positions and channels; the channels innermost where x is read that way.
@@ -193,37 +262,17 @@ std::vector<LoweredValue> grid_sample(OpContext& ctx) {
     return all;
   };
   std::vector<Neighbours> near;
-  for (int k = 0; k < spatial; ++k) {
-    if (!tables) {
-      near.push_back(neighbours_at(position, k));
-      continue;
-    }
-    near.emplace_back();
-    for (const TensorBox& t : index[k])
-      near[k].index.push_back(ctx.c.cast(t.load(ctx.program, position), DType::i64));
-    for (const TensorBox& t : weight[k]) near[k].weight.push_back(t.load(ctx.program, position));
-  }
-  // sum over neighbours along k of weight * (sum over the dimensions behind k)
-  std::vector<Expr> chosen(spatial);
-  std::function<Expr(int)> sum = [&](int k) -> Expr {
-    if (k == spatial) {
-      Expr v = sampler.load(image, chosen, place);
-      return neighbours == 1 ? v : to_compute(v, type);
-    }
-    Expr total = nullptr;
-    for (size_t j = 0; j < near[k].index.size(); ++j) {
-      chosen[k] = near[k].index[j];
-      Expr term = sum(k + 1);
-      if (neighbours > 1) term = ir::mul(near[k].weight[j], term);
-      total = total ? ir::add(total, term) : term;
-    }
-    return total;
-  };
-  SymInts order{sizes[0]};
-  order.insert(order.end(), positions.begin() + 1, positions.end());
+  near.reserve(static_cast<size_t>(spatial));
+  for (int k = 0; k < spatial; ++k)
+    near.push_back(tables.empty() ? neighbours(k)(position) : tables[k].at(ctx, position));
+  const Expr value = interpolated(near, [&](const std::vector<Expr>& indices) {
+    Expr v = sampler.load(image, indices, place);
+    return mode == Interpolation::nearest ? v : to_compute(v, type);
+  });
+  SymInts order = positions;
   order.push_back(sizes[1]);
   TensorBox y =
-      ir::make_pointwise(ctx.program, x.dtype(), last ? order : sizes, to_compute(sum(0), x.dtype()));
+      ir::make_pointwise(ctx.program, x.dtype(), last ? order : sizes, to_compute(value, x.dtype()));
   if (last) realize(ctx, y, "channels innermost: loops in another order would read single elements");
   return {last ? with_channels_second(ctx, y) : y};
 }

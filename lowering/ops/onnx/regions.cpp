@@ -1,5 +1,4 @@
-// Pooling over regions given at run time (RoiAlign, MaxRoiPool) and convolution at displaced positions
-// (DeformConv): reductions and pointwise sums over indirect reads.
+// Pooling over regions given at run time (RoiAlign, MaxRoiPool): reductions over indirect reads.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -16,17 +15,11 @@ namespace {
 using Values = std::vector<LoweredValue>;
 
 constexpr int64_t kUnrolledSamples = 4; ///< of a bin: more are a loop
+constexpr int64_t kMostBins =
+    1 << 20; ///< along a side, and samples of each: products of them do not overflow
 
 Expr both(Expr a, Expr b) { return a ? ir::binary(Op::logical_and, a, b) : b; }
 Expr integer(OpContext& ctx, int64_t v) { return ctx.c.constant_int(DType::i64, v); }
-Expr floor_index(Expr x) { return x->context->cast(ir::unary(Op::floor, x), DType::i64); }
-
-/// An i64 expression as an index of dimension `size`; what is outside is moved to the border, so that reads
-/// need no mask (which would also be one on the loads inside the index).
-SymInt clamped(OpContext& ctx, Expr i, SymInt size) {
-  Expr last = ctx.c.index(size - SymInt(1));
-  return ctx.c.indirect(ir::binary(Op::min, ir::binary(Op::max, i, integer(ctx, 0)), last), size, false);
-}
 
 /// The largest element of an i64 tensor, at least 0, as a size known while running.
 SymInts largest_at_run_time(OpContext& ctx, const std::vector<TensorBox>& xs, const std::string& what) {
@@ -126,7 +119,139 @@ RoiSamples roi_samples(OpContext& ctx, const RoiAxis& axis, SymInt size, int64_t
   return s;
 }
 
+struct RoiOptions {
+  int64_t bins[2]; ///< height and width of the result
+  int64_t ratio;   ///< samples of a bin along each side; 0: as many as it has pixels
+  double scale;    ///< from coordinates of rois to pixels
+  bool half_pixel; ///< pixels lie in the middle of their squares
+  bool max;        ///< of the samples; else their mean
+
+  bool adaptive() const { return ratio == 0; }
+};
+
+RoiOptions options_of(OpContext& ctx) {
+  RoiOptions o;
+  const std::string mode = ctx.attr_string("mode", "avg");
+  TBX_MODEL(mode == "avg" || mode == "max", "unknown mode '{}'", mode);
+  o.max = mode == "max";
+  const std::string shift = ctx.attr_string("coordinate_transformation_mode",
+                                            ctx.opset() < 16 ? "output_half_pixel" : "half_pixel");
+  TBX_MODEL(shift == "half_pixel" || shift == "output_half_pixel",
+            "unknown coordinate_transformation_mode '{}'", shift);
+  o.half_pixel = shift == "half_pixel";
+  o.bins[0] = ctx.attr_int("output_height", 1);
+  o.bins[1] = ctx.attr_int("output_width", 1);
+  o.ratio = ctx.attr_int("sampling_ratio", 0);
+  for (int64_t v : o.bins) TBX_MODEL(v > 0 && v < kMostBins, "a size is {}", v);
+  TBX_MODEL(o.ratio >= 0 && o.ratio < kMostBins, "sampling_ratio is {}", o.ratio);
+  o.scale = ctx.attr_float("spatial_scale", 1);
+  return o;
+}
+
 /// X [N, C, H, W], rois [R, 4] (x1, y1, x2, y2), batch_indices [R] -> [R, C, height, width].
+class RoiAlign {
+public:
+  RoiAlign(OpContext& ctx, const RoiOptions& options)
+      : ctx_(ctx), c_(ctx.c), o_(options), x_(ctx.in(0)), rois_(ctx.in(1)), type_(compute_type(x_.dtype())) {}
+
+  TensorBox run() {
+    const SymInt regions = rois_.sizes()[0], channels = x_.sizes()[1];
+    for (int k = 0; k < 2; ++k)
+      axes_[k] = roi_axis(ctx_, rois_, 1 - k, o_.bins[k], o_.scale, o_.half_pixel, type_, o_.adaptive());
+    SymInts grid{o_.ratio, o_.ratio};
+    if (o_.adaptive())
+      grid = largest_at_run_time(ctx_, {axes_[0].samples, axes_[1].samples},
+                                 "the number of samples of a region");
+    for (int k = 0; k < 2; ++k)
+      samples_[k] = roi_samples(ctx_, axes_[k], x_.sizes()[2 + k], o_.bins[k], grid[k], type_);
+
+    constexpr int64_t kGuess = 4; // samples of a bin, where a run decides
+    const int64_t reads = 4 * o_.bins[0] * o_.bins[1] * (o_.adaptive() ? kGuess : o_.ratio * o_.ratio);
+    // Loops over regions, bins and channels; the channels innermost where X is read that way.
+    last_ = channels_last_pays(x_, SymInt(reads) * regions);
+    roi_ = c_.var(0);
+    channel_ = c_.var(last_ ? 3 : 1);
+    for (int k = 0; k < 2; ++k) bin_[k] = c_.var(last_ ? 1 + k : 2 + k);
+    const SymInts sizes = last_ ? SymInts{regions, o_.bins[0], o_.bins[1], channels}
+                                : SymInts{regions, channels, o_.bins[0], o_.bins[1]};
+    if (!last_) realize_if_repeated(ctx_.program, x_, {regions, channels, x_.sizes()[2], x_.sizes()[3]});
+    image_ = last_ ? with_channels_last(ctx_, x_) : x_;
+    Expr batch = c_.cast(ctx_.in(2).load(ctx_.program, {&roi_, 1}), DType::i64);
+    image_number_ = c_.indirect(batch, x_.sizes()[0], false);
+    TensorBox y =
+        ir::make_pointwise(ctx_.program, x_.dtype(), sizes, to_compute(pooled(sizes, grid), x_.dtype()));
+    return last_ ? with_channels_second(ctx_, y) : y;
+  }
+
+private:
+  /// Number of samples of a bin along one side.
+  Expr count_of(int k) const {
+    return o_.adaptive() ? axes_[k].samples.load(ctx_.program, {&roi_, 1}) : integer(ctx_, o_.ratio);
+  }
+
+  /// The greatest sample of the bin, or their mean.
+  Expr pooled(const SymInts& sizes, const SymInts& grid) const {
+    const Expr count = ir::mul(count_of(0), count_of(1));
+    Expr total = nullptr;
+    if (!o_.adaptive() && o_.ratio * o_.ratio <= kUnrolledSamples) {
+      for (int64_t y = 0; y < o_.ratio; ++y)
+        for (int64_t x = 0; x < o_.ratio; ++x) total = joined(total, sample(y, x));
+    } else {
+      Expr v = sample(c_.rvar(0), c_.rvar(1));
+      // Samples that a smaller region does not have count for nothing.
+      Expr taken = nullptr;
+      if (o_.max && o_.adaptive())
+        for (int k = 0; k < 2; ++k)
+          taken = both(taken, ir::binary(Op::less, c_.index(c_.rvar(k)), count_of(k)));
+      if (taken) v = ir::where(taken, v, number(v, -std::numeric_limits<double>::infinity()));
+      total = ir::make_reduction(ctx_.program, o_.max ? ReduceOp::max : ReduceOp::sum, type_, sizes, grid, v)
+                  .load(ctx_.program, loop_vars(c_, 4));
+    }
+    if (!o_.max) return ir::div(total, to_compute(ir::binary(Op::max, count, integer(ctx_, 1)), type_));
+    if (!o_.adaptive()) return total;
+    return ir::where(ir::binary(Op::greater, count, integer(ctx_, 0)), total, number(total, 0));
+  }
+
+  Expr joined(Expr a, Expr b) const { return !a ? b : o_.max ? ir::binary(Op::max, a, b) : ir::add(a, b); }
+
+  /// One sample: its weighted sum, or the maximum over its four weighted neighbours, as ONNX defines it.
+  Expr sample(SymInt y, SymInt x) const {
+    SymInt index[2][2];
+    Expr weight[2][2];
+    for (int k = 0; k < 2; ++k)
+      for (int j = 0; j < 2; ++j) {
+        const SymInt at[] = {roi_, bin_[k], k == 0 ? y : x};
+        Expr i = c_.cast(samples_[k].index[j].load(ctx_.program, at), DType::i64);
+        index[k][j] = c_.indirect(i, x_.sizes()[2 + k], false);
+        weight[k][j] = samples_[k].weight[j].load(ctx_.program, at);
+      }
+    Expr value = nullptr;
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 2; ++j) {
+        const SymInts place = last_ ? SymInts{image_number_, index[0][i], index[1][j], channel_}
+                                    : SymInts{image_number_, channel_, index[0][i], index[1][j]};
+        value = joined(value, ir::mul(ir::mul(weight[0][i], weight[1][j]),
+                                      to_compute(image_.load(ctx_.program, place), type_)));
+      }
+    Expr zero = number(value, 0);
+    Expr inside =
+        both(ir::binary(Op::greater, weight[0][0], zero), ir::binary(Op::greater, weight[1][0], zero));
+    return ir::where(inside, value, zero);
+  }
+
+  OpContext& ctx_;
+  ir::Context& c_;
+  const RoiOptions o_;
+  const TensorBox &x_, &rois_;
+  const DType type_;
+  RoiAxis axes_[2];
+  RoiSamples samples_[2];
+  TensorBox image_; ///< X, with the channels innermost where `last_`
+  bool last_ = false;
+  SymInt roi_, channel_, bin_[2]; ///< loop variables
+  SymInt image_number_;           ///< of the region
+};
+
 Values roi_align(OpContext& ctx) {
   const TensorBox &x = ctx.in(0), &rois = ctx.in(1), &batches = ctx.in(2);
   TBX_MODEL(x.rank() == 4 && rois.rank() == 2 && batches.rank() == 1,
@@ -135,96 +260,46 @@ Values roi_align(OpContext& ctx) {
   ctx.program.add_check(rois.sizes()[1] - SymInt(4), true, "RoiAlign: rois do not have 4 coordinates");
   ctx.program.add_check(rois.sizes()[0] - batches.sizes()[0], true,
                         "RoiAlign: rois and batch_indices differ in number");
-  std::string mode = ctx.attr_string("mode", "avg");
-  TBX_MODEL(mode == "avg" || mode == "max", "unknown mode '{}'", mode);
-  std::string shift = ctx.attr_string("coordinate_transformation_mode",
-                                      ctx.opset() < 16 ? "output_half_pixel" : "half_pixel");
-  TBX_MODEL(shift == "half_pixel" || shift == "output_half_pixel",
-            "unknown coordinate_transformation_mode '{}'", shift);
-  const int64_t bins[] = {ctx.attr_int("output_height", 1), ctx.attr_int("output_width", 1)};
-  const int64_t ratio = ctx.attr_int("sampling_ratio", 0);
-  for (int64_t v : bins) TBX_MODEL(v > 0 && v < (1 << 20), "a size is {}", v);
-  TBX_MODEL(ratio >= 0 && ratio < (1 << 20), "sampling_ratio is {}", ratio);
-  const double scale = ctx.attr_float("spatial_scale", 1);
-  const DType type = compute_type(x.dtype());
-  const bool adaptive = ratio == 0, max = mode == "max";
-
-  RoiAxis axes[2];
-  for (int k = 0; k < 2; ++k)
-    axes[k] = roi_axis(ctx, rois, 1 - k, bins[k], scale, shift == "half_pixel", type, adaptive);
-  SymInts grid{ratio, ratio};
-  if (adaptive)
-    grid = largest_at_run_time(ctx, {axes[0].samples, axes[1].samples}, "the number of samples of a region");
-  RoiSamples samples[2];
-  for (int k = 0; k < 2; ++k)
-    samples[k] = roi_samples(ctx, axes[k], x.sizes()[2 + k], bins[k], grid[k], type);
-
-  SymInt regions = rois.sizes()[0], channels = x.sizes()[1];
-  const int64_t reads = 4 * bins[0] * bins[1] * (adaptive ? 4 : ratio * ratio);
-  const bool last = channels_last_pays(ctx, x, SymInt(reads) * regions);
-  // Loops over regions, bins and channels; the channels innermost where X is read that way.
-  const SymInt roi = ctx.c.var(0), channel = ctx.c.var(last ? 3 : 1);
-  const SymInt bin[] = {ctx.c.var(last ? 1 : 2), ctx.c.var(last ? 2 : 3)};
-  SymInts sizes =
-      last ? SymInts{regions, bins[0], bins[1], channels} : SymInts{regions, channels, bins[0], bins[1]};
-  if (!last) realize_if_repeated(ctx.program, x, {regions, channels, x.sizes()[2], x.sizes()[3]});
-  TensorBox image = last ? with_channels_last(ctx, x) : x;
-  Expr batch = ctx.c.cast(batches.load(ctx.program, {&roi, 1}), DType::i64);
-  SymInt n = ctx.c.indirect(batch, x.sizes()[0], false);
-  /// One sample: its weighted sum, or the maximum over its four weighted neighbours, as ONNX defines it.
-  auto sample = [&](SymInt gy, SymInt gx) {
-    SymInt index[2][2];
-    Expr weight[2][2];
-    for (int k = 0; k < 2; ++k)
-      for (int j = 0; j < 2; ++j) {
-        const SymInt at[] = {roi, bin[k], k == 0 ? gy : gx};
-        Expr i = ctx.c.cast(samples[k].index[j].load(ctx.program, at), DType::i64);
-        index[k][j] = ctx.c.indirect(i, x.sizes()[2 + k], false);
-        weight[k][j] = samples[k].weight[j].load(ctx.program, at);
-      }
-    Expr value = nullptr;
-    for (int i = 0; i < 2; ++i)
-      for (int j = 0; j < 2; ++j) {
-        const SymInts place = last ? SymInts{n, index[0][i], index[1][j], channel}
-                                   : SymInts{n, channel, index[0][i], index[1][j]};
-        Expr term =
-            ir::mul(ir::mul(weight[0][i], weight[1][j]), to_compute(image.load(ctx.program, place), type));
-        value = !value ? term : max ? ir::binary(Op::max, value, term) : ir::add(value, term);
-      }
-    Expr zero = number(value, 0);
-    Expr inside =
-        both(ir::binary(Op::greater, weight[0][0], zero), ir::binary(Op::greater, weight[1][0], zero));
-    return ir::where(inside, value, zero);
-  };
-  auto count_of = [&](int k) {
-    return adaptive ? axes[k].samples.load(ctx.program, {&roi, 1}) : integer(ctx, ratio);
-  };
-  Expr count = ir::mul(count_of(0), count_of(1)), total = nullptr;
-  if (!adaptive && ratio * ratio <= kUnrolledSamples) {
-    for (int64_t gy = 0; gy < ratio; ++gy)
-      for (int64_t gx = 0; gx < ratio; ++gx) {
-        Expr v = sample(gy, gx);
-        total = !total ? v : max ? ir::binary(Op::max, total, v) : ir::add(total, v);
-      }
-  } else {
-    Expr v = sample(ctx.c.rvar(0), ctx.c.rvar(1));
-    // Samples that a smaller region does not have count for nothing.
-    Expr taken = nullptr;
-    if (max && adaptive)
-      for (int k = 0; k < 2; ++k)
-        taken = both(taken, ir::binary(Op::less, ctx.c.index(ctx.c.rvar(k)), count_of(k)));
-    if (taken) v = ir::where(taken, v, number(v, -std::numeric_limits<double>::infinity()));
-    total = ir::make_reduction(ctx.program, max ? ReduceOp::max : ReduceOp::sum, type, sizes, grid, v)
-                .load(ctx.program, loop_vars(ctx.c, 4));
-  }
-  if (max && adaptive)
-    total = ir::where(ir::binary(Op::greater, count, integer(ctx, 0)), total, number(total, 0));
-  if (!max) total = ir::div(total, to_compute(ir::binary(Op::max, count, integer(ctx, 1)), type));
-  TensorBox y = ir::make_pointwise(ctx.program, x.dtype(), sizes, to_compute(total, x.dtype()));
-  return {last ? with_channels_second(ctx, y) : y};
+  return {RoiAlign(ctx, options_of(ctx)).run()};
 }
 
 // --- MaxRoiPool
+
+/// The rows (k = 0) or columns (k = 1) of each bin, clipped to the image: [R, bins].
+struct BinRows {
+  TensorBox first, count;
+};
+
+BinRows bin_rows(OpContext& ctx, const TensorBox& rois, int k, int64_t bins, double scale, SymInt size,
+                 DType type) {
+  const SymInts sizes{rois.sizes()[0], bins};
+  auto edge = [&](SymInt roi, int column) {
+    const SymInt place[] = {roi, SymInt(column)};
+    Expr e = to_compute(rois.load(ctx.program, place), type);
+    e = ir::mul(e, number(e, scale));
+    // Halves are rounded away from 0.
+    Expr away = ir::unary(Op::floor, ir::add(ir::unary(Op::abs, e), number(e, 0.5)));
+    return ir::where(ir::binary(Op::less, e, number(e, 0)), ir::unary(Op::neg, away), away);
+  };
+  auto border = [&](std::span<const SymInt> at, bool end) {
+    Expr start = edge(at[0], 2 - k), stop = edge(at[0], 4 - k), one = number(start, 1);
+    Expr length = ir::binary(Op::max, ir::add(ir::sub(stop, start), one), one);
+    Expr bin = ir::div(length, number(length, static_cast<double>(bins)));
+    Expr i = to_compute(ctx.c.index(at[1] + SymInt(end ? 1 : 0)), type);
+    Expr p = ir::add(ir::unary(end ? Op::ceil : Op::floor, ir::mul(i, bin)), start);
+    Expr last = size_as(ctx.c, size, type);
+    return ctx.c.cast(ir::binary(Op::min, ir::binary(Op::max, p, number(p, 0)), last), DType::i64);
+  };
+  BinRows rows;
+  rows.first =
+      generate(ctx, DType::i64, sizes, [&](std::span<const SymInt> at) { return border(at, false); });
+  rows.count = generate(ctx, DType::i64, sizes, [&](std::span<const SymInt> at) {
+    return ir::binary(Op::max, ir::sub(border(at, true), border(at, false)), integer(ctx, 0));
+  });
+  realize(ctx, rows.first, "read by every channel");
+  realize(ctx, rows.count, "read by every channel");
+  return rows;
+}
 
 /// X [N, C, H, W], rois [R, 5] (batch, x1, y1, x2, y2, both ends belong to it) -> [R, C, height, width].
 Values max_roi_pool(OpContext& ctx) {
@@ -234,52 +309,25 @@ Values max_roi_pool(OpContext& ctx) {
   ctx.program.add_check(rois.sizes()[1] - SymInt(5), true, "MaxRoiPool: rois do not have 5 entries");
   std::vector<int64_t> pooled = ctx.attr_ints("pooled_shape");
   TBX_MODEL(pooled.size() == 2, "pooled_shape has {} entries, expected 2", pooled.size());
-  for (int64_t v : pooled) TBX_MODEL(v > 0 && v < (1 << 20), "pooled_shape has the value {}", v);
+  for (int64_t v : pooled) TBX_MODEL(v > 0 && v < kMostBins, "pooled_shape has the value {}", v);
   const double scale = ctx.attr_float("spatial_scale", 1);
   const DType type = compute_type(x.dtype());
-  // First row or column of each bin and their number, clipped to the image: [R, pooled].
-  TensorBox begin[2], extent[2];
-  for (int k = 0; k < 2; ++k) {
-    SymInts sizes{rois.sizes()[0], pooled[k]};
-    auto edge = [&](SymInt roi, int column) {
-      const SymInt place[] = {roi, SymInt(column)};
-      Expr e = to_compute(rois.load(ctx.program, place), type);
-      e = ir::mul(e, number(e, scale));
-      // Halves are rounded away from 0.
-      Expr away = ir::unary(Op::floor, ir::add(ir::unary(Op::abs, e), number(e, 0.5)));
-      return ir::where(ir::binary(Op::less, e, number(e, 0)), ir::unary(Op::neg, away), away);
-    };
-    auto border = [&](std::span<const SymInt> at, bool end) {
-      Expr start = edge(at[0], 2 - k), stop = edge(at[0], 4 - k), one = number(start, 1);
-      Expr length = ir::binary(Op::max, ir::add(ir::sub(stop, start), one), one);
-      Expr bin = ir::div(length, number(length, static_cast<double>(pooled[k])));
-      Expr i = to_compute(ctx.c.index(at[1] + SymInt(end ? 1 : 0)), type);
-      Expr p = ir::add(ir::unary(end ? Op::ceil : Op::floor, ir::mul(i, bin)), start);
-      Expr size = size_as(ctx.c, x.sizes()[2 + k], type);
-      return ctx.c.cast(ir::binary(Op::min, ir::binary(Op::max, p, number(p, 0)), size), DType::i64);
-    };
-    begin[k] =
-        generate(ctx, DType::i64, sizes, [&](std::span<const SymInt> at) { return border(at, false); });
-    extent[k] = generate(ctx, DType::i64, sizes, [&](std::span<const SymInt> at) {
-      return ir::binary(Op::max, ir::sub(border(at, true), border(at, false)), integer(ctx, 0));
-    });
-    realize(ctx, begin[k], "read by every channel");
-    realize(ctx, extent[k], "read by every channel");
-  }
-  SymInts window = largest_at_run_time(ctx, {extent[0], extent[1]}, "the size of a bin");
+  const BinRows bins[] = {bin_rows(ctx, rois, 0, pooled[0], scale, x.sizes()[2], type),
+                          bin_rows(ctx, rois, 1, pooled[1], scale, x.sizes()[3], type)};
+  SymInts window = largest_at_run_time(ctx, {bins[0].count, bins[1].count}, "the size of a bin");
   SymInt regions = rois.sizes()[0], channels = x.sizes()[1];
-  const bool last = channels_last_pays(ctx, x, SymInt(pooled[0] * pooled[1]) * regions);
+  const bool last = channels_last_pays(x, SymInt(pooled[0] * pooled[1]) * regions);
   // Loops over regions, bins and channels; the channels innermost where X is read that way.
   const SymInt roi = ctx.c.var(0), channel = ctx.c.var(last ? 3 : 1);
   SymInt inside[2];
   Expr some = nullptr;
   for (int k = 0; k < 2; ++k) {
     const SymInt bin[] = {roi, ctx.c.var(last ? 1 + k : 2 + k)};
-    Expr one = integer(ctx, 1), n = extent[k].load(ctx.program, bin);
+    Expr one = integer(ctx, 1), n = bins[k].count.load(ctx.program, bin);
     some = both(some, ir::binary(Op::greater, n, integer(ctx, 0)));
     // A smaller bin than the largest one reads its last row or column again, which changes no maximum.
     Expr step = ir::binary(Op::min, ctx.c.index(ctx.c.rvar(k)), ir::sub(n, one));
-    inside[k] = clamped(ctx, ir::add(begin[k].load(ctx.program, bin), step), x.sizes()[2 + k]);
+    inside[k] = clamped_index(ctx, ir::add(bins[k].first.load(ctx.program, bin), step), x.sizes()[2 + k]);
   }
   const SymInt batch[] = {roi, SymInt(0)};
   Expr n = ctx.c.cast(to_compute(rois.load(ctx.program, batch), type), DType::i64);
@@ -299,113 +347,11 @@ Values max_roi_pool(OpContext& ctx) {
   return {with_channels_second(ctx, y)};
 }
 
-// --- DeformConv
-
-/// A convolution whose kernel positions are displaced by `offset` and scaled by `mask`: the sampled columns
-/// go through one matrix product per group.
-Values deform_conv(OpContext& ctx) {
-  const TensorBox &x = ctx.in(0), &w = ctx.in(1), &offset = ctx.in(2);
-  TBX_MODEL(x.rank() == 4 && w.rank() == 4 && offset.rank() == 4,
-            "X, W and offset have ranks {}, {} and {}, expected 4 (two spatial dimensions)", x.rank(),
-            w.rank(), offset.rank());
-  auto attribute = [&](const char* name, std::vector<int64_t> otherwise, int64_t least) {
-    size_t n = otherwise.size();
-    std::vector<int64_t> v = ctx.attr_ints(name, std::move(otherwise));
-    TBX_MODEL(v.size() == n, "{} has {} entries, expected {}", name, v.size(), n);
-    for (int64_t e : v) TBX_MODEL(e >= least && e < (int64_t{1} << 31), "{} has the value {}", name, e);
-    return v;
-  };
-  std::vector<int64_t> kernel;
-  for (int k = 2; k < 4; ++k) {
-    auto size = w.sizes()[k].as_constant();
-    if (!size) ask_for_sizes("the kernel size is not known while compiling");
-    kernel.push_back(*size);
-  }
-  TBX_MODEL(attribute("kernel_shape", kernel, 1) == kernel, "kernel_shape is not that of W");
-  std::vector<int64_t> strides = attribute("strides", {1, 1}, 1),
-                       dilations = attribute("dilations", {1, 1}, 1),
-                       pads = attribute("pads", {0, 0, 0, 0}, 0);
-  const int64_t group = ctx.attr_int("group", 1), offset_group = ctx.attr_int("offset_group", 1);
-  TBX_MODEL(group > 0 && offset_group > 0, "group is {}, offset_group is {}", group, offset_group);
-  const int64_t taps = kernel[0] * kernel[1];
-  SymInt batch = x.sizes()[0], channels = x.sizes()[1], per_group = w.sizes()[1], filters = w.sizes()[0];
-  ir::Program& p = ctx.program;
-  p.add_check(channels - per_group * SymInt(group), true, "DeformConv: channels of X and W do not match");
-  p.add_check(ir::mod(channels, offset_group), true, "DeformConv: channels are no multiple of offset_group");
-  p.add_check(ir::mod(filters, group), true, "DeformConv: filters are no multiple of group");
-  SymInts out;
-  for (int k = 0; k < 2; ++k) {
-    SymInt room = x.sizes()[2 + k] + SymInt(pads[k] + pads[2 + k] - dilations[k] * (kernel[k] - 1) - 1);
-    out.push_back(ir::max(ir::floordiv(room, strides[k]) + SymInt(1), 0));
-  }
-  auto check_shape = [&](const TensorBox& t, int64_t per_tap, const char* what) {
-    TBX_MODEL(t.rank() == 4, "{} has rank {}, expected 4", what, t.rank());
-    const SymInt want[] = {batch, SymInt(offset_group * taps * per_tap), out[0], out[1]};
-    for (int k = 0; k < 4; ++k)
-      p.add_check(t.sizes()[k] - want[k], true,
-                  fmt::format("DeformConv: {} has a wrong size along dimension {}", what, k));
-  };
-  check_shape(offset, 2, "offset");
-  if (ctx.has(4)) check_shape(ctx.in(4), 1, "mask");
-
-  // Columns [N, C, taps, oh, ow].
-  const DType type = compute_type(x.dtype());
-  SymInts sizes{batch, channels, SymInt(taps), out[0], out[1]}, at = loop_vars(ctx.c, 5);
-  SymInt set = ir::floordiv(at[1] * SymInt(offset_group), channels);
-  std::vector<Expr> index[2], weight[2], valid[2];
-  realize_if_repeated(p, x, sizes);
-  realize_if_repeated(p, offset, sizes);
-  for (int k = 0; k < 2; ++k) {
-    SymInt tap = k == 0 ? ir::floordiv(at[2], kernel[1]) : ir::mod(at[2], kernel[1]);
-    const SymInt place[] = {at[0], (set * SymInt(taps) + at[2]) * SymInt(2) + SymInt(k), at[3], at[4]};
-    Expr shift = to_compute(offset.load(p, place), type);
-    SymInt grid = at[3 + k] * SymInt(strides[k]) + tap * SymInt(dilations[k]) - SymInt(pads[k]);
-    Expr position = ir::add(to_compute(ctx.c.index(grid), type), shift);
-    Expr low = ir::unary(Op::floor, position), fraction = ir::sub(position, low),
-         first = floor_index(position);
-    weight[k] = {ir::sub(number(fraction, 1), fraction), fraction};
-    for (int j = 0; j < 2; ++j) {
-      Expr i = ir::add(first, integer(ctx, j));
-      index[k].push_back(i);
-      valid[k].push_back(ir::binary(Op::logical_and, ir::binary(Op::greater_equal, i, integer(ctx, 0)),
-                                    ir::binary(Op::less, i, ctx.c.index(x.sizes()[2 + k]))));
-    }
-  }
-  Expr value = nullptr;
-  for (int i = 0; i < 2; ++i)
-    for (int j = 0; j < 2; ++j) {
-      Expr in = ir::binary(Op::logical_and, valid[0][i], valid[1][j]);
-      const SymInt place[] = {at[0], at[1], clamped(ctx, index[0][i], x.sizes()[2]),
-                              clamped(ctx, index[1][j], x.sizes()[3])};
-      Expr v = to_compute(x.load(p, place), type);
-      Expr term = ir::mul(ir::mul(weight[0][i], weight[1][j]), ir::where(in, v, number(v, 0)));
-      value = value ? ir::add(value, term) : term;
-    }
-  if (ctx.has(4)) {
-    realize_if_repeated(p, ctx.in(4), sizes);
-    const SymInt place[] = {at[0], set * SymInt(taps) + at[2], at[3], at[4]};
-    value = ir::mul(value, to_compute(ctx.in(4).load(p, place), type));
-  }
-  TensorBox columns = ir::make_pointwise(p, x.dtype(), sizes, to_compute(value, x.dtype()));
-  realize(ctx, columns, "operand of a matrix product");
-  columns = ir::reshape(p, columns, {batch, SymInt(group), per_group * SymInt(taps), out[0] * out[1]});
-  SymInt per_filter = ir::floordiv(filters, group);
-  TensorBox weights = ir::reshape(p, w, {SymInt(1), SymInt(group), per_filter, per_group * SymInt(taps)});
-  TensorBox y = matrix_product(ctx, weights, columns, nullptr, 1, 1, x.dtype());
-  y = ir::reshape(p, y, {batch, filters, out[0], out[1]});
-  if (!ctx.has(3)) return {y};
-  TBX_MODEL(ctx.rank(3) == 1, "B has rank {}, expected 1", ctx.rank(3));
-  p.add_check(ctx.sizes(3)[0] - filters, true, "DeformConv: B has another number of filters");
-  return {
-      map(ctx, x.dtype(), y, per_channel(ctx, ctx.in(3), 4), [](Expr a, Expr b) { return ir::add(a, b); })};
-}
-
 } // namespace
 
 void register_regions(Registry& r) {
   r.add("RoiAlign", since(10), roi_align);
   r.add("MaxRoiPool", since(1), max_roi_pool);
-  r.add("DeformConv", since(19), deform_conv);
   r.need("RoiAlign", 2, index_into(0, 0));
 }
 

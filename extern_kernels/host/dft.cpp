@@ -188,22 +188,31 @@ template <class T, class S> void transform_long(const Lines& lines, int64_t room
   }
 }
 
+/// Numbers per element in the tables of the library, at most: large prime factors make convolutions.
+int64_t numbers_in_tables(int64_t length) {
+  constexpr int64_t kLargestRadix = 110;
+  for (int64_t factor = 2; factor < kLargestRadix && length > 1; ++factor)
+    while (length % factor == 0) length /= factor;
+  return length > 1 ? 8 : 2;
+}
+
 template <class T, class S> void transform(const Lines& lines, const Kept<T>& kept, int64_t room) {
-  constexpr int64_t kLong = 1 << 20;
+  constexpr int64_t kLong = 1 << 24; // up to there the library takes seconds, and is faster than pieces
   if (lines.length > kLong) return transform_long<T, S>(lines, room);
+  constexpr auto kNumber = static_cast<int64_t>(sizeof(T));
   // Long lines are vectorised inside: several at once would not fit into a second-level cache. Its size is
   // not asked, for the order of the sums depends on it.
-  const int64_t longest = int64_t{65536} / static_cast<int64_t>(sizeof(T));
+  const int64_t longest = int64_t{65536} / kNumber;
   const int64_t batches = lines.length <= longest ? lines.count / Fft<T>::kLanes : 0;
   const int64_t rest = batches * Fft<T>::kLanes;
+  const int64_t tables = numbers_in_tables(lines.length) * lines.length * kNumber;
+  check_room(lines, tables, room); // before they are made
   auto fft = kept.get(lines.length, lines.real(), batches == 0);
   const int64_t lanes = batches > 0 ? Fft<T>::kLanes : 1;
   const int64_t at_once =
       std::min<int64_t>(batches > 0 ? batches : lines.count, tbb::this_task_arena::max_concurrency());
-  check_room(lines,
-             at_once * (lines.length * fft->parts() * lanes + fft->scratch_size(lanes > 1)) *
-                 static_cast<int64_t>(sizeof(T)),
-             room);
+  const int64_t line = lines.length * fft->parts() * lanes + fft->scratch_size(lanes > 1);
+  check_room(lines, tables + at_once * line * kNumber, room);
   check_stop();
   run_batches<T, S>({lines, *fft, Fft<T>::kLanes}, 0, batches);
   run_batches<T, S>({lines, *fft, 1}, rest, lines.count - rest);

@@ -212,13 +212,13 @@ def test_a_transform_that_no_memory_holds() -> None:
         tensorbox.Session(transform(length), compile=False).run({"x": np.ones((1, 3, 1), np.float32)})
 
 
-@pytest.mark.parametrize("length", [1_048_583, 1_100_000, 200_003])
+@pytest.mark.parametrize("length", [1_048_583, 1_100_000])
 def test_what_a_transform_works_in_counts(length: int) -> None:
-    """A prime, one of two like factors, and one of those that the library transforms as a whole."""
+    """A prime, which takes most, and one of small factors."""
     result = 8 * length
     feeds = {"x": np.ones((1, 3, 1), np.float32)}
     with pytest.raises(tensorbox.ModelError, match=f"DFT.*a transform of length {length} takes .* \\(raise max_memory"):
-        tensorbox.Session(transform(length), compile=False, max_memory=2 * result, load_memory=1 << 30).run(feeds)
+        tensorbox.Session(transform(length), compile=False, max_memory=result + (1 << 20), load_memory=1 << 30).run(feeds)
     session = tensorbox.Session(transform(length), compile=False, max_memory=16 * result, load_memory=1 << 30)
     assert session.run(feeds)["y"].shape == (1, length, 2)
 

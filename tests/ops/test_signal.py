@@ -59,20 +59,14 @@ def test_dft_is_exact(lines: int, length: int, inverse: int, onesided: int, part
                 plain=length < 2000)  # its time grows with the square
 
 
-# Two factors of about the same size, an even number without, and a prime; shorter signals and longer ones, too.
-@pytest.mark.parametrize("length", [1_050_000, 2 * 524_309, 1_048_583])
-@pytest.mark.parametrize("inverse,onesided,parts", [(0, 0, 2), (0, 1, 1), (1, 0, 2), (1, 1, 2)])
-def test_dft_of_long_lines(length: int, inverse: int, onesided: int, parts: int) -> None:
-    whole = length // 2 + 1 if inverse and onesided else length
-    for lines, given in (1, whole), (2, whole - 10_000), (1, whole + 3):
-        x = np.random.default_rng(length).standard_normal((lines, given, parts))
-        for dtype, tolerance in (np.float32, 1e-6), (np.float64, 1e-14):
-            inputs = {"X": x.astype(dtype), "n": np.array(length, np.int64)}
-            want = spectrum(inputs["X"], length, inverse, onesided)
-            model = model_of("DFT", inputs, ["Y"], 20, ["n"], inverse=inverse, onesided=onesided)
-            got = tensorbox.Session(model, compile=False).run({"X": inputs["X"]})["Y"]
-            assert got.dtype == dtype and got.shape == want.shape
-            np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * np.abs(want).max())
+def test_dft_of_a_long_line() -> None:
+    """In pieces, from 2^24 numbers on."""
+    length = 16_800_000
+    x = np.random.default_rng(0).standard_normal((1, length - 5, 1)).astype(np.float32)
+    want = spectrum(x, length, onesided=1)
+    inputs = {"X": x, "n": np.array(length, np.int64)}
+    session = tensorbox.Session(model_of("DFT", inputs, ["Y"], 20, ["n"], onesided=1), compile=False)
+    np.testing.assert_allclose(session.run({"X": x})["Y"], want, rtol=0, atol=1e-6 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("dtype,tolerance", [(np.float16, 1e-3), (ml_dtypes.bfloat16, 8e-3)])

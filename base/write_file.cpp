@@ -14,6 +14,10 @@
 namespace tbx {
 
 void write_whole(const std::filesystem::path& path, const std::function<bool(int fd)>& write) {
+  std::error_code none;
+  if (const auto there = std::filesystem::status(path, none);
+      std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    throw_backend_error("cannot write {}: it is no regular file", shown(path.native()));
   std::filesystem::path unfinished = path;
   unfinished += fmt::format(".{}.unfinished", ::getpid());
   FileDescriptor fd(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));

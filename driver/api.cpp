@@ -1,7 +1,11 @@
 // The public API (include/tensorbox/tensorbox.h) but for sessions: what the compiler knows and does.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
+#include "base/shown.h"
 #include "device/device.h"
 #include "driver/optimize.h"
 #include "driver/passes.h"
@@ -16,7 +20,13 @@ namespace tbx {
 
 Result<OptimizeReport> optimize(const std::string& onnx_file, const std::string& to,
                                 const OptimizeOptions& options) {
-  return package::guarded([&] { return driver::optimize(onnx_file, to, options); });
+  return package::guarded([&] {
+    if (is_package(onnx_file))
+      throw Error(ErrorKind::model,
+                  fmt::format("file {} is a package, which is compiled already", shown(onnx_file)),
+                  "give the ONNX model that it was made of");
+    return driver::optimize(onnx_file, to, options);
+  });
 }
 
 std::string device_problem(const std::string& device) {

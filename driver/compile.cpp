@@ -238,7 +238,8 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   runtime::BindOptions how{.threads = options.threads,
                            .kernels = options.reference ? extern_kernels::Kernels::plain
                                                         : extern_kernels::Kernels::fastest,
-                           .on = {planned.device, nullptr}};
+                           .on = {planned.device, nullptr},
+                           .max_memory = options.max_memory};
   if (planned.device) how.libraries = meanwhile(plan.executable, how);
   if (planned.device && !planned.for_device.empty()) {
     stage("build");

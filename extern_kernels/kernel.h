@@ -1,6 +1,7 @@
 // ExternKernel: a library or host kernel behind one interface. Only this folder sees vendor headers.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,6 +47,7 @@ struct RunArgs {
   void* workspace = nullptr; ///< workspace_bytes() for these sizes, 64-byte aligned
   /// Of kernels of a device: all addresses are of its memory, and run() returns when the work is in here.
   device::Stream* stream = nullptr;
+  int64_t room = INT64_MAX; ///< bytes that run() may take while it works, besides its workspace
 };
 
 /// Immutable after creation and callable from many threads at once (primitive caches inside are

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 
 #include "package/c_handles.h"
 
@@ -153,8 +154,17 @@ tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_
       [&]() -> tbx::Result<tbx::Session> {
         if (!package_file) refuse("the name of the package is NULL");
         const tbx_options o = known_options(options);
-        const std::pair<const char*, const char*> of_compile[] = {
-            {"dims", o.dims}, {"precision", o.precision}, {"disabled_passes", o.disabled_passes}};
+        const std::pair<const char*, bool> of_compile[] = {{"state", o.state},
+                                                           {"state_capacity", o.state_capacity != 0},
+                                                           {"tiered", o.tiered != 0},
+                                                           {"dims", o.dims},
+                                                           {"precision", o.precision},
+                                                           {"disabled_passes", o.disabled_passes},
+                                                           {"untrusted", o.untrusted != 0},
+                                                           {"limits", o.limits},
+                                                           {"operator_libraries", o.operator_libraries},
+                                                           {"cache_dir", o.cache_dir},
+                                                           {"external_data_dir", o.external_data_dir}};
         for (const auto& [name, given] : of_compile)
           if (given)
             refuse(std::string("option ") + name + " is of tbx_compile: what a package holds is compiled");
@@ -166,6 +176,7 @@ tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_
         load.max_memory = o.max_memory;
         load.time_limit_ms = o.time_limit_ms;
         load.device = o.device ? o.device : "";
+        if (o.seed) load.seed = *o.seed;
         load.log = log_of(o);
         return tbx::Session::load(package_file, load);
       },
@@ -223,12 +234,20 @@ tbx_outputs* tbx_run_with(const tbx_session* session, const tbx_tensor* inputs, 
     const tbx::Session& run = session->session;
     const tbx::Session::Inputs given = views(inputs, num_inputs, kept, o.input_devices);
     const std::vector<tbx::TensorView> into = output_views(o, run);
+    std::optional<tbx::CancelScope> scope;
+    if (o.cancellation) scope.emplace(o.cancellation->cancelled);
     auto made = o.async       ? run.run_async(o.stream, given, into)
                 : o.on_stream ? run.run_on(o.stream, given, into)
                               : run.run(given, into);
     return outputs_of(std::move(made).value()).release();
   });
 }
+
+tbx_cancellation* tbx_cancellation_new(void) { return new (std::nothrow) tbx_cancellation; }
+void tbx_cancel(tbx_cancellation* cancellation) {
+  if (cancellation) cancellation->cancelled = true;
+}
+void tbx_cancellation_free(tbx_cancellation* cancellation) { delete cancellation; }
 
 int64_t tbx_state_length(const tbx_session* session) { return session ? session->session.state_length() : 0; }
 

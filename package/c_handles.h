@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <new>
@@ -19,6 +20,10 @@ struct tbx_session {
   explicit tbx_session(tbx::Session session);
   tbx::Session session;
   std::vector<std::vector<const char*>> input_dims, output_dims;
+};
+
+struct tbx_cancellation {
+  std::atomic<bool> cancelled{false};
 };
 
 namespace tbx::package {

@@ -48,7 +48,8 @@ public:
     if (!objects.empty()) modules.push_back(std::make_shared<const NativeModule>(objects));
     if (evaluated) modules.push_back(evaluated);
     auto program = std::make_unique<Program>();
-    program->bound = runtime::bind(executable, std::move(modules), {.threads = options.threads, .on = on});
+    program->bound = runtime::bind(executable, std::move(modules),
+                                   {.threads = options.threads, .on = on, .max_memory = options.max_memory});
     program->steps = steps;
     describe(*program->bound, program->steps);
     program->session = std::make_unique<runtime::Session>(program->bound, options);

@@ -19,6 +19,11 @@
 
 namespace tbx {
 
+static thread_local const std::atomic<bool>* cancels_runs = nullptr;
+
+CancelScope::CancelScope(const std::atomic<bool>& cancel) : outer_(cancels_runs) { cancels_runs = &cancel; }
+CancelScope::~CancelScope() { cancels_runs = outer_; }
+
 namespace package {
 
 Failure failure_of(const std::exception& e) {
@@ -85,6 +90,7 @@ void describe(const runtime::BoundExecutable& bound, std::vector<runtime::StepIn
 
 /// The limits that the session was made with hold for every run, and all draw from the same streams.
 runtime::RunOptions Session::Impl::limited(runtime::RunOptions run_options) const {
+  run_options.cancel = cancels_runs;
   run_options.time_limit_ms = time_limit_ms;
   run_options.max_memory = run_with.max_memory;
   run_options.random = random.get();
@@ -315,6 +321,14 @@ std::vector<OutputTensor> Session::Impl::run_through_host(const Inputs& given,
   return result;
 }
 
+void Session::Impl::run_without_outputs(const Inputs& given, const runtime::RunOptions& run_options) const {
+  auto on_host = [](const auto& input) { return input.second.device == kHost; };
+  if (value_session && std::all_of(given.begin(), given.end(), on_host))
+    run_value_session(given, run_options);
+  else
+    run(given, {}, run_options);
+}
+
 void Session::Impl::synchronize() const {
   for (const auto& program : programs()) program->session->synchronize();
 }
@@ -410,8 +424,10 @@ Result<std::vector<KernelReport>> Session::profile(const Inputs& inputs,
     std::vector<runtime::StepProfile> profile;
     runtime::RunOptions options;
     options.profile = &profile;
-    std::vector<OutputTensor> made = impl_->run(inputs, {}, options);
-    if (outputs) *outputs = std::move(made);
+    if (outputs)
+      *outputs = impl_->run(inputs, {}, options);
+    else
+      impl_->run_without_outputs(inputs, options);
     package::ReportsByPlan plans;
     std::vector<KernelReport> reports = impl_->reports(&plans);
     for (const runtime::StepProfile& p : profile) {

@@ -64,6 +64,8 @@ struct Session::Impl {
 
   std::vector<OutputTensor> run(const Inputs& given, const std::vector<TensorView>& into,
                                 const runtime::RunOptions& run_options) const;
+  /// Whatever the outputs are: sequences and maps, too.
+  void run_without_outputs(const Inputs& given, const runtime::RunOptions& run_options) const;
   /// Throws what is known to be wrong before a run. In package/bound_run.cpp, as run_bound.
   void make_bound(BoundRun::Impl& bound) const;
   void run_bound(BoundRun::Impl& bound, runtime::RunOptions run_options) const;

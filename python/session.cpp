@@ -5,7 +5,9 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <exception>
+#include <memory>
 #include <stdexcept>
 
 #include "python/values.h"
@@ -132,12 +134,12 @@ void bind_reports(nb::class_<Session>& session) {
              return outputs_to_python(unwrap(std::move(result)));
            })
       .def("profile", // (reports, outputs)
-           [](const Session& s, const nb::list& given) {
+           [](const Session& s, const nb::list& given, bool with_outputs) {
              BoundInputs bound = bind(given);
              std::vector<OutputTensor> outputs;
              auto result = [&] {
                nb::gil_scoped_release nogil;
-               return s.profile(bound.inputs, &outputs);
+               return s.profile(bound.inputs, with_outputs ? &outputs : nullptr);
              }();
              nb::list reports = reports_to_python(unwrap(std::move(result)));
              return nb::make_tuple(reports, outputs_to_python(std::move(outputs)));
@@ -162,9 +164,52 @@ void bind_reports(nb::class_<Session>& session) {
       });
 }
 
+/// Ends runs of threads that are inside of it.
+class Cancellation {
+public:
+  void set(bool cancelled) { flag_ = cancelled; }
+  bool cancelled() const { return flag_; }
+  void enter() { scopes().push_back(std::make_unique<CancelScope>(flag_)); }
+  void exit() {
+    if (scopes().empty()) throw std::runtime_error("a Cancellation is left by a thread that is not in it");
+    scopes().pop_back();
+  }
+
+private:
+  static std::vector<std::unique_ptr<CancelScope>>& scopes() {
+    thread_local std::vector<std::unique_ptr<CancelScope>> entered;
+    return entered;
+  }
+  std::atomic<bool> flag_{false};
+};
+
+void bind_cancellation(nb::module_& m) {
+  nb::class_<Cancellation>(m, "Cancellation",
+                           R"(Ends runs early, from any thread:
+
+    stop = tensorbox.Cancellation()
+    with stop:
+        outputs = session.run(inputs)  # ModelError soon after another thread has called stop.cancel()
+
+Runs that a thread begins inside of the block end as they would at a limit of time (docs/security.md).)")
+      .def(nb::init<>())
+      .def(
+          "cancel", [](Cancellation& c) { c.set(true); }, "Ends the runs inside of it, those to come, too.")
+      .def(
+          "reset", [](Cancellation& c) { c.set(false); }, "Runs that begin from now on go on.")
+      .def_prop_ro("cancelled", &Cancellation::cancelled, "Whether cancel() was called.")
+      .def("__enter__",
+           [](nb::handle self) {
+             nb::cast<Cancellation&>(self).enter();
+             return nb::borrow(self);
+           })
+      .def("__exit__", [](Cancellation& c, nb::args) { c.exit(); });
+}
+
 } // namespace
 
 void bind_session(nb::module_& m) {
+  bind_cancellation(m);
   nb::class_<Session> session(m, "Session");
   session
       .def_static("from_file",

@@ -168,7 +168,10 @@ std::vector<BoundStep> bind_on_device(const Executable& executable, const BindOp
   std::vector<BoundStep> bound(executable.steps.size());
   if (calls.empty()) return bound;
   std::stable_partition(calls.begin(), calls.end(), [](const Call& call) { return call.first; });
-  EarlyMeasurements measurements(*options.on.device);
+  constexpr int64_t kMost = int64_t{256} << 20; // what is measured
+  EarlyMeasurements measurements(
+      *options.on.device,
+      static_cast<size_t>(options.max_memory > 0 ? std::min(options.max_memory, kMost) : kMost));
   const std::vector<std::exception_ptr> failed = side_by_side(calls.size(), [&](size_t i) {
     Call& call = calls[i];
     const auto& step = std::get<ExternStep>(executable.steps[call.step].what);

@@ -44,6 +44,8 @@ struct BindOptions {
   int threads = 0; ///< of the sessions that will run it; 0: as many as the machine grants
   extern_kernels::Kernels kernels = extern_kernels::Kernels::fastest; ///< what library kernels are taken from
   DeviceModule on;                                                    ///< kernels of the steps of a device
+  /// Of a run, 0: none. What is measured ahead of the first one takes no more either.
+  int64_t max_memory = 0;
   /// Has the same steps with kernels of another kind: its library kernels are used, with the weights that
   /// they have packed.
   const BoundExecutable* twin = nullptr;

@@ -101,7 +101,7 @@ void rehearse_early(const EarlyCall& call) {
   }
 }
 
-EarlyMeasurements::EarlyMeasurements(device::Device& device) : device_(device) {
+EarlyMeasurements::EarlyMeasurements(device::Device& device, size_t most) : device_(device), most_(most) {
   try {
     thread_ = std::jthread([this] { work(); });
   } catch (const std::system_error&) { // there is no thread: the run measures
@@ -141,14 +141,13 @@ void EarlyMeasurements::work() {
 }
 
 void EarlyMeasurements::measure(const EarlyCall& call) {
-  constexpr size_t kMost = size_t{256} << 20;
   static std::mutex device_for_itself; // other sessions measure, too
   const auto unknown = placed(call, 0);
   if (!unknown) return;
   const auto asked = unknown->args(call.inputs, 0, nullptr);
   const size_t bytes =
       unknown->bytes + static_cast<size_t>(call.kernel->workspace_bytes(asked.inputs, asked.outputs));
-  if (bytes > kMost) return; // the run measures where its operands lie
+  if (bytes > most_) return; // the run measures where its operands lie
   std::scoped_lock lock(device_for_itself);
   if (!stream_) stream_ = device_.make_stream();
   if (!memory_ || memory_->bytes() < bytes) {

@@ -36,10 +36,11 @@ struct EarlyCall {
 void rehearse_early(const EarlyCall& call);
 
 /// Runs calls of kernels that measure, one after the other on the device, in a thread of its own: others
-/// compile meanwhile. Operands lie in memory of its own. What goes wrong does so again in the run.
+/// compile meanwhile. Operands lie in memory of its own, of which it takes no more than `most` bytes: calls
+/// that need more are measured by the run. What goes wrong does so again in the run.
 class EarlyMeasurements {
 public:
-  explicit EarlyMeasurements(device::Device& device);
+  EarlyMeasurements(device::Device& device, size_t most);
   ~EarlyMeasurements(); ///< waits for all of them
   EarlyMeasurements(const EarlyMeasurements&) = delete;
   EarlyMeasurements& operator=(const EarlyMeasurements&) = delete;
@@ -50,6 +51,7 @@ private:
   void measure(const EarlyCall& call);
 
   device::Device& device_;
+  const size_t most_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<EarlyCall> calls_; ///< that wait

@@ -69,7 +69,7 @@ struct StepProfile {
 };
 
 struct RunOptions {
-  std::atomic<bool>* cancel = nullptr;
+  const std::atomic<bool>* cancel = nullptr;
   int64_t time_limit_ms = 0;
   /// When the run began of which this is a part; default: now.
   std::optional<std::chrono::steady_clock::time_point> started;

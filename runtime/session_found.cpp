@@ -32,7 +32,7 @@ void Session::Impl::take_found(size_t s, RunContext& ctx) const {
   extend_shape_plan(*bound, shapes, facts,
                     {s, ctx.symbols, ctx.symbols_before, ctx.blocks.ends(), ctx.device_blocks.ends(),
                      options.max_memory > 0});
-  check_memory(shapes, ctx.run_outputs, ctx.made_bytes);
+  ctx.counted_bytes = check_memory(shapes, ctx.run_outputs, ctx.made_bytes);
   if (const int64_t more = shapes.arena_bytes - ctx.blocks.bytes(); more > 0)
     ctx.blocks.add(pool.get(more), shapes.arena_bytes);
   ctx.wanted = std::max(ctx.wanted, shapes.arena_bytes);

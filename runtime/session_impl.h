@@ -69,6 +69,7 @@ struct RunContext {
   std::vector<KernelRoom> kernel_rooms;
   std::vector<extern_kernels::TensorRef> inputs, outputs;
   Block arena, scratch, workspace;
+  int64_t counted_bytes = 0; ///< what counts for max_memory so far
   // Of plans whose steps find out sizes.
   std::shared_ptr<const ShapePlan> known; ///< what is known from the inputs
   ShapePlan shapes;                       ///< and what steps of the run have found
@@ -145,7 +146,7 @@ struct Session::Impl {
   DeviceContext::Mode place_edges(RunContext& ctx, const ShapePlan& shapes, std::span<RunTensor> outputs,
                                   bool recorded) const;
   void touched_by(size_t s, const RunContext& ctx, const ShapePlan& shapes, std::vector<Access>& all) const;
-  void check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs, int64_t made_bytes) const;
+  int64_t check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs, int64_t made_bytes) const;
   int64_t begin_finding(RunContext& ctx, std::shared_ptr<const ShapePlan> known) const;
   void take_found(size_t s, RunContext& ctx) const;
   void place_found_output(int output, RunContext& ctx) const;

@@ -52,10 +52,10 @@ private:
 
 } // namespace
 
-/// Refuses what does not fit before it is allocated, and names the largest tensor. `made_bytes`: what the run
-/// has allocated besides.
-void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs,
-                                 int64_t made_bytes) const {
+/// The bytes of a run. Refuses what does not fit before it is allocated, and names the largest tensor.
+/// `made_bytes`: what the run has allocated besides.
+int64_t Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTensor> outputs,
+                                    int64_t made_bytes) const {
   int64_t needed = shapes.arena_bytes + made_bytes;
   // What a device lacks it says itself; the limit of a run is for both together, and for what is kept.
   const int64_t kept = options.max_memory > 0 ? state_bytes(*plan) : 0;
@@ -69,7 +69,7 @@ void Session::Impl::check_memory(const ShapePlan& shapes, std::span<const RunTen
       needed = INT64_MAX;
   }
   const bool over_limit = options.max_memory > 0 && needed > options.max_memory;
-  if (!over_limit && needed <= memory_limit()) return;
+  if (!over_limit && needed <= memory_limit()) return needed;
   size_t largest = plan->buffers.size();
   for (size_t b = 0; b < plan->buffers.size(); ++b) {
     const BufferPlan& p = plan->buffers[b];
@@ -126,7 +126,7 @@ void Session::Impl::run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan
   int64_t arena_bytes = plan_of_run->arena_bytes;
   if (finds) arena_bytes = begin_finding(ctx, plan_of_run);
   const ShapePlan& shapes = finds ? ctx.shapes : *plan_of_run;
-  check_memory(shapes, outputs, 0);
+  ctx.counted_bytes = check_memory(shapes, outputs, 0);
   auto* base = static_cast<std::byte*>(ctx.arena.get(arena_bytes));
   std::byte* device_base = ctx.device ? ctx.device->arena(shapes.device_bytes) : nullptr;
   if (ctx.device) ctx.device_work = device_base + shapes.device_work;

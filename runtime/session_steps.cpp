@@ -299,11 +299,12 @@ void Session::Impl::run_extern(const Step& of, const extern_kernels::ExternKerne
   void* workspace = shape.workspace_bytes ? ctx.workspace.get(shape.workspace_bytes) : nullptr;
   std::optional<StopScope> scope; // for operators of the host whose work grows faster than their operands
   if (ctx.stop.active()) scope.emplace(ctx.stop);
+  int64_t room = memory_limit();
   if (step.dynamic_outputs.empty()) {
-    library.run({ctx.inputs, ctx.outputs, nullptr, workspace});
+    if (options.max_memory > 0) room = std::max<int64_t>(0, options.max_memory - ctx.counted_bytes);
+    library.run({ctx.inputs, ctx.outputs, nullptr, workspace, nullptr, room});
     return;
   }
-  int64_t room = memory_limit();
   if (options.max_memory > 0)
     room = std::max<int64_t>(0, options.max_memory - ctx.shapes.arena_bytes - ctx.shapes.device_bytes -
                                     state_bytes(*plan) - ctx.made_bytes);

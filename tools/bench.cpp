@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "tensorbox/device.h"
@@ -55,22 +57,25 @@ double ms_since(Clock::time_point t) {
   return std::chrono::duration<double, std::milli>(Clock::now() - t).count();
 }
 
+/// One run: nothing, or why there was none.
+using Run = std::function<std::optional<Failure>()>;
+
+template <class T> std::optional<Failure> failure_of(const Result<T>& result) {
+  return result ? std::nullopt : std::optional(result.error());
+}
+
 /// Latencies in ms of one client, until the time or the count is used up.
-std::vector<double> measure(const Session& session, const Session::Inputs& in,
-                            const std::vector<TensorView>& out, const BenchArguments& o,
-                            std::atomic<bool>& failed, std::string& error) {
+std::vector<double> measure(const Session& session, const Run& run, const BenchArguments& o,
+                            std::atomic<bool>& failed, std::optional<Failure>& error) {
   std::vector<double> times;
   auto start = Clock::now();
   for (int i = 0; !failed && (o.repeat > 0 ? i < o.repeat : ms_since(start) < o.duration * 1000 || i < 5);
        ++i) {
     make_room(session, o);
     auto t = Clock::now();
-    auto result = session.run(in, out);
+    error = run();
     times.push_back(ms_since(t));
-    if (!result) {
-      error = result.error().message;
-      failed = true;
-    }
+    if (error) failed = true;
   }
   return times;
 }
@@ -82,37 +87,39 @@ double percentile(const std::vector<double>& sorted, double p) {
 void bench(BenchArguments& o) {
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
+  const bool values = takes_or_gives_values(session); // not tensors alone
+  auto run_values = [&] { return failure_of(session.run_values(values_of(inputs))); };
   Session::Inputs in = views(inputs);
+  OnDevice there;
+  const Run run = [&] { return values ? run_values() : failure_of(session.run(in, there.outputs)); };
   auto start = Clock::now();
-  if (auto result = session.run(in); !result) {
-    find_sizes(session, o.model, inputs, result.error());
+  if (const auto failed = run()) {
+    find_sizes(session, o.model, inputs, *failed);
     in = views(inputs);
     start = Clock::now();
-    session.run(in).value();
+    if (const auto again = run()) throw Exception(*again);
   }
   double first = ms_since(start);
-  OnDevice there;
   if (o.on_device) {
     there = placed(session, in);
     in = there.inputs;
   }
   for (int i = 0; i < o.warmup; ++i) {
     make_room(session, o);
-    session.run(in, there.outputs).value();
+    if (const auto failed = run()) throw Exception(*failed);
   }
   std::vector<std::vector<double>> per_client(o.clients);
-  std::vector<std::string> errors(o.clients);
+  std::vector<std::optional<Failure>> errors(o.clients);
   std::atomic<bool> failed{false};
   start = Clock::now();
   std::vector<std::thread> clients;
   for (int c = 0; c < o.clients; ++c)
-    clients.emplace_back(
-        [&, c] { per_client[c] = measure(session, in, there.outputs, o, failed, errors[c]); });
+    clients.emplace_back([&, c] { per_client[c] = measure(session, run, o, failed, errors[c]); });
   for (std::thread& t : clients) t.join();
   double wall = ms_since(start);
   if (failed)
-    for (const std::string& e : errors)
-      if (!e.empty()) throw Exception({Failure::model_error, e});
+    for (const std::optional<Failure>& e : errors)
+      if (e) throw Exception(*e);
   std::vector<double> all;
   for (const auto& times : per_client) all.insert(all.end(), times.begin(), times.end());
   std::sort(all.begin(), all.end());

@@ -164,17 +164,23 @@ void ModelOptions::add_limits(CLI::App& app) {
             "address space of the C++ compiler; default: 4gb");
 }
 
+Progress::Progress(const ModelOptions& options) : shown_(isatty(STDERR_FILENO) && !options.quiet) {}
+Progress::~Progress() {
+  if (shown_) std::fputs("\r\033[K", stderr);
+}
+void Progress::show(const std::string& stage, size_t done, size_t total) const {
+  if (shown_) fmt::print(stderr, "\r\033[K{}{}", stage, total ? fmt::format(" {}/{}", done, total) : "");
+}
+
 Session ModelOptions::open() {
-  bool terminal = isatty(STDERR_FILENO) && !quiet;
-  compile.progress = nullptr;
-  if (terminal)
-    compile.progress = [](const std::string& stage, int done, int total) {
-      fmt::print(stderr, "\r\033[K{}{}", stage, total ? fmt::format(" {}/{}", done, total) : "");
-    };
+  auto progress = std::make_shared<std::optional<Progress>>(std::in_place, *this);
+  compile.progress = [progress](const std::string& stage, int done, int total) {
+    if (*progress) (*progress)->show(stage, static_cast<size_t>(done), static_cast<size_t>(total));
+  };
   compile.log = [](const std::string& message) { say(stderr, "note: {}\n", message); };
   if (seed) compile.seed = static_cast<int64_t>(*seed);
   auto session = Session::compile(model, compile);
-  if (terminal) fmt::print(stderr, "\r\033[K");
+  progress->reset();
   Session made = std::move(session).value();
   for (const TensorInfo& info : made.inputs()) {
     auto given = [&](const std::string& s) { return s.starts_with(info.name + "="); };
@@ -437,6 +443,12 @@ Session::Values values_of(std::vector<OwnedTensor>& inputs) {
                     ? OnnxValue::of_strings(t.strings, t.dims)
                     : OnnxValue{OnnxValue::tensor, t.type, t.dims, t.bytes.data(), nullptr, nullptr, {}});
   return values;
+}
+
+bool takes_or_gives_values(const Session& session) {
+  auto is_value = [](const TensorInfo& info) { return info.type == 0; };
+  return std::any_of(session.inputs().begin(), session.inputs().end(), is_value) ||
+         std::any_of(session.outputs().begin(), session.outputs().end(), is_value);
 }
 
 double element(const void* data, int32_t type, int64_t i) {

@@ -54,6 +54,20 @@ private:
   void add_limits(CLI::App& app);
 };
 
+/// A line on stderr that says how far something is, where that is a terminal; removed at the end.
+class Progress {
+public:
+  explicit Progress(const ModelOptions& options);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  /// total 0: of nothing that is counted.
+  void show(const std::string& stage, size_t done, size_t total) const;
+
+private:
+  bool shown_;
+};
+
 /// Limits of loading, and `--untrusted`.
 void add_load_limits(CLI::App& app, CompileOptions& to);
 
@@ -92,6 +106,9 @@ std::pair<std::string, std::string> split_assignment(const std::string& option, 
 Session::Inputs views(std::vector<OwnedTensor>& inputs);
 /// Feeds for run_values: views of the tensors' memory, copies of strings.
 Session::Values values_of(std::vector<OwnedTensor>& inputs);
+
+/// Some input or output is no tensor.
+bool takes_or_gives_values(const Session& session);
 
 /// Element as double, for statistics and comparison.
 double element(const void* data, int32_t type, int64_t index);

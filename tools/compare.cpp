@@ -34,7 +34,7 @@ void append(std::vector<OwnedTensor>& list, const std::string& name, const OnnxV
   for (size_t i = 0; i < v.elements.size(); ++i) append(list, fmt::format("{}[{}]", name, i), v.elements[i]);
 }
 
-/// What every node computes: a session made with every_value has it all among its outputs.
+/// All outputs, of whatever type. A session made with every_value has what every node computes among them.
 Values every_value(const Session& session, std::vector<OwnedTensor>& inputs) {
   Values values;
   for (const auto& [name, value] : session.run_values(values_of(inputs)).value())
@@ -44,12 +44,19 @@ Values every_value(const Session& session, std::vector<OwnedTensor>& inputs) {
   return values;
 }
 
-Values observe(const Session& session, std::vector<OwnedTensor>& inputs) {
+/// What is in memory during a run, and the outputs; of models with sequences or maps these alone. `what`: as
+/// progress, since plain loops take long.
+Values observe(const Session& session, std::vector<OwnedTensor>& inputs, const std::string& what,
+               const ModelOptions& options) {
+  if (takes_or_gives_values(session)) return every_value(session, inputs);
   Values values;
+  const size_t steps = session.explain().size();
+  const Progress progress(options);
   auto outputs = session
                      .run_observed(views(inputs),
                                    [&](const std::string& name, const TensorView& v) {
                                      values.list.push_back(copy_of(name, v.type, v.dims, v.data));
+                                     progress.show(what, std::min(values.list.size(), steps), steps);
                                    })
                      .value();
   for (const OutputTensor& out : outputs) {
@@ -84,7 +91,8 @@ Values reference_values(const CompareArguments& o, std::vector<OwnedTensor>& inp
   if (!o.reference_isa.empty()) how += " for " + o.reference_isa;
   description = o.reference.empty() ? how : o.reference + ", " + how;
   if (!o.reference.empty()) other.model = o.reference;
-  return o.every_node ? every_value(other.open(), inputs) : observe(other.open(), inputs);
+  return o.every_node ? every_value(other.open(), inputs)
+                      : observe(other.open(), inputs, "run of the reference", other);
 }
 
 /// Extents other than 1: what libraries are called with may have more of those.
@@ -124,6 +132,10 @@ void run(CompareArguments& o, int& code) {
     throw UsageError(fmt::format("--expected {}: expected values are a FILE.npz, by name", o.expected));
   if (o.reference.ends_with(".npy"))
     throw UsageError(fmt::format("{}: a reference is an ONNX file or a FILE.npz, by name", o.reference));
+  if (o.reference.empty() && o.expected.empty() && is_package(o.model.model))
+    throw UsageError(o.model.model +
+                     " is a package, which has no plain loops: give the ONNX model it was made "
+                     "of, or recorded values, as the reference");
   Tolerance tolerance;
   loosen(tolerance, o.model.compile.precision);
   tolerance.rtol = o.rtol.value_or(tolerance.rtol);
@@ -134,7 +146,9 @@ void run(CompareArguments& o, int& code) {
   if (!o.model.seed) o.model.seed = 0; // both sides draw the same random numbers
   Session session = o.model.open();
   std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
-  auto values = [&] { return o.every_node ? every_value(session, inputs) : observe(session, inputs); };
+  auto values = [&] {
+    return o.every_node ? every_value(session, inputs) : observe(session, inputs, "run", o.model);
+  };
   Values got;
   try {
     got = values();

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tools/common.h"
+#include "tools/files.h"
 #include "tools/say.h"
 
 namespace tbx::tools {
@@ -28,6 +29,10 @@ std::vector<std::string> split(const std::string& text) {
 
 void compile(PackOptions& o) {
   if (is_package(o.model.model)) throw UsageError("compile: " + o.model.model + " is a package already");
+  if (std::string why = refuses_file(o.output); !why.empty()) throw UsageError("--output " + why);
+  for (const std::string& isa : split(o.isas))
+    if (isa != "avx512" && isa != "avx2" && isa != "sse")
+      throw UsageError(fmt::format("--isa {}: '{}' is none of avx512, avx2, sse", o.isas, isa));
   o.model.compile.dims = parse_dims(o.model.dims);
   std::vector<std::string> architectures; // "cuda:sm_90,sm_80": of GPUs that are not this machine's
   if (std::string& device = o.model.compile.device; device.starts_with("cuda:sm_")) {
@@ -97,10 +102,10 @@ refused, unless those are few, such as axes. With --for-inputs-seen and these in
 the package holds the code for such inputs alone; `tbx explain` says which. docs/packages.md has more.
 Examples:
   tbx compile model.onnx -o model.tbx
-  tbx compile model.onnx -o model.tbx --isa avx512,avx2 --dim batch=8 --precision bf16
+  tbx run model.tbx --input image=cat.png
+  tbx compile model.onnx -o model_8.tbx --isa avx512,avx2 --dim batch=8 --precision bf16
   tbx compile model.onnx -o model.tbx --device cuda:sm_90
-  tbx compile model.onnx -o model.tbx --input shape=shape.npy --for-inputs-seen
-  tbx run model.tbx --input image=cat.png)");
+  tbx compile model.onnx -o model.tbx --input shape=shape.npy --for-inputs-seen)");
   cmd->callback([o] { compile(*o); });
 }
 

@@ -6,11 +6,13 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 #include "base/dtype.h"
 #include "tools/member_names.h"
@@ -166,15 +168,31 @@ std::string read_file(const std::string& path) {
   return s.str();
 }
 
-void write_file(const std::string& path, const std::string& bytes) {
-  std::string beside = fmt::format("{}.{}.tmp", path, getpid());
-  std::ofstream out(beside, std::ios::binary);
+namespace {
+
+/// Whether all of it was written; else errno says why.
+bool write_bytes(const std::string& path, const std::string& bytes) {
+  errno = 0;
+  std::ofstream out(path, std::ios::binary);
   out << bytes;
   out.close();
-  if (!out || std::rename(beside.c_str(), path.c_str()) != 0) {
-    std::remove(beside.c_str());
-    fail(path, "cannot be written");
-  }
+  return static_cast<bool>(out);
+}
+
+} // namespace
+
+void write_file(const std::string& path, const std::string& bytes) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  fs::path to = path;
+  if (fs::is_symlink(to, none) && fs::exists(to, none)) to = fs::canonical(to, none);
+  const bool replaces = !fs::exists(to, none) || fs::is_regular_file(to, none); // not /dev/stdout, or a pipe
+  const std::string beside = replaces ? fmt::format("{}.{}.tmp", to.native(), getpid()) : to.native();
+  if (write_bytes(beside, bytes) && (!replaces || std::rename(beside.c_str(), to.c_str()) == 0)) return;
+  const int cause = errno;
+  if (replaces) std::remove(beside.c_str());
+  fail(path, cause ? fmt::format("cannot be written: {}", std::generic_category().message(cause))
+                   : "cannot be written");
 }
 
 Image read_png(const std::string& path, int channels) {

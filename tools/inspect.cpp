@@ -44,11 +44,6 @@ void write_trace(const std::string& path, const std::vector<KernelReport>& kerne
   write_file(path, Json{{"traceEvents", events}}.dump(1, ' ', false, Json::error_handler_t::replace));
 }
 
-std::filesystem::path folder_of(const std::string& file) {
-  std::filesystem::path folder = std::filesystem::path(file).parent_path();
-  return folder.empty() ? "." : folder;
-}
-
 /// Without a run, and in packages, operations are counted with a guessed size for each symbolic dimension.
 bool has_symbols(const Session& session) {
   for (const TensorInfo& info : session.inputs()) {
@@ -61,9 +56,8 @@ bool has_symbols(const Session& session) {
 
 /// Kernels in the order of execution; totals first.
 void explain(ExplainOptions& o) {
-  if (!o.trace.empty() && !std::filesystem::is_directory(folder_of(o.trace)))
-    throw UsageError(fmt::format("--trace {}: cannot be written: there is no folder {}", o.trace,
-                                 folder_of(o.trace).string()));
+  if (!o.trace.empty())
+    if (std::string why = refuses_file(o.trace); !why.empty()) throw UsageError("--trace " + why);
   if (o.passes) {
     if (o.model.json) return print_json(pass_names());
     for (const std::string& name : pass_names()) say("{}\n", name);
@@ -75,7 +69,7 @@ void explain(ExplainOptions& o) {
   const bool symbolic = (!runs || is_package(o.model.model)) && has_symbols(session);
   if (runs) {
     std::vector<OwnedTensor> inputs = make_inputs(session, o.model);
-    if (auto result = session.run(views(inputs)); !result)
+    if (auto result = session.run_values(values_of(inputs)); !result)
       find_sizes(session, o.model, inputs, result.error());
     kernels = session.profile(views(inputs)).value();
     if (!o.trace.empty()) write_trace(o.trace, kernels);
@@ -135,6 +129,8 @@ Examples:
   tbx dump model.onnx --stage simplify --disable-pass fuse_gelu
   tbx dump model.onnx --stage source --isa avx2 --output kernels.cpp)");
   cmd->callback([o] {
+    if (!o->output.empty())
+      if (std::string why = refuses_file(o->output); !why.empty()) throw UsageError("--output " + why);
     o->model.compile.dims = parse_dims(o->model.dims);
     std::string text = is_package(o->model.model) ? o->model.open().dump(o->stage).value()
                                                   : driver::dump_stage(std::filesystem::path(o->model.model),

@@ -1,16 +1,21 @@
 // DFT along the last but one dimension of [..., n, 1 or 2]: forward, inverse, one-sided and real. Halves and
 // f32 are transformed in f32, f64 in f64.
+#include <fmt/format.h>
 #include <tbb/cache_aligned_allocator.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <complex>
 #include <mutex>
 #include <vector>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "base/float_formats.h"
 #include "base/memory.h"
 #include "extern_kernels/host/fft.h"
 #include "extern_kernels/host/host_kernel.h"
+#include "extern_kernels/host/long_fft.h"
 #include "extern_kernels/host/tasks.h"
 
 namespace tbx::extern_kernels {
@@ -47,25 +52,31 @@ struct Lines {
   int64_t taken() const { return std::min(given, hermitian ? length / 2 + 1 : length); }
 };
 
-/// Transforms `lanes` lines at once, element by element beside each other. T computes, S is what tensors
-/// hold.
-template <class T, class S> struct Batch {
-  const Lines& lines;
-  const Fft<T>& fft;
-  int64_t lanes;
-
+/// Between what tensors hold, S, and what is computed with, T.
+template <class T, class S> struct Elements {
+  DType type;
   T load(S x) const {
     if constexpr (std::is_same_v<T, S>)
       return x;
     else
-      return decode_float(lines.type, x);
+      return decode_float(type, x);
   }
   S store(T x) const {
     if constexpr (std::is_same_v<T, S>)
       return x;
     else
-      return static_cast<S>(encode_float(lines.type, x));
+      return static_cast<S>(encode_float(type, x));
   }
+};
+
+/// Transforms `lanes` lines at once, element by element beside each other.
+template <class T, class S> struct Batch {
+  const Lines& lines;
+  const Fft<T>& fft;
+  int64_t lanes;
+
+  T load(S x) const { return Elements<T, S>{lines.type}.load(x); }
+  S store(T x) const { return Elements<T, S>{lines.type}.store(x); }
 
   void run(int64_t first, T* line, T* scratch) const {
     const T scale = lines.inverse ? T(1) / static_cast<T>(lines.length) : T(1);
@@ -130,17 +141,78 @@ template <class T, class S> void run_batches(const Batch<T, S>& batch, int64_t f
   });
 }
 
-template <class T, class S> void transform(const Lines& lines, const Kept<T>& kept) {
+void check_room(const Lines& lines, int64_t bytes, int64_t room) {
+  TBX_MODEL(bytes <= memory_limit(), "a transform of length {} takes more memory than there is",
+            lines.length);
+  if (bytes <= room) return;
+  throw Error(ErrorKind::model,
+              fmt::format("a transform of length {} takes {} bytes of memory while it is computed, the limit "
+                          "leaves {}",
+                          lines.length, bytes, room),
+              how_to_raise("max_memory"));
+}
+
+/// Lines so long that one takes a time worth looking at: one after the other, each by all threads.
+template <class T, class S> void transform_long(const Lines& lines, int64_t room) {
+  const Elements<T, S> as{lines.type};
+  const int64_t n = lines.length, parts = lines.parts, taken = lines.taken();
+  const int64_t least = 2 * static_cast<int64_t>(sizeof(std::complex<T>));
+  check_room(lines, n > memory_limit() / least ? INT64_MAX : LongFft<T>::bytes(n), room);
+  LongFft<T> fft(n);
+  using Complex = std::complex<T>;
+  const auto memory = allocate_pages(n * static_cast<int64_t>(sizeof(Complex)), Pages::huge);
+  auto* line = static_cast<Complex*>(memory.get());
+  for (int64_t l = 0; l < lines.count; ++l) {
+    const S* x = static_cast<const S*>(lines.from) + l * lines.given * parts;
+    auto given = [&](int64_t i) {
+      if (i >= taken) return Complex();
+      return Complex(as.load(x[i * parts]), parts == 2 ? as.load(x[i * parts + 1]) : T(0));
+    };
+    for_each_number(n, [&](int64_t i) {
+      if (!lines.hermitian) {
+        line[i] = given(i);
+        return;
+      }
+      const Complex half = given(std::min(i, n - i)); // the other half is the conjugate
+      const bool real = i == 0 || 2 * i == n;
+      line[i] = {half.real(), real ? T(0) : 2 * i < n ? half.imag() : -half.imag()};
+    });
+    const Complex* made = fft.run(line, !lines.inverse);
+    const int64_t width = lines.hermitian ? 1 : 2;
+    S* y = static_cast<S*>(lines.to) + l * lines.made * width;
+    const T scale = lines.inverse ? T(1) / static_cast<T>(n) : T(1);
+    for_each_number(lines.made, [&](int64_t i) {
+      y[i * width] = as.store(made[i].real() * scale);
+      if (width == 2) y[i * width + 1] = as.store(made[i].imag() * scale);
+    });
+  }
+}
+
+/// Numbers per element in the tables of the library, at most: large prime factors make convolutions.
+int64_t numbers_in_tables(int64_t length) {
+  constexpr int64_t kLargestRadix = 110;
+  for (int64_t factor = 2; factor < kLargestRadix && length > 1; ++factor)
+    while (length % factor == 0) length /= factor;
+  return length > 1 ? 8 : 2;
+}
+
+template <class T, class S> void transform(const Lines& lines, const Kept<T>& kept, int64_t room) {
+  constexpr int64_t kLong = 1 << 24; // up to there the library takes seconds, and is faster than pieces
+  if (lines.length > kLong) return transform_long<T, S>(lines, room);
+  constexpr auto kNumber = static_cast<int64_t>(sizeof(T));
   // Long lines are vectorised inside: several at once would not fit into a second-level cache. Its size is
   // not asked, for the order of the sums depends on it.
-  const int64_t longest = int64_t{65536} / static_cast<int64_t>(sizeof(T));
+  const int64_t longest = int64_t{65536} / kNumber;
   const int64_t batches = lines.length <= longest ? lines.count / Fft<T>::kLanes : 0;
   const int64_t rest = batches * Fft<T>::kLanes;
-  // A prime length takes most: tables, a line, and its transform by a convolution of twice the length.
-  constexpr int64_t kNumbers = 20;
-  TBX_MODEL(lines.length <= memory_limit() / kNumbers / static_cast<int64_t>(sizeof(T)),
-            "a transform of length {} takes more memory than there is", lines.length);
+  const int64_t tables = numbers_in_tables(lines.length) * lines.length * kNumber;
+  check_room(lines, tables, room); // before they are made
   auto fft = kept.get(lines.length, lines.real(), batches == 0);
+  const int64_t lanes = batches > 0 ? Fft<T>::kLanes : 1;
+  const int64_t at_once =
+      std::min<int64_t>(batches > 0 ? batches : lines.count, tbb::this_task_arena::max_concurrency());
+  const int64_t line = lines.length * fft->parts() * lanes + fft->scratch_size(lanes > 1);
+  check_room(lines, tables + at_once * line * kNumber, room);
   check_stop();
   run_batches<T, S>({lines, *fft, Fft<T>::kLanes}, 0, batches);
   run_batches<T, S>({lines, *fft, 1}, rest, lines.count - rest);
@@ -169,10 +241,10 @@ public:
     const Lines lines{x.data, y.data, x.dtype, count,   given,
                       parts,  made,   length,  inverse, inverse && onesided};
     switch (x.dtype) {
-    case DType::f32: return transform<float, float>(lines, single_);
-    case DType::f64: return transform<double, double>(lines, double_);
+    case DType::f32: return transform<float, float>(lines, single_, args.room);
+    case DType::f64: return transform<double, double>(lines, double_, args.room);
     case DType::f16:
-    case DType::bf16: return transform<float, uint16_t>(lines, single_);
+    case DType::bf16: return transform<float, uint16_t>(lines, single_, args.room);
     default: throw_unsupported("a DFT of {} elements", name_of(x.dtype));
     }
   }

@@ -47,7 +47,21 @@ template <class T> const T* Fft<T>::run(T* line, T* scratch, bool forward, T sca
   return reinterpret_cast<const T*>(plan_->template run<Lanes<T>>(line, scratch, forward, scale));
 }
 
+template <class T> struct Roots<T>::Tables {
+  explicit Tables(int64_t n) : roots(static_cast<size_t>(n)) {}
+  ducc0::UnityRoots<T, std::complex<T>> roots;
+};
+
+template <class T> Roots<T>::Roots(int64_t n) : tables_(std::make_unique<Tables>(n)) {}
+template <class T> Roots<T>::~Roots() = default;
+
+template <class T> std::complex<T> Roots<T>::operator()(int64_t k) const {
+  return tables_->roots[static_cast<size_t>(k)];
+}
+
 template class Fft<float>;
 template class Fft<double>;
+template class Roots<float>;
+template class Roots<double>;
 
 } // namespace tbx::extern_kernels

@@ -1,6 +1,7 @@
 // The FFT of ducc0 behind an interface that is quick to compile.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <memory>
 
@@ -36,7 +37,22 @@ private:
   std::unique_ptr<Plan> plan_;
 };
 
+/// e^(2 pi i k / n), from two tables of about sqrt(n) numbers of float64.
+template <class T> class Roots {
+public:
+  explicit Roots(int64_t n);
+  ~Roots();
+  /// k: from 0 on, below n.
+  std::complex<T> operator()(int64_t k) const;
+
+private:
+  struct Tables;
+  std::unique_ptr<Tables> tables_;
+};
+
 extern template class Fft<float>;
 extern template class Fft<double>;
+extern template class Roots<float>;
+extern template class Roots<double>;
 
 } // namespace tbx::extern_kernels

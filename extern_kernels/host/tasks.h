@@ -4,6 +4,7 @@
 #include <tbb/blocked_range.h>
 #include <tbb/parallel_for.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,6 +33,14 @@ template <class F> void for_each_task(int64_t count, F&& task) {
       check_stop();
       task(i);
     }
+  });
+}
+
+/// The same of many short ones, between some thousands of which it looks at the time.
+template <class F> void for_each_number(int64_t count, F&& work) {
+  constexpr int64_t kPiece = 1 << 14;
+  for_each_task((count + kPiece - 1) / kPiece, [&](int64_t piece) {
+    for (int64_t i = piece * kPiece, end = std::min(count, i + kPiece); i < end; ++i) work(i);
   });
 }
 

@@ -104,12 +104,25 @@ typedef struct {
   const char* disabled_passes; /* names of passes, behind commas; NULL: none */
   tbx_log log;                 /* NULL: nothing is said */
   void* log_context;
+  const int64_t* seed; /* of random operators, as docs/random.md says; NULL: another one every time */
+  /* Of tbx_compile; with tbx_load they are errors. */
+  int32_t untrusted;  /* not 0: the model comes from a stranger, and all limits of docs/security.md hold */
+  const char* limits; /* by their names in C++: "max_nodes=200000", more of them behind commas; NULL: the
+                       * usual ones */
+  const char* const* operator_libraries; /* paths of libraries with operators of your own
+                                          * (docs/custom_operators.md), NULL behind the last; NULL: none */
+  const char* cache_dir;         /* of compiled kernels; NULL: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels */
+  const char* external_data_dir; /* of tbx_compile_bytes: the folder of the model's external data; NULL: it
+                                  * may have none */
 } tbx_options;
 
 /* A package of `tbx compile`, which is native code: load none from a stranger. `options` may be NULL. */
 TBX_C_API tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_error** error);
 /* An ONNX file; in libtensorbox, not in libtensorbox_runtime. */
 TBX_C_API tbx_session* tbx_compile(const char* onnx_file, const tbx_options* options, tbx_error** error);
+/* The same of a model in memory, which is not read after the call. */
+TBX_C_API tbx_session* tbx_compile_bytes(const void* onnx_bytes, size_t size, const tbx_options* options,
+                                         tbx_error** error);
 /* Writes a package of a compiled session; `isas` is "avx512,avx2" or NULL for the session's own. 0, or -1. */
 TBX_C_API int tbx_save(const tbx_session* session, const char* package_file, const char* isas,
                        tbx_error** error);
@@ -146,8 +159,16 @@ TBX_C_API tbx_info tbx_output(const tbx_session* session, size_t number);
 TBX_C_API tbx_outputs* tbx_run(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
                                tbx_error** error);
 
-/* Of sessions on a GPU (docs/gpu.md). Set `size` to sizeof(tbx_run_options) and the rest to 0 for what is
- * usual. */
+/* Ends runs that it is given to, at the places where a limit of time would (docs/security.md), with a
+ * TBX_MODEL_ERROR: those that have begun, and all to come. To be freed behind the last of them. */
+typedef struct tbx_cancellation tbx_cancellation;
+TBX_C_API tbx_cancellation* tbx_cancellation_new(void);
+/* From any thread. */
+TBX_C_API void tbx_cancel(tbx_cancellation* cancellation);
+TBX_C_API void tbx_cancellation_free(tbx_cancellation* cancellation);
+
+/* Of sessions on a GPU (docs/gpu.md), but for the last field. Set `size` to sizeof(tbx_run_options) and the
+ * rest to 0 for what is usual. */
 typedef struct {
   size_t size;
   /* By place in `inputs`: -1, or the number of the GPU whose memory `data` is, that of the session. NULL: all
@@ -161,6 +182,7 @@ typedef struct {
   void* stream;                  /* NULL: the default stream */
   int32_t async; /* not 0: with on_stream, returns when the stream was asked for everything. Outputs are on
                   * the GPU; inputs there must live until the stream is there. */
+  const tbx_cancellation* cancellation; /* NULL: the run goes on to its end */
 } tbx_run_options;
 TBX_C_API tbx_outputs* tbx_run_with(const tbx_session* session, const tbx_tensor* inputs, size_t num_inputs,
                                     const tbx_run_options* options, tbx_error** error);

@@ -14,6 +14,7 @@
 #error "tensorbox/tensorbox.h is C++20 (-std=c++20); C, and C++ before 20, include tensorbox/c.h"
 #endif
 
+#include <atomic>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -315,6 +316,19 @@ struct TBX_API LoadOptions {
   std::function<void(const std::string& message)> log; ///< fallbacks and warnings; default: none
 };
 
+/// Runs that this thread begins until the end of the scope end with a model_error when `cancel` has become
+/// true, as soon as they would at a limit of time (docs/security.md). Another thread sets it.
+class TBX_API CancelScope {
+public:
+  explicit CancelScope(const std::atomic<bool>& cancel);
+  ~CancelScope();
+  CancelScope(const CancelScope&) = delete;
+  CancelScope& operator=(const CancelScope&) = delete;
+
+private:
+  const std::atomic<bool>* outer_;
+};
+
 /// Runs of a session with the same memory for all inputs and outputs: Session::bind looks at them once, and a
 /// run does nothing but run. The memory lives as long as this, whose end waits for runs of run_async. One run
 /// at a time; calls from other threads wait.
@@ -391,7 +405,8 @@ public:
   int64_t state_length() const;
   /// Another state: all of its inputs, dense, on the host or on the GPU, of equal length. None: an empty one.
   std::optional<Failure> set_state(const Inputs& state) const;
-  /// Runs once and reports every kernel with its time; `outputs` receives what the run gave.
+  /// Runs once and reports every kernel with its time; `outputs` receives what the run gave, which are
+  /// tensors then. Without it they may be values of any type.
   Result<std::vector<KernelReport>> profile(const Inputs& inputs,
                                             std::vector<OutputTensor>* outputs = nullptr) const;
   /// What was compiled and why, without running.

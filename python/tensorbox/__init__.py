@@ -8,12 +8,13 @@
 that `import tensorbox as onnxruntime` does for most programs; `tensorbox.backend` implements onnx.backend.base.Backend.
 """
 
-from ._core import (BackendError, Error, InternalError, ModelError, UnsupportedError, __version__, operators,
+from ._core import (BackendError, Cancellation, Error, InternalError, ModelError, UnsupportedError, __version__, operators,
                     device_problem, pass_names, set_seed)
 from .arrays import TensorInfo
 from .bound_run import BoundRun
-from .compatible import (InferenceSession, ModelMetadata, NodeArg, get_all_providers, get_available_providers,
-                         get_device, get_version_string, set_default_logger_severity, set_default_logger_verbosity)
+from .compatible import (InferenceSession, ModelMetadata, NodeArg, disable_telemetry_events, enable_telemetry_events,
+                         get_all_providers, get_available_providers, get_build_info, get_device, get_version_string,
+                         has_collective_ops, preload_dlls, set_default_logger_severity, set_default_logger_verbosity)
 from .compatible_options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, RunOptions, SessionOptions
 from .device import DeviceTensor, to_device
 from .differences import Difference, compare
@@ -24,6 +25,7 @@ from .session import Session
 __all__ = [
     "BackendError",
     "BoundRun",
+    "Cancellation",
     "DeviceTensor",
     "Difference",
     "Error",
@@ -45,13 +47,18 @@ __all__ = [
     "__version__",
     "compare",
     "device_problem",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
     "get_all_providers",
     "get_available_providers",
+    "get_build_info",
     "get_device",
     "get_version_string",
+    "has_collective_ops",
     "operators",
     "optimize",
     "pass_names",
+    "preload_dlls",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_seed",

@@ -7,13 +7,15 @@ import re
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ._core import UnsupportedError, __version__
 from .arrays import TensorInfo
-from .compatible_options import SessionOptions, check_run_options, leaves_running, session_arguments
+from .compatible_options import (SessionOptions, cancellation_of, check_run_options, leaves_running,
+                                 session_arguments)
 from .model_names import constant_names
 from .optimize import optimize
 from .ort_options import fixed_dimensions, is_foreign, refuse_initializers, symbolic_names
@@ -83,6 +85,32 @@ def set_default_logger_verbosity(verbosity: int) -> None:
     """Without effect."""
 
 
+def get_build_info() -> str:
+    """Name and version."""
+    return f"tensorbox {__version__}"
+
+
+def has_collective_ops() -> bool:
+    """Never: a session has one device."""
+    return False
+
+
+def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True,
+                 directory: str | os.PathLike[str] | None = None) -> None:
+    """Nothing has to be loaded ahead: NVIDIA's libraries are looked for when a session needs them (docs/gpu.md), in
+    `directory` first where that is given, as $TBX_CUDA_PATH says it."""
+    if directory:
+        os.environ["TBX_CUDA_PATH"] = os.fspath(directory)
+
+
+def enable_telemetry_events() -> None:
+    """Without effect: nothing is sent to anybody."""
+
+
+def disable_telemetry_events() -> None:
+    """Without effect: nothing is sent to anybody."""
+
+
 class InferenceSession:
     """Drop-in for onnxruntime.InferenceSession on the CPU and on NVIDIA GPUs.
 
@@ -96,10 +124,15 @@ class InferenceSession:
                  providers: Sequence[Any] | None = None, provider_options: Sequence[Any] | None = None,
                  disabled_optimizers: Any = None, enable_fallback: int = 1, read_config_from_model: int = 0,
                  **kwargs: Any):
+        if disabled_optimizers:
+            warnings.warn("disabled_optimizers has no effect: passes have other names (disable_passes=)", UserWarning,
+                          stacklevel=2)
         if not providers and getattr(sess_options, "_providers", ()):
             providers, provider_options = list(sess_options._providers), None
         self._provider, self._provider_options = chosen_provider(providers, provider_options)
         self._options = SessionOptions() if sess_options is None else sess_options
+        # Read by programs that keep sessions, as Optimum does.
+        self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
         arguments = session_arguments(sess_options)
         libraries = [*arguments.get("operator_libraries", ()), *kwargs.pop("operator_libraries", ())]
         arguments["operator_libraries"] = libraries
@@ -132,10 +165,11 @@ class InferenceSession:
         feed = input_feed
         if isinstance(feed, Mapping):
             feed = {name: unwrapped(value) for name, value in feed.items()}
-        if self._trace is not None:
-            outputs = self._trace.run(self._session, feed)
-        else:
-            outputs = self._session.run(feed, stream=self._stream)
+        with cancellation_of(run_options):
+            if self._trace is not None:
+                outputs = self._trace.run(self._session, feed)
+            else:
+                outputs = self._session.run(feed, stream=self._stream)
         return [outputs[n] for n in names]
 
     def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
@@ -166,9 +200,12 @@ class InferenceSession:
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Runs with the inputs and outputs of a binding."""
         check_run_options(run_options)
+        with cancellation_of(run_options):
+            self._run_bound(iobinding, leaves_running(run_options))
+
+    def _run_bound(self, iobinding: IOBinding, asynchronous: bool) -> None:
         if not iobinding.outputs:
             raise ValueError(f"no output is bound; the model's outputs are {self._output_names(None)}")
-        asynchronous = leaves_running(run_options)
         if asynchronous and self._stream is None:
             raise ValueError("a run that is not waited for is work of the caller's stream: give the provider the "
                              "option user_compute_stream")

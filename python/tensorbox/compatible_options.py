@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import os
+from contextlib import nullcontext
 from typing import Any
 
-from ._core import UnsupportedError, pass_names
+from ._core import Cancellation, UnsupportedError, pass_names
 from .config_entries import EXTERNAL_DATA, KNOWN, check_entry, warn_of_entries
 from .ort_options import config_of, is_foreign
 from .providers import checked_provider
@@ -122,20 +123,32 @@ class SessionOptions:
 
 
 class RunOptions:
-    """The fields of onnxruntime.RunOptions. All are without effect, but for terminate and training_mode, which are
-    errors of the run."""
+    """The fields of onnxruntime.RunOptions. All are without effect, but for training_mode, which is an error of the run,
+    and terminate: a run that has begun ends with an error when another thread sets it, and others do not begin."""
 
-    __slots__ = ("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches", "terminate",
-                 "training_mode", "_config")
+    __slots__ = ("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches", "training_mode",
+                 "_cancellation", "_config")
 
     def __init__(self) -> None:
         self.log_severity_level = 2
         self.log_verbosity_level = 0
         self.logid = ""
         self.only_execute_path_to_fetches = False
-        self.terminate = False
         self.training_mode = False
+        self._cancellation = Cancellation()
         self._config: dict[str, str] = {}
+
+    @property
+    def terminate(self) -> bool:
+        """Runs with these options are to end."""
+        return self._cancellation.cancelled
+
+    @terminate.setter
+    def terminate(self, value: bool) -> None:
+        if value:
+            self._cancellation.cancel()
+        else:
+            self._cancellation.reset()
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Kept, and without effect."""
@@ -154,6 +167,12 @@ def check_run_options(options: Any) -> None:
         raise RuntimeError("the run is not started: RunOptions.terminate is set")
     if getattr(options, "training_mode", False):
         raise UnsupportedError("UnsupportedError: RunOptions.training_mode: tensorbox runs models for inference only")
+
+
+def cancellation_of(options: Any) -> Any:
+    """What runs with these options are to be inside of. Options of ONNX Runtime's own class are looked at before a run
+    alone."""
+    return getattr(options, "_cancellation", None) or nullcontext()
 
 
 def leaves_running(options: Any) -> bool:

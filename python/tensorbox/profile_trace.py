@@ -5,16 +5,21 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from .providers import CPU, CUDA
 from .session import Session
+
+_NODE = re.compile(r"(.*?) ?\((\w+)\)", re.S)  # "name (OpType)"
 
 
 class ProfileTrace:
-    """Chrome's trace events, as ONNX Runtime writes them: one per run and one per kernel of a run."""
+    """Chrome's trace events, as ONNX Runtime writes them: one per run and one per kernel of a run, whose op_name has the
+    types of all nodes in it ("MatMul+Relu")."""
 
     def __init__(self, prefix: str):
         self._prefix = os.fspath(prefix)
@@ -33,9 +38,11 @@ class ProfileTrace:
         end = time.perf_counter_ns()
         events = [self._event("Session", "model_run", begin, end - begin, {})]
         for k in kernels:
-            name = k["nodes"][0] if k["nodes"] else k["name"]
-            arguments = {"op_name": k["name"], "kind": k["kind"], "nodes": k["nodes"], "bytes": k["bytes"],
-                         "threads": k["threads"]}
+            nodes = [m.groups() for m in map(_NODE.fullmatch, k["nodes"]) if m]
+            name = nodes[0][0] or nodes[0][1] if nodes else k["name"]
+            types = "+".join(op_type for _, op_type in nodes) or k["kind"]
+            arguments = {"op_name": types, "provider": CUDA if k["device"] == "cuda" else CPU, "kernel": k["name"],
+                         "kind": k["kind"], "nodes": k["nodes"], "bytes": k["bytes"], "threads": k["threads"]}
             events.append(self._event("Node", f"{name}_kernel_time", begin + k["start_ns"], k["time_ns"], arguments))
         with self._lock:
             self._events += events

@@ -45,6 +45,12 @@ def test_no_page_has_an_option_that_there_is_not(options: dict[str, set[str]]) -
                 assert set(FLAG.findall(rest)) - options[command] - {"--help"} == set(), f"{page.name}: tbx {command}{rest}"
 
 
+def test_options_beside_those_of_other_tools(options: dict[str, set[str]]) -> None:
+    page = (ROOT / "docs" / "other_tools.md").read_text()
+    ours = [flag for row in re.findall(r"^\|.*\|$", page, re.M) for flag in FLAG.findall(row.split("|")[2])]
+    assert len(ours) > 30 and set(ours) - set().union(*options.values()) == set()
+
+
 def test_commands(tbx: Callable[..., Result]) -> None:
     listed = re.findall(r"^  (\w+) {2,}", tbx("--help").out.split("Examples:")[0], re.M)
     assert set(listed) == set(COMMANDS) == set(re.findall(r"^\| `tbx (\w+)", PAGE, re.M)) - {"itself"}
@@ -61,15 +67,23 @@ def test_names_of_python_and_of_cpp() -> None:
         cells = [re.findall(r"`(\w+)", cell) for cell in row.split("|")[2:4]]
         documented["python"].update(cells[0])
         documented["cpp"].update(cells[1])
-    alone = set(re.findall(r"`(\w+)`", table.split("alone have")[1]))
+    alone = set(re.findall(r"`(\w+)`", re.search(r"Without an option of the command are .*?\.", table, re.S)[0]))
     limits = set(re.findall(r"^\| `(\w+)` \| `--", LIMITS, re.M)) | {"untrusted"}
     assert documented["python"] | alone | limits == python
     assert documented["cpp"] | alone | limits | {"interrupted"} == fields
 
 
-def test_variables() -> None:
+def test_options_of_c() -> None:
+    header = re.sub(r"/\*.*?\*/", "", (ROOT / "include/tensorbox/c.h").read_text(), flags=re.S)
+    fields = set(re.findall(r"(\w+);", re.search(r"typedef struct \{([^}]*)\} tbx_options;", header)[1]))
+    documented = re.search(r"`tbx_options` of C.*?\n\n", PAGE, re.S)[0]
+    assert set(re.findall(r"`(\w+)`", documented)) - {"tbx_options"} == fields - {"size"}
+
+
+def test_variables(tbx: Callable[..., Result]) -> None:
     read = set()
     for folder in ["base", "codegen", "device", "driver", "extern_kernels", "lowering", "package", "runtime", "tools"]:
         for source in (ROOT / folder).rglob("*.cpp"):
             read.update(re.findall(r'"(TBX_[A-Z_]+)"', source.read_text()))
     assert read == set(re.findall(r"TBX_[A-Z_]+", PAGE.split("## Variables")[1]))
+    assert read == set(re.findall(r"TBX_[A-Z_]+", tbx("--help").out))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +36,7 @@ def test_dump_fixes_dimensions(tbx: Tbx, model: Path) -> None:
     assert "[7, 3]" in tbx("dump", model, "--stage", "import", "--dim", "batch=7").out
     assert tbx("dump", model, "--dim", "batch=x").code == 2
     assert "nix" in tbx("dump", model, "--stage", "nix").err
-    assert "cannot be written" in tbx("dump", model, "--output", "/none/x").err
+    assert "there is no folder /none" in tbx("dump", model, "--output", "/none/x").err
 
 
 def test_explain(tbx: Tbx, model: Path, tmp_path: Path) -> None:
@@ -249,6 +252,37 @@ def test_full_disk_is_an_error(tbx: Tbx, model: Path) -> None:
     assert tbx("dump", model, "--output", "/dev/full/x").code == 2
 
 
+def test_what_is_no_file_is_not_replaced(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    """A pipe here; /dev/null and /dev/stdout for root."""
+    pipe, link, text = tmp_path / "pipe", tmp_path / "link", tmp_path / "text"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        assert tbx("dump", model, "--stage", "import", "--output", pipe).code == 0
+        assert reader.stdout is not None and b"graph" in reader.stdout.read()
+    for command in (["compile", "-o", pipe], ["optimize", pipe]):
+        refused = tbx(command[0], model, *command[1:])
+        assert refused.code == 5 and "it is no regular file" in refused.err
+    assert pipe.is_fifo() and sorted(tmp_path.iterdir()) == [pipe]
+    text.write_text("before")
+    link.symlink_to(text)
+    assert tbx("dump", model, "--stage", "import", "--output", link).code == 0
+    assert link.is_symlink() and "graph" in text.read_text()
+
+
+def test_files_that_may_not_grow(model: Path, tmp_path: Path) -> None:
+    """As on a full disk: the cause is said, and nothing half written is left."""
+    def small_files() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+
+    (tmp_path / "out").mkdir()
+    for command in (["run", "--save", "o.npz"], ["dump", "--output", "o.txt"], ["explain", "--trace", "o.json"]):
+        done = subprocess.run([TBX, command[0], model, command[1], tmp_path / "out" / command[2], *(["--no-compile"] if command[0] != "dump" else [])],
+                              preexec_fn=small_files, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "cannot be written: File too large" in done.stderr
+        assert list((tmp_path / "out").iterdir()) == []
+
+
 @pytest.mark.parametrize("arguments", [("ops",), ("ops", "--json"), ("dump", "MODEL", "--stage", "source"), ("explain", "MODEL"), ("--help",),
                                        ("run", "--help")])
 def test_stdout_that_takes_nothing_is_an_error(model: Path, arguments: tuple[str, ...]) -> None:
@@ -268,6 +302,18 @@ def test_operators_by_name(tbx: Callable[..., Result]) -> None:
 
 def test_help_is_a_command_as_well(tbx: Callable[..., Result]) -> None:
     assert tbx("help") == tbx("--help") and tbx("help").code == 0
+    assert tbx("help", "run") == tbx("run", "--help") and tbx("help", "run").code == 0
+
+
+def test_packages_where_a_model_is_needed(tbx: Tbx, model: Path, tmp_path: Path) -> None:
+    package, want = tmp_path / "m.tbx", tmp_path / "want.npz"
+    assert tbx("compile", model, "-o", package).code == 0
+    refused = tbx("compare", package)
+    assert refused.code == 2 and "m.tbx is a package, which has no plain loops" in refused.err
+    refused = tbx("optimize", package, tmp_path / "small.onnx")
+    assert refused.code == 3 and "m.tbx' is a package" in refused.err
+    assert tbx("compare", package, model).code == 0
+    assert tbx("run", package, "--save", want).code == 0 and tbx("compare", package, want).code == 0
 
 
 def test_doctor(tbx: Tbx) -> None:

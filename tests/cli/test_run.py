@@ -172,6 +172,23 @@ def test_bench(tbx: Tbx, model: Path) -> None:
     assert done.code == 0 and "runs/s" in done.out
 
 
+def test_outputs_that_are_no_tensors(tbx: Tbx, tmp_path: Path) -> None:
+    """As a classifier of sklearn has them: a label, and a map of probabilities."""
+    info = helper.make_tensor_value_info
+    maps = helper.make_value_info("maps", helper.make_sequence_type_proto(helper.make_map_type_proto(
+        TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))))
+    nodes = [helper.make_node("Softmax", ["x"], ["p"], "softmax"), helper.make_node("ArgMax", ["p"], ["label"], "best", axis=1, keepdims=0),
+             helper.make_node("ZipMap", ["p"], ["maps"], "zip", domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2])]
+    graph = helper.make_graph(nodes, "g", [info("x", TensorProto.FLOAT, ["batch", 3])], [info("label", TensorProto.INT64, ["batch"]), maps])
+    model = tmp_path / "maps.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)], ir_version=8), model)
+    assert tbx("bench", model, "--repeat", 3, "--dim", "batch=2", "--json").json["runs"] == 3
+    kernels = tbx("explain", model, "--profile", "--json").json["kernels"]
+    assert {node for k in kernels for node in k["nodes"]} >= {"softmax (Softmax)"} and any(k["time_ns"] > 0 for k in kernels)
+    compared = tbx("compare", model, "--dim", "batch=2", "--json").json
+    assert compared["compared"] >= 3 and compared["first_difference"] is None
+
+
 def test_devices(tbx: Tbx, model: Path, tmp_path: Path) -> None:
     """The fake device: inputs and outputs in its memory, and a package for it."""
     fake = {"TBX_FAKE_CUDA": "1"}

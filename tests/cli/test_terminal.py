@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import zipfile
 from collections.abc import Callable
@@ -59,6 +61,26 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
         check(done.stdout.decode())
         check(done.stderr.decode())
         assert b"InternalError" not in done.stderr
+
+
+def on_a_terminal(*command: object) -> str:
+    """What goes to stderr where that is a terminal."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen([TBX, *command], stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 4096):
+                said += part
+        assert process.wait() == 0
+    os.close(ours)
+    return said.decode()
+
+
+def test_progress(model: Path) -> None:
+    said = on_a_terminal("compare", model, "--no-compile")
+    assert "\rrun of the reference 1/" in said.replace("\x1b[K", "") and said.endswith("\r\x1b[K")
+    assert on_a_terminal("compare", model, "--no-compile", "--quiet") == ""
 
 
 NAMES = ["y", "/model/Add_output_0", "../../up", "..", "a/../../b", "C:\\x", "a//b", "Identity:0", "Umlaut \u00e4", "100%", "%2F", "a\x1bb",

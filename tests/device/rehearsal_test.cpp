@@ -86,11 +86,11 @@ TEST(Rehearsal, EarlyMeasurementsRunInMemoryOfTheirOwn) {
   Filler failing;
   failing.fails = true;
   {
-    runtime::EarlyMeasurements measurements(*device); // its end waits
+    runtime::EarlyMeasurements measurements(*device, size_t{1} << 20); // its end waits
     measurements.add(call_of(first));
     measurements.add(call_of(failing));
     measurements.add(call_of(backwards, -5));
-    measurements.add(call_of(large, int64_t{1} << 26)); // more memory than a measurement takes
+    measurements.add(call_of(large, int64_t{1} << 20)); // more memory than a measurement takes
     measurements.add(call_of(second));
   }
   for (const Filler* kernel : {&first, &second}) {

@@ -180,6 +180,9 @@ LONG_WORK: dict[str, Callable[[], tuple[onnx.ModelProto, dict[str, np.ndarray]]]
         microsoft("""g (float[B, T, D] q, float[B, T, D] k, float[B, T, D] v) => (float[B, T, D] y, float[B, 1, D, D] s) {
           y, s = com.microsoft.LinearAttention<q_num_heads = 1, kv_num_heads = 1, update_rule = "linear">(q, k, v) }"""),
         {name: np.zeros((1, 20_000, 2048), np.float32) for name in "qkv"}),
+    "a transform of a prime length": lambda: (
+        model("g (float[1, N, 1] x) => (float[1, N, 2] y) { a = Constant<value_int = 1>()  y = DFT(x, , a) }"),
+        {"x": np.zeros((1, 39_916_801, 1), np.float32)}),
     "a sum for each frequency": lambda: (
         model("g (float[1, N, 1] x) => (float[1, N, 2] y) { a = Constant<value_int = 1>()  y = DFT(x, , a) }"),
         {"x": np.zeros((1, 200_003, 1), np.float32)}),
@@ -197,13 +200,27 @@ def test_more_long_work_of_the_host_ends_in_time(what: str) -> None:
     assert time.monotonic() - start < 5
 
 
-def test_a_transform_that_no_memory_holds() -> None:
-    """What the library takes for one of 80 bytes and more per element is no result, which the limit of a run counts."""
-    length = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 70
-    made = model(f"""g (float[1, N, 1] x) => (float[1, M, 2] y) {{
+def transform(length: int) -> onnx.ModelProto:
+    return model(f"""g (float[1, N, 1] x) => (float[1, M, 2] y) {{
       n = Constant<value_int = {length}>()  a = Constant<value_int = 1>()  y = DFT(x, n, a) }}""")
+
+
+def test_a_transform_that_no_memory_holds() -> None:
+    """It takes 16 bytes and more per element while it is computed, beside a result of 8."""
+    length = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 12
     with pytest.raises(tensorbox.ModelError, match="takes more memory than there is"):
-        tensorbox.Session(made, compile=False).run({"x": np.ones((1, 3, 1), np.float32)})
+        tensorbox.Session(transform(length), compile=False).run({"x": np.ones((1, 3, 1), np.float32)})
+
+
+@pytest.mark.parametrize("length", [1_048_583, 1_100_000])
+def test_what_a_transform_works_in_counts(length: int) -> None:
+    """A prime, which takes most, and one of small factors."""
+    result = 8 * length
+    feeds = {"x": np.ones((1, 3, 1), np.float32)}
+    with pytest.raises(tensorbox.ModelError, match=f"DFT.*a transform of length {length} takes .* \\(raise max_memory"):
+        tensorbox.Session(transform(length), compile=False, max_memory=result + (1 << 20), load_memory=1 << 30).run(feeds)
+    session = tensorbox.Session(transform(length), compile=False, max_memory=16 * result, load_memory=1 << 30)
+    assert session.run(feeds)["y"].shape == (1, length, 2)
 
 
 @pytest.mark.parametrize("what", ["chain", "loop"])

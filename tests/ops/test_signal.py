@@ -59,6 +59,16 @@ def test_dft_is_exact(lines: int, length: int, inverse: int, onesided: int, part
                 plain=length < 2000)  # its time grows with the square
 
 
+def test_dft_of_a_long_line() -> None:
+    """In pieces, from 2^24 numbers on."""
+    length = 16_800_000
+    x = np.random.default_rng(0).standard_normal((1, length - 5, 1)).astype(np.float32)
+    want = spectrum(x, length, onesided=1)
+    inputs = {"X": x, "n": np.array(length, np.int64)}
+    session = tensorbox.Session(model_of("DFT", inputs, ["Y"], 20, ["n"], onesided=1), compile=False)
+    np.testing.assert_allclose(session.run({"X": x})["Y"], want, rtol=0, atol=1e-6 * np.abs(want).max())
+
+
 @pytest.mark.parametrize("dtype,tolerance", [(np.float16, 1e-3), (ml_dtypes.bfloat16, 8e-3)])
 @pytest.mark.parametrize("inverse,onesided,parts", [(0, 0, 2), (0, 1, 1), (1, 1, 2)])
 def test_dft_of_halves(dtype: type, tolerance: float, inverse: int, onesided: int, parts: int) -> None:

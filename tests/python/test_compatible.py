@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,8 @@ def test_profile(tmp_path: Path) -> None:
     assert [e["cat"] for e in events].count("Session") == 2
     kernels = [e for e in events if e["cat"] == "Node"]
     assert kernels and all(e["ph"] == "X" and e["dur"] >= 0 and e["args"]["nodes"] for e in kernels)
+    assert {op for e in kernels for op in e["args"]["op_name"].split("+")} == {"Add", "Neg"}
+    assert all(e["args"]["provider"] == "CPUExecutionProvider" for e in kernels)
     assert session().end_profiling() == ""
 
 
@@ -167,6 +171,14 @@ def test_providers() -> None:
     s.disable_fallback()
     s.enable_fallback()
     assert s.get_overridable_initializers() == []
+
+
+def test_what_other_programs_read_of_a_session(tmp_path: Path) -> None:
+    onnx.save(two_outputs(), tmp_path / "m.onnx")
+    assert session()._model_path is None
+    assert tensorbox.InferenceSession(tmp_path / "m.onnx", compile=False)._model_path == str(tmp_path / "m.onnx")
+    with pytest.warns(UserWarning, match="disabled_optimizers has no effect"):
+        session(disabled_optimizers=["ConstantFolding"])
 
 
 def test_io_binding() -> None:
@@ -241,6 +253,52 @@ def test_run_async() -> None:
     assert got[1][0] == [] and "dimension 1 of input 'x' is 3, expected 4" in got[1][2]
 
 
+def long_loop() -> tensorbox.InferenceSession:
+    """A loop that takes days."""
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[2, 4] x) => (float[2, 4] y) {
+      n = Constant<value_int = 1099511627776>() c = Constant<value = bool {1}>()
+      y = Loop<body = b (int64 i, bool k, float[2, 4] s) => (bool k2, float[2, 4] t) { k2 = Identity(k) t = Neg(s) }>(n, c, x) }"""
+    return tensorbox.InferenceSession(parser.parse_model(text).SerializeToString(), compile=False)
+
+
+def test_another_thread_ends_a_run() -> None:
+    s, options = long_loop(), tensorbox.RunOptions()
+    for _ in range(2):
+        threading.Timer(0.2, lambda: setattr(options, "terminate", True)).start()
+        with pytest.raises(tensorbox.ModelError, match="the run was cancelled"):
+            s.run(None, FEED, options)
+        assert options.terminate
+        with pytest.raises(RuntimeError, match="not started"):
+            s.run(None, FEED, options)
+        options.terminate = False
+    binding = s.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y")
+    threading.Timer(0.2, lambda: setattr(options, "terminate", True)).start()
+    with pytest.raises(tensorbox.ModelError, match="the run was cancelled"):
+        s.run_with_iobinding(binding, options)
+
+
+def test_runs_inside_of_a_cancellation_end() -> None:
+    stop, outer = tensorbox.Cancellation(), tensorbox.Cancellation()
+    endless = long_loop()._session
+    with outer, stop as entered:
+        assert entered is stop and not stop.cancelled
+        threading.Timer(0.2, stop.cancel).start()
+        with pytest.raises(tensorbox.ModelError, match="the run was cancelled"):
+            endless.run(FEED)
+    assert stop.cancelled
+    with outer:  # not of the one that was left
+        np.testing.assert_array_equal(session()._session.run(FEED)["sum"], 2 * X)
+    with stop:
+        with pytest.raises(tensorbox.ModelError, match="the run was cancelled"):
+            endless.run(FEED)
+        stop.reset()
+        np.testing.assert_array_equal(session()._session.run(FEED)["sum"], 2 * X)
+    with pytest.raises(RuntimeError, match="not in it"):
+        stop.__exit__(None, None, None)
+
+
 def test_types_are_spelt_as_there() -> None:
     names = {"float": "float", "double": "double", "int64": "int64", "bool": "bool", "string": "string", "float16": "float16",
              "bfloat16": "bfloat16", "float8e4m3fn": "float8e4m3fn", "float8e5m2fnuz": "float8e5m2fnuz", "uint4": "uint4"}
@@ -278,6 +336,27 @@ def test_every_method_of_onnxruntime_is_here() -> None:
     for name, left_out in of_devices_and_tuning.items():
         theirs = {m for m in dir(getattr(onnxruntime, name)) if not m.startswith("_")}
         assert not theirs - set(dir(getattr(tensorbox, name))) - left_out, name
+
+
+def test_every_name_of_onnxruntime_is_here_or_on_the_page() -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    theirs = {name for name in dir(onnxruntime) if not name.startswith("_") and name not in (
+        "capi", "contextlib", "cuda_version", "import_capi_exception", "onnxruntime_validation", "package_name", "version",
+        "datasets", "backend", "tools", "transformers", "quantization")}
+    page = (Path(__file__).parents[2] / "docs/onnxruntime.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `LoraAdapter`"))
+    assert theirs - set(dir(tensorbox)) - set(re.findall(r"`(\w+)`", row)) == set()
+
+
+def test_functions_beside_sessions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TBX_CUDA_PATH", raising=False)
+    tensorbox.preload_dlls(cuda=True, cudnn=False, directory="")
+    assert "TBX_CUDA_PATH" not in os.environ
+    tensorbox.preload_dlls(directory=tmp_path)
+    assert os.environ["TBX_CUDA_PATH"] == str(tmp_path)
+    tensorbox.enable_telemetry_events()
+    tensorbox.disable_telemetry_events()
+    assert tensorbox.get_build_info().endswith(tensorbox.__version__) and not tensorbox.has_collective_ops()
 
 
 def test_sessions_say_why_they_are_not_pickled() -> None:

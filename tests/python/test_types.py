@@ -29,7 +29,8 @@ def test_the_stub_has_what_the_compiled_module_has() -> None:
             stub[""].add(node.target.id)  # type: ignore[union-attr]
         if isinstance(node, ast.ClassDef):
             stub[node.name] = {n.name if isinstance(n, ast.FunctionDef) else n.target.id for n in node.body  # type: ignore[union-attr]
-                               if isinstance(n, (ast.FunctionDef, ast.AnnAssign))} - {"__init__"}
+                               if isinstance(n, (ast.FunctionDef, ast.AnnAssign))}
+            stub[node.name] = {member for member in stub[node.name] if not member.startswith("__")}
     for name, members in stub.items():
         module = {m for m in dir(getattr(_core, name) if name else _core) if not m.startswith("_")} | {"__version__"} & members
         inherited = set(dir(RuntimeError)) if name.endswith("Error") else set()

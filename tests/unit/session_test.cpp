@@ -254,6 +254,22 @@ TEST(Session, CancelStopsTheRun) {
   EXPECT_THROW(session.run(in, out, options), Error);
 }
 
+TEST(Session, RunsOfAThreadInACancelScopeEnd) {
+  const Session session = Session::compile(model_path()).value();
+  std::vector<float> p = picture();
+  auto run = [&] { return session.run({{"image", TensorView::of(p, {1, 1, 8, 8})}}); };
+  std::atomic<bool> outer{false}, inner{true};
+  const CancelScope scope(outer);
+  {
+    const CancelScope within(inner);
+    const auto failed = run();
+    ASSERT_FALSE(failed.ok());
+    EXPECT_NE(failed.error().message.find("the run was cancelled"), std::string::npos);
+    std::thread([&] { EXPECT_TRUE(run().ok()) << "of a thread that is in no scope"; }).join();
+  }
+  EXPECT_TRUE(run().ok());
+}
+
 TEST(BlockPool, BlocksComeBackWhenTheirLastOwnerLetsGo) {
   runtime::BlockPool pool;
   std::shared_ptr<void> a = pool.get(1 << 20), b = pool.get(1 << 20);

@@ -2,6 +2,7 @@
  * logged, how the first input is shown, and the errors of options that cannot be. */
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tensorbox/c.h"
 
@@ -30,6 +31,66 @@ static int run(tbx_session* session, int64_t axis, tbx_error** error) {
   for (int64_t i = 0; i < y.dims[0] * y.dims[1]; ++i) printf(" %g", ((const float*)y.data)[i]);
   printf("\n");
   tbx_outputs_free(out);
+  return 0;
+}
+
+/* A run that is to end before it begins, and one that is not. */
+static int cancelled(tbx_session* session) {
+  float x[12] = {0};
+  int64_t dims[] = {3, 4}, one = 1, axis = 1;
+  tbx_tensor in[] = {{"x", TBX_FLOAT, 2, dims, x}, {"axes", TBX_INT64, 1, &one, &axis}};
+  tbx_run_options options = {0};
+  tbx_error* error = NULL;
+  tbx_cancellation* cancellation = tbx_cancellation_new();
+  options.size = sizeof options;
+  options.cancellation = cancellation;
+  tbx_outputs* out = tbx_run_with(session, in, 2, &options, &error);
+  if (!out) return fail(error);
+  tbx_outputs_free(out);
+  tbx_cancel(cancellation);
+  out = tbx_run_with(session, in, 2, &options, &error);
+  tbx_cancellation_free(cancellation);
+  if (out) return 1;
+  print_error(error);
+  return 0;
+}
+
+/* The model in memory, with the options of models from strangers. */
+static int strangers(const char* file, tbx_options* options) {
+  static char bytes[1 << 16];
+  FILE* model = fopen(file, "rb");
+  if (!model) return 9;
+  const size_t size = fread(bytes, 1, sizeof bytes, model);
+  fclose(model);
+  tbx_error* error = NULL;
+  const int64_t seed = 7;
+  const char* libraries[] = {"none.so", NULL};
+  options->seed = &seed;
+  options->untrusted = 1;
+  options->limits = "max_nodes=1,max_tensors=10";
+  tbx_session* session = tbx_compile_bytes(bytes, size, options, &error);
+  if (!session) return fail(error);
+  memset(bytes, 0, sizeof bytes);
+  if (run(session, 1, &error)) return fail(error);
+  if (cancelled(session)) return 14;
+  tbx_session_free(session);
+  const char* wrong[] = {"max_model_bytes=10", "no_such=1", "max_nodes"};
+  for (int i = 0; i < 3; ++i) {
+    options->limits = wrong[i];
+    if (tbx_compile(file, options, &error)) return 10;
+    print_error(error);
+  }
+  options->limits = NULL;
+  options->operator_libraries = libraries;
+  if (tbx_compile(file, options, &error)) return 11;
+  print_error(error);
+  options->untrusted = 0;
+  if (tbx_compile(file, options, &error)) return 12;
+  print_error(error);
+  options->operator_libraries = NULL;
+  options->external_data_dir = ".";
+  if (tbx_compile(file, options, &error)) return 13;
+  print_error(error);
   return 0;
 }
 
@@ -73,6 +134,14 @@ int main(int argc, char** argv) {
   load.size = sizeof load;
   if (tbx_load(argv[2], &load, &error)) return 5;
   print_error(error);
+  load.dims = NULL;
+  load.tiered = 1;
+  if (tbx_load(argv[2], &load, &error)) return 5;
+  print_error(error);
+  load.tiered = 0;
+  load.state = "a=b";
+  if (tbx_load(argv[2], &load, &error)) return 5;
+  print_error(error);
   const char* wrong[] = {"rows", "rows=three", "no_such=1"};
   for (int i = 0; i < 3; ++i) {
     options.dims = wrong[i];
@@ -87,5 +156,6 @@ int main(int argc, char** argv) {
   options.precision = "f8";
   if (tbx_compile(argv[1], &options, &error)) return 8;
   print_error(error);
-  return 0;
+  options.precision = NULL;
+  return strangers(argv[1], &options);
 }

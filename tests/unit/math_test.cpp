@@ -243,7 +243,7 @@ TEST(Math, NarrowFloatFormats) {
         run(*module, fmt::format("dec{}", static_cast<int>(t)), in, in, without_denormals.data(), codes);
       }
       ASSERT_EQ(std::memcmp(values.data(), without_denormals.data(), codes * sizeof(float)), 0)
-          << name_of(t) << " on " << codegen::name_of(isa) << ": computed with denormals of f32";
+          << name_of(t) << " on " << name_of(isa) << ": computed with denormals of f32";
       uint32_t valid = 1u << bits_of(t);
       std::vector<float> xs;
       for (uint32_t c = 0; c < valid; ++c) {

@@ -16,6 +16,7 @@ constexpr int kSteps = 128;
 /// Keeps the compiler from leaving a sum out, or from knowing that all are the same.
 #define TBX_TOUCH(sum) asm volatile("" : "+v"(sum))
 
+// NOLINTBEGIN(bugprone-macro-parentheses): types, names and attributes take none
 /// kSteps times kChains instructions `sum = step(sum)`. The attribute is that of the instruction.
 #define TBX_LOOP(name, isa, Vector, zero, one, step)                                                         \
   __attribute__((target(isa))) void name() {                                                                 \
@@ -32,6 +33,7 @@ TBX_LOOP(half_vectors, "avx2,fma", __m256, _mm256_setzero_ps(), _mm256_set1_ps(1
 TBX_LOOP(vectors, "avx512f", __m512, _mm512_setzero_ps(), _mm512_set1_ps(1), _mm512_fmadd_ps(x, x, sum))
 TBX_LOOP(pairs, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(), _mm512_set1_ps(1),
          _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)x))
+// NOLINTEND(bugprone-macro-parentheses)
 #undef TBX_LOOP
 #undef TBX_TOUCH
 

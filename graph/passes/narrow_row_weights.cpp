@@ -14,8 +14,6 @@
 namespace tbx::graph {
 namespace {
 
-constexpr int64_t kLeastElements = 1 << 12; ///< of fewer, reading them is not what takes the time
-
 class RowNarrower {
 public:
   RowNarrower(Graph& graph, DType type) : e_(graph), g_(graph), type_(type) {}
@@ -53,7 +51,7 @@ private:
     const Node* turn = transpose_of_matrix(g_, before_, weights);
     const ValueId from = turn ? turn->inputs[0] : weights;
     const Tensor* matrix = f32_constant(g_, from);
-    if (!matrix || matrix->dims.size() != 2 || matrix->numel() < kLeastElements) return -1;
+    if (!matrix || matrix->dims.size() != 2) return -1;
     auto [it, fresh] = narrowed_.try_emplace(weights, -1);
     if (!fresh) return it->second;
     auto tensor = encoded(type_, *matrix);

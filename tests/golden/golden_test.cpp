@@ -165,9 +165,8 @@ void expect_same(const std::vector<Tensor>& before, const std::vector<Tensor>& a
 }
 
 /// A machine that has everything, so that files do not depend on the one at hand.
-const graph::PassContext kContext{{.byte_group = 1, .bf16_products = true, .f16_products = false},
-                                  DType::bf16,
-                                  DType::bf16};
+const graph::PassContext kContext{
+    {.byte_group = 1, .bf16_products = true, .f16_products = false}, DType::bf16, DType::bf16};
 
 int apply(const std::string& name, Graph& graph, bool cuda) {
   const graph::Pass& pass = find_pass(name);

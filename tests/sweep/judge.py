@@ -142,7 +142,7 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
         session = tensorbox.Session(model, threads=mode.threads, isa=mode.isa, device=device or None,
                                     compile=bool(device) or mode.kind != "evaluator",
                                     precision=PRECISIONS.get(mode.kind, "strict"),
-                                    disable_passes=["narrow_storage"] if mode.kind == "tiles" else [])
+                                    disable_passes=["narrow_storage", "narrow_row_weights"] if mode.kind == "tiles" else [])
         got = [session.run(f) for f in feeds]
     except tensorbox.Error as e:
         why = f"{type(e).__name__}: {e}"[:400]

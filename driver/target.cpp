@@ -60,7 +60,7 @@ Target target_of(const CompileOptions& options, Isa isa, const device::Device* g
                  : here ? extern_kernels::least_byte_group()
                         : extern_kernels::least_byte_group(isa);
   t.bf16_products = t.cuda || (here && extern_kernels::has_half_products(DType::bf16));
-  t.wide_multipliers = t.wide_multipliers && here;
+  t.wide_multipliers &= here;
   t.bf16_tiles = !t.cuda && here && extern_kernels::has_attention_tiles();
   t.f16_products = t.cuda || (here && extern_kernels::has_half_products(DType::f16));
   return t;
@@ -81,8 +81,7 @@ std::string precision_note(const CompileOptions& options, std::optional<Isa> isa
   if (type == DType::undefined || options.precision == "any" || target.multiplies(type)) return {};
   const bool other = isa && isa != chosen_isa(options);
   return fmt::format("precision '{}' narrows weights that a single row, or an unknown number, is multiplied "
-                     "by, and nothing else: {} "
-                     "products of {} faster than those of float32",
+                     "by, and nothing else: {} products of {} faster than those of float32",
                      options.precision,
                      other ? fmt::format("for isa {}, not every CPU computes", name_of(*isa))
                            : "this CPU does not compute",

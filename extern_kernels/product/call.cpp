@@ -5,6 +5,7 @@
 #include <tbb/task_arena.h>
 
 #include "base/task_work.h"
+#include "extern_kernels/fit.h"
 
 namespace tbx::extern_kernels::product {
 namespace {
@@ -23,6 +24,11 @@ std::vector<PostOp> all_of(float alpha, bool has_bias, std::span<const PostOp> p
   if (has_bias) all.push_back({PostOp::add, 0, 0, 2});
   all.insert(all.end(), post_ops.begin(), post_ops.end());
   return all;
+}
+
+/// How many there are of `columns`; -1: known at run time only.
+int64_t rows_of(std::span<const int64_t> sizes, size_t columns) {
+  return times(known_numel(sizes.first(columns)), known_numel(sizes.subspan(columns + 1)));
 }
 
 /// With AVX-512 the library packs, too. What it does not is to fetch the next part of the weights while it
@@ -64,13 +70,14 @@ void Call::run(const RunArgs& args) const {
     tbb::parallel_for(int64_t{0}, run.tasks(), [&](int64_t i) { run.task(i); });
 }
 
-std::string refusal(std::span<const OperandInfo> inputs, DType result, int64_t rows, const Target& target) {
+std::string refusal(std::span<const OperandInfo> inputs, const OperandInfo& result, size_t columns,
+                    const Target& target) {
   const OperandInfo& matrix = inputs[1];
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].dtype != DType::f32 && inputs[i].dtype != DType::undefined &&
         !(i == 1 && is_half(matrix.dtype)))
       return fmt::format("{} operands", name_of(inputs[i].dtype));
-  if (result != DType::f32) return fmt::format("a {} result", name_of(result));
+  if (result.dtype != DType::f32) return fmt::format("a {} result", name_of(result.dtype));
   if (!matrix.constant) return "no constant matrix";
   if (!is_plain(matrix) || matrix.constant->numel() == 0) return "an empty or repeated matrix";
   constexpr int64_t kFew = 8; // panels would be mostly empty
@@ -79,7 +86,7 @@ std::string refusal(std::span<const OperandInfo> inputs, DType result, int64_t r
   if (!target.wide_multipliers)
     return "for CPUs on which the library packs the matrix in every run (AVX2 without AVX-512), or waits for "
            "it";
-  return faster_packed(matrix, rows, target.l2_bytes);
+  return faster_packed(matrix, rows_of(result.sizes, columns), target.l2_bytes);
 }
 
 } // namespace tbx::extern_kernels::product

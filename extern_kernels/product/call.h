@@ -22,8 +22,9 @@ private:
   Work work_;
 };
 
-/// Why not: operands, of which 1 is the matrix, the type of the result, and its rows (-1: known at run time
-/// only). Empty: blocked products are fastest on this CPU.
-std::string refusal(std::span<const OperandInfo> inputs, DType result, int64_t rows, const Target& target);
+/// Why not: operands, of which 1 is the matrix, and the result, which has one dimension of columns. Empty:
+/// blocked products are fastest on this CPU.
+std::string refusal(std::span<const OperandInfo> inputs, const OperandInfo& result, size_t columns,
+                    const Target& target);
 
 } // namespace tbx::extern_kernels::product

@@ -101,10 +101,7 @@ std::string supports_blocked_conv(const Problem& problem, std::span<const Operan
     return "weights that change, or lie in no known order";
   std::vector<OperandInfo> as_product(inputs.begin(), inputs.end());
   as_product[1] = product::matrix_of(w);
-  int64_t pixels = 1;
-  for (size_t d = 0; d < outputs[0].sizes.size(); ++d)
-    if (d != 1) pixels = pixels < 0 || outputs[0].sizes[d] < 0 ? -1 : pixels * outputs[0].sizes[d];
-  if (std::string reason = product::refusal(as_product, outputs[0].dtype, pixels, target); !reason.empty())
+  if (std::string reason = product::refusal(as_product, outputs[0], 1, target); !reason.empty())
     return reason;
   return product::slower_than_library(p, w, target.l2_bytes);
 }

@@ -31,10 +31,7 @@ std::string supports_blocked_matmul(const Problem& problem, std::span<const Oper
                                     std::span<const OperandInfo> outputs, const Target& target) {
   const auto& p = std::get<MatMulProblem>(problem);
   if (p.a_zero >= 0 || p.b_zero >= 0) return "zero points";
-  int64_t rows = 1;
-  for (const int64_t size : std::span(outputs[0].sizes).first(outputs[0].sizes.size() - 1))
-    rows = rows < 0 || size < 0 ? -1 : rows * size;
-  return product::refusal(inputs, outputs[0].dtype, rows, target);
+  return product::refusal(inputs, outputs[0], outputs[0].sizes.size() - 1, target);
 }
 
 std::unique_ptr<ExternKernel> make_blocked_matmul(const Problem& problem, std::span<const OperandInfo> inputs,

@@ -5,6 +5,7 @@
 // rows widen them when they are packed.
 #include <map>
 #include <span>
+#include <utility>
 
 #include "graph/node_attributes.h"
 #include "graph/passes/match.h"

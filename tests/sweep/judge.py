@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import re
 import tempfile
@@ -10,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import tensorbox
 
 from . import arbiter
 from .cases import Case
-from .scale import multiplies_floats, scales
+from .scale import may_multiply_one_row, multiplies_floats, scales
 from .tolerance import Bound, difference
 
 try:
@@ -100,14 +102,26 @@ PRECISIONS = {"bf16": "bf16", "f16": "f16", "any": "any", "tiles": "any"}
 ROUNDED = {"bf16": "bf16", "f16": "f16", "any": "bf16"}
 
 
-def bound_of(case: Case) -> Bound:
+@functools.cache
+def _multiplies(dtype: str) -> bool:
+    """Whether the processor, as far as this process may use it, multiplies the type faster than float32."""
+    notes: list[str] = []
+    empty = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y) { y = Identity (x) }')
+    tensorbox.Session(empty, compile=False, precision=dtype, log=notes.append)
+    return not any("and nothing else" in note for note in notes)
+
+
+def bound_of(case: Case, device: str = "") -> Bound:
     """What is allowed of the case's arithmetic. precision="bf16" and "f16" round floats of 32 and 16 bits next to products
-    of floats, where the processor multiplies the type faster, and elsewhere the weights that one row is multiplied by. Of
-    integers they must give what "strict" gives."""
+    of floats, where the processor multiplies the type faster, and elsewhere the weights that one row is multiplied by, or an
+    unknown number: of other products, and of integers, they must give what "strict" gives."""
     b, mode = case.builder, case.mode
     rounded = ROUNDED.get(mode.kind, "")
-    if rounded and (case.dtype == "f64" or not multiplies_floats(b.model().graph)):
-        rounded = ""
+    if rounded:
+        model = b.model()
+        everywhere = multiplies_floats(model.graph) and (bool(device) or _multiplies(rounded))
+        if case.dtype == "f64" or not (everywhere or may_multiply_one_row(model, mode.dynamic)):
+            rounded = ""
     return Bound("f32" if case.dtype in ("u8", "i8") else case.dtype, b.terms, len(b.nodes), b.gain, rounded, b.off_by_one,
                  mode.kind == "tiles")
 
@@ -126,7 +140,7 @@ def run_case(case: Case, log: LibraryLog | None = None, device: str = "") -> dic
     feeds = [b.feeds(r) for r in range(b.runs)]
     if case.number % 2:
         feeds = [{k: _behind_one(v) for k, v in f.items()} for f in feeds]
-    bound = bound_of(case)
+    bound = bound_of(case, device)
     peer = _peer(case, model)
     has_peer = not isinstance(peer, str)
 

@@ -68,3 +68,13 @@ def scales(graph: onnx.GraphProto, values: Mapping[str, Any]) -> dict[str, Size]
 
 def multiplies_floats(graph: onnx.GraphProto) -> bool:
     return any(n.op_type in FLOAT_PRODUCTS for n in graph.node)
+
+
+def may_multiply_one_row(model: onnx.ModelProto, dynamic: bool) -> bool:
+    """Whether a MatMul or Gemm has a left-hand side of one row, or of a number that its shape does not tell."""
+    products = [node for node in model.graph.node if node.op_type in ("MatMul", "Gemm")]
+    if dynamic or not products:
+        return bool(products)
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in [*graph.input, *graph.value_info]}
+    return any(node.input[0] not in shapes or set(shapes[node.input[0]][:-1]) <= {1} or 0 in shapes[node.input[0]] for node in products)

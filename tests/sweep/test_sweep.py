@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 tensorbox = pytest.importorskip("tensorbox")
@@ -158,6 +160,22 @@ def test_no_other_output_passes(family, kind):
         if len(seen) == len(cases.DTYPES[family]):
             break
     assert judged, f"seed {SEED}"
+
+
+def test_products_of_many_rows_are_strict_where_float32_is_faster(monkeypatch):
+    """One row may have narrow weights on every processor."""
+    def product(rows):
+        return onnx.parser.parse_model(
+            f'<ir_version: 8, opset_import: ["": 17]> g (float[2, {rows}, 3] x, float[3, 4] w) => (float[2, {rows}, 4] y) {{ y = MatMul (x, w) }}')
+    case = next(c for c in (cases.make(cases.Series(3, "gemm", "bf16"), n) for n in range(400))
+                if c.dtype == "f32" and not c.mode.dynamic)
+    for multiplies in (False, True):
+        monkeypatch.setattr(judge, "_multiplies", lambda dtype, answer=multiplies: answer)
+        monkeypatch.setattr(case.builder, "model", lambda: product(5))
+        assert judge.bound_of(case).rounded == ("bf16" if multiplies else "")
+        monkeypatch.setattr(case.builder, "model", lambda: onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> g (float[1, 3] x, float[3, 4] w) => (float[1, 4] y) { y = MatMul (x, w) }'))
+        assert judge.bound_of(case).rounded == "bf16"
 
 
 def test_integers_are_exact_in_every_precision():

@@ -1,6 +1,7 @@
 // Where exceptions become Results.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -12,6 +13,9 @@
 
 namespace tbx::package {
 
+/// What ends the runs that this thread begins (CancelScope); null: nothing.
+extern constinit thread_local const std::atomic<bool>* cancels_runs;
+
 Failure failure_of(const std::exception& e);
 
 /// What `f` gives, or why it failed.
@@ -19,8 +23,12 @@ template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   try {
     CallScope call;
     std::optional<decltype(f())> result;
+    const std::atomic<bool>* const cancel = cancels_runs;
     // A caller may be a task itself, of many that use one session: they wait for locks of each other.
-    with_stack([&] { runtime::isolated([&] { result.emplace(f()); }); });
+    with_stack([&] {
+      cancels_runs = cancel; // it may be another thread
+      runtime::isolated([&] { result.emplace(f()); });
+    });
     return std::move(*result);
   } catch (const std::exception& e) {
     return failure_of(e);

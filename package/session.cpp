@@ -19,10 +19,12 @@
 
 namespace tbx {
 
-static thread_local const std::atomic<bool>* cancels_runs = nullptr;
+constinit thread_local const std::atomic<bool>* package::cancels_runs = nullptr;
 
-CancelScope::CancelScope(const std::atomic<bool>& cancel) : outer_(cancels_runs) { cancels_runs = &cancel; }
-CancelScope::~CancelScope() { cancels_runs = outer_; }
+CancelScope::CancelScope(const std::atomic<bool>& cancel) : outer_(package::cancels_runs) {
+  package::cancels_runs = &cancel;
+}
+CancelScope::~CancelScope() { package::cancels_runs = outer_; }
 
 namespace package {
 
@@ -90,7 +92,7 @@ void describe(const runtime::BoundExecutable& bound, std::vector<runtime::StepIn
 
 /// The limits that the session was made with hold for every run, and all draw from the same streams.
 runtime::RunOptions Session::Impl::limited(runtime::RunOptions run_options) const {
-  run_options.cancel = cancels_runs;
+  run_options.cancel = package::cancels_runs;
   run_options.time_limit_ms = time_limit_ms;
   run_options.max_memory = run_with.max_memory;
   run_options.random = random.get();

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <numeric>
 #include <thread>
@@ -216,6 +217,26 @@ TEST(SmallStack, DeepNesting) {
     ASSERT_TRUE(outputs.ok()) << outputs.error().message;
     EXPECT_EQ(outputs.value()[0].values<float>()[0], 0);
     EXPECT_EQ(outputs.value()[0].values<float>()[1], 2);
+  });
+}
+
+TEST(SmallStack, RunsEndWhereTheCallerIsInACancelScope) {
+  const std::string bytes = nested(2);
+  on_small_stack([&] {
+    CompileOptions options;
+    options.compile = false;
+    const Session session = Session::compile(std::as_bytes(std::span(bytes)), options).value();
+    bool yes[] = {true};
+    float x[] = {-1, 2};
+    auto run = [&] { return session.run({{"c", TensorView::of(yes, {})}, {"x", TensorView::of(x, {2})}}); };
+    const std::atomic<bool> cancel{true};
+    {
+      const CancelScope scope(cancel);
+      const auto failed = run();
+      ASSERT_FALSE(failed.ok());
+      EXPECT_THAT(failed.error().message, HasSubstr("the run was cancelled"));
+    }
+    EXPECT_TRUE(run().ok());
   });
 }
 

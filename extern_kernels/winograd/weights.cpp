@@ -27,10 +27,11 @@ using Line = float[9][kPanel];
 /// to float give 10 units in the last place (2^-24). What is below is 0.
 constexpr int kNothing = -20;
 
-Doubles load(const float* from) {
+/// By reference: vectors this wide are returned in other ways with AVX than without.
+void load(const float* from, Doubles& to) {
   Floats v;
   std::memcpy(&v, from, sizeof(v));
-  return __builtin_convertvector(v, Doubles);
+  to = __builtin_convertvector(v, Doubles);
 }
 
 void store(const Doubles& v, float* to) {
@@ -42,7 +43,7 @@ void store(const Doubles& v, float* to) {
 template <int M> void transform(const float* elements, float* to) {
   constexpr int kSpan = span_of(M);
   Doubles kernel[9], rows[kSpan * 3];
-  for (int e = 0; e < 9; ++e) kernel[e] = load(elements + e * kPanel);
+  for (int e = 0; e < 9; ++e) load(elements + e * kPanel, kernel[e]);
   for (int j = 0; j < 3; ++j) transform_kernel<M>(kernel + j, 3, rows + j, 3);
   for (int i = 0; i < kSpan; ++i) {
     Doubles products[kSpan];
@@ -72,16 +73,16 @@ bool may_be_hidden(const float* elements) {
 }
 
 /// Elements of kernels whose products lie `step` apart, and what is nothing beside them.
-template <int M> Doubles recover(const float* from, int64_t step, Doubles* elements) {
+template <int M> void recover(const float* from, int64_t step, Doubles* elements, Doubles& most) {
   constexpr int kSpan = span_of(M);
   Doubles rows[kSpan * 3];
   for (int i = 0; i < kSpan; ++i) {
     Doubles products[kSpan];
-    for (int j = 0; j < kSpan; ++j, from += step) products[j] = load(from);
+    for (int j = 0; j < kSpan; ++j, from += step) load(from, products[j]);
     recover_kernel<M>(products, 1, rows + i * 3, 1);
   }
   for (int j = 0; j < 3; ++j) recover_kernel<M>(rows + j, 3, elements + j, 3);
-  Doubles most{};
+  most = Doubles{};
   for (int e = 0; e < 9; ++e) {
     const Doubles size = elements[e] < 0 ? -elements[e] : elements[e];
     most = size > most ? size : most;
@@ -89,7 +90,6 @@ template <int M> Doubles recover(const float* from, int64_t step, Doubles* eleme
   most *= std::ldexp(1, kNothing);
   for (int e = 0; e < 9; ++e)
     if (!is_corner(e)) elements[e] = elements[e] < most && -elements[e] < most ? Doubles{} : elements[e];
-  return most;
 }
 
 /// Calls `put` with the nine elements of each channel of each panel.
@@ -133,10 +133,12 @@ template <int M> void Weights::transform_all(const OperandInfo& weights) {
     for (int64_t k = 0; k < kPanel; k += kSome) {
       transform<M>(line[0] + k, products + k);
       if (!may_be_hidden(line[0] + k)) continue;
-      Doubles recovered[9];
-      const Doubles most = recover<M>(products + k, kPanel, recovered);
+      Doubles recovered[9], most;
+      recover<M>(products + k, kPanel, recovered, most);
       for (int e = 0; e < 9; ++e) {
-        const Doubles was = load(line[e] + k), is = recovered[e], off = is - was;
+        Doubles was;
+        load(line[e] + k, was);
+        const Doubles is = recovered[e], off = is - was;
         const auto near = (off <= most) & (-off <= most) & (off - off == 0); // what overflows is infinite
         const auto alike = ((was == 0) == (is == 0)) & ((was < 0) == (is < 0));
         const auto same = is_corner(e) ? was == is : near & alike;
@@ -174,8 +176,8 @@ template <int M> void Weights::recover_all(float* plain) const {
         const int64_t panel = i / in_channels_, channel = i % in_channels_;
         const float* from = transformed() + panel * panel_size_ + channel * kPanel;
         for (int64_t k = 0; k < kPanel; k += kSome) {
-          Doubles elements[9];
-          recover<M>(from + k, panels_ * panel_size_, elements);
+          Doubles elements[9], most;
+          recover<M>(from + k, panels_ * panel_size_, elements, most);
           for (int e = 0; e < 9; ++e) store(elements[e], plain + place(panel, e, channel) + k);
         }
       }

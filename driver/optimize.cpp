@@ -59,7 +59,7 @@ OptimizeReport optimize(const fs::path& model, const fs::path& to, const Optimiz
   report.nodes_before = static_cast<int>(graph.nodes.size());
   import_options.dim_overrides.clear(); // what is read again has them
   if (options.opset != 0 && options.opset != opset_of(graph)) {
-    std::string converted = convert_opset(export_bytes(graph), options.opset);
+    std::string converted = convert_opset(graph, options.opset);
     graph = import_model(std::as_bytes(std::span(converted)), import_options);
   }
   report.opset = opset_of(graph);

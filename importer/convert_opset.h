@@ -3,11 +3,12 @@
 
 #include <string>
 
+#include "graph/graph.h"
+
 namespace tbx {
 
-/// The model with all its nodes of ai.onnx as `opset` spells them. `bytes` holds all constants. ModelError
-/// when there is no such version, UnsupportedError with the converter's reason when it knows no way for a
-/// node.
-std::string convert_opset(const std::string& bytes, int opset);
+/// The model with all its nodes of ai.onnx as `opset` spells them, and all constants. ModelError when there
+/// is no such version, UnsupportedError with the reason when there is no way for a node.
+std::string convert_opset(const Graph& graph, int opset);
 
 } // namespace tbx

@@ -198,8 +198,8 @@ inline Expr where(Expr c, Expr t, Expr f) { return c->context->where(c, t, f); }
 /// Substitutes loop variables throughout (load indices, index nodes, masks, indirect values), linear in the
 /// DAG.
 Expr substitute(Expr e, const Substitution& s);
-/// Bottom-up rewrite: `fn` sees each node with already rewritten operands and returns its replacement (or the
-/// node).
+/// Bottom-up rewrite: `fn` sees each node with already rewritten operands, a load once, and returns its
+/// replacement (or the node).
 Expr rewrite(Expr e, const std::function<Expr(Expr)>& fn);
 /// Adds `mask` to every load (conjunction with an existing mask).
 Expr mask_loads(Expr e, Expr mask);

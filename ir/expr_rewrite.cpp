@@ -85,7 +85,10 @@ Expr Rewriter::operator()(Expr e) {
       std::span(&e, 1), [&](Expr n) { return !values_.contains(n) && seen.insert(n); },
       [&](Expr n) { order.push_back(n); });
   for (Expr n : order) {
-    Expr r = finish(rebuild(n));
+    Expr r = rebuild(n);
+    // What folds to a load folds to what an operand has become, which finish() has seen: a buffer that it has
+    // renamed would be renamed again.
+    if (r->op != Op::load || n->op == Op::load) r = finish(r);
     values_[n] = r;
     if (to_fixed_point_) values_.try_emplace(r, r);
   }

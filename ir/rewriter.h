@@ -32,7 +32,7 @@ protected:
   virtual std::optional<SymInt> replacement(const SymNode&) { return std::nullopt; }
   virtual SymInt combine(SymKind kind, SymInt a, SymInt b); ///< floordiv, mod, min, max of rewritten operands
   virtual SymInt multiply(SymInts factors);                 ///< product of rewritten factors
-  virtual Expr finish(Expr e) { return e; }                 ///< sees every rebuilt Expr
+  virtual Expr finish(Expr e) { return e; }                 ///< sees every rebuilt Expr, a load once
   /// Nodes that are known to stay as they are.
   virtual bool is_unaffected(const SymNode&) { return false; }
   /// SymInts are rewritten until they do not change any more, and every operation is combined anew.

@@ -125,6 +125,8 @@ void Session::Impl::begin(RunContext& ctx, std::span<const RunTensor> inputs, st
       ctx.pointers[b] =
           p.device == DeviceKind::cpu ? bound->constants[p.index] : bound->on_device->constants[p.index];
   }
+  ctx.kept_inputs.clear();
+  keep_from_outputs(ctx, inputs, outputs);
 }
 
 void Session::Impl::run(RunContext& ctx, std::shared_ptr<const ShapePlan> shapes,

@@ -2,6 +2,7 @@
 #include "runtime/session_impl.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "runtime/run_checks.h"
@@ -28,6 +29,16 @@ int64_t bytes_of(const Executable& plan, size_t input, const RunTensor& t) {
   int64_t bytes = size_of(t.dtype);
   for (const SizeExpr& size : plan.buffers[entry.buffer].sizes) bytes *= size.evaluate({});
   return bytes;
+}
+
+/// Whether both are memory of the host that has bytes in common.
+bool overlap(const RunTensor& a, const RunTensor& b) {
+  if (!a.data || !b.data || a.on_device || b.on_device) return false;
+  auto bytes = [](const RunTensor& t) {
+    return static_cast<uintptr_t>(checked_numel(t.dims) * size_of(t.dtype));
+  };
+  const auto x = reinterpret_cast<uintptr_t>(a.data), y = reinterpret_cast<uintptr_t>(b.data);
+  return bytes(a) > 0 && bytes(b) > 0 && x < y + bytes(b) && y < x + bytes(a);
 }
 
 /// Without the parts of a complex output, which its buffer has as a dimension of their own.
@@ -57,6 +68,26 @@ void Session::Impl::check_output(const RunTensor& out, const SignatureEntry& ent
   TBX_MODEL(fits, "output '{}' has shape [{}], expected [{}]", entry.name, fmt::join(out.dims, ", "),
             fmt::join(sizes, ", "));
   if (out.on_device) check_place(*bound, "output", entry.name, out.data, shape.bytes);
+}
+
+/// Of inputs in memory that an output takes as well a copy is read: the step that writes the output may come
+/// before one that reads them.
+void Session::Impl::keep_from_outputs(RunContext& ctx, std::span<const RunTensor> inputs,
+                                      std::span<const RunTensor> outputs) const {
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!outputs[o].data) continue;
+    for (size_t other = 0; other < o; ++other)
+      TBX_MODEL(!overlap(outputs[o], outputs[other]), "outputs '{}' and '{}' are given the same memory",
+                plan->outputs[other].name, plan->outputs[o].name);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      void*& at = ctx.pointers[plan->inputs[i].buffer];
+      if (plan->inputs[i].state_axis >= 0 || at != inputs[i].data || !overlap(inputs[i], outputs[o]))
+        continue;
+      const int64_t bytes = bytes_of(*plan, i, inputs[i]);
+      ctx.kept_inputs.push_back(pool.get(bytes));
+      at = std::memcpy(ctx.kept_inputs.back().get(), inputs[i].data, static_cast<size_t>(bytes));
+    }
+  }
 }
 
 /// Whether inputs that are said to be on the device are.

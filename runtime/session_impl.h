@@ -63,8 +63,9 @@ struct RunContext {
   std::shared_ptr<void> device_work_owner;
   Stop stop;
   std::vector<int64_t> symbols;
-  std::vector<int64_t> symbols_before; ///< of the run before
-  std::vector<void*> pointers;         ///< per buffer
+  std::vector<int64_t> symbols_before;            ///< of the run before
+  std::vector<void*> pointers;                    ///< per buffer
+  std::vector<std::shared_ptr<void>> kept_inputs; ///< copies of those whose memory an output takes
   std::vector<void*> kernel_buffers;
   std::vector<KernelRoom> kernel_rooms;
   std::vector<extern_kernels::TensorRef> inputs, outputs;
@@ -155,6 +156,8 @@ struct Session::Impl {
   void end_finding(RunContext& ctx) const;
   void run_planned(RunContext& ctx, std::shared_ptr<const ShapePlan> plan_of_run,
                    std::span<RunTensor> outputs, const RunOptions& options) const;
+  void keep_from_outputs(RunContext& ctx, std::span<const RunTensor> inputs,
+                         std::span<const RunTensor> outputs) const;
   void place_output(RunTensor& out, const SignatureEntry& entry, const BufferShape& shape,
                     RunContext& ctx) const;
   void run_step(size_t s, const StepShape& shape, RunContext& ctx, std::span<const BufferShape> shapes) const;

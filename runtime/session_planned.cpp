@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "base/watch.h"
 #include "runtime/memory.h"
@@ -92,7 +93,8 @@ int64_t Session::Impl::check_memory(const ShapePlan& shapes, std::span<const Run
                         fmt::join(shapes.buffers[largest].sizes, ", "));
     where = nodes_of(*plan, plan->steps[p.first_step].origins);
   }
-  Error e(ErrorKind::model, text, "smaller inputs or sizes need less");
+  Error e(ErrorKind::model, text,
+          over_limit ? how_to_raise("max_memory") : "smaller inputs or sizes need less");
   e.set_where(where);
   throw e;
 }

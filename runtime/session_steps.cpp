@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "base/stop.h"
 #include "runtime/failed_check.h"
@@ -26,8 +27,8 @@ constexpr double kPieceNs = 20'000'000; ///< work between two looks at the time,
 class DynamicAllocator : public extern_kernels::OutputAllocator {
 public:
   DynamicAllocator(const Executable& plan, const ExternStep& step, RunContext& ctx, BlockPool& pool,
-                   int64_t room)
-      : plan_(plan), step_(step), ctx_(ctx), pool_(pool), room_(room) {}
+                   int64_t room, bool is_limited)
+      : plan_(plan), step_(step), ctx_(ctx), pool_(pool), room_(room), is_limited_(is_limited) {}
   void* allocate(int index, DType dtype, std::span<const int64_t> sizes) override {
     auto check = [](bool fits) { TBX_MODEL(fits, "a call makes other results: the plan is damaged"); };
     check(index >= 0 && index < static_cast<int>(step_.dynamic_outputs.size()));
@@ -38,8 +39,11 @@ public:
     for (size_t d = 0; d < dims.size(); ++d)
       if (dims[d] >= 0) ctx_.symbols[dims[d]] = sizes[d];
     const int64_t n = checked_numel(sizes), width = std::max<int64_t>(1, size_of(dtype));
-    TBX_MODEL(n <= room_ / width, "output {} would have the shape [{}], there is memory for {} bytes", index,
-              fmt::join(sizes, ", "), room_);
+    if (n > room_ / width)
+      throw Error(ErrorKind::model,
+                  fmt::format("output {} would have the shape [{}], there is memory for {} bytes", index,
+                              fmt::join(sizes, ", "), room_),
+                  is_limited_ ? how_to_raise("max_memory") : "smaller inputs or sizes need less");
     RunContext::Made& made = ctx_.made[buffer];
     ctx_.made_bytes += n * width - made.bytes;
     room_ -= n * width - made.bytes;
@@ -53,6 +57,7 @@ private:
   RunContext& ctx_;
   BlockPool& pool_;
   int64_t room_;
+  bool is_limited_; ///< by the caller, not by the machine
 };
 
 /// Whether an observer is shown the buffer behind step `s`: an output where all steps that write it have,
@@ -308,7 +313,7 @@ void Session::Impl::run_extern(const Step& of, const extern_kernels::ExternKerne
   if (options.max_memory > 0)
     room = std::max<int64_t>(0, options.max_memory - ctx.shapes.arena_bytes - ctx.shapes.device_bytes -
                                     state_bytes(*plan) - ctx.made_bytes);
-  DynamicAllocator allocator(*plan, step, ctx, pool, room);
+  DynamicAllocator allocator(*plan, step, ctx, pool, room, options.max_memory > 0);
   library.run({ctx.inputs, {}, &allocator, workspace});
   for (int symbol : step.bound_symbols)
     TBX_MODEL(ctx.symbols[symbol] >= 0, "a call does not bind symbol '{}': the plan is damaged",

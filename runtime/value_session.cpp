@@ -4,6 +4,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "base/budget.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "runtime/value_frame.h"
@@ -27,7 +28,10 @@ int64_t RunGuard::memory() const { return options.max_memory > 0 ? options.max_m
 
 void RunGuard::check_gathered(int64_t bytes) const {
   const int64_t limit = memory();
-  TBX_MODEL(bytes <= limit, "the iterations gathered {} bytes, the limit is {}", bytes, limit);
+  if (bytes <= limit) return;
+  throw Error(ErrorKind::model,
+              fmt::format("the iterations gathered {} bytes, the limit is {}", bytes, limit),
+              options.max_memory > 0 ? how_to_raise("max_memory") : "fewer iterations need less");
 }
 
 namespace {

@@ -378,7 +378,8 @@ public:
   /// outputs are tensors; the data of a string tensor is a std::vector<std::string>.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs) const;
   /// Writes into the caller's memory: one view per output, or an empty data pointer to let the session
-  /// allocate, in memory of the view's `device`. Inputs and outputs on the GPU must be ready.
+  /// allocate, in memory of the view's `device`. Inputs and outputs on the GPU must be ready. A view may lie
+  /// where an input does, which is copied first; two views with memory in common are a model_error.
   Result<std::vector<OutputTensor>> run(const Inputs& inputs, const std::vector<TensorView>& outputs) const;
   /// run() as work of a stream of CUDA (a cudaStream_t or CUstream; nullptr: the default stream), behind what
   /// it was asked for, and waits for it.

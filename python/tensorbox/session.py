@@ -169,7 +169,8 @@ class Session:
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, *, outputs: str = "host",
             stream: Any = None) -> dict[str, Any]:
         """Runs the model: {name: array} in, {name: array} out. Arrays may be anything with DLPack or the array
-        protocol. `out` gives C-contiguous arrays for all outputs, which are written directly.
+        protocol. `out` gives C-contiguous arrays for all outputs, which are written directly. One may lie where an input
+        does, which is copied first; two outputs may not share memory.
 
         Strings are arrays of objects or of str; sequences are lists, maps dicts, and an empty optional is None.
 

@@ -155,3 +155,39 @@ def test_python(tmp_path):
         tensorbox.optimize(model, small, disable_passes=["nonsense"])
     with pytest.raises(tensorbox.BackendError, match="cannot write"):
         tensorbox.optimize(model, tmp_path / "no" / "folder.onnx")
+
+
+def axis_model(path: Path, op: str, version: int, rank: int, attributes: dict[str, int]) -> Path:
+    shape = [2, 3, 4][:rank]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], **attributes)], "g", [float_info("x", shape)], [float_info("y", shape)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=7), path)
+    return path
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize(("version", "to"), [(13, 12), (12, 13), (18, 11)])
+@pytest.mark.parametrize(("rank", "attributes"), [(3, {}), (3, {"axis": 0}), (3, {"axis": 1}), (3, {"axis": 2}), (3, {"axis": -1}), (2, {})], ids=str)
+def test_axes_that_mean_something_else(tmp_path: Path, op: str, version: int, to: int, rank: int, attributes: dict[str, int]) -> None:
+    """Before version 13 these went over all dimensions from `axis` on: what ONNX's converter gives computes the same, or is refused."""
+    model, small = axis_model(tmp_path / "m.onnx", op, version, rank, attributes), tmp_path / "small.onnx"
+    x = np.random.default_rng(1).standard_normal([2, 3, 4][:rank]).astype(np.float32)
+    is_last = attributes.get("axis", -1 if version >= 13 else 1) in (-1, rank - 1)
+    try:
+        tensorbox.optimize(model, small, opset=to)
+    except tensorbox.UnsupportedError as e:
+        assert "node 'y'" in str(e) and "computes something else" in str(e) and not is_last or "No Adapter" in str(e)
+    else:
+        session, converted = (tensorbox.Session(str(path), compile=False) for path in (model, small))
+        np.testing.assert_allclose(converted.run({"x": x})["y"], session.run({"x": x})["y"], rtol=1e-6)
+        assert is_last or (op != "Hardmax" and to > version)
+
+
+def test_scans_with_a_batch_are_not_converted(tmp_path: Path) -> None:
+    """Version 8 of Scan has a batch and lengths of its sequences, which no later one has."""
+    body = helper.make_graph([helper.make_node("Add", ["s", "e"], ["t"]), helper.make_node("Identity", ["t"], ["u"])], "body",
+                             [float_info("s", [2]), float_info("e", [2])], [float_info("t", [2]), float_info("u", [2])])
+    graph = helper.make_graph([helper.make_node("Scan", ["", "x", "z"], ["last", "all"], num_scan_inputs=1, body=body)], "g",
+                              [float_info("x", [1, 2]), float_info("z", [1, 3, 2])], [float_info("last", [1, 2]), float_info("all", [1, 3, 2])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=7), tmp_path / "m.onnx")
+    with pytest.raises(tensorbox.UnsupportedError, match=r"'last' \(Scan.*cannot be converted to opset 11: since version 9"):
+        tensorbox.optimize(tmp_path / "m.onnx", tmp_path / "small.onnx", opset=11)

@@ -297,7 +297,7 @@ def test_a_deprecated_operator_of_other_types(indices: str, updates: str, messag
 def test_the_memory_limit_counts_outputs() -> None:
     session = tensorbox.Session(model("g (float[N] x) => (float[N] y) { y = Neg(x) }"), compile=False, max_memory=1000)
     session.run({"x": np.zeros(100, np.float32)})
-    with pytest.raises(tensorbox.ModelError, match=r"node 'y' \(Neg\).*the limit is 1000"):
+    with pytest.raises(tensorbox.ModelError, match=r"node 'y' \(Neg\).*the limit is 1000.*raise max_memory \(tbx: --max-memory\)"):
         session.run({"x": np.zeros(1000, np.float32)})
 
 

@@ -166,6 +166,18 @@ TEST_F(ExprTest, RewriteSeesRewrittenOperands) {
   EXPECT_EQ(5, calls); // x, y, exp, mul, add
 }
 
+TEST_F(ExprTest, RewriteSeesALoadOnceWhereOthersFoldToIt) {
+  auto renamed = [&](Expr e) {
+    return rewrite(e, [&](Expr node) { // 1 and 2 to 0, 0 to 7
+      return node->op != Op::load ? node : load(node->buffer == 0 ? 7 : 0, node->dtype);
+    });
+  };
+  const Expr z = load(2);
+  EXPECT_EQ(x, renamed(binary(Op::max, y, z)));
+  EXPECT_EQ(x, renamed(where(b, y, z)));
+  EXPECT_EQ(unary(Op::exp, x), renamed(unary(Op::exp, binary(Op::min, binary(Op::max, y, z), z))));
+}
+
 TEST_F(ExprTest, MaskLoads) {
   Expr m = load(7, DType::boolean), e = mask_loads(add(c.load(0, DType::f32, {i0}, b), y), m);
   Expr masked_b = c.load(3, DType::boolean, {i0}, m);

@@ -80,6 +80,20 @@ bool has_scan(const Phase& phase) {
                      [](const Stmt& s) { return s.kind == StmtKind::scan; });
 }
 
+/// What has a value of its own in each lane, where these are rows: as the writer finds it.
+void mark_varying(const KernelProgram& kernel, LaneAnalysis& lanes) {
+  for (size_t b = 0; b < kernel.buffers.size(); ++b)
+    if (kernel.buffers[b].access == Access::row_local) lanes.set_varying_buffer(static_cast<int>(b));
+  for (const Phase& phase : kernel.phases)
+    for (const Stmt& s : phase.stmts) {
+      if (s.kind == StmtKind::store || !(lanes.varies(s.value) || lanes.varies(s.mask))) continue;
+      if (s.kind == StmtKind::let)
+        lanes.set_varying_local(s.number);
+      else
+        lanes.set_varying_accumulator(s.number);
+    }
+}
+
 bool vertical_is_possible(const KernelProgram& kernel, LaneAnalysis& lanes) {
   if (kernel.outer.empty()) return false;
   for (const Phase& phase : kernel.phases) {
@@ -202,6 +216,7 @@ LoopPlan plan_loops(const KernelProgram& kernel, const Target& target) {
   if (!kernel.outer.empty()) {
     LaneAnalysis lanes(c.var(static_cast<int>(kernel.outer.size()) - 1).node(), width);
     n = hint(kernel.outer.back());
+    mark_varying(kernel, lanes);
     if (vertical_is_possible(kernel, lanes)) {
       vertical = 0;
       for (const Phase& phase : kernel.phases)

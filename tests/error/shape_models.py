@@ -41,7 +41,7 @@ class RandomGraph:
     """Grows a graph node by node. Axes, indices, starts and pads are those of the sizes the inputs have now."""
 
     UNARY = ("Neg", "Tanh", "Relu", "Sigmoid", "Abs", "Identity")
-    BINARY = ("Add", "Mul", "Sub", "Max")
+    BINARY = ("Add", "Mul", "Sub", "Max", "Min")
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -80,7 +80,7 @@ class RandomGraph:
         rest = (*shape[:axis], *shape[axis + 1:])
         length = shape[axis] if rank else 1
         replaced = lambda n: (*shape[:axis], n, *shape[axis + 1:])  # noqa: E731
-        kinds = ["unary", "binary", "unsqueeze"]
+        kinds = ["unary", "binary", "again", "unsqueeze"]
         if rank:
             kinds += ["slice", "slice", "index", "index", "gather", "elements", "pad", "reduce", "softmax", "concat", "transpose",
                       "scan", "expand", "tile", "reverse", "tail", "arg", "scatter", "top"]
@@ -97,6 +97,8 @@ class RandomGraph:
             same = [v for v, s in self.values if s == shape]
             other = self.pick(*same) if self.rng.random() < 0.5 else self.input(tuple(self.pick(1, n) for n in shape))
             self.add(self.pick(*self.BINARY), [name, other], shape)
+        elif kind == "again":  # folds to its operand, or undoes what made it
+            self.add(*self.pick(("Max", [name, name]), ("Min", [name, name]), ("Neg", [name])), shape)
         elif kind == "unsqueeze":
             at = int(self.rng.integers(rank + 1))
             self.add("Unsqueeze", [name, self.constant([at])], (*shape[:at], 1, *shape[at:]))
@@ -182,9 +184,12 @@ class RandomGraph:
         while len(self.nodes) < nodes:
             self.grow()
         infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in self.inputs]
-        last = helper.make_empty_tensor_value_info(self.values[-1][0])
-        last.type.tensor_type.elem_type = TensorProto.FLOAT
-        graph = helper.make_graph(self.nodes, "random", infos, [last], self.constants)
+        # What is shown on the way is in memory, beside what later nodes make of it.
+        shown = [name for name, _ in self.values[1:-1] if self.rng.random() < 0.4] + [self.values[-1][0]]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in shown]
+        for info in outputs:
+            info.type.tensor_type.elem_type = TensorProto.FLOAT
+        graph = helper.make_graph(self.nodes, "random", infos, outputs, self.constants)
         return (helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10),
                 tuple(v for _, v in self.inputs))
 

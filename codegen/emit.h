@@ -20,6 +20,9 @@ struct EmittedKernel {
   ir::SymInts size_args;    ///< evaluated by the runtime and passed as `sizes`
   ir::SymInt tasks;         ///< independent tasks: the kernel runs any sub-range [begin, end) of [0, tasks)
   ir::SymInt scratch_bytes; ///< per-thread scratch the kernel needs (0: none)
+  /// CUDA: scratch that all teams have together, which holds zeros when the kernel starts: a start for
+  /// [words, 0) puts them into so many words of 8 bytes.
+  ir::SymInt state_bytes = 0;
   std::vector<int> check_origins; ///< SymNode::origin of check number 1 + i
   double cost_per_task =
       0; ///< estimated nanoseconds of one task on one thread, at size hints (grain of the runtime)
@@ -36,7 +39,8 @@ EmittedKernel emit_cpp(const ir::KernelProgram& kernel, const Target& target = {
 ///   extern "C" __global__ void name(<buffers>, <sizes>, i64 begin, i64 end, void* scratch, i64* error)
 /// <buffers> are pointers to address 0 of the kernel's buffers that are not row-local, in order; <sizes> an
 /// i64 for each of size_args. Any one-dimensional grid runs all tasks of [begin, end); blocks have
-/// block_threads threads. scratch_bytes are needed per team. *error, 0 at first, becomes the number of a
+/// block_threads threads. scratch_bytes are needed per team, or state_bytes
+/// for all, of a kernel whose tasks are all in one start. *error, 0 at first, becomes the number of a
 /// failed index check, and the two numbers behind it what runtime/abi.h has in scratch.
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel, const Gpu& gpu = {});
 

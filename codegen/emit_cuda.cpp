@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/cuda_running.h"
 #include "codegen/cuda_tiles.h"
 #include "codegen/device_binary.h"
 #include "codegen/emit.h"
@@ -32,6 +33,7 @@ constexpr const char* kPrelude =
 #include "codegen/prelude/cuda.inc"
 #include "codegen/prelude/cuda_functions.inc"
 #include "codegen/prelude/cuda_lanes.inc"
+#include "codegen/prelude/cuda_running.inc"
     ;
 
 /// What is decided before the text: what threads do, and what they keep of rows in registers.
@@ -67,6 +69,12 @@ public:
 
   EmittedKernel emit() {
     if (plan_.lanes > 1) w_.line(fmt::format("LANES({})", plan_.lanes));
+    if (mapping_ == Mapping::running) {
+      const RunningLoops loops = emit_running(w_, kernel_, plan_);
+      EmittedKernel out = finish(loops.tasks);
+      out.state_bytes = loops.state_bytes;
+      return out;
+    }
     if (mapping_ != Mapping::thread)
       w_.line(mapping_ == Mapping::warp     ? "using team = warp_team;"
               : mapping_ == Mapping::column ? "using team = column_team;"
@@ -125,7 +133,7 @@ private:
                                          out.overlaps ? "BESIDE\n" : "", w_.finish());
     out.function = fmt::format("k_{:016x}", XXH3_64bits(body.data(), body.size()));
     out.text = fmt::format("namespace tbx {{\nextern \"C\" __global__ void __launch_bounds__({}{}) {}{}}}\n",
-                           out.block_threads, mapping_ == Mapping::tile ? ", 4" : "", out.function, body);
+                           out.block_threads, blocks_beside(), out.function, body);
     out.size_args = w_.size_args;
     out.check_origins = w_.check_origins;
     out.scratch_bytes = w_.scratch_bytes;
@@ -133,10 +141,18 @@ private:
     return out;
   }
 
+  /// Of the kernel on a multiprocessor, as text behind the threads of a block.
+  const char* blocks_beside() const {
+    if (mapping_ == Mapping::running) return ", 2";
+    if (mapping_ == Mapping::tile) return plan_.tile_anywhere ? ", 3" : ", 4";
+    return "";
+  }
+
   /// A vector for each thread along the longest phase, where that is no more than a block holds.
   int block_threads() const {
     if (mapping_ == Mapping::thread || mapping_ == Mapping::warp) return gpu_.usual_threads;
     if (mapping_ == Mapping::leader) return Gpu::kWarp;
+    if (mapping_ == Mapping::running) return RunPlan::kThreads;
     if (mapping_ == Mapping::tile) return plan_.tile_threads;
     if (mapping_ == Mapping::column) return gpu_.block_threads / 2;
     if (rows_.threads > 0) return rows_.threads;
@@ -538,6 +554,8 @@ std::string prelude_cuda() { return kPrelude; }
 
 EmittedKernel emit_cuda(const ir::KernelProgram& kernel, const Gpu& gpu) {
   CudaPlan plan(kernel, gpu);
+  if (plan.threads.running && plan.threads.running->backwards)
+    return CudaEmitter(from_the_end(kernel), std::move(plan), gpu).emit();
   if (plan.keeps_rows_in_memory())
     if (const auto shorter = recompute_rows(kernel))
       return CudaEmitter(*shorter, CudaPlan(*shorter, gpu), gpu).emit();

@@ -5,6 +5,7 @@
 #include "codegen/held_rows.h"
 #include "codegen/lanes.h"
 #include "codegen/plan_loops.h"
+#include "codegen/wide_accesses.h"
 
 namespace tbx::codegen {
 
@@ -78,32 +79,6 @@ Mapping choose_mapping(const ir::KernelProgram& kernel, const Gpu& gpu) {
   return outer_is_contiguous(kernel) && !is_small(kernel, gpu) ? Mapping::thread : Mapping::block;
 }
 
-constexpr int kBytes = Gpu::kAccessBytes;
-
-/// Accesses of the phase with neighbouring points of `variable` in `lanes` lanes: all uniform, or contiguous
-/// and as wide as they can be.
-bool suits(const ir::KernelProgram& kernel, const Phase& phase, const ir::SymNode* variable, int lanes,
-           const std::vector<ir::Expr>& turned = {}) {
-  LaneAnalysis analysis(variable, lanes);
-  bool good = true;
-  for (const Stmt& s : phase.stmts)
-    ir::visit_accesses(s, [&](int buffer, SymInt address) {
-      for (ir::Expr e : turned)
-        if (e->buffer == buffer && e->indices[0] == address) return;
-      const LaneForm form = analysis.form(address);
-      if (form.kind == LaneForm::uniform) {
-        // Several lanes that store to one place: the last one counts, which only a scalar loop keeps cheap.
-        good &= buffer != s.buffer || s.kind == StmtKind::reduce;
-        return;
-      }
-      const ir::KernelBuffer& b = kernel.buffers[buffer];
-      const int64_t wanted = std::min<int64_t>(kBytes, lanes * size_of(b.dtype));
-      const int known = access_bytes(b, address, variable, lanes);
-      good &= form.kind == LaneForm::affine && form.stride.is(1) && known % wanted == 0;
-    });
-  return good;
-}
-
 /// The dimension whose neighbouring points a thread takes at once, nullptr when the phase has none.
 const ir::SymNode* lane_variable(const ir::KernelProgram& kernel, const Phase& phase, Mapping mapping) {
   if (mapping == Mapping::thread)
@@ -113,12 +88,6 @@ const ir::SymNode* lane_variable(const ir::KernelProgram& kernel, const Phase& p
                              : kernel.context->rvar(static_cast<int>(phase.inner.size()) - 1).node();
 }
 
-int most_lanes(const ir::KernelProgram& kernel, const Gpu& gpu) {
-  int64_t narrowest = 8;
-  for (const ir::KernelBuffer& b : kernel.buffers) narrowest = std::min(narrowest, size_of(b.dtype));
-  return static_cast<int>(std::min<int64_t>(gpu.most_lanes, kBytes / narrowest));
-}
-
 /// Lanes along the last dimension, beside the loads that are turned in shared memory.
 int lanes_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles, const Gpu& gpu) {
   const int lanes = most_lanes(kernel, gpu);
@@ -126,6 +95,23 @@ int lanes_of_tiles(const ir::KernelProgram& kernel, const TilePlan& tiles, const
   bool good = known_divisor(kernel.outer.back(), nullptr, 1) % lanes == 0;
   for (const Phase& phase : kernel.phases) good = good && suits(kernel, phase, last, lanes, tiles.loads);
   return good ? lanes : 1;
+}
+
+/// Large tiles, and memory for as much more as vectors have that begin anywhere. Of narrow types there are so
+/// many elements in a vector that a look at each vector's place costs more than it saves.
+bool has_room_around(const ir::KernelProgram& kernel, const ThreadPlan& plan, const Gpu& gpu) {
+  int64_t bytes = 0;
+  for (ir::Expr e : plan.tiles.loads) bytes += size_of(kernel.buffers[e->buffer].dtype);
+  return most_lanes(kernel, gpu) <= 4 && plan.tile_size >= 64 &&
+         int64_t{72} * 84 * bytes <= gpu.crowded_bytes;
+}
+
+/// Of rows that are stored from tiles.
+std::optional<SymInt> begin_of_tile_rows(const ir::KernelProgram& kernel, const TilePlan& tiles, int lanes) {
+  std::vector<const Phase*> phases;
+  for (const Phase& phase : kernel.phases) phases.push_back(&phase);
+  const ir::SymNode* last = kernel.context->var(static_cast<int>(kernel.outer.size()) - 1).node();
+  return begin_of_rows(kernel, phases, last, lanes, tiles.loads);
 }
 
 /// Larger tiles where both dimensions fill them and several blocks have memory for them.
@@ -163,47 +149,6 @@ int choose_lanes(const ir::KernelProgram& kernel, Mapping mapping, const Gpu& gp
     any = true;
   }
   return any ? lanes : 1;
-}
-
-/// Rows along `variable` begin at no multiple of a vector, each somewhere else: the element that point 0 has
-/// in them. Nothing where vectors that are whole in one of the buffers are not so in another one of rows.
-std::optional<SymInt> begin_of_rows(const ir::KernelProgram& kernel, const std::vector<const Phase*>& phases,
-                                    const ir::SymNode* variable, int lanes) {
-  std::optional<SymInt> begin;
-  bool good = true;
-  auto visit_rows = [&](auto&& f) {
-    for (const Phase* phase : phases) {
-      LaneAnalysis analysis(variable, lanes, 1);
-      for (const Stmt& s : phase->stmts)
-        ir::visit_accesses(s, [&](int buffer, SymInt address) {
-          const LaneForm form = analysis.form(address);
-          const auto place = ir::affine_in(address, variable);
-          if (form.kind == LaneForm::uniform)
-            good &= buffer != s.buffer || s.kind == StmtKind::reduce;
-          else if (form.kind != LaneForm::affine || !form.stride.is(1) || !place)
-            good = false;
-          else
-            f(place->rest + SymInt(kernel.buffers[buffer].offset), buffer, buffer == s.buffer);
-        });
-    }
-  };
-  visit_rows([&](SymInt first, int, bool) {
-    if (!begin && ir::has_loop_variable(first)) begin = first;
-  });
-  if (!begin) return std::nullopt;
-  // What rows have in common is read often, if not in vectors, and rows of a block's own stay in a cache.
-  auto is_shared = [&](SymInt first) {
-    for (size_t k = 0; k < kernel.outer.size(); ++k) {
-      const ir::SymNode* outer = kernel.context->var(static_cast<int>(k)).node();
-      if (outer != variable && !ir::depends_on(first, outer)) return true;
-    }
-    return false;
-  };
-  visit_rows([&](SymInt first, int buffer, bool stored) {
-    good &= known_divisor(first - *begin, nullptr, 1) % lanes == 0 || (!stored && is_shared(first)) ||
-            kernel.buffers[buffer].access == ir::Access::row_local;
-  });
-  return good ? begin : std::nullopt;
 }
 
 /// Of rows that a block has.
@@ -277,18 +222,14 @@ int threads_of_rows(const ir::KernelProgram& kernel, int lanes, const Gpu& gpu) 
 
 } // namespace
 
-bool is_scan_of_team(const Phase& phase) {
-  if (phase.inner.size() != 1 || phase.stmts.size() != 1) return false;
-  const Stmt& s = phase.stmts[0];
-  bool good = s.kind == StmtKind::scan && s.mode == ir::StoreMode::set && !s.mask &&
-              s.value->dtype != DType::boolean && s.reduce <= ir::ReduceOp::min &&
-              !ir::has_indirect(s.address);
-  ir::visit(s.value, [&](ir::Expr e) { good &= e->op != ir::Op::load || e->buffer != s.buffer; });
-  return good;
-}
-
 ThreadPlan plan_threads(const ir::KernelProgram& kernel, const Gpu& gpu) {
   ThreadPlan plan;
+  if ((plan.running = plan_running(kernel, gpu))) {
+    plan.mapping = Mapping::running;
+    plan.lanes = plan.running->lanes;
+    plan.row_begin = plan.running->row_begin;
+    return plan;
+  }
   plan.mapping = choose_mapping(kernel, gpu);
   if (plan.mapping == Mapping::thread && kernel.outer.size() > 1) {
     constexpr int kLeast = 32; // along the axis, else lanes of a warp read little that is contiguous
@@ -299,6 +240,9 @@ ThreadPlan plan_threads(const ir::KernelProgram& kernel, const Gpu& gpu) {
       plan.lanes = lanes_of_tiles(kernel, plan.tiles, gpu);
       plan.tile_size = size_of_tiles(kernel, plan.tiles, gpu);
       plan.tile_threads = gpu.tile_threads;
+      plan.tile_anywhere = has_room_around(kernel, plan, gpu);
+      if (const int lanes = most_lanes(kernel, gpu); plan.tile_anywhere && plan.lanes == 1 && lanes > 1)
+        if ((plan.row_begin = begin_of_tile_rows(kernel, plan.tiles, lanes))) plan.lanes = lanes;
       return plan;
     }
   }

@@ -183,13 +183,14 @@ private:
       step.check_origins = emitted->check_origins;
       step.tasks = size_expr(emitted->tasks);
       step.scratch_bytes = size_expr(emitted->scratch_bytes);
+      step.state_bytes = size_expr(emitted->state_bytes);
       step.cost_per_task = emitted->cost_per_task;
       info.kind = "generated";
       bound_steps(group, program);
     } else {
       step.name = fmt::format("evaluated_{}", executable_.steps.size());
       step.tasks = size_expr(product(program.outer));
-      step.scratch_bytes = size_expr(0);
+      step.scratch_bytes = step.state_bytes = size_expr(0);
       step.cost_per_task = 1000;
       info.kind = "evaluated";
       evaluated_.emplace_back(step.name, program);

@@ -71,7 +71,6 @@ public:
     if (const auto* compute = std::get_if<Compute>(&op.what)) {
       for (const SymInts* list : {&compute->loops.ranges, &compute->loops.reduction_ranges})
         for (SymInt s : *list) collect(s, to);
-      if (compute->loops.scan_part) collect(*compute->loops.scan_part, to);
       collect(compute->loops.body, to);
       collect(compute->output, to);
     } else if (const auto* scatter = std::get_if<Scatter>(&op.what)) {

@@ -72,7 +72,6 @@ std::string text_of(const Compute& compute) {
   case LoopKind::scan:
     what = fmt::format("{}scan {} along {}{}", l.exclusive ? "exclusive " : "", name_of(l.reduce),
                        l.scan_axis, l.reverse ? " reversed" : "");
-    if (l.scan_part) what += fmt::format(" in parts of {}", to_string(*l.scan_part));
     break;
   }
   return fmt::format("b{} = {} {}: {}", compute.output, what, to_string(std::span<const SymInt>(l.ranges)),
@@ -208,7 +207,6 @@ private:
     bool is_arg = l.kind == LoopKind::reduction && l.reduce >= ReduceOp::argmax;
     TBX_INTERNAL(is_arg || l.body->dtype == compute_type(l.dtype));
     TBX_INTERNAL(l.kind == LoopKind::reduction || l.reduction_ranges.empty());
-    TBX_INTERNAL(l.kind == LoopKind::scan || !l.scan_part);
     TBX_INTERNAL(
         l.kind != LoopKind::scan ||
         (l.scan_axis >= 0 && l.scan_axis < static_cast<int>(l.ranges.size()) && l.reduce < ReduceOp::argmax));

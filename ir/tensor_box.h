@@ -8,7 +8,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -47,7 +46,6 @@ struct Loops {
   SymInts reduction_ranges; ///< rvar(k) < reduction_ranges[k]
   ReduceOp reduce = ReduceOp::sum;
   int scan_axis = 0;
-  std::optional<SymInt> scan_part; ///< elements, which divide the axis, after which running values begin anew
   bool exclusive = false, reverse = false;
   Expr body = nullptr;
   DType dtype = DType::undefined; ///< type of the result (may be narrow; its buffer may be narrower)

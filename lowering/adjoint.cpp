@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "ir/scan.h"
 #include "lowering/op_helpers.h"
 #include "lowering/product_loops.h"
 #include "lowering/realize_policy.h"
@@ -110,7 +109,8 @@ TensorBox Adjoint::reduce(const ir::Loops& l, ReduceOp op, Expr body, const Boxe
 
 TensorBox Adjoint::scan(const ir::Loops& l, ReduceOp op, bool exclusive, bool reverse, Expr body,
                         const Boxes& locals) {
-  return ir::make_scan_like(to_, l, op, body->dtype, exclusive, reverse, replay_(body, locals));
+  return ir::make_scan(to_, op, body->dtype, l.ranges, l.scan_axis, exclusive, reverse,
+                       replay_(body, locals));
 }
 
 namespace {

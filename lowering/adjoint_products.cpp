@@ -38,7 +38,6 @@ void Adjoint::of_product(const ir::Loops& l, Boxes locals) {
 /// Of the product up to k, the factor i has the product before i times that between i and k. The latter is a
 /// table over i and k, so this takes the square of the length.
 Expr Adjoint::running_product_polynomial(const ir::Loops& l, Boxes& locals) {
-  TBX_INTERNAL(!l.scan_part); // products are not computed in parts
   const int rank = static_cast<int>(l.ranges.size()), axis = l.scan_axis;
   const DType type = l.body->dtype;
   const SymInt i = c_.var(axis);

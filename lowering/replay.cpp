@@ -1,7 +1,6 @@
 #include "lowering/replay.h"
 
 #include "base/error.h"
-#include "ir/scan.h"
 #include "lowering/op_helpers.h"
 
 namespace tbx::lowering {
@@ -126,7 +125,7 @@ TensorBox Replay::make(const ir::Compute& compute) {
   case ir::LoopKind::pointwise: return ir::make_pointwise(to_, l.dtype, l.ranges, body);
   case ir::LoopKind::reduction:
     return ir::make_reduction(to_, l.reduce, l.dtype, l.ranges, l.reduction_ranges, body);
-  default: return ir::make_scan_like(to_, l, l.reduce, l.dtype, l.exclusive, l.reverse, body);
+  default: return ir::make_scan(to_, l.reduce, l.dtype, l.ranges, l.scan_axis, l.exclusive, l.reverse, body);
   }
 }
 

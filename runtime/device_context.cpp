@@ -134,11 +134,20 @@ void DeviceContext::launch(size_t step, const StepShape& shape, std::span<void* 
   for (void* p : {static_cast<void*>(&begin), static_cast<void*>(&end), static_cast<void*>(&scratch),
                   static_cast<void*>(&report)})
     arguments_.push_back(p);
-  run_stream_->launch(on_.kernels[step],
-                      {static_cast<uint32_t>(shape.blocks), static_cast<uint32_t>(kernel.launch.threads),
-                       static_cast<uint32_t>(kernel.launch.shared_bytes),
-                       kernel.launch.overlaps && on_.starts_early},
-                      arguments_);
+  auto start = [&](int64_t blocks) {
+    run_stream_->launch(on_.kernels[step],
+                        {static_cast<uint32_t>(blocks), static_cast<uint32_t>(kernel.launch.threads),
+                         static_cast<uint32_t>(kernel.launch.shared_bytes),
+                         kernel.launch.overlaps && on_.starts_early},
+                        arguments_);
+  };
+  if (shape.state_bytes > 0) {
+    begin = shape.state_bytes / 8, end = 0;
+    constexpr int64_t kWordsOfThread = 4;
+    start(std::clamp<int64_t>(begin / (kWordsOfThread * kernel.launch.threads), 1, shape.blocks));
+    begin = 0, end = shape.tasks;
+  }
+  start(shape.blocks);
 }
 
 void DeviceContext::upload(void* to, const void* from_host, size_t bytes) {

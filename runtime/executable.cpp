@@ -126,13 +126,16 @@ std::string text(const KernelStep& k, const std::vector<std::string>& names) {
     buffers += fmt::format(
         "{}{}{}{}", b ? ", " : "", k.buffers[b] < 0 ? "-" : fmt::format("b{}", k.buffers[b]),
         k.offset_bytes[b] ? fmt::format("+{}", k.offset_bytes[b]) : "", k.writes[b] ? " written" : "");
-  const bool has_scratch = !k.scratch_bytes.is_constant() || k.scratch_bytes.items[0].value != 0;
+  auto memory = [&](const char* what, const SizeExpr& bytes) {
+    const bool none = bytes.is_constant() && bytes.items[0].value == 0;
+    return none ? "" : fmt::format(" {} {}", what, text(bytes, names));
+  };
   const std::string launch =
       k.launch.threads == 0
           ? ""
           : fmt::format(" blocks {} of {} threads", text(k.launch.blocks, names), k.launch.threads);
-  return fmt::format("kernel {} ({}) sizes {} tasks {}{}{}{}", k.name, buffers, text(k.size_args, names),
-                     text(k.tasks, names), has_scratch ? " scratch " + text(k.scratch_bytes, names) : "",
+  return fmt::format("kernel {} ({}) sizes {} tasks {}{}{}{}{}", k.name, buffers, text(k.size_args, names),
+                     text(k.tasks, names), memory("scratch", k.scratch_bytes), memory("state", k.state_bytes),
                      k.sequential ? " sequential" : "", launch);
 }
 

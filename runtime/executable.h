@@ -72,6 +72,9 @@ struct KernelStep {
   std::vector<int64_t> offset_bytes; ///< of address 0, by buffer
   SizeExprs size_args;
   SizeExpr tasks, scratch_bytes;
+  /// Of a step on a device: memory that all teams have together and that is cleared before, by a start of the
+  /// kernel for the range [words of 8 bytes, 0).
+  SizeExpr state_bytes;
   std::vector<int>
       check_origins;        ///< in Executable::origin_names: what check number 1 + i of the kernel is about
   double cost_per_task = 0; ///< estimated ns

@@ -52,8 +52,8 @@ template <class A> void fields(A& a, runtime::KernelLaunch& v) {
 }
 template <class A> void fields(A& a, runtime::KernelStep& v) {
   a.template all<runtime::KernelStep>(v.name, v.buffers, v.writes, v.offset_bytes, v.size_args, v.tasks,
-                                      v.scratch_bytes, v.check_origins, v.cost_per_task, v.sequential,
-                                      v.launch);
+                                      v.scratch_bytes, v.state_bytes, v.check_origins, v.cost_per_task,
+                                      v.sequential, v.launch);
 }
 template <class A> void fields(A& a, runtime::OperandView& v) {
   a.template all<runtime::OperandView>(v.buffer, v.sizes, v.strides, v.offset);

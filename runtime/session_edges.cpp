@@ -260,7 +260,7 @@ void Session::Impl::touched_by(size_t s, const RunContext& ctx, const ShapePlan&
   bool works = shape.scratch_bytes > 0 || shape.workspace_bytes > 0;
   if (std::binary_search(growing.steps.begin(), growing.steps.end(), static_cast<int>(s))) {
     const auto* kernel = std::get_if<KernelStep>(&step.what);
-    works = works || !kernel || !kernel->scratch_bytes.is_constant();
+    works = works || !kernel || !kernel->scratch_bytes.is_constant() || !kernel->state_bytes.is_constant();
   }
   const auto* work = static_cast<const std::byte*>(ctx.device_work);
   if (works) all.push_back({work, work + 1, true});

@@ -143,6 +143,8 @@ StepShape sizes_of_step(const Executable& plan, size_t step, std::span<const int
     TBX_MODEL(s.blocks <= INT32_MAX, "a kernel would need {} blocks", s.blocks);
     TBX_MODEL(!__builtin_mul_overflow(s.scratch_bytes, s.blocks * kernel->launch.teams, &s.scratch_bytes),
               "a kernel would need more memory than there is");
+    s.state_bytes = kernel->state_bytes.evaluate(symbols);
+    s.scratch_bytes = std::max(s.scratch_bytes, aligned(s.state_bytes)); // a kernel has either
   } else if (const auto* copy = std::get_if<CopyStep>(&what)) {
     s.copy_bytes = evaluate_buffer(plan.buffers[copy->from], symbols).bytes;
   } else {
@@ -213,7 +215,8 @@ SymbolUses symbol_uses(const Executable& plan) {
   for (const Step& step : plan.steps) {
     to = &uses.steps.emplace_back();
     if (const auto* kernel = std::get_if<KernelStep>(&step.what)) {
-      one(kernel->tasks), one(kernel->scratch_bytes), all(kernel->size_args), one(kernel->launch.blocks);
+      one(kernel->tasks), one(kernel->scratch_bytes), one(kernel->state_bytes), all(kernel->size_args),
+          one(kernel->launch.blocks);
     } else if (const auto* copy = std::get_if<CopyStep>(&step.what)) {
       *to = uses.buffers[copy->from];
     } else {

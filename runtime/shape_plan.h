@@ -16,6 +16,7 @@ struct OperandShape {
 
 struct StepShape {
   int64_t tasks = 0, scratch_bytes = 0; ///< kernel steps; scratch is per thread, on a device of the launch
+  int64_t state_bytes = 0;              ///< of the scratch, that are cleared before
   int64_t blocks = 0;                   ///< of a launch on a device
   int64_t copy_bytes = 0;               ///< copy steps
   std::vector<int64_t> size_args;

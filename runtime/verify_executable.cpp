@@ -194,6 +194,7 @@ private:
     if (e_.steps[s].device != DeviceKind::cpu) check_launch(s, k.launch);
     check_size(k.tasks, "the tasks of a kernel");
     check_size(k.scratch_bytes, "the scratch of a kernel");
+    check_size(k.state_bytes, "the state of a kernel");
   }
 
   void check_written(size_t s, int b) const {

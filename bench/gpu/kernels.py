@@ -49,7 +49,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], Reference, Callable[
     "running sums of 1024": ("CumSum", {}, {"axis": 1}, running(1), lambda n: (n // 1024, 1024)),
     "running sums of 65536": ("CumSum", {}, {"axis": 1}, running(1), lambda n: (n // 65536, 65536)),
     "running sums of 4 rows": ("CumSum", {}, {"axis": 1}, running(1), lambda n: (4, n // 4)),
+    "running sums of an odd row": ("CumSum", {}, {"axis": 1}, running(1), lambda n: (1, n - 5)),
     "running sums of columns": ("CumSum", {}, {"axis": 0}, running(0), lambda n: (n // 8192, 8192)),
+    "running sums of 64 columns": ("CumSum", {}, {"axis": 0}, running(0), lambda n: (n // 64, 64)),
+    "running sums of 4 columns": ("CumSum", {}, {"axis": 0}, running(0), lambda n: (n // 4, 4)),
 }
 
 

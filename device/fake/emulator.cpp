@@ -185,7 +185,10 @@ void emulate(const EmulatedKernel& kernel, const LaunchShape& shape, std::span<v
   s.vote = &Block::vote;
   s.wait_before = &Block::wait_before;
   Block block(kernel, shape, arguments, seed);
-  for (unsigned b = 0; b < shape.blocks; ++b) {
+  std::vector<unsigned> order(shape.blocks);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+  for (unsigned b : order) {
     s.block = {b, 0, 0};
     block.run();
   }

@@ -36,9 +36,9 @@ struct EmulatedKernel {
   std::string name;
 };
 
-/// Runs all blocks, one after another; within a block threads take turns at barriers, in an order drawn from
-/// `seed`. Throws BackendError where the threads of a block wait for each other for ever, and where not all
-/// threads of a launch that may start early wait for what is before it.
+/// Runs all blocks, one after another; within a block threads take turns at barriers. Both orders are drawn
+/// from `seed`. Throws BackendError where the threads of a block wait for each other for ever, and where not
+/// all threads of a launch that may start early wait for what is before it.
 void emulate(const EmulatedKernel& kernel, const LaunchShape& shape, std::span<void* const> arguments,
              uint32_t seed);
 

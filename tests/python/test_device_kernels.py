@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import math
 import os
 from typing import Any
@@ -46,24 +47,45 @@ def test_patches_of_an_image_are_a_product(image: tuple[int, ...], weights: tupl
     np.testing.assert_allclose(session.run({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
 
 
-# Sums of the parts, those before each, and the running sums, which are written where the caller wants them: three kernels.
-# An axis that is short, or has no parts of equal length, is one.
 @pytest.mark.parametrize("reverse", [0, 1])
-@pytest.mark.parametrize(("shape", "axis", "kind", "kernels"), [
-    ((2, 16384), 1, "f", 3), ((3, 10000), 1, "f", 3), ((16384, 3), 0, "q", 3), ((2, 9000, 5), 1, "e", 3), ((1, 40000), 1, "i", 3),
-    ((4, 65536), 1, "e", 3), ((3, 8193), 1, "f", 3), ((5000, 64), 0, "e", 3), ((2, 2, 8200), 2, "d", 3), ((2, 70000), 0, "f", 1),
-    ((2, 8209), 1, "f", 1), ((7,), 0, "f", 1), ((1,), 0, "f", 1), ((2, 0), 1, "f", 1), ((0, 9000), 1, "f", 1)])
-def test_running_sums_along_a_long_axis_are_made_in_parts(shape: tuple[int, ...], axis: int, kind: str, kernels: int,
-                                                          reverse: int) -> None:
+@pytest.mark.parametrize(("shape", "axis", "kind"), [
+    ((2, 16384), 1, "f"), ((3, 10000), 1, "f"), ((16384, 3), 0, "q"), ((2, 9000, 5), 1, "e"), ((1, 40000), 1, "i"),
+    ((4, 65536), 1, "e"), ((3, 8193), 1, "f"), ((5000, 64), 0, "e"), ((2, 2, 8200), 2, "d"), ((2, 70000), 0, "f"),
+    ((2, 8209), 1, "f"), ((7,), 0, "f"), ((1,), 0, "f"), ((2, 0), 1, "f"), ((0, 9000), 1, "f")])
+def test_running_sums_are_one_kernel(shape: tuple[int, ...], axis: int, kind: str, reverse: int) -> None:
     x = RNG.integers(-3, 4, shape).astype(kind)  # sums are exact in any order
     session = session_of("CumSum", x, {"reverse": reverse}, axis=np.array(axis, "q"))
     turned = np.flip(x, axis) if reverse else x
     sums = np.cumsum(turned.astype("d"), axis)
-    np.testing.assert_array_equal(session.run({"x": x})["y"], (np.flip(sums, axis) if reverse else sums).astype(kind))
-    assert sum(k["kind"] != "copy" for k in session.explain()) == kernels
+    expected = (np.flip(sums, axis) if reverse else sums).astype(kind)
+    for _ in range(3):  # as a graph, too
+        np.testing.assert_array_equal(session.run({"x": x})["y"], expected)
+    assert sum(k["kind"] != "copy" for k in session.explain()) == 1
 
 
-def test_running_sums_in_parts_are_read_by_others() -> None:
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_sums_of_any_length_at_once(axis: int) -> None:
+    """Blocks tell each other their sums in memory of their own run, which is cleared for each."""
+    sizes: list[str | int] = ["n", 6] if axis == 0 else [3, "n"]
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"])
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, sizes)],
+                              [numpy_helper.from_array(np.array(axis, "q"), "axis")])
+    session = tensorbox.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), device="cuda")
+
+    def run(n: int) -> None:
+        rng = np.random.default_rng(n)
+        x = rng.standard_normal((n, 6) if axis == 0 else (3, n)).astype("f")
+        first = session.run({"x": x})["y"]
+        np.testing.assert_allclose(first, np.cumsum(x.astype("d"), axis), rtol=1e-5, atol=2e-4)
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run({"x": x})["y"], first)  # whoever is first
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(run, [0, 1, 2, 1009, 8192, 8193, 20011, 30000, 7, 16385]))
+
+
+def test_running_sums_of_long_rows_are_read_by_others() -> None:
     """Inside of a model, and as a view of another shape."""
     x = RNG.integers(-3, 4, (2, 9216)).astype("f")
     nodes = [helper.make_node("CumSum", ["x", "axis"], ["s"]), helper.make_node("Reshape", ["s", "shape"], ["r"]),
@@ -81,7 +103,7 @@ def test_running_sums_in_parts_are_read_by_others() -> None:
 
 
 @pytest.mark.parametrize("reverse", [0, 1])
-def test_running_sums_in_parts_have_derivatives(reverse: int) -> None:
+def test_running_sums_of_long_rows_have_derivatives(reverse: int) -> None:
     w = RNG.integers(-3, 4, (2, 9216)).astype("f")
     nodes = [helper.make_node("CumSum", ["x", "axis"], ["s"], reverse=reverse), helper.make_node("Mul", ["s", "w"], ["m"]),
              helper.make_node("ReduceSum", ["m"], ["y"], keepdims=0),

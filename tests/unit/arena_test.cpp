@@ -76,7 +76,7 @@ std::shared_ptr<const runtime::Executable> one_kernel() {
   step.writes = {true};
   step.offset_bytes = {0};
   step.tasks = number(16);
-  step.scratch_bytes = number(0);
+  step.scratch_bytes = step.state_bytes = number(0);
   step.cost_per_task = 1e6;
   e.steps = {{step, {}}};
   runtime::verify(e);

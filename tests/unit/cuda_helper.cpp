@@ -61,8 +61,10 @@ int64_t run_on(device::Device& device, const device::Module& module, const codeg
       pointers.push_back(static_cast<char*>(copy) + kGuard);
   }
   int64_t error[3] = {}, begin = 0, end = r.tasks;
-  void* scratch = device_copy(
-      nullptr, static_cast<size_t>(codegen::scratch_of_launch(e, {blocks, threads}, r.scratch_bytes)));
+  const std::vector<char> garbage(static_cast<size_t>(r.state_bytes), 0x55);
+  void* scratch = r.state_bytes > 0 ? device_copy(garbage.data(), garbage.size())
+                                    : device_copy(nullptr, static_cast<size_t>(codegen::scratch_of_launch(
+                                                               e, {blocks, threads}, r.scratch_bytes)));
   void* failed = device_copy(error, sizeof error);
   std::vector<void*> arguments;
   for (void*& p : pointers) arguments.push_back(&p);
@@ -71,8 +73,13 @@ int64_t run_on(device::Device& device, const device::Module& module, const codeg
   for (void* p : {static_cast<void*>(&begin), static_cast<void*>(&end), static_cast<void*>(&scratch),
                   static_cast<void*>(&failed)})
     arguments.push_back(p);
-  stream->launch(module.kernel(e.function), {blocks, threads, static_cast<unsigned>(e.shared_bytes)},
-                 arguments);
+  auto start = [&](int64_t from, int64_t to) {
+    begin = from, end = to;
+    stream->launch(module.kernel(e.function), {blocks, threads, static_cast<unsigned>(e.shared_bytes)},
+                   arguments);
+  };
+  if (r.state_bytes > 0) start(r.state_bytes / 8, 0);
+  start(0, r.tasks);
   for (size_t b = 0; b < r.buffers.size(); ++b)
     stream->download(static_cast<char*>(r.buffers[b]) - kGuard, memory[b]->data(), r.bytes[b] + 2 * kGuard);
   stream->download(error, failed, sizeof error);
@@ -82,12 +89,12 @@ int64_t run_on(device::Device& device, const device::Module& module, const codeg
 
 } // namespace
 
-void run_cuda_cases(const std::vector<std::shared_ptr<KernelCase>>& cases) {
+void run_cuda_cases(const std::vector<std::shared_ptr<KernelCase>>& cases, Gpu target) {
   if (!codegen::have_compiler()) GTEST_SKIP() << "no compiler";
   auto fake = device::make_fake_device();
   std::vector<device::Device*> devices{fake.get()};
   if (gpu()) devices.push_back(gpu());
-  Gpu target{.shared_bytes = fake->properties().shared_bytes_block};
+  target.shared_bytes = fake->properties().shared_bytes_block;
   for (device::Device* device : devices)
     target.shared_bytes = std::min(target.shared_bytes, device->properties().shared_bytes_block);
   std::vector<codegen::EmittedKernel> emitted;

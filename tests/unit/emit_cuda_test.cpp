@@ -215,6 +215,13 @@ TEST(EmitCuda, Tiles) {
     for (int64_t n : {16, 31, 32, 33, 100}) cases.push_back(turned(t, 48, 3, n));
   for (DType t : {DType::f32, DType::f16, DType::u8, DType::f64}) // larger tiles, whole and parts
     for (int64_t n : {65, 72}) cases.push_back(turned(t, n == 65 ? 67 : 72, 2, n));
+  // Lines that begin anywhere, read, written or both: vectors inside of them.
+  for (DType t : {DType::f32, DType::bf16, DType::u8, DType::f64})
+    for (auto [a, n] : {std::pair{64, 129}, std::pair{131, 64}, std::pair{193, 130}})
+      cases.push_back(turned(t, a, 3, n));
+  for (const int64_t a : {64, 65})
+    EXPECT_NE(codegen::emit_cuda(turned(DType::f32, a, 1, 129)->kernel).text.find("LANES(4)"),
+              std::string::npos);
   cases.push_back(turned(DType::f32, 1, 3, 40));
   cases.push_back(turned(DType::f32, 40, 3, 1));
   run_cuda_cases(cases);

@@ -240,7 +240,9 @@ void compare_with_evaluator(const KernelCase& k, const codegen::EmittedKernel& e
   std::mt19937 rng(seed);
   std::vector<size_t> bytes;
   for (const Guarded& g : got.buffers) bytes.push_back(g.size());
-  KernelRun r{got.pointers, bytes, {}, value_of(k, e.tasks), value_of(k, e.scratch_bytes), rng};
+  KernelRun r{
+      got.pointers, bytes, {}, value_of(k, e.tasks), value_of(k, e.scratch_bytes), value_of(k, e.state_bytes),
+      rng};
   for (SymInt s : e.size_args) r.sizes.push_back(value_of(k, s));
   EXPECT_EQ(run(r) != 0, k.fails);
   if (k.fails) return;

@@ -47,7 +47,7 @@ struct KernelRun {
   const std::vector<void*>& buffers;
   const std::vector<size_t>& bytes; ///< of each buffer; guard zones of kGuard bytes lie before and behind
   std::vector<int64_t> sizes;
-  int64_t tasks, scratch_bytes;
+  int64_t tasks, scratch_bytes, state_bytes;
   std::mt19937& rng;
 };
 constexpr size_t kGuard = 256;

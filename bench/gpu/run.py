@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=0, help="seconds after which no other model is begun; 0: none")
     parser.add_argument("--warm", action="store_true", help="only compile the peers' models, which torch keeps on disk")
     parser.add_argument("--json", type=Path, help="all numbers")
-    parser.add_argument("--table", type=Path, help="ratios, as docs/gpu.md has them")
+    parser.add_argument("--table", type=Path, help="ratios, as docs/gpu_performance.md has them")
     args = parser.parse_args()
     peers = [p for p in args.peers.split(",") if p and p != "none"]
     if args.warm:

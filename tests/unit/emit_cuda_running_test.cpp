@@ -72,28 +72,30 @@ int64_t points_of_tile(const Running& what) {
 
 TEST(EmitCudaRunning, RowsOfAnyLength) {
   std::vector<Running> all;
-  for (const DType t : {DType::f32, DType::f16, DType::i64}) {
+  int number = 0;
+  for (const DType t : {DType::f32, DType::f16}) {
     const int64_t tile = points_of_tile({t, 3});
-    for (const int64_t n :
-         {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{1009}, tile - 1, tile, tile + 1, 3 * tile + 5})
-      for (const bool reverse : {false, true}) {
-        all.push_back({.type = t, .length = n, .exclusive = n % 2 == 1, .reverse = reverse});
-        all.push_back({.type = t, .rows = 3, .length = n, .exclusive = n % 2 == 0, .reverse = reverse});
-      }
+    for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{7}, tile - 1, tile, tile + 1, 3 * tile + 5})
+      for (const bool reverse : {false, true})
+        all.push_back({.type = t,
+                       .rows = 1 + 2 * (number++ % 2),
+                       .length = n,
+                       .exclusive = n % 2 == 1,
+                       .reverse = reverse});
   }
   run_all(all);
 }
 
 TEST(EmitCudaRunning, ColumnsOfAnyNumber) {
   std::vector<Running> all;
-  for (const auto& [t, numbers] : {std::pair{DType::f32, std::vector<int64_t>{2, 5, 8, 33, 100, 256}},
-                                   std::pair{DType::f16, std::vector<int64_t>{4, 24, 300}},
-                                   std::pair{DType::f64, std::vector<int64_t>{3, 129}}})
+  for (const auto& [t, numbers] : {std::pair{DType::f32, std::vector<int64_t>{2, 5, 33, 100}},
+                                   std::pair{DType::f16, std::vector<int64_t>{4, 300}},
+                                   std::pair{DType::f64, std::vector<int64_t>{129}}})
     for (const int64_t columns : numbers) {
       const int64_t tile = points_of_tile({.type = t, .columns = columns});
       const bool odd = columns % 2 == 1;
-      for (const int64_t n : {int64_t{1}, 2 * tile + 3})
-        all.push_back({.type = t, .length = n, .columns = columns, .exclusive = odd});
+      all.push_back(
+          {.type = t, .length = columns < 100 ? 2 * tile + 3 : 1, .columns = columns, .exclusive = odd});
       all.push_back(
           {.type = t, .rows = 2, .length = tile + 1, .columns = columns, .exclusive = !odd, .reverse = true});
     }
@@ -107,13 +109,13 @@ TEST(EmitCudaRunning, TypesAndOperations) {
   for (const DType t : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8, DType::u8, DType::i16,
                         DType::i32, DType::u32, DType::i64, DType::u64}) {
     ++number; // other operations for each type
-    for (const int64_t columns : {1, 24})
-      for (int k = 0; k < 2; ++k) {
-        const auto op = std::array{ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min}[number++ % 4];
-        const int64_t n = points_of_tile({.type = t, .columns = columns}) + 77 + k;
-        all.push_back(
-            {.type = t, .length = n, .columns = columns, .op = op, .exclusive = k == 0, .reverse = k == 1});
-      }
+    for (const int64_t columns : {1, 24}) {
+      const auto op = std::array{ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min}[number++ % 4];
+      const int64_t n = points_of_tile({.type = t, .columns = columns}) + 77;
+      const bool odd = number % 2 == 1;
+      all.push_back(
+          {.type = t, .length = n, .columns = columns, .op = op, .exclusive = odd, .reverse = !odd});
+    }
   }
   run_all(all);
 }
@@ -121,10 +123,10 @@ TEST(EmitCudaRunning, TypesAndOperations) {
 /// Tiles, groups of them, and groups of those.
 TEST(EmitCudaRunning, ManyTiles) {
   std::vector<Running> all;
-  for (const int64_t columns : {1, 16, 128}) {
+  for (const int64_t columns : {1, 128}) {
     const Running what{.type = DType::f64, .length = 1, .columns = columns};
     const auto plan = codegen::plan_running(kernel_of(what)->kernel, {});
-    const int64_t fan = plan->fan, tiles = columns == 16 ? 2 * fan + 3 : 2 * fan * fan + fan + 3;
+    const int64_t fan = plan->fan, tiles = columns > 1 ? 2 * fan + 3 : 2 * fan * fan + fan + 3;
     all.push_back({.type = columns == 1 ? DType::i64 : DType::f64,
                    .length = tiles * plan->points() - 1,
                    .columns = columns});
@@ -136,13 +138,12 @@ TEST(EmitCudaRunning, WhatIsComputedOnTheWay) {
   std::vector<Running> all;
   for (const DType t : {DType::f32, DType::f16})
     for (const int64_t columns : {1, 3, 64})
-      for (const bool reverse : {false, true})
-        all.push_back({.type = t,
-                       .rows = 2,
-                       .length = 2 * points_of_tile({t, 1, 1, columns}) + 9,
-                       .columns = columns,
-                       .reverse = reverse,
-                       .computed = true});
+      all.push_back({.type = t,
+                     .rows = 2,
+                     .length = 2 * points_of_tile({t, 1, 1, columns}) + 9,
+                     .columns = columns,
+                     .reverse = (columns == 3) != (t == DType::f16),
+                     .computed = true});
   run_all(all);
 }
 
@@ -151,10 +152,12 @@ TEST(EmitCudaRunning, KnownLengths) {
   gpu.long_scan_of_row = gpu.long_scan_of_column = 0;
   std::vector<Running> all;
   for (const int64_t n : {10007, 16384})
-    for (const int64_t rows : {1, 5})
-      for (const int64_t columns : {1, 12})
-        all.push_back(
-            {.rows = rows, .length = n, .columns = columns, .reverse = n % 2 == 1, .symbolic = false});
+    for (const int64_t columns : {1, 12})
+      all.push_back({.rows = columns == 1 ? 5 : 1,
+                     .length = n,
+                     .columns = columns,
+                     .reverse = n % 2 == 1,
+                     .symbolic = false});
   run_all(all, gpu);
 }
 

@@ -200,8 +200,8 @@ std::vector<OutputTensor> Session::Impl::tensors_of_values(const Inputs& given,
     if (o.strings)
       *static_cast<std::vector<std::string>*>(into[i].data) = *o.strings;
     else if (int64_t bytes = checked_numel(o.dims) * size_of(type); bytes > 0)
-      std::memmove(into[i].data, o.data,
-                   static_cast<size_t>(bytes)); // perhaps from there, an input given out
+      // Perhaps from there, where an input is given out.
+      std::memmove(into[i].data, o.data, static_cast<size_t>(bytes));
   }
   return result;
 }

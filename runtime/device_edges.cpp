@@ -3,15 +3,15 @@
 #include <algorithm>
 
 #include "runtime/device_align.h"
+#include "runtime/memory.h"
 
 namespace tbx::runtime {
 namespace {
 
 constexpr size_t kChunked = 1 << 20; ///< more bytes than these are copied by several threads
 
-bool overlap(const EdgeUse& a, const EdgeUse& b) {
-  const auto x = reinterpret_cast<uintptr_t>(a.memory), y = reinterpret_cast<uintptr_t>(b.memory);
-  return x < y + b.bytes && y < x + a.bytes;
+std::span<const std::byte> memory_of(const EdgeUse& use) {
+  return {static_cast<const std::byte*>(use.memory), use.bytes};
 }
 
 bool is_of_device(const EdgeUse& use) { return use.how == EdgeUse::How::copied || is_in_place(use); }
@@ -72,7 +72,7 @@ EdgeUse::How way_of(const PlanEdge& edge, bool on_device, const void* memory, si
 void copy_what_overlaps(const std::vector<EdgeUse>& inputs, std::vector<EdgeUse>& outputs) {
   for (EdgeUse& out : outputs)
     if (out.how == EdgeUse::How::direct && std::any_of(inputs.begin(), inputs.end(), [&](const EdgeUse& in) {
-          return is_of_device(in) && overlap(in, out);
+          return is_of_device(in) && overlap(memory_of(in), memory_of(out));
         }))
       out.how = EdgeUse::How::copied;
 }

@@ -31,14 +31,11 @@ int64_t bytes_of(const Executable& plan, size_t input, const RunTensor& t) {
   return bytes;
 }
 
-/// Whether both are memory of the host that has bytes in common.
-bool overlap(const RunTensor& a, const RunTensor& b) {
-  if (!a.data || !b.data || a.on_device || b.on_device) return false;
-  auto bytes = [](const RunTensor& t) {
-    return static_cast<uintptr_t>(checked_numel(t.dims) * size_of(t.dtype));
-  };
-  const auto x = reinterpret_cast<uintptr_t>(a.data), y = reinterpret_cast<uintptr_t>(b.data);
-  return bytes(a) > 0 && bytes(b) > 0 && x < y + bytes(b) && y < x + bytes(a);
+/// Memory of the host; nothing where it has none.
+std::span<const std::byte> host_memory_of(const RunTensor& t) {
+  if (!t.data || t.on_device) return {};
+  return {static_cast<const std::byte*>(t.data),
+          static_cast<size_t>(checked_numel(t.dims) * size_of(t.dtype))};
 }
 
 /// Without the parts of a complex output, which its buffer has as a dimension of their own.
@@ -74,19 +71,21 @@ void Session::Impl::check_output(const RunTensor& out, const SignatureEntry& ent
 /// before one that reads them.
 void Session::Impl::keep_from_outputs(RunContext& ctx, std::span<const RunTensor> inputs,
                                       std::span<const RunTensor> outputs) const {
-  for (size_t o = 0; o < outputs.size(); ++o) {
-    if (!outputs[o].data) continue;
+  if (std::none_of(outputs.begin(), outputs.end(), [](const RunTensor& out) { return out.data; })) return;
+  std::vector<std::span<const std::byte>> taken(outputs.size());
+  std::transform(outputs.begin(), outputs.end(), taken.begin(), host_memory_of);
+  for (size_t o = 0; o < taken.size(); ++o)
     for (size_t other = 0; other < o; ++other)
-      TBX_MODEL(!overlap(outputs[o], outputs[other]), "outputs '{}' and '{}' are given the same memory",
+      TBX_MODEL(!overlap(taken[o], taken[other]), "outputs '{}' and '{}' are given the same memory",
                 plan->outputs[other].name, plan->outputs[o].name);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      void*& at = ctx.pointers[plan->inputs[i].buffer];
-      if (plan->inputs[i].state_axis >= 0 || at != inputs[i].data || !overlap(inputs[i], outputs[o]))
-        continue;
-      const int64_t bytes = bytes_of(*plan, i, inputs[i]);
-      ctx.kept_inputs.push_back(pool.get(bytes));
-      at = std::memcpy(ctx.kept_inputs.back().get(), inputs[i].data, static_cast<size_t>(bytes));
-    }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (plan->inputs[i].state_axis >= 0) continue;
+    const std::span<const std::byte> given = host_memory_of(inputs[i]);
+    if (std::none_of(taken.begin(), taken.end(), [&](const auto& out) { return overlap(given, out); }))
+      continue;
+    ctx.kept_inputs.push_back(pool.get(static_cast<int64_t>(given.size())));
+    ctx.pointers[plan->inputs[i].buffer] =
+        std::memcpy(ctx.kept_inputs.back().get(), given.data(), given.size());
   }
 }
 

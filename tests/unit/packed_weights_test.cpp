@@ -122,7 +122,7 @@ TEST(ByteLayout, IsWhatTheLibraryMakes) {
         layout->pack(reinterpret_cast<const std::byte*>(weights.data()),
                      reinterpret_cast<std::byte*>(ours.data()));
         EXPECT_EQ(ours, by_library) << "channels " << c.weights[0] << " zero " << has_zero;
-        own += !has_zero; // with AMX others lie behind those with a zero point
+        ++own;
       }
       std::vector<int8_t> again(weights.size());
       layout->unpack(reinterpret_cast<const std::byte*>(by_library.data()),
@@ -130,7 +130,8 @@ TEST(ByteLayout, IsWhatTheLibraryMakes) {
       EXPECT_EQ(again, weights);
     }
   if (inexact_bytes().empty()) {
-    EXPECT_GE(own, 6) << "the library still packs most of those without a zero point";
+    // With AMX other sums lie behind those with a zero point.
+    EXPECT_GT(own, has_tiles(DType::i8) ? 5 : 6) << "the library still packs most of them";
   }
 }
 

@@ -72,7 +72,8 @@ void Session::Impl::check_output(const RunTensor& out, const SignatureEntry& ent
 void Session::Impl::keep_from_outputs(RunContext& ctx, std::span<const RunTensor> inputs,
                                       std::span<const RunTensor> outputs) const {
   if (std::none_of(outputs.begin(), outputs.end(), [](const RunTensor& out) { return out.data; })) return;
-  std::vector<std::span<const std::byte>> taken(outputs.size());
+  std::vector<std::span<const std::byte>>& taken = ctx.outputs_take; // kept: a run allocates nothing
+  taken.resize(outputs.size());
   std::transform(outputs.begin(), outputs.end(), taken.begin(), host_memory_of);
   for (size_t o = 0; o < taken.size(); ++o)
     for (size_t other = 0; other < o; ++other)

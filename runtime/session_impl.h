@@ -63,9 +63,10 @@ struct RunContext {
   std::shared_ptr<void> device_work_owner;
   Stop stop;
   std::vector<int64_t> symbols;
-  std::vector<int64_t> symbols_before;            ///< of the run before
-  std::vector<void*> pointers;                    ///< per buffer
-  std::vector<std::shared_ptr<void>> kept_inputs; ///< copies of those whose memory an output takes
+  std::vector<int64_t> symbols_before;                  ///< of the run before
+  std::vector<void*> pointers;                          ///< per buffer
+  std::vector<std::span<const std::byte>> outputs_take; ///< memory of the host, per output
+  std::vector<std::shared_ptr<void>> kept_inputs;       ///< copies of those whose memory an output takes
   std::vector<void*> kernel_buffers;
   std::vector<KernelRoom> kernel_rooms;
   std::vector<extern_kernels::TensorRef> inputs, outputs;

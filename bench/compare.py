@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compare tensorbox with its peers on zoo models: latency, start-up and peak memory.
+"""Compare tensorbox with its peers on zoo models or any others: latency, start-up and peak memory.
 
     ./dev python bench/compare.py                                 the models that have speed targets
     ./dev python bench/compare.py --models fp32 --engines tensorbox ort
     ./dev python bench/compare.py --measure latency --models resnet50 --rounds 30
     ./dev python bench/compare.py --models gpt2_decode+w8@past_len=512,total_len=513     (workloads.py: forms and shapes)
+    ./dev python bench/compare.py --models mine.onnx@batch=8 --engines tensorbox ort     any file, with random inputs
 
 Every engine has a process of its own for each model. Latency: all engines of a model are loaded, then measured in
 turn, round by round, so that a machine that drifts drifts for all of them. Start-up: file to first output, libraries
@@ -236,7 +237,7 @@ def _add_ratio(found: Figures, key: str, name: str, ours: str = OURS) -> None:
 
 
 def _read_into_page_cache(model: str) -> None:
-    for path in workloads.parse(model).path().parent.iterdir():
+    for path in workloads.parse(model).files():
         with open(path, "rb") as file:
             while file.read(1 << 24):
                 pass
@@ -270,12 +271,16 @@ def show(kind: str, model: str, found: Figures) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     targets = list(json.loads((BENCH / "targets.json").read_text())["latency_ratio"])
     groups = {"targets": targets, "fp32": zoo.names("fp32"), "all": zoo.names()}
     models = [name for word in options.models for name in groups.get(word, [word])]
-    for model in models:
-        workloads.parse(model)
+    try:
+        for model in models:
+            workloads.parse(model)
+    except ValueError as error:
+        parser.error(str(error))
     result: dict[str, Any] = {
         "command": "bench/compare.py " + " ".join(sys.argv[1:] if arguments is None else arguments),
         "machine": machine.describe(),
@@ -327,7 +332,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="+", default=["targets"], help="workloads, targets (default), fp32 or all")
+    parser.add_argument("--models", nargs="+", default=["targets"], help="workloads, files, targets (default), fp32 or all")
     parser.add_argument("--engines", nargs="+", choices=engines.ENGINES, default=["tensorbox", "ort", "openvino"])
     parser.add_argument("--measure", nargs="+", choices=["latency", "decode", "start", "work", "callers"], default=["latency", "start"])
     parser.add_argument("--threads", type=int, default=2)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -154,6 +155,27 @@ def test_workloads_have_forms_and_shapes() -> None:
     for wrong in ("nothing", "resnet50+w3", "gpt2_decode@past_len=x", "gpt2_decode@depth=1"):
         with pytest.raises(ValueError, match="there is no|is no size"):
             workloads.parse(wrong)
+
+
+def test_any_file_is_a_workload(tmp_path: Path) -> None:
+    file = tmp_path / "mine.onnx"
+    infos = [("x", onnx.TensorProto.FLOAT, ["batch", 3]), ("ids", onnx.TensorProto.INT64, ["batch", None])]
+    weights = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [300, 5], np.ones(1500, np.float32).tobytes(), raw=True)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["x"], ["y"])], "mine",
+        [onnx.helper.make_tensor_value_info(*info) for info in infos],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)], [weights])
+    onnx.save(onnx.helper.make_model(graph), file, save_as_external_data=True, location="mine.bin")
+    found = workloads.parse(f"{file}@batch=4")
+    inputs = found.inputs()
+    assert {name: (array.dtype.name, array.shape) for name, array in inputs.items()} == {"x": ("float32", (4, 3)), "ids": ("int64", (4, 1))}
+    assert set(np.unique(inputs["ids"])) <= {0, 1} and found.precision == "f32" and found.references() == {}
+    assert found.files() == [file, tmp_path / "mine.bin"]
+    for wrong, message in ((f"{file}@depth=1", "depth=1 is no size"), (str(tmp_path / "none.onnx"), "No such file")):
+        with pytest.raises(ValueError, match=message):
+            workloads.parse(wrong)
+    with pytest.raises(SystemExit):
+        compare.main(["--models", f"{file}@depth=1"])
 
 
 def test_a_stopped_run_goes_on(fake: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ std::span<const Pass> graph_passes() {
       Pass{"sink_transposes", "f(Transpose(x)) -> Transpose(f(x)) where fewer Transposes are left",
            sink_transposes},
       Pass{"merge_transposes", "Transpose(Transpose(x)) -> Transpose(x)", merge_transposes},
+      Pass{"fold_pads", "Conv(Pad(x)) -> Conv(x) with its padding, of zeros", fold_pads},
       Pass{"fold_batch_norm", "Conv, BatchNormalization -> Conv", fold_batch_norm},
       // Before fold_scale: the scale of an attention costs nothing inside of it.
       Pass{"fuse_attention", "Softmax(q*k*scale + masks)*v -> FusedAttention", fuse_attention, kCompileOnly},

@@ -28,6 +28,8 @@ int dequantize_weights(Graph& graph);
 int widen_halves(Graph& graph, const PassContext& context);
 /// Two equal nodes over the same inputs -> one.
 int eliminate_common_subexpressions(Graph& graph);
+/// Pad of zeros -> Conv becomes Conv with wider padding.
+int fold_pads(Graph& graph);
 /// Conv -> BatchNormalization with constant parameters -> Conv with other weights.
 int fold_batch_norm(Graph& graph);
 /// Products and sums with constants after Conv, ConvTranspose, Gemm or MatMul with constant weights -> other

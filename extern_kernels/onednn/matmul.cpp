@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "extern_kernels/library_kernel.h"
+#include "extern_kernels/onednn/batches.h"
 #include "extern_kernels/onednn/common.h"
 #include "extern_kernels/onednn/guess.h"
 #include "extern_kernels/onednn/product.h"
@@ -25,18 +26,6 @@ namespace {
 
 using dnnl::memory;
 using namespace onednn;
-
-/// Rows of one matrix have rows of others between them, as those of [batch, row, head, column] that is read
-/// as [batch, head, row, column].
-bool interleaves_batches(const TensorRef& t) {
-  const size_t rank = t.sizes.size();
-  int64_t inside = 0;
-  for (size_t d = rank - 2; d < rank; ++d)
-    if (t.sizes[d] > 1) inside = std::max(inside, t.strides[d]);
-  for (size_t d = 0; d + 2 < rank; ++d)
-    if (t.sizes[d] > 1 && t.strides[d] < inside) return true;
-  return false;
-}
 
 /// One matrix of weights is multiplied by several matrices.
 bool repeats_weights(const TensorRef& weights, const TensorRef& result) {
@@ -172,16 +161,17 @@ private:
 
   Wanted wanted(std::span<const TensorRef> in, std::span<const TensorRef> out, bool with_work) const {
     Wanted w;
-    w.a = describe(in[0].sizes, in[0].strides, in[0].dtype);
-    w.b = describe(in[1].sizes, in[1].strides, in[1].dtype);
-    w.c = describe(out[0].sizes, out[0].strides, out[0].dtype);
+    const Batches batches(in, out[0]);
+    w.a = batches.describe(in[0]);
+    w.b = batches.describe(in[1]);
+    w.c = batches.describe(out[0]);
     const bool bytes = is_byte(in[0].dtype);
     w.weights = is_packed_ ? memory::desc(w.b.get_dims(), bytes ? w.b.get_data_type() : w.a.get_data_type(),
                                           memory::format_tag::any)
                            : w.b;
     w.attr = attributes(p_.precision);
     dnnl::post_ops ops;
-    auto operand = [&](int k) { return describe(in[k].sizes, in[k].strides, in[k].dtype); };
+    auto operand = [&](int k) { return batches.describe(in[k]); };
     auto add = [&](const PostOp& op) {
       append(ops, op, operand);
       if (op.operand >= 0 && op.kind != PostOp::sum) // a sum's operand is the destination
@@ -198,7 +188,7 @@ private:
       append_all(std::span(p_.post_ops).subspan(sums.post_ops), out[0].dtype, add);
     }
     if (sums.has_scale()) {
-      w.attr.set_scales_mask(DNNL_ARG_WEIGHTS, sums.is_of_columns ? 1 << (out[0].sizes.size() - 1) : 0);
+      w.attr.set_scales_mask(DNNL_ARG_WEIGHTS, sums.is_of_columns ? 1 << (w.c.get_ndims() - 1) : 0);
       w.arguments.push_back(scale_argument(sums, {out[0].sizes.back()}));
     }
     auto zero_point = [&](int input, int argument) {

@@ -1,5 +1,6 @@
 // fold_pads: zeros that a Pad puts around the image of a convolution become the padding of the convolution.
-// Keras writes ZeroPadding2D before each convolution with strides, since its own padding would differ by side.
+// Keras writes ZeroPadding2D before each convolution with strides, since its own padding would differ by
+// side.
 #include <algorithm>
 
 #include "graph/node_attributes.h"
@@ -28,8 +29,8 @@ bool pads_with_zeros(const Editor& e, const Node& pad) {
 /// What the Pad puts before and behind each dimension, as its attribute and input list it for all of them;
 /// nullopt where that is not known while compiling.
 std::optional<Sizes> pads_of(const Editor& e, const Node& pad, size_t rank) {
-  std::optional<Sizes> given = pad.opset < 11 ? attribute_or<Sizes>(pad, "pads", {})
-                                              : constant_sizes(e.graph, pad.input(1));
+  std::optional<Sizes> given =
+      pad.opset < 11 ? attribute_or<Sizes>(pad, "pads", {}) : constant_sizes(e.graph, pad.input(1));
   if (!given || pad.input(3) < 0) return given && given->size() == 2 * rank ? given : std::nullopt;
   const std::optional<Sizes> axes = constant_sizes(e.graph, pad.input(3));
   if (!axes || given->size() != 2 * axes->size()) return std::nullopt;

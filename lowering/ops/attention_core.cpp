@@ -112,13 +112,16 @@ std::optional<bool> is_fast_fused(const Target& target, DType operands, SymInt q
   if (target.cuda) return true; // one launch instead of three, and no scores in memory
   // Its products take less time there than storing the scores does, at any length.
   if (target.bf16_tiles && operands == DType::bf16) return true;
-  // The scores of a head have to be more than half of what the cache of a core holds before not storing them
-  // outweighs the faster products of the library: measured with 1 MB at 128 x 128 and 4096 x 77 (slower), 197
-  // x 197 and 256 x 256 (as fast) and 384 x 384 (faster).
-  constexpr int64_t kMinKeys = 256;
-  const int64_t min_scores = target.l2_bytes / 2 / size_of(DType::f32);
   if (queries.is_constant() && queries.constant() <= extern_kernels::kFewQueries) return true;
-  if (keys.is_constant() && keys.constant() < kMinKeys) return false;
+  // Not storing the scores has to outweigh that the products of the library are faster. Where the CPU
+  // multiplies vectors of 512 bits at full rate, storing takes more of the time: measured on Zen 5 at 49 x 49
+  // (1.24 of the time), 64 x 64 (1.03), 128 x 128 (0.94), 100 x 100 (0.44 with heads of 32) and 197 x 197
+  // (0.74). Else the scores of a head have to be more than half of what the cache of a core holds: measured
+  // with 1 MB at 128 x 128 and 4096 x 77 (slower), 197 x 197 and 256 x 256 (as fast) and 384 x 384 (faster).
+  const int64_t min_keys = target.wide_multipliers ? 96 : 256;
+  const int64_t min_scores =
+      target.wide_multipliers ? min_keys * min_keys : target.l2_bytes / 2 / size_of(DType::f32);
+  if (keys.is_constant() && keys.constant() < min_keys) return false;
   if (!queries.is_constant() || !keys.is_constant()) return std::nullopt;
   return queries.constant() >= min_scores / keys.constant();
 }

@@ -200,6 +200,13 @@ TEST(Schedule, LimitsAreThoseOfTheTarget) {
   EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, unknown, 77), false);
   EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, 1, 77), true);
   EXPECT_EQ(lowering::is_fast_fused(target, DType::bf16, 128, 128), false);
+  target.wide_multipliers = true;
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, 128, 128), true);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, 49, 49), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, 4096, 77), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, unknown, 77), false);
+  EXPECT_EQ(lowering::is_fast_fused(target, DType::f32, unknown, 128), std::nullopt);
+  target.wide_multipliers = false;
   target.bf16_tiles = true;
   EXPECT_EQ(lowering::is_fast_fused(target, DType::bf16, 128, 128), true);
   EXPECT_EQ(lowering::is_fast_fused(target, DType::bf16, unknown, unknown), true);

@@ -1,0 +1,118 @@
+// Products by oneDNN of matrices that take turns in memory, against plain loops in double.
+#include <gtest/gtest.h>
+
+#include "extern_kernels/library_kernel.h"
+#include "guarded_operand.h"
+
+namespace tbx::extern_kernels {
+
+std::unique_ptr<ExternKernel> make_onednn_matmul(const Problem&, std::span<const OperandInfo>,
+                                                 std::span<const OperandInfo>);
+
+namespace {
+
+std::unique_ptr<ExternKernel> run_product(const MatMulProblem& p, const std::vector<Operand>& in, Operand& out) {
+  std::vector<OperandInfo> infos;
+  std::vector<TensorRef> inputs;
+  for (const Operand& t : in) {
+    infos.push_back(t.sizes.empty() ? OperandInfo{} : t.info());
+    inputs.push_back(t.sizes.empty() ? TensorRef{} : t.ref());
+  }
+  const OperandInfo result = out.info();
+  const TensorRef ref = out.ref();
+  auto kernel = make_onednn_matmul(p, infos, {&result, 1});
+  run(*kernel, inputs, {&ref, 1});
+  return kernel;
+}
+
+void expect_right(const MatMulProblem& p, const std::vector<Operand>& in, const Operand& out) {
+  const size_t rank = out.sizes.size();
+  const int64_t depth = in[0].sizes.back();
+  for (int64_t i = 0; i < element_count(out.sizes); ++i) {
+    const Dims index = index_of(i, out.sizes);
+    Dims left = index, right = index;
+    double sum = 0, magnitude = 0;
+    for (int64_t l = 0; l < depth; ++l) {
+      left[rank - 1] = right[rank - 2] = l;
+      const double term = in[0].at(left) * in[1].at(right);
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    Expected expected(sum, magnitude, depth);
+    if (p.alpha != 1) expected.apply({PostOp::linear, p.alpha, 0}, 0);
+    if (p.has_bias) expected.apply({PostOp::add}, in[2].at(index));
+    for (const PostOp& op : p.post_ops) expected.apply(op, op.operand >= 0 ? in[op.operand].at(index) : 0);
+    ASSERT_NEAR(out.at(index), expected.value, expected.error) << to_string(Problem(p)) << ", element " << i;
+  }
+}
+
+/// Dimensions lie in memory in any order, some of them as parts of longer ones.
+Operand laid_out(const Dims& sizes) {
+  std::vector<int> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), operand_rng);
+  Dims whole = sizes;
+  if (pick_between(0, 2) == 0) whole[pick_between(0, static_cast<int64_t>(sizes.size()) - 1)] += pick_between(1, 3);
+  return Operand(sizes, dense_strides(whole, order), pick_between(0, 1));
+}
+
+TEST(InterleavedProducts, AnyOrderOfDimensionsIsRight) {
+  for (int trial = 0; trial < 400; ++trial) {
+    const size_t rank = static_cast<size_t>(pick_between(3, 6));
+    const int64_t m = pick_between(1, 40), k = pick_between(1, 70), n = pick_between(1, 40);
+    Dims a, b, c, other;
+    for (size_t d = 0; d + 2 < rank; ++d) {
+      c.push_back(pick_between(1, 3));
+      a.push_back(pick_between(0, 3) ? c.back() : 1);
+      b.push_back(a.back() == 1 || pick_between(0, 3) ? c.back() : 1);
+      other.push_back(pick_between(0, 1) ? c.back() : 1);
+    }
+    a.insert(a.end(), {m, k});
+    b.insert(b.end(), {k, n});
+    c.insert(c.end(), {m, n});
+    other.insert(other.end(), {pick_between(0, 1) ? m : 1, n});
+    Dims bias(rank, 1);
+    bias.back() = n;
+    std::vector<Operand> in{laid_out(a), laid_out(b), {}, Operand(other)};
+    MatMulProblem p;
+    p.alpha = pick_between(0, 2) ? 1 : 0.5f;
+    p.has_bias = pick_between(0, 1);
+    if (p.has_bias) in[2] = Operand(bias);
+    if (pick_between(0, 1)) p.post_ops.push_back({pick_between(0, 1) ? PostOp::add : PostOp::mul, 0, 0, 3});
+    if (pick_between(0, 1)) p.post_ops.push_back({PostOp::relu});
+    Operand out(c);
+    run_product(p, in, out);
+    expect_right(p, in, out);
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// [tokens, batch, head, element] in memory, as PyTorch's attention has it.
+TEST(InterleavedProducts, HeadsAreMultipliedAlikeInEveryRank) {
+  const int64_t batch = 4, heads = 8, tokens = 100, width = 32, all = batch * heads * width;
+  auto make = [&](size_t rank, bool keys) {
+    Dims sizes, strides;
+    if (rank == 4) sizes = {batch, heads}, strides = {heads * width, width};
+    if (rank == 3) sizes = {batch * heads}, strides = {width};
+    if (rank == 5) sizes = {1, batch, heads}, strides = {all, heads * width, width};
+    sizes.insert(sizes.end(), {keys ? width : tokens, keys ? tokens : width});
+    strides.insert(strides.end(), {keys ? 1 : all, keys ? all : 1});
+    return Operand(sizes, strides);
+  };
+  std::vector<std::vector<std::string>> found;
+  for (const size_t rank : {3, 4, 5}) {
+    const std::vector<Operand> in{make(rank, false), make(rank, true), {}};
+    Dims sizes(in[0].sizes.begin(), in[0].sizes.end() - 1);
+    sizes.push_back(tokens);
+    Operand out(sizes);
+    found.push_back(dynamic_cast<LibraryKernel&>(*run_product({}, in, out)).implementations());
+    expect_right({}, in, out);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_FALSE(found[0].empty());
+  EXPECT_EQ(found[1], found[0]);
+  EXPECT_EQ(found[2], found[0]);
+}
+
+} // namespace
+} // namespace tbx::extern_kernels

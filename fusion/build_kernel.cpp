@@ -116,9 +116,8 @@ private:
     // A small stride weighs most: such an axis goes last. Ties keep the order of the model.
     auto by_weight = [&](int a, int b) { return weight[a] < weight[b]; };
     std::stable_sort(outer.begin(), outer.end(), by_weight);
-    const bool counts = std::any_of(draft_.members.begin(), draft_.members.end(), [&](const Member& m) {
-      return counts_places(compute_of(m).loops);
-    });
+    const bool counts = std::any_of(draft_.members.begin(), draft_.members.end(),
+                                    [&](const Member& m) { return counts_places(compute_of(m).loops); });
     if (!counts) std::stable_sort(inner.begin(), inner.end(), by_weight);
     // Few channels fill no vector: what writes them side by side loops in the order in which it reads.
     if (inner.empty() && outer.size() > 1 && is_short(draft_.axes[outer.back()]) && read[outer.back()] < 1) {

@@ -97,8 +97,10 @@ public:
       maker.add_values(values_);
       return maker.write(file);
     }
-    // Where such a model waits for runs, it is for shapes, of which there is no end.
-    maker.add_stage(*specialiser_, plain_ ? Coverage{{plain_}, true} : compiled_variants(*specialiser_),
+    // Where such a model waits for runs, it is for shapes, of which there is no end. Where it does not, runs
+    // may have needed other code than that of all inputs: for sizes that break what it assumes.
+    const bool plain = plain_ && !how.for_inputs_seen;
+    maker.add_stage(*specialiser_, plain ? Coverage{{plain_}, true} : compiled_variants(*specialiser_),
                     "the model");
     return maker.write(file);
   }

@@ -102,14 +102,14 @@ std::optional<Error> PackageMaker::try_program(package::PackedStage& stage, cons
   }
 }
 
-void PackageMaker::add_program(package::PackedStage& stage, const Specialiser& specialiser,
+bool PackageMaker::add_program(package::PackedStage& stage, const Specialiser& specialiser,
                                const Specialiser::Variant& variant, const std::string& where) {
   bool assumes = false;
   const Assume assume = variant.specialisation.assume;
   stage.programs.push_back(pack(specialiser, variant, assume, assumes));
-  if (!assumes || assume == Assume::nothing) return;
+  if (!assumes || assume == Assume::nothing) return true;
   const std::optional<Error> none = try_program(stage, specialiser, variant, Assume::nothing);
-  if (!none || none->kind() == ErrorKind::model) return; // no session runs such inputs
+  if (!none || none->kind() == ErrorKind::model) return true; // no session runs such inputs
   const bool of_any_dimensions =
       assume == Assume::exact_floats || !try_program(stage, specialiser, variant, Assume::exact_floats);
   const char* only = of_any_dimensions ? "sizes that floats hold exactly, where they pass through floats"
@@ -122,6 +122,7 @@ void PackageMaker::add_program(package::PackedStage& stage, const Specialiser& s
                 std::string("fix dimensions (--dim), or save it with ") + kForInputsSeen);
   note(fmt::format("{}: {}", where, only));
   if (options_.log) options_.log(fmt::format("the package is made for {} ({})", only, where));
+  return of_any_dimensions;
 }
 
 void PackageMaker::add_stage(const Specialiser& specialiser, const Coverage& all, const std::string& where) {
@@ -146,10 +147,12 @@ void PackageMaker::add_stage(const Specialiser& specialiser, const Coverage& all
                     where, depends, all.variants.size()),
         std::string("fix dimensions (--dim), or save it with ") + kForInputsSeen);
   package::PackedStage& stage = index.stages.emplace_back();
-  for (const auto& v : all.variants) {
-    add_program(stage, specialiser, *v, where);
-    if (!all.complete) note(fmt::format("{}: {}", where, text_of(v->made_for, specialiser.inputs())));
-  }
+  bool any_inputs = all.complete;
+  for (const auto& v : all.variants) any_inputs &= add_program(stage, specialiser, *v, where);
+  if (any_inputs) return;
+  for (const auto& v : all.variants)
+    if (!v->made_for.kinds.empty())
+      note(fmt::format("{}: {}", where, text_of(v->made_for, specialiser.inputs())));
 }
 
 void PackageMaker::add_values(const ValueProgram& values) {

@@ -33,8 +33,8 @@ public:
 
 private:
   /// Where the program takes something for granted of its inputs that a run may bring otherwise, one that
-  /// does not is added.
-  void add_program(package::PackedStage& stage, const Specialiser& specialiser,
+  /// does not is added. False where there is none.
+  bool add_program(package::PackedStage& stage, const Specialiser& specialiser,
                    const Specialiser::Variant& variant, const std::string& where);
   /// Why there is none that assumes no more than that.
   std::optional<Error> try_program(package::PackedStage& stage, const Specialiser& specialiser,

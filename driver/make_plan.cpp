@@ -301,7 +301,7 @@ private:
         v.sizes = size_exprs(sizes);
         v.strides = size_exprs(call.output_sizes.empty() ? b.strides : contiguous_strides(sizes));
         v.offset = size_expr(slice_offset(b));
-        if (!call.output_symbols.empty()) add_dynamic(step, b);
+        if (!call.output_symbols.empty()) add_dynamic(step, b, call.output_symbols);
       }
       step.outputs.push_back(std::move(v));
     }
@@ -323,11 +323,12 @@ private:
     push({std::move(step), group.origins}, std::move(info));
   }
 
-  void add_dynamic(runtime::ExternStep& step, const Buffer& b) const {
+  /// `made`: the sizes that this call finds. Others of the buffer may be what a call before has found.
+  void add_dynamic(runtime::ExternStep& step, const Buffer& b, const SymInts& made) const {
     step.dynamic_outputs.push_back(index_of_[b.id]);
     std::vector<int> dims;
     for (SymInt s : b.sizes) {
-      bool bound = !s.is_constant() && s.node()->kind == SymKind::symbol && s.node()->unbacked;
+      const bool bound = std::find(made.begin(), made.end(), s) != made.end();
       dims.push_back(bound ? s.node()->number : -1);
       if (bound) step.bound_symbols.push_back(s.node()->number);
     }

@@ -206,7 +206,12 @@ Specialiser::VariantPtr Specialiser::variant_for(std::span<const RunTensor> inpu
   const VariantPtr v = variants_.get(
       [&](const Needs&, const Variant& v) { return v.made_for.assume <= assume && v.made_for.fits(inputs); },
       [&](const Needs& needs) { return request(needs, inputs, assume); },
-      [this](Needs& needs, const lowering::Demand& demand) { return learn(needs, demand); });
+      [this](Needs& needs, const lowering::Demand& demand) {
+        if (learn(needs, demand)) return true;
+        // A loop whose length the model says is one of unknown length where no size is known.
+        if (demand.kind != lowering::Demand::Kind::split || needs.by_shapes) return false;
+        return needs.by_shapes = true;
+      });
   return v->next ? next_of(v) : v;
 }
 

@@ -81,7 +81,7 @@ private:
   // --- axes
 
   /// Outer axes in the order of the results' strides (smallest last), inner axes in the order of the reads'
-  /// strides.
+  /// strides, unless places are counted over them: these are what the model's order makes them.
   void order_axes() {
     size_t n = draft_.axes.size();
     std::vector<double> weight(n, 0), read(n, 0), gathered(n, 0);
@@ -116,7 +116,9 @@ private:
     // A small stride weighs most: such an axis goes last. Ties keep the order of the model.
     auto by_weight = [&](int a, int b) { return weight[a] < weight[b]; };
     std::stable_sort(outer.begin(), outer.end(), by_weight);
-    std::stable_sort(inner.begin(), inner.end(), by_weight);
+    const bool counts = std::any_of(draft_.members.begin(), draft_.members.end(),
+                                    [&](const Member& m) { return counts_places(compute_of(m).loops); });
+    if (!counts) std::stable_sort(inner.begin(), inner.end(), by_weight);
     // Few channels fill no vector: what writes them side by side loops in the order in which it reads.
     if (inner.empty() && outer.size() > 1 && is_short(draft_.axes[outer.back()]) && read[outer.back()] < 1) {
       std::vector<int> as_read = outer;

@@ -179,12 +179,21 @@ private:
       return Match{std::move(beside->member), d.inner, false, std::move(beside->axes)};
     }
     auto match = finish(d, loops, std::move(m), cross, reason);
+    if (match && counts_places(loops) && !is_ascending(match->member.axis_of_rvar)) {
+      reason = "counts the places of a row in another order";
+      return std::nullopt;
+    }
     if (match && turns_gathered_rows(d, match->member, compute)) {
       reason = "its rows lie across those that the group gathers";
       return std::nullopt;
     }
     if (match) reason = why;
     return match;
+  }
+
+  static bool is_ascending(std::vector<int> axes) {
+    std::erase_if(axes, [](int a) { return a < 0; });
+    return std::is_sorted(axes.begin(), axes.end());
   }
 
   /// The axis of the variable behind the dimension of `id` that is contiguous; -1 where there is none.

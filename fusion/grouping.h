@@ -37,6 +37,10 @@ struct Draft {
 
 /// The nest of an operation; nullptr: it is none.
 const ir::Compute* compute_of(const ir::Program& program, int op);
+/// The result is a place in the order of the reduced loops, which a kernel has to keep then.
+inline bool counts_places(const ir::Loops& loops) {
+  return loops.kind == ir::LoopKind::reduction && loops.reduce >= ir::ReduceOp::argmax;
+}
 /// Binds a variable to an axis of the draft, where it has none and is as long. False where it runs over
 /// another.
 bool bind_variable(const Draft& draft, std::vector<int>& axis_of, int variable, int axis, ir::SymInt extent);

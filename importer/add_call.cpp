@@ -69,7 +69,14 @@ void GraphBuilder::add_call(Env& env, onnx::NodeProto& node, const Functions::Fu
     if (passed_on) {
       add_identity(env, id, name);
     } else {
-      if (id >= 0) env.scope->graph.at(id).name = env.prefix + name;
+      if (id >= 0) {
+        Value& value = env.scope->graph.at(id);
+        value.name = env.prefix + name;
+        ValueFacts& facts = env.scope->facts[id];
+        add_declared(env, name, facts.type);
+        name_unknown_dims(facts.type, symbols_);
+        value.type = to_value_type(facts.type, symbols_);
+      }
       define(env, name, id);
     }
   }

@@ -205,6 +205,15 @@ Attribute GraphBuilder::attribute_of(const std::string& name, const BoundAttribu
   return graphs;
 }
 
+/// What the model says of the type of a value beside what its node says. ModelError where these differ.
+void GraphBuilder::add_declared(const Env& env, const std::string& name, onnx::TypeProto& type) const {
+  const auto it = env.declared.find(name);
+  if (it == env.declared.end()) return;
+  const onnx::TypeProto declared = declared_type(*it->second, options_, "value " + shown(name));
+  if (!complete(type, declared) && is_known(type) && is_known(declared))
+    throw declared_otherwise(name, declared, type);
+}
+
 /// The values of the node that the graph gets next.
 void GraphBuilder::define_outputs(Env& env, const onnx::NodeProto& proto, Node& node,
                                   InferredOutputs inferred) {
@@ -216,11 +225,7 @@ void GraphBuilder::define_outputs(Env& env, const onnx::NodeProto& proto, Node& 
       continue;
     }
     onnx::TypeProto& type = inferred.types[i];
-    if (auto it = env.declared.find(name); it != env.declared.end()) {
-      const onnx::TypeProto declared = declared_type(*it->second, options_, "value " + shown(name));
-      if (!complete(type, declared) && is_known(type) && is_known(declared))
-        throw declared_otherwise(name, declared, type);
-    }
+    add_declared(env, name, type);
     ValueId id = add_value(env, name, std::move(type));
     env.scope->graph.at(id).producer = index;
     env.scope->facts[id].data = std::move(inferred.data[i]);

@@ -35,6 +35,13 @@ void for_each_graph(const Graph& graph, const std::function<void(const Graph&)>&
     for_each_body(node, [&](const Graph& body) { for_each_graph(body, fn); });
 }
 
+/// A file must say all of a type, or nothing: runtimes refuse a sequence of unknown elements.
+bool is_told(const ValueType& type) {
+  if (type.kind == ValueType::unknown) return false;
+  const bool of_numbers = type.kind == ValueType::tensor || type.kind == ValueType::sparse_tensor;
+  return of_numbers ? type.dtype != DType::undefined : type.element && is_told(*type.element);
+}
+
 /// A version of each domain under which every node means what it means under its own.
 std::map<std::string, int> choose_opsets(const Graph& graph) {
   std::map<std::string, std::set<int>> wanted;
@@ -173,7 +180,7 @@ private:
       if (captured.contains(id)) continue;
       if (v.constant && v.producer < 0) {
         if (used[i]) write_tensor(*v.constant, names[i], *p.add_initializer());
-      } else if (v.producer >= 0 && !io.contains(id) && v.type.kind != ValueType::unknown) {
+      } else if (v.producer >= 0 && !io.contains(id) && is_told(v.type)) {
         write_info(v, names[i], *p.add_value_info());
       }
     }

@@ -169,6 +169,18 @@ void run_inference(NodeView& node, InferenceView& view, bool strict) {
   }
 }
 
+/// A sequence is one whatever its elements are, of which nothing may be known: nodes on values make it.
+void tell_sequences(const NodeView& node, std::vector<onnx::TypeProto>& types) {
+  const auto& formal = node.schema->outputs();
+  for (size_t i = 0; i < std::min(types.size(), formal.size()); ++i) {
+    const auto& allowed = formal[i].GetTypes();
+    if (types[i].value_case() == onnx::TypeProto::VALUE_NOT_SET && !allowed.empty() &&
+        std::all_of(allowed.begin(), allowed.end(),
+                    [](const auto* type) { return type->starts_with("seq("); }))
+      types[i].mutable_sequence_type();
+  }
+}
+
 } // namespace
 
 InferredOutputs infer_outputs(NodeView& node, bool strict, bool check_types) {
@@ -183,6 +195,7 @@ InferredOutputs infer_outputs(NodeView& node, bool strict, bool check_types) {
     correct_after_inference(node, view.outputs());
     if (check_types && !node.schema->deprecated()) node.schema->CheckInputOutputType(view);
     result.types = std::move(view.outputs());
+    tell_sequences(node, result.types);
     if (known && node.schema->has_data_propagation_function()) {
       PropagationView propagation(view, node, result);
       try {

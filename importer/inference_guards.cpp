@@ -47,6 +47,28 @@ bool names_axes(const std::string& attribute) {
          attribute == "perm";
 }
 
+/// Before version 22 ONNX's inference counts windows of ceil_mode that would start behind the input, which no
+/// runtime computes (Window::output_size).
+void leave_out_late_windows(const NodeView& node, onnx::TypeProto& output) {
+  const auto* ceil = attribute(node, "ceil_mode");
+  const auto& x = node.inputs[0]->type.tensor_type().shape();
+  if (!ceil || ceil->i() == 0 || output.tensor_type().shape().dim_size() != x.dim_size()) return;
+  const auto *strides = attribute(node, "strides"), *pads = attribute(node, "pads"),
+             *auto_pad = attribute(node, "auto_pad");
+  const bool padded = pads && (!auto_pad || auto_pad->s() == "NOTSET");
+  for (int k = 0; k + 2 < x.dim_size(); ++k) {
+    auto& out = *output.mutable_tensor_type()->mutable_shape()->mutable_dim(k + 2);
+    if (!x.dim(k + 2).has_dim_value() || !out.has_dim_value() || out.dim_value() < 1) continue;
+    const int64_t stride = strides && k < strides->ints_size() ? strides->ints(k) : 1,
+                  begin = padded && k < pads->ints_size() ? pads->ints(k) : 0;
+    int64_t start, end;
+    if (__builtin_mul_overflow(out.dim_value() - 1, stride, &start) ||
+        __builtin_add_overflow(x.dim(k + 2).dim_value(), begin, &end))
+      continue;
+    if (start >= end) out.set_dim_value(out.dim_value() - 1);
+  }
+}
+
 } // namespace
 
 void check_before_inference(const NodeView& node) {
@@ -100,6 +122,8 @@ void correct_after_inference(const NodeView& node, std::vector<onnx::TypeProto>&
     const onnx::TypeProto& x = node.inputs[0]->type;
     if (x.has_tensor_type() && !outputs[0].tensor_type().has_shape()) outputs[0] = x;
   }
+  if (op == "MaxPool" || op == "AveragePool" || op == "LpPool")
+    for (onnx::TypeProto& output : outputs) leave_out_late_windows(node, output);
   if (op != "RMSNormalization") return;
   if (node.inputs.size() < 2 || !node.inputs[1] || !node.inputs[1]->type.has_tensor_type()) return;
   // The result is of the type of the scale; ONNX gives it that of the data.

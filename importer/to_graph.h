@@ -105,6 +105,7 @@ private:
   ValueId resolve_input(Env& env, const onnx::NodeProto& node, int i);
   BoundAttributes resolve_attributes(Env& env, onnx::NodeProto& node);
   Attribute attribute_of(const std::string& name, const BoundAttribute& bound, Subgraphs& subgraphs);
+  void add_declared(const Env& env, const std::string& name, onnx::TypeProto& type) const;
   void define_outputs(Env& env, const onnx::NodeProto& proto, Node& node, InferredOutputs inferred);
   const onnx::OpSchema* find_schema(const onnx::NodeProto& node, const std::string& domain, int opset);
 

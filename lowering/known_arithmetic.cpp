@@ -14,11 +14,14 @@ constexpr int64_t kMaxDenominator = int64_t{1} << 20;
 } // namespace
 
 bool fits(const Element& e, DType type) {
-  if (!e || !e->is_constant()) return e.has_value(); // sizes fit the type they are computed in
+  if (!e || is_float(type)) return e.has_value();
+  // Sizes fit the type they are computed in; below 0 unsigned ones would wrap.
+  const bool wraps = is_integer(type) && !is_signed(type);
+  if (!e->is_constant()) return !wraps || ir::provably_nonnegative(*e);
   int bits = std::min(bits_of(type), 64);
-  if (is_float(type) || bits == 64) return true;
   int64_t v = e->constant();
   if (type == DType::boolean) return v == 0 || v == 1;
+  if (bits == 64) return !wraps || v >= 0;
   return is_signed(type) ? v >= -(int64_t{1} << (bits - 1)) && v < (int64_t{1} << (bits - 1))
                          : v >= 0 && v < (int64_t{1} << bits);
 }

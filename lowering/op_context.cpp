@@ -38,7 +38,11 @@ std::shared_ptr<const KnownTensor> known_of_constant(const Tensor& t) {
   KnownTensor k{t.dtype, t.dims, {}, 1};
   int64_t n = t.numel();
   if (has_known_values(t.dtype)) {
-    for (int64_t i = 0; i < n; ++i) k.values.push_back(element_as_int(t, i));
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t v = element_as_int(t, i);
+      if (t.dtype == DType::u64 && v < 0) return nullptr; // above what a size may be
+      k.values.push_back(v);
+    }
     return std::make_shared<const KnownTensor>(std::move(k));
   }
   for (int64_t denominator = 1; denominator <= 1024; denominator *= 2) {

@@ -144,7 +144,9 @@ extern_kernels::OperandInfo operand_facts(const Executable& executable, const Op
   if (std::all_of(view.strides.begin(), view.strides.end(),
                   [](const SizeExpr& s) { return s.is_constant(); }))
     for (const SizeExpr& stride : view.strides) info.strides.push_back(stride.items[0].value);
-  info.constant = constant_of(executable, view);
+  // Who packs a constant must know all of it; of one that has sizes of a run, memory is read in every run.
+  const bool known = std::all_of(info.sizes.begin(), info.sizes.end(), [](int64_t n) { return n >= 0; });
+  if (known) info.constant = constant_of(executable, view);
   return info;
 }
 

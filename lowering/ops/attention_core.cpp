@@ -156,7 +156,7 @@ TensorBox attend_fused(OpContext& ctx, const AttentionCore& a) {
   problem.tokens_first = true; // whatever follows joins the heads of a token again
   ir::ExternCall call;
   auto operand = [&](const TensorBox& x, const char* what) {
-    call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, x, what)));
+    call.inputs.push_back(library_operand(ctx, x, what));
   };
   // The kernel reads halves as they lie. Libraries of GPUs give the type that they multiply.
   std::array<TensorBox, 3> shown;

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 import tensorbox
 from conftest import save
@@ -144,6 +145,38 @@ def test_bodies_keep_what_they_capture(tbx, tmp_path):
     assert tbx("optimize", model, tmp_path / "small.onnx").code == 0
     for condition in (True, False):
         check_equal(model, tmp_path / "small.onnx", {"x": np.arange(3, dtype="f"), "c": np.array(condition)})
+
+
+def test_results_of_functions_keep_what_the_model_says_of_them(tbx, tmp_path):
+    """Nothing is known inside of the function: the shape of the output is that which the model declares."""
+    function = helper.make_function("my", "F", ["a", "axes"], ["r"], [helper.make_node("ReduceMean", ["a", "axes"], ["r"], keepdims=0)],
+                                    [helper.make_opsetid("", 18)])
+    nodes = [helper.make_node("Gelu", ["x"], ["h"], domain="com.microsoft"), helper.make_node("F", ["h", "axes"], ["y"], domain="my")]
+    graph = helper.make_graph(nodes, "g", [float_info("x", [3, 4])], [float_info("y", [None])],
+                              [onnx.numpy_helper.from_array(np.array([1]), "axes")])
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=8), tmp_path / "m.onnx")
+    assert tbx("optimize", tmp_path / "m.onnx", tmp_path / "small.onnx").code == 0
+    onnx.checker.check_model(str(tmp_path / "small.onnx"), full_check=True)
+    assert len(onnx.load(tmp_path / "small.onnx").graph.output[0].type.tensor_type.shape.dim) == 1
+    x = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    before, after = (tensorbox.Session(tmp_path / file, compile=False).run({"x": x})["y"] for file in ("m.onnx", "small.onnx"))
+    np.testing.assert_allclose(after, before, rtol=1e-6)
+
+
+def test_sequences_of_unknown_elements_are_not_declared(tmp_path):
+    """Nothing is known of what an operator outside of ONNX gives: ONNX Runtime refuses a sequence of nothing known."""
+    ort = pytest.importorskip("onnxruntime")
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+      g (float[3, 4] x) => (float[a, b] y) {
+        v = com.microsoft.Gelu (x) j = Concat <axis = 1> (v, v)
+        s = SplitToSequence <axis = 0, keepdims = 1> (j) y = ConcatFromSequence <axis = 1> (s) }""")
+    onnx.save(model, tmp_path / "m.onnx")
+    tensorbox.optimize(tmp_path / "m.onnx", tmp_path / "small.onnx")
+    onnx.checker.check_model(str(tmp_path / "small.onnx"), full_check=True)
+    x = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    before, after = (ort.InferenceSession(tmp_path / file).run(None, {"x": x})[0] for file in ("m.onnx", "small.onnx"))
+    np.testing.assert_array_equal(after, before)
 
 
 def test_python(tmp_path):

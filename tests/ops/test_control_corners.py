@@ -4,6 +4,7 @@ installed and follows the specification."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -357,7 +358,43 @@ def test_scan_without_state_or_without_results() -> None:
           ({"x": np.stack([X, X * 3, X * 2]), "s0": X}, [X * 3]))
 
 
+@pytest.mark.parametrize("slices", [1, 3])
+def test_scan_beside_dimensions_that_differ(slices: int) -> None:
+    """Other code than that for equal dimensions knows the length that the model gives the Scan, too."""
+    text = f"""g(bool c, float[a] x, float[b] z, float[{slices},4] t, float[4] s0)
+          => (float[k] sum, float[4] q, float[4] s, float[{slices},4] ys) {{
+        sum = Add(x, z)
+        q = If (c) <then_branch = one() => (float[4] p) {{ p = Neg(s0) }}, else_branch = two() => (float[4] r) {{ r = Relu(s0) }}>
+        s, ys = Scan<num_scan_inputs=1, body = body(float[4] u, float[4] v) => (float[4] so, float[4] o) {{
+              so = Max(u, v) o = Neg(so) }}>(s0, t) }}"""
+    rows = np.stack([X * (-1) ** i * i for i in range(slices)])
+    best = np.maximum(np.maximum.accumulate(rows), X)
+    check(text, *(({"c": np.array(c), "x": x, "z": X, "t": rows, "s0": X}, [x + X, -X if c else X, best[-1], -best])
+                  for c in (True, False) for x in (X, X[:1])))
+
+
 # --- sequences and optionals
+
+def test_parts_of_what_an_operator_outside_of_onnx_gives() -> None:
+    """Of its result nothing is known before it is compiled; what SplitToSequence makes of it is a sequence anyway."""
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+      g(float[a,b] x) => (float[c,d] joined, float[e,f] last, int64 n) {
+        v = com.microsoft.Gelu(x)
+        s = SplitToSequence<axis=0, keepdims=1>(v)
+        joined = ConcatFromSequence<axis=1>(s)
+        at = Constant<value = int64 {-1}>()
+        last = SequenceAt(s, at)
+        n = SequenceLength(s) }"""
+    model = parser.parse_model(text)
+    session = tensorbox.Session(model, compile=False)
+    for rows in (1, 3):
+        x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(F)
+        y = np.array([v / 2 * (1 + math.erf(v / math.sqrt(2))) for v in x.ravel().astype(float)]).reshape(rows, 4)
+        got = session.run({"x": x})
+        np.testing.assert_allclose(got["joined"], y.reshape(1, -1), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(got["last"], y[-1:], rtol=1e-5, atol=1e-6)
+        assert got["n"] == rows
+
 
 def test_sequences_carried_and_captured() -> None:
     """A sequence from outside is read in a loop, another one grows and shrinks."""

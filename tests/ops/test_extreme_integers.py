@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper
 from peers import model_of, tensorbox
@@ -56,6 +57,44 @@ def test_binary(op: str, constants: str) -> None:
     model = model_of(op, {"a": A, "b": B}, ["y"], 13, list(constants))
     with np.errstate(over="ignore"):
         check(model, {"a": A, "b": B}, BINARY[op](A, B))
+
+
+@pytest.mark.parametrize("constants", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("op", [*BINARY, "Div", "Mod", "Where"])
+def test_unsigned_beyond_what_a_size_may_be(op: str, constants: str) -> None:
+    """As 64 bits with a sign they are small numbers below 0."""
+    a, b = np.array([1, 7, 2**64 - 5, 2**64 - 2, 3], np.uint64), np.array([2**64 - 2, 2**64 - 1, 2**64 - 3, 5, 2], np.uint64)
+    for x, y in ((a, b), (b, a), (a, b[:1]), (a[:1], b)):
+        inputs, functions = {"a": x, "b": y}, {**BINARY, "Div": np.floor_divide, "Mod": np.mod, "Where": np.maximum}
+        if op == "Where":
+            inputs = {"c": np.broadcast_to(x > y, np.broadcast_shapes(x.shape, y.shape)).copy(), **inputs}
+        with np.errstate(over="ignore"):
+            check(model_of(op, inputs, ["y"], 13, list(constants)), inputs, functions[op](x, y))
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "ReduceSum"])
+def test_unsigned_reduced(op: str, constant: bool) -> None:
+    x = np.array([[2**64 - 5, 3], [2**64 - 2, 2**64 - 4], [1, 7]], np.uint64)
+    function = {"ReduceMax": np.max, "ReduceMin": np.min, "ReduceSum": np.sum}[op]
+    check(model_of(op, {"x": x, "axes": np.array([0])}, ["y"], 18, ["x", "axes"] if constant else ["axes"], keepdims=0), {"x": x}, function(x, axis=0))
+
+
+@pytest.mark.parametrize("low", [0, 9])
+def test_sizes_as_unsigned_numbers(low: int) -> None:
+    """A difference of sizes that is below 0 wraps, where the sizes are those of a run, too."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+      g (float[n] x, float[m] z) => (uint64[a] apart, bool[b] more, double[c] wide) <uint64[1] low = {{{low}}}> {{
+        i = Shape (x) j = Shape (z)
+        u = Cast <to = 13> (i) v = Cast <to = 13> (j)
+        apart = Sub (u, v) more = Greater (apart, low) wide = Cast <to = 11> (apart)
+      }}""")
+    for dynamic in (False, True):
+        session = tensorbox.Session(model, compile=False, all_dims_dynamic=dynamic)
+        for n, m in ((5, 3), (3, 5), (4, 4), (0, 1)):
+            apart = (n - m) % 2**64
+            got = session.run({"x": np.ones(n, np.float32), "z": np.ones(m, np.float32)})
+            assert got["apart"] == [np.uint64(apart)] and got["more"] == [apart > low] and got["wide"] == [float(apart)]
 
 
 @pytest.mark.parametrize("constants", ["", "a", "b", "ab"])

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from peers import compare, model_of, tensorbox
+from peers import compare, expected, model_of, tensorbox
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 ACTIVATIONS = ["Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu",
@@ -60,6 +60,27 @@ def test_against_onnxruntime(op: str, seed: int) -> None:
     constants = ["W", "R", "B"] if rng.random() < 0.7 else []
     model = model_of(op, inputs, outputs, int(rng.choice([7, 14])), constants, **attributes)
     compare(model, inputs, rtol=2e-4, atol=2e-5, engine="ort")
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("constant", ["W", "R"])
+@pytest.mark.parametrize("named", [True, False])
+def test_one_constant_of_two_weights(op: str, constant: str, named: bool) -> None:
+    """The other one, of which only a run knows the sizes, says nothing of the constant's."""
+    rng = np.random.default_rng(8)
+    steps, batch, width, hidden = 4, 3, 5, 6
+    inputs = {name: rng.standard_normal(shape).astype(np.float32) / 2 for name, shape in (
+        ("X", (steps, batch, width)), ("W", (1, GATES[op] * hidden, width)), ("R", (1, GATES[op] * hidden, hidden)))}
+    attributes = {"hidden_size": hidden} if named else {}
+    model = model_of(op, inputs, ["Y"], 14, [constant], **attributes)
+    want = None if named else expected(model_of(op, inputs, ["Y"], 14, [constant], hidden_size=hidden),
+                                       {name: v for name, v in inputs.items() if name != constant}, "ort")
+    compare(model, inputs, rtol=2e-4, atol=2e-5, engine="ort", want=want)
+    other = "R" if constant == "W" else "W"
+    session = tensorbox.Session(model, compile=False, all_dims_dynamic=True)
+    for wrong in (inputs[other][:, :-1], inputs[other][..., :-1]):
+        with pytest.raises(tensorbox.ModelError, match="wrong size|has size"):
+            session.run({"X": inputs["X"], other: wrong})
 
 
 @pytest.mark.parametrize("op", GATES)

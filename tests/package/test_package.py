@@ -301,6 +301,24 @@ def test_code_that_depends_on_values(tmp_path):
         loaded.run({"x": x, "axes": np.array([0])})
 
 
+def test_shapes_that_break_what_is_assumed(tmp_path):
+    """Dimensions that are 1 in some runs: code for all others is there from the beginning, that of the runs goes along."""
+    session, file = tensorbox.Session(parsed("(float[a, b, 4] x) => (float[c, d, e] y) { y = Squeeze(x) }")), tmp_path / "m.tbx"
+    seen = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in ((2, 3, 4), (1, 3, 4), (5, 1, 4), (7, 2, 4))]
+    for x in seen:
+        assert np.array_equal(session.run({"x": x})["y"], x.squeeze())
+    with pytest.raises(tensorbox.UnsupportedError, match="for_inputs_seen"):
+        session.save(file)
+    session.save(file, for_inputs_seen=True)
+    loaded = tensorbox.Session(file)
+    for x in seen:
+        got = loaded.run({"x": x})["y"]
+        assert np.array_equal(got, x.squeeze()) and got.shape == x.squeeze().shape
+    assert any("x float32[1, 3, 4]" in line for line in loaded.made_for)
+    with pytest.raises(tensorbox.UnsupportedError, match="no code for these inputs"):
+        loaded.run({"x": np.ones((1, 1, 4), np.float32)})
+
+
 def test_a_refusal_leaves_what_was_seen(tmp_path):
     """Axes that are too many to pack: those of a run are still there when they are asked for."""
     pair = parsed("(float[2, 3, 4] x, int64[2] axes) => (float[a, b, c, d, e] y) { y = Unsqueeze(x, axes) }")

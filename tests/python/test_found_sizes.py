@@ -193,3 +193,25 @@ def test_every_value_shows_what_a_step_made() -> None:
         got = session.run(inputs)
         found = np.nonzero(inputs["x"].max(1) > 0.5)
         assert np.array_equal(got["found"], np.array(found)) and got["taken"].shape == (len(found[0]), 8)
+
+
+@pytest.mark.parametrize("options", [{}, {"compile": False}, {"reference": True}])
+def test_what_is_selected_of_found_rows_and_columns(options: dict) -> None:
+    """A step whose result has a size that it finds itself beside one that an earlier step has found."""
+    session = tensorbox.Session(onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 18]>
+      g (float[n, m] x, bool[k] which) => (float[a, b] part, float[c, d] once) {
+        rows = Unique <axis = 0> (x)
+        part = Compress <axis = 1> (rows, which)
+        once = Unique <axis = 1> (part)
+      }"""), **options)
+    rng = np.random.default_rng(0)
+    for n, m in ((6, 5), (1, 1), (9, 17), (3, 4)):
+        x = rng.integers(0, 2, (n, m)).astype(np.float32)
+        for share in (0, 0.5, 1):
+            which = rng.random(m) < share
+            which[0] |= share > 0  # numpy finds nothing in columns of which there are none
+            part = np.compress(which, np.unique(x, axis=0), axis=1)
+            got = session.run({"x": x, "which": which})
+            assert np.array_equal(got["part"], part) and got["part"].shape == part.shape
+            once = np.unique(part, axis=1) if part.size else part
+            assert np.array_equal(got["once"], once) and got["once"].shape == once.shape

@@ -47,9 +47,7 @@ TensorBox convolution(OpContext& ctx, extern_kernels::ConvProblem problem, const
     });
   ir::ExternCall call;
   problem.has_bias = bias != nullptr;
-  auto realized = [&](const TensorBox& box, const char* why) {
-    return operand_of(ir::realize_strided(ctx.program, box, why));
-  };
+  auto realized = [&](const TensorBox& box, const char* why) { return library_operand(ctx, box, why); };
   TensorBox image = wide(ctx, x), weights = narrow_constant(ctx, wide(ctx, w));
   choose_operand_types(ctx, problem, image, weights, sizes);
   call.inputs.push_back(realized(image, "input of a convolution"));

@@ -19,6 +19,16 @@ ir::ExternOperand operand_of(const ir::StridedView& v) {
   return {v.buffer, v.sizes, v.coefficients, v.start};
 }
 
+ir::ExternOperand library_operand(OpContext& ctx, const TensorBox& x, const std::string& reason) {
+  const ir::StridedView view = ir::realize_strided(ctx.program, x, reason);
+  if (std::all_of(view.coefficients.begin(), view.coefficients.end(),
+                  [](SymInt step) { return ir::provably_nonnegative(step); }))
+    return operand_of(view);
+  const TensorBox copy = map(ctx, x.dtype(), x, [](Expr e) { return e; });
+  copy.storage()->stored = ir::memory_type(ctx.program, x);
+  return operand_of(ir::realize_strided(ctx.program, copy, reason + ", read backwards"));
+}
+
 TensorBox wide(OpContext& ctx, const TensorBox& x) {
   return is_low_precision_float(x.dtype()) ? convert(ctx, x, DType::f32) : x;
 }
@@ -99,7 +109,7 @@ DType result_in_memory(OpContext& ctx, const extern_kernels::Problem& problem, c
 ir::ExternOperand bias_operand(OpContext& ctx, const TensorBox& bias, DType result) {
   const TensorBox x =
       is_half(result) ? convert(ctx, bias, result) : ir::wide_in_memory(ctx.program, wide(ctx, bias));
-  return operand_of(ir::realize_strided(ctx.program, x, "bias of a product"));
+  return library_operand(ctx, x, "bias of a product");
 }
 
 static extern_kernels::OperandInfo info_of(DType type, const SymInts& sizes) {
@@ -258,8 +268,8 @@ TensorBox matrix_product(OpContext& ctx, TensorBox a, TensorBox b, const TensorB
   problem.alpha = alpha;
   if (b.rank() == 2) b = narrow_constant(ctx, b);
   choose_operand_types(ctx, problem, a, b, folded);
-  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, a, "operand of a matrix product")));
-  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, b, "operand of a matrix product")));
+  call.inputs.push_back(library_operand(ctx, a, "operand of a matrix product"));
+  call.inputs.push_back(library_operand(ctx, b, "operand of a matrix product"));
   TensorBox beside; // what is added to the product, but is no bias to libraries
   if (bias) {
     const TensorBox c = addend(ctx, *bias, beta, folded);
@@ -288,7 +298,7 @@ void append_zero_point(OpContext& ctx, ir::ExternCall& call, const TensorBox& ze
   if (!zero.defined()) return;
   while (call.inputs.size() < 3) call.inputs.emplace_back();
   number = static_cast<int>(call.inputs.size());
-  call.inputs.push_back(operand_of(ir::realize_strided(ctx.program, zero, "zero point of a product")));
+  call.inputs.push_back(library_operand(ctx, zero, "zero point of a product"));
 }
 
 TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type,

@@ -135,6 +135,22 @@ TensorBox weights(OpContext& ctx, int i, DType type) {
   return narrow ? ctx.in(i) : in_type(ctx, i, type);
 }
 
+/// The attribute, or what the weights say. It is a constant where one of them is, so that W, where it is a
+/// constant, keeps known sizes beside an R of which only a run knows them.
+SymInt hidden_size(OpContext& ctx, int gates) {
+  const SymInt of_r = ctx.sizes(2)[2], rows = ctx.sizes(1)[1];
+  if (ctx.has_attr("hidden_size")) {
+    const int64_t given = ctx.attr_int("hidden_size", 0);
+    TBX_MODEL(given >= 0, "hidden_size is {}", given);
+    TBX_MODEL(!of_r.is_constant() || given == of_r.constant(), "hidden_size is {}, R is for {}", given,
+              of_r.constant());
+    return given;
+  }
+  if (of_r.is_constant() || !rows.is_constant()) return of_r;
+  TBX_MODEL(rows.constant() % gates == 0, "W has {} rows for {} gates", rows.constant(), gates);
+  return rows.constant() / gates;
+}
+
 std::vector<LoweredValue> recurrent(OpContext& ctx) {
   const TensorBox& x = ctx.in(0);
   TBX_MODEL(x.rank() == 3 && ctx.rank(1) == 3 && ctx.rank(2) == 3,
@@ -143,10 +159,8 @@ std::vector<LoweredValue> recurrent(OpContext& ctx) {
   const int gates = problem.gates(), directions = problem.directions();
   const bool layout = problem.batch_first, linear = problem.cell == RecurrentProblem::gru_linear,
              lstm = problem.cell == RecurrentProblem::lstm;
-  SymInt batch = x.sizes()[layout ? 0 : 1], steps = x.sizes()[layout ? 1 : 0], hidden = ctx.sizes(2)[2];
-  if (ctx.has_attr("hidden_size") && hidden.is_constant())
-    TBX_MODEL(ctx.attr_int("hidden_size", 0) == hidden.constant(), "hidden_size is {}, R is for {}",
-              ctx.attr_int("hidden_size", 0), hidden.constant());
+  SymInt batch = x.sizes()[layout ? 0 : 1], steps = x.sizes()[layout ? 1 : 0];
+  const SymInt hidden = hidden_size(ctx, gates);
   SymInt rows = hidden * SymInt(gates), all_rows = rows * SymInt(directions);
   SymInts state =
       layout ? SymInts{batch, SymInt(directions), hidden} : SymInts{SymInt(directions), batch, hidden};

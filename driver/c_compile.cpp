@@ -50,6 +50,7 @@ CompileOptions compile_options(const tbx_options& o) {
   compile.time_limit_ms = o.time_limit_ms;
   compile.device = o.device ? o.device : "";
   compile.state_capacity = o.state_capacity;
+  compile.state_limit = o.state_limit;
   compile.tiered = o.tiered != 0;
   compile.precision = o.precision ? o.precision : compile.precision;
   compile.disabled_passes = package::listed(o.disabled_passes);

@@ -44,13 +44,22 @@ LoadOptions load_options(const CompileOptions& o) {
   return load;
 }
 
+namespace {
+
+std::string capacity_text(const CompileOptions& o) {
+  if (o.state_limit > 0) return fmt::format("capacity {} to {}", o.state_capacity, o.state_limit);
+  return o.state_capacity > 0 ? fmt::format("capacity {}", o.state_capacity) : "capacity grows";
+}
+
+} // namespace
+
 std::vector<std::pair<std::string, std::string>> described(const CompileOptions& o) {
   std::vector<std::pair<std::string, std::string>> all;
   if (o.precision != "strict") all.emplace_back("precision", o.precision);
   for (const auto& [name, size] : o.dims) all.emplace_back("dim", fmt::format("{}={}", name, size));
   for (const std::string& name : o.overridable) all.emplace_back("overridable", name);
   for (const auto& [input, output] : o.state)
-    all.emplace_back("state", fmt::format("{}={}, capacity {}", input, output, o.state_capacity));
+    all.emplace_back("state", fmt::format("{}={}, {}", input, output, capacity_text(o)));
   if (!o.fuse) all.emplace_back("fuse", "false");
   if (!o.fuse_extern) all.emplace_back("fuse_extern", "false");
   if (!o.disabled_passes.empty())

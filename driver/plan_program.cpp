@@ -93,7 +93,7 @@ void bind_elements(runtime::Executable& plan, const Specialisation& made_for) {
                               lowering::element_symbol(it->first, k));
       if (!it->second[k] && symbol != plan.symbol_names.end())
         plan.bindings.push_back({static_cast<int>(symbol - plan.symbol_names.begin()), static_cast<int>(i),
-                                 static_cast<int>(k), true});
+                                 static_cast<int>(k), runtime::SymbolBinding::Of::element});
     }
   }
 }

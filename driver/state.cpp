@@ -68,13 +68,26 @@ void mark_kept_past(Graph& graph, const Pairs& pairs) {
       node.attributes[kKeptPast] = int64_t{1};
 }
 
+/// A capacity without a limit stays what it is.
+fusion::StateCapacity capacity_of(const CompileOptions& options) {
+  return {options.state_capacity, options.state_limit > 0 ? options.state_limit : options.state_capacity};
+}
+
 } // namespace
 
 void put_state_last(Graph& graph, const CompileOptions& options) {
-  TBX_MODEL(options.state.empty() == (options.state_capacity == 0) && options.state_capacity >= 0,
-            "options state and state_capacity (of at least 1) are given together: the capacity is {}",
-            options.state_capacity);
-  if (options.state.empty()) return;
+  TBX_MODEL(options.state_capacity >= 0 && options.state_limit >= 0,
+            "options state_capacity and state_limit are {} and {}: neither is negative",
+            options.state_capacity, options.state_limit);
+  if (options.state.empty()) {
+    TBX_MODEL(options.state_capacity == 0 && options.state_limit == 0,
+              "option {} is given without the option state, which it is of",
+              options.state_capacity > 0 ? "state_capacity" : "state_limit");
+    return;
+  }
+  TBX_MODEL(options.state_limit == 0 || options.state_capacity <= options.state_limit,
+            "option state_capacity is {}, which is more than the option state_limit, {}",
+            options.state_capacity, options.state_limit);
   const Pairs pairs = pairs_of(graph, options);
   mark_kept_past(graph, pairs);
   auto last = [&](std::vector<ValueId>& ids, auto name_of_pair) {
@@ -91,7 +104,7 @@ std::vector<fusion::StateInput> keep_state(ir::Program& program, const Graph& gr
                                            const CompileOptions& options) {
   std::vector<fusion::StateInput> state;
   for (const auto& [input, output] : pairs_of(graph, options))
-    state.push_back(fusion::keep_in_place(program, input, output, options.state_capacity));
+    state.push_back(fusion::keep_in_place(program, input, output, capacity_of(options)));
   return state;
 }
 
@@ -104,6 +117,11 @@ void show_state(runtime::Executable& plan, const std::vector<fusion::StateInput>
     runtime::SignatureEntry& entry = plan.inputs[i];
     entry.state_axis = s.axis;
     entry.state_after = size_expr(s.after);
+    entry.state_room = s.capacity.first;
+    entry.state_limit = s.capacity.most;
+    if (!s.room.is_constant())
+      for (runtime::SymbolBinding& b : plan.bindings)
+        if (b.symbol == s.room.node()->number) b.of = runtime::SymbolBinding::Of::room;
     for (size_t d = 0; d < s.used.size(); ++d) {
       entry.sizes[d] = size_expr(s.used[d]);
       entry.dims[d] = ir::to_string(s.used[d]);

@@ -20,10 +20,18 @@ BufferId buffer_named(const Entries& entries, const std::string& name, const cha
   return it->buffer;
 }
 
+/// A symbol that no dimension of the model is called.
+SymInt room_symbol(Program& program, const std::string& input) {
+  std::string name = fmt::format("room({})", input);
+  auto is_taken = [&](const SymNode* s) { return s->name == name; };
+  while (std::ranges::any_of(program.context->symbols(), is_taken)) name += "'";
+  return program.context->symbol(name);
+}
+
 } // namespace
 
 StateInput keep_in_place(Program& program, const std::string& input, const std::string& output,
-                         int64_t capacity) {
+                         const StateCapacity& capacity) {
   const BufferId past = buffer_named(program.inputs, input, "input"),
                  present = buffer_named(program.outputs, output, "output");
   auto refuse = [&](const std::string& why) -> Error {
@@ -33,7 +41,7 @@ StateInput keep_in_place(Program& program, const std::string& input, const std::
   const SymInts before = program.at(past).sizes, after = program.at(present).sizes;
   if (before.size() != after.size() || program.at(past).dtype != program.at(present).dtype)
     throw refuse("they have different types or ranks");
-  StateInput state{input, -1, before, 0};
+  StateInput state{input, -1, before, 0, 0, capacity};
   for (size_t d = 0; d < before.size(); ++d) {
     if (provably_equal(before[d], after[d])) {
       if (!before[d].is_constant())
@@ -61,9 +69,11 @@ StateInput keep_in_place(Program& program, const std::string& input, const std::
     throw refuse("it is not the input with something appended");
   std::erase_if(program.operations, is_copy);
   state.after = after[state.axis];
-  program.add_check(SymInt(capacity) - state.after, false,
-                    fmt::format("the state '{}' has room for {} (option state_capacity)", input, capacity));
-  program.at(past).sizes[state.axis] = SymInt(capacity);
+  state.room = capacity.is_fixed() ? SymInt(capacity.first) : room_symbol(program, input);
+  program.add_check(
+      state.room - state.after, false,
+      fmt::format("the state '{}' has room for {} (option state_capacity)", input, to_string(state.room)));
+  program.at(past).sizes[state.axis] = state.room;
   program.at(whole).slice_of = past;
   program.at(whole).slice_start.assign(after.size(), SymInt(0));
   return state;

@@ -40,6 +40,8 @@ void Session::Impl::make_bound(BoundRun::Impl& bound) const {
     TBX_MODEL(into[i].data || (numel == 0 && into[i].type != 0),
               "output '{}' has no memory: a bound run needs that of all outputs", outputs[i].name);
   }
+  std::unique_lock<std::mutex> alone;
+  if (state) alone = std::unique_lock(state->mutex());
   bound.in = bind(bound.given, {});
   if (value_session) return bound.in.clear();
   bound.out.resize(into.size());
@@ -47,6 +49,7 @@ void Session::Impl::make_bound(BoundRun::Impl& bound) const {
   const std::shared_ptr<const package::Program> program = plain_program();
   if (!program || (device && !program->bound->on_device)) return;
   try {
+    if (state) state->expect(*program->bound->executable, bound.in);
     program->session->check(bound.in, bound.out);
   } catch (const runtime::AssumptionError&) { // another program takes these
   }
@@ -59,20 +62,16 @@ void Session::Impl::run_bound(BoundRun::Impl& bound, runtime::RunOptions run_opt
   }
   run_options.same = &bound.same;
   std::unique_lock<std::mutex> alone;
-  if (state) {
-    alone = std::unique_lock(state->mutex());
-    bound.in.resize(inputs.size());
-    state->append_to(bound.in);
-  }
+  if (state) alone = std::unique_lock(state->mutex());
   for (runtime::RunTensor& t : bound.in)
     if (t.host_copy) t.host_copy->renew(run_options.stream.value_or(nullptr));
-  const std::shared_ptr<const package::Program> ran =
-      with_program(bound.in, [&](const package::Program& program) {
-        const size_t made = program.bound->executable->outputs.size();
-        TBX_MODEL(made == bound.out.size(), "{} outputs are bound, the run has {}", bound.out.size(), made);
-        run_program(program, bound.in, bound.out, run_options);
-      });
-  if (state) state->grow(*ran->bound->executable, bound.in);
+  with_program(bound.in, [&](const package::Program& program) {
+    const size_t made = program.bound->executable->outputs.size();
+    TBX_MODEL(made == bound.out.size(), "{} outputs are bound, the run has {}", bound.out.size(), made);
+    prepare_state(program, bound.in, bound.out);
+    run_program(program, bound.in, bound.out, run_options);
+  });
+  if (state) state->grow();
 }
 
 Result<BoundRun> Session::bind(const Inputs& inputs, const std::vector<TensorView>& outputs) const {

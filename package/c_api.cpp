@@ -156,6 +156,7 @@ tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_
         const tbx_options o = known_options(options);
         const std::pair<const char*, bool> of_compile[] = {{"state", o.state},
                                                            {"state_capacity", o.state_capacity != 0},
+                                                           {"state_limit", o.state_limit != 0},
                                                            {"tiered", o.tiered != 0},
                                                            {"dims", o.dims},
                                                            {"precision", o.precision},

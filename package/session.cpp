@@ -244,6 +244,14 @@ void Session::Impl::place_outputs(const std::vector<TensorView>& into, std::vect
   }
 }
 
+/// Before a run: what the session keeps is among the inputs, in memory with room for what the run appends.
+void Session::Impl::prepare_state(const package::Program& program, std::vector<runtime::RunTensor>& in,
+                                  const std::vector<runtime::RunTensor>& out) const {
+  if (!state || state->expect(*program.bound->executable, in)) return;
+  synchronize(); // runs that nobody waited for are at the memory
+  state->make_room(in, run_with.max_memory > 0 ? program.session->run_bytes(in, out) : 0);
+}
+
 void Session::Impl::run_program(const package::Program& program, const std::vector<runtime::RunTensor>& in,
                                 std::vector<runtime::RunTensor>& out,
                                 const runtime::RunOptions& run_options) const {
@@ -283,9 +291,10 @@ std::vector<OutputTensor> Session::Impl::run(const Inputs& given, const std::vec
     place_outputs(into, out);
     if (run_options.async && into.empty())
       for (runtime::RunTensor& o : out) o.on_device = true;
+    prepare_state(program, in, out);
     run_program(program, in, out, run_options);
   });
-  if (state) state->grow(*ran->bound->executable, in);
+  if (state) state->grow();
   std::vector<OutputTensor> result;
   result.reserve(out.size());
   for (size_t i = 0; i < out.size(); ++i)

@@ -99,6 +99,8 @@ private:
   void check_device(const char* what, const std::string& name, int32_t number) const;
   void run_program(const package::Program& program, const std::vector<runtime::RunTensor>& in,
                    std::vector<runtime::RunTensor>& out, const runtime::RunOptions& run_options) const;
+  void prepare_state(const package::Program& program, std::vector<runtime::RunTensor>& in,
+                     const std::vector<runtime::RunTensor>& out) const;
   static void place_outputs(const std::vector<TensorView>& into, std::vector<runtime::RunTensor>& out);
   template <class Run>
   std::shared_ptr<const package::Program> with_program(const std::vector<runtime::RunTensor>& in,

@@ -62,6 +62,7 @@ void bind_options(nb::module_& m) {
       .def_rw("private_threads", &CompileOptions::private_threads)
       .def_rw("state", &CompileOptions::state)
       .def_rw("state_capacity", &CompileOptions::state_capacity)
+      .def_rw("state_limit", &CompileOptions::state_limit)
       .def("set_log", [](CompileOptions& o, nb::callable log) {
         o.log = [log](const std::string& message) {
           nb::gil_scoped_acquire gil;

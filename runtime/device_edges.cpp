@@ -31,7 +31,7 @@ PlanEdges edges_of(const Executable& executable) {
   for (size_t i = 0; i < executable.outputs.size(); ++i)
     output[executable.outputs[i].buffer] = static_cast<int>(i);
   for (const SymbolBinding& b : executable.bindings)
-    if (b.element) edges.inputs[b.input].on_host = true;
+    if (b.of == SymbolBinding::Of::element) edges.inputs[b.input].on_host = true;
   for (size_t s = 0; s < executable.steps.size(); ++s) {
     const Step& step = executable.steps[s];
     if (const auto* copy = std::get_if<CopyStep>(&step.what)) {

@@ -66,6 +66,15 @@ std::string text(const SizeExprs& es, const std::vector<std::string>& names) {
   return fmt::format("[{}]", fmt::join(parts, ", "));
 }
 
+const char* name_of(SymbolBinding::Of of) {
+  switch (of) {
+  case SymbolBinding::Of::dim: return "dimension";
+  case SymbolBinding::Of::element: return "element";
+  case SymbolBinding::Of::room: return "room along dimension";
+  }
+  return "?";
+}
+
 const char* name_of(StorageKind kind) {
   switch (kind) {
   case StorageKind::arena: return "arena";
@@ -162,8 +171,8 @@ std::string to_string(const Executable& executable) {
   for (const SignatureEntry& e : executable.outputs)
     out += fmt::format("output: {} in b{}\n", text(e), e.buffer);
   for (const SymbolBinding& b : executable.bindings)
-    out += fmt::format("bind: {} = {} {} of input {}\n", names[static_cast<size_t>(b.symbol)],
-                       b.element ? "element" : "dimension", b.dim, b.input);
+    out += fmt::format("bind: {} = {} {} of input {}\n", names[static_cast<size_t>(b.symbol)], name_of(b.of),
+                       b.dim, b.input);
   for (const PlanCheck& c : executable.checks)
     out += fmt::format("check: {} {} 0{}  # {}\n", text(c.value, names),
                        c.equal ? "=" : ">=", c.assumption ? " assumed" : "", c.message);

@@ -122,15 +122,23 @@ struct SignatureEntry {
   int buffer = -1;
   bool ranked = true; ///< false: the model leaves the number of dims open
   /// Of an input that the session keeps: the dimension that grows, and what it is after a run. The buffer has
-  /// room for more, and is written.
+  /// room for more, and is written. Where that size of the buffer is a symbol the session may move the state
+  /// to larger memory before a run.
   int state_axis = -1;
   SizeExpr state_after;
+  int64_t state_room = 0;  ///< what there is room for before the first run
+  int64_t state_limit = 0; ///< what there is room for at most; 0: whatever memory holds
 };
 
-/// A symbol that is one dimension of an input, or one element of an input of integers.
+/// Where a run finds the value of a symbol.
 struct SymbolBinding {
+  enum class Of : uint8_t {
+    dim,     ///< a dimension of an input
+    element, ///< an element of an input of integers
+    room     ///< what the memory of a state has room for along its `dim`, which is its state_axis
+  };
   int symbol, input, dim;
-  bool element = false; ///< `dim` numbers an element
+  Of of = Of::dim;
 };
 
 struct PlanCheck {

@@ -12,6 +12,9 @@ template <> struct Last<runtime::SizeExpr::Code> {
 template <> struct Last<runtime::StorageKind> {
   static constexpr auto value = runtime::StorageKind::dynamic;
 };
+template <> struct Last<runtime::SymbolBinding::Of> {
+  static constexpr auto value = runtime::SymbolBinding::Of::room;
+};
 template <> struct Last<runtime::DeviceKind> { static constexpr auto value = runtime::DeviceKind::cuda; };
 template <> struct Last<extern_kernels::Precision> {
   static constexpr auto value = extern_kernels::Precision::any;
@@ -114,10 +117,10 @@ template <class A> void fields(A& a, runtime::Step& v) {
 }
 template <class A> void fields(A& a, runtime::SignatureEntry& v) {
   a.template all<runtime::SignatureEntry>(v.name, v.dtype, v.dims, v.sizes, v.buffer, v.ranked, v.state_axis,
-                                          v.state_after);
+                                          v.state_after, v.state_room, v.state_limit);
 }
 template <class A> void fields(A& a, runtime::SymbolBinding& v) {
-  a.template all<runtime::SymbolBinding>(v.symbol, v.input, v.dim, v.element);
+  a.template all<runtime::SymbolBinding>(v.symbol, v.input, v.dim, v.of);
 }
 template <class A> void fields(A& a, runtime::PlanCheck& v) {
   a.template all<runtime::PlanCheck>(v.value, v.equal, v.message, v.assumption, v.where);

@@ -54,6 +54,9 @@ Growing growing_sizes(const BoundExecutable& bound, const SymbolUses& uses) {
   for (const auto* all : {&uses.buffers, &uses.steps})
     for (const std::vector<int>& used : *all)
       for (int symbol : used) grows[symbol] = true;
+  // Memory of a state moves when it grows, which is seldom, and a graph is for one place.
+  for (const SymbolBinding& b : plan.bindings)
+    if (b.of == SymbolBinding::Of::room) grows[b.symbol] = false;
   const int first = bound.on_device->first_recorded, last = bound.on_device->last_recorded;
   for (int s = first; s < last; ++s)
     if (const auto& library = bound.steps[s].library; library && !extern_kernels::is_launched(*library))
@@ -71,20 +74,6 @@ Growing growing_sizes(const BoundExecutable& bound, const SymbolUses& uses) {
   for (const PlanEdge& edge : bound.on_device->edges.outputs)
     growing.outputs.push_back(movers_of(bound, edge));
   return growing;
-}
-
-int64_t state_bytes(const Executable& plan) {
-  int64_t all = 0;
-  for (const SignatureEntry& in : plan.inputs) {
-    if (in.state_axis < 0) continue;
-    std::vector<int64_t> sizes;
-    for (const SizeExpr& size : plan.buffers[in.buffer].sizes) sizes.push_back(size.evaluate({}));
-    int64_t bytes = checked_numel(sizes);
-    TBX_MODEL(!__builtin_mul_overflow(bytes, size_of(in.dtype), &bytes) &&
-                  !__builtin_add_overflow(all, bytes, &all),
-              "the states take more memory than any machine has");
-  }
-  return all;
 }
 
 } // namespace tbx::runtime

@@ -27,7 +27,4 @@ struct Growing {
 /// a run.
 Growing growing_sizes(const BoundExecutable& bound, const SymbolUses& uses);
 
-/// Bytes of all states that sessions of the plan keep.
-int64_t state_bytes(const Executable& plan);
-
 } // namespace tbx::runtime

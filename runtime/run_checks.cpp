@@ -16,6 +16,15 @@ int64_t element_of(const RunTensor& t, int i) {
   return v;
 }
 
+int64_t value_of(const SymbolBinding& b, const RunTensor& t) {
+  switch (b.of) {
+  case SymbolBinding::Of::dim: return t.dims[b.dim];
+  case SymbolBinding::Of::element: return element_of(t, b.dim);
+  case SymbolBinding::Of::room: return t.room;
+  }
+  return -1;
+}
+
 /// " (batch = 2, seq = 7)": what a message that speaks of symbols is about in this run.
 std::string values_in(const Executable& plan, const SizeExpr& e, std::span<const int64_t> symbols) {
   std::vector<std::string> texts;
@@ -45,8 +54,7 @@ void bind_symbols(const Executable& plan, std::span<const RunTensor> inputs, std
               e.name);
   }
   for (const SymbolBinding& b : plan.bindings)
-    if (symbols[b.symbol] < 0)
-      symbols[b.symbol] = b.element ? element_of(inputs[b.input], b.dim) : inputs[b.input].dims[b.dim];
+    if (symbols[b.symbol] < 0) symbols[b.symbol] = value_of(b, inputs[b.input]);
 }
 
 void check_inputs(const Executable& plan, std::span<const RunTensor> inputs,

@@ -101,7 +101,7 @@ std::shared_ptr<ShapePlan> Session::Impl::shapes_with_room(const std::vector<int
     if (e.kind() == ErrorKind::internal) throw;
     return nullptr;
   }
-  int64_t bytes = made->arena_bytes + made->device_bytes + state_bytes(*plan);
+  int64_t bytes = made->arena_bytes + made->device_bytes + state_bytes(*plan, symbols);
   for (const SignatureEntry& out : plan->outputs) bytes += made->buffers[out.buffer].bytes;
   if (options.max_memory > 0 && bytes > options.max_memory) return nullptr;
   return move_shape_plan(*bound, *made, symbols, growing.buffers, growing.steps) ? made : nullptr;
@@ -209,7 +209,7 @@ void Session::run(std::span<const RunTensor> inputs, std::span<RunTensor> output
 
 void Session::check(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs) const {
   const Executable& plan = *impl_->plan;
-  auto by_element = [](const SymbolBinding& b) { return b.element; };
+  auto by_element = [](const SymbolBinding& b) { return b.of == SymbolBinding::Of::element; };
   if (std::any_of(plan.bindings.begin(), plan.bindings.end(), by_element)) return;
   std::vector<int64_t> symbols;
   bind_symbols(plan, inputs, symbols);
@@ -224,17 +224,28 @@ void Session::check(std::span<const RunTensor> inputs, std::span<const RunTensor
       impl_->check_output(outputs[o], plan.outputs[o], evaluate_buffer(plan.buffers[b], symbols));
 }
 
-int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
+/// As a run does: libraries are asked for as many threads, and what they make serves the run.
+std::shared_ptr<const ShapePlan> Session::Impl::shapes_of(std::span<const RunTensor> inputs) const {
   std::vector<int64_t> symbols;
-  bind_symbols(*impl_->plan, inputs, symbols);
-  check_inputs(*impl_->plan, inputs, symbols);
-  int64_t bytes = 0;
-  // As a run does: libraries are asked for as many threads, and what they make serves the run.
-  impl_->arena().execute([&] {
-    const auto shapes = impl_->shapes_for(symbols);
-    bytes = shapes->arena_bytes + shapes->device_bytes;
-  });
-  return std::max(bytes, most_found());
+  bind_symbols(*plan, inputs, symbols);
+  check_inputs(*plan, inputs, symbols);
+  std::shared_ptr<const ShapePlan> shapes;
+  arena().execute([&] { shapes = shapes_for(symbols); });
+  return shapes;
+}
+
+int64_t Session::peak_bytes(std::span<const RunTensor> inputs) const {
+  const auto shapes = impl_->shapes_of(inputs);
+  return std::max(shapes->arena_bytes + shapes->device_bytes, most_found());
+}
+
+int64_t Session::run_bytes(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs) const {
+  const auto shapes = impl_->shapes_of(inputs);
+  int64_t bytes = shapes->arena_bytes + shapes->device_bytes;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (const int b = impl_->plan->outputs[i].buffer; !outputs[i].data && shapes->buffers[b].known)
+      bytes += shapes->buffers[b].bytes;
+  return bytes;
 }
 
 int64_t Session::most_found() const { return impl_->most_found; }

@@ -44,6 +44,7 @@ struct RunTensor {
   bool on_device = false;              ///< memory of the session's device, of outputs also that to be made
   std::shared_ptr<HostCopy> host_copy; ///< inputs on the device: for who needs elements on the host
   std::shared_ptr<OutputBlock> block;  ///< outputs on the device, made by the session
+  int64_t room = 0; ///< of a state: what its memory has room for along the dimension that grows
 };
 
 /// Where the host reads the elements of an input.
@@ -110,6 +111,8 @@ public:
   /// Throws what a run with these would say of them, as far as that takes no elements of inputs.
   void check(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs) const;
 
+  /// What counts of such a run for max_memory, but for the states that it is given.
+  int64_t run_bytes(std::span<const RunTensor> inputs, std::span<const RunTensor> outputs) const;
   /// Arena bytes of a run with these input shapes. Where steps find out sizes: what is known of them from the
   /// inputs, or `most_found`, whichever is more.
   int64_t peak_bytes(std::span<const RunTensor> inputs) const;

@@ -27,7 +27,8 @@ int64_t bytes_of(const Executable& plan, size_t input, const RunTensor& t) {
   const SignatureEntry& entry = plan.inputs[input];
   if (entry.state_axis < 0) return checked_numel(t.dims) * size_of(t.dtype);
   int64_t bytes = size_of(t.dtype);
-  for (const SizeExpr& size : plan.buffers[entry.buffer].sizes) bytes *= size.evaluate({});
+  for (size_t d = 0; d < t.dims.size(); ++d)
+    bytes *= static_cast<int>(d) == entry.state_axis ? t.room : t.dims[d];
   return bytes;
 }
 

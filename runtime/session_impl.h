@@ -17,6 +17,7 @@
 #include "runtime/memory.h"
 #include "runtime/session.h"
 #include "runtime/shape_plan.h"
+#include "runtime/state_room.h"
 
 namespace tbx::runtime {
 
@@ -122,6 +123,7 @@ struct Session::Impl {
 
   std::shared_ptr<const ShapePlan> known_shapes(const std::vector<int64_t>& symbols) const;
   std::shared_ptr<const ShapePlan> shapes_for(const std::vector<int64_t>& symbols) const;
+  std::shared_ptr<const ShapePlan> shapes_of(std::span<const RunTensor> inputs) const;
   template <class ShapeOf> bool stays_with_caller(ShapeOf&& shape_of) const;
   bool will_stay_with_caller(const std::vector<int64_t>& symbols) const;
   /// Made when the first run asks for it. To try threads, and to start oneTBB, takes as long as a tenth of

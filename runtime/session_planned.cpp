@@ -59,7 +59,7 @@ int64_t Session::Impl::check_memory(const ShapePlan& shapes, std::span<const Run
                                     int64_t made_bytes) const {
   int64_t needed = shapes.arena_bytes + made_bytes;
   // What a device lacks it says itself; the limit of a run is for both together, and for what is kept.
-  const int64_t kept = options.max_memory > 0 ? state_bytes(*plan) : 0;
+  const int64_t kept = options.max_memory > 0 ? state_bytes(*plan, shapes.symbols) : 0;
   if (options.max_memory > 0 && (__builtin_add_overflow(needed, shapes.device_bytes, &needed) ||
                                  __builtin_add_overflow(needed, kept, &needed)))
     needed = INT64_MAX;

@@ -312,7 +312,7 @@ void Session::Impl::run_extern(const Step& of, const extern_kernels::ExternKerne
   }
   if (options.max_memory > 0)
     room = std::max<int64_t>(0, options.max_memory - ctx.shapes.arena_bytes - ctx.shapes.device_bytes -
-                                    state_bytes(*plan) - ctx.made_bytes);
+                                    state_bytes(*plan, ctx.symbols) - ctx.made_bytes);
   DynamicAllocator allocator(*plan, step, ctx, pool, room, options.max_memory > 0);
   library.run({ctx.inputs, {}, &allocator, workspace});
   for (int symbol : step.bound_symbols)

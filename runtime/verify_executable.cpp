@@ -129,18 +129,47 @@ private:
     require(storage == StorageKind::input && in_range(s.state_axis, s.sizes),
             "state '{}' has no dimension {}", s.name, s.state_axis);
     check_size(s.state_after, "the length of a state");
+    const auto axis = static_cast<size_t>(s.state_axis);
     for (size_t d = 0; d < p.sizes.size(); ++d)
-      require(p.sizes[d].is_constant() && (static_cast<int>(d) == s.state_axis || s.sizes[d] == p.sizes[d]),
+      require(d == axis || (p.sizes[d].is_constant() && s.sizes[d] == p.sizes[d]),
               "state '{}' has room of another shape", s.name);
+    require(s.state_room >= 0 && s.state_limit >= 0 && (s.state_limit == 0 || s.state_room <= s.state_limit),
+            "state '{}' has room for {} of {}", s.name, s.state_room, s.state_limit);
+    const SizeExpr& room = p.sizes[axis];
+    if (room.is_constant())
+      require(room.items[0].value == s.state_room && s.state_room == s.state_limit,
+              "state '{}' has room for {}, and cannot grow from {} to {}", s.name, room.items[0].value,
+              s.state_room, s.state_limit);
+    else
+      require(is_room_of(room, p.index), "state '{}' grows by what is not its room", s.name);
+  }
+
+  /// The session tells the size by what it has allocated: no run may bind the symbol to anything else.
+  bool is_room_of(const SizeExpr& size, int input) const {
+    if (size.items.size() != 1 || size.items[0].code != SizeExpr::Code::symbol) return false;
+    int bound = 0;
+    for (const SymbolBinding& b : e_.bindings) {
+      if (b.symbol != size.items[0].value) continue;
+      if (b.of != SymbolBinding::Of::room || b.input != input) return false;
+      ++bound;
+    }
+    return bound == 1;
   }
 
   void check_binding(const SymbolBinding& b) const {
     require(in_range(b.symbol, e_.symbol_names) && in_range(b.input, e_.inputs) && b.dim >= 0,
             "a symbol is bound to what is not there");
     const SignatureEntry& in = e_.inputs[b.input];
-    require(b.element ? in.dtype == DType::i64 || in.dtype == DType::i32
-                      : static_cast<size_t>(b.dim) < in.sizes.size(),
-            "symbol '{}' is bound to what input {} does not have", e_.symbol_names[b.symbol], b.input);
+    auto is_there = [&] {
+      switch (b.of) {
+      case SymbolBinding::Of::dim: return static_cast<size_t>(b.dim) < in.sizes.size();
+      case SymbolBinding::Of::element: return in.dtype == DType::i64 || in.dtype == DType::i32;
+      case SymbolBinding::Of::room: return in.state_axis == b.dim;
+      }
+      return false;
+    };
+    require(is_there(), "symbol '{}' is bound to what input {} does not have", e_.symbol_names[b.symbol],
+            b.input);
   }
 
   void check_step(size_t s) const {

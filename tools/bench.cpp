@@ -47,9 +47,14 @@ OnDevice placed(const Session& session, const Session::Inputs& in) {
   return there;
 }
 
-/// Steps of a decoder are measured up to half of what its state has room for, then from the start again.
+/// Steps of a decoder are measured up to half of what its state has room for, then from the start again. One
+/// that has no limit is as long as it is usual.
 void make_room(const Session& session, const BenchArguments& o) {
-  if (o.model.compile.state.empty() || session.state_length() * 2 <= o.model.compile.state_capacity) return;
+  constexpr int64_t kUsual = 2048;
+  const CompileOptions& c = o.model.compile;
+  if (c.state.empty()) return;
+  const int64_t most = c.state_limit > 0 ? c.state_limit : c.state_capacity > 0 ? c.state_capacity : kUsual;
+  if (session.state_length() * 2 <= most) return;
   if (const auto failed = session.set_state({})) throw Exception(*failed);
 }
 

@@ -77,8 +77,14 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->allow_extra_args(false)
       ->each([this](const std::string& text) { compile.state.insert(split_assignment("--state", text)); })
       ->group("Compiler");
-  app.add_option("--state-capacity", compile.state_capacity,
-                 "room for so many along the dimension of them that grows")
+  app.add_option(
+         "--state-capacity", compile.state_capacity,
+         "room for so many along the dimension of them that grows; without it and --state-limit the room "
+         "grows as runs need it")
+      ->check(at_least_zero())
+      ->group("Compiler");
+  app.add_option("--state-limit", compile.state_limit,
+                 "room that grows as runs need it, from that of --state-capacity up to this")
       ->check(at_least_zero())
       ->group("Compiler");
   app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept")->group("Compiler");

@@ -95,7 +95,8 @@ typedef struct {
   const char* device;      /* "cuda", "cuda:1": of tbx_compile and tbx_load; NULL: the CPU */
   const char* state; /* of tbx_compile: "past_key_values.*=present.*", more of them behind commas: inputs that
                       * the session keeps, and the outputs that they are in the next run; NULL: none */
-  int64_t state_capacity; /* room for so many along the dimension that grows */
+  int64_t state_capacity; /* room for so many along the dimension that grows; 0: it grows
+                           * as runs need it */
   int32_t tiered; /* of tbx_compile, not 0: first runs by the evaluator while the C++ compiler works behind
                      them */
   /* What is compiled is decided by these; with tbx_load they are errors. */
@@ -114,6 +115,7 @@ typedef struct {
   const char* cache_dir;         /* of compiled kernels; NULL: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels */
   const char* external_data_dir; /* of tbx_compile_bytes: the folder of the model's external data; NULL: it
                                   * may have none */
+  int64_t state_limit; /* of tbx_compile: the room of the state grows up to this; 0: see state_capacity */
 } tbx_options;
 
 /* A package of `tbx compile`, which is native code: load none from a stranger. `options` may be NULL. */

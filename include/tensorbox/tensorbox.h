@@ -219,9 +219,11 @@ struct TBX_API CompileOptions {
   /// Inputs that are what an output of the run before was, as the caches of a decoder: input -> output
   /// ("past_key_values.0.key" -> "present.0.key"; a "*" on both sides stands for the same text). The session
   /// keeps them, in memory with room for `state_capacity` along the dimension that grows: a run writes behind
-  /// what is there, nothing is copied, and callers see neither (docs/decoding.md).
+  /// what is there, nothing is copied, and callers see neither (docs/decoding.md). With `state_limit` the
+  /// room grows as runs need it, up to that, and without either as far as memory and `max_memory` go.
   std::map<std::string, std::string> state;
   int64_t state_capacity = 0;
+  int64_t state_limit = 0;
   bool all_dims_dynamic = false; ///< forgets static input dimensions (testing)
   bool every_value = false;      ///< what nodes compute for each other is an output too, in order
   /// The model comes from a stranger: every limit below holds, with the second of the two values that

@@ -121,6 +121,7 @@ class CompileOptions:
     private_threads: bool
     state: dict[str, str]
     state_capacity: int
+    state_limit: int
     def __init__(self) -> None: ...
     def set_log(self, log: Callable[[str], Any], /) -> None: ...
 

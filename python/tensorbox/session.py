@@ -53,7 +53,8 @@ class Session:
       state: inputs that are what an output of the run before was, as the caches of a decoder
         ({"past_key_values.*": "present.*"}, where the * stands for the same text). The session keeps them, in memory
         with room for `state_capacity` along the dimension that grows: a run writes behind what is there, and neither
-        takes nor gives them (docs/decoding.md).
+        takes nor gives them (docs/decoding.md). With `state_limit` the room grows as runs need it, up to that, and
+        without either as far as memory and max_memory go.
       seed: of random operators to which the model gives none. With equal seeds the n-th run of a session gives what the
         n-th run of another gives. None: that of `tensorbox.set_seed`, else one from the operating system
         (docs/random.md).
@@ -84,6 +85,7 @@ class Session:
                  max_tensors: int = 0, max_tensor_bytes: int = 0, max_dense_bytes: int = 0,
                  compile_time_limit_ms: int = 0, compile_memory: int = 0, strict_links: bool = False,
                  untrusted: bool = False, state: Mapping[str, str] | None = None, state_capacity: int = 0,
+                 state_limit: int = 0,
                  private_threads: bool = False, precision: str = "strict",
                  reference: bool = False, log: Callable[[str], None] | None = None):
         options = _core.CompileOptions()
@@ -115,6 +117,7 @@ class Session:
         options.private_threads = private_threads
         options.state = {} if state is None else dict(state)
         options.state_capacity = integer("state_capacity", state_capacity)
+        options.state_limit = integer("state_limit", state_limit)
         if log is not None and not callable(log):
             raise TypeError(f"log is called with every message: {log!r} is no function")
         if log is not None:

@@ -298,6 +298,31 @@ TEST_F(Bound, KeepsState) {
   EXPECT_THAT(text_of(bound.run()), HasSubstr("room for 40"));
 }
 
+/// Bound before the state has any memory, and kept while it moves.
+TEST_F(Bound, KeepsStateThatGrows) {
+  for (const char* device : {"", "cuda"}) {
+    CompileOptions options;
+    options.device = device;
+    options.state = {{"rows", "longer"}};
+    options.state_limit = 700;
+    const Session s = compile("g (float[n, 3] x, float[past, 3] rows) => (float[3] y, float[all, 3] longer) "
+                              "{ longer = Concat <axis = 0> (rows, x) axes = Constant <value_ints = [0]> () "
+                              "y = ReduceSum <keepdims = 0> (longer, axes) }",
+                              options);
+    std::vector<float> one = {1, 2, 3}, many(3 * 100, 1), y(3), z(3);
+    const BoundRun single = s.bind({{"x", TensorView::of(one, {1, 3})}}, {TensorView::of(y, {3})}).value(),
+                   block = s.bind({{"x", TensorView::of(many, {100, 3})}}, {TensorView::of(z, {3})}).value();
+    for (int turn = 1; turn <= 257; ++turn) ASSERT_FALSE(single.run());
+    EXPECT_EQ(y, (std::vector<float>{257, 514, 771}));
+    for (int turn = 0; turn < 4; ++turn) ASSERT_FALSE(block.run());
+    EXPECT_EQ(z, (std::vector<float>{657, 914, 1171}));
+    EXPECT_THAT(text_of(block.run()), HasSubstr("limit is 700 (option state_limit)"));
+    EXPECT_EQ(s.state_length(), 657);
+    ASSERT_FALSE(single.run());
+    EXPECT_EQ(y, (std::vector<float>{658, 916, 1174}));
+  }
+}
+
 TEST_F(Bound, TakesCallsOfManyThreads) {
   const Session s = affine();
   const OutputTensor x = there(numbers(5, 1), {5, 3}), y = there(numbers(5, 0), {5, 3});

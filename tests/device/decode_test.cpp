@@ -97,12 +97,13 @@ protected:
   void TearDown() override { unsetenv("TBX_FAKE_CUDA"); }
 
   static Session session(int64_t capacity, int64_t max_memory = 0,
-                         std::function<void(const std::string&)> log = {}) {
+                         std::function<void(const std::string&)> log = {}, int64_t limit = 0) {
     CompileOptions options;
     options.device = "cuda";
     options.log = std::move(log);
     options.state = {{"pk", "k"}, {"pv", "v"}};
     options.state_capacity = capacity;
+    options.state_limit = limit;
     options.max_memory = max_memory;
     const std::string bytes = decoder();
     return Session::compile(std::as_bytes(std::span(bytes)), options).value();
@@ -248,6 +249,54 @@ TEST_F(Decode, RunsInARowNeedNoOtherGraph) {
     stream->download(got.data(), made[i].data, kColumns * sizeof(float));
     stream->synchronize();
     for (size_t d = 0; d < got.size(); ++d) ASSERT_NEAR(got[d], wanted[i][d], 2e-5) << "step " << i;
+  }
+}
+
+/// Graphs of the memory that a state has left are not started again; between two moves nothing is recorded
+/// or allocated.
+TEST_F(Decode, GraphsFollowStatesThatMove) {
+  const Session s = session(4, 0, {}, 2000);
+  Reference reference;
+  for (int64_t length = 1; length <= 70; ++length) step(s, reference, 1); // rooms for 4, 8, ..., 128
+  device::FakeCounts before = counts();
+  for (int64_t length = 71; length <= 128; ++length) step(s, reference, 1);
+  EXPECT_EQ(counts().recorded, before.recorded);
+  EXPECT_EQ(counts().allocated, before.allocated);
+  EXPECT_EQ(counts().started - before.started, 58u);
+  step(s, reference, 1); // to another place
+  EXPECT_GT(counts().allocated, before.allocated);
+  for (int64_t n : {1, 1, 0, 300, 1, 1, 1}) step(s, reference, n);
+  before = counts();
+  for (int i = 0; i < 60; ++i) step(s, reference, 1);
+  EXPECT_LE(counts().recorded - before.recorded, 1u);
+  EXPECT_GE(counts().started - before.started, 58u);
+}
+
+/// The memory that runs under way are at is not given back.
+TEST_F(Decode, StatesMoveBetweenRunsInARow) {
+  const Session s = session(0);
+  const Session small = session(2, 0, {}, 100);
+  const auto device = device::open("cuda");
+  const auto stream = device->make_stream();
+  for (const Session* each : {&s, &small}) {
+    Reference reference;
+    std::vector<std::vector<float>> wanted;
+    std::vector<OutputTensor> made;
+    std::vector<float> x, mask;
+    for (int i = 0; i < 40; ++i) {
+      x = numbers(kColumns, i), mask = numbers(i + 1, 77);
+      const TensorView tokens = TensorView::of(x, {1, 1, kColumns}), masks = TensorView::of(mask, {1, i + 1});
+      wanted.push_back(reference.step(tokens, masks));
+      made.push_back(each->run_async(stream->handle(), {{"x", tokens}, {"mask", masks}}).value()[0]);
+      std::fill(x.begin(), x.end(), 7.0f), std::fill(mask.begin(), mask.end(), 7.0f);
+    }
+    ASSERT_FALSE(each->synchronize());
+    std::vector<float> got(kColumns);
+    for (size_t i = 0; i < made.size(); ++i) {
+      stream->download(got.data(), made[i].data, kColumns * sizeof(float));
+      stream->synchronize();
+      for (size_t d = 0; d < got.size(); ++d) ASSERT_NEAR(got[d], wanted[i][d], 2e-5) << "step " << i;
+    }
   }
 }
 

@@ -201,6 +201,21 @@ TEST_F(DeviceSession, KeepsStateInC) {
   EXPECT_THAT(tbx_error_text(error), HasSubstr("'y' is no state"));
   tbx_error_free(error);
   tbx_session_free(s);
+  options.state_capacity = 1, options.state_limit = 5; // grows from the one to the other
+  s = tbx_compile(file.c_str(), &options, &error);
+  ASSERT_NE(s, nullptr) << tbx_error_text(error);
+  x.name = "x";
+  for (int turn = 1; turn <= 2; ++turn) {
+    out = tbx_run(s, &x, 1, &error);
+    ASSERT_NE(out, nullptr) << tbx_error_text(error);
+    EXPECT_EQ(static_cast<const float*>(tbx_outputs_at(out, 0).data)[1], 6 * turn);
+    tbx_outputs_free(out);
+  }
+  EXPECT_EQ(tbx_run(s, &x, 1, &error), nullptr);
+  EXPECT_THAT(tbx_error_text(error), HasSubstr("limit is 5 (option state_limit)"));
+  tbx_error_free(error);
+  EXPECT_EQ(tbx_state_length(s), 4);
+  tbx_session_free(s);
   options.state = "rows";
   EXPECT_EQ(tbx_compile(file.c_str(), &options, &error), nullptr);
   EXPECT_THAT(tbx_error_text(error), HasSubstr("INPUT=OUTPUT"));

@@ -119,9 +119,9 @@ def use_fake(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TBX_FAKE_CUDA", "1")
 
 
-def session(made: bytes, device: str | None, capacity: int) -> tensorbox.Session:
+def session(made: bytes, device: str | None, **room: int) -> tensorbox.Session:
     where: dict[str, Any] = {"device": device} if device else {"compile": False}
-    return tensorbox.Session(made, state=STATE, state_capacity=capacity, **where)
+    return tensorbox.Session(made, state=STATE, **room, **where)
 
 
 FORMS = [{}, {"do_rotary": 1}, {"do_rotary": 1, "rotary_interleaved": 1}, {"local_window_size": 3, "softcap": 4.0},
@@ -131,10 +131,12 @@ FORMS = [{}, {"do_rotary": 1}, {"do_rotary": 1, "rotary_interleaved": 1}, {"loca
 @pytest.mark.parametrize("device", [None, "cuda"])
 @pytest.mark.parametrize("lengths", ["inputs", "mask"])
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "+".join(form) or "plain")
-def test_tokens_follow_each_other(device: str | None, lengths: str, form: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("room", [{"state_capacity": 40}, {"state_capacity": 3, "state_limit": 40}, {}], ids=["fixed", "grows", "any"])
+def test_tokens_follow_each_other(device: str | None, lengths: str, form: dict[str, Any], room: dict[str, int],
+                                  monkeypatch: pytest.MonkeyPatch) -> None:
     use_fake(device, monkeypatch)
     made = model(lengths=lengths, **form)
-    kept = session(made, device, 40)
+    kept = session(made, device, **room)
     assert not {"past_key", "past_value"} & {i.name for i in kept.inputs}
     assert [o.name for o in kept.outputs] == ["out"]
     plain = tensorbox.Session(made, compile=False)
@@ -169,11 +171,12 @@ def test_as_onnx_runtime_with_its_caches(form: dict[str, Any]) -> None:
         start += n
 
 
+@pytest.mark.parametrize("room", [{"state_capacity": 16}, {"state_capacity": 6, "state_limit": 16}], ids=["fixed", "grows"])
 @pytest.mark.parametrize("device", [None, "cuda"])
-def test_entries_of_different_lengths(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_of_different_lengths(device: str | None, room: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A padded prompt: the second entry has 3 tokens of 6, and goes on behind these."""
     use_fake(device, monkeypatch)
-    kept = session(model(do_rotary=1), device, 16)
+    kept = session(model(do_rotary=1), device, **room)
     long, short = Loops(1, do_rotary=1), Loops(1, do_rotary=1)
     feeds = feeds_of(6, 0, 2, "inputs", 1) | {"seqlens": np.array([5, 2], np.int32)}
     got = kept.run(feeds)["out"]
@@ -189,9 +192,10 @@ def test_entries_of_different_lengths(device: str | None, monkeypatch: pytest.Mo
     assert kept.state_length == 10
 
 
-def test_kernels_of_the_cpu() -> None:
+@pytest.mark.parametrize("room", [{"state_capacity": 16}, {"state_capacity": 4, "state_limit": 16}], ids=["fixed", "grows"])
+def test_kernels_of_the_cpu(room: dict[str, int]) -> None:
     made = model(do_rotary=1, lengths="mask")
-    kept, loops, start = tensorbox.Session(made, state=STATE, state_capacity=16), Loops(2, do_rotary=1), 0
+    kept, loops, start = tensorbox.Session(made, state=STATE, **room), Loops(2, do_rotary=1), 0
     for seed, n in enumerate([4, 1, 1, 3]):
         feeds = feeds_of(n, start, 2, "mask", seed)
         want = loops.step(feeds["query"], feeds["key"], feeds["value"])

@@ -114,12 +114,13 @@ class Loops:
         return x[None]
 
 
+@pytest.mark.parametrize("room", [{"state_capacity": 600}, {}, {"state_capacity": 1, "state_limit": 520}], ids=str)
 @pytest.mark.parametrize("device, dtype", [(None, np.float32), ("cuda", np.float32), ("cuda", np.float16)])
-def test_many_lengths(device: str | None, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_lengths(device: str | None, dtype: type, room: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     if device and os.environ.get("TBX_TEST_GPU") is None:
         monkeypatch.setenv("TBX_FAKE_CUDA", "1")
     model = llama(dtype)
-    kept = tensorbox.Session(model, state=STATE, state_capacity=600, **({"device": device} if device else {"compile": False}))
+    kept = tensorbox.Session(model, state=STATE, **room, **({"device": device} if device else {"compile": False}))
     loops = Loops(dtype)
     plain = tensorbox.Session(model, device=device) if dtype == np.float16 else None  # loops in halves are no measure of each element
     past = {f"past.{i}.{name}": np.zeros((1, SHARED, 0, WIDTH), dtype) for i in range(LAYERS) for name in "kv"}

@@ -216,8 +216,6 @@ def test_packages_keep_state(tmp_path) -> None:
     (dict(state={"nothing": "present.0.k"}, state_capacity=4), "names the input 'nothing'"),
     (dict(state={"past.0.k": "nothing"}, state_capacity=4), "names the output 'nothing'"),
     (dict(state={"past.*": "present"}, state_capacity=4), r"a \* stands on both sides"),
-    (dict(state=STATE), "given together"),
-    (dict(state_capacity=4), "given together"),
     (dict(state={"past.0.k": "x1"}, state_capacity=4), "cannot be kept"),
 ])
 def test_refusals(arguments: dict, message: str) -> None:

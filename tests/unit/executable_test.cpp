@@ -116,6 +116,83 @@ TEST(Executable, DefectsAreFound) {
   }
 }
 
+/// y = the sum of all rows so far, which the session keeps: room for `capacity`, 0: it grows.
+driver::Compiled summing_model(int64_t capacity) {
+  GraphHelper h;
+  ValueId x = h.input("x", DType::f32, {h.symbol("n"), 2}),
+          rows = h.input("rows", DType::f32, {h.symbol("past"), 2});
+  ValueId longer = h.node("Concat", {rows, x}, {{"axis", int64_t{0}}}, 18);
+  h.output(h.node("Relu", {x}, {}, 18));
+  h.output(longer);
+  h.graph.at(longer).name = "longer";
+  h.graph.at(longer).type = {ValueType::tensor, DType::f32};
+  h.graph.opset_imports[""] = 18;
+  const std::string bytes = export_bytes(h.graph);
+  CompileOptions options;
+  options.compile = false;
+  options.state = {{"rows", "longer"}};
+  options.state_capacity = capacity;
+  return driver::compile(std::as_bytes(std::span(bytes)), options);
+}
+
+/// What a state has room for is what the session has allocated, whatever the plan says.
+TEST(Executable, RoomOfStatesIsNoneOfThePlans) {
+  using Of = runtime::SymbolBinding::Of;
+  const Executable grows = summing_model(0).executable(), fixed = summing_model(9).executable();
+  ASSERT_EQ(runtime::defect_of(grows), "");
+  ASSERT_EQ(runtime::defect_of(fixed), "");
+  auto room_binding = [](Executable& e) -> runtime::SymbolBinding& {
+    return *std::ranges::find(e.bindings, Of::room, &runtime::SymbolBinding::of);
+  };
+  auto room_size = [](Executable& e) -> SizeExpr& { return e.buffers[e.inputs[1].buffer].sizes[0]; };
+  const std::vector<std::pair<std::function<void(Executable&)>, const char*>> cases = {
+      // A dimension of the caller's in the place of the room.
+      {[&](Executable& e) { room_binding(e).input = 0; }, "grows by what is not its room"},
+      {[&](Executable& e) { room_binding(e).of = Of::dim; }, "grows by what is not its room"},
+      {[&](Executable& e) { room_binding(e).of = Of::dim, room_binding(e).input = 0; }, "not its room"},
+      {[&](Executable& e) { room_binding(e).dim = 1; }, "is bound to what input 1 does not have"},
+      {[&](Executable& e) { std::erase_if(e.bindings, [](const auto& b) { return b.of == Of::room; }); },
+       "grows by what is not its room"},
+      {[&](Executable& e) { // the first binding is the one that holds
+         runtime::SymbolBinding first = room_binding(e);
+         first.of = Of::dim, first.input = 0, first.dim = 0;
+         e.bindings.insert(e.bindings.begin(), first);
+       },
+       "grows by what is not its room"},
+      {[&](Executable& e) { e.bindings.push_back(room_binding(e)); }, "grows by what is not its room"},
+      {[&](Executable& e) {
+         room_size(e) = {{{SizeExpr::Code::symbol, e.bindings[0].symbol}}};
+       },
+       "grows by what is not its room"},
+      {[&](Executable& e) {
+         room_size(e).items.push_back({SizeExpr::Code::push, 2});
+         room_size(e).items.push_back({SizeExpr::Code::mul, 0});
+       },
+       "grows by what is not its room"},
+      {[&](Executable& e) { e.buffers[e.inputs[1].buffer].sizes[1] = room_size(e); },
+       "room of another shape"},
+      {[&](Executable& e) {
+         room_size(e) = {{{SizeExpr::Code::push, 4}}};
+       },
+       "room for 4, and cannot grow"},
+      {[](Executable& e) { e.inputs[1].state_axis = -1; }, "is bound to what input 1 does not have"},
+      {[](Executable& e) { e.inputs[1].state_axis = 1; }, "room of another shape"},
+      {[](Executable& e) { e.inputs[1].state_room = -1; }, "room for -1"},
+      {[](Executable& e) { e.inputs[1].state_limit = -1; }, "room for 0 of -1"},
+      {[](Executable& e) { e.inputs[1].state_room = 5, e.inputs[1].state_limit = 4; }, "room for 5 of 4"},
+  };
+  for (const auto& [spoil, defect] : cases) {
+    Executable e = grows;
+    spoil(e);
+    EXPECT_THAT(runtime::defect_of(e), HasSubstr(defect));
+  }
+  for (const int64_t room : {8, 10}) { // more than is allocated, or less
+    Executable e = fixed;
+    e.inputs[1].state_room = e.inputs[1].state_limit = room;
+    EXPECT_THAT(runtime::defect_of(e), HasSubstr("has room for 9, and cannot grow"));
+  }
+}
+
 TEST(Executable, IsPrintedInFull) {
   std::string text = to_string(compiled_model().executable());
   EXPECT_THAT(text, HasSubstr("input: x float32[batch, 3] in b"));

@@ -110,8 +110,7 @@ ExternalData::Slice ExternalData::read(const std::string& tensor, const Entries&
               shown(tensor), bytes, expected_bytes);
   }
 
-  File& file = files_[*location];
-  if (!file.mapped) file.mapped = open(tensor, *location);
+  File& file = file_at(tensor, *location);
   const std::span<const std::byte> bytes = file.mapped->bytes();
   auto size = static_cast<int64_t>(bytes.size());
   TBX_MODEL(start <= size && expected_bytes <= size - start,
@@ -129,7 +128,13 @@ ExternalData::Slice ExternalData::read(const std::string& tensor, const Entries&
                       shown(tensor), shown(*location), file.sha1, shown(*checksum)),
           "the file is not the one that the model was saved with");
   }
-  return {bytes.subspan(start, expected_bytes), file.mapped};
+  return {bytes.subspan(start, expected_bytes), file.mapped, *location, bytes};
+}
+
+ExternalData::File& ExternalData::file_at(const std::string& tensor, const std::string& location) {
+  File& file = files_[location];
+  if (!file.mapped) file.mapped = open(tensor, location);
+  return file;
 }
 
 std::shared_ptr<const MappedFile> ExternalData::open(const std::string& tensor,

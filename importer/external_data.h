@@ -36,17 +36,22 @@ public:
   struct Slice {
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> owner;
+    std::string location;            ///< of the file
+    std::span<const std::byte> file; ///< all of it
   };
   using Entries = std::vector<std::pair<std::string, std::string>>;
   /// The bytes that TensorProto.external_data's key-value `entries` describe, which must be `expected_bytes`
   /// many.
   Slice read(const std::string& tensor, const Entries& entries, int64_t expected_bytes);
+  /// The whole file at a location, mapped, under the same rules.
+  std::shared_ptr<const MappedFile> file(const std::string& location) { return file_at(location, location).mapped; }
 
 private:
   struct File {
     std::shared_ptr<const MappedFile> mapped;
     std::string sha1; ///< empty: not asked for yet
   };
+  File& file_at(const std::string& tensor, const std::string& location);
   std::shared_ptr<const MappedFile> open(const std::string& tensor, const std::string& location) const;
 
   std::filesystem::path folder_;      ///< as named; empty: no external data

@@ -186,7 +186,6 @@ private:
     try {
       if (adopt(*kept)) return true;
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::internal) throw;
       store.drop(e.message());
     }
     source.seen = std::make_shared<importer::SeenFiles>();

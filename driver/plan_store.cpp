@@ -83,9 +83,11 @@ struct PlanStore::Impl {
   const CompileOptions& options;
   codegen::KernelCache cache;
   std::shared_ptr<SeenFiles> seen = std::make_shared<SeenFiles>();
+  ExternalData external; ///< what was hashed is what constants are views of
   std::string surroundings, model, found;
 
-  Impl(const Source& from, const CompileOptions& with) : source(from), options(with), cache(quiet(with)) {
+  Impl(const Source& from, const CompileOptions& with)
+      : source(from), options(with), cache(quiet(with)), external(open_external()) {
     surroundings = plan_surroundings(options);
     model = hash_of_model();
   }
@@ -121,12 +123,11 @@ struct PlanStore::Impl {
   }
 
   /// Of these files of external data, and of all else.
-  std::string key(const std::vector<std::string>& locations) const {
+  std::string key(const std::vector<std::string>& locations) {
     Hash h = hash();
     h.add(locations.empty() ? "plan" : "plan with external data");
     h.add(surroundings);
     h.add(model);
-    ExternalData external = open_external();
     size_t bytes = 0;
     for (const std::string& location : locations) {
       const auto file = external.file(location);
@@ -182,9 +183,8 @@ struct PlanStore::Impl {
     if (options.log) options.log(wrong + ": the model is compiled anew");
   }
 
-  ReadPlan read_kept(const TensorMemory& memory) const {
+  ReadPlan read_kept(const TensorMemory& memory) {
     ModelBytes bytes = open_model();
-    ExternalData external = open_external();
     return read_plan(memory, [&](const importer::TensorPlace& place) -> TensorMemory {
       if (place.file.empty()) {
         if (place.bytes == 0 || place.at > bytes.size() || place.bytes > bytes.size() - place.at)
@@ -222,7 +222,6 @@ std::optional<ReadPlan> PlanStore::find(std::shared_ptr<SeenFiles>& seen) {
     try {
       plan = impl_->read_kept(*memory);
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::internal) throw;
       drop(e.message());
     }
     if (!plan || !impl_->unchanged()) return std::nullopt;

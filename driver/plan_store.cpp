@@ -31,6 +31,8 @@ using importer::SeenFiles;
 
 /// Of more bytes the hash is not worth what it saves.
 constexpr size_t kMostHashed = size_t{4} << 30;
+/// Read and hashed before the time is looked at.
+constexpr size_t kPiece = 1 << 20;
 /// The clock of files may stand still for this long.
 constexpr int64_t kClockSeconds = 2;
 
@@ -83,11 +85,10 @@ struct PlanStore::Impl {
   const CompileOptions& options;
   codegen::KernelCache cache;
   std::shared_ptr<SeenFiles> seen = std::make_shared<SeenFiles>();
-  ExternalData external; ///< what was hashed is what constants are views of
   std::string surroundings, model, found;
 
   Impl(const Source& from, const CompileOptions& with)
-      : source(from), options(with), cache(quiet(with)), external(open_external()) {
+      : source(from), options(with), cache(quiet(with)) {
     surroundings = plan_surroundings(options);
     model = hash_of_model();
   }
@@ -112,36 +113,35 @@ struct PlanStore::Impl {
     ImportOptions limits;
     set_limits(limits, options);
     check_model_bytes(bytes.size(), limits);
+    return hash_of(bytes);
+  }
+
+  std::string hash_of(ModelBytes& bytes) const {
     Hash h = hash();
     for (size_t at = 0; at < bytes.size();) {
       check_stop();
-      const auto some = bytes.from(at);
-      h.add(some.first(std::min<size_t>(some.size(), 1 << 20)));
-      at += std::min<size_t>(some.size(), 1 << 20);
+      std::span<const std::byte> some = bytes.from(at);
+      some = some.first(std::min(some.size(), kPiece));
+      h.add(some);
+      at += some.size();
     }
     return h.digits();
   }
 
   /// Of these files of external data, and of all else.
-  std::string key(const std::vector<std::string>& locations) {
+  std::string key(const std::vector<std::string>& locations) const {
     Hash h = hash();
     h.add(locations.empty() ? "plan" : "plan with external data");
     h.add(surroundings);
     h.add(model);
+    const ExternalData external = open_external();
     size_t bytes = 0;
     for (const std::string& location : locations) {
-      const auto file = external.file(location);
-      bytes += file->bytes().size();
-      if (bytes > kMostHashed) throw_unsupported("the model has more than 4 GiB of external data");
+      ModelBytes file = external.bytes(location);
+      if ((bytes += file.size()) > kMostHashed)
+        throw_unsupported("the model has more than 4 GiB of external data");
       h.add(location);
-      Hash contents = hash();
-      for (std::span<const std::byte> rest = file->bytes(); !rest.empty();) {
-        check_stop();
-        const auto some = rest.first(std::min<size_t>(rest.size(), 1 << 20));
-        contents.add(some);
-        rest = rest.subspan(some.size());
-      }
-      h.add(contents.digits());
+      h.add(hash_of(file));
     }
     return h.digits();
   }
@@ -183,8 +183,9 @@ struct PlanStore::Impl {
     if (options.log) options.log(wrong + ": the model is compiled anew");
   }
 
-  ReadPlan read_kept(const TensorMemory& memory) {
+  ReadPlan read_kept(const TensorMemory& memory) const {
     ModelBytes bytes = open_model();
+    ExternalData external = open_external();
     return read_plan(memory, [&](const importer::TensorPlace& place) -> TensorMemory {
       if (place.file.empty()) {
         if (place.bytes == 0 || place.at > bytes.size() || place.bytes > bytes.size() - place.at)

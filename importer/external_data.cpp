@@ -133,12 +133,11 @@ ExternalData::Slice ExternalData::read(const std::string& tensor, const Entries&
 
 ExternalData::File& ExternalData::file_at(const std::string& tensor, const std::string& location) {
   File& file = files_[location];
-  if (!file.mapped) file.mapped = open(tensor, location);
+  if (!file.mapped) file.mapped = MappedFile::map(open(tensor, location).get(), location);
   return file;
 }
 
-std::shared_ptr<const MappedFile> ExternalData::open(const std::string& tensor,
-                                                     const std::string& location) const {
+FileDescriptor ExternalData::open(const std::string& tensor, const std::string& location) const {
   check_location(tensor, location);
   auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::model,
@@ -179,7 +178,7 @@ std::shared_ptr<const MappedFile> ExternalData::open(const std::string& tensor,
   if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) refuse("is not a regular file");
   if (strict_links_ && facts.st_nlink != 1) refuse("has several hard links, which strict_links forbids");
   if (seen_) seen_->check(location, location, facts);
-  return MappedFile::map(file.get(), location);
+  return file;
 }
 
 } // namespace tbx::importer

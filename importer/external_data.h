@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "importer/model_bytes.h"
 
 namespace tbx::importer {
 
@@ -45,6 +46,8 @@ public:
   Slice read(const std::string& tensor, const Entries& entries, int64_t expected_bytes);
   /// The whole file at a location, mapped, under the same rules.
   std::shared_ptr<const MappedFile> file(const std::string& location) { return file_at(location, location).mapped; }
+  /// The same, to be read in order: what is read so takes no memory.
+  ModelBytes bytes(const std::string& location) const { return {open(location, location), location}; }
 
 private:
   struct File {
@@ -52,7 +55,7 @@ private:
     std::string sha1; ///< empty: not asked for yet
   };
   File& file_at(const std::string& tensor, const std::string& location);
-  std::shared_ptr<const MappedFile> open(const std::string& tensor, const std::string& location) const;
+  FileDescriptor open(const std::string& tensor, const std::string& location) const;
 
   std::filesystem::path folder_;      ///< as named; empty: no external data
   std::filesystem::path real_folder_; ///< canonical folder of the real model file

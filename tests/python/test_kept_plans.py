@@ -3,7 +3,10 @@ whatever a plan depends on is in its key; and what is wrong with the cache is a 
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,7 @@ from onnx.reference import ReferenceEvaluator
 tensorbox = pytest.importorskip("tensorbox")
 
 F, F16, I, S, B = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.STRING, TensorProto.BOOL  # noqa: E741
+C_ABI = (Path(__file__).resolve().parents[1] / "install" / "c_abi.txt").read_text()
 node = helper.make_node
 rng = np.random.default_rng(11)
 
@@ -470,6 +474,24 @@ def test_plans_count_for_the_limit_of_the_cache(tmp_path: Path, monkeypatch: pyt
     tensorbox.Session(convolution())
     assert not plan.exists() and len(plan_files(tmp_path)) == 1
     check_product(tensorbox.Session(product()))
+
+
+def test_option_of_c(tmp_path: Path) -> None:
+    library = Path(__file__).resolve().parents[2] / "build/release/lib/libtensorbox.so"
+    if not library.exists():
+        pytest.skip("the shared library is not built")
+    c = ctypes.CDLL(str(library))
+    c.tbx_compile_bytes.restype = ctypes.c_void_p
+    model = product().SerializeToString()
+    layout = {name: int(at) for name, at in re.findall(r"^  (\w+) at (\d+)", C_ABI.split("struct tbx_options ")[1].split("\nstruct")[0], re.M)}
+    for no, count in ((1, 0), (0, 1)):
+        options = bytearray(int(re.search(r"struct tbx_options of (\d+)", C_ABI)[1]))
+        struct.pack_into("q", options, layout["size"], len(options))
+        struct.pack_into("i", options, layout["no_kept_plans"], no)
+        session = c.tbx_compile_bytes(model, ctypes.c_size_t(len(model)), (ctypes.c_char * len(options)).from_buffer(options), None)
+        assert session
+        c.tbx_session_free(ctypes.c_void_p(session))
+        assert len(plan_files(tmp_path)) == count
 
 
 RUN = """

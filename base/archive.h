@@ -228,7 +228,8 @@ private:
       return t;
     }
     const auto offset = raw<uint64_t>();
-    if ((offset & kElsewhere) != 0 && tensors_.elsewhere) return elsewhere(std::move(t), offset & ~kElsewhere);
+    if ((offset & kElsewhere) != 0 && tensors_.elsewhere)
+      return elsewhere(std::move(t), offset & ~kElsewhere);
     if (offset % kTensorAlignment != 0) damaged("a constant is not aligned");
     const auto width = static_cast<uint64_t>(std::max<int64_t>(1, size_of(t.dtype)));
     if (offset > tensors_.bytes.size() || static_cast<uint64_t>(n) > (tensors_.bytes.size() - offset) / width)

@@ -19,7 +19,8 @@ bool have_compiler(const Toolchain& toolchain = {});
 /// The same with the compiler and the cache that the environment names now: for who builds later.
 Toolchain resolved(Toolchain toolchain);
 
-/// What is compiled as one: the name of its object in the cache without the compiler's, and the kernels in it.
+/// What is compiled as one: the name of its object in the cache without the compiler's, and the kernels in
+/// it.
 struct KernelUnit {
   std::string key;
   std::vector<std::string> functions;
@@ -57,8 +58,8 @@ std::shared_ptr<Module> cached_module(const std::vector<EmittedKernel>& kernels,
 std::shared_ptr<Module> find_module(const std::vector<EmittedKernel>& kernels, Isa isa,
                                     const Toolchain& toolchain);
 
-/// Units of a module of before, as this toolchain's compiler left them in the cache, or where there is none, any;
-/// null when one is not there.
+/// Units of a module of before, as this toolchain's compiler left them in the cache, or where there is none,
+/// any; null when one is not there.
 std::shared_ptr<Module> module_of_units(const std::vector<KernelUnit>& units, const Toolchain& toolchain);
 
 /// Another text where the same kernels have other units.

@@ -356,8 +356,6 @@ uint64_t KernelCache::plan_seed() const {
   return seed;
 }
 
-void KernelCache::evict_plan(const std::string& key) const {
-  unlinkat(at_.get(), (key + kPlan).c_str(), 0);
-}
+void KernelCache::evict_plan(const std::string& key) const { unlinkat(at_.get(), (key + kPlan).c_str(), 0); }
 
 } // namespace tbx::codegen

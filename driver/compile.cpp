@@ -131,8 +131,7 @@ LoweredGraph or_throw(LowerResult result) {
 struct Bindable {
   explicit Bindable(PlanResult plan, package::KernelsFrom from = package::KernelsFrom::here)
       : executable(std::make_shared<runtime::Executable>(std::move(plan.executable))),
-        steps(std::move(plan.steps)),
-        evaluated(package::evaluated_module(std::move(plan.evaluated), from)) {}
+        steps(std::move(plan.steps)), evaluated(package::evaluated_module(std::move(plan.evaluated), from)) {}
   std::shared_ptr<runtime::Executable> executable;
   std::vector<StepInfo> steps;
   std::shared_ptr<const runtime::Module> evaluated;
@@ -223,7 +222,8 @@ namespace {
 std::shared_ptr<KeptProgram> record(PlanRecorder* recorder, const Planned& planned,
                                     const CompileOptions& options) {
   if (!recorder) return nullptr;
-  if (planned.evaluated) recorder->refuse("kernels were not in the cache, and a tiered start began without them");
+  if (planned.evaluated)
+    recorder->refuse("kernels were not in the cache, and a tiered start began without them");
   if (options.compile && !planned.has_compiler && !planned.found)
     recorder->refuse("there is no C++ compiler, and not all kernels are in the cache");
   std::optional<KeptProgram> kept = recorder->record(planned.plan);
@@ -286,18 +286,18 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
 std::optional<Compiled> bind_kept(ReadProgram program, const CompileOptions& options) {
   Stopwatch watch;
   std::shared_ptr<const codegen::Module> native;
-  if (!program.native.empty() &&
-      !(native = codegen::module_of_units(program.native, toolchain_of(options))))
+  if (!program.native.empty() && !(native = codegen::module_of_units(program.native, toolchain_of(options))))
     return std::nullopt;
   if (options.progress) options.progress("bind", 0, 0);
   require_spare_memory(); // for what libraries make of a question
   const Bindable plan(std::move(program.plan), package::KernelsFrom::file);
   CompileStats stats;
   stats.kept_plan = true;
-  Compiled made = bind_program(plan, native, stats,
-                               {.threads = options.threads,
-                                .max_memory = options.max_memory,
-                                .unread = [&](size_t constant) { runtime::give_up(*plan.executable, constant); }});
+  Compiled made = bind_program(
+      plan, native, stats,
+      {.threads = options.threads, .max_memory = options.max_memory, .unread = [&](size_t constant) {
+         runtime::give_up(*plan.executable, constant);
+       }});
   made.stats.build_ms = made.stats.total_ms = watch.lap();
   return made;
 }

@@ -13,9 +13,9 @@
 #include "base/printable.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
+#include "driver/kept_plan.h"
 #include "driver/limits.h"
 #include "driver/load_options.h"
-#include "driver/kept_plan.h"
 #include "driver/make_package.h"
 #include "driver/plan_store.h"
 #include "driver/specialiser.h"
@@ -345,8 +345,8 @@ private:
   };
   const std::shared_ptr<Notes> notes_ = std::make_shared<Notes>();
   std::string not_kept_;
-  int kept_nodes_ = 0;  ///< of the model, where the session started with a kept plan
-  double kept_ms_ = 0;  ///< and how long that took
+  int kept_nodes_ = 0;                           ///< of the model, where the session started with a kept plan
+  double kept_ms_ = 0;                           ///< and how long that took
   std::map<std::string, std::string> producers_; ///< of the outputs: "name (OpType)"
   std::map<std::string, graph::InputRange> ranges_;
   ValueProgram values_;

@@ -118,13 +118,15 @@ void verify(const ReadPlan& read) {
   if (read.programs.empty() && !read.values) archive::damaged("it has no program");
   std::vector<runtime::StageParts> parts;
   for (const ReadProgram& p : read.programs)
-    parts.push_back({p.plan.executable.inputs.size(), p.plan.executable.outputs.size(), {&p.plan.executable}});
+    parts.push_back(
+        {p.plan.executable.inputs.size(), p.plan.executable.outputs.size(), {&p.plan.executable}});
   if (const std::string defect = runtime::defect_of({std::move(parts), read.values.get()}); !defect.empty())
     archive::damaged(defect.c_str());
   const size_t inputs = read.plan.inputs.size(), outputs = read.plan.outputs.size();
-  const bool fits = read.values ? read.values->inputs.size() == inputs && read.values->outputs.size() == outputs
-                                : read.programs[0].plan.executable.inputs.size() >= inputs &&
-                                      read.programs[0].plan.executable.outputs.size() == outputs;
+  const bool fits = read.values
+                        ? read.values->inputs.size() == inputs && read.values->outputs.size() == outputs
+                        : read.programs[0].plan.executable.inputs.size() >= inputs &&
+                              read.programs[0].plan.executable.outputs.size() == outputs;
   if (!fits) archive::damaged("its signature is another one");
   for (const TensorInfo& input : read.plan.inputs) {
     const auto given = read.plan.defaults.find(input.name);

@@ -1,6 +1,6 @@
-// Kept plan: what compiling a model gave, as data, with which the next session of it starts without compiling.
-// It lies in the cache beside its kernels (docs/kernels.md). Constants that the files of the model hold as they
-// are stay there.
+// Kept plan: what compiling a model gave, as data, with which the next session of it starts without
+// compiling. It lies in the cache beside its kernels (docs/kernels.md). Constants that the files of the model
+// hold as they are stay there.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ struct KeptPlan {
   ModelMetadata metadata;
   std::vector<TensorInfo> inputs, outputs, overridable_initializers;
   std::map<std::string, std::shared_ptr<const Tensor>> defaults;
-  std::vector<std::string> notes; ///< what compiling it logged
-  int nodes = 0;                  ///< of the model
+  std::vector<std::string> notes;    ///< what compiling it logged
+  int nodes = 0;                     ///< of the model
   std::vector<KeptProgram> programs; ///< by stage
   std::string values;                ///< bytes of a value plan over them; empty: the only one is the model
 };

@@ -23,11 +23,11 @@ namespace tbx::archive {
 template <> struct Last<Isa> { static constexpr auto value = Isa::avx512; };
 
 template <class A> void fields(A& a, Gpu& v) {
-  a.template all<Gpu>(v.threads, v.block_threads, v.registers, v.instructions, v.warp_instructions, v.l2_bytes,
-                      v.shared_bytes, v.crowded_bytes, v.channels, v.part_of_column, v.part_of_row,
-                      v.long_scan_of_row, v.long_scan_of_column, v.usual_threads, v.tile_threads, v.most_lanes,
-                      v.reduce_bytes, v.flush, v.short_row, v.short_column, v.long_column, v.long_row,
-                      v.short_code, v.vectors_of_thread);
+  a.template all<Gpu>(v.threads, v.block_threads, v.registers, v.instructions, v.warp_instructions,
+                      v.l2_bytes, v.shared_bytes, v.crowded_bytes, v.channels, v.part_of_column,
+                      v.part_of_row, v.long_scan_of_row, v.long_scan_of_column, v.usual_threads,
+                      v.tile_threads, v.most_lanes, v.reduce_bytes, v.flush, v.short_row, v.short_column,
+                      v.long_column, v.long_row, v.short_code, v.vectors_of_thread);
 }
 template <class A> void fields(A& a, Target& v) {
   a.template all<Target>(v.isa, v.library_isa, v.threads, v.l1_bytes, v.l2_bytes, v.cuda, v.gpu, v.byte_group,
@@ -50,6 +50,9 @@ template <class A> void fields(A& a, CompileOptions& v) {
 namespace tbx::driver {
 namespace {
 
+/// Parts of a note end at a multiple of four bytes.
+size_t padded(size_t bytes) { return (bytes + 3) / 4 * 4; }
+
 /// Note of an object file's build, as hexadecimal digits; empty: it has none.
 std::string build_id_of(const dl_phdr_info& object) {
   for (int i = 0; i < object.dlpi_phnum; ++i) {
@@ -61,13 +64,15 @@ std::string build_id_of(const dl_phdr_info& object) {
       ElfW(Nhdr) note;
       std::memcpy(&note, at, sizeof note);
       const char* const name = at + sizeof note;
-      const char* const id = name + (note.n_namesz + 3) / 4 * 4;
-      if (note.n_type == NT_GNU_BUILD_ID && std::string_view(name, note.n_namesz) == std::string_view("GNU\0", 4)) {
+      const char* const id = name + padded(note.n_namesz);
+      if (note.n_type == NT_GNU_BUILD_ID &&
+          std::string_view(name, note.n_namesz) == std::string_view("GNU\0", 4)) {
         std::string digits;
-        for (size_t k = 0; k < note.n_descsz; ++k) digits += fmt::format("{:02x}", static_cast<uint8_t>(id[k]));
+        for (size_t k = 0; k < note.n_descsz; ++k)
+          digits += fmt::format("{:02x}", static_cast<uint8_t>(id[k]));
         return digits;
       }
-      at = id + (note.n_descsz + 3) / 4 * 4;
+      at = id + padded(note.n_descsz);
     }
   }
   return {};

@@ -43,7 +43,9 @@ public:
     if (!state_) throw std::bad_alloc();
     XXH3_128bits_reset_withSeed(state_.get(), seed);
   }
-  void add(std::span<const std::byte> bytes) { XXH3_128bits_update(state_.get(), bytes.data(), bytes.size()); }
+  void add(std::span<const std::byte> bytes) {
+    XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
+  }
   /// With its length: what two texts are together says what each is.
   void add(const std::string& text) {
     const uint64_t size = text.size();
@@ -87,8 +89,7 @@ struct PlanStore::Impl {
   std::shared_ptr<SeenFiles> seen = std::make_shared<SeenFiles>();
   std::string surroundings, model, found;
 
-  Impl(const Source& from, const CompileOptions& with)
-      : source(from), options(with), cache(quiet(with)) {
+  Impl(const Source& from, const CompileOptions& with) : source(from), options(with), cache(quiet(with)) {
     surroundings = plan_surroundings(options);
     model = hash_of_model();
   }
@@ -256,7 +257,7 @@ std::string PlanStore::keep(PlanRecorder& recorder, const SeenFiles& seen) {
       return "the model's files were changed while it was compiled";
     if (!locations.empty()) {
       TensorPool none;
-      const std::string wrong =
+      std::string wrong =
           impl_->cache.insert_plan(impl_->key_of_locations(), archive::write(locations, none));
       if (!wrong.empty()) return wrong;
     }

@@ -184,8 +184,7 @@ Specialiser::Cache::Request Specialiser::request(const Needs& needs, std::span<c
 
 Specialiser::VariantPtr Specialiser::build(LoweredGraph lowered, const Graph& graph,
                                            std::vector<InputKind> kinds, bool declared,
-                                           PlanRecorder* recorder,
-                                           std::shared_ptr<KeptProgram>* kept) const {
+                                           PlanRecorder* recorder, std::shared_ptr<KeptProgram>* kept) const {
   auto v = std::make_shared<Variant>();
   v->specialisation = lowered.made_for;
   v->made_for = conditions(inputs_, std::move(kinds), lowered.made_for);

@@ -45,7 +45,9 @@ public:
   /// many.
   Slice read(const std::string& tensor, const Entries& entries, int64_t expected_bytes);
   /// The whole file at a location, mapped, under the same rules.
-  std::shared_ptr<const MappedFile> file(const std::string& location) { return file_at(location, location).mapped; }
+  std::shared_ptr<const MappedFile> file(const std::string& location) {
+    return file_at(location, location).mapped;
+  }
   /// The same, to be read in order: what is read so takes no memory.
   ModelBytes bytes(const std::string& location) const { return {open(location, location), location}; }
 

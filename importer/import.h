@@ -18,7 +18,7 @@ class CustomOperators;
 namespace tbx::importer {
 class SeenFiles;
 class TensorPlaces;
-}
+} // namespace tbx::importer
 
 namespace tbx {
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 
 #include "base/tensor.h"
 
@@ -17,7 +18,10 @@ namespace tbx::importer {
 struct TensorPlace {
   std::string file;
   uint64_t at = 0, bytes = 0;
-  auto operator<=>(const TensorPlace&) const = default;
+  bool operator==(const TensorPlace&) const = default;
+  bool operator<(const TensorPlace& other) const {
+    return std::tie(file, at, bytes) < std::tie(other.file, other.at, other.bytes);
+  }
 };
 
 /// Memory is known by its owner: as long as this lives, none that comes later is taken for it. Of one thread.

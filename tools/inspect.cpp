@@ -78,8 +78,8 @@ void explain(ExplainOptions& o) {
   }
   CompileStats stats = session.stats();
   if (o.model.json) {
-    Json report{{"model", o.model.model},         {"nodes", stats.nodes},
-                {"compile_ms", stats.total_ms},   {"kept_plan", stats.kept_plan},
+    Json report{{"model", o.model.model},          {"nodes", stats.nodes},
+                {"compile_ms", stats.total_ms},    {"kept_plan", stats.kept_plan},
                 {"flops_are_estimates", symbolic}, {"made_for", session.made_for()},
                 {"kernels", Json::array()}};
     for (const KernelReport& k : kernels) report["kernels"].push_back(to_json(k));

@@ -1,5 +1,5 @@
-// Kept plans below the interface: where tensors lie in a model's files, the cache's files, and plans that somebody
-// changed and sealed again. tests/python/test_kept_plans.py has what sessions do with them.
+// Kept plans below the interface: where tensors lie in a model's files, the cache's files, and plans that
+// somebody changed and sealed again. tests/python/test_kept_plans.py has what sessions do with them.
 #include "driver/kept_plan.h"
 
 #include <gmock/gmock.h>
@@ -126,8 +126,8 @@ Result<std::vector<OutputTensor>> run(const std::string& model, const CompileOpt
   return session.value().run({{"x", TensorView::of(x, {3, 16})}});
 }
 
-/// Who has the key of the seals can write any plan. In the evaluator, where no step is native code, one is an error of
-/// the plan or a run, or results, and never a crash. A session says what it did not use.
+/// Who has the key of the seals can write any plan. In the evaluator, where no step is native code, one is an
+/// error of the plan or a run, or results, and never a crash. A session says what it did not use.
 TEST_F(KeptPlans, ThatWereChangedAndSealedAgain) {
   const std::string model = to_bytes(parse_text(kModel));
   CompileOptions options;
@@ -192,7 +192,8 @@ TEST_F(KeptPlans, AreAnOption) {
     auto found = run(model, options, stats);
     EXPECT_EQ(stats.kept_plan, kept);
     ASSERT_TRUE(found.ok() && wanted.ok());
-    EXPECT_THAT(found.value()[0].values<float>(), testing::ElementsAreArray(wanted.value()[0].values<float>()));
+    EXPECT_THAT(found.value()[0].values<float>(),
+                testing::ElementsAreArray(wanted.value()[0].values<float>()));
   }
 }
 

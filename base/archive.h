@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -227,6 +228,8 @@ private:
       return t;
     }
     const auto offset = raw<uint64_t>();
+    if ((offset & kElsewhere) != 0 && tensors_.elsewhere)
+      return elsewhere(std::move(t), offset & ~kElsewhere);
     if (offset % kTensorAlignment != 0) damaged("a constant is not aligned");
     const auto width = static_cast<uint64_t>(std::max<int64_t>(1, size_of(t.dtype)));
     if (offset > tensors_.bytes.size() || static_cast<uint64_t>(n) > (tensors_.bytes.size() - offset) / width)
@@ -234,6 +237,18 @@ private:
     t.data = tensors_.bytes.data() + offset;
     t.owner = tensors_.owner;
     t.file_mapped = tensors_.file_mapped;
+    return t;
+  }
+
+  Tensor elsewhere(Tensor t, uint64_t number) {
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(t.numel(), size_of(t.dtype), &bytes)) damaged("a tensor of another size");
+    const TensorMemory memory = tensors_.elsewhere(number, static_cast<uint64_t>(bytes));
+    const auto unit = static_cast<uintptr_t>(std::clamp<int64_t>(size_of(t.dtype), 1, 8));
+    if (reinterpret_cast<uintptr_t>(memory.bytes.data()) % unit != 0) damaged("a constant is not aligned");
+    t.data = memory.bytes.data();
+    t.owner = memory.owner;
+    t.file_mapped = memory.file_mapped;
     return t;
   }
 

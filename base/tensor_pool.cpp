@@ -14,6 +14,8 @@ std::span<const std::byte> bytes_of(const Tensor& t) { return {t.data, static_ca
 uint64_t TensorPool::add(const Tensor& tensor) {
   const std::span<const std::byte> bytes = bytes_of(tensor);
   if (bytes.empty()) return 0;
+  if (const std::optional<uint64_t> number = elsewhere_ ? elsewhere_(tensor) : std::nullopt)
+    return kElsewhere | *number;
   const auto place = std::pair(static_cast<const void*>(tensor.data), tensor.bytes());
   if (auto it = by_place_.find(place); it != by_place_.end()) return it->second;
   const auto contents = std::pair(XXH3_64bits(bytes.data(), bytes.size()), tensor.bytes());

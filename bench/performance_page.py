@@ -310,8 +310,9 @@ def page(
         *_threads(results, cores),
         "## Start and memory",
         "",
-        "File to first output with libraries imported and files in the page cache: cold with an empty kernel cache, warm with a "
-        "filled one. Peak memory of the whole process.",
+        "File to first output with libraries imported and files in the page cache: cold with an empty cache, warm with what the "
+        "cold start left in it: kernels and the [plan](kernels.md#kept-plans). ONNX Runtime and OpenVINO keep nothing unless they are told to, "
+        "and are measured as they are by default. Peak memory of the whole process.",
         "",
         *_start(models["models"]),
         "",

@@ -20,8 +20,8 @@ CAUSES = {
     "the same of one step": "as above; at a past of 1 there is hardly a cache to copy.",
     "runs/s of 4 callers": "of networks with depthwise layers at one thread: most of the time is that of their 1 x 1 convolutions, which are "
     "oneDNN's, and much of the rest is SiLU, bound by its arithmetic.",
-    "warm start": "small networks of many nodes. What takes time is their file with its checks, passes with lowering and the schedule, and "
-    "the first run, in which oneDNN makes its code, anew in each process (`Session.stats` has the times of the stages, `tbx bench MODEL` that of the first run).",
+    "warm start": "a kept plan leaves reading the files for their hash, packing weights, and the first run, in which oneDNN makes its code, anew in "
+    "each process (`Session.stats` has the time before the first run, `tbx bench MODEL` that of the first run).",
     "peak memory": "both hold the weights once, and beside them Python and its libraries.",
 }
 Entry = dict[str, Any]

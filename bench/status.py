@@ -88,8 +88,8 @@ def page(results: dict[str, Any], targets: dict[str, Any]) -> str:
         *(line for other in results["others"] for line in _other_machine(other, targets)),
         "## Start-up and memory",
         "",
-        "File to first output, in s, libraries imported and files in the page cache: *cold* with an empty kernel "
-        "cache, *warm* with a filled one. Peak memory is that of the whole process, in MiB. Ratios are warm to ONNX "
+        "File to first output, in s, libraries imported and files in the page cache: *cold* with an empty "
+        "cache, *warm* with the kernels and the plan that the cold start left there. Peak memory is that of the whole process, in MiB. Ratios are warm to ONNX "
         "Runtime.",
         "",
         *_start_table(compare, targets),

@@ -48,6 +48,12 @@ struct Unit {
   std::string bytes; ///< of the object, where they are kept
 };
 
+std::string how_compiled(Isa isa, bool brief) {
+  std::string how = fmt::format("{} {:016x}", kVersion, prelude_hash(isa));
+  for (const std::string& flag : compiler_flags(isa, brief)) how += " " + flag;
+  return how;
+}
+
 /// Kernels sorted by name fall into the same units whatever the order of the model's operations.
 std::vector<Unit> make_units(const std::vector<EmittedKernel>& kernels, Isa isa) {
   std::map<std::string, const EmittedKernel*> distinct;
@@ -63,8 +69,7 @@ std::vector<Unit> make_units(const std::vector<EmittedKernel>& kernels, Isa isa)
     units.back().brief |= k->text.size() > kLongText;
   }
   for (Unit& u : units) {
-    std::string how = fmt::format("{} {:016x}", kVersion, prelude_hash(isa));
-    for (const std::string& flag : compiler_flags(isa, u.brief)) how += " " + flag;
+    const std::string how = how_compiled(isa, u.brief);
     XXH128_hash_t h =
         XXH3_128bits_withSeed(u.text.data(), u.text.size(), XXH3_64bits(how.data(), how.size()));
     u.key = fmt::format("{:016x}{:016x}", h.high64, h.low64);
@@ -90,6 +95,15 @@ class Build {
 public:
   Build(const std::vector<EmittedKernel>& kernels, Isa isa, const Toolchain& toolchain)
       : isa_(isa), toolchain_(toolchain), cache_(toolchain), units_(make_units(kernels, isa)) {}
+  /// Units without a text, to be found only.
+  Build(const std::vector<KernelUnit>& units, const Toolchain& toolchain)
+      : isa_(Isa::sse), toolchain_(toolchain), cache_(toolchain) {
+    for (const KernelUnit& u : units) {
+      Unit& unit = units_.emplace_back();
+      unit.key = u.key;
+      unit.functions = u.functions;
+    }
+  }
 
   /// Loads what is in the cache: made by `compiler`, or by any where that is empty. Returns the units that
   /// are missing. What lies in the cache and does not load is no use to anybody.
@@ -155,6 +169,7 @@ public:
       if (toolchain_.keep_bytes) m->bytes.push_back(std::move(u.bytes));
       if (!identity.empty()) m->objects.push_back(cache_.path_of(u.key, identity));
       keys.insert(u.key);
+      m->units.push_back({std::move(u.key), std::move(u.functions)});
     }
     if (compiled > 0 && in_cache_) cache_.prune(keys); // it has grown
     return m;
@@ -315,11 +330,12 @@ std::shared_ptr<Module> build_module(const std::vector<EmittedKernel>& kernels, 
   return build.module(missing.size(), identity);
 }
 
-static std::shared_ptr<Module> module_in_cache(const std::vector<EmittedKernel>& kernels, Isa isa,
-                                               const Toolchain& toolchain, const std::string& identity) {
-  if (kernels.empty()) return std::make_shared<Module>();
+/// `what`: kernels and their isa, or units.
+template <class... What>
+static std::shared_ptr<Module> module_in_cache(const Toolchain& toolchain, const std::string& identity,
+                                               const What&... what) {
   try {
-    Build build(kernels, isa, toolchain);
+    Build build(what..., toolchain);
     return build.find(identity).empty() ? build.module(0, identity) : nullptr;
   } catch (const Error& e) { // no cache
     if (e.kind() == ErrorKind::internal) throw;
@@ -334,7 +350,8 @@ std::shared_ptr<Module> cached_module(const std::vector<EmittedKernel>& kernels,
   std::vector<std::string> notes; // who builds them all the same notes it again
   Toolchain quiet = toolchain;
   quiet.log = [&](const std::string& note) { notes.push_back(note); };
-  auto found = module_in_cache(kernels, isa, quiet, compiler_identity(compiler));
+  if (kernels.empty()) return std::make_shared<Module>();
+  auto found = module_in_cache(quiet, compiler_identity(compiler), kernels, isa);
   if (found && toolchain.log)
     for (const std::string& note : notes) toolchain.log(note);
   return found;
@@ -342,7 +359,16 @@ std::shared_ptr<Module> cached_module(const std::vector<EmittedKernel>& kernels,
 
 std::shared_ptr<Module> find_module(const std::vector<EmittedKernel>& kernels, Isa isa,
                                     const Toolchain& toolchain) {
-  return module_in_cache(kernels, isa, toolchain, "");
+  if (kernels.empty()) return std::make_shared<Module>();
+  return module_in_cache(toolchain, "", kernels, isa);
 }
+
+std::shared_ptr<Module> module_of_units(const std::vector<KernelUnit>& units, const Toolchain& toolchain) {
+  if (units.empty()) return std::make_shared<Module>();
+  const std::string compiler = find_compiler(toolchain);
+  return module_in_cache(toolchain, compiler.empty() ? "" : compiler_identity(compiler), units);
+}
+
+std::string units_identity(Isa isa) { return how_compiled(isa, false) + '\n' + how_compiled(isa, true); }
 
 } // namespace tbx::codegen

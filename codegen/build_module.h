@@ -19,6 +19,13 @@ bool have_compiler(const Toolchain& toolchain = {});
 /// The same with the compiler and the cache that the environment names now: for who builds later.
 Toolchain resolved(Toolchain toolchain);
 
+/// What is compiled as one: the name of its object in the cache without the compiler's, and the kernels in
+/// it.
+struct KernelUnit {
+  std::string key;
+  std::vector<std::string> functions;
+};
+
 /// Shared objects kept loaded as long as this lives; function pointers by kernel name.
 class Module : public runtime::Module {
 public:
@@ -27,7 +34,8 @@ public:
   runtime::KernelFunction find(const std::string& function) const;
   std::vector<std::filesystem::path> objects; ///< the cached files
   std::vector<std::string> bytes;             ///< of the objects, with Toolchain::keep_bytes
-  int compiled = 0, cached = 0;               ///< translation units built now / found in the cache
+  std::vector<KernelUnit> units;
+  int compiled = 0, cached = 0; ///< translation units built now / found in the cache
 
 private:
   friend class Build;
@@ -49,5 +57,12 @@ std::shared_ptr<Module> cached_module(const std::vector<EmittedKernel>& kernels,
 /// The same as any compiler left them: for machines without a compiler.
 std::shared_ptr<Module> find_module(const std::vector<EmittedKernel>& kernels, Isa isa,
                                     const Toolchain& toolchain);
+
+/// Units of a module of before, as this toolchain's compiler left them in the cache, or where there is none,
+/// any; null when one is not there.
+std::shared_ptr<Module> module_of_units(const std::vector<KernelUnit>& units, const Toolchain& toolchain);
+
+/// Another text where the same kernels have other units.
+std::string units_identity(Isa isa);
 
 } // namespace tbx::codegen

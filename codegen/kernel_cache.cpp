@@ -17,6 +17,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/memory.h"
+#include "base/tensor_pool.h"
+#include "codegen/work_folder.h"
 
 namespace tbx::codegen {
 
@@ -27,6 +30,7 @@ namespace {
 constexpr char kKeyFile[] = "seal.key";
 constexpr std::string_view kMagic = "TBXSEAL1"; ///< behind the hash
 constexpr size_t kSeal = sizeof(HashTag) + kMagic.size();
+constexpr char kPlan[] = ".plan";
 constexpr off_t kMaxObject = off_t{1} << 30;
 
 std::string variable(const char* name) {
@@ -76,6 +80,24 @@ bool write_all(int fd, const std::string& bytes) {
   return true;
 }
 
+/// From the beginning on.
+bool read_at(int fd, char* to, size_t bytes) {
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = pread(fd, to + done, bytes - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    done += static_cast<size_t>(got);
+  }
+  return true;
+}
+
+std::string seal_text(const HashTag& tag) {
+  std::string seal(reinterpret_cast<const char*>(tag.data()), tag.size());
+  seal += kMagic;
+  return seal;
+}
+
 } // namespace
 
 OpenFile::OpenFile(OpenFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -100,14 +122,7 @@ std::optional<std::string> read_all(int fd) {
   struct stat st {};
   if (fstat(fd, &st) != 0 || st.st_size > kMaxObject) return std::nullopt;
   std::string bytes(static_cast<size_t>(st.st_size), '\0');
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return std::nullopt;
-    done += static_cast<size_t>(got);
-  }
-  return bytes;
+  return read_at(fd, bytes.data(), bytes.size()) ? std::optional(std::move(bytes)) : std::nullopt;
 }
 
 fs::path temporary_folder() {
@@ -275,19 +290,72 @@ std::string KernelCache::insert(const std::string& key, const std::string& compi
   const std::string name = fmt::format("{}-{}.so", key, compiler);
   const OpenFile file(above_standard(openat(folder, object, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC)));
   std::optional<std::string> bytes = file ? read_all(file.get()) : std::nullopt;
-  if (bytes && fchmod(file.get(), 0700) == 0) {
-    const HashTag tag = seal_of(key_, name, *bytes);
-    std::string seal(reinterpret_cast<const char*>(tag.data()), tag.size());
-    seal += kMagic;
-    if (write_all(file.get(), seal)) {
-      if (renameat(folder, object, at_.get(), name.c_str()) == 0) return {};
-      // An empty folder in its place goes; what somebody else put there stays.
-      if (errno == EISDIR && unlinkat(at_.get(), name.c_str(), AT_REMOVEDIR) == 0 &&
-          renameat(folder, object, at_.get(), name.c_str()) == 0)
-        return {};
+  if (bytes && fchmod(file.get(), 0700) == 0 &&
+      write_all(file.get(), seal_text(seal_of(key_, name, *bytes))) && move_in(folder, object, name))
+    return {};
+  return fmt::format("cannot write to the kernel cache {}: {}", folder_.string(), std::strerror(errno));
+}
+
+/// Puts a file in place under its name.
+bool KernelCache::move_in(int folder, const char* file, const std::string& name) const {
+  if (renameat(folder, file, at_.get(), name.c_str()) == 0) return true;
+  // An empty folder in its place goes; what somebody else put there stays.
+  return errno == EISDIR && unlinkat(at_.get(), name.c_str(), AT_REMOVEDIR) == 0 &&
+         renameat(folder, file, at_.get(), name.c_str()) == 0;
+}
+
+std::shared_ptr<const std::byte> KernelCache::find_plan(const std::string& key, size_t& size,
+                                                        std::string& wrong) {
+  const std::string name = key + kPlan, hashed_first = name + '\n';
+  const OpenFile file = open_private(at_.get(), name.c_str());
+  struct stat st {};
+  if (!file || fstat(file.get(), &st) != 0 || st.st_size > kMaxObject) return nullptr;
+  // The name lies right before the contents, which are aligned: the seal is of both.
+  static_assert(kKeyLength + sizeof kPlan <= kTensorAlignment);
+  const auto bytes = static_cast<size_t>(st.st_size);
+  const std::shared_ptr<void> block = allocate_aligned(static_cast<int64_t>(kTensorAlignment + bytes));
+  char* const contents = static_cast<char*>(block.get()) + kTensorAlignment;
+  std::memcpy(contents - hashed_first.size(), hashed_first.data(), hashed_first.size());
+  const bool whole = bytes > kSeal && read_at(file.get(), contents, bytes);
+  if (whole && std::string_view(contents, bytes).ends_with(kMagic)) {
+    size = bytes - kSeal;
+    const HashTag expected = keyed_hash(
+        key_, std::as_bytes(std::span(contents - hashed_first.size(), hashed_first.size() + size)));
+    if (std::memcmp(expected.data(), contents + size, expected.size()) == 0) {
+      futimens(file.get(), nullptr); // used now, for prune
+      return {block, reinterpret_cast<const std::byte*>(contents)};
     }
+  }
+  wrong = fmt::format("the kept plan {} is damaged", (folder_ / name).string());
+  evict_plan(key);
+  return nullptr;
+}
+
+std::string KernelCache::insert_plan(const std::string& key, std::string bytes) const {
+  const std::string name = key + kPlan;
+  try {
+    const WorkFolder work(folder_);
+    const OpenFile file(above_standard(
+        openat(work.descriptor(), "plan", O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600)));
+    bytes += seal_text(seal_of(key_, name, bytes));
+    if (file && write_all(file.get(), bytes) && move_in(work.descriptor(), "plan", name)) {
+      prune({});
+      return {};
+    }
+  } catch (const Error& e) {
+    return e.message();
   }
   return fmt::format("cannot write to the kernel cache {}: {}", folder_.string(), std::strerror(errno));
 }
+
+uint64_t KernelCache::plan_seed() const {
+  constexpr std::string_view kFor = "keys of kept plans";
+  const HashTag tag = keyed_hash(key_, std::as_bytes(std::span(kFor)));
+  uint64_t seed;
+  std::memcpy(&seed, tag.data(), sizeof seed);
+  return seed;
+}
+
+void KernelCache::evict_plan(const std::string& key) const { unlinkat(at_.get(), (key + kPlan).c_str(), 0); }
 
 } // namespace tbx::codegen

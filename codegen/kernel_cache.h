@@ -1,9 +1,11 @@
 // Kernel cache: shared objects by content hash in a folder that only its owner may touch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -52,10 +54,21 @@ public:
   /// the same. Returns what went wrong, empty: nothing.
   std::string insert(const std::string& key, const std::string& compiler, int folder,
                      const char* object) const;
+  /// A kept plan lies beside the objects under the name <key>.plan, sealed like them. Its bytes, aligned as
+  /// constants are; none where there is none. One that is damaged is removed, and `wrong` says so.
+  std::shared_ptr<const std::byte> find_plan(const std::string& key, size_t& size, std::string& wrong);
+  /// Writes a plan under its name, whole or not at all, and makes room where the cache is over its limit.
+  /// Returns what went wrong, empty: nothing.
+  std::string insert_plan(const std::string& key, std::string bytes) const;
+  void evict_plan(const std::string& key) const;
+  /// What keys of plans are hashed with, of this folder: who does not read the key of its seals cannot make a
+  /// model whose plan has the name of another's.
+  uint64_t plan_seed() const;
   /// Removes an object that cannot be used.
   void evict(const std::string& key, const std::string& compiler);
-  /// Removes the objects that were used least recently when all together are larger than the limit; those of
-  /// the keys in `keep` stay, and those used within the last minute. Reads the whole folder.
+  /// Removes the objects and plans that were used least recently when all together are larger than
+  /// the limit; those of the keys in `keep` stay, and those used within the last minute. Reads the whole
+  /// folder.
   void prune(const std::set<std::string>& keep) const;
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -67,6 +80,7 @@ private:
   bool has_key();
   std::string read_key();
   std::string name_of(const std::string& key, const std::string& compiler);
+  bool move_in(int folder, const char* file, const std::string& name) const;
 
   std::filesystem::path folder_;
   OpenFile at_;
@@ -82,6 +96,7 @@ std::optional<std::string> object_bytes(int fd);
 constexpr size_t kKeyLength = 32;      ///< hexadecimal digits, of keys
 constexpr size_t kCompilerLength = 16; ///< and of what stands for compilers
 bool is_object_name(std::string_view name);
+bool is_plan_name(std::string_view name);
 
 /// A regular file that belongs to us and that nobody else can change, open for reading; else none.
 OpenFile open_private(int folder, const char* name);

@@ -1,4 +1,4 @@
-// The kernel cache's limit: objects that were used least recently go first.
+// The kernel cache's limit: objects and plans that were used least recently go first.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -57,6 +57,11 @@ bool is_object_name(std::string_view name) {
          is_hash(name.substr(kKeyLength + 1, kCompilerLength), kCompilerLength);
 }
 
+bool is_plan_name(std::string_view name) {
+  return name.size() == kKeyLength + 5 && name.ends_with(".plan") &&
+         is_hash(name.substr(0, kKeyLength), kKeyLength);
+}
+
 int64_t cache_limit() {
   const char* variable = std::getenv("TBX_CACHE_LIMIT");
   std::string_view text = variable ? variable : "";
@@ -93,7 +98,7 @@ void KernelCache::prune(const std::set<std::string>& keep) const {
     if (fstatat(at, file->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) continue;
     if (name.starts_with(".tmp-")) {
       if (now - st.st_mtime > kAbandoned) unlinkat(at, file->d_name, 0);
-    } else if (is_object_name(name) || is_old(name) || is_failed(name)) {
+    } else if (is_object_name(name) || is_plan_name(name) || is_old(name) || is_failed(name)) {
       entries.push_back({std::string(name), st.st_size, st.st_mtime});
       total += st.st_size;
     }

@@ -60,6 +60,7 @@ CompileOptions compile_options(const tbx_options& o) {
   for (const char* const* path = o.operator_libraries; path && *path; ++path)
     compile.operator_libraries.emplace_back(*path);
   compile.cache_dir = o.cache_dir ? o.cache_dir : "";
+  compile.keep_plans = o.no_kept_plans == 0;
   compile.external_data_dir = o.external_data_dir ? o.external_data_dir : "";
   each_pair("state", o.state, "INPUT=OUTPUT",
             [&](const std::string& in, const std::string& out) { compile.state[in] = out; });

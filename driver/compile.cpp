@@ -7,8 +7,10 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/spare_memory.h"
 #include "codegen/build_module.h"
 #include "codegen/device_binary.h"
+#include "driver/kept_plan.h"
 #include "driver/limits.h"
 #include "driver/passes.h"
 #include "driver/plan_program.h"
@@ -39,6 +41,7 @@ Graph import_source(const Source& source, const CompileOptions& options,
   import_options.type_giver = lowering::type_giver;
   import_options.custom_operators = extern_kernels::load_custom_operators(options.operator_libraries);
   import_options.seen = source.seen;
+  import_options.places = source.places;
   if (const auto* path = std::get_if<std::filesystem::path>(&source.from))
     return import_model(*path, import_options);
   return import_model(std::get<std::span<const std::byte>>(source.from), import_options,
@@ -126,10 +129,9 @@ LoweredGraph or_throw(LowerResult result) {
 
 /// A plan, with those of its kernels that are evaluated.
 struct Bindable {
-  explicit Bindable(PlanResult plan)
+  explicit Bindable(PlanResult plan, package::KernelsFrom from = package::KernelsFrom::here)
       : executable(std::make_shared<runtime::Executable>(std::move(plan.executable))),
-        steps(std::move(plan.steps)),
-        evaluated(package::evaluated_module(std::move(plan.evaluated), package::KernelsFrom::here)) {}
+        steps(std::move(plan.steps)), evaluated(package::evaluated_module(std::move(plan.evaluated), from)) {}
   std::shared_ptr<runtime::Executable> executable;
   std::vector<StepInfo> steps;
   std::shared_ptr<const runtime::Module> evaluated;
@@ -214,8 +216,24 @@ LowerResult lower_graph(const Graph& graph, const CompileOptions& options, Speci
   return lower_for(graph, options, target_of(options), std::move(made_for), std::move(stats));
 }
 
+namespace {
+
+/// What is to be kept of a program; null: it cannot be.
+std::shared_ptr<KeptProgram> record(PlanRecorder* recorder, const Planned& planned,
+                                    const CompileOptions& options) {
+  if (!recorder) return nullptr;
+  if (planned.evaluated)
+    recorder->refuse("kernels were not in the cache, and a tiered start began without them");
+  if (options.compile && !planned.has_compiler && !planned.found)
+    recorder->refuse("there is no C++ compiler, and not all kernels are in the cache");
+  std::optional<KeptProgram> kept = recorder->record(planned.plan);
+  return kept ? std::make_shared<KeptProgram>(std::move(*kept)) : nullptr;
+}
+
+} // namespace
+
 Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options,
-                         PackedConstants packed) {
+                         PackedConstants packed, PlanRecorder* recorder) {
   Stopwatch total, watch;
   auto stage = [&](const char* name, int done = 0, int of = 0) {
     if (options.progress) options.progress(name, done, of);
@@ -229,6 +247,7 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
     made.stats.total_ms += total.lap();
     return made;
   };
+  const std::shared_ptr<KeptProgram> kept = record(recorder, planned, options);
   if (planned.evaluated) {
     stage("bind");
     return timed(first_tier(std::move(planned), stats, options, packed));
@@ -258,7 +277,29 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   stage("bind");
   if (packed == PackedConstants::given_up)
     how.unread = [&](size_t constant) { runtime::give_up(*plan.executable, constant); };
-  return timed(bind_program(plan, native, stats, how));
+  if (kept && native) kept->native = native->units;
+  Compiled made = timed(bind_program(plan, native, stats, how));
+  made.kept = kept;
+  return made;
+}
+
+std::optional<Compiled> bind_kept(ReadProgram program, const CompileOptions& options) {
+  Stopwatch watch;
+  std::shared_ptr<const codegen::Module> native;
+  if (!program.native.empty() && !(native = codegen::module_of_units(program.native, toolchain_of(options))))
+    return std::nullopt;
+  if (options.progress) options.progress("bind", 0, 0);
+  require_spare_memory(); // for what libraries make of a question
+  const Bindable plan(std::move(program.plan), package::KernelsFrom::file);
+  CompileStats stats;
+  stats.kept_plan = true;
+  Compiled made = bind_program(
+      plan, native, stats,
+      {.threads = options.threads, .max_memory = options.max_memory, .unread = [&](size_t constant) {
+         runtime::give_up(*plan.executable, constant);
+       }});
+  made.stats.build_ms = made.stats.total_ms = watch.lap();
+  return made;
 }
 
 Portable compile_portable(const Graph& graph, const CompileOptions& options, std::optional<Isa> isa,

@@ -33,7 +33,12 @@ struct Source {
 
   std::variant<std::filesystem::path, std::span<const std::byte>> from;
   std::shared_ptr<importer::SeenFiles> seen = std::make_shared<importer::SeenFiles>();
+  std::shared_ptr<importer::TensorPlaces> places; ///< is told where the tensors of an import lie; may be null
 };
+
+class PlanRecorder;
+struct KeptProgram;
+struct ReadProgram;
 
 struct Compiled {
   std::shared_ptr<const runtime::BoundExecutable> bound;
@@ -45,6 +50,7 @@ struct Compiled {
   using Later = std::function<Compiled(const std::function<bool()>& stopped,
                                        const std::function<void(const std::string&)>& log)>;
   Later later;
+  std::shared_ptr<KeptProgram> kept; ///< for a recorder, where its plan can be kept
 
   const runtime::Executable& executable() const { return *bound->executable; }
 };
@@ -95,9 +101,13 @@ std::variant<LoweredGraph, lowering::Demand> lower_graph(const Graph& graph, con
 /// Whether an executable keeps the elements of constants that library kernels have packed: runs do not need
 /// them, who writes it into a file or binds it once more does.
 enum class PackedConstants : uint8_t { given_up, kept };
-/// The stages behind that: schedule, emit, plan, build, bind. `graph` is the one that was lowered.
+/// The stages behind that: schedule, emit, plan, build, bind. `graph` is the one that was lowered. `recorder`
+/// (may be null) is told of the plan before it is bound.
 Compiled compile_program(LoweredGraph lowered, const Graph& graph, const CompileOptions& options,
-                         PackedConstants packed);
+                         PackedConstants packed, PlanRecorder* recorder = nullptr);
+/// The last stage alone, of a verified program that was kept. Nothing where its native kernels are no more in
+/// the cache.
+std::optional<Compiled> bind_kept(ReadProgram program, const CompileOptions& options);
 
 /// A program as a package holds it: nothing in it belongs to this process.
 struct Portable {

@@ -3,17 +3,23 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "driver/compile.h"
 #include "driver/describe.h"
+#include "driver/kept_plan.h"
 #include "driver/limits.h"
 #include "driver/load_options.h"
 #include "driver/make_package.h"
+#include "driver/plan_store.h"
 #include "driver/specialiser.h"
+#include "driver/stopwatch.h"
 #include "driver/value_compile.h"
 #include "graph/analysis/input_ranges.h"
 #include "graph/partition/every_value.h"
@@ -26,6 +32,22 @@ namespace tbx {
 namespace driver {
 namespace {
 
+/// Made when it is asked for, once.
+template <class T> class OnDemand {
+public:
+  explicit OnDemand(std::function<T()> make) : make_(std::move(make)) {}
+  const T& get() {
+    const std::lock_guard lock(mutex_);
+    if (!made_) made_ = make_();
+    return *made_;
+  }
+
+private:
+  const std::function<T()> make_;
+  std::mutex mutex_;
+  std::optional<T> made_;
+};
+
 class CompiledSession final : public Session::Impl {
 public:
   Source source;
@@ -35,22 +57,40 @@ public:
   void finish() {
     settle_options();
     const Loading loading(options);
+    Stopwatch watch;
+    PlanStore store(source, options);
+    if (start_kept(store)) {
+      kept_ms_ = watch.lap();
+    } else if (!store.unused().empty()) {
+      compile_model(nullptr);
+      not_kept_ = store.unused();
+    } else {
+      source.places = std::make_shared<importer::TensorPlaces>();
+      PlanRecorder recorder(source.places);
+      notes_->into = &recorder.plan.notes;
+      compile_model(&recorder);
+      not_kept_ = keep(store, recorder);
+      source.places = nullptr;
+    }
+    *notes_ = {};
+  }
+
+  /// `recorder` may be null.
+  void compile_model(PlanRecorder* recorder) {
     CompileStats stats;
     device = device_of(options);
     Graph graph = read_model(stats);
     std::string parts; // why it runs in parts
-    if (!graph::needs_values(graph) && compile_whole(graph, stats, parts)) return;
+    if (!graph::needs_values(graph) && compile_whole(graph, stats, parts, recorder)) return;
     refuse_state(parts.empty() ? "the model has values that are no tensors, or control flow" : parts);
-    values_ = compile_values(std::move(graph), options, std::move(stats));
+    values_ = compile_values(std::move(graph), options, std::move(stats), recorder);
     if (options.log && !parts.empty()) options.log("runs in parts: " + parts);
     value_session = std::make_unique<runtime::ValueSession>(values_.bind());
     set_signature(values_.plan->inputs, values_.plan->outputs);
   }
 
   /// Whatever a run brings, the model is read again for it: nothing of it is kept but the code.
-  void make_specialiser(const Graph& graph) {
-    std::vector<std::string> names;
-    for (ValueId id : graph.inputs) names.push_back(graph.at(id).name);
+  void make_specialiser(std::vector<std::string> names) {
     auto graph_for = [this, names](const std::vector<InputKind>& kinds, bool, CompileStats& stats,
                                    std::optional<Isa> isa) {
       std::map<std::string, std::vector<int64_t>> shapes; // where all sizes are known
@@ -60,11 +100,21 @@ public:
           shapes[names[i]] = *kinds[i].dims;
       return prepare_graph(source, options, shapes, stats, nullptr, isa);
     };
-    specialiser_ = std::make_unique<Specialiser>(names, std::move(graph_for),
+    specialiser_ = std::make_unique<Specialiser>(std::move(names), std::move(graph_for),
                                                  std::make_shared<const CompileOptions>(options));
   }
 
   CompileStats stats() const override {
+    CompileStats all = stats_of_programs();
+    all.not_kept = not_kept_;
+    if (all.kept_plan) {
+      all.nodes = kept_nodes_;
+      all.total_ms = kept_ms_;
+    }
+    return all;
+  }
+
+  CompileStats stats_of_programs() const {
     if (value_session) {
       CompileStats all = values_.stats;
       all.evaluated_kernels = 0;
@@ -130,6 +180,87 @@ protected:
   }
 
 private:
+  /// Starts with the plan that is kept of this model. False where there is none, or it cannot be used.
+  bool start_kept(PlanStore& store) {
+    std::optional<ReadPlan> kept = store.find(source.seen);
+    if (!kept) return false;
+    notes_->once = true; // the cache says what is wrong with it again
+    try {
+      if (adopt(*kept)) return true;
+    } catch (const Error& e) {
+      store.drop(e.message());
+    }
+    source.seen = std::make_shared<importer::SeenFiles>();
+    plain_.reset();
+    specialiser_.reset();
+    values_ = {};
+    value_session.reset();
+    state.reset();
+    return false;
+  }
+
+  /// False where its kernels are no more in the cache.
+  bool adopt(ReadPlan& kept) {
+    for (const std::string& note : kept.plan.notes) options.log(note);
+    if (options.progress) options.progress("kept plan", 0, 0);
+    if (!(kept.values ? adopt_values(kept) : adopt_whole(kept.programs[0]))) return false;
+    kept_nodes_ = kept.plan.nodes;
+    metadata = std::move(kept.plan.metadata);
+    inputs = std::move(kept.plan.inputs);
+    outputs = std::move(kept.plan.outputs);
+    overridable_initializers = std::move(kept.plan.overridable_initializers);
+    defaults = std::move(kept.plan.defaults);
+    for (size_t i = 0; i < inputs.size(); ++i) input_index[inputs[i].name] = i;
+    return true;
+  }
+
+  bool adopt_whole(ReadProgram& program) {
+    make_specialiser(program.inputs);
+    const runtime::MadeFor made_for = program.made_for;
+    std::optional<Compiled> compiled = bind_kept(std::move(program), options);
+    if (!compiled) return false;
+    plain_ = specialiser_->adopt(made_for, std::move(*compiled));
+    make_state();
+    return true;
+  }
+
+  bool adopt_values(ReadPlan& kept) {
+    const auto shared = std::make_shared<const CompileOptions>(options);
+    const auto original = std::make_shared<OnDemand<ValueProgram>>([this] {
+      CompileOptions quiet = options;
+      quiet.log = nullptr; // it was told already
+      CompileStats unused;
+      return compile_values(prepare_graph(source, quiet, {}, unused), quiet);
+    });
+    for (size_t i = 0; i < kept.programs.size(); ++i) {
+      ReadProgram& program = kept.programs[i];
+      auto segment = std::make_shared<Segment>(
+          program.inputs, [original, i] { return original->get().segments.at(i); }, shared);
+      const runtime::MadeFor made_for = program.made_for;
+      std::optional<Compiled> compiled = bind_kept(std::move(program), options);
+      if (!compiled) return false;
+      segment->adopt(made_for, std::move(*compiled));
+      values_.segments.push_back(std::move(segment));
+    }
+    values_.plan = kept.values;
+    values_.stats.kept_plan = true;
+    add_stats_of_segments(values_, values_.stats);
+    value_session = std::make_unique<runtime::ValueSession>(values_.bind());
+    return true;
+  }
+
+  std::string keep(PlanStore& store, PlanRecorder& recorder) {
+    if (!plain_ && !value_session) recorder.refuse("the model is compiled for the shapes of each run");
+    KeptPlan& plan = recorder.plan;
+    plan.metadata = metadata;
+    plan.inputs = inputs;
+    plan.outputs = outputs;
+    plan.overridable_initializers = overridable_initializers;
+    plan.defaults = defaults;
+    plan.nodes = stats().nodes;
+    return store.keep(recorder, *source.seen);
+  }
+
   void settle_options() {
     package::check_threads(options.threads);
     if (options.reference) {
@@ -142,8 +273,10 @@ private:
               options.compile ? "those of device '" + options.device + "' have no evaluator"
                               : "with compile=false or reference there are none");
     options = with_limits(std::move(options));
-    if (options.log)
-      options.log = [log = options.log](const std::string& text) { log(printable(text, Lines::kept)); };
+    options.log = [log = options.log, notes = notes_](const std::string& text) {
+      if (notes->into) notes->into->push_back(text);
+      if (log && (!notes->once || notes->said.insert(text).second)) log(printable(text, Lines::kept));
+    };
     run_with = {.threads = options.threads,
                 .private_arena = options.private_threads,
                 .max_memory = options.max_memory,
@@ -173,15 +306,17 @@ private:
 
   /// One program for the whole model, now or for the shapes of each run. False where it has to be split, and
   /// `parts` says why.
-  bool compile_whole(Graph& graph, const CompileStats& stats, std::string& parts) {
-    make_specialiser(graph);
+  bool compile_whole(Graph& graph, const CompileStats& stats, std::string& parts, PlanRecorder* recorder) {
+    std::vector<std::string> names;
+    for (ValueId id : graph.inputs) names.push_back(graph.at(id).name);
+    make_specialiser(std::move(names));
     const std::optional<lowering::Demand> demand = specialiser_->lower_declared(graph, {}, stats);
     if (!demand) {
       keep_signature(graph); // the program has the constants that it needs, and gives them up
-      plain_ = specialiser_->build_declared(graph);
+      plain_ = specialiser_->build_declared(graph, recorder);
+      if (auto kept = specialiser_->take_kept()) recorder->plan.programs.push_back(std::move(*kept));
       set_signature(plain_->bound->executable->inputs, plain_->bound->executable->outputs);
-      state = package::KeptState::of(*plain_->bound->executable, plain_->bound->on_device ? device : nullptr,
-                                     run_with.max_memory);
+      make_state();
       if (plain_->next) plain_.reset(); // another one will take its place
       return true;
     }
@@ -199,6 +334,21 @@ private:
     return false;
   }
 
+  void make_state() {
+    state = package::KeptState::of(*plain_->bound->executable, plain_->bound->on_device ? device : nullptr,
+                                   run_with.max_memory);
+  }
+
+  /// What becomes of notes for the log while the session starts.
+  struct Notes {
+    std::vector<std::string>* into = nullptr; ///< a kept plan has them
+    bool once = false;                        ///< none is said twice
+    std::set<std::string> said;
+  };
+  const std::shared_ptr<Notes> notes_ = std::make_shared<Notes>();
+  std::string not_kept_;
+  int kept_nodes_ = 0;                           ///< of the model, where the session started with a kept plan
+  double kept_ms_ = 0;                           ///< and how long that took
   std::map<std::string, std::string> producers_; ///< of the outputs: "name (OpType)"
   std::map<std::string, graph::InputRange> ranges_;
   ValueProgram values_;

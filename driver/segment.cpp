@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "driver/kept_plan.h"
 #include "runtime/session.h"
 
 namespace tbx::driver {
@@ -39,6 +40,16 @@ Segment::Segment(Graph graph, std::shared_ptr<const CompileOptions> options)
           },
           std::move(options))) {}
 
+Segment::Segment(std::vector<std::string> inputs, std::function<std::shared_ptr<const Segment>()> original,
+                 std::shared_ptr<const CompileOptions> options)
+    : original_(std::move(original)),
+      specialiser_(std::make_unique<Specialiser>(
+          std::move(inputs),
+          [this](const std::vector<InputKind>& kinds, bool declared, CompileStats&, std::optional<Isa>) {
+            return graph::copy_with(graph(), kinds, declared);
+          },
+          std::move(options))) {}
+
 Segment::~Segment() = default;
 
 std::optional<lowering::Demand> Segment::lower() {
@@ -56,9 +67,12 @@ bool Segment::wait_for_runs(const lowering::Demand& demand) {
   return specialiser_->note(demand) && (!inside || is_configuration(graph_, demand.inputs));
 }
 
-void Segment::build() {
-  if (!declared_) return;
-  specialiser_->build_declared(*declared_);
+void Segment::build(PlanRecorder* recorder) {
+  if (!declared_) {
+    if (recorder) recorder->refuse("a part of the model is compiled for what a run brings");
+    return;
+  }
+  specialiser_->build_declared(*declared_, recorder);
   declared_.reset();
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "driver/kept_plan.h"
 #include "driver/limits.h"
 #include "lowering/lower.h"
 
@@ -101,12 +102,22 @@ std::optional<lowering::Demand> Specialiser::lower_declared(const Graph& graph, 
   return std::nullopt;
 }
 
-Specialiser::VariantPtr Specialiser::build_declared(const Graph& graph) {
+Specialiser::VariantPtr Specialiser::build_declared(const Graph& graph, PlanRecorder* recorder) {
   TBX_INTERNAL(lowered_);
-  VariantPtr made = build(std::move(*lowered_), graph, std::move(declared_kinds_), true);
+  VariantPtr made = build(std::move(*lowered_), graph, std::move(declared_kinds_), true, recorder, &kept_);
   lowered_.reset();
   variants_.add(made);
   return made;
+}
+
+Specialiser::VariantPtr Specialiser::adopt(const runtime::MadeFor& made_for, Compiled compiled) {
+  auto v = std::make_shared<Variant>();
+  v->made_for = made_for;
+  v->specialisation.assume = made_for.assume;
+  v->declared = true;
+  finish(*v, std::move(compiled));
+  variants_.add(v);
+  return v;
 }
 
 bool Specialiser::note(const lowering::Demand& demand) {
@@ -167,17 +178,23 @@ Specialiser::Cache::Request Specialiser::request(const Needs& needs, std::span<c
             auto lowered = lower_graph(graph, *options_, made_for, std::move(stats));
             if (auto* demand = std::get_if<lowering::Demand>(&lowered)) return std::move(*demand);
             keep_signature(graph); // the program has the constants that it needs, and gives them up
-            return build(std::move(std::get<LoweredGraph>(lowered)), graph, kinds, false);
+            return build(std::move(std::get<LoweredGraph>(lowered)), graph, kinds, false, nullptr, nullptr);
           }};
 }
 
 Specialiser::VariantPtr Specialiser::build(LoweredGraph lowered, const Graph& graph,
-                                           std::vector<InputKind> kinds, bool declared) const {
+                                           std::vector<InputKind> kinds, bool declared,
+                                           PlanRecorder* recorder, std::shared_ptr<KeptProgram>* kept) const {
   auto v = std::make_shared<Variant>();
   v->specialisation = lowered.made_for;
   v->made_for = conditions(inputs_, std::move(kinds), lowered.made_for);
   v->declared = declared;
-  Compiled compiled = compile_program(std::move(lowered), graph, *options_, PackedConstants::given_up);
+  Compiled compiled =
+      compile_program(std::move(lowered), graph, *options_, PackedConstants::given_up, recorder);
+  if (recorder && compiled.kept) {
+    compiled.kept->made_for = v->made_for;
+    *kept = std::move(compiled.kept);
+  }
   if (const Compiled::Later later = std::move(compiled.later)) {
     v->next = NextTier::start(later);
     if (!v->next) {

@@ -51,8 +51,12 @@ public:
   /// demands instead is the caller's to decide on; note() takes it as something that runs will bring.
   std::optional<lowering::Demand> lower_declared(const Graph& graph, std::vector<InputKind> kinds,
                                                  CompileStats stats = {});
-  /// Compiles what was lowered, of the same graph.
-  VariantPtr build_declared(const Graph& graph);
+  /// Compiles what was lowered, of the same graph. `recorder` (may be null) as for compile_program().
+  VariantPtr build_declared(const Graph& graph, PlanRecorder* recorder = nullptr);
+  /// What that recorder is to keep; null: nothing.
+  std::shared_ptr<KeptProgram> take_kept() { return std::move(kept_); }
+  /// Instead of lower_declared() and build_declared(): the program that they gave once.
+  VariantPtr adopt(const runtime::MadeFor& made_for, Compiled compiled);
   /// Code waits for the runs, and depends on what is demanded. False when that is nothing new, or when no run
   /// can bring it.
   bool note(const lowering::Demand& demand);
@@ -82,8 +86,8 @@ private:
 
   bool learn(Needs& needs, const lowering::Demand& demand) const;
   Cache::Request request(const Needs& needs, std::span<const runtime::RunTensor> inputs, Assume assume) const;
-  VariantPtr build(LoweredGraph lowered, const Graph& graph, std::vector<InputKind> kinds,
-                   bool declared) const;
+  VariantPtr build(LoweredGraph lowered, const Graph& graph, std::vector<InputKind> kinds, bool declared,
+                   PlanRecorder* recorder, std::shared_ptr<KeptProgram>* kept) const;
   void finish(Variant& v, Compiled compiled) const;
   VariantPtr next_of(const VariantPtr& v);
 
@@ -92,6 +96,7 @@ private:
   const std::shared_ptr<const CompileOptions> options_;
   std::optional<LoweredGraph> lowered_; ///< between lower_declared() and build_declared()
   std::vector<InputKind> declared_kinds_;
+  std::shared_ptr<KeptProgram> kept_; ///< of build_declared()
   Cache variants_;
 };
 

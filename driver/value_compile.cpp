@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/stop.h"
+#include "driver/kept_plan.h"
 #include "driver/passes.h"
 #include "driver/target.h"
 #include "driver/value_steps.h"
@@ -198,7 +199,9 @@ std::shared_ptr<const ValuePlan> ValueCompiler::compile(Graph& g, size_t num_cap
   std::vector<StagePart> parts = lowerer.run();
   for (StagePart& part : parts)
     if (part.segment) {
-      part.segment->build();
+      part.segment->build(recorder_);
+      if (auto kept = recorder_ ? part.segment->take_kept() : nullptr)
+        recorder_->plan.programs.push_back(std::move(*kept));
       part.stage = static_cast<int>(segments.size());
       segments.push_back(part.segment);
     }
@@ -244,19 +247,9 @@ std::shared_ptr<const runtime::BoundValuePlan> ValueProgram::bind() const {
   return runtime::bind(plan, {segments.begin(), segments.end()});
 }
 
-ValueProgram compile_values(Graph graph, const CompileOptions& options, CompileStats stats) {
-  auto start = std::chrono::steady_clock::now();
-  ValueCompiler compiler(std::make_shared<const CompileOptions>(options));
-  ValueProgram program;
-  program.plan = compiler.compile(graph, 0, false);
-  program.segments = std::move(compiler.segments);
-  std::vector<runtime::StageParts> stages;
-  for (const auto& segment : program.segments) {
-    const Graph& part = segment->graph();
-    runtime::StageParts& stage =
-        stages.emplace_back(runtime::StageParts{part.inputs.size(), part.outputs.size(), {}});
+void add_stats_of_segments(const ValueProgram& program, CompileStats& stats) {
+  for (const auto& segment : program.segments)
     for (const auto& v : segment->specialiser().variants()) {
-      stage.executables.push_back(v->bound->executable.get());
       stats.generated_kernels += v->stats.generated_kernels;
       stats.extern_kernels += v->stats.extern_kernels;
       stats.evaluated_kernels += v->stats.evaluated_kernels;
@@ -268,8 +261,26 @@ ValueProgram compile_values(Graph graph, const CompileOptions& options, CompileS
       stats.schedule_ms += v->stats.schedule_ms;
       stats.build_ms += v->stats.build_ms;
     }
+}
+
+ValueProgram compile_values(Graph graph, const CompileOptions& options, CompileStats stats,
+                            PlanRecorder* recorder) {
+  auto start = std::chrono::steady_clock::now();
+  ValueCompiler compiler(std::make_shared<const CompileOptions>(options), recorder);
+  ValueProgram program;
+  program.plan = compiler.compile(graph, 0, false);
+  program.segments = std::move(compiler.segments);
+  std::vector<runtime::StageParts> stages;
+  for (const auto& segment : program.segments) {
+    const Graph& part = segment->graph();
+    runtime::StageParts& stage =
+        stages.emplace_back(runtime::StageParts{part.inputs.size(), part.outputs.size(), {}});
+    for (const auto& v : segment->specialiser().variants())
+      stage.executables.push_back(v->bound->executable.get());
   }
   runtime::verify({std::move(stages), program.plan.get()});
+  if (recorder) recorder->record(*program.plan);
+  add_stats_of_segments(program, stats);
   stats.total_ms +=
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   program.stats = std::move(stats);

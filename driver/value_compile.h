@@ -21,7 +21,10 @@ struct ValueProgram {
   std::shared_ptr<const runtime::BoundValuePlan> bind() const;
 };
 
-/// Throws Error. `stats`: what was spent before.
-ValueProgram compile_values(Graph graph, const CompileOptions& options, CompileStats stats = {});
+/// Throws Error. `stats`: what was spent before. `recorder` (may be null) gets the plan and its programs.
+ValueProgram compile_values(Graph graph, const CompileOptions& options, CompileStats stats = {},
+                            PlanRecorder* recorder = nullptr);
+/// Sums of what the programs of the segments count, added to `stats`.
+void add_stats_of_segments(const ValueProgram& program, CompileStats& stats);
 
 } // namespace tbx::driver

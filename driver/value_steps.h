@@ -10,7 +10,9 @@ namespace tbx::driver {
 /// Compiles graphs and their bodies; collects the segments of all.
 class ValueCompiler {
 public:
-  explicit ValueCompiler(std::shared_ptr<const CompileOptions> options) : options_(std::move(options)) {}
+  /// `recorder` (may be null) as for compile_program().
+  ValueCompiler(std::shared_ptr<const CompileOptions> options, PlanRecorder* recorder)
+      : options_(std::move(options)), recorder_(recorder) {}
 
   /// The last `num_captures` inputs are captured by a body: they keep their values from run to run.
   std::shared_ptr<const runtime::ValuePlan> compile(Graph& g, size_t num_captures, bool is_body);
@@ -25,6 +27,7 @@ public:
 
 private:
   std::shared_ptr<const CompileOptions> options_;
+  PlanRecorder* recorder_;
   int depth_ = 0;
 };
 

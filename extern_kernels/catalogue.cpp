@@ -76,6 +76,7 @@ namespace onednn {
 std::string inexact_bytes(); // extern_kernels/onednn/common.h
 bool multiplies(DType half);
 bool has_tiles(DType type);
+std::string identity();
 // Why bias and post-operations are not done inside of a fast kernel; empty: they are.
 std::string slow_work(const ConvProblem&, std::span<const OperandInfo>, std::span<const OperandInfo>,
                       const Target&);
@@ -83,6 +84,7 @@ std::string slow_work(const MatMulProblem&, std::span<const OperandInfo>, std::s
                       const Target&);
 } // namespace onednn
 
+std::string library_identity() { return onednn::identity(); }
 int64_t least_byte_group() {
   if (onednn::inexact_bytes().empty()) return 1;
   return least_byte_group(host_isa());
@@ -110,6 +112,7 @@ std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo
   return reasons;
 }
 #else
+std::string library_identity() { return "none"; }
 int64_t least_byte_group() { return 0; } // nothing takes their post-operations
 int64_t least_byte_group(Isa) { return 0; }
 bool has_half_products(DType) { return false; }

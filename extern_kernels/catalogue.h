@@ -51,6 +51,9 @@ std::string accepts_post_ops(const Problem& problem, std::span<const OperandInfo
 /// The candidate (its name) is taken where nothing else computes a problem: any other kernel is faster.
 bool is_plain_loops(std::string_view candidate);
 
+/// Which build of the library answers, and for which instruction set: another one may answer otherwise.
+std::string library_identity();
+
 /// From how many results on a group of a convolution of 8-bit integers has a fast exact kernel on this CPU;
 /// 0: none has, and no matrix product.
 int64_t least_byte_group();

@@ -110,8 +110,7 @@ ExternalData::Slice ExternalData::read(const std::string& tensor, const Entries&
               shown(tensor), bytes, expected_bytes);
   }
 
-  File& file = files_[*location];
-  if (!file.mapped) file.mapped = open(tensor, *location);
+  File& file = file_at(tensor, *location);
   const std::span<const std::byte> bytes = file.mapped->bytes();
   auto size = static_cast<int64_t>(bytes.size());
   TBX_MODEL(start <= size && expected_bytes <= size - start,
@@ -129,11 +128,16 @@ ExternalData::Slice ExternalData::read(const std::string& tensor, const Entries&
                       shown(tensor), shown(*location), file.sha1, shown(*checksum)),
           "the file is not the one that the model was saved with");
   }
-  return {bytes.subspan(start, expected_bytes), file.mapped};
+  return {bytes.subspan(start, expected_bytes), file.mapped, *location, bytes};
 }
 
-std::shared_ptr<const MappedFile> ExternalData::open(const std::string& tensor,
-                                                     const std::string& location) const {
+ExternalData::File& ExternalData::file_at(const std::string& tensor, const std::string& location) {
+  File& file = files_[location];
+  if (!file.mapped) file.mapped = MappedFile::map(open(tensor, location).get(), location);
+  return file;
+}
+
+FileDescriptor ExternalData::open(const std::string& tensor, const std::string& location) const {
   check_location(tensor, location);
   auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::model,
@@ -174,7 +178,7 @@ std::shared_ptr<const MappedFile> ExternalData::open(const std::string& tensor,
   if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) refuse("is not a regular file");
   if (strict_links_ && facts.st_nlink != 1) refuse("has several hard links, which strict_links forbids");
   if (seen_) seen_->check(location, location, facts);
-  return MappedFile::map(file.get(), location);
+  return file;
 }
 
 } // namespace tbx::importer

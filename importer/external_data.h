@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "importer/model_bytes.h"
 
 namespace tbx::importer {
 
@@ -36,18 +37,27 @@ public:
   struct Slice {
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> owner;
+    std::string location;            ///< of the file
+    std::span<const std::byte> file; ///< all of it
   };
   using Entries = std::vector<std::pair<std::string, std::string>>;
   /// The bytes that TensorProto.external_data's key-value `entries` describe, which must be `expected_bytes`
   /// many.
   Slice read(const std::string& tensor, const Entries& entries, int64_t expected_bytes);
+  /// The whole file at a location, mapped, under the same rules.
+  std::shared_ptr<const MappedFile> file(const std::string& location) {
+    return file_at(location, location).mapped;
+  }
+  /// The same, to be read in order: what is read so takes no memory.
+  ModelBytes bytes(const std::string& location) const { return {open(location, location), location}; }
 
 private:
   struct File {
     std::shared_ptr<const MappedFile> mapped;
     std::string sha1; ///< empty: not asked for yet
   };
-  std::shared_ptr<const MappedFile> open(const std::string& tensor, const std::string& location) const;
+  File& file_at(const std::string& tensor, const std::string& location);
+  FileDescriptor open(const std::string& tensor, const std::string& location) const;
 
   std::filesystem::path folder_;      ///< as named; empty: no external data
   std::filesystem::path real_folder_; ///< canonical folder of the real model file

@@ -17,7 +17,8 @@ class CustomOperators;
 }
 namespace tbx::importer {
 class SeenFiles;
-}
+class TensorPlaces;
+} // namespace tbx::importer
 
 namespace tbx {
 
@@ -56,6 +57,8 @@ struct ImportOptions {
 
   /// Of several imports of one model: files that are not those of the first one are refused.
   std::shared_ptr<importer::SeenFiles> seen;
+  /// Is told where tensors that are left in the form of the file lie in it; null: nobody is.
+  std::shared_ptr<importer::TensorPlaces> places;
 };
 
 /// ModelError when a model has more bytes than the limit.

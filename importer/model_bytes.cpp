@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/budget.h"
 #include "base/error.h"
@@ -27,6 +28,14 @@ ModelBytes::ModelBytes(const std::filesystem::path& file, SeenFiles* seen) : nam
     throw_model_error("cannot read the facts of {}: {}", shown(name_), std::strerror(errno));
   TBX_MODEL(S_ISREG(facts.st_mode), "{} is not a regular file", shown(name_));
   if (seen) seen->check("", name_, facts);
+  size_ = static_cast<size_t>(facts.st_size);
+}
+
+ModelBytes::ModelBytes(FileDescriptor file, std::string name)
+    : file_(std::move(file)), name_(std::move(name)) {
+  struct stat facts;
+  if (::fstat(file_.get(), &facts) != 0)
+    throw_model_error("cannot read the facts of {}: {}", shown(name_), std::strerror(errno));
   size_ = static_cast<size_t>(facts.st_size);
 }
 

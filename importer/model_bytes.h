@@ -22,6 +22,8 @@ public:
   /// ModelError when the file cannot be opened, is no regular file, or is not the one of `seen` (may be
   /// null). Links are followed: the user named it.
   ModelBytes(const std::filesystem::path& file, SeenFiles* seen);
+  /// An open regular file. `name` is for messages.
+  ModelBytes(FileDescriptor file, std::string name);
 
   size_t size() const { return size_; }
   /// Bytes from `at` < size() on, at least one, valid until the next call. ModelError when the file is

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace tbx::importer {
 
@@ -19,6 +20,12 @@ public:
   /// The open file `role` ("": the model, else a location of external data) with these facts. The first one
   /// of a role is noted; ModelError when a later one is another, or was changed. `name` is for the message.
   void check(const std::string& role, const std::string& name, const struct stat& facts);
+  /// Locations of the external data so far.
+  std::vector<std::string> locations() const;
+  /// The same files, unchanged, for the same roles.
+  bool has_same_as(const SeenFiles& other) const;
+  /// A file was changed less than `seconds` ago: the clock of the files may not tell a change after this.
+  bool changed_lately(int64_t seconds) const;
 
 private:
   struct Facts {
@@ -28,7 +35,7 @@ private:
     int64_t changed_s, changed_ns;
     bool operator==(const Facts&) const = default;
   };
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::string, Facts> seen_;
 };
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "graph/names.h"
+#include "importer/tensor_places.h"
 
 namespace tbx::importer {
 namespace {
@@ -207,6 +208,7 @@ std::shared_ptr<const Tensor> TensorReader::read(onnx::TensorProto& p, const std
     ExternalData::Entries pairs;
     for (const auto& e : p.external_data()) pairs.emplace_back(e.key(), e.value());
     auto slice = external_.read(p.name().empty() ? what : p.name(), pairs, file_bytes(dtype, count, name));
+    if (options_.places) options_.places->note(slice.owner, slice.file, slice.location, 0);
     auto tensor = std::make_shared<Tensor>(
         view_or_copy(dtype, std::move(dims), slice.bytes.data(), std::move(slice.owner)));
     tensor->file_mapped = tensor->data == slice.bytes.data();
@@ -238,6 +240,7 @@ Tensor TensorReader::from_raw(DType dtype, std::vector<int64_t> dims, onnx::Tens
   if (place) {
     auto bytes = raw_.copy(*place);
     const std::byte* first = bytes.get();
+    if (options_.places) options_.places->note(bytes, {first, place->bytes}, "", place->at);
     return view_or_copy(dtype, std::move(dims), first, std::move(bytes));
   }
   auto owner = std::make_shared<std::string>(std::move(*p.mutable_raw_data()));

@@ -165,6 +165,7 @@ tbx_session* tbx_load(const char* package_file, const tbx_options* options, tbx_
                                                            {"limits", o.limits},
                                                            {"operator_libraries", o.operator_libraries},
                                                            {"cache_dir", o.cache_dir},
+                                                           {"no_kept_plans", o.no_kept_plans != 0},
                                                            {"external_data_dir", o.external_data_dir}};
         for (const auto& [name, given] : of_compile)
           if (given)

@@ -104,7 +104,9 @@ void bind_facts(nb::module_& m) {
       .def_ro("lower_ms", &tbx::CompileStats::lower_ms)
       .def_ro("schedule_ms", &tbx::CompileStats::schedule_ms)
       .def_ro("build_ms", &tbx::CompileStats::build_ms)
-      .def_ro("total_ms", &tbx::CompileStats::total_ms);
+      .def_ro("total_ms", &tbx::CompileStats::total_ms)
+      .def_ro("kept_plan", &tbx::CompileStats::kept_plan)
+      .def_ro("not_kept", &tbx::CompileStats::not_kept);
 
   nb::class_<tbx::ModelMetadata>(m, "ModelMetadata")
       .def_ro("producer_name", &tbx::ModelMetadata::producer_name)

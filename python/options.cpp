@@ -34,6 +34,7 @@ void bind_options(nb::module_& m) {
       .def_rw("device", &CompileOptions::device)
       .def_rw("isa", &CompileOptions::isa)
       .def_rw("cache_dir", &CompileOptions::cache_dir)
+      .def_rw("keep_plans", &CompileOptions::keep_plans)
       .def_rw("precision", &CompileOptions::precision)
       .def_rw("seed", &CompileOptions::seed)
       .def_rw("fuse", &CompileOptions::fuse)

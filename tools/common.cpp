@@ -87,7 +87,12 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
                  "room that grows as runs need it, from that of --state-capacity up to this")
       ->check(at_least_zero())
       ->group("Compiler");
-  app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels are kept")->group("Compiler");
+  app.add_option("--cache-dir", compile.cache_dir, "where compiled kernels and plans are kept")
+      ->group("Compiler");
+  app.add_flag_callback(
+         "--no-kept-plans", [this] { compile.keep_plans = false; },
+         "compile the model anew, and keep nothing of that for its next start (docs/kernels.md)")
+      ->group("Compiler");
   add_limits(app);
   compile.interrupted = interrupted;
   if (with_inputs) {
@@ -196,6 +201,10 @@ Session ModelOptions::open() {
           info.name, info.type_name));
   }
   return made;
+}
+
+const char* how_compiled(const Session& session) {
+  return session.stats().kept_plan ? "started with a kept plan" : "compiled";
 }
 
 void say_tier(const ModelOptions& options, const Session& session) {

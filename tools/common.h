@@ -71,6 +71,8 @@ private:
 /// Limits of loading, and `--untrusted`.
 void add_load_limits(CLI::App& app, CompileOptions& to);
 
+/// "compiled", or "started with a kept plan".
+const char* how_compiled(const Session& session);
 /// With --tiered: what the last run was.
 void say_tier(const ModelOptions& options, const Session& session);
 

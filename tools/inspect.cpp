@@ -78,14 +78,16 @@ void explain(ExplainOptions& o) {
   }
   CompileStats stats = session.stats();
   if (o.model.json) {
-    Json report{{"model", o.model.model},         {"nodes", stats.nodes},
-                {"compile_ms", stats.total_ms},   {"flops_are_estimates", symbolic},
-                {"made_for", session.made_for()}, {"kernels", Json::array()}};
+    Json report{{"model", o.model.model},          {"nodes", stats.nodes},
+                {"compile_ms", stats.total_ms},    {"kept_plan", stats.kept_plan},
+                {"flops_are_estimates", symbolic}, {"made_for", session.made_for()},
+                {"kernels", Json::array()}};
     for (const KernelReport& k : kernels) report["kernels"].push_back(to_json(k));
     return print_json(report);
   }
   say("{} nodes -> {} generated and {} library kernels\n", stats.nodes, stats.generated_kernels,
       stats.extern_kernels);
+  if (stats.kept_plan) say("started with a kept plan\n");
   for (const std::string& line : session.made_for()) say("made for {}\n", name_text(line));
   if (!o.model.compile.device.empty()) {
     const int all = stats.generated_kernels + stats.extern_kernels;

@@ -83,8 +83,8 @@ Exit codes: 0 done, 1 outputs differ (compare, demo), 2 wrong usage or a file th
 (compiler or library), 6 InternalError (our defect). Errors and notes go to stderr; with --json stdout holds one
 JSON value, or nothing after an error.
 Environment: TBX_ISA (avx512, avx2, sse), TBX_CACHE_DIR, TBX_CACHE_LIMIT (bytes, or 512mb, 2gb;
-default: 1gb; 0: none), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options added to its own), OMP_NUM_THREADS,
-TBX_CUDA_PATH (folder of NVIDIA libraries), TBX_CUDA_MEASURE (0: their first choice of algorithm), TBX_CUDA_FORKS
+default: 1gb; 0: none), TBX_CACHE_PLANS (0: as --no-kept-plans), TBX_CXX (the C++ compiler), TBX_CXXFLAGS (options
+added to its own), OMP_NUM_THREADS, TBX_CUDA_PATH (folder of NVIDIA libraries), TBX_CUDA_MEASURE (0: their first choice of algorithm), TBX_CUDA_FORKS
 (1: independent steps side by side), TBX_FAKE_CUDA (1: --device cuda is a device that runs on the CPU).)");
   app.set_version_flag("--version", tbx::version());
   app.require_subcommand(1);

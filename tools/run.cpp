@@ -109,6 +109,7 @@ void run(RunArguments& o) {
   if (!o.save.empty()) save(o, outputs);
   Json report{{"model", o.model.model},
               {"compile_ms", session.stats().total_ms},
+              {"kept_plan", session.stats().kept_plan},
               {"run_ms", ms},
               {"outputs", Json::array()}};
   for (const auto& [name, out] : outputs) report["outputs"].push_back(describe(name, out));
@@ -117,7 +118,7 @@ void run(RunArguments& o) {
   if (o.model.json) return print_json(report);
   for (const Json& out : report["outputs"])
     say("{}  {}\n", name_text(out["name"].get<std::string>()), line(out));
-  say("compiled in {:.0f} ms, ran in {:.2f} ms\n", session.stats().total_ms, ms);
+  say("{} in {:.0f} ms, ran in {:.2f} ms\n", how_compiled(session), session.stats().total_ms, ms);
   say_tier(o.model, session);
   if (!o.save.empty()) say("saved to {}\n", o.save);
 }

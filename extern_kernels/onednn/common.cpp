@@ -66,6 +66,12 @@ bool has_tiles(DType type) {
   return type == DType::f16 ? f16 : has && (type == DType::bf16 || is_byte(type));
 }
 
+std::string identity() {
+  const dnnl_version_t* v = dnnl_version();
+  return fmt::format("oneDNN {}.{}.{} {} {:x}", v->major, v->minor, v->patch, v->hash,
+                     static_cast<unsigned>(dnnl::get_effective_cpu_isa()));
+}
+
 std::string inexact_bytes() {
   // Older instructions add pairs of products in 16 bits, which saturate, and some kernels halve the weights
   // instead. The flag is what ISAs with AVX512-VNNI have in common.

@@ -32,6 +32,8 @@ std::string unfit_floats(std::span<const OperandInfo> inputs, DType result);
 
 /// Why oneDNN does not give a product of f32, or of `bytes`, as `result`; empty where it does.
 std::string unfit_result(bool bytes, DType result, bool has_post_ops);
+/// The library's version and build, and the instruction set that it goes up to.
+std::string identity();
 /// Empty where products of bytes are exact, else the reason why not.
 std::string inexact_bytes();
 /// Why a product of bytes whose sums the library adds to as float32 (shifts of signed left-hand sides, zero

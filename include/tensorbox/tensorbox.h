@@ -195,6 +195,9 @@ struct TBX_API CompileOptions {
   std::string isa;       ///< "avx512", "avx2", "sse"; empty: the CPU's best, or $TBX_ISA
   std::string cache_dir; ///< of kernels; empty: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels. Limit of its
                          ///< size: $TBX_CACHE_LIMIT ("512mb"; 0: none) or 1 GiB
+  /// What is compiled is kept beside the kernels, and the next session of the same model, options and machine
+  /// starts with it (docs/kernels.md). $TBX_CACHE_PLANS=0 is the same as false.
+  bool keep_plans = true;
   /// Of random operators without a seed of their own: with equal seeds the n-th run of a session gives what
   /// the n-th of another gives. None: that of set_seed, else one from the operating system.
   std::optional<int64_t> seed;
@@ -272,6 +275,10 @@ struct TBX_API CompileStats {
   int device_steps = 0, copies = 0; ///< kernels on the device; copies between it and the host
   double import_ms = 0, optimize_ms = 0, lower_ms = 0, schedule_ms = 0, build_ms = 0, total_ms = 0;
   std::vector<std::pair<std::string, double>> passes_ms; ///< graph passes, steps of the schedule
+  /// The session started with a kept plan: nothing was imported, lowered or scheduled, build_ms is the time
+  /// that its kernels and constants took, total_ms that with finding and reading it.
+  bool kept_plan = false;
+  std::string not_kept; ///< why the next session finds no plan of this model; empty: it does
 };
 
 /// What the model file says of itself; empty where it says nothing.

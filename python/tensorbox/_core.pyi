@@ -93,6 +93,7 @@ class CompileOptions:
     device: str
     isa: str
     cache_dir: str
+    keep_plans: bool
     precision: str
     fuse: bool
     fuse_extern: bool
@@ -154,6 +155,10 @@ class CompileStats:
     def build_ms(self) -> float: ...
     @property
     def total_ms(self) -> float: ...
+    @property
+    def kept_plan(self) -> bool: ...
+    @property
+    def not_kept(self) -> str: ...
 
 class PackageReport:
     @property

@@ -40,7 +40,9 @@ class Session:
         fusion: slow, and what results are compared with.
       fuse, fuse_extern: False: a kernel for each operation; no post-operations inside of library kernels.
       disable_passes: names of graph passes and steps of the schedule to leave out (`tbx explain --passes`).
-      cache_dir: of compiled kernels. None: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels.
+      cache_dir: of compiled kernels and plans. None: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels.
+      keep_plans: what is compiled is kept there, and the next session of the same model, options and machine starts with
+        it (docs/kernels.md). `stats.kept_plan` says that this one did, `stats.not_kept` why the next one does not.
       log: called with fallbacks and warnings.
 
     What it takes and gives:
@@ -76,7 +78,7 @@ class Session:
     """
 
     def __init__(self, model: Any, *, threads: int = 0, compile: bool = True, tiered: bool = False, device: str | None = None,
-                 isa: str | None = None, seed: int | None = None, cache_dir: str | None = None, fuse: bool = True, fuse_extern: bool = True,
+                 isa: str | None = None, seed: int | None = None, cache_dir: str | None = None, keep_plans: bool = True, fuse: bool = True, fuse_extern: bool = True,
                  disable_passes: Sequence[str] = (), dims: Mapping[str, int] | None = None,
                  operator_libraries: Sequence[str | os.PathLike[str]] = (), all_dims_dynamic: bool = False,
                  overridable: Sequence[str] = (), external_data_dir: str | os.PathLike[str] | None = None,
@@ -97,6 +99,7 @@ class Session:
         options.isa = isa or ""
         options.seed = None if seed is None else integer("seed", seed)
         options.cache_dir = os.fsdecode(cache_dir) if cache_dir else ""
+        options.keep_plans = keep_plans
         options.precision = precision
         options.fuse = fuse
         options.fuse_extern = fuse_extern

@@ -90,7 +90,7 @@ agraph (float[rows, 4] x, int64[k] axes) => (float[m, n] y) {
     sums = "sums 12 15 18 21"
     expected = ["rows 3", sums, "error 2: UnsupportedError: .*for_inputs_seen", sums, "error 2: UnsupportedError: the package has no code",
                 "error 1: ModelError: option dims is of tbx_compile", "error 1: ModelError: option tiered is of tbx_compile",
-                "error 1: ModelError: option state is of tbx_compile", "error 1: ModelError: option dims is 'rows', expected NAME=SIZE",
+                "error 1: ModelError: option no_kept_plans is of tbx_compile", "error 1: ModelError: option state is of tbx_compile", "error 1: ModelError: option dims is 'rows', expected NAME=SIZE",
                 "error 1: ModelError: option dims has 'rows=three', expected NAME=NUMBER", "error 1: ModelError: .*no_such",
                 "error 1: ModelError: .*no_such", "error 1: ModelError: .*f8", "sums 6 22 38", "error 1: ModelError: .*the run was cancelled",
                 "error 1: ModelError: .*max_model_bytes",

@@ -139,6 +139,10 @@ int main(int argc, char** argv) {
   if (tbx_load(argv[2], &load, &error)) return 5;
   print_error(error);
   load.tiered = 0;
+  load.no_kept_plans = 1;
+  if (tbx_load(argv[2], &load, &error)) return 5;
+  print_error(error);
+  load.no_kept_plans = 0;
   load.state = "a=b";
   if (tbx_load(argv[2], &load, &error)) return 5;
   print_error(error);

@@ -147,7 +147,8 @@ def test_few_numbers_divide_many() -> None:
 @pytest.mark.parametrize("length", [5, 33])
 def test_short_nests_beside_longer_ones_stay_short(length: int) -> None:
     """Three nests over the same elements, of which the second comes after a longer one has joined the first."""
-    x, z = RNG.uniform(-0.9, 0.9, (length, 5)).astype("f"), RNG.standard_normal(length).astype("f")
+    rng = np.random.default_rng(length)
+    x, z = rng.uniform(-0.9, 0.9, (length, 5)).astype("f"), rng.standard_normal(length).astype("f")
     nodes = [helper.make_node("Reshape", ["x", "all"], ["v"]), helper.make_node("Concat", ["v", "z", "v"], ["y"], axis=0),
              helper.make_node("Tanh", ["v"], ["w"]), helper.make_node("Neg", ["v"], ["u"])]
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, v.shape) for n, v in (("x", x), ("z", z))],

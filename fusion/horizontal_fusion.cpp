@@ -83,6 +83,8 @@ bool HorizontalFusion::bind_sibling(const Draft& d, const Loops& loops, Member& 
     if (std::find(theirs.begin(), theirs.end(), load) != theirs.end()) {
       m.axis_of_var = first.axis_of_var;
       m.axis_of_rvar = first.axis_of_rvar;
+      m.short_axis = first.short_axis; // of a group that has longer nests beside
+      m.end = first.end;
       return true;
     }
   return false;
@@ -139,6 +141,8 @@ bool HorizontalFusion::bind_part(const Draft& d, const Compute& compute, Member&
   const int64_t large = target_.l2_bytes / 16 / size_of(DType::f32);
   if (m.op - d.last_op > kNear && size_hint(product(compute.loops.ranges)) > large) return false;
   m.axis_of_var = d.members.front().axis_of_var;
+  m.short_axis = d.members.front().short_axis;
+  m.end = d.members.front().end;
   return true;
 }
 

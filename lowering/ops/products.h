@@ -9,6 +9,9 @@ ir::ExternOperand operand_of(const ir::StridedView& v);
 /// The box in memory as libraries read it: forwards along each dimension. What a slice with a negative step
 /// shows is copied, since with sizes of a run nobody else sees which way it goes.
 ir::ExternOperand library_operand(OpContext& ctx, const TensorBox& x, const std::string& reason);
+/// A vector, [n] or [1, n], as kernels read a bias or zero points: n elements side by side, whatever its
+/// strides. Of one that is repeated or lies in a column of a matrix a copy is read.
+ir::ExternOperand dense_operand(OpContext& ctx, const TensorBox& x, const std::string& reason);
 
 /// Narrow floats as f32; other boxes as they are.
 TensorBox wide(OpContext& ctx, const TensorBox& x);

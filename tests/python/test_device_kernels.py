@@ -144,6 +144,25 @@ def test_few_numbers_divide_many() -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("length", [5, 33])
+def test_short_nests_beside_longer_ones_stay_short(length: int) -> None:
+    """Three nests over the same elements, of which the second comes after a longer one has joined the first."""
+    rng = np.random.default_rng(length)
+    x, z = rng.uniform(-0.9, 0.9, (length, 5)).astype("f"), rng.standard_normal(length).astype("f")
+    nodes = [helper.make_node("Reshape", ["x", "all"], ["v"]), helper.make_node("Concat", ["v", "z", "v"], ["y"], axis=0),
+             helper.make_node("Tanh", ["v"], ["w"]), helper.make_node("Neg", ["v"], ["u"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, v.shape) for n, v in (("x", x), ("z", z))],
+                              [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n" + n]) for n in "vywu"],
+                              [numpy_helper.from_array(np.array([5 * length]), "all")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    got = tensorbox.Session(model, device="cuda").run({"x": x, "z": z})
+    v = x.ravel()
+    np.testing.assert_array_equal(got["v"], v)
+    np.testing.assert_array_equal(got["y"], np.concatenate([v, z, v]))
+    np.testing.assert_array_equal(got["u"], -v)
+    np.testing.assert_allclose(got["w"], np.tanh(v.astype("d")), rtol=1e-6)
+
+
 def test_what_decides_is_not_fused() -> None:
     """Positions that are rounded to whole numbers come from products and sums rounded one after the other."""
     x = np.arange(64, dtype="f").reshape(1, 1, 8, 8)

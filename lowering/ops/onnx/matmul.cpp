@@ -19,14 +19,39 @@ ir::ExternOperand operand_of(const ir::StridedView& v) {
   return {v.buffer, v.sizes, v.coefficients, v.start};
 }
 
+/// A copy of the box in memory of its own, as narrow as memory holds the box.
+static ir::ExternOperand copied_operand(OpContext& ctx, const TensorBox& x, const std::string& reason) {
+  const TensorBox copy = map(ctx, x.dtype(), x, [](Expr e) { return e; });
+  copy.storage()->stored = ir::memory_type(ctx.program, x);
+  return operand_of(ir::realize_strided(ctx.program, copy, reason));
+}
+
 ir::ExternOperand library_operand(OpContext& ctx, const TensorBox& x, const std::string& reason) {
   const ir::StridedView view = ir::realize_strided(ctx.program, x, reason);
   if (std::all_of(view.coefficients.begin(), view.coefficients.end(),
                   [](SymInt step) { return ir::provably_nonnegative(step); }))
     return operand_of(view);
-  const TensorBox copy = map(ctx, x.dtype(), x, [](Expr e) { return e; });
-  copy.storage()->stored = ir::memory_type(ctx.program, x);
-  return operand_of(ir::realize_strided(ctx.program, copy, reason + ", read backwards"));
+  return copied_operand(ctx, x, reason + ", read backwards");
+}
+
+/// Whether the elements of a vector lie side by side: along the only dimension of the buffer.
+static bool is_dense(const ir::Program& program, const ir::StridedView& v) {
+  const auto d = std::find_if(v.sizes.begin(), v.sizes.end(), [](SymInt n) { return !n.is(1); });
+  if (d == v.sizes.end()) return true;
+  const SymInts& buffer = program.at(v.buffer).sizes;
+  const size_t first = static_cast<size_t>(d - v.sizes.begin()) * buffer.size();
+  bool along = false;
+  for (size_t k = 0; k < buffer.size(); ++k) {
+    if (buffer[k].is(1)) continue;
+    if (along || !v.coefficients[first + k].is(1)) return false;
+    along = true;
+  }
+  return along;
+}
+
+ir::ExternOperand dense_operand(OpContext& ctx, const TensorBox& x, const std::string& reason) {
+  const ir::StridedView view = ir::realize_strided(ctx.program, x, reason);
+  return is_dense(ctx.program, view) ? operand_of(view) : copied_operand(ctx, x, reason + ", side by side");
 }
 
 TensorBox wide(OpContext& ctx, const TensorBox& x) {
@@ -109,7 +134,7 @@ DType result_in_memory(OpContext& ctx, const extern_kernels::Problem& problem, c
 ir::ExternOperand bias_operand(OpContext& ctx, const TensorBox& bias, DType result) {
   const TensorBox x =
       is_half(result) ? convert(ctx, bias, result) : ir::wide_in_memory(ctx.program, wide(ctx, bias));
-  return library_operand(ctx, x, "bias of a product");
+  return dense_operand(ctx, x, "bias of a product");
 }
 
 static extern_kernels::OperandInfo info_of(DType type, const SymInts& sizes) {
@@ -298,7 +323,7 @@ void append_zero_point(OpContext& ctx, ir::ExternCall& call, const TensorBox& ze
   if (!zero.defined()) return;
   while (call.inputs.size() < 3) call.inputs.emplace_back();
   number = static_cast<int>(call.inputs.size());
-  call.inputs.push_back(library_operand(ctx, zero, "zero point of a product"));
+  call.inputs.push_back(dense_operand(ctx, zero, "zero points of a product"));
 }
 
 TensorBox matmul_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& y, DType type,

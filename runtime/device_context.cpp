@@ -107,7 +107,7 @@ void DeviceContext::leave() {
 }
 
 std::byte* DeviceContext::arena(int64_t bytes) {
-  const auto wanted = static_cast<size_t>(bytes);
+  const auto wanted = static_cast<size_t>(std::max<int64_t>(1, bytes)); // part() writes there
   if (!arena_ || arena_->bytes() < wanted) {
     settle();
     recorded_.clear();

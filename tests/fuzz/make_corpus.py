@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import numpy_helper
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "error"))
@@ -50,6 +51,16 @@ def models(graphs: int) -> Iterator[BaseModel]:
     yield from shape_models.graphs(graphs, 1)
 
 
+def summing_rows() -> onnx.ModelProto:
+    """y = the sum of all rows so far, which a session may keep."""
+    return onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        rows (float[n, 2] x, float[past, 2] rows) => (float[2] y, float[all, 2] longer) {
+            longer = Concat <axis = 0> (rows, x)
+            first = Constant <value_ints = [0]> ()
+            y = ReduceSum <keepdims = 0> (longer, first)
+        }""")
+
+
 def main() -> None:
     import tensorbox
 
@@ -77,6 +88,10 @@ def main() -> None:
         packages += 1
         if path.stat().st_size > LARGEST:
             path.unlink()
+    for name, room in (("fixed", {"state_capacity": 8}), ("growing", {"state_capacity": 2, "state_limit": 64})):
+        session = tensorbox.Session(summing_rows(), compile=False, threads=1, state={"rows": "longer"}, **room)
+        session.save(str(args.folder / "package" / f"test_{name}_state.tbx"))
+        packages += 1
     print(f"{len(written)} models, {packages} packages in {args.folder}")
 
 

@@ -70,9 +70,9 @@ StateInput keep_in_place(Program& program, const std::string& input, const std::
   std::erase_if(program.operations, is_copy);
   state.after = after[state.axis];
   state.room = capacity.is_fixed() ? SymInt(capacity.first) : room_symbol(program, input);
-  program.add_check(state.room - state.after, false,
-                    fmt::format("the state '{}' has room for {} (option state_capacity)", input,
-                                to_string(state.room)));
+  program.add_check(
+      state.room - state.after, false,
+      fmt::format("the state '{}' has room for {} (option state_capacity)", input, to_string(state.room)));
   program.at(past).sizes[state.axis] = state.room;
   program.at(whole).slice_of = past;
   program.at(whole).slice_start.assign(after.size(), SymInt(0));

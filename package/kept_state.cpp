@@ -105,11 +105,12 @@ bool KeptState::expect(const runtime::Executable& plan, std::vector<runtime::Run
 
 void KeptState::check_limit(const Entry& e) const {
   if (!e.grows || e.limit == 0 || e.expected <= e.limit) return;
-  throw Error(ErrorKind::model,
-              fmt::format("the state '{}' has a length of {} and room for {}, and would need room for {}: its "
-                          "limit is {} (option state_limit)",
-                          e.name, e.length, e.room(), e.expected, e.limit),
-              fmt::format("{}, or give a larger state_limit", kEmpty));
+  throw Error(
+      ErrorKind::model,
+      fmt::format("the state '{}' has a length of {} and room for {}, and would need room for {}: its "
+                  "limit is {} (option state_limit)",
+                  e.name, e.length, e.room(), e.expected, e.limit),
+      fmt::format("{}, or give a larger state_limit", kEmpty));
 }
 
 int64_t KeptState::room_for(const Entry& e, Spare spare) {
@@ -150,14 +151,15 @@ void KeptState::throw_no_memory(int64_t run_bytes) const {
   }
   TBX_INTERNAL(longest != nullptr);
   const bool limited = max_memory_ > 0 && max_memory_ < memory_limit();
-  throw Error(ErrorKind::model,
-              fmt::format("the state '{}' has a length of {} and room for {}, and would need room for {}: all "
-                          "states would take {} bytes of memory, one of them twice while it is moved, and the "
-                          "run {} besides; {}",
-                          longest->name, longest->length, longest->room(), longest->expected, all, run_bytes,
-                          limited ? fmt::format("the limit is {} (option max_memory)", max_memory_)
-                                  : fmt::format("the machine has {}", memory_limit())),
-              limited ? fmt::format("{}, or raise max_memory", kEmpty) : kEmpty);
+  throw Error(
+      ErrorKind::model,
+      fmt::format("the state '{}' has a length of {} and room for {}, and would need room for {}: all "
+                  "states would take {} bytes of memory, one of them twice while it is moved, and the "
+                  "run {} besides; {}",
+                  longest->name, longest->length, longest->room(), longest->expected, all, run_bytes,
+                  limited ? fmt::format("the limit is {} (option max_memory)", max_memory_)
+                          : fmt::format("the machine has {}", memory_limit())),
+      limited ? fmt::format("{}, or raise max_memory", kEmpty) : kEmpty);
 }
 
 /// `length` of what is at `from`, with room for `from_room`, to the beginning.

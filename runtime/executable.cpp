@@ -171,8 +171,8 @@ std::string to_string(const Executable& executable) {
   for (const SignatureEntry& e : executable.outputs)
     out += fmt::format("output: {} in b{}\n", text(e), e.buffer);
   for (const SymbolBinding& b : executable.bindings)
-    out += fmt::format("bind: {} = {} {} of input {}\n", names[static_cast<size_t>(b.symbol)],
-                       name_of(b.of), b.dim, b.input);
+    out += fmt::format("bind: {} = {} {} of input {}\n", names[static_cast<size_t>(b.symbol)], name_of(b.of),
+                       b.dim, b.input);
   for (const PlanCheck& c : executable.checks)
     out += fmt::format("check: {} {} 0{}  # {}\n", text(c.value, names),
                        c.equal ? "=" : ">=", c.assumption ? " assumed" : "", c.message);

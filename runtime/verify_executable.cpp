@@ -133,8 +133,7 @@ private:
     for (size_t d = 0; d < p.sizes.size(); ++d)
       require(d == axis || (p.sizes[d].is_constant() && s.sizes[d] == p.sizes[d]),
               "state '{}' has room of another shape", s.name);
-    require(s.state_room >= 0 && s.state_limit >= 0 &&
-                (s.state_limit == 0 || s.state_room <= s.state_limit),
+    require(s.state_room >= 0 && s.state_limit >= 0 && (s.state_limit == 0 || s.state_room <= s.state_limit),
             "state '{}' has room for {} of {}", s.name, s.state_room, s.state_limit);
     const SizeExpr& room = p.sizes[axis];
     if (room.is_constant())
@@ -169,7 +168,8 @@ private:
       }
       return false;
     };
-    require(is_there(), "symbol '{}' is bound to what input {} does not have", e_.symbol_names[b.symbol], b.input);
+    require(is_there(), "symbol '{}' is bound to what input {} does not have", e_.symbol_names[b.symbol],
+            b.input);
   }
 
   void check_step(size_t s) const {

@@ -77,9 +77,10 @@ void ModelOptions::add_to(CLI::App& app, bool with_inputs) {
       ->allow_extra_args(false)
       ->each([this](const std::string& text) { compile.state.insert(split_assignment("--state", text)); })
       ->group("Compiler");
-  app.add_option("--state-capacity", compile.state_capacity,
-                 "room for so many along the dimension of them that grows; without it and --state-limit the room "
-                 "grows as runs need it")
+  app.add_option(
+         "--state-capacity", compile.state_capacity,
+         "room for so many along the dimension of them that grows; without it and --state-limit the room "
+         "grows as runs need it")
       ->check(at_least_zero())
       ->group("Compiler");
   app.add_option("--state-limit", compile.state_limit,

@@ -95,7 +95,7 @@ typedef struct {
   const char* device;      /* "cuda", "cuda:1": of tbx_compile and tbx_load; NULL: the CPU */
   const char* state; /* of tbx_compile: "past_key_values.*=present.*", more of them behind commas: inputs that
                       * the session keeps, and the outputs that they are in the next run; NULL: none */
-  int64_t state_capacity; /* room for so many along the dimension that grows; 0 without state_limit: it grows
+  int64_t state_capacity; /* room for so many along the dimension that grows; 0: it grows
                            * as runs need it */
   int32_t tiered; /* of tbx_compile, not 0: first runs by the evaluator while the C++ compiler works behind
                      them */

@@ -219,8 +219,8 @@ struct TBX_API CompileOptions {
   /// Inputs that are what an output of the run before was, as the caches of a decoder: input -> output
   /// ("past_key_values.0.key" -> "present.0.key"; a "*" on both sides stands for the same text). The session
   /// keeps them, in memory with room for `state_capacity` along the dimension that grows: a run writes behind
-  /// what is there, nothing is copied, and callers see neither (docs/decoding.md). With `state_limit` the room
-  /// grows as runs need it, up to that, and without either as far as memory and `max_memory` go.
+  /// what is there, nothing is copied, and callers see neither (docs/decoding.md). With `state_limit` the
+  /// room grows as runs need it, up to that, and without either as far as memory and `max_memory` go.
   std::map<std::string, std::string> state;
   int64_t state_capacity = 0;
   int64_t state_limit = 0;

@@ -320,4 +320,11 @@ def test_state_stays_in_the_session(tbx: Tbx, tmp_path: Path) -> None:
     assert "room for 1" in tbx("run", file, *keep[:-1], "1").err
     done = tbx("run", file, "--state", "rows", "--state-capacity", "7")
     assert done.code == 2 and "--state: expected name=value" in done.err
-    assert "given together" in tbx("run", file, "--state", "rows=longer").err
+    for room in ((), ("--state-limit", "7"), ("--state-capacity", "1", "--state-limit", "7")):
+        done = tbx("bench", file, *keep[:3], *room, "--repeat", "9", "--json")
+        assert done.code == 0 and done.json["runs"] == 9, done.err
+        assert tbx("compile", file, *keep[:3], *room, "-o", tmp_path / "sums.tbx").code == 0
+        assert tbx("run", tmp_path / "sums.tbx", "--no-compile").code == 0
+    assert "limit is 1 (option state_limit)" in tbx("run", file, *keep[:3], "--state-limit", "1").err
+    assert "without the option state" in tbx("run", file, "--state-limit", "1").err
+    assert "--state-limit" in tbx("explain", "--help").out

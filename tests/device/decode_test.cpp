@@ -285,11 +285,9 @@ TEST_F(Decode, StatesMoveBetweenRunsInARow) {
     std::vector<float> x, mask;
     for (int i = 0; i < 40; ++i) {
       x = numbers(kColumns, i), mask = numbers(i + 1, 77);
-      const TensorView tokens = TensorView::of(x, {1, 1, kColumns}),
-                       masks = TensorView::of(mask, {1, i + 1});
+      const TensorView tokens = TensorView::of(x, {1, 1, kColumns}), masks = TensorView::of(mask, {1, i + 1});
       wanted.push_back(reference.step(tokens, masks));
-      made.push_back(
-          each->run_async(stream->handle(), {{"x", tokens}, {"mask", masks}}).value()[0]);
+      made.push_back(each->run_async(stream->handle(), {{"x", tokens}, {"mask", masks}}).value()[0]);
       std::fill(x.begin(), x.end(), 7.0f), std::fill(mask.begin(), mask.end(), 7.0f);
     }
     ASSERT_FALSE(each->synchronize());

@@ -119,7 +119,8 @@ TEST(Executable, DefectsAreFound) {
 /// y = the sum of all rows so far, which the session keeps: room for `capacity`, 0: it grows.
 driver::Compiled summing_model(int64_t capacity) {
   GraphHelper h;
-  ValueId x = h.input("x", DType::f32, {h.symbol("n"), 2}), rows = h.input("rows", DType::f32, {h.symbol("past"), 2});
+  ValueId x = h.input("x", DType::f32, {h.symbol("n"), 2}),
+          rows = h.input("rows", DType::f32, {h.symbol("past"), 2});
   ValueId longer = h.node("Concat", {rows, x}, {{"axis", int64_t{0}}}, 18);
   h.output(h.node("Relu", {x}, {}, 18));
   h.output(longer);
@@ -159,15 +160,21 @@ TEST(Executable, RoomOfStatesIsNoneOfThePlans) {
        },
        "grows by what is not its room"},
       {[&](Executable& e) { e.bindings.push_back(room_binding(e)); }, "grows by what is not its room"},
-      {[&](Executable& e) { room_size(e) = {{{SizeExpr::Code::symbol, e.bindings[0].symbol}}}; },
+      {[&](Executable& e) {
+         room_size(e) = {{{SizeExpr::Code::symbol, e.bindings[0].symbol}}};
+       },
        "grows by what is not its room"},
       {[&](Executable& e) {
          room_size(e).items.push_back({SizeExpr::Code::push, 2});
          room_size(e).items.push_back({SizeExpr::Code::mul, 0});
        },
        "grows by what is not its room"},
-      {[&](Executable& e) { e.buffers[e.inputs[1].buffer].sizes[1] = room_size(e); }, "room of another shape"},
-      {[&](Executable& e) { room_size(e) = {{{SizeExpr::Code::push, 4}}}; }, "room for 4, and cannot grow"},
+      {[&](Executable& e) { e.buffers[e.inputs[1].buffer].sizes[1] = room_size(e); },
+       "room of another shape"},
+      {[&](Executable& e) {
+         room_size(e) = {{{SizeExpr::Code::push, 4}}};
+       },
+       "room for 4, and cannot grow"},
       {[](Executable& e) { e.inputs[1].state_axis = -1; }, "is bound to what input 1 does not have"},
       {[](Executable& e) { e.inputs[1].state_axis = 1; }, "room of another shape"},
       {[](Executable& e) { e.inputs[1].state_room = -1; }, "room for -1"},

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 from base_models import BaseModel
 from mutations import Mutant
 
+os.environ.setdefault("TBX_CACHE_PLANS", "0")  # of as many models as there are here each is compiled once
+
 TIME_LIMIT_MS = 2_000  # the session's own; a run that exceeds it ends with an error
 MEMORY_LIMIT = 1 << 30  # the session's own, too
 HANG_SECONDS = 20

@@ -42,7 +42,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CompileOptions options;
-  options.compile = false;
+  options.compile = options.keep_plans = false;
   options.threads = 1;
   options.untrusted = true;
   options.max_nodes = 10'000;

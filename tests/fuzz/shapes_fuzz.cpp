@@ -215,6 +215,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (inputs.empty()) return 0;
   const std::string bytes = model.SerializeAsString();
   CompileOptions options;
+  options.keep_plans = false;
   options.threads = 1;
   options.untrusted = true;
   options.max_memory = 1 << 28;

@@ -146,6 +146,7 @@ int one_run(int number, bool compile) {
   for (int i = 0; i < kShapes; ++i) feeds.push_back(random_feed(model, i, random));
 
   CompileOptions options;
+  options.keep_plans = false; // what is compiled is what is tested
   options.threads = 1 + number % 2;
   options.compile = compile;
   if (number / 4 % 2) {

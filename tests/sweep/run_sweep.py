@@ -172,6 +172,7 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TBX_CACHE_DIR", str((options.out / "cache").resolve()))
+    os.environ.setdefault("TBX_CACHE_PLANS", "0")  # each case is compiled
     if options.guarded:
         Worker.preloaded = str(guarded_memory(options.out))
     series = cases.Series(options.seed, options.family, options.kind)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <utility>
 #include <variant>
@@ -29,8 +30,11 @@ using importer::ExternalData;
 using importer::ModelBytes;
 using importer::SeenFiles;
 
-/// Of more bytes the hash is not worth what it saves.
-constexpr size_t kMostHashed = size_t{4} << 30;
+/// Files of more bytes are known by their facts: to read them all takes longer than to compile most models.
+constexpr size_t kMostHashed = size_t{16} << 20;
+/// What was written through a mapping of such a file before is on the disk by then, and a later change tells
+/// its time.
+constexpr int64_t kSettledSeconds = 60;
 /// Read and hashed before the time is looked at.
 constexpr size_t kPiece = 1 << 20;
 /// The clock of files may stand still for this long.
@@ -91,7 +95,7 @@ struct PlanStore::Impl {
 
   Impl(const Source& from, const CompileOptions& with) : source(from), options(with), cache(quiet(with)) {
     surroundings = plan_surroundings(options);
-    model = hash_of_model();
+    model = identity_of_model();
   }
 
   ModelBytes open_model() const {
@@ -109,12 +113,26 @@ struct PlanStore::Impl {
 
   Hash hash() const { return Hash(cache.plan_seed()); }
 
-  std::string hash_of_model() const {
+  std::string identity_of_model() const {
     ModelBytes bytes = open_model();
     ImportOptions limits;
     set_limits(limits, options);
     check_model_bytes(bytes.size(), limits);
-    return hash_of(bytes);
+    return identity_of(bytes);
+  }
+
+  /// What these bytes are told from all others by: their hash, or the facts of a large file.
+  std::string identity_of(ModelBytes& bytes) const {
+    const std::optional<struct stat> facts = bytes.size() > kMostHashed ? bytes.facts() : std::nullopt;
+    if (!facts) return hash_of(bytes);
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (std::max(facts->st_mtim.tv_sec, facts->st_ctim.tv_sec) > now.tv_sec - kSettledSeconds)
+      throw_unsupported("a file of the model, of more than {} MiB, was changed less than {} seconds ago",
+                        kMostHashed >> 20, kSettledSeconds);
+    return fmt::format("file {} {} of {} bytes, {}.{:09} {}.{:09}", facts->st_dev, facts->st_ino,
+                       facts->st_size, facts->st_mtim.tv_sec, facts->st_mtim.tv_nsec, facts->st_ctim.tv_sec,
+                       facts->st_ctim.tv_nsec);
   }
 
   std::string hash_of(ModelBytes& bytes) const {
@@ -136,13 +154,10 @@ struct PlanStore::Impl {
     h.add(surroundings);
     h.add(model);
     const ExternalData external = open_external();
-    size_t bytes = 0;
     for (const std::string& location : locations) {
       ModelBytes file = external.bytes(location);
-      if ((bytes += file.size()) > kMostHashed)
-        throw_unsupported("the model has more than 4 GiB of external data");
       h.add(location);
-      h.add(hash_of(file));
+      h.add(identity_of(file));
     }
     return h.digits();
   }
@@ -177,7 +192,7 @@ struct PlanStore::Impl {
   /// The files are what they were when they were hashed.
   bool unchanged() const {
     const ModelBytes again = open_model(); // throws where it is another
-    return !seen->changed_lately(kClockSeconds) || hash_of_model() == model;
+    return !seen->changed_lately(kClockSeconds) || identity_of_model() == model;
   }
 
   void say(const std::string& wrong) const {

@@ -32,11 +32,14 @@ ModelBytes::ModelBytes(const std::filesystem::path& file, SeenFiles* seen) : nam
 }
 
 ModelBytes::ModelBytes(FileDescriptor file, std::string name)
-    : file_(std::move(file)), name_(std::move(name)) {
+    : file_(std::move(file)), name_(std::move(name)), size_(static_cast<size_t>(facts()->st_size)) {}
+
+std::optional<struct stat> ModelBytes::facts() const {
+  if (!file_) return std::nullopt;
   struct stat facts;
   if (::fstat(file_.get(), &facts) != 0)
     throw_model_error("cannot read the facts of {}: {}", shown(name_), std::strerror(errno));
-  size_ = static_cast<size_t>(facts.st_size);
+  return facts;
 }
 
 void ModelBytes::read(size_t at, std::byte* to, size_t bytes) {

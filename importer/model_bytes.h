@@ -1,10 +1,13 @@
 // ModelBytes: the bytes of a model, in a file or in memory, read in order and in pieces.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +29,8 @@ public:
   ModelBytes(FileDescriptor file, std::string name);
 
   size_t size() const { return size_; }
+  /// Of the file, now; nothing of bytes in memory. ModelError where the system does not tell.
+  std::optional<struct stat> facts() const;
   /// Bytes from `at` < size() on, at least one, valid until the next call. ModelError when the file is
   /// shorter by now.
   std::span<const std::byte> from(size_t at) {

@@ -337,6 +337,39 @@ def test_external_data_changed_just_now(tmp_path: Path) -> None:
     assert "changed just now" in tensorbox.Session(path).stats.not_kept
 
 
+LARGE = 20 << 20
+
+
+def test_a_large_file_changed_just_now(tmp_path: Path) -> None:
+    path = external(tmp_path / "model", WIDE)
+    with (path.parent / "weights.bin").open("ab") as file:
+        file.truncate(LARGE)
+    os.utime(path.parent / "weights.bin", (1e9, 1e9))  # that it was told so was just now
+    for _ in range(2):
+        stats = tensorbox.Session(path).stats
+        assert not stats.kept_plan and "changed less than 60 seconds ago" in stats.not_kept
+
+
+def test_a_large_file_is_known_by_its_facts() -> None:
+    """Of files that nobody has changed for a while there are the libraries that tensorbox has loaded."""
+    tensorbox.Session(product(1).SerializeToString())
+    loaded = {Path(line.split()[-1]) for line in Path("/proc/self/maps").read_text().splitlines() if "/libdnnl" in line}
+    file = next(iter(loaded)).resolve()
+    assert file.stat().st_size > LARGE
+    at, shape = 1 << 20, (64, 64)
+    weights = np.fromfile(file, np.uint8, 64 * 64, offset=at).reshape(shape)
+    graph = onnx.parser.parse_graph("g (uint8[n, 64] x) => (uint8[n, 64] y) { a = BitwiseXor(x, w) y = BitwiseNot(a) }")
+    tensor = graph.initializer.add(name="w", dims=shape, data_type=onnx.TensorProto.UINT8, data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", file.name), ("offset", str(at)), ("length", str(64 * 64))):
+        tensor.external_data.add(key=key, value=value)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
+    x = np.arange(64 * 64, dtype=np.uint8).reshape(shape)
+    for kept in (False, True):
+        session = tensorbox.Session(model, external_data_dir=file.parent)
+        assert (session.stats.kept_plan, session.stats.not_kept) == (kept, "")
+        np.testing.assert_array_equal(session.run({"x": x})["y"], ~(x ^ weights))
+
+
 def plan_files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "cache").glob("*.plan"))
 

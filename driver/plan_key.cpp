@@ -40,9 +40,10 @@ template <class A> void fields(A& a, CompileOptions& v) {
   static_assert(kArity<CompileOptions> == 40, "decide whether a plan depends on the new option");
   a(v.threads, v.compile, v.reference, v.device, v.isa, v.fuse, v.fuse_extern, v.disabled_passes,
     v.operator_libraries, v.external_data_dir, v.dims, v.overridable, v.precision, v.state, v.state_capacity,
-    v.state_limit, v.all_dims_dynamic, v.every_value, v.untrusted, v.max_memory, v.time_limit_ms, v.load_memory,
-    v.load_time_limit_ms, v.max_model_bytes, v.max_nodes, v.max_nesting, v.max_tensors, v.max_tensor_bytes,
-    v.max_dense_bytes, v.compile_time_limit_ms, v.compile_memory, v.strict_links, v.private_threads);
+    v.state_limit, v.all_dims_dynamic, v.every_value, v.untrusted, v.max_memory, v.time_limit_ms,
+    v.load_memory, v.load_time_limit_ms, v.max_model_bytes, v.max_nodes, v.max_nesting, v.max_tensors,
+    v.max_tensor_bytes, v.max_dense_bytes, v.compile_time_limit_ms, v.compile_memory, v.strict_links,
+    v.private_threads);
 }
 
 } // namespace tbx::archive

@@ -14,8 +14,8 @@ namespace tbx::driver {
 /// Of one session, while it starts.
 class PlanStore {
 public:
-  /// Reads the model once, for its hash, unless it is large. `options` are those of the session, limits included; `source` must
-  /// live as long.
+  /// Reads the model once, for its hash, unless it is large. `options` are those of the session, limits
+  /// included; `source` must live as long.
   PlanStore(const Source& source, const CompileOptions& options);
   ~PlanStore();
 

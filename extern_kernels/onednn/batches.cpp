@@ -6,8 +6,8 @@
 namespace tbx::extern_kernels::onednn {
 namespace {
 
-/// Whether `t` steps through the dimensions `outer` and `inner` of a result, of more than one element each, as
-/// through one.
+/// Whether `t` steps through the dimensions `outer` and `inner` of a result, of more than one element each,
+/// as through one.
 bool is_one_step(const TensorRef& t, size_t outer, size_t inner) {
   if (t.sizes[outer] == 1 || t.sizes[inner] == 1) return t.sizes[outer] == t.sizes[inner];
   return t.strides[outer] == t.strides[inner] * t.sizes[inner];

@@ -17,7 +17,8 @@ bool interleaves_batches(const TensorRef& t);
 
 /// The batch dimensions of a product, those that all operands step through as through one made one. Where
 /// matrices take turns and one is left, a dimension of 1 stands before it: the fast kernels of the library
-/// know [batch, head, row, column] in memory as [batch, row, head, column], and neither three nor five of them.
+/// know [batch, head, row, column] in memory as [batch, row, head, column], and neither three nor five of
+/// them.
 class Batches {
 public:
   /// Operands of another rank than the result's stay as they are.

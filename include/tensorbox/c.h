@@ -115,7 +115,7 @@ typedef struct {
   const char* cache_dir;         /* of compiled kernels; NULL: $TBX_CACHE_DIR or ~/.cache/tensorbox/kernels */
   const char* external_data_dir; /* of tbx_compile_bytes: the folder of the model's external data; NULL: it
                                   * may have none */
-  int64_t state_limit; /* of tbx_compile: the room of the state grows up to this; 0: see state_capacity */
+  int64_t state_limit;   /* of tbx_compile: the room of the state grows up to this; 0: see state_capacity */
   int32_t no_kept_plans; /* of tbx_compile, not 0: compiles the model anew, and keeps nothing of that for the
                           * next session of it (docs/kernels.md) */
 } tbx_options;

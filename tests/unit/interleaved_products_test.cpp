@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "extern_kernels/library_kernel.h"
-#include "guarded_operand.h"
+#include "product_check.h"
 
 namespace tbx::extern_kernels {
 
@@ -11,7 +11,8 @@ std::unique_ptr<ExternKernel> make_onednn_matmul(const Problem&, std::span<const
 
 namespace {
 
-std::unique_ptr<ExternKernel> run_product(const MatMulProblem& p, const std::vector<Operand>& in, Operand& out) {
+std::unique_ptr<ExternKernel> run_product(const MatMulProblem& p, const std::vector<Operand>& in,
+                                          Operand& out) {
   std::vector<OperandInfo> infos;
   std::vector<TensorRef> inputs;
   for (const Operand& t : in) {
@@ -25,34 +26,14 @@ std::unique_ptr<ExternKernel> run_product(const MatMulProblem& p, const std::vec
   return kernel;
 }
 
-void expect_right(const MatMulProblem& p, const std::vector<Operand>& in, const Operand& out) {
-  const size_t rank = out.sizes.size();
-  const int64_t depth = in[0].sizes.back();
-  for (int64_t i = 0; i < element_count(out.sizes); ++i) {
-    const Dims index = index_of(i, out.sizes);
-    Dims left = index, right = index;
-    double sum = 0, magnitude = 0;
-    for (int64_t l = 0; l < depth; ++l) {
-      left[rank - 1] = right[rank - 2] = l;
-      const double term = in[0].at(left) * in[1].at(right);
-      sum += term;
-      magnitude += std::fabs(term);
-    }
-    Expected expected(sum, magnitude, depth);
-    if (p.alpha != 1) expected.apply({PostOp::linear, p.alpha, 0}, 0);
-    if (p.has_bias) expected.apply({PostOp::add}, in[2].at(index));
-    for (const PostOp& op : p.post_ops) expected.apply(op, op.operand >= 0 ? in[op.operand].at(index) : 0);
-    ASSERT_NEAR(out.at(index), expected.value, expected.error) << to_string(Problem(p)) << ", element " << i;
-  }
-}
-
 /// Dimensions lie in memory in any order, some of them as parts of longer ones.
 Operand laid_out(const Dims& sizes) {
   std::vector<int> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), operand_rng);
   Dims whole = sizes;
-  if (pick_between(0, 2) == 0) whole[pick_between(0, static_cast<int64_t>(sizes.size()) - 1)] += pick_between(1, 3);
+  if (pick_between(0, 2) == 0)
+    whole[pick_between(0, static_cast<int64_t>(sizes.size()) - 1)] += pick_between(1, 3);
   return Operand(sizes, dense_strides(whole, order), pick_between(0, 1));
 }
 
@@ -82,7 +63,7 @@ TEST(InterleavedProducts, AnyOrderOfDimensionsIsRight) {
     if (pick_between(0, 1)) p.post_ops.push_back({PostOp::relu});
     Operand out(c);
     run_product(p, in, out);
-    expect_right(p, in, out);
+    expect_product(p, in, out);
     if (HasFatalFailure()) return;
   }
 }
@@ -106,7 +87,7 @@ TEST(InterleavedProducts, HeadsAreMultipliedAlikeInEveryRank) {
     sizes.push_back(tokens);
     Operand out(sizes);
     found.push_back(dynamic_cast<LibraryKernel&>(*run_product({}, in, out)).implementations());
-    expect_right({}, in, out);
+    expect_product({}, in, out);
     if (HasFatalFailure()) return;
   }
   EXPECT_FALSE(found[0].empty());

@@ -5,8 +5,8 @@
 
 namespace tbx::extern_kernels {
 
-/// Holds each element of `out` against its sum, with the bound that float32 gives it. Operands are a, b, bias and
-/// those of post-operations; `before` are the elements that the result had, which a `sum` adds.
+/// Holds each element of `out` against its sum, with the bound that float32 gives it. Operands are a, b, bias
+/// and those of post-operations; `before` are the elements that the result had, which a `sum` adds.
 inline void expect_product(const MatMulProblem& p, const std::vector<Operand>& in, const Operand& out,
                            const std::vector<double>& before = {}) {
   const size_t rank = out.sizes.size();

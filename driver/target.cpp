@@ -60,7 +60,7 @@ Target target_of(const CompileOptions& options, Isa isa, const device::Device* g
                  : here ? extern_kernels::least_byte_group()
                         : extern_kernels::least_byte_group(isa);
   t.bf16_products = t.cuda || (here && extern_kernels::has_half_products(DType::bf16));
-  t.wide_multipliers &= here;
+  t.wide_multipliers &= here && isa == Isa::avx512;
   t.bf16_tiles = !t.cuda && here && extern_kernels::has_attention_tiles();
   t.f16_products = t.cuda || (here && extern_kernels::has_half_products(DType::f16));
   return t;

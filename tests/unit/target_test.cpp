@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/multiply_rates.h"
 #include "codegen/emit.h"
 #include "codegen/plan_running.h"
 #include "driver/target.h"
@@ -62,6 +63,11 @@ TEST(Target, AnotherInstructionSetHasNothingBesidesItself) {
   for (Isa isa : {Isa::sse, Isa::avx2, Isa::avx512}) {
     const Target target = driver::target_of(options, isa);
     const DType stored = driver::pass_context(options, isa).stored;
+    CompileOptions chosen = options;
+    chosen.isa = name_of(isa);
+    if (isa <= host_isa()) {
+      EXPECT_EQ(driver::target_of(chosen).wide_multipliers, isa == Isa::avx512 && has_wide_multipliers());
+    }
     if (isa == host_isa()) {
       EXPECT_EQ(target.byte_group, extern_kernels::least_byte_group());
       EXPECT_EQ(stored == DType::bf16, extern_kernels::has_half_products(DType::bf16));

@@ -149,7 +149,11 @@ TEST(Executable, RoomOfStatesIsNoneOfThePlans) {
       // A dimension of the caller's in the place of the room.
       {[&](Executable& e) { room_binding(e).input = 0; }, "grows by what is not its room"},
       {[&](Executable& e) { room_binding(e).of = Of::dim; }, "grows by what is not its room"},
-      {[&](Executable& e) { room_binding(e).of = Of::dim, room_binding(e).input = 0; }, "not its room"},
+      {[&](Executable& e) {
+         runtime::SymbolBinding& room = room_binding(e);
+         room.of = Of::dim, room.input = 0;
+       },
+       "not its room"},
       {[&](Executable& e) { room_binding(e).dim = 1; }, "is bound to what input 1 does not have"},
       {[&](Executable& e) { std::erase_if(e.bindings, [](const auto& b) { return b.of == Of::room; }); },
        "grows by what is not its room"},

@@ -79,8 +79,6 @@ class FileWorkload:
     name: str
     file: Path
     axes: tuple[tuple[str, int], ...]
-    model: str = ""  # of the zoo
-    form: str = ""
 
     @property
     def precision(self) -> str:

@@ -125,7 +125,7 @@ std::string environment() {
 
 } // namespace
 
-std::string build_identity() {
+static std::string find_build_identity() {
   struct Search {
     uintptr_t address;
     std::string id;
@@ -141,10 +141,16 @@ std::string build_identity() {
   return search.id;
 }
 
+const std::string& build_identity() {
+  static const std::string identity = find_build_identity();
+  return identity;
+}
+
 std::string plan_surroundings(const CompileOptions& options) {
+  static const std::string cpu = cpu_identity(); // a virtual machine takes its time to say so
   TensorPool none;
   std::string text = fmt::format("tensorbox {} {}\n{}\n{}\n{}\n{}\n", version(), build_identity(),
-                                 extern_kernels::library_identity(), cpu_identity(), environment(),
+                                 extern_kernels::library_identity(), cpu, environment(),
                                  codegen::units_identity(chosen_isa(options)));
   const Target target = target_of(options);
   const Caches caches = host_caches(); // library kernels are asked for work that they cut by these

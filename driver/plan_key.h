@@ -13,6 +13,6 @@ namespace tbx::driver {
 std::string plan_surroundings(const CompileOptions& options);
 
 /// Digits that change with every build of this library; empty: it does not say.
-std::string build_identity();
+const std::string& build_identity();
 
 } // namespace tbx::driver

@@ -23,9 +23,7 @@ ModelBytes::ModelBytes(const std::filesystem::path& file, SeenFiles* seen) : nam
   // A FIFO or terminal must not hold us up.
   file_ = FileDescriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file_) throw_model_error("cannot open the model file {}: {}", shown(name_), std::strerror(errno));
-  struct stat facts;
-  if (::fstat(file_.get(), &facts) != 0)
-    throw_model_error("cannot read the facts of {}: {}", shown(name_), std::strerror(errno));
+  const struct stat facts = *this->facts();
   TBX_MODEL(S_ISREG(facts.st_mode), "{} is not a regular file", shown(name_));
   if (seen) seen->check("", name_, facts);
   size_ = static_cast<size_t>(facts.st_size);

@@ -12,11 +12,12 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-constexpr int64_t kLargest = int64_t{1} << 31; ///< of one side, so that sums stay in range
+constexpr int64_t kLargest = int64_t{1} << 31; ///< of what a model says: sums and products stay in range
 
 std::optional<Sizes> constant_sizes(const Graph& g, ValueId id) {
-  if (id < 0 || !g.at(id).constant || g.at(id).type.dtype != DType::i64) return std::nullopt;
-  const auto values = g.at(id).constant->as<int64_t>();
+  const Tensor* tensor = id < 0 ? nullptr : g.at(id).constant.get();
+  if (!tensor || tensor->dtype != DType::i64) return std::nullopt;
+  const auto values = tensor->as<int64_t>();
   return Sizes(values.begin(), values.end());
 }
 
@@ -54,6 +55,7 @@ bool windows_reach_the_image(const Graph& g, const Node& conv, const Sizes& pads
   for (size_t k = 0; k < pads.size(); ++k) {
     const auto& size = weights[2 + k % spatial];
     if (dilations.size() != spatial || !size.is_constant()) return false;
+    if (size.constant() > kLargest || dilations[k % spatial] > kLargest) return false;
     if (pads[k] > (size.constant() - 1) * dilations[k % spatial]) return false;
   }
   return true;

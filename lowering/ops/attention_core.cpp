@@ -115,9 +115,9 @@ std::optional<bool> is_fast_fused(const Target& target, DType operands, SymInt q
   if (queries.is_constant() && queries.constant() <= extern_kernels::kFewQueries) return true;
   // Not storing the scores has to outweigh that the products of the library are faster. Where the CPU
   // multiplies vectors of 512 bits at full rate, storing takes more of the time: measured on Zen 5 at 49 x 49
-  // (1.24 of the time), 64 x 64 (1.03), 128 x 128 (0.94), 100 x 100 (0.44 with heads of 32) and 197 x 197
-  // (0.74). Else the scores of a head have to be more than half of what the cache of a core holds: measured
-  // with 1 MB at 128 x 128 and 4096 x 77 (slower), 197 x 197 and 256 x 256 (as fast) and 384 x 384 (faster).
+  // (slower), 64 x 64 (as fast), 100 x 100, 128 x 128 and 197 x 197 (faster). Else the scores of a head have
+  // to be more than half of what the cache of a core holds: measured with 1 MB at 128 x 128 and 4096 x 77
+  // (slower), 197 x 197 and 256 x 256 (as fast) and 384 x 384 (faster).
   const int64_t min_keys = target.wide_multipliers ? 96 : 256;
   const int64_t min_scores =
       target.wide_multipliers ? min_keys * min_keys : target.l2_bytes / 2 / size_of(DType::f32);

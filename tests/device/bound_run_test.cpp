@@ -35,6 +35,14 @@ protected:
     options.device = device;
     return compile(graph, options);
   }
+  /// y = the sum of all rows so far, which the session keeps.
+  static Session summing(CompileOptions options) {
+    options.state = {{"rows", "longer"}};
+    return compile("g (float[n, 3] x, float[past, 3] rows) => (float[3] y, float[all, 3] longer) "
+                   "{ longer = Concat <axis = 0> (rows, x) axes = Constant <value_ints = [0]> () "
+                   "y = ReduceSum <keepdims = 0> (longer, axes) }",
+                   options);
+  }
   /// y = -2 x + 1 for any number of rows.
   static Session affine(const std::string& device = "cuda") {
     return compile("g (float[n, 3] x) => (float[n, 3] y) <float one = {1}> { d = Add (x, x) e = Neg (d) "
@@ -278,12 +286,8 @@ TEST_F(Bound, RunsOnTheHost) {
 TEST_F(Bound, KeepsState) {
   CompileOptions options;
   options.device = "cuda";
-  options.state = {{"rows", "longer"}};
   options.state_capacity = 40;
-  const Session s = compile("g (float[n, 3] x, float[past, 3] rows) => (float[3] y, float[all, 3] longer) "
-                            "{ longer = Concat <axis = 0> (rows, x) axes = Constant <value_ints = [0]> () "
-                            "y = ReduceSum <keepdims = 0> (longer, axes) }",
-                            options);
+  const Session s = summing(options);
   const OutputTensor x = there({1, 2, 3}, {1, 3}), y = there({0, 0, 0}, {3});
   const std::shared_ptr<void> stream = make_stream("cuda").value();
   const BoundRun bound = s.bind({{"x", view(x)}}, {view(y)}).value();
@@ -303,12 +307,8 @@ TEST_F(Bound, KeepsStateThatGrows) {
   for (const char* device : {"", "cuda"}) {
     CompileOptions options;
     options.device = device;
-    options.state = {{"rows", "longer"}};
     options.state_limit = 700;
-    const Session s = compile("g (float[n, 3] x, float[past, 3] rows) => (float[3] y, float[all, 3] longer) "
-                              "{ longer = Concat <axis = 0> (rows, x) axes = Constant <value_ints = [0]> () "
-                              "y = ReduceSum <keepdims = 0> (longer, axes) }",
-                              options);
+    const Session s = summing(options);
     std::vector<float> one = {1, 2, 3}, many(3 * 100, 1), y(3), z(3);
     const BoundRun single = s.bind({{"x", TensorView::of(one, {1, 3})}}, {TensorView::of(y, {3})}).value(),
                    block = s.bind({{"x", TensorView::of(many, {100, 3})}}, {TensorView::of(z, {3})}).value();

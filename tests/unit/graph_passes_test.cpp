@@ -233,6 +233,20 @@ TEST(GraphPasses, AConvolutionWithTwoReadersKeepsItsWeights) {
   EXPECT_EQ(graph::fold_batch_norm(h.graph), 0);
 }
 
+TEST(GraphPasses, PadsOfConvolutionsThatCannotBeAreLeftAlone) {
+  const std::vector<int64_t> dilations{INT64_MAX, INT64_MAX}, fine{1, 1};
+  for (const int64_t around : {int64_t{1}, INT64_MAX, INT64_MIN}) {
+    GraphHelper h;
+    const ValueId x = h.input("x", DType::f32, {1, 1, 4, 4}), w = h.input("w", DType::f32, {1, 1, 3, 3});
+    const ValueId pads = h.constant(ints({8}, {0, 0, around, around, 0, 0, 0, 0}));
+    const ValueId padded = h.node("Pad", {x, pads}, {}, 13);
+    h.output(h.node("Conv", {padded, w}, {{"dilations", dilations}}, 13));
+    EXPECT_EQ(graph::fold_pads(h.graph), 0) << around;
+    h.output(h.node("Conv", {padded, w}, {{"dilations", fine}}, 13));
+    EXPECT_EQ(graph::fold_pads(h.graph), around == 1) << around;
+  }
+}
+
 TEST(GraphPasses, UnknownNamesAreErrors) {
   GraphHelper h;
   h.output(h.node("Relu", {h.input("x", DType::f32, {1})}));

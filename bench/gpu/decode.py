@@ -2,6 +2,7 @@
 """Decoding on an NVIDIA GPU: steps of decoders of the zoo that keep their caches on the GPU.
 
     python bench/gpu/decode.py [WORD...]      # only cases whose name has one of the words
+    python bench/gpu/decode.py --growing      # caches whose room grows as steps need it, instead of room for all steps
 
 Prints the time of a step whose scores the host waits for, that of steps in a row (`run_async`), and that of the GPU alone, whose
 inputs are on the GPU, each the least of many; of the latter two the share of the memory's bandwidth, as a copy has it, that reading weights and caches once
@@ -11,6 +12,7 @@ the path.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from pathlib import Path
@@ -65,20 +67,20 @@ def weight_bytes(path: Path, halves: bool) -> int:
     return total
 
 
-def session_of(model: str, precision: str, past: int) -> tuple[tensorbox.Session, Arrays, list[Arrays], Path]:
+def session_of(model: str, precision: str, past: int, growing: bool) -> tuple[tensorbox.Session, Arrays, list[Arrays], Path]:
     """A session with a state, its caches at first, inputs of the steps, and the model's file."""
     workload = workloads.parse(f"{model}@past_len={past},total_len={past + 1}")
     inputs = workload.inputs()
     caches = {name: array for name, array in inputs.items() if name.startswith(decoding.GIVEN)}
     feeds = decoding.growing_feeds(workload.spec(), {name: a for name, a in inputs.items() if name not in caches})
     options: dict[str, Any] = {} if precision == "strict" else {"precision": precision}
-    session = tensorbox.Session(str(workload.path()), device="cuda", state={f"{decoding.GIVEN}*": f"{decoding.LEFT}*"},
-                                state_capacity=past + STEPS + 1, **options)
+    options |= {"state_limit": 4 * (past + STEPS)} if growing else {"state_capacity": past + STEPS + 1}
+    session = tensorbox.Session(str(workload.path()), device="cuda", state={f"{decoding.GIVEN}*": f"{decoding.LEFT}*"}, **options)
     return session, caches, feeds, workload.path()
 
 
-def measure(model: str, precision: str, past: int, bandwidth: float) -> str:
-    session, caches, feeds, path = session_of(model, precision, past)
+def measure(model: str, precision: str, past: int, growing: bool, bandwidth: float) -> str:
+    session, caches, feeds, path = session_of(model, precision, past, growing)
     expected = decoding.Ort(path, engines.LoadOptions(threads=4), caches, past + STEPS)
     expected.reset()
     session.set_state(caches)
@@ -117,7 +119,11 @@ def measure(model: str, precision: str, past: int, bandwidth: float) -> str:
 
 
 def main() -> None:
-    words, failed = sys.argv[1:], False
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only cases whose name has one of the words")
+    parser.add_argument("--growing", action="store_true", help="caches whose room grows as steps need it")
+    options = parser.parse_args()
+    words, failed = options.words, False
     bandwidth = copy_bytes_per_s()
     print(f"{torch.cuda.get_device_name()}, copy {bandwidth / 1e9:.0f} GB/s", flush=True)
     for name, (model, precision) in CASES.items():
@@ -125,7 +131,7 @@ def main() -> None:
             continue
         for past in PASTS:
             try:
-                print(measure(model, precision, past, bandwidth), flush=True)
+                print(measure(model, precision, past, options.growing, bandwidth), flush=True)
             except (tensorbox.Error, RuntimeError, ValueError) as error:
                 failed = True
                 print(f"{name} past {past}: Error: {error}", flush=True)

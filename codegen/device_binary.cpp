@@ -141,14 +141,14 @@ struct Name {
   std::string key, compiler;
 };
 
+std::string compiler_name(const std::string& architecture, const Toolchain& toolchain) {
+  if (!architecture.starts_with("sm_")) return compiler_identity(find_compiler(toolchain));
+  const std::string identity = device::cuda::nvrtc_identity();
+  return fmt::format("{:016x}", XXH3_64bits(identity.data(), identity.size()));
+}
+
 Name name_of(const std::string& text, const std::string& architecture, const Toolchain& toolchain) {
-  Name name;
-  if (architecture.starts_with("sm_")) {
-    const std::string identity = device::cuda::nvrtc_identity();
-    name.compiler = fmt::format("{:016x}", XXH3_64bits(identity.data(), identity.size()));
-  } else {
-    name.compiler = compiler_identity(find_compiler(toolchain));
-  }
+  Name name{{}, compiler_name(architecture, toolchain)};
   const std::string all = text + device::fake::emulated_source("", {});
   const XXH128_hash_t h =
       XXH3_128bits_withSeed(all.data(), all.size(), XXH3_64bits(architecture.data(), architecture.size()));
@@ -175,19 +175,22 @@ private:
 
 } // namespace
 
-std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
-                                 const device::Properties& properties, const Toolchain& toolchain,
-                                 bool& cached) {
+DeviceBinary cached_device_binary(const std::vector<EmittedKernel>& kernels,
+                                  const device::Properties& properties, const Toolchain& toolchain) {
   std::set<std::string> names;
   const std::string text = source_of(kernels, names);
   const Name name = name_of(text, properties.architecture, toolchain);
   KernelCache cache(toolchain);
-  std::optional<std::string> found = cache.read(name.key, name.compiler);
-  cached = found.has_value();
-  if (cached) return *std::move(found);
+  if (std::optional<std::string> found = cache.read(name.key, name.compiler))
+    return {*std::move(found), name.key, true};
   std::string binary = compiled(kernels, text, names, properties, toolchain);
   keep(cache, name.key, name.compiler, binary, toolchain);
-  return binary;
+  return {std::move(binary), name.key, false};
+}
+
+std::optional<std::string> kept_device_binary(const std::string& key, const device::Properties& properties,
+                                              const Toolchain& toolchain) {
+  return KernelCache(toolchain).read(key, compiler_name(properties.architecture, toolchain));
 }
 
 std::shared_ptr<device::cuda::BinaryCache> binary_cache(const Toolchain& toolchain) {

@@ -1,6 +1,7 @@
 // Kernels for a device: emitted CUDA text -> what Device::load takes.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,20 @@ std::string device_binary(const std::vector<EmittedKernel>& kernels, const devic
 /// Text of the distinct kernels, as NVRTC takes it.
 std::string device_source(const std::vector<EmittedKernel>& kernels);
 
-/// The same out of the kernel cache, or compiled and kept there. `cached` says which.
-std::string cached_device_binary(const std::vector<EmittedKernel>& kernels,
-                                 const device::Properties& properties, const Toolchain& toolchain,
-                                 bool& cached);
+/// Machine code and what it is called in the kernel cache.
+struct DeviceBinary {
+  std::string code;
+  std::string key;     ///< without the compiler's name, as KernelUnit::key
+  bool cached = false; ///< it was there
+};
+
+/// The same out of the kernel cache, or compiled and kept there.
+DeviceBinary cached_device_binary(const std::vector<EmittedKernel>& kernels,
+                                  const device::Properties& properties, const Toolchain& toolchain);
+
+/// What an earlier process kept under the key, made by the compiler that is here; nothing where it is gone.
+std::optional<std::string> kept_device_binary(const std::string& key, const device::Properties& properties,
+                                              const Toolchain& toolchain);
 
 /// The kernel cache for machine code of library kernels (device/cuda/nvrtc.h).
 std::shared_ptr<device::cuda::BinaryCache> binary_cache(const Toolchain& toolchain);

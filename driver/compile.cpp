@@ -72,8 +72,11 @@ Graph prepare_graph(const Source& source, const CompileOptions& options,
   stats.nodes = static_cast<int>(graph.nodes.size());
   stats.import_ms = watch.lap();
   if (options.progress) options.progress("simplify", 0, 0);
-  for (const graph::PassResult& p : graph::run_graph_passes(
-           graph, sort_disabled(options.disabled_passes).of_graph, pass_context(options, isa)))
+  graph::PassContext context = pass_context(options, isa);
+  if (source.places)
+    context.encoded = [&](const Tensor& from, const Tensor& to) { source.places->note_encoded(from, to); };
+  for (const graph::PassResult& p :
+       graph::run_graph_passes(graph, sort_disabled(options.disabled_passes).of_graph, context))
     stats.passes_ms.emplace_back(p.name, p.ms);
   put_state_last(graph, options);
   if (options.every_value) graph::show_every_value(graph);
@@ -263,10 +266,11 @@ Compiled compile_program(LoweredGraph lowered, const Graph& graph, const Compile
   if (planned.device && !planned.for_device.empty()) {
     stage("build");
     const OutsideOfLoad waiting;
-    bool cached = false;
-    how.on.kernels = planned.device->load(codegen::cached_device_binary(
-        planned.for_device, planned.device->properties(), toolchain_of(options), cached));
-    ++(cached ? stats.cached_units : stats.compiled_units);
+    const codegen::DeviceBinary binary = codegen::cached_device_binary(
+        planned.for_device, planned.device->properties(), toolchain_of(options));
+    how.on.kernels = planned.device->load(binary.code);
+    ++(binary.cached ? stats.cached_units : stats.compiled_units);
+    if (kept) kept->device_kernels = binary.key;
   }
   if (planned.has_compiler) {
     stage("build");
@@ -288,16 +292,24 @@ std::optional<Compiled> bind_kept(ReadProgram program, const CompileOptions& opt
   std::shared_ptr<const codegen::Module> native;
   if (!program.native.empty() && !(native = codegen::module_of_units(program.native, toolchain_of(options))))
     return std::nullopt;
+  CompileStats stats;
+  stats.kept_plan = true;
+  runtime::BindOptions how{.threads = options.threads, .on = {device_of(options), nullptr}, .max_memory = options.max_memory};
+  std::optional<std::string> binary;
+  if (!program.device_kernels.empty()) {
+    binary = codegen::kept_device_binary(program.device_kernels, how.on.device->properties(), toolchain_of(options));
+    if (!binary) return std::nullopt;
+  }
   if (options.progress) options.progress("bind", 0, 0);
   require_spare_memory(); // for what libraries make of a question
   const Bindable plan(std::move(program.plan), package::KernelsFrom::file);
-  CompileStats stats;
-  stats.kept_plan = true;
-  Compiled made = bind_program(
-      plan, native, stats,
-      {.threads = options.threads, .max_memory = options.max_memory, .unread = [&](size_t constant) {
-         runtime::give_up(*plan.executable, constant);
-       }});
+  if (how.on.device) how.libraries = meanwhile(plan.executable, how);
+  if (binary) {
+    how.on.kernels = how.on.device->load(*binary);
+    ++stats.cached_units;
+  }
+  how.unread = [&](size_t constant) { runtime::give_up(*plan.executable, constant); };
+  Compiled made = bind_program(plan, native, stats, how);
   made.stats.build_ms = made.stats.total_ms = watch.lap();
   return made;
 }
@@ -324,9 +336,8 @@ Portable compile_portable(const Graph& graph, const CompileOptions& options, std
     device::Properties properties = planned.device->properties();
     for (const std::string& architecture : architectures) {
       properties.architecture = architecture;
-      bool cached = false;
       result.binaries.emplace_back(
-          architecture, codegen::cached_device_binary(planned.for_device, properties, toolchain, cached));
+          architecture, codegen::cached_device_binary(planned.for_device, properties, toolchain).code);
     }
     if (planned.device->properties().architecture.starts_with("sm_"))
       result.source = codegen::device_source(planned.for_device);

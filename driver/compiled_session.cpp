@@ -203,6 +203,7 @@ private:
   bool adopt(ReadPlan& kept) {
     for (const std::string& note : kept.plan.notes) options.log(note);
     if (options.progress) options.progress("kept plan", 0, 0);
+    device = device_of(options);
     if (!(kept.values ? adopt_values(kept) : adopt_whole(kept.programs[0]))) return false;
     kept_nodes_ = kept.plan.nodes;
     metadata = std::move(kept.plan.metadata);

@@ -95,8 +95,9 @@ std::string PlanRecorder::to_bytes() {
 
 namespace {
 
-ReadProgram read_program(KeptProgram kept, const TensorMemory& memory) {
-  ReadProgram read{std::move(kept.made_for), std::move(kept.inputs), {}, std::move(kept.native)};
+ReadProgram read_program(KeptProgram kept, const TensorMemory& memory, Steps steps) {
+  ReadProgram read{std::move(kept.made_for), std::move(kept.inputs), {}, std::move(kept.native),
+                   std::move(kept.device_kernels)};
   PlanResult& plan = read.plan;
   plan.executable = runtime::from_bytes(std::as_bytes(std::span(kept.executable)), memory);
   if (!kept.evaluated.empty())
@@ -107,6 +108,8 @@ ReadProgram read_program(KeptProgram kept, const TensorMemory& memory) {
   if (plan.steps.size() != plan.executable.steps.size() || read.inputs.size() != n ||
       (!m.kinds.empty() && (m.kinds.size() != n || m.values.size() != n || m.elements.size() != n)))
     archive::damaged("a program is not of the inputs and steps that it has");
+  if (steps == Steps::of_device) return read;
+  if (!read.device_kernels.empty()) archive::damaged("it has kernels of a device");
   for (const runtime::Step& step : plan.executable.steps)
     if (step.device != runtime::DeviceKind::cpu) archive::damaged("a step is for another device");
   for (const runtime::BufferPlan& buffer : plan.executable.buffers)
@@ -136,7 +139,7 @@ void verify(const ReadPlan& read) {
 
 } // namespace
 
-ReadPlan read_plan(const TensorMemory& memory, const ReadPlace& read_place) {
+ReadPlan read_plan(const TensorMemory& memory, const ReadPlace& read_place, Steps steps) {
   Header header;
   const std::span<const std::byte> bytes = memory.bytes;
   if (bytes.size() < sizeof header) archive::damaged("it ends too early");
@@ -149,7 +152,7 @@ ReadPlan read_plan(const TensorMemory& memory, const ReadPlace& read_place) {
   std::vector<std::optional<TensorMemory>> found(index.elsewhere.size());
   const TensorMemory tensors{bytes.subspan(sizeof header, header.constants), memory.owner, false,
                              [&](uint64_t number, uint64_t size) {
-                               if (number >= found.size() || index.elsewhere[number].bytes != size)
+                               if (number >= found.size() || index.elsewhere[number].bytes_read() != size)
                                  archive::damaged("a constant lies nowhere");
                                if (!found[number]) found[number] = read_place(index.elsewhere[number]);
                                return *found[number];
@@ -157,7 +160,7 @@ ReadPlan read_plan(const TensorMemory& memory, const ReadPlace& read_place) {
   ReadPlan result;
   result.plan = archive::read<KeptPlan>(std::as_bytes(std::span(index.plan)), tensors);
   for (KeptProgram& program : result.plan.programs)
-    result.programs.push_back(read_program(std::move(program), tensors));
+    result.programs.push_back(read_program(std::move(program), tensors, steps));
   result.plan.programs.clear();
   if (!result.plan.values.empty())
     result.values = std::make_shared<const runtime::ValuePlan>(

@@ -31,6 +31,7 @@ struct KeptProgram {
   std::string evaluated;                   ///< bytes of kernels for the evaluator (ir/kernel_file.h)
   std::vector<StepInfo> steps;             ///< before they are bound
   std::vector<codegen::KernelUnit> native; ///< lie in the cache
+  std::string device_kernels;              ///< lie there under this key; empty: there are none
 };
 
 struct KeptPlan {
@@ -80,9 +81,10 @@ struct ReadProgram {
   std::vector<std::string> inputs;
   PlanResult plan;
   std::vector<codegen::KernelUnit> native;
+  std::string device_kernels;
 };
 
-/// Gives the bytes of a range of the model's files. Throws Error where there is no such range.
+/// Gives the elements of a range of the model's files. Throws Error where there is no such range.
 using ReadPlace = std::function<TensorMemory(const importer::TensorPlace&)>;
 
 /// A kept plan, read. Its programs and values are verified together.
@@ -92,8 +94,11 @@ struct ReadPlan {
   std::shared_ptr<const runtime::ValuePlan> values; ///< null: the only program is the model
 };
 
+/// Which device the steps of a plan may be for, besides the host.
+enum class Steps : uint8_t { of_host, of_device };
+
 /// Throws Error (model) where the bytes are no plan, or one that is not sound. `memory` is that of the bytes,
 /// at a multiple of kTensorAlignment.
-ReadPlan read_plan(const TensorMemory& memory, const ReadPlace& read_place);
+ReadPlan read_plan(const TensorMemory& memory, const ReadPlace& read_place, Steps steps);
 
 } // namespace tbx::driver

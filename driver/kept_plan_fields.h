@@ -8,7 +8,7 @@
 namespace tbx::archive {
 
 template <class A> void fields(A& a, importer::TensorPlace& v) {
-  a.template all<importer::TensorPlace>(v.file, v.at, v.bytes);
+  a.template all<importer::TensorPlace>(v.file, v.at, v.bytes, v.encoded);
 }
 template <class A> void fields(A& a, codegen::KernelUnit& v) {
   a.template all<codegen::KernelUnit>(v.key, v.functions);
@@ -17,8 +17,8 @@ template <class A> void fields(A& a, runtime::NestWork& v) {
   a.template all<runtime::NestWork>(v.each, v.sizes);
 }
 template <class A> void fields(A& a, driver::KeptProgram& v) {
-  static_assert(kArity<driver::KeptProgram> == 6, "a member is not saved");
-  a(v.made_for, v.inputs, v.executable, v.evaluated, v.steps, v.native);
+  static_assert(kArity<driver::KeptProgram> == 7, "a member is not saved");
+  a(v.made_for, v.inputs, v.executable, v.evaluated, v.steps, v.native, v.device_kernels);
   for (runtime::StepInfo& step : v.steps) a(step.work); // which packages do without
 }
 template <class A> void fields(A& a, driver::KeptPlan& v) {

@@ -15,6 +15,8 @@
 #include "base/archive.h"
 #include "base/caches.h"
 #include "codegen/build_module.h"
+#include "device/device.h"
+#include "driver/compile.h"
 #include "driver/target.h"
 #include "extern_kernels/catalogue.h"
 
@@ -123,6 +125,13 @@ std::string environment() {
   return fmt::format("{}", fmt::join(all, "\n"));
 }
 
+/// All that is known of a device.
+std::string identity_of(const device::Properties& p) {
+  static_assert(kArity<device::Properties> == 8, "a plan may depend on the new member");
+  return fmt::format("{} {} {} {} {} {} {} {}\n", p.name, p.architecture, p.multiprocessors, p.memory_bytes,
+                     p.l2_bytes, p.shared_bytes_block, p.number, p.starts_early);
+}
+
 } // namespace
 
 static std::string find_build_identity() {
@@ -153,6 +162,7 @@ std::string plan_surroundings(const CompileOptions& options) {
                                  extern_kernels::library_identity(), cpu, environment(),
                                  codegen::units_identity(chosen_isa(options)));
   const Target target = target_of(options);
+  if (const std::shared_ptr<device::Device> device = device_of(options)) text += identity_of(device->properties());
   const Caches caches = host_caches(); // library kernels are asked for work that they cut by these
   text += fmt::format("{} {} {}\n", caches.l1_bytes, caches.l2_bytes, caches.share_bytes);
   return text + archive::write(target, none) + archive::write(options, none);

@@ -14,6 +14,7 @@
 
 #include "base/archive.h"
 #include "base/budget.h"
+#include "base/encoded.h"
 #include "base/error.h"
 #include "codegen/kernel_cache.h"
 #include "driver/limits.h"
@@ -73,7 +74,6 @@ std::string why_unused(const CompileOptions& o) {
   if (o.reference) return "reference sessions are compiled each time";
   if (o.every_value) return "option every_value is given";
   if (!o.operator_libraries.empty()) return "the model has operators of a library of the user's own";
-  if (!o.device.empty()) return "plans for a device are compiled each time";
   if (build_identity().empty()) return "this build does not say which one it is (linker option --build-id)";
   return {};
 }
@@ -199,22 +199,38 @@ struct PlanStore::Impl {
     if (options.log) options.log(wrong + ": the model is compiled anew");
   }
 
+  /// The bytes of a place in the model's files.
+  static TensorMemory bytes_at(const importer::TensorPlace& place, ModelBytes& model, ExternalData& external) {
+    if (place.file.empty()) {
+      if (place.bytes == 0 || place.at > model.size() || place.bytes > model.size() - place.at)
+        archive::damaged("a constant lies outside of the model");
+      const auto copy = model.copy(place.at, place.bytes);
+      return {{copy.get(), place.bytes}, copy, false, {}};
+    }
+    const auto file = external.file(place.file);
+    const auto all = file->bytes();
+    if (place.at > all.size() || place.bytes > all.size() - place.at)
+      archive::damaged("a constant lies outside of the external data");
+    return {all.subspan(place.at, place.bytes), file, true, {}};
+  }
+
+  static TensorMemory elements_at(const importer::TensorPlace& place, ModelBytes& model, ExternalData& external) {
+    TensorMemory memory = bytes_at(place, model, external);
+    if (place.encoded == DType::undefined) return memory;
+    const auto count = static_cast<int64_t>(place.bytes / sizeof(float));
+    const Tensor from{DType::f32, {count}, memory.bytes.data(), memory.owner};
+    std::optional<Tensor> to = is_half(place.encoded) && place.bytes % sizeof(float) == 0 ? encoded(place.encoded, from) : std::nullopt;
+    if (!to) archive::damaged("a constant is not what it was made of");
+    return {{static_cast<const std::byte*>(to->data), place.bytes_read()}, to->owner, false, {}};
+  }
+
   ReadPlan read_kept(const TensorMemory& memory) const {
-    ModelBytes bytes = open_model();
+    ModelBytes model_bytes = open_model();
     ExternalData external = open_external();
-    return read_plan(memory, [&](const importer::TensorPlace& place) -> TensorMemory {
-      if (place.file.empty()) {
-        if (place.bytes == 0 || place.at > bytes.size() || place.bytes > bytes.size() - place.at)
-          archive::damaged("a constant lies outside of the model");
-        const auto copy = bytes.copy(place.at, place.bytes);
-        return {{copy.get(), place.bytes}, copy, false, {}};
-      }
-      const auto file = external.file(place.file);
-      const auto all = file->bytes();
-      if (place.at > all.size() || place.bytes > all.size() - place.at)
-        archive::damaged("a constant lies outside of the external data");
-      return {all.subspan(place.at, place.bytes), file, true, {}};
-    });
+    return read_plan(
+        memory,
+        [&](const importer::TensorPlace& place) { return elements_at(place, model_bytes, external); },
+        options.device.empty() ? Steps::of_host : Steps::of_device);
   }
 };
 

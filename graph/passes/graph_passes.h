@@ -2,6 +2,7 @@
 // switched off.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +24,9 @@ struct PassContext {
   DType row_weights = DType::undefined;
   /// So are values that the model has in another type of 16 bits; else those keep what the model gives them.
   bool halves_too = false;
+  /// Told of each float32 constant that is made a float of 16 bits, and what becomes of it: kept plans read
+  /// the former and make it the latter again. May be empty.
+  std::function<void(const Tensor& from, const Tensor& to)> encoded = {};
 };
 
 struct Pass {

@@ -5,12 +5,13 @@
 #include <span>
 
 #include "graph/graph.h"
+#include "graph/passes/graph_passes.h"
 
 namespace tbx::graph {
 
-/// A float32 constant in a float of 16 bits, each element rounded to the nearest; nullopt where a finite one
-/// would become infinite.
-std::optional<Tensor> encoded(DType type, const Tensor& from);
+/// A float32 constant in a float of 16 bits, which is told to `context.encoded`; nullopt where a finite
+/// element would become infinite.
+std::optional<Tensor> narrow_constant(DType type, const Tensor& from, const PassContext& context);
 
 /// The Transpose of a constant float32 matrix that makes `id`; nullptr: something else does. Producers are
 /// places in `nodes`. Weights that something else reads as they are, embeddings for example, are turned in

@@ -17,7 +17,8 @@ namespace {
 
 class RowNarrower {
 public:
-  RowNarrower(Graph& graph, DType type) : e_(graph), g_(graph), type_(type) {}
+  RowNarrower(Graph& graph, const PassContext& context)
+      : e_(graph), g_(graph), context_(context), type_(context.row_weights) {}
 
   int run() {
     int count = 0;
@@ -55,7 +56,7 @@ private:
     if (!matrix || matrix->dims.size() != 2) return -1;
     auto [it, fresh] = narrowed_.try_emplace(weights, -1);
     if (!fresh) return it->second;
-    auto tensor = encoded(type_, *matrix);
+    auto tensor = narrow_constant(type_, *matrix, context_);
     if (!tensor) return -1;
     ValueId narrow = e_.add_constant(std::move(*tensor), g_.at(from).name);
     if (turn) {
@@ -79,6 +80,7 @@ private:
 
   Editor e_;
   Graph& g_;
+  const PassContext& context_;
   DType type_;
   std::vector<Node> before_;            ///< the nodes as they were
   std::map<ValueId, ValueId> narrowed_; ///< weights -> what stands for them
@@ -87,7 +89,7 @@ private:
 } // namespace
 
 int narrow_row_weights(Graph& graph, const PassContext& context) {
-  return context.row_weights == DType::undefined ? 0 : RowNarrower(graph, context.row_weights).run();
+  return context.row_weights == DType::undefined ? 0 : RowNarrower(graph, context).run();
 }
 
 } // namespace tbx::graph

@@ -33,8 +33,8 @@ class Narrower {
 public:
   /// `all`: every value may become narrow but those of which Value::stored says another type; else those of
   /// which it says this one.
-  Narrower(Graph& graph, DType type, bool all, bool cuda)
-      : e_(graph), g_(graph), type_(type), all_(all), cuda_(cuda) {
+  Narrower(Graph& graph, const PassContext& context, DType type, bool all)
+      : e_(graph), g_(graph), context_(context), type_(type), all_(all), cuda_(context.target.cuda) {
     for (const Value& v : graph.values)
       of_another_.push_back(v.stored != DType::undefined && v.stored != type);
   }
@@ -228,7 +228,7 @@ private:
   ValueId narrowed(ValueId id) {
     auto [it, fresh] = narrowed_.try_emplace(id, -1);
     if (!fresh) return it->second;
-    if (auto tensor = encoded(type_, *g_.at(id).constant))
+    if (auto tensor = narrow_constant(type_, *g_.at(id).constant, context_))
       it->second = e_.add_constant(std::move(*tensor), g_.at(id).name);
     return it->second;
   }
@@ -253,6 +253,7 @@ private:
 
   Editor e_;
   Graph& g_;
+  const PassContext& context_;
   DType type_;
   bool all_, cuda_;
   std::vector<Node> before_; ///< the nodes as they were
@@ -271,12 +272,12 @@ int narrow_storage(Graph& graph, const PassContext& context) {
   if (context.stored != DType::undefined) {
     if (context.halves_too)
       for (Value& v : graph.values) v.stored = DType::undefined;
-    count += Narrower(graph, context.stored, true, context.target.cuda).run();
+    count += Narrower(graph, context, context.stored, true).run();
   }
   // A model of halves stays one where they are multiplied: widen_halves has left word of what they were.
   for (const Value& v : graph.values)
     if (is_half(v.stored) && v.stored != context.stored)
-      return count + Narrower(graph, v.stored, false, context.target.cuda).run();
+      return count + Narrower(graph, context, v.stored, false).run();
   return count;
 }
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -228,3 +229,18 @@ def test_elements_of_sequences_have_their_type() -> None:
         session.run({"x": one})
     with pytest.raises(tensorbox.ModelError, match=r"'x': an element of the sequence is .*expected tensor\(float32\)"):
         session.run({"x": [None]})
+
+
+def test_a_session_at_exit(tmp_path: Path) -> None:
+    """What a thread or a cache still holds when the interpreter ends is nothing to tell of."""
+    path = tmp_path / "doubled.onnx"
+    path.write_bytes(doubled().SerializeToString())
+    program = f"""
+import threading, time, tensorbox
+session = tensorbox.Session({str(path)!r}, compile=False, threads=1)
+def wait(held):
+    time.sleep(60)
+threading.Thread(target=wait, args=(session,), daemon=True).start()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

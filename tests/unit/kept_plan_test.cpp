@@ -78,6 +78,23 @@ TEST(TensorPlaces, KnowMemoryByItsOwner) {
   EXPECT_EQ(places.place_of(tensor_in(later, 0, 4)), std::nullopt);
 }
 
+TEST(TensorPlaces, KnowWhatWasMadeOfAPlace) {
+  const std::shared_ptr<void> block = allocate_aligned(4096);
+  const std::shared_ptr<const std::byte> known(block, static_cast<const std::byte*>(block.get()));
+  TensorPlaces places;
+  places.note(known, {known.get(), 4096}, "weights.bin", 128);
+  Tensor half = Tensor::make(DType::f16, {100});
+  places.note_encoded(tensor_in(known, 64, 100), half);
+  EXPECT_EQ(places.place_of(half), (TensorPlace{"weights.bin", 192, 400, DType::f16}));
+  EXPECT_EQ(places.place_of(half)->bytes_read(), 200U);
+  half.data += 2 * 10;
+  half.dims = {5}; // a part of it
+  EXPECT_EQ(places.place_of(half), (TensorPlace{"weights.bin", 232, 20, DType::f16}));
+  const Tensor unknown = Tensor::make(DType::bf16, {4});
+  places.note_encoded(Tensor::make(DType::f32, {4}), unknown); // which lies in no file
+  EXPECT_EQ(places.place_of(unknown), std::nullopt);
+}
+
 TEST_F(KeptPlans, LieInTheCacheWhole) {
   codegen::KernelCache cache(toolchain_);
   const std::string key(32, 'a'), other(32, 'b');

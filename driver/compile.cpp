@@ -294,10 +294,12 @@ std::optional<Compiled> bind_kept(ReadProgram program, const CompileOptions& opt
     return std::nullopt;
   CompileStats stats;
   stats.kept_plan = true;
-  runtime::BindOptions how{.threads = options.threads, .on = {device_of(options), nullptr}, .max_memory = options.max_memory};
+  runtime::BindOptions how{
+      .threads = options.threads, .on = {device_of(options), nullptr}, .max_memory = options.max_memory};
   std::optional<std::string> binary;
   if (!program.device_kernels.empty()) {
-    binary = codegen::kept_device_binary(program.device_kernels, how.on.device->properties(), toolchain_of(options));
+    binary = codegen::kept_device_binary(program.device_kernels, how.on.device->properties(),
+                                         toolchain_of(options));
     if (!binary) return std::nullopt;
   }
   if (options.progress) options.progress("bind", 0, 0);

@@ -57,9 +57,13 @@ template <class Write> std::string PlanRecorder::bounded(Write write) {
   if (!refused_.empty()) return {};
   try {
     std::string bytes = write();
-    if (tensors_.bytes() <= kMostKeptBytes) return bytes;
-    refuse(fmt::format("compiling made constants of {} MiB, and {} MiB are kept at most",
-                       tensors_.bytes() >> 20, kMostKeptBytes >> 20));
+    uint64_t elsewhere = 0;
+    for (const TensorPlace& place : elsewhere_) elsewhere += place.bytes;
+    if (const uint64_t most = most_kept_bytes(elsewhere); tensors_.bytes() > most)
+      refuse(fmt::format("compiling made constants of {} MiB, and {} MiB are kept at most",
+                         tensors_.bytes() >> 20, most >> 20));
+    else
+      return bytes;
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::internal) throw;
     refuse(e.message());
@@ -96,7 +100,10 @@ std::string PlanRecorder::to_bytes() {
 namespace {
 
 ReadProgram read_program(KeptProgram kept, const TensorMemory& memory, Steps steps) {
-  ReadProgram read{std::move(kept.made_for), std::move(kept.inputs), {}, std::move(kept.native),
+  ReadProgram read{std::move(kept.made_for),
+                   std::move(kept.inputs),
+                   {},
+                   std::move(kept.native),
                    std::move(kept.device_kernels)};
   PlanResult& plan = read.plan;
   plan.executable = runtime::from_bytes(std::as_bytes(std::span(kept.executable)), memory);

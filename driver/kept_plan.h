@@ -3,6 +3,7 @@
 // hold as they are stay there.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,9 +45,12 @@ struct KeptPlan {
   std::string values;                ///< bytes of a value plan over them; empty: the only one is the model
 };
 
-/// Bytes of constants that a kept plan may have of its own. A plan with more would hold the model's weights
-/// once more, and is as slow to read.
-inline constexpr uint64_t kMostKeptBytes = uint64_t{32} << 20;
+/// Bytes of constants that a kept plan may have of its own, where the model's files have `elsewhere` of those
+/// that it needs. A plan with more would hold the model's weights once more, and is as slow to read.
+constexpr uint64_t most_kept_bytes(uint64_t elsewhere) {
+  constexpr uint64_t kAlways = uint64_t{32} << 20;
+  return std::max(kAlways, elsewhere / 4); // queries, keys and values that are joined: a fifth of a BERT
+}
 
 /// Collects the plan of a session while that is compiled.
 class PlanRecorder {

@@ -162,7 +162,8 @@ std::string plan_surroundings(const CompileOptions& options) {
                                  extern_kernels::library_identity(), cpu, environment(),
                                  codegen::units_identity(chosen_isa(options)));
   const Target target = target_of(options);
-  if (const std::shared_ptr<device::Device> device = device_of(options)) text += identity_of(device->properties());
+  if (const std::shared_ptr<device::Device> device = device_of(options))
+    text += identity_of(device->properties());
   const Caches caches = host_caches(); // library kernels are asked for work that they cut by these
   text += fmt::format("{} {} {}\n", caches.l1_bytes, caches.l2_bytes, caches.share_bytes);
   return text + archive::write(target, none) + archive::write(options, none);

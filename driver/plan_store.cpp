@@ -200,7 +200,8 @@ struct PlanStore::Impl {
   }
 
   /// The bytes of a place in the model's files.
-  static TensorMemory bytes_at(const importer::TensorPlace& place, ModelBytes& model, ExternalData& external) {
+  static TensorMemory bytes_at(const importer::TensorPlace& place, ModelBytes& model,
+                               ExternalData& external) {
     if (place.file.empty()) {
       if (place.bytes == 0 || place.at > model.size() || place.bytes > model.size() - place.at)
         archive::damaged("a constant lies outside of the model");
@@ -214,12 +215,15 @@ struct PlanStore::Impl {
     return {all.subspan(place.at, place.bytes), file, true, {}};
   }
 
-  static TensorMemory elements_at(const importer::TensorPlace& place, ModelBytes& model, ExternalData& external) {
+  static TensorMemory elements_at(const importer::TensorPlace& place, ModelBytes& model,
+                                  ExternalData& external) {
     TensorMemory memory = bytes_at(place, model, external);
     if (place.encoded == DType::undefined) return memory;
     const auto count = static_cast<int64_t>(place.bytes / sizeof(float));
     const Tensor from{DType::f32, {count}, memory.bytes.data(), memory.owner};
-    std::optional<Tensor> to = is_half(place.encoded) && place.bytes % sizeof(float) == 0 ? encoded(place.encoded, from) : std::nullopt;
+    std::optional<Tensor> to = is_half(place.encoded) && place.bytes % sizeof(float) == 0
+                                   ? encoded(place.encoded, from)
+                                   : std::nullopt;
     if (!to) archive::damaged("a constant is not what it was made of");
     return {{static_cast<const std::byte*>(to->data), place.bytes_read()}, to->owner, false, {}};
   }
@@ -228,8 +232,7 @@ struct PlanStore::Impl {
     ModelBytes model_bytes = open_model();
     ExternalData external = open_external();
     return read_plan(
-        memory,
-        [&](const importer::TensorPlace& place) { return elements_at(place, model_bytes, external); },
+        memory, [&](const importer::TensorPlace& place) { return elements_at(place, model_bytes, external); },
         options.device.empty() ? Steps::of_host : Steps::of_device);
   }
 };

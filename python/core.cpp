@@ -152,7 +152,8 @@ void bind_optimize(nb::module_& m) {
 } // namespace
 
 NB_MODULE(_core, m) {
-  // A session may outlive the interpreter: a thread or a cache of the caller's holds it. That is no error of theirs.
+  // A session may outlive the interpreter: a thread or a cache of the caller's holds it. That is no error of
+  // theirs.
   nanobind::set_leak_warnings(false);
   m.attr("__version__") = tbx::version();
   bind_errors(m);

@@ -57,9 +57,9 @@ VERDICT = r"^(FAILED|ERROR)|passed|failed"
 NUMBERS = r"over copy|ratio|NOT|rror:"
 PARTS = [
     Part("device", device_tests("*/cuda:-*LibraryKernels*"), 90, GTEST, TESTS),
-    Part("sessions", tests("tests/python/test_device.py", "tests/python/test_device_memory.py"), 90, VERDICT, TESTS),
+    Part("sessions", tests("tests/python/test_device.py", "tests/python/test_device_memory.py", "tests/python/test_kept_device_plans.py"), 90, VERDICT, TESTS),
     Part("kernels", tests("tests/python/test_device_kernels.py"), 90, VERDICT, TESTS),
-    Part("state", tests("tests/python/test_state.py", "tests/ops/test_kept_cache.py"), 60, VERDICT, TESTS),
+    Part("state", tests("tests/python/test_state.py", "tests/python/test_growing_state.py", "tests/ops/test_kept_cache.py"), 60, VERDICT, TESTS),
     Part("forks", python("bench/gpu/forks.py"), 100, NUMBERS),
     Part("copies", python("bench/gpu/kernels.py", "running", "50257", "odd"), 60, NUMBERS),
     Part("decode", python("bench/gpu/decode.py"), 100, r"bandwidth|rror:"),

@@ -3,8 +3,9 @@
 
     python bench/gpu/start.py [MODEL[:PRECISION]...]      # of the zoo
 
-cold: with an empty kernel cache; warm: with what the cold start left there, the least of three. Libraries are loaded before,
-by a session of one convolution and one product, whose time is printed as well ("libraries"); the file is in the page cache.
+cold: with an empty kernel cache; warm: with what the cold start left there, the least of three; "no plan": warm, and compiled
+anew (TBX_CACHE_PLANS=0). Libraries are loaded before, by a session of one convolution and one product, whose time is printed as
+well ("libraries"); the file is in the page cache, and a minute old, since no plan is kept of a large one that is younger.
 Needs tensorbox and onnx on the path.
 """
 
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 sys.path.insert(0, str(TESTS / "zoo"))
 MODELS = ("resnet50:f16", "bert_base_s128:f16", "swin_t:f16", "bert_base_int8_dynamic:strict", "efficientnet_b0:f16")
 WARM = 3
+SETTLED_S = 61
 
 
 def small_model() -> bytes:
@@ -56,24 +59,36 @@ def child(path: str, precision: str) -> None:
     print(json.dumps({"libraries": loaded - begin, "session": compiled - loaded, "run": done - compiled}))
 
 
-def start(path: Path, precision: str, cache: str) -> dict[str, float]:
+def start(path: Path, precision: str, cache: str, **environment: str) -> dict[str, float]:
     done = subprocess.run([sys.executable, __file__, "--child", str(path), precision], check=True, capture_output=True, text=True,
-                          env={**os.environ, "TBX_CACHE_DIR": cache})
+                          env={**os.environ, "TBX_CACHE_DIR": cache, **environment})
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def least(starts: Iterable[dict[str, float]]) -> dict[str, float]:
+    return min(starts, key=lambda s: s["session"] + s["run"])
+
+
+def wait_until_settled(folders: list[Path]) -> None:
+    youngest = max(file.stat().st_ctime for folder in folders for file in folder.iterdir())
+    time.sleep(max(0.0, SETTLED_S - (time.time() - youngest)))
 
 
 def main() -> None:
     import zoo
 
-    print("| model | libraries s | cold s (session + first run) | warm s (session + first run) |\n|---|---|---|---|")
-    for name in sys.argv[1:] or MODELS:
-        model, _, precision = name.partition(":")
-        path = zoo.folder(model) / "model.onnx"
+    names = sys.argv[1:] or MODELS
+    folders = {name: zoo.folder(name.partition(":")[0]) for name in names}
+    wait_until_settled(list(folders.values()))
+    print("| model | libraries s | cold s (session + first run) | warm s | no plan s |\n|---|---|---|---|---|")
+    for name, folder in folders.items():
+        how = folder / "model.onnx", name.partition(":")[2] or "strict"
         with tempfile.TemporaryDirectory() as cache:
-            cold = start(path, precision or "strict", cache)
-            warm = min((start(path, precision or "strict", cache) for _ in range(WARM)), key=lambda s: s["session"] + s["run"])
-        shown = [f"{s['session'] + s['run']:.2f} ({s['session']:.2f} + {s['run']:.2f})" for s in (cold, warm)]
-        print(f"| {name} | {warm['libraries']:.2f} | {shown[0]} | {shown[1]} |", flush=True)
+            cold = start(*how, cache)
+            warm = least(start(*how, cache) for _ in range(WARM))
+            compiled = least(start(*how, cache, TBX_CACHE_PLANS="0") for _ in range(WARM))
+        shown = [f"{s['session'] + s['run']:.2f} ({s['session']:.2f} + {s['run']:.2f})" for s in (cold, warm, compiled)]
+        print(f"| {name} | {warm['libraries']:.2f} | {' | '.join(shown)} |", flush=True)
 
 
 if __name__ == "__main__":

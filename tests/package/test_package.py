@@ -508,10 +508,6 @@ def test_a_package_for_the_instruction_set_of_its_session_computes_as_it_does(tm
 def test_packages_that_fuzzing_starts_from_can_be_loaded():
     """Of another version of the format they would be refused at once, and nothing behind that would be tried."""
     files = sorted((ROOT / "tests/fuzz/corpus").glob("*.tbx"))
-    refused = []
-    for file in files:
-        try:
-            tensorbox.Session(file, compile=False)
-        except tensorbox.Error:
-            refused.append(file.name)
-    assert refused == ["address_comes_round.tbx", "address_of_no_buffer.tbx"] and len(files) >= 12, "make them anew: tests/fuzz/make_corpus.py"
+    assert len(files) >= 12
+    for file in files:  # refused: make them anew with tests/fuzz/make_corpus.py
+        tensorbox.Session(file, compile=False)

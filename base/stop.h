@@ -1,4 +1,5 @@
-// When to stop: a limit of time and a flag of the caller, looked at by whatever may take long.
+// When to stop: a limit of time, a flag of the caller and what it answers, looked at by whatever may take
+// long.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,7 @@ struct Stop {
   std::chrono::steady_clock::time_point start{};
   const char* what = "the run"; ///< that has the limit, and the option that raises it
   const char* option = "time_limit_ms";
+  bool (*asked)() = nullptr; ///< true: it is time. No reason to cut long work into pieces
 
   bool active() const { return cancel != nullptr || limit_ms > 0; }
   /// Throws Error (model) when it is time.

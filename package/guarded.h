@@ -13,8 +13,12 @@
 
 namespace tbx::package {
 
-/// What ends the runs that this thread begins (CancelScope); null: nothing.
-extern constinit thread_local const std::atomic<bool>* cancels_runs;
+/// What ends the runs that this thread begins (CancelScope). Null: nothing.
+struct EndOfRuns {
+  const std::atomic<bool>* cancel = nullptr;
+  bool (*asked)() = nullptr;
+};
+extern constinit thread_local EndOfRuns ends_runs;
 
 Failure failure_of(const std::exception& e);
 
@@ -23,10 +27,10 @@ template <class F> auto guarded(F&& f) -> Result<decltype(f())> {
   try {
     CallScope call;
     std::optional<decltype(f())> result;
-    const std::atomic<bool>* const cancel = cancels_runs;
+    const EndOfRuns end = ends_runs;
     // A caller may be a task itself, of many that use one session: they wait for locks of each other.
     with_stack([&] {
-      cancels_runs = cancel; // it may be another thread
+      ends_runs = end; // it may be another thread
       runtime::isolated([&] { result.emplace(f()); });
     });
     return std::move(*result);

@@ -19,12 +19,17 @@
 
 namespace tbx {
 
-constinit thread_local const std::atomic<bool>* package::cancels_runs = nullptr;
+constinit thread_local package::EndOfRuns package::ends_runs;
 
-CancelScope::CancelScope(const std::atomic<bool>& cancel) : outer_(package::cancels_runs) {
-  package::cancels_runs = &cancel;
+CancelScope::CancelScope(const std::atomic<bool>& cancel)
+    : outer_(package::ends_runs.cancel), outer_asked_(package::ends_runs.asked) {
+  package::ends_runs.cancel = &cancel;
 }
-CancelScope::~CancelScope() { package::cancels_runs = outer_; }
+CancelScope::CancelScope(bool (*asked)())
+    : outer_(package::ends_runs.cancel), outer_asked_(package::ends_runs.asked) {
+  package::ends_runs.asked = asked;
+}
+CancelScope::~CancelScope() { package::ends_runs = {outer_, outer_asked_}; }
 
 namespace package {
 
@@ -92,7 +97,8 @@ void describe(const runtime::BoundExecutable& bound, std::vector<runtime::StepIn
 
 /// The limits that the session was made with hold for every run, and all draw from the same streams.
 runtime::RunOptions Session::Impl::limited(runtime::RunOptions run_options) const {
-  run_options.cancel = package::cancels_runs;
+  run_options.cancel = package::ends_runs.cancel;
+  run_options.asked = package::ends_runs.asked;
   run_options.time_limit_ms = time_limit_ms;
   run_options.max_memory = run_with.max_memory;
   run_options.random = random.get();

@@ -7,6 +7,7 @@
 
 #include "python/bound_run.h"
 #include "python/device.h"
+#include "python/interrupt.h"
 #include "python/session.h"
 #include "python/values.h"
 #include "tensorbox/tensorbox.h"
@@ -156,6 +157,7 @@ NB_MODULE(_core, m) {
   // theirs.
   nanobind::set_leak_warnings(false);
   m.attr("__version__") = tbx::version();
+  end_runs_at_signals();
   bind_errors(m);
   bind_output(m);
   bind_device(m);

@@ -113,6 +113,7 @@ void Session::Impl::begin(RunContext& ctx, std::span<const RunTensor> inputs, st
   TBX_MODEL(outputs.size() == plan->outputs.size(), "{} outputs given, the model has {}", outputs.size(),
             plan->outputs.size());
   ctx.stop = {run_options.cancel, run_options.time_limit_ms, {}};
+  ctx.stop.asked = run_options.asked;
   if (ctx.stop.active()) ctx.stop.start = run_options.started ? *run_options.started : Clock::now();
   ctx.symbols_before.swap(ctx.symbols);
   bind_symbols(*plan, inputs, ctx.symbols);

@@ -71,6 +71,7 @@ struct StepProfile {
 
 struct RunOptions {
   const std::atomic<bool>* cancel = nullptr;
+  bool (*asked)() = nullptr; ///< as Stop::asked
   int64_t time_limit_ms = 0;
   /// When the run began of which this is a part; default: now.
   std::optional<std::chrono::steady_clock::time_point> started;

@@ -22,7 +22,11 @@ ValueFrame& ValueFrame::body(size_t step, size_t number) {
   return *frame;
 }
 
-Stop RunGuard::stop() const { return {options.cancel, options.time_limit_ms, *options.started}; }
+Stop RunGuard::stop() const {
+  Stop stop{options.cancel, options.time_limit_ms, *options.started};
+  stop.asked = options.asked;
+  return stop;
+}
 
 int64_t RunGuard::memory() const { return options.max_memory > 0 ? options.max_memory : memory_limit(); }
 

@@ -326,16 +326,19 @@ struct TBX_API LoadOptions {
 };
 
 /// Runs that this thread begins until the end of the scope end with a model_error when `cancel` has become
-/// true, as soon as they would at a limit of time (docs/security.md). Another thread sets it.
+/// true, as soon as they would at a limit of time (docs/security.md). Another thread sets it. Or when `asked`
+/// gives true, which is called between steps, and by any thread: it has to be fast, and does not throw.
 class TBX_API CancelScope {
 public:
   explicit CancelScope(const std::atomic<bool>& cancel);
+  explicit CancelScope(bool (*asked)());
   ~CancelScope();
   CancelScope(const CancelScope&) = delete;
   CancelScope& operator=(const CancelScope&) = delete;
 
 private:
   const std::atomic<bool>* outer_;
+  bool (*outer_asked_)();
 };
 
 /// Runs of a session with the same memory for all inputs and outputs: Session::bind looks at them once, and a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -229,6 +230,52 @@ def test_elements_of_sequences_have_their_type() -> None:
         session.run({"x": one})
     with pytest.raises(tensorbox.ModelError, match=r"'x': an element of the sequence is .*expected tensor\(float32\)"):
         session.run({"x": [None]})
+
+
+def looping() -> onnx.ModelProto:
+    """Doubles v for n times."""
+    return onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        looping (int64 n, float[4] v) => (float[4] y) {
+            go = Constant <value = bool {1}> ()
+            y = Loop (n, go, v) <body = once (int64 i, bool c, float[4] a) => (bool again, float[4] b) {
+                again = Identity (c)
+                s = ReduceSum <keepdims = 1> (a)
+                t = Sub (s, s)
+                b = Add (a, t)
+            }>
+        }""")
+
+
+class Alarm(Exception):
+    pass
+
+
+def test_a_signal_ends_a_run() -> None:
+    """As it ends Python's own work: with what the handler raises; and the session goes on."""
+    session = tensorbox.Session(looping())
+    v = np.arange(4, dtype=np.float32)
+
+    def ring(number: int, frame: object) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for _ in range(2):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            begin = time.monotonic()
+            with pytest.raises(Alarm):
+                session.run({"n": np.array(2**40), "v": v})
+            assert time.monotonic() - begin < 60  # of a run of many days
+            np.testing.assert_array_equal(session.run({"n": np.array(3), "v": v})["y"], v)
+        signal.signal(signal.SIGALRM, lambda number, frame: None)  # one that does not raise ends nothing
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with tensorbox.Cancellation() as stop:
+            threading.Timer(0.6, stop.cancel).start()
+            with pytest.raises(tensorbox.ModelError, match="cancelled"):
+                session.run({"n": np.array(2**40), "v": v})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_session_at_exit(tmp_path: Path) -> None:

@@ -137,6 +137,16 @@ void check(const ConvProblem& p, Fit& fit) {
   check_post_ops(fit, p.post_ops);
 }
 
+void check(const HeadRotation& r, Fit& fit) {
+  if (r.width == 0) return;
+  fit.input(AttentionProblem::kCosines, "Bc");
+  fit.input(AttentionProblem::kSines, "Bc");
+  const int64_t depth = fit.size('d'), numbers = fit.size('c');
+  fit.require(r.width % 2 == 0 && (depth < 0 || r.width <= depth) &&
+                  (numbers < 0 || numbers == r.width || numbers == r.width / 2),
+              "{} cosines for {} elements of heads of {}", numbers, r.width, depth);
+}
+
 void check(const AttentionProblem& p, Fit& fit) {
   fit.input(0, "bhsd");
   fit.input(1, "bgtd");
@@ -156,6 +166,7 @@ void check(const AttentionProblem& p, Fit& fit) {
                     fit.out(i).dtype == fit.in(i).dtype,
                 "a cache of another type");
   }
+  check(p.rotation, fit);
   const int64_t part = fit.size('p'), all = fit.size('t');
   fit.require(part < 0 || all < 0 || part <= all, "{} of {} tokens are those {}", part, all,
               p.appends ? "appended" : "of before");

@@ -63,6 +63,12 @@ std::string text(const RecurrentProblem& p) {
   return s + (p.gives_c ? " +Y_c" : "");
 }
 
+std::string text(const HeadRotation& r) {
+  if (r.width == 0) return {};
+  return fmt::format(" rotates {} elements{}{}", r.width, r.interleaved ? " in pairs" : "",
+                     r.rounded == DType::undefined ? "" : fmt::format(" in {}", name_of(r.rounded)));
+}
+
 std::string text(const RowWork& work) {
   static constexpr const char* kNorms[] = {"", " of a row over its root mean square", " of a normalised row"};
   static constexpr const char* kActivations[] = {"", " +relu", " +gelu_tanh", " +gelu_erf", " +silu"};
@@ -120,7 +126,7 @@ std::string to_string(const Problem& problem) {
                        p->has_bias ? " +bias" : "", p->a_zero >= 0 || p->b_zero >= 0 ? " zero points" : "",
                        text(p->post_ops), text(p->precision));
   if (const auto* p = std::get_if<AttentionProblem>(&problem))
-    return fmt::format("Attention scale {}{}{}{}{}{}{}{}{}{}{}", p->scale, p->causal ? " causal" : "",
+    return fmt::format("Attention scale {}{}{}{}{}{}{}{}{}{}{}{}", p->scale, p->causal ? " causal" : "",
                        p->causal && p->from_end ? " from the end" : "",
                        p->window > 0 ? fmt::format(" window {}", p->window) : "",
                        p->softcap > 0 ? fmt::format(" softcap {}", p->softcap) : "",
@@ -129,7 +135,7 @@ std::string to_string(const Problem& problem) {
                        p->zero_undefined_rows ? " 0 for undefined rows"
                        : p->zero_hidden_rows  ? " 0 for hidden rows"
                                               : "",
-                       p->carries ? " carries caches" : "", p->appends ? " appends" : "");
+                       p->carries ? " carries caches" : "", p->appends ? " appends" : "", text(p->rotation));
   if (const auto* p = std::get_if<RecurrentProblem>(&problem)) return name_of(problem) + text(*p);
   if (const auto* p = std::get_if<PackedMatMulProblem>(&problem))
     return fmt::format("MatMulNBits {} x {}{}{}", p->k, p->n, in_blocks(p->bits, p->block, p->rounds),

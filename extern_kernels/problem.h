@@ -81,6 +81,16 @@ struct MatMulProblem {
 /// more than it saves.
 inline constexpr int64_t kFewQueries = 4;
 
+/// The first elements of each head, turned by pairs: (x, y) becomes (x * cos - y * sin, x * sin + y * cos).
+struct HeadRotation {
+  int64_t width = 0;                ///< how many elements; 0: none
+  bool interleaved = false;         ///< a pair are elements 2 * i and 2 * i + 1; else i and i + width / 2
+  DType rounded = DType::undefined; ///< what products become before they are added; undefined: stay f32
+  /// What queries and keys become then.
+  DType queries = DType::undefined, keys = DType::undefined;
+  bool operator==(const HeadRotation&) const = default;
+};
+
 /// Scaled dot-product attention: q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, Dv], 3 = additive mask
 /// (broadcastable to [B, H, S, T]), 4 = starts [B] i32, 5 = sinks [H]; 3 to 5 are optional. Output
 /// [B, H, S, Dv] (any strides). H is a multiple of Hkv. f32; q, k, v and the output may be f16 or bf16.
@@ -92,8 +102,12 @@ inline constexpr int64_t kFewQueries = 4;
 /// With `appends`, these inputs are the new keys [B, Hkv, N, D] and values [B, Hkv, N, Dv], floats of any
 /// type. They become outputs 1 and 2, which are the last N tokens of k and v: of these the kernel finds the
 /// others written, before the run began. N is 1 on a GPU.
+///
+/// With `rotation`, which asks for `appends`, queries and new keys are rotated first, and the rotated keys
+/// are stored: inputs kCosines and kSines are [B or 1, C], C as many as there are elements that turn, or as
+/// there are pairs of them.
 struct AttentionProblem {
-  static constexpr size_t kCacheKeys = 6, kCacheValues = 7;
+  static constexpr size_t kCacheKeys = 6, kCacheValues = 7, kCosines = 8, kSines = 9;
   float scale = 1;
   bool causal = false;   ///< query i sees the keys 0 to i, or with starts 0 to starts[batch] + i
   bool from_end = false; ///< with causal: the last query sees all keys, the one before it all but one, ...
@@ -109,6 +123,7 @@ struct AttentionProblem {
   float softcap = 0;  ///< scores become softcap * tanh(score / softcap) before the mask is added; 0: off
   bool carries = false;
   bool appends = false;
+  HeadRotation rotation = {};
 };
 
 /// What a gate of a recurrent layer makes of its sum.

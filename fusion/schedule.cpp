@@ -19,6 +19,7 @@
 #include "fusion/layout.h"
 #include "fusion/natural_order.h"
 #include "fusion/post_ops.h"
+#include "fusion/rotate_heads.h"
 #include "fusion/row_work.h"
 #include "fusion/share_kernels.h"
 #include "fusion/write_in_place.h"
@@ -148,6 +149,12 @@ std::span<const ScheduleStep> schedule_steps() {
       ScheduleStep{"append_caches", "token appended to a state, then attention -> attention, for a GPU",
                    [](ScheduleWork& w) {
                      if (w.target.cuda) append_caches(w.program);
+                   },
+                   wants_extern_fusion},
+      // Behind append_caches: the attention that stores the new key rotates it.
+      ScheduleStep{"rotate_heads", "rotation of query and new key -> the attention that appends, for a GPU",
+                   [](ScheduleWork& w) {
+                     if (w.target.cuda) rotate_heads(w.program);
                    },
                    wants_extern_fusion},
       // Behind assign_layouts, which adds copies: they may join a kernel.

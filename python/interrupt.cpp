@@ -13,8 +13,8 @@ namespace {
 
 constinit thread_local bool is_main_thread = false;
 
-/// Whether a handler of Python's raised (KeyboardInterrupt). Twenty times a second: to ask takes the GIL, which
-/// other threads may have.
+/// Whether a handler of Python's raised (KeyboardInterrupt). Twenty times a second: to ask takes the GIL,
+/// which other threads may have.
 bool signal_raised() {
   if (!is_main_thread) return false; // handlers run there alone
   constexpr int64_t kEachNs = 50'000'000;

@@ -73,10 +73,13 @@ template <class A> void fields(A& a, extern_kernels::MatMulProblem& v) {
   a.template all<extern_kernels::MatMulProblem>(v.has_bias, v.a_zero, v.b_zero, v.alpha, v.precision,
                                                 v.post_ops);
 }
+template <class A> void fields(A& a, extern_kernels::HeadRotation& v) {
+  a.template all<extern_kernels::HeadRotation>(v.width, v.interleaved, v.rounded, v.queries, v.keys);
+}
 template <class A> void fields(A& a, extern_kernels::AttentionProblem& v) {
   a.template all<extern_kernels::AttentionProblem>(
       v.scale, v.causal, v.from_end, v.has_mask, v.has_starts, v.has_sinks, v.tokens_first,
-      v.zero_undefined_rows, v.zero_hidden_rows, v.window, v.softcap, v.carries, v.appends);
+      v.zero_undefined_rows, v.zero_hidden_rows, v.window, v.softcap, v.carries, v.appends, v.rotation);
 }
 template <class A> void fields(A& a, extern_kernels::GateActivation& v) {
   a.template all<extern_kernels::GateActivation>(v.kind, v.alpha, v.beta);

@@ -278,9 +278,16 @@ private:
       post_ops(product->post_ops);
     } else if (const auto* attention = std::get_if<AttentionProblem>(&call.problem)) {
       const bool writes = attention->carries || attention->appends;
-      require(call.inputs.size() >= (writes ? AttentionProblem::kCacheValues + 1 : 3) &&
-                  !(attention->carries && attention->appends),
+      const extern_kernels::HeadRotation& turn = attention->rotation;
+      const size_t inputs = turn.width != 0 ? AttentionProblem::kSines + 1
+                            : writes        ? AttentionProblem::kCacheValues + 1
+                                            : 3;
+      require(call.inputs.size() >= inputs && !(attention->carries && attention->appends),
               "step {} is no attention", s);
+      require(turn.width >= 0 && (turn.width == 0 || attention->appends), "step {} rotates {} elements", s,
+              turn.width);
+      for (DType t : {turn.rounded, turn.queries, turn.keys})
+        require(t == DType::undefined || is_half(t), "step {} rounds to {}", s, name_of(t));
     }
   }
 

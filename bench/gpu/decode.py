@@ -3,6 +3,7 @@
 
     python bench/gpu/decode.py [WORD...]      # only cases whose name has one of the words
     python bench/gpu/decode.py --growing      # caches whose room grows as steps need it, instead of room for all steps
+    python bench/gpu/decode.py --without PASS [--without PASS...] [WORD...]    # beside the same without these passes, in turns
 
 Prints the time of a step whose scores the host waits for, that of steps in a row (`run_async`), and that of the GPU alone, whose
 inputs are on the GPU, each the least of many; of the latter two the share of the memory's bandwidth, as a copy has it, that reading weights and caches once
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,8 @@ def weight_bytes(path: Path, halves: bool) -> int:
     return total
 
 
-def session_of(model: str, precision: str, past: int, growing: bool) -> tuple[tensorbox.Session, Arrays, list[Arrays], Path]:
+def session_of(model: str, precision: str, past: int, without: Sequence[str] = (),
+               growing: bool = False) -> tuple[tensorbox.Session, Arrays, list[Arrays], Path]:
     """A session with a state, its caches at first, inputs of the steps, and the model's file."""
     workload = workloads.parse(f"{model}@past_len={past},total_len={past + 1}")
     inputs = workload.inputs()
@@ -75,63 +78,96 @@ def session_of(model: str, precision: str, past: int, growing: bool) -> tuple[te
     feeds = decoding.growing_feeds(workload.spec(), {name: a for name, a in inputs.items() if name not in caches})
     options: dict[str, Any] = {} if precision == "strict" else {"precision": precision}
     options |= {"state_limit": 4 * (past + STEPS)} if growing else {"state_capacity": past + STEPS + 1}
-    session = tensorbox.Session(str(workload.path()), device="cuda", state={f"{decoding.GIVEN}*": f"{decoding.LEFT}*"}, **options)
+    session = tensorbox.Session(str(workload.path()), device="cuda", state={f"{decoding.GIVEN}*": f"{decoding.LEFT}*"},
+                                disable_passes=list(without), **options)
     return session, caches, feeds, workload.path()
 
 
-def measure(model: str, precision: str, past: int, growing: bool, bandwidth: float) -> str:
-    session, caches, feeds, path = session_of(model, precision, past, growing)
-    expected = decoding.Ort(path, engines.LoadOptions(threads=4), caches, past + STEPS)
-    expected.reset()
-    session.set_state(caches)
-    for step in feeds[:3]:
-        ours, theirs = session.run(step), expected.step(step)
-    error = max(float(np.linalg.norm(ours[k].astype("d") - v) / np.linalg.norm(v.astype("d"))) for k, v in theirs.items())
-    there = [{name: torch.from_numpy(np.ascontiguousarray(array)).cuda() for name, array in step.items()} for step in feeds]
-    wall, row, device, stream = float("inf"), float("inf"), float("inf"), torch.cuda.current_stream()
-    for _ in range(ROUNDS):
-        session.set_state(caches)
-        for number, step in enumerate(feeds):
+class Steps:
+    """Steps of one session, and the least time of many."""
+
+    def __init__(self, session: tensorbox.Session, caches: Arrays, feeds: list[Arrays]) -> None:
+        self.session, self.caches, self.feeds = session, caches, feeds
+        self.there = [{name: torch.from_numpy(np.ascontiguousarray(array)).cuda() for name, array in step.items()} for step in feeds]
+        self.wall = self.row = self.device = float("inf")
+        self.devices: list[float] = []
+
+    def error(self, expected: list[Arrays]) -> float:
+        self.session.set_state(self.caches)
+        for step, theirs in zip(self.feeds, expected):
+            ours = self.session.run(step)
+        return max(float(np.linalg.norm(ours[k].astype("d") - v) / np.linalg.norm(v.astype("d"))) for k, v in theirs.items())
+
+    def measure(self) -> None:
+        session, stream = self.session, torch.cuda.current_stream()
+        session.set_state(self.caches)
+        for number, step in enumerate(self.feeds):
             begin = time.perf_counter()
             session.run(step)
-            wall = min(wall, time.perf_counter() - begin) if number > 1 else wall
-        session.set_state(caches)
-        session.run(feeds[0])
+            self.wall = min(self.wall, time.perf_counter() - begin) if number > 1 else self.wall
+        session.set_state(self.caches)
+        session.run(self.feeds[0])
         begin = time.perf_counter()
-        kept = [session.run_async(step, stream) for step in feeds[1:]]
+        kept = [session.run_async(step, stream) for step in self.feeds[1:]]
         session.synchronize()
-        row = min(row, (time.perf_counter() - begin) / (STEPS - 1))
+        self.row = min(self.row, (time.perf_counter() - begin) / (STEPS - 1))
         del kept
-        session.set_state(caches)
-        session.run(feeds[0])
+        session.set_state(self.caches)
+        session.run(self.feeds[0])
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda._sleep(10_000_000)  # the host gets ahead meanwhile
         first.record()
-        kept = [session.run_async(step, stream) for step in there[1:]]
+        kept = [session.run_async(step, stream) for step in self.there[1:]]
         last.record()
         last.synchronize()
-        device = min(device, first.elapsed_time(last) / (STEPS - 1) * 1e-3)
+        self.devices.append(first.elapsed_time(last) / (STEPS - 1) * 1e-3)
+        self.device = min(self.devices)
         del kept
+
+
+def measure(model: str, precision: str, past: int, bandwidth: float, without: list[str], growing: bool) -> list[str]:
+    """A line for each of the sessions: as it is, and without some passes."""
+    sessions: list[Steps] = []
+    for passes in [[], without] if without else [[]]:
+        session, caches, feeds, path = session_of(model, precision, past, passes, growing)
+        sessions.append(Steps(session, caches, feeds))
+    reference = decoding.Ort(path, engines.LoadOptions(threads=4), caches, past + STEPS)
+    reference.reset()
+    expected = [reference.step(step) for step in feeds[:3]]
+    errors = [s.error(expected) for s in sessions]
+    for turn in range(ROUNDS):
+        for s in sessions if turn % 2 == 0 else reversed(sessions):
+            s.measure()
     moved = weight_bytes(path, precision == "f16") + sum(array.nbytes for array in caches.values())
-    return (f"{model:22} {precision:7} past {past:5}  step {wall * 1e3:7.3f} ms  in a row {row * 1e3:7.3f} ms  on the device "
-            f"{device * 1e3:7.3f} ms  {moved / 1e6:6.0f} MB  bandwidth {moved / row / bandwidth:5.0%} "
-            f"({moved / device / bandwidth:5.0%})  error {error:.1e}")
+    lines = []
+    for s, error, passes in zip(sessions, errors, [[], without]):
+        kernels = sum(k["kind"] != "copy" for k in s.session.explain())
+        lines.append(f"{model:22} {precision:7} past {past:5}  step {s.wall * 1e3:7.3f} ms  in a row {s.row * 1e3:7.3f} ms  on the device "
+                     f"{s.device * 1e3:7.3f} ms  {moved / 1e6:6.0f} MB  bandwidth {moved / s.row / bandwidth:5.0%} "
+                     f"({moved / s.device / bandwidth:5.0%})  error {error:.1e}  {kernels} kernels"
+                     + (f"  without {', '.join(passes)}" if passes else ""))
+    if without:
+        with_all, apart = sessions
+        medians = [float(np.median(s.devices)) for s in sessions]
+        lines.append(f"{'':22} with / without: in a row {with_all.row / apart.row:.3f}, on the device {with_all.device / apart.device:.3f} "
+                     f"(least), {medians[0] / medians[1]:.3f} (median)")
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="WORD", help="only cases whose name has one of the words")
     parser.add_argument("--growing", action="store_true", help="caches whose room grows as steps need it")
-    options = parser.parse_args()
-    words, failed = options.words, False
+    parser.add_argument("--without", action="append", default=[], metavar="PASS", help="measure beside the same without this pass")
+    args, failed = parser.parse_args(), False
     bandwidth = copy_bytes_per_s()
     print(f"{torch.cuda.get_device_name()}, copy {bandwidth / 1e9:.0f} GB/s", flush=True)
     for name, (model, precision) in CASES.items():
-        if words and not any(word in name for word in words):
+        if args.words and not any(word in name for word in args.words):
             continue
         for past in PASTS:
             try:
-                print(measure(model, precision, past, options.growing, bandwidth), flush=True)
+                print("\n".join(measure(model, precision, past, bandwidth, args.without, args.growing)), flush=True)
             except (tensorbox.Error, RuntimeError, ValueError) as error:
                 failed = True
                 print(f"{name} past {past}: Error: {error}", flush=True)

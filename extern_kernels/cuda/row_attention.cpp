@@ -26,13 +26,16 @@ constexpr int64_t kWidest = 128; ///< a warp has a key, a thread four of its col
 constexpr int64_t kMostRows = 8;
 constexpr int kWarps = 16, kRowsOfTile = 4;
 /// Inputs of a call that appends.
-constexpr size_t kNewKeys = AttentionProblem::kCacheKeys, kNewValues = AttentionProblem::kCacheValues;
+constexpr size_t kNewKeys = AttentionProblem::kCacheKeys, kNewValues = AttentionProblem::kCacheValues,
+                 kCosines = AttentionProblem::kCosines, kSines = AttentionProblem::kSines;
 constexpr int kTogether = 8; ///< loads of a thread that are on their way, as the text has it
 constexpr int kCluster = 8;  ///< blocks that share their memory: as many as every GPU that has clusters takes
 
 /// As the text's macros have them.
 struct Types {
-  DType query, kv, mask = DType::f32, sink = DType::f32, out, appended = DType::undefined;
+  DType query, kv, mask = DType::f32, sink = DType::f32, out, appended = DType::undefined,
+                   cosines = DType::f32;
+  int64_t turns = 0; ///< cosines of a head
 };
 
 Types types_of(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
@@ -41,7 +44,22 @@ Types types_of(std::span<const OperandInfo> inputs, std::span<const OperandInfo>
   if (given(3)) t.mask = inputs[3].dtype;
   if (given(5)) t.sink = inputs[5].dtype;
   if (given(kNewKeys)) t.appended = inputs[kNewKeys].dtype;
+  if (given(kCosines)) t.cosines = inputs[kCosines].dtype, t.turns = inputs[kCosines].sizes[1];
   return t;
+}
+
+/// Of a type that nothing is rounded to, which is that of the sums.
+int number_of(DType type) { return static_cast<int>(type == DType::undefined ? DType::f32 : type); }
+
+Table table_of(const TensorRef& t) {
+  return {t.data, {t.sizes[0] == 1 ? 0 : t.strides[0], t.sizes[1] == 1 ? 0 : t.strides[1]}};
+}
+
+/// Four elements of a head have partners and numbers beside each other.
+bool turns_by_fours(const HeadRotation& r) { return r.width % (r.interleaved ? 4 : 8) == 0; }
+bool is_aligned(const Table& t, DType type) {
+  return reinterpret_cast<uintptr_t>(t.data) % (4 * size_of(type)) == 0 && t.strides[0] % 4 == 0 &&
+         t.strides[1] == 1;
 }
 
 /// Four columns of each row can be read at once.
@@ -65,7 +83,8 @@ public:
     if (load_) return;
     load_ = [&device](const std::string& text) { return loaded(device, text); };
     if (rows > 0) // for the first run
-      compiled_for({rows == 1 ? 1 : kRowsOfTile, depth % 4 == 0 && width % 4 == 0, has_clusters_, 1});
+      compiled_for({rows == 1 ? 1 : kRowsOfTile,
+                    depth % 4 == 0 && width % 4 == 0 && turns_by_fours(p_.rotation), has_clusters_, 1});
   }
 
   std::string description() const override { return "our own " + to_string(Problem(p_)) + " of few rows"; }
@@ -91,6 +110,12 @@ public:
           form.vector && rows_are_aligned(args.inputs[kNewKeys]) && rows_are_aligned(args.inputs[kNewValues]);
       a.new_k = view_of(args.inputs[kNewKeys], args.inputs[kNewKeys].sizes);
       a.new_v = view_of(args.inputs[kNewValues], args.inputs[kNewValues].sizes);
+    }
+    if (p_.rotation.width > 0) {
+      const TensorRef& numbers = args.inputs[kCosines];
+      a.cosines = table_of(numbers), a.sines = table_of(args.inputs[kSines]);
+      form.vector = form.vector && turns_by_fours(p_.rotation) && is_aligned(a.cosines, numbers.dtype) &&
+                    is_aligned(a.sines, numbers.dtype);
     }
     if (a.splits > 1 && !form.cluster) a.partial = static_cast<float*>(args.workspace);
     const Compiled& kernels = compiled_for(form);
@@ -185,17 +210,26 @@ private:
           "OVERLAP {}\n"
           "#define DEPTH {}\n#define WIDTH {}\n#define MASKED {}\n#define CAUSAL {}\n#define STARTS {}\n"
           "#define WINDOW {}\n#define SINKS {}\n#define SOFTCAP {}\n#define ZEROS {}\n#define APPENDS {}\n"
-          "#define THREADS {}\n{}\n{}",
+          "#define THREADS {}\n{}{}\n{}",
           form.rows, lanes_, form.batches, number(form.vector), form.cluster ? kCluster : 1,
           number(types_.query), number(types_.kv), number(types_.mask), number(types_.sink),
           number(types_.out), number(begins_early(properties_)), depth_, width_, number(p_.has_mask),
           number(p_.causal), number(p_.has_starts), number(p_.window > 0), number(p_.has_sinks),
           number(p_.softcap > 0), number(p_.zero_undefined_rows || p_.zero_hidden_rows),
-          number(types_.appended), threads_of(form), loops_arguments(), kRowsText));
+          number(types_.appended), threads_of(form), rotation_text(), loops_arguments(), kRowsText));
       it->second.rows = it->second.module->kernel("few_rows");
       it->second.join = it->second.module->kernel("join_rows");
     }
     return it->second;
+  }
+
+  std::string rotation_text() const {
+    const HeadRotation& r = p_.rotation;
+    if (r.width == 0) return "#define ROTATED 0\n";
+    return fmt::format("#define ROTATED {}\n#define PAIRS {}\n#define TURNS {}\n#define COSINES {}\n#define "
+                       "ROUNDED {}\n#define TURNED_QUERY {}\n#define TURNED_KEY {}\n",
+                       r.width, r.interleaved ? 1 : 0, types_.turns, number_of(types_.cosines),
+                       number_of(r.rounded), number_of(r.queries), number_of(r.keys));
   }
 
   static constexpr int64_t kMostSmall = 12; ///< tiles of one batch that a block of a cluster has at most
@@ -215,13 +249,15 @@ private:
 
 std::string refuses_row_attention(std::span<const OperandInfo> inputs, std::span<const OperandInfo> outputs) {
   auto suits = [](DType t) { return t == DType::f32 || is_half(t); };
-  for (size_t i : std::initializer_list<size_t>{0, 1, 2, 3, 5, kNewKeys, kNewValues})
+  for (size_t i : std::initializer_list<size_t>{0, 1, 2, 3, 5, kNewKeys, kNewValues, kCosines, kSines})
     if (i < inputs.size() && !suits(inputs[i].dtype) && (i < 3 || inputs[i].dtype != DType::undefined))
       return fmt::format("{} operands", name_of(inputs[i].dtype));
   if (inputs[1].dtype != inputs[2].dtype) return "keys and values of different types";
   if (!suits(outputs[0].dtype)) return fmt::format("a result of {}", name_of(outputs[0].dtype));
   if (inputs.size() > kNewValues && inputs[kNewKeys].dtype != inputs[kNewValues].dtype)
     return "new keys and values of different types";
+  if (inputs.size() > kSines && inputs[kCosines].dtype != inputs[kSines].dtype)
+    return "cosines and sines of different types";
   for (const OperandInfo& i : {inputs[0], inputs[2]})
     if (i.sizes[3] < 1 || i.sizes[3] > kWidest)
       return fmt::format("heads wider than {}, or of a width known at run time only", kWidest);

@@ -24,7 +24,10 @@ public:
     for (size_t i : {0, 1}) {
       const size_t cache = AttentionProblem::kCacheKeys + i;
       if (p_.carries) attention::Carried(args.inputs[cache], args.outputs[1 + i]).copy_all();
-      if (p_.appends) from_dense(to_dense<double>(args.inputs[cache]), args.outputs[1 + i]);
+      if (!p_.appends) continue;
+      std::vector<double> added = to_dense<double>(args.inputs[cache]);
+      if (i == 0) rotate(added, args.inputs[cache].sizes, args, p_.rotation.keys);
+      from_dense(added, args.outputs[1 + i]);
     }
     if (y.numel() == 0) return;
     const int64_t batch = q.sizes[0], heads = q.sizes[1], queries = q.sizes[2], depth = q.sizes[3],
@@ -33,7 +36,9 @@ public:
     auto values = [&](bool given, size_t i) {
       return given ? to_dense<double>(args.inputs[i]) : std::vector<double>();
     };
-    const std::vector<double> qs = to_dense<double>(q), ks = to_dense<double>(k), vs = to_dense<double>(v),
+    std::vector<double> qs = to_dense<double>(q);
+    rotate(qs, q.sizes, args, p_.rotation.queries);
+    const std::vector<double> ks = to_dense<double>(k), vs = to_dense<double>(v),
                               mask = values(p_.has_mask, 3), starts = values(p_.has_starts, 4),
                               sinks = values(p_.has_sinks, 5);
     // Keys stand beside each other, so that the loops below go along memory.
@@ -79,6 +84,37 @@ public:
   }
 
 private:
+  static double rounded(double x, DType type) {
+    if (type == DType::undefined) return x;
+    return decode_float(type, encode_float(type, static_cast<float>(x)));
+  }
+
+  /// Turns rows of heads by the cosines and sines of their batch entry.
+  void rotate(std::vector<double>& rows, std::span<const int64_t> sizes, const RunArgs& args,
+              DType result) const {
+    const HeadRotation& r = p_.rotation;
+    if (r.width == 0 || rows.empty()) return;
+    const TensorRef &c = args.inputs[AttentionProblem::kCosines], &s = args.inputs[AttentionProblem::kSines];
+    const std::vector<double> cosines = to_dense<double>(c), sines = to_dense<double>(s);
+    const int64_t depth = sizes[3], of_entry = sizes[1] * sizes[2], pairs = r.width / 2;
+    for (int64_t row = 0; row < static_cast<int64_t>(rows.size()) / depth; ++row) {
+      auto number = [&](const std::vector<double>& table, const TensorRef& t, int64_t element, int64_t pair) {
+        const int64_t entry = t.sizes[0] == 1 ? 0 : row / of_entry;
+        return table[entry * t.sizes[1] + (t.sizes[1] == r.width ? element : pair)];
+      };
+      for (int64_t i = 0; i < pairs; ++i) {
+        const int64_t first = r.interleaved ? 2 * i : i, second = r.interleaved ? 2 * i + 1 : i + pairs;
+        double &x = rows[row * depth + first], &y = rows[row * depth + second];
+        const double xc = rounded(x * number(cosines, c, first, i), r.rounded),
+                     ys = rounded(y * number(sines, s, first, i), r.rounded),
+                     xs = rounded(x * number(sines, s, second, i), r.rounded),
+                     yc = rounded(y * number(cosines, c, second, i), r.rounded);
+        x = xc - ys, y = xs + yc;
+      }
+    }
+    for (double& x : rows) x = rounded(x, result);
+  }
+
   struct Range {
     int64_t first, end;
   };

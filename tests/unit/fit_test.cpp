@@ -170,6 +170,28 @@ TEST(Fit, AttentionThatAppends) {
   EXPECT_THAT(misfit(p, in, {out[0], of(DType::f16, {2, 3, 2, 8}), out[2]}), HasSubstr("output 1 is"));
 }
 
+TEST(Fit, AttentionThatRotates) {
+  AttentionProblem p;
+  p.appends = true;
+  p.rotation.width = 6;
+  const Operands in{f32({2, 6, 1, 8}), f32({2, 3, 7, 8}), f32({2, 3, 7, 4}), kAbsent,     kAbsent,
+                    kAbsent,           f32({2, 3, 1, 8}), f32({2, 3, 1, 4}), f32({1, 3}), f32({2, 3})};
+  const Operands out{f32({2, 6, 1, 4}), f32({2, 3, 1, 8}), f32({2, 3, 1, 4})};
+  EXPECT_EQ(misfit(p, in, out), "no error");
+  Operands others = in;
+  others[8] = others[9] = f32({1, 6});
+  EXPECT_EQ(misfit(p, others, out), "no error");
+  others[9] = f32({1, 3});
+  EXPECT_THAT(misfit(p, others, out), HasSubstr("input 9 is"));
+  others[8] = f32({3, 3});
+  EXPECT_THAT(misfit(p, others, out), HasSubstr("input 8 is"));
+  EXPECT_THAT(misfit(p, {in.begin(), in.begin() + 9}, out), HasSubstr("input 9 is missing"));
+  for (const int64_t width : {5, 10, 4}) { // odd, more than a head has, another number of cosines
+    p.rotation.width = width;
+    EXPECT_THAT(misfit(p, in, out), HasSubstr("3 cosines for")) << width;
+  }
+}
+
 HostProblem host(const char* domain, const char* op, std::map<std::string, Attribute> attributes = {}) {
   return {domain, op, 1, std::move(attributes), {}, nullptr};
 }

@@ -197,7 +197,7 @@ TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, con
   if (!zeros && is_single_pixel(window, group, spatial)) return pixel_product(ctx, x, w, bias, type);
   if (!zeros && w.sizes()[0].is_constant() && is_of_patches(ctx, window, group, x))
     return patch_product(ctx, window, x, w, bias, type);
-  if (is_column(window, spatial)) {
+  if (!ctx.program.target.cuda && is_column(window, spatial)) {
     const auto turn = [&](const TensorBox& box) {
       return ir::permute(ctx.program, box, std::array{0, 1, 3, 2});
     };

@@ -330,7 +330,10 @@ private:
         options.log("compiled at the first run, for the shapes of its inputs: " + demand->reason.message());
       return true;
     }
-    if (demand->kind == Kind::split) parts = demand->reason.what();
+    if (demand->kind == Kind::split)
+      parts = demand->reason.where().empty()
+                  ? demand->reason.message()
+                  : fmt::format("{}: {}", demand->reason.where(), demand->reason.message());
     specialiser_.reset();
     return false;
   }

@@ -117,6 +117,19 @@ def test_stft_is_exact(dtype: type, tolerance: float, onesided: int) -> None:
             atol=tolerance * np.abs(want).max(), want=[want.astype(dtype)])
 
 
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize("length", [400, 401, 1601, 5000])
+def test_stft_of_real_numbers_without_a_last_dimension(length: int, onesided: int) -> None:
+    """[batch, length], which ONNX Runtime takes for real numbers, as trained models bring it."""
+    rng = np.random.default_rng(length)
+    inputs = {"X": rng.standard_normal((2, length)).astype(np.float32), "step": np.array(160, np.int64),
+              "window": rng.random(400).astype(np.float32)}
+    frames = np.lib.stride_tricks.sliding_window_view(inputs["X"].astype(np.float64), 400, 1)[:, ::160] * inputs["window"]
+    want = spectrum(frames[..., None], 400, onesided=onesided)
+    compare(model_of("STFT", inputs, ["Y"], 20, ["step", "window"], onesided=onesided), inputs, rtol=0,
+            atol=1e-6 * np.abs(want).max(), want=[want.astype(np.float32)])
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_mel_weight_matrix(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "graph/names.h"
 #include "lowering/complex.h"
 #include "lowering/op_helpers.h"
 #include "lowering/ops/families.h"
@@ -11,10 +12,48 @@ namespace {
 
 using Values = std::vector<LoweredValue>;
 
+/// Whether the only output of a branch comes from a node of this type.
+bool ends_in(const Graph& branch, std::string_view op_type) {
+  const int producer = branch.at(branch.outputs[0]).producer;
+  if (producer < 0) return false;
+  const Node& node = branch.nodes[static_cast<size_t>(producer)];
+  return node.op_type == op_type && is_onnx_domain(node.domain);
+}
+
+bool is_captured(const Graph& branch) {
+  return std::any_of(branch.captures.begin(), branch.captures.end(),
+                     [&](const Graph::Capture& c) { return c.inner == branch.outputs[0]; });
+}
+
+/// Exporters write the squeeze of an axis of unknown size as an If: x squeezed where the size is 1, else x.
+/// The rank of the result depends on that size, and what follows most often takes the lower one alone. So the
+/// axis is taken for one of size 1; a run for which that is wrong is compiled for its shapes. Nothing where
+/// the If is another one.
+std::optional<bool> condition_of_squeeze(OpContext& ctx) {
+  const std::optional<SymInts> known = ctx.known(0);
+  if (!ctx.program.assume_broadcast || !known || known->size() != 1) return std::nullopt;
+  const SymInt condition = known->front();
+  if (condition.is_constant() || ir::has_unbacked(condition)) return std::nullopt;
+  int squeezed = -1, passed = -1;
+  for (int taken : {0, 1}) {
+    const auto branch = ctx.attr_graph(taken ? "then_branch" : "else_branch");
+    if (!branch || branch->outputs.size() != 1) return std::nullopt;
+    if (ends_in(*branch, "Squeeze")) squeezed = taken;
+    if (is_captured(*branch) || ends_in(*branch, "Identity")) passed = taken;
+  }
+  if (squeezed < 0 || passed < 0) return std::nullopt;
+  ctx.program.add_check(condition - squeezed, true, "whether an If squeezes its value", true);
+  return squeezed == 1;
+}
+
 Values lower_if(OpContext& ctx) {
-  auto condition = ctx.ints_or_run(0, "the condition of an If");
-  TBX_MODEL(condition.size() == 1, "the condition has {} elements", condition.size());
-  const char* name = condition[0] ? "then_branch" : "else_branch";
+  std::optional<bool> taken = condition_of_squeeze(ctx);
+  if (!taken) {
+    const std::vector<int64_t> condition = ctx.ints_or_run(0, "the condition of an If");
+    TBX_MODEL(condition.size() == 1, "the condition has {} elements", condition.size());
+    taken = condition[0] != 0;
+  }
+  const char* name = *taken ? "then_branch" : "else_branch";
   auto branch = ctx.attr_graph(name);
   TBX_MODEL(branch != nullptr, "attribute '{}' is missing", name);
   return ctx.lower_subgraph(branch, {});

@@ -147,6 +147,41 @@ TensorBox patch_product(OpContext& ctx, const Window& window, const TensorBox& x
   return ir::permute(p, ir::reshape(p, y, sizes), back);
 }
 
+/// An image of one pixel in each line, convolved along its column.
+bool is_column(const Window& window, std::span<const SymInt> spatial) {
+  return window.spatial() == 2 && spatial[1].is(1) && !spatial[0].is(1) && window.kernel[1] == 1 &&
+         window.pads_begin[1].is(0) && window.pads_end[1].is(0);
+}
+
+/// The window for the image with its column as a line: the same memory, and libraries compute several pixels
+/// of a line at a time, of a column one after the other.
+Window turned(Window window) {
+  for (std::vector<int64_t>* each : {&window.kernel, &window.strides, &window.dilations})
+    std::swap(each->at(0), each->at(1));
+  std::swap(window.pads_begin[0], window.pads_begin[1]);
+  std::swap(window.pads_end[0], window.pads_end[1]);
+  return window;
+}
+
+TensorBox convolution_in(OpContext& ctx, const Window& window, const TensorBox& x, const TensorBox& w,
+                         const TensorBox* bias, DType type, const ZeroPoints* zeros) {
+  extern_kernels::ConvProblem p;
+  p.spatial_rank = window.spatial();
+  p.group = ctx.attr_int("group", 1);
+  p.strides = window.strides;
+  p.dilations = window.dilations;
+  SymInts sizes{x.sizes()[0], w.sizes()[0]};
+  for (int k = 0; k < window.spatial(); ++k) {
+    p.pads_begin.push_back(constant_pad(window.pads_begin[k]));
+    p.pads_end.push_back(constant_pad(window.pads_end[k]));
+    SymInt out = window.output_size(k, x.sizes()[2 + k]);
+    TBX_MODEL(!out.is_constant() || out.constant() >= 0,
+              "the kernel is larger than the padded input along axis {}", k + 2);
+    sizes.push_back(out);
+  }
+  return convolution(ctx, std::move(p), x, w, bias, std::move(sizes), type, zeros);
+}
+
 } // namespace
 
 TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, const TensorBox* bias,
@@ -159,24 +194,16 @@ TensorBox conv_boxes(OpContext& ctx, const TensorBox& x, const TensorBox& w, con
             ir::to_string(w.sizes()));
   Window window = read_window(ctx, spatial, kernel);
   window.ceil_mode = false;
-  extern_kernels::ConvProblem p;
-  p.spatial_rank = window.spatial();
-  p.group = group;
-  p.strides = window.strides;
-  p.dilations = window.dilations;
-  SymInts sizes{x.sizes()[0], w.sizes()[0]};
   if (!zeros && is_single_pixel(window, group, spatial)) return pixel_product(ctx, x, w, bias, type);
   if (!zeros && w.sizes()[0].is_constant() && is_of_patches(ctx, window, group, x))
     return patch_product(ctx, window, x, w, bias, type);
-  for (int k = 0; k < window.spatial(); ++k) {
-    p.pads_begin.push_back(constant_pad(window.pads_begin[k]));
-    p.pads_end.push_back(constant_pad(window.pads_end[k]));
-    SymInt out = window.output_size(k, spatial[k]);
-    TBX_MODEL(!out.is_constant() || out.constant() >= 0,
-              "the kernel is larger than the padded input along axis {}", k + 2);
-    sizes.push_back(out);
+  if (!ctx.program.target.cuda && is_column(window, spatial)) {
+    const auto turn = [&](const TensorBox& box) {
+      return ir::permute(ctx.program, box, std::array{0, 1, 3, 2});
+    };
+    return turn(convolution_in(ctx, turned(window), turn(x), turn(w), bias, type, zeros));
   }
-  return convolution(ctx, std::move(p), x, w, bias, std::move(sizes), type, zeros);
+  return convolution_in(ctx, window, x, w, bias, type, zeros);
 }
 
 namespace {

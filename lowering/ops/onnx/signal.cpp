@@ -62,10 +62,12 @@ Values dft(OpContext& ctx) {
   return {ir::permute(ctx.program, y, order)};
 }
 
-/// signal [batch, n, 1 or 2] -> [batch, frames, bins, 2]
+/// signal [batch, n, 1 or 2], or of real numbers [batch, n] -> [batch, frames, bins, 2]
 Values stft(OpContext& ctx) {
-  const TensorBox& x = ctx.in(0);
-  TBX_MODEL(x.rank() == 3, "signal has rank {}, expected 3: [batch, length, 1 or 2]", x.rank());
+  TensorBox x = ctx.in(0);
+  if (x.rank() == 2) x = ir::unsqueeze(ctx.program, x, std::array{2}); // as ONNX Runtime takes it
+  TBX_MODEL(x.rank() == 3, "signal has rank {}, expected 3, [batch, length, 1 or 2], or 2, [batch, length]",
+            x.rank());
   std::vector<int64_t> step = ctx.ints_or_throw(1, "frame_step");
   TBX_MODEL(step.size() == 1 && step[0] > 0, "frame_step has {} elements, expected 1 above 0", step.size());
   if (ctx.has(2)) TBX_MODEL(ctx.rank(2) == 1, "window has rank {}, expected 1", ctx.rank(2));

@@ -87,8 +87,8 @@ private:
   std::map<graph::Part, StagePart> lowered_;
 };
 
-/// Nobody sees the names of a body's outputs: what only names one costs nothing. An output whose rank is declared
-/// keeps it: a loop that does not run has nothing else that tells it.
+/// Nobody sees the names of a body's outputs: what only names one costs nothing. An output whose rank is
+/// declared keeps it: a loop that does not run has nothing else that tells it.
 bool only_names(const Graph& g, ValueId v) {
   if (g.at(v).producer < 0 || g.at(v).constant) return false;
   const Node& node = g.nodes[g.at(v).producer];

@@ -87,6 +87,15 @@ private:
   std::map<graph::Part, StagePart> lowered_;
 };
 
+/// Nobody sees the names of a body's outputs: what only names one costs nothing. An output whose rank is
+/// declared keeps it: a loop that does not run has nothing else that tells it.
+bool only_names(const Graph& g, ValueId v) {
+  if (g.at(v).producer < 0 || g.at(v).constant) return false;
+  const Node& node = g.nodes[g.at(v).producer];
+  return node.op_type == "Identity" && node.domain.empty() &&
+         (g.at(node.inputs[0]).type.shape || !g.at(v).type.shape);
+}
+
 /// Steps of one graph over numbered slots.
 class StepMaker {
 public:
@@ -234,11 +243,8 @@ runtime::BodyCall ValueCompiler::body(const Graph& outer, const std::shared_ptr<
   g.captures.clear();
   g.origins = outer.origins;
   graph::run_graph_passes(g, sort_disabled(options_->disabled_passes).of_graph, pass_context(*options_));
-  // Nobody sees the names of a body's outputs: what only names one costs nothing.
   for (ValueId& v : g.outputs)
-    while (g.at(v).producer >= 0 && !g.at(v).constant && g.nodes[g.at(v).producer].op_type == "Identity" &&
-           g.nodes[g.at(v).producer].domain.empty())
-      v = g.nodes[g.at(v).producer].inputs[0];
+    while (only_names(g, v)) v = g.nodes[g.at(v).producer].inputs[0];
   call.plan = compile(g, captures, true);
   return call;
 }

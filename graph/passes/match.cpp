@@ -77,6 +77,11 @@ bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x) {
          t.dtype == graph.at(x).type.dtype;
 }
 
+bool keeps_rank(const Graph& graph, const Node& node, ValueId x) {
+  const auto &result = graph.at(node.outputs[0]).type.shape, &shape = graph.at(x).type.shape;
+  return result && shape && result->size() == shape->size();
+}
+
 std::vector<int64_t> transpose_order(const Graph& graph, const Node& node) {
   std::vector<int64_t> order;
   if (const auto* given = find_attribute<std::vector<int64_t>>(node, "perm")) {

@@ -1,6 +1,7 @@
 // multiply_integers: a product of dequantised operands is an exact product of their integers, times the
 // product of their scales.
 #include <algorithm>
+#include <cmath>
 
 #include "graph/node_attributes.h"
 #include "graph/passes/match.h"
@@ -67,9 +68,17 @@ private:
       return {};
     auto a_zero = one_zero(*a), b_zero = one_zero(*b);
     const auto &a_shape = g_.at(a->values).type.shape, &b_shape = g_.at(b->values).type.shape;
-    if (!a_zero || !b_zero || !a_shape || !b_shape) return {};
+    if (!a_zero || !b_zero || !a_shape || !b_shape || !has_normal_products(*a->scale, *b->scale)) return {};
     return node.op_type == "Conv" ? convolution(node, *a, *b, b_shape->size(), *b_zero)
                                   : product(node, *a, *b, a_shape->size(), b_shape->size());
+  }
+
+  /// What the scales are multiplied to is neither infinite nor rounded below the normal numbers: what each
+  /// makes of its integers may be a number all the same.
+  static bool has_normal_products(const Tensor& of_a, const Tensor& of_b) {
+    const float a = of_a.as<float>()[0];
+    const std::span<const float> b = of_b.as<float>();
+    return std::all_of(b.begin(), b.end(), [&](float s) { return a == 0 || s == 0 || std::isnormal(a * s); });
   }
 
   /// The scales multiplied; along `axis` of `rank` dimensions where there are several.

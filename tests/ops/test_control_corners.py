@@ -111,6 +111,17 @@ def test_no_iteration_makes_what_the_body_declares(trips: str) -> None:
           ({"t": i64(0), "x": f32([1, 2, 3, 4, 5])}, [np.zeros((0, 2), F)]))
 
 
+def test_no_iteration_of_a_body_that_names_what_another_loop_gave() -> None:
+    """Nobody knows the rank of what the first loop gives; the second one's body declares it."""
+    text = f"""g(int64 m, int64 n, float[2] x) => (float[t,2] rows) {{ {TRUE}
+        a = Loop(m, c, x) <body = first(int64 i, bool ci, float[k] s) => (bool co, float[k] so) {{
+          co = Identity(ci) so = Add(s, s) }}>
+        rows = Loop(n, c) <body = second(int64 j, bool di) => (bool do, float[2] row) {{ do = Identity(di) row = Identity(a) }}> }}"""
+    for m in (0, 1):
+        a = X[:2] * 2 ** m
+        check(text, *(({"m": i64(m), "n": i64(n), "x": X[:2]}, [np.stack([a] * n) if n else np.zeros((0, 2), F)]) for n in (0, 2)))
+
+
 def test_loop_of_no_iterations_known_while_compiling() -> None:
     for n, c in ((0, 1), (5, 0)):
         check(f"""g(float[4] x) => (float[4] y, float[t,4] rows) {{

@@ -136,3 +136,11 @@ def test_products_with_other_factors(alpha: float) -> None:
     inputs = {"a": A[:8].reshape(2, 4), "b": B[:8].reshape(4, 2)}
     with pytest.raises(tensorbox.ModelError, match="must be whole for integer operands"):
         tensorbox.Session(model_of("Gemm", inputs, ["y"], 13, alpha=alpha), compile=False)
+
+
+def test_mean_of_large_unsigned_integers() -> None:
+    """Sums of up to 2^64 - 1, which no signed integer holds."""
+    x = np.array([[2**63, 4], [2**63 + 6, 2**63 - 8], [2**64 - 1, 0], [3, 4]], np.uint64)
+    want = np.array([(int(a) + int(b)) // 2 for a, b in x], np.uint64)
+    model = model_of("ReduceMean", {"x": x, "axes": np.array([1])}, ["y"], 18, ["axes"], keepdims=0)
+    check(model, {"x": x}, want)

@@ -29,7 +29,7 @@ std::vector<int> reduced_axes(OpContext& ctx, int rank, int opset_of_input) {
 DType accumulation_type(const ReduceForm& form, DType type) {
   if (is_float(type)) return compute_type(type);
   if (form.in_float) return DType::f64;
-  return form.mean ? DType::i64 : type;
+  return !form.mean ? type : type == DType::u64 ? DType::u64 : DType::i64;
 }
 
 /// log(sum(exp(x))) relative to the largest element, which is left at 0 where it is not finite.

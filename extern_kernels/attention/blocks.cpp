@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/isa.h"
 #include "extern_kernels/vector_exp.h"
 
 namespace tbx::extern_kernels::attention {
@@ -545,8 +546,8 @@ TBX_BLOCKS(avx512, 64, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw
 std::vector<const Blocks*> all_blocks() {
   std::vector<const Blocks*> all = {&sse::kAll};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&avx2::kAll);
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) all.push_back(&avx512::kAll);
+  if (host_isa() >= Isa::avx2) all.push_back(&avx2::kAll);
+  if (host_isa() == Isa::avx512) all.push_back(&avx512::kAll);
 #endif
   return all;
 }

@@ -26,11 +26,25 @@ struct Copy {
   std::vector<int64_t> result_step; ///< in the copy from one result to the next
 };
 
-class ByteConv : public ExternKernel {
+/// `N`: the numbers of its rows.
+template <class N> class ByteConv : public ExternKernel {
 public:
-  ByteConv(const ConvProblem& p, const OperandInfo& w) : p_(p) {
-    if (!w.constant || w.strides.empty()) return;
-    const TensorRef weights{const_cast<std::byte*>(w.constant->data), w.dtype, w.sizes, w.strides};
+  ByteConv(const ConvProblem& p, Form form) : p_(p), form_(form) {}
+
+  /// Whether the form is the fastest one for these weights.
+  bool suits(const OperandInfo& w) const {
+    if (form_ != Form::sorted_quads) return true;
+    if (!is_known(w) || w.constant->numel() == 0) return false;
+    const Places places = places_of(w.sizes, {});
+    std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(form_, terms(places))));
+    pack(tensor_of(w), places, 0, 1, panel.data());
+    return widened_part(panel.data(), terms(places)) <= kMostWidened;
+  }
+
+  /// Packs weights that are known, once.
+  void keep(const OperandInfo& w) {
+    if (!is_known(w)) return;
+    const TensorRef weights = tensor_of(w);
     const Places places = places_of(w.sizes, {});
     packed_bytes_ = bytes_of(w.sizes, places);
     packed_ = allocate_weights(packed_bytes_);
@@ -55,24 +69,33 @@ public:
     Memory memory(args.workspace);
     const Copy copy = copy_of(w.sizes, y.sizes);
     const auto [image, unpacked] = take(memory, args.inputs, copy);
-    copy_image(x, copy, direct::zero_point<int32_t>(args.inputs, p_.x_zero), image);
+    const auto zero = direct::zero_point<int32_t>(args.inputs, p_.x_zero);
+    if (image) copy_image(x, copy, zero, image);
     const int64_t channels = x.sizes[1];
     const std::vector<int64_t> steps = steps_of(copy, channels);
     const Places places = places_of(w.sizes, steps);
     if (unpacked) pack(w, places, unpacked);
 
-    const size_t rank = copy.sizes.size();
     Product p;
     p.sizes = {p_.group, y.sizes[0]};
     p.sizes.insert(p.sizes.end(), y.sizes.begin() + 2, y.sizes.end());
     p.outer = 1;
+    p.form = form_;
     p.terms = terms(places);
     p.columns = y.sizes[1] / p_.group;
-    p.rows = image;
-    p.row_steps = {w.sizes[1], known_numel(copy.sizes) * channels};
-    for (size_t d = 0; d < rank; ++d) p.row_steps.push_back(copy.result_step[d] * steps[d]);
+    p.row_zero = zero_number<N>(x.dtype, zero);
+    const size_t rank = copy.sizes.size();
+    if (image) {
+      p.rows = image;
+      p.row_steps = {w.sizes[1], known_numel(copy.sizes) * channels};
+      for (size_t d = 0; d < rank; ++d) p.row_steps.push_back(copy.result_step[d] * steps[d]);
+    } else {
+      p.bytes = ByteRows{x.data, x.dtype, zero, w.sizes[1]};
+      p.row_steps = {w.sizes[1], x.strides[0]};
+      for (size_t d = 0; d < rank; ++d) p.row_steps.push_back(p_.strides[d] * x.strides[d + 2]);
+    }
     p.panels = unpacked ? unpacked : static_cast<const int8_t*>(packed_.get());
-    p.panel_steps = {panels_of(p.columns) * panel_bytes(p.terms)};
+    p.panel_steps = {panels_of(p.columns) * panel_bytes(form_, p.terms)};
     p.unsigned_weights = w.dtype == DType::u8;
     p.result = walk_of(y, p.columns);
     for (const PostOp& op : p_.post_ops)
@@ -82,6 +105,13 @@ public:
   }
 
 private:
+  static constexpr int64_t kGroup = group_of(kFormOf<N>);
+
+  static bool is_known(const OperandInfo& w) { return w.constant && !w.strides.empty(); }
+  static TensorRef tensor_of(const OperandInfo& w) {
+    return {const_cast<std::byte*>(w.constant->data), w.dtype, w.sizes, w.strides};
+  }
+
   /// Where the terms of a result lie, and which weights belong to them.
   struct Places {
     std::vector<int64_t> starts; ///< in elements from the first
@@ -90,7 +120,8 @@ private:
   };
 
   static Terms terms(const Places& places) {
-    return {places.starts.data(), static_cast<int64_t>(places.starts.size()), (places.depth + 1) / 2};
+    return {places.starts.data(), static_cast<int64_t>(places.starts.size()),
+            (places.depth + kGroup - 1) / kGroup};
   }
 
   /// Elements between neighbours of each dimension of the copy.
@@ -127,21 +158,36 @@ private:
     return copy;
   }
 
-  /// The image's copy, and room for panels where weights are not packed yet.
-  std::pair<int16_t*, int8_t*> take(Memory& memory, std::span<const TensorRef> in, const Copy& copy) const {
+  /// Each result is of one pixel, whose channels lie side by side: it is read where it is.
+  bool takes_pixels(const TensorRef& x, std::span<const int64_t> weights) const {
+    for (size_t d = 0; d < p_.strides.size(); ++d)
+      if (weights[d + 2] != 1 || p_.pads_begin[d] != 0 || p_.pads_end[d] != 0) return false;
+    return x.strides[1] == 1 || x.sizes[1] == 1;
+  }
+
+  /// The image's copy, where one is made, and room for panels where weights are not packed yet.
+  std::pair<N*, int8_t*> take(Memory& memory, std::span<const TensorRef> in, const Copy& copy) const {
     const int64_t pixels = times(in[0].sizes[0], known_numel(copy.sizes)),
                   count = times(pixels, in[0].sizes[1]);
-    auto* image = memory.take<int16_t>(count < 0 ? -1 : count + kSlack);
+    auto* image =
+        takes_pixels(in[0], in[1].sizes) ? nullptr : memory.take<N>(count < 0 ? -1 : count + kSlack);
     return {image,
             packed_ ? nullptr : memory.take<int8_t>(bytes_of(in[1].sizes, places_of(in[1].sizes, {})))};
   }
 
   int64_t bytes_of(std::span<const int64_t> weights, const Places& places) const {
-    return p_.group * panels_of(weights[0] / p_.group) * panel_bytes(terms(places));
+    return p_.group * panels_of(weights[0] / p_.group) * panel_bytes(form_, terms(places));
   }
 
-  /// [group, panel, place, pair, column, 2]
+  /// [group, panel]
   void pack(const TensorRef& w, const Places& places, int8_t* to) const {
+    const int64_t panels = p_.group * panels_of(w.sizes[0] / p_.group);
+    in_pieces(panels, static_cast<double>(w.numel()),
+              [&](int64_t begin, int64_t end) { pack(w, places, begin, end, to); });
+  }
+
+  /// Some of the panels; `to` is the place of the first of all.
+  void pack(const TensorRef& w, const Places& places, int64_t begin, int64_t end, int8_t* to) const {
     const int64_t columns = w.sizes[0] / p_.group, panels = panels_of(columns), depth = w.sizes[1];
     const Terms terms = ByteConv::terms(places);
     const std::span<const int64_t> kernel = w.sizes.subspan(2);
@@ -151,16 +197,15 @@ private:
       steps.places.push_back(place_of(t, kernel.first(dims), w.strides.subspan(2)));
     for (int64_t t = 0; t < places.depth; ++t)
       steps.terms.push_back((places.in_line ? t / depth * w.strides.back() : 0) + t % depth * w.strides[1]);
-    in_pieces(p_.group * panels, static_cast<double>(w.numel()), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        pack_panel(i % panels, columns,
-                   static_cast<const int8_t*>(w.data) + i / panels * columns * w.strides[0], steps,
-                   to + i * panel_bytes(terms));
-    });
+    for (int64_t i = begin; i < end; ++i)
+      pack_panel(form_, i % panels, columns,
+                 static_cast<const int8_t*>(w.data) + i / panels * columns * w.strides[0], w.dtype, steps,
+                 to + i * panel_bytes(form_, terms));
   }
 
-  /// Line by line; pixels outside of the image are 0, as the zero point is by then.
-  void copy_image(const TensorRef& x, const Copy& copy, int32_t zero, int16_t* to) const {
+  /// Line by line; pixels outside of the image are what the zero point is.
+  void copy_image(const TensorRef& x, const Copy& copy, int32_t zero, N* to) const {
+    const auto outside = static_cast<N>(zero_number<N>(x.dtype, zero));
     const size_t rank = copy.sizes.size();
     const int64_t channels = x.sizes[1], width = copy.sizes.back(),
                   lines = x.sizes[0] * known_numel(std::span(copy.sizes).first(rank - 1));
@@ -168,7 +213,7 @@ private:
     const int64_t step = copy.in_step.back(), size = x.sizes.back(), begin = p_.pads_begin.back();
     const int64_t first = std::min(width, (begin + step - 1) / step),
                   end = std::clamp((begin + size + step - 1) / step, first, width);
-    std::fill_n(to + lines * width * channels, kSlack, int16_t{0});
+    std::fill_n(to + lines * width * channels, kSlack, outside);
     in_pieces(lines, static_cast<double>(lines) * width * channels, [&](int64_t from, int64_t until) {
       for (int64_t i = from; i < until; ++i) {
         int64_t rest = i, at = 0;
@@ -178,13 +223,13 @@ private:
           inside &= place >= 0 && place < x.sizes[d + 2];
           at += place * x.strides[d + 2];
         }
-        int16_t* line = to + i * width * channels;
+        N* line = to + i * width * channels;
         if (!inside || first == end) {
-          std::fill_n(line, width * channels, int16_t{0});
+          std::fill_n(line, width * channels, outside);
           continue;
         }
-        std::fill_n(line, first * channels, int16_t{0});
-        std::fill_n(line + end * channels, (width - end) * channels, int16_t{0});
+        std::fill_n(line, first * channels, outside);
+        std::fill_n(line + end * channels, (width - end) * channels, outside);
         at += rest * x.strides[0] + (first * step - begin) * x.strides.back();
         copy_pixels(x, at, step * x.strides.back(), end - first, zero, line + first * channels);
       }
@@ -199,26 +244,25 @@ private:
   }
 
   /// `count` pixels that are `step` elements apart.
-  static void copy_pixels(const TensorRef& x, int64_t at, int64_t step, int64_t count, int32_t zero,
-                          int16_t* to) {
+  static void copy_pixels(const TensorRef& x, int64_t at, int64_t step, int64_t count, int32_t zero, N* to) {
     const auto* from = static_cast<const int8_t*>(x.data) + at;
     const int64_t channels = x.sizes[1];
     const bool is_last = x.strides[1] == 1 || channels == 1;
     if (is_last && step == channels) {
-      widen(from, x.dtype, 1, count * channels, zero, to);
+      to_numbers(from, x.dtype, 1, count * channels, zero, to);
     } else if (is_last) {
       for (int64_t j = 0; j < count; ++j)
-        widen(from + j * step, x.dtype, 1, channels, zero, to + j * channels);
+        to_numbers(from + j * step, x.dtype, 1, channels, zero, to + j * channels);
     } else {
       constexpr int64_t kTogether = 64; // pixels whose lines stay in the cache
-      int16_t values[kTogether];
+      N values[kTogether];
       for (int64_t first = 0; first < count; first += kTogether) {
         const int64_t some = std::min(kTogether, count - first);
         const int64_t turned = step == 1 ? turn(from + first, x.dtype, x.strides[1], some, channels, zero,
                                                 end_of(x), to + first * channels)
                                          : 0;
         for (int64_t c = turned; c < channels; ++c) {
-          widen(from + c * x.strides[1] + first * step, x.dtype, step, some, zero, values);
+          to_numbers(from + c * x.strides[1] + first * step, x.dtype, step, some, zero, values);
           for (int64_t j = 0; j < some; ++j) to[(first + j) * channels + c] = values[j];
         }
       }
@@ -234,6 +278,7 @@ private:
   }
 
   ConvProblem p_;
+  Form form_;
   std::shared_ptr<void> packed_;
   int64_t packed_bytes_ = 0;
 };
@@ -267,7 +312,19 @@ std::string supports_byte_conv(const Problem& problem, std::span<const OperandIn
 
 std::unique_ptr<ExternKernel> make_byte_conv(const Problem& problem, std::span<const OperandInfo> inputs,
                                              std::span<const OperandInfo>) {
-  return std::make_unique<bytes::ByteConv>(std::get<ConvProblem>(problem), inputs[1]);
+  const auto& p = std::get<ConvProblem>(problem);
+  // Quads of unsigned weights want the sums of rows, which several places of an image make.
+  if (const bytes::Form form = bytes::best_form();
+      form != bytes::Form::pairs && inputs[1].dtype == DType::i8) {
+    auto quads = std::make_unique<bytes::ByteConv<uint8_t>>(p, form);
+    if (quads->suits(inputs[1])) {
+      quads->keep(inputs[1]);
+      return quads;
+    }
+  }
+  auto pairs = std::make_unique<bytes::ByteConv<int16_t>>(p, bytes::Form::pairs);
+  pairs->keep(inputs[1]);
+  return pairs;
 }
 
 } // namespace tbx::extern_kernels

@@ -78,6 +78,32 @@ TBX_AVX2_INLINE __m256 eight(const int8_t* from) {
 }
 TBX_AVX2_INLINE __m256 eight(const float* from) { return _mm256_loadu_ps(from); }
 
+/// Rounded by itself: compilers may make one operation of it and of a sum that follows.
+TBX_AVX2_INLINE __m256 rounded_product(__m256 x, __m256 y) {
+  __m256 product = _mm256_mul_ps(x, y);
+  asm("" : "+x"(product));
+  return product;
+}
+
+/// With whole rows of an operand, where they lie.
+template <class F, class S>
+TBX_AVX2_INLINE void combine_rows(Row* tile, const S* from, const int64_t* rows, int count) {
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+    const S* row = from + rows[std::min(r, count - 1)];
+    tile[r] = {F{}(tile[r].low, eight(row)), F{}(tile[r].high, eight(row + 8))};
+  }
+}
+
+template <class F>
+TBX_AVX2_INLINE void combine_rows(Row* tile, const Walk& w, const int64_t* rows, int count, int64_t column) {
+  switch (w.dtype) {
+  case DType::u8: return combine_rows<F>(tile, static_cast<const uint8_t*>(w.data) + column, rows, count);
+  case DType::i8: return combine_rows<F>(tile, static_cast<const int8_t*>(w.data) + column, rows, count);
+  default: return combine_rows<F>(tile, static_cast<const float*>(w.data) + column, rows, count);
+  }
+}
+
 /// An operand of a tile, each row as sixteen floats; those beyond `width` are 1.
 class Operand {
 public:
@@ -194,13 +220,33 @@ TBX_AVX2 void Epilogue::finish(const int32_t* sums, int count, int64_t column, i
     tile[r] = {_mm256_cvtepi32_ps(_mm256_loadu_si256(from)),
                _mm256_cvtepi32_ps(_mm256_loadu_si256(from + 1))};
   }
+  const bool scales = scales_first_ && width == kPanel;
+  if (scales) {
+    const float *scale = static_cast<const float*>(operands_[0].data) + rows[1][0] + column,
+                *bias = static_cast<const float*>(operands_[1].data) + rows[2][0] + column;
+    const __m256 low = eight(scale), high = eight(scale + 8), bias_low = eight(bias),
+                 bias_high = eight(bias + 8);
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r)
+      tile[r] = {_mm256_add_ps(rounded_product(tile[r].low, low), bias_low),
+                 _mm256_add_ps(rounded_product(tile[r].high, high), bias_high)};
+  }
   Operand operand;
-  size_t number = 0;
-  for (size_t i = 0; i < count_; ++i) {
+  size_t number = scales ? 2 : 0;
+  for (size_t i = number; i < count_; ++i) {
     const PostOp& op = ops_[i];
     if (op.operand >= 0) {
-      load(operand, operands_[number], rows[1 + number], count, column, width);
-      ++number;
+      const Walk& w = operands_[number++];
+      if (w.column_step == 1 && width == kPanel) {
+        switch (op.kind) {
+        case PostOp::sub: combine_rows<Sub>(tile, w, rows[number], count, column); break;
+        case PostOp::mul: combine_rows<Mul>(tile, w, rows[number], count, column); break;
+        case PostOp::div: combine_rows<Div>(tile, w, rows[number], count, column); break;
+        default: combine_rows<Add>(tile, w, rows[number], count, column); break;
+        }
+        continue;
+      }
+      load(operand, w, rows[number], count, column, width);
     }
     switch (op.kind) {
     case PostOp::relu: each<Relu>(tile, op); break;
@@ -218,15 +264,36 @@ TBX_AVX2 void Epilogue::finish(const int32_t* sums, int count, int64_t column, i
     default: activate_all(tile, op); break;
     }
   }
+  if (is_byte(result_.dtype) && result_.column_step == 1 && width == kPanel) {
+    int8_t* to = static_cast<int8_t*>(result_.data) + first;
+    const bool is_signed = result_.dtype == DType::i8;
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r)
+      if (r < count)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + rows[0][r]), to_bytes(tile[r], is_signed));
+    return;
+  }
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r)
     if (r < count) store(tile[r], result_, rows[0][r] + first, width);
 }
 
-Epilogue::Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span<const Walk> operands)
-    : ops_(ops), count_(count_before_storing(ops, result.dtype)), result_(result), operands_(operands) {}
+/// One number for each column, side by side.
+static bool is_row(const Walk& w, size_t outer) {
+  return w.dtype == DType::f32 && w.column_step == 1 &&
+         std::all_of(w.steps.begin() + static_cast<std::ptrdiff_t>(outer), w.steps.end(),
+                     [](int64_t step) { return step == 0; });
+}
+
+Epilogue::Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span<const Walk> operands,
+                   size_t outer)
+    : ops_(ops), count_(count_before_storing(ops, result.dtype)),
+      scales_first_(count_ >= 2 && ops[0].kind == PostOp::mul && ops[0].operand >= 0 &&
+                    ops[1].kind == PostOp::add && ops[1].operand >= 0 && is_row(operands[0], outer) &&
+                    is_row(operands[1], outer)),
+      result_(result), operands_(operands) {}
 #else
-Epilogue::Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span<const Walk> operands)
+Epilogue::Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span<const Walk> operands, size_t)
     : ops_(ops), count_(ops.size()), result_(result), operands_(operands) {}
 void Epilogue::finish(const int32_t*, int, int64_t, int, const int64_t* const*) const { TBX_INTERNAL(false); }
 #endif

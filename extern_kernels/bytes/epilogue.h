@@ -25,8 +25,9 @@ public:
   static std::string refusal(const std::vector<PostOp>& ops, std::span<const OperandInfo> inputs,
                              DType result);
 
-  /// `operands`: of the operations that have one, in their order.
-  Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span<const Walk> operands);
+  /// `operands`: of the operations that have one, in their order. The first `outer` dimensions of the rows
+  /// are the same for all rows that are finished together.
+  Epilogue(const std::vector<PostOp>& ops, const Walk& result, std::span<const Walk> operands, size_t outer);
 
   /// For `width` columns from `column` on of `count` rows. `rows`: where they begin, in elements,
   /// in the result and in each operand.
@@ -34,7 +35,8 @@ public:
 
 private:
   const std::vector<PostOp>& ops_;
-  size_t count_; ///< of the operations that storing does not do
+  size_t count_;              ///< of the operations that storing does not do
+  bool scales_first_ = false; ///< a product with a row of floats and the sum with another one come first
   const Walk& result_;
   std::span<const Walk> operands_;
 };

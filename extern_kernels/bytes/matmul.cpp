@@ -35,11 +35,26 @@ Walk walk_of(const TensorRef& t) {
   return w;
 }
 
-class ByteMatMul : public ExternKernel {
+/// `N`: the numbers of its rows.
+template <class N> class ByteMatMul : public ExternKernel {
 public:
-  ByteMatMul(const MatMulProblem& p, const OperandInfo& b) : p_(p) {
-    if (!b.constant || b.strides.empty()) return;
-    const TensorRef weights{const_cast<std::byte*>(b.constant->data), b.dtype, b.sizes, b.strides};
+  ByteMatMul(const MatMulProblem& p, Form form) : p_(p), form_(form) {}
+
+  /// Whether the form is the fastest one for this matrix.
+  bool suits(const OperandInfo& b) const {
+    if (form_ != Form::sorted_quads) return true;
+    if (!is_known(b) || b.constant->numel() == 0) return false;
+    const TensorRef weights = tensor_of(b);
+    const Terms terms = ByteMatMul::terms(Stack{weights}.rows(), nullptr);
+    std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(form_, terms)));
+    pack(weights, 0, 1, panel.data());
+    return widened_part(panel.data(), terms) <= kMostWidened;
+  }
+
+  /// Packs a matrix that is known, once.
+  void keep(const OperandInfo& b) {
+    if (!is_known(b)) return;
+    const TensorRef weights = tensor_of(b);
     packed_bytes_ = bytes_of(weights);
     packed_ = allocate_weights(packed_bytes_);
     pack(weights, static_cast<int8_t*>(packed_.get()));
@@ -61,23 +76,33 @@ public:
     if (c.numel() == 0) return;
     Memory memory(args.workspace);
     const Space space = take(memory, args.inputs);
-    widen_rows(a, direct::zero_point<int32_t>(args.inputs, p_.a_zero), space);
+    const auto a_zero = direct::zero_point<int32_t>(args.inputs, p_.a_zero);
+    if (space.rows) copy_rows(a, a_zero, space);
     if (space.panels) pack(b, space.panels);
 
     const int64_t k = a.sizes.back(), start = 0;
     Product p;
     p.sizes.assign(c.sizes.begin(), c.sizes.end() - 1);
+    p.form = form_;
     p.terms = terms(k, &start);
+    p.row_zero = zero_number<N>(a.dtype, a_zero);
     p.columns = c.sizes.back();
-    p.rows = space.rows;
-    p.row_steps = batch_steps(a.sizes, dense_batch(a.sizes, Stack{a}.rows() * k));
-    p.row_steps.push_back(k);
+    if (space.rows) {
+      p.rows = space.rows;
+      p.row_steps = batch_steps(a.sizes, dense_batch(a.sizes, Stack{a}.rows() * k));
+      p.row_steps.push_back(k);
+    } else {
+      p.bytes = ByteRows{a.data, a.dtype, a_zero, k};
+      p.row_steps = batch_steps(a.sizes, a.strides);
+      p.row_steps.push_back(Stack{a}.row_step());
+    }
     p.panels = space.panels ? space.panels : static_cast<const int8_t*>(packed_.get());
     p.panel_steps = batch_steps(b.sizes, dense_batch(b.sizes, matrix_bytes(b)));
     while (!p.panel_steps.empty() && p.panel_steps.back() == 0) p.panel_steps.pop_back();
     p.outer = p.panel_steps.size();
     p.unsigned_weights = b.dtype == DType::u8;
     p.weight_zero = direct::zero_point<int32_t>(args.inputs, p_.b_zero);
+    if (form_ != Form::pairs && p.unsigned_weights) p.weight_zero -= 128; // as the weights (pack_panel)
     p.row_totals = space.totals;
     p.row_length = std::max<int64_t>(1, k);
     p.result = walk_of(c);
@@ -88,53 +113,67 @@ public:
   }
 
 private:
+  static constexpr int64_t kGroup = group_of(kFormOf<N>);
+
   struct Space {
-    int16_t* rows;
+    N* rows; ///< nullptr: they are read where they lie
     int32_t* totals;
     int8_t* panels; ///< nullptr: they are packed already
   };
 
   Space take(Memory& memory, std::span<const TensorRef> in) const {
     Space space{};
-    space.rows = memory.take<int16_t>(in[0].numel() + kSlack);
-    space.totals = memory.take<int32_t>(Stack{in[0]}.count() * Stack{in[0]}.rows());
+    if (Stack a{in[0]}; a.column_step() != 1 && a.columns() > 1) {
+      space.rows = memory.take<N>(in[0].numel() + kSlack);
+      space.totals = memory.take<int32_t>(a.count() * a.rows());
+    }
     if (!packed_) space.panels = memory.take<int8_t>(bytes_of(in[1]));
     return space;
   }
 
-  static Terms terms(int64_t k, const int64_t* start) { return {start, 1, (k + 1) / 2}; }
-  static int64_t matrix_bytes(const TensorRef& b) {
-    return panels_of(Stack{b}.columns()) * panel_bytes(terms(Stack{b}.rows(), nullptr));
+  static Terms terms(int64_t k, const int64_t* start) { return {start, 1, (k + kGroup - 1) / kGroup}; }
+  static bool is_known(const OperandInfo& b) { return b.constant && !b.strides.empty(); }
+  static TensorRef tensor_of(const OperandInfo& b) {
+    return {const_cast<std::byte*>(b.constant->data), b.dtype, b.sizes, b.strides};
   }
-  static int64_t bytes_of(const TensorRef& b) { return Stack{b}.count() * matrix_bytes(b); }
+  int64_t matrix_bytes(const TensorRef& b) const {
+    return panels_of(Stack{b}.columns()) * panel_bytes(form_, terms(Stack{b}.rows(), nullptr));
+  }
+  int64_t bytes_of(const TensorRef& b) const { return Stack{b}.count() * matrix_bytes(b); }
 
-  static void pack(const TensorRef& b, int8_t* to) {
+  void pack(const TensorRef& b, int8_t* to) const {
+    const Stack m{b};
+    in_pieces(m.count() * panels_of(m.columns()), static_cast<double>(b.numel()),
+              [&](int64_t begin, int64_t end) { pack(b, begin, end, to); });
+  }
+
+  /// Some of the panels; `to` is the place of the first of all.
+  void pack(const TensorRef& b, int64_t begin, int64_t end, int8_t* to) const {
     const Stack m{b};
     const int64_t k = m.rows(), panels = panels_of(m.columns()), down = m.row_step(), along = m.column_step();
     const Terms terms = ByteMatMul::terms(k, nullptr);
     WeightSteps steps{along, {0}, {}};
     for (int64_t l = 0; l < k; ++l) steps.terms.push_back(l * down);
-    in_pieces(m.count() * panels, static_cast<double>(b.numel()), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        pack_panel(i % panels, m.columns(), static_cast<const int8_t*>(b.data) + m.at(i / panels), steps,
-                   to + i * panel_bytes(terms));
-    });
+    for (int64_t i = begin; i < end; ++i)
+      pack_panel(form_, i % panels, m.columns(), static_cast<const int8_t*>(b.data) + m.at(i / panels),
+                 b.dtype, steps, to + i * panel_bytes(form_, terms));
   }
 
-  static void widen_rows(const TensorRef& a, int32_t zero, const Space& space) {
+  static void copy_rows(const TensorRef& a, int32_t zero, const Space& space) {
     const Stack m{a};
     const int64_t k = m.columns();
-    std::fill_n(space.rows + a.numel(), kSlack, int16_t{0});
+    std::fill_n(space.rows + a.numel(), kSlack, N{0});
     in_pieces(m.count() * m.rows(), static_cast<double>(a.numel()), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const auto* from =
             static_cast<const int8_t*>(a.data) + m.at(i / m.rows()) + i % m.rows() * m.row_step();
-        space.totals[i] = widen(from, a.dtype, m.column_step(), k, zero, space.rows + i * k);
+        space.totals[i] = to_numbers(from, a.dtype, m.column_step(), k, zero, space.rows + i * k);
       }
     });
   }
 
   MatMulProblem p_;
+  Form form_;
   std::shared_ptr<void> packed_;
   int64_t packed_bytes_ = 0;
 };
@@ -154,7 +193,17 @@ std::string supports_byte_matmul(const Problem& problem, std::span<const Operand
 
 std::unique_ptr<ExternKernel> make_byte_matmul(const Problem& problem, std::span<const OperandInfo> inputs,
                                                std::span<const OperandInfo>) {
-  return std::make_unique<bytes::ByteMatMul>(std::get<MatMulProblem>(problem), inputs[1]);
+  const auto& p = std::get<MatMulProblem>(problem);
+  if (const bytes::Form form = bytes::best_form(); form != bytes::Form::pairs) {
+    auto quads = std::make_unique<bytes::ByteMatMul<uint8_t>>(p, form);
+    if (quads->suits(inputs[1])) {
+      quads->keep(inputs[1]);
+      return quads;
+    }
+  }
+  auto pairs = std::make_unique<bytes::ByteMatMul<int16_t>>(p, bytes::Form::pairs);
+  pairs->keep(inputs[1]);
+  return pairs;
 }
 
 } // namespace tbx::extern_kernels

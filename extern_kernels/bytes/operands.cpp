@@ -9,32 +9,67 @@
 namespace tbx::extern_kernels::bytes {
 namespace {
 
-template <class S> int32_t widen_each(const S* from, int64_t step, int64_t count, int32_t zero, int16_t* to) {
+/// Bytes from 0 on are those of i8 with the highest bit turned.
+constexpr int kTurned = 0x80;
+
+/// A byte as a number of a row; `zero` as it is given.
+template <class N, class S> N number_of(S byte, int32_t zero) {
+  if constexpr (kFormOf<N> == Form::pairs) return static_cast<N>(byte - zero);
+  return static_cast<N>(std::is_signed_v<S> ? byte ^ kTurned : byte);
+}
+
+template <class N, class S>
+int32_t numbers_each(const S* from, int64_t step, int64_t count, int32_t zero, N* to) {
   int32_t total = 0;
   for (int64_t i = 0; i < count; ++i) {
-    to[i] = static_cast<int16_t>(from[i * step] - zero);
+    to[i] = number_of<N>(from[i * step], zero);
     total += to[i];
   }
   return total;
 }
 
 #if defined(__x86_64__)
+TBX_AVX2_INLINE int32_t sum_of(__m256i lanes) {
+  alignas(32) int32_t values[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(values), lanes);
+  int32_t sum = 0;
+  for (int32_t value : values) sum += value;
+  return sum;
+}
+
+/// Sixteen bytes as numbers of 16 bits.
+template <class S> TBX_AVX2_INLINE __m256i widened(__m128i bytes, __m256i zeros) {
+  return _mm256_sub_epi16(std::is_signed_v<S> ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes),
+                          zeros);
+}
+
 /// Whole vectors; returns how many elements that were.
 template <class S>
-TBX_AVX2 int64_t widen_vectors(const S* from, int64_t count, int32_t zero, int16_t* to, int32_t& total) {
+TBX_AVX2 int64_t whole_vectors(const S* from, int64_t count, int32_t zero, int16_t* to, int32_t& total) {
   const __m256i zeros = _mm256_set1_epi16(static_cast<int16_t>(zero)), ones = _mm256_set1_epi16(1);
   __m256i sum = _mm256_setzero_si256();
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
-    const __m256i wide = std::is_signed_v<S> ? _mm256_cvtepi8_epi16(narrow) : _mm256_cvtepu8_epi16(narrow);
-    const __m256i x = _mm256_sub_epi16(wide, zeros);
+    const __m256i x = widened<S>(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)), zeros);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), x);
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x, ones));
   }
-  alignas(32) int32_t lanes[8];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sum);
-  for (int32_t lane : lanes) total += lane;
+  total += sum_of(sum);
+  return i;
+}
+
+template <class S>
+TBX_AVX2 int64_t whole_vectors(const S* from, int64_t count, int32_t, uint8_t* to, int32_t& total) {
+  const __m256i turned = _mm256_set1_epi8(std::is_signed_v<S> ? static_cast<char>(kTurned) : 0);
+  __m256i sum = _mm256_setzero_si256();
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m256i x =
+        _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i)), turned);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), x);
+    sum = _mm256_add_epi32(sum, _mm256_sad_epu8(x, _mm256_setzero_si256())); // sums of eight in 64 bits
+  }
+  total += sum_of(sum);
   return i;
 }
 
@@ -50,9 +85,18 @@ TBX_AVX2_INLINE __m128i eight_pixels(const void* from, int64_t count, const void
   return _mm_cvtsi64_si128(bytes);
 }
 
-template <class S>
+template <class S> TBX_AVX2_INLINE void store(__m128i bytes, int32_t zero, int16_t* to) {
+  const __m256i zeros = _mm256_set1_epi16(static_cast<int16_t>(zero));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), widened<S>(bytes, zeros));
+}
+template <class S> TBX_AVX2_INLINE void store(__m128i bytes, int32_t, uint8_t* to) {
+  const __m128i turned = _mm_set1_epi8(std::is_signed_v<S> ? static_cast<char>(kTurned) : 0);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_xor_si128(bytes, turned));
+}
+
+template <class N, class S>
 TBX_AVX2 void turn_block(const S* from, int64_t channel_step, int64_t count, int64_t channels, int32_t zero,
-                         const void* end, int16_t* to) {
+                         const void* end, N* to) {
   // Neighbours are joined: channels of a pixel by twos, fours, eights.
   __m128i twos[kChannels / 2], fours[kChannels / 2], eights[kChannels / 2];
 #pragma GCC unroll 8
@@ -71,20 +115,18 @@ TBX_AVX2 void turn_block(const S* from, int64_t channel_step, int64_t count, int
       eights[4 * i + 2 * half] = _mm_unpacklo_epi32(fours[4 * i + half], fours[4 * i + 2 + half]);
       eights[4 * i + 2 * half + 1] = _mm_unpackhi_epi32(fours[4 * i + half], fours[4 * i + 2 + half]);
     }
-  const __m256i zeros = _mm256_set1_epi16(static_cast<int16_t>(zero));
 #pragma GCC unroll 8
   for (int64_t pixel = 0; pixel < kPixels; ++pixel) {
     if (pixel >= count) return;
     const __m128i low = eights[pixel / 2], high = eights[4 + pixel / 2];
-    const __m128i all = pixel % 2 == 0 ? _mm_unpacklo_epi64(low, high) : _mm_unpackhi_epi64(low, high);
-    const __m256i wide = std::is_signed_v<S> ? _mm256_cvtepi8_epi16(all) : _mm256_cvtepu8_epi16(all);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + pixel * channels), _mm256_sub_epi16(wide, zeros));
+    store<S>(pixel % 2 == 0 ? _mm_unpacklo_epi64(low, high) : _mm_unpackhi_epi64(low, high), zero,
+             to + pixel * channels);
   }
 }
 
-template <class S>
-int64_t turn(const S* from, int64_t channel_step, int64_t count, int64_t channels, int32_t zero,
-             const void* end, int16_t* to) {
+template <class N, class S>
+int64_t turn_all(const S* from, int64_t channel_step, int64_t count, int64_t channels, int32_t zero,
+                 const void* end, N* to) {
   const int64_t whole = channels / kChannels * kChannels;
   for (int64_t c = 0; c < whole; c += kChannels)
     for (int64_t j = 0; j < count; j += kPixels)
@@ -93,49 +135,124 @@ int64_t turn(const S* from, int64_t channel_step, int64_t count, int64_t channel
   return whole;
 }
 #else
-template <class S> int64_t widen_vectors(const S*, int64_t, int32_t, int16_t*, int32_t&) { return 0; }
-template <class S> int64_t turn(const S*, int64_t, int64_t, int64_t, int32_t, const void*, int16_t*) {
+template <class N, class S> int64_t whole_vectors(const S*, int64_t, int32_t, N*, int32_t&) { return 0; }
+template <class N, class S> int64_t turn_all(const S*, int64_t, int64_t, int64_t, int32_t, const void*, N*) {
   return 0;
 }
 #endif
 
-template <class S> int32_t widen(const S* from, int64_t step, int64_t count, int32_t zero, int16_t* to) {
+template <class N, class S>
+int32_t numbers_of(const S* from, int64_t step, int64_t count, int32_t zero, N* to) {
   int32_t total = 0;
-  const int64_t done = step == 1 ? widen_vectors(from, count, zero, to, total) : 0;
-  return total + widen_each(from + done * step, step, count - done, zero, to + done);
+  const int64_t done = step == 1 ? whole_vectors(from, count, zero, to, total) : 0;
+  return total + numbers_each(from + done * step, step, count - done, zero, to + done);
 }
 
 } // namespace
 
-int32_t widen(const void* from, DType type, int64_t step, int64_t count, int32_t zero, int16_t* to) {
-  return type == DType::u8 ? widen(static_cast<const uint8_t*>(from), step, count, zero, to)
-                           : widen(static_cast<const int8_t*>(from), step, count, zero, to);
+template <class N>
+int32_t to_numbers(const void* from, DType type, int64_t step, int64_t count, int32_t zero, N* to) {
+  const int32_t total = type == DType::u8
+                            ? numbers_of(static_cast<const uint8_t*>(from), step, count, zero, to)
+                            : numbers_of(static_cast<const int8_t*>(from), step, count, zero, to);
+  const auto zeros = static_cast<uint32_t>(count) * static_cast<uint32_t>(zero_number<N>(type, zero));
+  return static_cast<int32_t>(static_cast<uint32_t>(total) - zeros);
+}
+template int32_t to_numbers(const void*, DType, int64_t, int64_t, int32_t, int16_t*);
+template int32_t to_numbers(const void*, DType, int64_t, int64_t, int32_t, uint8_t*);
+
+int64_t panel_head(Form form) {
+  return form == Form::pairs ? 0 : kPanel * static_cast<int64_t>(sizeof(int32_t));
 }
 
-void pack_panel(int64_t panel, int64_t columns, const int8_t* from, const WeightSteps& steps, int8_t* to) {
-  const int64_t first = panel * kPanel, width = std::min<int64_t>(kPanel, columns - first);
-  const auto depth = static_cast<int64_t>(steps.terms.size());
-  const int64_t* terms = steps.terms.data();
-  for (int64_t place : steps.places) {
-    const int8_t* begin = from + first * steps.column + place;
-    for (int64_t l = 0; l < depth; l += 2, to += kPairBytes) {
-      const bool is_pair = l + 1 < depth;
-      const int8_t *one = begin + terms[l], *other = begin + terms[is_pair ? l + 1 : l];
-      std::array<int8_t, kPairBytes> pairs{}; // no memory that `terms` could lie in
-      for (int64_t j = 0; j < width; ++j, one += steps.column, other += steps.column) {
-        pairs[2 * j] = *one;
-        pairs[2 * j + 1] = is_pair ? *other : int8_t{0};
+int64_t panel_bytes(Form form, const Terms& terms) {
+  const int64_t sorted = form == Form::sorted_quads ? Sorted::head_bytes(terms.all()) : 0;
+  return panel_head(form) + sorted + terms.all() * kPanel * group_of(form);
+}
+
+double widened_part(const int8_t* panel, const Terms& terms) {
+  const Sorted sorted(panel + panel_head(Form::sorted_quads), terms.all());
+  const int32_t summed = sorted.ends[kPairings - 1] + sorted.ends[2 * kPairings - 1];
+  return 1 - summed / std::max(1.0, 2.0 * static_cast<double>(terms.all()));
+}
+
+namespace {
+
+/// The first pairing of the terms of these columns whose sums all fit; kPairings: none.
+int first_pairing(const int8_t* block, int64_t size) {
+  for (int pairing = 0; pairing < kPairings; ++pairing) {
+    const int* order = kPairing[pairing];
+    bool fit = true;
+    for (int64_t i = 0; i < size; i += 4)
+      fit &= fits(block[i + order[0]], block[i + order[1]]) && fits(block[i + order[2]], block[i + order[3]]);
+    if (fit) return pairing;
+  }
+  return kPairings;
+}
+
+/// [group, column, term] as a panel of sorted quads (Sorted).
+void sort_groups(const std::vector<int8_t>& blocks, int64_t groups, int8_t* to) {
+  constexpr int64_t kHalf = kPanel / 2 * 4;
+  auto* head = reinterpret_cast<int32_t*>(to);
+  std::vector<int> pairings(static_cast<size_t>(groups)); // kPairings: none
+  for (int64_t half = 0; half < 2; ++half) {
+    auto block_of = [&](int64_t group) { return blocks.data() + (2 * group + half) * kHalf; };
+    for (int64_t g = 0; g < groups; ++g) pairings[static_cast<size_t>(g)] = first_pairing(block_of(g), kHalf);
+    int32_t* numbers = head + 2 * kPairings + half * groups;
+    int8_t* weights = to + Sorted::head_bytes(groups) + half * groups * kHalf;
+    int32_t done = 0;
+    for (int pairing = 0; pairing <= kPairings; ++pairing) {
+      const int* order = kPairing[pairing % kPairings];
+      for (int64_t g = 0; g < groups; ++g) {
+        if (pairings[static_cast<size_t>(g)] != pairing) continue;
+        for (int64_t i = 0; i < kHalf; ++i) weights[done * kHalf + i] = block_of(g)[i / 4 * 4 + order[i % 4]];
+        numbers[done++] = static_cast<int32_t>(g);
       }
-      std::copy(pairs.begin(), pairs.end(), to);
+      if (pairing < kPairings) head[half * kPairings + pairing] = done;
     }
   }
 }
 
-int64_t turn(const void* from, DType type, int64_t channel_step, int64_t count, int64_t channels,
-             int32_t zero, const void* end, int16_t* to) {
-  return type == DType::u8
-             ? turn(static_cast<const uint8_t*>(from), channel_step, count, channels, zero, end, to)
-             : turn(static_cast<const int8_t*>(from), channel_step, count, channels, zero, end, to);
+} // namespace
+
+void pack_panel(Form form, int64_t panel, int64_t columns, const void* weights, DType type,
+                const WeightSteps& steps, int8_t* to) {
+  const int64_t first = panel * kPanel, width = std::min<int64_t>(kPanel, columns - first),
+                group = group_of(form);
+  const auto depth = static_cast<int64_t>(steps.terms.size());
+  const auto* from = static_cast<const int8_t*>(weights) + first * steps.column;
+  const int turned = form != Form::pairs && type == DType::u8 ? kTurned : 0;
+  const int64_t* terms = steps.terms.data();
+  std::array<int32_t, kPanel> totals{};
+  std::vector<int8_t> unsorted;
+  const int64_t groups = static_cast<int64_t>(steps.places.size()) * ((depth + group - 1) / group);
+  if (form == Form::sorted_quads) unsorted.resize(static_cast<size_t>(groups * kPanel * group));
+  int8_t* at = form == Form::sorted_quads ? unsorted.data() : to + panel_head(form);
+  for (int64_t place : steps.places)
+    for (int64_t l = 0; l < depth; l += group, at += kPanel * group) {
+      std::array<int8_t, kPanel * 4> block{}; // no memory that `terms` could lie in
+      for (int64_t k = 0; k < std::min(group, depth - l); ++k) {
+        const int8_t* one = from + place + terms[l + k];
+        for (int64_t j = 0; j < width; ++j, one += steps.column) {
+          const auto weight = static_cast<int8_t>(*one ^ turned);
+          block[static_cast<size_t>(j * group + k)] = weight;
+          totals[static_cast<size_t>(j)] += weight;
+        }
+      }
+      std::copy_n(block.begin(), kPanel * group, at);
+    }
+  if (form == Form::sorted_quads) sort_groups(unsorted, groups, to + panel_head(form));
+  if (panel_head(form) > 0) std::memcpy(to, totals.data(), sizeof totals);
 }
+
+template <class N>
+int64_t turn(const void* from, DType type, int64_t channel_step, int64_t count, int64_t channels,
+             int32_t zero, const void* end, N* to) {
+  return type == DType::u8
+             ? turn_all(static_cast<const uint8_t*>(from), channel_step, count, channels, zero, end, to)
+             : turn_all(static_cast<const int8_t*>(from), channel_step, count, channels, zero, end, to);
+}
+template int64_t turn(const void*, DType, int64_t, int64_t, int64_t, int32_t, const void*, int16_t*);
+template int64_t turn(const void*, DType, int64_t, int64_t, int64_t, int32_t, const void*, uint8_t*);
 
 } // namespace tbx::extern_kernels::bytes

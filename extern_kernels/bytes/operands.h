@@ -8,11 +8,22 @@
 
 namespace tbx::extern_kernels::bytes {
 
-/// What is read behind the last term of an odd number: it is multiplied by 0.
-inline constexpr int64_t kSlack = 2;
+/// Numbers that are read behind the last term where it fills no group: they are multiplied by 0.
+inline constexpr int64_t kSlack = 4;
 
-/// to[i] = from[i * step], bytes of this type, less their zero point. Returns the sum of them.
-int32_t widen(const void* from, DType type, int64_t step, int64_t count, int32_t zero, int16_t* to);
+/// The form whose rows have these numbers.
+template <class N> inline constexpr Form kFormOf = sizeof(N) == 2 ? Form::pairs : Form::quads;
+
+/// A zero point as such a number; bytes are counted from 0 on.
+template <class N> int32_t zero_number(DType type, int32_t zero) {
+  if (kFormOf<N> == Form::pairs) return 0;
+  return type == DType::i8 ? zero + 128 : zero;
+}
+
+/// to[i] = from[i * step], bytes of this type, as numbers of a row. Returns the sum of them less their zero
+/// points.
+template <class N>
+int32_t to_numbers(const void* from, DType type, int64_t step, int64_t count, int32_t zero, N* to);
 
 /// Where the weights of a product lie, in elements.
 struct WeightSteps {
@@ -21,14 +32,22 @@ struct WeightSteps {
   std::vector<int64_t> terms;  ///< the terms of a place, from there
 };
 
-/// Panel number `panel` of [place, pair, column, 2] out of weights of `columns` columns from `from` on; 0
-/// beyond the terms of a place and beyond the last column.
-void pack_panel(int64_t panel, int64_t columns, const int8_t* from, const WeightSteps& steps, int8_t* to);
+/// Of a panel, with what stands before that which multiply() reads: of quads the sums of its columns.
+int64_t panel_bytes(Form form, const Terms& terms);
+int64_t panel_head(Form form);
+/// The part of the groups of a panel of sorted quads that is widened.
+double widened_part(const int8_t* panel, const Terms& terms);
 
-/// Planes of bytes of this type to channels that lie side by side, less their zero point: `count` pixels one
+/// Panel number `panel` out of weights of `columns` columns from `from` on; 0 beyond the terms of a place and
+/// beyond the last column. Unsigned weights of quads become signed ones, less 128.
+void pack_panel(Form form, int64_t panel, int64_t columns, const void* from, DType type,
+                const WeightSteps& steps, int8_t* to);
+
+/// Planes of bytes of this type to channels that lie side by side, as numbers of a row: `count` pixels one
 /// after the other, channels `channel_step` apart, to[pixel * channels + channel]. As many channels as fill
 /// whole vectors, which is returned. `end`: where the memory of the image ends.
+template <class N>
 int64_t turn(const void* from, DType type, int64_t channel_step, int64_t count, int64_t channels,
-             int32_t zero, const void* end, int16_t* to);
+             int32_t zero, const void* end, N* to);
 
 } // namespace tbx::extern_kernels::bytes

@@ -3,24 +3,48 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/caches.h"
 #include "base/task_work.h"
 #include "extern_kernels/direct/operands.h"
 #include "extern_kernels/fit.h"
+#include "extern_kernels/scratch.h"
 #include "extern_kernels/stack.h"
 
 namespace tbx::extern_kernels::bytes {
 namespace {
 
+constexpr int64_t kLine = 64; ///< bytes of a line of the cache
+
+/// The rows of a block as they are multiplied.
+struct Numbers {
+  const std::byte* rows;
+  const int32_t* totals; ///< of the row that begins at number i * length
+  int64_t length;
+};
+
 /// A block of rows and a stretch of the panels.
 class Blocks {
 public:
   explicit Blocks(const Product& p)
-      : p_(p), epilogue_(*p.post_ops, p.result, p.operands),
+      : p_(p), terms_(p.terms), epilogue_(*p.post_ops, p.result, p.operands, p.outer),
         outer_(known_numel(std::span(p.sizes).first(p.outer))),
         rows_(known_numel(std::span(p.sizes).subspan(p.outer))), panels_(panels_of(p.columns)) {
+    if (p.form == Form::sorted_quads) {
+      for (int64_t place = 0; place < terms_.count; ++place)
+        for (int64_t g = 0; g < terms_.groups; ++g) offsets_.push_back(terms_.places[place] + 4 * g);
+      terms_.offsets = offsets_.data();
+    }
+    int64_t most = kBlockRows;
+    if (makes_numbers()) {
+      // A line between them, for powers of two would meet in one set of the cache.
+      line_ = ((p.bytes->length + kSlack) * number_bytes(p.form) + kLine - 1) / kLine * kLine + kLine;
+      const int64_t fit = host_caches().l2_bytes / 2 / line_;
+      most = std::clamp<int64_t>(fit / kRows * kRows, kRows, kBlockRows);
+    }
     // Of even lengths: a last block of few rows would keep the threads waiting.
-    const int64_t least = std::max<int64_t>(1, (rows_ + kBlockRows - 1) / kBlockRows);
+    const int64_t least = std::max<int64_t>(1, (rows_ + most - 1) / most);
     block_ = ((rows_ + least - 1) / least + kRows - 1) / kRows * kRows;
     blocks_ = (rows_ + block_ - 1) / block_;
     const int64_t wanted = kTaskWork.tasks_of_thread * tbb::this_task_arena::max_concurrency(),
@@ -30,7 +54,7 @@ public:
 
   int64_t count() const { return outer_ * blocks_ * cuts_; }
   double work() const {
-    return static_cast<double>(outer_) * rows_ * p_.columns * (2 * p_.terms.count * p_.terms.pairs + 8);
+    return static_cast<double>(outer_) * rows_ * p_.columns * (terms_.all() * group_of(p_.form) + 8);
   }
 
   void run(int64_t i) const {
@@ -46,28 +70,77 @@ public:
     find(p_.row_steps, begins);
     for (size_t w = 0; w < walks; ++w)
       find(w == 0 ? p_.result.steps : p_.operands[w - 1].steps, places.data() + w * kBlockRows);
-    const int64_t size = panel_bytes(p_.terms);
+    const Scratch scratch(makes_numbers() ? (end - first) * row_bytes() : 0);
+    const Numbers numbers = numbers_of({begins, static_cast<size_t>(end - first)}, scratch.data());
+    const int64_t size = panel_bytes(p_.form, terms_);
     const int8_t* panels = p_.panels + place_of(outer, std::span(p_.sizes).first(p_.outer), p_.panel_steps);
     std::vector<const int64_t*> rows(walks);
-    for (int64_t panel = panels_ * cut / cuts_; panel < panels_ * (cut + 1) / cuts_; ++panel)
+    for (int64_t panel = panels_ * cut / cuts_; panel < panels_ * (cut + 1) / cuts_; ++panel) {
+      const int8_t* weights = panels + panel * size;
+      alignas(64) int32_t starts[kPanel], sums[kRows * kPanel];
+      Tile tile{{}, 0, weights + panel_head(p_.form), start_sums(weights, starts)};
       for (int64_t r = 0; r < end - first; r += kRows) {
-        const int count = static_cast<int>(std::min<int64_t>(kRows, end - first - r));
-        const int16_t* from[kRows];
-        for (int k = 0; k < count; ++k) from[k] = p_.rows + begins[r + k];
-        alignas(64) int32_t sums[kRows * kPanel];
-        multiply(from, count, p_.terms, panels + panel * size, p_.unsigned_weights, sums);
-        if (p_.weight_zero != 0) take_off_zeros(begins + r, count, sums);
+        tile.count = static_cast<int>(std::min<int64_t>(kRows, end - first - r));
+        for (int k = 0; k < tile.count; ++k)
+          tile.rows[k] = numbers.rows + begins[r + k] * number_bytes(p_.form);
+        multiply(p_.form, tile, terms_, p_.unsigned_weights, sums);
+        if (p_.weight_zero != 0) take_off_zeros(numbers, begins + r, tile.count, sums);
         for (size_t w = 0; w < walks; ++w) rows[w] = places.data() + w * kBlockRows + r;
         const int64_t column = panel * kPanel;
-        epilogue_.finish(sums, count, column,
+        epilogue_.finish(sums, tile.count, column,
                          static_cast<int>(std::min<int64_t>(kPanel, p_.columns - column)), rows.data());
       }
+    }
   }
 
 private:
-  void take_off_zeros(const int64_t* begins, int count, int32_t* sums) const {
+  /// Bytes that are numbers as they lie, in whole groups, of which nobody wants the sums, are not copied.
+  bool makes_numbers() const {
+    if (!p_.bytes) return false;
+    return p_.form == Form::pairs || p_.bytes->type != DType::u8 ||
+           p_.bytes->length % group_of(p_.form) != 0 || p_.weight_zero != 0;
+  }
+
+  /// What sums begin with, for what zero points add to them; nullptr: nothing.
+  const int32_t* start_sums(const int8_t* panel, int32_t* starts) const {
+    if (p_.row_zero == 0) return nullptr;
+    for (int j = 0; j < kPanel; ++j) {
+      uint32_t total;
+      std::memcpy(&total, panel + j * sizeof total, sizeof total);
+      starts[j] = static_cast<int32_t>(0 - static_cast<uint32_t>(p_.row_zero) * total);
+    }
+    return starts;
+  }
+
+  /// What a row takes of the task's memory, with its sum.
+  int64_t row_bytes() const { return line_ + static_cast<int64_t>(sizeof(int32_t)); }
+
+  Numbers numbers_of(std::span<int64_t> begins, std::byte* memory) const {
+    if (makes_numbers())
+      return p_.form == Form::pairs ? make_numbers<int16_t>(begins, memory)
+                                    : make_numbers<uint8_t>(begins, memory);
+    return {static_cast<const std::byte*>(p_.bytes ? p_.bytes->data : p_.rows), p_.row_totals, p_.row_length};
+  }
+
+  /// `begins`: where they lie as bytes, and then where their numbers do.
+  template <class N> Numbers make_numbers(std::span<int64_t> begins, std::byte* memory) const {
+    const ByteRows& from = *p_.bytes;
+    const int64_t length = line_ / static_cast<int64_t>(sizeof(N));
+    auto* rows = reinterpret_cast<N*>(memory);
+    auto* totals = reinterpret_cast<int32_t*>(memory + static_cast<int64_t>(begins.size()) * line_);
+    N* to = rows;
+    for (size_t r = 0; r < begins.size(); ++r, to += length) {
+      const auto* at = static_cast<const int8_t*>(from.data) + begins[r];
+      totals[r] = to_numbers(at, from.type, 1, from.length, from.zero, to);
+      std::fill_n(to + from.length, kSlack, N{0});
+      begins[r] = to - rows;
+    }
+    return {memory, totals, length};
+  }
+
+  void take_off_zeros(const Numbers& numbers, const int64_t* begins, int count, int32_t* sums) const {
     for (int k = 0; k < count; ++k) {
-      const uint32_t off = static_cast<uint32_t>(p_.row_totals[begins[k] / p_.row_length]) *
+      const uint32_t off = static_cast<uint32_t>(numbers.totals[begins[k] / numbers.length]) *
                            static_cast<uint32_t>(p_.weight_zero);
       for (int j = 0; j < kPanel; ++j) {
         int32_t& sum = sums[k * kPanel + j];
@@ -77,8 +150,11 @@ private:
   }
 
   const Product& p_;
+  Terms terms_;
+  std::vector<int64_t> offsets_;
   Epilogue epilogue_;
   int64_t outer_, rows_, panels_, block_ = 1, blocks_ = 1, cuts_ = 1;
+  int64_t line_ = 0; ///< bytes from one row whose numbers are made to the next
 };
 
 } // namespace

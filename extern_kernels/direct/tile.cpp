@@ -4,6 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/isa.h"
+
 namespace tbx::extern_kernels::direct {
 namespace {
 
@@ -96,10 +98,8 @@ TBX_TILES(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"
 template <class T> const Tiles<T>& tiles() {
   static const Tiles<T> best = []() -> Tiles<T> {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq"))
-      return {multiply_avx512<T>};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {multiply_avx2<T>};
+    if (host_isa() == Isa::avx512) return {multiply_avx512<T>};
+    if (host_isa() >= Isa::avx2) return {multiply_avx2<T>};
 #endif
     return {multiply_plain<T>};
   }();

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/isa.h"
+
 namespace tbx::extern_kernels::gemv {
 namespace {
 
@@ -207,8 +209,7 @@ ByteRows::ByteRows([[maybe_unused]] const float* x, int64_t rows, int64_t k, [[m
 bool ByteRows::usable([[maybe_unused]] int64_t block, [[maybe_unused]] int bits) {
 #if defined(__x86_64__)
   // Panels are as wide as the kernel takes them where these instructions are.
-  static const bool has = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512vnni");
+  static const bool has = host_isa() == Isa::avx512 && __builtin_cpu_supports("avx512vnni");
   return has && block <= INT32_MAX / 128 >> bits;
 #else
   return false;

@@ -1,5 +1,6 @@
 #include "extern_kernels/gemv/panels.h"
 
+#include "base/isa.h"
 #include "base/weight_memory.h"
 #include "base/widen_f16.h"
 #include "extern_kernels/vectors.h"
@@ -92,8 +93,8 @@ multiply_avx512(const std::byte* panel, const float* x, int64_t k, float* sums) 
 
 template <DType type> auto best_multiply() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return multiply_avx512<type>;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2<type>;
+  if (host_isa() == Isa::avx512) return multiply_avx512<type>;
+  if (host_isa() >= Isa::avx2) return multiply_avx2<type>;
 #endif
   return multiply_plain<type>;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/isa.h"
 #include "base/weight_memory.h"
 #include "extern_kernels/vectors.h"
 
@@ -242,11 +243,14 @@ TBX_QUANTIZED(avx512, 64, __attribute__((target("avx512f,avx512vl,avx512dq,avx51
 #undef TBX_QUANTIZED
 
 const InstructionSet& best() {
+  static const InstructionSet& chosen = []() -> const InstructionSet& {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return avx512::kAll;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::kAll;
+    if (host_isa() == Isa::avx512) return avx512::kAll;
+    if (host_isa() >= Isa::avx2) return avx2::kAll;
 #endif
-  return base::kAll;
+    return base::kAll;
+  }();
+  return chosen;
 }
 
 const Kernels& kernels(int bits) { return best().kernels[bits == 2 ? 0 : bits == 4 ? 1 : 2]; }

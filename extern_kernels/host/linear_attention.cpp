@@ -14,6 +14,7 @@
 
 #include "base/budget.h"
 #include "base/error.h"
+#include "base/isa.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/tasks.h"
 #include "extern_kernels/vectors.h"
@@ -100,8 +101,8 @@ __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))) void step_avx5
 
 auto best_step() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return step_avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return step_avx2;
+  if (host_isa() == Isa::avx512) return step_avx512;
+  if (host_isa() >= Isa::avx2) return step_avx2;
 #endif
   return step_plain;
 }

@@ -1,5 +1,7 @@
 #include "extern_kernels/host/overlap.h"
 
+#include "base/isa.h"
+
 namespace tbx::extern_kernels {
 namespace {
 
@@ -49,8 +51,8 @@ any_avx512(const float* blocks, int64_t count, const Box& b, float limit) {
 
 auto best_any() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return any_avx512;
-  if (__builtin_cpu_supports("avx2")) return any_avx2;
+  if (host_isa() == Isa::avx512) return any_avx512;
+  if (host_isa() >= Isa::avx2) return any_avx2;
 #endif
   return any_plain;
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/isa.h"
 #include "extern_kernels/vector_exp.h"
 #include "extern_kernels/vectors.h"
 
@@ -72,10 +73,8 @@ values_avx512(const float* blocks, int64_t count, const float* x, int64_t featur
 
 auto best_values() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq"))
-    return values_avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return values_avx2;
+  if (host_isa() == Isa::avx512) return values_avx512;
+  if (host_isa() >= Isa::avx2) return values_avx2;
 #endif
   return values_plain;
 }

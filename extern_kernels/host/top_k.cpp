@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/budget.h"
+#include "base/isa.h"
 #include "base/task_work.h"
 #include "extern_kernels/host/host_kernel.h"
 #include "extern_kernels/host/tasks.h"
@@ -146,20 +147,17 @@ TBX_TOP_K(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))))
 #endif
 #undef TBX_TOP_K
 
-int simd_level() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq"))
-    return 2;
-  if (__builtin_cpu_supports("avx2")) return 1;
-#endif
-  return 0;
+/// Asked once: it reads the environment.
+Isa own_isa() {
+  static const Isa isa = host_isa();
+  return isa;
 }
-const int kLevel = simd_level();
 
-#if defined(__x86_64__)
 #define TBX_BEST(f, ...)                                                                                     \
-  (kLevel == 2 ? f##_avx512(__VA_ARGS__) : kLevel == 1 ? f##_avx2(__VA_ARGS__) : f##_plain(__VA_ARGS__))
+  (own_isa() == Isa::avx512 ? f##_avx512(__VA_ARGS__)                                                        \
+   : own_isa() == Isa::avx2 ? f##_avx2(__VA_ARGS__)                                                          \
+                            : f##_plain(__VA_ARGS__))
 #else
 #define TBX_BEST(f, ...) f##_plain(__VA_ARGS__)
 #endif

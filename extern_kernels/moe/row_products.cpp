@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/float_formats.h"
+#include "base/isa.h"
 #include "extern_kernels/vectors.h"
 
 namespace tbx::extern_kernels {
@@ -83,8 +84,8 @@ avx512(const float* w, int64_t k, int count, const float* const* x, int rows, fl
 
 auto best() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2;
+  if (host_isa() == Isa::avx512) return avx512;
+  if (host_isa() >= Isa::avx2) return avx2;
 #endif
   return plain;
 }

@@ -2,9 +2,12 @@
 // loops over the elements: at sizes 0, 1, odd and real, with every post-operation they take.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <random>
 
+#include "base/caches.h"
 #include "extern_kernels/bytes/tile.h"
 #include "extern_kernels/reference/dense.h"
 #include "extern_kernels_helper.h"
@@ -24,6 +27,18 @@ namespace {
 
 std::mt19937 rng(20261124);
 int pick(int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); }
+
+/// In every form that this CPU multiplies.
+template <class F> void in_all_forms(F&& f) {
+  const bool has_quads = bytes::best_form() == bytes::Form::quads;
+  for (const bytes::Form form : {bytes::Form::pairs, bytes::Form::quads, bytes::Form::sorted_quads}) {
+    if (form == bytes::Form::quads && !has_quads) continue;
+    const bytes::PretendedForm pretended(form);
+    SCOPED_TRACE(fmt::format("form {}", static_cast<int>(form)));
+    f();
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
 
 struct Operand : OwnedOperand {
   Operand() = default;
@@ -45,15 +60,21 @@ Operand zero_point(DType of) {
   return z;
 }
 
+/// Weights as they mostly are: few of them large, so that most products of two fit into 16 bits.
+void make_mostly_small(Operand& w) {
+  for (int64_t i = 0; i < w.tensor->numel(); ++i)
+    w.set(i, pick(0, 99) ? pick(128 - 64, 128 + 63) : 255 * pick(0, 1));
+}
+
 /// Each kind of post-operation that is taken, in some order, the last of them for a result of bytes;
 /// `columns` is the dimension of the columns.
 DType add_post_ops(std::vector<PostOp>& ops, std::vector<Operand>& in, const Dims& sizes, size_t columns) {
   const int result = pick(0, 3); // i32, f32, u8, i8
   if (result == 0) return DType::i32;
-  auto operand = [&](DType type, bool is_divisor = false) {
-    Dims s(sizes.size(), 1);
-    const int form = pick(0, 3); // one number, one for each column, whole, one for each row
-    if (form == 1) s[columns] = sizes[columns];
+  constexpr int kColumns = 1;
+  auto operand = [&](DType type, bool is_divisor = false, int form = pick(0, 3)) {
+    Dims s(sizes.size(), 1); // one number, one for each column, whole, one for each row
+    if (form == kColumns) s[columns] = sizes[columns];
     if (form >= 2) s = sizes;
     if (form == 3) s[columns] = 1;
     Operand t(type, s, pick(0, 1) && s.size() > 2 ? channels_last(s.size()) : std::vector<int>{});
@@ -63,7 +84,13 @@ DType add_post_ops(std::vector<PostOp>& ops, std::vector<Operand>& in, const Dim
     in.push_back(std::move(t));
     return static_cast<int>(in.size()) - 1;
   };
-  ops.push_back({PostOp::linear, 0.001f, 0.25f});
+  if (pick(0, 1)) {
+    ops.push_back({PostOp::linear, 0.001f, 0.25f});
+  } else { // as layers begin that are quantised by column
+    ops.push_back({PostOp::mul, 0, 0, operand(DType::f32, false, kColumns)});
+    for (float& scale : in.back().tensor->as_mutable<float>()) scale *= 0.002f;
+    ops.push_back({PostOp::add, 0, 0, operand(DType::f32, false, pick(0, 3) ? kColumns : pick(0, 3))});
+  }
   static constexpr PostOp::Kind kKinds[] = {
       PostOp::relu,         PostOp::leaky_relu, PostOp::clip,    PostOp::linear,
       PostOp::hard_sigmoid, PostOp::hard_swish, PostOp::add,     PostOp::sub,
@@ -150,6 +177,7 @@ void check_matmul(int64_t batch, int64_t m, int64_t k, int64_t n) {
   c.in = {Operand(left, shape(a_batched, m, k), pick(0, 2) ? std::vector<int>{} : turned),
           Operand(right, shape(b_batched, k, n), pick(0, 2) ? std::vector<int>{} : turned),
           {}};
+  if (pick(0, 1)) make_mostly_small(c.in[1]);
   auto add_zero = [&](int& number, DType of) {
     if (pick(0, 1)) return;
     number = static_cast<int>(c.in.size());
@@ -186,17 +214,21 @@ void check_matmul(int64_t batch, int64_t m, int64_t k, int64_t n) {
 TEST(ByteProducts, MatrixProductsOfAllSizes) {
   if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
   const int64_t sizes[] = {0, 1, 2, 5, 6, 7, 15, 16, 17, 33};
-  for (int64_t m : sizes)
-    for (int64_t n : sizes)
-      for (int64_t k : {0, 1, 2, 3, 16, 31, 130}) check_matmul(pick(0, 2) ? 0 : pick(1, 3), m, k, n);
+  in_all_forms([&] {
+    for (int64_t m : sizes)
+      for (int64_t n : sizes)
+        for (int64_t k : {0, 1, 2, 3, 16, 31, 130}) check_matmul(pick(0, 2) ? 0 : pick(1, 3), m, k, n);
+  });
 }
 
 TEST(ByteProducts, MatrixProductsOfLayers) {
   if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
-  check_matmul(0, 128, 768, 96);
-  check_matmul(0, 49, 3072, 65);
-  check_matmul(3, 64, 64, 64);
-  check_matmul(0, 1, 4099, 257);
+  in_all_forms([] {
+    check_matmul(0, 128, 768, 96);
+    check_matmul(0, 49, 3072, 65);
+    check_matmul(3, 64, 64, 64);
+    check_matmul(0, 1, 4099, 257);
+  });
 }
 
 struct Layer {
@@ -226,6 +258,7 @@ void check_conv(const Layer& l) {
   c.in = {Operand(left, x, pick(0, 2) ? last : std::vector<int>{}),
           Operand(right, w, pick(0, 2) ? std::vector<int>{} : last),
           {}};
+  if (pick(0, 1)) make_mostly_small(c.in[1]);
   if (pick(0, 2)) {
     p.x_zero = static_cast<int>(c.in.size());
     c.in.push_back(zero_point(left));
@@ -275,84 +308,179 @@ void check_conv(const Layer& l) {
 
 TEST(ByteProducts, ConvolutionsOfAllForms) {
   if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
-  for (int trial = 0; trial < 300; ++trial) {
-    Layer l{};
-    l.rank = pick(0, 3) ? 2 : pick(1, 3);
-    l.images = pick(0, 2);
-    l.group = pick(0, 2) ? 1 : pick(2, 3);
-    l.depth = pick(1, 9);
-    l.columns = l.group > 1 ? pick(8, 20) : pick(1, 35);
-    l.kernel = pick(1, 4);
-    l.stride = pick(1, 3);
-    l.dilation = pick(1, 2);
-    l.pad = pick(0, static_cast<int>(l.kernel) - 1);
-    l.size = pick(7, 10);
-    check_conv(l);
-    if (HasFatalFailure()) return;
-  }
+  in_all_forms([] {
+    for (int trial = 0; trial < 300; ++trial) {
+      Layer l{};
+      l.rank = pick(0, 3) ? 2 : pick(1, 3);
+      l.images = pick(0, 2);
+      l.group = pick(0, 2) ? 1 : pick(2, 3);
+      l.depth = pick(1, 9);
+      l.columns = l.group > 1 ? pick(8, 20) : pick(1, 35);
+      l.kernel = pick(1, 4);
+      l.stride = pick(1, 3);
+      l.dilation = pick(1, 2);
+      l.pad = pick(0, static_cast<int>(l.kernel) - 1);
+      l.size = pick(7, 10);
+      check_conv(l);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  });
 }
 
 TEST(ByteProducts, ConvolutionsOfPlanesWithManyChannels) {
   if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
-  for (int trial = 0; trial < 60; ++trial) {
-    Layer l{};
-    l.rank = pick(1, 3);
-    l.images = pick(1, 2);
-    l.group = 1;
-    l.depth = pick(15, 70);
-    l.columns = pick(16, 24);
-    l.kernel = pick(1, 2);
-    l.stride = 1;
-    l.dilation = 1;
-    l.pad = pick(0, 1) * (l.kernel - 1);
-    l.size = l.rank == 1 ? pick(2, 80) : pick(2, 9);
-    check_conv(l);
-    if (HasFatalFailure()) return;
-  }
+  in_all_forms([] {
+    for (int trial = 0; trial < 60; ++trial) {
+      Layer l{};
+      l.rank = pick(1, 3);
+      l.images = pick(1, 2);
+      l.group = 1;
+      l.depth = pick(15, 70);
+      l.columns = pick(16, 24);
+      l.kernel = pick(1, 2);
+      l.stride = 1;
+      l.dilation = 1;
+      l.pad = pick(0, 1) * (l.kernel - 1);
+      l.size = l.rank == 1 ? pick(2, 80) : pick(2, 9);
+      check_conv(l);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  });
 }
 
 TEST(ByteProducts, ConvolutionsOfLayers) {
   if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
-  check_conv({.rank = 2,
-              .images = 1,
-              .group = 1,
-              .depth = 3,
-              .columns = 24,
-              .kernel = 7,
-              .stride = 2,
-              .dilation = 1,
-              .pad = 3,
-              .size = 45});
-  check_conv({.rank = 2,
-              .images = 1,
-              .group = 1,
-              .depth = 64,
-              .columns = 64,
-              .kernel = 3,
-              .stride = 1,
-              .dilation = 1,
-              .pad = 1,
-              .size = 14});
-  check_conv({.rank = 2,
-              .images = 2,
-              .group = 1,
-              .depth = 256,
-              .columns = 40,
-              .kernel = 1,
-              .stride = 2,
-              .dilation = 1,
-              .pad = 0,
-              .size = 14});
-  check_conv({.rank = 2,
-              .images = 1,
-              .group = 4,
-              .depth = 32,
-              .columns = 32,
-              .kernel = 3,
-              .stride = 1,
-              .dilation = 2,
-              .pad = 2,
-              .size = 9});
+  in_all_forms([] {
+    check_conv({.rank = 2,
+                .images = 1,
+                .group = 1,
+                .depth = 3,
+                .columns = 24,
+                .kernel = 7,
+                .stride = 2,
+                .dilation = 1,
+                .pad = 3,
+                .size = 45});
+    check_conv({.rank = 2,
+                .images = 1,
+                .group = 1,
+                .depth = 64,
+                .columns = 64,
+                .kernel = 3,
+                .stride = 1,
+                .dilation = 1,
+                .pad = 1,
+                .size = 14});
+    check_conv({.rank = 2,
+                .images = 2,
+                .group = 1,
+                .depth = 256,
+                .columns = 40,
+                .kernel = 1,
+                .stride = 2,
+                .dilation = 1,
+                .pad = 0,
+                .size = 14});
+    check_conv({.rank = 2,
+                .images = 1,
+                .group = 4,
+                .depth = 32,
+                .columns = 32,
+                .kernel = 3,
+                .stride = 1,
+                .dilation = 2,
+                .pad = 2,
+                .size = 9});
+  });
+}
+
+/// Blocks of rows have less than their usual number where the cache does not hold as many.
+TEST(ByteProducts, RowsOfSmallCaches) {
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
+  for (const int64_t l2_bytes : {int64_t{1} << 10, int64_t{64} << 10, int64_t{8} << 20}) {
+    const PretendedCaches small({.l1_bytes = 512, .l2_bytes = l2_bytes, .share_bytes = l2_bytes});
+    in_all_forms([] {
+      for (const int64_t rows : {1, 5, 48, 49, 200}) check_matmul(0, rows, 1025, 33);
+      check_conv({.rank = 2,
+                  .images = 2,
+                  .group = 1,
+                  .depth = 515,
+                  .columns = 24,
+                  .kernel = 1,
+                  .stride = 1,
+                  .dilation = 1,
+                  .pad = 0,
+                  .size = 9});
+    });
+  }
+}
+
+/// Channels side by side of results of one pixel are read where they are, and rows of matrices: nothing is
+/// copied but a block at a time.
+TEST(ByteProducts, WhatLiesRowByRowIsNotCopied) {
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
+  ConvProblem p;
+  p.spatial_rank = 2;
+  p.strides = {2, 2};
+  p.dilations = {1, 1};
+  p.pads_begin = p.pads_end = {0, 0};
+  const Operand w(DType::i8, {16, 32, 1, 1}), y(DType::i32, {1, 16, 4, 4}, {0, 2, 3, 1});
+  auto workspace = [&](const ConvProblem& problem, const Operand& x, const Operand& weights) {
+    const std::vector<OperandInfo> infos{x.info(), weights.info(true)}, outs{y.info()};
+    const std::vector<TensorRef> in{x.ref(), weights.ref()}, out{y.ref()};
+    return make_byte_conv(problem, infos, outs)->workspace_bytes(in, out);
+  };
+  const Operand pixels(DType::u8, {1, 32, 8, 8}, {0, 2, 3, 1}), planes(DType::u8, {1, 32, 8, 8});
+  EXPECT_EQ(workspace(p, pixels, w), 0);
+  EXPECT_GT(workspace(p, planes, w), 0);
+  p.strides = {1, 1};
+  p.pads_begin = p.pads_end = {1, 1};
+  EXPECT_GT(workspace(p, Operand(DType::u8, {1, 32, 4, 4}, {0, 2, 3, 1}), Operand(DType::i8, {16, 32, 3, 3})),
+            0);
+
+  const Operand b(DType::i8, {32, 16}), c(DType::i32, {8, 16});
+  for (const bool turned : {false, true}) {
+    const Operand a(DType::u8, {8, 32}, turned ? std::vector<int>{1, 0} : std::vector<int>{});
+    const std::vector<OperandInfo> infos{a.info(), b.info(true)}, outs{c.info()};
+    const std::vector<TensorRef> in{a.ref(), b.ref()}, out{c.ref()};
+    EXPECT_EQ(make_byte_matmul(MatMulProblem(), infos, outs)->workspace_bytes(in, out) > 0, turned);
+  }
+}
+
+/// Sorted quads, of which some groups are widened: as many as two products may be out of 16 bits in.
+TEST(ByteProducts, SumsOfTwoProductsThatFit) {
+  for (int one = -128; one < 128; ++one)
+    for (int other = -128; other < 128; ++other) {
+      bool fit = true;
+      for (int x : {0, 255})
+        for (int y : {0, 255}) fit &= x * one + y * other <= 32767 && x * one + y * other >= -32768;
+      ASSERT_EQ(bytes::fits(one, other), fit) << one << " " << other;
+    }
+}
+
+/// Extreme bytes and weights, of which none of two products fit, all do, or some do; in every form.
+TEST(ByteProducts, ExtremesOfEveryForm) {
+  if (host_isa() < Isa::avx2) GTEST_SKIP() << "no AVX2";
+  in_all_forms([] {
+    for (const int share : {0, 1, 20, 100}) { // of extreme weights, in percent
+      const int64_t m = 13, k = 203, n = 37;
+      Call c;
+      c.in = {Operand(DType::u8, {m, k}), Operand(DType::i8, {k, n}), {}};
+      for (int64_t i = 0; i < m * k; ++i) c.in[0].set(i, 255);
+      for (int64_t i = 0; i < k * n; ++i)
+        c.in[1].set(i, pick(1, 100) <= share ? i % 3 == 0 ? 0 : 255 : 128 + pick(-64, 63));
+      c.out = Operand(DType::i32, {m, n});
+      std::vector<OperandInfo> infos = c.infos();
+      infos[1] = c.in[1].info(true);
+      c.run(*make_byte_matmul(MatMulProblem(), infos, std::vector{c.out.info()}));
+      for (int64_t i = 0; i < m * n; ++i) {
+        int64_t sum = 0;
+        for (int64_t l = 0; l < k; ++l)
+          sum += 255 * static_cast<int64_t>(element_as_double(*c.in[1].tensor, l * n + i % n));
+        ASSERT_EQ(element_as_double(*c.out.tensor, i), static_cast<double>(sum)) << share << " " << i;
+      }
+    }
+  });
 }
 
 TEST(ByteProducts, WhatIsNotTakenSaysWhy) {

@@ -113,8 +113,8 @@ bool PackageMaker::add_program(package::PackedStage& stage, const Specialiser& s
   const bool of_any_dimensions =
       assume == Assume::exact_floats || !try_program(stage, specialiser, variant, Assume::exact_floats);
   const char* only = of_any_dimensions ? "sizes that floats hold exactly, where they pass through floats"
-                                       : "dimensions that are equal where they meet, and of size 1 where "
-                                         "an If squeezes them";
+                                       : "dimensions that are equal where they meet, and as assumed where "
+                                         "a squeeze depends on them";
   // Sizes that floats do not hold are above 2^24: said, and no reason to refuse all others.
   if (!for_inputs_seen_ && !of_any_dimensions)
     throw Error(ErrorKind::unsupported,

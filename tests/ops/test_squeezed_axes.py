@@ -72,7 +72,7 @@ def test_every_size(inverted: bool, compiled: bool, tmp_path: Path, monkeypatch:
 def test_package(tmp_path: Path) -> None:
     model, file = _model(), tmp_path / "squeezes.tbx"
     made = tensorbox.Session(model, cache_dir=tmp_path / "cache")
-    with pytest.raises(tensorbox.UnsupportedError, match="of size 1 where an If squeezes them"):
+    with pytest.raises(tensorbox.UnsupportedError, match="as assumed where a squeeze depends on them"):
         made.save(file)  # it would not serve all sizes
     made.save(file, for_inputs_seen=True)
     session = tensorbox.Session(str(file))

@@ -52,8 +52,8 @@ const Tensor* f32_constant(const Graph& graph, ValueId id);
 /// True when `id` is a constant vector over the last dimension of `x` and of its type.
 bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x);
 
-/// False when the result of `node` is known to have more dimensions than `x`: numbers that a pattern multiplies
-/// by or adds may be constants of more dimensions than what they meet.
+/// False when the result of `node` is known to have more dimensions than `x`: numbers that a pattern
+/// multiplies by or adds may be constants of more dimensions than what they meet.
 bool keeps_rank(const Graph& graph, const Node& node, ValueId x);
 
 /// The order of a Transpose, which is reversed when it names none; empty when it is no permutation (the

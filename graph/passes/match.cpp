@@ -79,7 +79,7 @@ bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x) {
 
 bool keeps_rank(const Graph& graph, const Node& node, ValueId x) {
   const auto &result = graph.at(node.outputs[0]).type.shape, &shape = graph.at(x).type.shape;
-  return result && shape && result->size() == shape->size();
+  return !result || !shape || result->size() == shape->size();
 }
 
 std::vector<int64_t> transpose_order(const Graph& graph, const Node& node) {

@@ -52,7 +52,7 @@ const Tensor* f32_constant(const Graph& graph, ValueId id);
 /// True when `id` is a constant vector over the last dimension of `x` and of its type.
 bool is_vector_over_last(const Graph& graph, ValueId id, ValueId x);
 
-/// True when the result of `node` has as many dimensions as `x`, both known: numbers that a pattern
+/// False when the result of `node` is known to have more dimensions than `x`: numbers that a pattern
 /// multiplies by or adds may be constants of more dimensions than what they meet.
 bool keeps_rank(const Graph& graph, const Node& node, ValueId x);
 
